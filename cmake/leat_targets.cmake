@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+# One function per kind of target, so flags, labels and install rules are decided once.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+
+add_library(leat_flags INTERFACE)
+target_compile_definitions(leat_flags INTERFACE _GNU_SOURCE LEAT_VERSION_TEXT="${PROJECT_VERSION}")
+target_compile_options(leat_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wstrict-prototypes
+  -Wmissing-prototypes -Wvla -Wundef -Werror=implicit-fallthrough
+  -fno-common -fno-omit-frame-pointer -fvisibility=hidden)
+target_include_directories(leat_flags INTERFACE
+  ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/base/include ${PROJECT_SOURCE_DIR}/ipc/include)
+target_link_libraries(leat_flags INTERFACE Threads::Threads)
+
+set(LEAT_SANITIZE "" CACHE STRING "Comma list for -fsanitize, for example address,undefined")
+if(LEAT_SANITIZE)
+  target_compile_options(leat_flags INTERFACE -fsanitize=${LEAT_SANITIZE} -fno-sanitize-recover=all)
+  target_link_options(leat_flags INTERFACE -fsanitize=${LEAT_SANITIZE})
+endif()
+if(LEAT_SANITIZE MATCHES "thread")
+  # GCC 12 inlines fixed-size memcpy behind TSan's back, and with it a racy ring passes.
+  # TSan does not model fences either: ipc/doorbell.h uses seq_cst accesses instead of them.
+  target_compile_options(leat_flags INTERFACE -fno-builtin-memcpy -Wno-tsan)
+endif()
+
+function(_leat_link target)
+  set(libs ${ARGN})
+  list(TRANSFORM libs PREPEND leat_ REGEX "^(base|ipc|client|sched|kernels|runtime)$")
+  target_link_libraries(${target} PUBLIC leat_flags ${libs})
+endfunction()
+
+# leat_library(<name> SOURCES <c>... [DEPENDS <layer>...])
+function(leat_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
+  add_library(leat_${name} STATIC ${arg_SOURCES})
+  add_library(leat::${name} ALIAS leat_${name})
+  _leat_link(leat_${name} ${arg_DEPENDS})
+endfunction()
+
+# leat_tool(<name> SOURCES <c>... [DEPENDS <layer>...])   an executable that is not a test
+function(leat_tool name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
+  add_executable(${name} ${arg_SOURCES})
+  _leat_link(${name} ${arg_DEPENDS})
+endfunction()
+
+# leat_test(<name> SOURCES <c>... [DEPENDS <layer>...] [ARGS <arg>...] [LABEL <label>])
+# Exit code 77 means skipped, with the reason printed.
+function(leat_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL" "SOURCES;DEPENDS;ARGS")
+  add_executable(${name} ${arg_SOURCES})
+  _leat_link(${name} ${arg_DEPENDS})
+  add_test(NAME ${name} COMMAND ${name} ${arg_ARGS})
+  if(NOT arg_LABEL)
+    set(arg_LABEL unit)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} SKIP_RETURN_CODE 77)
+endfunction()
+
+# A fuzz target is libFuzzer under clang, and a corpus replay test under every compiler.
+function(leat_fuzz name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
+  file(GLOB corpus CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name}/*)
+  leat_test(${name}_replay SOURCES ${arg_SOURCES} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay_main.c
+            DEPENDS ${arg_DEPENDS} ARGS ${corpus} LABEL fuzz)
+  if(LEAT_SANITIZE MATCHES "fuzzer-no-link") # the fuzz preset instruments every library too
+    add_executable(${name} ${arg_SOURCES})
+    _leat_link(${name} ${arg_DEPENDS})
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  endif()
+endfunction()
+
+# A bench also runs as a test in its --smoke size, so it cannot rot between measurements.
+function(leat_bench name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
+  add_executable(${name} ${arg_SOURCES})
+  _leat_link(${name} ${arg_DEPENDS})
+  add_test(NAME ${name}_smoke COMMAND ${name} --smoke)
+  set_tests_properties(${name}_smoke PROPERTIES LABELS bench-smoke SKIP_RETURN_CODE 77)
+endfunction()

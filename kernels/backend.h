@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels/backend.h - what a way of running models must offer; CPU, reference and synthetic are three.
+ *
+ * Role       model_load turns a graph into weights in the backend's own layout, shared read-only by the
+ *            workers of a NUMA node. plan_build makes an immutable plan for up to `items` items. plan_run
+ *            executes one batch on the calling worker's cores.
+ * Threads    model_load and plan_build run on control threads, off the hot path, and may be slow.
+ *            plan_run may be called at the same time by several workers on one plan, each with its own
+ *            scratch and team.
+ * Hot path   plan_run neither allocates, locks nor makes system calls (synthetic's timer apart).
+ * Trust      Tensor payload is untrusted and may change while plan_run reads it. Segments have been
+ *            checked against the signature: every pointer is valid for items * item_bytes.
+ * Failure    plan_run returns LEAT_ERR_* for this batch only; the worker goes on.
+ */
+#ifndef LEAT_KERNELS_BACKEND_H
+#define LEAT_KERNELS_BACKEND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <leat/tensor.h>
+
+#include "base/status.h"
+
+#define LEAT_BACKEND_ABI 1u
+
+struct leat_graph;
+struct leat_model; /* a backend's own */
+struct leat_plan;  /* a backend's own */
+struct leat_team;  /* kernels/team.h: the threads of one worker; NULL means the calling thread alone */
+
+/* One query's share of a batch. Pointers are to items * item_bytes of each tensor, 64-byte aligned. */
+struct leat_segment {
+    uint32_t items;
+    const void *tensors[LEAT_TENSORS_MAX]; /* inputs first, then outputs (written by plan_run) */
+};
+
+struct leat_model_source {
+    const struct leat_graph *graph;      /* imported and optimised; NULL for synthetic */
+    const char *options_json;            /* backend options, e.g. synthetic's profile; NULL for none */
+    const struct leat_tensor_info *infos; /* signature: inputs, then outputs */
+    uint32_t input_count, output_count;
+};
+
+struct leat_backend {
+    uint32_t abi; /* LEAT_BACKEND_ABI */
+    const char *name;
+
+    enum leat_status (*model_load)(const struct leat_model_source *source, struct leat_model **ret_model);
+    void (*model_destroy)(struct leat_model *model); /* every plan of it is gone; accepts NULL */
+    size_t (*model_bytes)(const struct leat_model *model);
+
+    /* A plan for batches of 1..items items. */
+    enum leat_status (*plan_build)(struct leat_model *model, uint32_t items, struct leat_plan **ret_plan);
+    void (*plan_destroy)(struct leat_plan *plan); /* accepts NULL */
+    /* What one concurrent plan_run needs; 64-byte aligned, contents undefined between runs. */
+    size_t (*plan_scratch_bytes)(const struct leat_plan *plan);
+
+    /*
+     * Runs one batch: segments[0..count) in order, their items adding up to at most the plan's.
+     * `scratch` has plan_scratch_bytes() bytes.
+     */
+    enum leat_status (*plan_run)(const struct leat_plan *plan, const struct leat_segment *segments,
+                                 uint32_t count, void *scratch, struct leat_team *team);
+};
+
+extern const struct leat_backend leat_backend_reference; /* plain loops: the oracle */
+extern const struct leat_backend leat_backend_cpu;       /* oneDNN */
+extern const struct leat_backend leat_backend_synthetic; /* occupies its worker for a profiled time */
+
+/* NULL when there is no backend of that name. */
+const struct leat_backend *leat_backend_find(const char *name);
+
+#endif /* LEAT_KERNELS_BACKEND_H */

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels/graph.h - a model as a list of nodes in execution order; what passes rewrite and backends read.
+ *
+ * Role       ONNX import makes one with a symbolic batch (dims[0] == LEAT_DIM_BATCH on inputs). Passes
+ *            rewrite it in place. leat_graph_specialise() copies it for a concrete number of items with
+ *            every shape known, constants folded: that copy is what a backend plans.
+ * Ownership  Everything that a graph points at lives in the graph's own arena and dies with it, except
+ *            constant payloads, which are reference counted and shared with specialised copies.
+ * Trust      A graph comes from an untrusted file. After a successful import or pass every index in it
+ *            is in range, nodes are topologically sorted, arity and attribute types match the operator
+ *            table, and every product of dims fits in size_t.
+ * Threads    One thread builds or rewrites; afterwards it is read-only and any thread may read.
+ * Shapes     dims are row-major; element counts exclude nothing. Rank 0 is a scalar of one element.
+ */
+#ifndef LEAT_KERNELS_GRAPH_H
+#define LEAT_KERNELS_GRAPH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <leat/tensor.h>
+
+#include "base/status.h"
+
+#define LEAT_DIM_BATCH   INT64_C(-1)   /* the symbolic batch; only before specialisation */
+#define LEAT_DIM_UNKNOWN INT64_C(-2)   /* not known before specialisation */
+#define LEAT_VALUE_NONE  UINT32_MAX    /* an omitted optional input */
+
+/* A tensor in the graph: an input, a constant or the result of one node. */
+struct leat_value {
+    const char *name;
+    uint32_t dtype; /* enum leat_dtype */
+    uint32_t rank;  /* 0..LEAT_RANK_MAX */
+    int64_t dims[LEAT_RANK_MAX];
+    const void *data; /* constant payload, densely packed, 64-byte aligned; NULL when computed */
+    size_t data_bytes;
+};
+
+enum leat_attribute_kind {
+    LEAT_ATTRIBUTE_INT,
+    LEAT_ATTRIBUTE_FLOAT,
+    LEAT_ATTRIBUTE_STRING,
+    LEAT_ATTRIBUTE_INTS,
+    LEAT_ATTRIBUTE_FLOATS,
+    LEAT_ATTRIBUTE_TENSOR,
+};
+
+struct leat_attribute {
+    const char *name;
+    enum leat_attribute_kind kind;
+    uint32_t count; /* of ints or floats */
+    union {
+        int64_t i;
+        float f;
+        const char *s;
+        const int64_t *ints;
+        const float *floats;
+        uint32_t value; /* TENSOR: index of a constant value */
+    };
+};
+
+struct leat_op; /* kernels/op.h: one row of the operator table */
+
+/*
+ * What a pass fused onto a node, applied in this order after the node's own result:
+ * + bias is already an ordinary input; then `+ value[add]`, then the activation.
+ */
+enum leat_activation { LEAT_ACTIVATION_NONE, LEAT_ACTIVATION_RELU, LEAT_ACTIVATION_CLIP };
+
+struct leat_node {
+    const struct leat_op *op;
+    const char *name; /* as in the file, or the first output's name when it has none */
+    uint32_t input_count, output_count, attribute_count;
+    uint32_t *inputs;  /* value indices or LEAT_VALUE_NONE */
+    uint32_t *outputs; /* value indices or LEAT_VALUE_NONE */
+    struct leat_attribute *attributes;
+    uint32_t fused_add; /* value index, or LEAT_VALUE_NONE */
+    enum leat_activation fused_activation;
+    float clip_min, clip_max; /* of LEAT_ACTIVATION_CLIP */
+};
+
+struct leat_graph {
+    const char *name;
+    uint32_t value_count, node_count, input_count, output_count;
+    struct leat_value *values;
+    struct leat_node *nodes; /* topologically sorted */
+    uint32_t *inputs;        /* value indices, without initialisers */
+    uint32_t *outputs;
+    int64_t items;           /* 0 before specialisation, then the concrete batch */
+    int64_t opset;
+    struct leat_graph_arena *arena; /* private */
+};
+
+/*
+ * Builds a graph from an ONNX file in memory. On failure *ret_graph is untouched and the error text
+ * names the node and the operator. `bytes` may be read-only and can go away afterwards.
+ */
+LEAT_MUST_CHECK enum leat_status leat_onnx_import(const void *bytes, size_t byte_count,
+                                                  struct leat_graph **ret_graph);
+
+/* A copy with dims[0] = items on every input, all shapes inferred, constants folded. 1 <= items <= LEAT_ITEMS_MAX. */
+LEAT_MUST_CHECK enum leat_status leat_graph_specialise(const struct leat_graph *graph, int64_t items,
+                                                       struct leat_graph **ret_graph);
+
+/* Accepts NULL. */
+void leat_graph_destroy(struct leat_graph *graph);
+
+/*
+ * The signature that clients see; `infos` has room for LEAT_TENSORS_MAX. LEAT_ERR_UNSUPPORTED when a
+ * tensor has no leading batch dimension, a free inner dimension, or there are too many.
+ */
+LEAT_MUST_CHECK enum leat_status leat_graph_signature(const struct leat_graph *graph,
+                                                      struct leat_tensor_info *infos,
+                                                      uint32_t *ret_input_count,
+                                                      uint32_t *ret_output_count);
+
+/* One rewriting step of the optimiser; the list in kernels/passes.c is the order they run in. */
+struct leat_pass {
+    const char *name;
+    const char *doc;
+    enum leat_status (*run)(struct leat_graph *graph, bool *ret_changed);
+};
+extern const struct leat_pass leat_passes[];
+extern const size_t leat_pass_count;
+
+/* Runs every pass whose bit is set in `mask` (bit i is leat_passes[i]); ~0 for all. */
+LEAT_MUST_CHECK enum leat_status leat_graph_optimise(struct leat_graph *graph, uint64_t mask);
+
+/* Helpers for backends and passes. */
+const struct leat_attribute *leat_node_attribute(const struct leat_node *node, const char *name);
+int64_t leat_node_int(const struct leat_node *node, const char *name, int64_t otherwise);
+float leat_node_float(const struct leat_node *node, const char *name, float otherwise);
+size_t leat_value_elements(const struct leat_value *value); /* of a fully known shape */
+size_t leat_value_bytes(const struct leat_value *value);
+
+#endif /* LEAT_KERNELS_GRAPH_H */

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels/team.h - the pinned threads of one worker: the calling leader plus helpers.
+ *
+ * Role     Runs one function on every member, fork-join. The leader is the worker's own thread.
+ * Threads  create, run and destroy on the leader's thread only. The function runs on all members.
+ * Hot path run() neither allocates nor locks; helpers spin for spin_ns after a run, then park, and an
+ *          idle team burns nothing.
+ */
+#ifndef LEAT_KERNELS_TEAM_H
+#define LEAT_KERNELS_TEAM_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define LEAT_TEAM_MAX 256u
+
+struct leat_team;
+
+struct leat_team_options {
+    const uint32_t *cpus; /* one logical CPU per member, cpus[0] the leader's; NULL: unpinned */
+    uint32_t size;        /* members, 1..LEAT_TEAM_MAX */
+    uint64_t spin_ns;     /* how long an idle helper spins before it parks; 0 parks at once */
+};
+
+/* Pins the calling thread to cpus[0] and starts size - 1 helpers. */
+LEAT_MUST_CHECK enum leat_status leat_team_create(const struct leat_team_options *options,
+                                                  struct leat_team **ret_team);
+uint32_t leat_team_size(const struct leat_team *team); /* 1 for NULL */
+/* Calls body(context, member, size) on every member and returns when all are done. */
+void leat_team_run(struct leat_team *team, void (*body)(void *context, uint32_t member, uint32_t size),
+                   void *context);
+void leat_team_destroy(struct leat_team *team); /* accepts NULL */
+
+#endif /* LEAT_KERNELS_TEAM_H */

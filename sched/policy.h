@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sched/policy.h - the two decisions: which worker (router), then which variant and batch (selector).
+ *
+ * Role     Pure functions over plain state. No clock, no I/O, no allocation, no threads: the daemon's
+ *          dispatcher and the simulator call the same code, with time passed in.
+ * Use      The dispatcher, on arrival and on completion, calls route() with the pending queries of all
+ *          applications in arrival order. For each pair that comes back it calls select() with the
+ *          pending queries of that application, then dispatches. It repeats until route() returns 0.
+ * State    A policy's private state is `state_bytes` of memory that the caller owns and zeroes; init()
+ *          fills it. Two policies of one kind never share state.
+ * Units    Nanoseconds on the caller's time line; deadlines are absolute on it.
+ */
+#ifndef LEAT_SCHED_POLICY_H
+#define LEAT_SCHED_POLICY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define LEAT_SCHED_WORKERS_MAX  256u
+#define LEAT_SCHED_VARIANTS_MAX 64u  /* of one application */
+#define LEAT_SCHED_PENDING_MAX  1024u /* queries shown to one route() call */
+#define LEAT_NO_DEADLINE        UINT64_MAX
+
+struct leat_sched_query {
+    uint64_t arrival_ns;
+    uint64_t deadline_ns; /* LEAT_NO_DEADLINE for none */
+    uint32_t items;       /* >= 1 */
+    uint32_t accuracy_floor_ppm;
+    uint16_t application; /* index in the caller's table */
+    bool offline;
+};
+
+struct leat_sched_worker {
+    uint64_t free_at_ns;   /* when its last dispatched batch is predicted to end; <= now when idle */
+    uint32_t outstanding;  /* batches dispatched and not completed */
+    uint32_t depth;        /* batches it may hold; a worker with outstanding < depth has room */
+    uint16_t worker_class; /* workers of one class are identical */
+    uint16_t node;         /* NUMA node */
+};
+
+struct leat_sched_variant {
+    uint32_t accuracy_ppm;
+    uint32_t items_max; /* largest batch in items */
+    bool ready;         /* loaded on every worker that route() may choose */
+};
+
+/* Predicted time of `items` items of `variant` on a worker of `worker_class`, at the SLO percentile. */
+typedef uint64_t (*leat_predict_fn)(const void *profiles, uint16_t application, uint32_t variant,
+                                    uint16_t worker_class, uint32_t items);
+
+struct leat_route_input {
+    uint64_t now_ns;
+    const struct leat_sched_query *pending; /* oldest first */
+    uint32_t pending_count;                 /* 0..LEAT_SCHED_PENDING_MAX */
+    const struct leat_sched_worker *workers;
+    uint32_t worker_count;
+    leat_predict_fn predict;
+    const void *profiles;
+};
+
+struct leat_route_pair {
+    uint32_t query; /* index into pending */
+    uint32_t worker;
+};
+
+struct leat_router {
+    const char *name;
+    size_t state_bytes;
+    enum leat_status (*init)(void *state); /* NULL when there is no state */
+    /* Writes at most pairs_max pairs, each query and each worker at most once; only workers with room. */
+    uint32_t (*route)(void *state, const struct leat_route_input *input, struct leat_route_pair *pairs,
+                      uint32_t pairs_max);
+};
+
+struct leat_select_input {
+    uint64_t now_ns;
+    const struct leat_sched_query *pending; /* of this application, oldest first, the routed one at 0 */
+    uint32_t pending_count;                 /* >= 1 */
+    const struct leat_sched_variant *variants;
+    uint32_t variant_count;
+    const struct leat_sched_worker *worker;
+    uint16_t application;
+    leat_predict_fn predict;
+    const void *profiles;
+};
+
+struct leat_selection {
+    uint32_t variant;
+    uint32_t queries; /* how many from the front of `pending` form the batch; 0: nothing can serve [0] */
+};
+
+struct leat_selector {
+    const char *name;
+    size_t state_bytes;
+    enum leat_status (*init)(void *state);
+    struct leat_selection (*select)(void *state, const struct leat_select_input *input);
+};
+
+extern const struct leat_router leat_router_fcfs;        /* oldest query to the first idle worker */
+extern const struct leat_router leat_router_round_robin; /* workers in turn */
+extern const struct leat_selector leat_selector_fixed;   /* the first ready variant, the largest batch */
+
+/* NULL when there is none of that name. */
+const struct leat_router *leat_router_find(const char *name);
+const struct leat_selector *leat_selector_find(const char *name);
+
+#endif /* LEAT_SCHED_POLICY_H */
