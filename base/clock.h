@@ -44,7 +44,7 @@ leat_clock_now(const struct leat_clock *clock)
 {
 #if defined(__x86_64__)
     if (clock->kind == LEAT_CLOCK_TSC) {
-        const unsigned __int128 ticks = __rdtsc() - clock->base_ticks;
+        __extension__ const unsigned __int128 ticks = __rdtsc() - clock->base_ticks;
         return (uint64_t)((ticks * clock->mult) >> LEAT_CLOCK_SHIFT) + clock->base_ns;
     }
 #endif
