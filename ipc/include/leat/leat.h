@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * leat/leat.h - the client library: ask the leat daemon on this machine for answers.
+ *
+ *     open -> find -> tensor_alloc -> submit -> wait or poll -> tensor_free -> close
+ *
+ * Role       A session is one connection: rings and a tensor arena in memory that the daemon created and
+ *            shares with this process alone. Inputs are written, and answers appear, in that arena; nothing
+ *            is copied on the way. The daemon chooses worker, batch and moment.
+ * Ownership  A tensor is the caller's from leat_tensor_alloc to leat_submit, the daemon's until the query's
+ *            completion was returned by leat_poll or leat_wait, then the caller's again. Inputs may be
+ *            shared by several queries in flight as long as nobody writes them; outputs may not.
+ * Planes     A call returns a status (leat/status.h); one that fails has no effect. Every query accepted by
+ *            leat_submit ends in exactly one completion, whose outcome says how it ended. A wait that times
+ *            out and a cancel that comes too late change nothing of that.
+ * Threads    A session is used by one thread at a time; each function says where that differs. Different
+ *            sessions are independent: a thread that wants to submit on its own opens its own.
+ * Fork       A session does not survive fork() in the child: close it there, nothing else.
+ * Library    installs no signal handler, starts no thread, never exits, and writes nothing.
+ * Units      Nanoseconds and bytes; names say so.
+ */
+#ifndef LEAT_LEAT_H
+#define LEAT_LEAT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <leat/status.h>
+#include <leat/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LEAT_VERSION_MAJOR 0
+#define LEAT_VERSION_MINOR 1
+#define LEAT_VERSION_PATCH 0
+
+struct leat_session;
+
+/* How an accepted query ended. Values never change. */
+enum leat_outcome {
+    LEAT_OUTCOME_NONE = 0,
+    LEAT_OUTCOME_OK = 1,        /* the outputs hold the answer */
+    LEAT_OUTCOME_REJECTED = 2,  /* never started: see enum leat_reason */
+    LEAT_OUTCOME_EXPIRED = 3,   /* accepted, but the deadline passed before it could start */
+    LEAT_OUTCOME_CANCELLED = 4, /* leat_cancel came in time */
+    LEAT_OUTCOME_FAILED = 5,    /* it ran and failed; the outputs are undefined */
+    LEAT_OUTCOME_LOST = 6,      /* the daemon died or closed the session; it may or may not have run */
+};
+
+/* Why, for outcomes that are not OK. Values never change. */
+enum leat_reason {
+    LEAT_REASON_NONE = 0,
+    LEAT_REASON_DEADLINE = 1,   /* the latency objective cannot be met with the work already queued */
+    LEAT_REASON_QUEUE_FULL = 2, /* the application's or the daemon's queue is at its bound */
+    LEAT_REASON_DRAINING = 3,   /* the daemon is shutting down */
+    LEAT_REASON_TARGET = 4,     /* the application or model was removed, or is not loaded */
+    LEAT_REASON_TENSOR = 5,     /* a tensor lies outside the arena, is misaligned or overlaps an output */
+    LEAT_REASON_ITEMS = 6,      /* more items than the largest batch, or none */
+    LEAT_REASON_ACCURACY = 7,   /* no variant reaches the accuracy floor */
+    LEAT_REASON_IN_FLIGHT = 8,  /* more queries in flight than the session has slots */
+    LEAT_REASON_PAYLOAD = 9,    /* the model refused the values in the tensors (an index out of range) */
+    LEAT_REASON_DEVICE = 10,    /* the engine or a device failed */
+};
+
+struct leat_options {
+    uint32_t size;           /* sizeof(struct leat_options); set by LEAT_OPTIONS_INIT */
+    uint32_t slots;          /* queries in flight, 1..; 0: 256. Rounded up to a power of two */
+    const char *socket_path; /* NULL: $LEAT_SOCKET, else /run/leat/leat.sock */
+    uint64_t arena_bytes;    /* tensor memory; 0: the daemon's default */
+    uint64_t spin_ns;        /* how long leat_wait spins before it sleeps; UINT64_MAX: adaptive */
+    uint64_t reserved[4];    /* zero */
+};
+#define LEAT_OPTIONS_INIT {sizeof(struct leat_options), 0, NULL, 0, UINT64_MAX, {0, 0, 0, 0}}
+
+/* An application or model, resolved once. */
+struct leat_target {
+    uint32_t id;
+    uint32_t items_max; /* largest number of items in one query */
+    uint32_t input_count, output_count;
+    struct leat_tensor_info tensors[LEAT_TENSORS_MAX]; /* inputs, then outputs */
+};
+
+/* flags of struct leat_query */
+#define LEAT_QUERY_OFFLINE 1u /* run it in the gaps; no latency objective */
+
+struct leat_query {
+    uint32_t size;   /* sizeof(struct leat_query); set by LEAT_QUERY_INIT */
+    uint32_t target; /* leat_target.id */
+    uint32_t items;  /* 1..items_max */
+    uint32_t flags;
+    uint64_t latency_ns;         /* objective, from now; 0: the application's own. At most 2^32 us */
+    uint32_t accuracy_floor_ppm; /* 0: any. 950000 is 95 % */
+    uint32_t reserved0;
+    uint64_t user_data;              /* comes back in the completion */
+    void *tensors[LEAT_TENSORS_MAX]; /* from leat_tensor_alloc: inputs, then outputs */
+    uint64_t reserved[2];
+};
+#define LEAT_QUERY_INIT {sizeof(struct leat_query), 0, 1, 0, 0, 0, 0, 0, {0}, {0, 0}}
+
+struct leat_completion {
+    uint64_t user_data;
+    uint64_t ticket;       /* as returned by leat_submit */
+    uint32_t outcome;      /* enum leat_outcome */
+    uint32_t reason;       /* enum leat_reason */
+    uint64_t queue_ns;     /* from submission to the start of execution, or to the refusal */
+    uint64_t exec_ns;      /* execution of the whole batch */
+    uint64_t total_ns;     /* from submission to the answer being written */
+    uint32_t batch_items;  /* items in the batch that it ran in */
+    uint32_t variant;      /* which variant of the application answered */
+    uint32_t worker;
+    uint32_t accuracy_ppm; /* that the variant stands for; 0: unknown */
+};
+
+/* ---- Session ---------------------------------------------------------------------------------- */
+
+/*
+ * Connects to the daemon. options may be NULL. LEAT_ERR_SYS: no daemon at the path (the text says how to
+ * start one); LEAT_ERR_ACCESS: the socket or the daemon does not let this user in; LEAT_ERR_VERSION;
+ * LEAT_ERR_LIMIT: too many sessions or too large an arena; LEAT_ERR_PROTO: not a leat daemon. Any thread.
+ */
+LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_open(const struct leat_options *options,
+                                                       struct leat_session **ret_session);
+
+/*
+ * After LEAT_ERR_DISCONNECTED: connects again with the same options. Every query that was in flight must
+ * have been collected first (each completes as LOST), else LEAT_ERR_BUSY. Tensors and targets from before
+ * are gone: allocate and find again. On failure the session stays disconnected; try again later.
+ */
+LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_reconnect(struct leat_session *session);
+
+/* Leaves the daemon; queries in flight are dropped. Accepts NULL. Never waits for the daemon. */
+LEAT_PUBLIC void leat_close(struct leat_session *session);
+
+/* What leat_open could not give in full, for people: "huge pages: none reserved". "" if nothing. */
+LEAT_PUBLIC const char *leat_session_note(const struct leat_session *session);
+
+/* ---- Targets ---------------------------------------------------------------------------------- */
+
+/* Looks up an application or, failing that, a model. Asks the daemon: not for the hot path. */
+LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_find(struct leat_session *session, const char *name,
+                                                       struct leat_target *ret_target);
+
+/* ---- Tensors ---------------------------------------------------------------------------------- */
+
+/* Memory in the session's arena, 64-byte aligned, contents undefined. LEAT_ERR_NOMEM: arena exhausted. */
+LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_tensor_alloc(struct leat_session *session, uint64_t bytes,
+                                                               void **ret_memory);
+
+/* Accepts NULL. The memory must not belong to a query in flight. */
+LEAT_PUBLIC void leat_tensor_free(struct leat_session *session, void *memory);
+
+/* ---- Queries ---------------------------------------------------------------------------------- */
+
+/*
+ * Hands a query to the daemon. LEAT_AGAIN: as many queries are in flight as the session has slots;
+ * collect completions first. LEAT_ERR_SHAPE: a tensor is missing or not from this session's arena;
+ * LEAT_ERR_INVALID: a field is out of range; LEAT_ERR_DISCONNECTED. ret_ticket may be NULL. No system
+ * call unless the daemon sleeps.
+ */
+LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_submit(struct leat_session *session,
+                                                         const struct leat_query *query,
+                                                         uint64_t *ret_ticket);
+
+/*
+ * Submits queries[0..count) with one doorbell. *ret_submitted says how many went out; those after it are
+ * untouched. Returns OK if all did, else why the next one did not.
+ */
+LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_submit_batch(struct leat_session *session,
+                                                               const struct leat_query *queries, size_t count,
+                                                               size_t *ret_submitted);
+
+/*
+ * Collects up to `max` completions without waiting; returns how many. After the daemon died it returns
+ * what had finished, then one LOST for each query still in flight.
+ */
+LEAT_PUBLIC size_t leat_poll(struct leat_session *session, struct leat_completion *completions, size_t max);
+
+/*
+ * Like leat_poll, but waits for the first: spins for a while, then sleeps. timeout_ns UINT64_MAX: for ever.
+ * LEAT_TIMEOUT, and nothing changes hands; LEAT_AGAIN when nothing is in flight. *ret_count is set on
+ * LEAT_OK only and is at least 1.
+ */
+LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_wait(struct leat_session *session,
+                                                       struct leat_completion *completions, size_t max,
+                                                       uint64_t timeout_ns, size_t *ret_count);
+
+/*
+ * Asks that a query not run. It still ends in exactly one completion: CANCELLED if it had not been handed to
+ * a worker, else as it would have. LEAT_ERR_NOT_FOUND: no such query is in flight.
+ */
+LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_cancel(struct leat_session *session, uint64_t ticket);
+
+/* Queries submitted whose completion has not been collected. */
+LEAT_PUBLIC uint32_t leat_in_flight(const struct leat_session *session);
+
+/* Submits one query and waits for its completion; other completions stay queued for leat_poll. */
+LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_run(struct leat_session *session,
+                                                      const struct leat_query *query,
+                                                      struct leat_completion *ret_completion);
+
+/*
+ * The convenience for first contact: copies inputs[i] (items * item_bytes of target->tensors[i]) into the
+ * arena, runs one query, copies the answers to outputs[i]. latency_ns 0: the application's own objective.
+ * `outputs` are written only when the outcome is OK.
+ */
+LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_call(struct leat_session *session,
+                                                       const struct leat_target *target, uint32_t items,
+                                                       const void *const *inputs, void *const *outputs,
+                                                       uint64_t latency_ns,
+                                                       struct leat_completion *ret_completion);
+
+/* ---- Event loops ------------------------------------------------------------------------------ */
+
+/*
+ * A descriptor for poll, epoll or io_uring; the session owns it. Protocol: leat_event_arm; if it returns
+ * LEAT_AGAIN, wait until the descriptor is readable; leat_poll until it returns 0; arm again. The descriptor
+ * also becomes readable when the daemon goes away. Spurious wake-ups are possible. -1 when disconnected.
+ */
+LEAT_PUBLIC int leat_event_fd(struct leat_session *session);
+
+/* LEAT_OK: completions are there, poll now. LEAT_AGAIN: armed, the descriptor will become readable. */
+LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_event_arm(struct leat_session *session);
+
+/* ---- Control ---------------------------------------------------------------------------------- */
+
+/*
+ * Sends one administrative request, a JSON object, and returns the daemon's JSON answer, to be released with
+ * leat_admin_free. `fd` goes along when it is not negative (a model file, say). This is what the `leat`
+ * command uses; docs/control.md describes the requests. Blocks until answered. A refusal by the daemon is
+ * LEAT_OK with {"status": ..., "error": ...} in the answer.
+ */
+LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_admin(struct leat_session *session, const char *request_json,
+                                                        int fd, char **ret_reply_json);
+LEAT_PUBLIC void leat_admin_free(char *reply_json);
+
+/* ---- Texts and versions: any thread ----------------------------------------------------------- */
+
+LEAT_PUBLIC const char *leat_outcome_text(uint32_t outcome); /* "ok", "rejected", ... */
+LEAT_PUBLIC const char *leat_reason_text(uint32_t reason);
+LEAT_PUBLIC const char *leat_version(void); /* of the library, "0.1.0" */
+LEAT_PUBLIC const char *leat_daemon_version(const struct leat_session *session);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* LEAT_LEAT_H */
