@@ -48,7 +48,7 @@ leat_err_record(enum leat_status status, const char *format, ...)
     const int used = vsnprintf(err_text, sizeof(err_text), format, args);
     va_end(args);
     LEAT_ASSERT(used >= 0);
-    if (status == LEAT_ERR_SYS && (size_t)used < sizeof(err_text)) {
+    if (status == LEAT_ERR_SYS && saved_errno != 0 && (size_t)used < sizeof(err_text)) {
         (void)snprintf(err_text + used, sizeof(err_text) - (size_t)used, ": %s",
                        strerror(saved_errno));
     }
