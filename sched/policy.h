@@ -4,9 +4,10 @@
  *
  * Role     Pure functions over plain state. No clock, no I/O, no allocation, no threads: the daemon's
  *          dispatcher and the simulator call the same code, with time passed in.
- * Use      The dispatcher, on arrival and on completion, calls route() with the pending queries of all
- *          applications in arrival order. For each pair that comes back it calls select() with the
- *          pending queries of that application, then dispatches. It repeats until route() returns 0.
+ * Use      On arrival and on completion the dispatcher takes the applications with pending queries, the one
+ *          whose oldest query waited longest first, and calls the application's route(). For each pair that
+ *          comes back it calls select() with the pending queries from the routed one on, and dispatches
+ *          the batch. It goes on until no application gets a pair.
  * State    A policy's private state is `state_bytes` of memory that the caller owns and zeroes; init()
  *          fills it. Two policies of one kind never share state.
  * Units    Nanoseconds on the caller's time line; deadlines are absolute on it.

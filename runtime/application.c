@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/application.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ipc/wire.h"
+
+enum leat_status
+leat_waiting_init(struct leat_waiting *waiting, uint32_t waiting_max)
+{
+    LEAT_ASSERT(waiting_max >= 1 && waiting_max <= UINT32_MAX / 4);
+    const uint32_t room = 2 * waiting_max; /* so that sliding back is needed once in waiting_max pushes */
+    *waiting = (struct leat_waiting){
+        .queries = calloc(room, sizeof(waiting->queries[0])),
+        .entries = calloc(room, sizeof(waiting->entries[0])),
+        .room = room,
+    };
+    if (waiting->queries == NULL || waiting->entries == NULL) {
+        leat_waiting_fini(waiting);
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u waiting queries", waiting_max);
+    }
+    return LEAT_OK;
+}
+
+void
+leat_waiting_fini(struct leat_waiting *waiting)
+{
+    free(waiting->queries);
+    free(waiting->entries);
+    *waiting = (struct leat_waiting){0};
+}
+
+void
+leat_waiting_push(struct leat_waiting *waiting, const struct leat_query_entry *entry)
+{
+    if (waiting->tail == waiting->room) {
+        const uint32_t live = leat_waiting_count(waiting);
+        LEAT_ASSERT(waiting->head > 0);
+        memmove(waiting->queries, waiting->queries + waiting->head, live * sizeof(waiting->queries[0]));
+        memmove(waiting->entries, waiting->entries + waiting->head, live * sizeof(waiting->entries[0]));
+        waiting->head = 0;
+        waiting->tail = live;
+    }
+    waiting->queries[waiting->tail] = (struct leat_sched_query){
+        .arrival_ns = entry->arrival_ns,
+        .deadline_ns = entry->deadline_ns,
+        .items = entry->items,
+        .accuracy_floor_ppm = entry->accuracy_floor_ppm,
+        .application = entry->application,
+        .offline = (entry->flags & LEAT_WIRE_OFFLINE) != 0,
+    };
+    waiting->entries[waiting->tail] = *entry;
+    waiting->tail++;
+    waiting->items += entry->items;
+}
+
+void
+leat_waiting_remove(struct leat_waiting *waiting, uint32_t at, uint32_t count)
+{
+    const uint32_t live = leat_waiting_count(waiting);
+    LEAT_ASSERT(at <= live && count <= live - at);
+    for (uint32_t i = 0; i < count; i++) {
+        waiting->items -= waiting->queries[waiting->head + at + i].items;
+    }
+    /* Close the gap from the front: routers mostly take the oldest, and then nothing moves. */
+    memmove(waiting->queries + waiting->head + count, waiting->queries + waiting->head, at * sizeof(waiting->queries[0]));
+    memmove(waiting->entries + waiting->head + count, waiting->entries + waiting->head, at * sizeof(waiting->entries[0]));
+    waiting->head += count;
+    if (waiting->head == waiting->tail) {
+        waiting->head = waiting->tail = 0;
+    }
+}

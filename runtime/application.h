@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime/application.h - what the dispatcher needs to know of an application, and its waiting queries.
+ *
+ * Ownership  The control side builds one and hands it to the dispatcher with LEAT_COMMAND_ADD_APPLICATION;
+ *            from then on the dispatcher owns every mutable field until it reports LEAT_EVENT_REMOVED.
+ *            The signature, the names and the variants' models and plans are constant all along.
+ */
+#ifndef LEAT_RUNTIME_APPLICATION_H
+#define LEAT_RUNTIME_APPLICATION_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include <leat/leat.h>
+
+#include "kernels/backend.h"
+#include "runtime/central_queue.h"
+#include "sched/policy.h"
+#include "sched/profile.h"
+
+#define LEAT_APPLICATIONS_MAX 1024u
+#define LEAT_PLANS_MAX        17u /* batches up to 2^0 .. 2^16 items */
+#define LEAT_WORKER_CLASSES_MAX 8u
+
+/* A loaded variant. Its index in the daemon's table is what responses carry. */
+struct leat_variant {
+    char name[LEAT_NAME_MAX];
+    uint16_t index;
+    const struct leat_backend *backend;
+    struct leat_model *model;
+    struct leat_plan *plans[LEAT_PLANS_MAX]; /* plans[b] holds up to 2^b items; NULL above items_max */
+    uint32_t items_max;
+    uint32_t accuracy_ppm;
+    uint64_t item_bytes[LEAT_TENSORS_MAX];
+    uint32_t tensor_count;
+};
+
+/* The queries that wait, oldest first, as two parallel arrays whose live part is [head, tail). */
+struct leat_waiting {
+    struct leat_sched_query *queries;
+    struct leat_query_entry *entries;
+    uint32_t head, tail, room; /* room: length of both arrays, twice the bound */
+    uint64_t items;            /* sum over the live part */
+};
+
+/* W: dispatcher, relaxed. R: anyone, for statistics only. */
+struct leat_application_counters {
+    _Atomic uint64_t accepted, ok, rejected, expired, cancelled, failed, batches, waiting;
+};
+
+struct leat_application {
+    char name[LEAT_NAME_MAX];
+    uint16_t id;
+    struct leat_target target;
+    uint64_t latency_ns; /* default objective; 0: none */
+    bool drop_late;      /* refuse or drop what cannot be in time; else serve it late */
+    uint32_t waiting_max;
+    const struct leat_router *router;
+    const struct leat_selector *selector;
+    void *router_state, *selector_state;
+    struct leat_variant *variants[LEAT_SCHED_VARIANTS_MAX];
+    struct leat_sched_variant sched_variants[LEAT_SCHED_VARIANTS_MAX];
+    uint32_t variant_count;
+    struct leat_profile (*profiles)[LEAT_WORKER_CLASSES_MAX]; /* [variant_count] */
+
+    /* Dispatcher's. */
+    struct leat_waiting waiting;
+    uint64_t next_expiry_ns; /* no waiting query's deadline is before it */
+    uint32_t running; /* queries handed to workers and not reported done */
+    bool removing;
+    struct leat_application_counters counters;
+};
+
+/* Room for 1..waiting_max queries. */
+LEAT_MUST_CHECK enum leat_status leat_waiting_init(struct leat_waiting *waiting, uint32_t waiting_max);
+void leat_waiting_fini(struct leat_waiting *waiting);
+
+/* Appends; the caller has checked the bound. */
+void leat_waiting_push(struct leat_waiting *waiting, const struct leat_query_entry *entry);
+/* Removes `count` queries from the `at`-th live one on. */
+void leat_waiting_remove(struct leat_waiting *waiting, uint32_t at, uint32_t count);
+
+static inline uint32_t
+leat_waiting_count(const struct leat_waiting *waiting)
+{
+    return waiting->tail - waiting->head;
+}
+
+#endif /* LEAT_RUNTIME_APPLICATION_H */

@@ -1,0 +1,1002 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/dispatcher.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum {
+    REQUESTS_PER_ROUND = 32, /* taken from one session before the next gets its turn */
+    QUEUE_BURST = 32,
+    COMMANDS = 1024,       /* ring size, a power of two */
+    EVENTS = 4096,         /* ring size; at least all sessions and applications, so it is never full */
+    SLEEP_MAX_MS = 250,    /* so that the watchdog sees progress while nothing happens */
+    SPINS_PER_CLOCK = 16,
+    IN_FLIGHT_PER_SLOT = 2, /* a client may resubmit a slot before the worker's report has been read */
+};
+_Static_assert(EVENTS >= LEAT_SESSIONS_MAX + LEAT_APPLICATIONS_MAX + 1, "events are never dropped");
+
+/* A batch on its way, in the order in which its worker will report it. */
+struct batch_record {
+    uint64_t predicted_ns;
+    uint16_t application;
+    uint16_t variant; /* within the application */
+    uint32_t items;
+};
+
+/* What the dispatcher remembers of one worker. Both rings are indexed by the worker's own positions. */
+struct worker_record {
+    uint16_t sessions[LEAT_WORKER_QUEUE]; /* of each query, for its in-flight count */
+    uint64_t sessions_head;               /* position of the oldest unreported query */
+    struct batch_record batches[LEAT_WORKER_BATCHES];
+    uint64_t batch_tail; /* batches ever submitted */
+    uint64_t predicted_ns; /* sum over outstanding batches */
+    uint16_t class;
+};
+
+struct leat_dispatcher {
+    struct leat_dispatcher_options options;
+    struct leat_central_queue queue;
+    struct leat_queue_cell *queue_cells;
+
+    struct leat_daemon_session *active[LEAT_SESSIONS_MAX]; /* active_count of them, polled in turn */
+    uint32_t active_count;
+    struct leat_daemon_session *closing[LEAT_SESSIONS_MAX]; /* waiting for in_flight == 0 */
+    uint32_t closing_count;
+    struct leat_application *applications[LEAT_APPLICATIONS_MAX]; /* by id */
+    uint32_t application_top; /* ids are below it */
+    uint16_t busy[LEAT_APPLICATIONS_MAX]; /* ids with waiting queries, busy_count of them */
+    uint32_t busy_count;
+    struct leat_sched_worker sched_workers[LEAT_SCHED_WORKERS_MAX];
+    struct worker_record *records; /* [worker_count] */
+    uint32_t removing_count;
+    uint64_t now_ns; /* of this round */
+    uint64_t spin_budget_ns;
+    bool draining, drained_sent, stop;
+    int epoll_fd;
+
+    /* Sleep and commands. */
+    struct leat_bell bell;
+    int event_fd;
+    pthread_mutex_t command_mutex; /* among control threads; the dispatcher never takes it */
+    struct leat_command commands[COMMANDS];
+    _Alignas(LEAT_ISOLATE) _Atomic uint64_t command_tail; /* W: control, K0  R: dispatcher, K1 */
+    _Alignas(LEAT_ISOLATE) _Atomic uint64_t command_head; /* W: dispatcher, K2  R: control, K3 */
+
+    /* Events to control: K4 publishes, K5 reads. */
+    struct leat_event events[EVENTS];
+    _Alignas(LEAT_ISOLATE) _Atomic uint64_t event_tail; /* W: dispatcher */
+    uint64_t event_head;                                /* control's */
+    int control_fd;
+
+    struct { /* W: dispatcher, relaxed */
+        _Alignas(LEAT_ISOLATE) _Atomic uint64_t rounds, parks, rejected_malformed, decisions, decision_ns;
+    } statistics;
+    pthread_t thread;
+    bool running;
+};
+
+static inline void
+bump(_Atomic uint64_t *counter, uint64_t by)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + by, memory_order_relaxed);
+}
+
+/* ---- Answers from the dispatcher itself ------------------------------------------------------- */
+
+static void
+answer(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session, uint16_t slot, uint32_t ticket_low,
+       uint64_t submit_ns, enum leat_outcome outcome, enum leat_reason reason)
+{
+    const uint64_t waited_ns = dispatcher->now_ns > submit_ns ? dispatcher->now_ns - submit_ns : 0;
+    const struct leat_wire_response response = {
+        .ticket_low = ticket_low,
+        .slot = slot,
+        .outcome = (uint8_t)outcome,
+        .reason = (uint8_t)reason,
+        .queue_ns = waited_ns,
+        .total_ns = waited_ns,
+        .worker = UINT16_MAX,
+    };
+    leat_daemon_session_respond(session, 0, &response);
+    leat_daemon_session_ring(session);
+}
+
+static void
+send_event(struct leat_dispatcher *dispatcher, const struct leat_event *event)
+{
+    const uint64_t tail = atomic_load_explicit(&dispatcher->event_tail, memory_order_relaxed);
+    const uint64_t one = 1;
+
+    dispatcher->events[tail % EVENTS] = *event;
+    atomic_store_explicit(&dispatcher->event_tail, tail + 1, memory_order_release); /* K4 */
+    const ssize_t written = write(dispatcher->control_fd, &one, sizeof(one));
+    (void)written;
+}
+
+/* The session of an accepted query; its memory is mapped as long as in_flight counts the query. */
+static struct leat_daemon_session *
+session_at(const struct leat_dispatcher *dispatcher, uint16_t index)
+{
+    return atomic_load_explicit(&dispatcher->options.tables->sessions[index], memory_order_relaxed);
+}
+
+/* Ends an accepted query that never reached a worker. */
+static void
+finish(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry, enum leat_outcome outcome,
+       enum leat_reason reason)
+{
+    struct leat_daemon_session *session = session_at(dispatcher, entry->session);
+
+    LEAT_ASSERT(session->dispatcher.in_flight > 0);
+    session->dispatcher.in_flight--;
+    if (!session->dispatcher.closing) {
+        answer(dispatcher, session, entry->slot, entry->ticket_low, entry->submit_ns, outcome, reason);
+    }
+}
+
+/* ---- Taking requests in ----------------------------------------------------------------------- */
+
+/* True when every tensor lies inside the arena and no output overlaps another tensor of the query. */
+static bool
+tensors_are_sound(const struct leat_daemon_session *session, const struct leat_target *target,
+                  const struct leat_wire_request *request)
+{
+    const uint32_t count = target->input_count + target->output_count;
+    uint64_t start[LEAT_TENSORS_MAX], end[LEAT_TENSORS_MAX];
+
+    for (uint32_t i = 0; i < count; i++) {
+        /* item_bytes <= 2^40 and items <= 2^16: the product fits; units are 32 bits of 64 bytes. */
+        start[i] = (uint64_t)request->units[i] * LEAT_TENSOR_ALIGN;
+        end[i] = start[i] + target->tensors[i].item_bytes * request->items;
+        if (end[i] > session->arena_bytes) {
+            return false;
+        }
+    }
+    for (uint32_t out = target->input_count; out < count; out++) {
+        for (uint32_t other = 0; other < out; other++) {
+            if (start[out] < end[other] && start[other] < end[out]) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* Predicted time of `items` on a worker of the class, in the variant that the selector would try first. */
+static uint64_t
+predict(const void *profiles, uint16_t application, uint32_t variant, uint16_t worker_class, uint32_t items)
+{
+    const struct leat_application *app = profiles;
+    (void)application;
+    return leat_profile_predict(&app->profiles[variant][worker_class], items);
+}
+
+/* Could a query of `items` that arrives now be done by its deadline, with what is waiting before it? */
+static bool
+can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_application *app, uint32_t items,
+               uint64_t deadline_ns)
+{
+    uint64_t soonest_ns = UINT64_MAX;
+    uint16_t class = 0;
+
+    for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
+        const struct leat_sched_worker *worker = &dispatcher->sched_workers[w];
+        const uint64_t free_ns =
+            worker->outstanding > 0 && worker->free_at_ns > dispatcher->now_ns ? worker->free_at_ns : dispatcher->now_ns;
+        if (free_ns < soonest_ns) {
+            soonest_ns = free_ns;
+            class = worker->worker_class;
+        }
+    }
+    const uint32_t items_max = app->variants[0]->items_max;
+    const uint64_t exec_ns = predict(app, app->id, 0, class, items);
+    uint64_t backlog_ns = 0;
+    if (app->waiting.items > 0) {
+        const uint64_t batches = app->waiting.items / items_max / dispatcher->options.worker_count;
+        backlog_ns = batches * predict(app, app->id, 0, class, items_max);
+    }
+    return soonest_ns + backlog_ns + exec_ns <= deadline_ns;
+}
+
+/*
+ * What is wrong with a request, LEAT_REASON_NONE if nothing. On success *ret_app is its application. The order
+ * of the checks matters: later ones rely on earlier ones.
+ */
+static enum leat_reason
+check_request(const struct leat_dispatcher *dispatcher, const struct leat_daemon_session *session,
+              const struct leat_wire_request *request, struct leat_application **ret_app)
+{
+    if (dispatcher->draining) {
+        return LEAT_REASON_DRAINING;
+    }
+    if (request->target >= dispatcher->application_top || dispatcher->applications[request->target] == NULL ||
+        dispatcher->applications[request->target]->removing) {
+        return LEAT_REASON_TARGET;
+    }
+    struct leat_application *app = dispatcher->applications[request->target];
+    if (request->items == 0 || request->items > app->target.items_max) {
+        return LEAT_REASON_ITEMS;
+    }
+    if (!tensors_are_sound(session, &app->target, request)) {
+        return LEAT_REASON_TENSOR;
+    }
+    if (session->dispatcher.in_flight >= IN_FLIGHT_PER_SLOT * session->slots) {
+        return LEAT_REASON_IN_FLIGHT;
+    }
+    *ret_app = app;
+    return LEAT_REASON_NONE;
+}
+
+static void
+accept_request(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session,
+               const struct leat_wire_request *request)
+{
+    struct leat_application *app = NULL;
+    /* A stamp from the future would be the client's lie or a clock step: it counts as now. */
+    const uint64_t submit_ns = request->submit_ns < dispatcher->now_ns ? request->submit_ns : dispatcher->now_ns;
+    enum leat_reason reason = check_request(dispatcher, session, request, &app);
+
+    if (LEAT_LIKELY(reason == LEAT_REASON_NONE)) {
+        struct leat_query_entry entry = {
+            .submit_ns = submit_ns,
+            .arrival_ns = dispatcher->now_ns,
+            .deadline_ns = LEAT_NO_DEADLINE,
+            .items = request->items,
+            .accuracy_floor_ppm = request->accuracy_floor_ppm,
+            .ticket_low = request->ticket_low,
+            .session = session->index,
+            .slot = request->slot,
+            .application = app->id,
+            .flags = request->flags,
+        };
+        const uint64_t latency_ns = request->latency_us != 0 ? (uint64_t)request->latency_us * 1000 : app->latency_ns;
+        if (latency_ns != 0 && (request->flags & LEAT_WIRE_OFFLINE) == 0) {
+            entry.deadline_ns = submit_ns + latency_ns;
+        }
+        memcpy(entry.units, request->units, sizeof(entry.units));
+        if (LEAT_LIKELY(leat_central_queue_push(&dispatcher->queue, &entry, 1) == LEAT_OK)) {
+            session->dispatcher.in_flight++;
+            bump(&app->counters.accepted, 1);
+            return;
+        }
+        reason = LEAT_REASON_QUEUE_FULL;
+    }
+    if (app == NULL && reason != LEAT_REASON_DRAINING) {
+        bump(&dispatcher->statistics.rejected_malformed, 1);
+    }
+    if (app != NULL) {
+        bump(&app->counters.rejected, 1);
+    }
+    answer(dispatcher, session, request->slot, request->ticket_low, submit_ns, LEAT_OUTCOME_REJECTED, reason);
+}
+
+/* ---- From the central queue into the applications' waiting lists ------------------------------ */
+
+static void
+enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry)
+{
+    struct leat_application *app = dispatcher->applications[entry->application];
+    const struct leat_daemon_session *session = session_at(dispatcher, entry->session);
+
+    if (LEAT_UNLIKELY(app == NULL || app->removing)) {
+        finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_TARGET);
+        return;
+    }
+    if (LEAT_UNLIKELY(session->dispatcher.closing)) {
+        finish(dispatcher, entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
+        return;
+    }
+    if (LEAT_UNLIKELY(leat_waiting_count(&app->waiting) >= app->waiting_max)) {
+        bump(&app->counters.rejected, 1);
+        finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
+        return;
+    }
+    if (entry->deadline_ns != LEAT_NO_DEADLINE && app->drop_late) {
+        if (LEAT_UNLIKELY(!can_be_in_time(dispatcher, app, entry->items, entry->deadline_ns))) {
+            bump(&app->counters.rejected, 1);
+            finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_DEADLINE);
+            return;
+        }
+        app->next_expiry_ns = entry->deadline_ns < app->next_expiry_ns ? entry->deadline_ns : app->next_expiry_ns;
+    }
+    if (leat_waiting_count(&app->waiting) == 0) {
+        dispatcher->busy[dispatcher->busy_count++] = app->id;
+    }
+    leat_waiting_push(&app->waiting, entry);
+}
+
+static bool
+drain_queue(struct leat_dispatcher *dispatcher)
+{
+    struct leat_query_entry burst[QUEUE_BURST];
+    bool any = false;
+
+    for (;;) {
+        const uint64_t count = leat_central_queue_pop(&dispatcher->queue, burst, QUEUE_BURST);
+        for (uint64_t i = 0; i < count; i++) {
+            enqueue(dispatcher, &burst[i]);
+        }
+        any = any || count > 0;
+        if (count < QUEUE_BURST) {
+            return any;
+        }
+    }
+}
+
+static void
+cancel(struct leat_dispatcher *dispatcher, const struct leat_daemon_session *session,
+       const struct leat_wire_request *request)
+{
+    (void)drain_queue(dispatcher); /* the query may not have got further yet */
+    for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
+        struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
+        struct leat_waiting *waiting = &app->waiting;
+        for (uint32_t i = waiting->head; i < waiting->tail; i++) {
+            const struct leat_query_entry entry = waiting->entries[i];
+            if (entry.session == session->index && entry.slot == request->slot &&
+                entry.ticket_low == request->ticket_low) {
+                leat_waiting_remove(waiting, i - waiting->head, 1);
+                bump(&app->counters.cancelled, 1);
+                finish(dispatcher, &entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
+                return;
+            }
+        }
+    }
+    /* Not waiting: it runs, or has ended. Either way its one completion is on its way. */
+}
+
+/* Takes up to REQUESTS_PER_ROUND requests from one session. */
+static bool
+poll_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session)
+{
+    const uint64_t mask = (uint64_t)session->slots * LEAT_SUBMIT_CELLS_PER_SLOT - 1;
+
+    for (uint32_t n = 0; n < REQUESTS_PER_ROUND; n++) {
+        const uint64_t position = session->dispatcher.submit_position;
+        const struct leat_wire_request *cell = &session->submit_cells[position & mask];
+        if (atomic_load_explicit(&cell->sequence, memory_order_acquire) != position + 1) { /* S1 */
+            return n > 0;
+        }
+        struct leat_wire_request request; /* copied once; the client can go on writing to the original */
+        memcpy(&request, cell, sizeof(request));
+        session->dispatcher.submit_position++;
+        if (LEAT_UNLIKELY(request.slot >= session->slots)) {
+            bump(&dispatcher->statistics.rejected_malformed, 1);
+            continue; /* there is no slot to answer to */
+        }
+        if (LEAT_UNLIKELY((request.flags & LEAT_WIRE_CANCEL) != 0)) {
+            cancel(dispatcher, session, &request);
+        } else {
+            accept_request(dispatcher, session, &request);
+        }
+    }
+    return true;
+}
+
+/* ---- Deciding and handing over ---------------------------------------------------------------- */
+
+static void
+hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t at, uint32_t worker_index,
+          struct leat_selection selection)
+{
+    struct leat_worker *worker = dispatcher->options.workers[worker_index];
+    struct worker_record *record = &dispatcher->records[worker_index];
+    struct leat_sched_worker *sched = &dispatcher->sched_workers[worker_index];
+    const struct leat_query_entry *entries = &app->waiting.entries[app->waiting.head + at];
+    uint32_t items = 0;
+
+    for (uint32_t i = 0; i < selection.queries; i++) {
+        struct leat_work_cell *cell = leat_worker_cell(worker, i);
+        const struct leat_query_entry *entry = &entries[i];
+        cell->submit_ns = entry->submit_ns;
+        cell->deadline_ns = app->drop_late ? entry->deadline_ns : LEAT_NO_DEADLINE;
+        memcpy(cell->units, entry->units, sizeof(cell->units));
+        cell->items = entry->items;
+        cell->ticket_low = entry->ticket_low;
+        cell->session = entry->session;
+        cell->slot = entry->slot;
+        cell->variant = app->variants[selection.variant]->index;
+        record->sessions[(worker->dispatcher.work_position + i) & (LEAT_WORKER_QUEUE - 1)] = entry->session;
+        items += entry->items;
+    }
+    const uint64_t predicted_ns = predict(app, app->id, selection.variant, record->class, items);
+    record->batches[record->batch_tail & (LEAT_WORKER_BATCHES - 1)] = (struct batch_record){
+        .predicted_ns = predicted_ns,
+        .application = app->id,
+        .variant = (uint16_t)selection.variant,
+        .items = items,
+    };
+    record->batch_tail++;
+    record->predicted_ns += predicted_ns;
+    leat_worker_submit(worker, selection.queries);
+    sched->outstanding++;
+    sched->free_at_ns =
+        (sched->free_at_ns > dispatcher->now_ns ? sched->free_at_ns : dispatcher->now_ns) + predicted_ns;
+    app->running += selection.queries;
+    bump(&app->counters.batches, 1);
+    leat_waiting_remove(&app->waiting, at, selection.queries);
+}
+
+/* One decision for one application; false when no worker has room. */
+static bool
+decide(struct leat_dispatcher *dispatcher, struct leat_application *app)
+{
+    const uint32_t waiting = leat_waiting_count(&app->waiting);
+    const struct leat_route_input route = {
+        .now_ns = dispatcher->now_ns,
+        .pending = &app->waiting.queries[app->waiting.head],
+        .pending_count = waiting < LEAT_SCHED_PENDING_MAX ? waiting : LEAT_SCHED_PENDING_MAX,
+        .workers = dispatcher->sched_workers,
+        .worker_count = dispatcher->options.worker_count,
+        .predict = predict,
+        .profiles = app,
+    };
+    struct leat_route_pair pair;
+    if (app->router->route(app->router_state, &route, &pair, 1) == 0) {
+        return false;
+    }
+    LEAT_ASSERT(pair.query < waiting && pair.worker < route.worker_count);
+    struct leat_worker *worker = dispatcher->options.workers[pair.worker];
+    const uint32_t room = LEAT_WORKER_QUEUE - worker->dispatcher.queries;
+    uint32_t offered = route.pending_count - pair.query;
+    offered = offered < LEAT_BATCH_QUERIES ? offered : LEAT_BATCH_QUERIES;
+    offered = offered < room ? offered : room;
+    if (offered == 0) {
+        return false;
+    }
+    const struct leat_select_input select = {
+        .now_ns = dispatcher->now_ns,
+        .pending = route.pending + pair.query,
+        .pending_count = offered,
+        .variants = app->sched_variants,
+        .variant_count = app->variant_count,
+        .worker = &dispatcher->sched_workers[pair.worker],
+        .application = app->id,
+        .predict = predict,
+        .profiles = app,
+    };
+    const struct leat_selection selection = app->selector->select(app->selector_state, &select);
+    if (selection.queries == 0) {
+        const struct leat_query_entry entry = app->waiting.entries[app->waiting.head + pair.query];
+        leat_waiting_remove(&app->waiting, pair.query, 1);
+        bump(&app->counters.rejected, 1);
+        finish(dispatcher, &entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_ACCURACY);
+        return true;
+    }
+    LEAT_ASSERT(selection.variant < app->variant_count && selection.queries <= offered);
+    hand_over(dispatcher, app, pair.query, pair.worker, selection);
+    return true;
+}
+
+static void
+drop_expired(struct leat_dispatcher *dispatcher, struct leat_application *app)
+{
+    struct leat_waiting *waiting = &app->waiting;
+    uint64_t next_ns = LEAT_NO_DEADLINE;
+
+    for (uint32_t i = waiting->head; i < waiting->tail;) {
+        const struct leat_query_entry entry = waiting->entries[i];
+        if (entry.deadline_ns > dispatcher->now_ns) {
+            next_ns = entry.deadline_ns < next_ns ? entry.deadline_ns : next_ns;
+            i++;
+            continue;
+        }
+        const uint32_t moved = waiting->tail - i - 1; /* removal closes the gap from the front */
+        leat_waiting_remove(waiting, i - waiting->head, 1);
+        i = waiting->tail - moved;
+        bump(&app->counters.expired, 1);
+        finish(dispatcher, &entry, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE);
+    }
+    app->next_expiry_ns = next_ns;
+}
+
+/* Every application with waiting queries gets decisions until no worker has room for it. */
+static void
+decide_all(struct leat_dispatcher *dispatcher)
+{
+    if (dispatcher->busy_count == 0) {
+        return;
+    }
+    uint32_t kept = 0;
+    for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
+        struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
+        if (app->drop_late && app->next_expiry_ns <= dispatcher->now_ns) {
+            drop_expired(dispatcher, app);
+        }
+        while (leat_waiting_count(&app->waiting) > 0 && decide(dispatcher, app)) {
+            bump(&dispatcher->statistics.decisions, 1);
+        }
+        atomic_store_explicit(&app->counters.waiting, leat_waiting_count(&app->waiting), memory_order_relaxed);
+        if (leat_waiting_count(&app->waiting) > 0) {
+            dispatcher->busy[kept++] = app->id;
+        }
+    }
+    /* Turn the list, so that the same application is not always first to find a worker free. */
+    dispatcher->busy_count = kept;
+    if (kept > 1) {
+        const uint16_t first = dispatcher->busy[0];
+        memmove(dispatcher->busy, dispatcher->busy + 1, (kept - 1) * sizeof(dispatcher->busy[0]));
+        dispatcher->busy[kept - 1] = first;
+    }
+}
+
+/* ---- Reports from the workers ----------------------------------------------------------------- */
+
+static void
+take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, const struct leat_done_cell *done)
+{
+    struct worker_record *record = &dispatcher->records[worker_index];
+    struct leat_sched_worker *sched = &dispatcher->sched_workers[worker_index];
+    const struct batch_record *batch =
+        &record->batches[(record->batch_tail - sched->outstanding) & (LEAT_WORKER_BATCHES - 1)];
+    struct leat_application *app = dispatcher->applications[batch->application];
+
+    LEAT_ASSERT(sched->outstanding > 0 && app != NULL && app->running >= done->queries);
+    for (uint32_t i = 0; i < done->queries; i++) {
+        const uint16_t index = record->sessions[record->sessions_head & (LEAT_WORKER_QUEUE - 1)];
+        struct leat_daemon_session *session = session_at(dispatcher, index);
+        LEAT_ASSERT(session->dispatcher.in_flight > 0);
+        session->dispatcher.in_flight--;
+        record->sessions_head++;
+    }
+    sched->outstanding--;
+    record->predicted_ns -= batch->predicted_ns;
+    sched->free_at_ns = dispatcher->now_ns + record->predicted_ns;
+    app->running -= done->queries;
+    const uint32_t ran = done->queries - done->expired;
+    bump(&app->counters.expired, done->expired);
+    bump(done->failed ? &app->counters.failed : &app->counters.ok, ran);
+    if (ran > 0 && !done->failed) {
+        leat_profile_learn(&app->profiles[batch->variant][record->class], done->items, done->exec_ns);
+    }
+}
+
+static bool
+poll_workers(struct leat_dispatcher *dispatcher)
+{
+    struct leat_done_cell done;
+    bool any = false;
+
+    for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
+        while (leat_worker_poll_done(dispatcher->options.workers[w], &done)) {
+            take_report(dispatcher, w, &done);
+            any = true;
+        }
+    }
+    return any;
+}
+
+/* ---- Commands --------------------------------------------------------------------------------- */
+
+static void
+add_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = session};
+
+    LEAT_ASSERT(dispatcher->active_count < LEAT_SESSIONS_MAX);
+    LEAT_MUST(epoll_ctl(dispatcher->epoll_fd, EPOLL_CTL_ADD, session->wake_fd, &event) == 0);
+    dispatcher->active[dispatcher->active_count++] = session;
+}
+
+/* Waiting queries of a dead session are dropped; running ones finish into memory that stays mapped. */
+static void
+close_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session)
+{
+    session->dispatcher.closing = true;
+    atomic_store_explicit(&session->dead, true, memory_order_relaxed);
+    atomic_store_explicit(&session->rings->state, LEAT_WIRE_CLOSED, memory_order_release);
+    for (uint32_t i = 0; i < dispatcher->active_count; i++) {
+        if (dispatcher->active[i] == session) {
+            dispatcher->active[i] = dispatcher->active[--dispatcher->active_count];
+            break;
+        }
+    }
+    LEAT_MUST(epoll_ctl(dispatcher->epoll_fd, EPOLL_CTL_DEL, session->wake_fd, NULL) == 0);
+    (void)drain_queue(dispatcher);
+    for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
+        struct leat_waiting *waiting = &dispatcher->applications[dispatcher->busy[b]]->waiting;
+        for (uint32_t i = waiting->head; i < waiting->tail;) {
+            const struct leat_query_entry entry = waiting->entries[i];
+            if (entry.session != session->index) {
+                i++;
+                continue;
+            }
+            const uint32_t behind = waiting->tail - i - 1;
+            leat_waiting_remove(waiting, i - waiting->head, 1);
+            i = waiting->tail - behind;
+            finish(dispatcher, &entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
+        }
+    }
+    dispatcher->closing[dispatcher->closing_count++] = session;
+}
+
+static void
+remove_application(struct leat_dispatcher *dispatcher, struct leat_application *app)
+{
+    struct leat_waiting *waiting = &app->waiting;
+
+    app->removing = true;
+    dispatcher->removing_count++;
+    while (leat_waiting_count(waiting) > 0) {
+        const struct leat_query_entry entry = waiting->entries[waiting->head];
+        leat_waiting_remove(waiting, 0, 1);
+        finish(dispatcher, &entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_TARGET);
+    }
+}
+
+static void
+obey(struct leat_dispatcher *dispatcher, const struct leat_command *command)
+{
+    switch (command->kind) {
+    case LEAT_COMMAND_ADD_SESSION:
+        add_session(dispatcher, command->session);
+        break;
+    case LEAT_COMMAND_CLOSE_SESSION:
+        close_session(dispatcher, command->session);
+        break;
+    case LEAT_COMMAND_ADD_APPLICATION: {
+        struct leat_application *app = command->application;
+        LEAT_ASSERT(app->id < LEAT_APPLICATIONS_MAX && dispatcher->applications[app->id] == NULL);
+        app->next_expiry_ns = LEAT_NO_DEADLINE;
+        dispatcher->applications[app->id] = app;
+        dispatcher->application_top =
+            app->id >= dispatcher->application_top ? app->id + 1u : dispatcher->application_top;
+        break;
+    }
+    case LEAT_COMMAND_REMOVE_APPLICATION:
+        remove_application(dispatcher, command->application);
+        break;
+    case LEAT_COMMAND_DRAIN:
+        dispatcher->draining = true;
+        break;
+    case LEAT_COMMAND_STOP:
+        dispatcher->stop = true;
+        break;
+    }
+}
+
+static bool
+command_ready(const struct leat_dispatcher *dispatcher)
+{
+    return atomic_load_explicit(&dispatcher->command_tail, memory_order_acquire) != /* K1 */
+           atomic_load_explicit(&dispatcher->command_head, memory_order_relaxed);
+}
+
+static bool
+poll_commands(struct leat_dispatcher *dispatcher)
+{
+    if (LEAT_LIKELY(!command_ready(dispatcher))) {
+        return false;
+    }
+    const uint64_t head = atomic_load_explicit(&dispatcher->command_head, memory_order_relaxed);
+    const struct leat_command command = dispatcher->commands[head & (COMMANDS - 1)];
+    atomic_store_explicit(&dispatcher->command_head, head + 1, memory_order_release); /* K2 */
+    obey(dispatcher, &command);
+    return true;
+}
+
+/* ---- Things that end once nothing refers to them any more ------------------------------------- */
+
+static void
+settle(struct leat_dispatcher *dispatcher)
+{
+    for (uint32_t i = 0; i < dispatcher->closing_count;) {
+        struct leat_daemon_session *session = dispatcher->closing[i];
+        if (session->dispatcher.in_flight > 0) {
+            i++;
+            continue;
+        }
+        dispatcher->closing[i] = dispatcher->closing[--dispatcher->closing_count];
+        const struct leat_event event = {.kind = LEAT_EVENT_SESSION_GONE, .session = session};
+        send_event(dispatcher, &event);
+    }
+    for (uint32_t id = 0; dispatcher->removing_count > 0 && id < dispatcher->application_top; id++) {
+        struct leat_application *app = dispatcher->applications[id];
+        if (app == NULL || !app->removing || app->running > 0) {
+            continue;
+        }
+        for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
+            if (dispatcher->busy[b] == id) {
+                dispatcher->busy[b] = dispatcher->busy[--dispatcher->busy_count];
+                break;
+            }
+        }
+        dispatcher->applications[id] = NULL;
+        dispatcher->removing_count--;
+        const struct leat_event event = {.kind = LEAT_EVENT_APPLICATION_GONE, .application = app};
+        send_event(dispatcher, &event);
+    }
+    if (dispatcher->draining && !dispatcher->drained_sent && dispatcher->busy_count == 0) {
+        for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
+            if (dispatcher->sched_workers[w].outstanding > 0) {
+                return;
+            }
+        }
+        dispatcher->drained_sent = true;
+        const struct leat_event event = {.kind = LEAT_EVENT_DRAINED};
+        send_event(dispatcher, &event);
+    }
+}
+
+/* ---- Sleeping --------------------------------------------------------------------------------- */
+
+static bool
+anything_ready(const struct leat_dispatcher *dispatcher)
+{
+    if (command_ready(dispatcher)) {
+        return true;
+    }
+    for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
+        if (leat_worker_done_ready(dispatcher->options.workers[w])) {
+            return true;
+        }
+    }
+    for (uint32_t i = 0; i < dispatcher->active_count; i++) {
+        const struct leat_daemon_session *session = dispatcher->active[i];
+        const uint64_t position = session->dispatcher.submit_position;
+        const uint64_t mask = (uint64_t)session->slots * LEAT_SUBMIT_CELLS_PER_SLOT - 1;
+        if (atomic_load_explicit(&session->submit_cells[position & mask].sequence, memory_order_acquire) ==
+            position + 1) { /* S1 */
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Milliseconds until the next deadline among waiting queries, at most SLEEP_MAX_MS. */
+static int
+sleep_ms(const struct leat_dispatcher *dispatcher)
+{
+    uint64_t next_ns = LEAT_NO_DEADLINE;
+    for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
+        const struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
+        next_ns = app->next_expiry_ns < next_ns ? app->next_expiry_ns : next_ns;
+    }
+    if (next_ns <= dispatcher->now_ns) {
+        return 0;
+    }
+    const uint64_t ms = (next_ns - dispatcher->now_ns) / 1000000 + 1;
+    return ms < SLEEP_MAX_MS ? (int)ms : SLEEP_MAX_MS;
+}
+
+static void
+sleep_until_rung(struct leat_dispatcher *dispatcher)
+{
+    struct epoll_event event;
+    uint64_t ignored;
+    const struct leat_clock *clock = &dispatcher->options.tables->clock;
+
+    leat_bell_announce(&dispatcher->bell, LEAT_BELL_EVENT);
+    for (uint32_t i = 0; i < dispatcher->active_count; i++) {
+        leat_bell_announce(&dispatcher->active[i]->rings->daemon_bell, LEAT_BELL_EVENT);
+    }
+    if (!anything_ready(dispatcher)) {
+        const uint64_t before_ns = leat_clock_now(clock);
+        const int woken = epoll_wait(dispatcher->epoll_fd, &event, 1, sleep_ms(dispatcher));
+        const uint64_t slept_ns = leat_clock_now(clock) - before_ns;
+        const uint64_t ceiling_ns = dispatcher->options.spin_ns;
+        if (woken > 0 && slept_ns < 2 * ceiling_ns) {
+            const uint64_t doubled_ns = 2 * dispatcher->spin_budget_ns + 1000;
+            dispatcher->spin_budget_ns = doubled_ns < ceiling_ns ? doubled_ns : ceiling_ns;
+        } else {
+            dispatcher->spin_budget_ns /= 2;
+        }
+        bump(&dispatcher->statistics.parks, 1);
+    }
+    leat_bell_withdraw(&dispatcher->bell);
+    for (uint32_t i = 0; i < dispatcher->active_count; i++) {
+        leat_bell_withdraw(&dispatcher->active[i]->rings->daemon_bell);
+    }
+    const ssize_t got = read(dispatcher->event_fd, &ignored, sizeof(ignored)); /* non-blocking, ours alone */
+    (void)got;
+}
+
+/* ---- The thread ------------------------------------------------------------------------------- */
+
+/* One round; true when there was something to do. */
+static bool
+round_once(struct leat_dispatcher *dispatcher)
+{
+    bool any = poll_workers(dispatcher);
+
+    for (uint32_t i = 0; i < dispatcher->active_count; i++) {
+        any = poll_session(dispatcher, dispatcher->active[i]) || any;
+    }
+    any = drain_queue(dispatcher) || any;
+    decide_all(dispatcher);
+    any = poll_commands(dispatcher) || any;
+    if (LEAT_UNLIKELY(dispatcher->closing_count > 0 || dispatcher->removing_count > 0 || dispatcher->draining)) {
+        settle(dispatcher);
+    }
+    bump(&dispatcher->statistics.rounds, 1);
+    return any;
+}
+
+static void *
+dispatcher_main(void *argument)
+{
+    struct leat_dispatcher *dispatcher = argument;
+    const struct leat_clock *clock = &dispatcher->options.tables->clock;
+    uint64_t idle_since_ns = leat_clock_now(clock);
+
+    (void)pthread_setname_np(pthread_self(), "leat-dispatch");
+    while (!dispatcher->stop) {
+        dispatcher->now_ns = leat_clock_now(clock);
+        if (round_once(dispatcher)) {
+            idle_since_ns = dispatcher->now_ns;
+        } else if (dispatcher->now_ns - idle_since_ns >= dispatcher->spin_budget_ns) {
+            sleep_until_rung(dispatcher);
+            idle_since_ns = leat_clock_now(clock);
+        } else {
+            leat_spin_pause();
+        }
+    }
+    return NULL;
+}
+
+/* ---- Control side ----------------------------------------------------------------------------- */
+
+enum leat_status
+leat_dispatcher_create(const struct leat_dispatcher_options *options, struct leat_dispatcher **ret_dispatcher)
+{
+    LEAT_ASSERT(options->worker_count >= 1 && options->worker_count <= LEAT_SCHED_WORKERS_MAX);
+    LEAT_ASSERT(options->worker_depth >= 1 && options->worker_depth <= LEAT_WORKER_BATCHES);
+    LEAT_ASSERT(leat_is_power_of_two(options->queue_capacity));
+
+    struct leat_dispatcher *dispatcher =
+        aligned_alloc(LEAT_ISOLATE, leat_round_up(sizeof(*dispatcher), LEAT_ISOLATE));
+    if (dispatcher == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the dispatcher");
+    }
+    memset(dispatcher, 0, sizeof(*dispatcher));
+    dispatcher->options = *options;
+    dispatcher->spin_budget_ns = options->spin_ns;
+    dispatcher->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    dispatcher->control_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    dispatcher->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    LEAT_MUST(pthread_mutex_init(&dispatcher->command_mutex, NULL) == 0);
+    dispatcher->records = calloc(options->worker_count, sizeof(dispatcher->records[0]));
+    dispatcher->queue_cells =
+        aligned_alloc(LEAT_ISOLATE, options->queue_capacity * sizeof(dispatcher->queue_cells[0]));
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+    if (dispatcher->event_fd < 0 || dispatcher->control_fd < 0 || dispatcher->epoll_fd < 0 ||
+        epoll_ctl(dispatcher->epoll_fd, EPOLL_CTL_ADD, dispatcher->event_fd, &event) != 0) {
+        (void)LEAT_FAIL(LEAT_ERR_SYS, "cannot make the dispatcher's descriptors");
+        leat_dispatcher_destroy(dispatcher);
+        return LEAT_ERR_SYS;
+    }
+    if (dispatcher->records == NULL || dispatcher->queue_cells == NULL) {
+        leat_dispatcher_destroy(dispatcher);
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a central queue of %u queries", options->queue_capacity);
+    }
+    memset(dispatcher->queue_cells, 0, options->queue_capacity * sizeof(dispatcher->queue_cells[0]));
+    leat_central_queue_init(&dispatcher->queue, dispatcher->queue_cells, options->queue_capacity);
+    for (uint32_t w = 0; w < options->worker_count; w++) {
+        dispatcher->records[w].class = options->worker_classes[w];
+        dispatcher->sched_workers[w] = (struct leat_sched_worker){
+            .depth = options->worker_depth, .worker_class = options->worker_classes[w]};
+    }
+    *ret_dispatcher = dispatcher;
+    return LEAT_OK;
+}
+
+struct leat_bell *
+leat_dispatcher_bell(struct leat_dispatcher *dispatcher)
+{
+    return &dispatcher->bell;
+}
+
+int
+leat_dispatcher_event_fd(const struct leat_dispatcher *dispatcher)
+{
+    return dispatcher->event_fd;
+}
+
+int
+leat_dispatcher_control_fd(const struct leat_dispatcher *dispatcher)
+{
+    return dispatcher->control_fd;
+}
+
+enum leat_status
+leat_dispatcher_start(struct leat_dispatcher *dispatcher)
+{
+    pthread_attr_t attributes;
+
+    LEAT_ASSERT(!dispatcher->running);
+    LEAT_MUST(pthread_attr_init(&attributes) == 0);
+    if (dispatcher->options.cpu >= 0) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET((size_t)dispatcher->options.cpu, &set);
+        LEAT_MUST(pthread_attr_setaffinity_np(&attributes, sizeof(set), &set) == 0);
+    }
+    const int error = pthread_create(&dispatcher->thread, &attributes, dispatcher_main, dispatcher);
+    LEAT_MUST(pthread_attr_destroy(&attributes) == 0);
+    if (error != 0) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "cannot start the dispatcher on CPU %d: %s", dispatcher->options.cpu,
+                         strerror(error));
+    }
+    dispatcher->running = true;
+    return LEAT_OK;
+}
+
+void
+leat_dispatcher_stop(struct leat_dispatcher *dispatcher)
+{
+    if (dispatcher->running) {
+        const struct leat_command stop = {.kind = LEAT_COMMAND_STOP};
+        leat_dispatcher_command(dispatcher, &stop);
+        LEAT_MUST(pthread_join(dispatcher->thread, NULL) == 0);
+        dispatcher->running = false;
+    }
+}
+
+void
+leat_dispatcher_destroy(struct leat_dispatcher *dispatcher)
+{
+    if (dispatcher == NULL) {
+        return;
+    }
+    LEAT_ASSERT(!dispatcher->running);
+    const int fds[] = {dispatcher->event_fd, dispatcher->control_fd, dispatcher->epoll_fd};
+    for (size_t i = 0; i < LEAT_COUNT_OF(fds); i++) {
+        if (fds[i] >= 0) {
+            (void)close(fds[i]);
+        }
+    }
+    LEAT_MUST(pthread_mutex_destroy(&dispatcher->command_mutex) == 0);
+    free(dispatcher->records);
+    free(dispatcher->queue_cells);
+    free(dispatcher);
+}
+
+void
+leat_dispatcher_command(struct leat_dispatcher *dispatcher, const struct leat_command *command)
+{
+    LEAT_MUST(pthread_mutex_lock(&dispatcher->command_mutex) == 0);
+    const uint64_t tail = atomic_load_explicit(&dispatcher->command_tail, memory_order_relaxed);
+    while (tail - atomic_load_explicit(&dispatcher->command_head, memory_order_acquire) == COMMANDS) { /* K3 */
+        (void)sched_yield(); /* the dispatcher obeys one command a round */
+    }
+    dispatcher->commands[tail & (COMMANDS - 1)] = *command;
+    atomic_store_explicit(&dispatcher->command_tail, tail + 1, memory_order_release); /* K0 */
+    LEAT_MUST(pthread_mutex_unlock(&dispatcher->command_mutex) == 0);
+    if (leat_bell_ring(&dispatcher->bell) != LEAT_BELL_AWAKE) {
+        const uint64_t one = 1;
+        const ssize_t written = write(dispatcher->event_fd, &one, sizeof(one));
+        (void)written;
+    }
+}
+
+bool
+leat_dispatcher_poll_event(struct leat_dispatcher *dispatcher, struct leat_event *ret_event)
+{
+    uint64_t ignored;
+    const ssize_t got = read(dispatcher->control_fd, &ignored, sizeof(ignored));
+    (void)got;
+    if (atomic_load_explicit(&dispatcher->event_tail, memory_order_acquire) == dispatcher->event_head) { /* K5 */
+        return false;
+    }
+    *ret_event = dispatcher->events[dispatcher->event_head++ % EVENTS];
+    return true;
+}
+
+void
+leat_dispatcher_statistics(const struct leat_dispatcher *dispatcher, struct leat_dispatcher_statistics *ret_statistics)
+{
+    *ret_statistics = (struct leat_dispatcher_statistics){
+        .rounds = atomic_load_explicit(&dispatcher->statistics.rounds, memory_order_relaxed),
+        .parks = atomic_load_explicit(&dispatcher->statistics.parks, memory_order_relaxed),
+        .rejected_malformed = atomic_load_explicit(&dispatcher->statistics.rejected_malformed, memory_order_relaxed),
+        .decisions = atomic_load_explicit(&dispatcher->statistics.decisions, memory_order_relaxed),
+        .decision_ns = atomic_load_explicit(&dispatcher->statistics.decision_ns, memory_order_relaxed),
+    };
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime/dispatcher.h - the one thread that takes queries in, decides, and hands them to workers.
+ *
+ * Role       The single writer of all scheduling state. It polls the sessions' submission rings, copies and
+ *            checks each request, passes it through the central queue, asks the application's router and
+ *            selector, and publishes batches on the workers' rings. It answers itself, on lane 0, what
+ *            is refused, expired or cancelled.
+ * Threads    [C] control side, any thread.  [D] the dispatcher's own thread.
+ * Hot path   No allocation, no lock; a system call only to wake a sleeper or to sleep itself.
+ * Bounds     One round takes at most a fixed number of requests from each session, so a flood from one client
+ *            delays others by a bounded time; every loop is bounded by a table's size.
+ */
+#ifndef LEAT_RUNTIME_DISPATCHER_H
+#define LEAT_RUNTIME_DISPATCHER_H
+
+#include "runtime/application.h"
+#include "runtime/session.h"
+#include "runtime/worker.h"
+
+struct leat_dispatcher;
+
+struct leat_dispatcher_options {
+    struct leat_shared_tables *tables;
+    struct leat_worker *const *workers; /* filled in before start; worker_count of them */
+    const uint16_t *worker_classes;     /* [worker_count], < LEAT_WORKER_CLASSES_MAX */
+    uint32_t worker_count;              /* 1..LEAT_SCHED_WORKERS_MAX */
+    uint32_t worker_depth;              /* batches handed to a worker at once, 1..LEAT_WORKER_BATCHES */
+    uint32_t queue_capacity;            /* of the central queue; power of two */
+    int cpu;                            /* to pin to; -1: none */
+    uint64_t spin_ns;                   /* ceiling of the adaptive spin before sleeping */
+};
+
+enum leat_command_kind {
+    LEAT_COMMAND_ADD_SESSION,        /* session */
+    LEAT_COMMAND_CLOSE_SESSION,      /* session; answered by LEAT_EVENT_SESSION_GONE */
+    LEAT_COMMAND_ADD_APPLICATION,    /* application */
+    LEAT_COMMAND_REMOVE_APPLICATION, /* application; answered by LEAT_EVENT_APPLICATION_GONE */
+    LEAT_COMMAND_DRAIN,              /* refuse what is new; answered by LEAT_EVENT_DRAINED when all is done */
+    LEAT_COMMAND_STOP,               /* end the thread */
+};
+
+struct leat_command {
+    enum leat_command_kind kind;
+    union {
+        struct leat_daemon_session *session;
+        struct leat_application *application;
+    };
+};
+
+enum leat_event_kind {
+    LEAT_EVENT_SESSION_GONE,     /* neither dispatcher nor worker touches the session any more */
+    LEAT_EVENT_APPLICATION_GONE, /* nor the application */
+    LEAT_EVENT_DRAINED,
+};
+
+struct leat_event {
+    enum leat_event_kind kind;
+    union {
+        struct leat_daemon_session *session;
+        struct leat_application *application;
+    };
+};
+
+struct leat_dispatcher_statistics {
+    uint64_t rounds;      /* of the main loop: progress, for the watchdog */
+    uint64_t parks;       /* times it went to sleep */
+    uint64_t rejected_malformed;
+    uint64_t decisions;
+    uint64_t decision_ns; /* spent deciding, in all */
+};
+
+/* [C] On failure nothing is held. Its bell and eventfd exist from here on, for the workers. */
+LEAT_MUST_CHECK enum leat_status leat_dispatcher_create(const struct leat_dispatcher_options *options,
+                                                        struct leat_dispatcher **ret_dispatcher);
+struct leat_bell *leat_dispatcher_bell(struct leat_dispatcher *dispatcher);
+int leat_dispatcher_event_fd(const struct leat_dispatcher *dispatcher); /* wakes it from sleep */
+
+/* [C] */
+LEAT_MUST_CHECK enum leat_status leat_dispatcher_start(struct leat_dispatcher *dispatcher);
+void leat_dispatcher_stop(struct leat_dispatcher *dispatcher); /* sends STOP and joins; workers still run */
+void leat_dispatcher_destroy(struct leat_dispatcher *dispatcher); /* accepts NULL */
+
+/* [C] Hands a command over, in order. Waits while the ring is full. */
+void leat_dispatcher_command(struct leat_dispatcher *dispatcher, const struct leat_command *command);
+
+/* [C] one thread: the next event, false when there is none. The descriptor becomes readable with one. */
+bool leat_dispatcher_poll_event(struct leat_dispatcher *dispatcher, struct leat_event *ret_event);
+int leat_dispatcher_control_fd(const struct leat_dispatcher *dispatcher);
+
+/* [C] */
+void leat_dispatcher_statistics(const struct leat_dispatcher *dispatcher,
+                                struct leat_dispatcher_statistics *ret_statistics);
+
+#endif /* LEAT_RUNTIME_DISPATCHER_H */

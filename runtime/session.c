@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "ipc/doorbell.h"
+
+/* A sealed memfd of `bytes`, mapped and with every page present. */
+static enum leat_status
+make_memory(const char *name, size_t bytes, unsigned flags, int *ret_fd, void **ret_memory)
+{
+    const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
+    if (fd < 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot create %s memory", name);
+    }
+    if (ftruncate(fd, (off_t)bytes) != 0) {
+        (void)LEAT_FAIL(LEAT_ERR_SYS, "cannot size %s memory to %zu bytes", name, bytes);
+        goto err_close;
+    }
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        (void)LEAT_FAIL(LEAT_ERR_SYS, "cannot seal %s memory", name);
+        goto err_close;
+    }
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED) {
+        (void)LEAT_FAIL(LEAT_ERR_SYS, "cannot map %zu bytes of %s memory", bytes, name);
+        goto err_close;
+    }
+    /* Pages must exist now: without memory a later store would kill the daemon with SIGBUS. */
+    if (madvise(memory, bytes, MADV_POPULATE_WRITE) != 0) {
+        const bool too_old = errno == EINVAL; /* Linux before 5.14 */
+        if (!too_old || fallocate(fd, 0, 0, (off_t)bytes) != 0) {
+            (void)LEAT_FAIL(LEAT_ERR_NOMEM, "not enough memory for %zu bytes of %s memory", bytes, name);
+            (void)munmap(memory, bytes);
+            goto err_close;
+        }
+    }
+    *ret_fd = fd;
+    *ret_memory = memory;
+    return LEAT_OK;
+
+err_close:
+    (void)close(fd);
+    return LEAT_ERR_SYS;
+}
+
+/* Huge pages where the box has some reserved, else ordinary ones with the reason in `note`. */
+static enum leat_status
+make_arena(struct leat_daemon_session *session, uint64_t bytes, char note[160])
+{
+    enum { HUGE_BYTES = 2 * 1024 * 1024 };
+    void *memory = NULL;
+
+    if (bytes % HUGE_BYTES == 0 && make_memory("leat-arena", bytes, MFD_HUGETLB, &session->arena_fd, &memory) == LEAT_OK) {
+        note[0] = '\0';
+    } else {
+        (void)snprintf(note, 160, "%s",
+                       bytes % HUGE_BYTES != 0 ? "arena on 4 KiB pages: its size is no multiple of 2 MiB"
+                                               : "arena on 4 KiB pages: no free huge pages (vm.nr_hugepages)");
+        const enum leat_status status = make_memory("leat-arena", bytes, 0, &session->arena_fd, &memory);
+        if (status != LEAT_OK) {
+            return status;
+        }
+    }
+    session->arena = memory;
+    session->arena_bytes = bytes;
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_daemon_session_create(const struct leat_session_options *options, struct leat_daemon_session **ret_session,
+                           char ret_note[160])
+{
+    LEAT_ASSERT(leat_is_power_of_two(options->slots) && options->slots >= LEAT_SLOTS_MIN &&
+                options->slots <= LEAT_SLOTS_MAX);
+    LEAT_ASSERT(options->lane_count >= 1 && options->lane_count <= LEAT_LANES_MAX);
+    LEAT_ASSERT(options->arena_bytes > 0 && options->arena_bytes % LEAT_TENSOR_ALIGN == 0);
+
+    struct leat_daemon_session *session = calloc(1, sizeof(*session));
+    if (session == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a session");
+    }
+    session->rings_fd = session->arena_fd = session->wake_fd = session->pipe_read = session->pipe_write = -1;
+    session->slots = options->slots;
+    session->lane_count = options->lane_count;
+    session->rings_bytes = leat_wire_rings_bytes(options->slots, options->lane_count);
+    atomic_init(&session->dead, false);
+
+    void *memory = NULL;
+    int pipe_fds[2];
+    enum leat_status status = make_memory("leat-rings", session->rings_bytes, 0, &session->rings_fd, &memory);
+    if (status != LEAT_OK) {
+        goto err_destroy;
+    }
+    session->rings = memory;
+    session->submit_cells = (void *)((unsigned char *)memory + leat_wire_submit_offset());
+    session->lanes = (void *)((unsigned char *)memory + leat_wire_lane_offset(options->slots, 0));
+    status = make_arena(session, options->arena_bytes, ret_note);
+    if (status != LEAT_OK) {
+        goto err_destroy;
+    }
+    session->lane_positions =
+        aligned_alloc(LEAT_CACHE_LINE, options->lane_count * sizeof(session->lane_positions[0]));
+    if (session->lane_positions == NULL) {
+        status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a session's lanes");
+        goto err_destroy;
+    }
+    memset(session->lane_positions, 0, options->lane_count * sizeof(session->lane_positions[0]));
+    session->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (session->wake_fd < 0 || pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK) != 0) {
+        status = LEAT_FAIL(LEAT_ERR_SYS, "cannot make wake-up descriptors");
+        goto err_destroy;
+    }
+    session->pipe_read = pipe_fds[0];
+    session->pipe_write = pipe_fds[1];
+    *ret_session = session;
+    return LEAT_OK;
+
+err_destroy:
+    leat_daemon_session_destroy(session);
+    return status;
+}
+
+void
+leat_daemon_session_destroy(struct leat_daemon_session *session)
+{
+    if (session == NULL) {
+        return;
+    }
+    if (session->rings != NULL) {
+        LEAT_MUST(munmap(session->rings, session->rings_bytes) == 0);
+    }
+    if (session->arena != NULL) {
+        LEAT_MUST(munmap(session->arena, session->arena_bytes) == 0);
+    }
+    const int fds[] = {session->rings_fd, session->arena_fd, session->wake_fd, session->pipe_read,
+                       session->pipe_write};
+    for (size_t i = 0; i < LEAT_COUNT_OF(fds); i++) {
+        if (fds[i] >= 0) {
+            (void)close(fds[i]);
+        }
+    }
+    free(session->lane_positions);
+    free(session);
+}
+
+void
+leat_daemon_session_ring(struct leat_daemon_session *session)
+{
+    const uint32_t how = leat_bell_ring(&session->rings->client_bell);
+    if (LEAT_LIKELY(how == LEAT_BELL_AWAKE)) {
+        return;
+    }
+    if (how == LEAT_BELL_EVENT) {
+        /* Our end is non-blocking and ours alone. Full means awake; EPIPE means that the client is gone. */
+        const ssize_t written = write(session->pipe_write, "", 1);
+        (void)written;
+    } else {
+        leat_bell_futex_wake(&session->rings->client_bell, true);
+    }
+}

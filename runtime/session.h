@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime/session.h - the daemon's half of a session: its memory, its descriptors and who works on it.
+ *
+ * Ownership  The control thread creates and destroys. Between LEAT_COMMAND_ADD_SESSION and
+ *            LEAT_EVENT_SESSION_GONE the dispatcher owns the fields in `dispatcher`, and the
+ *            mapping stays valid for dispatcher and workers even if the client has died.
+ * Trust      `rings` and `arena` are writable by the client at any time. Everything else is private.
+ */
+#ifndef LEAT_RUNTIME_SESSION_H
+#define LEAT_RUNTIME_SESSION_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/types.h>
+
+#include "ipc/wire.h"
+
+#define LEAT_SESSIONS_MAX 1024u
+
+struct leat_daemon_session {
+    /* Constant after creation. */
+    struct leat_wire_rings *rings;
+    struct leat_wire_request *submit_cells;
+    struct leat_wire_response *lanes;
+    unsigned char *arena;
+    uint64_t arena_bytes;
+    size_t rings_bytes;
+    uint32_t slots, lane_count;
+    uint16_t index; /* in the daemon's table */
+    int rings_fd, arena_fd;
+    int wake_fd;   /* eventfd that the client writes; edge-triggered in the dispatcher's epoll, never read */
+    int pipe_read; /* the client's end, closed here once it was sent */
+    int pipe_write;
+    uid_t uid;
+    pid_t pid;
+
+    /* W: dispatcher. */
+    struct {
+        uint64_t submit_position;
+        uint32_t in_flight; /* accepted and not yet reported done by a worker */
+        bool closing;
+    } dispatcher;
+
+    /* Set once, by the dispatcher; workers skip queries of a dead session. */
+    _Atomic bool dead;
+
+    /* W: the lane's producer. [lane_count], one line each. */
+    struct leat_lane_position {
+        _Alignas(LEAT_CACHE_LINE) uint64_t next;
+    } *lane_positions;
+};
+
+struct leat_session_options {
+    uint32_t slots;      /* power of two, LEAT_SLOTS_MIN..LEAT_SLOTS_MAX */
+    uint32_t lane_count; /* 1..LEAT_LANES_MAX */
+    uint64_t arena_bytes; /* multiple of LEAT_TENSOR_ALIGN */
+};
+
+/* Makes, seals, maps and prefaults the memory. `ret_note` (160 bytes) says what could not be given in full. */
+LEAT_MUST_CHECK enum leat_status leat_daemon_session_create(const struct leat_session_options *options,
+                                                            struct leat_daemon_session **ret_session,
+                                                            char ret_note[160]);
+void leat_daemon_session_destroy(struct leat_daemon_session *session); /* accepts NULL */
+
+/* Publishes one response on `lane`. Only the lane's producer calls it. Does not ring. */
+static inline void
+leat_daemon_session_respond(struct leat_daemon_session *session, uint32_t lane,
+                            const struct leat_wire_response *response)
+{
+    const uint64_t position = session->lane_positions[lane].next++;
+    struct leat_wire_response *cell =
+        &session->lanes[(size_t)lane * session->slots + (position & (session->slots - 1))];
+    const size_t body = offsetof(struct leat_wire_response, queue_ns);
+
+    memcpy((char *)cell + body, (const char *)response + body, sizeof(*cell) - body);
+    atomic_store_explicit(&cell->sequence, position + 1, memory_order_release); /* C0 */
+}
+
+/* Wakes the client if it sleeps. A fence and a load when it does not. Never blocks. */
+void leat_daemon_session_ring(struct leat_daemon_session *session);
+
+#endif /* LEAT_RUNTIME_SESSION_H */

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/worker.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/team.h"
+
+enum { SPINS_PER_CLOCK = 32 };
+
+/* What the thread needs besides the worker; lives on its stack. */
+struct running {
+    struct leat_worker *worker;
+    struct leat_team *team;
+    uint64_t work_position;
+    uint64_t done_position;
+    uint64_t spin_budget_ns; /* adaptive, at most options.spin_ns */
+    struct leat_segment segments[LEAT_BATCH_QUERIES];
+    struct leat_work_cell queries[LEAT_BATCH_QUERIES]; /* private copies of the batch's cells */
+};
+
+/* ---- One batch -------------------------------------------------------------------------------- */
+
+static void
+respond(struct running *run, const struct leat_work_cell *query, const struct leat_wire_response *response)
+{
+    struct leat_daemon_session *session =
+        atomic_load_explicit(&run->worker->options.tables->sessions[query->session], memory_order_relaxed);
+    leat_daemon_session_respond(session, 1 + run->worker->options.index, response);
+}
+
+static struct leat_wire_response
+response_to(const struct leat_work_cell *query, uint8_t outcome, uint64_t start_ns, uint64_t end_ns, uint32_t worker)
+{
+    return (struct leat_wire_response){
+        .ticket_low = query->ticket_low,
+        .slot = query->slot,
+        .outcome = outcome,
+        .variant = query->variant,
+        .worker = (uint16_t)worker,
+        .queue_ns = start_ns > query->submit_ns ? start_ns - query->submit_ns : 0,
+        .exec_ns = end_ns - start_ns,
+        .total_ns = end_ns > query->submit_ns ? end_ns - query->submit_ns : 0,
+    };
+}
+
+/* Drops what is too late or whose client is gone; returns how many queries are left to run. */
+static uint32_t
+drop_unwanted(struct running *run, uint32_t count, uint64_t now_ns)
+{
+    struct leat_shared_tables *tables = run->worker->options.tables;
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct leat_work_cell *query = &run->queries[i];
+        struct leat_daemon_session *session =
+            atomic_load_explicit(&tables->sessions[query->session], memory_order_relaxed);
+        if (LEAT_UNLIKELY(atomic_load_explicit(&session->dead, memory_order_relaxed))) {
+            continue;
+        }
+        if (LEAT_UNLIKELY(query->deadline_ns <= now_ns)) {
+            const struct leat_wire_response response =
+                response_to(query, LEAT_OUTCOME_EXPIRED, now_ns, now_ns, run->worker->options.index);
+            leat_daemon_session_respond(session, 1 + run->worker->options.index, &response);
+            leat_daemon_session_ring(session);
+            continue;
+        }
+        if (kept != i) {
+            run->queries[kept] = *query;
+        }
+        kept++;
+    }
+    return kept;
+}
+
+static uint32_t
+fill_segments(struct running *run, const struct leat_variant *variant, uint32_t count)
+{
+    struct leat_shared_tables *tables = run->worker->options.tables;
+    uint32_t items = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct leat_work_cell *query = &run->queries[i];
+        const struct leat_daemon_session *session =
+            atomic_load_explicit(&tables->sessions[query->session], memory_order_relaxed);
+        struct leat_segment *segment = &run->segments[i];
+        segment->items = query->items;
+        for (uint32_t t = 0; t < variant->tensor_count; t++) {
+            segment->tensors[t] = session->arena + (uint64_t)query->units[t] * LEAT_TENSOR_ALIGN;
+        }
+        items += query->items;
+    }
+    return items;
+}
+
+/* Rings each client of the batch once, when its queries stand together. */
+static void
+ring_clients(struct running *run, uint32_t count)
+{
+    struct leat_shared_tables *tables = run->worker->options.tables;
+    for (uint32_t i = 0; i < count; i++) {
+        if (i + 1 < count && run->queries[i + 1].session == run->queries[i].session) {
+            continue;
+        }
+        leat_daemon_session_ring(
+            atomic_load_explicit(&tables->sessions[run->queries[i].session], memory_order_relaxed));
+    }
+}
+
+static uint8_t
+reason_of(enum leat_status status)
+{
+    return status == LEAT_ERR_SHAPE ? LEAT_REASON_PAYLOAD : LEAT_REASON_DEVICE;
+}
+
+static void
+report_done(struct running *run, const struct leat_done_cell *report)
+{
+    struct leat_worker *worker = run->worker;
+    struct leat_done_cell *cell = &worker->done[run->done_position & (LEAT_WORKER_BATCHES - 1)];
+    const size_t body = offsetof(struct leat_done_cell, start_ns);
+
+    memcpy((char *)cell + body, (const char *)report + body, sizeof(*cell) - body);
+    run->done_position++;
+    atomic_store_explicit(&cell->sequence, run->done_position, memory_order_release); /* D0 */
+    if (LEAT_UNLIKELY(leat_bell_ring(worker->options.dispatcher_bell) != LEAT_BELL_AWAKE)) {
+        const uint64_t one = 1;
+        const ssize_t written = write(worker->options.dispatcher_event, &one, sizeof(one));
+        (void)written;
+    }
+}
+
+static void
+run_batch(struct running *run, uint32_t count)
+{
+    struct leat_worker *worker = run->worker;
+    struct leat_shared_tables *tables = worker->options.tables;
+    const uint64_t start_ns = leat_clock_now(&tables->clock);
+    struct leat_done_cell report = {.start_ns = start_ns, .queries = count};
+
+    const uint32_t kept = drop_unwanted(run, count, start_ns);
+    report.expired = count - kept;
+    if (kept > 0) {
+        const struct leat_variant *variant =
+            atomic_load_explicit(&tables->variants[run->queries[0].variant], memory_order_relaxed);
+        const uint32_t items = fill_segments(run, variant, kept);
+        const uint32_t bucket = items == 1 ? 0 : 32u - (uint32_t)__builtin_clz(items - 1);
+        void *scratch = atomic_load_explicit(&worker->scratch, memory_order_acquire);
+        const enum leat_status status =
+            variant->backend->plan_run(variant->plans[bucket], run->segments, kept, scratch, run->team);
+        const uint64_t end_ns = leat_clock_now(&tables->clock);
+
+        for (uint32_t i = 0; i < kept; i++) {
+            struct leat_wire_response response =
+                response_to(&run->queries[i], status == LEAT_OK ? LEAT_OUTCOME_OK : LEAT_OUTCOME_FAILED, start_ns,
+                            end_ns, worker->options.index);
+            response.reason = status == LEAT_OK ? LEAT_REASON_NONE : reason_of(status);
+            response.batch_items = items;
+            response.accuracy_ppm = variant->accuracy_ppm;
+            respond(run, &run->queries[i], &response);
+        }
+        ring_clients(run, kept);
+        report.exec_ns = end_ns - start_ns;
+        report.items = items;
+        report.failed = status != LEAT_OK;
+        atomic_store_explicit(&worker->statistics.busy_ns,
+                              atomic_load_explicit(&worker->statistics.busy_ns, memory_order_relaxed) +
+                                  report.exec_ns,
+                              memory_order_relaxed);
+    }
+    atomic_store_explicit(&worker->statistics.batches,
+                          atomic_load_explicit(&worker->statistics.batches, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+    report_done(run, &report);
+}
+
+/* ---- The thread ------------------------------------------------------------------------------- */
+
+static bool
+work_ready(const struct running *run)
+{
+    const struct leat_work_cell *cell = &run->worker->work[run->work_position & (LEAT_WORKER_QUEUE - 1)];
+    return atomic_load_explicit(&cell->sequence, memory_order_acquire) == run->work_position + 1; /* W1 */
+}
+
+/* Copies the next batch out of the ring, which must have one; returns its number of queries. */
+static uint32_t
+take_batch(struct running *run)
+{
+    const struct leat_work_cell *cells = run->worker->work;
+    const uint32_t count = cells[run->work_position & (LEAT_WORKER_QUEUE - 1)].queries;
+
+    LEAT_ASSERT(count >= 1 && count <= LEAT_BATCH_QUERIES);
+    for (uint32_t i = 0; i < count; i++) {
+        memcpy(&run->queries[i], &cells[(run->work_position + i) & (LEAT_WORKER_QUEUE - 1)],
+               sizeof(run->queries[i]));
+    }
+    run->work_position += count;
+    return count;
+}
+
+/* Sleeps until the dispatcher rings; the budget learns whether spinning a little longer would have paid. */
+static void
+park(struct running *run)
+{
+    struct leat_worker *worker = run->worker;
+    const struct leat_clock *clock = &worker->options.tables->clock;
+
+    leat_bell_announce(&worker->bell, LEAT_BELL_FUTEX);
+    if (work_ready(run) || atomic_load_explicit(&worker->stop, memory_order_relaxed)) {
+        leat_bell_withdraw(&worker->bell);
+        return;
+    }
+    const uint64_t before_ns = leat_clock_now(clock);
+    leat_bell_futex_sleep(&worker->bell, false, UINT64_MAX);
+    leat_bell_withdraw(&worker->bell);
+    atomic_store_explicit(&worker->statistics.parks,
+                          atomic_load_explicit(&worker->statistics.parks, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+    const uint64_t slept_ns = leat_clock_now(clock) - before_ns;
+    const uint64_t ceiling_ns = worker->options.spin_ns;
+    if (slept_ns < 2 * ceiling_ns) {
+        run->spin_budget_ns = run->spin_budget_ns * 2 + 1000 < ceiling_ns ? run->spin_budget_ns * 2 + 1000 : ceiling_ns;
+    } else {
+        run->spin_budget_ns /= 2;
+    }
+}
+
+/* True when there is work; false to stop. */
+static bool
+await_work(struct running *run)
+{
+    struct leat_worker *worker = run->worker;
+    const struct leat_clock *clock = &worker->options.tables->clock;
+
+    for (;;) {
+        if (work_ready(run)) {
+            return true;
+        }
+        if (atomic_load_explicit(&worker->stop, memory_order_acquire)) {
+            return false;
+        }
+        if (run->spin_budget_ns > 0) {
+            const uint64_t until_ns = leat_clock_now(clock) + run->spin_budget_ns;
+            do {
+                for (int i = 0; i < SPINS_PER_CLOCK; i++) {
+                    if (work_ready(run)) {
+                        return true;
+                    }
+                    leat_spin_pause();
+                }
+            } while (leat_clock_now(clock) < until_ns);
+        }
+        park(run);
+    }
+}
+
+struct start_report {
+    struct leat_worker *worker;
+    enum leat_status status;
+    char text[256];
+    _Atomic uint32_t ready;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+};
+
+static void
+announce_start(struct start_report *report, enum leat_status status)
+{
+    LEAT_MUST(pthread_mutex_lock(&report->mutex) == 0);
+    report->status = status;
+    (void)strncpy(report->text, status == LEAT_OK ? "" : leat_error_text(), sizeof(report->text) - 1);
+    atomic_store_explicit(&report->ready, 1, memory_order_relaxed);
+    LEAT_MUST(pthread_cond_signal(&report->changed) == 0);
+    LEAT_MUST(pthread_mutex_unlock(&report->mutex) == 0);
+}
+
+static void *
+worker_main(void *argument)
+{
+    struct start_report *report = argument;
+    struct leat_worker *worker = report->worker;
+    const struct leat_worker_options *options = &worker->options;
+    const struct leat_team_options team_options = {
+        .cpus = options->cpus, .size = options->core_count, .spin_ns = options->team_spin_ns};
+    static _Thread_local struct running run; /* too large for a small stack */
+    char name[16];
+
+    run = (struct running){.worker = worker, .spin_budget_ns = options->spin_ns};
+    (void)snprintf(name, sizeof(name), "leat-worker-%u", options->index % 100);
+    (void)pthread_setname_np(pthread_self(), name);
+    const enum leat_status status = leat_team_create(&team_options, &run.team);
+    announce_start(report, status); /* `report` is the starter's: not to be touched from here on */
+    if (status != LEAT_OK) {
+        return NULL;
+    }
+    while (await_work(&run)) {
+        run_batch(&run, take_batch(&run));
+    }
+    leat_team_destroy(run.team);
+    return NULL;
+}
+
+/* ---- Control side ----------------------------------------------------------------------------- */
+
+enum leat_status
+leat_worker_create(const struct leat_worker_options *options, struct leat_worker **ret_worker)
+{
+    struct leat_worker *worker = aligned_alloc(LEAT_ISOLATE, leat_round_up(sizeof(*worker), LEAT_ISOLATE));
+    if (worker == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a worker");
+    }
+    memset(worker, 0, sizeof(*worker));
+    worker->options = *options;
+    worker->work = aligned_alloc(LEAT_ISOLATE, LEAT_WORKER_QUEUE * sizeof(worker->work[0]));
+    worker->done = aligned_alloc(LEAT_ISOLATE, LEAT_WORKER_BATCHES * sizeof(worker->done[0]));
+    if (worker->work == NULL || worker->done == NULL) {
+        leat_worker_destroy(worker);
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a worker's rings");
+    }
+    memset(worker->work, 0, LEAT_WORKER_QUEUE * sizeof(worker->work[0]));
+    memset(worker->done, 0, LEAT_WORKER_BATCHES * sizeof(worker->done[0]));
+    *ret_worker = worker;
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_worker_start(struct leat_worker *worker)
+{
+    struct start_report report = {.worker = worker, .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+    LEAT_ASSERT(!worker->running);
+    const int error = pthread_create(&worker->thread, NULL, worker_main, &report);
+    if (error != 0) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "cannot start worker %u: %s", worker->options.index, strerror(error));
+    }
+    LEAT_MUST(pthread_mutex_lock(&report.mutex) == 0);
+    while (atomic_load_explicit(&report.ready, memory_order_relaxed) == 0) {
+        LEAT_MUST(pthread_cond_wait(&report.changed, &report.mutex) == 0);
+    }
+    LEAT_MUST(pthread_mutex_unlock(&report.mutex) == 0);
+    if (report.status != LEAT_OK) {
+        LEAT_MUST(pthread_join(worker->thread, NULL) == 0);
+        return LEAT_FAIL(report.status, "worker %u: %s", worker->options.index, report.text);
+    }
+    worker->running = true;
+    return LEAT_OK;
+}
+
+/* A larger scratch block links to the one it replaces, which a running batch may still use. */
+struct scratch_header {
+    _Alignas(LEAT_CACHE_LINE) struct scratch_header *older;
+};
+
+enum leat_status
+leat_worker_reserve(struct leat_worker *worker, size_t bytes)
+{
+    if (bytes <= worker->scratch_bytes) {
+        return LEAT_OK;
+    }
+    const size_t grown = leat_round_up(bytes > 2 * worker->scratch_bytes ? bytes : 2 * worker->scratch_bytes, 4096);
+    struct scratch_header *header = aligned_alloc(LEAT_CACHE_LINE, sizeof(*header) + grown);
+    if (header == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %zu bytes of scratch", grown);
+    }
+    memset(header + 1, 0, grown); /* the pages exist before the first batch needs them */
+    void *old = atomic_load_explicit(&worker->scratch, memory_order_relaxed);
+    header->older = old != NULL ? (struct scratch_header *)old - 1 : NULL;
+    atomic_store_explicit(&worker->scratch, header + 1, memory_order_release);
+    worker->scratch_bytes = grown;
+    return LEAT_OK;
+}
+
+void
+leat_worker_stop(struct leat_worker *worker)
+{
+    if (!worker->running) {
+        return;
+    }
+    atomic_store_explicit(&worker->stop, true, memory_order_release);
+    if (leat_bell_ring(&worker->bell) != LEAT_BELL_AWAKE) {
+        leat_bell_futex_wake(&worker->bell, false);
+    }
+    LEAT_MUST(pthread_join(worker->thread, NULL) == 0);
+    worker->running = false;
+}
+
+void
+leat_worker_destroy(struct leat_worker *worker)
+{
+    if (worker == NULL) {
+        return;
+    }
+    LEAT_ASSERT(!worker->running);
+    void *scratch = atomic_load_explicit(&worker->scratch, memory_order_relaxed);
+    struct scratch_header *header = scratch != NULL ? (struct scratch_header *)scratch - 1 : NULL;
+    while (header != NULL) {
+        struct scratch_header *older = header->older;
+        free(header);
+        header = older;
+    }
+    free(worker->work);
+    free(worker->done);
+    free(worker);
+}
+
+/* ---- Dispatcher side -------------------------------------------------------------------------- */
+
+void
+leat_worker_submit(struct leat_worker *worker, uint32_t queries)
+{
+    struct leat_work_cell *first = leat_worker_cell(worker, 0);
+
+    LEAT_ASSERT(queries >= 1 && queries <= LEAT_BATCH_QUERIES && leat_worker_has_room(worker, queries));
+    first->queries = (uint16_t)queries;
+    /* The cells behind the first hold stale sequences of an earlier lap, so only W0 makes the batch visible. */
+    atomic_store_explicit(&first->sequence, worker->dispatcher.work_position + 1, memory_order_release); /* W0 */
+    worker->dispatcher.work_position += queries;
+    worker->dispatcher.queries += queries;
+    worker->dispatcher.batches++;
+    if (LEAT_UNLIKELY(leat_bell_ring(&worker->bell) != LEAT_BELL_AWAKE)) {
+        leat_bell_futex_wake(&worker->bell, false);
+    }
+}
+
+bool
+leat_worker_done_ready(const struct leat_worker *worker)
+{
+    const struct leat_done_cell *cell =
+        &worker->done[worker->dispatcher.done_position & (LEAT_WORKER_BATCHES - 1)];
+    return atomic_load_explicit(&cell->sequence, memory_order_acquire) ==
+           worker->dispatcher.done_position + 1; /* D1 */
+}
+
+bool
+leat_worker_poll_done(struct leat_worker *worker, struct leat_done_cell *ret_done)
+{
+    if (!leat_worker_done_ready(worker)) {
+        return false;
+    }
+    memcpy(ret_done, &worker->done[worker->dispatcher.done_position & (LEAT_WORKER_BATCHES - 1)], sizeof(*ret_done));
+    LEAT_ASSERT(ret_done->queries >= 1 && ret_done->queries <= worker->dispatcher.queries);
+    worker->dispatcher.done_position++;
+    worker->dispatcher.queries -= ret_done->queries;
+    worker->dispatcher.batches--;
+    return true;
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime/worker.h - a pinned team that runs batches, fed by the dispatcher through its own two rings.
+ *
+ *      dispatcher --- work ring (one cell a query) ---> worker --- response lines ---> clients
+ *                 <-- done ring (one cell a batch) ---
+ *
+ * Threads    [D] dispatcher only.  [W] the worker's leader only.  [C] control, before start and after stop.
+ * Ownership  A query belongs to the worker from submit until the done cell of its batch is popped.
+ * Hot path   No allocation, lock or system call on either side, except waking a sleeper.
+ * Ordering   W0 dispatcher stores the first cell's sequence, release -> W1 worker loads it, acquire: all cells
+ *               of the batch are whole (those after the first were written before W0).
+ *            D0 worker stores a done cell's sequence, release -> D1 dispatcher loads it, acquire: the done cell is
+ *               whole, and every read of the batch's work cells and every response came before.
+ *            Neither ring has a consumer index: the dispatcher counts what it has outstanding (bounded by
+ *            LEAT_WORKER_QUEUE queries), and D1 is what lets it reuse a work cell.
+ */
+#ifndef LEAT_RUNTIME_WORKER_H
+#define LEAT_RUNTIME_WORKER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "ipc/doorbell.h"
+#include "runtime/application.h"
+#include "runtime/session.h"
+
+#define LEAT_WORKER_QUEUE   1024u /* work cells; a power of two */
+#define LEAT_WORKER_BATCHES 64u   /* done cells; a power of two; more batches are never outstanding */
+#define LEAT_BATCH_QUERIES  256u  /* queries in one batch */
+
+struct leat_work_cell {
+    _Atomic uint64_t sequence; /* W: dispatcher W0  R: worker W1 */
+    uint64_t submit_ns;
+    uint64_t deadline_ns; /* LEAT_NO_DEADLINE: run however late */
+    uint32_t units[LEAT_TENSORS_MAX];
+    uint32_t items;
+    uint32_t ticket_low;
+    uint16_t session;
+    uint16_t slot;
+    uint16_t variant; /* in the daemon's table */
+    uint16_t queries; /* in the batch; meaningful in its first cell */
+};
+_Static_assert(sizeof(struct leat_work_cell) == LEAT_CACHE_LINE, "one query is one line");
+
+struct leat_done_cell {
+    _Atomic uint64_t sequence; /* W: worker D0  R: dispatcher D1 */
+    uint64_t start_ns;
+    uint64_t exec_ns;
+    uint32_t queries; /* all of the batch, in work ring order */
+    uint32_t expired; /* of them, not run because too late or of a dead session */
+    uint32_t items;   /* that were run */
+    uint32_t failed;  /* 1: the backend failed */
+    unsigned char pad[24];
+};
+_Static_assert(sizeof(struct leat_done_cell) == LEAT_CACHE_LINE, "one report is one line");
+
+/* What all workers share, constant while they run; entries appear before the first batch that names them. */
+struct leat_shared_tables {
+    struct leat_clock clock;
+    struct leat_daemon_session *_Atomic sessions[LEAT_SESSIONS_MAX];
+    struct leat_variant *_Atomic variants[UINT16_MAX + 1];
+};
+
+struct leat_worker_options {
+    uint32_t index;          /* worker number; it answers on lane 1 + index */
+    const uint32_t *cpus;    /* leader's CPU first; NULL: unpinned */
+    uint32_t core_count;     /* >= 1 */
+    uint32_t node;           /* NUMA node of the cpus */
+    uint64_t spin_ns;        /* ceiling of the adaptive spin before parking; 0: park at once */
+    uint64_t team_spin_ns;
+    struct leat_shared_tables *tables;
+    struct leat_bell *dispatcher_bell; /* rung after each done cell */
+    int dispatcher_event;              /* eventfd that wakes a sleeping dispatcher */
+};
+
+struct leat_worker {
+    struct leat_work_cell *work; /* [LEAT_WORKER_QUEUE] */
+    struct leat_done_cell *done; /* [LEAT_WORKER_BATCHES] */
+    struct leat_bell bell;       /* the worker sleeps, the dispatcher wakes it */
+    _Atomic bool stop;           /* W: control, once */
+    void *_Atomic scratch;       /* W: control (grows), R: worker at the start of a batch */
+    size_t scratch_bytes;        /* control's */
+    struct leat_worker_options options;
+    pthread_t thread;
+    bool running;
+
+    struct { /* W: dispatcher */
+        _Alignas(LEAT_ISOLATE) uint64_t work_position;
+        uint64_t done_position;
+        uint32_t queries; /* outstanding */
+        uint32_t batches; /* outstanding */
+        uint64_t free_at_ns;
+    } dispatcher;
+
+    struct { /* W: worker; R: anyone, for statistics only */
+        _Alignas(LEAT_ISOLATE) _Atomic uint64_t batches;
+        _Atomic uint64_t busy_ns;
+        _Atomic uint64_t parks;
+    } statistics;
+};
+
+/* [C] Makes the rings, near the CPUs that use them. */
+LEAT_MUST_CHECK enum leat_status leat_worker_create(const struct leat_worker_options *options,
+                                                    struct leat_worker **ret_worker);
+/* [C] Spawns and pins the team. Returns once the leader runs, or why it could not. */
+LEAT_MUST_CHECK enum leat_status leat_worker_start(struct leat_worker *worker);
+/* [C] Makes sure that a batch needing `bytes` of scratch can run. Old scratch is kept until destroy. */
+LEAT_MUST_CHECK enum leat_status leat_worker_reserve(struct leat_worker *worker, size_t bytes);
+/* [C] Asks the thread to end once its ring is empty, and joins it. */
+void leat_worker_stop(struct leat_worker *worker);
+void leat_worker_destroy(struct leat_worker *worker); /* [C] accepts NULL */
+
+/* [D] Room for `queries` more in one batch? */
+static inline bool
+leat_worker_has_room(const struct leat_worker *worker, uint32_t queries)
+{
+    return worker->dispatcher.queries + queries <= LEAT_WORKER_QUEUE &&
+           worker->dispatcher.batches < LEAT_WORKER_BATCHES;
+}
+
+/* [D] The next batch's i-th cell, to be filled except for `sequence` and `queries`. i < LEAT_BATCH_QUERIES. */
+static inline struct leat_work_cell *
+leat_worker_cell(struct leat_worker *worker, uint32_t i)
+{
+    return &worker->work[(worker->dispatcher.work_position + i) & (LEAT_WORKER_QUEUE - 1)];
+}
+
+/* [D] Publishes the `queries` cells filled above as one batch and wakes the worker if it sleeps. */
+void leat_worker_submit(struct leat_worker *worker, uint32_t queries);
+
+/* [D] Copies the next report out; false when there is none. */
+bool leat_worker_poll_done(struct leat_worker *worker, struct leat_done_cell *ret_done);
+
+/* [D] True when a report waits. */
+bool leat_worker_done_ready(const struct leat_worker *worker);
+
+#endif /* LEAT_RUNTIME_WORKER_H */
