@@ -1,0 +1,732 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "ipc/socket.h"
+#include "runtime/log.h"
+
+enum {
+    RING_ENTRIES = 256,
+    BACKLOG = 128,
+    TICK_MS = 500,
+    REPLY_PATIENCE_MS = 5000, /* a client that does not read its answer loses it */
+};
+
+/* What a completion belongs to: the low bits of user_data, the rest is a connection's address. */
+enum tag { TAG_ACCEPT = 1, TAG_STOP = 2, TAG_EVENTS = 3, TAG_SOCKET = 4, TAG_PROCESS = 5, TAG_IGNORE = 6, TAG_MASK = 7 };
+
+struct connection {
+    _Alignas(8) int fd;
+    int pidfd; /* -1 when the peer's process cannot be watched */
+    uid_t uid;
+    pid_t pid;
+    struct leat_daemon_session *session; /* NULL before HELLO */
+    uint32_t polls; /* outstanding io_uring requests that point here */
+    bool closing;
+    struct connection *next, *previous;
+};
+
+struct leat_server {
+    struct leat_server_options options;
+    struct io_uring ring;
+    bool ring_ready;
+    int listener;
+    int stop_fd;
+    dev_t socket_device; /* of the socket file that we made, so that we remove only that */
+    ino_t socket_inode;
+    struct connection *connections;
+    uint16_t free_indices[LEAT_SESSIONS_MAX]; /* stack */
+    uint32_t free_count;
+    uint32_t session_count;
+    bool stopping, drained;
+    unsigned char *packet; /* LEAT_WIRE_PACKET_MAX + 1 */
+    _Atomic uint32_t sessions_seen; /* statistics */
+    _Atomic uint64_t accepted, refused, closed;
+};
+
+/* ---- io_uring helpers ------------------------------------------------------------------------- */
+
+static struct io_uring_sqe *
+next_sqe(struct leat_server *server)
+{
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&server->ring);
+    if (sqe == NULL) {
+        (void)io_uring_submit(&server->ring);
+        sqe = io_uring_get_sqe(&server->ring);
+    }
+    LEAT_ASSERT(sqe != NULL);
+    return sqe;
+}
+
+static void
+watch(struct leat_server *server, int fd, struct connection *connection, enum tag tag)
+{
+    struct io_uring_sqe *sqe = next_sqe(server);
+    io_uring_prep_poll_add(sqe, fd, POLLIN | POLLRDHUP);
+    io_uring_sqe_set_data64(sqe, (uint64_t)(uintptr_t)connection | tag);
+    if (connection != NULL) {
+        connection->polls++;
+    }
+}
+
+static void
+unwatch(struct leat_server *server, struct connection *connection, enum tag tag)
+{
+    struct io_uring_sqe *sqe = next_sqe(server);
+    io_uring_prep_cancel64(sqe, (uint64_t)(uintptr_t)connection | tag, 0);
+    io_uring_sqe_set_data64(sqe, TAG_IGNORE);
+}
+
+static void
+watch_listener(struct leat_server *server)
+{
+    struct io_uring_sqe *sqe = next_sqe(server);
+    io_uring_prep_accept(sqe, server->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    io_uring_sqe_set_data64(sqe, TAG_ACCEPT);
+}
+
+/* ---- Sessions --------------------------------------------------------------------------------- */
+
+/*
+ * Spinning pays only while every thread that spins has a core: the daemon's, and one for each client. With
+ * more, everybody sleeps at once.
+ */
+static void
+update_spin(struct leat_server *server)
+{
+    const bool room = server->options.spinners + server->session_count <= server->options.cores;
+    for (struct connection *c = server->connections; c != NULL; c = c->next) {
+        if (c->session != NULL) {
+            atomic_store_explicit(&c->session->rings->spin_ns, room ? server->options.spin_ns : 0,
+                                  memory_order_relaxed);
+        }
+    }
+}
+
+static uint32_t
+sessions_of(const struct leat_server *server, uid_t uid)
+{
+    uint32_t count = 0;
+    for (const struct connection *c = server->connections; c != NULL; c = c->next) {
+        count += c->session != NULL && c->uid == uid;
+    }
+    return count;
+}
+
+static void
+send_error(int fd, enum leat_status status)
+{
+    struct leat_wire_error error = {
+        .header = {LEAT_WIRE_MAGIC, LEAT_WIRE_VERSION, LEAT_WIRE_ERROR},
+        .status = (int32_t)status,
+    };
+    (void)snprintf(error.text, sizeof(error.text), "%s", leat_error_text());
+    const enum leat_status sent = leat_socket_send(fd, &error, sizeof(error), NULL, 0);
+    (void)sent; /* the peer may be gone: nothing to be done */
+}
+
+/* Takes the connection down; its memory is freed when no request of the ring points at it any more. */
+static void
+close_connection(struct leat_server *server, struct connection *connection)
+{
+    if (connection->closing) {
+        return;
+    }
+    connection->closing = true;
+    if (connection->session != NULL) {
+        const struct leat_command command = {.kind = LEAT_COMMAND_CLOSE_SESSION, .session = connection->session};
+        leat_dispatcher_command(server->options.dispatcher, &command);
+        connection->session = NULL;
+    }
+    if (connection->polls > 0) {
+        unwatch(server, connection, TAG_SOCKET);
+        unwatch(server, connection, TAG_PROCESS);
+    }
+    (void)shutdown(connection->fd, SHUT_RDWR);
+    (void)atomic_fetch_add_explicit(&server->closed, 1, memory_order_relaxed);
+}
+
+static void
+free_connection(struct leat_server *server, struct connection *connection)
+{
+    LEAT_ASSERT(connection->closing && connection->polls == 0 && connection->session == NULL);
+    if (connection->previous != NULL) {
+        connection->previous->next = connection->next;
+    } else {
+        server->connections = connection->next;
+    }
+    if (connection->next != NULL) {
+        connection->next->previous = connection->previous;
+    }
+    (void)close(connection->fd);
+    if (connection->pidfd >= 0) {
+        (void)close(connection->pidfd);
+    }
+    free(connection);
+}
+
+static void
+session_gone(struct leat_server *server, struct leat_daemon_session *session)
+{
+    server->free_indices[server->free_count++] = session->index;
+    atomic_store_explicit(&server->options.tables->sessions[session->index], NULL, memory_order_relaxed);
+    leat_daemon_session_destroy(session);
+    server->session_count--;
+    atomic_store_explicit(&server->sessions_seen, server->session_count, memory_order_relaxed);
+    update_spin(server);
+}
+
+static uint32_t
+round_up_power_of_two(uint32_t value)
+{
+    return value <= 1 ? 1 : 1u << (32 - __builtin_clz(value - 1));
+}
+
+/* What the client asked for, within the limits; refuses rather than quietly giving less. */
+static enum leat_status
+size_session(const struct leat_server *server, const struct connection *connection,
+             const struct leat_wire_hello *hello, struct leat_session_options *ret_options)
+{
+    const struct leat_server_options *limits = &server->options;
+    const uint32_t slots = hello->slots == 0 ? limits->slots_default : hello->slots;
+    const uint64_t arena = hello->arena_bytes == 0 ? limits->arena_default_bytes : hello->arena_bytes;
+
+    if (server->stopping) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "the daemon is shutting down");
+    }
+    if (server->free_count == 0 || server->session_count >= limits->sessions_max) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "%u sessions are open, the limit (limits.sessions)", server->session_count);
+    }
+    if (sessions_of(server, connection->uid) >= limits->sessions_per_user) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "user %u has %u sessions open, the limit (limits.sessions_per_user)",
+                         (unsigned)connection->uid, limits->sessions_per_user);
+    }
+    if (slots > limits->slots_max) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "%u slots asked for, at most %u allowed (limits.slots_per_session)", slots,
+                         limits->slots_max);
+    }
+    if (arena > limits->arena_max_bytes) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "an arena of %llu bytes asked for, at most %llu allowed "
+                                         "(limits.arena_bytes_per_session)",
+                         (unsigned long long)arena, (unsigned long long)limits->arena_max_bytes);
+    }
+    const uint32_t rounded = round_up_power_of_two(slots);
+    *ret_options = (struct leat_session_options){
+        .slots = rounded < LEAT_SLOTS_MIN ? LEAT_SLOTS_MIN : rounded,
+        .lane_count = limits->lane_count,
+        .arena_bytes = leat_round_up(arena, 4096),
+    };
+    return LEAT_OK;
+}
+
+static enum leat_status
+welcome(struct leat_server *server, struct connection *connection, const struct leat_wire_hello *hello)
+{
+    struct leat_session_options options;
+    struct leat_wire_welcome answer = {.header = {LEAT_WIRE_MAGIC, LEAT_WIRE_VERSION, LEAT_WIRE_WELCOME}};
+    struct leat_daemon_session *session;
+
+    if (hello->version_min > LEAT_WIRE_VERSION || hello->version_max < LEAT_WIRE_VERSION) {
+        return LEAT_FAIL(LEAT_ERR_VERSION, "the client speaks protocol versions %u to %u, this daemon %u",
+                         hello->version_min, hello->version_max, LEAT_WIRE_VERSION);
+    }
+    enum leat_status status = size_session(server, connection, hello, &options);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    status = leat_daemon_session_create(&options, &session, answer.note);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    session->index = server->free_indices[server->free_count - 1];
+    session->uid = connection->uid;
+    session->pid = connection->pid;
+    answer.slots = session->slots;
+    answer.lanes = session->lane_count;
+    answer.arena_bytes = session->arena_bytes;
+    answer.rings_bytes = session->rings_bytes;
+    answer.clock = server->options.tables->clock;
+    (void)snprintf(answer.daemon_version, sizeof(answer.daemon_version), "%s", LEAT_VERSION_TEXT);
+    const int fds[LEAT_WIRE_FD_COUNT] = {
+        [LEAT_WIRE_FD_RINGS] = session->rings_fd,
+        [LEAT_WIRE_FD_ARENA] = session->arena_fd,
+        [LEAT_WIRE_FD_DAEMON] = session->wake_fd,
+        [LEAT_WIRE_FD_CLIENT] = session->pipe_read,
+    };
+    /* Known to the dispatcher before the client hears of it, so that its first query finds somebody. */
+    server->free_count--;
+    server->session_count++;
+    atomic_store_explicit(&server->sessions_seen, server->session_count, memory_order_relaxed);
+    atomic_store_explicit(&server->options.tables->sessions[session->index], session, memory_order_release);
+    connection->session = session;
+    update_spin(server);
+    const struct leat_command command = {.kind = LEAT_COMMAND_ADD_SESSION, .session = session};
+    leat_dispatcher_command(server->options.dispatcher, &command);
+    status = leat_socket_send(connection->fd, &answer, sizeof(answer), fds, LEAT_WIRE_FD_COUNT);
+    (void)close(session->rings_fd);
+    (void)close(session->arena_fd);
+    (void)close(session->pipe_read);
+    session->rings_fd = session->arena_fd = session->pipe_read = -1;
+    return status;
+}
+
+/* ---- Packets ---------------------------------------------------------------------------------- */
+
+static enum leat_status
+handle_find(struct leat_server *server, struct connection *connection, const struct leat_wire_find *find)
+{
+    struct leat_wire_target answer = {.header = {LEAT_WIRE_MAGIC, LEAT_WIRE_VERSION, LEAT_WIRE_TARGET}};
+
+    if (memchr(find->name, '\0', sizeof(find->name)) == NULL) {
+        return LEAT_FAIL(LEAT_ERR_PROTO, "a name without an end");
+    }
+    const enum leat_status status = server->options.find(server->options.context, find->name, &answer.target);
+    if (status != LEAT_OK) {
+        send_error(connection->fd, status);
+        return LEAT_OK; /* a question with a plain answer: the connection lives on */
+    }
+    return leat_socket_send(connection->fd, &answer, sizeof(answer), NULL, 0);
+}
+
+static enum leat_status
+handle_admin(struct leat_server *server, struct connection *connection, struct leat_packet *packet)
+{
+    const size_t length = packet->size - sizeof(struct leat_wire_header);
+    const int reply_socket = fcntl(connection->fd, F_DUPFD_CLOEXEC, 0);
+    char *request = malloc(length + 1);
+
+    if (reply_socket < 0 || request == NULL) {
+        free(request);
+        if (reply_socket >= 0) {
+            (void)close(reply_socket);
+        }
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a request of %zu bytes", length);
+    }
+    memcpy(request, (const char *)packet->bytes + sizeof(struct leat_wire_header), length);
+    request[length] = '\0';
+    int fd = -1;
+    if (packet->fd_count > 0) {
+        fd = packet->fds[0];
+        packet->fds[0] = packet->fds[--packet->fd_count];
+    }
+    server->options.admin(server->options.context, request, connection->uid, fd, reply_socket);
+    return LEAT_OK;
+}
+
+static enum leat_status
+handle_packet(struct leat_server *server, struct connection *connection, struct leat_packet *packet)
+{
+    struct leat_wire_header header;
+
+    if (packet->size < sizeof(header)) {
+        return LEAT_FAIL(LEAT_ERR_PROTO, "a packet of %zu bytes has no header", packet->size);
+    }
+    memcpy(&header, packet->bytes, sizeof(header));
+    if (header.magic != LEAT_WIRE_MAGIC) {
+        return LEAT_FAIL(LEAT_ERR_PROTO, "a packet without the leat magic");
+    }
+    if (header.type == LEAT_WIRE_HELLO && packet->size == sizeof(struct leat_wire_hello) &&
+        connection->session == NULL) {
+        struct leat_wire_hello hello;
+        memcpy(&hello, packet->bytes, sizeof(hello));
+        return welcome(server, connection, &hello);
+    }
+    if (connection->session != NULL && header.type == LEAT_WIRE_FIND && packet->size == sizeof(struct leat_wire_find)) {
+        struct leat_wire_find find;
+        memcpy(&find, packet->bytes, sizeof(find));
+        return handle_find(server, connection, &find);
+    }
+    if (connection->session != NULL && header.type == LEAT_WIRE_ADMIN) {
+        return handle_admin(server, connection, packet);
+    }
+    return LEAT_FAIL(LEAT_ERR_PROTO, "packet type %u with %zu bytes is not expected here", header.type, packet->size);
+}
+
+static void
+serve_connection(struct leat_server *server, struct connection *connection)
+{
+    struct leat_packet packet = {.bytes = server->packet, .capacity = LEAT_WIRE_PACKET_MAX};
+    enum leat_status status = leat_socket_receive(connection->fd, &packet);
+
+    if (status == LEAT_AGAIN) {
+        watch(server, connection->fd, connection, TAG_SOCKET);
+        return;
+    }
+    if (status == LEAT_OK) {
+        status = handle_packet(server, connection, &packet);
+        leat_packet_close_fds(&packet);
+    }
+    if (status == LEAT_OK) {
+        watch(server, connection->fd, connection, TAG_SOCKET);
+        return;
+    }
+    if (status != LEAT_ERR_DISCONNECTED) {
+        (void)atomic_fetch_add_explicit(&server->refused, 1, memory_order_relaxed);
+        leat_log(LEAT_LOG_WARNING, "refused process %d of user %u: %s", (int)connection->pid,
+                 (unsigned)connection->uid, leat_error_text());
+        send_error(connection->fd, status);
+    }
+    close_connection(server, connection);
+}
+
+static void
+accept_connection(struct leat_server *server, int fd)
+{
+    struct ucred peer;
+    socklen_t length = sizeof(peer);
+    struct connection *connection = aligned_alloc(8, sizeof(*connection));
+
+    if (connection == NULL || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
+        leat_log(LEAT_LOG_ERROR, "cannot take a connection: no memory or no credentials");
+        free(connection);
+        (void)close(fd);
+        return;
+    }
+    /* The peer's process is watched too: a forked child could hold the socket open after its parent died. */
+    const int pidfd = peer.pid > 0 ? (int)syscall(SYS_pidfd_open, peer.pid, 0) : -1;
+    *connection = (struct connection){.fd = fd, .pidfd = pidfd, .uid = peer.uid, .pid = peer.pid};
+    connection->next = server->connections;
+    if (server->connections != NULL) {
+        server->connections->previous = connection;
+    }
+    server->connections = connection;
+    const int send_bytes = (int)LEAT_WIRE_PACKET_MAX;
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof(send_bytes)); /* capped by the kernel at worst */
+    (void)atomic_fetch_add_explicit(&server->accepted, 1, memory_order_relaxed);
+    watch(server, fd, connection, TAG_SOCKET);
+    if (pidfd >= 0) {
+        watch(server, pidfd, connection, TAG_PROCESS);
+    }
+}
+
+/* ---- The loop --------------------------------------------------------------------------------- */
+
+static void
+begin_drain(struct leat_server *server)
+{
+    server->stopping = true;
+    struct io_uring_sqe *sqe = next_sqe(server);
+    io_uring_prep_cancel64(sqe, TAG_ACCEPT, 0);
+    io_uring_sqe_set_data64(sqe, TAG_IGNORE);
+    const struct leat_command command = {.kind = LEAT_COMMAND_DRAIN};
+    leat_dispatcher_command(server->options.dispatcher, &command);
+}
+
+static void
+take_events(struct leat_server *server)
+{
+    struct leat_event event;
+    while (leat_dispatcher_poll_event(server->options.dispatcher, &event)) {
+        switch (event.kind) {
+        case LEAT_EVENT_SESSION_GONE:
+            session_gone(server, event.session);
+            break;
+        case LEAT_EVENT_APPLICATION_GONE:
+            server->options.application_gone(server->options.context, event.application);
+            break;
+        case LEAT_EVENT_DRAINED:
+            server->drained = true;
+            break;
+        }
+    }
+}
+
+static void
+handle_completion(struct leat_server *server, uint64_t data, int result)
+{
+    struct connection *connection = (struct connection *)(uintptr_t)(data & ~(uint64_t)TAG_MASK);
+
+    switch ((enum tag)(data & TAG_MASK)) {
+    case TAG_ACCEPT:
+        if (result >= 0) {
+            accept_connection(server, result);
+        } else if (result != -ECANCELED) {
+            leat_log(LEAT_LOG_ERROR, "cannot accept a connection: %s", strerror(-result));
+        }
+        if (!server->stopping) {
+            watch_listener(server);
+        }
+        break;
+    case TAG_STOP:
+        begin_drain(server);
+        break;
+    case TAG_EVENTS:
+        take_events(server);
+        watch(server, leat_dispatcher_control_fd(server->options.dispatcher), NULL, TAG_EVENTS);
+        break;
+    case TAG_SOCKET:
+        connection->polls--;
+        if (!connection->closing) {
+            serve_connection(server, connection);
+        }
+        break;
+    case TAG_PROCESS:
+        connection->polls--;
+        if (!connection->closing && result >= 0) {
+            close_connection(server, connection);
+        }
+        break;
+    case TAG_IGNORE:
+    case TAG_MASK:
+        break;
+    }
+    if (connection != NULL && connection->closing && connection->polls == 0) {
+        free_connection(server, connection);
+    }
+}
+
+/* Submits what is queued, waits for at most TICK_MS and handles everything that is there. */
+static enum leat_status
+turn(struct leat_server *server)
+{
+    struct __kernel_timespec timeout = {.tv_nsec = TICK_MS * 1000000LL};
+    struct io_uring_cqe *cqe;
+    const int waited = io_uring_submit_and_wait_timeout(&server->ring, &cqe, 1, &timeout, NULL);
+
+    if (waited < 0 && waited != -ETIME && waited != -EINTR) {
+        errno = -waited;
+        return LEAT_FAIL(LEAT_ERR_SYS, "io_uring wait failed");
+    }
+    while (io_uring_peek_cqe(&server->ring, &cqe) == 0) {
+        const uint64_t data = io_uring_cqe_get_data64(cqe);
+        const int result = cqe->res;
+        io_uring_cqe_seen(&server->ring, cqe);
+        handle_completion(server, data, result);
+    }
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_server_run(struct leat_server *server, uint64_t drain_ns)
+{
+    struct leat_dispatcher_statistics statistics;
+    uint64_t ticked_ns = leat_monotonic_ns();
+    uint64_t drain_until_ns = UINT64_MAX;
+
+    watch_listener(server);
+    watch(server, server->stop_fd, NULL, TAG_STOP);
+    watch(server, leat_dispatcher_control_fd(server->options.dispatcher), NULL, TAG_EVENTS);
+    for (;;) {
+        const enum leat_status status = turn(server);
+        if (status != LEAT_OK) {
+            return status;
+        }
+        const uint64_t now_ns = leat_monotonic_ns();
+        if (now_ns - ticked_ns >= TICK_MS * UINT64_C(1000000)) {
+            ticked_ns = now_ns;
+            leat_dispatcher_statistics(server->options.dispatcher, &statistics);
+            server->options.tick(server->options.context, statistics.rounds);
+        }
+        if (server->stopping && drain_until_ns == UINT64_MAX) {
+            drain_until_ns = now_ns + drain_ns;
+        }
+        if (server->stopping && (server->drained || now_ns >= drain_until_ns)) {
+            break;
+        }
+    }
+    for (struct connection *c = server->connections; c != NULL; c = c->next) {
+        close_connection(server, c);
+    }
+    while (server->session_count > 0 || server->connections != NULL) {
+        const enum leat_status status = turn(server);
+        if (status != LEAT_OK) {
+            return status;
+        }
+    }
+    return LEAT_OK;
+}
+
+void
+leat_server_stop(struct leat_server *server)
+{
+    const uint64_t one = 1;
+    const ssize_t written = write(server->stop_fd, &one, sizeof(one));
+    (void)written;
+}
+
+/* ---- Creation --------------------------------------------------------------------------------- */
+
+/* A socket file that nobody listens on is left over from a daemon that died: take its place. */
+static enum leat_status
+remove_stale_socket(const struct sockaddr_un *address)
+{
+    struct stat info;
+    if (lstat(address->sun_path, &info) != 0) {
+        return LEAT_OK;
+    }
+    if (!S_ISSOCK(info.st_mode)) {
+        return LEAT_FAIL(LEAT_ERR_EXISTS, "%s exists and is not a socket", address->sun_path);
+    }
+    const int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (probe < 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot make a socket");
+    }
+    const int connected = connect(probe, (const struct sockaddr *)address, sizeof(*address));
+    const int error = errno;
+    (void)close(probe);
+    if (connected == 0 || error != ECONNREFUSED) {
+        return LEAT_FAIL(LEAT_ERR_EXISTS, "another daemon listens on %s", address->sun_path);
+    }
+    if (unlink(address->sun_path) != 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot remove the stale socket %s", address->sun_path);
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+open_listener(struct leat_server *server)
+{
+    const struct leat_server_options *options = &server->options;
+    struct sockaddr_un address;
+    struct stat info;
+
+    enum leat_status status = leat_socket_address(options->socket_path, &address);
+    if (status == LEAT_OK) {
+        status = remove_stale_socket(&address);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    server->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (server->listener < 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot make a socket");
+    }
+    /* Nobody gets in between bind and chmod: the file is born without permissions. */
+    const mode_t old_mask = umask(0777);
+    const int bound = bind(server->listener, (const struct sockaddr *)&address, sizeof(address));
+    const int bind_error = errno;
+    (void)umask(old_mask);
+    if (bound != 0) {
+        errno = bind_error;
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot bind %s (does its directory exist, and may this user write there?)",
+                         options->socket_path);
+    }
+    if (stat(options->socket_path, &info) == 0) {
+        server->socket_device = info.st_dev;
+        server->socket_inode = info.st_ino;
+    }
+    if (options->socket_group != (gid_t)-1 && chown(options->socket_path, (uid_t)-1, options->socket_group) != 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot give %s to group %u", options->socket_path,
+                         (unsigned)options->socket_group);
+    }
+    if (chmod(options->socket_path, options->socket_mode) != 0 || listen(server->listener, BACKLOG) != 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot listen on %s", options->socket_path);
+    }
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_server_create(const struct leat_server_options *options, struct leat_server **ret_server)
+{
+    struct leat_server *server = calloc(1, sizeof(*server));
+    enum leat_status status;
+
+    if (server == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the server");
+    }
+    server->options = *options;
+    server->listener = -1;
+    server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    server->packet = malloc(LEAT_WIRE_PACKET_MAX + 1);
+    for (uint32_t i = 0; i < LEAT_SESSIONS_MAX; i++) {
+        server->free_indices[i] = (uint16_t)(LEAT_SESSIONS_MAX - 1 - i);
+    }
+    server->free_count = LEAT_SESSIONS_MAX;
+    if (server->stop_fd < 0 || server->packet == NULL) {
+        status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory or descriptors for the server");
+        goto err_destroy;
+    }
+    const int made = io_uring_queue_init(RING_ENTRIES, &server->ring, 0);
+    if (made < 0) {
+        errno = -made;
+        status = LEAT_FAIL(LEAT_ERR_SYS, "cannot set up io_uring (allow it: sysctl kernel.io_uring_disabled=0)");
+        goto err_destroy;
+    }
+    server->ring_ready = true;
+    status = open_listener(server);
+    if (status != LEAT_OK) {
+        goto err_destroy;
+    }
+    *ret_server = server;
+    return LEAT_OK;
+
+err_destroy:
+    leat_server_destroy(server);
+    return status;
+}
+
+void
+leat_server_destroy(struct leat_server *server)
+{
+    struct stat info;
+    if (server == NULL) {
+        return;
+    }
+    LEAT_ASSERT(server->connections == NULL);
+    if (server->listener >= 0) {
+        (void)close(server->listener);
+        if (stat(server->options.socket_path, &info) == 0 && info.st_dev == server->socket_device &&
+            info.st_ino == server->socket_inode) {
+            (void)unlink(server->options.socket_path);
+        }
+    }
+    if (server->ring_ready) {
+        io_uring_queue_exit(&server->ring);
+    }
+    if (server->stop_fd >= 0) {
+        (void)close(server->stop_fd);
+    }
+    free(server->packet);
+    free(server);
+}
+
+void
+leat_server_statistics(const struct leat_server *server, struct leat_server_statistics *ret_statistics)
+{
+    *ret_statistics = (struct leat_server_statistics){
+        .sessions = atomic_load_explicit(&server->sessions_seen, memory_order_relaxed),
+        .accepted = atomic_load_explicit(&server->accepted, memory_order_relaxed),
+        .refused = atomic_load_explicit(&server->refused, memory_order_relaxed),
+        .closed = atomic_load_explicit(&server->closed, memory_order_relaxed),
+    };
+}
+
+void
+leat_server_reply(int reply_socket, const char *json)
+{
+    const struct leat_wire_header header = {LEAT_WIRE_MAGIC, LEAT_WIRE_VERSION, LEAT_WIRE_ADMIN_REPLY};
+    const size_t length = strlen(json);
+    char *packet = malloc(sizeof(header) + length);
+    enum leat_status status = LEAT_ERR_NOMEM;
+
+    if (packet != NULL && length <= LEAT_WIRE_PACKET_MAX - sizeof(header)) {
+        memcpy(packet, &header, sizeof(header));
+        memcpy(packet + sizeof(header), json, length);
+        status = leat_socket_send(reply_socket, packet, sizeof(header) + length, NULL, 0);
+        if (status == LEAT_AGAIN) {
+            struct pollfd writable = {.fd = reply_socket, .events = POLLOUT};
+            (void)poll(&writable, 1, REPLY_PATIENCE_MS);
+            status = leat_socket_send(reply_socket, packet, sizeof(header) + length, NULL, 0);
+        }
+    } else {
+        (void)LEAT_FAIL(LEAT_ERR_LIMIT, "an answer of %zu bytes is too long", length);
+    }
+    if (status != LEAT_OK && status != LEAT_ERR_DISCONNECTED) {
+        send_error(reply_socket, LEAT_ERR_LIMIT);
+    }
+    free(packet);
+    (void)close(reply_socket);
+}

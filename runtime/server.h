@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime/server.h - the set-up socket: who may connect, with what memory, and who has gone.
+ *
+ * Role     Accepts connections, checks peer credentials and quotas, makes sessions, answers FIND, passes ADMIN
+ *          requests on, and closes a session when its socket or its process ends. One thread with an io_uring.
+ * Trust    Every packet is copied and checked; whatever is wrong with one ends that connection with a typed
+ *          error, nothing else.
+ * Threads  create, run and destroy on one thread. stop from any thread or a signal handler.
+ */
+#ifndef LEAT_RUNTIME_SERVER_H
+#define LEAT_RUNTIME_SERVER_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "runtime/dispatcher.h"
+
+struct leat_server;
+
+struct leat_server_options {
+    const char *socket_path;
+    mode_t socket_mode;
+    gid_t socket_group; /* (gid_t)-1: leave */
+    uint32_t sessions_max, sessions_per_user;
+    uint32_t slots_default, slots_max; /* powers of two */
+    uint64_t arena_default_bytes, arena_max_bytes; /* multiples of LEAT_TENSOR_ALIGN */
+    uint32_t lane_count;
+    uint32_t spin_ns;  /* what waiting clients may spin at most */
+    uint32_t cores;    /* usable; clients are told to spin only while every spinning thread has one */
+    uint32_t spinners; /* threads of the daemon that spin */
+    struct leat_shared_tables *tables;
+    struct leat_dispatcher *dispatcher;
+
+    /* Fills *ret_target; LEAT_ERR_NOT_FOUND with a text otherwise. On the server's thread. */
+    enum leat_status (*find)(void *context, const char *name, struct leat_target *ret_target);
+    /* Takes over `request` (malloc'd), `fd` (or -1) and `reply_socket`; answers later on that socket. */
+    void (*admin)(void *context, char *request, uid_t uid, int fd, int reply_socket);
+    /* The dispatcher has let go of an application. */
+    void (*application_gone)(void *context, struct leat_application *application);
+    /* About once a second: the dispatcher's rounds, to feed a watchdog. */
+    void (*tick)(void *context, uint64_t rounds);
+    void *context;
+};
+
+struct leat_server_statistics {
+    uint32_t sessions;
+    uint64_t accepted, refused, closed;
+};
+
+LEAT_MUST_CHECK enum leat_status leat_server_create(const struct leat_server_options *options,
+                                                    struct leat_server **ret_server);
+
+/*
+ * Serves until leat_server_stop, then drains: no new sessions, no new queries, waits for those accepted at
+ * most drain_ns, closes every session, and returns.
+ */
+LEAT_MUST_CHECK enum leat_status leat_server_run(struct leat_server *server, uint64_t drain_ns);
+
+void leat_server_stop(struct leat_server *server);    /* async-signal-safe */
+void leat_server_destroy(struct leat_server *server); /* accepts NULL; removes the socket */
+void leat_server_statistics(const struct leat_server *server, struct leat_server_statistics *ret_statistics);
+
+/* Sends {LEAT_WIRE_ADMIN_REPLY, json} and closes the socket; for the admin side. */
+void leat_server_reply(int reply_socket, const char *json);
+
+#endif /* LEAT_RUNTIME_SERVER_H */
