@@ -5,10 +5,30 @@
 
 #include "base/align.h"
 
+static const struct leat_router *const routers[] = {
+    &leat_router_fcfs,
+    &leat_router_round_robin,
+};
+
+static const struct leat_selector *const selectors[] = {
+    &leat_selector_fixed,
+};
+
+const struct leat_router *
+leat_router_at(size_t index)
+{
+    return index < LEAT_COUNT_OF(routers) ? routers[index] : NULL;
+}
+
+const struct leat_selector *
+leat_selector_at(size_t index)
+{
+    return index < LEAT_COUNT_OF(selectors) ? selectors[index] : NULL;
+}
+
 const struct leat_router *
 leat_router_find(const char *name)
 {
-    static const struct leat_router *const routers[] = {&leat_router_fcfs, &leat_router_round_robin};
     for (size_t i = 0; i < LEAT_COUNT_OF(routers); i++) {
         if (strcmp(routers[i]->name, name) == 0) {
             return routers[i];
@@ -20,5 +40,10 @@ leat_router_find(const char *name)
 const struct leat_selector *
 leat_selector_find(const char *name)
 {
-    return strcmp(leat_selector_fixed.name, name) == 0 ? &leat_selector_fixed : NULL;
+    for (size_t i = 0; i < LEAT_COUNT_OF(selectors); i++) {
+        if (strcmp(selectors[i]->name, name) == 0) {
+            return selectors[i];
+        }
+    }
+    return NULL;
 }

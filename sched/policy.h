@@ -101,12 +101,27 @@ struct leat_selector {
     struct leat_selection (*select)(void *state, const struct leat_select_input *input);
 };
 
-extern const struct leat_router leat_router_fcfs;        /* oldest query to the first idle worker */
-extern const struct leat_router leat_router_round_robin; /* workers in turn */
-extern const struct leat_selector leat_selector_fixed;   /* the first ready variant, the largest batch */
+/*
+ * Oldest query to the lowest-numbered idle worker; when none is idle, to the worker with room that is
+ * predicted free soonest. One pair an answer, like round_robin: the batch decides what remains.
+ */
+extern const struct leat_router leat_router_fcfs;
+/* Oldest query to the next worker in turn, idle or not, skipping those without room. */
+extern const struct leat_router leat_router_round_robin;
+/*
+ * The first ready variant that can hold query [0] and meets its accuracy floor; then as many queries
+ * from the front as fit its items_max and their floors, but never so many that a chosen query is
+ * predicted late that alone, on this worker, would be in time. A query that is late even alone holds
+ * nobody back. A query larger than items_max of every ready variant cannot be served: queries = 0.
+ */
+extern const struct leat_selector leat_selector_fixed;
 
 /* NULL when there is none of that name. */
 const struct leat_router *leat_router_find(const char *name);
 const struct leat_selector *leat_selector_find(const char *name);
+
+/* Every policy, for messages that name what is allowed; NULL past the last. */
+const struct leat_router *leat_router_at(size_t index);
+const struct leat_selector *leat_selector_at(size_t index);
 
 #endif /* LEAT_SCHED_POLICY_H */

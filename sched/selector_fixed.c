@@ -1,58 +1,71 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * One variant for everything: the first that is ready and accurate enough, in the largest batch that keeps
- * every member inside its own deadline.
- */
+/* sched/selector_fixed.c - the first ready variant and the largest batch that harms nobody. O(queries). */
 #include "sched/policy.h"
 
-/* The first ready variant that meets the floor and holds the query; -1 for none. */
-static int
-first_fitting(const struct leat_select_input *input)
+static uint64_t
+add_saturating(uint64_t a, uint64_t b)
 {
-    const struct leat_sched_query *first = &input->pending[0];
-    for (uint32_t v = 0; v < input->variant_count; v++) {
-        const struct leat_sched_variant *variant = &input->variants[v];
-        if (variant->ready && variant->accuracy_ppm >= first->accuracy_floor_ppm &&
-            variant->items_max >= first->items) {
-            return (int)v;
-        }
-    }
-    return -1;
+    uint64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+static bool
+can_hold(const struct leat_sched_variant *variant, const struct leat_sched_query *query)
+{
+    return query->items <= variant->items_max && query->accuracy_floor_ppm <= variant->accuracy_ppm;
 }
 
 static struct leat_selection
-fixed_select(void *state, const struct leat_select_input *input)
+select_batch(void *state, const struct leat_select_input *input)
 {
+    const struct leat_sched_query *first = &input->pending[0];
+    struct leat_selection selection = {0, 0};
+    uint32_t v = 0;
+
     (void)state;
-    const int chosen = first_fitting(input);
-    if (chosen < 0) {
-        return (struct leat_selection){0, 0};
+    LEAT_ASSERT(input->pending_count >= 1 && input->variant_count <= LEAT_SCHED_VARIANTS_MAX);
+    while (v < input->variant_count &&
+           !(input->variants[v].ready && can_hold(&input->variants[v], first))) {
+        v++;
     }
-    const struct leat_sched_variant *variant = &input->variants[chosen];
+    if (v == input->variant_count) {
+        return selection;
+    }
+
+    const struct leat_sched_variant *variant = &input->variants[v];
+    const uint16_t worker_class = input->worker->worker_class;
     const uint64_t start_ns =
         input->worker->free_at_ns > input->now_ns ? input->worker->free_at_ns : input->now_ns;
-    uint64_t earliest_ns = input->pending[0].deadline_ns;
-    uint32_t items = input->pending[0].items;
-    uint32_t queries = 1;
+    uint64_t tightest_ns = LEAT_NO_DEADLINE; /* of the chosen queries that alone would be in time */
+    uint32_t items = 0;
 
-    while (queries < input->pending_count) {
-        const struct leat_sched_query *next = &input->pending[queries];
-        if (next->items > variant->items_max - items || next->accuracy_floor_ppm > variant->accuracy_ppm) {
+    selection = (struct leat_selection){.variant = v, .queries = 1};
+    for (uint32_t k = 0; k < input->pending_count; k++) {
+        const struct leat_sched_query *query = &input->pending[k];
+        LEAT_ASSERT(query->items >= 1);
+        if (!can_hold(variant, query) || query->items > variant->items_max - items) {
             break;
         }
-        const uint64_t deadline_ns = next->deadline_ns < earliest_ns ? next->deadline_ns : earliest_ns;
-        if (deadline_ns != LEAT_NO_DEADLINE) {
-            const uint64_t exec_ns = input->predict(input->profiles, input->application, (uint32_t)chosen,
-                                                    input->worker->worker_class, items + next->items);
-            if (start_ns + exec_ns > deadline_ns) {
-                break; /* joining would make somebody late; alone, or with fewer, it may still be in time */
-            }
+        items += query->items;
+        /* Its time alone matters only where it could bind. */
+        if (query->deadline_ns < tightest_ns &&
+            add_saturating(start_ns, input->predict(input->profiles, input->application, v,
+                                                    worker_class, query->items)) <=
+                query->deadline_ns) {
+            tightest_ns = query->deadline_ns;
         }
-        earliest_ns = deadline_ns;
-        items += next->items;
-        queries++;
+        const uint64_t finish_ns = add_saturating(
+            start_ns, input->predict(input->profiles, input->application, v, worker_class, items));
+        if (finish_ns <= tightest_ns) {
+            selection.queries = k + 1; /* predictions may dip, so a later prefix may fit again */
+        }
     }
-    return (struct leat_selection){(uint32_t)chosen, queries};
+    return selection;
 }
 
-const struct leat_selector leat_selector_fixed = {.name = "fixed", .select = fixed_select};
+const struct leat_selector leat_selector_fixed = {
+    .name = "fixed",
+    .state_bytes = 0,
+    .init = NULL,
+    .select = select_batch,
+};

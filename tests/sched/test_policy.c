@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     fcfs, round_robin and fixed do what sched/policy.h says, on every small input we can think of.
+ * Method   Random worlds against brute-force statements of the rules that share no code with them.
+ */
+#include "sched/policy.h"
+#include "tests/leat_test.h"
+
+#include <string.h>
+
+#include "base/align.h"
+
+enum { WORKERS = 6, QUERIES = 12, VARIANTS = 3, ROUNDS = 100000 };
+
+static uint64_t random_state;
+
+static uint64_t
+below(uint64_t bound)
+{
+    return leat_test_random(&random_state) % bound;
+}
+
+/* Time by items, not always growing: learned curves have dips. */
+static uint64_t
+predict_table(const void *profiles, uint16_t application, uint32_t variant, uint16_t worker_class,
+              uint32_t items)
+{
+    const uint64_t *table = profiles;
+    (void)application;
+    return table[(variant * 2 + worker_class) * 64 + items];
+}
+
+static uint32_t
+random_workers(struct leat_sched_worker *workers)
+{
+    const uint32_t count = (uint32_t)below(WORKERS + 1);
+    for (uint32_t w = 0; w < count; w++) {
+        workers[w] = (struct leat_sched_worker){
+            .free_at_ns = below(2000),
+            .outstanding = (uint32_t)below(4),
+            .depth = (uint32_t)below(4),
+            .worker_class = (uint16_t)below(2),
+        };
+    }
+    return count;
+}
+
+static void
+random_queries(struct leat_sched_query *queries, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        queries[i] = (struct leat_sched_query){
+            .arrival_ns = i,
+            .deadline_ns = below(4) == 0 ? LEAT_NO_DEADLINE : below(2500),
+            .items = 1 + (uint32_t)below(5),
+            .accuracy_floor_ppm = below(8) == 0 ? 800000 : 0,
+        };
+    }
+}
+
+static void
+test_names(void)
+{
+    EXPECT(leat_router_find("fcfs") == &leat_router_fcfs);
+    EXPECT(leat_router_find("round_robin") == &leat_router_round_robin);
+    EXPECT(leat_selector_find("fixed") == &leat_selector_fixed);
+    EXPECT(leat_router_find("") == NULL && leat_selector_find("fcfs") == NULL);
+    size_t routers = 0, selectors = 0;
+    for (; leat_router_at(routers) != NULL; routers++) {
+        EXPECT(leat_router_find(leat_router_at(routers)->name) == leat_router_at(routers));
+    }
+    for (; leat_selector_at(selectors) != NULL; selectors++) {
+        EXPECT(leat_selector_find(leat_selector_at(selectors)->name) ==
+               leat_selector_at(selectors));
+    }
+    EXPECT(routers == 2 && selectors == 1);
+}
+
+static void
+test_fcfs_picks_idle_then_soonest(void)
+{
+    struct leat_sched_worker workers[WORKERS];
+    struct leat_sched_query queries[QUERIES];
+    struct leat_route_pair pairs[4];
+    uint32_t answered = 0;
+
+    for (int round = 0; round < ROUNDS; round++) {
+        const uint32_t pending = (uint32_t)below(3);
+        random_queries(queries, pending);
+        const struct leat_route_input input = {
+            .now_ns = 1000,
+            .pending = queries,
+            .pending_count = pending,
+            .workers = workers,
+            .worker_count = random_workers(workers),
+            .predict = predict_table,
+        };
+        const uint32_t count = leat_router_fcfs.route(NULL, &input, pairs, 4);
+        bool room = false;
+        for (uint32_t w = 0; w < input.worker_count; w++) {
+            room = room || workers[w].outstanding < workers[w].depth;
+        }
+        EXPECT(count == (room && pending > 0 ? 1 : 0));
+        if (count == 0) {
+            continue;
+        }
+        const struct leat_sched_worker *chosen = &workers[pairs[0].worker];
+        EXPECT(pairs[0].query == 0 && pairs[0].worker < input.worker_count);
+        EXPECT(chosen->outstanding < chosen->depth);
+        for (uint32_t w = 0; w < input.worker_count; w++) { /* nobody was better */
+            if (workers[w].outstanding < workers[w].depth && w != pairs[0].worker) {
+                const bool idle = workers[w].outstanding == 0;
+                const bool chosen_idle = chosen->outstanding == 0;
+                EXPECT(!idle || (chosen_idle && pairs[0].worker < w));
+                EXPECT(idle || chosen_idle || workers[w].free_at_ns > chosen->free_at_ns ||
+                       (workers[w].free_at_ns == chosen->free_at_ns && pairs[0].worker < w));
+            }
+        }
+        answered++;
+        EXPECT(leat_router_fcfs.route(NULL, &input, pairs, 0) == 0);
+    }
+    EXPECT(answered > ROUNDS / 10);
+}
+
+static void
+test_round_robin_takes_turns(void)
+{
+    unsigned char state[64] = {0};
+    struct leat_sched_worker workers[WORKERS];
+    struct leat_sched_query query = {.items = 1, .deadline_ns = LEAT_NO_DEADLINE};
+    struct leat_route_pair pair;
+    uint32_t last = UINT32_MAX; /* who was served last */
+    uint32_t served = 0;
+
+    EXPECT(leat_router_round_robin.state_bytes <= sizeof(state));
+    if (leat_router_round_robin.init != NULL) {
+        EXPECT(leat_router_round_robin.init(state) == LEAT_OK);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        struct leat_route_input input = {
+            .pending = &query,
+            .pending_count = 1,
+            .workers = workers,
+            .predict = predict_table,
+        };
+        (void)random_workers(workers);
+        input.worker_count = WORKERS;
+        const uint32_t count = leat_router_round_robin.route(state, &input, &pair, 1);
+        /* The oracle: the first with room after the one served last, in a circle. */
+        uint32_t expected = UINT32_MAX;
+        for (uint32_t i = 1; i <= WORKERS && expected == UINT32_MAX; i++) {
+            const uint32_t w = (last + i) % WORKERS; /* UINT32_MAX + 1 is worker 0 */
+            if (workers[w].outstanding < workers[w].depth) {
+                expected = w;
+            }
+        }
+        EXPECT(count == (expected == UINT32_MAX ? 0 : 1));
+        if (count == 1) {
+            EXPECT(pair.query == 0 && pair.worker == expected);
+            last = expected;
+            served++;
+        }
+    }
+    EXPECT(served > ROUNDS / 2);
+
+    /* Workers go away: the turn may point past the end. */
+    const struct leat_sched_worker one = {.depth = 1};
+    const struct leat_route_input input = {
+        .pending = &query, .pending_count = 1, .workers = &one, .worker_count = 1};
+    EXPECT(leat_router_round_robin.route(state, &input, &pair, 1) == 1 && pair.worker == 0);
+    const struct leat_route_input nobody = {.pending = &query, .pending_count = 1};
+    EXPECT(leat_router_round_robin.route(state, &nobody, &pair, 1) == 0);
+}
+
+/* Is a batch of the first k queries allowed by the statement in policy.h? */
+static bool
+batch_allowed(const struct leat_select_input *input, uint32_t v, uint32_t k)
+{
+    const struct leat_sched_variant *variant = &input->variants[v];
+    const uint64_t start = input->worker->free_at_ns > input->now_ns ? input->worker->free_at_ns
+                                                                     : input->now_ns;
+    uint32_t items = 0;
+    for (uint32_t i = 0; i < k; i++) {
+        items += input->pending[i].items;
+        if (input->pending[i].accuracy_floor_ppm > variant->accuracy_ppm) {
+            return false;
+        }
+    }
+    if (items > variant->items_max) {
+        return false;
+    }
+    const uint64_t finish =
+        start + predict_table(input->profiles, 0, v, input->worker->worker_class, items);
+    for (uint32_t i = 0; i < k; i++) {
+        const uint64_t alone = start + predict_table(input->profiles, 0, v,
+                                                     input->worker->worker_class,
+                                                     input->pending[i].items);
+        if (alone <= input->pending[i].deadline_ns && finish > input->pending[i].deadline_ns) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void
+test_fixed_matches_brute_force(void)
+{
+    static uint64_t table[VARIANTS * 2 * 64];
+    struct leat_sched_query queries[QUERIES];
+    struct leat_sched_variant variants[VARIANTS];
+    uint32_t batches = 0, refused = 0, hopeless_first = 0;
+
+    for (int round = 0; round < ROUNDS; round++) {
+        for (size_t i = 0; i < LEAT_COUNT_OF(table); i++) {
+            const uint64_t items = i % 64;
+            table[i] = below(3) == 0 ? below(1500) : 100 + items * 40; /* with dips and spikes */
+        }
+        const uint32_t pending = 1 + (uint32_t)below(QUERIES);
+        random_queries(queries, pending);
+        for (uint32_t v = 0; v < VARIANTS; v++) {
+            variants[v] = (struct leat_sched_variant){
+                .accuracy_ppm = 700000 + (uint32_t)below(3) * 100000,
+                .items_max = 1 + (uint32_t)below(16),
+                .ready = below(4) != 0,
+            };
+        }
+        const struct leat_sched_worker worker = {.free_at_ns = below(2000),
+                                                 .worker_class = (uint16_t)below(2)};
+        const struct leat_select_input input = {
+            .now_ns = 1000,
+            .pending = queries,
+            .pending_count = pending,
+            .variants = variants,
+            .variant_count = (uint32_t)below(VARIANTS + 1),
+            .worker = &worker,
+            .predict = predict_table,
+            .profiles = table,
+        };
+        const struct leat_selection got = leat_selector_fixed.select(NULL, &input);
+
+        uint32_t v = 0, k = 0;
+        for (; v < input.variant_count; v++) {
+            if (variants[v].ready && variants[v].items_max >= queries[0].items &&
+                variants[v].accuracy_ppm >= queries[0].accuracy_floor_ppm) {
+                break;
+            }
+        }
+        if (v < input.variant_count) {
+            for (uint32_t try = 1; try <= pending; try++) {
+                k = batch_allowed(&input, v, try) ? try : k;
+            }
+            EXPECT(k >= 1); /* alone is always allowed */
+            EXPECT(got.variant == v);
+        }
+        EXPECT(got.queries == k);
+        batches += k > 1;
+        refused += k == 0;
+        hopeless_first += k > 1 && queries[0].deadline_ns < 1000;
+    }
+    EXPECT(batches > ROUNDS / 10 && refused > ROUNDS / 100 && hopeless_first > ROUNDS / 100);
+}
+
+static void
+test_fixed_survives_extreme_times(void)
+{
+    uint64_t table[VARIANTS * 2 * 64];
+    const struct leat_sched_query queries[2] = {
+        {.deadline_ns = UINT64_MAX - 1, .items = 1}, {.deadline_ns = LEAT_NO_DEADLINE, .items = 1}};
+    const struct leat_sched_variant variant = {.items_max = 8, .ready = true};
+    const struct leat_sched_worker worker = {.free_at_ns = UINT64_MAX - 10};
+    const struct leat_select_input input = {
+        .pending = queries, .pending_count = 2, .variants = &variant, .variant_count = 1,
+        .worker = &worker,  .predict = predict_table, .profiles = table};
+
+    memset(table, 0xff, sizeof(table));
+    EXPECT(leat_selector_fixed.select(NULL, &input).queries == 2); /* both hopeless: nobody to spare */
+    table[1] = 1; /* alone the first is in time, two would wrap round */
+    EXPECT(leat_selector_fixed.select(NULL, &input).queries == 1);
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    random_state = leat_test_seed;
+    test_names();
+    test_fcfs_picks_idle_then_soonest();
+    test_round_robin_takes_turns();
+    test_fixed_matches_brute_force();
+    test_fixed_survives_extreme_times();
+    return 0;
+}
