@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The synthetic backend occupies its worker for exactly the profiled time: how hardware that is not here is
+ * emulated, and how scheduling is tested without models. It reads the clock, unlike the rest of this layer,
+ * because time is all it makes.
+ *
+ * Options, a JSON object:
+ *   "latency_ns"   time of any batch; default 0
+ *   "per_item_ns"  added for each item; default 0
+ *   "points"       [{"items": n, "latency_ns": t}, ...] rising in items: linear between the points, flat before
+ *                  the first, and beyond the last by its slope; instead of the two above
+ *   "mode"         "sleep" (default): an absolute timer, so dozens of workers fit on two cores; late by the
+ *                  kernel's timer slack, tens of microseconds. "burn": every member of the team spins.
+ *   "echo"         true: the first bytes of input 0 are copied to output 0; default false: outputs stay as they are
+ * A batch of time 0 returns at once, without a system call and without touching payload.
+ */
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/align.h"
+#include "base/clock.h"
+#include "kernels/backend.h"
+#include "kernels/team.h"
+
+enum { POINTS_MAX = 64 };
+
+struct point {
+    uint64_t items, latency_ns;
+};
+
+struct leat_model {
+    struct point points[POINTS_MAX];
+    uint32_t point_count; /* 0: the affine form */
+    uint64_t latency_ns, per_item_ns;
+    bool burn, echo;
+    uint32_t input_count;
+    uint64_t echo_bytes; /* of one item */
+};
+
+struct leat_plan {
+    const struct leat_model *model;
+};
+
+static enum leat_status
+read_u64(const json_t *object, const char *key, uint64_t *ret)
+{
+    const json_t *value = json_object_get(object, key);
+    if (value == NULL) {
+        return LEAT_OK;
+    }
+    if (!json_is_integer(value) || json_integer_value(value) < 0) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "synthetic option '%s' must be a whole number of at least 0", key);
+    }
+    *ret = (uint64_t)json_integer_value(value);
+    return LEAT_OK;
+}
+
+static enum leat_status
+read_points(const json_t *points, struct leat_model *model)
+{
+    if (!json_is_array(points) || json_array_size(points) == 0 || json_array_size(points) > POINTS_MAX) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "synthetic option 'points' must be a list of 1 to %d points", POINTS_MAX);
+    }
+    for (size_t i = 0; i < json_array_size(points); i++) {
+        struct point *point = &model->points[i];
+        const json_t *object = json_array_get(points, i);
+        enum leat_status status = read_u64(object, "items", &point->items);
+        if (status == LEAT_OK) {
+            status = read_u64(object, "latency_ns", &point->latency_ns);
+        }
+        if (status != LEAT_OK) {
+            return status;
+        }
+        if (point->items == 0 || point->items > LEAT_ITEMS_MAX || (i > 0 && point->items <= point[-1].items)) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "synthetic point %zu: items must rise, from 1 to %u", i, LEAT_ITEMS_MAX);
+        }
+    }
+    model->point_count = (uint32_t)json_array_size(points);
+    return LEAT_OK;
+}
+
+static enum leat_status
+read_options(const json_t *options, struct leat_model *model)
+{
+    const char *const known[] = {"latency_ns", "per_item_ns", "points", "mode", "echo"};
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)(uintptr_t)options, key, value) {
+        bool found = false;
+        for (size_t i = 0; i < LEAT_COUNT_OF(known); i++) {
+            found = found || strcmp(known[i], key) == 0;
+        }
+        if (!found) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "unknown synthetic option '%s'", key);
+        }
+    }
+    enum leat_status status = read_u64(options, "latency_ns", &model->latency_ns);
+    if (status == LEAT_OK) {
+        status = read_u64(options, "per_item_ns", &model->per_item_ns);
+    }
+    if (status == LEAT_OK && json_object_get(options, "points") != NULL) {
+        status = read_points(json_object_get(options, "points"), model);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const char *mode = json_string_value(json_object_get(options, "mode"));
+    if (json_object_get(options, "mode") != NULL &&
+        (mode == NULL || (strcmp(mode, "sleep") != 0 && strcmp(mode, "burn") != 0))) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "synthetic option 'mode' must be \"sleep\" or \"burn\"");
+    }
+    model->burn = mode != NULL && strcmp(mode, "burn") == 0;
+    model->echo = json_is_true(json_object_get(options, "echo"));
+    return LEAT_OK;
+}
+
+static enum leat_status
+synthetic_model_load(const struct leat_model_source *source, struct leat_model **ret_model)
+{
+    json_error_t error;
+    json_t *options = json_loads(source->options_json != NULL ? source->options_json : "{}", 0, &error);
+    if (!json_is_object(options)) {
+        json_decref(options);
+        return LEAT_FAIL(LEAT_ERR_INVALID, "synthetic options are not a JSON object: %s", error.text);
+    }
+    struct leat_model *model = calloc(1, sizeof(*model));
+    enum leat_status status = LEAT_ERR_NOMEM;
+    if (model != NULL) {
+        status = read_options(options, model);
+    }
+    json_decref(options);
+    if (status != LEAT_OK) {
+        free(model);
+        return status;
+    }
+    model->input_count = source->input_count;
+    if (source->input_count > 0 && source->output_count > 0) {
+        const uint64_t in = source->infos[0].item_bytes, out = source->infos[source->input_count].item_bytes;
+        model->echo_bytes = in < out ? in : out;
+    }
+    *ret_model = model;
+    return LEAT_OK;
+}
+
+static void
+synthetic_model_destroy(struct leat_model *model)
+{
+    free(model);
+}
+
+static size_t
+synthetic_model_bytes(const struct leat_model *model)
+{
+    return sizeof(*model);
+}
+
+static enum leat_status
+synthetic_plan_build(struct leat_model *model, uint32_t items, struct leat_plan **ret_plan)
+{
+    struct leat_plan *plan = malloc(sizeof(*plan));
+    (void)items;
+    if (plan == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+    }
+    plan->model = model;
+    *ret_plan = plan;
+    return LEAT_OK;
+}
+
+static void
+synthetic_plan_destroy(struct leat_plan *plan)
+{
+    free(plan);
+}
+
+static size_t
+synthetic_plan_scratch_bytes(const struct leat_plan *plan)
+{
+    (void)plan;
+    return 0;
+}
+
+static uint64_t
+batch_ns(const struct leat_model *model, uint64_t items)
+{
+    if (model->point_count == 0) {
+        return model->latency_ns + model->per_item_ns * items;
+    }
+    const struct point *points = model->points;
+    uint32_t above = 0;
+    while (above < model->point_count && points[above].items < items) {
+        above++;
+    }
+    if (above == 0 || model->point_count == 1) {
+        return points[0].latency_ns;
+    }
+    if (above == model->point_count) {
+        above--;
+    }
+    const struct point *a = &points[above - 1], *b = &points[above];
+    const double slope = ((double)b->latency_ns - (double)a->latency_ns) / (double)(b->items - a->items);
+    const double value = (double)a->latency_ns + slope * (double)(items - a->items);
+    return value > 0 ? (uint64_t)value : 0;
+}
+
+static void
+burn_until(void *context, uint32_t member, uint32_t size)
+{
+    const uint64_t *until_ns = context;
+    (void)member;
+    (void)size;
+    while (leat_monotonic_ns() < *until_ns) {
+        leat_spin_pause();
+    }
+}
+
+static enum leat_status
+synthetic_plan_run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
+                   struct leat_team *team)
+{
+    const struct leat_model *model = plan->model;
+    uint64_t items = 0;
+
+    (void)scratch;
+    for (uint32_t i = 0; i < count; i++) {
+        items += segments[i].items;
+        if (model->echo) {
+            /* Outputs are the caller's to write through; the segment keeps them const with the inputs. */
+            memcpy((void *)(uintptr_t)segments[i].tensors[model->input_count], segments[i].tensors[0],
+                   model->echo_bytes * segments[i].items);
+        }
+    }
+    const uint64_t duration_ns = batch_ns(model, items);
+    if (duration_ns == 0) {
+        return LEAT_OK;
+    }
+    uint64_t until_ns = leat_monotonic_ns() + duration_ns;
+    if (model->burn) {
+        leat_team_run(team, burn_until, &until_ns);
+        return LEAT_OK;
+    }
+    const struct timespec until = {(time_t)(until_ns / 1000000000u), (long)(until_ns % 1000000000u)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0) {
+    }
+    return LEAT_OK;
+}
+
+const struct leat_backend leat_backend_synthetic = {
+    .abi = LEAT_BACKEND_ABI,
+    .name = "synthetic",
+    .model_load = synthetic_model_load,
+    .model_destroy = synthetic_model_destroy,
+    .model_bytes = synthetic_model_bytes,
+    .plan_build = synthetic_plan_build,
+    .plan_destroy = synthetic_plan_destroy,
+    .plan_scratch_bytes = synthetic_plan_scratch_bytes,
+    .plan_run = synthetic_plan_run,
+};

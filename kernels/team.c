@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ordering  T0 leader stores `generation`, release -> T1 helper loads it, acquire: body, context and size are
+ *              visible, and so is everything that the leader wrote before run().
+ *           T2 helper adds to `finished`, release -> T3 leader loads it, acquire: what the body wrote is
+ *              visible to the leader after run().
+ *           T4/T5: the leader's fence between T0 and looking at `asleep`, and the helper's between setting
+ *              `asleep` and looking at `generation`, so that one of them sees the other (store-load).
+ */
+#include "kernels/team.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/align.h"
+#include "base/clock.h"
+
+enum { SPINS_PER_CLOCK = 64 };
+
+struct member {
+    _Alignas(LEAT_ISOLATE) _Atomic uint32_t asleep; /* W: helper sets and clears, leader clears */
+    struct leat_team *team;
+    uint32_t index;
+    pthread_t thread;
+};
+
+struct leat_team {
+    _Alignas(LEAT_ISOLATE) _Atomic uint64_t generation; /* W: leader, T0 */
+    void (*body)(void *context, uint32_t member, uint32_t size);
+    void *context;
+    bool stop;
+    _Alignas(LEAT_ISOLATE) _Atomic uint32_t finished; /* W: helpers add, leader resets while they wait */
+    uint32_t size;
+    uint32_t started; /* helpers that exist */
+    uint64_t spin_ns;
+    struct member *members; /* [size]; [0] is unused */
+};
+
+/* TSan does not model fences; a read-modify-write of the word itself orders the same accesses for it. */
+static inline void
+store_load_fence(_Atomic uint32_t *word)
+{
+#if defined(__SANITIZE_THREAD__)
+    (void)atomic_fetch_add_explicit(word, 0, memory_order_seq_cst);
+#else
+    (void)word;
+    atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
+static void
+futex_wait(_Atomic uint32_t *word, uint32_t value)
+{
+    (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void
+futex_wake(_Atomic uint32_t *word)
+{
+    (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+static enum leat_status
+pin(uint32_t cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)cpu, &set);
+    if (sched_setaffinity(0, sizeof(set), &set) != 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot pin a thread to CPU %u", cpu);
+    }
+    return LEAT_OK;
+}
+
+/* Waits until the generation differs from `seen`: spins for a while, then sleeps. */
+static void
+await_generation(struct member *member, uint64_t seen)
+{
+    struct leat_team *team = member->team;
+
+    if (team->spin_ns > 0) {
+        const uint64_t until_ns = leat_monotonic_ns() + team->spin_ns;
+        do {
+            for (int i = 0; i < SPINS_PER_CLOCK; i++) {
+                if (atomic_load_explicit(&team->generation, memory_order_acquire) != seen) { /* T1 */
+                    return;
+                }
+                leat_spin_pause();
+            }
+        } while (leat_monotonic_ns() < until_ns);
+    }
+    while (atomic_load_explicit(&team->generation, memory_order_acquire) == seen) { /* T1 */
+        atomic_store_explicit(&member->asleep, 1, memory_order_seq_cst);
+        store_load_fence(&member->asleep); /* T5 */
+        if (atomic_load_explicit(&team->generation, memory_order_acquire) == seen) { /* T1 */
+            futex_wait(&member->asleep, 1);
+        }
+        atomic_store_explicit(&member->asleep, 0, memory_order_relaxed);
+    }
+}
+
+static void *
+helper_main(void *argument)
+{
+    struct member *member = argument;
+    struct leat_team *team = member->team;
+    uint64_t seen = 0;
+
+    (void)pthread_setname_np(pthread_self(), "leat-helper");
+    for (;;) {
+        await_generation(member, seen);
+        seen++;
+        if (team->stop) {
+            return NULL;
+        }
+        team->body(team->context, member->index, team->size);
+        (void)atomic_fetch_add_explicit(&team->finished, 1, memory_order_release); /* T2 */
+    }
+}
+
+static void
+publish(struct leat_team *team)
+{
+    const uint64_t next = atomic_load_explicit(&team->generation, memory_order_relaxed) + 1;
+
+    atomic_store_explicit(&team->generation, next, memory_order_release); /* T0 */
+    for (uint32_t i = 1; i <= team->started; i++) {
+        struct member *member = &team->members[i];
+        store_load_fence(&member->asleep); /* T4 */
+        if (LEAT_UNLIKELY(atomic_load_explicit(&member->asleep, memory_order_relaxed) != 0) &&
+            atomic_exchange_explicit(&member->asleep, 0, memory_order_seq_cst) != 0) {
+            futex_wake(&member->asleep);
+        }
+    }
+}
+
+enum leat_status
+leat_team_create(const struct leat_team_options *options, struct leat_team **ret_team)
+{
+    LEAT_ASSERT(options->size >= 1 && options->size <= LEAT_TEAM_MAX);
+    struct leat_team *team = aligned_alloc(LEAT_ISOLATE, leat_round_up(sizeof(*team), LEAT_ISOLATE));
+    if (team == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a team of %u", options->size);
+    }
+    memset(team, 0, sizeof(*team));
+    team->size = options->size;
+    team->spin_ns = options->spin_ns;
+    team->members = aligned_alloc(LEAT_ISOLATE, options->size * sizeof(team->members[0]));
+    if (team->members == NULL) {
+        free(team);
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a team of %u", options->size);
+    }
+    memset(team->members, 0, options->size * sizeof(team->members[0]));
+    enum leat_status status = options->cpus != NULL ? pin(options->cpus[0]) : LEAT_OK;
+    for (uint32_t i = 1; i < options->size && status == LEAT_OK; i++) {
+        pthread_attr_t attributes;
+        struct member *member = &team->members[i];
+        member->team = team;
+        member->index = i;
+        LEAT_MUST(pthread_attr_init(&attributes) == 0);
+        if (options->cpus != NULL) {
+            cpu_set_t set;
+            CPU_ZERO(&set);
+            CPU_SET((size_t)options->cpus[i], &set);
+            LEAT_MUST(pthread_attr_setaffinity_np(&attributes, sizeof(set), &set) == 0);
+        }
+        const int error = pthread_create(&member->thread, &attributes, helper_main, member);
+        LEAT_MUST(pthread_attr_destroy(&attributes) == 0);
+        if (error != 0) {
+            status = LEAT_FAIL(LEAT_ERR_LIMIT, "cannot start member %u of a team: %s", i, strerror(error));
+        } else {
+            team->started++;
+        }
+    }
+    if (status != LEAT_OK) {
+        leat_team_destroy(team);
+        return status;
+    }
+    *ret_team = team;
+    return LEAT_OK;
+}
+
+uint32_t
+leat_team_size(const struct leat_team *team)
+{
+    return team != NULL ? team->size : 1;
+}
+
+void
+leat_team_run(struct leat_team *team, void (*body)(void *context, uint32_t member, uint32_t size), void *context)
+{
+    if (team == NULL || team->size == 1) {
+        body(context, 0, 1);
+        return;
+    }
+    team->body = body;
+    team->context = context;
+    atomic_store_explicit(&team->finished, 0, memory_order_relaxed);
+    publish(team);
+    body(context, 0, team->size);
+    while (atomic_load_explicit(&team->finished, memory_order_acquire) != team->size - 1) { /* T3 */
+        leat_spin_pause(); /* the helpers are running: this ends when they do */
+    }
+}
+
+void
+leat_team_destroy(struct leat_team *team)
+{
+    if (team == NULL) {
+        return;
+    }
+    team->stop = true;
+    publish(team);
+    for (uint32_t i = 1; i <= team->started; i++) {
+        LEAT_MUST(pthread_join(team->members[i].thread, NULL) == 0);
+    }
+    free(team->members);
+    free(team);
+}

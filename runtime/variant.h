@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime/variant.h - from a model file or a synthetic description to something that workers can run.
+ *
+ * Role     Import, optimise, load into a backend, build a plan per power-of-two batch, and measure each plan on
+ *          the calling thread: the first profile. All of it is slow and happens on control threads.
+ * Threads  Any control thread; independent calls do not disturb one another.
+ */
+#ifndef LEAT_RUNTIME_VARIANT_H
+#define LEAT_RUNTIME_VARIANT_H
+
+#include "runtime/application.h"
+
+struct leat_variant_source {
+    const char *name;
+    const char *backend;     /* name of the backend */
+    const void *onnx;        /* the file, or NULL for synthetic */
+    size_t onnx_bytes;
+    const char *options_json; /* for the backend; may be NULL */
+    uint32_t items_max;      /* largest batch, 1..LEAT_ITEMS_MAX */
+    uint32_t accuracy_ppm;   /* 0: unknown */
+    const struct leat_tensor_info *infos; /* synthetic only: inputs, then outputs */
+    uint32_t input_count, output_count;   /* synthetic only */
+};
+
+struct leat_loaded_variant {
+    struct leat_variant *variant;
+    struct leat_target signature; /* id unset */
+    struct leat_profile profile;  /* measured on this thread */
+    size_t scratch_bytes;         /* the most that any of its plans needs */
+    size_t model_bytes;
+    uint64_t load_ns;
+};
+
+/* On failure nothing is held and the error text names the model and the cause. */
+LEAT_MUST_CHECK enum leat_status leat_variant_load(const struct leat_variant_source *source,
+                                                   struct leat_loaded_variant *ret_loaded);
+void leat_variant_destroy(struct leat_variant *variant); /* accepts NULL */
+
+#endif /* LEAT_RUNTIME_VARIANT_H */
