@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime/cgroup_cpu.h - the CPU limits that control groups put on this process, v1 and v2.
+ *
+ * Role   Finds the process's own groups in /proc/self/cgroup and their mounts in /proc/self/mountinfo, then
+ *        walks from the own group up to the mount: the tightest quota on the way counts, and the nearest
+ *        group that has a cpuset.
+ * Trust  Kernel files; malformed ones read as "no limit".
+ */
+#ifndef LEAT_RUNTIME_CGROUP_CPU_H
+#define LEAT_RUNTIME_CGROUP_CPU_H
+
+#include <stdint.h>
+
+#define LEAT_CGROUP_LIST_BYTES 4096u
+
+struct leat_cgroup_cpu {
+    uint32_t quota_milli; /* 1/1000 CPU, rounded down, at least 1; 0: no quota */
+    char quota_file[512]; /* where it was found */
+    char cpuset[LEAT_CGROUP_LIST_BYTES]; /* a CPU list; "": none */
+};
+
+/* `root` is put before every path; NULL or "" for none. Absent files are no limits, never errors. */
+void leat_cgroup_cpu_read(const char *root, struct leat_cgroup_cpu *ret_limits);
+
+#endif /* LEAT_RUNTIME_CGROUP_CPU_H */
