@@ -320,7 +320,7 @@ place_unlisted(struct maker *maker, uint32_t number)
     const struct leat_worker_group *group = &maker->request->groups[number];
     const bool automatic = group->count == LEAT_AUTO;
     const uint32_t for_clients = maker->budget >= CLIENT_CORE_FROM ? 1 : 0;
-    uint32_t placed = 0, spanning = 0, sharing = 0;
+    uint32_t placed = 0, spanning = 0;
     uint32_t *chosen = calloc(maker->unit_count, sizeof(*chosen));
     enum leat_status status = LEAT_OK;
 
@@ -352,7 +352,6 @@ place_unlisted(struct maker *maker, uint32_t number)
         status = place_chosen(maker, number, chosen);
         placed++;
         spanning += spans;
-        sharing += shared;
         if (automatic && shared) {
             break;
         }
@@ -370,11 +369,6 @@ place_unlisted(struct maker *maker, uint32_t number)
     if (spanning > 0) {
         leat_note(&maker->placement->notes, "l3_spanned",
                   "workers[%u]: %u of %u workers lie across L3 caches", number, spanning, placed);
-    }
-    if (sharing > 0) {
-        leat_note(&maker->placement->notes, "workers_share",
-                  "workers[%u]: %u of %u workers share CPUs with other threads of leat", number,
-                  sharing, placed);
     }
     return LEAT_OK;
 }
@@ -462,8 +456,7 @@ static void
 describe_clients(struct maker *maker)
 {
     struct leat_placement *placement = maker->placement;
-    uint32_t threads = 1;
-    bool shared = false;
+    uint32_t threads = 1, sharing = 0;
 
     mark_shared(placement);
     collect_client_cpus(maker, true);
@@ -472,9 +465,14 @@ describe_clients(struct maker *maker)
     }
     for (uint32_t w = 0; w < placement->worker_count; w++) {
         threads += placement->workers[w].cpu_count;
-        shared = shared || placement->workers[w].shared;
+        sharing += placement->workers[w].shared;
     }
-    placement->may_spin = !shared && threads + 1 <= maker->topology->usable_cpus;
+    if (sharing > 0) {
+        leat_note(&placement->notes, "workers_share",
+                  "%u of %u workers share CPUs with other threads of leat", sharing,
+                  placement->worker_count);
+    }
+    placement->may_spin = sharing == 0 && threads + 1 <= maker->topology->usable_cpus;
     if (maker->budget == 1) {
         leat_note(&placement->notes, "one_cpu",
                   "one usable CPU: dispatcher, workers and clients share it; nothing spins");
