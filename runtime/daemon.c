@@ -1,0 +1,606 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/daemon.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "kernels/team.h"
+#include "runtime/daemon_private.h"
+#include "runtime/log.h"
+#include "runtime/notify.h"
+
+/* ---- Tables ----------------------------------------------------------------------------------- */
+
+struct leat_application *
+leat_daemon_find_application(struct leat_daemon *daemon, const char *name)
+{
+    for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX; id++) {
+        struct leat_application *app = daemon->applications[id];
+        if (app != NULL && strcmp(app->name, name) == 0) {
+            return app;
+        }
+    }
+    return NULL;
+}
+
+struct leat_daemon_model *
+leat_daemon_find_model(struct leat_daemon *daemon, const char *name)
+{
+    for (uint32_t m = 0; m < daemon->model_count; m++) {
+        if (strcmp(daemon->models[m]->name, name) == 0) {
+            return daemon->models[m];
+        }
+    }
+    return NULL;
+}
+
+static enum leat_status
+find_target(void *context, const char *name, struct leat_target *ret_target)
+{
+    struct leat_daemon *daemon = context;
+    enum leat_status status = LEAT_OK;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    const struct leat_application *app = leat_daemon_find_application(daemon, name);
+    if (app != NULL) {
+        *ret_target = app->target;
+    } else {
+        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application or model '%s': 'leat model list' shows them",
+                           name);
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return status;
+}
+
+/* ---- Applications ----------------------------------------------------------------------------- */
+
+static void
+free_application(struct leat_application *app)
+{
+    if (app == NULL) {
+        return;
+    }
+    leat_waiting_fini(&app->waiting);
+    free(app->router_state);
+    free(app->selector_state);
+    free(app->profiles);
+    free(app);
+}
+
+static enum leat_status
+init_policies(struct leat_application *app, const struct leat_application_options *options)
+{
+    app->router = leat_router_find(options->router);
+    app->selector = leat_selector_find(options->selector);
+    if (app->router == NULL || app->selector == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s': there is no %s '%s'", options->name,
+                         app->router == NULL ? "router" : "selector",
+                         app->router == NULL ? options->router : options->selector);
+    }
+    app->router_state = calloc(1, app->router->state_bytes + 1);
+    app->selector_state = calloc(1, app->selector->state_bytes + 1);
+    if (app->router_state == NULL || app->selector_state == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for application '%s'", options->name);
+    }
+    enum leat_status status = app->router->init != NULL ? app->router->init(app->router_state) : LEAT_OK;
+    if (status == LEAT_OK && app->selector->init != NULL) {
+        status = app->selector->init(app->selector_state);
+    }
+    return status;
+}
+
+static bool
+same_signature(const struct leat_target *a, const struct leat_target *b)
+{
+    if (a->input_count != b->input_count || a->output_count != b->output_count) {
+        return false;
+    }
+    for (uint32_t t = 0; t < a->input_count + a->output_count; t++) {
+        if (a->tensors[t].dtype != b->tensors[t].dtype || a->tensors[t].item_bytes != b->tensors[t].item_bytes ||
+            a->tensors[t].rank != b->tensors[t].rank ||
+            memcmp(a->tensors[t].dims, b->tensors[t].dims, sizeof(a->tensors[t].dims)) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Takes the models in the order given; mutex held. */
+static enum leat_status
+bind_models(struct leat_daemon *daemon, struct leat_application *app, const struct leat_application_options *options)
+{
+    for (uint32_t m = 0; m < options->model_count; m++) {
+        struct leat_daemon_model *model = leat_daemon_find_model(daemon, options->models[m]);
+        if (model == NULL) {
+            return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s': there is no model '%s'", options->name,
+                             options->models[m]);
+        }
+        if (m == 0) {
+            app->target = model->signature;
+        } else if (!same_signature(&app->target, &model->signature)) {
+            return LEAT_FAIL(LEAT_ERR_SHAPE, "application '%s': models '%s' and '%s' differ in inputs or outputs",
+                             options->name, options->models[0], options->models[m]);
+        }
+        if (model->variant->items_max > app->target.items_max) {
+            app->target.items_max = model->variant->items_max;
+        }
+        app->variants[m] = model->variant;
+        app->sched_variants[m] = (struct leat_sched_variant){
+            .accuracy_ppm = model->variant->accuracy_ppm, .items_max = model->variant->items_max, .ready = true};
+        for (uint32_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
+            app->profiles[m][class] = model->profile;
+        }
+    }
+    app->variant_count = options->model_count;
+    return LEAT_OK;
+}
+
+/* Builds an application and hands it to the dispatcher; mutex held. */
+static enum leat_status
+publish_application(struct leat_daemon *daemon, const struct leat_application_options *options)
+{
+    uint32_t id = 0;
+    while (id < LEAT_APPLICATIONS_MAX && daemon->applications[id] != NULL) {
+        id++;
+    }
+    if (id == LEAT_APPLICATIONS_MAX) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "%u applications and models exist, the limit", LEAT_APPLICATIONS_MAX);
+    }
+    LEAT_ASSERT(options->model_count >= 1 && options->model_count <= LEAT_SCHED_VARIANTS_MAX);
+    struct leat_application *app = calloc(1, sizeof(*app));
+    if (app == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for application '%s'", options->name);
+    }
+    (void)strncpy(app->name, options->name, sizeof(app->name) - 1);
+    app->id = (uint16_t)id;
+    app->latency_ns = options->latency_ns;
+    app->drop_late = options->drop_late;
+    app->waiting_max = options->waiting_max;
+    app->profiles = calloc(options->model_count, sizeof(app->profiles[0]));
+    enum leat_status status = app->profiles == NULL ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for profiles")
+                                                    : leat_waiting_init(&app->waiting, options->waiting_max);
+    if (status == LEAT_OK) {
+        status = init_policies(app, options);
+    }
+    if (status == LEAT_OK) {
+        status = bind_models(daemon, app, options);
+    }
+    if (status != LEAT_OK) {
+        free_application(app);
+        return status;
+    }
+    app->target.id = id;
+    daemon->applications[id] = app;
+    const struct leat_command command = {.kind = LEAT_COMMAND_ADD_APPLICATION, .application = app};
+    leat_dispatcher_command(daemon->dispatcher, &command);
+    return LEAT_OK;
+}
+
+/*
+ * Tells the dispatcher to let go and waits until it has. Not on the server's thread; mutex held, released while
+ * waiting. False when the daemon shuts down first: the application then stays until the end.
+ */
+static bool
+retire(struct leat_daemon *daemon, struct leat_application *app)
+{
+    const struct leat_command command = {.kind = LEAT_COMMAND_REMOVE_APPLICATION, .application = app};
+    const uint16_t id = app->id;
+
+    leat_dispatcher_command(daemon->dispatcher, &command);
+    while (daemon->applications[id] == app && !daemon->server_done) {
+        LEAT_MUST(pthread_cond_wait(&daemon->application_gone, &daemon->mutex) == 0);
+    }
+    return daemon->applications[id] != app;
+}
+
+static void
+application_gone(void *context, struct leat_application *app)
+{
+    struct leat_daemon *daemon = context;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    LEAT_ASSERT(daemon->applications[app->id] == app);
+    daemon->applications[app->id] = NULL;
+    free_application(app);
+    LEAT_MUST(pthread_cond_broadcast(&daemon->application_gone) == 0);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+}
+
+enum leat_status
+leat_daemon_add_application(struct leat_daemon *daemon, const struct leat_application_options *options)
+{
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    enum leat_status status;
+    if (leat_daemon_find_application(daemon, options->name) != NULL) {
+        status = LEAT_FAIL(LEAT_ERR_EXISTS, "application '%s': a model or application of that name exists",
+                           options->name);
+    } else {
+        status = publish_application(daemon, options);
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return status;
+}
+
+/* ---- Models ----------------------------------------------------------------------------------- */
+
+static enum leat_status
+reserve_scratch(struct leat_daemon *daemon, size_t bytes)
+{
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        const enum leat_status status = leat_worker_reserve(daemon->workers[w], bytes);
+        if (status != LEAT_OK) {
+            return status;
+        }
+    }
+    return LEAT_OK;
+}
+
+static void
+free_model(struct leat_daemon_model *model)
+{
+    leat_variant_destroy(model->variant);
+    free(model);
+}
+
+/* Gives the loaded variant a number and a name of its own; mutex held. */
+static enum leat_status
+enter_model(struct leat_daemon *daemon, struct leat_daemon_model *model)
+{
+    if (leat_daemon_find_application(daemon, model->name) != NULL) {
+        return LEAT_FAIL(LEAT_ERR_EXISTS, "a model or application '%s' exists: remove it first", model->name);
+    }
+    if (daemon->model_count == LEAT_APPLICATIONS_MAX) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "%u models are loaded, the limit", daemon->model_count);
+    }
+    uint32_t index = 1; /* 0 stays unused, so that a zeroed cell names nothing */
+    while (atomic_load_explicit(&daemon->tables->variants[index], memory_order_relaxed) != NULL) {
+        index++;
+        LEAT_ASSERT(index <= UINT16_MAX); /* there are fewer models than numbers */
+    }
+    model->variant->index = (uint16_t)index;
+    atomic_store_explicit(&daemon->tables->variants[index], model->variant, memory_order_release);
+    daemon->models[daemon->model_count++] = model;
+    const char *const self[] = {model->name};
+    const struct leat_application_options options = {
+        .name = model->name,
+        .models = self,
+        .model_count = 1,
+        .router = "fcfs",
+        .selector = "fixed",
+        .drop_late = true,
+        .waiting_max = daemon->options.queue_capacity,
+    };
+    const enum leat_status status = publish_application(daemon, &options);
+    if (status != LEAT_OK) {
+        daemon->model_count--;
+        atomic_store_explicit(&daemon->tables->variants[index], NULL, memory_order_relaxed);
+    }
+    return status;
+}
+
+enum leat_status
+leat_daemon_load_model(struct leat_daemon *daemon, const struct leat_variant_source *source, bool persistent)
+{
+    struct leat_loaded_variant loaded;
+    enum leat_status status = leat_variant_load(source, &loaded);
+
+    if (status != LEAT_OK) {
+        return status;
+    }
+    struct leat_daemon_model *model = calloc(1, sizeof(*model));
+    if (model == NULL) {
+        leat_variant_destroy(loaded.variant);
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for model '%s'", source->name);
+    }
+    (void)strncpy(model->name, source->name, sizeof(model->name) - 1);
+    model->variant = loaded.variant;
+    model->signature = loaded.signature;
+    model->profile = loaded.profile;
+    model->bytes = loaded.model_bytes;
+    model->load_ns = loaded.load_ns;
+    model->persistent = persistent;
+    status = reserve_scratch(daemon, loaded.scratch_bytes);
+    if (status == LEAT_OK) {
+        LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+        status = enter_model(daemon, model);
+        LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    }
+    if (status != LEAT_OK) {
+        free_model(model);
+        return status;
+    }
+    leat_log(LEAT_LOG_INFO, "model '%s' on %s: %.1f MB, loaded in %.0f ms, %.3f ms for one item", model->name,
+             source->backend, (double)model->bytes / 1e6, (double)model->load_ns / 1e6,
+             (double)leat_profile_predict(&model->profile, 1) / 1e6);
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_daemon_unload_model(struct leat_daemon *daemon, const char *name)
+{
+    enum leat_status status = LEAT_OK;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    struct leat_daemon_model *model = leat_daemon_find_model(daemon, name);
+    struct leat_application *own = leat_daemon_find_application(daemon, name);
+    if (model == NULL) {
+        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no model '%s'", name);
+        goto out_unlock;
+    }
+    for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX; id++) {
+        const struct leat_application *app = daemon->applications[id];
+        for (uint32_t v = 0; app != NULL && app != own && v < app->variant_count; v++) {
+            if (app->variants[v] == model->variant) {
+                status = LEAT_FAIL(LEAT_ERR_BUSY, "application '%s' is served by model '%s'", app->name, name);
+                goto out_unlock;
+            }
+        }
+    }
+    if (!retire(daemon, own)) {
+        status = LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down");
+        goto out_unlock;
+    }
+    atomic_store_explicit(&daemon->tables->variants[model->variant->index], NULL, memory_order_relaxed);
+    for (uint32_t m = 0; m < daemon->model_count; m++) {
+        if (daemon->models[m] == model) {
+            daemon->models[m] = daemon->models[--daemon->model_count];
+            break;
+        }
+    }
+    free_model(model);
+
+out_unlock:
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return status;
+}
+
+/* ---- The admin thread ------------------------------------------------------------------------- */
+
+static void
+queue_admin(void *context, char *request, uid_t uid, int fd, int reply_socket)
+{
+    struct leat_daemon *daemon = context;
+    struct leat_admin_job *job = malloc(sizeof(*job));
+
+    if (job == NULL) {
+        leat_server_reply(reply_socket, "{\"status\":-3,\"error\":\"out of memory\"}");
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        free(request);
+        return;
+    }
+    *job = (struct leat_admin_job){.request = request, .uid = uid, .fd = fd, .reply_socket = reply_socket};
+    LEAT_MUST(pthread_mutex_lock(&daemon->job_mutex) == 0);
+    *daemon->job_tail = job;
+    daemon->job_tail = &job->next;
+    LEAT_MUST(pthread_cond_signal(&daemon->job_ready) == 0);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->job_mutex) == 0);
+}
+
+static void *
+admin_main(void *argument)
+{
+    struct leat_daemon *daemon = argument;
+
+    (void)pthread_setname_np(pthread_self(), "leat-admin");
+    LEAT_MUST(pthread_mutex_lock(&daemon->job_mutex) == 0);
+    for (;;) {
+        while (daemon->jobs == NULL && !daemon->job_stop) {
+            LEAT_MUST(pthread_cond_wait(&daemon->job_ready, &daemon->job_mutex) == 0);
+        }
+        struct leat_admin_job *job = daemon->jobs;
+        if (job == NULL) {
+            break;
+        }
+        daemon->jobs = job->next;
+        if (daemon->jobs == NULL) {
+            daemon->job_tail = &daemon->jobs;
+        }
+        LEAT_MUST(pthread_mutex_unlock(&daemon->job_mutex) == 0);
+        leat_admin_handle(daemon, job);
+        LEAT_MUST(pthread_mutex_lock(&daemon->job_mutex) == 0);
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->job_mutex) == 0);
+    return NULL;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------- */
+
+/* Feeds the watchdog, and only when the dispatcher has gone round since the last time. */
+static void
+tick(void *context, uint64_t rounds)
+{
+    struct leat_daemon *daemon = context;
+    if (rounds != daemon->rounds_seen) {
+        daemon->rounds_seen = rounds;
+        leat_notify_watchdog();
+    }
+}
+
+static enum leat_status
+create_workers(struct leat_daemon *daemon)
+{
+    const struct leat_daemon_options *options = &daemon->options;
+    for (uint32_t w = 0; w < options->worker_count; w++) {
+        const struct leat_daemon_worker *spec = &options->workers[w];
+        const struct leat_worker_options worker_options = {
+            .index = w,
+            .cpus = options->pin ? spec->cpus : NULL,
+            .core_count = spec->core_count,
+            .node = spec->node,
+            .spin_ns = options->spin_ns,
+            .team_spin_ns = options->spin_ns,
+            .tables = daemon->tables,
+            .dispatcher_bell = leat_dispatcher_bell(daemon->dispatcher),
+            .dispatcher_event = leat_dispatcher_event_fd(daemon->dispatcher),
+        };
+        enum leat_status status = leat_worker_create(&worker_options, &daemon->workers[w]);
+        if (status == LEAT_OK) {
+            status = leat_worker_start(daemon->workers[w]);
+        }
+        if (status != LEAT_OK) {
+            return status;
+        }
+    }
+    return LEAT_OK;
+}
+
+/* Idle cores then poll instead of halting: wake-ups are several times cheaper, and power is burnt. */
+static void
+hold_dma_latency(struct leat_daemon *daemon)
+{
+    const int32_t zero = 0;
+    daemon->dma_latency_fd = open("/dev/cpu_dma_latency", O_WRONLY | O_CLOEXEC);
+    if (daemon->dma_latency_fd < 0 || write(daemon->dma_latency_fd, &zero, sizeof(zero)) != (ssize_t)sizeof(zero)) {
+        leat_log(LEAT_LOG_WARNING, "cannot hold /dev/cpu_dma_latency (%s): wake-ups stay slow", strerror(errno));
+    }
+}
+
+static enum leat_status
+start_parts(struct leat_daemon *daemon)
+{
+    struct leat_daemon_options *options = &daemon->options;
+    const struct leat_dispatcher_options dispatcher_options = {
+        .tables = daemon->tables,
+        .workers = daemon->workers,
+        .worker_classes = daemon->worker_classes,
+        .worker_count = options->worker_count,
+        .worker_depth = options->worker_depth,
+        .queue_capacity = options->queue_capacity,
+        .cpu = options->pin ? options->dispatcher_cpu : -1,
+        .spin_ns = options->spin_ns,
+    };
+    enum leat_status status = leat_dispatcher_create(&dispatcher_options, &daemon->dispatcher);
+    if (status == LEAT_OK) {
+        status = create_workers(daemon);
+    }
+    if (status == LEAT_OK) {
+        status = leat_dispatcher_start(daemon->dispatcher);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    options->server.lane_count = 1 + options->worker_count;
+    options->server.spin_ns = (uint32_t)options->spin_ns;
+    options->server.spinners = 1 + options->worker_count;
+    options->server.tables = daemon->tables;
+    options->server.dispatcher = daemon->dispatcher;
+    options->server.find = find_target;
+    options->server.admin = queue_admin;
+    options->server.application_gone = application_gone;
+    options->server.tick = tick;
+    options->server.context = daemon;
+    status = leat_server_create(&options->server, &daemon->server);
+    if (status == LEAT_OK) {
+        const int error = pthread_create(&daemon->admin_thread, NULL, admin_main, daemon);
+        status = error == 0 ? LEAT_OK : LEAT_FAIL(LEAT_ERR_LIMIT, "cannot start the admin thread: %s", strerror(error));
+        daemon->admin_running = error == 0;
+    }
+    return status;
+}
+
+enum leat_status
+leat_daemon_create(const struct leat_daemon_options *options, struct leat_daemon **ret_daemon)
+{
+    LEAT_ASSERT(options->worker_count >= 1 && options->worker_count <= LEAT_SCHED_WORKERS_MAX);
+    struct leat_daemon *daemon = calloc(1, sizeof(*daemon));
+    struct leat_shared_tables *tables = calloc(1, sizeof(*tables));
+    if (daemon == NULL || tables == NULL) {
+        free(daemon);
+        free(tables);
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the daemon");
+    }
+    daemon->options = *options;
+    daemon->tables = tables;
+    daemon->job_tail = &daemon->jobs;
+    daemon->dma_latency_fd = -1;
+    daemon->started_ns = leat_monotonic_ns();
+    LEAT_MUST(pthread_mutex_init(&daemon->mutex, NULL) == 0);
+    LEAT_MUST(pthread_mutex_init(&daemon->job_mutex, NULL) == 0);
+    LEAT_MUST(pthread_cond_init(&daemon->application_gone, NULL) == 0);
+    LEAT_MUST(pthread_cond_init(&daemon->job_ready, NULL) == 0);
+    for (uint32_t w = 0; w < options->worker_count; w++) {
+        daemon->worker_classes[w] = options->workers[w].worker_class;
+    }
+    leat_clock_init(&tables->clock);
+    if (options->hold_cpu_dma_latency) {
+        hold_dma_latency(daemon);
+    }
+    const enum leat_status status = start_parts(daemon);
+    if (status != LEAT_OK) {
+        leat_daemon_destroy(daemon);
+        return status;
+    }
+    *ret_daemon = daemon;
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_daemon_run(struct leat_daemon *daemon, uint64_t drain_ns)
+{
+    leat_notify_ready("serving");
+    const enum leat_status status = leat_server_run(daemon->server, drain_ns);
+    leat_notify_stopping();
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    daemon->server_done = true; /* nobody reads the dispatcher's events any more */
+    LEAT_MUST(pthread_cond_broadcast(&daemon->application_gone) == 0);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return status;
+}
+
+void
+leat_daemon_stop(struct leat_daemon *daemon)
+{
+    leat_server_stop(daemon->server);
+}
+
+void
+leat_daemon_destroy(struct leat_daemon *daemon)
+{
+    if (daemon == NULL) {
+        return;
+    }
+    if (daemon->admin_running) {
+        LEAT_MUST(pthread_mutex_lock(&daemon->job_mutex) == 0);
+        daemon->job_stop = true;
+        LEAT_MUST(pthread_cond_signal(&daemon->job_ready) == 0);
+        LEAT_MUST(pthread_mutex_unlock(&daemon->job_mutex) == 0);
+        LEAT_MUST(pthread_join(daemon->admin_thread, NULL) == 0);
+    }
+    if (daemon->dispatcher != NULL) {
+        leat_dispatcher_stop(daemon->dispatcher);
+    }
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        if (daemon->workers[w] != NULL) {
+            leat_worker_stop(daemon->workers[w]);
+        }
+    }
+    leat_server_destroy(daemon->server);
+    leat_dispatcher_destroy(daemon->dispatcher);
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        leat_worker_destroy(daemon->workers[w]);
+    }
+    for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX; id++) {
+        free_application(daemon->applications[id]);
+    }
+    for (uint32_t m = 0; m < daemon->model_count; m++) {
+        free_model(daemon->models[m]);
+    }
+    if (daemon->dma_latency_fd >= 0) {
+        (void)close(daemon->dma_latency_fd);
+    }
+    LEAT_MUST(pthread_mutex_destroy(&daemon->mutex) == 0);
+    LEAT_MUST(pthread_mutex_destroy(&daemon->job_mutex) == 0);
+    LEAT_MUST(pthread_cond_destroy(&daemon->application_gone) == 0);
+    LEAT_MUST(pthread_cond_destroy(&daemon->job_ready) == 0);
+    free(daemon->tables);
+    free(daemon);
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime/daemon.h - the parts put together: dispatcher, workers, server, models and applications.
+ *
+ * Role       Control-plane state: which models are loaded, which applications answer, and the admin requests that
+ *            change them. The dispatcher sees only what it is handed.
+ * Threads    create, run and destroy on one thread. A second thread, the admin thread, loads and removes models, one
+ *            request after another, while the server goes on. stop from anywhere.
+ * Lifecycle  create -> (load_model | add_application)* -> run -> destroy.
+ */
+#ifndef LEAT_RUNTIME_DAEMON_H
+#define LEAT_RUNTIME_DAEMON_H
+
+#include <jansson.h>
+
+#include "runtime/registry.h"
+#include "runtime/server.h"
+#include "runtime/variant.h"
+
+struct leat_daemon;
+
+struct leat_daemon_worker {
+    uint32_t cpus[LEAT_TEAM_MAX]; /* core_count of them, leader first */
+    uint32_t core_count;          /* >= 1 */
+    uint32_t node;
+    uint16_t worker_class;        /* < LEAT_WORKER_CLASSES_MAX */
+};
+
+struct leat_daemon_options {
+    struct leat_server_options server; /* socket, limits; the rest is filled in by create */
+    const struct leat_daemon_worker *workers;
+    uint32_t worker_count; /* 1..LEAT_SCHED_WORKERS_MAX */
+    bool pin;              /* false: leave placement to the kernel */
+    int dispatcher_cpu;    /* -1: unpinned */
+    uint32_t worker_depth;
+    uint32_t queue_capacity;
+    uint64_t spin_ns;           /* ceiling for dispatcher, workers and clients */
+    bool hold_cpu_dma_latency;  /* keep /dev/cpu_dma_latency open at 0 while running */
+    const uid_t *operators;     /* who may administrate besides root and the daemon's own user */
+    uint32_t operator_count;
+    struct leat_registry *registry; /* not owned; NULL: nothing is kept */
+    json_t *topology;           /* for the topology request; borrowed */
+};
+
+/* How an application is served. Names are of loaded models; all must have one signature. */
+struct leat_application_options {
+    const char *name;
+    const char *const *models;
+    uint32_t model_count; /* 1..LEAT_SCHED_VARIANTS_MAX */
+    const char *router, *selector;
+    uint64_t latency_ns; /* 0: none */
+    bool drop_late;
+    uint32_t waiting_max;
+};
+
+LEAT_MUST_CHECK enum leat_status leat_daemon_create(const struct leat_daemon_options *options,
+                                                    struct leat_daemon **ret_daemon);
+
+/*
+ * Loads a model and makes it callable by its own name. `persistent` is for leat_daemon_describe only: whether
+ * the registry keeps it. Slow. Before run, or on the admin thread.
+ */
+LEAT_MUST_CHECK enum leat_status leat_daemon_load_model(struct leat_daemon *daemon,
+                                                        const struct leat_variant_source *source, bool persistent);
+
+/* Before run: an application over models loaded before. It takes the place of a model's own of that name. */
+LEAT_MUST_CHECK enum leat_status leat_daemon_add_application(struct leat_daemon *daemon,
+                                                             const struct leat_application_options *options);
+
+/* Serves until leat_daemon_stop; then drains for at most drain_ns. */
+LEAT_MUST_CHECK enum leat_status leat_daemon_run(struct leat_daemon *daemon, uint64_t drain_ns);
+void leat_daemon_stop(struct leat_daemon *daemon); /* async-signal-safe */
+void leat_daemon_destroy(struct leat_daemon *daemon); /* accepts NULL */
+
+#endif /* LEAT_RUNTIME_DAEMON_H */

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/daemon_private.h - the daemon's state, shared by daemon.c and admin.c only. */
+#ifndef LEAT_RUNTIME_DAEMON_PRIVATE_H
+#define LEAT_RUNTIME_DAEMON_PRIVATE_H
+
+#include <pthread.h>
+
+#include "runtime/daemon.h"
+
+struct leat_daemon_model {
+    char name[LEAT_NAME_MAX];
+    struct leat_variant *variant;
+    struct leat_target signature;
+    struct leat_profile profile; /* as measured when it was loaded */
+    size_t bytes;
+    uint64_t load_ns;
+    bool persistent;
+};
+
+struct leat_admin_job {
+    char *request;
+    uid_t uid;
+    int fd; /* -1: none */
+    int reply_socket;
+    struct leat_admin_job *next;
+};
+
+struct leat_daemon {
+    struct leat_daemon_options options;
+    struct leat_shared_tables *tables;
+    struct leat_dispatcher *dispatcher;
+    struct leat_worker *workers[LEAT_SCHED_WORKERS_MAX];
+    uint16_t worker_classes[LEAT_SCHED_WORKERS_MAX];
+    struct leat_server *server;
+    uint64_t started_ns;
+    uint64_t rounds_seen;
+    int dma_latency_fd;
+
+    pthread_mutex_t mutex; /* applications and models; taken by server and admin thread, never by the dispatcher */
+    pthread_cond_t application_gone;
+    struct leat_application *applications[LEAT_APPLICATIONS_MAX]; /* by id */
+    struct leat_daemon_model *models[LEAT_APPLICATIONS_MAX];
+    uint32_t model_count;
+    bool server_done; /* leat_daemon_run has returned */
+
+    pthread_mutex_t job_mutex;
+    pthread_cond_t job_ready;
+    struct leat_admin_job *jobs, **job_tail;
+    bool job_stop;
+    pthread_t admin_thread;
+    bool admin_running;
+};
+
+/* Both with `mutex` held; NULL when there is none. */
+struct leat_application *leat_daemon_find_application(struct leat_daemon *daemon, const char *name);
+struct leat_daemon_model *leat_daemon_find_model(struct leat_daemon *daemon, const char *name);
+
+/* Admin thread. LEAT_ERR_BUSY while a configured application is served by it. */
+LEAT_MUST_CHECK enum leat_status leat_daemon_unload_model(struct leat_daemon *daemon, const char *name);
+
+/* Answers one request and frees the job; runtime/admin.c. */
+void leat_admin_handle(struct leat_daemon *daemon, struct leat_admin_job *job);
+
+#endif /* LEAT_RUNTIME_DAEMON_PRIVATE_H */

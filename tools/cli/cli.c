@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/cli/cli.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int
+usage_error(const char *verb, const char *format, ...)
+{
+    va_list args;
+
+    (void)fprintf(stderr, "leat %s: ", verb);
+    va_start(args, format);
+    (void)vfprintf(stderr, format, args);
+    va_end(args);
+    (void)fprintf(stderr, "\nTry 'leat %s --help'.\n", verb);
+    return EXIT_USAGE;
+}
+
+int
+report_status(const char *verb, const char *what, enum leat_status status)
+{
+    (void)fprintf(stderr, "leat %s: %s: %s\n", verb, what, leat_error_text());
+    return status == LEAT_ERR_LIMIT || status == LEAT_ERR_ACCESS || status == LEAT_ERR_NOT_FOUND ||
+                   status == LEAT_ERR_VERSION
+               ? EXIT_REFUSED
+               : EXIT_FAILED;
+}
+
+bool
+connect_daemon(const char *verb, const char *socket_path, const struct leat_options *template,
+               struct leat_session **ret_session, int *ret_exit)
+{
+    struct leat_options options = LEAT_OPTIONS_INIT;
+    if (template != NULL) {
+        options = *template;
+    }
+    options.socket_path = socket_path;
+    const enum leat_status status = leat_open(&options, ret_session);
+    if (status != LEAT_OK) {
+        *ret_exit = report_status(verb, "cannot reach the daemon", status);
+        return false;
+    }
+    return true;
+}
+
+json_t *
+ask_daemon(const char *verb, const char *socket_path, json_t *request, int fd, int *ret_exit)
+{
+    struct leat_options options = LEAT_OPTIONS_INIT;
+    struct leat_session *session;
+    json_t *reply = NULL;
+    char *reply_text = NULL;
+
+    options.slots = 2;
+    options.arena_bytes = 4096;
+    char *text = json_dumps(request, JSON_COMPACT);
+    json_decref(request);
+    if (text == NULL) {
+        *ret_exit = EXIT_FAILED;
+        (void)fprintf(stderr, "leat %s: out of memory, or text that is not UTF-8\n", verb);
+        return NULL;
+    }
+    if (!connect_daemon(verb, socket_path, &options, &session, ret_exit)) {
+        free(text);
+        return NULL;
+    }
+    const enum leat_status status = leat_admin(session, text, fd, &reply_text);
+    free(text);
+    if (status != LEAT_OK) {
+        *ret_exit = report_status(verb, "the daemon did not answer", status);
+    } else {
+        json_error_t error;
+        reply = json_loads(reply_text, 0, &error);
+        leat_admin_free(reply_text);
+        if (reply == NULL) {
+            (void)fprintf(stderr, "leat %s: the daemon's answer is not JSON: %s\n", verb, error.text);
+            *ret_exit = EXIT_FAILED;
+        }
+    }
+    leat_close(session);
+    const json_t *refusal = json_object_get(reply, "error");
+    if (refusal != NULL) {
+        (void)fprintf(stderr, "leat %s: %s\n", verb, json_string_value(refusal));
+        json_decref(reply);
+        *ret_exit = EXIT_REFUSED;
+        return NULL;
+    }
+    return reply;
+}
+
+struct unit {
+    const char *name;
+    double factor;
+};
+
+static bool
+parse_with_unit(const char *text, const struct unit *units, double *ret)
+{
+    char *end;
+    errno = 0;
+    const double number = strtod(text, &end);
+    if (end == text || errno != 0 || !isfinite(number) || number < 0) {
+        return false;
+    }
+    for (const struct unit *unit = units; unit->name != NULL; unit++) {
+        if (strcmp(end, unit->name) == 0) {
+            *ret = number * unit->factor;
+            return *ret < 9e18;
+        }
+    }
+    return false;
+}
+
+bool
+parse_duration_ns(const char *text, uint64_t *ret_ns)
+{
+    static const struct unit units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"", 1e9}, {NULL, 0}};
+    double value;
+    if (!parse_with_unit(text, units, &value)) {
+        return false;
+    }
+    *ret_ns = (uint64_t)(value + 0.5);
+    return true;
+}
+
+bool
+parse_bytes(const char *text, uint64_t *ret_bytes)
+{
+    static const struct unit units[] = {
+        {"", 1}, {"B", 1}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}, {NULL, 0}};
+    double value;
+    if (!parse_with_unit(text, units, &value)) {
+        return false;
+    }
+    *ret_bytes = (uint64_t)value;
+    return true;
+}
+
+bool
+parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *ret)
+{
+    char *end;
+    errno = 0;
+    const unsigned long long value = strtoull(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || text[0] == '-' || value < min || value > max) {
+        return false;
+    }
+    *ret = value;
+    return true;
+}
+
+bool
+parse_double(const char *text, double min, double max, double *ret)
+{
+    char *end;
+    errno = 0;
+    const double value = strtod(text, &end);
+    if (end == text || *end != '\0' || errno != 0 || !(value >= min && value <= max)) {
+        return false;
+    }
+    *ret = value;
+    return true;
+}
+
+void
+print_json(json_t *object)
+{
+    char *text = json_dumps(object, JSON_COMPACT);
+    if (text != NULL) {
+        (void)puts(text);
+    }
+    free(text);
+    json_decref(object);
+}
+
+struct text
+format_ns(double ns)
+{
+    struct text out;
+    if (ns < 1e3) {
+        (void)snprintf(out.text, sizeof(out.text), "%.0f ns", ns);
+    } else if (ns < 1e6) {
+        (void)snprintf(out.text, sizeof(out.text), "%.2f us", ns / 1e3);
+    } else if (ns < 1e9) {
+        (void)snprintf(out.text, sizeof(out.text), "%.2f ms", ns / 1e6);
+    } else {
+        (void)snprintf(out.text, sizeof(out.text), "%.2f s", ns / 1e9);
+    }
+    return out;
+}
+
+struct text
+format_bytes(double bytes)
+{
+    static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    struct text out;
+    int n = 0;
+    while (bytes >= 1024 && n < 4) {
+        bytes /= 1024;
+        n++;
+    }
+    (void)snprintf(out.text, sizeof(out.text), n == 0 ? "%.0f %s" : "%.1f %s", bytes, names[n]);
+    return out;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tools/cli/cli.h - what the verbs of `leat` share: options, output, connecting.
+ *
+ * Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused by the daemon.
+ */
+#ifndef LEAT_TOOLS_CLI_H
+#define LEAT_TOOLS_CLI_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <jansson.h>
+#include <leat/leat.h>
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_REFUSED = 3 };
+
+struct verb {
+    const char *name;
+    const char *summary;
+    int (*main)(int argc, char **argv); /* argv[0] is the verb */
+};
+
+int verb_serve(int argc, char **argv);
+int verb_run(int argc, char **argv);
+int verb_status(int argc, char **argv);
+int verb_topology(int argc, char **argv);
+int verb_model(int argc, char **argv);
+int verb_bench(int argc, char **argv);
+int verb_version(int argc, char **argv);
+
+/* Prints "leat VERB: message" and the way to --help on standard error; returns EXIT_USAGE. */
+int usage_error(const char *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Prints "leat VERB: what: leat_error_text()"; returns EXIT_REFUSED for refusals by the daemon, else EXIT_FAILED. */
+int report_status(const char *verb, const char *what, enum leat_status status);
+
+/* Opens a session or reports why not; *ret_exit is then the exit code. */
+bool connect_daemon(const char *verb, const char *socket_path, const struct leat_options *template,
+                    struct leat_session **ret_session, int *ret_exit);
+
+/*
+ * Sends an admin request (consumed) and returns the answer, or NULL after reporting the failure or the
+ * daemon's refusal.
+ */
+json_t *ask_daemon(const char *verb, const char *socket_path, json_t *request, int fd, int *ret_exit);
+
+/* Durations "250us", "10ms", "1.5s", plain numbers are seconds; sizes "64MiB", "4KiB". False when malformed. */
+bool parse_duration_ns(const char *text, uint64_t *ret_ns);
+bool parse_bytes(const char *text, uint64_t *ret_bytes);
+bool parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *ret);
+bool parse_double(const char *text, double min, double max, double *ret);
+
+/* Prints a JSON object on one line on standard output and drops it. */
+void print_json(json_t *object);
+
+/* "1.23 ms" and the like, into a small static-size buffer. */
+struct text {
+    char text[32];
+};
+struct text format_ns(double ns);
+struct text format_bytes(double bytes);
+
+#endif /* LEAT_TOOLS_CLI_H */

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* leat run: one question, one answer. */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "tools/cli/cli.h"
+#include "tools/cli/npy.h"
+
+struct run_options {
+    const char *socket_path, *target;
+    const char *inputs[LEAT_TENSORS_MAX], *outputs[LEAT_TENSORS_MAX]; /* "name=path" or "path" */
+    uint32_t input_count, output_count;
+    uint64_t items, latency_ns, count;
+    bool json, help, items_given;
+};
+
+static void
+print_run_help(void)
+{
+    (void)printf(
+        "usage: leat run NAME [--input [TENSOR=]FILE.npy]... [--output [TENSOR=]FILE.npy]... [OPTION...]\n\n"
+        "Sends one query to an application or model and shows the answer. Inputs are NumPy .npy files whose\n"
+        "first dimension is the batch; inputs that are not given are zeros.\n\n"
+        "  --items N        items in the query (default: as many as the input file has, else 1)\n"
+        "  --latency TIME   latency objective, such as 20ms (default: the application's)\n"
+        "  --count N        ask N times and show each time taken (default 1)\n"
+        "  --json           one JSON object per answer\n"
+        "  --socket PATH    the daemon's socket\n\n"
+        "example: leat run digits --input image=seven.npy --output scores.npy\n");
+}
+
+static bool
+parse_run_options(int argc, char **argv, struct run_options *options)
+{
+    static const struct option known[] = {
+        {"socket", required_argument, NULL, 's'},  {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},          {"input", required_argument, NULL, 'i'},
+        {"output", required_argument, NULL, 'o'},  {"items", required_argument, NULL, 'n'},
+        {"latency", required_argument, NULL, 'l'}, {"count", required_argument, NULL, 'c'},
+        {NULL, 0, NULL, 0},
+    };
+    bool good = true;
+    int option;
+
+    *options = (struct run_options){.items = 1, .count = 1};
+    opterr = 0;
+    optind = 1;
+    while (good && (option = getopt_long(argc, argv, "h", known, NULL)) != -1) {
+        switch (option) {
+        case 's': options->socket_path = optarg; break;
+        case 'j': options->json = true; break;
+        case 'h': options->help = true; break;
+        case 'i':
+            good = options->input_count < LEAT_TENSORS_MAX;
+            options->inputs[good ? options->input_count++ : 0] = optarg;
+            break;
+        case 'o':
+            good = options->output_count < LEAT_TENSORS_MAX;
+            options->outputs[good ? options->output_count++ : 0] = optarg;
+            break;
+        case 'n':
+            good = parse_u64(optarg, 1, LEAT_ITEMS_MAX, &options->items);
+            options->items_given = true;
+            break;
+        case 'l': good = parse_duration_ns(optarg, &options->latency_ns); break;
+        case 'c': good = parse_u64(optarg, 1, 1000000, &options->count); break;
+        default: good = false; break;
+        }
+    }
+    if (!good) {
+        (void)usage_error("run", "'%s' is no option, or its value is missing or out of range", argv[optind - 1]);
+        return false;
+    }
+    if (options->help) {
+        return true;
+    }
+    if (optind + 1 != argc) {
+        (void)usage_error("run", "one application or model, please");
+        return false;
+    }
+    options->target = argv[optind];
+    return true;
+}
+
+/* Splits "tensor=path"; the tensor is found by name, or by position when none is given. -1 when unknown. */
+static int
+tensor_of(const struct leat_target *target, const char *argument, uint32_t position, bool output, const char **ret_path)
+{
+    const uint32_t first = output ? target->input_count : 0;
+    const uint32_t count = output ? target->output_count : target->input_count;
+    const char *equals = strchr(argument, '=');
+
+    if (equals == NULL) {
+        *ret_path = argument;
+        return position < count ? (int)(first + position) : -1;
+    }
+    *ret_path = equals + 1;
+    for (uint32_t t = first; t < first + count; t++) {
+        const size_t length = strlen(target->tensors[t].name);
+        if (length == (size_t)(equals - argument) && memcmp(target->tensors[t].name, argument, length) == 0) {
+            return (int)t;
+        }
+    }
+    return -1;
+}
+
+/* Puts one file into its tensor; the first file read sets the number of items when none was asked for. */
+static int
+load_input(struct leat_session *session, const struct leat_target *target, struct run_options *options,
+           const char *argument, uint32_t position, struct leat_query *query)
+{
+    const char *path;
+    struct npy_array array;
+    const int tensor = tensor_of(target, argument, position, false, &path);
+
+    if (tensor < 0) {
+        return usage_error("run", "'%s' has no input for '%s'", options->target, argument);
+    }
+    enum leat_status status = npy_read(path, &array);
+    if (status != LEAT_OK) {
+        return report_status("run", "input", status);
+    }
+    const struct leat_tensor_info *info = &target->tensors[tensor];
+    const uint64_t bytes = array.elements * leat_dtype_bytes(array.dtype);
+    if (!options->items_given) {
+        options->items = bytes / info->item_bytes > 0 ? bytes / info->item_bytes : 1;
+        options->items_given = true;
+    }
+    if (array.dtype != info->dtype || bytes != info->item_bytes * options->items) {
+        (void)fprintf(stderr, "leat run: %s holds %llu bytes of %s, but input '%s' of %llu items needs %llu bytes of %s\n",
+                      path, (unsigned long long)bytes, leat_dtype_text(array.dtype), info->name,
+                      (unsigned long long)options->items, (unsigned long long)(info->item_bytes * options->items),
+                      leat_dtype_text(info->dtype));
+        npy_free(&array);
+        return EXIT_FAILED;
+    }
+    status = leat_tensor_alloc(session, bytes, &query->tensors[tensor]);
+    if (status == LEAT_OK) {
+        memcpy(query->tensors[tensor], array.data, bytes);
+    }
+    npy_free(&array);
+    return status == LEAT_OK ? EXIT_DONE : report_status("run", "input", status);
+}
+
+static int
+save_output(const struct leat_target *target, const struct run_options *options, const char *argument,
+            uint32_t position, const struct leat_query *query)
+{
+    const char *path;
+    const int tensor = tensor_of(target, argument, position, true, &path);
+
+    if (tensor < 0) {
+        return usage_error("run", "'%s' has no output for '%s'", options->target, argument);
+    }
+    const struct leat_tensor_info *info = &target->tensors[tensor];
+    struct npy_array array = {.dtype = info->dtype, .rank = info->rank, .data = query->tensors[tensor]};
+    memcpy(array.dims, info->dims, sizeof(array.dims));
+    array.dims[0] = (int64_t)query->items;
+    array.elements = info->item_bytes / leat_dtype_bytes(info->dtype) * query->items;
+    const enum leat_status status = npy_write(path, &array);
+    return status == LEAT_OK ? EXIT_DONE : report_status("run", "output", status);
+}
+
+/* A few numbers of each output, so that an answer can be seen without a file. */
+static json_t *
+preview(const struct leat_target *target, const struct leat_query *query)
+{
+    enum { SHOWN = 10 };
+    json_t *outputs = json_object();
+
+    for (uint32_t t = target->input_count; t < target->input_count + target->output_count; t++) {
+        const struct leat_tensor_info *info = &target->tensors[t];
+        json_t *values = json_array();
+        const size_t elements = info->item_bytes / leat_dtype_bytes(info->dtype) * query->items;
+        for (size_t i = 0; i < elements && i < SHOWN; i++) {
+            switch (info->dtype) {
+            case LEAT_DTYPE_F32: json_array_append_new(values, json_real(((const float *)query->tensors[t])[i])); break;
+            case LEAT_DTYPE_I64: json_array_append_new(values, json_integer(((const int64_t *)query->tensors[t])[i])); break;
+            case LEAT_DTYPE_I32: json_array_append_new(values, json_integer(((const int32_t *)query->tensors[t])[i])); break;
+            case LEAT_DTYPE_U8: json_array_append_new(values, json_integer(((const uint8_t *)query->tensors[t])[i])); break;
+            default: break;
+            }
+        }
+        json_object_set_new(outputs, info->name, values);
+    }
+    return outputs;
+}
+
+static void
+show(const struct run_options *options, const struct leat_target *target, const struct leat_query *query,
+     const struct leat_completion *done)
+{
+    json_t *outputs = done->outcome == LEAT_OUTCOME_OK ? preview(target, query) : json_object();
+    if (options->json) {
+        print_json(json_pack("{s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:i, s:i, s:o}", "outcome",
+                             leat_outcome_text(done->outcome), "reason", leat_reason_text(done->reason), "queue_ns",
+                             (json_int_t)done->queue_ns, "exec_ns", (json_int_t)done->exec_ns, "total_ns",
+                             (json_int_t)done->total_ns, "batch_items", (int)done->batch_items, "variant",
+                             (int)done->variant, "worker", (int)done->worker, "accuracy_ppm", (int)done->accuracy_ppm,
+                             "outputs", outputs));
+        return;
+    }
+    (void)printf("%s", leat_outcome_text(done->outcome));
+    if (done->reason != LEAT_REASON_NONE) {
+        (void)printf(": %s", leat_reason_text(done->reason));
+    }
+    (void)printf("; total %s, queue %s, execution %s", format_ns((double)done->total_ns).text,
+                 format_ns((double)done->queue_ns).text, format_ns((double)done->exec_ns).text);
+    if (done->outcome == LEAT_OUTCOME_OK) {
+        (void)printf("; worker %u, batch of %u", done->worker, done->batch_items);
+    }
+    (void)printf("\n");
+    const char *name;
+    json_t *values;
+    json_object_foreach(outputs, name, values) {
+        char *text = json_dumps(values, JSON_COMPACT | JSON_REAL_PRECISION(6));
+        (void)printf("  %s = %s%s\n", name, text != NULL ? text : "?", json_array_size(values) == 10 ? " ..." : "");
+        free(text);
+    }
+    json_decref(outputs);
+}
+
+static int
+ask(struct leat_session *session, struct run_options *options)
+{
+    struct leat_query query = LEAT_QUERY_INIT;
+    struct leat_completion done;
+    struct leat_target target;
+    int exit_code = EXIT_DONE;
+
+    enum leat_status status = leat_find(session, options->target, &target);
+    if (status != LEAT_OK) {
+        return report_status("run", options->target, status);
+    }
+    for (uint32_t i = 0; i < options->input_count && exit_code == EXIT_DONE; i++) {
+        exit_code = load_input(session, &target, options, options->inputs[i], i, &query);
+    }
+    if (exit_code != EXIT_DONE) {
+        return exit_code;
+    }
+    query.target = target.id;
+    query.items = (uint32_t)options->items;
+    query.latency_ns = options->latency_ns;
+    for (uint32_t t = 0; t < target.input_count + target.output_count; t++) {
+        if (query.tensors[t] == NULL) {
+            status = leat_tensor_alloc(session, target.tensors[t].item_bytes * options->items, &query.tensors[t]);
+            if (status != LEAT_OK) {
+                return report_status("run", target.tensors[t].name, status);
+            }
+            memset(query.tensors[t], 0, target.tensors[t].item_bytes * options->items);
+        }
+    }
+    for (uint64_t n = 0; n < options->count; n++) {
+        status = leat_run(session, &query, &done);
+        if (status != LEAT_OK) {
+            return report_status("run", options->target, status);
+        }
+        show(options, &target, &query, &done);
+        if (done.outcome != LEAT_OUTCOME_OK) {
+            return done.outcome == LEAT_OUTCOME_REJECTED ? EXIT_REFUSED : EXIT_FAILED;
+        }
+    }
+    for (uint32_t i = 0; i < options->output_count && exit_code == EXIT_DONE; i++) {
+        exit_code = save_output(&target, options, options->outputs[i], i, &query);
+    }
+    return exit_code;
+}
+
+int
+verb_run(int argc, char **argv)
+{
+    struct run_options options;
+    struct leat_session *session;
+    int exit_code = EXIT_FAILED;
+
+    if (!parse_run_options(argc, argv, &options)) {
+        return EXIT_USAGE;
+    }
+    if (options.help) {
+        print_run_help();
+        return EXIT_DONE;
+    }
+    if (!connect_daemon("run", options.socket_path, NULL, &session, &exit_code)) {
+        return exit_code;
+    }
+    exit_code = ask(session, &options);
+    leat_close(session);
+    return exit_code;
+}
