@@ -4,11 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "kernels/team.h"
@@ -359,6 +357,18 @@ leat_daemon_unload_model(struct leat_daemon *daemon, const char *name)
 out_unlock:
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     return status;
+}
+
+void
+leat_daemon_note_failure(struct leat_daemon *daemon, const char *name, const char *text)
+{
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    if (daemon->failure_count < LEAT_COUNT_OF(daemon->failures)) {
+        (void)snprintf(daemon->failures[daemon->failure_count].name, sizeof(daemon->failures[0].name), "%s", name);
+        (void)snprintf(daemon->failures[daemon->failure_count].text, sizeof(daemon->failures[0].text), "%s", text);
+        daemon->failure_count++;
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
 }
 
 /* ---- The admin thread ------------------------------------------------------------------------- */

@@ -13,8 +13,9 @@
 
 #include <jansson.h>
 
-#include "runtime/registry.h"
+#include "kernels/team.h"
 #include "runtime/server.h"
+#include "runtime/topology.h"
 #include "runtime/variant.h"
 
 struct leat_daemon;
@@ -24,6 +25,13 @@ struct leat_daemon_worker {
     uint32_t core_count;          /* >= 1 */
     uint32_t node;
     uint16_t worker_class;        /* < LEAT_WORKER_CLASSES_MAX */
+};
+
+/* Where models are kept over restarts; called on the admin thread. */
+struct leat_daemon_store {
+    enum leat_status (*add)(void *context, const struct leat_variant_source *source);
+    enum leat_status (*remove)(void *context, const char *name);
+    void *context;
 };
 
 struct leat_daemon_options {
@@ -38,7 +46,7 @@ struct leat_daemon_options {
     bool hold_cpu_dma_latency;  /* keep /dev/cpu_dma_latency open at 0 while running */
     const uid_t *operators;     /* who may administrate besides root and the daemon's own user */
     uint32_t operator_count;
-    struct leat_registry *registry; /* not owned; NULL: nothing is kept */
+    const struct leat_daemon_store *store; /* NULL: nothing is kept */
     json_t *topology;           /* for the topology request; borrowed */
 };
 
@@ -57,11 +65,14 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_create(const struct leat_daemon_opt
                                                     struct leat_daemon **ret_daemon);
 
 /*
- * Loads a model and makes it callable by its own name. `persistent` is for leat_daemon_describe only: whether
- * the registry keeps it. Slow. Before run, or on the admin thread.
+ * Loads a model and makes it callable by its own name. `persistent`: the store has it, so removing it removes it
+ * there too. Slow. Before run, or on the admin thread.
  */
 LEAT_MUST_CHECK enum leat_status leat_daemon_load_model(struct leat_daemon *daemon,
                                                         const struct leat_variant_source *source, bool persistent);
+
+/* Before run: remembers that a model could not be loaded, for `leat model list`. Copies both texts. */
+void leat_daemon_note_failure(struct leat_daemon *daemon, const char *name, const char *text);
 
 /* Before run: an application over models loaded before. It takes the place of a model's own of that name. */
 LEAT_MUST_CHECK enum leat_status leat_daemon_add_application(struct leat_daemon *daemon,

@@ -41,6 +41,11 @@ struct leat_daemon {
     struct leat_application *applications[LEAT_APPLICATIONS_MAX]; /* by id */
     struct leat_daemon_model *models[LEAT_APPLICATIONS_MAX];
     uint32_t model_count;
+    struct {
+        char name[LEAT_NAME_MAX];
+        char text[256];
+    } failures[64]; /* models of the store that did not load */
+    uint32_t failure_count;
     bool server_done; /* leat_daemon_run has returned */
 
     pthread_mutex_t job_mutex;

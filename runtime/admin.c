@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Admin requests, one JSON object in, one out; docs/control.md lists them. On the admin thread. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/daemon_private.h"
+#include "runtime/log.h"
+
+/* ---- Answers ---------------------------------------------------------------------------------- */
+
+static json_t *
+refusal(enum leat_status status)
+{
+    return json_pack("{s:i, s:s}", "status", (int)status, "error", leat_error_text());
+}
+
+static json_t *
+counter(const _Atomic uint64_t *value)
+{
+    return json_integer((json_int_t)atomic_load_explicit(value, memory_order_relaxed));
+}
+
+/* ---- status ----------------------------------------------------------------------------------- */
+
+static json_t *
+describe_application(const struct leat_application *app)
+{
+    const struct leat_application_counters *counters = &app->counters;
+    json_t *models = json_array();
+
+    for (uint32_t v = 0; v < app->variant_count; v++) {
+        (void)json_array_append_new(models, json_string(app->variants[v]->name));
+    }
+    return json_pack("{s:s, s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", app->name, "router",
+                     app->router->name, "selector", app->selector->name, "latency_ns", (json_int_t)app->latency_ns,
+                     "drop_late", (int)app->drop_late, "models", models, "accepted", counter(&counters->accepted), "ok",
+                     counter(&counters->ok), "rejected", counter(&counters->rejected), "expired",
+                     counter(&counters->expired), "cancelled", counter(&counters->cancelled), "failed",
+                     counter(&counters->failed), "batches", counter(&counters->batches), "waiting",
+                     counter(&counters->waiting));
+}
+
+static json_t *
+describe_worker(const struct leat_daemon *daemon, uint32_t index)
+{
+    const struct leat_daemon_worker *spec = &daemon->options.workers[index];
+    const struct leat_worker *worker = daemon->workers[index];
+    char cpus[64];
+
+    if (daemon->options.pin) {
+        (void)leat_cpu_list_text(spec->cpus, spec->core_count, cpus, sizeof(cpus));
+    } else {
+        (void)strcpy(cpus, "any");
+    }
+    return json_pack("{s:i, s:s, s:i, s:i, s:o, s:o, s:o}", "index", (int)index, "cpus", cpus, "node", (int)spec->node,
+                     "class", (int)spec->worker_class, "batches", counter(&worker->statistics.batches), "busy_ns",
+                     counter(&worker->statistics.busy_ns), "sleeps", counter(&worker->statistics.parks));
+}
+
+static json_t *
+handle_status(struct leat_daemon *daemon)
+{
+    struct leat_dispatcher_statistics dispatcher;
+    struct leat_server_statistics server;
+    json_t *workers = json_array(), *applications = json_array();
+
+    leat_dispatcher_statistics(daemon->dispatcher, &dispatcher);
+    leat_server_statistics(daemon->server, &server);
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        (void)json_array_append_new(workers, describe_worker(daemon, w));
+    }
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX; id++) {
+        if (daemon->applications[id] != NULL) {
+            (void)json_array_append_new(applications, describe_application(daemon->applications[id]));
+        }
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return json_pack("{s:s, s:I, s:i, s:I, s:I, s:{s:I, s:I, s:I, s:I}, s:o, s:o}", "version", LEAT_VERSION_TEXT,
+                     "uptime_ns", (json_int_t)(leat_monotonic_ns() - daemon->started_ns), "sessions",
+                     (int)server.sessions, "connections_accepted", (json_int_t)server.accepted, "connections_refused",
+                     (json_int_t)server.refused, "dispatcher", "rounds", (json_int_t)dispatcher.rounds, "sleeps",
+                     (json_int_t)dispatcher.parks, "decisions", (json_int_t)dispatcher.decisions, "malformed",
+                     (json_int_t)dispatcher.rejected_malformed, "workers", workers, "applications", applications);
+}
+
+/* ---- models ----------------------------------------------------------------------------------- */
+
+static json_t *
+describe_tensors(const struct leat_target *target)
+{
+    json_t *tensors = json_array();
+
+    for (uint32_t t = 0; t < target->input_count + target->output_count; t++) {
+        const struct leat_tensor_info *info = &target->tensors[t];
+        json_t *dims = json_array();
+        for (uint32_t d = 0; d < info->rank; d++) {
+            (void)json_array_append_new(dims, json_integer((json_int_t)info->dims[d]));
+        }
+        (void)json_array_append_new(
+            tensors, json_pack("{s:s, s:s, s:s, s:o, s:I}", "role", t < target->input_count ? "input" : "output", "name",
+                               info->name, "dtype", leat_dtype_text(info->dtype), "dims", dims, "item_bytes",
+                               (json_int_t)info->item_bytes));
+    }
+    return tensors;
+}
+
+static json_t *
+describe_model(const struct leat_daemon_model *model)
+{
+    return json_pack("{s:s, s:s, s:i, s:I, s:I, s:I, s:i, s:b, s:o}", "name", model->name, "backend",
+                     model->variant->backend->name, "items_max", (int)model->variant->items_max, "bytes",
+                     (json_int_t)model->bytes, "load_ns", (json_int_t)model->load_ns, "latency_ns",
+                     (json_int_t)leat_profile_predict(&model->profile, 1), "accuracy_ppm",
+                     (int)model->variant->accuracy_ppm, "persistent", (int)model->persistent, "tensors",
+                     describe_tensors(&model->signature));
+}
+
+static json_t *
+handle_model_list(struct leat_daemon *daemon)
+{
+    json_t *models = json_array();
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    for (uint32_t m = 0; m < daemon->model_count; m++) {
+        (void)json_array_append_new(models, describe_model(daemon->models[m]));
+    }
+    for (uint32_t f = 0; f < daemon->failure_count; f++) {
+        (void)json_array_append_new(models, json_pack("{s:s, s:s}", "name", daemon->failures[f].name, "failure",
+                                                      daemon->failures[f].text));
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return json_pack("{s:o}", "models", models);
+}
+
+/* What a model-add request says; strings belong to the request. */
+struct add_request {
+    const char *name, *backend;
+    uint32_t items_max, accuracy_ppm;
+    char *options_json; /* malloc'd; NULL for none */
+    struct leat_tensor_info infos[2]; /* synthetic: one input, one output of bytes */
+    bool synthetic;
+};
+
+static bool
+name_is_good(const char *name)
+{
+    const size_t length = name != NULL ? strlen(name) : 0;
+    if (length == 0 || length >= LEAT_NAME_MAX || name[0] == '.' || name[0] == '-') {
+        return false;
+    }
+    for (const char *c = name; *c != '\0'; c++) {
+        if (!(*c >= 'a' && *c <= 'z') && !(*c >= 'A' && *c <= 'Z') && !(*c >= '0' && *c <= '9') &&
+            strchr("._-", *c) == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static enum leat_status
+bytes_tensor(const json_t *request, const char *key, const char *name, struct leat_tensor_info *ret_info)
+{
+    const json_t *value = json_object_get(request, key);
+    const json_int_t bytes = value == NULL ? 64 : json_integer_value(value);
+
+    if (bytes < 1 || bytes > (json_int_t)1 << 32) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'%s' must be 1 to 4294967296", key);
+    }
+    *ret_info = (struct leat_tensor_info){
+        .dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {-1, bytes}, .item_bytes = (uint64_t)bytes};
+    (void)strcpy(ret_info->name, name);
+    return LEAT_OK;
+}
+
+static enum leat_status
+parse_add(const json_t *request, struct add_request *add)
+{
+    const json_t *items = json_object_get(request, "items_max"), *accuracy = json_object_get(request, "accuracy");
+    const json_t *options = json_object_get(request, "options");
+
+    add->name = json_string_value(json_object_get(request, "name"));
+    add->backend = json_string_value(json_object_get(request, "backend"));
+    if (!name_is_good(add->name)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "a model's name has 1 to %d letters, digits, '.', '_' or '-', and starts "
+                                           "with a letter, digit or '_'", LEAT_NAME_MAX - 1);
+    }
+    if (add->backend == NULL) {
+        add->backend = "cpu";
+    }
+    const json_int_t items_max = items == NULL ? 8 : json_integer_value(items);
+    if (items_max < 1 || items_max > LEAT_ITEMS_MAX) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'items_max' must be 1 to %u", LEAT_ITEMS_MAX);
+    }
+    add->items_max = (uint32_t)items_max;
+    const double fraction = accuracy == NULL ? 0 : json_number_value(accuracy);
+    if (!(fraction >= 0 && fraction <= 1)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'accuracy' must be 0 to 1");
+    }
+    add->accuracy_ppm = (uint32_t)(fraction * 1e6 + 0.5);
+    if (options != NULL) {
+        add->options_json = json_dumps(options, JSON_COMPACT);
+        if (!json_is_object(options) || add->options_json == NULL) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "'options' must be an object");
+        }
+    }
+    add->synthetic = strcmp(add->backend, "synthetic") == 0;
+    enum leat_status status = bytes_tensor(request, "input_bytes", "input", &add->infos[0]);
+    if (status == LEAT_OK) {
+        status = bytes_tensor(request, "output_bytes", "output", &add->infos[1]);
+    }
+    return status;
+}
+
+/*
+ * The client keeps its descriptor and could change the file while we read it: take a private copy, so that what
+ * was checked is what is used. LEAT_ERR_LIMIT above the size that a model may have.
+ */
+static enum leat_status
+read_model(int fd, void **ret_bytes, size_t *ret_count)
+{
+    enum { CHUNK = 1 << 20 };
+    const size_t limit = (size_t)2 << 30;
+    size_t count = 0, room = 0;
+    unsigned char *bytes = NULL;
+    struct stat info;
+
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "a model must be a regular file");
+    }
+    if (lseek(fd, 0, SEEK_SET) != 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot read the model");
+    }
+    for (;;) {
+        if (count + CHUNK > room) {
+            room = room == 0 ? (size_t)info.st_size + CHUNK : 2 * room;
+            void *grown = room > 2 * limit ? NULL : realloc(bytes, room);
+            if (grown == NULL) {
+                free(bytes);
+                return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a model of %zu bytes", room);
+            }
+            bytes = grown;
+        }
+        const ssize_t got = read(fd, bytes + count, CHUNK);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0 || count > limit) {
+            free(bytes);
+            return got < 0 ? LEAT_FAIL(LEAT_ERR_SYS, "cannot read the model")
+                           : LEAT_FAIL(LEAT_ERR_LIMIT, "a model file may have %zu bytes", limit);
+        }
+        if (got == 0) {
+            *ret_bytes = bytes;
+            *ret_count = count;
+            return LEAT_OK;
+        }
+        count += (size_t)got;
+    }
+}
+
+/* First into the registry, then into service: what is acknowledged is on disk, and what fails to load is not. */
+static json_t *
+handle_model_add(struct leat_daemon *daemon, const json_t *request, int fd)
+{
+    struct add_request add = {0};
+    void *onnx = NULL;
+    size_t onnx_bytes = 0;
+    json_t *answer = NULL;
+
+    enum leat_status status = parse_add(request, &add);
+    if (status == LEAT_OK && add.synthetic && fd >= 0) {
+        status = LEAT_FAIL(LEAT_ERR_INVALID, "a synthetic model has no file");
+    }
+    if (status == LEAT_OK && !add.synthetic) {
+        status = fd >= 0 ? read_model(fd, &onnx, &onnx_bytes)
+                         : LEAT_FAIL(LEAT_ERR_INVALID, "backend '%s' needs a model file", add.backend);
+    }
+    if (status == LEAT_OK) {
+        const struct leat_variant_source source = {
+            .name = add.name,
+            .backend = add.backend,
+            .onnx = onnx,
+            .onnx_bytes = onnx_bytes,
+            .options_json = add.options_json,
+            .items_max = add.items_max,
+            .accuracy_ppm = add.accuracy_ppm,
+            .infos = add.infos,
+            .input_count = add.synthetic ? 1 : 0,
+            .output_count = add.synthetic ? 1 : 0,
+        };
+        status = leat_daemon_load_model(daemon, &source, daemon->options.store != NULL);
+        if (status == LEAT_OK && daemon->options.store != NULL) {
+            status = daemon->options.store->add(daemon->options.store->context, &source);
+            if (status != LEAT_OK) {
+                const enum leat_status undone = leat_daemon_unload_model(daemon, add.name);
+                (void)undone; /* the first failure is the one to report */
+            }
+        }
+    }
+    if (status == LEAT_OK) {
+        LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+        answer = describe_model(leat_daemon_find_model(daemon, add.name));
+        LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    }
+    free(onnx);
+    free(add.options_json);
+    return answer != NULL ? answer : refusal(status);
+}
+
+static json_t *
+handle_model_remove(struct leat_daemon *daemon, const json_t *request)
+{
+    const char *name = json_string_value(json_object_get(request, "name"));
+    if (name == NULL) {
+        return refusal(LEAT_FAIL(LEAT_ERR_INVALID, "'name' is missing"));
+    }
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    const struct leat_daemon_model *model = leat_daemon_find_model(daemon, name);
+    const bool persistent = model != NULL && model->persistent;
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    enum leat_status status = leat_daemon_unload_model(daemon, name);
+    if (status == LEAT_OK && persistent) {
+        status = daemon->options.store->remove(daemon->options.store->context, name);
+    }
+    return status == LEAT_OK ? json_pack("{s:s}", "removed", name) : refusal(status);
+}
+
+/* ---- Requests --------------------------------------------------------------------------------- */
+
+/* Looking is free to all who may connect; changing is for root, the daemon's own user and the operators. */
+static bool
+may_change(const struct leat_daemon *daemon, uid_t uid)
+{
+    if (uid == 0 || uid == geteuid()) {
+        return true;
+    }
+    for (uint32_t i = 0; i < daemon->options.operator_count; i++) {
+        if (daemon->options.operators[i] == uid) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static json_t *
+answer_request(struct leat_daemon *daemon, const struct leat_admin_job *job)
+{
+    json_error_t error;
+    json_t *answer;
+    json_t *request = json_loads(job->request, JSON_REJECT_DUPLICATES, &error);
+    const char *op = json_string_value(json_object_get(request, "op"));
+
+    if (op == NULL) {
+        answer = refusal(LEAT_FAIL(LEAT_ERR_PROTO, "the request is no JSON object with an \"op\": %s", error.text));
+    } else if (strcmp(op, "status") == 0) {
+        answer = handle_status(daemon);
+    } else if (strcmp(op, "topology") == 0) {
+        answer = json_incref(daemon->options.topology);
+    } else if (strcmp(op, "model-list") == 0) {
+        answer = handle_model_list(daemon);
+    } else if (strncmp(op, "model-", 6) == 0 && !may_change(daemon, job->uid)) {
+        answer = refusal(LEAT_FAIL(LEAT_ERR_ACCESS, "user %u may not change models: add it to access.operators",
+                                   (unsigned)job->uid));
+    } else if (strcmp(op, "model-add") == 0) {
+        answer = handle_model_add(daemon, request, job->fd);
+    } else if (strcmp(op, "model-remove") == 0) {
+        answer = handle_model_remove(daemon, request);
+    } else {
+        answer = refusal(LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
+                                   "there is no request '%.64s' (status, topology, model-list, model-add, model-remove)", op));
+    }
+    json_decref(request);
+    return answer;
+}
+
+void
+leat_admin_handle(struct leat_daemon *daemon, struct leat_admin_job *job)
+{
+    json_t *answer = answer_request(daemon, job);
+    char *text = answer != NULL ? json_dumps(answer, JSON_COMPACT) : NULL;
+
+    leat_server_reply(job->reply_socket, text != NULL ? text : "{\"status\":-3,\"error\":\"out of memory\"}");
+    free(text);
+    json_decref(answer);
+    if (job->fd >= 0) {
+        (void)close(job->fd);
+    }
+    free(job->request);
+    free(job);
+}
