@@ -111,7 +111,7 @@ add_worker(struct maker *maker, uint32_t number, const uint32_t *cpus, uint32_t 
 {
     const struct leat_worker_group *group = &maker->request->groups[number];
     struct leat_placement *placement = maker->placement;
-    uint16_t worker_class;
+    uint16_t worker_class = 0;
 
     if (placement->worker_count == LEAT_PLACEMENT_WORKERS_MAX) {
         return LEAT_FAIL(LEAT_ERR_CONFIG, "workers[%u]: more than %u workers in all", number,

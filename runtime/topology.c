@@ -261,7 +261,7 @@ enum leat_status
 leat_topology_discover(const struct leat_topology_source *source, struct leat_topology **ret_topology)
 {
     static const struct leat_topology_source this_machine = {0};
-    hwloc_topology_t machine;
+    hwloc_topology_t machine = NULL;
     enum leat_status status;
     struct leat_cgroup_cpu limits;
 

@@ -121,8 +121,11 @@ void leat_placement_destroy(struct leat_placement *placement); /* accepts NULL *
 /* For people. `placement` may be NULL. */
 void leat_topology_print(const struct leat_topology *topology, const struct leat_placement *placement,
                          FILE *out);
-/* For programs: one object, to be freed; NULL when out of memory. `placement` may be NULL. */
-char *leat_topology_json(const struct leat_topology *topology, const struct leat_placement *placement);
+/*
+ * For programs: one object, the caller's; NULL when out of memory. Its key `text` holds what print()
+ * prints. `placement` may be NULL.
+ */
+struct json_t *leat_topology_json(const struct leat_topology *topology, const struct leat_placement *placement);
 
 /*
  * Reads "0-3,8" into numbers below LEAT_CPU_MAX, in the order given, at most `max` of them. An empty list, a

@@ -3,6 +3,7 @@
 #include "runtime/topology.h"
 
 #include <jansson.h>
+#include <stdlib.h>
 
 static void
 print_notes(const struct leat_notes *notes, FILE *out)
@@ -128,22 +129,37 @@ placement_json(const struct leat_placement *placement)
                      (int)placement->may_spin);
 }
 
-char *
+static json_t *
+text_json(const struct leat_topology *topology, const struct leat_placement *placement)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+
+    if (out == NULL) {
+        return NULL;
+    }
+    leat_topology_print(topology, placement, out);
+    json_t *string = fclose(out) == 0 ? json_stringn(text, bytes) : NULL;
+    free(text);
+    return string;
+}
+
+json_t *
 leat_topology_json(const struct leat_topology *topology, const struct leat_placement *placement)
 {
     json_t *object = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "packages",
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "packages",
         (json_int_t)topology->package_count, "numa_nodes", (json_int_t)topology->node_count,
         "l3_caches", (json_int_t)topology->l3_count, "cores", (json_int_t)topology->core_count,
         "allowed_cpus", (json_int_t)topology->allowed_cpus, "allowed_cores",
         (json_int_t)topology->allowed_cores, "cpu_quota_milli", (json_int_t)topology->quota_milli,
         "usable_cpus", (json_int_t)topology->usable_cpus, "cpus", cpus_json(topology), "notes",
-        notes_json(&topology->notes, placement == NULL ? NULL : &placement->notes));
+        notes_json(&topology->notes, placement == NULL ? NULL : &placement->notes), "text",
+        text_json(topology, placement));
 
     if (object != NULL && placement != NULL) {
         (void)json_object_set_new(object, "placement", placement_json(placement));
     }
-    char *text = object == NULL ? NULL : json_dumps(object, JSON_COMPACT);
-    json_decref(object);
-    return text;
+    return object;
 }

@@ -244,16 +244,15 @@ test_big_box(void)
     EXPECT(placement->workers[0].cpus[0] == 64 && placement->workers[0].cpus[1] == 66);
     EXPECT(has_note(&placement->notes, "cpus_unused", "lists 5 CPUs"));
 
-    char *json = leat_topology_json(topology, placement);
-    json_t *object = json_loads(json, 0, NULL);
+    json_t *object = leat_topology_json(topology, placement);
     EXPECT(object != NULL && json_integer_value(json_object_get(object, "usable_cpus")) == 128);
     const json_t *placed = json_object_get(object, "placement");
     EXPECT(json_array_size(json_object_get(placed, "workers")) == placement->worker_count);
     EXPECT(json_array_size(json_object_get(object, "cpus")) == 128);
     EXPECT(json_array_size(json_object_get(object, "notes")) ==
            topology->notes.count + placement->notes.count);
+    EXPECT(strstr(json_string_value(json_object_get(object, "text")), "128 CPUs, 64 cores") != NULL);
     json_decref(object);
-    free(json);
 
     char *text = NULL;
     size_t bytes = 0;

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime/config.h - the daemon's configuration: one YAML file, every setting with a default.
+ *
+ * Role       load() reads a file or says with file:line:column what is wrong in it and what is allowed. What is
+ *            never given has the default that tools/packaging/leat.yaml documents.
+ * Ownership  A config owns its strings and arrays until free(). It does not change after loading.
+ * Trust      The file may hold any bytes: wrong ones get LEAT_ERR_CONFIG.
+ */
+#ifndef LEAT_RUNTIME_CONFIG_H
+#define LEAT_RUNTIME_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include <leat/tensor.h>
+
+#include "runtime/log.h"
+#include "runtime/topology.h"
+#include "sched/policy.h"
+
+struct leat_config_model {
+    char name[LEAT_NAME_MAX];
+    char *path;              /* ONNX file; "" for synthetic */
+    char *backend;           /* "cpu", "reference" or "synthetic" */
+    uint32_t items_max;      /* largest batch */
+    char *options_json;      /* for the backend; NULL for none */
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX]; /* synthetic only: inputs, then outputs */
+    uint32_t input_count, output_count;
+};
+
+struct leat_config_application {
+    char name[LEAT_NAME_MAX];
+    char (*models)[LEAT_NAME_MAX]; /* from `models` or the registry: whether they exist shows at start */
+    uint32_t model_count;          /* >= 1 */
+    const struct leat_router *router;
+    const struct leat_selector *selector;
+    uint64_t latency_ns; /* 0: none */
+    bool drop_late;
+    uint32_t queue; /* waiting queries at most */
+};
+
+struct leat_config {
+    char *file; /* where it came from; NULL: defaults */
+    char *socket;
+    char *state_dir;
+    enum leat_log_level log_level;
+    struct {
+        mode_t mode;
+        char *group; /* "": leave the socket's group as it is */
+        gid_t gid;   /* (gid_t)-1 for "" */
+        uid_t *operators; /* who may administrate besides root and the daemon's own user */
+        uint32_t operator_count;
+    } access;
+    struct {
+        uint32_t sessions, sessions_per_user;
+        uint32_t slots_per_session; /* power of two */
+        uint64_t arena_bytes_per_session, arena_default_bytes;
+        uint32_t central_queue; /* power of two */
+    } limits;
+    struct {
+        uint32_t cpu; /* LEAT_AUTO: by topology */
+        uint64_t spin_ns;
+        bool hold_cpu_dma_latency;
+    } dispatcher;
+    struct leat_worker_group *workers; /* for leat_placement_request */
+    uint32_t worker_group_count;       /* >= 1 */
+    uint32_t worker_queue_depth;
+    struct leat_config_application *applications;
+    uint32_t application_count;
+    struct leat_config_model *models;
+    uint32_t model_count;
+};
+
+/* LEAT_ERR_CONFIG, LEAT_ERR_SYS (cannot be read) or LEAT_ERR_NOMEM; the text begins with the place. */
+LEAT_MUST_CHECK enum leat_status leat_config_load(const char *path, struct leat_config **ret_config);
+/* The same from memory; `name` stands for the file in messages. At most LEAT_CONFIG_BYTES_MAX. */
+LEAT_MUST_CHECK enum leat_status leat_config_parse(const char *name, const void *yaml, size_t bytes,
+                                                   struct leat_config **ret_config);
+#define LEAT_CONFIG_BYTES_MAX (1u << 20)
+
+LEAT_MUST_CHECK enum leat_status leat_config_default(struct leat_config **ret_config);
+void leat_config_free(struct leat_config *config); /* accepts NULL */
+
+/*
+ * What is in force. YAML that load() reads back to the same config, with "# default" behind what equals the
+ * default; or one JSON object, {"settings": {...}, "defaults": ["limits.sessions", ...]}, numbers in
+ * base units that the keys name.
+ */
+void leat_config_print(const struct leat_config *config, FILE *out, bool json);
+
+#endif /* LEAT_RUNTIME_CONFIG_H */
