@@ -28,6 +28,16 @@
 #define LEAT_DIM_UNKNOWN INT64_C(-2)   /* not known before specialisation */
 #define LEAT_VALUE_NONE  UINT32_MAX    /* an omitted optional input */
 
+/* What an untrusted file may ask for. With these no sum or product of two int64 sizes overflows. */
+#define LEAT_GRAPH_NODES_MAX    65536u
+#define LEAT_GRAPH_VALUES_MAX   262144u
+#define LEAT_NODE_ARITY_MAX     4096u                    /* inputs of one node (Concat has many) */
+#define LEAT_NODE_OUTPUTS_MAX   8u
+#define LEAT_DIM_MAX            INT64_C(0x7fffffff)      /* of one known dimension */
+#define LEAT_VALUE_BYTES_MAX    (UINT64_C(1) << 40)      /* of one value with a known shape */
+#define LEAT_OPSET_MIN          6
+#define LEAT_OPSET_MAX          17
+
 /* A tensor in the graph: an input, a constant or the result of one node. */
 struct leat_value {
     const char *name;
@@ -64,8 +74,9 @@ struct leat_attribute {
 struct leat_op; /* kernels/op.h: one row of the operator table */
 
 /*
- * What a pass fused onto a node, applied in this order after the node's own result:
- * + bias is already an ordinary input; then `+ value[add]`, then the activation.
+ * What a pass fused onto a node's first output, applied in this order after the node's own result:
+ * bias is already an ordinary input; then `+ value[add]`, which has the shape of the output; then the
+ * activation. f32 only.
  */
 enum leat_activation { LEAT_ACTIVATION_NONE, LEAT_ACTIVATION_RELU, LEAT_ACTIVATION_CLIP };
 
@@ -89,7 +100,7 @@ struct leat_graph {
     uint32_t *inputs;        /* value indices, without initialisers */
     uint32_t *outputs;
     int64_t items;           /* 0 before specialisation, then the concrete batch */
-    int64_t opset;
+    int64_t opset;           /* LEAT_OPSET_MIN..LEAT_OPSET_MAX; with the name it picks the operator row */
     struct leat_graph_arena *arena; /* private */
 };
 
@@ -100,7 +111,11 @@ struct leat_graph {
 LEAT_MUST_CHECK enum leat_status leat_onnx_import(const void *bytes, size_t byte_count,
                                                   struct leat_graph **ret_graph);
 
-/* A copy with dims[0] = items on every input, all shapes inferred, constants folded. 1 <= items <= LEAT_ITEMS_MAX. */
+/*
+ * A copy with every LEAT_DIM_BATCH replaced by `items`, all shapes inferred, constants folded. A graph
+ * whose inputs have no symbolic dimension keeps its own shapes. 1 <= items <= LEAT_ITEMS_MAX.
+ * LEAT_ERR_UNSUPPORTED when a shape depends on tensor contents.
+ */
 LEAT_MUST_CHECK enum leat_status leat_graph_specialise(const struct leat_graph *graph, int64_t items,
                                                        struct leat_graph **ret_graph);
 
@@ -109,7 +124,8 @@ void leat_graph_destroy(struct leat_graph *graph);
 
 /*
  * The signature that clients see; `infos` has room for LEAT_TENSORS_MAX. LEAT_ERR_UNSUPPORTED when a
- * tensor has no leading batch dimension, a free inner dimension, or there are too many.
+ * tensor has no leading batch dimension, a free inner dimension, or there are too many, or when a node
+ * mixes items of a batch (a softmax over the batch, say): queries of different clients share batches.
  */
 LEAT_MUST_CHECK enum leat_status leat_graph_signature(const struct leat_graph *graph,
                                                       struct leat_tensor_info *infos,
@@ -134,5 +150,10 @@ int64_t leat_node_int(const struct leat_node *node, const char *name, int64_t ot
 float leat_node_float(const struct leat_node *node, const char *name, float otherwise);
 size_t leat_value_elements(const struct leat_value *value); /* of a fully known shape */
 size_t leat_value_bytes(const struct leat_value *value);
+/* NULL when input i is omitted or beyond the last. */
+const struct leat_value *leat_node_input(const struct leat_graph *graph, const struct leat_node *node,
+                                         uint32_t i);
+const struct leat_value *leat_node_output(const struct leat_graph *graph, const struct leat_node *node,
+                                          uint32_t i);
 
 #endif /* LEAT_KERNELS_GRAPH_H */

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels/graph_build.h - making and rewriting graphs: for the importer, passes and tests, not backends.
+ *
+ * Ownership  Everything returned lives in the graph's arena. Payloads are reference counted: a graph
+ *            holds one reference per constant value and drops it in leat_graph_destroy().
+ * Threads    One thread builds. Copying or specialising a finished graph may happen on any thread: only
+ *            the payloads' reference counts are written, atomically.
+ * Failure    A failed call may leave unreferenced values behind; the graph stays destroyable.
+ */
+#ifndef LEAT_KERNELS_GRAPH_BUILD_H
+#define LEAT_KERNELS_GRAPH_BUILD_H
+
+#include "kernels/graph.h"
+
+/* An empty graph. `name` is copied. */
+LEAT_MUST_CHECK enum leat_status leat_graph_create(const char *name, int64_t opset,
+                                                   struct leat_graph **ret_graph);
+
+/* count * size zeroed bytes, 16-byte aligned; NULL, with the error recorded, when there are none. */
+void *leat_graph_alloc(struct leat_graph *graph, size_t count, size_t size);
+
+/* A copy in valid UTF-8: control characters and stray bytes become '?', for terminals, logs and JSON. */
+const char *leat_graph_text(struct leat_graph *graph, const char *text);
+
+/* A value without payload. `name` is already in the arena or static. */
+LEAT_MUST_CHECK enum leat_status leat_graph_add_value(struct leat_graph *graph, const char *name,
+                                                      uint32_t dtype, uint32_t rank,
+                                                      const int64_t *dims, uint32_t *ret_index);
+
+/* A constant; `data` is copied, or NULL for zeros. Every dim is known. */
+LEAT_MUST_CHECK enum leat_status leat_graph_add_constant(struct leat_graph *graph, const char *name,
+                                                         uint32_t dtype, uint32_t rank,
+                                                         const int64_t *dims, const void *data,
+                                                         uint32_t *ret_index);
+
+/* Gives a value of known shape its payload, zeroed: the caller fills *ret_data before anyone reads. */
+LEAT_MUST_CHECK enum leat_status leat_graph_make_constant(struct leat_graph *graph, uint32_t index,
+                                                          void **ret_data);
+
+/* Appends a node; arrays are copied. The operator's arity and attribute schema are checked. */
+LEAT_MUST_CHECK enum leat_status
+leat_graph_add_node(struct leat_graph *graph, const struct leat_op *op, const char *name,
+                    const uint32_t *inputs, uint32_t input_count, const uint32_t *outputs,
+                    uint32_t output_count, const struct leat_attribute *attributes,
+                    uint32_t attribute_count);
+
+LEAT_MUST_CHECK enum leat_status leat_graph_set_inputs(struct leat_graph *graph,
+                                                       const uint32_t *inputs, uint32_t count);
+LEAT_MUST_CHECK enum leat_status leat_graph_set_outputs(struct leat_graph *graph,
+                                                        const uint32_t *outputs, uint32_t count);
+
+/* A copy in its own arena that shares the payloads. */
+LEAT_MUST_CHECK enum leat_status leat_graph_copy(const struct leat_graph *graph,
+                                                 struct leat_graph **ret_graph);
+
+/* Infers dtype and shape of one node's outputs from its inputs; all of them, in order. */
+LEAT_MUST_CHECK enum leat_status leat_graph_infer_node(struct leat_graph *graph,
+                                                       struct leat_node *node);
+LEAT_MUST_CHECK enum leat_status leat_graph_infer(struct leat_graph *graph);
+
+/* The same, and sets *ret_mixes_items when an output item depends on other items of the batch. */
+LEAT_MUST_CHECK enum leat_status leat_graph_infer_mixing(struct leat_graph *graph,
+                                                         struct leat_node *node,
+                                                         bool *ret_mixes_items);
+
+/*
+ * Infers all shapes in order and computes the nodes whose inputs are all constant, where that is cheap;
+ * values keep their indices. A failure leaves a graph that is fit for leat_graph_destroy() only.
+ */
+LEAT_MUST_CHECK enum leat_status leat_graph_fold(struct leat_graph *graph, bool *ret_changed);
+
+/* False when folding `bytes` more could exhaust memory; otherwise they are accounted for. */
+bool leat_graph_may_fold(struct leat_graph *graph, uint64_t bytes);
+
+/* Removes nodes whose op is NULL, keeping the order. */
+void leat_graph_sweep_nodes(struct leat_graph *graph);
+
+/* Drops the values whose `keep` is false (nothing refers to them); map[old] is the new index. */
+void leat_graph_keep_values(struct leat_graph *graph, const bool *keep, uint32_t *map);
+
+/* How often each value is read: by node inputs, fused adds and graph outputs. `uses` has value_count entries. */
+void leat_graph_count_uses(const struct leat_graph *graph, uint32_t *uses);
+
+/* Every reader of `from`, graph outputs included, reads `to` instead. */
+void leat_graph_replace_uses(struct leat_graph *graph, uint32_t from, uint32_t to);
+
+bool leat_value_is_known(const struct leat_value *value); /* no symbolic or unknown dimension */
+
+/*
+ * Checks the promises of graph.h: indices in range, order, one producer per value, arity, attributes,
+ * sizes. For tests and the fuzzer; a failure after a successful import or pass is a bug.
+ */
+LEAT_MUST_CHECK enum leat_status leat_graph_check(const struct leat_graph *graph);
+
+#endif /* LEAT_KERNELS_GRAPH_BUILD_H */

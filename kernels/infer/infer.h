@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels/infer/infer.h - shape inference functions of the operator table, one per family of operators.
+ *
+ * Shapes   A dim is known (>= 0), LEAT_DIM_BATCH or LEAT_DIM_UNKNOWN. A function that combines values
+ *          along an axis of size LEAT_DIM_BATCH sets *mixes_items.
+ */
+#ifndef LEAT_KERNELS_INFER_INFER_H
+#define LEAT_KERNELS_INFER_INFER_H
+
+#include "kernels/op.h"
+
+#define LEAT_INFER_FUNCTION(name)                                                                   \
+    enum leat_status leat_infer_##name(const struct leat_graph *graph, const struct leat_node *node, \
+                                       struct leat_shape *outputs, bool *mixes_items)
+LEAT_INFER_FUNCTION(batch_normalization);
+LEAT_INFER_FUNCTION(broadcast);
+LEAT_INFER_FUNCTION(cast);
+LEAT_INFER_FUNCTION(clip);
+LEAT_INFER_FUNCTION(concat);
+LEAT_INFER_FUNCTION(constant);
+LEAT_INFER_FUNCTION(conv);
+LEAT_INFER_FUNCTION(dropout);
+LEAT_INFER_FUNCTION(flatten);
+LEAT_INFER_FUNCTION(gather);
+LEAT_INFER_FUNCTION(gemm);
+LEAT_INFER_FUNCTION(global_pool);
+LEAT_INFER_FUNCTION(matmul);
+LEAT_INFER_FUNCTION(pad);
+LEAT_INFER_FUNCTION(pool);
+LEAT_INFER_FUNCTION(reduce_mean);
+LEAT_INFER_FUNCTION(reshape);
+LEAT_INFER_FUNCTION(same); /* output 0 like input 0 */
+LEAT_INFER_FUNCTION(shape);
+LEAT_INFER_FUNCTION(softmax);
+LEAT_INFER_FUNCTION(squeeze);
+LEAT_INFER_FUNCTION(transpose);
+LEAT_INFER_FUNCTION(unsqueeze);
+
+/* The shape of a value. */
+struct leat_shape leat_shape_of(const struct leat_value *value);
+
+/* NumPy broadcasting of one dim, symbols included; false when they do not fit. */
+bool leat_dim_broadcast(int64_t a, int64_t b, int64_t *ret, bool *mixes_items);
+
+/* Product of dims [from, to): LEAT_DIM_BATCH when it is exactly the batch, else known or unknown. */
+int64_t leat_dims_product(const int64_t *dims, uint32_t from, uint32_t to);
+
+/* The i64 elements of a constant one-dimensional (or scalar) value; false when it is not one. */
+bool leat_value_ints(const struct leat_value *value, const int64_t **ret, uint32_t *ret_count);
+
+/* An axis attribute or element into [0, rank); LEAT_ERR_SHAPE with text when out of range. */
+LEAT_MUST_CHECK enum leat_status leat_axis_resolve(const struct leat_node *node, int64_t axis,
+                                                   uint32_t rank, uint32_t *ret);
+
+#endif /* LEAT_KERNELS_INFER_INFER_H */

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels/onnx/onnx.h - the steps of the ONNX import, for the files in this folder.
+ *
+ * Trust    Every number and string comes from an untrusted file. leat_onnx_scan() runs before
+ *          protobuf-c sees the bytes: it bounds nesting (protobuf-c recurses without limit) and refuses
+ *          repeated singular messages (protobuf-c merges them in quadratic time).
+ */
+#ifndef LEAT_KERNELS_ONNX_ONNX_H
+#define LEAT_KERNELS_ONNX_ONNX_H
+
+#include <onnx.pb-c.h>
+
+#include "kernels/graph_build.h"
+
+#define LEAT_ONNX_BYTES_MAX INT32_MAX /* protobuf's own limit */
+#define LEAT_ONNX_DEPTH_MAX 16u       /* messages inside messages; a plain model needs 7 */
+
+/* Wire-level check of one serialised message. */
+LEAT_MUST_CHECK enum leat_status leat_onnx_scan(const ProtobufCMessageDescriptor *descriptor,
+                                                const void *bytes, size_t byte_count);
+
+/* NULL for NULL or a message that a bounded amount of memory cannot hold; see leat_onnx_free(). */
+LEAT_MUST_CHECK enum leat_status leat_onnx_unpack(const ProtobufCMessageDescriptor *descriptor,
+                                                  const void *bytes, size_t byte_count,
+                                                  ProtobufCMessage **ret_message);
+void leat_onnx_free(ProtobufCMessage *message);
+
+/* A TensorProto as a constant of the graph. `name` is in the arena and for error texts. */
+LEAT_MUST_CHECK enum leat_status leat_onnx_tensor(struct leat_graph *graph, const char *name,
+                                                  const Onnx__TensorProto *tensor, uint32_t *ret_index);
+
+#endif /* LEAT_KERNELS_ONNX_ONNX_H */

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* TensorProto: where its elements lie, and that there are exactly as many as its shape says. */
+#include <string.h>
+
+#include "base/align.h"
+#include "kernels/onnx/onnx.h"
+#include "kernels/op.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "raw_data is little-endian and copied as it is"
+#endif
+
+static enum leat_status
+check_place(const char *name, const Onnx__TensorProto *tensor)
+{
+    if ((tensor->has_data_location &&
+         tensor->data_location != ONNX__TENSOR_PROTO__DATA_LOCATION__DEFAULT) ||
+        tensor->n_external_data > 0) {
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
+                         "tensor '%.64s' has its data in another file (external data), which is not "
+                         "read; save the model with its weights inside",
+                         name);
+    }
+    if (tensor->segment != NULL) {
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "tensor '%.64s' is split into segments", name);
+    }
+    return LEAT_OK;
+}
+
+/* The shape, with the product of its dims checked. */
+static enum leat_status
+read_shape(const char *name, const Onnx__TensorProto *tensor, uint32_t dtype, uint64_t *ret_elements)
+{
+    uint64_t elements = 1, bound = leat_dtype_bytes(dtype);
+
+    if (tensor->n_dims > LEAT_RANK_MAX) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "tensor '%.64s' has rank %zu, the limit is %d", name,
+                         tensor->n_dims, LEAT_RANK_MAX);
+    }
+    for (size_t d = 0; d < tensor->n_dims; d++) {
+        const int64_t dim = tensor->dims[d];
+        if (dim < 0 || dim > LEAT_DIM_MAX ||
+            (dim > 0 && (!leat_mul_u64(bound, (uint64_t)dim, &bound) || bound > LEAT_VALUE_BYTES_MAX))) {
+            return LEAT_FAIL(LEAT_ERR_LIMIT, "tensor '%.64s' has the impossible or too large dimension %lld",
+                             name, (long long)dim);
+        }
+        elements *= (uint64_t)dim;
+    }
+    *ret_elements = elements;
+    return LEAT_OK;
+}
+
+/* The typed field that holds elements of a dtype: how many there are. */
+static size_t
+typed_count(const Onnx__TensorProto *tensor, uint32_t dtype)
+{
+    switch (dtype) {
+    case LEAT_DTYPE_F32:
+        return tensor->n_float_data;
+    case LEAT_DTYPE_F64:
+        return tensor->n_double_data;
+    case LEAT_DTYPE_I64:
+        return tensor->n_int64_data;
+    case LEAT_DTYPE_U32:
+    case LEAT_DTYPE_U64:
+        return tensor->n_uint64_data;
+    default:
+        return tensor->n_int32_data;
+    }
+}
+
+static void
+copy_typed(const Onnx__TensorProto *tensor, uint32_t dtype, size_t count, void *to)
+{
+    for (size_t i = 0; i < count; i++) {
+        switch (dtype) {
+        case LEAT_DTYPE_F32:
+            ((float *)to)[i] = tensor->float_data[i];
+            break;
+        case LEAT_DTYPE_F64:
+            ((double *)to)[i] = tensor->double_data[i];
+            break;
+        case LEAT_DTYPE_I64:
+            ((int64_t *)to)[i] = tensor->int64_data[i];
+            break;
+        case LEAT_DTYPE_U64:
+            ((uint64_t *)to)[i] = tensor->uint64_data[i];
+            break;
+        case LEAT_DTYPE_U32:
+            ((uint32_t *)to)[i] = (uint32_t)tensor->uint64_data[i];
+            break;
+        case LEAT_DTYPE_I32:
+            ((int32_t *)to)[i] = tensor->int32_data[i];
+            break;
+        case LEAT_DTYPE_I16:
+        case LEAT_DTYPE_U16:
+        case LEAT_DTYPE_F16:
+        case LEAT_DTYPE_BF16:
+            ((uint16_t *)to)[i] = (uint16_t)tensor->int32_data[i];
+            break;
+        case LEAT_DTYPE_I8:
+        case LEAT_DTYPE_U8:
+            ((uint8_t *)to)[i] = (uint8_t)tensor->int32_data[i];
+            break;
+        case LEAT_DTYPE_BOOL:
+            ((uint8_t *)to)[i] = tensor->int32_data[i] != 0;
+            break;
+        default:
+            LEAT_ASSERT(!"leat_dtype_from_onnx knows no other type");
+        }
+    }
+}
+
+enum leat_status
+leat_onnx_tensor(struct leat_graph *graph, const char *name, const Onnx__TensorProto *tensor,
+                 uint32_t *ret_index)
+{
+    const uint32_t dtype = tensor->has_data_type ? leat_dtype_from_onnx(tensor->data_type) : LEAT_DTYPE_NONE;
+    uint64_t elements = 0;
+    uint32_t index = 0;
+    void *data = NULL;
+
+    if (dtype == LEAT_DTYPE_NONE) {
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "tensor '%.64s' has the ONNX type %d, which is not supported",
+                         name, tensor->has_data_type ? (int)tensor->data_type : 0);
+    }
+    enum leat_status status = check_place(name, tensor);
+    if (status == LEAT_OK) {
+        status = read_shape(name, tensor, dtype, &elements);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    /* Compare before allocating: a few bytes of file must not ask for gigabytes. */
+    const size_t size = leat_dtype_bytes(dtype), typed = typed_count(tensor, dtype);
+    const bool raw = tensor->has_raw_data && (tensor->raw_data.len > 0 || typed == 0);
+    if (raw ? tensor->raw_data.len != elements * size || typed > 0 : typed != elements) {
+        return LEAT_FAIL(LEAT_ERR_PROTO, "tensor '%.64s' has %zu %s, its shape needs %llu elements of %zu bytes",
+                         name, raw ? tensor->raw_data.len : typed, raw ? "raw bytes" : "elements",
+                         (unsigned long long)elements, size);
+    }
+    status = leat_graph_add_value(graph, name, dtype, (uint32_t)tensor->n_dims, tensor->dims, &index);
+    if (status == LEAT_OK) {
+        status = leat_graph_make_constant(graph, index, &data);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (raw && elements > 0) {
+        memcpy(data, tensor->raw_data.data, (size_t)elements * size);
+    } else if (!raw) {
+        copy_typed(tensor, dtype, (size_t)elements, data);
+    }
+    *ret_index = index;
+    return LEAT_OK;
+}

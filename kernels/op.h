@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels/op.h - the operator table: what each ONNX operator takes, what shape it yields, what it means.
+ *
+ * Role       One row per operator and opset range. The importer checks nodes against it, shape inference
+ *            and the reference backend run through it, a fast backend switches on `kind`. An operator
+ *            that is not in the table cannot be in a graph.
+ * Shapes     infer sees LEAT_DIM_BATCH and LEAT_DIM_UNKNOWN before specialisation and only concrete dims
+ *            after; it answers for both.
+ * Trust      reference is memory-safe for any payload; what a payload gets wrong (an index out of range)
+ *            is LEAT_ERR_SHAPE.
+ */
+#ifndef LEAT_KERNELS_OP_H
+#define LEAT_KERNELS_OP_H
+
+#include "kernels/graph.h"
+
+enum leat_op_kind {
+    LEAT_OP_ABS,
+    LEAT_OP_ADD,
+    LEAT_OP_AVERAGE_POOL,
+    LEAT_OP_BATCH_NORMALIZATION,
+    LEAT_OP_CAST,
+    LEAT_OP_CEIL,
+    LEAT_OP_CLIP,
+    LEAT_OP_CONCAT,
+    LEAT_OP_CONSTANT,
+    LEAT_OP_CONV,
+    LEAT_OP_DIV,
+    LEAT_OP_DROPOUT,
+    LEAT_OP_ERF,
+    LEAT_OP_EXP,
+    LEAT_OP_FLATTEN,
+    LEAT_OP_FLOOR,
+    LEAT_OP_GATHER,
+    LEAT_OP_GEMM,
+    LEAT_OP_GLOBAL_AVERAGE_POOL,
+    LEAT_OP_GLOBAL_MAX_POOL,
+    LEAT_OP_IDENTITY,
+    LEAT_OP_LOG,
+    LEAT_OP_MATMUL,
+    LEAT_OP_MAX_POOL,
+    LEAT_OP_MUL,
+    LEAT_OP_NEG,
+    LEAT_OP_PAD,
+    LEAT_OP_POW,
+    LEAT_OP_RECIPROCAL,
+    LEAT_OP_REDUCE_MEAN,
+    LEAT_OP_RELU,
+    LEAT_OP_RESHAPE,
+    LEAT_OP_SHAPE,
+    LEAT_OP_SIGMOID,
+    LEAT_OP_SOFTMAX,
+    LEAT_OP_SQRT,
+    LEAT_OP_SQUEEZE,
+    LEAT_OP_SUB,
+    LEAT_OP_TANH,
+    LEAT_OP_TRANSPOSE,
+    LEAT_OP_UNSQUEEZE,
+};
+
+/* Does not look at more than shapes and a few cheap elements: may be computed ahead when constant. */
+#define LEAT_OP_FOLDABLE 1u
+
+struct leat_op_attribute {
+    const char *name;
+    enum leat_attribute_kind kind;
+    bool required;
+};
+
+/* One output as shape inference sees it. */
+struct leat_shape {
+    uint32_t dtype, rank;
+    int64_t dims[LEAT_RANK_MAX];
+};
+
+/* What one reference call reads and writes: data[v] is the payload of value v. */
+struct leat_eval {
+    const struct leat_graph *graph; /* shapes are concrete */
+    const struct leat_node *node;
+    void *const *data;
+};
+
+struct leat_op {
+    const char *name;
+    enum leat_op_kind kind;
+    uint32_t since, until; /* opsets, inclusive */
+    uint32_t input_min;    /* inputs [0, input_min) must be there; later ones may be omitted */
+    uint32_t input_max;
+    uint32_t output_max; /* output 0 is always there */
+    uint32_t types;      /* bit d: enum leat_dtype d is allowed for input 0 */
+    uint32_t flags;
+    const struct leat_op_attribute *attributes; /* ends with a NULL name */
+    /* `outputs` has output_count entries, filled on success. *mixes_items: see leat_graph_signature(). */
+    enum leat_status (*infer)(const struct leat_graph *graph, const struct leat_node *node,
+                              struct leat_shape *outputs, bool *mixes_items);
+    enum leat_status (*reference)(const struct leat_eval *eval);
+    const char *doc;
+};
+
+extern const struct leat_op leat_ops[];
+extern const size_t leat_op_count;
+
+/* NULL when the table has no such operator at that opset. */
+const struct leat_op *leat_op_find(const char *name, int64_t opset);
+
+/* True when some opset in the table has an operator of that name. */
+bool leat_op_known(const char *name);
+
+/* Arity, omitted inputs, attribute names and kinds of a node against its row. */
+LEAT_MUST_CHECK enum leat_status leat_op_check(const struct leat_node *node);
+
+/* Records "node 'x' (operator Y): ..." and returns `status`. */
+#define LEAT_NODE_FAIL(node, status, ...) \
+    (leat_err_record((status), __VA_ARGS__), leat_node_failed((node), (status)))
+enum leat_status leat_node_failed(const struct leat_node *node, enum leat_status status) LEAT_COLD;
+
+/* ONNX TensorProto.DataType to enum leat_dtype; LEAT_DTYPE_NONE for those without one (strings, complex). */
+uint32_t leat_dtype_from_onnx(int64_t data_type);
+
+/* The element of a one-element constant of type f32, f64, i32 or i64; false when it is anything else. */
+bool leat_value_scalar(const struct leat_value *value, double *ret);
+
+/*
+ * Canonical parameters of operators whose ONNX form varies with the opset. Each wants a node that was
+ * inferred successfully; for backends and passes on specialised graphs.
+ */
+
+/* Softmax: x seen as [outer][axis][inner], normalised over axis (with opset < 13 inner is 1). */
+struct leat_softmax_extent {
+    size_t outer, axis, inner;
+};
+void leat_softmax_extent(const struct leat_graph *graph, const struct leat_node *node,
+                         struct leat_softmax_extent *ret);
+
+/* Clip: false when a bound is computed at run time. Missing bounds are -inf and +inf. */
+bool leat_clip_bounds(const struct leat_graph *graph, const struct leat_node *node, float *ret_min,
+                      float *ret_max);
+
+/* `axis` attribute, negative ones counted from the end of `rank`. */
+int64_t leat_node_axis(const struct leat_node *node, int64_t otherwise, uint32_t rank);
+
+/* ReduceMean: bit a is set when axis a is reduced. */
+uint32_t leat_reduce_axes(const struct leat_graph *graph, const struct leat_node *node);
+
+/* Shape: the axes [start, end) that it describes, clamped to [0, rank]. */
+void leat_shape_range(const struct leat_node *node, uint32_t rank, int64_t *ret_start, int64_t *ret_end);
+
+/* Transpose: output axis i is input axis perm[i]. */
+void leat_transpose_perm(const struct leat_node *node, uint32_t rank, uint32_t perm[LEAT_RANK_MAX]);
+
+#endif /* LEAT_KERNELS_OP_H */

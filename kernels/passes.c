@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/align.h"
+#include "kernels/passes/passes.h"
+
+const struct leat_pass leat_passes[] = {
+    {"fold-constants", "compute nodes whose inputs are all constant", leat_pass_fold_constants},
+    {"remove-dead-code", "drop nodes and constants that no output needs", leat_pass_remove_dead_code},
+};
+const size_t leat_pass_count = LEAT_COUNT_OF(leat_passes);
+
+enum leat_status
+leat_graph_optimise(struct leat_graph *graph, uint64_t mask)
+{
+    _Static_assert(LEAT_COUNT_OF(leat_passes) <= 64, "one bit each");
+    for (size_t i = 0; i < leat_pass_count; i++) {
+        bool changed = false;
+        if ((mask >> i & 1) == 0) {
+            continue;
+        }
+        enum leat_status status = leat_passes[i].run(graph, &changed);
+        if (status == LEAT_OK && changed) {
+            status = leat_graph_infer(graph); /* shapes may have become known */
+        }
+        if (status != LEAT_OK) {
+            return leat_err_prefix(status, "pass %s", leat_passes[i].name);
+        }
+    }
+    return LEAT_OK;
+}

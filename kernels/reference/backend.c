@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The reference backend: gathers a batch into contiguous tensors, runs the specialised graph, scatters.
+ *
+ * A plan holds the graph for 1, 2, 4, ... items up to its limit; a batch runs on the smallest that fits.
+ * The rows that are left over repeat the last item, so that they cannot fail where the items do not.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "kernels/backend.h"
+#include "kernels/graph_build.h"
+#include "kernels/reference/reference.h"
+
+#define ALIGN     64u
+#define SIZES_MAX 18u /* 1, 2, ... 2^16, and one in between that is the limit itself */
+
+struct leat_model {
+    struct leat_graph *graph; /* our copy; payloads are shared with the source */
+    uint32_t input_count, output_count;
+    uint64_t item_bytes[LEAT_TENSORS_MAX]; /* inputs, then outputs */
+};
+
+struct leat_plan {
+    const struct leat_model *model;
+    uint32_t size_count;
+    uint32_t sizes[SIZES_MAX]; /* ascending */
+    struct leat_graph *graphs[SIZES_MAX];
+    size_t tensor_offset[SIZES_MAX][LEAT_TENSORS_MAX]; /* of the gathered tensors in scratch */
+    size_t run_offset[SIZES_MAX];                      /* of leat_reference_run()'s own scratch */
+    size_t scratch_bytes;
+};
+
+static void
+reference_model_destroy(struct leat_model *model)
+{
+    if (model != NULL) {
+        leat_graph_destroy(model->graph);
+        free(model);
+    }
+}
+
+static enum leat_status
+reference_model_load(const struct leat_model_source *source, struct leat_model **ret_model)
+{
+    const uint32_t tensors = source->input_count + source->output_count;
+
+    if (source->graph == NULL || tensors > LEAT_TENSORS_MAX ||
+        source->input_count != source->graph->input_count ||
+        source->output_count != source->graph->output_count) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "the reference backend needs a graph and its signature");
+    }
+    struct leat_model *model = calloc(1, sizeof(*model));
+    if (model == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a model");
+    }
+    model->input_count = source->input_count;
+    model->output_count = source->output_count;
+    for (uint32_t t = 0; t < tensors; t++) {
+        model->item_bytes[t] = source->infos[t].item_bytes;
+    }
+    const enum leat_status status = leat_graph_copy(source->graph, &model->graph);
+    if (status != LEAT_OK) {
+        reference_model_destroy(model);
+        return status;
+    }
+    *ret_model = model;
+    return LEAT_OK;
+}
+
+static size_t
+reference_model_bytes(const struct leat_model *model)
+{
+    size_t bytes = sizeof(*model);
+    for (uint32_t v = 0; v < model->graph->value_count; v++) {
+        bytes += model->graph->values[v].data_bytes;
+    }
+    return bytes;
+}
+
+static void
+reference_plan_destroy(struct leat_plan *plan)
+{
+    if (plan != NULL) {
+        for (uint32_t s = 0; s < plan->size_count; s++) {
+            leat_graph_destroy(plan->graphs[s]);
+        }
+        free(plan);
+    }
+}
+
+/* The value of tensor t: inputs first, then outputs. */
+static const struct leat_value *
+tensor_value(const struct leat_model *model, const struct leat_graph *graph, uint32_t t)
+{
+    return &graph->values[t < model->input_count ? graph->inputs[t]
+                                                 : graph->outputs[t - model->input_count]];
+}
+
+static enum leat_status
+add_size(struct leat_plan *plan, uint32_t items)
+{
+    const struct leat_model *model = plan->model;
+    const uint32_t s = plan->size_count;
+    size_t run_bytes, used = 0;
+
+    LEAT_ASSERT(s < SIZES_MAX);
+    enum leat_status status = leat_graph_specialise(model->graph, items, &plan->graphs[s]);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    plan->sizes[s] = items;
+    plan->size_count++;
+    for (uint32_t t = 0; t < model->input_count + model->output_count; t++) {
+        const size_t bytes = leat_value_bytes(tensor_value(model, plan->graphs[s], t));
+        if (bytes != items * model->item_bytes[t]) {
+            return LEAT_FAIL(LEAT_ERR_SHAPE, "tensor %u has %zu bytes for %u items, its signature says %llu",
+                             t, bytes, items, (unsigned long long)(items * model->item_bytes[t]));
+        }
+        plan->tensor_offset[s][t] = used;
+        used += (size_t)leat_round_up(bytes, ALIGN);
+    }
+    status = leat_reference_scratch_bytes(plan->graphs[s], &run_bytes);
+    plan->run_offset[s] = used;
+    used += run_bytes;
+    plan->scratch_bytes = used > plan->scratch_bytes ? used : plan->scratch_bytes;
+    return status;
+}
+
+static enum leat_status
+reference_plan_build(struct leat_model *model, uint32_t items, struct leat_plan **ret_plan)
+{
+    if (items < 1 || items > LEAT_ITEMS_MAX) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "a plan for %u items; 1 to %u are possible", items,
+                         LEAT_ITEMS_MAX);
+    }
+    struct leat_plan *plan = calloc(1, sizeof(*plan));
+    if (plan == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+    }
+    plan->model = model;
+    enum leat_status status = LEAT_OK;
+    for (uint32_t size = 1; size < items && status == LEAT_OK; size *= 2) {
+        status = add_size(plan, size);
+    }
+    if (status == LEAT_OK) {
+        status = add_size(plan, items);
+    }
+    if (status != LEAT_OK) {
+        reference_plan_destroy(plan);
+        return status;
+    }
+    *ret_plan = plan;
+    return LEAT_OK;
+}
+
+static size_t
+reference_plan_scratch_bytes(const struct leat_plan *plan)
+{
+    return plan->scratch_bytes;
+}
+
+/* All segments of input t one after another, then the last item again until `size` items are there. */
+static void
+gather_input(const struct leat_segment *segments, uint32_t count, uint32_t t, size_t item_bytes,
+             uint32_t items, uint32_t size, unsigned char *to)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        memcpy(to, segments[i].tensors[t], segments[i].items * item_bytes);
+        to += segments[i].items * item_bytes;
+    }
+    for (uint32_t i = items; i < size; i++) {
+        memcpy(to, to - item_bytes, item_bytes);
+        to += item_bytes;
+    }
+}
+
+static void
+scatter_output(const struct leat_segment *segments, uint32_t count, uint32_t t, size_t item_bytes,
+               const unsigned char *from)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        /* The cast drops const: output tensors of a segment are for us to write. */
+        memcpy((void *)(uintptr_t)segments[i].tensors[t], from, segments[i].items * item_bytes);
+        from += segments[i].items * item_bytes;
+    }
+}
+
+static enum leat_status
+reference_plan_run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count,
+                   void *scratch, struct leat_team *team)
+{
+    const struct leat_model *model = plan->model;
+    unsigned char *base = scratch;
+    const void *inputs[LEAT_TENSORS_MAX];
+    void *outputs[LEAT_TENSORS_MAX];
+    uint64_t items = 0;
+    uint32_t s = 0;
+
+    (void)team; /* plain loops on the leader */
+    for (uint32_t i = 0; i < count; i++) {
+        items += segments[i].items;
+    }
+    if (items == 0 || items > plan->sizes[plan->size_count - 1]) {
+        return LEAT_ERR_INVALID;
+    }
+    while (plan->sizes[s] < items) {
+        s++;
+    }
+    for (uint32_t t = 0; t < model->input_count; t++) {
+        unsigned char *gathered = base + plan->tensor_offset[s][t];
+        gather_input(segments, count, t, model->item_bytes[t], (uint32_t)items, plan->sizes[s], gathered);
+        inputs[t] = gathered;
+    }
+    for (uint32_t o = 0; o < model->output_count; o++) {
+        outputs[o] = base + plan->tensor_offset[s][model->input_count + o];
+    }
+    const enum leat_status status =
+        leat_reference_run(plan->graphs[s], inputs, outputs, base + plan->run_offset[s]);
+    for (uint32_t o = 0; o < model->output_count && status == LEAT_OK; o++) {
+        scatter_output(segments, count, model->input_count + o, model->item_bytes[model->input_count + o],
+                       outputs[o]);
+    }
+    return status;
+}
+
+const struct leat_backend leat_backend_reference = {
+    .abi = LEAT_BACKEND_ABI,
+    .name = "reference",
+    .model_load = reference_model_load,
+    .model_destroy = reference_model_destroy,
+    .model_bytes = reference_model_bytes,
+    .plan_build = reference_plan_build,
+    .plan_destroy = reference_plan_destroy,
+    .plan_scratch_bytes = reference_plan_scratch_bytes,
+    .plan_run = reference_plan_run,
+};

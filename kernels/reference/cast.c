@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Cast: every type to every other through double, or int64/uint64 where double would lose digits.
+ *
+ * Numerics  Floats round to nearest even into f16 and bf16 and truncate towards zero into integers; what
+ *           does not fit saturates, NaN becomes 0. Integers wrap into narrower ones. Anything but 0 is true.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/reference/reference.h"
+
+/* Either a floating number or an integer of 64 bits with its sign known. */
+struct number {
+    bool is_float, is_negative;
+    double real;
+    uint64_t bits; /* two's complement */
+};
+
+static double
+half_to_double(uint16_t half)
+{
+    const int exponent = half >> 10 & 31;
+    const double fraction = (double)(half & 1023);
+    const double sign = (half & 0x8000) != 0 ? -1.0 : 1.0;
+    if (exponent == 31) {
+        return fraction > 0 ? (double)NAN : sign * (double)INFINITY;
+    }
+    return sign * (exponent == 0 ? ldexp(fraction, -24) : ldexp(fraction + 1024.0, exponent - 25));
+}
+
+static uint16_t
+double_to_half(double x)
+{
+    const uint16_t sign = signbit(x) ? 0x8000 : 0;
+    const double magnitude = fabs(x);
+    int exponent;
+
+    if (isnan(x)) {
+        return (uint16_t)(sign | 0x7e00);
+    }
+    if (magnitude >= 65520.0) { /* halfway between the largest half and the next step */
+        return (uint16_t)(sign | 0x7c00);
+    }
+    if (magnitude < 0x1p-14) {
+        /* Subnormal: a multiple of 2^-24; 1024 of them are the smallest normal number. */
+        return (uint16_t)(sign | (uint16_t)nearbyint(ldexp(magnitude, 24)));
+    }
+    (void)frexp(magnitude, &exponent); /* magnitude = f * 2^exponent with f in [0.5, 1) */
+    /* 1024 <= scaled <= 2048; a carry to 2048 moves into the exponent by itself. */
+    const uint32_t scaled = (uint32_t)nearbyint(ldexp(magnitude, 11 - exponent));
+    return (uint16_t)(sign | (((uint32_t)(exponent + 13) << 10) + scaled));
+}
+
+static uint16_t
+float_to_bfloat(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    if (isnan(x)) {
+        return (uint16_t)((bits >> 16) | 0x40);
+    }
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+#define READ_INTEGER(DTYPE, type)                                                                   \
+    case LEAT_DTYPE_##DTYPE: {                                                                      \
+        const type x = ((const type *)data)[i];                                                     \
+        return (struct number){.is_negative = x < 1 && x != 0, .bits = (uint64_t)x};                \
+    }
+#define READ_REAL(DTYPE, type, EXPRESSION)                                                          \
+    case LEAT_DTYPE_##DTYPE: {                                                                      \
+        const type x = ((const type *)data)[i];                                                     \
+        return (struct number){.is_float = true, .real = (EXPRESSION)};                             \
+    }
+
+static double
+bfloat_to_double(uint16_t bfloat)
+{
+    const uint32_t bits = (uint32_t)bfloat << 16;
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return (double)x;
+}
+
+static struct number
+read_number(uint32_t dtype, const void *data, size_t i)
+{
+    switch (dtype) {
+        READ_REAL(F32, float, (double)x)
+        READ_REAL(F64, double, x)
+        READ_REAL(F16, uint16_t, half_to_double(x))
+        READ_REAL(BF16, uint16_t, bfloat_to_double(x))
+        READ_INTEGER(I8, int8_t)
+        READ_INTEGER(U8, uint8_t)
+        READ_INTEGER(I16, int16_t)
+        READ_INTEGER(U16, uint16_t)
+        READ_INTEGER(I32, int32_t)
+        READ_INTEGER(U32, uint32_t)
+        READ_INTEGER(I64, int64_t)
+        READ_INTEGER(U64, uint64_t)
+    case LEAT_DTYPE_BOOL: {
+        const uint8_t x = ((const uint8_t *)data)[i]; /* payload is untrusted: any byte may stand here */
+        return (struct number){.bits = x != 0};
+    }
+    default:
+        LEAT_ASSERT(!"the operator table lets no other type through");
+        return (struct number){0};
+    }
+}
+
+static double
+as_real(const struct number *number)
+{
+    if (number->is_float) {
+        return number->real;
+    }
+    return number->is_negative ? (double)(int64_t)number->bits : (double)number->bits;
+}
+
+/* Truncated and saturated into [low, high], both exact in double up to rounding outwards. */
+static uint64_t
+as_integer(const struct number *number, int64_t low, uint64_t high)
+{
+    if (!number->is_float) {
+        return number->bits; /* wraps when stored */
+    }
+    if (isnan(number->real)) {
+        return 0;
+    }
+    if (number->real <= (double)low) {
+        return (uint64_t)low;
+    }
+    if (number->real >= (double)high) {
+        return high;
+    }
+    return number->real < 0 ? (uint64_t)(int64_t)number->real : (uint64_t)number->real;
+}
+
+#define WRITE_INTEGER(DTYPE, type, low, high)                                                       \
+    case LEAT_DTYPE_##DTYPE:                                                                        \
+        ((type *)data)[i] = (type)as_integer(number, low, high);                                    \
+        return;
+
+static void
+write_number(uint32_t dtype, void *data, size_t i, const struct number *number)
+{
+    switch (dtype) {
+    case LEAT_DTYPE_F32:
+        ((float *)data)[i] = (float)as_real(number);
+        return;
+    case LEAT_DTYPE_F64:
+        ((double *)data)[i] = as_real(number);
+        return;
+    case LEAT_DTYPE_F16:
+        ((uint16_t *)data)[i] = double_to_half(as_real(number));
+        return;
+    case LEAT_DTYPE_BF16:
+        ((uint16_t *)data)[i] = float_to_bfloat((float)as_real(number));
+        return;
+        WRITE_INTEGER(I8, int8_t, INT8_MIN, INT8_MAX)
+        WRITE_INTEGER(U8, uint8_t, 0, UINT8_MAX)
+        WRITE_INTEGER(I16, int16_t, INT16_MIN, INT16_MAX)
+        WRITE_INTEGER(U16, uint16_t, 0, UINT16_MAX)
+        WRITE_INTEGER(I32, int32_t, INT32_MIN, INT32_MAX)
+        WRITE_INTEGER(U32, uint32_t, 0, UINT32_MAX)
+        WRITE_INTEGER(I64, int64_t, INT64_MIN, INT64_MAX)
+        WRITE_INTEGER(U64, uint64_t, 0, UINT64_MAX)
+    case LEAT_DTYPE_BOOL:
+        ((uint8_t *)data)[i] = number->is_float ? number->real != 0 : number->bits != 0;
+        return;
+    default:
+        LEAT_ASSERT(!"leat_dtype_from_onnx knows no other type");
+    }
+}
+
+LEAT_REFERENCE_FUNCTION(cast)
+{
+    const struct leat_value *input = leat_eval_input(eval, 0), *output = leat_eval_output(eval, 0);
+    const void *in = leat_eval_in(eval, 0);
+    void *out = leat_eval_out(eval, 0);
+    const size_t count = leat_value_elements(output);
+
+    for (size_t i = 0; i < count; i++) {
+        const struct number number = read_number(input->dtype, in, i);
+        write_number(output->dtype, out, i, &number);
+    }
+    return LEAT_OK;
+}

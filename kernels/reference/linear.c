@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gemm, MatMul, Softmax and ReduceMean. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/reference/reference.h"
+
+/* Index of element (row, column) of a matrix product in C, which is broadcast to it. */
+static size_t
+broadcast_index(const struct leat_value *c, size_t row, size_t column)
+{
+    const size_t columns = c->rank >= 1 ? (size_t)c->dims[c->rank - 1] : 1;
+    const size_t rows = c->rank == 2 ? (size_t)c->dims[0] : 1;
+    return (rows == 1 ? 0 : row) * columns + (columns == 1 ? 0 : column);
+}
+
+LEAT_REFERENCE_FUNCTION(gemm)
+{
+    const struct leat_value *a = leat_eval_input(eval, 0), *b = leat_eval_input(eval, 1);
+    const struct leat_value *c = leat_eval_input(eval, 2), *output = leat_eval_output(eval, 0);
+    const float *in_a = leat_eval_in(eval, 0), *in_b = leat_eval_in(eval, 1);
+    const float *in_c = c != NULL ? leat_eval_in(eval, 2) : NULL;
+    const bool trans_a = leat_node_int(eval->node, "transA", 0) != 0;
+    const bool trans_b = leat_node_int(eval->node, "transB", 0) != 0;
+    const double alpha = (double)leat_node_float(eval->node, "alpha", 1.0f);
+    const double beta = (double)leat_node_float(eval->node, "beta", 1.0f);
+    const size_t rows = (size_t)output->dims[0], columns = (size_t)output->dims[1];
+    const size_t inner = (size_t)a->dims[trans_a ? 0 : 1];
+    const size_t a_columns = (size_t)a->dims[1], b_columns = (size_t)b->dims[1];
+    float *out = leat_eval_out(eval, 0);
+
+    for (size_t m = 0; m < rows; m++) {
+        for (size_t n = 0; n < columns; n++) {
+            double sum = 0;
+            for (size_t k = 0; k < inner; k++) {
+                sum += (double)in_a[trans_a ? k * a_columns + m : m * a_columns + k] *
+                       (double)in_b[trans_b ? n * b_columns + k : k * b_columns + n];
+            }
+            sum *= alpha;
+            if (in_c != NULL) {
+                sum += beta * (double)in_c[broadcast_index(c, m, n)];
+            }
+            out[m * columns + n] = (float)sum;
+        }
+    }
+    return LEAT_OK;
+}
+
+/* First element of the matrix of `x` that belongs to matrix number `batch` of the output. */
+static size_t
+matrix_offset(const struct leat_value *x, const struct leat_value *output, uint32_t batches,
+              size_t batch, size_t matrix)
+{
+    size_t offset = 0, stride = matrix;
+    /* Batch axes from the last: output axis batches-1-i pairs with input axis rank-3-i. */
+    for (uint32_t i = 0; i < batches && i + 2 < x->rank; i++) {
+        const size_t size = (size_t)output->dims[batches - 1 - i];
+        const size_t own = (size_t)x->dims[x->rank - 3 - i];
+        offset += (own == 1 ? 0 : batch % size) * stride;
+        batch /= size;
+        stride *= own;
+    }
+    return offset;
+}
+
+LEAT_REFERENCE_FUNCTION(matmul)
+{
+    const struct leat_value *a = leat_eval_input(eval, 0), *b = leat_eval_input(eval, 1);
+    const struct leat_value *output = leat_eval_output(eval, 0);
+    const float *in_a = leat_eval_in(eval, 0), *in_b = leat_eval_in(eval, 1);
+    float *out = leat_eval_out(eval, 0);
+    const size_t rows = a->rank > 1 ? (size_t)a->dims[a->rank - 2] : 1;
+    const size_t inner = (size_t)a->dims[a->rank - 1];
+    const size_t columns = b->rank > 1 ? (size_t)b->dims[b->rank - 1] : 1;
+    const uint32_t batches = output->rank - (a->rank > 1) - (b->rank > 1);
+    size_t count = 1;
+
+    for (uint32_t d = 0; d < batches; d++) {
+        count *= (size_t)output->dims[d];
+    }
+    for (size_t batch = 0; batch < count; batch++) {
+        const float *x = in_a + matrix_offset(a, output, batches, batch, rows * inner);
+        const float *w = in_b + matrix_offset(b, output, batches, batch, inner * columns);
+        for (size_t m = 0; m < rows; m++) {
+            for (size_t n = 0; n < columns; n++) {
+                double sum = 0;
+                for (size_t k = 0; k < inner; k++) {
+                    sum += (double)x[m * inner + k] * (double)w[k * columns + n];
+                }
+                *out++ = (float)sum;
+            }
+        }
+    }
+    return LEAT_OK;
+}
+
+/* One row of `count` elements `stride` apart. */
+static void
+softmax_row(const float *x, float *y, size_t count, size_t stride)
+{
+    float max = -INFINITY;
+    double sum = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        max = x[i * stride] > max ? x[i * stride] : max; /* false on NaN; the sum below restores it */
+    }
+    for (size_t i = 0; i < count; i++) {
+        sum += exp((double)x[i * stride] - (double)max);
+    }
+    for (size_t i = 0; i < count; i++) {
+        y[i * stride] = (float)(exp((double)x[i * stride] - (double)max) / sum);
+    }
+}
+
+LEAT_REFERENCE_FUNCTION(softmax)
+{
+    const float *in = leat_eval_in(eval, 0);
+    float *out = leat_eval_out(eval, 0);
+    struct leat_softmax_extent extent;
+
+    leat_softmax_extent(eval->graph, eval->node, &extent);
+    for (size_t o = 0; o < extent.outer; o++) {
+        for (size_t i = 0; i < extent.inner; i++) {
+            const size_t first = o * extent.axis * extent.inner + i;
+            softmax_row(in + first, out + first, extent.axis, extent.inner);
+        }
+    }
+    return LEAT_OK;
+}
+
+/* Sum over the reduced axes, starting at `first`: one nested loop per axis, written as a counter. */
+static double
+reduced_sum(const struct leat_value *x, const float *first, uint32_t mask, size_t *ret_count)
+{
+    int64_t at[LEAT_RANK_MAX] = {0};
+    size_t stride[LEAT_RANK_MAX], step = 1, count = 1, offset = 0;
+    double sum = 0;
+
+    for (uint32_t d = x->rank; d-- > 0;) {
+        stride[d] = step;
+        step *= (size_t)x->dims[d];
+        count *= (mask >> d & 1u) != 0 ? (size_t)x->dims[d] : 1;
+    }
+    for (size_t i = 0; i < count; i++) {
+        sum += (double)first[offset];
+        for (uint32_t d = x->rank; d-- > 0;) {
+            if ((mask >> d & 1u) == 0) {
+                continue;
+            }
+            offset += stride[d];
+            if (++at[d] < x->dims[d]) {
+                break;
+            }
+            offset -= stride[d] * (size_t)x->dims[d];
+            at[d] = 0;
+        }
+    }
+    *ret_count = count;
+    return sum;
+}
+
+LEAT_REFERENCE_FUNCTION(reduce_mean)
+{
+    const struct leat_value *x = leat_eval_input(eval, 0);
+    const uint32_t mask = leat_reduce_axes(eval->graph, eval->node);
+    const float *in = leat_eval_in(eval, 0);
+    float *out = leat_eval_out(eval, 0);
+    const size_t outputs = leat_value_elements(leat_eval_output(eval, 0));
+
+    for (size_t o = 0; o < outputs; o++) {
+        /* Unravel o over the axes that are kept, from the last. */
+        size_t offset = 0, stride = 1, rest = o, count = 0;
+        for (uint32_t d = x->rank; d-- > 0;) {
+            if ((mask >> d & 1u) == 0) {
+                offset += rest % (size_t)x->dims[d] * stride;
+                rest /= (size_t)x->dims[d];
+            }
+            stride *= (size_t)x->dims[d];
+        }
+        const double sum = reduced_sum(x, in + offset, mask, &count);
+        out[o] = (float)(sum / (double)count);
+    }
+    return LEAT_OK;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels/reference/reference.h - running one node or one whole specialised graph with plain loops.
+ *
+ * Role       What the reference backend, constant folding and the conformance tests share. Slow and
+ *            obviously right; one function per operator, found through the operator table.
+ * Numerics   Sums are kept in double and rounded once.
+ * Trust      Memory-safe for any payload.
+ */
+#ifndef LEAT_KERNELS_REFERENCE_REFERENCE_H
+#define LEAT_KERNELS_REFERENCE_REFERENCE_H
+
+#include "kernels/op.h"
+
+/* One node with what is fused onto it. */
+LEAT_MUST_CHECK enum leat_status leat_reference_run_node(const struct leat_eval *eval);
+
+/* What leat_reference_run() needs for a specialised graph: its pointer table and all computed values. */
+LEAT_MUST_CHECK enum leat_status leat_reference_scratch_bytes(const struct leat_graph *graph,
+                                                              size_t *ret_bytes);
+
+/*
+ * Runs a specialised graph. inputs[i] and outputs[i] are densely packed payloads of graph->inputs[i] and
+ * graph->outputs[i]; `scratch` is 64-byte aligned. Neither allocates nor locks.
+ */
+LEAT_MUST_CHECK enum leat_status leat_reference_run(const struct leat_graph *graph,
+                                                    const void *const *inputs, void *const *outputs,
+                                                    void *scratch);
+
+#define LEAT_REFERENCE_FUNCTION(name) enum leat_status leat_reference_##name(const struct leat_eval *eval)
+LEAT_REFERENCE_FUNCTION(abs);
+LEAT_REFERENCE_FUNCTION(add);
+LEAT_REFERENCE_FUNCTION(average_pool);
+LEAT_REFERENCE_FUNCTION(batch_normalization);
+LEAT_REFERENCE_FUNCTION(cast);
+LEAT_REFERENCE_FUNCTION(ceil);
+LEAT_REFERENCE_FUNCTION(clip);
+LEAT_REFERENCE_FUNCTION(concat);
+LEAT_REFERENCE_FUNCTION(constant);
+LEAT_REFERENCE_FUNCTION(conv);
+LEAT_REFERENCE_FUNCTION(copy); /* Identity, Reshape, Flatten, Squeeze, Unsqueeze, ... */
+LEAT_REFERENCE_FUNCTION(div);
+LEAT_REFERENCE_FUNCTION(dropout);
+LEAT_REFERENCE_FUNCTION(erf);
+LEAT_REFERENCE_FUNCTION(exp);
+LEAT_REFERENCE_FUNCTION(floor);
+LEAT_REFERENCE_FUNCTION(gather);
+LEAT_REFERENCE_FUNCTION(gemm);
+LEAT_REFERENCE_FUNCTION(global_average_pool);
+LEAT_REFERENCE_FUNCTION(global_max_pool);
+LEAT_REFERENCE_FUNCTION(log);
+LEAT_REFERENCE_FUNCTION(matmul);
+LEAT_REFERENCE_FUNCTION(max_pool);
+LEAT_REFERENCE_FUNCTION(mul);
+LEAT_REFERENCE_FUNCTION(neg);
+LEAT_REFERENCE_FUNCTION(pad);
+LEAT_REFERENCE_FUNCTION(pow);
+LEAT_REFERENCE_FUNCTION(reciprocal);
+LEAT_REFERENCE_FUNCTION(reduce_mean);
+LEAT_REFERENCE_FUNCTION(relu);
+LEAT_REFERENCE_FUNCTION(shape);
+LEAT_REFERENCE_FUNCTION(sigmoid);
+LEAT_REFERENCE_FUNCTION(softmax);
+LEAT_REFERENCE_FUNCTION(sqrt);
+LEAT_REFERENCE_FUNCTION(sub);
+LEAT_REFERENCE_FUNCTION(tanh);
+LEAT_REFERENCE_FUNCTION(transpose);
+
+/* Inputs and outputs of the node being run, for the files in this folder. */
+static inline const struct leat_value *
+leat_eval_input(const struct leat_eval *eval, uint32_t i)
+{
+    return leat_node_input(eval->graph, eval->node, i);
+}
+
+static inline const struct leat_value *
+leat_eval_output(const struct leat_eval *eval, uint32_t i)
+{
+    return leat_node_output(eval->graph, eval->node, i);
+}
+
+/* The payload of an input that is there. */
+static inline const void *
+leat_eval_in(const struct leat_eval *eval, uint32_t i)
+{
+    LEAT_ASSERT(leat_eval_input(eval, i) != NULL);
+    return eval->data[eval->node->inputs[i]];
+}
+
+static inline void *
+leat_eval_out(const struct leat_eval *eval, uint32_t i)
+{
+    LEAT_ASSERT(leat_eval_output(eval, i) != NULL);
+    return eval->data[eval->node->outputs[i]];
+}
+
+#endif /* LEAT_KERNELS_REFERENCE_REFERENCE_H */

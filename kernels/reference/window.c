@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Convolution and pooling: seven plain loops each. */
+#include "kernels/window.h"
+
+#include <math.h>
+
+#include "kernels/reference/reference.h"
+
+static size_t
+volume(const int64_t dims[LEAT_WINDOW_RANK])
+{
+    return (size_t)(dims[0] * dims[1] * dims[2]); /* of a value whose bytes are limited: no overflow */
+}
+
+/* Offset of input element (d, h, w) of output o and kernel k in one channel; false in the padding. */
+static bool
+position(const struct leat_window *window, const int64_t o[3], const int64_t k[3], size_t *ret)
+{
+    size_t offset = 0;
+    for (uint32_t d = 0; d < LEAT_WINDOW_RANK; d++) {
+        const int64_t at = o[d] * window->stride[d] - window->pad_begin[d] + k[d] * window->dilation[d];
+        if (at < 0 || at >= window->in[d]) {
+            return false;
+        }
+        offset = offset * (size_t)window->in[d] + (size_t)at;
+    }
+    *ret = offset;
+    return true;
+}
+
+/* The part of one output element that comes from one input channel. */
+static double
+convolve_channel(const struct leat_window *window, const int64_t o[3], const float *x, const float *w)
+{
+    double sum = 0;
+    int64_t k[3];
+    size_t at;
+
+    for (k[0] = 0; k[0] < window->kernel[0]; k[0]++) {
+        for (k[1] = 0; k[1] < window->kernel[1]; k[1]++) {
+            for (k[2] = 0; k[2] < window->kernel[2]; k[2]++, w++) {
+                if (position(window, o, k, &at)) {
+                    sum += (double)x[at] * (double)*w;
+                }
+            }
+        }
+    }
+    return sum;
+}
+
+/* One output plane: image n, output channel m. x is the first input channel of m's group. */
+static void
+convolve_plane(const struct leat_window *window, size_t channels, const float *x, const float *w,
+               double bias, float *y)
+{
+    const size_t in_plane = volume(window->in), taps = volume(window->kernel);
+    int64_t o[3];
+
+    for (o[0] = 0; o[0] < window->out[0]; o[0]++) {
+        for (o[1] = 0; o[1] < window->out[1]; o[1]++) {
+            for (o[2] = 0; o[2] < window->out[2]; o[2]++) {
+                double sum = bias;
+                for (size_t c = 0; c < channels; c++) {
+                    sum += convolve_channel(window, o, x + c * in_plane, w + c * taps);
+                }
+                *y++ = (float)sum;
+            }
+        }
+    }
+}
+
+LEAT_REFERENCE_FUNCTION(conv)
+{
+    const struct leat_value *x = leat_eval_input(eval, 0), *w = leat_eval_input(eval, 1);
+    const float *bias = leat_eval_input(eval, 2) != NULL ? leat_eval_in(eval, 2) : NULL;
+    const float *weights = leat_eval_in(eval, 1);
+    const float *in = leat_eval_in(eval, 0);
+    float *out = leat_eval_out(eval, 0);
+    struct leat_window window;
+
+    const enum leat_status status = leat_window_of(eval->graph, eval->node, &window);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const size_t images = (size_t)x->dims[0], outputs = (size_t)w->dims[0];
+    const size_t group_inputs = (size_t)w->dims[1];
+    const size_t group_outputs = outputs / (size_t)leat_node_int(eval->node, "group", 1);
+    const size_t in_plane = volume(window.in), out_plane = volume(window.out);
+    const size_t taps = volume(window.kernel);
+    for (size_t n = 0; n < images; n++) {
+        for (size_t m = 0; m < outputs; m++) {
+            const size_t first = n * (size_t)x->dims[1] + m / group_outputs * group_inputs;
+            convolve_plane(&window, group_inputs, in + first * in_plane,
+                           weights + m * group_inputs * taps, bias != NULL ? (double)bias[m] : 0.0,
+                           out + (n * outputs + m) * out_plane);
+        }
+    }
+    return LEAT_OK;
+}
+
+/* Elements of window `o` that lie inside the padded input, which is what count_include_pad divides by. */
+static int64_t
+padded_count(const struct leat_window *window, const int64_t o[3])
+{
+    int64_t count = 1;
+    for (uint32_t d = 0; d < LEAT_WINDOW_RANK; d++) {
+        const int64_t start = o[d] * window->stride[d] - window->pad_begin[d];
+        const int64_t end = start + window->kernel[d], limit = window->in[d] + window->pad_end[d];
+        count *= (end < limit ? end : limit) - start;
+    }
+    return count;
+}
+
+static float
+pool_one(const struct leat_window *window, const int64_t o[3], const float *x, bool is_max,
+         bool include_pad)
+{
+    float max = -INFINITY;
+    double sum = 0;
+    int64_t inside = 0, k[3];
+    size_t at;
+
+    for (k[0] = 0; k[0] < window->kernel[0]; k[0]++) {
+        for (k[1] = 0; k[1] < window->kernel[1]; k[1]++) {
+            for (k[2] = 0; k[2] < window->kernel[2]; k[2]++) {
+                if (position(window, o, k, &at)) {
+                    max = x[at] > max || isnan(x[at]) ? x[at] : max;
+                    sum += (double)x[at];
+                    inside++;
+                }
+            }
+        }
+    }
+    if (is_max) {
+        return max;
+    }
+    const int64_t count = include_pad ? padded_count(window, o) : inside;
+    return count > 0 ? (float)(sum / (double)count) : 0.0f;
+}
+
+static enum leat_status
+pool(const struct leat_eval *eval, bool is_max)
+{
+    const struct leat_value *x = leat_eval_input(eval, 0);
+    const bool include_pad = leat_node_int(eval->node, "count_include_pad", 0) != 0;
+    const float *in = leat_eval_in(eval, 0);
+    float *out = leat_eval_out(eval, 0);
+    struct leat_window window;
+    int64_t o[3];
+
+    const enum leat_status status = leat_window_of(eval->graph, eval->node, &window);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const size_t planes = (size_t)x->dims[0] * (size_t)x->dims[1], in_plane = volume(window.in);
+    for (size_t p = 0; p < planes; p++) {
+        for (o[0] = 0; o[0] < window.out[0]; o[0]++) {
+            for (o[1] = 0; o[1] < window.out[1]; o[1]++) {
+                for (o[2] = 0; o[2] < window.out[2]; o[2]++) {
+                    *out++ = pool_one(&window, o, in + p * in_plane, is_max, include_pad);
+                }
+            }
+        }
+    }
+    return LEAT_OK;
+}
+
+LEAT_REFERENCE_FUNCTION(max_pool)
+{
+    return pool(eval, true);
+}
+
+LEAT_REFERENCE_FUNCTION(average_pool)
+{
+    return pool(eval, false);
+}
+
+static size_t
+plane_elements(const struct leat_value *x)
+{
+    size_t plane = 1;
+    for (uint32_t d = 2; d < x->rank; d++) {
+        plane *= (size_t)x->dims[d];
+    }
+    return plane;
+}
+
+LEAT_REFERENCE_FUNCTION(global_average_pool)
+{
+    const float *in = leat_eval_in(eval, 0);
+    float *out = leat_eval_out(eval, 0);
+    const size_t planes = leat_value_elements(leat_eval_output(eval, 0));
+    const size_t plane = plane_elements(leat_eval_input(eval, 0));
+
+    for (size_t p = 0; p < planes; p++) {
+        double sum = 0;
+        for (size_t i = 0; i < plane; i++) {
+            sum += (double)in[p * plane + i];
+        }
+        out[p] = (float)(sum / (double)plane);
+    }
+    return LEAT_OK;
+}
+
+LEAT_REFERENCE_FUNCTION(global_max_pool)
+{
+    const float *in = leat_eval_in(eval, 0);
+    float *out = leat_eval_out(eval, 0);
+    const size_t planes = leat_value_elements(leat_eval_output(eval, 0));
+    const size_t plane = plane_elements(leat_eval_input(eval, 0));
+
+    for (size_t p = 0; p < planes; p++) {
+        float max = -INFINITY;
+        for (size_t i = 0; i < plane; i++) {
+            const float x = in[p * plane + i];
+            max = x > max || isnan(x) ? x : max;
+        }
+        out[p] = max;
+    }
+    return LEAT_OK;
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Constant folding of one node, and the concrete copy of a graph that backends plan. */
+#include <stdlib.h>
+
+#include "kernels/graph_build.h"
+#include "kernels/reference/reference.h"
+
+static bool
+can_fold(struct leat_graph *graph, const struct leat_node *node)
+{
+    uint64_t bytes = 0;
+
+    if ((node->op->flags & LEAT_OP_FOLDABLE) == 0 || node->output_count != 1 ||
+        node->fused_add != LEAT_VALUE_NONE || node->fused_activation != LEAT_ACTIVATION_NONE) {
+        return false;
+    }
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        const struct leat_value *input = leat_node_input(graph, node, i);
+        /* Shape looks at the dims alone. */
+        if (input != NULL && (!leat_value_is_known(input) ||
+                              (input->data == NULL && node->op->kind != LEAT_OP_SHAPE))) {
+            return false;
+        }
+    }
+    const struct leat_value *output = leat_node_output(graph, node, 0);
+    if (!leat_value_is_known(output)) {
+        return false;
+    }
+    bytes = leat_value_bytes(output);
+    return leat_graph_may_fold(graph, bytes);
+}
+
+/* Points data[v] at the constants that a node reads. */
+static void
+point_at_inputs(const struct leat_graph *graph, const struct leat_node *node, void **data)
+{
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        if (node->inputs[i] != LEAT_VALUE_NONE) {
+            /* The cast drops const: reference functions write outputs only. */
+            data[node->inputs[i]] = (void *)(uintptr_t)graph->values[node->inputs[i]].data;
+        }
+    }
+}
+
+static enum leat_status
+fold(struct leat_graph *graph, struct leat_node *node, void **data, bool *ret_folded)
+{
+    void *result = NULL;
+
+    *ret_folded = false;
+    if (!can_fold(graph, node)) {
+        return LEAT_OK;
+    }
+    const uint32_t output = node->outputs[0];
+    enum leat_status status = leat_graph_make_constant(graph, output, &result);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    point_at_inputs(graph, node, data);
+    data[output] = result;
+    const struct leat_eval eval = {.graph = graph, .node = node, .data = data};
+    status = leat_reference_run_node(&eval);
+    *ret_folded = status == LEAT_OK;
+    return status;
+}
+
+enum leat_status
+leat_graph_fold(struct leat_graph *graph, bool *ret_changed)
+{
+    enum leat_status status = LEAT_OK;
+    bool changed = false;
+
+    void **data = calloc((size_t)graph->value_count + 1, sizeof(*data));
+    if (data == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to fold constants");
+    }
+    for (uint32_t n = 0; n < graph->node_count && status == LEAT_OK; n++) {
+        bool folded = false;
+        status = leat_graph_infer_node(graph, &graph->nodes[n]);
+        if (status == LEAT_OK) {
+            status = fold(graph, &graph->nodes[n], data, &folded);
+        }
+        if (folded) {
+            graph->nodes[n].op = NULL;
+            changed = true;
+        }
+    }
+    free(data);
+    leat_graph_sweep_nodes(graph);
+    *ret_changed = changed;
+    return status;
+}
+
+static enum leat_status
+fix_inputs(struct leat_graph *graph, int64_t items)
+{
+    for (uint32_t i = 0; i < graph->input_count; i++) {
+        struct leat_value *value = &graph->values[graph->inputs[i]];
+        for (uint32_t d = 0; d < value->rank; d++) {
+            if (value->dims[d] == LEAT_DIM_UNKNOWN) {
+                return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
+                                 "input '%.64s' has a free dimension %u; only the first may be free",
+                                 value->name, d);
+            }
+            if (value->dims[d] == LEAT_DIM_BATCH) {
+                value->dims[d] = items;
+            }
+        }
+        uint64_t bytes = leat_dtype_bytes(value->dtype);
+        for (uint32_t d = 0; d < value->rank; d++) {
+            if (value->dims[d] > 0 && __builtin_mul_overflow(bytes, (uint64_t)value->dims[d], &bytes)) {
+                bytes = UINT64_MAX;
+            }
+        }
+        if (bytes > LEAT_VALUE_BYTES_MAX) {
+            return LEAT_FAIL(LEAT_ERR_LIMIT, "input '%.64s' is too large for %lld items", value->name,
+                             (long long)items);
+        }
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+check_known(const struct leat_graph *graph)
+{
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        const struct leat_node *node = &graph->nodes[n];
+        for (uint32_t o = 0; o < node->output_count; o++) {
+            const struct leat_value *output = leat_node_output(graph, node, o);
+            if (output != NULL && !leat_value_is_known(output)) {
+                return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
+                                      "the shape of output '%.64s' depends on tensor contents",
+                                      output->name);
+            }
+        }
+    }
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_graph_specialise(const struct leat_graph *graph, int64_t items, struct leat_graph **ret_graph)
+{
+    struct leat_graph *copy = NULL;
+    bool changed;
+
+    if (items < 1 || items > (int64_t)LEAT_ITEMS_MAX) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "a batch of %lld items; 1 to %u are possible",
+                         (long long)items, LEAT_ITEMS_MAX);
+    }
+    enum leat_status status = leat_graph_copy(graph, &copy);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    copy->items = items;
+    status = fix_inputs(copy, items);
+    if (status == LEAT_OK) {
+        status = leat_graph_fold(copy, &changed);
+    }
+    if (status == LEAT_OK) {
+        status = check_known(copy);
+    }
+    if (status != LEAT_OK) {
+        leat_graph_destroy(copy);
+        return status;
+    }
+    *ret_graph = copy;
+    return LEAT_OK;
+}
