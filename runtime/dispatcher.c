@@ -279,6 +279,8 @@ accept_request(struct leat_dispatcher *dispatcher, struct leat_daemon_session *s
 
 /* ---- From the central queue into the applications' waiting lists ------------------------------ */
 
+static bool decide(struct leat_dispatcher *dispatcher, struct leat_application *app);
+
 static void
 enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry)
 {
@@ -293,7 +295,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         finish(dispatcher, entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
         return;
     }
-    if (LEAT_UNLIKELY(leat_waiting_count(&app->waiting) >= app->waiting_max)) {
+    if (LEAT_UNLIKELY(leat_waiting_count(&app->waiting) >= app->waiting_max) && !decide(dispatcher, app)) {
         bump(&app->counters.rejected, 1);
         finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
         return;

@@ -197,7 +197,11 @@ handshake(struct leat_session *session, struct leat_wire_welcome *welcome, int f
         .arena_bytes = session->options.arena_bytes,
     };
     const struct timeval timeout = {CONNECT_TIMEOUT_S, 0};
-    struct leat_packet packet = {.bytes = welcome, .capacity = sizeof(*welcome)};
+    union {
+        struct leat_wire_welcome welcome;
+        struct leat_wire_error error; /* comes in its place, and is longer */
+    } answer;
+    struct leat_packet packet = {.bytes = &answer, .capacity = sizeof(answer)};
 
     (void)strncpy(hello.library_version, LEAT_VERSION_TEXT, sizeof(hello.library_version) - 1);
     (void)setsockopt(session->socket, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
@@ -210,6 +214,7 @@ handshake(struct leat_session *session, struct leat_wire_welcome *welcome, int f
     if (status != LEAT_OK) {
         return status;
     }
+    *welcome = answer.welcome;
     status = check_welcome(welcome, packet.fd_count);
     if (status != LEAT_OK) {
         leat_packet_close_fds(&packet);

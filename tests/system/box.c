@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/system/box.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define NEED(cond) \
+    ((cond) ? (void)0 : (void)(fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #cond, leat_error_text()), abort()))
+
+struct box {
+    struct box_options options;
+    struct leat_shared_tables tables;
+    struct leat_dispatcher *dispatcher;
+    struct leat_worker *workers[LEAT_SCHED_WORKERS_MAX];
+    uint16_t classes[LEAT_SCHED_WORKERS_MAX];
+    struct leat_server *server;
+    struct leat_variant variant;
+    struct leat_backend backend;
+    struct leat_application app;
+    struct leat_profile profiles[1][LEAT_WORKER_CLASSES_MAX];
+    pthread_t thread;
+    sem_t release;
+    _Atomic uint32_t held;
+};
+
+static struct box *the_box; /* the backend's functions have no context of their own */
+
+/* ---- The backend ------------------------------------------------------------------------------ */
+
+static enum leat_status
+run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
+    struct leat_team *team)
+{
+    const uint32_t item_bytes = the_box->options.item_bytes;
+    (void)plan;
+    (void)scratch;
+    (void)team;
+    if (the_box->options.on_worker != NULL) {
+        the_box->options.on_worker();
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const unsigned char *in = segments[i].tensors[0];
+        unsigned char *out = (unsigned char *)(uintptr_t)segments[i].tensors[1];
+        const unsigned char first = in[0];
+        if (first == BOX_HOLD) {
+            (void)atomic_fetch_add_explicit(&the_box->held, 1, memory_order_release);
+            while (sem_wait(&the_box->release) != 0) {
+            }
+        }
+        if (first == BOX_REFUSE) {
+            return LEAT_ERR_SHAPE;
+        }
+        for (uint64_t b = 0; b < (uint64_t)item_bytes * segments[i].items; b++) {
+            out[b] = (unsigned char)~in[b];
+        }
+    }
+    return LEAT_OK;
+}
+
+/* ---- The server's callbacks ------------------------------------------------------------------- */
+
+static enum leat_status
+find(void *context, const char *name, struct leat_target *ret_target)
+{
+    const struct box *box = context;
+    if (strcmp(name, "box") != 0) {
+        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application or model '%s'", name);
+    }
+    *ret_target = box->app.target;
+    return LEAT_OK;
+}
+
+static void
+admin(void *context, char *request, uid_t uid, int fd, int reply_socket)
+{
+    (void)context;
+    (void)uid;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    leat_server_reply(reply_socket, request); /* echoes: what the tests of the protocol need */
+    free(request);
+}
+
+static void
+gone(void *context, struct leat_application *application)
+{
+    (void)context;
+    (void)application;
+    NEED(false); /* a box never removes its application */
+}
+
+static void
+tick(void *context, uint64_t rounds)
+{
+    (void)context;
+    (void)rounds;
+}
+
+static void *
+serve(void *argument)
+{
+    struct box *box = argument;
+    NEED(leat_server_run(box->server, UINT64_C(10000000000)) == LEAT_OK);
+    return NULL;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------- */
+
+static void
+set_up_application(struct box *box)
+{
+    const struct box_options *o = &box->options;
+    struct leat_target *target = &box->app.target;
+
+    box->backend = (struct leat_backend){.abi = LEAT_BACKEND_ABI, .name = "box", .plan_run = run};
+    box->variant = (struct leat_variant){
+        .name = "box", .index = 1, .backend = &box->backend, .items_max = o->items_max, .tensor_count = 2};
+    box->variant.item_bytes[0] = box->variant.item_bytes[1] = o->item_bytes;
+    atomic_store_explicit(&box->tables.variants[1], &box->variant, memory_order_relaxed);
+    *target = (struct leat_target){.items_max = o->items_max, .input_count = 1, .output_count = 1};
+    target->tensors[0] = (struct leat_tensor_info){
+        .name = "in", .dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {-1, o->item_bytes}, .item_bytes = o->item_bytes};
+    target->tensors[1] = target->tensors[0];
+    (void)strcpy(target->tensors[1].name, "out");
+    (void)strcpy(box->app.name, "box");
+    box->app.latency_ns = o->latency_ns;
+    box->app.drop_late = !o->serve_late;
+    box->app.waiting_max = o->waiting_max;
+    box->app.router = o->router != NULL ? o->router : &leat_router_fcfs;
+    box->app.router_state = calloc(1, box->app.router->state_bytes + 1);
+    box->app.selector = &leat_selector_fixed;
+    box->app.variants[0] = &box->variant;
+    box->app.sched_variants[0] = (struct leat_sched_variant){.items_max = o->items_max, .ready = true};
+    box->app.variant_count = 1;
+    leat_profile_set(&box->profiles[0][0], 1, o->predicted_ns);
+    box->app.profiles = box->profiles;
+    NEED(leat_waiting_init(&box->app.waiting, o->waiting_max) == LEAT_OK);
+}
+
+struct box *
+box_start(const struct box_options *options)
+{
+    struct box *box = aligned_alloc(LEAT_ISOLATE, leat_round_up(sizeof(*box), LEAT_ISOLATE));
+    NEED(box != NULL && the_box == NULL);
+    memset(box, 0, sizeof(*box));
+    the_box = box;
+    box->options = *options;
+    struct box_options *o = &box->options;
+    o->workers = o->workers != 0 ? o->workers : 1;
+    o->items_max = o->items_max != 0 ? o->items_max : 8;
+    o->item_bytes = o->item_bytes != 0 ? o->item_bytes : 64;
+    o->waiting_max = o->waiting_max != 0 ? o->waiting_max : 64;
+    o->sessions_max = o->sessions_max != 0 ? o->sessions_max : 64;
+    o->predicted_ns = o->predicted_ns != 0 ? o->predicted_ns : 1;
+    (void)signal(SIGPIPE, SIG_IGN);
+    NEED(sem_init(&box->release, 0, 0) == 0);
+    leat_clock_init(&box->tables.clock);
+    set_up_application(box);
+
+    const struct leat_dispatcher_options dispatcher_options = {
+        .tables = &box->tables,
+        .workers = box->workers,
+        .worker_classes = box->classes,
+        .worker_count = o->workers,
+        .worker_depth = 2,
+        .queue_capacity = 1024,
+        .cpu = -1,
+        .spin_ns = o->spin_ns,
+    };
+    NEED(leat_dispatcher_create(&dispatcher_options, &box->dispatcher) == LEAT_OK);
+    for (uint32_t w = 0; w < o->workers; w++) {
+        const struct leat_worker_options worker_options = {
+            .index = w,
+            .core_count = 1,
+            .spin_ns = o->spin_ns,
+            .tables = &box->tables,
+            .dispatcher_bell = leat_dispatcher_bell(box->dispatcher),
+            .dispatcher_event = leat_dispatcher_event_fd(box->dispatcher),
+        };
+        NEED(leat_worker_create(&worker_options, &box->workers[w]) == LEAT_OK);
+        NEED(leat_worker_start(box->workers[w]) == LEAT_OK);
+    }
+    NEED(leat_dispatcher_start(box->dispatcher) == LEAT_OK);
+    const struct leat_command command = {.kind = LEAT_COMMAND_ADD_APPLICATION, .application = &box->app};
+    leat_dispatcher_command(box->dispatcher, &command);
+    const struct leat_server_options server_options = {
+        .socket_path = o->socket_path,
+        .socket_mode = 0600,
+        .socket_group = (gid_t)-1,
+        .sessions_max = o->sessions_max,
+        .sessions_per_user = o->sessions_max,
+        .slots_default = 64,
+        .slots_max = 1024,
+        .arena_default_bytes = 1 << 20,
+        .arena_max_bytes = 16 << 20,
+        .lane_count = 1 + o->workers,
+        .spin_ns = (uint32_t)o->spin_ns,
+        .cores = 64, /* let the tests, not the machine, decide about spinning */
+        .spinners = 1 + o->workers,
+        .tables = &box->tables,
+        .dispatcher = box->dispatcher,
+        .find = find,
+        .admin = admin,
+        .application_gone = gone,
+        .tick = tick,
+        .context = box,
+    };
+    NEED(leat_server_create(&server_options, &box->server) == LEAT_OK);
+    NEED(pthread_create(&box->thread, NULL, serve, box) == 0);
+    return box;
+}
+
+void
+box_release(struct box *box)
+{
+    NEED(sem_post(&box->release) == 0);
+}
+
+uint32_t
+box_held(const struct box *box)
+{
+    return atomic_load_explicit(&box->held, memory_order_acquire);
+}
+
+struct leat_server_statistics
+box_sessions(const struct box *box)
+{
+    struct leat_server_statistics statistics;
+    leat_server_statistics(box->server, &statistics);
+    return statistics;
+}
+
+struct leat_dispatcher *
+box_dispatcher(struct box *box)
+{
+    return box->dispatcher;
+}
+
+struct leat_application *
+box_application(struct box *box)
+{
+    return &box->app;
+}
+
+void
+box_stop(struct box *box)
+{
+    leat_server_stop(box->server);
+    NEED(pthread_join(box->thread, NULL) == 0);
+    leat_dispatcher_stop(box->dispatcher);
+    NEED(box->app.running == 0 && leat_waiting_count(&box->app.waiting) == 0);
+    for (uint32_t i = 0; i < LEAT_SESSIONS_MAX; i++) {
+        NEED(atomic_load(&box->tables.sessions[i]) == NULL); /* every session's memory was given back */
+    }
+    for (uint32_t w = 0; w < box->options.workers; w++) {
+        leat_worker_stop(box->workers[w]);
+    }
+    leat_server_destroy(box->server);
+    leat_dispatcher_destroy(box->dispatcher);
+    for (uint32_t w = 0; w < box->options.workers; w++) {
+        leat_worker_destroy(box->workers[w]);
+    }
+    leat_waiting_fini(&box->app.waiting);
+    free(box->app.router_state);
+    NEED(sem_destroy(&box->release) == 0);
+    free(box);
+    the_box = NULL;
+}
+
+pid_t
+box_fork(const struct box_options *options)
+{
+    int ready[2];
+    NEED(pipe(ready) == 0);
+    (void)fflush(NULL);
+    const pid_t child = fork();
+    NEED(child >= 0);
+    if (child == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)box_start(options);
+        NEED(write(ready[1], "", 1) == 1);
+        for (;;) {
+            (void)pause();
+        }
+    }
+    char byte;
+    (void)close(ready[1]);
+    NEED(read(ready[0], &byte, 1) == 1);
+    (void)close(ready[0]);
+    return child;
+}
+
+/* ---- Clients ---------------------------------------------------------------------------------- */
+
+void
+box_connect(struct box_client *client, const char *socket_path, uint32_t slots)
+{
+    struct leat_options options = LEAT_OPTIONS_INIT;
+    options.socket_path = socket_path;
+    options.slots = slots;
+    NEED(leat_open(&options, &client->session) == LEAT_OK);
+    NEED(leat_find(client->session, "box", &client->target) == LEAT_OK);
+    client->query = (struct leat_query)LEAT_QUERY_INIT;
+    client->query.target = client->target.id;
+    NEED(leat_tensor_alloc(client->session, client->target.tensors[0].item_bytes, &client->query.tensors[0]) == LEAT_OK);
+    NEED(leat_tensor_alloc(client->session, client->target.tensors[1].item_bytes, &client->query.tensors[1]) == LEAT_OK);
+}
+
+void
+box_disconnect(struct box_client *client)
+{
+    leat_close(client->session);
+    client->session = NULL;
+}
+
+void
+box_fill(struct box_client *client, const struct leat_query *query, unsigned char byte)
+{
+    memset(query->tensors[0], byte, client->target.tensors[0].item_bytes * query->items);
+    memset(query->tensors[1], 0x55, client->target.tensors[1].item_bytes * query->items);
+}
+
+bool
+box_check(const struct box_client *client, const struct leat_query *query, unsigned char byte)
+{
+    const unsigned char *out = query->tensors[1];
+    for (uint64_t b = 0; b < client->target.tensors[1].item_bytes * query->items; b++) {
+        if (out[b] != (unsigned char)~byte) {
+            return false;
+        }
+    }
+    return true;
+}

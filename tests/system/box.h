@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tests/system/box.h - a small real daemon inside a test: server, dispatcher and workers with a backend made here.
+ *
+ * The backend's model has one input and one output of `item_bytes`. Its answer is the input with every byte
+ * inverted, so a wrong, torn or mixed-up answer shows. The first byte of an item can also steer it:
+ * BOX_HOLD makes the worker wait until box_release(), BOX_REFUSE makes the batch fail.
+ */
+#ifndef LEAT_TESTS_BOX_H
+#define LEAT_TESTS_BOX_H
+
+#include <leat/leat.h>
+
+#include "runtime/server.h"
+
+#define BOX_HOLD   0xf0u
+#define BOX_REFUSE 0xf1u
+
+struct box_options {
+    const char *socket_path;
+    uint32_t workers;     /* 0: 1 */
+    uint32_t items_max;   /* 0: 8 */
+    uint32_t item_bytes;  /* 0: 64 */
+    uint32_t waiting_max; /* 0: 64 */
+    uint32_t sessions_max; /* 0: 64 */
+    uint64_t latency_ns;
+    uint64_t spin_ns;     /* 0: park at once */
+    uint64_t predicted_ns; /* what the profile says of any batch; 0: 1 */
+    bool serve_late;
+    const struct leat_router *router; /* NULL: fcfs */
+    void (*on_worker)(void);          /* called on the worker's thread at each batch; NULL: nothing */
+};
+
+struct box;
+
+struct box *box_start(const struct box_options *options);
+void box_release(struct box *box); /* ends the wait of one BOX_HOLD batch */
+uint32_t box_held(const struct box *box); /* batches waiting for box_release so far */
+struct leat_server_statistics box_sessions(const struct box *box);
+struct leat_dispatcher *box_dispatcher(struct box *box);
+struct leat_application *box_application(struct box *box);
+void box_stop(struct box *box); /* drains and checks that nothing is left */
+
+/* Forks a process that runs a box until it is killed; returns once it listens. */
+pid_t box_fork(const struct box_options *options);
+
+/* A connected session with target "box" and one pair of tensors; aborts the test when it cannot. */
+struct box_client {
+    struct leat_session *session;
+    struct leat_target target;
+    struct leat_query query;
+};
+void box_connect(struct box_client *client, const char *socket_path, uint32_t slots);
+void box_disconnect(struct box_client *client);
+/* Fills the query's input with `byte` and checks the output against it. */
+void box_fill(struct box_client *client, const struct leat_query *query, unsigned char byte);
+bool box_check(const struct box_client *client, const struct leat_query *query, unsigned char byte);
+
+#endif /* LEAT_TESTS_BOX_H */
