@@ -4,6 +4,17 @@
 
 #include <string.h>
 
+/* A shape of which only the rank is known. */
+static struct leat_shape
+unknown_shape(uint32_t dtype, uint32_t rank)
+{
+    struct leat_shape shape = {.dtype = dtype, .rank = rank};
+    for (uint32_t d = 0; d < rank; d++) {
+        shape.dims[d] = LEAT_DIM_UNKNOWN;
+    }
+    return shape;
+}
+
 LEAT_INFER_FUNCTION(constant)
 {
     (void)mixes_items;
@@ -92,9 +103,7 @@ LEAT_INFER_FUNCTION(reshape)
     struct leat_shape *out = &outputs[0];
     *out = (struct leat_shape){.dtype = x->dtype, .rank = (uint32_t)target->dims[0]};
     if (!leat_value_ints(target, &dims, &count)) {
-        for (uint32_t d = 0; d < out->rank; d++) {
-            out->dims[d] = LEAT_DIM_UNKNOWN;
-        }
+        *out = unknown_shape(out->dtype, out->rank);
         return LEAT_OK;
     }
     LEAT_ASSERT(count == out->rank);
@@ -123,21 +132,30 @@ LEAT_INFER_FUNCTION(reshape)
     return LEAT_OK;
 }
 
-/* Squeeze and Unsqueeze axes: attribute (opset < 13) or constant input. */
+/*
+ * Squeeze and Unsqueeze axes: attribute (opset < 13) or input. *ret is NULL when there are none, and also
+ * when they are computed; then *ret_computed is true and only their number is known.
+ */
 static enum leat_status
 read_axes(const struct leat_graph *graph, const struct leat_node *node, const int64_t **ret,
-          uint32_t *ret_count)
+          uint32_t *ret_count, bool *ret_computed)
 {
     const struct leat_attribute *attribute = leat_node_attribute(node, "axes");
     const struct leat_value *input = leat_node_input(graph, node, 1);
 
     *ret = NULL;
     *ret_count = 0;
+    *ret_computed = false;
     if (attribute != NULL) {
         *ret = attribute->ints;
         *ret_count = attribute->count;
     } else if (input != NULL && !leat_value_ints(input, ret, ret_count)) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "its axes are not a constant i64 vector");
+        if (input->dtype != LEAT_DTYPE_I64 || input->rank != 1 || input->dims[0] < 0 ||
+            input->dims[0] > LEAT_RANK_MAX) {
+            return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "its axes are not an i64 vector");
+        }
+        *ret_count = (uint32_t)input->dims[0];
+        *ret_computed = true;
     }
     return LEAT_OK;
 }
@@ -168,8 +186,16 @@ LEAT_INFER_FUNCTION(squeeze)
     const struct leat_value *x = leat_node_input(graph, node, 0);
     const int64_t *axes;
     uint32_t count, mask = 0;
+    bool computed;
 
-    enum leat_status status = read_axes(graph, node, &axes, &count);
+    enum leat_status status = read_axes(graph, node, &axes, &count, &computed);
+    if (status == LEAT_OK && computed) {
+        if (count > x->rank) {
+            return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "%u axes of a tensor of rank %u", count, x->rank);
+        }
+        outputs[0] = unknown_shape(x->dtype, x->rank - count);
+        return LEAT_OK;
+    }
     if (status == LEAT_OK) {
         status = axes_mask(node, axes, count, x->rank, &mask);
     }
@@ -199,13 +225,18 @@ LEAT_INFER_FUNCTION(unsqueeze)
     const struct leat_value *x = leat_node_input(graph, node, 0);
     const int64_t *axes;
     uint32_t count, mask = 0;
+    bool computed;
 
-    enum leat_status status = read_axes(graph, node, &axes, &count);
+    enum leat_status status = read_axes(graph, node, &axes, &count, &computed);
     if (status != LEAT_OK) {
         return status;
     }
     if (count > LEAT_RANK_MAX - x->rank) {
         return LEAT_NODE_FAIL(node, LEAT_ERR_LIMIT, "its output has a rank over %d", LEAT_RANK_MAX);
+    }
+    if (computed) {
+        outputs[0] = unknown_shape(x->dtype, x->rank + count);
+        return LEAT_OK;
     }
     status = axes_mask(node, axes, count, x->rank + count, &mask);
     if (status != LEAT_OK) {
@@ -331,9 +362,7 @@ LEAT_INFER_FUNCTION(pad)
         pads = attribute->ints;
         count = attribute->count;
     } else if (!leat_value_ints(leat_node_input(graph, node, 1), &pads, &count)) {
-        for (uint32_t d = 0; d < x->rank; d++) {
-            outputs[0].dims[d] = LEAT_DIM_UNKNOWN;
-        }
+        outputs[0] = unknown_shape(x->dtype, x->rank);
         return LEAT_OK;
     }
     if (count != 2 * x->rank) {
