@@ -26,7 +26,10 @@ struct leat_config_model {
     char *path;              /* ONNX file; "" for synthetic */
     char *backend;           /* "cpu", "reference" or "synthetic" */
     uint32_t items_max;      /* largest batch */
+    uint32_t accuracy_ppm;   /* 0: unknown */
     char *options_json;      /* for the backend; NULL for none */
+    uint64_t synthetic_latency_ns, synthetic_per_item_ns; /* what options_json says */
+    bool synthetic_burn;
     struct leat_tensor_info infos[LEAT_TENSORS_MAX]; /* synthetic only: inputs, then outputs */
     uint32_t input_count, output_count;
 };

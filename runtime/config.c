@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/align.h"
+#include "runtime/config_schema.h"
+
+struct loader {
+    struct leat_config_text text;
+    struct leat_config *config;
+};
+
+static const char *
+join(char *path, const char *prefix, const char *key)
+{
+    (void)snprintf(path, LEAT_CONFIG_PATH_BYTES, "%s%s%s", prefix, prefix[0] == '\0' ? "" : ".", key);
+    return path;
+}
+
+static void *
+allocate(uint32_t count, size_t bytes)
+{
+    return calloc(count == 0 ? 1 : count, bytes);
+}
+
+static enum leat_status
+no_memory(void)
+{
+    return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the configuration");
+}
+
+/* Every setting of a table: what the file says, or the default. */
+static enum leat_status
+read_table(const struct loader *loader, const struct leat_setting_table *table, const char *prefix,
+           const void *raw, void *target)
+{
+    char path[LEAT_CONFIG_PATH_BYTES], problem[LEAT_SETTING_TEXT_BYTES];
+
+    for (uint32_t i = 0; i < table->count; i++) {
+        const struct leat_setting *setting = &table->settings[i];
+        const char *given =
+            raw == NULL ? NULL
+                        : *(char *const *)(const void *)((const unsigned char *)raw + setting->raw);
+        if (given == NULL && setting->fallback == NULL) {
+            return leat_config_fail(&loader->text, prefix, "'%s' is missing", setting->key);
+        }
+        if (!leat_setting_read(setting, given == NULL ? setting->fallback : given, target, problem)) {
+            LEAT_ASSERT(given != NULL); /* every default is valid: a test loads them all */
+            return leat_config_fail(&loader->text, join(path, prefix, setting->key), "%s", problem);
+        }
+    }
+    return LEAT_OK;
+}
+
+/* ---- access ------------------------------------------------------------------------------------ */
+
+/* A number, or the name of a user (or group) of this machine. */
+static bool
+resolve(const char *text, bool group, uint32_t *ret_id)
+{
+    char buffer[16384];
+    char *end;
+
+    errno = 0;
+    const unsigned long number = strtoul(text, &end, 10);
+    if (text[0] >= '0' && text[0] <= '9' && *end == '\0') {
+        *ret_id = (uint32_t)number;
+        return errno == 0 && number < UINT32_MAX;
+    }
+    if (group) {
+        struct group entry, *found = NULL;
+        if (getgrnam_r(text, &entry, buffer, sizeof(buffer), &found) != 0 || found == NULL) {
+            return false;
+        }
+        *ret_id = found->gr_gid;
+        return true;
+    }
+    struct passwd entry, *found = NULL;
+    if (getpwnam_r(text, &entry, buffer, sizeof(buffer), &found) != 0 || found == NULL) {
+        return false;
+    }
+    *ret_id = found->pw_uid;
+    return true;
+}
+
+static enum leat_status
+read_access(const struct loader *loader, const struct leat_raw_access *raw)
+{
+    struct leat_config *config = loader->config;
+    char path[LEAT_CONFIG_PATH_BYTES];
+    uint32_t id = 0;
+
+    const enum leat_status status = read_table(loader, &leat_settings_access, "access", raw, config);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    config->access.gid = (gid_t)-1;
+    if (config->access.group[0] != '\0') {
+        if (!resolve(config->access.group, true, &id)) {
+            return leat_config_fail(&loader->text, "access.group",
+                                    "this machine has no group '%.60s'; create it or leave it empty",
+                                    config->access.group);
+        }
+        config->access.gid = id;
+    }
+    config->access.operators = allocate(raw->operators_count, sizeof(uid_t));
+    if (config->access.operators == NULL) {
+        return no_memory();
+    }
+    for (uint32_t i = 0; i < raw->operators_count; i++) {
+        if (!resolve(raw->operators[i], false, &id)) {
+            (void)snprintf(path, sizeof(path), "access.operators[%u]", i);
+            return leat_config_fail(&loader->text, path,
+                                    "this machine has no user '%.60s'; allowed are names and numbers",
+                                    raw->operators[i]);
+        }
+        config->access.operators[config->access.operator_count++] = id;
+    }
+    return LEAT_OK;
+}
+
+/* ---- limits ------------------------------------------------------------------------------------- */
+
+static enum leat_status
+read_limits(const struct loader *loader, const struct leat_raw_limits *raw)
+{
+    const struct leat_config *config = loader->config;
+    const enum leat_status status =
+        read_table(loader, &leat_settings_limits, "limits", raw, loader->config);
+
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (config->limits.sessions_per_user > config->limits.sessions) {
+        return leat_config_fail(&loader->text, "limits.sessions_per_user",
+                                "%u is more than limits.sessions, %u: lower one or raise the other",
+                                config->limits.sessions_per_user, config->limits.sessions);
+    }
+    if (config->limits.arena_default_bytes > config->limits.arena_bytes_per_session) {
+        return leat_config_fail(
+            &loader->text, "limits.arena_default_bytes",
+            "more than limits.arena_bytes_per_session: lower one or raise the other");
+    }
+    return LEAT_OK;
+}
+
+/* ---- workers ------------------------------------------------------------------------------------ */
+
+static enum leat_status
+read_workers(const struct loader *loader, const struct leat_raw_config *raw)
+{
+    struct leat_config *config = loader->config;
+    const uint32_t count = raw->workers_count == 0 ? 1 : raw->workers_count; /* one of defaults */
+    char path[LEAT_CONFIG_PATH_BYTES];
+
+    config->workers = allocate(count, sizeof(*config->workers));
+    if (config->workers == NULL) {
+        return no_memory();
+    }
+    for (; config->worker_group_count < count;) {
+        const uint32_t i = config->worker_group_count++;
+        (void)snprintf(path, sizeof(path), "workers[%u]", i);
+        const enum leat_status status =
+            read_table(loader, &leat_settings_worker, path,
+                       raw->workers_count == 0 ? NULL : &raw->workers[i], &config->workers[i]);
+        if (status != LEAT_OK) {
+            return status;
+        }
+    }
+    return LEAT_OK;
+}
+
+/* ---- applications -------------------------------------------------------------------------------- */
+
+static enum leat_status
+read_application_models(const struct loader *loader, const struct leat_raw_application *raw,
+                        const char *prefix, struct leat_config_application *application)
+{
+    char path[LEAT_CONFIG_PATH_BYTES];
+
+    if (raw->models_count == 0 || raw->models_count > LEAT_SCHED_VARIANTS_MAX) {
+        return leat_config_fail(&loader->text, join(path, prefix, "models"),
+                                "lists %u models; allowed are 1 to %u", raw->models_count,
+                                LEAT_SCHED_VARIANTS_MAX);
+    }
+    application->models = allocate(raw->models_count, sizeof(*application->models));
+    if (application->models == NULL) {
+        return no_memory();
+    }
+    for (uint32_t m = 0; m < raw->models_count; m++) {
+        (void)snprintf(path, sizeof(path), "%.200s.models[%u]", prefix, m);
+        if (!leat_name_is_valid(raw->models[m])) {
+            return leat_config_fail(&loader->text, path, "'%.70s' is not a model's name",
+                                    raw->models[m]);
+        }
+        for (uint32_t before = 0; before < m; before++) {
+            if (strcmp(application->models[before], raw->models[m]) == 0) {
+                return leat_config_fail(&loader->text, path, "'%s' is listed twice", raw->models[m]);
+            }
+        }
+        (void)snprintf(application->models[m], LEAT_NAME_MAX, "%s", raw->models[m]);
+        application->model_count++;
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+read_applications(const struct loader *loader, const struct leat_raw_config *raw)
+{
+    struct leat_config *config = loader->config;
+    char prefix[LEAT_CONFIG_PATH_BYTES], path[LEAT_CONFIG_PATH_BYTES];
+
+    config->applications = allocate(raw->applications_count, sizeof(*config->applications));
+    if (config->applications == NULL) {
+        return no_memory();
+    }
+    while (config->application_count < raw->applications_count) {
+        const uint32_t i = config->application_count++;
+        struct leat_config_application *application = &config->applications[i];
+        (void)snprintf(prefix, sizeof(prefix), "applications[%u]", i);
+        enum leat_status status = read_table(loader, &leat_settings_application, prefix,
+                                             &raw->applications[i], application);
+        if (status == LEAT_OK) {
+            status = read_application_models(loader, &raw->applications[i], prefix, application);
+        }
+        if (status != LEAT_OK) {
+            return status;
+        }
+        for (uint32_t before = 0; before < i; before++) {
+            if (strcmp(config->applications[before].name, application->name) == 0) {
+                return leat_config_fail(&loader->text, join(path, prefix, "name"),
+                                        "'%s' is taken by applications[%u]", application->name, before);
+            }
+        }
+    }
+    return LEAT_OK;
+}
+
+/* ---- models -------------------------------------------------------------------------------------- */
+
+static enum leat_status
+read_dims(const struct loader *loader, const struct leat_raw_tensor *raw, const char *prefix,
+          struct leat_tensor_info *info)
+{
+    char path[LEAT_CONFIG_PATH_BYTES];
+
+    if (raw->dims_count > LEAT_RANK_MAX - 1) {
+        return leat_config_fail(&loader->text, join(path, prefix, "dims"),
+                                "%u dimensions; allowed are up to %d, without the batch dimension",
+                                raw->dims_count, LEAT_RANK_MAX - 1);
+    }
+    info->rank = 1;
+    info->dims[0] = -1;
+    info->item_bytes = leat_dtype_bytes(info->dtype);
+    for (uint32_t d = 0; d < raw->dims_count; d++) {
+        const struct leat_setting setting = {.kind = LEAT_SETTING_U32, .min = 1, .max = 1u << 30};
+        char problem[LEAT_SETTING_TEXT_BYTES];
+        uint32_t dim = 0;
+        (void)snprintf(path, sizeof(path), "%.200s.dims[%u]", prefix, d);
+        if (!leat_setting_read(&setting, raw->dims[d], &dim, problem)) {
+            return leat_config_fail(&loader->text, path, "%s", problem);
+        }
+        info->dims[info->rank++] = dim;
+        if (!leat_mul_u64(info->item_bytes, dim, &info->item_bytes) ||
+            info->item_bytes > UINT64_C(1) << 37) {
+            return leat_config_fail(&loader->text, path, "one item would be larger than 128 GiB");
+        }
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+check_tensor_name(const struct loader *loader, const struct leat_config_model *model, uint32_t tensor,
+                  const char *path)
+{
+    for (uint32_t before = 0; before < tensor; before++) {
+        if (strcmp(model->infos[before].name, model->infos[tensor].name) == 0) {
+            return leat_config_fail(&loader->text, path,
+                                    "'%s' is taken by another tensor of this model",
+                                    model->infos[tensor].name);
+        }
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+read_tensors(const struct loader *loader, const struct leat_raw_tensor *raw, uint32_t count,
+             const char *prefix, const char *list, struct leat_config_model *model,
+             uint32_t *ret_count)
+{
+    char path[LEAT_CONFIG_PATH_BYTES], name_path[LEAT_CONFIG_PATH_BYTES];
+    const uint32_t first = model->input_count; /* 0 for the inputs themselves */
+
+    if (count == 0) { /* 64 bytes called "input" and "output" */
+        struct leat_tensor_info *info = &model->infos[first];
+        (void)snprintf(info->name, sizeof(info->name), "%.*s", (int)strlen(list) - 1, list);
+        info->dtype = LEAT_DTYPE_U8;
+        info->rank = 2;
+        info->dims[0] = -1;
+        info->dims[1] = 64;
+        info->item_bytes = 64;
+        *ret_count = 1;
+        return check_tensor_name(loader, model, first, join(path, prefix, list));
+    }
+    if (first + count > LEAT_TENSORS_MAX - (first == 0)) {
+        return leat_config_fail(&loader->text, join(path, prefix, list),
+                                "too many: a model has at most %d inputs and outputs in all",
+                                LEAT_TENSORS_MAX);
+    }
+    for (uint32_t t = 0; t < count; t++) {
+        struct leat_tensor_info *info = &model->infos[first + t];
+        (void)snprintf(path, sizeof(path), "%.200s.%s[%u]", prefix, list, t);
+        enum leat_status status = read_table(loader, &leat_settings_tensor, path, &raw[t], info);
+        if (status == LEAT_OK) {
+            status = read_dims(loader, &raw[t], path, info);
+        }
+        if (status != LEAT_OK) {
+            return status;
+        }
+        status = check_tensor_name(loader, model, first + t, join(name_path, path, "name"));
+        if (status != LEAT_OK) {
+            return status;
+        }
+    }
+    *ret_count = count;
+    return LEAT_OK;
+}
+
+static enum leat_status
+read_synthetic(const struct loader *loader, const struct leat_raw_synthetic *raw, const char *prefix,
+               struct leat_config_model *model)
+{
+    static const struct leat_raw_synthetic nothing = {0};
+    char path[LEAT_CONFIG_PATH_BYTES], options[160];
+
+    raw = raw == NULL ? &nothing : raw;
+    join(path, prefix, "synthetic");
+    enum leat_status status = read_table(loader, &leat_settings_synthetic, path, raw, model);
+    if (status == LEAT_OK) {
+        status = read_tensors(loader, raw->inputs, raw->inputs_count, path, "inputs", model,
+                              &model->input_count);
+    }
+    if (status == LEAT_OK) {
+        status = read_tensors(loader, raw->outputs, raw->outputs_count, path, "outputs", model,
+                              &model->output_count);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    (void)snprintf(options, sizeof(options),
+                   "{\"latency_ns\":%" PRIu64 ",\"per_item_ns\":%" PRIu64 ",\"mode\":\"%s\"}",
+                   model->synthetic_latency_ns, model->synthetic_per_item_ns,
+                   model->synthetic_burn ? "burn" : "sleep");
+    model->options_json = strdup(options);
+    return model->options_json == NULL ? no_memory() : LEAT_OK;
+}
+
+static enum leat_status
+read_model(const struct loader *loader, const struct leat_raw_model *raw, const char *prefix,
+           struct leat_config_model *model)
+{
+    char path[LEAT_CONFIG_PATH_BYTES];
+    const enum leat_status status = read_table(loader, &leat_settings_model, prefix, raw, model);
+
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (strcmp(model->backend, "synthetic") == 0) {
+        if (model->path[0] != '\0') {
+            return leat_config_fail(&loader->text, join(path, prefix, "path"),
+                                    "a synthetic model has no file: remove path, or choose the backend "
+                                    "cpu or reference");
+        }
+        return read_synthetic(loader, raw->synthetic, prefix, model);
+    }
+    if (raw->synthetic != NULL) {
+        return leat_config_fail(&loader->text, join(path, prefix, "synthetic"),
+                                "only for backend: synthetic; this one is %s", model->backend);
+    }
+    if (model->path[0] == '\0') {
+        return leat_config_fail(&loader->text, prefix, "'path' is missing: the ONNX file");
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+read_models(const struct loader *loader, const struct leat_raw_config *raw)
+{
+    struct leat_config *config = loader->config;
+    char prefix[LEAT_CONFIG_PATH_BYTES], path[LEAT_CONFIG_PATH_BYTES];
+
+    config->models = allocate(raw->models_count, sizeof(*config->models));
+    if (config->models == NULL) {
+        return no_memory();
+    }
+    while (config->model_count < raw->models_count) {
+        const uint32_t i = config->model_count++;
+        (void)snprintf(prefix, sizeof(prefix), "models[%u]", i);
+        const enum leat_status status =
+            read_model(loader, &raw->models[i], prefix, &config->models[i]);
+        if (status != LEAT_OK) {
+            return status;
+        }
+        for (uint32_t before = 0; before < i; before++) {
+            if (strcmp(config->models[before].name, config->models[i].name) == 0) {
+                return leat_config_fail(&loader->text, join(path, prefix, "name"),
+                                        "'%s' is taken by models[%u]", config->models[i].name, before);
+            }
+        }
+    }
+    return LEAT_OK;
+}
+
+/* ---- The whole ----------------------------------------------------------------------------------- */
+
+static enum leat_status
+read_all(const struct loader *loader, const struct leat_raw_config *raw)
+{
+    enum leat_status status = read_table(loader, &leat_settings_root, "", raw, loader->config);
+
+    if (status == LEAT_OK) {
+        status = read_access(loader, &raw->access);
+    }
+    if (status == LEAT_OK) {
+        status = read_limits(loader, &raw->limits);
+    }
+    if (status == LEAT_OK) {
+        status = read_table(loader, &leat_settings_dispatcher, "dispatcher", &raw->dispatcher,
+                            loader->config);
+    }
+    if (status == LEAT_OK) {
+        status = read_workers(loader, raw);
+    }
+    if (status == LEAT_OK) {
+        status = read_applications(loader, raw);
+    }
+    if (status == LEAT_OK) {
+        status = read_models(loader, raw);
+    }
+    return status;
+}
+
+/* Keeps libcyaml's first complaint, for what the shape check did not foresee. */
+static void
+capture_log(cyaml_log_t level, void *context, const char *format, va_list args)
+{
+    char *first = context;
+
+    (void)level;
+    if (first[0] == '\0') {
+        (void)vsnprintf(first, 256, format, args);
+        first[strcspn(first, "\n")] = '\0';
+    }
+}
+
+static enum leat_status
+load_raw(const struct leat_config_text *text, const cyaml_config_t *options, const char *complaint,
+         struct leat_raw_config **ret_raw)
+{
+    bool empty = false;
+    enum leat_status status = leat_config_check_shape(text, &empty);
+
+    if (status != LEAT_OK) {
+        return status;
+    }
+    cyaml_data_t *data = NULL;
+    const cyaml_err_t error =
+        empty ? CYAML_OK
+              : cyaml_load_data(text->bytes, text->size, options, &leat_config_schema, &data, NULL);
+    if (error == CYAML_ERR_OOM) {
+        return no_memory();
+    }
+    if (error == CYAML_ERR_ALIAS) {
+        return leat_config_fail(text, "", "anchors and aliases (&, *) are not supported: write the "
+                                          "value out");
+    }
+    if (error != CYAML_OK) {
+        return leat_config_fail(text, "", "%s",
+                                complaint[0] == '\0' ? cyaml_strerror(error) : complaint);
+    }
+    *ret_raw = data;
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_config_parse(const char *name, const void *yaml, size_t bytes, struct leat_config **ret_config)
+{
+    static const struct leat_raw_config nothing = {0};
+    char complaint[256] = "";
+    const cyaml_config_t options = {
+        .log_fn = capture_log,
+        .log_ctx = complaint,
+        .log_level = CYAML_LOG_ERROR,
+        .mem_fn = cyaml_mem,
+        .flags = CYAML_CFG_NO_ALIAS,
+    };
+    struct loader loader = {.text = {name, bytes == 0 ? "" : yaml, bytes}};
+    struct leat_raw_config *raw = NULL;
+
+    if (bytes > LEAT_CONFIG_BYTES_MAX) {
+        return LEAT_FAIL(LEAT_ERR_CONFIG, "%s: %zu bytes are too many for a configuration; at most %u",
+                         name, bytes, LEAT_CONFIG_BYTES_MAX);
+    }
+    enum leat_status status = load_raw(&loader.text, &options, complaint, &raw);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    loader.config = calloc(1, sizeof(*loader.config));
+    status = loader.config == NULL ? no_memory() : read_all(&loader, raw == NULL ? &nothing : raw);
+    (void)cyaml_free(&options, &leat_config_schema, raw, 0);
+    if (status != LEAT_OK) {
+        leat_config_free(loader.config);
+        return status;
+    }
+    *ret_config = loader.config;
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_config_default(struct leat_config **ret_config)
+{
+    return leat_config_parse("defaults", "", 0, ret_config);
+}
+
+enum leat_status
+leat_config_load(const char *path, struct leat_config **ret_config)
+{
+    enum leat_status status;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "configuration file %s", path);
+    }
+    char *bytes = malloc(LEAT_CONFIG_BYTES_MAX + 1);
+    size_t size = 0;
+    ssize_t got = bytes == NULL ? 0 : 1;
+    while (got > 0 && size <= LEAT_CONFIG_BYTES_MAX) { /* a pipe or /dev/stdin will do as well */
+        got = read(fd, bytes + size, LEAT_CONFIG_BYTES_MAX + 1 - size);
+        if (got > 0) {
+            size += (size_t)got;
+        } else if (got < 0 && errno == EINTR) {
+            got = 1;
+        }
+    }
+    if (bytes == NULL) {
+        status = no_memory();
+    } else if (got < 0) {
+        status = LEAT_FAIL(LEAT_ERR_SYS, "reading configuration file %s", path);
+    } else {
+        status = leat_config_parse(path, bytes, size, ret_config);
+    }
+    if (status == LEAT_OK) {
+        (*ret_config)->file = strdup(path);
+        if ((*ret_config)->file == NULL) {
+            leat_config_free(*ret_config);
+            status = no_memory();
+        }
+    }
+    free(bytes);
+    (void)close(fd);
+    return status;
+}
+
+void
+leat_config_free(struct leat_config *config)
+{
+    if (config == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < config->worker_group_count; i++) {
+        free((void *)(uintptr_t)config->workers[i].cpus); /* const for readers, ours to free */
+        free((void *)(uintptr_t)config->workers[i].class_name);
+    }
+    for (uint32_t i = 0; i < config->application_count; i++) {
+        free(config->applications[i].models);
+    }
+    for (uint32_t i = 0; i < config->model_count; i++) {
+        free(config->models[i].path);
+        free(config->models[i].backend);
+        free(config->models[i].options_json);
+    }
+    free(config->workers);
+    free(config->applications);
+    free(config->models);
+    free(config->access.operators);
+    free(config->access.group);
+    free(config->socket);
+    free(config->state_dir);
+    free(config->file);
+    free(config);
+}

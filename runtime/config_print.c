@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/config_print.c - the configuration in force, as YAML that loads again and as JSON. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "runtime/config_settings.h"
+
+static const struct {
+    const char *name; /* "" for the top level */
+    const struct leat_setting_table *table;
+} sections[] = {{"", &leat_settings_root},
+                {"access", &leat_settings_access},
+                {"limits", &leat_settings_limits},
+                {"dispatcher", &leat_settings_dispatcher}};
+
+static bool
+is_text(enum leat_setting_kind kind)
+{
+    return kind == LEAT_SETTING_TEXT || kind == LEAT_SETTING_CPUS || kind == LEAT_SETTING_NAME ||
+           kind == LEAT_SETTING_MODE;
+}
+
+/* ---- YAML ----------------------------------------------------------------------------------------- */
+
+static void
+print_value(const struct leat_setting *setting, const void *target, FILE *out)
+{
+    char text[LEAT_SETTING_TEXT_BYTES];
+
+    leat_setting_write(setting, target, text, sizeof(text));
+    if (!is_text(setting->kind)) {
+        (void)fputs(text, out);
+        return;
+    }
+    json_t *string = json_string(text); /* JSON's quoting is YAML's double-quoted style */
+    char *quoted = string == NULL ? NULL : json_dumps(string, JSON_ENCODE_ANY);
+    (void)fputs(quoted == NULL ? "\"\"" : quoted, out);
+    free(quoted);
+    json_decref(string);
+}
+
+/* `first` starts the first line, `indent` the others; with "- " for list entries. */
+static void
+print_table(const struct leat_setting_table *table, const void *target, const char *first,
+            const char *indent, FILE *out)
+{
+    for (uint32_t i = 0; i < table->count; i++) {
+        const struct leat_setting *setting = &table->settings[i];
+        (void)fprintf(out, "%s%s: ", i == 0 ? first : indent, setting->key);
+        print_value(setting, target, out);
+        (void)fprintf(out, "%s\n", leat_setting_is_default(setting, target) ? "  # default" : "");
+    }
+}
+
+static void
+print_tensors(const char *list, const struct leat_tensor_info *infos, uint32_t count, FILE *out)
+{
+    (void)fprintf(out, "      %s:\n", list);
+    for (uint32_t t = 0; t < count; t++) {
+        (void)fprintf(out, "        - {name: \"%s\", dtype: %s, dims: [", infos[t].name,
+                      leat_dtype_text(infos[t].dtype));
+        for (uint32_t d = 1; d < infos[t].rank; d++) {
+            (void)fprintf(out, "%s%lld", d > 1 ? ", " : "", (long long)infos[t].dims[d]);
+        }
+        (void)fprintf(out, "]}\n");
+    }
+}
+
+static void
+print_operators(const struct leat_config *config, FILE *out)
+{
+    (void)fprintf(out, "  operators: [");
+    for (uint32_t i = 0; i < config->access.operator_count; i++) {
+        (void)fprintf(out, "%s%u", i > 0 ? ", " : "", (unsigned)config->access.operators[i]);
+    }
+    (void)fprintf(out, "]%s\n", config->access.operator_count == 0 ? "  # default" : "");
+}
+
+static void
+print_applications(const struct leat_config *config, FILE *out)
+{
+    (void)fprintf(out, "applications:%s\n", config->application_count == 0 ? " []  # default" : "");
+    for (uint32_t i = 0; i < config->application_count; i++) {
+        const struct leat_config_application *application = &config->applications[i];
+        print_table(&leat_settings_application, application, "  - ", "    ", out);
+        (void)fprintf(out, "    models: [");
+        for (uint32_t m = 0; m < application->model_count; m++) {
+            (void)fprintf(out, "%s\"%s\"", m > 0 ? ", " : "", application->models[m]);
+        }
+        (void)fprintf(out, "]\n");
+    }
+}
+
+static void
+print_models(const struct leat_config *config, FILE *out)
+{
+    (void)fprintf(out, "models:%s\n", config->model_count == 0 ? " []  # default" : "");
+    for (uint32_t i = 0; i < config->model_count; i++) {
+        const struct leat_config_model *model = &config->models[i];
+        print_table(&leat_settings_model, model, "  - ", "    ", out);
+        if (model->input_count > 0) {
+            (void)fprintf(out, "    synthetic:\n");
+            print_table(&leat_settings_synthetic, model, "      ", "      ", out);
+            print_tensors("inputs", model->infos, model->input_count, out);
+            print_tensors("outputs", model->infos + model->input_count, model->output_count, out);
+        }
+    }
+}
+
+static void
+print_yaml(const struct leat_config *config, FILE *out)
+{
+    for (size_t s = 0; s < LEAT_COUNT_OF(sections); s++) {
+        const char *indent = sections[s].name[0] == '\0' ? "" : "  ";
+        if (sections[s].name[0] != '\0') {
+            (void)fprintf(out, "%s:\n", sections[s].name);
+        }
+        print_table(sections[s].table, config, indent, indent, out);
+        if (strcmp(sections[s].name, "access") == 0) {
+            print_operators(config, out);
+        }
+    }
+    (void)fprintf(out, "workers:\n");
+    for (uint32_t i = 0; i < config->worker_group_count; i++) {
+        print_table(&leat_settings_worker, &config->workers[i], "  - ", "    ", out);
+    }
+    print_applications(config, out);
+    print_models(config, out);
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------------- */
+
+static json_t *
+value_json(const struct leat_setting *setting, const void *target)
+{
+    char text[LEAT_SETTING_TEXT_BYTES];
+    const void *field = (const unsigned char *)target + setting->target;
+
+    switch (setting->kind) {
+    case LEAT_SETTING_U32:
+    case LEAT_SETTING_POWER2:
+        return json_integer(*(const uint32_t *)field);
+    case LEAT_SETTING_AUTO:
+        return *(const uint32_t *)field == LEAT_AUTO ? json_string("auto")
+                                                     : json_integer(*(const uint32_t *)field);
+    case LEAT_SETTING_SIZE:
+    case LEAT_SETTING_TIME:
+        return json_integer((json_int_t) * (const uint64_t *)field);
+    case LEAT_SETTING_BOOL:
+        return json_boolean(*(const bool *)field);
+    case LEAT_SETTING_PPM:
+        return json_real(*(const uint32_t *)field / 1e6);
+    case LEAT_SETTING_PRICE:
+        return json_real(*(const double *)field);
+    default:
+        leat_setting_write(setting, target, text, sizeof(text));
+        return json_string(text);
+    }
+}
+
+/* Appends the table's settings to `object` and the paths of defaults to `defaults`. */
+static void
+table_json(const struct leat_setting_table *table, const void *target, const char *prefix,
+           json_t *object, json_t *defaults)
+{
+    for (uint32_t i = 0; i < table->count; i++) {
+        const struct leat_setting *setting = &table->settings[i];
+        char key[64], path[256];
+        const char *unit = setting->kind == LEAT_SETTING_TIME    ? "_ns"
+                           : setting->kind == LEAT_SETTING_PRICE ? "_per_hour"
+                                                                 : ""; /* sizes have it already */
+        (void)snprintf(key, sizeof(key), "%s%s", setting->key, unit);
+        (void)json_object_set_new(object, key, value_json(setting, target));
+        if (leat_setting_is_default(setting, target)) {
+            (void)snprintf(path, sizeof(path), "%s%s%s", prefix, prefix[0] == '\0' ? "" : ".", key);
+            (void)json_array_append_new(defaults, json_string(path));
+        }
+    }
+}
+
+static json_t *
+tensors_json(const struct leat_tensor_info *infos, uint32_t count)
+{
+    json_t *array = json_array();
+    for (uint32_t t = 0; t < count; t++) {
+        json_t *dims = json_array();
+        for (uint32_t d = 1; d < infos[t].rank; d++) {
+            (void)json_array_append_new(dims, json_integer(infos[t].dims[d]));
+        }
+        (void)json_array_append_new(array, json_pack("{s:s, s:s, s:o, s:I}", "name", infos[t].name,
+                                                     "dtype", leat_dtype_text(infos[t].dtype), "dims",
+                                                     dims, "item_bytes",
+                                                     (json_int_t)infos[t].item_bytes));
+    }
+    return array;
+}
+
+static json_t *
+applications_json(const struct leat_config *config, json_t *defaults)
+{
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < config->application_count; i++) {
+        const struct leat_config_application *application = &config->applications[i];
+        char prefix[64];
+        json_t *object = json_object(), *models = json_array();
+        (void)snprintf(prefix, sizeof(prefix), "applications[%u]", i);
+        table_json(&leat_settings_application, application, prefix, object, defaults);
+        for (uint32_t m = 0; m < application->model_count; m++) {
+            (void)json_array_append_new(models, json_string(application->models[m]));
+        }
+        (void)json_object_set_new(object, "models", models);
+        (void)json_array_append_new(array, object);
+    }
+    return array;
+}
+
+static json_t *
+models_json(const struct leat_config *config, json_t *defaults)
+{
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < config->model_count; i++) {
+        const struct leat_config_model *model = &config->models[i];
+        char prefix[64];
+        json_t *object = json_object();
+        (void)snprintf(prefix, sizeof(prefix), "models[%u]", i);
+        table_json(&leat_settings_model, model, prefix, object, defaults);
+        if (model->input_count > 0) {
+            json_t *synthetic = json_object();
+            (void)snprintf(prefix, sizeof(prefix), "models[%u].synthetic", i);
+            table_json(&leat_settings_synthetic, model, prefix, synthetic, defaults);
+            (void)json_object_set_new(synthetic, "inputs",
+                                      tensors_json(model->infos, model->input_count));
+            (void)json_object_set_new(
+                synthetic, "outputs",
+                tensors_json(model->infos + model->input_count, model->output_count));
+            (void)json_object_set_new(object, "synthetic", synthetic);
+        }
+        (void)json_array_append_new(array, object);
+    }
+    return array;
+}
+
+static void
+print_json(const struct leat_config *config, FILE *out)
+{
+    json_t *settings = json_object(), *defaults = json_array(), *workers = json_array();
+
+    for (size_t s = 0; s < LEAT_COUNT_OF(sections); s++) {
+        json_t *object = sections[s].name[0] == '\0' ? json_incref(settings) : json_object();
+        table_json(sections[s].table, config, sections[s].name, object, defaults);
+        if (strcmp(sections[s].name, "access") == 0) {
+            json_t *operators = json_array();
+            for (uint32_t i = 0; i < config->access.operator_count; i++) {
+                (void)json_array_append_new(operators, json_integer(config->access.operators[i]));
+            }
+            (void)json_object_set_new(object, "operators", operators);
+        }
+        if (sections[s].name[0] == '\0') {
+            json_decref(object);
+        } else {
+            (void)json_object_set_new(settings, sections[s].name, object);
+        }
+    }
+    for (uint32_t i = 0; i < config->worker_group_count; i++) {
+        char prefix[64];
+        json_t *object = json_object();
+        (void)snprintf(prefix, sizeof(prefix), "workers[%u]", i);
+        table_json(&leat_settings_worker, &config->workers[i], prefix, object, defaults);
+        (void)json_array_append_new(workers, object);
+    }
+    (void)json_object_set_new(settings, "workers", workers);
+    (void)json_object_set_new(settings, "applications", applications_json(config, defaults));
+    (void)json_object_set_new(settings, "models", models_json(config, defaults));
+
+    json_t *whole = json_pack("{s:o, s:o, s:s?}", "settings", settings, "defaults", defaults, "file",
+                              config->file);
+    char *text = whole == NULL ? NULL : json_dumps(whole, JSON_COMPACT);
+    (void)fprintf(out, "%s\n", text == NULL ? "{}" : text);
+    free(text);
+    json_decref(whole);
+}
+
+void
+leat_config_print(const struct leat_config *config, FILE *out, bool json)
+{
+    if (json) {
+        print_json(config, out);
+    } else {
+        print_yaml(config, out);
+    }
+}

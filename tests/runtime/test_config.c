@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     Every setting is read, checked and printed; every mistake is named with its place and what is allowed.
+ * Method   Tables of wrong files with the message that must come; the shipped example against the defaults;
+ *          printing and loading again must give the same.
+ */
+#include "runtime/config.h"
+#include "tests/runtime/fake_root.h"
+
+#include <jansson.h>
+
+static struct leat_config *
+parse(const char *yaml)
+{
+    struct leat_config *config = NULL;
+    const enum leat_status status = leat_config_parse("test.yaml", yaml, strlen(yaml), &config);
+    if (status != LEAT_OK) {
+        (void)fprintf(stderr, "%s\n%s\n", yaml, leat_error_text());
+    }
+    EXPECT(status == LEAT_OK);
+    return config;
+}
+
+static char *
+printed(const struct leat_config *config, bool json)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    EXPECT(out != NULL);
+    leat_config_print(config, out, json);
+    EXPECT(fclose(out) == 0);
+    return text;
+}
+
+static void
+test_defaults(void)
+{
+    struct leat_config *config;
+    EXPECT(leat_config_default(&config) == LEAT_OK);
+    EXPECT(strcmp(config->socket, "/run/leat/leat.sock") == 0);
+    EXPECT(strcmp(config->state_dir, "/var/lib/leat") == 0);
+    EXPECT(config->log_level == LEAT_LOG_INFO && config->worker_queue_depth == 2);
+    EXPECT(config->access.mode == 0660 && config->access.gid == (gid_t)-1);
+    EXPECT(config->limits.sessions == 256 && config->limits.sessions_per_user == 64);
+    EXPECT(config->limits.slots_per_session == 1024 && config->limits.central_queue == 4096);
+    EXPECT(config->limits.arena_bytes_per_session == UINT64_C(1) << 30);
+    EXPECT(config->limits.arena_default_bytes == 64u << 20);
+    EXPECT(config->dispatcher.cpu == LEAT_AUTO && config->dispatcher.spin_ns == 50000);
+    EXPECT(!config->dispatcher.hold_cpu_dma_latency);
+    EXPECT(config->worker_group_count == 1 && config->workers[0].count == LEAT_AUTO);
+    EXPECT(config->workers[0].cores == 1 && strcmp(config->workers[0].class_name, "cpu") == 0);
+    EXPECT(config->application_count == 0 && config->model_count == 0 && config->file == NULL);
+    leat_config_free(config);
+    leat_config_free(NULL);
+}
+
+/* The documented file holds every setting, and each at its default. */
+static void
+test_example_equals_defaults(const char *path)
+{
+    struct leat_config *example, *defaults;
+    const enum leat_status status = leat_config_load(path, &example);
+    if (status != LEAT_OK) {
+        (void)fprintf(stderr, "%s\n", leat_error_text());
+    }
+    EXPECT(status == LEAT_OK && strcmp(example->file, path) == 0);
+    EXPECT(leat_config_default(&defaults) == LEAT_OK);
+    char *example_text = printed(example, false), *defaults_text = printed(defaults, false);
+    EXPECT(strcmp(example_text, defaults_text) == 0);
+
+    /* Every line that is printed is marked, and every key of it stands in the example. */
+    static char file_text[65536];
+    FILE *file = fopen(path, "r");
+    EXPECT(file != NULL);
+    file_text[fread(file_text, 1, sizeof(file_text) - 1, file)] = '\0';
+    EXPECT(fclose(file) == 0);
+    int keys = 0;
+    for (char *line = strtok(example_text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        char key[64];
+        EXPECT(sscanf(line, " - %63[a-z_]", key) == 1 || sscanf(line, " %63[a-z_]", key) == 1);
+        const bool heading = line[strlen(line) - 1] == ':';
+        EXPECT(heading || strstr(line, "# default") != NULL);
+        strcat(key, ":");
+        EXPECT(strstr(file_text, key) != NULL);
+        keys += !heading;
+    }
+    EXPECT(keys == 23);
+    free(example_text);
+    free(defaults_text);
+    leat_config_free(example);
+    leat_config_free(defaults);
+}
+
+static const char full[] =
+    "socket: /tmp/s.sock\n"
+    "state_dir: state\n"
+    "log_level: debug\n"
+    "worker_queue_depth: 7\n"
+    "access: {mode: \"0600\", group: root, operators: [root, 1234]}\n"
+    "limits:\n"
+    "  sessions: 8\n"
+    "  sessions_per_user: 8\n"
+    "  slots_per_session: 64\n"
+    "  arena_bytes_per_session: 8 MiB\n"
+    "  arena_default_bytes: 8192\n"
+    "  central_queue: 128\n"
+    "dispatcher: {cpu: 3, spin: 0, hold_cpu_dma_latency: true}\n"
+    "workers:\n"
+    "  - {count: 2, cores: 4, cpus: \"0-7\", class: fast, price: 0.25}\n"
+    "  - {}\n"
+    "applications:\n"
+    "  - name: app-1\n"
+    "    models: [m.1, m_2]\n"
+    "    router: round_robin\n"
+    "    latency: 20ms\n"
+    "    late: serve\n"
+    "    queue: 5\n"
+    "models:\n"
+    "  - {name: m.1, path: /m/1.onnx, items_max: 32, accuracy: 0.761, backend: reference}\n"
+    "  - name: m_2\n"
+    "    backend: synthetic\n"
+    "    synthetic:\n"
+    "      latency: 1500us\n"
+    "      per_item: 2us\n"
+    "      mode: burn\n"
+    "      inputs: [{name: a, dims: [3, 224, 224]}, {name: b, dtype: i64}]\n"
+    "      outputs: [{name: c, dtype: bool, dims: [10]}]\n"
+    "  - {name: quiet, backend: synthetic}\n";
+
+static void
+test_everything_is_read_and_survives_printing(void)
+{
+    struct leat_config *config = parse(full);
+
+    EXPECT(config->access.mode == 0600 && config->access.gid == 0);
+    EXPECT(config->access.operator_count == 2 && config->access.operators[0] == 0);
+    EXPECT(config->access.operators[1] == 1234);
+    EXPECT(config->log_level == LEAT_LOG_DEBUG && config->worker_queue_depth == 7);
+    EXPECT(config->limits.arena_bytes_per_session == 8u << 20);
+    EXPECT(config->limits.arena_default_bytes == 8192 && config->limits.sessions == 8);
+    EXPECT(config->dispatcher.cpu == 3 && config->dispatcher.spin_ns == 0);
+    EXPECT(config->dispatcher.hold_cpu_dma_latency);
+    EXPECT(config->worker_group_count == 2 && config->workers[0].count == 2);
+    EXPECT(config->workers[0].cores == 4 && strcmp(config->workers[0].cpus, "0-7") == 0);
+    EXPECT(config->workers[0].price > 0.2499 && config->workers[0].price < 0.2501);
+    EXPECT(config->workers[1].count == LEAT_AUTO);
+    EXPECT(config->application_count == 1 && config->applications[0].model_count == 2);
+    EXPECT(strcmp(config->applications[0].models[1], "m_2") == 0);
+    EXPECT(config->applications[0].router == &leat_router_round_robin);
+    EXPECT(config->applications[0].selector == &leat_selector_fixed);
+    EXPECT(config->applications[0].latency_ns == 20000000 && !config->applications[0].drop_late);
+    EXPECT(config->applications[0].queue == 5);
+    EXPECT(config->model_count == 3 && config->models[0].accuracy_ppm == 761000);
+    EXPECT(config->models[0].items_max == 32 && config->models[0].options_json == NULL);
+    const struct leat_config_model *synthetic = &config->models[1];
+    EXPECT(synthetic->input_count == 2 && synthetic->output_count == 1);
+    EXPECT(synthetic->infos[0].rank == 4 && synthetic->infos[0].dims[0] == -1);
+    EXPECT(synthetic->infos[0].item_bytes == 3 * 224 * 224 * 4);
+    EXPECT(synthetic->infos[1].rank == 1 && synthetic->infos[1].item_bytes == 8);
+    EXPECT(synthetic->infos[2].dtype == LEAT_DTYPE_BOOL && synthetic->infos[2].item_bytes == 10);
+    EXPECT(strcmp(synthetic->options_json,
+                  "{\"latency_ns\":1500000,\"per_item_ns\":2000,\"mode\":\"burn\"}") == 0);
+    EXPECT(config->models[2].infos[0].item_bytes == 64 && config->models[2].output_count == 1);
+    EXPECT(strcmp(config->models[2].infos[0].name, "input") == 0);
+    EXPECT(strcmp(config->models[2].infos[1].name, "output") == 0);
+
+    char *text = printed(config, false);
+    struct leat_config *again = parse(text);
+    char *text_again = printed(again, false);
+    EXPECT(strcmp(text, text_again) == 0);
+    EXPECT(strstr(text, "spin: 0\n") != NULL && strstr(text, "selector: fixed  # default\n") != NULL);
+
+    char *json = printed(config, true);
+    json_t *object = json_loads(json, 0, NULL);
+    const json_t *settings = json_object_get(object, "settings");
+    EXPECT(json_integer_value(json_object_get(json_object_get(settings, "limits"),
+                                              "arena_bytes_per_session")) == 8 << 20);
+    const json_t *application = json_array_get(json_object_get(settings, "applications"), 0);
+    EXPECT(json_integer_value(json_object_get(application, "latency_ns")) == 20000000);
+    EXPECT(json_array_size(json_object_get(settings, "models")) == 3);
+    EXPECT(strstr(json, "\"applications[0].selector\"") != NULL);
+    EXPECT(strstr(json, "\"dispatcher.spin_ns\"") == NULL);
+    json_decref(object);
+    free(json);
+    free(text);
+    free(text_again);
+    leat_config_free(again);
+    leat_config_free(config);
+}
+
+static void
+test_nothing_given_is_fine(void)
+{
+    static const char *const empty[] = {"", "\n\n", "# only a comment\n", "---\n", "{}\n", "limits: {}\n",
+                                        "workers: []\n"};
+    for (size_t i = 0; i < sizeof(empty) / sizeof(empty[0]); i++) {
+        leat_config_free(parse(empty[i]));
+    }
+}
+
+static void
+test_mistakes_are_named_with_their_place(void)
+{
+    static const struct {
+        const char *yaml, *place, *part;
+    } cases[] = {
+        /* shape */
+        {"socket: [1, 2]\n", ":1:9: socket: ", "expected a single value, found a list"},
+        {"limits: 5\n", ":1:9: limits: ", "expected a mapping"},
+        {"limits:\n", ":1:8: limits: ", "found nothing"},
+        {"workers: {count: 1}\n", ":1:10: workers: ", "expected a list, found a mapping"},
+        {"- a\n- b\n", ":1:1: ", "expected a mapping"},
+        {"just text\n", ":1:1: ", "expected a mapping"},
+        {"socket: /a\nsockets: /b\n", ":2:1: ", "no setting 'sockets' here; allowed: socket state_dir"},
+        {"limits:\n  sessions: 3\n  slot: 4\n", ":3:3: limits: ", "allowed: sessions sessions_per_user"},
+        {"models:\n  - name: a\n    pth: b\n", ":3:5: models[0]: ", "no setting 'pth'"},
+        {"socket: /a\nsocket: /b\n", ":2:1: ", "given twice"},
+        {"? [a]\n: b\n", ":1:3: ", "must be a word"},
+        {"socket: 'abc\n", ":", "not YAML"},
+        {"socket: \"a\\0b\"\n", ":1:9: socket: ", "zero byte"},
+        {"socket: &x /a\nstate_dir: *x\n", ":1:1: ", "aliases"},
+        {"socket: /a\n---\nsocket: /b\n", ":3:1: ", "second YAML document"},
+        {"a: b: c\n", ":1:5: ", "not YAML"},
+        {"\tsocket: x\n", ":1:1: ", "not YAML"},
+        /* values */
+        {"limits:\n  sessions: many\n", ":2:13: limits.sessions: ", "'many' is not a whole number; allowed are 1 to 4096"},
+        {"limits:\n  sessions: 0\n", ":2:13: ", "out of range; allowed are 1 to 4096"},
+        {"limits: {sessions: 99999999999999999999}\n", ":1:20: ", "not a whole number"},
+        {"limits: {sessions: -1}\n", ":1:20: ", "not a whole number"},
+        {"limits: {slots_per_session: 1000}\n", ":1:29: ", "power of two"},
+        {"limits: {arena_default_bytes: 64MB}\n", ":1:31: ", "needs a unit; allowed is a whole number with KiB"},
+        {"limits: {arena_default_bytes: 5000}\n", ":1:31: ", "multiple of 4KiB"},
+        {"limits: {arena_default_bytes: 99999999999999GiB}\n", ":1:31: ", "allowed are 4KiB to 128GiB"},
+        {"limits: {arena_default_bytes: big}\n", ":1:31: ", "write for example 64MiB"},
+        {"dispatcher: {spin: 50}\n", ":1:20: dispatcher.spin: ", "needs a unit"},
+        {"dispatcher: {spin: 1s}\n", ":1:20: ", "allowed are 0 to 10ms"},
+        {"dispatcher: {cpu: first}\n", ":1:19: ", "allowed are auto and 0 to 4095"},
+        {"dispatcher: {hold_cpu_dma_latency: yes}\n", ":1:36: ", "allowed are true and false"},
+        {"access: {mode: rw}\n", ":1:16: ", "write for example \"0660\""},
+        {"access: {mode: \"9\"}\n", ":1:16: ", "not a file mode"},
+        {"access: {mode: \"01777\"}\n", ":1:16: ", "not a file mode"},
+        {"access: {group: no-such-group-here}\n", ":1:17: access.group: ", "no group 'no-such-group-here'"},
+        {"access:\n  operators:\n  - root\n  - no-such-user\n", ":4:5: access.operators[1]: ", "no user"},
+        {"log_level: loud\n", ":1:12: ", "allowed are error, warning, info and debug"},
+        {"socket: \"\"\n", ":1:9: ", "allowed are 1 to 107"},
+        {"workers: [{count: 0}]\n", ":1:19: workers[0].count: ", "allowed are auto and 1 to 256"},
+        {"workers: [{cpus: 3-1}]\n", ":1:18: workers[0].cpus: ", "no valid end"},
+        {"workers: [{price: -3}]\n", ":1:19: ", "numbers from 0"},
+        {"workers: [{price: nan}]\n", ":1:19: ", "numbers from 0"},
+        {"applications: [{name: a}]\n", ":1:16: applications[0].models: ", "allowed are 1 to 64"},
+        {"applications: [{models: [m]}]\n", ":1:16: applications[0]: ", "'name' is missing"},
+        {"applications: [{name: a, models: [m, m]}]\n", ":1:38: applications[0].models[1]: ", "listed twice"},
+        {"applications: [{name: a, models: [m, \"-\"]}]\n", ":1:38: ", "not a model's name"},
+        {"applications: [{name: a, models: [m], router: best}]\n", ":1:47: ", "no router 'best'; allowed: fcfs, round_robin"},
+        {"applications: [{name: a, models: [m], selector: x}]\n", ":1:49: ", "allowed: fixed"},
+        {"applications: [{name: a, models: [m], late: maybe}]\n", ":1:45: ", "allowed are drop and serve"},
+        {"applications:\n  - {name: a, models: [m]}\n  - {name: a, models: [m]}\n", ":3:12: applications[1].name: ", "taken by applications[0]"},
+        {"models: [{path: x}]\n", ":1:10: models[0]: ", "'name' is missing"},
+        {"models: [{name: a}]\n", ":1:10: models[0]: ", "'path' is missing"},
+        {"models: [{name: a b, path: x}]\n", ":1:17: ", "not a name"},
+        {"models: [{name: a, path: x, backend: gpu}]\n", ":1:38: ", "allowed are cpu, reference and synthetic"},
+        {"models: [{name: a, path: x, accuracy: 1.2}]\n", ":1:39: ", "numbers from 0 to 1"},
+        {"models: [{name: a, path: x, items_max: 70000}]\n", ":1:40: ", "1 to 65536"},
+        {"models: [{name: a, path: x}, {name: a, path: y}]\n", ":1:37: models[1].name: ", "taken by models[0]"},
+        {"models: [{name: a, path: x, synthetic: {}}]\n", ":1:40: ", "only for backend: synthetic"},
+        {"models: [{name: a, path: x, backend: synthetic}]\n", ":1:26: ", "remove path"},
+        {"models: [{name: a, backend: synthetic, synthetic: {mode: nap}}]\n", ":1:58: ", "burn and sleep"},
+        {"models: [{name: a, backend: synthetic, synthetic: {inputs: [{name: i, dtype: int}]}}]\n", ":1:78: models[0].synthetic.inputs[0].dtype: ", "allowed are f32"},
+        {"models: [{name: a, backend: synthetic, synthetic: {inputs: [{name: i, dims: [0]}]}}]\n", ":1:78: ", "1 to 1073741824"},
+        {"models: [{name: a, backend: synthetic, synthetic: {inputs: [{name: i, dims: [1,1,1,1,1,1,1,1]}]}}]\n", ":1:77: ", "up to 7"},
+        {"models: [{name: a, backend: synthetic, synthetic: {inputs: [{name: i, dims: [1073741824, 1073741824]}]}}]\n", ":1:90: ", "128 GiB"},
+        {"models:\n  - name: b\n    backend: synthetic\n    synthetic:\n      inputs: [{name: i}, {name: i}]\n", ":5:34: models[0].synthetic.inputs[1].name: ", "another tensor"},
+        {"models: [{name: a, backend: synthetic, synthetic: {inputs: [{name: output}]}}]\n", ":1:51: models[0].synthetic.outputs: ", "'output' is taken"},
+        {"models: [{name: a, backend: synthetic, synthetic: {outputs: [{name: a},{name: b},{name: c},{name: d},{name: e},{name: f}]}}]\n", ":1:61: ", "at most 6"},
+        /* settings against each other */
+        {"limits: {sessions: 4, sessions_per_user: 5}\n", ":1:42: limits.sessions_per_user: ", "more than limits.sessions, 4"},
+        {"limits:\n  sessions: 4\n", ":2:3: limits.sessions_per_user: ", "64 is more than"},
+        {"limits: {arena_bytes_per_session: 4KiB}\n", ":1:9: limits.arena_default_bytes: ", "raise the other"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct leat_config *config = NULL;
+        char start[128];
+        const enum leat_status status =
+            leat_config_parse("f.yaml", cases[i].yaml, strlen(cases[i].yaml), &config);
+        (void)snprintf(start, sizeof(start), "f.yaml%s", cases[i].place);
+        if (status != LEAT_ERR_CONFIG || config != NULL ||
+            strncmp(leat_error_text(), start, strlen(start)) != 0 ||
+            strstr(leat_error_text(), cases[i].part) == NULL) {
+            (void)fprintf(stderr, "case %zu: %sstatus %d\n got: %s\nwant: %s... %s\n", i,
+                          cases[i].yaml, (int)status, status == LEAT_OK ? "" : leat_error_text(), start,
+                          cases[i].part);
+            EXPECT(!"the message is as stated");
+        }
+    }
+}
+
+static void
+test_files(void)
+{
+    struct fake_root root;
+    struct leat_config *config = NULL;
+    char path[256];
+
+    fake_root_init(&root);
+    (void)snprintf(path, sizeof(path), "%s/leat.yaml", root.path);
+    EXPECT(leat_config_load(path, &config) == LEAT_ERR_SYS);
+    EXPECT(strstr(leat_error_text(), path) != NULL);
+    EXPECT(leat_config_load(root.path, &config) == LEAT_ERR_SYS); /* a folder */
+    fake_root_write(&root, "/leat.yaml", "limits: {sessions: x}\n");
+    EXPECT(leat_config_load(path, &config) == LEAT_ERR_CONFIG);
+    EXPECT(strncmp(leat_error_text(), path, strlen(path)) == 0);
+    fake_root_write(&root, "/leat.yaml", full);
+    EXPECT(leat_config_load(path, &config) == LEAT_OK && strcmp(config->file, path) == 0);
+    leat_config_free(config);
+
+    char *large = calloc(1, LEAT_CONFIG_BYTES_MAX + 2);
+    EXPECT(large != NULL);
+    memset(large, '#', LEAT_CONFIG_BYTES_MAX + 1);
+    fake_root_write(&root, "/leat.yaml", large);
+    EXPECT(leat_config_load(path, &config) == LEAT_ERR_CONFIG);
+    EXPECT(strstr(leat_error_text(), "too many") != NULL);
+    free(large);
+    fake_root_fini(&root);
+}
+
+int
+main(int argc, char **argv)
+{
+    leat_test_init();
+    EXPECT(argc == 2);
+    test_defaults();
+    test_example_equals_defaults(argv[1]);
+    test_everything_is_read_and_survives_printing();
+    test_nothing_given_is_fine();
+    test_mistakes_are_named_with_their_place();
+    test_files();
+    return 0;
+}
