@@ -326,9 +326,12 @@ collect(struct leat_session *session, struct leat_completion *completions, size_
         session->empty_polls = 0;
         return count;
     }
-    if (session->in_flight > 0 && ++session->empty_polls >= EMPTY_POLLS_PER_CHECK && session->connected) {
-        session->empty_polls = 0;
-        (void)leat_session_check_peer(session, leat_clock_now(&session->clock), PEER_CHECK_NS);
+    if (session->in_flight > 0 && ++session->empty_polls % EMPTY_POLLS_PER_CHECK == 0 && session->connected) {
+        const uint64_t now_ns = leat_clock_now(&session->clock);
+        if (session->empty_polls == EMPTY_POLLS_PER_CHECK) {
+            session->peer_checked_ns = now_ns; /* the drought begins: answers that keep coming need no question */
+        }
+        (void)leat_session_check_peer(session, now_ns, PEER_CHECK_NS);
     }
     if (LEAT_UNLIKELY(!session->connected) && max > 0) {
         count = drain_lanes(session, completions, max); /* what it finished between our look and its death */

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     Nothing that a client writes into its shared memory or its socket hurts the daemon or another client.
+ * Method   A malicious client maps its session itself and writes random bytes, and bytes chosen to be almost right,
+ *          over every part of it while queries run; another sends random packets. A well-behaved client's answers
+ *          are checked all the while. Run under ASan and UBSan this covers the daemon's every read. The
+ *          seed is printed; --rounds N for a longer run.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "ipc/socket.h"
+#include "tests/leat_test.h"
+#include "tests/system/box.h"
+
+static char socket_path[64];
+
+struct intruder {
+    int socket;
+    struct leat_wire_welcome welcome;
+    int fds[LEAT_WIRE_FD_COUNT];
+    unsigned char *rings, *arena;
+};
+
+static int
+connect_raw(void)
+{
+    struct sockaddr_un address;
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    EXPECT(fd >= 0 && leat_socket_address(socket_path, &address) == LEAT_OK);
+    EXPECT(connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0);
+    return fd;
+}
+
+static void
+intrude(struct intruder *intruder, uint32_t slots)
+{
+    const struct leat_wire_hello hello = {
+        .header = {LEAT_WIRE_MAGIC, 0, LEAT_WIRE_HELLO}, .version_min = 1, .version_max = 7, .slots = slots,
+        .arena_bytes = 65536};
+    struct leat_packet packet = {.bytes = &intruder->welcome, .capacity = sizeof(intruder->welcome)};
+
+    intruder->socket = connect_raw();
+    EXPECT(leat_socket_send(intruder->socket, &hello, sizeof(hello), NULL, 0) == LEAT_OK);
+    EXPECT(leat_socket_receive(intruder->socket, &packet) == LEAT_OK && packet.fd_count == LEAT_WIRE_FD_COUNT);
+    memcpy(intruder->fds, packet.fds, sizeof(intruder->fds));
+    intruder->rings = mmap(NULL, intruder->welcome.rings_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                           intruder->fds[LEAT_WIRE_FD_RINGS], 0);
+    intruder->arena = mmap(NULL, intruder->welcome.arena_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                           intruder->fds[LEAT_WIRE_FD_ARENA], 0);
+    EXPECT(intruder->rings != MAP_FAILED && intruder->arena != MAP_FAILED);
+    /* The seals hold: the memory cannot be taken away under the daemon. */
+    EXPECT(ftruncate(intruder->fds[LEAT_WIRE_FD_ARENA], 0) != 0 && errno == EPERM);
+    EXPECT(fcntl(intruder->fds[LEAT_WIRE_FD_ARENA], F_ADD_SEALS, F_SEAL_WRITE) != 0);
+}
+
+static void
+leave(struct intruder *intruder)
+{
+    (void)munmap(intruder->rings, intruder->welcome.rings_bytes);
+    (void)munmap(intruder->arena, intruder->welcome.arena_bytes);
+    for (int i = 0; i < LEAT_WIRE_FD_COUNT; i++) {
+        (void)close(intruder->fds[i]);
+    }
+    (void)close(intruder->socket);
+}
+
+static void
+verify_bystander(struct box_client *client, unsigned char byte)
+{
+    struct leat_completion done;
+    box_fill(client, &client->query, byte);
+    EXPECT(leat_run(client->session, &client->query, &done) == LEAT_OK);
+    EXPECT(done.outcome == LEAT_OUTCOME_OK && box_check(client, &client->query, byte));
+}
+
+static void
+poke_daemon(struct intruder *intruder)
+{
+    const uint64_t one = 1;
+    const ssize_t written = write(intruder->fds[LEAT_WIRE_FD_DAEMON], &one, sizeof(one));
+    (void)written;
+}
+
+/* Random bytes over any part of the rings and the arena. */
+static void
+scribble(struct intruder *intruder, uint64_t *random)
+{
+    const size_t bytes = 1 + leat_test_random(random) % 512;
+    const size_t start = leat_test_random(random) % (intruder->welcome.rings_bytes - bytes);
+    for (size_t i = 0; i < bytes; i++) {
+        ((volatile unsigned char *)intruder->rings)[start + i] = (unsigned char)leat_test_random(random);
+    }
+}
+
+/*
+ * Requests with the right sequence, so that the dispatcher reads them, and with fields at and around their limits;
+ * some go on changing after they were published.
+ */
+static void
+almost_right(struct intruder *intruder, uint64_t *position, uint64_t *random)
+{
+    static const uint32_t edges[] = {0, 1, 2, 7, 8, 9, 63, 64, 255, 1023, 1024, 65535, 65536, UINT32_MAX / 64, UINT32_MAX};
+    const uint64_t mask = (uint64_t)intruder->welcome.slots * LEAT_SUBMIT_CELLS_PER_SLOT - 1;
+    struct leat_wire_request *cell =
+        (struct leat_wire_request *)(intruder->rings + leat_wire_submit_offset()) + (*position & mask);
+    const size_t edge_count = sizeof(edges) / sizeof(edges[0]);
+
+    cell->submit_ns = leat_test_random(random) % 3 == 0 ? UINT64_MAX : leat_test_random(random);
+    cell->latency_us = edges[leat_test_random(random) % edge_count];
+    cell->accuracy_floor_ppm = edges[leat_test_random(random) % edge_count];
+    cell->items = edges[leat_test_random(random) % edge_count];
+    cell->slot = (uint16_t)edges[leat_test_random(random) % edge_count];
+    cell->target = leat_test_random(random) % 4 == 0 ? (uint16_t)leat_test_random(random) : 0;
+    cell->flags = leat_test_random(random) % 4 == 0 ? (uint16_t)leat_test_random(random) : 0;
+    cell->ticket_low = (uint32_t)leat_test_random(random) % 8;
+    for (uint32_t u = 0; u < LEAT_TENSORS_MAX; u++) {
+        cell->units[u] = edges[leat_test_random(random) % edge_count];
+    }
+    (*position)++;
+    atomic_store_explicit(&cell->sequence, *position, memory_order_release);
+    if (leat_test_random(random) % 2 == 0) {
+        ((volatile struct leat_wire_request *)cell)->items = UINT32_MAX;
+        ((volatile struct leat_wire_request *)cell)->units[0] = UINT32_MAX;
+        ((volatile struct leat_wire_request *)cell)->slot = UINT16_MAX;
+    }
+}
+
+static void
+test_shared_memory(unsigned rounds)
+{
+    const struct box_options options = {.socket_path = socket_path, .workers = 2, .items_max = 8};
+    uint64_t random = leat_test_seed;
+    struct box *box = box_start(&options);
+    struct box_client bystander;
+
+    box_connect(&bystander, socket_path, 4);
+    for (unsigned round = 0; round < rounds; round++) {
+        struct intruder intruder;
+        uint64_t position = 0;
+        intrude(&intruder, round % 2 == 0 ? 2 : 64);
+        const bool scribbles = round % 3 == 0;
+        for (int n = 0; n < 400; n++) {
+            if (scribbles && n % 4 == 0) {
+                scribble(&intruder, &random);
+            } else {
+                almost_right(&intruder, &position, &random);
+            }
+            poke_daemon(&intruder);
+            if (n % 40 == 0) {
+                verify_bystander(&bystander, (unsigned char)(n % 200));
+            }
+        }
+        if (round % 2 == 0) {
+            (void)fcntl(intruder.fds[LEAT_WIRE_FD_DAEMON], F_SETFL, 0); /* blocking flags are ours to break, not theirs */
+            uint64_t drained;
+            (void)fcntl(intruder.fds[LEAT_WIRE_FD_DAEMON], F_SETFL, O_NONBLOCK);
+            const ssize_t got = read(intruder.fds[LEAT_WIRE_FD_DAEMON], &drained, sizeof(drained));
+            (void)got;
+        }
+        verify_bystander(&bystander, 77);
+        leave(&intruder);
+    }
+    verify_bystander(&bystander, 78);
+    box_disconnect(&bystander);
+    box_stop(box);
+}
+
+static void
+test_socket_protocol(unsigned rounds)
+{
+    enum { BYTES_MAX = 4096 };
+    const struct box_options options = {.socket_path = socket_path};
+    static unsigned char bytes[BYTES_MAX];
+    uint64_t random = leat_test_seed + 7;
+    struct box *box = box_start(&options);
+    struct box_client bystander;
+
+    box_connect(&bystander, socket_path, 4);
+    for (unsigned round = 0; round < rounds; round++) {
+        const int fd = connect_raw();
+        const bool welcomed = leat_test_random(&random) % 2 == 0;
+        if (welcomed) { /* a good start, then nonsense */
+            const struct leat_wire_hello hello = {.header = {LEAT_WIRE_MAGIC, 0, LEAT_WIRE_HELLO}, .version_min = 1, .version_max = 1};
+            EXPECT(leat_socket_send(fd, &hello, sizeof(hello), NULL, 0) == LEAT_OK);
+        }
+        for (int n = 0; n < 4; n++) {
+            size_t size = 1 + leat_test_random(&random) % BYTES_MAX;
+            for (size_t i = 0; i < size; i++) {
+                bytes[i] = (unsigned char)leat_test_random(&random);
+            }
+            struct leat_wire_header header = {LEAT_WIRE_MAGIC, LEAT_WIRE_VERSION, (uint16_t)(leat_test_random(&random) % 10)};
+            if (leat_test_random(&random) % 4 != 0) {
+                memcpy(bytes, &header, sizeof(header));
+            }
+            switch (leat_test_random(&random) % 4) {
+            case 0: size = sizeof(struct leat_wire_hello); break;
+            case 1: size = sizeof(struct leat_wire_find); break;
+            default: break;
+            }
+            int extra[LEAT_SOCKET_FDS_MAX];
+            const size_t fd_count = leat_test_random(&random) % 3 == 0 ? 1 + leat_test_random(&random) % LEAT_SOCKET_FDS_MAX : 0;
+            for (size_t i = 0; i < fd_count; i++) {
+                extra[i] = eventfd(0, EFD_CLOEXEC);
+            }
+            (void)!leat_socket_send(fd, bytes, size, extra, fd_count);
+            for (size_t i = 0; i < fd_count; i++) {
+                (void)close(extra[i]);
+            }
+        }
+        (void)close(fd);
+        if (round % 16 == 0) {
+            verify_bystander(&bystander, (unsigned char)(round % 200));
+        }
+    }
+    while (box_sessions(box).sessions > 1) {
+        (void)sched_yield();
+    }
+    verify_bystander(&bystander, 5);
+    box_disconnect(&bystander);
+    box_stop(box);
+}
+
+/* What the daemon says to a client of another version, or to none. */
+static void
+test_version_is_negotiated(void)
+{
+    const struct box_options options = {.socket_path = socket_path};
+    struct leat_wire_error error;
+    struct leat_packet packet = {.bytes = &error, .capacity = sizeof(error)};
+    struct leat_wire_hello hello = {
+        .header = {LEAT_WIRE_MAGIC, 0, LEAT_WIRE_HELLO}, .version_min = 2, .version_max = 9};
+    struct box *box = box_start(&options);
+
+    int fd = connect_raw();
+    EXPECT(leat_socket_send(fd, &hello, sizeof(hello), NULL, 0) == LEAT_OK);
+    EXPECT(leat_socket_receive(fd, &packet) == LEAT_OK && packet.size == sizeof(error));
+    EXPECT(error.header.type == LEAT_WIRE_ERROR && error.status == LEAT_ERR_VERSION);
+    EXPECT(strstr(error.text, "2 to 9") != NULL);
+    (void)close(fd);
+    fd = connect_raw();
+    EXPECT(leat_socket_send(fd, "GET / HTTP/1.1\r\n\r\n", 18, NULL, 0) == LEAT_OK);
+    EXPECT(leat_socket_receive(fd, &packet) == LEAT_OK && error.status == LEAT_ERR_PROTO);
+    (void)close(fd);
+    box_stop(box);
+}
+
+int
+main(int argc, char **argv)
+{
+    unsigned rounds = 30;
+
+    leat_test_init();
+    if (argc == 3 && strcmp(argv[1], "--rounds") == 0) {
+        rounds = (unsigned)strtoul(argv[2], NULL, 10);
+    }
+    (void)snprintf(socket_path, sizeof(socket_path), "/tmp/leat-test-hostile-%d.sock", (int)getpid());
+    (void)printf("seed %llu, %u rounds\n", (unsigned long long)leat_test_seed, rounds);
+    (void)freopen("/dev/null", "w", stderr); /* the daemon logs each refusal; a failed expectation still exits 1 */
+    test_version_is_negotiated();
+    test_shared_memory(rounds);
+    test_socket_protocol(rounds * 10);
+    return 0;
+}

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     Peers that die cost nobody else anything. Clients killed at random points leave no session, memory or
+ *          descriptor behind, and the others' answers stay right. A daemon killed under load leaves its
+ *          clients with one completion for every query, and they can connect again.
+ * Method   SIGKILL at random moments under load; --kills N for a longer run (default 60). The seed is printed.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/leat_test.h"
+#include "tests/system/box.h"
+
+static char socket_path[64];
+
+static unsigned
+count_entries(const char *folder)
+{
+    unsigned count = 0;
+    DIR *directory = opendir(folder);
+    EXPECT(directory != NULL);
+    while (readdir(directory) != NULL) {
+        count++;
+    }
+    (void)closedir(directory);
+    return count;
+}
+
+/* Mapped bytes of session memory in this process. */
+static unsigned
+count_session_maps(void)
+{
+    char line[512];
+    unsigned count = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    EXPECT(maps != NULL);
+    while (fgets(line, sizeof(line), maps) != NULL) {
+        count += strstr(line, "memfd:leat-") != NULL;
+    }
+    (void)fclose(maps);
+    return count;
+}
+
+static _Noreturn void
+load_for_ever(uint64_t seed)
+{
+    enum { SLOTS = 16 };
+    struct box_client client;
+    struct leat_query queries[SLOTS];
+    struct leat_completion done[SLOTS];
+    uint64_t random = seed;
+
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    box_connect(&client, socket_path, SLOTS);
+    for (int i = 0; i < SLOTS; i++) {
+        queries[i] = client.query;
+        queries[i].items = 1 + (uint32_t)i % 4;
+        for (int t = 0; t < 2; t++) {
+            EXPECT(leat_tensor_alloc(client.session, 256, &queries[i].tensors[t]) == LEAT_OK);
+        }
+    }
+    for (;;) {
+        uint64_t ticket = 0;
+        struct leat_query *query = &queries[leat_test_random(&random) % SLOTS];
+        const enum leat_status status = leat_submit(client.session, query, &ticket);
+        if (status == LEAT_OK && leat_test_random(&random) % 8 == 0) {
+            (void)!leat_cancel(client.session, ticket);
+        }
+        if (status == LEAT_AGAIN || leat_test_random(&random) % 3 == 0) {
+            size_t count;
+            (void)!leat_wait(client.session, done, SLOTS, 1000000, &count);
+        }
+    }
+}
+
+/* A client that is never killed and checks every answer, until told to stop through the pipe. */
+static pid_t
+start_survivor(const int stop[2])
+{
+    (void)fflush(NULL);
+    const pid_t child = fork();
+    EXPECT(child >= 0);
+    if (child > 0) {
+        return child;
+    }
+    struct box_client client;
+    struct leat_completion done;
+    uint64_t answers = 0;
+    char byte;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)close(stop[1]);
+    box_connect(&client, socket_path, 4);
+    while (read(stop[0], &byte, 1) < 0) { /* non-blocking: EAGAIN until the other end is closed */
+        const unsigned char fill = (unsigned char)(answers % 0xf0);
+        box_fill(&client, &client.query, fill);
+        EXPECT(leat_run(client.session, &client.query, &done) == LEAT_OK);
+        EXPECT(done.outcome == LEAT_OUTCOME_OK && box_check(&client, &client.query, fill));
+        answers++;
+    }
+    EXPECT(answers > 0);
+    box_disconnect(&client);
+    exit(0);
+}
+
+static void
+test_clients_are_killed(unsigned kills)
+{
+    enum { AT_ONCE = 3 };
+    const struct box_options options = {.socket_path = socket_path, .workers = 2, .spin_ns = 5000};
+    pid_t victims[AT_ONCE] = {0};
+    uint64_t random = leat_test_seed;
+    int stop[2];
+
+    struct box *box = box_start(&options);
+    EXPECT(pipe2(stop, O_NONBLOCK) == 0);
+    const pid_t survivor = start_survivor(stop);
+    while (box_sessions(box).sessions < 1) {
+        (void)sched_yield();
+    }
+    const unsigned descriptors = count_entries("/proc/self/fd"), maps = count_session_maps();
+    for (unsigned killed = 0; killed < kills; killed++) {
+        const unsigned v = killed % AT_ONCE;
+        if (victims[v] != 0) {
+            const uint64_t delay_ns = leat_test_random(&random) % 4000000; /* the random point itself */
+            const uint64_t until_ns = leat_monotonic_ns() + delay_ns;
+            while (leat_monotonic_ns() < until_ns) {
+                (void)sched_yield();
+            }
+            EXPECT(kill(victims[v], SIGKILL) == 0);
+            EXPECT(waitpid(victims[v], NULL, 0) == victims[v]);
+        }
+        (void)fflush(NULL);
+        victims[v] = fork();
+        EXPECT(victims[v] >= 0);
+        if (victims[v] == 0) {
+            (void)close(stop[1]);
+            load_for_ever(leat_test_random(&random) + killed);
+        }
+    }
+    for (unsigned v = 0; v < AT_ONCE; v++) {
+        EXPECT(kill(victims[v], SIGKILL) == 0);
+        EXPECT(waitpid(victims[v], NULL, 0) == victims[v]);
+    }
+    while (box_sessions(box).sessions > 1) { /* the survivor's stays; all others must come back */
+        (void)sched_yield();
+    }
+    int ended = -1;
+    while (count_entries("/proc/self/fd") > descriptors || count_session_maps() > maps) {
+        (void)sched_yield(); /* the last session's memory is being given back; a leak hangs here */
+    }
+    EXPECT(close(stop[1]) == 0);
+    EXPECT(waitpid(survivor, &ended, 0) == survivor && WIFEXITED(ended) && WEXITSTATUS(ended) == 0);
+    (void)close(stop[0]);
+    box_stop(box); /* checks that nothing waits or runs and no session is left */
+}
+
+static void
+test_daemon_is_killed(void)
+{
+    enum { SLOTS = 16, ROUNDS = 12 };
+    const struct box_options options = {.socket_path = socket_path, .workers = 2};
+    uint64_t random = leat_test_seed + 1;
+    unsigned lost = 0;
+
+    for (int round = 0; round < ROUNDS; round++) {
+        struct box_client client;
+        struct leat_completion done[SLOTS];
+        uint64_t submitted = 0, completed = 0;
+        pid_t daemon = box_fork(&options);
+        box_connect(&client, socket_path, SLOTS);
+        struct leat_query hold = client.query;
+        EXPECT(leat_tensor_alloc(client.session, 64, &hold.tensors[0]) == LEAT_OK);
+        EXPECT(leat_tensor_alloc(client.session, 64, &hold.tensors[1]) == LEAT_OK);
+        box_fill(&client, &hold, BOX_HOLD);
+        box_fill(&client, &client.query, 1);
+        const uint64_t kill_after = 50 + leat_test_random(&random) % 2000;
+        bool killed = false;
+        for (;;) {
+            /* Every other round one query is held for ever, so that something is in flight when it dies. */
+            const struct leat_query *query = submitted == 20 && round % 2 == 0 ? &hold : &client.query;
+            const enum leat_status status = leat_submit(client.session, query, NULL);
+            submitted += status == LEAT_OK;
+            if (!killed && submitted >= kill_after) {
+                EXPECT(kill(daemon, SIGKILL) == 0 && waitpid(daemon, NULL, 0) == daemon);
+                killed = true;
+            }
+            size_t count = leat_poll(client.session, done, SLOTS);
+            if (count == 0 && (status == LEAT_AGAIN || status == LEAT_ERR_DISCONNECTED) &&
+                leat_in_flight(client.session) > 0) {
+                EXPECT(leat_wait(client.session, done, SLOTS, UINT64_MAX, &count) == LEAT_OK);
+            }
+            for (size_t i = 0; i < count; i++) {
+                EXPECT(done[i].outcome == LEAT_OUTCOME_OK || (killed && done[i].outcome == LEAT_OUTCOME_LOST));
+                lost += done[i].outcome == LEAT_OUTCOME_LOST;
+            }
+            completed += count;
+            if (status == LEAT_ERR_DISCONNECTED && leat_in_flight(client.session) == 0) {
+                break;
+            }
+        }
+        EXPECT(completed == submitted); /* exactly one completion for each */
+        EXPECT(leat_reconnect(client.session) == LEAT_ERR_SYS); /* nobody there: says so, can be tried again */
+        EXPECT(leat_submit(client.session, &client.query, NULL) == LEAT_ERR_DISCONNECTED);
+        daemon = box_fork(&options); /* takes the dead one's socket over */
+        EXPECT(leat_reconnect(client.session) == LEAT_OK);
+        EXPECT(leat_find(client.session, "box", &client.target) == LEAT_OK);
+        for (int t = 0; t < 2; t++) {
+            EXPECT(leat_tensor_alloc(client.session, 64, &client.query.tensors[t]) == LEAT_OK);
+        }
+        box_fill(&client, &client.query, 8);
+        EXPECT(leat_run(client.session, &client.query, &done[0]) == LEAT_OK);
+        EXPECT(done[0].outcome == LEAT_OUTCOME_OK && box_check(&client, &client.query, 8));
+        box_disconnect(&client);
+        EXPECT(kill(daemon, SIGKILL) == 0 && waitpid(daemon, NULL, 0) == daemon);
+    }
+    EXPECT(lost > 0);
+    (void)unlink(socket_path);
+}
+
+int
+main(int argc, char **argv)
+{
+    unsigned kills = 60;
+
+    leat_test_init();
+    if (argc == 3 && strcmp(argv[1], "--kills") == 0) {
+        kills = (unsigned)strtoul(argv[2], NULL, 10);
+    }
+    (void)snprintf(socket_path, sizeof(socket_path), "/tmp/leat-test-peers-%d.sock", (int)getpid());
+    (void)printf("seed %llu, %u kills\n", (unsigned long long)leat_test_seed, kills);
+    test_clients_are_killed(kills);
+    test_daemon_is_killed();
+    return 0;
+}
