@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/registry.h"
+
+#include <jansson.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "runtime/registry_files.h"
+
+#define APPLICATION_ID 0x6c656174 /* "leat", in the database's header */
+#define BUSY_MS        5000       /* how long a reader from outside may hold us up */
+
+#define COLUMNS "name, backend, sha256, bytes, items_max, accuracy_ppm, created_s, options_json, signature_json"
+
+static const char schema[] =
+    "CREATE TABLE models ("
+    " name TEXT PRIMARY KEY,"
+    " backend TEXT NOT NULL,"
+    " sha256 TEXT NOT NULL," /* '' without a file */
+    " bytes INTEGER NOT NULL,"
+    " items_max INTEGER NOT NULL,"
+    " accuracy_ppm INTEGER NOT NULL,"
+    " created_s INTEGER NOT NULL,"
+    " options_json TEXT,"
+    " signature_json TEXT"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE INDEX models_by_content ON models (sha256);";
+
+struct leat_registry {
+    struct leat_registry_files files;
+    sqlite3 *db;
+};
+
+/* SQLite's reason, under our status for it. */
+static enum leat_status
+fail_db(const struct leat_registry *registry, const char *what)
+{
+    const int code = registry->db == NULL ? SQLITE_NOMEM : sqlite3_errcode(registry->db);
+    const bool damaged = code == SQLITE_CORRUPT || code == SQLITE_NOTADB;
+
+    return LEAT_FAIL(damaged                 ? LEAT_ERR_PROTO
+                     : code == SQLITE_NOMEM  ? LEAT_ERR_NOMEM
+                     : code == SQLITE_LOCKED || code == SQLITE_BUSY ? LEAT_ERR_BUSY
+                                                                    : LEAT_ERR_DEVICE,
+                     "%s/registry.db: %s: %s%s", registry->files.state_dir, what,
+                     registry->db == NULL ? "out of memory" : sqlite3_errmsg(registry->db),
+                     damaged ? "; restore it from a backup, or move it away and add the models again"
+                             : "");
+}
+
+static enum leat_status
+execute(const struct leat_registry *registry, const char *sql, const char *what)
+{
+    return sqlite3_exec(registry->db, sql, NULL, NULL, NULL) == SQLITE_OK ? LEAT_OK
+                                                                         : fail_db(registry, what);
+}
+
+/* The first column of the first row, as a number or a text. */
+static enum leat_status
+query_number(const struct leat_registry *registry, const char *sql, int64_t *ret_number)
+{
+    sqlite3_stmt *statement = NULL;
+    enum leat_status status = LEAT_OK;
+
+    if (sqlite3_prepare_v2(registry->db, sql, -1, &statement, NULL) != SQLITE_OK ||
+        sqlite3_step(statement) != SQLITE_ROW) {
+        status = fail_db(registry, sql);
+    } else {
+        *ret_number = sqlite3_column_int64(statement, 0);
+    }
+    (void)sqlite3_finalize(statement);
+    return status;
+}
+
+static enum leat_status
+check_integrity(const struct leat_registry *registry)
+{
+    sqlite3_stmt *statement = NULL;
+    enum leat_status status = LEAT_OK;
+
+    if (sqlite3_prepare_v2(registry->db, "PRAGMA integrity_check(1)", -1, &statement, NULL) != SQLITE_OK ||
+        sqlite3_step(statement) != SQLITE_ROW) {
+        status = fail_db(registry, "integrity check");
+    } else {
+        const char *verdict = (const char *)sqlite3_column_text(statement, 0);
+        if (verdict == NULL || strcmp(verdict, "ok") != 0) {
+            status = LEAT_FAIL(LEAT_ERR_PROTO,
+                               "%s/registry.db is damaged (%.120s); restore it from a backup, or move it "
+                               "away and add the models again",
+                               registry->files.state_dir, verdict == NULL ? "no verdict" : verdict);
+        }
+    }
+    (void)sqlite3_finalize(statement);
+    return status;
+}
+
+static enum leat_status
+make_schema(const struct leat_registry *registry)
+{
+    char sql[sizeof(schema) + 128];
+
+    (void)snprintf(sql, sizeof(sql),
+                   "BEGIN IMMEDIATE; %s PRAGMA application_id=%d; PRAGMA user_version=%u; COMMIT;",
+                   schema, APPLICATION_ID, LEAT_REGISTRY_SCHEMA);
+    leat_registry_step();
+    const enum leat_status status = execute(registry, sql, "making the tables");
+    leat_registry_step();
+    return status;
+}
+
+static enum leat_status
+check_schema(const struct leat_registry *registry)
+{
+    int64_t version = 0, application = 0, tables = 0;
+    enum leat_status status = query_number(registry, "PRAGMA user_version", &version);
+
+    if (status == LEAT_OK) {
+        status = query_number(registry, "PRAGMA application_id", &application);
+    }
+    if (status == LEAT_OK) {
+        status = query_number(registry, "SELECT count(*) FROM sqlite_schema", &tables);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (tables == 0 && version == 0) {
+        return make_schema(registry);
+    }
+    if (application != APPLICATION_ID) {
+        return LEAT_FAIL(LEAT_ERR_PROTO, "%s/registry.db is not a registry of leat; choose another state_dir",
+                         registry->files.state_dir);
+    }
+    if (version != LEAT_REGISTRY_SCHEMA) {
+        return LEAT_FAIL(LEAT_ERR_VERSION,
+                         "%s/registry.db has schema %lld, this leat knows %u: run the leat that wrote it "
+                         "(or a newer one), or choose another state_dir",
+                         registry->files.state_dir, (long long)version, LEAT_REGISTRY_SCHEMA);
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+open_database(struct leat_registry *registry)
+{
+    char path[4096];
+    const int used = snprintf(path, sizeof(path), "%s/registry.db", registry->files.state_dir);
+
+    if (used < 0 || (size_t)used >= sizeof(path)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "the name of the state directory is too long");
+    }
+    leat_registry_step();
+    if (sqlite3_open_v2(path, &registry->db,
+                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+                        NULL) != SQLITE_OK) {
+        return fail_db(registry, "cannot be opened");
+    }
+    (void)sqlite3_busy_timeout(registry->db, BUSY_MS);
+    /* FULL: in WAL mode every commit is synced before it returns. */
+    enum leat_status status = execute(
+        registry, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA trusted_schema=OFF;",
+        "cannot be used");
+    if (status == LEAT_OK) {
+        status = check_integrity(registry);
+    }
+    if (status == LEAT_OK) {
+        status = check_schema(registry);
+    }
+    return status;
+}
+
+/* How many rows name this content; negative when the database does not say. */
+static int64_t
+count_users(const struct leat_registry *registry, const char *sha256)
+{
+    sqlite3_stmt *statement = NULL;
+    int64_t users = -1;
+
+    if (sqlite3_prepare_v2(registry->db, "SELECT count(*) FROM models WHERE sha256 = ?", -1, &statement,
+                           NULL) == SQLITE_OK &&
+        sqlite3_bind_text(statement, 1, sha256, -1, SQLITE_STATIC) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW) {
+        users = sqlite3_column_int64(statement, 0);
+    }
+    (void)sqlite3_finalize(statement);
+    return users;
+}
+
+static bool
+is_wanted(void *context, const char *name)
+{
+    return count_users(context, name) != 0; /* in doubt it stays */
+}
+
+enum leat_status
+leat_registry_open(const char *state_dir, struct leat_registry **ret_registry)
+{
+    struct leat_registry *registry = calloc(1, sizeof(*registry));
+
+    if (registry == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the registry");
+    }
+    enum leat_status status = leat_registry_files_init(&registry->files, state_dir);
+    if (status == LEAT_OK) {
+        status = open_database(registry);
+    }
+    if (status == LEAT_OK) {
+        status = leat_registry_files_sync(&registry->files);
+    }
+    if (status == LEAT_OK) {
+        status = leat_registry_files_clean(&registry->files, is_wanted, registry);
+    }
+    if (status != LEAT_OK) {
+        leat_registry_close(registry);
+        return status;
+    }
+    *ret_registry = registry;
+    return LEAT_OK;
+}
+
+void
+leat_registry_close(struct leat_registry *registry)
+{
+    if (registry == NULL) {
+        return;
+    }
+    LEAT_MUST(sqlite3_close(registry->db) == SQLITE_OK); /* every statement is finalized; accepts NULL */
+    leat_registry_files_fini(&registry->files);
+    free(registry);
+}
+
+/* ---- Signatures as text -------------------------------------------------------------------------- */
+
+static json_t *
+tensors_to_json(const struct leat_tensor_info *infos, uint32_t count)
+{
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < count; i++) {
+        json_t *dims = json_array();
+        for (uint32_t d = 1; d < infos[i].rank; d++) {
+            (void)json_array_append_new(dims, json_integer(infos[i].dims[d]));
+        }
+        (void)json_array_append_new(array, json_pack("{s:s, s:s, s:o}", "name", infos[i].name, "dtype",
+                                                     leat_dtype_text(infos[i].dtype), "dims", dims));
+    }
+    return array;
+}
+
+/* NULL when there is no signature, or no memory for it. */
+static char *
+signature_to_text(const struct leat_registry_model *model)
+{
+    if (model->input_count + model->output_count == 0) {
+        return NULL;
+    }
+    json_t *object =
+        json_pack("{s:o, s:o}", "inputs", tensors_to_json(model->infos, model->input_count), "outputs",
+                  tensors_to_json(model->infos + model->input_count, model->output_count));
+    char *text = object == NULL ? NULL : json_dumps(object, JSON_COMPACT);
+    json_decref(object);
+    return text;
+}
+
+static bool
+tensor_from_json(const json_t *object, struct leat_tensor_info *info)
+{
+    const char *name = json_string_value(json_object_get(object, "name"));
+    const char *dtype = json_string_value(json_object_get(object, "dtype"));
+    const json_t *dims = json_object_get(object, "dims");
+
+    *info = (struct leat_tensor_info){.rank = 1, .dims = {-1}};
+    if (name == NULL || strlen(name) >= sizeof(info->name) || dtype == NULL || !json_is_array(dims) ||
+        json_array_size(dims) > LEAT_RANK_MAX - 1) {
+        return false;
+    }
+    (void)snprintf(info->name, sizeof(info->name), "%s", name);
+    for (uint32_t d = 1; d <= LEAT_DTYPE_MAX; d++) {
+        info->dtype = strcmp(dtype, leat_dtype_text(d)) == 0 ? d : info->dtype;
+    }
+    info->item_bytes = leat_dtype_bytes(info->dtype);
+    for (size_t d = 0; d < json_array_size(dims); d++) {
+        const json_int_t dim = json_integer_value(json_array_get(dims, d));
+        if (dim <= 0 || !leat_mul_u64(info->item_bytes, (uint64_t)dim, &info->item_bytes)) {
+            return false;
+        }
+        info->dims[info->rank++] = dim;
+    }
+    return info->item_bytes > 0;
+}
+
+static bool
+signature_from_text(const char *text, struct leat_registry_model *model)
+{
+    static const char *const lists[2] = {"inputs", "outputs"};
+    uint32_t *const counts[2] = {&model->input_count, &model->output_count};
+    json_t *object = json_loads(text, 0, NULL);
+    uint32_t total = 0;
+    bool good = object != NULL;
+
+    for (int l = 0; l < 2 && good; l++) {
+        const json_t *array = json_object_get(object, lists[l]);
+        for (size_t i = 0; i < json_array_size(array) && good; i++) {
+            good = total < LEAT_TENSORS_MAX &&
+                   tensor_from_json(json_array_get(array, i), &model->infos[total]);
+            total++;
+            (*counts[l])++;
+        }
+    }
+    json_decref(object);
+    return good;
+}
+
+/* ---- Adding and removing ------------------------------------------------------------------------- */
+
+static bool
+bind_model(sqlite3_stmt *statement, const struct leat_registry_model *model, const char *sha256,
+           size_t bytes, const char *signature)
+{
+    return sqlite3_bind_text(statement, 1, model->name, -1, SQLITE_STATIC) == SQLITE_OK &&
+           sqlite3_bind_text(statement, 2, model->backend, -1, SQLITE_STATIC) == SQLITE_OK &&
+           sqlite3_bind_text(statement, 3, sha256, -1, SQLITE_STATIC) == SQLITE_OK &&
+           sqlite3_bind_int64(statement, 4, (int64_t)bytes) == SQLITE_OK &&
+           sqlite3_bind_int64(statement, 5, model->items_max) == SQLITE_OK &&
+           sqlite3_bind_int64(statement, 6, model->accuracy_ppm) == SQLITE_OK &&
+           sqlite3_bind_int64(statement, 7, (int64_t)model->created_s) == SQLITE_OK &&
+           sqlite3_bind_text(statement, 8, model->options_json, -1, SQLITE_STATIC) == SQLITE_OK &&
+           sqlite3_bind_text(statement, 9, signature, -1, SQLITE_STATIC) == SQLITE_OK;
+}
+
+static enum leat_status
+insert_row(const struct leat_registry *registry, const struct leat_registry_model *model,
+           const char *sha256, size_t bytes)
+{
+    sqlite3_stmt *statement = NULL;
+    enum leat_status status = LEAT_OK;
+    char *signature = signature_to_text(model);
+
+    if (signature == NULL && model->input_count + model->output_count > 0) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the signature of '%s'", model->name);
+    }
+    if (sqlite3_prepare_v2(registry->db,
+                           "INSERT INTO models (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?)", -1,
+                           &statement, NULL) != SQLITE_OK ||
+        !bind_model(statement, model, sha256, bytes, signature)) {
+        status = fail_db(registry, "adding a model");
+    } else {
+        leat_registry_step();
+        const int code = sqlite3_step(statement); /* its own transaction: committed when it returns */
+        leat_registry_step();
+        if (code == SQLITE_CONSTRAINT) {
+            status = LEAT_FAIL(LEAT_ERR_EXISTS, "the registry has a model '%s' already", model->name);
+        } else if (code != SQLITE_DONE) {
+            status = fail_db(registry, "adding a model");
+        }
+    }
+    (void)sqlite3_finalize(statement);
+    free(signature);
+    return status;
+}
+
+enum leat_status
+leat_registry_add(struct leat_registry *registry, const struct leat_registry_model *model,
+                  const void *data, size_t bytes)
+{
+    char sha256[65] = "";
+    struct leat_registry_model other;
+    enum leat_status status = leat_registry_get(registry, model->name, &other);
+
+    LEAT_ASSERT(model->name[0] != '\0' && model->input_count + model->output_count <= LEAT_TENSORS_MAX);
+    if (status == LEAT_OK) { /* before a large file is copied for nothing */
+        free(other.options_json);
+        return LEAT_FAIL(LEAT_ERR_EXISTS, "the registry has a model '%s' already", model->name);
+    }
+    if (status != LEAT_ERR_NOT_FOUND) {
+        return status;
+    }
+    if (data == NULL) {
+        return insert_row(registry, model, sha256, 0);
+    }
+    leat_registry_hash(data, bytes, sha256);
+    const int64_t users = count_users(registry, sha256);
+    if (users < 0) {
+        return fail_db(registry, "adding a model");
+    }
+    if (users == 0) { /* a file that a row names is durable already */
+        status = leat_registry_files_put(&registry->files, sha256, data, bytes);
+        if (status != LEAT_OK) {
+            return status;
+        }
+    }
+    status = insert_row(registry, model, sha256, bytes);
+    if (status != LEAT_OK && count_users(registry, sha256) == 0) {
+        leat_registry_files_drop(&registry->files, sha256);
+    }
+    return status;
+}
+
+enum leat_status
+leat_registry_remove(struct leat_registry *registry, const char *name)
+{
+    struct leat_registry_model model;
+    sqlite3_stmt *statement = NULL;
+    enum leat_status status = leat_registry_get(registry, name, &model);
+
+    if (status != LEAT_OK) {
+        return status;
+    }
+    free(model.options_json);
+    if (sqlite3_prepare_v2(registry->db, "DELETE FROM models WHERE name = ?", -1, &statement, NULL) !=
+            SQLITE_OK ||
+        sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC) != SQLITE_OK) {
+        status = fail_db(registry, "removing a model");
+    } else {
+        leat_registry_step();
+        if (sqlite3_step(statement) != SQLITE_DONE) {
+            status = fail_db(registry, "removing a model");
+        }
+        leat_registry_step();
+    }
+    (void)sqlite3_finalize(statement);
+    if (status == LEAT_OK && model.sha256[0] != '\0' && count_users(registry, model.sha256) == 0) {
+        leat_registry_files_drop(&registry->files, model.sha256);
+    }
+    return status;
+}
+
+/* ---- Reading ------------------------------------------------------------------------------------- */
+
+static bool
+copy_column(sqlite3_stmt *statement, int column, char *to, size_t bytes)
+{
+    const char *text = (const char *)sqlite3_column_text(statement, column);
+    if (text == NULL || strlen(text) >= bytes) {
+        return false;
+    }
+    memcpy(to, text, strlen(text) + 1);
+    return true;
+}
+
+/* The current row. */
+static enum leat_status
+read_row(const struct leat_registry *registry, sqlite3_stmt *statement,
+         struct leat_registry_model *model)
+{
+    const int64_t items_max = sqlite3_column_int64(statement, 4);
+    const int64_t accuracy_ppm = sqlite3_column_int64(statement, 5);
+    const char *options = (const char *)sqlite3_column_text(statement, 7);
+    const char *signature = (const char *)sqlite3_column_text(statement, 8);
+
+    *model = (struct leat_registry_model){
+        .bytes = (uint64_t)sqlite3_column_int64(statement, 3),
+        .items_max = (uint32_t)items_max,
+        .accuracy_ppm = (uint32_t)accuracy_ppm,
+        .created_s = (uint64_t)sqlite3_column_int64(statement, 6),
+    };
+    if (!copy_column(statement, 0, model->name, sizeof(model->name)) ||
+        !copy_column(statement, 1, model->backend, sizeof(model->backend)) ||
+        !copy_column(statement, 2, model->sha256, sizeof(model->sha256)) || items_max < 1 ||
+        items_max > LEAT_ITEMS_MAX || accuracy_ppm < 0 || accuracy_ppm > 1000000 ||
+        (model->sha256[0] != '\0' && strspn(model->sha256, "0123456789abcdef") != 64) ||
+        (signature != NULL && !signature_from_text(signature, model))) {
+        return LEAT_FAIL(LEAT_ERR_PROTO, "%s/registry.db: the row of model '%.80s' makes no sense",
+                         registry->files.state_dir,
+                         model->name[0] == '\0' ? "?" : model->name);
+    }
+    if (options != NULL && (model->options_json = strdup(options)) == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for model '%s'", model->name);
+    }
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_registry_get(struct leat_registry *registry, const char *name,
+                  struct leat_registry_model *ret_model)
+{
+    struct leat_registry_model model;
+    sqlite3_stmt *statement = NULL;
+    enum leat_status status;
+
+    if (sqlite3_prepare_v2(registry->db, "SELECT " COLUMNS " FROM models WHERE name = ?", -1,
+                           &statement, NULL) != SQLITE_OK ||
+        sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC) != SQLITE_OK) {
+        status = fail_db(registry, "looking for a model");
+    } else {
+        const int code = sqlite3_step(statement);
+        if (code == SQLITE_ROW) {
+            status = read_row(registry, statement, &model);
+        } else if (code == SQLITE_DONE) {
+            status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "the registry has no model '%s'", name);
+        } else {
+            status = fail_db(registry, "looking for a model");
+        }
+    }
+    (void)sqlite3_finalize(statement);
+    if (status == LEAT_OK) {
+        *ret_model = model;
+    }
+    return status;
+}
+
+enum leat_status
+leat_registry_list(struct leat_registry *registry, struct leat_registry_model **ret_models,
+                   uint32_t *ret_count)
+{
+    struct leat_registry_model *models = NULL;
+    sqlite3_stmt *statement = NULL;
+    uint32_t count = 0, room = 0;
+    enum leat_status status = LEAT_OK;
+    int code = SQLITE_ERROR;
+
+    if (sqlite3_prepare_v2(registry->db, "SELECT " COLUMNS " FROM models ORDER BY name", -1, &statement,
+                           NULL) == SQLITE_OK) {
+        while (status == LEAT_OK && (code = sqlite3_step(statement)) == SQLITE_ROW) {
+            if (count == room) {
+                room = room == 0 ? 16 : room * 2;
+                struct leat_registry_model *more = reallocarray(models, room, sizeof(*models));
+                if (more == NULL) {
+                    status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u models", room);
+                    break;
+                }
+                models = more;
+            }
+            status = read_row(registry, statement, &models[count]);
+            count += status == LEAT_OK;
+        }
+    }
+    if (status == LEAT_OK && code != SQLITE_DONE) {
+        status = fail_db(registry, "listing the models");
+    }
+    (void)sqlite3_finalize(statement);
+    if (status != LEAT_OK) {
+        leat_registry_list_free(models, count);
+        return status;
+    }
+    *ret_models = models;
+    *ret_count = count;
+    return LEAT_OK;
+}
+
+void
+leat_registry_list_free(struct leat_registry_model *models, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        free(models[i].options_json);
+    }
+    free(models);
+}
+
+enum leat_status
+leat_registry_read(struct leat_registry *registry, const struct leat_registry_model *model,
+                   void **ret_data)
+{
+    if (model->sha256[0] == '\0') {
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "model '%s' has no file", model->name);
+    }
+    const enum leat_status status =
+        leat_registry_files_get(&registry->files, model->sha256, model->bytes, ret_data);
+    return status == LEAT_OK ? status : leat_err_prefix(status, "model '%s'", model->name);
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/registry_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <nettle/sha2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/registry.h"
+
+#define TEMPORARY "incoming" /* one writer at a time: one name is enough */
+
+void (*leat_registry_step_hook)(unsigned step);
+
+void
+leat_registry_step(void)
+{
+    static unsigned step; /* of the process; one thread at a time */
+    if (leat_registry_step_hook != NULL) {
+        leat_registry_step_hook(++step);
+    }
+}
+
+static enum leat_status
+take_lock(struct leat_registry_files *files)
+{
+    char owner[32] = "", pid[32];
+
+    files->lock_fd = openat(files->state_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640);
+    if (files->lock_fd < 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot open the file 'lock'",
+                         files->state_dir);
+    }
+    if (flock(files->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK) {
+            return LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot lock it", files->state_dir);
+        }
+        const ssize_t got = pread(files->lock_fd, owner, sizeof(owner) - 1, 0);
+        owner[got > 0 ? (size_t)got : 0] = '\0';
+        owner[strcspn(owner, "\n")] = '\0';
+        return LEAT_FAIL(LEAT_ERR_BUSY,
+                         "state directory %s: another leatd has it (process %s); stop that one or choose "
+                         "another state_dir",
+                         files->state_dir, owner[0] == '\0' ? "unknown" : owner);
+    }
+    const int length = snprintf(pid, sizeof(pid), "%ld\n", (long)getpid());
+    if (ftruncate(files->lock_fd, 0) != 0 ||
+        pwrite(files->lock_fd, pid, (size_t)length, 0) != length) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot write the file 'lock'",
+                         files->state_dir);
+    }
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_registry_files_init(struct leat_registry_files *files, const char *state_dir)
+{
+    *files = (struct leat_registry_files){NULL, -1, -1, -1};
+    files->state_dir = strdup(state_dir);
+    if (files->state_dir == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the registry");
+    }
+    leat_registry_step();
+    if (mkdir(state_dir, 0750) != 0 && errno != EEXIST) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot make the state directory %s", state_dir);
+    }
+    files->state_fd = open(state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (files->state_fd < 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot open the state directory %s", state_dir);
+    }
+    const enum leat_status status = take_lock(files);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    leat_registry_step();
+    if (mkdirat(files->state_fd, "models", 0750) != 0 && errno != EEXIST) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot make the folder 'models'", state_dir);
+    }
+    files->models_fd = openat(files->state_fd, "models", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (files->models_fd < 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot open the folder 'models'", state_dir);
+    }
+    return LEAT_OK;
+}
+
+void
+leat_registry_files_fini(struct leat_registry_files *files)
+{
+    const int fds[] = {files->models_fd, files->lock_fd, files->state_fd}; /* the lock goes with its fd */
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
+        if (fds[i] >= 0) {
+            (void)close(fds[i]);
+        }
+    }
+    free(files->state_dir);
+    *files = (struct leat_registry_files){NULL, -1, -1, -1};
+}
+
+enum leat_status
+leat_registry_files_sync(const struct leat_registry_files *files)
+{
+    leat_registry_step();
+    if (fsync(files->state_fd) != 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "syncing the state directory %s", files->state_dir);
+    }
+    return LEAT_OK;
+}
+
+void
+leat_registry_hash(const void *data, size_t bytes, char *sha256)
+{
+    struct sha256_ctx context;
+    uint8_t digest[SHA256_DIGEST_SIZE];
+
+    sha256_init(&context);
+    sha256_update(&context, bytes, data);
+    sha256_digest(&context, sizeof(digest), digest);
+    for (size_t i = 0; i < sizeof(digest); i++) {
+        (void)snprintf(sha256 + 2 * i, 3, "%02x", digest[i]);
+    }
+}
+
+static bool
+write_all(int fd, const unsigned char *data, size_t bytes)
+{
+    const size_t half = bytes / 2; /* a step in the middle, so tests see half a file */
+    for (size_t done = 0; done < bytes;) {
+        const size_t end = done < half ? half : bytes;
+        const ssize_t wrote = write(fd, data + done, end - done);
+        if (wrote < 0 && errno != EINTR) {
+            return false;
+        }
+        done += wrote > 0 ? (size_t)wrote : 0;
+        if (done == half) {
+            leat_registry_step();
+        }
+    }
+    return true;
+}
+
+enum leat_status
+leat_registry_files_put(const struct leat_registry_files *files, const char *sha256, const void *data,
+                        size_t bytes)
+{
+    enum leat_status status = LEAT_OK;
+
+    leat_registry_step();
+    const int fd = openat(files->models_fd, TEMPORARY,
+                          O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
+    if (fd < 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot make a model file",
+                         files->state_dir);
+    }
+    leat_registry_step();
+    if (!write_all(fd, data, bytes)) {
+        status = LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot write %zu bytes of a model",
+                           files->state_dir, bytes);
+        goto err_close;
+    }
+    leat_registry_step();
+    if (fsync(fd) != 0) {
+        status = LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot sync a model", files->state_dir);
+        goto err_close;
+    }
+    (void)close(fd);
+    leat_registry_step();
+    if (renameat(files->models_fd, TEMPORARY, files->models_fd, sha256) != 0) {
+        status = LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot name a model file",
+                           files->state_dir);
+        goto err_unlink;
+    }
+    leat_registry_step();
+    if (fsync(files->models_fd) != 0) {
+        status = LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot sync 'models'", files->state_dir);
+        leat_registry_files_drop(files, sha256);
+        return status;
+    }
+    leat_registry_step();
+    return LEAT_OK;
+
+err_close:
+    (void)close(fd);
+err_unlink:
+    (void)unlinkat(files->models_fd, TEMPORARY, 0);
+    return status;
+}
+
+void
+leat_registry_files_drop(const struct leat_registry_files *files, const char *sha256)
+{
+    leat_registry_step();
+    (void)unlinkat(files->models_fd, sha256, 0); /* what stays is removed at the next open */
+    leat_registry_step();
+}
+
+enum leat_status
+leat_registry_files_get(const struct leat_registry_files *files, const char *sha256, uint64_t bytes,
+                        void **ret_data)
+{
+    struct stat info;
+    char found[65];
+    size_t done = 0;
+    unsigned char *data = NULL;
+    enum leat_status status = LEAT_OK;
+    const int fd = openat(files->models_fd, sha256, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+    if (fd < 0) {
+        return LEAT_FAIL(errno == ENOENT ? LEAT_ERR_NOT_FOUND : LEAT_ERR_SYS,
+                         "%s/models/%s is missing or cannot be read", files->state_dir, sha256);
+    }
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || (uint64_t)info.st_size != bytes) {
+        status = LEAT_FAIL(LEAT_ERR_PROTO, "%s/models/%s does not have the size that was stored",
+                           files->state_dir, sha256);
+        goto out;
+    }
+    data = malloc(bytes == 0 ? 1 : bytes);
+    if (data == NULL) {
+        status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a model of %llu bytes",
+                           (unsigned long long)bytes);
+        goto out;
+    }
+    while (done < bytes) {
+        const ssize_t got = read(fd, data + done, bytes - done);
+        if (got == 0 || (got < 0 && errno != EINTR)) {
+            status = LEAT_FAIL(LEAT_ERR_SYS, "%s/models/%s: reading stopped after %zu bytes",
+                               files->state_dir, sha256, done);
+            goto out;
+        }
+        done += got > 0 ? (size_t)got : 0;
+    }
+    leat_registry_hash(data, done, found);
+    if (strcmp(found, sha256) != 0) {
+        status = LEAT_FAIL(LEAT_ERR_PROTO,
+                           "%s/models/%s is damaged: its contents changed since it was stored; remove the "
+                           "model and add it again",
+                           files->state_dir, sha256);
+    }
+
+out:
+    (void)close(fd);
+    if (status != LEAT_OK) {
+        free(data);
+        return status;
+    }
+    *ret_data = data;
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_registry_files_clean(const struct leat_registry_files *files,
+                          bool (*wanted)(void *context, const char *name), void *context)
+{
+    const int fd = openat(files->models_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *entry;
+
+    if (folder == NULL) {
+        const enum leat_status status =
+            LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot list 'models'", files->state_dir);
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        return status;
+    }
+    while ((entry = readdir(folder)) != NULL) {
+        const bool ours = strcmp(entry->d_name, TEMPORARY) == 0 ||
+                          strspn(entry->d_name, "0123456789abcdef") == 64;
+        if (ours && !wanted(context, entry->d_name)) { /* what somebody else put here is left alone */
+            leat_registry_files_drop(files, entry->d_name);
+        }
+    }
+    (void)closedir(folder);
+    return LEAT_OK;
+}
