@@ -11,7 +11,8 @@
 
 #include "kernels/graph.h"
 
-#define LEAT_WINDOW_RANK 3u
+#define LEAT_WINDOW_RANK       3u
+#define LEAT_WINDOW_VOLUME_MAX (INT64_C(1) << 20) /* kernel elements: a file of 100 bytes must not run for hours */
 
 struct leat_window {
     uint32_t rank; /* spatial dimensions of the operator: 1..3; the last `rank` entries are its own */

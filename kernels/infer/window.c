@@ -112,6 +112,7 @@ leat_window_of(const struct leat_graph *graph, const struct leat_node *node, str
         return status;
     }
     struct leat_window window = {.rank = rank};
+    int64_t volume = 1;
     const bool ceil_mode = !is_conv && leat_node_int(node, "ceil_mode", 0) != 0;
     for (uint32_t d = 0; d < first; d++) {
         window.in[d] = window.out[d] = window.kernel[d] = window.stride[d] = window.dilation[d] = 1;
@@ -125,6 +126,12 @@ leat_window_of(const struct leat_graph *graph, const struct leat_node *node, str
         window.pad_begin[d] = pads[i];
         window.pad_end[d] = pads[rank + i];
         const int64_t reach = (window.kernel[d] - 1) * window.dilation[d] + 1;
+        /* Each factor is at most LEAT_DIM_MAX and the product is checked at once: no overflow. */
+        volume *= window.kernel[d];
+        if (volume > LEAT_WINDOW_VOLUME_MAX) {
+            return LEAT_NODE_FAIL(node, LEAT_ERR_LIMIT, "its kernel has more than %lld elements",
+                                  (long long)LEAT_WINDOW_VOLUME_MAX);
+        }
         if (!is_conv && (pads[i] >= reach || pads[rank + i] >= reach)) {
             return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "padding is as large as the kernel");
         }

@@ -59,10 +59,11 @@ scan_bytes(const ProtobufCMessageDescriptor *descriptor, const ProtobufCFieldDes
     if (!read_varint(cursor, &length)) {
         return malformed(descriptor);
     }
-    const struct cursor inner = {cursor->at, cursor->at + length};
+    const uint8_t *start = cursor->at;
     if (!skip(cursor, length)) {
         return malformed(descriptor);
     }
+    const struct cursor inner = {start, cursor->at};
     if (field == NULL || field->type != PROTOBUF_C_TYPE_MESSAGE) {
         return LEAT_OK;
     }

@@ -106,7 +106,7 @@ copy_typed(const Onnx__TensorProto *tensor, uint32_t dtype, size_t count, void *
             ((uint8_t *)to)[i] = tensor->int32_data[i] != 0;
             break;
         default:
-            LEAT_ASSERT(!"leat_dtype_from_onnx knows no other type");
+            LEAT_ASSERT(false && "leat_dtype_from_onnx knows no other type");
         }
     }
 }

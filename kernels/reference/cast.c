@@ -104,7 +104,7 @@ read_number(uint32_t dtype, const void *data, size_t i)
         return (struct number){.bits = x != 0};
     }
     default:
-        LEAT_ASSERT(!"the operator table lets no other type through");
+        LEAT_ASSERT(false && "the operator table lets no other type through");
         return (struct number){0};
     }
 }
@@ -170,7 +170,7 @@ write_number(uint32_t dtype, void *data, size_t i, const struct number *number)
         ((uint8_t *)data)[i] = number->is_float ? number->real != 0 : number->bits != 0;
         return;
     default:
-        LEAT_ASSERT(!"leat_dtype_from_onnx knows no other type");
+        LEAT_ASSERT(false && "leat_dtype_from_onnx knows no other type");
     }
 }
 

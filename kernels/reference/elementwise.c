@@ -137,7 +137,7 @@ walk_next(struct walk *walk)
         switch (leat_eval_output(eval, 0)->dtype) {
 #define BINARY_END                                                                                  \
     default:                                                                                        \
-        LEAT_ASSERT(!"the operator table lets no other type through");                              \
+        LEAT_ASSERT(false && "the operator table lets no other type through");                              \
         return LEAT_ERR_SHAPE;                                                                      \
         }                                                                                           \
         }
@@ -227,7 +227,7 @@ LEAT_REFERENCE_FUNCTION(clip)
         CLIP_CASE(I64, int64_t, INT64_MIN, INT64_MAX)
         CLIP_CASE(U64, uint64_t, 0, UINT64_MAX)
     default:
-        LEAT_ASSERT(!"the operator table lets no other type through");
+        LEAT_ASSERT(false && "the operator table lets no other type through");
         return LEAT_ERR_SHAPE;
     }
 }

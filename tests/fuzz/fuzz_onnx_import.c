@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Target    leat_onnx_import and all that follows: check, passes, specialising, signature, a small run.
+ * Input     An ONNX file, byte for byte.
+ * Property  No crash, no sanitizer report. What is imported keeps the promises of graph.h, before and
+ *           after the passes and specialised; a graph with a signature runs to a result or a status.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/graph_build.h"
+#include "kernels/op.h"
+#include "kernels/reference/reference.h"
+#include "kernels/window.h"
+
+#define RUN_BYTES_MAX  ((size_t)16 << 10) /* larger runs would only be slow */
+#define RUN_VOLUME_MAX 1024
+#define INPUTS_MAX     8u
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static bool
+is_small(const struct leat_graph *graph, size_t scratch_bytes)
+{
+    size_t bytes = scratch_bytes;
+
+    for (uint32_t i = 0; i < graph->input_count; i++) {
+        bytes += leat_value_bytes(&graph->values[graph->inputs[i]]);
+        if (bytes > RUN_BYTES_MAX) {
+            return false;
+        }
+    }
+    for (uint32_t o = 0; o < graph->output_count; o++) {
+        bytes += leat_value_bytes(&graph->values[graph->outputs[o]]);
+        if (bytes > RUN_BYTES_MAX) {
+            return false;
+        }
+    }
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        const enum leat_op_kind kind = graph->nodes[n].op->kind;
+        struct leat_window window;
+        if (kind == LEAT_OP_MAX_POOL || kind == LEAT_OP_AVERAGE_POOL || kind == LEAT_OP_CONV) {
+            LEAT_MUST(leat_window_of(graph, &graph->nodes[n], &window) == LEAT_OK);
+            if (window.kernel[0] * window.kernel[1] * window.kernel[2] > RUN_VOLUME_MAX) {
+                return false;
+            }
+        }
+    }
+    return graph->input_count <= INPUTS_MAX && graph->output_count <= INPUTS_MAX;
+}
+
+/* Payload from the file itself: any bytes must do. */
+static void
+run(const struct leat_graph *graph, const uint8_t *data, size_t size)
+{
+    void *inputs[INPUTS_MAX] = {0}, *outputs[INPUTS_MAX] = {0};
+    size_t scratch_bytes;
+
+    LEAT_MUST(leat_reference_scratch_bytes(graph, &scratch_bytes) == LEAT_OK);
+    if (!is_small(graph, scratch_bytes)) {
+        return;
+    }
+    for (uint32_t i = 0; i < graph->input_count; i++) {
+        const size_t bytes = leat_value_bytes(&graph->values[graph->inputs[i]]);
+        inputs[i] = calloc(1, bytes + 1);
+        LEAT_ASSERT(inputs[i] != NULL);
+        memcpy(inputs[i], data + (size > bytes ? size - bytes : 0), size > bytes ? bytes : size);
+    }
+    for (uint32_t o = 0; o < graph->output_count; o++) {
+        outputs[o] = malloc(leat_value_bytes(&graph->values[graph->outputs[o]]) + 1);
+        LEAT_ASSERT(outputs[o] != NULL);
+    }
+    void *scratch = aligned_alloc(64, (scratch_bytes + 64) / 64 * 64);
+    LEAT_ASSERT(scratch != NULL);
+    const enum leat_status status =
+        leat_reference_run(graph, (const void *const *)inputs, outputs, scratch);
+    LEAT_ASSERT(status == LEAT_OK || status == LEAT_ERR_SHAPE);
+    free(scratch);
+    for (uint32_t i = 0; i < INPUTS_MAX; i++) {
+        free(inputs[i]);
+        free(outputs[i]);
+    }
+}
+
+static void
+specialise_and_run(const struct leat_graph *graph, int64_t items, const uint8_t *data, size_t size)
+{
+    struct leat_graph *concrete = NULL;
+
+    if (leat_graph_specialise(graph, items, &concrete) == LEAT_OK) {
+        LEAT_MUST(leat_graph_check(concrete) == LEAT_OK);
+        run(concrete, data, size);
+        leat_graph_destroy(concrete);
+    }
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    struct leat_graph *graph = NULL;
+    uint32_t inputs, outputs;
+
+    if (leat_onnx_import(data, size, &graph) != LEAT_OK) {
+        LEAT_ASSERT(graph == NULL);
+        return 0;
+    }
+    LEAT_MUST(leat_graph_check(graph) == LEAT_OK);
+    specialise_and_run(graph, 1, data, size);
+    if (leat_graph_optimise(graph, ~UINT64_C(0)) == LEAT_OK) {
+        LEAT_MUST(leat_graph_check(graph) == LEAT_OK);
+        specialise_and_run(graph, 3, data, size);
+        if (leat_graph_signature(graph, infos, &inputs, &outputs) == LEAT_OK) {
+            LEAT_ASSERT(inputs >= 1 && outputs >= 1 && inputs + outputs <= LEAT_TENSORS_MAX);
+        }
+    }
+    leat_graph_destroy(graph);
+    return 0;
+}

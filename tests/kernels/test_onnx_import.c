@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     Every kind of bad ONNX file is an error that says what is wrong and where; good ones import.
+ * Method   One good model, broken in one way per case; each case names the status and a part of the text.
+ *          Then every prefix and every single flipped byte of a good file: any status, no crash, and what
+ *          imports passes leat_graph_check().
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/graph_build.h"
+#include "kernels/op.h"
+#include "tests/kernels/model_builder.h"
+#include "tests/leat_test.h"
+
+/* x[N,3,8,8] -> Conv -> Relu -> y, as the importer should like it. */
+static Onnx__NodeProto *
+good_model(struct builder *builder)
+{
+    builder_init(builder, 13);
+    (void)builder_input(builder, "x", 1, DIMS(-1, 3, 8, 8));
+    (void)builder_constant(builder, "w", 1, NULL, DIMS(4, 3, 3, 3));
+    Onnx__NodeProto *conv = builder_node(builder, "Conv", "x w", "c");
+    conv->name = builder_alloc(builder, 8);
+    memcpy(conv->name, "conv3", 5);
+    (void)builder_ints(builder, conv, "pads", DIMS(1, 1, 1, 1));
+    (void)builder_node(builder, "Relu", "c", "y");
+    builder_output(builder, "y");
+    return conv;
+}
+
+static void
+expect_refused(struct builder *builder, enum leat_status status, const char *text)
+{
+    struct leat_graph *graph = NULL;
+    const enum leat_status got = builder_import(builder, &graph);
+    if (got != status || strstr(leat_error_text(), text) == NULL) {
+        (void)fprintf(stderr, "status %d, text \"%s\"; wanted %d, \"%s\"\n", (int)got, leat_error_text(),
+                      (int)status, text);
+    }
+    EXPECT(got == status);
+    EXPECT(strstr(leat_error_text(), text) != NULL);
+    EXPECT(graph == NULL);
+    builder_fini(builder);
+}
+
+static void
+test_good_model(void)
+{
+    struct builder builder;
+    struct leat_graph *graph = NULL;
+
+    (void)good_model(&builder);
+    EXPECT(builder_import(&builder, &graph) == LEAT_OK);
+    builder_fini(&builder); /* the graph must not need the file any more */
+    EXPECT(leat_graph_check(graph) == LEAT_OK);
+    EXPECT(graph->node_count == 2 && graph->input_count == 1 && graph->output_count == 1);
+    EXPECT(graph->opset == 13 && graph->items == 0);
+    EXPECT(strcmp(graph->nodes[0].name, "conv3") == 0);
+    EXPECT(strcmp(graph->nodes[1].name, "y") == 0); /* unnamed: the first output's name */
+    const struct leat_value *y = &graph->values[graph->outputs[0]];
+    EXPECT(y->rank == 4 && y->dims[0] == LEAT_DIM_BATCH && y->dims[1] == 4 && y->dims[2] == 8);
+    leat_graph_destroy(graph);
+}
+
+static void
+test_operators(void)
+{
+    struct builder builder;
+    Onnx__NodeProto *conv = good_model(&builder);
+    conv->op_type = strcpy(builder_alloc(&builder, 8), "Foo");
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED,
+                   "node 'conv3' (operator Foo, domain '') is not supported; supported operators: Abs, Add,");
+
+    conv = good_model(&builder);
+    conv->domain = strcpy(builder_alloc(&builder, 16), "com.example");
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "(operator Conv, domain 'com.example')");
+
+    conv = good_model(&builder);
+    conv->op_type = strcpy(builder_alloc(&builder, 8), "Erf");
+    builder.opset.version = 8;
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "(operator Erf) is not supported at opset 8");
+
+    (void)good_model(&builder);
+    builder.opset.version = 18;
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "opset 18 is not supported; 6 to 17 are");
+
+    (void)good_model(&builder);
+    builder.model.n_opset_import = 0;
+    expect_refused(&builder, LEAT_ERR_PROTO, "no opset");
+
+    (void)good_model(&builder);
+    builder.model.graph = NULL;
+    expect_refused(&builder, LEAT_ERR_PROTO, "no graph");
+}
+
+static void
+test_names(void)
+{
+    struct builder builder;
+    Onnx__NodeProto *conv = good_model(&builder);
+    conv->input[1] = strcpy(builder_alloc(&builder, 8), "ghost");
+    expect_refused(&builder, LEAT_ERR_PROTO,
+                   "node 'conv3' (operator Conv) reads 'ghost', which nothing defines");
+
+    (void)good_model(&builder);
+    (void)builder_node(&builder, "Relu", "c", "y");
+    expect_refused(&builder, LEAT_ERR_PROTO, "value 'y' is defined twice");
+
+    (void)good_model(&builder);
+    (void)builder_input(&builder, "x", 1, DIMS(-1, 3));
+    expect_refused(&builder, LEAT_ERR_PROTO, "value 'x' is defined twice");
+
+    (void)good_model(&builder);
+    (void)builder_constant(&builder, "w", 1, NULL, DIMS(1));
+    expect_refused(&builder, LEAT_ERR_PROTO, "value 'w' is defined twice");
+
+    conv = good_model(&builder);
+    conv->input[0] = strcpy(builder_alloc(&builder, 8), "y"); /* conv reads relu reads conv */
+    expect_refused(&builder, LEAT_ERR_PROTO, "cycle");
+
+    (void)good_model(&builder);
+    builder_output(&builder, "nowhere");
+    expect_refused(&builder, LEAT_ERR_PROTO, "output 'nowhere' is never computed");
+
+    (void)good_model(&builder);
+    builder.graph.n_output = 0;
+    expect_refused(&builder, LEAT_ERR_PROTO, "a graph with 0 outputs");
+
+    (void)good_model(&builder);
+    builder.initialisers[0]->name = NULL;
+    expect_refused(&builder, LEAT_ERR_PROTO, "has no name");
+}
+
+static void
+test_arity(void)
+{
+    struct builder builder;
+    Onnx__NodeProto *conv = good_model(&builder);
+    conv->n_input = 1;
+    expect_refused(&builder, LEAT_ERR_PROTO, "node 'conv3' (operator Conv): it has 1 inputs; 2 to 3");
+
+    conv = good_model(&builder);
+    conv->input[0] = strcpy(builder_alloc(&builder, 8), "");
+    expect_refused(&builder, LEAT_ERR_PROTO, "input 0 must not be omitted");
+
+    (void)good_model(&builder);
+    (void)builder_node(&builder, "Relu", "c", "z zz");
+    expect_refused(&builder, LEAT_ERR_PROTO, "it has 2 outputs; 1 to 1");
+
+    conv = good_model(&builder);
+    conv->output[0] = strcpy(builder_alloc(&builder, 8), "");
+    builder.graph.node[1]->input[0] = strcpy(builder_alloc(&builder, 8), "x");
+    expect_refused(&builder, LEAT_ERR_PROTO, "output 0 must not be omitted");
+}
+
+static void
+test_attributes(void)
+{
+    struct builder builder;
+    Onnx__NodeProto *conv = good_model(&builder);
+    (void)builder_int(&builder, conv, "strides", 2);
+    expect_refused(&builder, LEAT_ERR_PROTO, "attribute strides has type INT instead of INTS");
+
+    conv = good_model(&builder);
+    (void)builder_int(&builder, conv, "colour", 2);
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "attribute 'colour' is not supported");
+
+    conv = good_model(&builder);
+    (void)builder_int(&builder, conv, "group", 1);
+    (void)builder_int(&builder, conv, "group", 1);
+    expect_refused(&builder, LEAT_ERR_PROTO, "attribute group is there twice");
+
+    (void)good_model(&builder);
+    (void)builder_node(&builder, "Cast", "c", "z");
+    expect_refused(&builder, LEAT_ERR_PROTO, "attribute to is missing");
+
+    conv = good_model(&builder);
+    builder_int(&builder, conv, "group", 1)->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRINGS;
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "attribute 'group': its type is not supported");
+
+    conv = good_model(&builder);
+    builder_string(&builder, conv, "auto_pad", "SAME_UPPER")->s.data[3] = '\0';
+    expect_refused(&builder, LEAT_ERR_PROTO, "a string is too long or has a zero byte");
+}
+
+static void
+test_tensors(void)
+{
+    struct builder builder;
+
+    (void)good_model(&builder);
+    builder.initialisers[0]->raw_data.len -= 4;
+    expect_refused(&builder, LEAT_ERR_PROTO, "tensor 'w' has 428 raw bytes, its shape needs 108 elements");
+
+    (void)good_model(&builder);
+    builder.initialisers[0]->has_raw_data = 0;
+    builder.initialisers[0]->n_float_data = 107;
+    builder.initialisers[0]->float_data = builder_alloc(&builder, 107 * sizeof(float));
+    expect_refused(&builder, LEAT_ERR_PROTO, "tensor 'w' has 107 elements");
+
+    (void)good_model(&builder);
+    builder.initialisers[0]->n_int64_data = 1; /* raw data and typed data of another type: ignored */
+    builder.initialisers[0]->int64_data = builder_alloc(&builder, sizeof(int64_t));
+    struct leat_graph *graph = NULL;
+    EXPECT(builder_import(&builder, &graph) == LEAT_OK);
+    leat_graph_destroy(graph);
+    builder_fini(&builder);
+
+    (void)good_model(&builder);
+    builder.initialisers[0]->dims[0] = INT64_C(1) << 30;
+    builder.initialisers[0]->dims[1] = INT64_C(1) << 30;
+    expect_refused(&builder, LEAT_ERR_LIMIT, "impossible or too large dimension");
+
+    (void)good_model(&builder);
+    builder.initialisers[0]->dims[0] = INT64_C(1) << 30; /* 108 GiB of weights in a small file */
+    expect_refused(&builder, LEAT_ERR_PROTO, "raw bytes, its shape needs");
+
+    (void)good_model(&builder);
+    builder.initialisers[0]->dims[0] = -4;
+    expect_refused(&builder, LEAT_ERR_LIMIT, "dimension -4");
+
+    (void)good_model(&builder);
+    builder.initialisers[0]->data_type = 8;
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "tensor 'w' has the ONNX type 8");
+
+    (void)good_model(&builder);
+    builder.initialisers[0]->has_data_location = 1;
+    builder.initialisers[0]->data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "data in another file (external data)");
+
+    (void)good_model(&builder);
+    (void)builder_constant(&builder, "nine", 1, NULL, DIMS(1, 1, 1, 1, 1, 1, 1, 1, 1));
+    expect_refused(&builder, LEAT_ERR_LIMIT, "tensor 'nine' has rank 9, the limit is 8");
+}
+
+static void
+test_inputs(void)
+{
+    struct builder builder;
+
+    (void)good_model(&builder);
+    builder.inputs[0]->type->tensor_type->shape = NULL;
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "input 'x' is not a tensor with a shape");
+
+    (void)good_model(&builder);
+    builder.inputs[0]->type->tensor_type->elem_type = 8;
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "input 'x' has the ONNX type 8");
+
+    (void)good_model(&builder);
+    (void)builder_input(&builder, "z", 1, DIMS(-1, INT64_C(1) << 40));
+    expect_refused(&builder, LEAT_ERR_LIMIT, "input 'z' has the dimension 1099511627776");
+
+    (void)good_model(&builder);
+    builder.inputs[0]->type->tensor_type->elem_type = 11; /* f64 convolution */
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "input 'x' of type f64 is not supported");
+}
+
+static void
+test_shapes_that_do_not_fit(void)
+{
+    struct builder builder;
+    Onnx__NodeProto *conv = good_model(&builder);
+    (void)builder_int(&builder, conv, "group", 2);
+    expect_refused(&builder, LEAT_ERR_SHAPE, "3 input channels do not fit 2 groups of 3");
+
+    conv = good_model(&builder);
+    conv->attribute[0]->ints[0] = -1;
+    expect_refused(&builder, LEAT_ERR_SHAPE, "attribute pads has the entry -1");
+
+    (void)good_model(&builder);
+    const int64_t kernel[2] = {1 << 21, 1};
+    Onnx__NodeProto *pool = builder_node(&builder, "MaxPool", "x", "p");
+    (void)builder_ints(&builder, pool, "kernel_shape", kernel, 2);
+    expect_refused(&builder, LEAT_ERR_LIMIT, "its kernel has more than");
+}
+
+/* Nodes may come in any order; names are what counts. */
+static void
+test_unsorted_nodes(void)
+{
+    struct builder builder;
+    struct leat_graph *graph = NULL;
+
+    (void)good_model(&builder);
+    Onnx__NodeProto *first = builder.nodes[0];
+    builder.nodes[0] = builder.nodes[1];
+    builder.nodes[1] = first;
+    EXPECT(builder_import(&builder, &graph) == LEAT_OK);
+    EXPECT(leat_graph_check(graph) == LEAT_OK);
+    EXPECT(strcmp(graph->nodes[0].op->name, "Conv") == 0);
+    leat_graph_destroy(graph);
+    builder_fini(&builder);
+}
+
+/* Names reach terminals, logs and JSON: no control characters, valid UTF-8. */
+static void
+test_names_are_cleaned(void)
+{
+    struct builder builder;
+    struct leat_graph *graph = NULL;
+    Onnx__NodeProto *conv = good_model(&builder);
+
+    conv->name = strcpy(builder_alloc(&builder, 16), "a\033[2J\n\xff\xc3\xa9\xc0");
+    EXPECT(builder_import(&builder, &graph) == LEAT_OK);
+    EXPECT(strcmp(graph->nodes[0].name, "a?[2J??\xc3\xa9?") == 0);
+    leat_graph_destroy(graph);
+    builder_fini(&builder);
+}
+
+static void
+put_varint(uint8_t **at, uint64_t value)
+{
+    while (value >= 0x80) {
+        *(*at)++ = (uint8_t)(value | 0x80);
+        value >>= 7;
+    }
+    *(*at)++ = (uint8_t)value;
+}
+
+/* A type inside a type inside a type ...: protobuf-c alone would run out of stack. */
+static void
+test_deep_nesting(void)
+{
+    enum { DEPTH = 100000 };
+    uint8_t *bytes = malloc(16 * DEPTH), *out = bytes;
+    size_t *lengths = malloc((DEPTH + 1) * sizeof(*lengths));
+    struct leat_graph *graph = NULL;
+
+    EXPECT(bytes != NULL && lengths != NULL);
+    /* Innermost first: sequence_type (field 4) { elem_type (field 1) { ... } }. */
+    lengths[0] = 0;
+    for (size_t i = 1; i <= DEPTH; i++) {
+        uint8_t scratch[16], *at = scratch;
+        put_varint(&at, lengths[i - 1]);
+        lengths[i] = lengths[i - 1] + 1 + (size_t)(at - scratch);
+    }
+    uint8_t head[64], *at = head;
+    const size_t type = lengths[DEPTH];
+    uint8_t type_head[16], *t = type_head;
+    *t++ = 2 << 3 | 2; /* ValueInfoProto.type */
+    put_varint(&t, type);
+    const size_t info = (size_t)(t - type_head) + type;
+    uint8_t info_head[16], *v = info_head;
+    *v++ = 11 << 3 | 2; /* GraphProto.input */
+    put_varint(&v, info);
+    *at++ = 7 << 3 | 2; /* ModelProto.graph */
+    put_varint(&at, (size_t)(v - info_head) + info);
+    memcpy(out, head, (size_t)(at - head));
+    out += at - head;
+    memcpy(out, info_head, (size_t)(v - info_head));
+    out += v - info_head;
+    memcpy(out, type_head, (size_t)(t - type_head));
+    out += t - type_head;
+    for (size_t i = DEPTH; i >= 1; i--) {
+        *out++ = (uint8_t)((i % 2 == 0 ? 4 : 1) << 3 | 2);
+        put_varint(&out, lengths[i - 1]);
+    }
+    EXPECT(leat_onnx_import(bytes, (size_t)(out - bytes), &graph) == LEAT_ERR_LIMIT);
+    EXPECT(strstr(leat_error_text(), "nested more than") != NULL);
+    free(bytes);
+    free(lengths);
+}
+
+static void
+test_duplicate_graph(void)
+{
+    static const uint8_t twice[] = {7 << 3 | 2, 0, 7 << 3 | 2, 0};
+    struct leat_graph *graph = NULL;
+    EXPECT(leat_onnx_import(twice, sizeof(twice), &graph) == LEAT_ERR_PROTO);
+    EXPECT(strstr(leat_error_text(), "is there twice") != NULL);
+}
+
+static void
+test_mangled_files(void)
+{
+    struct builder builder;
+    size_t size, accepted = 0;
+
+    (void)good_model(&builder);
+    const uint8_t *bytes = builder_pack(&builder, &size);
+    for (size_t length = 0; length < size; length++) {
+        /* A copy of exactly this length, so that the address sanitizer sees a read beyond it. */
+        uint8_t *cut = malloc(length + (length == 0));
+        struct leat_graph *graph = NULL;
+        EXPECT(cut != NULL);
+        memcpy(cut, bytes, length);
+        const enum leat_status status = leat_onnx_import(cut, length, &graph);
+        EXPECT(status != LEAT_OK || leat_graph_check(graph) == LEAT_OK);
+        leat_graph_destroy(graph);
+        free(cut);
+    }
+    uint8_t *copy = malloc(size);
+    EXPECT(copy != NULL);
+    for (size_t i = 0; i < size * 8; i++) {
+        struct leat_graph *graph = NULL;
+        memcpy(copy, bytes, size);
+        copy[i / 8] ^= (uint8_t)(1u << i % 8);
+        const enum leat_status status = leat_onnx_import(copy, size, &graph);
+        EXPECT(status != LEAT_OK || leat_graph_check(graph) == LEAT_OK);
+        accepted += status == LEAT_OK;
+        leat_graph_destroy(graph);
+    }
+    EXPECT(accepted > 0 && accepted < size * 8); /* weight bytes may change, structure may not */
+    free(copy);
+    builder_fini(&builder);
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    test_good_model();
+    test_operators();
+    test_names();
+    test_arity();
+    test_attributes();
+    test_tensors();
+    test_inputs();
+    test_shapes_that_do_not_fit();
+    test_unsorted_nodes();
+    test_names_are_cleaned();
+    test_deep_nesting();
+    test_duplicate_graph();
+    test_mangled_files();
+    return 0;
+}
