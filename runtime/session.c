@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/session.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,67 +9,33 @@
 #include <unistd.h>
 
 #include "ipc/doorbell.h"
+#include "runtime/memory.h"
 
-/* A sealed memfd of `bytes`, mapped and with every page present. */
+/*
+ * A sealed memfd of `bytes`, mapped and with every page present: without memory a later store would kill the
+ * daemon with SIGBUS. The reasons for anything short of the best pages go to `notes`.
+ */
 static enum leat_status
-make_memory(const char *name, size_t bytes, unsigned flags, int *ret_fd, void **ret_memory)
+make_memory(const char *name, size_t bytes, int *ret_fd, void **ret_memory, struct leat_notes *notes)
 {
-    const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
-    if (fd < 0) {
-        return LEAT_FAIL(LEAT_ERR_SYS, "cannot create %s memory", name);
-    }
-    if (ftruncate(fd, (off_t)bytes) != 0) {
-        (void)LEAT_FAIL(LEAT_ERR_SYS, "cannot size %s memory to %zu bytes", name, bytes);
-        goto err_close;
-    }
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        (void)LEAT_FAIL(LEAT_ERR_SYS, "cannot seal %s memory", name);
-        goto err_close;
-    }
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED) {
-        (void)LEAT_FAIL(LEAT_ERR_SYS, "cannot map %zu bytes of %s memory", bytes, name);
-        goto err_close;
-    }
-    /* Pages must exist now: without memory a later store would kill the daemon with SIGBUS. */
-    if (madvise(memory, bytes, MADV_POPULATE_WRITE) != 0) {
-        const bool too_old = errno == EINVAL; /* Linux before 5.14 */
-        if (!too_old || fallocate(fd, 0, 0, (off_t)bytes) != 0) {
-            (void)LEAT_FAIL(LEAT_ERR_NOMEM, "not enough memory for %zu bytes of %s memory", bytes, name);
-            (void)munmap(memory, bytes);
-            goto err_close;
-        }
-    }
-    *ret_fd = fd;
-    *ret_memory = memory;
-    return LEAT_OK;
+    enum leat_page_kind pages;
+    enum leat_status status = leat_memory_create(name, bytes, ret_fd, ret_memory, &pages, notes);
 
-err_close:
-    (void)close(fd);
-    return LEAT_ERR_SYS;
-}
-
-/* Huge pages where the box has some reserved, else ordinary ones with the reason in `note`. */
-static enum leat_status
-make_arena(struct leat_daemon_session *session, uint64_t bytes, char note[160])
-{
-    enum { HUGE_BYTES = 2 * 1024 * 1024 };
-    void *memory = NULL;
-
-    if (bytes % HUGE_BYTES == 0 && make_memory("leat-arena", bytes, MFD_HUGETLB, &session->arena_fd, &memory) == LEAT_OK) {
-        note[0] = '\0';
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (fcntl(*ret_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        status = LEAT_FAIL(LEAT_ERR_SYS, "cannot seal %s memory", name);
     } else {
-        (void)snprintf(note, 160, "%s",
-                       bytes % HUGE_BYTES != 0 ? "arena on 4 KiB pages: its size is no multiple of 2 MiB"
-                                               : "arena on 4 KiB pages: no free huge pages (vm.nr_hugepages)");
-        const enum leat_status status = make_memory("leat-arena", bytes, 0, &session->arena_fd, &memory);
-        if (status != LEAT_OK) {
-            return status;
-        }
+        status = leat_memory_prefault(*ret_memory, bytes);
     }
-    session->arena = memory;
-    session->arena_bytes = bytes;
-    return LEAT_OK;
+    if (status != LEAT_OK) {
+        (void)munmap(*ret_memory, bytes);
+        (void)close(*ret_fd);
+        *ret_memory = NULL;
+        *ret_fd = -1;
+    }
+    return status;
 }
 
 enum leat_status
@@ -94,17 +59,23 @@ leat_daemon_session_create(const struct leat_session_options *options, struct le
 
     void *memory = NULL;
     int pipe_fds[2];
-    enum leat_status status = make_memory("leat-rings", session->rings_bytes, 0, &session->rings_fd, &memory);
+    struct leat_notes notes = {0};
+    enum leat_status status =
+        make_memory("leat-rings", session->rings_bytes, &session->rings_fd, &memory, &notes);
     if (status != LEAT_OK) {
         goto err_destroy;
     }
     session->rings = memory;
     session->submit_cells = (void *)((unsigned char *)memory + leat_wire_submit_offset());
     session->lanes = (void *)((unsigned char *)memory + leat_wire_lane_offset(options->slots, 0));
-    status = make_arena(session, options->arena_bytes, ret_note);
+    notes.count = 0; /* the rings are small: only the arena's pages matter to anybody */
+    status = make_memory("leat-arena", options->arena_bytes, &session->arena_fd, &memory, &notes);
     if (status != LEAT_OK) {
         goto err_destroy;
     }
+    session->arena = memory;
+    session->arena_bytes = options->arena_bytes;
+    (void)snprintf(ret_note, 160, "%s", notes.count > 0 ? notes.items[0].text : "");
     session->lane_positions =
         aligned_alloc(LEAT_CACHE_LINE, options->lane_count * sizeof(session->lane_positions[0]));
     if (session->lane_positions == NULL) {

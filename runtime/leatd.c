@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* leatd: reads the configuration, places threads, loads models, serves, drains. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/config.h"
+#include "runtime/daemon.h"
+#include "runtime/log.h"
+
+#define DEFAULT_CONFIG_PATH "/etc/leat/leat.yaml"
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, DRAIN_S = 10 };
+
+struct arguments {
+    const char *config_path, *socket_path, *state_dir;
+    bool check_config, json;
+};
+
+static struct leat_daemon *the_daemon; /* for the signal handler */
+
+static void
+print_help(void)
+{
+    (void)printf(
+        "usage: leatd [--config FILE] [--socket PATH] [--state-dir DIR] [--check-config [--json]]\n\n"
+        "Serves machine-learning models to processes on this machine. Runs in the foreground and logs to standard\n"
+        "error; SIGTERM or SIGINT drains and ends it.\n\n"
+        "  --config FILE    settings (default %s if it is there)\n"
+        "  --socket PATH    where clients connect, instead of the configured path\n"
+        "  --state-dir DIR  where added models are kept, instead of the configured folder\n"
+        "  --check-config   say what is in force, or what is wrong and where, and exit\n"
+        "  --json           with --check-config: as one JSON object\n"
+        "  --version        print the version\n\n"
+        "example: leatd --config my.yaml --socket /tmp/leat.sock --state-dir /tmp/leat\n",
+        DEFAULT_CONFIG_PATH);
+}
+
+/* -1 to go on, else an exit code. */
+static int
+parse_arguments(int argc, char **argv, struct arguments *arguments)
+{
+    static const struct option known[] = {
+        {"config", required_argument, NULL, 'c'}, {"socket", required_argument, NULL, 's'},
+        {"state-dir", required_argument, NULL, 'd'}, {"check-config", no_argument, NULL, 'k'},
+        {"json", no_argument, NULL, 'j'},         {"version", no_argument, NULL, 'v'},
+        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
+    };
+    int option;
+
+    *arguments = (struct arguments){0};
+    while ((option = getopt_long(argc, argv, "h", known, NULL)) != -1) {
+        switch (option) {
+        case 'c': arguments->config_path = optarg; break;
+        case 's': arguments->socket_path = optarg; break;
+        case 'd': arguments->state_dir = optarg; break;
+        case 'k': arguments->check_config = true; break;
+        case 'j': arguments->json = true; break;
+        case 'v': (void)printf("leatd %s\n", LEAT_VERSION_TEXT); return EXIT_DONE;
+        case 'h': print_help(); return EXIT_DONE;
+        default: (void)fprintf(stderr, "Try 'leatd --help'.\n"); return EXIT_USAGE;
+        }
+    }
+    if (optind < argc) {
+        (void)fprintf(stderr, "leatd: unexpected argument '%s'. Try 'leatd --help'.\n", argv[optind]);
+        return EXIT_USAGE;
+    }
+    return -1;
+}
+
+static enum leat_status
+load_config(const struct arguments *arguments, struct leat_config **ret_config)
+{
+    enum leat_status status;
+
+    if (arguments->config_path != NULL) {
+        status = leat_config_load(arguments->config_path, ret_config);
+    } else if (access(DEFAULT_CONFIG_PATH, F_OK) == 0) {
+        status = leat_config_load(DEFAULT_CONFIG_PATH, ret_config);
+    } else {
+        status = leat_config_default(ret_config);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const struct {
+        const char *given;
+        char **setting;
+    } overrides[] = {{arguments->socket_path, &(*ret_config)->socket}, {arguments->state_dir, &(*ret_config)->state_dir}};
+    for (size_t i = 0; i < LEAT_COUNT_OF(overrides); i++) {
+        if (overrides[i].given != NULL) {
+            char *copy = strdup(overrides[i].given);
+            if (copy == NULL) {
+                return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the configuration");
+            }
+            free(*overrides[i].setting);
+            *overrides[i].setting = copy;
+        }
+    }
+    return LEAT_OK;
+}
+
+/* ---- Models ----------------------------------------------------------------------------------- */
+
+/* Maps a file read-only for the time of loading it. */
+static enum leat_status
+map_file(const char *path, void **ret_bytes, size_t *ret_count)
+{
+    struct stat info;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot open %s", path);
+    }
+    void *bytes = info.st_size > 0 ? mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+    (void)close(fd);
+    if (bytes == MAP_FAILED) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot map %s (%lld bytes)", path, (long long)info.st_size);
+    }
+    *ret_bytes = bytes;
+    *ret_count = (size_t)info.st_size;
+    return LEAT_OK;
+}
+
+static enum leat_status
+load_configured_model(struct leat_daemon *daemon, const struct leat_config_model *model)
+{
+    void *onnx = NULL;
+    size_t onnx_bytes = 0;
+
+    if (model->path[0] != '\0') {
+        const enum leat_status status = map_file(model->path, &onnx, &onnx_bytes);
+        if (status != LEAT_OK) {
+            return leat_err_prefix(status, "model '%s'", model->name);
+        }
+    }
+    const struct leat_variant_source source = {
+        .name = model->name,
+        .backend = model->backend,
+        .onnx = onnx,
+        .onnx_bytes = onnx_bytes,
+        .options_json = model->options_json,
+        .items_max = model->items_max,
+        .accuracy_ppm = model->accuracy_ppm,
+        .infos = model->infos,
+        .input_count = model->input_count,
+        .output_count = model->output_count,
+    };
+    const enum leat_status status = leat_daemon_load_model(daemon, &source, false);
+    if (onnx != NULL) {
+        (void)munmap(onnx, onnx_bytes);
+    }
+    return status;
+}
+
+static enum leat_status
+load_everything(struct leat_daemon *daemon, const struct leat_config *config)
+{
+    for (uint32_t m = 0; m < config->model_count; m++) {
+        const enum leat_status status = load_configured_model(daemon, &config->models[m]);
+        if (status != LEAT_OK) {
+            return status;
+        }
+    }
+    for (uint32_t a = 0; a < config->application_count; a++) {
+        const struct leat_config_application *app = &config->applications[a];
+        const char *models[LEAT_SCHED_VARIANTS_MAX];
+        if (app->model_count > LEAT_SCHED_VARIANTS_MAX) {
+            return LEAT_FAIL(LEAT_ERR_LIMIT, "application '%s' names %u models, at most %u are possible", app->name,
+                             app->model_count, LEAT_SCHED_VARIANTS_MAX);
+        }
+        for (uint32_t m = 0; m < app->model_count; m++) {
+            models[m] = app->models[m];
+        }
+        const struct leat_application_options options = {
+            .name = app->name,
+            .models = models,
+            .model_count = app->model_count,
+            .router = app->router->name,
+            .selector = app->selector->name,
+            .latency_ns = app->latency_ns,
+            .drop_late = app->drop_late,
+            .waiting_max = app->queue,
+        };
+        const enum leat_status status = leat_daemon_add_application(daemon, &options);
+        if (status != LEAT_OK) {
+            return status;
+        }
+    }
+    return LEAT_OK;
+}
+
+/* ---- Serving ---------------------------------------------------------------------------------- */
+
+static void
+on_signal(int signal_number)
+{
+    (void)signal_number;
+    leat_daemon_stop(the_daemon);
+}
+
+static void
+copy_places(const struct leat_placement *placement, struct leat_daemon_worker *workers)
+{
+    for (uint32_t w = 0; w < placement->worker_count; w++) {
+        const struct leat_worker_place *place = &placement->workers[w];
+        workers[w] = (struct leat_daemon_worker){
+            .core_count = place->cpu_count < LEAT_TEAM_MAX ? place->cpu_count : LEAT_TEAM_MAX,
+            .node = place->node,
+            .worker_class = place->worker_class,
+        };
+        memcpy(workers[w].cpus, place->cpus, workers[w].core_count * sizeof(workers[w].cpus[0]));
+    }
+}
+
+static enum leat_status
+serve(const struct leat_config *config, const struct leat_topology *topology, const struct leat_placement *placement)
+{
+    struct leat_daemon_worker *workers = calloc(placement->worker_count, sizeof(*workers));
+    json_t *described = leat_topology_json(topology, placement);
+    enum leat_status status;
+
+    if (workers == NULL || described == NULL) {
+        status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to start");
+        goto out_free;
+    }
+    copy_places(placement, workers);
+    const struct leat_daemon_options options = {
+        .server =
+            {
+                .socket_path = config->socket,
+                .socket_mode = config->access.mode,
+                .socket_group = config->access.gid,
+                .sessions_max = config->limits.sessions,
+                .sessions_per_user = config->limits.sessions_per_user,
+                .slots_default = config->limits.slots_per_session < 256 ? config->limits.slots_per_session : 256,
+                .slots_max = config->limits.slots_per_session,
+                .arena_default_bytes = config->limits.arena_default_bytes,
+                .arena_max_bytes = config->limits.arena_bytes_per_session,
+                .cores = topology->usable_cpus,
+            },
+        .workers = workers,
+        .worker_count = placement->worker_count,
+        .pin = true,
+        .dispatcher_cpu = (int)placement->dispatcher_cpu,
+        .worker_depth = config->worker_queue_depth,
+        .queue_capacity = config->limits.central_queue,
+        .spin_ns = placement->may_spin ? config->dispatcher.spin_ns : 0,
+        .hold_cpu_dma_latency = config->dispatcher.hold_cpu_dma_latency,
+        .operators = config->access.operators,
+        .operator_count = config->access.operator_count,
+        .topology = described,
+    };
+    status = leat_daemon_create(&options, &the_daemon);
+    if (status != LEAT_OK) {
+        goto out_free;
+    }
+    const struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    LEAT_MUST(sigaction(SIGTERM, &stop, NULL) == 0 && sigaction(SIGINT, &stop, NULL) == 0);
+    status = load_everything(the_daemon, config);
+    if (status == LEAT_OK) {
+        leat_log(LEAT_LOG_INFO, "serving on %s", config->socket);
+        status = leat_daemon_run(the_daemon, DRAIN_S * UINT64_C(1000000000));
+        leat_log(LEAT_LOG_INFO, "stopped");
+    }
+    LEAT_MUST(signal(SIGTERM, SIG_IGN) != SIG_ERR && signal(SIGINT, SIG_IGN) != SIG_ERR);
+    leat_daemon_destroy(the_daemon);
+
+out_free:
+    json_decref(described);
+    free(workers);
+    return status;
+}
+
+static enum leat_status
+place_and_serve(const struct leat_config *config)
+{
+    struct leat_topology *topology = NULL;
+    struct leat_placement *placement = NULL;
+    const struct leat_topology_source here = {0};
+    const struct leat_placement_request request = {.dispatcher_cpu = config->dispatcher.cpu,
+                                                   .groups = config->workers,
+                                                   .group_count = config->worker_group_count};
+
+    enum leat_status status = leat_topology_discover(&here, &topology);
+    if (status == LEAT_OK) {
+        status = leat_placement_make(topology, &request, &placement);
+    }
+    if (status == LEAT_OK) {
+        leat_topology_print(topology, placement, stderr);
+        status = serve(config, topology, placement);
+    }
+    leat_placement_destroy(placement);
+    leat_topology_destroy(topology);
+    return status;
+}
+
+int
+main(int argc, char **argv)
+{
+    struct arguments arguments;
+    struct leat_config *config = NULL;
+
+    const int wanted = parse_arguments(argc, argv, &arguments);
+    if (wanted >= 0) {
+        return wanted;
+    }
+    (void)signal(SIGPIPE, SIG_IGN);
+    enum leat_status status = load_config(&arguments, &config);
+    if (status != LEAT_OK) {
+        (void)fprintf(stderr, "leatd: %s\n", leat_error_text());
+        return EXIT_FAILED;
+    }
+    if (arguments.check_config) {
+        leat_config_print(config, stdout, arguments.json);
+        leat_config_free(config);
+        return EXIT_DONE;
+    }
+    leat_log_level_set(config->log_level);
+    status = place_and_serve(config);
+    if (status != LEAT_OK) {
+        leat_log(LEAT_LOG_ERROR, "%s", leat_error_text());
+    }
+    leat_config_free(config);
+    return status == LEAT_OK ? EXIT_DONE : EXIT_FAILED;
+}
