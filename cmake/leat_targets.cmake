@@ -8,6 +8,7 @@ target_compile_definitions(leat_flags INTERFACE _GNU_SOURCE LEAT_VERSION_TEXT="$
 target_compile_options(leat_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wstrict-prototypes
   -Wmissing-prototypes -Wvla -Wundef -Werror=implicit-fallthrough
+  $<$<C_COMPILER_ID:GNU>:-Wno-format-truncation> # messages and paths are cut to fit on purpose
   -fno-common -fno-omit-frame-pointer -fvisibility=hidden)
 target_include_directories(leat_flags INTERFACE
   ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/base/include ${PROJECT_SOURCE_DIR}/ipc/include)
