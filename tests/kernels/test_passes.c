@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     Passes make graphs smaller and change no result beyond rounding.
+ * Method   (1) one small model per rewriting, with the nodes that must be left, and per condition that
+ *          must prevent it; (2) random convolutional models: every pass alone and all together, results
+ *          against the untouched graph. Each pass has to have found work, or the models prove nothing.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "kernels/graph_build.h"
+#include "kernels/op.h"
+#include "kernels/reference/reference.h"
+#include "tests/kernels/model_builder.h"
+#include "tests/leat_test.h"
+
+enum { PASSES_MAX = 16, ITEMS = 3 };
+
+static struct builder b;
+
+static uint64_t
+pass_bit(const char *name)
+{
+    for (size_t i = 0; i < leat_pass_count; i++) {
+        if (strcmp(leat_passes[i].name, name) == 0) {
+            return UINT64_C(1) << i;
+        }
+    }
+    EXPECT(!"a pass of that name");
+    return 0;
+}
+
+static float
+random_float(uint64_t *random)
+{
+    return (float)((double)(leat_test_random(random) % 2001) / 1000.0 - 1.0);
+}
+
+static void
+weights(const char *name, const int64_t *dims, size_t rank, uint64_t *random, bool positive)
+{
+    Onnx__TensorProto *tensor = builder_constant(&b, name, 1, NULL, dims, rank);
+    float *data = (float *)(void *)tensor->raw_data.data;
+    for (size_t i = 0; i < tensor->raw_data.len / sizeof(float); i++) {
+        data[i] = positive ? fabsf(random_float(random)) + 0.1f : random_float(random);
+    }
+}
+
+static struct leat_graph *
+import(void)
+{
+    struct leat_graph *graph = NULL;
+    const enum leat_status status = builder_import(&b, &graph);
+    if (status != LEAT_OK) {
+        (void)fprintf(stderr, "%s\n", leat_error_text());
+    }
+    EXPECT(status == LEAT_OK);
+    return graph;
+}
+
+/* All outputs of the graph for ITEMS items of seeded input, one after another. */
+static float *
+results(const struct leat_graph *graph, uint64_t seed, size_t *ret_count)
+{
+    struct leat_graph *concrete = NULL;
+    const void *inputs[4];
+    void *outputs[8];
+    size_t scratch_bytes, count = 0;
+
+    EXPECT(leat_graph_specialise(graph, ITEMS, &concrete) == LEAT_OK);
+    EXPECT(leat_graph_check(concrete) == LEAT_OK);
+    EXPECT(concrete->input_count <= 4 && concrete->output_count <= 8);
+    for (uint32_t i = 0; i < concrete->input_count; i++) {
+        const size_t elements = leat_value_elements(&concrete->values[concrete->inputs[i]]);
+        float *data = malloc(elements * sizeof(float));
+        EXPECT(data != NULL);
+        for (size_t k = 0; k < elements; k++) {
+            data[k] = random_float(&seed);
+        }
+        inputs[i] = data;
+    }
+    for (uint32_t o = 0; o < concrete->output_count; o++) {
+        count += leat_value_elements(&concrete->values[concrete->outputs[o]]);
+    }
+    float *all = malloc(count * sizeof(float)), *next = all;
+    EXPECT(all != NULL);
+    for (uint32_t o = 0; o < concrete->output_count; o++) {
+        outputs[o] = next;
+        next += leat_value_elements(&concrete->values[concrete->outputs[o]]);
+    }
+    EXPECT(leat_reference_scratch_bytes(concrete, &scratch_bytes) == LEAT_OK);
+    void *scratch = aligned_alloc(64, (size_t)leat_round_up(scratch_bytes + 1, 64));
+    EXPECT(scratch != NULL);
+    EXPECT(leat_reference_run(concrete, inputs, outputs, scratch) == LEAT_OK);
+    free(scratch);
+    for (uint32_t i = 0; i < concrete->input_count; i++) {
+        free((void *)(uintptr_t)inputs[i]);
+    }
+    leat_graph_destroy(concrete);
+    *ret_count = count;
+    return all;
+}
+
+static void
+expect_same_results(const struct leat_graph *before, const struct leat_graph *after, uint64_t seed)
+{
+    size_t count, after_count;
+    float *want = results(before, seed, &count), *have = results(after, seed, &after_count);
+
+    EXPECT(count == after_count && count > 0);
+    for (size_t i = 0; i < count; i++) {
+        EXPECT(fabsf(want[i] - have[i]) <= 1e-4f + 1e-4f * fabsf(want[i]));
+    }
+    free(want);
+    free(have);
+}
+
+/* Applies passes to the built model; checks the result and returns it. */
+static struct leat_graph *
+optimised(uint64_t mask)
+{
+    struct leat_graph *before = import(), *after = import();
+    const enum leat_status status = leat_graph_optimise(after, mask);
+    if (status != LEAT_OK) {
+        (void)fprintf(stderr, "%s\n", leat_error_text());
+    }
+    EXPECT(status == LEAT_OK);
+    EXPECT(leat_graph_check(after) == LEAT_OK);
+    EXPECT(after->input_count == before->input_count && after->output_count == before->output_count);
+    for (uint32_t o = 0; o < after->output_count; o++) {
+        EXPECT(strcmp(after->values[after->outputs[o]].name, before->values[before->outputs[o]].name) == 0);
+    }
+    expect_same_results(before, after, leat_test_seed);
+    leat_graph_destroy(before);
+    builder_fini(&b);
+    return after;
+}
+
+static void
+expect_nodes(uint64_t mask, uint32_t count)
+{
+    struct leat_graph *graph = optimised(mask);
+    EXPECT(graph->node_count == count);
+    leat_graph_destroy(graph);
+}
+
+static uint64_t random_state;
+
+static void
+start_conv(void)
+{
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, 3, 5, 5));
+    weights("w", DIMS(4, 3, 3, 3), &random_state, false);
+    (void)builder_node(&b, "Conv", "x w", "c");
+}
+
+static void
+add_norm(const char *names)
+{
+    weights("scale", DIMS(4), &random_state, false);
+    weights("beta", DIMS(4), &random_state, false);
+    weights("mean", DIMS(4), &random_state, false);
+    weights("var", DIMS(4), &random_state, true);
+    char inputs[64];
+    const size_t split = strcspn(names, ">");
+    (void)snprintf(inputs, sizeof(inputs), "%.*s scale beta mean var", (int)split, names);
+    (void)builder_node(&b, "BatchNormalization", inputs, names + split + 1);
+}
+
+static void
+test_batch_norm(void)
+{
+    start_conv();
+    add_norm("c>y");
+    builder_output(&b, "y");
+    expect_nodes(pass_bit("fold-batch-norm"), 1);
+
+    start_conv(); /* the convolution's own result is needed too */
+    add_norm("c>y");
+    builder_output(&b, "y");
+    builder_output(&b, "c");
+    expect_nodes(pass_bit("fold-batch-norm"), 2);
+
+    start_conv(); /* read twice */
+    add_norm("c>n");
+    (void)builder_node(&b, "Add", "n c", "y");
+    builder_output(&b, "y");
+    expect_nodes(pass_bit("fold-batch-norm"), 3);
+}
+
+static void
+test_bias(void)
+{
+    start_conv();
+    weights("per_channel", DIMS(4, 1, 1), &random_state, false);
+    (void)builder_node(&b, "Add", "per_channel c", "y");
+    builder_output(&b, "y");
+    expect_nodes(pass_bit("fold-bias"), 1);
+
+    start_conv(); /* along the last axis instead */
+    weights("per_column", DIMS(3), &random_state, false);
+    (void)builder_node(&b, "Add", "c per_column", "y");
+    builder_output(&b, "y");
+    expect_nodes(pass_bit("fold-bias"), 2);
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, 5));
+    weights("w", DIMS(5, 7), &random_state, false);
+    weights("bias", DIMS(7), &random_state, false);
+    weights("more", DIMS(1, 7), &random_state, false);
+    (void)builder_node(&b, "MatMul", "x w", "p");
+    (void)builder_node(&b, "Add", "p bias", "q");
+    (void)builder_node(&b, "Add", "more q", "y");
+    builder_output(&b, "y");
+    struct leat_graph *graph = optimised(pass_bit("fold-bias"));
+    EXPECT(graph->node_count == 1 && graph->nodes[0].op->kind == LEAT_OP_GEMM);
+    leat_graph_destroy(graph);
+
+    builder_init(&b, 13); /* not matrices: stays a MatMul */
+    (void)builder_input(&b, "x", 1, DIMS(-1, 2, 5));
+    weights("w", DIMS(5, 7), &random_state, false);
+    weights("bias", DIMS(7), &random_state, false);
+    (void)builder_node(&b, "MatMul", "x w", "p");
+    (void)builder_node(&b, "Add", "p bias", "y");
+    builder_output(&b, "y");
+    expect_nodes(pass_bit("fold-bias"), 2);
+}
+
+static void
+test_fusion(void)
+{
+    start_conv();
+    weights("v", DIMS(4, 3, 3, 3), &random_state, false);
+    (void)builder_node(&b, "Conv", "x v", "d");
+    (void)builder_node(&b, "Sigmoid", "d", "s"); /* computed after c: c has to move behind it */
+    (void)builder_node(&b, "Add", "c s", "sum");
+    (void)builder_node(&b, "Relu", "sum", "y");
+    builder_output(&b, "y");
+    struct leat_graph *graph = optimised(pass_bit("fuse-add") | pass_bit("fuse-activation"));
+    EXPECT(graph->node_count == 3);
+    EXPECT(graph->nodes[2].fused_add != LEAT_VALUE_NONE);
+    EXPECT(graph->nodes[2].fused_activation == LEAT_ACTIVATION_RELU);
+    leat_graph_destroy(graph);
+
+    start_conv(); /* both sides are convolutions: one takes the other */
+    weights("v", DIMS(4, 3, 3, 3), &random_state, false);
+    (void)builder_node(&b, "Conv", "x v", "d");
+    (void)builder_node(&b, "Add", "c d", "y");
+    builder_output(&b, "y");
+    expect_nodes(pass_bit("fuse-add"), 2);
+
+    start_conv(); /* activation first: an addition afterwards must not go before it */
+    (void)builder_node(&b, "Relu", "c", "r");
+    weights("v", DIMS(4, 3, 3, 3), &random_state, false);
+    (void)builder_node(&b, "Conv", "x v", "d");
+    (void)builder_node(&b, "Sigmoid", "d", "s");
+    (void)builder_node(&b, "Add", "r s", "y");
+    builder_output(&b, "y");
+    struct leat_graph *kept = optimised(pass_bit("fuse-activation") | pass_bit("fuse-add"));
+    EXPECT(kept->node_count == 4); /* passes run in list order: add before activation */
+    leat_graph_destroy(kept);
+
+    start_conv(); /* c + c reads c twice */
+    (void)builder_node(&b, "Add", "c c", "y");
+    builder_output(&b, "y");
+    expect_nodes(pass_bit("fuse-add"), 2);
+
+    start_conv(); /* broadcast: not the shape of the result */
+    (void)builder_input(&b, "z", 1, DIMS(-1, 4, 1, 1));
+    (void)builder_node(&b, "Add", "c z", "y");
+    builder_output(&b, "y");
+    expect_nodes(pass_bit("fuse-add"), 2);
+
+    start_conv();
+    const float low = -0.25f, high = 0.5f;
+    (void)builder_constant(&b, "low", 1, &low, NULL, 0);
+    (void)builder_constant(&b, "high", 1, &high, NULL, 0);
+    (void)builder_node(&b, "Clip", "c low high", "y");
+    builder_output(&b, "y");
+    graph = optimised(pass_bit("fuse-activation"));
+    EXPECT(graph->node_count == 1 && graph->nodes[0].fused_activation == LEAT_ACTIVATION_CLIP);
+    EXPECT(graph->nodes[0].clip_min == low && graph->nodes[0].clip_max == high);
+    leat_graph_destroy(graph);
+}
+
+static void
+test_identities(void)
+{
+    start_conv();
+    (void)builder_node(&b, "Identity", "c", "i");
+    (void)builder_node(&b, "Dropout", "i", "d mask");
+    (void)builder_int(&b, builder_node(&b, "Cast", "d", "e"), "to", 1);
+    (void)builder_ints(&b, builder_node(&b, "Transpose", "e", "t"), "perm", DIMS(0, 1, 2, 3));
+    (void)builder_node(&b, "Identity", "t", "y");
+    builder_output(&b, "y");
+    expect_nodes(pass_bit("remove-identities"), 1);
+
+    builder_init(&b, 13); /* an input that is an output needs its copy */
+    (void)builder_input(&b, "x", 1, DIMS(-1, 3));
+    (void)builder_node(&b, "Identity", "x", "y");
+    builder_output(&b, "y");
+    expect_nodes(~UINT64_C(0), 1);
+
+    start_conv(); /* one result under three names, two of them outputs */
+    (void)builder_node(&b, "Identity", "c", "y");
+    (void)builder_node(&b, "Identity", "c", "z");
+    (void)builder_node(&b, "Relu", "c", "r");
+    builder_output(&b, "y");
+    builder_output(&b, "z");
+    builder_output(&b, "r");
+    expect_nodes(pass_bit("remove-identities"), 3);
+
+    start_conv();
+    (void)builder_node(&b, "Dropout", "c", "d mask");
+    (void)builder_int(&b, builder_node(&b, "Cast", "mask", "y"), "to", 1);
+    builder_output(&b, "d");
+    builder_output(&b, "y");
+    expect_nodes(pass_bit("remove-identities"), 3);
+}
+
+static void
+test_constants_and_dead_code(void)
+{
+    start_conv();
+    weights("a", DIMS(4, 1, 1), &random_state, false);
+    weights("e", DIMS(1), &random_state, false);
+    (void)builder_node(&b, "Mul", "a e", "f");
+    (void)builder_node(&b, "Exp", "f", "g");
+    (void)builder_node(&b, "Add", "c g", "y");
+    (void)builder_node(&b, "Sigmoid", "c", "unused");
+    (void)builder_node(&b, "Tanh", "unused", "unused2");
+    builder_output(&b, "y");
+    struct leat_graph *graph = optimised(pass_bit("fold-constants") | pass_bit("remove-dead-code"));
+    EXPECT(graph->node_count == 2);
+    EXPECT(graph->value_count == 5); /* x, w, g, c, y: all else is gone */
+    leat_graph_destroy(graph);
+}
+
+/* A chain of doublings must not exhaust memory: folding stops at a bound, the graph still works. */
+static void
+test_folding_is_bounded(void)
+{
+    struct leat_graph *graph;
+    char from[8] = "x0", to[8], pair[32];
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, 1));
+    builder_output(&b, "y");
+    (void)builder_node(&b, "Relu", "x", "y");
+    weights("x0", DIMS(1024), &random_state, false);
+    for (int i = 1; i < 20; i++) { /* 2^29 elements in the end */
+        (void)snprintf(to, sizeof(to), "x%d", i);
+        (void)snprintf(pair, sizeof(pair), "%s %s", from, from);
+        Onnx__NodeProto *concat = builder_node(&b, "Concat", pair, to);
+        (void)builder_int(&b, concat, "axis", 0);
+        memcpy(from, to, sizeof(from));
+    }
+    graph = import();
+    EXPECT(leat_graph_optimise(graph, pass_bit("fold-constants")) == LEAT_OK);
+    size_t bytes = 0;
+    for (uint32_t v = 0; v < graph->value_count; v++) {
+        bytes += graph->values[v].data_bytes;
+    }
+    EXPECT(bytes > (1u << 20) && bytes < (64u << 20));
+    EXPECT(leat_graph_optimise(graph, ~UINT64_C(0)) == LEAT_OK && graph->node_count == 1);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+}
+
+/* A random step of a model with 4 channels of 6 x 6; returns false when nothing was added. */
+static void
+random_step(uint64_t *random, int step, const char *from, const char *to, const char *earlier)
+{
+    char a[16], c[16], list[64];
+    Onnx__NodeProto *node;
+
+    (void)snprintf(a, sizeof(a), "a%d", step);
+    (void)snprintf(c, sizeof(c), "b%d", step);
+    switch (leat_test_random(random) % 11) {
+    case 0:
+    case 1:
+    case 2: {
+        const bool wide = leat_test_random(random) % 2 == 0, grouped = leat_test_random(random) % 3 == 0;
+        const bool biased = leat_test_random(random) % 2 == 0;
+        weights(a, DIMS(4, grouped ? 2 : 4, wide ? 3 : 1, wide ? 3 : 1), random, false);
+        weights(c, DIMS(4), random, false);
+        (void)snprintf(list, sizeof(list), biased ? "%s %s %s" : "%s %s", from, a, c);
+        node = builder_node(&b, "Conv", list, to);
+        (void)builder_int(&b, node, "group", grouped ? 2 : 1);
+        (void)builder_string(&b, node, "auto_pad", "SAME_UPPER");
+        return;
+    }
+    case 3: {
+        char mean[16], var[16];
+        (void)snprintf(mean, sizeof(mean), "m%d", step);
+        (void)snprintf(var, sizeof(var), "v%d", step);
+        weights(a, DIMS(4), random, false);
+        weights(c, DIMS(4), random, false);
+        weights(mean, DIMS(4), random, false);
+        weights(var, DIMS(4), random, true);
+        char wide_list[96], result[16], taps[16];
+        (void)snprintf(result, sizeof(result), "r%d", step);
+        (void)snprintf(taps, sizeof(taps), "w%d", step);
+        weights(taps, DIMS(4, 4, 1, 1), random, false);
+        (void)snprintf(list, sizeof(list), "%s %s", from, taps);
+        const bool after_conv = leat_test_random(random) % 4 != 0;
+        if (after_conv) {
+            (void)builder_node(&b, "Conv", list, result);
+        }
+        (void)snprintf(wide_list, sizeof(wide_list), "%s %s %s %s %s", after_conv ? result : from, a, c,
+                       mean, var);
+        (void)builder_node(&b, "BatchNormalization", wide_list, to);
+        return;
+    }
+    case 4:
+        (void)builder_node(&b, "Relu", from, to);
+        return;
+    case 5: {
+        const float low = -0.5f, high = 2.0f;
+        (void)builder_constant(&b, a, 1, &low, NULL, 0);
+        (void)builder_constant(&b, c, 1, &high, NULL, 0);
+        (void)snprintf(list, sizeof(list), "%s %s %s", from, a, c);
+        (void)builder_node(&b, "Clip", list, to);
+        return;
+    }
+    case 6: {
+        weights(c, DIMS(4, 1, 1), random, false);
+        (void)builder_node(&b, "Tanh", c, a); /* something to fold */
+        (void)snprintf(list, sizeof(list), "%s %s", from, a);
+        (void)builder_node(&b, "Add", list, to);
+        return;
+    }
+    case 7:
+        (void)snprintf(list, sizeof(list), "%s %s", from, earlier);
+        (void)builder_node(&b, "Add", list, to);
+        return;
+    case 8:
+        (void)builder_node(&b, "Identity", from, to);
+        return;
+    case 9: { /* a residual block's end */
+        weights(a, DIMS(4, 4, 1, 1), random, false);
+        (void)snprintf(list, sizeof(list), "%s %s", from, a);
+        (void)builder_node(&b, "Conv", list, c);
+        (void)snprintf(list, sizeof(list), "%s %s", c, earlier);
+        (void)builder_node(&b, "Add", list, to);
+        return;
+    }
+    default:
+        (void)builder_node(&b, "Sigmoid", from, to);
+        return;
+    }
+}
+
+static void
+random_model(uint64_t *random)
+{
+    const int steps = 3 + (int)(leat_test_random(random) % 9);
+    char names[16][8] = {"x"};
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, 4, 6, 6));
+    for (int i = 1; i <= steps; i++) {
+        const uint64_t earlier = leat_test_random(random) % (uint64_t)i;
+        /* Mostly a chain; sometimes a branch, whose end may be dead code. */
+        const uint64_t from =
+            leat_test_random(random) % 4 == 0 ? leat_test_random(random) % (uint64_t)i : (uint64_t)i - 1;
+        (void)snprintf(names[i], sizeof(names[i]), "s%d", i);
+        random_step(random, i, names[from], names[i], names[earlier]);
+        if (leat_test_random(random) % 8 == 0 && i < steps && b.graph.n_output < 4) {
+            builder_output(&b, names[i]);
+        }
+    }
+    builder_node(&b, "GlobalAveragePool", names[steps], "pooled");
+    (void)builder_node(&b, "Flatten", "pooled", "flat");
+    weights("dense", DIMS(4, 5), random, false);
+    weights("dense_bias", DIMS(5), random, false);
+    (void)builder_node(&b, "MatMul", "flat dense", "product");
+    (void)builder_node(&b, "Add", "product dense_bias", "logits");
+    (void)builder_node(&b, "Relu", "logits", "y");
+    builder_output(&b, "y");
+}
+
+static void
+test_random_models(void)
+{
+    enum { MODELS = 150 };
+    unsigned found[PASSES_MAX] = {0};
+    uint64_t random = leat_test_seed;
+
+    EXPECT(leat_pass_count <= PASSES_MAX);
+    for (int m = 0; m < MODELS; m++) {
+        random_model(&random);
+        struct leat_graph *before = import();
+        for (size_t p = 0; p < leat_pass_count; p++) {
+            struct leat_graph *after = import();
+            bool changed = false;
+            EXPECT(leat_passes[p].run(after, &changed) == LEAT_OK);
+            EXPECT(leat_graph_check(after) == LEAT_OK);
+            if (changed) {
+                found[p]++;
+                expect_same_results(before, after, leat_test_seed);
+            }
+            leat_graph_destroy(after);
+        }
+        struct leat_graph *all = import(), *concrete = NULL;
+        EXPECT(leat_graph_optimise(all, ~UINT64_C(0)) == LEAT_OK);
+        EXPECT(leat_graph_check(all) == LEAT_OK && all->node_count < before->node_count);
+        expect_same_results(before, all, leat_test_seed);
+        leat_graph_destroy(all);
+        /* Passes also run on what is already specialised. */
+        EXPECT(leat_graph_specialise(before, ITEMS, &concrete) == LEAT_OK);
+        EXPECT(leat_graph_optimise(concrete, ~UINT64_C(0)) == LEAT_OK);
+        EXPECT(leat_graph_check(concrete) == LEAT_OK);
+        expect_same_results(before, concrete, leat_test_seed);
+        leat_graph_destroy(concrete);
+        leat_graph_destroy(before);
+        builder_fini(&b);
+    }
+    for (size_t p = 0; p < leat_pass_count; p++) {
+        (void)printf("%s: found work in %u of %d models\n", leat_passes[p].name, found[p], MODELS);
+        EXPECT(found[p] >= MODELS / 20);
+    }
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    random_state = leat_test_seed;
+    test_batch_norm();
+    test_bias();
+    test_fusion();
+    test_identities();
+    test_constants_and_dead_code();
+    test_folding_is_bounded();
+    test_random_models();
+    return 0;
+}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     Shapes follow from a symbolic batch where they can, are concrete after specialising, and a
+ *          model whose operators mix the items of a batch gets no signature.
+ * Method   One small model per rule. The values of concrete shapes are the conformance suite's business.
+ */
+#include <string.h>
+
+#include "kernels/graph_build.h"
+#include "tests/kernels/model_builder.h"
+#include "tests/leat_test.h"
+
+#define N LEAT_DIM_BATCH
+#define U LEAT_DIM_UNKNOWN
+
+static struct builder b; /* one model at a time */
+
+static void
+start(int64_t opset, const int64_t *dims, size_t rank)
+{
+    builder_init(&b, opset);
+    (void)builder_input(&b, "x", 1, dims, rank);
+}
+
+/* Adds an i64 vector. */
+static void
+ints(const char *name, const int64_t *values, size_t count)
+{
+    const int64_t dims[1] = {(int64_t)count};
+    (void)builder_constant(&b, name, 7, values, dims, 1);
+}
+
+static void
+weights(const char *name, const int64_t *dims, size_t rank)
+{
+    (void)builder_constant(&b, name, 1, NULL, dims, rank);
+}
+
+/* Imports the model with y as its output and compares y's symbolic shape. */
+static void
+expect_shape_at(int line, const int64_t *dims, size_t rank)
+{
+    struct leat_graph *graph = NULL;
+
+    builder_output(&b, "y");
+    const enum leat_status status = builder_import(&b, &graph);
+    bool same = status == LEAT_OK;
+    const struct leat_value *y = same ? &graph->values[graph->outputs[0]] : NULL;
+    same = same && y->rank == rank;
+    for (size_t d = 0; same && d < rank; d++) {
+        same = y->dims[d] == dims[d];
+    }
+    if (!same) {
+        (void)fprintf(stderr, "line %d: %s\n", line, status == LEAT_OK ? "another shape" : leat_error_text());
+    }
+    EXPECT(same);
+    EXPECT(leat_graph_check(graph) == LEAT_OK);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+}
+#define EXPECT_SHAPE(...) expect_shape_at(__LINE__, DIMS(__VA_ARGS__))
+
+static void
+expect_error_at(int line, enum leat_status wanted, const char *text)
+{
+    struct leat_graph *graph = NULL;
+
+    builder_output(&b, "y");
+    const enum leat_status status = builder_import(&b, &graph);
+    if (status != wanted || strstr(leat_error_text(), text) == NULL) {
+        (void)fprintf(stderr, "line %d: status %d, %s\n", line, (int)status, leat_error_text());
+    }
+    EXPECT(status == wanted && strstr(leat_error_text(), text) != NULL);
+    builder_fini(&b);
+}
+#define EXPECT_ERROR(status, text) expect_error_at(__LINE__, status, text)
+
+/* The signature of the model with output y: LEAT_OK and y's dims, or a refusal. */
+static enum leat_status
+signature(struct leat_tensor_info *ret_y)
+{
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    struct leat_graph *graph = NULL;
+    uint32_t inputs, outputs;
+
+    builder_output(&b, "y");
+    EXPECT(builder_import(&b, &graph) == LEAT_OK);
+    const enum leat_status status = leat_graph_signature(graph, infos, &inputs, &outputs);
+    if (status == LEAT_OK) {
+        EXPECT(inputs == b.graph.n_input && outputs == 1);
+        *ret_y = infos[inputs];
+    }
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+    return status;
+}
+
+static void
+expect_mixing_at(int line)
+{
+    struct leat_tensor_info y;
+    const enum leat_status status = signature(&y);
+    if (status != LEAT_ERR_UNSUPPORTED || strstr(leat_error_text(), "mixes the items") == NULL) {
+        (void)fprintf(stderr, "line %d: status %d, %s\n", line, (int)status, leat_error_text());
+    }
+    EXPECT(status == LEAT_ERR_UNSUPPORTED && strstr(leat_error_text(), "mixes the items") != NULL);
+}
+#define EXPECT_MIXING() expect_mixing_at(__LINE__)
+
+static void
+test_symbolic_shapes(void)
+{
+    Onnx__NodeProto *node;
+
+    start(13, DIMS(-1, 3, 4));
+    (void)builder_node(&b, "Flatten", "x", "y");
+    EXPECT_SHAPE(N, 12);
+
+    start(13, DIMS(-1, 3, 4));
+    (void)builder_int(&b, builder_node(&b, "Flatten", "x", "y"), "axis", 0);
+    EXPECT_SHAPE(1, U);
+
+    static const struct {
+        int64_t target[3];
+        size_t count;
+        int64_t want[3];
+    } reshapes[] = {
+        {{0, -1}, 2, {N, 12}}, {{-1, 12}, 2, {N, 12}},     {{-1, 6}, 2, {U, 6}},
+        {{2, -1}, 2, {2, U}},  {{0, 0, -1}, 3, {N, 3, 4}}, {{-1, 4, 3}, 3, {N, 4, 3}},
+    };
+    for (size_t i = 0; i < sizeof(reshapes) / sizeof(reshapes[0]); i++) {
+        start(13, DIMS(-1, 3, 4));
+        ints("shape", reshapes[i].target, reshapes[i].count);
+        (void)builder_node(&b, "Reshape", "x shape", "y");
+        expect_shape_at(__LINE__, reshapes[i].want, reshapes[i].count);
+    }
+
+    start(13, DIMS(-1, 4));
+    weights("w", DIMS(4));
+    (void)builder_node(&b, "Add", "x w", "y");
+    EXPECT_SHAPE(N, 4);
+
+    start(13, DIMS(-1, 4));
+    weights("w", DIMS(3, 4));
+    (void)builder_node(&b, "Add", "x w", "y");
+    EXPECT_SHAPE(U, 4);
+
+    start(13, DIMS(-1, 5, 6));
+    weights("w", DIMS(6, 7));
+    (void)builder_node(&b, "MatMul", "x w", "y");
+    EXPECT_SHAPE(N, 5, 7);
+
+    start(13, DIMS(-1, 5, 6));
+    weights("w", DIMS(6));
+    (void)builder_node(&b, "MatMul", "x w", "y");
+    EXPECT_SHAPE(N, 5);
+
+    start(13, DIMS(-1, 5, 6));
+    node = builder_node(&b, "Transpose", "x", "y");
+    (void)builder_ints(&b, node, "perm", DIMS(2, 0, 1));
+    EXPECT_SHAPE(6, N, 5);
+
+    start(13, DIMS(-1, 5));
+    (void)builder_int(&b, builder_node(&b, "Concat", "x x x", "y"), "axis", -1);
+    EXPECT_SHAPE(N, 15);
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 7, DIMS(-1, 3));
+    weights("table", DIMS(10, 4));
+    (void)builder_node(&b, "Gather", "table x", "y");
+    EXPECT_SHAPE(N, 3, 4);
+
+    start(13, DIMS(-1, 1, 5));
+    ints("axes", (const int64_t[]){1}, 1);
+    (void)builder_node(&b, "Squeeze", "x axes", "z");
+    ints("more", (const int64_t[]){-1, 1}, 2);
+    (void)builder_node(&b, "Unsqueeze", "z more", "y");
+    EXPECT_SHAPE(N, 1, 5, 1);
+
+    start(11, DIMS(-1, 3, 7, 7));
+    ints("pads", (const int64_t[]){0, 0, 1, 2, 0, 0, 3, -1}, 8);
+    (void)builder_node(&b, "Pad", "x pads", "y");
+    EXPECT_SHAPE(N, 3, 11, 8);
+
+    start(13, DIMS(-1, 3, 7, 7));
+    weights("w", DIMS(8, 3, 3, 3));
+    node = builder_node(&b, "Conv", "x w", "y");
+    (void)builder_string(&b, node, "auto_pad", "SAME_LOWER");
+    (void)builder_ints(&b, node, "strides", DIMS(2, 2));
+    EXPECT_SHAPE(N, 8, 4, 4);
+
+    start(13, DIMS(-1, 3, 8, 8));
+    node = builder_node(&b, "MaxPool", "x", "y");
+    (void)builder_ints(&b, node, "kernel_shape", DIMS(3, 3));
+    (void)builder_ints(&b, node, "strides", DIMS(2, 2));
+    (void)builder_int(&b, node, "ceil_mode", 1);
+    EXPECT_SHAPE(N, 3, 4, 4);
+
+    start(13, DIMS(-1, 3, 8, 8));
+    node = builder_node(&b, "ReduceMean", "x", "y");
+    (void)builder_ints(&b, node, "axes", DIMS(2, -1));
+    (void)builder_int(&b, node, "keepdims", 0);
+    EXPECT_SHAPE(N, 3);
+
+    start(13, DIMS(-1, 3, 8));
+    (void)builder_node(&b, "Shape", "x", "y");
+    EXPECT_SHAPE(3);
+}
+
+static void
+test_misfits(void)
+{
+    start(13, DIMS(-1, 4));
+    weights("w", DIMS(5));
+    (void)builder_node(&b, "Add", "x w", "y");
+    EXPECT_ERROR(LEAT_ERR_SHAPE, "dimensions 4 and 5 (axis 1) cannot be broadcast");
+
+    start(13, DIMS(-1, 4));
+    weights("w", DIMS(5, 2));
+    (void)builder_node(&b, "MatMul", "x w", "y");
+    EXPECT_ERROR(LEAT_ERR_SHAPE, "inner dimensions 4 and 5 differ");
+
+    start(13, DIMS(2, 3));
+    ints("shape", (const int64_t[]){-1, 4}, 2);
+    (void)builder_node(&b, "Reshape", "x shape", "y");
+    EXPECT_ERROR(LEAT_ERR_SHAPE, "6 elements cannot be arranged in rows of 4");
+
+    start(13, DIMS(-1, 3));
+    (void)builder_node(&b, "Squeeze", "x", "y");
+    EXPECT_ERROR(LEAT_ERR_UNSUPPORTED, "without axes its rank would depend on the batch");
+
+    start(13, DIMS(-1, 3));
+    (void)builder_ints(&b, builder_node(&b, "Transpose", "x", "y"), "perm", DIMS(0, 0));
+    EXPECT_ERROR(LEAT_ERR_SHAPE, "perm is not a permutation");
+
+    start(13, DIMS(-1, 3));
+    (void)builder_int(&b, builder_node(&b, "Softmax", "x", "y"), "axis", 2);
+    EXPECT_ERROR(LEAT_ERR_SHAPE, "axis 2 is outside a tensor of rank 2");
+
+    start(13, DIMS(-1, 70000, 1));
+    weights("w", DIMS(70000));
+    (void)builder_node(&b, "Add", "x w", "z");
+    (void)builder_node(&b, "Flatten", "z", "y");
+    EXPECT_ERROR(LEAT_ERR_LIMIT, "output dimension 1 is 4900000000");
+
+    start(13, DIMS(-1, 70000, 1, 1, 1));
+    weights("w", DIMS(70000, 1, 1));
+    (void)builder_node(&b, "Add", "x w", "z");
+    weights("v", DIMS(70000, 1));
+    (void)builder_node(&b, "Add", "z v", "y"); /* 70000^3 floats for each item */
+    EXPECT_ERROR(LEAT_ERR_LIMIT, "an output is larger than");
+}
+
+static void
+test_specialise(void)
+{
+    struct leat_graph *graph = NULL, *five = NULL;
+
+    start(13, DIMS(-1, 3, 4));
+    (void)builder_node(&b, "Flatten", "x", "y");
+    builder_output(&b, "y");
+    EXPECT(builder_import(&b, &graph) == LEAT_OK);
+    EXPECT(leat_graph_specialise(graph, 0, &five) == LEAT_ERR_INVALID);
+    EXPECT(leat_graph_specialise(graph, (int64_t)LEAT_ITEMS_MAX + 1, &five) == LEAT_ERR_INVALID);
+    EXPECT(leat_graph_specialise(graph, 5, &five) == LEAT_OK);
+    leat_graph_destroy(graph); /* the copy stands on its own */
+    EXPECT(leat_graph_check(five) == LEAT_OK && five->items == 5);
+    EXPECT(five->values[five->outputs[0]].dims[0] == 5 && five->values[five->outputs[0]].dims[1] == 12);
+    leat_graph_destroy(five);
+    builder_fini(&b);
+
+    start(13, DIMS(-1, -2)); /* a free inner dimension */
+    (void)builder_node(&b, "Relu", "x", "y");
+    builder_output(&b, "y");
+    graph = five = NULL;
+    EXPECT(builder_import(&b, &graph) == LEAT_OK);
+    EXPECT(leat_graph_specialise(graph, 5, &five) == LEAT_ERR_UNSUPPORTED);
+    EXPECT(strstr(leat_error_text(), "free dimension 1") != NULL);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+}
+
+static void
+test_signature(void)
+{
+    struct leat_tensor_info y;
+
+    /* What exporters make of x.view(x.size(0), -1): the shape is computed by the graph. */
+    start(13, DIMS(-1, 3, 4));
+    ints("zero", (const int64_t[]){0}, 1);
+    (void)builder_node(&b, "Shape", "x", "dims");
+    (void)builder_node(&b, "Gather", "dims zero", "first");
+    ints("rest", (const int64_t[]){-1}, 1);
+    (void)builder_int(&b, builder_node(&b, "Concat", "first rest", "target"), "axis", 0);
+    (void)builder_node(&b, "Reshape", "x target", "y");
+    EXPECT(signature(&y) == LEAT_OK);
+    EXPECT(y.rank == 2 && y.dims[0] == -1 && y.dims[1] == 12 && y.item_bytes == 48);
+    EXPECT(y.dtype == LEAT_DTYPE_F32 && strcmp(y.name, "y") == 0);
+
+    start(13, DIMS(1, 3));
+    (void)builder_node(&b, "Relu", "x", "y");
+    EXPECT(signature(&y) == LEAT_ERR_UNSUPPORTED);
+    EXPECT(strstr(leat_error_text(), "input 'x' has no leading batch dimension") != NULL);
+
+    start(13, DIMS(-1, 3));
+    (void)builder_node(&b, "Shape", "x", "y");
+    EXPECT(signature(&y) == LEAT_ERR_UNSUPPORTED);
+    EXPECT(strstr(leat_error_text(), "output 'y' has no leading batch dimension") != NULL);
+
+    /* The batch may travel through other axes as long as items stay apart. */
+    start(13, DIMS(-1, 4, 6));
+    (void)builder_ints(&b, builder_node(&b, "Transpose", "x", "t"), "perm", DIMS(1, 0, 2));
+    (void)builder_int(&b, builder_node(&b, "Softmax", "t", "s"), "axis", 0);
+    (void)builder_ints(&b, builder_node(&b, "Transpose", "s", "y"), "perm", DIMS(1, 0, 2));
+    EXPECT(signature(&y) == LEAT_OK);
+    EXPECT(y.dims[1] == 4 && y.dims[2] == 6);
+}
+
+static void
+test_items_that_mix(void)
+{
+    start(13, DIMS(-1, 4));
+    (void)builder_int(&b, builder_node(&b, "Softmax", "x", "y"), "axis", 0);
+    EXPECT_MIXING();
+
+    start(11, DIMS(-1, 4)); /* before opset 13: over all dims from the axis on */
+    (void)builder_int(&b, builder_node(&b, "Softmax", "x", "y"), "axis", 0);
+    EXPECT_MIXING();
+
+    start(13, DIMS(-1, 4));
+    (void)builder_ints(&b, builder_node(&b, "ReduceMean", "x", "m"), "axes", DIMS(0));
+    (void)builder_node(&b, "Sub", "x m", "y"); /* centring by the batch's mean */
+    EXPECT_MIXING();
+
+    start(13, DIMS(-1, 4)); /* rows of y hold elements of several items */
+    (void)builder_node(&b, "Transpose", "x", "t");
+    ints("shape", (const int64_t[]){-1, 4}, 2);
+    (void)builder_node(&b, "Reshape", "t shape", "y");
+    EXPECT_MIXING();
+
+    start(13, DIMS(-1, 4)); /* x times its own transpose times x: attention across clients */
+    (void)builder_node(&b, "Transpose", "x", "t");
+    (void)builder_node(&b, "MatMul", "x t", "s");
+    (void)builder_node(&b, "MatMul", "s x", "y");
+    EXPECT_MIXING();
+
+    start(13, DIMS(-1, 4));
+    (void)builder_node(&b, "Transpose", "x", "t");
+    (void)builder_node(&b, "MatMul", "t x", "g");
+    (void)builder_node(&b, "MatMul", "x g", "y");
+    EXPECT_MIXING();
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, 4));
+    (void)builder_input(&b, "i", 7, DIMS(-1));
+    (void)builder_node(&b, "Gather", "x i", "y"); /* anyone's row by index */
+    EXPECT_MIXING();
+
+    start(13, DIMS(-1, 1, 8)); /* a convolution along the batch */
+    (void)builder_ints(&b, builder_node(&b, "Transpose", "x", "t"), "perm", DIMS(1, 2, 0));
+    weights("w", DIMS(8, 8, 3));
+    (void)builder_ints(&b, builder_node(&b, "Conv", "t w", "c"), "pads", DIMS(1, 1));
+    (void)builder_ints(&b, builder_node(&b, "Transpose", "c", "y"), "perm", DIMS(2, 0, 1));
+    EXPECT_MIXING();
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    test_symbolic_shapes();
+    test_misfits();
+    test_specialise();
+    test_signature();
+    test_items_that_mix();
+    return 0;
+}
