@@ -93,7 +93,7 @@ count_definitions(struct importer *importer, size_t *ret_list)
 static enum leat_status
 allocate(struct importer *importer)
 {
-    size_t list;
+    size_t list = 0;
     const enum leat_status status = count_definitions(importer, &list);
     if (status != LEAT_OK) {
         return status;
@@ -567,7 +567,7 @@ add_ordinary(struct importer *importer, const Onnx__NodeProto *proto, const stru
              const char *name)
 {
     struct leat_graph *graph = importer->graph;
-    struct leat_attribute *attributes;
+    struct leat_attribute *attributes = NULL;
 
     enum leat_status status = read_attributes(importer, proto, op, &attributes);
     if (status != LEAT_OK) {
@@ -676,7 +676,7 @@ static enum leat_status
 import_model(const Onnx__ModelProto *model, struct leat_graph **ret_graph)
 {
     struct importer importer = {.proto = model->graph};
-    int64_t opset;
+    int64_t opset = 0;
 
     if (model->graph == NULL) {
         return LEAT_FAIL(LEAT_ERR_PROTO, "there is no graph in the file");
