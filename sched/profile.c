@@ -166,8 +166,6 @@ leat_profile_learn(struct leat_profile *profile, uint32_t items, uint64_t latenc
         return;
     }
     const struct leat_profile_knot predicted = curve_at(profile, place);
-    const uint64_t least = predicted.mean / 2, most = predicted.mean * 2;
-    const uint64_t target = sample < least ? least : sample > most ? most : sample;
     const bool above = sample > predicted.high;
     const uint32_t knots = place.weight == 0 ? 1 : 2;
 
@@ -175,7 +173,7 @@ leat_profile_learn(struct leat_profile *profile, uint32_t items, uint64_t latenc
         struct leat_profile_knot *knot = &moved[i];
         const uint32_t weight = i == 0 ? WEIGHT_ONE - place.weight : place.weight;
         *knot = knot_at(profile, place.low + i);
-        knot->mean = move_mean(knot->mean, predicted.mean, target, weight);
+        knot->mean = move_mean(knot->mean, predicted.mean, sample, weight);
         knot->high = move_high(knot, above, weight);
         knot->mean = knot->mean < CAP ? knot->mean : CAP;
         knot->high = knot->high < CAP ? knot->high : CAP;

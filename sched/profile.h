@@ -8,8 +8,8 @@
  *          curve is linear in items. Above the last known knot it goes on proportionally (time per item does
  *          not improve where nobody measured); below the first it stays at the first knot's time.
  * Learning A batch's time adjusts the two knots around its size, each by its share. The mean is an EWMA with
- *          weight 1/16 of a sample clipped to [1/2, 2] of the prediction. The high quantile moves by sign
- *          steps, up 19 times as far as down, so it settles where 1 in 20 lies above; no samples are kept.
+ *          weight 1/16, each step bounded by 1/16 of the mean. The high quantile moves by sign steps, up
+ *          19 times as far as down, so it settles where 1 in 20 lies above; no samples are kept.
  * Bounds   Once anything is known, one sample, however wild, raises mean and high each by at most 1/16 of
  *          its value (high: 1/8 in a knot's first 64 samples). The first sample of an empty profile
  *          is taken as it is. Fixed memory, constant time, no division by a variable but for the first sample.

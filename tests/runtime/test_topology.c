@@ -118,9 +118,9 @@ test_quota_v1_in_a_container(void)
                     "30 1 0:30 /docker/x /sys/fs/cgroup/cpu,cpuacct ro - cgroup cgroup "
                     "rw,cpu,cpuacct\n"
                     "31 1 0:31 /docker/x /sys/fs/cgroup/cpuset ro - cgroup cgroup rw,cpuset\n");
-    fake_root_write(&root, "/sys/fs/cgroup/cpu,cpuacct/inner/cpu.cfs_quota_us", "-1\n");
+    fake_root_write(&root, "/sys/fs/cgroup/cpu,cpuacct/inner/cpu.cfs_quota_us", "350000\n");
     fake_root_write(&root, "/sys/fs/cgroup/cpu,cpuacct/inner/cpu.cfs_period_us", "100000\n");
-    fake_root_write(&root, "/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "350000\n");
+    fake_root_write(&root, "/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
     fake_root_write(&root, "/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
     fake_root_write(&root, "/sys/fs/cgroup/cpuset/cpuset.cpus", "2-5\n");
     struct leat_topology *topology = machine("core:8 pu:1", root.path, "0-4");
