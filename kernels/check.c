@@ -17,8 +17,9 @@ check_value(const struct leat_value *value, uint32_t v)
             return LEAT_FAIL(LEAT_ERR_INVALID, "value %u has dimension %lld", v,
                              (long long)value->dims[d]);
         }
-        if (value->dims[d] > 0 && (__builtin_mul_overflow(bytes, (uint64_t)value->dims[d], &bytes) ||
-                                   bytes > LEAT_VALUE_BYTES_MAX)) {
+        if (value->dims[d] > 0 &&
+            (__builtin_mul_overflow(bytes, (uint64_t)value->dims[d], &bytes) ||
+             bytes > LEAT_VALUE_BYTES_MAX)) {
             return LEAT_FAIL(LEAT_ERR_INVALID, "value %u is too large", v);
         }
     }
@@ -36,8 +37,9 @@ all_defined(const struct leat_graph *graph, const uint32_t *indices, uint32_t co
             const bool *defined)
 {
     for (uint32_t i = 0; i < count; i++) {
-        if (indices[i] == LEAT_VALUE_NONE ? !optional
-                                          : indices[i] >= graph->value_count || !defined[indices[i]]) {
+        if (indices[i] == LEAT_VALUE_NONE
+                ? !optional
+                : indices[i] >= graph->value_count || !defined[indices[i]]) {
             return false;
         }
     }
@@ -58,8 +60,8 @@ check_node(const struct leat_graph *graph, uint32_t n, bool *defined)
         const uint32_t v = node->outputs[o];
         if (v != LEAT_VALUE_NONE) {
             if (v >= graph->value_count || defined[v]) {
-                return LEAT_FAIL(LEAT_ERR_INVALID, "node %u writes value %u, which has another source", n,
-                                 v);
+                return LEAT_FAIL(LEAT_ERR_INVALID,
+                                 "node %u writes value %u, which has another source", n, v);
             }
             defined[v] = true;
         }
@@ -86,7 +88,8 @@ check_all(const struct leat_graph *graph, bool *defined)
     for (uint32_t n = 0; n < graph->node_count && status == LEAT_OK; n++) {
         status = check_node(graph, n, defined);
     }
-    if (status == LEAT_OK && !all_defined(graph, graph->outputs, graph->output_count, false, defined)) {
+    if (status == LEAT_OK &&
+        !all_defined(graph, graph->outputs, graph->output_count, false, defined)) {
         status = LEAT_FAIL(LEAT_ERR_INVALID, "a graph output is never computed");
     }
     return status;

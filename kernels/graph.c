@@ -72,8 +72,8 @@ static void
 payload_release(const void *data)
 {
     /* R0 orders this thread's reads before the free that another thread's A0 allows. */
-    if (atomic_fetch_sub_explicit(&payload_of(data)->references, 1, memory_order_release /* R0 */) ==
-        1) {
+    if (atomic_fetch_sub_explicit(&payload_of(data)->references, 1,
+                                  memory_order_release /* R0 */) == 1) {
         /* A0: an acquire load instead of a fence, because thread sanitizers do not model fences. */
         LEAT_MUST(atomic_load_explicit(&payload_of(data)->references,
                                        memory_order_acquire /* A0 */) == 0);
@@ -126,15 +126,18 @@ static size_t
 utf8_length(const unsigned char *text)
 {
     const unsigned char c = text[0];
-    const size_t length = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3
-                        : c >= 0xf0 && c < 0xf5 ? 4 : 0;
+    const size_t length = c < 0x80                ? 1
+                          : c >= 0xc2 && c < 0xe0 ? 2
+                          : c >= 0xe0 && c < 0xf0 ? 3
+                          : c >= 0xf0 && c < 0xf5 ? 4
+                                                  : 0;
     for (size_t i = 1; i < length; i++) {
         if ((text[i] & 0xc0) != 0x80) {
             return 0;
         }
     }
-    if ((c == 0xe0 && text[1] < 0xa0) || (c == 0xed && text[1] > 0x9f) || (c == 0xf0 && text[1] < 0x90) ||
-        (c == 0xf4 && text[1] > 0x8f)) {
+    if ((c == 0xe0 && text[1] < 0xa0) || (c == 0xed && text[1] > 0x9f) ||
+        (c == 0xf0 && text[1] < 0x90) || (c == 0xf4 && text[1] > 0x8f)) {
         return 0;
     }
     return length;
@@ -229,8 +232,8 @@ leat_graph_add_value(struct leat_graph *graph, const char *name, uint32_t dtype,
                          LEAT_GRAPH_VALUES_MAX);
     }
     if (graph->value_count == graph->arena->value_capacity) {
-        struct leat_value *values = grow(graph, graph->values, graph->value_count,
-                                         sizeof(*values), &graph->arena->value_capacity);
+        struct leat_value *values = grow(graph, graph->values, graph->value_count, sizeof(*values),
+                                         &graph->arena->value_capacity);
         if (values == NULL) {
             return LEAT_ERR_NOMEM;
         }
@@ -296,7 +299,8 @@ leat_graph_add_constant(struct leat_graph *graph, const char *name, uint32_t dty
 
     if (leat_dtype_bytes(dtype) == 0 || rank > LEAT_RANK_MAX ||
         !shape_bytes(dtype, rank, dims, &bytes)) {
-        return LEAT_FAIL(LEAT_ERR_LIMIT, "constant '%.64s' has an impossible or too large shape", name);
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "constant '%.64s' has an impossible or too large shape",
+                         name);
     }
     enum leat_status status = leat_graph_add_value(graph, name, dtype, rank, dims, &index);
     if (status == LEAT_OK) {
@@ -387,7 +391,8 @@ leat_graph_set_outputs(struct leat_graph *graph, const uint32_t *outputs, uint32
 }
 
 static enum leat_status
-copy_attribute(struct leat_graph *copy, const struct leat_attribute *from, struct leat_attribute *to)
+copy_attribute(struct leat_graph *copy, const struct leat_attribute *from,
+               struct leat_attribute *to)
 {
     bool complete = true;
 
@@ -444,8 +449,8 @@ copy_contents(const struct leat_graph *graph, struct leat_graph *copy)
         const char *name = leat_graph_text(copy, from->name);
         uint32_t index;
         status = name == NULL ? LEAT_ERR_NOMEM
-                              : leat_graph_add_value(copy, name, from->dtype, from->rank, from->dims,
-                                                     &index);
+                              : leat_graph_add_value(copy, name, from->dtype, from->rank,
+                                                     from->dims, &index);
         if (status == LEAT_OK && from->data != NULL) {
             payload_acquire(from->data);
             copy->values[index].data = from->data;
@@ -627,8 +632,9 @@ leat_node_float(const struct leat_node *node, const char *name, float otherwise)
 const struct leat_value *
 leat_node_input(const struct leat_graph *graph, const struct leat_node *node, uint32_t i)
 {
-    return i < node->input_count && node->inputs[i] != LEAT_VALUE_NONE ? &graph->values[node->inputs[i]]
-                                                                       : NULL;
+    return i < node->input_count && node->inputs[i] != LEAT_VALUE_NONE
+               ? &graph->values[node->inputs[i]]
+               : NULL;
 }
 
 const struct leat_value *
@@ -676,11 +682,12 @@ store_shape(const struct leat_node *node, const struct leat_shape *shape, struct
     LEAT_ASSERT(bytes > 0 && shape->rank <= LEAT_RANK_MAX);
     for (uint32_t d = 0; d < shape->rank; d++) {
         if (shape->dims[d] > LEAT_DIM_MAX) {
-            return LEAT_NODE_FAIL(node, LEAT_ERR_LIMIT, "output dimension %u is %lld, the limit is %lld",
-                                  d, (long long)shape->dims[d], (long long)LEAT_DIM_MAX);
+            return LEAT_NODE_FAIL(node, LEAT_ERR_LIMIT,
+                                  "output dimension %u is %lld, the limit is %lld", d,
+                                  (long long)shape->dims[d], (long long)LEAT_DIM_MAX);
         }
-        if (shape->dims[d] > 0 &&
-            (!leat_mul_u64(bytes, (uint64_t)shape->dims[d], &bytes) || bytes > LEAT_VALUE_BYTES_MAX)) {
+        if (shape->dims[d] > 0 && (!leat_mul_u64(bytes, (uint64_t)shape->dims[d], &bytes) ||
+                                   bytes > LEAT_VALUE_BYTES_MAX)) {
             return LEAT_NODE_FAIL(node, LEAT_ERR_LIMIT, "an output is larger than %llu bytes",
                                   (unsigned long long)LEAT_VALUE_BYTES_MAX);
         }
@@ -710,8 +717,9 @@ leat_graph_infer_mixing(struct leat_graph *graph, struct leat_node *node, bool *
     LEAT_ASSERT(node->output_count >= 1 && node->output_count <= LEAT_NODE_OUTPUTS_MAX);
     const struct leat_value *first = leat_node_input(graph, node, 0);
     if (first != NULL && (node->op->types >> first->dtype & 1u) == 0) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "input '%.64s' of type %s is not supported",
-                              first->name, leat_dtype_text(first->dtype));
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
+                              "input '%.64s' of type %s is not supported", first->name,
+                              leat_dtype_text(first->dtype));
     }
     enum leat_status status = node->op->infer(graph, node, shapes, ret_mixes_items);
     for (uint32_t o = 0; o < node->output_count && status == LEAT_OK; o++) {

@@ -11,11 +11,12 @@
 #define BIT(dtype) (1u << LEAT_DTYPE_##dtype)
 #define F32        BIT(F32)
 #define FLOATS     (BIT(F32) | BIT(F64))
-#define INTEGERS                                                                                    \
+#define INTEGERS \
     (BIT(I8) | BIT(U8) | BIT(I16) | BIT(U16) | BIT(I32) | BIT(U32) | BIT(I64) | BIT(U64))
 #define NUMBERS (FLOATS | INTEGERS)
 #define ANY     (NUMBERS | BIT(F16) | BIT(BF16) | BIT(BOOL))
 
+/* clang-format off */
 #define INT(name)    {name, LEAT_ATTRIBUTE_INT, false}
 #define FLOAT(name)  {name, LEAT_ATTRIBUTE_FLOAT, false}
 #define STRING(name) {name, LEAT_ATTRIBUTE_STRING, false}
@@ -153,6 +154,7 @@ const struct leat_op leat_ops[] = {
     ROW("Unsqueeze", UNSQUEEZE, 13, 17, 2, 2, 1, ANY, FOLD, NO_ATTRIBUTES, unsqueeze, copy,
         "inserts axes of size 1"),
 };
+/* clang-format on */
 const size_t leat_op_count = LEAT_COUNT_OF(leat_ops);
 
 const struct leat_op *
@@ -160,7 +162,8 @@ leat_op_find(const char *name, int64_t opset)
 {
     for (size_t i = 0; i < leat_op_count; i++) {
         const struct leat_op *op = &leat_ops[i];
-        if (opset >= (int64_t)op->since && opset <= (int64_t)op->until && strcmp(op->name, name) == 0) {
+        if (opset >= (int64_t)op->since && opset <= (int64_t)op->until &&
+            strcmp(op->name, name) == 0) {
             return op;
         }
     }
@@ -204,13 +207,16 @@ check_attributes(const struct leat_node *node)
         }
         if (schema->kind != attribute->kind) {
             return LEAT_NODE_FAIL(node, LEAT_ERR_PROTO, "attribute %s has type %s instead of %s",
-                                  schema->name, kind_text(attribute->kind), kind_text(schema->kind));
+                                  schema->name, kind_text(attribute->kind),
+                                  kind_text(schema->kind));
         }
         if (leat_node_attribute(node, attribute->name) != attribute) {
-            return LEAT_NODE_FAIL(node, LEAT_ERR_PROTO, "attribute %s is there twice", schema->name);
+            return LEAT_NODE_FAIL(node, LEAT_ERR_PROTO, "attribute %s is there twice",
+                                  schema->name);
         }
     }
-    for (const struct leat_op_attribute *schema = node->op->attributes; schema->name != NULL; schema++) {
+    for (const struct leat_op_attribute *schema = node->op->attributes; schema->name != NULL;
+         schema++) {
         if (schema->required && leat_node_attribute(node, schema->name) == NULL) {
             return LEAT_NODE_FAIL(node, LEAT_ERR_PROTO, "attribute %s is missing", schema->name);
         }
@@ -252,18 +258,20 @@ uint32_t
 leat_dtype_from_onnx(int64_t data_type)
 {
     static const uint8_t dtypes[] = {
-        [1] = LEAT_DTYPE_F32,  [2] = LEAT_DTYPE_U8,   [3] = LEAT_DTYPE_I8,   [4] = LEAT_DTYPE_U16,
-        [5] = LEAT_DTYPE_I16,  [6] = LEAT_DTYPE_I32,  [7] = LEAT_DTYPE_I64,  [9] = LEAT_DTYPE_BOOL,
-        [10] = LEAT_DTYPE_F16, [11] = LEAT_DTYPE_F64, [12] = LEAT_DTYPE_U32, [13] = LEAT_DTYPE_U64,
+        [1] = LEAT_DTYPE_F32,   [2] = LEAT_DTYPE_U8,   [3] = LEAT_DTYPE_I8,   [4] = LEAT_DTYPE_U16,
+        [5] = LEAT_DTYPE_I16,   [6] = LEAT_DTYPE_I32,  [7] = LEAT_DTYPE_I64,  [9] = LEAT_DTYPE_BOOL,
+        [10] = LEAT_DTYPE_F16,  [11] = LEAT_DTYPE_F64, [12] = LEAT_DTYPE_U32, [13] = LEAT_DTYPE_U64,
         [16] = LEAT_DTYPE_BF16,
     };
-    return data_type >= 0 && data_type < (int64_t)sizeof(dtypes) ? dtypes[data_type] : LEAT_DTYPE_NONE;
+    return data_type >= 0 && data_type < (int64_t)sizeof(dtypes) ? dtypes[data_type]
+                                                                 : LEAT_DTYPE_NONE;
 }
 
 bool
 leat_value_scalar(const struct leat_value *value, double *ret)
 {
-    if (value == NULL || value->data == NULL || value->data_bytes != leat_dtype_bytes(value->dtype)) {
+    if (value == NULL || value->data == NULL ||
+        value->data_bytes != leat_dtype_bytes(value->dtype)) {
         return false;
     }
     switch (value->dtype) {

@@ -6,10 +6,12 @@ const struct leat_pass leat_passes[] = {
     {"fold-constants", "compute nodes whose inputs are all constant", leat_pass_fold_constants},
     {"remove-identities", "drop nodes that return their input", leat_pass_remove_identities},
     {"fold-bias", "add a constant after Conv, Gemm or MatMul into its bias", leat_pass_fold_bias},
-    {"fold-batch-norm", "scale the weights of a Conv instead of its result", leat_pass_fold_batch_norm},
+    {"fold-batch-norm", "scale the weights of a Conv instead of its result",
+     leat_pass_fold_batch_norm},
     {"fuse-add", "let Conv and Gemm add another tensor to their result", leat_pass_fuse_add},
     {"fuse-activation", "let Conv and Gemm apply Relu or Clip", leat_pass_fuse_activation},
-    {"remove-dead-code", "drop nodes and constants that no output needs", leat_pass_remove_dead_code},
+    {"remove-dead-code", "drop nodes and constants that no output needs",
+     leat_pass_remove_dead_code},
 };
 const size_t leat_pass_count = LEAT_COUNT_OF(leat_passes);
 

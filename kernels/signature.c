@@ -22,15 +22,16 @@ describe(const struct leat_value *a, const struct leat_value *b, const char *wha
     uint64_t bytes = leat_dtype_bytes(a->dtype);
 
     if (strlen(a->name) >= sizeof(info.name)) {
-        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "%s '%.64s...' has a name over %d bytes", what, a->name,
-                         LEAT_TENSOR_NAME_MAX - 1);
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "%s '%.64s...' has a name over %d bytes", what,
+                         a->name, LEAT_TENSOR_NAME_MAX - 1);
     }
     memcpy(info.name, a->name, strlen(a->name));
     if (a->rank == 0 || a->rank != b->rank || a->dims[0] != PROBE_A || b->dims[0] != PROBE_B) {
-        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
-                         "%s '%.64s' has no leading batch dimension; export the model with a symbolic "
-                         "first dimension on every input and output",
-                         what, a->name);
+        return LEAT_FAIL(
+            LEAT_ERR_UNSUPPORTED,
+            "%s '%.64s' has no leading batch dimension; export the model with a symbolic "
+            "first dimension on every input and output",
+            what, a->name);
     }
     info.dims[0] = -1;
     for (uint32_t d = 1; d < a->rank; d++) {
@@ -93,14 +94,16 @@ check_node(struct leat_graph *marked, struct leat_node *node, const struct leat_
         mixes_items = elements_before_batch(&marked->values[node->inputs[0]]) !=
                       elements_before_batch(&marked->values[node->outputs[0]]);
     }
-    return mixes_items ? LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
-                                        "it mixes the items of a batch, which may belong to different "
-                                        "clients")
-                       : LEAT_OK;
+    return mixes_items
+               ? LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
+                                "it mixes the items of a batch, which may belong to different "
+                                "clients")
+               : LEAT_OK;
 }
 
 static enum leat_status
-check_items_apart(const struct leat_graph *graph, const struct leat_graph *a, const struct leat_graph *b)
+check_items_apart(const struct leat_graph *graph, const struct leat_graph *a,
+                  const struct leat_graph *b)
 {
     struct leat_graph *marked = NULL;
     enum leat_status status = leat_graph_copy(graph, &marked);
@@ -150,10 +153,11 @@ leat_graph_signature(const struct leat_graph *graph, struct leat_tensor_info *in
     const uint32_t tensors = graph->input_count + graph->output_count;
 
     if (graph->input_count == 0 || graph->output_count == 0 || tensors > LEAT_TENSORS_MAX) {
-        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
-                         "a model with %u inputs and %u outputs; at least one of each and %d together "
-                         "are possible",
-                         graph->input_count, graph->output_count, LEAT_TENSORS_MAX);
+        return LEAT_FAIL(
+            LEAT_ERR_UNSUPPORTED,
+            "a model with %u inputs and %u outputs; at least one of each and %d together "
+            "are possible",
+            graph->input_count, graph->output_count, LEAT_TENSORS_MAX);
     }
     enum leat_status status = leat_graph_specialise(graph, PROBE_A, &a);
     if (status == LEAT_OK) {

@@ -98,9 +98,10 @@ fix_inputs(struct leat_graph *graph, int64_t items)
         struct leat_value *value = &graph->values[graph->inputs[i]];
         for (uint32_t d = 0; d < value->rank; d++) {
             if (value->dims[d] == LEAT_DIM_UNKNOWN) {
-                return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
-                                 "input '%.64s' has a free dimension %u; only the first may be free",
-                                 value->name, d);
+                return LEAT_FAIL(
+                    LEAT_ERR_UNSUPPORTED,
+                    "input '%.64s' has a free dimension %u; only the first may be free",
+                    value->name, d);
             }
             if (value->dims[d] == LEAT_DIM_BATCH) {
                 value->dims[d] = items;
@@ -108,13 +109,14 @@ fix_inputs(struct leat_graph *graph, int64_t items)
         }
         uint64_t bytes = leat_dtype_bytes(value->dtype);
         for (uint32_t d = 0; d < value->rank; d++) {
-            if (value->dims[d] > 0 && __builtin_mul_overflow(bytes, (uint64_t)value->dims[d], &bytes)) {
+            if (value->dims[d] > 0 &&
+                __builtin_mul_overflow(bytes, (uint64_t)value->dims[d], &bytes)) {
                 bytes = UINT64_MAX;
             }
         }
         if (bytes > LEAT_VALUE_BYTES_MAX) {
-            return LEAT_FAIL(LEAT_ERR_LIMIT, "input '%.64s' is too large for %lld items", value->name,
-                             (long long)items);
+            return LEAT_FAIL(LEAT_ERR_LIMIT, "input '%.64s' is too large for %lld items",
+                             value->name, (long long)items);
         }
     }
     return LEAT_OK;

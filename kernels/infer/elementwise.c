@@ -39,7 +39,8 @@ LEAT_INFER_FUNCTION(cast)
     (void)mixes_items;
     const uint32_t dtype = leat_dtype_from_onnx(leat_node_int(node, "to", 0));
     if (dtype == LEAT_DTYPE_NONE) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "a cast to ONNX type %lld is not supported",
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
+                              "a cast to ONNX type %lld is not supported",
                               (long long)leat_node_int(node, "to", 0));
     }
     outputs[0] = leat_shape_of(leat_node_input(graph, node, 0));
@@ -94,13 +95,14 @@ LEAT_INFER_FUNCTION(dropout)
 }
 
 static enum leat_status
-check_channels(const struct leat_graph *graph, const struct leat_node *node, uint32_t i, int64_t channels)
+check_channels(const struct leat_graph *graph, const struct leat_node *node, uint32_t i,
+               int64_t channels)
 {
     const struct leat_value *value = leat_node_input(graph, node, i);
     if (value->dtype != LEAT_DTYPE_F32 || value->rank != 1 ||
         (value->dims[0] != channels && value->dims[0] >= 0 && channels >= 0)) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "input %u '%.64s' is not f32[%lld]", i, value->name,
-                              (long long)channels);
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "input %u '%.64s' is not f32[%lld]", i,
+                              value->name, (long long)channels);
     }
     return LEAT_OK;
 }
@@ -111,11 +113,13 @@ LEAT_INFER_FUNCTION(batch_normalization)
     const struct leat_value *x = leat_node_input(graph, node, 0);
 
     if (x->rank < 2) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "its input has rank %u, at least 2 is needed", x->rank);
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "its input has rank %u, at least 2 is needed",
+                              x->rank);
     }
     for (uint32_t o = 1; o < node->output_count; o++) {
         if (leat_node_output(graph, node, o) != NULL) {
-            return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "its training outputs are not supported");
+            return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
+                                  "its training outputs are not supported");
         }
     }
     if (leat_node_int(node, "training_mode", 0) != 0 || leat_node_int(node, "spatial", 1) != 1 ||

@@ -7,8 +7,8 @@ static enum leat_status
 check_inner(const struct leat_node *node, int64_t a, int64_t b, bool *mixes_items)
 {
     if (a >= 0 && b >= 0 && a != b) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "inner dimensions %lld and %lld differ", (long long)a,
-                              (long long)b);
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "inner dimensions %lld and %lld differ",
+                              (long long)a, (long long)b);
     }
     *mixes_items = *mixes_items || a == LEAT_DIM_BATCH || b == LEAT_DIM_BATCH;
     return LEAT_OK;
@@ -24,13 +24,13 @@ LEAT_INFER_FUNCTION(gemm)
 
     if (a->rank != 2 || b->rank != 2 || b->dtype != a->dtype ||
         (c != NULL && (c->rank > 2 || c->dtype != a->dtype))) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "it needs two matrices and at most a matrix, all %s",
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE,
+                              "it needs two matrices and at most a matrix, all %s",
                               leat_dtype_text(a->dtype));
     }
     struct leat_shape *out = &outputs[0];
-    *out = (struct leat_shape){.dtype = a->dtype,
-                               .rank = 2,
-                               .dims = {a->dims[trans_a ? 1 : 0], b->dims[trans_b ? 0 : 1]}};
+    *out = (struct leat_shape){
+        .dtype = a->dtype, .rank = 2, .dims = {a->dims[trans_a ? 1 : 0], b->dims[trans_b ? 0 : 1]}};
     for (uint32_t d = 0; c != NULL && d < c->rank; d++) {
         const uint32_t axis = 2 - c->rank + d;
         int64_t merged;
@@ -48,7 +48,8 @@ LEAT_INFER_FUNCTION(matmul)
     const struct leat_value *b = leat_node_input(graph, node, 1);
 
     if (a->rank < 1 || b->rank < 1 || a->dtype != b->dtype) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "it needs two tensors of one type and rank >= 1");
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE,
+                              "it needs two tensors of one type and rank >= 1");
     }
     /* A vector counts as a row (left) or column (right) whose dimension of 1 is dropped afterwards. */
     const uint32_t batch_a = a->rank > 2 ? a->rank - 2 : 0, batch_b = b->rank > 2 ? b->rank - 2 : 0;
@@ -69,5 +70,6 @@ LEAT_INFER_FUNCTION(matmul)
     if (b->rank > 1) {
         out->dims[out->rank++] = b->dims[b->rank - 1];
     }
-    return check_inner(node, a->dims[a->rank - 1], b->dims[b->rank > 1 ? b->rank - 2 : 0], mixes_items);
+    return check_inner(node, a->dims[a->rank - 1], b->dims[b->rank > 1 ? b->rank - 2 : 0],
+                       mixes_items);
 }

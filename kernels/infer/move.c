@@ -79,8 +79,9 @@ solve_free_dim(const struct leat_node *node, const struct leat_value *x, struct 
     } else if (unknown || batches != 0) {
         out->dims[free_dim] = LEAT_DIM_UNKNOWN;
     } else {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "%lld elements cannot be arranged in rows of %lld",
-                              (long long)have, (long long)given);
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE,
+                              "%lld elements cannot be arranged in rows of %lld", (long long)have,
+                              (long long)given);
     }
     return LEAT_OK;
 }
@@ -191,7 +192,8 @@ LEAT_INFER_FUNCTION(squeeze)
     enum leat_status status = read_axes(graph, node, &axes, &count, &computed);
     if (status == LEAT_OK && computed) {
         if (count > x->rank) {
-            return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "%u axes of a tensor of rank %u", count, x->rank);
+            return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "%u axes of a tensor of rank %u", count,
+                                  x->rank);
         }
         outputs[0] = unknown_shape(x->dtype, x->rank - count);
         return LEAT_OK;
@@ -262,7 +264,8 @@ LEAT_INFER_FUNCTION(transpose)
         }
     }
     if (attribute != NULL && (attribute->count != x->rank || seen != (1u << x->rank) - 1)) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "perm is not a permutation of %u axes", x->rank);
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "perm is not a permutation of %u axes",
+                              x->rank);
     }
     leat_transpose_perm(node, x->rank, perm);
     outputs[0] = (struct leat_shape){.dtype = x->dtype, .rank = x->rank};
@@ -277,7 +280,8 @@ LEAT_INFER_FUNCTION(concat)
     const struct leat_value *first = leat_node_input(graph, node, 0);
     uint32_t axis;
 
-    enum leat_status status = leat_axis_resolve(node, leat_node_int(node, "axis", 0), first->rank, &axis);
+    enum leat_status status =
+        leat_axis_resolve(node, leat_node_int(node, "axis", 0), first->rank, &axis);
     if (status != LEAT_OK) {
         return status;
     }
@@ -347,13 +351,12 @@ LEAT_INFER_FUNCTION(pad)
     const int64_t *pads = NULL;
     uint32_t count = 0;
 
-    if (mode != NULL && mode->s[0] != '\0' &&
-        strcmp(mode->s, "constant") != 0) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "mode '%.32s' is not supported, only constant",
-                              mode->s);
+    if (mode != NULL && mode->s[0] != '\0' && strcmp(mode->s, "constant") != 0) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
+                              "mode '%.32s' is not supported, only constant", mode->s);
     }
-    if (fill != NULL && (fill->dtype != x->dtype || fill->rank > 1 ||
-                         (fill->rank == 1 && fill->dims[0] != 1))) {
+    if (fill != NULL &&
+        (fill->dtype != x->dtype || fill->rank > 1 || (fill->rank == 1 && fill->dims[0] != 1))) {
         return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "its constant_value is not a scalar of type %s",
                               leat_dtype_text(x->dtype));
     }
@@ -366,14 +369,15 @@ LEAT_INFER_FUNCTION(pad)
         return LEAT_OK;
     }
     if (count != 2 * x->rank) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "%u pads for a tensor of rank %u", count, x->rank);
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "%u pads for a tensor of rank %u", count,
+                              x->rank);
     }
     for (uint32_t d = 0; d < x->rank; d++) {
         const int64_t begin = pads[d], end = pads[x->rank + d];
         if (begin < -LEAT_DIM_MAX || begin > LEAT_DIM_MAX || end < -LEAT_DIM_MAX ||
             end > LEAT_DIM_MAX || (x->dims[d] >= 0 && x->dims[d] + begin + end < 0)) {
-            return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "pads %lld and %lld at axis %u", (long long)begin,
-                                  (long long)end, d);
+            return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "pads %lld and %lld at axis %u",
+                                  (long long)begin, (long long)end, d);
         }
         if (begin != 0 || end != 0) {
             *mixes_items = *mixes_items || x->dims[d] == LEAT_DIM_BATCH;
@@ -419,9 +423,8 @@ LEAT_INFER_FUNCTION(reduce_mean)
     const bool keep = leat_node_int(node, "keepdims", 1) != 0;
     uint32_t mask = 0;
 
-    const enum leat_status status = axes == NULL
-                                        ? LEAT_OK
-                                        : axes_mask(node, axes->ints, axes->count, x->rank, &mask);
+    const enum leat_status status =
+        axes == NULL ? LEAT_OK : axes_mask(node, axes->ints, axes->count, x->rank, &mask);
     if (status != LEAT_OK) {
         return status;
     }

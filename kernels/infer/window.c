@@ -22,8 +22,8 @@ read_ints(const struct leat_node *node, const char *name, uint32_t count, int64_
         return LEAT_OK;
     }
     if (attribute->count != count) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "attribute %s has %u entries, %u are needed", name,
-                              attribute->count, count);
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "attribute %s has %u entries, %u are needed",
+                              name, attribute->count, count);
     }
     for (uint32_t i = 0; i < count; i++) {
         if (attribute->ints[i] < min || attribute->ints[i] > LEAT_DIM_MAX) {
@@ -48,7 +48,8 @@ read_auto_pad(const struct leat_node *node, enum auto_pad *ret)
     } else if (strcmp(attribute->s, "VALID") == 0) {
         *ret = PAD_VALID;
     } else {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "auto_pad '%.32s' is not a known mode", attribute->s);
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "auto_pad '%.32s' is not a known mode",
+                              attribute->s);
     }
     return LEAT_OK;
 }
@@ -89,7 +90,8 @@ place(const struct leat_node *node, enum auto_pad mode, bool ceil_mode, uint32_t
 }
 
 enum leat_status
-leat_window_of(const struct leat_graph *graph, const struct leat_node *node, struct leat_window *ret)
+leat_window_of(const struct leat_graph *graph, const struct leat_node *node,
+               struct leat_window *ret)
 {
     const struct leat_value *x = leat_node_input(graph, node, 0);
     const bool is_conv = node->op->kind == LEAT_OP_CONV;
@@ -98,9 +100,9 @@ leat_window_of(const struct leat_graph *graph, const struct leat_node *node, str
     enum auto_pad mode = PAD_EXPLICIT;
 
     if (x->rank < 3 || x->rank > 2 + LEAT_WINDOW_RANK) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
-                              "its input has rank %u; one to three spatial dimensions are supported",
-                              x->rank);
+        return LEAT_NODE_FAIL(
+            node, LEAT_ERR_UNSUPPORTED,
+            "its input has rank %u; one to three spatial dimensions are supported", x->rank);
     }
     const uint32_t rank = x->rank - 2, first = LEAT_WINDOW_RANK - rank;
     enum leat_status status = read_auto_pad(node, &mode);
@@ -178,13 +180,14 @@ check_weights(const struct leat_graph *graph, const struct leat_node *node)
     const int64_t group = leat_node_int(node, "group", 1);
 
     if (x->rank < 3 || w->rank != x->rank || w->dtype != x->dtype || !leat_value_is_known(w)) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE,
-                              "weights of rank %u and type %s do not fit an input of rank %u and type %s",
-                              w->rank, leat_dtype_text(w->dtype), x->rank, leat_dtype_text(x->dtype));
+        return LEAT_NODE_FAIL(
+            node, LEAT_ERR_SHAPE,
+            "weights of rank %u and type %s do not fit an input of rank %u and type %s", w->rank,
+            leat_dtype_text(w->dtype), x->rank, leat_dtype_text(x->dtype));
     }
     for (uint32_t d = 2; d < w->rank; d++) {
-        if (w->dims[d] < 1 || (kernel != NULL && kernel->count == w->rank - 2 &&
-                               kernel->ints[d - 2] != w->dims[d])) {
+        if (w->dims[d] < 1 ||
+            (kernel != NULL && kernel->count == w->rank - 2 && kernel->ints[d - 2] != w->dims[d])) {
             return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "kernel_shape differs from the weights");
         }
     }
@@ -195,7 +198,8 @@ check_weights(const struct leat_graph *graph, const struct leat_node *node)
                               (long long)x->dims[1], (long long)group, (long long)w->dims[1],
                               (long long)w->dims[0]);
     }
-    if (bias != NULL && (bias->dtype != x->dtype || bias->rank != 1 || bias->dims[0] != w->dims[0])) {
+    if (bias != NULL &&
+        (bias->dtype != x->dtype || bias->rank != 1 || bias->dims[0] != w->dims[0])) {
         return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "the bias does not have %lld elements",
                               (long long)w->dims[0]);
     }
@@ -239,7 +243,8 @@ LEAT_INFER_FUNCTION(global_pool)
     const struct leat_value *x = leat_node_input(graph, node, 0);
 
     if (x->rank < 3) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "its input has rank %u, at least 3 is needed", x->rank);
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "its input has rank %u, at least 3 is needed",
+                              x->rank);
     }
     outputs[0] = leat_shape_of(x);
     for (uint32_t d = 2; d < x->rank; d++) {

@@ -70,7 +70,8 @@ count_definitions(struct importer *importer, size_t *ret_list)
     uint64_t total = (uint64_t)proto->n_initializer + proto->n_input;
 
     if (proto->n_node > LEAT_GRAPH_NODES_MAX) {
-        return LEAT_FAIL(LEAT_ERR_LIMIT, "%zu nodes, the limit is %u", proto->n_node, LEAT_GRAPH_NODES_MAX);
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "%zu nodes, the limit is %u", proto->n_node,
+                         LEAT_GRAPH_NODES_MAX);
     }
     *ret_list = 1;
     for (size_t n = 0; n < proto->n_node; n++) {
@@ -80,7 +81,8 @@ count_definitions(struct importer *importer, size_t *ret_list)
                              or_empty(node->name), LEAT_NODE_ARITY_MAX);
         }
         total += node->n_output;
-        *ret_list = node->n_input + node->n_output > *ret_list ? node->n_input + node->n_output : *ret_list;
+        *ret_list =
+            node->n_input + node->n_output > *ret_list ? node->n_input + node->n_output : *ret_list;
     }
     if (total > LEAT_GRAPH_VALUES_MAX) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "%llu values, the limit is %u", (unsigned long long)total,
@@ -113,8 +115,8 @@ allocate(struct importer *importer)
 static void
 define(struct importer *importer, const char *name, enum source source, uint32_t node)
 {
-    importer->entries[importer->entry_count] =
-        (struct entry){.name = or_empty(name), .source = source, .node = node, .value = LEAT_VALUE_NONE};
+    importer->entries[importer->entry_count] = (struct entry){
+        .name = or_empty(name), .source = source, .node = node, .value = LEAT_VALUE_NONE};
     importer->sorted[importer->entry_count] = &importer->entries[importer->entry_count];
     importer->entry_count++;
 }
@@ -182,10 +184,10 @@ sort_nodes(struct importer *importer)
                 const char *name = or_empty(proto->node[n]->input[i]);
                 const struct entry *entry = name[0] != '\0' ? find(importer, name) : NULL;
                 if (name[0] != '\0' && entry == NULL) {
-                    status = LEAT_FAIL(LEAT_ERR_PROTO,
-                                       "node '%.64s' (operator %.64s) reads '%.64s', which nothing defines",
-                                       or_empty(proto->node[n]->name), or_empty(proto->node[n]->op_type),
-                                       name);
+                    status = LEAT_FAIL(
+                        LEAT_ERR_PROTO,
+                        "node '%.64s' (operator %.64s) reads '%.64s', which nothing defines",
+                        or_empty(proto->node[n]->name), or_empty(proto->node[n]->op_type), name);
                     goto out;
                 }
                 if (entry == NULL || entry->source != SOURCE_NODE) {
@@ -223,8 +225,9 @@ sort_nodes(struct importer *importer)
         while (waiting[n] == 0) {
             n++;
         }
-        status = LEAT_FAIL(LEAT_ERR_PROTO, "node '%.64s' (operator %.64s) is part of or behind a cycle",
-                           or_empty(proto->node[n]->name), or_empty(proto->node[n]->op_type));
+        status =
+            LEAT_FAIL(LEAT_ERR_PROTO, "node '%.64s' (operator %.64s) is part of or behind a cycle",
+                      or_empty(proto->node[n]->name), or_empty(proto->node[n]->op_type));
     }
 out:
     free(waiting);
@@ -255,8 +258,8 @@ static enum leat_status
 read_input_shape(const char *name, const Onnx__TensorShapeProto *shape, int64_t *dims)
 {
     if (shape->n_dim > LEAT_RANK_MAX) {
-        return LEAT_FAIL(LEAT_ERR_LIMIT, "input '%.64s' has rank %zu, the limit is %d", name, shape->n_dim,
-                         LEAT_RANK_MAX);
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "input '%.64s' has rank %zu, the limit is %d", name,
+                         shape->n_dim, LEAT_RANK_MAX);
     }
     for (size_t d = 0; d < shape->n_dim; d++) {
         const Onnx__TensorShapeProto__Dimension *dim = shape->dim[d];
@@ -281,12 +284,14 @@ add_input(struct importer *importer, struct entry *entry, const Onnx__TypeProto 
 
     if (type == NULL || type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ||
         type->tensor_type == NULL || type->tensor_type->shape == NULL) {
-        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "input '%.64s' is not a tensor with a shape", entry->name);
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "input '%.64s' is not a tensor with a shape",
+                         entry->name);
     }
     const uint32_t dtype = leat_dtype_from_onnx(type->tensor_type->elem_type);
     if (dtype == LEAT_DTYPE_NONE) {
-        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "input '%.64s' has the ONNX type %d, which is not supported",
-                         entry->name, (int)type->tensor_type->elem_type);
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
+                         "input '%.64s' has the ONNX type %d, which is not supported", entry->name,
+                         (int)type->tensor_type->elem_type);
     }
     const Onnx__TensorShapeProto *shape = type->tensor_type->shape;
     const enum leat_status status = read_input_shape(entry->name, shape, dims);
@@ -295,8 +300,8 @@ add_input(struct importer *importer, struct entry *entry, const Onnx__TypeProto 
     }
     const char *name = leat_graph_text(importer->graph, entry->name);
     return name == NULL ? LEAT_ERR_NOMEM
-                        : leat_graph_add_value(importer->graph, name, dtype, (uint32_t)shape->n_dim, dims,
-                                               &entry->value);
+                        : leat_graph_add_value(importer->graph, name, dtype, (uint32_t)shape->n_dim,
+                                               dims, &entry->value);
 }
 
 static enum leat_status
@@ -350,18 +355,21 @@ find_operator(const struct importer *importer, const Onnx__NodeProto *proto, con
         return LEAT_OK;
     }
     if (standard && leat_op_known(type)) {
-        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "node '%.64s' (operator %.64s) is not supported at opset %lld",
-                         name, type, (long long)importer->graph->opset);
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
+                         "node '%.64s' (operator %.64s) is not supported at opset %lld", name, type,
+                         (long long)importer->graph->opset);
     }
     list_operators(supported, sizeof(supported));
-    return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
-                     "node '%.64s' (operator %.64s, domain '%.32s') is not supported; supported operators: %s",
-                     name, type, domain, supported);
+    return LEAT_FAIL(
+        LEAT_ERR_UNSUPPORTED,
+        "node '%.64s' (operator %.64s, domain '%.32s') is not supported; supported operators: %s",
+        name, type, domain, supported);
 }
 
 /* The kind that a TYPE stands for; false for graphs, lists of strings and the like. */
 static bool
-attribute_kind(const Onnx__AttributeProto *proto, const struct leat_op *op, enum leat_attribute_kind *ret)
+attribute_kind(const Onnx__AttributeProto *proto, const struct leat_op *op,
+               enum leat_attribute_kind *ret)
 {
     switch (proto->has_type ? proto->type : ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__UNDEFINED) {
     case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT:
@@ -384,7 +392,8 @@ attribute_kind(const Onnx__AttributeProto *proto, const struct leat_op *op, enum
         return true;
     case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__UNDEFINED:
         /* The first files had no type: it is what the operator expects. */
-        for (const struct leat_op_attribute *schema = op->attributes; schema->name != NULL; schema++) {
+        for (const struct leat_op_attribute *schema = op->attributes; schema->name != NULL;
+             schema++) {
             if (strcmp(schema->name, or_empty(proto->name)) == 0) {
                 *ret = schema->kind;
                 return true;
@@ -400,7 +409,8 @@ static enum leat_status
 copy_bytes(struct leat_graph *graph, const ProtobufCBinaryData *bytes, const char **ret)
 {
     char *copy;
-    if (bytes->len > LEAT_NODE_ARITY_MAX || (bytes->len > 0 && memchr(bytes->data, 0, bytes->len) != NULL)) {
+    if (bytes->len > LEAT_NODE_ARITY_MAX ||
+        (bytes->len > 0 && memchr(bytes->data, 0, bytes->len) != NULL)) {
         return LEAT_FAIL(LEAT_ERR_PROTO, "a string is too long or has a zero byte in it");
     }
     copy = leat_graph_alloc(graph, bytes->len + 1, 1);
@@ -415,8 +425,8 @@ copy_bytes(struct leat_graph *graph, const ProtobufCBinaryData *bytes, const cha
 }
 
 static enum leat_status
-copy_numbers(struct leat_graph *graph, const void *from, size_t count, size_t size, const void **ret,
-             uint32_t *ret_count)
+copy_numbers(struct leat_graph *graph, const void *from, size_t count, size_t size,
+             const void **ret, uint32_t *ret_count)
 {
     if (count > LEAT_NODE_ARITY_MAX) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "a list of %zu numbers, the limit is %u", count,
@@ -435,8 +445,8 @@ copy_numbers(struct leat_graph *graph, const void *from, size_t count, size_t si
 }
 
 static enum leat_status
-read_attribute(struct leat_graph *graph, const struct leat_op *op, const Onnx__AttributeProto *proto,
-               struct leat_attribute *ret)
+read_attribute(struct leat_graph *graph, const struct leat_op *op,
+               const Onnx__AttributeProto *proto, struct leat_attribute *ret)
 {
     const void *numbers = NULL;
     enum leat_status status = LEAT_OK;
@@ -459,12 +469,13 @@ read_attribute(struct leat_graph *graph, const struct leat_op *op, const Onnx__A
         status = copy_bytes(graph, &proto->s, &ret->s);
         break;
     case LEAT_ATTRIBUTE_INTS:
-        status = copy_numbers(graph, proto->ints, proto->n_ints, sizeof(*proto->ints), &numbers, &ret->count);
+        status = copy_numbers(graph, proto->ints, proto->n_ints, sizeof(*proto->ints), &numbers,
+                              &ret->count);
         ret->ints = numbers;
         break;
     case LEAT_ATTRIBUTE_FLOATS:
-        status = copy_numbers(graph, proto->floats, proto->n_floats, sizeof(*proto->floats), &numbers,
-                              &ret->count);
+        status = copy_numbers(graph, proto->floats, proto->n_floats, sizeof(*proto->floats),
+                              &numbers, &ret->count);
         ret->floats = numbers;
         break;
     case LEAT_ATTRIBUTE_TENSOR:
@@ -492,13 +503,15 @@ add_constant(struct importer *importer, const Onnx__NodeProto *proto, struct ent
     if (strcmp(kind, "value") == 0 && attribute->t != NULL) {
         return leat_onnx_tensor(graph, name, attribute->t, &output->value);
     }
-    const int64_t count[1] = {(int64_t)(strcmp(kind, "value_ints") == 0 ? attribute->n_ints
-                                                                        : attribute->n_floats)};
+    const int64_t count[1] = {
+        (int64_t)(strcmp(kind, "value_ints") == 0 ? attribute->n_ints : attribute->n_floats)};
     if (strcmp(kind, "value_float") == 0) {
-        return leat_graph_add_constant(graph, name, LEAT_DTYPE_F32, 0, NULL, &attribute->f, &output->value);
+        return leat_graph_add_constant(graph, name, LEAT_DTYPE_F32, 0, NULL, &attribute->f,
+                                       &output->value);
     }
     if (strcmp(kind, "value_int") == 0) {
-        return leat_graph_add_constant(graph, name, LEAT_DTYPE_I64, 0, NULL, &attribute->i, &output->value);
+        return leat_graph_add_constant(graph, name, LEAT_DTYPE_I64, 0, NULL, &attribute->i,
+                                       &output->value);
     }
     if (strcmp(kind, "value_floats") == 0) {
         return leat_graph_add_constant(graph, name, LEAT_DTYPE_F32, 1, count, attribute->floats,
@@ -526,7 +539,8 @@ read_attributes(struct importer *importer, const Onnx__NodeProto *proto, const s
         const enum leat_status status =
             read_attribute(importer->graph, op, proto->attribute[a], &(*ret)[a]);
         if (status != LEAT_OK) {
-            return leat_err_prefix(status, "attribute '%.64s'", or_empty(proto->attribute[a]->name));
+            return leat_err_prefix(status, "attribute '%.64s'",
+                                   or_empty(proto->attribute[a]->name));
         }
     }
     return LEAT_OK;
@@ -579,7 +593,8 @@ add_ordinary(struct importer *importer, const Onnx__NodeProto *proto, const stru
                                      importer->lists + proto->n_input, (uint32_t)proto->n_output,
                                      attributes, (uint32_t)proto->n_attribute);
     }
-    return status == LEAT_OK ? leat_graph_infer_node(graph, &graph->nodes[graph->node_count - 1]) : status;
+    return status == LEAT_OK ? leat_graph_infer_node(graph, &graph->nodes[graph->node_count - 1])
+                             : status;
 }
 
 static enum leat_status
@@ -601,10 +616,12 @@ add_node(struct importer *importer, const Onnx__NodeProto *proto)
         return add_ordinary(importer, proto, op, name);
     }
     if (output[0] == '\0') {
-        return LEAT_FAIL(LEAT_ERR_PROTO, "node '%.64s' (operator Constant): it has no output", name);
+        return LEAT_FAIL(LEAT_ERR_PROTO, "node '%.64s' (operator Constant): it has no output",
+                         name);
     }
     const enum leat_status made = add_constant(importer, proto, find(importer, output));
-    return made == LEAT_OK ? LEAT_OK : leat_err_prefix(made, "node '%.64s' (operator Constant)", name);
+    return made == LEAT_OK ? LEAT_OK
+                           : leat_err_prefix(made, "node '%.64s' (operator Constant)", name);
 }
 
 static enum leat_status

@@ -39,8 +39,8 @@ skip(struct cursor *cursor, uint64_t bytes)
     return true;
 }
 
-static enum leat_status scan_message(const ProtobufCMessageDescriptor *descriptor, struct cursor cursor,
-                                     unsigned depth);
+static enum leat_status scan_message(const ProtobufCMessageDescriptor *descriptor,
+                                     struct cursor cursor, unsigned depth);
 
 static enum leat_status
 malformed(const ProtobufCMessageDescriptor *descriptor)
@@ -70,8 +70,8 @@ scan_bytes(const ProtobufCMessageDescriptor *descriptor, const ProtobufCFieldDes
     const unsigned index = (unsigned)(field - descriptor->fields);
     LEAT_ASSERT(index < FIELDS_MAX);
     if (field->label != PROTOBUF_C_LABEL_REPEATED && (*seen >> index & 1) != 0) {
-        return LEAT_FAIL(LEAT_ERR_PROTO, "not an ONNX file: field %s of a %s is there twice", field->name,
-                         descriptor->short_name);
+        return LEAT_FAIL(LEAT_ERR_PROTO, "not an ONNX file: field %s of a %s is there twice",
+                         field->name, descriptor->short_name);
     }
     *seen |= UINT64_C(1) << index;
     return scan_message(field->descriptor, inner, depth + 1);
@@ -83,7 +83,8 @@ scan_message(const ProtobufCMessageDescriptor *descriptor, struct cursor cursor,
     uint64_t seen = 0; /* bit i: singular message field i was there */
 
     if (depth > LEAT_ONNX_DEPTH_MAX) {
-        return LEAT_FAIL(LEAT_ERR_LIMIT, "messages are nested more than %u deep", LEAT_ONNX_DEPTH_MAX);
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "messages are nested more than %u deep",
+                         LEAT_ONNX_DEPTH_MAX);
     }
     while (cursor.at < cursor.end) {
         uint64_t key, ignored;

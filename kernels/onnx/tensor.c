@@ -16,10 +16,11 @@ check_place(const char *name, const Onnx__TensorProto *tensor)
     if ((tensor->has_data_location &&
          tensor->data_location != ONNX__TENSOR_PROTO__DATA_LOCATION__DEFAULT) ||
         tensor->n_external_data > 0) {
-        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
-                         "tensor '%.64s' has its data in another file (external data), which is not "
-                         "read; save the model with its weights inside",
-                         name);
+        return LEAT_FAIL(
+            LEAT_ERR_UNSUPPORTED,
+            "tensor '%.64s' has its data in another file (external data), which is not "
+            "read; save the model with its weights inside",
+            name);
     }
     if (tensor->segment != NULL) {
         return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "tensor '%.64s' is split into segments", name);
@@ -29,7 +30,8 @@ check_place(const char *name, const Onnx__TensorProto *tensor)
 
 /* The shape, with the product of its dims checked. */
 static enum leat_status
-read_shape(const char *name, const Onnx__TensorProto *tensor, uint32_t dtype, uint64_t *ret_elements)
+read_shape(const char *name, const Onnx__TensorProto *tensor, uint32_t dtype,
+           uint64_t *ret_elements)
 {
     uint64_t elements = 1, bound = leat_dtype_bytes(dtype);
 
@@ -40,9 +42,11 @@ read_shape(const char *name, const Onnx__TensorProto *tensor, uint32_t dtype, ui
     for (size_t d = 0; d < tensor->n_dims; d++) {
         const int64_t dim = tensor->dims[d];
         if (dim < 0 || dim > LEAT_DIM_MAX ||
-            (dim > 0 && (!leat_mul_u64(bound, (uint64_t)dim, &bound) || bound > LEAT_VALUE_BYTES_MAX))) {
-            return LEAT_FAIL(LEAT_ERR_LIMIT, "tensor '%.64s' has the impossible or too large dimension %lld",
-                             name, (long long)dim);
+            (dim > 0 &&
+             (!leat_mul_u64(bound, (uint64_t)dim, &bound) || bound > LEAT_VALUE_BYTES_MAX))) {
+            return LEAT_FAIL(LEAT_ERR_LIMIT,
+                             "tensor '%.64s' has the impossible or too large dimension %lld", name,
+                             (long long)dim);
         }
         elements *= (uint64_t)dim;
     }
@@ -115,14 +119,16 @@ enum leat_status
 leat_onnx_tensor(struct leat_graph *graph, const char *name, const Onnx__TensorProto *tensor,
                  uint32_t *ret_index)
 {
-    const uint32_t dtype = tensor->has_data_type ? leat_dtype_from_onnx(tensor->data_type) : LEAT_DTYPE_NONE;
+    const uint32_t dtype =
+        tensor->has_data_type ? leat_dtype_from_onnx(tensor->data_type) : LEAT_DTYPE_NONE;
     uint64_t elements = 0;
     uint32_t index = 0;
     void *data = NULL;
 
     if (dtype == LEAT_DTYPE_NONE) {
-        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "tensor '%.64s' has the ONNX type %d, which is not supported",
-                         name, tensor->has_data_type ? (int)tensor->data_type : 0);
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
+                         "tensor '%.64s' has the ONNX type %d, which is not supported", name,
+                         tensor->has_data_type ? (int)tensor->data_type : 0);
     }
     enum leat_status status = check_place(name, tensor);
     if (status == LEAT_OK) {
@@ -135,11 +141,13 @@ leat_onnx_tensor(struct leat_graph *graph, const char *name, const Onnx__TensorP
     const size_t size = leat_dtype_bytes(dtype), typed = typed_count(tensor, dtype);
     const bool raw = tensor->has_raw_data && (tensor->raw_data.len > 0 || typed == 0);
     if (raw ? tensor->raw_data.len != elements * size || typed > 0 : typed != elements) {
-        return LEAT_FAIL(LEAT_ERR_PROTO, "tensor '%.64s' has %zu %s, its shape needs %llu elements of %zu bytes",
+        return LEAT_FAIL(LEAT_ERR_PROTO,
+                         "tensor '%.64s' has %zu %s, its shape needs %llu elements of %zu bytes",
                          name, raw ? tensor->raw_data.len : typed, raw ? "raw bytes" : "elements",
                          (unsigned long long)elements, size);
     }
-    status = leat_graph_add_value(graph, name, dtype, (uint32_t)tensor->n_dims, tensor->dims, &index);
+    status =
+        leat_graph_add_value(graph, name, dtype, (uint32_t)tensor->n_dims, tensor->dims, &index);
     if (status == LEAT_OK) {
         status = leat_graph_make_constant(graph, index, &data);
     }

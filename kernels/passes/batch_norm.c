@@ -49,17 +49,18 @@ fold(struct leat_graph *graph, struct leat_node *conv, const struct leat_node *n
     uint32_t new_w, new_b;
     float *weights, *bias;
 
-    enum leat_status status =
-        new_constant(graph, graph->values[w].name, w, &new_w, &weights);
+    enum leat_status status = new_constant(graph, graph->values[w].name, w, &new_w, &weights);
     if (status == LEAT_OK) {
-        status = new_constant(graph, graph->values[norm->inputs[2]].name, norm->inputs[2], &new_b, &bias);
+        status = new_constant(graph, graph->values[norm->inputs[2]].name, norm->inputs[2], &new_b,
+                              &bias);
     }
     if (status != LEAT_OK) {
         return status;
     }
     const float *old_w = graph->values[w].data;
     const float *old_b = b != LEAT_VALUE_NONE ? graph->values[b].data : NULL;
-    const float *scale = graph->values[norm->inputs[1]].data, *beta = graph->values[norm->inputs[2]].data;
+    const float *scale = graph->values[norm->inputs[1]].data,
+                *beta = graph->values[norm->inputs[2]].data;
     const float *mean = graph->values[norm->inputs[3]].data;
     const float *variance = graph->values[norm->inputs[4]].data;
     const double epsilon = (double)leat_node_float(norm, "epsilon", 1e-5f);

@@ -14,7 +14,8 @@
 static bool
 varies_along(const struct leat_value *value, uint32_t rank, uint32_t axis, int64_t size)
 {
-    if (value == NULL || value->data == NULL || value->dtype != LEAT_DTYPE_F32 || value->rank > rank) {
+    if (value == NULL || value->data == NULL || value->dtype != LEAT_DTYPE_F32 ||
+        value->rank > rank) {
         return false;
     }
     for (uint32_t d = 0; d < value->rank; d++) {
@@ -85,8 +86,8 @@ bias_axis(const struct leat_graph *graph, const struct leat_node *node, uint32_t
 
 /* Add of `node`'s result and constant `addend`: true in *ret_done when it went into the bias. */
 static enum leat_status
-fold_into(struct leat_graph *graph, struct leat_node *node, const struct leat_node *add, uint32_t addend,
-          bool *ret_done)
+fold_into(struct leat_graph *graph, struct leat_node *node, const struct leat_node *add,
+          uint32_t addend, bool *ret_done)
 {
     const struct leat_value *result = leat_node_output(graph, node, 0);
     const uint32_t rank = result->rank;
@@ -96,7 +97,8 @@ fold_into(struct leat_graph *graph, struct leat_node *node, const struct leat_no
     *ret_done = false;
     if (!bias_axis(graph, node, &axis, &size) ||
         !varies_along(&graph->values[addend], rank, axis, size) ||
-        graph->values[add->outputs[0]].rank != rank || !leat_graph_may_fold(graph, (uint64_t)size * 4)) {
+        graph->values[add->outputs[0]].rank != rank ||
+        !leat_graph_may_fold(graph, (uint64_t)size * 4)) {
         return LEAT_OK;
     }
     const uint32_t old = node->input_count > 2 ? node->inputs[2] : LEAT_VALUE_NONE;

@@ -37,7 +37,8 @@ leat_pass_index_destroy(struct leat_pass_index *index)
 }
 
 struct leat_node *
-leat_pass_sole_producer(struct leat_graph *graph, const struct leat_pass_index *index, uint32_t value)
+leat_pass_sole_producer(struct leat_graph *graph, const struct leat_pass_index *index,
+                        uint32_t value)
 {
     if (value == LEAT_VALUE_NONE || value >= index->count || index->uses[value] != 1 ||
         index->producer[value] == UINT32_MAX) {
@@ -53,8 +54,8 @@ leat_pass_sole_producer(struct leat_graph *graph, const struct leat_pass_index *
 }
 
 void
-leat_pass_take_output(struct leat_pass_index *index, struct leat_graph *graph, struct leat_node *node,
-                      struct leat_node *last)
+leat_pass_take_output(struct leat_pass_index *index, struct leat_graph *graph,
+                      struct leat_node *node, struct leat_node *last)
 {
     index->uses[node->outputs[0]] = 0;
     index->producer[node->outputs[0]] = UINT32_MAX;

@@ -21,7 +21,8 @@ same_known_dims(const struct leat_value *a, const struct leat_value *b)
 
 /* The side of an Add that comes from a Conv or Gemm, the later one if both do; 2 when none fits. */
 static uint32_t
-choose_side(struct leat_graph *graph, const struct leat_pass_index *index, const struct leat_node *add)
+choose_side(struct leat_graph *graph, const struct leat_pass_index *index,
+            const struct leat_node *add)
 {
     const struct leat_value *sum = leat_node_output(graph, add, 0);
     uint32_t best = 2;
@@ -93,8 +94,8 @@ LEAT_PASS_FUNCTION(fuse_activation)
         if (!can_fuse(graph, node)) {
             continue;
         }
-        node->fused_activation = activation->op->kind == LEAT_OP_RELU ? LEAT_ACTIVATION_RELU
-                                                                      : LEAT_ACTIVATION_CLIP;
+        node->fused_activation =
+            activation->op->kind == LEAT_OP_RELU ? LEAT_ACTIVATION_RELU : LEAT_ACTIVATION_CLIP;
         node->clip_min = min;
         node->clip_max = max;
         leat_pass_take_output(&index, graph, node, activation);

@@ -50,8 +50,9 @@ changes_nothing(const struct leat_graph *graph, const struct leat_node *node, co
 
 struct renames {
     uint32_t *source; /* a removed node's output: what it was a copy of; else the value itself */
-    uint32_t *output; /* what a graph output was a copy of: that graph output; else the value itself */
-    bool *fixed;      /* graph inputs, constants and graph outputs keep their place */
+    uint32_t
+        *output; /* what a graph output was a copy of: that graph output; else the value itself */
+    bool *fixed; /* graph inputs, constants and graph outputs keep their place */
 };
 
 static void
@@ -107,7 +108,8 @@ LEAT_PASS_FUNCTION(remove_identities)
     enum leat_status status = LEAT_OK;
 
     if (renames.source == NULL || renames.output == NULL || renames.fixed == NULL || uses == NULL) {
-        status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a pass over %u values", graph->value_count);
+        status =
+            LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a pass over %u values", graph->value_count);
     } else {
         for (uint32_t v = 0; v < graph->value_count; v++) {
             renames.source[v] = renames.output[v] = v;

@@ -115,8 +115,9 @@ add_size(struct leat_plan *plan, uint32_t items)
     for (uint32_t t = 0; t < model->input_count + model->output_count; t++) {
         const size_t bytes = leat_value_bytes(tensor_value(model, plan->graphs[s], t));
         if (bytes != items * model->item_bytes[t]) {
-            return LEAT_FAIL(LEAT_ERR_SHAPE, "tensor %u has %zu bytes for %u items, its signature says %llu",
-                             t, bytes, items, (unsigned long long)(items * model->item_bytes[t]));
+            return LEAT_FAIL(LEAT_ERR_SHAPE,
+                             "tensor %u has %zu bytes for %u items, its signature says %llu", t,
+                             bytes, items, (unsigned long long)(items * model->item_bytes[t]));
         }
         plan->tensor_offset[s][t] = used;
         used += (size_t)leat_round_up(bytes, ALIGN);
@@ -188,8 +189,8 @@ scatter_output(const struct leat_segment *segments, uint32_t count, uint32_t t, 
 }
 
 static enum leat_status
-reference_plan_run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count,
-                   void *scratch, struct leat_team *team)
+reference_plan_run(const struct leat_plan *plan, const struct leat_segment *segments,
+                   uint32_t count, void *scratch, struct leat_team *team)
 {
     const struct leat_model *model = plan->model;
     unsigned char *base = scratch;
@@ -210,7 +211,8 @@ reference_plan_run(const struct leat_plan *plan, const struct leat_segment *segm
     }
     for (uint32_t t = 0; t < model->input_count; t++) {
         unsigned char *gathered = base + plan->tensor_offset[s][t];
-        gather_input(segments, count, t, model->item_bytes[t], (uint32_t)items, plan->sizes[s], gathered);
+        gather_input(segments, count, t, model->item_bytes[t], (uint32_t)items, plan->sizes[s],
+                     gathered);
         inputs[t] = gathered;
     }
     for (uint32_t o = 0; o < model->output_count; o++) {
@@ -219,8 +221,8 @@ reference_plan_run(const struct leat_plan *plan, const struct leat_segment *segm
     const enum leat_status status =
         leat_reference_run(plan->graphs[s], inputs, outputs, base + plan->run_offset[s]);
     for (uint32_t o = 0; o < model->output_count && status == LEAT_OK; o++) {
-        scatter_output(segments, count, model->input_count + o, model->item_bytes[model->input_count + o],
-                       outputs[o]);
+        scatter_output(segments, count, model->input_count + o,
+                       model->item_bytes[model->input_count + o], outputs[o]);
     }
     return status;
 }

@@ -63,6 +63,7 @@ float_to_bfloat(float x)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+/* clang-format off */
 #define READ_INTEGER(DTYPE, type)                                                                   \
     case LEAT_DTYPE_##DTYPE: {                                                                      \
         const type x = ((const type *)data)[i];                                                     \
@@ -174,6 +175,7 @@ write_number(uint32_t dtype, void *data, size_t i, const struct number *number)
     }
 }
 
+/* clang-format on */
 LEAT_REFERENCE_FUNCTION(cast)
 {
     const struct leat_value *input = leat_eval_input(eval, 0), *output = leat_eval_output(eval, 0);

@@ -7,7 +7,8 @@
 
 LEAT_REFERENCE_FUNCTION(copy)
 {
-    memmove(leat_eval_out(eval, 0), leat_eval_in(eval, 0), leat_value_bytes(leat_eval_output(eval, 0)));
+    memmove(leat_eval_out(eval, 0), leat_eval_in(eval, 0),
+            leat_value_bytes(leat_eval_output(eval, 0)));
     return LEAT_OK;
 }
 
@@ -28,6 +29,7 @@ LEAT_REFERENCE_FUNCTION(dropout)
     return leat_reference_copy(eval);
 }
 
+/* clang-format off */
 /* One unary function for f32 and f64; FLOAT_EXPRESSION and DOUBLE_EXPRESSION use x. */
 #define UNARY(name, FLOAT_EXPRESSION, DOUBLE_EXPRESSION)                                            \
     LEAT_REFERENCE_FUNCTION(name)                                                                   \
@@ -232,10 +234,12 @@ LEAT_REFERENCE_FUNCTION(clip)
     }
 }
 
+/* clang-format on */
 LEAT_REFERENCE_FUNCTION(batch_normalization)
 {
     const struct leat_value *x = leat_eval_input(eval, 0);
-    const float *in = leat_eval_in(eval, 0), *scale = leat_eval_in(eval, 1), *b = leat_eval_in(eval, 2);
+    const float *in = leat_eval_in(eval, 0), *scale = leat_eval_in(eval, 1),
+                *b = leat_eval_in(eval, 2);
     const float *mean = leat_eval_in(eval, 3), *variance = leat_eval_in(eval, 4);
     float *out = leat_eval_out(eval, 0);
     const double epsilon = (double)leat_node_float(eval->node, "epsilon", 1e-5f);

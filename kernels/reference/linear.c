@@ -102,7 +102,8 @@ softmax_row(const float *x, float *y, size_t count, size_t stride)
     double sum = 0;
 
     for (size_t i = 0; i < count; i++) {
-        max = x[i * stride] > max ? x[i * stride] : max; /* false on NaN; the sum below restores it */
+        max =
+            x[i * stride] > max ? x[i * stride] : max; /* false on NaN; the sum below restores it */
     }
     for (size_t i = 0; i < count; i++) {
         sum += exp((double)x[i * stride] - (double)max);

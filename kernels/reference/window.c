@@ -9,7 +9,8 @@
 static size_t
 volume(const int64_t dims[LEAT_WINDOW_RANK])
 {
-    return (size_t)(dims[0] * dims[1] * dims[2]); /* of a value whose bytes are limited: no overflow */
+    return (size_t)(dims[0] * dims[1] *
+                    dims[2]); /* of a value whose bytes are limited: no overflow */
 }
 
 /* Offset of input element (d, h, w) of output o and kernel k in one channel; false in the padding. */
@@ -18,7 +19,8 @@ position(const struct leat_window *window, const int64_t o[3], const int64_t k[3
 {
     size_t offset = 0;
     for (uint32_t d = 0; d < LEAT_WINDOW_RANK; d++) {
-        const int64_t at = o[d] * window->stride[d] - window->pad_begin[d] + k[d] * window->dilation[d];
+        const int64_t at =
+            o[d] * window->stride[d] - window->pad_begin[d] + k[d] * window->dilation[d];
         if (at < 0 || at >= window->in[d]) {
             return false;
         }
@@ -30,7 +32,8 @@ position(const struct leat_window *window, const int64_t o[3], const int64_t k[3
 
 /* The part of one output element that comes from one input channel. */
 static double
-convolve_channel(const struct leat_window *window, const int64_t o[3], const float *x, const float *w)
+convolve_channel(const struct leat_window *window, const int64_t o[3], const float *x,
+                 const float *w)
 {
     double sum = 0;
     int64_t k[3];

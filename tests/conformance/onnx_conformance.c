@@ -102,8 +102,9 @@ load_tensors(const char *set, const char *stem, struct tensors *ret)
         }
         status = leat_onnx_unpack(&onnx__tensor_proto__descriptor, bytes, size, &message);
         if (status == LEAT_OK) {
-            status = leat_onnx_tensor(ret->holder, "tensor", (const Onnx__TensorProto *)(void *)message,
-                                      &ret->index[ret->count]);
+            status =
+                leat_onnx_tensor(ret->holder, "tensor", (const Onnx__TensorProto *)(void *)message,
+                                 &ret->index[ret->count]);
         }
         leat_onnx_free(message);
         free(bytes);
@@ -135,13 +136,14 @@ near(const struct leat_value *expected, const void *data, const char *name)
     if (expected->dtype != LEAT_DTYPE_F32 && expected->dtype != LEAT_DTYPE_F64) {
         const bool same = memcmp(expected->data, data, expected->data_bytes) == 0;
         if (!same) {
-            (void)fprintf(stderr, "%s: elements of type %s differ\n", name, leat_dtype_text(expected->dtype));
+            (void)fprintf(stderr, "%s: elements of type %s differ\n", name,
+                          leat_dtype_text(expected->dtype));
         }
         return same;
     }
     for (size_t i = 0; i < count; i++) {
         const double want = element(expected, expected->data, i), have = element(expected, data, i);
-        const bool good = isnan(want) ? isnan(have)
+        const bool good = isnan(want)   ? isnan(have)
                           : isinf(want) ? have == want
                                         : fabs(have - want) <= ATOL + RTOL * fabs(want);
         if (!good) {
@@ -235,7 +237,8 @@ has_batch(const struct tensors *inputs, const struct tensors *outputs, int64_t *
         return false;
     }
     for (uint32_t o = 0; o < outputs->count; o++) {
-        if (tensor(outputs, o)->rank == 0 || tensor(outputs, o)->dims[0] != tensor(inputs, 0)->dims[0]) {
+        if (tensor(outputs, o)->rank == 0 ||
+            tensor(outputs, o)->dims[0] != tensor(inputs, 0)->dims[0]) {
             return false;
         }
     }
@@ -270,7 +273,8 @@ run_plan(const struct leat_backend *backend, const struct leat_plan *plan, const
                shares[s] * infos[0].item_bytes);
     }
     if (backend->plan_run(plan, segments, shares[1] > 0 ? 2 : 1, scratch, NULL) != LEAT_OK) {
-        (void)fprintf(stderr, "%s: backend %s failed: %s\n", name, backend->name, leat_error_text());
+        (void)fprintf(stderr, "%s: backend %s failed: %s\n", name, backend->name,
+                      leat_error_text());
         good = false;
     }
     for (uint32_t o = 0; o < outputs->count && good; o++) {
@@ -292,8 +296,8 @@ run_plan(const struct leat_backend *backend, const struct leat_plan *plan, const
 /* False on a wrong result; *ret_ran is false when the backend does not take the model. */
 static bool
 serve(const struct leat_backend *backend, const struct leat_graph *graph,
-      const struct leat_tensor_info *infos, const struct tensors *inputs, const struct tensors *outputs,
-      int64_t items, const char *name, bool *ret_ran)
+      const struct leat_tensor_info *infos, const struct tensors *inputs,
+      const struct tensors *outputs, int64_t items, const char *name, bool *ret_ran)
 {
     const struct leat_model_source source = {
         .graph = graph, .infos = infos, .input_count = 1, .output_count = outputs->count};
@@ -309,7 +313,8 @@ serve(const struct leat_backend *backend, const struct leat_graph *graph,
     }
     if (backend->plan_build(model, (uint32_t)items, &plan) == LEAT_OK) {
         *ret_ran = true;
-        good = run_plan(backend, plan, tensor(inputs, 0)->data, infos, outputs, (uint32_t)items, name);
+        good =
+            run_plan(backend, plan, tensor(inputs, 0)->data, infos, outputs, (uint32_t)items, name);
         backend->plan_destroy(plan);
     } else {
         (void)fprintf(stderr, "%s: backend %s refuses the plan: %s\n", name, backend->name,
@@ -320,8 +325,8 @@ serve(const struct leat_backend *backend, const struct leat_graph *graph,
 }
 
 static bool
-serve_all(const struct leat_graph *imported, const struct tensors *inputs, const struct tensors *outputs,
-          const char *name)
+serve_all(const struct leat_graph *imported, const struct tensors *inputs,
+          const struct tensors *outputs, const char *name)
 {
     struct leat_tensor_info infos[LEAT_TENSORS_MAX];
     struct leat_graph *graph = NULL;
@@ -378,8 +383,8 @@ skip_reason(void)
 
 /* LEAT_OK with *ret_good, or why the case cannot run: LEAT_ERR_INVALID when the case itself is wrong. */
 static enum leat_status
-run_set(const struct leat_graph *imported, const struct tensors *inputs, const struct tensors *outputs,
-        const char *name, bool *ret_good)
+run_set(const struct leat_graph *imported, const struct tensors *inputs,
+        const struct tensors *outputs, const char *name, bool *ret_good)
 {
     struct leat_graph *plain = NULL, *concrete = NULL;
     bool fixed[TENSORS_MAX] = {false};
@@ -510,8 +515,9 @@ main(void)
     for (size_t i = 0; i < LEAT_COUNT_OF(suites); i++) {
         good = run_suite(suites[i]) && good;
     }
-    (void)printf("passed %u; through the reference backend %u, through the cpu backend %u (refused %u)\n",
-                 counts.passed, counts.served_reference, counts.served_cpu, counts.cpu_refused);
+    (void)printf(
+        "passed %u; through the reference backend %u, through the cpu backend %u (refused %u)\n",
+        counts.passed, counts.served_reference, counts.served_cpu, counts.cpu_refused);
     for (int reason = 0; reason < SKIP_REASONS; reason++) {
         (void)printf("skipped %u: %s\n", counts.skipped[reason], skip_texts[reason]);
     }

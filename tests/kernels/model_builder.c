@@ -218,8 +218,8 @@ builder_string(struct builder *builder, Onnx__NodeProto *node, const char *name,
 }
 
 Onnx__AttributeProto *
-builder_ints(struct builder *builder, Onnx__NodeProto *node, const char *name, const int64_t *values,
-             size_t count)
+builder_ints(struct builder *builder, Onnx__NodeProto *node, const char *name,
+             const int64_t *values, size_t count)
 {
     Onnx__AttributeProto *attribute =
         add_attribute(builder, node, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS);

@@ -35,8 +35,8 @@ expect_refused(struct builder *builder, enum leat_status status, const char *tex
     struct leat_graph *graph = NULL;
     const enum leat_status got = builder_import(builder, &graph);
     if (got != status || strstr(leat_error_text(), text) == NULL) {
-        (void)fprintf(stderr, "status %d, text \"%s\"; wanted %d, \"%s\"\n", (int)got, leat_error_text(),
-                      (int)status, text);
+        (void)fprintf(stderr, "status %d, text \"%s\"; wanted %d, \"%s\"\n", (int)got,
+                      leat_error_text(), (int)status, text);
     }
     EXPECT(got == status);
     EXPECT(strstr(leat_error_text(), text) != NULL);
@@ -69,8 +69,9 @@ test_operators(void)
     struct builder builder;
     Onnx__NodeProto *conv = good_model(&builder);
     conv->op_type = strcpy(builder_alloc(&builder, 8), "Foo");
-    expect_refused(&builder, LEAT_ERR_UNSUPPORTED,
-                   "node 'conv3' (operator Foo, domain '') is not supported; supported operators: Abs, Add,");
+    expect_refused(
+        &builder, LEAT_ERR_UNSUPPORTED,
+        "node 'conv3' (operator Foo, domain '') is not supported; supported operators: Abs, Add,");
 
     conv = good_model(&builder);
     conv->domain = strcpy(builder_alloc(&builder, 16), "com.example");
@@ -138,7 +139,8 @@ test_arity(void)
     struct builder builder;
     Onnx__NodeProto *conv = good_model(&builder);
     conv->n_input = 1;
-    expect_refused(&builder, LEAT_ERR_PROTO, "node 'conv3' (operator Conv): it has 1 inputs; 2 to 3");
+    expect_refused(&builder, LEAT_ERR_PROTO,
+                   "node 'conv3' (operator Conv): it has 1 inputs; 2 to 3");
 
     conv = good_model(&builder);
     conv->input[0] = strcpy(builder_alloc(&builder, 8), "");
@@ -191,7 +193,8 @@ test_tensors(void)
 
     (void)good_model(&builder);
     builder.initialisers[0]->raw_data.len -= 4;
-    expect_refused(&builder, LEAT_ERR_PROTO, "tensor 'w' has 428 raw bytes, its shape needs 108 elements");
+    expect_refused(&builder, LEAT_ERR_PROTO,
+                   "tensor 'w' has 428 raw bytes, its shape needs 108 elements");
 
     (void)good_model(&builder);
     builder.initialisers[0]->has_raw_data = 0;
@@ -200,7 +203,8 @@ test_tensors(void)
     expect_refused(&builder, LEAT_ERR_PROTO, "tensor 'w' has 107 elements");
 
     (void)good_model(&builder);
-    builder.initialisers[0]->n_int64_data = 1; /* raw data and typed data of another type: ignored */
+    builder.initialisers[0]->n_int64_data =
+        1; /* raw data and typed data of another type: ignored */
     builder.initialisers[0]->int64_data = builder_alloc(&builder, sizeof(int64_t));
     struct leat_graph *graph = NULL;
     EXPECT(builder_import(&builder, &graph) == LEAT_OK);

@@ -128,9 +128,11 @@ optimised(uint64_t mask)
     }
     EXPECT(status == LEAT_OK);
     EXPECT(leat_graph_check(after) == LEAT_OK);
-    EXPECT(after->input_count == before->input_count && after->output_count == before->output_count);
+    EXPECT(after->input_count == before->input_count &&
+           after->output_count == before->output_count);
     for (uint32_t o = 0; o < after->output_count; o++) {
-        EXPECT(strcmp(after->values[after->outputs[o]].name, before->values[before->outputs[o]].name) == 0);
+        EXPECT(strcmp(after->values[after->outputs[o]].name,
+                      before->values[before->outputs[o]].name) == 0);
     }
     expect_same_results(before, after, leat_test_seed);
     leat_graph_destroy(before);
@@ -383,7 +385,8 @@ random_step(uint64_t *random, int step, const char *from, const char *to, const 
     case 0:
     case 1:
     case 2: {
-        const bool wide = leat_test_random(random) % 2 == 0, grouped = leat_test_random(random) % 3 == 0;
+        const bool wide = leat_test_random(random) % 2 == 0,
+                   grouped = leat_test_random(random) % 3 == 0;
         const bool biased = leat_test_random(random) % 2 == 0;
         weights(a, DIMS(4, grouped ? 2 : 4, wide ? 3 : 1, wide ? 3 : 1), random, false);
         weights(c, DIMS(4), random, false);
@@ -410,8 +413,8 @@ random_step(uint64_t *random, int step, const char *from, const char *to, const 
         if (after_conv) {
             (void)builder_node(&b, "Conv", list, result);
         }
-        (void)snprintf(wide_list, sizeof(wide_list), "%s %s %s %s %s", after_conv ? result : from, a, c,
-                       mean, var);
+        (void)snprintf(wide_list, sizeof(wide_list), "%s %s %s %s %s", after_conv ? result : from,
+                       a, c, mean, var);
         (void)builder_node(&b, "BatchNormalization", wide_list, to);
         return;
     }
@@ -465,8 +468,9 @@ random_model(uint64_t *random)
     for (int i = 1; i <= steps; i++) {
         const uint64_t earlier = leat_test_random(random) % (uint64_t)i;
         /* Mostly a chain; sometimes a branch, whose end may be dead code. */
-        const uint64_t from =
-            leat_test_random(random) % 4 == 0 ? leat_test_random(random) % (uint64_t)i : (uint64_t)i - 1;
+        const uint64_t from = leat_test_random(random) % 4 == 0
+                                  ? leat_test_random(random) % (uint64_t)i
+                                  : (uint64_t)i - 1;
         (void)snprintf(names[i], sizeof(names[i]), "s%d", i);
         random_step(random, i, names[from], names[i], names[earlier]);
         if (leat_test_random(random) % 8 == 0 && i < steps && b.graph.n_output < 4) {

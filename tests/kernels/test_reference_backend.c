@@ -83,12 +83,14 @@ fixture_init(struct fixture *f)
 {
     struct leat_model_source source = {.graph = recommender(), .infos = f->infos};
 
-    EXPECT(leat_graph_signature(source.graph, f->infos, &source.input_count, &source.output_count) ==
-           LEAT_OK);
+    EXPECT(leat_graph_signature(source.graph, f->infos, &source.input_count,
+                                &source.output_count) == LEAT_OK);
     EXPECT(source.input_count == 2 && source.output_count == 1);
-    EXPECT(f->infos[0].item_bytes == 8 && f->infos[1].item_bytes == 8 && f->infos[2].item_bytes == 16);
+    EXPECT(f->infos[0].item_bytes == 8 && f->infos[1].item_bytes == 8 &&
+           f->infos[2].item_bytes == 16);
     EXPECT(backend->model_load(&source, &f->model) == LEAT_OK);
-    leat_graph_destroy((struct leat_graph *)(uintptr_t)source.graph); /* the model needs it no more */
+    leat_graph_destroy(
+        (struct leat_graph *)(uintptr_t)source.graph); /* the model needs it no more */
     EXPECT(backend->model_bytes(f->model) > sizeof(float) * USERS * WIDTH);
     EXPECT(backend->plan_build(f->model, ITEMS_MAX, &f->plan) == LEAT_OK);
     f->scratch = aligned_alloc(64, (size_t)leat_round_up(backend->plan_scratch_bytes(f->plan), 64));
@@ -105,8 +107,8 @@ fixture_fini(struct fixture *f)
 
 /* Runs items cut into segments after each bit that is set in `cuts`; y is written item after item. */
 static enum leat_status
-run(const struct fixture *f, uint32_t items, uint32_t cuts, const int64_t *users, const float *dense,
-    float *y)
+run(const struct fixture *f, uint32_t items, uint32_t cuts, const int64_t *users,
+    const float *dense, float *y)
 {
     struct leat_segment segments[ITEMS_MAX] = {0};
     void *blocks[ITEMS_MAX][3];
@@ -158,7 +160,8 @@ test_every_split_gives_the_same(const struct fixture *f)
 
     random_floats(&random, dense, LEAT_COUNT_OF(dense));
     for (int i = 0; i < ITEMS_MAX; i++) {
-        users[i] = (int64_t)(leat_test_random(&random) % (2 * USERS)) - USERS; /* negative counts back */
+        users[i] =
+            (int64_t)(leat_test_random(&random) % (2 * USERS)) - USERS; /* negative counts back */
         EXPECT(run(f, 1, 0, users + i, dense + i * DENSE, alone + i * OUT) == LEAT_OK);
     }
     for (uint32_t items = 1; items <= ITEMS_MAX; items++) {

@@ -51,7 +51,8 @@ expect_shape_at(int line, const int64_t *dims, size_t rank)
         same = y->dims[d] == dims[d];
     }
     if (!same) {
-        (void)fprintf(stderr, "line %d: %s\n", line, status == LEAT_OK ? "another shape" : leat_error_text());
+        (void)fprintf(stderr, "line %d: %s\n", line,
+                      status == LEAT_OK ? "another shape" : leat_error_text());
     }
     EXPECT(same);
     EXPECT(leat_graph_check(graph) == LEAT_OK);
@@ -265,7 +266,8 @@ test_specialise(void)
     EXPECT(leat_graph_specialise(graph, 5, &five) == LEAT_OK);
     leat_graph_destroy(graph); /* the copy stands on its own */
     EXPECT(leat_graph_check(five) == LEAT_OK && five->items == 5);
-    EXPECT(five->values[five->outputs[0]].dims[0] == 5 && five->values[five->outputs[0]].dims[1] == 12);
+    EXPECT(five->values[five->outputs[0]].dims[0] == 5 &&
+           five->values[five->outputs[0]].dims[1] == 12);
     leat_graph_destroy(five);
     builder_fini(&b);
 
