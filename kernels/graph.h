@@ -35,7 +35,7 @@
 #define LEAT_NODE_OUTPUTS_MAX   8u
 #define LEAT_DIM_MAX            INT64_C(0x7fffffff)      /* of one known dimension */
 #define LEAT_VALUE_BYTES_MAX    (UINT64_C(1) << 40)      /* of one value with a known shape */
-#define LEAT_OPSET_MIN          6
+#define LEAT_OPSET_MIN          1 /* most operators of the table start at 6 or 7 */
 #define LEAT_OPSET_MAX          17
 
 /* A tensor in the graph: an input, a constant or the result of one node. */
