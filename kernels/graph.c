@@ -709,6 +709,27 @@ same_shape(const struct leat_value *a, const struct leat_value *b)
     return same;
 }
 
+/*
+ * Operators that only give their elements another shape, copied as they lie: the counts must agree. A
+ * target of rank 0 is known even when its contents are not, so the operators' own checks do not see it.
+ */
+static enum leat_status
+check_same_elements(const struct leat_graph *graph, const struct leat_node *node)
+{
+    const enum leat_op_kind kind = node->op->kind;
+    const struct leat_value *x = leat_node_input(graph, node, 0);
+    const struct leat_value *y = leat_node_output(graph, node, 0);
+
+    if ((kind == LEAT_OP_RESHAPE || kind == LEAT_OP_FLATTEN || kind == LEAT_OP_SQUEEZE ||
+         kind == LEAT_OP_UNSQUEEZE) &&
+        leat_value_is_known(x) && leat_value_is_known(y) &&
+        leat_value_elements(x) != leat_value_elements(y)) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "%zu elements do not fill a shape of %zu",
+                              leat_value_elements(x), leat_value_elements(y));
+    }
+    return LEAT_OK;
+}
+
 enum leat_status
 leat_graph_infer_mixing(struct leat_graph *graph, struct leat_node *node, bool *ret_mixes_items)
 {
@@ -732,6 +753,9 @@ leat_graph_infer_mixing(struct leat_graph *graph, struct leat_node *node, bool *
             batches += shapes[o].dims[d] == LEAT_DIM_BATCH;
         }
         *ret_mixes_items = *ret_mixes_items || batches > 1;
+    }
+    if (status == LEAT_OK) {
+        status = check_same_elements(graph, node);
     }
     if (status == LEAT_OK && node->fused_add != LEAT_VALUE_NONE &&
         !same_shape(&graph->values[node->fused_add], &graph->values[node->outputs[0]])) {

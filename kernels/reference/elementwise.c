@@ -7,6 +7,8 @@
 
 LEAT_REFERENCE_FUNCTION(copy)
 {
+    LEAT_ASSERT(leat_value_bytes(leat_eval_input(eval, 0)) ==
+                leat_value_bytes(leat_eval_output(eval, 0)));
     memmove(leat_eval_out(eval, 0), leat_eval_in(eval, 0),
             leat_value_bytes(leat_eval_output(eval, 0)));
     return LEAT_OK;

@@ -226,6 +226,17 @@ test_misfits(void)
     (void)builder_node(&b, "Reshape", "x shape", "y");
     EXPECT_ERROR(LEAT_ERR_SHAPE, "6 elements cannot be arranged in rows of 4");
 
+    /* A target without entries makes a scalar, whatever it is computed from. */
+    start(13, DIMS(2, 3, 0));
+    (void)builder_input(&b, "shape", 7, DIMS(0));
+    (void)builder_node(&b, "Reshape", "x shape", "y");
+    EXPECT_ERROR(LEAT_ERR_SHAPE, "0 elements do not fill a shape of 1");
+
+    start(13, DIMS(4));
+    (void)builder_input(&b, "axes", 7, DIMS(1));
+    (void)builder_node(&b, "Squeeze", "x axes", "y");
+    EXPECT_ERROR(LEAT_ERR_SHAPE, "4 elements do not fill a shape of 1");
+
     start(13, DIMS(-1, 3));
     (void)builder_node(&b, "Squeeze", "x", "y");
     EXPECT_ERROR(LEAT_ERR_UNSUPPORTED, "without axes its rank would depend on the batch");
