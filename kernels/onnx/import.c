@@ -255,8 +255,11 @@ add_initialisers(struct importer *importer)
 
 /* The first dimension, when it has no number, is the batch; others without one are unknown. */
 static enum leat_status
-read_input_shape(const char *name, const Onnx__TensorShapeProto *shape, int64_t *dims)
+read_input_shape(const char *name, const Onnx__TensorShapeProto *shape, uint32_t dtype,
+                 int64_t *dims)
 {
+    uint64_t bytes = leat_dtype_bytes(dtype);
+
     if (shape->n_dim > LEAT_RANK_MAX) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "input '%.64s' has rank %zu, the limit is %d", name,
                          shape->n_dim, LEAT_RANK_MAX);
@@ -265,8 +268,10 @@ read_input_shape(const char *name, const Onnx__TensorShapeProto *shape, int64_t 
         const Onnx__TensorShapeProto__Dimension *dim = shape->dim[d];
         if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
             dim->dim_value >= 0) {
-            if (dim->dim_value > LEAT_DIM_MAX) {
-                return LEAT_FAIL(LEAT_ERR_LIMIT, "input '%.64s' has the dimension %lld", name,
+            if (dim->dim_value > LEAT_DIM_MAX ||
+                (dim->dim_value > 0 && (!leat_mul_u64(bytes, (uint64_t)dim->dim_value, &bytes) ||
+                                        bytes > LEAT_VALUE_BYTES_MAX))) {
+                return LEAT_FAIL(LEAT_ERR_LIMIT, "input '%.64s' is too large: dimension %lld", name,
                                  (long long)dim->dim_value);
             }
             dims[d] = dim->dim_value;
@@ -294,7 +299,7 @@ add_input(struct importer *importer, struct entry *entry, const Onnx__TypeProto 
                          (int)type->tensor_type->elem_type);
     }
     const Onnx__TensorShapeProto *shape = type->tensor_type->shape;
-    const enum leat_status status = read_input_shape(entry->name, shape, dims);
+    const enum leat_status status = read_input_shape(entry->name, shape, dtype, dims);
     if (status != LEAT_OK) {
         return status;
     }

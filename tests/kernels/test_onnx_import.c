@@ -253,7 +253,11 @@ test_inputs(void)
 
     (void)good_model(&builder);
     (void)builder_input(&builder, "z", 1, DIMS(-1, INT64_C(1) << 40));
-    expect_refused(&builder, LEAT_ERR_LIMIT, "input 'z' has the dimension 1099511627776");
+    expect_refused(&builder, LEAT_ERR_LIMIT, "input 'z' is too large: dimension 1099511627776");
+
+    (void)good_model(&builder);
+    (void)builder_input(&builder, "z", 1, DIMS(1 << 30, 1 << 30, 1 << 30));
+    expect_refused(&builder, LEAT_ERR_LIMIT, "input 'z' is too large");
 
     (void)good_model(&builder);
     builder.inputs[0]->type->tensor_type->elem_type = 11; /* f64 convolution */
