@@ -14,6 +14,7 @@
 #include "runtime/config.h"
 #include "runtime/daemon.h"
 #include "runtime/log.h"
+#include "runtime/registry.h"
 
 #define DEFAULT_CONFIG_PATH "/etc/leat/leat.yaml"
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, DRAIN_S = 10 };
@@ -162,8 +163,64 @@ load_configured_model(struct leat_daemon *daemon, const struct leat_config_model
     return status;
 }
 
+/* One model of the registry; one that does not load any more is listed with the reason, and the rest go on. */
+static void
+load_kept_model(struct leat_daemon *daemon, struct leat_registry *registry, const struct leat_registry_model *model)
+{
+    void *data = NULL;
+    enum leat_status status = LEAT_OK;
+
+    if (model->sha256[0] != '\0') {
+        status = leat_registry_read(registry, model, &data);
+    }
+    if (status == LEAT_OK) {
+        const struct leat_variant_source source = {
+            .name = model->name,
+            .backend = model->backend,
+            .onnx = data,
+            .onnx_bytes = model->bytes,
+            .options_json = model->options_json,
+            .items_max = model->items_max,
+            .accuracy_ppm = model->accuracy_ppm,
+            .infos = model->infos,
+            .input_count = model->input_count,
+            .output_count = model->output_count,
+        };
+        status = leat_daemon_load_model(daemon, &source, true);
+    }
+    free(data);
+    if (status != LEAT_OK) {
+        leat_log(LEAT_LOG_ERROR, "kept model '%s' is not served: %s", model->name, leat_error_text());
+        leat_daemon_note_failure(daemon, model->name, leat_error_text());
+    }
+}
+
 static enum leat_status
-load_everything(struct leat_daemon *daemon, const struct leat_config *config)
+store_add(void *context, const struct leat_variant_source *source)
+{
+    struct leat_registry_model model = {
+        .items_max = source->items_max,
+        .accuracy_ppm = source->accuracy_ppm,
+        .options_json = (char *)(uintptr_t)source->options_json, /* only read */
+        .input_count = source->input_count,
+        .output_count = source->output_count,
+    };
+    (void)snprintf(model.name, sizeof(model.name), "%s", source->name);
+    (void)snprintf(model.backend, sizeof(model.backend), "%s", source->backend);
+    for (uint32_t t = 0; t < source->input_count + source->output_count; t++) {
+        model.infos[t] = source->infos[t];
+    }
+    return leat_registry_add(context, &model, source->onnx, source->onnx_bytes);
+}
+
+static enum leat_status
+store_remove(void *context, const char *name)
+{
+    return leat_registry_remove(context, name);
+}
+
+static enum leat_status
+load_everything(struct leat_daemon *daemon, const struct leat_config *config, struct leat_registry *registry)
 {
     for (uint32_t m = 0; m < config->model_count; m++) {
         const enum leat_status status = load_configured_model(daemon, &config->models[m]);
@@ -171,6 +228,17 @@ load_everything(struct leat_daemon *daemon, const struct leat_config *config)
             return status;
         }
     }
+    /* Configured models come first: a kept one of the same name gives way and is listed as not served. */
+    struct leat_registry_model *kept = NULL;
+    uint32_t kept_count = 0;
+    const enum leat_status listed = leat_registry_list(registry, &kept, &kept_count);
+    if (listed != LEAT_OK) {
+        return listed;
+    }
+    for (uint32_t m = 0; m < kept_count; m++) {
+        load_kept_model(daemon, registry, &kept[m]);
+    }
+    leat_registry_list_free(kept, kept_count);
     for (uint32_t a = 0; a < config->application_count; a++) {
         const struct leat_config_application *app = &config->applications[a];
         const char *models[LEAT_SCHED_VARIANTS_MAX];
@@ -227,14 +295,20 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
 {
     struct leat_daemon_worker *workers = calloc(placement->worker_count, sizeof(*workers));
     json_t *described = leat_topology_json(topology, placement);
-    enum leat_status status;
+    struct leat_registry *registry = NULL;
+    enum leat_status status = leat_registry_open(config->state_dir, &registry);
 
+    if (status != LEAT_OK) {
+        goto out_free;
+    }
     if (workers == NULL || described == NULL) {
         status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to start");
         goto out_free;
     }
     copy_places(placement, workers);
+    const struct leat_daemon_store store = {store_add, store_remove, registry};
     const struct leat_daemon_options options = {
+        .store = &store,
         .server =
             {
                 .socket_path = config->socket,
@@ -266,7 +340,7 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
     }
     const struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     LEAT_MUST(sigaction(SIGTERM, &stop, NULL) == 0 && sigaction(SIGINT, &stop, NULL) == 0);
-    status = load_everything(the_daemon, config);
+    status = load_everything(the_daemon, config, registry);
     if (status == LEAT_OK) {
         leat_log(LEAT_LOG_INFO, "serving on %s", config->socket);
         status = leat_daemon_run(the_daemon, DRAIN_S * UINT64_C(1000000000));
@@ -276,6 +350,7 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
     leat_daemon_destroy(the_daemon);
 
 out_free:
+    leat_registry_close(registry);
     json_decref(described);
     free(workers);
     return status;
