@@ -554,8 +554,9 @@ take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, const str
     app->running -= done->queries;
     const uint32_t ran = done->queries - done->expired;
     bump(&app->counters.expired, done->expired);
-    bump(done->failed ? &app->counters.failed : &app->counters.ok, ran);
-    if (ran > 0 && !done->failed) {
+    bump(&app->counters.failed, done->failed);
+    bump(&app->counters.ok, ran - done->failed);
+    if (ran > 0 && done->failed == 0) {
         leat_profile_learn(&app->profiles[batch->variant][record->class], done->items, done->exec_ns);
     }
 }

@@ -134,6 +134,46 @@ report_done(struct running *run, const struct leat_done_cell *report)
     }
 }
 
+/* The smallest b with 2^b >= items: the plan that holds a batch. */
+static uint32_t
+plan_bucket(uint32_t items)
+{
+    return items == 1 ? 0 : 32u - (uint32_t)__builtin_clz(items - 1);
+}
+
+static void
+respond_to(struct running *run, const struct leat_work_cell *query, const struct leat_variant *variant,
+           enum leat_status status, uint32_t batch_items, uint64_t start_ns, uint64_t end_ns)
+{
+    struct leat_wire_response response = response_to(query, status == LEAT_OK ? LEAT_OUTCOME_OK : LEAT_OUTCOME_FAILED,
+                                                     start_ns, end_ns, run->worker->options.index);
+    response.reason = status == LEAT_OK ? LEAT_REASON_NONE : reason_of(status);
+    response.batch_items = batch_items;
+    response.accuracy_ppm = variant->accuracy_ppm;
+    respond(run, query, &response);
+}
+
+/*
+ * Some query's values were refused, and the batch with it. Others in the batch may be of other clients: each
+ * query gets its own run, so that nobody can spoil a stranger's answer. Returns how many failed.
+ */
+static uint32_t
+run_one_by_one(struct running *run, const struct leat_variant *variant, uint32_t count, uint64_t start_ns,
+               void *scratch)
+{
+    uint32_t failed = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t items = run->queries[i].items;
+        const enum leat_status status = variant->backend->plan_run(variant->plans[plan_bucket(items)],
+                                                                   &run->segments[i], 1, scratch, run->team);
+        respond_to(run, &run->queries[i], variant, status, items, start_ns,
+                   leat_clock_now(&run->worker->options.tables->clock));
+        failed += status != LEAT_OK;
+    }
+    return failed;
+}
+
 static void
 run_batch(struct running *run, uint32_t count)
 {
@@ -148,25 +188,22 @@ run_batch(struct running *run, uint32_t count)
         const struct leat_variant *variant =
             atomic_load_explicit(&tables->variants[run->queries[0].variant], memory_order_relaxed);
         const uint32_t items = fill_segments(run, variant, kept);
-        const uint32_t bucket = items == 1 ? 0 : 32u - (uint32_t)__builtin_clz(items - 1);
         void *scratch = atomic_load_explicit(&worker->scratch, memory_order_acquire);
-        const enum leat_status status =
-            variant->backend->plan_run(variant->plans[bucket], run->segments, kept, scratch, run->team);
+        const struct leat_plan *plan = variant->plans[plan_bucket(items)];
+        const enum leat_status status = variant->backend->plan_run(plan, run->segments, kept, scratch, run->team);
         const uint64_t end_ns = leat_clock_now(&tables->clock);
 
-        for (uint32_t i = 0; i < kept; i++) {
-            struct leat_wire_response response =
-                response_to(&run->queries[i], status == LEAT_OK ? LEAT_OUTCOME_OK : LEAT_OUTCOME_FAILED, start_ns,
-                            end_ns, worker->options.index);
-            response.reason = status == LEAT_OK ? LEAT_REASON_NONE : reason_of(status);
-            response.batch_items = items;
-            response.accuracy_ppm = variant->accuracy_ppm;
-            respond(run, &run->queries[i], &response);
+        if (LEAT_UNLIKELY(status == LEAT_ERR_SHAPE && kept > 1)) {
+            report.failed = run_one_by_one(run, variant, kept, start_ns, scratch);
+        } else {
+            for (uint32_t i = 0; i < kept; i++) {
+                respond_to(run, &run->queries[i], variant, status, items, start_ns, end_ns);
+            }
+            report.failed = status != LEAT_OK ? kept : 0;
         }
         ring_clients(run, kept);
         report.exec_ns = end_ns - start_ns;
         report.items = items;
-        report.failed = status != LEAT_OK;
         atomic_store_explicit(&worker->statistics.busy_ns,
                               atomic_load_explicit(&worker->statistics.busy_ns, memory_order_relaxed) +
                                   report.exec_ns,

@@ -51,7 +51,7 @@ struct leat_done_cell {
     uint32_t queries; /* all of the batch, in work ring order */
     uint32_t expired; /* of them, not run because too late or of a dead session */
     uint32_t items;   /* that were run */
-    uint32_t failed;  /* 1: the backend failed */
+    uint32_t failed;  /* of those that were run */
     unsigned char pad[24];
 };
 _Static_assert(sizeof(struct leat_done_cell) == LEAT_CACHE_LINE, "one report is one line");

@@ -70,6 +70,18 @@ hold_worker(struct box *box, struct box_client *client, uint64_t user_data)
     return query;
 }
 
+/* The same without waiting for it to begin. */
+static struct leat_query
+hold_worker_behind(struct box_client *client, uint64_t user_data)
+{
+    struct leat_query query = another(client, 1);
+    query.user_data = user_data;
+    query.latency_ns = UINT64_C(3600000000000);
+    box_fill(client, &query, BOX_HOLD);
+    EXPECT(leat_submit(client->session, &query, NULL) == LEAT_OK);
+    return query;
+}
+
 static void
 test_answers_are_right(void)
 {
@@ -222,6 +234,43 @@ test_failed_batch(void)
     EXPECT(done.outcome == LEAT_OUTCOME_FAILED && done.reason == LEAT_REASON_PAYLOAD);
     done = ask(&client, 3); /* the worker goes on */
     EXPECT(done.outcome == LEAT_OUTCOME_OK && box_check(&client, &client.query, 3));
+    box_disconnect(&client);
+    box_stop(box);
+}
+
+/* A query whose values are refused fails alone, whoever else is in its batch. */
+static void
+test_failure_spoils_nobody_else(void)
+{
+    const struct box_options options = {.socket_path = socket_path};
+    struct box *box = box_start(&options);
+    struct box_client client;
+    struct leat_query queries[6];
+    unsigned failed = 0;
+
+    box_connect(&client, socket_path, 16);
+    (void)hold_worker(box, &client, 99);
+    (void)hold_worker_behind(&client, 98); /* fills the worker's second place, so that the six wait together */
+    for (uint64_t i = 0; i < 6; i++) {
+        queries[i] = another(&client, 1);
+        queries[i].user_data = i;
+        box_fill(&client, &queries[i], i == 3 ? BOX_REFUSE : (unsigned char)i);
+        EXPECT(leat_submit(client.session, &queries[i], NULL) == LEAT_OK);
+    }
+    for (int n = 0; n < 3; n++) { /* two, and one more if the second shared the batch that is run again */
+        box_release(box);
+    }
+    for (int n = 0; n < 8; n++) {
+        const struct leat_completion done = next_completion(&client);
+        if (done.user_data == 3) {
+            EXPECT(done.outcome == LEAT_OUTCOME_FAILED && done.reason == LEAT_REASON_PAYLOAD);
+            failed++;
+        } else {
+            EXPECT(done.outcome == LEAT_OUTCOME_OK);
+            EXPECT(done.user_data >= 6 || box_check(&client, &queries[done.user_data], (unsigned char)done.user_data));
+        }
+    }
+    EXPECT(failed == 1);
     box_disconnect(&client);
     box_stop(box);
 }
@@ -478,6 +527,7 @@ main(void)
     test_wrong_calls();
     test_overlap_is_rejected();
     test_failed_batch();
+    test_failure_spoils_nobody_else();
     test_cancel();
     test_bounded_queue();
     test_deadlines();
