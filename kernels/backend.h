@@ -6,8 +6,8 @@
  *            workers of a NUMA node. plan_build makes an immutable plan for up to `items` items. plan_run
  *            executes one batch on the calling worker's cores.
  * Threads    model_load and plan_build run on control threads, off the hot path, and may be slow.
- *            plan_run may be called at the same time by several workers on one plan, each with its own
- *            scratch and team.
+ *            plan_run may be called at the same time by as many workers as the plan was built for, each
+ *            with its own scratch and team.
  * Hot path   plan_run neither allocates, locks nor makes system calls (synthetic's timer apart).
  * Trust      Tensor payload is untrusted and may change while plan_run reads it. Segments have been
  *            checked against the signature: every pointer is valid for items * item_bytes.
@@ -43,6 +43,18 @@ struct leat_model_source {
     uint32_t input_count, output_count;
 };
 
+/*
+ * What a plan is made for. A vendor library chooses kernels and blocking for a number of threads, so the
+ * team sizes that will run the plan are named ahead: a run uses the largest of them that its team has,
+ * and one thread when there is none.
+ */
+struct leat_plan_options {
+    uint32_t items;              /* batches of 1..items, at most LEAT_ITEMS_MAX */
+    const uint32_t *team_sizes;  /* any order, each 1..LEAT_TEAM_MAX; may be NULL */
+    uint32_t team_size_count;
+    uint32_t runs;               /* plan_run calls under way at once; 0 means 1 */
+};
+
 struct leat_backend {
     uint32_t abi; /* LEAT_BACKEND_ABI */
     const char *name;
@@ -51,15 +63,16 @@ struct leat_backend {
     void (*model_destroy)(struct leat_model *model); /* every plan of it is gone; accepts NULL */
     size_t (*model_bytes)(const struct leat_model *model);
 
-    /* A plan for batches of 1..items items. */
-    enum leat_status (*plan_build)(struct leat_model *model, uint32_t items, struct leat_plan **ret_plan);
+    enum leat_status (*plan_build)(struct leat_model *model, const struct leat_plan_options *options,
+                                   struct leat_plan **ret_plan);
     void (*plan_destroy)(struct leat_plan *plan); /* accepts NULL */
     /* What one concurrent plan_run needs; 64-byte aligned, contents undefined between runs. */
     size_t (*plan_scratch_bytes)(const struct leat_plan *plan);
 
     /*
      * Runs one batch: segments[0..count) in order, their items adding up to at most the plan's.
-     * `scratch` has plan_scratch_bytes() bytes.
+     * `scratch` has plan_scratch_bytes() bytes; a worker that keeps using the same block runs fastest.
+     * LEAT_ERR_BUSY when more runs are under way than the plan was built for.
      */
     enum leat_status (*plan_run)(const struct leat_plan *plan, const struct leat_segment *segments,
                                  uint32_t count, void *scratch, struct leat_team *team);

@@ -287,7 +287,16 @@ enum leat_status
 leat_daemon_load_model(struct leat_daemon *daemon, const struct leat_variant_source *source, bool persistent)
 {
     struct leat_loaded_variant loaded;
-    enum leat_status status = leat_variant_load(source, &loaded);
+    struct leat_variant_source placed = *source;
+    uint32_t team_sizes[LEAT_SCHED_WORKERS_MAX];
+
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        team_sizes[w] = daemon->options.workers[w].core_count;
+    }
+    placed.team_sizes = team_sizes;
+    placed.team_size_count = daemon->options.worker_count;
+    placed.runs = daemon->options.worker_count;
+    enum leat_status status = leat_variant_load(&placed, &loaded);
 
     if (status != LEAT_OK) {
         return status;

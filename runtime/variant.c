@@ -75,11 +75,17 @@ out_free:
 }
 
 static enum leat_status
-build_plans(struct leat_variant *variant, struct leat_loaded_variant *loaded)
+build_plans(const struct leat_variant_source *source, struct leat_variant *variant, struct leat_loaded_variant *loaded)
 {
     for (uint32_t bucket = 0; bucket <= plan_bucket(variant->items_max); bucket++) {
         const uint32_t items = 1u << bucket < variant->items_max ? 1u << bucket : variant->items_max;
-        enum leat_status status = variant->backend->plan_build(variant->model, items, &variant->plans[bucket]);
+        const struct leat_plan_options options = {
+            .items = items,
+            .team_sizes = source->team_sizes,
+            .team_size_count = source->team_size_count,
+            .runs = source->runs,
+        };
+        enum leat_status status = variant->backend->plan_build(variant->model, &options, &variant->plans[bucket]);
         if (status != LEAT_OK) {
             return leat_err_prefix(status, "batch of %u", items);
         }
@@ -164,7 +170,7 @@ leat_variant_load(const struct leat_variant_source *source, struct leat_loaded_v
     };
     status = backend->model_load(&model_source, &variant->model);
     if (status == LEAT_OK) {
-        status = build_plans(variant, &loaded);
+        status = build_plans(source, variant, &loaded);
     }
     leat_graph_destroy(graph);
     if (status != LEAT_OK) {

@@ -21,6 +21,9 @@ struct leat_variant_source {
     uint32_t accuracy_ppm;   /* 0: unknown */
     const struct leat_tensor_info *infos; /* synthetic only: inputs, then outputs */
     uint32_t input_count, output_count;   /* synthetic only */
+    const uint32_t *team_sizes; /* of the workers that will run it; the daemon fills them in */
+    uint32_t team_size_count;
+    uint32_t runs; /* how many of them at once; 0 means 1 */
 };
 
 struct leat_loaded_variant {

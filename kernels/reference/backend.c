@@ -130,8 +130,11 @@ add_size(struct leat_plan *plan, uint32_t items)
 }
 
 static enum leat_status
-reference_plan_build(struct leat_model *model, uint32_t items, struct leat_plan **ret_plan)
+reference_plan_build(struct leat_model *model, const struct leat_plan_options *options,
+                     struct leat_plan **ret_plan)
 {
+    const uint32_t items = options->items;
+
     if (items < 1 || items > LEAT_ITEMS_MAX) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "a plan for %u items; 1 to %u are possible", items,
                          LEAT_ITEMS_MAX);

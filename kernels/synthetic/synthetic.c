@@ -159,10 +159,10 @@ synthetic_model_bytes(const struct leat_model *model)
 }
 
 static enum leat_status
-synthetic_plan_build(struct leat_model *model, uint32_t items, struct leat_plan **ret_plan)
+synthetic_plan_build(struct leat_model *model, const struct leat_plan_options *options, struct leat_plan **ret_plan)
 {
     struct leat_plan *plan = malloc(sizeof(*plan));
-    (void)items;
+    (void)options; /* a plan has no state of its own: any batch, team and number of runs will do */
     if (plan == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
     }

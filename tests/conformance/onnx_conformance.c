@@ -324,7 +324,8 @@ serve(const struct leat_backend *backend, const struct leat_graph *graph,
                       leat_error_text());
         return true;
     }
-    if (backend->plan_build(model, (uint32_t)items, &plan) == LEAT_OK) {
+    const struct leat_plan_options options = {.items = (uint32_t)items};
+    if (backend->plan_build(model, &options, &plan) == LEAT_OK) {
         *ret_ran = true;
         good =
             run_plan(backend, plan, tensor(inputs, 0)->data, infos, outputs, (uint32_t)items, name);

@@ -92,7 +92,7 @@ fixture_init(struct fixture *f)
     leat_graph_destroy(
         (struct leat_graph *)(uintptr_t)source.graph); /* the model needs it no more */
     EXPECT(backend->model_bytes(f->model) > sizeof(float) * USERS * WIDTH);
-    EXPECT(backend->plan_build(f->model, ITEMS_MAX, &f->plan) == LEAT_OK);
+    EXPECT(backend->plan_build(f->model, &(struct leat_plan_options){.items = ITEMS_MAX}, &f->plan) == LEAT_OK);
     f->scratch = aligned_alloc(64, (size_t)leat_round_up(backend->plan_scratch_bytes(f->plan), 64));
     EXPECT(f->scratch != NULL);
 }
@@ -203,8 +203,9 @@ test_limits(const struct fixture *f)
     EXPECT(backend->plan_run(f->plan, &segment, 1, f->scratch, NULL) == LEAT_ERR_INVALID);
     segment.items = ITEMS_MAX + 1;
     EXPECT(backend->plan_run(f->plan, &segment, 1, f->scratch, NULL) == LEAT_ERR_INVALID);
-    EXPECT(backend->plan_build(f->model, 0, &plan) == LEAT_ERR_INVALID);
-    EXPECT(backend->plan_build(f->model, LEAT_ITEMS_MAX + 1, &plan) == LEAT_ERR_INVALID);
+    const struct leat_plan_options none = {.items = 0}, many = {.items = LEAT_ITEMS_MAX + 1};
+    EXPECT(backend->plan_build(f->model, &none, &plan) == LEAT_ERR_INVALID);
+    EXPECT(backend->plan_build(f->model, &many, &plan) == LEAT_ERR_INVALID);
     EXPECT(plan == NULL);
     backend->plan_destroy(NULL);
     backend->model_destroy(NULL);
