@@ -2,10 +2,15 @@
 /*
  * Ordering  T0 leader stores `generation`, release -> T1 helper loads it, acquire: body, context and size are
  *              visible, and so is everything that the leader wrote before run().
- *           T2 helper adds to `finished`, release -> T3 leader loads it, acquire: what the body wrote is
+ *           T2 helper stores its `done`, release -> T3 leader loads it, acquire: what the body wrote is
  *              visible to the leader after run().
  *           T4/T5: the leader's fence between T0 and looking at `asleep`, and the helper's between setting
  *              `asleep` and looking at `generation`, so that one of them sees the other (store-load).
+ *           T6/T7: the same the other way round: the helper's fence between T2 and looking at
+ *              `leader_asleep`, and the leader's between setting it and looking at `done`.
+ *           B0 a member adds to `arrived`, acq_rel; the last one has then seen all the others' writes and
+ *              B1 adds to `released`, release -> B2 the others load it, acquire: each member sees what
+ *              every member wrote before the barrier. B1 also publishes the reset of `arrived`.
  */
 #include "kernels/team.h"
 
@@ -22,13 +27,14 @@
 #include "base/align.h"
 #include "base/clock.h"
 
-enum { SPINS_PER_CLOCK = 64 };
+enum { SPINS_PER_CLOCK = 64, BARRIER_SPINS = 4096 };
 
 struct member {
     _Alignas(LEAT_ISOLATE) _Atomic uint32_t asleep; /* W: helper sets and clears, leader clears */
     struct leat_team *team;
     uint32_t index;
     pthread_t thread;
+    _Alignas(LEAT_ISOLATE) _Atomic uint64_t done; /* W: helper, T2: the generation it has run */
 };
 
 struct leat_team {
@@ -36,11 +42,13 @@ struct leat_team {
     void (*body)(void *context, uint32_t member, uint32_t size);
     void *context;
     bool stop;
-    _Alignas(LEAT_ISOLATE) _Atomic uint32_t finished; /* W: helpers add, leader resets while they wait */
     uint32_t size;
     uint32_t started; /* helpers that exist */
     uint64_t spin_ns;
     struct member *members; /* [size]; [0] is unused */
+    _Alignas(LEAT_ISOLATE) _Atomic uint32_t leader_asleep; /* W: leader sets and clears, helpers clear */
+    _Alignas(LEAT_ISOLATE) _Atomic uint32_t arrived;       /* W: members add, the last one resets */
+    _Alignas(LEAT_ISOLATE) _Atomic uint32_t released;      /* W: the last to arrive adds */
 };
 
 /* TSan does not model fences; a read-modify-write of the word itself orders the same accesses for it. */
@@ -79,30 +87,55 @@ pin(uint32_t cpu)
     return LEAT_OK;
 }
 
-/* Waits until the generation differs from `seen`: spins for a while, then sleeps. */
-static void
-await_generation(struct member *member, uint64_t seen)
-{
-    struct leat_team *team = member->team;
+/* What a thread waits for: helpers for the next generation, the leader for each helper to be done. */
+struct wait {
+    _Atomic uint64_t *word;
+    uint64_t value;
+    bool until_equal; /* until word == value; else until it differs */
+};
 
+static bool
+is_over(const struct wait *wait)
+{
+    return (atomic_load_explicit(wait->word, memory_order_acquire) == wait->value) == wait->until_equal; /* T1, T3 */
+}
+
+/* Spins for a while, then sleeps on `asleep`, which whoever ends the wait clears. */
+static void
+await(const struct leat_team *team, const struct wait *wait, _Atomic uint32_t *asleep)
+{
+    if (is_over(wait)) {
+        return;
+    }
     if (team->spin_ns > 0) {
         const uint64_t until_ns = leat_monotonic_ns() + team->spin_ns;
         do {
             for (int i = 0; i < SPINS_PER_CLOCK; i++) {
-                if (atomic_load_explicit(&team->generation, memory_order_acquire) != seen) { /* T1 */
+                if (is_over(wait)) {
                     return;
                 }
                 leat_spin_pause();
             }
         } while (leat_monotonic_ns() < until_ns);
     }
-    while (atomic_load_explicit(&team->generation, memory_order_acquire) == seen) { /* T1 */
-        atomic_store_explicit(&member->asleep, 1, memory_order_seq_cst);
-        store_load_fence(&member->asleep); /* T5 */
-        if (atomic_load_explicit(&team->generation, memory_order_acquire) == seen) { /* T1 */
-            futex_wait(&member->asleep, 1);
+    while (!is_over(wait)) {
+        atomic_store_explicit(asleep, 1, memory_order_seq_cst);
+        store_load_fence(asleep); /* T5, T7 */
+        if (!is_over(wait)) {
+            futex_wait(asleep, 1);
         }
-        atomic_store_explicit(&member->asleep, 0, memory_order_relaxed);
+        atomic_store_explicit(asleep, 0, memory_order_relaxed);
+    }
+}
+
+/* Ends the other side's sleep, if it sleeps, after a store that it waits for. */
+static void
+rouse(_Atomic uint32_t *asleep)
+{
+    store_load_fence(asleep); /* T4, T6 */
+    if (LEAT_UNLIKELY(atomic_load_explicit(asleep, memory_order_relaxed) != 0) &&
+        atomic_exchange_explicit(asleep, 0, memory_order_seq_cst) != 0) {
+        futex_wake(asleep);
     }
 }
 
@@ -115,13 +148,14 @@ helper_main(void *argument)
 
     (void)pthread_setname_np(pthread_self(), "leat-helper");
     for (;;) {
-        await_generation(member, seen);
+        await(team, &(struct wait){.word = &team->generation, .value = seen}, &member->asleep);
         seen++;
         if (team->stop) {
             return NULL;
         }
         team->body(team->context, member->index, team->size);
-        (void)atomic_fetch_add_explicit(&team->finished, 1, memory_order_release); /* T2 */
+        atomic_store_explicit(&member->done, seen, memory_order_release); /* T2 */
+        rouse(&team->leader_asleep);
     }
 }
 
@@ -132,12 +166,7 @@ publish(struct leat_team *team)
 
     atomic_store_explicit(&team->generation, next, memory_order_release); /* T0 */
     for (uint32_t i = 1; i <= team->started; i++) {
-        struct member *member = &team->members[i];
-        store_load_fence(&member->asleep); /* T4 */
-        if (LEAT_UNLIKELY(atomic_load_explicit(&member->asleep, memory_order_relaxed) != 0) &&
-            atomic_exchange_explicit(&member->asleep, 0, memory_order_seq_cst) != 0) {
-            futex_wake(&member->asleep);
-        }
+        rouse(&team->members[i].asleep);
     }
 }
 
@@ -202,11 +231,35 @@ leat_team_run(struct leat_team *team, void (*body)(void *context, uint32_t membe
     }
     team->body = body;
     team->context = context;
-    atomic_store_explicit(&team->finished, 0, memory_order_relaxed);
     publish(team);
     body(context, 0, team->size);
-    while (atomic_load_explicit(&team->finished, memory_order_acquire) != team->size - 1) { /* T3 */
-        leat_spin_pause(); /* the helpers are running: this ends when they do */
+    const uint64_t generation = atomic_load_explicit(&team->generation, memory_order_relaxed);
+    for (uint32_t i = 1; i < team->size; i++) {
+        const struct wait wait = {.word = &team->members[i].done, .value = generation, .until_equal = true};
+        await(team, &wait, &team->leader_asleep);
+    }
+}
+
+void
+leat_team_barrier(struct leat_team *team, uint32_t members)
+{
+    LEAT_ASSERT(members >= 1 && members <= leat_team_size(team));
+    if (members == 1) {
+        return;
+    }
+    /* Relaxed: it cannot change before this member has arrived. */
+    const uint32_t round = atomic_load_explicit(&team->released, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel) == members - 1) { /* B0 */
+        atomic_store_explicit(&team->arrived, 0, memory_order_relaxed);
+        (void)atomic_fetch_add_explicit(&team->released, 1, memory_order_release); /* B1 */
+        return;
+    }
+    for (uint32_t spins = 0; atomic_load_explicit(&team->released, memory_order_acquire) == round; spins++) { /* B2 */
+        if (spins < BARRIER_SPINS) {
+            leat_spin_pause();
+        } else {
+            (void)sched_yield(); /* more threads than CPUs: let the others come here */
+        }
     }
 }
 

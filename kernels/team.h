@@ -3,9 +3,10 @@
  * kernels/team.h - the pinned threads of one worker: the calling leader plus helpers.
  *
  * Role     Runs one function on every member, fork-join. The leader is the worker's own thread.
- * Threads  create, run and destroy on the leader's thread only. The function runs on all members.
- * Hot path run() neither allocates nor locks; helpers spin for spin_ns after a run, then park, and an
- *          idle team burns nothing.
+ * Threads  create, run and destroy on the leader's thread only. The function runs on all members; it
+ *          must not call run() on the same team.
+ * Hot path run() neither allocates nor locks. Whoever waits spins for spin_ns, then parks: helpers
+ *          between runs, the leader for the last helper. An idle team burns nothing.
  */
 #ifndef LEAT_KERNELS_TEAM_H
 #define LEAT_KERNELS_TEAM_H
@@ -31,6 +32,11 @@ uint32_t leat_team_size(const struct leat_team *team); /* 1 for NULL */
 /* Calls body(context, member, size) on every member and returns when all are done. */
 void leat_team_run(struct leat_team *team, void (*body)(void *context, uint32_t member, uint32_t size),
                    void *context);
+/*
+ * Inside a body: waits until members 0..members-1 have all called it, each with the same number. The
+ * others must not call it.
+ */
+void leat_team_barrier(struct leat_team *team, uint32_t members);
 void leat_team_destroy(struct leat_team *team); /* accepts NULL */
 
 #endif /* LEAT_KERNELS_TEAM_H */

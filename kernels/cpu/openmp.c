@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cpu/openmp.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+#include "kernels/team.h"
+
+/* libgomp's ABI (libgomp_g.h): what the compiler emits for a parallel region. */
+#define ENTRY LEAT_PUBLIC __attribute__((used))
+ENTRY void GOMP_parallel(void (*function)(void *), void *data, unsigned threads, unsigned flags);
+ENTRY void GOMP_barrier(void);
+ENTRY int omp_get_thread_num(void);
+ENTRY int omp_get_num_threads(void);
+ENTRY int omp_get_max_threads(void);
+ENTRY int omp_in_parallel(void);
+ENTRY void omp_set_num_threads(int threads);
+
+/* Where a thread is: W and R by that thread alone. */
+struct place {
+    struct leat_team *team; /* for the next region; NULL inside one */
+    uint32_t threads;       /* what the next region gets; 0: one */
+    struct leat_team *region_team; /* of the region that it is in */
+    uint32_t member, members;      /* in that region; members is 0 outside */
+    uint64_t regions;
+};
+
+static _Thread_local struct place here;
+
+struct region {
+    void (*function)(void *);
+    void *data;
+    struct leat_team *team;
+    uint32_t members;
+};
+
+static void
+run_member(void *context, uint32_t member, uint32_t size)
+{
+    const struct region *region = context;
+
+    (void)size;
+    if (member >= region->members) {
+        return;
+    }
+    const struct place before = here;
+    here.team = NULL;
+    here.region_team = region->team;
+    here.member = member;
+    here.members = region->members;
+    region->function(region->data);
+    here = before;
+}
+
+void
+GOMP_parallel(void (*function)(void *), void *data, unsigned threads, unsigned flags)
+{
+    struct region region = {.function = function, .data = data, .team = here.team, .members = 1};
+    const uint32_t most = leat_team_size(here.team) < here.threads ? leat_team_size(here.team) : here.threads;
+
+    (void)flags; /* binding hints: the team is pinned already */
+    if (here.team != NULL && here.members == 0 && most > 1) {
+        region.members = threads == 0 || threads > most ? most : threads;
+    }
+    if (region.members > 1) {
+        leat_team_run(region.team, run_member, &region);
+        here.regions++;
+    } else {
+        region.team = NULL;
+        run_member(&region, 0, 1);
+    }
+}
+
+void
+GOMP_barrier(void)
+{
+    if (here.members > 1) {
+        leat_team_barrier(here.region_team, here.members);
+    }
+}
+
+int
+omp_get_thread_num(void)
+{
+    return (int)here.member;
+}
+
+int
+omp_get_num_threads(void)
+{
+    return here.members > 1 ? (int)here.members : 1;
+}
+
+int
+omp_get_max_threads(void)
+{
+    return here.members == 0 && here.threads > 1 ? (int)here.threads : 1;
+}
+
+int
+omp_in_parallel(void)
+{
+    return here.members > 1;
+}
+
+/* The plan decides: a library that asks for another number keeps what it has. */
+void
+omp_set_num_threads(int threads)
+{
+    (void)threads;
+}
+
+void
+leat_openmp_enter(struct leat_team *team, uint32_t threads)
+{
+    LEAT_ASSERT(here.members == 0 && here.threads == 0);
+    LEAT_ASSERT(threads >= 1 && (team == NULL || threads <= leat_team_size(team)));
+    here.team = team;
+    here.threads = threads;
+}
+
+void
+leat_openmp_leave(void)
+{
+    LEAT_ASSERT(here.members == 0 && here.threads != 0);
+    here.team = NULL;
+    here.threads = 0;
+}
+
+uint64_t
+leat_openmp_regions(void)
+{
+    return here.regions;
+}

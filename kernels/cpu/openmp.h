@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels/cpu/openmp.h - the OpenMP calls of oneDNN, answered by the calling worker's own team.
+ *
+ * Role     Debian's oneDNN is an OpenMP build. The executable defines the few entry points that it calls,
+ *          so the dynamic linker binds libdnnl.so to these and libgomp starts no thread: the worker's
+ *          pinned threads do the work, park with it, and there are never more of them.
+ *          Everything that links kernels gets the link options that export the symbols.
+ * Threads  Everything here is per thread. A thread without a team (control threads, and other users of
+ *          OpenMP in the process) gets regions of one thread, which OpenMP allows.
+ * Departs  Nested regions run on the thread that meets them. The thread number and count of a region are
+ *          right inside its function and what that calls, nothing else of libgomp's state is.
+ */
+#ifndef LEAT_KERNELS_CPU_OPENMP_H
+#define LEAT_KERNELS_CPU_OPENMP_H
+
+#include <stdint.h>
+
+struct leat_team;
+
+/*
+ * From here to leave, regions on this thread run on members 0..threads-1 of `team`, and the answer to
+ * "how many threads" is `threads`. With a NULL team regions run alone but the answer is the same: that is
+ * how a kernel is made on a control thread for a team elsewhere.
+ */
+void leat_openmp_enter(struct leat_team *team, uint32_t threads);
+void leat_openmp_leave(void);
+
+/* How many regions have run on a team of more than one thread from this thread: for tests. */
+uint64_t leat_openmp_regions(void);
+
+#endif /* LEAT_KERNELS_CPU_OPENMP_H */

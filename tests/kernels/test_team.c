@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     A run reaches every member once, its writes are visible afterwards, no wake-up is lost whatever
+ *          the pauses between runs, a barrier holds everyone back, and an idle team takes no CPU time.
+ * Method   Random team sizes, spin budgets and pauses; plain (not atomic) data on purpose, so that the
+ *          thread sanitizer and the comparison both see a missing order. Each case runs under an alarm: a
+ *          lost wake-up would hang.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/align.h"
+#include "kernels/team.h"
+#include "tests/leat_test.h"
+
+enum { SIZE_MAX_TESTED = 9, WORDS = 16, ROUNDS = 400, BARRIERS = 5, TIME_LIMIT_S = 120 };
+
+struct work {
+    uint64_t input;                                /* W: leader before the run */
+    uint64_t output[SIZE_MAX_TESTED][WORDS];       /* W: each member its row */
+    uint64_t stage[BARRIERS][SIZE_MAX_TESTED];     /* W: each member its column, row by row */
+    uint64_t seen[SIZE_MAX_TESTED];                /* sum of what a member saw of the others */
+    uint32_t size, barrier_members;
+    uint64_t slow_ns; /* the highest member takes that long */
+    struct leat_team *team;
+};
+
+static void
+pause_ns(uint64_t ns)
+{
+    struct timespec t = {.tv_sec = 0, .tv_nsec = (long)ns};
+    if (ns > 0) {
+        (void)nanosleep(&t, NULL);
+    }
+}
+
+static void
+fill(void *context, uint32_t member, uint32_t size)
+{
+    struct work *work = context;
+    EXPECT(size == work->size && member < size);
+    if (member + 1 == size) {
+        pause_ns(work->slow_ns);
+    }
+    for (uint32_t i = 0; i < WORDS; i++) {
+        work->output[member][i] += work->input + member;
+    }
+}
+
+static void
+stages(void *context, uint32_t member, uint32_t size)
+{
+    struct work *work = context;
+    (void)size;
+    if (member >= work->barrier_members) {
+        return;
+    }
+    for (uint32_t b = 0; b < BARRIERS; b++) {
+        work->stage[b][member] = work->input + b;
+        leat_team_barrier(work->team, work->barrier_members);
+        for (uint32_t m = 0; m < work->barrier_members; m++) {
+            work->seen[member] += work->stage[b][m];
+        }
+    }
+}
+
+static void
+one_team(uint32_t size, uint64_t spin_ns, uint32_t rounds, uint64_t *random)
+{
+    static struct work work;
+    const struct leat_team_options options = {.size = size, .spin_ns = spin_ns};
+    uint64_t sum = 0;
+
+    memset(&work, 0, sizeof(work));
+    work.size = size;
+    EXPECT(leat_team_create(&options, &work.team) == LEAT_OK);
+    EXPECT(leat_team_size(work.team) == size);
+    for (uint32_t round = 0; round < rounds; round++) {
+        work.input = leat_test_random(random) % 1000;
+        work.slow_ns = round % 16 == 3 ? leat_test_random(random) % 200000 : 0;
+        sum += work.input;
+        leat_team_run(work.team, fill, &work);
+        for (uint32_t m = 0; m < size; m++) {
+            EXPECT(work.output[m][0] == sum + (uint64_t)m * (round + 1));
+            EXPECT(memcmp(&work.output[m][0], &work.output[m][1], (WORDS - 1) * sizeof(uint64_t)) == 0);
+        }
+        if (round % 4 == 0) {
+            const uint32_t n = 1 + (uint32_t)(leat_test_random(random) % size);
+            work.barrier_members = n;
+            memset(work.seen, 0, sizeof(work.seen));
+            leat_team_run(work.team, stages, &work);
+            for (uint32_t m = 0; m < n; m++) {
+                EXPECT(work.seen[m] == n * (BARRIERS * work.input + BARRIERS * (BARRIERS - 1) / 2));
+            }
+        }
+        /* From back to back to longer than the spin budget: every way of meeting a parking helper. */
+        const uint64_t choice = leat_test_random(random) % 16;
+        pause_ns(choice == 0 ? 100000 : choice == 1 ? spin_ns : 0);
+    }
+    leat_team_destroy(work.team);
+}
+
+static void
+test_random_teams(void)
+{
+    static const uint64_t spins_ns[] = {0, 1000, 20000, 200000};
+    uint64_t random = leat_test_seed;
+
+    for (uint32_t size = 1; size <= SIZE_MAX_TESTED; size++) {
+        for (size_t s = 0; s < LEAT_COUNT_OF(spins_ns); s++) {
+            one_team(size, spins_ns[s], ROUNDS / size, &random);
+        }
+    }
+    for (int i = 0; i < 50; i++) { /* stop while the helpers are still on their way to the first wait */
+        one_team(1 + (uint32_t)(leat_test_random(&random) % SIZE_MAX_TESTED), 0, 0, &random);
+    }
+}
+
+static uint64_t
+cpu_time_ns(void)
+{
+    struct timespec t;
+    EXPECT(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void
+test_idle_team_burns_nothing(void)
+{
+    struct work work = {.size = 4};
+    const struct leat_team_options options = {.size = 4, .spin_ns = 50000};
+
+    EXPECT(leat_team_create(&options, &work.team) == LEAT_OK);
+    leat_team_run(work.team, fill, &work);
+    pause_ns(20000000); /* the helpers are parked by now */
+    const uint64_t before_ns = cpu_time_ns();
+    pause_ns(300000000);
+    EXPECT(cpu_time_ns() - before_ns < 30000000);
+    leat_team_run(work.team, fill, &work);
+    EXPECT(work.output[3][0] == 6);
+    leat_team_destroy(work.team);
+}
+
+static void
+where(void *context, uint32_t member, uint32_t size)
+{
+    uint32_t *cpus = context;
+    (void)size;
+    cpus[member] = (uint32_t)sched_getcpu();
+}
+
+static void
+test_members_stay_on_their_cpus(void)
+{
+    cpu_set_t allowed;
+    uint32_t cpus[2], seen[2], found = 0;
+    struct leat_team *team;
+
+    EXPECT(sched_getaffinity(0, sizeof(allowed), &allowed) == 0);
+    for (uint32_t c = 0; c < CPU_SETSIZE && found < 2; c++) {
+        if (CPU_ISSET(c, &allowed)) {
+            cpus[found++] = c;
+        }
+    }
+    if (found < 2) {
+        (void)printf("one CPU: pinning not tested\n");
+        return;
+    }
+    EXPECT(leat_team_create(&(struct leat_team_options){.cpus = cpus, .size = 2}, &team) == LEAT_OK);
+    for (int i = 0; i < 100; i++) {
+        leat_team_run(team, where, seen);
+        EXPECT(seen[0] == cpus[0] && seen[1] == cpus[1]);
+    }
+    leat_team_destroy(team);
+    /* A CPU that is not there is an error and no crash. */
+    const uint32_t wrong[2] = {cpus[0], CPU_SETSIZE - 1};
+    if (!CPU_ISSET(CPU_SETSIZE - 1, &allowed)) {
+        team = NULL;
+        EXPECT(leat_team_create(&(struct leat_team_options){.cpus = wrong, .size = 2}, &team) != LEAT_OK && team == NULL);
+    }
+    EXPECT(sched_setaffinity(0, sizeof(allowed), &allowed) == 0);
+}
+
+static void
+test_no_team(void)
+{
+    struct work work = {.size = 1, .input = 5};
+    leat_team_run(NULL, fill, &work);
+    EXPECT(work.output[0][0] == 5 && leat_team_size(NULL) == 1);
+    leat_team_barrier(NULL, 1);
+    leat_team_destroy(NULL);
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    (void)alarm(TIME_LIMIT_S);
+    test_no_team();
+    test_random_teams();
+    test_idle_team_burns_nothing();
+    test_members_stay_on_their_cpus();
+    return 0;
+}
