@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/zoo/onnx_builder.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <onnx.pb-c.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "raw_data is little-endian and written as it lies in memory"
+#endif
+
+enum { NODES_MAX = 320, CONSTANTS_MAX = 512, PORTS_MAX = 4, ATTRIBUTES_MAX = 6, INTS_MAX = 4, NAME_BYTES = 64 };
+
+struct onnx_node {
+    Onnx__NodeProto proto;
+    Onnx__AttributeProto attributes[ATTRIBUTES_MAX];
+    Onnx__AttributeProto *attribute_list[ATTRIBUTES_MAX];
+    int64_t ints[ATTRIBUTES_MAX][INTS_MAX];
+    char *inputs[ONNX_NODE_INPUTS];
+    char *output_list[1];
+    char name[NAME_BYTES];
+    char output[NAME_BYTES];
+};
+
+struct constant {
+    Onnx__TensorProto proto;
+    int64_t dims[ONNX_RANK_MAX];
+    char name[NAME_BYTES];
+};
+
+struct port {
+    Onnx__ValueInfoProto proto;
+    Onnx__TypeProto type;
+    Onnx__TypeProto__Tensor tensor;
+    Onnx__TensorShapeProto shape;
+    Onnx__TensorShapeProto__Dimension dims[ONNX_RANK_MAX];
+    Onnx__TensorShapeProto__Dimension *dim_list[ONNX_RANK_MAX];
+    struct onnx_port port;
+    char name[NAME_BYTES];
+};
+
+struct onnx_builder {
+    Onnx__ModelProto model;
+    Onnx__GraphProto graph;
+    Onnx__OperatorSetIdProto opset;
+    Onnx__OperatorSetIdProto *opset_list[1];
+
+    struct onnx_node nodes[NODES_MAX];
+    Onnx__NodeProto *node_list[NODES_MAX];
+    struct constant constants[CONSTANTS_MAX];
+    Onnx__TensorProto *constant_list[CONSTANTS_MAX];
+    struct port inputs[PORTS_MAX], outputs[PORTS_MAX];
+    Onnx__ValueInfoProto *input_list[PORTS_MAX], *output_list[PORTS_MAX];
+
+    char graph_name[NAME_BYTES];
+    char scope[NAME_BYTES];
+    uint64_t random;
+    uint64_t parameters, multiply_adds;
+    enum onnx_weights weights;
+    bool out_of_memory;
+};
+
+/* protobuf-c takes char * for strings that it only reads. */
+static char *
+text(const char *constant)
+{
+    union {
+        const char *from;
+        char *to;
+    } cast = {.from = constant};
+    return cast.to;
+}
+
+static void
+compose_name(const struct onnx_builder *builder, const char *name, char ret[NAME_BYTES])
+{
+    const int length = snprintf(ret, NAME_BYTES, "%s%s%s", builder->scope, builder->scope[0] ? "." : "", name);
+    LEAT_ASSERT(length > 0 && length < NAME_BYTES);
+}
+
+enum leat_status
+onnx_builder_create(const char *graph_name, uint64_t seed, enum onnx_weights weights,
+                    struct onnx_builder **ret_builder)
+{
+    struct onnx_builder *b = calloc(1, sizeof(*b));
+
+    LEAT_ASSERT(strlen(graph_name) < sizeof(b->graph_name));
+    if (b == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to build '%s'", graph_name);
+    }
+    onnx__model_proto__init(&b->model);
+    onnx__graph_proto__init(&b->graph);
+    onnx__operator_set_id_proto__init(&b->opset);
+    b->weights = weights;
+    b->random = seed;
+
+    b->model.has_ir_version = true;
+    b->model.ir_version = ONNX_IR_VERSION;
+    b->model.producer_name = text("leat-zoo");
+    b->model.graph = &b->graph;
+    b->model.opset_import = b->opset_list;
+    b->model.n_opset_import = 1;
+    b->opset_list[0] = &b->opset;
+    b->opset.domain = text("");
+    b->opset.has_version = true;
+    b->opset.version = ONNX_OPSET;
+
+    memcpy(b->graph_name, graph_name, strlen(graph_name));
+    b->graph.name = b->graph_name;
+    b->graph.node = b->node_list;
+    b->graph.initializer = b->constant_list;
+    b->graph.input = b->input_list;
+    b->graph.output = b->output_list;
+    *ret_builder = b;
+    return LEAT_OK;
+}
+
+void
+onnx_builder_destroy(struct onnx_builder *builder)
+{
+    if (builder == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < builder->graph.n_initializer; i++) {
+        free(builder->constants[i].proto.raw_data.data);
+    }
+    free(builder);
+}
+
+void
+onnx_builder_scope(struct onnx_builder *builder, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    const int length = vsnprintf(builder->scope, sizeof(builder->scope), format, arguments);
+    va_end(arguments);
+    LEAT_ASSERT(length >= 0 && (size_t)length < sizeof(builder->scope));
+}
+
+/* dims include the batch. */
+static void
+fill_port(struct port *port, const char *name, enum onnx_type type, const int64_t *dims, uint32_t rank)
+{
+    LEAT_ASSERT(strlen(name) < sizeof(port->name));
+    LEAT_ASSERT(rank >= 1 && rank <= ONNX_RANK_MAX && dims[0] == ONNX_BATCH);
+    onnx__value_info_proto__init(&port->proto);
+    onnx__type_proto__init(&port->type);
+    onnx__type_proto__tensor__init(&port->tensor);
+    onnx__tensor_shape_proto__init(&port->shape);
+
+    memcpy(port->name, name, strlen(name) + 1);
+    port->proto.name = port->name;
+    port->proto.type = &port->type;
+    port->type.value_case = ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    port->type.tensor_type = &port->tensor;
+    port->tensor.has_elem_type = true;
+    port->tensor.elem_type = (int32_t)type;
+    port->tensor.shape = &port->shape;
+    port->shape.dim = port->dim_list;
+    port->shape.n_dim = rank;
+    port->port = (struct onnx_port){.name = port->name, .type = type, .rank = rank};
+    for (uint32_t d = 0; d < rank; d++) {
+        Onnx__TensorShapeProto__Dimension *dim = &port->dims[d];
+        onnx__tensor_shape_proto__dimension__init(dim);
+        port->dim_list[d] = dim;
+        port->port.dims[d] = dims[d];
+        if (dims[d] == ONNX_BATCH) {
+            dim->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
+            dim->dim_param = text("N");
+        } else {
+            dim->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+            dim->dim_value = dims[d];
+        }
+    }
+}
+
+struct onnx_tensor
+onnx_builder_input(struct onnx_builder *builder, const char *name, enum onnx_type type, const int64_t *dims,
+                   uint32_t rank)
+{
+    LEAT_ASSERT(builder->graph.n_input < PORTS_MAX && rank + 1 <= ONNX_RANK_MAX);
+    struct port *port = &builder->inputs[builder->graph.n_input];
+    struct onnx_tensor tensor = {.rank = rank + 1, .dims = {ONNX_BATCH}, .power = 1.0};
+
+    memcpy(tensor.dims + 1, dims, rank * sizeof(*dims));
+    fill_port(port, name, type, tensor.dims, tensor.rank);
+    builder->input_list[builder->graph.n_input++] = &port->proto;
+    tensor.name = port->name;
+    return tensor;
+}
+
+void
+onnx_builder_output(struct onnx_builder *builder, struct onnx_tensor x, const char *name)
+{
+    LEAT_ASSERT(builder->graph.n_output < PORTS_MAX);
+    struct port *port = &builder->outputs[builder->graph.n_output];
+    struct onnx_node *node = NULL;
+
+    for (size_t i = 0; i < builder->graph.n_node; i++) {
+        if (strcmp(builder->nodes[i].output, x.name) == 0) {
+            node = &builder->nodes[i];
+        }
+        for (size_t k = 0; k < builder->nodes[i].proto.n_input; k++) {
+            LEAT_ASSERT(strcmp(builder->nodes[i].inputs[k], x.name) != 0); /* it is about to be renamed */
+        }
+    }
+    LEAT_ASSERT(node != NULL);
+    fill_port(port, name, ONNX_TYPE_F32, x.dims, x.rank);
+    memcpy(node->output, port->name, sizeof(node->output));
+    builder->output_list[builder->graph.n_output++] = &port->proto;
+}
+
+static uint64_t
+next_random(struct onnx_builder *builder)
+{
+    uint64_t z = (builder->random += UINT64_C(0x9e3779b97f4a7c15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+/* A constant with undefined contents at *ret_data, which is NULL where there is nothing to fill. */
+static const char *
+add_constant(struct onnx_builder *builder, const char *name, enum onnx_type type, const int64_t *dims,
+             uint32_t rank, size_t *ret_elements, void **ret_data)
+{
+    LEAT_ASSERT(builder->graph.n_initializer < CONSTANTS_MAX && rank <= ONNX_RANK_MAX);
+    struct constant *constant = &builder->constants[builder->graph.n_initializer];
+    size_t elements = 1;
+
+    onnx__tensor_proto__init(&constant->proto);
+    compose_name(builder, name, constant->name);
+    for (uint32_t d = 0; d < rank; d++) {
+        LEAT_ASSERT(dims[d] > 0);
+        constant->dims[d] = dims[d];
+        elements *= (size_t)dims[d];
+    }
+    constant->proto.name = constant->name;
+    constant->proto.dims = constant->dims;
+    constant->proto.n_dims = rank;
+    constant->proto.has_data_type = true;
+    constant->proto.data_type = (int32_t)type;
+    if (type == ONNX_TYPE_F32 && rank > 0) {
+        builder->parameters += elements;
+    }
+
+    *ret_elements = elements;
+    *ret_data = NULL;
+    if (builder->weights == ONNX_WEIGHTS_DRAWN) {
+        const size_t bytes = elements * (type == ONNX_TYPE_F32 ? sizeof(float) : sizeof(int64_t));
+        *ret_data = malloc(bytes);
+        builder->out_of_memory |= *ret_data == NULL;
+        constant->proto.has_raw_data = true;
+        constant->proto.raw_data = (ProtobufCBinaryData){.len = bytes, .data = *ret_data};
+    }
+    builder->constant_list[builder->graph.n_initializer++] = &constant->proto;
+    return constant->name;
+}
+
+/* Approximately normal with mean 0 and deviation 1: four uniforms added have variance 1/3. */
+static double
+next_normal(struct onnx_builder *builder)
+{
+    const uint64_t bits = next_random(builder);
+    const int64_t sum = (int64_t)((bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48));
+
+    return (double)(sum - 2 * 65535) * (1.7320508075688772 / 65536.0);
+}
+
+const char *
+onnx_builder_normal(struct onnx_builder *builder, const char *name, const int64_t *dims, uint32_t rank,
+                    double mean, double deviation)
+{
+    size_t elements;
+    void *data;
+    const char *full_name = add_constant(builder, name, ONNX_TYPE_F32, dims, rank, &elements, &data);
+    float *to = data;
+
+    for (size_t i = 0; to != NULL && i < elements; i++) {
+        to[i] = (float)(mean + next_normal(builder) * deviation);
+    }
+    return full_name;
+}
+
+const char *
+onnx_builder_filters(struct onnx_builder *builder, const char *name, const int64_t *dims, uint32_t rank,
+                     double deviation)
+{
+    size_t elements;
+    void *data;
+    const char *full_name = add_constant(builder, name, ONNX_TYPE_F32, dims, rank, &elements, &data);
+    const size_t width = elements / (size_t)dims[0];
+    float *row = data;
+
+    for (int64_t r = 0; row != NULL && r < dims[0]; r++, row += width) {
+        double sum = 0.0;
+        for (size_t i = 0; i < width; i++) {
+            row[i] = (float)(next_normal(builder) * deviation);
+            sum += (double)row[i];
+        }
+        for (size_t i = 0; width > 1 && i < width; i++) {
+            row[i] = (float)((double)row[i] - sum / (double)width);
+        }
+    }
+    return full_name;
+}
+
+const char *
+onnx_builder_uniform(struct onnx_builder *builder, const char *name, const int64_t *dims, uint32_t rank,
+                     double low, double high)
+{
+    size_t elements;
+    void *data;
+    const char *full_name = add_constant(builder, name, ONNX_TYPE_F32, dims, rank, &elements, &data);
+    float *to = data;
+
+    for (size_t i = 0; to != NULL && i < elements; i++) {
+        const double unit = (double)(next_random(builder) >> 11) * 0x1p-53;
+        to[i] = (float)(low + (high - low) * unit);
+    }
+    return full_name;
+}
+
+const char *
+onnx_builder_scalar(struct onnx_builder *builder, const char *name, float value)
+{
+    size_t elements;
+    void *data;
+    const char *full_name = add_constant(builder, name, ONNX_TYPE_F32, NULL, 0, &elements, &data);
+
+    if (data != NULL) {
+        memcpy(data, &value, sizeof(value));
+    }
+    return full_name;
+}
+
+const char *
+onnx_builder_integers(struct onnx_builder *builder, const char *name, const int64_t *values, uint32_t count)
+{
+    const int64_t dims[1] = {count};
+    size_t elements;
+    void *data;
+    const char *full_name = add_constant(builder, name, ONNX_TYPE_I64, dims, 1, &elements, &data);
+
+    if (data != NULL) {
+        memcpy(data, values, count * sizeof(*values));
+    }
+    return full_name;
+}
+
+struct onnx_node *
+onnx_builder_node(struct onnx_builder *builder, const char *op, const char *name, const char *const *inputs,
+                  uint32_t input_count)
+{
+    LEAT_ASSERT(builder->graph.n_node < NODES_MAX && input_count <= ONNX_NODE_INPUTS);
+    struct onnx_node *node = &builder->nodes[builder->graph.n_node];
+
+    onnx__node_proto__init(&node->proto);
+    compose_name(builder, name, node->name);
+    const size_t length = strlen(node->name);
+    LEAT_ASSERT(length + sizeof(".out") <= sizeof(node->output));
+    memcpy(node->output, node->name, length);
+    memcpy(node->output + length, ".out", sizeof(".out"));
+    for (uint32_t i = 0; i < input_count; i++) {
+        node->inputs[i] = text(inputs[i]);
+    }
+    node->output_list[0] = node->output;
+    node->proto.name = node->name;
+    node->proto.op_type = text(op);
+    node->proto.input = node->inputs;
+    node->proto.n_input = input_count;
+    node->proto.output = node->output_list;
+    node->proto.n_output = 1;
+    node->proto.attribute = node->attribute_list;
+    builder->node_list[builder->graph.n_node++] = &node->proto;
+    return node;
+}
+
+const char *
+onnx_node_output(const struct onnx_node *node)
+{
+    return node->output;
+}
+
+static Onnx__AttributeProto *
+add_attribute(struct onnx_node *node, const char *name, Onnx__AttributeProto__AttributeType type)
+{
+    LEAT_ASSERT(node->proto.n_attribute < ATTRIBUTES_MAX);
+    Onnx__AttributeProto *attribute = &node->attributes[node->proto.n_attribute];
+
+    onnx__attribute_proto__init(attribute);
+    attribute->name = text(name);
+    attribute->has_type = true;
+    attribute->type = type;
+    node->attribute_list[node->proto.n_attribute++] = attribute;
+    return attribute;
+}
+
+void
+onnx_node_int(struct onnx_node *node, const char *name, int64_t value)
+{
+    Onnx__AttributeProto *attribute = add_attribute(node, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT);
+    attribute->has_i = true;
+    attribute->i = value;
+}
+
+void
+onnx_node_float(struct onnx_node *node, const char *name, float value)
+{
+    Onnx__AttributeProto *attribute = add_attribute(node, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT);
+    attribute->has_f = true;
+    attribute->f = value;
+}
+
+void
+onnx_node_ints(struct onnx_node *node, const char *name, const int64_t *values, uint32_t count)
+{
+    LEAT_ASSERT(count <= INTS_MAX);
+    int64_t *own = node->ints[node->proto.n_attribute];
+    Onnx__AttributeProto *attribute = add_attribute(node, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS);
+
+    memcpy(own, values, count * sizeof(*values));
+    attribute->ints = own;
+    attribute->n_ints = count;
+}
+
+void
+onnx_builder_count(struct onnx_builder *builder, int64_t multiply_adds)
+{
+    LEAT_ASSERT(multiply_adds > 0);
+    builder->multiply_adds += (uint64_t)multiply_adds;
+}
+
+void
+onnx_builder_summary(const struct onnx_builder *builder, struct onnx_summary *ret_summary)
+{
+    struct onnx_summary summary = {.parameters = builder->parameters,
+                                   .flop_per_item = 2 * builder->multiply_adds,
+                                   .input_count = (uint32_t)builder->graph.n_input,
+                                   .output_count = (uint32_t)builder->graph.n_output};
+
+    for (uint32_t i = 0; i < summary.input_count; i++) {
+        summary.inputs[i] = builder->inputs[i].port;
+    }
+    for (uint32_t o = 0; o < summary.output_count; o++) {
+        summary.outputs[o] = builder->outputs[o].port;
+    }
+    *ret_summary = summary;
+}
+
+enum leat_status
+onnx_builder_pack(struct onnx_builder *builder, void **ret_bytes, size_t *ret_size)
+{
+    LEAT_ASSERT(builder->weights == ONNX_WEIGHTS_DRAWN);
+    const size_t size = builder->out_of_memory ? 0 : onnx__model_proto__get_packed_size(&builder->model);
+    void *bytes = builder->out_of_memory ? NULL : malloc(size);
+
+    if (bytes == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the weights of '%s'", builder->graph_name);
+    }
+    const size_t packed = onnx__model_proto__pack(&builder->model, bytes);
+    LEAT_ASSERT(packed == size);
+    *ret_bytes = bytes;
+    *ret_size = size;
+    return LEAT_OK;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/zoo/zoo.h"
+
+#include <string.h>
+
+#include "base/align.h"
+
+const struct zoo_model zoo_models[] = {
+    {"lenet5", "LeNet-5 with rectifiers and max pooling: the smallest convolutional net", zoo_build_lenet5},
+    {"mlp", "three hidden layers of 1024: matrix products and nothing else", zoo_build_mlp},
+    {"mlp-recommender", "two embeddings and dense features into a tower, plus a wide part", zoo_build_mlp_recommender},
+    {"mobilenetv2", "MobileNetV2 1.0: depthwise convolutions, ReLU6", zoo_build_mobilenetv2},
+    {"resnet18", "ResNet-18: basic blocks", zoo_build_resnet18},
+    {"resnet50", "ResNet-50 v1.5: bottleneck blocks", zoo_build_resnet50},
+};
+const size_t zoo_model_count = LEAT_COUNT_OF(zoo_models);
+
+const struct zoo_model *
+zoo_find(const char *name)
+{
+    for (size_t i = 0; i < zoo_model_count; i++) {
+        if (strcmp(zoo_models[i].name, name) == 0) {
+            return &zoo_models[i];
+        }
+    }
+    return NULL;
+}
+
+enum leat_status
+zoo_write(const struct zoo_model *model, enum zoo_size size, uint64_t seed, void **ret_bytes, size_t *ret_size)
+{
+    struct onnx_builder *builder;
+    enum leat_status status = onnx_builder_create(model->name, seed, ONNX_WEIGHTS_DRAWN, &builder);
+
+    if (status != LEAT_OK) {
+        return status;
+    }
+    model->build(builder, size);
+    status = onnx_builder_pack(builder, ret_bytes, ret_size);
+    onnx_builder_destroy(builder);
+    return status;
+}
+
+enum leat_status
+zoo_describe(const struct zoo_model *model, enum zoo_size size,
+             void (*visit)(const struct zoo_model *model, const struct onnx_summary *summary, void *context),
+             void *context)
+{
+    struct onnx_builder *builder;
+    struct onnx_summary summary;
+    const enum leat_status status = onnx_builder_create(model->name, 0, ONNX_WEIGHTS_ABSENT, &builder);
+
+    if (status != LEAT_OK) {
+        return status;
+    }
+    model->build(builder, size);
+    onnx_builder_summary(builder, &summary);
+    visit(model, &summary, context);
+    onnx_builder_destroy(builder);
+    return LEAT_OK;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tools/zoo/zoo.h - the list of models that leat-zoo can write. */
+#ifndef LEAT_TOOLS_ZOO_ZOO_H
+#define LEAT_TOOLS_ZOO_ZOO_H
+
+#include "tools/zoo/onnx_builder.h"
+
+enum zoo_size {
+    ZOO_SIZE_FULL, /* as published */
+    ZOO_SIZE_TEST, /* the same nodes with narrow channels and small images: a few hundred KB at most */
+};
+
+struct zoo_model {
+    const char *name;
+    const char *doc;
+    void (*build)(struct onnx_builder *builder, enum zoo_size size);
+};
+
+extern const struct zoo_model zoo_models[];
+extern const size_t zoo_model_count;
+
+const struct zoo_model *zoo_find(const char *name); /* NULL when there is none */
+
+/* The file of a model, to be freed with free(). */
+LEAT_MUST_CHECK enum leat_status zoo_write(const struct zoo_model *model, enum zoo_size size, uint64_t seed,
+                                           void **ret_bytes, size_t *ret_size);
+/* Passes the summary to `visit` while its names are alive. */
+LEAT_MUST_CHECK enum leat_status zoo_describe(const struct zoo_model *model, enum zoo_size size,
+                                              void (*visit)(const struct zoo_model *model,
+                                                            const struct onnx_summary *summary,
+                                                            void *context),
+                                              void *context);
+
+/* One file per family. */
+void zoo_build_resnet18(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_resnet50(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_mobilenetv2(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_mlp_recommender(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_lenet5(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_mlp(struct onnx_builder *builder, enum zoo_size size);
+
+#endif /* LEAT_TOOLS_ZOO_ZOO_H */
