@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <liburing.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -559,6 +560,22 @@ leat_server_stop(struct leat_server *server)
 
 /* ---- Creation --------------------------------------------------------------------------------- */
 
+/*
+ * Whether the process behind a connection still exists. The kernel takes a killed process's io_uring, and with it
+ * its listening socket, apart a moment after the process has gone: such a socket still accepts connections.
+ */
+static bool
+listener_lives(int connected)
+{
+    struct ucred peer;
+    socklen_t length = sizeof(peer);
+
+    if (getsockopt(connected, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0) {
+        return true; /* another pid namespace, perhaps: believe that it lives */
+    }
+    return kill(peer.pid, 0) == 0 || errno != ESRCH;
+}
+
 /* A socket file that nobody listens on is left over from a daemon that died: take its place. */
 static enum leat_status
 remove_stale_socket(const struct sockaddr_un *address)
@@ -576,8 +593,9 @@ remove_stale_socket(const struct sockaddr_un *address)
     }
     const int connected = connect(probe, (const struct sockaddr *)address, sizeof(*address));
     const int error = errno;
+    const bool alive = connected == 0 && listener_lives(probe);
     (void)close(probe);
-    if (connected == 0 || error != ECONNREFUSED) {
+    if (alive || (connected != 0 && error != ECONNREFUSED)) {
         return LEAT_FAIL(LEAT_ERR_EXISTS, "another daemon listens on %s", address->sun_path);
     }
     if (unlink(address->sun_path) != 0) {
