@@ -76,7 +76,7 @@ struct leat_dispatcher {
     int control_fd;
 
     struct { /* W: dispatcher, relaxed */
-        _Alignas(LEAT_ISOLATE) _Atomic uint64_t rounds, parks, rejected_malformed, decisions, decision_ns;
+        _Alignas(LEAT_ISOLATE) _Atomic uint64_t rounds, parks, rejected_malformed, decisions;
     } statistics;
     pthread_t thread;
     bool running;
@@ -1000,6 +1000,5 @@ leat_dispatcher_statistics(const struct leat_dispatcher *dispatcher, struct leat
         .parks = atomic_load_explicit(&dispatcher->statistics.parks, memory_order_relaxed),
         .rejected_malformed = atomic_load_explicit(&dispatcher->statistics.rejected_malformed, memory_order_relaxed),
         .decisions = atomic_load_explicit(&dispatcher->statistics.decisions, memory_order_relaxed),
-        .decision_ns = atomic_load_explicit(&dispatcher->statistics.decision_ns, memory_order_relaxed),
     };
 }

@@ -67,7 +67,6 @@ struct leat_dispatcher_statistics {
     uint64_t parks;       /* times it went to sleep */
     uint64_t rejected_malformed;
     uint64_t decisions;
-    uint64_t decision_ns; /* spent deciding, in all */
 };
 
 /* [C] On failure nothing is held. Its bell and eventfd exist from here on, for the workers. */

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+# bash completion for leat
+_leat() {
+    local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]:-} options=
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        mapfile -t COMPREPLY < <(compgen -W 'serve run status topology model bench version help --help --version' -- "$word")
+        return
+    fi
+    case $verb in
+    serve) options='--config --socket --state-dir --check-config --json --version --help' ;;
+    run) options='--input --output --items --latency --count --json --socket --help' ;;
+    model) options='--backend --items-max --accuracy --synthetic --input-bytes --output-bytes --json --socket --help'
+           [ "$COMP_CWORD" -eq 2 ] && options="add list remove $options" ;;
+    bench) options='--rate --duration --warmup --processes --arrivals --burst-factor --burst-share --burst-mean
+                    --latency --items --inputs --labels --seed --json --socket --help' ;;
+    status|topology|version) options='--json --socket --help' ;;
+    esac
+    case ${COMP_WORDS[COMP_CWORD-1]} in
+    --backend) options='reference synthetic' ;;
+    --arrivals) options='constant poisson bursty' ;;
+    --config|--socket|--state-dir|--input|--output|--inputs|--labels) options= ;;
+    esac
+    mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word"; [[ $word == -* ]] || compgen -f -- "$word")
+}
+complete -o filenames -F _leat leat
