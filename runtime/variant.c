@@ -140,7 +140,7 @@ leat_variant_load(const struct leat_variant_source *source, struct leat_loaded_v
     LEAT_ASSERT(source->items_max >= 1 && source->items_max <= LEAT_ITEMS_MAX);
     const struct leat_backend *backend = leat_backend_find(source->backend);
     if (backend == NULL) {
-        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "model '%s': there is no backend '%s' (reference, synthetic)",
+        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "model '%s': there is no backend '%s' (cpu, reference, synthetic)",
                          source->name, source->backend);
     }
     enum leat_status status = describe(source, &graph, &loaded.signature);

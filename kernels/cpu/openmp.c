@@ -115,7 +115,7 @@ void
 leat_openmp_enter(struct leat_team *team, uint32_t threads)
 {
     LEAT_ASSERT(here.members == 0 && here.threads == 0);
-    LEAT_ASSERT(threads >= 1 && (team == NULL || threads <= leat_team_size(team)));
+    LEAT_ASSERT(threads >= 1 && threads <= leat_team_size(team));
     here.team = team;
     here.threads = threads;
 }
@@ -126,6 +126,15 @@ leat_openmp_leave(void)
     LEAT_ASSERT(here.members == 0 && here.threads != 0);
     here.team = NULL;
     here.threads = 0;
+}
+
+uint32_t
+leat_openmp_pretend(uint32_t threads)
+{
+    const uint32_t before = here.threads;
+    LEAT_ASSERT(here.members == 0 && here.team == NULL);
+    here.threads = threads;
+    return before;
 }
 
 uint64_t

@@ -20,11 +20,16 @@ struct leat_team;
 
 /*
  * From here to leave, regions on this thread run on members 0..threads-1 of `team`, and the answer to
- * "how many threads" is `threads`. With a NULL team regions run alone but the answer is the same: that is
- * how a kernel is made on a control thread for a team elsewhere.
+ * "how many threads" is `threads`. NULL is a team of one.
  */
 void leat_openmp_enter(struct leat_team *team, uint32_t threads);
 void leat_openmp_leave(void);
+
+/*
+ * Without a team: the answer to "how many threads" while kernels are made for a team elsewhere; regions
+ * still run alone. Returns what it was before, 0 for nothing.
+ */
+uint32_t leat_openmp_pretend(uint32_t threads);
 
 /* How many regions have run on a team of more than one thread from this thread: for tests. */
 uint64_t leat_openmp_regions(void);

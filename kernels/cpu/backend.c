@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The cpu backend: oneDNN primitives, and plain loops for what it does not have.
+ *
+ * Weights    Converted once into each layout that some kernel wants, kept by the model, shared read-only.
+ * Plans      A program per team size. Items that a batch leaves over repeat the last one, so that they
+ *            cannot fail where the items do not.
+ * Runs       oneDNN's memory objects hold their address, so two runs cannot share them: a plan has a slot
+ *            of them for each run that may be under way. A worker finds the slot that its scratch block was
+ *            bound to last time; in the steady state nobody else writes to it.
+ * Ordering   S0 a run that ends stores `busy` = 0, release -> S1 the next owner's exchange, acquire: it sees
+ *            which block the slot is bound to, and the bindings.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/cxx_heap.h"
+#include "kernels/cpu/openmp.h"
+#include "kernels/cpu/program.h"
+#include "kernels/graph_build.h"
+#include "kernels/team.h"
+
+struct leat_model {
+    struct leat_graph *graph; /* our copy; payloads are shared with the source */
+    const void **payloads;    /* of the graph's constants, ascending */
+    uint32_t payload_count;
+    dnnl_engine_t engine;
+    pthread_mutex_t mutex; /* of `constants`: control threads only */
+    struct cpu_constant *constants;
+    uint32_t input_count, output_count;
+    uint64_t item_bytes[LEAT_TENSORS_MAX]; /* inputs, then outputs */
+};
+
+/* One run under way. */
+struct slot {
+    _Alignas(LEAT_ISOLATE) _Atomic uint32_t busy; /* W: whoever owns the slot, S0, S1 */
+    _Atomic uintptr_t scratch;                    /* W: the owner; R: anyone, as a hint */
+    struct cpu_run **runs;                        /* [program_count] */
+};
+
+struct leat_plan {
+    const struct leat_model *model;
+    uint32_t items;
+    uint32_t program_count;
+    struct cpu_program **programs; /* by rising number of threads; the first has 1 */
+    uint32_t slot_count;
+    struct slot *slots;
+    size_t scratch_bytes;
+};
+
+/* ---- Model ------------------------------------------------------------------------------------------ */
+
+dnnl_engine_t
+cpu_model_engine(const struct leat_model *model)
+{
+    return model->engine;
+}
+
+static int
+compare_pointers(const void *a, const void *b)
+{
+    const uintptr_t x = (uintptr_t) * (const void *const *)a, y = (uintptr_t) * (const void *const *)b;
+    return (x > y) - (x < y);
+}
+
+bool
+cpu_model_owns(const struct leat_model *model, const void *payload)
+{
+    return bsearch(&payload, model->payloads, model->payload_count, sizeof(payload), compare_pointers) != NULL;
+}
+
+struct cpu_constant **
+cpu_model_lock_constants(struct leat_model *model)
+{
+    LEAT_MUST(pthread_mutex_lock(&model->mutex) == 0);
+    return &model->constants;
+}
+
+void
+cpu_model_unlock_constants(struct leat_model *model)
+{
+    LEAT_MUST(pthread_mutex_unlock(&model->mutex) == 0);
+}
+
+static void
+cpu_model_destroy(struct leat_model *model)
+{
+    if (model == NULL) {
+        return;
+    }
+    cpu_constants_destroy(model->constants);
+    (void)dnnl_engine_destroy(model->engine);
+    leat_graph_destroy(model->graph);
+    LEAT_MUST(pthread_mutex_destroy(&model->mutex) == 0);
+    free(model->payloads);
+    free(model);
+}
+
+static enum leat_status
+list_payloads(struct leat_model *model)
+{
+    model->payloads = calloc((size_t)model->graph->value_count + 1, sizeof(*model->payloads));
+    if (model->payloads == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a model");
+    }
+    for (uint32_t v = 0; v < model->graph->value_count; v++) {
+        if (model->graph->values[v].data != NULL) {
+            model->payloads[model->payload_count++] = model->graph->values[v].data;
+        }
+    }
+    qsort(model->payloads, model->payload_count, sizeof(*model->payloads), compare_pointers);
+    return LEAT_OK;
+}
+
+static enum leat_status
+cpu_model_load(const struct leat_model_source *source, struct leat_model **ret_model)
+{
+    const uint32_t tensors = source->input_count + source->output_count;
+    struct cpu_program *program = NULL;
+
+    if (source->graph == NULL || tensors > LEAT_TENSORS_MAX || source->input_count != source->graph->input_count ||
+        source->output_count != source->graph->output_count) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "the cpu backend needs a graph and its signature");
+    }
+    struct leat_model *model = calloc(1, sizeof(*model));
+    if (model == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a model");
+    }
+    LEAT_MUST(pthread_mutex_init(&model->mutex, NULL) == 0);
+    model->input_count = source->input_count;
+    model->output_count = source->output_count;
+    for (uint32_t t = 0; t < tensors; t++) {
+        model->item_bytes[t] = source->infos[t].item_bytes;
+    }
+    enum leat_status status = cpu_check(NULL, "engine", dnnl_engine_create(&model->engine, dnnl_cpu, 0));
+    if (status == LEAT_OK) {
+        status = leat_graph_copy(source->graph, &model->graph);
+    }
+    if (status == LEAT_OK) {
+        status = list_payloads(model);
+    }
+    if (status == LEAT_OK) {
+        /* What no plan could do is refused now, and the weights are there before the first plan. */
+        status = cpu_program_build(model, model->graph, 1, 1, &program);
+        cpu_program_destroy(program);
+    }
+    if (status != LEAT_OK) {
+        cpu_model_destroy(model);
+        return status;
+    }
+    *ret_model = model;
+    return LEAT_OK;
+}
+
+static size_t
+cpu_model_bytes(const struct leat_model *model)
+{
+    struct leat_model *mutable = (struct leat_model *)(uintptr_t)model; /* for the mutex alone */
+    size_t bytes = sizeof(*model);
+
+    for (uint32_t v = 0; v < model->graph->value_count; v++) {
+        bytes += model->graph->values[v].data_bytes;
+    }
+    for (const struct cpu_constant *c = *cpu_model_lock_constants(mutable); c != NULL; c = c->next) {
+        bytes += sizeof(*c) + c->bytes;
+    }
+    cpu_model_unlock_constants(mutable);
+    return bytes;
+}
+
+/* ---- Plan ------------------------------------------------------------------------------------------- */
+
+static void
+cpu_plan_destroy(struct leat_plan *plan)
+{
+    if (plan == NULL) {
+        return;
+    }
+    for (uint32_t s = 0; s < plan->slot_count; s++) {
+        for (uint32_t p = 0; p < plan->program_count; p++) {
+            cpu_run_destroy(plan->slots[s].runs[p]);
+        }
+        free(plan->slots[s].runs);
+    }
+    for (uint32_t p = 0; p < plan->program_count; p++) {
+        cpu_program_destroy(plan->programs[p]);
+    }
+    free(plan->programs);
+    free(plan->slots);
+    free(plan);
+}
+
+/* The next larger team size than `size`, or UINT32_MAX. */
+static uint32_t
+next_team_size(const struct leat_plan_options *options, uint32_t size)
+{
+    uint32_t next = UINT32_MAX;
+    for (uint32_t i = 0; i < options->team_size_count; i++) {
+        if (options->team_sizes[i] > size && options->team_sizes[i] < next) {
+            next = options->team_sizes[i];
+        }
+    }
+    return next;
+}
+
+static enum leat_status
+check_signature(const struct leat_model *model, const struct leat_graph *graph, uint32_t items)
+{
+    for (uint32_t t = 0; t < model->input_count + model->output_count; t++) {
+        const uint32_t value = t < model->input_count ? graph->inputs[t] : graph->outputs[t - model->input_count];
+        const size_t bytes = leat_value_bytes(&graph->values[value]);
+        if (bytes != items * model->item_bytes[t]) {
+            return LEAT_FAIL(LEAT_ERR_SHAPE, "tensor %u has %zu bytes for %u items, its signature says %llu", t, bytes,
+                             items, (unsigned long long)(items * model->item_bytes[t]));
+        }
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+build_programs(struct leat_model *model, const struct leat_plan_options *options, struct leat_plan *plan)
+{
+    plan->programs = calloc((size_t)options->team_size_count + 1, sizeof(struct cpu_program *));
+    if (plan->programs == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+    }
+    for (uint32_t threads = 1; threads != UINT32_MAX; threads = next_team_size(options, threads)) {
+        struct cpu_program *program;
+        if (threads > LEAT_TEAM_MAX) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "a plan for a team of %u; 1 to %u are possible", threads, LEAT_TEAM_MAX);
+        }
+        enum leat_status status = cpu_program_build(model, model->graph, plan->items, threads, &program);
+        if (status != LEAT_OK) {
+            return status;
+        }
+        plan->programs[plan->program_count++] = program;
+        status = check_signature(model, program->graph, plan->items);
+        if (status != LEAT_OK) {
+            return status;
+        }
+        plan->scratch_bytes = program->scratch_bytes > plan->scratch_bytes ? program->scratch_bytes : plan->scratch_bytes;
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+make_slots(struct leat_plan *plan, uint32_t count)
+{
+    plan->slots = aligned_alloc(LEAT_ISOLATE, count * sizeof(struct slot));
+    if (plan->slots == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+    }
+    memset(plan->slots, 0, count * sizeof(struct slot));
+    for (uint32_t s = 0; s < count; s++) {
+        plan->slots[s].runs = calloc(plan->program_count, sizeof(struct cpu_run *));
+        if (plan->slots[s].runs == NULL) {
+            return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+        }
+        plan->slot_count++;
+        for (uint32_t p = 0; p < plan->program_count; p++) {
+            const enum leat_status status =
+                cpu_run_create(plan->programs[p], plan->model->engine, &plan->slots[s].runs[p]);
+            if (status != LEAT_OK) {
+                return status;
+            }
+        }
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+cpu_plan_build(struct leat_model *model, const struct leat_plan_options *options, struct leat_plan **ret_plan)
+{
+    if (options->items < 1 || options->items > LEAT_ITEMS_MAX) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "a plan for %u items; 1 to %u are possible", options->items, LEAT_ITEMS_MAX);
+    }
+    struct leat_plan *plan = calloc(1, sizeof(*plan));
+    if (plan == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+    }
+    plan->model = model;
+    plan->items = options->items;
+    enum leat_status status = build_programs(model, options, plan);
+    if (status == LEAT_OK) {
+        status = make_slots(plan, options->runs > 0 ? options->runs : 1);
+    }
+    if (status != LEAT_OK) {
+        cpu_plan_destroy(plan);
+        return status;
+    }
+    *ret_plan = plan;
+    return LEAT_OK;
+}
+
+static size_t
+cpu_plan_scratch_bytes(const struct leat_plan *plan)
+{
+    return plan->scratch_bytes;
+}
+
+/* ---- Run -------------------------------------------------------------------------------------------- */
+
+static struct slot *
+acquire_slot(const struct leat_plan *plan, const void *scratch)
+{
+    for (int pass = 0; pass < 2; pass++) { /* first the one that knows this block, then any */
+        for (uint32_t s = 0; s < plan->slot_count; s++) {
+            struct slot *slot = &plan->slots[s];
+            if (pass == 0 && atomic_load_explicit(&slot->scratch, memory_order_relaxed) != (uintptr_t)scratch) {
+                continue;
+            }
+            if (atomic_load_explicit(&slot->busy, memory_order_relaxed) == 0 &&
+                atomic_exchange_explicit(&slot->busy, 1, memory_order_acquire) == 0) { /* S1 */
+                if (pass == 1) {
+                    atomic_store_explicit(&slot->scratch, (uintptr_t)scratch, memory_order_relaxed);
+                }
+                return slot;
+            }
+        }
+    }
+    return NULL;
+}
+
+/* All segments of input t one after another, then the last item again until `size` items are there. */
+static void
+gather_input(const struct leat_segment *segments, uint32_t count, uint32_t t, size_t item_bytes, uint32_t missing,
+             unsigned char *to)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        memcpy(to, segments[i].tensors[t], segments[i].items * item_bytes);
+        to += segments[i].items * item_bytes;
+    }
+    for (uint32_t i = 0; i < missing; i++) {
+        memcpy(to, to - item_bytes, item_bytes);
+        to += item_bytes;
+    }
+}
+
+static void
+scatter_output(const struct leat_segment *segments, uint32_t count, uint32_t t, size_t item_bytes,
+               const unsigned char *from)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        /* The cast drops const: output tensors of a segment are for us to write. */
+        memcpy((void *)(uintptr_t)segments[i].tensors[t], from, segments[i].items * item_bytes);
+        from += segments[i].items * item_bytes;
+    }
+}
+
+static enum leat_status
+run_program(const struct leat_plan *plan, const struct cpu_program *program, struct cpu_run *run,
+            const struct leat_segment *segments, uint32_t count, uint32_t missing, struct leat_team *team)
+{
+    const struct leat_model *model = plan->model;
+
+    for (uint32_t t = 0; t < model->input_count; t++) {
+        gather_input(segments, count, t, model->item_bytes[t], missing, cpu_run_tensor(run, program->inputs[t]));
+    }
+    const enum leat_status status = cpu_run_execute(run, team);
+    for (uint32_t o = 0; o < model->output_count && status == LEAT_OK; o++) {
+        const uint32_t t = model->input_count + o;
+        scatter_output(segments, count, t, model->item_bytes[t], cpu_run_tensor(run, program->outputs[o]));
+    }
+    return status;
+}
+
+static enum leat_status
+cpu_plan_run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
+             struct leat_team *team)
+{
+    uint32_t p = plan->program_count - 1;
+    uint64_t items = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        items += segments[i].items;
+    }
+    if (LEAT_UNLIKELY(items == 0 || items > plan->items)) {
+        return LEAT_ERR_INVALID;
+    }
+    while (plan->programs[p]->threads > leat_team_size(team)) {
+        p--; /* the first program has one thread */
+    }
+    struct slot *slot = acquire_slot(plan, scratch);
+    if (LEAT_UNLIKELY(slot == NULL)) {
+        return LEAT_ERR_BUSY;
+    }
+    leat_openmp_enter(team, plan->programs[p]->threads);
+    leat_cxx_heap_enter();
+    cpu_run_bind(slot->runs[p], scratch);
+    const enum leat_status status = run_program(plan, plan->programs[p], slot->runs[p], segments, count,
+                                                plan->items - (uint32_t)items, team);
+    leat_cxx_heap_leave();
+    leat_openmp_leave();
+    atomic_store_explicit(&slot->busy, 0, memory_order_release); /* S0 */
+    return status;
+}
+
+const struct leat_backend leat_backend_cpu = {
+    .abi = LEAT_BACKEND_ABI,
+    .name = "cpu",
+    .model_load = cpu_model_load,
+    .model_destroy = cpu_model_destroy,
+    .model_bytes = cpu_model_bytes,
+    .plan_build = cpu_plan_build,
+    .plan_destroy = cpu_plan_destroy,
+    .plan_scratch_bytes = cpu_plan_scratch_bytes,
+    .plan_run = cpu_plan_run,
+};

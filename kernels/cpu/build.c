@@ -1,0 +1,813 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <oneapi/dnnl/dnnl_debug.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "kernels/cpu/openmp.h"
+#include "kernels/cpu/program.h"
+#include "kernels/graph_build.h"
+#include "kernels/op.h"
+
+/* ---- Small things ------------------------------------------------------------------------------------ */
+
+enum leat_status
+cpu_check(const struct leat_node *node, const char *what, dnnl_status_t status)
+{
+    if (LEAT_LIKELY(status == dnnl_success)) {
+        return LEAT_OK;
+    }
+    if (node == NULL) {
+        return LEAT_FAIL(LEAT_ERR_DEVICE, "oneDNN: %s: %s", what, dnnl_status2str(status));
+    }
+    return LEAT_NODE_FAIL(node, LEAT_ERR_DEVICE, "oneDNN: %s: %s", what, dnnl_status2str(status));
+}
+
+static enum leat_status
+no_memory(void)
+{
+    return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+}
+
+/* Room for one more element of `size` bytes in a list of `count`. */
+static enum leat_status
+grow(void *list, uint32_t count, uint32_t *room, size_t size)
+{
+    void *old;
+
+    if (count < *room) {
+        return LEAT_OK;
+    }
+    const uint32_t larger = *room == 0 ? 64 : *room * 2;
+    memcpy(&old, list, sizeof(old));
+    void *block = realloc(old, larger * size);
+    if (block == NULL) {
+        return no_memory();
+    }
+    memcpy(list, &block, sizeof(block));
+    *room = larger;
+    return LEAT_OK;
+}
+
+/* ---- Descriptors ------------------------------------------------------------------------------------ */
+
+dnnl_memory_desc_t
+cpu_strided_md(const int64_t *dims, const int64_t *strides, uint32_t rank)
+{
+    dnnl_dims_t padded_dims = {0}, padded_strides = {0}; /* oneDNN's parameters are arrays of its own length */
+    dnnl_memory_desc_t md;
+
+    LEAT_ASSERT(rank >= 1 && rank <= DNNL_MAX_NDIMS);
+    memcpy(padded_dims, dims, rank * sizeof(*dims));
+    memcpy(padded_strides, strides, rank * sizeof(*strides));
+    LEAT_MUST(dnnl_memory_desc_init_by_strides(&md, (int)rank, padded_dims, dnnl_f32, padded_strides) == dnnl_success);
+    return md;
+}
+
+dnnl_memory_desc_t
+cpu_plain_md(const int64_t *dims, uint32_t rank)
+{
+    static const int64_t one[1] = {1};
+    int64_t strides[DNNL_MAX_NDIMS], stride = 1;
+
+    LEAT_ASSERT(rank <= DNNL_MAX_NDIMS);
+    if (rank == 0) {
+        return cpu_strided_md(one, one, 1);
+    }
+    for (uint32_t d = rank; d-- > 0;) {
+        strides[d] = stride;
+        stride *= dims[d];
+    }
+    return cpu_strided_md(dims, strides, rank);
+}
+
+dnnl_memory_desc_t
+cpu_any_md(const int64_t *dims, uint32_t rank)
+{
+    dnnl_dims_t padded_dims = {0};
+    dnnl_memory_desc_t md;
+
+    LEAT_ASSERT(rank >= 1 && rank <= DNNL_MAX_NDIMS);
+    memcpy(padded_dims, dims, rank * sizeof(*dims));
+    LEAT_MUST(dnnl_memory_desc_init_by_tag(&md, (int)rank, padded_dims, dnnl_f32, dnnl_format_tag_any) == dnnl_success);
+    return md;
+}
+
+dnnl_memory_desc_t
+cpu_value_md(const struct leat_value *value)
+{
+    if (value->dtype != LEAT_DTYPE_F32 || leat_value_elements(value) == 0) {
+        return (dnnl_memory_desc_t){.ndims = 0};
+    }
+    return cpu_plain_md(value->dims, value->rank);
+}
+
+bool
+cpu_same_bytes(const dnnl_memory_desc_t *a, const dnnl_memory_desc_t *b)
+{
+    if (a->ndims == 0 || b->ndims == 0) {
+        return a->ndims == b->ndims;
+    }
+    if (dnnl_memory_desc_equal(a, b)) {
+        return true;
+    }
+    const dnnl_blocking_desc_t *x = &a->format_desc.blocking, *y = &b->format_desc.blocking;
+    if (a->ndims != b->ndims || a->data_type != b->data_type || a->format_kind != dnnl_blocked ||
+        b->format_kind != dnnl_blocked || x->inner_nblks != 0 || y->inner_nblks != 0 || a->extra.flags != 0 ||
+        b->extra.flags != 0 || a->offset0 != b->offset0) {
+        return false;
+    }
+    for (int d = 0; d < a->ndims; d++) {
+        /* The stride of an axis of one element is never used. */
+        if (a->dims[d] != b->dims[d] || a->padded_dims[d] != a->dims[d] || b->padded_dims[d] != b->dims[d] ||
+            (a->dims[d] != 1 && x->strides[d] != y->strides[d])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+dnnl_memory_desc_t
+cpu_query_md(const_dnnl_primitive_desc_t pd, dnnl_query_t what)
+{
+    const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(pd, what, 0);
+    return md != NULL ? *md : (dnnl_memory_desc_t){.ndims = 0};
+}
+
+/* ---- Tensors ---------------------------------------------------------------------------------------- */
+
+static enum leat_status
+add_tensor(struct cpu_program *program, const struct cpu_tensor *tensor, uint32_t *ret)
+{
+    enum leat_status status =
+        grow(&program->tensors, program->tensor_count, &program->tensor_room, sizeof(*program->tensors));
+    if (status == LEAT_OK) {
+        program->tensors[program->tensor_count] = *tensor;
+        *ret = program->tensor_count++;
+    }
+    return status;
+}
+
+enum leat_status
+cpu_new_tensor(struct cpu_builder *b, const dnnl_memory_desc_t *md, size_t bytes, uint32_t *ret_tensor)
+{
+    struct cpu_program *program = b->program;
+    enum leat_status status =
+        grow(&program->buffers, program->buffer_count, &program->buffer_room, sizeof(*program->buffers));
+    if (status != LEAT_OK) {
+        return status;
+    }
+    program->buffers[program->buffer_count] = (struct cpu_buffer){.bytes = bytes, .first = CPU_NONE};
+    const struct cpu_tensor tensor = {.md = *md, .bytes = bytes, .buffer = program->buffer_count++};
+    return add_tensor(program, &tensor, ret_tensor);
+}
+
+enum leat_status
+cpu_view(struct cpu_builder *b, uint32_t tensor, const dnnl_memory_desc_t *md, uint32_t *ret_tensor)
+{
+    struct cpu_tensor view = b->program->tensors[tensor];
+    if (view.constant != NULL) {
+        /* Another constant over the same payload: its memory object has other dims. */
+        struct cpu_constant *constant = calloc(1, sizeof(*constant));
+        if (constant == NULL) {
+            return no_memory();
+        }
+        *constant = (struct cpu_constant){
+            .source = view.constant->source, .md = *md, .seen_as = *md, .data = view.constant->data,
+            .next = b->program->constants};
+        b->program->constants = constant;
+        if (md->ndims != 0) {
+            const enum leat_status status =
+                CPU_TRY(b, "memory of a constant", dnnl_memory_create(&constant->memory, md, cpu_model_engine(b->model),
+                                                                      (void *)(uintptr_t)constant->data));
+            if (status != LEAT_OK) {
+                return status;
+            }
+        }
+        view.constant = constant;
+    }
+    view.md = *md;
+    return add_tensor(b->program, &view, ret_tensor);
+}
+
+static enum leat_status
+new_in_layout(struct cpu_builder *b, const dnnl_memory_desc_t *md, uint32_t *ret_tensor)
+{
+    return cpu_new_tensor(b, md, dnnl_memory_desc_get_size(md), ret_tensor);
+}
+
+/* ---- Constants -------------------------------------------------------------------------------------- */
+
+static void
+destroy_constant(struct cpu_constant *constant)
+{
+    (void)dnnl_memory_destroy(constant->memory);
+    free(constant->owned);
+    free(constant);
+}
+
+void
+cpu_constants_destroy(struct cpu_constant *list)
+{
+    while (list != NULL) {
+        struct cpu_constant *next = list->next;
+        destroy_constant(list);
+        list = next;
+    }
+}
+
+/* Reads `source` as seen_as and writes it as md; no step: it happens here and now, on this thread. */
+static enum leat_status
+reorder_now(struct cpu_builder *b, const void *source, const dnnl_memory_desc_t *seen_as, dnnl_memory_t to)
+{
+    dnnl_engine_t engine = cpu_model_engine(b->model);
+    const dnnl_memory_desc_t *md = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_primitive_t primitive = NULL;
+    dnnl_stream_t stream = NULL;
+    dnnl_memory_t from = NULL;
+
+    LEAT_MUST(dnnl_memory_get_memory_desc(to, &md) == dnnl_success);
+    const uint32_t threads = leat_openmp_pretend(1); /* it runs here */
+    /* The cast drops const: a reorder only reads its source. */
+    enum leat_status status = CPU_TRY(b, "memory of a constant",
+                                      dnnl_memory_create(&from, seen_as, engine, (void *)(uintptr_t)source));
+    if (status == LEAT_OK) {
+        status = CPU_TRY(b, "layout of a constant",
+                         dnnl_reorder_primitive_desc_create(&pd, seen_as, engine, md, engine, NULL));
+    }
+    if (status == LEAT_OK) {
+        status = CPU_TRY(b, "layout of a constant", dnnl_primitive_create(&primitive, pd));
+    }
+    if (status == LEAT_OK) {
+        status = CPU_TRY(b, "stream", dnnl_stream_create(&stream, engine, dnnl_stream_default_flags));
+    }
+    if (status == LEAT_OK) {
+        const dnnl_exec_arg_t args[2] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
+        status = CPU_TRY(b, "layout of a constant", dnnl_primitive_execute(primitive, stream, 2, args));
+    }
+    (void)leat_openmp_pretend(threads);
+    (void)dnnl_stream_destroy(stream);
+    (void)dnnl_primitive_destroy(primitive);
+    (void)dnnl_primitive_desc_destroy(pd);
+    (void)dnnl_memory_destroy(from);
+    return status;
+}
+
+static enum leat_status
+make_constant(struct cpu_builder *b, const void *source, size_t bytes, const dnnl_memory_desc_t *seen_as,
+              const dnnl_memory_desc_t *md, bool payload_stays, struct cpu_constant **ret)
+{
+    struct cpu_constant *constant = calloc(1, sizeof(*constant));
+    if (constant == NULL) {
+        return no_memory();
+    }
+    *constant = (struct cpu_constant){.source = source, .md = *md, .seen_as = *seen_as, .data = source};
+    const bool as_it_is = cpu_same_bytes(seen_as, md);
+    enum leat_status status = LEAT_OK;
+    if (!as_it_is || !payload_stays) {
+        constant->bytes = (size_t)leat_round_up(as_it_is ? bytes : dnnl_memory_desc_get_size(md), CPU_ALIGN);
+        constant->owned = aligned_alloc(CPU_ALIGN, constant->bytes + CPU_ALIGN);
+        constant->data = constant->owned;
+        if (constant->owned == NULL) {
+            free(constant);
+            return no_memory();
+        }
+        if (as_it_is) {
+            memcpy(constant->owned, source, bytes);
+        }
+    }
+    if (md->ndims != 0) {
+        status = CPU_TRY(b, "memory of a constant", dnnl_memory_create(&constant->memory, md, cpu_model_engine(b->model),
+                                                                       (void *)(uintptr_t)constant->data));
+    }
+    if (status == LEAT_OK && !as_it_is) {
+        status = reorder_now(b, source, seen_as, constant->memory);
+    }
+    if (status != LEAT_OK) {
+        destroy_constant(constant);
+        return status;
+    }
+    *ret = constant;
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_constant_as(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t *seen_as, const dnnl_memory_desc_t *md,
+                uint32_t *ret_tensor)
+{
+    const struct leat_value *v = &b->graph->values[value];
+    const bool shared = cpu_model_owns(b->model, v->data);
+    struct cpu_constant **list = shared ? cpu_model_lock_constants(b->model) : &b->program->constants;
+    struct cpu_constant *constant = *list;
+    enum leat_status status = LEAT_OK;
+
+    LEAT_ASSERT(v->data != NULL);
+    while (constant != NULL && (constant->source != v->data || !dnnl_memory_desc_equal(&constant->md, md) ||
+                                !dnnl_memory_desc_equal(&constant->seen_as, seen_as))) {
+        constant = constant->next;
+    }
+    if (constant == NULL) {
+        status = make_constant(b, v->data, v->data_bytes, seen_as, md, true, &constant);
+        if (status == LEAT_OK) {
+            constant->next = *list;
+            *list = constant;
+        }
+    }
+    if (shared) {
+        cpu_model_unlock_constants(b->model);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const struct cpu_tensor tensor = {
+        .md = *md, .bytes = v->data_bytes, .buffer = CPU_NONE, .constant = constant};
+    return add_tensor(b->program, &tensor, ret_tensor);
+}
+
+enum leat_status
+cpu_private_vector(struct cpu_builder *b, const float *data, size_t count, uint32_t *ret_tensor)
+{
+    const int64_t dims[1] = {(int64_t)count};
+    const dnnl_memory_desc_t md = cpu_plain_md(dims, 1);
+    struct cpu_constant *constant;
+
+    enum leat_status status = make_constant(b, data, count * sizeof(*data), &md, &md, false, &constant);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    constant->source = NULL; /* the caller's buffer goes away */
+    constant->next = b->program->constants;
+    b->program->constants = constant;
+    const struct cpu_tensor tensor = {
+        .md = md, .bytes = count * sizeof(*data), .buffer = CPU_NONE, .constant = constant};
+    return add_tensor(b->program, &tensor, ret_tensor);
+}
+
+/* ---- Forms of values -------------------------------------------------------------------------------- */
+
+/* A constant's plain form comes into being when someone asks for it. */
+static enum leat_status
+plain_constant(struct cpu_builder *b, uint32_t value, uint32_t *ret_tensor)
+{
+    const dnnl_memory_desc_t md = cpu_value_md(&b->graph->values[value]);
+    const enum leat_status status = cpu_constant_as(b, value, &md, &md, ret_tensor);
+    if (status == LEAT_OK) {
+        b->program->plain[value] = b->best[value] = *ret_tensor;
+    }
+    return status;
+}
+
+enum leat_status
+cpu_plain(struct cpu_builder *b, uint32_t value, uint32_t *ret_tensor)
+{
+    struct cpu_program *program = b->program;
+    enum leat_status status = LEAT_OK;
+
+    if (program->plain[value] == CPU_NONE) {
+        if (b->graph->values[value].data != NULL) {
+            return plain_constant(b, value, ret_tensor);
+        }
+        const dnnl_memory_desc_t md = cpu_value_md(&b->graph->values[value]);
+        uint32_t tensor;
+        LEAT_ASSERT(b->best[value] != CPU_NONE && md.ndims != 0);
+        status = new_in_layout(b, &md, &tensor);
+        if (status == LEAT_OK) {
+            status = cpu_add_reorder(b, b->best[value], tensor);
+        }
+        if (status != LEAT_OK) {
+            return status;
+        }
+        program->plain[value] = tensor;
+    }
+    *ret_tensor = program->plain[value];
+    return status;
+}
+
+enum leat_status
+cpu_best(struct cpu_builder *b, uint32_t value, uint32_t *ret_tensor)
+{
+    if (b->best[value] == CPU_NONE) {
+        return cpu_plain(b, value, ret_tensor);
+    }
+    *ret_tensor = b->best[value];
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_in_layout(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t *md, uint32_t *ret_tensor)
+{
+    struct cpu_program *program = b->program;
+    const uint32_t forms[2] = {b->best[value], program->plain[value]};
+    uint32_t from;
+
+    if (b->graph->values[value].data != NULL) {
+        const dnnl_memory_desc_t plain = cpu_value_md(&b->graph->values[value]);
+        return cpu_constant_as(b, value, &plain, md, ret_tensor);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (forms[i] != CPU_NONE && cpu_same_bytes(&program->tensors[forms[i]].md, md)) {
+            *ret_tensor = forms[i];
+            return dnnl_memory_desc_equal(&program->tensors[forms[i]].md, md) ? LEAT_OK
+                                                                              : cpu_view(b, forms[i], md, ret_tensor);
+        }
+    }
+    enum leat_status status = cpu_best(b, value, &from);
+    if (status == LEAT_OK) {
+        status = new_in_layout(b, md, ret_tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_add_reorder(b, from, *ret_tensor);
+    }
+    if (status == LEAT_OK && b->best[value] == program->plain[value]) {
+        b->best[value] = *ret_tensor; /* the next reader probably wants the same */
+    }
+    return status;
+}
+
+void
+cpu_set_output(struct cpu_builder *b, uint32_t o, uint32_t tensor)
+{
+    const uint32_t value = b->node->outputs[o];
+    const dnnl_memory_desc_t plain = cpu_value_md(&b->graph->values[value]);
+
+    LEAT_ASSERT(b->best[value] == CPU_NONE && b->program->plain[value] == CPU_NONE);
+    b->best[value] = tensor;
+    if (cpu_same_bytes(&plain, &b->program->tensors[tensor].md)) {
+        b->program->plain[value] = tensor;
+    }
+}
+
+enum leat_status
+cpu_plain_output(struct cpu_builder *b, uint32_t o, uint32_t *ret_tensor)
+{
+    const struct leat_value *value = leat_node_output(b->graph, b->node, o);
+    const dnnl_memory_desc_t md = cpu_value_md(value);
+    const enum leat_status status = cpu_new_tensor(b, &md, leat_value_bytes(value), ret_tensor);
+    if (status == LEAT_OK) {
+        cpu_set_output(b, o, *ret_tensor);
+    }
+    return status;
+}
+
+/* ---- Steps ------------------------------------------------------------------------------------------ */
+
+static void
+touch(struct cpu_program *program, uint32_t tensor, uint32_t step)
+{
+    if (program->tensors[tensor].buffer != CPU_NONE) {
+        struct cpu_buffer *buffer = &program->buffers[program->tensors[tensor].buffer];
+        buffer->first = buffer->first == CPU_NONE || step < buffer->first ? step : buffer->first;
+        buffer->last = step > buffer->last ? step : buffer->last;
+    }
+}
+
+static enum leat_status
+add_step(struct cpu_builder *b, const struct cpu_step *step, const struct cpu_arg *args, uint32_t arg_count)
+{
+    struct cpu_program *program = b->program;
+    enum leat_status status = grow(&program->steps, program->step_count, &program->step_room, sizeof(*program->steps));
+    struct cpu_arg *copy = calloc(arg_count + 1, sizeof(*copy));
+
+    if (status != LEAT_OK || copy == NULL) {
+        free(copy);
+        return status != LEAT_OK ? status : no_memory();
+    }
+    memcpy(copy, args, arg_count * sizeof(*args));
+    for (uint32_t i = 0; i < arg_count; i++) {
+        touch(program, args[i].tensor, program->step_count);
+    }
+    struct cpu_step *added = &program->steps[program->step_count++];
+    *added = *step;
+    added->args = copy;
+    added->arg_count = arg_count;
+    added->first_arg = program->arg_count;
+    program->arg_count += arg_count;
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_add_primitive(struct cpu_builder *b, dnnl_primitive_desc_t pd, const struct cpu_arg *args, uint32_t arg_count)
+{
+    const dnnl_memory_desc_t scratch = cpu_query_md(pd, dnnl_query_scratchpad_md);
+    struct cpu_step step = {.node = b->node};
+    struct cpu_arg *all = calloc(arg_count + 1, sizeof(*all));
+
+    enum leat_status status = all == NULL ? no_memory() : CPU_TRY(b, "kernel", dnnl_primitive_create(&step.primitive, pd));
+    if (status == LEAT_OK) {
+        memcpy(all, args, arg_count * sizeof(*all));
+        if (scratch.ndims != 0 && dnnl_memory_desc_get_size(&scratch) > 0) {
+            all[arg_count].id = DNNL_ARG_SCRATCHPAD;
+            status = new_in_layout(b, &scratch, &all[arg_count++].tensor);
+        }
+    }
+    if (status == LEAT_OK) {
+        status = add_step(b, &step, all, arg_count);
+    }
+    if (status != LEAT_OK) {
+        (void)dnnl_primitive_destroy(step.primitive);
+    }
+    (void)dnnl_primitive_desc_destroy(pd);
+    free(all);
+    return status;
+}
+
+enum leat_status
+cpu_add_kernel(struct cpu_builder *b, enum leat_status (*kernel)(const struct cpu_call *call),
+               const struct cpu_arg *args, uint32_t arg_count, struct cpu_step **ret_step)
+{
+    const struct cpu_step step = {.node = b->node, .kernel = kernel};
+    const enum leat_status status = add_step(b, &step, args, arg_count);
+    if (status == LEAT_OK) {
+        *ret_step = &b->program->steps[b->program->step_count - 1];
+    }
+    return status;
+}
+
+/* An attribute with user scratchpad; NULL on failure, with the text recorded. */
+static enum leat_status
+make_attributes(struct cpu_builder *b, bool fused, dnnl_primitive_attr_t *ret)
+{
+    const struct leat_node *node = b->node;
+    dnnl_primitive_attr_t attributes = NULL;
+    dnnl_post_ops_t post = NULL;
+
+    enum leat_status status = CPU_TRY(b, "attributes", dnnl_primitive_attr_create(&attributes));
+    if (status == LEAT_OK) {
+        status = CPU_TRY(b, "attributes", dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user));
+    }
+    if (status == LEAT_OK && fused) {
+        status = CPU_TRY(b, "attributes", dnnl_post_ops_create(&post));
+        if (status == LEAT_OK && node->fused_add != LEAT_VALUE_NONE) {
+            status = CPU_TRY(b, "fused sum", dnnl_post_ops_append_sum(post, 1.0f));
+        }
+        if (status == LEAT_OK && node->fused_activation == LEAT_ACTIVATION_RELU) {
+            status = CPU_TRY(b, "fused ReLU", dnnl_post_ops_append_eltwise(post, 1.0f, dnnl_eltwise_relu, 0, 0));
+        }
+        if (status == LEAT_OK && node->fused_activation == LEAT_ACTIVATION_CLIP) {
+            status = CPU_TRY(b, "fused Clip", dnnl_post_ops_append_eltwise(post, 1.0f, dnnl_eltwise_clip,
+                                                                           node->clip_min, node->clip_max));
+        }
+        if (status == LEAT_OK) {
+            status = CPU_TRY(b, "fused operators", dnnl_primitive_attr_set_post_ops(attributes, post));
+        }
+        (void)dnnl_post_ops_destroy(post);
+    }
+    if (status != LEAT_OK) {
+        (void)dnnl_primitive_attr_destroy(attributes);
+        return status;
+    }
+    *ret = attributes;
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_add_reorder(struct cpu_builder *b, uint32_t from, uint32_t to)
+{
+    const struct cpu_arg args[2] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
+    dnnl_engine_t engine = cpu_model_engine(b->model);
+    dnnl_primitive_attr_t attributes;
+    dnnl_primitive_desc_t pd;
+
+    enum leat_status status = make_attributes(b, false, &attributes);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    status = CPU_TRY(b, "layout conversion",
+                     dnnl_reorder_primitive_desc_create(&pd, &b->program->tensors[from].md, engine,
+                                                        &b->program->tensors[to].md, engine, attributes));
+    (void)dnnl_primitive_attr_destroy(attributes);
+    return status == LEAT_OK ? cpu_add_primitive(b, pd, args, 2) : status;
+}
+
+enum leat_status
+cpu_describe(struct cpu_builder *b, const_dnnl_op_desc_t op, bool fused, dnnl_primitive_desc_t *ret_pd)
+{
+    dnnl_primitive_attr_t attributes;
+
+    enum leat_status status = make_attributes(b, fused, &attributes);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const dnnl_status_t described =
+        dnnl_primitive_desc_create(ret_pd, op, attributes, cpu_model_engine(b->model), NULL);
+    (void)dnnl_primitive_attr_destroy(attributes);
+    return described == dnnl_unimplemented ? LEAT_AGAIN : CPU_TRY(b, "operation", described);
+}
+
+enum leat_status
+cpu_destination(struct cpu_builder *b, const dnnl_memory_desc_t *md, uint32_t *ret_tensor)
+{
+    const uint32_t addend = b->node->fused_add;
+    uint32_t from;
+
+    if (addend == LEAT_VALUE_NONE) {
+        return new_in_layout(b, md, ret_tensor);
+    }
+    enum leat_status status = cpu_best(b, addend, &from);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const struct cpu_tensor *tensor = &b->program->tensors[from];
+    bool is_input = false;
+    for (uint32_t i = 0; i < b->graph->input_count; i++) {
+        is_input = is_input || b->graph->inputs[i] == addend;
+    }
+    if (b->uses[addend] == 1 && !b->aliased[addend] && !is_input && tensor->constant == NULL &&
+        cpu_same_bytes(&tensor->md, md)) {
+        return cpu_view(b, from, md, ret_tensor);
+    }
+    status = new_in_layout(b, md, ret_tensor);
+    return status == LEAT_OK ? cpu_add_reorder(b, from, *ret_tensor) : status;
+}
+
+/* ---- The whole graph --------------------------------------------------------------------------------- */
+
+static enum leat_status
+lower_as_kind(struct cpu_builder *b)
+{
+    switch (b->node->op->kind) {
+    case LEAT_OP_CONV:
+        return cpu_lower_conv(b);
+    case LEAT_OP_GEMM:
+        return cpu_lower_gemm(b);
+    case LEAT_OP_MATMUL:
+        return cpu_lower_matmul(b);
+    case LEAT_OP_MAX_POOL:
+    case LEAT_OP_AVERAGE_POOL:
+        return cpu_lower_pool(b);
+    case LEAT_OP_GLOBAL_AVERAGE_POOL:
+    case LEAT_OP_GLOBAL_MAX_POOL:
+        return cpu_lower_global_pool(b);
+    case LEAT_OP_BATCH_NORMALIZATION:
+        return cpu_lower_batch_norm(b);
+    case LEAT_OP_ADD:
+    case LEAT_OP_SUB:
+    case LEAT_OP_MUL:
+    case LEAT_OP_DIV:
+        return cpu_lower_binary(b);
+    case LEAT_OP_SOFTMAX:
+        return cpu_lower_softmax(b);
+    case LEAT_OP_REDUCE_MEAN:
+        return cpu_lower_reduce(b);
+    case LEAT_OP_RESHAPE:
+    case LEAT_OP_FLATTEN:
+    case LEAT_OP_SQUEEZE:
+    case LEAT_OP_UNSQUEEZE:
+    case LEAT_OP_IDENTITY:
+    case LEAT_OP_DROPOUT:
+        return cpu_lower_view(b);
+    case LEAT_OP_CONCAT:
+        return cpu_lower_concat(b);
+    case LEAT_OP_TRANSPOSE:
+        return cpu_lower_transpose(b);
+    case LEAT_OP_GATHER:
+        return cpu_lower_gather(b);
+    default:
+        return cpu_lower_unary(b);
+    }
+}
+
+static enum leat_status
+lower(struct cpu_builder *b, const struct leat_node *node)
+{
+    const bool fused = node->fused_add != LEAT_VALUE_NONE || node->fused_activation != LEAT_ACTIVATION_NONE;
+    const bool fusible = node->op->kind == LEAT_OP_CONV || node->op->kind == LEAT_OP_GEMM;
+
+    b->node = node;
+    enum leat_status status = fused && !fusible ? LEAT_AGAIN : lower_as_kind(b);
+    if (status == LEAT_AGAIN) {
+        status = cpu_lower_reference(b);
+    }
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        if (node->inputs[i] != LEAT_VALUE_NONE) {
+            b->uses[node->inputs[i]]--;
+        }
+    }
+    if (node->fused_add != LEAT_VALUE_NONE) {
+        b->uses[node->fused_add]--;
+    }
+    return status;
+}
+
+static enum leat_status
+make_inputs(struct cpu_builder *b)
+{
+    struct cpu_program *program = b->program;
+
+    for (uint32_t i = 0; i < b->graph->input_count; i++) {
+        const uint32_t value = b->graph->inputs[i];
+        const dnnl_memory_desc_t md = cpu_value_md(&b->graph->values[value]);
+        uint32_t tensor;
+        const enum leat_status status = cpu_new_tensor(b, &md, leat_value_bytes(&b->graph->values[value]), &tensor);
+        if (status != LEAT_OK) {
+            return status;
+        }
+        touch(program, tensor, 0); /* all are filled before the first step */
+        program->inputs[i] = program->plain[value] = b->best[value] = tensor;
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+make_outputs(struct cpu_builder *b)
+{
+    struct cpu_program *program = b->program;
+
+    b->node = NULL;
+    for (uint32_t o = 0; o < b->graph->output_count; o++) {
+        const enum leat_status status = cpu_plain(b, b->graph->outputs[o], &program->outputs[o]);
+        if (status != LEAT_OK) {
+            return status;
+        }
+    }
+    for (uint32_t o = 0; o < b->graph->output_count; o++) {
+        touch(program, program->outputs[o], program->step_count); /* read after the last step */
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+build(struct cpu_builder *b)
+{
+    struct cpu_program *program = b->program;
+    const size_t values = (size_t)b->graph->value_count + 1;
+
+    b->best = malloc(values * sizeof(*b->best));
+    b->uses = calloc(values, sizeof(*b->uses));
+    b->aliased = calloc(values, sizeof(*b->aliased));
+    program->plain = malloc(values * sizeof(*program->plain));
+    if (b->best == NULL || b->uses == NULL || b->aliased == NULL || program->plain == NULL) {
+        return no_memory();
+    }
+    memset(b->best, 0xff, values * sizeof(*b->best)); /* CPU_NONE */
+    memset(program->plain, 0xff, values * sizeof(*program->plain));
+    leat_graph_count_uses(b->graph, b->uses);
+    enum leat_status status = make_inputs(b);
+    for (uint32_t n = 0; n < b->graph->node_count && status == LEAT_OK; n++) {
+        status = lower(b, &b->graph->nodes[n]);
+    }
+    if (status == LEAT_OK) {
+        status = make_outputs(b);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    uint32_t *order = malloc(((size_t)program->buffer_count + 1) * sizeof(*order));
+    if (order == NULL) {
+        return no_memory();
+    }
+    program->scratch_bytes = cpu_place_buffers(program->buffers, program->buffer_count, order);
+    free(order);
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_program_build(struct leat_model *model, const struct leat_graph *graph, uint32_t items, uint32_t threads,
+                  struct cpu_program **ret_program)
+{
+    struct cpu_program *program = calloc(1, sizeof(*program));
+    struct cpu_builder b = {.model = model, .program = program};
+
+    if (program == NULL) {
+        return no_memory();
+    }
+    program->items = items;
+    program->threads = threads;
+    enum leat_status status = leat_graph_specialise(graph, items, &program->graph);
+    if (status == LEAT_OK) {
+        b.graph = program->graph;
+        /* oneDNN asks how many threads there will be while it chooses a kernel. */
+        const uint32_t before = leat_openmp_pretend(threads);
+        status = build(&b);
+        (void)leat_openmp_pretend(before);
+    }
+    free(b.best);
+    free(b.uses);
+    free(b.aliased);
+    if (status != LEAT_OK) {
+        cpu_program_destroy(program);
+        return status;
+    }
+    *ret_program = program;
+    return LEAT_OK;
+}
+
+void
+cpu_program_destroy(struct cpu_program *program)
+{
+    if (program == NULL) {
+        return;
+    }
+    for (uint32_t s = 0; s < program->step_count; s++) {
+        (void)dnnl_primitive_destroy(program->steps[s].primitive);
+        free(program->steps[s].args);
+    }
+    cpu_constants_destroy(program->constants);
+    leat_graph_destroy(program->graph);
+    free(program->tensors);
+    free(program->buffers);
+    free(program->steps);
+    free(program->plain);
+    free(program);
+}

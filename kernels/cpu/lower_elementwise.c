@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operators on single elements, softmax and means, in whatever layout their operand has. */
+#include <math.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "kernels/cpu/program.h"
+#include "kernels/op.h"
+
+struct function {
+    dnnl_alg_kind_t algorithm;
+    float alpha, beta;
+};
+
+/* False when oneDNN has no such function of one f32. */
+static bool
+function_of(const struct leat_graph *graph, const struct leat_node *node, struct function *ret)
+{
+    double exponent;
+
+    *ret = (struct function){.algorithm = dnnl_alg_kind_undef};
+    switch (node->op->kind) {
+    case LEAT_OP_ABS:
+        ret->algorithm = dnnl_eltwise_abs;
+        return true;
+    case LEAT_OP_CLIP:
+        ret->algorithm = dnnl_eltwise_clip;
+        return leat_clip_bounds(graph, node, &ret->alpha, &ret->beta) && ret->alpha <= ret->beta;
+    case LEAT_OP_EXP:
+        ret->algorithm = dnnl_eltwise_exp;
+        return true;
+    case LEAT_OP_LOG:
+        ret->algorithm = dnnl_eltwise_log;
+        return true;
+    case LEAT_OP_NEG:
+        *ret = (struct function){dnnl_eltwise_linear, -1.0f, 0.0f};
+        return true;
+    case LEAT_OP_POW:
+        *ret = (struct function){dnnl_eltwise_pow, 1.0f, 0.0f};
+        if (!leat_value_scalar(leat_node_input(graph, node, 1), &exponent)) {
+            return false;
+        }
+        ret->beta = (float)exponent;
+        return leat_node_input(graph, node, 1)->rank <= leat_node_input(graph, node, 0)->rank;
+    case LEAT_OP_RECIPROCAL:
+        *ret = (struct function){dnnl_eltwise_pow, 1.0f, -1.0f};
+        return true;
+    case LEAT_OP_RELU:
+        ret->algorithm = dnnl_eltwise_relu;
+        return true;
+    case LEAT_OP_SIGMOID:
+        ret->algorithm = dnnl_eltwise_logistic;
+        return true;
+    case LEAT_OP_SQRT:
+        ret->algorithm = dnnl_eltwise_sqrt;
+        return true;
+    case LEAT_OP_TANH:
+        ret->algorithm = dnnl_eltwise_tanh;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool
+is_f32(const struct leat_value *value)
+{
+    return value->dtype == LEAT_DTYPE_F32 && leat_value_elements(value) > 0;
+}
+
+/* A primitive with one f32 operand in layout `args[0]` and a result in layout `dst`, which output 0 becomes. */
+static enum leat_status
+add_and_set(struct cpu_builder *b, const_dnnl_op_desc_t op, struct cpu_arg *args, uint32_t dst_arg, uint32_t count,
+            const dnnl_memory_desc_t *dst)
+{
+    dnnl_primitive_desc_t pd;
+
+    enum leat_status status = cpu_describe(b, op, false, &pd);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    status = cpu_new_tensor(b, dst, dnnl_memory_desc_get_size(dst), &args[dst_arg].tensor);
+    if (status != LEAT_OK) {
+        (void)dnnl_primitive_desc_destroy(pd);
+        return status;
+    }
+    return cpu_add_primitive(b, pd, args, count);
+}
+
+enum leat_status
+cpu_lower_unary(struct cpu_builder *b)
+{
+    struct cpu_arg args[2] = {{DNNL_ARG_SRC, 0}, {DNNL_ARG_DST, 0}};
+    struct function function;
+    dnnl_eltwise_desc_t eltwise;
+
+    if (!is_f32(leat_node_output(b->graph, b->node, 0)) || !function_of(b->graph, b->node, &function)) {
+        return LEAT_AGAIN;
+    }
+    enum leat_status status = cpu_best(b, b->node->inputs[0], &args[0].tensor);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const dnnl_memory_desc_t md = b->program->tensors[args[0].tensor].md;
+    status = CPU_TRY(b, "elementwise function",
+                     dnnl_eltwise_forward_desc_init(&eltwise, dnnl_forward_inference, function.algorithm, &md,
+                                                    function.alpha, function.beta));
+    if (status == LEAT_OK) {
+        status = add_and_set(b, &eltwise, args, 1, 2, &md);
+    }
+    if (status == LEAT_OK) {
+        cpu_set_output(b, 0, args[1].tensor);
+    }
+    return status;
+}
+
+static bool
+same_dims(const struct leat_value *a, const struct leat_value *b)
+{
+    return a->rank == b->rank && memcmp(a->dims, b->dims, a->rank * sizeof(a->dims[0])) == 0;
+}
+
+/* The second operand with leading dims of 1, plain. */
+static enum leat_status
+broadcast_operand(struct cpu_builder *b, uint32_t value, uint32_t rank, uint32_t *ret_tensor)
+{
+    const struct leat_value *v = &b->graph->values[value];
+    int64_t dims[LEAT_RANK_MAX];
+    uint32_t plain;
+
+    for (uint32_t d = 0; d < rank; d++) {
+        dims[d] = d < rank - v->rank ? 1 : v->dims[d - (rank - v->rank)];
+    }
+    const dnnl_memory_desc_t md = cpu_plain_md(dims, rank);
+    const enum leat_status status = cpu_plain(b, value, &plain);
+    return status == LEAT_OK ? cpu_view(b, plain, &md, ret_tensor) : status;
+}
+
+/* True when the operand, spread over `y`, varies along the channels (axis 1) at most: any layout will do. */
+static bool
+varies_by_channel(const struct leat_value *operand, const struct leat_value *y)
+{
+    for (uint32_t d = 0; d < operand->rank; d++) {
+        if (operand->dims[d] != 1 && y->rank - operand->rank + d != 1) {
+            return false;
+        }
+    }
+    return true;
+}
+
+enum leat_status
+cpu_lower_binary(struct cpu_builder *b)
+{
+    const enum leat_op_kind kind = b->node->op->kind;
+    const dnnl_alg_kind_t algorithm = kind == LEAT_OP_ADD   ? dnnl_binary_add
+                                      : kind == LEAT_OP_SUB ? dnnl_binary_sub
+                                      : kind == LEAT_OP_MUL ? dnnl_binary_mul
+                                                            : dnnl_binary_div;
+    const struct leat_value *y = leat_node_output(b->graph, b->node, 0);
+    uint32_t x0 = b->node->inputs[0], x1 = b->node->inputs[1];
+    struct cpu_arg args[3] = {{DNNL_ARG_SRC_0, 0}, {DNNL_ARG_SRC_1, 0}, {DNNL_ARG_DST, 0}};
+    dnnl_binary_desc_t binary;
+
+    if (!is_f32(y) || y->rank == 0) {
+        return LEAT_AGAIN;
+    }
+    if (!same_dims(&b->graph->values[x0], y) && (kind == LEAT_OP_ADD || kind == LEAT_OP_MUL)) {
+        const uint32_t swapped = x0;
+        x0 = x1;
+        x1 = swapped;
+    }
+    const struct leat_value *first = &b->graph->values[x0], *second = &b->graph->values[x1];
+    if (!same_dims(first, y)) {
+        return LEAT_AGAIN; /* oneDNN spreads the second operand only */
+    }
+    const bool whole = same_dims(second, y);
+    enum leat_status status = whole || varies_by_channel(second, y) ? cpu_best(b, x0, &args[0].tensor)
+                                                                    : cpu_plain(b, x0, &args[0].tensor);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const dnnl_memory_desc_t md = b->program->tensors[args[0].tensor].md;
+    status = whole ? cpu_in_layout(b, x1, &md, &args[1].tensor) : broadcast_operand(b, x1, y->rank, &args[1].tensor);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const dnnl_memory_desc_t md1 = b->program->tensors[args[1].tensor].md;
+    status = CPU_TRY(b, "elementwise operation", dnnl_binary_desc_init(&binary, algorithm, &md, &md1, &md));
+    if (status == LEAT_OK) {
+        status = add_and_set(b, &binary, args, 2, 3, &md);
+    }
+    if (status == LEAT_OK) {
+        cpu_set_output(b, 0, args[2].tensor);
+    }
+    return status;
+}
+
+/* The result under the dims of the value. */
+static enum leat_status
+set_viewed_output(struct cpu_builder *b, uint32_t tensor)
+{
+    const dnnl_memory_desc_t md = cpu_value_md(leat_node_output(b->graph, b->node, 0));
+    uint32_t output;
+    const enum leat_status status = cpu_view(b, tensor, &md, &output);
+    if (status == LEAT_OK) {
+        cpu_set_output(b, 0, output);
+    }
+    return status;
+}
+
+enum leat_status
+cpu_lower_softmax(struct cpu_builder *b)
+{
+    struct cpu_arg args[2] = {{DNNL_ARG_SRC, 0}, {DNNL_ARG_DST, 0}};
+    struct leat_softmax_extent extent;
+    dnnl_softmax_desc_t softmax;
+    uint32_t plain;
+
+    if (!is_f32(leat_node_output(b->graph, b->node, 0))) {
+        return LEAT_AGAIN;
+    }
+    leat_softmax_extent(b->graph, b->node, &extent);
+    const int64_t dims[3] = {(int64_t)extent.outer, (int64_t)extent.axis, (int64_t)extent.inner};
+    const dnnl_memory_desc_t md = cpu_plain_md(dims, extent.inner == 1 ? 2 : 3);
+    enum leat_status status = cpu_plain(b, b->node->inputs[0], &plain);
+    if (status == LEAT_OK) {
+        status = cpu_view(b, plain, &md, &args[0].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = CPU_TRY(b, "softmax", dnnl_softmax_forward_desc_init(&softmax, dnnl_forward_inference, &md, 1));
+    }
+    if (status == LEAT_OK) {
+        status = add_and_set(b, &softmax, args, 1, 2, &md);
+    }
+    return status == LEAT_OK ? set_viewed_output(b, args[1].tensor) : status;
+}
+
+enum leat_status
+cpu_lower_reduce(struct cpu_builder *b)
+{
+    const struct leat_value *x = leat_node_input(b->graph, b->node, 0);
+    const uint32_t mask = leat_reduce_axes(b->graph, b->node);
+    struct cpu_arg args[2] = {{DNNL_ARG_SRC, 0}, {DNNL_ARG_DST, 0}};
+    int64_t dims[LEAT_RANK_MAX];
+    dnnl_reduction_desc_t reduction;
+
+    if (!is_f32(x) || x->rank == 0 || x->rank > 6) {
+        return LEAT_AGAIN;
+    }
+    for (uint32_t d = 0; d < x->rank; d++) {
+        dims[d] = (mask >> d & 1u) != 0 ? 1 : x->dims[d];
+    }
+    if (memcmp(dims, x->dims, x->rank * sizeof(dims[0])) == 0) {
+        return LEAT_AGAIN; /* means of one element each */
+    }
+    const dnnl_memory_desc_t src = cpu_plain_md(x->dims, x->rank), dst = cpu_plain_md(dims, x->rank);
+    enum leat_status status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
+    if (status == LEAT_OK) {
+        status = CPU_TRY(b, "mean", dnnl_reduction_desc_init(&reduction, dnnl_reduction_mean, &src, &dst, 0, 0));
+    }
+    if (status == LEAT_OK) {
+        status = add_and_set(b, &reduction, args, 1, 2, &dst);
+    }
+    return status == LEAT_OK ? set_viewed_output(b, args[1].tensor) : status;
+}

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operators that move elements, and the way out for everything that oneDNN does not do. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "kernels/cpu/program.h"
+#include "kernels/op.h"
+#include "kernels/reference/reference.h"
+
+enum leat_status
+cpu_lower_view(struct cpu_builder *b)
+{
+    const uint32_t from = b->node->inputs[0], to = b->node->outputs[0];
+    const dnnl_memory_desc_t md = cpu_value_md(&b->graph->values[to]);
+    uint32_t plain, view;
+
+    if (b->node->output_count > 1 && b->node->outputs[1] != LEAT_VALUE_NONE) {
+        return LEAT_AGAIN; /* Dropout's mask */
+    }
+    enum leat_status status = cpu_plain(b, from, &plain);
+    if (status == LEAT_OK) {
+        status = cpu_view(b, plain, &md, &view);
+    }
+    if (status == LEAT_OK) {
+        b->aliased[from] = b->aliased[to] = true;
+        cpu_set_output(b, 0, view);
+    }
+    return status;
+}
+
+/* ---- Concat ----------------------------------------------------------------------------------------- */
+
+/* args: inputs, then the output. outer: rows; per input, its own bytes per row come from its size. */
+static enum leat_status
+run_concat(const struct cpu_call *call)
+{
+    const struct cpu_step *step = call->step;
+    const uint32_t inputs = step->arg_count - 1;
+    const size_t row = step->inner;
+    unsigned char *out = call->pointers[inputs];
+    size_t done = 0;
+
+    for (uint32_t i = 0; i < inputs; i++) {
+        const size_t bytes = call->program->tensors[step->args[i].tensor].bytes / step->outer;
+        const unsigned char *in = call->pointers[i];
+        for (size_t o = 0; o < step->outer && bytes > 0; o++) {
+            memcpy(out + o * row + done, in + o * bytes, bytes);
+        }
+        done += bytes;
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+concat_plain(struct cpu_builder *b, struct cpu_arg *args, size_t outer)
+{
+    const uint32_t count = b->node->input_count;
+    struct cpu_step *step;
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
+        status = cpu_plain(b, b->node->inputs[i], &args[i].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_plain_output(b, 0, &args[count].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_add_kernel(b, run_concat, args, count + 1, &step);
+    }
+    if (status == LEAT_OK) {
+        step->outer = outer;
+        step->inner = leat_value_bytes(leat_node_output(b->graph, b->node, 0)) / outer;
+    }
+    return status;
+}
+
+/* Feature maps: each in the layout that it has. */
+static enum leat_status
+concat_primitive(struct cpu_builder *b, struct cpu_arg *args, int axis)
+{
+    const uint32_t count = b->node->input_count;
+    dnnl_memory_desc_t *mds = calloc(count, sizeof(*mds));
+    dnnl_primitive_attr_t attributes = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    enum leat_status status = mds == NULL ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan") : LEAT_OK;
+
+    for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
+        args[i].id = DNNL_ARG_MULTIPLE_SRC + (int)i;
+        status = cpu_best(b, b->node->inputs[i], &args[i].tensor);
+        if (status == LEAT_OK) {
+            mds[i] = b->program->tensors[args[i].tensor].md;
+        }
+    }
+    if (status == LEAT_OK) {
+        status = CPU_TRY(b, "attributes", dnnl_primitive_attr_create(&attributes));
+    }
+    if (status == LEAT_OK) {
+        status = CPU_TRY(b, "attributes", dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user));
+    }
+    if (status == LEAT_OK) {
+        const dnnl_status_t made = dnnl_concat_primitive_desc_create(&pd, NULL, (int)count, axis, mds, attributes,
+                                                                     cpu_model_engine(b->model));
+        status = made == dnnl_unimplemented ? LEAT_AGAIN : CPU_TRY(b, "concatenation", made);
+    }
+    (void)dnnl_primitive_attr_destroy(attributes);
+    free(mds);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const dnnl_memory_desc_t dst = cpu_query_md(pd, dnnl_query_dst_md);
+    args[count].id = DNNL_ARG_DST;
+    status = cpu_new_tensor(b, &dst, dnnl_memory_desc_get_size(&dst), &args[count].tensor);
+    if (status != LEAT_OK) {
+        (void)dnnl_primitive_desc_destroy(pd);
+        return status;
+    }
+    status = cpu_add_primitive(b, pd, args, count + 1);
+    if (status == LEAT_OK) {
+        cpu_set_output(b, 0, args[count].tensor);
+    }
+    return status;
+}
+
+enum leat_status
+cpu_lower_concat(struct cpu_builder *b)
+{
+    const struct leat_value *y = leat_node_output(b->graph, b->node, 0);
+    const int64_t axis = leat_node_axis(b->node, 0, y->rank);
+    size_t outer = 1;
+    bool feature_maps = y->dtype == LEAT_DTYPE_F32 && y->rank >= 3 && b->node->input_count <= 64;
+
+    if (leat_value_elements(y) == 0) {
+        return LEAT_AGAIN;
+    }
+    for (int64_t d = 0; d < axis; d++) {
+        outer *= (size_t)y->dims[d];
+    }
+    for (uint32_t i = 0; i < b->node->input_count; i++) {
+        feature_maps = feature_maps && leat_value_elements(leat_node_input(b->graph, b->node, i)) > 0;
+    }
+    struct cpu_arg *args = calloc((size_t)b->node->input_count + 1, sizeof(*args));
+    if (args == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+    }
+    enum leat_status status = feature_maps ? concat_primitive(b, args, (int)axis) : LEAT_AGAIN;
+    if (status == LEAT_AGAIN) {
+        status = concat_plain(b, args, outer);
+    }
+    free(args);
+    return status;
+}
+
+/* ---- Transpose -------------------------------------------------------------------------------------- */
+
+/* args: input, output. dims are the output's, strides where its neighbours lie in the input. */
+static enum leat_status
+run_transpose(const struct cpu_call *call)
+{
+    const struct cpu_step *step = call->step;
+    const unsigned char *in = call->pointers[0];
+    unsigned char *out = call->pointers[1];
+    int64_t at[LEAT_RANK_MAX] = {0};
+    size_t offset = 0;
+
+    for (size_t i = 0; i < step->count; i++) {
+        memcpy(out, in + offset * step->element_bytes, step->element_bytes);
+        out += step->element_bytes;
+        for (uint32_t d = step->rank; d-- > 0;) {
+            offset += (size_t)step->strides[d];
+            if (++at[d] < step->dims[d]) {
+                break;
+            }
+            offset -= (size_t)(step->strides[d] * step->dims[d]);
+            at[d] = 0;
+        }
+    }
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_lower_transpose(struct cpu_builder *b)
+{
+    const struct leat_value *x = leat_node_input(b->graph, b->node, 0), *y = leat_node_output(b->graph, b->node, 0);
+    uint32_t perm[LEAT_RANK_MAX];
+    int64_t stride[LEAT_RANK_MAX], step_size = 1;
+    struct cpu_arg args[2] = {{0, 0}, {0, 0}};
+    struct cpu_step *step;
+
+    if (x->rank == 0 || leat_value_elements(x) == 0) {
+        return LEAT_AGAIN;
+    }
+    leat_transpose_perm(b->node, x->rank, perm);
+    for (uint32_t d = x->rank; d-- > 0;) {
+        stride[d] = step_size;
+        step_size *= x->dims[d];
+    }
+    enum leat_status status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
+    if (status == LEAT_OK) {
+        status = cpu_plain_output(b, 0, &args[1].tensor);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (y->dtype == LEAT_DTYPE_F32 && y->rank <= 6) {
+        int64_t strides[LEAT_RANK_MAX];
+        uint32_t turned;
+        for (uint32_t d = 0; d < y->rank; d++) {
+            strides[d] = stride[perm[d]];
+        }
+        const dnnl_memory_desc_t md = cpu_strided_md(y->dims, strides, y->rank);
+        status = cpu_view(b, args[0].tensor, &md, &turned);
+        return status == LEAT_OK ? cpu_add_reorder(b, turned, args[1].tensor) : status;
+    }
+    status = cpu_add_kernel(b, run_transpose, args, 2, &step);
+    if (status == LEAT_OK) {
+        step->rank = y->rank;
+        step->count = leat_value_elements(y);
+        step->element_bytes = leat_dtype_bytes(y->dtype);
+        for (uint32_t d = 0; d < y->rank; d++) {
+            step->dims[d] = y->dims[d];
+            step->strides[d] = stride[perm[d]];
+        }
+    }
+    return status;
+}
+
+/* ---- Gather ----------------------------------------------------------------------------------------- */
+
+/* args: data, indices, output. outer x dims[0] rows of `inner` bytes; `count` indices of element_bytes. */
+static enum leat_status
+run_gather(const struct cpu_call *call)
+{
+    const struct cpu_step *step = call->step;
+    const unsigned char *data = call->pointers[0], *indices = call->pointers[1];
+    unsigned char *out = call->pointers[2];
+    const int64_t rows = step->dims[0];
+
+    for (size_t i = 0; i < step->count; i++) {
+        int64_t index;
+        if (step->element_bytes == sizeof(int32_t)) {
+            int32_t narrow;
+            memcpy(&narrow, indices + i * sizeof(narrow), sizeof(narrow));
+            index = narrow;
+        } else {
+            memcpy(&index, indices + i * sizeof(index), sizeof(index));
+        }
+        /* `index` is our copy: what was checked is what is used. */
+        if (LEAT_UNLIKELY(index < -rows || index >= rows)) {
+            return LEAT_NODE_FAIL(step->node, LEAT_ERR_SHAPE, "index %lld is outside %lld rows", (long long)index,
+                                  (long long)rows);
+        }
+        const size_t from = (size_t)(index < 0 ? index + rows : index);
+        for (size_t o = 0; o < step->outer; o++) {
+            memcpy(out + (o * step->count + i) * step->inner, data + (o * (size_t)rows + from) * step->inner, step->inner);
+        }
+    }
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_lower_gather(struct cpu_builder *b)
+{
+    const struct leat_value *data = leat_node_input(b->graph, b->node, 0), *indices = leat_node_input(b->graph, b->node, 1);
+    const int64_t axis = leat_node_axis(b->node, 0, data->rank);
+    struct cpu_arg args[3] = {{0, 0}, {0, 0}, {0, 0}};
+    struct cpu_step *step;
+    size_t outer = 1, inner = leat_dtype_bytes(data->dtype);
+
+    enum leat_status status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
+    if (status == LEAT_OK) {
+        status = cpu_plain(b, b->node->inputs[1], &args[1].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_plain_output(b, 0, &args[2].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_add_kernel(b, run_gather, args, 3, &step);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    for (uint32_t d = 0; d < data->rank; d++) {
+        outer *= (int64_t)d < axis ? (size_t)data->dims[d] : 1;
+        inner *= (int64_t)d > axis ? (size_t)data->dims[d] : 1;
+    }
+    step->outer = outer;
+    step->inner = inner;
+    step->count = leat_value_elements(indices);
+    step->dims[0] = data->dims[axis];
+    step->element_bytes = leat_dtype_bytes(indices->dtype);
+    return LEAT_OK;
+}
+
+/* ---- The reference functions ------------------------------------------------------------------------- */
+
+static enum leat_status
+run_reference(const struct cpu_call *call)
+{
+    const struct leat_eval eval = {.graph = call->program->graph, .node = call->step->node, .data = call->values};
+    return leat_reference_run_node(&eval);
+}
+
+enum leat_status
+cpu_lower_reference(struct cpu_builder *b)
+{
+    const struct leat_node *node = b->node;
+    struct cpu_arg *args = calloc((size_t)node->input_count + node->output_count + 1, sizeof(*args));
+    struct cpu_step *step;
+    uint32_t count = 0;
+    enum leat_status status = args == NULL ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan") : LEAT_OK;
+
+    for (uint32_t i = 0; i < node->input_count && status == LEAT_OK; i++) {
+        if (node->inputs[i] != LEAT_VALUE_NONE) {
+            status = cpu_plain(b, node->inputs[i], &args[count++].tensor);
+        }
+    }
+    if (node->fused_add != LEAT_VALUE_NONE && status == LEAT_OK) {
+        status = cpu_plain(b, node->fused_add, &args[count++].tensor);
+    }
+    for (uint32_t o = 0; o < node->output_count && status == LEAT_OK; o++) {
+        if (node->outputs[o] != LEAT_VALUE_NONE) {
+            status = cpu_plain_output(b, o, &args[count++].tensor);
+        }
+    }
+    if (status == LEAT_OK) {
+        status = cpu_add_kernel(b, run_reference, args, count, &step);
+    }
+    free(args);
+    return status;
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Convolution, pooling and batch normalisation. oneDNN chooses the layouts of their activations. */
+#include <string.h>
+
+#include "base/align.h"
+#include "kernels/cpu/program.h"
+#include "kernels/op.h"
+#include "kernels/window.h"
+
+/* The operator's own spatial dimensions as oneDNN wants them. */
+struct geometry {
+    dnnl_dims_t kernel, stride, dilation, pad_begin, pad_end; /* dilation counts from 0 */
+};
+
+static void
+geometry_of(const struct leat_window *window, struct geometry *ret)
+{
+    memset(ret, 0, sizeof(*ret));
+    for (uint32_t i = 0; i < window->rank; i++) {
+        const uint32_t d = LEAT_WINDOW_RANK - window->rank + i;
+        ret->kernel[i] = window->kernel[d];
+        ret->stride[i] = window->stride[d];
+        ret->dilation[i] = window->dilation[d] - 1;
+        ret->pad_begin[i] = window->pad_begin[d];
+        ret->pad_end[i] = window->pad_end[d];
+    }
+}
+
+/* [outputs][inputs]... becomes [groups][outputs / groups][inputs]...; the same elements. */
+static uint32_t
+grouped_dims(const struct leat_value *weights, int64_t groups, int64_t dims[LEAT_RANK_MAX + 1])
+{
+    if (groups == 1) {
+        memcpy(dims, weights->dims, weights->rank * sizeof(*dims));
+        return weights->rank;
+    }
+    dims[0] = groups;
+    dims[1] = weights->dims[0] / groups;
+    memcpy(dims + 2, weights->dims + 1, (weights->rank - 1) * sizeof(*dims));
+    return weights->rank + 1;
+}
+
+static bool
+has_elements(const struct leat_graph *graph, const struct leat_node *node)
+{
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        const struct leat_value *value = leat_node_input(graph, node, i);
+        if (value != NULL && leat_value_elements(value) == 0) {
+            return false;
+        }
+    }
+    return leat_value_elements(leat_node_output(graph, node, 0)) != 0;
+}
+
+/* Weights as a constant in the layout that the kernel wants, or converted in every run. */
+static enum leat_status
+weights_tensor(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t *seen_as, const dnnl_memory_desc_t *md,
+               uint32_t *ret_tensor)
+{
+    uint32_t plain, seen;
+
+    if (b->graph->values[value].data != NULL) {
+        return cpu_constant_as(b, value, seen_as, md, ret_tensor);
+    }
+    enum leat_status status = cpu_plain(b, value, &plain);
+    if (status == LEAT_OK) {
+        status = cpu_view(b, plain, seen_as, &seen);
+    }
+    if (status == LEAT_OK && cpu_same_bytes(seen_as, md)) {
+        return cpu_view(b, plain, md, ret_tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_new_tensor(b, md, dnnl_memory_desc_get_size(md), ret_tensor);
+    }
+    return status == LEAT_OK ? cpu_add_reorder(b, seen, *ret_tensor) : status;
+}
+
+static enum leat_status
+describe_conv(struct cpu_builder *b, const struct geometry *geometry, const dnnl_memory_desc_t *src,
+              const dnnl_memory_desc_t *weights, const dnnl_memory_desc_t *bias, const dnnl_memory_desc_t *dst,
+              dnnl_primitive_desc_t *ret_pd)
+{
+    dnnl_convolution_desc_t conv;
+    const dnnl_status_t made = dnnl_dilated_convolution_forward_desc_init(
+        &conv, dnnl_forward_inference, dnnl_convolution_direct, src, weights, bias, dst, geometry->stride,
+        geometry->dilation, geometry->pad_begin, geometry->pad_end);
+    const enum leat_status status = CPU_TRY(b, "convolution", made);
+    return status == LEAT_OK ? cpu_describe(b, &conv, true, ret_pd) : status;
+}
+
+enum leat_status
+cpu_lower_conv(struct cpu_builder *b)
+{
+    const struct leat_node *node = b->node;
+    const struct leat_value *x = leat_node_input(b->graph, node, 0), *w = leat_node_input(b->graph, node, 1);
+    const struct leat_value *bias = leat_node_input(b->graph, node, 2), *y = leat_node_output(b->graph, node, 0);
+    int64_t w_dims[LEAT_RANK_MAX + 1];
+    struct leat_window window;
+    struct geometry geometry;
+    dnnl_primitive_desc_t pd;
+    struct cpu_arg args[4] = {{DNNL_ARG_SRC, 0}, {DNNL_ARG_WEIGHTS, 0}, {DNNL_ARG_DST, 0}, {DNNL_ARG_BIAS, 0}};
+
+    if (!has_elements(b->graph, node)) {
+        return LEAT_AGAIN;
+    }
+    enum leat_status status = leat_window_of(b->graph, node, &window);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    geometry_of(&window, &geometry);
+    const uint32_t w_rank = grouped_dims(w, leat_node_int(node, "group", 1), w_dims);
+    const dnnl_memory_desc_t seen_as = cpu_plain_md(w_dims, w_rank), any_w = cpu_any_md(w_dims, w_rank);
+    const dnnl_memory_desc_t any_x = cpu_any_md(x->dims, x->rank), any_y = cpu_any_md(y->dims, y->rank);
+    const dnnl_memory_desc_t bias_md = bias != NULL ? cpu_value_md(bias) : (dnnl_memory_desc_t){.ndims = 0};
+    status = describe_conv(b, &geometry, &any_x, &any_w, bias != NULL ? &bias_md : NULL, &any_y, &pd);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const dnnl_memory_desc_t src = cpu_query_md(pd, dnnl_query_src_md), weights = cpu_query_md(pd, dnnl_query_weights_md);
+    const dnnl_memory_desc_t dst = cpu_query_md(pd, dnnl_query_dst_md);
+    status = cpu_in_layout(b, node->inputs[0], &src, &args[0].tensor);
+    if (status == LEAT_OK) {
+        status = weights_tensor(b, node->inputs[1], &seen_as, &weights, &args[1].tensor);
+    }
+    if (status == LEAT_OK && bias != NULL) {
+        status = cpu_plain(b, node->inputs[2], &args[3].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_destination(b, &dst, &args[2].tensor);
+    }
+    if (status != LEAT_OK) {
+        (void)dnnl_primitive_desc_destroy(pd);
+        return status;
+    }
+    status = cpu_add_primitive(b, pd, args, bias != NULL ? 4 : 3);
+    if (status == LEAT_OK) {
+        cpu_set_output(b, 0, args[2].tensor);
+    }
+    return status;
+}
+
+static enum leat_status
+add_pool(struct cpu_builder *b, const struct geometry *geometry, dnnl_alg_kind_t algorithm)
+{
+    const struct leat_value *y = leat_node_output(b->graph, b->node, 0);
+    const dnnl_memory_desc_t any_y = cpu_any_md(y->dims, y->rank);
+    struct cpu_arg args[2] = {{DNNL_ARG_SRC, 0}, {DNNL_ARG_DST, 0}};
+    dnnl_pooling_v2_desc_t pool;
+    dnnl_primitive_desc_t pd;
+
+    enum leat_status status = cpu_best(b, b->node->inputs[0], &args[0].tensor);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const dnnl_memory_desc_t src = b->program->tensors[args[0].tensor].md;
+    status = CPU_TRY(b, "pooling",
+                     dnnl_pooling_v2_forward_desc_init(&pool, dnnl_forward_inference, algorithm, &src, &any_y,
+                                                       geometry->stride, geometry->kernel, geometry->dilation,
+                                                       geometry->pad_begin, geometry->pad_end));
+    if (status == LEAT_OK) {
+        status = cpu_describe(b, &pool, false, &pd);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const dnnl_memory_desc_t dst = cpu_query_md(pd, dnnl_query_dst_md);
+    status = cpu_new_tensor(b, &dst, dnnl_memory_desc_get_size(&dst), &args[1].tensor);
+    if (status != LEAT_OK) {
+        (void)dnnl_primitive_desc_destroy(pd);
+        return status;
+    }
+    status = cpu_add_primitive(b, pd, args, 2);
+    if (status == LEAT_OK) {
+        cpu_set_output(b, 0, args[1].tensor);
+    }
+    return status;
+}
+
+/*
+ * Where a window reaches beyond the padded input (ceil_mode), or the input is not used up, oneDNN wants the
+ * end padding that makes its own arithmetic come out. False where that changes the divisor of a mean.
+ */
+static bool
+fit_end_padding(const struct leat_window *window, struct geometry *geometry, bool counts_padding)
+{
+    for (uint32_t i = 0; i < window->rank; i++) {
+        const uint32_t d = LEAT_WINDOW_RANK - window->rank + i;
+        const int64_t reach = (window->kernel[d] - 1) * window->dilation[d] + 1;
+        const int64_t end = (window->out[d] - 1) * window->stride[d] + reach - window->in[d] - window->pad_begin[d];
+        if (counts_padding && end > window->pad_end[d]) {
+            return false;
+        }
+        geometry->pad_end[i] = end > window->pad_end[d] ? end : window->pad_end[d];
+        /* A window of padding alone has no maximum and no mean that the two libraries agree on. */
+        if (window->pad_begin[d] >= reach || geometry->pad_end[i] >= reach) {
+            return false;
+        }
+    }
+    return true;
+}
+
+enum leat_status
+cpu_lower_pool(struct cpu_builder *b)
+{
+    const struct leat_node *node = b->node;
+    const bool is_max = node->op->kind == LEAT_OP_MAX_POOL;
+    const bool include = !is_max && leat_node_int(node, "count_include_pad", 0) != 0;
+    struct leat_window window;
+    struct geometry geometry;
+
+    if (!has_elements(b->graph, node) || (node->output_count > 1 && node->outputs[1] != LEAT_VALUE_NONE)) {
+        return LEAT_AGAIN;
+    }
+    const enum leat_status status = leat_window_of(b->graph, node, &window);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    geometry_of(&window, &geometry);
+    if (!fit_end_padding(&window, &geometry, include)) {
+        return LEAT_AGAIN;
+    }
+    return add_pool(b, &geometry, is_max    ? dnnl_pooling_max
+                                  : include ? dnnl_pooling_avg_include_padding
+                                            : dnnl_pooling_avg_exclude_padding);
+}
+
+enum leat_status
+cpu_lower_global_pool(struct cpu_builder *b)
+{
+    const struct leat_value *x = leat_node_input(b->graph, b->node, 0);
+    struct geometry geometry = {.kernel = {0}};
+
+    if (!has_elements(b->graph, b->node) || x->rank < 3 || x->rank > 5) {
+        return LEAT_AGAIN;
+    }
+    for (uint32_t d = 2; d < x->rank; d++) {
+        geometry.kernel[d - 2] = x->dims[d];
+        geometry.stride[d - 2] = 1;
+    }
+    return add_pool(b, &geometry, b->node->op->kind == LEAT_OP_GLOBAL_MAX_POOL ? dnnl_pooling_max
+                                                                                : dnnl_pooling_avg_exclude_padding);
+}
+
+enum leat_status
+cpu_lower_batch_norm(struct cpu_builder *b)
+{
+    static const int ids[5] = {DNNL_ARG_SRC, DNNL_ARG_SCALE, DNNL_ARG_SHIFT, DNNL_ARG_MEAN, DNNL_ARG_VARIANCE};
+    const struct leat_node *node = b->node;
+    const unsigned flags = dnnl_use_global_stats | dnnl_use_scale | dnnl_use_shift;
+    struct cpu_arg args[6];
+    dnnl_batch_normalization_desc_t norm;
+    dnnl_primitive_desc_t pd;
+
+    for (uint32_t o = 1; o < node->output_count; o++) {
+        if (node->outputs[o] != LEAT_VALUE_NONE) {
+            return LEAT_AGAIN;
+        }
+    }
+    if (!has_elements(b->graph, node) || leat_node_input(b->graph, node, 0)->rank < 2 ||
+        leat_node_int(node, "spatial", 1) == 0) {
+        return LEAT_AGAIN;
+    }
+    enum leat_status status = cpu_best(b, node->inputs[0], &args[0].tensor);
+    for (uint32_t i = 1; i < 5 && status == LEAT_OK; i++) {
+        status = cpu_plain(b, node->inputs[i], &args[i].tensor);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < 5; i++) {
+        args[i].id = ids[i];
+    }
+    const dnnl_memory_desc_t md = b->program->tensors[args[0].tensor].md;
+    status = CPU_TRY(b, "batch normalisation",
+                     dnnl_batch_normalization_forward_desc_init(&norm, dnnl_forward_inference, &md,
+                                                                leat_node_float(node, "epsilon", 1e-5f), flags));
+    if (status == LEAT_OK) {
+        status = cpu_describe(b, &norm, false, &pd);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    args[5].id = DNNL_ARG_DST;
+    status = cpu_new_tensor(b, &md, dnnl_memory_desc_get_size(&md), &args[5].tensor);
+    if (status != LEAT_OK) {
+        (void)dnnl_primitive_desc_destroy(pd);
+        return status;
+    }
+    status = cpu_add_primitive(b, pd, args, 6);
+    if (status == LEAT_OK) {
+        cpu_set_output(b, 0, args[5].tensor);
+    }
+    return status;
+}

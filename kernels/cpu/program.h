@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels/cpu/program.h - a specialised graph as a list of steps over one scratch block.
+ *
+ * Role       build.c walks the graph; lower_*.c turn one node each into oneDNN primitives or own kernels;
+ *            place.c lays the buffers out by liveness; run.c executes. A program is for one number of
+ *            items and one number of threads.
+ * Words      A *value* is the graph's. A *tensor* is a value in one layout. A *buffer* is memory that one
+ *            or more tensors (views, results that replace an operand) occupy from its first to its last
+ *            step. A value's *plain* form is dense row-major, its *best* form what its producer made.
+ * Ownership  A program owns its graph, primitives and private constants; constants made from the model's
+ *            own payloads belong to the model and are shared by all its programs.
+ * Threads    Built by one control thread; read-only afterwards.
+ */
+#ifndef LEAT_KERNELS_CPU_PROGRAM_H
+#define LEAT_KERNELS_CPU_PROGRAM_H
+
+#include <oneapi/dnnl/dnnl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/graph.h"
+
+#define CPU_NONE  UINT32_MAX
+#define CPU_ALIGN 64u
+
+struct cpu_buffer {
+    size_t bytes, offset;
+    uint32_t first, last; /* steps, inclusive; first is CPU_NONE while nothing touches it */
+};
+
+struct cpu_tensor {
+    dnnl_memory_desc_t md; /* ndims is 0 for types that oneDNN does not have */
+    size_t bytes;
+    uint32_t buffer;            /* CPU_NONE for a constant */
+    struct cpu_constant *constant; /* NULL for a computed tensor */
+};
+
+/* A constant in one layout. */
+struct cpu_constant {
+    struct cpu_constant *next;
+    const void *source; /* the graph's payload that it was made from */
+    dnnl_memory_desc_t md; /* as cpu_tensor's */
+    dnnl_memory_desc_t seen_as; /* how the payload was read: a bias or a grouped weight has other dims */
+    const void *data;
+    void *owned; /* data, when it is not the payload itself */
+    size_t bytes;
+    dnnl_memory_t memory; /* NULL for types that oneDNN does not have */
+};
+
+struct cpu_arg {
+    int id; /* DNNL_ARG_* */
+    uint32_t tensor;
+};
+
+/* What a kernel of our own sees: pointers of its tensors in the order of the step's args. */
+struct cpu_call {
+    const struct cpu_program *program;
+    const struct cpu_step *step;
+    void *const *pointers;  /* [step->arg_count] */
+    void *const *values;    /* [value_count] plain forms, for the reference functions */
+    struct leat_team *team; /* at least program->threads members, or NULL */
+};
+
+struct cpu_step {
+    const struct leat_node *node; /* NULL for a conversion between layouts */
+    dnnl_primitive_t primitive;   /* or: */
+    enum leat_status (*kernel)(const struct cpu_call *call);
+    struct cpu_arg *args;
+    uint32_t arg_count;
+    uint32_t first_arg; /* of all steps, counted through */
+    /* Parameters of own kernels. */
+    size_t outer, count, inner; /* see each kernel */
+    size_t element_bytes;
+    uint32_t rank;
+    int64_t dims[LEAT_RANK_MAX], strides[LEAT_RANK_MAX]; /* strides in elements */
+};
+
+struct cpu_program {
+    struct leat_graph *graph;
+    uint32_t items, threads;
+    struct cpu_tensor *tensors;
+    struct cpu_buffer *buffers;
+    struct cpu_step *steps;
+    uint32_t tensor_count, buffer_count, step_count, arg_count;
+    uint32_t tensor_room, buffer_room, step_room;
+    uint32_t inputs[LEAT_TENSORS_MAX], outputs[LEAT_TENSORS_MAX]; /* plain tensors */
+    uint32_t *plain;                /* [value_count] tensor or CPU_NONE */
+    struct cpu_constant *constants; /* private ones */
+    size_t scratch_bytes;
+};
+
+struct leat_model;
+
+/* ---- build.c: while a program is made ------------------------------------------------------------ */
+
+struct cpu_builder {
+    struct leat_model *model;
+    struct cpu_program *program;
+    const struct leat_graph *graph;
+    const struct leat_node *node; /* being lowered */
+    uint32_t *best;               /* [value_count] tensor or CPU_NONE */
+    uint32_t *uses;               /* [value_count] readers that are still to come */
+    bool *aliased;                /* [value_count] other values look into its memory */
+};
+
+LEAT_MUST_CHECK enum leat_status cpu_program_build(struct leat_model *model, const struct leat_graph *graph,
+                                                   uint32_t items, uint32_t threads,
+                                                   struct cpu_program **ret_program);
+void cpu_program_destroy(struct cpu_program *program); /* accepts NULL */
+
+/* LEAT_OK, or LEAT_ERR_DEVICE with oneDNN's text and the node's name. */
+#define CPU_TRY(b, what, call) cpu_check((b)->node, (what), (call))
+LEAT_MUST_CHECK enum leat_status cpu_check(const struct leat_node *node, const char *what, dnnl_status_t status);
+
+/* Descriptors. A plain one of rank 0 reads as one element of rank 1. */
+dnnl_memory_desc_t cpu_strided_md(const int64_t *dims, const int64_t *strides, uint32_t rank);
+dnnl_memory_desc_t cpu_plain_md(const int64_t *dims, uint32_t rank);
+dnnl_memory_desc_t cpu_any_md(const int64_t *dims, uint32_t rank);
+dnnl_memory_desc_t cpu_value_md(const struct leat_value *value); /* ndims 0 unless f32 */
+bool cpu_same_bytes(const dnnl_memory_desc_t *a, const dnnl_memory_desc_t *b); /* same elements at the same places */
+
+/* Tensors of values; each may add conversion steps. */
+LEAT_MUST_CHECK enum leat_status cpu_plain(struct cpu_builder *b, uint32_t value, uint32_t *ret_tensor);
+LEAT_MUST_CHECK enum leat_status cpu_best(struct cpu_builder *b, uint32_t value, uint32_t *ret_tensor);
+LEAT_MUST_CHECK enum leat_status cpu_in_layout(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t *md,
+                                               uint32_t *ret_tensor);
+/* A constant value read as `seen_as` (same elements, other dims), in layout md. */
+LEAT_MUST_CHECK enum leat_status cpu_constant_as(struct cpu_builder *b, uint32_t value,
+                                                 const dnnl_memory_desc_t *seen_as, const dnnl_memory_desc_t *md,
+                                                 uint32_t *ret_tensor);
+void cpu_constants_destroy(struct cpu_constant *list);
+/* `count` floats that the lowering computed; copied. */
+LEAT_MUST_CHECK enum leat_status cpu_private_vector(struct cpu_builder *b, const float *data, size_t count,
+                                                    uint32_t *ret_tensor);
+LEAT_MUST_CHECK enum leat_status cpu_new_tensor(struct cpu_builder *b, const dnnl_memory_desc_t *md, size_t bytes,
+                                                uint32_t *ret_tensor);
+/* Another look at the memory of `tensor`. */
+LEAT_MUST_CHECK enum leat_status cpu_view(struct cpu_builder *b, uint32_t tensor, const dnnl_memory_desc_t *md,
+                                          uint32_t *ret_tensor);
+/* The node's output `o` is this tensor. */
+void cpu_set_output(struct cpu_builder *b, uint32_t o, uint32_t tensor);
+/* A plain tensor for output o, which is set to it. */
+LEAT_MUST_CHECK enum leat_status cpu_plain_output(struct cpu_builder *b, uint32_t o, uint32_t *ret_tensor);
+
+/* Steps. The primitive is made from `pd`, which is destroyed in any case. */
+LEAT_MUST_CHECK enum leat_status cpu_add_primitive(struct cpu_builder *b, dnnl_primitive_desc_t pd,
+                                                   const struct cpu_arg *args, uint32_t arg_count);
+LEAT_MUST_CHECK enum leat_status cpu_add_kernel(struct cpu_builder *b,
+                                                enum leat_status (*kernel)(const struct cpu_call *call),
+                                                const struct cpu_arg *args, uint32_t arg_count,
+                                                struct cpu_step **ret_step);
+LEAT_MUST_CHECK enum leat_status cpu_add_reorder(struct cpu_builder *b, uint32_t from, uint32_t to);
+
+/*
+ * A descriptor of an operation, with user scratchpad and what is fused onto the node: a sum over the old
+ * contents of dst (with_sum), then the activation. LEAT_AGAIN when oneDNN has no such kernel.
+ */
+LEAT_MUST_CHECK enum leat_status cpu_describe(struct cpu_builder *b, const_dnnl_op_desc_t op, bool fused,
+                                              dnnl_primitive_desc_t *ret_pd);
+dnnl_memory_desc_t cpu_query_md(const_dnnl_primitive_desc_t pd, dnnl_query_t what);
+
+/* dst of a node that may add `fused_add`: in the addend's own memory where it is free, else a copy of it. */
+LEAT_MUST_CHECK enum leat_status cpu_destination(struct cpu_builder *b, const dnnl_memory_desc_t *md,
+                                                 uint32_t *ret_tensor);
+
+/* ---- lower_*.c: one node; LEAT_AGAIN: not this way --------------------------------------------------- */
+
+LEAT_MUST_CHECK enum leat_status cpu_lower_conv(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_pool(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_global_pool(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_batch_norm(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_gemm(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_matmul(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_unary(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_binary(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_softmax(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_reduce(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_view(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_concat(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_transpose(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_gather(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_reference(struct cpu_builder *b); /* any operator, plain loops */
+
+/* ---- place.c ------------------------------------------------------------------------------------- */
+
+/* Offsets for all buffers such that two that live at one step do not overlap; returns the bytes needed. */
+size_t cpu_place_buffers(struct cpu_buffer *buffers, uint32_t count, uint32_t *order);
+
+/* ---- model ------------------------------------------------------------------------------------------ */
+
+/* What all programs of a model share; the list of constants grows under the mutex. */
+dnnl_engine_t cpu_model_engine(const struct leat_model *model);
+/* True when the payload belongs to the model's own graph and so lives as long as the model. */
+bool cpu_model_owns(const struct leat_model *model, const void *payload);
+struct cpu_constant **cpu_model_lock_constants(struct leat_model *model);
+void cpu_model_unlock_constants(struct leat_model *model);
+
+/* ---- run.c: what one run in flight needs ----------------------------------------------------------- */
+
+struct cpu_run;
+LEAT_MUST_CHECK enum leat_status cpu_run_create(const struct cpu_program *program, dnnl_engine_t engine,
+                                                struct cpu_run **ret_run);
+void cpu_run_destroy(struct cpu_run *run); /* accepts NULL */
+/* Points all tensors into `scratch`. */
+void cpu_run_bind(struct cpu_run *run, unsigned char *scratch);
+void *cpu_run_tensor(const struct cpu_run *run, uint32_t tensor);
+LEAT_MUST_CHECK enum leat_status cpu_run_execute(struct cpu_run *run, struct leat_team *team);
+
+#endif /* LEAT_KERNELS_CPU_PROGRAM_H */

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include "base/align.h"
+#include "kernels/cpu/program.h"
+
+struct cpu_run {
+    const struct cpu_program *program;
+    unsigned char *scratch; /* that everything below points into; NULL before the first bind */
+    dnnl_stream_t stream;
+    dnnl_memory_t *memories; /* [tensor_count]; NULL for constants and types that oneDNN does not have */
+    dnnl_exec_arg_t *args;   /* [arg_count] */
+    void **pointers;         /* [arg_count] */
+    void **values;           /* [value_count] plain forms */
+};
+
+void *
+cpu_run_tensor(const struct cpu_run *run, uint32_t tensor)
+{
+    const struct cpu_tensor *t = &run->program->tensors[tensor];
+    /* The cast drops const: nothing writes to a constant. */
+    return t->constant != NULL ? (void *)(uintptr_t)t->constant->data
+                               : run->scratch + run->program->buffers[t->buffer].offset;
+}
+
+static enum leat_status
+create_memories(struct cpu_run *run, dnnl_engine_t engine)
+{
+    const struct cpu_program *program = run->program;
+
+    for (uint32_t t = 0; t < program->tensor_count; t++) {
+        const struct cpu_tensor *tensor = &program->tensors[t];
+        if (tensor->constant == NULL && tensor->md.ndims != 0) {
+            const enum leat_status status = cpu_check(
+                NULL, "memory", dnnl_memory_create(&run->memories[t], &tensor->md, engine, DNNL_MEMORY_NONE));
+            if (status != LEAT_OK) {
+                return status;
+            }
+        }
+    }
+    for (uint32_t s = 0; s < program->step_count; s++) {
+        const struct cpu_step *step = &program->steps[s];
+        for (uint32_t a = 0; a < step->arg_count && step->primitive != NULL; a++) {
+            const struct cpu_tensor *tensor = &program->tensors[step->args[a].tensor];
+            dnnl_memory_t memory =
+                tensor->constant != NULL ? tensor->constant->memory : run->memories[step->args[a].tensor];
+            LEAT_ASSERT(memory != NULL);
+            run->args[step->first_arg + a] = (dnnl_exec_arg_t){step->args[a].id, memory};
+        }
+    }
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_run_create(const struct cpu_program *program, dnnl_engine_t engine, struct cpu_run **ret_run)
+{
+    struct cpu_run *run = calloc(1, sizeof(*run));
+    enum leat_status status = LEAT_OK;
+
+    if (run == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+    }
+    run->program = program;
+    run->memories = calloc((size_t)program->tensor_count + 1, sizeof(*run->memories));
+    run->args = calloc((size_t)program->arg_count + 1, sizeof(*run->args));
+    run->pointers = calloc((size_t)program->arg_count + 1, sizeof(*run->pointers));
+    run->values = calloc((size_t)program->graph->value_count + 1, sizeof(*run->values));
+    if (run->memories == NULL || run->args == NULL || run->pointers == NULL || run->values == NULL) {
+        status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+    } else {
+        status = cpu_check(NULL, "stream", dnnl_stream_create(&run->stream, engine, dnnl_stream_default_flags));
+    }
+    if (status == LEAT_OK) {
+        status = create_memories(run, engine);
+    }
+    if (status != LEAT_OK) {
+        cpu_run_destroy(run);
+        return status;
+    }
+    *ret_run = run;
+    return LEAT_OK;
+}
+
+void
+cpu_run_destroy(struct cpu_run *run)
+{
+    if (run == NULL) {
+        return;
+    }
+    for (uint32_t t = 0; run->memories != NULL && t < run->program->tensor_count; t++) {
+        (void)dnnl_memory_destroy(run->memories[t]);
+    }
+    (void)dnnl_stream_destroy(run->stream);
+    free(run->memories);
+    free(run->args);
+    free(run->pointers);
+    free(run->values);
+    free(run);
+}
+
+void
+cpu_run_bind(struct cpu_run *run, unsigned char *scratch)
+{
+    const struct cpu_program *program = run->program;
+
+    if (LEAT_LIKELY(run->scratch == scratch)) {
+        return;
+    }
+    run->scratch = scratch;
+    for (uint32_t t = 0; t < program->tensor_count; t++) {
+        if (run->memories[t] != NULL) {
+            LEAT_MUST(dnnl_memory_set_data_handle_v2(run->memories[t], cpu_run_tensor(run, t), run->stream) ==
+                      dnnl_success);
+        }
+    }
+    for (uint32_t s = 0; s < program->step_count; s++) {
+        const struct cpu_step *step = &program->steps[s];
+        for (uint32_t a = 0; a < step->arg_count; a++) {
+            run->pointers[step->first_arg + a] = cpu_run_tensor(run, step->args[a].tensor);
+        }
+    }
+    for (uint32_t v = 0; v < program->graph->value_count; v++) {
+        if (program->plain[v] != CPU_NONE) {
+            run->values[v] = cpu_run_tensor(run, program->plain[v]);
+        }
+    }
+}
+
+enum leat_status
+cpu_run_execute(struct cpu_run *run, struct leat_team *team)
+{
+    const struct cpu_program *program = run->program;
+
+    for (uint32_t s = 0; s < program->step_count; s++) {
+        const struct cpu_step *step = &program->steps[s];
+        enum leat_status status;
+        if (step->primitive != NULL) {
+            status = cpu_check(step->node, "run",
+                               dnnl_primitive_execute(step->primitive, run->stream, (int)step->arg_count,
+                                                      run->args + step->first_arg));
+        } else {
+            const struct cpu_call call = {
+                .program = program,
+                .step = step,
+                .pointers = run->pointers + step->first_arg,
+                .values = run->values,
+                .team = team,
+            };
+            status = step->kernel(&call);
+        }
+        if (LEAT_UNLIKELY(status != LEAT_OK)) {
+            return status;
+        }
+    }
+    return LEAT_OK;
+}
