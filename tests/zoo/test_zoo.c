@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     Every model that leat-zoo writes is well formed, repeats byte for byte, has the published cost,
+ *          and gives finite results that depend on the input.
+ * Method   Both sizes are parsed back and checked name by name; the engine imports the full sizes for their
+ *          signature and runs the test sizes on its reference backend. Nothing here shares code with
+ *          the builder.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <onnx.pb-c.h>
+
+#include "base/align.h"
+#include "kernels/backend.h"
+#include "kernels/graph.h"
+#include "tests/leat_test.h"
+#include "tools/zoo/zoo.h"
+
+enum { ITEMS = 3, TEST_BYTES_MAX = 300 * 1024 };
+
+struct file {
+    void *bytes;
+    size_t size;
+};
+
+static struct file
+write_file(const struct zoo_model *model, enum zoo_size size, uint64_t seed)
+{
+    struct file file = {0};
+    EXPECT(zoo_write(model, size, seed, &file.bytes, &file.size) == LEAT_OK);
+    return file;
+}
+
+static bool
+same(struct file a, struct file b)
+{
+    return a.size == b.size && memcmp(a.bytes, b.bytes, a.size) == 0;
+}
+
+static void
+test_repeats(const struct zoo_model *model)
+{
+    struct file a = write_file(model, ZOO_SIZE_TEST, 7);
+    struct file b = write_file(model, ZOO_SIZE_TEST, 7);
+    struct file c = write_file(model, ZOO_SIZE_TEST, 8);
+
+    EXPECT(same(a, b));
+    EXPECT(a.size == c.size && !same(a, c));
+    EXPECT(a.size <= TEST_BYTES_MAX);
+    free(a.bytes);
+    free(b.bytes);
+    free(c.bytes);
+}
+
+/* Index of a constant of that name, or -1. */
+static int
+find_constant(const Onnx__GraphProto *graph, const char *name)
+{
+    for (size_t i = 0; i < graph->n_initializer; i++) {
+        if (strcmp(graph->initializer[i]->name, name) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+static bool
+is_input(const Onnx__GraphProto *graph, const char *name)
+{
+    for (size_t i = 0; i < graph->n_input; i++) {
+        if (strcmp(graph->input[i]->name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* How many of the first `count` nodes make that value. */
+static int
+makers(const Onnx__GraphProto *graph, size_t count, const char *name)
+{
+    int found = 0;
+    for (size_t n = 0; n < count; n++) {
+        EXPECT(graph->node[n]->n_output == 1);
+        found += strcmp(graph->node[n]->output[0], name) == 0;
+    }
+    return found;
+}
+
+static void
+check_constant(const Onnx__TensorProto *tensor)
+{
+    size_t elements = 1;
+    for (size_t d = 0; d < tensor->n_dims; d++) {
+        EXPECT(tensor->dims[d] > 0);
+        elements *= (size_t)tensor->dims[d];
+    }
+    EXPECT(tensor->data_type == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT ||
+           tensor->data_type == ONNX__TENSOR_PROTO__DATA_TYPE__INT64);
+    const size_t size = tensor->data_type == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT ? 4 : 8;
+    EXPECT(tensor->has_raw_data && tensor->raw_data.len == elements * size);
+    for (size_t i = 0; size == 4 && i < elements; i++) {
+        float value;
+        memcpy(&value, tensor->raw_data.data + 4 * i, 4);
+        EXPECT(isfinite(value));
+    }
+}
+
+static void
+check_structure(struct file file)
+{
+    Onnx__ModelProto *model = onnx__model_proto__unpack(NULL, file.size, file.bytes);
+    EXPECT(model != NULL);
+    const Onnx__GraphProto *graph = model->graph;
+    int uses[512] = {0};
+
+    EXPECT(model->ir_version == 7 && model->n_opset_import == 1 && model->opset_import[0]->version == 13);
+    EXPECT(graph->n_initializer <= LEAT_COUNT_OF(uses));
+    for (size_t n = 0; n < graph->n_node; n++) {
+        const Onnx__NodeProto *node = graph->node[n];
+        for (size_t i = 0; i < node->n_input; i++) {
+            const int constant = find_constant(graph, node->input[i]);
+            uses[constant >= 0 ? constant : 0] += constant >= 0;
+            EXPECT((constant >= 0) + is_input(graph, node->input[i]) + makers(graph, n, node->input[i]) == 1);
+        }
+        EXPECT(makers(graph, graph->n_node, node->output[0]) == 1);
+    }
+    for (size_t c = 0; c < graph->n_initializer; c++) {
+        EXPECT(find_constant(graph, graph->initializer[c]->name) == (int)c); /* no name twice */
+        EXPECT(uses[c] == 1);
+        check_constant(graph->initializer[c]);
+    }
+    for (size_t i = 0; i < graph->n_input; i++) {
+        const Onnx__TensorShapeProto *shape = graph->input[i]->type->tensor_type->shape;
+        EXPECT(shape->n_dim >= 2 && strcmp(shape->dim[0]->dim_param, "N") == 0);
+    }
+    EXPECT(graph->n_output == 1 && makers(graph, graph->n_node, graph->output[0]->name) == 1);
+    onnx__model_proto__free_unpacked(model, NULL);
+}
+
+static void
+check_topology(struct file full, struct file test)
+{
+    Onnx__ModelProto *a = onnx__model_proto__unpack(NULL, full.size, full.bytes);
+    Onnx__ModelProto *b = onnx__model_proto__unpack(NULL, test.size, test.bytes);
+
+    EXPECT(a != NULL && b != NULL && a->graph->n_node == b->graph->n_node);
+    for (size_t n = 0; n < a->graph->n_node; n++) {
+        const Onnx__NodeProto *x = a->graph->node[n], *y = b->graph->node[n];
+        EXPECT(strcmp(x->op_type, y->op_type) == 0 && x->n_input == y->n_input);
+        EXPECT(strcmp(x->output[0], y->output[0]) == 0);
+        for (size_t i = 0; i < x->n_input; i++) {
+            EXPECT(strcmp(x->input[i], y->input[i]) == 0);
+        }
+    }
+    onnx__model_proto__free_unpacked(a, NULL);
+    onnx__model_proto__free_unpacked(b, NULL);
+}
+
+/* What the builder claims of inputs and outputs is what the engine infers from the file. */
+static void
+compare_ports(const struct zoo_model *model, const struct onnx_summary *summary, void *context)
+{
+    const struct leat_tensor_info *infos = context;
+    (void)model;
+
+    for (uint32_t t = 0; t < summary->input_count + summary->output_count; t++) {
+        const struct onnx_port *port =
+            t < summary->input_count ? &summary->inputs[t] : &summary->outputs[t - summary->input_count];
+        EXPECT(strcmp(infos[t].name, port->name) == 0 && infos[t].rank == port->rank);
+        EXPECT(infos[t].dtype == (port->type == ONNX_TYPE_F32 ? LEAT_DTYPE_F32 : LEAT_DTYPE_I64));
+        EXPECT(memcmp(infos[t].dims, port->dims, port->rank * sizeof(*port->dims)) == 0);
+    }
+}
+
+static struct leat_graph *
+import(const struct zoo_model *model, enum zoo_size size, struct file file, struct leat_model_source *source,
+       struct leat_tensor_info *infos)
+{
+    struct leat_graph *graph;
+
+    if (leat_onnx_import(file.bytes, file.size, &graph) != LEAT_OK) {
+        (void)fprintf(stderr, "%s: %s\n", model->name, leat_error_text());
+        EXPECT(false);
+    }
+    *source = (struct leat_model_source){.graph = graph, .infos = infos};
+    EXPECT(leat_graph_signature(graph, infos, &source->input_count, &source->output_count) == LEAT_OK);
+    EXPECT(zoo_describe(model, size, compare_ports, infos) == LEAT_OK);
+    return graph;
+}
+
+/* Deterministic payload: ids within the smaller embedding, or f32 in [-2, 2). */
+static void
+fill_input(const struct leat_tensor_info *info, void *data, uint64_t *random)
+{
+    const size_t count = ITEMS * info->item_bytes / leat_dtype_bytes(info->dtype);
+
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t bits = leat_test_random(random);
+        if (info->dtype == LEAT_DTYPE_I64) {
+            ((int64_t *)data)[i] = (int64_t)(bits % 200);
+        } else {
+            ((float *)data)[i] = (float)(bits % 4000) / 1000.0f - 2.0f;
+        }
+    }
+}
+
+static void *
+aligned(size_t bytes)
+{
+    void *block = aligned_alloc(64, (size_t)leat_round_up(bytes + 1, 64));
+    EXPECT(block != NULL);
+    return block;
+}
+
+static void
+check_scores(const float *scores, size_t width)
+{
+    for (size_t i = 0; i < ITEMS * width; i++) {
+        EXPECT(isfinite(scores[i]) && fabsf(scores[i]) < 1000.0f);
+    }
+    for (size_t i = 1; i < ITEMS; i++) {
+        float difference = 0.0f;
+        for (size_t k = 0; k < width; k++) {
+            difference = fmaxf(difference, fabsf(scores[i * width + k] - scores[k]));
+        }
+        EXPECT(difference > 1e-3f); /* the answer depends on the item */
+    }
+}
+
+static void
+check_run(const struct leat_model_source *source)
+{
+    const struct leat_backend *backend = &leat_backend_reference;
+    const struct leat_tensor_info *infos = source->infos;
+    const uint32_t tensors = source->input_count + source->output_count;
+    struct leat_segment segment = {.items = ITEMS};
+    void *blocks[LEAT_TENSORS_MAX];
+    uint64_t random = leat_test_seed;
+    struct leat_model *model;
+    struct leat_plan *plan;
+
+    EXPECT(backend->model_load(source, &model) == LEAT_OK);
+    EXPECT(backend->plan_build(model, &(struct leat_plan_options){.items = ITEMS}, &plan) == LEAT_OK);
+    void *scratch = aligned(backend->plan_scratch_bytes(plan));
+    for (uint32_t t = 0; t < tensors; t++) {
+        blocks[t] = aligned(ITEMS * infos[t].item_bytes);
+        segment.tensors[t] = blocks[t];
+        if (t < source->input_count) {
+            fill_input(&infos[t], blocks[t], &random);
+        }
+    }
+    EXPECT(backend->plan_run(plan, &segment, 1, scratch, NULL) == LEAT_OK);
+    check_scores(blocks[tensors - 1], infos[tensors - 1].item_bytes / sizeof(float));
+    for (uint32_t t = 0; t < tensors; t++) {
+        free(blocks[t]);
+    }
+    free(scratch);
+    backend->plan_destroy(plan);
+    backend->model_destroy(model);
+}
+
+static void
+test_files(const struct zoo_model *model)
+{
+    struct file full = write_file(model, ZOO_SIZE_FULL, leat_test_seed);
+    struct file test = write_file(model, ZOO_SIZE_TEST, leat_test_seed);
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    struct leat_model_source source;
+
+    check_structure(full);
+    check_structure(test);
+    check_topology(full, test);
+    leat_graph_destroy(import(model, ZOO_SIZE_FULL, full, &source, infos));
+    struct leat_graph *graph = import(model, ZOO_SIZE_TEST, test, &source, infos);
+    EXPECT(leat_graph_optimise(graph, ~UINT64_C(0)) == LEAT_OK);
+    check_run(&source);
+    leat_graph_destroy(graph);
+    free(full.bytes);
+    free(test.bytes);
+}
+
+struct published {
+    const char *name;
+    uint64_t parameters, multiply_adds, statistics;
+};
+
+/*
+ * Trainable parameters and multiply-adds at 224x224 as torchvision's model pages state them, and the running
+ * means and variances (two per normalised channel), which an ONNX file stores as well.
+ */
+static void
+compare_cost(const struct zoo_model *model, const struct onnx_summary *summary, void *context)
+{
+    const struct published *published = context;
+    (void)model;
+
+    EXPECT(summary->parameters == published->parameters + published->statistics);
+    const double giga = (double)summary->flop_per_item / 2e9;
+    const double stated = (double)published->multiply_adds / 1e9;
+    EXPECT(fabs(giga - stated) <= 0.015); /* stated in hundredths */
+}
+
+static void
+test_published_cost(void)
+{
+    static struct published table[] = {
+        {"resnet18", 11689512, 1810000000, 9600},
+        {"resnet50", 25557032, 4090000000, 53120},
+        {"mobilenetv2", 3504872, 300000000, 34112},
+    };
+    for (size_t i = 0; i < LEAT_COUNT_OF(table); i++) {
+        EXPECT(zoo_describe(zoo_find(table[i].name), ZOO_SIZE_FULL, compare_cost, &table[i]) == LEAT_OK);
+    }
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    for (size_t i = 0; i < zoo_model_count; i++) {
+        EXPECT(zoo_find(zoo_models[i].name) == &zoo_models[i]);
+        test_repeats(&zoo_models[i]);
+        test_files(&zoo_models[i]);
+    }
+    EXPECT(zoo_find("resnet") == NULL);
+    test_published_cost();
+    return 0;
+}
