@@ -9,46 +9,16 @@
 #include "base/align.h"
 #include "kernels/cpu/program.h"
 
-/* In-place heap sort by falling bytes, then rising index: no allocation, no unstable surprises. */
-static bool
-comes_before(const struct cpu_buffer *buffers, uint32_t a, uint32_t b)
+/* Falling bytes, then rising index. */
+static int
+compare_bytes(const void *a, const void *b, void *context)
 {
-    return buffers[a].bytes != buffers[b].bytes ? buffers[a].bytes > buffers[b].bytes : a < b;
-}
-
-static void
-sift_down(const struct cpu_buffer *buffers, uint32_t *order, uint32_t root, uint32_t count)
-{
-    for (;;) {
-        uint32_t child = 2 * root + 1;
-        if (child >= count) {
-            return;
-        }
-        if (child + 1 < count && comes_before(buffers, order[child], order[child + 1])) {
-            child++;
-        }
-        if (!comes_before(buffers, order[root], order[child])) {
-            return;
-        }
-        const uint32_t swapped = order[root];
-        order[root] = order[child];
-        order[child] = swapped;
-        root = child;
+    const struct cpu_buffer *buffers = context;
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    if (buffers[x].bytes != buffers[y].bytes) {
+        return buffers[x].bytes > buffers[y].bytes ? -1 : 1;
     }
-}
-
-static void
-sort(const struct cpu_buffer *buffers, uint32_t *order, uint32_t count)
-{
-    for (uint32_t i = count / 2; i-- > 0;) {
-        sift_down(buffers, order, i, count);
-    }
-    for (uint32_t end = count; end-- > 1;) {
-        const uint32_t swapped = order[0];
-        order[0] = order[end];
-        order[end] = swapped;
-        sift_down(buffers, order, 0, end);
-    }
+    return (x > y) - (x < y);
 }
 
 /* `placed` holds indices by rising offset. */
@@ -82,7 +52,7 @@ cpu_place_buffers(struct cpu_buffer *buffers, uint32_t count, uint32_t *order)
             order[live++] = i;
         }
     }
-    sort(buffers, order, live);
+    qsort_r(order, live, sizeof(*order), compare_bytes, buffers);
     /* order[0..k) becomes the placed ones by offset, while order[k..] is still by size. */
     for (uint32_t k = 0; k < live; k++) {
         const uint32_t index = order[k];

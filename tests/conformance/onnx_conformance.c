@@ -29,7 +29,7 @@
 #define ATOL        1e-5
 
 /* Of libonnx-testdata 1.12: raise these when operators are added, never lower them. */
-enum { MINIMUM_DIRECT = 277, MINIMUM_SERVED_REFERENCE = 206, MINIMUM_SERVED_CPU = 202 };
+enum { MINIMUM_DIRECT = 277, MINIMUM_SERVED_REFERENCE = 206, MINIMUM_SERVED_CPU = 206 };
 
 enum skip {
     SKIP_OPERATOR,

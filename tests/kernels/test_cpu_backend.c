@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     On whole networks the cpu backend gives the reference backend's answers, for every plan size, team
+ *          size and split of a batch, from several workers at once, and allocates nothing once it is warm.
+ * Method   Every model of leat-zoo in its test size. Outputs are compared with those of the reference backend;
+ *          the same items in other segments must give the same bytes; allocations are counted around the run.
+ *          Buffer placement: random lifetimes against the definition of what may overlap.
+ */
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/program.h"
+#include "kernels/graph.h"
+#include "kernels/team.h"
+#include "tests/leat_test.h"
+#include "tools/zoo/zoo.h"
+
+enum { ITEMS = 5, TEAM = 3, WORKERS = 3, ROUNDS = 20 };
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#define COUNT_ALLOCATIONS 1
+/* The C library's allocator under its other names: every allocation of this program comes through here. */
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t count, size_t size);
+extern void *__libc_realloc(void *memory, size_t size);
+extern void *__libc_memalign(size_t alignment, size_t size);
+static _Thread_local size_t allocations;
+
+void *
+malloc(size_t size)
+{
+    allocations++;
+    return __libc_malloc(size);
+}
+
+void *
+calloc(size_t count, size_t size)
+{
+    allocations++;
+    return __libc_calloc(count, size);
+}
+
+void *
+realloc(void *memory, size_t size)
+{
+    allocations++;
+    return __libc_realloc(memory, size);
+}
+
+int
+posix_memalign(void **ret_memory, size_t alignment, size_t size)
+{
+    allocations++;
+    *ret_memory = __libc_memalign(alignment, size);
+    return *ret_memory != NULL ? 0 : 12;
+}
+#endif
+
+/* A model, its inputs for ITEMS items, and what the reference backend answers. */
+struct network {
+    const char *name;
+    struct leat_graph *graph;
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    struct leat_model_source source;
+    unsigned char *inputs[LEAT_TENSORS_MAX];
+    unsigned char *expected[LEAT_TENSORS_MAX]; /* by tensor; inputs are NULL */
+};
+
+static uint32_t
+tensors_of(const struct network *network)
+{
+    return network->source.input_count + network->source.output_count;
+}
+
+static void *
+aligned(size_t bytes)
+{
+    void *block = aligned_alloc(64, (size_t)leat_round_up(bytes + 64, 64));
+    EXPECT(block != NULL);
+    return block;
+}
+
+/* Small numbers: a look-up's index must stay in its table, and sums must not hide a wrong term. */
+static void
+fill(const struct leat_tensor_info *info, unsigned char *data, uint64_t *random)
+{
+    for (size_t i = 0; i < ITEMS * info->item_bytes / leat_dtype_bytes(info->dtype); i++) {
+        const uint64_t r = leat_test_random(random);
+        switch (info->dtype) {
+        case LEAT_DTYPE_F32:
+            ((float *)(void *)data)[i] = (float)(r % 2000) / 1000.0f - 1.0f;
+            break;
+        case LEAT_DTYPE_I64:
+            ((int64_t *)(void *)data)[i] = (int64_t)(r % 16);
+            break;
+        default:
+            EXPECT(!"a type that no model of the zoo has");
+        }
+    }
+}
+
+static enum leat_status
+run(const struct leat_backend *backend, const struct leat_plan *plan, const struct network *network,
+    const uint32_t *split, uint32_t count, void *scratch, struct leat_team *team, unsigned char *const *outputs)
+{
+    struct leat_segment segments[ITEMS];
+    uint32_t first = 0;
+
+    for (uint32_t s = 0; s < count; s++) {
+        segments[s].items = split[s];
+        for (uint32_t t = 0; t < tensors_of(network); t++) {
+            const unsigned char *base = t < network->source.input_count ? network->inputs[t] : outputs[t];
+            segments[s].tensors[t] = base + first * network->infos[t].item_bytes;
+        }
+        first += split[s];
+    }
+    return backend->plan_run(plan, segments, count, scratch, team);
+}
+
+static void
+make_network(const struct zoo_model *model, struct network *network)
+{
+    const struct leat_backend *reference = &leat_backend_reference;
+    const uint32_t whole = ITEMS;
+    uint64_t random = leat_test_seed;
+    struct leat_model *loaded;
+    struct leat_plan *plan;
+    size_t size;
+    void *file;
+
+    *network = (struct network){.name = model->name};
+    EXPECT(zoo_write(model, ZOO_SIZE_TEST, leat_test_seed, &file, &size) == LEAT_OK);
+    EXPECT(leat_onnx_import(file, size, &network->graph) == LEAT_OK);
+    free(file);
+    EXPECT(leat_graph_optimise(network->graph, UINT64_MAX) == LEAT_OK);
+    network->source = (struct leat_model_source){.graph = network->graph, .infos = network->infos};
+    EXPECT(leat_graph_signature(network->graph, network->infos, &network->source.input_count,
+                                &network->source.output_count) == LEAT_OK);
+    for (uint32_t t = 0; t < tensors_of(network); t++) {
+        unsigned char *block = aligned(ITEMS * network->infos[t].item_bytes);
+        if (t < network->source.input_count) {
+            fill(&network->infos[t], block, &random);
+            network->inputs[t] = block;
+        } else {
+            network->expected[t] = block;
+        }
+    }
+    EXPECT(reference->model_load(&network->source, &loaded) == LEAT_OK);
+    EXPECT(reference->plan_build(loaded, &(struct leat_plan_options){.items = ITEMS}, &plan) == LEAT_OK);
+    void *scratch = aligned(reference->plan_scratch_bytes(plan));
+    EXPECT(run(reference, plan, network, &whole, 1, scratch, NULL, network->expected) == LEAT_OK);
+    free(scratch);
+    reference->plan_destroy(plan);
+    reference->model_destroy(loaded);
+}
+
+static void
+destroy_network(struct network *network)
+{
+    for (uint32_t t = 0; t < tensors_of(network); t++) {
+        free(network->inputs[t]);
+        free(network->expected[t]);
+    }
+    leat_graph_destroy(network->graph);
+}
+
+static void
+make_outputs(const struct network *network, unsigned char **outputs)
+{
+    for (uint32_t t = network->source.input_count; t < tensors_of(network); t++) {
+        outputs[t] = aligned(ITEMS * network->infos[t].item_bytes);
+        memset(outputs[t], 0x5a, ITEMS * network->infos[t].item_bytes);
+    }
+}
+
+static void
+free_outputs(const struct network *network, unsigned char **outputs)
+{
+    for (uint32_t t = network->source.input_count; t < tensors_of(network); t++) {
+        free(outputs[t]);
+    }
+}
+
+static void
+compare(const struct network *network, uint32_t items, unsigned char *const *outputs)
+{
+    for (uint32_t t = network->source.input_count; t < tensors_of(network); t++) {
+        const float *expected = (const float *)(const void *)network->expected[t];
+        const float *answer = (const float *)(const void *)outputs[t];
+        EXPECT(network->infos[t].dtype == LEAT_DTYPE_F32);
+        for (size_t i = 0; i < items * network->infos[t].item_bytes / sizeof(float); i++) {
+            if (!(fabsf(answer[i] - expected[i]) <= 1e-4f + 1e-3f * fabsf(expected[i]))) {
+                (void)fprintf(stderr, "%s: output %u, element %zu is %g, the reference backend says %g\n", network->name,
+                              t, i, (double)answer[i], (double)expected[i]);
+                EXPECT(!"the reference backend's answer");
+            }
+        }
+    }
+}
+
+/* Cuts `items` into segments after each bit that is set in `cuts`. */
+static uint32_t
+split_items(uint32_t items, uint32_t cuts, uint32_t *split)
+{
+    uint32_t count = 0;
+
+    split[0] = 0;
+    for (uint32_t i = 0; i < items; i++) {
+        split[count]++;
+        if (i + 1 < items && (cuts >> i & 1u) != 0) {
+            split[++count] = 0;
+        }
+    }
+    return count + 1;
+}
+
+static void
+test_splits(const struct network *network, const struct leat_plan *plan, uint32_t plan_items, struct leat_team *team)
+{
+    const struct leat_backend *backend = &leat_backend_cpu;
+    void *scratch = aligned(backend->plan_scratch_bytes(plan));
+    unsigned char *whole[LEAT_TENSORS_MAX] = {NULL}, *parts[LEAT_TENSORS_MAX] = {NULL};
+    uint32_t split[ITEMS];
+
+    make_outputs(network, whole);
+    make_outputs(network, parts);
+    for (uint32_t items = 1; items <= plan_items && items <= ITEMS; items++) {
+        split[0] = items;
+        EXPECT(run(backend, plan, network, split, 1, scratch, team, whole) == LEAT_OK);
+        compare(network, items, whole);
+        for (uint32_t cuts = 1; cuts < 1u << (items - 1); cuts++) {
+            const uint32_t count = split_items(items, cuts, split);
+#ifdef COUNT_ALLOCATIONS
+            const size_t before = allocations;
+#endif
+            EXPECT(run(backend, plan, network, split, count, scratch, team, parts) == LEAT_OK);
+#ifdef COUNT_ALLOCATIONS
+            EXPECT(allocations == before);
+#endif
+            for (uint32_t t = network->source.input_count; t < tensors_of(network); t++) {
+                EXPECT(memcmp(whole[t], parts[t], items * network->infos[t].item_bytes) == 0);
+            }
+        }
+    }
+    free_outputs(network, whole);
+    free_outputs(network, parts);
+    free(scratch);
+}
+
+static void
+test_plans(const struct network *network, struct leat_model *model, struct leat_team *team)
+{
+    static const uint32_t items[] = {1, ITEMS, ITEMS + 3}, team_sizes[] = {TEAM, 2};
+    const struct leat_backend *backend = &leat_backend_cpu;
+
+    for (size_t i = 0; i < LEAT_COUNT_OF(items); i++) {
+        const struct leat_plan_options options = {.items = items[i], .team_sizes = team_sizes, .team_size_count = 2};
+        struct leat_plan *plan;
+        EXPECT(backend->plan_build(model, &options, &plan) == LEAT_OK);
+        test_splits(network, plan, items[i], NULL);
+        test_splits(network, plan, items[i], team);
+        backend->plan_destroy(plan);
+    }
+}
+
+/* ---- Several workers, one plan ---------------------------------------------------------------------- */
+
+struct worker {
+    const struct network *network;
+    const struct leat_plan *plan;
+    pthread_t thread;
+};
+
+static void *
+work(void *context)
+{
+    const struct worker *worker = context;
+    const uint32_t whole = ITEMS;
+    unsigned char *outputs[LEAT_TENSORS_MAX] = {NULL};
+
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        /* A new block in every second round: the plan's slots are bound again while others run. */
+        void *scratch = aligned(leat_backend_cpu.plan_scratch_bytes(worker->plan));
+        make_outputs(worker->network, outputs);
+        for (int twice = 0; twice < 2; twice++) {
+            EXPECT(run(&leat_backend_cpu, worker->plan, worker->network, &whole, 1, scratch, NULL, outputs) == LEAT_OK);
+            compare(worker->network, ITEMS, outputs);
+        }
+        free_outputs(worker->network, outputs);
+        free(scratch);
+    }
+    return NULL;
+}
+
+static void
+test_workers(const struct network *network, struct leat_model *model)
+{
+    const struct leat_plan_options options = {.items = ITEMS, .runs = WORKERS};
+    struct worker workers[WORKERS];
+    struct leat_plan *plan;
+
+    EXPECT(leat_backend_cpu.plan_build(model, &options, &plan) == LEAT_OK);
+    for (int w = 0; w < WORKERS; w++) {
+        workers[w] = (struct worker){.network = network, .plan = plan};
+        EXPECT(pthread_create(&workers[w].thread, NULL, work, &workers[w]) == 0);
+    }
+    for (int w = 0; w < WORKERS; w++) {
+        EXPECT(pthread_join(workers[w].thread, NULL) == 0);
+    }
+    leat_backend_cpu.plan_destroy(plan);
+}
+
+/* ---- Placement -------------------------------------------------------------------------------------- */
+
+static void
+test_placement(void)
+{
+    enum { BUFFERS = 60, STEPS = 30 };
+    struct cpu_buffer buffers[BUFFERS];
+    uint32_t order[BUFFERS];
+    uint64_t random = leat_test_seed;
+
+    for (int round = 0; round < 300; round++) {
+        const uint32_t count = 1 + (uint32_t)(leat_test_random(&random) % BUFFERS);
+        size_t sum = 0, peak = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            const uint32_t first = (uint32_t)(leat_test_random(&random) % STEPS);
+            buffers[i] = (struct cpu_buffer){.bytes = (size_t)(leat_test_random(&random) % 5000),
+                                             .first = leat_test_random(&random) % 9 == 0 ? CPU_NONE : first,
+                                             .last = first + (uint32_t)(leat_test_random(&random) % 6)};
+        }
+        const size_t total = cpu_place_buffers(buffers, count, order);
+        for (uint32_t step = 0; step < STEPS + 6; step++) {
+            size_t live = 0;
+            for (uint32_t i = 0; i < count; i++) {
+                live += buffers[i].first <= step && step <= buffers[i].last ? buffers[i].bytes : 0;
+            }
+            peak = live > peak ? live : peak;
+        }
+        for (uint32_t i = 0; i < count; i++) {
+            if (buffers[i].first == CPU_NONE) {
+                continue;
+            }
+            sum += buffers[i].bytes;
+            EXPECT(buffers[i].offset % CPU_ALIGN == 0 && buffers[i].offset + buffers[i].bytes <= total);
+            for (uint32_t k = 0; k < i; k++) {
+                const bool apart_in_time = buffers[k].first == CPU_NONE || buffers[k].last < buffers[i].first ||
+                                           buffers[i].last < buffers[k].first;
+                const bool apart_in_space = buffers[k].offset + buffers[k].bytes <= buffers[i].offset ||
+                                            buffers[i].offset + buffers[i].bytes <= buffers[k].offset;
+                EXPECT(apart_in_time || apart_in_space);
+            }
+        }
+        EXPECT(total >= peak && total <= sum);
+    }
+}
+
+int
+main(void)
+{
+    struct leat_team *team;
+
+    leat_test_init();
+    test_placement();
+    EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
+    for (size_t i = 0; i < zoo_model_count; i++) {
+        struct network network;
+        struct leat_model *model;
+        make_network(&zoo_models[i], &network);
+        EXPECT(leat_backend_cpu.model_load(&network.source, &model) == LEAT_OK);
+        test_plans(&network, model, team);
+        test_workers(&network, model);
+        leat_backend_cpu.model_destroy(model);
+        destroy_network(&network);
+    }
+    leat_team_destroy(team);
+    return 0;
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     A synthetic batch takes the profiled time, never less and not much more; the profile is read as
+ *          the options say; a batch of time 0 touches nothing; wrong options are refused.
+ * Method   Times are bounded below exactly and above by the best of several runs: other load on the box can
+ *          make one run late, not all of them.
+ */
+#include <pthread.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "base/clock.h"
+#include "kernels/backend.h"
+#include "kernels/team.h"
+#include "tests/leat_test.h"
+
+enum { RUNS = 20, LATE_NS = 2000000 };
+
+static const struct leat_backend *const backend = &leat_backend_synthetic;
+
+static const struct leat_tensor_info infos[2] = {
+    {.name = "x", .dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {-1, 24}, .item_bytes = 24},
+    {.name = "y", .dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {-1, 16}, .item_bytes = 16},
+};
+
+static enum leat_status
+load(const char *options, struct leat_model **ret_model)
+{
+    const struct leat_model_source source = {
+        .options_json = options, .infos = infos, .input_count = 1, .output_count = 1};
+    return backend->model_load(&source, ret_model);
+}
+
+/* The shortest of several runs of `items`; each takes at least `expected_ns`. */
+static uint64_t
+shortest_ns(const struct leat_plan *plan, uint32_t items, uint64_t expected_ns, struct leat_team *team)
+{
+    static unsigned char x[64 * 24], y[64 * 16];
+    const struct leat_segment segment = {.items = items, .tensors = {x, y}};
+    uint64_t best_ns = UINT64_MAX;
+
+    for (int i = 0; i < RUNS && best_ns > expected_ns + LATE_NS; i++) {
+        const uint64_t start_ns = leat_monotonic_ns();
+        EXPECT(backend->plan_run(plan, &segment, 1, NULL, team) == LEAT_OK);
+        const uint64_t took_ns = leat_monotonic_ns() - start_ns;
+        EXPECT(took_ns >= expected_ns);
+        best_ns = took_ns < best_ns ? took_ns : best_ns;
+    }
+    return best_ns;
+}
+
+static void
+expect_times(const char *options, const uint32_t *items, const uint64_t *expected_ns, size_t count,
+             struct leat_team *team)
+{
+    const struct leat_plan_options plan_options = {.items = 64};
+    struct leat_model *model;
+    struct leat_plan *plan;
+
+    EXPECT(load(options, &model) == LEAT_OK);
+    EXPECT(backend->plan_build(model, &plan_options, &plan) == LEAT_OK);
+    for (size_t i = 0; i < count; i++) {
+        EXPECT(shortest_ns(plan, items[i], expected_ns[i], team) <= expected_ns[i] + LATE_NS);
+    }
+    backend->plan_destroy(plan);
+    backend->model_destroy(model);
+}
+
+static void
+test_profiles(void)
+{
+    static const uint32_t items[] = {1, 2, 3, 4, 6, 8, 16};
+    static const uint64_t affine_ns[] = {3500000, 4000000, 4500000, 5000000, 6000000, 7000000, 11000000};
+    /* (2, 4 ms), (4, 6 ms), (8, 18 ms): flat before, linear between, the last slope (3 ms) beyond. */
+    static const uint64_t points_ns[] = {4000000, 4000000, 5000000, 6000000, 12000000, 18000000, 42000000};
+
+    expect_times("{\"latency_ns\": 3000000, \"per_item_ns\": 500000}", items, affine_ns, LEAT_COUNT_OF(items), NULL);
+    expect_times("{\"points\": [{\"items\": 2, \"latency_ns\": 4000000}, {\"items\": 4, \"latency_ns\": 6000000},"
+                 " {\"items\": 8, \"latency_ns\": 18000000}]}",
+                 items, points_ns, LEAT_COUNT_OF(items), NULL);
+    expect_times("{\"points\": [{\"items\": 4, \"latency_ns\": 5000000}]}", items, (const uint64_t[]){5000000, 5000000}, 2,
+                 NULL);
+}
+
+static uint64_t
+thread_cpu_ns(clockid_t clock)
+{
+    struct timespec t;
+    EXPECT(clock_gettime(clock, &t) == 0);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void
+burn_once(struct leat_team *team)
+{
+    const struct leat_plan_options plan_options = {.items = 1};
+    const struct leat_segment segment = {.items = 1};
+    struct leat_model *model;
+    struct leat_plan *plan;
+
+    EXPECT(load("{\"latency_ns\": 20000000, \"mode\": \"burn\"}", &model) == LEAT_OK);
+    EXPECT(backend->plan_build(model, &plan_options, &plan) == LEAT_OK);
+    const uint64_t start_ns = leat_monotonic_ns();
+    EXPECT(backend->plan_run(plan, &segment, 1, NULL, team) == LEAT_OK);
+    EXPECT(leat_monotonic_ns() - start_ns >= 20000000);
+    backend->plan_destroy(plan);
+    backend->model_destroy(model);
+}
+
+/* What sleeping and burning cost in CPU time, on a team of two. */
+static void
+test_modes(void)
+{
+    static const uint32_t items[] = {1};
+    static const uint64_t expected_ns[] = {20000000};
+    struct leat_team *team;
+
+    EXPECT(leat_team_create(&(struct leat_team_options){.size = 2}, &team) == LEAT_OK);
+    uint64_t before_ns = thread_cpu_ns(CLOCK_PROCESS_CPUTIME_ID);
+    expect_times("{\"latency_ns\": 20000000, \"mode\": \"sleep\"}", items, expected_ns, 1, team);
+    EXPECT(thread_cpu_ns(CLOCK_PROCESS_CPUTIME_ID) - before_ns < 10000000);
+    /* Two threads of 20 ms; on a busy box they may share one CPU, but not every time. */
+    uint64_t most_ns = 0;
+    for (int i = 0; i < RUNS && most_ns <= 22000000; i++) {
+        before_ns = thread_cpu_ns(CLOCK_PROCESS_CPUTIME_ID);
+        burn_once(team);
+        const uint64_t used_ns = thread_cpu_ns(CLOCK_PROCESS_CPUTIME_ID) - before_ns;
+        most_ns = used_ns > most_ns ? used_ns : most_ns;
+    }
+    EXPECT(most_ns > 22000000);
+    leat_team_destroy(team);
+}
+
+static void
+test_echo_copies_each_segment(void)
+{
+    const struct leat_plan_options plan_options = {.items = 8};
+    unsigned char x[2][3 * 24], y[2][3 * 16 + 1], untouched[3 * 16 + 1];
+    struct leat_model *model;
+    struct leat_plan *plan;
+
+    for (size_t i = 0; i < sizeof(x); i++) {
+        x[i / sizeof(x[0])][i % sizeof(x[0])] = (unsigned char)(i + 1);
+    }
+    memset(y, 0xee, sizeof(y));
+    memset(untouched, 0xee, sizeof(untouched));
+    const struct leat_segment segments[2] = {{.items = 3, .tensors = {x[0], y[0]}}, {.items = 2, .tensors = {x[1], y[1]}}};
+    EXPECT(load("{\"echo\": true}", &model) == LEAT_OK);
+    EXPECT(backend->plan_build(model, &plan_options, &plan) == LEAT_OK);
+    EXPECT(backend->plan_run(plan, segments, 2, NULL, NULL) == LEAT_OK);
+    EXPECT(memcmp(y[0], x[0], 3 * 16) == 0 && y[0][3 * 16] == 0xee);
+    EXPECT(memcmp(y[1], x[1], 2 * 16) == 0 && y[1][2 * 16] == 0xee);
+    backend->plan_destroy(plan);
+    backend->model_destroy(model);
+
+    /* Without echo nothing is touched: the pointers need not even be there. */
+    const struct leat_segment nowhere = {.items = 3};
+    memset(y, 0xee, sizeof(y));
+    EXPECT(load(NULL, &model) == LEAT_OK);
+    EXPECT(backend->plan_build(model, &plan_options, &plan) == LEAT_OK);
+    EXPECT(backend->plan_run(plan, segments, 2, NULL, NULL) == LEAT_OK);
+    EXPECT(memcmp(y[0], untouched, sizeof(untouched)) == 0);
+    EXPECT(backend->plan_run(plan, &nowhere, 1, NULL, NULL) == LEAT_OK);
+    backend->plan_destroy(plan);
+    backend->model_destroy(model);
+}
+
+static void
+test_wrong_options(void)
+{
+    static const char *const wrong[] = {
+        "", "[]", "{", "{\"latency\": 1}", "{\"latency_ns\": -1}", "{\"latency_ns\": 1.5}", "{\"latency_ns\": \"1\"}",
+        "{\"mode\": \"nap\"}", "{\"mode\": 1}", "{\"points\": []}", "{\"points\": 3}",
+        "{\"points\": [{\"items\": 0, \"latency_ns\": 1}]}", "{\"points\": [{\"items\": 65537, \"latency_ns\": 1}]}",
+        "{\"points\": [{\"items\": 2, \"latency_ns\": 1}, {\"items\": 2, \"latency_ns\": 1}]}",
+    };
+    for (size_t i = 0; i < LEAT_COUNT_OF(wrong); i++) {
+        struct leat_model *model = NULL;
+        EXPECT(load(wrong[i], &model) == LEAT_ERR_INVALID && model == NULL);
+    }
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    test_profiles();
+    test_modes();
+    test_echo_copies_each_segment();
+    test_wrong_options();
+    EXPECT(leat_backend_find("synthetic") == backend && leat_backend_find("cpu") == &leat_backend_cpu);
+    EXPECT(leat_backend_find("reference") == &leat_backend_reference && leat_backend_find("none") == NULL);
+    return 0;
+}
