@@ -13,7 +13,8 @@ struct run_options {
     const char *socket_path, *target;
     const char *inputs[LEAT_TENSORS_MAX], *outputs[LEAT_TENSORS_MAX]; /* "name=path" or "path" */
     uint32_t input_count, output_count;
-    uint64_t items, latency_ns, count;
+    uint64_t items; /* 0 until --items or the first file says */
+    uint64_t latency_ns, count;
     bool json, help, items_given;
 };
 
@@ -24,7 +25,7 @@ print_run_help(void)
         "usage: leat run NAME [--input [TENSOR=]FILE.npy]... [--output [TENSOR=]FILE.npy]... [OPTION...]\n\n"
         "Sends one query to an application or model and shows the answer. Inputs are NumPy .npy files whose\n"
         "first dimension is the batch; inputs that are not given are zeros.\n\n"
-        "  --items N        items in the query (default: as many as the input file has, else 1)\n"
+        "  --items N        items in the query: the first N of each file (default: all of the first file, else 1)\n"
         "  --latency TIME   latency objective, such as 20ms (default: the application's)\n"
         "  --count N        ask N times and show each time taken (default 1)\n"
         "  --json           one JSON object per answer\n"
@@ -45,7 +46,7 @@ parse_run_options(int argc, char **argv, struct run_options *options)
     bool good = true;
     int option;
 
-    *options = (struct run_options){.items = 1, .count = 1};
+    *options = (struct run_options){.count = 1};
     opterr = 0;
     optind = 1;
     while (good && (option = getopt_long(argc, argv, "h", known, NULL)) != -1) {
@@ -125,21 +126,20 @@ load_input(struct leat_session *session, const struct leat_target *target, struc
     }
     const struct leat_tensor_info *info = &target->tensors[tensor];
     const uint64_t bytes = array.elements * leat_dtype_bytes(array.dtype);
-    if (!options->items_given) {
+    if (options->items == 0) {
         options->items = bytes / info->item_bytes > 0 ? bytes / info->item_bytes : 1;
-        options->items_given = true;
     }
-    if (array.dtype != info->dtype || bytes != info->item_bytes * options->items) {
+    const uint64_t needed = info->item_bytes * options->items;
+    if (array.dtype != info->dtype || (options->items_given ? bytes < needed : bytes != needed)) {
         (void)fprintf(stderr, "leat run: %s holds %llu bytes of %s, but input '%s' of %llu items needs %llu bytes of %s\n",
                       path, (unsigned long long)bytes, leat_dtype_text(array.dtype), info->name,
-                      (unsigned long long)options->items, (unsigned long long)(info->item_bytes * options->items),
-                      leat_dtype_text(info->dtype));
+                      (unsigned long long)options->items, (unsigned long long)needed, leat_dtype_text(info->dtype));
         npy_free(&array);
         return EXIT_FAILED;
     }
-    status = leat_tensor_alloc(session, bytes, &query->tensors[tensor]);
+    status = leat_tensor_alloc(session, needed, &query->tensors[tensor]);
     if (status == LEAT_OK) {
-        memcpy(query->tensors[tensor], array.data, bytes);
+        memcpy(query->tensors[tensor], array.data, needed);
     }
     npy_free(&array);
     return status == LEAT_OK ? EXIT_DONE : report_status("run", "input", status);
@@ -241,6 +241,7 @@ ask(struct leat_session *session, struct run_options *options)
     if (exit_code != EXIT_DONE) {
         return exit_code;
     }
+    options->items = options->items == 0 ? 1 : options->items;
     query.target = target.id;
     query.items = (uint32_t)options->items;
     query.latency_ns = options->latency_ns;
