@@ -163,6 +163,8 @@ struct leat_wire_hello {
     uint64_t arena_bytes;              /* 0: default */
     uint64_t features;                 /* bits the client understands; none yet */
     char library_version[16];
+    uint32_t near_node; /* 1 + NUMA node that the client runs on; 0: lay its memory anywhere */
+    uint32_t reserved;  /* 0 */
 };
 
 struct leat_wire_welcome {
@@ -194,7 +196,7 @@ struct leat_wire_error {
 };
 
 _Static_assert(sizeof(struct leat_wire_header) == 8, "wire ABI");
-_Static_assert(sizeof(struct leat_wire_hello) == 48, "wire ABI");
+_Static_assert(sizeof(struct leat_wire_hello) == 56, "wire ABI");
 _Static_assert(sizeof(struct leat_wire_error) == 256, "wire ABI");
 _Static_assert(sizeof(struct leat_tensor_info) == 144, "wire ABI");
 _Static_assert(sizeof(struct leat_target) == 16 + LEAT_TENSORS_MAX * 144, "wire ABI");

@@ -116,7 +116,7 @@ describe_model(const struct leat_daemon_model *model)
     return json_pack("{s:s, s:s, s:i, s:I, s:I, s:I, s:i, s:b, s:o}", "name", model->name, "backend",
                      model->variant->backend->name, "items_max", (int)model->variant->items_max, "bytes",
                      (json_int_t)model->bytes, "load_ns", (json_int_t)model->load_ns, "latency_ns",
-                     (json_int_t)leat_profile_predict(&model->profile, 1), "accuracy_ppm",
+                     (json_int_t)leat_profile_predict(&model->profiles[0], 1), "accuracy_ppm",
                      (int)model->variant->accuracy_ppm, "persistent", (int)model->persistent, "tensors",
                      describe_tensors(&model->signature));
 }

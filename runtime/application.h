@@ -23,13 +23,19 @@
 #define LEAT_PLANS_MAX        17u /* batches up to 2^0 .. 2^16 items */
 #define LEAT_WORKER_CLASSES_MAX 8u
 
+/* A variant in the memory of one NUMA node. */
+struct leat_variant_copy {
+    struct leat_model *model;
+    struct leat_plan *plans[LEAT_PLANS_MAX]; /* plans[b] holds up to 2^b items; NULL above items_max */
+};
+
 /* A loaded variant. Its index in the daemon's table is what responses carry. */
 struct leat_variant {
     char name[LEAT_NAME_MAX];
     uint16_t index;
     const struct leat_backend *backend;
-    struct leat_model *model;
-    struct leat_plan *plans[LEAT_PLANS_MAX]; /* plans[b] holds up to 2^b items; NULL above items_max */
+    struct leat_variant_copy *copies; /* [copy_count], one per node that has workers */
+    uint32_t copy_count;
     uint32_t items_max;
     uint32_t accuracy_ppm;
     uint64_t item_bytes[LEAT_TENSORS_MAX];

@@ -132,9 +132,7 @@ bind_models(struct leat_daemon *daemon, struct leat_application *app, const stru
         app->variants[m] = model->variant;
         app->sched_variants[m] = (struct leat_sched_variant){
             .accuracy_ppm = model->variant->accuracy_ppm, .items_max = model->variant->items_max, .ready = true};
-        for (uint32_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
-            app->profiles[m][class] = model->profile;
-        }
+        memcpy(app->profiles[m], model->profiles, sizeof(model->profiles));
     }
     app->variant_count = options->model_count;
     return LEAT_OK;
@@ -288,14 +286,12 @@ leat_daemon_load_model(struct leat_daemon *daemon, const struct leat_variant_sou
 {
     struct leat_loaded_variant loaded;
     struct leat_variant_source placed = *source;
-    uint32_t team_sizes[LEAT_SCHED_WORKERS_MAX];
 
-    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
-        team_sizes[w] = daemon->options.workers[w].core_count;
-    }
-    placed.team_sizes = team_sizes;
-    placed.team_size_count = daemon->options.worker_count;
+    placed.team_sizes = daemon->team_sizes;
+    placed.team_size_count = daemon->class_count;
     placed.runs = daemon->options.worker_count;
+    placed.nodes = daemon->nodes;
+    placed.node_count = daemon->node_count;
     enum leat_status status = leat_variant_load(&placed, &loaded);
 
     if (status != LEAT_OK) {
@@ -309,7 +305,7 @@ leat_daemon_load_model(struct leat_daemon *daemon, const struct leat_variant_sou
     (void)strncpy(model->name, source->name, sizeof(model->name) - 1);
     model->variant = loaded.variant;
     model->signature = loaded.signature;
-    model->profile = loaded.profile;
+    memcpy(model->profiles, loaded.profiles, sizeof(model->profiles));
     model->bytes = loaded.model_bytes;
     model->load_ns = loaded.load_ns;
     model->persistent = persistent;
@@ -325,7 +321,7 @@ leat_daemon_load_model(struct leat_daemon *daemon, const struct leat_variant_sou
     }
     leat_log(LEAT_LOG_INFO, "model '%s' on %s: %.1f MB, loaded in %.0f ms, %.3f ms for one item", model->name,
              source->backend, (double)model->bytes / 1e6, (double)model->load_ns / 1e6,
-             (double)leat_profile_predict(&model->profile, 1) / 1e6);
+             (double)leat_profile_predict(&model->profiles[0], 1) / 1e6);
     return LEAT_OK;
 }
 
@@ -444,6 +440,28 @@ tick(void *context, uint64_t rounds)
     }
 }
 
+/* What models must be loaded for: the workers' nodes and the team sizes of their classes. */
+static void
+survey_workers(struct leat_daemon *daemon)
+{
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        const struct leat_daemon_worker *spec = &daemon->options.workers[w];
+        LEAT_ASSERT(spec->worker_class < LEAT_WORKER_CLASSES_MAX);
+        daemon->worker_classes[w] = spec->worker_class;
+        while (daemon->class_count <= spec->worker_class) {
+            daemon->team_sizes[daemon->class_count++] = 1;
+        }
+        daemon->team_sizes[spec->worker_class] = spec->core_count;
+        uint32_t copy = 0;
+        while (copy < daemon->node_count && daemon->nodes[copy] != spec->node) {
+            copy++;
+        }
+        daemon->nodes[copy] = spec->node;
+        daemon->node_count = copy == daemon->node_count ? copy + 1 : daemon->node_count;
+        daemon->worker_copies[w] = copy;
+    }
+}
+
 static enum leat_status
 create_workers(struct leat_daemon *daemon)
 {
@@ -455,6 +473,7 @@ create_workers(struct leat_daemon *daemon)
             .cpus = options->pin ? spec->cpus : NULL,
             .core_count = spec->core_count,
             .node = spec->node,
+            .copy = daemon->worker_copies[w],
             .spin_ns = options->spin_ns,
             .team_spin_ns = options->spin_ns,
             .tables = daemon->tables,
@@ -546,9 +565,7 @@ leat_daemon_create(const struct leat_daemon_options *options, struct leat_daemon
     LEAT_MUST(pthread_mutex_init(&daemon->job_mutex, NULL) == 0);
     LEAT_MUST(pthread_cond_init(&daemon->application_gone, NULL) == 0);
     LEAT_MUST(pthread_cond_init(&daemon->job_ready, NULL) == 0);
-    for (uint32_t w = 0; w < options->worker_count; w++) {
-        daemon->worker_classes[w] = options->workers[w].worker_class;
-    }
+    survey_workers(daemon);
     leat_clock_init(&tables->clock);
     if (options->hold_cpu_dma_latency) {
         hold_dma_latency(daemon);

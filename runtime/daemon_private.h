@@ -11,7 +11,7 @@ struct leat_daemon_model {
     char name[LEAT_NAME_MAX];
     struct leat_variant *variant;
     struct leat_target signature;
-    struct leat_profile profile; /* as measured when it was loaded */
+    struct leat_profile profiles[LEAT_WORKER_CLASSES_MAX]; /* as measured when it was loaded */
     size_t bytes;
     uint64_t load_ns;
     bool persistent;
@@ -31,6 +31,11 @@ struct leat_daemon {
     struct leat_dispatcher *dispatcher;
     struct leat_worker *workers[LEAT_SCHED_WORKERS_MAX];
     uint16_t worker_classes[LEAT_SCHED_WORKERS_MAX];
+    uint32_t worker_copies[LEAT_SCHED_WORKERS_MAX]; /* index in nodes[] */
+    uint32_t nodes[LEAT_SCHED_WORKERS_MAX];         /* that have workers */
+    uint32_t node_count;
+    uint32_t team_sizes[LEAT_WORKER_CLASSES_MAX];
+    uint32_t class_count;
     struct leat_server *server;
     uint64_t started_ns;
     uint64_t rounds_seen;

@@ -5,7 +5,7 @@
  * Role     NUMA placement of mappings, huge pages for tensor arenas, one heap per NUMA node, prefaulting.
  * Failure  Placement and huge pages are improvements: where the kernel refuses, the memory works as it is, and
  *          the note says why. Only missing memory is an error.
- * Threads  Control threads. A heap's alloc and free may be called from any.
+ * Threads  Any thread.
  */
 #ifndef LEAT_RUNTIME_MEMORY_H
 #define LEAT_RUNTIME_MEMORY_H
@@ -37,15 +37,13 @@ LEAT_MUST_CHECK enum leat_status leat_memory_create(const char *name, size_t byt
                                                     void **ret_address, enum leat_page_kind *ret_pages,
                                                     struct leat_notes *notes);
 
-/* A heap whose memory prefers one node: weights and plans. */
-struct leat_heap;
-LEAT_MUST_CHECK enum leat_status leat_heap_create(uint32_t node, struct leat_heap **ret_heap);
-/* NULL when out of memory. `alignment` is a power of two; bytes > 0. */
-void *leat_heap_alloc(struct leat_heap *heap, size_t bytes, size_t alignment);
-void leat_heap_free(struct leat_heap *heap, void *memory); /* accepts NULL */
-/* Bytes given out; exact with jemalloc's sizes, 0 without it. */
-size_t leat_heap_bytes(const struct leat_heap *heap);
-/* Everything allocated from it is gone. Accepts NULL. */
-void leat_heap_destroy(struct leat_heap *heap);
+/*
+ * From enter to leave, malloc on this thread takes memory that prefers `node`: weights and plans, wherever a library
+ * allocates them. One jemalloc arena per node, made at the first use and kept. Blocks may be freed anywhere, any
+ * time. Enter does not nest; a thread that belongs to a node never leaves. Without jemalloc (sanitizers bring their
+ * own allocator), or where an arena cannot be made, memory lies where it is first touched; the log says the latter.
+ */
+void leat_memory_enter_node(uint32_t node);
+void leat_memory_leave_node(void);
 
 #endif /* LEAT_RUNTIME_MEMORY_H */

@@ -229,6 +229,7 @@ size_session(const struct leat_server *server, const struct connection *connecti
         .slots = rounded < LEAT_SLOTS_MIN ? LEAT_SLOTS_MIN : rounded,
         .lane_count = limits->lane_count,
         .arena_bytes = leat_round_up(arena, 4096),
+        .near_node = hello->near_node,
     };
     return LEAT_OK;
 }

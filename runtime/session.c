@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -16,7 +17,8 @@
  * daemon with SIGBUS. The reasons for anything short of the best pages go to `notes`.
  */
 static enum leat_status
-make_memory(const char *name, size_t bytes, int *ret_fd, void **ret_memory, struct leat_notes *notes)
+make_memory(const char *name, size_t bytes, uint32_t near_node, int *ret_fd, void **ret_memory,
+            struct leat_notes *notes)
 {
     enum leat_page_kind pages;
     enum leat_status status = leat_memory_create(name, bytes, ret_fd, ret_memory, &pages, notes);
@@ -27,6 +29,9 @@ make_memory(const char *name, size_t bytes, int *ret_fd, void **ret_memory, stru
     if (fcntl(*ret_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         status = LEAT_FAIL(LEAT_ERR_SYS, "cannot seal %s memory", name);
     } else {
+        if (near_node != 0) {
+            (void)leat_memory_bind(*ret_memory, bytes, near_node - 1, notes);
+        }
         status = leat_memory_prefault(*ret_memory, bytes);
     }
     if (status != LEAT_OK) {
@@ -61,7 +66,7 @@ leat_daemon_session_create(const struct leat_session_options *options, struct le
     int pipe_fds[2];
     struct leat_notes notes = {0};
     enum leat_status status =
-        make_memory("leat-rings", session->rings_bytes, &session->rings_fd, &memory, &notes);
+        make_memory("leat-rings", session->rings_bytes, options->near_node, &session->rings_fd, &memory, &notes);
     if (status != LEAT_OK) {
         goto err_destroy;
     }
@@ -69,13 +74,17 @@ leat_daemon_session_create(const struct leat_session_options *options, struct le
     session->submit_cells = (void *)((unsigned char *)memory + leat_wire_submit_offset());
     session->lanes = (void *)((unsigned char *)memory + leat_wire_lane_offset(options->slots, 0));
     notes.count = 0; /* the rings are small: only the arena's pages matter to anybody */
-    status = make_memory("leat-arena", options->arena_bytes, &session->arena_fd, &memory, &notes);
+    status = make_memory("leat-arena", options->arena_bytes, options->near_node, &session->arena_fd, &memory, &notes);
     if (status != LEAT_OK) {
         goto err_destroy;
     }
     session->arena = memory;
     session->arena_bytes = options->arena_bytes;
-    (void)snprintf(ret_note, 160, "%s", notes.count > 0 ? notes.items[0].text : "");
+    ret_note[0] = '\0';
+    for (uint32_t i = 0; i < notes.count; i++) {
+        const size_t used = strlen(ret_note);
+        (void)snprintf(ret_note + used, 160 - used, "%s%s", i > 0 ? "; " : "", notes.items[i].text);
+    }
     session->lane_positions =
         aligned_alloc(LEAT_CACHE_LINE, options->lane_count * sizeof(session->lane_positions[0]));
     if (session->lane_positions == NULL) {

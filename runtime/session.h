@@ -56,6 +56,7 @@ struct leat_session_options {
     uint32_t slots;      /* power of two, LEAT_SLOTS_MIN..LEAT_SLOTS_MAX */
     uint32_t lane_count; /* 1..LEAT_LANES_MAX */
     uint64_t arena_bytes; /* multiple of LEAT_TENSOR_ALIGN */
+    uint32_t near_node;   /* 1 + NUMA node that its memory prefers; 0: none. From the client: any number */
 };
 
 /* Makes, seals, maps and prefaults the memory. `ret_note` (160 bytes) says what could not be given in full. */

@@ -6,8 +6,10 @@
 
 #include "base/clock.h"
 #include "kernels/graph.h"
+#include "kernels/team.h"
+#include "runtime/memory.h"
 
-enum { MEASURED_RUNS = 5, MEASURE_BUDGET_MS = 200 };
+enum { MEASURED_RUNS = 5, MEASURE_BUDGET_MS = 200, TEAM_SPIN_NS = 50000 };
 
 /* The smallest b with 2^b >= items. */
 static uint32_t
@@ -25,14 +27,14 @@ compare_u64(const void *a, const void *b)
 
 /* Runs one plan on zeros and returns the median time; at least once, at most for MEASURE_BUDGET_MS. */
 static enum leat_status
-measure_plan(const struct leat_variant *variant, uint32_t bucket, uint32_t items, uint64_t *ret_ns)
+measure_plan(const struct leat_variant *variant, const struct leat_plan *plan, uint32_t items, struct leat_team *team,
+             uint64_t *ret_ns)
 {
     struct leat_segment segment = {.items = items};
     unsigned char *memory[LEAT_TENSORS_MAX] = {0};
     uint64_t samples_ns[MEASURED_RUNS];
     uint32_t count = 0;
     enum leat_status status = LEAT_OK;
-    const struct leat_plan *plan = variant->plans[bucket];
     const size_t scratch_bytes = leat_round_up(variant->backend->plan_scratch_bytes(plan) + 1, 4096);
 
     void *scratch = aligned_alloc(4096, scratch_bytes);
@@ -52,7 +54,7 @@ measure_plan(const struct leat_variant *variant, uint32_t bucket, uint32_t items
     const uint64_t begin_ns = leat_monotonic_ns();
     while (count < MEASURED_RUNS) {
         const uint64_t start_ns = leat_monotonic_ns();
-        status = variant->backend->plan_run(plan, &segment, 1, scratch, NULL);
+        status = variant->backend->plan_run(plan, &segment, 1, scratch, team);
         const uint64_t end_ns = leat_monotonic_ns();
         if (status != LEAT_OK && status != LEAT_ERR_SHAPE) { /* zeros may be refused as payload: still timed */
             goto out_free;
@@ -74,29 +76,78 @@ out_free:
     return status;
 }
 
+/* The items of the plan in `bucket`. */
+static uint32_t
+plan_items(const struct leat_variant *variant, uint32_t bucket)
+{
+    return 1u << bucket < variant->items_max ? 1u << bucket : variant->items_max;
+}
+
 static enum leat_status
-build_plans(const struct leat_variant_source *source, struct leat_variant *variant, struct leat_loaded_variant *loaded)
+build_plans(const struct leat_variant_source *source, const struct leat_variant *variant, struct leat_variant_copy *copy,
+            struct leat_loaded_variant *loaded)
 {
     for (uint32_t bucket = 0; bucket <= plan_bucket(variant->items_max); bucket++) {
-        const uint32_t items = 1u << bucket < variant->items_max ? 1u << bucket : variant->items_max;
         const struct leat_plan_options options = {
-            .items = items,
+            .items = plan_items(variant, bucket),
             .team_sizes = source->team_sizes,
             .team_size_count = source->team_size_count,
             .runs = source->runs,
         };
-        enum leat_status status = variant->backend->plan_build(variant->model, &options, &variant->plans[bucket]);
+        const enum leat_status status = variant->backend->plan_build(copy->model, &options, &copy->plans[bucket]);
         if (status != LEAT_OK) {
-            return leat_err_prefix(status, "batch of %u", items);
+            return leat_err_prefix(status, "batch of %u", options.items);
         }
-        const size_t scratch = variant->backend->plan_scratch_bytes(variant->plans[bucket]);
+        const size_t scratch = variant->backend->plan_scratch_bytes(copy->plans[bucket]);
         loaded->scratch_bytes = scratch > loaded->scratch_bytes ? scratch : loaded->scratch_bytes;
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+measure_with_team(const struct leat_variant *variant, uint32_t team_size, struct leat_profile *profile)
+{
+    struct leat_team *team = NULL;
+    enum leat_status status = LEAT_OK;
+
+    if (team_size > 1) {
+        status = leat_team_create(&(struct leat_team_options){.size = team_size, .spin_ns = TEAM_SPIN_NS}, &team);
+    }
+    for (uint32_t bucket = 0; bucket <= plan_bucket(variant->items_max) && status == LEAT_OK; bucket++) {
         uint64_t latency_ns = 0;
-        status = measure_plan(variant, bucket, items, &latency_ns);
-        if (status != LEAT_OK) {
-            return leat_err_prefix(status, "batch of %u", items);
+        status = measure_plan(variant, variant->copies[0].plans[bucket], plan_items(variant, bucket), team, &latency_ns);
+        if (status == LEAT_OK) {
+            leat_profile_set(profile, 1u << bucket, latency_ns);
+        } else {
+            (void)leat_err_prefix(status, "batch of %u", plan_items(variant, bucket));
         }
-        leat_profile_set(&loaded->profile, 1u << bucket, latency_ns);
+    }
+    leat_team_destroy(team);
+    return status;
+}
+
+/* Classes with teams of one size have one profile. */
+static enum leat_status
+measure(const struct leat_variant_source *source, struct leat_loaded_variant *loaded)
+{
+    static const uint32_t alone[] = {1};
+    const uint32_t *sizes = source->team_size_count > 0 ? source->team_sizes : alone;
+    const uint32_t count = source->team_size_count > 0 ? source->team_size_count : 1;
+
+    LEAT_ASSERT(count <= LEAT_WORKER_CLASSES_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t first = 0;
+        while (sizes[first] != sizes[i]) {
+            first++;
+        }
+        if (first < i) {
+            loaded->profiles[i] = loaded->profiles[first];
+            continue;
+        }
+        const enum leat_status status = measure_with_team(loaded->variant, sizes[i], &loaded->profiles[i]);
+        if (status != LEAT_OK) {
+            return status;
+        }
     }
     return LEAT_OK;
 }
@@ -130,11 +181,66 @@ describe(const struct leat_variant_source *source, struct leat_graph **ret_graph
     return LEAT_OK;
 }
 
+/* Imports the file again for each copy: what a backend uses as it is, like large tables, must lie on the node too. */
+static enum leat_status
+load_copy(const struct leat_variant_source *source, struct leat_variant *variant, struct leat_variant_copy *copy,
+          struct leat_loaded_variant *loaded)
+{
+    struct leat_graph *graph = NULL;
+    enum leat_status status = describe(source, &graph, &loaded->signature);
+
+    if (status != LEAT_OK) {
+        return status;
+    }
+    variant->tensor_count = loaded->signature.input_count + loaded->signature.output_count;
+    for (uint32_t t = 0; t < variant->tensor_count; t++) {
+        variant->item_bytes[t] = loaded->signature.tensors[t].item_bytes;
+    }
+    const struct leat_model_source model_source = {
+        .graph = graph,
+        .options_json = source->options_json,
+        .infos = loaded->signature.tensors,
+        .input_count = loaded->signature.input_count,
+        .output_count = loaded->signature.output_count,
+    };
+    status = variant->backend->model_load(&model_source, &copy->model);
+    leat_graph_destroy(graph);
+    if (status == LEAT_OK) {
+        status = build_plans(source, variant, copy, loaded);
+    }
+    if (status == LEAT_OK) {
+        loaded->model_bytes += variant->backend->model_bytes(copy->model);
+    }
+    return status;
+}
+
+static enum leat_status
+load_copies(const struct leat_variant_source *source, struct leat_variant *variant, struct leat_loaded_variant *loaded)
+{
+    const uint32_t count = source->node_count > 0 ? source->node_count : 1;
+
+    variant->copies = calloc(count, sizeof(*variant->copies));
+    if (variant->copies == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u copies", count);
+    }
+    variant->copy_count = count;
+    for (uint32_t c = 0; c < count; c++) {
+        if (source->node_count > 0) {
+            leat_memory_enter_node(source->nodes[c]);
+        }
+        const enum leat_status status = load_copy(source, variant, &variant->copies[c], loaded);
+        leat_memory_leave_node();
+        if (status != LEAT_OK) {
+            return status;
+        }
+    }
+    return LEAT_OK;
+}
+
 enum leat_status
 leat_variant_load(const struct leat_variant_source *source, struct leat_loaded_variant *ret_loaded)
 {
     struct leat_loaded_variant loaded = {0};
-    struct leat_graph *graph = NULL;
     const uint64_t start_ns = leat_monotonic_ns();
 
     LEAT_ASSERT(source->items_max >= 1 && source->items_max <= LEAT_ITEMS_MAX);
@@ -143,42 +249,24 @@ leat_variant_load(const struct leat_variant_source *source, struct leat_loaded_v
         return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "model '%s': there is no backend '%s' (cpu, reference, synthetic)",
                          source->name, source->backend);
     }
-    enum leat_status status = describe(source, &graph, &loaded.signature);
-    if (status != LEAT_OK) {
-        return leat_err_prefix(status, "model '%s'", source->name);
-    }
     struct leat_variant *variant = calloc(1, sizeof(*variant));
     if (variant == NULL) {
-        leat_graph_destroy(graph);
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for model '%s'", source->name);
     }
     (void)strncpy(variant->name, source->name, sizeof(variant->name) - 1);
     variant->backend = backend;
     variant->items_max = source->items_max;
     variant->accuracy_ppm = source->accuracy_ppm;
-    variant->tensor_count = loaded.signature.input_count + loaded.signature.output_count;
-    for (uint32_t t = 0; t < variant->tensor_count; t++) {
-        variant->item_bytes[t] = loaded.signature.tensors[t].item_bytes;
-    }
-    loaded.signature.items_max = source->items_max;
-    const struct leat_model_source model_source = {
-        .graph = graph,
-        .options_json = source->options_json,
-        .infos = loaded.signature.tensors,
-        .input_count = loaded.signature.input_count,
-        .output_count = loaded.signature.output_count,
-    };
-    status = backend->model_load(&model_source, &variant->model);
+    loaded.variant = variant;
+    enum leat_status status = load_copies(source, variant, &loaded);
     if (status == LEAT_OK) {
-        status = build_plans(source, variant, &loaded);
+        status = measure(source, &loaded);
     }
-    leat_graph_destroy(graph);
     if (status != LEAT_OK) {
         leat_variant_destroy(variant);
         return leat_err_prefix(status, "model '%s'", source->name);
     }
-    loaded.variant = variant;
-    loaded.model_bytes = backend->model_bytes(variant->model);
+    loaded.signature.items_max = source->items_max;
     loaded.load_ns = leat_monotonic_ns() - start_ns;
     *ret_loaded = loaded;
     return LEAT_OK;
@@ -190,13 +278,17 @@ leat_variant_destroy(struct leat_variant *variant)
     if (variant == NULL) {
         return;
     }
-    for (uint32_t bucket = 0; bucket < LEAT_PLANS_MAX; bucket++) {
-        if (variant->plans[bucket] != NULL) {
-            variant->backend->plan_destroy(variant->plans[bucket]);
+    for (uint32_t c = 0; c < variant->copy_count; c++) {
+        struct leat_variant_copy *copy = &variant->copies[c];
+        for (uint32_t bucket = 0; bucket < LEAT_PLANS_MAX; bucket++) {
+            if (copy->plans[bucket] != NULL) {
+                variant->backend->plan_destroy(copy->plans[bucket]);
+            }
+        }
+        if (copy->model != NULL) {
+            variant->backend->model_destroy(copy->model);
         }
     }
-    if (variant->model != NULL) {
-        variant->backend->model_destroy(variant->model);
-    }
+    free(variant->copies);
     free(variant);
 }

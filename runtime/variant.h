@@ -2,8 +2,9 @@
 /*
  * runtime/variant.h - from a model file or a synthetic description to something that workers can run.
  *
- * Role     Import, optimise, load into a backend, build a plan per power-of-two batch, and measure each plan on
- *          the calling thread: the first profile. All of it is slow and happens on control threads.
+ * Role     Import, optimise, load into a backend and build a plan per power-of-two batch, once per NUMA node that
+ *          has workers; measure each plan with a team of each size: the first profiles. The teams are not pinned. All
+ *          of it is slow and happens on control threads.
  * Threads  Any control thread; independent calls do not disturb one another.
  */
 #ifndef LEAT_RUNTIME_VARIANT_H
@@ -21,17 +22,19 @@ struct leat_variant_source {
     uint32_t accuracy_ppm;   /* 0: unknown */
     const struct leat_tensor_info *infos; /* synthetic only: inputs, then outputs */
     uint32_t input_count, output_count;   /* synthetic only */
-    const uint32_t *team_sizes; /* of the workers that will run it; the daemon fills them in */
-    uint32_t team_size_count;
+    const uint32_t *team_sizes; /* by worker class; the daemon fills them in */
+    uint32_t team_size_count;   /* at most LEAT_WORKER_CLASSES_MAX; 0: one core */
     uint32_t runs; /* how many of them at once; 0 means 1 */
+    const uint32_t *nodes; /* NUMA nodes that get a copy each, in the order of the workers' `copy` */
+    uint32_t node_count;   /* 0: one copy, anywhere */
 };
 
 struct leat_loaded_variant {
     struct leat_variant *variant;
     struct leat_target signature; /* id unset */
-    struct leat_profile profile;  /* measured on this thread */
+    struct leat_profile profiles[LEAT_WORKER_CLASSES_MAX]; /* measured, by worker class */
     size_t scratch_bytes;         /* the most that any of its plans needs */
-    size_t model_bytes;
+    size_t model_bytes;           /* of all copies */
     uint64_t load_ns;
 };
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "kernels/team.h"
+#include "runtime/memory.h"
 
 enum { SPINS_PER_CLOCK = 32 };
 
@@ -134,11 +135,12 @@ report_done(struct running *run, const struct leat_done_cell *report)
     }
 }
 
-/* The smallest b with 2^b >= items: the plan that holds a batch. */
-static uint32_t
-plan_bucket(uint32_t items)
+/* The plan that holds a batch: bucket b is the smallest with 2^b >= items. */
+static const struct leat_plan *
+plan_for(const struct running *run, const struct leat_variant *variant, uint32_t items)
 {
-    return items == 1 ? 0 : 32u - (uint32_t)__builtin_clz(items - 1);
+    const uint32_t bucket = items == 1 ? 0 : 32u - (uint32_t)__builtin_clz(items - 1);
+    return variant->copies[run->worker->options.copy].plans[bucket];
 }
 
 static void
@@ -165,8 +167,8 @@ run_one_by_one(struct running *run, const struct leat_variant *variant, uint32_t
 
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t items = run->queries[i].items;
-        const enum leat_status status = variant->backend->plan_run(variant->plans[plan_bucket(items)],
-                                                                   &run->segments[i], 1, scratch, run->team);
+        const enum leat_status status =
+            variant->backend->plan_run(plan_for(run, variant, items), &run->segments[i], 1, scratch, run->team);
         respond_to(run, &run->queries[i], variant, status, items, start_ns,
                    leat_clock_now(&run->worker->options.tables->clock));
         failed += status != LEAT_OK;
@@ -189,7 +191,7 @@ run_batch(struct running *run, uint32_t count)
             atomic_load_explicit(&tables->variants[run->queries[0].variant], memory_order_relaxed);
         const uint32_t items = fill_segments(run, variant, kept);
         void *scratch = atomic_load_explicit(&worker->scratch, memory_order_acquire);
-        const struct leat_plan *plan = variant->plans[plan_bucket(items)];
+        const struct leat_plan *plan = plan_for(run, variant, items);
         const enum leat_status status = variant->backend->plan_run(plan, run->segments, kept, scratch, run->team);
         const uint64_t end_ns = leat_clock_now(&tables->clock);
 
@@ -330,6 +332,7 @@ worker_main(void *argument)
     run = (struct running){.worker = worker, .spin_budget_ns = options->spin_ns};
     (void)snprintf(name, sizeof(name), "leat-worker-%u", options->index % 100);
     (void)pthread_setname_np(pthread_self(), name);
+    leat_memory_enter_node(options->node); /* for what libraries allocate in a run */
     const enum leat_status status = leat_team_create(&team_options, &run.team);
     announce_start(report, status); /* `report` is the starter's: not to be touched from here on */
     if (status != LEAT_OK) {
@@ -347,15 +350,21 @@ worker_main(void *argument)
 enum leat_status
 leat_worker_create(const struct leat_worker_options *options, struct leat_worker **ret_worker)
 {
+    leat_memory_enter_node(options->node);
     struct leat_worker *worker = aligned_alloc(LEAT_ISOLATE, leat_round_up(sizeof(*worker), LEAT_ISOLATE));
+    void *work = aligned_alloc(LEAT_ISOLATE, LEAT_WORKER_QUEUE * sizeof(worker->work[0]));
+    void *done = aligned_alloc(LEAT_ISOLATE, LEAT_WORKER_BATCHES * sizeof(worker->done[0]));
+    leat_memory_leave_node();
     if (worker == NULL) {
+        free(work);
+        free(done);
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a worker");
     }
     memset(worker, 0, sizeof(*worker));
     worker->options = *options;
-    worker->work = aligned_alloc(LEAT_ISOLATE, LEAT_WORKER_QUEUE * sizeof(worker->work[0]));
-    worker->done = aligned_alloc(LEAT_ISOLATE, LEAT_WORKER_BATCHES * sizeof(worker->done[0]));
-    if (worker->work == NULL || worker->done == NULL) {
+    worker->work = work;
+    worker->done = done;
+    if (work == NULL || done == NULL) {
         leat_worker_destroy(worker);
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a worker's rings");
     }
@@ -400,7 +409,9 @@ leat_worker_reserve(struct leat_worker *worker, size_t bytes)
         return LEAT_OK;
     }
     const size_t grown = leat_round_up(bytes > 2 * worker->scratch_bytes ? bytes : 2 * worker->scratch_bytes, 4096);
+    leat_memory_enter_node(worker->options.node);
     struct scratch_header *header = aligned_alloc(LEAT_CACHE_LINE, sizeof(*header) + grown);
+    leat_memory_leave_node();
     if (header == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %zu bytes of scratch", grown);
     }

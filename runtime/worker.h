@@ -67,7 +67,8 @@ struct leat_worker_options {
     uint32_t index;          /* worker number; it answers on lane 1 + index */
     const uint32_t *cpus;    /* leader's CPU first; NULL: unpinned */
     uint32_t core_count;     /* >= 1 */
-    uint32_t node;           /* NUMA node of the cpus */
+    uint32_t node;           /* NUMA node of the cpus: where its memory lies */
+    uint32_t copy;           /* which of a variant's copies lies there */
     uint64_t spin_ns;        /* ceiling of the adaptive spin before parking; 0: park at once */
     uint64_t team_spin_ns;
     struct leat_shared_tables *tables;

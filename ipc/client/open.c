@@ -2,6 +2,7 @@
 /* Connecting, leaving and asking the daemon: everything that is not the hot path. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -203,6 +204,10 @@ handshake(struct leat_session *session, struct leat_wire_welcome *welcome, int f
     } answer;
     struct leat_packet packet = {.bytes = &answer, .capacity = sizeof(answer)};
 
+    unsigned node;
+    if (getcpu(NULL, &node) == 0) {
+        hello.near_node = node + 1;
+    }
     (void)strncpy(hello.library_version, LEAT_VERSION_TEXT, sizeof(hello.library_version) - 1);
     (void)setsockopt(session->socket, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
     enum leat_status status = leat_socket_send(session->socket, &hello, sizeof(hello), NULL, 0);

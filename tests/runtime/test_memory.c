@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Arenas are mapped, sealable and whole; prefaulting makes pages present without changing them; a heap
- *          gives aligned, separate memory and takes all of it back.
+ * Goal     Arenas are mapped, sealable and whole; prefaulting makes pages present without changing them; each
+ *          node's malloc comes from a heap of its own, whatever the thread's cache holds.
  */
 #include "runtime/memory.h"
 #include "tests/leat_test.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#if LEAT_JEMALLOC
+#include <jemalloc/jemalloc.h>
+#endif
 
 static size_t
 present_pages(void *address, size_t bytes)
@@ -68,31 +74,56 @@ test_binding_works_or_says_why(void)
     EXPECT(munmap(address, 4096) == 0);
 }
 
-static void
-test_heap(void)
+/* The arena that a block comes from. */
+static unsigned
+arena_of(void *block)
 {
-    enum { BLOCKS = 500 };
-    static unsigned char *blocks[BLOCKS];
-    static size_t sizes[BLOCKS];
-    struct leat_heap *heap;
-    uint64_t random = leat_test_seed;
+    unsigned arena = UINT_MAX;
+#if LEAT_JEMALLOC
+    size_t bytes = sizeof(arena);
+    EXPECT(mallctl("arenas.lookup", &arena, &bytes, &block, sizeof(block)) == 0);
+#else
+    EXPECT(block != NULL);
+#endif
+    return arena;
+}
 
-    EXPECT(leat_heap_create(0, &heap) == LEAT_OK);
-    for (int i = 0; i < BLOCKS; i++) {
-        const size_t alignment = (size_t)1 << (leat_test_random(&random) % 13);
-        sizes[i] = 1 + leat_test_random(&random) % (i % 50 == 0 ? 3000000 : 5000);
-        blocks[i] = leat_heap_alloc(heap, sizes[i], alignment);
-        EXPECT(blocks[i] != NULL && (uintptr_t)blocks[i] % alignment == 0);
-        memset(blocks[i], i & 0xff, sizes[i]);
+/* Node 1 need not exist: its heap does, and its memory works. */
+static void
+test_heaps_of_nodes(void)
+{
+    enum { BLOCKS = 200, NODES = 2 };
+    static unsigned char *blocks[NODES][BLOCKS];
+    unsigned arenas[NODES];
+    void *before = malloc(100);
+
+    for (uint32_t round = 0; round < 3; round++) {
+        for (uint32_t node = 0; node < NODES; node++) {
+            leat_memory_enter_node(node);
+            for (int i = 0; i < BLOCKS; i++) {
+                const size_t bytes = i % 50 == 0 ? 3000000 : 100; /* the thread's cache holds such small ones */
+                blocks[node][i] = malloc(bytes);
+                EXPECT(blocks[node][i] != NULL);
+                memset(blocks[node][i], i & 0xff, bytes);
+                EXPECT(i == 0 || arena_of(blocks[node][i]) == arena_of(blocks[node][0]));
+            }
+            leat_memory_leave_node();
+            EXPECT(round == 0 || arena_of(blocks[node][0]) == arenas[node]);
+            arenas[node] = arena_of(blocks[node][0]);
+        }
+        void *after = malloc(100);
+        EXPECT(arena_of(after) == arena_of(before));
+        free(after);
+        for (int i = 0; i < BLOCKS; i++) {
+            EXPECT(blocks[0][i][99] == (i & 0xff) && blocks[1][i][99] == (i & 0xff));
+            free(blocks[0][i]);
+            free(blocks[1][i]);
+        }
     }
-    for (int i = 0; i < BLOCKS; i++) {
-        EXPECT(blocks[i][0] == (i & 0xff) && blocks[i][sizes[i] - 1] == (i & 0xff));
-        leat_heap_free(heap, blocks[i]);
-    }
-    leat_heap_free(heap, NULL);
-    EXPECT(leat_heap_bytes(heap) == 0);
-    leat_heap_destroy(heap);
-    leat_heap_destroy(NULL);
+#if LEAT_JEMALLOC
+    EXPECT(arenas[0] != arenas[1] && arenas[0] != arena_of(before));
+#endif
+    free(before);
 }
 
 int
@@ -104,6 +135,6 @@ main(void)
     test_arena((4 << 20) + 4096);
     test_prefault_of_private_memory();
     test_binding_works_or_says_why();
-    test_heap();
+    test_heaps_of_nodes();
     return 0;
 }

@@ -22,6 +22,7 @@ struct box {
     uint16_t classes[LEAT_SCHED_WORKERS_MAX];
     struct leat_server *server;
     struct leat_variant variant;
+    struct leat_variant_copy copy;
     struct leat_backend backend;
     struct leat_application app;
     struct leat_profile profiles[1][LEAT_WORKER_CLASSES_MAX];
@@ -122,7 +123,8 @@ set_up_application(struct box *box)
 
     box->backend = (struct leat_backend){.abi = LEAT_BACKEND_ABI, .name = "box", .plan_run = run};
     box->variant = (struct leat_variant){
-        .name = "box", .index = 1, .backend = &box->backend, .items_max = o->items_max, .tensor_count = 2};
+        .name = "box", .index = 1, .backend = &box->backend, .items_max = o->items_max, .tensor_count = 2,
+        .copies = &box->copy, .copy_count = 1};
     box->variant.item_bytes[0] = box->variant.item_bytes[1] = o->item_bytes;
     atomic_store_explicit(&box->tables.variants[1], &box->variant, memory_order_relaxed);
     *target = (struct leat_target){.items_max = o->items_max, .input_count = 1, .output_count = 1};
