@@ -11,6 +11,8 @@
 #include <jemalloc/jemalloc.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 
 #include "runtime/log.h"
 
@@ -34,7 +36,7 @@ alloc_extent(extent_hooks_t *hooks, void *new_address, size_t size, size_t align
              bool *commit, unsigned arena)
 {
     struct heap *heap = (struct heap *)(void *)hooks;
-    struct leat_notes ignored = {.count = 0}; /* who placed the arenas has said it already */
+    struct leat_notes ignored = {.count = 0}; /* create_heap has said it, and this is inside malloc */
     void *extent =
         heap->original->alloc(hooks, new_address, size, alignment, zero, commit, arena);
 
@@ -42,6 +44,24 @@ alloc_extent(extent_hooks_t *hooks, void *new_address, size_t size, size_t align
         (void)leat_memory_bind(extent, size, heap->node, &ignored);
     }
     return extent;
+}
+
+/* Says once per node whether its memory will lie there. */
+static void
+report_binding(uint32_t node)
+{
+    struct leat_notes notes = {.count = 0};
+    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (page == MAP_FAILED) {
+        return;
+    }
+    (void)leat_memory_bind(page, 4096, node, &notes);
+    LEAT_MUST(munmap(page, 4096) == 0);
+    for (uint32_t i = 0; i < notes.count; i++) {
+        const bool harmless = strcmp(notes.items[i].name, "numa_one_node") == 0;
+        leat_log(harmless ? LEAT_LOG_DEBUG : LEAT_LOG_WARNING, "%s", notes.items[i].text);
+    }
 }
 
 static struct heap *
@@ -66,6 +86,7 @@ create_heap(uint32_t node)
         free(heap);
         return NULL;
     }
+    report_binding(node);
     return heap;
 }
 
