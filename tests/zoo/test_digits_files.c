@@ -1,17 +1,71 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     The checked-in digits family is one that the engine takes: every file imports, all have the same
- *          signature, and the folder keeps its budget.
- * Method   Reads the folder that argv[1] names; accuracies.csv says which models there must be.
+ *          signature, the cpu backend answers as accurately as measured in training, and the folder keeps its budget.
+ * Method   Reads the folder that argv[1] names; accuracies.csv says which models there must be and how accurate.
+ *          The whole validation set runs through each model, in batches; accuracy may differ by one item in 1200,
+ *          for sums in another order.
  */
 #include <dirent.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/align.h"
+#include "kernels/backend.h"
 #include "kernels/graph.h"
 #include "tests/leat_test.h"
 
 enum { FOLDER_BYTES_MAX = 2 * 1000 * 1000, MODEL_BYTES_MAX = 1024 * 1024, MODELS_MIN = 5 };
+enum { ITEMS = 1200, BATCH = 48, PIXELS = 28 * 28, CLASSES = 10 };
+
+static unsigned char images[ITEMS * PIXELS], labels[ITEMS];
+
+/* The payload of a .npy file of that many bytes: what stands at its end. */
+static void
+read_npy(const char *folder, const char *name, unsigned char *data, size_t bytes)
+{
+    char path[4096];
+
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+    FILE *file = fopen(path, "rb");
+    EXPECT(file != NULL && fseek(file, -(long)bytes, SEEK_END) == 0);
+    EXPECT(fread(data, 1, bytes, file) == bytes);
+    (void)fclose(file);
+}
+
+static void
+check_accuracy(struct leat_graph *graph, const struct leat_tensor_info *infos, double expected)
+{
+    const struct leat_backend *backend = &leat_backend_cpu;
+    const struct leat_model_source source = {.graph = graph, .infos = infos, .input_count = 1, .output_count = 1};
+    static float scores[BATCH * CLASSES];
+    struct leat_model *model;
+    struct leat_plan *plan;
+    unsigned correct = 0;
+
+    EXPECT(backend->model_load(&source, &model) == LEAT_OK);
+    EXPECT(backend->plan_build(model, &(struct leat_plan_options){.items = BATCH}, &plan) == LEAT_OK);
+    void *scratch = aligned_alloc(64, (size_t)leat_round_up(backend->plan_scratch_bytes(plan) + 1, 64));
+    EXPECT(scratch != NULL);
+    for (uint32_t first = 0; first < ITEMS; first += BATCH) {
+        const struct leat_segment segment = {.items = BATCH, .tensors = {images + (size_t)first * PIXELS, scores}};
+        EXPECT(backend->plan_run(plan, &segment, 1, scratch, NULL) == LEAT_OK);
+        for (uint32_t i = 0; i < BATCH; i++) {
+            uint32_t best = 0;
+            for (uint32_t c = 1; c < CLASSES; c++) {
+                best = scores[i * CLASSES + c] > scores[i * CLASSES + best] ? c : best;
+            }
+            correct += best == labels[first + i];
+        }
+    }
+    if (correct + 1 < (unsigned)(expected * ITEMS + 0.5) || correct > (unsigned)(expected * ITEMS + 0.5) + 1) {
+        (void)fprintf(stderr, "%s: %u of %u right, expected %.1f\n", graph->name, correct, ITEMS, expected * ITEMS);
+        EXPECT(!"the accuracy of accuracies.csv");
+    }
+    free(scratch);
+    backend->plan_destroy(plan);
+    backend->model_destroy(model);
+}
 
 static uint64_t
 folder_bytes(const char *folder)
@@ -33,7 +87,7 @@ folder_bytes(const char *folder)
 }
 
 static void
-check_model(const char *folder, const char *name)
+check_model(const char *folder, const char *name, double accuracy)
 {
     static unsigned char bytes[MODEL_BYTES_MAX];
     struct leat_tensor_info infos[LEAT_TENSORS_MAX];
@@ -55,7 +109,9 @@ check_model(const char *folder, const char *name)
     EXPECT(strcmp(infos[0].name, "image") == 0 && infos[0].dtype == LEAT_DTYPE_U8 && infos[0].rank == 4);
     EXPECT(infos[0].dims[1] == 1 && infos[0].dims[2] == 28 && infos[0].dims[3] == 28);
     EXPECT(strcmp(infos[1].name, "scores") == 0 && infos[1].dtype == LEAT_DTYPE_F32 && infos[1].rank == 2);
-    EXPECT(infos[1].dims[1] == 10);
+    EXPECT(infos[1].dims[1] == CLASSES);
+    EXPECT(leat_graph_optimise(graph, UINT64_MAX) == LEAT_OK);
+    check_accuracy(graph, infos, accuracy);
     leat_graph_destroy(graph);
 }
 
@@ -63,6 +119,7 @@ int
 main(int argc, char **argv)
 {
     char path[4096], line[256];
+    double previous = 0.0;
     int models = 0;
 
     leat_test_init();
@@ -71,9 +128,15 @@ main(int argc, char **argv)
     (void)snprintf(path, sizeof(path), "%s/accuracies.csv", argv[1]);
     FILE *table = fopen(path, "r");
     EXPECT(table != NULL && fgets(line, sizeof(line), table) != NULL);
+    read_npy(argv[1], "validation.inputs.npy", images, sizeof(images));
+    read_npy(argv[1], "validation.labels.npy", labels, sizeof(labels));
     while (fgets(line, sizeof(line), table) != NULL) {
+        double accuracy;
+        EXPECT(sscanf(line, "%*[^,],%*[^,],%*[^,],%lf", &accuracy) == 1);
+        EXPECT(accuracy > previous); /* dearer is better */
+        previous = accuracy;
         line[strcspn(line, ",\n")] = '\0';
-        check_model(argv[1], line);
+        check_model(argv[1], line, accuracy);
         models++;
     }
     (void)fclose(table);
