@@ -178,31 +178,32 @@ predict(const void *profiles, uint16_t application, uint32_t variant, uint16_t w
     return leat_profile_predict(&app->profiles[variant][worker_class], items);
 }
 
-/* Could a query of `items` that arrives now be done by its deadline, with what is waiting before it? */
+/* Could any worker have a query of `items` that arrives now done by its deadline, after what waits already? */
 static bool
 can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_application *app, uint32_t items,
                uint64_t deadline_ns)
 {
-    uint64_t soonest_ns = UINT64_MAX;
-    uint16_t class = 0;
+    uint64_t free_ns[LEAT_WORKER_CLASSES_MAX], soonest_ns = UINT64_MAX;
+    const uint32_t items_max = app->variants[0]->items_max;
+    const uint64_t batches = app->waiting.items / items_max / dispatcher->options.worker_count;
 
+    memset(free_ns, 0xff, sizeof(free_ns));
     for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
         const struct leat_sched_worker *worker = &dispatcher->sched_workers[w];
-        const uint64_t free_ns =
+        const uint64_t at_ns =
             worker->outstanding > 0 && worker->free_at_ns > dispatcher->now_ns ? worker->free_at_ns : dispatcher->now_ns;
-        if (free_ns < soonest_ns) {
-            soonest_ns = free_ns;
-            class = worker->worker_class;
+        if (at_ns < free_ns[worker->worker_class]) {
+            free_ns[worker->worker_class] = at_ns;
         }
     }
-    const uint32_t items_max = app->variants[0]->items_max;
-    const uint64_t exec_ns = predict(app, app->id, 0, class, items);
-    uint64_t backlog_ns = 0;
-    if (app->waiting.items > 0) {
-        const uint64_t batches = app->waiting.items / items_max / dispatcher->options.worker_count;
-        backlog_ns = batches * predict(app, app->id, 0, class, items_max);
+    for (uint16_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
+        if (free_ns[class] != UINT64_MAX) {
+            const uint64_t backlog_ns = batches > 0 ? batches * predict(app, app->id, 0, class, items_max) : 0;
+            const uint64_t end_ns = free_ns[class] + backlog_ns + predict(app, app->id, 0, class, items);
+            soonest_ns = end_ns < soonest_ns ? end_ns : soonest_ns;
+        }
     }
-    return soonest_ns + backlog_ns + exec_ns <= deadline_ns;
+    return soonest_ns <= deadline_ns;
 }
 
 /*

@@ -143,6 +143,10 @@ set_up_application(struct box *box)
     box->app.sched_variants[0] = (struct leat_sched_variant){.items_max = o->items_max, .ready = true};
     box->app.variant_count = 1;
     leat_profile_set(&box->profiles[0][0], 1, o->predicted_ns);
+    if (o->last_worker_ns != 0) {
+        leat_profile_set(&box->profiles[0][1], 1, o->last_worker_ns);
+        box->classes[o->workers - 1] = 1;
+    }
     box->app.profiles = box->profiles;
     NEED(leat_waiting_init(&box->app.waiting, o->waiting_max) == LEAT_OK);
 }

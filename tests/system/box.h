@@ -26,6 +26,7 @@ struct box_options {
     uint64_t latency_ns;
     uint64_t spin_ns;     /* 0: park at once */
     uint64_t predicted_ns; /* what the profile says of any batch; 0: 1 */
+    uint64_t last_worker_ns; /* the last worker is of a class of its own, with this profile; 0: it is not */
     bool serve_late;
     const struct leat_router *router; /* NULL: fcfs */
     void (*on_worker)(void);          /* called on the worker's thread at each batch; NULL: nothing */

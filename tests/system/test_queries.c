@@ -339,6 +339,21 @@ test_bounded_queue(void)
     box_stop(box);
 }
 
+/* A query that the first worker cannot do in time but another can is accepted. */
+static void
+test_some_worker_is_in_time(void)
+{
+    const struct box_options options = {.socket_path = socket_path, .workers = 2, .items_max = 1,
+                                        .predicted_ns = 60000000000, .last_worker_ns = 1000, .latency_ns = 10000000000};
+    struct box *box = box_start(&options);
+    struct box_client client;
+
+    box_connect(&client, socket_path, 8);
+    EXPECT(ask(&client, 1).outcome == LEAT_OUTCOME_OK);
+    box_disconnect(&client);
+    box_stop(box);
+}
+
 /* Refused at once when the prediction says so; dropped when the time passed while waiting; never run late. */
 static void
 test_deadlines(void)
@@ -531,6 +546,7 @@ main(void)
     test_cancel();
     test_bounded_queue();
     test_deadlines();
+    test_some_worker_is_in_time();
     test_serve_late();
     test_event_loop();
     test_wait_times_out();
