@@ -8,7 +8,7 @@
  * Runs       oneDNN's memory objects hold their address, so two runs cannot share them: a plan has a slot
  *            of them for each run that may be under way. A worker finds the slot that its scratch block was
  *            bound to last time; in the steady state nobody else writes to it.
- * Ordering   S0 a run that ends stores `busy` = 0, release -> S1 the next owner's exchange, acquire: it sees
+ * Ordering   P0 a run that ends stores `busy` = 0, release -> P1 the next owner's exchange, acquire: it sees
  *            which block the slot is bound to, and the bindings.
  */
 #include <pthread.h>
@@ -37,7 +37,7 @@ struct leat_model {
 
 /* One run under way. */
 struct slot {
-    _Alignas(LEAT_ISOLATE) _Atomic uint32_t busy; /* W: whoever owns the slot, S0, S1 */
+    _Alignas(LEAT_ISOLATE) _Atomic uint32_t busy; /* W: whoever owns the slot, P0, P1 */
     _Atomic uintptr_t scratch;                    /* W: the owner; R: anyone, as a hint */
     struct cpu_run **runs;                        /* [program_count] */
 };
@@ -314,7 +314,7 @@ acquire_slot(const struct leat_plan *plan, const void *scratch)
                 continue;
             }
             if (atomic_load_explicit(&slot->busy, memory_order_relaxed) == 0 &&
-                atomic_exchange_explicit(&slot->busy, 1, memory_order_acquire) == 0) { /* S1 */
+                atomic_exchange_explicit(&slot->busy, 1, memory_order_acquire) == 0) { /* P1 */
                 if (pass == 1) {
                     atomic_store_explicit(&slot->scratch, (uintptr_t)scratch, memory_order_relaxed);
                 }
@@ -395,7 +395,7 @@ cpu_plan_run(const struct leat_plan *plan, const struct leat_segment *segments, 
                                                 plan->items - (uint32_t)items, team);
     leat_cxx_heap_leave();
     leat_openmp_leave();
-    atomic_store_explicit(&slot->busy, 0, memory_order_release); /* S0 */
+    atomic_store_explicit(&slot->busy, 0, memory_order_release); /* P0 */
     return status;
 }
 

@@ -15,6 +15,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/program.h"
 #include "kernels/graph.h"
+#include "kernels/graph_build.h"
 #include "kernels/team.h"
 #include "tests/leat_test.h"
 #include "tools/zoo/zoo.h"
@@ -314,6 +315,47 @@ test_workers(const struct network *network, struct leat_model *model)
     leat_backend_cpu.plan_destroy(plan);
 }
 
+/* ---- Payloads shared by copies of a graph ---------------------------------------------------------- */
+
+static void *
+read_and_destroy(void *context)
+{
+    struct leat_graph *graph = context;
+    volatile unsigned sum = 0;
+
+    for (uint32_t v = 0; v < graph->value_count; v++) {
+        const unsigned char *data = graph->values[v].data;
+        sum += data != NULL && graph->values[v].data_bytes > 0 ? data[0] : 0;
+    }
+    leat_graph_destroy(graph); /* whoever is last frees what the others have read */
+    return NULL;
+}
+
+static void
+test_shared_payloads(void)
+{
+    pthread_t threads[WORKERS];
+    size_t size;
+    void *file;
+
+    EXPECT(zoo_write(zoo_find("lenet5"), ZOO_SIZE_TEST, leat_test_seed, &file, &size) == LEAT_OK);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        struct leat_graph *first, *copies[WORKERS];
+        EXPECT(leat_onnx_import(file, size, &first) == LEAT_OK);
+        for (int w = 0; w < WORKERS; w++) {
+            EXPECT(leat_graph_copy(first, &copies[w]) == LEAT_OK);
+        }
+        leat_graph_destroy(first);
+        for (int w = 0; w < WORKERS; w++) {
+            EXPECT(pthread_create(&threads[w], NULL, read_and_destroy, copies[w]) == 0);
+        }
+        for (int w = 0; w < WORKERS; w++) {
+            EXPECT(pthread_join(threads[w], NULL) == 0);
+        }
+    }
+    free(file);
+}
+
 /* ---- Placement -------------------------------------------------------------------------------------- */
 
 static void
@@ -366,6 +408,7 @@ main(void)
 
     leat_test_init();
     test_placement();
+    test_shared_payloads();
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
     for (size_t i = 0; i < zoo_model_count; i++) {
         struct network network;
