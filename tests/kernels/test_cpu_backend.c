@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     On whole networks the cpu backend gives the reference backend's answers, for every plan size, team
- *          size and split of a batch, from several workers at once, and allocates nothing once it is warm.
+ *          size and split of a batch, from several workers at once, and allocates and locks nothing once it is warm.
  * Method   Every model of leat-zoo in its test size. Outputs are compared with those of the reference backend;
- *          the same items in other segments must give the same bytes; allocations are counted around the run.
+ *          the same items in other segments must give the same bytes; allocations and mutex locks are counted around the run.
  *          Buffer placement: random lifetimes against the definition of what may overlap.
  */
+#include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *memory, size_t size);
 extern void *__libc_memalign(size_t alignment, size_t size);
-static _Thread_local size_t allocations;
+static _Atomic size_t allocations; /* of all threads: helpers of a team count too */
 
 void *
 malloc(size_t size)
@@ -58,6 +59,19 @@ posix_memalign(void **ret_memory, size_t alignment, size_t size)
     allocations++;
     *ret_memory = __libc_memalign(alignment, size);
     return *ret_memory != NULL ? 0 : 12;
+}
+
+static int (*real_lock)(pthread_mutex_t *mutex);
+static _Atomic size_t locks;
+
+int
+pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+    if (real_lock == NULL) {
+        real_lock = (int (*)(pthread_mutex_t *))(uintptr_t)dlsym(RTLD_NEXT, "pthread_mutex_lock");
+    }
+    locks++;
+    return real_lock(mutex);
 }
 #endif
 
@@ -236,11 +250,11 @@ test_splits(const struct network *network, const struct leat_plan *plan, uint32_
         for (uint32_t cuts = 1; cuts < 1u << (items - 1); cuts++) {
             const uint32_t count = split_items(items, cuts, split);
 #ifdef COUNT_ALLOCATIONS
-            const size_t before = allocations;
+            const size_t before = allocations, locks_before = locks;
 #endif
             EXPECT(run(backend, plan, network, split, count, scratch, team, parts) == LEAT_OK);
 #ifdef COUNT_ALLOCATIONS
-            EXPECT(allocations == before);
+            EXPECT(allocations == before && locks == locks_before);
 #endif
             for (uint32_t t = network->source.input_count; t < tensors_of(network); t++) {
                 EXPECT(memcmp(whole[t], parts[t], items * network->infos[t].item_bytes) == 0);
