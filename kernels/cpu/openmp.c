@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "base/status.h"
+#include "kernels/cpu/cxx_heap.h"
 #include "kernels/team.h"
 
 /* libgomp's ABI (libgomp_g.h): what the compiler emits for a parallel region. */
@@ -49,7 +50,13 @@ run_member(void *context, uint32_t member, uint32_t size)
     here.region_team = region->team;
     here.member = member;
     here.members = region->members;
-    region->function(region->data);
+    if (member > 0) { /* the leader is inside already, for the whole run */
+        leat_cxx_heap_enter();
+        region->function(region->data);
+        leat_cxx_heap_leave();
+    } else {
+        region->function(region->data);
+    }
     here = before;
 }
 
