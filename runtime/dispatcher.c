@@ -804,12 +804,11 @@ sleep_until_rung(struct leat_dispatcher *dispatcher)
 
 /* ---- The thread ------------------------------------------------------------------------------- */
 
-/* One round; true when there was something to do. */
-static bool
-round_once(struct leat_dispatcher *dispatcher)
+bool
+leat_dispatcher_round(struct leat_dispatcher *dispatcher, uint64_t now_ns)
 {
+    dispatcher->now_ns = now_ns;
     bool any = poll_workers(dispatcher);
-
     for (uint32_t i = 0; i < dispatcher->active_count; i++) {
         any = poll_session(dispatcher, dispatcher->active[i]) || any;
     }
@@ -823,6 +822,64 @@ round_once(struct leat_dispatcher *dispatcher)
     return any;
 }
 
+/* Queries that the applications hold, waiting or running; asserts that the busy list names those that wait, once. */
+static uint64_t
+check_applications(const struct leat_dispatcher *dispatcher)
+{
+    uint64_t held = 0, busy = 0;
+
+    LEAT_ASSERT(dispatcher->busy_count <= LEAT_APPLICATIONS_MAX);
+    for (uint32_t id = 0; id < dispatcher->application_top; id++) {
+        const struct leat_application *app = dispatcher->applications[id];
+        uint32_t named = 0;
+        for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
+            named += dispatcher->busy[b] == id;
+        }
+        LEAT_ASSERT(named <= 1 && (named == 0 || app != NULL));
+        busy += named;
+        if (app == NULL) {
+            continue;
+        }
+        const uint32_t waiting = leat_waiting_count(&app->waiting);
+        LEAT_ASSERT(app->id == id && waiting <= app->waiting_max && (waiting == 0 || (named == 1 && !app->removing)));
+        uint64_t items = 0;
+        for (uint32_t i = app->waiting.head; i < app->waiting.tail; i++) {
+            items += app->waiting.queries[i].items;
+        }
+        LEAT_ASSERT(items == app->waiting.items);
+        held += waiting + app->running;
+    }
+    LEAT_ASSERT(busy == dispatcher->busy_count);
+    return held;
+}
+
+void
+leat_dispatcher_check(const struct leat_dispatcher *dispatcher)
+{
+    const struct leat_central_queue *queue = &dispatcher->queue;
+    const uint64_t queued = atomic_load_explicit(&queue->tail, memory_order_relaxed) - queue->head;
+    const uint64_t held = check_applications(dispatcher);
+    uint64_t in_flight = 0;
+
+    for (uint32_t i = 0; i < dispatcher->active_count + dispatcher->closing_count; i++) {
+        const bool closing = i >= dispatcher->active_count;
+        const struct leat_daemon_session *session =
+            closing ? dispatcher->closing[i - dispatcher->active_count] : dispatcher->active[i];
+        LEAT_ASSERT(session_at(dispatcher, session->index) == session && session->dispatcher.closing == closing);
+        LEAT_ASSERT(session->dispatcher.in_flight <= IN_FLIGHT_PER_SLOT * session->slots);
+        in_flight += session->dispatcher.in_flight;
+    }
+    LEAT_ASSERT(in_flight == queued + held);
+    for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
+        const struct leat_worker *worker = dispatcher->options.workers[w];
+        const struct worker_record *record = &dispatcher->records[w];
+        LEAT_ASSERT(dispatcher->sched_workers[w].outstanding == worker->dispatcher.batches);
+        LEAT_ASSERT(worker->dispatcher.work_position - record->sessions_head == worker->dispatcher.queries);
+        LEAT_ASSERT(worker->dispatcher.queries <= LEAT_WORKER_QUEUE && worker->dispatcher.batches <= LEAT_WORKER_BATCHES);
+        LEAT_ASSERT(worker->dispatcher.batches > 0 || record->predicted_ns == 0);
+    }
+}
+
 static void *
 dispatcher_main(void *argument)
 {
@@ -832,8 +889,7 @@ dispatcher_main(void *argument)
 
     (void)pthread_setname_np(pthread_self(), "leat-dispatch");
     while (!dispatcher->stop) {
-        dispatcher->now_ns = leat_clock_now(clock);
-        if (round_once(dispatcher)) {
+        if (leat_dispatcher_round(dispatcher, leat_clock_now(clock))) {
             idle_since_ns = dispatcher->now_ns;
         } else if (dispatcher->now_ns - idle_since_ns >= dispatcher->spin_budget_ns) {
             sleep_until_rung(dispatcher);

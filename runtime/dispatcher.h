@@ -80,6 +80,15 @@ LEAT_MUST_CHECK enum leat_status leat_dispatcher_start(struct leat_dispatcher *d
 void leat_dispatcher_stop(struct leat_dispatcher *dispatcher); /* sends STOP and joins; workers still run */
 void leat_dispatcher_destroy(struct leat_dispatcher *dispatcher); /* accepts NULL */
 
+/*
+ * [D] One round at the time now_ns; true when there was something to do. The thread's loop is made of it; where no
+ * thread was started, the caller is the dispatcher, so that a test can drive it step by step.
+ */
+bool leat_dispatcher_round(struct leat_dispatcher *dispatcher, uint64_t now_ns);
+
+/* [D] Between rounds: asserts that its tables agree with one another. Takes time in proportion to them. */
+void leat_dispatcher_check(const struct leat_dispatcher *dispatcher);
+
 /* [C] Hands a command over, in order. Waits while the ring is full. */
 void leat_dispatcher_command(struct leat_dispatcher *dispatcher, const struct leat_command *command);
 

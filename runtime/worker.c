@@ -13,8 +13,8 @@
 
 enum { SPINS_PER_CLOCK = 32 };
 
-/* What the thread needs besides the worker; lives on its stack. */
-struct running {
+/* What the thread alone needs; the arrays are first touched by it. */
+struct leat_worker_run {
     struct leat_worker *worker;
     struct leat_team *team;
     uint64_t work_position;
@@ -27,7 +27,7 @@ struct running {
 /* ---- One batch -------------------------------------------------------------------------------- */
 
 static void
-respond(struct running *run, const struct leat_work_cell *query, const struct leat_wire_response *response)
+respond(struct leat_worker_run *run, const struct leat_work_cell *query, const struct leat_wire_response *response)
 {
     struct leat_daemon_session *session =
         atomic_load_explicit(&run->worker->options.tables->sessions[query->session], memory_order_relaxed);
@@ -51,7 +51,7 @@ response_to(const struct leat_work_cell *query, uint8_t outcome, uint64_t start_
 
 /* Drops what is too late or whose client is gone; returns how many queries are left to run. */
 static uint32_t
-drop_unwanted(struct running *run, uint32_t count, uint64_t now_ns)
+drop_unwanted(struct leat_worker_run *run, uint32_t count, uint64_t now_ns)
 {
     struct leat_shared_tables *tables = run->worker->options.tables;
     uint32_t kept = 0;
@@ -79,7 +79,7 @@ drop_unwanted(struct running *run, uint32_t count, uint64_t now_ns)
 }
 
 static uint32_t
-fill_segments(struct running *run, const struct leat_variant *variant, uint32_t count)
+fill_segments(struct leat_worker_run *run, const struct leat_variant *variant, uint32_t count)
 {
     struct leat_shared_tables *tables = run->worker->options.tables;
     uint32_t items = 0;
@@ -100,7 +100,7 @@ fill_segments(struct running *run, const struct leat_variant *variant, uint32_t 
 
 /* Rings each client of the batch once, when its queries stand together. */
 static void
-ring_clients(struct running *run, uint32_t count)
+ring_clients(struct leat_worker_run *run, uint32_t count)
 {
     struct leat_shared_tables *tables = run->worker->options.tables;
     for (uint32_t i = 0; i < count; i++) {
@@ -119,7 +119,7 @@ reason_of(enum leat_status status)
 }
 
 static void
-report_done(struct running *run, const struct leat_done_cell *report)
+report_done(struct leat_worker_run *run, const struct leat_done_cell *report)
 {
     struct leat_worker *worker = run->worker;
     struct leat_done_cell *cell = &worker->done[run->done_position & (LEAT_WORKER_BATCHES - 1)];
@@ -137,14 +137,14 @@ report_done(struct running *run, const struct leat_done_cell *report)
 
 /* The plan that holds a batch: bucket b is the smallest with 2^b >= items. */
 static const struct leat_plan *
-plan_for(const struct running *run, const struct leat_variant *variant, uint32_t items)
+plan_for(const struct leat_worker_run *run, const struct leat_variant *variant, uint32_t items)
 {
     const uint32_t bucket = items == 1 ? 0 : 32u - (uint32_t)__builtin_clz(items - 1);
     return variant->copies[run->worker->options.copy].plans[bucket];
 }
 
 static void
-respond_to(struct running *run, const struct leat_work_cell *query, const struct leat_variant *variant,
+respond_to(struct leat_worker_run *run, const struct leat_work_cell *query, const struct leat_variant *variant,
            enum leat_status status, uint32_t batch_items, uint64_t start_ns, uint64_t end_ns)
 {
     struct leat_wire_response response = response_to(query, status == LEAT_OK ? LEAT_OUTCOME_OK : LEAT_OUTCOME_FAILED,
@@ -160,7 +160,7 @@ respond_to(struct running *run, const struct leat_work_cell *query, const struct
  * query gets its own run, so that nobody can spoil a stranger's answer. Returns how many failed.
  */
 static uint32_t
-run_one_by_one(struct running *run, const struct leat_variant *variant, uint32_t count, uint64_t start_ns,
+run_one_by_one(struct leat_worker_run *run, const struct leat_variant *variant, uint32_t count, uint64_t start_ns,
                void *scratch)
 {
     uint32_t failed = 0;
@@ -177,7 +177,7 @@ run_one_by_one(struct running *run, const struct leat_variant *variant, uint32_t
 }
 
 static void
-run_batch(struct running *run, uint32_t count)
+run_batch(struct leat_worker_run *run, uint32_t count)
 {
     struct leat_worker *worker = run->worker;
     struct leat_shared_tables *tables = worker->options.tables;
@@ -220,7 +220,7 @@ run_batch(struct running *run, uint32_t count)
 /* ---- The thread ------------------------------------------------------------------------------- */
 
 static bool
-work_ready(const struct running *run)
+work_ready(const struct leat_worker_run *run)
 {
     const struct leat_work_cell *cell = &run->worker->work[run->work_position & (LEAT_WORKER_QUEUE - 1)];
     return atomic_load_explicit(&cell->sequence, memory_order_acquire) == run->work_position + 1; /* W1 */
@@ -228,7 +228,7 @@ work_ready(const struct running *run)
 
 /* Copies the next batch out of the ring, which must have one; returns its number of queries. */
 static uint32_t
-take_batch(struct running *run)
+take_batch(struct leat_worker_run *run)
 {
     const struct leat_work_cell *cells = run->worker->work;
     const uint32_t count = cells[run->work_position & (LEAT_WORKER_QUEUE - 1)].queries;
@@ -242,9 +242,21 @@ take_batch(struct running *run)
     return count;
 }
 
+bool
+leat_worker_step(struct leat_worker *worker)
+{
+    struct leat_worker_run *run = worker->run;
+
+    if (!work_ready(run)) {
+        return false;
+    }
+    run_batch(run, take_batch(run));
+    return true;
+}
+
 /* Sleeps until the dispatcher rings; the budget learns whether spinning a little longer would have paid. */
 static void
-park(struct running *run)
+park(struct leat_worker_run *run)
 {
     struct leat_worker *worker = run->worker;
     const struct leat_clock *clock = &worker->options.tables->clock;
@@ -271,7 +283,7 @@ park(struct running *run)
 
 /* True when there is work; false to stop. */
 static bool
-await_work(struct running *run)
+await_work(struct leat_worker_run *run)
 {
     struct leat_worker *worker = run->worker;
     const struct leat_clock *clock = &worker->options.tables->clock;
@@ -326,22 +338,22 @@ worker_main(void *argument)
     const struct leat_worker_options *options = &worker->options;
     const struct leat_team_options team_options = {
         .cpus = options->cpus, .size = options->core_count, .spin_ns = options->team_spin_ns};
-    static _Thread_local struct running run; /* too large for a small stack */
+    struct leat_worker_run *run = worker->run;
     char name[16];
 
-    run = (struct running){.worker = worker, .spin_budget_ns = options->spin_ns};
     (void)snprintf(name, sizeof(name), "leat-worker-%u", options->index % 100);
     (void)pthread_setname_np(pthread_self(), name);
     leat_memory_enter_node(options->node); /* for what libraries allocate in a run */
-    const enum leat_status status = leat_team_create(&team_options, &run.team);
+    const enum leat_status status = leat_team_create(&team_options, &run->team);
     announce_start(report, status); /* `report` is the starter's: not to be touched from here on */
     if (status != LEAT_OK) {
         return NULL;
     }
-    while (await_work(&run)) {
-        run_batch(&run, take_batch(&run));
+    while (await_work(run)) {
+        (void)leat_worker_step(worker);
     }
-    leat_team_destroy(run.team);
+    leat_team_destroy(run->team);
+    run->team = NULL;
     return NULL;
 }
 
@@ -354,22 +366,29 @@ leat_worker_create(const struct leat_worker_options *options, struct leat_worker
     struct leat_worker *worker = aligned_alloc(LEAT_ISOLATE, leat_round_up(sizeof(*worker), LEAT_ISOLATE));
     void *work = aligned_alloc(LEAT_ISOLATE, LEAT_WORKER_QUEUE * sizeof(worker->work[0]));
     void *done = aligned_alloc(LEAT_ISOLATE, LEAT_WORKER_BATCHES * sizeof(worker->done[0]));
+    struct leat_worker_run *run = malloc(sizeof(*run));
     leat_memory_leave_node();
     if (worker == NULL) {
         free(work);
         free(done);
+        free(run);
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a worker");
     }
     memset(worker, 0, sizeof(*worker));
     worker->options = *options;
     worker->work = work;
     worker->done = done;
-    if (work == NULL || done == NULL) {
+    worker->run = run;
+    if (work == NULL || done == NULL || run == NULL) {
         leat_worker_destroy(worker);
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a worker's rings");
     }
     memset(worker->work, 0, LEAT_WORKER_QUEUE * sizeof(worker->work[0]));
     memset(worker->done, 0, LEAT_WORKER_BATCHES * sizeof(worker->done[0]));
+    worker->run->worker = worker;
+    worker->run->team = NULL;
+    worker->run->work_position = worker->run->done_position = 0;
+    worker->run->spin_budget_ns = options->spin_ns;
     *ret_worker = worker;
     return LEAT_OK;
 }
@@ -453,6 +472,7 @@ leat_worker_destroy(struct leat_worker *worker)
     }
     free(worker->work);
     free(worker->done);
+    free(worker->run);
     free(worker);
 }
 

@@ -95,6 +95,8 @@ struct leat_worker {
         uint64_t free_at_ns;
     } dispatcher;
 
+    struct leat_worker_run *run; /* the worker's own */
+
     struct { /* W: worker; R: anyone, for statistics only */
         _Alignas(LEAT_ISOLATE) _Atomic uint64_t batches;
         _Atomic uint64_t busy_ns;
@@ -109,6 +111,11 @@ LEAT_MUST_CHECK enum leat_status leat_worker_create(const struct leat_worker_opt
 LEAT_MUST_CHECK enum leat_status leat_worker_start(struct leat_worker *worker);
 /* [C] Makes sure that a batch needing `bytes` of scratch can run. Old scratch is kept until destroy. */
 LEAT_MUST_CHECK enum leat_status leat_worker_reserve(struct leat_worker *worker, size_t bytes);
+/*
+ * [W] Runs the next batch if there is one. The thread's loop is made of it; where none was started, the caller is the
+ * worker, without a team, so that a test can drive it step by step.
+ */
+bool leat_worker_step(struct leat_worker *worker);
 /* [C] Asks the thread to end once its ring is empty, and joins it. */
 void leat_worker_stop(struct leat_worker *worker);
 void leat_worker_destroy(struct leat_worker *worker); /* [C] accepts NULL */
