@@ -149,11 +149,13 @@ leat_memory_create(const char *name, size_t bytes, int *ret_fd, void **ret_addre
     if (status != LEAT_OK) {
         return status;
     }
-    read_shmem_setting(setting, sizeof(setting));
     *ret_pages = LEAT_PAGES_SMALL;
     if (bytes < HUGE_BYTES) {
         leat_note(notes, "pages_small", "smaller than a huge page: 4 KiB pages");
-    } else if (strcmp(setting, "always") == 0 || strcmp(setting, "force") == 0 ||
+        return LEAT_OK;
+    }
+    read_shmem_setting(setting, sizeof(setting));
+    if (strcmp(setting, "always") == 0 || strcmp(setting, "force") == 0 ||
                strcmp(setting, "within_size") == 0 ||
                (strcmp(setting, "advise") == 0 && madvise(*ret_address, bytes, MADV_HUGEPAGE) == 0)) {
         *ret_pages = LEAT_PAGES_TRANSPARENT;
