@@ -75,6 +75,7 @@ struct leat_application {
     uint64_t next_expiry_ns; /* no waiting query's deadline is before it */
     uint32_t running; /* queries handed to workers and not reported done */
     bool removing;
+    bool busy; /* in the dispatcher's list of those to decide for */
     struct leat_application_counters counters;
 };
 

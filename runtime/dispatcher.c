@@ -309,7 +309,8 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         }
         app->next_expiry_ns = entry->deadline_ns < app->next_expiry_ns ? entry->deadline_ns : app->next_expiry_ns;
     }
-    if (leat_waiting_count(&app->waiting) == 0) {
+    if (!app->busy) { /* its list may have been emptied since it was entered: by a cancel, say */
+        app->busy = true;
         dispatcher->busy[dispatcher->busy_count++] = app->id;
     }
     leat_waiting_push(&app->waiting, entry);
@@ -517,7 +518,8 @@ decide_all(struct leat_dispatcher *dispatcher)
             bump(&dispatcher->statistics.decisions, 1);
         }
         atomic_store_explicit(&app->counters.waiting, leat_waiting_count(&app->waiting), memory_order_relaxed);
-        if (leat_waiting_count(&app->waiting) > 0) {
+        app->busy = leat_waiting_count(&app->waiting) > 0;
+        if (app->busy) {
             dispatcher->busy[kept++] = app->id;
         }
     }
@@ -835,13 +837,13 @@ check_applications(const struct leat_dispatcher *dispatcher)
         for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
             named += dispatcher->busy[b] == id;
         }
-        LEAT_ASSERT(named <= 1 && (named == 0 || app != NULL));
+        LEAT_ASSERT(named <= 1 && named == (app != NULL && app->busy));
         busy += named;
         if (app == NULL) {
             continue;
         }
         const uint32_t waiting = leat_waiting_count(&app->waiting);
-        LEAT_ASSERT(app->id == id && waiting <= app->waiting_max && (waiting == 0 || (named == 1 && !app->removing)));
+        LEAT_ASSERT(app->id == id && waiting <= app->waiting_max && (waiting == 0 || (app->busy && !app->removing)));
         uint64_t items = 0;
         for (uint32_t i = app->waiting.head; i < app->waiting.tail; i++) {
             items += app->waiting.queries[i].items;
@@ -875,7 +877,8 @@ leat_dispatcher_check(const struct leat_dispatcher *dispatcher)
         const struct worker_record *record = &dispatcher->records[w];
         LEAT_ASSERT(dispatcher->sched_workers[w].outstanding == worker->dispatcher.batches);
         LEAT_ASSERT(worker->dispatcher.work_position - record->sessions_head == worker->dispatcher.queries);
-        LEAT_ASSERT(worker->dispatcher.queries <= LEAT_WORKER_QUEUE && worker->dispatcher.batches <= LEAT_WORKER_BATCHES);
+        LEAT_ASSERT(worker->dispatcher.queries <= LEAT_WORKER_QUEUE);
+        LEAT_ASSERT(worker->dispatcher.batches <= LEAT_WORKER_BATCHES);
         LEAT_ASSERT(worker->dispatcher.batches > 0 || record->predicted_ns == 0);
     }
 }
