@@ -22,9 +22,10 @@
 enum {
     RING_ENTRIES = 256,
     BACKLOG = 128,
-    TICK_MS = 500,
     REPLY_PATIENCE_MS = 5000, /* a client that does not read its answer loses it */
 };
+
+#define TICK_NS UINT64_C(500000000)
 
 /* What a completion belongs to: the low bits of user_data, the rest is a connection's address. */
 enum tag { TAG_ACCEPT = 1, TAG_STOP = 2, TAG_EVENTS = 3, TAG_SOCKET = 4, TAG_PROCESS = 5, TAG_IGNORE = 6, TAG_MASK = 7 };
@@ -490,12 +491,13 @@ handle_completion(struct leat_server *server, uint64_t data, int result)
     }
 }
 
-/* Submits what is queued, waits for at most TICK_MS and handles everything that is there. */
-static enum leat_status
-turn(struct leat_server *server)
+/* Submits what is queued, waits and handles everything that is there. */
+enum leat_status
+leat_server_turn(struct leat_server *server, uint64_t wait_ns, uint32_t *ret_handled)
 {
-    struct __kernel_timespec timeout = {.tv_nsec = TICK_MS * 1000000LL};
+    struct __kernel_timespec timeout = {(int64_t)(wait_ns / 1000000000), (long long)(wait_ns % 1000000000)};
     struct io_uring_cqe *cqe;
+    uint32_t handled = 0;
     const int waited = io_uring_submit_and_wait_timeout(&server->ring, &cqe, 1, &timeout, NULL);
 
     if (waited < 0 && waited != -ETIME && waited != -EINTR) {
@@ -507,7 +509,9 @@ turn(struct leat_server *server)
         const int result = cqe->res;
         io_uring_cqe_seen(&server->ring, cqe);
         handle_completion(server, data, result);
+        handled++;
     }
+    *ret_handled = handled;
     return LEAT_OK;
 }
 
@@ -517,17 +521,15 @@ leat_server_run(struct leat_server *server, uint64_t drain_ns)
     struct leat_dispatcher_statistics statistics;
     uint64_t ticked_ns = leat_monotonic_ns();
     uint64_t drain_until_ns = UINT64_MAX;
+    uint32_t handled;
 
-    watch_listener(server);
-    watch(server, server->stop_fd, NULL, TAG_STOP);
-    watch(server, leat_dispatcher_control_fd(server->options.dispatcher), NULL, TAG_EVENTS);
     for (;;) {
-        const enum leat_status status = turn(server);
+        const enum leat_status status = leat_server_turn(server, TICK_NS, &handled);
         if (status != LEAT_OK) {
             return status;
         }
         const uint64_t now_ns = leat_monotonic_ns();
-        if (now_ns - ticked_ns >= TICK_MS * UINT64_C(1000000)) {
+        if (now_ns - ticked_ns >= TICK_NS) {
             ticked_ns = now_ns;
             leat_dispatcher_statistics(server->options.dispatcher, &statistics);
             server->options.tick(server->options.context, statistics.rounds);
@@ -543,7 +545,7 @@ leat_server_run(struct leat_server *server, uint64_t drain_ns)
         close_connection(server, c);
     }
     while (server->session_count > 0 || server->connections != NULL) {
-        const enum leat_status status = turn(server);
+        const enum leat_status status = leat_server_turn(server, TICK_NS, &handled);
         if (status != LEAT_OK) {
             return status;
         }
@@ -679,6 +681,9 @@ leat_server_create(const struct leat_server_options *options, struct leat_server
     if (status != LEAT_OK) {
         goto err_destroy;
     }
+    watch_listener(server);
+    watch(server, server->stop_fd, NULL, TAG_STOP);
+    watch(server, leat_dispatcher_control_fd(server->options.dispatcher), NULL, TAG_EVENTS);
     *ret_server = server;
     return LEAT_OK;
 

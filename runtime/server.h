@@ -57,6 +57,13 @@ LEAT_MUST_CHECK enum leat_status leat_server_create(const struct leat_server_opt
  */
 LEAT_MUST_CHECK enum leat_status leat_server_run(struct leat_server *server, uint64_t drain_ns);
 
+/*
+ * One turn of run's loop: waits at most wait_ns for something to happen and handles what has, ret_handled things. On
+ * the server's thread, for a test that drives it step by step instead of by run.
+ */
+LEAT_MUST_CHECK enum leat_status leat_server_turn(struct leat_server *server, uint64_t wait_ns,
+                                                  uint32_t *ret_handled);
+
 void leat_server_stop(struct leat_server *server);    /* async-signal-safe */
 void leat_server_destroy(struct leat_server *server); /* accepts NULL; removes the socket */
 void leat_server_statistics(const struct leat_server *server, struct leat_server_statistics *ret_statistics);
