@@ -77,6 +77,7 @@ struct peer {
 static unsigned char *areas[PEERS][2]; /* address space for rings and arena of each session */
 static struct leat_shared_tables tables;
 static struct leat_variant variants[3];
+static struct leat_variant_copy copies[3];
 static struct leat_application apps[APPS];
 static struct leat_profile profiles[APPS][2][LEAT_WORKER_CLASSES_MAX];
 static enum { APP_GONE, APP_SERVING, APP_REMOVING } app_states[APPS];
@@ -191,12 +192,14 @@ set_up_variant(uint16_t index, uint32_t items_max, uint32_t inputs, uint64_t ite
                                      .backend = &backend,
                                      .items_max = items_max,
                                      .accuracy_ppm = accuracy_ppm,
-                                     .tensor_count = inputs + 1};
+                                     .tensor_count = inputs + 1,
+                                     .copies = &copies[index],
+                                     .copy_count = 1};
     for (uint32_t t = 0; t < variant->tensor_count; t++) {
         variant->item_bytes[t] = item_bytes;
     }
     for (uint32_t bucket = 0; bucket < LEAT_PLANS_MAX; bucket++) {
-        variant->plans[bucket] = (struct leat_plan *)variant;
+        copies[index].plans[bucket] = (struct leat_plan *)variant;
     }
     atomic_store_explicit(&tables.variants[index], variant, memory_order_relaxed);
 }
