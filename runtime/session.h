@@ -5,6 +5,7 @@
  * Ownership  The control thread creates and destroys. Between LEAT_COMMAND_ADD_SESSION and
  *            LEAT_EVENT_SESSION_GONE the dispatcher owns the fields in `dispatcher`, and the
  *            mapping stays valid for dispatcher and workers even if the client has died.
+ * Model      tests/model/reclaim.pml is how a session's memory comes back, with a client that dies at any moment.
  * Trust      `rings` and `arena` are writable by the client at any time. Everything else is private.
  */
 #ifndef LEAT_RUNTIME_SESSION_H
