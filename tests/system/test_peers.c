@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     Peers that die cost nobody else anything. Clients killed at random points leave no session, memory or
- *          descriptor behind, and the others' answers stay right. A daemon killed under load leaves its
- *          clients with one completion for every query, and they can connect again.
+ *          descriptor behind, and the others' answers stay right, even where a child of the killed one
+ *          still holds its socket. A daemon killed under load leaves its clients with one completion for every
+ *          query, and they can connect again.
  * Method   SIGKILL at random moments under load; --kills N for a longer run (default 60). The seed is printed.
  */
 #if defined(__SANITIZE_THREAD__)
@@ -17,12 +18,15 @@ main(void)
 #else
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ipc/client/session.h"
+#include "ipc/socket.h"
 #include "tests/leat_test.h"
 #include "tests/system/box.h"
 
@@ -56,17 +60,15 @@ count_session_maps(void)
     return count;
 }
 
+enum { SLOTS = 16 }; /* of a client that makes load */
+
 static _Noreturn void
-load_for_ever(uint64_t seed)
+load_for_ever(struct box_client client, uint64_t seed)
 {
-    enum { SLOTS = 16 };
-    struct box_client client;
     struct leat_query queries[SLOTS];
     struct leat_completion done[SLOTS];
     uint64_t random = seed;
 
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    box_connect(&client, socket_path, SLOTS);
     for (int i = 0; i < SLOTS; i++) {
         queries[i] = client.query;
         queries[i].items = 1 + (uint32_t)i % 4;
@@ -148,8 +150,11 @@ test_clients_are_killed(unsigned kills)
         victims[v] = fork();
         EXPECT(victims[v] >= 0);
         if (victims[v] == 0) {
+            struct box_client client;
             (void)close(stop[1]);
-            load_for_ever(leat_test_random(&random) + killed);
+            (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+            box_connect(&client, socket_path, SLOTS);
+            load_for_ever(client, leat_test_random(&random) + killed);
         }
     }
     for (unsigned v = 0; v < AT_ONCE; v++) {
@@ -169,10 +174,94 @@ test_clients_are_killed(unsigned kills)
     box_stop(box); /* checks that nothing waits or runs and no session is left */
 }
 
+/*
+ * A child of the client: holds all that it inherited, says so, and then waits for the daemon to end the connection, which
+ * it learns of by the socket that it still has. Says that too, and ends when the test does.
+ */
+static _Noreturn void
+hold_socket(const struct box_client *client, int report, int stop)
+{
+    struct leat_packet packet = {.bytes = &(char){0}, .capacity = 1};
+    struct pollfd ended = {.fd = client->session->socket, .events = POLLIN};
+    char byte;
+
+    EXPECT(write(report, "h", 1) == 1);
+    EXPECT(poll(&ended, 1, -1) == 1);
+    EXPECT(leat_socket_receive(client->session->socket, &packet) == LEAT_ERR_DISCONNECTED);
+    EXPECT(write(report, "e", 1) == 1);
+    EXPECT(read(stop, &byte, 1) == 0);
+    _exit(0);
+}
+
+/* No end of file comes from the socket of a client that has forked and died: its process must be watched. */
+static void
+test_child_holds_the_socket(void)
+{
+    enum { ROUNDS = 8 };
+    const struct box_options options = {.socket_path = socket_path, .workers = 2};
+    uint64_t random = leat_test_seed + 2;
+    int stop[2], report[2];
+    char byte;
+
+    struct box *box = box_start(&options);
+    EXPECT(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0); /* the holders become ours when their parents die */
+    EXPECT(pipe(stop) == 0 && pipe(report) == 0);
+    const unsigned descriptors = count_entries("/proc/self/fd"), maps = count_session_maps();
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        const bool hold = round % 2 == 0; /* a query of it runs when it dies */
+        (void)fflush(NULL);
+        const pid_t victim = fork();
+        EXPECT(victim >= 0);
+        if (victim == 0) {
+            struct box_client client;
+            (void)close(stop[1]);
+            (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+            box_connect(&client, socket_path, SLOTS);
+            if (hold) {
+                box_fill(&client, &client.query, BOX_HOLD);
+                EXPECT(leat_submit(client.session, &client.query, NULL) == LEAT_OK);
+            }
+            const pid_t holder = fork();
+            EXPECT(holder >= 0);
+            if (holder == 0) {
+                hold_socket(&client, report[1], stop[0]);
+            }
+            load_for_ever(client, leat_test_random(&random) + round);
+        }
+        EXPECT(read(report[0], &byte, 1) == 1 && byte == 'h');
+        while (hold && box_held(box) <= round / 2) {
+            (void)sched_yield();
+        }
+        const uint64_t until_ns = leat_monotonic_ns() + leat_test_random(&random) % 3000000; /* the random point */
+        while (leat_monotonic_ns() < until_ns) {
+            (void)sched_yield();
+        }
+        EXPECT(box_sessions(box).sessions == 1);
+        EXPECT(kill(victim, SIGKILL) == 0 && waitpid(victim, NULL, 0) == victim);
+        EXPECT(read(report[0], &byte, 1) == 1 && byte == 'e'); /* hangs here if nobody noticed */
+        if (hold) {
+            EXPECT(box_sessions(box).sessions == 1 && count_session_maps() > maps); /* the query still runs on it */
+            box_release(box);
+        }
+        while (box_sessions(box).sessions > 0 || count_entries("/proc/self/fd") > descriptors ||
+               count_session_maps() > maps) {
+            (void)sched_yield();
+        }
+    }
+    EXPECT(close(stop[1]) == 0);
+    for (int ended = 0; ended < ROUNDS; ended++) {
+        int status = -1;
+        EXPECT(waitpid(-1, &status, 0) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    EXPECT(prctl(PR_SET_CHILD_SUBREAPER, 0) == 0);
+    EXPECT(close(stop[0]) == 0 && close(report[0]) == 0 && close(report[1]) == 0);
+    box_stop(box);
+}
+
 static void
 test_daemon_is_killed(void)
 {
-    enum { SLOTS = 16, ROUNDS = 12 };
+    enum { ROUNDS = 12 };
     const struct box_options options = {.socket_path = socket_path, .workers = 2};
     uint64_t random = leat_test_seed + 1;
     unsigned lost = 0;
@@ -249,6 +338,7 @@ main(int argc, char **argv)
     (void)snprintf(socket_path, sizeof(socket_path), "/tmp/leat-test-peers-%d.sock", (int)getpid());
     (void)printf("seed %llu, %u kills\n", (unsigned long long)leat_test_seed, kills);
     test_clients_are_killed(kills);
+    test_child_holds_the_socket();
     test_daemon_is_killed();
     return 0;
 }
