@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Target    The socket protocol: leat_socket_receive, leat_server's handling of packets, leat_admin_handle's requests.
- * Input     A program for two connections: connect, send a packet of these bytes with so many descriptors of this
+ * Input     A program for three connections: connect, send a packet of these bytes with so many descriptors of this
  *           kind, close one's end wholly or in part, let the daemon's parts move on, or not yet.
  * Method    A real server with its io_uring and listening socket, and the dispatcher, step by step on one thread.
  *           An honest connection asks in between. They outlive an execution, as a daemon outlives its clients.
@@ -27,8 +27,10 @@
 #include "runtime/log.h"
 
 enum {
-    CONNECTIONS = 2,
-    SESSIONS_MAX = 2, /* with the honest one's: the second of the two is refused */
+    CONNECTIONS = 3,
+    SESSIONS_MAX = 3, /* with the honest one's: the last of the three is refused */
+    SLOTS_MAX = 16,
+    ARENA_MAX = 16384,
     STEPS_MAX = 48,
     PUMP_MAX = 1000,
     FDS_MAX = 6, /* above what a packet may carry */
@@ -53,6 +55,7 @@ struct input {
 static struct connection {
     int fd; /* -1: none */
     uint32_t sent, answered;
+    bool welcome; /* has a session */
     bool failed; /* an error about a packet came: the end must follow */
     bool ended;
 } connections[CONNECTIONS];
@@ -62,7 +65,7 @@ static struct leat_shared_tables tables;
 static struct leat_daemon_worker worker_spec = {.core_count = 1};
 static struct leat_application app;
 static struct sockaddr_un address;
-static int honest;
+static int honest, first_fd; /* first_fd: opened before all of the daemon's */
 static int spare_fds[FD_KINDS];
 static unsigned char answer[LEAT_WIRE_PACKET_MAX];
 
@@ -155,13 +158,19 @@ check_answer(struct connection *connection, const struct leat_packet *packet)
     LEAT_ASSERT(header.magic == LEAT_WIRE_MAGIC && header.version == LEAT_WIRE_VERSION);
     LEAT_ASSERT(packet->fd_count == (header.type == LEAT_WIRE_WELCOME ? LEAT_WIRE_FD_COUNT : 0));
     switch (header.type) {
-    case LEAT_WIRE_WELCOME:
-        LEAT_ASSERT(packet->size == sizeof(struct leat_wire_welcome));
+    case LEAT_WIRE_WELCOME: {
+        struct leat_wire_welcome welcome;
+        LEAT_ASSERT(packet->size == sizeof(welcome) && !connection->welcome);
+        memcpy(&welcome, packet->bytes, sizeof(welcome));
+        LEAT_ASSERT(welcome.slots <= SLOTS_MAX && welcome.arena_bytes <= ARENA_MAX);
+        connection->welcome = true;
         break;
+    }
     case LEAT_WIRE_TARGET:
-        LEAT_ASSERT(packet->size == sizeof(struct leat_wire_target));
+        LEAT_ASSERT(packet->size == sizeof(struct leat_wire_target) && connection->welcome);
         break;
     case LEAT_WIRE_ADMIN_REPLY:
+        LEAT_ASSERT(connection->welcome);
         json = json_loadb((const char *)packet->bytes + sizeof(header), packet->size - sizeof(header), 0, &error);
         LEAT_ASSERT(json_is_object(json));
         json_decref(json);
@@ -376,9 +385,9 @@ start_daemon(void)
         .sessions_max = SESSIONS_MAX,
         .sessions_per_user = SESSIONS_MAX,
         .slots_default = 4,
-        .slots_max = 16,
+        .slots_max = SLOTS_MAX,
         .arena_default_bytes = 4096,
-        .arena_max_bytes = 16384,
+        .arena_max_bytes = ARENA_MAX,
         .lane_count = 2,
         .cores = 1,
         .spinners = 2,
@@ -413,9 +422,9 @@ prepare(void)
     struct leat_packet packet = {.bytes = answer, .capacity = sizeof(answer)};
     int ends[2];
 
+    first_fd = spare_fds[1] = eventfd(0, EFD_CLOEXEC);
     start_daemon();
     LEAT_MUST(pipe2(ends, O_CLOEXEC) == 0);
-    spare_fds[1] = eventfd(0, EFD_CLOEXEC);
     spare_fds[2] = ends[0];
     spare_fds[3] = memfd_create("fuzz", MFD_CLOEXEC);
     spare_fds[4] = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -430,6 +439,17 @@ prepare(void)
     }
 }
 
+/* Which of the 64 descriptors from the daemon's first on are open. New ones take the lowest free numbers. */
+static uint64_t
+open_descriptors(void)
+{
+    uint64_t open = 0;
+    for (int n = 0; n < 64; n++) {
+        open |= (uint64_t)(fcntl(first_fd + n, F_GETFD) >= 0) << n;
+    }
+    return open;
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -441,8 +461,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         prepare();
         prepared = true;
     }
-    const int first_free = dup(honest); /* the lowest free descriptor, here and at the end */
-    LEAT_ASSERT(first_free >= 0 && close(first_free) == 0);
+    const uint64_t descriptors = open_descriptors();
     for (int n = 0; n < STEPS_MAX && input.left > 0; n++) {
         step(&input);
     }
@@ -454,7 +473,6 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ask_honestly();
     leat_server_statistics(daemon_state.server, &statistics);
     LEAT_ASSERT(statistics.sessions == 1 && statistics.accepted == statistics.closed + 1);
-    const int still_free = dup(honest);
-    LEAT_ASSERT(still_free == first_free && close(still_free) == 0);
+    LEAT_ASSERT(open_descriptors() == descriptors);
     return 0;
 }
