@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bench/support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/align.h"
+
+/* ---- Options ---------------------------------------------------------------------------------- */
+
+static void
+usage(FILE *file, const char *measures, const struct bench_options *options)
+{
+    (void)fprintf(file, "usage: bench_%s [options]\n\n%s\n\n", options->name, measures);
+    (void)fprintf(file,
+                  "  --windows N         windows of each case (%u)\n"
+                  "  --window-ms N       length of each (%llu)\n"
+                  "  --cpus A,B,...      CPUs to run on\n"
+                  "  --hold-dma-latency  hold /dev/cpu_dma_latency at 0 meanwhile\n"
+                  "  --json              one object a line instead of a table\n"
+                  "  --smoke             tiny windows that check correctness and print no figure\n",
+                  options->windows, (unsigned long long)(options->window_ns / 1000000));
+    if (options->daemon_path != NULL) {
+        (void)fprintf(file, "  --daemon PATH       the leatd to measure\n");
+    }
+}
+
+static bool
+parse_cpus(const char *text, struct bench_options *options)
+{
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    options->cpu_count = 0;
+    while (*text != '\0') {
+        char *end;
+        const long cpu = strtol(text, &end, 10);
+        if (end == text || cpu < 0 || cpu >= online || options->cpu_count == BENCH_CPUS_MAX) {
+            return false;
+        }
+        options->cpus[options->cpu_count++] = (int)cpu;
+        text = *end == ',' ? end + 1 : end;
+        if (*end != ',' && *end != '\0') {
+            return false;
+        }
+    }
+    return options->cpu_count > 0;
+}
+
+static bool
+parse_number(const char *text, uint64_t low, uint64_t high, uint64_t *ret_number)
+{
+    char *end;
+    errno = 0;
+    const unsigned long long number = strtoull(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || number < low || number > high) {
+        return false;
+    }
+    *ret_number = number;
+    return true;
+}
+
+static bool
+parse_option(int option, struct bench_options *options)
+{
+    uint64_t number;
+
+    switch (option) {
+    case 'w':
+        if (!parse_number(optarg, 1, BENCH_WINDOWS_MAX, &number)) {
+            return false;
+        }
+        options->windows = (uint32_t)number;
+        return true;
+    case 'm':
+        if (!parse_number(optarg, 1, 60000, &number)) {
+            return false;
+        }
+        options->window_ns = number * 1000000;
+        return true;
+    case 'c': return parse_cpus(optarg, options);
+    case 'l': options->hold_dma_latency = true; return true;
+    case 'j': options->json = true; return true;
+    case 's':
+        options->smoke = true;
+        options->windows = 1;
+        options->window_ns = 10000000;
+        return true;
+    case 'd':
+        if (options->daemon_path == NULL) {
+            return false;
+        }
+        options->daemon_path = optarg;
+        return true;
+    default: return false;
+    }
+}
+
+bool
+bench_parse(int argc, char **argv, const char *measures, struct bench_options *options, int *ret_exit)
+{
+    static const struct option known[] = {
+        {"windows", required_argument, NULL, 'w'},    {"window-ms", required_argument, NULL, 'm'},
+        {"cpus", required_argument, NULL, 'c'},       {"hold-dma-latency", no_argument, NULL, 'l'},
+        {"json", no_argument, NULL, 'j'},             {"smoke", no_argument, NULL, 's'},
+        {"daemon", required_argument, NULL, 'd'},     {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0}};
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    int option;
+
+    for (int cpu = 0; cpu < online && options->cpu_count < BENCH_CPUS_MAX; cpu++) {
+        options->cpus[options->cpu_count++] = cpu;
+    }
+    while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
+        if (option == 'h') {
+            usage(stdout, measures, options);
+            *ret_exit = 0;
+            return false;
+        }
+        if (!parse_option(option, options)) {
+            usage(stderr, measures, options);
+            *ret_exit = 2;
+            return false;
+        }
+    }
+#ifndef __OPTIMIZE__
+    if (!options->smoke) {
+        (void)fprintf(stderr, "refusing to report numbers from an unoptimised build\n");
+        *ret_exit = 2;
+        return false;
+    }
+#endif
+    return true;
+}
+
+/* ---- Processes and CPUs ----------------------------------------------------------------------- */
+
+void
+bench_pin(const int *cpus, uint32_t count)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (uint32_t i = 0; i < count; i++) {
+        CPU_SET((size_t)cpus[i], &set);
+    }
+    LEAT_MUST(sched_setaffinity(0, sizeof(set), &set) == 0);
+}
+
+pid_t
+bench_fork(void)
+{
+    (void)fflush(NULL);
+    const pid_t parent = getpid();
+    const pid_t child = fork();
+    LEAT_ASSERT(child >= 0);
+    if (child == 0) {
+        LEAT_MUST(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+        if (getppid() != parent) {
+            _exit(1); /* it died before we asked to be told */
+        }
+    }
+    return child;
+}
+
+void
+bench_reap(pid_t child)
+{
+    int ended = -1;
+    LEAT_MUST(waitpid(child, &ended, 0) == child && ended == 0);
+}
+
+int
+bench_hold_dma_latency(void)
+{
+    const int32_t zero = 0;
+    const int fd = open("/dev/cpu_dma_latency", O_WRONLY | O_CLOEXEC);
+    if (fd >= 0 && write(fd, &zero, sizeof(zero)) != (ssize_t)sizeof(zero)) {
+        const int why = errno;
+        (void)close(fd);
+        errno = why;
+        return -1;
+    }
+    return fd;
+}
+
+/* ---- Statistics ------------------------------------------------------------------------------- */
+
+static int
+compare_u64(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int
+compare_double(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+struct bench_latency
+bench_order(uint64_t *samples_ns, uint64_t count)
+{
+    LEAT_ASSERT(count > 0);
+    qsort(samples_ns, count, sizeof(samples_ns[0]), compare_u64);
+    return (struct bench_latency){samples_ns[count / 2], samples_ns[count * 99 / 100], samples_ns[count * 999 / 1000],
+                                  samples_ns[count - 1], count};
+}
+
+double
+bench_median(const double *values, uint32_t count)
+{
+    double sorted[BENCH_WINDOWS_MAX];
+    if (count == 0) {
+        return 0;
+    }
+    LEAT_ASSERT(count <= BENCH_WINDOWS_MAX);
+    memcpy(sorted, values, count * sizeof(values[0]));
+    qsort(sorted, count, sizeof(sorted[0]), compare_double);
+    return count % 2 == 1 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
+}
+
+/* ---- Rows ------------------------------------------------------------------------------------- */
+
+static bool
+reached(const struct bench_row *row)
+{
+    const double figure = row->peer != NULL ? row->ratio : row->value;
+    return row->goal == BENCH_AT_MOST ? figure <= row->target : figure >= row->target;
+}
+
+static void
+print_json(const struct bench_options *options, const struct bench_row *row)
+{
+    (void)printf("{\"bench\":\"%s\",\"case\":\"%s\",\"metric\":\"%s\",\"value\":%.4g,\"unit\":\"%s\",\"samples\":%u",
+                 options->name, row->subject, row->metric, row->value, row->unit, row->windows);
+    if (row->worst > 0) {
+        (void)printf(",\"worst\":%.4g", row->worst);
+    }
+    if (row->peer != NULL) {
+        (void)printf(",\"peer\":\"%s\",\"peer_version\":\"same run\",\"ratio\":%.4g", row->peer, row->ratio);
+    }
+    if (row->goal != BENCH_NO_GOAL) {
+        (void)printf(",\"target\":\"%s %g\",\"verdict\":\"%s\"", row->goal == BENCH_AT_MOST ? "<=" : ">=", row->target,
+                     reached(row) ? "met" : "missed");
+    }
+    (void)printf("}\n");
+}
+
+static void
+print_line(const struct bench_row *row)
+{
+    static bool titled;
+    if (!titled) {
+        (void)printf("%-50s %-11s %9s %9s %-8s %8s  %-36s %s\n", "subject", "metric", "median", "worst", "", "ratio", "to",
+                     "target");
+        titled = true;
+    }
+    (void)printf("%-50s %-11s %9.4g ", row->subject, row->metric, row->value);
+    if (row->worst > 0) {
+        (void)printf("%9.3g %-8s", row->worst, row->unit);
+    } else {
+        (void)printf("%9s %-8s", "", row->unit);
+    }
+    if (row->peer != NULL) {
+        (void)printf(" %8.3g  %-36s", row->ratio, row->peer);
+    }
+    if (row->goal != BENCH_NO_GOAL) {
+        (void)printf(" %s %g: %s", row->goal == BENCH_AT_MOST ? "<=" : ">=", row->target, reached(row) ? "met" : "MISSED");
+    }
+    (void)printf("\n");
+}
+
+void
+bench_print(const struct bench_options *options, const struct bench_row *row)
+{
+    if (options->smoke) {
+        return;
+    }
+    if (options->json) {
+        print_json(options, row);
+    } else {
+        print_line(row);
+    }
+    (void)fflush(stdout);
+}
+
+void
+bench_print_missing(const struct bench_options *options, const char *peer, const char *why)
+{
+    if (options->json) {
+        (void)printf("{\"bench\":\"%s\",\"case\":\"%s\",\"missing\":\"%s\"}\n", options->name, peer, why);
+    } else {
+        (void)printf("%-44s %s\n", peer, why);
+    }
+}
+
+void
+bench_note(const struct bench_options *options, const char *format, ...)
+{
+    char text[256];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    if (options->json) {
+        (void)printf("{\"bench\":\"%s\",\"note\":\"%s\"}\n", options->name, text);
+    } else {
+        (void)printf("note: %s\n", text);
+    }
+}
