@@ -17,7 +17,7 @@ static const char measures[] =
     "Payload    The central queue carries entries of 72 bytes; peers that carry 8 bytes say so.";
 
 static const struct queue_peer *const peers[] = {
-    &central_1, &vyukov_words_1, &vyukov_entries_1, &ck_mpsc_1, &ck_mpmc_1, &rte_mp_1,
+    &central_1, &dispatcher_1, &vyukov_words_1, &vyukov_entries_1, &ck_mpsc_1, &ck_mpmc_1, &rte_mp_1,
     &rte_hts_1, &rte_hts_sc_1,   &rte_hts_entries_1, &central_16, &rte_hts_16, &rte_hts_entries_16,
 };
 enum { PEERS = LEAT_COUNT_OF(peers) };
@@ -165,7 +165,7 @@ print_verdicts(const struct bench_options *options, const struct placement *plac
         {&central_1, &vyukov_words_1, 0.9}, {&central_1, &vyukov_entries_1, 0.9}, {&central_1, &rte_hts_1, 3},
         {&central_1, &rte_hts_sc_1, 0},     {&central_1, &rte_hts_entries_1, 0},  {&central_1, &rte_mp_1, 50},
         {&central_1, &ck_mpsc_1, 0},        {&central_1, &ck_mpmc_1, 0},          {&central_16, &rte_hts_16, 0.8},
-        {&central_16, &rte_hts_entries_16, 0.8}, {&central_16, &central_1, 0},
+        {&central_16, &rte_hts_entries_16, 0.8}, {&central_16, &central_1, 0}, {&dispatcher_1, &vyukov_entries_1, 0}, {&dispatcher_1, &vyukov_words_1, 0},
     };
     for (size_t i = 0; i < LEAT_COUNT_OF(pairs); i++) {
         char subject[96];

@@ -64,8 +64,8 @@ ck_mpsc_pop(void *queue, void *items, uint64_t max)
 #define ck_mpmc_destroy ck_destroy
 #define ck_mpsc_create  ck_create
 #define ck_mpsc_destroy ck_destroy
-QUEUE_PEER(ck_mpmc, "ck_ring MPMC, 8 B items", sizeof(void *), 1);
-QUEUE_PEER(ck_mpsc, "ck_ring MPSC, 8 B items", sizeof(void *), 1);
+QUEUE_PEER(ck_mpmc, "ck_ring MPMC, 8 B items", sizeof(void *), 1, 1);
+QUEUE_PEER(ck_mpsc, "ck_ring MPSC, 8 B items", sizeof(void *), 1, 1);
 
 #else
 QUEUE_PEER_MISSING(ck_mpmc, "ck_ring MPMC", "not built: libck-dev is not installed", 1);

@@ -36,5 +36,12 @@ central_pop(void *queue, void *items, uint64_t max)
     return leat_central_queue_pop(&((struct central *)queue)->queue, items, max);
 }
 
-QUEUE_PEER(central, "central queue", sizeof(struct leat_query_entry), 1);
-QUEUE_PEER(central, "central queue, burst 16", sizeof(struct leat_query_entry), 16);
+QUEUE_PEER(central, "central queue", sizeof(struct leat_query_entry), 1, 1);
+QUEUE_PEER(central, "central queue, burst 16", sizeof(struct leat_query_entry), 16, 16);
+
+/* As the dispatcher uses it: single items in, whatever is there out. */
+#define dispatcher_create  central_create
+#define dispatcher_destroy central_destroy
+#define dispatcher_push    central_push
+#define dispatcher_pop     central_pop
+QUEUE_PEER(dispatcher, "central queue, out by 16", sizeof(struct leat_query_entry), 1, 16);

@@ -106,27 +106,27 @@ queue_consume(struct queue_run *run, queue_pop_function *pop, uint64_t item_byte
     }
 }
 
-/* Defines <id>_<burst>: a peer made of <id>_create, <id>_destroy, <id>_push and <id>_pop. */
-#define QUEUE_PEER(id, label, bytes, most)                                       \
-    static void id##_produce_##most(struct queue_run *run, uint64_t producer)    \
-    {                                                                            \
-        queue_produce(run, producer, id##_push, bytes, most);                    \
-    }                                                                            \
-    static void id##_consume_##most(struct queue_run *run)                       \
-    {                                                                            \
-        queue_consume(run, id##_pop, bytes, most);                               \
-    }                                                                            \
-    const struct queue_peer id##_##most = {.name = label,                        \
-                                           .create = id##_create,                \
-                                           .destroy = id##_destroy,              \
-                                           .produce = id##_produce_##most,       \
-                                           .consume = id##_consume_##most}
+/* Defines the peer <id>_<in>: <id>_push with `in` items at a time, <id>_pop with up to `out`, of `bytes` each. */
+#define QUEUE_PEER(id, label, bytes, in, out)                                \
+    static void id##_produce_##in(struct queue_run *run, uint64_t producer)  \
+    {                                                                        \
+        queue_produce(run, producer, id##_push, bytes, in);                  \
+    }                                                                        \
+    static void id##_consume_##in(struct queue_run *run)                     \
+    {                                                                        \
+        queue_consume(run, id##_pop, bytes, out);                            \
+    }                                                                        \
+    const struct queue_peer id##_##in = {.name = label,                      \
+                                         .create = id##_create,              \
+                                         .destroy = id##_destroy,            \
+                                         .produce = id##_produce_##in,       \
+                                         .consume = id##_consume_##in}
 
 #define QUEUE_PEER_MISSING(id, label, why, most) \
     const struct queue_peer id##_##most = {.name = label, .missing = why}
 
 /* queue_ours.c */
-extern const struct queue_peer central_1, central_16;
+extern const struct queue_peer central_1, central_16, dispatcher_1;
 /* queue_vyukov.c */
 extern const struct queue_peer vyukov_words_1, vyukov_entries_1;
 /* queue_ck.c */

@@ -42,12 +42,12 @@ RTE_RING(rte_hts, sizeof(uint64_t), RING_F_MP_HTS_ENQ | RING_F_MC_HTS_DEQ)
 RTE_RING(rte_hts_sc, sizeof(uint64_t), RING_F_MP_HTS_ENQ | RING_F_SC_DEQ)
 RTE_RING(rte_hts_entries, sizeof(struct leat_query_entry), RING_F_MP_HTS_ENQ | RING_F_MC_HTS_DEQ)
 
-QUEUE_PEER(rte_mp, "rte_ring MP/MC default, 8 B items", sizeof(uint64_t), 1);
-QUEUE_PEER(rte_hts, "rte_ring HTS, 8 B items", sizeof(uint64_t), 1);
-QUEUE_PEER(rte_hts_sc, "rte_ring HTS in, SC out, 8 B items", sizeof(uint64_t), 1);
-QUEUE_PEER(rte_hts_entries, "rte_ring HTS, entries", sizeof(struct leat_query_entry), 1);
-QUEUE_PEER(rte_hts, "rte_ring HTS, 8 B items, burst 16", sizeof(uint64_t), 16);
-QUEUE_PEER(rte_hts_entries, "rte_ring HTS, entries, burst 16", sizeof(struct leat_query_entry), 16);
+QUEUE_PEER(rte_mp, "rte_ring MP/MC default, 8 B items", sizeof(uint64_t), 1, 1);
+QUEUE_PEER(rte_hts, "rte_ring HTS, 8 B items", sizeof(uint64_t), 1, 1);
+QUEUE_PEER(rte_hts_sc, "rte_ring HTS in, SC out, 8 B items", sizeof(uint64_t), 1, 1);
+QUEUE_PEER(rte_hts_entries, "rte_ring HTS, entries", sizeof(struct leat_query_entry), 1, 1);
+QUEUE_PEER(rte_hts, "rte_ring HTS, 8 B items, burst 16", sizeof(uint64_t), 16, 16);
+QUEUE_PEER(rte_hts_entries, "rte_ring HTS, entries, burst 16", sizeof(struct leat_query_entry), 16, 16);
 
 #else
 #define RTE_WHY "not built: libdpdk-dev is not installed"

@@ -17,7 +17,7 @@ struct vyukov_position {
         (ret_position) = atomic_load_explicit(&(vyukov)->next.value, memory_order_relaxed);                   \
         for (;;) {                                                                                            \
             const uint64_t sequence = atomic_load_explicit(                                                   \
-                &(vyukov)->cells[(ret_position) % QUEUE_CAPACITY].sequence, memory_order_acquire);            \
+                &(vyukov)->cells[(ret_position) & (vyukov)->mask].sequence, memory_order_acquire);               \
             const int64_t ahead = (int64_t)(sequence - ((ret_position) + (ready)));                           \
             if (ahead == 0) {                                                                                 \
                 if (atomic_compare_exchange_weak_explicit(&(vyukov)->next.value, &(ret_position),             \
@@ -40,11 +40,14 @@ struct vyukov_position {
     };                                                                                                        \
     struct id {                                                                                               \
         struct vyukov_position enqueue, dequeue;                                                              \
-        _Alignas(LEAT_ISOLATE) struct id##_cell cells[QUEUE_CAPACITY];                                        \
+        _Alignas(LEAT_ISOLATE) struct id##_cell *cells; /* constant */                                        \
+        uint64_t mask;                                  /* constant */                                        \
     };                                                                                                        \
     static void *id##_create(void)                                                                            \
     {                                                                                                         \
         struct id *queue = queue_memory(sizeof(*queue));                                                      \
+        queue->cells = queue_memory(QUEUE_CAPACITY * sizeof(struct id##_cell));                               \
+        queue->mask = QUEUE_CAPACITY - 1;                                                                     \
         for (uint64_t i = 0; i < QUEUE_CAPACITY; i++) {                                                       \
             atomic_init(&queue->cells[i].sequence, i);                                                        \
         }                                                                                                     \
@@ -52,6 +55,7 @@ struct vyukov_position {
     }                                                                                                         \
     static void id##_destroy(void *queue)                                                                     \
     {                                                                                                         \
+        free(((struct id *)queue)->cells);                                                                    \
         free(queue);                                                                                          \
     }                                                                                                         \
     QUEUE_INLINE bool id##_push(void *queue, const void *items, uint64_t count)                               \
@@ -60,7 +64,7 @@ struct vyukov_position {
         uint64_t position;                                                                                    \
         LEAT_ASSERT(count == 1);                                                                              \
         VYUKOV_RESERVE(vyukov, enqueue, 0, position);                                                         \
-        struct id##_cell *cell = &vyukov->cells[position % QUEUE_CAPACITY];                                   \
+        struct id##_cell *cell = &vyukov->cells[position & vyukov->mask];                                     \
         memcpy(&cell->value, items, sizeof(item));                                                            \
         atomic_store_explicit(&cell->sequence, position + 1, memory_order_release);                           \
         return true;                                                                                          \
@@ -71,9 +75,9 @@ struct vyukov_position {
         uint64_t position;                                                                                    \
         LEAT_ASSERT(max == 1);                                                                                \
         VYUKOV_RESERVE(vyukov, dequeue, 1, position);                                                         \
-        struct id##_cell *cell = &vyukov->cells[position % QUEUE_CAPACITY];                                   \
+        struct id##_cell *cell = &vyukov->cells[position & vyukov->mask];                                     \
         memcpy(items, &cell->value, sizeof(item));                                                            \
-        atomic_store_explicit(&cell->sequence, position + QUEUE_CAPACITY, memory_order_release);              \
+        atomic_store_explicit(&cell->sequence, position + vyukov->mask + 1, memory_order_release);            \
         return 1;                                                                                             \
     }
 
@@ -81,5 +85,5 @@ VYUKOV(vyukov_words, uint64_t)
 VYUKOV(vyukov_entries, struct leat_query_entry)
 _Static_assert(sizeof(struct vyukov_entries_cell) == sizeof(struct leat_queue_cell), "the same lines to move");
 
-QUEUE_PEER(vyukov_words, "Vyukov MPMC, 8 B items", sizeof(uint64_t), 1);
-QUEUE_PEER(vyukov_entries, "Vyukov MPMC, entries", sizeof(struct leat_query_entry), 1);
+QUEUE_PEER(vyukov_words, "Vyukov MPMC, 8 B items", sizeof(uint64_t), 1, 1);
+QUEUE_PEER(vyukov_entries, "Vyukov MPMC, entries", sizeof(struct leat_query_entry), 1, 1);

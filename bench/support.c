@@ -26,7 +26,6 @@ usage(FILE *file, const char *measures, const struct bench_options *options)
                   "  --windows N         windows of each case (%u)\n"
                   "  --window-ms N       length of each (%llu)\n"
                   "  --cpus A,B,...      CPUs to run on\n"
-                  "  --hold-dma-latency  hold /dev/cpu_dma_latency at 0 meanwhile\n"
                   "  --json              one object a line instead of a table\n"
                   "  --smoke             tiny windows that check correctness and print no figure\n",
                   options->windows, (unsigned long long)(options->window_ns / 1000000));
@@ -87,7 +86,6 @@ parse_option(int option, struct bench_options *options)
         options->window_ns = number * 1000000;
         return true;
     case 'c': return parse_cpus(optarg, options);
-    case 'l': options->hold_dma_latency = true; return true;
     case 'j': options->json = true; return true;
     case 's':
         options->smoke = true;
@@ -109,10 +107,9 @@ bench_parse(int argc, char **argv, const char *measures, struct bench_options *o
 {
     static const struct option known[] = {
         {"windows", required_argument, NULL, 'w'},    {"window-ms", required_argument, NULL, 'm'},
-        {"cpus", required_argument, NULL, 'c'},       {"hold-dma-latency", no_argument, NULL, 'l'},
-        {"json", no_argument, NULL, 'j'},             {"smoke", no_argument, NULL, 's'},
-        {"daemon", required_argument, NULL, 'd'},     {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0}};
+        {"cpus", required_argument, NULL, 'c'},       {"json", no_argument, NULL, 'j'},
+        {"smoke", no_argument, NULL, 's'},         {"daemon", required_argument, NULL, 'd'},
+        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
     int option;
 

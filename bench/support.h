@@ -24,7 +24,6 @@ struct bench_options {
     uint64_t window_ns;   /* length of each */
     bool smoke;           /* tiny windows, correctness only: prints no figure */
     bool json;
-    bool hold_dma_latency; /* hold /dev/cpu_dma_latency at 0 */
     int cpus[BENCH_CPUS_MAX];
     uint32_t cpu_count;
     const char *daemon_path; /* NULL: this bench starts none */
