@@ -219,5 +219,6 @@ main(int argc, char **argv)
         print_rates(&options, &placements[i], &results[i]);
         print_verdicts(&options, &placements[i], &results[i]);
     }
+    bench_note_load(&options);
     return 0;
 }

@@ -1,448 +1,310 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Measures   Round trip of a null query through the whole of leat: client process, ring, dispatcher, worker, client,
- *            with validation, central queue and decision, each of the three on a CPU of its own; at 64 B, 4 KiB and
- *            600 KiB that nobody touches; and throughput with 64 in flight. Beside it, interleaved in the same
- *            run: the raw two-process cache-line ping-pong L, and a busy-polled SOCK_SEQPACKET pair at 64 B.
- * Does not   touch payloads, run a model, or say anything of queueing under open-loop load; `leat bench` does.
- * Method     Closed loop, one outstanding, TSC, windows of --window; L is probed before and after each window,
- *            and a window whose two probes differ by more than a quarter is discarded: the host has moved
- *            the CPUs meanwhile. A figure is the median over windows, a ratio is within one window.
- */
 #include <errno.h>
-#include <getopt.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <leat/leat.h>
-
 #include "base/align.h"
-#include "base/clock.h"
-#include "base/status.h"
+#include "bench/roundtrip.h"
 
-enum { SAMPLES_MAX = 4000000, PROBE_TRIPS = 20000, WINDOWS_MAX = 1000, IN_FLIGHT = 64 };
+static const char measures[] =
+    "Measures   Round trip of a null query through the whole of leat: client process, ring, dispatcher, worker, client, with\n"
+    "           validation, central queue and decision, each of the three on a CPU of its own; handed over at 64 B,\n"
+    "           4 KiB and 600 KiB that nobody touches, and 600 KiB written, copied by the worker and read. All spinning,\n"
+    "           and all parked. The first query of a new session. Throughput with 64 in flight.\n"
+    "Beside it  The raw cache-line ping-pong L; the same three hand-overs by bare lines (floor 1.5 L) and by bare futexes;\n"
+    "           the rings alone, between two processes; a busy-polled SOCK_SEQPACKET pair; ZeroMQ, nng and gRPC as they\n"
+    "           come, which read every byte of the request and answer 64.\n"
+    "Does not   run a model, or say anything of queueing under open-loop load; leat bench does.\n"
+    "Method     Closed loop, one outstanding, TSC. The cases take turns, a window each. For spinning cases L is probed\n"
+    "           before and after, and a window whose probes differ by more than a quarter is discarded: the host\n"
+    "           has moved the CPUs meanwhile. Ratios are medians over rounds. Sleepers get 50 us to go to sleep.\n"
+    "Payload    A touched leat query does more than the transports' requests: its answer is a copy of 600 KiB.";
 
-static struct leat_clock bench_clock;
-static uint64_t samples_ns[SAMPLES_MAX];
+enum kind { CHAIN, DIRECT, LEAT, PARKED, SOCKET, TRANSPORT };
 
-struct settings {
-    int cpus[3]; /* client, dispatcher, worker */
-    uint32_t windows;
-    uint64_t window_ns;
-    bool smoke;
-    const char *daemon_path;
+static const struct bench_case {
+    const char *name;
+    enum kind kind;
+    size_t bytes;
+    bool touch;
+    enum bench_chain_mode mode;
+    const struct bench_transport *transport;
+} cases[] = {
+    {"rings alone, 64 B", DIRECT, 64, false, 0, NULL},
+    {"bare lines, three hand-overs", CHAIN, 64, false, BENCH_CHAIN_SPIN, NULL},
+    {"leat 64 B", LEAT, 64, false, 0, NULL},
+    {"leat 4 KiB", LEAT, 4096, false, 0, NULL},
+    {"leat 600 KiB", LEAT, 614400, false, 0, NULL},
+    {"bare lines, 600 KiB touched", CHAIN, 614400, true, BENCH_CHAIN_TOUCH, NULL},
+    {"leat 600 KiB touched", LEAT, 614400, true, 0, NULL},
+    {"UDS seqpacket 64 B, busy-polled", SOCKET, 64, true, 0, NULL},
+    {"UDS seqpacket 4 KiB, busy-polled", SOCKET, 4096, true, 0, NULL},
+    {"UDS seqpacket 600 KiB, busy-polled", SOCKET, 614400, true, 0, NULL},
+    {"bare futexes, three hand-overs", CHAIN, 64, false, BENCH_CHAIN_SLEEP, NULL},
+    {"leat 64 B parked", PARKED, 64, false, 0, NULL},
+    {"ZeroMQ ipc 64 B", TRANSPORT, 64, true, 0, &bench_zmq},
+    {"ZeroMQ ipc 4 KiB", TRANSPORT, 4096, true, 0, &bench_zmq},
+    {"ZeroMQ ipc 600 KiB", TRANSPORT, 614400, true, 0, &bench_zmq},
+    {"nng ipc 64 B", TRANSPORT, 64, true, 0, &bench_nng},
+    {"nng ipc 4 KiB", TRANSPORT, 4096, true, 0, &bench_nng},
+    {"nng ipc 600 KiB", TRANSPORT, 614400, true, 0, &bench_nng},
+    {"gRPC unix 64 B", TRANSPORT, 64, true, 0, &bench_grpc},
+    {"gRPC unix 4 KiB", TRANSPORT, 4096, true, 0, &bench_grpc},
+    {"gRPC unix 600 KiB", TRANSPORT, 614400, true, 0, &bench_grpc},
+};
+enum { CASES = LEAT_COUNT_OF(cases), FIRSTS = 2, ATTACHES = 10 };
+
+static const struct {
+    const char *name;
+    size_t bytes;
+    bool touch;
+} firsts[FIRSTS] = {{"first query of a session, 64 B", 64, false}, {"first query of a session, 600 KiB touched", 614400, true}};
+
+struct results {
+    double p50[CASES][BENCH_WINDOWS_MAX], p99[CASES][BENCH_WINDOWS_MAX];
+    double line[CASES][BENCH_WINDOWS_MAX]; /* L around the window */
+    bool kept[CASES][BENCH_WINDOWS_MAX];
+    double first[FIRSTS][BENCH_WINDOWS_MAX], first_of_warm[FIRSTS][BENCH_WINDOWS_MAX];
+    double rate[BENCH_WINDOWS_MAX];
+    uint32_t windows, discarded;
 };
 
-struct figures {
-    uint64_t p50, p99, p999, count;
-};
+/* ---- Rounds ----------------------------------------------------------------------------------- */
 
-static void
-pin(int cpu)
+static bool
+present(const struct bench_case *c)
 {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET((size_t)cpu, &set);
-    LEAT_MUST(sched_setaffinity(0, sizeof(set), &set) == 0);
-}
-
-static int
-compare_u64(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-static struct figures
-order(uint64_t count)
-{
-    qsort(samples_ns, count, sizeof(samples_ns[0]), compare_u64);
-    return (struct figures){samples_ns[count / 2], samples_ns[count * 99 / 100], samples_ns[count * 999 / 1000], count};
-}
-
-static pid_t
-start_child(void)
-{
-    (void)fflush(NULL);
-    const pid_t child = fork();
-    LEAT_ASSERT(child >= 0);
-    if (child == 0) {
-        LEAT_MUST(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
-    }
-    return child;
-}
-
-/* ---- The raw ping-pong ------------------------------------------------------------------------ */
-
-struct lines {
-    _Alignas(LEAT_ISOLATE) _Atomic uint64_t there;
-    _Alignas(LEAT_ISOLATE) _Atomic uint64_t back;
-};
-
-static uint64_t
-probe(const struct settings *settings)
-{
-    struct lines *lines = mmap(NULL, sizeof(*lines), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    LEAT_ASSERT(lines != MAP_FAILED);
-    const pid_t peer = start_child();
-    if (peer == 0) {
-        pin(settings->cpus[1]);
-        for (uint64_t i = 1; i <= PROBE_TRIPS; i++) {
-            while (atomic_load_explicit(&lines->there, memory_order_acquire) != i) {
-            }
-            atomic_store_explicit(&lines->back, i, memory_order_release);
-        }
-        _exit(0);
-    }
-    for (uint64_t i = 1; i <= PROBE_TRIPS; i++) {
-        const uint64_t start_ns = leat_clock_now(&bench_clock);
-        atomic_store_explicit(&lines->there, i, memory_order_release);
-        while (atomic_load_explicit(&lines->back, memory_order_acquire) != i) {
-        }
-        samples_ns[i - 1] = leat_clock_now(&bench_clock) - start_ns;
-    }
-    LEAT_MUST(waitpid(peer, NULL, 0) == peer);
-    LEAT_MUST(munmap(lines, sizeof(*lines)) == 0);
-    return order(PROBE_TRIPS).p50;
-}
-
-/* ---- A busy-polled Unix-domain socket --------------------------------------------------------- */
-
-struct uds {
-    int socket;
-    pid_t peer;
-};
-
-static struct uds
-uds_start(const struct settings *settings)
-{
-    int ends[2];
-    LEAT_MUST(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
-    const pid_t peer = start_child();
-    if (peer == 0) {
-        char bytes[64];
-        pin(settings->cpus[1]);
-        (void)close(ends[0]);
-        for (;;) {
-            const ssize_t got = recv(ends[1], bytes, sizeof(bytes), MSG_DONTWAIT);
-            if (got == 0) {
-                _exit(0);
-            }
-            if (got > 0) {
-                LEAT_MUST(send(ends[1], bytes, (size_t)got, 0) == got);
-            }
-        }
-    }
-    (void)close(ends[1]);
-    return (struct uds){ends[0], peer};
-}
-
-static void
-uds_trip(struct uds *uds)
-{
-    char bytes[64] = {0};
-    LEAT_MUST(send(uds->socket, bytes, sizeof(bytes), 0) == (ssize_t)sizeof(bytes));
-    while (recv(uds->socket, bytes, sizeof(bytes), MSG_DONTWAIT) != (ssize_t)sizeof(bytes)) {
-    }
-}
-
-/* ---- leat ------------------------------------------------------------------------------------- */
-
-static const uint32_t payloads[] = {64, 4096, 614400};
-enum { PAYLOADS = 3 };
-
-struct subject {
-    char folder[64], socket_path[96];
-    pid_t daemon;
-    struct leat_session *session;
-    struct leat_query queries[PAYLOADS];
-};
-
-static void
-write_config(const struct subject *subject, const struct settings *settings)
-{
-    char path[128];
-    (void)snprintf(path, sizeof(path), "%s/leat.yaml", subject->folder);
-    FILE *file = fopen(path, "w");
-    LEAT_ASSERT(file != NULL);
-    (void)fprintf(file,
-                  "socket: %s\nstate_dir: %s/state\nlog_level: error\ndispatcher: {cpu: %d, spin: 10ms}\n"
-                  "workers: [{count: 1, cores: 1, cpus: \"%d\"}]\nmodels:\n",
-                  subject->socket_path, subject->folder, settings->cpus[1], settings->cpus[2]);
-    for (int p = 0; p < PAYLOADS; p++) {
-        (void)fprintf(file,
-                      "  - {name: n%u, backend: synthetic, items_max: 64, synthetic: {latency: 0, inputs: "
-                      "[{name: in, dtype: u8, dims: [%u]}], outputs: [{name: out, dtype: u8, dims: [64]}]}}\n",
-                      payloads[p], payloads[p]);
-    }
-    LEAT_MUST(fclose(file) == 0);
-}
-
-static void
-subject_start(struct subject *subject, const struct settings *settings)
-{
-    struct leat_options options = LEAT_OPTIONS_INIT;
-    struct leat_target target;
-    char config[160];
-
-    (void)strcpy(subject->folder, "/tmp/leat-bench-XXXXXX");
-    LEAT_MUST(mkdtemp(subject->folder) != NULL);
-    (void)snprintf(subject->socket_path, sizeof(subject->socket_path), "%s/leat.sock", subject->folder);
-    (void)snprintf(config, sizeof(config), "%s/leat.yaml", subject->folder);
-    write_config(subject, settings);
-    subject->daemon = start_child();
-    if (subject->daemon == 0) {
-        cpu_set_t all;
-        memset(&all, 0xff, sizeof(all));
-        (void)sched_setaffinity(0, sizeof(all), &all);
-        LEAT_MUST(freopen("/dev/null", "w", stderr) != NULL);
-        (void)execl(settings->daemon_path, "leatd", "--config", config, (char *)NULL);
-        _exit(127);
-    }
-    options.socket_path = subject->socket_path;
-    options.arena_bytes = 4 << 20;
-    options.spin_ns = 1000000000;
-    while (leat_open(&options, &subject->session) != LEAT_OK) {
-        if (waitpid(subject->daemon, NULL, WNOHANG) != 0) {
-            (void)fprintf(stderr, "bench_roundtrip: %s did not start\n", settings->daemon_path);
-            exit(1);
-        }
-    }
-    for (int p = 0; p < PAYLOADS; p++) {
-        char name[16];
-        (void)snprintf(name, sizeof(name), "n%u", payloads[p]);
-        LEAT_MUST(leat_find(subject->session, name, &target) == LEAT_OK);
-        subject->queries[p] = (struct leat_query)LEAT_QUERY_INIT;
-        subject->queries[p].target = target.id;
-        for (int t = 0; t < 2; t++) {
-            LEAT_MUST(leat_tensor_alloc(subject->session, target.tensors[t].item_bytes, &subject->queries[p].tensors[t]) ==
-                      LEAT_OK);
-        }
-    }
-}
-
-static void
-subject_trip(struct subject *subject, int payload)
-{
-    struct leat_completion done;
-    LEAT_MUST(leat_run(subject->session, &subject->queries[payload], &done) == LEAT_OK);
-    LEAT_ASSERT(done.outcome == LEAT_OUTCOME_OK);
-}
-
-static double
-subject_throughput(struct subject *subject, uint64_t window_ns)
-{
-    struct leat_query queries[IN_FLIGHT];
-    struct leat_completion done[IN_FLIGHT];
-    uint64_t answered = 0;
-    const uint64_t start_ns = leat_clock_now(&bench_clock);
-    uint64_t now_ns = start_ns;
-
-    for (int i = 0; i < IN_FLIGHT; i++) {
-        queries[i] = subject->queries[0];
-    }
-    while (now_ns - start_ns < window_ns) {
-        size_t submitted;
-        const size_t room = IN_FLIGHT - leat_in_flight(subject->session);
-        if (room > 0) {
-            LEAT_MUST(leat_submit_batch(subject->session, queries, room, &submitted) == LEAT_OK);
-        }
-        answered += leat_poll(subject->session, done, IN_FLIGHT);
-        now_ns = leat_clock_now(&bench_clock);
-    }
-    while (leat_in_flight(subject->session) > 0) {
-        (void)leat_poll(subject->session, done, IN_FLIGHT);
-    }
-    return (double)answered * 1e9 / (double)(now_ns - start_ns);
-}
-
-static void
-subject_stop(struct subject *subject)
-{
-    int ended = -1;
-    char path[160];
-    leat_close(subject->session);
-    LEAT_MUST(kill(subject->daemon, SIGTERM) == 0);
-    LEAT_MUST(waitpid(subject->daemon, &ended, 0) == subject->daemon && ended == 0);
-    static const char *const files[] = {"leat.yaml", "state/registry.db", "state/registry.db-wal",
-                                        "state/registry.db-shm", "state/lock"};
-    for (size_t i = 0; i < LEAT_COUNT_OF(files); i++) {
-        (void)snprintf(path, sizeof(path), "%s/%s", subject->folder, files[i]);
-        (void)unlink(path);
-    }
-    static const char *const folders[] = {"state/models", "state", "."};
-    for (size_t i = 0; i < LEAT_COUNT_OF(folders); i++) {
-        (void)snprintf(path, sizeof(path), "%s/%s", subject->folder, folders[i]);
-        (void)rmdir(i + 1 < LEAT_COUNT_OF(folders) ? path : subject->folder);
-    }
-}
-
-/* ---- Windows ---------------------------------------------------------------------------------- */
-
-enum { CASES = PAYLOADS + 1 }; /* the payloads, then the socket */
-
-static struct figures
-window(struct subject *subject, struct uds *uds, int which, uint64_t window_ns)
-{
-    const uint64_t end_ns = leat_clock_now(&bench_clock) + window_ns;
-    uint64_t count = 0, now_ns = 0;
-
-    while (count < SAMPLES_MAX && now_ns < end_ns) {
-        const uint64_t start_ns = leat_clock_now(&bench_clock);
-        if (which < PAYLOADS) {
-            subject_trip(subject, which);
-        } else {
-            uds_trip(uds);
-        }
-        now_ns = leat_clock_now(&bench_clock);
-        samples_ns[count++] = now_ns - start_ns;
-    }
-    return order(count);
-}
-
-static double
-median(double *values, uint32_t count)
-{
-    for (uint32_t i = 1; i < count; i++) {
-        for (uint32_t j = i; j > 0 && values[j] < values[j - 1]; j--) {
-            const double swap = values[j];
-            values[j] = values[j - 1];
-            values[j - 1] = swap;
-        }
-    }
-    return count > 0 ? values[count / 2] : 0;
-}
-
-static void
-print_row(const char *name, const char *metric, double value, const char *unit, uint32_t windows, const char *peer,
-          double ratio)
-{
-    (void)printf("{\"bench\":\"roundtrip\",\"case\":\"%s\",\"metric\":\"%s\",\"value\":%.4g,\"unit\":\"%s\",\"samples\":%u",
-                 name, metric, value, unit, windows);
-    if (peer != NULL) {
-        (void)printf(",\"peer\":\"%s\",\"peer_version\":\"same run\",\"ratio\":%.3f", peer, ratio);
-    }
-    (void)printf("}\n");
-}
-
-static void
-measure(const struct settings *settings, struct subject *subject)
-{
-    static double p50[CASES][WINDOWS_MAX], p99[CASES][WINDOWS_MAX], of_l[CASES][WINDOWS_MAX], p99_of_l[CASES][WINDOWS_MAX];
-    static double raw[WINDOWS_MAX], rate[WINDOWS_MAX];
-    static const char *const names[CASES] = {"leat 64 B", "leat 4 KiB", "leat 600 KiB", "UDS seqpacket 64 B, busy-polled"};
-    uint32_t kept[CASES] = {0}, raws = 0, rates = 0, discarded = 0;
-
-    for (uint32_t w = 0; w < settings->windows; w++) {
-        for (int c = 0; c < CASES; c++) {
-            struct uds uds = {-1, 0};
-            if (c == PAYLOADS) {
-                uds = uds_start(settings);
-            }
-            const uint64_t before = probe(settings);
-            const struct figures f = window(subject, &uds, c, settings->window_ns);
-            const uint64_t after = probe(settings);
-            if (c == PAYLOADS) {
-                (void)close(uds.socket);
-                LEAT_MUST(waitpid(uds.peer, NULL, 0) == uds.peer);
-            }
-            const double l = (double)(before + after) / 2;
-            if (before > after + after / 4 || after > before + before / 4) {
-                discarded++;
-                continue;
-            }
-            const uint32_t k = kept[c]++;
-            p50[c][k] = (double)f.p50;
-            p99[c][k] = (double)f.p99;
-            of_l[c][k] = (double)f.p50 / l;
-            p99_of_l[c][k] = (double)f.p99 / l;
-            raw[raws < WINDOWS_MAX ? raws++ : 0] = l;
-        }
-        rate[rates++] = subject_throughput(subject, settings->window_ns);
-    }
-    if (settings->smoke) {
-        return;
-    }
-    print_row("raw line ping-pong", "p50", median(raw, raws), "ns", raws, NULL, 0);
-    for (int c = 0; c < CASES; c++) {
-        print_row(names[c], "p50", median(p50[c], kept[c]), "ns", kept[c], "raw line ping-pong", median(of_l[c], kept[c]));
-        print_row(names[c], "p99", median(p99[c], kept[c]), "ns", kept[c], "raw line ping-pong",
-                  median(p99_of_l[c], kept[c]));
-    }
-    print_row("leat 600 KiB", "p50", median(p50[2], kept[2]), "ns", kept[2], "leat 64 B",
-              median(p50[2], kept[2]) / median(p50[0], kept[0]));
-    print_row("UDS seqpacket 64 B, busy-polled", "p50", median(p50[3], kept[3]), "ns", kept[3], "leat 64 B",
-              median(p50[3], kept[3]) / median(p50[0], kept[0]));
-    print_row("leat 64 B, 64 in flight", "throughput", median(rate, rates), "queries/s", rates, NULL, 0);
-    (void)fprintf(stderr, "%u windows discarded because the CPUs moved\n", discarded);
+    return c->transport == NULL || c->transport->missing == NULL;
 }
 
 static bool
-parse(int argc, char **argv, struct settings *settings)
+spins(const struct bench_case *c)
 {
-    static const struct option known[] = {
-        {"smoke", no_argument, NULL, 's'},         {"cpus", required_argument, NULL, 'c'},
-        {"windows", required_argument, NULL, 'w'}, {"daemon", required_argument, NULL, 'd'},
-        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
-    int option;
+    return c->kind != TRANSPORT && c->kind != PARKED && c->mode != BENCH_CHAIN_SLEEP;
+}
 
-    *settings = (struct settings){.cpus = {1, 2, 3}, .windows = 12, .window_ns = 300000000, .daemon_path = LEATD_PATH};
-    while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
-        switch (option) {
-        case 's':
-            settings->smoke = true;
-            settings->windows = 1;
-            settings->window_ns = 20000000;
-            break;
-        case 'c':
-            if (sscanf(optarg, "%d,%d,%d", &settings->cpus[0], &settings->cpus[1], &settings->cpus[2]) != 3) {
-                return false;
-            }
-            break;
-        case 'w': settings->windows = (uint32_t)strtoul(optarg, NULL, 10); break;
-        case 'd': settings->daemon_path = optarg; break;
-        default: return false;
+static struct bench_latency
+measure_case(const struct bench_env *env, struct bench_subject *awake, struct bench_subject *parked,
+             const struct bench_case *c)
+{
+    switch (c->kind) {
+    case CHAIN: return bench_chain(env, c->mode);
+    case DIRECT: return bench_direct_ring(env);
+    case LEAT: return bench_subject_trips(env, awake, c->bytes, c->touch);
+    case PARKED: return bench_subject_trips(env, parked, c->bytes, c->touch);
+    case SOCKET: return bench_unix_socket(env, c->bytes);
+    default: return bench_transport_trips(env, c->transport, c->bytes);
+    }
+}
+
+static void
+measure_firsts(const struct bench_env *env, const struct bench_subject *awake, int f, struct results *results)
+{
+    double first[ATTACHES], ratio[ATTACHES];
+    for (uint32_t i = 0; i < ATTACHES; i++) {
+        const struct bench_first one = bench_subject_first(env, awake, firsts[f].bytes, firsts[f].touch);
+        first[i] = (double)one.first_ns;
+        ratio[i] = (double)one.first_ns / (double)one.warm_ns;
+    }
+    results->first[f][results->windows] = bench_median(first, ATTACHES);
+    results->first_of_warm[f][results->windows] = bench_median(ratio, ATTACHES);
+}
+
+static void
+measure_round(const struct bench_env *env, struct bench_subject *awake, struct bench_subject *parked,
+              struct results *results)
+{
+    const uint32_t w = results->windows;
+    for (uint32_t c = 0; c < CASES; c++) {
+        if (!present(&cases[c])) {
+            continue;
+        }
+        const uint64_t before = bench_line_ping_pong(env);
+        const struct bench_latency latency = measure_case(env, awake, parked, &cases[c]);
+        const uint64_t after = bench_line_ping_pong(env);
+        const bool moved = before > after + after / 4 || after > before + before / 4;
+        results->p50[c][w] = (double)latency.p50;
+        results->p99[c][w] = (double)latency.p99;
+        results->line[c][w] = (double)(before + after) / 2;
+        results->kept[c][w] = !(spins(&cases[c]) && moved);
+        results->discarded += results->kept[c][w] ? 0 : 1;
+    }
+    for (int f = 0; f < FIRSTS; f++) {
+        measure_firsts(env, awake, f, results);
+    }
+    results->rate[w] = bench_subject_throughput(env, awake);
+    results->windows++;
+}
+
+/* ---- Figures ---------------------------------------------------------------------------------- */
+
+static uint32_t
+find(const char *name)
+{
+    uint32_t c = 0;
+    while (strcmp(cases[c].name, name) != 0) {
+        c++;
+    }
+    return c;
+}
+
+/* Median over kept rounds of a / b, or of a alone. */
+static double
+median_kept(const struct results *results, uint32_t c, const double *a, uint32_t d, const double *b, uint32_t *ret_count)
+{
+    double values[BENCH_WINDOWS_MAX];
+    uint32_t count = 0;
+    for (uint32_t w = 0; w < results->windows; w++) {
+        if (results->kept[c][w] && results->kept[d][w]) {
+            values[count++] = a[w] / (b != NULL && b[w] > 0 ? b[w] : 1);
         }
     }
-    return settings->windows >= 1 && settings->windows <= WINDOWS_MAX / CASES;
+    *ret_count = count;
+    return bench_median(values, count);
+}
+
+struct goal {
+    const char *subject, *metric, *peer; /* peer "L": the line ping-pong */
+    enum bench_goal goal;
+    double target;
+};
+
+static void
+print_ratio(const struct bench_options *options, const struct results *results, const struct goal *goal)
+{
+    const uint32_t c = find(goal->subject);
+    const bool line = strcmp(goal->peer, "L") == 0;
+    const uint32_t d = line ? c : find(goal->peer);
+    const double *values = strcmp(goal->metric, "p99") == 0 ? results->p99[c] : results->p50[c];
+    const double *peers = line ? results->line[c] : strcmp(goal->metric, "p99") == 0 ? results->p99[d] : results->p50[d];
+    uint32_t count;
+
+    if (!present(&cases[d])) {
+        return;
+    }
+    const double ratio = median_kept(results, c, values, d, peers, &count);
+    if (count == 0) {
+        bench_note(options, "%s to %s: no window in which the CPUs stayed", goal->subject, goal->peer);
+        return;
+    }
+    uint32_t kept;
+    const double value = median_kept(results, c, values, c, NULL, &kept);
+    bench_print(options, &(struct bench_row){.subject = goal->subject, .metric = goal->metric, .value = value / 1e3,
+                                             .unit = "us", .windows = count, .peer = goal->peer, .ratio = ratio,
+                                             .goal = goal->goal, .target = goal->target});
+}
+
+static void
+print_cases(const struct bench_options *options, const struct results *results)
+{
+    for (uint32_t c = 0; c < CASES; c++) {
+        if (!present(&cases[c])) {
+            bench_print_missing(options, cases[c].name, cases[c].transport->missing);
+            continue;
+        }
+        print_ratio(options, results, &(struct goal){cases[c].name, "p50", "L", BENCH_NO_GOAL, 0});
+        print_ratio(options, results, &(struct goal){cases[c].name, "p99", "L", BENCH_NO_GOAL, 0});
+    }
+}
+
+static void
+print_goals(const struct bench_options *options, const struct results *results)
+{
+    static const struct goal goals[] = {
+        {"rings alone, 64 B", "p50", "L", BENCH_AT_MOST, 1.25},
+        {"rings alone, 64 B", "p99", "L", BENCH_AT_MOST, 1.8},
+        {"rings alone, 64 B", "p50", "gRPC unix 64 B", BENCH_AT_MOST, 0.01},
+        {"leat 64 B", "p50", "L", BENCH_AT_MOST, 2.5},
+        {"leat 64 B", "p50", "bare lines, three hand-overs", BENCH_NO_GOAL, 0},
+        {"leat 64 B", "p50", "UDS seqpacket 64 B, busy-polled", BENCH_NO_GOAL, 0},
+        {"leat 64 B", "p50", "ZeroMQ ipc 64 B", BENCH_NO_GOAL, 0},
+        {"leat 64 B", "p50", "nng ipc 64 B", BENCH_NO_GOAL, 0},
+        {"leat 64 B", "p50", "gRPC unix 64 B", BENCH_NO_GOAL, 0},
+        {"leat 4 KiB", "p50", "UDS seqpacket 4 KiB, busy-polled", BENCH_NO_GOAL, 0},
+        {"leat 4 KiB", "p50", "gRPC unix 4 KiB", BENCH_NO_GOAL, 0},
+        {"leat 600 KiB", "p50", "leat 64 B", BENCH_AT_MOST, 1.15},
+        {"leat 600 KiB touched", "p50", "bare lines, 600 KiB touched", BENCH_AT_MOST, 1.1},
+        {"leat 600 KiB touched", "p50", "UDS seqpacket 600 KiB, busy-polled", BENCH_AT_MOST, 0.4},
+        {"leat 600 KiB touched", "p50", "ZeroMQ ipc 600 KiB", BENCH_NO_GOAL, 0},
+        {"leat 600 KiB touched", "p50", "nng ipc 600 KiB", BENCH_NO_GOAL, 0},
+        {"leat 600 KiB touched", "p50", "gRPC unix 600 KiB", BENCH_AT_MOST, 0.06},
+        {"leat 64 B parked", "p50", "bare futexes, three hand-overs", BENCH_AT_MOST, 1.5},
+        {"leat 64 B parked", "p99", "bare futexes, three hand-overs", BENCH_NO_GOAL, 0},
+    };
+    for (size_t g = 0; g < LEAT_COUNT_OF(goals); g++) {
+        print_ratio(options, results, &goals[g]);
+    }
+}
+
+static void
+print_results(const struct bench_options *options, const struct results *results)
+{
+    print_cases(options, results);
+    print_goals(options, results);
+    for (int f = 0; f < FIRSTS; f++) {
+        bench_print(options, &(struct bench_row){.subject = firsts[f].name, .metric = "p50",
+                                                 .value = bench_median(results->first[f], results->windows) / 1e3,
+                                                 .unit = "us", .windows = results->windows, .peer = "later ones of it",
+                                                 .ratio = bench_median(results->first_of_warm[f], results->windows),
+                                                 .goal = BENCH_AT_MOST, .target = 1.5});
+    }
+    bench_print(options, &(struct bench_row){.subject = "leat 64 B, 64 in flight", .metric = "throughput",
+                                             .value = bench_median(results->rate, results->windows) / 1e6,
+                                             .unit = "M/s", .windows = results->windows});
+    bench_note(options, "%u of %u windows discarded because the CPUs moved", results->discarded,
+               (unsigned)CASES * results->windows);
+    bench_note_load(options);
+}
+
+/* ---- Start ------------------------------------------------------------------------------------ */
+
+static void
+make_memory(struct bench_env *env)
+{
+    const size_t bytes = BENCH_SAMPLES_MAX * sizeof(uint64_t);
+    env->samples_ns = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    env->payload = mmap(NULL, BENCH_BYTES_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    LEAT_ASSERT(env->samples_ns != MAP_FAILED && env->payload != MAP_FAILED);
+    for (size_t i = 0; i < BENCH_BYTES_MAX; i++) {
+        env->payload[i] = (unsigned char)(i * 7 + i / 251);
+    }
 }
 
 int
 main(int argc, char **argv)
 {
-    struct settings settings;
-    static struct subject subject;
+    struct bench_options options = {.name = "roundtrip", .windows = 12, .window_ns = 200000000, .daemon_path = LEATD_PATH};
+    static struct results results;
+    int status, latency_fd = -1;
 
-    if (!parse(argc, argv, &settings)) {
-        (void)fprintf(stderr, "usage: %s [--smoke] [--cpus CLIENT,DISPATCHER,WORKER] [--windows N] [--daemon PATH]\n", argv[0]);
-        return 2;
+    if (!bench_parse(argc, argv, measures, &options, &status)) {
+        return status;
     }
-#ifndef __OPTIMIZE__
-    if (!settings.smoke) {
-        (void)fprintf(stderr, "refusing to report numbers from an unoptimised build\n");
-        return 2;
-    }
-#endif
-    const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    if (settings.cpus[0] >= cpus || settings.cpus[1] >= cpus || settings.cpus[2] >= cpus) {
-        (void)printf("skipped: CPUs %d, %d and %d are not all there\n", settings.cpus[0], settings.cpus[1], settings.cpus[2]);
+    if (options.cpu_count < 3) {
+        (void)printf("skipped: three CPUs are needed\n");
         return 77;
     }
-    leat_clock_init(&bench_clock);
-    memset(samples_ns, 0xa5, sizeof(samples_ns)); /* the pages exist before anything is timed */
-    subject_start(&subject, &settings);
-    pin(settings.cpus[0]);
-    measure(&settings, &subject);
-    subject_stop(&subject);
+    const int *cpus = &options.cpus[options.cpu_count - 3];
+    struct bench_env env = {.options = &options, .client_cpu = cpus[0], .dispatcher_cpu = cpus[1], .worker_cpu = cpus[2]};
+    if (options.hold_dma_latency) {
+        latency_fd = bench_hold_dma_latency();
+        bench_note(&options, "/dev/cpu_dma_latency %s", latency_fd < 0 ? strerror(errno) : "held at 0");
+    }
+    leat_clock_init(&env.clock);
+    make_memory(&env);
+    struct bench_subject *awake = bench_subject_start(&env, false);
+    struct bench_subject *parked = bench_subject_start(&env, true);
+    bench_pin(&env.client_cpu, 1);
+    for (uint32_t w = 0; w < options.windows; w++) {
+        measure_round(&env, awake, parked, &results);
+    }
+    bench_subject_stop(parked);
+    bench_subject_stop(awake);
+    print_results(&options, &results);
+    if (latency_fd >= 0) {
+        (void)close(latency_fd);
+    }
     return 0;
 }

@@ -30,7 +30,8 @@ usage(FILE *file, const char *measures, const struct bench_options *options)
                   "  --smoke             tiny windows that check correctness and print no figure\n",
                   options->windows, (unsigned long long)(options->window_ns / 1000000));
     if (options->daemon_path != NULL) {
-        (void)fprintf(file, "  --daemon PATH       the leatd to measure\n");
+        (void)fprintf(file, "  --hold-dma-latency  hold /dev/cpu_dma_latency at 0 for every case\n"
+                            "  --daemon PATH       the leatd to measure\n");
     }
 }
 
@@ -87,6 +88,7 @@ parse_option(int option, struct bench_options *options)
         return true;
     case 'c': return parse_cpus(optarg, options);
     case 'j': options->json = true; return true;
+    case 'l': options->hold_dma_latency = true; return options->daemon_path != NULL;
     case 's':
         options->smoke = true;
         options->windows = 1;
@@ -108,7 +110,8 @@ bench_parse(int argc, char **argv, const char *measures, struct bench_options *o
     static const struct option known[] = {
         {"windows", required_argument, NULL, 'w'},    {"window-ms", required_argument, NULL, 'm'},
         {"cpus", required_argument, NULL, 'c'},       {"json", no_argument, NULL, 'j'},
-        {"smoke", no_argument, NULL, 's'},         {"daemon", required_argument, NULL, 'd'},
+        {"smoke", no_argument, NULL, 's'},            {"daemon", required_argument, NULL, 'd'},
+        {"hold-dma-latency", no_argument, NULL, 'l'},
         {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
     int option;
@@ -306,6 +309,9 @@ bench_note(const struct bench_options *options, const char *format, ...)
 {
     char text[256];
     va_list arguments;
+    if (options->smoke) {
+        return;
+    }
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
@@ -313,5 +319,14 @@ bench_note(const struct bench_options *options, const char *format, ...)
         (void)printf("{\"bench\":\"%s\",\"note\":\"%s\"}\n", options->name, text);
     } else {
         (void)printf("note: %s\n", text);
+    }
+}
+
+void
+bench_note_load(const struct bench_options *options)
+{
+    double load[1];
+    if (getloadavg(load, 1) == 1) {
+        bench_note(options, "load average of the last minute: %.1f on %ld CPUs", load[0], sysconf(_SC_NPROCESSORS_ONLN));
     }
 }

@@ -24,6 +24,7 @@ struct bench_options {
     uint64_t window_ns;   /* length of each */
     bool smoke;           /* tiny windows, correctness only: prints no figure */
     bool json;
+    bool hold_dma_latency; /* the bench is to hold /dev/cpu_dma_latency at 0; offered by benches with a daemon */
     int cpus[BENCH_CPUS_MAX];
     uint32_t cpu_count;
     const char *daemon_path; /* NULL: this bench starts none */
@@ -67,7 +68,10 @@ struct bench_row {
 void bench_print(const struct bench_options *options, const struct bench_row *row);
 /* A peer that this build or machine lacks, and what would bring it. */
 void bench_print_missing(const struct bench_options *options, const char *peer, const char *why);
-/* Anything else that a reader of the figures must know. */
+/* Anything else that a reader of the figures must know; nothing in the smoke size. */
 void bench_note(const struct bench_options *options, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The load average: others' work on the machine, which figures do not survive. */
+void bench_note_load(const struct bench_options *options);
 
 #endif /* LEAT_BENCH_SUPPORT_H */

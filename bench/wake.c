@@ -445,5 +445,6 @@ main(int argc, char **argv)
         }
     }
     print_results(&options, &results);
+    bench_note_load(&options);
     return 0;
 }

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "bench/roundtrip.h"
+#include "ipc/wire.h"
+
+enum { PROBE_TRIPS = 20000 };
+#define STOP UINT32_MAX
+
+static void *
+map_shared(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    LEAT_ASSERT(memory != MAP_FAILED);
+    return memory;
+}
+
+/* ---- One line each way ------------------------------------------------------------------------ */
+
+struct lines {
+    _Alignas(LEAT_ISOLATE) _Atomic uint64_t there;
+    _Alignas(LEAT_ISOLATE) _Atomic uint64_t back;
+};
+
+uint64_t
+bench_line_ping_pong(const struct bench_env *env)
+{
+    struct lines *lines = map_shared(sizeof(*lines));
+    const pid_t peer = bench_fork();
+    if (peer == 0) {
+        bench_pin(&env->dispatcher_cpu, 1);
+        for (uint64_t i = 1; i <= PROBE_TRIPS; i++) {
+            while (atomic_load_explicit(&lines->there, memory_order_acquire) != i) {
+            }
+            atomic_store_explicit(&lines->back, i, memory_order_release);
+        }
+        _exit(0);
+    }
+    for (uint64_t i = 1; i <= PROBE_TRIPS; i++) {
+        const uint64_t start_ns = leat_clock_now(&env->clock);
+        atomic_store_explicit(&lines->there, i, memory_order_release);
+        while (atomic_load_explicit(&lines->back, memory_order_acquire) != i) {
+        }
+        env->samples_ns[i - 1] = leat_clock_now(&env->clock) - start_ns;
+    }
+    bench_reap(peer);
+    LEAT_MUST(munmap(lines, sizeof(*lines)) == 0);
+    return bench_order(env->samples_ns, PROBE_TRIPS).p50;
+}
+
+/* ---- client -> relay -> worker -> client ------------------------------------------------------ */
+
+/* W: the one before in the circle  R: the one whose it is, who sleeps on it if anybody does */
+struct station {
+    _Alignas(LEAT_ISOLATE) _Atomic uint32_t message;
+};
+
+struct chain {
+    struct station relay, worker, client;
+    enum bench_chain_mode mode; /* constant */
+    const unsigned char *payload; /* the client's own; constant */
+    _Alignas(4096) unsigned char input[BENCH_BYTES_MAX];   /* W: client  R: worker */
+    _Alignas(4096) unsigned char output[BENCH_BYTES_MAX];  /* W: worker  R: client */
+};
+
+static void
+pass(const struct chain *chain, struct station *station, uint32_t message)
+{
+    atomic_store_explicit(&station->message, message, memory_order_release);
+    if (chain->mode == BENCH_CHAIN_SLEEP) {
+        (void)syscall(SYS_futex, &station->message, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    }
+}
+
+/* Waits until the message is no longer `seen`; what it is now. */
+static uint32_t
+await(const struct chain *chain, struct station *station, uint32_t seen)
+{
+    for (;;) {
+        const uint32_t message = atomic_load_explicit(&station->message, memory_order_acquire);
+        if (message != seen) {
+            return message;
+        }
+        if (chain->mode == BENCH_CHAIN_SLEEP) {
+            (void)syscall(SYS_futex, &station->message, FUTEX_WAIT, seen, NULL, NULL, 0);
+        }
+    }
+}
+
+/* The life of relay and worker: pass on what comes, and end with it. */
+static void
+pass_on(struct chain *chain, struct station *from, struct station *to, bool copies)
+{
+    for (uint32_t message = 0; message != STOP;) {
+        message = await(chain, from, message);
+        if (copies && message != STOP) {
+            memcpy(chain->output, chain->input, sizeof(chain->output));
+        }
+        pass(chain, to, message);
+    }
+}
+
+static void
+chain_trip(void *context, uint64_t sequence)
+{
+    struct chain *chain = context;
+    if (chain->mode == BENCH_CHAIN_TOUCH) {
+        memcpy(chain->input, chain->payload, sizeof(chain->input));
+        memcpy(chain->input, &sequence, sizeof(sequence));
+    }
+    pass(chain, &chain->relay, (uint32_t)sequence);
+    LEAT_MUST(await(chain, &chain->client, (uint32_t)sequence - 1) == (uint32_t)sequence);
+    if (chain->mode == BENCH_CHAIN_TOUCH) {
+        LEAT_ASSERT(memcmp(chain->output, &sequence, sizeof(sequence)) == 0);
+    }
+}
+
+struct bench_latency
+bench_chain(const struct bench_env *env, enum bench_chain_mode mode)
+{
+    struct chain *chain = map_shared(sizeof(*chain));
+    chain->mode = mode;
+    chain->payload = env->payload;
+    const pid_t relay = bench_fork();
+    if (relay == 0) {
+        bench_pin(&env->dispatcher_cpu, 1);
+        pass_on(chain, &chain->relay, &chain->worker, false);
+        _exit(0);
+    }
+    const pid_t worker = bench_fork();
+    if (worker == 0) {
+        bench_pin(&env->worker_cpu, 1);
+        pass_on(chain, &chain->worker, &chain->client, mode == BENCH_CHAIN_TOUCH);
+        _exit(0);
+    }
+    const struct bench_latency latency =
+        bench_window(env, chain_trip, chain, mode == BENCH_CHAIN_SLEEP ? BENCH_SLEEP_GAP_NS : 0);
+    pass(chain, &chain->relay, STOP);
+    bench_reap(relay);
+    bench_reap(worker);
+    LEAT_MUST(munmap(chain, sizeof(*chain)) == 0);
+    return latency;
+}
+
+/* ---- The rings of a session, answered by the peer itself -------------------------------------- */
+
+enum { RING_SLOTS = 1024, RING_STOP = LEAT_WIRE_CANCEL };
+
+struct ring {
+    unsigned char *memory; /* as in a rings memfd with one lane */
+};
+
+static struct leat_wire_request *
+request_cell(const struct ring *ring, uint64_t position)
+{
+    struct leat_wire_request *cells = (void *)(ring->memory + leat_wire_submit_offset());
+    return &cells[position % (RING_SLOTS * LEAT_SUBMIT_CELLS_PER_SLOT)];
+}
+
+static struct leat_wire_response *
+response_cell(const struct ring *ring, uint64_t position)
+{
+    struct leat_wire_response *cells = (void *)(ring->memory + leat_wire_lane_offset(RING_SLOTS, 0));
+    return &cells[position % RING_SLOTS];
+}
+
+static void
+submit(const struct ring *ring, uint64_t position, uint16_t flags)
+{
+    struct leat_wire_request *request = request_cell(ring, position);
+    request->submit_ns = position;
+    request->latency_us = 0;
+    request->accuracy_floor_ppm = 0;
+    request->items = 1;
+    request->slot = (uint16_t)(position % RING_SLOTS);
+    request->target = 1;
+    request->flags = flags;
+    request->ticket_low = (uint32_t)position;
+    memset(request->units, 0, sizeof(request->units));
+    atomic_store_explicit(&request->sequence, position + 1, memory_order_release); /* S0 */
+}
+
+static void
+answer_ring(const struct ring *ring)
+{
+    for (uint64_t position = 0;; position++) {
+        const struct leat_wire_request *request = request_cell(ring, position);
+        while (atomic_load_explicit(&request->sequence, memory_order_acquire) != position + 1) { /* S1 */
+        }
+        if (request->flags == RING_STOP) {
+            return;
+        }
+        struct leat_wire_response *response = response_cell(ring, position);
+        response->queue_ns = response->exec_ns = 0;
+        response->total_ns = request->submit_ns;
+        response->ticket_low = request->ticket_low;
+        response->slot = request->slot;
+        response->outcome = LEAT_OUTCOME_OK;
+        response->reason = 0;
+        response->batch_items = request->items;
+        response->accuracy_ppm = 0;
+        response->variant = response->worker = 0;
+        atomic_store_explicit(&response->sequence, position + 1, memory_order_release); /* C0 */
+    }
+}
+
+static void
+ring_trip(void *context, uint64_t sequence)
+{
+    const struct ring *ring = context;
+    const uint64_t position = sequence - 1;
+    submit(ring, position, 0);
+    const struct leat_wire_response *response = response_cell(ring, position);
+    while (atomic_load_explicit(&response->sequence, memory_order_acquire) != position + 1) { /* C1 */
+    }
+    LEAT_ASSERT(response->total_ns == position && response->ticket_low == (uint32_t)position);
+}
+
+struct last_trip {
+    struct ring ring;
+    uint64_t sequence;
+};
+
+static void
+ring_trip_counted(void *context, uint64_t sequence)
+{
+    struct last_trip *last = context;
+    ring_trip(&last->ring, sequence);
+    last->sequence = sequence;
+}
+
+struct bench_latency
+bench_direct_ring(const struct bench_env *env)
+{
+    const size_t bytes = leat_wire_rings_bytes(RING_SLOTS, 1);
+    struct last_trip last = {.ring = {map_shared(bytes)}};
+    const pid_t peer = bench_fork();
+    if (peer == 0) {
+        bench_pin(&env->dispatcher_cpu, 1);
+        answer_ring(&last.ring);
+        _exit(0);
+    }
+    const struct bench_latency latency = bench_window(env, ring_trip_counted, &last, 0);
+    submit(&last.ring, last.sequence, RING_STOP);
+    bench_reap(peer);
+    LEAT_MUST(munmap(last.ring.memory, bytes) == 0);
+    return latency;
+}
+
+/* ---- A busy-polled Unix-domain socket --------------------------------------------------------- */
+
+struct uds {
+    int socket;
+    size_t bytes;
+    unsigned char *request;
+    uint64_t sum; /* of the request without its first word */
+};
+
+static size_t
+receive(int socket, void *bytes, size_t size)
+{
+    for (;;) {
+        const ssize_t got = recv(socket, bytes, size, MSG_DONTWAIT);
+        if (got >= 0) {
+            return (size_t)got;
+        }
+    }
+}
+
+static void
+answer_socket(int socket, unsigned char *request)
+{
+    for (;;) {
+        const size_t size = receive(socket, request, BENCH_BYTES_MAX);
+        if (size == 0) {
+            return;
+        }
+        struct bench_answer answer = {.sum = bench_sum(request, size)};
+        memcpy(&answer.sequence, request, sizeof(answer.sequence));
+        LEAT_MUST(send(socket, &answer, sizeof(answer), 0) == (ssize_t)sizeof(answer));
+    }
+}
+
+static void
+uds_trip(void *context, uint64_t sequence)
+{
+    const struct uds *uds = context;
+    struct bench_answer answer;
+    memcpy(uds->request, &sequence, sizeof(sequence));
+    LEAT_MUST(send(uds->socket, uds->request, uds->bytes, 0) == (ssize_t)uds->bytes);
+    LEAT_MUST(receive(uds->socket, &answer, sizeof(answer)) == sizeof(answer));
+    LEAT_ASSERT(answer.sequence == sequence && answer.sum == uds->sum + sequence);
+}
+
+struct bench_latency
+bench_unix_socket(const struct bench_env *env, size_t bytes)
+{
+    const int buffer = 4 << 20;
+    int ends[2];
+    LEAT_MUST(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
+    for (int i = 0; i < 2; i++) {
+        /* The larger where it may be had; a request that does not fit fails in uds_trip. */
+        if (setsockopt(ends[i], SOL_SOCKET, SO_SNDBUFFORCE, &buffer, sizeof(buffer)) != 0) {
+            (void)setsockopt(ends[i], SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer));
+        }
+    }
+    const pid_t peer = bench_fork();
+    if (peer == 0) {
+        bench_pin(&env->dispatcher_cpu, 1);
+        (void)close(ends[0]);
+        answer_socket(ends[1], map_shared(BENCH_BYTES_MAX));
+        _exit(0);
+    }
+    (void)close(ends[1]);
+    struct uds uds = {.socket = ends[0], .bytes = bytes, .request = env->payload};
+    memset(uds.request, 0, sizeof(uint64_t));
+    uds.sum = bench_sum(uds.request, bytes);
+    const struct bench_latency latency = bench_window(env, uds_trip, &uds, 0);
+    (void)close(ends[0]);
+    bench_reap(peer);
+    return latency;
+}
