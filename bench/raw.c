@@ -64,8 +64,11 @@ struct station {
 
 struct chain {
     struct station relay, worker, client;
-    enum bench_chain_mode mode; /* constant */
-    const unsigned char *payload; /* the client's own; constant */
+    enum bench_payload payload;   /* constant */
+    bool sleeps;                  /* constant */
+    uint64_t sum;                 /* of the client's own bytes without the first word; constant */
+    const unsigned char *bytes;   /* the client's own; constant */
+    _Alignas(LEAT_ISOLATE) uint64_t read_sum; /* W: worker  R: client */
     _Alignas(4096) unsigned char input[BENCH_BYTES_MAX];   /* W: client  R: worker */
     _Alignas(4096) unsigned char output[BENCH_BYTES_MAX];  /* W: worker  R: client */
 };
@@ -74,7 +77,7 @@ static void
 pass(const struct chain *chain, struct station *station, uint32_t message)
 {
     atomic_store_explicit(&station->message, message, memory_order_release);
-    if (chain->mode == BENCH_CHAIN_SLEEP) {
+    if (chain->sleeps) {
         (void)syscall(SYS_futex, &station->message, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
     }
 }
@@ -88,20 +91,30 @@ await(const struct chain *chain, struct station *station, uint32_t seen)
         if (message != seen) {
             return message;
         }
-        if (chain->mode == BENCH_CHAIN_SLEEP) {
+        if (chain->sleeps) {
             (void)syscall(SYS_futex, &station->message, FUTEX_WAIT, seen, NULL, NULL, 0);
         }
     }
 }
 
+static void
+work(struct chain *chain)
+{
+    if (chain->payload == BENCH_READ) {
+        chain->read_sum = bench_sum(chain->input, sizeof(chain->input));
+    } else if (chain->payload == BENCH_COPIED) {
+        memcpy(chain->output, chain->input, sizeof(chain->output));
+    }
+}
+
 /* The life of relay and worker: pass on what comes, and end with it. */
 static void
-pass_on(struct chain *chain, struct station *from, struct station *to, bool copies)
+pass_on(struct chain *chain, struct station *from, struct station *to, bool works)
 {
     for (uint32_t message = 0; message != STOP;) {
         message = await(chain, from, message);
-        if (copies && message != STOP) {
-            memcpy(chain->output, chain->input, sizeof(chain->output));
+        if (works && message != STOP) {
+            work(chain);
         }
         pass(chain, to, message);
     }
@@ -111,23 +124,27 @@ static void
 chain_trip(void *context, uint64_t sequence)
 {
     struct chain *chain = context;
-    if (chain->mode == BENCH_CHAIN_TOUCH) {
-        memcpy(chain->input, chain->payload, sizeof(chain->input));
+    if (chain->payload != BENCH_HANDED_OVER) {
+        memcpy(chain->input, chain->bytes, sizeof(chain->input));
         memcpy(chain->input, &sequence, sizeof(sequence));
     }
     pass(chain, &chain->relay, (uint32_t)sequence);
     LEAT_MUST(await(chain, &chain->client, (uint32_t)sequence - 1) == (uint32_t)sequence);
-    if (chain->mode == BENCH_CHAIN_TOUCH) {
+    if (chain->payload == BENCH_READ) {
+        LEAT_ASSERT(chain->read_sum == chain->sum + sequence);
+    } else if (chain->payload == BENCH_COPIED) {
         LEAT_ASSERT(memcmp(chain->output, &sequence, sizeof(sequence)) == 0);
     }
 }
 
 struct bench_latency
-bench_chain(const struct bench_env *env, enum bench_chain_mode mode)
+bench_chain(const struct bench_env *env, enum bench_payload payload, bool sleeps)
 {
     struct chain *chain = map_shared(sizeof(*chain));
-    chain->mode = mode;
-    chain->payload = env->payload;
+    chain->payload = payload;
+    chain->sleeps = sleeps;
+    chain->bytes = env->payload;
+    chain->sum = bench_sum(env->payload + sizeof(uint64_t), BENCH_BYTES_MAX - sizeof(uint64_t));
     const pid_t relay = bench_fork();
     if (relay == 0) {
         bench_pin(&env->dispatcher_cpu, 1);
@@ -137,11 +154,10 @@ bench_chain(const struct bench_env *env, enum bench_chain_mode mode)
     const pid_t worker = bench_fork();
     if (worker == 0) {
         bench_pin(&env->worker_cpu, 1);
-        pass_on(chain, &chain->worker, &chain->client, mode == BENCH_CHAIN_TOUCH);
+        pass_on(chain, &chain->worker, &chain->client, true);
         _exit(0);
     }
-    const struct bench_latency latency =
-        bench_window(env, chain_trip, chain, mode == BENCH_CHAIN_SLEEP ? BENCH_SLEEP_GAP_NS : 0);
+    const struct bench_latency latency = bench_window(env, chain_trip, chain, sleeps ? BENCH_SLEEP_GAP_NS : 0);
     pass(chain, &chain->relay, STOP);
     bench_reap(relay);
     bench_reap(worker);
@@ -320,8 +336,7 @@ bench_unix_socket(const struct bench_env *env, size_t bytes)
     }
     (void)close(ends[1]);
     struct uds uds = {.socket = ends[0], .bytes = bytes, .request = env->payload};
-    memset(uds.request, 0, sizeof(uint64_t));
-    uds.sum = bench_sum(uds.request, bytes);
+    uds.sum = bench_sum(uds.request + sizeof(uint64_t), bytes - sizeof(uint64_t));
     const struct bench_latency latency = bench_window(env, uds_trip, &uds, 0);
     (void)close(ends[0]);
     bench_reap(peer);

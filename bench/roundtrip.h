@@ -4,7 +4,8 @@
  *
  * Role      A case starts its processes, makes one window of round trips, and leaves nothing behind. The client of each
  *           is timed by one loop, which checks nothing itself: every trip checks its own answer.
- * Payload   Handed over: nobody touches it. Touched: the client writes every byte, the other side reads every one.
+ * Payload   Handed over: nobody touches it. Read: the client writes every byte, the other side reads every one.
+ *           Copied: the other side copies them into an answer of the same size.
  */
 #ifndef LEAT_BENCH_ROUNDTRIP_H
 #define LEAT_BENCH_ROUNDTRIP_H
@@ -19,12 +20,14 @@
 enum { BENCH_SAMPLES_MAX = 4000000, BENCH_BYTES_MAX = 614400 };
 enum { BENCH_SLEEP_GAP_NS = 50000 }; /* what a case with sleepers leaves them to go to sleep, busy meanwhile */
 
+enum bench_payload { BENCH_HANDED_OVER, BENCH_READ, BENCH_COPIED };
+
 struct bench_env {
     const struct bench_options *options;
     struct leat_clock clock;
     int client_cpu, dispatcher_cpu, worker_cpu;
     uint64_t *samples_ns;    /* BENCH_SAMPLES_MAX of them, shared with children */
-    unsigned char *payload;  /* BENCH_BYTES_MAX private bytes that a touching client copies from */
+    unsigned char *payload;  /* BENCH_BYTES_MAX private bytes, small numbers in f32, that clients send */
 };
 
 /* One round trip; the first eight bytes of what goes out are `sequence`. */
@@ -47,9 +50,8 @@ _Static_assert(sizeof(struct bench_answer) == 64, "64 bytes come back");
 
 uint64_t bench_line_ping_pong(const struct bench_env *env); /* p50 of a few thousand trips: L */
 
-enum bench_chain_mode { BENCH_CHAIN_SPIN, BENCH_CHAIN_TOUCH, BENCH_CHAIN_SLEEP };
-/* client -> relay -> worker -> client. TOUCH: the worker copies what the client wrote. SLEEP: each on a bare futex. */
-struct bench_latency bench_chain(const struct bench_env *env, enum bench_chain_mode mode);
+/* client -> relay -> worker -> client, 600 KiB unless handed over. sleeps: each on a bare futex; else all spin. */
+struct bench_latency bench_chain(const struct bench_env *env, enum bench_payload payload, bool sleeps);
 /* client -> peer -> client over the cells of ipc/wire.h, no dispatcher. */
 struct bench_latency bench_direct_ring(const struct bench_env *env);
 struct bench_latency bench_unix_socket(const struct bench_env *env, size_t bytes);
@@ -62,15 +64,19 @@ struct bench_subject;
 struct bench_subject *bench_subject_start(const struct bench_env *env, bool parked);
 void bench_subject_stop(struct bench_subject *subject);
 
-/* bytes: 64, 4096 or 614400. Touched: the answer is as large as the input, a copy of it. */
-struct bench_latency bench_subject_trips(const struct bench_env *env, struct bench_subject *subject, size_t bytes, bool touch);
+/* bytes: 64, 4096 or 614400, handed over; 614400 also read or copied. */
+struct bench_latency bench_subject_trips(const struct bench_env *env, struct bench_subject *subject, size_t bytes,
+                                         enum bench_payload payload);
 double bench_subject_throughput(const struct bench_env *env, struct bench_subject *subject);
 
 struct bench_first {
     uint64_t first_ns, warm_ns; /* the first trip of a new session; the median of later ones of it */
 };
 struct bench_first bench_subject_first(const struct bench_env *env, const struct bench_subject *subject, size_t bytes,
-                                       bool touch);
+                                       enum bench_payload payload);
+
+/* pool_model.c: y = GlobalAveragePool(x), f32[N][channels][side][side], as ONNX in a file without a name. */
+int bench_pool_model(int64_t channels, int64_t side);
 
 /* ---- transport.c, peer_*.c: other transports -------------------------------------------------- */
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <ftw.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,12 +15,18 @@
 
 enum { IN_FLIGHT = 64, ARENA_BYTES = 4 << 20 };
 
+/* What reads is a global average pool on the cpu backend; the others are synthetic. */
 static const struct model {
     const char *name;
     uint32_t bytes;
-    bool echo;
-} models[] = {{"n64", 64, false}, {"n4096", 4096, false}, {"n614400", 614400, false}, {"touch", 614400, true}};
+    enum bench_payload payload;
+} models[] = {{"n64", 64, BENCH_HANDED_OVER},
+              {"n4096", 4096, BENCH_HANDED_OVER},
+              {"n614400", 614400, BENCH_HANDED_OVER},
+              {"read", 614400, BENCH_READ},
+              {"copy", 614400, BENCH_COPIED}};
 enum { MODELS = LEAT_COUNT_OF(models) };
+enum { CHANNELS = 150, SIDE = 32 }; /* f32[1][150][32][32] is 614,400 bytes */
 
 struct bench_subject {
     char folder[64], socket_path[96];
@@ -68,22 +75,19 @@ start_daemon(struct bench_subject *subject, const struct bench_env *env, bool pa
     }
 }
 
+static int
+remove_entry(const char *path, const struct stat *status, int kind, struct FTW *where)
+{
+    (void)status;
+    (void)kind;
+    (void)where;
+    return remove(path);
+}
+
 static void
 remove_files(const struct bench_subject *subject)
 {
-    static const char *const files[] = {"leat.yaml", "state/registry.db", "state/registry.db-wal",
-                                        "state/registry.db-shm", "state/lock"};
-    static const char *const folders[] = {"state/models", "state"};
-    char path[160];
-    for (size_t i = 0; i < LEAT_COUNT_OF(files); i++) {
-        (void)snprintf(path, sizeof(path), "%s/%s", subject->folder, files[i]);
-        (void)unlink(path);
-    }
-    for (size_t i = 0; i < LEAT_COUNT_OF(folders); i++) {
-        (void)snprintf(path, sizeof(path), "%s/%s", subject->folder, folders[i]);
-        (void)rmdir(path);
-    }
-    (void)rmdir(subject->folder);
+    (void)nftw(subject->folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS); /* contents first, following no link */
 }
 
 /* ---- Sessions --------------------------------------------------------------------------------- */
@@ -101,13 +105,25 @@ open_session(const struct bench_subject *subject, struct leat_session **ret_sess
 static void
 add_model(struct leat_session *session, const struct model *model)
 {
+    const bool file = model->payload == BENCH_READ;
+    const bool copy = model->payload == BENCH_COPIED;
+    const int fd = file ? bench_pool_model(CHANNELS, SIDE) : -1;
     char request[256], *reply;
-    (void)snprintf(request, sizeof(request),
-                   "{\"op\":\"model-add\",\"name\":\"%s\",\"backend\":\"synthetic\",\"items_max\":64,"
-                   "\"options\":{\"latency_ns\":0,\"echo\":%s},\"input_bytes\":%u,\"output_bytes\":%u}",
-                   model->name, model->echo ? "true" : "false", model->bytes, model->echo ? model->bytes : 64);
-    LEAT_MUST(leat_admin(session, request, -1, &reply) == LEAT_OK);
-    leat_admin_free(reply);
+
+    if (file) {
+        (void)snprintf(request, sizeof(request), "{\"op\":\"model-add\",\"name\":\"%s\",\"backend\":\"cpu\",\"items_max\":1}",
+                       model->name);
+    } else {
+        (void)snprintf(request, sizeof(request),
+                       "{\"op\":\"model-add\",\"name\":\"%s\",\"backend\":\"synthetic\",\"items_max\":64,"
+                       "\"options\":{\"latency_ns\":0,\"echo\":%s},\"input_bytes\":%u,\"output_bytes\":%u}",
+                       model->name, copy ? "true" : "false", model->bytes, copy ? model->bytes : 64);
+    }
+    LEAT_MUST(leat_admin(session, request, fd, &reply) == LEAT_OK);
+    leat_admin_free(reply); /* a refusal shows when the model is looked for */
+    if (file) {
+        (void)close(fd);
+    }
 }
 
 static struct leat_query
@@ -124,10 +140,10 @@ prepare(struct leat_session *session, const struct model *model)
 }
 
 static const struct model *
-model_of(size_t bytes, bool touch)
+model_of(size_t bytes, enum bench_payload payload)
 {
     const struct model *model = models;
-    while (model->bytes != bytes || model->echo != touch) {
+    while (model->bytes != bytes || model->payload != payload) {
         model++;
     }
     return model;
@@ -140,12 +156,15 @@ bench_subject_start(const struct bench_env *env, bool parked)
     LEAT_ASSERT(subject != NULL);
     subject->spin_ns = parked ? 0 : 1000000000;
     start_daemon(subject, env, parked);
-    while (open_session(subject, &subject->session) != LEAT_OK) {
-        if (waitpid(subject->daemon, NULL, WNOHANG) != 0) {
-            (void)fprintf(stderr, "bench_roundtrip: %s did not start\n", env->options->daemon_path);
+    enum leat_status status = open_session(subject, &subject->session);
+    while (status != LEAT_OK) {
+        if (status != LEAT_ERR_SYS || waitpid(subject->daemon, NULL, WNOHANG) != 0) { /* SYS: it does not listen yet */
+            (void)fprintf(stderr, "bench_roundtrip: %s: %s\n", env->options->daemon_path, leat_error_text());
+            (void)kill(subject->daemon, SIGKILL);
             remove_files(subject);
             exit(1);
         }
+        status = open_session(subject, &subject->session);
     }
     for (size_t m = 0; m < MODELS; m++) {
         add_model(subject->session, &models[m]);
@@ -169,8 +188,50 @@ bench_subject_stop(struct bench_subject *subject)
 struct trip {
     struct leat_session *session;
     const struct leat_query *query;
-    const unsigned char *payload; /* NULL: handed over, not touched */
+    enum bench_payload payload;
+    const unsigned char *bytes; /* what the client sends */
+    float mean;                 /* of the last channel of them, without its last number */
 };
+
+static struct trip
+make_trip(const struct bench_env *env, struct leat_session *session, const struct leat_query *query, enum bench_payload payload)
+{
+    float numbers[SIDE * SIDE], sum = 0;
+    memcpy(numbers, env->payload + BENCH_BYTES_MAX - sizeof(numbers), sizeof(numbers));
+    for (size_t i = 0; i + 1 < LEAT_COUNT_OF(numbers); i++) {
+        sum += numbers[i];
+    }
+    return (struct trip){session, query, payload, env->payload, sum / (SIDE * SIDE)};
+}
+
+/* A number that the last channel's mean must show. */
+static float
+mark_of(uint64_t sequence)
+{
+    return (float)(sequence % 1000) * 1000;
+}
+
+static void
+write_input(const struct trip *trip, unsigned char *input, uint64_t sequence)
+{
+    const float mark = mark_of(sequence);
+    memcpy(input, trip->bytes, BENCH_BYTES_MAX);
+    memcpy(input + BENCH_BYTES_MAX - sizeof(mark), &mark, sizeof(mark));
+}
+
+static void
+check_output(const struct trip *trip, const unsigned char *output, uint64_t sequence)
+{
+    const float mark = mark_of(sequence);
+    float answer;
+    if (trip->payload == BENCH_COPIED) {
+        LEAT_ASSERT(memcmp(output + BENCH_BYTES_MAX - sizeof(mark), &mark, sizeof(mark)) == 0);
+    } else {
+        memcpy(&answer, output + (CHANNELS - 1) * sizeof(answer), sizeof(answer));
+        const float off = answer - (trip->mean + mark / (SIDE * SIDE));
+        LEAT_ASSERT(off < 0.1f && off > -0.1f); /* the next mark is one away */
+    }
+}
 
 static void
 trip_once(void *context, uint64_t sequence)
@@ -180,21 +241,21 @@ trip_once(void *context, uint64_t sequence)
     struct leat_query query = *trip->query;
 
     query.user_data = sequence;
-    if (trip->payload != NULL) {
-        memcpy(query.tensors[0], trip->payload, BENCH_BYTES_MAX);
-        memcpy(query.tensors[0], &sequence, sizeof(sequence));
+    if (trip->payload != BENCH_HANDED_OVER) {
+        write_input(trip, query.tensors[0], sequence);
     }
     LEAT_MUST(leat_run(trip->session, &query, &done) == LEAT_OK);
     LEAT_ASSERT(done.outcome == LEAT_OUTCOME_OK && done.user_data == sequence);
-    if (trip->payload != NULL) {
-        LEAT_ASSERT(memcmp(query.tensors[1], &sequence, sizeof(sequence)) == 0);
+    if (trip->payload != BENCH_HANDED_OVER) {
+        check_output(trip, query.tensors[1], sequence);
     }
 }
 
 struct bench_latency
-bench_subject_trips(const struct bench_env *env, struct bench_subject *subject, size_t bytes, bool touch)
+bench_subject_trips(const struct bench_env *env, struct bench_subject *subject, size_t bytes, enum bench_payload payload)
 {
-    struct trip trip = {subject->session, &subject->queries[model_of(bytes, touch) - models], touch ? env->payload : NULL};
+    const struct leat_query *query = &subject->queries[model_of(bytes, payload) - models];
+    struct trip trip = make_trip(env, subject->session, query, payload);
     return bench_window(env, trip_once, &trip, subject->spin_ns == 0 ? BENCH_SLEEP_GAP_NS : 0);
 }
 
@@ -226,19 +287,20 @@ bench_subject_throughput(const struct bench_env *env, struct bench_subject *subj
 }
 
 struct bench_first
-bench_subject_first(const struct bench_env *env, const struct bench_subject *subject, size_t bytes, bool touch)
+bench_subject_first(const struct bench_env *env, const struct bench_subject *subject, size_t bytes,
+                    enum bench_payload payload)
 {
     enum { WARM_TRIPS = 101, KEEP_AWAKE_TRIPS = 20 };
     struct leat_session *session;
     struct bench_first result = {0, 0};
-    const struct trip awake = {subject->session, &subject->queries[0], NULL};
+    struct trip awake = make_trip(env, subject->session, &subject->queries[0], BENCH_HANDED_OVER);
 
     LEAT_MUST(open_session(subject, &session) == LEAT_OK);
-    const struct leat_query query = prepare(session, model_of(bytes, touch));
-    struct trip trip = {session, &query, touch ? env->payload : NULL};
+    const struct leat_query query = prepare(session, model_of(bytes, payload));
+    struct trip trip = make_trip(env, session, &query, payload);
     /* The question is what attaching leaves to pay, not what waking the daemon costs. */
     for (uint64_t i = 1; i <= KEEP_AWAKE_TRIPS; i++) {
-        trip_once((void *)(uintptr_t)&awake, i);
+        trip_once(&awake, i);
     }
     for (uint64_t i = 0; i <= WARM_TRIPS; i++) {
         const uint64_t start_ns = leat_clock_now(&env->clock);

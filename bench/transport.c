@@ -13,9 +13,10 @@ uint64_t
 bench_sum(const void *bytes, size_t size)
 {
     uint64_t sum = 0;
-    for (size_t i = 0; i + sizeof(uint64_t) <= size; i += sizeof(uint64_t)) {
+    LEAT_ASSERT(size % sizeof(uint64_t) == 0);
+    for (size_t i = 0; i < size / sizeof(uint64_t); i++) {
         uint64_t word;
-        memcpy(&word, (const unsigned char *)bytes + i, sizeof(word));
+        memcpy(&word, (const unsigned char *)bytes + i * sizeof(word), sizeof(word));
         sum += word;
     }
     return sum;
@@ -89,8 +90,7 @@ bench_transport_trips(const struct bench_env *env, const struct bench_transport 
     if (client == 0) {
         struct client state = {.transport = transport, .request = env->payload, .bytes = bytes};
         bench_pin(&env->client_cpu, 1);
-        memset(state.request, 0, sizeof(uint64_t));
-        state.sum = bench_sum(state.request, bytes);
+        state.sum = bench_sum(state.request + sizeof(uint64_t), bytes - sizeof(uint64_t));
         state.connection = transport->connect(address);
         *shared = bench_window(env, transport_trip, &state, 0);
         _exit(0);
