@@ -19,7 +19,7 @@ static const char measures[] =
     "           come. Servers read every byte of the request and answer with 64.\n"
     "Does not   say anything of models, or of queueing under open-loop load; leat bench does.\n"
     "Method     Closed loop, one outstanding, TSC. The cases take turns, a window each. For spinning cases L is probed\n"
-    "           before and after, and a window whose probes differ by more than a quarter is discarded: the host\n"
+    "           before and after, and a window whose probes differ by more than a quarter is repeated: the host\n"
     "           has moved the CPUs meanwhile. Ratios are medians over rounds. Sleepers get 50 us to go to sleep.";
 
 enum kind { CHAIN, CHAIN_SLEEPING, DIRECT, LEAT, PARKED, SOCKET, TRANSPORT };
@@ -55,7 +55,7 @@ static const struct bench_case {
     {"gRPC unix 4 KiB", TRANSPORT, 4096, BENCH_READ, &bench_grpc},
     {"gRPC unix 600 KiB", TRANSPORT, 614400, BENCH_READ, &bench_grpc},
 };
-enum { CASES = LEAT_COUNT_OF(cases), FIRSTS = 2, ATTACHES = 10 };
+enum { CASES = LEAT_COUNT_OF(cases), FIRSTS = 2, ATTACHES = 10, ATTEMPTS = 4 };
 
 static const struct {
     const char *name;
@@ -70,7 +70,7 @@ struct results {
     bool kept[CASES][BENCH_WINDOWS_MAX];
     double first[FIRSTS][BENCH_WINDOWS_MAX], first_of_warm[FIRSTS][BENCH_WINDOWS_MAX];
     double rate[BENCH_WINDOWS_MAX];
-    uint32_t windows, discarded;
+    uint32_t windows, measured, discarded;
 };
 
 /* ---- Rounds ----------------------------------------------------------------------------------- */
@@ -102,6 +102,26 @@ measure_case(const struct bench_env *env, struct bench_subject *awake, struct be
     }
 }
 
+/* One window between two probes of L; again, a few times, when the CPUs moved meanwhile. */
+static void
+measure_kept(const struct bench_env *env, struct bench_subject *awake, struct bench_subject *parked, uint32_t c,
+             struct results *results)
+{
+    const uint32_t w = results->windows;
+    for (int attempt = 0; attempt < ATTEMPTS && !results->kept[c][w]; attempt++) {
+        const uint64_t before = bench_line_ping_pong(env);
+        const struct bench_latency latency = measure_case(env, awake, parked, &cases[c]);
+        const uint64_t after = bench_line_ping_pong(env);
+        const bool moved = before > after + after / 4 || after > before + before / 4;
+        results->p50[c][w] = (double)latency.p50;
+        results->p99[c][w] = (double)latency.p99;
+        results->line[c][w] = (double)(before + after) / 2;
+        results->kept[c][w] = !(spins(&cases[c]) && moved);
+        results->measured++;
+        results->discarded += results->kept[c][w] ? 0 : 1;
+    }
+}
+
 static void
 measure_firsts(const struct bench_env *env, const struct bench_subject *awake, int f, struct results *results)
 {
@@ -119,25 +139,15 @@ static void
 measure_round(const struct bench_env *env, struct bench_subject *awake, struct bench_subject *parked,
               struct results *results)
 {
-    const uint32_t w = results->windows;
     for (uint32_t c = 0; c < CASES; c++) {
-        if (!present(&cases[c])) {
-            continue;
+        if (present(&cases[c])) {
+            measure_kept(env, awake, parked, c, results);
         }
-        const uint64_t before = bench_line_ping_pong(env);
-        const struct bench_latency latency = measure_case(env, awake, parked, &cases[c]);
-        const uint64_t after = bench_line_ping_pong(env);
-        const bool moved = before > after + after / 4 || after > before + before / 4;
-        results->p50[c][w] = (double)latency.p50;
-        results->p99[c][w] = (double)latency.p99;
-        results->line[c][w] = (double)(before + after) / 2;
-        results->kept[c][w] = !(spins(&cases[c]) && moved);
-        results->discarded += results->kept[c][w] ? 0 : 1;
     }
     for (int f = 0; f < FIRSTS; f++) {
         measure_firsts(env, awake, f, results);
     }
-    results->rate[w] = bench_subject_throughput(env, awake);
+    results->rate[results->windows] = bench_subject_throughput(env, awake);
     results->windows++;
 }
 
@@ -259,7 +269,7 @@ print_results(const struct bench_options *options, const struct results *results
                                              .value = bench_median(results->rate, results->windows) / 1e6,
                                              .unit = "M/s", .windows = results->windows});
     bench_note(options, "%u of %u windows discarded because the CPUs moved", results->discarded,
-               (unsigned)CASES * results->windows);
+               results->measured);
     bench_note_load(options);
 }
 
