@@ -52,10 +52,11 @@ leat_daemon_session_create(const struct leat_session_options *options, struct le
     LEAT_ASSERT(options->lane_count >= 1 && options->lane_count <= LEAT_LANES_MAX);
     LEAT_ASSERT(options->arena_bytes > 0 && options->arena_bytes % LEAT_TENSOR_ALIGN == 0);
 
-    struct leat_daemon_session *session = calloc(1, sizeof(*session));
+    struct leat_daemon_session *session = aligned_alloc(LEAT_ISOLATE, sizeof(*session));
     if (session == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a session");
     }
+    memset(session, 0, sizeof(*session));
     session->rings_fd = session->arena_fd = session->wake_fd = session->pipe_read = session->pipe_write = -1;
     session->slots = options->slots;
     session->lane_count = options->lane_count;

@@ -21,15 +21,19 @@
 #define LEAT_SESSIONS_MAX 1024u
 
 struct leat_daemon_session {
-    /* Constant after creation. */
+    /* Constant after creation; what a worker reads comes first. */
     struct leat_wire_rings *rings;
-    struct leat_wire_request *submit_cells;
     struct leat_wire_response *lanes;
+    struct leat_lane_position {
+        _Alignas(LEAT_CACHE_LINE) uint64_t next;
+    } *lane_positions; /* [lane_count], W: the lane's producer */
     unsigned char *arena;
+    uint32_t slots, lane_count;
+    _Atomic bool dead; /* set once, by the dispatcher; workers skip queries of a dead session */
+    uint16_t index;    /* in the daemon's table */
+    struct leat_wire_request *submit_cells;
     uint64_t arena_bytes;
     size_t rings_bytes;
-    uint32_t slots, lane_count;
-    uint16_t index; /* in the daemon's table */
     int rings_fd, arena_fd;
     int wake_fd;   /* eventfd that the client writes; edge-triggered in the dispatcher's epoll, never read */
     int pipe_read; /* the client's end, closed here once it was sent */
@@ -37,20 +41,12 @@ struct leat_daemon_session {
     uid_t uid;
     pid_t pid;
 
-    /* W: dispatcher. */
+    /* W: dispatcher, with every request: no worker reads a line of it. */
     struct {
-        uint64_t submit_position;
+        _Alignas(LEAT_ISOLATE) uint64_t submit_position;
         uint32_t in_flight; /* accepted and not yet reported done by a worker */
         bool closing;
     } dispatcher;
-
-    /* Set once, by the dispatcher; workers skip queries of a dead session. */
-    _Atomic bool dead;
-
-    /* W: the lane's producer. [lane_count], one line each. */
-    struct leat_lane_position {
-        _Alignas(LEAT_CACHE_LINE) uint64_t next;
-    } *lane_positions;
 };
 
 struct leat_session_options {
