@@ -53,6 +53,7 @@ struct leat_server {
     uint16_t free_indices[LEAT_SESSIONS_MAX]; /* stack */
     uint32_t free_count;
     uint32_t session_count;
+    uint64_t opened; /* sessions ever */
     bool stopping, drained;
     unsigned char *packet; /* LEAT_WIRE_PACKET_MAX + 1 */
     _Atomic uint32_t sessions_seen; /* statistics */
@@ -274,6 +275,8 @@ welcome(struct leat_server *server, struct connection *connection, const struct 
     server->session_count++;
     atomic_store_explicit(&server->sessions_seen, server->session_count, memory_order_relaxed);
     atomic_store_explicit(&server->options.tables->sessions[session->index], session, memory_order_release);
+    atomic_store_explicit(&server->options.tables->opened,
+                          server->opened++ * LEAT_SESSIONS_MAX + session->index, memory_order_relaxed);
     connection->session = session;
     update_spin(server);
     const struct leat_command command = {.kind = LEAT_COMMAND_ADD_SESSION, .session = session};

@@ -52,11 +52,13 @@ leat_daemon_session_create(const struct leat_session_options *options, struct le
     LEAT_ASSERT(options->lane_count >= 1 && options->lane_count <= LEAT_LANES_MAX);
     LEAT_ASSERT(options->arena_bytes > 0 && options->arena_bytes % LEAT_TENSOR_ALIGN == 0);
 
-    struct leat_daemon_session *session = aligned_alloc(LEAT_ISOLATE, sizeof(*session));
+    const size_t size = leat_round_up(
+        sizeof(struct leat_daemon_session) + options->lane_count * sizeof(struct leat_lane_position), LEAT_ISOLATE);
+    struct leat_daemon_session *session = aligned_alloc(LEAT_ISOLATE, size);
     if (session == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a session");
     }
-    memset(session, 0, sizeof(*session));
+    memset(session, 0, size);
     session->rings_fd = session->arena_fd = session->wake_fd = session->pipe_read = session->pipe_write = -1;
     session->slots = options->slots;
     session->lane_count = options->lane_count;
@@ -86,13 +88,6 @@ leat_daemon_session_create(const struct leat_session_options *options, struct le
         const size_t used = strlen(ret_note);
         (void)snprintf(ret_note + used, 160 - used, "%s%s", i > 0 ? "; " : "", notes.items[i].text);
     }
-    session->lane_positions =
-        aligned_alloc(LEAT_CACHE_LINE, options->lane_count * sizeof(session->lane_positions[0]));
-    if (session->lane_positions == NULL) {
-        status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a session's lanes");
-        goto err_destroy;
-    }
-    memset(session->lane_positions, 0, options->lane_count * sizeof(session->lane_positions[0]));
     session->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (session->wake_fd < 0 || pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK) != 0) {
         status = LEAT_FAIL(LEAT_ERR_SYS, "cannot make wake-up descriptors");
@@ -127,7 +122,6 @@ leat_daemon_session_destroy(struct leat_daemon_session *session)
             (void)close(fds[i]);
         }
     }
-    free(session->lane_positions);
     free(session);
 }
 

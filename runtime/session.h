@@ -24,9 +24,6 @@ struct leat_daemon_session {
     /* Constant after creation; what a worker reads comes first. */
     struct leat_wire_rings *rings;
     struct leat_wire_response *lanes;
-    struct leat_lane_position {
-        _Alignas(LEAT_CACHE_LINE) uint64_t next;
-    } *lane_positions; /* [lane_count], W: the lane's producer */
     unsigned char *arena;
     uint32_t slots, lane_count;
     _Atomic bool dead; /* set once, by the dispatcher; workers skip queries of a dead session */
@@ -47,6 +44,10 @@ struct leat_daemon_session {
         uint32_t in_flight; /* accepted and not yet reported done by a worker */
         bool closing;
     } dispatcher;
+
+    struct leat_lane_position {
+        _Alignas(LEAT_CACHE_LINE) uint64_t next;
+    } lane_positions[]; /* [lane_count], W: the lane's producer */
 };
 
 struct leat_session_options {

@@ -19,6 +19,7 @@ struct leat_worker_run {
     struct leat_team *team;
     uint64_t work_position;
     uint64_t done_position;
+    uint64_t opened; /* what it saw last of tables->opened */
     uint64_t spin_budget_ns; /* adaptive, at most options.spin_ns */
     struct leat_segment segments[LEAT_BATCH_QUERIES];
     struct leat_work_cell queries[LEAT_BATCH_QUERIES]; /* private copies of the batch's cells */
@@ -254,6 +255,27 @@ leat_worker_step(struct leat_worker *worker)
     return true;
 }
 
+/*
+ * Fetches what the first query of a session that opens meanwhile will need. Only prefetched: the session may have gone
+ * again, and its memory with it.
+ */
+static void
+expect(struct leat_worker_run *run)
+{
+    struct leat_shared_tables *tables = run->worker->options.tables;
+    const uint64_t opened = atomic_load_explicit(&tables->opened, memory_order_relaxed);
+
+    if (LEAT_UNLIKELY(opened != run->opened)) {
+        const struct leat_daemon_session *session =
+            atomic_load_explicit(&tables->sessions[opened % LEAT_SESSIONS_MAX], memory_order_relaxed);
+        run->opened = opened;
+        if (session != NULL) {
+            __builtin_prefetch(session);
+            __builtin_prefetch(&session->lane_positions[1 + run->worker->options.index], 1);
+        }
+    }
+}
+
 /* Sleeps until the dispatcher rings; the budget learns whether spinning a little longer would have paid. */
 static void
 park(struct leat_worker_run *run)
@@ -302,6 +324,7 @@ await_work(struct leat_worker_run *run)
                     if (work_ready(run)) {
                         return true;
                     }
+                    expect(run);
                     leat_spin_pause();
                 }
             } while (leat_clock_now(clock) < until_ns);
@@ -387,7 +410,7 @@ leat_worker_create(const struct leat_worker_options *options, struct leat_worker
     memset(worker->done, 0, LEAT_WORKER_BATCHES * sizeof(worker->done[0]));
     worker->run->worker = worker;
     worker->run->team = NULL;
-    worker->run->work_position = worker->run->done_position = 0;
+    worker->run->work_position = worker->run->done_position = worker->run->opened = 0;
     worker->run->spin_budget_ns = options->spin_ns;
     *ret_worker = worker;
     return LEAT_OK;

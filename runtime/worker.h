@@ -59,6 +59,7 @@ _Static_assert(sizeof(struct leat_done_cell) == LEAT_CACHE_LINE, "one report is 
 /* What all workers share, constant while they run; entries appear before the first batch that names them. */
 struct leat_shared_tables {
     struct leat_clock clock;
+    _Atomic uint64_t opened; /* the session opened last: its index, plus LEAT_SESSIONS_MAX for each one before it */
     struct leat_daemon_session *_Atomic sessions[LEAT_SESSIONS_MAX];
     struct leat_variant *_Atomic variants[UINT16_MAX + 1];
 };

@@ -229,6 +229,18 @@ handshake(struct leat_session *session, struct leat_wire_welcome *welcome, int f
     return LEAT_OK;
 }
 
+/* Looks at what the first query will: its address translations and lines are then there. */
+static void
+look_ahead(const struct leat_session *session)
+{
+    (void)atomic_load_explicit(&session->submit_cells[0].sequence, memory_order_relaxed);
+    (void)atomic_load_explicit(&session->rings->daemon_bell.asleep, memory_order_relaxed);
+    (void)atomic_load_explicit(&session->rings->client_bell.asleep, memory_order_relaxed);
+    for (uint32_t lane = 0; lane < session->lane_count; lane++) {
+        (void)atomic_load_explicit(&session->lanes[(size_t)lane * session->slots].sequence, memory_order_relaxed);
+    }
+}
+
 static enum leat_status
 attach(struct leat_session *session)
 {
@@ -284,6 +296,7 @@ attach(struct leat_session *session)
     if (status != LEAT_OK) {
         goto err_detach;
     }
+    look_ahead(session);
     session->connected = true;
     return LEAT_OK;
 
