@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "base/clock.h"
 #include "base/status.h"
 
 enum { QUEUE_CAPACITY = 1024, QUEUE_BURST = 16, QUEUE_PRODUCERS_MAX = 64, QUEUE_ITEM_BYTES_MAX = 128 };
@@ -66,7 +67,10 @@ queue_produce(struct queue_run *run, uint64_t producer, queue_push_function *pus
         if (push(run->queue, items, burst)) {
             sequence += burst;
             failed = 0;
-        } else if (++failed % QUEUE_TRIES == 0) {
+            continue;
+        }
+        leat_spin_pause();
+        if (++failed % QUEUE_TRIES == 0) {
             (void)sched_yield();
         }
     }
@@ -88,6 +92,7 @@ queue_consume(struct queue_run *run, queue_pop_function *pop, uint64_t item_byte
             if (drained) {
                 return;
             }
+            leat_spin_pause();
             if (++failed % QUEUE_TRIES == 0) {
                 (void)sched_yield();
             }

@@ -32,8 +32,9 @@ leat_waiting_fini(struct leat_waiting *waiting)
 }
 
 void
-leat_waiting_push(struct leat_waiting *waiting, const struct leat_query_entry *entry)
+leat_waiting_push(struct leat_waiting *waiting, const struct leat_query_entry *entry, uint64_t now_ns)
 {
+    const uint32_t items = entry->items_less_1 + 1u;
     if (waiting->tail == waiting->room) {
         const uint32_t live = leat_waiting_count(waiting);
         LEAT_ASSERT(waiting->head > 0);
@@ -43,16 +44,16 @@ leat_waiting_push(struct leat_waiting *waiting, const struct leat_query_entry *e
         waiting->tail = live;
     }
     waiting->queries[waiting->tail] = (struct leat_sched_query){
-        .arrival_ns = entry->arrival_ns,
+        .arrival_ns = now_ns,
         .deadline_ns = entry->deadline_ns,
-        .items = entry->items,
+        .items = items,
         .accuracy_floor_ppm = entry->accuracy_floor_ppm,
         .application = entry->application,
-        .offline = (entry->flags & LEAT_WIRE_OFFLINE) != 0,
+        .offline = entry->offline,
     };
     waiting->entries[waiting->tail] = *entry;
     waiting->tail++;
-    waiting->items += entry->items;
+    waiting->items += items;
 }
 
 void

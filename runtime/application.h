@@ -83,8 +83,8 @@ struct leat_application {
 LEAT_MUST_CHECK enum leat_status leat_waiting_init(struct leat_waiting *waiting, uint32_t waiting_max);
 void leat_waiting_fini(struct leat_waiting *waiting);
 
-/* Appends; the caller has checked the bound. */
-void leat_waiting_push(struct leat_waiting *waiting, const struct leat_query_entry *entry);
+/* Appends what arrives now; the caller has checked the bound. */
+void leat_waiting_push(struct leat_waiting *waiting, const struct leat_query_entry *entry, uint64_t now_ns);
 /* Removes `count` queries from the `at`-th live one on. */
 void leat_waiting_remove(struct leat_waiting *waiting, uint32_t at, uint32_t count);
 

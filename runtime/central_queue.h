@@ -28,23 +28,23 @@
 /* A query that passed validation. Offsets are trusted from here on. */
 struct leat_query_entry {
     uint64_t submit_ns;
-    uint64_t arrival_ns;
     uint64_t deadline_ns; /* LEAT_NO_DEADLINE for none */
     uint32_t units[LEAT_TENSORS_MAX];
-    uint32_t items;
-    uint32_t accuracy_floor_ppm;
+    uint32_t accuracy_floor_ppm : 31;
+    uint32_t offline : 1;
     uint32_t ticket_low;
     uint16_t session;
     uint16_t slot;
     uint16_t application;
-    uint16_t flags; /* LEAT_WIRE_OFFLINE */
+    uint16_t items_less_1;
 };
+_Static_assert(LEAT_ITEMS_MAX - 1 <= UINT16_MAX, "the largest batch fits");
 
 struct leat_queue_cell {
-    _Alignas(LEAT_ISOLATE) _Atomic uint64_t sequence; /* W: producer Q0, consumer Q2 */
+    _Alignas(LEAT_CACHE_LINE) _Atomic uint64_t sequence; /* W: producer Q0, consumer Q2 */
     struct leat_query_entry entry;
 };
-_Static_assert(sizeof(struct leat_queue_cell) == LEAT_ISOLATE, "a cell is two lines");
+_Static_assert(sizeof(struct leat_queue_cell) == LEAT_CACHE_LINE, "one query is one line");
 
 struct leat_central_queue {
     _Alignas(LEAT_ISOLATE) _Atomic uint64_t tail; /* W: producers  next position to reserve */

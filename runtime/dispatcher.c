@@ -245,20 +245,20 @@ accept_request(struct leat_dispatcher *dispatcher, struct leat_daemon_session *s
     enum leat_reason reason = check_request(dispatcher, session, request, &app);
 
     if (LEAT_LIKELY(reason == LEAT_REASON_NONE)) {
+        const uint32_t floor_ppm = request->accuracy_floor_ppm < INT32_MAX ? request->accuracy_floor_ppm : INT32_MAX;
         struct leat_query_entry entry = {
             .submit_ns = submit_ns,
-            .arrival_ns = dispatcher->now_ns,
             .deadline_ns = LEAT_NO_DEADLINE,
-            .items = request->items,
-            .accuracy_floor_ppm = request->accuracy_floor_ppm,
+            .items_less_1 = (uint16_t)(request->items - 1),
+            .accuracy_floor_ppm = floor_ppm & INT32_MAX,
+            .offline = (request->flags & LEAT_WIRE_OFFLINE) != 0,
             .ticket_low = request->ticket_low,
             .session = session->index,
             .slot = request->slot,
             .application = app->id,
-            .flags = request->flags,
         };
         const uint64_t latency_ns = request->latency_us != 0 ? (uint64_t)request->latency_us * 1000 : app->latency_ns;
-        if (latency_ns != 0 && (request->flags & LEAT_WIRE_OFFLINE) == 0) {
+        if (latency_ns != 0 && !entry.offline) {
             entry.deadline_ns = submit_ns + latency_ns;
         }
         memcpy(entry.units, request->units, sizeof(entry.units));
@@ -302,7 +302,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         return;
     }
     if (entry->deadline_ns != LEAT_NO_DEADLINE && app->drop_late) {
-        if (LEAT_UNLIKELY(!can_be_in_time(dispatcher, app, entry->items, entry->deadline_ns))) {
+        if (LEAT_UNLIKELY(!can_be_in_time(dispatcher, app, entry->items_less_1 + 1u, entry->deadline_ns))) {
             bump(&app->counters.rejected, 1);
             finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_DEADLINE);
             return;
@@ -313,7 +313,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         app->busy = true;
         dispatcher->busy[dispatcher->busy_count++] = app->id;
     }
-    leat_waiting_push(&app->waiting, entry);
+    leat_waiting_push(&app->waiting, entry, dispatcher->now_ns);
 }
 
 static bool
@@ -402,13 +402,13 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, uint
         cell->submit_ns = entry->submit_ns;
         cell->deadline_ns = app->drop_late ? entry->deadline_ns : LEAT_NO_DEADLINE;
         memcpy(cell->units, entry->units, sizeof(cell->units));
-        cell->items = entry->items;
+        cell->items = entry->items_less_1 + 1u;
         cell->ticket_low = entry->ticket_low;
         cell->session = entry->session;
         cell->slot = entry->slot;
         cell->variant = app->variants[selection.variant]->index;
         record->sessions[(worker->dispatcher.work_position + i) & (LEAT_WORKER_QUEUE - 1)] = entry->session;
-        items += entry->items;
+        items += cell->items;
     }
     const uint64_t predicted_ns = predict(app, app->id, selection.variant, record->class, items);
     record->batches[record->batch_tail & (LEAT_WORKER_BATCHES - 1)] = (struct batch_record){
