@@ -528,7 +528,10 @@ start_parts(struct leat_daemon *daemon)
     }
     options->server.lane_count = 1 + options->worker_count;
     options->server.spin_ns = (uint32_t)options->spin_ns;
-    options->server.spinners = 1 + options->worker_count;
+    options->server.spinners = 1; /* the dispatcher; and every member of every team */
+    for (uint32_t w = 0; w < options->worker_count; w++) {
+        options->server.spinners += options->workers[w].core_count;
+    }
     options->server.tables = daemon->tables;
     options->server.dispatcher = daemon->dispatcher;
     options->server.find = find_target;

@@ -2,7 +2,8 @@
 /*
  * Goal     Workers of several cores in leatd itself: each thread has the one CPU that topology and status say, the
  *          whole team runs, many queries at once get the reference backend's answers from the workers that their
- *          completions name, and SIGTERM ends it all in order, with every accepted query answered.
+ *          completions name, and SIGTERM ends it all in order, with every accepted query answered. Clients spin only where
+ *          the whole teams leave them a core.
  * Method   leatd as a process, with a network of leat-zoo in its test size on the cpu backend. Threads are looked at in
  *          /proc. What completions say of workers and batches is added up and compared with the workers' own counters.
  *          leatd ends with another code than 0 when a sanitizer finds something, a thread that nobody joined too.
@@ -575,6 +576,39 @@ test_drain(const struct network *network, const struct teams *teams, uint64_t *r
     }
 }
 
+/*
+ * Clients are told to spin only while each thread that spins has a core: dispatcher, leaders and helpers, and one for
+ * each client. Sessions are opened until that is over, and one is closed again.
+ */
+static void
+test_spinning(const struct network *network, const struct teams *teams, uint32_t usable_cpus)
+{
+    struct leat_session *sessions[LEAT_CPU_MAX];
+    struct daemon daemon;
+    uint32_t threads = 1, count = 0;
+
+    for (uint32_t w = 0; w < teams->count; w++) {
+        threads += teams->sizes[w];
+    }
+    start(&daemon, network, teams, usable_cpus);
+    do {
+        sessions[count++] = open_session(&daemon, 16, 1 << 16);
+        for (uint32_t s = 0; s < count; s++) {
+            const uint32_t spin_ns = atomic_load_explicit(&sessions[s]->rings->spin_ns, memory_order_relaxed);
+            EXPECT(spin_ns == (threads + count <= usable_cpus ? SPIN_NS : 0));
+        }
+    } while (threads + count <= usable_cpus);
+    leat_close(sessions[--count]);
+    while (count > 0 && atomic_load_explicit(&sessions[0]->rings->spin_ns, memory_order_relaxed) == 0) {
+        (void)sched_yield();
+    }
+    while (count > 0) {
+        leat_close(sessions[--count]);
+    }
+    terminate(&daemon);
+    await_end(&daemon);
+}
+
 int
 main(void)
 {
@@ -589,6 +623,7 @@ main(void)
     EXPECT(leat_topology_discover(&(struct leat_topology_source){0}, &topology) == LEAT_OK);
     const uint32_t cores =
         topology->usable_cpus < topology->allowed_cores ? topology->usable_cpus : topology->allowed_cores;
+    const uint32_t usable_cpus = topology->usable_cpus;
     leat_topology_destroy(topology);
     if (cores < 3) {
         (void)printf("skipped: the dispatcher and a team of two need three cores, here are %u\n", cores);
@@ -601,9 +636,11 @@ main(void)
     test_team(&network, &(struct teams){.count = 1, .sizes = {2}, .cpus = reversed}, &random, &daemon);
     EXPECT(daemon.cpus[0][0] == leader);
     test_drain(&network, &two, &random);
+    test_spinning(&network, &two, usable_cpus);
     if (cores >= 4) {
         test_team(&network, &unequal, &random, &daemon);
         test_drain(&network, &unequal, &random);
+        test_spinning(&network, &unequal, usable_cpus);
     } else {
         (void)printf("two workers, of two cores and of one: left out, they and the dispatcher need four cores\n");
     }
