@@ -14,7 +14,7 @@ static const char measures[] =
     "Does not   say anything of latency, or of several consumers: the central queue has one.\n"
     "Method     Closed loop, flat out; 64 failed tries, then sched_yield; ordinary scheduling. The queues take turns, a\n"
     "           window each. Ratios are medians over rounds. Every item is checked: each producer's come once, in order.\n"
-    "Payload    The central queue carries entries of 72 bytes; peers that carry 8 bytes say so.";
+    "Payload    The central queue carries entries of 56 bytes; peers that carry 8 bytes say so.";
 
 static const struct queue_peer *const peers[] = {
     &central_1, &dispatcher_1, &vyukov_words_1, &vyukov_entries_1, &ck_mpsc_1, &ck_mpmc_1, &rte_mp_1,
@@ -177,6 +177,7 @@ print_verdicts(const struct bench_options *options, const struct placement *plac
                                  .subject = subject, .metric = "throughput",
                                  .value = bench_median(results->rates[index_of(pairs[i].subject)], results->windows) / 1e6,
                                  .unit = "M/s", .windows = results->windows, .peer = pairs[i].peer->name,
+                                 .peer_version = pairs[i].peer->version,
                                  .ratio = median_ratio(results, pairs[i].subject, pairs[i].peer),
                                  .goal = placement->judged && pairs[i].target > 0 ? BENCH_AT_LEAST : BENCH_NO_GOAL,
                                  .target = pairs[i].target});

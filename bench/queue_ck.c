@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Concurrency Kit's ck_ring, which carries pointers: eight bytes an item. */
+#define QUEUE_VERSION LEAT_BENCH_CK_VERSION
 #include "bench/queue_peer.h"
 
 #if LEAT_BENCH_CK

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The subject: runtime/central_queue.h, carrying whole entries as the dispatcher does. */
+#define QUEUE_VERSION NULL
 #include "bench/queue_peer.h"
 #include "runtime/central_queue.h"
 

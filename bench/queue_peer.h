@@ -39,6 +39,7 @@ struct queue_run {
 struct queue_peer {
     const char *name;
     const char *missing; /* not NULL: why it is not here; the rest is not set then */
+    const char *version; /* NULL: it is part of this bench */
     void *(*create)(void);
     void (*destroy)(void *queue);
     void (*produce)(struct queue_run *run, uint64_t producer);
@@ -122,6 +123,7 @@ queue_consume(struct queue_run *run, queue_pop_function *pop, uint64_t item_byte
         queue_consume(run, id##_pop, bytes, out);                            \
     }                                                                        \
     const struct queue_peer id##_##in = {.name = label,                      \
+                                         .version = QUEUE_VERSION,           \
                                          .create = id##_create,              \
                                          .destroy = id##_destroy,            \
                                          .produce = id##_produce_##in,       \

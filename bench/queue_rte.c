@@ -3,6 +3,7 @@
  * DPDK's rte_ring in plain memory: rte_ring_init on memory of ours needs no initialised environment layer. Flags choose the
  * algorithm at creation; here, as the inline functions do, by a switch on the ring's own fields.
  */
+#define QUEUE_VERSION LEAT_BENCH_RTE_VERSION
 #include "bench/queue_peer.h"
 #include "runtime/central_queue.h"
 

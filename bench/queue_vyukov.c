@@ -4,6 +4,7 @@
  * number in every cell, one compare-and-swap per operation on either side. Once with eight bytes an item in cells
  * of a line each, once with the entries and the cells of the central queue.
  */
+#define QUEUE_VERSION NULL
 #include "bench/queue_peer.h"
 #include "runtime/central_queue.h"
 

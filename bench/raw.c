@@ -29,13 +29,13 @@ struct lines {
     _Alignas(LEAT_ISOLATE) _Atomic uint64_t back;
 };
 
-uint64_t
-bench_line_ping_pong(const struct bench_env *env)
+static double
+ping_pong(const struct bench_env *env, const int *cpu, const int *peer_cpu)
 {
     struct lines *lines = map_shared(sizeof(*lines));
     const pid_t peer = bench_fork();
     if (peer == 0) {
-        bench_pin(&env->dispatcher_cpu, 1);
+        bench_pin(peer_cpu, 1);
         for (uint64_t i = 1; i <= PROBE_TRIPS; i++) {
             while (atomic_load_explicit(&lines->there, memory_order_acquire) != i) {
             }
@@ -43,6 +43,7 @@ bench_line_ping_pong(const struct bench_env *env)
         }
         _exit(0);
     }
+    bench_pin(cpu, 1);
     for (uint64_t i = 1; i <= PROBE_TRIPS; i++) {
         const uint64_t start_ns = leat_clock_now(&env->clock);
         atomic_store_explicit(&lines->there, i, memory_order_release);
@@ -52,7 +53,17 @@ bench_line_ping_pong(const struct bench_env *env)
     }
     bench_reap(peer);
     LEAT_MUST(munmap(lines, sizeof(*lines)) == 0);
-    return bench_order(env->samples_ns, PROBE_TRIPS).p50;
+    return (double)bench_order(env->samples_ns, PROBE_TRIPS).p50;
+}
+
+struct bench_lines
+bench_line_ping_pong(const struct bench_env *env)
+{
+    struct bench_lines lines;
+    lines.dispatcher_worker = ping_pong(env, &env->dispatcher_cpu, &env->worker_cpu);
+    lines.worker_client = ping_pong(env, &env->worker_cpu, &env->client_cpu);
+    lines.client_dispatcher = ping_pong(env, &env->client_cpu, &env->dispatcher_cpu); /* last: the caller stays there */
+    return lines;
 }
 
 /* ---- client -> relay -> worker -> client ------------------------------------------------------ */
@@ -252,22 +263,133 @@ ring_trip_counted(void *context, uint64_t sequence)
     last->sequence = sequence;
 }
 
-struct bench_latency
-bench_direct_ring(const struct bench_env *env)
+static pid_t
+start_ring(const struct bench_env *env, struct ring *ret_ring)
 {
-    const size_t bytes = leat_wire_rings_bytes(RING_SLOTS, 1);
-    struct last_trip last = {.ring = {map_shared(bytes)}};
+    ret_ring->memory = map_shared(leat_wire_rings_bytes(RING_SLOTS, 1));
     const pid_t peer = bench_fork();
     if (peer == 0) {
         bench_pin(&env->dispatcher_cpu, 1);
-        answer_ring(&last.ring);
+        answer_ring(ret_ring);
         _exit(0);
     }
-    const struct bench_latency latency = bench_window(env, ring_trip_counted, &last, 0);
-    submit(&last.ring, last.sequence, RING_STOP);
+    return peer;
+}
+
+static void
+stop_ring(const struct ring *ring, pid_t peer, uint64_t position)
+{
+    submit(ring, position, RING_STOP);
     bench_reap(peer);
-    LEAT_MUST(munmap(last.ring.memory, bytes) == 0);
+    LEAT_MUST(munmap(ring->memory, leat_wire_rings_bytes(RING_SLOTS, 1)) == 0);
+}
+
+struct bench_latency
+bench_direct_ring(const struct bench_env *env)
+{
+    struct last_trip last = {.sequence = 0};
+    const pid_t peer = start_ring(env, &last.ring);
+    const struct bench_latency latency = bench_window(env, ring_trip_counted, &last, 0);
+    stop_ring(&last.ring, peer, last.sequence);
     return latency;
+}
+
+double
+bench_direct_ring_rate(const struct bench_env *env)
+{
+    struct ring ring;
+    const pid_t peer = start_ring(env, &ring);
+    const uint64_t start_ns = leat_clock_now(&env->clock);
+    uint64_t sent = 0, answered = 0, now_ns = start_ns;
+
+    while (now_ns - start_ns < env->options->window_ns || answered < sent) {
+        for (; sent - answered < BENCH_IN_FLIGHT && now_ns - start_ns < env->options->window_ns; sent++) {
+            submit(&ring, sent, 0);
+        }
+        while (answered < sent && atomic_load_explicit(&response_cell(&ring, answered)->sequence, /* C1 */
+                                                       memory_order_acquire) == answered + 1) {
+            LEAT_ASSERT(response_cell(&ring, answered)->total_ns == answered);
+            answered++;
+        }
+        now_ns = leat_clock_now(&env->clock);
+    }
+    stop_ring(&ring, peer, sent);
+    return (double)answered * 1e9 / (double)(now_ns - start_ns);
+}
+
+/* ---- A plain pair of rings: the least that moves 64 bytes there and 64 back -------------------- */
+
+struct plain_cell {
+    _Alignas(LEAT_CACHE_LINE) _Atomic uint64_t sequence; /* position + 1 once written */
+    uint64_t words[7];
+};
+
+struct plain_rings {
+    struct plain_cell there[RING_SLOTS], back[RING_SLOTS]; /* never more than BENCH_IN_FLIGHT of them in use */
+};
+
+static void
+write_plain(struct plain_cell *cells, uint64_t position, const uint64_t words[7])
+{
+    struct plain_cell *cell = &cells[position % RING_SLOTS];
+    memcpy(cell->words, words, sizeof(cell->words));
+    atomic_store_explicit(&cell->sequence, position + 1, memory_order_release);
+}
+
+static bool
+read_plain(struct plain_cell *cells, uint64_t position, uint64_t ret_words[7])
+{
+    struct plain_cell *cell = &cells[position % RING_SLOTS];
+    if (atomic_load_explicit(&cell->sequence, memory_order_acquire) != position + 1) {
+        return false;
+    }
+    memcpy(ret_words, cell->words, sizeof(cell->words));
+    return true;
+}
+
+static void
+answer_plain(struct plain_rings *rings)
+{
+    for (uint64_t position = 0;; position++) {
+        uint64_t words[7];
+        while (!read_plain(rings->there, position, words)) {
+        }
+        if (words[1] != 0) {
+            return;
+        }
+        write_plain(rings->back, position, words);
+    }
+}
+
+double
+bench_plain_ring_rate(const struct bench_env *env)
+{
+    struct plain_rings *rings = map_shared(sizeof(*rings));
+    const pid_t peer = bench_fork();
+    if (peer == 0) {
+        bench_pin(&env->dispatcher_cpu, 1);
+        answer_plain(rings);
+        _exit(0);
+    }
+    const uint64_t start_ns = leat_clock_now(&env->clock);
+    uint64_t sent = 0, answered = 0, now_ns = start_ns, words[7] = {0};
+
+    while (now_ns - start_ns < env->options->window_ns || answered < sent) {
+        for (; sent - answered < BENCH_IN_FLIGHT && now_ns - start_ns < env->options->window_ns; sent++) {
+            const uint64_t message[7] = {sent};
+            write_plain(rings->there, sent, message);
+        }
+        while (answered < sent && read_plain(rings->back, answered, words)) {
+            LEAT_ASSERT(words[0] == answered);
+            answered++;
+        }
+        now_ns = leat_clock_now(&env->clock);
+    }
+    const uint64_t stop[7] = {0, 1};
+    write_plain(rings->there, sent, stop);
+    bench_reap(peer);
+    LEAT_MUST(munmap(rings, sizeof(*rings)) == 0);
+    return (double)answered * 1e9 / (double)(now_ns - start_ns);
 }
 
 /* ---- A busy-polled Unix-domain socket --------------------------------------------------------- */

@@ -12,15 +12,17 @@ static const char measures[] =
     "Measures   Round trip of a query through the whole of leat: client process, ring, dispatcher, worker, client, with\n"
     "           validation, central queue and decision, each of the three on a CPU of its own. Handed over, with an\n"
     "           empty model, at 64 B, 4 KiB and 600 KiB that nobody touches; 600 KiB written by the client and read by the\n"
-    "           worker (a global average pool), or copied by it. All spinning, and all parked. The first query of a\n"
+    "           worker, or copied by it. All spinning, and all parked. The first query of a\n"
     "           new session. Throughput with 64 in flight.\n"
     "Beside it  The raw cache-line ping-pong L; the same three hand-overs by bare lines (floor 1.5 L) and by bare futexes;\n"
-    "           the rings alone, between two processes; a busy-polled SOCK_SEQPACKET pair; ZeroMQ, nng and gRPC as they\n"
-    "           come. Servers read every byte of the request and answer with 64.\n"
+    "           the rings alone, between two processes, and a plain pair of rings; a busy-polled SOCK_SEQPACKET pair;\n"
+    "           iceoryx, polling; ZeroMQ, nng and gRPC as they come. Servers read every byte and answer with 64.\n"
     "Does not   say anything of models, or of queueing under open-loop load; leat bench does.\n"
-    "Method     Closed loop, one outstanding, TSC. The cases take turns, a window each. For spinning cases L is probed\n"
-    "           before and after, and a window whose probes differ by more than a quarter is repeated: the host\n"
-    "           has moved the CPUs meanwhile. Ratios are medians over rounds. Sleepers get 50 us to go to sleep.";
+    "Method     Closed loop, one outstanding, TSC. The cases take turns, a window each. L is that of the client's and the\n"
+    "           dispatcher's CPU where two processes take part, and the mean of the three pairs where three do. It is\n"
+    "           probed before and after, and a spinning window is repeated when some pair's probes differ by more\n"
+    "           than a quarter: the host has moved the CPUs meanwhile. Nor are windows of different L compared.\n"
+    "           Ratios are medians over rounds. Sleepers get 50 us to go to sleep.";
 
 enum kind { CHAIN, CHAIN_SLEEPING, DIRECT, LEAT, PARKED, SOCKET, TRANSPORT };
 
@@ -43,6 +45,9 @@ static const struct bench_case {
     {"UDS seqpacket 64 B, busy-polled", SOCKET, 64, BENCH_READ, NULL},
     {"UDS seqpacket 4 KiB, busy-polled", SOCKET, 4096, BENCH_READ, NULL},
     {"UDS seqpacket 600 KiB, busy-polled", SOCKET, 614400, BENCH_READ, NULL},
+    {"iceoryx 64 B", TRANSPORT, 64, BENCH_READ, &bench_iceoryx},
+    {"iceoryx 4 KiB", TRANSPORT, 4096, BENCH_READ, &bench_iceoryx},
+    {"iceoryx 600 KiB", TRANSPORT, 614400, BENCH_READ, &bench_iceoryx},
     {"bare futexes, three hand-overs", CHAIN_SLEEPING, 64, BENCH_HANDED_OVER, NULL},
     {"leat 64 B parked", PARKED, 64, BENCH_HANDED_OVER, NULL},
     {"ZeroMQ ipc 64 B", TRANSPORT, 64, BENCH_READ, &bench_zmq},
@@ -67,9 +72,10 @@ static const struct {
 struct results {
     double p50[CASES][BENCH_WINDOWS_MAX], p99[CASES][BENCH_WINDOWS_MAX];
     double line[CASES][BENCH_WINDOWS_MAX]; /* L around the window */
+    struct bench_lines lines[BENCH_WINDOWS_MAX]; /* after a round's last window */
     bool kept[CASES][BENCH_WINDOWS_MAX];
     double first[FIRSTS][BENCH_WINDOWS_MAX], first_of_warm[FIRSTS][BENCH_WINDOWS_MAX];
-    double rate[BENCH_WINDOWS_MAX];
+    double rate[BENCH_WINDOWS_MAX], direct_rate[BENCH_WINDOWS_MAX], plain_rate[BENCH_WINDOWS_MAX]; /* queries/s */
     uint32_t windows, measured, discarded;
 };
 
@@ -84,7 +90,22 @@ present(const struct bench_case *c)
 static bool
 spins(const struct bench_case *c)
 {
-    return c->kind != TRANSPORT && c->kind != PARKED && c->kind != CHAIN_SLEEPING;
+    return c->kind == TRANSPORT ? c->transport->polls : c->kind != PARKED && c->kind != CHAIN_SLEEPING;
+}
+
+static bool
+alike(double a, double b)
+{
+    return a <= 1.25 * b && b <= 1.25 * a;
+}
+
+/* L for a case: of the CPUs that take part. */
+static double
+line_of(const struct bench_case *c, const struct bench_lines *lines)
+{
+    const bool three = c->kind == CHAIN || c->kind == CHAIN_SLEEPING || c->kind == LEAT || c->kind == PARKED;
+    return three ? (lines->client_dispatcher + lines->dispatcher_worker + lines->worker_client) / 3
+                 : lines->client_dispatcher;
 }
 
 static struct bench_latency
@@ -109,13 +130,16 @@ measure_kept(const struct bench_env *env, struct bench_subject *awake, struct be
 {
     const uint32_t w = results->windows;
     for (int attempt = 0; attempt < ATTEMPTS && !results->kept[c][w]; attempt++) {
-        const uint64_t before = bench_line_ping_pong(env);
+        const struct bench_lines before = bench_line_ping_pong(env);
         const struct bench_latency latency = measure_case(env, awake, parked, &cases[c]);
-        const uint64_t after = bench_line_ping_pong(env);
-        const bool moved = before > after + after / 4 || after > before + before / 4;
+        const struct bench_lines after = bench_line_ping_pong(env);
+        const bool moved = !alike(before.client_dispatcher, after.client_dispatcher) ||
+                           !alike(before.dispatcher_worker, after.dispatcher_worker) ||
+                           !alike(before.worker_client, after.worker_client);
         results->p50[c][w] = (double)latency.p50;
         results->p99[c][w] = (double)latency.p99;
-        results->line[c][w] = (double)(before + after) / 2;
+        results->line[c][w] = (line_of(&cases[c], &before) + line_of(&cases[c], &after)) / 2;
+        results->lines[w] = after;
         results->kept[c][w] = !(spins(&cases[c]) && moved);
         results->measured++;
         results->discarded += results->kept[c][w] ? 0 : 1;
@@ -147,6 +171,8 @@ measure_round(const struct bench_env *env, struct bench_subject *awake, struct b
     for (int f = 0; f < FIRSTS; f++) {
         measure_firsts(env, awake, f, results);
     }
+    results->plain_rate[results->windows] = bench_plain_ring_rate(env);
+    results->direct_rate[results->windows] = bench_direct_ring_rate(env);
     results->rate[results->windows] = bench_subject_throughput(env, awake);
     results->windows++;
 }
@@ -170,7 +196,8 @@ median_kept(const struct results *results, uint32_t c, const double *a, uint32_t
     double values[BENCH_WINDOWS_MAX];
     uint32_t count = 0;
     for (uint32_t w = 0; w < results->windows; w++) {
-        if (results->kept[c][w] && results->kept[d][w]) {
+        const bool placed_alike = !spins(&cases[c]) || !spins(&cases[d]) || alike(results->line[c][w], results->line[d][w]);
+        if (results->kept[c][w] && results->kept[d][w] && placed_alike) {
             values[count++] = a[w] / (b != NULL && b[w] > 0 ? b[w] : 1);
         }
     }
@@ -206,7 +233,9 @@ print_ratio(const struct bench_options *options, const struct results *results, 
     const double value = median_kept(results, c, values, c, NULL, &kept);
     bench_print(options, &(struct bench_row){.subject = goal->subject, .metric = goal->metric, .value = value / 1e3,
                                              .unit = "us", .windows = count, .peer = goal->peer, .ratio = ratio,
-                                             .goal = goal->goal, .target = goal->target});
+                                             .goal = goal->goal, .target = goal->target,
+                                             .peer_version = cases[d].transport != NULL && !line
+                                                                 ? cases[d].transport->version : NULL});
 }
 
 static void
@@ -229,17 +258,21 @@ print_goals(const struct bench_options *options, const struct results *results)
         {"rings alone, 64 B", "p50", "L", BENCH_AT_MOST, 1.25},
         {"rings alone, 64 B", "p99", "L", BENCH_AT_MOST, 1.8},
         {"rings alone, 64 B", "p50", "gRPC unix 64 B", BENCH_AT_MOST, 0.01},
+        {"rings alone, 64 B", "p50", "iceoryx 64 B", BENCH_AT_MOST, 0.15},
         {"leat 64 B", "p50", "L", BENCH_AT_MOST, 2.5},
+        {"leat 64 B", "p99", "L", BENCH_AT_MOST, 8},
         {"leat 64 B", "p50", "bare lines, three hand-overs", BENCH_NO_GOAL, 0},
-        {"leat 64 B", "p50", "UDS seqpacket 64 B, busy-polled", BENCH_NO_GOAL, 0},
+        {"leat 64 B", "p50", "UDS seqpacket 64 B, busy-polled", BENCH_AT_MOST, 0.2},
+        {"leat 64 B", "p50", "iceoryx 64 B", BENCH_NO_GOAL, 0},
         {"leat 64 B", "p50", "ZeroMQ ipc 64 B", BENCH_NO_GOAL, 0},
         {"leat 64 B", "p50", "nng ipc 64 B", BENCH_NO_GOAL, 0},
-        {"leat 64 B", "p50", "gRPC unix 64 B", BENCH_NO_GOAL, 0},
+        {"leat 64 B", "p50", "gRPC unix 64 B", BENCH_AT_MOST, 0.01},
         {"leat 4 KiB", "p50", "UDS seqpacket 4 KiB, busy-polled", BENCH_NO_GOAL, 0},
         {"leat 4 KiB", "p50", "gRPC unix 4 KiB", BENCH_NO_GOAL, 0},
         {"leat 600 KiB", "p50", "leat 64 B", BENCH_AT_MOST, 1.15},
         {"leat 600 KiB copied", "p50", "bare lines, 600 KiB copied", BENCH_AT_MOST, 1.1},
         {"leat 600 KiB read", "p50", "bare lines, 600 KiB read", BENCH_AT_MOST, 1.1},
+        {"leat 600 KiB read", "p50", "iceoryx 600 KiB", BENCH_AT_MOST, 1},
         {"leat 600 KiB read", "p50", "UDS seqpacket 600 KiB, busy-polled", BENCH_AT_MOST, 0.4},
         {"bare lines, 600 KiB read", "p50", "UDS seqpacket 600 KiB, busy-polled", BENCH_NO_GOAL, 0},
         {"leat 600 KiB read", "p50", "ZeroMQ ipc 600 KiB", BENCH_NO_GOAL, 0},
@@ -250,6 +283,41 @@ print_goals(const struct bench_options *options, const struct results *results)
     };
     for (size_t g = 0; g < LEAT_COUNT_OF(goals); g++) {
         print_ratio(options, results, &goals[g]);
+    }
+}
+
+static void
+print_rates(const struct bench_options *options, const struct results *results)
+{
+    double of_plain[BENCH_WINDOWS_MAX];
+    for (uint32_t w = 0; w < results->windows; w++) {
+        of_plain[w] = results->direct_rate[w] / results->plain_rate[w];
+    }
+    bench_print(options, &(struct bench_row){.subject = "rings alone, 64 in flight", .metric = "throughput",
+                                             .value = bench_median(results->direct_rate, results->windows) / 1e6,
+                                             .unit = "M/s", .windows = results->windows, .peer = "plain pair of rings",
+                                             .ratio = bench_median(of_plain, results->windows),
+                                             .goal = BENCH_AT_LEAST, .target = 0.5});
+    bench_print(options, &(struct bench_row){.subject = "leat 64 B, 64 in flight", .metric = "throughput",
+                                             .value = bench_median(results->rate, results->windows) / 1e6,
+                                             .unit = "M/s", .windows = results->windows, .goal = BENCH_AT_LEAST, .target = 3});
+}
+
+/* How far apart the CPUs were: all else hangs on it. */
+static void
+print_lines(const struct bench_options *options, const struct results *results)
+{
+    double pairs[3][BENCH_WINDOWS_MAX];
+    static const char *const names[] = {"L, client and dispatcher", "L, dispatcher and worker", "L, worker and client"};
+    for (uint32_t w = 0; w < results->windows; w++) {
+        pairs[0][w] = results->lines[w].client_dispatcher;
+        pairs[1][w] = results->lines[w].dispatcher_worker;
+        pairs[2][w] = results->lines[w].worker_client;
+    }
+    for (size_t i = 0; i < LEAT_COUNT_OF(names); i++) {
+        bench_print(options, &(struct bench_row){.subject = names[i], .metric = "p50", .unit = "us",
+                                                 .value = bench_median(pairs[i], results->windows) / 1e3,
+                                                 .windows = results->windows});
     }
 }
 
@@ -265,12 +333,35 @@ print_results(const struct bench_options *options, const struct results *results
                                                  .ratio = bench_median(results->first_of_warm[f], results->windows),
                                                  .goal = BENCH_AT_MOST, .target = 1.5});
     }
-    bench_print(options, &(struct bench_row){.subject = "leat 64 B, 64 in flight", .metric = "throughput",
-                                             .value = bench_median(results->rate, results->windows) / 1e6,
-                                             .unit = "M/s", .windows = results->windows});
+    print_rates(options, results);
+    print_lines(options, results);
     bench_note(options, "%u of %u windows discarded because the CPUs moved", results->discarded,
                results->measured);
     bench_note_load(options);
+}
+
+/* ---- Transports ------------------------------------------------------------------------------- */
+
+static const struct bench_transport *const transports[] = {&bench_iceoryx, &bench_zmq, &bench_nng, &bench_grpc};
+
+static void
+begin_transports(void)
+{
+    for (size_t t = 0; t < LEAT_COUNT_OF(transports); t++) {
+        if (transports[t]->missing == NULL && transports[t]->begin != NULL) {
+            transports[t]->begin();
+        }
+    }
+}
+
+static void
+end_transports(void)
+{
+    for (size_t t = 0; t < LEAT_COUNT_OF(transports); t++) {
+        if (transports[t]->missing == NULL && transports[t]->end != NULL) {
+            transports[t]->end();
+        }
+    }
 }
 
 /* ---- Start ------------------------------------------------------------------------------------ */
@@ -282,9 +373,8 @@ make_memory(struct bench_env *env)
     env->samples_ns = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     env->payload = mmap(NULL, BENCH_BYTES_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     LEAT_ASSERT(env->samples_ns != MAP_FAILED && env->payload != MAP_FAILED);
-    for (size_t i = 0; i < BENCH_BYTES_MAX / sizeof(float); i++) {
-        const float number = (float)(i % 251);
-        memcpy(env->payload + i * sizeof(number), &number, sizeof(number));
+    for (size_t i = 0; i < BENCH_BYTES_MAX; i++) {
+        env->payload[i] = (unsigned char)(i % 251);
     }
 }
 
@@ -310,6 +400,7 @@ main(int argc, char **argv)
     }
     leat_clock_init(&env.clock);
     make_memory(&env);
+    begin_transports();
     struct bench_subject *awake = bench_subject_start(&env, false);
     struct bench_subject *parked = bench_subject_start(&env, true);
     bench_pin(&env.client_cpu, 1);
@@ -318,6 +409,7 @@ main(int argc, char **argv)
     }
     bench_subject_stop(parked);
     bench_subject_stop(awake);
+    end_transports();
     print_results(&options, &results);
     if (latency_fd >= 0) {
         (void)close(latency_fd);

@@ -18,6 +18,7 @@
 #include "bench/support.h"
 
 enum { BENCH_SAMPLES_MAX = 4000000, BENCH_BYTES_MAX = 614400 };
+enum { BENCH_IN_FLIGHT = 64 };
 enum { BENCH_SLEEP_GAP_NS = 50000 }; /* what a case with sleepers leaves them to go to sleep, busy meanwhile */
 
 enum bench_payload { BENCH_HANDED_OVER, BENCH_READ, BENCH_COPIED };
@@ -27,7 +28,7 @@ struct bench_env {
     struct leat_clock clock;
     int client_cpu, dispatcher_cpu, worker_cpu;
     uint64_t *samples_ns;    /* BENCH_SAMPLES_MAX of them, shared with children */
-    unsigned char *payload;  /* BENCH_BYTES_MAX private bytes, small numbers in f32, that clients send */
+    unsigned char *payload;  /* BENCH_BYTES_MAX private bytes that clients send */
 };
 
 /* One round trip; the first eight bytes of what goes out are `sequence`. */
@@ -48,12 +49,19 @@ _Static_assert(sizeof(struct bench_answer) == 64, "64 bytes come back");
 
 /* ---- raw.c: hand-overs without leat ----------------------------------------------------------- */
 
-uint64_t bench_line_ping_pong(const struct bench_env *env); /* p50 of a few thousand trips: L */
+/* p50 of a few thousand trips of one line each way, by pair of CPUs. */
+struct bench_lines {
+    double client_dispatcher, dispatcher_worker, worker_client;
+};
+struct bench_lines bench_line_ping_pong(const struct bench_env *env);
 
 /* client -> relay -> worker -> client, 600 KiB unless handed over. sleeps: each on a bare futex; else all spin. */
 struct bench_latency bench_chain(const struct bench_env *env, enum bench_payload payload, bool sleeps);
 /* client -> peer -> client over the cells of ipc/wire.h, no dispatcher. */
 struct bench_latency bench_direct_ring(const struct bench_env *env);
+/* Queries a second over them, 64 in flight; and over a plain pair of rings with a sequence number in every 64-byte cell. */
+double bench_direct_ring_rate(const struct bench_env *env);
+double bench_plain_ring_rate(const struct bench_env *env);
 struct bench_latency bench_unix_socket(const struct bench_env *env, size_t bytes);
 
 /* ---- subject.c: leat -------------------------------------------------------------------------- */
@@ -75,14 +83,15 @@ struct bench_first {
 struct bench_first bench_subject_first(const struct bench_env *env, const struct bench_subject *subject, size_t bytes,
                                        enum bench_payload payload);
 
-/* pool_model.c: y = GlobalAveragePool(x), f32[N][channels][side][side], as ONNX in a file without a name. */
-int bench_pool_model(int64_t channels, int64_t side);
-
 /* ---- transport.c, peer_*.c: other transports -------------------------------------------------- */
 
 struct bench_transport {
     const char *name;
     const char *missing; /* not NULL: why it is not here; the rest is not set then */
+    const char *version;
+    bool polls;          /* neither side sleeps */
+    void (*begin)(void); /* once, before the first window; NULL: nothing to do */
+    void (*end)(void);
     /* Server: never returns. `address` is a path that does not exist yet. */
     void (*serve)(const char *address);
     /* Client: succeeds once the server is there, whichever starts first. */
@@ -90,7 +99,7 @@ struct bench_transport {
     void (*trip)(void *connection, const void *request, size_t bytes, struct bench_answer *ret_answer);
 };
 
-extern const struct bench_transport bench_zmq, bench_nng, bench_grpc;
+extern const struct bench_transport bench_iceoryx, bench_zmq, bench_nng, bench_grpc;
 
 /* Client and server are processes of their own, so a transport's threads end with its window. */
 struct bench_latency bench_transport_trips(const struct bench_env *env, const struct bench_transport *transport, size_t bytes);

@@ -247,7 +247,11 @@ print_json(const struct bench_options *options, const struct bench_row *row)
         (void)printf(",\"worst\":%.4g", row->worst);
     }
     if (row->peer != NULL) {
-        (void)printf(",\"peer\":\"%s\",\"peer_version\":\"same run\",\"ratio\":%.4g", row->peer, row->ratio);
+        (void)printf(",\"peer\":\"%s\"", row->peer);
+        if (row->peer_version != NULL) {
+            (void)printf(",\"peer_version\":\"%s\"", row->peer_version);
+        }
+        (void)printf(",\"ratio\":%.4g", row->ratio);
     }
     if (row->goal != BENCH_NO_GOAL) {
         (void)printf(",\"target\":\"%s %g\",\"verdict\":\"%s\"", row->goal == BENCH_AT_MOST ? "<=" : ">=", row->target,

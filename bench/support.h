@@ -60,6 +60,7 @@ struct bench_row {
     uint32_t windows;
     double worst;     /* value of the worst window; 0: not told */
     const char *peer; /* NULL: no ratio */
+    const char *peer_version; /* NULL: it is part of this bench */
     double ratio;     /* subject / peer unless the metric says otherwise */
     enum bench_goal goal;
     double target; /* of the ratio, or of the value when there is no peer */

@@ -186,6 +186,13 @@ leat_profile_learn(struct leat_profile *profile, uint32_t items, uint64_t latenc
     }
 }
 
+/* Whole nanoseconds, never down to 0. */
+static uint64_t
+from_fixed(uint64_t fixed)
+{
+    return (fixed + (UINT64_C(1) << FRACTION_BITS) - 1) >> FRACTION_BITS;
+}
+
 bool
 leat_profile_read(const struct leat_profile *profile, uint32_t items, struct leat_profile_point *point)
 {
@@ -194,10 +201,9 @@ leat_profile_read(const struct leat_profile *profile, uint32_t items, struct lea
         return false;
     }
     const struct leat_profile_knot knot = curve_at(profile, place_of(items));
-    const uint64_t up = (UINT64_C(1) << FRACTION_BITS) - 1; /* never down to 0 */
     *point = (struct leat_profile_point){
-        .mean_ns = (knot.mean + up) >> FRACTION_BITS,
-        .high_ns = (knot.high + up) >> FRACTION_BITS,
+        .mean_ns = from_fixed(knot.mean),
+        .high_ns = from_fixed(knot.high),
         .samples = knot.samples,
     };
     return true;
@@ -206,7 +212,16 @@ leat_profile_read(const struct leat_profile *profile, uint32_t items, struct lea
 uint64_t
 leat_profile_predict(const struct leat_profile *profile, uint32_t items)
 {
-    struct leat_profile_point point;
-    (void)leat_profile_read(profile, items, &point);
-    return point.high_ns;
+    const struct place place = place_of(items);
+    const uint32_t needed = (place.weight != 0 ? 3u : 1u) << place.low;
+
+    if (LEAT_UNLIKELY(profile->known == 0)) {
+        return 0;
+    }
+    if (LEAT_UNLIKELY((profile->known & needed) != needed)) {
+        return from_fixed(curve_at(profile, place).high);
+    }
+    /* Every decision asks this, several times: both knots are there, and only this half of them is wanted. */
+    const uint64_t low = profile->knots[place.low].high;
+    return from_fixed(place.weight == 0 ? low : between(low, profile->knots[place.low + 1].high, place.weight));
 }

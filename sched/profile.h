@@ -33,8 +33,8 @@ struct leat_profile_knot {
 };
 
 struct leat_profile {
-    struct leat_profile_knot knots[LEAT_PROFILE_BUCKETS];
     uint32_t known; /* bit b: knots[b] has a value */
+    struct leat_profile_knot knots[LEAT_PROFILE_BUCKETS];
 };
 
 /* What is known at one size. */

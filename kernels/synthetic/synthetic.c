@@ -11,8 +11,10 @@
  *                  the first, and beyond the last by its slope; instead of the two above
  *   "mode"         "sleep" (default): an absolute timer, so dozens of workers fit on two cores; late by the
  *                  kernel's timer slack, tens of microseconds. "burn": every member of the team spins.
- *   "echo"         true: the first bytes of input 0 are copied to output 0; default false: outputs stay as they are
- * A batch of time 0 returns at once, without a system call and without touching payload.
+ *   "payload"      what is done to it before the time runs. "leave" (default): nothing, outputs stay as they are.
+ *                  "read": every byte of input 0 is read, and output 0 begins with the sum of its 64-bit words, the last
+ *                  one filled up with zeros, for each segment. "copy": the first bytes of input 0 go to output 0.
+ * A batch of time 0 returns without a system call.
  */
 #include <jansson.h>
 #include <stdbool.h>
@@ -35,9 +37,10 @@ struct leat_model {
     struct point points[POINTS_MAX];
     uint32_t point_count; /* 0: the affine form */
     uint64_t latency_ns, per_item_ns;
-    bool burn, echo;
+    bool burn;
+    enum { PAYLOAD_LEAVE, PAYLOAD_READ, PAYLOAD_COPY } payload;
     uint32_t input_count;
-    uint64_t echo_bytes; /* of one item */
+    uint64_t input_bytes, output_bytes; /* of one item of input 0 and output 0; 0 where there is none */
 };
 
 struct leat_plan {
@@ -82,10 +85,35 @@ read_points(const json_t *points, struct leat_model *model)
     return LEAT_OK;
 }
 
+/* One of `words`, the first if the option is not there. */
+static enum leat_status
+read_word(const json_t *options, const char *key, const char *const *words, size_t count, size_t *ret_word)
+{
+    const json_t *value = json_object_get(options, key);
+    const char *text = json_string_value(value);
+    size_t word = 0;
+
+    while (text != NULL && word < count && strcmp(text, words[word]) != 0) {
+        word++;
+    }
+    if (value != NULL && (text == NULL || word == count)) {
+        char list[64] = "";
+        for (size_t i = 0; i < count; i++) {
+            (void)strcat(strcat(list, i > 0 ? ", " : ""), words[i]);
+        }
+        return LEAT_FAIL(LEAT_ERR_INVALID, "synthetic option '%s' must be one of: %s", key, list);
+    }
+    *ret_word = word;
+    return LEAT_OK;
+}
+
 static enum leat_status
 read_options(const json_t *options, struct leat_model *model)
 {
-    const char *const known[] = {"latency_ns", "per_item_ns", "points", "mode", "echo"};
+    const char *const known[] = {"latency_ns", "per_item_ns", "points", "mode", "payload"};
+    static const char *const modes[] = {"sleep", "burn"};
+    static const char *const payloads[] = {[PAYLOAD_LEAVE] = "leave", [PAYLOAD_READ] = "read", [PAYLOAD_COPY] = "copy"};
+    size_t mode = 0, payload = 0;
     const char *key;
     json_t *value;
 
@@ -105,17 +133,15 @@ read_options(const json_t *options, struct leat_model *model)
     if (status == LEAT_OK && json_object_get(options, "points") != NULL) {
         status = read_points(json_object_get(options, "points"), model);
     }
-    if (status != LEAT_OK) {
-        return status;
+    if (status == LEAT_OK) {
+        status = read_word(options, "mode", modes, LEAT_COUNT_OF(modes), &mode);
     }
-    const char *mode = json_string_value(json_object_get(options, "mode"));
-    if (json_object_get(options, "mode") != NULL &&
-        (mode == NULL || (strcmp(mode, "sleep") != 0 && strcmp(mode, "burn") != 0))) {
-        return LEAT_FAIL(LEAT_ERR_INVALID, "synthetic option 'mode' must be \"sleep\" or \"burn\"");
+    if (status == LEAT_OK) {
+        status = read_word(options, "payload", payloads, LEAT_COUNT_OF(payloads), &payload);
     }
-    model->burn = mode != NULL && strcmp(mode, "burn") == 0;
-    model->echo = json_is_true(json_object_get(options, "echo"));
-    return LEAT_OK;
+    model->burn = mode == 1;
+    model->payload = payload;
+    return status;
 }
 
 static enum leat_status
@@ -139,8 +165,8 @@ synthetic_model_load(const struct leat_model_source *source, struct leat_model *
     }
     model->input_count = source->input_count;
     if (source->input_count > 0 && source->output_count > 0) {
-        const uint64_t in = source->infos[0].item_bytes, out = source->infos[source->input_count].item_bytes;
-        model->echo_bytes = in < out ? in : out;
+        model->input_bytes = source->infos[0].item_bytes;
+        model->output_bytes = source->infos[source->input_count].item_bytes;
     }
     *ret_model = model;
     return LEAT_OK;
@@ -218,6 +244,46 @@ burn_until(void *context, uint32_t member, uint32_t size)
     }
 }
 
+/* Sum of the 64-bit words of [bytes, bytes + size). */
+static uint64_t
+sum_words(const unsigned char *bytes, uint64_t size)
+{
+    typedef uint64_t words __attribute__((vector_size(64), aligned(1), may_alias));
+    words sums = {0};
+    uint64_t sum = 0, at = 0;
+
+    for (; size - at >= sizeof(words); at += sizeof(words)) {
+        sums += *(const words *)(const void *)(bytes + at);
+    }
+    for (size_t i = 0; i < sizeof(words) / sizeof(sum); i++) {
+        sum += sums[i];
+    }
+    for (; at < size; at += sizeof(sum)) {
+        uint64_t word = 0;
+        memcpy(&word, bytes + at, size - at < sizeof(word) ? size - at : sizeof(word));
+        sum += word;
+    }
+    return sum;
+}
+
+static void
+handle_payload(const struct leat_model *model, const struct leat_segment *segment)
+{
+    /* Outputs are the caller's to write through; the segment keeps them const with the inputs. */
+    void *output = (void *)(uintptr_t)segment->tensors[model->input_count];
+    const uint64_t in = model->input_bytes * segment->items, out = model->output_bytes * segment->items;
+
+    if (in == 0 || out == 0) {
+        return;
+    }
+    if (model->payload == PAYLOAD_COPY) {
+        memcpy(output, segment->tensors[0], in < out ? in : out);
+    } else {
+        const uint64_t sum = sum_words(segment->tensors[0], in);
+        memcpy(output, &sum, sizeof(sum) < out ? sizeof(sum) : out);
+    }
+}
+
 static enum leat_status
 synthetic_plan_run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
                    struct leat_team *team)
@@ -228,10 +294,8 @@ synthetic_plan_run(const struct leat_plan *plan, const struct leat_segment *segm
     (void)scratch;
     for (uint32_t i = 0; i < count; i++) {
         items += segments[i].items;
-        if (model->echo) {
-            /* Outputs are the caller's to write through; the segment keeps them const with the inputs. */
-            memcpy((void *)(uintptr_t)segments[i].tensors[model->input_count], segments[i].tensors[0],
-                   model->echo_bytes * segments[i].items);
+        if (model->payload != PAYLOAD_LEAVE) {
+            handle_payload(model, &segments[i]);
         }
     }
     const uint64_t duration_ns = batch_ns(model, items);

@@ -133,7 +133,7 @@ test_modes(void)
 }
 
 static void
-test_echo_copies_each_segment(void)
+test_payload_of_each_segment(void)
 {
     const struct leat_plan_options plan_options = {.items = 8};
     unsigned char x[2][3 * 24], y[2][3 * 16 + 1], untouched[3 * 16 + 1];
@@ -146,7 +146,7 @@ test_echo_copies_each_segment(void)
     memset(y, 0xee, sizeof(y));
     memset(untouched, 0xee, sizeof(untouched));
     const struct leat_segment segments[2] = {{.items = 3, .tensors = {x[0], y[0]}}, {.items = 2, .tensors = {x[1], y[1]}}};
-    EXPECT(load("{\"echo\": true}", &model) == LEAT_OK);
+    EXPECT(load("{\"payload\": \"copy\"}", &model) == LEAT_OK);
     EXPECT(backend->plan_build(model, &plan_options, &plan) == LEAT_OK);
     EXPECT(backend->plan_run(plan, segments, 2, NULL, NULL) == LEAT_OK);
     EXPECT(memcmp(y[0], x[0], 3 * 16) == 0 && y[0][3 * 16] == 0xee);
@@ -154,7 +154,22 @@ test_echo_copies_each_segment(void)
     backend->plan_destroy(plan);
     backend->model_destroy(model);
 
-    /* Without echo nothing is touched: the pointers need not even be there. */
+    memset(y, 0xee, sizeof(y));
+    EXPECT(load("{\"payload\": \"read\"}", &model) == LEAT_OK);
+    EXPECT(backend->plan_build(model, &plan_options, &plan) == LEAT_OK);
+    EXPECT(backend->plan_run(plan, segments, 2, NULL, NULL) == LEAT_OK);
+    for (size_t i = 0; i < 2; i++) {
+        uint64_t words[3 * 24 / sizeof(uint64_t)], sum = 0;
+        memcpy(words, x[i], sizeof(words));
+        for (size_t w = 0; w < segments[i].items * 24 / sizeof(words[0]); w++) {
+            sum += words[w];
+        }
+        EXPECT(memcmp(y[i], &sum, sizeof(sum)) == 0 && memcmp(y[i] + sizeof(sum), untouched, sizeof(untouched) - 8) == 0);
+    }
+    backend->plan_destroy(plan);
+    backend->model_destroy(model);
+
+    /* Left alone, it is not touched: the pointers need not even be there. */
     const struct leat_segment nowhere = {.items = 3};
     memset(y, 0xee, sizeof(y));
     EXPECT(load(NULL, &model) == LEAT_OK);
@@ -171,7 +186,7 @@ test_wrong_options(void)
 {
     static const char *const wrong[] = {
         "", "[]", "{", "{\"latency\": 1}", "{\"latency_ns\": -1}", "{\"latency_ns\": 1.5}", "{\"latency_ns\": \"1\"}",
-        "{\"mode\": \"nap\"}", "{\"mode\": 1}", "{\"points\": []}", "{\"points\": 3}",
+        "{\"mode\": \"nap\"}", "{\"payload\": \"eat\"}", "{\"payload\": true}", "{\"mode\": 1}", "{\"points\": []}", "{\"points\": 3}",
         "{\"points\": [{\"items\": 0, \"latency_ns\": 1}]}", "{\"points\": [{\"items\": 65537, \"latency_ns\": 1}]}",
         "{\"points\": [{\"items\": 2, \"latency_ns\": 1}, {\"items\": 2, \"latency_ns\": 1}]}",
     };
@@ -187,7 +202,7 @@ main(void)
     leat_test_init();
     test_profiles();
     test_modes();
-    test_echo_copies_each_segment();
+    test_payload_of_each_segment();
     test_wrong_options();
     EXPECT(leat_backend_find("synthetic") == backend && leat_backend_find("cpu") == &leat_backend_cpu);
     EXPECT(leat_backend_find("reference") == &leat_backend_reference && leat_backend_find("none") == NULL);

@@ -76,6 +76,8 @@ test_shape_matches_its_statement_at_every_size(void)
         for (uint64_t items = 1; items <= LEAT_ITEMS_MAX; items += step) {
             const double expected = oracle(ns, (uint32_t)items);
             const uint64_t got = leat_profile_predict(&profile, (uint32_t)items);
+            struct leat_profile_point point;
+            EXPECT(leat_profile_read(&profile, (uint32_t)items, &point) && point.high_ns == got);
             /* Gap weights are 16-bit: what is lost is a 2^-9 part of the larger neighbour at most. */
             double slack = 0;
             for (uint32_t b = 0; b < LEAT_PROFILE_BUCKETS; b++) {

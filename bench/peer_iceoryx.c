@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* iceoryx, client and server of its C binding, both polling; its broker iox-roudi runs as long as the bench does. */
+#include "bench/roundtrip.h"
+
+#if LEAT_BENCH_ICEORYX
+#include <fcntl.h>
+#include <iceoryx_binding_c/client.h>
+#include <iceoryx_binding_c/log.h>
+#include <iceoryx_binding_c/runtime.h>
+#include <iceoryx_binding_c/server.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/align.h"
+
+enum { HEAD_BYTES = LEAT_CACHE_LINE }; /* before the body: its size */
+
+static pid_t broker;
+
+static void
+begin(void)
+{
+    broker = bench_fork();
+    if (broker == 0) {
+        const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
+        LEAT_MUST(prctl(PR_SET_PDEATHSIG, SIGTERM) == 0); /* unlike a kill, it then removes its shared memory */
+        LEAT_MUST(nowhere >= 0 && dup2(nowhere, STDOUT_FILENO) >= 0 && dup2(nowhere, STDERR_FILENO) >= 0);
+        (void)execl(LEAT_BENCH_ROUDI, "iox-roudi", "--log-level", "off", (char *)NULL);
+        _exit(127);
+    }
+}
+
+static void
+end(void)
+{
+    LEAT_MUST(kill(broker, SIGTERM) == 0);
+    LEAT_MUST(waitpid(broker, NULL, 0) == broker);
+}
+
+/* The address of a window, a path, names its service; so no window meets the remains of another. */
+static void
+enter(const char *role)
+{
+    char name[64];
+    (void)snprintf(name, sizeof(name), "leat-bench-%s-%d", role, (int)getpid());
+    iox_set_loglevel(Iceoryx_LogLevel_Off);
+    iox_runtime_init(name); /* waits for the broker */
+}
+
+static void
+serve(const char *address)
+{
+    static iox_server_storage_t storage;
+    iox_server_options_t options;
+
+    enter("server");
+    iox_server_options_init(&options);
+    iox_server_t server = iox_server_init(&storage, "leat-bench", address, "trip", &options);
+    for (;;) {
+        const void *request;
+        void *response;
+        while (iox_server_take_request(server, &request) != ServerRequestResult_SUCCESS) {
+        }
+        uint64_t size;
+        memcpy(&size, request, sizeof(size));
+        const unsigned char *body = (const unsigned char *)request + HEAD_BYTES;
+        struct bench_answer answer = {.sum = bench_sum(body, size)};
+        memcpy(&answer.sequence, body, sizeof(answer.sequence));
+        LEAT_MUST(iox_server_loan_response(server, request, &response, sizeof(answer)) == AllocationResult_SUCCESS);
+        memcpy(response, &answer, sizeof(answer));
+        LEAT_MUST(iox_server_send(server, response) == ServerSendResult_SUCCESS);
+        iox_server_release_request(server, request);
+    }
+}
+
+static void *
+connect_to(const char *address)
+{
+    static iox_client_storage_t storage;
+    iox_client_options_t options;
+
+    enter("client");
+    iox_client_options_init(&options);
+    iox_client_t client = iox_client_init(&storage, "leat-bench", address, "trip", &options);
+    while (iox_client_get_connection_state(client) != ConnectionState_CONNECTED) {
+        (void)usleep(1000); /* the broker connects them by and by */
+    }
+    return client;
+}
+
+static void
+trip(void *connection, const void *request, size_t bytes, struct bench_answer *ret_answer)
+{
+    iox_client_t client = connection;
+    const uint64_t size = bytes;
+    const void *response;
+    void *chunk;
+
+    LEAT_MUST(iox_client_loan_aligned_request(client, &chunk, (uint32_t)(HEAD_BYTES + bytes), LEAT_CACHE_LINE) ==
+              AllocationResult_SUCCESS);
+    memcpy(chunk, &size, sizeof(size));
+    memcpy((unsigned char *)chunk + HEAD_BYTES, request, bytes);
+    LEAT_MUST(iox_client_send(client, chunk) == ClientSendResult_SUCCESS);
+    while (iox_client_take_response(client, &response) != ChunkReceiveResult_SUCCESS) {
+    }
+    memcpy(ret_answer, response, sizeof(*ret_answer));
+    iox_client_release_response(client, response);
+}
+
+const struct bench_transport bench_iceoryx = {
+    .name = "iceoryx", .version = LEAT_BENCH_ICEORYX_VERSION, .polls = true, .begin = begin, .end = end, .serve = serve, .connect = connect_to, .trip = trip};
+#else
+const struct bench_transport bench_iceoryx = {
+    .name = "iceoryx", .missing = "not built: libiceoryx-binding-c-dev and iceoryx are not installed"};
+#endif
