@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Admin requests, one JSON object in, one out; docs/control.md lists them. On the admin thread. */
+/* Admin requests, one JSON object in, one out; docs/control.md lists them. On the admin threads. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -348,35 +348,70 @@ may_change(const struct leat_daemon *daemon, uid_t uid)
     return false;
 }
 
-static json_t *
-answer_request(struct leat_daemon *daemon, const struct leat_admin_job *job)
+/* What is asked for; NULL, with a text, when the request is not one. Parsed the first time. */
+static const char *
+read_op(struct leat_admin_job *job)
 {
-    json_error_t error;
-    json_t *answer;
-    json_t *request = json_loads(job->request, JSON_REJECT_DUPLICATES, &error);
-    const char *op = json_string_value(json_object_get(request, "op"));
+    json_error_t error = {0};
+
+    if (job->json == NULL) {
+        job->json = json_loads(job->request, JSON_REJECT_DUPLICATES, &error);
+    }
+    const char *op = json_string_value(json_object_get(job->json, "op"));
+    if (op == NULL) {
+        (void)LEAT_FAIL(LEAT_ERR_PROTO, "the request is no JSON object with an \"op\": %s", error.text);
+    }
+    return op;
+}
+
+bool
+leat_admin_changes(const struct leat_daemon *daemon, struct leat_admin_job *job)
+{
+    const char *op = read_op(job);
+    return op != NULL && (strcmp(op, "model-add") == 0 || strcmp(op, "model-remove") == 0) &&
+           may_change(daemon, job->uid);
+}
+
+static json_t *
+answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
+{
+    const char *op = read_op(job);
 
     if (op == NULL) {
-        answer = refusal(LEAT_FAIL(LEAT_ERR_PROTO, "the request is no JSON object with an \"op\": %s", error.text));
-    } else if (strcmp(op, "status") == 0) {
-        answer = handle_status(daemon);
-    } else if (strcmp(op, "topology") == 0) {
-        answer = json_incref(daemon->options.topology);
-    } else if (strcmp(op, "model-list") == 0) {
-        answer = handle_model_list(daemon);
-    } else if (strncmp(op, "model-", 6) == 0 && !may_change(daemon, job->uid)) {
-        answer = refusal(LEAT_FAIL(LEAT_ERR_ACCESS, "user %u may not change models: add it to access.operators",
-                                   (unsigned)job->uid));
-    } else if (strcmp(op, "model-add") == 0) {
-        answer = handle_model_add(daemon, request, job->fd);
-    } else if (strcmp(op, "model-remove") == 0) {
-        answer = handle_model_remove(daemon, request);
-    } else {
-        answer = refusal(LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
-                                   "there is no request '%.64s' (status, topology, model-list, model-add, model-remove)", op));
+        return refusal(LEAT_ERR_PROTO);
     }
-    json_decref(request);
-    return answer;
+    if (strcmp(op, "status") == 0) {
+        return handle_status(daemon);
+    }
+    if (strcmp(op, "topology") == 0) {
+        return json_incref(daemon->options.topology);
+    }
+    if (strcmp(op, "model-list") == 0) {
+        return handle_model_list(daemon);
+    }
+    if (strncmp(op, "model-", 6) == 0 && !may_change(daemon, job->uid)) {
+        return refusal(LEAT_FAIL(LEAT_ERR_ACCESS, "user %u may not change models: add it to access.operators",
+                                 (unsigned)job->uid));
+    }
+    if (strcmp(op, "model-add") == 0) {
+        return handle_model_add(daemon, job->json, job->fd);
+    }
+    if (strcmp(op, "model-remove") == 0) {
+        return handle_model_remove(daemon, job->json);
+    }
+    return refusal(LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
+                             "there is no request '%.64s' (status, topology, model-list, model-add, model-remove)", op));
+}
+
+static void
+free_job(struct leat_admin_job *job)
+{
+    if (job->fd >= 0) {
+        (void)close(job->fd);
+    }
+    json_decref(job->json);
+    free(job->request);
+    free(job);
 }
 
 void
@@ -388,9 +423,12 @@ leat_admin_handle(struct leat_daemon *daemon, struct leat_admin_job *job)
     leat_server_reply(job->reply_socket, text != NULL ? text : "{\"status\":-3,\"error\":\"out of memory\"}");
     free(text);
     json_decref(answer);
-    if (job->fd >= 0) {
-        (void)close(job->fd);
-    }
-    free(job->request);
-    free(job);
+    free_job(job);
+}
+
+void
+leat_admin_drop(struct leat_admin_job *job)
+{
+    (void)close(job->reply_socket);
+    free_job(job);
 }

@@ -357,7 +357,9 @@ leat_daemon_unload_model(struct leat_daemon *daemon, const char *name)
             break;
         }
     }
-    free_model(model);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    free_model(model); /* large memory goes back slowly, and nobody finds it any more */
+    return LEAT_OK;
 
 out_unlock:
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
@@ -376,7 +378,18 @@ leat_daemon_note_failure(struct leat_daemon *daemon, const char *name, const cha
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
 }
 
-/* ---- The admin thread ------------------------------------------------------------------------- */
+/* ---- The admin threads ------------------------------------------------------------------------ */
+
+static void
+push_job(struct leat_admin_lane *lane, struct leat_admin_job *job)
+{
+    job->next = NULL;
+    LEAT_MUST(pthread_mutex_lock(&lane->daemon->job_mutex) == 0);
+    *lane->tail = job;
+    lane->tail = &job->next;
+    LEAT_MUST(pthread_cond_signal(&lane->ready) == 0);
+    LEAT_MUST(pthread_mutex_unlock(&lane->daemon->job_mutex) == 0);
+}
 
 static void
 queue_admin(void *context, char *request, uid_t uid, int fd, int reply_socket)
@@ -393,38 +406,91 @@ queue_admin(void *context, char *request, uid_t uid, int fd, int reply_socket)
         return;
     }
     *job = (struct leat_admin_job){.request = request, .uid = uid, .fd = fd, .reply_socket = reply_socket};
-    LEAT_MUST(pthread_mutex_lock(&daemon->job_mutex) == 0);
-    *daemon->job_tail = job;
-    daemon->job_tail = &job->next;
-    LEAT_MUST(pthread_cond_signal(&daemon->job_ready) == 0);
-    LEAT_MUST(pthread_mutex_unlock(&daemon->job_mutex) == 0);
+    push_job(&daemon->looks, job);
+}
+
+/* Loading takes seconds: whoever only looks does not wait for it. */
+static void
+look(struct leat_daemon *daemon, struct leat_admin_job *job)
+{
+    if (leat_admin_changes(daemon, job)) {
+        push_job(&daemon->changes, job);
+    } else {
+        leat_admin_handle(daemon, job);
+    }
 }
 
 static void *
-admin_main(void *argument)
+lane_main(void *argument)
 {
-    struct leat_daemon *daemon = argument;
+    struct leat_admin_lane *lane = argument;
+    struct leat_daemon *daemon = lane->daemon;
 
-    (void)pthread_setname_np(pthread_self(), "leat-admin");
+    (void)pthread_setname_np(pthread_self(), lane->thread_name);
     LEAT_MUST(pthread_mutex_lock(&daemon->job_mutex) == 0);
     for (;;) {
-        while (daemon->jobs == NULL && !daemon->job_stop) {
-            LEAT_MUST(pthread_cond_wait(&daemon->job_ready, &daemon->job_mutex) == 0);
+        while (lane->jobs == NULL && !daemon->job_stop) {
+            LEAT_MUST(pthread_cond_wait(&lane->ready, &daemon->job_mutex) == 0);
         }
-        struct leat_admin_job *job = daemon->jobs;
-        if (job == NULL) {
+        struct leat_admin_job *job = lane->jobs;
+        if (daemon->job_stop) {
             break;
         }
-        daemon->jobs = job->next;
-        if (daemon->jobs == NULL) {
-            daemon->job_tail = &daemon->jobs;
+        lane->jobs = job->next;
+        if (lane->jobs == NULL) {
+            lane->tail = &lane->jobs;
         }
         LEAT_MUST(pthread_mutex_unlock(&daemon->job_mutex) == 0);
-        leat_admin_handle(daemon, job);
+        lane->handle(daemon, job);
         LEAT_MUST(pthread_mutex_lock(&daemon->job_mutex) == 0);
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->job_mutex) == 0);
     return NULL;
+}
+
+static void
+init_lane(struct leat_daemon *daemon, struct leat_admin_lane *lane, const char *thread_name,
+          void (*handle)(struct leat_daemon *daemon, struct leat_admin_job *job))
+{
+    *lane = (struct leat_admin_lane){.daemon = daemon, .handle = handle, .thread_name = thread_name};
+    lane->tail = &lane->jobs;
+    LEAT_MUST(pthread_cond_init(&lane->ready, NULL) == 0);
+}
+
+static enum leat_status
+start_lane(struct leat_admin_lane *lane)
+{
+    const int error = pthread_create(&lane->thread, NULL, lane_main, lane);
+    if (error != 0) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "cannot start thread %s: %s", lane->thread_name, strerror(error));
+    }
+    lane->started = true;
+    return LEAT_OK;
+}
+
+static void
+stop_lanes(struct leat_daemon *daemon)
+{
+    LEAT_MUST(pthread_mutex_lock(&daemon->job_mutex) == 0);
+    daemon->job_stop = true;
+    LEAT_MUST(pthread_cond_signal(&daemon->looks.ready) == 0);
+    LEAT_MUST(pthread_cond_signal(&daemon->changes.ready) == 0);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->job_mutex) == 0);
+}
+
+/* After stop_lanes: waits for the thread, and drops what it did not begin. */
+static void
+end_lane(struct leat_admin_lane *lane)
+{
+    if (lane->started) {
+        LEAT_MUST(pthread_join(lane->thread, NULL) == 0);
+    }
+    while (lane->jobs != NULL) {
+        struct leat_admin_job *job = lane->jobs;
+        lane->jobs = job->next;
+        leat_admin_drop(job);
+    }
+    LEAT_MUST(pthread_cond_destroy(&lane->ready) == 0);
 }
 
 /* ---- Life ------------------------------------------------------------------------------------- */
@@ -541,9 +607,10 @@ start_parts(struct leat_daemon *daemon)
     options->server.context = daemon;
     status = leat_server_create(&options->server, &daemon->server);
     if (status == LEAT_OK) {
-        const int error = pthread_create(&daemon->admin_thread, NULL, admin_main, daemon);
-        status = error == 0 ? LEAT_OK : LEAT_FAIL(LEAT_ERR_LIMIT, "cannot start the admin thread: %s", strerror(error));
-        daemon->admin_running = error == 0;
+        status = start_lane(&daemon->looks);
+    }
+    if (status == LEAT_OK) {
+        status = start_lane(&daemon->changes);
     }
     return status;
 }
@@ -561,13 +628,13 @@ leat_daemon_create(const struct leat_daemon_options *options, struct leat_daemon
     }
     daemon->options = *options;
     daemon->tables = tables;
-    daemon->job_tail = &daemon->jobs;
     daemon->dma_latency_fd = -1;
     daemon->started_ns = leat_monotonic_ns();
     LEAT_MUST(pthread_mutex_init(&daemon->mutex, NULL) == 0);
     LEAT_MUST(pthread_mutex_init(&daemon->job_mutex, NULL) == 0);
     LEAT_MUST(pthread_cond_init(&daemon->application_gone, NULL) == 0);
-    LEAT_MUST(pthread_cond_init(&daemon->job_ready, NULL) == 0);
+    init_lane(daemon, &daemon->looks, "leat-admin", look);
+    init_lane(daemon, &daemon->changes, "leat-loader", leat_admin_handle);
     survey_workers(daemon);
     leat_clock_init(&tables->clock);
     if (options->hold_cpu_dma_latency) {
@@ -607,13 +674,9 @@ leat_daemon_destroy(struct leat_daemon *daemon)
     if (daemon == NULL) {
         return;
     }
-    if (daemon->admin_running) {
-        LEAT_MUST(pthread_mutex_lock(&daemon->job_mutex) == 0);
-        daemon->job_stop = true;
-        LEAT_MUST(pthread_cond_signal(&daemon->job_ready) == 0);
-        LEAT_MUST(pthread_mutex_unlock(&daemon->job_mutex) == 0);
-        LEAT_MUST(pthread_join(daemon->admin_thread, NULL) == 0);
-    }
+    stop_lanes(daemon);
+    end_lane(&daemon->looks); /* before the lane that it passes jobs on to */
+    end_lane(&daemon->changes);
     if (daemon->dispatcher != NULL) {
         leat_dispatcher_stop(daemon->dispatcher);
     }
@@ -639,7 +702,6 @@ leat_daemon_destroy(struct leat_daemon *daemon)
     LEAT_MUST(pthread_mutex_destroy(&daemon->mutex) == 0);
     LEAT_MUST(pthread_mutex_destroy(&daemon->job_mutex) == 0);
     LEAT_MUST(pthread_cond_destroy(&daemon->application_gone) == 0);
-    LEAT_MUST(pthread_cond_destroy(&daemon->job_ready) == 0);
     free(daemon->tables);
     free(daemon);
 }

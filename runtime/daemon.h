@@ -4,8 +4,8 @@
  *
  * Role       Control-plane state: which models are loaded, which applications answer, and the admin requests that
  *            change them. The dispatcher sees only what it is handed.
- * Threads    create, run and destroy on one thread. A second thread, the admin thread, loads and removes models, one
- *            request after another, while the server goes on. stop from anywhere.
+ * Threads    create, run and destroy on one thread. A second thread answers admin requests that only look, a third loads
+ *            and removes models, each one request after another, while the server goes on. stop from anywhere.
  * Lifecycle  create -> (load_model | add_application)* -> run -> destroy.
  */
 #ifndef LEAT_RUNTIME_DAEMON_H
@@ -27,7 +27,7 @@ struct leat_daemon_worker {
     uint16_t worker_class;        /* < LEAT_WORKER_CLASSES_MAX */
 };
 
-/* Where models are kept over restarts; called on the admin thread. */
+/* Where models are kept over restarts; called on the thread that loads models. */
 struct leat_daemon_store {
     enum leat_status (*add)(void *context, const struct leat_variant_source *source);
     enum leat_status (*remove)(void *context, const char *name);
@@ -66,7 +66,7 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_create(const struct leat_daemon_opt
 
 /*
  * Loads a model and makes it callable by its own name. `persistent`: the store has it, so removing it removes it
- * there too. Slow. Before run, or on the admin thread.
+ * there too. Slow. Before run, or on the thread that loads models.
  */
 LEAT_MUST_CHECK enum leat_status leat_daemon_load_model(struct leat_daemon *daemon,
                                                         const struct leat_variant_source *source, bool persistent);

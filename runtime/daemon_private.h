@@ -19,10 +19,22 @@ struct leat_daemon_model {
 
 struct leat_admin_job {
     char *request;
+    json_t *json; /* the request, once it was parsed */
     uid_t uid;
     int fd; /* -1: none */
     int reply_socket;
     struct leat_admin_job *next;
+};
+
+/* Requests that one thread answers, in order; all under job_mutex. */
+struct leat_admin_lane {
+    struct leat_daemon *daemon;
+    void (*handle)(struct leat_daemon *daemon, struct leat_admin_job *job); /* takes the job over */
+    const char *thread_name;
+    struct leat_admin_job *jobs, **tail;
+    pthread_cond_t ready;
+    pthread_t thread;
+    bool started;
 };
 
 struct leat_daemon {
@@ -41,7 +53,7 @@ struct leat_daemon {
     uint64_t rounds_seen;
     int dma_latency_fd;
 
-    pthread_mutex_t mutex; /* applications and models; taken by server and admin thread, never by the dispatcher */
+    pthread_mutex_t mutex; /* applications and models; taken by server and admin threads, never by the dispatcher */
     pthread_cond_t application_gone;
     struct leat_application *applications[LEAT_APPLICATIONS_MAX]; /* by id */
     struct leat_daemon_model *models[LEAT_APPLICATIONS_MAX];
@@ -54,21 +66,23 @@ struct leat_daemon {
     bool server_done; /* leat_daemon_run has returned */
 
     pthread_mutex_t job_mutex;
-    pthread_cond_t job_ready;
-    struct leat_admin_job *jobs, **job_tail;
-    bool job_stop;
-    pthread_t admin_thread;
-    bool admin_running;
+    bool job_stop; /* what is not begun yet is dropped */
+    struct leat_admin_lane looks;   /* every request; passes those that change models on */
+    struct leat_admin_lane changes; /* loads and removals, which take long */
 };
 
 /* Both with `mutex` held; NULL when there is none. */
 struct leat_application *leat_daemon_find_application(struct leat_daemon *daemon, const char *name);
 struct leat_daemon_model *leat_daemon_find_model(struct leat_daemon *daemon, const char *name);
 
-/* Admin thread. LEAT_ERR_BUSY while a configured application is served by it. */
+/* On the thread of `changes`. LEAT_ERR_BUSY while a configured application is served by it. */
 LEAT_MUST_CHECK enum leat_status leat_daemon_unload_model(struct leat_daemon *daemon, const char *name);
 
-/* Answers one request and frees the job; runtime/admin.c. */
+/* runtime/admin.c: whether the request loads or removes a model, and whoever sent it may. */
+bool leat_admin_changes(const struct leat_daemon *daemon, struct leat_admin_job *job);
+/* Answers one request and frees the job. */
 void leat_admin_handle(struct leat_daemon *daemon, struct leat_admin_job *job);
+/* Frees a job that nobody waits for any more. */
+void leat_admin_drop(struct leat_admin_job *job);
 
 #endif /* LEAT_RUNTIME_DAEMON_PRIVATE_H */
