@@ -71,6 +71,7 @@ struct leat_config {
     struct leat_worker_group *workers; /* for leat_placement_request */
     uint32_t worker_group_count;       /* >= 1 */
     uint32_t worker_queue_depth;
+    uint64_t drain_ns; /* from SIGTERM on, what was accepted is answered for so long */
     struct leat_config_application *applications;
     uint32_t application_count;
     struct leat_config_model *models;

@@ -36,7 +36,8 @@ enum leat_setting_kind {
     X(socket, TEXT, socket, 1, 107, "/run/leat/leat.sock")                         \
     X(state_dir, TEXT, state_dir, 1, 4000, "/var/lib/leat")                        \
     X(log_level, LEVEL, log_level, 0, 0, "info")                                   \
-    X(worker_queue_depth, U32, worker_queue_depth, 1, 64, "2")
+    X(worker_queue_depth, U32, worker_queue_depth, 1, 64, "2")                     \
+    X(drain, TIME, drain_ns, 0, UINT64_C(3600000000000), "45s")
 
 #define LEAT_SETTINGS_ACCESS(X)                                                    \
     X(mode, MODE, access.mode, 0, 0777, "0660")                                    \

@@ -14,6 +14,8 @@
 #include "runtime/log.h"
 #include "runtime/notify.h"
 
+#define TICK_NS UINT64_C(500000000)
+
 /* ---- Tables ----------------------------------------------------------------------------------- */
 
 struct leat_application *
@@ -444,6 +446,8 @@ lane_main(void *argument)
         lane->handle(daemon, job);
         LEAT_MUST(pthread_mutex_lock(&daemon->job_mutex) == 0);
     }
+    daemon->lanes_running--;
+    LEAT_MUST(pthread_cond_signal(&daemon->lane_ended) == 0);
     LEAT_MUST(pthread_mutex_unlock(&daemon->job_mutex) == 0);
     return NULL;
 }
@@ -460,8 +464,10 @@ init_lane(struct leat_daemon *daemon, struct leat_admin_lane *lane, const char *
 static enum leat_status
 start_lane(struct leat_admin_lane *lane)
 {
+    lane->daemon->lanes_running++; /* before the thread that counts itself out */
     const int error = pthread_create(&lane->thread, NULL, lane_main, lane);
     if (error != 0) {
+        lane->daemon->lanes_running--;
         return LEAT_FAIL(LEAT_ERR_LIMIT, "cannot start thread %s: %s", lane->thread_name, strerror(error));
     }
     lane->started = true;
@@ -504,6 +510,14 @@ tick(void *context, uint64_t rounds)
         daemon->rounds_seen = rounds;
         leat_notify_watchdog();
     }
+}
+
+static void
+stopping(void *context)
+{
+    struct leat_daemon *daemon = context;
+    daemon->stopping_ns = leat_monotonic_ns();
+    leat_notify_stopping();
 }
 
 /* What models must be loaded for: the workers' nodes and the team sizes of their classes. */
@@ -604,6 +618,7 @@ start_parts(struct leat_daemon *daemon)
     options->server.admin = queue_admin;
     options->server.application_gone = application_gone;
     options->server.tick = tick;
+    options->server.stopping = stopping;
     options->server.context = daemon;
     status = leat_server_create(&options->server, &daemon->server);
     if (status == LEAT_OK) {
@@ -613,6 +628,17 @@ start_parts(struct leat_daemon *daemon)
         status = start_lane(&daemon->changes);
     }
     return status;
+}
+
+static void
+init_timed_condition(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+
+    LEAT_MUST(pthread_condattr_init(&attributes) == 0);
+    LEAT_MUST(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
+    LEAT_MUST(pthread_cond_init(condition, &attributes) == 0);
+    LEAT_MUST(pthread_condattr_destroy(&attributes) == 0);
 }
 
 enum leat_status
@@ -633,6 +659,7 @@ leat_daemon_create(const struct leat_daemon_options *options, struct leat_daemon
     LEAT_MUST(pthread_mutex_init(&daemon->mutex, NULL) == 0);
     LEAT_MUST(pthread_mutex_init(&daemon->job_mutex, NULL) == 0);
     LEAT_MUST(pthread_cond_init(&daemon->application_gone, NULL) == 0);
+    init_timed_condition(&daemon->lane_ended);
     init_lane(daemon, &daemon->looks, "leat-admin", look);
     init_lane(daemon, &daemon->changes, "leat-loader", leat_admin_handle);
     survey_workers(daemon);
@@ -649,22 +676,56 @@ leat_daemon_create(const struct leat_daemon_options *options, struct leat_daemon
     return LEAT_OK;
 }
 
+/*
+ * Ends the admin threads. A model that is being loaded may take what the drain has left: nobody waits for the answer any
+ * more, but it ends in order.
+ */
+static enum leat_status
+await_lanes(struct leat_daemon *daemon, uint64_t drain_ns)
+{
+    const uint64_t least_ns = leat_monotonic_ns() + LEAT_SERVER_PATIENCE_NS;
+    const uint64_t left_ns = drain_ns < UINT64_MAX - daemon->stopping_ns ? daemon->stopping_ns + drain_ns : UINT64_MAX;
+    const uint64_t most_ns = left_ns > least_ns ? left_ns : least_ns;
+    struct leat_dispatcher_statistics statistics;
+    enum leat_status status = LEAT_OK;
+
+    stop_lanes(daemon);
+    LEAT_MUST(pthread_mutex_lock(&daemon->job_mutex) == 0);
+    while (daemon->lanes_running > 0 && status == LEAT_OK) {
+        const uint64_t now_ns = leat_monotonic_ns(), next_ns = now_ns + TICK_NS;
+        const struct timespec next = {(time_t)(next_ns / 1000000000u), (long)(next_ns % 1000000000u)};
+        const bool hurry = atomic_load_explicit(&daemon->stops, memory_order_relaxed) > 1;
+        if (now_ns >= (hurry ? least_ns : most_ns)) {
+            status = LEAT_FAIL(LEAT_TIMEOUT, "a model is being loaded after the drain: that ends with the process");
+        }
+        const int waited = pthread_cond_timedwait(&daemon->lane_ended, &daemon->job_mutex, &next);
+        LEAT_ASSERT(waited == 0 || waited == ETIMEDOUT);
+        leat_dispatcher_statistics(daemon->dispatcher, &statistics);
+        tick(daemon, statistics.rounds);
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->job_mutex) == 0);
+    return status;
+}
+
 enum leat_status
 leat_daemon_run(struct leat_daemon *daemon, uint64_t drain_ns)
 {
     leat_notify_ready("serving");
-    const enum leat_status status = leat_server_run(daemon->server, drain_ns);
-    leat_notify_stopping();
+    enum leat_status status = leat_server_run(daemon->server, drain_ns);
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     daemon->server_done = true; /* nobody reads the dispatcher's events any more */
     LEAT_MUST(pthread_cond_broadcast(&daemon->application_gone) == 0);
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    if (status == LEAT_OK) {
+        status = await_lanes(daemon, drain_ns);
+    }
     return status;
 }
 
 void
 leat_daemon_stop(struct leat_daemon *daemon)
 {
+    (void)atomic_fetch_add_explicit(&daemon->stops, 1, memory_order_relaxed);
     leat_server_stop(daemon->server);
 }
 
@@ -702,6 +763,7 @@ leat_daemon_destroy(struct leat_daemon *daemon)
     LEAT_MUST(pthread_mutex_destroy(&daemon->mutex) == 0);
     LEAT_MUST(pthread_mutex_destroy(&daemon->job_mutex) == 0);
     LEAT_MUST(pthread_cond_destroy(&daemon->application_gone) == 0);
+    LEAT_MUST(pthread_cond_destroy(&daemon->lane_ended) == 0);
     free(daemon->tables);
     free(daemon);
 }

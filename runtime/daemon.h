@@ -78,7 +78,10 @@ void leat_daemon_note_failure(struct leat_daemon *daemon, const char *name, cons
 LEAT_MUST_CHECK enum leat_status leat_daemon_add_application(struct leat_daemon *daemon,
                                                              const struct leat_application_options *options);
 
-/* Serves until leat_daemon_stop; then drains for at most drain_ns. */
+/*
+ * Serves until leat_daemon_stop; then drains for at most drain_ns, or until it is called again. LEAT_TIMEOUT when a batch
+ * or a load goes on after that: its thread then needs the daemon, which must not be destroyed; the process should end.
+ */
 LEAT_MUST_CHECK enum leat_status leat_daemon_run(struct leat_daemon *daemon, uint64_t drain_ns);
 void leat_daemon_stop(struct leat_daemon *daemon); /* async-signal-safe */
 void leat_daemon_destroy(struct leat_daemon *daemon); /* accepts NULL */

@@ -50,6 +50,8 @@ struct leat_daemon {
     uint32_t class_count;
     struct leat_server *server;
     uint64_t started_ns;
+    uint64_t stopping_ns;   /* when the drain began */
+    _Atomic uint32_t stops; /* calls of leat_daemon_stop */
     uint64_t rounds_seen;
     int dma_latency_fd;
 
@@ -67,6 +69,8 @@ struct leat_daemon {
 
     pthread_mutex_t job_mutex;
     bool job_stop; /* what is not begun yet is dropped */
+    pthread_cond_t lane_ended;
+    uint32_t lanes_running;
     struct leat_admin_lane looks;   /* every request; passes those that change models on */
     struct leat_admin_lane changes; /* loads and removals, which take long */
 };

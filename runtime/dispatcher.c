@@ -76,7 +76,7 @@ struct leat_dispatcher {
     int control_fd;
 
     struct { /* W: dispatcher, relaxed */
-        _Alignas(LEAT_ISOLATE) _Atomic uint64_t rounds, parks, rejected_malformed, decisions;
+        _Alignas(LEAT_ISOLATE) _Atomic uint64_t rounds, parks, rejected_malformed, decisions, abandoned;
     } statistics;
     pthread_t thread;
     bool running;
@@ -605,6 +605,7 @@ close_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *se
         }
     }
     LEAT_MUST(epoll_ctl(dispatcher->epoll_fd, EPOLL_CTL_DEL, session->wake_fd, NULL) == 0);
+    bump(&dispatcher->statistics.abandoned, session->dispatcher.in_flight);
     (void)drain_queue(dispatcher);
     for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
         struct leat_waiting *waiting = &dispatcher->applications[dispatcher->busy[b]]->waiting;
@@ -1060,5 +1061,6 @@ leat_dispatcher_statistics(const struct leat_dispatcher *dispatcher, struct leat
         .parks = atomic_load_explicit(&dispatcher->statistics.parks, memory_order_relaxed),
         .rejected_malformed = atomic_load_explicit(&dispatcher->statistics.rejected_malformed, memory_order_relaxed),
         .decisions = atomic_load_explicit(&dispatcher->statistics.decisions, memory_order_relaxed),
+        .abandoned = atomic_load_explicit(&dispatcher->statistics.abandoned, memory_order_relaxed),
     };
 }

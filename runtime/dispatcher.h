@@ -67,6 +67,7 @@ struct leat_dispatcher_statistics {
     uint64_t parks;       /* times it went to sleep */
     uint64_t rejected_malformed;
     uint64_t decisions;
+    uint64_t abandoned;   /* accepted queries that had not ended when their session closed */
 };
 
 /* [C] On failure nothing is held. Its bell and eventfd exist from here on, for the workers. */

@@ -17,7 +17,7 @@
 #include "runtime/registry.h"
 
 #define DEFAULT_CONFIG_PATH "/etc/leat/leat.yaml"
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, DRAIN_S = 10 };
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 struct arguments {
     const char *config_path, *socket_path, *state_dir;
@@ -32,7 +32,7 @@ print_help(void)
     (void)printf(
         "usage: leatd [--config FILE] [--socket PATH] [--state-dir DIR] [--check-config [--json]]\n\n"
         "Serves machine-learning models to processes on this machine. Runs in the foreground and logs to standard\n"
-        "error; SIGTERM or SIGINT drains and ends it.\n\n"
+        "error; SIGTERM or SIGINT drains and ends it, a second one ends it at once.\n\n"
         "  --config FILE    settings (default %s if it is there)\n"
         "  --socket PATH    where clients connect, instead of the configured path\n"
         "  --state-dir DIR  where added models are kept, instead of the configured folder\n"
@@ -343,7 +343,11 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
     status = load_everything(the_daemon, config, registry);
     if (status == LEAT_OK) {
         leat_log(LEAT_LOG_INFO, "serving on %s", config->socket);
-        status = leat_daemon_run(the_daemon, DRAIN_S * UINT64_C(1000000000));
+        status = leat_daemon_run(the_daemon, config->drain_ns);
+        if (status == LEAT_TIMEOUT) {
+            leat_log(LEAT_LOG_ERROR, "%s", leat_error_text());
+            _exit(EXIT_FAILED); /* a thread that does not end uses what we would free */
+        }
         leat_log(LEAT_LOG_INFO, "stopped");
     }
     LEAT_MUST(signal(SIGTERM, SIG_IGN) != SIG_ERR && signal(SIGINT, SIG_IGN) != SIG_ERR);

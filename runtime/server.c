@@ -55,6 +55,8 @@ struct leat_server {
     uint32_t session_count;
     uint64_t opened; /* sessions ever */
     bool stopping, drained;
+    bool stop_now; /* told to stop again while draining */
+    uint64_t ticked_ns;
     unsigned char *packet; /* LEAT_WIRE_PACKET_MAX + 1 */
     _Atomic uint32_t sessions_seen; /* statistics */
     _Atomic uint64_t accepted, refused, closed;
@@ -424,11 +426,26 @@ static void
 begin_drain(struct leat_server *server)
 {
     server->stopping = true;
+    server->options.stopping(server->options.context);
     struct io_uring_sqe *sqe = next_sqe(server);
     io_uring_prep_cancel64(sqe, TAG_ACCEPT, 0);
     io_uring_sqe_set_data64(sqe, TAG_IGNORE);
     const struct leat_command command = {.kind = LEAT_COMMAND_DRAIN};
     leat_dispatcher_command(server->options.dispatcher, &command);
+}
+
+/* Once: drain. Again, while that goes on: end it. */
+static void
+take_stops(struct leat_server *server)
+{
+    uint64_t count = 0;
+    if (read(server->stop_fd, &count, sizeof(count)) != (ssize_t)sizeof(count)) {
+        return; /* nobody called after all */
+    }
+    server->stop_now = server->stopping || count > 1;
+    if (!server->stopping) {
+        begin_drain(server);
+    }
 }
 
 static void
@@ -467,7 +484,8 @@ handle_completion(struct leat_server *server, uint64_t data, int result)
         }
         break;
     case TAG_STOP:
-        begin_drain(server);
+        take_stops(server);
+        watch(server, server->stop_fd, NULL, TAG_STOP);
         break;
     case TAG_EVENTS:
         take_events(server);
@@ -518,42 +536,90 @@ leat_server_turn(struct leat_server *server, uint64_t wait_ns, uint32_t *ret_han
     return LEAT_OK;
 }
 
-enum leat_status
-leat_server_run(struct leat_server *server, uint64_t drain_ns)
+static uint64_t
+later(uint64_t now_ns, uint64_t by_ns)
+{
+    return by_ns < UINT64_MAX - now_ns ? now_ns + by_ns : UINT64_MAX;
+}
+
+/* One turn that ends by until_ns if nothing happens, and the watchdog's tick when it is time. */
+static enum leat_status
+turn_until(struct leat_server *server, uint64_t until_ns)
 {
     struct leat_dispatcher_statistics statistics;
-    uint64_t ticked_ns = leat_monotonic_ns();
-    uint64_t drain_until_ns = UINT64_MAX;
+    const uint64_t begin_ns = leat_monotonic_ns();
+    const uint64_t left_ns = until_ns > begin_ns ? until_ns - begin_ns : 0;
     uint32_t handled;
 
-    for (;;) {
-        const enum leat_status status = leat_server_turn(server, TICK_NS, &handled);
-        if (status != LEAT_OK) {
-            return status;
-        }
-        const uint64_t now_ns = leat_monotonic_ns();
-        if (now_ns - ticked_ns >= TICK_NS) {
-            ticked_ns = now_ns;
-            leat_dispatcher_statistics(server->options.dispatcher, &statistics);
-            server->options.tick(server->options.context, statistics.rounds);
-        }
-        if (server->stopping && drain_until_ns == UINT64_MAX) {
-            drain_until_ns = now_ns + drain_ns;
-        }
-        if (server->stopping && (server->drained || now_ns >= drain_until_ns)) {
-            break;
-        }
+    const enum leat_status status = leat_server_turn(server, left_ns < TICK_NS ? left_ns : TICK_NS, &handled);
+    const uint64_t now_ns = leat_monotonic_ns();
+    if (now_ns - server->ticked_ns >= TICK_NS) {
+        server->ticked_ns = now_ns;
+        leat_dispatcher_statistics(server->options.dispatcher, &statistics);
+        server->options.tick(server->options.context, statistics.rounds);
     }
+    return status;
+}
+
+/* Takes the socket's file away, if it is ours. */
+static void
+remove_socket(const struct leat_server *server)
+{
+    struct stat info;
+    if (stat(server->options.socket_path, &info) == 0 && info.st_dev == server->socket_device &&
+        info.st_ino == server->socket_inode) {
+        (void)unlink(server->options.socket_path);
+    }
+}
+
+/* Closes every session; `why` is what ended the drain before all was answered, NULL if nothing did. */
+static enum leat_status
+close_all(struct leat_server *server, const char *why)
+{
+    struct leat_dispatcher_statistics before, after;
+    enum leat_status status = LEAT_OK;
+
+    leat_dispatcher_statistics(server->options.dispatcher, &before);
     for (struct connection *c = server->connections; c != NULL; c = c->next) {
         close_connection(server, c);
     }
-    while (server->session_count > 0 || server->connections != NULL) {
-        const enum leat_status status = leat_server_turn(server, TICK_NS, &handled);
+    const uint64_t until_ns = later(leat_monotonic_ns(), LEAT_SERVER_PATIENCE_NS);
+    while (status == LEAT_OK && (server->session_count > 0 || server->connections != NULL) &&
+           leat_monotonic_ns() < until_ns) {
+        status = turn_until(server, until_ns);
+    }
+    leat_dispatcher_statistics(server->options.dispatcher, &after);
+    if (why != NULL) {
+        const unsigned long long lost = after.abandoned - before.abandoned;
+        leat_log(lost > 0 ? LEAT_LOG_WARNING : LEAT_LOG_INFO, "%s: %llu accepted queries were not answered", why, lost);
+    }
+    if (status == LEAT_OK && server->session_count > 0) {
+        remove_socket(server);
+        status = LEAT_FAIL(LEAT_TIMEOUT, "batches of %u sessions run on after the drain: they end with the process",
+                           server->session_count);
+    }
+    return status;
+}
+
+enum leat_status
+leat_server_run(struct leat_server *server, uint64_t drain_ns)
+{
+    uint64_t until_ns = UINT64_MAX;
+
+    server->ticked_ns = leat_monotonic_ns();
+    while (!server->drained && !server->stop_now && leat_monotonic_ns() < until_ns) {
+        const bool draining = server->stopping;
+        const enum leat_status status = turn_until(server, until_ns);
         if (status != LEAT_OK) {
             return status;
         }
+        if (server->stopping && !draining) {
+            until_ns = later(leat_monotonic_ns(), drain_ns);
+        }
     }
-    return LEAT_OK;
+    return close_all(server, server->drained    ? NULL
+                             : server->stop_now ? "told to stop again, the drain ends"
+                                                : "the time to drain is over");
 }
 
 void
@@ -698,17 +764,13 @@ err_destroy:
 void
 leat_server_destroy(struct leat_server *server)
 {
-    struct stat info;
     if (server == NULL) {
         return;
     }
     LEAT_ASSERT(server->connections == NULL);
     if (server->listener >= 0) {
         (void)close(server->listener);
-        if (stat(server->options.socket_path, &info) == 0 && info.st_dev == server->socket_device &&
-            info.st_ino == server->socket_inode) {
-            (void)unlink(server->options.socket_path);
-        }
+        remove_socket(server);
     }
     if (server->ring_ready) {
         io_uring_queue_exit(&server->ring);

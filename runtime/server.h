@@ -38,8 +38,10 @@ struct leat_server_options {
     void (*admin)(void *context, char *request, uid_t uid, int fd, int reply_socket);
     /* The dispatcher has let go of an application. */
     void (*application_gone)(void *context, struct leat_application *application);
-    /* About once a second: the dispatcher's rounds, to feed a watchdog. */
+    /* About twice a second, until run returns: the dispatcher's rounds, to feed a watchdog. */
     void (*tick)(void *context, uint64_t rounds);
+    /* The drain begins. */
+    void (*stopping)(void *context);
     void *context;
 };
 
@@ -53,7 +55,9 @@ LEAT_MUST_CHECK enum leat_status leat_server_create(const struct leat_server_opt
 
 /*
  * Serves until leat_server_stop, then drains: no new sessions, no new queries, waits for those accepted at
- * most drain_ns, closes every session, and returns.
+ * most drain_ns, or until leat_server_stop is called again, closes every session, and returns. What was not answered by
+ * then is counted in the log. LEAT_TIMEOUT when a worker goes on with a batch for LEAT_SERVER_PATIENCE_NS after that:
+ * the socket is gone then, but that worker's sessions are not, and only the end of the process ends them.
  */
 LEAT_MUST_CHECK enum leat_status leat_server_run(struct leat_server *server, uint64_t drain_ns);
 
@@ -63,6 +67,8 @@ LEAT_MUST_CHECK enum leat_status leat_server_run(struct leat_server *server, uin
  */
 LEAT_MUST_CHECK enum leat_status leat_server_turn(struct leat_server *server, uint64_t wait_ns,
                                                   uint32_t *ret_handled);
+
+#define LEAT_SERVER_PATIENCE_NS UINT64_C(2000000000)
 
 void leat_server_stop(struct leat_server *server);    /* async-signal-safe */
 void leat_server_destroy(struct leat_server *server); /* accepts NULL; removes the socket */

@@ -37,4 +37,12 @@ exposure=$(systemd-analyze security --offline=true --no-pager "$work/leatd.servi
 grep -q '^socket: /run/leat/' "$example" && grep -q '^RuntimeDirectory=leat$' "$unit"
 grep -q '^state_dir: /var/lib/leat$' "$example" && grep -q '^StateDirectory=leat$' "$unit"
 grep -q '^u leat ' "$sysusers" && grep -q '^User=leat$' "$unit"
+
+# The daemon ends by itself before systemd kills it: the drain, the two seconds after it, and time to spare.
+drain=$(sed -n 's/^drain: \([0-9]*\)s$/\1/p' "$example")
+stop=$(sed -n 's/^TimeoutStopSec=\([0-9]*\)s$/\1/p' "$unit")
+[ -n "$drain" ] && [ -n "$stop" ] && [ "$((drain + 10))" -le "$stop" ] || {
+    echo "drain: ${drain}s does not fit TimeoutStopSec=${stop}s"
+    exit 1
+}
 echo "exposure $exposure of 100"

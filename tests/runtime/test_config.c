@@ -46,6 +46,7 @@ test_defaults(void)
     EXPECT(config->limits.slots_per_session == 1024 && config->limits.central_queue == 4096);
     EXPECT(config->limits.arena_bytes_per_session == UINT64_C(1) << 30);
     EXPECT(config->limits.arena_default_bytes == 64u << 20);
+    EXPECT(config->drain_ns == UINT64_C(45000000000));
     EXPECT(config->dispatcher.cpu == LEAT_AUTO && config->dispatcher.spin_ns == 50000);
     EXPECT(!config->dispatcher.hold_cpu_dma_latency);
     EXPECT(config->worker_group_count == 1 && config->workers[0].count == LEAT_AUTO);
@@ -85,7 +86,7 @@ test_example_equals_defaults(const char *path)
         EXPECT(strstr(file_text, key) != NULL);
         keys += !heading;
     }
-    EXPECT(keys == 23);
+    EXPECT(keys == 24);
     free(example_text);
     free(defaults_text);
     leat_config_free(example);

@@ -105,6 +105,12 @@ tick(void *context, uint64_t rounds)
     (void)rounds;
 }
 
+static void
+stopping(void *context)
+{
+    (void)context;
+}
+
 static void *
 serve(void *argument)
 {
@@ -225,6 +231,7 @@ box_start(const struct box_options *options)
         .admin = admin,
         .application_gone = gone,
         .tick = tick,
+        .stopping = stopping,
         .context = box,
     };
     NEED(leat_server_create(&server_options, &box->server) == LEAT_OK);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     Whoever asks what the daemon does or serves is answered at once, also while a model is being loaded; loads and
- *          removals keep their order among themselves.
+ *          removals keep their order among themselves, and do not hold the daemon's end up.
  * Method   The daemon's own parts in this process, with a store that holds the thread that loads until the test says so.
  */
 #include <jansson.h>
@@ -19,7 +19,9 @@ struct daemon {
     char socket_path[160];
     struct leat_daemon *daemon;
     pthread_t thread;
-    sem_t serving, stopped;
+    uint64_t drain_ns;
+    enum leat_status ended; /* how leat_daemon_run shall end */
+    sem_t serving, drained, stopped;
     sem_t held, release; /* one of each for every model that the store is given */
 };
 
@@ -77,7 +79,8 @@ serve(void *argument)
 
     EXPECT(leat_daemon_create(&options, &daemon->daemon) == LEAT_OK);
     EXPECT(sem_post(&daemon->serving) == 0);
-    EXPECT(leat_daemon_run(daemon->daemon, UINT64_MAX) == LEAT_OK);
+    EXPECT(leat_daemon_run(daemon->daemon, daemon->drain_ns) == daemon->ended);
+    EXPECT(sem_post(&daemon->drained) == 0);
     wait_for(&daemon->stopped); /* whoever stops it has let go of it */
     leat_daemon_destroy(daemon->daemon);
     json_decref(topology);
@@ -85,40 +88,53 @@ serve(void *argument)
 }
 
 static void
-start(struct daemon *daemon)
+start(struct daemon *daemon, uint64_t drain_ns, enum leat_status ended)
 {
+    *daemon = (struct daemon){.drain_ns = drain_ns, .ended = ended};
     fake_root_init(&daemon->root);
     (void)snprintf(daemon->socket_path, sizeof(daemon->socket_path), "%s/leat.sock", daemon->root.path);
     EXPECT(sem_init(&daemon->serving, 0, 0) == 0 && sem_init(&daemon->stopped, 0, 0) == 0);
+    EXPECT(sem_init(&daemon->drained, 0, 0) == 0);
     EXPECT(sem_init(&daemon->held, 0, 0) == 0 && sem_init(&daemon->release, 0, 0) == 0);
     EXPECT(pthread_create(&daemon->thread, NULL, serve, daemon) == 0);
     wait_for(&daemon->serving);
 }
 
+/* Stops the daemon, which ends while `held` loads are; releases them then. */
 static void
-stop(struct daemon *daemon)
+stop(struct daemon *daemon, uint32_t held)
 {
     leat_daemon_stop(daemon->daemon);
+    wait_for(&daemon->drained);
+    while (held-- > 0) {
+        EXPECT(sem_post(&daemon->release) == 0);
+    }
     EXPECT(sem_post(&daemon->stopped) == 0);
     EXPECT(pthread_join(daemon->thread, NULL) == 0);
     EXPECT(sem_destroy(&daemon->serving) == 0 && sem_destroy(&daemon->stopped) == 0);
+    EXPECT(sem_destroy(&daemon->drained) == 0);
     EXPECT(sem_destroy(&daemon->held) == 0 && sem_destroy(&daemon->release) == 0);
     fake_root_fini(&daemon->root);
 }
 
+/* NULL when the daemon ends before it answers. */
 static json_t *
 ask(const struct daemon *daemon, const char *text)
 {
     struct leat_options options = LEAT_OPTIONS_INIT;
     struct leat_session *session;
+    json_t *answer = NULL;
     char *reply;
 
     options.socket_path = daemon->socket_path;
     EXPECT(leat_open(&options, &session) == LEAT_OK);
-    EXPECT(leat_admin(session, text, -1, &reply) == LEAT_OK);
-    json_t *answer = json_loads(reply, JSON_REJECT_DUPLICATES, NULL);
-    EXPECT(answer != NULL);
-    leat_admin_free(reply);
+    const enum leat_status status = leat_admin(session, text, -1, &reply);
+    if (status == LEAT_OK) {
+        answer = json_loads(reply, JSON_REJECT_DUPLICATES, NULL);
+        EXPECT(answer != NULL);
+        leat_admin_free(reply);
+    }
+    EXPECT(status == LEAT_OK || status == LEAT_ERR_DISCONNECTED);
     leat_close(session);
     return answer;
 }
@@ -148,11 +164,12 @@ begin(struct asker *asker, const struct daemon *daemon, const char *op, const ch
     EXPECT(pthread_create(&asker->thread, NULL, ask_apart, asker) == 0);
 }
 
+/* The answer must have this key; NULL: there must be none. */
 static void
 finish(struct asker *asker, const char *key)
 {
     EXPECT(pthread_join(asker->thread, NULL) == 0);
-    EXPECT(json_object_get(asker->answer, key) != NULL);
+    EXPECT(key == NULL ? asker->answer == NULL : json_object_get(asker->answer, key) != NULL);
     json_decref(asker->answer);
 }
 
@@ -175,7 +192,7 @@ test_looking_does_not_wait_for_a_load(void)
     struct daemon daemon;
     struct asker add, remove;
 
-    start(&daemon);
+    start(&daemon, UINT64_MAX, LEAT_OK);
     EXPECT(count(&daemon, "model-list", "models") == 0);
     begin(&add, &daemon, "model-add", "first");
     wait_for(&daemon.held); /* and until the release below, the thread that loads does nothing else */
@@ -195,7 +212,7 @@ test_looking_does_not_wait_for_a_load(void)
     finish(&remove, "removed");
     EXPECT(count(&daemon, "status", "applications") == 0);
     EXPECT(count(&daemon, "model-list", "models") == 0);
-    stop(&daemon);
+    stop(&daemon, 0);
 }
 
 /* Looking goes on while models come and go: what one thread takes away, the other does not touch any more. */
@@ -205,7 +222,7 @@ test_looking_while_models_come_and_go(void)
     enum { ROUNDS = 50 };
     struct daemon daemon;
 
-    start(&daemon);
+    start(&daemon, UINT64_MAX, LEAT_OK);
     for (int round = 0; round < ROUNDS; round++) {
         struct asker change;
         begin(&change, &daemon, "model-add", "model");
@@ -218,7 +235,40 @@ test_looking_while_models_come_and_go(void)
         EXPECT(count(&daemon, "model-list", "models") <= 1);
         finish(&change, "removed");
     }
-    stop(&daemon);
+    stop(&daemon, 0);
+}
+
+/* Told to end at once, the daemon does not wait for a load, whose answer nobody would hear. */
+static void
+test_a_load_does_not_hold_the_end_up(void)
+{
+    struct daemon daemon;
+    struct asker add;
+
+    start(&daemon, UINT64_MAX, LEAT_TIMEOUT);
+    begin(&add, &daemon, "model-add", "first");
+    wait_for(&daemon.held);
+    leat_daemon_stop(daemon.daemon); /* and again in stop() */
+    stop(&daemon, 1);
+    finish(&add, NULL);
+}
+
+/* What the drain leaves of its time is enough for a load to end in order. */
+static void
+test_a_load_may_end_in_time(void)
+{
+    struct daemon daemon;
+    struct asker add;
+
+    start(&daemon, UINT64_MAX, LEAT_OK);
+    begin(&add, &daemon, "model-add", "first");
+    wait_for(&daemon.held);
+    leat_daemon_stop(daemon.daemon);
+    finish(&add, NULL); /* the drain is over, which closed the session */
+    EXPECT(sem_post(&daemon.release) == 0);
+    wait_for(&daemon.drained);
+    EXPECT(sem_post(&daemon.drained) == 0);
+    stop(&daemon, 0);
 }
 
 int
@@ -227,5 +277,7 @@ main(void)
     leat_test_init();
     test_looking_does_not_wait_for_a_load();
     test_looking_while_models_come_and_go();
+    test_a_load_does_not_hold_the_end_up();
+    test_a_load_may_end_in_time();
     return 0;
 }

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/system/leatd.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+/* A file of its folder. */
+static const char *
+path_of(const struct leatd *leatd, const char *name, char path[160])
+{
+    EXPECT((size_t)snprintf(path, 160, "%s/%s", leatd->root.path, name) < 160);
+    return path;
+}
+
+void
+leatd_init(struct leatd *leatd)
+{
+    *leatd = (struct leatd){.pid = -1, .pidfd = -1, .notice = -1};
+    leat_test_init(); /* this file's own copy of the seed */
+    fake_root_init(&leatd->root);
+    (void)path_of(leatd, "leat.sock", leatd->socket_path);
+}
+
+static void
+listen_for_notices(struct leatd *leatd, char path[160])
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+    (void)path_of(leatd, "notify", path);
+    EXPECT(strlen(path) < sizeof(address.sun_path));
+    (void)strcpy(address.sun_path, path);
+    leatd->notice = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    EXPECT(leatd->notice >= 0 && bind(leatd->notice, (const struct sockaddr *)&address, sizeof(address)) == 0);
+}
+
+static void
+run(const struct leatd *leatd, const char *notify_path, pid_t parent)
+{
+    char config[160], log[160];
+    const int out = open(path_of(leatd, "log", log), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+    (void)path_of(leatd, "leat.yaml", config);
+    if (out >= 0 && dup2(out, STDERR_FILENO) >= 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent &&
+        setenv("NOTIFY_SOCKET", notify_path, 1) == 0) {
+        (void)execl(LEATD_PATH, "leatd", "--config", config, (char *)NULL);
+    }
+    _exit(127);
+}
+
+static void
+print_log(const struct leatd *leatd)
+{
+    char path[160], line[512];
+    FILE *file = fopen(path_of(leatd, "log", path), "r");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        (void)fprintf(stderr, "%s", line);
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+}
+
+void
+leatd_start(struct leatd *leatd, const char *yaml)
+{
+    const pid_t parent = getpid();
+    char notify_path[160], text[4096];
+
+    EXPECT((size_t)snprintf(text, sizeof(text), "socket: %s\nstate_dir: %s/state\n%s", leatd->socket_path,
+                            leatd->root.path, yaml) < sizeof(text));
+    fake_root_write(&leatd->root, "/leat.yaml", text);
+    listen_for_notices(leatd, notify_path);
+    (void)fflush(NULL);
+    leatd->pid = fork();
+    EXPECT(leatd->pid >= 0);
+    if (leatd->pid == 0) {
+        run(leatd, notify_path, parent);
+    }
+    leatd->pidfd = (int)syscall(SYS_pidfd_open, leatd->pid, 0);
+    EXPECT(leatd->pidfd >= 0);
+    leatd_await_notice(leatd, "READY=1");
+}
+
+void
+leatd_await_notice(struct leatd *leatd, const char *line)
+{
+    char text[256];
+
+    do {
+        struct pollfd either[2] = {{.fd = leatd->notice, .events = POLLIN}, {.fd = leatd->pidfd, .events = POLLIN}};
+        EXPECT(poll(either, 2, -1) > 0);
+        if (either[0].revents == 0) {
+            print_log(leatd);
+            EXPECT(!"leatd gives notice before it ends");
+        }
+        const ssize_t got = read(leatd->notice, text, sizeof(text) - 1);
+        EXPECT(got > 0);
+        text[got] = '\0';
+    } while (strstr(text, line) == NULL);
+}
+
+void
+leatd_signal(const struct leatd *leatd, int signal_number)
+{
+    EXPECT(kill(leatd->pid, signal_number) == 0);
+}
+
+int
+leatd_await_end(struct leatd *leatd)
+{
+    int ended = -1;
+
+    EXPECT(waitpid(leatd->pid, &ended, 0) == leatd->pid);
+    if (!WIFEXITED(ended)) {
+        print_log(leatd);
+        EXPECT(!"leatd ends by itself");
+    }
+    EXPECT(access(leatd->socket_path, F_OK) != 0);
+    return WEXITSTATUS(ended);
+}
+
+bool
+leatd_logged(const struct leatd *leatd, const char *text)
+{
+    char path[160], line[512];
+    bool found = false;
+    FILE *file = fopen(path_of(leatd, "log", path), "r");
+
+    EXPECT(file != NULL);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        found = found || strstr(line, text) != NULL;
+    }
+    EXPECT(fclose(file) == 0);
+    return found;
+}
+
+void
+leatd_fini(struct leatd *leatd)
+{
+    EXPECT(close(leatd->notice) == 0 && close(leatd->pidfd) == 0);
+    fake_root_fini(&leatd->root);
+}
+
+struct leat_session *
+leatd_open_session(const struct leatd *leatd, uint32_t slots, uint64_t arena_bytes)
+{
+    struct leat_options options = LEAT_OPTIONS_INIT;
+    struct leat_session *session;
+
+    options.socket_path = leatd->socket_path;
+    options.slots = slots;
+    options.arena_bytes = arena_bytes;
+    EXPECT(leat_open(&options, &session) == LEAT_OK);
+    return session;
+}
+
+json_t *
+leatd_request(struct leat_session *session, const char *text)
+{
+    char *reply;
+
+    EXPECT(leat_admin(session, text, -1, &reply) == LEAT_OK);
+    json_t *answer = json_loads(reply, JSON_REJECT_DUPLICATES, NULL);
+    EXPECT(answer != NULL);
+    leat_admin_free(reply);
+    return answer;
+}
+
+uint64_t
+leatd_number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    EXPECT(json_is_integer(value) && json_integer_value(value) >= 0);
+    return (uint64_t)json_integer_value(value);
+}
+
+uint64_t
+leatd_counter(struct leat_session *session, const char *key)
+{
+    json_t *status = leatd_request(session, "{\"op\":\"status\"}");
+    const json_t *applications = json_object_get(status, "applications");
+    EXPECT(json_array_size(applications) == 1);
+    const uint64_t value = leatd_number(json_array_get(applications, 0), key);
+    json_decref(status);
+    return value;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/system/leatd.h - leatd as a process of a test, told from its notices to systemd, its log and its end. */
+#ifndef LEAT_TESTS_LEATD_H
+#define LEAT_TESTS_LEATD_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include <leat/leat.h>
+
+#include "tests/runtime/fake_root.h"
+
+struct leatd {
+    struct fake_root root; /* its folder: leat.yaml, the socket, the state, the log */
+    char socket_path[160];
+    pid_t pid;
+    int pidfd;
+    int notice; /* where it tells what it would tell systemd */
+};
+
+/* A new folder; the test may put files there before it starts leatd. */
+void leatd_init(struct leatd *leatd);
+/* Runs it with this configuration, to which socket and state_dir are added; returns once it serves. */
+void leatd_start(struct leatd *leatd, const char *yaml);
+/* Waits for the next notice that has this line in it; what comes before it is dropped. */
+void leatd_await_notice(struct leatd *leatd, const char *line);
+void leatd_signal(const struct leatd *leatd, int signal_number);
+/* Waits for its end and returns its exit code. The socket must be gone. */
+int leatd_await_end(struct leatd *leatd);
+/* Whether what it wrote to standard error so far has the text in it. */
+bool leatd_logged(const struct leatd *leatd, const char *text);
+void leatd_fini(struct leatd *leatd); /* after its end */
+
+struct leat_session *leatd_open_session(const struct leatd *leatd, uint32_t slots, uint64_t arena_bytes);
+/* The answer to an administrative request; the caller's. */
+json_t *leatd_request(struct leat_session *session, const char *text);
+/* A number of at least 0 in an object. */
+uint64_t leatd_number(const json_t *object, const char *key);
+/* A counter of the one application. */
+uint64_t leatd_counter(struct leat_session *session, const char *key);
+
+#endif /* LEAT_TESTS_LEATD_H */
