@@ -354,8 +354,9 @@ leat_open(const struct leat_options *options, struct leat_session **ret_session)
 enum leat_status
 leat_reconnect(struct leat_session *session)
 {
-    if (session->in_flight > 0) {
-        return LEAT_FAIL(LEAT_ERR_BUSY, "%u completions must be collected before reconnecting", session->in_flight);
+    const uint32_t uncollected = leat_in_flight(session);
+    if (uncollected > 0) {
+        return LEAT_FAIL(LEAT_ERR_BUSY, "%u completions must be collected before reconnecting", uncollected);
     }
     detach(session);
     return attach(session);

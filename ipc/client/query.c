@@ -140,7 +140,7 @@ accept_query(struct leat_session *session, const struct leat_query *query, uint6
     if (LEAT_UNLIKELY(status != LEAT_OK)) {
         return status;
     }
-    if (LEAT_UNLIKELY(session->free_count == 0)) {
+    if (LEAT_UNLIKELY(session->free_count == session->stash_count)) { /* what is stashed counts as in flight */
         return LEAT_AGAIN;
     }
     memset(request.units, 0, sizeof(request.units));
@@ -151,7 +151,8 @@ accept_query(struct leat_session *session, const struct leat_query *query, uint6
     const uint16_t slot = session->free_slots[--session->free_count];
     struct leat_client_slot *state = &session->slot_states[slot];
     LEAT_ASSERT(state->ticket == 0);
-    *state = (struct leat_client_slot){.ticket = session->next_ticket++, .user_data = query->user_data};
+    *state = (struct leat_client_slot){
+        .ticket = session->next_ticket++, .user_data = query->user_data, .submit_ns = now_ns};
     session->in_flight++;
 
     request.submit_ns = now_ns;
@@ -211,7 +212,12 @@ leat_submit_batch(struct leat_session *session, const struct leat_query *queries
 enum leat_status
 leat_cancel(struct leat_session *session, uint64_t ticket)
 {
-    for (uint32_t slot = 0; slot < session->slots; slot++) {
+    for (uint32_t i = 0; i < session->stash_count; i++) {
+        if (session->stash[(session->stash_head + i) & (session->slots - 1)].ticket == ticket) {
+            return LEAT_OK; /* too late, like one whose response has not been read yet */
+        }
+    }
+    for (uint32_t slot = 0; session->in_flight > 0 && slot < session->slots; slot++) {
         struct leat_client_slot *state = &session->slot_states[slot];
         if (ticket == 0 || state->ticket != ticket) {
             continue;
@@ -303,12 +309,15 @@ drain_lanes(struct leat_session *session, struct leat_completion *completions, s
 static size_t
 drain_lost(struct leat_session *session, struct leat_completion *completions, size_t max)
 {
+    const uint64_t now_ns = leat_clock_now(&session->clock);
     size_t count = 0;
     for (uint32_t slot = 0; slot < session->slots && count < max && session->in_flight > 0; slot++) {
         const struct leat_client_slot *state = &session->slot_states[slot];
         if (state->ticket != 0) {
-            completions[count++] = (struct leat_completion){
-                .user_data = state->user_data, .ticket = state->ticket, .outcome = LEAT_OUTCOME_LOST};
+            completions[count++] = (struct leat_completion){.user_data = state->user_data,
+                                                            .ticket = state->ticket,
+                                                            .outcome = LEAT_OUTCOME_LOST,
+                                                            .total_ns = now_ns > state->submit_ns ? now_ns - state->submit_ns : 0};
             release_slot(session, (uint16_t)slot);
         }
     }
@@ -518,7 +527,7 @@ leat_run(struct leat_session *session, const struct leat_query *query, struct le
             *ret_completion = completion;
             return LEAT_OK;
         }
-        LEAT_ASSERT(session->stash_count < session->slots); /* each stashed completion had its own slot... */
+        LEAT_ASSERT(session->stash_count < session->free_count); /* so that all of them together fit the slots */
         session->stash[(session->stash_head + session->stash_count) & (session->slots - 1)] = completion;
         session->stash_count++;
     }

@@ -20,6 +20,7 @@
 struct leat_client_slot {
     uint64_t ticket; /* of the query that holds the slot; 0: free */
     uint64_t user_data;
+    uint64_t submit_ns; /* session clock */
     bool cancel_sent;
 };
 
@@ -54,7 +55,11 @@ struct leat_session {
     uint32_t empty_polls;
     uint64_t peer_checked_ns;
     uint64_t spin_budget_ns; /* adaptive; ipc/client/wait.c */
-    struct leat_completion *stash; /* completions that leat_run met while waiting for its own */
+    /*
+     * Completions that leat_run met while waiting for its own: a ring of `slots`. Submitting counts them as in flight,
+     * so in_flight + stash_count <= slots and the ring cannot overflow.
+     */
+    struct leat_completion *stash;
     uint32_t stash_head, stash_count;
 
     /* Cold. */

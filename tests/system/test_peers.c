@@ -270,6 +270,7 @@ test_daemon_is_killed(void)
         struct box_client client;
         struct leat_completion done[SLOTS];
         uint64_t submitted = 0, completed = 0;
+        const uint64_t start_ns = leat_monotonic_ns();
         pid_t daemon = box_fork(&options);
         box_connect(&client, socket_path, SLOTS);
         struct leat_query hold = client.query;
@@ -300,7 +301,11 @@ test_daemon_is_killed(void)
             }
             for (size_t i = 0; i < count; i++) {
                 EXPECT(done[i].outcome == LEAT_OUTCOME_OK || (killed && done[i].outcome == LEAT_OUTCOME_LOST));
-                lost += done[i].outcome == LEAT_OUTCOME_LOST;
+                if (done[i].outcome == LEAT_OUTCOME_LOST) { /* how long it was in flight is all that is known of it */
+                    EXPECT(done[i].total_ns > 0 && done[i].total_ns < leat_monotonic_ns() - start_ns);
+                    EXPECT(done[i].queue_ns == 0 && done[i].exec_ns == 0);
+                    lost++;
+                }
             }
             completed += count;
             if (status == LEAT_ERR_DISCONNECTED && leat_in_flight(client.session) == 0) {
@@ -310,6 +315,7 @@ test_daemon_is_killed(void)
         EXPECT(completed == submitted); /* exactly one completion for each */
         EXPECT(leat_reconnect(client.session) == LEAT_ERR_SYS); /* nobody there: says so, can be tried again */
         EXPECT(leat_submit(client.session, &client.query, NULL) == LEAT_ERR_DISCONNECTED);
+        EXPECT(leat_cancel(client.session, submitted) == LEAT_ERR_NOT_FOUND);
         daemon = box_fork(&options); /* takes the dead one's socket over */
         EXPECT(leat_reconnect(client.session) == LEAT_OK);
         EXPECT(leat_find(client.session, "box", &client.target) == LEAT_OK);

@@ -104,9 +104,9 @@ struct leat_completion {
     uint64_t ticket;       /* as returned by leat_submit */
     uint32_t outcome;      /* enum leat_outcome */
     uint32_t reason;       /* enum leat_reason */
-    uint64_t queue_ns;     /* from submission to the start of execution, or to the refusal */
-    uint64_t exec_ns;      /* execution of the whole batch */
-    uint64_t total_ns;     /* from submission to the answer being written */
+    uint64_t queue_ns;     /* from submission to the start of execution, or to the refusal; LOST: 0 */
+    uint64_t exec_ns;      /* execution of the whole batch; LOST: 0 */
+    uint64_t total_ns;     /* from submission to the answer being written; LOST: to the loss being noticed */
     uint32_t batch_items;  /* items in the batch that it ran in */
     uint32_t variant;      /* which variant of the application answered */
     uint32_t worker;
@@ -124,9 +124,9 @@ LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_open(const struct leat_options
                                                        struct leat_session **ret_session);
 
 /*
- * After LEAT_ERR_DISCONNECTED: connects again with the same options. Every query that was in flight must
- * have been collected first (each completes as LOST), else LEAT_ERR_BUSY. Tensors and targets from before
- * are gone: allocate and find again. On failure the session stays disconnected; try again later.
+ * After LEAT_ERR_DISCONNECTED: connects again with the same options. Every completion must have been collected
+ * first, so that leat_in_flight says 0 (what the daemon left open completes as LOST), else LEAT_ERR_BUSY. Tensors and
+ * targets from before are gone: allocate and find again. On failure the session stays disconnected; try again later.
  */
 LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_reconnect(struct leat_session *session);
 
@@ -195,7 +195,10 @@ LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_cancel(struct leat_session *se
 /* Queries submitted whose completion has not been collected. */
 LEAT_PUBLIC uint32_t leat_in_flight(const struct leat_session *session);
 
-/* Submits one query and waits for its completion; other completions stay queued for leat_poll. */
+/*
+ * Submits one query and waits for its completion. Others that come meanwhile stay in flight, queued for leat_poll: when
+ * they fill all slots, LEAT_AGAIN, as from leat_submit.
+ */
 LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_run(struct leat_session *session,
                                                       const struct leat_query *query,
                                                       struct leat_completion *ret_completion);
