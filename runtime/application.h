@@ -29,7 +29,7 @@ struct leat_variant_copy {
     struct leat_plan *plans[LEAT_PLANS_MAX]; /* plans[b] holds up to 2^b items; NULL above items_max */
 };
 
-/* A loaded variant. Its index in the daemon's table is what responses carry. */
+/* A loaded variant. `index` is its place in the daemon's table; responses carry the place in their application. */
 struct leat_variant {
     char name[LEAT_NAME_MAX];
     uint16_t index;

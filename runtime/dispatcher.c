@@ -102,6 +102,7 @@ answer(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session, 
         .reason = (uint8_t)reason,
         .queue_ns = waited_ns,
         .total_ns = waited_ns,
+        .variant = UINT16_MAX,
         .worker = UINT16_MAX,
     };
     leat_daemon_session_respond(session, 0, &response);
@@ -402,13 +403,14 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, uint
         cell->submit_ns = entry->submit_ns;
         cell->deadline_ns = app->drop_late ? entry->deadline_ns : LEAT_NO_DEADLINE;
         memcpy(cell->units, entry->units, sizeof(cell->units));
-        cell->items = entry->items_less_1 + 1u;
+        cell->items_less_1 = entry->items_less_1;
         cell->ticket_low = entry->ticket_low;
         cell->session = entry->session;
         cell->slot = entry->slot;
         cell->variant = app->variants[selection.variant]->index;
+        cell->application_variant = (uint16_t)selection.variant;
         record->sessions[(worker->dispatcher.work_position + i) & (LEAT_WORKER_QUEUE - 1)] = entry->session;
-        items += cell->items;
+        items += entry->items_less_1 + 1u;
     }
     const uint64_t predicted_ns = predict(app, app->id, selection.variant, record->class, items);
     record->batches[record->batch_tail & (LEAT_WORKER_BATCHES - 1)] = (struct batch_record){

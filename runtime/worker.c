@@ -42,7 +42,7 @@ response_to(const struct leat_work_cell *query, uint8_t outcome, uint64_t start_
         .ticket_low = query->ticket_low,
         .slot = query->slot,
         .outcome = outcome,
-        .variant = query->variant,
+        .variant = query->application_variant,
         .worker = (uint16_t)worker,
         .queue_ns = start_ns > query->submit_ns ? start_ns - query->submit_ns : 0,
         .exec_ns = end_ns - start_ns,
@@ -90,11 +90,11 @@ fill_segments(struct leat_worker_run *run, const struct leat_variant *variant, u
         const struct leat_daemon_session *session =
             atomic_load_explicit(&tables->sessions[query->session], memory_order_relaxed);
         struct leat_segment *segment = &run->segments[i];
-        segment->items = query->items;
+        segment->items = query->items_less_1 + 1u;
         for (uint32_t t = 0; t < variant->tensor_count; t++) {
             segment->tensors[t] = session->arena + (uint64_t)query->units[t] * LEAT_TENSOR_ALIGN;
         }
-        items += query->items;
+        items += segment->items;
     }
     return items;
 }
@@ -167,7 +167,7 @@ run_one_by_one(struct leat_worker_run *run, const struct leat_variant *variant, 
     uint32_t failed = 0;
 
     for (uint32_t i = 0; i < count; i++) {
-        const uint32_t items = run->queries[i].items;
+        const uint32_t items = run->segments[i].items;
         const enum leat_status status =
             variant->backend->plan_run(plan_for(run, variant, items), &run->segments[i], 1, scratch, run->team);
         respond_to(run, &run->queries[i], variant, status, items, start_ns,

@@ -35,12 +35,13 @@ struct leat_work_cell {
     uint64_t submit_ns;
     uint64_t deadline_ns; /* LEAT_NO_DEADLINE: run however late */
     uint32_t units[LEAT_TENSORS_MAX];
-    uint32_t items;
     uint32_t ticket_low;
+    uint16_t items_less_1;
     uint16_t session;
     uint16_t slot;
-    uint16_t variant; /* in the daemon's table */
-    uint16_t queries; /* in the batch; meaningful in its first cell */
+    uint16_t variant;             /* in the daemon's table */
+    uint16_t application_variant; /* the same within its application, for the response */
+    uint16_t queries;             /* in the batch; meaningful in its first cell */
 };
 _Static_assert(sizeof(struct leat_work_cell) == LEAT_CACHE_LINE, "one query is one line");
 

@@ -317,6 +317,8 @@ drain_lost(struct leat_session *session, struct leat_completion *completions, si
             completions[count++] = (struct leat_completion){.user_data = state->user_data,
                                                             .ticket = state->ticket,
                                                             .outcome = LEAT_OUTCOME_LOST,
+                                                            .variant = UINT16_MAX,
+                                                            .worker = UINT16_MAX,
                                                             .total_ns = now_ns > state->submit_ns ? now_ns - state->submit_ns : 0};
             release_slot(session, (uint16_t)slot);
         }

@@ -95,7 +95,7 @@ test_answers_are_right(void)
         client.query.user_data = n;
         const struct leat_completion done = ask(&client, byte);
         EXPECT(done.outcome == LEAT_OUTCOME_OK && done.reason == LEAT_REASON_NONE && done.user_data == n);
-        EXPECT(done.batch_items == 1 && done.variant == 1 && done.worker < 2);
+        EXPECT(done.batch_items == 1 && done.variant == 0 && done.worker < 2);
         EXPECT(done.total_ns >= done.exec_ns && done.total_ns >= done.queue_ns);
         EXPECT(box_check(&client, &client.query, byte));
     }

@@ -8,17 +8,10 @@
  *          /proc. What completions say of workers and batches is added up and compared with the workers' own counters.
  *          leatd ends with another code than 0 when a sanitizer finds something, a thread that nobody joined too.
  */
-#include <dirent.h>
-#include <jansson.h>
-#include <math.h>
-#include <poll.h>
-#include <sched.h>
 #include <signal.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/un.h>
-#include <sys/wait.h>
+#include <dirent.h>
+#include <math.h>
+#include <sched.h>
 
 #include <leat/leat.h>
 
@@ -27,7 +20,7 @@
 #include "kernels/backend.h"
 #include "kernels/graph.h"
 #include "runtime/topology.h"
-#include "tests/runtime/fake_root.h"
+#include "tests/system/leatd.h"
 #include "tools/zoo/zoo.h"
 
 enum {
@@ -106,9 +99,7 @@ destroy_network(struct network *network)
 /* ---- leatd ------------------------------------------------------------------------------------------ */
 
 struct daemon {
-    struct fake_root root;
-    char socket_path[160];
-    pid_t pid;
+    struct leatd leatd;
     uint64_t answered;              /* queries, by all workers */
     uint64_t parts[WORKERS_MAX];    /* of batches, as the completions have it */
     uint32_t sizes[WORKERS_MAX];    /* of the teams, as configured */
@@ -124,127 +115,50 @@ struct teams {
 };
 
 static void
-write_files(const struct daemon *daemon, const struct network *network, const struct teams *teams, uint32_t sessions)
+write_settings(const struct daemon *daemon, const struct teams *teams, uint32_t sessions, char *text, size_t bytes)
 {
-    const char *folder = daemon->root.path;
-    char path[160], text[2048];
-    int used = snprintf(text, sizeof(text),
-                        "socket: %s\nstate_dir: %s/state\nlog_level: warning\ndispatcher: {spin: %dns}\n"
+    int used = snprintf(text, bytes,
+                        "dispatcher: {spin: %dns}\n"
                         "limits: {sessions: %u, sessions_per_user: %u}\n"
                         "models: [{name: net, path: %s/net.onnx, items_max: %d}]\nworkers:\n",
-                        daemon->socket_path, folder, SPIN_NS, sessions, sessions, folder, ITEMS_MAX);
+                        SPIN_NS, sessions, sessions, daemon->leatd.root.path, ITEMS_MAX);
     for (uint32_t w = 0; w < teams->count; w++) {
-        used += snprintf(text + used, sizeof(text) - (size_t)used, "  - {count: 1, cores: %u, cpus: \"%s\"}\n",
+        used += snprintf(text + used, bytes - (size_t)used, "  - {count: 1, cores: %u, cpus: \"%s\"}\n",
                          teams->sizes[w], w == 0 ? teams->cpus : "");
     }
-    fake_root_write(&daemon->root, "/leat.yaml", text);
-    (void)snprintf(path, sizeof(path), "%s/net.onnx", folder);
-    FILE *file = fopen(path, "wb");
-    EXPECT(file != NULL && fwrite(network->file, network->file_bytes, 1, file) == 1 && fclose(file) == 0);
 }
 
-/* A socket that leatd tells when it serves, as it would tell systemd. */
-static int
-listen_for_notice(const struct daemon *daemon, char *path, size_t path_bytes)
+static void
+write_network(const struct daemon *daemon, const struct network *network)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const int notice = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    char path[160];
 
-    (void)snprintf(path, path_bytes, "%s/notify", daemon->root.path);
-    EXPECT(strlen(path) < sizeof(address.sun_path));
-    (void)strcpy(address.sun_path, path);
-    EXPECT(notice >= 0 && bind(notice, (const struct sockaddr *)&address, sizeof(address)) == 0);
-    return notice;
+    (void)snprintf(path, sizeof(path), "%s/net.onnx", daemon->leatd.root.path);
+    FILE *file = fopen(path, "wb");
+    EXPECT(file != NULL && fwrite(network->file, network->file_bytes, 1, file) == 1 && fclose(file) == 0);
 }
 
 static void
 start(struct daemon *daemon, const struct network *network, const struct teams *teams, uint32_t sessions)
 {
-    const pid_t parent = getpid();
-    char notify_path[160], config_path[160], text[64] = "";
+    char settings[2048];
 
     *daemon = (struct daemon){.worker_count = teams->count};
     memcpy(daemon->sizes, teams->sizes, sizeof(daemon->sizes));
-    fake_root_init(&daemon->root);
-    (void)snprintf(daemon->socket_path, sizeof(daemon->socket_path), "%s/leat.sock", daemon->root.path);
-    (void)snprintf(config_path, sizeof(config_path), "%s/leat.yaml", daemon->root.path);
-    write_files(daemon, network, teams, sessions);
-    const int notice = listen_for_notice(daemon, notify_path, sizeof(notify_path));
-    (void)fflush(NULL);
-    daemon->pid = fork();
-    EXPECT(daemon->pid >= 0);
-    if (daemon->pid == 0) {
-        if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && setenv("NOTIFY_SOCKET", notify_path, 1) == 0) {
-            (void)execl(LEATD_PATH, "leatd", "--config", config_path, (char *)NULL);
-        }
-        _exit(127);
-    }
-    struct pollfd either[2] = {{.fd = notice, .events = POLLIN}, {.events = POLLIN}};
-    either[1].fd = (int)syscall(SYS_pidfd_open, daemon->pid, 0);
-    EXPECT(either[1].fd >= 0);
-    EXPECT(poll(either, 2, -1) > 0 && (either[1].revents == 0 || !"leatd ended instead of serving"));
-    EXPECT(read(notice, text, sizeof(text) - 1) > 0 && strstr(text, "READY=1") != NULL);
-    EXPECT(close(notice) == 0 && close(either[1].fd) == 0);
-}
-
-static void
-terminate(const struct daemon *daemon)
-{
-    EXPECT(kill(daemon->pid, SIGTERM) == 0);
-}
-
-static void
-await_end(const struct daemon *daemon)
-{
-    int ended = -1;
-
-    EXPECT(waitpid(daemon->pid, &ended, 0) == daemon->pid);
-    EXPECT(WIFEXITED(ended) && WEXITSTATUS(ended) == 0);
-    EXPECT(access(daemon->socket_path, F_OK) != 0);
-    fake_root_fini(&daemon->root);
-}
-
-static struct leat_session *
-open_session(const struct daemon *daemon, uint32_t slots, uint64_t arena_bytes)
-{
-    struct leat_options options = LEAT_OPTIONS_INIT;
-    struct leat_session *session;
-
-    options.socket_path = daemon->socket_path;
-    options.slots = slots;
-    options.arena_bytes = arena_bytes;
-    EXPECT(leat_open(&options, &session) == LEAT_OK);
-    return session;
-}
-
-static json_t *
-request(struct leat_session *session, const char *op)
-{
-    char text[64], *reply;
-    (void)snprintf(text, sizeof(text), "{\"op\":\"%s\"}", op);
-    EXPECT(leat_admin(session, text, -1, &reply) == LEAT_OK);
-    json_t *answer = json_loads(reply, JSON_REJECT_DUPLICATES, NULL);
-    EXPECT(answer != NULL);
-    leat_admin_free(reply);
-    return answer;
-}
-
-static uint64_t
-number(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    EXPECT(json_is_integer(value) && json_integer_value(value) >= 0);
-    return (uint64_t)json_integer_value(value);
+    leatd_init(&daemon->leatd);
+    write_network(daemon, network);
+    write_settings(daemon, teams, sessions, settings, sizeof(settings));
+    leatd_start(&daemon->leatd, settings);
 }
 
 /* A counter of the one application. */
 static uint64_t
 counter(struct leat_session *session, const char *key)
 {
-    json_t *status = request(session, "status");
+    json_t *status = leatd_request(session, "{\"op\":\"status\"}");
     const json_t *applications = json_object_get(status, "applications");
     EXPECT(json_array_size(applications) == 1);
-    const uint64_t value = number(json_array_get(applications, 0), key);
+    const uint64_t value = leatd_number(json_array_get(applications, 0), key);
     json_decref(status);
     return value;
 }
@@ -262,13 +176,13 @@ struct thread {
 static void
 read_places(struct daemon *daemon, struct leat_session *session)
 {
-    json_t *topology = request(session, "topology"), *status = request(session, "status");
+    json_t *topology = leatd_request(session, "{\"op\":\"topology\"}"), *status = leatd_request(session, "{\"op\":\"status\"}");
     const json_t *placement = json_object_get(topology, "placement");
     const json_t *placed = json_object_get(placement, "workers"), *working = json_object_get(status, "workers");
     bool taken[LEAT_CPU_MAX] = {false};
 
     EXPECT(json_array_size(placed) == daemon->worker_count && json_array_size(working) == daemon->worker_count);
-    daemon->dispatcher_cpu = (uint32_t)number(placement, "dispatcher_cpu");
+    daemon->dispatcher_cpu = (uint32_t)leatd_number(placement, "dispatcher_cpu");
     EXPECT(daemon->dispatcher_cpu < LEAT_CPU_MAX);
     taken[daemon->dispatcher_cpu] = true;
     for (uint32_t w = 0; w < daemon->worker_count; w++) {
@@ -296,7 +210,7 @@ read_thread(const struct daemon *daemon, int tid, struct thread *ret_thread)
     struct thread thread = {.tid = tid};
     char path[64], line[512];
 
-    (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/status", (int)daemon->pid, tid);
+    (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/status", (int)daemon->leatd.pid, tid);
     FILE *file = fopen(path, "r");
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
         line[strcspn(line, "\n")] = '\0';
@@ -332,7 +246,7 @@ list_threads(const struct daemon *daemon, struct thread threads[THREADS_MAX])
     for (uint32_t w = 0; w < daemon->worker_count; w++) {
         wanted += daemon->sizes[w];
     }
-    (void)snprintf(path, sizeof(path), "/proc/%d/task", (int)daemon->pid);
+    (void)snprintf(path, sizeof(path), "/proc/%d/task", (int)daemon->leatd.pid);
     do { /* a helper that has not run yet has its leader's name, the dispatcher the process's */
         const struct dirent *entry;
         DIR *tasks = opendir(path);
@@ -428,7 +342,7 @@ submit(struct client *client, const struct daemon *daemon, const struct network 
     struct leat_target target;
     size_t submitted;
 
-    *client = (struct client){.session = open_session(daemon, QUERIES, bytes)};
+    *client = (struct client){.session = leatd_open_session(&daemon->leatd, QUERIES, bytes)};
     EXPECT(leat_find(client->session, "net", &target) == LEAT_OK);
     EXPECT(target.tensors[0].item_bytes == network->input_bytes && target.tensors[1].item_bytes == network->output_bytes);
     for (uint32_t q = 0; q < QUERIES; q++) {
@@ -501,9 +415,9 @@ check_batches(const struct daemon *daemon, struct leat_session *session)
     while (counter(session, "ok") < daemon->answered) { /* the report to the dispatcher comes after the answer */
         (void)sched_yield();
     }
-    json_t *status = request(session, "status");
+    json_t *status = leatd_request(session, "{\"op\":\"status\"}");
     for (uint32_t w = 0; w < daemon->worker_count; w++) {
-        const uint64_t batches = number(json_array_get(json_object_get(status, "workers"), w), "batches");
+        const uint64_t batches = leatd_number(json_array_get(json_object_get(status, "workers"), w), "batches");
         EXPECT(batches * PARTS == daemon->parts[w]);
     }
     json_decref(status);
@@ -544,12 +458,13 @@ static void
 test_team(const struct network *network, const struct teams *teams, uint64_t *random, struct daemon *daemon)
 {
     start(daemon, network, teams, 4);
-    struct leat_session *session = open_session(daemon, 16, 1 << 20);
+    struct leat_session *session = leatd_open_session(&daemon->leatd, 16, 1 << 20);
     read_places(daemon, session);
     ask_everybody(daemon, network, random);
     leat_close(session);
-    terminate(daemon);
-    await_end(daemon);
+    leatd_signal(&daemon->leatd, SIGTERM);
+    EXPECT(leatd_await_end(&daemon->leatd) == 0);
+    leatd_fini(&daemon->leatd);
 }
 
 /* What was accepted before SIGTERM is answered, and answered right, though the teams are at it when it comes. */
@@ -567,11 +482,12 @@ test_drain(const struct network *network, const struct teams *teams, uint64_t *r
         while (counter(client.session, "accepted") < QUERIES) {
             (void)sched_yield();
         }
-        terminate(&daemon);
+        leatd_signal(&daemon.leatd, SIGTERM);
         before = leat_poll(client.session, done, QUERIES);
         take(&client, &daemon, network, done, before);
         take_all(&client, &daemon, network);
-        await_end(&daemon);
+        EXPECT(leatd_await_end(&daemon.leatd) == 0);
+        leatd_fini(&daemon.leatd);
         leat_close(client.session);
     }
 }
@@ -592,7 +508,7 @@ test_spinning(const struct network *network, const struct teams *teams, uint32_t
     }
     start(&daemon, network, teams, usable_cpus);
     do {
-        sessions[count++] = open_session(&daemon, 16, 1 << 16);
+        sessions[count++] = leatd_open_session(&daemon.leatd, 16, 1 << 16);
         for (uint32_t s = 0; s < count; s++) {
             const uint32_t spin_ns = atomic_load_explicit(&sessions[s]->rings->spin_ns, memory_order_relaxed);
             EXPECT(spin_ns == (threads + count <= usable_cpus ? SPIN_NS : 0));
@@ -605,8 +521,9 @@ test_spinning(const struct network *network, const struct teams *teams, uint32_t
     while (count > 0) {
         leat_close(sessions[--count]);
     }
-    terminate(&daemon);
-    await_end(&daemon);
+    leatd_signal(&daemon.leatd, SIGTERM);
+    EXPECT(leatd_await_end(&daemon.leatd) == 0);
+    leatd_fini(&daemon.leatd);
 }
 
 int

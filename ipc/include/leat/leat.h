@@ -108,8 +108,8 @@ struct leat_completion {
     uint64_t exec_ns;      /* execution of the whole batch; LOST: 0 */
     uint64_t total_ns;     /* from submission to the answer being written; LOST: to the loss being noticed */
     uint32_t batch_items;  /* items in the batch that it ran in */
-    uint32_t variant;      /* which variant of the application answered */
-    uint32_t worker;
+    uint32_t variant;      /* which of the application's variants it came to, from 0: leat_admin has their names */
+    uint32_t worker;       /* that it came to; of both UINT16_MAX: none */
     uint32_t accuracy_ppm; /* that the variant stands for; 0: unknown */
 };
 
@@ -232,7 +232,8 @@ LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_event_arm(struct leat_session 
  * Sends one administrative request, a JSON object, and returns the daemon's JSON answer, to be released with
  * leat_admin_free. `fd` goes along when it is not negative (a model file, say). This is what the `leat`
  * command uses; docs/control.md describes the requests. Blocks until answered. A refusal by the daemon is
- * LEAT_OK with {"status": ..., "error": ...} in the answer.
+ * LEAT_OK with {"status": ..., "error": ...} in the answer. {"op":"status"} lists the applications: there "models"[v]
+ * is the name of the variant that completions call v, and "latency_ns" the objective of queries that bring none.
  */
 LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_admin(struct leat_session *session, const char *request_json,
                                                         int fd, char **ret_reply_json);

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     A completion's variant is its place in the application's list of models, whatever else the daemon serves and
+ *          has stopped serving; 65535 where no variant was reached.
+ * Method   leatd with synthetic models; accuracy floors choose among them. Models come and go in between.
+ */
+#include <signal.h>
+
+#include "tests/system/leatd.h"
+
+/* The variant that answers `application` at a floor; UINT16_MAX where none could. */
+static uint32_t
+ask(struct leat_session *session, const char *application, uint32_t floor_ppm)
+{
+    struct leat_query query = LEAT_QUERY_INIT;
+    struct leat_target target;
+    struct leat_completion done;
+
+    EXPECT(leat_find(session, application, &target) == LEAT_OK);
+    query.target = target.id;
+    query.accuracy_floor_ppm = floor_ppm;
+    for (uint32_t t = 0; t < 2; t++) {
+        EXPECT(leat_tensor_alloc(session, target.tensors[t].item_bytes, &query.tensors[t]) == LEAT_OK);
+    }
+    EXPECT(leat_run(session, &query, &done) == LEAT_OK);
+    EXPECT(done.outcome == (done.variant == UINT16_MAX ? LEAT_OUTCOME_REJECTED : LEAT_OUTCOME_OK));
+    EXPECT(done.outcome == LEAT_OUTCOME_OK || (done.reason == LEAT_REASON_ACCURACY && done.worker == UINT16_MAX));
+    EXPECT(done.outcome != LEAT_OUTCOME_OK || done.accuracy_ppm >= floor_ppm);
+    for (uint32_t t = 0; t < 2; t++) {
+        leat_tensor_free(session, query.tensors[t]);
+    }
+    return done.variant;
+}
+
+static void
+expect_name(struct leat_session *session, const char *application, uint32_t variant, const char *name)
+{
+    json_t *status = leatd_request(session, "{\"op\":\"status\"}"), *row;
+    const char *found = NULL;
+    size_t i;
+
+    json_array_foreach(json_object_get(status, "applications"), i, row) {
+        if (strcmp(json_string_value(json_object_get(row, "name")), application) == 0) {
+            found = json_string_value(json_array_get(json_object_get(row, "models"), variant));
+        }
+    }
+    EXPECT(found != NULL && strcmp(found, name) == 0);
+    json_decref(status);
+}
+
+static void
+check_all(struct leat_session *session)
+{
+    static const struct {
+        const char *application, *name;
+        uint32_t floor_ppm, variant;
+    } cases[] = {
+        {"two", "rough", 0, 0},      {"two", "rough", 500000, 0}, {"two", "fine", 500001, 1}, {"two", "fine", 900000, 1},
+        {"reversed", "fine", 0, 0},  {"rough", "rough", 0, 0},    {"fine", "fine", 0, 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        EXPECT(ask(session, cases[i].application, cases[i].floor_ppm) == cases[i].variant);
+        expect_name(session, cases[i].application, cases[i].variant, cases[i].name);
+    }
+    EXPECT(ask(session, "two", 900001) == UINT16_MAX);
+}
+
+int
+main(void)
+{
+    struct leatd leatd;
+
+    leat_test_init();
+    leatd_init(&leatd);
+    leatd_start(&leatd, "models:\n"
+                      "  - {name: first, backend: synthetic, synthetic: {latency: 1us}}\n"
+                      "  - {name: rough, backend: synthetic, accuracy: 0.5, synthetic: {latency: 1us}}\n"
+                      "  - {name: fine, backend: synthetic, accuracy: 0.9, synthetic: {latency: 2us}}\n"
+                      "applications:\n"
+                      "  - {name: two, models: [rough, fine]}\n"
+                      "  - {name: reversed, models: [fine, rough]}\n");
+    struct leat_session *session = leatd_open_session(&leatd, 4, 1 << 16);
+    check_all(session);
+    json_decref(leatd_request(session, "{\"op\":\"model-remove\",\"name\":\"first\"}"));
+    json_decref(leatd_request(session, "{\"op\":\"model-add\",\"name\":\"later\",\"backend\":\"synthetic\"}"));
+    check_all(session);
+    EXPECT(ask(session, "later", 0) == 0);
+    leat_close(session);
+    leatd_signal(&leatd, SIGTERM);
+    EXPECT(leatd_await_end(&leatd) == 0);
+    leatd_fini(&leatd);
+    return 0;
+}
