@@ -41,7 +41,7 @@
 
 /* ---- Rings memfd ------------------------------------------------------------------------------ */
 
-/* flags of struct leat_wire_request */
+/* flags of struct leat_wire_request; others are refused, so that new ones can be told from noise */
 #define LEAT_WIRE_CANCEL  1u /* not a query: cancel the one that `ticket_low` names in `slot` */
 #define LEAT_WIRE_OFFLINE 2u
 
@@ -54,7 +54,7 @@ struct leat_wire_request {
     uint16_t slot; /* < slots */
     uint16_t target;
     uint16_t flags;
-    uint16_t reserved;
+    uint16_t reserved; /* 0, else refused */
     uint32_t ticket_low; /* low half of the ticket; comes back in the response */
     uint32_t units[LEAT_TENSORS_MAX]; /* arena offset / 64 of inputs, then outputs */
 };

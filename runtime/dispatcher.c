@@ -218,6 +218,9 @@ check_request(const struct leat_dispatcher *dispatcher, const struct leat_daemon
     if (dispatcher->draining) {
         return LEAT_REASON_DRAINING;
     }
+    if (LEAT_UNLIKELY((request->flags & ~LEAT_WIRE_OFFLINE) != 0 || request->reserved != 0)) {
+        return LEAT_REASON_MALFORMED;
+    }
     if (request->target >= dispatcher->application_top || dispatcher->applications[request->target] == NULL ||
         dispatcher->applications[request->target]->removing) {
         return LEAT_REASON_TARGET;
@@ -377,7 +380,11 @@ poll_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *ses
             continue; /* there is no slot to answer to */
         }
         if (LEAT_UNLIKELY((request.flags & LEAT_WIRE_CANCEL) != 0)) {
-            cancel(dispatcher, session, &request);
+            if (request.flags == LEAT_WIRE_CANCEL && request.reserved == 0) {
+                cancel(dispatcher, session, &request);
+            } else {
+                bump(&dispatcher->statistics.rejected_malformed, 1); /* a cancel has no answer of its own */
+            }
         } else {
             accept_request(dispatcher, session, &request);
         }

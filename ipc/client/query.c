@@ -625,6 +625,7 @@ leat_reason_text(uint32_t reason)
         [LEAT_REASON_IN_FLIGHT] = "too many queries in flight",
         [LEAT_REASON_PAYLOAD] = "the model refused the input's values",
         [LEAT_REASON_DEVICE] = "the engine or a device failed",
+        [LEAT_REASON_MALFORMED] = "the request asks for something that the daemon does not know",
     };
     return reason < LEAT_COUNT_OF(texts) ? texts[reason] : "unknown";
 }

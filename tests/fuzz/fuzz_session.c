@@ -70,6 +70,7 @@ struct peer {
     struct owed {
         uint32_t ticket_low;
         uint16_t slot;
+        bool malformed; /* asks for what does not exist */
     } owed[OWED_MAX];
     uint32_t owed_count;
     bool lapped; /* the client let answers be overwritten: from there on they are only counted */
@@ -336,7 +337,10 @@ foresee(struct peer *peer)
             peer->read++;
             LEAT_ASSERT(peer->lapped || peer->owed_count < OWED_MAX);
             if (!peer->lapped) {
-                peer->owed[peer->owed_count++] = (struct owed){.ticket_low = cell->ticket_low, .slot = cell->slot};
+                peer->owed[peer->owed_count++] =
+                    (struct owed){.ticket_low = cell->ticket_low,
+                                  .slot = cell->slot,
+                                  .malformed = (cell->flags & ~LEAT_WIRE_OFFLINE) != 0 || cell->reserved != 0};
             }
         }
     }
@@ -347,10 +351,13 @@ static void
 settle_debt(struct peer *peer, const struct leat_wire_response *response, uint32_t lane)
 {
     LEAT_ASSERT(response->outcome >= LEAT_OUTCOME_OK && response->outcome <= LEAT_OUTCOME_FAILED);
-    LEAT_ASSERT(response->reason <= LEAT_REASON_DEVICE);
+    LEAT_ASSERT(response->reason <= LEAT_REASON_MALFORMED);
+    const bool malformed = response->reason == LEAT_REASON_MALFORMED;
+    LEAT_ASSERT(!malformed || response->outcome == LEAT_OUTCOME_REJECTED);
     LEAT_ASSERT(response->worker == (lane == 0 ? UINT16_MAX : lane - 1));
     for (uint32_t i = 0; i < peer->owed_count; i++) {
-        if (peer->owed[i].slot == response->slot && peer->owed[i].ticket_low == response->ticket_low) {
+        if (peer->owed[i].slot == response->slot && peer->owed[i].ticket_low == response->ticket_low &&
+            (draining || peer->owed[i].malformed == malformed)) {
             peer->owed[i] = peer->owed[--peer->owed_count];
             return;
         }

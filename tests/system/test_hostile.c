@@ -182,6 +182,73 @@ test_shared_memory(unsigned rounds)
     box_stop(box);
 }
 
+/* The next request; every field as it must be, but for these two. */
+static void
+ask(struct intruder *intruder, uint32_t number, uint16_t flags, uint16_t reserved)
+{
+    struct leat_wire_request *cell =
+        (struct leat_wire_request *)(intruder->rings + leat_wire_submit_offset()) + number;
+
+    cell->items = 1;
+    cell->flags = flags;
+    cell->reserved = reserved;
+    cell->ticket_low = number + 1;
+    cell->units[1] = 1; /* the output follows the input */
+    atomic_store_explicit(&cell->sequence, number + 1, memory_order_release);
+    poke_daemon(intruder);
+}
+
+static struct leat_wire_response
+await_response(struct intruder *intruder, uint32_t lane, uint32_t number)
+{
+    const struct leat_wire_response *cell =
+        (const struct leat_wire_response *)(intruder->rings + leat_wire_lane_offset(intruder->welcome.slots, lane)) + number;
+    struct leat_wire_response response;
+
+    while (atomic_load_explicit(&cell->sequence, memory_order_acquire) != number + 1) {
+        (void)sched_yield(); /* hangs here if another lane got it, or none */
+    }
+    memcpy(&response, cell, sizeof(response));
+    return response;
+}
+
+/* What has no meaning yet is refused, so that a later protocol can give it one. */
+static void
+test_unknown_flags(void)
+{
+    const struct box_options options = {.socket_path = socket_path};
+    struct box *box = box_start(&options);
+    struct leat_dispatcher_statistics statistics;
+    struct intruder intruder;
+    uint32_t asked = 0, refused = 0;
+
+    intrude(&intruder, 64);
+    for (uint32_t bit = 0; bit <= 16; bit++) { /* 16: the field behind the flags */
+        if (bit < 16 && 1u << bit == LEAT_WIRE_OFFLINE) {
+            continue;
+        }
+        for (uint32_t offline = 0; offline <= LEAT_WIRE_OFFLINE; offline += LEAT_WIRE_OFFLINE) {
+            const uint16_t flags = (uint16_t)(bit < 16 ? 1u << bit | offline : offline);
+            const bool cancels = (flags & LEAT_WIRE_CANCEL) != 0;
+            ask(&intruder, asked++, flags, bit == 16);
+            if (!cancels) { /* which would have no answer of its own */
+                const struct leat_wire_response response = await_response(&intruder, 0, refused++);
+                EXPECT(response.outcome == LEAT_OUTCOME_REJECTED && response.reason == LEAT_REASON_MALFORMED);
+                EXPECT(response.ticket_low == asked);
+            }
+        }
+    }
+    for (uint32_t n = 0; n < 2; n++) {
+        ask(&intruder, asked++, n == 0 ? 0 : LEAT_WIRE_OFFLINE, 0);
+        const struct leat_wire_response response = await_response(&intruder, 1, n);
+        EXPECT(response.outcome == LEAT_OUTCOME_OK && response.ticket_low == asked);
+    }
+    leat_dispatcher_statistics(box_dispatcher(box), &statistics);
+    EXPECT(statistics.rejected_malformed == refused + 1); /* and the cancel that is offline */
+    leave(&intruder);
+    box_stop(box);
+}
+
 static void
 test_socket_protocol(unsigned rounds)
 {
@@ -274,6 +341,7 @@ main(int argc, char **argv)
     (void)printf("seed %llu, %u rounds\n", (unsigned long long)leat_test_seed, rounds);
     (void)freopen("/dev/null", "w", stderr); /* the daemon logs each refusal; a failed expectation still exits 1 */
     test_version_is_negotiated();
+    test_unknown_flags();
     test_shared_memory(rounds);
     test_socket_protocol(rounds * 10);
     return 0;

@@ -62,6 +62,7 @@ enum leat_reason {
     LEAT_REASON_IN_FLIGHT = 8,  /* more queries in flight than the session has slots */
     LEAT_REASON_PAYLOAD = 9,    /* the model refused the values in the tensors (an index out of range) */
     LEAT_REASON_DEVICE = 10,    /* the engine or a device failed */
+    LEAT_REASON_MALFORMED = 11, /* the request asks for something that this daemon does not know */
 };
 
 struct leat_options {
