@@ -5,23 +5,20 @@
 #include <fcntl.h>
 #include <liburing.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "ipc/socket.h"
+#include "runtime/listener.h"
 #include "runtime/log.h"
 
 enum {
     RING_ENTRIES = 256,
-    BACKLOG = 128,
     REPLY_PATIENCE_MS = 5000, /* a client that does not read its answer loses it */
 };
 
@@ -45,10 +42,8 @@ struct leat_server {
     struct leat_server_options options;
     struct io_uring ring;
     bool ring_ready;
-    int listener;
+    struct leat_listener listener;
     int stop_fd;
-    dev_t socket_device; /* of the socket file that we made, so that we remove only that */
-    ino_t socket_inode;
     struct connection *connections;
     uint16_t free_indices[LEAT_SESSIONS_MAX]; /* stack */
     uint32_t free_count;
@@ -99,7 +94,7 @@ static void
 watch_listener(struct leat_server *server)
 {
     struct io_uring_sqe *sqe = next_sqe(server);
-    io_uring_prep_accept(sqe, server->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    io_uring_prep_accept(sqe, server->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     io_uring_sqe_set_data64(sqe, TAG_ACCEPT);
 }
 
@@ -632,92 +627,6 @@ leat_server_stop(struct leat_server *server)
 
 /* ---- Creation --------------------------------------------------------------------------------- */
 
-/*
- * Whether the process behind a connection still exists. The kernel takes a killed process's io_uring, and with it
- * its listening socket, apart a moment after the process has gone: such a socket still accepts connections.
- */
-static bool
-listener_lives(int connected)
-{
-    struct ucred peer;
-    socklen_t length = sizeof(peer);
-
-    if (getsockopt(connected, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0) {
-        return true; /* another pid namespace, perhaps: believe that it lives */
-    }
-    return kill(peer.pid, 0) == 0 || errno != ESRCH;
-}
-
-/* A socket file that nobody listens on is left over from a daemon that died: take its place. */
-static enum leat_status
-remove_stale_socket(const struct sockaddr_un *address)
-{
-    struct stat info;
-    if (lstat(address->sun_path, &info) != 0) {
-        return LEAT_OK;
-    }
-    if (!S_ISSOCK(info.st_mode)) {
-        return LEAT_FAIL(LEAT_ERR_EXISTS, "%s exists and is not a socket", address->sun_path);
-    }
-    const int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (probe < 0) {
-        return LEAT_FAIL(LEAT_ERR_SYS, "cannot make a socket");
-    }
-    const int connected = connect(probe, (const struct sockaddr *)address, sizeof(*address));
-    const int error = errno;
-    const bool alive = connected == 0 && listener_lives(probe);
-    (void)close(probe);
-    if (alive || (connected != 0 && error != ECONNREFUSED)) {
-        return LEAT_FAIL(LEAT_ERR_EXISTS, "another daemon listens on %s", address->sun_path);
-    }
-    if (unlink(address->sun_path) != 0) {
-        return LEAT_FAIL(LEAT_ERR_SYS, "cannot remove the stale socket %s", address->sun_path);
-    }
-    return LEAT_OK;
-}
-
-static enum leat_status
-open_listener(struct leat_server *server)
-{
-    const struct leat_server_options *options = &server->options;
-    struct sockaddr_un address;
-    struct stat info;
-
-    enum leat_status status = leat_socket_address(options->socket_path, &address);
-    if (status == LEAT_OK) {
-        status = remove_stale_socket(&address);
-    }
-    if (status != LEAT_OK) {
-        return status;
-    }
-    server->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (server->listener < 0) {
-        return LEAT_FAIL(LEAT_ERR_SYS, "cannot make a socket");
-    }
-    /* Nobody gets in between bind and chmod: the file is born without permissions. */
-    const mode_t old_mask = umask(0777);
-    const int bound = bind(server->listener, (const struct sockaddr *)&address, sizeof(address));
-    const int bind_error = errno;
-    (void)umask(old_mask);
-    if (bound != 0) {
-        errno = bind_error;
-        return LEAT_FAIL(LEAT_ERR_SYS, "cannot bind %s (does its directory exist, and may this user write there?)",
-                         options->socket_path);
-    }
-    if (stat(options->socket_path, &info) == 0) {
-        server->socket_device = info.st_dev;
-        server->socket_inode = info.st_ino;
-    }
-    if (options->socket_group != (gid_t)-1 && chown(options->socket_path, (uid_t)-1, options->socket_group) != 0) {
-        return LEAT_FAIL(LEAT_ERR_SYS, "cannot give %s to group %u", options->socket_path,
-                         (unsigned)options->socket_group);
-    }
-    if (chmod(options->socket_path, options->socket_mode) != 0 || listen(server->listener, BACKLOG) != 0) {
-        return LEAT_FAIL(LEAT_ERR_SYS, "cannot listen on %s", options->socket_path);
-    }
-    return LEAT_OK;
-}
-
 enum leat_status
 leat_server_create(const struct leat_server_options *options, struct leat_server **ret_server)
 {
@@ -728,7 +637,7 @@ leat_server_create(const struct leat_server_options *options, struct leat_server
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the server");
     }
     server->options = *options;
-    server->listener = -1;
+    server->listener.fd = -1;
     server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     server->packet = malloc(LEAT_WIRE_PACKET_MAX + 1);
     for (uint32_t i = 0; i < LEAT_SESSIONS_MAX; i++) {
@@ -746,7 +655,7 @@ leat_server_create(const struct leat_server_options *options, struct leat_server
         goto err_destroy;
     }
     server->ring_ready = true;
-    status = open_listener(server);
+    status = leat_listener_open(&server->listener, options->socket_path, options->socket_mode, options->socket_group);
     if (status != LEAT_OK) {
         goto err_destroy;
     }
@@ -768,10 +677,7 @@ leat_server_destroy(struct leat_server *server)
         return;
     }
     LEAT_ASSERT(server->connections == NULL);
-    if (server->listener >= 0) {
-        (void)close(server->listener);
-        remove_socket(server);
-    }
+    leat_listener_close(&server->listener);
     if (server->ring_ready) {
         io_uring_queue_exit(&server->ring);
     }
