@@ -150,7 +150,29 @@ read_limits(const struct loader *loader, const struct leat_raw_limits *raw)
             &loader->text, "limits.arena_default_bytes",
             "more than limits.arena_bytes_per_session: lower one or raise the other");
     }
+    uint64_t all, user;
+    leat_config_memory(config, 0, &all, &user); /* as far as the file says it */
+    if (all != 0 && user > all) {
+        return leat_config_fail(&loader->text, "limits.session_memory_per_user",
+                                "more than limits.session_memory: lower one or raise the other");
+    }
+    if (user != 0 && config->limits.arena_default_bytes >= user) { /* rings need some too */
+        return leat_config_fail(&loader->text, "limits.session_memory_per_user",
+                                "a user would have %" PRIu64 " KiB and a session's arena limits.arena_default_bytes, %" PRIu64
+                                " KiB, beside its rings: raise limits.session_memory or this, or lower that",
+                                user / 1024, config->limits.arena_default_bytes / 1024);
+    }
     return LEAT_OK;
+}
+
+void
+leat_config_memory(const struct leat_config *config, uint64_t machine_bytes, uint64_t *ret_bytes,
+                   uint64_t *ret_bytes_per_user)
+{
+    const uint64_t all = config->limits.session_memory_bytes, user = config->limits.session_memory_per_user_bytes;
+
+    *ret_bytes = all != 0 ? all : machine_bytes / 2;
+    *ret_bytes_per_user = user != 0 ? user : *ret_bytes / 2;
 }
 
 /* ---- workers ------------------------------------------------------------------------------------ */

@@ -61,6 +61,7 @@ struct leat_config {
         uint32_t sessions, sessions_per_user;
         uint32_t slots_per_session; /* power of two */
         uint64_t arena_bytes_per_session, arena_default_bytes;
+        uint64_t session_memory_bytes, session_memory_per_user_bytes; /* 0: by the machine's, see leat_config_memory */
         uint32_t central_queue; /* power of two */
     } limits;
     struct {
@@ -87,6 +88,10 @@ LEAT_MUST_CHECK enum leat_status leat_config_parse(const char *name, const void 
 
 LEAT_MUST_CHECK enum leat_status leat_config_default(struct leat_config **ret_config);
 void leat_config_free(struct leat_config *config); /* accepts NULL */
+
+/* The limits of session memory, with "auto" filled in for a machine of `machine_bytes`. */
+void leat_config_memory(const struct leat_config *config, uint64_t machine_bytes, uint64_t *ret_bytes,
+                        uint64_t *ret_bytes_per_user);
 
 /*
  * What is in force. YAML that load() reads back to the same config, with "# default" behind what equals the

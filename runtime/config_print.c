@@ -145,6 +145,9 @@ value_json(const struct leat_setting *setting, const void *target)
     case LEAT_SETTING_AUTO:
         return *(const uint32_t *)field == LEAT_AUTO ? json_string("auto")
                                                      : json_integer(*(const uint32_t *)field);
+    case LEAT_SETTING_AUTO_SIZE:
+        return *(const uint64_t *)field == 0 ? json_string("auto")
+                                             : json_integer((json_int_t) * (const uint64_t *)field);
     case LEAT_SETTING_SIZE:
     case LEAT_SETTING_TIME:
         return json_integer((json_int_t) * (const uint64_t *)field);

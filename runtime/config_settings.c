@@ -127,7 +127,7 @@ static bool
 read_units(const struct leat_setting *setting, const struct unit *units, const char *text,
            uint64_t *value, char *problem)
 {
-    const bool is_size = setting->kind == LEAT_SETTING_SIZE;
+    const bool is_size = setting->kind != LEAT_SETTING_TIME;
     const char *allowed = is_size ? "a whole number with KiB, MiB, GiB or nothing (bytes)"
                                   : "a whole number with ns, us, ms or s";
     const char *rest;
@@ -136,8 +136,8 @@ read_units(const struct leat_setting *setting, const struct unit *units, const c
     const struct unit *unit = units;
 
     if (!read_digits(text, &number, &rest)) {
-        return wrong(problem, "'%.40s' is not %s; write for example %s", text,
-                     is_size ? "a size" : "a duration", is_size ? "64MiB" : "50us");
+        return wrong(problem, "'%.40s' is not %s; write for example %s%s", text, is_size ? "a size" : "a duration",
+                     is_size ? "64MiB" : "50us", setting->kind == LEAT_SETTING_AUTO_SIZE ? " or auto" : "");
     }
     rest += *rest == ' ';
     while (strcmp(rest, unit->suffix) != 0 && unit->factor != 1) {
@@ -323,6 +323,12 @@ leat_setting_read(const struct leat_setting *setting, const char *text, void *ta
     case LEAT_SETTING_U32:
     case LEAT_SETTING_POWER2:
         return read_u32(setting, text, field, problem);
+    case LEAT_SETTING_AUTO_SIZE:
+        if (strcmp(text, "auto") == 0) {
+            *(uint64_t *)field = 0;
+            return true;
+        }
+        return read_units(setting, size_units, text, field, problem);
     case LEAT_SETTING_SIZE:
         return read_units(setting, size_units, text, field, problem);
     case LEAT_SETTING_TIME:
@@ -379,6 +385,13 @@ leat_setting_write(const struct leat_setting *setting, const void *target, char 
     case LEAT_SETTING_U32:
     case LEAT_SETTING_POWER2:
         (void)snprintf(text, bytes, "%" PRIu32, *(const uint32_t *)field);
+        return;
+    case LEAT_SETTING_AUTO_SIZE:
+        if (*(const uint64_t *)field == 0) {
+            word = "auto";
+            break;
+        }
+        write_units(size_units, *(const uint64_t *)field, text, bytes);
         return;
     case LEAT_SETTING_SIZE:
         write_units(size_units, *(const uint64_t *)field, text, bytes);

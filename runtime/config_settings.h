@@ -15,6 +15,7 @@ enum leat_setting_kind {
     LEAT_SETTING_POWER2, /* u32, a power of two */
     LEAT_SETTING_AUTO,   /* u32 or "auto" (LEAT_AUTO) */
     LEAT_SETTING_SIZE,   /* u64 bytes, a multiple of 4 KiB; KiB, MiB, GiB */
+    LEAT_SETTING_AUTO_SIZE, /* the same, or "auto" (0) */
     LEAT_SETTING_TIME,   /* u64 ns; ns, us, ms, s */
     LEAT_SETTING_BOOL,
     LEAT_SETTING_LATE, /* bool: drop | serve */
@@ -51,6 +52,10 @@ enum leat_setting_kind {
       UINT64_C(1) << 37, "1GiB")                                                   \
     X(arena_default_bytes, SIZE, limits.arena_default_bytes, 4096,                 \
       UINT64_C(1) << 37, "64MiB")                                                  \
+    X(session_memory, AUTO_SIZE, limits.session_memory_bytes, 1048576,             \
+      UINT64_C(1) << 47, "auto")                                                   \
+    X(session_memory_per_user, AUTO_SIZE, limits.session_memory_per_user_bytes,    \
+      1048576, UINT64_C(1) << 47, "auto")                                          \
     X(central_queue, POWER2, limits.central_queue, 64, 1048576, "4096")
 
 #define LEAT_SETTINGS_DISPATCHER(X)                                                \

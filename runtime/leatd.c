@@ -290,6 +290,19 @@ copy_places(const struct leat_placement *placement, struct leat_daemon_worker *w
     }
 }
 
+static struct leat_quota_limits
+session_limits(const struct leat_config *config)
+{
+    const uint64_t machine_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    struct leat_quota_limits limits = {.sessions = config->limits.sessions,
+                                       .sessions_per_user = config->limits.sessions_per_user};
+
+    leat_config_memory(config, machine_bytes, &limits.bytes, &limits.bytes_per_user);
+    leat_log(LEAT_LOG_INFO, "memory of sessions: at most %.1f GiB, of one user's %.1f GiB", (double)limits.bytes / 0x1p30,
+             (double)limits.bytes_per_user / 0x1p30);
+    return limits;
+}
+
 static enum leat_status
 serve(const struct leat_config *config, const struct leat_topology *topology, const struct leat_placement *placement)
 {
@@ -314,8 +327,7 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
                 .socket_path = config->socket,
                 .socket_mode = config->access.mode,
                 .socket_group = config->access.gid,
-                .sessions_max = config->limits.sessions,
-                .sessions_per_user = config->limits.sessions_per_user,
+                .limits = session_limits(config),
                 .slots_default = config->limits.slots_per_session < 256 ? config->limits.slots_per_session : 256,
                 .slots_max = config->limits.slots_per_session,
                 .arena_default_bytes = config->limits.arena_default_bytes,

@@ -79,6 +79,15 @@ leat_memory_prefault(void *address, size_t bytes)
     return LEAT_OK;
 }
 
+enum leat_status
+leat_memory_take_back(void *address, size_t bytes)
+{
+    if (bytes > 0 && madvise(address, bytes, MADV_REMOVE) != 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot take %zu bytes of pages back", bytes);
+    }
+    return LEAT_OK;
+}
+
 /* ---- Pages of arenas -------------------------------------------------------------------------- */
 
 static enum leat_status

@@ -22,6 +22,12 @@ bool leat_memory_bind(void *address, size_t bytes, uint32_t node, struct leat_no
 /* Makes every page present and writable, keeping its contents. `address` and `bytes` are whole pages. */
 LEAT_MUST_CHECK enum leat_status leat_memory_prefault(void *address, size_t bytes);
 
+/*
+ * Gives the pages of a shared mapping back to the system, also those that another process maps: it reads zeros then.
+ * Whole pages, as for prefault.
+ */
+LEAT_MUST_CHECK enum leat_status leat_memory_take_back(void *address, size_t bytes);
+
 enum leat_page_kind {
     LEAT_PAGES_SMALL = 0,
     LEAT_PAGES_TRANSPARENT = 1, /* shmem huge pages where the kernel finds them */

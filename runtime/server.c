@@ -16,6 +16,7 @@
 #include "ipc/socket.h"
 #include "runtime/listener.h"
 #include "runtime/log.h"
+#include "runtime/session_maker.h"
 
 enum {
     RING_ENTRIES = 256,
@@ -25,14 +26,24 @@ enum {
 #define TICK_NS UINT64_C(500000000)
 
 /* What a completion belongs to: the low bits of user_data, the rest is a connection's address. */
-enum tag { TAG_ACCEPT = 1, TAG_STOP = 2, TAG_EVENTS = 3, TAG_SOCKET = 4, TAG_PROCESS = 5, TAG_IGNORE = 6, TAG_MASK = 7 };
+enum tag {
+    TAG_ACCEPT = 1,
+    TAG_STOP = 2,
+    TAG_EVENTS = 3,
+    TAG_MEMORY = 4,
+    TAG_SOCKET = 5,
+    TAG_PROCESS = 6,
+    TAG_IGNORE = 7,
+    TAG_MASK = 15,
+};
 
 struct connection {
-    _Alignas(8) int fd;
+    _Alignas(TAG_MASK + 1) int fd;
     int pidfd; /* -1 when the peer's process cannot be watched */
     uid_t uid;
     pid_t pid;
-    struct leat_daemon_session *session; /* NULL before HELLO */
+    struct leat_session_job *job; /* its session is being made */
+    struct leat_daemon_session *session; /* NULL before WELCOME */
     uint32_t polls; /* outstanding io_uring requests that point here */
     bool closing;
     struct connection *next, *previous;
@@ -45,15 +56,16 @@ struct leat_server {
     struct leat_listener listener;
     int stop_fd;
     struct connection *connections;
-    uint16_t free_indices[LEAT_SESSIONS_MAX]; /* stack */
-    uint32_t free_count;
-    uint32_t session_count;
+    struct leat_quota quota;
+    struct leat_session_maker *maker;
+    struct leat_session_job *jobs; /* [LEAT_SESSIONS_MAX], by index */
+    uint32_t session_count; /* that the dispatcher knows */
     uint64_t opened; /* sessions ever */
     bool stopping, drained;
     bool stop_now; /* told to stop again while draining */
     uint64_t ticked_ns;
     unsigned char *packet; /* LEAT_WIRE_PACKET_MAX + 1 */
-    _Atomic uint32_t sessions_seen; /* statistics */
+    _Atomic uint32_t sessions_seen, counted_seen; /* statistics */
     _Atomic uint64_t accepted, refused, closed;
 };
 
@@ -72,14 +84,33 @@ next_sqe(struct leat_server *server)
 }
 
 static void
-watch(struct leat_server *server, int fd, struct connection *connection, enum tag tag)
+watch_for(struct leat_server *server, int fd, unsigned events, struct connection *connection, enum tag tag)
 {
     struct io_uring_sqe *sqe = next_sqe(server);
-    io_uring_prep_poll_add(sqe, fd, POLLIN | POLLRDHUP);
+    io_uring_prep_poll_add(sqe, fd, events);
     io_uring_sqe_set_data64(sqe, (uint64_t)(uintptr_t)connection | tag);
     if (connection != NULL) {
         connection->polls++;
     }
+}
+
+static void
+watch(struct leat_server *server, int fd, struct connection *connection, enum tag tag)
+{
+    watch_for(server, fd, POLLIN | POLLRDHUP, connection, tag);
+}
+
+static bool
+is_busy(const struct connection *connection)
+{
+    return connection->job != NULL;
+}
+
+/* One thing at a time: what a client sends before it has its answer waits in its socket, and only its end is noticed. */
+static void
+watch_socket(struct leat_server *server, struct connection *connection)
+{
+    watch_for(server, connection->fd, is_busy(connection) ? POLLRDHUP : POLLIN | POLLRDHUP, connection, TAG_SOCKET);
 }
 
 static void
@@ -116,16 +147,6 @@ update_spin(struct leat_server *server)
     }
 }
 
-static uint32_t
-sessions_of(const struct leat_server *server, uid_t uid)
-{
-    uint32_t count = 0;
-    for (const struct connection *c = server->connections; c != NULL; c = c->next) {
-        count += c->session != NULL && c->uid == uid;
-    }
-    return count;
-}
-
 static void
 send_error(int fd, enum leat_status status)
 {
@@ -150,6 +171,11 @@ close_connection(struct leat_server *server, struct connection *connection)
         const struct leat_command command = {.kind = LEAT_COMMAND_CLOSE_SESSION, .session = connection->session};
         leat_dispatcher_command(server->options.dispatcher, &command);
         connection->session = NULL;
+    }
+    if (connection->job != NULL) {
+        atomic_store_explicit(&connection->job->abandoned, true, memory_order_relaxed);
+        connection->job->owner = NULL;
+        connection->job = NULL;
     }
     if (connection->polls > 0) {
         unwatch(server, connection, TAG_SOCKET);
@@ -179,14 +205,29 @@ free_connection(struct leat_server *server, struct connection *connection)
 }
 
 static void
+note_counts(struct leat_server *server)
+{
+    atomic_store_explicit(&server->sessions_seen, server->session_count, memory_order_relaxed);
+    atomic_store_explicit(&server->counted_seen, leat_quota_sessions(&server->quota), memory_order_relaxed);
+}
+
+/* The job's session, if it has one, counts until its memory is back. */
+static void
+give_back(struct leat_server *server, struct leat_session_job *job)
+{
+    job->work = LEAT_SESSION_GIVE_BACK;
+    job->keep_pages = server->stopping;
+    leat_session_maker_submit(server->maker, job);
+}
+
+static void
 session_gone(struct leat_server *server, struct leat_daemon_session *session)
 {
-    server->free_indices[server->free_count++] = session->index;
     atomic_store_explicit(&server->options.tables->sessions[session->index], NULL, memory_order_relaxed);
-    leat_daemon_session_destroy(session);
     server->session_count--;
-    atomic_store_explicit(&server->sessions_seen, server->session_count, memory_order_relaxed);
+    note_counts(server);
     update_spin(server);
+    give_back(server, &server->jobs[session->index]);
 }
 
 static uint32_t
@@ -195,10 +236,10 @@ round_up_power_of_two(uint32_t value)
     return value <= 1 ? 1 : 1u << (32 - __builtin_clz(value - 1));
 }
 
-/* What the client asked for, within the limits; refuses rather than quietly giving less. */
+/* What the client asked for, within the limits of one; refuses rather than quietly giving less. */
 static enum leat_status
-size_session(const struct leat_server *server, const struct connection *connection,
-             const struct leat_wire_hello *hello, struct leat_session_options *ret_options)
+size_session(const struct leat_server *server, const struct leat_wire_hello *hello,
+             struct leat_session_options *ret_options)
 {
     const struct leat_server_options *limits = &server->options;
     const uint32_t slots = hello->slots == 0 ? limits->slots_default : hello->slots;
@@ -206,13 +247,6 @@ size_session(const struct leat_server *server, const struct connection *connecti
 
     if (server->stopping) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "the daemon is shutting down");
-    }
-    if (server->free_count == 0 || server->session_count >= limits->sessions_max) {
-        return LEAT_FAIL(LEAT_ERR_LIMIT, "%u sessions are open, the limit (limits.sessions)", server->session_count);
-    }
-    if (sessions_of(server, connection->uid) >= limits->sessions_per_user) {
-        return LEAT_FAIL(LEAT_ERR_LIMIT, "user %u has %u sessions open, the limit (limits.sessions_per_user)",
-                         (unsigned)connection->uid, limits->sessions_per_user);
     }
     if (slots > limits->slots_max) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "%u slots asked for, at most %u allowed (limits.slots_per_session)", slots,
@@ -233,52 +267,75 @@ size_session(const struct leat_server *server, const struct connection *connecti
     return LEAT_OK;
 }
 
+/* HELLO: has the session made, if it may be. WELCOME follows when it is there. */
 static enum leat_status
-welcome(struct leat_server *server, struct connection *connection, const struct leat_wire_hello *hello)
+begin_session(struct leat_server *server, struct connection *connection, const struct leat_wire_hello *hello)
 {
     struct leat_session_options options;
-    struct leat_wire_welcome answer = {.header = {LEAT_WIRE_MAGIC, LEAT_WIRE_VERSION, LEAT_WIRE_WELCOME}};
-    struct leat_daemon_session *session;
+    uint16_t index;
 
     if (hello->version_min > LEAT_WIRE_VERSION || hello->version_max < LEAT_WIRE_VERSION) {
         return LEAT_FAIL(LEAT_ERR_VERSION, "the client speaks protocol versions %u to %u, this daemon %u",
                          hello->version_min, hello->version_max, LEAT_WIRE_VERSION);
     }
-    enum leat_status status = size_session(server, connection, hello, &options);
+    enum leat_status status = size_session(server, hello, &options);
+    if (status == LEAT_OK) {
+        const uint64_t bytes = options.arena_bytes + leat_wire_rings_bytes(options.slots, options.lane_count);
+        status = leat_quota_take(&server->quota, connection->uid, bytes, &index);
+    }
     if (status != LEAT_OK) {
         return status;
     }
-    status = leat_daemon_session_create(&options, &session, answer.note);
-    if (status != LEAT_OK) {
-        return status;
-    }
-    session->index = server->free_indices[server->free_count - 1];
-    session->uid = connection->uid;
-    session->pid = connection->pid;
-    answer.slots = session->slots;
-    answer.lanes = session->lane_count;
-    answer.arena_bytes = session->arena_bytes;
-    answer.rings_bytes = session->rings_bytes;
-    answer.clock = server->options.tables->clock;
-    (void)snprintf(answer.daemon_version, sizeof(answer.daemon_version), "%s", LEAT_VERSION_TEXT);
+    note_counts(server);
+    struct leat_session_job *job = &server->jobs[index];
+    LEAT_ASSERT(job->session == NULL);
+    job->work = LEAT_SESSION_MAKE;
+    job->options = options;
+    job->owner = connection;
+    atomic_store_explicit(&job->abandoned, false, memory_order_relaxed);
+    connection->job = job;
+    leat_session_maker_submit(server->maker, job);
+    return LEAT_OK;
+}
+
+/* The session is there: the dispatcher learns of it, then the client. */
+static enum leat_status
+welcome(struct leat_server *server, struct connection *connection, const struct leat_session_job *job)
+{
+    struct leat_daemon_session *session = job->session;
+    struct leat_wire_welcome answer = {
+        .header = {LEAT_WIRE_MAGIC, LEAT_WIRE_VERSION, LEAT_WIRE_WELCOME},
+        .slots = session->slots,
+        .lanes = session->lane_count,
+        .arena_bytes = session->arena_bytes,
+        .rings_bytes = session->rings_bytes,
+        .clock = server->options.tables->clock,
+    };
     const int fds[LEAT_WIRE_FD_COUNT] = {
         [LEAT_WIRE_FD_RINGS] = session->rings_fd,
         [LEAT_WIRE_FD_ARENA] = session->arena_fd,
         [LEAT_WIRE_FD_DAEMON] = session->wake_fd,
         [LEAT_WIRE_FD_CLIENT] = session->pipe_read,
     };
-    /* Known to the dispatcher before the client hears of it, so that its first query finds somebody. */
-    server->free_count--;
+
+    (void)snprintf(answer.daemon_version, sizeof(answer.daemon_version), "%s", LEAT_VERSION_TEXT);
+    _Static_assert(sizeof(answer.note) == sizeof(job->note), "the note fits");
+    memcpy(answer.note, job->note, sizeof(answer.note));
+    session->index = (uint16_t)(job - server->jobs);
+    session->uid = connection->uid;
+    session->pid = connection->pid;
     server->session_count++;
-    atomic_store_explicit(&server->sessions_seen, server->session_count, memory_order_relaxed);
+    note_counts(server);
     atomic_store_explicit(&server->options.tables->sessions[session->index], session, memory_order_release);
     atomic_store_explicit(&server->options.tables->opened,
                           server->opened++ * LEAT_SESSIONS_MAX + session->index, memory_order_relaxed);
     connection->session = session;
     update_spin(server);
+    /* Known to the dispatcher before the client hears of it, so that its first query finds somebody. */
     const struct leat_command command = {.kind = LEAT_COMMAND_ADD_SESSION, .session = session};
     leat_dispatcher_command(server->options.dispatcher, &command);
-    status = leat_socket_send(connection->fd, &answer, sizeof(answer), fds, LEAT_WIRE_FD_COUNT);
+    const enum leat_status status =
+        leat_socket_send(connection->fd, &answer, sizeof(answer), fds, LEAT_WIRE_FD_COUNT);
     (void)close(session->rings_fd);
     (void)close(session->arena_fd);
     (void)close(session->pipe_read);
@@ -345,7 +402,7 @@ handle_packet(struct leat_server *server, struct connection *connection, struct 
         connection->session == NULL) {
         struct leat_wire_hello hello;
         memcpy(&hello, packet->bytes, sizeof(hello));
-        return welcome(server, connection, &hello);
+        return begin_session(server, connection, &hello);
     }
     if (connection->session != NULL && header.type == LEAT_WIRE_FIND && packet->size == sizeof(struct leat_wire_find)) {
         struct leat_wire_find find;
@@ -359,23 +416,8 @@ handle_packet(struct leat_server *server, struct connection *connection, struct 
 }
 
 static void
-serve_connection(struct leat_server *server, struct connection *connection)
+refuse(struct leat_server *server, struct connection *connection, enum leat_status status)
 {
-    struct leat_packet packet = {.bytes = server->packet, .capacity = LEAT_WIRE_PACKET_MAX};
-    enum leat_status status = leat_socket_receive(connection->fd, &packet);
-
-    if (status == LEAT_AGAIN) {
-        watch(server, connection->fd, connection, TAG_SOCKET);
-        return;
-    }
-    if (status == LEAT_OK) {
-        status = handle_packet(server, connection, &packet);
-        leat_packet_close_fds(&packet);
-    }
-    if (status == LEAT_OK) {
-        watch(server, connection->fd, connection, TAG_SOCKET);
-        return;
-    }
     if (status != LEAT_ERR_DISCONNECTED) {
         (void)atomic_fetch_add_explicit(&server->refused, 1, memory_order_relaxed);
         leat_log(LEAT_LOG_WARNING, "refused process %d of user %u: %s", (int)connection->pid,
@@ -386,11 +428,77 @@ serve_connection(struct leat_server *server, struct connection *connection)
 }
 
 static void
+serve_connection(struct leat_server *server, struct connection *connection)
+{
+    struct leat_packet packet = {.bytes = server->packet, .capacity = LEAT_WIRE_PACKET_MAX};
+    enum leat_status status = leat_socket_receive(connection->fd, &packet);
+
+    if (status == LEAT_AGAIN) {
+        watch_socket(server, connection);
+        return;
+    }
+    if (status == LEAT_OK) {
+        status = handle_packet(server, connection, &packet);
+        leat_packet_close_fds(&packet);
+    }
+    if (status == LEAT_OK) {
+        watch_socket(server, connection);
+        return;
+    }
+    refuse(server, connection, status);
+}
+
+/* A session was made, or could not be, while its client waited or left. */
+static void
+session_made(struct leat_server *server, struct leat_session_job *job)
+{
+    struct connection *connection = job->owner;
+    enum leat_status status = job->status;
+
+    if (connection == NULL) {
+        give_back(server, job);
+        return;
+    }
+    connection->job = NULL;
+    if (status != LEAT_OK) {
+        errno = 0; /* the text has its own already */
+        status = LEAT_FAIL(status, "%s", job->text);
+    } else if (server->stopping) {
+        status = LEAT_FAIL(LEAT_ERR_LIMIT, "the daemon is shutting down");
+    } else {
+        status = welcome(server, connection, job);
+    }
+    if (connection->session == NULL) {
+        give_back(server, job);
+    }
+    if (status != LEAT_OK) {
+        refuse(server, connection, status);
+    } else {
+        unwatch(server, connection, TAG_SOCKET); /* and look what has come meanwhile */
+    }
+}
+
+static void
+take_memory(struct leat_server *server)
+{
+    struct leat_session_job *job;
+
+    while ((job = leat_session_maker_collect(server->maker)) != NULL) {
+        if (job->work == LEAT_SESSION_MAKE) {
+            session_made(server, job);
+        } else {
+            leat_quota_give(&server->quota, (uint16_t)(job - server->jobs));
+            note_counts(server);
+        }
+    }
+}
+
+static void
 accept_connection(struct leat_server *server, int fd)
 {
     struct ucred peer;
     socklen_t length = sizeof(peer);
-    struct connection *connection = aligned_alloc(8, sizeof(*connection));
+    struct connection *connection = aligned_alloc(TAG_MASK + 1, sizeof(*connection));
 
     if (connection == NULL || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
         leat_log(LEAT_LOG_ERROR, "cannot take a connection: no memory or no credentials");
@@ -409,7 +517,7 @@ accept_connection(struct leat_server *server, int fd)
     const int send_bytes = (int)LEAT_WIRE_PACKET_MAX;
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof(send_bytes)); /* capped by the kernel at worst */
     (void)atomic_fetch_add_explicit(&server->accepted, 1, memory_order_relaxed);
-    watch(server, fd, connection, TAG_SOCKET);
+    watch_socket(server, connection);
     if (pidfd >= 0) {
         watch(server, pidfd, connection, TAG_PROCESS);
     }
@@ -486,9 +594,15 @@ handle_completion(struct leat_server *server, uint64_t data, int result)
         take_events(server);
         watch(server, leat_dispatcher_control_fd(server->options.dispatcher), NULL, TAG_EVENTS);
         break;
+    case TAG_MEMORY:
+        take_memory(server);
+        watch(server, leat_session_maker_event_fd(server->maker), NULL, TAG_MEMORY);
+        break;
     case TAG_SOCKET:
         connection->polls--;
-        if (!connection->closing) {
+        if (!connection->closing && is_busy(connection)) {
+            close_connection(server, connection); /* it has left: nothing else is watched for */
+        } else if (!connection->closing) {
             serve_connection(server, connection);
         }
         break;
@@ -531,6 +645,12 @@ leat_server_turn(struct leat_server *server, uint64_t wait_ns, uint32_t *ret_han
     return LEAT_OK;
 }
 
+bool
+leat_server_make_memory(struct leat_server *server)
+{
+    return leat_session_maker_step(server->maker);
+}
+
 static uint64_t
 later(uint64_t now_ns, uint64_t by_ns)
 {
@@ -556,17 +676,6 @@ turn_until(struct leat_server *server, uint64_t until_ns)
     return status;
 }
 
-/* Takes the socket's file away, if it is ours. */
-static void
-remove_socket(const struct leat_server *server)
-{
-    struct stat info;
-    if (stat(server->options.socket_path, &info) == 0 && info.st_dev == server->socket_device &&
-        info.st_ino == server->socket_inode) {
-        (void)unlink(server->options.socket_path);
-    }
-}
-
 /* Closes every session; `why` is what ended the drain before all was answered, NULL if nothing did. */
 static enum leat_status
 close_all(struct leat_server *server, const char *why)
@@ -579,7 +688,7 @@ close_all(struct leat_server *server, const char *why)
         close_connection(server, c);
     }
     const uint64_t until_ns = later(leat_monotonic_ns(), LEAT_SERVER_PATIENCE_NS);
-    while (status == LEAT_OK && (server->session_count > 0 || server->connections != NULL) &&
+    while (status == LEAT_OK && (leat_quota_sessions(&server->quota) > 0 || server->connections != NULL) &&
            leat_monotonic_ns() < until_ns) {
         status = turn_until(server, until_ns);
     }
@@ -588,10 +697,10 @@ close_all(struct leat_server *server, const char *why)
         const unsigned long long lost = after.abandoned - before.abandoned;
         leat_log(lost > 0 ? LEAT_LOG_WARNING : LEAT_LOG_INFO, "%s: %llu accepted queries were not answered", why, lost);
     }
-    if (status == LEAT_OK && server->session_count > 0) {
-        remove_socket(server);
+    if (status == LEAT_OK && leat_quota_sessions(&server->quota) > 0) {
+        leat_listener_close(&server->listener);
         status = LEAT_FAIL(LEAT_TIMEOUT, "batches of %u sessions run on after the drain: they end with the process",
-                           server->session_count);
+                           leat_quota_sessions(&server->quota));
     }
     return status;
 }
@@ -601,10 +710,14 @@ leat_server_run(struct leat_server *server, uint64_t drain_ns)
 {
     uint64_t until_ns = UINT64_MAX;
 
+    enum leat_status status = leat_session_maker_start(server->maker);
+    if (status != LEAT_OK) {
+        return status;
+    }
     server->ticked_ns = leat_monotonic_ns();
     while (!server->drained && !server->stop_now && leat_monotonic_ns() < until_ns) {
         const bool draining = server->stopping;
-        const enum leat_status status = turn_until(server, until_ns);
+        status = turn_until(server, until_ns);
         if (status != LEAT_OK) {
             return status;
         }
@@ -640,11 +753,9 @@ leat_server_create(const struct leat_server_options *options, struct leat_server
     server->listener.fd = -1;
     server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     server->packet = malloc(LEAT_WIRE_PACKET_MAX + 1);
-    for (uint32_t i = 0; i < LEAT_SESSIONS_MAX; i++) {
-        server->free_indices[i] = (uint16_t)(LEAT_SESSIONS_MAX - 1 - i);
-    }
-    server->free_count = LEAT_SESSIONS_MAX;
-    if (server->stop_fd < 0 || server->packet == NULL) {
+    server->jobs = calloc(LEAT_SESSIONS_MAX, sizeof(server->jobs[0]));
+    leat_quota_init(&server->quota, &options->limits);
+    if (server->stop_fd < 0 || server->packet == NULL || server->jobs == NULL) {
         status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory or descriptors for the server");
         goto err_destroy;
     }
@@ -655,6 +766,10 @@ leat_server_create(const struct leat_server_options *options, struct leat_server
         goto err_destroy;
     }
     server->ring_ready = true;
+    status = leat_session_maker_create(&server->maker);
+    if (status != LEAT_OK) {
+        goto err_destroy;
+    }
     status = leat_listener_open(&server->listener, options->socket_path, options->socket_mode, options->socket_group);
     if (status != LEAT_OK) {
         goto err_destroy;
@@ -662,6 +777,7 @@ leat_server_create(const struct leat_server_options *options, struct leat_server
     watch_listener(server);
     watch(server, server->stop_fd, NULL, TAG_STOP);
     watch(server, leat_dispatcher_control_fd(server->options.dispatcher), NULL, TAG_EVENTS);
+    watch(server, leat_session_maker_event_fd(server->maker), NULL, TAG_MEMORY);
     *ret_server = server;
     return LEAT_OK;
 
@@ -684,6 +800,8 @@ leat_server_destroy(struct leat_server *server)
     if (server->stop_fd >= 0) {
         (void)close(server->stop_fd);
     }
+    leat_session_maker_destroy(server->maker);
+    free(server->jobs);
     free(server->packet);
     free(server);
 }
@@ -693,6 +811,7 @@ leat_server_statistics(const struct leat_server *server, struct leat_server_stat
 {
     *ret_statistics = (struct leat_server_statistics){
         .sessions = atomic_load_explicit(&server->sessions_seen, memory_order_relaxed),
+        .counted = atomic_load_explicit(&server->counted_seen, memory_order_relaxed),
         .accepted = atomic_load_explicit(&server->accepted, memory_order_relaxed),
         .refused = atomic_load_explicit(&server->refused, memory_order_relaxed),
         .closed = atomic_load_explicit(&server->closed, memory_order_relaxed),

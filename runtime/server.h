@@ -2,8 +2,9 @@
 /*
  * runtime/server.h - the set-up socket: who may connect, with what memory, and who has gone.
  *
- * Role     Accepts connections, checks peer credentials and quotas, makes sessions, answers FIND, passes ADMIN
- *          requests on, and closes a session when its socket or its process ends. One thread with an io_uring.
+ * Role     Accepts connections, checks peer credentials and quotas, answers FIND, passes ADMIN requests on, has sessions
+ *          made (runtime/session_maker.h), and closes a session when its socket or its process ends. One thread with an
+ *          io_uring, which waits for nothing else.
  * Trust    Every packet is copied and checked; whatever is wrong with one ends that connection with a typed
  *          error, nothing else.
  * Threads  create, run and destroy on one thread. stop from any thread or a signal handler.
@@ -15,6 +16,7 @@
 #include <sys/types.h>
 
 #include "runtime/dispatcher.h"
+#include "runtime/quota.h"
 
 struct leat_server;
 
@@ -22,7 +24,7 @@ struct leat_server_options {
     const char *socket_path;
     mode_t socket_mode;
     gid_t socket_group; /* (gid_t)-1: leave */
-    uint32_t sessions_max, sessions_per_user;
+    struct leat_quota_limits limits;
     uint32_t slots_default, slots_max; /* powers of two */
     uint64_t arena_default_bytes, arena_max_bytes; /* multiples of LEAT_TENSOR_ALIGN */
     uint32_t lane_count;
@@ -46,7 +48,8 @@ struct leat_server_options {
 };
 
 struct leat_server_statistics {
-    uint32_t sessions;
+    uint32_t sessions; /* that the dispatcher knows */
+    uint32_t counted;  /* against the limits: those too that are being made or given back */
     uint64_t accepted, refused, closed;
 };
 
@@ -69,6 +72,8 @@ LEAT_MUST_CHECK enum leat_status leat_server_turn(struct leat_server *server, ui
                                                   uint32_t *ret_handled);
 
 #define LEAT_SERVER_PATIENCE_NS UINT64_C(2000000000)
+/* Beside turn: one part of the memory thread's work, which only run has a thread for. False: there was none. */
+bool leat_server_make_memory(struct leat_server *server);
 
 void leat_server_stop(struct leat_server *server);    /* async-signal-safe */
 void leat_server_destroy(struct leat_server *server); /* accepts NULL; removes the socket */

@@ -12,10 +12,7 @@
 #include "ipc/doorbell.h"
 #include "runtime/memory.h"
 
-/*
- * A sealed memfd of `bytes`, mapped and with every page present: without memory a later store would kill the
- * daemon with SIGBUS. The reasons for anything short of the best pages go to `notes`.
- */
+/* A sealed memfd of `bytes`, mapped. The reasons for anything short of the best pages go to `notes`. */
 static enum leat_status
 make_memory(const char *name, size_t bytes, uint32_t near_node, int *ret_fd, void **ret_memory,
             struct leat_notes *notes)
@@ -28,11 +25,8 @@ make_memory(const char *name, size_t bytes, uint32_t near_node, int *ret_fd, voi
     }
     if (fcntl(*ret_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         status = LEAT_FAIL(LEAT_ERR_SYS, "cannot seal %s memory", name);
-    } else {
-        if (near_node != 0) {
-            (void)leat_memory_bind(*ret_memory, bytes, near_node - 1, notes);
-        }
-        status = leat_memory_prefault(*ret_memory, bytes);
+    } else if (near_node != 0) {
+        (void)leat_memory_bind(*ret_memory, bytes, near_node - 1, notes);
     }
     if (status != LEAT_OK) {
         (void)munmap(*ret_memory, bytes);
@@ -44,8 +38,8 @@ make_memory(const char *name, size_t bytes, uint32_t near_node, int *ret_fd, voi
 }
 
 enum leat_status
-leat_daemon_session_create(const struct leat_session_options *options, struct leat_daemon_session **ret_session,
-                           char ret_note[160])
+leat_daemon_session_begin(const struct leat_session_options *options, struct leat_daemon_session **ret_session,
+                          char ret_note[160])
 {
     LEAT_ASSERT(leat_is_power_of_two(options->slots) && options->slots >= LEAT_SLOTS_MIN &&
                 options->slots <= LEAT_SLOTS_MAX);
@@ -74,6 +68,10 @@ leat_daemon_session_create(const struct leat_session_options *options, struct le
         goto err_destroy;
     }
     session->rings = memory;
+    status = leat_memory_prefault(memory, session->rings_bytes);
+    if (status != LEAT_OK) {
+        goto err_destroy;
+    }
     session->submit_cells = (void *)((unsigned char *)memory + leat_wire_submit_offset());
     session->lanes = (void *)((unsigned char *)memory + leat_wire_lane_offset(options->slots, 0));
     notes.count = 0; /* the rings are small: only the arena's pages matter to anybody */
@@ -100,6 +98,56 @@ leat_daemon_session_create(const struct leat_session_options *options, struct le
 
 err_destroy:
     leat_daemon_session_destroy(session);
+    return status;
+}
+
+/* Every page must be present: without memory a later store would kill the daemon with SIGBUS. */
+enum leat_status
+leat_daemon_session_populate(struct leat_daemon_session *session, uint64_t bytes)
+{
+    const uint64_t left = session->arena_bytes - session->arena_present;
+    const uint64_t part = bytes < left ? bytes : left;
+    const enum leat_status status = leat_memory_prefault(session->arena + session->arena_present, part);
+
+    if (status == LEAT_OK) {
+        session->arena_present += part;
+    }
+    return status;
+}
+
+enum leat_status
+leat_daemon_session_create(const struct leat_session_options *options, struct leat_daemon_session **ret_session,
+                           char ret_note[160])
+{
+    struct leat_daemon_session *session;
+    enum leat_status status = leat_daemon_session_begin(options, &session, ret_note);
+
+    if (status != LEAT_OK) {
+        return status;
+    }
+    status = leat_daemon_session_populate(session, session->arena_bytes);
+    if (status != LEAT_OK) {
+        leat_daemon_session_destroy(session);
+        return status;
+    }
+    *ret_session = session;
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_daemon_session_take_back(struct leat_daemon_session *session, uint64_t bytes)
+{
+    const size_t kept = leat_wire_submit_offset();
+    const uint64_t part = bytes < session->arena_present ? bytes : session->arena_present;
+    enum leat_status status = LEAT_OK;
+
+    if (session->arena_present == session->arena_bytes) {
+        status = leat_memory_take_back((unsigned char *)session->rings + kept, session->rings_bytes - kept);
+    }
+    if (status == LEAT_OK) {
+        status = leat_memory_take_back(session->arena + session->arena_present - part, part);
+    }
+    session->arena_present -= part;
     return status;
 }
 

@@ -2,7 +2,7 @@
 /*
  * runtime/session.h - the daemon's half of a session: its memory, its descriptors and who works on it.
  *
- * Ownership  The control thread creates and destroys. Between LEAT_COMMAND_ADD_SESSION and
+ * Ownership  The control side creates and destroys, on its memory thread (runtime/session_maker.h). Between LEAT_COMMAND_ADD_SESSION and
  *            LEAT_EVENT_SESSION_GONE the dispatcher owns the fields in `dispatcher`, and the
  *            mapping stays valid for dispatcher and workers even if the client has died.
  * Model      tests/model/reclaim.pml is how a session's memory comes back, with a client that dies at any moment.
@@ -30,6 +30,7 @@ struct leat_daemon_session {
     uint16_t index;    /* in the daemon's table */
     struct leat_wire_request *submit_cells;
     uint64_t arena_bytes;
+    uint64_t arena_present; /* bytes of it, from its start, that have their pages. W: who makes it and gives it back */
     size_t rings_bytes;
     int rings_fd, arena_fd;
     int wake_fd;   /* eventfd that the client writes; edge-triggered in the dispatcher's epoll, never read */
@@ -57,10 +58,25 @@ struct leat_session_options {
     uint32_t near_node;   /* 1 + NUMA node that its memory prefers; 0: none. From the client: any number */
 };
 
-/* Makes, seals, maps and prefaults the memory. `ret_note` (160 bytes) says what could not be given in full. */
+/*
+ * Makes, seals, maps and prefaults the memory. `ret_note` (160 bytes) says what could not be given in full. A gigabyte
+ * takes half a second: begin does all but the arena's pages, populate makes the next `bytes` of those, and the session
+ * is as create makes it once arena_present is arena_bytes.
+ */
 LEAT_MUST_CHECK enum leat_status leat_daemon_session_create(const struct leat_session_options *options,
                                                             struct leat_daemon_session **ret_session,
                                                             char ret_note[160]);
+LEAT_MUST_CHECK enum leat_status leat_daemon_session_begin(const struct leat_session_options *options,
+                                                           struct leat_daemon_session **ret_session,
+                                                           char ret_note[160]);
+LEAT_MUST_CHECK enum leat_status leat_daemon_session_populate(struct leat_daemon_session *session, uint64_t bytes);
+
+/*
+ * The way back, before destroy: a client that has left, or was sent away, may still hold the memory, and what it holds
+ * nobody counts. Gives the last `bytes` of the arena's pages back, and with the first of them the rings' but the page
+ * that says that the session has ended.
+ */
+LEAT_MUST_CHECK enum leat_status leat_daemon_session_take_back(struct leat_daemon_session *session, uint64_t bytes);
 void leat_daemon_session_destroy(struct leat_daemon_session *session); /* accepts NULL */
 
 /* Publishes one response on `lane`. Only the lane's producer calls it. Does not ring. */

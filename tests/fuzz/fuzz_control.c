@@ -2,12 +2,14 @@
 /*
  * Target    The socket protocol: leat_socket_receive, leat_server's handling of packets, leat_admin_handle's requests.
  * Input     A program for three connections: connect, send a packet of these bytes with so many descriptors of this
- *           kind, close one's end wholly or in part, let the daemon's parts move on, or not yet.
- * Method    A real server with its io_uring and listening socket, and the dispatcher, step by step on one thread.
+ *           kind, close one's end wholly or in part, let the daemon's parts move on, or one of them, or not yet.
+ * Method    A real server with its io_uring and listening socket, the dispatcher, and what makes sessions' memory, step by
+ *           step on one thread.
  *           An honest connection asks in between. They outlive an execution, as a daemon outlives its clients.
  * Property  No crash, leak or sanitizer report. Every packet gets at most one answer, each of a known type and
  *           its size, with text that ends and JSON that parses; after an error about a packet comes the end. The honest
- *           connection gets its answer. At the end no session, connection or descriptor is left.
+ *           connection gets its answer. At the end no session, connection or descriptor is left,
+ *           and nothing counts against the limits but the honest one.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,6 +33,7 @@ enum {
     SESSIONS_MAX = 3, /* with the honest one's: the last of the three is refused */
     SLOTS_MAX = 16,
     ARENA_MAX = 16384,
+    MEMORY_MAX = 53248, /* the honest one's 12 KiB, and not twice the most that one may have */
     STEPS_MAX = 48,
     PUMP_MAX = 1000,
     FDS_MAX = 6, /* above what a packet may carry */
@@ -120,7 +123,7 @@ tick(void *context, uint64_t rounds)
     (void)rounds;
 }
 
-/* Lets dispatcher and server go on until neither has anything to do. */
+/* Lets dispatcher, server and memory go on until none has anything to do. */
 static void
 pump(void)
 {
@@ -130,6 +133,7 @@ pump(void)
     while (any || handled > 0) {
         LEAT_ASSERT(rounds++ < PUMP_MAX);
         any = leat_dispatcher_round(daemon_state.dispatcher, leat_clock_now(&tables.clock));
+        any = leat_server_make_memory(daemon_state.server) || any;
         LEAT_MUST(leat_server_turn(daemon_state.server, 0, &handled) == LEAT_OK);
     }
     leat_dispatcher_check(daemon_state.dispatcher);
@@ -310,6 +314,7 @@ step(struct input *input)
 {
     const uint8_t op = take(input);
     struct connection *connection = &connections[(op >> 4) % CONNECTIONS];
+    uint32_t handled;
 
     switch (op & 7) {
     case 0:
@@ -331,7 +336,13 @@ step(struct input *input)
         }
         break;
     case 4: /* not settled yet */
-        (void)leat_dispatcher_round(daemon_state.dispatcher, leat_clock_now(&tables.clock));
+        if ((op & 8) != 0) {
+            (void)leat_server_make_memory(daemon_state.server);
+        } else if ((op & 16) != 0) {
+            LEAT_MUST(leat_server_turn(daemon_state.server, 0, &handled) == LEAT_OK);
+        } else {
+            (void)leat_dispatcher_round(daemon_state.dispatcher, leat_clock_now(&tables.clock));
+        }
         break;
     default:
         if (connection->fd < 0) {
@@ -382,8 +393,7 @@ start_daemon(void)
         .socket_path = path,
         .socket_mode = 0600,
         .socket_group = (gid_t)-1,
-        .sessions_max = SESSIONS_MAX,
-        .sessions_per_user = SESSIONS_MAX,
+        .limits = {SESSIONS_MAX, SESSIONS_MAX, MEMORY_MAX, MEMORY_MAX},
         .slots_default = 4,
         .slots_max = SLOTS_MAX,
         .arena_default_bytes = 4096,
@@ -472,7 +482,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     ask_honestly();
     leat_server_statistics(daemon_state.server, &statistics);
-    LEAT_ASSERT(statistics.sessions == 1 && statistics.accepted == statistics.closed + 1);
+    LEAT_ASSERT(statistics.sessions == 1 && statistics.counted == 1 && statistics.accepted == statistics.closed + 1);
     LEAT_ASSERT(open_descriptors() == descriptors);
     return 0;
 }

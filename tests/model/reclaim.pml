@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a session's memory comes back: runtime/server.c, runtime/dispatcher.c and runtime/worker.c as a model. Clients
+ * How a session's memory comes back: runtime/server.c, runtime/session_maker.c, runtime/dispatcher.c and
+ * runtime/worker.c as a model. Clients
  * submit, cancel, leave, or are killed at any moment, when a child that they forked may go on holding the socket. The
  * daemon's table has one place, so the second session takes the index of the first; a queue, a worker or a report names a
  * session by that index only, as in the daemon.
@@ -45,6 +46,8 @@ bit dead[SESSIONS];
 mtype = { ADD, CLOSE };
 chan command = [2] of { mtype, byte };
 chan gone = [2] of { byte };
+chan give_back = [2] of { byte };
+chan given_back = [2] of { byte };
 chan work = [1] of { byte };
 chan done = [2] of { byte };
 
@@ -126,12 +129,20 @@ active proctype server() {
         gone ? s ->
         assert(mapped[s]);
         table = (table == s -> NONE : table);
-        mapped[s] = 0;
-        index_free = 1;
-        left--;
+        give_back ! s;
         s = 0
        }
+    :: atomic { given_back ? s -> index_free = 1; left--; s = 0 }
     :: left == 0 -> break
+    od
+}
+
+active proctype memory() {
+    byte s;
+
+end:
+    do
+    :: atomic { give_back ? s -> mapped[s] = 0; given_back ! s; s = 0 }
     od
 }
 

@@ -47,6 +47,7 @@ test_defaults(void)
     EXPECT(config->limits.arena_bytes_per_session == UINT64_C(1) << 30);
     EXPECT(config->limits.arena_default_bytes == 64u << 20);
     EXPECT(config->drain_ns == UINT64_C(45000000000));
+    EXPECT(config->limits.session_memory_bytes == 0 && config->limits.session_memory_per_user_bytes == 0);
     EXPECT(config->dispatcher.cpu == LEAT_AUTO && config->dispatcher.spin_ns == 50000);
     EXPECT(!config->dispatcher.hold_cpu_dma_latency);
     EXPECT(config->worker_group_count == 1 && config->workers[0].count == LEAT_AUTO);
@@ -86,7 +87,7 @@ test_example_equals_defaults(const char *path)
         EXPECT(strstr(file_text, key) != NULL);
         keys += !heading;
     }
-    EXPECT(keys == 24);
+    EXPECT(keys == 26);
     free(example_text);
     free(defaults_text);
     leat_config_free(example);
@@ -105,6 +106,8 @@ static const char full[] =
     "  slots_per_session: 64\n"
     "  arena_bytes_per_session: 8 MiB\n"
     "  arena_default_bytes: 8192\n"
+    "  session_memory: 4GiB\n"
+    "  session_memory_per_user: 512MiB\n"
     "  central_queue: 128\n"
     "dispatcher: {cpu: 3, spin: 0, hold_cpu_dma_latency: true}\n"
     "workers:\n"
@@ -140,6 +143,8 @@ test_everything_is_read_and_survives_printing(void)
     EXPECT(config->log_level == LEAT_LOG_DEBUG && config->worker_queue_depth == 7);
     EXPECT(config->limits.arena_bytes_per_session == 8u << 20);
     EXPECT(config->limits.arena_default_bytes == 8192 && config->limits.sessions == 8);
+    EXPECT(config->limits.session_memory_bytes == UINT64_C(4) << 30);
+    EXPECT(config->limits.session_memory_per_user_bytes == 512u << 20);
     EXPECT(config->dispatcher.cpu == 3 && config->dispatcher.spin_ns == 0);
     EXPECT(config->dispatcher.hold_cpu_dma_latency);
     EXPECT(config->worker_group_count == 2 && config->workers[0].count == 2);
@@ -234,6 +239,8 @@ test_mistakes_are_named_with_their_place(void)
         {"limits: {arena_default_bytes: 5000}\n", ":1:31: ", "multiple of 4KiB"},
         {"limits: {arena_default_bytes: 99999999999999GiB}\n", ":1:31: ", "allowed are 4KiB to 128GiB"},
         {"limits: {arena_default_bytes: big}\n", ":1:31: ", "write for example 64MiB"},
+        {"limits: {session_memory: much}\n", ":1:26: limits.session_memory: ", "write for example 64MiB or auto"},
+        {"limits: {session_memory: 1KiB}\n", ":1:26: ", "allowed are 1MiB to 131072GiB"},
         {"dispatcher: {spin: 50}\n", ":1:20: dispatcher.spin: ", "needs a unit"},
         {"dispatcher: {spin: 1s}\n", ":1:20: ", "allowed are 0 to 10ms"},
         {"dispatcher: {cpu: first}\n", ":1:19: ", "allowed are auto and 0 to 4095"},
@@ -277,6 +284,9 @@ test_mistakes_are_named_with_their_place(void)
         /* settings against each other */
         {"limits: {sessions: 4, sessions_per_user: 5}\n", ":1:42: limits.sessions_per_user: ", "more than limits.sessions, 4"},
         {"limits:\n  sessions: 4\n", ":2:3: limits.sessions_per_user: ", "64 is more than"},
+        {"limits: {session_memory: 2GiB, session_memory_per_user: 3GiB}\n", ":1:57: limits.session_memory_per_user: ", "more than limits.session_memory"},
+        {"limits: {session_memory_per_user: 64MiB}\n", ":1:35: limits.session_memory_per_user: ", "have 65536 KiB and a session's arena limits.arena_default_bytes, 65536 KiB"},
+        {"limits: {session_memory: 100MiB}\n", ":1:9: limits.session_memory_per_user: ", "have 51200 KiB"},
         {"limits: {arena_bytes_per_session: 4KiB}\n", ":1:9: limits.arena_default_bytes: ", "raise the other"},
     };
 
@@ -294,6 +304,30 @@ test_mistakes_are_named_with_their_place(void)
                           cases[i].part);
             EXPECT(!"the message is as stated");
         }
+    }
+}
+
+/* auto is half of the machine's memory, and half of what all may have for one user; what is given stands. */
+static void
+test_memory_of_sessions(void)
+{
+    static const struct {
+        const char *yaml;
+        uint64_t all_mib, user_mib;
+    } cases[] = {
+        {"", 4096, 2048},
+        {"limits: {session_memory: auto, session_memory_per_user: auto}\n", 4096, 2048},
+        {"limits: {session_memory: 1GiB}\n", 1024, 512},
+        {"limits: {session_memory_per_user: 1GiB}\n", 4096, 1024},
+        {"limits: {session_memory: 1GiB, session_memory_per_user: 1GiB}\n", 1024, 1024},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct leat_config *config = parse(cases[i].yaml);
+        uint64_t all, user;
+        leat_config_memory(config, UINT64_C(8) << 30, &all, &user);
+        EXPECT(all == cases[i].all_mib << 20 && user == cases[i].user_mib << 20);
+        leat_config_free(config);
     }
 }
 
@@ -336,6 +370,7 @@ main(int argc, char **argv)
     test_everything_is_read_and_survives_printing();
     test_nothing_given_is_fine();
     test_mistakes_are_named_with_their_place();
+    test_memory_of_sessions();
     test_files();
     return 0;
 }

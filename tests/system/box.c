@@ -179,6 +179,8 @@ box_start(const struct box_options *options)
     o->item_bytes = o->item_bytes != 0 ? o->item_bytes : 64;
     o->waiting_max = o->waiting_max != 0 ? o->waiting_max : 64;
     o->sessions_max = o->sessions_max != 0 ? o->sessions_max : 64;
+    o->arena_max_bytes = o->arena_max_bytes != 0 ? o->arena_max_bytes : 16 << 20;
+    o->session_memory = o->session_memory != 0 ? o->session_memory : 1 << 30;
     o->predicted_ns = o->predicted_ns != 0 ? o->predicted_ns : 1;
     (void)signal(SIGPIPE, SIG_IGN);
     NEED(sem_init(&box->release, 0, 0) == 0);
@@ -215,12 +217,11 @@ box_start(const struct box_options *options)
         .socket_path = o->socket_path,
         .socket_mode = 0600,
         .socket_group = (gid_t)-1,
-        .sessions_max = o->sessions_max,
-        .sessions_per_user = o->sessions_max,
+        .limits = {o->sessions_max, o->sessions_max, o->session_memory, o->session_memory},
         .slots_default = 64,
         .slots_max = 1024,
         .arena_default_bytes = 1 << 20,
-        .arena_max_bytes = 16 << 20,
+        .arena_max_bytes = o->arena_max_bytes,
         .lane_count = 1 + o->workers,
         .spin_ns = (uint32_t)o->spin_ns,
         .cores = 64, /* let the tests, not the machine, decide about spinning */

@@ -23,6 +23,7 @@ struct box_options {
     uint32_t item_bytes;  /* 0: 64 */
     uint32_t waiting_max; /* 0: 64 */
     uint32_t sessions_max; /* 0: 64 */
+    uint64_t arena_max_bytes, session_memory; /* 0: 16 MiB, and 1 GiB of all sessions */
     uint64_t latency_ns;
     uint64_t spin_ns;     /* 0: park at once */
     uint64_t predicted_ns; /* what the profile says of any batch; 0: 1 */
