@@ -10,6 +10,7 @@
 #ifndef LEAT_RUNTIME_QUOTA_H
 #define LEAT_RUNTIME_QUOTA_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -18,6 +19,7 @@
 
 struct leat_quota_limits {
     uint32_t sessions, sessions_per_user;
+    bool sessions_lowered; /* below the setting: RLIMIT_NOFILE allows no more */
     uint64_t bytes, bytes_per_user; /* of rings and arenas */
 };
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -21,6 +22,14 @@
 enum {
     RING_ENTRIES = 256,
     REPLY_PATIENCE_MS = 5000, /* a client that does not read its answer loses it */
+    REFUSALS_LOGGED = 8, /* in one tick; the others are counted */
+    /*
+     * Descriptors: socket and process of a connection; two of a session, and three more while it is made or has an
+     * administrative request answered; and what the daemon has beside them.
+     */
+    DESCRIPTORS_OF_CONNECTION = 2,
+    DESCRIPTORS_OF_SESSION = 5,
+    DESCRIPTORS_BESIDE = 128,
 };
 
 #define TICK_NS UINT64_C(500000000)
@@ -42,11 +51,17 @@ struct connection {
     int pidfd; /* -1 when the peer's process cannot be watched */
     uid_t uid;
     pid_t pid;
+    bool greeted; /* HELLO came: counts against the limits of sessions from here on, before as silent */
     struct leat_session_job *job; /* its session is being made */
     struct leat_daemon_session *session; /* NULL before WELCOME */
     uint32_t polls; /* outstanding io_uring requests that point here */
     bool closing;
     struct connection *next, *previous;
+};
+
+/* Something that may happen very often while it lasts, and is logged once. */
+struct episode {
+    bool logged, again; /* again: since the last tick */
 };
 
 struct leat_server {
@@ -63,6 +78,9 @@ struct leat_server {
     uint64_t opened; /* sessions ever */
     bool stopping, drained;
     bool stop_now; /* told to stop again while draining */
+    bool accepting; /* a request to accept is with the ring */
+    struct episode crowd, shortage; /* of silent connections, of descriptors */
+    uint32_t refusals; /* since the last tick */
     uint64_t ticked_ns;
     unsigned char *packet; /* LEAT_WIRE_PACKET_MAX + 1 */
     _Atomic uint32_t sessions_seen, counted_seen; /* statistics */
@@ -127,6 +145,31 @@ watch_listener(struct leat_server *server)
     struct io_uring_sqe *sqe = next_sqe(server);
     io_uring_prep_accept(sqe, server->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     io_uring_sqe_set_data64(sqe, TAG_ACCEPT);
+    server->accepting = true;
+}
+
+/* After accepting failed: something has been given back, or time has passed. */
+static void
+accept_again(struct leat_server *server)
+{
+    if (!server->accepting && !server->stopping) {
+        watch_listener(server);
+    }
+}
+
+static bool
+episode_begins(struct episode *episode)
+{
+    const bool begins = !episode->logged;
+    episode->logged = episode->again = true;
+    return begins;
+}
+
+static void
+episode_tick(struct episode *episode)
+{
+    episode->logged = episode->again;
+    episode->again = false;
 }
 
 /* ---- Sessions --------------------------------------------------------------------------------- */
@@ -202,6 +245,7 @@ free_connection(struct leat_server *server, struct connection *connection)
         (void)close(connection->pidfd);
     }
     free(connection);
+    accept_again(server);
 }
 
 static void
@@ -287,6 +331,7 @@ begin_session(struct leat_server *server, struct connection *connection, const s
         return status;
     }
     note_counts(server);
+    connection->greeted = true;
     struct leat_session_job *job = &server->jobs[index];
     LEAT_ASSERT(job->session == NULL);
     job->work = LEAT_SESSION_MAKE;
@@ -420,8 +465,10 @@ refuse(struct leat_server *server, struct connection *connection, enum leat_stat
 {
     if (status != LEAT_ERR_DISCONNECTED) {
         (void)atomic_fetch_add_explicit(&server->refused, 1, memory_order_relaxed);
-        leat_log(LEAT_LOG_WARNING, "refused process %d of user %u: %s", (int)connection->pid,
-                 (unsigned)connection->uid, leat_error_text());
+        if (server->refusals++ < REFUSALS_LOGGED) {
+            leat_log(LEAT_LOG_WARNING, "refused process %d of user %u: %s", (int)connection->pid,
+                     (unsigned)connection->uid, leat_error_text());
+        }
         send_error(connection->fd, status);
     }
     close_connection(server, connection);
@@ -489,25 +536,108 @@ take_memory(struct leat_server *server)
         } else {
             leat_quota_give(&server->quota, (uint16_t)(job - server->jobs));
             note_counts(server);
+            accept_again(server);
         }
     }
 }
 
+/* ---- Accepting ---------------------------------------------------------------------------------- */
+
+static bool
+is_silent(const struct connection *connection)
+{
+    return !connection->greeted && !connection->closing;
+}
+
+static uint32_t
+count_silent(const struct leat_server *server, uid_t uid)
+{
+    uint32_t count = 0;
+    for (const struct connection *c = server->connections; c != NULL; c = c->next) {
+        count += is_silent(c) && c->uid == uid;
+    }
+    return count;
+}
+
+/* The oldest silent connection of the user who has most of them gives way; nothing if there is none. */
 static void
+make_room(struct leat_server *server)
+{
+    struct connection *victim = NULL;
+    uint32_t most = 0;
+
+    for (struct connection *c = server->connections; c != NULL; c = c->next) { /* the newest first */
+        if (!is_silent(c)) {
+            continue;
+        }
+        const uint32_t count = victim != NULL && victim->uid == c->uid ? most : count_silent(server, c->uid);
+        if (count >= most) {
+            victim = c;
+            most = count;
+        }
+    }
+    if (victim == NULL) {
+        return;
+    }
+    (void)LEAT_FAIL(LEAT_ERR_LIMIT, "%u connections of user %u have said nothing: the oldest gives way to new ones", most,
+                    (unsigned)victim->uid);
+    if (episode_begins(&server->crowd)) {
+        leat_log(LEAT_LOG_WARNING, "%s", leat_error_text());
+    }
+    (void)atomic_fetch_add_explicit(&server->refused, 1, memory_order_relaxed);
+    send_error(victim->fd, LEAT_ERR_LIMIT);
+    close_connection(server, victim);
+}
+
+/* As many may be about to say HELLO as could then have a session, of one user and in all. */
+static void
+bound_silent(struct leat_server *server, uid_t newcomer)
+{
+    const struct leat_quota_limits *limits = &server->quota.limits;
+    uint32_t all = 0;
+
+    for (const struct connection *c = server->connections; c != NULL; c = c->next) {
+        all += is_silent(c);
+    }
+    /* Who is above a user's limit just now has most: all others are at it at most. */
+    if (all > limits->sessions || count_silent(server, newcomer) > limits->sessions_per_user) {
+        make_room(server);
+    }
+}
+
+/* Nobody is accepted until something is given back, or for a tick: trying on would find no descriptor at once. */
+static void
+accept_failed(struct leat_server *server, int error)
+{
+    if (episode_begins(&server->shortage)) {
+        leat_log(LEAT_LOG_ERROR, "cannot accept connections (%s): trying again when something has been closed",
+                 strerror(error));
+    }
+    make_room(server);
+}
+
+/* Takes over `fd`. 0 or an errno; then it is closed. */
+static int
 accept_connection(struct leat_server *server, int fd)
 {
     struct ucred peer;
     socklen_t length = sizeof(peer);
     struct connection *connection = aligned_alloc(TAG_MASK + 1, sizeof(*connection));
+    int error = connection == NULL ? ENOMEM : getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 ? 0 : errno;
+    int pidfd = -1;
 
-    if (connection == NULL || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
-        leat_log(LEAT_LOG_ERROR, "cannot take a connection: no memory or no credentials");
+    if (error == 0 && peer.pid > 0) {
+        /* The peer's process is watched too: a forked child could hold the socket open after its parent died. */
+        pidfd = (int)syscall(SYS_pidfd_open, peer.pid, 0);
+        error = pidfd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM) ? errno : 0;
+    }
+    if (error != 0) {
+        (void)LEAT_FAIL(LEAT_ERR_LIMIT, "the daemon cannot take another connection now: %s", strerror(error));
+        send_error(fd, LEAT_ERR_LIMIT);
         free(connection);
         (void)close(fd);
-        return;
+        return error;
     }
-    /* The peer's process is watched too: a forked child could hold the socket open after its parent died. */
-    const int pidfd = peer.pid > 0 ? (int)syscall(SYS_pidfd_open, peer.pid, 0) : -1;
     *connection = (struct connection){.fd = fd, .pidfd = pidfd, .uid = peer.uid, .pid = peer.pid};
     connection->next = server->connections;
     if (server->connections != NULL) {
@@ -520,6 +650,23 @@ accept_connection(struct leat_server *server, int fd)
     watch_socket(server, connection);
     if (pidfd >= 0) {
         watch(server, pidfd, connection, TAG_PROCESS);
+    }
+    bound_silent(server, peer.uid);
+    return 0;
+}
+
+static void
+accepted(struct leat_server *server, int result)
+{
+    server->accepting = false;
+    if (result == -ECANCELED) {
+        return; /* the end has begun */
+    }
+    const int error = result >= 0 ? accept_connection(server, result) : -result;
+    if (error != 0) {
+        accept_failed(server, error);
+    } else {
+        accept_again(server);
     }
 }
 
@@ -577,14 +724,7 @@ handle_completion(struct leat_server *server, uint64_t data, int result)
 
     switch ((enum tag)(data & TAG_MASK)) {
     case TAG_ACCEPT:
-        if (result >= 0) {
-            accept_connection(server, result);
-        } else if (result != -ECANCELED) {
-            leat_log(LEAT_LOG_ERROR, "cannot accept a connection: %s", strerror(-result));
-        }
-        if (!server->stopping) {
-            watch_listener(server);
-        }
+        accepted(server, result);
         break;
     case TAG_STOP:
         take_stops(server);
@@ -657,11 +797,26 @@ later(uint64_t now_ns, uint64_t by_ns)
     return by_ns < UINT64_MAX - now_ns ? now_ns + by_ns : UINT64_MAX;
 }
 
+static void
+tick(struct leat_server *server)
+{
+    struct leat_dispatcher_statistics statistics;
+
+    leat_dispatcher_statistics(server->options.dispatcher, &statistics);
+    server->options.tick(server->options.context, statistics.rounds);
+    if (server->refusals > REFUSALS_LOGGED) {
+        leat_log(LEAT_LOG_WARNING, "refused %u more", server->refusals - REFUSALS_LOGGED);
+    }
+    server->refusals = 0;
+    episode_tick(&server->crowd);
+    episode_tick(&server->shortage);
+    accept_again(server);
+}
+
 /* One turn that ends by until_ns if nothing happens, and the watchdog's tick when it is time. */
 static enum leat_status
 turn_until(struct leat_server *server, uint64_t until_ns)
 {
-    struct leat_dispatcher_statistics statistics;
     const uint64_t begin_ns = leat_monotonic_ns();
     const uint64_t left_ns = until_ns > begin_ns ? until_ns - begin_ns : 0;
     uint32_t handled;
@@ -670,8 +825,7 @@ turn_until(struct leat_server *server, uint64_t until_ns)
     const uint64_t now_ns = leat_monotonic_ns();
     if (now_ns - server->ticked_ns >= TICK_NS) {
         server->ticked_ns = now_ns;
-        leat_dispatcher_statistics(server->options.dispatcher, &statistics);
-        server->options.tick(server->options.context, statistics.rounds);
+        tick(server);
     }
     return status;
 }
@@ -740,6 +894,44 @@ leat_server_stop(struct leat_server *server)
 
 /* ---- Creation --------------------------------------------------------------------------------- */
 
+/*
+ * Each session, and each connection on its way to one, needs descriptors: raises our own limit to that, and where it
+ * cannot be raised so far lowers the number of sessions.
+ */
+static enum leat_status
+reserve_descriptors(struct leat_quota_limits *limits)
+{
+    const rlim_t each = 2 * DESCRIPTORS_OF_CONNECTION + DESCRIPTORS_OF_SESSION;
+    const rlim_t needed = DESCRIPTORS_BESIDE + each * limits->sessions;
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot read the limit of open files");
+    }
+    if (files.rlim_max < needed) {
+        const rlim_t sessions = files.rlim_max > DESCRIPTORS_BESIDE ? (files.rlim_max - DESCRIPTORS_BESIDE) / each : 0;
+        if (sessions == 0) {
+            return LEAT_FAIL(LEAT_ERR_LIMIT, "%llu open files are allowed (RLIMIT_NOFILE), and at least %llu needed",
+                             (unsigned long long)files.rlim_max, (unsigned long long)(DESCRIPTORS_BESIDE + each));
+        }
+        leat_log(LEAT_LOG_WARNING,
+                 "limits.sessions is %u, and the %llu open files that are allowed (RLIMIT_NOFILE) do for %llu: that many "
+                 "are accepted. %llu files would do (LimitNOFILE= of the unit, ulimit -Hn)",
+                 limits->sessions, (unsigned long long)files.rlim_max, (unsigned long long)sessions,
+                 (unsigned long long)needed);
+        limits->sessions = (uint32_t)sessions;
+        limits->sessions_lowered = true;
+    }
+    if (files.rlim_cur < needed && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = needed < files.rlim_max ? needed : files.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &files) != 0) {
+            return LEAT_FAIL(LEAT_ERR_SYS, "cannot raise the limit of open files to %llu",
+                             (unsigned long long)files.rlim_cur);
+        }
+    }
+    return LEAT_OK;
+}
+
 enum leat_status
 leat_server_create(const struct leat_server_options *options, struct leat_server **ret_server)
 {
@@ -754,7 +946,12 @@ leat_server_create(const struct leat_server_options *options, struct leat_server
     server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     server->packet = malloc(LEAT_WIRE_PACKET_MAX + 1);
     server->jobs = calloc(LEAT_SESSIONS_MAX, sizeof(server->jobs[0]));
-    leat_quota_init(&server->quota, &options->limits);
+    struct leat_quota_limits limits = options->limits;
+    status = reserve_descriptors(&limits);
+    if (status != LEAT_OK) {
+        goto err_destroy;
+    }
+    leat_quota_init(&server->quota, &limits);
     if (server->stop_fd < 0 || server->packet == NULL || server->jobs == NULL) {
         status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory or descriptors for the server");
         goto err_destroy;

@@ -24,7 +24,7 @@ struct leat_server_options {
     const char *socket_path;
     mode_t socket_mode;
     gid_t socket_group; /* (gid_t)-1: leave */
-    struct leat_quota_limits limits;
+    struct leat_quota_limits limits; /* as many sessions as RLIMIT_NOFILE allows: create raises it or says so */
     uint32_t slots_default, slots_max; /* powers of two */
     uint64_t arena_default_bytes, arena_max_bytes; /* multiples of LEAT_TENSOR_ALIGN */
     uint32_t lane_count;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Target    The socket protocol: leat_socket_receive, leat_server's handling of packets, leat_admin_handle's requests.
- * Input     A program for three connections: connect, send a packet of these bytes with so many descriptors of this
+ * Input     A program for three connections and some that stay silent: connect, send a packet of these bytes with so many descriptors of this
  *           kind, close one's end wholly or in part, let the daemon's parts move on, or one of them, or not yet.
  * Method    A real server with its io_uring and listening socket, the dispatcher, and what makes sessions' memory, step by
  *           step on one thread.
  *           An honest connection asks in between. They outlive an execution, as a daemon outlives its clients.
  * Property  No crash, leak or sanitizer report. Every packet gets at most one answer, each of a known type and
  *           its size, with text that ends and JSON that parses; after an error about a packet comes the end. The honest
- *           connection gets its answer. At the end no session, connection or descriptor is left,
+ *           connection gets its answer. Silent connections beyond the limit end, and are told so. At the end no session, connection or descriptor is left,
  *           and nothing counts against the limits but the honest one.
  */
 #include <errno.h>
@@ -30,6 +30,7 @@
 
 enum {
     CONNECTIONS = 3,
+    SILENT = 5, /* that only connect: more than may be silent at once, which is as many as there may be sessions */
     SESSIONS_MAX = 3, /* with the honest one's: the last of the three is refused */
     SLOTS_MAX = 16,
     ARENA_MAX = 16384,
@@ -62,6 +63,8 @@ static struct connection {
     bool failed; /* an error about a packet came: the end must follow */
     bool ended;
 } connections[CONNECTIONS];
+
+static int silent_fds[SILENT]; /* -1: none */
 
 static struct leat_daemon daemon_state;
 static struct leat_shared_tables tables;
@@ -309,6 +312,49 @@ ask_honestly(void)
     LEAT_ASSERT(memcmp(&target.target, &app.target, sizeof(app.target)) == 0);
 }
 
+/* Is it still there? One that is not was told why. */
+static bool
+silent_lives(int fd)
+{
+    struct leat_wire_error message;
+    struct leat_packet packet = {.bytes = &message, .capacity = sizeof(message)};
+    const enum leat_status status = leat_socket_receive(fd, &packet);
+
+    if (status == LEAT_AGAIN) {
+        return true;
+    }
+    LEAT_ASSERT(status == LEAT_OK && packet.size == sizeof(message) && packet.fd_count == 0);
+    LEAT_ASSERT(message.header.type == LEAT_WIRE_ERROR && message.status == LEAT_ERR_LIMIT);
+    LEAT_ASSERT(leat_socket_receive(fd, &packet) == LEAT_ERR_DISCONNECTED);
+    return false;
+}
+
+static void
+check_silent(void)
+{
+    int living = 0;
+    for (int n = 0; n < SILENT; n++) {
+        if (silent_fds[n] >= 0 && silent_lives(silent_fds[n])) {
+            living++;
+        } else if (silent_fds[n] >= 0) {
+            LEAT_MUST(close(silent_fds[n]) == 0);
+            silent_fds[n] = -1;
+        }
+    }
+    LEAT_ASSERT(living <= SESSIONS_MAX);
+}
+
+static void
+toggle_silent(int *fd)
+{
+    if (*fd < 0) {
+        *fd = connect_once();
+    } else {
+        LEAT_MUST(close(*fd) == 0);
+        *fd = -1;
+    }
+}
+
 static void
 step(struct input *input)
 {
@@ -322,6 +368,7 @@ step(struct input *input)
         for (int c = 0; c < CONNECTIONS; c++) {
             check_settled(&connections[c]);
         }
+        check_silent();
         break;
     case 1:
         ask_honestly();
@@ -343,6 +390,9 @@ step(struct input *input)
         } else {
             (void)leat_dispatcher_round(daemon_state.dispatcher, leat_clock_now(&tables.clock));
         }
+        break;
+    case 7:
+        toggle_silent(&silent_fds[(op >> 3) % SILENT]);
         break;
     default:
         if (connection->fd < 0) {
@@ -393,7 +443,10 @@ start_daemon(void)
         .socket_path = path,
         .socket_mode = 0600,
         .socket_group = (gid_t)-1,
-        .limits = {SESSIONS_MAX, SESSIONS_MAX, MEMORY_MAX, MEMORY_MAX},
+        .limits = {.sessions = SESSIONS_MAX,
+                   .sessions_per_user = SESSIONS_MAX,
+                   .bytes = MEMORY_MAX,
+                   .bytes_per_user = MEMORY_MAX},
         .slots_default = 4,
         .slots_max = SLOTS_MAX,
         .arena_default_bytes = 4096,
@@ -447,6 +500,7 @@ prepare(void)
     for (int c = 0; c < CONNECTIONS; c++) {
         connections[c].fd = -1;
     }
+    memset(silent_fds, 0xff, sizeof(silent_fds));
 }
 
 /* Which of the 64 descriptors from the daemon's first on are open. New ones take the lowest free numbers. */
@@ -479,6 +533,12 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int c = 0; c < CONNECTIONS; c++) {
         check_settled(&connections[c]);
         hang_up(&connections[c]);
+    }
+    check_silent();
+    for (int n = 0; n < SILENT; n++) {
+        if (silent_fds[n] >= 0) {
+            toggle_silent(&silent_fds[n]);
+        }
     }
     ask_honestly();
     leat_server_statistics(daemon_state.server, &statistics);

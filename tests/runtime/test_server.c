@@ -2,15 +2,17 @@
 /*
  * Goal     Setting up one session keeps nobody else waiting, and leaves nothing behind whatever its client does meanwhile.
  *          What is being made, in use or not yet given back counts against the limits. What a client still holds of a
- *          session that has ended is taken back, unless the daemon ends.
+ *          session that has ended is taken back, unless the daemon ends. There are no more sessions than descriptors for them.
  * Method   The server, the dispatcher and what makes the memory, step by step on one thread: a test decides who has had
  *          how many steps when it looks at what the clients have been told.
  */
 #include <dirent.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "ipc/socket.h"
@@ -388,6 +390,65 @@ test_stopping_meanwhile(void)
     stop_server();
 }
 
+/* In a process of its own, whose limits nobody else has. */
+static void
+with_files(rlim_t soft, rlim_t hard, void (*test)(void))
+{
+    int status = -1;
+    (void)fflush(NULL);
+    const pid_t child = fork();
+    EXPECT(child >= 0);
+    if (child == 0) {
+        EXPECT(setrlimit(RLIMIT_NOFILE, &(struct rlimit){soft, hard}) == 0);
+        test();
+        _exit(0);
+    }
+    EXPECT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void
+sessions_are_lowered(void)
+{
+    int fds[3];
+
+    start_server(&plenty);
+    for (int i = 0; i < 3; i++) {
+        fds[i] = say_hello(4096);
+    }
+    settle(UINT32_MAX);
+    EXPECT(told(fds[0]) == LEAT_WIRE_WELCOME && told(fds[1]) == LEAT_WIRE_WELCOME);
+    expect_refused(fds[2], "RLIMIT_NOFILE");
+    EXPECT(close(fds[0]) == 0 && close(fds[1]) == 0);
+    stop_server();
+}
+
+static void
+limit_is_raised(void)
+{
+    struct rlimit files;
+
+    start_server(&plenty);
+    EXPECT(getrlimit(RLIMIT_NOFILE, &files) == 0);
+    EXPECT(files.rlim_cur == 128 + 9 * plenty.sessions && files.rlim_max == 4096);
+    stop_server();
+}
+
+static void
+nothing_fits(void)
+{
+    const struct leat_server_options options = {.limits = plenty};
+    EXPECT(leat_server_create(&options, &server) == LEAT_ERR_LIMIT);
+    EXPECT(strstr(leat_error_text(), "RLIMIT_NOFILE") != NULL);
+}
+
+static void
+test_limit_of_open_files(void)
+{
+    with_files(100, 128 + 9 * 2, sessions_are_lowered);
+    with_files(100, 4096, limit_is_raised);
+    with_files(100, 128, nothing_fits);
+}
+
 /* The client's view of its arena, and the socket. */
 static unsigned char *
 map_arena(int fd, size_t bytes)
@@ -436,5 +497,6 @@ main(void)
     test_limits_count_what_comes_and_goes();
     test_stopping_meanwhile();
     test_memory_is_taken_back();
+    test_limit_of_open_files();
     return 0;
 }

@@ -5,8 +5,11 @@
  *          answered: that they are, and what the daemon has done by then, is looked at, never how long it took.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -151,14 +154,164 @@ test_sessions_come_and_go(void)
     box_disconnect(&bystander);
 }
 
+/* ---- What the daemon logs ------------------------------------------------------------------------- */
+
+struct log {
+    int fd, saved;
+};
+
+static const struct log *captured;
+
+/* A failed expectation ends the process while its message is in the log: shows that. */
+static void
+show_log(void)
+{
+    char text[4096];
+    ssize_t got;
+    off_t at = 0;
+
+    while (captured != NULL && (got = pread(captured->fd, text, sizeof(text), at)) > 0) {
+        at += write(captured->saved, text, (size_t)got);
+    }
+}
+
+static void
+capture(struct log *log)
+{
+    captured = log;
+    log->fd = memfd_create("log", MFD_CLOEXEC);
+    log->saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    EXPECT(log->fd >= 0 && log->saved >= 0 && dup2(log->fd, STDERR_FILENO) == STDERR_FILENO);
+    leat_log_level_set(LEAT_LOG_INFO);
+}
+
+static unsigned
+count_lines(const struct log *log, const char *part)
+{
+    static char text[1 << 20];
+    unsigned count = 0;
+    const ssize_t got = pread(log->fd, text, sizeof(text) - 1, 0);
+
+    EXPECT(got >= 0 && got < (ssize_t)sizeof(text) - 1); /* which would be too much to say */
+    text[got] = '\0';
+    for (const char *at = text; (at = strstr(at, part)) != NULL; at++) {
+        count++;
+    }
+    return count;
+}
+
+static void
+release(struct log *log)
+{
+    captured = NULL;
+    leat_log_level_set(LEAT_LOG_ERROR);
+    EXPECT(dup2(log->saved, STDERR_FILENO) == STDERR_FILENO);
+    EXPECT(close(log->saved) == 0 && close(log->fd) == 0);
+}
+
+/* ---- Connections ---------------------------------------------------------------------------------- */
+
+/* Hundreds connect and say nothing: as many as there may be sessions stay, and others come and are served. */
+static void
+test_silent_connections(void)
+{
+    enum { FLOOD = 300, SESSIONS = 8 };
+    const struct box_options options = {.socket_path = socket_path, .sessions_max = SESSIONS};
+    struct box_client bystander, newcomer;
+    static int fds[FLOOD];
+    static struct log log;
+
+    struct box *box = box_start(&options);
+    capture(&log);
+    box_connect(&bystander, socket_path, 4);
+    for (int i = 0; i < FLOOD; i++) {
+        fds[i] = connect_raw();
+        if (i % 50 == 25) {
+            box_connect(&newcomer, socket_path, 4);
+            verify(&newcomer, (unsigned char)(i % 200));
+            box_disconnect(&newcomer);
+        }
+        verify(&bystander, (unsigned char)(i % 200));
+    }
+    while (box_sessions(box).accepted < FLOOD + 1) {
+        verify(&bystander, 1);
+    }
+    verify(&bystander, 2); /* a turn of the server later */
+    EXPECT(has_packet(fds[0]));
+    expect_packet(fds[0], LEAT_WIRE_ERROR);
+    EXPECT(box_sessions(box).accepted - box_sessions(box).closed <= 2 * SESSIONS);
+    say_hello(fds[FLOOD - 1], 4096);
+    expect_packet(fds[FLOOD - 1], LEAT_WIRE_WELCOME);
+    EXPECT(count_lines(&log, "have said nothing") >= 1);
+    EXPECT(count_lines(&log, "\n") <= 3);
+    for (int i = 0; i < FLOOD; i++) {
+        EXPECT(close(fds[i]) == 0);
+    }
+    release(&log);
+    box_disconnect(&bystander);
+    box_stop(box);
+}
+
+/* No descriptor is left: the daemon goes on with what it has, waits without noise, and then accepts those who waited. */
+static void
+test_no_descriptors(void)
+{
+    enum { WAITING = 8, FILES_MAX = 512, QUESTIONS = 500 };
+    const struct box_options options = {.socket_path = socket_path, .sessions_max = WAITING + 1};
+    struct rlimit limit;
+    struct sockaddr_un address;
+    struct box_client bystander;
+    static int fillers[FILES_MAX];
+    int fds[WAITING], filled = 0;
+    static struct log log;
+
+    struct box *box = box_start(&options);
+    capture(&log);
+    box_connect(&bystander, socket_path, 4);
+    EXPECT(leat_socket_address(socket_path, &address) == LEAT_OK);
+    for (int i = 0; i < WAITING; i++) {
+        fds[i] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        EXPECT(fds[i] >= 0);
+    }
+    EXPECT(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    EXPECT(setrlimit(RLIMIT_NOFILE, &(struct rlimit){FILES_MAX, limit.rlim_max}) == 0);
+    while (filled < FILES_MAX && (fillers[filled] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0) {
+        filled++;
+    }
+    for (int i = 0; i < WAITING; i++) {
+        EXPECT(connect(fds[i], (const struct sockaddr *)&address, sizeof(address)) == 0);
+    }
+    for (int n = 0; n < QUESTIONS; n++) {
+        verify(&bystander, (unsigned char)(n % 200));
+    }
+    EXPECT(count_lines(&log, "cannot accept connections") == 1 && count_lines(&log, "\n") == 1);
+    EXPECT(box_sessions(box).accepted == 1);
+    while (filled > 0) {
+        EXPECT(close(fillers[--filled]) == 0);
+    }
+    EXPECT(close(fds[0]) == 0); /* may have had the last descriptor, and been turned away for want of another */
+    for (int i = 1; i < WAITING; i++) {
+        say_hello(fds[i], 4096);
+        expect_packet(fds[i], LEAT_WIRE_WELCOME);
+        EXPECT(close(fds[i]) == 0);
+    }
+    EXPECT(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    release(&log);
+    box_disconnect(&bystander);
+    box_stop(box);
+}
+
 int
 main(void)
 {
     leat_test_init();
     (void)printf("seed %llu\n", (unsigned long long)leat_test_seed);
+    EXPECT(atexit(show_log) == 0);
     leat_log_level_set(LEAT_LOG_ERROR); /* a line for each refusal is too many */
     (void)snprintf(socket_path, sizeof(socket_path), "/tmp/leat-test-floods-%d.sock", (int)getpid());
     test_large_sessions();
     test_sessions_come_and_go();
+    test_silent_connections();
+    test_no_descriptors();
     return 0;
 }
