@@ -2,7 +2,6 @@
 #include "runtime/server.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <liburing.h>
 #include <poll.h>
 #include <stdio.h>
@@ -21,7 +20,6 @@
 
 enum {
     RING_ENTRIES = 256,
-    REPLY_PATIENCE_MS = 5000, /* a client that does not read its answer loses it */
     REFUSALS_LOGGED = 8, /* in one tick; the others are counted */
     /*
      * Descriptors: socket and process of a connection; two of a session, and three more while it is made or has an
@@ -42,7 +40,8 @@ enum tag {
     TAG_MEMORY = 4,
     TAG_SOCKET = 5,
     TAG_PROCESS = 6,
-    TAG_IGNORE = 7,
+    TAG_ANSWER = 7,
+    TAG_IGNORE = 8,
     TAG_MASK = 15,
 };
 
@@ -54,6 +53,7 @@ struct connection {
     bool greeted; /* HELLO came: counts against the limits of sessions from here on, before as silent */
     struct leat_session_job *job; /* its session is being made */
     struct leat_daemon_session *session; /* NULL before WELCOME */
+    int answer_fd; /* where the answer to its administrative request will come; -1: it has none */
     uint32_t polls; /* outstanding io_uring requests that point here */
     bool closing;
     struct connection *next, *previous;
@@ -84,7 +84,7 @@ struct leat_server {
     uint64_t ticked_ns;
     unsigned char *packet; /* LEAT_WIRE_PACKET_MAX + 1 */
     _Atomic uint32_t sessions_seen, counted_seen; /* statistics */
-    _Atomic uint64_t accepted, refused, closed;
+    _Atomic uint64_t accepted, refused, closed, accept_failures;
 };
 
 /* ---- io_uring helpers ------------------------------------------------------------------------- */
@@ -121,7 +121,7 @@ watch(struct leat_server *server, int fd, struct connection *connection, enum ta
 static bool
 is_busy(const struct connection *connection)
 {
-    return connection->job != NULL;
+    return connection->job != NULL || connection->answer_fd >= 0;
 }
 
 /* One thing at a time: what a client sends before it has its answer waits in its socket, and only its end is noticed. */
@@ -190,6 +190,18 @@ update_spin(struct leat_server *server)
     }
 }
 
+/* A client that does not read what it asked for is sent away: nobody waits for it. */
+static enum leat_status
+send_answer(int fd, const void *bytes, size_t size, const int *fds, size_t fd_count)
+{
+    const enum leat_status status = leat_socket_send(fd, bytes, size, fds, fd_count);
+
+    if (status == LEAT_AGAIN) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "the client does not read its answers");
+    }
+    return status;
+}
+
 static void
 send_error(int fd, enum leat_status status)
 {
@@ -223,6 +235,7 @@ close_connection(struct leat_server *server, struct connection *connection)
     if (connection->polls > 0) {
         unwatch(server, connection, TAG_SOCKET);
         unwatch(server, connection, TAG_PROCESS);
+        unwatch(server, connection, TAG_ANSWER);
     }
     (void)shutdown(connection->fd, SHUT_RDWR);
     (void)atomic_fetch_add_explicit(&server->closed, 1, memory_order_relaxed);
@@ -243,6 +256,9 @@ free_connection(struct leat_server *server, struct connection *connection)
     (void)close(connection->fd);
     if (connection->pidfd >= 0) {
         (void)close(connection->pidfd);
+    }
+    if (connection->answer_fd >= 0) {
+        (void)close(connection->answer_fd);
     }
     free(connection);
     accept_again(server);
@@ -380,7 +396,7 @@ welcome(struct leat_server *server, struct connection *connection, const struct 
     const struct leat_command command = {.kind = LEAT_COMMAND_ADD_SESSION, .session = session};
     leat_dispatcher_command(server->options.dispatcher, &command);
     const enum leat_status status =
-        leat_socket_send(connection->fd, &answer, sizeof(answer), fds, LEAT_WIRE_FD_COUNT);
+        send_answer(connection->fd, &answer, sizeof(answer), fds, LEAT_WIRE_FD_COUNT);
     (void)close(session->rings_fd);
     (void)close(session->arena_fd);
     (void)close(session->pipe_read);
@@ -403,23 +419,33 @@ handle_find(struct leat_server *server, struct connection *connection, const str
         send_error(connection->fd, status);
         return LEAT_OK; /* a question with a plain answer: the connection lives on */
     }
-    return leat_socket_send(connection->fd, &answer, sizeof(answer), NULL, 0);
+    return send_answer(connection->fd, &answer, sizeof(answer), NULL, 0);
 }
 
+/* A packet of the largest size must fit: else sending it fails. */
+static void
+make_room_to_send(int fd)
+{
+    const int bytes = (int)LEAT_WIRE_PACKET_MAX;
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)); /* capped by the kernel at worst */
+}
+
+/*
+ * Who answers gets one end of a socket pair, and the server passes on what comes out of the other: the answer never waits
+ * for the client, and the client's next question waits for the answer.
+ */
 static enum leat_status
 handle_admin(struct leat_server *server, struct connection *connection, struct leat_packet *packet)
 {
     const size_t length = packet->size - sizeof(struct leat_wire_header);
-    const int reply_socket = fcntl(connection->fd, F_DUPFD_CLOEXEC, 0);
     char *request = malloc(length + 1);
+    int ends[2];
 
-    if (reply_socket < 0 || request == NULL) {
+    if (request == NULL || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
         free(request);
-        if (reply_socket >= 0) {
-            (void)close(reply_socket);
-        }
-        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a request of %zu bytes", length);
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory or descriptors for a request of %zu bytes", length);
     }
+    make_room_to_send(ends[1]);
     memcpy(request, (const char *)packet->bytes + sizeof(struct leat_wire_header), length);
     request[length] = '\0';
     int fd = -1;
@@ -427,7 +453,9 @@ handle_admin(struct leat_server *server, struct connection *connection, struct l
         fd = packet->fds[0];
         packet->fds[0] = packet->fds[--packet->fd_count];
     }
-    server->options.admin(server->options.context, request, connection->uid, fd, reply_socket);
+    connection->answer_fd = ends[0];
+    watch(server, ends[0], connection, TAG_ANSWER);
+    server->options.admin(server->options.context, request, connection->uid, fd, ends[1]);
     return LEAT_OK;
 }
 
@@ -493,6 +521,25 @@ serve_connection(struct leat_server *server, struct connection *connection)
         return;
     }
     refuse(server, connection, status);
+}
+
+/* An administrative request was answered. */
+static void
+pass_answer(struct leat_server *server, struct connection *connection)
+{
+    struct leat_packet packet = {.bytes = server->packet, .capacity = LEAT_WIRE_PACKET_MAX};
+    enum leat_status status = leat_socket_receive(connection->answer_fd, &packet);
+
+    if (status == LEAT_OK) {
+        status = send_answer(connection->fd, packet.bytes, packet.size, NULL, 0);
+    }
+    (void)close(connection->answer_fd);
+    connection->answer_fd = -1;
+    if (status != LEAT_OK) {
+        refuse(server, connection, status);
+    } else {
+        unwatch(server, connection, TAG_SOCKET); /* and look what has come meanwhile */
+    }
 }
 
 /* A session was made, or could not be, while its client waited or left. */
@@ -561,7 +608,7 @@ count_silent(const struct leat_server *server, uid_t uid)
 
 /* The oldest silent connection of the user who has most of them gives way; nothing if there is none. */
 static void
-make_room(struct leat_server *server)
+drop_silent(struct leat_server *server)
 {
     struct connection *victim = NULL;
     uint32_t most = 0;
@@ -601,7 +648,7 @@ bound_silent(struct leat_server *server, uid_t newcomer)
     }
     /* Who is above a user's limit just now has most: all others are at it at most. */
     if (all > limits->sessions || count_silent(server, newcomer) > limits->sessions_per_user) {
-        make_room(server);
+        drop_silent(server);
     }
 }
 
@@ -609,11 +656,12 @@ bound_silent(struct leat_server *server, uid_t newcomer)
 static void
 accept_failed(struct leat_server *server, int error)
 {
+    (void)atomic_fetch_add_explicit(&server->accept_failures, 1, memory_order_relaxed);
     if (episode_begins(&server->shortage)) {
         leat_log(LEAT_LOG_ERROR, "cannot accept connections (%s): trying again when something has been closed",
                  strerror(error));
     }
-    make_room(server);
+    drop_silent(server);
 }
 
 /* Takes over `fd`. 0 or an errno; then it is closed. */
@@ -638,14 +686,14 @@ accept_connection(struct leat_server *server, int fd)
         (void)close(fd);
         return error;
     }
-    *connection = (struct connection){.fd = fd, .pidfd = pidfd, .uid = peer.uid, .pid = peer.pid};
+    *connection = (struct connection){
+        .fd = fd, .pidfd = pidfd, .uid = peer.uid, .pid = peer.pid, .answer_fd = -1};
     connection->next = server->connections;
     if (server->connections != NULL) {
         server->connections->previous = connection;
     }
     server->connections = connection;
-    const int send_bytes = (int)LEAT_WIRE_PACKET_MAX;
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof(send_bytes)); /* capped by the kernel at worst */
+    make_room_to_send(fd);
     (void)atomic_fetch_add_explicit(&server->accepted, 1, memory_order_relaxed);
     watch_socket(server, connection);
     if (pidfd >= 0) {
@@ -750,6 +798,12 @@ handle_completion(struct leat_server *server, uint64_t data, int result)
         connection->polls--;
         if (!connection->closing && result >= 0) {
             close_connection(server, connection);
+        }
+        break;
+    case TAG_ANSWER:
+        connection->polls--;
+        if (!connection->closing) {
+            pass_answer(server, connection);
         }
         break;
     case TAG_IGNORE:
@@ -1012,6 +1066,7 @@ leat_server_statistics(const struct leat_server *server, struct leat_server_stat
         .accepted = atomic_load_explicit(&server->accepted, memory_order_relaxed),
         .refused = atomic_load_explicit(&server->refused, memory_order_relaxed),
         .closed = atomic_load_explicit(&server->closed, memory_order_relaxed),
+        .accept_failures = atomic_load_explicit(&server->accept_failures, memory_order_relaxed),
     };
 }
 
@@ -1027,11 +1082,6 @@ leat_server_reply(int reply_socket, const char *json)
         memcpy(packet, &header, sizeof(header));
         memcpy(packet + sizeof(header), json, length);
         status = leat_socket_send(reply_socket, packet, sizeof(header) + length, NULL, 0);
-        if (status == LEAT_AGAIN) {
-            struct pollfd writable = {.fd = reply_socket, .events = POLLOUT};
-            (void)poll(&writable, 1, REPLY_PATIENCE_MS);
-            status = leat_socket_send(reply_socket, packet, sizeof(header) + length, NULL, 0);
-        }
     } else {
         (void)LEAT_FAIL(LEAT_ERR_LIMIT, "an answer of %zu bytes is too long", length);
     }

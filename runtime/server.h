@@ -36,7 +36,10 @@ struct leat_server_options {
 
     /* Fills *ret_target; LEAT_ERR_NOT_FOUND with a text otherwise. On the server's thread. */
     enum leat_status (*find)(void *context, const char *name, struct leat_target *ret_target);
-    /* Takes over `request` (malloc'd), `fd` (or -1) and `reply_socket`; answers later on that socket. */
+    /*
+     * Takes over `request` (malloc'd), `fd` (or -1) and `reply_socket`; answers later, by leat_server_reply, from any
+     * thread. A client has one request answered at a time.
+     */
     void (*admin)(void *context, char *request, uid_t uid, int fd, int reply_socket);
     /* The dispatcher has let go of an application. */
     void (*application_gone)(void *context, struct leat_application *application);
@@ -51,6 +54,7 @@ struct leat_server_statistics {
     uint32_t sessions; /* that the dispatcher knows */
     uint32_t counted;  /* against the limits: those too that are being made or given back */
     uint64_t accepted, refused, closed;
+    uint64_t accept_failures; /* for want of descriptors or memory */
 };
 
 LEAT_MUST_CHECK enum leat_status leat_server_create(const struct leat_server_options *options,
@@ -79,7 +83,7 @@ void leat_server_stop(struct leat_server *server);    /* async-signal-safe */
 void leat_server_destroy(struct leat_server *server); /* accepts NULL; removes the socket */
 void leat_server_statistics(const struct leat_server *server, struct leat_server_statistics *ret_statistics);
 
-/* Sends {LEAT_WIRE_ADMIN_REPLY, json} and closes the socket; for the admin side. */
+/* Sends {LEAT_WIRE_ADMIN_REPLY, json} and closes the socket; for the admin side. Never blocks. */
 void leat_server_reply(int reply_socket, const char *json);
 
 #endif /* LEAT_RUNTIME_SERVER_H */

@@ -22,7 +22,7 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-enum { STEPS_MAX = 10000 };
+enum { STEPS_MAX = 10000, ADMINS_MAX = 8 };
 
 static struct leat_shared_tables tables;
 static struct leat_dispatcher *dispatcher;
@@ -42,15 +42,17 @@ find(void *context, const char *name, struct leat_target *ret_target)
     return LEAT_OK;
 }
 
+/* Requests that a test has not answered yet. */
+static int reply_sockets[ADMINS_MAX];
+static unsigned admin_count;
+
 static void
 admin(void *context, char *request, uid_t uid, int fd, int reply_socket)
 {
     (void)context;
     (void)uid;
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    leat_server_reply(reply_socket, request);
+    EXPECT(fd < 0 && admin_count < ADMINS_MAX);
+    reply_sockets[admin_count++] = reply_socket;
     free(request);
 }
 
@@ -192,6 +194,13 @@ static void
 ask(int fd)
 {
     const struct leat_wire_find question = {.header = {LEAT_WIRE_MAGIC, LEAT_WIRE_VERSION, LEAT_WIRE_FIND}, .name = "any"};
+    EXPECT(leat_socket_send(fd, &question, sizeof(question), NULL, 0) == LEAT_OK);
+}
+
+static void
+ask_admin(int fd)
+{
+    const struct leat_wire_header question = {LEAT_WIRE_MAGIC, LEAT_WIRE_VERSION, LEAT_WIRE_ADMIN};
     EXPECT(leat_socket_send(fd, &question, sizeof(question), NULL, 0) == LEAT_OK);
 }
 
@@ -390,6 +399,73 @@ test_stopping_meanwhile(void)
     stop_server();
 }
 
+/* One request of a client is with the admin side at a time; what it sends beside waits, what others send does not. */
+static void
+test_one_request_at_a_time(void)
+{
+    start_server(&plenty);
+    const int eager = say_hello(4096), other = say_hello(4096);
+    settle(UINT32_MAX);
+    EXPECT(told(eager) == LEAT_WIRE_WELCOME && told(other) == LEAT_WIRE_WELCOME);
+    const unsigned descriptors = count_descriptors();
+    ask_admin(eager);
+    ask_admin(eager);
+    ask(eager);
+    settle(0);
+    EXPECT(admin_count == 1 && told(eager) == 0);
+    ask(other);
+    ask_admin(other);
+    settle(0);
+    EXPECT(admin_count == 2 && told(other) == LEAT_WIRE_TARGET && told(other) == 0);
+    leat_server_reply(reply_sockets[1], "{}");
+    settle(0);
+    EXPECT(told(other) == LEAT_WIRE_ADMIN_REPLY && told(eager) == 0);
+    leat_server_reply(reply_sockets[0], "{}");
+    settle(0);
+    EXPECT(told(eager) == LEAT_WIRE_ADMIN_REPLY && told(eager) == 0 && admin_count == 3);
+    leat_server_reply(reply_sockets[2], "{}");
+    settle(0);
+    EXPECT(told(eager) == LEAT_WIRE_ADMIN_REPLY && told(eager) == LEAT_WIRE_TARGET);
+    EXPECT(count_descriptors() == descriptors);
+    ask_admin(eager);
+    settle(0);
+    EXPECT(admin_count == 4 && close(eager) == 0); /* leaves without its answer */
+    settle(UINT32_MAX);
+    EXPECT(counts().counted == 1);
+    leat_server_reply(reply_sockets[3], "{}");
+    EXPECT(close(other) == 0);
+    admin_count = 0;
+    stop_server();
+}
+
+/* A client asks and never reads: it is sent away, and nothing waits for it. */
+static void
+test_unread_answers(void)
+{
+    enum { BYTES = 100000, ANSWERS_MAX = 100 };
+    static char text[BYTES + 1];
+    unsigned answers = 0;
+
+    memset(text, ' ', BYTES);
+    start_server(&plenty);
+    const int deaf = say_hello(4096), other = say_hello(4096);
+    settle(UINT32_MAX);
+    EXPECT(told(other) == LEAT_WIRE_WELCOME);
+    while (counts().closed == 0) {
+        EXPECT(answers++ < ANSWERS_MAX);
+        ask_admin(deaf);
+        settle(0);
+        EXPECT(admin_count == 1);
+        leat_server_reply(reply_sockets[--admin_count], text);
+        ask(other);
+        settle(0);
+        EXPECT(told(other) == LEAT_WIRE_TARGET);
+    }
+    EXPECT(answers > 1);
+    EXPECT(close(deaf) == 0 && close(other) == 0);
+    stop_server();
+}
+
 /* In a process of its own, whose limits nobody else has. */
 static void
 with_files(rlim_t soft, rlim_t hard, void (*test)(void))
@@ -498,5 +574,7 @@ main(void)
     test_stopping_meanwhile();
     test_memory_is_taken_back();
     test_limit_of_open_files();
+    test_one_request_at_a_time();
+    test_unread_answers();
     return 0;
 }

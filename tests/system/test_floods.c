@@ -221,8 +221,8 @@ test_silent_connections(void)
     static int fds[FLOOD];
     static struct log log;
 
-    struct box *box = box_start(&options);
     capture(&log);
+    struct box *box = box_start(&options);
     box_connect(&bystander, socket_path, 4);
     for (int i = 0; i < FLOOD; i++) {
         fds[i] = connect_raw();
@@ -247,9 +247,9 @@ test_silent_connections(void)
     for (int i = 0; i < FLOOD; i++) {
         EXPECT(close(fds[i]) == 0);
     }
-    release(&log);
     box_disconnect(&bystander);
     box_stop(box);
+    release(&log);
 }
 
 /* No descriptor is left: the daemon goes on with what it has, waits without noise, and then accepts those who waited. */
@@ -265,8 +265,8 @@ test_no_descriptors(void)
     int fds[WAITING], filled = 0;
     static struct log log;
 
-    struct box *box = box_start(&options);
     capture(&log);
+    struct box *box = box_start(&options);
     box_connect(&bystander, socket_path, 4);
     EXPECT(leat_socket_address(socket_path, &address) == LEAT_OK);
     for (int i = 0; i < WAITING; i++) {
@@ -286,6 +286,7 @@ test_no_descriptors(void)
     }
     EXPECT(count_lines(&log, "cannot accept connections") == 1 && count_lines(&log, "\n") == 1);
     EXPECT(box_sessions(box).accepted == 1);
+    EXPECT(box_sessions(box).accept_failures >= 1 && box_sessions(box).accept_failures < QUESTIONS / 2); /* it waits */
     while (filled > 0) {
         EXPECT(close(fillers[--filled]) == 0);
     }
@@ -296,9 +297,82 @@ test_no_descriptors(void)
         EXPECT(close(fds[i]) == 0);
     }
     EXPECT(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-    release(&log);
     box_disconnect(&bystander);
     box_stop(box);
+    release(&log);
+}
+
+/* ---- Packets ------------------------------------------------------------------------------------------ */
+
+/* Thousands of requests whose answers nobody reads: others have theirs, and no descriptors or memory pile up. */
+static void
+test_unread_answers(void)
+{
+    enum { DEAF = 3, REQUESTS = 3000, BYTES = 4000 };
+    const struct box_options options = {.socket_path = socket_path};
+    static unsigned char request[sizeof(struct leat_wire_header) + BYTES];
+    const struct leat_wire_header header = {LEAT_WIRE_MAGIC, LEAT_WIRE_VERSION, LEAT_WIRE_ADMIN};
+    struct box_client bystander;
+    int fds[DEAF];
+    char *reply;
+
+    struct box *box = box_start(&options);
+    box_connect(&bystander, socket_path, 4);
+    for (int i = 0; i < DEAF; i++) {
+        fds[i] = connect_raw();
+        say_hello(fds[i], 4096);
+        expect_packet(fds[i], LEAT_WIRE_WELCOME);
+        EXPECT(fcntl(fds[i], F_SETFL, O_NONBLOCK) == 0);
+    }
+    memset(request, ' ', sizeof(request));
+    memcpy(request, &header, sizeof(header));
+    for (int n = 0; n < REQUESTS; n++) {
+        for (int i = 0; i < DEAF; i++) {
+            (void)!leat_socket_send(fds[i], request, sizeof(request), NULL, 0); /* as many as go */
+        }
+        if (n % 100 == 0) {
+            EXPECT(leat_admin(bystander.session, "{}", -1, &reply) == LEAT_OK && strcmp(reply, "{}") == 0);
+            leat_admin_free(reply);
+            verify(&bystander, (unsigned char)(n % 200));
+        }
+    }
+    while (box_sessions(box).closed < DEAF) { /* hangs here if they are not sent away */
+        verify(&bystander, 3);
+    }
+    EXPECT(box_sessions(box).refused == DEAF);
+    for (int i = 0; i < DEAF; i++) {
+        EXPECT(close(fds[i]) == 0);
+    }
+    box_disconnect(&bystander);
+    box_stop(box);
+}
+
+/* Malformed packets, as fast as they go: each is refused, and the log says so without a line for each. */
+static void
+test_refusals(void)
+{
+    enum { REFUSALS = 3000 };
+    const struct box_options options = {.socket_path = socket_path};
+    struct box_client bystander;
+    static struct log log;
+
+    capture(&log);
+    struct box *box = box_start(&options);
+    box_connect(&bystander, socket_path, 4);
+    for (int n = 0; n < REFUSALS; n++) {
+        const int fd = connect_raw();
+        EXPECT(leat_socket_send(fd, "GET /", 5, NULL, 0) == LEAT_OK);
+        expect_packet(fd, LEAT_WIRE_ERROR);
+        EXPECT(close(fd) == 0);
+        if (n % 100 == 0) {
+            verify(&bystander, (unsigned char)(n % 200));
+        }
+    }
+    EXPECT(box_sessions(box).refused == REFUSALS);
+    EXPECT(count_lines(&log, "refused process") >= 1 && count_lines(&log, "\n") < REFUSALS / 2);
+    box_disconnect(&bystander);
+    box_stop(box);
+    release(&log);
 }
 
 int
@@ -313,5 +387,7 @@ main(void)
     test_sessions_come_and_go();
     test_silent_connections();
     test_no_descriptors();
+    test_unread_answers();
+    test_refusals();
     return 0;
 }
