@@ -70,6 +70,21 @@ tick(void *context, uint64_t rounds)
     (void)rounds;
 }
 
+static unsigned
+count_descriptors(void)
+{
+    unsigned count = 0;
+    DIR *directory = opendir("/proc/self/fd");
+    EXPECT(directory != NULL);
+    while (readdir(directory) != NULL) {
+        count++;
+    }
+    (void)closedir(directory);
+    return count;
+}
+
+static unsigned descriptors_before;
+
 static void
 stopping(void *context)
 {
@@ -82,6 +97,7 @@ start_server(const struct leat_quota_limits *limits)
     static const uint16_t classes[1] = {0};
     char path[64];
 
+    descriptors_before = count_descriptors();
     (void)snprintf(path, sizeof(path), "/tmp/leat-test-server-%d.sock", (int)getpid());
     EXPECT(leat_socket_address(path, &address) == LEAT_OK);
     leat_clock_init(&tables.clock);
@@ -166,6 +182,7 @@ stop_server(void)
     leat_server_destroy(server);
     leat_dispatcher_destroy(dispatcher);
     leat_worker_destroy(workers[0]);
+    EXPECT(count_descriptors() == descriptors_before); /* the test has closed its own */
 }
 
 /* ---- The clients' side ---------------------------------------------------------------------------- */
@@ -230,19 +247,6 @@ expect_refused(int fd, const char *part)
     memcpy(&error, answer, sizeof(error));
     EXPECT(error.status == LEAT_ERR_LIMIT && strstr(error.text, part) != NULL);
     EXPECT(close(fd) == 0);
-}
-
-static unsigned
-count_descriptors(void)
-{
-    unsigned count = 0;
-    DIR *directory = opendir("/proc/self/fd");
-    EXPECT(directory != NULL);
-    while (readdir(directory) != NULL) {
-        count++;
-    }
-    (void)closedir(directory);
-    return count;
 }
 
 static unsigned
