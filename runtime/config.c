@@ -513,6 +513,21 @@ load_raw(const struct leat_config_text *text, const cyaml_config_t *options, con
     return LEAT_OK;
 }
 
+static enum leat_status
+keep_source(const struct loader *loader)
+{
+    struct leat_config *config = loader->config;
+
+    config->source.name = strdup(loader->text.name);
+    config->source.bytes = malloc(loader->text.size + 1);
+    if (config->source.name == NULL || config->source.bytes == NULL) {
+        return no_memory();
+    }
+    memcpy(config->source.bytes, loader->text.bytes, loader->text.size);
+    config->source.size = loader->text.size;
+    return LEAT_OK;
+}
+
 enum leat_status
 leat_config_parse(const char *name, const void *yaml, size_t bytes, struct leat_config **ret_config)
 {
@@ -537,7 +552,10 @@ leat_config_parse(const char *name, const void *yaml, size_t bytes, struct leat_
         return status;
     }
     loader.config = calloc(1, sizeof(*loader.config));
-    status = loader.config == NULL ? no_memory() : read_all(&loader, raw == NULL ? &nothing : raw);
+    status = loader.config == NULL ? no_memory() : keep_source(&loader);
+    if (status == LEAT_OK) {
+        status = read_all(&loader, raw == NULL ? &nothing : raw);
+    }
     (void)cyaml_free(&options, &leat_config_schema, raw, 0);
     if (status != LEAT_OK) {
         leat_config_free(loader.config);
@@ -618,5 +636,7 @@ leat_config_free(struct leat_config *config)
     free(config->socket);
     free(config->state_dir);
     free(config->file);
+    free(config->source.name);
+    free(config->source.bytes);
     free(config);
 }

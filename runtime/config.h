@@ -4,6 +4,8 @@
  *
  * Role       load() reads a file or says with file:line:column what is wrong in it and what is allowed. What is
  *            never given has the default that tools/packaging/leat.yaml documents.
+ *            What only the machine and the registry show is checked by check(), before serving and for
+ *            --check-config alike.
  * Ownership  A config owns its strings and arrays until free(). It does not change after loading.
  * Trust      The file may hold any bytes: wrong ones get LEAT_ERR_CONFIG.
  */
@@ -36,7 +38,7 @@ struct leat_config_model {
 
 struct leat_config_application {
     char name[LEAT_NAME_MAX];
-    char (*models)[LEAT_NAME_MAX]; /* from `models` or the registry: whether they exist shows at start */
+    char (*models)[LEAT_NAME_MAX]; /* from `models` or the registry */
     uint32_t model_count;          /* >= 1 */
     const struct leat_router *router;
     const struct leat_selector *selector;
@@ -47,6 +49,10 @@ struct leat_config_application {
 
 struct leat_config {
     char *file; /* where it came from; NULL: defaults */
+    struct {    /* what was read, so that what is found wrong later has a place */
+        char *name, *bytes;
+        size_t size;
+    } source;
     char *socket;
     char *state_dir;
     enum leat_log_level log_level;
@@ -92,6 +98,20 @@ void leat_config_free(struct leat_config *config); /* accepts NULL */
 /* The limits of session memory, with "auto" filled in for a machine of `machine_bytes`. */
 void leat_config_memory(const struct leat_config *config, uint64_t machine_bytes, uint64_t *ret_bytes,
                         uint64_t *ret_bytes_per_user);
+
+/*
+ * Can it be served here: model files, names that refer to models, CPUs? Errors read as load()'s. The placement that was
+ * found for it is the caller's.
+ */
+LEAT_MUST_CHECK enum leat_status leat_config_check(const struct leat_config *config,
+                                                   const struct leat_topology *topology,
+                                                   struct leat_placement **ret_placement);
+
+/*
+ * Puts the place in the file before a recorded error whose text begins with the path of a setting, as in
+ * "models[1].path: what is wrong". Returns `status`.
+ */
+enum leat_status leat_config_place(const struct leat_config *config, enum leat_status status) LEAT_COLD;
 
 /*
  * What is in force. YAML that load() reads back to the same config, with "# default" behind what equals the

@@ -270,6 +270,18 @@ locate(const struct leat_config_text *text, const char *path)
 }
 
 enum leat_status
+leat_config_place(const struct leat_config *config, enum leat_status status)
+{
+    const struct leat_config_text text = {config->source.name, config->source.bytes, config->source.size};
+    const char *error = leat_error_text(), *end = strstr(error, ": ");
+    char path[LEAT_CONFIG_PATH_BYTES];
+
+    (void)snprintf(path, sizeof(path), "%.*s", end == NULL ? 0 : (int)(end - error), error);
+    const yaml_mark_t mark = locate(&text, path);
+    return leat_err_prefix(status, "%s:%zu:%zu", text.name, mark.line + 1, mark.column + 1);
+}
+
+enum leat_status
 leat_config_fail(const struct leat_config_text *text, const char *path, const char *format, ...)
 {
     char problem[768];

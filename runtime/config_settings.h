@@ -8,7 +8,10 @@
 #ifndef LEAT_RUNTIME_CONFIG_SETTINGS_H
 #define LEAT_RUNTIME_CONFIG_SETTINGS_H
 
+#include "kernels/team.h"
 #include "runtime/config.h"
+#include "runtime/session.h"
+#include "runtime/worker.h"
 
 enum leat_setting_kind {
     LEAT_SETTING_U32,
@@ -37,7 +40,7 @@ enum leat_setting_kind {
     X(socket, TEXT, socket, 1, 107, "/run/leat/leat.sock")                         \
     X(state_dir, TEXT, state_dir, 1, 4000, "/var/lib/leat")                        \
     X(log_level, LEVEL, log_level, 0, 0, "info")                                   \
-    X(worker_queue_depth, U32, worker_queue_depth, 1, 64, "2")                     \
+    X(worker_queue_depth, U32, worker_queue_depth, 1, LEAT_WORKER_BATCHES, "2")    \
     X(drain, TIME, drain_ns, 0, UINT64_C(3600000000000), "45s")
 
 #define LEAT_SETTINGS_ACCESS(X)                                                    \
@@ -45,9 +48,9 @@ enum leat_setting_kind {
     X(group, TEXT, access.group, 0, 255, "")
 
 #define LEAT_SETTINGS_LIMITS(X)                                                    \
-    X(sessions, U32, limits.sessions, 1, 4096, "256")                              \
-    X(sessions_per_user, U32, limits.sessions_per_user, 1, 4096, "64")             \
-    X(slots_per_session, POWER2, limits.slots_per_session, 2, 8192, "1024")        \
+    X(sessions, U32, limits.sessions, 1, LEAT_SESSIONS_MAX, "256")                 \
+    X(sessions_per_user, U32, limits.sessions_per_user, 1, LEAT_SESSIONS_MAX, "64") \
+    X(slots_per_session, POWER2, limits.slots_per_session, 2, LEAT_SLOTS_MAX, "1024") \
     X(arena_bytes_per_session, SIZE, limits.arena_bytes_per_session, 4096,         \
       UINT64_C(1) << 37, "1GiB")                                                   \
     X(arena_default_bytes, SIZE, limits.arena_default_bytes, 4096,                 \
@@ -65,7 +68,7 @@ enum leat_setting_kind {
 
 #define LEAT_SETTINGS_WORKER(X)                                                    \
     X(count, AUTO, count, 1, LEAT_PLACEMENT_WORKERS_MAX, "auto")                   \
-    X(cores, U32, cores, 1, LEAT_PLACEMENT_WORKERS_MAX, "1")                       \
+    X(cores, U32, cores, 1, LEAT_TEAM_MAX, "1")                                    \
     X(cpus, CPUS, cpus, 0, 4000, "")                                               \
     X(class, TEXT, class_name, 1, 31, "cpu")                                       \
     X(price, PRICE, price, 0, 0, "0")

@@ -219,11 +219,18 @@ store_remove(void *context, const char *name)
     return leat_registry_remove(context, name);
 }
 
+/* What goes wrong with a configured model or application is said with its place, as by leat_config_check. */
+static enum leat_status
+place(const struct leat_config *config, enum leat_status status, const char *list, uint32_t number)
+{
+    return status == LEAT_OK ? LEAT_OK : leat_config_place(config, leat_err_prefix(status, "%s[%u]", list, number));
+}
+
 static enum leat_status
 load_everything(struct leat_daemon *daemon, const struct leat_config *config, struct leat_registry *registry)
 {
     for (uint32_t m = 0; m < config->model_count; m++) {
-        const enum leat_status status = load_configured_model(daemon, &config->models[m]);
+        const enum leat_status status = place(config, load_configured_model(daemon, &config->models[m]), "models", m);
         if (status != LEAT_OK) {
             return status;
         }
@@ -242,10 +249,7 @@ load_everything(struct leat_daemon *daemon, const struct leat_config *config, st
     for (uint32_t a = 0; a < config->application_count; a++) {
         const struct leat_config_application *app = &config->applications[a];
         const char *models[LEAT_SCHED_VARIANTS_MAX];
-        if (app->model_count > LEAT_SCHED_VARIANTS_MAX) {
-            return LEAT_FAIL(LEAT_ERR_LIMIT, "application '%s' names %u models, at most %u are possible", app->name,
-                             app->model_count, LEAT_SCHED_VARIANTS_MAX);
-        }
+        LEAT_ASSERT(app->model_count <= LEAT_SCHED_VARIANTS_MAX); /* as the configuration says */
         for (uint32_t m = 0; m < app->model_count; m++) {
             models[m] = app->models[m];
         }
@@ -259,7 +263,7 @@ load_everything(struct leat_daemon *daemon, const struct leat_config *config, st
             .drop_late = app->drop_late,
             .waiting_max = app->queue,
         };
-        const enum leat_status status = leat_daemon_add_application(daemon, &options);
+        const enum leat_status status = place(config, leat_daemon_add_application(daemon, &options), "applications", a);
         if (status != LEAT_OK) {
             return status;
         }
@@ -280,13 +284,14 @@ static void
 copy_places(const struct leat_placement *placement, struct leat_daemon_worker *workers)
 {
     for (uint32_t w = 0; w < placement->worker_count; w++) {
-        const struct leat_worker_place *place = &placement->workers[w];
+        const struct leat_worker_place *own = &placement->workers[w];
+        LEAT_ASSERT(own->cpu_count <= LEAT_TEAM_MAX); /* as the configuration says */
         workers[w] = (struct leat_daemon_worker){
-            .core_count = place->cpu_count < LEAT_TEAM_MAX ? place->cpu_count : LEAT_TEAM_MAX,
-            .node = place->node,
-            .worker_class = place->worker_class,
+            .core_count = own->cpu_count,
+            .node = own->node,
+            .worker_class = own->worker_class,
         };
-        memcpy(workers[w].cpus, place->cpus, workers[w].core_count * sizeof(workers[w].cpus[0]));
+        memcpy(workers[w].cpus, own->cpus, workers[w].core_count * sizeof(workers[w].cpus[0]));
     }
 }
 
@@ -372,21 +377,22 @@ out_free:
     return status;
 }
 
+/* Says what is in force, or serves it, once it is known that it can be served here. */
 static enum leat_status
-place_and_serve(const struct leat_config *config)
+check_and_serve(const struct leat_config *config, const struct arguments *arguments)
 {
     struct leat_topology *topology = NULL;
     struct leat_placement *placement = NULL;
     const struct leat_topology_source here = {0};
-    const struct leat_placement_request request = {.dispatcher_cpu = config->dispatcher.cpu,
-                                                   .groups = config->workers,
-                                                   .group_count = config->worker_group_count};
 
     enum leat_status status = leat_topology_discover(&here, &topology);
     if (status == LEAT_OK) {
-        status = leat_placement_make(topology, &request, &placement);
+        status = leat_config_check(config, topology, &placement);
     }
-    if (status == LEAT_OK) {
+    if (status == LEAT_OK && arguments->check_config) {
+        leat_config_print(config, stdout, arguments->json);
+    } else if (status == LEAT_OK) {
+        leat_log_level_set(config->log_level);
         leat_topology_print(topology, placement, stderr);
         status = serve(config, topology, placement);
     }
@@ -407,17 +413,9 @@ main(int argc, char **argv)
     }
     (void)signal(SIGPIPE, SIG_IGN);
     enum leat_status status = load_config(&arguments, &config);
-    if (status != LEAT_OK) {
-        (void)fprintf(stderr, "leatd: %s\n", leat_error_text());
-        return EXIT_FAILED;
+    if (status == LEAT_OK) {
+        status = check_and_serve(config, &arguments);
     }
-    if (arguments.check_config) {
-        leat_config_print(config, stdout, arguments.json);
-        leat_config_free(config);
-        return EXIT_DONE;
-    }
-    leat_log_level_set(config->log_level);
-    status = place_and_serve(config);
     if (status != LEAT_OK) {
         leat_log(LEAT_LOG_ERROR, "%s", leat_error_text());
     }

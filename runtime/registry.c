@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/registry.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/align.h"
 #include "runtime/registry_files.h"
@@ -537,6 +539,38 @@ leat_registry_list(struct leat_registry *registry, struct leat_registry_model **
     *ret_models = models;
     *ret_count = count;
     return LEAT_OK;
+}
+
+enum leat_status
+leat_registry_peek(const char *state_dir, struct leat_registry_model **ret_models, uint32_t *ret_count)
+{
+    struct leat_registry registry = {.files = {.state_dir = (char *)(uintptr_t)state_dir}}; /* only read */
+    char path[4096];
+    int64_t tables = 0;
+
+    (void)snprintf(path, sizeof(path), "%s/registry.db", state_dir);
+    if (access(path, R_OK) != 0) {
+        if (errno != ENOENT) {
+            return LEAT_FAIL(LEAT_ERR_SYS, "cannot read %s", path);
+        }
+        *ret_models = NULL;
+        *ret_count = 0;
+        return LEAT_OK;
+    }
+    enum leat_status status = sqlite3_open_v2(path, &registry.db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK
+                                  ? query_number(&registry, "SELECT count(*) FROM sqlite_schema", &tables)
+                                  : fail_db(&registry, "cannot be opened");
+    if (status == LEAT_OK && tables > 0) { /* none: open() was killed before it made them */
+        status = check_schema(&registry);
+    }
+    if (status == LEAT_OK && tables > 0) {
+        status = leat_registry_list(&registry, ret_models, ret_count);
+    } else if (status == LEAT_OK) {
+        *ret_models = NULL;
+        *ret_count = 0;
+    }
+    LEAT_MUST(sqlite3_close(registry.db) == SQLITE_OK);
+    return status;
 }
 
 void

@@ -58,6 +58,12 @@ LEAT_MUST_CHECK enum leat_status leat_registry_remove(struct leat_registry *regi
 /* All models, by name; leat_registry_list_free. */
 LEAT_MUST_CHECK enum leat_status leat_registry_list(struct leat_registry *registry,
                                                     struct leat_registry_model **ret_models, uint32_t *ret_count);
+/*
+ * The same without opening the registry, which another process may have; nothing is made or changed. None when there is no
+ * registry yet.
+ */
+LEAT_MUST_CHECK enum leat_status leat_registry_peek(const char *state_dir, struct leat_registry_model **ret_models,
+                                                    uint32_t *ret_count);
 void leat_registry_list_free(struct leat_registry_model *models, uint32_t count); /* accepts NULL */
 
 /* LEAT_ERR_NOT_FOUND when there is none. options_json is the caller's to free. */

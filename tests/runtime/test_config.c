@@ -5,6 +5,7 @@
  *          printing and loading again must give the same.
  */
 #include "runtime/config.h"
+#include "runtime/registry.h"
 #include "tests/runtime/fake_root.h"
 
 #include <jansson.h>
@@ -230,8 +231,14 @@ test_mistakes_are_named_with_their_place(void)
         {"a: b: c\n", ":1:5: ", "not YAML"},
         {"\tsocket: x\n", ":1:1: ", "not YAML"},
         /* values */
-        {"limits:\n  sessions: many\n", ":2:13: limits.sessions: ", "'many' is not a whole number; allowed are 1 to 4096"},
-        {"limits:\n  sessions: 0\n", ":2:13: ", "out of range; allowed are 1 to 4096"},
+        {"limits:\n  sessions: many\n", ":2:13: limits.sessions: ", "'many' is not a whole number; allowed are 1 to 1024"},
+        {"limits:\n  sessions: 0\n", ":2:13: ", "out of range; allowed are 1 to 1024"},
+        {"limits:\n  sessions: 1025\n", ":2:13: ", "out of range; allowed are 1 to 1024"},
+        {"limits: {slots_per_session: 16384}\n", ":1:29: ", "allowed are 2 to 8192"},
+        {"worker_queue_depth: 65\n", ":1:21: ", "allowed are 1 to 64"},
+        {"drain: 2h\n", ":1:8: drain: ", "needs a unit"},
+        {"drain: 3601s\n", ":1:8: drain: ", "allowed are 0 to 3600s"},
+        {"workers: [{cores: 257}]\n", ":1:19: workers[0].cores: ", "allowed are 1 to 256"},
         {"limits: {sessions: 99999999999999999999}\n", ":1:20: ", "not a whole number"},
         {"limits: {sessions: -1}\n", ":1:20: ", "not a whole number"},
         {"limits: {slots_per_session: 1000}\n", ":1:29: ", "power of two"},
@@ -331,6 +338,60 @@ test_memory_of_sessions(void)
     }
 }
 
+/* Against a machine of four cores and a registry that has the model `kept`, and is open. */
+static void
+test_what_the_file_does_not_show(void)
+{
+    static const struct {
+        const char *yaml, *place, *part; /* place NULL: nothing is wrong */
+    } cases[] = {
+        {"", NULL, NULL},
+        {"models: [{name: a, path: /proc/self/exe}]\n", NULL, NULL},
+        {"models: [{name: a, path: /nowhere/a.onnx}]\n", ":1:26: models[0].path: ", "cannot open /nowhere/a.onnx: No such"},
+        {"models:\n- {name: a, path: /proc}\n", ":2:19: models[0].path: ", "is a folder"},
+        {"models:\n- {name: a, path: /dev/null}\n", ":2:19: models[0].path: ", "no regular file"},
+        {"applications: [{name: x, models: [kept]}]\n", NULL, NULL},
+        {"applications: [{name: x, models: [kept, gone]}]\n", ":1:41: applications[0].models[1]: ", "no model 'gone'"},
+        {"applications: [{name: x, models: [x]}]\n", ":1:35: applications[0].models[0]: ", "no model 'x'"},
+        {"applications: [{name: kept, models: [kept]}]\n", ":1:23: applications[0].name: ", "added at run time"},
+        {"dispatcher: {cpu: 3}\n", NULL, NULL},
+        {"dispatcher: {cpu: 4}\n", ":1:19: dispatcher.cpu: ", "CPU 4 does not exist here"},
+        {"workers:\n- {cpus: 1-2}\n- {cpus: 3-4}\n", ":3:10: workers[1].cpus: ", "CPU 4 does not exist here"},
+        {"workers: [{cores: 5}]\n", ":1:19: workers[0].cores: ", "no NUMA node has 5 usable cores"},
+    };
+    const struct leat_topology_source source = {.synthetic = "core:4 pu:1", .root = "/nowhere", .affinity = "0-3"};
+    const struct leat_registry_model kept = {.name = "kept", .backend = "synthetic", .items_max = 1};
+    struct leat_topology *topology;
+    struct leat_registry *registry;
+    struct fake_root root;
+
+    fake_root_init(&root);
+    EXPECT(leat_topology_discover(&source, &topology) == LEAT_OK);
+    EXPECT(leat_registry_open(root.path, &registry) == LEAT_OK);
+    EXPECT(leat_registry_add(registry, &kept, NULL, 0) == LEAT_OK);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct leat_placement *placement = NULL;
+        char yaml[512], start[128];
+        const int used = snprintf(yaml, sizeof(yaml), "%sstate_dir: %s\n", cases[i].yaml, root.path);
+        struct leat_config *config = parse(yaml);
+        EXPECT(used > 0 && (size_t)used < sizeof(yaml));
+        const enum leat_status status = leat_config_check(config, topology, &placement);
+        if (cases[i].place == NULL) {
+            EXPECT(status == LEAT_OK && placement != NULL);
+        } else {
+            (void)snprintf(start, sizeof(start), "%s%s", config->source.name, cases[i].place);
+            EXPECT(status == LEAT_ERR_CONFIG && placement == NULL);
+            EXPECT(strncmp(leat_error_text(), start, strlen(start)) == 0);
+            EXPECT(strstr(leat_error_text(), cases[i].part) != NULL);
+        }
+        leat_placement_destroy(placement);
+        leat_config_free(config);
+    }
+    leat_registry_close(registry);
+    leat_topology_destroy(topology);
+    fake_root_fini(&root);
+}
+
 static void
 test_files(void)
 {
@@ -371,6 +432,7 @@ main(int argc, char **argv)
     test_nothing_given_is_fine();
     test_mistakes_are_named_with_their_place();
     test_memory_of_sessions();
+    test_what_the_file_does_not_show();
     test_files();
     return 0;
 }

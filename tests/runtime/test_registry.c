@@ -249,6 +249,16 @@ refuse(const char *path, enum leat_status expected, const char *part)
     EXPECT(status == expected && registry == NULL && strstr(leat_error_text(), part) != NULL);
 }
 
+static uint32_t
+peek_count(const char *path)
+{
+    struct leat_registry_model *models;
+    uint32_t count = UINT32_MAX;
+    EXPECT(leat_registry_peek(path, &models, &count) == LEAT_OK);
+    leat_registry_list_free(models, count);
+    return count;
+}
+
 static void
 test_one_process_at_a_time(const char *path)
 {
@@ -256,7 +266,14 @@ test_one_process_at_a_time(const char *path)
     char pid[48];
     (void)snprintf(pid, sizeof(pid), "another leatd has it (process %ld)", (long)getpid());
     refuse(path, LEAT_ERR_BUSY, pid);
+    const struct leat_registry_model model = model_named("seen");
+    EXPECT(leat_registry_add(registry, &model, NULL, 0) == LEAT_OK);
+    EXPECT(peek_count(path) == 1); /* looking needs no lock */
+    EXPECT(leat_registry_remove(registry, "seen") == LEAT_OK);
+    EXPECT(peek_count(path) == 0);
     leat_registry_close(registry);
+    EXPECT(peek_count(path) == 0);
+    EXPECT(peek_count("/nowhere/at/all") == 0);
     leat_registry_close(open_registry(path));
 }
 
@@ -284,6 +301,7 @@ test_other_schemas_and_rows(const char *path)
     (void)snprintf(db_path, sizeof(db_path), "%s/registry.db", path);
     execute(db_path, "PRAGMA user_version = 2");
     refuse(path, LEAT_ERR_VERSION, "has schema 2, this leat knows 1");
+    EXPECT(leat_registry_peek(path, &models, &count) == LEAT_ERR_VERSION && models == NULL);
     execute(db_path, "PRAGMA user_version = 1; PRAGMA application_id = 7");
     refuse(path, LEAT_ERR_PROTO, "not a registry of leat");
     execute(db_path, "PRAGMA application_id = 1818583412; UPDATE models SET items_max = 0");

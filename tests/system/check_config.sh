@@ -1,0 +1,76 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What cannot be served is refused by leatd --check-config, with its place in the file, and serving says the same.
+# Usage: check_config.sh LEATD
+set -eu
+leatd=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+mkdir folder
+: > empty
+echo nonsense > nonsense
+
+run() { "$leatd" --config leat.yaml --socket "$work/socket" --state-dir "$work/state" "$@" > out 2> err; }
+
+# refused PLACE TEXT < CONFIGURATION
+refused() {
+    cat > leat.yaml
+    if run --check-config; then echo "accepted:"; cat leat.yaml; exit 1; fi
+    mv err checked
+    if run; then echo "served:"; cat leat.yaml; exit 1; fi
+    cmp -s checked err || { echo "checking and serving differ:"; cat checked err; exit 1; }
+    grep -qF "leat.yaml:$1: " checked && grep -qF "$2" checked || { echo "expected $1 ... $2, got:"; cat checked; exit 1; }
+}
+
+refused 2:20 'cannot open nowhere: No such file' << 'END'
+models:
+- {name: a,  path: nowhere}
+END
+refused 1:27 'folder is a folder' << 'END'
+models: [{name: a,  path: folder}]
+END
+refused 1:27 'empty is empty' << 'END'
+models: [{name: a,  path: empty}]
+END
+refused 3:5 "there is no model 'b'" << 'END'
+applications:
+- {name: both, models: [a,
+    b]}
+models: [{name: a, backend: synthetic}]
+END
+refused 1:23 "is called 'a'" << 'END'
+applications: [{name: a, models: [a]}]
+models: [{name: a, backend: synthetic}]
+END
+refused 2:8 'CPU 4095 ' << 'END'
+dispatcher:
+  cpu: 4095
+END
+refused 1:18 'CPU 4095 ' << 'END'
+workers: [{cpus: "4095"}]
+END
+refused 1:20 'allowed are 1 to 1024' << 'END'
+limits: {sessions: 4000}
+END
+refused 1:19 'allowed are 1 to 256' << 'END'
+workers: [{cores: 257}]
+END
+
+# What only loading shows has a place too.
+cat > leat.yaml << 'END'
+models:
+- {name: a, path: nonsense}
+END
+run --check-config
+if run; then echo "served nonsense"; exit 1; fi
+grep -qF 'leat.yaml:2:3: models[0]: ' err || { echo "no place:"; cat err; exit 1; }
+
+# Checking made nothing.
+rm -rf state
+cat > leat.yaml << 'END'
+applications: [{name: a, models: [b]}]
+models: [{name: b, backend: synthetic}]
+END
+run --check-config
+[ ! -e state ] || { echo "checking made a state_dir"; exit 1; }
