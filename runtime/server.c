@@ -986,6 +986,26 @@ reserve_descriptors(struct leat_quota_limits *limits)
     return LEAT_OK;
 }
 
+/* Two places can forbid it, and the kernel says the same of both. */
+static enum leat_status
+open_ring(struct leat_server *server)
+{
+    const int made = io_uring_queue_init(RING_ENTRIES, &server->ring, 0);
+
+    server->ring_ready = made == 0;
+    if (made == 0) {
+        return LEAT_OK;
+    }
+    errno = -made;
+    if (made == -EPERM || made == -EACCES || made == -ENOSYS) {
+        return LEAT_FAIL(LEAT_ERR_SYS,
+                         "io_uring is not allowed here: either sysctl kernel.io_uring_disabled forbids it (set it to 0), or a "
+                         "seccomp filter of the container or service does (let it pass io_uring_setup, io_uring_enter and "
+                         "io_uring_register; in a systemd unit: SystemCallFilter=@aio)");
+    }
+    return LEAT_FAIL(LEAT_ERR_SYS, "cannot set up io_uring");
+}
+
 enum leat_status
 leat_server_create(const struct leat_server_options *options, struct leat_server **ret_server)
 {
@@ -1010,18 +1030,13 @@ leat_server_create(const struct leat_server_options *options, struct leat_server
         status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory or descriptors for the server");
         goto err_destroy;
     }
-    const int made = io_uring_queue_init(RING_ENTRIES, &server->ring, 0);
-    if (made < 0) {
-        errno = -made;
-        status = LEAT_FAIL(LEAT_ERR_SYS, "cannot set up io_uring (allow it: sysctl kernel.io_uring_disabled=0)");
-        goto err_destroy;
+    status = open_ring(server);
+    if (status == LEAT_OK) {
+        status = leat_session_maker_create(&server->maker);
     }
-    server->ring_ready = true;
-    status = leat_session_maker_create(&server->maker);
-    if (status != LEAT_OK) {
-        goto err_destroy;
+    if (status == LEAT_OK) {
+        status = leat_listener_open(&server->listener, options->socket_path, options->socket_mode, options->socket_group);
     }
-    status = leat_listener_open(&server->listener, options->socket_path, options->socket_mode, options->socket_group);
     if (status != LEAT_OK) {
         goto err_destroy;
     }

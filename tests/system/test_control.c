@@ -1,16 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     Whoever asks what the daemon does or serves is answered at once, also while a model is being loaded; loads and
- *          removals keep their order among themselves, and do not hold the daemon's end up.
+ *          removals keep their order among themselves, and do not hold the daemon's end up. Where io_uring is forbidden
+ *          it does not start, and says what to do.
  * Method   The daemon's own parts in this process, with a store that holds the thread that loads until the test says so.
  */
+#include <errno.h>
 #include <jansson.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <stddef.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include <leat/leat.h>
 
+#include "base/align.h"
 #include "runtime/daemon.h"
 #include "tests/runtime/fake_root.h"
 
@@ -62,7 +71,7 @@ serve(void *argument)
         .server = {.socket_path = daemon->socket_path,
                    .socket_mode = 0600,
                    .socket_group = (gid_t)-1,
-                   .limits = {8, 8, 1 << 24, 1 << 24},
+                   .limits = {.sessions = 8, .sessions_per_user = 8, .bytes = 1 << 24, .bytes_per_user = 1 << 24},
                    .slots_default = 16,
                    .slots_max = 16,
                    .arena_default_bytes = 1 << 16,
@@ -270,10 +279,59 @@ test_a_load_may_end_in_time(void)
     stop(&daemon, 0);
 }
 
+/* The kernel, told to refuse io_uring as a container's filter does. False when it knows no filters. */
+static bool
+forbid_io_uring(void)
+{
+    struct sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog filter = {.len = LEAT_COUNT_OF(program), .filter = program};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+static void
+test_without_io_uring_it_says_why(void)
+{
+    int ended = -1;
+
+    (void)fflush(NULL);
+    const pid_t child = fork();
+    EXPECT(child >= 0);
+    if (child == 0) {
+        const struct leat_daemon_worker worker = {.core_count = 1};
+        const struct leat_daemon_options options = {.server = {.socket_path = "/nowhere/leat.sock"},
+                                                    .workers = &worker,
+                                                    .worker_count = 1,
+                                                    .dispatcher_cpu = -1,
+                                                    .worker_depth = 1,
+                                                    .queue_capacity = 64};
+        struct leat_daemon *daemon;
+        if (!forbid_io_uring()) {
+            _exit(LEAT_TEST_SKIP);
+        }
+        EXPECT(leat_daemon_create(&options, &daemon) == LEAT_ERR_SYS);
+        EXPECT(strstr(leat_error_text(), "kernel.io_uring_disabled") != NULL);
+        EXPECT(strstr(leat_error_text(), "seccomp filter") != NULL);
+        EXPECT(strstr(leat_error_text(), "Operation not permitted") != NULL);
+        _exit(0);
+    }
+    EXPECT(waitpid(child, &ended, 0) == child && WIFEXITED(ended));
+    if (WEXITSTATUS(ended) == LEAT_TEST_SKIP) {
+        (void)printf("left out: without io_uring, this kernel has no seccomp filters\n");
+        return;
+    }
+    EXPECT(WEXITSTATUS(ended) == 0);
+}
+
 int
 main(void)
 {
     leat_test_init();
+    test_without_io_uring_it_says_why(); /* forks: before there are threads */
     test_looking_does_not_wait_for_a_load();
     test_looking_while_models_come_and_go();
     test_a_load_does_not_hold_the_end_up();
