@@ -72,3 +72,26 @@ leat_waiting_remove(struct leat_waiting *waiting, uint32_t at, uint32_t count)
         waiting->head = waiting->tail = 0;
     }
 }
+
+void
+leat_waiting_filter(struct leat_waiting *waiting, bool (*keep)(void *context, const struct leat_query_entry *entry),
+                    void *context)
+{
+    uint32_t kept = waiting->head;
+
+    for (uint32_t i = waiting->head; i < waiting->tail; i++) {
+        if (!keep(context, &waiting->entries[i])) {
+            waiting->items -= waiting->queries[i].items;
+            continue;
+        }
+        if (kept != i) {
+            waiting->queries[kept] = waiting->queries[i];
+            waiting->entries[kept] = waiting->entries[i];
+        }
+        kept++;
+    }
+    waiting->tail = kept;
+    if (waiting->head == waiting->tail) {
+        waiting->head = waiting->tail = 0;
+    }
+}

@@ -75,7 +75,8 @@ struct leat_application {
     uint64_t next_expiry_ns; /* no waiting query's deadline is before it */
     uint32_t running; /* queries handed to workers and not reported done */
     bool removing;
-    bool busy; /* in the dispatcher's list of those to decide for */
+    bool busy;      /* in the dispatcher's list of those to decide for */
+    bool sweep_due; /* a query that waits was cancelled, or its session closed */
     struct leat_application_counters counters;
 };
 
@@ -85,8 +86,11 @@ void leat_waiting_fini(struct leat_waiting *waiting);
 
 /* Appends what arrives now; the caller has checked the bound. */
 void leat_waiting_push(struct leat_waiting *waiting, const struct leat_query_entry *entry, uint64_t now_ns);
-/* Removes `count` queries from the `at`-th live one on. */
+/* Removes `count` queries from the `at`-th live one on. Takes time in proportion to `at` and `count`. */
 void leat_waiting_remove(struct leat_waiting *waiting, uint32_t at, uint32_t count);
+/* Asks keep() once for every query, oldest first, and removes those that it says false to, all in one pass. */
+void leat_waiting_filter(struct leat_waiting *waiting,
+                         bool (*keep)(void *context, const struct leat_query_entry *entry), void *context);
 
 static inline uint32_t
 leat_waiting_count(const struct leat_waiting *waiting)

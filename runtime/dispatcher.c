@@ -76,7 +76,7 @@ struct leat_dispatcher {
     int control_fd;
 
     struct { /* W: dispatcher, relaxed */
-        _Alignas(LEAT_ISOLATE) _Atomic uint64_t rounds, parks, rejected_malformed, decisions, abandoned;
+        _Alignas(LEAT_ISOLATE) _Atomic uint64_t rounds, parks, rejected_malformed, decisions, abandoned, swept;
     } statistics;
     pthread_t thread;
     bool running;
@@ -128,6 +128,29 @@ session_at(const struct leat_dispatcher *dispatcher, uint16_t index)
     return atomic_load_explicit(&dispatcher->options.tables->sessions[index], memory_order_relaxed);
 }
 
+static struct leat_waiting_slot *
+slot_of(const struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry)
+{
+    return &session_at(dispatcher, entry->session)->dispatcher.slots[entry->slot];
+}
+
+/* A query stops waiting: a cancel does not find it any more. */
+static void
+leave_slot(const struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry)
+{
+    struct leat_waiting_slot *slot = slot_of(dispatcher, entry);
+    if (LEAT_LIKELY(slot->ticket_low == entry->ticket_low)) { /* else the client used the slot again meanwhile */
+        slot->state = LEAT_SLOT_IDLE;
+    }
+}
+
+static bool
+was_cancelled(const struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry)
+{
+    const struct leat_waiting_slot *slot = slot_of(dispatcher, entry);
+    return slot->state == LEAT_SLOT_CANCELLED && slot->ticket_low == entry->ticket_low;
+}
+
 /* Ends an accepted query that never reached a worker. */
 static void
 finish(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry, enum leat_outcome outcome,
@@ -137,6 +160,7 @@ finish(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry,
 
     LEAT_ASSERT(session->dispatcher.in_flight > 0);
     session->dispatcher.in_flight--;
+    leave_slot(dispatcher, entry);
     if (!session->dispatcher.closing) {
         answer(dispatcher, session, entry->slot, entry->ticket_low, entry->submit_ns, outcome, reason);
     }
@@ -268,6 +292,8 @@ accept_request(struct leat_dispatcher *dispatcher, struct leat_daemon_session *s
         memcpy(entry.units, request->units, sizeof(entry.units));
         if (LEAT_LIKELY(leat_central_queue_push(&dispatcher->queue, &entry, 1) == LEAT_OK)) {
             session->dispatcher.in_flight++;
+            session->dispatcher.slots[request->slot] = (struct leat_waiting_slot){
+                .ticket_low = request->ticket_low, .application = app->id, .state = LEAT_SLOT_WAITS};
             bump(&app->counters.accepted, 1);
             return;
         }
@@ -300,6 +326,11 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         finish(dispatcher, entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
         return;
     }
+    if (LEAT_UNLIKELY(was_cancelled(dispatcher, entry))) {
+        bump(&app->counters.cancelled, 1);
+        finish(dispatcher, entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
+        return;
+    }
     if (LEAT_UNLIKELY(leat_waiting_count(&app->waiting) >= app->waiting_max) && !decide(dispatcher, app)) {
         bump(&app->counters.rejected, 1);
         finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
@@ -320,6 +351,59 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
     leat_waiting_push(&app->waiting, entry, dispatcher->now_ns);
 }
 
+struct sweep {
+    struct leat_dispatcher *dispatcher;
+    struct leat_application *app;
+    uint64_t next_expiry_ns; /* of what stays */
+};
+
+/* Ends a waiting query that was cancelled, is too late, or whose session closes; true when it stays. */
+static bool
+goes_on_waiting(void *context, const struct leat_query_entry *entry)
+{
+    struct sweep *sweep = context;
+    struct leat_application *app = sweep->app;
+
+    if (session_at(sweep->dispatcher, entry->session)->dispatcher.closing) {
+        finish(sweep->dispatcher, entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
+        return false;
+    }
+    if (was_cancelled(sweep->dispatcher, entry)) {
+        bump(&app->counters.cancelled, 1);
+        finish(sweep->dispatcher, entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
+        return false;
+    }
+    if (!app->drop_late) {
+        return true;
+    }
+    if (entry->deadline_ns <= sweep->dispatcher->now_ns) {
+        bump(&app->counters.expired, 1);
+        finish(sweep->dispatcher, entry, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE);
+        return false;
+    }
+    sweep->next_expiry_ns = entry->deadline_ns < sweep->next_expiry_ns ? entry->deadline_ns : sweep->next_expiry_ns;
+    return true;
+}
+
+/*
+ * Takes out of the lists what is not to wait any longer. Once a round, and at most one pass over each list: however
+ * many queries clients cancel, let expire or leave behind, that is what they can make a round cost.
+ */
+static void
+sweep_lists(struct leat_dispatcher *dispatcher)
+{
+    for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
+        struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
+        struct sweep sweep = {.dispatcher = dispatcher, .app = app, .next_expiry_ns = LEAT_NO_DEADLINE};
+        if (app->sweep_due || app->next_expiry_ns <= dispatcher->now_ns) {
+            bump(&dispatcher->statistics.swept, leat_waiting_count(&app->waiting));
+            leat_waiting_filter(&app->waiting, goes_on_waiting, &sweep);
+            app->next_expiry_ns = sweep.next_expiry_ns;
+            app->sweep_due = false;
+        }
+    }
+}
+
 static bool
 drain_queue(struct leat_dispatcher *dispatcher)
 {
@@ -338,26 +422,24 @@ drain_queue(struct leat_dispatcher *dispatcher)
     }
 }
 
+/*
+ * Constant time, whatever it names and whatever waits: the query is only marked here. It leaves its list when the
+ * list is swept, or is not entered in it; either comes later in this round.
+ */
 static void
 cancel(struct leat_dispatcher *dispatcher, const struct leat_daemon_session *session,
        const struct leat_wire_request *request)
 {
-    (void)drain_queue(dispatcher); /* the query may not have got further yet */
-    for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
-        struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
-        struct leat_waiting *waiting = &app->waiting;
-        for (uint32_t i = waiting->head; i < waiting->tail; i++) {
-            const struct leat_query_entry entry = waiting->entries[i];
-            if (entry.session == session->index && entry.slot == request->slot &&
-                entry.ticket_low == request->ticket_low) {
-                leat_waiting_remove(waiting, i - waiting->head, 1);
-                bump(&app->counters.cancelled, 1);
-                finish(dispatcher, &entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
-                return;
-            }
-        }
+    struct leat_waiting_slot *slot = &session->dispatcher.slots[request->slot];
+
+    if (slot->state == LEAT_SLOT_IDLE || slot->ticket_low != request->ticket_low) {
+        return; /* it runs, or has ended: its one completion is on its way */
     }
-    /* Not waiting: it runs, or has ended. Either way its one completion is on its way. */
+    slot->state = LEAT_SLOT_CANCELLED;
+    struct leat_application *app = dispatcher->applications[slot->application];
+    if (app != NULL && app->busy) {
+        app->sweep_due = true;
+    }
 }
 
 /* Takes up to REQUESTS_PER_ROUND requests from one session. */
@@ -434,6 +516,10 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, uint
         (sched->free_at_ns > dispatcher->now_ns ? sched->free_at_ns : dispatcher->now_ns) + predicted_ns;
     app->running += selection.queries;
     bump(&app->counters.batches, 1);
+    /* Not among the cells: their lines come from the worker's cache, and stores in between keep them from overlapping. */
+    for (uint32_t i = 0; i < selection.queries; i++) {
+        leave_slot(dispatcher, &entries[i]);
+    }
     leat_waiting_remove(&app->waiting, at, selection.queries);
 }
 
@@ -488,28 +574,6 @@ decide(struct leat_dispatcher *dispatcher, struct leat_application *app)
     return true;
 }
 
-static void
-drop_expired(struct leat_dispatcher *dispatcher, struct leat_application *app)
-{
-    struct leat_waiting *waiting = &app->waiting;
-    uint64_t next_ns = LEAT_NO_DEADLINE;
-
-    for (uint32_t i = waiting->head; i < waiting->tail;) {
-        const struct leat_query_entry entry = waiting->entries[i];
-        if (entry.deadline_ns > dispatcher->now_ns) {
-            next_ns = entry.deadline_ns < next_ns ? entry.deadline_ns : next_ns;
-            i++;
-            continue;
-        }
-        const uint32_t moved = waiting->tail - i - 1; /* removal closes the gap from the front */
-        leat_waiting_remove(waiting, i - waiting->head, 1);
-        i = waiting->tail - moved;
-        bump(&app->counters.expired, 1);
-        finish(dispatcher, &entry, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE);
-    }
-    app->next_expiry_ns = next_ns;
-}
-
 /* Every application with waiting queries gets decisions until no worker has room for it. */
 static void
 decide_all(struct leat_dispatcher *dispatcher)
@@ -520,9 +584,6 @@ decide_all(struct leat_dispatcher *dispatcher)
     uint32_t kept = 0;
     for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
         struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
-        if (app->drop_late && app->next_expiry_ns <= dispatcher->now_ns) {
-            drop_expired(dispatcher, app);
-        }
         while (leat_waiting_count(&app->waiting) > 0 && decide(dispatcher, app)) {
             bump(&dispatcher->statistics.decisions, 1);
         }
@@ -600,7 +661,7 @@ add_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *sess
     dispatcher->active[dispatcher->active_count++] = session;
 }
 
-/* Waiting queries of a dead session are dropped; running ones finish into memory that stays mapped. */
+/* Waiting queries of a dead session are dropped in the next round; running ones finish into memory that stays mapped. */
 static void
 close_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session)
 {
@@ -615,20 +676,8 @@ close_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *se
     }
     LEAT_MUST(epoll_ctl(dispatcher->epoll_fd, EPOLL_CTL_DEL, session->wake_fd, NULL) == 0);
     bump(&dispatcher->statistics.abandoned, session->dispatcher.in_flight);
-    (void)drain_queue(dispatcher);
-    for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
-        struct leat_waiting *waiting = &dispatcher->applications[dispatcher->busy[b]]->waiting;
-        for (uint32_t i = waiting->head; i < waiting->tail;) {
-            const struct leat_query_entry entry = waiting->entries[i];
-            if (entry.session != session->index) {
-                i++;
-                continue;
-            }
-            const uint32_t behind = waiting->tail - i - 1;
-            leat_waiting_remove(waiting, i - waiting->head, 1);
-            i = waiting->tail - behind;
-            finish(dispatcher, &entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
-        }
+    for (uint32_t b = 0; b < dispatcher->busy_count && session->dispatcher.in_flight > 0; b++) {
+        dispatcher->applications[dispatcher->busy[b]]->sweep_due = true;
     }
     dispatcher->closing[dispatcher->closing_count++] = session;
 }
@@ -824,6 +873,7 @@ leat_dispatcher_round(struct leat_dispatcher *dispatcher, uint64_t now_ns)
     for (uint32_t i = 0; i < dispatcher->active_count; i++) {
         any = poll_session(dispatcher, dispatcher->active[i]) || any;
     }
+    sweep_lists(dispatcher); /* after the last cancel, before the first decision */
     any = drain_queue(dispatcher) || any;
     decide_all(dispatcher);
     any = poll_commands(dispatcher) || any;
@@ -832,6 +882,43 @@ leat_dispatcher_round(struct leat_dispatcher *dispatcher, uint64_t now_ns)
     }
     bump(&dispatcher->statistics.rounds, 1);
     return any;
+}
+
+/* Asserts that nothing waits in an application's list that the round should have taken out of it. */
+static void
+check_waiting(const struct leat_dispatcher *dispatcher, const struct leat_application *app)
+{
+    uint64_t items = 0;
+
+    for (uint32_t i = app->waiting.head; i < app->waiting.tail; i++) {
+        const struct leat_query_entry *entry = &app->waiting.entries[i];
+        LEAT_ASSERT(entry->application == app->id && !was_cancelled(dispatcher, entry));
+        LEAT_ASSERT(app->sweep_due || !session_at(dispatcher, entry->session)->dispatcher.closing);
+        LEAT_ASSERT(!app->drop_late || app->next_expiry_ns <= entry->deadline_ns);
+        items += app->waiting.queries[i].items;
+    }
+    LEAT_ASSERT(items == app->waiting.items);
+}
+
+/* Asserts that what a cancel would find in the session's slots does wait. */
+static void
+check_slots(const struct leat_dispatcher *dispatcher, const struct leat_daemon_session *session)
+{
+    for (uint32_t s = 0; s < session->slots; s++) {
+        const struct leat_waiting_slot *slot = &session->dispatcher.slots[s];
+        bool found = false;
+        LEAT_ASSERT(slot->state == LEAT_SLOT_IDLE || slot->state == LEAT_SLOT_WAITS);
+        if (slot->state == LEAT_SLOT_IDLE) {
+            continue;
+        }
+        const struct leat_application *app = dispatcher->applications[slot->application];
+        LEAT_ASSERT(app != NULL);
+        for (uint32_t i = app->waiting.head; i < app->waiting.tail && !found; i++) {
+            const struct leat_query_entry *entry = &app->waiting.entries[i];
+            found = entry->session == session->index && entry->slot == s && entry->ticket_low == slot->ticket_low;
+        }
+        LEAT_ASSERT(found);
+    }
 }
 
 /* Queries that the applications hold, waiting or running; asserts that the busy list names those that wait, once. */
@@ -854,11 +941,8 @@ check_applications(const struct leat_dispatcher *dispatcher)
         }
         const uint32_t waiting = leat_waiting_count(&app->waiting);
         LEAT_ASSERT(app->id == id && waiting <= app->waiting_max && (waiting == 0 || (app->busy && !app->removing)));
-        uint64_t items = 0;
-        for (uint32_t i = app->waiting.head; i < app->waiting.tail; i++) {
-            items += app->waiting.queries[i].items;
-        }
-        LEAT_ASSERT(items == app->waiting.items);
+        LEAT_ASSERT(app->busy || !app->sweep_due);
+        check_waiting(dispatcher, app);
         held += waiting + app->running;
     }
     LEAT_ASSERT(busy == dispatcher->busy_count);
@@ -880,6 +964,9 @@ leat_dispatcher_check(const struct leat_dispatcher *dispatcher)
         LEAT_ASSERT(session_at(dispatcher, session->index) == session && session->dispatcher.closing == closing);
         LEAT_ASSERT(session->dispatcher.in_flight <= IN_FLIGHT_PER_SLOT * session->slots);
         in_flight += session->dispatcher.in_flight;
+        if (queued == 0) { /* else the query may be in the central queue */
+            check_slots(dispatcher, session);
+        }
     }
     LEAT_ASSERT(in_flight == queued + held);
     for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
@@ -1071,5 +1158,6 @@ leat_dispatcher_statistics(const struct leat_dispatcher *dispatcher, struct leat
         .rejected_malformed = atomic_load_explicit(&dispatcher->statistics.rejected_malformed, memory_order_relaxed),
         .decisions = atomic_load_explicit(&dispatcher->statistics.decisions, memory_order_relaxed),
         .abandoned = atomic_load_explicit(&dispatcher->statistics.abandoned, memory_order_relaxed),
+        .swept = atomic_load_explicit(&dispatcher->statistics.swept, memory_order_relaxed),
     };
 }

@@ -9,7 +9,8 @@
  * Threads    [C] control side, any thread.  [D] the dispatcher's own thread.
  * Hot path   No allocation, no lock; a system call only to wake a sleeper or to sleep itself.
  * Bounds     One round takes at most a fixed number of requests from each session, so a flood from one client
- *            delays others by a bounded time; every loop is bounded by a table's size.
+ *            delays others by a bounded time; every loop is bounded by a table's size. What clients cancel, let
+ *            expire or leave behind costs a round at most one pass over each application's waiting list.
  */
 #ifndef LEAT_RUNTIME_DISPATCHER_H
 #define LEAT_RUNTIME_DISPATCHER_H
@@ -68,6 +69,7 @@ struct leat_dispatcher_statistics {
     uint64_t rejected_malformed;
     uint64_t decisions;
     uint64_t abandoned;   /* accepted queries that had not ended when their session closed */
+    uint64_t swept; /* waiting queries looked at, to find those that were cancelled, are late or of closed sessions */
 };
 
 /* [C] On failure nothing is held. Its bell and eventfd exist from here on, for the workers. */

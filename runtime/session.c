@@ -46,8 +46,10 @@ leat_daemon_session_begin(const struct leat_session_options *options, struct lea
     LEAT_ASSERT(options->lane_count >= 1 && options->lane_count <= LEAT_LANES_MAX);
     LEAT_ASSERT(options->arena_bytes > 0 && options->arena_bytes % LEAT_TENSOR_ALIGN == 0);
 
-    const size_t size = leat_round_up(
+    const size_t slots_offset = leat_round_up(
         sizeof(struct leat_daemon_session) + options->lane_count * sizeof(struct leat_lane_position), LEAT_ISOLATE);
+    const size_t size =
+        leat_round_up(slots_offset + options->slots * sizeof(struct leat_waiting_slot), LEAT_ISOLATE);
     struct leat_daemon_session *session = aligned_alloc(LEAT_ISOLATE, size);
     if (session == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a session");
@@ -55,6 +57,7 @@ leat_daemon_session_begin(const struct leat_session_options *options, struct lea
     memset(session, 0, size);
     session->rings_fd = session->arena_fd = session->wake_fd = session->pipe_read = session->pipe_write = -1;
     session->slots = options->slots;
+    session->dispatcher.slots = (void *)((unsigned char *)session + slots_offset);
     session->lane_count = options->lane_count;
     session->rings_bytes = leat_wire_rings_bytes(options->slots, options->lane_count);
     atomic_init(&session->dead, false);

@@ -20,6 +20,20 @@
 
 #define LEAT_SESSIONS_MAX 1024u
 
+enum leat_slot_state {
+    LEAT_SLOT_IDLE = 0,
+    LEAT_SLOT_WAITS = 1,     /* in the central queue or in the application's list */
+    LEAT_SLOT_CANCELLED = 2, /* the same, and it is to leave them when next looked at */
+};
+
+/* What a slot's last accepted query was, as long as it waits: what a cancel is looked up in. */
+struct leat_waiting_slot {
+    uint32_t ticket_low;
+    uint16_t application;
+    uint16_t state; /* enum leat_slot_state */
+};
+_Static_assert(sizeof(struct leat_waiting_slot) == 8, "eight to a line");
+
 struct leat_daemon_session {
     /* Constant after creation; what a worker reads comes first. */
     struct leat_wire_rings *rings;
@@ -44,6 +58,7 @@ struct leat_daemon_session {
         _Alignas(LEAT_ISOLATE) uint64_t submit_position;
         uint32_t in_flight; /* accepted and not yet reported done by a worker */
         bool closing;
+        struct leat_waiting_slot *slots; /* [slots], the daemon's own memory */
     } dispatcher;
 
     struct leat_lane_position {

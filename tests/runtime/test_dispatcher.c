@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     What clients cancel, let expire or leave behind costs the dispatcher a bounded amount of work a round: a
+ *          cancel that names nothing costs no look at any list, and everything else together one look at
+ *          each waiting query. What stays keeps its order.
+ * Method   The dispatcher driven round by round over sessions whose clients are this test, with a worker that does not
+ *          move until it is told to, so that queries wait. Work is counted in list entries looked at, not in time.
+ */
+#include <string.h>
+
+#include "runtime/dispatcher.h"
+#include "tests/leat_test.h"
+
+enum {
+    SESSIONS = 8,
+    SLOTS = 128,
+    TAKEN = 32, /* requests of one session in a round, runtime/dispatcher.c */
+    APPS = 2,
+    PLAIN = 0, /* no deadline */
+    TIGHT = 1, /* queries have the latency that they name */
+    ALL = SESSIONS * SLOTS,
+};
+#define MINUTE_US 60000000u
+
+static struct leat_shared_tables tables;
+static struct leat_dispatcher *dispatcher;
+static struct leat_worker *worker;
+static struct leat_application apps[APPS];
+static struct leat_profile profiles[1][LEAT_WORKER_CLASSES_MAX];
+static struct {
+    struct leat_daemon_session *daemon; /* NULL: gone */
+    uint64_t sent, answered;            /* cells of the submission ring and of lane 0 */
+    uint32_t outcomes[SLOTS];           /* of the last answer from the dispatcher, 0: none yet */
+    uint32_t tickets[SLOTS];            /* it named */
+} clients[SESSIONS];
+static uint64_t now_ns;
+static uint64_t random_state;
+
+/* ---- The daemon ------------------------------------------------------------------------------- */
+
+static enum leat_status
+run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
+    struct leat_team *team)
+{
+    (void)plan;
+    (void)segments;
+    (void)count;
+    (void)scratch;
+    (void)team;
+    return LEAT_OK;
+}
+
+static const struct leat_backend backend = {.abi = LEAT_BACKEND_ABI, .name = "nothing", .plan_run = run};
+static struct leat_variant_copy copy;
+static struct leat_variant variant = {.name = "nothing",
+                                      .index = 1,
+                                      .backend = &backend,
+                                      .copies = &copy,
+                                      .copy_count = 1,
+                                      .items_max = 1,
+                                      .item_bytes = {LEAT_TENSOR_ALIGN, LEAT_TENSOR_ALIGN},
+                                      .tensor_count = 2};
+
+static void
+command(enum leat_command_kind kind, uint32_t which)
+{
+    struct leat_command order = {.kind = kind};
+    if (kind == LEAT_COMMAND_ADD_APPLICATION) {
+        order.application = &apps[which];
+    } else {
+        order.session = clients[which].daemon;
+    }
+    leat_dispatcher_command(dispatcher, &order);
+}
+
+static uint64_t
+swept(void)
+{
+    struct leat_dispatcher_statistics statistics;
+    leat_dispatcher_statistics(dispatcher, &statistics);
+    return statistics.swept;
+}
+
+static uint32_t
+waiting(uint32_t app)
+{
+    return leat_waiting_count(&apps[app].waiting);
+}
+
+static void
+collect(uint32_t c)
+{
+    const struct leat_wire_response *lane = clients[c].daemon->lanes;
+    for (;;) {
+        const struct leat_wire_response *cell = &lane[clients[c].answered & (SLOTS - 1)];
+        if (atomic_load_explicit(&cell->sequence, memory_order_relaxed) != clients[c].answered + 1) {
+            return;
+        }
+        clients[c].answered++;
+        clients[c].outcomes[cell->slot] = cell->outcome;
+        clients[c].tickets[cell->slot] = cell->ticket_low;
+    }
+}
+
+/* One round; returns how many list entries its sweep looked at. */
+static uint64_t
+step(void)
+{
+    const uint64_t before = swept();
+    struct leat_event event;
+
+    now_ns++;
+    (void)leat_dispatcher_round(dispatcher, now_ns);
+    leat_dispatcher_check(dispatcher);
+    for (uint32_t c = 0; c < SESSIONS; c++) {
+        if (clients[c].daemon != NULL) {
+            collect(c);
+        }
+    }
+    while (leat_dispatcher_poll_event(dispatcher, &event)) {
+        EXPECT(event.kind == LEAT_EVENT_SESSION_GONE);
+        const uint32_t index = event.session->index;
+        atomic_store_explicit(&tables.sessions[index], NULL, memory_order_relaxed);
+        leat_daemon_session_destroy(event.session);
+        clients[index].daemon = NULL;
+    }
+    return swept() - before;
+}
+
+static void
+start(void)
+{
+    static const uint16_t classes[1];
+    const struct leat_dispatcher_options options = {.tables = &tables,
+                                                    .workers = &worker,
+                                                    .worker_classes = classes,
+                                                    .worker_count = 1,
+                                                    .worker_depth = 1,
+                                                    .queue_capacity = 512,
+                                                    .cpu = -1};
+    const struct leat_session_options session_options = {
+        .slots = SLOTS, .lane_count = 2, .arena_bytes = 4096};
+    char note[160];
+
+    now_ns = UINT64_C(1) << 40;
+    tables.clock = (struct leat_clock){.kind = LEAT_CLOCK_TSC, .mult = 0, .base_ns = now_ns};
+    atomic_store_explicit(&tables.variants[variant.index], &variant, memory_order_relaxed);
+    leat_profile_set(&profiles[0][0], 1, 1);
+    EXPECT(leat_dispatcher_create(&options, &dispatcher) == LEAT_OK);
+    EXPECT(leat_worker_create(&(struct leat_worker_options){.core_count = 1,
+                                                            .tables = &tables,
+                                                            .dispatcher_bell = leat_dispatcher_bell(dispatcher),
+                                                            .dispatcher_event = leat_dispatcher_event_fd(dispatcher)},
+                              &worker) == LEAT_OK);
+    for (uint16_t a = 0; a < APPS; a++) {
+        apps[a] = (struct leat_application){
+            .id = a,
+            .target = {.id = a,
+                       .items_max = 1,
+                       .input_count = 1,
+                       .output_count = 1,
+                       .tensors = {{.item_bytes = LEAT_TENSOR_ALIGN}, {.item_bytes = LEAT_TENSOR_ALIGN}}},
+            .drop_late = a == TIGHT,
+            .waiting_max = ALL,
+            .router = &leat_router_fcfs,
+            .selector = &leat_selector_fixed,
+            .variants = {&variant},
+            .sched_variants = {{.items_max = 1, .ready = true}},
+            .variant_count = 1,
+            .profiles = profiles,
+        };
+        EXPECT(leat_waiting_init(&apps[a].waiting, apps[a].waiting_max) == LEAT_OK);
+        command(LEAT_COMMAND_ADD_APPLICATION, a);
+        (void)step();
+    }
+    for (uint16_t c = 0; c < SESSIONS; c++) {
+        memset(&clients[c], 0, sizeof(clients[c]));
+        EXPECT(leat_daemon_session_create(&session_options, &clients[c].daemon, note) == LEAT_OK);
+        clients[c].daemon->index = c;
+        atomic_store_explicit(&tables.sessions[c], clients[c].daemon, memory_order_relaxed);
+        command(LEAT_COMMAND_ADD_SESSION, c);
+        (void)step();
+    }
+}
+
+static void
+stop(void)
+{
+    for (uint32_t c = 0; c < SESSIONS; c++) {
+        if (clients[c].daemon != NULL) {
+            command(LEAT_COMMAND_CLOSE_SESSION, c);
+            (void)step();
+        }
+    }
+    while (leat_worker_step(worker)) {
+        (void)step();
+    }
+    for (uint32_t c = 0; c < SESSIONS; c++) {
+        EXPECT(clients[c].daemon == NULL);
+    }
+    leat_dispatcher_destroy(dispatcher);
+    leat_worker_destroy(worker);
+    for (uint32_t a = 0; a < APPS; a++) {
+        EXPECT(waiting(a) == 0);
+        leat_waiting_fini(&apps[a].waiting);
+    }
+}
+
+/* ---- The clients ------------------------------------------------------------------------------ */
+
+static void
+publish(uint32_t c, const struct leat_wire_request *request)
+{
+    const size_t body = offsetof(struct leat_wire_request, submit_ns);
+    struct leat_wire_request *cell =
+        &clients[c].daemon->submit_cells[clients[c].sent & (SLOTS * LEAT_SUBMIT_CELLS_PER_SLOT - 1)];
+    memcpy((char *)cell + body, (const char *)request + body, sizeof(*cell) - body);
+    atomic_store_explicit(&cell->sequence, ++clients[c].sent, memory_order_release);
+}
+
+static void
+submit(uint32_t c, uint32_t slot, uint32_t ticket, uint32_t app, uint32_t latency_us)
+{
+    clients[c].outcomes[slot] = LEAT_OUTCOME_NONE;
+    publish(c, &(struct leat_wire_request){.submit_ns = now_ns,
+                                           .latency_us = latency_us,
+                                           .items = 1,
+                                           .slot = (uint16_t)slot,
+                                           .target = (uint16_t)app,
+                                           .ticket_low = ticket,
+                                           .units = {0, 1}});
+}
+
+static void
+cancel(uint32_t c, uint32_t slot, uint32_t ticket)
+{
+    publish(c, &(struct leat_wire_request){
+                   .slot = (uint16_t)slot, .ticket_low = ticket, .flags = LEAT_WIRE_CANCEL, .target = UINT16_MAX});
+}
+
+static uint32_t
+ticket_of(uint32_t c, uint32_t slot)
+{
+    return 1000 * c + slot;
+}
+
+/* Every slot of every session asks; the first query of all goes to the worker, which keeps it, and the others wait. */
+static void
+fill(uint32_t app, uint32_t (*latency_us)(uint32_t c, uint32_t slot))
+{
+    for (uint32_t slot = 0; slot < SLOTS; slot++) {
+        for (uint32_t c = 0; c < SESSIONS; c++) {
+            submit(c, slot, ticket_of(c, slot), app, latency_us != NULL ? latency_us(c, slot) : 0);
+        }
+        if (slot % TAKEN == TAKEN - 1) {
+            EXPECT(step() == 0);
+        }
+    }
+    EXPECT(waiting(app) == ALL - 1 && apps[app].running == 1);
+}
+
+/* The list holds what has no answer, oldest first: sessions are polled in turn, TAKEN slots of each at a time. */
+static void
+expect_in_order(uint32_t app)
+{
+    const struct leat_waiting *list = &apps[app].waiting;
+    uint32_t at = list->head;
+
+    for (uint32_t n = 0; n < ALL; n++) {
+        const uint32_t turn = n / (TAKEN * SESSIONS), c = n / TAKEN % SESSIONS, slot = turn * TAKEN + n % TAKEN;
+        if (n == 0 || clients[c].daemon == NULL || clients[c].outcomes[slot] != LEAT_OUTCOME_NONE) {
+            continue;
+        }
+        EXPECT(at < list->tail && list->entries[at].session == c && list->entries[at].slot == slot);
+        EXPECT(list->entries[at].ticket_low == ticket_of(c, slot));
+        at++;
+    }
+    EXPECT(at == list->tail);
+}
+
+/* ---- Cases ------------------------------------------------------------------------------------ */
+
+static void
+test_cancels_of_nothing_cost_nothing(void)
+{
+    start();
+    submit(1, 7, 5, PLAIN, 0); /* ends before the flood */
+    (void)step();
+    EXPECT(leat_worker_step(worker) && step() == 0);
+    fill(PLAIN, NULL);
+    for (uint32_t n = 0; n < 50; n++) {
+        for (uint32_t i = 0; i < TAKEN / 4; i++) {
+            cancel(1, 7, 5);                 /* has ended */
+            cancel(1, 3, ticket_of(2, 3));   /* is another session's */
+            cancel(1, 4, ticket_of(1, 5));   /* waits in another slot */
+            cancel(0, 0, ticket_of(0, 0));   /* runs */
+        }
+        EXPECT(step() == 0);
+    }
+    EXPECT(waiting(PLAIN) == ALL - 1);
+    expect_in_order(PLAIN);
+    stop();
+}
+
+static void
+test_cancels_share_one_pass(void)
+{
+    uint32_t left = ALL - 1;
+
+    start();
+    fill(PLAIN, NULL);
+    for (uint32_t n = 0; n < 8; n++) {
+        const uint32_t before = left;
+        bool named[SESSIONS][SLOTS] = {{false}};
+        for (uint32_t c = 0; c < SESSIONS; c++) {
+            for (uint32_t i = 0; i < TAKEN; i++) { /* some twice, some that ended in an earlier round */
+                const uint32_t slot = (uint32_t)(leat_test_random(&random_state) % SLOTS);
+                cancel(c, slot, ticket_of(c, slot));
+                if (clients[c].outcomes[slot] == LEAT_OUTCOME_NONE && !named[c][slot] && c + slot > 0) {
+                    named[c][slot] = true;
+                    left--;
+                }
+            }
+        }
+        EXPECT(step() == before);
+        EXPECT(waiting(PLAIN) == left); /* answered in the round that took the cancel */
+        for (uint32_t c = 0; c < SESSIONS; c++) {
+            for (uint32_t slot = 0; slot < SLOTS; slot++) {
+                EXPECT(!named[c][slot] || (clients[c].outcomes[slot] == LEAT_OUTCOME_CANCELLED &&
+                                           clients[c].tickets[slot] == ticket_of(c, slot)));
+            }
+        }
+        expect_in_order(PLAIN);
+        EXPECT(step() == 0);
+    }
+    EXPECT(atomic_load(&apps[PLAIN].counters.cancelled) == ALL - 1 - left);
+    stop();
+}
+
+static uint32_t
+odd_slots_first(uint32_t c, uint32_t slot)
+{
+    (void)c;
+    return slot % 2 == 1 ? 1000 : MINUTE_US;
+}
+
+static void
+test_expiry_is_one_pass(void)
+{
+    start();
+    fill(TIGHT, odd_slots_first);
+    now_ns += 2000000;
+    EXPECT(step() == ALL - 1);
+    EXPECT(waiting(TIGHT) == ALL / 2 - 1);
+    expect_in_order(TIGHT);
+    EXPECT(clients[3].outcomes[1] == LEAT_OUTCOME_EXPIRED && clients[3].outcomes[2] == LEAT_OUTCOME_NONE);
+    EXPECT(step() == 0);
+    stop();
+}
+
+static void
+test_closing_is_one_pass(void)
+{
+    start();
+    fill(PLAIN, NULL);
+    command(LEAT_COMMAND_CLOSE_SESSION, 3);
+    EXPECT(step() == 0); /* commands come last in a round */
+    EXPECT(step() == ALL - 1 && waiting(PLAIN) == ALL - 1 - SLOTS);
+    EXPECT(clients[3].daemon == NULL && step() == 0);
+    expect_in_order(PLAIN);
+    stop();
+}
+
+/* Cancels, deadlines and a closed session, all in one round. */
+static void
+test_all_share_one_pass(void)
+{
+    start();
+    fill(TIGHT, odd_slots_first);
+    command(LEAT_COMMAND_CLOSE_SESSION, 3);
+    (void)step();
+    now_ns += 2000000;
+    for (uint32_t c = 0; c < SESSIONS; c++) {
+        if (c != 3) {
+            cancel(c, 1, ticket_of(c, 1)); /* is late too: the client's word comes first */
+            cancel(c, 2, ticket_of(c, 2));
+        }
+    }
+    EXPECT(step() == ALL - 1);
+    EXPECT(clients[3].daemon == NULL && clients[4].outcomes[1] == LEAT_OUTCOME_CANCELLED);
+    EXPECT(clients[4].outcomes[2] == LEAT_OUTCOME_CANCELLED && clients[4].outcomes[3] == LEAT_OUTCOME_EXPIRED);
+    EXPECT(waiting(TIGHT) == (SESSIONS - 1) * (SLOTS / 2 - 1) - 1);
+    expect_in_order(TIGHT);
+    EXPECT(step() == 0);
+    stop();
+}
+
+/* A cancel that is taken in the same round as its query finds it before it waits in any list. */
+static void
+test_cancel_right_behind_its_query(void)
+{
+    start();
+    submit(0, 0, 1, PLAIN, 0); /* for the worker */
+    submit(0, 1, 2, PLAIN, 0); /* waits */
+    (void)step();
+    submit(1, 1, 3, PLAIN, 0);
+    cancel(1, 1, 3);
+    submit(1, 2, 4, PLAIN, 0);
+    (void)step();
+    EXPECT(clients[1].outcomes[1] == LEAT_OUTCOME_CANCELLED && clients[1].tickets[1] == 3);
+    EXPECT(waiting(PLAIN) == 2 && clients[1].answered == 1);
+    stop();
+}
+
+/*
+ * Several queries in one slot: no conforming client does that. The slot knows the last one; one cancel ends one query,
+ * and each has its one answer.
+ */
+static void
+test_slot_used_twice(void)
+{
+    start();
+    submit(0, 0, 1, PLAIN, 0); /* for the worker */
+    submit(0, 1, 2, PLAIN, 0);
+    submit(0, 1, 3, PLAIN, 0);
+    submit(0, 1, 4, TIGHT, MINUTE_US);
+    cancel(0, 1, 3); /* the slot has forgotten it */
+    (void)step();
+    EXPECT(waiting(PLAIN) == 2 && waiting(TIGHT) == 1 && clients[0].answered == 0);
+    cancel(0, 1, 4);
+    (void)step();
+    EXPECT(waiting(PLAIN) == 2 && waiting(TIGHT) == 0 && clients[0].answered == 1 && clients[0].tickets[1] == 4);
+    submit(0, 1, 5, PLAIN, 0);
+    (void)step();
+    EXPECT(leat_worker_step(worker)); /* the older ones leave the slot's list before it, and leave the slot alone */
+    (void)step();
+    EXPECT(waiting(PLAIN) == 2);
+    cancel(0, 1, 5);
+    EXPECT(step() == 2 && waiting(PLAIN) == 1 && clients[0].answered == 2 && clients[0].tickets[1] == 5);
+    submit(0, 2, 6, PLAIN, 0); /* and one ticket twice */
+    submit(0, 2, 6, PLAIN, 0);
+    (void)step();
+    cancel(0, 2, 6);
+    cancel(0, 2, 6);
+    (void)step();
+    EXPECT(waiting(PLAIN) == 2 && clients[0].answered == 3);
+    stop();
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    random_state = leat_test_seed;
+    test_cancels_of_nothing_cost_nothing();
+    test_cancels_share_one_pass();
+    test_expiry_is_one_pass();
+    test_closing_is_one_pass();
+    test_all_share_one_pass();
+    test_cancel_right_behind_its_query();
+    test_slot_used_twice();
+    return 0;
+}
