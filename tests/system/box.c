@@ -65,6 +65,17 @@ run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
     return LEAT_OK;
 }
 
+/* The model that the test brought, behind the same call. */
+static enum leat_status
+run_model(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
+          struct leat_team *team)
+{
+    if (the_box->options.on_worker != NULL) {
+        the_box->options.on_worker();
+    }
+    return the_box->options.model->variant->backend->plan_run(plan, segments, count, scratch, team);
+}
+
 /* ---- The server's callbacks ------------------------------------------------------------------- */
 
 static enum leat_status
@@ -122,7 +133,21 @@ serve(void *argument)
 /* ---- Life ------------------------------------------------------------------------------------- */
 
 static void
-set_up_application(struct box *box)
+set_up_model(struct box *box)
+{
+    const struct leat_loaded_variant *model = box->options.model;
+
+    box->options.items_max = model->variant->items_max;
+    box->backend = *model->variant->backend;
+    box->backend.plan_run = run_model;
+    box->variant = *model->variant;
+    box->variant.index = 1;
+    box->variant.backend = &box->backend;
+    box->app.target = model->signature;
+}
+
+static void
+set_up_backend(struct box *box)
 {
     const struct box_options *o = &box->options;
     struct leat_target *target = &box->app.target;
@@ -132,12 +157,24 @@ set_up_application(struct box *box)
         .name = "box", .index = 1, .backend = &box->backend, .items_max = o->items_max, .tensor_count = 2,
         .copies = &box->copy, .copy_count = 1};
     box->variant.item_bytes[0] = box->variant.item_bytes[1] = o->item_bytes;
-    atomic_store_explicit(&box->tables.variants[1], &box->variant, memory_order_relaxed);
     *target = (struct leat_target){.items_max = o->items_max, .input_count = 1, .output_count = 1};
     target->tensors[0] = (struct leat_tensor_info){
         .name = "in", .dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {-1, o->item_bytes}, .item_bytes = o->item_bytes};
     target->tensors[1] = target->tensors[0];
     (void)strcpy(target->tensors[1].name, "out");
+}
+
+static void
+set_up_application(struct box *box)
+{
+    const struct box_options *o = &box->options;
+
+    if (o->model != NULL) {
+        set_up_model(box);
+    } else {
+        set_up_backend(box);
+    }
+    atomic_store_explicit(&box->tables.variants[1], &box->variant, memory_order_relaxed);
     (void)strcpy(box->app.name, "box");
     box->app.latency_ns = o->latency_ns;
     box->app.drop_late = !o->serve_late;
@@ -208,6 +245,7 @@ box_start(const struct box_options *options)
             .dispatcher_event = leat_dispatcher_event_fd(box->dispatcher),
         };
         NEED(leat_worker_create(&worker_options, &box->workers[w]) == LEAT_OK);
+        NEED(leat_worker_reserve(box->workers[w], o->model != NULL ? o->model->scratch_bytes : 0) == LEAT_OK);
         NEED(leat_worker_start(box->workers[w]) == LEAT_OK);
     }
     NEED(leat_dispatcher_start(box->dispatcher) == LEAT_OK);

@@ -12,6 +12,7 @@
 #include <leat/leat.h>
 
 #include "runtime/server.h"
+#include "runtime/variant.h"
 
 #define BOX_HOLD   0xf0u
 #define BOX_REFUSE 0xf1u
@@ -31,6 +32,7 @@ struct box_options {
     bool serve_late;
     const struct leat_router *router; /* NULL: fcfs */
     void (*on_worker)(void);          /* called on the worker's thread at each batch; NULL: nothing */
+    const struct leat_loaded_variant *model; /* answers, instead of the backend made here; NULL: that one */
 };
 
 struct box;
