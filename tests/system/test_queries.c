@@ -6,13 +6,18 @@
  *          that a case needs is made, not hoped for.
  */
 #include <fcntl.h>
+#include <grp.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/leat_test.h"
 #include "tests/system/box.h"
+
+enum { NOBODY = 65534 };
 
 static char socket_path[64];
 
@@ -522,13 +527,62 @@ test_opening_is_refused(void)
     wish = (struct leat_options)LEAT_OPTIONS_INIT;
     wish.socket_path = socket_path;
     EXPECT(leat_open(&wish, &session) == LEAT_ERR_LIMIT && strstr(leat_error_text(), "sessions") != NULL);
-    if (geteuid() == 0) { /* root may always: only an ordinary user can show this one */
-        EXPECT(chmod(socket_path, 0) == 0);
-    } else {
-        EXPECT(chmod(socket_path, 0) == 0);
-        EXPECT(leat_open(&wish, &session) == LEAT_ERR_ACCESS);
-    }
     box_disconnect(&client);
+    box_stop(box);
+}
+
+/* Opens a session each time that a byte comes, says how that went, and ends. Root may always, so it is nobody first. */
+_Noreturn static void
+open_as_stranger(int channel)
+{
+    struct leat_options wish = LEAT_OPTIONS_INIT;
+    struct leat_session *session;
+    char byte;
+
+    wish.socket_path = socket_path;
+    if (geteuid() == 0) {
+        EXPECT(setgroups(0, NULL) == 0 && setgid(NOBODY) == 0 && setuid(NOBODY) == 0 && geteuid() == NOBODY);
+    }
+    while (read(channel, &byte, 1) == 1) {
+        const enum leat_status status = leat_open(&wish, &session);
+        EXPECT(write(channel, &status, sizeof(status)) == sizeof(status));
+        if (status == LEAT_OK) {
+            leat_close(session);
+        }
+    }
+    _exit(0);
+}
+
+static enum leat_status
+ask_stranger(int channel)
+{
+    enum leat_status status;
+    EXPECT(write(channel, "", 1) == 1 && read(channel, &status, sizeof(status)) == sizeof(status));
+    return status;
+}
+
+static void
+test_socket_needs_permission(void)
+{
+    const struct box_options options = {.socket_path = socket_path};
+    int ends[2], status;
+
+    EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    (void)fflush(NULL);
+    const pid_t stranger = fork(); /* before there are threads */
+    EXPECT(stranger >= 0);
+    if (stranger == 0) {
+        (void)close(ends[0]);
+        open_as_stranger(ends[1]);
+    }
+    (void)close(ends[1]);
+    struct box *box = box_start(&options);
+    EXPECT(chmod(socket_path, 0) == 0);
+    EXPECT(ask_stranger(ends[0]) == LEAT_ERR_ACCESS);
+    EXPECT(chmod(socket_path, 0666) == 0);
+    EXPECT(ask_stranger(ends[0]) == LEAT_OK); /* nothing else was in the way */
+    (void)close(ends[0]);
+    EXPECT(waitpid(stranger, &status, 0) == stranger && status == 0);
     box_stop(box);
 }
 
@@ -552,5 +606,6 @@ main(void)
     test_wait_times_out();
     test_conveniences();
     test_opening_is_refused();
+    test_socket_needs_permission();
     return 0;
 }

@@ -390,7 +390,7 @@ run_network(void)
     EXPECT(zoo_write(zoo_find("lenet5"), ZOO_SIZE_TEST, leat_test_seed, &file, &lenet.onnx_bytes) == LEAT_OK);
     lenet.onnx = file;
     EXPECT(leat_variant_load(&lenet, &loaded) == LEAT_OK);
-    run_case("lenet5 on the cpu backend", &loaded, 3000);
+    run_case("lenet5 on the cpu backend", &loaded, 2000);
 }
 
 static bool
