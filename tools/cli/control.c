@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "tools/cli/cli.h"
 
 /* ---- Options that all of them take ------------------------------------------------------------ */
@@ -18,7 +20,10 @@ struct common {
     const char *socket_path;
     bool json;
     bool help;
+    uint64_t wait_ns; /* status only: for a daemon to answer; 0: not at all */
 };
+
+#define WAIT_DEFAULT_NS UINT64_C(10000000000)
 
 static const struct option common_options[] = {
     {"socket", required_argument, NULL, 's'},
@@ -27,31 +32,39 @@ static const struct option common_options[] = {
     {NULL, 0, NULL, 0},
 };
 
+static const struct option status_options[] = {
+    {"socket", required_argument, NULL, 's'},
+    {"json", no_argument, NULL, 'j'},
+    {"help", no_argument, NULL, 'h'},
+    {"wait", optional_argument, NULL, 'w'},
+    {NULL, 0, NULL, 0},
+};
+
 /* False on a wrong option, which is reported. */
 static bool
-parse_common(int argc, char **argv, struct common *common)
+parse_common(int argc, char **argv, const struct option *known, struct common *common)
 {
+    bool good = true;
     int option;
     *common = (struct common){0};
     opterr = 0;
     optind = 1;
-    while ((option = getopt_long(argc, argv, "h", common_options, NULL)) != -1) {
+    while (good && (option = getopt_long(argc, argv, "h", known, NULL)) != -1) {
         switch (option) {
-        case 's':
-            common->socket_path = optarg;
+        case 's': common->socket_path = optarg; break;
+        case 'j': common->json = true; break;
+        case 'h': common->help = true; break;
+        case 'w':
+            common->wait_ns = WAIT_DEFAULT_NS;
+            good = optarg == NULL || parse_duration_ns(optarg, &common->wait_ns);
             break;
-        case 'j':
-            common->json = true;
-            break;
-        case 'h':
-            common->help = true;
-            break;
-        default:
-            (void)usage_error(argv[0], "unknown option '%s', or its value is missing", argv[optind - 1]);
-            return false;
+        default: good = false; break;
         }
     }
-    return true;
+    if (!good) {
+        (void)usage_error(argv[0], "'%s' is no option, or its value is missing or out of range", argv[optind - 1]);
+    }
+    return good;
 }
 
 static const char *
@@ -76,7 +89,7 @@ verb_version(int argc, char **argv)
     struct leat_session *session;
     struct leat_options options = LEAT_OPTIONS_INIT;
 
-    if (!parse_common(argc, argv, &common)) {
+    if (!parse_common(argc, argv, common_options, &common)) {
         return EXIT_USAGE;
     }
     if (common.help) {
@@ -130,20 +143,55 @@ print_status(const json_t *status)
     }
 }
 
+/* Tries now and then until a daemon answers; false, and reported, when none did in time or one turned us away. */
+static bool
+await_daemon(const struct common *common, int *ret_exit)
+{
+    const struct timespec pause = {.tv_nsec = 20000000};
+    const uint64_t until_ns = leat_monotonic_ns() + common->wait_ns;
+    struct leat_options options = LEAT_OPTIONS_INIT;
+    struct leat_session *session;
+
+    options.socket_path = common->socket_path;
+    options.slots = 2;
+    options.arena_bytes = 4096;
+    for (;;) {
+        const enum leat_status status = leat_open(&options, &session);
+        if (status == LEAT_OK) {
+            leat_close(session);
+            return true;
+        }
+        /* Nobody listens yet, it still loads its models, or it is just going: another try may find one. */
+        const bool may_come = status == LEAT_ERR_SYS || status == LEAT_TIMEOUT || status == LEAT_ERR_DISCONNECTED;
+        if (!may_come || leat_monotonic_ns() >= until_ns) {
+            *ret_exit = report_status("status", "cannot reach the daemon", status);
+            return false;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
 int
 verb_status(int argc, char **argv)
 {
     struct common common;
     int exit_code = EXIT_FAILED;
 
-    if (!parse_common(argc, argv, &common)) {
+    if (!parse_common(argc, argv, status_options, &common)) {
         return EXIT_USAGE;
     }
     if (common.help) {
-        (void)printf("usage: leat status [--json] [--socket PATH]\n\n"
+        (void)printf("usage: leat status [--wait[=TIME]] [--json] [--socket PATH]\n\n"
                      "What the daemon is doing: dispatcher, workers, and for each application how many queries\n"
-                     "were accepted and how they ended.\n\nexample: leat status --json | jq .applications\n");
+                     "were accepted and how they ended.\n\n"
+                     "  --wait[=TIME]    where no daemon answers yet, wait for one, 10s unless given\n"
+                     "  --json           one JSON object\n"
+                     "  --socket PATH    the daemon's socket\n\n"
+                     "example: leat serve & leat status --wait\n");
         return EXIT_DONE;
+    }
+    if (common.wait_ns > 0 && !await_daemon(&common, &exit_code)) {
+        return exit_code;
     }
     json_t *reply = ask_daemon(argv[0], common.socket_path, json_pack("{s:s}", "op", "status"), -1, &exit_code);
     if (reply == NULL) {
@@ -166,7 +214,7 @@ verb_topology(int argc, char **argv)
     struct common common;
     int exit_code = EXIT_FAILED;
 
-    if (!parse_common(argc, argv, &common)) {
+    if (!parse_common(argc, argv, common_options, &common)) {
         return EXIT_USAGE;
     }
     if (common.help) {

@@ -13,7 +13,8 @@ _leat() {
            [ "$COMP_CWORD" -eq 2 ] && options="add list remove $options" ;;
     bench) options='--rate --duration --warmup --processes --arrivals --burst-factor --burst-share --burst-mean
                     --latency --items --inputs --labels --seed --json --socket --help' ;;
-    status|topology|version) options='--json --socket --help' ;;
+    status) options='--wait --json --socket --help' ;;
+    topology|version) options='--json --socket --help' ;;
     esac
     case ${COMP_WORDS[COMP_CWORD-1]} in
     --backend) options='reference synthetic' ;;
