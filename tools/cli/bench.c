@@ -210,12 +210,15 @@ load_data(struct client *client)
     if (status != LEAT_OK) {
         return fail(client, status);
     }
-    const uint64_t bytes = client->inputs.elements * leat_dtype_bytes(client->inputs.dtype);
-    client->item_count = bytes / info->item_bytes;
-    if (client->inputs.dtype != info->dtype || bytes % info->item_bytes != 0 ||
-        client->item_count < client->options->items) {
-        return fail_text(client, "the --inputs file does not fit the model's first input (type or item size)");
+    if (!npy_holds_items(&client->inputs, info) || (uint64_t)client->inputs.dims[0] < client->options->items) {
+        (void)snprintf(client->result->error, sizeof(client->result->error), "%s holds %s, but input '%s' needs %s, N at least %llu",
+                       client->options->inputs_path,
+                       npy_shape(client->inputs.dtype, client->inputs.dims, client->inputs.rank).text, info->name,
+                       npy_shape(info->dtype, info->dims, info->rank).text,
+                       (unsigned long long)client->options->items);
+        return EXIT_FAILED;
     }
+    client->item_count = (uint64_t)client->inputs.dims[0];
     if (client->options->labels_path != NULL) {
         status = npy_read(client->options->labels_path, &client->labels);
         if (status != LEAT_OK) {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/align.h"
 #include "base/status.h"
@@ -19,6 +20,12 @@ static const struct {
     {"<u4", LEAT_DTYPE_U32}, {"<i8", LEAT_DTYPE_I64}, {"<u8", LEAT_DTYPE_U64}, {"|b1", LEAT_DTYPE_BOOL},
 };
 
+static const char *
+skip_blanks(const char *text)
+{
+    return text + strspn(text, " ");
+}
+
 /* Text after "'key':" in the header's dictionary, leading blanks skipped; NULL when it is not there. */
 static const char *
 value_of(const char *header, const char *key)
@@ -30,36 +37,34 @@ value_of(const char *header, const char *key)
         return NULL;
     }
     at += strlen(quoted);
-    while (*at == ' ') {
-        at++;
-    }
-    return at;
+    return skip_blanks(at);
 }
 
-static enum leat_status
+/* "()", "(3,)", "(3, 4)": numbers with commas between them, and perhaps one behind the last. */
+static bool
 parse_shape(const char *text, struct npy_array *array)
 {
-    if (*text++ != '(') {
-        return LEAT_FAIL(LEAT_ERR_PROTO, "its shape is no tuple");
+    if (*text != '(') {
+        return false;
     }
     array->elements = 1;
-    for (;;) {
-        while (*text == ' ' || *text == ',') {
-            text++;
-        }
-        if (*text == ')') {
-            return LEAT_OK;
-        }
+    text = skip_blanks(text + 1);
+    while (*text != ')') {
         char *end;
         const long long dim = strtoll(text, &end, 10);
         if (end == text || dim < 0 || array->rank == LEAT_RANK_MAX ||
             !leat_mul_u64(array->elements, (uint64_t)dim, &array->elements) || array->elements > UINT64_C(1) << 40) {
-            return LEAT_FAIL(LEAT_ERR_PROTO, "its shape is malformed, too large or has more than %d dimensions",
-                             LEAT_RANK_MAX);
+            return false;
         }
         array->dims[array->rank++] = dim;
-        text = end;
+        text = skip_blanks(end);
+        if (*text == ',') {
+            text = skip_blanks(text + 1);
+        } else if (*text != ')') {
+            return false;
+        }
     }
+    return true;
 }
 
 static enum leat_status
@@ -83,7 +88,22 @@ parse_header(const char *header, struct npy_array *array)
     if (array->dtype == LEAT_DTYPE_NONE) {
         return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "its element type %.8s is not supported", descr);
     }
-    return parse_shape(shape, array);
+    if (!parse_shape(shape, array)) {
+        return LEAT_FAIL(LEAT_ERR_PROTO, "its shape is no tuple of numbers, is too large or has more than %d dimensions",
+                         LEAT_RANK_MAX);
+    }
+    return LEAT_OK;
+}
+
+/* False when the file is known to end before `bytes` more; only a regular file tells. */
+static bool
+may_hold(FILE *file, uint64_t bytes)
+{
+    struct stat info;
+    const long at = ftell(file);
+
+    return fstat(fileno(file), &info) != 0 || !S_ISREG(info.st_mode) || at < 0 ||
+           (info.st_size >= at && (uint64_t)(info.st_size - at) >= bytes);
 }
 
 static enum leat_status
@@ -102,7 +122,10 @@ read_file(FILE *file, struct npy_array *array)
         }
         length |= (size_t)start[10] << 16 | (size_t)start[11] << 24;
     }
-    if (length > HEADER_MAX || fread(header, 1, length, file) != length) {
+    if (start[6] < 1 || start[6] > 3 || length > HEADER_MAX) {
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "its version %u or its header of %zu bytes is not supported", start[6], length);
+    }
+    if (fread(header, 1, length, file) != length) {
         return LEAT_FAIL(LEAT_ERR_PROTO, "it ends in its header");
     }
     header[length] = '\0';
@@ -111,11 +134,12 @@ read_file(FILE *file, struct npy_array *array)
         return status;
     }
     const size_t bytes = array->elements * leat_dtype_bytes(array->dtype);
-    array->data = malloc(bytes + 1);
-    if (array->data == NULL) {
+    const bool whole = may_hold(file, bytes);
+    array->data = whole ? malloc(bytes + 1) : NULL;
+    if (whole && array->data == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for its %zu bytes", bytes);
     }
-    if (fread(array->data, 1, bytes, file) != bytes) {
+    if (!whole || fread(array->data, 1, bytes, file) != bytes) {
         return LEAT_FAIL(LEAT_ERR_PROTO, "it has fewer than the %zu bytes of data that its shape needs", bytes);
     }
     return LEAT_OK;
@@ -175,6 +199,30 @@ npy_write(const char *path, const struct npy_array *array)
         return LEAT_FAIL(LEAT_ERR_SYS, "cannot write %s", path);
     }
     return LEAT_OK;
+}
+
+bool
+npy_holds_items(const struct npy_array *array, const struct leat_tensor_info *info)
+{
+    return array->dtype == info->dtype && array->rank == info->rank &&
+           memcmp(array->dims + 1, info->dims + 1, (info->rank - 1) * sizeof(info->dims[0])) == 0;
+}
+
+struct npy_shape
+npy_shape(uint32_t dtype, const int64_t *dims, uint32_t rank)
+{
+    struct npy_shape shape;
+    size_t used = (size_t)snprintf(shape.text, sizeof(shape.text), "%s[", leat_dtype_text(dtype));
+
+    for (uint32_t d = 0; d < rank; d++) { /* 8 dimensions of at most 20 characters fit */
+        char *at = shape.text + used;
+        const size_t room = sizeof(shape.text) - used;
+        const char *comma = d > 0 ? "," : "";
+        used += (size_t)(dims[d] < 0 ? snprintf(at, room, "%sN", comma)
+                                     : snprintf(at, room, "%s%lld", comma, (long long)dims[d]));
+    }
+    (void)snprintf(shape.text + used, sizeof(shape.text) - used, "]");
+    return shape;
 }
 
 void

@@ -23,8 +23,8 @@ print_run_help(void)
 {
     (void)printf(
         "usage: leat run NAME [--input [TENSOR=]FILE.npy]... [--output [TENSOR=]FILE.npy]... [OPTION...]\n\n"
-        "Sends one query to an application or model and shows the answer. Inputs are NumPy .npy files whose\n"
-        "first dimension is the batch; inputs that are not given are zeros.\n\n"
+        "Sends one query to an application or model and shows the answer. Inputs are NumPy .npy files of the\n"
+        "tensor's type and shape, the first dimension being the items; inputs that are not given are zeros.\n\n"
         "  --items N        items in the query: the first N of each file (default: all of the first file, else 1)\n"
         "  --latency TIME   latency objective, such as 20ms (default: the application's)\n"
         "  --count N        ask N times and show each time taken (default 1)\n"
@@ -108,7 +108,31 @@ tensor_of(const struct leat_target *target, const char *argument, uint32_t posit
     return -1;
 }
 
-/* Puts one file into its tensor; the first file read sets the number of items when none was asked for. */
+/* Can the query's items come from this array? The first file sets their number when none was asked for. */
+static bool
+fits(const struct npy_array *array, const struct leat_tensor_info *info, struct run_options *options)
+{
+    if (!npy_holds_items(array, info) || array->dims[0] == 0) {
+        return false;
+    }
+    const uint64_t items = (uint64_t)array->dims[0];
+    options->items = options->items == 0 ? items : options->items;
+    return options->items_given ? items >= options->items : items == options->items;
+}
+
+static void
+report_misfit(const char *path, const struct npy_array *array, const struct leat_tensor_info *info, uint64_t items)
+{
+    int64_t dims[LEAT_RANK_MAX];
+
+    memcpy(dims, info->dims, sizeof(dims));
+    dims[0] = items == 0 ? -1 : (int64_t)items;
+    (void)fprintf(stderr, "leat run: %s holds %s, but input '%s' needs %s\n", path,
+                  npy_shape(array->dtype, array->dims, array->rank).text, info->name,
+                  npy_shape(info->dtype, dims, info->rank).text);
+}
+
+/* Puts one file into its tensor. */
 static int
 load_input(struct leat_session *session, const struct leat_target *target, struct run_options *options,
            const char *argument, uint32_t position, struct leat_query *query)
@@ -125,18 +149,12 @@ load_input(struct leat_session *session, const struct leat_target *target, struc
         return report_status("run", "input", status);
     }
     const struct leat_tensor_info *info = &target->tensors[tensor];
-    const uint64_t bytes = array.elements * leat_dtype_bytes(array.dtype);
-    if (options->items == 0) {
-        options->items = bytes / info->item_bytes > 0 ? bytes / info->item_bytes : 1;
-    }
-    const uint64_t needed = info->item_bytes * options->items;
-    if (array.dtype != info->dtype || (options->items_given ? bytes < needed : bytes != needed)) {
-        (void)fprintf(stderr, "leat run: %s holds %llu bytes of %s, but input '%s' of %llu items needs %llu bytes of %s\n",
-                      path, (unsigned long long)bytes, leat_dtype_text(array.dtype), info->name,
-                      (unsigned long long)options->items, (unsigned long long)needed, leat_dtype_text(info->dtype));
+    if (!fits(&array, info, options)) {
+        report_misfit(path, &array, info, options->items);
         npy_free(&array);
         return EXIT_FAILED;
     }
+    const uint64_t needed = info->item_bytes * options->items;
     status = leat_tensor_alloc(session, needed, &query->tensors[tensor]);
     if (status == LEAT_OK) {
         memcpy(query->tensors[tensor], array.data, needed);

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: `leat run` takes files of the input's type and shape only, and says what it needs otherwise. */
+#include "tests/system/live.h"
+#include "tests/tools/command.h"
+#include "tools/cli/npy.h"
+
+static struct live live;
+
+/* Runs `leat run` with a file of u8 in this shape; returns its exit code. */
+static int
+run(struct command *command, const int64_t *dims, uint32_t rank, const char *items)
+{
+    struct npy_array array = {.dtype = LEAT_DTYPE_U8, .rank = rank, .elements = 1};
+    char path[160];
+
+    for (uint32_t d = 0; d < rank; d++) {
+        array.dims[d] = dims[d];
+        array.elements *= (uint64_t)dims[d];
+    }
+    array.data = calloc(array.elements + 1, 1);
+    EXPECT(array.data != NULL);
+    (void)snprintf(path, sizeof(path), "%s/in.npy", live.root.path);
+    EXPECT(npy_write(path, &array) == LEAT_OK);
+    npy_free(&array);
+    const char *const arguments[] = {"run",      "shaped", "--input", path, "--json", items != NULL ? "--items" : NULL,
+                                     items, NULL};
+    return command_run(command, live.socket_path, arguments);
+}
+
+int
+main(void)
+{
+    static struct command command;
+
+    leat_test_init();
+    live_prepare(&live);
+    live_start(&live, "models:\n"
+                      "  - name: shaped\n"
+                      "    backend: synthetic\n"
+                      "    synthetic: {latency: 1us, inputs: [{name: image, dtype: u8, dims: [1, 4, 4]}]}\n");
+    EXPECT(run(&command, (int64_t[]){1, 1, 4, 4}, 4, NULL) == 0);
+    EXPECT(run(&command, (int64_t[]){3, 1, 4, 4}, 4, NULL) == 0 && strstr(command.out, "\"outcome\":\"ok\"") != NULL);
+    EXPECT(run(&command, (int64_t[]){3, 1, 4, 4}, 4, "2") == 0);
+    EXPECT(run(&command, (int64_t[]){3, 1, 4, 4}, 4, "4") == 1);
+    EXPECT(strstr(command.err, "in.npy holds u8[3,1,4,4], but input 'image' needs u8[4,1,4,4]") != NULL);
+    EXPECT(run(&command, (int64_t[]){16}, 1, NULL) == 1);
+    EXPECT(strstr(command.err, "in.npy holds u8[16], but input 'image' needs u8[N,1,4,4]") != NULL);
+    EXPECT(run(&command, (int64_t[]){1, 4, 4, 1}, 4, NULL) == 1);
+    EXPECT(run(&command, (int64_t[]){0, 1, 4, 4}, 4, NULL) == 1);
+    live_terminate(&live);
+    live_await_end(&live);
+    return 0;
+}
