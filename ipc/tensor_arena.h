@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ipc/tensor_arena.h - hands out pieces of the session's arena; two-level segregated fit, constant time.
+ * ipc/tensor_arena.h - hands out pieces of the session's arena; two-level segregated fit.
  *
+ * Time      Constant, but for a take when no block of a larger class is free: it then looks through the free blocks of
+ *           its own class, so that it fails only where no run is long enough. `longest` looks through one class as well.
  * Role      Bookkeeping only: it never touches the arena, all of its state is private to the client, so
  *           the daemon cannot corrupt it and payload writes cannot either.
  * Source    M. Masmano et al., "TLSF: a new dynamic memory allocator for real-time systems", ECRTS 2004;

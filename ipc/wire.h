@@ -195,8 +195,15 @@ struct leat_wire_error {
     char text[244];
 };
 
+/* The tables of docs/shared-memory.md. */
 _Static_assert(sizeof(struct leat_wire_header) == 8, "wire ABI");
 _Static_assert(sizeof(struct leat_wire_hello) == 56, "wire ABI");
+_Static_assert(offsetof(struct leat_wire_hello, near_node) == 48, "wire ABI");
+_Static_assert(sizeof(struct leat_wire_welcome) == 240, "wire ABI");
+_Static_assert(offsetof(struct leat_wire_welcome, clock) == 40, "wire ABI");
+_Static_assert(offsetof(struct leat_wire_welcome, note) == 80, "wire ABI");
+_Static_assert(sizeof(struct leat_wire_find) == 72, "wire ABI");
+_Static_assert(sizeof(struct leat_wire_target) == 888, "wire ABI");
 _Static_assert(sizeof(struct leat_wire_error) == 256, "wire ABI");
 _Static_assert(sizeof(struct leat_tensor_info) == 144, "wire ABI");
 _Static_assert(sizeof(struct leat_target) == 16 + LEAT_TENSORS_MAX * 144, "wire ABI");

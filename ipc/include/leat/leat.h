@@ -84,7 +84,7 @@ struct leat_target {
 };
 
 /* flags of struct leat_query */
-#define LEAT_QUERY_OFFLINE 1u /* run it in the gaps; no latency objective */
+#define LEAT_QUERY_OFFLINE 1u /* no latency objective, not even the application's; it waits its turn like any other */
 
 struct leat_query {
     uint32_t size;   /* sizeof(struct leat_query); set by LEAT_QUERY_INIT */
