@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # bash completion for leat
 _leat() {
-    local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]:-} options=
+    local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]:-} options= files=1
     if [ "$COMP_CWORD" -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W 'serve run status topology model bench version help --help --version' -- "$word")
         return
@@ -17,10 +17,10 @@ _leat() {
     topology|version) options='--json --socket --help' ;;
     esac
     case ${COMP_WORDS[COMP_CWORD-1]} in
-    --backend) options='reference synthetic' ;;
+    --backend) options='cpu reference' files= ;;
     --arrivals) options='constant poisson bursty' ;;
     --config|--socket|--state-dir|--input|--output|--inputs|--labels) options= ;;
     esac
-    mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word"; [[ $word == -* ]] || compgen -f -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word"; [[ $word == -* || -z $files ]] || compgen -f -- "$word")
 }
 complete -o filenames -F _leat leat
