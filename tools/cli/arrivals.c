@@ -4,8 +4,12 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
 
 #include "base/status.h"
+
+#define BLANKS " \t\r\n"
 
 double
 arrivals_uniform(uint64_t *random)
@@ -23,12 +27,29 @@ exponential(uint64_t *random, double mean)
     return -mean * log1p(-arrivals_uniform(random));
 }
 
+static double
+mean_stay_s(const struct arrivals *a)
+{
+    return a->bursting ? a->burst_mean_s : a->burst_mean_s * (1 - a->burst_share) / a->burst_share;
+}
+
+void
+arrivals_start(struct arrivals *a, uint64_t seed)
+{
+    a->random = seed;
+    a->now_s = 0;
+    a->time_next = 0;
+    if (a->kind == ARRIVALS_BURSTY) {
+        a->bursting = arrivals_uniform(&a->random) < a->burst_share;
+        a->switch_s = exponential(&a->random, mean_stay_s(a)); /* what is left of an exponential stay is one */
+    }
+}
+
 /* Memoryless, so at a change of state the wait for the next arrival simply starts again at the new rate. */
 static double
 next_bursty(struct arrivals *a)
 {
     const double calm_qps = a->rate_qps / (1 - a->burst_share + a->burst_share * a->burst_factor);
-    const double calm_mean_s = a->burst_mean_s * (1 - a->burst_share) / a->burst_share;
 
     for (;;) {
         const double rate_qps = a->bursting ? calm_qps * a->burst_factor : calm_qps;
@@ -39,7 +60,7 @@ next_bursty(struct arrivals *a)
         }
         a->now_s = a->switch_s;
         a->bursting = !a->bursting;
-        a->switch_s += exponential(&a->random, a->bursting ? a->burst_mean_s : calm_mean_s);
+        a->switch_s += exponential(&a->random, mean_stay_s(a));
     }
 }
 
@@ -61,42 +82,70 @@ arrivals_next(struct arrivals *a)
     return -1;
 }
 
+/* A number of seconds and nothing else in `length` bytes; what separates lines may follow. */
+static bool
+parse_time(const char *line, size_t length, double *ret_time_s)
+{
+    char *end;
+    const double time_s = strtod(line, &end);
+
+    if (end == line || !(time_s >= 0 && time_s <= ARRIVALS_LAST_S) || end + strspn(end, BLANKS) != line + length) {
+        return false;
+    }
+    *ret_time_s = time_s;
+    return true;
+}
+
+static enum leat_status
+append(double **times_s, size_t count, double time_s)
+{
+    if ((count & (count - 1)) == 0) { /* full at each power of two */
+        double *grown = realloc(*times_s, (count == 0 ? 1 : 2 * count) * sizeof(*grown));
+        if (grown == NULL) {
+            return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %zu arrivals", count);
+        }
+        *times_s = grown;
+    }
+    (*times_s)[count] = time_s;
+    return LEAT_OK;
+}
+
 enum leat_status
 arrivals_read_file(const char *path, double **ret_times_s, size_t *ret_count)
 {
-    char line[256];
-    double *times_s = NULL;
+    enum leat_status status = LEAT_OK;
+    char *line = NULL;
+    double *times_s = NULL, time_s;
     size_t count = 0, room = 0, number = 0;
+    ssize_t length = 0;
     FILE *file = fopen(path, "r");
 
     if (file == NULL) {
         return LEAT_FAIL(LEAT_ERR_SYS, "cannot open %s", path);
     }
-    while (fgets(line, sizeof(line), file) != NULL) {
-        char *end;
+    while (status == LEAT_OK && (length = getline(&line, &room, file)) >= 0) {
         number++;
-        if (line[0] == '#' || line[0] == '\n') {
+        if (line[0] == '#' || strspn(line, BLANKS) == (size_t)length) {
             continue;
         }
-        const double time_s = strtod(line, &end);
-        if (end == line || !isfinite(time_s) || time_s < 0 || (count > 0 && time_s < times_s[count - 1])) {
-            free(times_s);
-            (void)fclose(file);
-            return LEAT_FAIL(LEAT_ERR_PROTO, "%s:%zu: expected a time in seconds, not before the one above", path, number);
+        if (!parse_time(line, (size_t)length, &time_s) || (count > 0 && time_s < times_s[count - 1])) {
+            status = LEAT_FAIL(LEAT_ERR_PROTO, "%s:%zu: expected a time in seconds, not before the one above", path, number);
+        } else {
+            status = append(&times_s, count, time_s);
+            count += status == LEAT_OK;
         }
-        if (count == room) {
-            room = room == 0 ? 1024 : 2 * room;
-            double *grown = realloc(times_s, room * sizeof(*grown));
-            if (grown == NULL) {
-                free(times_s);
-                (void)fclose(file);
-                return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the arrivals in %s", path);
-            }
-            times_s = grown;
-        }
-        times_s[count++] = time_s;
+    }
+    if (status == LEAT_OK && ferror(file) != 0) {
+        status = LEAT_FAIL(LEAT_ERR_SYS, "cannot read %s", path);
+    } else if (status == LEAT_OK && count == 0) {
+        status = LEAT_FAIL(LEAT_ERR_PROTO, "%s has no time in it", path);
     }
     (void)fclose(file);
+    free(line);
+    if (status != LEAT_OK) {
+        free(times_s);
+        return status;
+    }
     *ret_times_s = times_s;
     *ret_count = count;
     return LEAT_OK;

@@ -448,9 +448,7 @@ client_process(const struct bench_options *options, uint64_t index, struct bench
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     client = (struct client){
         .options = options, .result = result, .samples_ns = samples_ns, .sample_room = sample_room};
-    arrivals.random = options->seed * 1000003 + index;
-    arrivals.switch_s = 0;
-    arrivals.bursting = true; /* the first step draws a calm period */
+    arrivals_start(&arrivals, options->seed * 1000003 + index);
     result->exit_code = prepare_client(&client);
     if (result->exit_code == EXIT_DONE) {
         result->exit_code = drive(&client, arrivals);

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     Arrivals come at the rate asked for and with the burstiness that they are named for, from the first moment on;
+ *          the same seed gives the same ones. A file of times is taken as it is, and a malformed one is an error.
+ * Method   Moments of many arrivals against theory, within six standard deviations. For the bursty ones the variance of the
+ *          counts in windows, over their mean (W. Fischer, K. Meier-Hellstern, "The Markov-modulated Poisson process (MMPP)
+ *          cookbook", Performance Evaluation 18, 1993): two lengths of window, so that the time scale shows too.
+ */
+#include <math.h>
+
+#include "base/align.h"
+#include "tests/runtime/fake_root.h"
+#include "tools/cli/arrivals.h"
+
+enum { COUNT = 200000, WINDOWS = 20000, STARTS = 20000 };
+
+static void
+test_constant(void)
+{
+    struct arrivals arrivals = {.kind = ARRIVALS_CONSTANT, .rate_qps = 250};
+
+    arrivals_start(&arrivals, leat_test_seed);
+    for (int n = 1; n <= 1000; n++) {
+        EXPECT(fabs(arrivals_next(&arrivals) - n / 250.0) < 1e-9);
+    }
+}
+
+/* Independent intervals of exponential length: mean and deviation are the same. */
+static void
+test_poisson(void)
+{
+    struct arrivals arrivals = {.kind = ARRIVALS_POISSON, .rate_qps = 40};
+    double sum = 0, squares = 0, products = 0, last_s = 0, before = 0;
+
+    arrivals_start(&arrivals, leat_test_seed);
+    for (int n = 0; n < COUNT; n++) {
+        const double next_s = arrivals_next(&arrivals), interval = (next_s - last_s) * arrivals.rate_qps;
+        EXPECT(next_s >= last_s);
+        sum += interval;
+        squares += interval * interval;
+        products += (interval - 1) * (before - 1) * (n > 0);
+        before = interval;
+        last_s = next_s;
+    }
+    EXPECT(fabs(sum / COUNT - 1) < 6 / sqrt(COUNT));
+    EXPECT(fabs(squares / COUNT - 2) < 6 * sqrt(20.0 / COUNT)); /* E x^4 - (E x^2)^2 = 24 - 4 */
+    EXPECT(fabs(products / COUNT) < 6 / sqrt(COUNT));           /* no interval tells of the next */
+}
+
+static const struct arrivals bursty = {
+    .kind = ARRIVALS_BURSTY, .rate_qps = 100, .burst_factor = 5, .burst_share = 0.1, .burst_mean_s = 0.1};
+
+/* Variance over mean of the number of arrivals in `window_s`. */
+static double
+dispersion(const struct arrivals *a, double window_s)
+{
+    const double calm_qps = a->rate_qps / (1 - a->burst_share + a->burst_share * a->burst_factor);
+    const double apart_qps = calm_qps * (a->burst_factor - 1);
+    const double calm_mean_s = a->burst_mean_s * (1 - a->burst_share) / a->burst_share;
+    const double changes = 1 / a->burst_mean_s + 1 / calm_mean_s;
+    const double limit = 2 * a->burst_share * (1 - a->burst_share) * apart_qps * apart_qps / (a->rate_qps * changes);
+
+    return 1 + limit * (1 - (1 - exp(-changes * window_s)) / (changes * window_s));
+}
+
+static void
+test_bursty(double window_s)
+{
+    struct arrivals arrivals = bursty;
+    double sum = 0, squares = 0, bursting = 0, next_s;
+
+    arrivals_start(&arrivals, leat_test_seed);
+    next_s = arrivals_next(&arrivals);
+    for (int w = 0; w < WINDOWS; w++) {
+        double count = 0;
+        while (next_s < (w + 1) * window_s) {
+            count++;
+            bursting += arrivals.bursting;
+            next_s = arrivals_next(&arrivals);
+        }
+        sum += count;
+        squares += count * count;
+    }
+    const double mean = sum / WINDOWS, expected = bursty.rate_qps * window_s;
+    const double far = dispersion(&bursty, 1e6); /* neighbouring windows are not independent */
+    EXPECT(fabs(mean - expected) < 6 * sqrt(far * expected / WINDOWS));
+    const double found = (squares / WINDOWS - mean * mean) / mean, right = dispersion(&bursty, window_s);
+    (void)printf("windows of %g s: mean %.3f for %.3f, dispersion %.3f for %.3f\n", window_s, mean, expected, found, right);
+    EXPECT(fabs(found - right) < 0.15 * right);
+    const double in_bursts = bursty.burst_share * bursty.burst_factor / (1 - bursty.burst_share + bursty.burst_share * bursty.burst_factor);
+    EXPECT(fabs(bursting / sum - in_bursts) < 0.1 * in_bursts);
+}
+
+/* The first moments are as busy as any: a short measurement is not of calm times only. */
+static void
+test_bursty_start(void)
+{
+    const double window_s = bursty.burst_mean_s / 2, expected = bursty.rate_qps * window_s;
+    double sum = 0;
+
+    for (uint64_t s = 0; s < STARTS; s++) {
+        struct arrivals arrivals = bursty;
+        arrivals_start(&arrivals, leat_test_seed * STARTS + s);
+        while (arrivals_next(&arrivals) < window_s) {
+            sum++;
+        }
+    }
+    EXPECT(fabs(sum / STARTS - expected) < 6 * sqrt(dispersion(&bursty, window_s) * expected / STARTS));
+}
+
+static void
+test_seeds(void)
+{
+    static const enum arrivals_kind kinds[] = {ARRIVALS_POISSON, ARRIVALS_BURSTY};
+
+    for (size_t k = 0; k < LEAT_COUNT_OF(kinds); k++) {
+        struct arrivals a = bursty, b, c;
+        int same = 0;
+        a.kind = kinds[k];
+        b = c = a;
+        arrivals_start(&a, leat_test_seed);
+        arrivals_start(&b, leat_test_seed);
+        arrivals_start(&c, leat_test_seed + 1);
+        for (int n = 0; n < 1000; n++) {
+            const double at_s = arrivals_next(&a);
+            EXPECT(arrivals_next(&b) == at_s);
+            same += arrivals_next(&c) == at_s;
+        }
+        EXPECT(same == 0);
+    }
+}
+
+static void
+test_files(void)
+{
+    static const struct {
+        const char *text;
+        int count; /* -1: malformed */
+    } cases[] = {
+        {"0.5\n1\n1.0\n2e0\n", 4},
+        {"# seconds\n\n0.25\n  \t\n 0.5 \r\n0.75", 3},
+        {"0\n1000000000\n", 2},
+        {"", -1},
+        {"# nothing\n", -1},
+        {"1\n0.5\n", -1},
+        {"-1\n", -1},
+        {"1000000001\n", -1},
+        {"nan\n", -1},
+        {"inf\n", -1},
+        {"1e999\n", -1},
+        {"1 2\n", -1},
+        {"1.5s\n", -1},
+        {"soon\n", -1},
+        {"0.5,1\n", -1},
+    };
+    struct fake_root root;
+    char path[160], longer[2000];
+    double *times_s;
+    size_t count;
+
+    fake_root_init(&root);
+    (void)snprintf(path, sizeof(path), "%s/times", root.path);
+    for (size_t i = 0; i < LEAT_COUNT_OF(cases); i++) {
+        fake_root_write(&root, "/times", cases[i].text);
+        const enum leat_status status = arrivals_read_file(path, &times_s, &count);
+        EXPECT(status == (cases[i].count < 0 ? LEAT_ERR_PROTO : LEAT_OK));
+        EXPECT(status == LEAT_OK || strstr(leat_error_text(), path) != NULL);
+        if (status == LEAT_OK) {
+            struct arrivals arrivals = {.kind = ARRIVALS_FILE, .times_s = times_s, .time_count = count};
+            EXPECT(count == (size_t)cases[i].count);
+            arrivals_start(&arrivals, leat_test_seed);
+            for (size_t n = 0; n < count; n++) {
+                EXPECT(arrivals_next(&arrivals) == times_s[n] && (n == 0 || times_s[n] >= times_s[n - 1]));
+            }
+            EXPECT(arrivals_next(&arrivals) == -1);
+            free(times_s);
+        }
+    }
+    memset(longer, ' ', sizeof(longer)); /* a line is a line, however long */
+    (void)strcpy(longer + 300, "7\n8\n");
+    longer[0] = '#';
+    fake_root_write(&root, "/times", longer);
+    EXPECT(arrivals_read_file(path, &times_s, &count) == LEAT_OK && count == 1 && times_s[0] == 8);
+    free(times_s);
+    EXPECT(arrivals_read_file(root.path, &times_s, &count) == LEAT_ERR_SYS); /* a folder */
+    EXPECT(arrivals_read_file("/nonexistent/times", &times_s, &count) == LEAT_ERR_SYS);
+    fake_root_fini(&root);
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    (void)printf("seed %llu\n", (unsigned long long)leat_test_seed);
+    test_constant();
+    test_poisson();
+    test_bursty(bursty.burst_mean_s);
+    test_bursty(10 * bursty.burst_mean_s);
+    test_bursty_start();
+    test_seeds();
+    test_files();
+    return 0;
+}
