@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Goal: `leat run` takes files of the input's type and shape only, and says what it needs otherwise. */
-#include "tests/system/live.h"
+#include <signal.h>
+#include "tests/system/leatd.h"
 #include "tests/tools/command.h"
 #include "tools/cli/npy.h"
 
-static struct live live;
+static struct leatd leatd;
 
 /* Runs `leat run` with a file of u8 in this shape; returns its exit code. */
 static int
@@ -19,12 +20,12 @@ run(struct command *command, const int64_t *dims, uint32_t rank, const char *ite
     }
     array.data = calloc(array.elements + 1, 1);
     EXPECT(array.data != NULL);
-    (void)snprintf(path, sizeof(path), "%s/in.npy", live.root.path);
+    (void)snprintf(path, sizeof(path), "%s/in.npy", leatd.root.path);
     EXPECT(npy_write(path, &array) == LEAT_OK);
     npy_free(&array);
     const char *const arguments[] = {"run",      "shaped", "--input", path, "--json", items != NULL ? "--items" : NULL,
                                      items, NULL};
-    return command_run(command, live.socket_path, arguments);
+    return command_run(command, leatd.socket_path, arguments);
 }
 
 int
@@ -33,8 +34,8 @@ main(void)
     static struct command command;
 
     leat_test_init();
-    live_prepare(&live);
-    live_start(&live, "models:\n"
+    leatd_init(&leatd);
+    leatd_start(&leatd, "models:\n"
                       "  - name: shaped\n"
                       "    backend: synthetic\n"
                       "    synthetic: {latency: 1us, inputs: [{name: image, dtype: u8, dims: [1, 4, 4]}]}\n");
@@ -47,7 +48,8 @@ main(void)
     EXPECT(strstr(command.err, "in.npy holds u8[16], but input 'image' needs u8[N,1,4,4]") != NULL);
     EXPECT(run(&command, (int64_t[]){1, 4, 4, 1}, 4, NULL) == 1);
     EXPECT(run(&command, (int64_t[]){0, 1, 4, 4}, 4, NULL) == 1);
-    live_terminate(&live);
-    live_await_end(&live);
+    leatd_signal(&leatd, SIGTERM);
+    EXPECT(leatd_await_end(&leatd) == 0);
+    leatd_fini(&leatd);
     return 0;
 }

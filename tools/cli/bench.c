@@ -16,31 +16,12 @@
 
 #include "base/align.h"
 #include "base/clock.h"
-#include "tools/cli/arrivals.h"
+#include "tools/cli/bench.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/npy.h"
 
-enum { PROCESSES_MAX = 64, SLOTS = 256, POLL_MAX = 64, DRAIN_S = 30 };
-
-struct bench_options {
-    const char *socket_path, *target, *arrivals_text, *inputs_path, *labels_path;
-    double rate_qps, burst_factor, burst_share;
-    uint64_t duration_ns, warmup_ns, latency_ns, items, processes, seed, burst_mean_ns;
-    bool json, help;
-    struct arrivals arrivals;
-    double *times_s;
-};
-
-/* What one client process found; in memory shared with the parent, which reads it after the child has ended. */
-struct bench_result {
-    uint64_t sent, ok, late, rejected, expired, cancelled, failed, lost;
-    uint64_t items_ok, items_correct, items_labelled;
-    uint64_t batch_items_sum, queue_ns_sum, exec_ns_sum;
-    uint64_t sample_count, samples_dropped;
-    uint64_t elapsed_ns; /* of the measured part */
-    int exit_code;
-    char error[256];
-};
+enum { PROCESSES_MAX = 64, SLOTS = 256, POLL_MAX = 64 };
+#define PATIENCE_NS UINT64_C(30000000000) /* without any answer, once all is sent */
 
 struct client {
     const struct bench_options *options;
@@ -49,14 +30,13 @@ struct client {
     uint64_t sample_room;
     struct leat_session *session;
     struct leat_target target;
+    uint64_t window_ns, window_end_ns; /* CLOCK_MONOTONIC */
     struct npy_array inputs, labels;
     uint64_t item_count; /* in the input file; 0: none */
     struct {
         void *tensors[LEAT_TENSORS_MAX];
         uint64_t intended_ns;
         uint64_t first_item; /* in the input file */
-        bool measured;
-        bool busy;
     } slots[SLOTS];
     uint32_t free_slots[SLOTS], free_count;
 };
@@ -69,23 +49,29 @@ print_bench_help(void)
     (void)printf(
         "usage: leat bench NAME --rate QPS [OPTION...]\n\n"
         "Open-loop load on an application or model; latency counts from each query's intended start.\n\n"
+        "offered     queries meant to start in the measured time\n"
+        "answered    answers that came in the measured time; 'in time' (goodput): those within the objective\n"
+        "violated    of those offered, the ones late, refused, expired, failed or lost, and those not sent: all of a\n"
+        "            process's %d slots were taken until both measured time and objective were over\n"
+        "latency     of those offered and answered, in time or late\n\n"
         "  --rate QPS          mean queries per second, over all processes\n"
         "  --duration TIME     measured time (default 5s), after\n"
         "  --warmup TIME       time not measured (default 500ms)\n"
         "  --processes N       client processes (default 1)\n"
-        "  --arrivals KIND     constant, poisson (default), bursty, or a file of times in seconds, one a line\n"
+        "  --arrivals KIND     constant, poisson (default), bursty, or a file of times in seconds, one a line,\n"
+        "                      counted from the start of the warm-up\n"
         "  --burst-factor F    bursty: rate in a burst over rate outside (default 5)\n"
         "  --burst-share S     bursty: fraction of time in bursts (default 0.1)\n"
         "  --burst-mean TIME   bursty: mean length of a burst (default 100ms)\n"
-        "  --latency TIME      latency objective (default: the application's); answers after it, refusals and\n"
-        "                      expiries are violations\n"
+        "  --latency TIME      latency objective (default: the application's; a model by its own name has none)\n"
         "  --items N           items per query (default 1)\n"
         "  --inputs FILE.npy   input 0, cycled through; zeros without it\n"
         "  --labels FILE.npy   class of each input; measures the accuracy of the answers\n"
         "  --seed N            (default 1)\n"
         "  --json              one JSON object\n"
         "  --socket PATH       the daemon's socket\n\n"
-        "example: leat bench digits --rate 2000 --processes 2 --latency 10ms --inputs v.npy --labels l.npy\n");
+        "example: leat bench digits --rate 2000 --processes 2 --latency 10ms --inputs v.npy --labels l.npy\n",
+        SLOTS);
 }
 
 static bool
@@ -121,7 +107,10 @@ parse_bench_options(int argc, char **argv, struct bench_options *options)
         case 'r': good = parse_double(optarg, 0.001, 1e8, &options->rate_qps); break;
         case 'd': good = parse_duration_ns(optarg, &options->duration_ns) && options->duration_ns > 0; break;
         case 'w': good = parse_duration_ns(optarg, &options->warmup_ns); break;
-        case 'l': good = parse_duration_ns(optarg, &options->latency_ns); break;
+        case 'l':
+            good = parse_duration_ns(optarg, &options->objective_ns) && options->objective_ns > 0;
+            options->objective_given = true;
+            break;
         case 'M': good = parse_duration_ns(optarg, &options->burst_mean_ns) && options->burst_mean_ns > 0; break;
         case 'p': good = parse_u64(optarg, 1, PROCESSES_MAX, &options->processes); break;
         case 'n': good = parse_u64(optarg, 1, LEAT_ITEMS_MAX, &options->items); break;
@@ -179,6 +168,28 @@ prepare_arrivals(struct bench_options *options)
         arrivals_read_file(options->arrivals_text, &options->times_s, &arrivals->time_count);
     arrivals->times_s = options->times_s;
     return status == LEAT_OK ? EXIT_DONE : report_status("bench", "arrivals", status);
+}
+
+/* The application's own objective, where none was given. A name that the daemon does not know is reported later. */
+static int
+learn_objective(struct bench_options *options)
+{
+    int exit_code = EXIT_DONE;
+    json_t *application;
+    size_t i;
+
+    if (options->objective_given) {
+        return EXIT_DONE;
+    }
+    json_t *status = ask_daemon("bench", options->socket_path, json_pack("{s:s}", "op", "status"), -1, &exit_code);
+    json_array_foreach(json_object_get(status, "applications"), i, application) {
+        const char *name = json_string_value(json_object_get(application, "name"));
+        if (name != NULL && strcmp(name, options->target) == 0) {
+            options->objective_ns = (uint64_t)json_integer_value(json_object_get(application, "latency_ns"));
+        }
+    }
+    json_decref(status);
+    return exit_code;
 }
 
 /* ---- One client process ----------------------------------------------------------------------- */
@@ -315,57 +326,73 @@ judge(struct client *client, uint32_t slot)
     }
 }
 
+/* Counts the end of a query that was meant to start in the window. */
+static void
+count_end(struct client *client, uint32_t slot, const struct leat_completion *done, uint64_t latency_ns, bool in_time)
+{
+    struct bench_result *result = client->result;
+
+    switch (done->outcome) {
+    case LEAT_OUTCOME_OK:
+        result->ok++;
+        result->late += !in_time;
+        result->batch_items_sum += done->batch_items;
+        result->queue_ns_sum += done->queue_ns;
+        result->exec_ns_sum += done->exec_ns;
+        if (result->sample_count < client->sample_room) {
+            client->samples_ns[result->sample_count++] = latency_ns;
+        } else {
+            result->samples_dropped++;
+        }
+        if (client->labels.data != NULL) {
+            judge(client, slot);
+        }
+        break;
+    case LEAT_OUTCOME_REJECTED: result->rejected++; break;
+    case LEAT_OUTCOME_EXPIRED: result->expired++; break;
+    case LEAT_OUTCOME_CANCELLED: result->cancelled++; break;
+    case LEAT_OUTCOME_LOST: result->lost++; break;
+    default: result->failed++; break;
+    }
+}
+
 static void
 record(struct client *client, const struct leat_completion *done, uint64_t now_ns)
 {
     const uint32_t slot = (uint32_t)done->user_data;
-    struct bench_result *result = client->result;
     const uint64_t latency_ns = now_ns - client->slots[slot].intended_ns;
+    const uint64_t objective_ns = client->options->objective_ns;
+    const bool in_time = objective_ns == 0 || latency_ns <= objective_ns;
 
-    if (client->slots[slot].measured) {
-        switch (done->outcome) {
-        case LEAT_OUTCOME_OK:
-            result->ok++;
-            result->items_ok += client->options->items;
-            result->batch_items_sum += done->batch_items;
-            result->queue_ns_sum += done->queue_ns;
-            result->exec_ns_sum += done->exec_ns;
-            result->late += client->options->latency_ns != 0 && latency_ns > client->options->latency_ns;
-            if (result->sample_count < client->sample_room) {
-                client->samples_ns[result->sample_count++] = latency_ns;
-            } else {
-                result->samples_dropped++;
-            }
-            if (client->labels.data != NULL) {
-                judge(client, slot);
-            }
-            break;
-        case LEAT_OUTCOME_REJECTED: result->rejected++; break;
-        case LEAT_OUTCOME_EXPIRED: result->expired++; break;
-        case LEAT_OUTCOME_CANCELLED: result->cancelled++; break;
-        case LEAT_OUTCOME_LOST: result->lost++; break;
-        default: result->failed++; break;
-        }
+    if (done->outcome == LEAT_OUTCOME_OK && now_ns >= client->window_ns && now_ns < client->window_end_ns) {
+        client->result->window_ok++;
+        client->result->window_in_time += in_time;
+    }
+    if (client->slots[slot].intended_ns >= client->window_ns) {
+        count_end(client, slot, done, latency_ns, in_time);
     }
     client->free_slots[client->free_count++] = slot;
 }
 
-static void
+/* False when nothing came. */
+static bool
 collect_some(struct client *client, uint64_t wait_ns)
 {
     struct leat_completion done[POLL_MAX];
     size_t count = 0;
 
-    if (leat_wait(client->session, done, POLL_MAX, wait_ns, &count) == LEAT_OK) {
-        const uint64_t now_ns = leat_monotonic_ns();
-        for (size_t i = 0; i < count; i++) {
-            record(client, &done[i], now_ns);
-        }
+    if (leat_wait(client->session, done, POLL_MAX, wait_ns, &count) != LEAT_OK) {
+        return false;
     }
+    const uint64_t now_ns = leat_monotonic_ns();
+    for (size_t i = 0; i < count; i++) {
+        record(client, &done[i], now_ns);
+    }
+    return true;
 }
 
 static enum leat_status
-send_one(struct client *client, uint64_t intended_ns, uint64_t now_ns, bool measured, uint64_t sequence)
+send_one(struct client *client, uint64_t intended_ns, uint64_t now_ns, uint64_t sequence)
 {
     const struct bench_options *options = client->options;
     const uint32_t slot = client->free_slots[client->free_count - 1];
@@ -375,9 +402,9 @@ send_one(struct client *client, uint64_t intended_ns, uint64_t now_ns, bool meas
     query.items = (uint32_t)options->items;
     query.user_data = slot;
     memcpy(query.tensors, client->slots[slot].tensors, sizeof(query.tensors));
-    if (options->latency_ns != 0) { /* what is left of the objective, counted from the intended start */
+    if (options->objective_ns != 0) { /* what is left of it, counted from the intended start */
         const uint64_t waited_ns = now_ns - intended_ns;
-        query.latency_ns = waited_ns < options->latency_ns ? options->latency_ns - waited_ns : 1000;
+        query.latency_ns = waited_ns < options->objective_ns ? options->objective_ns - waited_ns : 1000;
     }
     if (client->item_count > 0) {
         const uint64_t item_bytes = client->target.tensors[0].item_bytes;
@@ -390,50 +417,68 @@ send_one(struct client *client, uint64_t intended_ns, uint64_t now_ns, bool meas
         client->slots[slot].first_item = first;
     }
     client->slots[slot].intended_ns = intended_ns;
-    client->slots[slot].measured = measured;
     const enum leat_status status = leat_submit(client->session, &query, NULL);
     if (status == LEAT_OK) {
         client->free_count--;
-        client->result->sent += measured;
+        client->result->sent += intended_ns >= client->window_ns;
     }
     return status;
 }
 
-/* Sends on schedule until the time is over, collecting in between; then waits for what is in flight. */
+/*
+ * Collects until it is time to send and a slot is free; returns the time. 0 when none came free until the window was over
+ * and the query's objective with it: sending it would measure nothing any more.
+ */
+static uint64_t
+await_turn(struct client *client, uint64_t intended_ns)
+{
+    const uint64_t in_time_ns = intended_ns + client->options->objective_ns;
+    const uint64_t give_up_ns = in_time_ns > client->window_end_ns ? in_time_ns : client->window_end_ns;
+    uint64_t now_ns = leat_monotonic_ns();
+
+    while (now_ns < intended_ns || client->free_count == 0) {
+        if (now_ns >= give_up_ns) {
+            return 0;
+        }
+        if (leat_in_flight(client->session) > 0) {
+            (void)collect_some(client, now_ns < intended_ns ? intended_ns - now_ns : 1000000);
+        } else {
+            const struct timespec until = {(time_t)(intended_ns / 1000000000u), (long)(intended_ns % 1000000000u)};
+            (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+        }
+        now_ns = leat_monotonic_ns();
+    }
+    return now_ns;
+}
+
+/* Sends on schedule until the window is over, collecting in between; then waits for what is in flight. */
 static int
 drive(struct client *client, struct arrivals arrivals)
 {
     const struct bench_options *options = client->options;
     const uint64_t start_ns = leat_monotonic_ns();
-    const uint64_t measure_ns = start_ns + options->warmup_ns;
-    const uint64_t end_ns = measure_ns + options->duration_ns;
     uint64_t sequence = arrivals.random; /* different processes start at different inputs */
 
+    client->window_ns = start_ns + options->warmup_ns;
+    client->window_end_ns = client->window_ns + options->duration_ns;
     for (;;) {
         const double next_s = arrivals_next(&arrivals);
         const uint64_t intended_ns = start_ns + (uint64_t)(next_s * 1e9);
-        if (next_s < 0 || intended_ns >= end_ns) {
+        if (next_s < 0 || intended_ns >= client->window_end_ns) {
             break;
         }
-        uint64_t now_ns = leat_monotonic_ns();
-        while (now_ns < intended_ns || client->free_count == 0) {
-            if (leat_in_flight(client->session) > 0) {
-                collect_some(client, now_ns < intended_ns ? intended_ns - now_ns : 1000000);
-            } else {
-                const struct timespec until = {(time_t)(intended_ns / 1000000000u), (long)(intended_ns % 1000000000u)};
-                (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
-            }
-            now_ns = leat_monotonic_ns();
-        }
-        const enum leat_status status = send_one(client, intended_ns, now_ns, intended_ns >= measure_ns, sequence++);
+        client->result->offered += intended_ns >= client->window_ns;
+        const uint64_t now_ns = await_turn(client, intended_ns);
+        const enum leat_status status = now_ns != 0 ? send_one(client, intended_ns, now_ns, sequence++) : LEAT_OK;
         if (status != LEAT_OK) {
             return fail(client, status);
         }
     }
-    client->result->elapsed_ns = options->duration_ns;
-    const uint64_t patience_ns = leat_monotonic_ns() + DRAIN_S * UINT64_C(1000000000);
-    while (leat_in_flight(client->session) > 0 && leat_monotonic_ns() < patience_ns) {
-        collect_some(client, 100000000);
+    uint64_t heard_ns = leat_monotonic_ns();
+    while (leat_in_flight(client->session) > 0 && leat_monotonic_ns() - heard_ns < PATIENCE_NS) {
+        if (collect_some(client, 100000000)) {
+            heard_ns = leat_monotonic_ns();
+        }
     }
     return leat_in_flight(client->session) == 0 ? EXIT_DONE : fail_text(client, "the daemon stopped answering");
 }
@@ -462,79 +507,10 @@ client_process(const struct bench_options *options, uint64_t index, struct bench
 
 /* ---- All of them ------------------------------------------------------------------------------ */
 
-static int
-compare_u64(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-static double
-percentile(const uint64_t *sorted, uint64_t count, double fraction)
-{
-    return count == 0 ? 0 : (double)sorted[(uint64_t)((double)(count - 1) * fraction + 0.5)];
-}
-
-static void
-report(const struct bench_options *options, const struct bench_result *sum, uint64_t *samples_ns)
-{
-    const double seconds = (double)sum->elapsed_ns / 1e9;
-    const uint64_t in_time = sum->ok - sum->late;
-    const double ok = sum->ok > 0 ? (double)sum->ok : 1;
-    const double violation = sum->sent > 0 ? 1 - (double)in_time / (double)sum->sent : 0;
-    const double accuracy =
-        sum->items_labelled > 0 ? (double)sum->items_correct / (double)sum->items_labelled : -1;
-
-    qsort(samples_ns, sum->sample_count, sizeof(samples_ns[0]), compare_u64);
-    const double p50 = percentile(samples_ns, sum->sample_count, 0.5);
-    const double p99 = percentile(samples_ns, sum->sample_count, 0.99);
-    const double p999 = percentile(samples_ns, sum->sample_count, 0.999);
-    const double top = percentile(samples_ns, sum->sample_count, 1);
-    if (options->json) {
-        json_t *object = json_pack(
-            "{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "target", options->target,
-            "arrivals", options->arrivals_text, "seed", (json_int_t)options->seed, "processes",
-            (json_int_t)options->processes, "offered_qps", (double)sum->sent / seconds, "throughput_qps",
-            (double)sum->ok / seconds, "goodput_qps", (double)in_time / seconds, "violation_rate", violation, "sent",
-            (json_int_t)sum->sent, "ok", (json_int_t)sum->ok, "late", (json_int_t)sum->late, "rejected",
-            (json_int_t)sum->rejected, "expired", (json_int_t)sum->expired, "failed", (json_int_t)sum->failed, "lost",
-            (json_int_t)sum->lost);
-        (void)json_object_update_new(
-            object, json_pack("{s:f, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:f}", "latency_p50_ns", p50, "latency_p99_ns",
-                              p99, "latency_p999_ns", p999, "latency_max_ns", top, "samples",
-                              (json_int_t)sum->sample_count, "queue_mean_ns", (double)sum->queue_ns_sum / ok,
-                              "exec_mean_ns", (double)sum->exec_ns_sum / ok, "batch_items_mean",
-                              (double)sum->batch_items_sum / ok, "duration_s", seconds));
-        if (accuracy >= 0) {
-            (void)json_object_set_new(object, "accuracy", json_real(accuracy));
-        }
-        print_json(object);
-        return;
-    }
-    (void)printf("%s: %.0f queries/s offered (%s, %llu process%s), %.0f answered, %.0f in time (goodput)\n",
-                 options->target, (double)sum->sent / seconds, options->arrivals_text,
-                 (unsigned long long)options->processes, options->processes == 1 ? "" : "es",
-                 (double)sum->ok / seconds, (double)in_time / seconds);
-    (void)printf("  latency   p50 %s, p99 %s, p99.9 %s, max %s (from the intended start)\n", format_ns(p50).text,
-                 format_ns(p99).text, format_ns(p999).text, format_ns(top).text);
-    (void)printf("  inside    queue %s, execution %s, batch %.2f items (means)\n",
-                 format_ns((double)sum->queue_ns_sum / ok).text, format_ns((double)sum->exec_ns_sum / ok).text,
-                 (double)sum->batch_items_sum / ok);
-    (void)printf("  violated  %.2f %%: %llu late, %llu rejected, %llu expired, %llu failed, %llu lost\n",
-                 violation * 100, (unsigned long long)sum->late, (unsigned long long)sum->rejected,
-                 (unsigned long long)sum->expired, (unsigned long long)sum->failed, (unsigned long long)sum->lost);
-    if (accuracy >= 0) {
-        (void)printf("  accuracy  %.2f %% of %llu answers\n", accuracy * 100, (unsigned long long)sum->items_labelled);
-    }
-    if (sum->samples_dropped > 0) {
-        (void)printf("  note      %llu latencies did not fit and are not in the percentiles\n",
-                     (unsigned long long)sum->samples_dropped);
-    }
-}
-
 static void
 add(struct bench_result *sum, const struct bench_result *one)
 {
+    sum->offered += one->offered;
     sum->sent += one->sent;
     sum->ok += one->ok;
     sum->late += one->late;
@@ -543,14 +519,14 @@ add(struct bench_result *sum, const struct bench_result *one)
     sum->cancelled += one->cancelled;
     sum->failed += one->failed;
     sum->lost += one->lost;
-    sum->items_ok += one->items_ok;
+    sum->window_ok += one->window_ok;
+    sum->window_in_time += one->window_in_time;
     sum->items_correct += one->items_correct;
     sum->items_labelled += one->items_labelled;
     sum->batch_items_sum += one->batch_items_sum;
     sum->queue_ns_sum += one->queue_ns_sum;
     sum->exec_ns_sum += one->exec_ns_sum;
     sum->samples_dropped += one->samples_dropped;
-    sum->elapsed_ns = one->elapsed_ns > sum->elapsed_ns ? one->elapsed_ns : sum->elapsed_ns;
 }
 
 static void
@@ -604,7 +580,7 @@ bench(struct bench_options *options)
         sum.sample_count += results[p].sample_count;
     }
     if (exit_code == EXIT_DONE) {
-        report(options, &sum, samples_ns);
+        bench_report(options, &sum, samples_ns);
     }
     (void)munmap(results, bytes);
     return exit_code;
@@ -623,6 +599,9 @@ verb_bench(int argc, char **argv)
         return EXIT_DONE;
     }
     int exit_code = prepare_arrivals(&options);
+    if (exit_code == EXIT_DONE) {
+        exit_code = learn_objective(&options);
+    }
     if (exit_code == EXIT_DONE) {
         exit_code = bench(&options);
     }
