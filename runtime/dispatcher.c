@@ -442,6 +442,24 @@ cancel(struct leat_dispatcher *dispatcher, const struct leat_daemon_session *ses
     }
 }
 
+static bool
+command_ready(const struct leat_dispatcher *dispatcher)
+{
+    return atomic_load_explicit(&dispatcher->command_tail, memory_order_acquire) != /* K1 */
+           atomic_load_explicit(&dispatcher->command_head, memory_order_relaxed);
+}
+
+/*
+ * Does the request name what a waiting command may add? Its client can have heard of an application before the command
+ * that adds it is obeyed, but not before it was given: S1 has made it visible.
+ */
+static bool
+is_ahead_of_a_command(const struct leat_dispatcher *dispatcher, const struct leat_wire_request *request)
+{
+    const bool known = request->target < dispatcher->application_top && dispatcher->applications[request->target] != NULL;
+    return LEAT_UNLIKELY(!known) && (request->flags & LEAT_WIRE_CANCEL) == 0 && command_ready(dispatcher);
+}
+
 /* Takes up to REQUESTS_PER_ROUND requests from one session. */
 static bool
 poll_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session)
@@ -456,6 +474,9 @@ poll_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *ses
         }
         struct leat_wire_request request; /* copied once; the client can go on writing to the original */
         memcpy(&request, cell, sizeof(request));
+        if (is_ahead_of_a_command(dispatcher, &request)) {
+            return true; /* it is looked at again in the next round */
+        }
         session->dispatcher.submit_position++;
         if (LEAT_UNLIKELY(request.slot >= session->slots)) {
             bump(&dispatcher->statistics.rejected_malformed, 1);
@@ -725,13 +746,6 @@ obey(struct leat_dispatcher *dispatcher, const struct leat_command *command)
         dispatcher->stop = true;
         break;
     }
-}
-
-static bool
-command_ready(const struct leat_dispatcher *dispatcher)
-{
-    return atomic_load_explicit(&dispatcher->command_tail, memory_order_acquire) != /* K1 */
-           atomic_load_explicit(&dispatcher->command_head, memory_order_relaxed);
 }
 
 static bool

@@ -91,6 +91,7 @@ static bool draining, drained;
 static bool running; /* the daemon is, made for running_sizes */
 static uint8_t running_sizes;
 static uint64_t commands_sent, commands_obeyed; /* one a round */
+static uint64_t app_commands[APPS];             /* number of the command that adds it */
 
 static struct leat_session *client; /* the honest client's library session */
 static struct {
@@ -241,6 +242,7 @@ add_application(uint16_t id, const struct leat_router *router)
     LEAT_MUST(leat_waiting_init(&app->waiting, app->waiting_max) == LEAT_OK);
     command(&(struct leat_command){.kind = LEAT_COMMAND_ADD_APPLICATION, .application = app});
     app_states[id] = APP_SERVING;
+    app_commands[id] = commands_sent;
 }
 
 static void
@@ -318,6 +320,15 @@ session_gone(struct leat_daemon_session *session)
 
 /* ---- What the daemon owes --------------------------------------------------------------------- */
 
+/* A request for what is not known waits while commands do: one may be what adds it. */
+static bool
+waits_for_commands(const struct leat_wire_request *cell)
+{
+    const bool known = cell->target < APPS && app_states[cell->target] != APP_GONE &&
+                       app_commands[cell->target] <= commands_obeyed;
+    return !known && (cell->flags & LEAT_WIRE_CANCEL) == 0 && commands_obeyed < commands_sent;
+}
+
 /* Notes what the coming round will read from the ring, and returns how many cells. */
 static uint32_t
 foresee(struct peer *peer)
@@ -329,7 +340,7 @@ foresee(struct peer *peer)
     while (count < PER_ROUND) {
         const uint64_t position = session->dispatcher.submit_position + count;
         const struct leat_wire_request *cell = &session->submit_cells[position & mask];
-        if (atomic_load_explicit(&cell->sequence, memory_order_relaxed) != position + 1) {
+        if (atomic_load_explicit(&cell->sequence, memory_order_relaxed) != position + 1 || waits_for_commands(cell)) {
             break;
         }
         count++;

@@ -15,9 +15,10 @@ enum {
     SESSIONS = 8,
     SLOTS = 128,
     TAKEN = 32, /* requests of one session in a round, runtime/dispatcher.c */
-    APPS = 2,
+    APPS = 3,
     PLAIN = 0, /* no deadline */
     TIGHT = 1, /* queries have the latency that they name */
+    LATE = 2,  /* the dispatcher hears of it only when a case says so */
     ALL = SESSIONS * SLOTS,
 };
 #define MINUTE_US 60000000u
@@ -170,8 +171,10 @@ start(void)
             .profiles = profiles,
         };
         EXPECT(leat_waiting_init(&apps[a].waiting, apps[a].waiting_max) == LEAT_OK);
-        command(LEAT_COMMAND_ADD_APPLICATION, a);
-        (void)step();
+        if (a != LATE) {
+            command(LEAT_COMMAND_ADD_APPLICATION, a);
+            (void)step();
+        }
     }
     for (uint16_t c = 0; c < SESSIONS; c++) {
         memset(&clients[c], 0, sizeof(clients[c]));
@@ -447,6 +450,23 @@ test_slot_used_twice(void)
     stop();
 }
 
+/* A client may use what it was told of, though the command that adds it has not been obeyed yet. */
+static void
+test_application_still_being_added(void)
+{
+    start();
+    command(LEAT_COMMAND_CLOSE_SESSION, 7); /* is obeyed first: one a round */
+    command(LEAT_COMMAND_ADD_APPLICATION, LATE);
+    submit(0, 3, 30, LATE, 0);
+    submit(0, 4, 40, PLAIN, 0); /* waits behind it */
+    for (int round = 0; round < 3; round++) {
+        (void)step();
+        EXPECT(clients[0].outcomes[3] == LEAT_OUTCOME_NONE && clients[0].outcomes[4] == LEAT_OUTCOME_NONE);
+    }
+    EXPECT(waiting(LATE) + apps[LATE].running == 1 && waiting(PLAIN) + apps[PLAIN].running == 1);
+    stop();
+}
+
 int
 main(void)
 {
@@ -459,5 +479,6 @@ main(void)
     test_all_share_one_pass();
     test_cancel_right_behind_its_query();
     test_slot_used_twice();
+    test_application_still_being_added();
     return 0;
 }
