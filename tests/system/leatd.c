@@ -86,6 +86,10 @@ leatd_start(struct leatd *leatd, const char *yaml)
     leatd->pidfd = (int)syscall(SYS_pidfd_open, leatd->pid, 0);
     EXPECT(leatd->pidfd >= 0);
     leatd_await_notice(leatd, "READY=1");
+    if (!leatd->wants_notices) {
+        EXPECT(close(leatd->notice) == 0);
+        leatd->notice = -1;
+    }
 }
 
 void
@@ -144,7 +148,7 @@ leatd_logged(const struct leatd *leatd, const char *text)
 void
 leatd_fini(struct leatd *leatd)
 {
-    EXPECT(close(leatd->notice) == 0 && close(leatd->pidfd) == 0);
+    EXPECT((leatd->notice < 0 || close(leatd->notice) == 0) && close(leatd->pidfd) == 0);
     fake_root_fini(&leatd->root);
 }
 

@@ -15,7 +15,8 @@ struct leatd {
     char socket_path[160];
     pid_t pid;
     int pidfd;
-    int notice; /* where it tells what it would tell systemd */
+    int notice; /* where it tells what it would tell systemd; -1 once it serves, unless they are wanted */
+    bool wants_notices; /* set before the start: they are awaited one by one, and it waits when ten are unread */
 };
 
 /* A new folder; the test may put files there before it starts leatd. */

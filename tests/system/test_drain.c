@@ -37,6 +37,7 @@ start_with_queries(struct leatd *leatd, const char *drain, uint64_t batch_ns)
     char yaml[256];
 
     leatd_init(leatd);
+    leatd->wants_notices = true;
     (void)snprintf(yaml, sizeof(yaml), "%sworkers: [{count: 1}]\n", drain);
     leatd_start(leatd, yaml);
     struct leat_session *session = leatd_open_session(leatd, 16, 1 << 16);
