@@ -17,3 +17,28 @@ leat_backend_find(const char *name)
     }
     return NULL;
 }
+
+void
+leat_segments_gather(const struct leat_segment *segments, uint32_t count, uint32_t t, size_t item_bytes,
+                     uint32_t missing, unsigned char *to)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        memcpy(to, segments[i].tensors[t], segments[i].items * item_bytes);
+        to += segments[i].items * item_bytes;
+    }
+    for (uint32_t i = 0; i < missing; i++) {
+        memcpy(to, to - item_bytes, item_bytes);
+        to += item_bytes;
+    }
+}
+
+void
+leat_segments_scatter(const struct leat_segment *segments, uint32_t count, uint32_t t, size_t item_bytes,
+                      const unsigned char *from)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        /* The cast drops const: output tensors of a segment are for us to write. */
+        memcpy((void *)(uintptr_t)segments[i].tensors[t], from, segments[i].items * item_bytes);
+        from += segments[i].items * item_bytes;
+    }
+}

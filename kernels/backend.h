@@ -82,6 +82,15 @@ extern const struct leat_backend leat_backend_reference; /* plain loops: the ora
 extern const struct leat_backend leat_backend_cpu;       /* oneDNN */
 extern const struct leat_backend leat_backend_synthetic; /* occupies its worker for a profiled time */
 
+/*
+ * For backends that compute on contiguous batches: collects tensor `t` of all segments into `to`, and repeats the last
+ * item `missing` times behind them; spreads what stands in `from` over the segments' tensor `t`.
+ */
+void leat_segments_gather(const struct leat_segment *segments, uint32_t count, uint32_t t, size_t item_bytes,
+                          uint32_t missing, unsigned char *to);
+void leat_segments_scatter(const struct leat_segment *segments, uint32_t count, uint32_t t, size_t item_bytes,
+                           const unsigned char *from);
+
 /* NULL when there is no backend of that name. */
 const struct leat_backend *leat_backend_find(const char *name);
 

@@ -325,32 +325,6 @@ acquire_slot(const struct leat_plan *plan, const void *scratch)
     return NULL;
 }
 
-/* All segments of input t one after another, then the last item again until `size` items are there. */
-static void
-gather_input(const struct leat_segment *segments, uint32_t count, uint32_t t, size_t item_bytes, uint32_t missing,
-             unsigned char *to)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        memcpy(to, segments[i].tensors[t], segments[i].items * item_bytes);
-        to += segments[i].items * item_bytes;
-    }
-    for (uint32_t i = 0; i < missing; i++) {
-        memcpy(to, to - item_bytes, item_bytes);
-        to += item_bytes;
-    }
-}
-
-static void
-scatter_output(const struct leat_segment *segments, uint32_t count, uint32_t t, size_t item_bytes,
-               const unsigned char *from)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        /* The cast drops const: output tensors of a segment are for us to write. */
-        memcpy((void *)(uintptr_t)segments[i].tensors[t], from, segments[i].items * item_bytes);
-        from += segments[i].items * item_bytes;
-    }
-}
-
 static enum leat_status
 run_program(const struct leat_plan *plan, const struct cpu_program *program, struct cpu_run *run,
             const struct leat_segment *segments, uint32_t count, uint32_t missing, struct leat_team *team)
@@ -358,12 +332,12 @@ run_program(const struct leat_plan *plan, const struct cpu_program *program, str
     const struct leat_model *model = plan->model;
 
     for (uint32_t t = 0; t < model->input_count; t++) {
-        gather_input(segments, count, t, model->item_bytes[t], missing, cpu_run_tensor(run, program->inputs[t]));
+        leat_segments_gather(segments, count, t, model->item_bytes[t], missing, cpu_run_tensor(run, program->inputs[t]));
     }
     const enum leat_status status = cpu_run_execute(run, team);
     for (uint32_t o = 0; o < model->output_count && status == LEAT_OK; o++) {
         const uint32_t t = model->input_count + o;
-        scatter_output(segments, count, t, model->item_bytes[t], cpu_run_tensor(run, program->outputs[o]));
+        leat_segments_scatter(segments, count, t, model->item_bytes[t], cpu_run_tensor(run, program->outputs[o]));
     }
     return status;
 }

@@ -165,32 +165,6 @@ reference_plan_scratch_bytes(const struct leat_plan *plan)
     return plan->scratch_bytes;
 }
 
-/* All segments of input t one after another, then the last item again until `size` items are there. */
-static void
-gather_input(const struct leat_segment *segments, uint32_t count, uint32_t t, size_t item_bytes,
-             uint32_t items, uint32_t size, unsigned char *to)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        memcpy(to, segments[i].tensors[t], segments[i].items * item_bytes);
-        to += segments[i].items * item_bytes;
-    }
-    for (uint32_t i = items; i < size; i++) {
-        memcpy(to, to - item_bytes, item_bytes);
-        to += item_bytes;
-    }
-}
-
-static void
-scatter_output(const struct leat_segment *segments, uint32_t count, uint32_t t, size_t item_bytes,
-               const unsigned char *from)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        /* The cast drops const: output tensors of a segment are for us to write. */
-        memcpy((void *)(uintptr_t)segments[i].tensors[t], from, segments[i].items * item_bytes);
-        from += segments[i].items * item_bytes;
-    }
-}
-
 static enum leat_status
 reference_plan_run(const struct leat_plan *plan, const struct leat_segment *segments,
                    uint32_t count, void *scratch, struct leat_team *team)
@@ -214,8 +188,7 @@ reference_plan_run(const struct leat_plan *plan, const struct leat_segment *segm
     }
     for (uint32_t t = 0; t < model->input_count; t++) {
         unsigned char *gathered = base + plan->tensor_offset[s][t];
-        gather_input(segments, count, t, model->item_bytes[t], (uint32_t)items, plan->sizes[s],
-                     gathered);
+        leat_segments_gather(segments, count, t, model->item_bytes[t], plan->sizes[s] - (uint32_t)items, gathered);
         inputs[t] = gathered;
     }
     for (uint32_t o = 0; o < model->output_count; o++) {
@@ -224,8 +197,8 @@ reference_plan_run(const struct leat_plan *plan, const struct leat_segment *segm
     const enum leat_status status =
         leat_reference_run(plan->graphs[s], inputs, outputs, base + plan->run_offset[s]);
     for (uint32_t o = 0; o < model->output_count && status == LEAT_OK; o++) {
-        scatter_output(segments, count, model->input_count + o,
-                       model->item_bytes[model->input_count + o], outputs[o]);
+        leat_segments_scatter(segments, count, model->input_count + o, model->item_bytes[model->input_count + o],
+                              outputs[o]);
     }
     return status;
 }

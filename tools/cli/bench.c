@@ -25,6 +25,7 @@ enum { PROCESSES_MAX = 64, SLOTS = 256, POLL_MAX = 64 };
 
 struct client {
     const struct bench_options *options;
+    uint64_t index; /* of options->processes */
     struct bench_result *result;
     uint64_t *samples_ns;
     uint64_t sample_room;
@@ -457,7 +458,7 @@ drive(struct client *client, struct arrivals arrivals)
 {
     const struct bench_options *options = client->options;
     const uint64_t start_ns = leat_monotonic_ns();
-    uint64_t sequence = arrivals.random; /* different processes start at different inputs */
+    uint64_t sequence = client->index; /* the processes take the inputs in turn */
 
     client->window_ns = start_ns + options->warmup_ns;
     client->window_end_ns = client->window_ns + options->duration_ns;
@@ -469,7 +470,8 @@ drive(struct client *client, struct arrivals arrivals)
         }
         client->result->offered += intended_ns >= client->window_ns;
         const uint64_t now_ns = await_turn(client, intended_ns);
-        const enum leat_status status = now_ns != 0 ? send_one(client, intended_ns, now_ns, sequence++) : LEAT_OK;
+        const enum leat_status status = now_ns != 0 ? send_one(client, intended_ns, now_ns, sequence) : LEAT_OK;
+        sequence += options->processes;
         if (status != LEAT_OK) {
             return fail(client, status);
         }
@@ -492,7 +494,7 @@ client_process(const struct bench_options *options, uint64_t index, struct bench
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     client = (struct client){
-        .options = options, .result = result, .samples_ns = samples_ns, .sample_room = sample_room};
+        .options = options, .index = index, .result = result, .samples_ns = samples_ns, .sample_room = sample_room};
     arrivals_start(&arrivals, options->seed * 1000003 + index);
     result->exit_code = prepare_client(&client);
     if (result->exit_code == EXIT_DONE) {
