@@ -28,8 +28,25 @@ leatd_init(struct leatd *leatd)
     (void)path_of(leatd, "leat.sock", leatd->socket_path);
 }
 
+static void *
+listen_always(void *argument)
+{
+    const struct leatd *leatd = argument;
+    struct pollfd either[2] = {{.fd = leatd->notice, .events = POLLIN}, {.fd = leatd->pidfd, .events = POLLIN}};
+    char text[256];
+
+    while (poll(either, 2, -1) > 0 && either[0].revents != 0) {
+        const ssize_t got = read(leatd->notice, text, sizeof(text) - 1);
+        EXPECT(got > 0);
+        text[got] = '\n';
+        EXPECT(write(leatd->tell, text, (size_t)got + 1) == got + 1);
+    }
+    EXPECT(close(leatd->tell) == 0);
+    return NULL;
+}
+
 static void
-listen_for_notices(struct leatd *leatd, char path[160])
+bind_notice(struct leatd *leatd, char path[160])
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
 
@@ -38,6 +55,17 @@ listen_for_notices(struct leatd *leatd, char path[160])
     (void)strcpy(address.sun_path, path);
     leatd->notice = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     EXPECT(leatd->notice >= 0 && bind(leatd->notice, (const struct sockaddr *)&address, sizeof(address)) == 0);
+}
+
+static void
+listen_for_notices(struct leatd *leatd)
+{
+    int ends[2];
+
+    EXPECT(pipe2(ends, O_CLOEXEC) == 0);
+    leatd->told = fdopen(ends[0], "r");
+    leatd->tell = ends[1];
+    EXPECT(leatd->told != NULL && pthread_create(&leatd->listener, NULL, listen_always, leatd) == 0);
 }
 
 static void
@@ -76,7 +104,7 @@ leatd_start(struct leatd *leatd, const char *yaml)
     EXPECT((size_t)snprintf(text, sizeof(text), "socket: %s\nstate_dir: %s/state\n%s", leatd->socket_path,
                             leatd->root.path, yaml) < sizeof(text));
     fake_root_write(&leatd->root, "/leat.yaml", text);
-    listen_for_notices(leatd, notify_path);
+    bind_notice(leatd, notify_path);
     (void)fflush(NULL);
     leatd->pid = fork();
     EXPECT(leatd->pid >= 0);
@@ -85,11 +113,8 @@ leatd_start(struct leatd *leatd, const char *yaml)
     }
     leatd->pidfd = (int)syscall(SYS_pidfd_open, leatd->pid, 0);
     EXPECT(leatd->pidfd >= 0);
+    listen_for_notices(leatd);
     leatd_await_notice(leatd, "READY=1");
-    if (!leatd->wants_notices) {
-        EXPECT(close(leatd->notice) == 0);
-        leatd->notice = -1;
-    }
 }
 
 void
@@ -98,16 +123,12 @@ leatd_await_notice(struct leatd *leatd, const char *line)
     char text[256];
 
     do {
-        struct pollfd either[2] = {{.fd = leatd->notice, .events = POLLIN}, {.fd = leatd->pidfd, .events = POLLIN}};
-        EXPECT(poll(either, 2, -1) > 0);
-        if (either[0].revents == 0) {
+        if (fgets(text, sizeof(text), leatd->told) == NULL) {
             print_log(leatd);
             EXPECT(!"leatd gives notice before it ends");
         }
-        const ssize_t got = read(leatd->notice, text, sizeof(text) - 1);
-        EXPECT(got > 0);
-        text[got] = '\0';
-    } while (strstr(text, line) == NULL);
+        text[strcspn(text, "\n")] = '\0';
+    } while (strcmp(text, line) != 0);
 }
 
 void
@@ -148,7 +169,8 @@ leatd_logged(const struct leatd *leatd, const char *text)
 void
 leatd_fini(struct leatd *leatd)
 {
-    EXPECT((leatd->notice < 0 || close(leatd->notice) == 0) && close(leatd->pidfd) == 0);
+    EXPECT(pthread_join(leatd->listener, NULL) == 0 && fclose(leatd->told) == 0);
+    EXPECT(close(leatd->notice) == 0 && close(leatd->pidfd) == 0);
     fake_root_fini(&leatd->root);
 }
 

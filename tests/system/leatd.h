@@ -4,6 +4,7 @@
 #define LEAT_TESTS_LEATD_H
 
 #include <jansson.h>
+#include <pthread.h>
 #include <stdbool.h>
 
 #include <leat/leat.h>
@@ -15,15 +16,17 @@ struct leatd {
     char socket_path[160];
     pid_t pid;
     int pidfd;
-    int notice; /* where it tells what it would tell systemd; -1 once it serves, unless they are wanted */
-    bool wants_notices; /* set before the start: they are awaited one by one, and it waits when ten are unread */
+    int notice;  /* where it tells what it would tell systemd */
+    FILE *told;  /* what it told, until its end: read on by a thread of ours, for a full socket would hold it up */
+    int tell;    /* the other end of `told` */
+    pthread_t listener;
 };
 
 /* A new folder; the test may put files there before it starts leatd. */
 void leatd_init(struct leatd *leatd);
 /* Runs it with this configuration, to which socket and state_dir are added; returns once it serves. */
 void leatd_start(struct leatd *leatd, const char *yaml);
-/* Waits for the next notice that has this line in it; what comes before it is dropped. */
+/* Waits until it gives notice with this line; what it told before is forgotten. */
 void leatd_await_notice(struct leatd *leatd, const char *line);
 void leatd_signal(const struct leatd *leatd, int signal_number);
 /* Waits for its end and returns its exit code. The socket must be gone. */
