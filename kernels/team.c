@@ -8,9 +8,9 @@
  *              `asleep` and looking at `generation`, so that one of them sees the other (store-load).
  *           T6/T7: the same the other way round: the helper's fence between T2 and looking at
  *              `leader_asleep`, and the leader's between setting it and looking at `done`.
- *           B0 a member adds to `arrived`, acq_rel; the last one has then seen all the others' writes and
- *              B1 adds to `released`, release -> B2 the others load it, acquire: each member sees what
- *              every member wrote before the barrier. B1 also publishes the reset of `arrived`.
+ *           M0 a member adds to `arrived`, acq_rel; the last one has then seen all the others' writes and
+ *              M1 adds to `released`, release -> M2 the others load it, acquire: each member sees what
+ *              every member wrote before the barrier. M1 also publishes the reset of `arrived`.
  */
 #include "kernels/team.h"
 
@@ -119,7 +119,7 @@ await(const struct leat_team *team, const struct wait *wait, _Atomic uint32_t *a
         } while (leat_monotonic_ns() < until_ns);
     }
     while (!is_over(wait)) {
-        atomic_store_explicit(asleep, 1, memory_order_seq_cst);
+        atomic_store_explicit(asleep, 1, memory_order_relaxed);
         store_load_fence(asleep); /* T5, T7 */
         if (!is_over(wait)) {
             futex_wait(asleep, 1);
@@ -134,7 +134,7 @@ rouse(_Atomic uint32_t *asleep)
 {
     store_load_fence(asleep); /* T4, T6 */
     if (LEAT_UNLIKELY(atomic_load_explicit(asleep, memory_order_relaxed) != 0) &&
-        atomic_exchange_explicit(asleep, 0, memory_order_seq_cst) != 0) {
+        atomic_exchange_explicit(asleep, 0, memory_order_relaxed) != 0) { /* only says who of several wakes it */
         futex_wake(asleep);
     }
 }
@@ -249,12 +249,12 @@ leat_team_barrier(struct leat_team *team, uint32_t members)
     }
     /* Relaxed: it cannot change before this member has arrived. */
     const uint32_t round = atomic_load_explicit(&team->released, memory_order_relaxed);
-    if (atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel) == members - 1) { /* B0 */
+    if (atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel) == members - 1) { /* M0 */
         atomic_store_explicit(&team->arrived, 0, memory_order_relaxed);
-        (void)atomic_fetch_add_explicit(&team->released, 1, memory_order_release); /* B1 */
+        (void)atomic_fetch_add_explicit(&team->released, 1, memory_order_release); /* M1 */
         return;
     }
-    for (uint32_t spins = 0; atomic_load_explicit(&team->released, memory_order_acquire) == round; spins++) { /* B2 */
+    for (uint32_t spins = 0; atomic_load_explicit(&team->released, memory_order_acquire) == round; spins++) { /* M2 */
         if (spins < BARRIER_SPINS) {
             leat_spin_pause();
         } else {

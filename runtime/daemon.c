@@ -263,7 +263,7 @@ enter_model(struct leat_daemon *daemon, struct leat_daemon_model *model)
         LEAT_ASSERT(index <= UINT16_MAX); /* there are fewer models than numbers */
     }
     model->variant->index = (uint16_t)index;
-    atomic_store_explicit(&daemon->tables->variants[index], model->variant, memory_order_release);
+    atomic_store_explicit(&daemon->tables->variants[index], model->variant, memory_order_relaxed);
     daemon->models[daemon->model_count++] = model;
     const char *const self[] = {model->name};
     const struct leat_application_options options = {

@@ -537,7 +537,7 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, uint
         (sched->free_at_ns > dispatcher->now_ns ? sched->free_at_ns : dispatcher->now_ns) + predicted_ns;
     app->running += selection.queries;
     bump(&app->counters.batches, 1);
-    /* Not among the cells: their lines come from the worker's cache, and stores in between keep them from overlapping. */
+    /* Not among the cells, whose lines come from the worker's cache: other stores in between make that slower. */
     for (uint32_t i = 0; i < selection.queries; i++) {
         leave_slot(dispatcher, &entries[i]);
     }
@@ -682,13 +682,13 @@ add_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *sess
     dispatcher->active[dispatcher->active_count++] = session;
 }
 
-/* Waiting queries of a dead session are dropped in the next round; running ones finish into memory that stays mapped. */
+/* What waits of a dead session is dropped in the next round; what runs finishes into memory that stays mapped. */
 static void
 close_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session)
 {
     session->dispatcher.closing = true;
     atomic_store_explicit(&session->dead, true, memory_order_relaxed);
-    atomic_store_explicit(&session->rings->state, LEAT_WIRE_CLOSED, memory_order_release);
+    atomic_store_explicit(&session->rings->state, LEAT_WIRE_CLOSED, memory_order_relaxed); /* publishes nothing */
     for (uint32_t i = 0; i < dispatcher->active_count; i++) {
         if (dispatcher->active[i] == session) {
             dispatcher->active[i] = dispatcher->active[--dispatcher->active_count];
@@ -821,8 +821,8 @@ anything_ready(const struct leat_dispatcher *dispatcher)
         const struct leat_daemon_session *session = dispatcher->active[i];
         const uint64_t position = session->dispatcher.submit_position;
         const uint64_t mask = (uint64_t)session->slots * LEAT_SUBMIT_CELLS_PER_SLOT - 1;
-        if (atomic_load_explicit(&session->submit_cells[position & mask].sequence, memory_order_acquire) ==
-            position + 1) { /* S1 */
+        if (atomic_load_explicit(&session->submit_cells[position & mask].sequence, memory_order_relaxed) ==
+            position + 1) { /* relaxed: only a look; S1 comes when it is taken */
             return true;
         }
     }

@@ -387,7 +387,7 @@ welcome(struct leat_server *server, struct connection *connection, const struct 
     session->pid = connection->pid;
     server->session_count++;
     note_counts(server);
-    atomic_store_explicit(&server->options.tables->sessions[session->index], session, memory_order_release);
+    atomic_store_explicit(&server->options.tables->sessions[session->index], session, memory_order_relaxed);
     atomic_store_explicit(&server->options.tables->opened,
                           server->opened++ * LEAT_SESSIONS_MAX + session->index, memory_order_relaxed);
     connection->session = session;

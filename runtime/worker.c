@@ -191,7 +191,7 @@ run_batch(struct leat_worker_run *run, uint32_t count)
         const struct leat_variant *variant =
             atomic_load_explicit(&tables->variants[run->queries[0].variant], memory_order_relaxed);
         const uint32_t items = fill_segments(run, variant, kept);
-        void *scratch = atomic_load_explicit(&worker->scratch, memory_order_acquire);
+        void *scratch = atomic_load_explicit(&worker->scratch, memory_order_acquire); /* G1 */
         const struct leat_plan *plan = plan_for(run, variant, items);
         const enum leat_status status = variant->backend->plan_run(plan, run->segments, kept, scratch, run->team);
         const uint64_t end_ns = leat_clock_now(&tables->clock);
@@ -314,7 +314,7 @@ await_work(struct leat_worker_run *run)
         if (work_ready(run)) {
             return true;
         }
-        if (atomic_load_explicit(&worker->stop, memory_order_acquire)) {
+        if (atomic_load_explicit(&worker->stop, memory_order_relaxed)) {
             return false;
         }
         if (run->spin_budget_ns > 0) {
@@ -460,7 +460,7 @@ leat_worker_reserve(struct leat_worker *worker, size_t bytes)
     memset(header + 1, 0, grown); /* the pages exist before the first batch needs them */
     void *old = atomic_load_explicit(&worker->scratch, memory_order_relaxed);
     header->older = old != NULL ? (struct scratch_header *)old - 1 : NULL;
-    atomic_store_explicit(&worker->scratch, header + 1, memory_order_release);
+    atomic_store_explicit(&worker->scratch, header + 1, memory_order_release); /* G0 */
     worker->scratch_bytes = grown;
     return LEAT_OK;
 }
@@ -471,7 +471,7 @@ leat_worker_stop(struct leat_worker *worker)
     if (!worker->running) {
         return;
     }
-    atomic_store_explicit(&worker->stop, true, memory_order_release);
+    atomic_store_explicit(&worker->stop, true, memory_order_relaxed); /* publishes nothing; the bell wakes who sleeps */
     if (leat_bell_ring(&worker->bell) != LEAT_BELL_AWAKE) {
         leat_bell_futex_wake(&worker->bell, false);
     }

@@ -12,6 +12,8 @@
  *               of the batch are whole (those after the first were written before W0).
  *            D0 worker stores a done cell's sequence, release -> D1 dispatcher loads it, acquire: the done cell is
  *               whole, and every read of the batch's work cells and every response came before.
+ *            G0 control stores a larger scratch block, release -> G1 worker loads it at the start of a batch, acquire:
+ *               the block is zeroed. A batch that needs it comes later still, by W0.
  *            Neither ring has a consumer index: the dispatcher counts what it has outstanding (bounded by
  *            LEAT_WORKER_QUEUE queries), and D1 is what lets it reuse a work cell.
  */
@@ -57,7 +59,10 @@ struct leat_done_cell {
 };
 _Static_assert(sizeof(struct leat_done_cell) == LEAT_CACHE_LINE, "one report is one line");
 
-/* What all workers share, constant while they run; entries appear before the first batch that names them. */
+/*
+ * What all workers share, constant while they run. Entries appear before the first batch that names them, and the
+ * command that tells the dispatcher of them (K0) and the batch (W0) publish what they point to: all accesses are relaxed.
+ */
 struct leat_shared_tables {
     struct leat_clock clock;
     _Atomic uint64_t opened; /* the session opened last: its index, plus LEAT_SESSIONS_MAX for each one before it */
@@ -83,7 +88,7 @@ struct leat_worker {
     struct leat_done_cell *done; /* [LEAT_WORKER_BATCHES] */
     struct leat_bell bell;       /* the worker sleeps, the dispatcher wakes it */
     _Atomic bool stop;           /* W: control, once */
-    void *_Atomic scratch;       /* W: control (grows), R: worker at the start of a batch */
+    void *_Atomic scratch;       /* W: control (grows), G0  R: worker at the start of a batch, G1 */
     size_t scratch_bytes;        /* control's */
     struct leat_worker_options options;
     pthread_t thread;
@@ -118,7 +123,7 @@ LEAT_MUST_CHECK enum leat_status leat_worker_reserve(struct leat_worker *worker,
  * worker, without a team, so that a test can drive it step by step.
  */
 bool leat_worker_step(struct leat_worker *worker);
-/* [C] Asks the thread to end once its ring is empty, and joins it. */
+/* [C] Asks the thread to end, which it does when it next finds its ring empty, and joins it. */
 void leat_worker_stop(struct leat_worker *worker);
 void leat_worker_destroy(struct leat_worker *worker); /* [C] accepts NULL */
 

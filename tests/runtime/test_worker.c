@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     A worker whose scratch grows while it runs goes on with a whole block (G0, G1), and keeps the old one as long
+ *          as a batch may use it.
+ * Method   This thread is dispatcher and control. A batch is held inside the backend with another behind it; then
+ *          the scratch grows, with nothing else between the two threads that would order it: the batch behind, submitted
+ *          before, is the first to meet the new block. TSan sees the missing order if there is none.
+ */
+#include <sched.h>
+#include <string.h>
+
+#include "runtime/worker.h"
+#include "tests/leat_test.h"
+
+enum { GROWTHS = 6, SMALLEST = 4096 };
+
+static struct leat_shared_tables tables;
+static _Atomic uint32_t begun, allowed; /* batches; relaxed on purpose: they order nothing */
+static void *blocks[2 * GROWTHS];       /* that each batch got; W: worker */
+
+static enum leat_status
+run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
+    struct leat_team *team)
+{
+    const uint32_t batch = atomic_fetch_add_explicit(&begun, 1, memory_order_relaxed);
+    unsigned char *bytes = scratch;
+
+    (void)plan;
+    (void)segments;
+    (void)count;
+    (void)team;
+    blocks[batch] = scratch;
+    const unsigned char expected = batch > 0 && blocks[batch - 1] == scratch ? 0xff : 0;
+    for (uint32_t b = 0; b < SMALLEST; b++) {
+        EXPECT(bytes[b] == expected);
+    }
+    while (atomic_load_explicit(&allowed, memory_order_relaxed) <= batch) {
+        (void)sched_yield();
+    }
+    memset(bytes, 0xff, SMALLEST); /* the block is ours until the end, whatever control did meanwhile */
+    return LEAT_OK;
+}
+
+static const struct leat_backend backend = {.abi = LEAT_BACKEND_ABI, .name = "scratch", .plan_run = run};
+static struct leat_variant_copy copy;
+static struct leat_variant variant = {
+    .name = "scratch", .index = 1, .backend = &backend, .copies = &copy, .copy_count = 1, .items_max = 1};
+
+static void
+submit(struct leat_worker *worker)
+{
+    struct leat_work_cell *cell = leat_worker_cell(worker, 0);
+    cell->deadline_ns = LEAT_NO_DEADLINE;
+    cell->items = 1;
+    cell->session = 0;
+    cell->slot = 0;
+    cell->variant = variant.index;
+    leat_worker_submit(worker, 1);
+}
+
+int
+main(void)
+{
+    const struct leat_session_options session_options = {.slots = LEAT_SLOTS_MIN, .lane_count = 2, .arena_bytes = 4096};
+    static struct leat_bell dispatcher_bell; /* nobody sleeps at it */
+    struct leat_daemon_session *session;
+    struct leat_worker *worker;
+    struct leat_done_cell done;
+    char note[160];
+
+    leat_test_init();
+    leat_clock_init(&tables.clock);
+    EXPECT(leat_daemon_session_create(&session_options, &session, note) == LEAT_OK);
+    atomic_store_explicit(&tables.sessions[0], session, memory_order_relaxed);
+    atomic_store_explicit(&tables.variants[variant.index], &variant, memory_order_relaxed);
+    const struct leat_worker_options options = {
+        .core_count = 1, .tables = &tables, .dispatcher_bell = &dispatcher_bell, .dispatcher_event = -1};
+    EXPECT(leat_worker_create(&options, &worker) == LEAT_OK && leat_worker_start(worker) == LEAT_OK);
+    EXPECT(leat_worker_reserve(worker, SMALLEST) == LEAT_OK);
+    for (uint32_t growth = 0; growth < GROWTHS; growth++) {
+        submit(worker);
+        submit(worker);
+        while (atomic_load_explicit(&begun, memory_order_relaxed) <= 2 * growth) {
+            (void)sched_yield();
+        }
+        EXPECT(leat_worker_reserve(worker, SMALLEST << (growth + 1)) == LEAT_OK);
+        atomic_store_explicit(&allowed, 2 * growth + 2, memory_order_relaxed);
+        for (uint32_t reports = 0; reports < 2; reports++) {
+            while (!leat_worker_poll_done(worker, &done)) {
+                (void)sched_yield();
+            }
+            EXPECT(done.queries == 1 && done.failed == 0);
+        }
+        EXPECT(blocks[2 * growth] != blocks[2 * growth + 1]);
+        EXPECT(growth == 0 || blocks[2 * growth] == blocks[2 * growth - 1]);
+    }
+    leat_worker_stop(worker);
+    leat_worker_destroy(worker);
+    leat_daemon_session_destroy(session);
+    return 0;
+}
