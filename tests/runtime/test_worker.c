@@ -51,7 +51,7 @@ submit(struct leat_worker *worker)
 {
     struct leat_work_cell *cell = leat_worker_cell(worker, 0);
     cell->deadline_ns = LEAT_NO_DEADLINE;
-    cell->items = 1;
+    cell->items_less_1 = 0;
     cell->session = 0;
     cell->slot = 0;
     cell->variant = variant.index;
