@@ -18,7 +18,6 @@ enum {
     EVENTS = 4096,         /* ring size; at least all sessions and applications, so it is never full */
     SLEEP_MAX_MS = 250,    /* so that the watchdog sees progress while nothing happens */
     SPINS_PER_CLOCK = 16,
-    IN_FLIGHT_PER_SLOT = 2, /* a client may resubmit a slot before the worker's report has been read */
 };
 _Static_assert(EVENTS >= LEAT_SESSIONS_MAX + LEAT_APPLICATIONS_MAX + 1, "events are never dropped");
 
@@ -232,6 +231,16 @@ can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_appli
 }
 
 /*
+ * Each slot may hold a query, and each worker may have answered as many as there are slots without its report having been
+ * read: it reports behind its answers, and may be held up in between, while their slots are used again.
+ */
+static uint32_t
+in_flight_max(const struct leat_dispatcher *dispatcher, const struct leat_daemon_session *session)
+{
+    return (1 + dispatcher->options.worker_count) * session->slots;
+}
+
+/*
  * What is wrong with a request, LEAT_REASON_NONE if nothing. On success *ret_app is its application. The order
  * of the checks matters: later ones rely on earlier ones.
  */
@@ -256,7 +265,7 @@ check_request(const struct leat_dispatcher *dispatcher, const struct leat_daemon
     if (!tensors_are_sound(session, &app->target, request)) {
         return LEAT_REASON_TENSOR;
     }
-    if (session->dispatcher.in_flight >= IN_FLIGHT_PER_SLOT * session->slots) {
+    if (session->dispatcher.in_flight >= in_flight_max(dispatcher, session)) {
         return LEAT_REASON_IN_FLIGHT;
     }
     *ret_app = app;
@@ -976,7 +985,7 @@ leat_dispatcher_check(const struct leat_dispatcher *dispatcher)
         const struct leat_daemon_session *session =
             closing ? dispatcher->closing[i - dispatcher->active_count] : dispatcher->active[i];
         LEAT_ASSERT(session_at(dispatcher, session->index) == session && session->dispatcher.closing == closing);
-        LEAT_ASSERT(session->dispatcher.in_flight <= IN_FLIGHT_PER_SLOT * session->slots);
+        LEAT_ASSERT(session->dispatcher.in_flight <= in_flight_max(dispatcher, session));
         in_flight += session->dispatcher.in_flight;
         if (queued == 0) { /* else the query may be in the central queue */
             check_slots(dispatcher, session);

@@ -34,7 +34,7 @@ enum {
     GUARD_BYTES = 4096,
     AREA_BYTES = 64 * 1024, /* address space kept for one mapping, guards included */
     PER_ROUND = 32,         /* requests taken from one session in a round, runtime/dispatcher.c */
-    OWED_MAX = 2 * 32 + PER_ROUND,
+    OWED_MAX = (1 + WORKERS) * 32 + PER_ROUND,
     APPS = 2,
     APP_PLAIN = 0, /* one input, one output, no deadline */
     APP_TIGHT = 1, /* two inputs, one output, two variants, a deadline; comes and goes */
