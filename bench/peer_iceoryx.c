@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,19 +21,41 @@
 
 enum { HEAD_BYTES = LEAT_CACHE_LINE }; /* before the body: its size */
 
+/* The broker is one for the machine: benches that run at the same time take turns, by holding this file's lock. */
+static const char lock_path[] = "/tmp/leat-bench-iceoryx.lock";
+static const char broker_path[] = "/tmp/roudi"; /* its socket */
+
 static pid_t broker;
+static int lock_fd;
 
 static void
+run_broker(void)
+{
+    const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
+    LEAT_MUST(prctl(PR_SET_PDEATHSIG, SIGTERM) == 0); /* unlike a kill, it then removes its shared memory */
+    LEAT_MUST(nowhere >= 0 && dup2(nowhere, STDOUT_FILENO) >= 0 && dup2(nowhere, STDERR_FILENO) >= 0);
+    (void)execl(LEAT_BENCH_ROUDI, "iox-roudi", "--log-level", "off", (char *)NULL);
+    _exit(127);
+}
+
+static const char *
 begin(void)
 {
+    lock_fd = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (lock_fd < 0 || flock(lock_fd, LOCK_EX) != 0) {
+        return "no lock in /tmp for its broker";
+    }
     broker = bench_fork();
     if (broker == 0) {
-        const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
-        LEAT_MUST(prctl(PR_SET_PDEATHSIG, SIGTERM) == 0); /* unlike a kill, it then removes its shared memory */
-        LEAT_MUST(nowhere >= 0 && dup2(nowhere, STDOUT_FILENO) >= 0 && dup2(nowhere, STDERR_FILENO) >= 0);
-        (void)execl(LEAT_BENCH_ROUDI, "iox-roudi", "--log-level", "off", (char *)NULL);
-        _exit(127);
+        run_broker();
     }
+    while (access(broker_path, F_OK) != 0) {
+        if (waitpid(broker, NULL, WNOHANG) != 0) {
+            return "iox-roudi ended at once: does another one run?";
+        }
+        (void)usleep(1000);
+    }
+    return NULL;
 }
 
 static void
@@ -40,6 +63,7 @@ end(void)
 {
     LEAT_MUST(kill(broker, SIGTERM) == 0);
     LEAT_MUST(waitpid(broker, NULL, 0) == broker);
+    (void)close(lock_fd);
 }
 
 /* The address of a window, a path, names its service; so no window meets the remains of another. */
@@ -112,9 +136,9 @@ trip(void *connection, const void *request, size_t bytes, struct bench_answer *r
     iox_client_release_response(client, response);
 }
 
-const struct bench_transport bench_iceoryx = {
+struct bench_transport bench_iceoryx = {
     .name = "iceoryx", .version = LEAT_BENCH_ICEORYX_VERSION, .polls = true, .begin = begin, .end = end, .serve = serve, .connect = connect_to, .trip = trip};
 #else
-const struct bench_transport bench_iceoryx = {
+struct bench_transport bench_iceoryx = {
     .name = "iceoryx", .missing = "not built: libiceoryx-binding-c-dev and iceoryx are not installed"};
 #endif

@@ -64,8 +64,8 @@ trip(void *connection, const void *request, size_t bytes, struct bench_answer *r
     LEAT_MUST(nng_recv(socket, ret_answer, &size, 0) == 0 && size == sizeof(*ret_answer));
 }
 
-const struct bench_transport bench_nng = {
+struct bench_transport bench_nng = {
     .name = "nng ipc", .version = LEAT_BENCH_NNG_VERSION, .serve = serve, .connect = connect_to, .trip = trip};
 #else
-const struct bench_transport bench_nng = {.name = "nng ipc", .missing = "not built: libnng-dev is not installed"};
+struct bench_transport bench_nng = {.name = "nng ipc", .missing = "not built: libnng-dev is not installed"};
 #endif

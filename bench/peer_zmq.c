@@ -56,8 +56,8 @@ trip(void *connection, const void *request, size_t bytes, struct bench_answer *r
     LEAT_MUST(zmq_recv(connection, ret_answer, sizeof(*ret_answer), 0) == (int)sizeof(*ret_answer));
 }
 
-const struct bench_transport bench_zmq = {
+struct bench_transport bench_zmq = {
     .name = "ZeroMQ ipc", .version = LEAT_BENCH_ZMQ_VERSION, .serve = serve, .connect = connect_to, .trip = trip};
 #else
-const struct bench_transport bench_zmq = {.name = "ZeroMQ ipc", .missing = "not built: libzmq3-dev is not installed"};
+struct bench_transport bench_zmq = {.name = "ZeroMQ ipc", .missing = "not built: libzmq3-dev is not installed"};
 #endif

@@ -342,14 +342,14 @@ print_results(const struct bench_options *options, const struct results *results
 
 /* ---- Transports ------------------------------------------------------------------------------- */
 
-static const struct bench_transport *const transports[] = {&bench_iceoryx, &bench_zmq, &bench_nng, &bench_grpc};
+static struct bench_transport *const transports[] = {&bench_iceoryx, &bench_zmq, &bench_nng, &bench_grpc};
 
 static void
 begin_transports(void)
 {
     for (size_t t = 0; t < LEAT_COUNT_OF(transports); t++) {
         if (transports[t]->missing == NULL && transports[t]->begin != NULL) {
-            transports[t]->begin();
+            transports[t]->missing = transports[t]->begin();
         }
     }
 }

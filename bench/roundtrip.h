@@ -90,7 +90,7 @@ struct bench_transport {
     const char *missing; /* not NULL: why it is not here; the rest is not set then */
     const char *version;
     bool polls;          /* neither side sleeps */
-    void (*begin)(void); /* once, before the first window; NULL: nothing to do */
+    const char *(*begin)(void); /* once, before the first window: NULL, or why it is missing. NULL: nothing to do */
     void (*end)(void);
     /* Server: never returns. `address` is a path that does not exist yet. */
     void (*serve)(const char *address);
@@ -99,7 +99,7 @@ struct bench_transport {
     void (*trip)(void *connection, const void *request, size_t bytes, struct bench_answer *ret_answer);
 };
 
-extern const struct bench_transport bench_iceoryx, bench_zmq, bench_nng, bench_grpc;
+extern struct bench_transport bench_iceoryx, bench_zmq, bench_nng, bench_grpc;
 
 /* Client and server are processes of their own, so a transport's threads end with its window. */
 struct bench_latency bench_transport_trips(const struct bench_env *env, const struct bench_transport *transport, size_t bytes);

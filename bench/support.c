@@ -25,7 +25,7 @@ usage(FILE *file, const char *measures, const struct bench_options *options)
     (void)fprintf(file,
                   "  --windows N         windows of each case (%u)\n"
                   "  --window-ms N       length of each (%llu)\n"
-                  "  --cpus A,B,...      CPUs to run on\n"
+                  "  --cpus A,B,...      CPUs to run on (those it may)\n"
                   "  --json              one object a line instead of a table\n"
                   "  --smoke             tiny windows that check correctness and print no figure\n",
                   options->windows, (unsigned long long)(options->window_ns / 1000000));
@@ -113,11 +113,14 @@ bench_parse(int argc, char **argv, const char *measures, struct bench_options *o
         {"smoke", no_argument, NULL, 's'},            {"daemon", required_argument, NULL, 'd'},
         {"hold-dma-latency", no_argument, NULL, 'l'},
         {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
-    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t allowed;
     int option;
 
-    for (int cpu = 0; cpu < online && options->cpu_count < BENCH_CPUS_MAX; cpu++) {
-        options->cpus[options->cpu_count++] = cpu;
+    LEAT_MUST(sched_getaffinity(0, sizeof(allowed), &allowed) == 0);
+    for (int cpu = 0; cpu < CPU_SETSIZE && options->cpu_count < BENCH_CPUS_MAX; cpu++) {
+        if (CPU_ISSET((size_t)cpu, &allowed)) {
+            options->cpus[options->cpu_count++] = cpu;
+        }
     }
     while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
         if (option == 'h') {
