@@ -44,7 +44,9 @@ struct leat_team {
     bool stop;
     uint32_t size;
     uint32_t started; /* helpers that exist */
-    uint64_t spin_ns;
+    _Atomic uint64_t spin_ns;   /* W: leader, relaxed */
+    void (*enter)(uint32_t node);
+    uint32_t node;
     struct member *members; /* [size]; [0] is unused */
     _Alignas(LEAT_ISOLATE) _Atomic uint32_t leader_asleep; /* W: leader sets and clears, helpers clear */
     _Alignas(LEAT_ISOLATE) _Atomic uint32_t arrived;       /* W: members add, the last one resets */
@@ -107,8 +109,8 @@ await(const struct leat_team *team, const struct wait *wait, _Atomic uint32_t *a
     if (is_over(wait)) {
         return;
     }
-    if (team->spin_ns > 0) {
-        const uint64_t until_ns = leat_monotonic_ns() + team->spin_ns;
+    if (atomic_load_explicit(&team->spin_ns, memory_order_relaxed) > 0) {
+        const uint64_t begin_ns = leat_monotonic_ns();
         do {
             for (int i = 0; i < SPINS_PER_CLOCK; i++) {
                 if (is_over(wait)) {
@@ -116,7 +118,7 @@ await(const struct leat_team *team, const struct wait *wait, _Atomic uint32_t *a
                 }
                 leat_spin_pause();
             }
-        } while (leat_monotonic_ns() < until_ns);
+        } while (leat_monotonic_ns() - begin_ns < atomic_load_explicit(&team->spin_ns, memory_order_relaxed));
     }
     while (!is_over(wait)) {
         atomic_store_explicit(asleep, 1, memory_order_relaxed);
@@ -147,6 +149,9 @@ helper_main(void *argument)
     uint64_t seen = 0;
 
     (void)pthread_setname_np(pthread_self(), "leat-helper");
+    if (team->enter != NULL) {
+        team->enter(team->node);
+    }
     for (;;) {
         await(team, &(struct wait){.word = &team->generation, .value = seen}, &member->asleep);
         seen++;
@@ -180,7 +185,9 @@ leat_team_create(const struct leat_team_options *options, struct leat_team **ret
     }
     memset(team, 0, sizeof(*team));
     team->size = options->size;
-    team->spin_ns = options->spin_ns;
+    atomic_store_explicit(&team->spin_ns, options->spin_ns, memory_order_relaxed);
+    team->enter = options->enter;
+    team->node = options->node;
     team->members = aligned_alloc(LEAT_ISOLATE, options->size * sizeof(team->members[0]));
     if (team->members == NULL) {
         free(team);
@@ -261,6 +268,12 @@ leat_team_barrier(struct leat_team *team, uint32_t members)
             (void)sched_yield(); /* more threads than CPUs: let the others come here */
         }
     }
+}
+
+void
+leat_team_set_spin(struct leat_team *team, uint64_t spin_ns)
+{
+    atomic_store_explicit(&team->spin_ns, spin_ns, memory_order_relaxed);
 }
 
 void

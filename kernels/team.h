@@ -3,7 +3,7 @@
  * kernels/team.h - the pinned threads of one worker: the calling leader plus helpers.
  *
  * Role     Runs one function on every member, fork-join. The leader is the worker's own thread.
- * Threads  create, run and destroy on the leader's thread only. The function runs on all members; it
+ * Threads  create, run, set_spin and destroy on the leader's thread only. The function runs on all members; it
  *          must not call run() on the same team.
  * Hot path run() neither allocates nor locks. Whoever waits spins for spin_ns, then parks: helpers
  *          between runs, the leader for the last helper. An idle team burns nothing.
@@ -23,6 +23,8 @@ struct leat_team_options {
     const uint32_t *cpus; /* one logical CPU per member, cpus[0] the leader's; NULL: unpinned */
     uint32_t size;        /* members, 1..LEAT_TEAM_MAX */
     uint64_t spin_ns;     /* how long an idle helper spins before it parks; 0 parks at once */
+    void (*enter)(uint32_t node); /* called once on each helper's thread before all else; NULL: nothing */
+    uint32_t node;                /* for enter */
 };
 
 /* Pins the calling thread to cpus[0] and starts size - 1 helpers. */
@@ -37,6 +39,8 @@ void leat_team_run(struct leat_team *team, void (*body)(void *context, uint32_t 
  * others must not call it.
  */
 void leat_team_barrier(struct leat_team *team, uint32_t members);
+/* Changes spin_ns, also for helpers that are spinning. */
+void leat_team_set_spin(struct leat_team *team, uint64_t spin_ns);
 void leat_team_destroy(struct leat_team *team); /* accepts NULL */
 
 #endif /* LEAT_KERNELS_TEAM_H */

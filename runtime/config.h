@@ -23,6 +23,8 @@
 #include "runtime/topology.h"
 #include "sched/policy.h"
 
+#define LEAT_CONFIG_SPIN_AUTO UINT64_MAX
+
 struct leat_config_model {
     char name[LEAT_NAME_MAX];
     char *path;              /* ONNX file; "" for synthetic */
@@ -72,7 +74,7 @@ struct leat_config {
     } limits;
     struct {
         uint32_t cpu; /* LEAT_AUTO: by topology */
-        uint64_t spin_ns;
+        uint64_t spin_ns; /* LEAT_CONFIG_SPIN_AUTO: while every thread that spins has a core */
         bool hold_cpu_dma_latency;
     } dispatcher;
     struct leat_worker_group *workers; /* for leat_placement_request */

@@ -151,6 +151,9 @@ value_json(const struct leat_setting *setting, const void *target)
     case LEAT_SETTING_SIZE:
     case LEAT_SETTING_TIME:
         return json_integer((json_int_t) * (const uint64_t *)field);
+    case LEAT_SETTING_AUTO_TIME:
+        return *(const uint64_t *)field == UINT64_MAX ? json_string("auto")
+                                                      : json_integer((json_int_t) * (const uint64_t *)field);
     case LEAT_SETTING_BOOL:
         return json_boolean(*(const bool *)field);
     case LEAT_SETTING_PPM:
@@ -171,7 +174,8 @@ table_json(const struct leat_setting_table *table, const void *target, const cha
     for (uint32_t i = 0; i < table->count; i++) {
         const struct leat_setting *setting = &table->settings[i];
         char key[64], path[256];
-        const char *unit = setting->kind == LEAT_SETTING_TIME    ? "_ns"
+        const bool time = setting->kind == LEAT_SETTING_TIME || setting->kind == LEAT_SETTING_AUTO_TIME;
+        const char *unit = time                                  ? "_ns"
                            : setting->kind == LEAT_SETTING_PRICE ? "_per_hour"
                                                                  : ""; /* sizes have it already */
         (void)snprintf(key, sizeof(key), "%s%s", setting->key, unit);

@@ -127,9 +127,8 @@ static bool
 read_units(const struct leat_setting *setting, const struct unit *units, const char *text,
            uint64_t *value, char *problem)
 {
-    const bool is_size = setting->kind != LEAT_SETTING_TIME;
-    const char *allowed = is_size ? "a whole number with KiB, MiB, GiB or nothing (bytes)"
-                                  : "a whole number with ns, us, ms or s";
+    const bool is_size = units == size_units;
+    const bool has_auto = setting->kind == LEAT_SETTING_AUTO_SIZE || setting->kind == LEAT_SETTING_AUTO_TIME;
     const char *rest;
     uint64_t number = 0, product = 0;
     char least[32], most[32];
@@ -137,14 +136,15 @@ read_units(const struct leat_setting *setting, const struct unit *units, const c
 
     if (!read_digits(text, &number, &rest)) {
         return wrong(problem, "'%.40s' is not %s; write for example %s%s", text, is_size ? "a size" : "a duration",
-                     is_size ? "64MiB" : "50us", setting->kind == LEAT_SETTING_AUTO_SIZE ? " or auto" : "");
+                     is_size ? "64MiB" : "50us", has_auto ? " or auto" : "");
     }
     rest += *rest == ' ';
     while (strcmp(rest, unit->suffix) != 0 && unit->factor != 1) {
         unit++;
     }
     if (strcmp(rest, unit->suffix) != 0 && !(number == 0 && *rest == '\0')) {
-        return wrong(problem, "'%.40s' needs a unit; allowed is %s", text, allowed);
+        return wrong(problem, "'%.40s' needs a unit; allowed is %sa whole number with %s", text, has_auto ? "auto or " : "",
+                     is_size ? "KiB, MiB, GiB or nothing (bytes)" : "ns, us, ms or s");
     }
     write_units(units, setting->min, least, sizeof(least));
     write_units(units, setting->max, most, sizeof(most));
@@ -331,6 +331,12 @@ leat_setting_read(const struct leat_setting *setting, const char *text, void *ta
         return read_units(setting, size_units, text, field, problem);
     case LEAT_SETTING_SIZE:
         return read_units(setting, size_units, text, field, problem);
+    case LEAT_SETTING_AUTO_TIME:
+        if (strcmp(text, "auto") == 0) {
+            *(uint64_t *)field = UINT64_MAX;
+            return true;
+        }
+        return read_units(setting, time_units, text, field, problem);
     case LEAT_SETTING_TIME:
         return read_units(setting, time_units, text, field, problem);
     case LEAT_SETTING_BOOL:
@@ -395,6 +401,13 @@ leat_setting_write(const struct leat_setting *setting, const void *target, char 
         return;
     case LEAT_SETTING_SIZE:
         write_units(size_units, *(const uint64_t *)field, text, bytes);
+        return;
+    case LEAT_SETTING_AUTO_TIME:
+        if (*(const uint64_t *)field == UINT64_MAX) {
+            word = "auto";
+            break;
+        }
+        write_units(time_units, *(const uint64_t *)field, text, bytes);
         return;
     case LEAT_SETTING_TIME:
         write_units(time_units, *(const uint64_t *)field, text, bytes);

@@ -20,6 +20,7 @@ enum leat_setting_kind {
     LEAT_SETTING_SIZE,   /* u64 bytes, a multiple of 4 KiB; KiB, MiB, GiB */
     LEAT_SETTING_AUTO_SIZE, /* the same, or "auto" (0) */
     LEAT_SETTING_TIME,   /* u64 ns; ns, us, ms, s */
+    LEAT_SETTING_AUTO_TIME, /* the same, or "auto" (UINT64_MAX) */
     LEAT_SETTING_BOOL,
     LEAT_SETTING_LATE, /* bool: drop | serve */
     LEAT_SETTING_BURN, /* bool: burn | sleep */
@@ -63,7 +64,7 @@ enum leat_setting_kind {
 
 #define LEAT_SETTINGS_DISPATCHER(X)                                                \
     X(cpu, AUTO, dispatcher.cpu, 0, LEAT_CPU_MAX - 1, "auto")                      \
-    X(spin, TIME, dispatcher.spin_ns, 0, 10000000, "50us")                         \
+    X(spin, AUTO_TIME, dispatcher.spin_ns, 0, 10000000, "auto")                    \
     X(hold_cpu_dma_latency, BOOL, dispatcher.hold_cpu_dma_latency, 0, 0, "false")
 
 #define LEAT_SETTINGS_WORKER(X)                                                    \

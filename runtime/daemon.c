@@ -554,8 +554,6 @@ create_workers(struct leat_daemon *daemon)
             .core_count = spec->core_count,
             .node = spec->node,
             .copy = daemon->worker_copies[w],
-            .spin_ns = options->spin_ns,
-            .team_spin_ns = options->spin_ns,
             .tables = daemon->tables,
             .dispatcher_bell = leat_dispatcher_bell(daemon->dispatcher),
             .dispatcher_event = leat_dispatcher_event_fd(daemon->dispatcher),
@@ -594,7 +592,6 @@ start_parts(struct leat_daemon *daemon)
         .worker_depth = options->worker_depth,
         .queue_capacity = options->queue_capacity,
         .cpu = options->pin ? options->dispatcher_cpu : -1,
-        .spin_ns = options->spin_ns,
     };
     enum leat_status status = leat_dispatcher_create(&dispatcher_options, &daemon->dispatcher);
     if (status == LEAT_OK) {
@@ -607,7 +604,7 @@ start_parts(struct leat_daemon *daemon)
         return status;
     }
     options->server.lane_count = 1 + options->worker_count;
-    options->server.spin_ns = (uint32_t)options->spin_ns;
+    options->server.spin_ns = options->spin_ns;
     options->server.spinners = 1; /* the dispatcher; and every member of every team */
     for (uint32_t w = 0; w < options->worker_count; w++) {
         options->server.spinners += options->workers[w].core_count;
@@ -664,6 +661,7 @@ leat_daemon_create(const struct leat_daemon_options *options, struct leat_daemon
     init_lane(daemon, &daemon->changes, "leat-loader", leat_admin_handle);
     survey_workers(daemon);
     leat_clock_init(&tables->clock);
+    atomic_store_explicit(&tables->spin_ns, options->spin_ns, memory_order_relaxed);
     if (options->hold_cpu_dma_latency) {
         hold_dma_latency(daemon);
     }

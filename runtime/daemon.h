@@ -35,14 +35,14 @@ struct leat_daemon_store {
 };
 
 struct leat_daemon_options {
-    struct leat_server_options server; /* socket, limits; the rest is filled in by create */
+    struct leat_server_options server; /* socket, limits, cores; the rest is filled in by create */
     const struct leat_daemon_worker *workers;
     uint32_t worker_count; /* 1..LEAT_SCHED_WORKERS_MAX */
     bool pin;              /* false: leave placement to the kernel */
     int dispatcher_cpu;    /* -1: unpinned */
     uint32_t worker_depth;
     uint32_t queue_capacity;
-    uint64_t spin_ns;           /* ceiling for dispatcher, workers and clients */
+    uint64_t spin_ns;           /* ceiling for dispatcher, workers and clients; server.cores says while what */
     bool hold_cpu_dma_latency;  /* keep /dev/cpu_dma_latency open at 0 while running */
     const uid_t *operators;     /* who may administrate besides root and the daemon's own user */
     uint32_t operator_count;

@@ -869,7 +869,7 @@ sleep_until_rung(struct leat_dispatcher *dispatcher)
         const uint64_t before_ns = leat_clock_now(clock);
         const int woken = epoll_wait(dispatcher->epoll_fd, &event, 1, sleep_ms(dispatcher));
         const uint64_t slept_ns = leat_clock_now(clock) - before_ns;
-        const uint64_t ceiling_ns = dispatcher->options.spin_ns;
+        const uint64_t ceiling_ns = atomic_load_explicit(&dispatcher->options.tables->spin_ns, memory_order_relaxed);
         if (woken > 0 && slept_ns < 2 * ceiling_ns) {
             const uint64_t doubled_ns = 2 * dispatcher->spin_budget_ns + 1000;
             dispatcher->spin_budget_ns = doubled_ns < ceiling_ns ? doubled_ns : ceiling_ns;
@@ -1014,7 +1014,8 @@ dispatcher_main(void *argument)
     while (!dispatcher->stop) {
         if (leat_dispatcher_round(dispatcher, leat_clock_now(clock))) {
             idle_since_ns = dispatcher->now_ns;
-        } else if (dispatcher->now_ns - idle_since_ns >= dispatcher->spin_budget_ns) {
+        } else if (dispatcher->now_ns - idle_since_ns >=
+                   leat_spin_budget(dispatcher->options.tables, dispatcher->spin_budget_ns)) {
             sleep_until_rung(dispatcher);
             idle_since_ns = leat_clock_now(clock);
         } else {
@@ -1040,7 +1041,7 @@ leat_dispatcher_create(const struct leat_dispatcher_options *options, struct lea
     }
     memset(dispatcher, 0, sizeof(*dispatcher));
     dispatcher->options = *options;
-    dispatcher->spin_budget_ns = options->spin_ns;
+    dispatcher->spin_budget_ns = atomic_load_explicit(&options->tables->spin_ns, memory_order_relaxed);
     dispatcher->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     dispatcher->control_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     dispatcher->epoll_fd = epoll_create1(EPOLL_CLOEXEC);

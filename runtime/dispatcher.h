@@ -29,7 +29,6 @@ struct leat_dispatcher_options {
     uint32_t worker_depth;              /* batches handed to a worker at once, 1..LEAT_WORKER_BATCHES */
     uint32_t queue_capacity;            /* of the central queue; power of two */
     int cpu;                            /* to pin to; -1: none */
-    uint64_t spin_ns;                   /* ceiling of the adaptive spin before sleeping */
 };
 
 enum leat_command_kind {

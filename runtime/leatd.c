@@ -17,6 +17,9 @@
 #include "runtime/registry.h"
 
 #define DEFAULT_CONFIG_PATH "/etc/leat/leat.yaml"
+/* dispatcher.spin auto: more than a round trip's pauses, less than what a sleep and its wake-up cost in a virtual machine. */
+#define SPIN_AUTO_NS UINT64_C(50000)
+
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 struct arguments {
@@ -324,6 +327,7 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
         goto out_free;
     }
     copy_places(placement, workers);
+    const bool spin_given = config->dispatcher.spin_ns != LEAT_CONFIG_SPIN_AUTO; /* an order, whatever the cores */
     const struct leat_daemon_store store = {store_add, store_remove, registry};
     const struct leat_daemon_options options = {
         .store = &store,
@@ -337,7 +341,7 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
                 .slots_max = config->limits.slots_per_session,
                 .arena_default_bytes = config->limits.arena_default_bytes,
                 .arena_max_bytes = config->limits.arena_bytes_per_session,
-                .cores = topology->usable_cpus,
+                .cores = spin_given ? UINT32_MAX : topology->usable_cpus,
             },
         .workers = workers,
         .worker_count = placement->worker_count,
@@ -345,7 +349,7 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
         .dispatcher_cpu = (int)placement->dispatcher_cpu,
         .worker_depth = config->worker_queue_depth,
         .queue_capacity = config->limits.central_queue,
-        .spin_ns = placement->may_spin ? config->dispatcher.spin_ns : 0,
+        .spin_ns = spin_given ? config->dispatcher.spin_ns : placement->may_spin ? SPIN_AUTO_NS : 0,
         .hold_cpu_dma_latency = config->dispatcher.hold_cpu_dma_latency,
         .operators = config->access.operators,
         .operator_count = config->access.operator_count,

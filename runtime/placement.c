@@ -475,10 +475,10 @@ describe_clients(struct maker *maker)
     placement->may_spin = sharing == 0 && threads + 1 <= maker->topology->usable_cpus;
     if (maker->budget == 1) {
         leat_note(&placement->notes, "one_cpu",
-                  "one usable CPU: dispatcher, workers and clients share it; nothing spins");
+                  "one usable CPU: dispatcher, workers and clients share it; nothing spins by itself");
     } else if (!placement->may_spin) {
         leat_note(&placement->notes, "clients_share",
-                  "%u threads of leat on %u usable CPUs leave none to clients; nothing spins", threads,
+                  "%u threads of leat on %u usable CPUs leave none to clients; nothing spins by itself", threads,
                   maker->topology->usable_cpus);
     }
 }

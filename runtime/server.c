@@ -176,15 +176,18 @@ episode_tick(struct episode *episode)
 
 /*
  * Spinning pays only while every thread that spins has a core: the daemon's, and one for each client. With
- * more, everybody sleeps at once.
+ * more, everybody sleeps at once, on both sides.
  */
 static void
 update_spin(struct leat_server *server)
 {
     const bool room = server->options.spinners + server->session_count <= server->options.cores;
+    const uint64_t spin_ns = room ? server->options.spin_ns : 0;
+
+    atomic_store_explicit(&server->options.tables->spin_ns, spin_ns, memory_order_relaxed);
     for (struct connection *c = server->connections; c != NULL; c = c->next) {
         if (c->session != NULL) {
-            atomic_store_explicit(&c->session->rings->spin_ns, room ? server->options.spin_ns : 0,
+            atomic_store_explicit(&c->session->rings->spin_ns, spin_ns < UINT32_MAX ? (uint32_t)spin_ns : UINT32_MAX,
                                   memory_order_relaxed);
         }
     }
@@ -1044,6 +1047,7 @@ leat_server_create(const struct leat_server_options *options, struct leat_server
     watch(server, server->stop_fd, NULL, TAG_STOP);
     watch(server, leat_dispatcher_control_fd(server->options.dispatcher), NULL, TAG_EVENTS);
     watch(server, leat_session_maker_event_fd(server->maker), NULL, TAG_MEMORY);
+    update_spin(server);
     *ret_server = server;
     return LEAT_OK;
 

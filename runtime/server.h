@@ -28,8 +28,8 @@ struct leat_server_options {
     uint32_t slots_default, slots_max; /* powers of two */
     uint64_t arena_default_bytes, arena_max_bytes; /* multiples of LEAT_TENSOR_ALIGN */
     uint32_t lane_count;
-    uint32_t spin_ns;  /* what waiting clients may spin at most */
-    uint32_t cores;    /* usable; clients are told to spin only while every spinning thread has one */
+    uint64_t spin_ns;  /* what a waiting thread may spin at most, here and in the clients */
+    uint32_t cores;    /* usable; threads may spin only while every one that does has one. UINT32_MAX: always */
     uint32_t spinners; /* threads of the daemon that spin */
     struct leat_shared_tables *tables;
     struct leat_dispatcher *dispatcher;

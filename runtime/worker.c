@@ -20,7 +20,8 @@ struct leat_worker_run {
     uint64_t work_position;
     uint64_t done_position;
     uint64_t opened; /* what it saw last of tables->opened */
-    uint64_t spin_budget_ns; /* adaptive, at most options.spin_ns */
+    uint64_t spin_budget_ns; /* adaptive */
+    uint64_t team_spin_ns;   /* what the team was told last */
     struct leat_segment segments[LEAT_BATCH_QUERIES];
     struct leat_work_cell queries[LEAT_BATCH_QUERIES]; /* private copies of the batch's cells */
 };
@@ -295,11 +296,22 @@ park(struct leat_worker_run *run)
                           atomic_load_explicit(&worker->statistics.parks, memory_order_relaxed) + 1,
                           memory_order_relaxed);
     const uint64_t slept_ns = leat_clock_now(clock) - before_ns;
-    const uint64_t ceiling_ns = worker->options.spin_ns;
+    const uint64_t ceiling_ns = atomic_load_explicit(&worker->options.tables->spin_ns, memory_order_relaxed);
     if (slept_ns < 2 * ceiling_ns) {
         run->spin_budget_ns = run->spin_budget_ns * 2 + 1000 < ceiling_ns ? run->spin_budget_ns * 2 + 1000 : ceiling_ns;
     } else {
         run->spin_budget_ns /= 2;
+    }
+}
+
+/* The helpers spin under the ceiling that the leader finds. */
+static void
+adjust_team(struct leat_worker_run *run)
+{
+    const uint64_t ceiling_ns = atomic_load_explicit(&run->worker->options.tables->spin_ns, memory_order_relaxed);
+    if (LEAT_UNLIKELY(ceiling_ns != run->team_spin_ns)) {
+        run->team_spin_ns = ceiling_ns;
+        leat_team_set_spin(run->team, ceiling_ns);
     }
 }
 
@@ -308,7 +320,7 @@ static bool
 await_work(struct leat_worker_run *run)
 {
     struct leat_worker *worker = run->worker;
-    const struct leat_clock *clock = &worker->options.tables->clock;
+    const struct leat_shared_tables *tables = worker->options.tables;
 
     for (;;) {
         if (work_ready(run)) {
@@ -317,8 +329,9 @@ await_work(struct leat_worker_run *run)
         if (atomic_load_explicit(&worker->stop, memory_order_relaxed)) {
             return false;
         }
-        if (run->spin_budget_ns > 0) {
-            const uint64_t until_ns = leat_clock_now(clock) + run->spin_budget_ns;
+        adjust_team(run);
+        if (leat_spin_budget(tables, run->spin_budget_ns) > 0) {
+            const uint64_t begin_ns = leat_clock_now(&tables->clock);
             do {
                 for (int i = 0; i < SPINS_PER_CLOCK; i++) {
                     if (work_ready(run)) {
@@ -327,7 +340,8 @@ await_work(struct leat_worker_run *run)
                     expect(run);
                     leat_spin_pause();
                 }
-            } while (leat_clock_now(clock) < until_ns);
+            } while (leat_clock_now(&tables->clock) - begin_ns < leat_spin_budget(tables, run->spin_budget_ns) &&
+                     !atomic_load_explicit(&worker->stop, memory_order_relaxed));
         }
         park(run);
     }
@@ -360,13 +374,18 @@ worker_main(void *argument)
     struct leat_worker *worker = report->worker;
     const struct leat_worker_options *options = &worker->options;
     const struct leat_team_options team_options = {
-        .cpus = options->cpus, .size = options->core_count, .spin_ns = options->team_spin_ns};
+        .cpus = options->cpus,
+        .size = options->core_count,
+        .spin_ns = worker->run->team_spin_ns,
+        .enter = leat_memory_enter_node,
+        .node = options->node,
+    };
     struct leat_worker_run *run = worker->run;
     char name[16];
 
     (void)snprintf(name, sizeof(name), "leat-worker-%u", options->index % 100);
     (void)pthread_setname_np(pthread_self(), name);
-    leat_memory_enter_node(options->node); /* for what libraries allocate in a run */
+    leat_memory_enter_node(options->node); /* for what libraries allocate in a run; helpers do the same */
     const enum leat_status status = leat_team_create(&team_options, &run->team);
     announce_start(report, status); /* `report` is the starter's: not to be touched from here on */
     if (status != LEAT_OK) {
@@ -411,7 +430,8 @@ leat_worker_create(const struct leat_worker_options *options, struct leat_worker
     worker->run->worker = worker;
     worker->run->team = NULL;
     worker->run->work_position = worker->run->done_position = worker->run->opened = 0;
-    worker->run->spin_budget_ns = options->spin_ns;
+    worker->run->spin_budget_ns = worker->run->team_spin_ns =
+        atomic_load_explicit(&options->tables->spin_ns, memory_order_relaxed);
     *ret_worker = worker;
     return LEAT_OK;
 }

@@ -65,6 +65,8 @@ _Static_assert(sizeof(struct leat_done_cell) == LEAT_CACHE_LINE, "one report is 
  */
 struct leat_shared_tables {
     struct leat_clock clock;
+    /* How long a thread of the daemon may spin before it sleeps. W: whoever makes the threads, then the server, relaxed. */
+    _Atomic uint64_t spin_ns;
     _Atomic uint64_t opened; /* the session opened last: its index, plus LEAT_SESSIONS_MAX for each one before it */
     struct leat_daemon_session *_Atomic sessions[LEAT_SESSIONS_MAX];
     struct leat_variant *_Atomic variants[UINT16_MAX + 1];
@@ -76,8 +78,6 @@ struct leat_worker_options {
     uint32_t core_count;     /* >= 1 */
     uint32_t node;           /* NUMA node of the cpus: where its memory lies */
     uint32_t copy;           /* which of a variant's copies lies there */
-    uint64_t spin_ns;        /* ceiling of the adaptive spin before parking; 0: park at once */
-    uint64_t team_spin_ns;
     struct leat_shared_tables *tables;
     struct leat_bell *dispatcher_bell; /* rung after each done cell */
     int dispatcher_event;              /* eventfd that wakes a sleeping dispatcher */
@@ -110,6 +110,14 @@ struct leat_worker {
         _Atomic uint64_t parks;
     } statistics;
 };
+
+/* How long a thread spins now that has learnt `budget_ns`: read anew whenever it looks at the clock. */
+static inline uint64_t
+leat_spin_budget(const struct leat_shared_tables *tables, uint64_t budget_ns)
+{
+    const uint64_t ceiling_ns = atomic_load_explicit(&tables->spin_ns, memory_order_relaxed);
+    return budget_ns < ceiling_ns ? budget_ns : ceiling_ns;
+}
 
 /* [C] Makes the rings, near the CPUs that use them. */
 LEAT_MUST_CHECK enum leat_status leat_worker_create(const struct leat_worker_options *options,

@@ -186,6 +186,76 @@ test_members_stay_on_their_cpus(void)
     EXPECT(sched_setaffinity(0, sizeof(allowed), &allowed) == 0);
 }
 
+/* The state of a thread of this process, as /proc has it. */
+static char
+state_of(int tid)
+{
+    char path[64], line[256], state = '?';
+
+    (void)snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+    FILE *file = fopen(path, "r");
+    EXPECT(file != NULL && fgets(line, sizeof(line), file) != NULL && fclose(file) == 0);
+    EXPECT(sscanf(strrchr(line, ')'), ") %c", &state) == 1);
+    return state;
+}
+
+static void
+note_thread(void *context, uint32_t member, uint32_t size)
+{
+    int *tids = context;
+    (void)size;
+    tids[member] = gettid();
+}
+
+/* Helpers that would spin for ever sleep once they are told not to. */
+static void
+test_spin_can_be_changed(void)
+{
+    const struct leat_team_options options = {.size = 3, .spin_ns = UINT64_MAX / 4};
+    struct leat_team *team;
+    int tids[3] = {0};
+
+    EXPECT(leat_team_create(&options, &team) == LEAT_OK);
+    leat_team_run(team, note_thread, tids);
+    leat_team_set_spin(team, 0);
+    for (uint32_t m = 1; m < 3; m++) {
+        while (state_of(tids[m]) != 'S') {
+            (void)sched_yield();
+        }
+    }
+    leat_team_run(team, note_thread, tids);
+    leat_team_destroy(team);
+}
+
+static _Thread_local uint32_t entered, entered_node;
+
+static void
+enter(uint32_t node)
+{
+    entered++;
+    entered_node = node;
+}
+
+static void
+expect_entered(void *context, uint32_t member, uint32_t size)
+{
+    (void)context;
+    (void)size;
+    EXPECT(entered == (member > 0) && entered_node == (member > 0 ? 7 : 0));
+}
+
+static void
+test_helpers_enter_first(void)
+{
+    const struct leat_team_options options = {.size = 4, .enter = enter, .node = 7};
+    struct leat_team *team;
+
+    EXPECT(leat_team_create(&options, &team) == LEAT_OK);
+    leat_team_run(team, expect_entered, NULL);
+    leat_team_run(team, expect_entered, NULL);
+    leat_team_destroy(team);
+}
+
 static void
 test_no_team(void)
 {
@@ -205,5 +275,7 @@ main(void)
     test_random_teams();
     test_idle_team_burns_nothing();
     test_members_stay_on_their_cpus();
+    test_spin_can_be_changed();
+    test_helpers_enter_first();
     return 0;
 }

@@ -49,7 +49,7 @@ test_defaults(void)
     EXPECT(config->limits.arena_default_bytes == 64u << 20);
     EXPECT(config->drain_ns == UINT64_C(45000000000));
     EXPECT(config->limits.session_memory_bytes == 0 && config->limits.session_memory_per_user_bytes == 0);
-    EXPECT(config->dispatcher.cpu == LEAT_AUTO && config->dispatcher.spin_ns == 50000);
+    EXPECT(config->dispatcher.cpu == LEAT_AUTO && config->dispatcher.spin_ns == LEAT_CONFIG_SPIN_AUTO);
     EXPECT(!config->dispatcher.hold_cpu_dma_latency);
     EXPECT(config->worker_group_count == 1 && config->workers[0].count == LEAT_AUTO);
     EXPECT(config->workers[0].cores == 1 && strcmp(config->workers[0].class_name, "cpu") == 0);
@@ -248,7 +248,7 @@ test_mistakes_are_named_with_their_place(void)
         {"limits: {arena_default_bytes: big}\n", ":1:31: ", "write for example 64MiB"},
         {"limits: {session_memory: much}\n", ":1:26: limits.session_memory: ", "write for example 64MiB or auto"},
         {"limits: {session_memory: 1KiB}\n", ":1:26: ", "allowed are 1MiB to 131072GiB"},
-        {"dispatcher: {spin: 50}\n", ":1:20: dispatcher.spin: ", "needs a unit"},
+        {"dispatcher: {spin: 50}\n", ":1:20: dispatcher.spin: ", "needs a unit; allowed is auto or a whole number"},
         {"dispatcher: {spin: 1s}\n", ":1:20: ", "allowed are 0 to 10ms"},
         {"dispatcher: {cpu: first}\n", ":1:19: ", "allowed are auto and 0 to 4095"},
         {"dispatcher: {hold_cpu_dma_latency: yes}\n", ":1:36: ", "allowed are true and false"},

@@ -82,11 +82,11 @@ start_daemon_side(void)
                                                     .worker_count = WORKERS,
                                                     .worker_depth = 2,
                                                     .queue_capacity = 64,
-                                                    .cpu = -1,
-                                                    .spin_ns = SPIN_NS};
+                                                    .cpu = -1};
     char note[160];
 
     leat_clock_init(&tables.clock);
+    atomic_store_explicit(&tables.spin_ns, SPIN_NS, memory_order_relaxed);
     leat_profile_set(&profiles[0][0], 1, 1000);
     atomic_store_explicit(&tables.variants[variant.index], &variant, memory_order_relaxed);
     application.router_state = calloc(1, leat_router_fcfs.state_bytes + 1);
@@ -95,7 +95,6 @@ start_daemon_side(void)
     for (uint32_t w = 0; w < WORKERS; w++) {
         const struct leat_worker_options worker_options = {.index = w,
                                                            .core_count = 1,
-                                                           .spin_ns = SPIN_NS,
                                                            .tables = &tables,
                                                            .dispatcher_bell = leat_dispatcher_bell(dispatcher),
                                                            .dispatcher_event = leat_dispatcher_event_fd(dispatcher)};

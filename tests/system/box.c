@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "kernels/team.h"
+
 #define NEED(cond) \
     ((cond) ? (void)0 : (void)(fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #cond, leat_error_text()), abort()))
 
@@ -42,7 +44,9 @@ run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
     const uint32_t item_bytes = the_box->options.item_bytes;
     (void)plan;
     (void)scratch;
-    (void)team;
+    if (the_box->options.on_member != NULL) {
+        leat_team_run(team, the_box->options.on_member, the_box->options.member_context);
+    }
     if (the_box->options.on_worker != NULL) {
         the_box->options.on_worker();
     }
@@ -218,10 +222,13 @@ box_start(const struct box_options *options)
     o->sessions_max = o->sessions_max != 0 ? o->sessions_max : 64;
     o->arena_max_bytes = o->arena_max_bytes != 0 ? o->arena_max_bytes : 16 << 20;
     o->session_memory = o->session_memory != 0 ? o->session_memory : 1 << 30;
+    o->team = o->team != 0 ? o->team : 1;
+    o->cores = o->cores != 0 ? o->cores : 64;
     o->predicted_ns = o->predicted_ns != 0 ? o->predicted_ns : 1;
     (void)signal(SIGPIPE, SIG_IGN);
     NEED(sem_init(&box->release, 0, 0) == 0);
     leat_clock_init(&box->tables.clock);
+    atomic_store_explicit(&box->tables.spin_ns, o->spin_ns, memory_order_relaxed);
     set_up_application(box);
 
     const struct leat_dispatcher_options dispatcher_options = {
@@ -232,14 +239,12 @@ box_start(const struct box_options *options)
         .worker_depth = 2,
         .queue_capacity = 1024,
         .cpu = -1,
-        .spin_ns = o->spin_ns,
     };
     NEED(leat_dispatcher_create(&dispatcher_options, &box->dispatcher) == LEAT_OK);
     for (uint32_t w = 0; w < o->workers; w++) {
         const struct leat_worker_options worker_options = {
             .index = w,
-            .core_count = 1,
-            .spin_ns = o->spin_ns,
+            .core_count = o->team,
             .tables = &box->tables,
             .dispatcher_bell = leat_dispatcher_bell(box->dispatcher),
             .dispatcher_event = leat_dispatcher_event_fd(box->dispatcher),
@@ -264,9 +269,9 @@ box_start(const struct box_options *options)
         .arena_default_bytes = 1 << 20,
         .arena_max_bytes = o->arena_max_bytes,
         .lane_count = 1 + o->workers,
-        .spin_ns = (uint32_t)o->spin_ns,
-        .cores = 64, /* let the tests, not the machine, decide about spinning */
-        .spinners = 1 + o->workers,
+        .spin_ns = o->spin_ns,
+        .cores = o->cores,
+        .spinners = 1 + o->workers * o->team,
         .tables = &box->tables,
         .dispatcher = box->dispatcher,
         .find = find,
@@ -299,6 +304,13 @@ box_sessions(const struct box *box)
     struct leat_server_statistics statistics;
     leat_server_statistics(box->server, &statistics);
     return statistics;
+}
+
+struct leat_worker *
+box_worker(struct box *box, uint32_t index)
+{
+    NEED(index < box->options.workers);
+    return box->workers[index];
 }
 
 struct leat_dispatcher *

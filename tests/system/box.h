@@ -20,6 +20,8 @@
 struct box_options {
     const char *socket_path;
     uint32_t workers;     /* 0: 1 */
+    uint32_t team;        /* threads of each; 0: 1 */
+    uint32_t cores;       /* that the tests, not the machine, say there are to spin on; 0: 64 */
     uint32_t items_max;   /* 0: 8 */
     uint32_t item_bytes;  /* 0: 64 */
     uint32_t waiting_max; /* 0: 64 */
@@ -33,6 +35,9 @@ struct box_options {
     const struct leat_router *router; /* NULL: fcfs */
     void (*on_worker)(void);          /* called on the worker's thread at each batch; NULL: nothing */
     const struct leat_loaded_variant *model; /* answers, instead of the backend made here; NULL: that one */
+    /* Called on each member of its team at each batch; NULL: nothing. */
+    void (*on_member)(void *member_context, uint32_t member, uint32_t size);
+    void *member_context;
 };
 
 struct box;
@@ -41,6 +46,7 @@ struct box *box_start(const struct box_options *options);
 void box_release(struct box *box); /* ends the wait of one BOX_HOLD batch */
 uint32_t box_held(const struct box *box); /* batches waiting for box_release so far */
 struct leat_server_statistics box_sessions(const struct box *box);
+struct leat_worker *box_worker(struct box *box, uint32_t index);
 struct leat_dispatcher *box_dispatcher(struct box *box);
 struct leat_application *box_application(struct box *box);
 void box_stop(struct box *box); /* drains and checks that nothing is left */

@@ -14,6 +14,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#if LEAT_JEMALLOC
+#include <jemalloc/jemalloc.h>
+#endif
+
+#include "ipc/client/session.h"
 #include "tests/leat_test.h"
 #include "tests/system/box.h"
 
@@ -586,6 +591,98 @@ test_socket_needs_permission(void)
     box_stop(box);
 }
 
+/* True for all spinning threads or for none: daemon and clients read one ceiling. */
+static void
+expect_ceiling(struct box *box, const struct box_client *client, uint64_t spin_ns)
+{
+    const struct leat_shared_tables *tables = box_worker(box, 0)->options.tables;
+    const uint64_t told_ns = spin_ns < UINT32_MAX ? spin_ns : UINT32_MAX;
+    while (atomic_load_explicit(&client->session->rings->spin_ns, memory_order_relaxed) != told_ns) {
+        (void)sched_yield(); /* a session that closed is noticed a little later */
+    }
+    EXPECT(atomic_load_explicit(&tables->spin_ns, memory_order_relaxed) == spin_ns);
+}
+
+static uint64_t
+dispatcher_sleeps(struct box *box)
+{
+    struct leat_dispatcher_statistics statistics;
+    leat_dispatcher_statistics(box_dispatcher(box), &statistics);
+    return statistics.parks;
+}
+
+/*
+ * Dispatcher and worker spin for ever, until a client comes for whom there is no core: then they sleep at once, as the
+ * clients do. This test does not end if one goes on.
+ */
+static void
+test_nobody_spins_without_cores(void)
+{
+    const uint64_t for_ever = UINT64_MAX / 4;
+    const struct box_options options = {.socket_path = socket_path, .cores = 3, .spin_ns = for_ever};
+    struct box *box = box_start(&options);
+    struct leat_worker *worker = box_worker(box, 0);
+    struct box_client first, second;
+
+    box_connect(&first, socket_path, 16);
+    expect_ceiling(box, &first, for_ever);
+    EXPECT(ask(&first, 1).outcome == LEAT_OUTCOME_OK);
+    EXPECT(atomic_load(&worker->statistics.parks) == 0 && dispatcher_sleeps(box) == 0);
+    for (int round = 0; round < 4; round++) {
+        const uint64_t sleeps = dispatcher_sleeps(box);
+        box_connect(&second, socket_path, 16);
+        expect_ceiling(box, &first, 0);
+        expect_ceiling(box, &second, 0);
+        while (atomic_load(&worker->bell.asleep) == LEAT_BELL_AWAKE || dispatcher_sleeps(box) == sleeps) {
+            (void)sched_yield();
+        }
+        EXPECT(ask(&second, 2).outcome == LEAT_OUTCOME_OK);
+        box_disconnect(&second);
+        expect_ceiling(box, &first, for_ever);
+        EXPECT(ask(&first, 3).outcome == LEAT_OUTCOME_OK);
+    }
+    box_disconnect(&first);
+    box_stop(box);
+}
+
+#if LEAT_JEMALLOC
+enum { TEAM = 3 };
+
+/* Which heap a member of the team allocates from. */
+static void
+note_heap(void *context, uint32_t member, uint32_t size)
+{
+    unsigned *arenas = context;
+    size_t bytes = sizeof(arenas[0]);
+    EXPECT(size == TEAM && mallctl("thread.arena", &arenas[member], &bytes, NULL, 0) == 0);
+}
+#endif
+
+/* Helpers allocate from the heap of their node as their leader does, which no other thread here uses. */
+static void
+test_teams_allocate_on_their_node(void)
+{
+#if LEAT_JEMALLOC
+    unsigned arenas[TEAM] = {0}, own;
+    size_t bytes = sizeof(own);
+    const struct box_options options = {
+        .socket_path = socket_path, .team = TEAM, .on_member = note_heap, .member_context = arenas};
+    struct box *box = box_start(&options);
+    struct box_client client;
+
+    box_connect(&client, socket_path, 16);
+    EXPECT(ask(&client, 1).outcome == LEAT_OUTCOME_OK);
+    EXPECT(mallctl("thread.arena", &own, &bytes, NULL, 0) == 0);
+    for (uint32_t m = 0; m < TEAM; m++) {
+        EXPECT(arenas[m] == arenas[0] && arenas[m] != own);
+    }
+    box_disconnect(&client);
+    box_stop(box);
+#else
+    (void)printf("left out: the heaps of teams, this build has no jemalloc\n");
+#endif
+}
+
 int
 main(void)
 {
@@ -607,5 +704,7 @@ main(void)
     test_conveniences();
     test_opening_is_refused();
     test_socket_needs_permission();
+    test_nobody_spins_without_cores();
+    test_teams_allocate_on_their_node();
     return 0;
 }

@@ -3,7 +3,7 @@
  * Goal     Workers of several cores in leatd itself: each thread has the one CPU that topology and status say, the
  *          whole team runs, many queries at once get the reference backend's answers from the workers that their
  *          completions name, and SIGTERM ends it all in order, with every accepted query answered. Clients spin only where
- *          the whole teams leave them a core.
+ *          the whole teams leave them a core, unless the configuration says otherwise.
  * Method   leatd as a process, with a network of leat-zoo in its test size on the cpu backend. Threads are looked at in
  *          /proc. What completions say of workers and batches is added up and compared with the workers' own counters.
  *          leatd ends with another code than 0 when a sanitizer finds something, a thread that nobody joined too.
@@ -32,7 +32,8 @@ enum {
     WORKERS_MAX = 2,
     TEAM_MAX = 2,
     THREADS_MAX = 1 + WORKERS_MAX * TEAM_MAX,
-    SPIN_NS = 20000,
+    SPIN_NS = 20000, /* where it is configured */
+    SPIN_AUTO_NS = 50000,
 };
 
 /* ---- The network and its right answers ------------------------------------------------------------ */
@@ -112,16 +113,21 @@ struct daemon {
 struct teams {
     uint32_t count, sizes[WORKERS_MAX];
     const char *cpus; /* of the first; "": leatd chooses */
+    bool spin_auto;   /* dispatcher.spin is not given */
 };
 
 static void
 write_settings(const struct daemon *daemon, const struct teams *teams, uint32_t sessions, char *text, size_t bytes)
 {
+    char spin[32] = "auto";
+    if (!teams->spin_auto) {
+        (void)snprintf(spin, sizeof(spin), "%dns", SPIN_NS);
+    }
     int used = snprintf(text, bytes,
-                        "dispatcher: {spin: %dns}\n"
+                        "dispatcher: {spin: %s}\n"
                         "limits: {sessions: %u, sessions_per_user: %u}\n"
                         "models: [{name: net, path: %s/net.onnx, items_max: %d}]\nworkers:\n",
-                        SPIN_NS, sessions, sessions, daemon->leatd.root.path, ITEMS_MAX);
+                        spin, sessions, sessions, daemon->leatd.root.path, ITEMS_MAX);
     for (uint32_t w = 0; w < teams->count; w++) {
         used += snprintf(text + used, bytes - (size_t)used, "  - {count: 1, cores: %u, cpus: \"%s\"}\n",
                          teams->sizes[w], w == 0 ? teams->cpus : "");
@@ -494,11 +500,13 @@ test_drain(const struct network *network, const struct teams *teams, uint64_t *r
 
 /*
  * Clients are told to spin only while each thread that spins has a core: dispatcher, leaders and helpers, and one for
- * each client. Sessions are opened until that is over, and one is closed again.
+ * each client. Sessions are opened until that is over, and one is closed again. A time that is configured holds always.
  */
 static void
-test_spinning(const struct network *network, const struct teams *teams, uint32_t usable_cpus)
+test_spinning(const struct network *network, const struct teams *like, bool spin_auto, uint32_t usable_cpus)
 {
+    const struct teams spinning = {.count = like->count, .sizes = {like->sizes[0], like->sizes[1]}, .cpus = "", .spin_auto = spin_auto};
+    const struct teams *teams = &spinning;
     struct leat_session *sessions[LEAT_CPU_MAX];
     struct daemon daemon;
     uint32_t threads = 1, count = 0;
@@ -511,7 +519,7 @@ test_spinning(const struct network *network, const struct teams *teams, uint32_t
         sessions[count++] = leatd_open_session(&daemon.leatd, 16, 1 << 16);
         for (uint32_t s = 0; s < count; s++) {
             const uint32_t spin_ns = atomic_load_explicit(&sessions[s]->rings->spin_ns, memory_order_relaxed);
-            EXPECT(spin_ns == (threads + count <= usable_cpus ? SPIN_NS : 0));
+            EXPECT(spin_ns == (!spin_auto ? SPIN_NS : threads + count <= usable_cpus ? SPIN_AUTO_NS : 0));
         }
     } while (threads + count <= usable_cpus);
     leat_close(sessions[--count]);
@@ -553,11 +561,12 @@ main(void)
     test_team(&network, &(struct teams){.count = 1, .sizes = {2}, .cpus = reversed}, &random, &daemon);
     EXPECT(daemon.cpus[0][0] == leader);
     test_drain(&network, &two, &random);
-    test_spinning(&network, &two, usable_cpus);
+    test_spinning(&network, &two, true, usable_cpus);
+    test_spinning(&network, &two, false, usable_cpus);
     if (cores >= 4) {
         test_team(&network, &unequal, &random, &daemon);
         test_drain(&network, &unequal, &random);
-        test_spinning(&network, &unequal, usable_cpus);
+        test_spinning(&network, &unequal, true, usable_cpus);
     } else {
         (void)printf("two workers, of two cores and of one: left out, they and the dispatcher need four cores\n");
     }
