@@ -325,6 +325,11 @@ test_version_is_negotiated(void)
     EXPECT(leat_socket_send(fd, "GET / HTTP/1.1\r\n\r\n", 18, NULL, 0) == LEAT_OK);
     EXPECT(leat_socket_receive(fd, &packet) == LEAT_OK && error.status == LEAT_ERR_PROTO);
     (void)close(fd);
+    fd = connect_raw(); /* too short to say anything: what an earlier packet left behind it is not looked at */
+    EXPECT(leat_socket_send(fd, &hello, sizeof(hello.header) - 1, NULL, 0) == LEAT_OK);
+    EXPECT(leat_socket_receive(fd, &packet) == LEAT_OK && error.status == LEAT_ERR_PROTO);
+    EXPECT(strstr(error.text, "no header") != NULL);
+    (void)close(fd);
     box_stop(box);
 }
 
