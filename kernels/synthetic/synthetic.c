@@ -244,20 +244,23 @@ burn_until(void *context, uint32_t member, uint32_t size)
     }
 }
 
-/* Sum of the 64-bit words of [bytes, bytes + size). */
+/* Sum of the 64-bit words of [bytes, bytes + size), as fast as the bytes come. */
 static uint64_t
 sum_words(const unsigned char *bytes, uint64_t size)
 {
-    typedef uint64_t words __attribute__((vector_size(64), aligned(1), may_alias));
-    words sums = {0};
-    uint64_t sum = 0, at = 0;
+    typedef uint64_t pair __attribute__((vector_size(16), aligned(1), may_alias));
+    pair a = {0}, b = {0}, c = {0}, d = {0};
+    uint64_t at = 0;
 
-    for (; size - at >= sizeof(words); at += sizeof(words)) {
-        sums += *(const words *)(const void *)(bytes + at);
+    for (; size - at >= 4 * sizeof(pair); at += 4 * sizeof(pair)) {
+        const pair *next = (const void *)(bytes + at);
+        a += next[0];
+        b += next[1];
+        c += next[2];
+        d += next[3];
     }
-    for (size_t i = 0; i < sizeof(words) / sizeof(sum); i++) {
-        sum += sums[i];
-    }
+    a += b + c + d;
+    uint64_t sum = a[0] + a[1];
     for (; at < size; at += sizeof(sum)) {
         uint64_t word = 0;
         memcpy(&word, bytes + at, size - at < sizeof(word) ? size - at : sizeof(word));
