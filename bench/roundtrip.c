@@ -20,7 +20,7 @@ static const char measures[] =
     "Does not   say anything of models, or of queueing under open-loop load; leat bench does.\n"
     "Method     Closed loop, one outstanding, TSC. The cases take turns, a window each. L is that of the client's and the\n"
     "           dispatcher's CPU where two processes take part, and the mean of the three pairs where three do. It is\n"
-    "           probed before and after, and a spinning window is repeated when some pair's probes differ by more\n"
+    "           probed before and after, and a spinning window is repeated when a pair of them differs by more\n"
     "           than a quarter: the host has moved the CPUs meanwhile. Nor are windows of different L compared.\n"
     "           Ratios are medians over rounds. Sleepers get 50 us to go to sleep.";
 
@@ -99,12 +99,26 @@ alike(double a, double b)
     return a <= 1.25 * b && b <= 1.25 * a;
 }
 
+static bool
+takes_three(const struct bench_case *c)
+{
+    return c->kind == CHAIN || c->kind == CHAIN_SLEEPING || c->kind == LEAT || c->kind == PARKED;
+}
+
+/* Have the CPUs that take part moved between two probes? */
+static bool
+moved(const struct bench_case *c, const struct bench_lines *before, const struct bench_lines *after)
+{
+    return !alike(before->client_dispatcher, after->client_dispatcher) ||
+           (takes_three(c) && (!alike(before->dispatcher_worker, after->dispatcher_worker) ||
+                               !alike(before->worker_client, after->worker_client)));
+}
+
 /* L for a case: of the CPUs that take part. */
 static double
 line_of(const struct bench_case *c, const struct bench_lines *lines)
 {
-    const bool three = c->kind == CHAIN || c->kind == CHAIN_SLEEPING || c->kind == LEAT || c->kind == PARKED;
-    return three ? (lines->client_dispatcher + lines->dispatcher_worker + lines->worker_client) / 3
+    return takes_three(c) ? (lines->client_dispatcher + lines->dispatcher_worker + lines->worker_client) / 3
                  : lines->client_dispatcher;
 }
 
@@ -133,14 +147,11 @@ measure_kept(const struct bench_env *env, struct bench_subject *awake, struct be
         const struct bench_lines before = bench_line_ping_pong(env);
         const struct bench_latency latency = measure_case(env, awake, parked, &cases[c]);
         const struct bench_lines after = bench_line_ping_pong(env);
-        const bool moved = !alike(before.client_dispatcher, after.client_dispatcher) ||
-                           !alike(before.dispatcher_worker, after.dispatcher_worker) ||
-                           !alike(before.worker_client, after.worker_client);
         results->p50[c][w] = (double)latency.p50;
         results->p99[c][w] = (double)latency.p99;
         results->line[c][w] = (line_of(&cases[c], &before) + line_of(&cases[c], &after)) / 2;
         results->lines[w] = after;
-        results->kept[c][w] = !(spins(&cases[c]) && moved);
+        results->kept[c][w] = !(spins(&cases[c]) && moved(&cases[c], &before, &after));
         results->measured++;
         results->discarded += results->kept[c][w] ? 0 : 1;
     }
