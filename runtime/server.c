@@ -75,7 +75,6 @@ struct leat_server {
     struct leat_session_maker *maker;
     struct leat_session_job *jobs; /* [LEAT_SESSIONS_MAX], by index */
     uint32_t session_count; /* that the dispatcher knows */
-    uint64_t opened; /* sessions ever */
     bool stopping, drained;
     bool stop_now; /* told to stop again while draining */
     bool accepting; /* a request to accept is with the ring */
@@ -362,6 +361,19 @@ begin_session(struct leat_server *server, struct connection *connection, const s
     return LEAT_OK;
 }
 
+/* Lets workers fetch what the session's first query will need. */
+static void
+tell_workers(struct leat_server *server, struct leat_daemon_session *session)
+{
+    struct leat_shared_tables *tables = server->options.tables;
+    const uint64_t count = atomic_load_explicit(&tables->opened.count, memory_order_relaxed);
+
+    atomic_store_explicit(&tables->opened.session, session, memory_order_relaxed);
+    atomic_store_explicit(&tables->opened.lanes, session->lanes, memory_order_relaxed);
+    atomic_store_explicit(&tables->opened.slots, session->slots, memory_order_relaxed);
+    atomic_store_explicit(&tables->opened.count, count + 1, memory_order_relaxed);
+}
+
 /* The session is there: the dispatcher learns of it, then the client. */
 static enum leat_status
 welcome(struct leat_server *server, struct connection *connection, const struct leat_session_job *job)
@@ -391,8 +403,7 @@ welcome(struct leat_server *server, struct connection *connection, const struct 
     server->session_count++;
     note_counts(server);
     atomic_store_explicit(&server->options.tables->sessions[session->index], session, memory_order_relaxed);
-    atomic_store_explicit(&server->options.tables->opened,
-                          server->opened++ * LEAT_SESSIONS_MAX + session->index, memory_order_relaxed);
+    tell_workers(server, session);
     connection->session = session;
     update_spin(server);
     /* Known to the dispatcher before the client hears of it, so that its first query finds somebody. */

@@ -19,7 +19,7 @@ struct leat_worker_run {
     struct leat_team *team;
     uint64_t work_position;
     uint64_t done_position;
-    uint64_t opened; /* what it saw last of tables->opened */
+    uint64_t opened; /* sessions ever opened, when it looked last */
     uint64_t spin_budget_ns; /* adaptive */
     uint64_t team_spin_ns;   /* what the team was told last */
     struct leat_segment segments[LEAT_BATCH_QUERIES];
@@ -263,17 +263,18 @@ leat_worker_step(struct leat_worker *worker)
 static void
 expect(struct leat_worker_run *run)
 {
-    struct leat_shared_tables *tables = run->worker->options.tables;
-    const uint64_t opened = atomic_load_explicit(&tables->opened, memory_order_relaxed);
+    const struct leat_shared_tables *tables = run->worker->options.tables;
+    const uint64_t count = atomic_load_explicit(&tables->opened.count, memory_order_relaxed);
 
-    if (LEAT_UNLIKELY(opened != run->opened)) {
+    if (LEAT_UNLIKELY(count != run->opened)) {
         const struct leat_daemon_session *session =
-            atomic_load_explicit(&tables->sessions[opened % LEAT_SESSIONS_MAX], memory_order_relaxed);
-        run->opened = opened;
-        if (session != NULL) {
-            __builtin_prefetch(session);
-            __builtin_prefetch(&session->lane_positions[1 + run->worker->options.index], 1);
-        }
+            atomic_load_explicit(&tables->opened.session, memory_order_relaxed);
+        const uint32_t lane = 1 + run->worker->options.index;
+        run->opened = count;
+        __builtin_prefetch(session);
+        __builtin_prefetch(&session->lane_positions[lane], 1);
+        __builtin_prefetch(atomic_load_explicit(&tables->opened.lanes, memory_order_relaxed) +
+                               (size_t)lane * atomic_load_explicit(&tables->opened.slots, memory_order_relaxed), 1);
     }
 }
 

@@ -67,7 +67,12 @@ struct leat_shared_tables {
     struct leat_clock clock;
     /* How long a thread of the daemon may spin before it sleeps. W: whoever makes the threads, then the server, relaxed. */
     _Atomic uint64_t spin_ns;
-    _Atomic uint64_t opened; /* the session opened last: its index, plus LEAT_SESSIONS_MAX for each one before it */
+    struct { /* the session that was opened last, which may be gone: addresses to prefetch, not to read */
+        _Atomic uint64_t count; /* sessions ever */
+        struct leat_daemon_session *_Atomic session;
+        struct leat_wire_response *_Atomic lanes;
+        _Atomic uint32_t slots;
+    } opened;
     struct leat_daemon_session *_Atomic sessions[LEAT_SESSIONS_MAX];
     struct leat_variant *_Atomic variants[UINT16_MAX + 1];
 };
