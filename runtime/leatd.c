@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/cgroup.h"
 #include "runtime/config.h"
 #include "runtime/daemon.h"
 #include "runtime/log.h"
@@ -302,10 +303,11 @@ static struct leat_quota_limits
 session_limits(const struct leat_config *config)
 {
     const uint64_t machine_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    const uint64_t group_bytes = leat_cgroup_memory(NULL);
     struct leat_quota_limits limits = {.sessions = config->limits.sessions,
                                        .sessions_per_user = config->limits.sessions_per_user};
 
-    leat_config_memory(config, machine_bytes, &limits.bytes, &limits.bytes_per_user);
+    leat_config_memory(config, group_bytes < machine_bytes ? group_bytes : machine_bytes, &limits.bytes, &limits.bytes_per_user);
     leat_log(LEAT_LOG_INFO, "memory of sessions: at most %.1f GiB, of one user's %.1f GiB", (double)limits.bytes / 0x1p30,
              (double)limits.bytes_per_user / 0x1p30);
     return limits;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/cgroup_cpu.h"
+#include "runtime/cgroup.h"
 
 void
 leat_note(struct leat_notes *notes, const char *name, const char *format, ...)

@@ -5,6 +5,7 @@
  * Method   Synthetic machines and fake /proc and /sys/fs/cgroup trees; examples for the rules, then random
  *          machines and requests against the invariants.
  */
+#include "runtime/cgroup.h"
 #include "runtime/topology.h"
 #include "tests/runtime/fake_root.h"
 
@@ -103,6 +104,28 @@ test_quota_v2_counts_the_tightest_on_the_way_up(void)
     topology = machine("core:8 pu:1", root.path, NULL); /* a quota beyond the box is no limit */
     EXPECT(topology->usable_cpus == 8 && topology->notes.count == 0);
     leat_topology_destroy(topology);
+    fake_root_fini(&root);
+}
+
+static void
+test_lowest_memory_limit(void)
+{
+    struct fake_root root;
+    fake_root_init(&root);
+    EXPECT(leat_cgroup_memory(root.path) == UINT64_MAX);
+    fake_root_write(&root, "/proc/self/cgroup", "4:memory:/m\n0::/a/b\n");
+    fake_root_write(&root, "/proc/self/mountinfo",
+                    "25 1 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+                    "30 1 0:30 / /sys/fs/memory rw - cgroup cgroup rw,memory\n");
+    fake_root_write(&root, "/sys/fs/cgroup/a/b/memory.max", "max\n");
+    fake_root_write(&root, "/sys/fs/memory/m/memory.limit_in_bytes", "9223372036854771712\n");
+    EXPECT(leat_cgroup_memory(root.path) == UINT64_C(9223372036854771712));
+    fake_root_write(&root, "/sys/fs/cgroup/a/memory.max", "2147483648\n");
+    EXPECT(leat_cgroup_memory(root.path) == UINT64_C(2147483648));
+    fake_root_write(&root, "/sys/fs/cgroup/a/b/memory.max", "4294967296\n");
+    EXPECT(leat_cgroup_memory(root.path) == UINT64_C(2147483648));
+    fake_root_write(&root, "/sys/fs/memory/memory.limit_in_bytes", "1073741824\n");
+    EXPECT(leat_cgroup_memory(root.path) == UINT64_C(1073741824));
     fake_root_fini(&root);
 }
 
@@ -396,6 +419,7 @@ main(void)
     leat_test_init();
     test_cpu_lists();
     test_quota_v2_counts_the_tightest_on_the_way_up();
+    test_lowest_memory_limit();
     test_quota_v1_in_a_container();
     test_v2_cpuset_of_the_nearest_group();
     test_small_boxes_share_and_say_so();

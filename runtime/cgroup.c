@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/cgroup_cpu.h"
+#include "runtime/cgroup.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -255,4 +255,43 @@ leat_cgroup_cpu_read(const char *root, struct leat_cgroup_cpu *ret_limits)
     if (ret_limits->cpuset[0] == '\0' && open_hierarchy(root, "cpuset", &hierarchy)) {
         (void)walk_cpuset(root, &hierarchy, v1_names, ret_limits);
     }
+}
+
+/* The lowest limit in `name` from the own group up to the mount. */
+static uint64_t
+walk_memory(const char *root, const struct hierarchy *hierarchy, const char *name)
+{
+    char group[PATH_BYTES], path[PATH_BYTES * 2], line[128];
+    uint64_t lowest = UINT64_MAX;
+
+    copy_text(group, sizeof(group), hierarchy->group);
+    for (;;) {
+        unsigned long long bytes = 0;
+        if (read_line(root, hierarchy, group, name, path, sizeof(path), line, sizeof(line)) &&
+            sscanf(line, "%llu", &bytes) == 1 && bytes < lowest) { /* v2 writes "max" for none, v1 nearly 2^63 */
+            lowest = bytes;
+        }
+        char *last = strrchr(group, '/');
+        if (last == NULL) {
+            return lowest;
+        }
+        *last = '\0';
+    }
+}
+
+uint64_t
+leat_cgroup_memory(const char *root)
+{
+    struct hierarchy hierarchy;
+    uint64_t lowest = UINT64_MAX;
+
+    root = root == NULL ? "" : root;
+    if (open_hierarchy(root, NULL, &hierarchy)) {
+        lowest = walk_memory(root, &hierarchy, "memory.max");
+    }
+    if (open_hierarchy(root, "memory", &hierarchy)) {
+        const uint64_t bytes = walk_memory(root, &hierarchy, "memory.limit_in_bytes");
+        lowest = bytes < lowest ? bytes : lowest;
+    }
+    return lowest;
 }

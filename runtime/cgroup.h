@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runtime/cgroup_cpu.h - the CPU limits that control groups put on this process, v1 and v2.
+ * runtime/cgroup.h - the limits that control groups put on this process, v1 and v2: CPUs and memory.
  *
  * Role   Finds the process's own groups in /proc/self/cgroup and their mounts in /proc/self/mountinfo, then
- *        walks from the own group up to the mount: the tightest quota on the way counts, and the nearest
- *        group that has a cpuset.
+ *        walks from the own group up to the mount: the tightest quota on the way counts, the lowest
+ *        memory limit, and the nearest group that has a cpuset.
  * Trust  Kernel files; malformed ones read as "no limit".
  */
-#ifndef LEAT_RUNTIME_CGROUP_CPU_H
-#define LEAT_RUNTIME_CGROUP_CPU_H
+#ifndef LEAT_RUNTIME_CGROUP_H
+#define LEAT_RUNTIME_CGROUP_H
 
 #include <stdint.h>
 
@@ -23,4 +23,7 @@ struct leat_cgroup_cpu {
 /* `root` is put before every path; NULL or "" for none. Absent files are no limits, never errors. */
 void leat_cgroup_cpu_read(const char *root, struct leat_cgroup_cpu *ret_limits);
 
-#endif /* LEAT_RUNTIME_CGROUP_CPU_H */
+/* Bytes that this process and its neighbours in the group may have; UINT64_MAX for no limit. `root` as above. */
+uint64_t leat_cgroup_memory(const char *root);
+
+#endif /* LEAT_RUNTIME_CGROUP_H */
