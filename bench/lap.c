@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/align.h"
@@ -290,7 +291,7 @@ stop_scipy(struct scipy *scipy)
 {
     (void)fclose(scipy->to);
     (void)fclose(scipy->from);
-    bench_reap(scipy->child);
+    (void)waitpid(scipy->child, NULL, 0); /* where it could not start, it has failed */
 }
 
 /* ---- Rounds ------------------------------------------------------------------------------------ */
