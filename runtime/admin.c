@@ -264,7 +264,7 @@ read_model(int fd, void **ret_bytes, size_t *ret_count)
     }
 }
 
-/* First into the registry, then into service: what is acknowledged is on disk, and what fails to load is not. */
+/* What is acknowledged is on disk: a model that the registry cannot take is out of service again before the answer. */
 static json_t *
 handle_model_add(struct leat_daemon *daemon, const json_t *request, int fd)
 {

@@ -727,6 +727,12 @@ leat_daemon_stop(struct leat_daemon *daemon)
     leat_server_stop(daemon->server);
 }
 
+bool
+leat_daemon_is_stopping(const struct leat_daemon *daemon)
+{
+    return atomic_load_explicit(&daemon->stops, memory_order_relaxed) > 0;
+}
+
 void
 leat_daemon_destroy(struct leat_daemon *daemon)
 {

@@ -11,6 +11,7 @@
 #ifndef LEAT_RUNTIME_DAEMON_H
 #define LEAT_RUNTIME_DAEMON_H
 
+#include <stdbool.h>
 #include <jansson.h>
 
 #include "kernels/team.h"
@@ -84,6 +85,8 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_add_application(struct leat_daemon 
  */
 LEAT_MUST_CHECK enum leat_status leat_daemon_run(struct leat_daemon *daemon, uint64_t drain_ns);
 void leat_daemon_stop(struct leat_daemon *daemon); /* async-signal-safe */
+/* Has it been called? Loading then ends with the model at hand. */
+bool leat_daemon_is_stopping(const struct leat_daemon *daemon);
 void leat_daemon_destroy(struct leat_daemon *daemon); /* accepts NULL */
 
 #endif /* LEAT_RUNTIME_DAEMON_H */

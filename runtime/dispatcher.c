@@ -272,6 +272,8 @@ check_request(const struct leat_dispatcher *dispatcher, const struct leat_daemon
     return LEAT_REASON_NONE;
 }
 
+static bool drain_queue(struct leat_dispatcher *dispatcher);
+
 static void
 accept_request(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session,
                const struct leat_wire_request *request)
@@ -299,7 +301,11 @@ accept_request(struct leat_dispatcher *dispatcher, struct leat_daemon_session *s
             entry.deadline_ns = submit_ns + latency_ns;
         }
         memcpy(entry.units, request->units, sizeof(entry.units));
-        if (LEAT_LIKELY(leat_central_queue_push(&dispatcher->queue, &entry, 1) == LEAT_OK)) {
+        enum leat_status pushed = leat_central_queue_push(&dispatcher->queue, &entry, 1);
+        if (LEAT_UNLIKELY(pushed == LEAT_AGAIN) && drain_queue(dispatcher)) { /* many sessions in one round */
+            pushed = leat_central_queue_push(&dispatcher->queue, &entry, 1);
+        }
+        if (LEAT_LIKELY(pushed == LEAT_OK)) {
             session->dispatcher.in_flight++;
             session->dispatcher.slots[request->slot] = (struct leat_waiting_slot){
                 .ticket_low = request->ticket_low, .application = app->id, .state = LEAT_SLOT_WAITS};

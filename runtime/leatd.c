@@ -233,7 +233,7 @@ place(const struct leat_config *config, enum leat_status status, const char *lis
 static enum leat_status
 load_everything(struct leat_daemon *daemon, const struct leat_config *config, struct leat_registry *registry)
 {
-    for (uint32_t m = 0; m < config->model_count; m++) {
+    for (uint32_t m = 0; m < config->model_count && !leat_daemon_is_stopping(daemon); m++) {
         const enum leat_status status = place(config, load_configured_model(daemon, &config->models[m]), "models", m);
         if (status != LEAT_OK) {
             return status;
@@ -246,11 +246,11 @@ load_everything(struct leat_daemon *daemon, const struct leat_config *config, st
     if (listed != LEAT_OK) {
         return listed;
     }
-    for (uint32_t m = 0; m < kept_count; m++) {
+    for (uint32_t m = 0; m < kept_count && !leat_daemon_is_stopping(daemon); m++) {
         load_kept_model(daemon, registry, &kept[m]);
     }
     leat_registry_list_free(kept, kept_count);
-    for (uint32_t a = 0; a < config->application_count; a++) {
+    for (uint32_t a = 0; a < config->application_count && !leat_daemon_is_stopping(daemon); a++) {
         const struct leat_config_application *app = &config->applications[a];
         const char *models[LEAT_SCHED_VARIANTS_MAX];
         LEAT_ASSERT(app->model_count <= LEAT_SCHED_VARIANTS_MAX); /* as the configuration says */
@@ -367,9 +367,9 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
     if (status == LEAT_OK) {
         leat_log(LEAT_LOG_INFO, "serving on %s", config->socket);
         status = leat_daemon_run(the_daemon, config->drain_ns);
-        if (status == LEAT_TIMEOUT) {
+        if (status != LEAT_OK) {
             leat_log(LEAT_LOG_ERROR, "%s", leat_error_text());
-            _exit(EXIT_FAILED); /* a thread that does not end uses what we would free */
+            _exit(EXIT_FAILED); /* what we would free is still in use */
         }
         leat_log(LEAT_LOG_INFO, "stopped");
     }

@@ -91,9 +91,9 @@ leat_memory_take_back(void *address, size_t bytes)
 /* ---- Pages of arenas -------------------------------------------------------------------------- */
 
 static enum leat_status
-create_mapped(const char *name, size_t bytes, unsigned flags, int *ret_fd, void **ret_address)
+create_mapped(const char *name, size_t bytes, int *ret_fd, void **ret_address)
 {
-    const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
+    const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     if (fd < 0) {
         return LEAT_FAIL(LEAT_ERR_SYS, "memfd_create(%s)", name);
@@ -103,7 +103,6 @@ create_mapped(const char *name, size_t bytes, unsigned flags, int *ret_fd, void 
         (void)close(fd);
         return status;
     }
-    /* Mapping a hugetlb file reserves its pages or fails: no SIGBUS later. */
     void *address = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (address == MAP_FAILED) {
         const enum leat_status status = LEAT_FAIL(LEAT_ERR_SYS, "mapping %zu bytes", bytes);
@@ -144,17 +143,7 @@ leat_memory_create(const char *name, size_t bytes, int *ret_fd, void **ret_addre
     char setting[32];
 
     LEAT_ASSERT(bytes > 0 && bytes % 4096 == 0 && bytes <= INT64_MAX);
-    if (bytes % HUGE_BYTES == 0) {
-        if (create_mapped(name, bytes, MFD_HUGETLB | MFD_HUGE_2MB, ret_fd, ret_address) == LEAT_OK) {
-            leat_note(notes, "pages_hugetlb", "%zu MiB of reserved 2 MiB pages", bytes >> 20);
-            *ret_pages = LEAT_PAGES_HUGETLB;
-            return LEAT_OK;
-        }
-        leat_note(notes, "no_hugetlb",
-                  "no %zu free 2 MiB pages in the pool (vm.nr_hugepages) or none allowed",
-                  bytes / (size_t)HUGE_BYTES);
-    }
-    const enum leat_status status = create_mapped(name, bytes, 0, ret_fd, ret_address);
+    const enum leat_status status = create_mapped(name, bytes, ret_fd, ret_address);
     if (status != LEAT_OK) {
         return status;
     }

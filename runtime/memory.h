@@ -31,13 +31,13 @@ LEAT_MUST_CHECK enum leat_status leat_memory_take_back(void *address, size_t byt
 enum leat_page_kind {
     LEAT_PAGES_SMALL = 0,
     LEAT_PAGES_TRANSPARENT = 1, /* shmem huge pages where the kernel finds them */
-    LEAT_PAGES_HUGETLB = 2,     /* from the reserved pool */
 };
 
 /*
- * A memfd of `bytes` for a tensor arena, sealable and not sealed yet, and the pages that it got: hugetlb if
- * `bytes` is a multiple of 2 MiB and the pool has that many free, else transparent where the kernel's shmem
- * setting allows, else small. The mapping of *ret_address is read-write, shared, not yet prefaulted.
+ * A memfd of `bytes` for a tensor arena, sealable and not sealed yet, and the pages that it got: transparent
+ * huge ones where the kernel's shmem setting allows, else small. Never of the reserved pool: a client could punch a hole
+ * into them that nothing is left to fill, and the daemon's next store there would be its end. The mapping of *ret_address is
+ * read-write, shared, not yet prefaulted.
  */
 LEAT_MUST_CHECK enum leat_status leat_memory_create(const char *name, size_t bytes, int *ret_fd,
                                                     void **ret_address, enum leat_page_kind *ret_pages,

@@ -724,7 +724,8 @@ accepted(struct leat_server *server, int result)
     if (result == -ECANCELED) {
         return; /* the end has begun */
     }
-    const int error = result >= 0 ? accept_connection(server, result) : -result;
+    const bool passing = result == -EINTR || result == -EAGAIN || result == -ECONNABORTED; /* the caller left, say */
+    const int error = result >= 0 ? accept_connection(server, result) : passing ? 0 : -result;
     if (error != 0) {
         accept_failed(server, error);
     } else {
@@ -742,6 +743,7 @@ begin_drain(struct leat_server *server)
     struct io_uring_sqe *sqe = next_sqe(server);
     io_uring_prep_cancel64(sqe, TAG_ACCEPT, 0);
     io_uring_sqe_set_data64(sqe, TAG_IGNORE);
+    leat_listener_close(&server->listener); /* who comes now is told at once that nobody listens */
     const struct leat_command command = {.kind = LEAT_COMMAND_DRAIN};
     leat_dispatcher_command(server->options.dispatcher, &command);
 }
@@ -917,7 +919,7 @@ close_all(struct leat_server *server, const char *why)
     leat_dispatcher_statistics(server->options.dispatcher, &after);
     if (why != NULL) {
         const unsigned long long lost = after.abandoned - before.abandoned;
-        leat_log(lost > 0 ? LEAT_LOG_WARNING : LEAT_LOG_INFO, "%s: %llu accepted queries were not answered", why, lost);
+        leat_log(lost > 0 ? LEAT_LOG_WARNING : LEAT_LOG_INFO, "%s: at most %llu accepted queries were not answered", why, lost);
     }
     if (status == LEAT_OK && leat_quota_sessions(&server->quota) > 0) {
         leat_listener_close(&server->listener);

@@ -375,8 +375,6 @@ start(struct leat_lap *lap, const struct leat_lap_problem *problem)
     uint32_t room = 0;
 
     LEAT_ASSERT(problem->rows <= lap->rows_max && problem->columns >= 1 && problem->columns <= lap->columns_max);
-    LEAT_ASSERT(problem->stride % LEAT_LAP_LANES == 0 && problem->stride >= problem->columns);
-    LEAT_ASSERT((uintptr_t)problem->cost % LEAT_CACHE_LINE == 0);
     lap->rows = problem->rows;
     lap->columns = problem->columns;
     lap->padded = (problem->columns + LEAT_LAP_LANES - 1) / LEAT_LAP_LANES * LEAT_LAP_LANES;
@@ -619,8 +617,12 @@ operate_plain(enum operation operation, struct leat_lap *lap, const struct leat_
 static void
 dispatch(enum operation operation, struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t index)
 {
+    LEAT_ASSERT(operation == SOLVE || problem->columns == lap->columns);
+    LEAT_ASSERT(problem->stride % LEAT_LAP_LANES == 0 && problem->stride >= problem->columns);
+    LEAT_ASSERT((uintptr_t)problem->cost % LEAT_CACHE_LINE == 0);
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("bmi2")) {
         operate_wide(operation, lap, problem, index);
         return;
     }
@@ -659,7 +661,7 @@ leat_lap_row_changed(struct leat_lap *lap, const struct leat_lap_problem *proble
 void
 leat_lap_column_changed(struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t column)
 {
-    LEAT_ASSERT(problem->rows == lap->rows && problem->columns == lap->columns && column < lap->columns);
+    LEAT_ASSERT(problem->rows == lap->rows && column < lap->columns);
     dispatch(COLUMN_CHANGED, lap, problem, column);
 }
 

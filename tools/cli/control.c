@@ -23,7 +23,7 @@ struct common {
     uint64_t wait_ns; /* status only: for a daemon to answer; 0: not at all */
 };
 
-#define WAIT_DEFAULT_NS UINT64_C(10000000000)
+#define WAIT_DEFAULT_NS UINT64_C(60000000000)
 
 static const struct option common_options[] = {
     {"socket", required_argument, NULL, 's'},
@@ -184,7 +184,7 @@ verb_status(int argc, char **argv)
         (void)printf("usage: leat status [--wait[=TIME]] [--json] [--socket PATH]\n\n"
                      "What the daemon is doing: dispatcher, workers, and for each application how many queries\n"
                      "were accepted and how they ended.\n\n"
-                     "  --wait[=TIME]    where no daemon answers yet, wait for one, 10s unless given\n"
+                     "  --wait[=TIME]    where no daemon answers yet, wait for one, 60s unless given\n"
                      "  --json           one JSON object\n"
                      "  --socket PATH    the daemon's socket\n\n"
                      "example: leat serve & leat status --wait\n");
