@@ -219,7 +219,7 @@ begin_search(struct leat_lap *lap)
     }
 }
 
-/* Closes `column` at `distance` and goes on from all its rows; returns the least key. */
+/* Closes `column` at `distance` and goes on from all its rows; returns the least key, NEVER if it has none. */
 INLINE int64_t
 close_column(struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t column, int64_t distance,
              uint32_t *done_count)
@@ -233,6 +233,20 @@ close_column(struct leat_lap *lap, const struct leat_lap_problem *problem, uint3
         best = relax(lap, costs_of(problem, row), distance - lap->dual[row], row);
     }
     return best;
+}
+
+/* Prices of the columns that a search of this length closed fall by what was left of it, and their rows' duals rise. */
+INLINE void
+lower_closed(struct leat_lap *lap, uint32_t done_count, int64_t length)
+{
+    for (uint32_t d = 0; d < done_count; d++) {
+        const uint32_t closed = lap->done[d];
+        const int64_t fall = length - lap->distance[d];
+        lap->price[closed] -= fall;
+        for (uint32_t r = lap->first[closed]; r != LEAT_LAP_NONE; r = lap->next[r]) {
+            lap->dual[r] += fall;
+        }
+    }
 }
 
 /* Moves the rows along the way that ends in `sink`; the last of them is `row`, LEAT_LAP_NONE for nobody's. */
@@ -273,19 +287,9 @@ augment(struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t r
             break;
         }
         best = close_column(lap, problem, sink, distance, &done_count);
-        if (lap->first[sink] == LEAT_LAP_NONE) {
-            LEAT_ASSERT(!"a full column has rows");
-        }
     }
     lap->dual[row] += distance;
-    for (uint32_t d = 0; d < done_count; d++) {
-        const uint32_t closed = lap->done[d];
-        const int64_t fall = distance - lap->distance[d];
-        lap->price[closed] -= fall;
-        for (uint32_t r = lap->first[closed]; r != LEAT_LAP_NONE; r = lap->next[r]) {
-            lap->dual[r] += fall;
-        }
-    }
+    lower_closed(lap, done_count, distance);
     shift_rows(lap, sink, row);
     mark_room(lap, sink);
     lap->room--;
@@ -345,14 +349,7 @@ fill(struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t colu
     for (uint32_t i = 0; i < lap->rows; i++) {
         lap->dual[i] -= lap->column[i] != LEAT_LAP_NONE ? distance : 0;
     }
-    for (uint32_t d = 0; d < done_count; d++) {
-        const uint32_t closed = lap->done[d];
-        const int64_t less = distance - lap->distance[d];
-        lap->price[closed] -= less;
-        for (uint32_t r = lap->first[closed]; r != LEAT_LAP_NONE; r = lap->next[r]) {
-            lap->dual[r] += less;
-        }
-    }
+    lower_closed(lap, done_count, distance);
     shift_rows(lap, column, LEAT_LAP_NONE);
     for (uint32_t j = 0; j < lap->columns; j++) {
         mark_room(lap, j);

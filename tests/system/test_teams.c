@@ -157,18 +157,6 @@ start(struct daemon *daemon, const struct network *network, const struct teams *
     leatd_start(&daemon->leatd, settings);
 }
 
-/* A counter of the one application. */
-static uint64_t
-counter(struct leat_session *session, const char *key)
-{
-    json_t *status = leatd_request(session, "{\"op\":\"status\"}");
-    const json_t *applications = json_object_get(status, "applications");
-    EXPECT(json_array_size(applications) == 1);
-    const uint64_t value = leatd_number(json_array_get(applications, 0), key);
-    json_decref(status);
-    return value;
-}
-
 /* ---- Threads and their CPUs -------------------------------------------------------------------------- */
 
 struct thread {
@@ -418,7 +406,7 @@ take_all(struct client *client, struct daemon *daemon, const struct network *net
 static void
 check_batches(const struct daemon *daemon, struct leat_session *session)
 {
-    while (counter(session, "ok") < daemon->answered) { /* the report to the dispatcher comes after the answer */
+    while (leatd_counter(session, "ok") < daemon->answered) { /* the report to the dispatcher comes after the answer */
         (void)sched_yield();
     }
     json_t *status = leatd_request(session, "{\"op\":\"status\"}");
@@ -485,7 +473,7 @@ test_drain(const struct network *network, const struct teams *teams, uint64_t *r
         struct client client;
         start(&daemon, network, teams, 4);
         submit(&client, &daemon, network, random);
-        while (counter(client.session, "accepted") < QUERIES) {
+        while (leatd_counter(client.session, "accepted") < QUERIES) {
             (void)sched_yield();
         }
         leatd_signal(&daemon.leatd, SIGTERM);
