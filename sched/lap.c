@@ -22,7 +22,6 @@ struct leat_lap {
     uint32_t rows_max, columns_max; /* the latter rounded up to lanes */
     uint32_t rows, columns, padded;
     uint32_t room; /* rows that could still be taken */
-    bool single;   /* every column holds one row */
 
     /* By column, padded. */
     int64_t *price;   /* v; CLOSED in padding */
@@ -375,11 +374,9 @@ start(struct leat_lap *lap, const struct leat_lap_problem *problem)
     lap->rows = problem->rows;
     lap->columns = problem->columns;
     lap->padded = (problem->columns + LEAT_LAP_LANES - 1) / LEAT_LAP_LANES * LEAT_LAP_LANES;
-    lap->single = true;
     for (uint32_t j = 0; j < lap->padded; j++) {
         const bool real = j < lap->columns;
         lap->holds[j] = !real ? 0 : problem->capacity != NULL ? problem->capacity[j] : 1;
-        lap->single = lap->single && (!real || lap->holds[j] == 1);
         room += lap->holds[j];
         lap->price[j] = real ? 0 : CLOSED;
         lap->count[j] = 0;
@@ -429,21 +426,56 @@ reduce_columns(struct leat_lap *lap, const struct leat_lap_problem *problem)
     }
 }
 
-/*
- * Gives each row its best column; where that is taken, the price falls until the next best is as good, and the row that had
- * it goes on looking. A bounded number of evictions; rows that then still have none are left to the search.
- */
-INLINE void
-reduce_rows(struct leat_lap *lap, const struct leat_lap_problem *problem)
+/* Puts the rows without a column on the stack, the first of them on top; returns their number. */
+INLINE uint32_t
+stack_rows(struct leat_lap *lap)
 {
-    uint32_t left = 0, open = 0, evictions = 2 * lap->rows;
-
+    uint32_t open = 0;
     for (uint32_t i = lap->rows; i-- > 0;) {
         if (lap->column[i] == LEAT_LAP_NONE) {
             lap->waiting[open++] = i;
         }
     }
-    /* Those left over pile up from the other end: together they never are more than the rows. */
+    return open;
+}
+
+/*
+ * Puts the row whose best column is the dearest on top. Where rows differ in size and columns in speed, all rows like
+ * the same columns best, and those that gain most from them now come first: few have to move again.
+ */
+INLINE void
+order_rows(struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t open)
+{
+    const uint32_t lanes = (lap->rows + LEAT_LAP_LANES - 1) & ~(LEAT_LAP_LANES - 1);
+    int64_t *restrict dearness = __builtin_assume_aligned(lap->dual, LEAT_CACHE_LINE); /* 0: has a column */
+
+    for (uint32_t i = lap->rows; i < lanes; i++) {
+        dearness[i] = 0;
+    }
+    for (uint32_t o = 0; o < open; o++) {
+        const uint32_t row = lap->waiting[o];
+        dearness[row] = (least(lap, costs_of(problem, row)) & ~TAG_MASK) + LEAT_LAP_MAX - row;
+    }
+    for (uint32_t i = 0; i < lap->rows; i++) {
+        if (dearness[i] > 0) {
+            int64_t dearer = 0;
+            for (uint32_t k = 0; k < lanes; k++) {
+                dearer += dearness[k] > dearness[i];
+            }
+            lap->waiting[open - 1 - (uint32_t)dearer] = i;
+        }
+    }
+}
+
+/*
+ * Gives each row its best column. Where that is taken, its price falls until the next best is as good, and the row that had
+ * it goes on looking: a bounded number of times, and only for a column of one row. Else others move along a shortest way.
+ */
+INLINE void
+reduce_rows(struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t open)
+{
+    uint32_t evictions = lap->rows;
+
     while (open > 0) {
         const uint32_t row = lap->waiting[--open];
         const int64_t *cost = costs_of(problem, row);
@@ -456,8 +488,8 @@ reduce_rows(struct leat_lap *lap, const struct leat_lap_problem *problem)
         }
         const int64_t second = lap->holds[column] == 1 && evictions > 0 ? second_least(lap, cost, first) : first;
         const int64_t gap = (second & ~TAG_MASK) - lap->dual[row];
-        if (gap == 0 || second == NEVER) {
-            lap->waiting[lap->rows - ++left] = row;
+        if (gap == 0) {
+            augment(lap, problem, row);
             continue;
         }
         const uint32_t evicted = lap->first[column];
@@ -468,19 +500,21 @@ reduce_rows(struct leat_lap *lap, const struct leat_lap_problem *problem)
         put(lap, row, column);
         lap->waiting[open++] = evicted;
     }
-    for (uint32_t l = 0; l < left; l++) {
-        augment(lap, problem, lap->waiting[lap->rows - 1 - l]);
-    }
 }
 
 INLINE void
 solve(struct leat_lap *lap, const struct leat_lap_problem *problem)
 {
     start(lap, problem);
-    if (lap->single && lap->rows == lap->columns) {
+    const bool all_taken = lap->rows == lap->room; /* in the end: then prices may be above 0 */
+    if (all_taken) {
         reduce_columns(lap, problem);
     }
-    reduce_rows(lap, problem);
+    const uint32_t open = stack_rows(lap);
+    if (all_taken && open > lap->rows / 2) { /* columns mostly agree on the cheapest rows: rows do differ in size */
+        order_rows(lap, problem, open);
+    }
+    reduce_rows(lap, problem, open);
 }
 
 /* ---- From the last solution -------------------------------------------------------------------- */
@@ -557,7 +591,6 @@ change_column(struct leat_lap *lap, const struct leat_lap_problem *problem, uint
     }
     lap->room = lap->room + holds - lap->holds[column];
     lap->holds[column] = holds;
-    lap->single = lap->single && holds == 1;
     mark_room(lap, column);
     if (kept == 0) {
         int64_t price = 0;

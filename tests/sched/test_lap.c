@@ -230,6 +230,21 @@ test_alike_columns_given_once(void)
     }
 }
 
+static void
+test_as_many_rows_as_there_can_be(void)
+{
+    for (int family = 0; family < FAMILIES; family++) {
+        const uint32_t kinds = 5, each = LEAT_LAP_MAX / 4;
+        for (uint32_t j = 0; j < kinds; j++) {
+            capacity[j] = j < 2 ? each / 2 : each; /* no room is left */
+        }
+        const struct leat_lap_problem problem = make_problem(LEAT_LAP_MAX, kinds, capacity);
+        fill_costs(&problem, (enum family)family);
+        leat_lap_solve(lap, &problem);
+        expect_proven(lap, &problem);
+    }
+}
+
 /* One change after the other, each answered from the last solution. */
 static void
 test_walks_of_single_changes(void)
@@ -329,18 +344,19 @@ test_transposing(void)
 int
 main(void)
 {
-    const size_t bytes = leat_round_up(leat_lap_bytes(SIZE_MAX_TESTED, SIZE_MAX_TESTED), LEAT_CACHE_LINE);
+    const size_t bytes = leat_round_up(leat_lap_bytes(LEAT_LAP_MAX, SIZE_MAX_TESTED), LEAT_CACHE_LINE);
     leat_test_init();
     random_state = leat_test_seed;
     cost = aligned_alloc(LEAT_CACHE_LINE, (size_t)SIZE_MAX_TESTED * SIZE_MAX_TESTED * sizeof(*cost));
     void *first = aligned_alloc(LEAT_CACHE_LINE, bytes), *second = aligned_alloc(LEAT_CACHE_LINE, bytes);
     EXPECT(cost != NULL && first != NULL && second != NULL);
     memset(cost, 0, (size_t)SIZE_MAX_TESTED * SIZE_MAX_TESTED * sizeof(*cost));
-    lap = leat_lap_init(first, SIZE_MAX_TESTED, SIZE_MAX_TESTED);
-    fresh = leat_lap_init(second, SIZE_MAX_TESTED, SIZE_MAX_TESTED);
+    lap = leat_lap_init(first, LEAT_LAP_MAX, SIZE_MAX_TESTED);
+    fresh = leat_lap_init(second, LEAT_LAP_MAX, SIZE_MAX_TESTED);
     test_small_ones_against_all_assignments();
     test_sizes_and_families();
     test_alike_columns_given_once();
+    test_as_many_rows_as_there_can_be();
     test_walks_of_single_changes();
     test_alike_types_by_the_thousand();
     test_transposing();
