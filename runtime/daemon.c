@@ -89,7 +89,7 @@ init_policies(struct leat_application *app, const struct leat_application_option
     if (app->router_state == NULL || app->selector_state == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for application '%s'", options->name);
     }
-    enum leat_status status = app->router->init != NULL ? app->router->init(app->router_state) : LEAT_OK;
+    enum leat_status status = app->router->init != NULL ? app->router->init(app->router_state, &options->router_options) : LEAT_OK;
     if (status == LEAT_OK && app->selector->init != NULL) {
         status = app->selector->init(app->selector_state);
     }

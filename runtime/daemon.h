@@ -57,6 +57,7 @@ struct leat_application_options {
     const char *const *models;
     uint32_t model_count; /* 1..LEAT_SCHED_VARIANTS_MAX */
     const char *router, *selector;
+    struct leat_router_options router_options;
     uint64_t latency_ns; /* 0: none */
     bool drop_late;
     uint32_t waiting_max;

@@ -53,6 +53,7 @@ struct leat_dispatcher {
     uint16_t busy[LEAT_APPLICATIONS_MAX]; /* ids with waiting queries, busy_count of them */
     uint32_t busy_count;
     struct leat_sched_worker sched_workers[LEAT_SCHED_WORKERS_MAX];
+    uint32_t class_count;
     struct worker_record *records; /* [worker_count] */
     uint32_t removing_count;
     uint64_t now_ns; /* of this round */
@@ -200,6 +201,16 @@ predict(const void *profiles, uint16_t application, uint32_t variant, uint16_t w
     const struct leat_application *app = profiles;
     (void)application;
     return leat_profile_predict(&app->profiles[variant][worker_class], items);
+}
+
+static uint64_t
+predict_mean(const void *profiles, uint16_t application, uint32_t variant, uint16_t worker_class, uint32_t items)
+{
+    const struct leat_application *app = profiles;
+    struct leat_profile_point point;
+    (void)application;
+    (void)leat_profile_read(&app->profiles[variant][worker_class], items, &point);
+    return point.mean_ns;
 }
 
 /* Could any worker have a query of `items` that arrives now done by its deadline, after what waits already? */
@@ -570,7 +581,11 @@ decide(struct leat_dispatcher *dispatcher, struct leat_application *app)
         .pending_count = waiting < LEAT_SCHED_PENDING_MAX ? waiting : LEAT_SCHED_PENDING_MAX,
         .workers = dispatcher->sched_workers,
         .worker_count = dispatcher->options.worker_count,
+        .class_count = dispatcher->class_count,
+        .items_max = app->variants[0]->items_max,
+        .application = app->id,
         .predict = predict,
+        .mean = predict_mean,
         .profiles = app,
     };
     struct leat_route_pair pair;
@@ -1070,6 +1085,9 @@ leat_dispatcher_create(const struct leat_dispatcher_options *options, struct lea
     leat_central_queue_init(&dispatcher->queue, dispatcher->queue_cells, options->queue_capacity);
     for (uint32_t w = 0; w < options->worker_count; w++) {
         dispatcher->records[w].class = options->worker_classes[w];
+        if (dispatcher->class_count <= options->worker_classes[w]) {
+            dispatcher->class_count = options->worker_classes[w] + 1u;
+        }
         dispatcher->sched_workers[w] = (struct leat_sched_worker){
             .depth = options->worker_depth, .worker_class = options->worker_classes[w]};
     }

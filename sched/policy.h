@@ -6,8 +6,9 @@
  *          dispatcher and the simulator call the same code, with time passed in.
  * Use      On arrival and on completion the dispatcher takes the applications with pending queries, the one
  *          whose oldest query waited longest first, and calls the application's route(). For each pair that
- *          comes back it calls select() with the pending queries from the routed one on, and dispatches
- *          the batch. It goes on until no application gets a pair.
+ *          comes back, in order, it calls select() with the pending queries from the routed one on, and dispatches
+ *          the batch; a batch of more than the routed query ends the round, since it may hold queries of later
+ *          pairs. It goes on until no application gets a pair.
  * State    A policy's private state is `state_bytes` of memory that the caller owns and zeroes; init()
  *          fills it. Two policies of one kind never share state.
  * Units    Nanoseconds on the caller's time line; deadlines are absolute on it.
@@ -22,6 +23,7 @@
 #include "base/status.h"
 
 #define LEAT_SCHED_WORKERS_MAX  256u
+#define LEAT_SCHED_CLASSES_MAX  8u
 #define LEAT_SCHED_VARIANTS_MAX 64u  /* of one application */
 #define LEAT_SCHED_PENDING_MAX  1024u /* queries shown to one route() call */
 #define LEAT_NO_DEADLINE        UINT64_MAX
@@ -49,7 +51,7 @@ struct leat_sched_variant {
     bool ready;         /* loaded on every worker that route() may choose */
 };
 
-/* Predicted time of `items` items of `variant` on a worker of `worker_class`, at the SLO percentile. */
+/* Time of `items` items of `variant` on a worker of `worker_class`; 0 where nothing is known. */
 typedef uint64_t (*leat_predict_fn)(const void *profiles, uint16_t application, uint32_t variant,
                                     uint16_t worker_class, uint32_t items);
 
@@ -59,8 +61,18 @@ struct leat_route_input {
     uint32_t pending_count;                 /* 0..LEAT_SCHED_PENDING_MAX */
     const struct leat_sched_worker *workers;
     uint32_t worker_count;
-    leat_predict_fn predict;
+    uint32_t class_count; /* 1..LEAT_SCHED_CLASSES_MAX; workers' classes are below */
+    uint32_t items_max;   /* no query is larger; classes are compared at this size */
+    uint32_t variant;     /* what a batch will most likely be: the one to predict with */
+    uint16_t application;
+    leat_predict_fn predict; /* at the application's percentile: is it in time? */
+    leat_predict_fn mean;    /* on average: how long is the worker busy? */
     const void *profiles;
+};
+
+/* What a router may be told when it starts; a zero is the router's own default. */
+struct leat_router_options {
+    uint32_t threshold_items; /* threshold: queries above it go to the base class */
 };
 
 struct leat_route_pair {
@@ -71,7 +83,8 @@ struct leat_route_pair {
 struct leat_router {
     const char *name;
     size_t state_bytes;
-    enum leat_status (*init)(void *state); /* NULL when there is no state */
+    bool queues; /* gives work to busy workers too, so they should have room for more than one batch */
+    enum leat_status (*init)(void *state, const struct leat_router_options *options); /* NULL: zeroes will do */
     /* Writes at most pairs_max pairs, each query and each worker at most once; only workers with room. */
     uint32_t (*route)(void *state, const struct leat_route_input *input, struct leat_route_pair *pairs,
                       uint32_t pairs_max);

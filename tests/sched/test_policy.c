@@ -134,7 +134,7 @@ test_round_robin_takes_turns(void)
 
     EXPECT(leat_router_round_robin.state_bytes <= sizeof(state));
     if (leat_router_round_robin.init != NULL) {
-        EXPECT(leat_router_round_robin.init(state) == LEAT_OK);
+        EXPECT(leat_router_round_robin.init(state, &(struct leat_router_options){0}) == LEAT_OK);
     }
     for (int round = 0; round < ROUNDS; round++) {
         struct leat_route_input input = {
