@@ -207,10 +207,8 @@ static uint64_t
 predict_mean(const void *profiles, uint16_t application, uint32_t variant, uint16_t worker_class, uint32_t items)
 {
     const struct leat_application *app = profiles;
-    struct leat_profile_point point;
     (void)application;
-    (void)leat_profile_read(&app->profiles[variant][worker_class], items, &point);
-    return point.mean_ns;
+    return leat_profile_mean(&app->profiles[variant][worker_class], items);
 }
 
 /* Could any worker have a query of `items` that arrives now done by its deadline, after what waits already? */
