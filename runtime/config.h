@@ -46,6 +46,7 @@ struct leat_config_application {
     const struct leat_selector *selector;
     uint64_t latency_ns; /* 0: none */
     bool drop_late;
+    uint32_t quantile_ppm; /* to predict at; LEAT_PROFILE_MEAN: the mean */
     uint32_t queue; /* waiting queries at most */
 };
 

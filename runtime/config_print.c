@@ -158,6 +158,9 @@ value_json(const struct leat_setting *setting, const void *target)
         return json_boolean(*(const bool *)field);
     case LEAT_SETTING_PPM:
         return json_real(*(const uint32_t *)field / 1e6);
+    case LEAT_SETTING_PERCENTILE:
+        return *(const uint32_t *)field == LEAT_PROFILE_MEAN ? json_string("mean")
+                                                             : json_real(*(const uint32_t *)field / 1e4);
     case LEAT_SETTING_PRICE:
         return json_real(*(const double *)field);
     default:

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "sched/profile.h"
 
 #define TABLE(name, SETTINGS, raw_struct, target_struct, SETTING)                  \
     static const struct leat_setting name##_settings[] = {SETTINGS(SETTING)};      \
@@ -242,6 +243,23 @@ read_real(const char *text, double max, double *value, char *problem)
 }
 
 static bool
+read_percentile(const char *text, uint32_t *quantile_ppm, char *problem)
+{
+    char *end;
+
+    if (strcmp(text, "mean") == 0) {
+        *quantile_ppm = LEAT_PROFILE_MEAN;
+        return true;
+    }
+    const double number = strtod(text, &end) * 1e4 + 0.5;
+    if (end == text || *end != '\0' || !(number >= LEAT_PROFILE_QUANTILE_MIN && number < LEAT_PROFILE_QUANTILE_MAX + 1)) {
+        return wrong(problem, "'%.40s' is not allowed; allowed are mean and numbers from 50 to 99.9", text);
+    }
+    *quantile_ppm = (uint32_t)number;
+    return true;
+}
+
+static bool
 read_mode(const char *text, mode_t *value, char *problem)
 {
     char *end;
@@ -358,6 +376,8 @@ leat_setting_read(const struct leat_setting *setting, const char *text, void *ta
         }
         *(uint32_t *)field = (uint32_t)(real * 1e6 + 0.5);
         return true;
+    case LEAT_SETTING_PERCENTILE:
+        return read_percentile(text, field, problem);
     case LEAT_SETTING_PRICE:
         return read_real(text, 1e9, field, problem);
     case LEAT_SETTING_LEVEL:
@@ -434,6 +454,13 @@ leat_setting_write(const struct leat_setting *setting, const void *target, char 
         return;
     case LEAT_SETTING_PPM:
         (void)snprintf(text, bytes, "%.6g", *(const uint32_t *)field / 1e6);
+        return;
+    case LEAT_SETTING_PERCENTILE:
+        if (*(const uint32_t *)field == LEAT_PROFILE_MEAN) {
+            word = "mean";
+            break;
+        }
+        (void)snprintf(text, bytes, "%.6g", *(const uint32_t *)field / 1e4);
         return;
     case LEAT_SETTING_PRICE:
         (void)snprintf(text, bytes, "%.17g", *(const double *)field);

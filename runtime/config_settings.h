@@ -28,6 +28,7 @@ enum leat_setting_kind {
     LEAT_SETTING_NAME, /* char[LEAT_NAME_MAX] */
     LEAT_SETTING_MODE, /* mode_t, octal */
     LEAT_SETTING_PPM,  /* u32 from a fraction 0..1 */
+    LEAT_SETTING_PERCENTILE, /* u32 ppm from 50..99.9 or "mean" (LEAT_PROFILE_MEAN) */
     LEAT_SETTING_PRICE, /* double >= 0 */
     LEAT_SETTING_CPUS, /* char *, a CPU list or "" */
     LEAT_SETTING_LEVEL, /* enum leat_log_level */
@@ -80,6 +81,7 @@ enum leat_setting_kind {
     X(selector, SELECTOR, selector, 0, 0, "fixed")                                 \
     X(latency, TIME, latency_ns, 0, UINT64_C(3600000000000), "0")                  \
     X(late, LATE, drop_late, 0, 0, "drop")                                         \
+    X(percentile, PERCENTILE, quantile_ppm, 0, 0, "95")                            \
     X(queue, U32, queue, 1, 1048576, "1024")
 
 #define LEAT_SETTINGS_MODEL(X)                                                     \

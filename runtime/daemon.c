@@ -134,7 +134,9 @@ bind_models(struct leat_daemon *daemon, struct leat_application *app, const stru
         app->variants[m] = model->variant;
         app->sched_variants[m] = (struct leat_sched_variant){
             .accuracy_ppm = model->variant->accuracy_ppm, .items_max = model->variant->items_max, .ready = true};
-        memcpy(app->profiles[m], model->profiles, sizeof(model->profiles));
+        for (uint32_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
+            leat_profile_init(&app->profiles[m][class], options->quantile_ppm, &model->profiles[class]);
+        }
     }
     app->variant_count = options->model_count;
     return LEAT_OK;

@@ -60,6 +60,7 @@ struct leat_application_options {
     struct leat_router_options router_options;
     uint64_t latency_ns; /* 0: none */
     bool drop_late;
+    uint32_t quantile_ppm; /* to predict at, as sched/profile.h has it; 0: the default */
     uint32_t waiting_max;
 };
 

@@ -265,6 +265,7 @@ load_everything(struct leat_daemon *daemon, const struct leat_config *config, st
             .selector = app->selector->name,
             .latency_ns = app->latency_ns,
             .drop_late = app->drop_late,
+            .quantile_ppm = app->quantile_ppm,
             .waiting_max = app->queue,
         };
         const enum leat_status status = place(config, leat_daemon_add_application(daemon, &options), "applications", a);

@@ -120,6 +120,7 @@ static const char full[] =
     "    router: round_robin\n"
     "    latency: 20ms\n"
     "    late: serve\n"
+    "    percentile: 99.9\n"
     "    queue: 5\n"
     "models:\n"
     "  - {name: m.1, path: /m/1.onnx, items_max: 32, accuracy: 0.761, backend: reference}\n"
@@ -157,6 +158,7 @@ test_everything_is_read_and_survives_printing(void)
     EXPECT(config->applications[0].router == &leat_router_round_robin);
     EXPECT(config->applications[0].selector == &leat_selector_fixed);
     EXPECT(config->applications[0].latency_ns == 20000000 && !config->applications[0].drop_late);
+    EXPECT(config->applications[0].quantile_ppm == 999000);
     EXPECT(config->applications[0].queue == 5);
     EXPECT(config->model_count == 3 && config->models[0].accuracy_ppm == 761000);
     EXPECT(config->models[0].items_max == 32 && config->models[0].options_json == NULL);
@@ -184,6 +186,7 @@ test_everything_is_read_and_survives_printing(void)
     EXPECT(json_integer_value(json_object_get(json_object_get(settings, "limits"),
                                               "arena_bytes_per_session")) == 8 << 20);
     const json_t *application = json_array_get(json_object_get(settings, "applications"), 0);
+    EXPECT(json_real_value(json_object_get(application, "percentile")) > 99.89);
     EXPECT(json_integer_value(json_object_get(application, "latency_ns")) == 20000000);
     EXPECT(json_array_size(json_object_get(settings, "models")) == 3);
     EXPECT(strstr(json, "\"applications[0].selector\"") != NULL);
@@ -270,6 +273,10 @@ test_mistakes_are_named_with_their_place(void)
         {"applications: [{name: a, models: [m], router: best}]\n", ":1:47: ", "no router 'best'; allowed: fcfs, round_robin"},
         {"applications: [{name: a, models: [m], selector: x}]\n", ":1:49: ", "allowed: fixed"},
         {"applications: [{name: a, models: [m], late: maybe}]\n", ":1:45: ", "allowed are drop and serve"},
+        {"applications: [{name: a, models: [m], percentile: 49.9}]\n", ":1:51: ", "allowed are mean and numbers from 50"},
+        {"applications: [{name: a, models: [m], percentile: 99.91}]\n", ":1:51: ", "numbers from 50 to 99.9"},
+        {"applications: [{name: a, models: [m], percentile: nan}]\n", ":1:51: ", "numbers from 50 to 99.9"},
+        {"applications: [{name: a, models: [m], percentile: p99}]\n", ":1:51: ", "numbers from 50 to 99.9"},
         {"applications:\n  - {name: a, models: [m]}\n  - {name: a, models: [m]}\n", ":3:12: applications[1].name: ", "taken by applications[0]"},
         {"models: [{path: x}]\n", ":1:10: models[0]: ", "'name' is missing"},
         {"models: [{name: a}]\n", ":1:10: models[0]: ", "'path' is missing"},
