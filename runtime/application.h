@@ -74,6 +74,9 @@ struct leat_application {
     struct leat_waiting waiting;
     uint64_t next_expiry_ns; /* no waiting query's deadline is before it */
     uint32_t running; /* queries handed to workers and not reported done */
+    uint32_t hopeless; /* queries refused since the last probe because the profile says that none can be in time */
+    bool probing;      /* one was let through, and no report has come since */
+    uint64_t next_probe_ns;
     bool removing;
     bool busy;      /* in the dispatcher's list of those to decide for */
     bool sweep_due; /* a query that waits was cancelled, or its session closed */

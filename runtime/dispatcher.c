@@ -18,6 +18,8 @@ enum {
     EVENTS = 4096,         /* ring size; at least all sessions and applications, so it is never full */
     SLEEP_MAX_MS = 250,    /* so that the watchdog sees progress while nothing happens */
     SPINS_PER_CLOCK = 16,
+    PROBE_REFUSALS = 16, /* queries refused for each that is let through against the profile */
+    PROBE_REST = 16,     /* and for so many times its execution the next one waits */
 };
 _Static_assert(EVENTS >= LEAT_SESSIONS_MAX + LEAT_APPLICATIONS_MAX + 1, "events are never dropped");
 
@@ -240,6 +242,38 @@ can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_appli
 }
 
 /*
+ * A profile that says too much would refuse an application's queries for ever, and nothing would run to correct it. So of
+ * those queries that it takes to be late even on an idle worker, one in PROBE_REFUSALS + 1 is let through, when a worker
+ * is idle, none is on its way, and the last one's execution makes up 1 / PROBE_REST of the time since, at most.
+ */
+static bool
+is_probe(const struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t items, uint64_t deadline_ns)
+{
+    bool idle = false;
+
+    for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
+        const struct leat_sched_worker *worker = &dispatcher->sched_workers[w];
+        if (dispatcher->now_ns + predict(app, app->id, 0, worker->worker_class, items) <= deadline_ns) {
+            return false; /* others are in its way: the profile is not to blame */
+        }
+        idle = idle || worker->outstanding == 0;
+    }
+    if (app->running == 0 && leat_waiting_count(&app->waiting) == 0) {
+        app->probing = false; /* it may have ended without a report */
+    }
+    if (app->hopeless < PROBE_REFUSALS) {
+        app->hopeless++;
+        return false;
+    }
+    if (!idle || app->probing || dispatcher->now_ns < app->next_probe_ns || deadline_ns <= dispatcher->now_ns) {
+        return false;
+    }
+    app->hopeless = 0;
+    app->probing = true;
+    return true;
+}
+
+/*
  * Each slot may hold a query, and each worker may have answered as many as there are slots without its report having been
  * read: it reports behind its answers, and may be held up in between, while their slots are used again.
  */
@@ -361,7 +395,9 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         return;
     }
     if (entry->deadline_ns != LEAT_NO_DEADLINE && app->drop_late) {
-        if (LEAT_UNLIKELY(!can_be_in_time(dispatcher, app, entry->items_less_1 + 1u, entry->deadline_ns))) {
+        const uint32_t items = entry->items_less_1 + 1u;
+        if (LEAT_UNLIKELY(!can_be_in_time(dispatcher, app, items, entry->deadline_ns)) &&
+            !is_probe(dispatcher, app, items, entry->deadline_ns)) {
             bump(&app->counters.rejected, 1);
             finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_DEADLINE);
             return;
@@ -678,6 +714,10 @@ take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, const str
     bump(&app->counters.expired, done->expired);
     bump(&app->counters.failed, done->failed);
     bump(&app->counters.ok, ran - done->failed);
+    if (app->probing) {
+        app->probing = false;
+        app->next_probe_ns = dispatcher->now_ns + PROBE_REST * done->exec_ns;
+    }
     if (ran > 0 && done->failed == 0) {
         leat_profile_learn(&app->profiles[batch->variant][record->class], done->items, done->exec_ns);
     }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     What clients cancel, let expire or leave behind costs the dispatcher a bounded amount of work a round: a
+ * Goal     A profile that says too much does not refuse for ever. What clients cancel, let expire or leave behind costs the dispatcher a bounded amount of work a round: a
  *          cancel that names nothing costs no look at any list, and everything else together one look at
  *          each waiting query. What stays keeps its order.
  * Method   The dispatcher driven round by round over sessions whose clients are this test, with a worker that does not
  *          move until it is told to, so that queries wait. Work is counted in list entries looked at, not in time.
+ *          The clock stands still but where a case or a run moves it.
  */
 #include <string.h>
 
@@ -35,6 +36,7 @@ static struct {
     uint32_t tickets[SLOTS];            /* it named */
 } clients[SESSIONS];
 static uint64_t now_ns;
+static uint64_t run_ns; /* that every run takes */
 static uint64_t random_state;
 
 /* ---- The daemon ------------------------------------------------------------------------------- */
@@ -48,6 +50,7 @@ run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
     (void)count;
     (void)scratch;
     (void)team;
+    tables.clock.base_ns += run_ns;
     return LEAT_OK;
 }
 
@@ -110,7 +113,8 @@ step(void)
     const uint64_t before = swept();
     struct leat_event event;
 
-    now_ns++;
+    now_ns = now_ns + 1 > tables.clock.base_ns ? now_ns + 1 : tables.clock.base_ns;
+    tables.clock.base_ns = now_ns;
     (void)leat_dispatcher_round(dispatcher, now_ns);
     leat_dispatcher_check(dispatcher);
     for (uint32_t c = 0; c < SESSIONS; c++) {
@@ -467,6 +471,94 @@ test_application_still_being_added(void)
     stop();
 }
 
+/* A query of TIGHT in slot 0 of the first session, taken; true when it was not refused. */
+static bool
+offer(uint32_t ticket, uint32_t latency_us)
+{
+    submit(0, 0, ticket, TIGHT, latency_us);
+    (void)step();
+    EXPECT(clients[0].outcomes[0] == LEAT_OUTCOME_NONE || clients[0].outcomes[0] == LEAT_OUTCOME_REJECTED);
+    return clients[0].outcomes[0] == LEAT_OUTCOME_NONE;
+}
+
+/* A profile that says a thousand times too much refuses what would be in time, but not for ever. */
+static void
+test_too_long_a_profile_is_corrected(void)
+{
+    uint32_t ticket = 0, refused = 0, probes = 0, running = 0;
+
+    start();
+    leat_profile_init(&profiles[0][0], LEAT_PROFILE_DEFAULT, NULL);
+    leat_profile_set(&profiles[0][0], 1, 10000000000);
+    run_ns = 1000000;
+    while (running < 100) {
+        if (!offer(++ticket, 20000)) {
+            refused++;
+            running = 0;
+            EXPECT(ticket < 2000);
+            now_ns += 1000000;
+            continue;
+        }
+        probes += running == 0;
+        running++;
+        EXPECT(leat_worker_step(worker) && !leat_worker_step(worker));
+        (void)step();
+    }
+    EXPECT(refused >= 16 * (probes - 1) && probes < 60);
+    EXPECT(leat_profile_predict(&profiles[0][0], 1) < 20000000);
+    run_ns = 0;
+    stop();
+}
+
+/* Where the profile is right, what cannot be in time costs one query in 17, one at once, and 1/16 of a worker. */
+static void
+test_probes_are_few(void)
+{
+    uint32_t ticket = 0;
+
+    start();
+    leat_profile_init(&profiles[0][0], LEAT_PROFILE_DEFAULT, NULL);
+    leat_profile_set(&profiles[0][0], 1, 50000000);
+    run_ns = 50000000;
+    for (uint32_t i = 0; i < 16; i++) {
+        EXPECT(!offer(++ticket, 1000));
+    }
+    EXPECT(offer(++ticket, 1000));
+    for (uint32_t i = 0; i < 100; i++) {
+        EXPECT(!offer(++ticket, 1000)); /* it is still on its way */
+    }
+    EXPECT(leat_worker_step(worker));
+    (void)step();
+    const uint64_t reported_ns = now_ns;
+    while (!offer(++ticket, 1000)) {
+        now_ns += 1000000;
+        EXPECT(now_ns < reported_ns + 17 * run_ns);
+    }
+    EXPECT(now_ns >= reported_ns + 16 * run_ns);
+    EXPECT(leat_worker_step(worker));
+    (void)step();
+    now_ns += 16 * run_ns;
+    submit(0, 1, 1, PLAIN, 0); /* with the worker busy none is let through, and what waits for it blames no profile */
+    (void)step();
+    for (uint32_t i = 0; i < 100; i++) {
+        EXPECT(!offer(++ticket, 1000));
+    }
+    EXPECT(leat_worker_step(worker));
+    (void)step();
+    submit(0, 1, 2, PLAIN, 0); /* takes the worker that the probe was let through for */
+    EXPECT(offer(++ticket, 1000) && waiting(TIGHT) == 1);
+    cancel(0, 0, ticket); /* it ends without a report, and is not waited for for ever */
+    (void)step();
+    EXPECT(leat_worker_step(worker) && !leat_worker_step(worker));
+    (void)step();
+    for (uint32_t i = 0; i < 16; i++) {
+        EXPECT(!offer(++ticket, 1000));
+    }
+    EXPECT(offer(++ticket, 1000));
+    run_ns = 0;
+    stop();
+}
+
 int
 main(void)
 {
@@ -480,5 +572,7 @@ main(void)
     test_cancel_right_behind_its_query();
     test_slot_used_twice();
     test_application_still_being_added();
+    test_too_long_a_profile_is_corrected();
+    test_probes_are_few();
     return 0;
 }
