@@ -36,9 +36,13 @@ describe_application(const struct leat_application *app)
     for (uint32_t v = 0; v < app->variant_count; v++) {
         (void)json_array_append_new(models, json_string(app->variants[v]->name));
     }
-    return json_pack("{s:s, s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", app->name, "router",
+    const uint32_t quantile_ppm = app->profiles[0][0].quantile_ppm; /* all have it, and it does not change */
+    json_t *percentile = quantile_ppm == LEAT_PROFILE_MEAN
+                             ? json_string("mean")
+                             : json_real((quantile_ppm != LEAT_PROFILE_DEFAULT ? quantile_ppm : 950000) / 1e4);
+    return json_pack("{s:s, s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", app->name, "router",
                      app->router->name, "selector", app->selector->name, "latency_ns", (json_int_t)app->latency_ns,
-                     "drop_late", (int)app->drop_late, "models", models, "accepted", counter(&counters->accepted), "ok",
+                     "drop_late", (int)app->drop_late, "percentile", percentile, "models", models, "accepted", counter(&counters->accepted), "ok",
                      counter(&counters->ok), "rejected", counter(&counters->rejected), "expired",
                      counter(&counters->expired), "cancelled", counter(&counters->cancelled), "failed",
                      counter(&counters->failed), "batches", counter(&counters->batches), "waiting",

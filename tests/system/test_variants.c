@@ -65,6 +65,30 @@ check_all(struct leat_session *session)
     EXPECT(ask(session, "two", 900001) == UINT16_MAX);
 }
 
+/* What each application goes by reaches the dispatcher. */
+static void
+check_percentiles(struct leat_session *session)
+{
+    json_t *status = leatd_request(session, "{\"op\":\"status\"}");
+    const json_t *applications = json_object_get(status, "applications"), *app;
+    size_t i;
+    uint32_t seen = 0;
+
+    json_array_foreach(applications, i, app) {
+        const char *name = json_string_value(json_object_get(app, "name"));
+        const json_t *percentile = json_object_get(app, "percentile");
+        seen++;
+        if (strcmp(name, "reversed") == 0) {
+            EXPECT(strcmp(json_string_value(percentile), "mean") == 0);
+        } else {
+            const double expected = strcmp(name, "two") == 0 ? 99.5 : 95;
+            EXPECT(json_real_value(percentile) > expected - 0.001 && json_real_value(percentile) < expected + 0.001);
+        }
+    }
+    EXPECT(seen == 5);
+    json_decref(status);
+}
+
 int
 main(void)
 {
@@ -77,10 +101,11 @@ main(void)
                       "  - {name: rough, backend: synthetic, accuracy: 0.5, synthetic: {latency: 1us}}\n"
                       "  - {name: fine, backend: synthetic, accuracy: 0.9, synthetic: {latency: 2us}}\n"
                       "applications:\n"
-                      "  - {name: two, models: [rough, fine]}\n"
-                      "  - {name: reversed, models: [fine, rough]}\n");
+                      "  - {name: two, models: [rough, fine], percentile: 99.5}\n"
+                      "  - {name: reversed, models: [fine, rough], percentile: mean}\n");
     struct leat_session *session = leatd_open_session(&leatd, 4, 1 << 16);
     check_all(session);
+    check_percentiles(session);
     json_decref(leatd_request(session, "{\"op\":\"model-remove\",\"name\":\"first\"}"));
     json_decref(leatd_request(session, "{\"op\":\"model-add\",\"name\":\"later\",\"backend\":\"synthetic\"}"));
     check_all(session);
