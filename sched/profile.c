@@ -431,7 +431,8 @@ teach_ratio(struct leat_profile_knot *knot, uint32_t quantile_ppm, uint32_t rati
     if ((uint64_t)knot->samples * (PPM - quantile_ppm) < (UINT64_C(2) * PPM << SAMPLE_BITS)) {
         knot->ratio = ratio_of_all;
     } else if (lesson->steady && knot->far > -2 && knot->far < 2) {
-        knot->ratio = move_ratio(knot->ratio, quantile_ppm, lesson->above, lesson->step < SHARE_ONE ? lesson->step : SHARE_ONE);
+        const uint32_t share = lesson->step < SHARE_ONE ? lesson->step : SHARE_ONE;
+        knot->ratio = move_ratio(knot->ratio, quantile_ppm, lesson->above, share);
     }
     knot->predicted = at_ratio(knot->mean, knot->ratio);
 }

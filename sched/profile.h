@@ -8,12 +8,13 @@
  *          of them fill a look-up table. Here the line is a robust one, the table has linear pieces between its
  *          knots, and a knot takes over from the line by degrees.
  * Line     Theil-Sen, pairs weighted by the logarithm of how many items they are apart, over at most
- *          LEAT_PROFILE_POINTS observations: of the two whose sizes are nearest by ratio the older makes room. Neither its slope nor its time
- *          at no items is ever negative. While all sizes lie within an eighth, times are proportional to items above
- *          them and constant below.
+ *          LEAT_PROFILE_POINTS observations: of the two whose sizes are nearest by ratio the older makes room. Neither
+ *          its slope nor its time at no items is ever negative. While all sizes lie within an eighth, times are
+ *          proportional to items above them and constant below.
  * Table    Knots at every size up to 8, then 8 to an octave; linear in items between them. The first 4 observations
- *          teach the line alone. From then on a knot's share against the line grows with its samples, to the whole at 8. Where knots are not full, the line is held
- *          between the nearest full knots on both sides, so that the curve falls only where full knots do.
+ *          teach the line alone. From then on a knot's share against the line grows with its samples, to the whole at 8:
+ *          it is full. Elsewhere the line is held between the nearest full knots on both sides, so that times do not
+ *          fall with items but where knots were taught so.
  * Learning A batch's time moves the two knots around its size, each by its share, by 1 / (n + 1) of what they were off,
  *          n growing with their samples to 63. An error counts for at most half of the prediction. Three
  *          running, all of them beyond 3/2 of it or all below 2/3, mean that the level has changed: n falls back to 2.

@@ -164,7 +164,8 @@ test_one_wild_observation_in_five(void)
 
     for (int round = 0; round < 2000; round++) {
         struct leat_profile profile = {0};
-        const double base = 1e5 + (double)random_below(&random, 1000000), slope = 1e3 + (double)random_below(&random, 100000);
+        const double base = 1e5 + (double)random_below(&random, 1000000);
+        const double slope = 1e3 + (double)random_below(&random, 100000);
         const uint32_t wild = random_below(&random, 5);
         for (uint32_t i = 0; i < 5; i++) {
             const uint32_t n = (i + (uint32_t)round) % 5, items = 100 + 200 * n;
@@ -178,7 +179,7 @@ test_one_wild_observation_in_five(void)
     }
 }
 
-/* From the line alone, whatever was seen: above 0, never falling, never steeper than the steepest from no time at no items. */
+/* From the line alone, whatever was seen: above 0, never falling, never far above what was seen, in proportion to items. */
 static void
 test_the_line_never_falls(void)
 {

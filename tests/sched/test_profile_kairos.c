@@ -94,7 +94,8 @@ line_error(uint64_t *random, uint32_t count, bool wild)
         const uint32_t odd = wild ? (uint32_t)(leat_test_random(random) % count) : UINT32_MAX;
         for (uint32_t i = 0; i < count; i++) {
             const uint32_t size = (uint32_t)(leat_test_random(random) % pair.size_count);
-            leat_profile_learn(&profile, (size + 1) * pair.step, (uint64_t)(draw_ms(random, size) * 1e6 * (i == odd ? 100 : 1)));
+            const double ns = draw_ms(random, size) * (i == odd ? 1e8 : 1e6);
+            leat_profile_learn(&profile, (size + 1) * pair.step, (uint64_t)ns);
         }
         for (uint32_t items = 1; items <= ITEMS; items++) {
             errors[n++] = error_at(&profile, items);
@@ -141,7 +142,7 @@ judge(uint32_t query_count)
                      pair.name, pair.noisy ? "noisy" : "     ", five * 100, wild * 100, in_2 * 100, in_5 * 100,
                      q == 0 ? 95 : 99, exceeded * 100);
         EXPECT(pair.noisy ? in_5 >= 0.6 : in_2 >= 0.7 && in_5 >= 0.92);
-        EXPECT(exceeded > share * 0.3 && exceeded < share * 1.7); /* few samples, repeated: the percentile lies between two */
+        EXPECT(exceeded > share * 0.3 && exceeded < share * 1.7); /* of few samples it lies between two */
     }
 }
 
