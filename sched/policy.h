@@ -122,6 +122,14 @@ extern const struct leat_router leat_router_fcfs;
 /* Oldest query to the next worker in turn, idle or not, skipping those without room. */
 extern const struct leat_router leat_router_round_robin;
 /*
+ * For workers that differ: dear workers for what only they can do in time, earliest deadline first; cheap ones by
+ * deadline - 0.7 * time; what is late comes last, where it costs least. Learns what a class's time is worth from the sizes
+ * that come. Looks at the 128 oldest. Workers with nothing outstanding only. More in sched/router_laxity.c.
+ */
+extern const struct leat_router leat_router_laxity;
+/* What it holds the time of a worker of that class to be worth: all workers' together 1; 0 before the first query. */
+double leat_laxity_price(const void *state, uint32_t worker_class);
+/*
  * The first ready variant that can hold query [0] and meets its accuracy floor; then as many queries
  * from the front as fit its items_max and their floors, but never so many that a chosen query is
  * predicted late that alone, on this worker, would be in time. A query that is late even alone holds
