@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tools/simulate/simulate.h - discrete-event simulation of queries x workers x router on a virtual clock.
+ *
+ * Role      The router under study is the daemon's own code, called as the dispatcher calls it: at each arrival and each
+ *           completion until it gives no more pairs. One application, one query a batch.
+ * Model     A worker serves its batches in order. A service time is drawn from the samples that were measured for (class,
+ *           items), rounded up to the next measured size. Predictions come from the same table. A query that misses the
+ *           objective is served all the same and counts as a violation.
+ * Repeats   All randomness follows from the seed: which sizes, which gaps, which sample. Query i is the same query,
+ *           with the same luck, whatever the router, the mix and the rate: gaps are scaled, so runs can be compared.
+ * Threads   A workload and a table are read-only and may be shared; a run is one thread's.
+ * Units     Nanoseconds; rates in queries a second.
+ */
+#ifndef LEAT_TOOLS_SIMULATE_H
+#define LEAT_TOOLS_SIMULATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "sched/policy.h"
+#include "sched/pool.h"
+
+/* ---- What was measured ------------------------------------------------------------------------- */
+
+#define SIMULATE_NAME_MAX 48u
+
+/* Service times by class and size. Sizes are the same for all classes of a table. */
+struct simulate_table {
+    uint32_t class_count;
+    char class_names[LEAT_SCHED_CLASSES_MAX][SIMULATE_NAME_MAX];
+    uint32_t size_count;
+    uint32_t *sizes;         /* [size_count], rising */
+    uint16_t *row_of_items;  /* [items_max + 1]: the first size that is not smaller */
+    uint32_t items_max;      /* the last of sizes */
+    uint32_t sample_count;   /* of each cell */
+    uint64_t *samples_ns;    /* [class_count][size_count][sample_count], rising within a cell */
+    uint64_t *mean_ns;       /* [class_count][size_count] */
+};
+
+/*
+ * Reads a CSV file with the columns model, instance, batch and one or more whose names are s0, s1, ... (milliseconds), for one
+ * model; or columns model, instance, batch and mean_ms. Classes are those of `classes`, in that order, or
+ * with class_count 0 all that the model has, in the order of the file. Errors name file and line.
+ */
+LEAT_MUST_CHECK enum leat_status simulate_table_read(const char *path, const char *model, const char *const *classes,
+                                                     uint32_t class_count, struct simulate_table *ret_table);
+void simulate_table_free(struct simulate_table *table);
+
+/* The percentile of a cell: 0 < percentile <= 100, nearest rank. */
+uint64_t simulate_table_percentile(const struct simulate_table *table, uint32_t worker_class, uint32_t items,
+                                   double percentile);
+
+/* ---- What is asked ----------------------------------------------------------------------------- */
+
+enum simulate_arrivals { SIMULATE_POISSON, SIMULATE_CONSTANT, SIMULATE_MMPP, SIMULATE_TRACE };
+
+struct simulate_workload_options {
+    uint64_t seed;
+    uint32_t query_count;
+    uint32_t items_max; /* larger draws become this; 0: no bound */
+
+    /* Sizes: drawn from weights, or a Gaussian; after size_change_at queries from the second description. */
+    const struct leat_pool_size *sizes; /* [size_count] */
+    uint32_t size_count;
+    double gaussian_mean, gaussian_deviation; /* size_count 0 */
+    uint32_t size_change_at;                  /* 0: never */
+    const struct leat_pool_size *later_sizes; /* [later_size_count]; 0: the Gaussian */
+    uint32_t later_size_count;
+
+    enum simulate_arrivals arrivals;
+    double burst_factor, burst_share, burst_mean_queries; /* mmpp, see tools/cli/arrivals.h */
+    const double *trace_s; /* [trace_count], rising; repeated with their own span when there are more queries */
+    uint32_t trace_count;
+};
+
+/* Queries in order of arrival, at a mean rate of one a second; a run scales the gaps. */
+struct simulate_workload {
+    uint32_t count;
+    double *arrival_s;
+    uint16_t *items;
+    uint32_t *luck;      /* which sample, 0..2^32-1 */
+    float *noise;        /* standard normal: for noise on the service time */
+};
+
+LEAT_MUST_CHECK enum leat_status simulate_workload_make(const struct simulate_workload_options *options,
+                                                        struct simulate_workload *ret_workload);
+void simulate_workload_free(struct simulate_workload *workload);
+
+/* ---- One run ----------------------------------------------------------------------------------- */
+
+struct simulate_options {
+    const struct simulate_table *table;
+    const struct simulate_workload *workload;
+    const struct leat_router *router;
+    struct leat_router_options router_options;
+    struct leat_pool_mix mix;    /* workers by class of the table */
+    double rate_qps;
+    uint64_t objective_ns;       /* on arrival to answer */
+    double percentile;           /* of predictions that judge whether a query is in time; 0: the mean */
+    double noise_share;          /* standard deviation of a prediction's error, as a share of it; 0: none */
+    double service_noise_share;  /* the same for service times, on top of what samples vary; 0: none */
+    double violation_share;      /* a run that must end above this may stop early */
+    bool stop_early;
+};
+
+struct simulate_result {
+    uint32_t queries;           /* answered */
+    uint32_t violations;        /* of them late */
+    bool stopped_early;         /* more violations than allowed are certain; what follows is of a part only */
+    uint64_t decisions, pairs;  /* calls of the router, and what they gave */
+    uint64_t end_ns;            /* of the last answer, on the virtual clock */
+    uint64_t p50_ns, p99_ns, max_ns; /* of response times; 0 with stop_early */
+    struct {
+        uint64_t queries, busy_ns, violations;
+    } of_class[LEAT_SCHED_CLASSES_MAX];
+};
+
+struct simulate_run; /* memory for runs, reused */
+LEAT_MUST_CHECK enum leat_status simulate_run_create(struct simulate_run **ret_run);
+void simulate_run_destroy(struct simulate_run *run); /* accepts NULL */
+
+LEAT_MUST_CHECK enum leat_status simulate_run(struct simulate_run *run, const struct simulate_options *options,
+                                              struct simulate_result *ret_result);
+
+/* ---- Allowable throughput ---------------------------------------------------------------------- */
+
+/*
+ * The highest rate, to within a share of `tolerance`, at which at most violation_share of queries are late: by bisection
+ * over options->rate_qps between 0 and what the mix could serve at best. Rates are tried on a fixed geometric grid, so
+ * that equal inputs give equal answers.
+ */
+LEAT_MUST_CHECK enum leat_status simulate_throughput(struct simulate_run *run, const struct simulate_options *options,
+                                                     double tolerance, double *ret_rate_qps);
+
+/*
+ * What an oracle reaches that knows all queries: sorted by size, a free worker of the base class takes the largest that is
+ * left, any other the smallest as long as it alone is in time; queries over the time until the last is done. A bound for
+ * routers rather than a router. `base` is a class.
+ */
+double simulate_oracle(const struct simulate_table *table, const struct simulate_workload *workload,
+                       const struct leat_pool_mix *mix, uint32_t base, uint64_t objective_ns);
+
+#endif /* LEAT_TOOLS_SIMULATE_H */
