@@ -27,7 +27,7 @@ endif()
 
 function(_leat_link target)
   set(libs ${ARGN})
-  list(TRANSFORM libs PREPEND leat_ REGEX "^(base|ipc|client|sched|kernels|runtime)$")
+  list(TRANSFORM libs PREPEND leat_ REGEX "^(base|ipc|client|sched|kernels|runtime|simulate)$")
   target_link_libraries(${target} PUBLIC leat_flags ${libs})
 endfunction()
 

@@ -10,7 +10,7 @@
 
 #include "base/align.h"
 #include "tests/runtime/fake_root.h"
-#include "tools/cli/arrivals.h"
+#include "tools/simulate/arrivals.h"
 
 enum { COUNT = 200000, WINDOWS = 20000, STARTS = 20000 };
 

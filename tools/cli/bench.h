@@ -3,7 +3,7 @@
 #ifndef LEAT_TOOLS_BENCH_H
 #define LEAT_TOOLS_BENCH_H
 
-#include "tools/cli/arrivals.h"
+#include "tools/simulate/arrivals.h"
 
 struct bench_options {
     const char *socket_path, *target, *arrivals_text, *inputs_path, *labels_path;

@@ -1,30 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/cli/arrivals.h"
+#include "tools/simulate/arrivals.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
 
 #include "base/status.h"
+#include "tools/simulate/random.h"
 
 #define BLANKS " \t\r\n"
-
-double
-arrivals_uniform(uint64_t *random)
-{
-    uint64_t z = (*random += UINT64_C(0x9e3779b97f4a7c15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    z ^= z >> 31;
-    return (double)(z >> 11) * 0x1p-53;
-}
 
 static double
 exponential(uint64_t *random, double mean)
 {
-    return -mean * log1p(-arrivals_uniform(random));
+    return mean * random_exponential(random);
 }
 
 static double
@@ -40,7 +30,7 @@ arrivals_start(struct arrivals *a, uint64_t seed)
     a->now_s = 0;
     a->time_next = 0;
     if (a->kind == ARRIVALS_BURSTY) {
-        a->bursting = arrivals_uniform(&a->random) < a->burst_share;
+        a->bursting = random_uniform(&a->random) < a->burst_share;
         a->switch_s = exponential(&a->random, mean_stay_s(a)); /* what is left of an exponential stay is one */
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tools/cli/arrivals.h - when an open-loop load generator sends: constant, Poisson, bursty or from a file.
+ * tools/simulate/arrivals.h - when an open-loop load generator sends: constant, Poisson, bursty or from a file.
  *
  * Bursty is a two-state Markov-modulated Poisson process: it alternates between a calm and a burst state, each of
  * exponential length, with the burst rate a multiple of the calm one and the mean as asked for. It starts as it goes on: in
@@ -39,9 +39,6 @@ void arrivals_start(struct arrivals *arrivals, uint64_t seed);
 
 /* Time of the next arrival in seconds from the start; -1 when a file has no more. */
 double arrivals_next(struct arrivals *arrivals);
-
-/* Uniform in [0, 1); splitmix64. */
-double arrivals_uniform(uint64_t *random);
 
 /*
  * Reads one time in seconds per line, rising, at most ARRIVALS_LAST_S; blank lines and those starting with # are skipped. A
