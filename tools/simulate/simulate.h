@@ -21,17 +21,20 @@
 #include "base/status.h"
 #include "sched/policy.h"
 #include "sched/pool.h"
+#include "tools/simulate/arrivals.h"
 
 /* ---- What was measured ------------------------------------------------------------------------- */
 
-#define SIMULATE_NAME_MAX 48u
+#define SIMULATE_NAME_MAX    48u /* bytes, with the NUL */
+#define SIMULATE_ITEMS_MAX   65535u
+#define SIMULATE_QUERIES_MAX (1u << 26)
 
 /* Service times by class and size. Sizes are the same for all classes of a table. */
 struct simulate_table {
     uint32_t class_count;
     char class_names[LEAT_SCHED_CLASSES_MAX][SIMULATE_NAME_MAX];
     uint32_t size_count;
-    uint32_t *sizes;         /* [size_count], rising */
+    uint32_t *sizes;         /* [size_count], rising, at most SIMULATE_ITEMS_MAX */
     uint16_t *row_of_items;  /* [items_max + 1]: the first size that is not smaller */
     uint32_t items_max;      /* the last of sizes */
     uint32_t sample_count;   /* of each cell */
@@ -40,9 +43,10 @@ struct simulate_table {
 };
 
 /*
- * Reads a CSV file with the columns model, instance, batch and one or more whose names are s0, s1, ... (milliseconds), for one
- * model; or columns model, instance, batch and mean_ms. Classes are those of `classes`, in that order, or
- * with class_count 0 all that the model has, in the order of the file. Errors name file and line.
+ * Reads a CSV file with the columns model, instance, batch and either the samples s0, s1, ... or mean_ms, in milliseconds,
+ * for one model. Classes are those of `classes`, in that order, or with class_count 0 all instances that the model has, in
+ * the order of the file. Sizes rise from row to row of an instance. Errors name file and line. LEAT_ERR_INVALID: there is
+ * no such model, or a class without rows.
  */
 LEAT_MUST_CHECK enum leat_status simulate_table_read(const char *path, const char *model, const char *const *classes,
                                                      uint32_t class_count, struct simulate_table *ret_table);
@@ -52,38 +56,55 @@ void simulate_table_free(struct simulate_table *table);
 uint64_t simulate_table_percentile(const struct simulate_table *table, uint32_t worker_class, uint32_t items,
                                    double percentile);
 
+/*
+ * Sizes of queries from a CSV file: a column items, batch, batch_size or batch_bucket, and perhaps one named weight, count,
+ * share, probability or probability_estimate; without it each row counts once. Rising, each size once; the caller frees them.
+ */
+LEAT_MUST_CHECK enum leat_status simulate_sizes_read(const char *path, struct leat_pool_size **ret_sizes,
+                                                     uint32_t *ret_count);
+
+/*
+ * What the table's classes cost, from the columns instance, price_usd_per_hour and, if there is one, max_count_in_search:
+ * ret_classes[class_count], prices in micro-USD an hour. Other instances are passed over.
+ */
+LEAT_MUST_CHECK enum leat_status simulate_prices_read(const char *path, const struct simulate_table *table,
+                                                      struct leat_pool_class *ret_classes);
+
 /* ---- What is asked ----------------------------------------------------------------------------- */
 
-enum simulate_arrivals { SIMULATE_POISSON, SIMULATE_CONSTANT, SIMULATE_MMPP, SIMULATE_TRACE };
+/* Drawn from weights, as read above; with count 0 a Gaussian, rounded, no less than 1. */
+struct simulate_sizes {
+    const struct leat_pool_size *sizes; /* [count] */
+    uint32_t count;
+    double gaussian_mean, gaussian_deviation;
+};
 
 struct simulate_workload_options {
     uint64_t seed;
-    uint32_t query_count;
-    uint32_t items_max; /* larger draws become this; 0: no bound */
+    uint32_t query_count; /* 1..SIMULATE_QUERIES_MAX */
+    uint32_t items_max;   /* larger draws become this; 0: SIMULATE_ITEMS_MAX */
+    struct simulate_sizes sizes;
+    uint32_t size_change_at;           /* this query is the first whose size comes from later_sizes; 0: none is */
+    struct simulate_sizes later_sizes;
 
-    /* Sizes: drawn from weights, or a Gaussian; after size_change_at queries from the second description. */
-    const struct leat_pool_size *sizes; /* [size_count] */
-    uint32_t size_count;
-    double gaussian_mean, gaussian_deviation; /* size_count 0 */
-    uint32_t size_change_at;                  /* 0: never */
-    const struct leat_pool_size *later_sizes; /* [later_size_count]; 0: the Gaussian */
-    uint32_t later_size_count;
-
-    enum simulate_arrivals arrivals;
-    double burst_factor, burst_share, burst_mean_queries; /* mmpp, see tools/cli/arrivals.h */
-    const double *trace_s; /* [trace_count], rising; repeated with their own span when there are more queries */
-    uint32_t trace_count;
+    enum arrivals_kind arrivals;
+    double burst_factor, burst_share; /* bursty: as in arrivals.h */
+    double burst_mean_queries;        /* bursty: in a burst, on average */
+    const double *times_s;            /* file: [time_count], not falling; repeated when there are more queries */
+    uint32_t time_count;
 };
 
-/* Queries in order of arrival, at a mean rate of one a second; a run scales the gaps. */
+/* Queries in order of arrival. */
 struct simulate_workload {
     uint32_t count;
-    double *arrival_s;
+    double own_rate_qps; /* of a file; of others 1 */
+    double *arrival_s;   /* at a mean rate of one a second: a run scales them */
     uint16_t *items;
     uint32_t *luck;      /* which sample, 0..2^32-1 */
-    float *noise;        /* standard normal: for noise on the service time */
+    float *noise;        /* standard normal: how far the service time is off, where that has noise */
 };
 
+/* Bit for bit the same for equal options, on every machine with IEEE arithmetic. */
 LEAT_MUST_CHECK enum leat_status simulate_workload_make(const struct simulate_workload_options *options,
                                                         struct simulate_workload *ret_workload);
 void simulate_workload_free(struct simulate_workload *workload);
