@@ -13,6 +13,7 @@ static const struct leat_router *const routers[] = {
 
 static const struct leat_selector *const selectors[] = {
     &leat_selector_fixed,
+    &leat_selector_single,
 };
 
 const struct leat_router *

@@ -6,9 +6,11 @@
  *          dispatcher and the simulator call the same code, with time passed in.
  * Use      On arrival and on completion the dispatcher takes the applications with pending queries, the one
  *          whose oldest query waited longest first, and calls the application's route(). For each pair that
- *          comes back, in order, it calls select() with the pending queries from the routed one on, and dispatches
- *          the batch; a batch of more than the routed query ends the round, since it may hold queries of later
- *          pairs. It goes on until no application gets a pair.
+ *          comes back, in order, it calls select() with the pending queries from the routed one on, as far as the next
+ *          that left with an earlier pair, and dispatches the batch; a batch of more than the routed query ends the
+ *          round, since it may hold queries of later pairs. It goes on until no application gets a pair. What a
+ *          router leaves for later though a worker has room is shown to it again whenever anything arrives, is
+ *          dispatched or ends, and after a millisecond at the latest.
  * State    A policy's private state is `state_bytes` of memory that the caller owns and zeroes; init()
  *          fills it. Two policies of one kind never share state.
  * Units    Nanoseconds on the caller's time line; deadlines are absolute on it.
@@ -136,6 +138,11 @@ double leat_laxity_price(const void *state, uint32_t worker_class);
  * nobody back. A query larger than items_max of every ready variant cannot be served: queries = 0.
  */
 extern const struct leat_selector leat_selector_fixed;
+/*
+ * One query a batch: the first ready variant that can hold query [0] and meets its accuracy floor. queries = 0 when there
+ * is none. For routers that choose a worker for each query: a batch would undo their choice for all but its first.
+ */
+extern const struct leat_selector leat_selector_single;
 
 /* NULL when there is none of that name. */
 const struct leat_router *leat_router_find(const char *name);

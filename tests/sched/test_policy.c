@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     fcfs, round_robin and fixed do what sched/policy.h says, on every small input we can think of.
+ * Goal     fcfs, round_robin, fixed and single do what sched/policy.h says, on every small input we can think of.
  * Method   Random worlds against brute-force statements of the rules that share no code with them.
  */
 #include "sched/policy.h"
@@ -64,6 +64,7 @@ test_names(void)
     EXPECT(leat_router_find("fcfs") == &leat_router_fcfs);
     EXPECT(leat_router_find("round_robin") == &leat_router_round_robin);
     EXPECT(leat_selector_find("fixed") == &leat_selector_fixed);
+    EXPECT(leat_selector_find("single") == &leat_selector_single);
     EXPECT(leat_router_find("") == NULL && leat_selector_find("fcfs") == NULL);
     size_t routers = 0, selectors = 0;
     for (; leat_router_at(routers) != NULL; routers++) {
@@ -73,7 +74,7 @@ test_names(void)
         EXPECT(leat_selector_find(leat_selector_at(selectors)->name) ==
                leat_selector_at(selectors));
     }
-    EXPECT(routers == 2 && selectors == 1);
+    EXPECT(routers == 2 && selectors == 2);
 }
 
 static void
@@ -203,7 +204,7 @@ batch_allowed(const struct leat_select_input *input, uint32_t v, uint32_t k)
 }
 
 static void
-test_fixed_matches_brute_force(void)
+test_selectors_match_brute_force(void)
 {
     static uint64_t table[VARIANTS * 2 * 64];
     struct leat_sched_query queries[QUERIES];
@@ -253,6 +254,8 @@ test_fixed_matches_brute_force(void)
             EXPECT(got.variant == v);
         }
         EXPECT(got.queries == k);
+        const struct leat_selection single = leat_selector_single.select(NULL, &input);
+        EXPECT(single.queries == (k > 0) && (k == 0 || single.variant == v));
         batches += k > 1;
         refused += k == 0;
         hopeless_first += k > 1 && queries[0].deadline_ns < 1000;
@@ -286,7 +289,7 @@ main(void)
     test_names();
     test_fcfs_picks_idle_then_soonest();
     test_round_robin_takes_turns();
-    test_fixed_matches_brute_force();
+    test_selectors_match_brute_force();
     test_fixed_survives_extreme_times();
     return 0;
 }
