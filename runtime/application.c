@@ -57,20 +57,34 @@ leat_waiting_push(struct leat_waiting *waiting, const struct leat_query_entry *e
 }
 
 void
-leat_waiting_remove(struct leat_waiting *waiting, uint32_t at, uint32_t count)
+leat_waiting_remove(struct leat_waiting *waiting, uint64_t marks[LEAT_WAITING_MARKS])
 {
-    const uint32_t live = leat_waiting_count(waiting);
-    LEAT_ASSERT(at <= live && count <= live - at);
-    for (uint32_t i = 0; i < count; i++) {
-        waiting->items -= waiting->queries[waiting->head + at + i].items;
+    uint32_t words = LEAT_WAITING_MARKS;
+
+    while (words > 0 && marks[words - 1] == 0) {
+        words--;
     }
-    /* Close the gap from the front: routers mostly take the oldest, and then nothing moves. */
-    memmove(waiting->queries + waiting->head + count, waiting->queries + waiting->head, at * sizeof(waiting->queries[0]));
-    memmove(waiting->entries + waiting->head + count, waiting->entries + waiting->head, at * sizeof(waiting->entries[0]));
-    waiting->head += count;
+    if (words == 0) {
+        return;
+    }
+    const uint32_t end = 64 * words - (uint32_t)__builtin_clzll(marks[words - 1]);
+    uint32_t kept = waiting->head + end;
+    LEAT_ASSERT(end <= leat_waiting_count(waiting));
+    /* Close the gaps from the front: routers mostly take the oldest, and then nothing moves. */
+    for (uint32_t q = end; q-- > 0;) {
+        const uint32_t at = waiting->head + q;
+        if ((marks[q / 64] >> q % 64 & 1) != 0) {
+            waiting->items -= waiting->queries[at].items;
+        } else if (--kept != at) {
+            waiting->queries[kept] = waiting->queries[at];
+            waiting->entries[kept] = waiting->entries[at];
+        }
+    }
+    waiting->head = kept;
     if (waiting->head == waiting->tail) {
         waiting->head = waiting->tail = 0;
     }
+    memset(marks, 0, words * sizeof(marks[0]));
 }
 
 void

@@ -22,6 +22,7 @@
 #define LEAT_APPLICATIONS_MAX 1024u
 #define LEAT_PLANS_MAX        17u /* batches up to 2^0 .. 2^16 items */
 #define LEAT_WORKER_CLASSES_MAX 8u
+#define LEAT_WAITING_MARKS    (LEAT_SCHED_PENDING_MAX / 64) /* words; one bit for each query that a router is shown */
 
 /* A variant in the memory of one NUMA node. */
 struct leat_variant_copy {
@@ -77,6 +78,8 @@ struct leat_application {
     uint32_t hopeless; /* queries refused since the last probe because the profile says that none can be in time */
     bool probing;      /* one was let through, and no report has come since */
     uint64_t next_probe_ns;
+    uint64_t look_at_ns;   /* its router is asked again now, and not before unless something changes */
+    uint64_t changes_seen; /* of the workers, when it was asked last */
     bool removing;
     bool busy;      /* in the dispatcher's list of those to decide for */
     bool sweep_due; /* a query that waits was cancelled, or its session closed */
@@ -89,8 +92,11 @@ void leat_waiting_fini(struct leat_waiting *waiting);
 
 /* Appends what arrives now; the caller has checked the bound. */
 void leat_waiting_push(struct leat_waiting *waiting, const struct leat_query_entry *entry, uint64_t now_ns);
-/* Removes `count` queries from the `at`-th live one on. Takes time in proportion to `at` and `count`. */
-void leat_waiting_remove(struct leat_waiting *waiting, uint32_t at, uint32_t count);
+/*
+ * Removes what is marked: bit q % 64 of marks[q / 64] stands for the q-th live query. One pass over those up to the last
+ * one marked, however many wait behind them. The marks are cleared.
+ */
+void leat_waiting_remove(struct leat_waiting *waiting, uint64_t marks[LEAT_WAITING_MARKS]);
 /* Asks keep() once for every query, oldest first, and removes those that it says false to, all in one pass. */
 void leat_waiting_filter(struct leat_waiting *waiting,
                          bool (*keep)(void *context, const struct leat_query_entry *entry), void *context);

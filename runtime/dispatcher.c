@@ -18,6 +18,8 @@ enum {
     EVENTS = 4096,         /* ring size; at least all sessions and applications, so it is never full */
     SLEEP_MAX_MS = 250,    /* so that the watchdog sees progress while nothing happens */
     SPINS_PER_CLOCK = 16,
+    LOOK_AGAIN_NS = 1000000, /* what a router leaves for later though a worker has room is shown to it again */
+    OVERRUN_SHARE = 16,      /* a batch beyond its prediction is taken to go on for this part of it */
     PROBE_REFUSALS = 16, /* queries refused for each that is let through against the profile */
     PROBE_REST = 16,     /* and for so many times its execution the next one waits */
 };
@@ -25,7 +27,7 @@ _Static_assert(EVENTS >= LEAT_SESSIONS_MAX + LEAT_APPLICATIONS_MAX + 1, "events 
 
 /* A batch on its way, in the order in which its worker will report it. */
 struct batch_record {
-    uint64_t predicted_ns;
+    uint64_t predicted_ns; /* on average */
     uint16_t application;
     uint16_t variant; /* within the application */
     uint32_t items;
@@ -37,7 +39,8 @@ struct worker_record {
     uint64_t sessions_head;               /* position of the oldest unreported query */
     struct batch_record batches[LEAT_WORKER_BATCHES];
     uint64_t batch_tail; /* batches ever submitted */
-    uint64_t predicted_ns; /* sum over outstanding batches */
+    uint64_t ends_ns;    /* when the oldest outstanding batch is predicted to end */
+    uint64_t behind_ns;  /* and how long those behind it will take */
     uint16_t class;
 };
 
@@ -56,7 +59,11 @@ struct leat_dispatcher {
     uint32_t busy_count;
     struct leat_sched_worker sched_workers[LEAT_SCHED_WORKERS_MAX];
     uint32_t class_count;
-    struct worker_record *records; /* [worker_count] */
+    uint32_t idle_count, room_count; /* workers without a batch; workers with fewer than they may have */
+    uint64_t changes;                /* of sched_workers, ever: batches handed over and reported */
+    struct worker_record *records;   /* [worker_count] */
+    struct leat_route_pair pairs[LEAT_SCHED_WORKERS_MAX]; /* the router's answer */
+    uint64_t marks[LEAT_WAITING_MARKS];                   /* queries that have left the list that it was shown */
     uint32_t removing_count;
     uint64_t now_ns; /* of this round */
     uint64_t spin_budget_ns;
@@ -368,7 +375,7 @@ accept_request(struct leat_dispatcher *dispatcher, struct leat_daemon_session *s
 
 /* ---- From the central queue into the applications' waiting lists ------------------------------ */
 
-static bool decide(struct leat_dispatcher *dispatcher, struct leat_application *app);
+static void decide_for(struct leat_dispatcher *dispatcher, struct leat_application *app);
 
 static void
 enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry)
@@ -389,7 +396,10 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         finish(dispatcher, entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
         return;
     }
-    if (LEAT_UNLIKELY(leat_waiting_count(&app->waiting) >= app->waiting_max) && !decide(dispatcher, app)) {
+    if (LEAT_UNLIKELY(leat_waiting_count(&app->waiting) >= app->waiting_max)) {
+        decide_for(dispatcher, app);
+    }
+    if (LEAT_UNLIKELY(leat_waiting_count(&app->waiting) >= app->waiting_max)) {
         bump(&app->counters.rejected, 1);
         finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
         return;
@@ -408,6 +418,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         app->busy = true;
         dispatcher->busy[dispatcher->busy_count++] = app->id;
     }
+    app->look_at_ns = 0;
     leat_waiting_push(&app->waiting, entry, dispatcher->now_ns);
 }
 
@@ -460,6 +471,7 @@ sweep_lists(struct leat_dispatcher *dispatcher)
             leat_waiting_filter(&app->waiting, goes_on_waiting, &sweep);
             app->next_expiry_ns = sweep.next_expiry_ns;
             app->sweep_due = false;
+            app->look_at_ns = 0;
         }
     }
 }
@@ -557,6 +569,41 @@ poll_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *ses
 
 /* ---- Deciding and handing over ---------------------------------------------------------------- */
 
+/* The worker has one batch more, or one less. */
+static void
+count_batch(struct leat_dispatcher *dispatcher, struct leat_sched_worker *worker, int by)
+{
+    dispatcher->idle_count -= worker->outstanding == 0;
+    dispatcher->room_count -= worker->outstanding < worker->depth;
+    worker->outstanding += (uint32_t)by;
+    dispatcher->idle_count += worker->outstanding == 0;
+    dispatcher->room_count += worker->outstanding < worker->depth;
+    dispatcher->changes++;
+}
+
+static const struct batch_record *
+oldest_batch(const struct leat_dispatcher *dispatcher, uint32_t worker_index)
+{
+    const struct worker_record *record = &dispatcher->records[worker_index];
+    return &record->batches[(record->batch_tail - dispatcher->sched_workers[worker_index].outstanding) &
+                            (LEAT_WORKER_BATCHES - 1)];
+}
+
+/* No busy worker is to look free because its batch takes longer than was predicted. */
+static void
+extend_overruns(struct leat_dispatcher *dispatcher)
+{
+    for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
+        struct worker_record *record = &dispatcher->records[w];
+        struct leat_sched_worker *sched = &dispatcher->sched_workers[w];
+        if (sched->outstanding > 0 && record->ends_ns <= dispatcher->now_ns) {
+            record->ends_ns = dispatcher->now_ns + 1 + oldest_batch(dispatcher, w)->predicted_ns / OVERRUN_SHARE;
+            sched->free_at_ns = record->ends_ns + record->behind_ns;
+        }
+    }
+}
+
+/* Gives the worker a batch of the queries from the `at`-th on, and marks them. */
 static void
 hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t at, uint32_t worker_index,
           struct leat_selection selection)
@@ -582,7 +629,7 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, uint
         record->sessions[(worker->dispatcher.work_position + i) & (LEAT_WORKER_QUEUE - 1)] = entry->session;
         items += entry->items_less_1 + 1u;
     }
-    const uint64_t predicted_ns = predict(app, app->id, selection.variant, record->class, items);
+    const uint64_t predicted_ns = predict_mean(app, app->id, selection.variant, record->class, items);
     record->batches[record->batch_tail & (LEAT_WORKER_BATCHES - 1)] = (struct batch_record){
         .predicted_ns = predicted_ns,
         .application = app->id,
@@ -590,21 +637,94 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, uint
         .items = items,
     };
     record->batch_tail++;
-    record->predicted_ns += predicted_ns;
     leat_worker_submit(worker, selection.queries);
-    sched->outstanding++;
-    sched->free_at_ns =
-        (sched->free_at_ns > dispatcher->now_ns ? sched->free_at_ns : dispatcher->now_ns) + predicted_ns;
+    if (sched->outstanding == 0) {
+        record->ends_ns = dispatcher->now_ns + predicted_ns;
+    } else {
+        record->behind_ns += predicted_ns;
+    }
+    sched->free_at_ns = record->ends_ns + record->behind_ns;
+    count_batch(dispatcher, sched, 1);
     app->running += selection.queries;
     bump(&app->counters.batches, 1);
     /* Not among the cells, whose lines come from the worker's cache: other stores in between make that slower. */
     for (uint32_t i = 0; i < selection.queries; i++) {
         leave_slot(dispatcher, &entries[i]);
+        dispatcher->marks[(at + i) / 64] |= UINT64_C(1) << (at + i) % 64;
     }
-    leat_waiting_remove(&app->waiting, at, selection.queries);
 }
 
-/* One decision for one application; false when no worker has room. */
+/* How many queries from the `at`-th on, at most `count`, have not left the list. */
+static uint32_t
+unmarked_run(const uint64_t *marks, uint32_t at, uint32_t count)
+{
+    uint32_t run = 0;
+    while (run < count) {
+        const uint32_t q = at + run;
+        const uint64_t word = marks[q / 64] >> q % 64;
+        if (word != 0) {
+            run += (uint32_t)__builtin_ctzll(word);
+            break;
+        }
+        run += 64 - q % 64;
+    }
+    return run < count ? run : count;
+}
+
+enum pair_fate {
+    PAIR_SKIPPED, /* the worker's ring is full */
+    PAIR_DONE,
+    PAIR_BATCHED, /* with queries behind the routed one, which later pairs may name */
+};
+
+/* Asks the selector what the worker is to make of the query, and hands it over. */
+static enum pair_fate
+carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, const struct leat_route_input *route,
+          struct leat_route_pair pair)
+{
+    LEAT_ASSERT(pair.query < route->pending_count && pair.worker < route->worker_count);
+    LEAT_ASSERT((dispatcher->marks[pair.query / 64] >> pair.query % 64 & 1) == 0);
+    const struct leat_sched_worker *sched = &dispatcher->sched_workers[pair.worker];
+    LEAT_ASSERT(sched->outstanding < sched->depth);
+    const uint32_t room = LEAT_WORKER_QUEUE - dispatcher->options.workers[pair.worker]->dispatcher.queries;
+    uint32_t offered = unmarked_run(dispatcher->marks, pair.query, route->pending_count - pair.query);
+    offered = offered < LEAT_BATCH_QUERIES ? offered : LEAT_BATCH_QUERIES;
+    offered = offered < room ? offered : room;
+    if (offered == 0) {
+        return PAIR_SKIPPED;
+    }
+    const struct leat_select_input select = {
+        .now_ns = dispatcher->now_ns,
+        .pending = route->pending + pair.query,
+        .pending_count = offered,
+        .variants = app->sched_variants,
+        .variant_count = app->variant_count,
+        .worker = sched,
+        .application = app->id,
+        .predict = predict,
+        .profiles = app,
+    };
+    const struct leat_selection selection = app->selector->select(app->selector_state, &select);
+    if (selection.queries == 0) {
+        dispatcher->marks[pair.query / 64] |= UINT64_C(1) << pair.query % 64;
+        bump(&app->counters.rejected, 1);
+        finish(dispatcher, &app->waiting.entries[app->waiting.head + pair.query], LEAT_OUTCOME_REJECTED,
+               LEAT_REASON_ACCURACY);
+        return PAIR_DONE;
+    }
+    LEAT_ASSERT(selection.variant < app->variant_count && selection.queries <= offered);
+    hand_over(dispatcher, app, pair.query, pair.worker, selection);
+    return selection.queries == 1 ? PAIR_DONE : PAIR_BATCHED;
+}
+
+/* Is there a worker that the router might choose? */
+static bool
+has_room(const struct leat_dispatcher *dispatcher, const struct leat_application *app)
+{
+    return (app->router->queues ? dispatcher->room_count : dispatcher->idle_count) > 0;
+}
+
+/* One question to the application's router and what follows from its answer; false when nothing did. */
 static bool
 decide(struct leat_dispatcher *dispatcher, struct leat_application *app)
 {
@@ -622,41 +742,40 @@ decide(struct leat_dispatcher *dispatcher, struct leat_application *app)
         .mean = predict_mean,
         .profiles = app,
     };
-    struct leat_route_pair pair;
-    if (app->router->route(app->router_state, &route, &pair, 1) == 0) {
+    bool any = false;
+
+    if (!has_room(dispatcher, app)) {
         return false;
     }
-    LEAT_ASSERT(pair.query < waiting && pair.worker < route.worker_count);
-    struct leat_worker *worker = dispatcher->options.workers[pair.worker];
-    const uint32_t room = LEAT_WORKER_QUEUE - worker->dispatcher.queries;
-    uint32_t offered = route.pending_count - pair.query;
-    offered = offered < LEAT_BATCH_QUERIES ? offered : LEAT_BATCH_QUERIES;
-    offered = offered < room ? offered : room;
-    if (offered == 0) {
-        return false;
+    const uint32_t count = app->router->route(app->router_state, &route, dispatcher->pairs, route.worker_count);
+    LEAT_ASSERT(count <= route.worker_count);
+    for (uint32_t i = 0; i < count; i++) {
+        const enum pair_fate fate = carry_out(dispatcher, app, &route, dispatcher->pairs[i]);
+        any = any || fate != PAIR_SKIPPED;
+        if (fate == PAIR_BATCHED) {
+            break;
+        }
     }
-    const struct leat_select_input select = {
-        .now_ns = dispatcher->now_ns,
-        .pending = route.pending + pair.query,
-        .pending_count = offered,
-        .variants = app->sched_variants,
-        .variant_count = app->variant_count,
-        .worker = &dispatcher->sched_workers[pair.worker],
-        .application = app->id,
-        .predict = predict,
-        .profiles = app,
-    };
-    const struct leat_selection selection = app->selector->select(app->selector_state, &select);
-    if (selection.queries == 0) {
-        const struct leat_query_entry entry = app->waiting.entries[app->waiting.head + pair.query];
-        leat_waiting_remove(&app->waiting, pair.query, 1);
-        bump(&app->counters.rejected, 1);
-        finish(dispatcher, &entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_ACCURACY);
-        return true;
+    leat_waiting_remove(&app->waiting, dispatcher->marks);
+    return any;
+}
+
+/*
+ * Decides for one application until its router leaves what waits for later. A queue that stays as it is, before workers that
+ * stay as they are, is shown again only where a worker has room: time alone may change a router's mind.
+ */
+static void
+decide_for(struct leat_dispatcher *dispatcher, struct leat_application *app)
+{
+    if (app->changes_seen == dispatcher->changes && app->look_at_ns > dispatcher->now_ns) {
+        return;
     }
-    LEAT_ASSERT(selection.variant < app->variant_count && selection.queries <= offered);
-    hand_over(dispatcher, app, pair.query, pair.worker, selection);
-    return true;
+    extend_overruns(dispatcher);
+    while (leat_waiting_count(&app->waiting) > 0 && decide(dispatcher, app)) {
+        bump(&dispatcher->statistics.decisions, 1);
+    }
+    app->changes_seen = dispatcher->changes;
+    app->look_at_ns = has_room(dispatcher, app) ? dispatcher->now_ns + LOOK_AGAIN_NS : LEAT_NO_DEADLINE;
 }
 
 /* Every application with waiting queries gets decisions until no worker has room for it. */
@@ -669,9 +788,7 @@ decide_all(struct leat_dispatcher *dispatcher)
     uint32_t kept = 0;
     for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
         struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
-        while (leat_waiting_count(&app->waiting) > 0 && decide(dispatcher, app)) {
-            bump(&dispatcher->statistics.decisions, 1);
-        }
+        decide_for(dispatcher, app);
         atomic_store_explicit(&app->counters.waiting, leat_waiting_count(&app->waiting), memory_order_relaxed);
         app->busy = leat_waiting_count(&app->waiting) > 0;
         if (app->busy) {
@@ -694,8 +811,7 @@ take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, const str
 {
     struct worker_record *record = &dispatcher->records[worker_index];
     struct leat_sched_worker *sched = &dispatcher->sched_workers[worker_index];
-    const struct batch_record *batch =
-        &record->batches[(record->batch_tail - sched->outstanding) & (LEAT_WORKER_BATCHES - 1)];
+    const struct batch_record *batch = oldest_batch(dispatcher, worker_index);
     struct leat_application *app = dispatcher->applications[batch->application];
 
     LEAT_ASSERT(sched->outstanding > 0 && app != NULL && app->running >= done->queries);
@@ -706,9 +822,14 @@ take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, const str
         session->dispatcher.in_flight--;
         record->sessions_head++;
     }
-    sched->outstanding--;
-    record->predicted_ns -= batch->predicted_ns;
-    sched->free_at_ns = dispatcher->now_ns + record->predicted_ns;
+    count_batch(dispatcher, sched, -1);
+    record->ends_ns = dispatcher->now_ns;
+    if (sched->outstanding > 0) { /* the next one began about now */
+        const uint64_t next_ns = oldest_batch(dispatcher, worker_index)->predicted_ns;
+        record->ends_ns += next_ns;
+        record->behind_ns -= next_ns;
+    }
+    sched->free_at_ns = record->ends_ns + record->behind_ns;
     app->running -= done->queries;
     const uint32_t ran = done->queries - done->expired;
     bump(&app->counters.expired, done->expired);
@@ -771,18 +892,19 @@ close_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *se
     dispatcher->closing[dispatcher->closing_count++] = session;
 }
 
+static bool
+refuse(void *context, const struct leat_query_entry *entry)
+{
+    finish(context, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_TARGET);
+    return false;
+}
+
 static void
 remove_application(struct leat_dispatcher *dispatcher, struct leat_application *app)
 {
-    struct leat_waiting *waiting = &app->waiting;
-
     app->removing = true;
     dispatcher->removing_count++;
-    while (leat_waiting_count(waiting) > 0) {
-        const struct leat_query_entry entry = waiting->entries[waiting->head];
-        leat_waiting_remove(waiting, 0, 1);
-        finish(dispatcher, &entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_TARGET);
-    }
+    leat_waiting_filter(&app->waiting, refuse, dispatcher);
 }
 
 static void
@@ -897,7 +1019,7 @@ anything_ready(const struct leat_dispatcher *dispatcher)
     return false;
 }
 
-/* Milliseconds until the next deadline among waiting queries, at most SLEEP_MAX_MS. */
+/* Milliseconds until a waiting query's deadline or a router's next look, at most SLEEP_MAX_MS. */
 static int
 sleep_ms(const struct leat_dispatcher *dispatcher)
 {
@@ -905,6 +1027,7 @@ sleep_ms(const struct leat_dispatcher *dispatcher)
     for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
         const struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
         next_ns = app->next_expiry_ns < next_ns ? app->next_expiry_ns : next_ns;
+        next_ns = app->look_at_ns < next_ns ? app->look_at_ns : next_ns;
     }
     if (next_ns <= dispatcher->now_ns) {
         return 0;
@@ -1051,6 +1174,7 @@ leat_dispatcher_check(const struct leat_dispatcher *dispatcher)
         }
     }
     LEAT_ASSERT(in_flight == queued + held);
+    uint32_t idle = 0, room = 0;
     for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
         const struct leat_worker *worker = dispatcher->options.workers[w];
         const struct worker_record *record = &dispatcher->records[w];
@@ -1058,8 +1182,11 @@ leat_dispatcher_check(const struct leat_dispatcher *dispatcher)
         LEAT_ASSERT(worker->dispatcher.work_position - record->sessions_head == worker->dispatcher.queries);
         LEAT_ASSERT(worker->dispatcher.queries <= LEAT_WORKER_QUEUE);
         LEAT_ASSERT(worker->dispatcher.batches <= LEAT_WORKER_BATCHES);
-        LEAT_ASSERT(worker->dispatcher.batches > 0 || record->predicted_ns == 0);
+        LEAT_ASSERT(worker->dispatcher.batches > 1 || record->behind_ns == 0);
+        idle += worker->dispatcher.batches == 0;
+        room += worker->dispatcher.batches < dispatcher->sched_workers[w].depth;
     }
+    LEAT_ASSERT(idle == dispatcher->idle_count && room == dispatcher->room_count);
 }
 
 static void *
@@ -1129,6 +1256,7 @@ leat_dispatcher_create(const struct leat_dispatcher_options *options, struct lea
         dispatcher->sched_workers[w] = (struct leat_sched_worker){
             .depth = options->worker_depth, .worker_class = options->worker_classes[w]};
     }
+    dispatcher->idle_count = dispatcher->room_count = options->worker_count;
     *ret_dispatcher = dispatcher;
     return LEAT_OK;
 }

@@ -29,4 +29,4 @@ round_robin_route(void *state, const struct leat_route_input *input, struct leat
 }
 
 const struct leat_router leat_router_round_robin = {
-    .name = "round_robin", .state_bytes = sizeof(struct round_robin), .route = round_robin_route};
+    .name = "round_robin", .state_bytes = sizeof(struct round_robin), .queues = true, .route = round_robin_route};

@@ -683,6 +683,29 @@ test_teams_allocate_on_their_node(void)
 #endif
 }
 
+static uint32_t times_asked;
+
+static uint32_t
+hesitating_route(void *state, const struct leat_route_input *input, struct leat_route_pair *pairs, uint32_t pairs_max)
+{
+    return ++times_asked < 20 ? 0 : leat_router_fcfs.route(state, input, pairs, pairs_max);
+}
+
+/* What a router leaves for later though a worker is idle is shown to it again, by a dispatcher that sleeps meanwhile. */
+static void
+test_held_back_is_answered(void)
+{
+    static const struct leat_router hesitating = {.name = "hesitating", .queues = true, .route = hesitating_route};
+    const struct box_options options = {.socket_path = socket_path, .router = &hesitating};
+    struct box *box = box_start(&options);
+    struct box_client client;
+
+    box_connect(&client, socket_path, 16);
+    EXPECT(ask(&client, 1).outcome == LEAT_OUTCOME_OK && times_asked == 20);
+    box_disconnect(&client);
+    box_stop(box);
+}
+
 int
 main(void)
 {
@@ -706,5 +729,6 @@ main(void)
     test_socket_needs_permission();
     test_nobody_spins_without_cores();
     test_teams_allocate_on_their_node();
+    test_held_back_is_answered();
     return 0;
 }

@@ -102,7 +102,7 @@ marking_route(void *state, const struct leat_route_input *input, struct leat_rou
     return leat_router_fcfs.route(state, input, pairs, max);
 }
 
-static const struct leat_router marking_router = {.name = "marking", .route = marking_route};
+static const struct leat_router marking_router = {.name = "marking", .queues = true, .route = marking_route};
 
 /* ---- The counters ----------------------------------------------------------------------------- */
 

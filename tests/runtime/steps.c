@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/runtime/steps.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NEED(cond) \
+    ((cond) ? (void)0 : (void)(fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #cond, leat_error_text()), abort()))
+
+struct steps steps;
+static struct steps_options options;
+static struct leat_profile profiles[1][LEAT_WORKER_CLASSES_MAX];
+static uint32_t running; /* the worker that steps_run is at */
+static struct {
+    struct leat_daemon_session *daemon;
+    uint64_t sent, taken[1 + LEAT_SCHED_WORKERS_MAX]; /* cells of the submission ring and of each lane */
+    struct leat_wire_response answers[STEPS_SLOTS];
+    bool answered[STEPS_SLOTS];
+} clients[STEPS_SESSIONS_MAX];
+
+static uint64_t
+time_of(uint16_t class, uint32_t items)
+{
+    return options.latency_ns[class] + items * options.per_item_ns[class];
+}
+
+static enum leat_status
+run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
+    struct leat_team *team)
+{
+    uint32_t items = 0;
+
+    (void)plan;
+    (void)scratch;
+    (void)team;
+    for (uint32_t i = 0; i < count; i++) {
+        items += segments[i].items;
+    }
+    steps.now_ns += time_of(options.classes[running], items);
+    if (!options.real_clock) {
+        steps.tables.clock.base_ns = steps.now_ns;
+    }
+    return LEAT_OK;
+}
+
+static const struct leat_backend backend = {.abi = LEAT_BACKEND_ABI, .name = "steps", .plan_run = run};
+static struct leat_variant_copy copy;
+static struct leat_variant variant = {.name = "steps",
+                                      .index = 1,
+                                      .backend = &backend,
+                                      .copies = &copy,
+                                      .copy_count = 1,
+                                      .items_max = STEPS_ITEMS_MAX,
+                                      .tensor_count = 2};
+
+static void
+command(const struct leat_command *order)
+{
+    leat_dispatcher_command(steps.dispatcher, order);
+    steps_round(1);
+}
+
+static void
+start_application(void)
+{
+    steps.app = (struct leat_application){
+        .target = {.items_max = STEPS_ITEMS_MAX, .input_count = 1, .output_count = 1},
+        .drop_late = options.drop_late,
+        .waiting_max = STEPS_SLOTS * STEPS_SESSIONS_MAX,
+        .router = options.router,
+        .selector = options.selector,
+        .variants = {&variant},
+        .sched_variants = {{.items_max = STEPS_ITEMS_MAX, .ready = true}},
+        .variant_count = 1,
+        .profiles = profiles,
+        .router_state = calloc(1, options.router->state_bytes + 1),
+    };
+    NEED(steps.app.router_state != NULL);
+    NEED(leat_waiting_init(&steps.app.waiting, steps.app.waiting_max) == LEAT_OK);
+    memset(profiles, 0, sizeof(profiles));
+    for (uint16_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
+        for (uint32_t items = 1; items <= STEPS_ITEMS_MAX && time_of(class, items) > 0; items *= 2) {
+            leat_profile_set(&profiles[0][class], items, time_of(class, items));
+        }
+    }
+    command(&(struct leat_command){.kind = LEAT_COMMAND_ADD_APPLICATION, .application = &steps.app});
+}
+
+static void
+start_clients(void)
+{
+    const struct leat_session_options session_options = {
+        .slots = STEPS_SLOTS, .lane_count = 1 + options.worker_count, .arena_bytes = 4096};
+    char note[160];
+
+    memset(clients, 0, sizeof(clients));
+    for (uint16_t c = 0; c < options.sessions; c++) {
+        NEED(leat_daemon_session_create(&session_options, &clients[c].daemon, note) == LEAT_OK);
+        clients[c].daemon->index = c;
+        atomic_store_explicit(&steps.tables.sessions[c], clients[c].daemon, memory_order_relaxed);
+        command(&(struct leat_command){.kind = LEAT_COMMAND_ADD_SESSION, .session = clients[c].daemon});
+    }
+}
+
+void
+steps_start(const struct steps_options *given)
+{
+    options = *given;
+    memset(&steps, 0, sizeof(steps));
+    NEED(options.sessions <= STEPS_SESSIONS_MAX);
+    if (options.real_clock) {
+        leat_clock_init(&steps.tables.clock);
+        steps.now_ns = leat_clock_now(&steps.tables.clock);
+    } else {
+        steps.now_ns = UINT64_C(1) << 40;
+        steps.tables.clock = (struct leat_clock){.kind = LEAT_CLOCK_TSC, .mult = 0, .base_ns = steps.now_ns};
+    }
+    atomic_store_explicit(&steps.tables.variants[variant.index], &variant, memory_order_relaxed);
+    const struct leat_dispatcher_options dispatcher_options = {.tables = &steps.tables,
+                                                               .workers = steps.workers,
+                                                               .worker_classes = options.classes,
+                                                               .worker_count = options.worker_count,
+                                                               .worker_depth = options.worker_depth,
+                                                               .queue_capacity = 4096,
+                                                               .cpu = -1};
+    NEED(leat_dispatcher_create(&dispatcher_options, &steps.dispatcher) == LEAT_OK);
+    for (uint32_t w = 0; w < options.worker_count; w++) {
+        const struct leat_worker_options worker_options = {.index = w,
+                                                           .core_count = 1,
+                                                           .tables = &steps.tables,
+                                                           .dispatcher_bell = leat_dispatcher_bell(steps.dispatcher),
+                                                           .dispatcher_event =
+                                                               leat_dispatcher_event_fd(steps.dispatcher)};
+        NEED(leat_worker_create(&worker_options, &steps.workers[w]) == LEAT_OK);
+    }
+    start_application();
+    start_clients();
+}
+
+void
+steps_stop(void)
+{
+    struct leat_event event;
+
+    NEED(leat_waiting_count(&steps.app.waiting) == 0 && steps.app.running == 0);
+    for (uint32_t c = 0; c < options.sessions; c++) {
+        command(&(struct leat_command){.kind = LEAT_COMMAND_CLOSE_SESSION, .session = clients[c].daemon});
+        NEED(leat_dispatcher_poll_event(steps.dispatcher, &event) && event.kind == LEAT_EVENT_SESSION_GONE);
+        leat_daemon_session_destroy(event.session);
+    }
+    leat_dispatcher_destroy(steps.dispatcher);
+    for (uint32_t w = 0; w < options.worker_count; w++) {
+        leat_worker_destroy(steps.workers[w]);
+    }
+    leat_waiting_fini(&steps.app.waiting);
+    free(steps.app.router_state);
+}
+
+void
+steps_submit(uint32_t number, uint32_t items, uint32_t latency_us)
+{
+    const size_t body = offsetof(struct leat_wire_request, submit_ns);
+    const uint32_t c = number / STEPS_SLOTS, slot = number % STEPS_SLOTS;
+    const struct leat_wire_request request = {.submit_ns = steps.now_ns,
+                                              .latency_us = latency_us,
+                                              .items = items,
+                                              .slot = (uint16_t)slot,
+                                              .target = steps.app.id,
+                                              .ticket_low = number,
+                                              .units = {0, 1}};
+
+    NEED(c < options.sessions);
+    struct leat_wire_request *cell =
+        &clients[c].daemon->submit_cells[clients[c].sent & (STEPS_SLOTS * LEAT_SUBMIT_CELLS_PER_SLOT - 1)];
+    memcpy((char *)cell + body, (const char *)&request + body, sizeof(*cell) - body);
+    atomic_store_explicit(&cell->sequence, ++clients[c].sent, memory_order_release);
+    clients[c].answered[slot] = false;
+}
+
+void
+steps_round(uint64_t later_ns)
+{
+    steps.now_ns += later_ns;
+    if (!options.real_clock) {
+        steps.tables.clock.base_ns = steps.now_ns;
+    }
+    (void)leat_dispatcher_round(steps.dispatcher, steps.now_ns);
+}
+
+bool
+steps_run(uint32_t worker)
+{
+    running = worker;
+    return leat_worker_step(steps.workers[worker]);
+}
+
+static void
+collect(uint32_t c)
+{
+    for (uint32_t lane = 0; lane <= options.worker_count; lane++) {
+        const struct leat_wire_response *cells = clients[c].daemon->lanes + (size_t)lane * STEPS_SLOTS;
+        for (;;) {
+            const struct leat_wire_response *cell = &cells[clients[c].taken[lane] & (STEPS_SLOTS - 1)];
+            if (atomic_load_explicit(&cell->sequence, memory_order_acquire) != clients[c].taken[lane] + 1) {
+                break;
+            }
+            clients[c].taken[lane]++;
+            NEED(!clients[c].answered[cell->slot]);
+            memcpy(&clients[c].answers[cell->slot], cell, sizeof(*cell));
+            clients[c].answered[cell->slot] = true;
+        }
+    }
+}
+
+bool
+steps_answer(uint32_t number, struct leat_wire_response *ret_response)
+{
+    const uint32_t c = number / STEPS_SLOTS, slot = number % STEPS_SLOTS;
+
+    collect(c);
+    if (!clients[c].answered[slot]) {
+        return false;
+    }
+    NEED(clients[c].answers[slot].ticket_low == number);
+    clients[c].answered[slot] = false;
+    memcpy(ret_response, &clients[c].answers[slot], sizeof(*ret_response));
+    return true;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tests/runtime/steps.h - a dispatcher and its workers in one thread, driven step by step on a clock that stands still.
+ *
+ * The clients are the caller too: queries are numbered by whoever submits them, and answers come back by number. A batch
+ * takes as long as the profile of its worker's class says, by the clock of the daemon, which steps_run() moves on.
+ * One set of steps at a time.
+ */
+#ifndef LEAT_TESTS_STEPS_H
+#define LEAT_TESTS_STEPS_H
+
+#include "runtime/dispatcher.h"
+
+enum { STEPS_SLOTS = 1024, STEPS_SESSIONS_MAX = 20, STEPS_ITEMS_MAX = 1024 };
+
+struct steps_options {
+    uint32_t worker_count;
+    const uint16_t *classes; /* [worker_count] */
+    uint32_t worker_depth;
+    uint32_t sessions; /* STEPS_SLOTS queries of each may be under way */
+    const struct leat_router *router;
+    const struct leat_selector *selector;
+    bool drop_late;
+    /* What the profiles say at first, by class: latency_ns + items * per_item_ns. */
+    uint64_t latency_ns[LEAT_WORKER_CLASSES_MAX], per_item_ns[LEAT_WORKER_CLASSES_MAX];
+    bool real_clock; /* decisions are timed; rounds still happen when the caller says */
+};
+
+extern struct steps {
+    struct leat_shared_tables tables;
+    struct leat_dispatcher *dispatcher;
+    struct leat_worker *workers[LEAT_SCHED_WORKERS_MAX];
+    struct leat_application app;
+    uint64_t now_ns;
+} steps;
+
+void steps_start(const struct steps_options *options);
+void steps_stop(void); /* everything has ended */
+
+/* Query `number` asks: in slot number % STEPS_SLOTS of session number / STEPS_SLOTS, which must be free. 0: no deadline. */
+void steps_submit(uint32_t number, uint32_t items, uint32_t latency_us);
+
+/* One round of the dispatcher, `later_ns` after the last. */
+void steps_round(uint64_t later_ns);
+
+/* The worker runs its next batch, if it has one, and the clock moves on by what that takes. */
+bool steps_run(uint32_t worker);
+
+/* The answer to the query submitted last under the number: false when there is none yet. Takes it. */
+bool steps_answer(uint32_t number, struct leat_wire_response *ret_response);
+
+#endif /* LEAT_TESTS_STEPS_H */

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     The dispatcher carries out what a router answers, pair by pair, and what is left keeps its order; a deep
+ *          queue costs no more than what the router is shown; what is left for later is shown again; workers' times say
+ *          what can be known.
+ * Method   The dispatcher driven round by round, with routers made here: one that answers at random, beside a list kept
+ *          by the test; one that holds back; and one that only looks. Queries behind what a router is shown lie in pages
+ *          that cannot be touched.
+ */
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/align.h"
+#include "tests/leat_test.h"
+#include "tests/runtime/steps.h"
+
+enum { WORKERS = 5, DEEP = 15000, SEEN = 40 };
+
+static uint64_t random_state;
+
+static uint32_t
+below(uint32_t bound)
+{
+    return (uint32_t)(leat_test_random(&random_state) % bound);
+}
+
+/* ---- Several pairs an answer ------------------------------------------------------------------ */
+
+static struct {
+    uint32_t list[STEPS_SLOTS]; /* numbers of the queries that wait, oldest first */
+    uint32_t count;
+    uint32_t worker_of[STEPS_SLOTS]; /* by number */
+    uint32_t batch[STEPS_SLOTS];     /* queries of the batch that begins with it */
+    uint32_t answers, answered, pairs, batches, gaps;
+} model;
+
+/* Any queries to any workers with room, in any order. */
+static uint32_t
+random_route(void *state, const struct leat_route_input *input, struct leat_route_pair *pairs, uint32_t pairs_max)
+{
+    uint32_t count = 0;
+
+    (void)state;
+    EXPECT(pairs_max == WORKERS && input->worker_count == WORKERS && input->pending_count == model.count);
+    for (uint32_t w = 0; w < input->worker_count && input->pending_count > count; w++) {
+        const uint32_t worker = (w + model.answers) % WORKERS;
+        uint32_t query = below(input->pending_count);
+        if (input->workers[worker].outstanding >= input->workers[worker].depth || below(4) == 0) {
+            continue;
+        }
+        for (uint32_t i = 0; i < count; i++) {
+            if (pairs[i].query == query) {
+                query = (query + 1) % input->pending_count;
+                i = UINT32_MAX; /* and from the first again */
+            }
+        }
+        pairs[count++] = (struct leat_route_pair){.query = query, .worker = worker};
+    }
+    model.answers++;
+    model.answered += count > 0;
+    model.pairs += count;
+
+    /* What policy.h says becomes of it. */
+    bool gone[STEPS_SLOTS] = {false};
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t at = pairs[i].query, first = model.list[at];
+        uint32_t taken = 0;
+        while (taken < model.batch[first] && at + taken < model.count && !gone[at + taken]) {
+            model.worker_of[model.list[at + taken]] = pairs[i].worker;
+            gone[at + taken++] = true;
+        }
+        if (taken > 1) {
+            model.batches++;
+            break;
+        }
+    }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < model.count; i++) {
+        model.gaps += i > 0 && gone[i] && !gone[i - 1];
+        if (!gone[i]) {
+            model.list[kept++] = model.list[i];
+        }
+    }
+    model.count = kept;
+    return count;
+}
+
+static struct leat_selection
+model_select(void *state, const struct leat_select_input *input)
+{
+    const uint32_t number = input->pending[0].items - 1; /* items tell queries apart */
+    (void)state;
+    return (struct leat_selection){
+        .queries = model.batch[number] < input->pending_count ? model.batch[number] : input->pending_count};
+}
+
+static const struct leat_router random_router = {.name = "random", .queues = true, .route = random_route};
+static const struct leat_selector model_selector = {.name = "model", .select = model_select};
+
+static void
+expect_model(void)
+{
+    const struct leat_waiting *waiting = &steps.app.waiting;
+    EXPECT(leat_waiting_count(waiting) == model.count);
+    for (uint32_t i = 0; i < model.count; i++) {
+        EXPECT(waiting->entries[waiting->head + i].ticket_low == model.list[i]);
+        EXPECT(waiting->queries[waiting->head + i].items == model.list[i] + 1);
+    }
+}
+
+static void
+test_pairs_in_any_order(void)
+{
+    static const uint16_t classes[WORKERS] = {0, 1, 0, 1, 1};
+    const struct steps_options options = {.worker_count = WORKERS,
+                                          .classes = classes,
+                                          .worker_depth = 3,
+                                          .sessions = 1,
+                                          .router = &random_router,
+                                          .selector = &model_selector,
+                                          .latency_ns = {1000, 3000}};
+    bool under_way[STEPS_SLOTS] = {false};
+    struct leat_wire_response answer;
+    uint32_t ended = 0;
+
+    memset(&model, 0, sizeof(model));
+    steps_start(&options);
+    for (uint32_t round = 0; round < 3000 || ended > 0; round++) {
+        const uint32_t tries = round < 3000 ? below(24) : 0;
+        for (uint32_t i = 0; i < tries; i++) {
+            const uint32_t number = below(STEPS_SLOTS);
+            if (!under_way[number]) {
+                under_way[number] = true;
+                model.batch[number] = below(3) == 0 ? 1 + below(4) : 1;
+                model.list[model.count++] = number;
+                steps_submit(number, number + 1, 0);
+            }
+        }
+        steps_round(1);
+        leat_dispatcher_check(steps.dispatcher);
+        expect_model();
+        for (uint32_t w = 0; w < WORKERS; w++) {
+            if (below(3) > 0) {
+                (void)steps_run(w);
+            }
+        }
+        ended = 0;
+        for (uint32_t number = 0; number < STEPS_SLOTS; number++) {
+            if (under_way[number] && steps_answer(number, &answer)) {
+                EXPECT(answer.outcome == LEAT_OUTCOME_OK && answer.worker == model.worker_of[number]);
+                under_way[number] = false;
+            }
+            ended += under_way[number];
+        }
+    }
+    EXPECT(model.answered > 1000 && model.pairs > 2 * model.answered && model.batches > 100 && model.gaps > 1000);
+    steps_round(1);
+    steps_stop();
+}
+
+/* ---- A deep queue ----------------------------------------------------------------------------- */
+
+static uint32_t shown_most;
+
+/* The last of those shown, and from there every third, to every worker that is idle. */
+static uint32_t
+back_route(void *state, const struct leat_route_input *input, struct leat_route_pair *pairs, uint32_t pairs_max)
+{
+    uint32_t count = 0;
+
+    (void)state;
+    shown_most = input->pending_count > shown_most ? input->pending_count : shown_most;
+    for (uint32_t w = 0; w < input->worker_count && count < pairs_max && 3 * count < input->pending_count; w++) {
+        if (input->workers[w].outstanding == 0) {
+            pairs[count] = (struct leat_route_pair){.query = input->pending_count - 1 - 3 * count, .worker = w};
+            count++;
+        }
+    }
+    return count;
+}
+
+static const struct leat_router back_router = {.name = "back", .route = back_route};
+
+static void
+test_shows_no_more_than_it_may(void)
+{
+    static const uint16_t classes[WORKERS];
+    const struct steps_options options = {.worker_count = WORKERS,
+                                          .classes = classes,
+                                          .worker_depth = 2,
+                                          .sessions = STEPS_SESSIONS_MAX,
+                                          .router = &back_router,
+                                          .selector = &leat_selector_single,
+                                          .latency_ns = {1000}};
+    uint32_t rounds = 0;
+
+    shown_most = 0;
+    steps_start(&options);
+    for (uint32_t n = 0; n < DEEP; n++) {
+        steps_submit(n, 1, 0);
+    }
+    for (uint32_t n = 0; n < STEPS_SLOTS; n++) {
+        steps_round(1);
+    }
+    EXPECT(leat_waiting_count(&steps.app.waiting) == DEEP - WORKERS);
+    while (steps.app.running > 0 || leat_waiting_count(&steps.app.waiting) > 0) {
+        for (uint32_t w = 0; w < WORKERS; w++) {
+            (void)steps_run(w);
+            EXPECT(steps.workers[w]->dispatcher.batches <= 1); /* the router wanted idle ones */
+        }
+        steps_round(1);
+        if (++rounds % 1000 == 0) {
+            leat_dispatcher_check(steps.dispatcher); /* looks at every query for every slot */
+        }
+    }
+    EXPECT(atomic_load(&steps.app.counters.ok) == DEEP && shown_most == LEAT_SCHED_PENDING_MAX);
+    steps_stop();
+}
+
+/* Beyond the last marked query nothing is read, let alone moved. */
+static void
+test_removal_leaves_the_rest_alone(void)
+{
+    const size_t bytes = 8 * 4096;
+    uint64_t marks[LEAT_WAITING_MARKS] = {0};
+    struct leat_waiting waiting = {.tail = 256, .room = 256};
+
+    /* As many queries as fill the first half of their pages; and as many entries. */
+    unsigned char *queries = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *entries = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT(queries != MAP_FAILED && entries != MAP_FAILED);
+    waiting.queries = (void *)(queries + bytes / 2 - leat_round_up(SEEN * sizeof(waiting.queries[0]), 64));
+    waiting.entries = (void *)(entries + bytes / 2 - leat_round_up(SEEN * sizeof(waiting.entries[0]), 64));
+    for (uint32_t q = 0; q < SEEN; q++) {
+        waiting.queries[q].items = q;
+        waiting.items += q;
+    }
+    EXPECT(mprotect(queries + bytes / 2, bytes / 2, PROT_NONE) == 0);
+    EXPECT(mprotect(entries + bytes / 2, bytes / 2, PROT_NONE) == 0);
+    marks[0] = UINT64_C(1) << 3 | UINT64_C(1) << 17 | UINT64_C(1) << (SEEN - 1);
+    leat_waiting_remove(&waiting, marks);
+    EXPECT(waiting.head == 3 && waiting.tail == 256 && marks[0] == 0 && waiting.items == 39 * 40 / 2 - 3 - 17 - 39);
+    for (uint32_t q = 0, items = 0; q < SEEN - 3u; q++, items++) {
+        items += items == 3 || items == 17 ? 1 : 0;
+        EXPECT(waiting.queries[waiting.head + q].items == items);
+    }
+    EXPECT(munmap(queries, bytes) == 0 && munmap(entries, bytes) == 0);
+}
+
+/* ---- What is left for later ------------------------------------------------------------------- */
+
+static uint64_t held_until_ns;
+static uint32_t times_asked;
+
+static uint32_t
+holding_route(void *state, const struct leat_route_input *input, struct leat_route_pair *pairs, uint32_t pairs_max)
+{
+    times_asked++;
+    return input->now_ns < held_until_ns ? 0 : leat_router_fcfs.route(state, input, pairs, pairs_max);
+}
+
+static const struct leat_router holding_router = {.name = "holding", .queues = true, .route = holding_route};
+
+static void
+test_held_back_is_shown_again(void)
+{
+    static const uint16_t classes[2] = {0, 1};
+    const struct steps_options options = {.worker_count = 2,
+                                          .classes = classes,
+                                          .worker_depth = 1,
+                                          .sessions = 1,
+                                          .router = &holding_router,
+                                          .selector = &leat_selector_single,
+                                          .latency_ns = {500, 500}};
+    struct leat_wire_response answer;
+
+    steps_start(&options);
+    held_until_ns = UINT64_MAX;
+    times_asked = 0;
+    steps_submit(0, 1, 0);
+    steps_round(1);
+    EXPECT(times_asked == 1);
+    for (int i = 0; i < 100; i++) {
+        steps_round(1);
+    }
+    EXPECT(times_asked == 1); /* nothing has changed */
+    steps_submit(1, 1, 0);
+    steps_round(1);
+    EXPECT(times_asked == 2); /* a query has come */
+    held_until_ns = steps.now_ns + 1;
+    steps_round(999999);
+    EXPECT(times_asked == 2);
+    steps_round(1); /* and time has passed, nothing else */
+    EXPECT(leat_waiting_count(&steps.app.waiting) == 0 && steps.app.running == 2);
+    EXPECT(times_asked == 4); /* one pair an answer */
+
+    held_until_ns = UINT64_MAX; /* two that run, one that waits */
+    steps_submit(2, 1, 0);
+    steps_round(1);
+    steps_round(5000000);
+    EXPECT(times_asked == 4); /* no worker has room: nothing to ask */
+    EXPECT(steps_run(0));
+    steps_round(1);
+    EXPECT(times_asked == 5);
+    EXPECT(steps_run(1));
+    steps_round(1);
+    EXPECT(times_asked == 6); /* one that ends may change its mind */
+    held_until_ns = 0;
+    steps_round(1000000);
+    EXPECT(steps_run(0));
+    for (uint32_t number = 0; number < 3; number++) {
+        EXPECT(steps_answer(number, &answer) && answer.outcome == LEAT_OUTCOME_OK);
+    }
+    steps_round(1);
+    steps_stop();
+}
+
+/* ---- What workers' times say ------------------------------------------------------------------ */
+
+static struct leat_sched_worker seen[2];
+static uint64_t seen_at_ns;
+
+static uint32_t
+looking_route(void *state, const struct leat_route_input *input, struct leat_route_pair *pairs, uint32_t pairs_max)
+{
+    memcpy(seen, input->workers, sizeof(seen));
+    seen_at_ns = input->now_ns;
+    return leat_router_fcfs.route(state, input, pairs, pairs_max);
+}
+
+static const struct leat_router looking_router = {.name = "looking", .queues = true, .route = looking_route};
+
+/* Asks the router, without giving it anything to give. */
+static void
+look(uint64_t later_ns)
+{
+    static uint32_t number = 100;
+    steps_submit(number++, 1, 1); /* too late before it can be dispatched */
+    steps_round(later_ns);
+}
+
+static void
+test_free_at_is_honest(void)
+{
+    static const uint16_t classes[2] = {0, 1};
+    const struct steps_options options = {.worker_count = 2,
+                                          .classes = classes,
+                                          .worker_depth = 3,
+                                          .sessions = 1,
+                                          .router = &looking_router,
+                                          .selector = &leat_selector_single,
+                                          .latency_ns = {16000, 64000}};
+
+    steps_start(&options);
+    look(1);
+    EXPECT(seen[0].free_at_ns <= seen_at_ns && seen[0].outstanding == 0);
+    while (steps_run(0) || steps_run(1)) {
+        steps_round(1);
+    }
+    for (uint32_t n = 0; n < 5; n++) { /* both idle: one each, then to whoever is free soonest */
+        steps_submit(n, 1, 0);
+    }
+    steps_round(1);
+    const uint64_t begin_ns = steps.now_ns;
+    EXPECT(steps.workers[0]->dispatcher.batches == 3 && steps.workers[1]->dispatcher.batches == 2);
+    steps_submit(5, 1, 0); /* shown, and dispatched to worker 1 */
+    steps_round(1000);
+    EXPECT(seen[0].free_at_ns == begin_ns + 48000 && seen[1].free_at_ns == begin_ns + 128000);
+    EXPECT(steps.workers[1]->dispatcher.batches == 3);
+
+    EXPECT(steps_run(0)); /* ends before the dispatcher hears of it */
+    steps_submit(6, 1, 0);
+    steps_round(2000);
+    EXPECT(seen[0].outstanding == 2 && seen[0].free_at_ns == seen_at_ns + 32000);
+
+    EXPECT(steps.workers[0]->dispatcher.batches == 3);
+    EXPECT(steps_run(0));
+    steps_submit(7, 1, 0);
+    steps_round(200000); /* far beyond what was predicted of all: worker 1 has not reported */
+    EXPECT(seen[1].outstanding == 3 && seen[1].free_at_ns == seen_at_ns + 1 + 64000 / 16 + 128000);
+    EXPECT(seen[0].outstanding == 2 && seen[0].free_at_ns == seen_at_ns + 32000);
+    for (uint32_t w = 0; w < 2; w++) {
+        while (steps_run(w)) {
+        }
+    }
+    steps_round(1);
+    EXPECT(steps.app.running == 0);
+    steps_stop();
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    random_state = leat_test_seed;
+    test_pairs_in_any_order();
+    test_shows_no_more_than_it_may();
+    test_removal_leaves_the_rest_alone();
+    test_held_back_is_shown_again();
+    test_free_at_is_honest();
+    return 0;
+}
