@@ -74,7 +74,7 @@ test_names(void)
         EXPECT(leat_selector_find(leat_selector_at(selectors)->name) ==
                leat_selector_at(selectors));
     }
-    EXPECT(routers == 2 && selectors == 2);
+    EXPECT(routers >= 3 && selectors >= 2);
 }
 
 static void
