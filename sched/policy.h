@@ -117,8 +117,13 @@ struct leat_selector {
 };
 
 /*
- * Oldest query to the lowest-numbered idle worker; when none is idle, to the worker with room that is
- * predicted free soonest. One pair an answer, like round_robin: the batch decides what remains.
+ * Where a rule compares classes, it is by their mean time at items_max, unknown last; the fastest that has workers is
+ * the base, as in Kairos. Idle is a worker with nothing outstanding. Ties go to the older query and the lower number.
+ */
+
+/*
+ * Oldest query to an idle worker of the fastest class (Ribbon: SC 2021); when none is idle, to the worker with room that
+ * is predicted free soonest. One pair an answer, like round_robin: the batch decides what remains. O(workers).
  */
 extern const struct leat_router leat_router_fcfs;
 /* Oldest query to the next worker in turn, idle or not, skipping those without room. */
