@@ -8,6 +8,7 @@
 static const struct leat_router *const routers[] = {
     &leat_router_fcfs,
     &leat_router_laxity,
+    &leat_router_matching,
     &leat_router_round_robin,
 };
 

@@ -126,6 +126,18 @@ struct leat_selector {
  * is predicted free soonest. One pair an answer, like round_robin: the batch decides what remains. O(workers).
  */
 extern const struct leat_router leat_router_fcfs;
+/*
+ * Kairos (B. Li et al., HPDC 2023, section 5.1): matches the oldest queries, at most twice as many as workers, one to
+ * one with all workers, idle or not, at the least sum of C * L. Dispatches the pairs whose worker is idle; the other
+ * queries wait and are matched anew. All pairs of an answer are one matching: take as many as are idle.
+ *   L    predicted wait for the worker + mean time on it. If the query then ends later than 0.98 of its objective
+ *        (deadline - arrival) after it arrived: ten times the objective, or L if that is more. No deadline: L.
+ *   C    mean time of the base / of the worker's class, at items_max, rounded down to 1/65536; 1 where it is unknown.
+ * Ours: L never falls by being late, which the paper leaves open; of queries that cost the same everywhere the older
+ * come first; times count up to 2^45 ns.
+ * Its state is 1.1 MB, of which only what the numbers of queries and busy workers ask for is touched.
+ */
+extern const struct leat_router leat_router_matching;
 /* Oldest query to the next worker in turn, idle or not, skipping those without room. */
 extern const struct leat_router leat_router_round_robin;
 /*
