@@ -66,6 +66,31 @@ describe_worker(const struct leat_daemon *daemon, uint32_t index)
                      counter(&worker->statistics.busy_ns), "sleeps", counter(&worker->statistics.parks));
 }
 
+/* [largest value, count] of each bucket that is not empty. */
+static json_t *
+describe_buckets(const struct leat_histogram *histogram)
+{
+    json_t *buckets = json_array();
+
+    for (uint32_t b = 0; b < LEAT_HISTOGRAM_BUCKETS; b++) {
+        const uint64_t count = atomic_load_explicit(&histogram->counts[b], memory_order_relaxed);
+        if (count > 0) {
+            (void)json_array_append_new(buckets,
+                                        json_pack("[I, I]", (json_int_t)leat_histogram_top(b), (json_int_t)count));
+        }
+    }
+    return buckets;
+}
+
+static json_t *
+describe_histogram(const struct leat_histogram *histogram)
+{
+    const struct leat_histogram_summary summary = leat_histogram_summarise(histogram);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "count", (json_int_t)summary.count, "p50", (json_int_t)summary.p50,
+                     "p99", (json_int_t)summary.p99, "p999", (json_int_t)summary.p999, "max", (json_int_t)summary.max,
+                     "buckets", describe_buckets(histogram));
+}
+
 static json_t *
 handle_status(struct leat_daemon *daemon)
 {
@@ -85,12 +110,13 @@ handle_status(struct leat_daemon *daemon)
         }
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
-    return json_pack("{s:s, s:I, s:i, s:I, s:I, s:{s:I, s:I, s:I, s:I}, s:o, s:o}", "version", LEAT_VERSION_TEXT,
+    return json_pack("{s:s, s:I, s:i, s:I, s:I, s:{s:I, s:I, s:I, s:I, s:o}, s:o, s:o}", "version", LEAT_VERSION_TEXT,
                      "uptime_ns", (json_int_t)(leat_monotonic_ns() - daemon->started_ns), "sessions",
                      (int)server.sessions, "connections_accepted", (json_int_t)server.accepted, "connections_refused",
                      (json_int_t)server.refused, "dispatcher", "rounds", (json_int_t)dispatcher.rounds, "sleeps",
                      (json_int_t)dispatcher.parks, "decisions", (json_int_t)dispatcher.decisions, "malformed",
-                     (json_int_t)dispatcher.rejected_malformed, "workers", workers, "applications", applications);
+                     (json_int_t)dispatcher.rejected_malformed, "decision_ns",
+                     describe_histogram(leat_dispatcher_decision_times(daemon->dispatcher)), "workers", workers, "applications", applications);
 }
 
 /* ---- models ----------------------------------------------------------------------------------- */

@@ -16,6 +16,7 @@
 
 #include "kernels/backend.h"
 #include "runtime/central_queue.h"
+#include "runtime/histogram.h"
 #include "sched/policy.h"
 #include "sched/profile.h"
 
@@ -84,6 +85,7 @@ struct leat_application {
     bool busy;      /* in the dispatcher's list of those to decide for */
     bool sweep_due; /* a query that waits was cancelled, or its session closed */
     struct leat_application_counters counters;
+    struct leat_histogram sizes; /* items of accepted queries. W: dispatcher */
 };
 
 /* Room for 1..waiting_max queries. */

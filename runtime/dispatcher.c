@@ -87,6 +87,7 @@ struct leat_dispatcher {
     struct { /* W: dispatcher, relaxed */
         _Alignas(LEAT_ISOLATE) _Atomic uint64_t rounds, parks, rejected_malformed, decisions, abandoned, swept;
     } statistics;
+    struct leat_histogram decision_ns;
     pthread_t thread;
     bool running;
 };
@@ -360,6 +361,7 @@ accept_request(struct leat_dispatcher *dispatcher, struct leat_daemon_session *s
             session->dispatcher.slots[request->slot] = (struct leat_waiting_slot){
                 .ticket_low = request->ticket_low, .application = app->id, .state = LEAT_SLOT_WAITS};
             bump(&app->counters.accepted, 1);
+            leat_histogram_add(&app->sizes, request->items);
             return;
         }
         reason = LEAT_REASON_QUEUE_FULL;
@@ -747,6 +749,7 @@ decide(struct leat_dispatcher *dispatcher, struct leat_application *app)
     if (!has_room(dispatcher, app)) {
         return false;
     }
+    const uint64_t begin_ns = leat_clock_now(&dispatcher->options.tables->clock);
     const uint32_t count = app->router->route(app->router_state, &route, dispatcher->pairs, route.worker_count);
     LEAT_ASSERT(count <= route.worker_count);
     for (uint32_t i = 0; i < count; i++) {
@@ -757,6 +760,7 @@ decide(struct leat_dispatcher *dispatcher, struct leat_application *app)
         }
     }
     leat_waiting_remove(&app->waiting, dispatcher->marks);
+    leat_histogram_add(&dispatcher->decision_ns, leat_clock_now(&dispatcher->options.tables->clock) - begin_ns);
     return any;
 }
 
@@ -1374,4 +1378,10 @@ leat_dispatcher_statistics(const struct leat_dispatcher *dispatcher, struct leat
         .abandoned = atomic_load_explicit(&dispatcher->statistics.abandoned, memory_order_relaxed),
         .swept = atomic_load_explicit(&dispatcher->statistics.swept, memory_order_relaxed),
     };
+}
+
+const struct leat_histogram *
+leat_dispatcher_decision_times(const struct leat_dispatcher *dispatcher)
+{
+    return &dispatcher->decision_ns;
 }

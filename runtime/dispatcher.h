@@ -16,6 +16,7 @@
 #define LEAT_RUNTIME_DISPATCHER_H
 
 #include "runtime/application.h"
+#include "runtime/histogram.h"
 #include "runtime/session.h"
 #include "runtime/worker.h"
 
@@ -101,5 +102,11 @@ int leat_dispatcher_control_fd(const struct leat_dispatcher *dispatcher);
 /* [C] */
 void leat_dispatcher_statistics(const struct leat_dispatcher *dispatcher,
                                 struct leat_dispatcher_statistics *ret_statistics);
+
+/*
+ * [C] How long decisions took, in nanoseconds: from a question to a router until what it gave was handed to workers.
+ * Owned by the dispatcher.
+ */
+const struct leat_histogram *leat_dispatcher_decision_times(const struct leat_dispatcher *dispatcher);
 
 #endif /* LEAT_RUNTIME_DISPATCHER_H */

@@ -153,6 +153,8 @@ test_pairs_in_any_order(void)
             ended += under_way[number];
         }
     }
+    EXPECT(leat_histogram_summarise(leat_dispatcher_decision_times(steps.dispatcher)).count == model.answers);
+    EXPECT(leat_histogram_summarise(&steps.app.sizes).count == atomic_load(&steps.app.counters.accepted));
     EXPECT(model.answered > 1000 && model.pairs > 2 * model.answered && model.batches > 100 && model.gaps > 1000);
     steps_round(1);
     steps_stop();

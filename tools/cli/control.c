@@ -117,6 +117,18 @@ verb_version(int argc, char **argv)
 /* ---- status ----------------------------------------------------------------------------------- */
 
 static void
+print_decisions(const json_t *times)
+{
+    static const char *const keys[] = {"p50", "p99", "p999", "max"};
+
+    (void)printf("decisions:");
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        (void)printf("%s %s %s", i > 0 ? "," : "", keys[i], format_ns((double)number_of(times, keys[i])).text);
+    }
+    (void)printf("\n\n");
+}
+
+static void
 print_status(const json_t *status)
 {
     size_t i;
@@ -125,9 +137,10 @@ print_status(const json_t *status)
 
     (void)printf("leatd %s, up %.1f s, %lld sessions\n", text_of(status, "version"),
                  (double)number_of(status, "uptime_ns") / 1e9, number_of(status, "sessions"));
-    (void)printf("dispatcher: %lld rounds, slept %lld times, %lld decisions, %lld malformed requests\n\n",
+    (void)printf("dispatcher: %lld rounds, slept %lld times, %lld decisions, %lld malformed requests\n",
                  number_of(dispatcher, "rounds"), number_of(dispatcher, "sleeps"), number_of(dispatcher, "decisions"),
                  number_of(dispatcher, "malformed"));
+    print_decisions(json_object_get(dispatcher, "decision_ns"));
     (void)printf("%-7s %-16s %10s %9s %9s\n", "worker", "cpus", "batches", "busy", "slept");
     json_array_foreach(json_object_get(status, "workers"), i, row) {
         (void)printf("%-7lld %-16s %10lld %8.1fs %9lld\n", number_of(row, "index"), text_of(row, "cpus"),
