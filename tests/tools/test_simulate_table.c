@@ -8,7 +8,7 @@
 
 #include "base/align.h"
 #include "tests/runtime/fake_root.h"
-#include "tools/simulate/csv.h"
+#include "base/csv.h"
 #include "tools/simulate/simulate.h"
 
 static struct fake_root root;
@@ -166,7 +166,7 @@ test_wrong_tables(void)
 static void
 test_large_tables(void)
 {
-    const size_t room = (size_t)CSV_BYTES_MAX + 100;
+    const size_t room = (size_t)LEAT_CSV_BYTES_MAX + 100;
     char *text = malloc(room);
     struct simulate_table t;
 
@@ -175,9 +175,9 @@ test_large_tables(void)
     EXPECT(file != NULL && fwrite(HEAD "m,x\0,1,1\n", 1, sizeof(HEAD) + 8, file) == sizeof(HEAD) + 8 && fclose(file) == 0);
     EXPECT(simulate_table_read(path, "m", NULL, 0, &t) == LEAT_ERR_PROTO && has("is not text"));
 
-    memset(text, ',', CSV_COLUMNS_MAX + 10); /* names differ, or the first two would be the mistake */
+    memset(text, ',', LEAT_CSV_COLUMNS_MAX + 10); /* names differ, or the first two would be the mistake */
     size_t length = 0;
-    for (uint32_t c = 0; c <= CSV_COLUMNS_MAX; c++) {
+    for (uint32_t c = 0; c <= LEAT_CSV_COLUMNS_MAX; c++) {
         length += (size_t)snprintf(text + length, room - length, "%ss%u", c > 0 ? "," : "", c);
     }
     write_file(text);

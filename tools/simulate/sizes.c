@@ -5,26 +5,26 @@
 #include <string.h>
 
 #include "base/align.h"
-#include "tools/simulate/csv.h"
+#include "base/csv.h"
 
 #define WEIGHT_MAX    1e15
 #define PRICE_MAX_USD 1e9 /* an hour */
 
 static uint32_t
-find_any(const struct csv *csv, const char *const *names, size_t count)
+find_any(const struct leat_csv *csv, const char *const *names, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const uint32_t column = csv_find(csv, names[i]);
-        if (column != CSV_NO_COLUMN) {
+        const uint32_t column = leat_csv_find(csv, names[i]);
+        if (column != LEAT_CSV_NO_COLUMN) {
             return column;
         }
     }
-    return CSV_NO_COLUMN;
+    return LEAT_CSV_NO_COLUMN;
 }
 
 /* weights[items] sums over rows; *ret_total over all. */
 static enum leat_status
-add_weights(struct csv *csv, double *weights, double *ret_total)
+add_weights(struct leat_csv *csv, double *weights, double *ret_total)
 {
     static const char *const items_names[] = {"items", "batch", "batch_size", "batch_bucket"};
     static const char *const weight_names[] = {"weight", "count", "share", "probability", "probability_estimate"};
@@ -33,15 +33,15 @@ add_weights(struct csv *csv, double *weights, double *ret_total)
     enum leat_status status;
     double total = 0;
 
-    if (items_column == CSV_NO_COLUMN) {
-        return csv_fail(csv, "there is no column 'items' (nor 'batch', 'batch_size' or 'batch_bucket')");
+    if (items_column == LEAT_CSV_NO_COLUMN) {
+        return leat_csv_fail(csv, "there is no column 'items' (nor 'batch', 'batch_size' or 'batch_bucket')");
     }
-    while ((status = csv_next(csv)) == LEAT_OK) {
+    while ((status = leat_csv_next(csv)) == LEAT_OK) {
         double weight = 1;
         uint32_t items;
-        status = csv_integer(csv, items_column, 1, SIMULATE_ITEMS_MAX, &items);
-        if (status == LEAT_OK && weight_column != CSV_NO_COLUMN) {
-            status = csv_number(csv, weight_column, 0, WEIGHT_MAX, &weight);
+        status = leat_csv_integer(csv, items_column, 1, SIMULATE_ITEMS_MAX, &items);
+        if (status == LEAT_OK && weight_column != LEAT_CSV_NO_COLUMN) {
+            status = leat_csv_number(csv, weight_column, 0, WEIGHT_MAX, &weight);
         }
         if (status != LEAT_OK) {
             return status;
@@ -56,11 +56,11 @@ add_weights(struct csv *csv, double *weights, double *ret_total)
 enum leat_status
 simulate_sizes_read(const char *path, struct leat_pool_size **ret_sizes, uint32_t *ret_count)
 {
-    struct csv csv;
+    struct leat_csv csv;
     double total = 0;
     uint32_t count = 0;
 
-    enum leat_status status = csv_open(path, &csv);
+    enum leat_status status = leat_csv_open(path, &csv);
     if (status != LEAT_OK) {
         return status;
     }
@@ -80,7 +80,7 @@ simulate_sizes_read(const char *path, struct leat_pool_size **ret_sizes, uint32_
         }
     }
     free(weights);
-    csv_close(&csv);
+    leat_csv_close(&csv);
     if (status != LEAT_OK) {
         free(sizes);
         return status;
@@ -91,14 +91,14 @@ simulate_sizes_read(const char *path, struct leat_pool_size **ret_sizes, uint32_
 }
 
 static enum leat_status
-read_price(const struct csv *csv, uint32_t price_column, uint32_t count_column, struct leat_pool_class *ret_class)
+read_price(const struct leat_csv *csv, uint32_t price_column, uint32_t count_column, struct leat_pool_class *ret_class)
 {
     double price_usd;
     uint32_t count_max = UINT16_MAX;
 
-    enum leat_status status = csv_number(csv, price_column, 0, PRICE_MAX_USD, &price_usd);
-    if (status == LEAT_OK && count_column != CSV_NO_COLUMN) {
-        status = csv_integer(csv, count_column, 0, UINT16_MAX, &count_max);
+    enum leat_status status = leat_csv_number(csv, price_column, 0, PRICE_MAX_USD, &price_usd);
+    if (status == LEAT_OK && count_column != LEAT_CSV_NO_COLUMN) {
+        status = leat_csv_integer(csv, count_column, 0, UINT16_MAX, &count_max);
     }
     if (status == LEAT_OK) {
         *ret_class = (struct leat_pool_class){.price = (uint64_t)(price_usd * 1e6 + 0.5), .count_max = (uint16_t)count_max};
@@ -107,22 +107,22 @@ read_price(const struct csv *csv, uint32_t price_column, uint32_t count_column, 
 }
 
 static enum leat_status
-read_prices(struct csv *csv, const struct simulate_table *table, struct leat_pool_class *classes)
+read_prices(struct leat_csv *csv, const struct simulate_table *table, struct leat_pool_class *classes)
 {
-    const uint32_t count_column = csv_find(csv, "max_count_in_search");
+    const uint32_t count_column = leat_csv_find(csv, "max_count_in_search");
     bool known[LEAT_SCHED_CLASSES_MAX] = {false};
     uint32_t name_column, price_column;
 
-    enum leat_status status = csv_need(csv, "instance", &name_column);
+    enum leat_status status = leat_csv_need(csv, "instance", &name_column);
     if (status == LEAT_OK) {
-        status = csv_need(csv, "price_usd_per_hour", &price_column);
+        status = leat_csv_need(csv, "price_usd_per_hour", &price_column);
     }
-    while (status == LEAT_OK && (status = csv_next(csv)) == LEAT_OK) {
+    while (status == LEAT_OK && (status = leat_csv_next(csv)) == LEAT_OK) {
         for (uint32_t c = 0; c < table->class_count && status == LEAT_OK; c++) {
             if (strcmp(csv->fields[name_column], table->class_names[c]) != 0) {
                 continue;
             }
-            status = known[c] ? csv_fail(csv, "a second price of '%s'", table->class_names[c])
+            status = known[c] ? leat_csv_fail(csv, "a second price of '%s'", table->class_names[c])
                               : read_price(csv, price_column, count_column, &classes[c]);
             known[c] = true;
         }
@@ -142,14 +142,14 @@ enum leat_status
 simulate_prices_read(const char *path, const struct simulate_table *table, struct leat_pool_class *ret_classes)
 {
     struct leat_pool_class classes[LEAT_SCHED_CLASSES_MAX];
-    struct csv csv;
+    struct leat_csv csv;
 
-    enum leat_status status = csv_open(path, &csv);
+    enum leat_status status = leat_csv_open(path, &csv);
     if (status != LEAT_OK) {
         return status;
     }
     status = read_prices(&csv, table, classes);
-    csv_close(&csv);
+    leat_csv_close(&csv);
     if (status == LEAT_OK) {
         memcpy(ret_classes, classes, table->class_count * sizeof(classes[0]));
     }

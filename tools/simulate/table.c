@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/align.h"
-#include "tools/simulate/csv.h"
+#include "base/csv.h"
 
 #define TIME_MIN_MS 1e-6 /* one nanosecond */
 #define TIME_MAX_MS 1e8  /* more than a day */
@@ -20,7 +20,7 @@ struct class_rows {
 };
 
 struct reader {
-    struct csv csv;
+    struct leat_csv csv;
     struct simulate_table *table;
     uint32_t model_column, instance_column, items_column;
     uint32_t *sample_columns; /* [table->sample_count] */
@@ -40,14 +40,14 @@ is_sample(const char *name)
 static enum leat_status
 find_columns(struct reader *reader)
 {
-    const struct csv *csv = &reader->csv;
-    enum leat_status status = csv_need(csv, "model", &reader->model_column);
+    const struct leat_csv *csv = &reader->csv;
+    enum leat_status status = leat_csv_need(csv, "model", &reader->model_column);
 
     if (status == LEAT_OK) {
-        status = csv_need(csv, "instance", &reader->instance_column);
+        status = leat_csv_need(csv, "instance", &reader->instance_column);
     }
     if (status == LEAT_OK) {
-        status = csv_need(csv, "batch", &reader->items_column);
+        status = leat_csv_need(csv, "batch", &reader->items_column);
     }
     if (status != LEAT_OK) {
         return status;
@@ -62,9 +62,9 @@ find_columns(struct reader *reader)
         }
     }
     if (reader->table->sample_count == 0) {
-        reader->sample_columns[0] = csv_find(csv, "mean_ms");
-        if (reader->sample_columns[0] == CSV_NO_COLUMN) {
-            return csv_fail(csv, "there are neither samples (columns s0, s1, ...) nor a column 'mean_ms'");
+        reader->sample_columns[0] = leat_csv_find(csv, "mean_ms");
+        if (reader->sample_columns[0] == LEAT_CSV_NO_COLUMN) {
+            return leat_csv_fail(csv, "there are neither samples (columns s0, s1, ...) nor a column 'mean_ms'");
         }
         reader->table->sample_count = 1;
     }
@@ -78,7 +78,7 @@ find_class(const struct reader *reader, uint32_t *ret_class)
     struct simulate_table *table = reader->table;
     char name[SIMULATE_NAME_MAX];
 
-    const enum leat_status status = csv_name(&reader->csv, reader->instance_column, name, sizeof(name));
+    const enum leat_status status = leat_csv_name(&reader->csv, reader->instance_column, name, sizeof(name));
     if (status != LEAT_OK) {
         return status;
     }
@@ -92,7 +92,7 @@ find_class(const struct reader *reader, uint32_t *ret_class)
         return LEAT_AGAIN;
     }
     if (table->class_count == LEAT_SCHED_CLASSES_MAX) {
-        return csv_fail(&reader->csv, "more than %u instances; say which", LEAT_SCHED_CLASSES_MAX);
+        return leat_csv_fail(&reader->csv, "more than %u instances; say which", LEAT_SCHED_CLASSES_MAX);
     }
     memcpy(table->class_names[table->class_count], name, sizeof(name));
     *ret_class = table->class_count++;
@@ -132,12 +132,12 @@ add_row(struct reader *reader, struct class_rows *rows)
     uint32_t items;
     double time_ms;
 
-    enum leat_status status = csv_integer(&reader->csv, reader->items_column, 1, SIMULATE_ITEMS_MAX, &items);
+    enum leat_status status = leat_csv_integer(&reader->csv, reader->items_column, 1, SIMULATE_ITEMS_MAX, &items);
     if (status != LEAT_OK) {
         return status;
     }
     if (rows->count > 0 && items <= rows->sizes[rows->count - 1]) {
-        return csv_fail(&reader->csv, "batch %u after %u: sizes of an instance are to rise", items,
+        return leat_csv_fail(&reader->csv, "batch %u after %u: sizes of an instance are to rise", items,
                         rows->sizes[rows->count - 1]);
     }
     if (rows->count == rows->room && !grow_rows(rows, sample_count)) {
@@ -145,7 +145,7 @@ add_row(struct reader *reader, struct class_rows *rows)
     }
     uint64_t *samples_ns = rows->samples_ns + (size_t)rows->count * sample_count;
     for (uint32_t s = 0; s < sample_count; s++) {
-        status = csv_number(&reader->csv, reader->sample_columns[s], TIME_MIN_MS, TIME_MAX_MS, &time_ms);
+        status = leat_csv_number(&reader->csv, reader->sample_columns[s], TIME_MIN_MS, TIME_MAX_MS, &time_ms);
         if (status != LEAT_OK) {
             return status;
         }
@@ -163,7 +163,7 @@ read_rows(struct reader *reader, const char *model)
     bool found = false;
     uint32_t class = 0;
 
-    while ((status = csv_next(&reader->csv)) == LEAT_OK) {
+    while ((status = leat_csv_next(&reader->csv)) == LEAT_OK) {
         if (strcmp(reader->csv.fields[reader->model_column], model) != 0) {
             continue;
         }
@@ -236,7 +236,7 @@ build(const struct reader *reader)
         memcpy(table->samples_ns + c * samples, reader->rows[c].samples_ns, samples * sizeof(*table->samples_ns));
     }
     for (size_t cell = 0; cell < (size_t)table->class_count * table->size_count; cell++) {
-        uint64_t sum_ns = 0; /* at most CSV_COLUMNS_MAX samples of at most TIME_MAX_MS: it fits */
+        uint64_t sum_ns = 0; /* at most LEAT_CSV_COLUMNS_MAX samples of at most TIME_MAX_MS: it fits */
         for (uint32_t s = 0; s < table->sample_count; s++) {
             sum_ns += table->samples_ns[cell * table->sample_count + s];
         }
@@ -271,7 +271,7 @@ simulate_table_read(const char *path, const char *model, const char *const *clas
     struct simulate_table table = {0};
     struct reader reader = {.table = &table};
 
-    enum leat_status status = csv_open(path, &reader.csv);
+    enum leat_status status = leat_csv_open(path, &reader.csv);
     if (status != LEAT_OK) {
         return status;
     }
@@ -293,7 +293,7 @@ simulate_table_read(const char *path, const char *model, const char *const *clas
         free(reader.rows[c].samples_ns);
     }
     free(reader.sample_columns);
-    csv_close(&reader.csv);
+    leat_csv_close(&reader.csv);
     if (status != LEAT_OK) {
         simulate_table_free(&table);
         return status;

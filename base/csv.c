@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/simulate/csv.h"
+#include "base/csv.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ shown(const char *field)
 }
 
 enum leat_status
-csv_fail(const struct csv *csv, const char *format, ...)
+leat_csv_fail(const struct leat_csv *csv, const char *format, ...)
 {
     char text[300];
     va_list args;
@@ -40,11 +40,11 @@ csv_fail(const struct csv *csv, const char *format, ...)
 
 /* All of it, with a NUL behind. It may be a pipe. */
 static enum leat_status
-read_text(struct csv *csv, FILE *file)
+read_text(struct leat_csv *csv, FILE *file)
 {
     size_t bytes = 0, room = 0;
 
-    while (feof(file) == 0 && bytes <= CSV_BYTES_MAX) {
+    while (feof(file) == 0 && bytes <= LEAT_CSV_BYTES_MAX) {
         if (bytes + 1 >= room) {
             room = room == 0 ? 1 << 16 : 2 * room;
             char *grown = realloc(csv->text, room);
@@ -58,9 +58,9 @@ read_text(struct csv *csv, FILE *file)
             return LEAT_FAIL(LEAT_ERR_SYS, "cannot read %s", csv->path);
         }
     }
-    if (bytes > CSV_BYTES_MAX) {
+    if (bytes > LEAT_CSV_BYTES_MAX) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "%s is larger than %llu MiB", csv->path,
-                         (unsigned long long)(CSV_BYTES_MAX >> 20));
+                         (unsigned long long)(LEAT_CSV_BYTES_MAX >> 20));
     }
     csv->text[bytes] = '\0';
     if (strlen(csv->text) != bytes) {
@@ -80,7 +80,7 @@ skip_blanks(char *at)
 
 /* Takes the quotes off a quoted field, in its own place; `at` is behind the first of them. NULL: there is no last. */
 static char *
-unquote(struct csv *csv, char *at)
+unquote(struct leat_csv *csv, char *at)
 {
     char *to = at;
 
@@ -101,19 +101,19 @@ unquote(struct csv *csv, char *at)
 
 /* Cuts the field that begins at csv->at; *ret_end is what ended it: a comma, a line's end or the file's. */
 static enum leat_status
-cut_field(struct csv *csv, char **ret_field, char *ret_end)
+cut_field(struct leat_csv *csv, char **ret_field, char *ret_end)
 {
     char *field = skip_blanks(csv->at), *end, *at;
 
     if (*field == '"') {
         at = unquote(csv, ++field);
         if (at == NULL) {
-            return csv_fail(csv, "a quoted field has no end");
+            return leat_csv_fail(csv, "a quoted field has no end");
         }
         end = skip_blanks(at);
         end += *end == '\r';
         if (*end != ',' && *end != '\n' && *end != '\0') {
-            return csv_fail(csv, "something follows the quotes of a field");
+            return leat_csv_fail(csv, "something follows the quotes of a field");
         }
         *ret_end = *end;
     } else {
@@ -131,7 +131,7 @@ cut_field(struct csv *csv, char **ret_field, char *ret_end)
 
 /* To the next line that is not blank; false at the end. */
 static bool
-find_row(struct csv *csv)
+find_row(struct leat_csv *csv)
 {
     for (;;) {
         char *end = csv->at + strspn(csv->at, " \t\r");
@@ -145,7 +145,7 @@ find_row(struct csv *csv)
 }
 
 enum leat_status
-csv_next(struct csv *csv)
+leat_csv_next(struct leat_csv *csv)
 {
     uint32_t count = 0;
     char end = ',', *field;
@@ -164,35 +164,35 @@ csv_next(struct csv *csv)
     }
     csv->lines_before += end == '\n';
     if (count != csv->column_count) {
-        return csv_fail(csv, "%u fields, but the heading has %u", count, csv->column_count);
+        return leat_csv_fail(csv, "%u fields, but the heading has %u", count, csv->column_count);
     }
     return LEAT_OK;
 }
 
 static enum leat_status
-read_heading(struct csv *csv)
+read_heading(struct leat_csv *csv)
 {
     char end = ',';
 
     if (!find_row(csv)) {
         return LEAT_FAIL(LEAT_ERR_PROTO, "%s is empty", csv->path);
     }
-    csv->names = calloc(2 * CSV_COLUMNS_MAX, sizeof(*csv->names));
+    csv->names = calloc(2 * LEAT_CSV_COLUMNS_MAX, sizeof(*csv->names));
     if (csv->names == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the columns of %s", csv->path);
     }
-    csv->fields = csv->names + CSV_COLUMNS_MAX;
+    csv->fields = csv->names + LEAT_CSV_COLUMNS_MAX;
     while (end == ',') {
-        if (csv->column_count == CSV_COLUMNS_MAX) {
-            return csv_fail(csv, "more than %u columns", CSV_COLUMNS_MAX);
+        if (csv->column_count == LEAT_CSV_COLUMNS_MAX) {
+            return leat_csv_fail(csv, "more than %u columns", LEAT_CSV_COLUMNS_MAX);
         }
         char *name;
         const enum leat_status status = cut_field(csv, &name, &end);
         if (status != LEAT_OK) {
             return status;
         }
-        if (csv_find(csv, name) != CSV_NO_COLUMN) {
-            return csv_fail(csv, "two columns are named '%s'", shown(name).text);
+        if (leat_csv_find(csv, name) != LEAT_CSV_NO_COLUMN) {
+            return leat_csv_fail(csv, "two columns are named '%s'", shown(name).text);
         }
         csv->names[csv->column_count++] = name;
     }
@@ -201,9 +201,9 @@ read_heading(struct csv *csv)
 }
 
 enum leat_status
-csv_open(const char *path, struct csv *ret_csv)
+leat_csv_open(const char *path, struct leat_csv *ret_csv)
 {
-    struct csv csv = {.path = path};
+    struct leat_csv csv = {.path = path};
     FILE *file = fopen(path, "r");
 
     if (file == NULL) {
@@ -215,7 +215,7 @@ csv_open(const char *path, struct csv *ret_csv)
         status = read_heading(&csv);
     }
     if (status != LEAT_OK) {
-        csv_close(&csv);
+        leat_csv_close(&csv);
         return status;
     }
     *ret_csv = csv;
@@ -223,7 +223,7 @@ csv_open(const char *path, struct csv *ret_csv)
 }
 
 void
-csv_close(struct csv *csv)
+leat_csv_close(struct leat_csv *csv)
 {
     free(csv->names);
     free(csv->text);
@@ -232,30 +232,30 @@ csv_close(struct csv *csv)
 /* ---- Columns ----------------------------------------------------------------------------------- */
 
 uint32_t
-csv_find(const struct csv *csv, const char *name)
+leat_csv_find(const struct leat_csv *csv, const char *name)
 {
     for (uint32_t c = 0; c < csv->column_count; c++) {
         if (strcmp(csv->names[c], name) == 0) {
             return c;
         }
     }
-    return CSV_NO_COLUMN;
+    return LEAT_CSV_NO_COLUMN;
 }
 
 enum leat_status
-csv_need(const struct csv *csv, const char *name, uint32_t *ret_column)
+leat_csv_need(const struct leat_csv *csv, const char *name, uint32_t *ret_column)
 {
-    const uint32_t column = csv_find(csv, name);
+    const uint32_t column = leat_csv_find(csv, name);
 
-    if (column == CSV_NO_COLUMN) {
-        return csv_fail(csv, "there is no column '%s'", name);
+    if (column == LEAT_CSV_NO_COLUMN) {
+        return leat_csv_fail(csv, "there is no column '%s'", name);
     }
     *ret_column = column;
     return LEAT_OK;
 }
 
 enum leat_status
-csv_number(const struct csv *csv, uint32_t column, double min, double max, double *ret_number)
+leat_csv_number(const struct leat_csv *csv, uint32_t column, double min, double max, double *ret_number)
 {
     const char *field = csv->fields[column];
     char *end;
@@ -264,7 +264,7 @@ csv_number(const struct csv *csv, uint32_t column, double min, double max, doubl
     /* strtod would take nan, inf, hexadecimal numbers and blanks too. */
     if (end == field || *end != '\0' || field[strspn(field, "0123456789+-.eE")] != '\0' ||
         !(number >= min && number <= max)) {
-        return csv_fail(csv, "column '%s': '%s' is no number from %g to %g", shown(csv->names[column]).text,
+        return leat_csv_fail(csv, "column '%s': '%s' is no number from %g to %g", shown(csv->names[column]).text,
                     shown(field).text, min, max);
     }
     *ret_number = number;
@@ -272,16 +272,16 @@ csv_number(const struct csv *csv, uint32_t column, double min, double max, doubl
 }
 
 enum leat_status
-csv_integer(const struct csv *csv, uint32_t column, uint32_t min, uint32_t max, uint32_t *ret_number)
+leat_csv_integer(const struct leat_csv *csv, uint32_t column, uint32_t min, uint32_t max, uint32_t *ret_number)
 {
     double number;
-    const enum leat_status status = csv_number(csv, column, min, max, &number);
+    const enum leat_status status = leat_csv_number(csv, column, min, max, &number);
 
     if (status != LEAT_OK) {
         return status;
     }
     if ((double)(uint32_t)number != number) {
-        return csv_fail(csv, "column '%s': '%s' is not a whole number", shown(csv->names[column]).text,
+        return leat_csv_fail(csv, "column '%s': '%s' is not a whole number", shown(csv->names[column]).text,
                     shown(csv->fields[column]).text);
     }
     *ret_number = (uint32_t)number;
@@ -289,19 +289,19 @@ csv_integer(const struct csv *csv, uint32_t column, uint32_t min, uint32_t max, 
 }
 
 enum leat_status
-csv_name(const struct csv *csv, uint32_t column, char *ret_name, size_t room)
+leat_csv_name(const struct leat_csv *csv, uint32_t column, char *ret_name, size_t room)
 {
     const char *field = csv->fields[column];
     const size_t length = strlen(field);
 
     for (size_t i = 0; i < length; i++) {
         if (field[i] < ' ' || field[i] > '~') {
-            return csv_fail(csv, "column '%s': a name has something else than printable ASCII in it",
+            return leat_csv_fail(csv, "column '%s': a name has something else than printable ASCII in it",
                         shown(csv->names[column]).text);
         }
     }
     if (length == 0 || length >= room) {
-        return csv_fail(csv, "column '%s': a name has %zu characters, not 1 to %zu", shown(csv->names[column]).text, length,
+        return leat_csv_fail(csv, "column '%s': a name has %zu characters, not 1 to %zu", shown(csv->names[column]).text, length,
                     room - 1);
     }
     memcpy(ret_name, field, length + 1);
