@@ -226,6 +226,36 @@ test_sizes(void)
 }
 
 static void
+test_sizes_by_text(void)
+{
+    static const char *const wrong[] = {"gaussian:", "gaussian:10", "gaussian:10:", "gaussian::3", "gaussian:10:3:", "gaussian:a:b"};
+    struct simulate_sizes sizes;
+    struct simulate_draw draw;
+    uint64_t random = leat_test_seed;
+
+    EXPECT(simulate_sizes_parse("gaussian:150.5:2e1", &sizes) == LEAT_OK);
+    EXPECT(sizes.count == 0 && sizes.gaussian_mean == 150.5 && sizes.gaussian_deviation == 20);
+    simulate_sizes_free(&sizes);
+    for (size_t i = 0; i < LEAT_COUNT_OF(wrong); i++) {
+        EXPECT(simulate_sizes_parse(wrong[i], &sizes) == LEAT_ERR_INVALID && has(wrong[i]));
+    }
+    EXPECT(simulate_sizes_parse("gaussian:0.5:1", &sizes) == LEAT_OK); /* well-formed, but no such sizes */
+    EXPECT(simulate_draw_init(&sizes, &draw) == LEAT_ERR_INVALID && has("mean 0.5"));
+    write_file("items,weight\n7,1\n30,3\n");
+    EXPECT(simulate_sizes_parse(path, &sizes) == LEAT_OK && sizes.count == 2);
+    EXPECT(simulate_draw_init(&sizes, &draw) == LEAT_OK);
+    for (int i = 0, seen = 0; seen != 3; i++) {
+        const uint32_t size = simulate_draw_size(&draw, &random);
+        EXPECT((size == 7 || size == 30) && i < 10000);
+        seen |= size == 7 ? 1 : 2;
+    }
+    simulate_draw_fini(&draw);
+    simulate_sizes_free(&sizes);
+    write_file("items\n");
+    EXPECT(simulate_sizes_parse(path, &sizes) == LEAT_ERR_PROTO && has(path));
+}
+
+static void
 test_prices(void)
 {
     static const struct {
@@ -265,6 +295,7 @@ main(void)
     test_wrong_tables();
     test_large_tables();
     test_sizes();
+    test_sizes_by_text();
     test_prices();
     fake_root_fini(&root);
     return 0;

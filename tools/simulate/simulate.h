@@ -79,6 +79,19 @@ struct simulate_sizes {
     double gaussian_mean, gaussian_deviation;
 };
 
+/* "gaussian:MEAN:DEVIATION", or the path of a file as above. To be freed with simulate_sizes_free. */
+LEAT_MUST_CHECK enum leat_status simulate_sizes_parse(const char *text, struct simulate_sizes *ret_sizes);
+void simulate_sizes_free(struct simulate_sizes *sizes); /* what simulate_sizes_parse made, or zeros */
+
+/* Draws sizes one by one. It refers to `sizes`. LEAT_ERR_INVALID: a weight, a size, a mean or a deviation out of range. */
+struct simulate_draw {
+    const struct simulate_sizes *sizes;
+    double *sums; /* [sizes->count]: of weights up to this one; NULL: a Gaussian */
+};
+LEAT_MUST_CHECK enum leat_status simulate_draw_init(const struct simulate_sizes *sizes, struct simulate_draw *ret_draw);
+void simulate_draw_fini(struct simulate_draw *draw); /* accepts zeros */
+uint32_t simulate_draw_size(const struct simulate_draw *draw, uint64_t *random); /* 1..SIMULATE_ITEMS_MAX */
+
 struct simulate_workload_options {
     uint64_t seed;
     uint32_t query_count; /* 1..SIMULATE_QUERIES_MAX */

@@ -6,6 +6,7 @@
 
 #include "base/align.h"
 #include "base/csv.h"
+#include "tools/simulate/random.h"
 
 #define WEIGHT_MAX    1e15
 #define PRICE_MAX_USD 1e9 /* an hour */
@@ -89,6 +90,119 @@ simulate_sizes_read(const char *path, struct leat_pool_size **ret_sizes, uint32_
     *ret_count = count;
     return LEAT_OK;
 }
+
+enum leat_status
+simulate_sizes_parse(const char *text, struct simulate_sizes *ret_sizes)
+{
+    static const char gaussian[] = "gaussian:";
+    struct simulate_sizes sizes = {0};
+    struct leat_pool_size *read = NULL;
+    char *end;
+
+    if (strncmp(text, gaussian, strlen(gaussian)) != 0) {
+        const enum leat_status status = simulate_sizes_read(text, &read, &sizes.count);
+        if (status == LEAT_OK) {
+            sizes.sizes = read;
+            *ret_sizes = sizes;
+        }
+        return status;
+    }
+    const char *mean = text + strlen(gaussian);
+    sizes.gaussian_mean = strtod(mean, &end);
+    const char *deviation = end + 1;
+    bool good = end != mean && *end == ':';
+    if (good) {
+        sizes.gaussian_deviation = strtod(deviation, &end);
+        good = end != deviation && *end == '\0';
+    }
+    if (!good) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'%s' is not gaussian:MEAN:DEVIATION", text);
+    }
+    *ret_sizes = sizes;
+    return LEAT_OK;
+}
+
+void
+simulate_sizes_free(struct simulate_sizes *sizes)
+{
+    free((void *)(uintptr_t)sizes->sizes);
+    *sizes = (struct simulate_sizes){0};
+}
+
+/* ---- Draws ------------------------------------------------------------------------------------- */
+
+enum leat_status
+simulate_draw_init(const struct simulate_sizes *sizes, struct simulate_draw *ret_draw)
+{
+    double sum = 0;
+
+    if (sizes->count == 0) {
+        if (!(sizes->gaussian_mean >= 1 && sizes->gaussian_mean <= SIMULATE_ITEMS_MAX &&
+              sizes->gaussian_deviation >= 0 && sizes->gaussian_deviation <= SIMULATE_ITEMS_MAX)) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "sizes of mean %g and deviation %g: a mean is 1 to %u, a deviation 0 to %u",
+                             sizes->gaussian_mean, sizes->gaussian_deviation, SIMULATE_ITEMS_MAX, SIMULATE_ITEMS_MAX);
+        }
+        *ret_draw = (struct simulate_draw){.sizes = sizes};
+        return LEAT_OK;
+    }
+    double *sums = calloc(sizes->count, sizeof(*sums));
+    if (sums == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u sizes", sizes->count);
+    }
+    for (uint32_t i = 0; i < sizes->count; i++) {
+        const struct leat_pool_size *size = &sizes->sizes[i];
+        if (!(size->weight >= 0) || size->items == 0 || size->items > SIMULATE_ITEMS_MAX) {
+            free(sums);
+            return LEAT_FAIL(LEAT_ERR_INVALID, "size %u of weight %g: a size is 1 to %u, a weight not below 0", size->items,
+                             size->weight, SIMULATE_ITEMS_MAX);
+        }
+        sum += size->weight;
+        sums[i] = sum;
+    }
+    if (!(sum > 0 && sum <= 1e300)) {
+        free(sums);
+        return LEAT_FAIL(LEAT_ERR_INVALID, "the weights of sizes sum up to %g", sum);
+    }
+    *ret_draw = (struct simulate_draw){.sizes = sizes, .sums = sums};
+    return LEAT_OK;
+}
+
+void
+simulate_draw_fini(struct simulate_draw *draw)
+{
+    free(draw->sums);
+    draw->sums = NULL;
+}
+
+/* The first size up to which more than a share u of all weight lies: never one of weight 0. */
+static uint32_t
+draw_weighted(const struct simulate_draw *draw, double u)
+{
+    const double target = u * draw->sums[draw->sizes->count - 1];
+    uint32_t low = 0, high = draw->sizes->count - 1;
+
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (draw->sums[middle] > target) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return draw->sizes->sizes[low].items;
+}
+
+uint32_t
+simulate_draw_size(const struct simulate_draw *draw, uint64_t *random)
+{
+    if (draw->sums != NULL) {
+        return draw_weighted(draw, random_uniform(random));
+    }
+    const double size = draw->sizes->gaussian_mean + draw->sizes->gaussian_deviation * random_normal(random) + 0.5;
+    return size < 1 ? 1 : size > SIMULATE_ITEMS_MAX ? SIMULATE_ITEMS_MAX : (uint32_t)size;
+}
+
+/* ---- Prices ------------------------------------------------------------------------------------ */
 
 static enum leat_status
 read_price(const struct leat_csv *csv, uint32_t price_column, uint32_t count_column, struct leat_pool_class *ret_class)

@@ -3,90 +3,26 @@
 
 #include <stdlib.h>
 
-#include "base/align.h"
 #include "tools/simulate/random.h"
 
 /* ---- Sizes ------------------------------------------------------------------------------------- */
 
-struct source {
-    const struct simulate_sizes *sizes;
-    double *sums; /* [sizes->count]: of weights up to this one; NULL: a Gaussian */
-};
-
-static enum leat_status
-open_source(const struct simulate_sizes *sizes, struct source *source)
-{
-    double sum = 0;
-
-    source->sizes = sizes;
-    if (sizes->count == 0) {
-        return sizes->gaussian_mean >= 1 && sizes->gaussian_mean <= SIMULATE_ITEMS_MAX &&
-                       sizes->gaussian_deviation >= 0 && sizes->gaussian_deviation <= SIMULATE_ITEMS_MAX
-                   ? LEAT_OK
-                   : LEAT_FAIL(LEAT_ERR_INVALID, "sizes of mean %g and deviation %g: a mean is 1 to %u, a deviation 0 to %u",
-                               sizes->gaussian_mean, sizes->gaussian_deviation, SIMULATE_ITEMS_MAX, SIMULATE_ITEMS_MAX);
-    }
-    source->sums = calloc(sizes->count, sizeof(*source->sums));
-    if (source->sums == NULL) {
-        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u sizes", sizes->count);
-    }
-    for (uint32_t i = 0; i < sizes->count; i++) {
-        const struct leat_pool_size *size = &sizes->sizes[i];
-        if (!(size->weight >= 0) || size->items == 0 || size->items > SIMULATE_ITEMS_MAX) {
-            return LEAT_FAIL(LEAT_ERR_INVALID, "size %u of weight %g: a size is 1 to %u, a weight not below 0", size->items,
-                             size->weight, SIMULATE_ITEMS_MAX);
-        }
-        sum += size->weight;
-        source->sums[i] = sum;
-    }
-    return sum > 0 && sum <= 1e300 ? LEAT_OK
-                                   : LEAT_FAIL(LEAT_ERR_INVALID, "the weights of sizes sum up to %g", sum);
-}
-
-/* The first size up to which more than a share u of all weight lies: never one of weight 0. */
-static uint32_t
-draw_weighted(const struct source *source, double u)
-{
-    const double target = u * source->sums[source->sizes->count - 1];
-    uint32_t low = 0, high = source->sizes->count - 1;
-
-    while (low < high) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (source->sums[middle] > target) {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    return source->sizes->sizes[low].items;
-}
-
-static uint32_t
-draw_size(const struct source *source, uint64_t *random)
-{
-    if (source->sums != NULL) {
-        return draw_weighted(source, random_uniform(random));
-    }
-    const double size = source->sizes->gaussian_mean + source->sizes->gaussian_deviation * random_normal(random) + 0.5;
-    return size < 1 ? 1 : size > SIMULATE_ITEMS_MAX ? SIMULATE_ITEMS_MAX : (uint32_t)size;
-}
-
 static enum leat_status
 draw_sizes(const struct simulate_workload_options *options, uint64_t random, uint16_t *items)
 {
-    struct source sources[2] = {{0}};
+    struct simulate_draw draws[2] = {{0}};
     const bool changes = options->size_change_at > 0;
 
-    enum leat_status status = open_source(&options->sizes, &sources[0]);
+    enum leat_status status = simulate_draw_init(&options->sizes, &draws[0]);
     if (status == LEAT_OK && changes) {
-        status = open_source(&options->later_sizes, &sources[1]);
+        status = simulate_draw_init(&options->later_sizes, &draws[1]);
     }
     for (uint32_t i = 0; status == LEAT_OK && i < options->query_count; i++) {
-        const uint32_t size = draw_size(&sources[changes && i >= options->size_change_at], &random);
+        const uint32_t size = simulate_draw_size(&draws[changes && i >= options->size_change_at], &random);
         items[i] = (uint16_t)(options->items_max > 0 && size > options->items_max ? options->items_max : size);
     }
-    free(sources[0].sums);
-    free(sources[1].sums);
+    simulate_draw_fini(&draws[0]);
+    simulate_draw_fini(&draws[1]);
     return status;
 }
 
