@@ -6,10 +6,14 @@
 #include "base/align.h"
 
 static const struct leat_router *const routers[] = {
+    &leat_router_clockwork,
+    &leat_router_edf,
     &leat_router_fcfs,
     &leat_router_laxity,
     &leat_router_matching,
     &leat_router_round_robin,
+    &leat_router_shortest_queue,
+    &leat_router_threshold,
 };
 
 static const struct leat_selector *const selectors[] = {

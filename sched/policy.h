@@ -138,6 +138,29 @@ extern const struct leat_router leat_router_fcfs;
  * Its state is 1.1 MB, of which only what the numbers of queries and busy workers ask for is touched.
  */
 extern const struct leat_router leat_router_matching;
+/*
+ * DeepRecSys (U. Gupta et al., ISCA 2020) as Kairos compares with it: queries of more than options.threshold_items to idle
+ * workers of the base class, others to idle ones of the auxiliary classes, the fastest of these first; oldest first on
+ * either side, and no side helps the other. 0 stands for half of items_max; sched/threshold.h finds better. Where all
+ * workers are of one class, it is fcfs. O(pending + classes * workers).
+ */
+extern const struct leat_router leat_router_threshold;
+/*
+ * Clockwork's own controller (A. Gujarati et al., OSDI 2020) with one model and batches of one: each worker that has room
+ * and is predicted free within 10 ms, the soonest first, takes the query with the least deadline - predicted time on
+ * it, of those it ends in time; then those without a deadline. Ours: what it would end late is not dropped, which is for
+ * the caller to do, but comes last, in the same order. 64 KiB of state, touched as pending asks for. O(pending * workers).
+ */
+extern const struct leat_router leat_router_edf;
+/*
+ * Clockwork as Kairos compares with it (HPDC 2023, section 7): every query, oldest first, goes at once to the queue of a
+ * worker that is predicted to have it in time. Ours, where the paper is silent: of those workers the one that ends it
+ * first, by its mean time; when there is none, the same of all; one without room is left out, and with no room anywhere
+ * queries wait. An answer ends before a worker's second query.
+ */
+extern const struct leat_router leat_router_clockwork;
+/* Oldest query to the worker with room that has the fewest batches outstanding; of equal ones, the soonest free. */
+extern const struct leat_router leat_router_shortest_queue;
 /* Oldest query to the next worker in turn, idle or not, skipping those without room. */
 extern const struct leat_router leat_router_round_robin;
 /*

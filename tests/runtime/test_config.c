@@ -270,7 +270,7 @@ test_mistakes_are_named_with_their_place(void)
         {"applications: [{models: [m]}]\n", ":1:16: applications[0]: ", "'name' is missing"},
         {"applications: [{name: a, models: [m, m]}]\n", ":1:38: applications[0].models[1]: ", "listed twice"},
         {"applications: [{name: a, models: [m, \"-\"]}]\n", ":1:38: ", "not a model's name"},
-        {"applications: [{name: a, models: [m], router: best}]\n", ":1:47: ", "no router 'best'; allowed: fcfs, "},
+        {"applications: [{name: a, models: [m], router: best}]\n", ":1:47: ", "no router 'best'; allowed: clockwork, "},
         {"applications: [{name: a, models: [m], selector: x}]\n", ":1:49: ", "allowed: fixed"},
         {"applications: [{name: a, models: [m], late: maybe}]\n", ":1:45: ", "allowed are drop and serve"},
         {"applications: [{name: a, models: [m], percentile: 49.9}]\n", ":1:51: ", "allowed are mean and numbers from 50"},

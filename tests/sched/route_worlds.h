@@ -102,7 +102,7 @@ world_draw(struct world *world)
     }
 }
 
-/* Any values at all. */
+/* Any value, the edges above all. */
 static inline uint64_t
 world_extreme(void)
 {
@@ -111,11 +111,12 @@ world_extreme(void)
     return below(4) == 0 ? leat_test_random(&world_random) >> below(64) : values[below(sizeof(values) / sizeof(*values))];
 }
 
+/* Any times at all; but now has room above it, so that a while after it is after it. */
 static inline void
 world_draw_extreme(struct world *world)
 {
     world_draw(world);
-    world->input.now_ns = world_extreme();
+    world->input.now_ns = world_extreme() >> 2;
     for (uint32_t c = 0; c < WORLD_CLASSES; c++) {
         for (uint32_t k = 1; k <= WORLD_ITEMS; k++) {
             world->mean_ns[c][k] = world_extreme();
