@@ -4,7 +4,8 @@
  *
  * Instead of a rule over bounds (sched/pool.h): every mix that might be the best is raced. A mix whose only known fault is that
  * it cannot do as much as the best so far costs one short run that is given up as soon as it has lost; what more workers
- * cannot do, fewer of each class cannot either, so most mixes are never run. The few that keep up are measured on a longer workload.
+ * cannot do, fewer of each class cannot either, so most mixes are never run; nor are those whose bound is far below what the
+ * best reaches. The few that keep up are measured on a longer workload.
  *
  * Repeats   Equal inputs give equal answers, whatever the number of threads: candidates are raced in blocks of fixed size.
  */

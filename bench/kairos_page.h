@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench/kairos_page.h - what bench_kairos found, and the page that says so. */
+#ifndef LEAT_BENCH_KAIROS_PAGE_H
+#define LEAT_BENCH_KAIROS_PAGE_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "sched/pool.h"
+
+enum kairos_scheme {
+    KAIROS_HOMOGENEOUS,
+    KAIROS_FCFS,
+    KAIROS_THRESHOLD,
+    KAIROS_CLOCKWORK,
+    KAIROS_EDF,
+    KAIROS_MATCHING,
+    KAIROS_LAXITY,
+    KAIROS_ORACLE,
+    KAIROS_SCHEMES
+};
+extern const char *const kairos_scheme_names[KAIROS_SCHEMES];
+
+enum {
+    KAIROS_MODELS = 5,
+    KAIROS_MIXES_MAX = 400,
+    KAIROS_SEEDS_MAX = 16,
+    KAIROS_CURVE = 26,
+    KAIROS_PLANNED = 2, /* matching, laxity */
+    KAIROS_TRIED = 5,   /* fcfs, clockwork, matching, laxity, oracle */
+    KAIROS_TRIALS = 6,
+    KAIROS_GAUSSIAN_MEAN = 240, /* about the mean of the published sizes */
+    KAIROS_GAUSSIAN_DEVIATION = 120,
+};
+
+struct kairos_choice {
+    struct leat_pool_mix mix;
+    double qps;
+    uint32_t evaluations; /* mixes that were tried for it */
+    double seconds;       /* to choose */
+};
+
+struct kairos_result {
+    const char *name;
+    uint64_t objective_ns;
+    uint32_t mix_count;
+    struct kairos_choice best[KAIROS_SCHEMES];
+    double bounds_qps[KAIROS_MIXES_MAX];                 /* falling */
+    double all_qps[KAIROS_SCHEMES][KAIROS_MIXES_MAX];    /* the same mixes; on one seed */
+    struct kairos_choice rule[KAIROS_PLANNED], search[KAIROS_PLANNED], race[KAIROS_PLANNED];
+    double same_mix_qps[KAIROS_SCHEMES];                 /* on the mix that is best for matching */
+    double curve_rates_qps[KAIROS_CURVE], curve[KAIROS_SCHEMES][KAIROS_CURVE]; /* violations */
+};
+
+struct kairos_trial {
+    const char *title;
+    double homogeneous_qps[KAIROS_MODELS];
+    struct kairos_choice choices[KAIROS_MODELS][KAIROS_TRIED];
+};
+
+struct kairos_page {
+    struct kairos_result *results; /* [KAIROS_MODELS] */
+    struct kairos_trial trials[KAIROS_TRIALS];
+    uint32_t seeds, queries, threads;
+    double seconds;
+};
+
+/* Writes FOLDER/kairos.md and its figures. */
+LEAT_MUST_CHECK enum leat_status kairos_page_write(const struct kairos_page *page, const char *folder);
+
+#endif /* LEAT_BENCH_KAIROS_PAGE_H */
