@@ -16,25 +16,28 @@ static const char measures[] =
     "Method     One thread, the routers taking turns, a window each; every call timed, so the clock's own time, told too, is\n"
     "           in all figures. Medians over windows of each window's median and 99th percentile.";
 
-enum { SITUATIONS = 64, CLASSES = 4, PENDING_MAX = 1000, WORKERS = 20, SAMPLES_MAX = 1 << 16, ROUTERS_MAX = 16 };
+enum { SITUATIONS = 64, CLASSES = 4, PENDING_MAX = 1000, WORKERS_MAX = 256, SAMPLES_MAX = 1 << 16, ROUTERS_MAX = 16 };
 
 static const struct shape {
     const char *name;
     uint32_t pending, workers;
     uint32_t busy; /* of the workers, in the mean; but the first is always idle */
+    const struct leat_router *goal_of;
+    double goal_us; /* of its median, at most */
 } shapes[] = {
-    {"1 x 12, idle", 1, 12, 0},
-    {"20 x 20, idle", 20, WORKERS, 0},
-    {"20 x 20, half busy", 20, WORKERS, 10},
-    {"20 x 20, one idle", 20, WORKERS, 20},
-    {"1000 x 20, idle", PENDING_MAX, WORKERS, 0},
-    {"1000 x 20, half busy", PENDING_MAX, WORKERS, 10},
-    {"1000 x 20, one idle", PENDING_MAX, WORKERS, 20},
+    {"1 x 12, idle", 1, 12, 0, &leat_router_fcfs, 0.1},
+    {"20 x 20, idle", 20, 20, 0, &leat_router_matching, 3},
+    {"20 x 20, half busy", 20, 20, 10, &leat_router_matching, 3},
+    {"20 x 20, one idle", 20, 20, 20, &leat_router_matching, 3},
+    {"1000 x 20, idle", 1000, 20, 0, NULL, 0},
+    {"1000 x 20, half busy", 1000, 20, 10, NULL, 0},
+    {"1000 x 20, one idle", 1000, 20, 20, NULL, 0},
+    {"1000 x 256, half busy", 1000, 256, 128, NULL, 0},
 };
 
 static struct leat_profile profiles[CLASSES];
 static struct leat_sched_query queries[SITUATIONS][PENDING_MAX];
-static struct leat_sched_worker workers[SITUATIONS][WORKERS];
+static struct leat_sched_worker workers[SITUATIONS][WORKERS_MAX];
 static uint64_t samples_ns[SAMPLES_MAX];
 static uint64_t random_state = 1;
 static volatile uint32_t sink;
@@ -110,7 +113,7 @@ route_window(const struct leat_clock *clock, uint64_t window_ns, const struct sh
              const struct leat_router *router, void *state, uint64_t now_ns)
 {
     const uint64_t end_ns = leat_clock_now(clock) + window_ns;
-    struct leat_route_pair pairs[WORKERS];
+    struct leat_route_pair pairs[WORKERS_MAX];
     uint64_t count = 0, before_ns;
 
     do {
@@ -129,8 +132,8 @@ route_window(const struct leat_clock *clock, uint64_t window_ns, const struct sh
         };
         before_ns = leat_clock_now(clock);
         if (router != NULL) {
-            const uint32_t routed = router->route(state, &input, pairs, WORKERS);
-            LEAT_ASSERT(routed <= WORKERS);
+            const uint32_t routed = router->route(state, &input, pairs, WORKERS_MAX);
+            LEAT_ASSERT(routed <= shape->workers);
             sink = routed;
         }
         samples_ns[count++] = leat_clock_now(clock) - before_ns;
@@ -140,11 +143,14 @@ route_window(const struct leat_clock *clock, uint64_t window_ns, const struct sh
 
 static void
 print_rows(const struct bench_options *options, const char *subject, const double *median, const double *high,
-           const double *ratio)
+           const double *ratio, double goal_us)
 {
     struct bench_row row = {.subject = subject, .metric = "p50", .unit = "us", .windows = options->windows,
                             .value = bench_median(median, options->windows) / 1e3};
-    if (ratio != NULL) {
+    if (goal_us > 0) {
+        row.goal = BENCH_AT_MOST;
+        row.target = goal_us;
+    } else if (ratio != NULL) {
         row.peer = "fcfs";
         row.ratio = bench_median(ratio, options->windows);
     }
@@ -180,10 +186,11 @@ measure_shape(const struct bench_options *options, const struct leat_clock *cloc
     }
     for (uint32_t r = 0; r < count; r++) {
         (void)snprintf(subject, sizeof(subject), "%s, %s", leat_router_at(r)->name, shape->name);
-        print_rows(options, subject, median[r], high[r], r == fcfs ? NULL : ratio[r]);
+        print_rows(options, subject, median[r], high[r], r == fcfs ? NULL : ratio[r],
+                   leat_router_at(r) == shape->goal_of ? shape->goal_us : 0);
     }
     (void)snprintf(subject, sizeof(subject), "the clock, %s", shape->name);
-    print_rows(options, subject, median[count], high[count], NULL);
+    print_rows(options, subject, median[count], high[count], NULL, 0);
 }
 
 int
