@@ -27,6 +27,7 @@ int verb_status(int argc, char **argv);
 int verb_topology(int argc, char **argv);
 int verb_model(int argc, char **argv);
 int verb_bench(int argc, char **argv);
+int verb_simulate(int argc, char **argv);
 int verb_version(int argc, char **argv);
 
 /* Prints "leat VERB: message" and the way to --help on standard error; returns EXIT_USAGE. */

@@ -12,6 +12,7 @@ static const struct verb verbs[] = {
     {"topology", "cores, memory nodes and who gets them", verb_topology},
     {"model", "add, list and remove models", verb_model},
     {"bench", "open-loop load and latency measurement", verb_bench},
+    {"simulate", "routers and mixes of workers on a virtual clock", verb_simulate},
     {"version", "versions of this program and the daemon", verb_version},
 };
 

@@ -3,7 +3,7 @@
 _leat() {
     local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]:-} options= files=1
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W 'serve run status topology model bench version help --help --version' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'serve run status topology model bench simulate version help --help --version' -- "$word")
         return
     fi
     case $verb in
@@ -13,13 +13,17 @@ _leat() {
            [ "$COMP_CWORD" -eq 2 ] && options="add list remove $options" ;;
     bench) options='--rate --duration --warmup --processes --arrivals --burst-factor --burst-share --burst-mean
                     --latency --items --inputs --labels --seed --json --socket --help' ;;
+    simulate) options='--profile --model --classes --mix --prices --sizes --later-sizes --change-at --arrivals --burst-factor
+                       --burst-share --burst-queries --queries --seed --seeds --router --threshold --base --objective
+                       --violations --percentile --prediction-noise --service-noise --rate --tolerance --json --csv --svg
+                       --threads --help' ;;
     status) options='--wait --json --socket --help' ;;
     topology|version) options='--json --socket --help' ;;
     esac
     case ${COMP_WORDS[COMP_CWORD-1]} in
     --backend) options='cpu reference' files= ;;
     --arrivals) options='constant poisson bursty' ;;
-    --config|--socket|--state-dir|--input|--output|--inputs|--labels) options= ;;
+    --config|--socket|--state-dir|--input|--output|--inputs|--labels|--profile|--sizes|--later-sizes|--prices|--csv|--svg) options= ;;
     esac
     mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word"; [[ $word == -* || -z $files ]] || compgen -f -- "$word")
 }
