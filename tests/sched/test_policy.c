@@ -58,23 +58,31 @@ random_queries(struct leat_sched_query *queries, uint32_t count)
     }
 }
 
+/* The lists name every policy that sched/policy.h declares, in the order of a dictionary, so none twice. */
 static void
 test_names(void)
 {
-    EXPECT(leat_router_find("fcfs") == &leat_router_fcfs);
-    EXPECT(leat_router_find("round_robin") == &leat_router_round_robin);
-    EXPECT(leat_selector_find("fixed") == &leat_selector_fixed);
-    EXPECT(leat_selector_find("single") == &leat_selector_single);
+    static const struct leat_router *const routers[] = {
+        &leat_router_fcfs,        &leat_router_round_robin, &leat_router_laxity,         &leat_router_matching,
+        &leat_router_threshold,   &leat_router_edf,         &leat_router_shortest_queue, &leat_router_clockwork,
+    };
+    static const struct leat_selector *const selectors[] = {&leat_selector_fixed, &leat_selector_single};
+
+    for (size_t i = 0; i < LEAT_COUNT_OF(routers); i++) {
+        EXPECT(leat_router_find(routers[i]->name) == routers[i]);
+    }
+    for (size_t i = 0; i < LEAT_COUNT_OF(selectors); i++) {
+        EXPECT(leat_selector_find(selectors[i]->name) == selectors[i]);
+    }
+    EXPECT(leat_router_find("laxity") == &leat_router_laxity && leat_selector_find("fixed") == &leat_selector_fixed);
     EXPECT(leat_router_find("") == NULL && leat_selector_find("fcfs") == NULL);
-    size_t routers = 0, selectors = 0;
-    for (; leat_router_at(routers) != NULL; routers++) {
-        EXPECT(leat_router_find(leat_router_at(routers)->name) == leat_router_at(routers));
+    for (size_t i = 1; leat_router_at(i) != NULL; i++) {
+        EXPECT(strcmp(leat_router_at(i - 1)->name, leat_router_at(i)->name) < 0);
     }
-    for (; leat_selector_at(selectors) != NULL; selectors++) {
-        EXPECT(leat_selector_find(leat_selector_at(selectors)->name) ==
-               leat_selector_at(selectors));
+    for (size_t i = 1; leat_selector_at(i) != NULL; i++) {
+        EXPECT(strcmp(leat_selector_at(i - 1)->name, leat_selector_at(i)->name) < 0);
     }
-    EXPECT(routers >= 2 && selectors >= 1);
+    EXPECT(leat_router_at(SIZE_MAX) == NULL && leat_selector_at(SIZE_MAX) == NULL);
 }
 
 static void
