@@ -16,6 +16,7 @@
 #ifndef LEAT_KERNELS_BACKEND_H
 #define LEAT_KERNELS_BACKEND_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,7 +24,7 @@
 
 #include "base/status.h"
 
-#define LEAT_BACKEND_ABI 1u
+#define LEAT_BACKEND_ABI 2u
 
 struct leat_graph;
 struct leat_model; /* a backend's own */
@@ -41,6 +42,8 @@ struct leat_model_source {
     const char *options_json;            /* backend options, e.g. synthetic's profile; NULL for none */
     const struct leat_tensor_info *infos; /* signature: inputs, then outputs */
     uint32_t input_count, output_count;
+    const char *const *class_names;      /* of workers: leat_team_class counts in it; may be NULL */
+    uint32_t class_count;
 };
 
 /*
@@ -58,6 +61,7 @@ struct leat_plan_options {
 struct leat_backend {
     uint32_t abi; /* LEAT_BACKEND_ABI */
     const char *name;
+    bool times_by_class; /* how long a run takes depends on the team's class, not on its size alone */
 
     enum leat_status (*model_load)(const struct leat_model_source *source, struct leat_model **ret_model);
     void (*model_destroy)(struct leat_model *model); /* every plan of it is gone; accepts NULL */

@@ -47,6 +47,7 @@ struct leat_team {
     _Atomic uint64_t spin_ns;   /* W: leader, relaxed */
     void (*enter)(uint32_t node);
     uint32_t node;
+    uint32_t worker_class;
     struct member *members; /* [size]; [0] is unused */
     _Alignas(LEAT_ISOLATE) _Atomic uint32_t leader_asleep; /* W: leader sets and clears, helpers clear */
     _Alignas(LEAT_ISOLATE) _Atomic uint32_t arrived;       /* W: members add, the last one resets */
@@ -188,6 +189,7 @@ leat_team_create(const struct leat_team_options *options, struct leat_team **ret
     atomic_store_explicit(&team->spin_ns, options->spin_ns, memory_order_relaxed);
     team->enter = options->enter;
     team->node = options->node;
+    team->worker_class = options->worker_class;
     team->members = aligned_alloc(LEAT_ISOLATE, options->size * sizeof(team->members[0]));
     if (team->members == NULL) {
         free(team);
@@ -227,6 +229,12 @@ uint32_t
 leat_team_size(const struct leat_team *team)
 {
     return team != NULL ? team->size : 1;
+}
+
+uint32_t
+leat_team_class(const struct leat_team *team)
+{
+    return team != NULL ? team->worker_class : 0;
 }
 
 void

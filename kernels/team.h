@@ -25,12 +25,14 @@ struct leat_team_options {
     uint64_t spin_ns;     /* how long an idle helper spins before it parks; 0 parks at once */
     void (*enter)(uint32_t node); /* called once on each helper's thread before all else; NULL: nothing */
     uint32_t node;                /* for enter */
+    uint32_t worker_class;        /* what leat_team_class says: a number of the caller's */
 };
 
 /* Pins the calling thread to cpus[0] and starts size - 1 helpers. */
 LEAT_MUST_CHECK enum leat_status leat_team_create(const struct leat_team_options *options,
                                                   struct leat_team **ret_team);
 uint32_t leat_team_size(const struct leat_team *team); /* 1 for NULL */
+uint32_t leat_team_class(const struct leat_team *team); /* 0 for NULL */
 /* Calls body(context, member, size) on every member and returns when all are done. */
 void leat_team_run(struct leat_team *team, void (*body)(void *context, uint32_t member, uint32_t size),
                    void *context);

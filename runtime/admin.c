@@ -61,9 +61,25 @@ describe_worker(const struct leat_daemon *daemon, uint32_t index)
     } else {
         (void)strcpy(cpus, "any");
     }
-    return json_pack("{s:i, s:s, s:i, s:i, s:o, s:o, s:o}", "index", (int)index, "cpus", cpus, "node", (int)spec->node,
-                     "class", (int)spec->worker_class, "batches", counter(&worker->statistics.batches), "busy_ns",
+    return json_pack("{s:i, s:s, s:i, s:i, s:s, s:o, s:o, s:o}", "index", (int)index, "cpus", cpus, "node",
+                     (int)spec->node, "class", (int)spec->worker_class, "class_name",
+                     daemon->classes[spec->worker_class].name, "batches", counter(&worker->statistics.batches), "busy_ns",
                      counter(&worker->statistics.busy_ns), "sleeps", counter(&worker->statistics.parks));
+}
+
+static json_t *
+describe_classes(const struct leat_daemon *daemon)
+{
+    json_t *classes = json_array();
+
+    for (uint32_t c = 0; c < daemon->class_count; c++) {
+        const struct leat_daemon_class *class = &daemon->classes[c];
+        (void)json_array_append_new(classes, json_pack("{s:s, s:i, s:i, s:I, s:i}", "name", class->name, "cores",
+                                                       (int)daemon->team_sizes[c], "workers", (int)daemon->class_sizes[c],
+                                                       "price_micro_per_hour", (json_int_t)class->price_micro, "count_max",
+                                                       (int)class->count_max));
+    }
+    return classes;
 }
 
 /* [largest value, count] of each bucket that is not empty. */
@@ -110,13 +126,14 @@ handle_status(struct leat_daemon *daemon)
         }
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
-    return json_pack("{s:s, s:I, s:i, s:I, s:I, s:{s:I, s:I, s:I, s:I, s:o}, s:o, s:o}", "version", LEAT_VERSION_TEXT,
+    return json_pack("{s:s, s:I, s:i, s:I, s:I, s:{s:I, s:I, s:I, s:I, s:o}, s:o, s:o, s:o}", "version", LEAT_VERSION_TEXT,
                      "uptime_ns", (json_int_t)(leat_monotonic_ns() - daemon->started_ns), "sessions",
                      (int)server.sessions, "connections_accepted", (json_int_t)server.accepted, "connections_refused",
                      (json_int_t)server.refused, "dispatcher", "rounds", (json_int_t)dispatcher.rounds, "sleeps",
                      (json_int_t)dispatcher.parks, "decisions", (json_int_t)dispatcher.decisions, "malformed",
                      (json_int_t)dispatcher.rejected_malformed, "decision_ns",
-                     describe_histogram(leat_dispatcher_decision_times(daemon->dispatcher)), "workers", workers, "applications", applications);
+                     describe_histogram(leat_dispatcher_decision_times(daemon->dispatcher)), "classes", describe_classes(daemon), "workers",
+                     workers, "applications", applications);
 }
 
 /* ---- models ----------------------------------------------------------------------------------- */

@@ -175,6 +175,82 @@ leat_config_memory(const struct leat_config *config, uint64_t machine_bytes, uin
     *ret_bytes_per_user = user != 0 ? user : *ret_bytes / 2;
 }
 
+/* ---- classes ------------------------------------------------------------------------------------ */
+
+const struct leat_config_class *
+leat_config_find_class(const struct leat_config *config, const char *name)
+{
+    for (uint32_t c = 0; c < config->class_count; c++) {
+        if (strcmp(config->classes[c].name, name) == 0) {
+            return &config->classes[c];
+        }
+    }
+    return NULL;
+}
+
+static enum leat_status
+read_classes(const struct loader *loader, const struct leat_raw_config *raw)
+{
+    struct leat_config *config = loader->config;
+    char prefix[LEAT_CONFIG_PATH_BYTES], path[LEAT_CONFIG_PATH_BYTES];
+
+    if (raw->classes_count > LEAT_PLACEMENT_CLASSES_MAX) {
+        return leat_config_fail(&loader->text, "classes", "%u classes; allowed are up to %u", raw->classes_count,
+                                LEAT_PLACEMENT_CLASSES_MAX);
+    }
+    config->classes = allocate(raw->classes_count, sizeof(*config->classes));
+    if (config->classes == NULL) {
+        return no_memory();
+    }
+    for (uint32_t i = 0; i < raw->classes_count; i++) {
+        struct leat_config_class *class = &config->classes[i];
+        (void)snprintf(prefix, sizeof(prefix), "classes[%u]", i);
+        const enum leat_status status = read_table(loader, &leat_settings_class, prefix, &raw->classes[i], class);
+        if (status == LEAT_OK && leat_config_find_class(config, class->name) != NULL) {
+            free(class->name);
+            return leat_config_fail(&loader->text, join(path, prefix, "name"), "this class is listed before");
+        }
+        if (status != LEAT_OK) {
+            free(class->name);
+            return status;
+        }
+        config->class_count++;
+    }
+    return LEAT_OK;
+}
+
+/* Where classes are listed, workers are of those, and those of one are alike. */
+static enum leat_status
+check_worker_class(const struct loader *loader, uint32_t number)
+{
+    const struct leat_config *config = loader->config;
+    const struct leat_worker_group *group = &config->workers[number];
+    char path[LEAT_CONFIG_PATH_BYTES], names[LEAT_PLACEMENT_CLASSES_MAX * 40] = "";
+
+    if (config->class_count == 0) {
+        return LEAT_OK;
+    }
+    if (leat_config_find_class(config, group->class_name) == NULL) {
+        for (uint32_t c = 0; c < config->class_count; c++) {
+            const size_t used = strlen(names);
+            (void)snprintf(names + used, sizeof(names) - used, "%s%s", c > 0 ? ", " : "", config->classes[c].name);
+        }
+        (void)snprintf(path, sizeof(path), "workers[%u].class", number);
+        return leat_config_fail(&loader->text, path, "there is no class '%s'; listed under classes: %s", group->class_name,
+                                names);
+    }
+    for (uint32_t before = 0; before < number; before++) {
+        const struct leat_worker_group *other = &config->workers[before];
+        if (strcmp(other->class_name, group->class_name) == 0 && other->cores != group->cores) {
+            (void)snprintf(path, sizeof(path), "workers[%u].cores", number);
+            return leat_config_fail(&loader->text, path,
+                                    "workers of class '%s' have %u cores, and %u in workers[%u]: give each a class of its own",
+                                    group->class_name, group->cores, other->cores, before);
+        }
+    }
+    return LEAT_OK;
+}
+
 /* ---- workers ------------------------------------------------------------------------------------ */
 
 static enum leat_status
@@ -191,9 +267,11 @@ read_workers(const struct loader *loader, const struct leat_raw_config *raw)
     for (; config->worker_group_count < count;) {
         const uint32_t i = config->worker_group_count++;
         (void)snprintf(path, sizeof(path), "workers[%u]", i);
-        const enum leat_status status =
-            read_table(loader, &leat_settings_worker, path,
-                       raw->workers_count == 0 ? NULL : &raw->workers[i], &config->workers[i]);
+        enum leat_status status = read_table(loader, &leat_settings_worker, path,
+                                             raw->workers_count == 0 ? NULL : &raw->workers[i], &config->workers[i]);
+        if (status == LEAT_OK) {
+            status = check_worker_class(loader, i);
+        }
         if (status != LEAT_OK) {
             return status;
         }
@@ -251,6 +329,11 @@ read_applications(const struct loader *loader, const struct leat_raw_config *raw
         (void)snprintf(prefix, sizeof(prefix), "applications[%u]", i);
         enum leat_status status = read_table(loader, &leat_settings_application, prefix,
                                              &raw->applications[i], application);
+        if (status == LEAT_OK && application->threshold_items != LEAT_AUTO &&
+            (application->router == NULL || strcmp(application->router->name, "threshold") != 0)) {
+            return leat_config_fail(&loader->text, join(path, prefix, "threshold"), "only for router: threshold; this one is %s",
+                                    application->router == NULL ? "auto" : application->router->name);
+        }
         if (status == LEAT_OK) {
             status = read_application_models(loader, &raw->applications[i], prefix, application);
         }
@@ -357,6 +440,30 @@ read_tensors(const struct loader *loader, const struct leat_raw_tensor *raw, uin
     return LEAT_OK;
 }
 
+/* Times are given or come from a file, with settings of their own each; those of the other stay at their defaults. */
+static enum leat_status
+check_times(const struct loader *loader, const char *prefix, const struct leat_config_model *model)
+{
+    char path[LEAT_CONFIG_PATH_BYTES];
+    const bool from_file = model->synthetic_times[0] != '\0';
+
+    if (from_file != (model->synthetic_times_model[0] != '\0')) {
+        return leat_config_fail(&loader->text, join(path, prefix, from_file ? "times" : "times_model"),
+                                "a file of times and 'times_model', the model in it, come together");
+    }
+    for (uint32_t i = 0; i < leat_settings_synthetic.count; i++) {
+        const struct leat_setting *setting = &leat_settings_synthetic.settings[i];
+        const bool given = strcmp(setting->key, "latency") == 0 || strcmp(setting->key, "per_item") == 0;
+        const bool drawn = strcmp(setting->key, "seed") == 0;
+        if ((from_file ? given : drawn) && !leat_setting_is_default(setting, model)) {
+            return leat_config_fail(&loader->text, join(path, prefix, setting->key), "%s",
+                                    from_file ? "'times' has the times of batches: leave this out"
+                                              : "only with a file of times");
+        }
+    }
+    return LEAT_OK;
+}
+
 static enum leat_status
 read_synthetic(const struct loader *loader, const struct leat_raw_synthetic *raw, const char *prefix,
                struct leat_config_model *model)
@@ -368,6 +475,9 @@ read_synthetic(const struct loader *loader, const struct leat_raw_synthetic *raw
     join(path, prefix, "synthetic");
     enum leat_status status = read_table(loader, &leat_settings_synthetic, path, raw, model);
     if (status == LEAT_OK) {
+        status = check_times(loader, path, model);
+    }
+    if (status == LEAT_OK) {
         status = read_tensors(loader, raw->inputs, raw->inputs_count, path, "inputs", model,
                               &model->input_count);
     }
@@ -377,6 +487,12 @@ read_synthetic(const struct loader *loader, const struct leat_raw_synthetic *raw
     }
     if (status != LEAT_OK) {
         return status;
+    }
+    if (model->synthetic_times[0] != '\0') { /* what the file says is added when the model is loaded */
+        (void)snprintf(options, sizeof(options), "{\"seed\":%" PRIu32 ",\"mode\":\"%s\"}", model->synthetic_seed,
+                       model->synthetic_burn ? "burn" : "sleep");
+        model->options_json = strdup(options);
+        return model->options_json == NULL ? no_memory() : LEAT_OK;
     }
     (void)snprintf(options, sizeof(options),
                    "{\"latency_ns\":%" PRIu64 ",\"per_item_ns\":%" PRIu64 ",\"mode\":\"%s\"}",
@@ -458,6 +574,9 @@ read_all(const struct loader *loader, const struct leat_raw_config *raw)
     if (status == LEAT_OK) {
         status = read_table(loader, &leat_settings_dispatcher, "dispatcher", &raw->dispatcher,
                             loader->config);
+    }
+    if (status == LEAT_OK) {
+        status = read_classes(loader, raw);
     }
     if (status == LEAT_OK) {
         status = read_workers(loader, raw);
@@ -620,6 +739,9 @@ leat_config_free(struct leat_config *config)
         free((void *)(uintptr_t)config->workers[i].cpus); /* const for readers, ours to free */
         free((void *)(uintptr_t)config->workers[i].class_name);
     }
+    for (uint32_t i = 0; i < config->class_count; i++) {
+        free(config->classes[i].name);
+    }
     for (uint32_t i = 0; i < config->application_count; i++) {
         free(config->applications[i].models);
     }
@@ -627,7 +749,10 @@ leat_config_free(struct leat_config *config)
         free(config->models[i].path);
         free(config->models[i].backend);
         free(config->models[i].options_json);
+        free(config->models[i].synthetic_times);
+        free(config->models[i].synthetic_times_model);
     }
+    free(config->classes);
     free(config->workers);
     free(config->applications);
     free(config->models);

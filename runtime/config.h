@@ -34,15 +34,25 @@ struct leat_config_model {
     char *options_json;      /* for the backend; NULL for none */
     uint64_t synthetic_latency_ns, synthetic_per_item_ns; /* what options_json says */
     bool synthetic_burn;
+    char *synthetic_times, *synthetic_times_model; /* CSV file of times by worker class, and which rows of it; or "" */
+    uint32_t synthetic_seed;
     struct leat_tensor_info infos[LEAT_TENSORS_MAX]; /* synthetic only: inputs, then outputs */
     uint32_t input_count, output_count;
+};
+
+/* A kind of worker. */
+struct leat_config_class {
+    char *name;
+    uint64_t price_micro; /* of one worker an hour, in millionths of whatever prices are in */
+    uint32_t count_max;   /* that could be had; LEAT_AUTO: as many as there are */
 };
 
 struct leat_config_application {
     char name[LEAT_NAME_MAX];
     char (*models)[LEAT_NAME_MAX]; /* from `models` or the registry */
     uint32_t model_count;          /* >= 1 */
-    const struct leat_router *router;
+    const struct leat_router *router; /* NULL: leat_router_default */
+    uint32_t threshold_items;         /* for router threshold; LEAT_AUTO: its own default */
     const struct leat_selector *selector;
     uint64_t latency_ns; /* 0: none */
     bool drop_late;
@@ -78,6 +88,8 @@ struct leat_config {
         uint64_t spin_ns; /* LEAT_CONFIG_SPIN_AUTO: while every thread that spins has a core */
         bool hold_cpu_dma_latency;
     } dispatcher;
+    struct leat_config_class *classes; /* none: workers' classes are what workers call them, at no price */
+    uint32_t class_count;              /* 0..LEAT_PLACEMENT_CLASSES_MAX */
     struct leat_worker_group *workers; /* for leat_placement_request */
     uint32_t worker_group_count;       /* >= 1 */
     uint32_t worker_queue_depth;
@@ -94,6 +106,9 @@ LEAT_MUST_CHECK enum leat_status leat_config_load(const char *path, struct leat_
 LEAT_MUST_CHECK enum leat_status leat_config_parse(const char *name, const void *yaml, size_t bytes,
                                                    struct leat_config **ret_config);
 #define LEAT_CONFIG_BYTES_MAX (1u << 20)
+
+/* The class of that name; NULL when the configuration has none. */
+const struct leat_config_class *leat_config_find_class(const struct leat_config *config, const char *name);
 
 LEAT_MUST_CHECK enum leat_status leat_config_default(struct leat_config **ret_config);
 void leat_config_free(struct leat_config *config); /* accepts NULL */
@@ -119,8 +134,8 @@ enum leat_status leat_config_place(const struct leat_config *config, enum leat_s
 /*
  * What is in force. YAML that load() reads back to the same config, with "# default" behind what equals the
  * default; or one JSON object, {"settings": {...}, "defaults": ["limits.sessions", ...]}, numbers in
- * base units that the keys name.
+ * base units that the keys name. What follows from the workers' classes is said where there is a placement, not NULL.
  */
-void leat_config_print(const struct leat_config *config, FILE *out, bool json);
+void leat_config_print(const struct leat_config *config, const struct leat_placement *placement, FILE *out, bool json);
 
 #endif /* LEAT_RUNTIME_CONFIG_H */

@@ -2,6 +2,7 @@
 /* runtime/config_check.c - the configuration against the machine and the registry: what the file alone does not show. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include "runtime/application.h"
 #include "runtime/config.h"
 #include "runtime/registry.h"
+#include "runtime/synthetic_times.h"
 
 /* Every error's text begins with the setting's path, which leat_config_place finds in the file. */
 
@@ -34,11 +36,25 @@ check_file(const struct leat_config_model *model, uint32_t number)
 }
 
 static enum leat_status
+check_times(const struct leat_config_model *model, uint32_t number)
+{
+    char *json = NULL;
+
+    if (model->synthetic_times == NULL || model->synthetic_times[0] == '\0') {
+        return LEAT_OK;
+    }
+    const enum leat_status status =
+        leat_synthetic_times_add(model->options_json, model->synthetic_times, model->synthetic_times_model, &json);
+    free(json);
+    return status == LEAT_OK ? LEAT_OK : leat_err_prefix(LEAT_ERR_CONFIG, "models[%u].synthetic.times", number);
+}
+
+static enum leat_status
 check_models(const struct leat_config *config)
 {
     for (uint32_t m = 0; m < config->model_count; m++) {
         const struct leat_config_model *model = &config->models[m];
-        const enum leat_status status = model->path[0] != '\0' ? check_file(model, m) : LEAT_OK;
+        const enum leat_status status = model->path[0] != '\0' ? check_file(model, m) : check_times(model, m);
         if (status != LEAT_OK) {
             return status;
         }

@@ -79,12 +79,26 @@ print_operators(const struct leat_config *config, FILE *out)
 }
 
 static void
-print_applications(const struct leat_config *config, FILE *out)
+print_classes(const struct leat_config *config, FILE *out)
+{
+    (void)fprintf(out, "classes:%s\n", config->class_count == 0 ? " []  # default" : "");
+    for (uint32_t i = 0; i < config->class_count; i++) {
+        print_table(&leat_settings_class, &config->classes[i], "  - ", "    ", out);
+    }
+}
+
+static void
+print_applications(const struct leat_config *config, const struct leat_placement *placement, FILE *out)
 {
     (void)fprintf(out, "applications:%s\n", config->application_count == 0 ? " []  # default" : "");
     for (uint32_t i = 0; i < config->application_count; i++) {
         const struct leat_config_application *application = &config->applications[i];
         print_table(&leat_settings_application, application, "  - ", "    ", out);
+        if (application->router == NULL && placement != NULL) {
+            (void)fprintf(out, "    # auto is %s here: workers are of %u %s\n",
+                          leat_router_default(placement->class_count)->name, placement->class_count,
+                          placement->class_count == 1 ? "class" : "classes");
+        }
         (void)fprintf(out, "    models: [");
         for (uint32_t m = 0; m < application->model_count; m++) {
             (void)fprintf(out, "%s\"%s\"", m > 0 ? ", " : "", application->models[m]);
@@ -110,7 +124,7 @@ print_models(const struct leat_config *config, FILE *out)
 }
 
 static void
-print_yaml(const struct leat_config *config, FILE *out)
+print_yaml(const struct leat_config *config, const struct leat_placement *placement, FILE *out)
 {
     for (size_t s = 0; s < LEAT_COUNT_OF(sections); s++) {
         const char *indent = sections[s].name[0] == '\0' ? "" : "  ";
@@ -122,11 +136,12 @@ print_yaml(const struct leat_config *config, FILE *out)
             print_operators(config, out);
         }
     }
+    print_classes(config, out);
     (void)fprintf(out, "workers:\n");
     for (uint32_t i = 0; i < config->worker_group_count; i++) {
         print_table(&leat_settings_worker, &config->workers[i], "  - ", "    ", out);
     }
-    print_applications(config, out);
+    print_applications(config, placement, out);
     print_models(config, out);
 }
 
@@ -162,7 +177,7 @@ value_json(const struct leat_setting *setting, const void *target)
         return *(const uint32_t *)field == LEAT_PROFILE_MEAN ? json_string("mean")
                                                              : json_real(*(const uint32_t *)field / 1e4);
     case LEAT_SETTING_PRICE:
-        return json_real(*(const double *)field);
+        return json_integer((json_int_t) * (const uint64_t *)field);
     default:
         leat_setting_write(setting, target, text, sizeof(text));
         return json_string(text);
@@ -179,7 +194,7 @@ table_json(const struct leat_setting_table *table, const void *target, const cha
         char key[64], path[256];
         const bool time = setting->kind == LEAT_SETTING_TIME || setting->kind == LEAT_SETTING_AUTO_TIME;
         const char *unit = time                                  ? "_ns"
-                           : setting->kind == LEAT_SETTING_PRICE ? "_per_hour"
+                           : setting->kind == LEAT_SETTING_PRICE ? "_micro_per_hour"
                                                                  : ""; /* sizes have it already */
         (void)snprintf(key, sizeof(key), "%s%s", setting->key, unit);
         (void)json_object_set_new(object, key, value_json(setting, target));
@@ -208,7 +223,7 @@ tensors_json(const struct leat_tensor_info *infos, uint32_t count)
 }
 
 static json_t *
-applications_json(const struct leat_config *config, json_t *defaults)
+applications_json(const struct leat_config *config, const struct leat_placement *placement, json_t *defaults)
 {
     json_t *array = json_array();
     for (uint32_t i = 0; i < config->application_count; i++) {
@@ -221,6 +236,10 @@ applications_json(const struct leat_config *config, json_t *defaults)
             (void)json_array_append_new(models, json_string(application->models[m]));
         }
         (void)json_object_set_new(object, "models", models);
+        if (application->router == NULL && placement != NULL) {
+            (void)json_object_set_new(object, "router_in_force",
+                                      json_string(leat_router_default(placement->class_count)->name));
+        }
         (void)json_array_append_new(array, object);
     }
     return array;
@@ -252,10 +271,27 @@ models_json(const struct leat_config *config, json_t *defaults)
     return array;
 }
 
-static void
-print_json(const struct leat_config *config, FILE *out)
+/* A list of entries that are tables of settings alone. */
+static json_t *
+list_json(const struct leat_setting_table *table, const char *list, const void *entries, uint32_t count, size_t entry_bytes,
+          json_t *defaults)
 {
-    json_t *settings = json_object(), *defaults = json_array(), *workers = json_array();
+    json_t *array = json_array();
+
+    for (uint32_t i = 0; i < count; i++) {
+        char prefix[64];
+        json_t *object = json_object();
+        (void)snprintf(prefix, sizeof(prefix), "%s[%u]", list, i);
+        table_json(table, (const unsigned char *)entries + i * entry_bytes, prefix, object, defaults);
+        (void)json_array_append_new(array, object);
+    }
+    return array;
+}
+
+static void
+print_json(const struct leat_config *config, const struct leat_placement *placement, FILE *out)
+{
+    json_t *settings = json_object(), *defaults = json_array();
 
     for (size_t s = 0; s < LEAT_COUNT_OF(sections); s++) {
         json_t *object = sections[s].name[0] == '\0' ? json_incref(settings) : json_object();
@@ -273,15 +309,13 @@ print_json(const struct leat_config *config, FILE *out)
             (void)json_object_set_new(settings, sections[s].name, object);
         }
     }
-    for (uint32_t i = 0; i < config->worker_group_count; i++) {
-        char prefix[64];
-        json_t *object = json_object();
-        (void)snprintf(prefix, sizeof(prefix), "workers[%u]", i);
-        table_json(&leat_settings_worker, &config->workers[i], prefix, object, defaults);
-        (void)json_array_append_new(workers, object);
-    }
-    (void)json_object_set_new(settings, "workers", workers);
-    (void)json_object_set_new(settings, "applications", applications_json(config, defaults));
+    (void)json_object_set_new(settings, "classes",
+                              list_json(&leat_settings_class, "classes", config->classes, config->class_count,
+                                        sizeof(config->classes[0]), defaults));
+    (void)json_object_set_new(settings, "workers",
+                              list_json(&leat_settings_worker, "workers", config->workers, config->worker_group_count,
+                                        sizeof(config->workers[0]), defaults));
+    (void)json_object_set_new(settings, "applications", applications_json(config, placement, defaults));
     (void)json_object_set_new(settings, "models", models_json(config, defaults));
 
     json_t *whole = json_pack("{s:o, s:o, s:s?}", "settings", settings, "defaults", defaults, "file",
@@ -293,11 +327,11 @@ print_json(const struct leat_config *config, FILE *out)
 }
 
 void
-leat_config_print(const struct leat_config *config, FILE *out, bool json)
+leat_config_print(const struct leat_config *config, const struct leat_placement *placement, FILE *out, bool json)
 {
     if (json) {
-        print_json(config, out);
+        print_json(config, placement, out);
     } else {
-        print_yaml(config, out);
+        print_yaml(config, placement, out);
     }
 }

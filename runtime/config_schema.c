@@ -10,6 +10,7 @@
 #define LIMITS_FIELD(...)      FIELD_OF(struct leat_raw_limits, __VA_ARGS__)
 #define DISPATCHER_FIELD(...)  FIELD_OF(struct leat_raw_dispatcher, __VA_ARGS__)
 #define WORKER_FIELD(...)      FIELD_OF(struct leat_raw_worker, __VA_ARGS__)
+#define CLASS_FIELD(...)       FIELD_OF(struct leat_raw_class, __VA_ARGS__)
 #define APPLICATION_FIELD(...) FIELD_OF(struct leat_raw_application, __VA_ARGS__)
 #define MODEL_FIELD(...)       FIELD_OF(struct leat_raw_model, __VA_ARGS__)
 #define SYNTHETIC_FIELD(...)   FIELD_OF(struct leat_raw_synthetic, __VA_ARGS__)
@@ -44,6 +45,13 @@ static const cyaml_schema_field_t worker_fields[] = {
 };
 static const cyaml_schema_value_t worker_value = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct leat_raw_worker, worker_fields)};
+
+static const cyaml_schema_field_t class_fields[] = {
+    LEAT_SETTINGS_CLASS(CLASS_FIELD)
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t class_value = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct leat_raw_class, class_fields)};
 
 static const cyaml_schema_field_t application_fields[] = {
     LEAT_SETTINGS_APPLICATION(APPLICATION_FIELD)
@@ -82,6 +90,7 @@ static const cyaml_schema_field_t root_fields[] = {
     CYAML_FIELD_MAPPING("limits", CYAML_FLAG_OPTIONAL, struct leat_raw_config, limits, limits_fields),
     CYAML_FIELD_MAPPING("dispatcher", CYAML_FLAG_OPTIONAL, struct leat_raw_config, dispatcher,
                         dispatcher_fields),
+    LIST(struct leat_raw_config, classes, &class_value),
     LIST(struct leat_raw_config, workers, &worker_value),
     LIST(struct leat_raw_config, applications, &application_value),
     LIST(struct leat_raw_config, models, &model_value),

@@ -23,6 +23,7 @@
 #define LIMITS_SETTING(...)      SETTING_OF(struct leat_raw_limits, struct leat_config, __VA_ARGS__)
 #define DISPATCHER_SETTING(...)  SETTING_OF(struct leat_raw_dispatcher, struct leat_config, __VA_ARGS__)
 #define WORKER_SETTING(...)      SETTING_OF(struct leat_raw_worker, struct leat_worker_group, __VA_ARGS__)
+#define CLASS_SETTING(...)       SETTING_OF(struct leat_raw_class, struct leat_config_class, __VA_ARGS__)
 #define APPLICATION_SETTING(...) SETTING_OF(struct leat_raw_application, struct leat_config_application, __VA_ARGS__)
 #define MODEL_SETTING(...)       SETTING_OF(struct leat_raw_model, struct leat_config_model, __VA_ARGS__)
 #define SYNTHETIC_SETTING(...)   SETTING_OF(struct leat_raw_synthetic, struct leat_config_model, __VA_ARGS__)
@@ -33,6 +34,7 @@ TABLE(access, LEAT_SETTINGS_ACCESS, struct leat_raw_access, struct leat_config, 
 TABLE(limits, LEAT_SETTINGS_LIMITS, struct leat_raw_limits, struct leat_config, LIMITS_SETTING);
 TABLE(dispatcher, LEAT_SETTINGS_DISPATCHER, struct leat_raw_dispatcher, struct leat_config, DISPATCHER_SETTING);
 TABLE(worker, LEAT_SETTINGS_WORKER, struct leat_raw_worker, struct leat_worker_group, WORKER_SETTING);
+TABLE(class, LEAT_SETTINGS_CLASS, struct leat_raw_class, struct leat_config_class, CLASS_SETTING);
 TABLE(application, LEAT_SETTINGS_APPLICATION, struct leat_raw_application, struct leat_config_application,
       APPLICATION_SETTING);
 TABLE(model, LEAT_SETTINGS_MODEL, struct leat_raw_model, struct leat_config_model, MODEL_SETTING);
@@ -242,6 +244,41 @@ read_real(const char *text, double max, double *value, char *problem)
     return true;
 }
 
+/* A decimal number as a whole number of millionths. */
+static bool
+read_price(const char *text, uint64_t *price_micro, char *problem)
+{
+    uint64_t whole = 0, part = 0;
+    const char *at = text, *digits = "";
+
+    bool good = read_digits(text, &whole, &at);
+    if (good && *at == '.') {
+        digits = at + 1;
+        good = read_digits(digits, &part, &at);
+    }
+    const size_t decimals = (size_t)(at - digits);
+    if (!good || *at != '\0' || (*digits != '\0' && decimals > 6) || whole > UINT64_C(1000000000)) {
+        return wrong(problem, "'%.40s' is not allowed; allowed are numbers from 0 to 1000000000 with up to 6 decimals", text);
+    }
+    for (size_t d = *digits != '\0' ? decimals : 6; d < 6; d++) {
+        part *= 10;
+    }
+    *price_micro = whole * 1000000 + part;
+    return true;
+}
+
+static void
+write_price(uint64_t price_micro, char *text, size_t bytes)
+{
+    int used = snprintf(text, bytes, "%" PRIu64 ".%06u", price_micro / 1000000, (unsigned)(price_micro % 1000000));
+    while (text[used - 1] == '0') {
+        text[--used] = '\0';
+    }
+    if (text[used - 1] == '.') {
+        text[used - 1] = '\0';
+    }
+}
+
 static bool
 read_percentile(const char *text, uint32_t *quantile_ppm, char *problem)
 {
@@ -304,6 +341,10 @@ read_policy(bool router, const char *text, void *field, char *problem)
 {
     char names[256] = "";
 
+    if (router && strcmp(text, "auto") == 0) {
+        *(const struct leat_router **)field = NULL;
+        return true;
+    }
     for (size_t i = 0;; i++) {
         const struct leat_router *r = router ? leat_router_at(i) : NULL;
         const struct leat_selector *s = router ? NULL : leat_selector_at(i);
@@ -322,7 +363,7 @@ read_policy(bool router, const char *text, void *field, char *problem)
         const size_t used = strlen(names);
         (void)snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "", name);
     }
-    return wrong(problem, "no %s '%.40s'; allowed: %s", router ? "router" : "selector", text, names);
+    return wrong(problem, "no %s '%.40s'; allowed: %s%s", router ? "router" : "selector", text, router ? "auto, " : "", names);
 }
 
 bool
@@ -379,7 +420,7 @@ leat_setting_read(const struct leat_setting *setting, const char *text, void *ta
     case LEAT_SETTING_PERCENTILE:
         return read_percentile(text, field, problem);
     case LEAT_SETTING_PRICE:
-        return read_real(text, 1e9, field, problem);
+        return read_price(text, field, problem);
     case LEAT_SETTING_LEVEL:
         return read_level(text, field, problem);
     case LEAT_SETTING_ROUTER:
@@ -463,7 +504,7 @@ leat_setting_write(const struct leat_setting *setting, const void *target, char 
         (void)snprintf(text, bytes, "%.6g", *(const uint32_t *)field / 1e4);
         return;
     case LEAT_SETTING_PRICE:
-        (void)snprintf(text, bytes, "%.17g", *(const double *)field);
+        write_price(*(const uint64_t *)field, text, bytes);
         return;
     case LEAT_SETTING_LEVEL:
         for (size_t i = 0; i < LEAT_COUNT_OF(levels); i++) {
@@ -473,7 +514,7 @@ leat_setting_write(const struct leat_setting *setting, const void *target, char 
         }
         break;
     case LEAT_SETTING_ROUTER:
-        word = (*(const struct leat_router *const *)field)->name;
+        word = *(const struct leat_router *const *)field == NULL ? "auto" : (*(const struct leat_router *const *)field)->name;
         break;
     case LEAT_SETTING_SELECTOR:
         word = (*(const struct leat_selector *const *)field)->name;

@@ -29,7 +29,7 @@ enum leat_setting_kind {
     LEAT_SETTING_MODE, /* mode_t, octal */
     LEAT_SETTING_PPM,  /* u32 from a fraction 0..1 */
     LEAT_SETTING_PERCENTILE, /* u32 ppm from 50..99.9 or "mean" (LEAT_PROFILE_MEAN) */
-    LEAT_SETTING_PRICE, /* double >= 0 */
+    LEAT_SETTING_PRICE, /* u64 millionths, from a decimal number >= 0 */
     LEAT_SETTING_CPUS, /* char *, a CPU list or "" */
     LEAT_SETTING_LEVEL, /* enum leat_log_level */
     LEAT_SETTING_ROUTER,
@@ -72,12 +72,17 @@ enum leat_setting_kind {
     X(count, AUTO, count, 1, LEAT_PLACEMENT_WORKERS_MAX, "auto")                   \
     X(cores, U32, cores, 1, LEAT_TEAM_MAX, "1")                                    \
     X(cpus, CPUS, cpus, 0, 4000, "")                                               \
-    X(class, TEXT, class_name, 1, 31, "cpu")                                       \
-    X(price, PRICE, price, 0, 0, "0")
+    X(class, TEXT, class_name, 1, 31, "cpu")
+
+#define LEAT_SETTINGS_CLASS(X)                                                     \
+    X(name, TEXT, name, 1, 31, NULL)                                               \
+    X(price, PRICE, price_micro, 0, 0, "0")                                        \
+    X(count_max, AUTO, count_max, 1, LEAT_PLACEMENT_WORKERS_MAX, "auto")
 
 #define LEAT_SETTINGS_APPLICATION(X)                                               \
     X(name, NAME, name, 0, 0, NULL)                                                \
-    X(router, ROUTER, router, 0, 0, "fcfs")                                        \
+    X(router, ROUTER, router, 0, 0, "auto")                                        \
+    X(threshold, AUTO, threshold_items, 1, LEAT_ITEMS_MAX, "auto")                 \
     X(selector, SELECTOR, selector, 0, 0, "fixed")                                 \
     X(latency, TIME, latency_ns, 0, UINT64_C(3600000000000), "0")                  \
     X(late, LATE, drop_late, 0, 0, "drop")                                         \
@@ -94,7 +99,10 @@ enum leat_setting_kind {
 #define LEAT_SETTINGS_SYNTHETIC(X)                                                 \
     X(latency, TIME, synthetic_latency_ns, 0, UINT64_C(60000000000), "1ms")        \
     X(per_item, TIME, synthetic_per_item_ns, 0, UINT64_C(60000000000), "0")        \
-    X(mode, BURN, synthetic_burn, 0, 0, "sleep")
+    X(mode, BURN, synthetic_burn, 0, 0, "sleep")                                   \
+    X(times, TEXT, synthetic_times, 0, 4000, "")                                   \
+    X(times_model, TEXT, synthetic_times_model, 0, 63, "")                         \
+    X(seed, U32, synthetic_seed, 0, UINT32_MAX, "1")
 
 #define LEAT_SETTINGS_TENSOR(X)                                                    \
     X(name, NAME, name, 0, 0, NULL)                                                \
@@ -119,6 +127,10 @@ struct leat_raw_dispatcher {
 
 struct leat_raw_worker {
     LEAT_SETTINGS_WORKER(LEAT_RAW_FIELD)
+};
+
+struct leat_raw_class {
+    LEAT_SETTINGS_CLASS(LEAT_RAW_FIELD)
 };
 
 struct leat_raw_application {
@@ -149,10 +161,11 @@ struct leat_raw_config {
     struct leat_raw_access access;
     struct leat_raw_limits limits;
     struct leat_raw_dispatcher dispatcher;
+    struct leat_raw_class *classes;
     struct leat_raw_worker *workers;
     struct leat_raw_application *applications;
     struct leat_raw_model *models;
-    uint32_t workers_count, applications_count, models_count;
+    uint32_t classes_count, workers_count, applications_count, models_count;
 };
 
 struct leat_setting {
@@ -170,7 +183,7 @@ struct leat_setting_table {
 };
 
 extern const struct leat_setting_table leat_settings_root, leat_settings_access, leat_settings_limits,
-    leat_settings_dispatcher, leat_settings_worker, leat_settings_application, leat_settings_model,
+    leat_settings_dispatcher, leat_settings_class, leat_settings_worker, leat_settings_application, leat_settings_model,
     leat_settings_synthetic, leat_settings_tensor;
 
 #define LEAT_SETTING_TEXT_BYTES 4200

@@ -75,9 +75,9 @@ free_application(struct leat_application *app)
 }
 
 static enum leat_status
-init_policies(struct leat_application *app, const struct leat_application_options *options)
+init_policies(const struct leat_daemon *daemon, struct leat_application *app, const struct leat_application_options *options)
 {
-    app->router = leat_router_find(options->router);
+    app->router = options->router != NULL ? leat_router_find(options->router) : leat_router_default(daemon->class_count);
     app->selector = leat_selector_find(options->selector);
     if (app->router == NULL || app->selector == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s': there is no %s '%s'", options->name,
@@ -167,7 +167,7 @@ publish_application(struct leat_daemon *daemon, const struct leat_application_op
     enum leat_status status = app->profiles == NULL ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for profiles")
                                                     : leat_waiting_init(&app->waiting, options->waiting_max);
     if (status == LEAT_OK) {
-        status = init_policies(app, options);
+        status = init_policies(daemon, app, options);
     }
     if (status == LEAT_OK) {
         status = bind_models(daemon, app, options);
@@ -272,7 +272,6 @@ enter_model(struct leat_daemon *daemon, struct leat_daemon_model *model)
         .name = model->name,
         .models = self,
         .model_count = 1,
-        .router = "fcfs",
         .selector = "fixed",
         .drop_late = true,
         .waiting_max = daemon->options.queue_capacity,
@@ -292,6 +291,7 @@ leat_daemon_load_model(struct leat_daemon *daemon, const struct leat_variant_sou
     struct leat_variant_source placed = *source;
 
     placed.team_sizes = daemon->team_sizes;
+    placed.class_names = daemon->class_names;
     placed.team_size_count = daemon->class_count;
     placed.runs = daemon->options.worker_count;
     placed.nodes = daemon->nodes;
@@ -534,6 +534,7 @@ survey_workers(struct leat_daemon *daemon)
             daemon->team_sizes[daemon->class_count++] = 1;
         }
         daemon->team_sizes[spec->worker_class] = spec->core_count;
+        daemon->class_sizes[spec->worker_class]++;
         uint32_t copy = 0;
         while (copy < daemon->node_count && daemon->nodes[copy] != spec->node) {
             copy++;
@@ -542,6 +543,15 @@ survey_workers(struct leat_daemon *daemon)
         daemon->node_count = copy == daemon->node_count ? copy + 1 : daemon->node_count;
         daemon->worker_copies[w] = copy;
     }
+    for (uint32_t c = 0; c < daemon->class_count; c++) {
+        struct leat_daemon_class *class = &daemon->classes[c];
+        if (daemon->options.classes != NULL) {
+            *class = daemon->options.classes[c];
+        }
+        class->count_max = class->count_max != 0 ? class->count_max : daemon->class_sizes[c];
+        daemon->class_names[c] = class->name;
+    }
+    daemon->options.classes = NULL; /* the caller's */
 }
 
 static enum leat_status
@@ -555,6 +565,7 @@ create_workers(struct leat_daemon *daemon)
             .cpus = options->pin ? spec->cpus : NULL,
             .core_count = spec->core_count,
             .node = spec->node,
+            .worker_class = spec->worker_class,
             .copy = daemon->worker_copies[w],
             .tables = daemon->tables,
             .dispatcher_bell = leat_dispatcher_bell(daemon->dispatcher),

@@ -28,6 +28,13 @@ struct leat_daemon_worker {
     uint16_t worker_class;        /* < LEAT_WORKER_CLASSES_MAX */
 };
 
+/* A class of workers, for backends that tell them apart and for planning. */
+struct leat_daemon_class {
+    char name[32];
+    uint64_t price_micro; /* of one worker an hour, in millionths */
+    uint32_t count_max;   /* that could be had; 0: as many as there are */
+};
+
 /* Where models are kept over restarts; called on the thread that loads models. */
 struct leat_daemon_store {
     enum leat_status (*add)(void *context, const struct leat_variant_source *source);
@@ -39,6 +46,7 @@ struct leat_daemon_options {
     struct leat_server_options server; /* socket, limits, cores; the rest is filled in by create */
     const struct leat_daemon_worker *workers;
     uint32_t worker_count; /* 1..LEAT_SCHED_WORKERS_MAX */
+    const struct leat_daemon_class *classes; /* of all worker_class; NULL: they have no names and no prices */
     bool pin;              /* false: leave placement to the kernel */
     int dispatcher_cpu;    /* -1: unpinned */
     uint32_t worker_depth;
@@ -56,7 +64,8 @@ struct leat_application_options {
     const char *name;
     const char *const *models;
     uint32_t model_count; /* 1..LEAT_SCHED_VARIANTS_MAX */
-    const char *router, *selector;
+    const char *router; /* NULL: leat_router_default of the workers' classes */
+    const char *selector;
     struct leat_router_options router_options;
     uint64_t latency_ns; /* 0: none */
     bool drop_late;

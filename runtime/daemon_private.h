@@ -47,6 +47,9 @@ struct leat_daemon {
     uint32_t nodes[LEAT_SCHED_WORKERS_MAX];         /* that have workers */
     uint32_t node_count;
     uint32_t team_sizes[LEAT_WORKER_CLASSES_MAX];
+    uint32_t class_sizes[LEAT_WORKER_CLASSES_MAX]; /* workers of each */
+    struct leat_daemon_class classes[LEAT_WORKER_CLASSES_MAX];
+    const char *class_names[LEAT_WORKER_CLASSES_MAX];
     uint32_t class_count;
     struct leat_server *server;
     uint64_t started_ns;

@@ -16,6 +16,7 @@
 #include "runtime/daemon.h"
 #include "runtime/log.h"
 #include "runtime/registry.h"
+#include "runtime/synthetic_times.h"
 
 #define DEFAULT_CONFIG_PATH "/etc/leat/leat.yaml"
 /* dispatcher.spin auto: more than a round trip's pauses, less than what a sleep and its wake-up cost in a virtual machine. */
@@ -141,7 +142,15 @@ load_configured_model(struct leat_daemon *daemon, const struct leat_config_model
 {
     void *onnx = NULL;
     size_t onnx_bytes = 0;
+    char *options_json = NULL;
 
+    if (model->synthetic_times != NULL && model->synthetic_times[0] != '\0') {
+        const enum leat_status status = leat_synthetic_times_add(model->options_json, model->synthetic_times,
+                                                                 model->synthetic_times_model, &options_json);
+        if (status != LEAT_OK) {
+            return leat_err_prefix(status, "model '%s'", model->name);
+        }
+    }
     if (model->path[0] != '\0') {
         const enum leat_status status = map_file(model->path, &onnx, &onnx_bytes);
         if (status != LEAT_OK) {
@@ -153,7 +162,7 @@ load_configured_model(struct leat_daemon *daemon, const struct leat_config_model
         .backend = model->backend,
         .onnx = onnx,
         .onnx_bytes = onnx_bytes,
-        .options_json = model->options_json,
+        .options_json = options_json != NULL ? options_json : model->options_json,
         .items_max = model->items_max,
         .accuracy_ppm = model->accuracy_ppm,
         .infos = model->infos,
@@ -161,6 +170,7 @@ load_configured_model(struct leat_daemon *daemon, const struct leat_config_model
         .output_count = model->output_count,
     };
     const enum leat_status status = leat_daemon_load_model(daemon, &source, false);
+    free(options_json);
     if (onnx != NULL) {
         (void)munmap(onnx, onnx_bytes);
     }
@@ -261,8 +271,9 @@ load_everything(struct leat_daemon *daemon, const struct leat_config *config, st
             .name = app->name,
             .models = models,
             .model_count = app->model_count,
-            .router = app->router->name,
+            .router = app->router != NULL ? app->router->name : NULL,
             .selector = app->selector->name,
+            .router_options = {.threshold_items = app->threshold_items != LEAT_AUTO ? app->threshold_items : 0},
             .latency_ns = app->latency_ns,
             .drop_late = app->drop_late,
             .quantile_ppm = app->quantile_ppm,
@@ -300,6 +311,19 @@ copy_places(const struct leat_placement *placement, struct leat_daemon_worker *w
     }
 }
 
+static void
+copy_classes(const struct leat_config *config, const struct leat_placement *placement, struct leat_daemon_class *classes)
+{
+    for (uint32_t c = 0; c < placement->class_count; c++) {
+        const struct leat_config_class *own = leat_config_find_class(config, placement->classes[c].name);
+        (void)snprintf(classes[c].name, sizeof(classes[c].name), "%s", placement->classes[c].name);
+        if (own != NULL) {
+            classes[c].price_micro = own->price_micro;
+            classes[c].count_max = own->count_max != LEAT_AUTO ? own->count_max : 0;
+        }
+    }
+}
+
 static struct leat_quota_limits
 session_limits(const struct leat_config *config)
 {
@@ -329,7 +353,9 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
         status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to start");
         goto out_free;
     }
+    struct leat_daemon_class classes[LEAT_PLACEMENT_CLASSES_MAX] = {0};
     copy_places(placement, workers);
+    copy_classes(config, placement, classes);
     const bool spin_given = config->dispatcher.spin_ns != LEAT_CONFIG_SPIN_AUTO; /* an order, whatever the cores */
     const struct leat_daemon_store store = {store_add, store_remove, registry};
     const struct leat_daemon_options options = {
@@ -348,6 +374,7 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
             },
         .workers = workers,
         .worker_count = placement->worker_count,
+        .classes = classes,
         .pin = true,
         .dispatcher_cpu = (int)placement->dispatcher_cpu,
         .worker_depth = config->worker_queue_depth,
@@ -397,7 +424,7 @@ check_and_serve(const struct leat_config *config, const struct arguments *argume
         status = leat_config_check(config, topology, &placement);
     }
     if (status == LEAT_OK && arguments->check_config) {
-        leat_config_print(config, stdout, arguments->json);
+        leat_config_print(config, placement, stdout, arguments->json);
     } else if (status == LEAT_OK) {
         leat_log_level_set(config->log_level);
         leat_topology_print(topology, placement, stderr);

@@ -101,7 +101,6 @@ find_class(struct leat_placement *placement, const struct leat_worker_group *gro
     struct leat_worker_class *class = &placement->classes[placement->class_count];
     (void)snprintf(class->name, sizeof(class->name), "%s", name);
     class->cores = group->cores;
-    class->price = group->price;
     *ret_class = (uint16_t)placement->class_count++;
     return LEAT_OK;
 }

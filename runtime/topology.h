@@ -71,7 +71,6 @@ struct leat_worker_group {
     uint32_t cores;     /* of each worker; >= 1 */
     const char *cpus;   /* a CPU list to take them from; NULL or "": leat chooses */
     const char *class_name; /* NULL or "": "cpu" */
-    double price;       /* per hour, for planners */
 };
 
 struct leat_placement_request {
@@ -91,7 +90,6 @@ struct leat_worker_place {
 struct leat_worker_class {
     char name[32];
     uint32_t cores;
-    double price;
 };
 
 #define LEAT_PLACEMENT_CLASSES_MAX 8u

@@ -118,10 +118,10 @@ placement_json(const struct leat_placement *placement)
         const struct leat_worker_place *worker = &placement->workers[w];
         const struct leat_worker_class *class = &placement->classes[worker->worker_class];
         (void)json_array_append_new(
-            workers, json_pack("{s:I, s:o, s:I, s:s, s:f, s:b}", "worker", (json_int_t)w, "cpus",
+            workers, json_pack("{s:I, s:o, s:I, s:s, s:b}", "worker", (json_int_t)w, "cpus",
                                numbers_json(worker->cpus, worker->cpu_count), "node",
-                               (json_int_t)worker->node, "class", class->name, "price_per_hour",
-                               class->price, "shared", (int)worker->shared));
+                               (json_int_t)worker->node, "class", class->name, "shared",
+                               (int)worker->shared));
     }
     return json_pack("{s:I, s:o, s:o, s:b}", "dispatcher_cpu",
                      (json_int_t)placement->dispatcher_cpu, "workers", workers, "client_cpus",

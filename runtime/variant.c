@@ -105,13 +105,15 @@ build_plans(const struct leat_variant_source *source, const struct leat_variant 
 }
 
 static enum leat_status
-measure_with_team(const struct leat_variant *variant, uint32_t team_size, struct leat_profile *profile)
+measure_with_team(const struct leat_variant *variant, uint32_t team_size, uint32_t worker_class,
+                  struct leat_profile *profile)
 {
     struct leat_team *team = NULL;
     enum leat_status status = LEAT_OK;
 
-    if (team_size > 1) {
-        status = leat_team_create(&(struct leat_team_options){.size = team_size, .spin_ns = TEAM_SPIN_NS}, &team);
+    if (team_size > 1 || worker_class > 0) {
+        status = leat_team_create(&(struct leat_team_options){.size = team_size, .spin_ns = TEAM_SPIN_NS,
+                                                              .worker_class = worker_class}, &team);
     }
     for (uint32_t bucket = 0; bucket <= plan_bucket(variant->items_max) && status == LEAT_OK; bucket++) {
         uint64_t latency_ns = 0;
@@ -126,7 +128,7 @@ measure_with_team(const struct leat_variant *variant, uint32_t team_size, struct
     return status;
 }
 
-/* Classes with teams of one size have one profile. */
+/* Classes with teams of one size have one profile, unless the backend tells classes apart. */
 static enum leat_status
 measure(const struct leat_variant_source *source, struct leat_loaded_variant *loaded)
 {
@@ -137,14 +139,14 @@ measure(const struct leat_variant_source *source, struct leat_loaded_variant *lo
     LEAT_ASSERT(count <= LEAT_WORKER_CLASSES_MAX);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t first = 0;
-        while (sizes[first] != sizes[i]) {
+        while (sizes[first] != sizes[i] || (loaded->variant->backend->times_by_class && first != i)) {
             first++;
         }
         if (first < i) {
             loaded->profiles[i] = loaded->profiles[first];
             continue;
         }
-        const enum leat_status status = measure_with_team(loaded->variant, sizes[i], &loaded->profiles[i]);
+        const enum leat_status status = measure_with_team(loaded->variant, sizes[i], i, &loaded->profiles[i]);
         if (status != LEAT_OK) {
             return status;
         }
@@ -202,6 +204,8 @@ load_copy(const struct leat_variant_source *source, struct leat_variant *variant
         .infos = loaded->signature.tensors,
         .input_count = loaded->signature.input_count,
         .output_count = loaded->signature.output_count,
+        .class_names = source->class_names,
+        .class_count = source->class_names != NULL ? source->team_size_count : 0,
     };
     status = variant->backend->model_load(&model_source, &copy->model);
     leat_graph_destroy(graph);

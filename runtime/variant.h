@@ -23,7 +23,8 @@ struct leat_variant_source {
     const struct leat_tensor_info *infos; /* synthetic only: inputs, then outputs */
     uint32_t input_count, output_count;   /* synthetic only */
     const uint32_t *team_sizes; /* by worker class; the daemon fills them in */
-    uint32_t team_size_count;   /* at most LEAT_WORKER_CLASSES_MAX; 0: one core */
+    const char *const *class_names; /* by worker class, likewise; may be NULL */
+    uint32_t team_size_count;   /* classes; at most LEAT_WORKER_CLASSES_MAX; 0: one core */
     uint32_t runs; /* how many of them at once; 0 means 1 */
     const uint32_t *nodes; /* NUMA nodes that get a copy each, in the order of the workers' `copy` */
     uint32_t node_count;   /* 0: one copy, anywhere */

@@ -380,6 +380,7 @@ worker_main(void *argument)
         .spin_ns = worker->run->team_spin_ns,
         .enter = leat_memory_enter_node,
         .node = options->node,
+        .worker_class = options->worker_class,
     };
     struct leat_worker_run *run = worker->run;
     char name[16];

@@ -82,6 +82,7 @@ struct leat_worker_options {
     const uint32_t *cpus;    /* leader's CPU first; NULL: unpinned */
     uint32_t core_count;     /* >= 1 */
     uint32_t node;           /* NUMA node of the cpus: where its memory lies */
+    uint32_t worker_class;   /* for backends whose times depend on it */
     uint32_t copy;           /* which of a variant's copies lies there */
     struct leat_shared_tables *tables;
     struct leat_bell *dispatcher_bell; /* rung after each done cell */

@@ -54,3 +54,9 @@ leat_selector_find(const char *name)
     }
     return NULL;
 }
+
+const struct leat_router *
+leat_router_default(uint32_t class_count)
+{
+    return leat_router_find(class_count > 1 ? LEAT_ROUTER_DEFAULT_MIXED : LEAT_ROUTER_DEFAULT);
+}

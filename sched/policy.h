@@ -184,6 +184,11 @@ extern const struct leat_selector leat_selector_fixed;
  */
 extern const struct leat_selector leat_selector_single;
 
+/* For workers of one class, and for workers that differ. */
+#define LEAT_ROUTER_DEFAULT       "fcfs"
+#define LEAT_ROUTER_DEFAULT_MIXED "matching"
+const struct leat_router *leat_router_default(uint32_t class_count);
+
 /* NULL when there is none of that name. */
 const struct leat_router *leat_router_find(const char *name);
 const struct leat_selector *leat_selector_find(const char *name);

@@ -9,17 +9,23 @@
  *   "per_item_ns"  added for each item; default 0
  *   "points"       [{"items": n, "latency_ns": t}, ...] rising in items: linear between the points, flat before
  *                  the first, and beyond the last by its slope; instead of the two above
- *   "mode"         "sleep" (default): an absolute timer, so dozens of workers fit on two cores; late by the
- *                  kernel's timer slack, tens of microseconds. "burn": every member of the team spins.
+ *   "tables"       {"class name": [{"items": n, "samples_ns": [t, ...]}, ...], ...} rising in items, for every class of
+ *                  workers; instead of all of the above. A batch takes one of the samples of the first size that is not
+ *                  smaller, each as likely as the others: how a machine behaves that was measured.
+ *   "seed"         of the draws from samples; default 1. The n-th batch that begins, on whatever worker, has the n-th draw.
+ *   "mode"         "sleep" (default): an absolute timer, so dozens of workers fit on two cores; late by what a wake-up
+ *                  takes, as the thread asks for no timer slack. "burn": every member of the team spins.
  *   "payload"      what is done to it before the time runs. "leave" (default): nothing, outputs stay as they are.
  *                  "read": every byte of input 0 is read, and output 0 begins with the sum of its 64-bit words, the last
  *                  one filled up with zeros, for each segment. "copy": the first bytes of input 0 go to output 0.
  * A batch of time 0 returns without a system call.
  */
 #include <jansson.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include "base/align.h"
@@ -33,7 +39,23 @@ struct point {
     uint64_t items, latency_ns;
 };
 
+/* What was measured of one size on one class. */
+struct row {
+    uint64_t items;
+    uint64_t *samples_ns; /* [count] */
+    uint32_t count;
+};
+
+struct table {
+    struct row *rows; /* [count], rising in items */
+    uint32_t count;
+};
+
 struct leat_model {
+    struct table *tables; /* [table_count], by class; NULL: the other forms */
+    uint32_t table_count;
+    uint64_t seed;
+    _Atomic uint64_t draws; /* so far. W: whoever begins a batch, relaxed */
     struct point points[POINTS_MAX];
     uint32_t point_count; /* 0: the affine form */
     uint64_t latency_ns, per_item_ns;
@@ -44,7 +66,7 @@ struct leat_model {
 };
 
 struct leat_plan {
-    const struct leat_model *model;
+    struct leat_model *model;
 };
 
 static enum leat_status
@@ -85,6 +107,72 @@ read_points(const json_t *points, struct leat_model *model)
     return LEAT_OK;
 }
 
+static enum leat_status
+read_row(const json_t *object, const char *class, size_t number, struct row *row)
+{
+    const json_t *samples = json_object_get(object, "samples_ns");
+    const size_t count = json_array_size(samples);
+    const enum leat_status status = read_u64(object, "items", &row->items);
+
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (row->items == 0 || row->items > LEAT_ITEMS_MAX || (number > 0 && row->items <= row[-1].items)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "synthetic table '%s', row %zu: items must rise, from 1 to %u", class, number,
+                         LEAT_ITEMS_MAX);
+    }
+    if (count == 0 || count > UINT32_MAX) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "synthetic table '%s', row %zu: 'samples_ns' must be a list of times", class, number);
+    }
+    row->samples_ns = calloc(count, sizeof(row->samples_ns[0]));
+    if (row->samples_ns == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %zu samples", count);
+    }
+    row->count = (uint32_t)count;
+    for (size_t s = 0; s < count; s++) {
+        const json_t *sample = json_array_get(samples, s);
+        if (!json_is_integer(sample) || json_integer_value(sample) < 0) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "synthetic table '%s', row %zu: a sample is no whole number of at least 0",
+                             class, number);
+        }
+        row->samples_ns[s] = (uint64_t)json_integer_value(sample);
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+read_tables(const json_t *tables, const struct leat_model_source *source, struct leat_model *model)
+{
+    model->tables = calloc(source->class_count == 0 ? 1 : source->class_count, sizeof(model->tables[0]));
+    if (model->tables == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for tables of times");
+    }
+    if (source->class_count == 0) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "synthetic option 'tables' needs classes of workers that have names");
+    }
+    for (; model->table_count < source->class_count;) {
+        const char *class = source->class_names[model->table_count];
+        const json_t *rows = json_object_get(tables, class);
+        struct table *table = &model->tables[model->table_count++];
+        const size_t count = json_array_size(rows);
+        if (count == 0) {
+            return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "synthetic option 'tables' has no times for workers of class '%s'", class);
+        }
+        table->rows = calloc(count, sizeof(table->rows[0]));
+        if (table->rows == NULL) {
+            return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for tables of times");
+        }
+        while (table->count < count) {
+            const uint32_t number = table->count++;
+            const enum leat_status status = read_row(json_array_get(rows, number), class, number, &table->rows[number]);
+            if (status != LEAT_OK) {
+                return status;
+            }
+        }
+    }
+    return LEAT_OK;
+}
+
 /* One of `words`, the first if the option is not there. */
 static enum leat_status
 read_word(const json_t *options, const char *key, const char *const *words, size_t count, size_t *ret_word)
@@ -108,9 +196,9 @@ read_word(const json_t *options, const char *key, const char *const *words, size
 }
 
 static enum leat_status
-read_options(const json_t *options, struct leat_model *model)
+read_options(const json_t *options, const struct leat_model_source *source, struct leat_model *model)
 {
-    const char *const known[] = {"latency_ns", "per_item_ns", "points", "mode", "payload"};
+    const char *const known[] = {"latency_ns", "per_item_ns", "points", "tables", "seed", "mode", "payload"};
     static const char *const modes[] = {"sleep", "burn"};
     static const char *const payloads[] = {[PAYLOAD_LEAVE] = "leave", [PAYLOAD_READ] = "read", [PAYLOAD_COPY] = "copy"};
     size_t mode = 0, payload = 0;
@@ -133,6 +221,13 @@ read_options(const json_t *options, struct leat_model *model)
     if (status == LEAT_OK && json_object_get(options, "points") != NULL) {
         status = read_points(json_object_get(options, "points"), model);
     }
+    model->seed = 1;
+    if (status == LEAT_OK) {
+        status = read_u64(options, "seed", &model->seed);
+    }
+    if (status == LEAT_OK && json_object_get(options, "tables") != NULL) {
+        status = read_tables(json_object_get(options, "tables"), source, model);
+    }
     if (status == LEAT_OK) {
         status = read_word(options, "mode", modes, LEAT_COUNT_OF(modes), &mode);
     }
@@ -142,6 +237,22 @@ read_options(const json_t *options, struct leat_model *model)
     model->burn = mode == 1;
     model->payload = payload;
     return status;
+}
+
+static void
+synthetic_model_destroy(struct leat_model *model)
+{
+    if (model == NULL) {
+        return;
+    }
+    for (uint32_t t = 0; t < model->table_count; t++) {
+        for (uint32_t r = 0; r < model->tables[t].count; r++) {
+            free(model->tables[t].rows[r].samples_ns);
+        }
+        free(model->tables[t].rows);
+    }
+    free(model->tables);
+    free(model);
 }
 
 static enum leat_status
@@ -156,11 +267,11 @@ synthetic_model_load(const struct leat_model_source *source, struct leat_model *
     struct leat_model *model = calloc(1, sizeof(*model));
     enum leat_status status = LEAT_ERR_NOMEM;
     if (model != NULL) {
-        status = read_options(options, model);
+        status = read_options(options, source, model);
     }
     json_decref(options);
     if (status != LEAT_OK) {
-        free(model);
+        synthetic_model_destroy(model);
         return status;
     }
     model->input_count = source->input_count;
@@ -172,12 +283,6 @@ synthetic_model_load(const struct leat_model_source *source, struct leat_model *
     return LEAT_OK;
 }
 
-static void
-synthetic_model_destroy(struct leat_model *model)
-{
-    free(model);
-}
-
 static size_t
 synthetic_model_bytes(const struct leat_model *model)
 {
@@ -187,8 +292,14 @@ synthetic_model_bytes(const struct leat_model *model)
 static enum leat_status
 synthetic_plan_build(struct leat_model *model, const struct leat_plan_options *options, struct leat_plan **ret_plan)
 {
-    struct leat_plan *plan = malloc(sizeof(*plan));
-    (void)options; /* a plan has no state of its own: any batch, team and number of runs will do */
+    for (uint32_t t = 0; t < model->table_count; t++) {
+        const uint64_t most = model->tables[t].rows[model->tables[t].count - 1].items;
+        if (options->items > most) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "synthetic option 'tables' ends at %llu items: lower items_max to that",
+                             (unsigned long long)most);
+        }
+    }
+    struct leat_plan *plan = malloc(sizeof(*plan)); /* no state of its own: any batch, team and number of runs will do */
     if (plan == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
     }
@@ -208,6 +319,35 @@ synthetic_plan_scratch_bytes(const struct leat_plan *plan)
 {
     (void)plan;
     return 0;
+}
+
+/* The next draw: splitmix64 of the seed and its number (G. Steele, D. Lea, C. Flood, OOPSLA 2014). */
+static uint64_t
+draw(struct leat_model *model)
+{
+    const uint64_t number = atomic_fetch_add_explicit(&model->draws, 1, memory_order_relaxed);
+    uint64_t z = model->seed + (number + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static uint64_t
+sampled_ns(struct leat_model *model, uint32_t worker_class, uint64_t items)
+{
+    LEAT_ASSERT(worker_class < model->table_count);
+    const struct table *table = &model->tables[worker_class];
+    uint32_t low = 0, high = table->count - 1; /* the plan holds no more than the last row */
+
+    while (low < high) {
+        const uint32_t middle = (low + high) / 2;
+        if (table->rows[middle].items < items) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return table->rows[low].samples_ns[(draw(model) >> 32) * table->rows[low].count >> 32];
 }
 
 static uint64_t
@@ -291,7 +431,7 @@ static enum leat_status
 synthetic_plan_run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
                    struct leat_team *team)
 {
-    const struct leat_model *model = plan->model;
+    struct leat_model *model = plan->model;
     uint64_t items = 0;
 
     (void)scratch;
@@ -301,7 +441,8 @@ synthetic_plan_run(const struct leat_plan *plan, const struct leat_segment *segm
             handle_payload(model, &segments[i]);
         }
     }
-    const uint64_t duration_ns = batch_ns(model, items);
+    const uint64_t duration_ns =
+        model->tables != NULL ? sampled_ns(model, leat_team_class(team), items) : batch_ns(model, items);
     if (duration_ns == 0) {
         return LEAT_OK;
     }
@@ -309,6 +450,10 @@ synthetic_plan_run(const struct leat_plan *plan, const struct leat_segment *segm
     if (model->burn) {
         leat_team_run(team, burn_until, &until_ns);
         return LEAT_OK;
+    }
+    static _Thread_local bool punctual;
+    if (!punctual) { /* else the kernel may wait for 50 us, to wake several sleepers at once */
+        punctual = prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL) == 0;
     }
     const struct timespec until = {(time_t)(until_ns / 1000000000u), (long)(until_ns % 1000000000u)};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0) {
@@ -319,6 +464,7 @@ synthetic_plan_run(const struct leat_plan *plan, const struct leat_segment *segm
 const struct leat_backend leat_backend_synthetic = {
     .abi = LEAT_BACKEND_ABI,
     .name = "synthetic",
+    .times_by_class = true,
     .model_load = synthetic_model_load,
     .model_destroy = synthetic_model_destroy,
     .model_bytes = synthetic_model_bytes,

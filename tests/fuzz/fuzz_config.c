@@ -20,7 +20,7 @@ printed(const struct leat_config *config, bool json)
     FILE *out = open_memstream(&text, &bytes);
 
     LEAT_ASSERT(out != NULL);
-    leat_config_print(config, out, json);
+    leat_config_print(config, NULL, out, json);
     LEAT_MUST(fclose(out) == 0);
     return text;
 }

@@ -26,8 +26,9 @@ static const struct leat_tensor_info infos[2] = {
 static enum leat_status
 load(const char *options, struct leat_model **ret_model)
 {
+    static const char *const classes[] = {"fast", "slow"};
     const struct leat_model_source source = {
-        .options_json = options, .infos = infos, .input_count = 1, .output_count = 1};
+        .options_json = options, .infos = infos, .input_count = 1, .output_count = 1, .class_names = classes, .class_count = 2};
     return backend->model_load(&source, ret_model);
 }
 
@@ -181,6 +182,64 @@ test_payload_of_each_segment(void)
     backend->model_destroy(model);
 }
 
+#define ROW(items, samples) "{\"items\": " #items ", \"samples_ns\": [" samples "]}"
+#define TABLES(fast, slow) "\"tables\": {\"fast\": [" fast "], \"slow\": [" slow "]}"
+
+/* Each class has its own times, those of the next size that was measured. */
+static void
+test_tables(void)
+{
+    static const uint32_t items[] = {1, 4, 5, 8};
+    const char *options = "{" TABLES(ROW(4, "2000000") "," ROW(8, "4000000"), ROW(8, "7000000")) "}";
+    const struct leat_plan_options good = {.items = 8}, larger = {.items = 9};
+    static const uint64_t expected_ns[2][4] = {{2000000, 2000000, 4000000, 4000000}, {7000000, 7000000, 7000000, 7000000}};
+    struct leat_model *model;
+    struct leat_plan *plan = NULL;
+
+    EXPECT(backend->times_by_class && load(options, &model) == LEAT_OK);
+    EXPECT(backend->plan_build(model, &larger, &plan) == LEAT_ERR_INVALID && plan == NULL);
+    EXPECT(backend->plan_build(model, &good, &plan) == LEAT_OK);
+    for (uint32_t class = 0; class < 2; class++) {
+        struct leat_team *team;
+        EXPECT(leat_team_create(&(struct leat_team_options){.size = 1, .worker_class = class}, &team) == LEAT_OK);
+        EXPECT(leat_team_class(team) == class && leat_team_class(NULL) == 0);
+        for (size_t i = 0; i < LEAT_COUNT_OF(items); i++) {
+            (void)run_until_on_time(plan, items[i], expected_ns[class][i], team);
+        }
+        leat_team_destroy(team);
+    }
+    backend->plan_destroy(plan);
+    backend->model_destroy(model);
+}
+
+/* The n-th run has the n-th draw: what the seed says must be long is long, and not all are. */
+static void
+test_draws_follow_from_the_seed(void)
+{
+    enum { RUNS = 100 };
+    const struct leat_plan_options plan_options = {.items = 1};
+    const struct leat_segment segment = {.items = 1};
+    uint32_t short_runs = 0, long_runs = 0;
+    uint64_t state = 77;
+    struct leat_model *model;
+    struct leat_plan *plan;
+
+    EXPECT(load("{\"seed\": 77, " TABLES(ROW(1, "0, 1000000"), ROW(1, "0")) "}", &model) == LEAT_OK);
+    EXPECT(backend->plan_build(model, &plan_options, &plan) == LEAT_OK);
+    for (int i = 0; i < RUNS; i++) {
+        const bool expected_long = leat_test_random(&state) >> 63 != 0; /* the upper half of draws, the second sample */
+        const uint64_t start_ns = leat_monotonic_ns();
+        EXPECT(backend->plan_run(plan, &segment, 1, NULL, NULL) == LEAT_OK);
+        const uint64_t took_ns = leat_monotonic_ns() - start_ns;
+        EXPECT(!expected_long || took_ns >= 1000000);
+        long_runs += expected_long;
+        short_runs += took_ns < 1000000;
+    }
+    EXPECT(long_runs > RUNS / 4 && short_runs > 0);
+    backend->plan_destroy(plan);
+    backend->model_destroy(model);
+}
+
 static void
 test_wrong_options(void)
 {
@@ -189,11 +248,17 @@ test_wrong_options(void)
         "{\"mode\": \"nap\"}", "{\"payload\": \"eat\"}", "{\"payload\": true}", "{\"mode\": 1}", "{\"points\": []}", "{\"points\": 3}",
         "{\"points\": [{\"items\": 0, \"latency_ns\": 1}]}", "{\"points\": [{\"items\": 65537, \"latency_ns\": 1}]}",
         "{\"points\": [{\"items\": 2, \"latency_ns\": 1}, {\"items\": 2, \"latency_ns\": 1}]}",
+        "{\"seed\": -1}", "{" TABLES(ROW(1, ""), ROW(1, "1")) "}", "{" TABLES(ROW(1, "1"), ROW(1, "-1")) "}",
+        "{" TABLES(ROW(1, "1"), ROW(1, "1.5")) "}", "{" TABLES(ROW(0, "1"), ROW(1, "1")) "}",
+        "{" TABLES(ROW(2, "1") "," ROW(2, "1"), ROW(1, "1")) "}", "{" TABLES(ROW(1, "1"), "3") "}",
     };
     for (size_t i = 0; i < LEAT_COUNT_OF(wrong); i++) {
         struct leat_model *model = NULL;
         EXPECT(load(wrong[i], &model) == LEAT_ERR_INVALID && model == NULL);
     }
+    struct leat_model *model = NULL;
+    EXPECT(load("{\"tables\": {\"fast\": [" ROW(1, "1") "]}}", &model) == LEAT_ERR_NOT_FOUND && model == NULL);
+    EXPECT(load("{\"tables\": 3}", &model) == LEAT_ERR_NOT_FOUND && model == NULL);
 }
 
 int
@@ -203,6 +268,8 @@ main(void)
     test_profiles();
     test_modes();
     test_payload_of_each_segment();
+    test_tables();
+    test_draws_follow_from_the_seed();
     test_wrong_options();
     EXPECT(leat_backend_find("synthetic") == backend && leat_backend_find("cpu") == &leat_backend_cpu);
     EXPECT(leat_backend_find("reference") == &leat_backend_reference && leat_backend_find("none") == NULL);

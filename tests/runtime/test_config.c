@@ -29,7 +29,7 @@ printed(const struct leat_config *config, bool json)
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
     EXPECT(out != NULL);
-    leat_config_print(config, out, json);
+    leat_config_print(config, NULL, out, json);
     EXPECT(fclose(out) == 0);
     return text;
 }
@@ -111,8 +111,9 @@ static const char full[] =
     "  session_memory_per_user: 512MiB\n"
     "  central_queue: 128\n"
     "dispatcher: {cpu: 3, spin: 0, hold_cpu_dma_latency: true}\n"
+    "classes: [{name: cpu}, {name: fast, price: 0.526, count_max: 5}]\n"
     "workers:\n"
-    "  - {count: 2, cores: 4, cpus: \"0-7\", class: fast, price: 0.25}\n"
+    "  - {count: 2, cores: 4, cpus: \"0-7\", class: fast}\n"
     "  - {}\n"
     "applications:\n"
     "  - name: app-1\n"
@@ -151,7 +152,9 @@ test_everything_is_read_and_survives_printing(void)
     EXPECT(config->dispatcher.hold_cpu_dma_latency);
     EXPECT(config->worker_group_count == 2 && config->workers[0].count == 2);
     EXPECT(config->workers[0].cores == 4 && strcmp(config->workers[0].cpus, "0-7") == 0);
-    EXPECT(config->workers[0].price > 0.2499 && config->workers[0].price < 0.2501);
+    EXPECT(config->class_count == 2 && config->classes[0].price_micro == 0 && config->classes[0].count_max == LEAT_AUTO);
+    EXPECT(config->classes[1].price_micro == 526000 && config->classes[1].count_max == 5);
+    EXPECT(leat_config_find_class(config, config->workers[0].class_name) == &config->classes[1]);
     EXPECT(config->workers[1].count == LEAT_AUTO);
     EXPECT(config->application_count == 1 && config->applications[0].model_count == 2);
     EXPECT(strcmp(config->applications[0].models[1], "m_2") == 0);
@@ -264,13 +267,32 @@ test_mistakes_are_named_with_their_place(void)
         {"socket: \"\"\n", ":1:9: ", "allowed are 1 to 107"},
         {"workers: [{count: 0}]\n", ":1:19: workers[0].count: ", "allowed are auto and 1 to 256"},
         {"workers: [{cpus: 3-1}]\n", ":1:18: workers[0].cpus: ", "no valid end"},
-        {"workers: [{price: -3}]\n", ":1:19: ", "numbers from 0"},
-        {"workers: [{price: nan}]\n", ":1:19: ", "numbers from 0"},
+        {"classes: [{name: a, price: -3}]\n", ":1:28: classes[0].price: ", "numbers from 0"},
+        {"classes: [{name: a, price: nan}]\n", ":1:28: ", "numbers from 0"},
+        {"classes: [{name: a, price: 1.}]\n", ":1:28: ", "numbers from 0"},
+        {"classes: [{name: a, price: 0.1234567}]\n", ":1:28: ", "up to 6 decimals"},
+        {"classes: [{name: a, price: 1000000001}]\n", ":1:28: ", "numbers from 0"},
+        {"classes: [{price: 1}]\n", ":1:11: classes[0]: ", "'name' is missing"},
+        {"classes: [{name: a, count_max: 0}]\n", ":1:32: classes[0].count_max: ", "allowed are auto and 1 to 256"},
+        {"classes:\n- name: a\n- name: b\n- name: a\n", ":4:9: classes[2].name: ", "listed before"},
+        {"classes: [{name: a}, {name: b}, {name: c}, {name: d}, {name: e}, {name: f}, {name: g}, {name: h}, {name: i}]\n",
+         ":1:10: classes: ", "9 classes; allowed are up to 8"},
+        {"classes: [{name: a}]\n", ":1:1: workers[0].class: ", "no class 'cpu'; listed under classes: a"},
+        {"classes: [{name: a}, {name: b}]\nworkers: [{class: c}]\n", ":2:19: ", "no class 'c'; listed under classes: a, b"},
+        {"classes: [{name: a}]\nworkers: [{class: a}, {class: a, cores: 2}]\n", ":2:41: workers[1].cores: ", "a class of its own"},
+        {"workers: [{price: 1}]\n", ":1:12: ", "no setting 'price'"},
         {"applications: [{name: a}]\n", ":1:16: applications[0].models: ", "allowed are 1 to 64"},
         {"applications: [{models: [m]}]\n", ":1:16: applications[0]: ", "'name' is missing"},
         {"applications: [{name: a, models: [m, m]}]\n", ":1:38: applications[0].models[1]: ", "listed twice"},
         {"applications: [{name: a, models: [m, \"-\"]}]\n", ":1:38: ", "not a model's name"},
-        {"applications: [{name: a, models: [m], router: best}]\n", ":1:47: ", "no router 'best'; allowed: clockwork, "},
+        {"applications: [{name: a, models: [m], router: best}]\n", ":1:47: ", "no router 'best'; allowed: auto, "},
+        {"applications: [{name: a, models: [m], threshold: 3}]\n", ":1:50: applications[0].threshold: ", "this one is auto"},
+        {"applications: [{name: a, models: [m], router: fcfs, threshold: 3}]\n", ":1:64: ", "this one is fcfs"},
+        {"applications: [{name: a, models: [m], threshold: 0}]\n", ":1:50: ", "allowed are auto and 1 to 65536"},
+        {"models: [{name: a, backend: synthetic, synthetic: {times: t.csv}}]\n", ":1:59: models[0].synthetic.times: ", "come together"},
+        {"models: [{name: a, backend: synthetic, synthetic: {times_model: t}}]\n", ":1:65: ", "come together"},
+        {"models: [{name: a, backend: synthetic, synthetic: {seed: 3}}]\n", ":1:58: ", "only with a file of times"},
+        {"models: [{name: a, backend: synthetic, synthetic: {times: t.csv, times_model: m, latency: 2ms}}]\n", ":1:91: ", "leave this out"},
         {"applications: [{name: a, models: [m], selector: x}]\n", ":1:49: ", "allowed: fixed"},
         {"applications: [{name: a, models: [m], late: maybe}]\n", ":1:45: ", "allowed are drop and serve"},
         {"applications: [{name: a, models: [m], percentile: 49.9}]\n", ":1:51: ", "allowed are mean and numbers from 50"},

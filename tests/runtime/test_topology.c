@@ -253,8 +253,8 @@ test_big_box(void)
     leat_placement_destroy(placement);
 
     const struct leat_worker_group mixed[] = {
-        {.count = LEAT_AUTO, .cores = 1, .class_name = "small", .price = 0.1},
-        {.count = 2, .cores = 4, .class_name = "big", .price = 0.5},
+        {.count = LEAT_AUTO, .cores = 1, .class_name = "small"},
+        {.count = 2, .cores = 4, .class_name = "big"},
         {.count = LEAT_AUTO, .cores = 2, .cpus = "64,66,68,70,72", .class_name = "pinned"},
     };
     placement = place(topology, mixed, 3);

@@ -76,6 +76,8 @@ test_names(void)
     }
     EXPECT(leat_router_find("laxity") == &leat_router_laxity && leat_selector_find("fixed") == &leat_selector_fixed);
     EXPECT(leat_router_find("") == NULL && leat_selector_find("fcfs") == NULL);
+    EXPECT(leat_router_default(1) == &leat_router_fcfs && leat_router_default(2) != NULL);
+    EXPECT(leat_router_default(2) == leat_router_find(LEAT_ROUTER_DEFAULT_MIXED));
     for (size_t i = 1; leat_router_at(i) != NULL; i++) {
         EXPECT(strcmp(leat_router_at(i - 1)->name, leat_router_at(i)->name) < 0);
     }

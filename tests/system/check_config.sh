@@ -56,6 +56,34 @@ END
 refused 1:19 'allowed are 1 to 256' << 'END'
 workers: [{cores: 257}]
 END
+refused 4:24 'nowhere' << 'END'
+models:
+- name: a
+  backend: synthetic
+  synthetic: { times:  nowhere, times_model: m}
+END
+printf 'model,instance,batch,mean_ms\nm,cpu,8,1\nm,cpu,4,1\n' > times.csv
+refused 1:60 'times.csv:3: batch 4: sizes of an instance are to rise' << 'END'
+models: [{name: a, backend: synthetic, synthetic: { times: times.csv, times_model: m}}]
+END
+refused 1:60 "times.csv has no model 'n'" << 'END'
+models: [{name: a, backend: synthetic, synthetic: {times:  times.csv, times_model: n}}]
+END
+
+# What the workers' classes make of an application's router.
+for workers in 'class: a' 'class: b'; do
+    cat > leat.yaml << END
+classes: [{name: a, price: 0.526, count_max: 5}, {name: b}]
+workers: [{class: a, count: 1}, {$workers, count: 1}]
+applications: [{name: x, models: [m]}]
+models: [{name: m, backend: synthetic}]
+END
+    run --check-config
+    case $workers in *a) expected='auto is fcfs here: workers are of 1 class' ;; *) expected='here: workers are of 2 classes' ;; esac
+    grep -qF "$expected" out && grep -qF 'price: 0.526' out || { echo "not in force: $expected"; cat out; exit 1; }
+    run --check-config --json
+    grep -qF '"price_micro_per_hour":526000' out && grep -qF '"router_in_force":' out || { cat out; exit 1; }
+done
 
 # What only loading shows has a place too.
 cat > leat.yaml << 'END'
