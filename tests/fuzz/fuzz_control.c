@@ -67,6 +67,7 @@ static struct connection {
 static int silent_fds[SILENT]; /* -1: none */
 
 static struct leat_daemon daemon_state;
+static struct leat_profile profiles[1][LEAT_WORKER_CLASSES_MAX];
 static struct leat_shared_tables tables;
 static struct leat_daemon_worker worker_spec = {.core_count = 1};
 static struct leat_application app;
@@ -472,6 +473,7 @@ start_daemon(void)
     LEAT_MUST(pthread_mutex_init(&daemon_state.mutex, NULL) == 0);
     (void)strcpy(app.name, "fuzz");
     app.router = &leat_router_fcfs;
+    app.profiles = profiles;
     app.selector = &leat_selector_fixed;
     app.target = (struct leat_target){.items_max = 8, .input_count = 1, .output_count = 1};
     daemon_state.applications[0] = &app; /* as far as control goes: no query reaches the dispatcher */
