@@ -71,6 +71,7 @@ static struct leat_profile profiles[1][LEAT_WORKER_CLASSES_MAX];
 static struct leat_shared_tables tables;
 static struct leat_daemon_worker worker_spec = {.core_count = 1};
 static struct leat_application app;
+static struct leat_profile profiles[1][LEAT_WORKER_CLASSES_MAX];
 static struct sockaddr_un address;
 static int honest, first_fd; /* first_fd: opened before all of the daemon's */
 static int spare_fds[FD_KINDS];
@@ -476,6 +477,7 @@ start_daemon(void)
     app.profiles = profiles;
     app.selector = &leat_selector_fixed;
     app.target = (struct leat_target){.items_max = 8, .input_count = 1, .output_count = 1};
+    app.profiles = profiles;
     daemon_state.applications[0] = &app; /* as far as control goes: no query reaches the dispatcher */
 }
 
