@@ -225,6 +225,7 @@ def check_usage():
             ((*GRID, "--rate", ","), "--rate: no rate"),
             ((*GRID, "--change-at", "5"), "go together"),
             ((*GRID, "--later-sizes", "sizes.csv"), "go together"),
+            ((*GRID, "--later-sizes", "sizes.csv", "--change-at", "2000"), "not below --queries"),
             ((*GRID, "--sizes", "gaussian:5"), "gaussian:MEAN:DEVIATION"),
             ((*GRID, "--sizes", "gaussian:5:1:2"), "gaussian:MEAN:DEVIATION"),
             ((*GRID, "--base", "medium"), "no class 'medium'"),

@@ -217,6 +217,10 @@ check_simulate_options(const struct study *study)
         (void)usage_error("simulate", "--later-sizes and --change-at go together");
         return false;
     }
+    if (study->change_at >= study->query_count) {
+        (void)usage_error("simulate", "--change-at is not below --queries");
+        return false;
+    }
     if (study->query_count * study->seed_count > QUERIES_MAX) {
         (void)usage_error("simulate", "--queries times --seeds is above %u", QUERIES_MAX);
         return false;
