@@ -43,7 +43,8 @@ print_simulate_help(void)
         "  --queries N             of a run (default 20000)\n"
         "  --seed N, --seeds N     the first seed (default 1) and how many (default 1); one run each. A query is the same\n"
         "                          for all routers, mixes and rates\n\n"
-        "  --router NAME,...       routers to compare, or all (default): %s",
+        "  --router NAME,...       routers to compare, or all (default):\n"
+        "                          %s",
         leat_router_at(0)->name);
     for (size_t i = 1; leat_router_at(i) != NULL; i++) {
         (void)printf(", %s", leat_router_at(i)->name);
