@@ -10,8 +10,9 @@
 
 enum { LEFT = 76, TOP = 64, BOTTOM = 64, HEIGHT = 300, GAP = 24, CHARACTER = 7 /* its width, about */ };
 
-/* After M. Okabe, K. Ito, "Color universal design", 2008: told apart by colour-blind readers, too. */
-static const char *const colours[] = {"#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#666666"};
+/* After M. Okabe, K. Ito, "Color universal design", 2008, and P. Tol: told apart by colour-blind readers, too. */
+static const char *const colours[] = {"#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9",
+                                      "#cc79a7", "#666666", "#882255", "#999933"};
 
 struct range {
     double min, max, step;
@@ -172,7 +173,7 @@ legend_width(const struct plot *plot)
         const size_t length = strlen(plot->series[s].name);
         longest = length > longest ? length : longest;
     }
-    return GAP + 30 + CHARACTER * (double)longest;
+    return GAP + 42 + CHARACTER * (double)longest;
 }
 
 /* `below`: room for names under the axis. */
