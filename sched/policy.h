@@ -186,7 +186,7 @@ extern const struct leat_selector leat_selector_single;
 
 /* For workers of one class, and for workers that differ. */
 #define LEAT_ROUTER_DEFAULT       "fcfs"
-#define LEAT_ROUTER_DEFAULT_MIXED "matching"
+#define LEAT_ROUTER_DEFAULT_MIXED "laxity"
 const struct leat_router *leat_router_default(uint32_t class_count);
 
 /* NULL when there is none of that name. */
