@@ -56,7 +56,8 @@ print_simulate_help(void)
         "  --base CLASS            of the oracle (default: the first class)\n"
         "  --objective TIME        latency objective, such as 350ms\n"
         "  --violations SHARE      of queries that may be late, such as 1%% (default): the objective holds at p99\n"
-        "  --percentile P          of predictions that judge whether a query is in time (default: the mean)\n"
+        "  --percentile P          of predictions that judge whether a query is in time, or mean (default 95, as in the\n"
+        "                          daemon; matching goes by the mean in any case)\n"
         "  --prediction-noise SHARE, --service-noise SHARE\n"
         "                          standard deviation of errors of prediction, and of service times beyond the samples\n\n"
         "  --rate QPS,...          run at these rates, rising; 'own' is that of a file of arrivals\n"
@@ -145,7 +146,7 @@ parse_simulate_options(int argc, char **argv, struct study *study)
 
     *study = (struct study){
         .arrivals_text = "poisson", .query_count = 20000, .seed = 1, .seed_count = 1, .threads = simulate_core_count(),
-        .violation_share = 0.01, .tolerance = 0.005, .burst_factor = 5, .burst_share = 0.1, .burst_mean_queries = 100};
+        .violation_share = 0.01, .percentile = 95, .tolerance = 0.005, .burst_factor = 5, .burst_share = 0.1, .burst_mean_queries = 100};
     opterr = 0;
     optind = 1;
     while (good && (option = getopt_long(argc, argv, "h", known, NULL)) != -1) {
@@ -175,7 +176,10 @@ parse_simulate_options(int argc, char **argv, struct study *study)
         case 'b': study->base_text = optarg; break;
         case 'o': good = parse_duration_ns(optarg, &study->objective_ns) && study->objective_ns > 0; break;
         case 'v': good = parse_share(optarg, &study->violation_share); break;
-        case 'P': good = parse_double(optarg, 0.001, 100, &study->percentile); break;
+        case 'P':
+            study->percentile = 0;
+            good = strcmp(optarg, "mean") == 0 || parse_double(optarg, 0.001, 100, &study->percentile);
+            break;
         case 'n': good = parse_share(optarg, &study->noise_share); break;
         case 'N': good = parse_share(optarg, &study->service_noise_share); break;
         case 'R': good = append_text(&study->rate_text, optarg); break;
