@@ -167,6 +167,30 @@ parse_double(const char *text, double min, double max, double *ret)
     return true;
 }
 
+bool
+parse_share(const char *text, double *ret_share)
+{
+    char number[32];
+    const size_t length = strlen(text);
+    const bool percent = length > 0 && text[length - 1] == '%';
+    double share;
+
+    if (length >= sizeof(number)) {
+        return false;
+    }
+    memcpy(number, text, length + 1);
+    number[length - percent] = '\0';
+    if (!parse_double(number, 0, percent ? 100 : 1, &share)) {
+        return false;
+    }
+    share = percent ? share / 100 : share;
+    if (share >= 1) {
+        return false;
+    }
+    *ret_share = share;
+    return true;
+}
+
 void
 print_json(json_t *object)
 {

@@ -51,6 +51,7 @@ bool parse_duration_ns(const char *text, uint64_t *ret_ns);
 bool parse_bytes(const char *text, uint64_t *ret_bytes);
 bool parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *ret);
 bool parse_double(const char *text, double min, double max, double *ret);
+bool parse_share(const char *text, double *ret_share); /* "1%" or "0.01", from 0 to below 1 */
 
 /* Prints a JSON object on one line on standard output and drops it. */
 void print_json(json_t *object);

@@ -70,27 +70,6 @@ print_simulate_help(void)
         "             --mix 3,1,3,0 --objective 350ms --router fcfs,oracle --seeds 5 --svg rm2.svg\n");
 }
 
-/* "1%" or "0.01", from 0 to below 1. */
-static bool
-parse_share(const char *text, double *ret_share)
-{
-    char number[32];
-    const size_t length = strlen(text);
-    const bool percent = length > 0 && text[length - 1] == '%';
-    double value;
-
-    if (length >= sizeof(number)) {
-        return false;
-    }
-    memcpy(number, text, length + 1);
-    number[length - percent] = '\0';
-    if (!parse_double(number, 0, percent ? 100 : 1, &value)) {
-        return false;
-    }
-    *ret_share = percent ? value / 100 : value;
-    return *ret_share < 1;
-}
-
 /* Adds ",text" to a list. */
 static bool
 append_text(char **list, const char *text)
@@ -293,28 +272,18 @@ read_profile(struct study *study)
 }
 
 static int
-parse_sizes(const struct study *study, const char *option, const char *text, struct leat_pool_size **sizes,
-            uint32_t *count, struct simulate_sizes *ret_sizes)
+parse_sizes(const struct study *study, const char *option, const char *text, struct simulate_sizes *ret_sizes)
 {
-    int end = 0;
+    const enum leat_status status = simulate_sizes_parse(text, ret_sizes);
 
-    if (strncmp(text, "gaussian:", 9) == 0) {
-        if (sscanf(text + 9, "%lf:%lf%n", &ret_sizes->gaussian_mean, &ret_sizes->gaussian_deviation, &end) != 2 ||
-            text[9 + end] != '\0') {
-            return usage_error("simulate", "%s gaussian:MEAN:DEVIATION, please", option);
-        }
-        return EXIT_DONE;
+    if (status != LEAT_OK) {
+        return status == LEAT_ERR_INVALID ? usage_error("simulate", "%s: %s", option, leat_error_text()) : fail();
     }
-    if (simulate_sizes_read(text, sizes, count) != LEAT_OK) {
-        return fail();
-    }
-    if ((*sizes)[*count - 1].items > study->table.items_max) {
+    if (ret_sizes->count > 0 && ret_sizes->sizes[ret_sizes->count - 1].items > study->table.items_max) {
         (void)fprintf(stderr, "leat simulate: %s has a query of %u items, but the profile ends at %u\n", text,
-                      (*sizes)[*count - 1].items, study->table.items_max);
+                      ret_sizes->sizes[ret_sizes->count - 1].items, study->table.items_max);
         return EXIT_FAILED;
     }
-    ret_sizes->sizes = *sizes;
-    ret_sizes->count = *count;
     return EXIT_DONE;
 }
 
@@ -336,10 +305,9 @@ read_workload(struct study *study)
         .burst_share = study->burst_share,
         .burst_mean_queries = study->burst_mean_queries,
     };
-    int exit_code = parse_sizes(study, "--sizes", study->sizes_text, &study->sizes, &study->size_count, &workload->sizes);
+    int exit_code = parse_sizes(study, "--sizes", study->sizes_text, &workload->sizes);
     if (exit_code == EXIT_DONE && study->later_sizes_text != NULL) {
-        exit_code = parse_sizes(study, "--later-sizes", study->later_sizes_text, &study->later_sizes,
-                                &study->later_size_count, &workload->later_sizes);
+        exit_code = parse_sizes(study, "--later-sizes", study->later_sizes_text, &workload->later_sizes);
     }
     if (exit_code != EXIT_DONE) {
         return exit_code;
@@ -605,8 +573,8 @@ free_study(struct study *study)
     }
     free(study->workloads);
     free(study->runs);
-    free(study->sizes);
-    free(study->later_sizes);
+    simulate_sizes_free(&study->workload.sizes);
+    simulate_sizes_free(&study->workload.later_sizes);
     free(study->times_s);
     free(study->router_text);
     free(study->rate_text);

@@ -26,8 +26,6 @@ struct study {
     bool json, help;
 
     struct simulate_table table;
-    struct leat_pool_size *sizes, *later_sizes;
-    uint32_t size_count, later_size_count;
     double *times_s;
     size_t time_count;
     struct leat_pool_class prices[LEAT_POOL_CLASSES_MAX];
