@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     What `leat bench` says adds up and is possible: every query meant for the window is accounted for once, no more
- *          is answered than the worker can do, and an answer is late by the objective that holds for it.
+ *          is answered than the worker can do, and an answer is late by the objective that holds for it. The queries follow
+ *          from the seed, however many processes send them, and are the simulator's. No process starts without the others.
  * Method   leatd with one worker and synthetic models whose times are known. What is expected holds however slow the
  *          machine is: a model never takes less than its time.
  */
@@ -11,6 +12,7 @@
 #include "base/align.h"
 #include "tests/system/leatd.h"
 #include "tests/tools/command.h"
+#include "tools/simulate/simulate.h"
 
 #define SLOW_S   0.005 /* of the model "slow" */
 #define WARMUP_S 0.1
@@ -21,7 +23,7 @@ static struct leatd leatd;
 
 /* Runs it and returns what it printed, whose sums have been checked. */
 static json_t *
-bench(const char *const *arguments)
+run_bench(const char *const *arguments)
 {
     static struct command command;
     const char *all[30] = {"bench", "--json"};
@@ -57,7 +59,7 @@ near(double a, double b)
 static void
 check_sums(const json_t *r)
 {
-    static const char *const ends[] = {"ok", "rejected", "expired", "cancelled", "failed", "lost"};
+    static const char *const ends[] = {"ok", "rejected", "expired", "cancelled", "failed", "lost", "unanswered"};
     uint64_t ended = 0;
 
     for (size_t i = 0; i < LEAT_COUNT_OF(ends); i++) {
@@ -70,11 +72,23 @@ check_sums(const json_t *r)
     EXPECT(leatd_number(r, "ok") == in_time + leatd_number(r, "late"));
     EXPECT(offered == in_time + leatd_number(r, "violated"));
     EXPECT(offered > 0 && fabs(real(r, "violation_rate") - (double)leatd_number(r, "violated") / (double)offered) < 1e-9);
-    EXPECT(leatd_number(r, "samples") == leatd_number(r, "ok"));
+    EXPECT(leatd_number(r, "samples") == leatd_number(r, "ok") + leatd_number(r, "unanswered") + leatd_number(r, "unsent"));
+    EXPECT(leatd_number(r, "slot_waits") <= leatd_number(r, "sent") && leatd_number(r, "items") >= offered);
+    EXPECT(real(r, "send_delay_p50_ns") <= real(r, "send_delay_p99_ns"));
+    EXPECT(real(r, "send_delay_p99_ns") <= real(r, "send_delay_max_ns"));
+    EXPECT((real(r, "send_delay_max_ns") > 0) == (leatd_number(r, "sent") > 0)); /* to leave takes time */
     EXPECT(leatd_number(r, "window_in_time") <= leatd_number(r, "window_ok"));
     EXPECT(near(real(r, "offered_qps") * window_s, (double)offered));
     EXPECT(near(real(r, "throughput_qps") * window_s, (double)leatd_number(r, "window_ok")));
     EXPECT(near(real(r, "goodput_qps") * window_s, (double)leatd_number(r, "window_in_time")));
+}
+
+static json_t *
+bench(const char *const *arguments)
+{
+    json_t *r = run_bench(arguments);
+    check_sums(r);
+    return r;
 }
 
 /* The most that one worker can answer in this time. */
@@ -93,7 +107,6 @@ overload(const char *target, const char *objective)
                                      objective,  NULL};
     json_t *r = bench(arguments);
 
-    check_sums(r);
     const uint64_t offered = leatd_number(r, "offered");
     EXPECT(offered >= OFFERED && offered <= OFFERED + 2);
     EXPECT((double)leatd_number(r, "window_ok") <= answers_in(WARMUP_S + WINDOW_S));
@@ -111,7 +124,10 @@ test_overload_without_objective(void)
     EXPECT(leatd_number(r, "objective_ns") == 0 && leatd_number(r, "late") == 0);
     /* Until the end, and what the slots held then. The rest was never sent, and is not forgotten. */
     EXPECT((double)leatd_number(r, "ok") <= answers_in(WARMUP_S + WINDOW_S) + SLOTS);
-    EXPECT((double)leatd_number(r, "unsent") >= OFFERED - answers_in(WARMUP_S + WINDOW_S) - SLOTS);
+    const uint64_t unsent = leatd_number(r, "unsent");
+    EXPECT((double)unsent >= OFFERED - answers_in(WARMUP_S + WINDOW_S) - SLOTS && leatd_number(r, "slot_waits") > 0);
+    /* They count as old as they were when what the slots held had been answered; that is more than one in a hundred. */
+    EXPECT(unsent > 5 && real(r, "latency_p99_ns") >= (SLOTS - 1) * SLOW_S * 1e9);
     json_decref(r);
 }
 
@@ -136,13 +152,11 @@ test_application_objective(void)
                                         "--warmup", "100ms",  "--latency", "3600s",      NULL};
     json_t *r = bench(arguments);
 
-    check_sums(r);
     EXPECT(leatd_number(r, "objective_ns") == 1000000 && leatd_number(r, "in_time") == 0);
     EXPECT(leatd_number(r, "late") == leatd_number(r, "ok") && leatd_number(r, "ok") == leatd_number(r, "sent"));
     EXPECT(near(real(r, "violation_rate"), 1) && real(r, "goodput_qps") == 0.0);
     json_decref(r);
     r = bench(given); /* what is given goes before it */
-    check_sums(r);
     EXPECT(leatd_number(r, "objective_ns") == 3600000000000 && leatd_number(r, "violated") == 0);
     json_decref(r);
 }
@@ -154,11 +168,199 @@ test_several_processes(void)
                                             "--processes", "3", "--arrivals", "bursty", "--seed", "7", NULL};
     json_t *r = bench(arguments), *again = bench(arguments);
 
-    check_sums(r);
     EXPECT(leatd_number(r, "processes") == 3 && leatd_number(r, "violated") == 0);
     EXPECT(leatd_number(again, "offered") == leatd_number(r, "offered")); /* the same seed, the same arrivals */
     json_decref(r);
     json_decref(again);
+}
+
+/* Without an end of the wait they would be answered, after seconds. */
+static void
+test_unanswered(void)
+{
+    static const char *const arguments[] = {"stuck",    "--rate", "1000",       "--queries", "20",      "--warmup", "0",
+                                            "--drain", "0",      "--arrivals", "constant",  NULL};
+    json_t *r = bench(arguments);
+
+    EXPECT(leatd_number(r, "offered") == 20 && leatd_number(r, "sent") == 20 && leatd_number(r, "unanswered") > 0);
+    EXPECT(leatd_number(r, "violated") == leatd_number(r, "unanswered") && leatd_number(r, "unsent") == 0);
+    EXPECT(real(r, "latency_max_ns") >= 20e6 - 1); /* the first, due at 1 ms, of a measured time of 21 */
+    json_decref(r);
+}
+
+/* The same queries, however many processes share them; as many as asked for; and those that the simulator makes. */
+static void
+test_queries(const char *arrivals, const char *sizes_text)
+{
+    enum { QUERIES = 100, ITEMS_MAX = 1000 };
+    static const char *const counts[] = {"1", "2", "7"};
+    struct simulate_workload_options options = {.seed = 5, .query_count = QUERIES + 1, .items_max = ITEMS_MAX};
+    struct simulate_workload workload;
+    uint64_t items = 0;
+
+    EXPECT(simulate_sizes_parse(sizes_text, &options.sizes) == LEAT_OK);
+    options.arrivals = strcmp(arrivals, "poisson") == 0 ? ARRIVALS_POISSON : ARRIVALS_CONSTANT;
+    EXPECT(simulate_workload_make(&options, &workload) == LEAT_OK);
+    for (int i = 0; i < QUERIES; i++) {
+        items += workload.items[i];
+    }
+    for (size_t i = 0; i < LEAT_COUNT_OF(counts); i++) {
+        const char *const arguments[] = {"wide",        "--rate",  "2000",     "--queries", "100",     "--warmup", "0",    "--seed",
+                                         "5",           "--sizes", sizes_text, "--arrivals", arrivals, "--latency", "3600s",
+                                         "--processes", counts[i], NULL};
+        json_t *r = bench(arguments);
+        EXPECT(leatd_number(r, "offered") == QUERIES && leatd_number(r, "items") == items);
+        EXPECT(leatd_number(r, "violated") == 0); /* largest ones and all */
+        /* It ends when the one is due that is too many. */
+        EXPECT(fabs(real(r, "window_s") - workload.arrival_s[QUERIES] / 2000) < 2e-9);
+        json_decref(r);
+    }
+    simulate_workload_free(&workload);
+    simulate_sizes_free(&options.sizes);
+}
+
+static uint64_t
+accepted(const char *application_name)
+{
+    struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
+    json_t *status = leatd_request(session, "{\"op\":\"status\"}"), *application;
+    uint64_t count = UINT64_MAX;
+    size_t i;
+
+    json_array_foreach(json_object_get(status, "applications"), i, application) {
+        if (strcmp(json_string_value(json_object_get(application, "name")), application_name) == 0) {
+            count = leatd_number(application, "accepted");
+        }
+    }
+    EXPECT(count != UINT64_MAX);
+    json_decref(status);
+    leat_close(session);
+    return count;
+}
+
+/* One process more than there may be sessions: whoever got one does not send. */
+static void
+test_process_that_cannot_start(void)
+{
+    static const char *const arguments[] = {"bench", "patient", "--rate", "1000", "--duration", "1s", "--processes", "41", NULL};
+    static struct command command;
+    const uint64_t before = accepted("patient");
+
+    EXPECT(command_run(&command, leatd.socket_path, arguments) == 3 && command.out[0] == '\0');
+    EXPECT(strstr(command.err, " of 41 processes failed: ") != NULL && strstr(command.err, "sessions") != NULL);
+    EXPECT(before > 0 && accepted("patient") == before);
+}
+
+/* ---- Search ------------------------------------------------------------------------------------ */
+
+/* Each trial is a whole report, and the answer is the highest rate that held; returns the trials. */
+static const json_t *
+check_search(const json_t *r, double tolerance)
+{
+    const json_t *trials = json_object_get(r, "trials"), *trial;
+    double holds_qps = 0, fails_qps = INFINITY;
+    size_t i;
+
+    EXPECT(json_array_size(trials) > 0);
+    json_array_foreach(trials, i, trial) {
+        const double rate_qps = real(trial, "rate_qps");
+        const bool holds = json_is_true(json_object_get(trial, "holds"));
+        check_sums(trial);
+        EXPECT(rate_qps >= real(r, "rate_min_qps") && rate_qps <= real(r, "rate_max_qps"));
+        EXPECT(holds == (real(trial, "violation_rate") <= real(r, "violation_share")));
+        if (holds) {
+            EXPECT(rate_qps > holds_qps && rate_qps < fails_qps);
+            holds_qps = rate_qps;
+        } else {
+            EXPECT(rate_qps > holds_qps && rate_qps < fails_qps);
+            fails_qps = rate_qps;
+        }
+    }
+    EXPECT(real(r, "allowable_qps") == holds_qps);
+    EXPECT(holds_qps == 0 || isinf(fails_qps) || holds_qps >= fails_qps * (1 - tolerance) - 1e-9);
+    return trials;
+}
+
+/* Half of the queries may be violated. At 5000/s more are, whatever happens: of 50 in 10 ms, 7 can be in time. */
+static void
+test_search(void)
+{
+    static const char *const arguments[] = {"strict",     "--search", "--rate-min", "50",          "--rate-max", "5000", "--queries", "50",
+                                            "--warmup",   "0",        "--violations", "50%",       "--tolerance", "20%", "--arrivals",
+                                            "constant", "--processes", "2", NULL};
+    json_t *r = run_bench(arguments);
+    const json_t *trials = check_search(r, 0.2);
+    const size_t count = json_array_size(trials);
+
+    EXPECT(leatd_number(r, "objective_ns") == 20000000 && real(r, "violation_share") == 0.5);
+    /* A factor of 100 is halved five times, as a power, before it is one of 1 / 0.8. */
+    if (real(r, "allowable_qps") > 0) { /* 0 on a machine that stood still meanwhile */
+        EXPECT(count == 2 + 5 && real(json_array_get(trials, 1), "rate_qps") == 5000);
+        EXPECT(json_is_false(json_object_get(json_array_get(trials, 1), "holds")));
+    }
+    json_decref(r);
+}
+
+static void
+test_search_beyond_its_range(void)
+{
+    static const char *const all[] = {"slow", "--search", "--rate-min", "20", "--rate-max", "100", "--queries", "5", "--warmup", "0",
+                                      "--latency", "3600s", NULL};
+    static const char *const none[] = {"patient", "--search", "--rate-min", "20", "--rate-max", "100", "--queries", "5", "--warmup", "0",
+                                       NULL};
+    json_t *r = run_bench(all);
+
+    EXPECT(json_array_size(check_search(r, 0.01)) == 2 && real(r, "allowable_qps") == 100.0);
+    json_decref(r);
+    r = run_bench(none); /* 1 ms, and the model takes 5 */
+    EXPECT(json_array_size(check_search(r, 0.01)) == 1 && real(r, "allowable_qps") == 0.0);
+    json_decref(r);
+}
+
+/* ---- What is wrong ----------------------------------------------------------------------------- */
+
+static void
+test_wrong_options(void)
+{
+    static const struct {
+        const char *arguments[10];
+        int exit_code;
+        const char *why;
+    } cases[] = {
+        {{"bench", "slow"}, 2, "--rate is needed"},
+        {{"bench", "slow", "--rate", "10", "--queries", "1", "--duration", "1s"}, 2, "--queries or --duration"},
+        {{"bench", "slow", "--rate", "10", "--items", "1", "--sizes", "gaussian:1:0"}, 2, "--items or --sizes"},
+        {{"bench", "slow", "--rate", "10", "--rate-max", "20"}, 2, "go with --search"},
+        {{"bench", "slow", "--search", "--rate-max", "20", "--latency", "1s"}, 2, "needs --rate-min"},
+        {{"bench", "slow", "--search", "--rate-min", "20", "--rate-max", "20", "--latency", "1s"}, 2, "needs --rate-min"},
+        {{"bench", "slow", "--search", "--rate-min", "10", "--rate-max", "20"}, 2, "needs --latency"},
+        {{"bench", "strict", "--search", "--rate-min", "1", "--rate-max", "2", "--rate", "1"}, 2, "no --rate"},
+        {{"bench", "slow", "--rate", "10", "--violations", "100%"}, 2, "'100%' is no option"},
+        {{"bench", "slow", "--rate", "10", "--sizes", "gaussian:1"}, 1, "gaussian:MEAN:DEVIATION"},
+        {{"bench", "slow", "--rate", "10", "--sizes", "gaussian:0:1"}, 1, "mean 0"},
+        {{"bench", "slow", "--rate", "10", "--sizes", "/nonexistent/sizes"}, 1, "/nonexistent/sizes"},
+        {{"bench", "slow", "--rate", "10", "--items", "2"}, 1, "--items: queries of 2 items"},
+        {{"bench", "slow", "--rate", "1e8", "--duration", "100s"}, 1, "more than 1000000000 queries"},
+    };
+    static struct command command;
+
+    for (size_t i = 0; i < LEAT_COUNT_OF(cases); i++) {
+        EXPECT(command_run(&command, leatd.socket_path, cases[i].arguments) == cases[i].exit_code);
+        EXPECT(strstr(command.err, cases[i].why) != NULL && command.out[0] == '\0');
+    }
+}
+
+static void
+test_sizes_beyond_the_model(void)
+{
+    static struct command command;
+    char path[160];
+
+    (void)snprintf(path, sizeof(path), "%s/sizes", leatd.root.path);
+    const char *const arguments[] = {"bench", "wide", "--rate", "10", "--sizes", path, "--processes", "2", NULL};
+    fake_root_write(&leatd.root, "/sizes", "items,weight\n5,1\n1001,0.1\n");
+    EXPECT(command_run(&command, leatd.socket_path, arguments) == 1);
+    EXPECT(strstr(command.err, "2 of 2 processes failed: --sizes: queries of 1001 items, but the model's largest batch is 1000"));
 }
 
 static void
@@ -168,13 +370,18 @@ test_arrivals_from_file(void)
     char path[160];
 
     (void)snprintf(path, sizeof(path), "%s/times", leatd.root.path);
-    const char *const arguments[] = {"slow", "--arrivals", path, "--duration", "200ms", "--warmup", "100ms", NULL};
+    const char *const arguments[] = {"slow", "--arrivals", path, "--duration", "200ms", "--warmup", "100ms",
+                                     "--processes", "2", NULL};
+    const char *const all[] = {"slow", "--arrivals", path, "--queries", "100", "--warmup", "100ms", NULL};
     const char *const wrong[] = {"bench", "slow", "--arrivals", path, NULL};
     fake_root_write(&leatd.root, "/times", "# two in the warm-up, three in the window, two behind it\n"
                                           "0.01\n0.09\n0.11\n0.2\n0.29\n0.31\n7\n");
     json_t *r = bench(arguments);
-    check_sums(r);
     EXPECT(leatd_number(r, "offered") == 3 && leatd_number(r, "ok") == 3);
+    json_decref(r);
+    fake_root_write(&leatd.root, "/times", "0.01\n0.11\n0.2\n");
+    r = bench(all); /* as many as there are */
+    EXPECT(leatd_number(r, "offered") == 2 && leatd_number(r, "ok") == 2 && near(real(r, "window_s"), 0.1 + 1e-9));
     json_decref(r);
     fake_root_write(&leatd.root, "/times", "0.01\nlater\n");
     EXPECT(command_run(&command, leatd.socket_path, wrong) == 1 && strstr(command.err, "times:2: expected a time") != NULL);
@@ -193,11 +400,16 @@ test_unknown_target(void)
 int
 main(void)
 {
+    char sizes_path[160];
+
     leat_test_init();
     leatd_init(&leatd);
     leatd_start(&leatd, "workers: [{count: 1}]\n"
+                      "limits: {sessions_per_user: 40}\n"
                       "models:\n"
                       "  - {name: slow, backend: synthetic, items_max: 1, synthetic: {latency: 5ms}}\n"
+                      "  - {name: stuck, backend: synthetic, items_max: 1, synthetic: {latency: 1s}}\n"
+                      "  - {name: wide, backend: synthetic, items_max: 1000, synthetic: {latency: 0, per_item: 1us}}\n"
                       "applications:\n"
                       "  - {name: strict, models: [slow], latency: 20ms, late: drop}\n"
                       "  - {name: patient, models: [slow], latency: 1ms, late: serve}\n");
@@ -209,6 +421,16 @@ main(void)
     test_several_processes();
     test_arrivals_from_file();
     test_unknown_target();
+    test_wrong_options();
+    test_sizes_beyond_the_model();
+    test_process_that_cannot_start();
+    fake_root_write(&leatd.root, "/sizes", "items,weight\n1,1\n50,2\n1000,0.5\n");
+    (void)snprintf(sizes_path, sizeof(sizes_path), "%s/sizes", leatd.root.path);
+    test_queries("poisson", sizes_path);
+    test_queries("constant", "gaussian:300:200");
+    test_search();
+    test_search_beyond_its_range();
+    test_unanswered();
     leatd_signal(&leatd, SIGTERM);
     EXPECT(leatd_await_end(&leatd) == 0);
     leatd_fini(&leatd);

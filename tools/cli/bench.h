@@ -3,39 +3,129 @@
 #ifndef LEAT_TOOLS_BENCH_H
 #define LEAT_TOOLS_BENCH_H
 
+#include <jansson.h>
+
 #include "tools/simulate/arrivals.h"
+#include "tools/simulate/simulate.h"
+
+#define BENCH_PROCESSES_MAX 64
+#define BENCH_SLOTS         256 /* queries in flight, of each process */
 
 struct bench_options {
-    const char *socket_path, *target, *arrivals_text, *inputs_path, *labels_path;
+    const char *socket_path, *target, *arrivals_text, *sizes_text, *inputs_path, *labels_path;
     double rate_qps, burst_factor, burst_share;
-    uint64_t duration_ns, warmup_ns, items, processes, seed, burst_mean_ns;
-    uint64_t objective_ns; /* of each query, from its intended start; 0: none, and nothing is late */
+    uint64_t duration_ns, warmup_ns, drain_ns, items, queries, processes, seed, burst_mean_ns;
+    uint64_t objective_ns; /* of each query, from when it was due; 0: none, and nothing is late */
     bool objective_given;  /* else it is the application's */
     bool json, help;
-    struct arrivals arrivals;
+    bool search; /* for the highest rate with at most violation_share, to within a share `tolerance` */
+    double rate_min_qps, rate_max_qps, violation_share, tolerance;
+    struct arrivals arrivals; /* but for the rate */
     double *times_s;
+    struct simulate_sizes sizes;
+    struct simulate_draw draw; /* of sizes, with sizes_text */
+};
+
+/* ---- The queries of a run ---------------------------------------------------------------------- */
+
+/*
+ * In order of arrival. All processes go through the same ones and send them in turn, so that what arrives does not depend
+ * on how many there are. Query i of a seed has the size, and but for rounding the gap, of `leat simulate`'s query i.
+ */
+struct bench_schedule {
+    const struct bench_options *options;
+    struct arrivals arrivals;
+    uint64_t random;    /* of sizes */
+    uint64_t next_item; /* of all queries before, the sum */
+    uint32_t items_max; /* larger draws become this */
+};
+
+struct bench_query {
+    uint64_t due_ns;     /* from the start */
+    uint64_t first_item; /* its place among the items of all */
+    uint32_t items;
+};
+
+/* items_max 0: sizes are of no interest. */
+void bench_schedule_start(struct bench_schedule *schedule, const struct bench_options *options, double rate_qps,
+                          uint32_t items_max);
+/* False when a file has no more. */
+bool bench_schedule_next(struct bench_schedule *schedule, struct bench_query *ret_query);
+
+/* ---- A run ------------------------------------------------------------------------------------- */
+
+/* What is known before it starts. */
+struct bench_plan {
+    double rate_qps;
+    uint64_t query_count;    /* with the warm-up's */
+    uint64_t measured_count; /* of them, the last ones */
+    uint64_t window_ns;      /* the measured time */
 };
 
 /*
  * What one client process found; in memory shared with the parent, which reads it after the child has ended. The window is
- * the measured time. Arrivals belong to it by their intended start and are followed to their end, behind it too:
+ * the measured time. Queries belong to it by when they were due and are followed to their end, behind it too:
  *
  *      offered = sent + those that no slot came free for in time,
- *      sent = ok + rejected + expired + cancelled + failed + lost,     ok = in time + late.
+ *      sent = ok + rejected + expired + cancelled + failed + lost + unanswered,     ok = in time + late.
  *
  * Answers belong to it by when they came, whatever they answer: those are what it could do in that time.
+ * Latencies are of ok and, as old as they were when the process ended, of unanswered and unsent ones.
  */
 struct bench_result {
-    uint64_t offered, sent, ok, late, rejected, expired, cancelled, failed, lost;
+    uint64_t offered, sent, ok, late, rejected, expired, cancelled, failed, lost, unanswered;
+    uint64_t items; /* offered */
     uint64_t window_ok, window_in_time;
     uint64_t items_correct, items_labelled;
     uint64_t batch_items_sum, queue_ns_sum, exec_ns_sum;
-    uint64_t sample_count, samples_dropped;
+    uint64_t latency_count;
+    uint64_t slot_waits; /* sent after they were due, because all slots were taken */
     int exit_code;
     char error[256];
 };
 
-/* Prints a table, or JSON where asked for; sorts the sum's sample_count latencies. */
-void bench_report(const struct bench_options *options, const struct bench_result *sum, uint64_t *samples_ns);
+struct bench_client_task {
+    const struct bench_options *options;
+    const struct bench_plan *plan;
+    uint64_t index;           /* of options->processes */
+    int ready_fd;             /* one byte goes there when it could start at once */
+    int go_fd;                /* ends when it is to look at *start_ns */
+    const uint64_t *start_ns; /* CLOCK_MONOTONIC; 0: there is no start */
+    struct bench_result *result;
+    uint64_t *latencies_ns; /* [room], result->latency_count of them in the end */
+    uint64_t *delays_ns;    /* [room], result->sent of them: from when a query was due, and a slot free, until it left */
+    uint64_t room;          /* no less than this process's measured queries */
+};
+
+/* All that a client process does, but its end; result->exit_code and result->error say how it went. */
+void bench_client(const struct bench_client_task *task);
+
+struct bench_quantiles {
+    uint64_t p50_ns, p99_ns, p999_ns, max_ns;
+};
+
+/* All processes together. */
+struct bench_summary {
+    struct bench_plan plan;
+    struct bench_result sum;
+    struct bench_quantiles latency, delay;
+};
+
+/* EXIT_DONE, or what went wrong is said. */
+int bench_run(const struct bench_options *options, double rate_qps, struct bench_summary *ret_summary);
+
+/* ---- What is said ------------------------------------------------------------------------------ */
+
+/* Of the queries offered, the share that was not answered in time. */
+double bench_violation_rate(const struct bench_result *sum);
+
+/* The caller's. */
+json_t *bench_report_json(const struct bench_options *options, const struct bench_summary *summary);
+
+/* A table, or JSON where asked for. */
+void bench_report(const struct bench_options *options, const struct bench_summary *summary);
+
+/* Runs at one rate after the other and reports them all; an exit code. */
+int bench_search(const struct bench_options *options);
 
 #endif /* LEAT_TOOLS_BENCH_H */

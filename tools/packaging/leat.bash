@@ -11,8 +11,9 @@ _leat() {
     run) options='--input --output --items --latency --count --json --socket --help' ;;
     model) options='--backend --items-max --accuracy --synthetic --input-bytes --output-bytes --json --socket --help'
            [ "$COMP_CWORD" -eq 2 ] && options="add list remove $options" ;;
-    bench) options='--rate --duration --warmup --processes --arrivals --burst-factor --burst-share --burst-mean
-                    --latency --items --inputs --labels --seed --json --socket --help' ;;
+    bench) options='--rate --duration --warmup --queries --drain --processes --arrivals --burst-factor --burst-share --burst-mean
+                    --latency --items --sizes --inputs --labels --seed --search --rate-min --rate-max --violations --tolerance
+                    --json --socket --help' ;;
     simulate) options='--profile --model --classes --mix --prices --sizes --later-sizes --change-at --arrivals --burst-factor
                        --burst-share --burst-queries --queries --seed --seeds --router --threshold --base --objective
                        --violations --percentile --prediction-noise --service-noise --rate --tolerance --json --csv --svg
