@@ -446,10 +446,12 @@ evaluate_model(const struct program *program, uint32_t model, struct kairos_resu
     struct simulate_run *run;
     need(simulate_run_create(&run));
     for (enum kairos_scheme scheme = KAIROS_FCFS; scheme < KAIROS_ORACLE; scheme++) {
+        struct simulate_options options = options_for(&world, scheme, &result->best[KAIROS_MATCHING].mix);
+        double qps;
+        options.workload = &world.workloads[0];
+        need(throughput(run, &options, FINE, &qps)); /* it finds a threshold */
         for (uint32_t i = 0; i < KAIROS_CURVE; i++) {
-            struct simulate_options options = options_for(&world, scheme, &result->best[KAIROS_MATCHING].mix);
             struct simulate_result outcome;
-            options.workload = &world.workloads[0];
             options.rate_qps = result->best[KAIROS_ORACLE].qps * (0.5 + 0.5 * i / (KAIROS_CURVE - 1));
             need(simulate_run(run, &options, &outcome));
             result->curve_rates_qps[i] = options.rate_qps;
