@@ -136,6 +136,76 @@ handle_status(struct leat_daemon *daemon)
                      workers, "applications", applications);
 }
 
+/* ---- profiles --------------------------------------------------------------------------------- */
+
+/* The n-th size that a profile has a knot at: all up to 8, then 8 to an octave. */
+static uint32_t
+knot_items(uint32_t n)
+{
+    return n < 8 ? n + 1 : (8 + n % 8 + 1) << (n / 8 - 1);
+}
+
+/* [items, mean, prediction] wherever the curve may bend, and at the largest batch. */
+static json_t *
+describe_points(const struct leat_profile *profile, uint32_t items_max)
+{
+    json_t *points = json_array();
+    uint32_t items = 0;
+
+    for (uint32_t n = 0; items < items_max; n++) {
+        items = knot_items(n) < items_max ? knot_items(n) : items_max;
+        (void)json_array_append_new(points,
+                                    json_pack("[I, I, I]", (json_int_t)items, (json_int_t)leat_profile_mean(profile, items),
+                                              (json_int_t)leat_profile_predict(profile, items)));
+    }
+    return points;
+}
+
+static json_t *
+describe_profiles(const struct leat_daemon *daemon, const struct leat_application *app, uint32_t variant)
+{
+    const uint32_t items_max = app->variants[variant]->items_max;
+    json_t *classes = describe_classes(daemon);
+
+    for (uint32_t c = 0; c < daemon->class_count; c++) {
+        (void)json_object_set_new(json_array_get(classes, c), "points",
+                                  describe_points(&daemon->profiles.profiles[c], items_max));
+    }
+    return json_pack("{s:s, s:s, s:i, s:I, s:o, s:o}", "application", app->name, "model", app->variants[variant]->name,
+                     "items_max", (int)items_max, "latency_ns", (json_int_t)app->latency_ns, "classes", classes, "sizes",
+                     describe_buckets(&app->sizes));
+}
+
+static json_t *
+handle_profiles(struct leat_daemon *daemon, const json_t *request)
+{
+    const char *name = json_string_value(json_object_get(request, "name"));
+    const json_int_t variant = json_integer_value(json_object_get(request, "variant"));
+    enum leat_status status = LEAT_OK;
+    json_t *answer = NULL;
+
+    if (name == NULL) {
+        return refusal(LEAT_FAIL(LEAT_ERR_INVALID, "'name' is missing"));
+    }
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    const struct leat_application *app = leat_daemon_find_application(daemon, name);
+    if (app == NULL) {
+        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application or model '%s'", name);
+    } else if (variant < 0 || variant >= (json_int_t)app->variant_count) {
+        status = LEAT_FAIL(LEAT_ERR_INVALID, "'variant' must be 0 to %u", app->variant_count - 1);
+    } else {
+        status = leat_daemon_copy_profiles(daemon, app, (uint32_t)variant);
+    }
+    if (status == LEAT_OK) {
+        app = leat_daemon_find_application(daemon, name); /* the mutex was released meanwhile */
+        answer = app != NULL && (uint32_t)variant < app->variant_count
+                     ? describe_profiles(daemon, app, (uint32_t)variant)
+                     : refusal(LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s' has gone", name));
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return status == LEAT_OK ? answer : refusal(status);
+}
+
 /* ---- models ----------------------------------------------------------------------------------- */
 
 static json_t *
@@ -433,6 +503,9 @@ answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
     if (strcmp(op, "topology") == 0) {
         return json_incref(daemon->options.topology);
     }
+    if (strcmp(op, "profiles") == 0) {
+        return handle_profiles(daemon, job->json);
+    }
     if (strcmp(op, "model-list") == 0) {
         return handle_model_list(daemon);
     }
@@ -447,7 +520,7 @@ answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
         return handle_model_remove(daemon, job->json);
     }
     return refusal(LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
-                             "there is no request '%.64s' (status, topology, model-list, model-add, model-remove)", op));
+                             "there is no request '%.64s' (status, topology, profiles, model-list, model-add, model-remove)", op));
 }
 
 static void

@@ -195,7 +195,7 @@ retire(struct leat_daemon *daemon, struct leat_application *app)
 
     leat_dispatcher_command(daemon->dispatcher, &command);
     while (daemon->applications[id] == app && !daemon->server_done) {
-        LEAT_MUST(pthread_cond_wait(&daemon->application_gone, &daemon->mutex) == 0);
+        LEAT_MUST(pthread_cond_wait(&daemon->answered, &daemon->mutex) == 0);
     }
     return daemon->applications[id] != app;
 }
@@ -209,8 +209,42 @@ application_gone(void *context, struct leat_application *app)
     LEAT_ASSERT(daemon->applications[app->id] == app);
     daemon->applications[app->id] = NULL;
     free_application(app);
-    LEAT_MUST(pthread_cond_broadcast(&daemon->application_gone) == 0);
+    LEAT_MUST(pthread_cond_broadcast(&daemon->answered) == 0);
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+}
+
+static void
+profiles_copied(void *context, struct leat_profile_copy *copy)
+{
+    struct leat_daemon *daemon = context;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    LEAT_ASSERT(copy == &daemon->profiles);
+    daemon->profiles_copied = true;
+    LEAT_MUST(pthread_cond_broadcast(&daemon->answered) == 0);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+}
+
+enum leat_status
+leat_daemon_copy_profiles(struct leat_daemon *daemon, const struct leat_application *app, uint32_t variant)
+{
+    const struct leat_command command = {.kind = LEAT_COMMAND_COPY_PROFILES, .profiles = &daemon->profiles};
+
+    if (daemon->server_done) { /* it may still have the last one */
+        return LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down");
+    }
+    daemon->profiles_copied = false;
+    daemon->profiles.application = app->id;
+    daemon->profiles.variant = variant;
+    (void)strcpy(daemon->profiles.name, app->name);
+    leat_dispatcher_command(daemon->dispatcher, &command);
+    while (!daemon->profiles_copied && !daemon->server_done) {
+        LEAT_MUST(pthread_cond_wait(&daemon->answered, &daemon->mutex) == 0);
+    }
+    if (!daemon->profiles_copied) {
+        return LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down");
+    }
+    return daemon->profiles.found ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s' has gone", daemon->profiles.name);
 }
 
 enum leat_status
@@ -627,6 +661,7 @@ start_parts(struct leat_daemon *daemon)
     options->server.find = find_target;
     options->server.admin = queue_admin;
     options->server.application_gone = application_gone;
+    options->server.profiles_copied = profiles_copied;
     options->server.tick = tick;
     options->server.stopping = stopping;
     options->server.context = daemon;
@@ -668,7 +703,7 @@ leat_daemon_create(const struct leat_daemon_options *options, struct leat_daemon
     daemon->started_ns = leat_monotonic_ns();
     LEAT_MUST(pthread_mutex_init(&daemon->mutex, NULL) == 0);
     LEAT_MUST(pthread_mutex_init(&daemon->job_mutex, NULL) == 0);
-    LEAT_MUST(pthread_cond_init(&daemon->application_gone, NULL) == 0);
+    LEAT_MUST(pthread_cond_init(&daemon->answered, NULL) == 0);
     init_timed_condition(&daemon->lane_ended);
     init_lane(daemon, &daemon->looks, "leat-admin", look);
     init_lane(daemon, &daemon->changes, "leat-loader", leat_admin_handle);
@@ -725,7 +760,7 @@ leat_daemon_run(struct leat_daemon *daemon, uint64_t drain_ns)
     enum leat_status status = leat_server_run(daemon->server, drain_ns);
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     daemon->server_done = true; /* nobody reads the dispatcher's events any more */
-    LEAT_MUST(pthread_cond_broadcast(&daemon->application_gone) == 0);
+    LEAT_MUST(pthread_cond_broadcast(&daemon->answered) == 0);
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     if (status == LEAT_OK) {
         status = await_lanes(daemon, drain_ns);
@@ -779,7 +814,7 @@ leat_daemon_destroy(struct leat_daemon *daemon)
     }
     LEAT_MUST(pthread_mutex_destroy(&daemon->mutex) == 0);
     LEAT_MUST(pthread_mutex_destroy(&daemon->job_mutex) == 0);
-    LEAT_MUST(pthread_cond_destroy(&daemon->application_gone) == 0);
+    LEAT_MUST(pthread_cond_destroy(&daemon->answered) == 0);
     LEAT_MUST(pthread_cond_destroy(&daemon->lane_ended) == 0);
     free(daemon->tables);
     free(daemon);

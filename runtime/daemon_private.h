@@ -59,7 +59,9 @@ struct leat_daemon {
     int dma_latency_fd;
 
     pthread_mutex_t mutex; /* applications and models; taken by server and admin threads, never by the dispatcher */
-    pthread_cond_t application_gone;
+    pthread_cond_t answered; /* the dispatcher has let go of an application, or copied profiles */
+    struct leat_profile_copy profiles; /* the answer to the one thread that looks */
+    bool profiles_copied;
     struct leat_application *applications[LEAT_APPLICATIONS_MAX]; /* by id */
     struct leat_daemon_model *models[LEAT_APPLICATIONS_MAX];
     uint32_t model_count;
@@ -81,6 +83,10 @@ struct leat_daemon {
 /* Both with `mutex` held; NULL when there is none. */
 struct leat_application *leat_daemon_find_application(struct leat_daemon *daemon, const char *name);
 struct leat_daemon_model *leat_daemon_find_model(struct leat_daemon *daemon, const char *name);
+
+/* On the thread of `looks`, mutex held: fills daemon->profiles. LEAT_ERR_BUSY when the daemon shuts down meanwhile. */
+LEAT_MUST_CHECK enum leat_status leat_daemon_copy_profiles(struct leat_daemon *daemon, const struct leat_application *app,
+                                                           uint32_t variant);
 
 /* On the thread of `changes`. LEAT_ERR_BUSY while a configured application is served by it. */
 LEAT_MUST_CHECK enum leat_status leat_daemon_unload_model(struct leat_daemon *daemon, const char *name);

@@ -23,7 +23,7 @@ enum {
     PROBE_REFUSALS = 16, /* queries refused for each that is let through against the profile */
     PROBE_REST = 16,     /* and for so many times its execution the next one waits */
 };
-_Static_assert(EVENTS >= LEAT_SESSIONS_MAX + LEAT_APPLICATIONS_MAX + 1, "events are never dropped");
+_Static_assert(EVENTS >= LEAT_SESSIONS_MAX + LEAT_APPLICATIONS_MAX + 2, "events are never dropped");
 
 /* A batch on its way, in the order in which its worker will report it. */
 struct batch_record {
@@ -912,6 +912,19 @@ remove_application(struct leat_dispatcher *dispatcher, struct leat_application *
 }
 
 static void
+copy_profiles(struct leat_dispatcher *dispatcher, struct leat_profile_copy *copy)
+{
+    const struct leat_application *app = dispatcher->applications[copy->application];
+    const struct leat_event event = {.kind = LEAT_EVENT_PROFILES_COPIED, .profiles = copy};
+
+    copy->found = app != NULL && strcmp(app->name, copy->name) == 0 && copy->variant < app->variant_count;
+    if (copy->found) {
+        memcpy(copy->profiles, app->profiles[copy->variant], sizeof(copy->profiles));
+    }
+    send_event(dispatcher, &event);
+}
+
+static void
 obey(struct leat_dispatcher *dispatcher, const struct leat_command *command)
 {
     switch (command->kind) {
@@ -932,6 +945,9 @@ obey(struct leat_dispatcher *dispatcher, const struct leat_command *command)
     }
     case LEAT_COMMAND_REMOVE_APPLICATION:
         remove_application(dispatcher, command->application);
+        break;
+    case LEAT_COMMAND_COPY_PROFILES:
+        copy_profiles(dispatcher, command->profiles);
         break;
     case LEAT_COMMAND_DRAIN:
         dispatcher->draining = true;

@@ -37,8 +37,18 @@ enum leat_command_kind {
     LEAT_COMMAND_CLOSE_SESSION,      /* session; answered by LEAT_EVENT_SESSION_GONE */
     LEAT_COMMAND_ADD_APPLICATION,    /* application */
     LEAT_COMMAND_REMOVE_APPLICATION, /* application; answered by LEAT_EVENT_APPLICATION_GONE */
+    LEAT_COMMAND_COPY_PROFILES,      /* profiles; answered by LEAT_EVENT_PROFILES_COPIED */
     LEAT_COMMAND_DRAIN,              /* refuse what is new; answered by LEAT_EVENT_DRAINED when all is done */
     LEAT_COMMAND_STOP,               /* end the thread */
+};
+
+/* What is known now of a variant of an application. The dispatcher's from the command until the event. */
+struct leat_profile_copy {
+    uint16_t application;     /* id */
+    char name[LEAT_NAME_MAX]; /* and its name: by now the id may be another's */
+    uint32_t variant;
+    bool found;
+    struct leat_profile profiles[LEAT_WORKER_CLASSES_MAX];
 };
 
 struct leat_command {
@@ -46,12 +56,14 @@ struct leat_command {
     union {
         struct leat_daemon_session *session;
         struct leat_application *application;
+        struct leat_profile_copy *profiles;
     };
 };
 
 enum leat_event_kind {
     LEAT_EVENT_SESSION_GONE,     /* neither dispatcher nor worker touches the session any more */
     LEAT_EVENT_APPLICATION_GONE, /* nor the application */
+    LEAT_EVENT_PROFILES_COPIED,
     LEAT_EVENT_DRAINED,
 };
 
@@ -60,6 +72,7 @@ struct leat_event {
     union {
         struct leat_daemon_session *session;
         struct leat_application *application;
+        struct leat_profile_copy *profiles;
     };
 };
 

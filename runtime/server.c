@@ -774,6 +774,9 @@ take_events(struct leat_server *server)
         case LEAT_EVENT_APPLICATION_GONE:
             server->options.application_gone(server->options.context, event.application);
             break;
+        case LEAT_EVENT_PROFILES_COPIED:
+            server->options.profiles_copied(server->options.context, event.profiles);
+            break;
         case LEAT_EVENT_DRAINED:
             server->drained = true;
             break;

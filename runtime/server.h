@@ -43,6 +43,7 @@ struct leat_server_options {
     void (*admin)(void *context, char *request, uid_t uid, int fd, int reply_socket);
     /* The dispatcher has let go of an application. */
     void (*application_gone)(void *context, struct leat_application *application);
+    void (*profiles_copied)(void *context, struct leat_profile_copy *copy); /* NULL where none are asked for */
     /* About twice a second, until run returns: the dispatcher's rounds, to feed a watchdog. */
     void (*tick)(void *context, uint64_t rounds);
     /* The drain begins. */

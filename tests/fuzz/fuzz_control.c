@@ -468,6 +468,7 @@ start_daemon(void)
     LEAT_MUST(atexit(remove_socket) == 0);
     daemon_state.options.workers = &worker_spec;
     daemon_state.options.worker_count = 1;
+    daemon_state.server_done = true; /* nobody would answer who waits for the dispatcher */
     daemon_state.options.topology = json_object();
     daemon_state.tables = &tables;
     daemon_state.dispatcher = dispatcher;

@@ -423,6 +423,7 @@ take_events(void)
             free(event.application->router_state);
             app_states[event.application->id] = APP_GONE;
             break;
+        case LEAT_EVENT_PROFILES_COPIED:
         case LEAT_EVENT_DRAINED:
             LEAT_ASSERT(draining && !drained);
             drained = true;

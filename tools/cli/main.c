@@ -13,6 +13,7 @@ static const struct verb verbs[] = {
     {"model", "add, list and remove models", verb_model},
     {"bench", "open-loop load and latency measurement", verb_bench},
     {"simulate", "routers and mixes of workers on a virtual clock", verb_simulate},
+    {"pool", "which mix of workers a budget should buy", verb_pool},
     {"version", "versions of this program and the daemon", verb_version},
 };
 

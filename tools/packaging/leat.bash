@@ -3,7 +3,7 @@
 _leat() {
     local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]:-} options= files=1
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W 'serve run status topology model bench simulate version help --help --version' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'serve run status topology model bench simulate pool version help --help --version' -- "$word")
         return
     fi
     case $verb in
@@ -18,6 +18,9 @@ _leat() {
                        --burst-share --burst-queries --queries --seed --seeds --router --threshold --base --objective
                        --violations --percentile --prediction-noise --service-noise --rate --tolerance --json --csv --svg
                        --threads --help' ;;
+    pool) options='--budget --objective --price --max --base --sizes --variant --top --profile --model --prices --percentile
+                   --json --socket --help'
+          [ "$COMP_CWORD" -eq 2 ] && options="plan $options" ;;
     status) options='--wait --json --socket --help' ;;
     topology|version) options='--json --socket --help' ;;
     esac

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     leat pool plan proposes what sched/pool.h says, from files and from a daemon's own measurements, sizes and
+ *          prices; what it lacks or cannot use it says.
+ * Method   Files small enough to work the bounds out by hand. Then leatd with synthetic workers of two classes, whose
+ *          batches take no less than a table says, and queries of known sizes.
+ */
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+
+#include "tests/system/leatd.h"
+#include "tests/tools/command.h"
+
+static struct leatd leatd;
+static char profile[200], prices[200], sizes[200];
+
+static json_t *
+plan(const char *const *arguments)
+{
+    struct command command;
+    const int exit_code = command_run(&command, leatd.socket_path, arguments);
+    if (exit_code != 0) {
+        (void)fprintf(stderr, "%s%s", command.out, command.err);
+    }
+    EXPECT(exit_code == 0);
+    json_t *answer = json_loads(command.out, 0, NULL);
+    EXPECT(answer != NULL);
+    return answer;
+}
+
+static void
+refused(int exit_code, const char *part, const char *const *arguments)
+{
+    struct command command;
+    EXPECT(command_run(&command, leatd.socket_path, arguments) == exit_code);
+    if (strstr(command.err, part) == NULL) {
+        (void)fprintf(stderr, "%s\nlacks: %s\n", command.err, part);
+    }
+    EXPECT(strstr(command.err, part) != NULL && command.out[0] == '\0');
+}
+
+static uint64_t
+workers_in(const json_t *candidate, const char *class)
+{
+    return leatd_number(json_object_get(candidate, "mix"), class);
+}
+
+static double
+bound_of(const json_t *candidate)
+{
+    return json_number_value(json_object_get(candidate, "bound_qps"));
+}
+
+/*
+ * Half of the queries have 1 item, half 2. The base takes 1 ms and 3 ms, 500 queries a second. The auxiliary takes 2 ms and
+ * 9 ms; with 5 ms allowed it is good for half of the queries, which are a quarter of the base's time: Qa = 500 a second,
+ * Qb+ = 500 * (1/2) / (3/4) = 1000/3.
+ */
+static void
+test_from_files(void)
+{
+    const char *const arguments[] = {"pool", "plan", "--profile", profile, "--model", "m", "--prices", prices, "--sizes",
+                                     sizes, "--budget", "2.5", "--objective", "5ms", "--json", NULL};
+    json_t *answer = plan(arguments);
+    const json_t *ranked = json_object_get(answer, "ranked"), *aux = json_array_get(json_object_get(answer, "classes"), 0);
+    bool seen_one = false, seen_pair = false;
+    size_t i;
+    json_t *row;
+
+    EXPECT(strcmp(json_string_value(json_object_get(aux, "name")), "aux") == 0);
+    EXPECT(leatd_number(aux, "cut_items") == 2 && leatd_number(aux, "price_micro_per_hour") == 500000);
+    EXPECT(json_real_value(json_object_get(aux, "small_share")) == 0.5 && leatd_number(aux, "count_max") == 3);
+    EXPECT(json_is_true(json_object_get(json_array_get(json_object_get(answer, "classes"), 1), "base")));
+    EXPECT(json_object_get(answer, "current") == NULL && leatd_number(answer, "objective_ns") == 5000000);
+    EXPECT(leatd_number(answer, "mixes") == 6); /* 1 base and 0 to 3, 2 and 0 or 1 */
+    EXPECT(json_array_size(ranked) == 6);
+    json_array_foreach(ranked, i, row) {
+        EXPECT(leatd_number(row, "cost_micro_per_hour") == 1000000 * workers_in(row, "base") + 500000 * workers_in(row, "aux"));
+        EXPECT(i == 0 || bound_of(row) <= bound_of(json_array_get(ranked, i - 1)));
+        if (workers_in(row, "base") == 1 && workers_in(row, "aux") == 0) {
+            seen_one = true;
+            EXPECT(fabs(bound_of(row) - 500) < 1e-6);
+        }
+        if (workers_in(row, "base") == 1 && workers_in(row, "aux") == 1) { /* the base is the bottleneck: all of Qb+ twice */
+            seen_pair = true;
+            EXPECT(fabs(bound_of(row) - 2000.0 / 3) < 1e-6);
+        }
+    }
+    EXPECT(seen_one && seen_pair && workers_in(json_object_get(answer, "selected"), "base") >= 1);
+    json_decref(answer);
+
+    /* Prices and counts can be given; then no auxiliary is affordable. */
+    const char *const overridden[] = {"pool", "plan", "--profile", profile, "--model", "m", "--prices", prices, "--sizes", sizes,
+                                      "--budget", "2.5", "--objective", "5ms", "--json", "--price", "aux=2", "--max", "base=1",
+                                      "--top", "1", NULL};
+    answer = plan(overridden);
+    EXPECT(leatd_number(answer, "mixes") == 1 && json_array_size(json_object_get(answer, "ranked")) == 1);
+    EXPECT(workers_in(json_object_get(answer, "selected"), "base") == 1);
+    json_decref(answer);
+
+    refused(1, "does not pay for one worker of class 'base'",
+            (const char *const[]){"pool", "plan", "--profile", profile, "--model", "m", "--prices", prices, "--sizes", sizes,
+                                  "--budget", "0.5", "--objective", "5ms", NULL});
+    refused(1, "", (const char *const[]){"pool", "plan", "--profile", profile, "--model", "m", "--prices", prices, "--sizes",
+                                         sizes, "--budget", "5", "--objective", "2ms", NULL}); /* not even the base */
+    refused(2, "needs --model", (const char *const[]){"pool", "plan", "--profile", profile, "--budget", "5", NULL});
+    refused(2, "no class 'x'", (const char *const[]){"pool", "plan", "--profile", profile, "--model", "m", "--prices", prices,
+                                                     "--sizes", sizes, "--budget", "5", "--objective", "5ms", "--max", "x=1",
+                                                     NULL});
+    refused(2, "is no option, or its value", (const char *const[]){"pool", "plan", "a", "--price", "1", NULL});
+    refused(2, "--budget is needed", (const char *const[]){"pool", "plan", "a", NULL});
+    refused(2, "say what to do", (const char *const[]){"pool", "--budget", "1", NULL});
+}
+
+static void
+ask(struct leat_session *session, uint32_t items, uint32_t times)
+{
+    struct leat_query query = LEAT_QUERY_INIT;
+    struct leat_completion done;
+    struct leat_target target;
+
+    EXPECT(leat_find(session, "app", &target) == LEAT_OK);
+    query.target = target.id;
+    query.items = items;
+    for (uint32_t t = 0; t < 2; t++) {
+        EXPECT(leat_tensor_alloc(session, target.tensors[t].item_bytes * items, &query.tensors[t]) == LEAT_OK);
+    }
+    for (uint32_t i = 0; i < times; i++) {
+        EXPECT(leat_run(session, &query, &done) == LEAT_OK && done.outcome == LEAT_OUTCOME_OK);
+    }
+}
+
+static void
+test_from_the_daemon(void)
+{
+    char yaml[1000];
+    const char *const arguments[] = {"pool", "plan", "app", "--budget", "10", "--objective", "60s", "--json", NULL};
+
+    (void)snprintf(yaml, sizeof(yaml),
+                   "classes: [{name: base, price: 1, count_max: 4}, {name: aux, price: 0.125}]\n"
+                   "workers: [{class: base, count: 1}, {class: aux, count: 2}]\n"
+                   "models:\n"
+                   "  - {name: m, backend: synthetic, items_max: 2, synthetic: {times: %s, times_model: m}}\n"
+                   "applications:\n"
+                   "  - {name: app, models: [m], selector: single, late: serve}\n",
+                   profile);
+    leatd_start(&leatd, yaml);
+    refused(2, "has seen no query of 'app' yet", arguments);
+    struct leat_session *session = leatd_open_session(&leatd, 4, 1 << 16);
+    ask(session, 1, 6);
+    ask(session, 2, 2);
+
+    json_t *answer = plan(arguments);
+    const json_t *current = json_object_get(answer, "current");
+    EXPECT(leatd_number(answer, "queries_seen") == 8 && leatd_number(answer, "mixes") == 4 * 3);
+    EXPECT(workers_in(current, "base") == 1 && workers_in(current, "aux") == 2);
+    EXPECT(leatd_number(current, "cost_micro_per_hour") == 1250000);
+    /* A batch takes what the table says, or longer: 1.5 ms on average of 6 queries of 1 and 2 of 2, and 3.75 ms. */
+    EXPECT(bound_of(current) > 0 && bound_of(current) < 1 / 1.5e-3 + 2 / 3.75e-3);
+    json_decref(answer);
+
+    json_t *profiles = leatd_request(session, "{\"op\":\"profiles\",\"name\":\"app\"}");
+    const json_t *classes = json_object_get(profiles, "classes");
+    EXPECT(leatd_number(profiles, "items_max") == 2 && json_array_size(classes) == 2);
+    static const uint64_t least_ns[2][2] = {{1000000, 3000000}, {2000000, 9000000}};
+    for (size_t c = 0; c < 2; c++) {
+        const json_t *class = json_array_get(classes, c), *points = json_object_get(class, "points");
+        const bool base = strcmp(json_string_value(json_object_get(class, "name")), "base") == 0;
+        EXPECT(json_array_size(points) == 2);
+        for (size_t i = 0; i < 2; i++) {
+            const json_t *point = json_array_get(points, i);
+            EXPECT(json_integer_value(json_array_get(point, 0)) == (json_int_t)i + 1);
+            EXPECT(json_integer_value(json_array_get(point, 1)) >= (json_int_t)least_ns[!base][i]);
+            EXPECT(json_integer_value(json_array_get(point, 2)) > 0);
+        }
+    }
+    json_decref(profiles);
+
+    refused(3, "there is no application or model 'none'", (const char *const[]){"pool", "plan", "none", "--budget", "1", NULL});
+    refused(3, "'variant' must be 0 to 0", (const char *const[]){"pool", "plan", "app", "--variant", "1", "--budget", "1", NULL});
+    refused(2, "no latency objective", (const char *const[]){"pool", "plan", "app", "--budget", "1", NULL});
+    refused(2, "nothing has a price", (const char *const[]){"pool", "plan", "app", "--budget", "1", "--objective", "1s", "--price",
+                                                            "aux=0", "--price", "base=0", NULL});
+    leat_close(session);
+    leatd_signal(&leatd, SIGTERM);
+    EXPECT(leatd_await_end(&leatd) == 0);
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    leatd_init(&leatd);
+    fake_root_write(&leatd.root, "/profile.csv", "model,instance,batch,mean_ms\n"
+                                                 "m,aux,1,2\nm,aux,2,9\nm,base,1,1\nm,base,2,3\nn,base,1,1\n");
+    fake_root_write(&leatd.root, "/prices.csv", "instance,price_usd_per_hour,max_count_in_search\nbase,1,2\naux,0.5,3\n");
+    fake_root_write(&leatd.root, "/sizes.csv", "items,weight\n1,3\n2,3\n");
+    (void)snprintf(profile, sizeof(profile), "%s/profile.csv", leatd.root.path);
+    (void)snprintf(prices, sizeof(prices), "%s/prices.csv", leatd.root.path);
+    (void)snprintf(sizes, sizeof(sizes), "%s/sizes.csv", leatd.root.path);
+    test_from_files();
+    test_from_the_daemon();
+    leatd_fini(&leatd);
+    return 0;
+}

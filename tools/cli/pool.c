@@ -1,0 +1,632 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* leat pool plan: which mix of workers a budget should buy, from measured times, sizes of queries and prices. */
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "sched/pool.h"
+#include "tools/cli/cli.h"
+#include "tools/simulate/simulate.h"
+
+#define MIXES_MAX  (1u << 20)
+#define CLASSES    LEAT_POOL_CLASSES_MAX
+#define BUDGET_MAX 1e9
+
+struct overrides {
+    const char *class;
+    double price; /* an hour; NAN: as it is */
+    uint64_t count_max; /* 0: as it is */
+};
+
+/* What the daemon says of one class: [count] points, rising in items, times linear in between. */
+struct points {
+    uint64_t *items, *mean_ns, *predicted_ns;
+    uint32_t count;
+};
+
+struct plan {
+    /* What was asked. */
+    const char *socket_path, *application, *base_text, *sizes_path;
+    const char *profile_path, *model, *prices_path; /* without a daemon */
+    struct overrides overrides[2 * CLASSES];
+    uint32_t override_count;
+    uint64_t top, objective_ns, variant;
+    double budget, percentile;
+    bool json, help;
+
+    /* What is known. */
+    char names[CLASSES][SIMULATE_NAME_MAX];
+    struct leat_pool_space space;
+    uint32_t items_max;
+    uint32_t workers[CLASSES]; /* there are, in the daemon */
+    struct points points[CLASSES];
+    struct simulate_table table;
+    struct leat_pool_size *sizes;
+    uint32_t size_count;
+    uint64_t queries_seen; /* by the daemon, where sizes are its */
+
+    /* What follows. */
+    struct leat_pool_rates rates;
+    struct leat_pool_candidate *candidates;
+    uint32_t candidate_count;
+    const struct leat_pool_candidate *selected;
+};
+
+/* ---- Options ----------------------------------------------------------------------------------- */
+
+static void
+print_pool_help(void)
+{
+    (void)printf(
+        "usage: leat pool plan APPLICATION --budget PRICE [OPTION...]\n"
+        "       leat pool plan --profile FILE --model NAME --prices FILE --sizes FILE --budget PRICE --objective TIME\n\n"
+        "Which mix of workers a budget should buy: bounds the throughput of every mix that it pays for, at which all queries\n"
+        "meet the objective, ranks them and chooses one (Kairos, HPDC 2023). Times by class of worker and sizes of queries are\n"
+        "what the daemon has measured and seen; prices and how many workers could be had are in its configuration. The second\n"
+        "form needs no daemon.\n\n"
+        "  --budget PRICE         what all workers may cost an hour\n"
+        "  --objective TIME       latency objective (default: the application's)\n"
+        "  --price CLASS=PRICE    of one worker an hour, instead of what is configured\n"
+        "  --max CLASS=N          how many could be had, likewise\n"
+        "  --base CLASS           meets the objective at every size (default: the fastest at the largest size)\n"
+        "  --sizes FILE           items of queries: CSV with items and perhaps weight (default: those that the daemon has seen)\n"
+        "  --variant N            of the application, by its place there (default 0)\n"
+        "  --top N                mixes to show (default 10)\n\n"
+        "  --profile FILE         measured times: CSV with model, instance, batch and s0, s1, ... or mean_ms, in ms\n"
+        "  --model NAME           of the profile\n"
+        "  --prices FILE          CSV with instance, price_usd_per_hour and perhaps max_count_in_search\n"
+        "  --percentile P         of the profile, that is to meet the objective (default: the mean)\n\n"
+        "  --json                 one JSON object\n"
+        "  --socket PATH          the daemon's socket\n\n"
+        "example: leat pool plan recommend --budget 2.5 --objective 350ms\n");
+}
+
+/* CLASS=VALUE; `value` points into the text, which is cut. */
+static bool
+split(char *text, const char **class, const char **value)
+{
+    char *equals = strrchr(text, '=');
+    if (equals == NULL || equals == text) {
+        return false;
+    }
+    *equals = '\0';
+    *class = text;
+    *value = equals + 1;
+    return true;
+}
+
+static bool
+parse_override(char *text, bool price, struct plan *plan)
+{
+    struct overrides override = {.price = NAN};
+    const char *value;
+
+    if (plan->override_count == LEAT_COUNT_OF(plan->overrides) || !split(text, &override.class, &value)) {
+        return false;
+    }
+    const bool good = price ? parse_double(value, 0, BUDGET_MAX, &override.price)
+                            : parse_u64(value, 1, UINT16_MAX, &override.count_max);
+    if (good) {
+        plan->overrides[plan->override_count++] = override;
+    }
+    return good;
+}
+
+static bool
+parse_pool_options(int argc, char **argv, struct plan *plan)
+{
+    static const struct option known[] = {
+        {"help", no_argument, NULL, 'h'},           {"json", no_argument, NULL, 'j'},
+        {"socket", required_argument, NULL, 'k'},   {"budget", required_argument, NULL, 'b'},
+        {"objective", required_argument, NULL, 'o'}, {"price", required_argument, NULL, '$'},
+        {"max", required_argument, NULL, 'x'},      {"base", required_argument, NULL, 'B'},
+        {"sizes", required_argument, NULL, 's'},    {"variant", required_argument, NULL, 'v'},
+        {"top", required_argument, NULL, 't'},      {"profile", required_argument, NULL, 'p'},
+        {"model", required_argument, NULL, 'm'},    {"prices", required_argument, NULL, 'P'},
+        {"percentile", required_argument, NULL, 'c'}, {NULL, 0, NULL, 0},
+    };
+    bool good = true;
+    int option;
+
+    *plan = (struct plan){.top = 10};
+    opterr = 0;
+    optind = 1;
+    while (good && (option = getopt_long(argc, argv, "h", known, NULL)) != -1) {
+        switch (option) {
+        case 'h': plan->help = true; break;
+        case 'j': plan->json = true; break;
+        case 'k': plan->socket_path = optarg; break;
+        case 'b': good = parse_double(optarg, 0, BUDGET_MAX, &plan->budget) && plan->budget > 0; break;
+        case 'o': good = parse_duration_ns(optarg, &plan->objective_ns) && plan->objective_ns > 0; break;
+        case '$': good = parse_override(optarg, true, plan); break;
+        case 'x': good = parse_override(optarg, false, plan); break;
+        case 'B': plan->base_text = optarg; break;
+        case 's': plan->sizes_path = optarg; break;
+        case 'v': good = parse_u64(optarg, 0, LEAT_SCHED_VARIANTS_MAX - 1, &plan->variant); break;
+        case 't': good = parse_u64(optarg, 1, MIXES_MAX, &plan->top); break;
+        case 'p': plan->profile_path = optarg; break;
+        case 'm': plan->model = optarg; break;
+        case 'P': plan->prices_path = optarg; break;
+        case 'c': good = parse_double(optarg, 0.001, 100, &plan->percentile); break;
+        default: good = false; break;
+        }
+    }
+    if (!good) {
+        (void)usage_error("pool", "'%s' is no option, or its value is missing or out of range", argv[optind - 1]);
+    }
+    return good;
+}
+
+/* Which of the two forms it is, and what that needs. */
+static int
+check_pool_options(int argc, char **argv, struct plan *plan)
+{
+    const bool offline = plan->profile_path != NULL;
+
+    if (optind >= argc || strcmp(argv[optind], "plan") != 0) {
+        return usage_error("pool", "say what to do: plan");
+    }
+    if (offline ? argc > optind + 1 : argc != optind + 2) {
+        return usage_error("pool", offline ? "a profile comes without an application" : "plan needs an application, or --profile");
+    }
+    plan->application = offline ? NULL : argv[optind + 1];
+    if (plan->budget <= 0) {
+        return usage_error("pool", "--budget is needed");
+    }
+    if (offline && (plan->model == NULL || plan->prices_path == NULL || plan->sizes_path == NULL || plan->objective_ns == 0)) {
+        return usage_error("pool", "--profile needs --model, --prices, --sizes and --objective");
+    }
+    if (!offline && (plan->model != NULL || plan->prices_path != NULL || plan->percentile > 0)) {
+        return usage_error("pool", "--model, --prices and --percentile are for --profile");
+    }
+    return EXIT_DONE;
+}
+
+/* ---- What is known ----------------------------------------------------------------------------- */
+
+static int
+fail(void)
+{
+    (void)fprintf(stderr, "leat pool: %s\n", leat_error_text());
+    return EXIT_FAILED;
+}
+
+static int
+find_class(const struct plan *plan, const char *name)
+{
+    for (uint32_t c = 0; c < plan->space.class_count; c++) {
+        if (strcmp(plan->names[c], name) == 0) {
+            return (int)c;
+        }
+    }
+    return -1;
+}
+
+static uint64_t
+number_at(const json_t *array, size_t index)
+{
+    return (uint64_t)json_integer_value(json_array_get(array, index));
+}
+
+static bool
+read_points(const json_t *list, struct points *points)
+{
+    const size_t count = json_array_size(list);
+
+    points->items = calloc(count + 1, 3 * sizeof(points->items[0]));
+    if (points->items == NULL || count == 0) {
+        return false;
+    }
+    points->mean_ns = points->items + count;
+    points->predicted_ns = points->mean_ns + count;
+    points->count = (uint32_t)count;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *point = json_array_get(list, i);
+        points->items[i] = number_at(point, 0);
+        points->mean_ns[i] = number_at(point, 1);
+        points->predicted_ns[i] = number_at(point, 2);
+        if (points->items[i] == 0 || (i > 0 && points->items[i] <= points->items[i - 1])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool
+read_seen_sizes(const json_t *list, struct plan *plan)
+{
+    const size_t count = json_array_size(list);
+
+    plan->sizes = calloc(count + 1, sizeof(plan->sizes[0]));
+    if (plan->sizes == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) { /* a bucket's top may be beyond the largest query that there can be */
+        const uint64_t top = number_at(json_array_get(list, i), 0), seen = number_at(json_array_get(list, i), 1);
+        plan->sizes[plan->size_count++] = (struct leat_pool_size){
+            .items = top < plan->items_max ? (uint32_t)top : plan->items_max, .weight = (double)seen};
+        plan->queries_seen += seen;
+    }
+    return true;
+}
+
+static bool
+read_answer(const json_t *answer, struct plan *plan)
+{
+    const json_t *classes = json_object_get(answer, "classes");
+    size_t c;
+    json_t *class;
+
+    if (json_array_size(classes) == 0 || json_array_size(classes) > CLASSES) {
+        return false;
+    }
+    plan->items_max = (uint32_t)json_integer_value(json_object_get(answer, "items_max"));
+    json_array_foreach(classes, c, class) {
+        const char *name = json_string_value(json_object_get(class, "name"));
+        (void)snprintf(plan->names[c], sizeof(plan->names[c]), "%s", name != NULL ? name : "");
+        plan->space.classes[c].price = (uint64_t)json_integer_value(json_object_get(class, "price_micro_per_hour"));
+        plan->space.classes[c].count_max = (uint16_t)json_integer_value(json_object_get(class, "count_max"));
+        plan->workers[c] = (uint32_t)json_integer_value(json_object_get(class, "workers"));
+        if (!read_points(json_object_get(class, "points"), &plan->points[c])) {
+            return false;
+        }
+        plan->space.class_count++;
+    }
+    if (plan->objective_ns == 0) {
+        plan->objective_ns = (uint64_t)json_integer_value(json_object_get(answer, "latency_ns"));
+    }
+    return plan->sizes_path != NULL || read_seen_sizes(json_object_get(answer, "sizes"), plan);
+}
+
+static int
+ask_for_profiles(struct plan *plan)
+{
+    int exit_code = EXIT_FAILED;
+    json_t *answer = ask_daemon("pool", plan->socket_path,
+                                json_pack("{s:s, s:s, s:I}", "op", "profiles", "name", plan->application, "variant",
+                                          (json_int_t)plan->variant), -1, &exit_code);
+    if (answer == NULL) {
+        return exit_code;
+    }
+    const bool good = read_answer(answer, plan);
+    json_decref(answer);
+    if (!good) {
+        (void)fprintf(stderr, "leat pool: the daemon's answer makes no sense\n");
+        return EXIT_FAILED;
+    }
+    if (plan->objective_ns == 0) {
+        return usage_error("pool", "application '%s' has no latency objective: give --objective", plan->application);
+    }
+    if (plan->sizes_path == NULL && plan->queries_seen == 0) {
+        return usage_error("pool", "the daemon has seen no query of '%s' yet: give --sizes", plan->application);
+    }
+    return EXIT_DONE;
+}
+
+static int
+read_files(struct plan *plan)
+{
+    if (simulate_table_read(plan->profile_path, plan->model, NULL, 0, &plan->table) != LEAT_OK) {
+        return fail();
+    }
+    plan->space.class_count = plan->table.class_count;
+    plan->items_max = plan->table.items_max;
+    memcpy(plan->names, plan->table.class_names, sizeof(plan->table.class_names));
+    return simulate_prices_read(plan->prices_path, &plan->table, plan->space.classes) == LEAT_OK ? EXIT_DONE : fail();
+}
+
+static int
+read_sizes(struct plan *plan)
+{
+    if (plan->sizes_path == NULL) {
+        return EXIT_DONE;
+    }
+    if (simulate_sizes_read(plan->sizes_path, &plan->sizes, &plan->size_count) != LEAT_OK) {
+        return fail();
+    }
+    const uint32_t largest = plan->sizes[plan->size_count - 1].items;
+    if (largest > plan->items_max) {
+        (void)fprintf(stderr, "leat pool: %s has a query of %u items, but times are known up to %u\n", plan->sizes_path, largest,
+                      plan->items_max);
+        return EXIT_FAILED;
+    }
+    return EXIT_DONE;
+}
+
+static int
+apply_overrides(struct plan *plan)
+{
+    bool priced = false;
+
+    for (uint32_t i = 0; i < plan->override_count; i++) {
+        const struct overrides *override = &plan->overrides[i];
+        const int c = find_class(plan, override->class);
+        if (c < 0) {
+            return usage_error("pool", "there is no class '%s'", override->class);
+        }
+        if (!isnan(override->price)) {
+            plan->space.classes[c].price = (uint64_t)(override->price * 1e6 + 0.5);
+        }
+        if (override->count_max > 0) {
+            plan->space.classes[c].count_max = (uint16_t)override->count_max;
+        }
+    }
+    for (uint32_t c = 0; c < plan->space.class_count; c++) {
+        priced = priced || plan->space.classes[c].price > 0;
+    }
+    if (!priced) {
+        return usage_error("pool", "nothing has a price: give classes one in the configuration, or here with --price CLASS=PRICE");
+    }
+    plan->space.budget = (uint64_t)(plan->budget * 1e6 + 0.5);
+    return EXIT_DONE;
+}
+
+/* ---- Times ------------------------------------------------------------------------------------- */
+
+static uint64_t
+between_points(const struct points *points, const uint64_t *times_ns, uint32_t items)
+{
+    uint32_t above = 0;
+
+    while (above < points->count && points->items[above] < items) {
+        above++;
+    }
+    if (above == points->count) {
+        return times_ns[points->count - 1];
+    }
+    if (above == 0 || points->items[above] == items) {
+        return times_ns[above];
+    }
+    const double share = (double)(items - points->items[above - 1]) / (double)(points->items[above] - points->items[above - 1]);
+    return (uint64_t)((double)times_ns[above - 1] * (1 - share) + (double)times_ns[above] * share + 0.5);
+}
+
+static uint64_t
+mean_time(const void *profiles, uint16_t application, uint32_t variant, uint16_t class, uint32_t items)
+{
+    const struct plan *plan = profiles;
+
+    (void)application;
+    (void)variant;
+    if (plan->table.class_count == 0) {
+        return between_points(&plan->points[class], plan->points[class].mean_ns, items);
+    }
+    return plan->table.mean_ns[(size_t)class * plan->table.size_count + plan->table.row_of_items[items]];
+}
+
+static uint64_t
+predicted_time(const void *profiles, uint16_t application, uint32_t variant, uint16_t class, uint32_t items)
+{
+    const struct plan *plan = profiles;
+
+    if (plan->table.class_count == 0) {
+        return between_points(&plan->points[class], plan->points[class].predicted_ns, items);
+    }
+    return plan->percentile > 0 ? simulate_table_percentile(&plan->table, class, items, plan->percentile)
+                                : mean_time(profiles, application, variant, class, items);
+}
+
+static int
+choose_base(struct plan *plan)
+{
+    if (plan->base_text != NULL) {
+        const int base = find_class(plan, plan->base_text);
+        if (base < 0) {
+            return usage_error("pool", "--base: there is no class '%s'", plan->base_text);
+        }
+        plan->space.base = (uint32_t)base;
+        return EXIT_DONE;
+    }
+    for (uint16_t c = 1; c < plan->space.class_count; c++) {
+        if (mean_time(plan, 0, 0, c, plan->items_max) <
+            mean_time(plan, 0, 0, (uint16_t)plan->space.base, plan->items_max)) {
+            plan->space.base = c;
+        }
+    }
+    return EXIT_DONE;
+}
+
+/* ---- The plan ---------------------------------------------------------------------------------- */
+
+static enum leat_status
+rank_mixes(struct plan *plan)
+{
+    const struct leat_pool_workload workload = {.predict = predicted_time,
+                                                .mean = mean_time,
+                                                .profiles = plan,
+                                                .objective_ns = plan->objective_ns,
+                                                .sizes = plan->sizes,
+                                                .size_count = plan->size_count};
+    enum leat_status status = leat_pool_rates(&plan->space, &workload, &plan->rates);
+
+    if (status == LEAT_OK) {
+        plan->candidates = calloc(MIXES_MAX, sizeof(plan->candidates[0]));
+        status = plan->candidates == NULL
+                     ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the mixes")
+                     : leat_pool_enumerate(&plan->space, plan->candidates, MIXES_MAX, &plan->candidate_count);
+    }
+    if (status == LEAT_OK && plan->candidate_count == 0) {
+        status = LEAT_FAIL(LEAT_ERR_INVALID, "the budget does not pay for one worker of class '%s', the base",
+                           plan->names[plan->space.base]);
+    }
+    if (status == LEAT_OK) {
+        status = leat_pool_rank(&plan->rates, plan->candidates, plan->candidate_count);
+    }
+    return status;
+}
+
+/* By bounds alone. A choice by measuring or simulating the ranked candidates would take its place. */
+static int
+make_plan(struct plan *plan)
+{
+    if (rank_mixes(plan) != LEAT_OK) {
+        return fail();
+    }
+    plan->selected = leat_pool_select(plan->candidates, plan->candidate_count, plan->space.base);
+    return EXIT_DONE;
+}
+
+/* The workers that the daemon has, bounded; false where there is no daemon, or none of its workers is a base. */
+static bool
+current_mix(const struct plan *plan, struct leat_pool_candidate *ret_current)
+{
+    *ret_current = (struct leat_pool_candidate){0};
+    for (uint32_t c = 0; c < plan->space.class_count; c++) {
+        ret_current->mix.count[c] = (uint16_t)plan->workers[c];
+        ret_current->cost += plan->workers[c] * plan->space.classes[c].price;
+    }
+    if (plan->workers[plan->space.base] == 0) {
+        return false;
+    }
+    ret_current->bound_qps = leat_pool_bound(&plan->rates, &ret_current->mix);
+    return true;
+}
+
+/* ---- Report ------------------------------------------------------------------------------------ */
+
+static json_t *
+candidate_json(const struct plan *plan, const struct leat_pool_candidate *candidate)
+{
+    json_t *mix = json_object();
+
+    for (uint32_t c = 0; c < plan->space.class_count; c++) {
+        (void)json_object_set_new(mix, plan->names[c], json_integer(candidate->mix.count[c]));
+    }
+    return json_pack("{s:o, s:I, s:f}", "mix", mix, "cost_micro_per_hour", (json_int_t)candidate->cost, "bound_qps",
+                     candidate->bound_qps);
+}
+
+static json_t *
+class_json(const struct plan *plan, uint32_t c)
+{
+    const struct leat_pool_class *class = &plan->space.classes[c];
+    json_t *object = json_pack("{s:s, s:I, s:i, s:b}", "name", plan->names[c], "price_micro_per_hour",
+                               (json_int_t)class->price, "count_max", (int)class->count_max, "base",
+                               (int)(c == plan->space.base));
+    if (c != plan->space.base) { /* the first size that misses the objective; none: all are good */
+        const struct leat_pool_auxiliary *auxiliary = &plan->rates.auxiliary[c];
+        (void)json_object_set_new(object, "cut_items", auxiliary->cut_items == UINT32_MAX
+                                                           ? json_null() : json_integer(auxiliary->cut_items));
+        (void)json_object_set_new(object, "small_share", json_real(auxiliary->small_share));
+    }
+    return object;
+}
+
+static void
+report_json(const struct plan *plan, uint32_t shown)
+{
+    struct leat_pool_candidate current;
+    json_t *classes = json_array(), *ranked = json_array();
+
+    for (uint32_t c = 0; c < plan->space.class_count; c++) {
+        (void)json_array_append_new(classes, class_json(plan, c));
+    }
+    for (uint32_t i = 0; i < shown; i++) {
+        (void)json_array_append_new(ranked, candidate_json(plan, &plan->candidates[i]));
+    }
+    json_t *current_json = current_mix(plan, &current) ? candidate_json(plan, &current) : NULL;
+    print_json(json_pack("{s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o*}", "by", "bound", "budget_micro_per_hour",
+                         (json_int_t)plan->space.budget, "objective_ns", (json_int_t)plan->objective_ns, "queries_seen",
+                         (json_int_t)plan->queries_seen, "classes", classes, "mixes", (json_int_t)plan->candidate_count,
+                         "ranked", ranked, "selected", candidate_json(plan, plan->selected), "current", current_json));
+}
+
+static void
+print_candidate(const struct plan *plan, const char *label, const struct leat_pool_candidate *candidate)
+{
+    (void)printf("%-8s", label);
+    for (uint32_t c = 0; c < plan->space.class_count; c++) {
+        (void)printf(" %*u", (int)strlen(plan->names[c]) > 5 ? (int)strlen(plan->names[c]) : 5, candidate->mix.count[c]);
+    }
+    (void)printf(" %12.6g %12.4g\n", (double)candidate->cost / 1e6, candidate->bound_qps);
+}
+
+static void
+print_classes(const struct plan *plan)
+{
+    for (uint32_t c = 0; c < plan->space.class_count; c++) {
+        const struct leat_pool_class *class = &plan->space.classes[c];
+        const uint32_t cut = plan->rates.auxiliary[c].cut_items;
+        (void)printf("%-20s %g an hour, up to %u", plan->names[c], (double)class->price / 1e6, class->count_max);
+        if (c == plan->space.base) {
+            (void)printf(", the base: meets %s at every size\n", format_ns((double)plan->objective_ns).text);
+        } else if (cut == UINT32_MAX) {
+            (void)printf(", at every size too\n");
+        } else {
+            (void)printf(", below %u items: %.1f %% of queries\n", cut, plan->rates.auxiliary[c].small_share * 100);
+        }
+    }
+}
+
+static void
+report(const struct plan *plan)
+{
+    const uint32_t shown = plan->top < plan->candidate_count ? (uint32_t)plan->top : plan->candidate_count;
+    struct leat_pool_candidate current;
+
+    if (plan->json) {
+        report_json(plan, shown);
+        return;
+    }
+    print_classes(plan);
+    (void)printf("\n%u mixes cost no more than %g an hour; the best by the bound on their throughput:\n\n%-8s",
+                 plan->candidate_count, plan->budget, "rank");
+    for (uint32_t c = 0; c < plan->space.class_count; c++) {
+        (void)printf(" %5s", plan->names[c]);
+    }
+    (void)printf(" %12s %12s\n", "an hour", "bound, q/s");
+    for (uint32_t i = 0; i < shown; i++) {
+        char label[16];
+        (void)snprintf(label, sizeof(label), "%u", i + 1);
+        print_candidate(plan, label, &plan->candidates[i]);
+    }
+    (void)printf("\n");
+    if (current_mix(plan, &current)) {
+        print_candidate(plan, "now", &current);
+    }
+    print_candidate(plan, "plan", plan->selected);
+}
+
+int
+verb_pool(int argc, char **argv)
+{
+    struct plan plan;
+
+    if (!parse_pool_options(argc, argv, &plan)) {
+        return EXIT_USAGE;
+    }
+    if (plan.help) {
+        print_pool_help();
+        return EXIT_DONE;
+    }
+    int exit_code = check_pool_options(argc, argv, &plan);
+    if (exit_code == EXIT_DONE) {
+        exit_code = plan.application != NULL ? ask_for_profiles(&plan) : read_files(&plan);
+    }
+    if (exit_code == EXIT_DONE) {
+        exit_code = read_sizes(&plan);
+    }
+    if (exit_code == EXIT_DONE) {
+        exit_code = apply_overrides(&plan);
+    }
+    if (exit_code == EXIT_DONE) {
+        exit_code = choose_base(&plan);
+    }
+    if (exit_code == EXIT_DONE) {
+        exit_code = make_plan(&plan);
+    }
+    if (exit_code == EXIT_DONE) {
+        report(&plan);
+    }
+    for (uint32_t c = 0; c < CLASSES; c++) {
+        free(plan.points[c].items);
+    }
+    simulate_table_free(&plan.table);
+    free(plan.sizes);
+    free(plan.candidates);
+    return exit_code;
+}
