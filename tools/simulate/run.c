@@ -8,14 +8,19 @@
 #include "base/align.h"
 #include "base/status.h"
 
-#define QUEUE_DEPTH  64u   /* batches that a worker holds for a router that queues there */
 #define ERRORS       4096u /* standard normals for errors of prediction; a power of two */
 #define LOOK_EVERY   256u  /* arrivals between two looks at whether the run is lost */
 #define NOTHING      UINT32_MAX
 
+/* As in the dispatcher. */
+#define LOOK_AGAIN_NS  1000000u /* what a router leaves for later though a worker has room is shown to it again */
+#define OVERRUN_SHARE  16u      /* a batch beyond its prediction is taken to go on for this part of it */
+#define LOOKS_IDLE_MAX 1024u    /* in vain, with all workers idle and nothing to come: the router will not change its mind */
+
 struct worker {
-    uint64_t queued_ns;             /* mean times of what it holds */
-    uint32_t queries[QUEUE_DEPTH];  /* ring of [first, first + outstanding); the first one runs */
+    uint64_t started_ns, ends_ns;           /* of what runs; the end as predicted */
+    uint64_t behind_ns;                     /* mean times of what waits here */
+    uint32_t queries[SIMULATE_DEPTH_MAX];   /* ring of [first, first + outstanding); the first one runs */
     uint32_t first;
 };
 
@@ -38,7 +43,7 @@ struct simulate_run {
     float errors_sorted[ERRORS];
 
     const struct simulate_options *options;
-    uint32_t worker_count, idle_count;
+    uint32_t worker_count, room_count; /* room_count: of workers that may be given a batch */
     struct leat_sched_worker sched[LEAT_SCHED_WORKERS_MAX];
     struct worker workers[LEAT_SCHED_WORKERS_MAX];
     struct event heap[LEAT_SCHED_WORKERS_MAX]; /* ends of running batches, soonest first */
@@ -65,8 +70,11 @@ static double
 error_margin(const struct simulate_run *run)
 {
     const double share = run->options->noise_share, percentile = run->options->percentile;
-    return share > 0 && percentile > 0 ? 1 + share * (double)run->errors_sorted[(uint32_t)(percentile / 100 * (ERRORS - 1))]
-                                       : 1;
+    if (share <= 0 || percentile <= 0) {
+        return 1;
+    }
+    const double margin = 1 + share * (double)run->errors_sorted[(uint32_t)(percentile / 100 * (ERRORS - 1))];
+    return margin > 0 ? margin : 0;
 }
 
 static uint64_t
@@ -138,12 +146,20 @@ heap_pop(struct simulate_run *run)
     run->heap[at] = last;
 }
 
+static uint64_t
+mean_ns_of(const struct simulate_run *run, uint32_t query, uint32_t w)
+{
+    const struct simulate_table *table = run->options->table;
+    return table->mean_ns[cell_of(table, run->sched[w].worker_class, run->options->workload->items[query])];
+}
+
 /* The next query of the worker's queue begins. */
 static void
 start(struct simulate_run *run, uint32_t w)
 {
     const struct simulate_options *options = run->options;
-    const uint32_t query = run->workers[w].queries[run->workers[w].first];
+    struct worker *worker = &run->workers[w];
+    const uint32_t query = worker->queries[worker->first];
     const size_t cell = cell_of(options->table, run->sched[w].worker_class, options->workload->items[query]);
     const uint64_t sample = (uint64_t)options->workload->luck[query] * options->table->sample_count >> 32;
     uint64_t ns = options->table->samples_ns[cell * options->table->sample_count + sample];
@@ -152,6 +168,8 @@ start(struct simulate_run *run, uint32_t w)
         const double factor = 1.0 + options->service_noise_share * (double)options->workload->noise[query];
         ns = factor > 0 ? (uint64_t)((double)ns * factor) : 0;
     }
+    worker->started_ns = run->now_ns;
+    worker->ends_ns = run->now_ns + options->table->mean_ns[cell];
     heap_push(run, (struct event){.end_ns = run->now_ns + (ns > 0 ? ns : 1), .worker = w});
 }
 
@@ -161,17 +179,15 @@ give(struct simulate_run *run, uint32_t query, uint32_t w)
     struct leat_sched_worker *sched = &run->sched[w];
     struct worker *worker = &run->workers[w];
 
-    LEAT_ASSERT(w < run->worker_count && sched->outstanding < sched->depth);
-    worker->queries[(worker->first + sched->outstanding) % QUEUE_DEPTH] = query;
-    run->idle_count -= sched->outstanding == 0;
-    sched->outstanding++;
-    const size_t cell = cell_of(run->options->table, sched->worker_class, run->options->workload->items[query]);
-    const uint64_t mean_ns = run->options->table->mean_ns[cell];
-    worker->queued_ns += mean_ns;
-    sched->free_at_ns = (sched->free_at_ns > run->now_ns ? sched->free_at_ns : run->now_ns) + mean_ns;
-    if (sched->outstanding == 1) {
+    LEAT_ASSERT(query != NOTHING && w < run->worker_count && sched->outstanding < sched->depth);
+    worker->queries[(worker->first + sched->outstanding) % SIMULATE_DEPTH_MAX] = query;
+    if (sched->outstanding++ == 0) {
         start(run, w);
+    } else {
+        worker->behind_ns += mean_ns_of(run, query, w);
     }
+    run->room_count -= sched->outstanding == sched->depth;
+    sched->free_at_ns = worker->ends_ns + worker->behind_ns;
 }
 
 /* Returns the query that is done. */
@@ -181,31 +197,37 @@ complete(struct simulate_run *run, uint32_t w)
     struct leat_sched_worker *sched = &run->sched[w];
     struct worker *worker = &run->workers[w];
     const uint32_t query = worker->queries[worker->first];
-    const size_t cell = cell_of(run->options->table, sched->worker_class, run->options->workload->items[query]);
 
-    worker->first = (worker->first + 1) % QUEUE_DEPTH;
-    worker->queued_ns -= run->options->table->mean_ns[cell];
-    sched->outstanding--;
-    sched->free_at_ns = run->now_ns + worker->queued_ns;
-    if (sched->outstanding > 0) {
+    worker->first = (worker->first + 1) % SIMULATE_DEPTH_MAX;
+    worker->ends_ns = run->now_ns;
+    run->room_count += sched->outstanding == sched->depth;
+    if (--sched->outstanding > 0) {
+        worker->behind_ns -= mean_ns_of(run, worker->queries[worker->first], w);
         start(run, w);
-    } else {
-        run->idle_count++;
     }
+    sched->free_at_ns = worker->ends_ns + worker->behind_ns;
     return query;
+}
+
+/* No busy worker is to look free because its batch takes longer than was predicted. */
+static void
+extend_overruns(struct simulate_run *run)
+{
+    for (uint32_t w = 0; w < run->worker_count; w++) {
+        struct worker *worker = &run->workers[w];
+        if (run->sched[w].outstanding > 0 && worker->ends_ns <= run->now_ns) {
+            worker->ends_ns = run->now_ns + 1 + mean_ns_of(run, worker->queries[worker->first], w) / OVERRUN_SHARE;
+            run->sched[w].free_at_ns = worker->ends_ns + worker->behind_ns;
+        }
+    }
 }
 
 /* ---- Decisions --------------------------------------------------------------------------------- */
 
-/* Takes out what was given away, in one pass over as much as was looked at. */
+/* Takes out what was given away, up to the one at `last`, in one pass. */
 static void
-remove_pairs(struct simulate_run *run, const struct leat_route_pair *pairs, uint32_t count)
+remove_given(struct simulate_run *run, uint32_t last, uint32_t count)
 {
-    uint32_t last = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        run->pending_ids[run->head + pairs[i].query] = NOTHING;
-        last = pairs[i].query > last ? pairs[i].query : last;
-    }
     uint32_t to = run->head + last;
     for (uint32_t at = to + 1; at-- > run->head;) {
         if (run->pending_ids[at] != NOTHING) {
@@ -223,7 +245,10 @@ decide(struct simulate_run *run, struct simulate_result *result)
     const struct simulate_options *options = run->options;
     struct leat_route_pair pairs[LEAT_SCHED_WORKERS_MAX];
 
-    while (run->head < run->tail && (run->idle_count > 0 || options->router->queues)) {
+    if (run->head < run->tail && run->room_count > 0) {
+        extend_overruns(run);
+    }
+    while (run->head < run->tail && run->room_count > 0) {
         const uint32_t waiting = run->tail - run->head;
         const struct leat_route_input input = {
             .now_ns = run->now_ns,
@@ -244,11 +269,15 @@ decide(struct simulate_run *run, struct simulate_result *result)
             return;
         }
         result->pairs += count;
+        uint32_t last = 0;
         for (uint32_t i = 0; i < count; i++) {
             LEAT_ASSERT(pairs[i].query < input.pending_count);
-            give(run, run->pending_ids[run->head + pairs[i].query], pairs[i].worker);
+            uint32_t *query = &run->pending_ids[run->head + pairs[i].query];
+            give(run, *query, pairs[i].worker);
+            *query = NOTHING;
+            last = pairs[i].query > last ? pairs[i].query : last;
         }
-        remove_pairs(run, pairs, count);
+        remove_given(run, last, count);
     }
 }
 
@@ -359,6 +388,12 @@ prepare(struct simulate_run *run, const struct simulate_options *options)
     run->now_ns = 0;
     run->epoch = 0;
     run->worker_count = 0;
+    if (options->worker_depth > SIMULATE_DEPTH_MAX) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "a worker that holds %u batches: it can hold %u", options->worker_depth,
+                         SIMULATE_DEPTH_MAX);
+    }
+    const uint32_t held = options->worker_depth > 0 ? options->worker_depth : SIMULATE_DEPTH_MAX;
+    const uint32_t depth = options->router->queues ? held : 1;
     for (uint32_t class = 0; class < LEAT_POOL_CLASSES_MAX; class ++) {
         if (class >= table->class_count && options->mix.count[class] > 0) {
             return LEAT_FAIL(LEAT_ERR_INVALID, "the mix has workers of class %u, but there are %u classes", class,
@@ -368,16 +403,16 @@ prepare(struct simulate_run *run, const struct simulate_options *options)
             if (run->worker_count == LEAT_SCHED_WORKERS_MAX) {
                 return LEAT_FAIL(LEAT_ERR_LIMIT, "the mix has more than %u workers", LEAT_SCHED_WORKERS_MAX);
             }
-            run->workers[run->worker_count].queued_ns = 0;
+            run->workers[run->worker_count].behind_ns = 0;
             run->workers[run->worker_count].first = 0;
-            run->sched[run->worker_count++] = (struct leat_sched_worker){
-                .depth = options->router->queues ? QUEUE_DEPTH : 1, .worker_class = (uint16_t)class};
+            run->sched[run->worker_count++] =
+                (struct leat_sched_worker){.depth = depth, .worker_class = (uint16_t)class};
         }
     }
     if (run->worker_count == 0) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "the mix has no workers");
     }
-    run->idle_count = run->worker_count;
+    run->room_count = run->worker_count;
     return options->router->init != NULL ? options->router->init(run->router_state, &options->router_options) : LEAT_OK;
 }
 
@@ -404,6 +439,7 @@ compare_u64(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
+/* Nearest ranks: p99 meets the objective if and only if no more than one in a hundred is late. */
 static void
 summarise(struct simulate_run *run, struct simulate_result *result)
 {
@@ -412,8 +448,19 @@ summarise(struct simulate_run *run, struct simulate_result *result)
     }
     qsort(run->response_ns, result->queries, sizeof(run->response_ns[0]), compare_u64);
     result->p50_ns = run->response_ns[(result->queries - 1) / 2];
-    result->p99_ns = run->response_ns[(uint64_t)(result->queries - 1) * 99 / 100];
+    result->p99_ns = run->response_ns[((uint64_t)result->queries * 99 + 99) / 100 - 1];
     result->max_ns = run->response_ns[result->queries - 1];
+}
+
+/* How many of `count` may be late: the most whose share is not above violation_share. */
+static uint64_t
+allowance(double violation_share, uint32_t count)
+{
+    uint64_t allowed = (uint64_t)(violation_share * count) + 1; /* rounded, perhaps to one too many */
+    while (allowed > 0 && (double)allowed / count > violation_share) {
+        allowed--;
+    }
+    return allowed;
 }
 
 enum leat_status
@@ -421,7 +468,7 @@ simulate_run(struct simulate_run *run, const struct simulate_options *options, s
 {
     const struct simulate_workload *workload = options->workload;
     struct simulate_result result = {0};
-    const uint64_t allowed = (uint64_t)(options->violation_share * workload->count);
+    const uint64_t allowed = allowance(options->violation_share, workload->count);
 
     if (!(options->rate_qps > 0)) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "a rate of %g queries a second cannot be simulated", options->rate_qps);
@@ -431,16 +478,20 @@ simulate_run(struct simulate_run *run, const struct simulate_options *options, s
         return status;
     }
     const double gap_ns = 1e9 / options->rate_qps;
-    uint32_t next = 0;
+    uint32_t next = 0, looks = 0;
     uint64_t next_ns = workload->count > 0 ? (uint64_t)(workload->arrival_s[0] * gap_ns) : 0;
+    uint64_t look_ns = UINT64_MAX;
 
     while (result.queries < workload->count) {
-        if (run->heap_count > 0 && (next == workload->count || run->heap[0].end_ns <= next_ns)) {
-            const struct event event = run->heap[0];
+        const uint64_t end_ns = run->heap_count > 0 ? run->heap[0].end_ns : UINT64_MAX;
+        if (end_ns <= next_ns && end_ns <= look_ns) {
+            LEAT_ASSERT(run->heap_count > 0);
+            const uint32_t w = run->heap[0].worker;
             heap_pop(run);
-            run->now_ns = event.end_ns;
-            const uint16_t class = run->sched[event.worker].worker_class;
-            const uint32_t query = complete(run, event.worker);
+            run->now_ns = end_ns;
+            const uint16_t class = run->sched[w].worker_class;
+            result.of_class[class].busy_ns += end_ns - run->workers[w].started_ns;
+            const uint32_t query = complete(run, w);
             const uint64_t response_ns = run->now_ns - (uint64_t)(workload->arrival_s[query] * gap_ns);
             const bool late = response_ns > options->objective_ns;
             run->response_ns[result.queries++] = response_ns;
@@ -451,7 +502,7 @@ simulate_run(struct simulate_run *run, const struct simulate_options *options, s
                 result.stopped_early = true;
                 break;
             }
-        } else if (next < workload->count) {
+        } else if (next_ns <= look_ns) {
             run->now_ns = next_ns;
             run->pending[run->tail] = (struct leat_sched_query){
                 .arrival_ns = next_ns, .deadline_ns = next_ns + options->objective_ns, .items = workload->items[next]};
@@ -462,10 +513,16 @@ simulate_run(struct simulate_run *run, const struct simulate_options *options, s
                 break;
             }
         } else {
-            return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "router '%s' leaves %u queries waiting though all workers are idle",
-                             options->router->name, run->tail - run->head);
+            run->now_ns = look_ns;
+            looks = run->heap_count == 0 && next == workload->count ? looks + 1 : 0;
+            if (looks > LOOKS_IDLE_MAX) {
+                return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
+                                 "router '%s' leaves %u queries waiting though all workers are idle",
+                                 options->router->name, run->tail - run->head);
+            }
         }
         decide(run, &result);
+        look_ns = run->head < run->tail && run->room_count > 0 ? run->now_ns + LOOK_AGAIN_NS : UINT64_MAX;
     }
     result.end_ns = run->now_ns;
     if (!options->stop_early) {

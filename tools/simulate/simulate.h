@@ -3,7 +3,8 @@
  * tools/simulate/simulate.h - discrete-event simulation of queries x workers x router on a virtual clock.
  *
  * Role      The router under study is the daemon's own code, called as the dispatcher calls it: at each arrival and each
- *           completion until it gives no more pairs. One application, one query a batch.
+ *           completion until it gives no more pairs, and a millisecond later where it leaves queries waiting before a worker
+ *           with room. One application, one query a batch.
  * Model     A worker serves its batches in order. A service time is drawn from the samples that were measured for (class,
  *           items), rounded up to the next measured size. Predictions come from the same table. A query that misses the
  *           objective is served all the same and counts as a violation.
@@ -124,12 +125,15 @@ void simulate_workload_free(struct simulate_workload *workload);
 
 /* ---- One run ----------------------------------------------------------------------------------- */
 
+#define SIMULATE_DEPTH_MAX 64u
+
 struct simulate_options {
     const struct simulate_table *table;
     const struct simulate_workload *workload;
     const struct leat_router *router;
     struct leat_router_options router_options;
-    struct leat_pool_mix mix;    /* workers by class of the table */
+    struct leat_pool_mix mix;    /* workers by class of the table, lowest class first */
+    uint32_t worker_depth;       /* batches that one may hold where the router queues; 0: SIMULATE_DEPTH_MAX */
     double rate_qps;
     uint64_t objective_ns;       /* on arrival to answer */
     double percentile;           /* of predictions that judge whether a query is in time; 0: the mean */
@@ -145,9 +149,9 @@ struct simulate_result {
     bool stopped_early;         /* more violations than allowed are certain; what follows is of a part only */
     uint64_t decisions, pairs;  /* calls of the router, and what they gave */
     uint64_t end_ns;            /* of the last answer, on the virtual clock */
-    uint64_t p50_ns, p99_ns, max_ns; /* of response times; 0 with stop_early */
+    uint64_t p50_ns, p99_ns, max_ns; /* of response times, by nearest rank; 0 with stop_early */
     struct {
-        uint64_t queries, busy_ns, violations;
+        uint64_t queries, busy_ns, violations; /* of queries answered */
     } of_class[LEAT_SCHED_CLASSES_MAX];
 };
 
