@@ -38,9 +38,10 @@ run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
         items += segments[i].items;
     }
     steps.now_ns += time_of(options.classes[running], items);
-    if (!options.real_clock) {
-        steps.tables.clock.base_ns = steps.now_ns;
+    if (options.real_clock) {
+        return LEAT_ERR_SYS;
     }
+    steps.tables.clock.base_ns = steps.now_ns;
     return LEAT_OK;
 }
 
@@ -77,6 +78,8 @@ start_application(void)
         .router_state = calloc(1, options.router->state_bytes + 1),
     };
     NEED(steps.app.router_state != NULL);
+    NEED(options.router->init == NULL ||
+         options.router->init(steps.app.router_state, &(struct leat_router_options){0}) == LEAT_OK);
     NEED(leat_waiting_init(&steps.app.waiting, steps.app.waiting_max) == LEAT_OK);
     memset(profiles, 0, sizeof(profiles));
     for (uint16_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
