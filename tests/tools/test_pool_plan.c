@@ -91,6 +91,20 @@ test_from_files(void)
     EXPECT(seen_one && seen_pair && workers_in(json_object_get(answer, "selected"), "base") >= 1);
     json_decref(answer);
 
+    /* Simulated, the mix that costs most here serves most, and each seed's choice is the same twice. */
+    const char *const simulated[] = {"pool", "plan", "--profile", profile, "--model", "m", "--prices", prices, "--sizes", sizes,
+                                     "--budget", "2.5", "--objective", "20ms", "--by", "simulation", "--router", "fcfs",
+                                     "--seed", "7", "--json", NULL};
+    answer = plan(simulated);
+    const json_t *chosen = json_object_get(answer, "selected");
+    const double rate_qps = json_number_value(json_object_get(chosen, "simulated_qps"));
+    EXPECT(workers_in(chosen, "base") == 2 && workers_in(chosen, "aux") == 1);
+    EXPECT(rate_qps > 500 && rate_qps < bound_of(chosen));
+    json_t *again = plan(simulated);
+    EXPECT(json_equal(answer, again));
+    json_decref(again);
+    json_decref(answer);
+
     /* Prices and counts can be given; then no auxiliary is affordable. */
     const char *const overridden[] = {"pool", "plan", "--profile", profile, "--model", "m", "--prices", prices, "--sizes", sizes,
                                       "--budget", "2.5", "--objective", "5ms", "--json", "--price", "aux=2", "--max", "base=1",
@@ -159,6 +173,13 @@ test_from_the_daemon(void)
     EXPECT(leatd_number(current, "cost_micro_per_hour") == 1250000);
     /* A batch takes what the table says, or longer: 1.5 ms on average of 6 queries of 1 and 2 of 2, and 3.75 ms. */
     EXPECT(bound_of(current) > 0 && bound_of(current) < 1 / 1.5e-3 + 2 / 3.75e-3);
+    json_decref(answer);
+
+    answer = plan((const char *const[]){"pool", "plan", "app", "--budget", "10", "--objective", "60s", "--json", "--by",
+                                        "simulation", NULL});
+    const json_t *selected = json_object_get(answer, "selected"); /* nothing is late in a minute: all that there is */
+    EXPECT(workers_in(selected, "base") == 4 && workers_in(selected, "aux") == 2);
+    EXPECT(json_number_value(json_object_get(selected, "simulated_qps")) > 100);
     json_decref(answer);
 
     json_t *profiles = leatd_request(session, "{\"op\":\"profiles\",\"name\":\"app\"}");

@@ -6,15 +6,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/align.h"
 #include "sched/pool.h"
 #include "tools/cli/cli.h"
+#include "tools/simulate/plan.h"
 #include "tools/simulate/simulate.h"
 
 #define MIXES_MAX  (1u << 20)
 #define CLASSES    LEAT_POOL_CLASSES_MAX
 #define BUDGET_MAX 1e9
+
+/* --by simulation */
+#define BRIEF_QUERIES    4000u
+#define THOROUGH_QUERIES 20000u
+#define VIOLATION_SHARE  0.01
+#define JUDGE_BY         95.0 /* percentile of predictions, as in the daemon */
 
 struct overrides {
     const char *class;
@@ -36,7 +44,9 @@ struct plan {
     uint32_t override_count;
     uint64_t top, objective_ns, variant;
     double budget, percentile;
-    bool json, help;
+    const struct leat_router *router; /* of simulations; NULL: the default */
+    uint64_t seed;
+    bool by_simulation, json, help;
 
     /* What is known. */
     char names[CLASSES][SIMULATE_NAME_MAX];
@@ -54,6 +64,7 @@ struct plan {
     struct leat_pool_candidate *candidates;
     uint32_t candidate_count;
     const struct leat_pool_candidate *selected;
+    double simulated_qps; /* of it; 0: it was not simulated */
 };
 
 /* ---- Options ----------------------------------------------------------------------------------- */
@@ -65,7 +76,7 @@ print_pool_help(void)
         "usage: leat pool plan APPLICATION --budget PRICE [OPTION...]\n"
         "       leat pool plan --profile FILE --model NAME --prices FILE --sizes FILE --budget PRICE --objective TIME\n\n"
         "Which mix of workers a budget should buy: bounds the throughput of every mix that it pays for, at which all queries\n"
-        "meet the objective, ranks them and chooses one (Kairos, HPDC 2023). Times by class of worker and sizes of queries are\n"
+        "meet the objective, ranks them and chooses one (Kairos, HPDC 2023), or simulates those that may be the best. Times by class of worker and sizes of queries are\n"
         "what the daemon has measured and seen; prices and how many workers could be had are in its configuration. The second\n"
         "form needs no daemon.\n\n"
         "  --budget PRICE         what all workers may cost an hour\n"
@@ -75,14 +86,18 @@ print_pool_help(void)
         "  --base CLASS           meets the objective at every size (default: the fastest at the largest size)\n"
         "  --sizes FILE           items of queries: CSV with items and perhaps weight (default: those that the daemon has seen)\n"
         "  --variant N            of the application, by its place there (default 0)\n"
-        "  --top N                mixes to show (default 10)\n\n"
+        "  --top N                mixes to show (default 10)\n"
+        "  --by bound|simulation  how to choose (default bound); a simulation has Poisson arrivals and 1 %% late at most\n"
+        "  --router NAME          of the simulation (default %s)\n"
+        "  --seed N               of the simulation (default 1)\n\n"
         "  --profile FILE         measured times: CSV with model, instance, batch and s0, s1, ... or mean_ms, in ms\n"
         "  --model NAME           of the profile\n"
         "  --prices FILE          CSV with instance, price_usd_per_hour and perhaps max_count_in_search\n"
         "  --percentile P         of the profile, that is to meet the objective (default: the mean)\n\n"
         "  --json                 one JSON object\n"
         "  --socket PATH          the daemon's socket\n\n"
-        "example: leat pool plan recommend --budget 2.5 --objective 350ms\n");
+        "example: leat pool plan recommend --budget 2.5 --objective 350ms\n",
+        LEAT_ROUTER_DEFAULT_MIXED);
 }
 
 /* CLASS=VALUE; `value` points into the text, which is cut. */
@@ -127,12 +142,14 @@ parse_pool_options(int argc, char **argv, struct plan *plan)
         {"sizes", required_argument, NULL, 's'},    {"variant", required_argument, NULL, 'v'},
         {"top", required_argument, NULL, 't'},      {"profile", required_argument, NULL, 'p'},
         {"model", required_argument, NULL, 'm'},    {"prices", required_argument, NULL, 'P'},
-        {"percentile", required_argument, NULL, 'c'}, {NULL, 0, NULL, 0},
+        {"percentile", required_argument, NULL, 'c'}, {"by", required_argument, NULL, 'y'},
+        {"router", required_argument, NULL, 'r'},   {"seed", required_argument, NULL, 'e'},
+        {NULL, 0, NULL, 0},
     };
     bool good = true;
     int option;
 
-    *plan = (struct plan){.top = 10};
+    *plan = (struct plan){.top = 10, .seed = 1};
     opterr = 0;
     optind = 1;
     while (good && (option = getopt_long(argc, argv, "h", known, NULL)) != -1) {
@@ -152,6 +169,12 @@ parse_pool_options(int argc, char **argv, struct plan *plan)
         case 'm': plan->model = optarg; break;
         case 'P': plan->prices_path = optarg; break;
         case 'c': good = parse_double(optarg, 0.001, 100, &plan->percentile); break;
+        case 'y':
+            plan->by_simulation = strcmp(optarg, "simulation") == 0;
+            good = plan->by_simulation || strcmp(optarg, "bound") == 0;
+            break;
+        case 'r': good = (plan->router = leat_router_find(optarg)) != NULL; break;
+        case 'e': good = parse_u64(optarg, 0, UINT64_MAX - 1, &plan->seed); break;
         default: good = false; break;
         }
     }
@@ -459,15 +482,109 @@ rank_mixes(struct plan *plan)
     return status;
 }
 
-/* By bounds alone. A choice by measuring or simulating the ranked candidates would take its place. */
+/* The daemon's points as a table with one sample each: a batch takes its mean time. */
+static enum leat_status
+make_table(const struct plan *plan, struct simulate_table *table)
+{
+    const struct points *first = &plan->points[0];
+
+    *table = (struct simulate_table){.class_count = plan->space.class_count,
+                                     .size_count = first->count,
+                                     .items_max = plan->items_max,
+                                     .sample_count = 1,
+                                     .sizes = calloc(first->count, sizeof(*table->sizes)),
+                                     .row_of_items = calloc(plan->items_max + 1u, sizeof(*table->row_of_items)),
+                                     .samples_ns = calloc(CLASSES * (size_t)first->count, sizeof(*table->samples_ns)),
+                                     .mean_ns = calloc(CLASSES * (size_t)first->count, sizeof(*table->mean_ns))};
+    if (table->sizes == NULL || table->row_of_items == NULL || table->samples_ns == NULL || table->mean_ns == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the times");
+    }
+    memcpy(table->class_names, plan->names, sizeof(table->class_names));
+    for (uint32_t s = 0, items = 1; s < first->count; s++) {
+        table->sizes[s] = (uint32_t)first->items[s];
+        for (; items <= first->items[s]; items++) {
+            table->row_of_items[items] = (uint16_t)s;
+        }
+        for (uint32_t c = 0; c < plan->space.class_count; c++) {
+            table->samples_ns[c * first->count + s] = table->mean_ns[c * first->count + s] = plan->points[c].mean_ns[s];
+        }
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+simulate_candidates(struct plan *plan, const struct simulate_table *table)
+{
+    struct simulate_workload_options workload = {.seed = plan->seed,
+                                                 .query_count = BRIEF_QUERIES,
+                                                 .items_max = plan->items_max,
+                                                 .sizes = {.sizes = plan->sizes, .count = plan->size_count},
+                                                 .arrivals = ARRIVALS_POISSON};
+    struct simulate_workload brief = {0}, thorough = {0};
+    const struct simulate_plan_options options = {
+        .run = {.table = table,
+                .router = plan->router != NULL ? plan->router : leat_router_find(LEAT_ROUTER_DEFAULT_MIXED),
+                .objective_ns = plan->objective_ns,
+                .percentile = plan->percentile > 0 ? plan->percentile : JUDGE_BY,
+                .violation_share = VIOLATION_SHARE},
+        .brief = &brief,
+        .thorough = &thorough,
+        .candidates = plan->candidates,
+        .candidate_count = plan->candidate_count,
+    };
+    struct simulate_plan chosen;
+
+    enum leat_status status = simulate_workload_make(&workload, &brief);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    workload.seed++;
+    workload.query_count = THOROUGH_QUERIES;
+    status = simulate_workload_make(&workload, &thorough);
+    if (status == LEAT_OK) {
+        status = simulate_plan(&options, &chosen);
+    }
+    for (uint32_t i = 0; status == LEAT_OK && i < plan->candidate_count; i++) {
+        if (memcmp(&plan->candidates[i].mix, &chosen.mix, sizeof(chosen.mix)) == 0) {
+            plan->selected = &plan->candidates[i];
+            plan->simulated_qps = chosen.rate_qps;
+        }
+    }
+    simulate_workload_free(&brief);
+    simulate_workload_free(&thorough);
+    return status;
+}
+
+static enum leat_status
+choose_by_simulation(struct plan *plan)
+{
+    struct simulate_table table = {0};
+    enum leat_status status = LEAT_OK;
+
+    if (isatty(STDERR_FILENO) != 0) {
+        (void)fprintf(stderr, "simulating up to %u mixes ...\n", plan->candidate_count);
+    }
+    if (plan->table.class_count == 0) {
+        status = make_table(plan, &table);
+    }
+    if (status == LEAT_OK) {
+        status = simulate_candidates(plan, plan->table.class_count > 0 ? &plan->table : &table);
+    }
+    simulate_table_free(&table);
+    return status;
+}
+
 static int
 make_plan(struct plan *plan)
 {
-    if (rank_mixes(plan) != LEAT_OK) {
-        return fail();
+    enum leat_status status = rank_mixes(plan);
+
+    if (status == LEAT_OK && plan->by_simulation) {
+        status = choose_by_simulation(plan);
+    } else if (status == LEAT_OK) {
+        plan->selected = leat_pool_select(plan->candidates, plan->candidate_count, plan->space.base);
     }
-    plan->selected = leat_pool_select(plan->candidates, plan->candidate_count, plan->space.base);
-    return EXIT_DONE;
+    return status == LEAT_OK ? EXIT_DONE : fail();
 }
 
 /* The workers that the daemon has, bounded; false where there is no daemon, or none of its workers is a base. */
@@ -529,10 +646,14 @@ report_json(const struct plan *plan, uint32_t shown)
         (void)json_array_append_new(ranked, candidate_json(plan, &plan->candidates[i]));
     }
     json_t *current_json = current_mix(plan, &current) ? candidate_json(plan, &current) : NULL;
-    print_json(json_pack("{s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o*}", "by", "bound", "budget_micro_per_hour",
+    json_t *selected = candidate_json(plan, plan->selected);
+    if (plan->by_simulation) {
+        (void)json_object_set_new(selected, "simulated_qps", json_real(plan->simulated_qps));
+    }
+    print_json(json_pack("{s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o*}", "by", plan->by_simulation ? "simulation" : "bound", "budget_micro_per_hour",
                          (json_int_t)plan->space.budget, "objective_ns", (json_int_t)plan->objective_ns, "queries_seen",
                          (json_int_t)plan->queries_seen, "classes", classes, "mixes", (json_int_t)plan->candidate_count,
-                         "ranked", ranked, "selected", candidate_json(plan, plan->selected), "current", current_json));
+                         "ranked", ranked, "selected", selected, "current", current_json));
 }
 
 static void
@@ -589,6 +710,9 @@ report(const struct plan *plan)
         print_candidate(plan, "now", &current);
     }
     print_candidate(plan, "plan", plan->selected);
+    if (plan->by_simulation) {
+        (void)printf("\nsimulated: it serves %.4g queries a second with 1 %% late\n", plan->simulated_qps);
+    }
 }
 
 int
