@@ -470,12 +470,12 @@ simulate_run(struct simulate_run *run, const struct simulate_options *options, s
     struct simulate_result result = {0};
     const uint64_t allowed = allowance(options->violation_share, workload->count);
 
-    if (!(options->rate_qps > 0)) {
-        return LEAT_FAIL(LEAT_ERR_INVALID, "a rate of %g queries a second cannot be simulated", options->rate_qps);
-    }
     const enum leat_status status = prepare(run, options);
     if (status != LEAT_OK) {
         return status;
+    }
+    if (!(options->rate_qps > 0)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "a rate of %g queries a second cannot be simulated", options->rate_qps);
     }
     const double gap_ns = 1e9 / options->rate_qps;
     uint32_t next = 0, looks = 0;

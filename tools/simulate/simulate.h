@@ -166,16 +166,18 @@ LEAT_MUST_CHECK enum leat_status simulate_run(struct simulate_run *run, const st
 
 /*
  * The highest rate, to within a share of `tolerance`, at which at most violation_share of queries are late: by bisection
- * over options->rate_qps between 0 and what the mix could serve at best. Rates are tried on a fixed geometric grid, so
- * that equal inputs give equal answers.
+ * over options->rate_qps, between twice what the workers could serve if each query ran where it runs fastest, and a
+ * thousandth of that; 0 where that is too much. Where more of a rate is now and then better, a rate that holds while the
+ * next one up does not. Rates are tried on a fixed geometric grid, so that equal inputs give equal answers.
  */
 LEAT_MUST_CHECK enum leat_status simulate_throughput(struct simulate_run *run, const struct simulate_options *options,
                                                      double tolerance, double *ret_rate_qps);
 
 /*
  * What an oracle reaches that knows all queries: sorted by size, a free worker of the base class takes the largest that is
- * left, any other the smallest as long as it alone is in time; queries over the time until the last is done. A bound for
- * routers rather than a router. `base` is a class.
+ * left, any other the smallest as long as it alone is in time; queries over the time until the last is done, 0 if some are
+ * left. Times are means; of workers that are free at once the first comes first. `base` is a class. What routers are
+ * measured by rather than a router, but no strict bound: it does not ask which class a size gains the most from.
  */
 double simulate_oracle(const struct simulate_table *table, const struct simulate_workload *workload,
                        const struct leat_pool_mix *mix, uint32_t base, uint64_t objective_ns);

@@ -16,22 +16,25 @@ mean_cell(const struct simulate_table *table, uint32_t worker_class, uint32_t it
     return &table->mean_ns[(size_t)worker_class * table->size_count + row];
 }
 
-/* If every worker could be busy all the time, whatever the objective. */
+/* What no schedule exceeds for long: every worker busy all the time, every query where it is served fastest. */
 static double
-capacity_qps(const struct simulate_options *options)
+fluid_qps(const struct simulate_options *options)
 {
-    double qps = 0;
+    double sum_ns = 0;
+    uint32_t workers = 0;
+
     for (uint32_t class = 0; class < options->table->class_count; class ++) {
-        double sum_ns = 0;
-        if (options->mix.count[class] == 0) {
-            continue;
-        }
-        for (uint32_t i = 0; i < options->workload->count; i++) {
-            sum_ns += (double)*mean_cell(options->table, class, options->workload->items[i]);
-        }
-        qps += options->mix.count[class] * 1e9 * options->workload->count / sum_ns;
+        workers += options->mix.count[class];
     }
-    return qps;
+    for (uint32_t i = 0; i < options->workload->count; i++) {
+        uint64_t least_ns = UINT64_MAX;
+        for (uint32_t class = 0; class < options->table->class_count; class ++) {
+            const uint64_t ns = *mean_cell(options->table, class, options->workload->items[i]);
+            least_ns = options->mix.count[class] > 0 && ns < least_ns ? ns : least_ns;
+        }
+        sum_ns += (double)least_ns;
+    }
+    return workers * 1e9 * options->workload->count / sum_ns;
 }
 
 enum leat_status
@@ -47,8 +50,8 @@ simulate_throughput(struct simulate_run *run, const struct simulate_options *opt
     if (options->workload->count == 0) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "a workload without queries has no throughput");
     }
-    /* Comparative advantage lets a mix serve more than its workers could one by one on all sizes; twice is enough. */
-    const double top_qps = 2 * capacity_qps(options);
+    /* Twice, because a workload ends: what is left then may be served within the objective. */
+    const double top_qps = 2 * fluid_qps(options);
     const double step = log1p(-tolerance);
     uint32_t fails = 0, holds = (uint32_t)ceil(log(RATE_SHARE_MIN) / step); /* as powers of (1 - tolerance) */
     at.stop_early = true;
@@ -106,8 +109,8 @@ simulate_oracle(const struct simulate_table *table, const struct simulate_worklo
         const uint64_t ns = *mean_cell(table, class_of[w], items);
         if (class_of[w] != base && ns > objective_ns) { /* all that is left is too large for it */
             worker_count--;
-            free_ns[w] = free_ns[worker_count];
-            class_of[w] = class_of[worker_count];
+            memmove(&free_ns[w], &free_ns[w + 1], (worker_count - w) * sizeof(*free_ns));
+            memmove(&class_of[w], &class_of[w + 1], (worker_count - w) * sizeof(*class_of));
             continue;
         }
         free_ns[w] += ns;
