@@ -10,7 +10,8 @@
  *          that left with an earlier pair, and dispatches the batch; a batch of more than the routed query ends the
  *          round, since it may hold queries of later pairs. It goes on until no application gets a pair. What a
  *          router leaves for later though a worker has room is shown to it again whenever anything arrives, is
- *          dispatched or ends, and after a millisecond at the latest.
+ *          dispatched or ends, and after a millisecond at the latest; it must not leave a query for ever while all
+ *          workers are idle.
  * State    A policy's private state is `state_bytes` of memory that the caller owns and zeroes; init()
  *          fills it. Two policies of one kind never share state.
  * Units    Nanoseconds on the caller's time line; deadlines are absolute on it.

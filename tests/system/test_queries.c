@@ -701,9 +701,10 @@ test_held_back_is_answered(void)
     struct box_client client;
 
     box_connect(&client, socket_path, 16);
-    EXPECT(ask(&client, 1).outcome == LEAT_OUTCOME_OK && times_asked == 20);
+    EXPECT(ask(&client, 1).outcome == LEAT_OUTCOME_OK);
     box_disconnect(&client);
     box_stop(box);
+    EXPECT(times_asked == 20); /* the dispatcher has ended */
 }
 
 int
