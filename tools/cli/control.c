@@ -141,15 +141,16 @@ print_status(const json_t *status)
                  number_of(dispatcher, "rounds"), number_of(dispatcher, "sleeps"), number_of(dispatcher, "decisions"),
                  number_of(dispatcher, "malformed"));
     print_decisions(json_object_get(dispatcher, "decision_ns"));
-    (void)printf("%-7s %-16s %10s %9s %9s\n", "worker", "cpus", "batches", "busy", "slept");
+    (void)printf("%-7s %-14s %-16s %10s %9s %9s\n", "worker", "class", "cpus", "batches", "busy", "slept");
     json_array_foreach(json_object_get(status, "workers"), i, row) {
-        (void)printf("%-7lld %-16s %10lld %8.1fs %9lld\n", number_of(row, "index"), text_of(row, "cpus"),
-                     number_of(row, "batches"), (double)number_of(row, "busy_ns") / 1e9, number_of(row, "sleeps"));
+        (void)printf("%-7lld %-14s %-16s %10lld %8.1fs %9lld\n", number_of(row, "index"), text_of(row, "class_name"),
+                     text_of(row, "cpus"), number_of(row, "batches"), (double)number_of(row, "busy_ns") / 1e9,
+                     number_of(row, "sleeps"));
     }
-    (void)printf("\n%-24s %10s %10s %9s %9s %9s %9s %8s\n", "application", "accepted", "ok", "rejected", "expired",
+    (void)printf("\n%-24s %-14s %10s %10s %9s %9s %9s %9s %8s\n", "application", "router", "accepted", "ok", "rejected", "expired",
                  "cancelled", "failed", "waiting");
     json_array_foreach(json_object_get(status, "applications"), i, row) {
-        (void)printf("%-24s %10lld %10lld %9lld %9lld %9lld %9lld %8lld\n", text_of(row, "name"),
+        (void)printf("%-24s %-14s %10lld %10lld %9lld %9lld %9lld %9lld %8lld\n", text_of(row, "name"), text_of(row, "router"),
                      number_of(row, "accepted"), number_of(row, "ok"), number_of(row, "rejected"),
                      number_of(row, "expired"), number_of(row, "cancelled"), number_of(row, "failed"),
                      number_of(row, "waiting"));
