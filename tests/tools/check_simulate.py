@@ -113,6 +113,15 @@ def check_arrivals_file():
     assert abs(r["rate_qps"] - 50) < 1e-6 and r["violation_share"] == [0]
     (r,) = results(*plain, "--rate", "100.4")
     assert r["violation_share"][0] > 0  # scaled, and repeated up to 1000 queries
+    write("sized", "".join(f"{0.02 * i} 30\n" for i in range(101)))
+    write("thirty.csv", "items\n30\n")
+    write("unsized", "".join(f"{0.02 * i}\n" for i in range(101)))
+    unsized_grid = (*GRID[:4], *GRID[6:])
+    assert results(*unsized_grid, "--arrivals", "sized") == results(*unsized_grid, "--arrivals", "unsized", "--sizes", "thirty.csv")
+    leat(*GRID, "--arrivals", "sized", code=2, says=("no --sizes",))
+    leat(*unsized_grid, "--arrivals", "unsized", code=2, says=("--sizes is needed",))
+    write("sized", "0 30\n1 201\n")
+    leat(*unsized_grid, "--arrivals", "sized", code=1, says=("query of 201 items",))
 
 
 def check_change():

@@ -135,56 +135,85 @@ test_files(void)
 {
     static const struct {
         const char *text;
-        int count; /* -1: malformed */
+        int count;      /* -1: malformed */
+        uint32_t items; /* of the last */
     } cases[] = {
-        {"0.5\n1\n1.0\n2e0\n", 4},
-        {"# seconds\n\n0.25\n  \t\n 0.5 \r\n0.75", 3},
-        {"0\n1000000000\n", 2},
-        {"", -1},
-        {"# nothing\n", -1},
-        {"1\n0.5\n", -1},
-        {"-1\n", -1},
-        {"1000000001\n", -1},
-        {"nan\n", -1},
-        {"inf\n", -1},
-        {"1e999\n", -1},
-        {"1 2\n", -1},
-        {"1.5s\n", -1},
-        {"soon\n", -1},
-        {"0.5,1\n", -1},
+        {"0.5\n1\n1.0\n2e0\n", 4, 0},
+        {"# seconds\n\n0.25\n  \t\n 0.5 \r\n0.75", 3, 0},
+        {"0\n1000000000\n", 2, 0},
+        {"", -1, 0},
+        {"# nothing\n", -1, 0},
+        {"1\n0.5\n", -1, 0},
+        {"-1\n", -1, 0},
+        {"1000000001\n", -1, 0},
+        {"nan\n", -1, 0},
+        {"inf\n", -1, 0},
+        {"1e999\n", -1, 0},
+        {"1 2\n", 1, 2},
+        {"# time and items\n0 10\n0.5\t65536 \r\n1e0  00300\n", 3, 300},
+        {"1 2\n2\n", -1, 0},
+        {"1\n2 2\n", -1, 0},
+        {"1 0\n", -1, 0},
+        {"1 65537\n", -1, 0},
+        {"1 99999999999999999999\n", -1, 0},
+        {"1 -2\n", -1, 0},
+        {"1 +2\n", -1, 0},
+        {"1 2.5\n", -1, 0},
+        {"1 2 3\n", -1, 0},
+        {"1 two\n", -1, 0},
+        {"1.5s\n", -1, 0},
+        {"soon\n", -1, 0},
+        {"0.5,1\n", -1, 0},
     };
     struct fake_root root;
     char path[160], longer[2000];
-    double *times_s;
-    size_t count;
+    struct arrivals_trace trace;
 
     fake_root_init(&root);
     (void)snprintf(path, sizeof(path), "%s/times", root.path);
     for (size_t i = 0; i < LEAT_COUNT_OF(cases); i++) {
         fake_root_write(&root, "/times", cases[i].text);
-        const enum leat_status status = arrivals_read_file(path, &times_s, &count);
+        const enum leat_status status = arrivals_read_file(path, &trace);
         EXPECT(status == (cases[i].count < 0 ? LEAT_ERR_PROTO : LEAT_OK));
         EXPECT(status == LEAT_OK || strstr(leat_error_text(), path) != NULL);
         if (status == LEAT_OK) {
-            struct arrivals arrivals = {.kind = ARRIVALS_FILE, .times_s = times_s, .time_count = count};
-            EXPECT(count == (size_t)cases[i].count);
+            struct arrivals arrivals = {.kind = ARRIVALS_FILE, .times_s = trace.times_s, .time_count = trace.count};
+            EXPECT(trace.count == (size_t)cases[i].count && (trace.items != NULL) == (cases[i].items != 0));
+            EXPECT(trace.items == NULL || trace.items[trace.count - 1] == cases[i].items);
             arrivals_start(&arrivals, leat_test_seed);
-            for (size_t n = 0; n < count; n++) {
-                EXPECT(arrivals_next(&arrivals) == times_s[n] && (n == 0 || times_s[n] >= times_s[n - 1]));
+            for (size_t n = 0; n < trace.count; n++) {
+                const double time_s = trace.times_s[n];
+                EXPECT(arrivals_next(&arrivals) == time_s && (n == 0 || time_s >= trace.times_s[n - 1]));
             }
             EXPECT(arrivals_next(&arrivals) == -1);
-            free(times_s);
+            arrivals_trace_free(&trace);
         }
     }
     memset(longer, ' ', sizeof(longer)); /* a line is a line, however long */
     (void)strcpy(longer + 300, "7\n8\n");
     longer[0] = '#';
     fake_root_write(&root, "/times", longer);
-    EXPECT(arrivals_read_file(path, &times_s, &count) == LEAT_OK && count == 1 && times_s[0] == 8);
-    free(times_s);
-    EXPECT(arrivals_read_file(root.path, &times_s, &count) == LEAT_ERR_SYS); /* a folder */
-    EXPECT(arrivals_read_file("/nonexistent/times", &times_s, &count) == LEAT_ERR_SYS);
+    EXPECT(arrivals_read_file(path, &trace) == LEAT_OK && trace.count == 1 && trace.times_s[0] == 8);
+    arrivals_trace_free(&trace);
+    EXPECT(arrivals_read_file(root.path, &trace) == LEAT_ERR_SYS); /* a folder */
+    EXPECT(arrivals_read_file("/nonexistent/times", &trace) == LEAT_ERR_SYS);
     fake_root_fini(&root);
+}
+
+/* From the first one on, gaps in proportion. */
+static void
+test_stretched_file(void)
+{
+    static const double times_s[] = {10, 10.5, 10.5, 13, 14}, still_s[] = {3, 3};
+    struct arrivals a = {.kind = ARRIVALS_FILE, .rate_qps = 4, .times_s = times_s, .time_count = LEAT_COUNT_OF(times_s)};
+
+    EXPECT(arrivals_own_rate_qps(times_s, LEAT_COUNT_OF(times_s)) == 1 && arrivals_own_rate_qps(times_s, 3) == 4);
+    EXPECT(arrivals_own_rate_qps(still_s, 2) == 0 && arrivals_own_rate_qps(still_s, 1) == 0);
+    arrivals_start(&a, leat_test_seed);
+    for (size_t i = 0; i < LEAT_COUNT_OF(times_s); i++) {
+        EXPECT(arrivals_next(&a) == (times_s[i] - 10) / 4);
+    }
+    EXPECT(arrivals_next(&a) == -1);
 }
 
 int
@@ -199,5 +228,6 @@ main(void)
     test_bursty_start();
     test_seeds();
     test_files();
+    test_stretched_file();
     return 0;
 }

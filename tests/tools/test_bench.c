@@ -374,6 +374,10 @@ test_arrivals_from_file(void)
                                      "--processes", "2", NULL};
     const char *const all[] = {"slow", "--arrivals", path, "--queries", "100", "--warmup", "100ms", NULL};
     const char *const wrong[] = {"bench", "slow", "--arrivals", path, NULL};
+    const char *const faster[] = {"slow", "--arrivals", path, "--rate", "100", "--warmup", "0", "--queries", "9", NULL};
+    const char *const sized[] = {"wide", "--arrivals", path, "--rate", "100", "--warmup", "0", "--processes", "2", NULL};
+    const char *const sized_once[] = {"bench", "wide", "--arrivals", path, "--rate", "100", NULL};
+    const char *const sized_twice[] = {"bench", "wide", "--arrivals", path, "--items", "2", NULL};
     fake_root_write(&leatd.root, "/times", "# two in the warm-up, three in the window, two behind it\n"
                                           "0.01\n0.09\n0.11\n0.2\n0.29\n0.31\n7\n");
     json_t *r = bench(arguments);
@@ -383,6 +387,19 @@ test_arrivals_from_file(void)
     r = bench(all); /* as many as there are */
     EXPECT(leatd_number(r, "offered") == 2 && leatd_number(r, "ok") == 2 && near(real(r, "window_s"), 0.1 + 1e-9));
     json_decref(r);
+    fake_root_write(&leatd.root, "/times", "5\n5.5\n6\n6.5\n");
+    r = bench(faster); /* the first at once, the next three in 30 ms */
+    EXPECT(leatd_number(r, "offered") == 4 && near(real(r, "window_s"), 0.03 + 1e-9));
+    json_decref(r);
+    fake_root_write(&leatd.root, "/times", "5 7\n5.5 1000\n6 1\n6.5 20\n");
+    r = bench(sized);
+    EXPECT(leatd_number(r, "offered") == 4 && leatd_number(r, "items") == 1028 && leatd_number(r, "ok") == 4);
+    json_decref(r);
+    EXPECT(command_run(&command, leatd.socket_path, sized_twice) == 2 && strstr(command.err, "no --items") != NULL);
+    fake_root_write(&leatd.root, "/times", "5 7\n6 1001\n");
+    EXPECT(command_run(&command, leatd.socket_path, sized_once) == 1 && strstr(command.err, "queries of 1001 items") != NULL);
+    fake_root_write(&leatd.root, "/times", "5\n5\n");
+    EXPECT(command_run(&command, leatd.socket_path, sized_once) == 2 && strstr(command.err, "nothing to scale") != NULL);
     fake_root_write(&leatd.root, "/times", "0.01\nlater\n");
     EXPECT(command_run(&command, leatd.socket_path, wrong) == 1 && strstr(command.err, "times:2: expected a time") != NULL);
 }

@@ -231,6 +231,7 @@ test_file(void)
     static const double times_s[] = {10, 10.5, 10.5, 13, 14};
     static const double expected_s[] = {0, 0.5, 0.5, 3, 4, 5, 5.5, 5.5, 8, 9, 10, 10.5};
     static const double still_s[] = {3, 3}, falling_s[] = {3, 4, 3.5};
+    static const uint32_t items[] = {7, 1, 65536, 20, 21};
     struct simulate_workload_options options = plain;
     struct simulate_workload w;
 
@@ -249,6 +250,18 @@ test_file(void)
     options.times_s = faster_s;
     w = make(options);
     EXPECT(w.own_rate_qps == 8 && memcmp(w.arrival_s, expected_s, sizeof(expected_s)) == 0);
+    simulate_workload_free(&w);
+
+    options.items = items; /* and larger ones than there may be become the largest */
+    options.items_max = 20;
+    w = make(options);
+    for (uint32_t i = 0; i < LEAT_COUNT_OF(expected_s); i++) {
+        EXPECT(w.items[i] == (items[i % 5] < 20 ? items[i % 5] : 20));
+    }
+    simulate_workload_free(&w);
+    options.items_max = 0;
+    w = make(options);
+    EXPECT(w.items[2] == SIMULATE_ITEMS_MAX && w.items[3] == 20);
     simulate_workload_free(&w);
 
     options.times_s = still_s;

@@ -35,8 +35,9 @@ print_bench_help(void)
         "  --drain TIME        wait so long for answers after the measured time, or the objective if that is longer\n"
         "                      (default 30s)\n"
         "  --processes N       client processes, which start together and send in turn (default 1)\n"
-        "  --arrivals KIND     constant, poisson (default), bursty, or a file of times in seconds, one a line,\n"
-        "                      counted from the start of the warm-up\n"
+        "  --arrivals KIND     constant, poisson (default), bursty, or a file of times in seconds, one a line, counted from\n"
+        "                      the start of the warm-up; with --rate they are scaled to it and begin at once. A number\n"
+        "                      behind each time is the query's items\n"
         "  --burst-factor F    bursty: rate in a burst over rate outside (default 5)\n"
         "  --burst-share S     bursty: fraction of time in bursts (default 0.1)\n"
         "  --burst-mean TIME   bursty: mean length of a burst (default 100ms)\n"
@@ -152,7 +153,6 @@ check_options(struct bench_options *options)
         return usage_error("bench", "--search needs --rate-min and a larger --rate-max, but no --rate");
     }
     options->duration_ns = options->duration_ns == 0 && options->queries == 0 ? 5000000000u : options->duration_ns;
-    options->items = options->items == 0 ? 1 : options->items;
     return EXIT_DONE;
 }
 
@@ -177,18 +177,25 @@ prepare_arrivals(struct bench_options *options)
     if (arrivals->kind != ARRIVALS_FILE) {
         return options->rate_qps > 0 || options->search ? EXIT_DONE : usage_error("bench", "--rate is needed");
     }
-    if (options->search) {
-        return usage_error("bench", "--search with a file of arrivals, which has a rate of its own");
+    const enum leat_status status = arrivals_read_file(options->arrivals_text, &options->trace);
+    if (status != LEAT_OK) {
+        return report_status("bench", "arrivals", status);
     }
-    const enum leat_status status =
-        arrivals_read_file(options->arrivals_text, &options->times_s, &arrivals->time_count);
-    arrivals->times_s = options->times_s;
-    return status == LEAT_OK ? EXIT_DONE : report_status("bench", "arrivals", status);
+    arrivals->times_s = options->trace.times_s;
+    arrivals->time_count = options->trace.count;
+    if ((options->rate_qps > 0 || options->search) && !(arrivals_own_rate_qps(arrivals->times_s, arrivals->time_count) > 0)) {
+        return usage_error("bench", "no time passes between the arrivals in %s: there is nothing to scale", options->arrivals_text);
+    }
+    if (options->trace.items != NULL && (options->sizes_text != NULL || options->items > 0)) {
+        return usage_error("bench", "%s has the items of its queries: no --items and no --sizes", options->arrivals_text);
+    }
+    return EXIT_DONE;
 }
 
 static int
 prepare_sizes(struct bench_options *options)
 {
+    options->items = options->items == 0 ? 1 : options->items;
     if (options->sizes_text == NULL) {
         return EXIT_DONE;
     }
@@ -258,6 +265,6 @@ verb_bench(int argc, char **argv)
     exit_code = exit_code == EXIT_DONE ? bench(&options) : exit_code;
     simulate_draw_fini(&options.draw);
     simulate_sizes_free(&options.sizes);
-    free(options.times_s);
+    arrivals_trace_free(&options.trace);
     return exit_code;
 }

@@ -21,7 +21,7 @@ struct bench_options {
     bool search; /* for the highest rate with at most violation_share, to within a share `tolerance` */
     double rate_min_qps, rate_max_qps, violation_share, tolerance;
     struct arrivals arrivals; /* but for the rate */
-    double *times_s;
+    struct arrivals_trace trace; /* with a file of arrivals */
     struct simulate_sizes sizes;
     struct simulate_draw draw; /* of sizes, with sizes_text */
 };
@@ -36,6 +36,7 @@ struct bench_schedule {
     const struct bench_options *options;
     struct arrivals arrivals;
     uint64_t random;    /* of sizes */
+    uint64_t number;    /* of the next query */
     uint64_t next_item; /* of all queries before, the sum */
     uint32_t items_max; /* larger draws become this */
 };

@@ -103,16 +103,22 @@ find_items_max(struct client *client)
 {
     const struct bench_options *options = client->options;
     const struct simulate_sizes *sizes = &options->sizes;
+    const char *said_by = "--items";
     uint64_t largest = options->items;
 
-    if (options->sizes_text != NULL) {
+    if (options->trace.items != NULL) {
+        said_by = options->arrivals_text;
+        for (size_t i = 0; i < options->trace.count; i++) {
+            largest = options->trace.items[i] > largest ? options->trace.items[i] : largest;
+        }
+    } else if (options->sizes_text != NULL) {
+        said_by = "--sizes";
         largest = sizes->count > 0 ? sizes->sizes[sizes->count - 1].items : client->target.items_max;
     }
     if (largest > client->target.items_max) {
         (void)snprintf(client->result->error, sizeof(client->result->error),
-                       "%s: queries of %llu items, but the model's largest batch is %u",
-                       options->sizes_text != NULL ? "--sizes" : "--items", (unsigned long long)largest,
-                       client->target.items_max);
+                       "%s: queries of %llu items, but the model's largest batch is %u", said_by,
+                       (unsigned long long)largest, client->target.items_max);
         return EXIT_FAILED;
     }
     client->items_max = (uint32_t)largest;

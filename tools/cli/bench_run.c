@@ -40,13 +40,16 @@ bench_schedule_next(struct bench_schedule *schedule, struct bench_query *ret_que
     if (due_s < 0) {
         return false;
     }
-    if (schedule->options->sizes_text != NULL && schedule->items_max > 0) {
+    if (schedule->options->trace.items != NULL) {
+        items = schedule->options->trace.items[schedule->number];
+    } else if (schedule->options->sizes_text != NULL && schedule->items_max > 0) {
         items = simulate_draw_size(&schedule->options->draw, &schedule->random);
         items = items < schedule->items_max ? items : schedule->items_max;
     }
     *ret_query =
         (struct bench_query){.due_ns = (uint64_t)(due_s * 1e9), .first_item = schedule->next_item, .items = items};
     schedule->next_item += items;
+    schedule->number++;
     return true;
 }
 

@@ -36,7 +36,7 @@ print_simulate_help(void)
         "  --later-sizes SIZES     from query number --change-at on\n"
         "  --change-at N\n"
         "  --arrivals KIND         poisson (default), constant, bursty (MMPP), or a file of times in seconds, one a line,\n"
-        "                          which is scaled to the rate\n"
+        "                          which is scaled to the rate; a number behind each time is the query's size\n"
         "  --burst-factor F        bursty: rate in a burst over rate outside (default 5)\n"
         "  --burst-share S         bursty: fraction of time in bursts (default 0.1)\n"
         "  --burst-queries N       bursty: queries of a burst on average (default 100)\n"
@@ -187,8 +187,7 @@ check_simulate_options(const struct study *study)
         bool given;
     } needed[] = {
         {"--profile", study->profile_path != NULL}, {"--model", study->model != NULL},
-        {"--sizes", study->sizes_text != NULL},     {"--mix", study->mix_count > 0},
-        {"--objective", study->objective_ns > 0},
+        {"--mix", study->mix_count > 0},            {"--objective", study->objective_ns > 0},
     };
 
     for (size_t i = 0; i < LEAT_COUNT_OF(needed); i++) {
@@ -288,42 +287,70 @@ parse_sizes(const struct study *study, const char *option, const char *text, str
 }
 
 static int
+read_trace(struct study *study)
+{
+    struct simulate_workload_options *workload = &study->workload;
+
+    if (arrivals_read_file(study->arrivals_text, &study->trace) != LEAT_OK) {
+        return fail();
+    }
+    for (size_t i = 0; study->trace.items != NULL && i < study->trace.count; i++) {
+        if (study->trace.items[i] > study->table.items_max) {
+            (void)fprintf(stderr, "leat simulate: %s has a query of %u items, but the profile ends at %u\n",
+                          study->arrivals_text, study->trace.items[i], study->table.items_max);
+            return EXIT_FAILED;
+        }
+    }
+    workload->arrivals = ARRIVALS_FILE;
+    workload->times_s = study->trace.times_s;
+    workload->items = study->trace.items;
+    workload->time_count = study->trace.count < UINT32_MAX ? (uint32_t)study->trace.count : UINT32_MAX;
+    return EXIT_DONE;
+}
+
+static int
+read_sizes(struct study *study)
+{
+    if (study->trace.items != NULL) {
+        return study->sizes_text == NULL && study->later_sizes_text == NULL
+                   ? EXIT_DONE
+                   : usage_error("simulate", "%s has the sizes of its queries: no --sizes", study->arrivals_text);
+    }
+    if (study->sizes_text == NULL) {
+        return usage_error("simulate", "--sizes is needed");
+    }
+    int exit_code = parse_sizes(study, "--sizes", study->sizes_text, &study->workload.sizes);
+    if (exit_code == EXIT_DONE && study->later_sizes_text != NULL) {
+        exit_code = parse_sizes(study, "--later-sizes", study->later_sizes_text, &study->workload.later_sizes);
+    }
+    return exit_code;
+}
+
+static int
 read_workload(struct study *study)
 {
     static const struct {
         const char *name;
         enum arrivals_kind kind;
     } kinds[] = {{"constant", ARRIVALS_CONSTANT}, {"poisson", ARRIVALS_POISSON}, {"bursty", ARRIVALS_BURSTY}, {"mmpp", ARRIVALS_BURSTY}};
-    struct simulate_workload_options *workload = &study->workload;
+    bool is_kind = false;
 
-    *workload = (struct simulate_workload_options){
+    study->workload = (struct simulate_workload_options){
         .query_count = (uint32_t)study->query_count,
         .items_max = study->table.items_max,
         .size_change_at = (uint32_t)study->change_at,
-        .arrivals = ARRIVALS_FILE,
         .burst_factor = study->burst_factor,
         .burst_share = study->burst_share,
         .burst_mean_queries = study->burst_mean_queries,
     };
-    int exit_code = parse_sizes(study, "--sizes", study->sizes_text, &workload->sizes);
-    if (exit_code == EXIT_DONE && study->later_sizes_text != NULL) {
-        exit_code = parse_sizes(study, "--later-sizes", study->later_sizes_text, &workload->later_sizes);
-    }
-    if (exit_code != EXIT_DONE) {
-        return exit_code;
-    }
     for (size_t i = 0; i < LEAT_COUNT_OF(kinds); i++) {
         if (strcmp(study->arrivals_text, kinds[i].name) == 0) {
-            workload->arrivals = kinds[i].kind;
-            return EXIT_DONE;
+            study->workload.arrivals = kinds[i].kind;
+            is_kind = true;
         }
     }
-    if (arrivals_read_file(study->arrivals_text, &study->times_s, &study->time_count) != LEAT_OK) {
-        return fail();
-    }
-    workload->times_s = study->times_s;
-    workload->time_count = study->time_count < UINT32_MAX ? (uint32_t)study->time_count : UINT32_MAX;
-    return EXIT_DONE;
+    const int exit_code = is_kind ? EXIT_DONE : read_trace(study);
+    return exit_code == EXIT_DONE ? read_sizes(study) : exit_code;
 }
 
 /* "A=2,C=5", or counts in order of classes. */
@@ -575,7 +602,7 @@ free_study(struct study *study)
     free(study->runs);
     simulate_sizes_free(&study->workload.sizes);
     simulate_sizes_free(&study->workload.later_sizes);
-    free(study->times_s);
+    arrivals_trace_free(&study->trace);
     free(study->router_text);
     free(study->rate_text);
     simulate_table_free(&study->table);

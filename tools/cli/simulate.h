@@ -26,8 +26,7 @@ struct study {
     bool json, help;
 
     struct simulate_table table;
-    double *times_s;
-    size_t time_count;
+    struct arrivals_trace trace; /* with a file of arrivals */
     struct leat_pool_class prices[LEAT_POOL_CLASSES_MAX];
     struct simulate_workload_options workload;
     struct simulate_workload *workloads; /* [seed_count] */

@@ -255,7 +255,7 @@ study_json(const struct study *study)
         {"simulated", json_true()},
         {"profile", json_string(study->profile_path)},
         {"model", json_string(study->model)},
-        {"sizes", json_string(study->sizes_text)},
+        {"sizes", study->sizes_text != NULL ? json_string(study->sizes_text) : json_null()},
         {"later_sizes", study->later_sizes_text != NULL ? json_string(study->later_sizes_text) : json_null()},
         {"change_at", json_integer((json_int_t)study->change_at)},
         {"arrivals", json_string(study->arrivals_text)},

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/types.h>
 
+#include "base/align.h"
 #include "base/status.h"
 #include "tools/simulate/random.h"
 
@@ -29,6 +30,13 @@ arrivals_start(struct arrivals *a, uint64_t seed)
     a->random = seed;
     a->now_s = 0;
     a->time_next = 0;
+    a->origin_s = 0;
+    a->stretch = 1;
+    if (a->kind == ARRIVALS_FILE && a->rate_qps > 0) {
+        a->origin_s = a->times_s[0];
+        a->stretch = arrivals_own_rate_qps(a->times_s, a->time_count) / a->rate_qps;
+        LEAT_ASSERT(a->stretch > 0);
+    }
     if (a->kind == ARRIVALS_BURSTY) {
         a->bursting = random_uniform(&a->random) < a->burst_share;
         a->switch_s = exponential(&a->random, mean_stay_s(a)); /* what is left of an exponential stay is one */
@@ -67,46 +75,96 @@ arrivals_next(struct arrivals *a)
     case ARRIVALS_BURSTY:
         return next_bursty(a);
     case ARRIVALS_FILE:
-        return a->time_next < a->time_count ? a->times_s[a->time_next++] : -1;
+        return a->time_next < a->time_count ? (a->times_s[a->time_next++] - a->origin_s) * a->stretch : -1;
     }
     return -1;
 }
 
-/* A number of seconds and nothing else in `length` bytes; what separates lines may follow. */
-static bool
-parse_time(const char *line, size_t length, double *ret_time_s)
+double
+arrivals_own_rate_qps(const double *times_s, size_t count)
 {
-    char *end;
-    const double time_s = strtod(line, &end);
+    const double length_s = count > 0 ? times_s[count - 1] - times_s[0] : 0;
+    return length_s > 0 ? (double)(count - 1) / length_s : 0;
+}
 
-    if (end == line || !(time_s >= 0 && time_s <= ARRIVALS_LAST_S) || end + strspn(end, BLANKS) != line + length) {
+/* ---- Files ------------------------------------------------------------------------------------- */
+
+struct line {
+    double time_s;
+    uint32_t items; /* 0: none given */
+};
+
+/* A number of seconds, perhaps one of items, and nothing else in `length` bytes; what separates lines may follow. */
+static bool
+parse_line(const char *text, size_t length, struct line *ret_line)
+{
+    struct line line = {0};
+    char *end;
+
+    line.time_s = strtod(text, &end);
+    if (end == text || !(line.time_s >= 0 && line.time_s <= ARRIVALS_LAST_S)) {
         return false;
     }
-    *ret_time_s = time_s;
+    const char *items = end + strspn(end, BLANKS);
+    if (items > end && *items >= '0' && *items <= '9') {
+        const unsigned long value = strtoul(items, &end, 10);
+        if (value < 1 || value > ARRIVALS_ITEMS_MAX) {
+            return false;
+        }
+        line.items = (uint32_t)value;
+    }
+    if (end + strspn(end, BLANKS) != text + length) {
+        return false;
+    }
+    *ret_line = line;
     return true;
 }
 
+/* Room for one more; full at each power of two. */
 static enum leat_status
-append(double **times_s, size_t count, double time_s)
+grow(struct arrivals_trace *trace)
 {
-    if ((count & (count - 1)) == 0) { /* full at each power of two */
-        double *grown = realloc(*times_s, (count == 0 ? 1 : 2 * count) * sizeof(*grown));
-        if (grown == NULL) {
+    const size_t count = trace->count, room = count == 0 ? 1 : 2 * count;
+
+    if ((count & (count - 1)) == 0) {
+        double *times_s = realloc(trace->times_s, room * sizeof(*times_s));
+        trace->times_s = times_s != NULL ? times_s : trace->times_s;
+        uint32_t *items = realloc(trace->items, room * sizeof(*items));
+        trace->items = items != NULL ? items : trace->items;
+        if (times_s == NULL || items == NULL) {
             return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %zu arrivals", count);
         }
-        *times_s = grown;
     }
-    (*times_s)[count] = time_s;
     return LEAT_OK;
 }
 
+static enum leat_status
+append(struct arrivals_trace *trace, const char *path, size_t number, const char *text, size_t length)
+{
+    struct line line;
+
+    if (!parse_line(text, length, &line) || (trace->count > 0 && line.time_s < trace->times_s[trace->count - 1])) {
+        return LEAT_FAIL(LEAT_ERR_PROTO, "%s:%zu: expected a time in seconds, not before the one above, and perhaps items",
+                         path, number);
+    }
+    if (trace->count > 0 && (line.items == 0) != (trace->items[0] == 0)) {
+        return LEAT_FAIL(LEAT_ERR_PROTO, "%s:%zu: items must be in all lines or in none", path, number);
+    }
+    const enum leat_status status = grow(trace);
+    if (status == LEAT_OK) {
+        trace->times_s[trace->count] = line.time_s;
+        trace->items[trace->count++] = line.items;
+    }
+    return status;
+}
+
 enum leat_status
-arrivals_read_file(const char *path, double **ret_times_s, size_t *ret_count)
+arrivals_read_file(const char *path, struct arrivals_trace *ret_trace)
 {
     enum leat_status status = LEAT_OK;
+    struct arrivals_trace trace = {0};
     char *line = NULL;
-    double *times_s = NULL, time_s;
-    size_t count = 0, room = 0, number = 0;
+    size_t room = 0, number = 0;
     ssize_t length = 0;
     FILE *file = fopen(path, "r");
 
@@ -115,28 +173,33 @@ arrivals_read_file(const char *path, double **ret_times_s, size_t *ret_count)
     }
     while (status == LEAT_OK && (length = getline(&line, &room, file)) >= 0) {
         number++;
-        if (line[0] == '#' || strspn(line, BLANKS) == (size_t)length) {
-            continue;
-        }
-        if (!parse_time(line, (size_t)length, &time_s) || (count > 0 && time_s < times_s[count - 1])) {
-            status = LEAT_FAIL(LEAT_ERR_PROTO, "%s:%zu: expected a time in seconds, not before the one above", path, number);
-        } else {
-            status = append(&times_s, count, time_s);
-            count += status == LEAT_OK;
+        if (line[0] != '#' && strspn(line, BLANKS) != (size_t)length) {
+            status = append(&trace, path, number, line, (size_t)length);
         }
     }
     if (status == LEAT_OK && ferror(file) != 0) {
         status = LEAT_FAIL(LEAT_ERR_SYS, "cannot read %s", path);
-    } else if (status == LEAT_OK && count == 0) {
+    } else if (status == LEAT_OK && trace.count == 0) {
         status = LEAT_FAIL(LEAT_ERR_PROTO, "%s has no time in it", path);
     }
     (void)fclose(file);
     free(line);
     if (status != LEAT_OK) {
-        free(times_s);
+        arrivals_trace_free(&trace);
         return status;
     }
-    *ret_times_s = times_s;
-    *ret_count = count;
+    if (trace.items[0] == 0) {
+        free(trace.items);
+        trace.items = NULL;
+    }
+    *ret_trace = trace;
     return LEAT_OK;
+}
+
+void
+arrivals_trace_free(struct arrivals_trace *trace)
+{
+    free(trace->times_s);
+    free(trace->items);
+    *trace = (struct arrivals_trace){0};
 }

@@ -97,7 +97,7 @@ struct simulate_workload_options {
     uint64_t seed;
     uint32_t query_count; /* 1..SIMULATE_QUERIES_MAX */
     uint32_t items_max;   /* larger draws become this; 0: SIMULATE_ITEMS_MAX */
-    struct simulate_sizes sizes;
+    struct simulate_sizes sizes; /* unless there are items */
     uint32_t size_change_at;           /* this query is the first whose size comes from later_sizes; 0: none is */
     struct simulate_sizes later_sizes;
 
@@ -105,6 +105,7 @@ struct simulate_workload_options {
     double burst_factor, burst_share; /* bursty: as in arrivals.h */
     double burst_mean_queries;        /* bursty: in a burst, on average */
     const double *times_s;            /* file: [time_count], not falling; repeated when there are more queries */
+    const uint32_t *items;            /* file: [time_count], sizes of its queries, not 0; NULL: drawn */
     uint32_t time_count;
 };
 

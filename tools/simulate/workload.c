@@ -26,6 +26,19 @@ draw_sizes(const struct simulate_workload_options *options, uint64_t random, uin
     return status;
 }
 
+/* Those of the trace's queries, as often as it takes. */
+static void
+repeat_sizes(const struct simulate_workload_options *options, uint16_t *items)
+{
+    const uint32_t items_max = options->items_max > 0 ? options->items_max : SIMULATE_ITEMS_MAX;
+
+    for (uint32_t i = 0; i < options->query_count; i++) {
+        const uint32_t size = options->items[i % options->time_count];
+        LEAT_ASSERT(size > 0);
+        items[i] = (uint16_t)(size < items_max ? size : items_max);
+    }
+}
+
 /* ---- Arrivals ---------------------------------------------------------------------------------- */
 
 /* A file at one a second on average, as often as it takes: the gap between two rounds is the mean one. */
@@ -43,7 +56,7 @@ repeat_times(const struct simulate_workload_options *options, double *arrival_s,
     if (count < 2 || !(times_s[count - 1] - times_s[0] > 0)) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "no time passes between the first arrival and the last");
     }
-    const double rate_qps = (count - 1) / (times_s[count - 1] - times_s[0]);
+    const double rate_qps = arrivals_own_rate_qps(times_s, count);
     for (uint32_t i = 0; i < options->query_count; i++) {
         arrival_s[i] = (double)(i / count) * count + (times_s[i % count] - times_s[0]) * rate_qps;
     }
@@ -103,10 +116,12 @@ simulate_workload_make(const struct simulate_workload_options *options, struct s
     const uint64_t size_seed = random_u64(&seed), arrival_seed = random_u64(&seed);
     uint64_t luck = random_u64(&seed), noise = random_u64(&seed);
     if (status == LEAT_OK) {
-        status = draw_sizes(options, size_seed, workload.items);
-    }
-    if (status == LEAT_OK) {
         status = draw_arrivals(options, arrival_seed, workload.arrival_s, &workload.own_rate_qps);
+    }
+    if (status == LEAT_OK && options->arrivals == ARRIVALS_FILE && options->items != NULL) {
+        repeat_sizes(options, workload.items);
+    } else if (status == LEAT_OK) {
+        status = draw_sizes(options, size_seed, workload.items);
     }
     if (status != LEAT_OK) {
         simulate_workload_free(&workload);
