@@ -132,8 +132,8 @@ handle_status(struct leat_daemon *daemon)
                      (json_int_t)server.refused, "dispatcher", "rounds", (json_int_t)dispatcher.rounds, "sleeps",
                      (json_int_t)dispatcher.parks, "decisions", (json_int_t)dispatcher.decisions, "malformed",
                      (json_int_t)dispatcher.rejected_malformed, "decision_ns",
-                     describe_histogram(leat_dispatcher_decision_times(daemon->dispatcher)), "classes", describe_classes(daemon), "workers",
-                     workers, "applications", applications);
+                     describe_histogram(leat_dispatcher_decision_times(daemon->dispatcher)), "classes",
+                     describe_classes(daemon), "workers", workers, "applications", applications);
 }
 
 /* ---- profiles --------------------------------------------------------------------------------- */

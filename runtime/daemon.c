@@ -89,7 +89,10 @@ init_policies(const struct leat_daemon *daemon, struct leat_application *app, co
     if (app->router_state == NULL || app->selector_state == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for application '%s'", options->name);
     }
-    enum leat_status status = app->router->init != NULL ? app->router->init(app->router_state, &options->router_options) : LEAT_OK;
+    enum leat_status status = LEAT_OK;
+    if (app->router->init != NULL) {
+        status = app->router->init(app->router_state, &options->router_options);
+    }
     if (status == LEAT_OK && app->selector->init != NULL) {
         status = app->selector->init(app->selector_state);
     }

@@ -76,9 +76,9 @@ print_pool_help(void)
         "usage: leat pool plan APPLICATION --budget PRICE [OPTION...]\n"
         "       leat pool plan --profile FILE --model NAME --prices FILE --sizes FILE --budget PRICE --objective TIME\n\n"
         "Which mix of workers a budget should buy: bounds the throughput of every mix that it pays for, at which all queries\n"
-        "meet the objective, ranks them and chooses one (Kairos, HPDC 2023), or simulates those that may be the best. Times by class of worker and sizes of queries are\n"
-        "what the daemon has measured and seen; prices and how many workers could be had are in its configuration. The second\n"
-        "form needs no daemon.\n\n"
+        "meet the objective, ranks them and chooses one (Kairos, HPDC 2023), or simulates those that may be the best. Times by\n"
+        "class of worker and sizes of queries are what the daemon has measured and seen; prices and how many workers could be\n"
+        "had are in its configuration. The second form needs no daemon.\n\n"
         "  --budget PRICE         what all workers may cost an hour\n"
         "  --objective TIME       latency objective (default: the application's)\n"
         "  --price CLASS=PRICE    of one worker an hour, instead of what is configured\n"
@@ -650,7 +650,8 @@ report_json(const struct plan *plan, uint32_t shown)
     if (plan->by_simulation) {
         (void)json_object_set_new(selected, "simulated_qps", json_real(plan->simulated_qps));
     }
-    print_json(json_pack("{s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o*}", "by", plan->by_simulation ? "simulation" : "bound", "budget_micro_per_hour",
+    const char *by = plan->by_simulation ? "simulation" : "bound";
+    print_json(json_pack("{s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o*}", "by", by, "budget_micro_per_hour",
                          (json_int_t)plan->space.budget, "objective_ns", (json_int_t)plan->objective_ns, "queries_seen",
                          (json_int_t)plan->queries_seen, "classes", classes, "mixes", (json_int_t)plan->candidate_count,
                          "ranked", ranked, "selected", selected, "current", current_json));
