@@ -8,6 +8,7 @@
 #include "base/status.h"
 
 #define RATE_SHARE_MIN 1e-3 /* of what the mix could serve at best: below it, a mix serves nothing */
+#define STRIDE         0.05 /* between rates, until one holds */
 
 static const uint64_t *
 mean_cell(const struct simulate_table *table, uint32_t worker_class, uint32_t items)
@@ -53,11 +54,12 @@ simulate_throughput(struct simulate_run *run, const struct simulate_options *opt
     /* Twice, because a workload ends: what is left then may be served within the objective. */
     const double top_qps = 2 * fluid_qps(options);
     const double step = log1p(-tolerance);
-    uint32_t fails = 0, holds = (uint32_t)ceil(log(RATE_SHARE_MIN) / step); /* as powers of (1 - tolerance) */
+    const uint32_t none = (uint32_t)ceil(log(RATE_SHARE_MIN) / step); /* as powers of (1 - tolerance), as all below */
+    const uint32_t stride = step > log1p(-STRIDE) ? (uint32_t)(log1p(-STRIDE) / step) : 1;
+    uint32_t fails = 0, holds = none, middle = stride;
     at.stop_early = true;
-    const uint32_t none = holds;
-    while (holds - fails > 1) {
-        const uint32_t middle = fails + (holds - fails) / 2;
+    /* Down in strides, which ends soon as long as too much is asked for; then between the two last ones. */
+    while (holds - fails > 1 && middle < none) {
         at.rate_qps = top_qps * exp(step * middle);
         const enum leat_status status = simulate_run(run, &at, &result);
         if (status != LEAT_OK) {
@@ -68,6 +70,7 @@ simulate_throughput(struct simulate_run *run, const struct simulate_options *opt
         } else {
             holds = middle;
         }
+        middle = holds == none ? fails + stride : fails + (holds - fails) / 2;
     }
     *ret_rate_qps = holds == none ? 0 : top_qps * exp(step * holds);
     return LEAT_OK;
