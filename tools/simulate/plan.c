@@ -15,7 +15,6 @@
 
 struct candidate {
     const struct leat_pool_mix *mix;
-    bool out;        /* it, or a mix that has at least as much of everything, lost */
     bool raced, lost;
     double rate_qps; /* measured on the brief workload */
 };
@@ -27,17 +26,6 @@ struct planning {
     double race_qps;
     double fine_qps[FINALISTS];
 };
-
-static bool
-is_part_of(const struct leat_pool_mix *part, const struct leat_pool_mix *whole)
-{
-    for (uint32_t class = 0; class < LEAT_POOL_CLASSES_MAX; class ++) {
-        if (part->count[class] > whole->count[class]) {
-            return false;
-        }
-    }
-    return true;
-}
 
 static struct simulate_options
 options_for(const struct planning *planning, const struct leat_pool_mix *mix,
@@ -80,7 +68,7 @@ measure(struct simulate_run *run, uint32_t index, void *context)
     return simulate_throughput(run, &options, FINE, &planning->fine_qps[index]);
 }
 
-/* The next candidates that are neither raced nor out; none once bounds are too low. */
+/* The next candidates; none once bounds are too low. */
 static uint32_t
 next_block(struct planning *planning, uint32_t *at, uint32_t block_max, double best_qps)
 {
@@ -90,9 +78,7 @@ next_block(struct planning *planning, uint32_t *at, uint32_t block_max, double b
         if (candidates[*at].bound_qps * BOUND_EXCEEDED < best_qps) {
             break; /* they fall */
         }
-        if (!planning->candidates[*at].out) {
-            planning->jobs[count++] = *at;
-        }
+        planning->jobs[count++] = *at;
     }
     return count;
 }
@@ -116,9 +102,6 @@ race_all(struct planning *planning, uint32_t threads, struct simulate_plan *plan
             const struct candidate *done = &planning->candidates[planning->jobs[i]];
             plan->measured += !done->lost;
             best_qps = !done->lost && done->rate_qps > best_qps ? done->rate_qps : best_qps;
-            for (uint32_t other = at; done->lost && other < options->candidate_count; other++) {
-                planning->candidates[other].out |= is_part_of(planning->candidates[other].mix, done->mix);
-            }
         }
     }
     return LEAT_OK;

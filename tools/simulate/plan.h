@@ -3,9 +3,9 @@
  * tools/simulate/plan.h - the mix to buy, chosen by simulating the candidates.
  *
  * Instead of a rule over bounds (sched/pool.h): every mix that might be the best is raced. A mix whose only known fault is that
- * it cannot do as much as the best so far costs one short run that is given up as soon as it has lost; what more workers
- * cannot do, fewer of each class cannot either, so most mixes are never run; nor are those whose bound is far below what the
- * best reaches. The few that keep up are measured on a longer workload.
+ * it cannot do as much as the best so far costs one short run that is given up as soon as it has lost; those whose bound is
+ * far below what the best reaches are never run. A mix of more workers may serve less (fcfs uses slow ones too), so nothing
+ * follows from a loss for any other mix. The few that keep up are measured on a longer workload.
  *
  * Repeats   Equal inputs give equal answers, whatever the number of threads: candidates are raced in blocks of fixed size.
  */
