@@ -17,7 +17,7 @@ struct shared {
     uint32_t count;
     simulate_job job;
     void *context;
-    const volatile sig_atomic_t *stop;
+    const _Atomic bool *stop; /* relaxed: it says nothing but itself */
     _Atomic uint32_t *done;
 };
 
@@ -42,7 +42,7 @@ work(struct thread *thread, struct simulate_run *run)
 {
     struct shared *shared = thread->shared;
     for (;;) {
-        if (shared->stop != NULL && *shared->stop) {
+        if (shared->stop != NULL && atomic_load_explicit(shared->stop, memory_order_relaxed)) {
             return LEAT_AGAIN;
         }
         const uint32_t index = atomic_fetch_add_explicit(&shared->next, 1, memory_order_relaxed);
@@ -78,7 +78,7 @@ thread_main(void *argument)
 }
 
 enum leat_status
-simulate_parallel(uint32_t threads, uint32_t count, simulate_job job, void *context, const volatile sig_atomic_t *stop,
+simulate_parallel(uint32_t threads, uint32_t count, simulate_job job, void *context, const _Atomic bool *stop,
                   _Atomic uint32_t *done)
 {
     struct shared shared = {.count = count, .job = job, .context = context, .stop = stop, .done = done};

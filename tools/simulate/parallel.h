@@ -7,7 +7,8 @@
 #ifndef LEAT_TOOLS_SIMULATE_PARALLEL_H
 #define LEAT_TOOLS_SIMULATE_PARALLEL_H
 
-#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -20,9 +21,10 @@ typedef enum leat_status (*simulate_job)(struct simulate_run *run, uint32_t inde
 
 /*
  * job(index) for every index below count, on `threads` threads, each with a run object of its own. *stop, where stop is not
- * NULL, is looked at between jobs: LEAT_AGAIN. Blocks. `done`, where not NULL, counts jobs as they end.
+ * NULL, is looked at between jobs: LEAT_AGAIN. Anyone may set it, a signal handler too. Blocks. `done`, where not NULL,
+ * counts jobs as they end.
  */
 LEAT_MUST_CHECK enum leat_status simulate_parallel(uint32_t threads, uint32_t count, simulate_job job, void *context,
-                                                   const volatile sig_atomic_t *stop, _Atomic uint32_t *done);
+                                                   const _Atomic bool *stop, _Atomic uint32_t *done);
 
 #endif /* LEAT_TOOLS_SIMULATE_PARALLEL_H */

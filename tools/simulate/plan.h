@@ -12,7 +12,8 @@
 #ifndef LEAT_TOOLS_SIMULATE_PLAN_H
 #define LEAT_TOOLS_SIMULATE_PLAN_H
 
-#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -26,7 +27,7 @@ struct simulate_plan_options {
     struct leat_pool_candidate *candidates;     /* ranked, see leat_pool_rank; its order is kept */
     uint32_t candidate_count;
     uint32_t threads;                           /* 0: as many as there are cores */
-    const volatile sig_atomic_t *stop;          /* NULL, or what ends it early: LEAT_AGAIN */
+    const _Atomic bool *stop;                   /* NULL, or what ends it early: LEAT_AGAIN */
 };
 
 struct simulate_plan {
