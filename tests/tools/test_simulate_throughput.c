@@ -75,8 +75,8 @@ test_answer(void)
                 rates++;
             }
             zeros += qps == 0;
-            /* And none above: at most 5 % apart, from twice what flows down to a thousandth. */
-            const double stride = fmax(1, floor(log1p(-0.05) / log1p(-tolerance))), top_qps = 2 * fluid_qps(&options);
+            /* And none above: at most 10 % apart, from twice what flows down to a thousandth. */
+            const double stride = fmax(1, floor(log1p(-0.1) / log1p(-tolerance))), top_qps = 2 * fluid_qps(&options);
             for (double s = stride; s < log(1e-3) / log1p(-tolerance); s += stride) {
                 const double above_qps = top_qps * pow(1 - tolerance, s);
                 if (above_qps < qps * (1 + 1e-9)) {

@@ -167,7 +167,7 @@ LEAT_MUST_CHECK enum leat_status simulate_run(struct simulate_run *run, const st
 
 /*
  * The highest rate, to within a share of `tolerance`, at which at most violation_share of queries are late. From twice what
- * the workers could serve if each query ran where it runs fastest, rates are tried downwards, at most 5 % apart, until one
+ * the workers could serve if each query ran where it runs fastest, rates are tried downwards, at most 10 % apart, until one
  * holds, then between that and the one above by bisection; 0 where none holds down to a thousandth. Routers are known that
  * fail at a low rate and not at a higher one, so bisection alone would go astray. Rates are on a fixed geometric grid: equal
  * inputs give equal answers, the next rate up on the grid does not hold.

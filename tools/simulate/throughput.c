@@ -8,7 +8,7 @@
 #include "base/status.h"
 
 #define RATE_SHARE_MIN 1e-3 /* of what the mix could serve at best: below it, a mix serves nothing */
-#define STRIDE         0.05 /* between rates, until one holds */
+#define STRIDE         0.1 /* between rates, until one holds */
 
 static const uint64_t *
 mean_cell(const struct simulate_table *table, uint32_t worker_class, uint32_t items)
