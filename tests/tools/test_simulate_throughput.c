@@ -116,6 +116,35 @@ test_tolerance(void)
     }
 }
 
+/* Serves nobody before another comes, or a second has passed. */
+static uint32_t
+sociable_route(void *state, const struct leat_route_input *input, struct leat_route_pair *pairs, uint32_t pairs_max)
+{
+    (void)state, (void)pairs_max;
+    pairs[0] = (struct leat_route_pair){0, 0};
+    return input->workers[0].outstanding == 0 &&
+           (input->pending_count > 1 || input->now_ns >= input->pending[0].arrival_ns + 1000000000);
+}
+
+/* Late at low rates, but not at all at high ones. */
+static void
+test_fails_when_idle(void)
+{
+    static const struct leat_router sociable = {.name = "sociable", .route = sociable_route};
+    struct simulate_table table = empty_table(1, 1, 1, 1);
+    table.samples_ns[0] = 1000000;
+    finish_table(&table);
+    struct simulate_workload workload = random_workload(&table, 5000, ARRIVALS_POISSON);
+    const struct simulate_options options = {.table = &table, .workload = &workload, .router = &sociable, .mix = {{1}},
+                                             .objective_ns = 20000000, .violation_share = 0.01};
+    const double qps = throughput(&options, 0.01);
+
+    EXPECT(!holds(options, 30) && !holds(options, 100) && holds(options, 600));
+    EXPECT(qps > 600 && holds(options, qps) && !holds(options, qps / 0.99));
+    simulate_workload_free(&workload);
+    simulate_table_free(&table);
+}
+
 static void
 test_nothing_in_time(void)
 {
@@ -330,6 +359,7 @@ main(void)
     expect_ok(simulate_run_create(&run));
     test_answer();
     test_tolerance();
+    test_fails_when_idle();
     test_nothing_in_time();
     test_comparative_advantage();
     test_refused();
