@@ -87,6 +87,27 @@ print_classes(const struct leat_config *config, FILE *out)
     }
 }
 
+static const struct leat_router *
+router_in_force(const struct leat_config_application *application, uint32_t class_count)
+{
+    return application->router != NULL ? application->router : leat_router_default(class_count);
+}
+
+static void
+print_automatic(const struct leat_config_application *application, uint32_t class_count, FILE *out)
+{
+    const struct leat_router *router = router_in_force(application, class_count);
+    const char *of = class_count == 1 ? "class" : "classes";
+
+    if (application->router == NULL) {
+        (void)fprintf(out, "    # router: auto is %s here: workers are of %u %s\n", router->name, class_count, of);
+    }
+    if (application->selector == NULL) {
+        (void)fprintf(out, "    # selector: auto is %s here: router %s, workers of %u %s\n",
+                      leat_selector_default(class_count, router)->name, router->name, class_count, of);
+    }
+}
+
 static void
 print_applications(const struct leat_config *config, const struct leat_placement *placement, FILE *out)
 {
@@ -94,10 +115,8 @@ print_applications(const struct leat_config *config, const struct leat_placement
     for (uint32_t i = 0; i < config->application_count; i++) {
         const struct leat_config_application *application = &config->applications[i];
         print_table(&leat_settings_application, application, "  - ", "    ", out);
-        if (application->router == NULL && placement != NULL) {
-            (void)fprintf(out, "    # auto is %s here: workers are of %u %s\n",
-                          leat_router_default(placement->class_count)->name, placement->class_count,
-                          placement->class_count == 1 ? "class" : "classes");
+        if (placement != NULL) {
+            print_automatic(application, placement->class_count, out);
         }
         (void)fprintf(out, "    models: [");
         for (uint32_t m = 0; m < application->model_count; m++) {
@@ -236,9 +255,15 @@ applications_json(const struct leat_config *config, const struct leat_placement 
             (void)json_array_append_new(models, json_string(application->models[m]));
         }
         (void)json_object_set_new(object, "models", models);
-        if (application->router == NULL && placement != NULL) {
-            (void)json_object_set_new(object, "router_in_force",
-                                      json_string(leat_router_default(placement->class_count)->name));
+        if (placement != NULL) {
+            const struct leat_router *router = router_in_force(application, placement->class_count);
+            if (application->router == NULL) {
+                (void)json_object_set_new(object, "router_in_force", json_string(router->name));
+            }
+            if (application->selector == NULL) {
+                (void)json_object_set_new(object, "selector_in_force",
+                                          json_string(leat_selector_default(placement->class_count, router)->name));
+            }
         }
         (void)json_array_append_new(array, object);
     }

@@ -341,8 +341,12 @@ read_policy(bool router, const char *text, void *field, char *problem)
 {
     char names[256] = "";
 
-    if (router && strcmp(text, "auto") == 0) {
-        *(const struct leat_router **)field = NULL;
+    if (strcmp(text, "auto") == 0) {
+        if (router) {
+            *(const struct leat_router **)field = NULL;
+        } else {
+            *(const struct leat_selector **)field = NULL;
+        }
         return true;
     }
     for (size_t i = 0;; i++) {
@@ -363,7 +367,7 @@ read_policy(bool router, const char *text, void *field, char *problem)
         const size_t used = strlen(names);
         (void)snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "", name);
     }
-    return wrong(problem, "no %s '%.40s'; allowed: %s%s", router ? "router" : "selector", text, router ? "auto, " : "", names);
+    return wrong(problem, "no %s '%.40s'; allowed: auto, %s", router ? "router" : "selector", text, names);
 }
 
 bool
@@ -517,7 +521,7 @@ leat_setting_write(const struct leat_setting *setting, const void *target, char 
         word = *(const struct leat_router *const *)field == NULL ? "auto" : (*(const struct leat_router *const *)field)->name;
         break;
     case LEAT_SETTING_SELECTOR:
-        word = (*(const struct leat_selector *const *)field)->name;
+        word = *(const struct leat_selector *const *)field == NULL ? "auto" : (*(const struct leat_selector *const *)field)->name;
         break;
     case LEAT_SETTING_DTYPE:
         word = leat_dtype_text(*(const uint32_t *)field);

@@ -78,7 +78,10 @@ static enum leat_status
 init_policies(const struct leat_daemon *daemon, struct leat_application *app, const struct leat_application_options *options)
 {
     app->router = options->router != NULL ? leat_router_find(options->router) : leat_router_default(daemon->class_count);
-    app->selector = leat_selector_find(options->selector);
+    if (app->router != NULL) {
+        app->selector = options->selector != NULL ? leat_selector_find(options->selector)
+                                                  : leat_selector_default(daemon->class_count, app->router);
+    }
     if (app->router == NULL || app->selector == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s': there is no %s '%s'", options->name,
                          app->router == NULL ? "router" : "selector",
@@ -309,7 +312,6 @@ enter_model(struct leat_daemon *daemon, struct leat_daemon_model *model)
         .name = model->name,
         .models = self,
         .model_count = 1,
-        .selector = "fixed",
         .drop_late = true,
         .waiting_max = daemon->options.queue_capacity,
     };

@@ -65,7 +65,7 @@ struct leat_application_options {
     const char *const *models;
     uint32_t model_count; /* 1..LEAT_SCHED_VARIANTS_MAX */
     const char *router; /* NULL: leat_router_default of the workers' classes */
-    const char *selector;
+    const char *selector; /* NULL: leat_selector_default of them and the router */
     struct leat_router_options router_options;
     uint64_t latency_ns; /* 0: none */
     bool drop_late;

@@ -60,3 +60,9 @@ leat_router_default(uint32_t class_count)
 {
     return leat_router_find(class_count > 1 ? LEAT_ROUTER_DEFAULT_MIXED : LEAT_ROUTER_DEFAULT);
 }
+
+const struct leat_selector *
+leat_selector_default(uint32_t class_count, const struct leat_router *router)
+{
+    return class_count > 1 && router->per_query ? &leat_selector_single : &leat_selector_fixed;
+}

@@ -87,6 +87,7 @@ struct leat_router {
     const char *name;
     size_t state_bytes;
     bool queues; /* gives work to busy workers too, so they should have room for more than one batch */
+    bool per_query; /* chooses a worker for each query, which batching would undo: see leat_selector_default */
     enum leat_status (*init)(void *state, const struct leat_router_options *options); /* NULL: zeroes will do */
     /* Writes at most pairs_max pairs, each query and each worker at most once; only workers with room. */
     uint32_t (*route)(void *state, const struct leat_route_input *input, struct leat_route_pair *pairs,
@@ -189,6 +190,8 @@ extern const struct leat_selector leat_selector_single;
 #define LEAT_ROUTER_DEFAULT       "fcfs"
 #define LEAT_ROUTER_DEFAULT_MIXED "laxity"
 const struct leat_router *leat_router_default(uint32_t class_count);
+/* single where workers differ and the router chooses among them for each query; else fixed. */
+const struct leat_selector *leat_selector_default(uint32_t class_count, const struct leat_router *router);
 
 /* NULL when there is none of that name. */
 const struct leat_router *leat_router_find(const char *name);

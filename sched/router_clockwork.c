@@ -71,4 +71,4 @@ clockwork_route(void *state, const struct leat_route_input *input, struct leat_r
     return count;
 }
 
-const struct leat_router leat_router_clockwork = {.name = "clockwork", .queues = true, .route = clockwork_route};
+const struct leat_router leat_router_clockwork = {.name = "clockwork", .queues = true, .per_query = true, .route = clockwork_route};

@@ -354,4 +354,4 @@ laxity_route(void *state, const struct leat_route_input *input, struct leat_rout
 }
 
 const struct leat_router leat_router_laxity = {
-    .name = "laxity", .state_bytes = sizeof(struct laxity), .route = laxity_route};
+    .name = "laxity", .state_bytes = sizeof(struct laxity), .per_query = true, .route = laxity_route};

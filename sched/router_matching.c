@@ -256,6 +256,7 @@ matching_route(void *state, const struct leat_route_input *input, struct leat_ro
 const struct leat_router leat_router_matching = {
     .name = "matching",
     .state_bytes = sizeof(struct matching) + LEAT_CACHE_LINE,
+    .per_query = true,
     .init = matching_init,
     .route = matching_route,
 };

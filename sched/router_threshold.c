@@ -88,5 +88,6 @@ threshold_route(void *state, const struct leat_route_input *input, struct leat_r
 
 const struct leat_router leat_router_threshold = {.name = "threshold",
                                                   .state_bytes = sizeof(struct threshold),
+                                                  .per_query = true,
                                                   .init = threshold_init,
                                                   .route = threshold_route};

@@ -159,7 +159,7 @@ test_everything_is_read_and_survives_printing(void)
     EXPECT(config->application_count == 1 && config->applications[0].model_count == 2);
     EXPECT(strcmp(config->applications[0].models[1], "m_2") == 0);
     EXPECT(config->applications[0].router == &leat_router_round_robin);
-    EXPECT(config->applications[0].selector == &leat_selector_fixed);
+    EXPECT(config->applications[0].selector == NULL);
     EXPECT(config->applications[0].latency_ns == 20000000 && !config->applications[0].drop_late);
     EXPECT(config->applications[0].quantile_ppm == 999000);
     EXPECT(config->applications[0].queue == 5);
@@ -181,7 +181,7 @@ test_everything_is_read_and_survives_printing(void)
     struct leat_config *again = parse(text);
     char *text_again = printed(again, false);
     EXPECT(strcmp(text, text_again) == 0);
-    EXPECT(strstr(text, "spin: 0\n") != NULL && strstr(text, "selector: fixed  # default\n") != NULL);
+    EXPECT(strstr(text, "spin: 0\n") != NULL && strstr(text, "selector: auto  # default\n") != NULL);
 
     char *json = printed(config, true);
     json_t *object = json_loads(json, 0, NULL);
@@ -293,7 +293,7 @@ test_mistakes_are_named_with_their_place(void)
         {"models: [{name: a, backend: synthetic, synthetic: {times_model: t}}]\n", ":1:65: ", "come together"},
         {"models: [{name: a, backend: synthetic, synthetic: {seed: 3}}]\n", ":1:58: ", "only with a file of times"},
         {"models: [{name: a, backend: synthetic, synthetic: {times: t.csv, times_model: m, latency: 2ms}}]\n", ":1:91: ", "leave this out"},
-        {"applications: [{name: a, models: [m], selector: x}]\n", ":1:49: ", "allowed: fixed"},
+        {"applications: [{name: a, models: [m], selector: x}]\n", ":1:49: ", "allowed: auto, fixed, single"},
         {"applications: [{name: a, models: [m], late: maybe}]\n", ":1:45: ", "allowed are drop and serve"},
         {"applications: [{name: a, models: [m], percentile: 49.9}]\n", ":1:51: ", "allowed are mean and numbers from 50"},
         {"applications: [{name: a, models: [m], percentile: 99.91}]\n", ":1:51: ", "numbers from 50 to 99.9"},

@@ -70,7 +70,7 @@ refused 1:60 "times.csv has no model 'n'" << 'END'
 models: [{name: a, backend: synthetic, synthetic: {times:  times.csv, times_model: n}}]
 END
 
-# What the workers' classes make of an application's router.
+# What the workers' classes make of an application's router and selector.
 for workers in 'class: a' 'class: b'; do
     cat > leat.yaml << END
 classes: [{name: a, price: 0.526, count_max: 5}, {name: b}]
@@ -79,10 +79,14 @@ applications: [{name: x, models: [m]}]
 models: [{name: m, backend: synthetic}]
 END
     run --check-config
-    case $workers in *a) expected='auto is fcfs here: workers are of 1 class' ;; *) expected='here: workers are of 2 classes' ;; esac
-    grep -qF "$expected" out && grep -qF 'price: 0.526' out || { echo "not in force: $expected"; cat out; exit 1; }
+    case $workers in
+    *a) expected='router: auto is fcfs here: workers are of 1 class' selector=fixed ;;
+    *) expected='here: workers are of 2 classes' selector=single ;;
+    esac
+    grep -qF "$expected" out && grep -qF "selector: auto is $selector here" out && grep -qF 'price: 0.526' out || { echo "not in force: $expected"; cat out; exit 1; }
     run --check-config --json
-    grep -qF '"price_micro_per_hour":526000' out && grep -qF '"router_in_force":' out || { cat out; exit 1; }
+    grep -qF '"price_micro_per_hour":526000' out && grep -qF '"router_in_force":' out &&
+        grep -qF "\"selector_in_force\":\"$selector\"" out || { cat out; exit 1; }
 done
 
 # What only loading shows has a place too.

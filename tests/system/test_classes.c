@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Workers of several classes, each with its own times, through leatd: an application without a router gets the
- *          one for workers that differ, a threshold is obeyed, and status tells classes, routers and decision times.
+ * Goal     Workers of several classes, each with its own times, through leatd: an application without them gets the
+ *          router and the selector for workers that differ, a threshold is obeyed, and status tells classes, policies and
+ *          decision times.
  * Method   leatd with more synthetic workers than cores, which sleep for what a table of times says; clients ask for
  *          several sizes at once. A batch takes no less time than its class says; no upper bound is tested.
  */
@@ -27,9 +28,10 @@ static const char config[] = "limits: {sessions: 4, sessions_per_user: 4}\n"
                              "    items_max: 8\n"
                              "    synthetic: {times: %s/times.csv, times_model: m}\n"
                              "applications:\n"
-                             "  - {name: mixed, models: [m], selector: single, latency: 10s}\n"
-                             "  - {name: split, models: [m], router: threshold, threshold: 2, selector: single}\n"
-                             "  - {name: plain, models: [m], router: fcfs, selector: single}\n";
+                             "  - {name: mixed, models: [m], latency: 10s}\n"
+                             "  - {name: split, models: [m], router: threshold, threshold: 2}\n"
+                             "  - {name: plain, models: [m], router: fcfs, selector: single}\n"
+                             "  - {name: batched, models: [m], router: fcfs}\n";
 
 static struct leatd leatd;
 
@@ -110,6 +112,9 @@ check_status(struct leat_session *session)
     EXPECT(text_is(find(applications, "plain"), "router", "fcfs"));
     EXPECT(text_is(find(applications, "mixed"), "router", LEAT_ROUTER_DEFAULT_MIXED));
     EXPECT(text_is(find(applications, "m"), "router", LEAT_ROUTER_DEFAULT_MIXED));
+    EXPECT(text_is(find(applications, "m"), "selector", "single") && text_is(find(applications, "mixed"), "selector", "single"));
+    EXPECT(text_is(find(applications, "split"), "selector", "single") && text_is(find(applications, "plain"), "selector", "single"));
+    EXPECT(text_is(find(applications, "batched"), "selector", "fixed"));
     json_array_foreach(json_object_get(decisions, "buckets"), i, bucket) {
         counted += (uint64_t)json_integer_value(json_array_get(bucket, 1));
     }
