@@ -30,14 +30,18 @@
 #define BRIEF_SHARE    5u /* a brief workload is this part of a whole one */
 #define FINE           0.004
 #define ROUGH          0.01
-#define SHORTLIST      6u /* mixes, best on one seed, that are measured on all */
+#define SHORTLIST      12u /* mixes, best on one seed, that are measured on all */
 #define BUDGET         UINT64_C(2500000)
 #define LARGE_BUDGET   UINT64_C(10000000)
 #define MIXES_MAX      200000u
+#define VIOLATIONS     0.01
 #define JUDGE_BY       95.0 /* percentile of predictions for all schemes but Kairos' own, which goes by means */
 
-const char *const kairos_scheme_names[KAIROS_SCHEMES] = {"homogeneous", "fcfs",     "threshold", "clockwork",
-                                                         "edf",         "matching", "laxity",    "oracle"};
+const char *const kairos_scheme_names[KAIROS_SCHEMES] = {
+    "homogeneous", "fcfs", "threshold", "clockwork", "edf", "matching", "matching, by percentile", "laxity", "oracle",
+    "oracle, spared 1 %"};
+static const char *const router_names[KAIROS_SCHEMES] = {
+    "fcfs", "fcfs", "threshold", "clockwork", "edf", "matching", "matching", "laxity", NULL, NULL};
 static const char *const class_names[] = {"g4dn.xlarge", "c5n.2xlarge", "r5n.large", "t3.xlarge"};
 enum { CLASSES = LEAT_COUNT_OF(class_names), BASE = 0 };
 
@@ -57,7 +61,8 @@ struct world {
     struct leat_pool_space space;
     const struct leat_pool_size *sizes; /* for bounds */
     uint32_t size_count;
-    struct simulate_workload workloads[KAIROS_SEEDS_MAX];
+    struct simulate_workload workloads[2 * KAIROS_SEEDS_MAX]; /* seed_count that choose mixes, then as many that judge */
+    struct simulate_workload spared[2 * KAIROS_SEEDS_MAX];    /* their queries but the largest of those that may be late */
     uint32_t seed_count;
     struct simulate_workload brief;
     double noise_share;
@@ -67,7 +72,7 @@ struct world {
 
 struct program {
     const char *data, *output;
-    uint32_t threads, seeds, queries;
+    uint32_t threads, seeds, first_seed, queries;
     bool quiet;
     struct simulate_table tables[KAIROS_MODELS];
     struct leat_pool_size *sizes;
@@ -113,12 +118,30 @@ mean_of(const void *profiles, uint16_t application, uint32_t variant, uint16_t w
     return table->mean_ns[(size_t)worker_class * table->size_count + table->row_of_items[items]];
 }
 
+static int
+compare_items(const void *a, const void *b)
+{
+    return *(const uint16_t *)a - *(const uint16_t *)b;
+}
+
+/* For the oracle, which looks at items only. */
+static void
+spare_largest(const struct simulate_workload *workload, struct simulate_workload *ret_spared)
+{
+    uint16_t *items = need_memory(workload->count, sizeof(*items));
+    memcpy(items, workload->items, workload->count * sizeof(*items));
+    qsort(items, workload->count, sizeof(*items), compare_items);
+    *ret_spared = (struct simulate_workload){
+        .count = workload->count - (uint32_t)(VIOLATIONS * workload->count), .items = items};
+}
+
 struct circumstances {
     uint64_t budget;
     double objective_factor;
     double noise_share;
     bool gaussian;
     uint32_t change_at;
+    bool bursts;
 };
 
 static void
@@ -147,13 +170,17 @@ make_world(const struct program *program, uint32_t model, const struct circumsta
         .sizes = circumstances->gaussian ? gaussian : measured,
         .size_change_at = circumstances->change_at,
         .later_sizes = gaussian,
-        .arrivals = ARRIVALS_POISSON,
+        .arrivals = circumstances->bursts ? ARRIVALS_BURSTY : ARRIVALS_POISSON,
+        .burst_factor = KAIROS_BURST_FACTOR,
+        .burst_share = 0.1,
+        .burst_mean_queries = KAIROS_BURST_QUERIES,
     };
-    for (uint32_t seed = 0; seed < world.seed_count; seed++) {
-        options.seed = seed + 1;
+    for (uint32_t seed = 0; seed < 2 * world.seed_count; seed++) {
+        options.seed = program->first_seed + seed;
         need(simulate_workload_make(&options, &world.workloads[seed]));
+        spare_largest(&world.workloads[seed], &world.spared[seed]);
     }
-    options.seed = 1000;
+    options.seed = program->first_seed + 1000;
     options.query_count = program->queries / BRIEF_SHARE;
     options.size_change_at = 0;
     need(simulate_workload_make(&options, &world.brief));
@@ -188,8 +215,9 @@ make_world(const struct program *program, uint32_t model, const struct circumsta
 static void
 free_world(struct world *world)
 {
-    for (uint32_t seed = 0; seed < world->seed_count; seed++) {
+    for (uint32_t seed = 0; seed < 2 * world->seed_count; seed++) {
         simulate_workload_free(&world->workloads[seed]);
+        free(world->spared[seed].items);
     }
     simulate_workload_free(&world->brief);
     free((void *)world->sizes);
@@ -201,20 +229,17 @@ free_world(struct world *world)
 static struct simulate_options
 options_for(const struct world *world, enum kairos_scheme scheme, const struct leat_pool_mix *mix)
 {
-    const bool fcfs = scheme == KAIROS_HOMOGENEOUS;
-    const struct leat_router *router = leat_router_find(kairos_scheme_names[fcfs ? KAIROS_FCFS : scheme]);
-    if (router == NULL) {
-        (void)fprintf(stderr, "bench_kairos: there is no router '%s'\n", kairos_scheme_names[scheme]);
-        exit(1);
-    }
+    const struct leat_router *router = leat_router_find(router_names[scheme]);
+    LEAT_ASSERT(router != NULL);
     return (struct simulate_options){
         .table = world->table,
         .router = router,
+        .router_options.by_percentile = scheme == KAIROS_MATCHING_HIGH,
         .mix = *mix,
         .objective_ns = world->objective_ns,
         .percentile = scheme == KAIROS_MATCHING ? 0 : JUDGE_BY,
         .noise_share = world->noise_share,
-        .violation_share = 0.01,
+        .violation_share = VIOLATIONS,
     };
 }
 
@@ -246,7 +271,7 @@ struct measuring {
     enum kairos_scheme scheme;
     const struct leat_pool_mix *mixes; /* [jobs / seeds] */
     double tolerance;
-    uint32_t seeds;
+    uint32_t first_seed, seeds;
     double *qps; /* [mix][seed] */
 };
 
@@ -256,10 +281,17 @@ measure_job(struct simulate_run *run, uint32_t index, void *context)
     const struct measuring *measuring = context;
     const struct world *world = measuring->world;
     const struct leat_pool_mix *mix = &measuring->mixes[index / measuring->seeds];
-    const struct simulate_workload *workload = &world->workloads[index % measuring->seeds];
+    const uint32_t seed = measuring->first_seed + index % measuring->seeds;
+    const struct simulate_workload *workload = &world->workloads[seed];
 
     if (measuring->scheme == KAIROS_ORACLE) {
         measuring->qps[index] = simulate_oracle(world->table, workload, mix, BASE, world->objective_ns);
+        return LEAT_OK;
+    }
+    if (measuring->scheme == KAIROS_ORACLE_SPARED) {
+        const struct simulate_workload *spared = &world->spared[seed];
+        measuring->qps[index] = simulate_oracle(world->table, spared, mix, BASE, world->objective_ns) * workload->count /
+                                spared->count;
         return LEAT_OK;
     }
     struct simulate_options options = options_for(world, measuring->scheme, mix);
@@ -267,70 +299,87 @@ measure_job(struct simulate_run *run, uint32_t index, void *context)
     return throughput(run, &options, measuring->tolerance, &measuring->qps[index]);
 }
 
-/* Mean over seeds, of each mix. */
+/* Mean, least and most over seeds, of each mix: choices[count], whose mixes are given. */
 static void
 measure(const struct program *program, const struct world *world, enum kairos_scheme scheme,
-        const struct leat_pool_mix *mixes, uint32_t count, uint32_t seeds, double tolerance, double *ret_qps)
+        struct kairos_choice *choices, uint32_t count, uint32_t first_seed, uint32_t seeds, double tolerance)
 {
+    struct leat_pool_mix *mixes = need_memory(count, sizeof(*mixes));
+    for (uint32_t m = 0; m < count; m++) {
+        mixes[m] = choices[m].mix;
+    }
     struct measuring measuring = {.world = world,
                                   .scheme = scheme,
                                   .mixes = mixes,
                                   .tolerance = tolerance,
+                                  .first_seed = first_seed,
                                   .seeds = seeds,
                                   .qps = need_memory((size_t)count * seeds, sizeof(double))};
     need(simulate_parallel(program->threads, count * seeds, measure_job, &measuring, NULL, NULL));
     for (uint32_t m = 0; m < count; m++) {
-        ret_qps[m] = 0;
+        struct kairos_choice *choice = &choices[m];
+        choice->qps = choice->high_qps = 0;
+        choice->low_qps = INFINITY;
         for (uint32_t seed = 0; seed < seeds; seed++) {
-            ret_qps[m] += measuring.qps[(size_t)m * seeds + seed] / seeds;
+            const double qps = measuring.qps[(size_t)m * seeds + seed];
+            choice->qps += qps / seeds;
+            choice->low_qps = qps < choice->low_qps ? qps : choice->low_qps;
+            choice->high_qps = qps > choice->high_qps ? qps : choice->high_qps;
         }
     }
     free(measuring.qps);
+    free(mixes);
+}
+
+/* By the seeds that judge. */
+static void
+judge(const struct program *program, const struct world *world, enum kairos_scheme scheme, struct kairos_choice *choice)
+{
+    measure(program, world, scheme, choice, 1, world->seed_count, world->seed_count, FINE);
 }
 
 static double
-measure_one(const struct program *program, const struct world *world, enum kairos_scheme scheme,
-            const struct leat_pool_mix *mix)
+judge_mix(const struct program *program, const struct world *world, enum kairos_scheme scheme,
+          const struct leat_pool_mix *mix)
 {
-    double qps;
-    measure(program, world, scheme, mix, 1, world->seed_count, FINE, &qps);
-    return qps;
+    struct kairos_choice choice = {.mix = *mix};
+    judge(program, world, scheme, &choice);
+    return choice.qps;
 }
 
-/* Every mix on one seed, the best on all. rough_qps[candidate_count] gets the former. */
+/* Every mix on one seed, the best on all that choose. rough_qps[candidate_count] gets the former. */
 static struct kairos_choice
 search_all(const struct program *program, const struct world *world, enum kairos_scheme scheme, double *rough_qps)
 {
     const uint32_t count = world->candidate_count;
-    struct leat_pool_mix *mixes = need_memory(count, sizeof(*mixes)), finalists[SHORTLIST];
-    uint32_t places[SHORTLIST], finalist_count = 0;
-    double fine_qps[SHORTLIST];
+    struct kairos_choice *all = need_memory(count, sizeof(*all)), finalists[SHORTLIST], best;
+    uint32_t finalist_count = 0;
 
     for (uint32_t c = 0; c < count; c++) {
-        mixes[c] = world->candidates[c].mix;
+        all[c].mix = world->candidates[c].mix;
     }
-    measure(program, world, scheme, mixes, count, 1, ROUGH, rough_qps);
+    measure(program, world, scheme, all, count, 0, 1, ROUGH);
     for (uint32_t c = 0; c < count; c++) {
+        rough_qps[c] = all[c].qps;
         uint32_t place = finalist_count < SHORTLIST ? finalist_count++ : SHORTLIST;
-        for (; place > 0 && rough_qps[places[place - 1]] < rough_qps[c]; place--) {
+        for (; place > 0 && finalists[place - 1].qps < all[c].qps; place--) {
             if (place < SHORTLIST) {
-                places[place] = places[place - 1];
+                finalists[place] = finalists[place - 1];
             }
         }
         if (place < SHORTLIST) {
-            places[place] = c;
+            finalists[place] = all[c];
         }
     }
-    for (uint32_t f = 0; f < finalist_count; f++) {
-        finalists[f] = mixes[places[f]];
-    }
-    measure(program, world, scheme, finalists, finalist_count, world->seed_count, FINE, fine_qps);
-    uint32_t best = 0;
+    measure(program, world, scheme, finalists, finalist_count, 0, world->seed_count, FINE);
+    best = finalists[0];
     for (uint32_t f = 1; f < finalist_count; f++) {
-        best = fine_qps[f] > fine_qps[best] ? f : best;
+        best = finalists[f].qps > best.qps ? finalists[f] : best;
     }
-    free(mixes);
-    return (struct kairos_choice){.mix = finalists[best], .qps = fine_qps[best], .evaluations = count};
+    free(all);
+    judge(program, world, scheme, &best);
+    best.evaluations = count;
+    return best;
 }
 
 /* ---- Choices of a mix -------------------------------------------------------------------------- */
@@ -348,9 +397,9 @@ choose_by_rule(const struct program *program, const struct world *world, enum ka
 {
     const double before = seconds();
     const struct leat_pool_mix mix = leat_pool_select(world->candidates, world->candidate_count, BASE)->mix;
-    const double after = seconds();
-    return (struct kairos_choice){
-        .mix = mix, .qps = measure_one(program, world, scheme, &mix), .seconds = after - before};
+    struct kairos_choice choice = {.mix = mix, .seconds = seconds() - before};
+    judge(program, world, scheme, &choice);
+    return choice;
 }
 
 /* Kairos+, its evaluator a simulation. */
@@ -365,13 +414,14 @@ choose_by_search(const struct program *program, const struct world *world, enum 
     memcpy(candidates, world->candidates, world->candidate_count * sizeof(*candidates));
     leat_pool_search_init(&search, candidates, world->candidate_count);
     while ((candidate = leat_pool_search_next(&search)) != NULL) {
-        leat_pool_search_report(&search, measure_one(program, world, scheme, &candidate->mix));
+        struct kairos_choice measured = {.mix = candidate->mix};
+        measure(program, world, scheme, &measured, 1, 0, world->seed_count, FINE);
+        leat_pool_search_report(&search, measured.qps);
     }
-    const struct kairos_choice choice = {.mix = search.best->mix,
-                                         .qps = search.best_qps,
-                                         .evaluations = search.measured,
-                                         .seconds = seconds() - before};
+    struct kairos_choice choice = {
+        .mix = search.best->mix, .evaluations = search.measured, .seconds = seconds() - before};
     free(candidates);
+    judge(program, world, scheme, &choice);
     return choice;
 }
 
@@ -390,11 +440,9 @@ choose_by_racing(const struct program *program, const struct world *world, enum 
     struct simulate_plan plan;
     const double before = seconds();
     need(simulate_plan(&options, &plan));
-    const double after = seconds();
-    return (struct kairos_choice){.mix = plan.mix,
-                                  .qps = measure_one(program, world, scheme, &plan.mix),
-                                  .evaluations = plan.raced,
-                                  .seconds = after - before};
+    struct kairos_choice choice = {.mix = plan.mix, .evaluations = plan.raced, .seconds = seconds() - before};
+    judge(program, world, scheme, &choice);
+    return choice;
 }
 
 /* ---- The evaluation ---------------------------------------------------------------------------- */
@@ -406,8 +454,13 @@ homogeneous(const struct program *program, const struct world *world)
     const uint64_t price = world->space.classes[BASE].price;
     const uint64_t count = world->space.budget / price;
     struct leat_pool_mix mix = {.count[BASE] = (uint16_t)count};
-    const double qps = measure_one(program, world, KAIROS_HOMOGENEOUS, &mix);
-    return (struct kairos_choice){.mix = mix, .qps = qps * (double)world->space.budget / (double)(count * price)};
+    const double credit = (double)world->space.budget / (double)(count * price);
+    struct kairos_choice choice = {.mix = mix};
+    judge(program, world, KAIROS_HOMOGENEOUS, &choice);
+    choice.qps *= credit;
+    choice.low_qps *= credit;
+    choice.high_qps *= credit;
+    return choice;
 }
 
 static void
@@ -424,7 +477,7 @@ evaluate_model(const struct program *program, uint32_t model, struct kairos_resu
     for (uint32_t c = 0; c < world.candidate_count; c++) {
         result->bounds_qps[c] = world.candidates[c].bound_qps;
     }
-    for (enum kairos_scheme scheme = KAIROS_HOMOGENEOUS; scheme < KAIROS_SCHEMES; scheme++) {
+    for (uint32_t scheme = KAIROS_HOMOGENEOUS; scheme < KAIROS_SCHEMES; scheme++) {
         say(program, result->name, kairos_scheme_names[scheme]);
         result->best[scheme] = scheme == KAIROS_HOMOGENEOUS ? homogeneous(program, &world)
                                                             : search_all(program, &world, scheme, result->all_qps[scheme]);
@@ -440,7 +493,7 @@ evaluate_model(const struct program *program, uint32_t model, struct kairos_resu
         result->same_mix_qps[scheme] =
             scheme == KAIROS_HOMOGENEOUS
                 ? 0
-                : measure_one(program, &world, scheme, &result->best[KAIROS_MATCHING].mix);
+                : judge_mix(program, &world, scheme, &result->best[KAIROS_MATCHING].mix);
     }
     /* How violations grow with the rate, all schemes on the mix that is best for matching. */
     struct simulate_run *run;
@@ -467,8 +520,8 @@ static void
 evaluate_circumstances(const struct program *program, const struct circumstances *circumstances, bool keep,
                        const struct kairos_result *results, struct kairos_trial *trial)
 {
-    static const enum kairos_scheme schemes[KAIROS_TRIED] = {KAIROS_FCFS, KAIROS_CLOCKWORK, KAIROS_MATCHING,
-                                                             KAIROS_LAXITY, KAIROS_ORACLE};
+    static const enum kairos_scheme schemes[KAIROS_TRIED] = {KAIROS_FCFS,          KAIROS_CLOCKWORK, KAIROS_MATCHING,
+                                                             KAIROS_MATCHING_HIGH, KAIROS_LAXITY,    KAIROS_ORACLE};
     for (uint32_t model = 0; model < KAIROS_MODELS; model++) {
         struct world world;
         say(program, trial->title, models[model].name);
@@ -477,10 +530,10 @@ evaluate_circumstances(const struct program *program, const struct circumstances
         for (uint32_t s = 0; s < KAIROS_TRIED; s++) {
             struct kairos_choice choice = results[model].best[schemes[s]];
             if (keep) {
-                choice.qps = measure_one(program, &world, schemes[s], &choice.mix);
+                judge(program, &world, schemes[s], &choice);
             } else if (schemes[s] == KAIROS_ORACLE) {
                 choice.mix = trial->choices[model][s - 1].mix; /* laxity's: all of a large budget would take long */
-                choice.qps = measure_one(program, &world, schemes[s], &choice.mix);
+                judge(program, &world, schemes[s], &choice);
             } else {
                 choice = choose_by_racing(program, &world, schemes[s]);
             }
@@ -518,12 +571,12 @@ main(int argc, char **argv)
         {"data", required_argument, NULL, 'd'},  {"output", required_argument, NULL, 'o'},
         {"seeds", required_argument, NULL, 's'}, {"threads", required_argument, NULL, 't'},
         {"smoke", no_argument, NULL, 'S'},       {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0}};
+        {"seed", required_argument, NULL, 'f'},  {NULL, 0, NULL, 0}};
     const char *data = getenv("LEAT_DATA"); /* where the other published measurements lie too */
     char folder[2048];
     (void)snprintf(folder, sizeof(folder), "%s/kairos", data != NULL ? data : "../shared/data");
     struct program program = {
-        .data = folder, .output = "docs/results", .seeds = 3, .queries = QUERIES, .threads = simulate_core_count()};
+        .data = folder, .output = "docs/results", .seeds = 3, .first_seed = 1, .queries = QUERIES, .threads = simulate_core_count()};
     bool smoke = false;
     int option;
 
@@ -532,6 +585,7 @@ main(int argc, char **argv)
         case 'd': program.data = optarg; break;
         case 'o': program.output = optarg; break;
         case 's': program.seeds = (uint32_t)strtoul(optarg, NULL, 10); break;
+        case 'f': program.first_seed = (uint32_t)strtoul(optarg, NULL, 10); break;
         case 't': program.threads = (uint32_t)strtoul(optarg, NULL, 10); break;
         case 'S':
             smoke = true;
@@ -539,22 +593,32 @@ main(int argc, char **argv)
             program.queries = SMOKE_QUERIES;
             break;
         case 'h':
-            (void)printf("usage: bench_kairos [--data FOLDER] [--output FOLDER] [--seeds N] [--threads N]\n"
+            (void)printf("usage: bench_kairos [--data FOLDER] [--output FOLDER] [--seed N] [--seeds N] [--threads N]\n"
                          "Simulates Kairos' evaluation and writes kairos.md and its figures into the output folder.\n"
                          "  --data FOLDER    measurements (latency_samples.csv, ...), default %s\n"
                          "  --output FOLDER  default %s\n"
-                         "  --seeds N        workloads that figures are means of, 1 to %d, default 3\n"
+                         "  --seed N         the first seed, default 1\n"
+                         "  --seeds N        workloads that figures are means of, 1 to %d, default 3; mixes are chosen on as\n"
+                         "                   many others\n"
                          "  --threads N      default: all cores\n",
                          program.data, program.output, KAIROS_SEEDS_MAX);
             return 0;
         default: return 2;
         }
     }
+    if (optind < argc) {
+        (void)fprintf(stderr, "bench_kairos: '%s' is not understood; see --help\n", argv[optind]);
+        return 2;
+    }
     if (program.seeds < 1 || program.seeds > KAIROS_SEEDS_MAX || program.threads < 1) {
         (void)fprintf(stderr, "bench_kairos: --seeds is 1 to %d, --threads at least 1\n", KAIROS_SEEDS_MAX);
         return 2;
     }
     program.quiet = !isatty(STDERR_FILENO);
+    if (!smoke && access(program.output, W_OK | X_OK) != 0) {
+        (void)fprintf(stderr, "bench_kairos: the folder %s is not there, or may not be written to\n", program.output);
+        return 1;
+    }
     read_data(&program);
 
     const double before = seconds();
@@ -573,6 +637,8 @@ main(int argc, char **argv)
     } trials[KAIROS_TRIALS] = {
         {"10 USD an hour", {.budget = LARGE_BUDGET, .objective_factor = 1}, false},
         {"objective 20 % longer", {.budget = BUDGET, .objective_factor = 1.2}, false},
+        {"objective three times as long", {.budget = BUDGET, .objective_factor = 3}, false},
+        {"bursts", {.budget = BUDGET, .objective_factor = 1, .bursts = true}, false},
         {"Gaussian sizes", {.budget = BUDGET, .objective_factor = 1, .gaussian = true}, false},
         {"predictions off by 5 %", {.budget = BUDGET, .objective_factor = 1, .noise_share = 0.05}, true},
         {"predictions off by 10 %", {.budget = BUDGET, .objective_factor = 1, .noise_share = 0.1}, true},

@@ -15,8 +15,10 @@ enum kairos_scheme {
     KAIROS_CLOCKWORK,
     KAIROS_EDF,
     KAIROS_MATCHING,
+    KAIROS_MATCHING_HIGH, /* judges lateness by the percentile, as laxity does */
     KAIROS_LAXITY,
     KAIROS_ORACLE,
+    KAIROS_ORACLE_SPARED, /* need not serve the largest of those that may be late */
     KAIROS_SCHEMES
 };
 extern const char *const kairos_scheme_names[KAIROS_SCHEMES];
@@ -27,15 +29,18 @@ enum {
     KAIROS_SEEDS_MAX = 16,
     KAIROS_CURVE = 26,
     KAIROS_PLANNED = 2, /* matching, laxity */
-    KAIROS_TRIED = 5,   /* fcfs, clockwork, matching, laxity, oracle */
-    KAIROS_TRIALS = 6,
+    KAIROS_TRIED = 6,   /* fcfs, clockwork, matching, matching by percentile, laxity, oracle */
+    KAIROS_TRIALS = 8,
     KAIROS_GAUSSIAN_MEAN = 240, /* about the mean of the published sizes */
     KAIROS_GAUSSIAN_DEVIATION = 120,
+    KAIROS_BURST_FACTOR = 4, /* for a tenth of the time */
+    KAIROS_BURST_QUERIES = 50,
 };
 
 struct kairos_choice {
     struct leat_pool_mix mix;
-    double qps;
+    double qps;           /* mean of the seeds that judge */
+    double low_qps, high_qps; /* of them the least and the most */
     uint32_t evaluations; /* mixes that were tried for it */
     double seconds;       /* to choose */
 };

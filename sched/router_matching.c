@@ -23,6 +23,7 @@ struct matching {
     _Alignas(LEAT_CACHE_LINE) unsigned char lap_memory[LAP_BYTES];
     struct leat_lap *lap;
     struct leat_lap_problem problem;
+    bool by_percentile;
     uint32_t worker_count; /* of those that take work at all */
     uint32_t idle_columns;
     uint32_t class_mask;                       /* bit by class that has workers */
@@ -45,7 +46,7 @@ static enum leat_status
 matching_init(void *state, const struct leat_router_options *options)
 {
     struct matching *matching = matching_at(state);
-    (void)options;
+    matching->by_percentile = options->by_percentile;
     LEAT_ASSERT(leat_lap_bytes(QUERIES_MAX, COLUMNS_MAX) <= sizeof(matching->lap_memory));
     matching->lap = leat_lap_init(matching->lap_memory, QUERIES_MAX, COLUMNS_MAX);
     return LEAT_OK;
@@ -147,7 +148,8 @@ make_terms(const struct matching *matching, const struct leat_route_input *input
 
     if (query->deadline_ns != LEAT_NO_DEADLINE) {
         const uint64_t objective_ns = query->deadline_ns > query->arrival_ns ? query->deadline_ns - query->arrival_ns : 0;
-        const uint64_t safe_ns = objective_ns - objective_ns / 50 - (objective_ns % 50 != 0); /* xi = 0.98 of it */
+        const uint64_t margin_ns = objective_ns / 50 + (objective_ns % 50 != 0); /* xi = 0.98 */
+        const uint64_t safe_ns = matching->by_percentile ? objective_ns : objective_ns - margin_ns;
         const uint64_t waited_ns = input->now_ns > query->arrival_ns ? input->now_ns - query->arrival_ns : 0;
         const uint64_t left_ns = safe_ns - waited_ns;
         slack_ns = waited_ns > safe_ns ? -1 : left_ns < (uint64_t)slack_ns ? (int64_t)left_ns : slack_ns;
@@ -159,6 +161,10 @@ make_terms(const struct matching *matching, const struct leat_route_input *input
             input->mean(input->profiles, input->application, input->variant, (uint16_t)class, query->items));
         terms->cost_ns[class] = weighted(matching, class, time_ns);
         terms->spare_ns[class] = slack_ns - time_ns;
+        if (matching->by_percentile) {
+            terms->spare_ns[class] = slack_ns - bounded_ns(input->predict(input->profiles, input->application,
+                                                                          input->variant, (uint16_t)class, query->items));
+        }
         terms->late_ns[class] = weighted(matching, class, late_ns);
     }
 }
