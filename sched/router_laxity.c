@@ -2,83 +2,111 @@
 /*
  * Laxity: keep dear workers for what only they can do in time, and let nobody wait until only they can.
  *
- * Classes stand in the order of the price of their time (below). Whenever workers are idle:
- *   1. From the dearest class down, queries that no cheaper class could still serve in time, by earliest deadline. The
- *      cheapest class has no cheaper one; there the order is deadline - 0.7 * time, between earliest deadline and
- *      least laxity (deadline - time) first: large queries are the first that a cheap class can no longer serve, but when
- *      time is short, small ones are the cheaper to save.
- *   2. Idle workers that are left, from the cheapest class up, take the largest query that they can serve in time: its advantage
- *      from a fast worker is the largest. Holding a dear worker back for what might come lost in every experiment.
- *   3. Late is late: a query that nobody can serve in time any more runs when nothing else can, and only where its time
- *      costs about the least.
+ * Classes stand in the order of the price of their time (below). The home of a query is the cheapest class that can have
+ * it done in time, waiting for a worker included: as the clock runs, a waiting query moves from cheap homes to dear ones.
+ * While a dearer worker is idle, a class must be sure of it, if any is, by twice as much as the percentile is above the mean:
+ * no query is left to luck without need. Whenever workers are idle they take, of the 128 oldest queries, not more than 32 of
+ * which are past their deadline lest they hide the others, ties going to the oldest:
+ *   1. From the dearest class down, what is at home with them, by earliest deadline (Liu and Layland, J. ACM 20, 1973). The
+ *      cheapest class goes by deadline - 0.7 * time, between that and least laxity, deadline - time (Mok, PhD thesis, MIT
+ *      1983): of equal deadlines the largest query is the first that will need a dear class; but when time is short, small
+ *      ones are the cheaper to save, as in apparent tardiness cost (Vepsalainen and Morton, Management Science 33, 1987).
+ *   2. Those left, from the cheapest class up, what waits for other classes that are busy, if it is in time here: the
+ *      largest, which gains the most by a faster worker. Holding a dear worker back for what might come lost in every
+ *      experiment.
+ *   3. Late is late: what nobody can do in time any more, even at once, runs when nothing else can, oldest first, and
+ *      only where it costs, in price * time, about the least: elsewhere it would keep others from being in time. When more
+ *      are late than there are workers, all help.
+ * So when not all can be in time, large queries are given up first, and what is late may wait for long.
+ * A query without a deadline has one 36 years after its arrival. In step 1 it thus comes after all that have one; in step 2
+ * size alone counts.
  *
- * The price of a class's time is the dual of the fluid problem behind all routing here: serve as many queries a second as
- * possible, each size on classes that meet its objective, no class busier than its workers. The dual says
+ * The price of a class's time comes from the fluid problem behind all routing: serve as many queries a second as possible,
+ * each size on classes that can meet its objective, no class busier than its workers. That is a linear programme. Its dual,
  *      maximise  E[min over classes of price * time]  subject to  sum over workers of price = 1,
- * and is solved along the way by multiplicative weights: each dispatched query goes, in thought, to its cheapest class, and
- * prices move up where the load is above the mean, down where below.
+ * has the inverse of the highest rate as its optimum, and says who should do what: each size belongs where price * time is
+ * least, so by comparative advantage and not where it is fastest. It is solved along the way by multiplicative weights
+ * (Arora, Hazan and Kale, Theory of Computing 8, 2012). Each query that is given away goes, in thought, to the class where
+ * it costs least of those that could have had it in time when it came, or of all if none could; the price of that class
+ * rises by 1/1024 of what its load is over the mean load, and all fall by 1/1024. At rest all classes that are worth
+ * anything are equally busy. 20000 queries bring nearly all mixes of classes and sizes within 2 percent of the optimum
+ * (tests/sched/test_laxity.c).
+ *
+ * O(queries * (classes + idle workers) + workers).
  */
 #include "sched/policy.h"
 
 #include <string.h>
 
 #include "base/align.h"
+#include "sched/route.h"
 
-#ifndef WINDOW
-#define WINDOW 128u
-#endif
-#ifndef ALPHA
-#define ALPHA 7
-#endif
-#ifndef ALPHA_DEAR
-#define ALPHA_DEAR 0
-#endif /* the oldest queries, that is how many are looked at */
-#define BEST_EFFORT_NS  (UINT64_C(1) << 60) /* what has no deadline comes after all that has one, oldest first */
-#define TIME_MAX_NS     (UINT64_C(1) << 58)
-#define PRICE_STEP      (1.0 / 1024)
-#define PRICE_MIN       1e-6
-#define LATE_TOLERANCE  1.1 /* prices are estimates */
+#define WINDOW         128u               /* queries that are looked at, the oldest; of them */
+#define WINDOW_LATE    32u                /* as many are past their deadline: no more, lest they hide what can be in time */
+#define DOUBT          2                  /* margins between mean and percentile that make sure */
+#define BEST_EFFORT_NS (INT64_C(1) << 60) /* after its arrival: the deadline of what has none, or one still later */
+#define TIME_MAX_NS    (UINT64_C(1) << 58)
+#define FAR_NS         (UINT64_C(1) << 61) /* from now: what is farther counts as this far */
+#define PRICE_STEP     (1.0 / 1024)
+#define PRICE_MIN      1e-4  /* what is worth nothing now may be worth something again */
+#define LOAD_MAX       128.0 /* one query moves a price by an eighth at most */
+#define LATE_TOLERANCE 1.1   /* prices are estimates */
+
+enum { NOWHERE = LEAT_SCHED_CLASSES_MAX, LATE }; /* instead of a place */
 
 struct laxity {
-    bool priced;
-    uint32_t counts[LEAT_SCHED_CLASSES_MAX]; /* of workers, when prices were last normalised */
-    double prices[LEAT_SCHED_CLASSES_MAX];   /* sum of counts * prices = 1 */
-    double query_cost_ns;                    /* EWMA of min over classes of price * time */
+    uint32_t known;                        /* bit by class: its time is in the first prices */
+    double prices[LEAT_SCHED_CLASSES_MAX]; /* sum over workers = 1 */
+    double query_cost_ns;                  /* EWMA of min over classes of price * time */
 };
 
-/* What one call knows. */
+/* What one call knows. Classes that have workers stand in places, the dearest first. */
 struct view {
     const struct leat_route_input *input;
     struct leat_route_pair *pairs;
     uint32_t pair_count, pairs_max, pending;
-    uint32_t counts[LEAT_SCHED_CLASSES_MAX]; /* workers of each class */
-    uint32_t idle[LEAT_SCHED_CLASSES_MAX];
-    uint32_t order[LEAT_SCHED_CLASSES_MAX], order_count; /* classes that have workers, dearest first */
-    uint64_t soonest_ns[LEAT_SCHED_CLASSES_MAX];         /* when one of the class is free */
-    uint64_t free_ns[LEAT_SCHED_WORKERS_MAX];            /* 0: idle */
+    uint32_t late;                                       /* of pending, those that nobody can do in time */
+    uint32_t present;                                    /* bit by class that has workers */
+    uint32_t order[LEAT_SCHED_CLASSES_MAX], order_count; /* class by place */
+    uint32_t counts[LEAT_SCHED_CLASSES_MAX];             /* workers by class: those that take work at all, */
+    uint32_t idle[LEAT_SCHED_CLASSES_MAX];               /* and of them those with nothing to do; */
+    uint32_t next[LEAT_SCHED_CLASSES_MAX];               /* the first of these is not before */
+    uint64_t wait_ns[LEAT_SCHED_CLASSES_MAX];            /* until one of the class is free */
+    uint32_t idle_place;                                 /* the dearest class that has an idle worker */
+    uint32_t index[WINDOW];                              /* into input->pending */
+    uint32_t given[WINDOW]; /* by pair: the query */
     bool taken[WINDOW];
-    uint64_t deadline_ns[WINDOW];
-    uint64_t mean_ns[LEAT_SCHED_CLASSES_MAX][WINDOW], high_ns[LEAT_SCHED_CLASSES_MAX][WINDOW];
+    uint32_t home[WINDOW];    /* a place; NOWHERE: only a busy class could, if it were not; LATE: nobody could */
+    int64_t slack_ns[WINDOW]; /* from now to the deadline */
 };
 
-static uint64_t
-time_ns(const struct leat_route_input *input, leat_predict_fn predict, uint32_t class, uint32_t items)
-{
-    const uint64_t ns = predict(input->profiles, input->application, input->variant, (uint16_t)class, items);
-    return ns < TIME_MAX_NS ? ns : TIME_MAX_NS;
-}
-
-static void
-find_soonest(struct view *view, uint32_t class)
+static int64_t
+ask(const struct view *view, leat_predict_fn predict, uint32_t class, uint32_t items)
 {
     const struct leat_route_input *input = view->input;
-    uint64_t soonest = UINT64_MAX;
-    for (uint32_t w = 0; w < input->worker_count; w++) {
-        if (input->workers[w].worker_class == class && view->free_ns[w] < soonest) {
-            soonest = view->free_ns[w];
-        }
-    }
-    view->soonest_ns[class] = soonest < input->now_ns ? input->now_ns : soonest;
+    const uint64_t ns = predict(input->profiles, input->application, input->variant, (uint16_t)class, items);
+    return (int64_t)(ns < TIME_MAX_NS ? ns : TIME_MAX_NS);
+}
+
+static int64_t
+mean_ns(const struct view *view, uint32_t class, uint32_t q)
+{
+    return ask(view, view->input->mean, class, view->input->pending[view->index[q]].items);
+}
+
+static int64_t
+high_ns(const struct view *view, uint32_t class, uint32_t q)
+{
+    return ask(view, view->input->predict, class, view->input->pending[view->index[q]].items);
+}
+
+static int64_t
+from_now(const struct view *view, uint64_t then_ns)
+{
+    const uint64_t now_ns = view->input->now_ns;
+    const uint64_t distance_ns = then_ns > now_ns ? then_ns - now_ns : now_ns - then_ns;
+    const int64_t bounded_ns = (int64_t)(distance_ns < FAR_NS ? distance_ns : FAR_NS);
+    return then_ns > now_ns ? bounded_ns : -bounded_ns;
 }
 
 /* False when nobody is idle. */
@@ -88,110 +116,162 @@ look_at_workers(struct view *view)
     const struct leat_route_input *input = view->input;
     uint32_t idle = 0;
 
-    memset(view->counts, 0, sizeof(view->counts));
-    memset(view->idle, 0, sizeof(view->idle));
+    view->present = 0;
+    for (uint32_t class = 0; class < LEAT_SCHED_CLASSES_MAX; class++) {
+        view->counts[class] = view->idle[class] = view->next[class] = 0;
+        view->wait_ns[class] = FAR_NS;
+    }
     for (uint32_t w = 0; w < input->worker_count; w++) {
         const struct leat_sched_worker *worker = &input->workers[w];
-        const bool is_idle = worker->outstanding == 0 && worker->depth > 0;
-        view->counts[worker->worker_class]++;
-        view->idle[worker->worker_class] += is_idle;
-        idle += is_idle;
-        view->free_ns[w] = is_idle                            ? 0
-                           : worker->free_at_ns > input->now_ns ? worker->free_at_ns
-                                                                : input->now_ns + 1; /* overdue */
+        const uint32_t class = worker->worker_class;
+        if (worker->depth == 0) {
+            continue;
+        }
+        LEAT_ASSERT(class < input->class_count);
+        uint64_t wait_ns = leat_route_wait_ns(input, worker);
+        if (leat_route_is_idle(worker)) {
+            view->idle[class]++;
+            idle++;
+        } else if (wait_ns == 0) {
+            wait_ns = 1; /* overdue */
+        }
+        view->present |= UINT32_C(1) << class;
+        view->counts[class]++;
+        view->wait_ns[class] = wait_ns < view->wait_ns[class] ? wait_ns : view->wait_ns[class];
     }
     return idle > 0;
+}
+
+static uint32_t
+find_home(const struct view *view, uint32_t q)
+{
+    uint32_t unsure = NOWHERE;
+    bool late = true;
+    for (uint32_t place = view->order_count; place-- > 0;) {
+        const uint32_t class = view->order[place];
+        const int64_t high = high_ns(view, class, q), mean = mean_ns(view, class, q);
+        const int64_t left_ns = view->slack_ns[q] - high, spare_ns = left_ns - (int64_t)view->wait_ns[class];
+        if (spare_ns >= 0 && (place <= view->idle_place || spare_ns >= DOUBT * (high - mean))) {
+            return place;
+        }
+        unsure = spare_ns >= 0 && unsure == NOWHERE ? place : unsure;
+        late = late && left_ns < 0;
+    }
+    return late ? LATE : unsure;
 }
 
 static void
 look_at_queries(struct view *view)
 {
     const struct leat_route_input *input = view->input;
-    for (uint32_t q = 0; q < view->pending; q++) {
-        const struct leat_sched_query *query = &input->pending[q];
-        const uint64_t last = query->arrival_ns + BEST_EFFORT_NS;
-        view->deadline_ns[q] = query->deadline_ns < last ? query->deadline_ns : last;
-        for (uint32_t o = 0; o < view->order_count; o++) {
-            const uint32_t class = view->order[o];
-            view->mean_ns[class][q] = time_ns(input, input->mean, class, query->items);
-            view->high_ns[class][q] = time_ns(input, input->predict, class, query->items);
-        }
+    uint32_t overdue = 0;
+
+    view->pending = view->late = 0;
+    view->idle_place = 0;
+    while (view->idle[view->order[view->idle_place]] == 0) {
+        view->idle_place++; /* there is one: look_at_workers said so */
     }
-    memset(view->taken, 0, view->pending * sizeof(view->taken[0]));
+    for (uint32_t i = 0; i < input->pending_count && view->pending < WINDOW; i++) {
+        const struct leat_sched_query *query = &input->pending[i];
+        if (query->deadline_ns < input->now_ns && overdue++ >= WINDOW_LATE) {
+            continue;
+        }
+        const uint32_t q = view->pending++;
+        const int64_t slack_ns = from_now(view, query->deadline_ns);
+        const int64_t most_ns = from_now(view, query->arrival_ns) + BEST_EFFORT_NS;
+        view->index[q] = i;
+        view->slack_ns[q] = slack_ns < most_ns ? slack_ns : most_ns;
+        view->home[q] = find_home(view, q);
+        view->late += view->home[q] == LATE;
+        view->taken[q] = false;
+    }
 }
 
 /* ---- Prices ------------------------------------------------------------------------------------ */
 
-/* Before anything was seen: a class is worth its speed at the largest size. */
+/*
+ * Until more was seen, a class is worth its speed at the largest size; one of unknown speed as much as the fastest. Prices
+ * begin anew when a class is met, and has a time, that none of them is based on.
+ */
 static void
-first_prices(struct laxity *laxity, const struct leat_route_input *input)
+first_prices(struct laxity *laxity, const struct view *view)
 {
-    for (uint32_t class = 0; class < LEAT_SCHED_CLASSES_MAX; class ++) {
-        const uint64_t ns = class < input->class_count ? time_ns(input, input->mean, class, input->items_max) : 0;
-        laxity->prices[class] = 1.0 / (double)(ns > 0 ? ns : 1);
+    uint64_t ns[LEAT_SCHED_CLASSES_MAX], least_ns = UINT64_MAX;
+    uint32_t known = 0;
+
+    for (uint32_t left = view->present; left != 0; left &= left - 1) {
+        const uint32_t class = (uint32_t)__builtin_ctz(left);
+        ns[class] = leat_route_class_ns(view->input, class);
+        least_ns = ns[class] < least_ns ? ns[class] : least_ns;
+        known |= (uint32_t)(ns[class] != UINT64_MAX) << class;
     }
+    if ((known & ~laxity->known) == 0) {
+        return;
+    }
+    for (uint32_t class = 0; class < LEAT_SCHED_CLASSES_MAX; class++) {
+        laxity->prices[class] = (known >> class & 1) != 0 ? (double)least_ns / (double)ns[class] : 1;
+    }
+    laxity->known = known;
     laxity->query_cost_ns = 0;
-    laxity->priced = true;
 }
 
+/* A class without workers keeps the price that it had last. */
 static void
-normalise_prices(struct laxity *laxity, const uint32_t *counts)
+normalise_prices(struct laxity *laxity, const struct view *view)
 {
     double sum = 0;
-    for (uint32_t class = 0; class < LEAT_SCHED_CLASSES_MAX; class ++) {
+    for (uint32_t o = 0; o < view->order_count; o++) {
+        const uint32_t class = view->order[o];
         laxity->prices[class] = laxity->prices[class] > PRICE_MIN ? laxity->prices[class] : PRICE_MIN;
-        sum += counts[class] * laxity->prices[class];
+        sum += view->counts[class] * laxity->prices[class];
     }
-    for (uint32_t class = 0; class < LEAT_SCHED_CLASSES_MAX; class ++) {
-        laxity->prices[class] /= sum;
+    for (uint32_t o = 0; o < view->order_count; o++) {
+        laxity->prices[view->order[o]] /= sum;
     }
-    memcpy(laxity->counts, counts, sizeof(laxity->counts));
 }
 
-/* One step of multiplicative weights, with the query that was just given away. */
+/* One step of multiplicative weights, with a query that was given away. */
 static void
 learn_prices(struct laxity *laxity, const struct view *view, uint32_t q)
 {
-    const struct leat_sched_query *query = &view->input->pending[q];
-    uint32_t cheapest = LEAT_SCHED_CLASSES_MAX;
-    double cost_ns = 0;
+    const int64_t allowed_ns = view->slack_ns[q] - from_now(view, view->input->pending[view->index[q]].arrival_ns);
+    uint32_t cheapest = NOWHERE;
+    double cost_ns = 0, time_ns = 0;
+    bool hopeless = true; /* nobody could have done it in time: then all classes may */
+
+    for (uint32_t o = 0; o < view->order_count; o++) {
+        hopeless = hopeless && high_ns(view, view->order[o], q) > allowed_ns;
+    }
 
     for (uint32_t o = 0; o < view->order_count; o++) {
         const uint32_t class = view->order[o];
-        if (query->arrival_ns + view->high_ns[class][q] > view->deadline_ns[q]) {
-            continue; /* not even at once */
-        }
-        const double ns = laxity->prices[class] * (double)view->mean_ns[class][q];
-        if (cheapest == LEAT_SCHED_CLASSES_MAX || ns < cost_ns) {
+        const double here_ns = (double)mean_ns(view, class, q), cost_here_ns = laxity->prices[class] * here_ns;
+        if ((cheapest == NOWHERE || cost_here_ns < cost_ns) && (hopeless || high_ns(view, class, q) <= allowed_ns)) {
             cheapest = class;
-            cost_ns = ns;
+            cost_ns = cost_here_ns;
+            time_ns = here_ns;
         }
     }
-    if (cheapest == LEAT_SCHED_CLASSES_MAX || cost_ns <= 0) {
-        return;
+    if (cost_ns <= 0) {
+        return; /* it is not known how long it takes */
     }
     laxity->query_cost_ns =
         laxity->query_cost_ns > 0 ? laxity->query_cost_ns + (cost_ns - laxity->query_cost_ns) / 64 : cost_ns;
+    /* 1 where a class is as busy as the system can be on average */
+    const double load = time_ns / (view->counts[cheapest] * laxity->query_cost_ns);
     for (uint32_t o = 0; o < view->order_count; o++) {
         const uint32_t class = view->order[o];
-        double load = 0; /* 1 where this class is as busy as the system can be on average */
-        if (class == cheapest) {
-            load = (double)view->mean_ns[class][q] / (view->counts[class] * laxity->query_cost_ns);
-            load = load < 1 / (8 * PRICE_STEP) ? load : 1 / (8 * PRICE_STEP);
-        }
-        laxity->prices[class] *= 1 + PRICE_STEP * (load - 1);
+        const double excess = (class != cheapest ? 0 : load < LOAD_MAX ? load : LOAD_MAX) - 1;
+        laxity->prices[class] *= 1 + PRICE_STEP * excess;
     }
-    normalise_prices(laxity, view->counts);
 }
 
 static void
 sort_classes(const struct laxity *laxity, struct view *view)
 {
     view->order_count = 0;
-    for (uint32_t class = 0; class < view->input->class_count; class ++) {
-        if (view->counts[class] == 0) {
-            continue;
-        }
+    for (uint32_t left = view->present; left != 0; left &= left - 1) {
+        const uint32_t class = (uint32_t)__builtin_ctz(left);
         uint32_t at = view->order_count++;
         for (; at > 0 && laxity->prices[view->order[at - 1]] < laxity->prices[class]; at--) {
             view->order[at] = view->order[at - 1];
@@ -211,104 +291,92 @@ leat_laxity_price(const void *state, uint32_t worker_class)
 /* ---- Choice ------------------------------------------------------------------------------------ */
 
 static bool
-in_time(const struct view *view, uint32_t class, uint64_t start_ns, uint32_t q)
-{
-    return start_ns + view->high_ns[class][q] <= view->deadline_ns[q];
-}
-
-/* Could a class that is cheaper than the one at `place` still serve it in time? */
-static bool
-cheaper_can(const struct view *view, uint32_t place, uint32_t q)
-{
-    for (uint32_t o = place + 1; o < view->order_count; o++) {
-        if (in_time(view, view->order[o], view->soonest_ns[view->order[o]], q)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool
-is_late(const struct view *view, uint32_t q)
-{
-    for (uint32_t o = 0; o < view->order_count; o++) {
-        if (in_time(view, view->order[o], view->input->now_ns, q)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool
 costs_least(const struct laxity *laxity, const struct view *view, uint32_t class, uint32_t q)
 {
-    const double here = laxity->prices[class] * (double)view->mean_ns[class][q];
+    const double here = laxity->prices[class] * (double)mean_ns(view, class, q);
     for (uint32_t o = 0; o < view->order_count; o++) {
         const uint32_t other = view->order[o];
-        if (here > LATE_TOLERANCE * laxity->prices[other] * (double)view->mean_ns[other][q]) {
+        if (here > LATE_TOLERANCE * laxity->prices[other] * (double)mean_ns(view, other, q)) {
             return false;
         }
     }
     return true;
 }
 
-enum step { NEEDED, WELCOME, LATE };
+enum step { STEP_HOME, STEP_AWAY, STEP_LATE, STEP_FLOOD };
 
-/* The query with the least key for a worker of the class at `place`; `pending` for none. Ties: the oldest. */
-static uint32_t
-choose(const struct laxity *laxity, const struct view *view, enum step step, uint32_t place)
+/* Is it for a worker of the class at `place`? If so, the least key goes first. */
+static bool
+find_key(const struct laxity *laxity, const struct view *view, enum step step, uint32_t place, uint32_t q, int64_t *ret_key)
 {
-    const uint32_t class = view->order[place];
-    const bool cheapest = place + 1 == view->order_count;
-    uint32_t best = view->pending;
-    uint64_t best_key = UINT64_MAX;
-
-    for (uint32_t q = 0; q < view->pending; q++) {
-        if (view->taken[q] || in_time(view, class, view->input->now_ns, q) == (step == LATE)) {
-            continue;
+    const uint32_t class = view->order[place], home = view->home[q];
+    switch (step) {
+    case STEP_HOME:
+        if (home != place) {
+            return false;
         }
-        uint64_t key;
-        switch (step) {
-        case NEEDED:
-            if (cheaper_can(view, place, q)) {
-                continue;
-            }
-            key = view->deadline_ns[q] + TIME_MAX_NS - (cheapest ? view->mean_ns[class][q] / 10 * 7 : 0);
-            break;
-        case WELCOME:
-            key = UINT32_MAX - view->input->pending[q].items;
-            break;
-        default:
-            if (!is_late(view, q) || !costs_least(laxity, view, class, q)) {
-                continue;
-            }
-            key = view->mean_ns[class][q];
-            break;
-        }
-        if (key < best_key) {
-            best_key = key;
-            best = q;
-        }
+        *ret_key = view->slack_ns[q] - (place + 1 == view->order_count ? mean_ns(view, class, q) / 10 * 7 : 0);
+        return true;
+    case STEP_AWAY:
+        *ret_key = -(int64_t)view->input->pending[view->index[q]].items;
+        return home != place && home < NOWHERE && high_ns(view, class, q) <= view->slack_ns[q];
+    case STEP_LATE:
+        *ret_key = 0; /* the oldest */
+        return home == LATE && costs_least(laxity, view, class, q);
+    default:
+        *ret_key = 0;
+        return home == LATE && view->late > view->input->worker_count;
     }
-    return best;
 }
 
 static void
-give(struct laxity *laxity, struct view *view, uint32_t q, uint32_t class)
+give(struct view *view, uint32_t q, uint32_t class)
 {
     const struct leat_route_input *input = view->input;
-    uint32_t worker = 0;
+    uint32_t worker = view->next[class];
 
-    while (input->workers[worker].worker_class != class || view->free_ns[worker] != 0) {
+    while (input->workers[worker].worker_class != class || !leat_route_is_idle(&input->workers[worker])) {
         worker++;
         LEAT_ASSERT(worker < input->worker_count);
     }
-    view->pairs[view->pair_count++] = (struct leat_route_pair){.query = q, .worker = worker};
+    view->next[class] = worker + 1;
+    view->pairs[view->pair_count++] = (struct leat_route_pair){.query = view->index[q], .worker = worker};
+    view->given[view->pair_count - 1] = q;
     view->taken[q] = true;
     view->idle[class]--;
-    view->free_ns[worker] = input->now_ns + 1 + view->mean_ns[class][q];
-    find_soonest(view, class);
-    learn_prices(laxity, view, q);
+}
+
+/* Idle workers of the class at `place` take what the step lets them. Ties: the oldest. */
+static void
+serve(const struct laxity *laxity, struct view *view, enum step step, uint32_t place)
+{
+    const uint32_t class = view->order[place];
+    uint32_t queries[WINDOW], count = 0;
+    int64_t keys[WINDOW];
+
+    if (view->idle[class] == 0 || view->pair_count == view->pairs_max) {
+        return;
+    }
+    for (uint32_t q = 0; q < view->pending; q++) {
+        if (!view->taken[q] && find_key(laxity, view, step, place, q, &keys[count])) {
+            queries[count++] = q;
+        }
+    }
+    while (view->idle[class] > 0 && view->pair_count < view->pairs_max) {
+        uint32_t best = count;
+        int64_t best_key = INT64_MAX;
+        for (uint32_t i = 0; i < count; i++) {
+            if (keys[i] < best_key) {
+                best = i;
+                best_key = keys[i];
+            }
+        }
+        if (best == count) {
+            return;
+        }
+        give(view, queries[best], class);
+        keys[best] = INT64_MAX;
+    }
 }
 
 static uint32_t
@@ -319,37 +387,30 @@ laxity_route(void *state, const struct leat_route_input *input, struct leat_rout
 
     view.input = input;
     view.pairs = pairs;
-    view.pairs_max = pairs_max;
+    view.pairs_max = pairs_max < WINDOW ? pairs_max : WINDOW;
     view.pair_count = 0;
-    view.pending = input->pending_count < WINDOW ? input->pending_count : WINDOW;
     LEAT_ASSERT(input->class_count <= LEAT_SCHED_CLASSES_MAX && input->worker_count <= LEAT_SCHED_WORKERS_MAX);
-    if (view.pending == 0 || !look_at_workers(&view)) {
+    if (input->pending_count == 0 || view.pairs_max == 0 || !look_at_workers(&view)) {
         return 0;
     }
-    if (!laxity->priced) {
-        first_prices(laxity, input);
-    }
-    if (memcmp(laxity->counts, view.counts, sizeof(view.counts)) != 0) {
-        normalise_prices(laxity, view.counts);
+    if ((view.present & ~laxity->known) != 0) {
+        first_prices(laxity, &view);
     }
     sort_classes(laxity, &view);
-    for (uint32_t o = 0; o < view.order_count; o++) {
-        find_soonest(&view, view.order[o]);
-    }
+    normalise_prices(laxity, &view); /* workers may have come or gone */
     look_at_queries(&view);
-    for (enum step step = NEEDED; step <= LATE; step++) {
-        for (uint32_t o = 0; o < view.order_count; o++) {
-            const uint32_t place = step == NEEDED ? o : view.order_count - 1 - o;
-            const uint32_t class = view.order[place];
-            while (view.idle[class] > 0 && view.pair_count < pairs_max) {
-                const uint32_t q = choose(laxity, &view, step, place);
-                if (q == view.pending) {
-                    break;
-                }
-                give(laxity, &view, q, class);
-            }
+    for (uint32_t place = 0; place < view.order_count; place++) {
+        serve(laxity, &view, STEP_HOME, place);
+    }
+    for (enum step step = STEP_AWAY; step <= STEP_FLOOD; step++) {
+        for (uint32_t place = view.order_count; place-- > 0;) {
+            serve(laxity, &view, step, place);
         }
     }
+    for (uint32_t i = 0; i < view.pair_count; i++) {
+        learn_prices(laxity, &view, view.given[i]);
+    }
+    normalise_prices(laxity, &view);
     return view.pair_count;
 }
 
