@@ -169,7 +169,9 @@ extern const struct leat_router leat_router_round_robin;
 /*
  * For workers that differ: dear workers for what only they can do in time, earliest deadline first; cheap ones by
  * deadline - 0.7 * time; what is late comes last, where it costs least. Learns what a class's time is worth from the sizes
- * that come. Looks at the 128 oldest. Workers with nothing outstanding only. More in sched/router_laxity.c.
+ * that come. When not all can be in time, large queries are given up first, and what is late may wait for long. Looks at
+ * the 128 oldest, of which 32 at most are past their deadline. Workers with nothing outstanding only. More in
+ * sched/router_laxity.c.
  */
 extern const struct leat_router leat_router_laxity;
 /* What it holds the time of a worker of that class to be worth: all workers' together 1; 0 before the first query. */
