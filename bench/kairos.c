@@ -235,6 +235,7 @@ options_for(const struct world *world, enum kairos_scheme scheme, const struct l
         .table = world->table,
         .router = router,
         .router_options.by_percentile = scheme == KAIROS_MATCHING_HIGH,
+        .worker_depth = router == &leat_router_fcfs ? 1 : 0, /* first come, first served: one queue for all workers */
         .mix = *mix,
         .objective_ns = world->objective_ns,
         .percentile = scheme == KAIROS_MATCHING ? 0 : JUDGE_BY,
