@@ -28,6 +28,15 @@ counter(const _Atomic uint64_t *value)
 /* ---- status ----------------------------------------------------------------------------------- */
 
 static json_t *
+describe_percentile(const struct leat_application *app)
+{
+    const uint32_t quantile_ppm = app->profiles[0][0].quantile_ppm; /* all have it, and it does not change */
+    return quantile_ppm == LEAT_PROFILE_MEAN
+               ? json_string("mean")
+               : json_real((quantile_ppm != LEAT_PROFILE_DEFAULT ? quantile_ppm : 950000) / 1e4);
+}
+
+static json_t *
 describe_application(const struct leat_application *app)
 {
     const struct leat_application_counters *counters = &app->counters;
@@ -36,13 +45,9 @@ describe_application(const struct leat_application *app)
     for (uint32_t v = 0; v < app->variant_count; v++) {
         (void)json_array_append_new(models, json_string(app->variants[v]->name));
     }
-    const uint32_t quantile_ppm = app->profiles[0][0].quantile_ppm; /* all have it, and it does not change */
-    json_t *percentile = quantile_ppm == LEAT_PROFILE_MEAN
-                             ? json_string("mean")
-                             : json_real((quantile_ppm != LEAT_PROFILE_DEFAULT ? quantile_ppm : 950000) / 1e4);
     return json_pack("{s:s, s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", app->name, "router",
                      app->router->name, "selector", app->selector->name, "latency_ns", (json_int_t)app->latency_ns,
-                     "drop_late", (int)app->drop_late, "percentile", percentile, "models", models, "accepted", counter(&counters->accepted), "ok",
+                     "drop_late", (int)app->drop_late, "percentile", describe_percentile(app), "models", models, "accepted", counter(&counters->accepted), "ok",
                      counter(&counters->ok), "rejected", counter(&counters->rejected), "expired",
                      counter(&counters->expired), "cancelled", counter(&counters->cancelled), "failed",
                      counter(&counters->failed), "batches", counter(&counters->batches), "waiting",
@@ -171,9 +176,9 @@ describe_profiles(const struct leat_daemon *daemon, const struct leat_applicatio
         (void)json_object_set_new(json_array_get(classes, c), "points",
                                   describe_points(&daemon->profiles.profiles[c], items_max));
     }
-    return json_pack("{s:s, s:s, s:i, s:I, s:o, s:o}", "application", app->name, "model", app->variants[variant]->name,
-                     "items_max", (int)items_max, "latency_ns", (json_int_t)app->latency_ns, "classes", classes, "sizes",
-                     describe_buckets(&app->sizes));
+    return json_pack("{s:s, s:s, s:i, s:I, s:o, s:o, s:o}", "application", app->name, "model", app->variants[variant]->name,
+                     "items_max", (int)items_max, "latency_ns", (json_int_t)app->latency_ns, "percentile",
+                     describe_percentile(app), "classes", classes, "sizes", describe_buckets(&app->sizes));
 }
 
 static json_t *

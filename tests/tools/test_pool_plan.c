@@ -62,7 +62,7 @@ static void
 test_from_files(void)
 {
     const char *const arguments[] = {"pool", "plan", "--profile", profile, "--model", "m", "--prices", prices, "--sizes",
-                                     sizes, "--budget", "2.5", "--objective", "5ms", "--json", NULL};
+                                     sizes, "--budget", "2.5", "--objective", "5ms", "--json", "--by", "bound", NULL};
     json_t *answer = plan(arguments);
     const json_t *ranked = json_object_get(answer, "ranked"), *aux = json_array_get(json_object_get(answer, "classes"), 0);
     bool seen_one = false, seen_pair = false;
@@ -93,10 +93,11 @@ test_from_files(void)
 
     /* Simulated, the mix that costs most here serves most, and each seed's choice is the same twice. */
     const char *const simulated[] = {"pool", "plan", "--profile", profile, "--model", "m", "--prices", prices, "--sizes", sizes,
-                                     "--budget", "2.5", "--objective", "20ms", "--by", "simulation", "--router", "fcfs",
+                                     "--budget", "2.5", "--objective", "20ms", "--router", "fcfs",
                                      "--seed", "7", "--json", NULL};
     answer = plan(simulated);
     const json_t *chosen = json_object_get(answer, "selected");
+    EXPECT(strcmp(json_string_value(json_object_get(answer, "by")), "simulation") == 0);
     const double rate_qps = json_number_value(json_object_get(chosen, "simulated_qps"));
     EXPECT(workers_in(chosen, "base") == 2 && workers_in(chosen, "aux") == 1);
     EXPECT(rate_qps > 500 && rate_qps < bound_of(chosen));
@@ -104,6 +105,13 @@ test_from_files(void)
     EXPECT(json_equal(answer, again));
     json_decref(again);
     json_decref(answer);
+
+    struct command command; /* for people, three digits will do */
+    const char *const shown[] = {"pool", "plan", "--profile", profile, "--model", "m", "--prices", prices, "--sizes", sizes,
+                                 "--budget", "2.5", "--objective", "20ms", "--router", "fcfs", "--seed", "7", NULL};
+    char told[64];
+    (void)snprintf(told, sizeof(told), "it serves about %.0f queries a second", rate_qps < 1000 ? rate_qps : round(rate_qps / 10) * 10);
+    EXPECT(command_run(&command, leatd.socket_path, shown) == 0 && strstr(command.out, told) != NULL);
 
     /* Prices and counts can be given; then no auxiliary is affordable. */
     const char *const overridden[] = {"pool", "plan", "--profile", profile, "--model", "m", "--prices", prices, "--sizes", sizes,
@@ -117,7 +125,8 @@ test_from_files(void)
     refused(1, "does not pay for one worker of class 'base'",
             (const char *const[]){"pool", "plan", "--profile", profile, "--model", "m", "--prices", prices, "--sizes", sizes,
                                   "--budget", "0.5", "--objective", "5ms", NULL});
-    refused(1, "", (const char *const[]){"pool", "plan", "--profile", profile, "--model", "m", "--prices", prices, "--sizes",
+    refused(1, "class 'base', the base, misses the objective of 2.00 ms: 2 items take it 3.00 ms",
+            (const char *const[]){"pool", "plan", "--profile", profile, "--model", "m", "--prices", prices, "--sizes",
                                          sizes, "--budget", "5", "--objective", "2ms", NULL}); /* not even the base */
     refused(2, "needs --model", (const char *const[]){"pool", "plan", "--profile", profile, "--budget", "5", NULL});
     refused(2, "no class 'x'", (const char *const[]){"pool", "plan", "--profile", profile, "--model", "m", "--prices", prices,
@@ -175,8 +184,7 @@ test_from_the_daemon(void)
     EXPECT(bound_of(current) > 0 && bound_of(current) < 1 / 1.5e-3 + 2 / 3.75e-3);
     json_decref(answer);
 
-    answer = plan((const char *const[]){"pool", "plan", "app", "--budget", "10", "--objective", "60s", "--json", "--by",
-                                        "simulation", NULL});
+    answer = plan((const char *const[]){"pool", "plan", "app", "--budget", "10", "--objective", "60s", "--json", NULL});
     const json_t *selected = json_object_get(answer, "selected"); /* nothing is late in a minute: all that there is */
     EXPECT(workers_in(selected, "base") == 4 && workers_in(selected, "aux") == 2);
     EXPECT(json_number_value(json_object_get(selected, "simulated_qps")) > 100);
@@ -184,6 +192,7 @@ test_from_the_daemon(void)
 
     json_t *profiles = leatd_request(session, "{\"op\":\"profiles\",\"name\":\"app\"}");
     const json_t *classes = json_object_get(profiles, "classes");
+    EXPECT(json_number_value(json_object_get(profiles, "percentile")) == 95);
     EXPECT(leatd_number(profiles, "items_max") == 2 && json_array_size(classes) == 2);
     static const uint64_t least_ns[2][2] = {{1000000, 3000000}, {2000000, 9000000}};
     for (size_t c = 0; c < 2; c++) {

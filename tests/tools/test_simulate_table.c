@@ -282,6 +282,33 @@ test_prices(void)
     simulate_table_free(&t);
 }
 
+/* Both are kept, at each count and percentile, where they can be. */
+static void
+test_made_samples(void)
+{
+    static const double percentiles[] = {50, 90, 95, 99, 99.9, 100};
+    uint64_t samples_ns[1000];
+
+    for (size_t p = 0; p < LEAT_COUNT_OF(percentiles); p++) {
+        for (uint32_t count = 2; count <= LEAT_COUNT_OF(samples_ns); count += 7) {
+            const uint64_t mean_ns = 1000000, predicted_ns = mean_ns + 7919 * (uint64_t)(100 - percentiles[p]);
+            const uint32_t rank = (uint32_t)ceil(percentiles[p] * count / 100);
+            uint64_t sum_ns = 0;
+            simulate_samples_make(mean_ns, predicted_ns, percentiles[p], count, samples_ns);
+            for (uint32_t i = 0; i < count; i++) {
+                sum_ns += samples_ns[i];
+                EXPECT(i == 0 || samples_ns[i] >= samples_ns[i - 1]);
+            }
+            EXPECT(rank == 1 || samples_ns[rank - 1] == predicted_ns);
+            EXPECT(rank == 1 || (sum_ns <= mean_ns * count + count && sum_ns + count >= mean_ns * count));
+        }
+    }
+    simulate_samples_make(10, 9, 95, 3, samples_ns); /* below the mean */
+    EXPECT(samples_ns[0] == 10 && samples_ns[1] == 10 && samples_ns[2] == 10);
+    simulate_samples_make(10, 31, 95, 3, samples_ns); /* above all that the mean leaves */
+    EXPECT(samples_ns[0] == 1 && samples_ns[1] == 1 && samples_ns[2] == 31);
+}
+
 int
 main(void)
 {
@@ -292,6 +319,7 @@ main(void)
     test_samples();
     test_means();
     test_percentile();
+    test_made_samples();
     test_wrong_tables();
     test_large_tables();
     test_sizes();

@@ -22,7 +22,8 @@
 #define BRIEF_QUERIES    4000u
 #define THOROUGH_QUERIES 20000u
 #define VIOLATION_SHARE  0.01
-#define JUDGE_BY         95.0 /* percentile of predictions, as in the daemon */
+#define JUDGE_BY         95.0  /* percentile of predictions, as in the daemon */
+#define SAMPLES          1000u /* made of what the daemon says of a size: enough for a percentile of 99.9 */
 
 struct overrides {
     const char *class;
@@ -43,10 +44,11 @@ struct plan {
     struct overrides overrides[2 * CLASSES];
     uint32_t override_count;
     uint64_t top, objective_ns, variant;
-    double budget, percentile;
+    double budget;
+    double percentile; /* of times, that predictions are at; 0: they are means */
     const struct leat_router *router; /* of simulations; NULL: the default */
     uint64_t seed;
-    bool by_simulation, json, help;
+    bool by_bound, json, help;
 
     /* What is known. */
     char names[CLASSES][SIMULATE_NAME_MAX];
@@ -76,9 +78,9 @@ print_pool_help(void)
         "usage: leat pool plan APPLICATION --budget PRICE [OPTION...]\n"
         "       leat pool plan --profile FILE --model NAME --prices FILE --sizes FILE --budget PRICE --objective TIME\n\n"
         "Which mix of workers a budget should buy: bounds the throughput of every mix that it pays for, at which all queries\n"
-        "meet the objective, ranks them and chooses one (Kairos, HPDC 2023), or simulates those that may be the best. Times by\n"
-        "class of worker and sizes of queries are what the daemon has measured and seen; prices and how many workers could be\n"
-        "had are in its configuration. The second form needs no daemon.\n\n"
+        "meet the objective (Kairos, HPDC 2023), ranks them, simulates those that may be the best and chooses the best of\n"
+        "these. Times by class of worker and sizes of queries are what the daemon has measured and seen; prices and how many\n"
+        "workers could be had are in its configuration. The second form needs no daemon.\n\n"
         "  --budget PRICE         what all workers may cost an hour\n"
         "  --objective TIME       latency objective (default: the application's)\n"
         "  --price CLASS=PRICE    of one worker an hour, instead of what is configured\n"
@@ -87,7 +89,8 @@ print_pool_help(void)
         "  --sizes FILE           items of queries: CSV with items and perhaps weight (default: those that the daemon has seen)\n"
         "  --variant N            of the application, by its place there (default 0)\n"
         "  --top N                mixes to show (default 10)\n"
-        "  --by bound|simulation  how to choose (default bound); a simulation has Poisson arrivals and 1 %% late at most\n"
+        "  --by simulation|bound  how to choose (default simulation, with Poisson arrivals and 1 %% late at most); bound is the\n"
+        "                         paper's rule: it simulates nothing, and may choose less than the budget pays for\n"
         "  --router NAME          of the simulation (default %s)\n"
         "  --seed N               of the simulation (default 1)\n\n"
         "  --profile FILE         measured times: CSV with model, instance, batch and s0, s1, ... or mean_ms, in ms\n"
@@ -170,8 +173,8 @@ parse_pool_options(int argc, char **argv, struct plan *plan)
         case 'P': plan->prices_path = optarg; break;
         case 'c': good = parse_double(optarg, 0.001, 100, &plan->percentile); break;
         case 'y':
-            plan->by_simulation = strcmp(optarg, "simulation") == 0;
-            good = plan->by_simulation || strcmp(optarg, "bound") == 0;
+            plan->by_bound = strcmp(optarg, "bound") == 0;
+            good = plan->by_bound || strcmp(optarg, "simulation") == 0;
             break;
         case 'r': good = (plan->router = leat_router_find(optarg)) != NULL; break;
         case 'e': good = parse_u64(optarg, 0, UINT64_MAX - 1, &plan->seed); break;
@@ -298,6 +301,10 @@ read_answer(const json_t *answer, struct plan *plan)
             return false;
         }
         plan->space.class_count++;
+    }
+    plan->percentile = json_number_value(json_object_get(answer, "percentile")); /* 0: they are means */
+    if (plan->percentile != 0 && !(plan->percentile >= 50 && plan->percentile < 100)) {
+        return false;
     }
     if (plan->objective_ns == 0) {
         plan->objective_ns = (uint64_t)json_integer_value(json_object_get(answer, "latency_ns"));
@@ -453,6 +460,22 @@ choose_base(struct plan *plan)
     return EXIT_DONE;
 }
 
+/* What leat_pool_rates refuses, said with names. */
+static enum leat_status
+check_base(const struct plan *plan)
+{
+    for (uint32_t s = 0; s < plan->size_count; s++) {
+        const uint32_t items = plan->sizes[s].items;
+        const uint64_t ns = predicted_time(plan, 0, 0, (uint16_t)plan->space.base, items);
+        if (plan->sizes[s].weight > 0 && ns > plan->objective_ns) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "class '%s', the base, misses the objective of %s: %u items take it %s",
+                             plan->names[plan->space.base], format_ns((double)plan->objective_ns).text, items,
+                             format_ns((double)ns).text);
+        }
+    }
+    return LEAT_OK;
+}
+
 /* ---- The plan ---------------------------------------------------------------------------------- */
 
 static enum leat_status
@@ -464,8 +487,11 @@ rank_mixes(struct plan *plan)
                                                 .objective_ns = plan->objective_ns,
                                                 .sizes = plan->sizes,
                                                 .size_count = plan->size_count};
-    enum leat_status status = leat_pool_rates(&plan->space, &workload, &plan->rates);
+    enum leat_status status = check_base(plan);
 
+    if (status == LEAT_OK) {
+        status = leat_pool_rates(&plan->space, &workload, &plan->rates);
+    }
     if (status == LEAT_OK) {
         plan->candidates = calloc(MIXES_MAX, sizeof(plan->candidates[0]));
         status = plan->candidates == NULL
@@ -482,7 +508,7 @@ rank_mixes(struct plan *plan)
     return status;
 }
 
-/* The daemon's points as a table with one sample each: a batch takes its mean time. */
+/* The daemon's points as a table; batches take what has their mean and their percentile. */
 static enum leat_status
 make_table(const struct plan *plan, struct simulate_table *table)
 {
@@ -491,10 +517,10 @@ make_table(const struct plan *plan, struct simulate_table *table)
     *table = (struct simulate_table){.class_count = plan->space.class_count,
                                      .size_count = first->count,
                                      .items_max = plan->items_max,
-                                     .sample_count = 1,
+                                     .sample_count = SAMPLES,
                                      .sizes = calloc(first->count, sizeof(*table->sizes)),
                                      .row_of_items = calloc(plan->items_max + 1u, sizeof(*table->row_of_items)),
-                                     .samples_ns = calloc(CLASSES * (size_t)first->count, sizeof(*table->samples_ns)),
+                                     .samples_ns = calloc(CLASSES * (size_t)first->count, SAMPLES * sizeof(*table->samples_ns)),
                                      .mean_ns = calloc(CLASSES * (size_t)first->count, sizeof(*table->mean_ns))};
     if (table->sizes == NULL || table->row_of_items == NULL || table->samples_ns == NULL || table->mean_ns == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the times");
@@ -506,7 +532,10 @@ make_table(const struct plan *plan, struct simulate_table *table)
             table->row_of_items[items] = (uint16_t)s;
         }
         for (uint32_t c = 0; c < plan->space.class_count; c++) {
-            table->samples_ns[c * first->count + s] = table->mean_ns[c * first->count + s] = plan->points[c].mean_ns[s];
+            const size_t cell = (size_t)c * first->count + s;
+            table->mean_ns[cell] = plan->points[c].mean_ns[s];
+            simulate_samples_make(plan->points[c].mean_ns[s], plan->points[c].predicted_ns[s],
+                                  plan->percentile > 0 ? plan->percentile : JUDGE_BY, SAMPLES, &table->samples_ns[cell * SAMPLES]);
         }
     }
     return LEAT_OK;
@@ -579,10 +608,10 @@ make_plan(struct plan *plan)
 {
     enum leat_status status = rank_mixes(plan);
 
-    if (status == LEAT_OK && plan->by_simulation) {
-        status = choose_by_simulation(plan);
-    } else if (status == LEAT_OK) {
+    if (status == LEAT_OK && plan->by_bound) {
         plan->selected = leat_pool_select(plan->candidates, plan->candidate_count, plan->space.base);
+    } else if (status == LEAT_OK) {
+        status = choose_by_simulation(plan);
     }
     return status == LEAT_OK ? EXIT_DONE : fail();
 }
@@ -647,14 +676,27 @@ report_json(const struct plan *plan, uint32_t shown)
     }
     json_t *current_json = current_mix(plan, &current) ? candidate_json(plan, &current) : NULL;
     json_t *selected = candidate_json(plan, plan->selected);
-    if (plan->by_simulation) {
+    if (!plan->by_bound) {
         (void)json_object_set_new(selected, "simulated_qps", json_real(plan->simulated_qps));
     }
-    const char *by = plan->by_simulation ? "simulation" : "bound";
+    const char *by = plan->by_bound ? "bound" : "simulation";
     print_json(json_pack("{s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o*}", "by", by, "budget_micro_per_hour",
                          (json_int_t)plan->space.budget, "objective_ns", (json_int_t)plan->objective_ns, "queries_seen",
                          (json_int_t)plan->queries_seen, "classes", classes, "mixes", (json_int_t)plan->candidate_count,
                          "ranked", ranked, "selected", selected, "current", current_json));
+}
+
+/* All that a simulation of measured times is good for; never as a power of ten. */
+static struct text
+three_digits(double value)
+{
+    struct text text;
+    int decimals = value > 0 ? 2 - (int)floor(log10(value)) : 0;
+    const double unit = pow(10, -decimals);
+
+    decimals = decimals > 0 ? decimals : 0;
+    (void)snprintf(text.text, sizeof(text.text), "%.*f", decimals, round(value / unit) * unit);
+    return text;
 }
 
 static void
@@ -711,8 +753,9 @@ report(const struct plan *plan)
         print_candidate(plan, "now", &current);
     }
     print_candidate(plan, "plan", plan->selected);
-    if (plan->by_simulation) {
-        (void)printf("\nsimulated: it serves %.4g queries a second with 1 %% late\n", plan->simulated_qps);
+    if (!plan->by_bound) {
+        (void)printf("\nsimulated: it serves about %s queries a second with 1 %% late\n",
+                     three_digits(plan->simulated_qps).text);
     }
 }
 

@@ -27,6 +27,7 @@ _leat() {
     case ${COMP_WORDS[COMP_CWORD-1]} in
     --backend) options='cpu reference' files= ;;
     --arrivals) options='constant poisson bursty' ;;
+    --by) options='simulation bound' files= ;;
     --config|--socket|--state-dir|--input|--output|--inputs|--labels|--profile|--sizes|--later-sizes|--prices|--csv|--svg) options= ;;
     esac
     mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word"; [[ $word == -* || -z $files ]] || compgen -f -- "$word")

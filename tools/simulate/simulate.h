@@ -58,6 +58,13 @@ uint64_t simulate_table_percentile(const struct simulate_table *table, uint32_t 
                                    double percentile);
 
 /*
+ * Samples, rising, where no more is known of times than their mean and a percentile, which are the samples' too: as few as
+ * that takes have the percentile's time, all others one below it. Where there is no such time, all have the mean if that is
+ * not below the percentile's, else the others 1 ns. 0 < percentile <= 100.
+ */
+void simulate_samples_make(uint64_t mean_ns, uint64_t predicted_ns, double percentile, uint32_t count, uint64_t *samples_ns);
+
+/*
  * Sizes of queries from a CSV file: a column items, batch, batch_size or batch_bucket, and perhaps one named weight, count,
  * share, probability or probability_estimate; without it each row counts once. Rising, each size once; the caller frees them.
  */

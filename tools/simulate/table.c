@@ -321,3 +321,17 @@ simulate_table_percentile(const struct simulate_table *table, uint32_t worker_cl
     const double rank = ceil(percentile * table->sample_count / 100);
     return table->samples_ns[cell * table->sample_count + (rank > 1 ? (size_t)rank - 1 : 0)];
 }
+
+void
+simulate_samples_make(uint64_t mean_ns, uint64_t predicted_ns, double percentile, uint32_t count, uint64_t *samples_ns)
+{
+    LEAT_ASSERT(percentile > 0 && percentile <= 100 && count > 0);
+    const double rank = ceil(percentile * count / 100); /* as simulate_table_percentile has it */
+    const uint32_t below = rank > 1 ? (uint32_t)rank - 1 : 0;
+    const double rest_ns = (double)count * (double)mean_ns - (double)(count - below) * (double)predicted_ns;
+    const uint64_t below_ns = below > 0 && rest_ns > below ? (uint64_t)(rest_ns / below + 0.5) : 1;
+
+    for (uint32_t i = 0; i < count; i++) {
+        samples_ns[i] = predicted_ns <= mean_ns ? mean_ns : i < below ? below_ns : predicted_ns;
+    }
+}
