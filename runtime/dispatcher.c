@@ -221,14 +221,21 @@ predict_mean(const void *profiles, uint16_t application, uint32_t variant, uint1
     return leat_profile_mean(&app->profiles[variant][worker_class], items);
 }
 
-/* Could any worker have a query of `items` that arrives now done by its deadline, after what waits already? */
+/* Waiting queries that go before another. */
+struct backlog {
+    uint64_t queries, items;
+};
+
+/* Could any worker have a query of `items` that arrives now done by its deadline, after the backlog? */
 static bool
-can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_application *app, uint32_t items,
-               uint64_t deadline_ns)
+is_in_time_after(const struct leat_dispatcher *dispatcher, const struct leat_application *app, struct backlog backlog,
+                 uint32_t items, uint64_t deadline_ns)
 {
     uint64_t free_ns[LEAT_WORKER_CLASSES_MAX], soonest_ns = UINT64_MAX;
-    const uint32_t items_max = app->variants[0]->items_max;
-    const uint64_t batches = app->waiting.items / items_max / dispatcher->options.worker_count;
+    const bool single = app->selector->single && backlog.queries > 0;
+    const uint32_t batch_items = single ? (uint32_t)(backlog.items / backlog.queries) : app->variants[0]->items_max;
+    const uint64_t batches =
+        (single ? backlog.queries : backlog.items / batch_items) / dispatcher->options.worker_count;
 
     memset(free_ns, 0xff, sizeof(free_ns));
     for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
@@ -241,12 +248,37 @@ can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_appli
     }
     for (uint16_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
         if (free_ns[class] != UINT64_MAX) {
-            const uint64_t backlog_ns = batches > 0 ? batches * predict(app, app->id, 0, class, items_max) : 0;
+            const uint64_t backlog_ns = batches > 0 ? batches * predict(app, app->id, 0, class, batch_items) : 0;
             const uint64_t end_ns = free_ns[class] + backlog_ns + predict(app, app->id, 0, class, items);
             soonest_ns = end_ns < soonest_ns ? end_ns : soonest_ns;
         }
     }
     return soonest_ns <= deadline_ns;
+}
+
+/*
+ * The same after what waits already. Where the router reorders, that is what is due no later, of those that it looks
+ * at; for each further one, one has to go before it looks at this query.
+ */
+static bool
+can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_application *app, uint32_t items,
+               uint64_t deadline_ns)
+{
+    const uint32_t waiting = leat_waiting_count(&app->waiting);
+    const uint32_t looked_at = waiting < app->router->reorders ? waiting : app->router->reorders;
+    const struct leat_sched_query *queries = &app->waiting.queries[app->waiting.head];
+    struct backlog backlog = {.queries = waiting, .items = app->waiting.items};
+
+    if (LEAT_LIKELY(is_in_time_after(dispatcher, app, backlog, items, deadline_ns))) {
+        return true;
+    }
+    for (uint32_t q = 0; q < looked_at; q++) {
+        if (queries[q].deadline_ns > deadline_ns) {
+            backlog.queries--;
+            backlog.items -= queries[q].items;
+        }
+    }
+    return looked_at > 0 && is_in_time_after(dispatcher, app, backlog, items, deadline_ns);
 }
 
 /*

@@ -89,6 +89,7 @@ struct leat_router {
     size_t state_bytes;
     bool queues; /* gives work to busy workers too, so they should have room for more than one batch */
     bool per_query; /* chooses a worker for each query, which batching would undo: see leat_selector_default */
+    uint32_t reorders; /* of so many waiting queries, the oldest, those that have time let urgent ones go first; 0: none */
     enum leat_status (*init)(void *state, const struct leat_router_options *options); /* NULL: zeroes will do */
     /* Writes at most pairs_max pairs, each query and each worker at most once; only workers with room. */
     uint32_t (*route)(void *state, const struct leat_route_input *input, struct leat_route_pair *pairs,
@@ -115,6 +116,7 @@ struct leat_selection {
 struct leat_selector {
     const char *name;
     size_t state_bytes;
+    bool single; /* never more than one query a batch */
     enum leat_status (*init)(void *state);
     struct leat_selection (*select)(void *state, const struct leat_select_input *input);
 };

@@ -91,4 +91,10 @@ edf_route(void *state, const struct leat_route_input *input, struct leat_route_p
 }
 
 const struct leat_router leat_router_edf = {
-    .name = "edf", .state_bytes = sizeof(struct edf), .queues = true, .per_query = true, .route = edf_route};
+    .name = "edf",
+    .state_bytes = sizeof(struct edf),
+    .queues = true,
+    .per_query = true,
+    .reorders = LEAT_SCHED_PENDING_MAX,
+    .route = edf_route,
+};

@@ -415,4 +415,9 @@ laxity_route(void *state, const struct leat_route_input *input, struct leat_rout
 }
 
 const struct leat_router leat_router_laxity = {
-    .name = "laxity", .state_bytes = sizeof(struct laxity), .per_query = true, .route = laxity_route};
+    .name = "laxity",
+    .state_bytes = sizeof(struct laxity),
+    .per_query = true,
+    .reorders = WINDOW,
+    .route = laxity_route,
+};

@@ -21,4 +21,4 @@ select_one(void *state, const struct leat_select_input *input)
     return (struct leat_selection){0, 0};
 }
 
-const struct leat_selector leat_selector_single = {.name = "single", .select = select_one};
+const struct leat_selector leat_selector_single = {.name = "single", .single = true, .select = select_one};

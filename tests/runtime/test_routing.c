@@ -2,9 +2,9 @@
 /*
  * Goal     The dispatcher carries out what a router answers, pair by pair, and what is left keeps its order; a deep
  *          queue costs no more than what the router is shown; what is left for later is shown again; workers' times say
- *          what can be known.
+ *          what can be known; nobody is refused for what waits and would go behind it.
  * Method   The dispatcher driven round by round, with routers made here: one that answers at random, beside a list kept
- *          by the test; one that holds back; and one that only looks. Queries behind what a router is shown lie in pages
+ *          by the test; one that holds back; and one that only looks; and the real ones. Queries behind what a router is shown lie in pages
  *          that cannot be touched.
  */
 #include <string.h>
@@ -390,6 +390,115 @@ test_free_at_is_honest(void)
     steps_stop();
 }
 
+/* ---- Who is let in ---------------------------------------------------------------------------- */
+
+/* Answers of the queries [first, first + count), all of which have one or none: how many were refused at once. */
+static uint32_t
+count_refused(uint32_t first, uint32_t count)
+{
+    struct leat_wire_response answer;
+    uint32_t refused = 0;
+
+    for (uint32_t number = first; number < first + count; number++) {
+        if (steps_answer(number, &answer)) {
+            EXPECT(answer.outcome == LEAT_OUTCOME_REJECTED && answer.reason == LEAT_REASON_DEADLINE);
+            refused++;
+        }
+    }
+    return refused;
+}
+
+static void
+run_all(uint32_t workers)
+{
+    while (leat_waiting_count(&steps.app.waiting) > 0 || steps.app.running > 0) {
+        for (uint32_t w = 0; w < workers; w++) {
+            (void)steps_run(w);
+        }
+        steps_round(1000);
+    }
+}
+
+/* What has time keeps nobody out whom the router would let pass, and everybody else. */
+static void
+test_admission_behind_what_has_time(void)
+{
+    static const uint16_t classes[1];
+    static const char *const routers[] = {"laxity", "edf", "matching", "fcfs", "clockwork"};
+
+    for (size_t r = 0; r < LEAT_COUNT_OF(routers); r++) {
+        const struct steps_options options = {.worker_count = 1,
+                                              .classes = classes,
+                                              .worker_depth = 2,
+                                              .sessions = 1,
+                                              .router = leat_router_find(routers[r]),
+                                              .selector = &leat_selector_single,
+                                              .drop_late = true,
+                                              .latency_ns = {1000000},
+                                              .per_item_ns = {10000}};
+        const bool reorders = r < 2; /* matching among twice as many queries as workers only */
+        struct leat_wire_response answer;
+
+        steps_start(&options);
+        for (uint32_t n = 0; n < 40; n++) {
+            steps_submit(n, 1000, 10000000); /* 11 ms each */
+        }
+        steps_round(1000);
+        for (uint32_t n = 40; n < 45; n++) {
+            steps_submit(n, 10, 60000); /* 1.1 ms each */
+        }
+        steps_round(1000);
+        EXPECT(count_refused(0, 40) == 0);
+        EXPECT(count_refused(40, 5) == (reorders ? 0 : 5));
+        /* With as little time, what is as large has those ahead of it that are due no later. */
+        for (uint32_t n = 45; n < 65; n++) {
+            steps_submit(n, 1000, 60000);
+        }
+        steps_round(1000);
+        const uint32_t refused = count_refused(45, 20);
+        EXPECT(reorders ? refused > 0 && refused < 20 : refused == 20);
+        run_all(1);
+        for (uint32_t n = 40; reorders && n < 65; n++) {
+            EXPECT(!steps_answer(n, &answer) || answer.outcome == LEAT_OUTCOME_OK);
+        }
+        EXPECT(atomic_load(&steps.app.counters.ok) == 40 + (reorders ? 25 - refused : 0));
+        steps_stop();
+    }
+}
+
+/* Where a batch is one query, 100 small ones that wait are 100 batches, and no more than small ones. */
+static void
+test_admission_counts_batches(void)
+{
+    static const uint16_t classes[1];
+    static const char *const routers[] = {"fcfs", "laxity", "matching", "edf"};
+
+    for (size_t r = 0; r < LEAT_COUNT_OF(routers); r++) {
+        for (uint32_t single = 0; single < 2; single++) {
+            const struct steps_options options = {.worker_count = 1,
+                                                  .classes = classes,
+                                                  .worker_depth = 1,
+                                                  .sessions = 1,
+                                                  .router = leat_router_find(routers[r]),
+                                                  .selector = single ? &leat_selector_single : &leat_selector_fixed,
+                                                  .drop_late = true,
+                                                  .latency_ns = {1000000},
+                                                  .per_item_ns = {1000}};
+            steps_start(&options);
+            for (uint32_t n = 0; n < 100; n++) {
+                steps_submit(n, 1, 50000);
+            }
+            for (int i = 0; i < 4; i++) {
+                steps_round(1); /* a round takes some of them only */
+            }
+            const uint32_t refused = count_refused(0, 100);
+            EXPECT(single ? refused > 48 && refused < 54 : refused == 0); /* 1.001 ms each, or all in one batch */
+            run_all(1);
+            steps_stop();
+        }
+    }
+}
+
 int
 main(void)
 {
@@ -400,5 +509,7 @@ main(void)
     test_removal_leaves_the_rest_alone();
     test_held_back_is_shown_again();
     test_free_at_is_honest();
+    test_admission_behind_what_has_time();
+    test_admission_counts_batches();
     return 0;
 }
