@@ -118,12 +118,15 @@ void leat_config_memory(const struct leat_config *config, uint64_t machine_bytes
                         uint64_t *ret_bytes_per_user);
 
 /*
- * Can it be served here: model files, names that refer to models, CPUs? Errors read as load()'s. The placement that was
+ * Can it be served here: model files, times, names that refer to models, CPUs? Errors read as load()'s. The placement that was
  * found for it is the caller's.
  */
 LEAT_MUST_CHECK enum leat_status leat_config_check(const struct leat_config *config,
                                                    const struct leat_topology *topology,
                                                    struct leat_placement **ret_placement);
+
+/* How many workers of the class there are. */
+uint32_t leat_config_class_workers(const struct leat_config_class *class, const struct leat_placement *placement);
 
 /*
  * Puts the place in the file before a recorded error whose text begins with the path of a setting, as in

@@ -2,6 +2,7 @@
 /* runtime/config_check.c - the configuration against the machine and the registry: what the file alone does not show. */
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -36,25 +37,11 @@ check_file(const struct leat_config_model *model, uint32_t number)
 }
 
 static enum leat_status
-check_times(const struct leat_config_model *model, uint32_t number)
-{
-    char *json = NULL;
-
-    if (model->synthetic_times == NULL || model->synthetic_times[0] == '\0') {
-        return LEAT_OK;
-    }
-    const enum leat_status status =
-        leat_synthetic_times_add(model->options_json, model->synthetic_times, model->synthetic_times_model, &json);
-    free(json);
-    return status == LEAT_OK ? LEAT_OK : leat_err_prefix(LEAT_ERR_CONFIG, "models[%u].synthetic.times", number);
-}
-
-static enum leat_status
 check_models(const struct leat_config *config)
 {
     for (uint32_t m = 0; m < config->model_count; m++) {
         const struct leat_config_model *model = &config->models[m];
-        const enum leat_status status = model->path[0] != '\0' ? check_file(model, m) : check_times(model, m);
+        const enum leat_status status = model->path[0] != '\0' ? check_file(model, m) : LEAT_OK;
         if (status != LEAT_OK) {
             return status;
         }
@@ -134,6 +121,77 @@ check_applications(const struct leat_config *config)
     return status;
 }
 
+/* Each class that has workers needs times, up to the model's largest batch. */
+static enum leat_status
+check_tables(const struct leat_config_model *model, uint32_t number, const json_t *tables, const struct leat_placement *placement)
+{
+    for (uint32_t c = 0; c < placement->class_count; c++) {
+        const char *class = placement->classes[c].name;
+        const json_t *rows = json_object_get(tables, class);
+        const json_t *last = json_array_get(rows, json_array_size(rows) - 1); /* NULL where there is none */
+        const json_int_t largest = json_integer_value(json_object_get(last, "items"));
+        if (last == NULL) {
+            return LEAT_FAIL(LEAT_ERR_CONFIG, "models[%u].synthetic.times: %s has no times of '%s' on '%s', a class of workers",
+                             number, model->synthetic_times, model->synthetic_times_model, class);
+        }
+        if (largest < (json_int_t)model->items_max) {
+            return LEAT_FAIL(LEAT_ERR_CONFIG,
+                             "models[%u].items_max: batches of up to %u items, but on class '%s' %s has times up to %lld: lower "
+                             "it to that", number, model->items_max, class, model->synthetic_times, (long long)largest);
+        }
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+check_times(const struct leat_config *config, const struct leat_placement *placement)
+{
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t m = 0; m < config->model_count && status == LEAT_OK; m++) {
+        const struct leat_config_model *model = &config->models[m];
+        char *text = NULL;
+        if (model->synthetic_times == NULL || model->synthetic_times[0] == '\0') {
+            continue;
+        }
+        status = leat_synthetic_times_add(model->options_json, model->synthetic_times, model->synthetic_times_model, &text);
+        if (status != LEAT_OK) {
+            return leat_err_prefix(LEAT_ERR_CONFIG, "models[%u].synthetic.times", m);
+        }
+        json_t *options = json_loads(text, 0, NULL);
+        status = options == NULL ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the times in %s", model->synthetic_times)
+                                 : check_tables(model, m, json_object_get(options, "tables"), placement);
+        json_decref(options);
+        free(text);
+    }
+    return status;
+}
+
+uint32_t
+leat_config_class_workers(const struct leat_config_class *class, const struct leat_placement *placement)
+{
+    uint32_t count = 0;
+
+    for (uint32_t w = 0; w < placement->worker_count; w++) {
+        count += strcmp(placement->classes[placement->workers[w].worker_class].name, class->name) == 0;
+    }
+    return count;
+}
+
+static enum leat_status
+check_classes(const struct leat_config *config, const struct leat_placement *placement)
+{
+    for (uint32_t c = 0; c < config->class_count; c++) {
+        const struct leat_config_class *class = &config->classes[c];
+        const uint32_t workers = leat_config_class_workers(class, placement);
+        if (class->count_max != LEAT_AUTO && workers > class->count_max) {
+            return LEAT_FAIL(LEAT_ERR_CONFIG, "classes[%u].count_max: %u could be had, but there are %u workers of class '%s'", c,
+                             class->count_max, workers, class->name);
+        }
+    }
+    return LEAT_OK;
+}
+
 enum leat_status
 leat_config_check(const struct leat_config *config, const struct leat_topology *topology,
                   struct leat_placement **ret_placement)
@@ -146,8 +204,20 @@ leat_config_check(const struct leat_config *config, const struct leat_topology *
     if (status == LEAT_OK) {
         status = check_applications(config);
     }
+    struct leat_placement *placement = NULL;
     if (status == LEAT_OK) {
-        status = leat_placement_make(topology, &request, ret_placement);
+        status = leat_placement_make(topology, &request, &placement);
     }
-    return status == LEAT_OK ? LEAT_OK : leat_config_place(config, status);
+    if (status == LEAT_OK) {
+        status = check_classes(config, placement);
+    }
+    if (status == LEAT_OK) {
+        status = check_times(config, placement);
+    }
+    if (status != LEAT_OK) {
+        leat_placement_destroy(placement);
+        return leat_config_place(config, status);
+    }
+    *ret_placement = placement;
+    return LEAT_OK;
 }

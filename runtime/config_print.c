@@ -79,11 +79,14 @@ print_operators(const struct leat_config *config, FILE *out)
 }
 
 static void
-print_classes(const struct leat_config *config, FILE *out)
+print_classes(const struct leat_config *config, const struct leat_placement *placement, FILE *out)
 {
     (void)fprintf(out, "classes:%s\n", config->class_count == 0 ? " []  # default" : "");
     for (uint32_t i = 0; i < config->class_count; i++) {
         print_table(&leat_settings_class, &config->classes[i], "  - ", "    ", out);
+        if (placement != NULL && leat_config_class_workers(&config->classes[i], placement) == 0) {
+            (void)fprintf(out, "    # note: there are no workers of this class\n");
+        }
     }
 }
 
@@ -155,7 +158,7 @@ print_yaml(const struct leat_config *config, const struct leat_placement *placem
             print_operators(config, out);
         }
     }
-    print_classes(config, out);
+    print_classes(config, placement, out);
     (void)fprintf(out, "workers:\n");
     for (uint32_t i = 0; i < config->worker_group_count; i++) {
         print_table(&leat_settings_worker, &config->workers[i], "  - ", "    ", out);
@@ -334,9 +337,13 @@ print_json(const struct leat_config *config, const struct leat_placement *placem
             (void)json_object_set_new(settings, sections[s].name, object);
         }
     }
-    (void)json_object_set_new(settings, "classes",
-                              list_json(&leat_settings_class, "classes", config->classes, config->class_count,
-                                        sizeof(config->classes[0]), defaults));
+    json_t *classes = list_json(&leat_settings_class, "classes", config->classes, config->class_count,
+                                sizeof(config->classes[0]), defaults);
+    for (uint32_t c = 0; placement != NULL && c < config->class_count; c++) {
+        (void)json_object_set_new(json_array_get(classes, c), "workers_in_force",
+                                  json_integer(leat_config_class_workers(&config->classes[c], placement)));
+    }
+    (void)json_object_set_new(settings, "classes", classes);
     (void)json_object_set_new(settings, "workers",
                               list_json(&leat_settings_worker, "workers", config->workers, config->worker_group_count,
                                         sizeof(config->workers[0]), defaults));

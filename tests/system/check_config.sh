@@ -69,6 +69,33 @@ END
 refused 1:60 "times.csv has no model 'n'" << 'END'
 models: [{name: a, backend: synthetic, synthetic: {times:  times.csv, times_model: n}}]
 END
+printf 'model,instance,batch,mean_ms\nm,cpu,4,1\nm,cpu,8,1\nm,small,4,1\n' > times.csv
+refused 1:52 "on class 'cpu' times.csv has times up to 8: lower it" << 'END'
+models: [{name: a, backend: synthetic, items_max:  9, synthetic: {times: times.csv, times_model: m}}]
+END
+refused 3:3 "on class 'small' times.csv has times up to 4" << 'END'
+workers: [{class: cpu, count: 1}, {class: small, count: 1}]
+models:
+- {name: a, backend: synthetic, synthetic: {times: times.csv, times_model: m}}
+END
+refused 2:59 "times.csv has no times of 'm' on 'large', a class of workers" << 'END'
+workers: [{class: cpu, count: 1}, {class: large, count: 1}]
+models: [{name: a, backend: synthetic, synthetic: {times: times.csv, times_model: m}}]
+END
+refused 1:32 "2 could be had, but there are 3 workers of class 'a'" << 'END'
+classes: [{name: a, count_max: 2}]
+workers: [{class: a, count: 1}, {class: a, count: 2}]
+END
+cat > leat.yaml << 'END'
+classes: [{name: small}, {name: cpu}, {name: large, count_max: 3}]
+workers: [{class: cpu, count: 1}]
+models: [{name: a, backend: synthetic, synthetic: {times: times.csv, times_model: m}}]
+END
+run --check-config
+[ "$(grep -c 'note: there are no workers of this class' out)" -eq 2 ] || { echo "no note:"; cat out; exit 1; }
+run --check-config --json
+[ "$(grep -o '"workers_in_force":[01]' out | sort | uniq -c | tr -d '\n ')" = '2"workers_in_force":01"workers_in_force":1' ] ||
+    { cat out; exit 1; }
 
 # What the workers' classes make of an application's router and selector.
 for workers in 'class: a' 'class: b'; do
