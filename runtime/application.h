@@ -57,6 +57,14 @@ struct leat_application_counters {
     _Atomic uint64_t accepted, ok, rejected, expired, cancelled, failed, batches, waiting;
 };
 
+/* Of one class of workers, for queries that only its profile's word keeps from it: see find_probe(). */
+struct leat_probing {
+    uint32_t condemned;    /* queries since the last probe that it says the class cannot have in time */
+    bool under_way;
+    uint64_t next_ns;       /* no probe before */
+    uint64_t next_spare_ns; /* nor any with a query that need not be late */
+};
+
 struct leat_application {
     char name[LEAT_NAME_MAX];
     uint16_t id;
@@ -76,9 +84,7 @@ struct leat_application {
     struct leat_waiting waiting;
     uint64_t next_expiry_ns; /* no waiting query's deadline is before it */
     uint32_t running; /* queries handed to workers and not reported done */
-    uint32_t hopeless; /* queries refused since the last probe because the profile says that none can be in time */
-    bool probing;      /* one was let through, and no report has come since */
-    uint64_t next_probe_ns;
+    struct leat_probing probing[LEAT_WORKER_CLASSES_MAX];
     uint64_t look_at_ns;   /* its router is asked again now, and not before unless something changes */
     uint64_t changes_seen; /* of the workers, when it was asked last */
     bool removing;

@@ -20,8 +20,9 @@ enum {
     SPINS_PER_CLOCK = 16,
     LOOK_AGAIN_NS = 1000000, /* what a router leaves for later though a worker has room is shown to it again */
     OVERRUN_SHARE = 16,      /* a batch beyond its prediction is taken to go on for this part of it */
-    PROBE_REFUSALS = 16, /* queries refused for each that is let through against the profile */
-    PROBE_REST = 16,     /* and for so many times its execution the next one waits */
+    PROBE_OTHERS = 16, /* condemned queries for each that a class of workers gets against its profile */
+    PROBE_REST = 16,   /* and for so many times its execution the next one waits */
+    NOBODY = UINT32_MAX, /* no worker */
 };
 _Static_assert(EVENTS >= LEAT_SESSIONS_MAX + LEAT_APPLICATIONS_MAX + 2, "events are never dropped");
 
@@ -29,9 +30,11 @@ _Static_assert(EVENTS >= LEAT_SESSIONS_MAX + LEAT_APPLICATIONS_MAX + 2, "events 
 struct batch_record {
     uint64_t predicted_ns; /* on average */
     uint16_t application;
-    uint16_t variant; /* within the application */
+    uint8_t variant; /* within the application */
+    bool probe;
     uint32_t items;
 };
+_Static_assert(LEAT_SCHED_VARIANTS_MAX <= UINT8_MAX, "the place of a variant fits");
 
 /* What the dispatcher remembers of one worker. Both rings are indexed by the worker's own positions. */
 struct worker_record {
@@ -282,35 +285,40 @@ can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_appli
 }
 
 /*
- * A profile that says too much would refuse an application's queries for ever, and nothing would run to correct it. So of
- * those queries that it takes to be late even on an idle worker, one in PROBE_REFUSALS + 1 is let through, when a worker
- * is idle, none is on its way, and the last one's execution makes up 1 / PROBE_REST of the time since, at most.
+ * A profile that says too much would keep an application's queries from a class of workers for ever, and nothing would run
+ * there to correct it. So of those queries that it takes to be late even on an idle worker of the class, such a worker
+ * gets one in PROBE_OTHERS + 1, when no other is on its way and the last one's execution makes up 1 / PROBE_REST of the time
+ * since, at most. A query that is not lost already is spared while other batches tell of the class as often.
+ * Returns the worker or NOBODY.
  */
-static bool
-is_probe(const struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t items, uint64_t deadline_ns)
+static uint32_t
+find_probe(const struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t items, uint64_t deadline_ns,
+           bool lost)
 {
-    bool idle = false;
+    uint32_t found = NOBODY;
 
-    for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
-        const struct leat_sched_worker *worker = &dispatcher->sched_workers[w];
-        if (dispatcher->now_ns + predict(app, app->id, 0, worker->worker_class, items) <= deadline_ns) {
-            return false; /* others are in its way: the profile is not to blame */
+    if (dispatcher->class_count == 1 && !lost) {
+        return NOBODY; /* it runs there anyway */
+    }
+    for (uint16_t class = 0; class < dispatcher->class_count; class++) {
+        struct leat_probing *probing = &app->probing[class];
+        if (dispatcher->now_ns + predict(app, app->id, 0, class, items) <= deadline_ns) {
+            continue;
         }
-        idle = idle || worker->outstanding == 0;
+        if (probing->condemned < PROBE_OTHERS) {
+            probing->condemned++;
+            continue;
+        }
+        if (found != NOBODY || probing->under_way || deadline_ns <= dispatcher->now_ns ||
+            dispatcher->now_ns < (lost ? probing->next_ns : probing->next_spare_ns)) {
+            continue;
+        }
+        for (uint32_t w = 0; w < dispatcher->options.worker_count && found == NOBODY; w++) {
+            const struct leat_sched_worker *worker = &dispatcher->sched_workers[w];
+            found = worker->worker_class == class && worker->outstanding == 0 ? w : NOBODY;
+        }
     }
-    if (app->running == 0 && leat_waiting_count(&app->waiting) == 0) {
-        app->probing = false; /* it may have ended without a report */
-    }
-    if (app->hopeless < PROBE_REFUSALS) {
-        app->hopeless++;
-        return false;
-    }
-    if (!idle || app->probing || dispatcher->now_ns < app->next_probe_ns || deadline_ns <= dispatcher->now_ns) {
-        return false;
-    }
-    app->hopeless = 0;
-    app->probing = true;
-    return true;
+    return leat_waiting_count(&app->waiting) < LEAT_SCHED_PENDING_MAX ? found : NOBODY;
 }
 
 /*
@@ -410,6 +418,7 @@ accept_request(struct leat_dispatcher *dispatcher, struct leat_daemon_session *s
 /* ---- From the central queue into the applications' waiting lists ------------------------------ */
 
 static void decide_for(struct leat_dispatcher *dispatcher, struct leat_application *app);
+static void probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t worker_index);
 
 static void
 enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry)
@@ -438,14 +447,18 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
         return;
     }
-    if (entry->deadline_ns != LEAT_NO_DEADLINE && app->drop_late) {
+    uint32_t probed = NOBODY;
+    if (entry->deadline_ns != LEAT_NO_DEADLINE) {
         const uint32_t items = entry->items_less_1 + 1u;
-        if (LEAT_UNLIKELY(!can_be_in_time(dispatcher, app, items, entry->deadline_ns)) &&
-            !is_probe(dispatcher, app, items, entry->deadline_ns)) {
+        const bool lost = app->drop_late && !can_be_in_time(dispatcher, app, items, entry->deadline_ns);
+        probed = find_probe(dispatcher, app, items, entry->deadline_ns, lost);
+        if (LEAT_UNLIKELY(lost && probed == NOBODY)) {
             bump(&app->counters.rejected, 1);
             finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_DEADLINE);
             return;
         }
+    }
+    if (app->drop_late) {
         app->next_expiry_ns = entry->deadline_ns < app->next_expiry_ns ? entry->deadline_ns : app->next_expiry_ns;
     }
     if (!app->busy) { /* its list may have been emptied since it was entered: by a cancel, say */
@@ -454,6 +467,9 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
     }
     app->look_at_ns = 0;
     leat_waiting_push(&app->waiting, entry, dispatcher->now_ns);
+    if (LEAT_UNLIKELY(probed != NOBODY)) {
+        probe(dispatcher, app, probed);
+    }
 }
 
 struct sweep {
@@ -667,7 +683,7 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, uint
     record->batches[record->batch_tail & (LEAT_WORKER_BATCHES - 1)] = (struct batch_record){
         .predicted_ns = predicted_ns,
         .application = app->id,
-        .variant = (uint16_t)selection.variant,
+        .variant = (uint8_t)selection.variant,
         .items = items,
     };
     record->batch_tail++;
@@ -758,12 +774,11 @@ has_room(const struct leat_dispatcher *dispatcher, const struct leat_application
     return (app->router->queues ? dispatcher->room_count : dispatcher->idle_count) > 0;
 }
 
-/* One question to the application's router and what follows from its answer; false when nothing did. */
-static bool
-decide(struct leat_dispatcher *dispatcher, struct leat_application *app)
+static struct leat_route_input
+route_input(const struct leat_dispatcher *dispatcher, const struct leat_application *app)
 {
     const uint32_t waiting = leat_waiting_count(&app->waiting);
-    const struct leat_route_input route = {
+    return (struct leat_route_input){
         .now_ns = dispatcher->now_ns,
         .pending = &app->waiting.queries[app->waiting.head],
         .pending_count = waiting < LEAT_SCHED_PENDING_MAX ? waiting : LEAT_SCHED_PENDING_MAX,
@@ -776,6 +791,30 @@ decide(struct leat_dispatcher *dispatcher, struct leat_application *app)
         .mean = predict_mean,
         .profiles = app,
     };
+}
+
+/* Gives the query that came last to the worker, whatever the router would say. */
+static void
+probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t worker_index)
+{
+    const struct leat_route_input route = route_input(dispatcher, app);
+    const struct leat_route_pair pair = {.query = route.pending_count - 1, .worker = worker_index};
+    struct worker_record *record = &dispatcher->records[worker_index];
+
+    (void)carry_out(dispatcher, app, &route, pair);
+    leat_waiting_remove(&app->waiting, dispatcher->marks);
+    if (dispatcher->sched_workers[worker_index].outstanding > 0) { /* else no variant serves it */
+        record->batches[(record->batch_tail - 1) & (LEAT_WORKER_BATCHES - 1)].probe = true;
+        app->probing[record->class].under_way = true;
+        app->probing[record->class].condemned = 0;
+    }
+}
+
+/* One question to the application's router and what follows from its answer; false when nothing did. */
+static bool
+decide(struct leat_dispatcher *dispatcher, struct leat_application *app)
+{
+    const struct leat_route_input route = route_input(dispatcher, app);
     bool any = false;
 
     if (!has_room(dispatcher, app)) {
@@ -871,9 +910,11 @@ take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, const str
     bump(&app->counters.expired, done->expired);
     bump(&app->counters.failed, done->failed);
     bump(&app->counters.ok, ran - done->failed);
-    if (app->probing) {
-        app->probing = false;
-        app->next_probe_ns = dispatcher->now_ns + PROBE_REST * done->exec_ns;
+    struct leat_probing *probing = &app->probing[record->class];
+    probing->next_spare_ns = dispatcher->now_ns + PROBE_REST * done->exec_ns;
+    if (batch->probe) {
+        probing->under_way = false;
+        probing->next_ns = probing->next_spare_ns;
     }
     if (ran > 0 && done->failed == 0) {
         leat_profile_learn(&app->profiles[batch->variant][record->class], done->items, done->exec_ns);

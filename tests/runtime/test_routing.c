@@ -7,6 +7,7 @@
  *          by the test; one that holds back; and one that only looks; and the real ones. Queries behind what a router is shown lie in pages
  *          that cannot be touched.
  */
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -499,6 +500,67 @@ test_admission_counts_batches(void)
     }
 }
 
+/* ---- Profiles that keep a class idle ---------------------------------------------------------- */
+
+/*
+ * `rate` queries come at a time, with 50 ms to go, and then each worker runs what it got. The second class's profile says
+ * `claimed_ns` of a query; it takes `true_ns`. Returns how many queries had come when the profile let it have them in
+ * time, 0 for never.
+ */
+static uint32_t
+feed_two_classes(uint64_t claimed_ns, uint64_t true_ns, uint32_t rate, uint32_t batches[2])
+{
+    static const uint16_t classes[2] = {0, 1};
+    const struct steps_options options = {.worker_count = 2,
+                                          .classes = classes,
+                                          .worker_depth = 1,
+                                          .sessions = 1,
+                                          .router = &leat_router_laxity,
+                                          .selector = &leat_selector_single,
+                                          .drop_late = true,
+                                          .latency_ns = {10000000, true_ns}};
+    struct leat_wire_response answer;
+    uint32_t sent = 0, right = 0;
+
+    steps_start(&options);
+    leat_profile_init(&steps.app.profiles[0][1], LEAT_PROFILE_DEFAULT, NULL);
+    leat_profile_set(&steps.app.profiles[0][1], 1, claimed_ns);
+    batches[0] = batches[1] = 0;
+    for (uint32_t t = 0; t < 4000; t++) {
+        for (uint32_t k = 0; k < rate; k++) {
+            const uint32_t slot = sent++ % STEPS_SLOTS;
+            (void)steps_answer(slot, &answer);
+            steps_submit(slot, 1, 50000);
+        }
+        steps_round(1000);
+        for (uint32_t w = 0; w < 2; w++) {
+            batches[w] += steps_run(w);
+        }
+        steps_round(1000);
+        if (right == 0 && leat_profile_predict(&steps.app.profiles[0][1], 1) < 50000000) {
+            right = sent;
+        }
+    }
+    run_all(2);
+    steps_stop();
+    return right;
+}
+
+static void
+test_probes_of_a_class(void)
+{
+    uint32_t batches[2];
+
+    const uint32_t right = feed_two_classes(200000000, 11000000, 2, batches);
+    printf("corrected after %u queries; batches %u and %u\n", right, batches[0], batches[1]);
+    EXPECT(right > 0 && right < 2000 && batches[0] > 3000 && batches[1] > 3000);
+
+    EXPECT(feed_two_classes(200000000, 200000000, 1, batches) == 0);
+    printf("not to be corrected: batches %u and %u\n", batches[0], batches[1]);
+    const uint64_t all_ns = batches[0] * UINT64_C(10000000) + batches[1] * UINT64_C(200000000);
+    EXPECT(batches[1] > 5 && batches[1] * UINT64_C(200000000) <= all_ns / 16 && batches[1] <= 4000 / 17);
+}
+
 int
 main(void)
 {
@@ -511,5 +573,6 @@ main(void)
     test_free_at_is_honest();
     test_admission_behind_what_has_time();
     test_admission_counts_batches();
+    test_probes_of_a_class();
     return 0;
 }
