@@ -196,7 +196,7 @@ test_queries(const char *arrivals, const char *sizes_text)
     static const char *const counts[] = {"1", "2", "7"};
     struct simulate_workload_options options = {.seed = 5, .query_count = QUERIES + 1, .items_max = ITEMS_MAX};
     struct simulate_workload workload;
-    uint64_t items = 0;
+    uint64_t items = 0, clipped = 0;
 
     EXPECT(simulate_sizes_parse(sizes_text, &options.sizes) == LEAT_OK);
     options.arrivals = strcmp(arrivals, "poisson") == 0 ? ARRIVALS_POISSON : ARRIVALS_CONSTANT;
@@ -204,12 +204,21 @@ test_queries(const char *arrivals, const char *sizes_text)
     for (int i = 0; i < QUERIES; i++) {
         items += workload.items[i];
     }
+    struct simulate_workload uncut;
+    options.items_max = 0;
+    EXPECT(simulate_workload_make(&options, &uncut) == LEAT_OK);
+    for (int i = 0; i < QUERIES; i++) {
+        clipped += uncut.items[i] > ITEMS_MAX;
+    }
+    simulate_workload_free(&uncut);
+    EXPECT((clipped > 0) == (options.sizes.count == 0)); /* else the seed or the Gaussian tests nothing */
     for (size_t i = 0; i < LEAT_COUNT_OF(counts); i++) {
         const char *const arguments[] = {"wide",        "--rate",  "2000",     "--queries", "100",     "--warmup", "0",    "--seed",
                                          "5",           "--sizes", sizes_text, "--arrivals", arrivals, "--latency", "3600s",
                                          "--processes", counts[i], NULL};
         json_t *r = bench(arguments);
         EXPECT(leatd_number(r, "offered") == QUERIES && leatd_number(r, "items") == items);
+        EXPECT(leatd_number(r, "clipped") == clipped);
         EXPECT(leatd_number(r, "violated") == 0); /* largest ones and all */
         /* It ends when the one is due that is too many. */
         EXPECT(fabs(real(r, "window_s") - workload.arrival_s[QUERIES] / 2000) < 2e-9);
@@ -220,9 +229,8 @@ test_queries(const char *arrivals, const char *sizes_text)
 }
 
 static uint64_t
-accepted(const char *application_name)
+accepted_by(struct leat_session *session, const char *application_name)
 {
-    struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
     json_t *status = leatd_request(session, "{\"op\":\"status\"}"), *application;
     uint64_t count = UINT64_MAX;
     size_t i;
@@ -234,6 +242,14 @@ accepted(const char *application_name)
     }
     EXPECT(count != UINT64_MAX);
     json_decref(status);
+    return count;
+}
+
+static uint64_t
+accepted(const char *application_name)
+{
+    struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
+    const uint64_t count = accepted_by(session, application_name);
     leat_close(session);
     return count;
 }
@@ -268,6 +284,9 @@ check_search(const json_t *r, double tolerance)
         check_sums(trial);
         EXPECT(rate_qps >= real(r, "rate_min_qps") && rate_qps <= real(r, "rate_max_qps"));
         EXPECT(holds == (real(trial, "violation_rate") <= real(r, "violation_share")));
+        EXPECT(json_is_true(json_object_get(trial, "generator_limited")) ==
+               (leatd_number(trial, "unsent") > 0 ||
+                real(trial, "send_delay_p99_ns") > floor((double)leatd_number(r, "objective_ns") / 20)));
         if (holds) {
             EXPECT(rate_qps > holds_qps && rate_qps < fails_qps);
             holds_qps = rate_qps;
@@ -315,6 +334,21 @@ test_search_beyond_its_range(void)
     r = run_bench(none); /* 1 ms, and the model takes 5 */
     EXPECT(json_array_size(check_search(r, 0.01)) == 1 && real(r, "allowable_qps") == 0.0);
     json_decref(r);
+}
+
+/* 1 % of 5 is no violation at all; 10 of 1000 are enough. */
+static void
+test_search_by_luck(void)
+{
+    static const char *const few[] = {"bench", "slow", "--search", "--rate-min", "20", "--rate-max", "100", "--queries", "5",
+                                      "--warmup", "0", "--latency", "3600s", NULL};
+    static const char *const enough[] = {"bench", "wide", "--search", "--rate-min", "5000", "--rate-max", "10000", "--queries",
+                                         "20", "--violations", "50%", "--warmup", "0", "--latency", "3600s", NULL};
+    static struct command command;
+
+    EXPECT(command_run(&command, leatd.socket_path, few) == 0);
+    EXPECT(strstr(command.err, "0.05 violations of 5 queries") != NULL && strstr(command.err, "1000 queries would allow 10") != NULL);
+    EXPECT(command_run(&command, leatd.socket_path, enough) == 0 && strstr(command.err, "warning") == NULL);
 }
 
 /* ---- What is wrong ----------------------------------------------------------------------------- */
@@ -414,6 +448,26 @@ test_unknown_target(void)
     EXPECT(strstr(command.err, "no application or model 'nobody'") != NULL);
 }
 
+/* It is told in words for who typed a command. */
+static void
+test_daemon_that_ends(void)
+{
+    static const char *const arguments[] = {"bench", "patient", "--rate", "100", "--duration", "3600s", "--latency", "3600s", NULL};
+    static struct command command;
+    struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
+    const uint64_t before = accepted_by(session, "patient");
+
+    command_start(&command, leatd.socket_path, arguments);
+    while (accepted_by(session, "patient") < before + 3) {
+    }
+    leat_close(session);
+    leatd_signal(&leatd, SIGTERM);
+    EXPECT(leatd_await_end(&leatd) == 0);
+    command_finish(&command);
+    EXPECT(command.exit_code == 1 && command.out[0] == '\0');
+    EXPECT(strstr(command.err, "leat bench: the daemon ended") != NULL && strstr(command.err, "leat_") == NULL);
+}
+
 int
 main(void)
 {
@@ -444,12 +498,12 @@ main(void)
     fake_root_write(&leatd.root, "/sizes", "items,weight\n1,1\n50,2\n1000,0.5\n");
     (void)snprintf(sizes_path, sizeof(sizes_path), "%s/sizes", leatd.root.path);
     test_queries("poisson", sizes_path);
-    test_queries("constant", "gaussian:300:200");
+    test_queries("constant", "gaussian:600:400");
     test_search();
     test_search_beyond_its_range();
+    test_search_by_luck();
     test_unanswered();
-    leatd_signal(&leatd, SIGTERM);
-    EXPECT(leatd_await_end(&leatd) == 0);
+    test_daemon_that_ends();
     leatd_fini(&leatd);
     return 0;
 }

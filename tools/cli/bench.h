@@ -45,6 +45,7 @@ struct bench_query {
     uint64_t due_ns;     /* from the start */
     uint64_t first_item; /* its place among the items of all */
     uint32_t items;
+    bool clipped; /* it was drawn larger */
 };
 
 /* items_max 0: sizes are of no interest. */
@@ -76,6 +77,7 @@ struct bench_plan {
 struct bench_result {
     uint64_t offered, sent, ok, late, rejected, expired, cancelled, failed, lost, unanswered;
     uint64_t items; /* offered */
+    uint64_t clipped; /* of those offered, drawn larger than what the model takes, and sent with that many items */
     uint64_t window_ok, window_in_time;
     uint64_t items_correct, items_labelled;
     uint64_t batch_items_sum, queue_ns_sum, exec_ns_sum;
@@ -119,6 +121,12 @@ int bench_run(const struct bench_options *options, double rate_qps, struct bench
 
 /* Of the queries offered, the share that was not answered in time. */
 double bench_violation_rate(const struct bench_result *sum);
+
+/*
+ * Was it the generator that the run measured? So it is where one in a hundred queries left later, after it was due and a slot
+ * free, than a twentieth of the objective, or some never left.
+ */
+bool bench_generator_limited(const struct bench_options *options, const struct bench_summary *summary);
 
 /* The caller's. */
 json_t *bench_report_json(const struct bench_options *options, const struct bench_summary *summary);

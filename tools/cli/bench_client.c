@@ -48,7 +48,10 @@ struct client {
 static int
 fail(struct client *client, enum leat_status status)
 {
-    (void)snprintf(client->result->error, sizeof(client->result->error), "%s", leat_error_text());
+    const char *text = status == LEAT_ERR_DISCONNECTED
+                           ? "the daemon ended, or was started anew, before all queries had been sent: nothing was measured"
+                           : leat_error_text();
+    (void)snprintf(client->result->error, sizeof(client->result->error), "%s", text);
     return status == LEAT_ERR_NOT_FOUND || status == LEAT_ERR_ACCESS || status == LEAT_ERR_LIMIT ? EXIT_REFUSED
                                                                                                   : EXIT_FAILED;
 }
@@ -379,6 +382,7 @@ take_turn(struct client *client, const struct bench_query *query)
 
     result->offered += measured;
     result->items += measured ? query->items : 0;
+    result->clipped += measured && query->clipped;
     if (now_ns == 0) {
         if (measured) {
             client->unsent++;

@@ -12,6 +12,12 @@ bench_violation_rate(const struct bench_result *sum)
     return sum->offered > 0 ? (double)(sum->offered - (sum->ok - sum->late)) / (double)sum->offered : 0;
 }
 
+bool
+bench_generator_limited(const struct bench_options *options, const struct bench_summary *summary)
+{
+    return summary->delay.p99_ns > options->objective_ns / 20 || summary->sum.sent < summary->sum.offered;
+}
+
 static double
 accuracy_of(const struct bench_result *sum)
 {
@@ -35,7 +41,8 @@ bench_report_json(const struct bench_options *options, const struct bench_summar
         uint64_t count;
     } counts[] = {
         {"seed", options->seed},        {"processes", options->processes},  {"objective_ns", options->objective_ns},
-        {"offered", sum->offered},      {"items", sum->items},              {"sent", sum->sent},
+        {"offered", sum->offered},      {"items", sum->items},              {"clipped", sum->clipped},
+        {"sent", sum->sent},
         {"unsent", sum->offered - sum->sent},                               {"slot_waits", sum->slot_waits},
         {"ok", sum->ok},                {"in_time", in_time},               {"late", sum->late},
         {"rejected", sum->rejected},    {"expired", sum->expired},          {"cancelled", sum->cancelled},
@@ -109,6 +116,10 @@ report_text(const struct bench_options *options, const struct bench_summary *sum
     (void)printf("  sending   p50 %s, p99 %s, max %s behind; %llu waited for a slot\n",
                  format_ns((double)summary->delay.p50_ns).text, format_ns((double)summary->delay.p99_ns).text,
                  format_ns((double)summary->delay.max_ns).text, (unsigned long long)sum->slot_waits);
+    if (sum->clipped > 0) {
+        (void)printf("  sizes     %llu of %llu were drawn larger than the model's largest batch and cut to that\n",
+                     (unsigned long long)sum->clipped, (unsigned long long)sum->offered);
+    }
     if (sum->items_labelled > 0) {
         (void)printf("  accuracy  %.2f %% of %llu answers\n", accuracy_of(sum) * 100,
                      (unsigned long long)sum->items_labelled);

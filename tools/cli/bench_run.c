@@ -36,6 +36,7 @@ bench_schedule_next(struct bench_schedule *schedule, struct bench_query *ret_que
 {
     const double due_s = arrivals_next(&schedule->arrivals);
     uint32_t items = (uint32_t)schedule->options->items;
+    bool clipped = false;
 
     if (due_s < 0) {
         return false;
@@ -44,10 +45,11 @@ bench_schedule_next(struct bench_schedule *schedule, struct bench_query *ret_que
         items = schedule->options->trace.items[schedule->number];
     } else if (schedule->options->sizes_text != NULL && schedule->items_max > 0) {
         items = simulate_draw_size(&schedule->options->draw, &schedule->random);
-        items = items < schedule->items_max ? items : schedule->items_max;
+        clipped = items > schedule->items_max;
+        items = clipped ? schedule->items_max : items;
     }
-    *ret_query =
-        (struct bench_query){.due_ns = (uint64_t)(due_s * 1e9), .first_item = schedule->next_item, .items = items};
+    *ret_query = (struct bench_query){
+        .due_ns = (uint64_t)(due_s * 1e9), .first_item = schedule->next_item, .items = items, .clipped = clipped};
     schedule->next_item += items;
     schedule->number++;
     return true;
@@ -215,6 +217,7 @@ add(struct bench_result *sum, const struct bench_result *one)
     sum->lost += one->lost;
     sum->unanswered += one->unanswered;
     sum->items += one->items;
+    sum->clipped += one->clipped;
     sum->window_ok += one->window_ok;
     sum->window_in_time += one->window_in_time;
     sum->items_correct += one->items_correct;

@@ -8,6 +8,8 @@
 
 #include "tools/cli/cli.h"
 
+#define VIOLATIONS_MIN 10 /* in a trial at the allowable rate */
+
 struct search {
     const struct bench_options *options;
     json_t *trials;
@@ -33,6 +35,7 @@ try_rate(struct search *search, double rate_qps, bool *ret_holds)
         return exit_code;
     }
     const double rate = bench_violation_rate(&summary.sum);
+    const bool limited = bench_generator_limited(options, &summary);
     *ret_holds = rate <= options->violation_share;
     if (*ret_holds) {
         search->allowable_qps = rate_qps;
@@ -40,11 +43,13 @@ try_rate(struct search *search, double rate_qps, bool *ret_holds)
     json_t *trial = bench_report_json(options, &summary);
     (void)json_object_set_new(trial, "rate_qps", json_real(rate_qps));
     (void)json_object_set_new(trial, "holds", json_boolean(*ret_holds));
+    (void)json_object_set_new(trial, "generator_limited", json_boolean(limited));
     (void)json_array_append_new(search->trials, trial);
     if (!options->json) {
-        (void)printf("%10.4g queries/s: %6.2f %% of %llu violated, p99 %s, sent p99 %s behind: %s\n", rate_qps, rate * 100,
+        (void)printf("%10.4g queries/s: %6.2f %% of %llu violated, p99 %s, sent p99 %s behind: %s%s\n", rate_qps, rate * 100,
                      (unsigned long long)summary.sum.offered, format_ns((double)summary.latency.p99_ns).text,
-                     format_ns((double)summary.delay.p99_ns).text, *ret_holds ? "holds" : "too much");
+                     format_ns((double)summary.delay.p99_ns).text, *ret_holds ? "holds" : "too much",
+                     limited ? " (the load generator was late, or sent too little)" : "");
     }
     return EXIT_DONE;
 }
@@ -101,11 +106,26 @@ report_search(const struct search *search)
     }
 }
 
+/* Whether a rate holds is counted in violations: the fewer there may be, the more of the answer is luck. */
+static void
+warn_of_luck(const struct bench_options *options)
+{
+    const double queries = options->queries > 0 ? (double)options->queries
+                                                : options->rate_min_qps * (double)options->duration_ns / 1e9;
+
+    if (queries * options->violation_share < VIOLATIONS_MIN) {
+        (void)fprintf(stderr, "leat bench: warning: %g violations of %.0f queries in a trial are few to tell luck from load: "
+                      "%.0f queries would allow %d\n", queries * options->violation_share, queries,
+                      ceil(VIOLATIONS_MIN / options->violation_share), VIOLATIONS_MIN);
+    }
+}
+
 int
 bench_search(const struct bench_options *options)
 {
     struct search search = {.options = options, .trials = json_array()};
 
+    warn_of_luck(options);
     const int exit_code = bisect(&search);
     if (exit_code == EXIT_DONE) {
         report_search(&search);
