@@ -73,8 +73,8 @@ struct view {
     uint32_t next[LEAT_SCHED_CLASSES_MAX];               /* the first of these is not before */
     uint64_t wait_ns[LEAT_SCHED_CLASSES_MAX];            /* until one of the class is free */
     uint32_t idle_place;                                 /* the dearest class that has an idle worker */
-    uint32_t index[WINDOW];                              /* into input->pending */
-    uint32_t given[WINDOW]; /* by pair: the query */
+    uint32_t given[WINDOW];                              /* by pair: the query */
+    uint32_t index[WINDOW];                              /* of a query, into input->pending */
     bool taken[WINDOW];
     uint32_t home[WINDOW];    /* a place; NOWHERE: only a busy class could, if it were not; LATE: nobody could */
     int64_t slack_ns[WINDOW]; /* from now to the deadline */
@@ -149,9 +149,9 @@ find_home(const struct view *view, uint32_t q)
     bool late = true;
     for (uint32_t place = view->order_count; place-- > 0;) {
         const uint32_t class = view->order[place];
-        const int64_t high = high_ns(view, class, q), mean = mean_ns(view, class, q);
+        const int64_t high = high_ns(view, class, q);
         const int64_t left_ns = view->slack_ns[q] - high, spare_ns = left_ns - (int64_t)view->wait_ns[class];
-        if (spare_ns >= 0 && (place <= view->idle_place || spare_ns >= DOUBT * (high - mean))) {
+        if (spare_ns >= 0 && (place <= view->idle_place || spare_ns >= DOUBT * (high - mean_ns(view, class, q)))) {
             return place;
         }
         unsure = spare_ns >= 0 && unsure == NOWHERE ? place : unsure;
@@ -242,7 +242,6 @@ learn_prices(struct laxity *laxity, const struct view *view, uint32_t q)
     for (uint32_t o = 0; o < view->order_count; o++) {
         hopeless = hopeless && high_ns(view, view->order[o], q) > allowed_ns;
     }
-
     for (uint32_t o = 0; o < view->order_count; o++) {
         const uint32_t class = view->order[o];
         const double here_ns = (double)mean_ns(view, class, q), cost_here_ns = laxity->prices[class] * here_ns;
@@ -340,8 +339,8 @@ give(struct view *view, uint32_t q, uint32_t class)
         LEAT_ASSERT(worker < input->worker_count);
     }
     view->next[class] = worker + 1;
+    view->given[view->pair_count] = q;
     view->pairs[view->pair_count++] = (struct leat_route_pair){.query = view->index[q], .worker = worker};
-    view->given[view->pair_count - 1] = q;
     view->taken[q] = true;
     view->idle[class]--;
 }
