@@ -48,6 +48,7 @@ leat_waiting_push(struct leat_waiting *waiting, const struct leat_query_entry *e
         .deadline_ns = entry->deadline_ns,
         .items = items,
         .accuracy_floor_ppm = entry->accuracy_floor_ppm,
+        .ordinal = waiting->ordinal++,
         .application = entry->application,
         .offline = entry->offline,
     };

@@ -50,6 +50,7 @@ struct leat_waiting {
     struct leat_query_entry *entries;
     uint32_t head, tail, room; /* room: length of both arrays, twice the bound */
     uint64_t items;            /* sum over the live part */
+    uint32_t ordinal;          /* of the next one; wraps */
 };
 
 /* W: dispatcher, relaxed. R: anyone, for statistics only. */

@@ -97,7 +97,9 @@ init_policies(const struct leat_daemon *daemon, struct leat_application *app, co
         status = app->router->init(app->router_state, &options->router_options);
     }
     if (status == LEAT_OK && app->selector->init != NULL) {
-        status = app->selector->init(app->selector_state);
+        const struct leat_selector_options selector_options = {
+            .objective_ns = options->latency_ns, .worker_count = daemon->options.worker_count};
+        status = app->selector->init(app->selector_state, &selector_options);
     }
     return status;
 }

@@ -747,9 +747,12 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
         .now_ns = dispatcher->now_ns,
         .pending = route->pending + pair.query,
         .pending_count = offered,
+        .waiting_count = leat_waiting_count(&app->waiting) - pair.query,
         .variants = app->sched_variants,
         .variant_count = app->variant_count,
         .worker = sched,
+        .worker_count = route->worker_count,
+        .idle_count = dispatcher->idle_count,
         .application = app->id,
         .predict = predict,
         .profiles = app,
@@ -762,9 +765,9 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
                LEAT_REASON_ACCURACY);
         return PAIR_DONE;
     }
-    LEAT_ASSERT(selection.variant < app->variant_count && selection.queries <= offered);
-    hand_over(dispatcher, app, pair.query, pair.worker, selection);
-    return selection.queries == 1 ? PAIR_DONE : PAIR_BATCHED;
+    LEAT_ASSERT(selection.variant < app->variant_count && selection.skip + selection.queries <= offered);
+    hand_over(dispatcher, app, pair.query + selection.skip, pair.worker, selection);
+    return selection.queries == 1 && selection.skip == 0 ? PAIR_DONE : PAIR_BATCHED;
 }
 
 /* Is there a worker that the router might choose? */

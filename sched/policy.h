@@ -7,7 +7,7 @@
  * Use      On arrival and on completion the dispatcher takes the applications with pending queries, the one
  *          whose oldest query waited longest first, and calls the application's route(). For each pair that
  *          comes back, in order, it calls select() with the pending queries from the routed one on, as far as the next
- *          that left with an earlier pair, and dispatches the batch; a batch of more than the routed query ends the
+ *          that left with an earlier pair, and dispatches the batch; a batch of other than the routed query alone ends the
  *          round, since it may hold queries of later pairs. It goes on until no application gets a pair. What a
  *          router leaves for later though a worker has room is shown to it again whenever anything arrives, is
  *          dispatched or ends, and after a millisecond at the latest; it must not leave a query for ever while all
@@ -36,6 +36,7 @@ struct leat_sched_query {
     uint64_t deadline_ns; /* LEAT_NO_DEADLINE for none */
     uint32_t items;       /* >= 1 */
     uint32_t accuracy_floor_ppm;
+    uint32_t ordinal;     /* how many of its application came before; wraps */
     uint16_t application; /* index in the caller's table */
     bool offline;
 };
@@ -88,6 +89,7 @@ struct leat_router {
     const char *name;
     size_t state_bytes;
     bool queues; /* gives work to busy workers too, so they should have room for more than one batch */
+    bool deals; /* query number k is for worker k % worker_count alone; the selector is shown that worker's queries only */
     bool per_query; /* chooses a worker for each query, which batching would undo: see leat_selector_default */
     uint32_t reorders; /* of so many waiting queries, the oldest, those that have time let urgent ones go first; 0: none */
     enum leat_status (*init)(void *state, const struct leat_router_options *options); /* NULL: zeroes will do */
@@ -100,9 +102,13 @@ struct leat_select_input {
     uint64_t now_ns;
     const struct leat_sched_query *pending; /* of this application, oldest first, the routed one at 0 */
     uint32_t pending_count;                 /* >= 1 */
+    uint32_t waiting_count;                 /* >= pending_count: all that wait, of which pending is the front */
     const struct leat_sched_variant *variants;
     uint32_t variant_count;
     const struct leat_sched_worker *worker;
+    uint32_t worker_count;
+    uint32_t idle_count; /* of them without anything outstanding, the routed one included */
+    uint32_t rate_qps;   /* at which the application's queries came lately: sched/load.h */
     uint16_t application;
     leat_predict_fn predict;
     const void *profiles;
@@ -110,14 +116,24 @@ struct leat_select_input {
 
 struct leat_selection {
     uint32_t variant;
-    uint32_t queries; /* how many from the front of `pending` form the batch; 0: nothing can serve [0] */
+    uint32_t queries; /* how many of `pending`, from the skipped ones on, form the batch; 0: nothing can serve [0] */
+    uint32_t skip;    /* so many at the front are given up for now: they wait on, to be served late or to expire */
+};
+
+struct leat_policy;
+
+/* What a selector may be told when it starts. */
+struct leat_selector_options {
+    uint64_t objective_ns; /* the application's; 0: none */
+    uint32_t worker_count;
+    const struct leat_policy *policy; /* mdp and model_switching: their table, which outlives the state; else NULL */
 };
 
 struct leat_selector {
     const char *name;
     size_t state_bytes;
     bool single; /* never more than one query a batch */
-    enum leat_status (*init)(void *state);
+    enum leat_status (*init)(void *state, const struct leat_selector_options *options); /* NULL: zeroes will do */
     struct leat_selection (*select)(void *state, const struct leat_select_input *input);
 };
 

@@ -19,7 +19,7 @@ static struct leat_selection
 select_batch(void *state, const struct leat_select_input *input)
 {
     const struct leat_sched_query *first = &input->pending[0];
-    struct leat_selection selection = {0, 0};
+    struct leat_selection selection = {0};
     uint32_t v = 0;
 
     (void)state;

@@ -18,7 +18,7 @@ select_one(void *state, const struct leat_select_input *input)
             return (struct leat_selection){.variant = v, .queries = 1};
         }
     }
-    return (struct leat_selection){0, 0};
+    return (struct leat_selection){0};
 }
 
 const struct leat_selector leat_selector_single = {.name = "single", .single = true, .select = select_one};
