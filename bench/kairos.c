@@ -286,14 +286,14 @@ measure_job(struct simulate_run *run, uint32_t index, void *context)
     const struct simulate_workload *workload = &world->workloads[seed];
 
     if (measuring->scheme == KAIROS_ORACLE) {
-        measuring->qps[index] = simulate_oracle(world->table, workload, mix, BASE, world->objective_ns);
-        return LEAT_OK;
+        return simulate_oracle(world->table, workload, mix, BASE, world->objective_ns, &measuring->qps[index]);
     }
     if (measuring->scheme == KAIROS_ORACLE_SPARED) {
         const struct simulate_workload *spared = &world->spared[seed];
-        measuring->qps[index] = simulate_oracle(world->table, spared, mix, BASE, world->objective_ns) * workload->count /
-                                spared->count;
-        return LEAT_OK;
+        const enum leat_status status =
+            simulate_oracle(world->table, spared, mix, BASE, world->objective_ns, &measuring->qps[index]);
+        measuring->qps[index] *= (double)workload->count / spared->count;
+        return status;
     }
     struct simulate_options options = options_for(world, measuring->scheme, mix);
     options.workload = workload;

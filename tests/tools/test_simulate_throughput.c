@@ -16,6 +16,18 @@
 
 static struct simulate_run *run;
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#define OWN_MALLOC 1
+extern void *__libc_malloc(size_t size);
+static bool no_memory;
+
+void *
+malloc(size_t size)
+{
+    return no_memory ? NULL : __libc_malloc(size);
+}
+#endif
+
 static double
 throughput(const struct simulate_options *options, double tolerance)
 {
@@ -251,6 +263,15 @@ naive_oracle(const struct simulate_table *table, const struct simulate_workload 
     return workload->count * 1e9 / (double)end_ns;
 }
 
+static double
+oracle_qps(const struct simulate_table *table, const struct simulate_workload *workload, const struct leat_pool_mix *mix,
+           uint32_t base, uint64_t objective_ns)
+{
+    double qps = -1;
+    expect_ok(simulate_oracle(table, workload, mix, base, objective_ns, &qps));
+    return qps;
+}
+
 static void
 test_oracle(void)
 {
@@ -262,13 +283,31 @@ test_oracle(void)
         const struct leat_pool_mix mix = random_mix(table.class_count, 3);
         const uint32_t base = (uint32_t)below(table.class_count);
         const uint64_t objective_ns = (uint64_t)uniform(2e5, 4e6);
-        const double qps = simulate_oracle(&table, &workload, &mix, base, objective_ns);
+        const double qps = oracle_qps(&table, &workload, &mix, base, objective_ns);
         EXPECT(qps == naive_oracle(&table, &workload, &mix, base, objective_ns));
         zeros += qps == 0;
         simulate_workload_free(&workload);
         simulate_table_free(&table);
     }
     EXPECT(zeros > 50 && zeros < 750);
+}
+
+static void
+test_oracle_without_memory(void)
+{
+#ifdef OWN_MALLOC
+    struct simulate_table table = random_table(1, 1, 0, 1);
+    struct simulate_workload workload = random_workload(&table, 40, ARRIVALS_CONSTANT);
+    const struct leat_pool_mix mix = {{1}};
+    double qps = -1;
+
+    no_memory = true;
+    const enum leat_status status = simulate_oracle(&table, &workload, &mix, 0, 1000000, &qps);
+    no_memory = false;
+    EXPECT(status == LEAT_ERR_NOMEM && qps == -1 && strstr(leat_error_text(), "40 queries") != NULL);
+    simulate_workload_free(&workload);
+    simulate_table_free(&table);
+#endif
 }
 
 /* ---- What is possible -------------------------------------------------------------------------- */
@@ -331,7 +370,7 @@ test_fluid_bound(void)
         const double work_s = least_work_s(&table, &workload, &options.mix, options.objective_ns, UINT32_MAX, spared);
         const double objective_s = (double)options.objective_ns * 1e-9;
         const double last_s = workload.arrival_s[count - 1]; /* at one a second */
-        const double oracle = simulate_oracle(&table, &workload, &options.mix, 0, options.objective_ns);
+        const double oracle = oracle_qps(&table, &workload, &options.mix, 0, options.objective_ns);
         const double possible = count / least_work_s(&table, &workload, &options.mix, options.objective_ns, 0, 0);
         EXPECT(oracle > 0 && oracle < possible * (1 + 1e-5));
         oracle_closest = fmax(oracle_closest, oracle / possible);
@@ -364,6 +403,7 @@ main(void)
     test_comparative_advantage();
     test_refused();
     test_oracle();
+    test_oracle_without_memory();
     test_fluid_bound();
     simulate_run_destroy(run);
     return 0;

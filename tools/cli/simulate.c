@@ -547,8 +547,8 @@ run_case(struct simulate_run *run, uint32_t index, void *context)
     enum leat_status status = LEAT_OK;
 
     if (options.router == NULL) {
-        found->rate_qps =
-            simulate_oracle(&study->table, options.workload, &options.mix, study->base, study->objective_ns);
+        status = simulate_oracle(&study->table, options.workload, &options.mix, study->base, study->objective_ns,
+                                 &found->rate_qps);
     } else if (study->rate_count == 0) {
         status = simulate_throughput(run, &options, study->tolerance, &found->rate_qps);
     } else {

@@ -188,7 +188,8 @@ LEAT_MUST_CHECK enum leat_status simulate_throughput(struct simulate_run *run, c
  * left. Times are means; of workers that are free at once the first comes first. `base` is a class. What routers are
  * measured by rather than a router, but no strict bound: it does not ask which class a size gains the most from.
  */
-double simulate_oracle(const struct simulate_table *table, const struct simulate_workload *workload,
-                       const struct leat_pool_mix *mix, uint32_t base, uint64_t objective_ns);
+LEAT_MUST_CHECK enum leat_status simulate_oracle(const struct simulate_table *table, const struct simulate_workload *workload,
+                                                 const struct leat_pool_mix *mix, uint32_t base, uint64_t objective_ns,
+                                                 double *ret_rate_qps);
 
 #endif /* LEAT_TOOLS_SIMULATE_H */

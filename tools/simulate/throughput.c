@@ -84,16 +84,16 @@ compare_u16(const void *a, const void *b)
     return *(const uint16_t *)a - *(const uint16_t *)b;
 }
 
-double
+enum leat_status
 simulate_oracle(const struct simulate_table *table, const struct simulate_workload *workload,
-                const struct leat_pool_mix *mix, uint32_t base, uint64_t objective_ns)
+                const struct leat_pool_mix *mix, uint32_t base, uint64_t objective_ns, double *ret_rate_qps)
 {
     uint64_t free_ns[LEAT_SCHED_WORKERS_MAX] = {0}, end_ns = 0;
     uint32_t class_of[LEAT_SCHED_WORKERS_MAX], worker_count = 0;
     uint16_t *sorted = malloc(workload->count * sizeof(*sorted) + 1);
 
     if (sorted == NULL) {
-        return 0;
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for an oracle of %u queries", workload->count);
     }
     memcpy(sorted, workload->items, workload->count * sizeof(*sorted));
     qsort(sorted, workload->count, sizeof(*sorted), compare_u16);
@@ -122,5 +122,6 @@ simulate_oracle(const struct simulate_table *table, const struct simulate_worklo
         low += class_of[w] != base;
     }
     free(sorted);
-    return low < high || end_ns == 0 ? 0 : workload->count * 1e9 / (double)end_ns;
+    *ret_rate_qps = low < high || end_ns == 0 ? 0 : workload->count * 1e9 / (double)end_ns;
+    return LEAT_OK;
 }
