@@ -160,7 +160,8 @@ naive_predict(const void *profiles, uint16_t application, uint32_t variant, uint
 {
     const struct naive *naive = profiles;
     return naive->options->percentile > 0
-               ? simulate_table_percentile(naive->options->table, class, items, naive->options->percentile)
+               ? simulate_table_noisy_percentile(naive->options->table, class, items, naive->options->percentile,
+                                                 naive->options->service_noise_share)
                : naive_mean(profiles, application, variant, class, items);
 }
 
@@ -633,6 +634,42 @@ test_service_noise(void)
     simulate_table_free(&table);
 }
 
+/* What a query takes is above the predicted percentile as often as that says, whatever samples and noise are. */
+static void
+test_percentile_of_noisy_times(void)
+{
+    enum { COUNT = 50000 };
+
+    for (int round = 0; round < 12; round++) {
+        static const double percentiles[] = {50, 80, 95, 99};
+        const double percentile = percentiles[round % 4], late = 1 - percentile / 100;
+        struct simulate_table table = random_table(1, round < 4 ? 1 : 20, 0.5, 1);
+        struct simulate_workload workload = random_workload(&table, COUNT, ARRIVALS_CONSTANT);
+        struct simulate_options options = {.table = &table, .workload = &workload, .router = &observing, .mix = {{1}},
+                                           .rate_qps = 1, .percentile = percentile, .service_noise_share = uniform(0.02, 0.4)};
+
+        for (uint32_t i = 0; i < COUNT; i++) {
+            workload.items[i] = 1;
+        }
+        observed = (struct observed){.table = &table, .same = true};
+        EXPECT(simulate(&options).queries == COUNT);
+        options.objective_ns = (uint64_t)(observed.high[0] * (double)table.mean_ns[0] + 0.5);
+        EXPECT(fabs(simulate(&options).violations / (double)COUNT - late) < 6 * sqrt(late * (1 - late) / COUNT));
+        const double before = observed.high[0];
+        options.noise_share = 0.1; /* of predictions: wider by that, as without noise of times; test_prediction_noise() */
+        double widened = 0;
+        observed = (struct observed){.table = &table, .same = true};
+        (void)simulate(&options);
+        for (uint32_t i = 0; i < ERRORS_SEEN; i++) {
+            widened += observed.high[i] / observed.mean[i] / before / ERRORS_SEEN;
+        }
+        static const double deviates[] = {0, 0.8416, 1.6449, 2.3263};
+        EXPECT(fabs(widened - 1 - 0.1 * deviates[round % 4]) < 0.03);
+        simulate_workload_free(&workload);
+        simulate_table_free(&table);
+    }
+}
+
 /* ---- What cannot be simulated ------------------------------------------------------------------ */
 
 static bool
@@ -687,6 +724,7 @@ main(void)
     test_left_for_later();
     test_prediction_noise();
     test_service_noise();
+    test_percentile_of_noisy_times();
     test_refused();
     simulate_run_destroy(run);
     return 0;

@@ -106,6 +106,34 @@ test_percentile(void)
     simulate_table_free(&t);
 }
 
+/* As many of all samples with noise are below it as the percentile says, by the normal distribution. */
+static void
+test_noisy_percentile(void)
+{
+    static const double percentiles[] = {0.5, 5, 50, 95, 99.9}, shares[] = {0.001, 0.05, 0.3, 2};
+    struct simulate_table t;
+
+    write_file("model,instance,batch,s0,s1,s2,s3,s4\nm,x,1,10,10,11,30,1000\nm,x,3,7,7,7,7,7\n");
+    EXPECT(simulate_table_read(path, "m", NULL, 0, &t) == LEAT_OK && t.sample_count == 5);
+    for (size_t p = 0; p < LEAT_COUNT_OF(percentiles); p++) {
+        EXPECT(simulate_table_noisy_percentile(&t, 0, 1, percentiles[p], 0) == simulate_table_percentile(&t, 0, 1, percentiles[p]));
+        for (size_t n = 0; n < LEAT_COUNT_OF(shares); n++) {
+            for (uint32_t items = 1; items <= 3; items += 2) {
+                const double found_ns = (double)simulate_table_noisy_percentile(&t, 0, items, percentiles[p], shares[n]);
+                double least = 0, most = 0; /* shares of times below, a little to both sides */
+                for (uint32_t s = 0; s < 5; s++) {
+                    const double sample_ns = (double)t.samples_ns[(items == 3 ? 5u : 0u) + s], scale = shares[n] * sqrt(2);
+                    least += 0.1 * (1 + erf((found_ns * (1 - 2e-6) / sample_ns - 1) / scale));
+                    most += 0.1 * (1 + erf((found_ns * (1 + 2e-6) / sample_ns - 1) / scale));
+                }
+                EXPECT(most >= percentiles[p] / 100 && (found_ns == 1 || least <= percentiles[p] / 100));
+            }
+        }
+    }
+    EXPECT(simulate_table_noisy_percentile(&t, 0, 3, 100, 0.1) < 13000000); /* beyond all draws, and yet finite */
+    simulate_table_free(&t);
+}
+
 #define HEAD "model,instance,batch,s0\n"
 
 static void
@@ -319,6 +347,7 @@ main(void)
     test_samples();
     test_means();
     test_percentile();
+    test_noisy_percentile();
     test_made_samples();
     test_wrong_tables();
     test_large_tables();

@@ -363,9 +363,10 @@ prepare(struct simulate_run *run, const struct simulate_options *options)
     for (uint32_t class = 0; class < table->class_count; class ++) {
         for (uint32_t row = 0; row < table->size_count; row++) {
             const size_t cell = (size_t)class * table->size_count + row;
-            const uint64_t ns = options->percentile > 0 ? simulate_table_percentile(table, class, table->sizes[row],
-                                                                                   options->percentile)
-                                                        : table->mean_ns[cell];
+            const uint64_t ns = options->percentile > 0
+                                    ? simulate_table_noisy_percentile(table, class, table->sizes[row],
+                                                                      options->percentile, options->service_noise_share)
+                                    : table->mean_ns[cell];
             run->high_ns[cell] = (uint64_t)((double)ns * margin);
         }
     }

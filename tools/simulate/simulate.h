@@ -58,6 +58,13 @@ uint64_t simulate_table_percentile(const struct simulate_table *table, uint32_t 
                                    double percentile);
 
 /*
+ * The percentile of a cell's times with noise: each sample times 1 + noise_share * a standard normal. To within a millionth;
+ * with noise_share 0 it is that of the samples.
+ */
+uint64_t simulate_table_noisy_percentile(const struct simulate_table *table, uint32_t worker_class, uint32_t items,
+                                         double percentile, double noise_share);
+
+/*
  * Samples, rising, where no more is known of times than their mean and a percentile, which are the samples' too: as few as
  * that takes have the percentile's time, all others one below it. Where there is no such time, all have the mean if that is
  * not below the percentile's, else the others 1 ns. 0 < percentile <= 100.
@@ -146,7 +153,8 @@ struct simulate_options {
     uint64_t objective_ns;       /* on arrival to answer */
     double percentile;           /* of predictions that judge whether a query is in time; 0: the mean */
     double noise_share;          /* standard deviation of a prediction's error, as a share of it; 0: none */
-    double service_noise_share;  /* the same for service times, on top of what samples vary; 0: none */
+    double service_noise_share;  /* the same for service times, on top of what samples vary; 0: none. Percentiles are of
+                                    times with it, and wider by noise_share */
     double violation_share;      /* a run that must end above this may stop early */
     bool stop_early;
 };

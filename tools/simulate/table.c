@@ -322,6 +322,54 @@ simulate_table_percentile(const struct simulate_table *table, uint32_t worker_cl
     return table->samples_ns[cell * table->sample_count + (rank > 1 ? (size_t)rank - 1 : 0)];
 }
 
+/* The share of a standard normal below z. */
+static double
+normal_share(double z)
+{
+    return erfc(-z * sqrt(0.5)) / 2;
+}
+
+static double
+normal_quantile(double share)
+{
+    double low = -9, high = 9; /* doubles tell no more of the normal distribution */
+
+    for (uint32_t i = 0; i < 50; i++) {
+        const double middle = (low + high) / 2;
+        *(normal_share(middle) < share ? &low : &high) = middle;
+    }
+    return high;
+}
+
+uint64_t
+simulate_table_noisy_percentile(const struct simulate_table *table, uint32_t worker_class, uint32_t items, double percentile,
+                                double noise_share)
+{
+    if (noise_share <= 0) {
+        return simulate_table_percentile(table, worker_class, items, percentile);
+    }
+    LEAT_ASSERT(worker_class < table->class_count && items <= table->items_max);
+    LEAT_ASSERT(percentile > 0 && percentile <= 100);
+    const size_t cell = (size_t)worker_class * table->size_count + table->row_of_items[items];
+    const uint64_t *samples_ns = &table->samples_ns[cell * table->sample_count];
+    /* It lies between those of the least and of the largest sample alone. */
+    const double factor = 1 + noise_share * normal_quantile(percentile / 100);
+    double low_ns = (double)samples_ns[0] * factor, high_ns = (double)samples_ns[table->sample_count - 1] * factor;
+
+    if (factor <= 0) {
+        return 1;
+    }
+    while (high_ns - low_ns > high_ns * 0x1p-20) {
+        const double middle_ns = (low_ns + high_ns) / 2;
+        double count = 0;
+        for (uint32_t s = 0; s < table->sample_count; s++) {
+            count += normal_share((middle_ns / (double)samples_ns[s] - 1) / noise_share);
+        }
+        *(count * 100 < percentile * table->sample_count ? &low_ns : &high_ns) = middle_ns;
+    }
+    return high_ns > 1 ? (uint64_t)high_ns : 1;
+}
+
 void
 simulate_samples_make(uint64_t mean_ns, uint64_t predicted_ns, double percentile, uint32_t count, uint64_t *samples_ns)
 {
