@@ -17,7 +17,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree as xml
 
-LEAT = os.path.realpath(sys.argv[1])
+LEAT, LEATD = map(os.path.realpath, sys.argv[1:])
 SVG = "{http://www.w3.org/2000/svg}"
 seed = int(os.environ.get("LEAT_SEED", "1"))
 print("seed", seed)
@@ -132,6 +132,17 @@ def check_change():
     assert results(*common, "--later-sizes", "gaussian:200:0", "--change-at", 30)[0]["violation_share"] == [0.7]  # 6 ms
 
 
+def check_depth():
+    """That of workers' queues is leatd's unless it is told; fcfs goes by predictions, which err, the more the longer they are."""
+    said = subprocess.run([LEATD, "--config", write("empty.yaml", ""), "--check-config", "--json"], check=True, capture_output=True)
+    daemon = json.loads(said.stdout)["settings"]["worker_queue_depth"]
+    busy = (*GRID, "--router", "fcfs,matching", "--rate", "600", "--json")
+    default, same, one, most = (json.loads(leat(*busy, *depth)) for depth in ((), ("--depth", daemon), ("--depth", 1), ("--depth", 64)))
+    assert default == same and default["worker_queue_depth"] == daemon
+    assert len({json.dumps(of["results"][0]) for of in (default, one, most)}) == 3
+    assert default["results"][1] == one["results"][1] == most["results"][1]  # matching gives to idle workers only
+
+
 def check_agreement():
     """JSON, CSV and figure say the same."""
     found = results(*GRID, "--router", "all,oracle", "--prices", "prices.csv", "--csv", "g.csv", "--svg", "g.svg")
@@ -225,6 +236,8 @@ def check_usage():
             ((*GRID, "--percentile", "101"), "out of range"),
             ((*GRID, "--tolerance", "0"), "out of range"),
             ((*GRID, "--threads", "0"), "out of range"),
+            ((*GRID, "--depth", "0"), "out of range"),
+            ((*GRID, "--depth", "65"), "out of range"),
             ((*GRID, "--router", "fastest"), "no router 'fastest'"),
             ((*GRID, "--router", ","), "--router: no name"),
             ((*GRID, "--router", "oracle", "--rate", "5"), "oracle"),

@@ -16,6 +16,7 @@
 
 #define QUERIES_MAX 50000000u /* of all seeds: they are held in memory */
 #define THREADS_MAX 256u
+#define DEPTH       2u /* the daemon's worker_queue_depth unless told otherwise */
 
 /* ---- Options ----------------------------------------------------------------------------------- */
 
@@ -53,6 +54,8 @@ print_simulate_help(void)
         ";\n"
         "                          oracle: what one reaches that knows all queries, without --rate\n"
         "  --threshold ITEMS       threshold: queries above it go to the base class\n"
+        "  --depth N               batches that a worker may hold where the router queues, as worker_queue_depth of leatd,\n"
+        "                          1 to %u (default %u, as there)\n"
         "  --base CLASS            of the oracle (default: the first class)\n"
         "  --objective TIME        latency objective, such as 350ms\n"
         "  --violations SHARE      of queries that may be late, such as 1%% (default): the objective holds at p99\n"
@@ -68,7 +71,8 @@ print_simulate_help(void)
         "  --svg FILE              a figure: throughput by router and mix, or share of late queries over rate\n"
         "  --threads N             (default: cores of the affinity mask); results do not depend on it\n\n"
         "example: leat simulate --profile latency_samples.csv --model rm2 --sizes batch_distribution.csv \\\n"
-        "             --mix 3,1,3,0 --objective 350ms --router fcfs,oracle --seeds 5 --svg rm2.svg\n");
+        "             --mix 3,1,3,0 --objective 350ms --router fcfs,oracle --seeds 5 --svg rm2.svg\n",
+        SIMULATE_DEPTH_MAX, DEPTH);
 }
 
 /* Adds ",text" to a list. */
@@ -108,6 +112,7 @@ parse_simulate_options(int argc, char **argv, struct study *study)
         {"seeds", required_argument, NULL, 'E'},
         {"router", required_argument, NULL, 'r'},
         {"threshold", required_argument, NULL, 't'},
+        {"depth", required_argument, NULL, 'd'},
         {"base", required_argument, NULL, 'b'},
         {"objective", required_argument, NULL, 'o'},
         {"violations", required_argument, NULL, 'v'},
@@ -125,7 +130,7 @@ parse_simulate_options(int argc, char **argv, struct study *study)
     int option;
 
     *study = (struct study){
-        .arrivals_text = "poisson", .query_count = 20000, .seed = 1, .seed_count = 1, .threads = simulate_core_count(),
+        .arrivals_text = "poisson", .query_count = 20000, .seed = 1, .seed_count = 1, .depth = DEPTH, .threads = simulate_core_count(),
         .violation_share = 0.01, .percentile = 95, .tolerance = 0.005, .burst_factor = 5, .burst_share = 0.1, .burst_mean_queries = 100};
     opterr = 0;
     optind = 1;
@@ -153,6 +158,7 @@ parse_simulate_options(int argc, char **argv, struct study *study)
         case 'E': good = parse_u64(optarg, 1, STUDY_SEEDS_MAX, &study->seed_count); break;
         case 'r': good = append_text(&study->router_text, optarg); break;
         case 't': good = parse_u64(optarg, 1, SIMULATE_ITEMS_MAX, &study->threshold_items); break;
+        case 'd': good = parse_u64(optarg, 1, SIMULATE_DEPTH_MAX, &study->depth); break;
         case 'b': study->base_text = optarg; break;
         case 'o': good = parse_duration_ns(optarg, &study->objective_ns) && study->objective_ns > 0; break;
         case 'v': good = parse_share(optarg, &study->violation_share); break;
@@ -539,6 +545,7 @@ run_case(struct simulate_run *run, uint32_t index, void *context)
         .router = study->routers[router],
         .router_options = {.threshold_items = (uint32_t)study->threshold_items},
         .mix = study->mixes[mix],
+        .worker_depth = (uint32_t)study->depth,
         .objective_ns = study->objective_ns,
         .percentile = study->percentile,
         .noise_share = study->noise_share,

@@ -20,7 +20,7 @@ struct study {
     const char *classes_text, *base_text, *prices_path, *csv_path, *svg_path;
     const char *mix_texts[STUDY_MIXES_MAX];
     char *router_text, *rate_text; /* commas between names; ours */
-    uint64_t objective_ns, query_count, seed, seed_count, change_at, threshold_items, threads;
+    uint64_t objective_ns, query_count, seed, seed_count, change_at, threshold_items, depth, threads;
     double violation_share, percentile, noise_share, service_noise_share, tolerance;
     double burst_factor, burst_share, burst_mean_queries;
     bool json, help;

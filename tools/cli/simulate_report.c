@@ -264,6 +264,7 @@ study_json(const struct study *study)
         {"seeds", json_integer((json_int_t)study->seed_count)},
         {"objective_ns", json_integer((json_int_t)study->objective_ns)},
         {"violation_share_allowed", json_real(study->violation_share)},
+        {"worker_queue_depth", json_integer((json_int_t)study->depth)},
         {"prediction_percentile", study->percentile > 0 ? json_real(study->percentile) : json_null()},
         {"prediction_noise_share", json_real(study->noise_share)},
         {"service_noise_share", json_real(study->service_noise_share)},
