@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/sched/route_worlds.h - small random worlds for routers, and what every router's answer must respect. */
+/* tests/sched/route_worlds.h - worlds for routers, small random ones, and what every router's answer must respect. */
 #ifndef LEAT_TESTS_SCHED_ROUTE_WORLDS_H
 #define LEAT_TESTS_SCHED_ROUTE_WORLDS_H
 
@@ -9,16 +9,17 @@
 #include "sched/policy.h"
 #include "tests/leat_test.h"
 
-enum { WORLD_WORKERS = 6, WORLD_QUERIES = 14, WORLD_CLASSES = 3, WORLD_ITEMS = 5 };
+enum { WORLD_WORKERS = 6, WORLD_QUERIES = 14, WORLD_CLASSES = 3, WORLD_ITEMS = 5 }; /* drawn here, at most */
+enum { WORLD_WORKERS_MAX = 24, WORLD_QUERIES_MAX = 200, WORLD_ITEMS_MAX = 16 };
 
 /* Times are whole units, so that a share of one in 1/65536 is a whole number of nanoseconds. */
 #define WORLD_UNIT_NS UINT64_C(65536)
 
 struct world {
-    struct leat_sched_query queries[WORLD_QUERIES];
-    struct leat_sched_worker workers[WORLD_WORKERS];
-    uint64_t mean_ns[WORLD_CLASSES][WORLD_ITEMS + 1];
-    uint64_t predicted_ns[WORLD_CLASSES][WORLD_ITEMS + 1];
+    struct leat_sched_query queries[WORLD_QUERIES_MAX];
+    struct leat_sched_worker workers[WORLD_WORKERS_MAX];
+    uint64_t mean_ns[LEAT_SCHED_CLASSES_MAX][WORLD_ITEMS_MAX + 1];
+    uint64_t predicted_ns[LEAT_SCHED_CLASSES_MAX][WORLD_ITEMS_MAX + 1];
     struct leat_route_input input; /* of all this */
 };
 
@@ -30,24 +31,32 @@ below(uint64_t bound)
     return leat_test_random(&world_random) % bound;
 }
 
-static uint64_t
+static inline void
+world_expect_known(const struct world *world, uint16_t application, uint32_t variant, uint16_t worker_class, uint32_t items)
+{
+    EXPECT(application == 3 && variant == 1);
+    EXPECT(worker_class < world->input.class_count && items >= 1 && items <= world->input.items_max);
+}
+
+static inline uint64_t
 world_mean(const void *profiles, uint16_t application, uint32_t variant, uint16_t worker_class, uint32_t items)
 {
     const struct world *world = profiles;
-    EXPECT(application == 3 && variant == 1 && worker_class < WORLD_CLASSES && items >= 1 && items <= WORLD_ITEMS);
+    world_expect_known(world, application, variant, worker_class, items);
     return world->mean_ns[worker_class][items];
 }
 
-static uint64_t
+static inline uint64_t
 world_predict(const void *profiles, uint16_t application, uint32_t variant, uint16_t worker_class, uint32_t items)
 {
     const struct world *world = profiles;
-    EXPECT(application == 3 && variant == 1 && worker_class < WORLD_CLASSES && items >= 1 && items <= WORLD_ITEMS);
+    world_expect_known(world, application, variant, worker_class, items);
     return world->predicted_ns[worker_class][items];
 }
 
 static inline void
-world_connect(struct world *world, uint64_t now_ns, uint32_t pending_count, uint32_t worker_count)
+world_connect(struct world *world, uint64_t now_ns, uint32_t pending_count, uint32_t worker_count, uint32_t class_count,
+              uint32_t items_max)
 {
     world->input = (struct leat_route_input){
         .now_ns = now_ns,
@@ -55,8 +64,8 @@ world_connect(struct world *world, uint64_t now_ns, uint32_t pending_count, uint
         .pending_count = pending_count,
         .workers = world->workers,
         .worker_count = worker_count,
-        .class_count = WORLD_CLASSES,
-        .items_max = WORLD_ITEMS,
+        .class_count = class_count,
+        .items_max = items_max,
         .variant = 1,
         .application = 3,
         .predict = world_predict,
@@ -73,7 +82,7 @@ world_draw(struct world *world)
 
     memset(world, 0, sizeof(*world));
     world_connect(world, 100 * WORLD_UNIT_NS, (uint32_t)below(1 + below(WORLD_QUERIES + 1)),
-                  WORLD_WORKERS - (uint32_t)below(1 + below(WORLD_WORKERS + 1)));
+                  WORLD_WORKERS - (uint32_t)below(1 + below(WORLD_WORKERS + 1)), WORLD_CLASSES, WORLD_ITEMS);
     for (uint32_t c = 0; c < WORLD_CLASSES; c++) {
         for (uint32_t k = 1; k <= WORLD_ITEMS; k++) {
             world->mean_ns[c][k] = below(8) == 0 ? 0 : (1 + below(20)) * WORLD_UNIT_NS;

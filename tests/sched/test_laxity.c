@@ -8,64 +8,15 @@
 #include <string.h>
 
 #include "base/align.h"
-#include "sched/policy.h"
-#include "tests/leat_test.h"
+#include "tests/sched/route_worlds.h"
 
-enum { CLASSES = 4, WORKERS_MAX = 24, QUERIES_MAX = 200, LOOKED_AT = 128, OVERDUE = 32, ITEMS = 16, TENURE = 20000 /* queries */ };
+enum { CLASSES = 4, WORKERS_MAX = WORLD_WORKERS_MAX, QUERIES_MAX = WORLD_QUERIES_MAX, ITEMS = WORLD_ITEMS_MAX };
+enum { LOOKED_AT = 128, OVERDUE = 32, TENURE = 20000 /* queries */ };
 
 #define UNIT_NS UINT64_C(1000)
 #define NOW_NS  (1000 * UNIT_NS)
 
-struct world {
-    struct leat_sched_query queries[QUERIES_MAX];
-    struct leat_sched_worker workers[WORKERS_MAX];
-    uint64_t mean_ns[LEAT_SCHED_CLASSES_MAX][ITEMS + 1], predicted_ns[LEAT_SCHED_CLASSES_MAX][ITEMS + 1];
-    struct leat_route_input input; /* of all this */
-};
-
-static uint64_t random_state;
 static void *state; /* of the router */
-
-static uint64_t
-below(uint64_t bound)
-{
-    return leat_test_random(&random_state) % bound;
-}
-
-static uint64_t
-world_mean(const void *profiles, uint16_t application, uint32_t variant, uint16_t worker_class, uint32_t items)
-{
-    const struct world *world = profiles;
-    EXPECT(application == 3 && variant == 1 && worker_class < world->input.class_count && items >= 1 && items <= ITEMS);
-    return world->mean_ns[worker_class][items];
-}
-
-static uint64_t
-world_predict(const void *profiles, uint16_t application, uint32_t variant, uint16_t worker_class, uint32_t items)
-{
-    const struct world *world = profiles;
-    EXPECT(application == 3 && variant == 1 && worker_class < world->input.class_count && items >= 1 && items <= ITEMS);
-    return world->predicted_ns[worker_class][items];
-}
-
-static void
-connect(struct world *world, uint64_t now_ns, uint32_t pending_count, uint32_t worker_count, uint32_t class_count)
-{
-    world->input = (struct leat_route_input){
-        .now_ns = now_ns,
-        .pending = world->queries,
-        .pending_count = pending_count,
-        .workers = world->workers,
-        .worker_count = worker_count,
-        .class_count = class_count,
-        .items_max = ITEMS,
-        .variant = 1,
-        .application = 3,
-        .predict = world_predict,
-        .mean = world_mean,
-        .profiles = world,
-    };
-}
 
 static void
 forget(void)
@@ -130,7 +81,7 @@ draw_world(struct world *world, uint32_t queries_max, uint32_t workers_max)
     const uint32_t classes = 1 + (uint32_t)below(CLASSES);
 
     memset(world, 0, sizeof(*world));
-    connect(world, NOW_NS, (uint32_t)below(queries_max + 1), (uint32_t)below(workers_max + 1), classes);
+    world_connect(world, NOW_NS, (uint32_t)below(queries_max + 1), (uint32_t)below(workers_max + 1), classes, ITEMS);
     for (uint32_t w = 0; w < world->input.worker_count; w++) {
         world->workers[w].worker_class = (uint16_t)below(classes);
         world->workers[w].depth = below(8) == 0 ? 0 : 1 + (uint32_t)below(3);
@@ -186,7 +137,7 @@ in_time_now(const struct world *world, uint32_t q, uint32_t class)
     return in_time(world, q, class, world->input.now_ns);
 }
 
-/* With `margin_ns` to spare. Whoever of the class is free first; a busy worker is so at the next instant at the earliest. */
+/* With `margin_ns` to spare. Whoever of the class is free first; who is busy, at the next instant at the earliest. */
 static bool
 in_time_with_wait(const struct world *world, uint32_t q, uint32_t class, int64_t margin_ns)
 {
@@ -384,7 +335,8 @@ check_invariants(const struct world *world, const struct leat_route_pair *pairs,
         if (!seen[q]) {
             continue;
         }
-        for (uint32_t w = 0; w < world->input.worker_count && !given[q] && count < pairs_max; w++) { /* nobody idles in vain */
+        /* Nobody idles in vain. */
+        for (uint32_t w = 0; w < world->input.worker_count && !given[q] && count < pairs_max; w++) {
             EXPECT(!is_idle(world, w) || works[w] || !in_time_now(world, q, world->workers[w].worker_class));
         }
         for (uint32_t p = 0; p < count && !given[q]; p++) { /* nobody late before anybody in time, on the same worker */
@@ -457,7 +409,7 @@ first_of(const struct leat_sched_query *queries, uint64_t ns_an_item)
     struct leat_route_pair pair;
 
     memset(&world, 0, sizeof(world));
-    connect(&world, NOW_NS, 2, 1, 1);
+    world_connect(&world, NOW_NS, 2, 1, 1, ITEMS);
     memcpy(world.queries, queries, 2 * sizeof(*queries));
     world.workers[0].depth = 1;
     for (uint32_t k = 1; k <= ITEMS; k++) {
@@ -544,7 +496,8 @@ test_all_are_served(void)
 /* ---- Extreme times ----------------------------------------------------------------------------- */
 
 /*
- * Where on the time line makes no difference. Close to its end no deadline is a close one, so there only as many are served.
+ * Where on the time line makes no difference. Close to its end no deadline is a close one, so there only as many are
+ * served.
  */
 static void
 test_any_epoch(void)
@@ -584,7 +537,7 @@ test_huge_times(void)
     struct leat_route_pair pair;
 
     memset(&world, 0, sizeof(world));
-    connect(&world, NOW_NS, 2, 1, 1);
+    world_connect(&world, NOW_NS, 2, 1, 1, ITEMS);
     world.workers[0].depth = 1;
     for (int shift = 0; shift < 64; shift++) {
         for (uint32_t k = 1; k <= ITEMS; k++) {
@@ -617,8 +570,9 @@ near(double a, double b, double share)
 }
 
 /*
- * The first prices, and what the first query does to them: those of the class where it costs least rises by what its load is
- * over the mean, at most an eighth; what nobody could have done in time, or is done in no time, teaches nothing.
+ * The first prices, and what the first query does to them: those of the class where it costs least rises by what its
+ * load is over the mean, at most an eighth; what nobody could have done in time, or is done in no time, teaches
+ * nothing.
  */
 static void
 test_first_lesson(void)
@@ -640,7 +594,8 @@ test_first_lesson(void)
             world.mean_ns[c][ITEMS] *= scale;
         }
         world.input.pending_count = 1;
-        world.queries[0] = (struct leat_sched_query){.arrival_ns = NOW_NS - 3 * UNIT_NS, .items = 1 + (uint32_t)below(ITEMS)};
+        world.queries[0] = (struct leat_sched_query){.arrival_ns = NOW_NS - 3 * UNIT_NS,
+                                                     .items = 1 + (uint32_t)below(ITEMS)};
         world.queries[0].deadline_ns = NOW_NS + below(30) * UNIT_NS - 5 * UNIT_NS;
         forget();
         if (leat_router_laxity.route(state, &world.input, &pair, 1) == 0) {
@@ -696,7 +651,7 @@ test_latecomers(void)
     struct leat_route_pair pair;
 
     memset(&world, 0, sizeof(world));
-    connect(&world, NOW_NS, 1, 2, 2);
+    world_connect(&world, NOW_NS, 1, 2, 2, ITEMS);
     for (uint32_t w = 0; w < 3; w++) {
         world.workers[w] = (struct leat_sched_worker){.depth = 1, .worker_class = (uint16_t)w};
     }
@@ -744,7 +699,7 @@ test_prices_under_hostile_input(void)
         if (below(4) == 0) {
             const uint32_t c = (uint32_t)below(LEAT_SCHED_CLASSES_MAX), only = (uint32_t)below(3);
             for (uint32_t k = 1; k <= ITEMS; k++) {
-                const uint64_t any_ns = leat_test_random(&random_state) >> below(64);
+                const uint64_t any_ns = leat_test_random(&world_random) >> below(64);
                 const uint64_t ns = below(2) == 0 ? extremes[below(LEAT_COUNT_OF(extremes))] : any_ns;
                 world.mean_ns[c][k] = only == 0 ? 0 : ns;
                 world.predicted_ns[c][k] = only == 1 ? world.mean_ns[c][k] : 0;
@@ -838,7 +793,7 @@ trade(const struct market *market, double *ret_prices)
     double all = 0;
 
     memset(&world, 0, sizeof(world));
-    connect(&world, NOW_NS, 1, 0, market->class_count);
+    world_connect(&world, NOW_NS, 1, 0, market->class_count, ITEMS);
     for (uint32_t c = 0; c < market->class_count; c++) {
         for (uint32_t w = 0; w < market->workers[c]; w++) {
             world.workers[world.input.worker_count++] = (struct leat_sched_worker){.depth = 1, .worker_class = (uint16_t)c};
@@ -852,7 +807,7 @@ trade(const struct market *market, double *ret_prices)
         all += market->weights[k];
     }
     for (uint32_t i = 0; i < TENURE; i++) {
-        double at = (double)(leat_test_random(&random_state) >> 11) * 0x1p-53 * all;
+        double at = (double)(leat_test_random(&world_random) >> 11) * 0x1p-53 * all;
         uint32_t items = 1;
         for (; items < ITEMS && at >= market->weights[items]; items++) {
             at -= market->weights[items];
@@ -890,8 +845,8 @@ draw_market(struct market *market, uint32_t class_count)
 }
 
 /*
- * An accelerator beside one or two kinds of cores, which cannot do the largest sizes in time. At first there are none of these,
- * then all sizes are alike: there is more that only the accelerator can do, and it is worth more.
+ * An accelerator beside one or two kinds of cores, which cannot do the largest sizes in time. At first there are none
+ * of these, then all sizes are alike: there is more that only the accelerator can do, and it is worth more.
  */
 static void
 test_price_ratios(void)
@@ -954,7 +909,7 @@ int
 main(void)
 {
     leat_test_init();
-    random_state = leat_test_seed;
+    world_random = leat_test_seed;
     state = calloc(1, leat_router_laxity.state_bytes);
     EXPECT(state != NULL && leat_router_laxity.init == NULL);
     test_rules();

@@ -190,7 +190,7 @@ test_example(void)
     struct world world;
 
     memset(&world, 0, sizeof(world));
-    world_connect(&world, 0, 2, 2);
+    world_connect(&world, 0, 2, 2, WORLD_CLASSES, WORLD_ITEMS);
     for (uint32_t k = 1; k <= WORLD_ITEMS; k++) {
         world.mean_ns[0][k] = 3 * k * WORLD_UNIT_NS;
         world.mean_ns[1][k] = (k + 1) * WORLD_UNIT_NS; /* C of the other is 6/15 */
