@@ -2,12 +2,13 @@
 /*
  * sched/lap.h - linear assignment: each row to one column at least total cost, a column taking as many as it holds.
  *
- * Source    R. Jonker, A. Volgenant, "A shortest augmenting path algorithm for dense and sparse linear assignment problems",
- *           Computing 38 (1987): column reduction, augmenting row reduction, shortest augmenting paths. Columns that
- *           hold several rows make it a transportation problem: identical columns are given once, with their number as
- *           capacity, and cost one column's work. A row then evicts nobody: the price cut is only sound for a column of
- *           one row. Column reduction is only sound when no room is left in the end. Ours is the order of rows: where
- *           most columns have the same rows cheapest, the row whose best column is dearest chooses first.
+ * Source    R. Jonker, A. Volgenant, "A shortest augmenting path algorithm for dense and sparse linear assignment
+ *           problems", Computing 38 (1987): column reduction, augmenting row reduction, shortest augmenting paths.
+ *           Columns that hold several rows make it a transportation problem: identical columns are given once, with
+ *           their number as capacity, and cost one column's work. A row then evicts nobody: the price cut is only sound
+ *           for a column of one row. Column reduction is only sound when no room is left in the end. Ours is the order
+ *           of rows: where most columns have the same rows cheapest, the row whose best column is dearest chooses
+ *           first.
  * Exact     Costs are integers, every loop is bounded: no instance runs for ever, and equal inputs give equal answers
  *           on every machine. Of equal choices a column with room wins, then the lowest number.
  * Memory    The caller's, from leat_lap_bytes; nothing is allocated. The state between calls is what warm starts use.

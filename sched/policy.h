@@ -77,7 +77,7 @@ struct leat_route_input {
 /* What a router may be told when it starts; a zero is the router's own default. */
 struct leat_router_options {
     uint32_t threshold_items; /* threshold: queries above it go to the base class */
-    bool by_percentile;       /* matching: late is what misses the objective at the percentile, not 0.98 of it by the mean */
+    bool by_percentile;       /* matching: late is what misses the objective at the percentile, not 0.98 of it by mean */
 };
 
 struct leat_route_pair {

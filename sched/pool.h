@@ -9,9 +9,9 @@
  *           the few mixes that may still be the best.
  * Words     A mix counts workers by class. One class is the base: it meets the objective at every size, so each mix
  *           has one of it at least. The other classes are auxiliaries, good for queries below some size.
- * Caution   The bound is an estimate, not a proof: it knows shares of queries and of time, so a router that keeps the smallest
- *           of the small for the auxiliaries gets past it; in the paper an oracle does (figure 14). Kairos+ can then
- *           miss the best mix by as much as bounds are exceeded.
+ * Caution   The bound is an estimate, not a proof: it knows shares of queries and of time, so a router that keeps the
+ *           smallest of the small for the auxiliaries gets past it; in the paper an oracle does (figure 14). Kairos+
+ *           can then miss the best mix by as much as bounds are exceeded.
  * Memory    The caller's; nothing is allocated.
  * Numerics  Prices and counts are integers: what a budget buys is exact. Rates are doubles, summed in the order of the
  *           input: equal inputs give equal answers.

@@ -15,7 +15,7 @@ struct times {
     uint64_t mean_ns;
 };
 
-/* Where the query ends first, by its mean time, among workers with room: those that have it in time if any do. -1: no room. */
+/* Where the query ends first by mean time, of workers with room: those that have it in time if any do. -1: no room. */
 static int
 choose_worker(const struct leat_route_input *input, const struct leat_sched_query *query)
 {
@@ -71,4 +71,5 @@ clockwork_route(void *state, const struct leat_route_input *input, struct leat_r
     return count;
 }
 
-const struct leat_router leat_router_clockwork = {.name = "clockwork", .queues = true, .per_query = true, .route = clockwork_route};
+const struct leat_router leat_router_clockwork = {
+    .name = "clockwork", .queues = true, .per_query = true, .route = clockwork_route};

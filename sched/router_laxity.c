@@ -4,9 +4,9 @@
  *
  * Classes stand in the order of the price of their time (below). The home of a query is the cheapest class that can have
  * it done in time, waiting for a worker included: as the clock runs, a waiting query moves from cheap homes to dear ones.
- * While a dearer worker is idle, a class must be sure of it, if any is, by twice as much as the percentile is above the mean:
- * no query is left to luck without need. Whenever workers are idle they take, of the 128 oldest queries, not more than 32 of
- * which are past their deadline lest they hide the others, ties going to the oldest:
+ * While a dearer worker is idle, a class must be sure of it, if any is, by twice as much as the percentile is above the
+ * mean: no query is left to luck without need. Whenever workers are idle they take, of the 128 oldest queries, not more
+ * than 32 of which are past their deadline lest they hide the others, ties going to the oldest:
  *   1. From the dearest class down, what is at home with them, by earliest deadline (Liu and Layland, J. ACM 20, 1973). The
  *      cheapest class goes by deadline - 0.7 * time, between that and least laxity, deadline - time (Mok, PhD thesis, MIT
  *      1983): of equal deadlines the largest query is the first that will need a dear class; but when time is short, small

@@ -12,7 +12,7 @@ enum { STRIDE_MAX = (COLUMNS_MAX + LEAT_LAP_LANES - 1) / LEAT_LAP_LANES * LEAT_L
 enum { LAP_BYTES = 64 * QUERIES_MAX + 128 * STRIDE_MAX }; /* more than leat_lap_bytes says */
 enum { WEIGHT_BITS = 16 };
 
-#define TIME_MAX (LEAT_LAP_COST_MAX / 2) /* a wait and an execution together stay a cost; what takes longer counts as this */
+#define TIME_MAX (LEAT_LAP_COST_MAX / 2) /* a wait and an execution together stay a cost; more counts as this */
 
 /*
  * Columns are where a query may go. Idle workers of a class are alike, so they are one column that holds as many; these

@@ -35,7 +35,7 @@ void leat_threshold_search_init(struct leat_threshold_search *search, const uint
 /* The value to measure, the same until it is reported; 0: the search is over, best_items is the answer. */
 uint32_t leat_threshold_search_next(const struct leat_threshold_search *search);
 
-/* Queries a second, at least 0, with the value that was asked for. One that equals the best goes on but does not replace it. */
+/* Queries a second, at least 0, with the value asked for. One that equals the best goes on but does not replace it. */
 void leat_threshold_search_report(struct leat_threshold_search *search, double qps);
 
 #endif /* LEAT_SCHED_THRESHOLD_H */

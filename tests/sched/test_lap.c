@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     leat_lap finds least assignments, from nothing and from the last solution, on every shape and with ties.
- * Oracle   Small problems: all assignments are tried. Every problem: the duals prove the answer (see lap.h), checked by code
- *          that shares nothing with the solver.
+ * Oracle   Small problems: all assignments are tried. Every problem: the duals prove the answer (see lap.h), checked by
+ *          code that shares nothing with the solver.
  * Method   Random problems of several families; walks of single changes, each answer checked, and its cost compared with
  *          a solution from nothing. Families with many equal and nearly equal costs are those on which floating-point
  *          solvers are known to run for ever.
@@ -173,7 +173,8 @@ test_small_ones_against_all_assignments(void)
                 if (rows > sum) {
                     continue;
                 }
-                const struct leat_lap_problem problem = make_problem(rows, columns, single && round % 4 == 0 ? NULL : capacity);
+                const struct leat_lap_problem problem =
+                    make_problem(rows, columns, single && round % 4 == 0 ? NULL : capacity);
                 fill_costs(&problem, (enum family)(round / 2 % FAMILIES));
                 leat_lap_solve(lap, &problem);
                 expect_proven(lap, &problem);
@@ -204,7 +205,8 @@ static void
 test_alike_columns_given_once(void)
 {
     for (int round = 0; round < 40; round++) {
-        const uint32_t kinds = 1 + (uint32_t)below(6), each = 1 + (uint32_t)below(40), rows = 1 + (uint32_t)below(kinds * each);
+        const uint32_t kinds = 1 + (uint32_t)below(6), each = 1 + (uint32_t)below(40);
+        const uint32_t rows = 1 + (uint32_t)below(kinds * each);
         for (uint32_t j = 0; j < kinds; j++) {
             capacity[j] = each;
         }
@@ -285,7 +287,7 @@ test_walks_of_single_changes(void)
             } else if (what == 2 && problem.rows > 0) {
                 const uint32_t row = (uint32_t)below(problem.rows);
                 for (uint32_t j = 0; j < problem.columns; j++) {
-                    cost[(size_t)row * problem.stride + j] = family == FEW_VALUES ? (int64_t)below(4) : (int64_t)below(1000000);
+                    cost[(size_t)row * problem.stride + j] = (int64_t)below(family == FEW_VALUES ? 4 : 1000000);
                 }
                 leat_lap_row_changed(lap, &problem, row);
             } else {

@@ -80,7 +80,8 @@ test_names(void)
     EXPECT(leat_router_default(2) == leat_router_find(LEAT_ROUTER_DEFAULT_MIXED));
     for (size_t i = 0; leat_router_at(i) != NULL; i++) {
         const struct leat_router *router = leat_router_at(i);
-        const bool batched = router == &leat_router_fcfs || router == &leat_router_round_robin || router == &leat_router_shortest_queue;
+        const bool batched = router == &leat_router_fcfs || router == &leat_router_round_robin ||
+                             router == &leat_router_shortest_queue;
         EXPECT(leat_selector_default(1, router) == &leat_selector_fixed);
         EXPECT(leat_selector_default(2, router) == (batched ? &leat_selector_fixed : &leat_selector_single));
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     A budget's mixes are all found, bounds are the paper's, ranks and the choice are as stated, and Kairos+ finds the
- *          best mix by measuring no more than it must.
+ * Goal     A budget's mixes are all found, bounds are the paper's, ranks and the choice are as stated, and Kairos+
+ *          finds the best mix by measuring no more than it must.
  * Oracle   Mixes: all counts are tried. Bounds: bounds.csv, computed elsewhere from the equations, and cases worked out
  *          by hand. Rates: queries one by one. Order and choice: other algorithms. Kairos+: everything is measured.
  * Method   The paper's numbers; random spaces, tables and evaluators with a printed seed.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     threshold, edf, clockwork and shortest_queue do what sched/policy.h says, and no router ever answers what cannot be.
+ * Goal     threshold, edf, clockwork and shortest_queue do what sched/policy.h says, and no router ever answers what
+ *          cannot be.
  * Method   Random small worlds against statements of the rules that compare what was chosen with all that could have been.
  */
 #include "sched/threshold.h"
