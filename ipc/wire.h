@@ -54,7 +54,7 @@ struct leat_wire_request {
     uint16_t slot; /* < slots */
     uint16_t target;
     uint16_t flags;
-    uint16_t reserved; /* 0, else refused */
+    uint16_t cost_cap; /* leat_wire_cost_code; what is above LEAT_WIRE_COST_MAX is refused */
     uint32_t ticket_low; /* low half of the ticket; comes back in the response */
     uint32_t units[LEAT_TENSORS_MAX]; /* arena offset / 64 of inputs, then outputs */
 };
@@ -78,6 +78,25 @@ struct leat_wire_response {
 _Static_assert(sizeof(struct leat_wire_request) == LEAT_CACHE_LINE, "one request is one cache line");
 _Static_assert(sizeof(struct leat_wire_response) == LEAT_CACHE_LINE, "one response is one cache line");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock inside shared memory would die with its owner");
+
+/*
+ * A cap on costs in 11 bits: a mantissa of 6 bits and an exponent of 5, as in a float with denormals. The largest code at
+ * most as dear, but never 0 (no cap) for a cap of 1 or more.
+ */
+#define LEAT_WIRE_COST_MAX 2047u
+static inline uint16_t
+leat_wire_cost_code(uint32_t nano)
+{
+    const int shift = nano < 128 ? 0 : 25 - __builtin_clz(nano);
+    return (uint16_t)(nano < 64 ? nano : (uint32_t)(shift + 1) << 6 | (nano >> shift & 63u));
+}
+
+static inline uint32_t
+leat_wire_cost_nano(uint16_t code)
+{
+    const uint64_t nano = code < 64 ? code : (uint64_t)(64u | (code & 63u)) << ((code >> 6) - 1);
+    return nano < UINT32_MAX ? (uint32_t)nano : UINT32_MAX;
+}
 
 /* Who sleeps and how it wants to be woken; ipc/doorbell.h has the protocol. */
 struct leat_bell {

@@ -31,10 +31,23 @@ leat_waiting_fini(struct leat_waiting *waiting)
     *waiting = (struct leat_waiting){0};
 }
 
-void
-leat_waiting_push(struct leat_waiting *waiting, const struct leat_query_entry *entry, uint64_t now_ns)
+struct leat_sched_query
+leat_waiting_query(const struct leat_query_entry *entry, uint64_t now_ns)
 {
-    const uint32_t items = entry->items_less_1 + 1u;
+    return (struct leat_sched_query){
+        .arrival_ns = now_ns,
+        .deadline_ns = entry->deadline_ns,
+        .items = entry->items_less_1 + 1u,
+        .accuracy_floor_ppm = entry->accuracy_floor_ppm,
+        .cost_cap_nano = leat_wire_cost_nano(entry->cost_cap),
+        .application = entry->application,
+        .offline = entry->offline,
+    };
+}
+
+void
+leat_waiting_push(struct leat_waiting *waiting, const struct leat_query_entry *entry, const struct leat_sched_query *query)
+{
     if (waiting->tail == waiting->room) {
         const uint32_t live = leat_waiting_count(waiting);
         LEAT_ASSERT(waiting->head > 0);
@@ -43,18 +56,11 @@ leat_waiting_push(struct leat_waiting *waiting, const struct leat_query_entry *e
         waiting->head = 0;
         waiting->tail = live;
     }
-    waiting->queries[waiting->tail] = (struct leat_sched_query){
-        .arrival_ns = now_ns,
-        .deadline_ns = entry->deadline_ns,
-        .items = items,
-        .accuracy_floor_ppm = entry->accuracy_floor_ppm,
-        .ordinal = waiting->ordinal++,
-        .application = entry->application,
-        .offline = entry->offline,
-    };
+    waiting->queries[waiting->tail] = *query;
+    waiting->queries[waiting->tail].ordinal = waiting->ordinal++;
     waiting->entries[waiting->tail] = *entry;
     waiting->tail++;
-    waiting->items += items;
+    waiting->items += query->items;
 }
 
 void

@@ -79,6 +79,7 @@ struct leat_application {
     struct leat_variant *variants[LEAT_SCHED_VARIANTS_MAX];
     struct leat_sched_variant sched_variants[LEAT_SCHED_VARIANTS_MAX];
     uint32_t variant_count;
+    uint8_t by_time[LEAT_SCHED_VARIANTS_MAX]; /* places of variants, the one first that takes the least time for an item */
     struct leat_profile (*profiles)[LEAT_WORKER_CLASSES_MAX]; /* [variant_count] */
 
     /* Dispatcher's. */
@@ -99,8 +100,11 @@ struct leat_application {
 LEAT_MUST_CHECK enum leat_status leat_waiting_init(struct leat_waiting *waiting, uint32_t waiting_max);
 void leat_waiting_fini(struct leat_waiting *waiting);
 
-/* Appends what arrives now; the caller has checked the bound. */
-void leat_waiting_push(struct leat_waiting *waiting, const struct leat_query_entry *entry, uint64_t now_ns);
+/* As policies see a query that arrives now; leat_waiting_push gives it its ordinal. */
+struct leat_sched_query leat_waiting_query(const struct leat_query_entry *entry, uint64_t now_ns);
+/* Appends it; the caller has checked the bound. */
+void leat_waiting_push(struct leat_waiting *waiting, const struct leat_query_entry *entry,
+                       const struct leat_sched_query *query);
 /*
  * Removes what is marked: bit q % 64 of marks[q / 64] stands for the q-th live query. One pass over those up to the last
  * one marked, however many wait behind them. The marks are cleared.

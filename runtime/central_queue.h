@@ -30,7 +30,8 @@ struct leat_query_entry {
     uint64_t submit_ns;
     uint64_t deadline_ns; /* LEAT_NO_DEADLINE for none */
     uint32_t units[LEAT_TENSORS_MAX];
-    uint32_t accuracy_floor_ppm : 31;
+    uint32_t accuracy_floor_ppm : 20;
+    uint32_t cost_cap : 11; /* leat_wire_cost_code */
     uint32_t offline : 1;
     uint32_t ticket_low;
     uint16_t session;

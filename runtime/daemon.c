@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,6 +121,44 @@ same_signature(const struct leat_target *a, const struct leat_target *b)
     return true;
 }
 
+/* What one item costs by itself where that is cheapest, in 10^-9 of what prices are in, rounded up. */
+static uint32_t
+cost_nano(const struct leat_daemon *daemon, const struct leat_profile *profiles)
+{
+    uint64_t least = UINT32_MAX;
+    for (uint32_t class = 0; class < daemon->class_count; class++) {
+        /* micro an hour is nano in 3.6e9 ns */
+        const double cost = (double)daemon->classes[class].price_micro * (double)leat_profile_mean(&profiles[class], 1) / 3.6e9;
+        least = cost < (double)least ? (uint64_t)ceil(cost) : least;
+    }
+    return (uint32_t)least;
+}
+
+/* The least time that any class of workers takes for one item. */
+static uint64_t
+least_ns(const struct leat_daemon *daemon, const struct leat_profile *profiles)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t class = 0; class < daemon->class_count; class++) {
+        const uint64_t time_ns = leat_profile_mean(&profiles[class], 1);
+        least = time_ns < least ? time_ns : least;
+    }
+    return least;
+}
+
+/* Enters variant `v` of the application among those before it. */
+static void
+sort_by_time(const struct leat_daemon *daemon, struct leat_application *app, uint32_t v)
+{
+    const uint64_t own_ns = least_ns(daemon, app->profiles[v]);
+    uint32_t place = v;
+    while (place > 0 && least_ns(daemon, app->profiles[app->by_time[place - 1]]) > own_ns) {
+        app->by_time[place] = app->by_time[place - 1];
+        place--;
+    }
+    app->by_time[place] = (uint8_t)v;
+}
+
 /* Takes the models in the order given; mutex held. */
 static enum leat_status
 bind_models(struct leat_daemon *daemon, struct leat_application *app, const struct leat_application_options *options)
@@ -141,10 +180,14 @@ bind_models(struct leat_daemon *daemon, struct leat_application *app, const stru
         }
         app->variants[m] = model->variant;
         app->sched_variants[m] = (struct leat_sched_variant){
-            .accuracy_ppm = model->variant->accuracy_ppm, .items_max = model->variant->items_max, .ready = true};
+            .accuracy_ppm = model->variant->accuracy_ppm,
+            .items_max = model->variant->items_max,
+            .cost_nano = cost_nano(daemon, model->profiles),
+            .ready = true};
         for (uint32_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
             leat_profile_init(&app->profiles[m][class], options->quantile_ppm, &model->profiles[class]);
         }
+        sort_by_time(daemon, app, m);
     }
     app->variant_count = options->model_count;
     return LEAT_OK;

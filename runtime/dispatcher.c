@@ -11,6 +11,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "sched/select.h"
+
 enum {
     REQUESTS_PER_ROUND = 32, /* taken from one session before the next gets its turn */
     QUEUE_BURST = 32,
@@ -22,6 +24,7 @@ enum {
     OVERRUN_SHARE = 16,      /* a batch beyond its prediction is taken to go on for this part of it */
     PROBE_OTHERS = 16, /* condemned queries for each that a class of workers gets against its profile */
     PROBE_REST = 16,   /* and for so many times its execution the next one waits */
+    FLOOR_MAX_PPM = (1 << 20) - 1, /* beyond what any variant can have */
     NOBODY = UINT32_MAX, /* no worker */
 };
 _Static_assert(EVENTS >= LEAT_SESSIONS_MAX + LEAT_APPLICATIONS_MAX + 2, "events are never dropped");
@@ -67,6 +70,7 @@ struct leat_dispatcher {
     struct worker_record *records;   /* [worker_count] */
     struct leat_route_pair pairs[LEAT_SCHED_WORKERS_MAX]; /* the router's answer */
     uint64_t marks[LEAT_WAITING_MARKS];                   /* queries that have left the list that it was shown */
+    struct leat_sched_query dealt[LEAT_BATCH_QUERIES];    /* one worker's, where the router deals */
     uint32_t removing_count;
     uint64_t now_ns; /* of this round */
     uint64_t spin_budget_ns;
@@ -103,9 +107,17 @@ bump(_Atomic uint64_t *counter, uint64_t by)
 
 /* ---- Answers from the dispatcher itself ------------------------------------------------------- */
 
+/* What comes closest to a query that is refused. */
+struct closest {
+    uint16_t variant; /* UINT16_MAX: nothing */
+    uint32_t accuracy_ppm;
+    uint64_t exec_ns;
+};
+static const struct closest nothing_close = {.variant = UINT16_MAX};
+
 static void
 answer(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session, uint16_t slot, uint32_t ticket_low,
-       uint64_t submit_ns, enum leat_outcome outcome, enum leat_reason reason)
+       uint64_t submit_ns, enum leat_outcome outcome, enum leat_reason reason, struct closest closest)
 {
     const uint64_t waited_ns = dispatcher->now_ns > submit_ns ? dispatcher->now_ns - submit_ns : 0;
     const struct leat_wire_response response = {
@@ -114,8 +126,10 @@ answer(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session, 
         .outcome = (uint8_t)outcome,
         .reason = (uint8_t)reason,
         .queue_ns = waited_ns,
+        .exec_ns = closest.exec_ns,
         .total_ns = waited_ns,
-        .variant = UINT16_MAX,
+        .accuracy_ppm = closest.accuracy_ppm,
+        .variant = closest.variant,
         .worker = UINT16_MAX,
     };
     leat_daemon_session_respond(session, 0, &response);
@@ -166,8 +180,8 @@ was_cancelled(const struct leat_dispatcher *dispatcher, const struct leat_query_
 
 /* Ends an accepted query that never reached a worker. */
 static void
-finish(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry, enum leat_outcome outcome,
-       enum leat_reason reason)
+finish_close_to(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry, enum leat_outcome outcome,
+                enum leat_reason reason, struct closest closest)
 {
     struct leat_daemon_session *session = session_at(dispatcher, entry->session);
 
@@ -175,8 +189,15 @@ finish(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry,
     session->dispatcher.in_flight--;
     leave_slot(dispatcher, entry);
     if (!session->dispatcher.closing) {
-        answer(dispatcher, session, entry->slot, entry->ticket_low, entry->submit_ns, outcome, reason);
+        answer(dispatcher, session, entry->slot, entry->ticket_low, entry->submit_ns, outcome, reason, closest);
     }
+}
+
+static void
+finish(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry, enum leat_outcome outcome,
+       enum leat_reason reason)
+{
+    finish_close_to(dispatcher, entry, outcome, reason, nothing_close);
 }
 
 /* ---- Taking requests in ----------------------------------------------------------------------- */
@@ -229,14 +250,65 @@ struct backlog {
     uint64_t queries, items;
 };
 
-/* Could any worker have a query of `items` that arrives now done by its deadline, after the backlog? */
+/* The least time that any class of workers takes for it. */
+static uint64_t
+least_ns(const struct leat_dispatcher *dispatcher, const struct leat_application *app, uint32_t variant, uint32_t items)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint16_t class = 0; class < dispatcher->class_count; class++) {
+        const uint64_t time_ns = predict(app, app->id, variant, class, items);
+        least = time_ns < least ? time_ns : least;
+    }
+    return least;
+}
+
+/*
+ * The fastest ready variant that suits the query: what it is admitted by, for any other takes longer. NOBODY where none
+ * suits; *ret_reason then says what it asks too much of, and *ret_closest which variant comes closest to that.
+ */
+static uint32_t
+fastest_for(const struct leat_dispatcher *dispatcher, const struct leat_application *app, const struct leat_sched_query *query,
+            enum leat_reason *ret_reason, struct closest *ret_closest)
+{
+    uint32_t accurate = NOBODY, cheapest = NOBODY; /* the most accurate; the cheapest of those that are accurate enough */
+
+    for (uint32_t i = 0; i < app->variant_count; i++) {
+        const uint32_t v = app->by_time[i];
+        const struct leat_sched_variant *variant = &app->sched_variants[v];
+        if (!variant->ready) {
+            continue;
+        }
+        if (LEAT_LIKELY(leat_select_suits(variant, query))) {
+            return v;
+        }
+        if (accurate == NOBODY || variant->accuracy_ppm > app->sched_variants[accurate].accuracy_ppm) {
+            accurate = v;
+        }
+        if (variant->accuracy_ppm >= query->accuracy_floor_ppm &&
+            (cheapest == NOBODY || variant->cost_nano < app->sched_variants[cheapest].cost_nano)) {
+            cheapest = v;
+        }
+    }
+    const uint32_t v = cheapest != NOBODY ? cheapest : accurate;
+    *ret_reason = cheapest == NOBODY                                                         ? LEAT_REASON_ACCURACY
+                  : (uint64_t)query->items * app->sched_variants[v].cost_nano > query->cost_cap_nano &&
+                          query->cost_cap_nano > 0 ? LEAT_REASON_COST
+                                                   : LEAT_REASON_ITEMS;
+    *ret_closest = v == NOBODY ? nothing_close
+                               : (struct closest){.variant = (uint16_t)v,
+                                                  .accuracy_ppm = app->sched_variants[v].accuracy_ppm,
+                                                  .exec_ns = least_ns(dispatcher, app, v, query->items)};
+    return NOBODY;
+}
+
+/* Could any worker have `items` that arrive now done in this variant by the deadline, after the backlog? */
 static bool
 is_in_time_after(const struct leat_dispatcher *dispatcher, const struct leat_application *app, struct backlog backlog,
-                 uint32_t items, uint64_t deadline_ns)
+                 uint32_t variant, uint32_t items, uint64_t deadline_ns)
 {
     uint64_t free_ns[LEAT_WORKER_CLASSES_MAX], soonest_ns = UINT64_MAX;
     const bool single = app->selector->single && backlog.queries > 0;
-    const uint32_t batch_items = single ? (uint32_t)(backlog.items / backlog.queries) : app->variants[0]->items_max;
+    const uint32_t batch_items = single ? (uint32_t)(backlog.items / backlog.queries) : app->variants[variant]->items_max;
     const uint64_t batches =
         (single ? backlog.queries : backlog.items / batch_items) / dispatcher->options.worker_count;
 
@@ -251,8 +323,8 @@ is_in_time_after(const struct leat_dispatcher *dispatcher, const struct leat_app
     }
     for (uint16_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
         if (free_ns[class] != UINT64_MAX) {
-            const uint64_t backlog_ns = batches > 0 ? batches * predict(app, app->id, 0, class, batch_items) : 0;
-            const uint64_t end_ns = free_ns[class] + backlog_ns + predict(app, app->id, 0, class, items);
+            const uint64_t backlog_ns = batches > 0 ? batches * predict(app, app->id, variant, class, batch_items) : 0;
+            const uint64_t end_ns = free_ns[class] + backlog_ns + predict(app, app->id, variant, class, items);
             soonest_ns = end_ns < soonest_ns ? end_ns : soonest_ns;
         }
     }
@@ -264,15 +336,15 @@ is_in_time_after(const struct leat_dispatcher *dispatcher, const struct leat_app
  * at; for each further one, one has to go before it looks at this query.
  */
 static bool
-can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_application *app, uint32_t items,
-               uint64_t deadline_ns)
+can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_application *app, uint32_t variant,
+               uint32_t items, uint64_t deadline_ns)
 {
     const uint32_t waiting = leat_waiting_count(&app->waiting);
     const uint32_t looked_at = waiting < app->router->reorders ? waiting : app->router->reorders;
     const struct leat_sched_query *queries = &app->waiting.queries[app->waiting.head];
     struct backlog backlog = {.queries = waiting, .items = app->waiting.items};
 
-    if (LEAT_LIKELY(is_in_time_after(dispatcher, app, backlog, items, deadline_ns))) {
+    if (LEAT_LIKELY(is_in_time_after(dispatcher, app, backlog, variant, items, deadline_ns))) {
         return true;
     }
     for (uint32_t q = 0; q < looked_at; q++) {
@@ -281,7 +353,7 @@ can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_appli
             backlog.items -= queries[q].items;
         }
     }
-    return looked_at > 0 && is_in_time_after(dispatcher, app, backlog, items, deadline_ns);
+    return looked_at > 0 && is_in_time_after(dispatcher, app, backlog, variant, items, deadline_ns);
 }
 
 /*
@@ -292,8 +364,8 @@ can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_appli
  * Returns the worker or NOBODY.
  */
 static uint32_t
-find_probe(const struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t items, uint64_t deadline_ns,
-           bool lost)
+find_probe(const struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t variant, uint32_t items,
+           uint64_t deadline_ns, bool lost)
 {
     uint32_t found = NOBODY;
 
@@ -302,7 +374,7 @@ find_probe(const struct leat_dispatcher *dispatcher, struct leat_application *ap
     }
     for (uint16_t class = 0; class < dispatcher->class_count; class++) {
         struct leat_probing *probing = &app->probing[class];
-        if (dispatcher->now_ns + predict(app, app->id, 0, class, items) <= deadline_ns) {
+        if (dispatcher->now_ns + predict(app, app->id, variant, class, items) <= deadline_ns) {
             continue;
         }
         if (probing->condemned < PROBE_OTHERS) {
@@ -342,7 +414,7 @@ check_request(const struct leat_dispatcher *dispatcher, const struct leat_daemon
     if (dispatcher->draining) {
         return LEAT_REASON_DRAINING;
     }
-    if (LEAT_UNLIKELY((request->flags & ~LEAT_WIRE_OFFLINE) != 0 || request->reserved != 0)) {
+    if (LEAT_UNLIKELY((request->flags & ~LEAT_WIRE_OFFLINE) != 0 || request->cost_cap > LEAT_WIRE_COST_MAX)) {
         return LEAT_REASON_MALFORMED;
     }
     if (request->target >= dispatcher->application_top || dispatcher->applications[request->target] == NULL ||
@@ -375,12 +447,13 @@ accept_request(struct leat_dispatcher *dispatcher, struct leat_daemon_session *s
     enum leat_reason reason = check_request(dispatcher, session, request, &app);
 
     if (LEAT_LIKELY(reason == LEAT_REASON_NONE)) {
-        const uint32_t floor_ppm = request->accuracy_floor_ppm < INT32_MAX ? request->accuracy_floor_ppm : INT32_MAX;
+        const uint32_t floor_ppm = request->accuracy_floor_ppm < FLOOR_MAX_PPM ? request->accuracy_floor_ppm : FLOOR_MAX_PPM;
         struct leat_query_entry entry = {
             .submit_ns = submit_ns,
             .deadline_ns = LEAT_NO_DEADLINE,
             .items_less_1 = (uint16_t)(request->items - 1),
-            .accuracy_floor_ppm = floor_ppm & INT32_MAX,
+            .accuracy_floor_ppm = floor_ppm & FLOOR_MAX_PPM,
+            .cost_cap = request->cost_cap & LEAT_WIRE_COST_MAX,
             .offline = (request->flags & LEAT_WIRE_OFFLINE) != 0,
             .ticket_low = request->ticket_low,
             .session = session->index,
@@ -412,7 +485,8 @@ accept_request(struct leat_dispatcher *dispatcher, struct leat_daemon_session *s
     if (app != NULL) {
         bump(&app->counters.rejected, 1);
     }
-    answer(dispatcher, session, request->slot, request->ticket_low, submit_ns, LEAT_OUTCOME_REJECTED, reason);
+    answer(dispatcher, session, request->slot, request->ticket_low, submit_ns, LEAT_OUTCOME_REJECTED, reason,
+           nothing_close);
 }
 
 /* ---- From the central queue into the applications' waiting lists ------------------------------ */
@@ -447,14 +521,25 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
         return;
     }
+    const struct leat_sched_query query = leat_waiting_query(entry, dispatcher->now_ns);
+    enum leat_reason reason;
+    struct closest closest;
+    const uint32_t variant = fastest_for(dispatcher, app, &query, &reason, &closest);
+    if (LEAT_UNLIKELY(variant == NOBODY)) {
+        bump(&app->counters.rejected, 1);
+        finish_close_to(dispatcher, entry, LEAT_OUTCOME_REJECTED, reason, closest);
+        return;
+    }
     uint32_t probed = NOBODY;
     if (entry->deadline_ns != LEAT_NO_DEADLINE) {
-        const uint32_t items = entry->items_less_1 + 1u;
-        const bool lost = app->drop_late && !can_be_in_time(dispatcher, app, items, entry->deadline_ns);
-        probed = find_probe(dispatcher, app, items, entry->deadline_ns, lost);
+        const bool lost = app->drop_late && !can_be_in_time(dispatcher, app, variant, query.items, entry->deadline_ns);
+        probed = find_probe(dispatcher, app, variant, query.items, entry->deadline_ns, lost);
         if (LEAT_UNLIKELY(lost && probed == NOBODY)) {
+            closest = (struct closest){.variant = (uint16_t)variant,
+                                       .accuracy_ppm = app->sched_variants[variant].accuracy_ppm,
+                                       .exec_ns = least_ns(dispatcher, app, variant, query.items)};
             bump(&app->counters.rejected, 1);
-            finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_DEADLINE);
+            finish_close_to(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_DEADLINE, closest);
             return;
         }
     }
@@ -466,7 +551,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         dispatcher->busy[dispatcher->busy_count++] = app->id;
     }
     app->look_at_ns = 0;
-    leat_waiting_push(&app->waiting, entry, dispatcher->now_ns);
+    leat_waiting_push(&app->waiting, entry, &query);
     if (LEAT_UNLIKELY(probed != NOBODY)) {
         probe(dispatcher, app, probed);
     }
@@ -605,7 +690,7 @@ poll_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *ses
             continue; /* there is no slot to answer to */
         }
         if (LEAT_UNLIKELY((request.flags & LEAT_WIRE_CANCEL) != 0)) {
-            if (request.flags == LEAT_WIRE_CANCEL && request.reserved == 0) {
+            if (request.flags == LEAT_WIRE_CANCEL && request.cost_cap == 0) {
                 cancel(dispatcher, session, &request);
             } else {
                 bump(&dispatcher->statistics.rejected_malformed, 1); /* a cancel has no answer of its own */
@@ -653,20 +738,27 @@ extend_overruns(struct leat_dispatcher *dispatcher)
     }
 }
 
-/* Gives the worker a batch of the queries from the `at`-th on, and marks them. */
+/* What a selector is shown: the queries of the waiting list at these places. */
+struct offer {
+    uint32_t count;
+    uint16_t at[LEAT_BATCH_QUERIES];
+};
+
+/* Gives the worker a batch of those offered queries that were selected, and marks them. */
 static void
-hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t at, uint32_t worker_index,
-          struct leat_selection selection)
+hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, const struct offer *offer,
+          uint32_t worker_index, struct leat_selection selection)
 {
     struct leat_worker *worker = dispatcher->options.workers[worker_index];
     struct worker_record *record = &dispatcher->records[worker_index];
     struct leat_sched_worker *sched = &dispatcher->sched_workers[worker_index];
-    const struct leat_query_entry *entries = &app->waiting.entries[app->waiting.head + at];
+    const struct leat_query_entry *entries = &app->waiting.entries[app->waiting.head];
+    const uint16_t *at = offer->at + selection.skip;
     uint32_t items = 0;
 
     for (uint32_t i = 0; i < selection.queries; i++) {
         struct leat_work_cell *cell = leat_worker_cell(worker, i);
-        const struct leat_query_entry *entry = &entries[i];
+        const struct leat_query_entry *entry = &entries[at[i]];
         cell->submit_ns = entry->submit_ns;
         cell->deadline_ns = app->drop_late ? entry->deadline_ns : LEAT_NO_DEADLINE;
         memcpy(cell->units, entry->units, sizeof(cell->units));
@@ -699,8 +791,8 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, uint
     bump(&app->counters.batches, 1);
     /* Not among the cells, whose lines come from the worker's cache: other stores in between make that slower. */
     for (uint32_t i = 0; i < selection.queries; i++) {
-        leave_slot(dispatcher, &entries[i]);
-        dispatcher->marks[(at + i) / 64] |= UINT64_C(1) << (at + i) % 64;
+        leave_slot(dispatcher, &entries[at[i]]);
+        dispatcher->marks[at[i] / 64] |= UINT64_C(1) << at[i] % 64;
     }
 }
 
@@ -721,6 +813,37 @@ unmarked_run(const uint64_t *marks, uint32_t at, uint32_t count)
     return run < count ? run : count;
 }
 
+/* The queries from the `at`-th on, as far as none has left. */
+static void
+offer_run(const struct leat_dispatcher *dispatcher, uint32_t at, uint32_t count, struct offer *offer)
+{
+    offer->count = unmarked_run(dispatcher->marks, at, count);
+    for (uint32_t i = 0; i < offer->count; i++) {
+        offer->at[i] = (uint16_t)(at + i);
+    }
+}
+
+/* Of the queries from the `at`-th on the worker's own; returns how many it has, offered or not. */
+static uint32_t
+offer_dealt(struct leat_dispatcher *dispatcher, const struct leat_route_input *route, struct leat_route_pair pair,
+            uint32_t count_max, struct offer *offer)
+{
+    uint32_t own = 0;
+
+    offer->count = 0;
+    for (uint32_t q = pair.query; q < route->pending_count; q++) {
+        if (route->pending[q].ordinal % route->worker_count != pair.worker) {
+            continue;
+        }
+        own++;
+        if (offer->count < count_max) {
+            offer->at[offer->count] = (uint16_t)q;
+            dispatcher->dealt[offer->count++] = route->pending[q];
+        }
+    }
+    return own;
+}
+
 enum pair_fate {
     PAIR_SKIPPED, /* the worker's ring is full */
     PAIR_DONE,
@@ -737,17 +860,23 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
     const struct leat_sched_worker *sched = &dispatcher->sched_workers[pair.worker];
     LEAT_ASSERT(sched->outstanding < sched->depth);
     const uint32_t room = LEAT_WORKER_QUEUE - dispatcher->options.workers[pair.worker]->dispatcher.queries;
-    uint32_t offered = unmarked_run(dispatcher->marks, pair.query, route->pending_count - pair.query);
-    offered = offered < LEAT_BATCH_QUERIES ? offered : LEAT_BATCH_QUERIES;
-    offered = offered < room ? offered : room;
-    if (offered == 0) {
+    const uint32_t most = room < LEAT_BATCH_QUERIES ? room : LEAT_BATCH_QUERIES;
+    const uint32_t behind = route->pending_count - pair.query;
+    uint32_t waiting = leat_waiting_count(&app->waiting) - pair.query;
+    struct offer offer;
+    if (app->router->deals) {
+        waiting = offer_dealt(dispatcher, route, pair, most, &offer);
+    } else {
+        offer_run(dispatcher, pair.query, behind < most ? behind : most, &offer);
+    }
+    if (offer.count == 0) {
         return PAIR_SKIPPED;
     }
     const struct leat_select_input select = {
         .now_ns = dispatcher->now_ns,
-        .pending = route->pending + pair.query,
-        .pending_count = offered,
-        .waiting_count = leat_waiting_count(&app->waiting) - pair.query,
+        .pending = app->router->deals ? dispatcher->dealt : route->pending + pair.query,
+        .pending_count = offer.count,
+        .waiting_count = waiting,
         .variants = app->sched_variants,
         .variant_count = app->variant_count,
         .worker = sched,
@@ -765,9 +894,10 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
                LEAT_REASON_ACCURACY);
         return PAIR_DONE;
     }
-    LEAT_ASSERT(selection.variant < app->variant_count && selection.skip + selection.queries <= offered);
-    hand_over(dispatcher, app, pair.query + selection.skip, pair.worker, selection);
-    return selection.queries == 1 && selection.skip == 0 ? PAIR_DONE : PAIR_BATCHED;
+    LEAT_ASSERT(selection.variant < app->variant_count && selection.skip + selection.queries <= offer.count);
+    hand_over(dispatcher, app, &offer, pair.worker, selection);
+    const bool alone = selection.queries == 1 && selection.skip == 0;
+    return alone || app->router->deals ? PAIR_DONE : PAIR_BATCHED; /* nobody else's pair names what was dealt to this worker */
 }
 
 /* Is there a worker that the router might choose? */

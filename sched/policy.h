@@ -36,6 +36,7 @@ struct leat_sched_query {
     uint64_t deadline_ns; /* LEAT_NO_DEADLINE for none */
     uint32_t items;       /* >= 1 */
     uint32_t accuracy_floor_ppm;
+    uint32_t cost_cap_nano; /* what an answer may cost, in 10^-9 of what prices are in; 0: any */
     uint32_t ordinal;     /* how many of its application came before; wraps */
     uint16_t application; /* index in the caller's table */
     bool offline;
@@ -52,6 +53,7 @@ struct leat_sched_worker {
 struct leat_sched_variant {
     uint32_t accuracy_ppm;
     uint32_t items_max; /* largest batch in items */
+    uint32_t cost_nano; /* of one item by itself on the cheapest class of workers, in 10^-9 of what prices are in */
     bool ready;         /* loaded on every worker that route() may choose */
 };
 

@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sched/selector_fixed.c - the first ready variant and the largest batch that harms nobody. O(queries). */
-#include "sched/policy.h"
+#include "sched/select.h"
 
 static uint64_t
 add_saturating(uint64_t a, uint64_t b)
 {
     uint64_t sum;
     return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
-}
-
-static bool
-can_hold(const struct leat_sched_variant *variant, const struct leat_sched_query *query)
-{
-    return query->items <= variant->items_max && query->accuracy_floor_ppm <= variant->accuracy_ppm;
 }
 
 static struct leat_selection
@@ -25,7 +19,7 @@ select_batch(void *state, const struct leat_select_input *input)
     (void)state;
     LEAT_ASSERT(input->pending_count >= 1 && input->variant_count <= LEAT_SCHED_VARIANTS_MAX);
     while (v < input->variant_count &&
-           !(input->variants[v].ready && can_hold(&input->variants[v], first))) {
+           !(input->variants[v].ready && leat_select_suits(&input->variants[v], first))) {
         v++;
     }
     if (v == input->variant_count) {
@@ -43,7 +37,7 @@ select_batch(void *state, const struct leat_select_input *input)
     for (uint32_t k = 0; k < input->pending_count; k++) {
         const struct leat_sched_query *query = &input->pending[k];
         LEAT_ASSERT(query->items >= 1);
-        if (!can_hold(variant, query) || query->items > variant->items_max - items) {
+        if (!leat_select_suits(variant, query) || query->items > variant->items_max - items) {
             break;
         }
         items += query->items;

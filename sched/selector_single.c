@@ -3,7 +3,7 @@
  * One query a batch, as in B. Li et al., "Kairos: Building Cost-Efficient Machine Learning Inference Systems with
  * Heterogeneous Cloud Resources", HPDC 2023: a query is a batch of its own there. O(variants).
  */
-#include "sched/policy.h"
+#include "sched/select.h"
 
 static struct leat_selection
 select_one(void *state, const struct leat_select_input *input)
@@ -14,7 +14,7 @@ select_one(void *state, const struct leat_select_input *input)
     LEAT_ASSERT(input->pending_count >= 1 && input->variant_count <= LEAT_SCHED_VARIANTS_MAX);
     for (uint32_t v = 0; v < input->variant_count; v++) {
         const struct leat_sched_variant *variant = &input->variants[v];
-        if (variant->ready && query->items <= variant->items_max && query->accuracy_floor_ppm <= variant->accuracy_ppm) {
+        if (variant->ready && leat_select_suits(variant, query)) {
             return (struct leat_selection){.variant = v, .queries = 1};
         }
     }

@@ -162,7 +162,7 @@ accept_query(struct leat_session *session, const struct leat_query *query, uint6
     request.slot = slot;
     request.target = (uint16_t)query->target;
     request.flags = (query->flags & LEAT_QUERY_OFFLINE) != 0 ? LEAT_WIRE_OFFLINE : 0;
-    request.reserved = 0;
+    request.cost_cap = leat_wire_cost_code(query->cost_cap_nano);
     request.ticket_low = (uint32_t)state->ticket;
     publish(session, &request);
     *ret_ticket = state->ticket;
@@ -626,6 +626,7 @@ leat_reason_text(uint32_t reason)
         [LEAT_REASON_PAYLOAD] = "the model refused the input's values",
         [LEAT_REASON_DEVICE] = "the engine or a device failed",
         [LEAT_REASON_MALFORMED] = "the request asks for something that the daemon does not know",
+        [LEAT_REASON_COST] = "no variant that is accurate enough is cheap enough",
     };
     return reason < LEAT_COUNT_OF(texts) ? texts[reason] : "unknown";
 }

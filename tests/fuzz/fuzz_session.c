@@ -351,7 +351,7 @@ foresee(struct peer *peer)
                 peer->owed[peer->owed_count++] =
                     (struct owed){.ticket_low = cell->ticket_low,
                                   .slot = cell->slot,
-                                  .malformed = (cell->flags & ~LEAT_WIRE_OFFLINE) != 0 || cell->reserved != 0};
+                                  .malformed = (cell->flags & ~LEAT_WIRE_OFFLINE) != 0 || cell->cost_cap > LEAT_WIRE_COST_MAX};
             }
         }
     }
@@ -362,7 +362,7 @@ static void
 settle_debt(struct peer *peer, const struct leat_wire_response *response, uint32_t lane)
 {
     LEAT_ASSERT(response->outcome >= LEAT_OUTCOME_OK && response->outcome <= LEAT_OUTCOME_FAILED);
-    LEAT_ASSERT(response->reason <= LEAT_REASON_MALFORMED);
+    LEAT_ASSERT(response->reason <= LEAT_REASON_COST);
     const bool malformed = response->reason == LEAT_REASON_MALFORMED;
     LEAT_ASSERT(!malformed || response->outcome == LEAT_OUTCOME_REJECTED);
     LEAT_ASSERT(response->worker == (lane == 0 ? UINT16_MAX : lane - 1));

@@ -184,14 +184,14 @@ test_shared_memory(unsigned rounds)
 
 /* The next request; every field as it must be, but for these two. */
 static void
-ask(struct intruder *intruder, uint32_t number, uint16_t flags, uint16_t reserved)
+ask(struct intruder *intruder, uint32_t number, uint16_t flags, uint16_t cost_cap)
 {
     struct leat_wire_request *cell =
         (struct leat_wire_request *)(intruder->rings + leat_wire_submit_offset()) + number;
 
     cell->items = 1;
     cell->flags = flags;
-    cell->reserved = reserved;
+    cell->cost_cap = cost_cap;
     cell->ticket_low = number + 1;
     cell->units[1] = 1; /* the output follows the input */
     atomic_store_explicit(&cell->sequence, number + 1, memory_order_release);
@@ -230,7 +230,7 @@ test_unknown_flags(void)
         for (uint32_t offline = 0; offline <= LEAT_WIRE_OFFLINE; offline += LEAT_WIRE_OFFLINE) {
             const uint16_t flags = (uint16_t)(bit < 16 ? 1u << bit | offline : offline);
             const bool cancels = (flags & LEAT_WIRE_CANCEL) != 0;
-            ask(&intruder, asked++, flags, bit == 16);
+            ask(&intruder, asked++, flags, bit == 16 ? LEAT_WIRE_COST_MAX + 1 : 0);
             if (!cancels) { /* which would have no answer of its own */
                 const struct leat_wire_response response = await_response(&intruder, 0, refused++);
                 EXPECT(response.outcome == LEAT_OUTCOME_REJECTED && response.reason == LEAT_REASON_MALFORMED);

@@ -8,7 +8,7 @@
 
 #include "tests/system/leatd.h"
 
-/* The variant that answers `application` at a floor; UINT16_MAX where none could. */
+/* The variant that answers `application` at a floor or, where none can, comes closest. */
 static uint32_t
 ask(struct leat_session *session, const char *application, uint32_t floor_ppm)
 {
@@ -23,9 +23,9 @@ ask(struct leat_session *session, const char *application, uint32_t floor_ppm)
         EXPECT(leat_tensor_alloc(session, target.tensors[t].item_bytes, &query.tensors[t]) == LEAT_OK);
     }
     EXPECT(leat_run(session, &query, &done) == LEAT_OK);
-    EXPECT(done.outcome == (done.variant == UINT16_MAX ? LEAT_OUTCOME_REJECTED : LEAT_OUTCOME_OK));
-    EXPECT(done.outcome == LEAT_OUTCOME_OK || (done.reason == LEAT_REASON_ACCURACY && done.worker == UINT16_MAX));
-    EXPECT(done.outcome != LEAT_OUTCOME_OK || done.accuracy_ppm >= floor_ppm);
+    EXPECT(done.outcome == LEAT_OUTCOME_OK ||
+           (done.outcome == LEAT_OUTCOME_REJECTED && done.reason == LEAT_REASON_ACCURACY && done.worker == UINT16_MAX));
+    EXPECT((done.outcome == LEAT_OUTCOME_OK) == (done.accuracy_ppm >= floor_ppm));
     for (uint32_t t = 0; t < 2; t++) {
         leat_tensor_free(session, query.tensors[t]);
     }
@@ -62,7 +62,51 @@ check_all(struct leat_session *session)
         EXPECT(ask(session, cases[i].application, cases[i].floor_ppm) == cases[i].variant);
         expect_name(session, cases[i].application, cases[i].variant, cases[i].name);
     }
-    EXPECT(ask(session, "two", 900001) == UINT16_MAX);
+    EXPECT(ask(session, "two", 900001) == 1);
+    EXPECT(ask(session, "reversed", 1000000) == 0);
+}
+
+/* A refusal says why, and what would come closest. */
+static void
+check_refusals(struct leat_session *session)
+{
+    static const struct {
+        uint64_t latency_ns;
+        uint32_t floor_ppm, cost_cap_nano;
+        enum leat_reason reason;
+        uint32_t variant;
+    } cases[] = {
+        /* rough takes 10 ms and costs 10000, fine 20 ms and 20000. */
+        {0, 0, 0, LEAT_REASON_NONE, 0},
+        {0, 0, 10400, LEAT_REASON_NONE, 0},
+        {0, 0, 9000, LEAT_REASON_COST, 0},
+        {0, 500001, 19000, LEAT_REASON_COST, 1},
+        {0, 500001, 21000, LEAT_REASON_NONE, 1},
+        {0, 950000, 1, LEAT_REASON_ACCURACY, 1},
+        {5000000, 0, 0, LEAT_REASON_DEADLINE, 0},
+        {15000000, 500001, 0, LEAT_REASON_DEADLINE, 1},
+    };
+    struct leat_query query = LEAT_QUERY_INIT;
+    struct leat_completion done;
+    struct leat_target target;
+
+    EXPECT(leat_find(session, "priced", &target) == LEAT_OK);
+    query.target = target.id;
+    for (uint32_t t = 0; t < 2; t++) {
+        EXPECT(leat_tensor_alloc(session, target.tensors[t].item_bytes, &query.tensors[t]) == LEAT_OK);
+    }
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        query.latency_ns = cases[i].latency_ns;
+        query.accuracy_floor_ppm = cases[i].floor_ppm;
+        query.cost_cap_nano = cases[i].cost_cap_nano;
+        EXPECT(leat_run(session, &query, &done) == LEAT_OK);
+        EXPECT(done.reason == cases[i].reason && done.variant == cases[i].variant);
+        EXPECT((done.outcome == LEAT_OUTCOME_OK) == (cases[i].reason == LEAT_REASON_NONE));
+        EXPECT(done.accuracy_ppm == (cases[i].variant == 0 ? 500000 : 900000));
+        EXPECT(done.exec_ns > 5000000 * (1 + cases[i].variant)); /* what it took, or would take */
+    }
+    leat_tensor_free(session, query.tensors[0]);
+    leat_tensor_free(session, query.tensors[1]);
 }
 
 /* What each application goes by reaches the dispatcher. */
@@ -85,7 +129,7 @@ check_percentiles(struct leat_session *session)
             EXPECT(json_real_value(percentile) > expected - 0.001 && json_real_value(percentile) < expected + 0.001);
         }
     }
-    EXPECT(seen == 5);
+    EXPECT(seen == 8);
     json_decref(status);
 }
 
@@ -96,16 +140,21 @@ main(void)
 
     leat_test_init();
     leatd_init(&leatd);
-    leatd_start(&leatd, "models:\n"
+    leatd_start(&leatd, "classes: [{name: cpu, price: 3.6}]\n"
+                      "models:\n"
+                      "  - {name: slow-rough, backend: synthetic, accuracy: 0.5, synthetic: {latency: 10ms}}\n"
+                      "  - {name: slow-fine, backend: synthetic, accuracy: 0.9, synthetic: {latency: 20ms}}\n"
                       "  - {name: first, backend: synthetic, synthetic: {latency: 1us}}\n"
                       "  - {name: rough, backend: synthetic, accuracy: 0.5, synthetic: {latency: 1us}}\n"
                       "  - {name: fine, backend: synthetic, accuracy: 0.9, synthetic: {latency: 2us}}\n"
                       "applications:\n"
+                      "  - {name: priced, models: [slow-rough, slow-fine]}\n"
                       "  - {name: two, models: [rough, fine], percentile: 99.5}\n"
                       "  - {name: reversed, models: [fine, rough], percentile: mean}\n");
     struct leat_session *session = leatd_open_session(&leatd, 4, 1 << 16);
     check_all(session);
     check_percentiles(session);
+    check_refusals(session);
     json_decref(leatd_request(session, "{\"op\":\"model-remove\",\"name\":\"first\"}"));
     json_decref(leatd_request(session, "{\"op\":\"model-add\",\"name\":\"later\",\"backend\":\"synthetic\"}"));
     check_all(session);

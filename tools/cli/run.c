@@ -15,7 +15,8 @@ struct run_options {
     uint32_t input_count, output_count;
     uint64_t items; /* 0 until --items or the first file says */
     uint64_t latency_ns, count;
-    bool json, help, items_given;
+    double accuracy_floor, cost_cap; /* 0: any */
+    bool json, help, items_given, offline;
 };
 
 static void
@@ -27,6 +28,9 @@ print_run_help(void)
         "tensor's type and shape, the first dimension being the items; inputs that are not given are zeros.\n\n"
         "  --items N        items in the query: the first N of each file (default: all of the first file, else 1)\n"
         "  --latency TIME   latency objective, such as 20ms (default: the application's)\n"
+        "  --accuracy-floor SHARE  no variant that is less accurate, such as 0.9\n"
+        "  --cost-cap PRICE what the answer may cost, in what prices of workers are in\n"
+        "  --offline        no latency objective, not even the application's\n"
         "  --count N        ask N times and show each time taken (default 1)\n"
         "  --json           one JSON object per answer\n"
         "  --socket PATH    the daemon's socket\n\n"
@@ -41,6 +45,8 @@ parse_run_options(int argc, char **argv, struct run_options *options)
         {"help", no_argument, NULL, 'h'},          {"input", required_argument, NULL, 'i'},
         {"output", required_argument, NULL, 'o'},  {"items", required_argument, NULL, 'n'},
         {"latency", required_argument, NULL, 'l'}, {"count", required_argument, NULL, 'c'},
+        {"accuracy-floor", required_argument, NULL, 'a'}, {"cost-cap", required_argument, NULL, 'p'},
+        {"offline", no_argument, NULL, 'O'},
         {NULL, 0, NULL, 0},
     };
     bool good = true;
@@ -68,6 +74,9 @@ parse_run_options(int argc, char **argv, struct run_options *options)
             break;
         case 'l': good = parse_duration_ns(optarg, &options->latency_ns); break;
         case 'c': good = parse_u64(optarg, 1, 1000000, &options->count); break;
+        case 'a': good = parse_double(optarg, 0, 1, &options->accuracy_floor); break;
+        case 'p': good = parse_double(optarg, 1e-9, UINT32_MAX / 1e9, &options->cost_cap); break;
+        case 'O': options->offline = true; break;
         default: good = false; break;
         }
     }
@@ -207,17 +216,41 @@ preview(const struct leat_target *target, const struct leat_query *query)
     return outputs;
 }
 
+/* What the daemon calls the application's variants: an array of names, NULL when it does not say. */
+static json_t *
+variant_names(struct leat_session *session, const char *application)
+{
+    char *reply = NULL;
+    json_t *names = NULL, *app;
+    size_t i;
+
+    if (leat_admin(session, "{\"op\":\"status\"}", -1, &reply) != LEAT_OK) {
+        return NULL;
+    }
+    json_t *status = json_loads(reply, 0, NULL);
+    json_array_foreach(json_object_get(status, "applications"), i, app) {
+        const char *name = json_string_value(json_object_get(app, "name"));
+        if (name != NULL && strcmp(name, application) == 0) {
+            names = json_incref(json_object_get(app, "models"));
+        }
+    }
+    json_decref(status);
+    leat_admin_free(reply);
+    return names;
+}
+
 static void
 show(const struct run_options *options, const struct leat_target *target, const struct leat_query *query,
-     const struct leat_completion *done)
+     const struct leat_completion *done, const json_t *names)
 {
+    const char *variant = json_string_value(json_array_get(names, done->variant)); /* NULL: none, or unknown */
     json_t *outputs = done->outcome == LEAT_OUTCOME_OK ? preview(target, query) : json_object();
     if (options->json) {
-        print_json(json_pack("{s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:i, s:i, s:o}", "outcome",
+        print_json(json_pack("{s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:s?, s:i, s:i, s:o}", "outcome",
                              leat_outcome_text(done->outcome), "reason", leat_reason_text(done->reason), "queue_ns",
                              (json_int_t)done->queue_ns, "exec_ns", (json_int_t)done->exec_ns, "total_ns",
                              (json_int_t)done->total_ns, "batch_items", (int)done->batch_items, "variant",
-                             (int)done->variant, "worker", (int)done->worker, "accuracy_ppm", (int)done->accuracy_ppm,
+                             (int)done->variant, "variant_name", variant, "worker", (int)done->worker, "accuracy_ppm", (int)done->accuracy_ppm,
                              "outputs", outputs));
         return;
     }
@@ -229,6 +262,12 @@ show(const struct run_options *options, const struct leat_target *target, const 
                  format_ns((double)done->queue_ns).text, format_ns((double)done->exec_ns).text);
     if (done->outcome == LEAT_OUTCOME_OK) {
         (void)printf("; worker %u, batch of %u", done->worker, done->batch_items);
+    }
+    if (variant != NULL) {
+        (void)printf("; %s '%s'", done->outcome == LEAT_OUTCOME_REJECTED ? "closest is" : "variant", variant);
+        if (done->accuracy_ppm > 0) {
+            (void)printf(", accuracy %.2f %%", done->accuracy_ppm / 1e4);
+        }
     }
     (void)printf("\n");
     const char *name;
@@ -263,6 +302,9 @@ ask(struct leat_session *session, struct run_options *options)
     query.target = target.id;
     query.items = (uint32_t)options->items;
     query.latency_ns = options->latency_ns;
+    query.accuracy_floor_ppm = (uint32_t)(options->accuracy_floor * 1e6 + 0.5);
+    query.cost_cap_nano = (uint32_t)(options->cost_cap * 1e9);
+    query.flags = options->offline ? LEAT_QUERY_OFFLINE : 0;
     for (uint32_t t = 0; t < target.input_count + target.output_count; t++) {
         if (query.tensors[t] == NULL) {
             status = leat_tensor_alloc(session, target.tensors[t].item_bytes * options->items, &query.tensors[t]);
@@ -272,16 +314,19 @@ ask(struct leat_session *session, struct run_options *options)
             memset(query.tensors[t], 0, target.tensors[t].item_bytes * options->items);
         }
     }
-    for (uint64_t n = 0; n < options->count; n++) {
+    json_t *names = variant_names(session, options->target);
+    for (uint64_t n = 0; n < options->count && exit_code == EXIT_DONE; n++) {
         status = leat_run(session, &query, &done);
         if (status != LEAT_OK) {
-            return report_status("run", options->target, status);
+            exit_code = report_status("run", options->target, status);
+            break;
         }
-        show(options, &target, &query, &done);
+        show(options, &target, &query, &done, names);
         if (done.outcome != LEAT_OUTCOME_OK) {
-            return done.outcome == LEAT_OUTCOME_REJECTED ? EXIT_REFUSED : EXIT_FAILED;
+            exit_code = done.outcome == LEAT_OUTCOME_REJECTED ? EXIT_REFUSED : EXIT_FAILED;
         }
     }
+    json_decref(names);
     for (uint32_t i = 0; i < options->output_count && exit_code == EXIT_DONE; i++) {
         exit_code = save_output(&target, options, options->outputs[i], i, &query);
     }

@@ -8,7 +8,7 @@ _leat() {
     fi
     case $verb in
     serve) options='--config --socket --state-dir --check-config --json --version --help' ;;
-    run) options='--input --output --items --latency --count --json --socket --help' ;;
+    run) options='--input --output --items --latency --accuracy-floor --cost-cap --offline --count --json --socket --help' ;;
     model) options='--backend --items-max --accuracy --synthetic --input-bytes --output-bytes --json --socket --help'
            [ "$COMP_CWORD" -eq 2 ] && options="add list remove $options" ;;
     bench) options='--rate --duration --warmup --queries --drain --processes --arrivals --burst-factor --burst-share --burst-mean

@@ -63,6 +63,7 @@ enum leat_reason {
     LEAT_REASON_PAYLOAD = 9,    /* the model refused the values in the tensors (an index out of range) */
     LEAT_REASON_DEVICE = 10,    /* the engine or a device failed */
     LEAT_REASON_MALFORMED = 11, /* the request asks for something that this daemon does not know */
+    LEAT_REASON_COST = 12,      /* no variant that is accurate enough is cheap enough */
 };
 
 struct leat_options {
@@ -93,7 +94,7 @@ struct leat_query {
     uint32_t flags;
     uint64_t latency_ns;         /* objective, from now; 0: the application's own. At most 2^32 us */
     uint32_t accuracy_floor_ppm; /* 0: any. 950000 is 95 % */
-    uint32_t reserved0;
+    uint32_t cost_cap_nano;      /* what an answer may cost, in billionths of what prices are in; to 3 %, never more. 0: any */
     uint64_t user_data;              /* comes back in the completion */
     void *tensors[LEAT_TENSORS_MAX]; /* from leat_tensor_alloc: inputs, then outputs */
     uint64_t reserved[2];
@@ -106,11 +107,15 @@ struct leat_completion {
     uint32_t outcome;      /* enum leat_outcome */
     uint32_t reason;       /* enum leat_reason */
     uint64_t queue_ns;     /* from submission to the start of execution, or to the refusal; LOST: 0 */
-    uint64_t exec_ns;      /* execution of the whole batch; LOST: 0 */
+    uint64_t exec_ns;      /* execution of the whole batch; refused: what the closest variant would take, 0 without; LOST: 0 */
     uint64_t total_ns;     /* from submission to the answer being written; LOST: to the loss being noticed */
     uint32_t batch_items;  /* items in the batch that it ran in */
-    uint32_t variant;      /* which of the application's variants it came to, from 0: leat_admin has their names */
-    uint32_t worker;       /* that it came to; of both UINT16_MAX: none */
+    /*
+     * Which of the application's variants it came to, from 0: leat_admin has their names. Refused for DEADLINE, ACCURACY or
+     * COST: the one that comes closest to what was asked. UINT16_MAX: none.
+     */
+    uint32_t variant;
+    uint32_t worker;       /* that it came to; UINT16_MAX: none */
     uint32_t accuracy_ppm; /* that the variant stands for; 0: unknown */
 };
 
