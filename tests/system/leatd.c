@@ -183,7 +183,10 @@ leatd_open_session(const struct leatd *leatd, uint32_t slots, uint64_t arena_byt
     options.socket_path = leatd->socket_path;
     options.slots = slots;
     options.arena_bytes = arena_bytes;
-    EXPECT(leat_open(&options, &session) == LEAT_OK);
+    if (leat_open(&options, &session) != LEAT_OK) {
+        (void)fprintf(stderr, "%s\n", leat_error_text());
+        EXPECT(!"leatd gives a session");
+    }
     return session;
 }
 
