@@ -326,6 +326,8 @@ run_peer(uint32_t peer, struct python *python, const struct instances *instances
         return bench_lemon_run(instances->full, instances->shape->rows, instances->shape->columns, instances->count, times,
                                ret_total);
     }
+#else
+    (void)instances;
 #endif
     (void)fprintf(python->to, "run %s %u\n", peers[peer].name, times);
     (void)fflush(python->to);
