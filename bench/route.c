@@ -93,7 +93,7 @@ make_situations(const struct shape *shape, uint64_t now_ns)
         for (uint32_t i = 0; i < shape->pending; i++) {
             const uint64_t arrival_ns = now_ns - (shape->pending - i) * (200000000 / shape->pending);
             queries[s][i] = (struct leat_sched_query){
-                .arrival_ns = arrival_ns, .deadline_ns = arrival_ns + 350000000, .items = query_items()};
+                .arrival_ns = arrival_ns, .deadline_ns = arrival_ns + 350000000, .items = query_items(), .ordinal = i};
         }
         for (uint32_t w = 0; w < shape->workers; w++) {
             const bool busy = w > 0 && below(shape->workers) < shape->busy;

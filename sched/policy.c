@@ -7,6 +7,7 @@
 
 static const struct leat_router *const routers[] = {
     &leat_router_clockwork,
+    &leat_router_dealt,
     &leat_router_edf,
     &leat_router_fcfs,
     &leat_router_laxity,
@@ -18,6 +19,8 @@ static const struct leat_router *const routers[] = {
 
 static const struct leat_selector *const selectors[] = {
     &leat_selector_fixed,
+    &leat_selector_greedy,
+    &leat_selector_jellyfish,
     &leat_selector_single,
 };
 

@@ -124,10 +124,13 @@ struct leat_selection {
 
 struct leat_policy;
 
+#define LEAT_SELECTOR_RATE_STEP_QPS 200u
+
 /* What a selector may be told when it starts. */
 struct leat_selector_options {
     uint64_t objective_ns; /* the application's; 0: none */
     uint32_t worker_count;
+    uint32_t rate_step_qps;           /* jellyfish: between rungs of load; 0: LEAT_SELECTOR_RATE_STEP_QPS */
     const struct leat_policy *policy; /* mdp and model_switching: their table, which outlives the state; else NULL */
 };
 
@@ -187,6 +190,12 @@ extern const struct leat_router leat_router_shortest_queue;
 /* Oldest query to the next worker in turn, idle or not, skipping those without room. */
 extern const struct leat_router leat_router_round_robin;
 /*
+ * RAMSIS (D. Mendoza et al., EuroSys 2024, section 3): queries are dealt to the workers in turn as they come, query
+ * number k to worker k % worker_count, whatever that is doing. Each idle worker with queries of its own gets the oldest
+ * of them; nobody helps another. Pairs are in order of workers. O(pending + workers).
+ */
+extern const struct leat_router leat_router_dealt;
+/*
  * For workers that differ: dear workers for what only they can do in time, earliest deadline first; cheap ones by
  * deadline - 0.7 * time; what is late comes last, where it costs least. Learns what a class's time is worth from the sizes
  * that come. When not all can be in time, large queries are given up first, and what is late may wait for long. Looks at
@@ -208,6 +217,23 @@ extern const struct leat_selector leat_selector_fixed;
  * is none. For routers that choose a worker for each query: a batch would undo their choice for all but its first.
  */
 extern const struct leat_selector leat_selector_single;
+
+/*
+ * Jellyfish+ (V. Nigade et al., RTSS 2022; as RAMSIS compares with it, EuroSys 2024, section 7): by load alone. A batch
+ * of b items is feasible if b / its time is at least 1.05 times the rate for each worker and twice its time is no more
+ * than the objective. The most accurate variant that has a feasible batch, of those that can hold query [0] and meet its
+ * floor; of the variant the largest feasible batch, or what waits of it. Without any the variant that is fastest for one
+ * item, with all that it can hold. The rate is rounded up to a multiple of options.rate_step_qps; what follows from it is
+ * kept until the rung, the number of workers or that of variants is another, or for 4096 decisions, since predictions are
+ * learned. The decision that computes it anew asks for the time of every batch up to 256 items of every variant. Ours:
+ * query by query, floors are met and batches fit; an objective of 0 bounds nothing.
+ */
+extern const struct leat_selector leat_selector_jellyfish;
+/*
+ * The obvious thing to do, to compare with: the most accurate variant that ends what waits, as far as it fits items_max and
+ * the floors allow, by the deadline of query [0]. Without any the one that is fastest for one item, with the same.
+ */
+extern const struct leat_selector leat_selector_greedy;
 
 /* For workers of one class, and for workers that differ. */
 #define LEAT_ROUTER_DEFAULT       "fcfs"

@@ -100,6 +100,7 @@ world_draw(struct world *world)
             world->workers[w].free_at_ns = below(101) * WORLD_UNIT_NS;
         }
     }
+    const uint32_t first = below(8) == 0 ? UINT32_MAX - 3 : (uint32_t)below(100);
     uint64_t arrival_ns = 0;
     for (uint32_t i = 0; i < world->input.pending_count; i++) {
         arrival_ns = below(2) == 0 ? arrival_ns : arrival_ns + below(100 - arrival_ns / WORLD_UNIT_NS) * WORLD_UNIT_NS;
@@ -107,6 +108,7 @@ world_draw(struct world *world)
             .arrival_ns = arrival_ns,
             .deadline_ns = below(4) == 0 ? LEAT_NO_DEADLINE : arrival_ns + below(120) * WORLD_UNIT_NS,
             .items = 1 + (uint32_t)below(WORLD_ITEMS),
+            .ordinal = first + i * (1 + (uint32_t)below(2)), /* some have gone, and not always from the front */
         };
     }
 }

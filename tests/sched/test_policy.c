@@ -65,8 +65,10 @@ test_names(void)
     static const struct leat_router *const routers[] = {
         &leat_router_fcfs,        &leat_router_round_robin, &leat_router_laxity,         &leat_router_matching,
         &leat_router_threshold,   &leat_router_edf,         &leat_router_shortest_queue, &leat_router_clockwork,
+        &leat_router_dealt,
     };
-    static const struct leat_selector *const selectors[] = {&leat_selector_fixed, &leat_selector_single};
+    static const struct leat_selector *const selectors[] = {&leat_selector_fixed, &leat_selector_single,
+                                                            &leat_selector_jellyfish, &leat_selector_greedy};
 
     for (size_t i = 0; i < LEAT_COUNT_OF(routers); i++) {
         EXPECT(leat_router_find(routers[i]->name) == routers[i]);
@@ -81,7 +83,7 @@ test_names(void)
     for (size_t i = 0; leat_router_at(i) != NULL; i++) {
         const struct leat_router *router = leat_router_at(i);
         const bool batched = router == &leat_router_fcfs || router == &leat_router_round_robin ||
-                             router == &leat_router_shortest_queue;
+                             router == &leat_router_shortest_queue || router == &leat_router_dealt;
         EXPECT(leat_selector_default(1, router) == &leat_selector_fixed);
         EXPECT(leat_selector_default(2, router) == (batched ? &leat_selector_fixed : &leat_selector_single));
     }

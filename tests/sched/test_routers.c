@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     threshold, edf, clockwork and shortest_queue do what sched/policy.h says, and no router ever answers what
+ * Goal     threshold, edf, clockwork, dealt and shortest_queue do what sched/policy.h says, and no router ever answers what
  *          cannot be.
  * Method   Random small worlds against statements of the rules that compare what was chosen with all that could have been.
  */
@@ -74,6 +74,7 @@ test_names(void)
     EXPECT(leat_router_find("matching") == &leat_router_matching && !leat_router_matching.queues);
     EXPECT(leat_router_find("edf") == &leat_router_edf && leat_router_edf.queues);
     EXPECT(leat_router_find("clockwork") == &leat_router_clockwork && leat_router_clockwork.queues);
+    EXPECT(leat_router_find("dealt") == &leat_router_dealt && leat_router_dealt.deals && !leat_router_dealt.queues);
     EXPECT(leat_router_find("shortest_queue") == &leat_router_shortest_queue && leat_router_shortest_queue.queues);
 }
 
@@ -109,6 +110,45 @@ test_shortest_queue(void)
         }
     }
     EXPECT(answered > ROUNDS / 4);
+}
+
+/* ---- dealt ------------------------------------------------------------------------------------- */
+
+/* By worker: the first that is its own, if it is idle. */
+static void
+test_dealt(void)
+{
+    struct leat_route_pair pairs[WORLD_WORKERS], expected[WORLD_WORKERS];
+    struct world world;
+    uint32_t several = 0, idle_without = 0, cut = 0;
+
+    for (int round = 0; round < ROUNDS; round++) {
+        world_draw(&world);
+        const uint32_t pairs_max = (uint32_t)below(WORLD_WORKERS + 1);
+        const uint32_t count = leat_router_dealt.route(NULL, &world.input, pairs, pairs_max);
+        uint32_t due = 0, own = 0;
+        for (uint32_t w = 0; w < world.input.worker_count; w++) {
+            if (world.workers[w].outstanding > 0 || world.workers[w].depth == 0) {
+                continue;
+            }
+            uint32_t q = 0;
+            while (q < world.input.pending_count && world.queries[q].ordinal % world.input.worker_count != w) {
+                q++;
+            }
+            if (q == world.input.pending_count) {
+                idle_without += world.input.pending_count > 0;
+                continue;
+            }
+            own++;
+            if (due < pairs_max) {
+                expected[due++] = (struct leat_route_pair){.query = q, .worker = w};
+            }
+        }
+        EXPECT(count == due && memcmp(pairs, expected, due * sizeof(*pairs)) == 0);
+        several += due > 1;
+        cut += due < own;
+    }
+    EXPECT(several > ROUNDS / 100 && idle_without > ROUNDS / 100 && cut > ROUNDS / 100);
 }
 
 /* ---- clockwork --------------------------------------------------------------------------------- */
@@ -377,6 +417,7 @@ main(void)
     test_names();
     test_all_answer_validly();
     test_shortest_queue();
+    test_dealt();
     test_clockwork();
     test_edf();
     test_threshold();

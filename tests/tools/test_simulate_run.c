@@ -219,7 +219,8 @@ naive_look(struct naive *naive, struct leat_sched_worker *workers, struct leat_s
             pending[count++] =
                 (struct leat_sched_query){.arrival_ns = at_ns,
                                           .deadline_ns = at_ns + naive->options->objective_ns,
-                                          .items = naive->options->workload->items[q]};
+                                          .items = naive->options->workload->items[q],
+                                          .ordinal = q};
         }
         if (query->worker < WORKERS && !query->done) {
             struct leat_sched_worker *worker = &workers[query->worker];

@@ -506,7 +506,8 @@ simulate_run(struct simulate_run *run, const struct simulate_options *options, s
         } else if (next_ns <= look_ns) {
             run->now_ns = next_ns;
             run->pending[run->tail] = (struct leat_sched_query){
-                .arrival_ns = next_ns, .deadline_ns = next_ns + options->objective_ns, .items = workload->items[next]};
+                .arrival_ns = next_ns, .deadline_ns = next_ns + options->objective_ns, .items = workload->items[next],
+                .ordinal = next};
             run->pending_ids[run->tail++] = next++;
             next_ns = next < workload->count ? (uint64_t)(workload->arrival_s[next] * gap_ns) : UINT64_MAX;
             if (options->stop_early && next % LOOK_EVERY == 0 && result.violations + lost_count(run) > allowed) {

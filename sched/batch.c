@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sched/batch.h"
+
+#define SECOND_NS UINT64_C(1000000000)
+
+__extension__ typedef unsigned __int128 wide;
+
+void
+leat_batch_limits(const struct leat_select_input *input, uint64_t objective_ns, uint32_t rate_qps,
+                  uint32_t margin_percent, struct leat_batch_limits *ret_limits)
+{
+    const wide needed = (wide)margin_percent * rate_qps;
+
+    LEAT_ASSERT(input->variant_count <= LEAT_SCHED_VARIANTS_MAX);
+    for (uint32_t v = 0; v < input->variant_count; v++) {
+        const uint32_t items_max = input->variants[v].items_max;
+        uint32_t items = items_max < LEAT_BATCH_ITEMS_MAX ? items_max : LEAT_BATCH_ITEMS_MAX;
+        for (; items > 0; items--) {
+            const uint64_t batch_ns = leat_batch_predict_ns(input, v, items);
+            const bool quick = objective_ns == 0 || batch_ns <= objective_ns / 2;
+            if (quick && (wide)items * input->worker_count * (100 * SECOND_NS) >= needed * batch_ns) {
+                break;
+            }
+        }
+        ret_limits->largest[v] = (uint16_t)items;
+        ret_limits->single_ns[v] = leat_batch_predict_ns(input, v, 1);
+    }
+}

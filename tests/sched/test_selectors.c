@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     jellyfish and greedy do what sched/policy.h says.
+ * Method   Random small worlds against statements of the rules in floating point, and extreme ones, in which a selection
+ *          must still be one that can be.
+ */
+#include "sched/policy.h"
+#include "tests/leat_test.h"
+
+#include <string.h>
+
+#include "base/align.h"
+#include "sched/select.h"
+
+enum { QUERIES = 12, VARIANTS = 4, CLASSES = 2, ITEMS = 24, ROUNDS = 40000, SITUATIONS = 4 };
+
+static uint64_t random_state;
+static uint32_t predictions; /* asked for */
+
+static uint64_t
+below(uint64_t bound)
+{
+    return leat_test_random(&random_state) % bound;
+}
+
+struct world {
+    uint64_t batch_ns[VARIANTS][CLASSES][ITEMS + 1];
+    struct leat_sched_variant variants[VARIANTS];
+    struct leat_sched_query queries[QUERIES];
+    struct leat_sched_worker worker;
+    struct leat_select_input input; /* of all this */
+};
+
+static uint64_t
+predict_world(const void *profiles, uint16_t application, uint32_t variant, uint16_t worker_class, uint32_t items)
+{
+    const struct world *world = profiles;
+    EXPECT(application == 3 && variant < VARIANTS && worker_class < CLASSES && items >= 1 && items <= ITEMS);
+    predictions++;
+    return world->batch_ns[variant][worker_class][items];
+}
+
+/* Rates are such that floating point cannot be in doubt about what keeps up: times are odd numbers of some 100 ns. */
+static void
+draw_situation(struct world *world)
+{
+    const uint16_t class = (uint16_t)below(CLASSES);
+    world->worker = (struct leat_sched_worker){.free_at_ns = below(2000), .depth = 1, .worker_class = class};
+    for (uint32_t q = 0; q < QUERIES; q++) {
+        world->queries[q] = (struct leat_sched_query){
+            .arrival_ns = q,
+            .deadline_ns = below(4) == 0 ? LEAT_NO_DEADLINE : 1000 + below(6000),
+            .items = 1 + (uint32_t)(below(3) == 0 ? below(6) : 0),
+            .accuracy_floor_ppm = below(8) == 0 ? 800000 : 0,
+        };
+    }
+    world->input = (struct leat_select_input){
+        .now_ns = 1000,
+        .pending = world->queries,
+        .pending_count = 1 + (uint32_t)below(QUERIES),
+        .waiting_count = QUERIES,
+        .variants = world->variants,
+        .variant_count = VARIANTS,
+        .worker = &world->worker,
+        .worker_count = 4,
+        .idle_count = 1,
+        .rate_qps = (uint32_t)below(40) * 1000000,
+        .application = 3,
+        .predict = predict_world,
+        .profiles = world,
+    };
+}
+
+static void
+draw_world(struct world *world)
+{
+    const uint64_t base_ns = 100 + below(400);
+    for (uint32_t v = 0; v < VARIANTS; v++) {
+        world->variants[v] = (struct leat_sched_variant){
+            .accuracy_ppm = 700000 + (uint32_t)below(4) * 50000,
+            .items_max = 1 + (uint32_t)below(ITEMS),
+            .ready = below(6) != 0,
+        };
+        for (uint32_t c = 0; c < CLASSES; c++) {
+            for (uint32_t b = 1; b <= ITEMS; b++) {
+                const uint64_t regular_ns = base_ns * (v + 1) + b * (40 + 30 * v + 20 * c);
+                world->batch_ns[v][c][b] = below(8) == 0 ? below(3000) : regular_ns; /* with dips and spikes */
+            }
+        }
+    }
+    draw_situation(world);
+}
+
+/* Of the queries from the first on, so many as the variant can hold in so many items. */
+static struct leat_selection
+take(const struct world *world, uint32_t v, uint32_t items_max, uint32_t *ret_items)
+{
+    struct leat_selection selection = {.variant = v};
+    uint32_t items = 0;
+
+    while (selection.queries < world->input.pending_count) {
+        const struct leat_sched_query *query = &world->queries[selection.queries];
+        const bool fits = items + query->items <= items_max || selection.queries == 0;
+        if (!fits || !leat_select_suits(&world->variants[v], query)) {
+            break;
+        }
+        items += query->items;
+        selection.queries++;
+    }
+    *ret_items = items;
+    return selection;
+}
+
+static bool
+is_candidate(const struct world *world, uint32_t v)
+{
+    return v < world->input.variant_count && world->variants[v].ready &&
+           leat_select_suits(&world->variants[v], &world->queries[0]);
+}
+
+/* The candidate that is fastest for one item; VARIANTS: none. */
+static uint32_t
+fastest(const struct world *world)
+{
+    uint32_t best = VARIANTS;
+    uint64_t least_ns = UINT64_MAX;
+    for (uint32_t v = 0; v < VARIANTS; v++) {
+        const uint64_t single_ns = world->batch_ns[v][world->worker.worker_class][1];
+        if (is_candidate(world, v) && single_ns < least_ns) {
+            least_ns = single_ns;
+            best = v;
+        }
+    }
+    return best;
+}
+
+/* ---- jellyfish --------------------------------------------------------------------------------- */
+
+static uint32_t
+largest_feasible(const struct world *world, uint32_t v, uint64_t objective_ns, uint64_t rung_qps)
+{
+    uint32_t largest = 0;
+    for (uint32_t b = 1; b <= world->variants[v].items_max; b++) {
+        const double batch_s = (double)world->batch_ns[v][world->worker.worker_class][b] / 1e9;
+        const double due_qps = 1.05 * (double)rung_qps / world->input.worker_count;
+        const bool quick = objective_ns == 0 || batch_s <= (double)objective_ns / 1e9 / 2 + 1e-12;
+        if (quick && (batch_s == 0 || b / batch_s >= due_qps * (1 - 1e-12))) {
+            largest = b;
+        }
+    }
+    return largest;
+}
+
+static struct leat_selection
+expected_jellyfish(const struct world *world, uint64_t objective_ns, uint32_t step_qps, bool *ret_feasible)
+{
+    const uint64_t rungs = (world->input.rate_qps + (uint64_t)step_qps - 1) / step_qps;
+    const uint64_t rung_qps = (rungs > 0 ? rungs : 1) * step_qps;
+    uint32_t best = VARIANTS, items;
+
+    for (uint32_t v = 0; v < VARIANTS; v++) {
+        if (is_candidate(world, v) && largest_feasible(world, v, objective_ns, rung_qps) > 0 &&
+            (best == VARIANTS || world->variants[v].accuracy_ppm > world->variants[best].accuracy_ppm)) {
+            best = v;
+        }
+    }
+    *ret_feasible = best < VARIANTS;
+    if (best < VARIANTS) {
+        return take(world, best, largest_feasible(world, best, objective_ns, rung_qps), &items);
+    }
+    best = fastest(world);
+    return best < VARIANTS ? take(world, best, world->variants[best].items_max, &items) : (struct leat_selection){0};
+}
+
+static void
+test_jellyfish(void)
+{
+    uint32_t feasible = 0, hopeless = 0, nothing = 0, batches = 0;
+
+    for (int round = 0; round < ROUNDS / SITUATIONS; round++) {
+        struct world world;
+        void *state = calloc(1, leat_selector_jellyfish.state_bytes);
+        EXPECT(state != NULL);
+        draw_world(&world);
+        const struct leat_selector_options options = {
+            .objective_ns = below(4) == 0 ? 0 : 500 + below(3000),
+            .worker_count = world.input.worker_count,
+            .rate_step_qps = below(8) == 0 ? 0 : 1 + (uint32_t)below(3000000),
+        };
+        EXPECT(leat_selector_jellyfish.init(state, &options) == LEAT_OK);
+        for (int s = 0; s < SITUATIONS; s++) { /* what it kept of one must not be taken for another */
+            if (s > 0) {
+                const uint32_t rate_qps = world.input.rate_qps;
+                draw_situation(&world);
+                world.input.rate_qps = below(2) == 0 ? rate_qps : world.input.rate_qps;
+                world.input.worker_count = below(2) == 0 ? 4 : 1 + (uint32_t)below(8);
+                world.input.variant_count = below(4) == 0 ? (uint32_t)below(VARIANTS + 1) : VARIANTS;
+            }
+            bool is_feasible;
+            const struct leat_selection got = leat_selector_jellyfish.select(state, &world.input);
+            const struct leat_selection due = expected_jellyfish(
+                &world, options.objective_ns, options.rate_step_qps > 0 ? options.rate_step_qps : 200, &is_feasible);
+            EXPECT(got.queries == due.queries && got.skip == 0 && (due.queries == 0 || got.variant == due.variant));
+            nothing += due.queries == 0;
+            feasible += is_feasible;
+            hopeless += !is_feasible && due.queries > 0;
+            batches += is_feasible && due.queries > 1;
+        }
+        free(state);
+    }
+    EXPECT(feasible > ROUNDS / 10 && hopeless > ROUNDS / 10 && nothing > ROUNDS / 100 && batches > ROUNDS / 10);
+}
+
+/* It asks for predictions when the rung changes, and after a while, since they are learned. */
+static void
+test_jellyfish_keeps_its_answer(void)
+{
+    struct world world;
+    unsigned char *state = calloc(1, leat_selector_jellyfish.state_bytes);
+    const struct leat_selector_options options = {.objective_ns = 1000000, .worker_count = 4};
+
+    EXPECT(state != NULL && leat_selector_jellyfish.init(state, &options) == LEAT_OK);
+    draw_world(&world);
+    for (uint32_t v = 0; v < VARIANTS; v++) {
+        world.variants[v].ready = true;
+    }
+    world.worker.worker_class = 0;
+    const uint32_t rates_qps[] = {0, 200, 1, 201, 400, 399, 200};
+    const bool anew[] = {true, false, false, true, false, false, true};
+    for (size_t i = 0; i < LEAT_COUNT_OF(rates_qps); i++) {
+        world.input.rate_qps = rates_qps[i];
+        predictions = 0;
+        EXPECT(leat_selector_jellyfish.select(state, &world.input).queries > 0);
+        EXPECT((predictions > 0) == anew[i]);
+    }
+    uint32_t asked = 0;
+    for (int i = 0; i < 10000; i++) {
+        predictions = 0;
+        (void)leat_selector_jellyfish.select(state, &world.input);
+        asked += predictions > 0;
+    }
+    EXPECT(asked == 2);
+    free(state);
+}
+
+/* ---- greedy ------------------------------------------------------------------------------------ */
+
+static void
+test_greedy(void)
+{
+    uint32_t in_time = 0, late = 0, nothing = 0;
+
+    for (int round = 0; round < ROUNDS; round++) {
+        struct world world;
+        draw_world(&world);
+        world.input.variant_count = below(8) == 0 ? (uint32_t)below(VARIANTS) : VARIANTS;
+        const uint64_t start_ns = world.worker.free_at_ns > 1000 ? world.worker.free_at_ns : 1000;
+        uint32_t best = VARIANTS, items;
+        for (uint32_t v = 0; v < VARIANTS; v++) {
+            if (!is_candidate(&world, v)) {
+                continue;
+            }
+            (void)take(&world, v, world.variants[v].items_max, &items);
+            if (start_ns + world.batch_ns[v][world.worker.worker_class][items] <= world.queries[0].deadline_ns &&
+                (best == VARIANTS || world.variants[v].accuracy_ppm > world.variants[best].accuracy_ppm)) {
+                best = v;
+            }
+        }
+        in_time += best < VARIANTS;
+        late += best == VARIANTS && fastest(&world) < VARIANTS;
+        best = best < VARIANTS ? best : fastest(&world);
+        nothing += best == VARIANTS;
+        const struct leat_selection got = leat_selector_greedy.select(NULL, &world.input);
+        if (best == VARIANTS) {
+            EXPECT(got.queries == 0);
+        } else {
+            EXPECT(got.queries == take(&world, best, world.variants[best].items_max, &items).queries);
+            EXPECT(got.variant == best && got.skip == 0);
+        }
+    }
+    EXPECT(in_time > ROUNDS / 10 && late > ROUNDS / 10 && nothing > ROUNDS / 100);
+}
+
+/* ---- Whatever the values ----------------------------------------------------------------------- */
+
+static uint64_t
+extreme(void)
+{
+    static const uint64_t values[] = {0, 1, 2, UINT64_C(1) << 32, UINT64_MAX / 2, UINT64_MAX - 1, UINT64_MAX};
+    return below(4) == 0 ? leat_test_random(&random_state) >> below(64) : values[below(LEAT_COUNT_OF(values))];
+}
+
+static void
+test_extremes(void)
+{
+    static const struct leat_selector *const selectors[] = {&leat_selector_greedy, &leat_selector_jellyfish};
+
+    for (int round = 0; round < ROUNDS; round++) {
+        const struct leat_selector *selector = selectors[below(LEAT_COUNT_OF(selectors))];
+        struct world world;
+        void *state = calloc(1, selector->state_bytes + 1);
+        EXPECT(state != NULL);
+        draw_world(&world);
+        for (uint32_t i = 0; i < VARIANTS * CLASSES * (ITEMS + 1); i++) {
+            world.batch_ns[i / CLASSES / (ITEMS + 1)][i / (ITEMS + 1) % CLASSES][i % (ITEMS + 1)] = extreme();
+        }
+        for (uint32_t q = 0; q < QUERIES; q++) {
+            world.queries[q].deadline_ns = extreme();
+        }
+        world.worker.free_at_ns = extreme();
+        world.input.now_ns = extreme();
+        world.input.rate_qps = (uint32_t)extreme();
+        world.input.worker_count = 1 + (uint32_t)below(LEAT_SCHED_WORKERS_MAX);
+        const struct leat_selector_options options = {.objective_ns = extreme(), .rate_step_qps = (uint32_t)extreme()};
+        EXPECT(selector->init == NULL || selector->init(state, &options) == LEAT_OK);
+        for (int again = 0; again < 2; again++) {
+            const struct leat_selection got = selector->select(state, &world.input);
+            uint32_t items = 0;
+            bool any = false;
+            for (uint32_t v = 0; v < VARIANTS; v++) {
+                any = any || is_candidate(&world, v);
+            }
+            EXPECT((got.queries > 0) == any && got.queries <= world.input.pending_count);
+            for (uint32_t q = 0; q < got.queries; q++) {
+                const struct leat_sched_variant *variant = &world.variants[got.variant];
+                EXPECT(variant->ready && leat_select_suits(variant, &world.queries[q]));
+                items += world.queries[q].items;
+            }
+            EXPECT(items <= world.variants[got.variant].items_max || got.queries == 0);
+        }
+        free(state);
+    }
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    random_state = leat_test_seed;
+    (void)printf("seed %llu\n", (unsigned long long)leat_test_seed);
+    test_jellyfish();
+    test_jellyfish_keeps_its_answer();
+    test_greedy();
+    test_extremes();
+    return 0;
+}
