@@ -16,7 +16,8 @@ enum { TAG_BITS = 11, COLUMN_MASK = 1023, FULL = 1024 };
 #define NEVER    (INT64_C(1) << 60) /* above every key */
 #define CLOSED   (-NEVER * 2)       /* a price that no key stays below NEVER with */
 _Static_assert(LEAT_LAP_MAX <= FULL, "a column fits its bits");
-_Static_assert((LEAT_LAP_COST_MAX << TAG_BITS) * 3 < NEVER, "a reduced cost stays below NEVER");
+/* From guessed prices, a reduced cost comes to four times the greatest cost at most, and the way there to three times. */
+_Static_assert((LEAT_LAP_COST_MAX << TAG_BITS) * 7 + TAG_MASK < NEVER, "a key stays below NEVER");
 
 struct leat_lap {
     uint32_t rows_max, columns_max; /* the latter rounded up to lanes */
@@ -517,6 +518,30 @@ solve(struct leat_lap *lap, const struct leat_lap_problem *problem)
     reduce_rows(lap, problem, open);
 }
 
+/* ---- From a guess ------------------------------------------------------------------------------- */
+
+/* Prices are guesses, and so is each row's column. A row keeps it if no other is better and there is room. */
+INLINE void
+solve_from(struct leat_lap *lap, const struct leat_lap_problem *problem)
+{
+    uint32_t open = 0;
+
+    for (uint32_t i = lap->rows; i-- > 0;) {
+        const int64_t *cost = costs_of(problem, i);
+        const uint32_t guess = lap->column[i];
+        const int64_t first = least(lap, cost) & ~TAG_MASK;
+        lap->column[i] = LEAT_LAP_NONE;
+        if (guess != LEAT_LAP_NONE && lap->count[guess] < lap->holds[guess] &&
+            (cost[guess] << TAG_BITS) - lap->price[guess] == first) {
+            lap->dual[i] = first;
+            assign(lap, i, guess);
+        } else {
+            lap->waiting[open++] = i;
+        }
+    }
+    reduce_rows(lap, problem, open);
+}
+
 /* ---- From the last solution -------------------------------------------------------------------- */
 
 INLINE void
@@ -608,13 +633,14 @@ change_column(struct leat_lap *lap, const struct leat_lap_problem *problem, uint
 
 /* ---- Entrances: everything above twice, for what the processor has ----------------------------- */
 
-enum operation { SOLVE, ROW_ARRIVED, ROW_LEFT, ROW_CHANGED, COLUMN_CHANGED };
+enum operation { SOLVE, SOLVE_FROM, ROW_ARRIVED, ROW_LEFT, ROW_CHANGED, COLUMN_CHANGED };
 
 INLINE void
 operate(enum operation operation, struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t index)
 {
     switch (operation) {
     case SOLVE: solve(lap, problem); break;
+    case SOLVE_FROM: solve_from(lap, problem); break;
     case ROW_ARRIVED: arrive(lap, problem, index); break;
     case ROW_LEFT: leave(lap, problem, index, true); break;
     case ROW_CHANGED:
@@ -664,6 +690,23 @@ void
 leat_lap_solve(struct leat_lap *lap, const struct leat_lap_problem *problem)
 {
     dispatch(SOLVE, lap, problem, 0);
+}
+
+void
+leat_lap_solve_from(struct leat_lap *lap, const struct leat_lap_problem *problem, const int64_t *price,
+                    const uint32_t *column)
+{
+    start(lap, problem);
+    LEAT_ASSERT(lap->rows == lap->room);
+    for (uint32_t j = 0; j < lap->columns; j++) {
+        LEAT_ASSERT(price[j] >= -LEAT_LAP_COST_MAX && price[j] <= LEAT_LAP_COST_MAX);
+        lap->price[j] = price[j] * (1 << TAG_BITS);
+    }
+    for (uint32_t i = 0; i < lap->rows; i++) {
+        LEAT_ASSERT(column[i] < lap->columns || column[i] == LEAT_LAP_NONE);
+        lap->column[i] = column[i];
+    }
+    dispatch(SOLVE_FROM, lap, problem, 0);
 }
 
 void

@@ -46,7 +46,17 @@ struct leat_lap *leat_lap_init(void *memory, uint32_t rows_max, uint32_t columns
 void leat_lap_solve(struct leat_lap *lap, const struct leat_lap_problem *problem);
 
 /*
- * From the last solution, whose problem differed in one thing only; each costs about one augmenting path.
+ * From a guess, where no room is left in the end: prices of columns, between -LEAT_LAP_COST_MAX and LEAT_LAP_COST_MAX, and
+ * a column of each row, LEAT_LAP_NONE for none. The answer is of least cost whatever they are; the nearer they are to the
+ * duals and the assignment of one, the sooner it is there. Of several answers it may be another than from nothing.
+ */
+void leat_lap_solve_from(struct leat_lap *lap, const struct leat_lap_problem *problem, const int64_t *price,
+                         const uint32_t *column);
+
+/*
+ * From the last solution, whose problem differed in one thing only; each costs about one augmenting path. For callers that
+ * take any answer of least cost: of several it is another than from nothing, as often as not, and depends on all changes
+ * before. That is why no router here does (see router_matching.c); the tests and bench/bench_lap do.
  *   row_arrived      the last row is new
  *   row_left         row `row` is gone, and the one that was last stands in its place
  *   row_changed      other costs in row `row`

@@ -247,6 +247,45 @@ test_as_many_rows_as_there_can_be(void)
     }
 }
 
+/* However wrong the guess, the answer is of least cost; a guess that was right is the answer. */
+static void
+test_from_guesses(void)
+{
+    static int64_t price[SIZE_MAX_TESTED];
+    static uint32_t column[SIZE_MAX_TESTED];
+
+    for (int round = 0; round < 3000; round++) {
+        const uint32_t columns = 1 + (uint32_t)below(round % 100 == 0 ? 128 : 16);
+        const int64_t range = below(2) == 0 ? 4 : LEAT_LAP_COST_MAX;
+        uint32_t rows = 0;
+        for (uint32_t j = 0; j < columns; j++) {
+            capacity[j] = 1 + (uint32_t)below(1 + (uint64_t)(round % 2) * 3);
+            rows += capacity[j];
+            price[j] = (int64_t)below(2 * (uint64_t)range + 1) - range;
+            price[j] = below(3) == 0 ? (price[j] < 0 ? -range : range) : price[j];
+        }
+        for (uint32_t i = 0; i < rows; i++) {
+            column[i] = below(4) == 0 ? LEAT_LAP_NONE : (uint32_t)below(columns);
+        }
+        const struct leat_lap_problem problem = make_problem(rows, columns, capacity);
+        fill_costs(&problem, (enum family)(round / 2 % FAMILIES));
+        leat_lap_solve_from(lap, &problem, price, column);
+        expect_proven(lap, &problem);
+        leat_lap_solve(fresh, &problem);
+        EXPECT(total(lap, &problem) == total(fresh, &problem));
+        for (uint32_t j = 0; j < columns; j++) {
+            price[j] = leat_lap_column_dual(fresh, j);
+        }
+        for (uint32_t i = 0; i < rows; i++) {
+            column[i] = leat_lap_column_of(fresh, i);
+        }
+        leat_lap_solve_from(lap, &problem, price, column);
+        for (uint32_t i = 0; i < rows; i++) {
+            EXPECT(leat_lap_column_of(lap, i) == column[i] && leat_lap_row_dual(lap, i) == leat_lap_row_dual(fresh, i));
+        }
+    }
+}
+
 /* One change after the other, each answered from the last solution. */
 static void
 test_walks_of_single_changes(void)
@@ -359,6 +398,7 @@ main(void)
     test_sizes_and_families();
     test_alike_columns_given_once();
     test_as_many_rows_as_there_can_be();
+    test_from_guesses();
     test_walks_of_single_changes();
     test_alike_types_by_the_thousand();
     test_transposing();
