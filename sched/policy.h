@@ -161,7 +161,7 @@ extern const struct leat_router leat_router_fcfs;
  *   C    mean time of the base / of the worker's class, at items_max, rounded down to 1/65536; 1 where it is unknown.
  * Ours: L never falls by being late, which the paper leaves open; of queries that cost the same everywhere the older
  * come first; times count up to 2^45 ns.
- * Its state is 1.1 MB, of which only what the numbers of queries and busy workers ask for is touched.
+ * Its state is 1.4 MB, of which only what the numbers of queries and busy workers ask for is touched.
  */
 extern const struct leat_router leat_router_matching;
 /*

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Least-cost matching of waiting queries and workers. O(queries^2 * columns), queries <= twice the workers. */
+/*
+ * Least-cost matching of waiting queries and workers. O(queries^2 * columns), queries <= twice the workers.
+ *
+ * Each decision is solved from nothing. From the last one's prices and pairs, 20 x 20 takes 0.6 us instead of 1.6 us, of
+ * 3 us in all, and 500 x 256 a hundredth. But a least-cost matching is seldom the only one, since it often makes no
+ * difference which query of a class goes first: 7 of 10 decisions, 19 of 20 at 256 workers, then dispatch another
+ * query. An answer would depend on all that came before it.
+ */
 #include "sched/route.h"
 
 #include <string.h>
@@ -10,6 +17,9 @@
 enum { QUERIES_MAX = 2 * LEAT_SCHED_WORKERS_MAX, COLUMNS_MAX = LEAT_SCHED_WORKERS_MAX + 1 };
 enum { STRIDE_MAX = (COLUMNS_MAX + LEAT_LAP_LANES - 1) / LEAT_LAP_LANES * LEAT_LAP_LANES };
 enum { LAP_BYTES = 64 * QUERIES_MAX + 128 * STRIDE_MAX }; /* more than leat_lap_bytes says */
+enum { COLUMNS_MANY = 96, GROUP_COLUMNS = 8 };
+enum { GROUPS_MAX = LEAT_SCHED_WORKERS_MAX / GROUP_COLUMNS + 2 * LEAT_SCHED_CLASSES_MAX + 1 };
+enum { GROUPS_STRIDE_MAX = (GROUPS_MAX + LEAT_LAP_LANES - 1) / LEAT_LAP_LANES * LEAT_LAP_LANES };
 enum { WEIGHT_BITS = 16 };
 
 #define TIME_MAX (LEAT_LAP_COST_MAX / 2) /* a wait and an execution together stay a cost; more counts as this */
@@ -26,6 +36,7 @@ struct matching {
     bool by_percentile;
     uint32_t worker_count; /* of those that take work at all */
     uint32_t idle_columns;
+    uint32_t worker_columns;                   /* all but that for the rest */
     uint32_t class_mask;                       /* bit by class that has workers */
     int64_t weight[LEAT_SCHED_CLASSES_MAX];    /* C, in 1/2^WEIGHT_BITS */
     uint32_t capacity[COLUMNS_MAX];
@@ -33,6 +44,15 @@ struct matching {
     int64_t wait_ns[COLUMNS_MAX];
     int64_t weighted_wait_ns[COLUMNS_MAX];
     uint32_t column[QUERIES_MAX]; /* the answer */
+
+    /* A coarser problem, which comes first where columns are many; untouched where they are few. */
+    _Alignas(LEAT_CACHE_LINE) int64_t coarse_cost[QUERIES_MAX * GROUPS_STRIDE_MAX];
+    struct leat_lap_problem coarse; /* a column a group */
+    uint32_t group_count;
+    uint32_t group_capacity[GROUPS_MAX];
+    uint32_t group_columns[GROUPS_MAX];
+    uint32_t group[GROUPS_MAX][GROUP_COLUMNS]; /* its columns, by wait */
+    int64_t price[COLUMNS_MAX];
 };
 
 /* The caller's memory may be aligned for any basic type only. */
@@ -176,6 +196,7 @@ make_problem(struct matching *matching, const struct leat_route_input *input)
     const uint32_t columns = problem->columns, queries = input->pending_count;
 
     problem->rows = queries < 2 * matching->worker_count ? queries : 2 * matching->worker_count;
+    matching->worker_columns = columns;
     if (problem->rows > matching->worker_count) {
         matching->capacity[problem->columns++] = problem->rows - matching->worker_count;
     }
@@ -198,7 +219,135 @@ make_problem(struct matching *matching, const struct leat_route_input *input)
     }
 }
 
+/* ---- Many columns: coarsely first -------------------------------------------------------------- */
+
+/*
+ * To queries that are late on none of them, busy workers of a class differ by their waits alone, which prices make good:
+ * a few that are free at nearly the same time are nearly one column. So little a problem is soon solved, and its prices
+ * and assignment are where the whole one starts: left to do there is what lateness changes within a group. It is worth
+ * it for many columns, and only possible where every worker gets a query.
+ */
+
+/* Appends a column to a group. */
+static void
+add_to_group(struct matching *matching, uint32_t g, uint32_t j)
+{
+    matching->group[g][matching->group_columns[g]++] = j;
+    matching->group_capacity[g] += matching->capacity[j];
+}
+
+static uint32_t
+add_group(struct matching *matching)
+{
+    const uint32_t g = matching->group_count++;
+    LEAT_ASSERT(g < GROUPS_MAX);
+    matching->group_columns[g] = matching->group_capacity[g] = 0;
+    return g;
+}
+
+/* Busy workers of a class by GROUP_COLUMNS, those that are free soonest first; all other columns alone. */
+static void
+make_groups(struct matching *matching)
+{
+    uint32_t soonest[COLUMNS_MAX], group_of_class[LEAT_SCHED_CLASSES_MAX];
+    const uint32_t idle = matching->idle_columns, columns = matching->worker_columns;
+
+    matching->group_count = 0;
+    for (uint32_t j = 0; j < matching->problem.columns; j++) {
+        if (j < idle || j >= columns) {
+            add_to_group(matching, add_group(matching), j);
+        }
+    }
+    for (uint32_t j = idle; j < columns; j++) {
+        uint32_t at = j;
+        for (; at > idle && matching->wait_ns[soonest[at - 1]] > matching->wait_ns[j]; at--) {
+            soonest[at] = soonest[at - 1];
+        }
+        soonest[at] = j;
+    }
+    memset(group_of_class, 0xff, sizeof(group_of_class));
+    for (uint32_t at = idle; at < columns; at++) {
+        uint32_t *g = &group_of_class[matching->class_of[soonest[at]]];
+        if (*g == UINT32_MAX || matching->group_columns[*g] == GROUP_COLUMNS) {
+            *g = add_group(matching);
+        }
+        add_to_group(matching, *g, soonest[at]);
+    }
+}
+
+/* A group costs what its first column does. */
+static void
+make_coarse(struct matching *matching)
+{
+    struct leat_lap_problem *coarse = &matching->coarse;
+
+    make_groups(matching);
+    *coarse = (struct leat_lap_problem){.rows = matching->problem.rows,
+                                        .columns = matching->group_count,
+                                        .stride = (uint32_t)leat_round_up(matching->group_count, LEAT_LAP_LANES),
+                                        .cost = matching->coarse_cost,
+                                        .capacity = matching->group_capacity};
+    for (uint32_t i = 0; i < coarse->rows; i++) {
+        const int64_t *row = matching->cost + (size_t)i * matching->problem.stride;
+        for (uint32_t g = 0; g < coarse->columns; g++) {
+            matching->coarse_cost[(size_t)i * coarse->stride + g] = row[matching->group[g][0]];
+        }
+    }
+}
+
+/* On the last of a group it costs no more than on the first: it is late on all of them. */
+static bool
+is_late_in(const struct matching *matching, uint32_t i, uint32_t g)
+{
+    const int64_t *row = matching->cost + (size_t)i * matching->problem.stride;
+    const uint32_t last = matching->group_columns[g] - 1;
+    return row[matching->group[g][0]] == row[matching->group[g][last]];
+}
+
+/* Prices, and a column for each query, from the coarse solution. In a group, who is late has the longest waits. */
+static void
+guess(struct matching *matching)
+{
+    uint32_t on_time_count[GROUPS_MAX] = {0}, late_count[GROUPS_MAX] = {0};
+
+    for (uint32_t i = 0; i < matching->problem.rows; i++) {
+        const uint32_t g = leat_lap_column_of(matching->lap, i), n = matching->group_columns[g];
+        uint32_t place = 0;
+        if (n > 1) {
+            place = is_late_in(matching, i, g) ? n - ++late_count[g] : on_time_count[g]++;
+        }
+        matching->column[i] = matching->group[g][place];
+    }
+    for (uint32_t g = 0; g < matching->group_count; g++) {
+        const uint32_t *columns = matching->group[g], n = matching->group_columns[g], late = late_count[g];
+        const int64_t dual = leat_lap_column_dual(matching->lap, g);
+        for (uint32_t k = 0; k < n; k++) {
+            const uint32_t as = columns[k + late < n ? k : n - late]; /* for who is late all waits are alike */
+            const int64_t price = dual + matching->weighted_wait_ns[as] - matching->weighted_wait_ns[columns[0]];
+            matching->price[columns[k]] = price < LEAT_LAP_COST_MAX ? price : LEAT_LAP_COST_MAX;
+        }
+    }
+}
+
 /* ---- The answer -------------------------------------------------------------------------------- */
+
+static void
+solve(struct matching *matching)
+{
+    const struct leat_lap_problem *problem = &matching->problem;
+
+    if (problem->columns >= COLUMNS_MANY && problem->rows >= matching->worker_count) {
+        make_coarse(matching);
+        leat_lap_solve(matching->lap, &matching->coarse);
+        guess(matching);
+        leat_lap_solve_from(matching->lap, problem, matching->price, matching->column);
+    } else {
+        leat_lap_solve(matching->lap, problem);
+    }
+    for (uint32_t i = 0; i < problem->rows; i++) {
+        matching->column[i] = leat_lap_column_of(matching->lap, i);
+    }
+}
 
 /* Queries that cost the same everywhere, such as those of one size without deadlines, are dispatched in turn. */
 static void
@@ -206,12 +355,20 @@ prefer_older(struct matching *matching)
 {
     const uint32_t rows = matching->problem.rows, stride = matching->problem.stride;
     const size_t row_bytes = matching->problem.columns * sizeof(*matching->cost);
+    uint32_t dispatched[QUERIES_MAX], count = 0;
 
+    for (uint32_t i = 0; i < rows; i++) {
+        if (matching->column[i] < matching->idle_columns) {
+            dispatched[count++] = i;
+        }
+    }
     for (uint32_t old = 0; old < rows; old++) {
         const int64_t *of_old = matching->cost + (size_t)old * stride;
-        for (uint32_t young = rows - 1; matching->column[old] >= matching->idle_columns && young > old; young--) {
+        for (uint32_t d = count; matching->column[old] >= matching->idle_columns && d > 0 && dispatched[d - 1] > old; d--) {
+            const uint32_t young = dispatched[d - 1];
             const int64_t *of_young = matching->cost + (size_t)young * stride;
-            if (matching->column[young] < matching->idle_columns && memcmp(of_old, of_young, row_bytes) == 0) {
+            if (matching->column[young] < matching->idle_columns && of_old[0] == of_young[0] &&
+                memcmp(of_old, of_young, row_bytes) == 0) {
                 const uint32_t waits = matching->column[old];
                 matching->column[old] = matching->column[young];
                 matching->column[young] = waits;
@@ -251,10 +408,7 @@ matching_route(void *state, const struct leat_route_input *input, struct leat_ro
         return 0;
     }
     make_problem(matching, input);
-    leat_lap_solve(matching->lap, &matching->problem);
-    for (uint32_t i = 0; i < matching->problem.rows; i++) {
-        matching->column[i] = leat_lap_column_of(matching->lap, i);
-    }
+    solve(matching);
     prefer_older(matching);
     return write_pairs(matching, input, pairs, pairs_max);
 }

@@ -2,11 +2,14 @@
 /*
  * Goal     matching dispatches what some least-cost matching gives to idle workers, as sched/policy.h states the costs.
  * Method   Random small worlds. The least cost by dynamic programming over sets of workers, once free and once bound to
- *          the answer: idle workers have exactly the pairs that came back. The two must be equal.
+ *          the answer: idle workers have exactly the pairs that came back. The two must be equal. In large worlds, which
+ *          are solved another way, the least costs are leat_lap's, from nothing and with a column for each worker.
  */
+#include "base/align.h"
+#include "sched/lap.h"
 #include "tests/sched/route_worlds.h"
 
-enum { ROUNDS = 60000 };
+enum { ROUNDS = 60000, LARGE_ROUNDS = 100 };
 #define IMPOSSIBLE (INT64_MAX / 4)
 
 static void *state;
@@ -15,41 +18,53 @@ static int64_t cost[WORLD_QUERIES][WORLD_WORKERS];
 static bool
 takes_part(const struct world *world, uint32_t w)
 {
-    return world->workers[w].depth > 0;
+    return world->input.workers[w].depth > 0;
 }
 
-/* C in 1/65536. */
-static int64_t
-coefficient(const struct world *world, uint32_t class)
+/* C in 1/65536, by class. */
+static void
+weigh_classes(const struct world *world, int64_t weight[WORLD_CLASSES])
 {
     uint64_t base_ns = 0;
     for (uint32_t w = 0; w < world->input.worker_count; w++) {
-        const uint64_t ns = world->mean_ns[world->workers[w].worker_class][WORLD_ITEMS];
+        const uint64_t ns = world->mean_ns[world->input.workers[w].worker_class][WORLD_ITEMS];
         if (takes_part(world, w) && ns > 0 && (base_ns == 0 || ns < base_ns)) {
             base_ns = ns;
         }
     }
-    const uint64_t ns = world->mean_ns[class][WORLD_ITEMS];
-    return ns == 0 ? 65536 : (int64_t)(65536 * base_ns / ns);
+    for (uint32_t class = 0; class < WORLD_CLASSES; class++) {
+        const uint64_t ns = world->mean_ns[class][WORLD_ITEMS];
+        weight[class] = ns == 0 ? 65536 : (int64_t)(65536 * base_ns / ns);
+    }
+}
+
+static int64_t
+cost_of(const struct world *world, const int64_t weight[WORLD_CLASSES], uint32_t i, uint32_t w)
+{
+    const struct leat_sched_query *query = &world->input.pending[i];
+    const struct leat_sched_worker *worker = &world->input.workers[w];
+    int64_t ns = (int64_t)world->mean_ns[worker->worker_class][query->items];
+
+    if (worker->outstanding > 0 && worker->free_at_ns > world->input.now_ns) {
+        ns += (int64_t)(worker->free_at_ns - world->input.now_ns);
+    }
+    const int64_t objective_ns = (int64_t)(query->deadline_ns - query->arrival_ns);
+    const int64_t response_ns = ns + (int64_t)(world->input.now_ns - query->arrival_ns);
+    if (query->deadline_ns != LEAT_NO_DEADLINE && response_ns * 100 > objective_ns * 98) {
+        ns = ns > objective_ns * 10 ? ns : objective_ns * 10;
+    }
+    return weight[worker->worker_class] * ns / 65536;
 }
 
 static void
 make_cost(const struct world *world)
 {
+    int64_t weight[WORLD_CLASSES];
+
+    weigh_classes(world, weight);
     for (uint32_t i = 0; i < world->input.pending_count; i++) {
-        const struct leat_sched_query *query = &world->queries[i];
         for (uint32_t w = 0; w < world->input.worker_count; w++) {
-            const struct leat_sched_worker *worker = &world->workers[w];
-            int64_t ns = (int64_t)world->mean_ns[worker->worker_class][query->items];
-            if (worker->outstanding > 0 && worker->free_at_ns > world->input.now_ns) {
-                ns += (int64_t)(worker->free_at_ns - world->input.now_ns);
-            }
-            const int64_t objective_ns = (int64_t)(query->deadline_ns - query->arrival_ns);
-            const int64_t response_ns = ns + (int64_t)(world->input.now_ns - query->arrival_ns);
-            if (query->deadline_ns != LEAT_NO_DEADLINE && response_ns * 100 > objective_ns * 98) {
-                ns = ns > objective_ns * 10 ? ns : objective_ns * 10;
-            }
-            cost[i][w] = coefficient(world, worker->worker_class) * ns / 65536;
+            cost[i][w] = cost_of(world, weight, i, w);
         }
     }
 }
@@ -226,6 +241,99 @@ test_extremes(void)
     }
 }
 
+/* More workers than a world has, and a query for each at least. */
+static void
+draw_large(struct world *world, struct leat_sched_query *queries, struct leat_sched_worker *workers)
+{
+    const uint64_t busy = below(11), objective = 20 + below(200);
+
+    world_draw(world);
+    world->input.worker_count = 64 + (uint32_t)below(LEAT_SCHED_WORKERS_MAX - 63);
+    world->input.pending_count = world->input.worker_count + (uint32_t)below(world->input.worker_count + 100);
+    world->input.workers = workers;
+    world->input.pending = queries;
+    for (uint32_t w = 0; w < world->input.worker_count; w++) {
+        workers[w] = (struct leat_sched_worker){.free_at_ns = (90 + below(100)) * WORLD_UNIT_NS,
+                                                .outstanding = w > 0 && below(10) < busy,
+                                                .depth = w == 0 || below(20) > 0,
+                                                .worker_class = (uint16_t)below(WORLD_CLASSES)};
+    }
+    for (uint32_t i = 0; i < world->input.pending_count; i++) {
+        const uint64_t arrival_ns = 100 * i / world->input.pending_count * WORLD_UNIT_NS;
+        queries[i] = (struct leat_sched_query){
+            .arrival_ns = arrival_ns,
+            .deadline_ns = below(8) == 0 ? LEAT_NO_DEADLINE : arrival_ns + (objective + below(2) * 10) * WORLD_UNIT_NS,
+            .items = 1 + (uint32_t)below(WORLD_ITEMS)};
+    }
+}
+
+/* The least cost of a large world; with pairs, that of a matching where idle workers have just these. */
+static int64_t
+large_least_cost(const struct world *world, const struct leat_route_pair *pairs, uint32_t count)
+{
+    enum { ROWS = 2 * LEAT_SCHED_WORKERS_MAX, STRIDE = LEAT_SCHED_WORKERS_MAX + LEAT_LAP_LANES };
+    static _Alignas(LEAT_CACHE_LINE) int64_t large_cost[ROWS * STRIDE];
+    static _Alignas(LEAT_CACHE_LINE) unsigned char memory[1 << 18];
+    struct leat_lap_problem problem = {.rows = rows_of(world), .stride = STRIDE, .cost = large_cost};
+    uint32_t capacity[STRIDE];
+    int64_t weight[WORLD_CLASSES], sum = 0;
+
+    weigh_classes(world, weight);
+    for (uint32_t w = 0; w < world->input.worker_count; w++) {
+        const bool bound = pairs != NULL && world->input.workers[w].outstanding == 0;
+        if (takes_part(world, w)) {
+            for (uint32_t i = 0; i < problem.rows; i++) {
+                large_cost[i * STRIDE + problem.columns] = bound ? LEAT_LAP_COST_MAX : cost_of(world, weight, i, w);
+            }
+            for (uint32_t p = 0; bound && p < count; p++) {
+                if (pairs[p].worker == w) {
+                    large_cost[pairs[p].query * STRIDE + problem.columns] = cost_of(world, weight, pairs[p].query, w);
+                }
+            }
+            capacity[problem.columns++] = 1;
+        }
+    }
+    if (problem.rows > problem.columns) {
+        for (uint32_t i = 0; i < problem.rows; i++) {
+            large_cost[i * STRIDE + problem.columns] = 0;
+        }
+        capacity[problem.columns] = problem.rows - problem.columns;
+        problem.columns++;
+    }
+    problem.capacity = capacity;
+    EXPECT(leat_lap_bytes(ROWS, STRIDE) <= sizeof(memory));
+    struct leat_lap *lap = leat_lap_init(memory, ROWS, STRIDE);
+    leat_lap_solve(lap, &problem);
+    for (uint32_t i = 0; i < problem.rows; i++) {
+        sum += large_cost[i * STRIDE + leat_lap_column_of(lap, i)];
+    }
+    return sum;
+}
+
+static void
+test_least_cost_of_many(void)
+{
+    static struct leat_sched_query queries[LEAT_SCHED_PENDING_MAX];
+    static struct leat_sched_worker workers[LEAT_SCHED_WORKERS_MAX];
+    struct leat_route_pair pairs[LEAT_SCHED_WORKERS_MAX];
+    struct world world;
+
+    for (int round = 0; round < LARGE_ROUNDS; round++) {
+        draw_large(&world, queries, workers);
+        const uint32_t count = leat_router_matching.route(state, &world.input, pairs, LEAT_SCHED_WORKERS_MAX);
+        EXPECT(large_least_cost(&world, pairs, count) == large_least_cost(&world, NULL, 0));
+        for (uint32_t w = 0; w < world.input.worker_count; w++) {
+            workers[w].free_at_ns = world_extreme();
+        }
+        for (uint32_t i = 0; i < world.input.pending_count; i++) {
+            queries[i].arrival_ns = world_extreme();
+            queries[i].deadline_ns = world_extreme();
+        }
+        const uint32_t of_extremes = leat_router_matching.route(state, &world.input, pairs, LEAT_SCHED_WORKERS_MAX);
+        EXPECT(of_extremes == count); /* every worker gets a query, so all that are idle do */
+    }
+}
+
 /* As many workers and queries as there may be: the state holds them. Costs are those of fcfs' order, so it is known. */
 static void
 test_largest(void)
@@ -270,6 +378,7 @@ main(void)
     test_least_cost();
     test_idle_before_overdue();
     test_extremes();
+    test_least_cost_of_many();
     test_largest();
     free(state);
     return 0;
