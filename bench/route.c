@@ -32,7 +32,8 @@ static const struct shape {
     {"1000 x 20, idle", 1000, 20, 0, NULL, 0},
     {"1000 x 20, half busy", 1000, 20, 10, NULL, 0},
     {"1000 x 20, one idle", 1000, 20, 20, NULL, 0},
-    {"1000 x 256, half busy", 1000, 256, 128, NULL, 0},
+    {"1000 x 256, half busy", 1000, 256, 128, &leat_router_matching, 1000},
+    {"1000 x 256, one idle", 1000, 256, 256, &leat_router_matching, 1000},
 };
 
 static struct leat_profile profiles[CLASSES];
