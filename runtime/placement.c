@@ -471,6 +471,7 @@ describe_clients(struct maker *maker)
                   "%u of %u workers share CPUs with other threads of leat", sharing,
                   placement->worker_count);
     }
+    placement->worker_cores = maker->budget > 1 ? maker->budget - 1 : 1;
     placement->may_spin = sharing == 0 && threads + 1 <= maker->topology->usable_cpus;
     if (maker->budget == 1) {
         leat_note(&placement->notes, "one_cpu",

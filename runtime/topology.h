@@ -103,6 +103,7 @@ struct leat_placement {
     uint32_t class_count;
     uint32_t *client_cpus; /* allowed CPUs of cores that leat leaves alone; failing that, siblings of its own */
     uint32_t client_cpu_count;
+    uint32_t worker_cores; /* that workers can have to themselves: all that may be used but the dispatcher's; >= 1 */
     bool may_spin; /* a client can run while every thread of leat spins */
     struct leat_notes notes;
 };

@@ -123,10 +123,10 @@ placement_json(const struct leat_placement *placement)
                                (json_int_t)worker->node, "class", class->name, "shared",
                                (int)worker->shared));
     }
-    return json_pack("{s:I, s:o, s:o, s:b}", "dispatcher_cpu",
+    return json_pack("{s:I, s:o, s:o, s:I, s:b}", "dispatcher_cpu",
                      (json_int_t)placement->dispatcher_cpu, "workers", workers, "client_cpus",
-                     numbers_json(placement->client_cpus, placement->client_cpu_count), "may_spin",
-                     (int)placement->may_spin);
+                     numbers_json(placement->client_cpus, placement->client_cpu_count), "worker_cores",
+                     (json_int_t)placement->worker_cores, "may_spin", (int)placement->may_spin);
 }
 
 static json_t *

@@ -388,6 +388,7 @@ test_random_machines_keep_the_invariants(void)
             in_use += users[cpu] > 0;
         }
         EXPECT(placement->may_spin == (!shared && in_use < allowed));
+        EXPECT(placement->worker_cores == (topology->allowed_cores > 2 ? topology->allowed_cores - 1 : 1));
         for (uint32_t i = 0; i < placement->client_cpu_count; i++) {
             EXPECT(users[placement->client_cpus[i]] == 0);
             EXPECT(node_of[placement->client_cpus[i]] != UINT32_MAX);

@@ -44,6 +44,7 @@ struct plan {
     struct overrides overrides[2 * CLASSES];
     uint32_t override_count;
     uint64_t top, objective_ns, variant;
+    uint64_t cores; /* of all workers of a mix; 0: as many as the daemon has, or no matter without one */
     double budget;
     double percentile; /* of times, that predictions are at; 0: they are means */
     const struct leat_router *router; /* of simulations; NULL: the default */
@@ -55,6 +56,7 @@ struct plan {
     struct leat_pool_space space;
     uint32_t items_max;
     uint32_t workers[CLASSES]; /* there are, in the daemon */
+    uint32_t worker_cores[CLASSES]; /* of each of them */
     struct points points[CLASSES];
     struct simulate_table table;
     struct leat_pool_size *sizes;
@@ -65,6 +67,7 @@ struct plan {
     struct leat_pool_rates rates;
     struct leat_pool_candidate *candidates;
     uint32_t candidate_count;
+    uint32_t beyond_cores; /* mixes that the budget pays for too, left out */
     const struct leat_pool_candidate *selected;
     double simulated_qps; /* of it; 0: it was not simulated */
 };
@@ -77,20 +80,22 @@ print_pool_help(void)
     (void)printf(
         "usage: leat pool plan APPLICATION --budget PRICE [OPTION...]\n"
         "       leat pool plan --profile FILE --model NAME --prices FILE --sizes FILE --budget PRICE --objective TIME\n\n"
-        "Which mix of workers a budget should buy: bounds the throughput of every mix that it pays for, at which all queries\n"
-        "meet the objective (Kairos, HPDC 2023), ranks them, simulates those that may be the best and chooses the best of\n"
-        "these. Times by class of worker and sizes of queries are what the daemon has measured and seen; prices and how many\n"
-        "workers could be had are in its configuration. The second form needs no daemon.\n\n"
+        "Which mix of workers a budget should buy: bounds the throughput of every mix that it pays for, at which all\n"
+        "queries meet the objective (Kairos, HPDC 2023), ranks them, simulates those that may be the best and chooses the\n"
+        "best of these. Times by class of worker and sizes of queries are what the daemon has measured and seen; prices,\n"
+        "and how many workers could be had, are in its configuration; its cores bound the mix. The second form needs no\n"
+        "daemon.\n\n"
         "  --budget PRICE         what all workers may cost an hour\n"
         "  --objective TIME       latency objective (default: the application's)\n"
         "  --price CLASS=PRICE    of one worker an hour, instead of what is configured\n"
         "  --max CLASS=N          how many could be had, likewise\n"
+        "  --cores N              that all workers may take together (default: the daemon's, less the dispatcher's)\n"
         "  --base CLASS           meets the objective at every size (default: the fastest at the largest size)\n"
-        "  --sizes FILE           items of queries: CSV with items and perhaps weight (default: those that the daemon has seen)\n"
+        "  --sizes FILE           items of queries: CSV with items and perhaps weight (default: what the daemon has seen)\n"
         "  --variant N            of the application, by its place there (default 0)\n"
         "  --top N                mixes to show (default 10)\n"
-        "  --by simulation|bound  how to choose (default simulation, with Poisson arrivals and 1 %% late at most); bound is the\n"
-        "                         paper's rule: it simulates nothing, and may choose less than the budget pays for\n"
+        "  --by simulation|bound  how to choose (default simulation, with Poisson arrivals and 1 %% late at most); bound\n"
+        "                         is the paper's rule: it simulates nothing, and may choose less than the budget pays for\n"
         "  --router NAME          of the simulation (default %s)\n"
         "  --seed N               of the simulation (default 1)\n\n"
         "  --profile FILE         measured times: CSV with model, instance, batch and s0, s1, ... or mean_ms, in ms\n"
@@ -147,7 +152,7 @@ parse_pool_options(int argc, char **argv, struct plan *plan)
         {"model", required_argument, NULL, 'm'},    {"prices", required_argument, NULL, 'P'},
         {"percentile", required_argument, NULL, 'c'}, {"by", required_argument, NULL, 'y'},
         {"router", required_argument, NULL, 'r'},   {"seed", required_argument, NULL, 'e'},
-        {NULL, 0, NULL, 0},
+        {"cores", required_argument, NULL, 'C'},    {NULL, 0, NULL, 0},
     };
     bool good = true;
     int option;
@@ -164,6 +169,7 @@ parse_pool_options(int argc, char **argv, struct plan *plan)
         case 'o': good = parse_duration_ns(optarg, &plan->objective_ns) && plan->objective_ns > 0; break;
         case '$': good = parse_override(optarg, true, plan); break;
         case 'x': good = parse_override(optarg, false, plan); break;
+        case 'C': good = parse_u64(optarg, 1, UINT32_MAX, &plan->cores); break;
         case 'B': plan->base_text = optarg; break;
         case 's': plan->sizes_path = optarg; break;
         case 'v': good = parse_u64(optarg, 0, LEAT_SCHED_VARIANTS_MAX - 1, &plan->variant); break;
@@ -197,14 +203,19 @@ check_pool_options(int argc, char **argv, struct plan *plan)
         return usage_error("pool", "say what to do: plan");
     }
     if (offline ? argc > optind + 1 : argc != optind + 2) {
-        return usage_error("pool", offline ? "a profile comes without an application" : "plan needs an application, or --profile");
+        return usage_error("pool", offline ? "a profile comes without an application"
+                                           : "plan needs an application, or --profile");
     }
     plan->application = offline ? NULL : argv[optind + 1];
     if (plan->budget <= 0) {
         return usage_error("pool", "--budget is needed");
     }
-    if (offline && (plan->model == NULL || plan->prices_path == NULL || plan->sizes_path == NULL || plan->objective_ns == 0)) {
+    if (offline && (plan->model == NULL || plan->prices_path == NULL || plan->sizes_path == NULL ||
+                    plan->objective_ns == 0)) {
         return usage_error("pool", "--profile needs --model, --prices, --sizes and --objective");
+    }
+    if (offline && plan->cores > 0) {
+        return usage_error("pool", "--cores is for a daemon's workers: a profile does not say how many cores one takes");
     }
     if (!offline && (plan->model != NULL || plan->prices_path != NULL || plan->percentile > 0)) {
         return usage_error("pool", "--model, --prices and --percentile are for --profile");
@@ -297,6 +308,7 @@ read_answer(const json_t *answer, struct plan *plan)
         plan->space.classes[c].price = (uint64_t)json_integer_value(json_object_get(class, "price_micro_per_hour"));
         plan->space.classes[c].count_max = (uint16_t)json_integer_value(json_object_get(class, "count_max"));
         plan->workers[c] = (uint32_t)json_integer_value(json_object_get(class, "workers"));
+        plan->worker_cores[c] = (uint32_t)json_integer_value(json_object_get(class, "cores"));
         if (!read_points(json_object_get(class, "points"), &plan->points[c])) {
             return false;
         }
@@ -310,6 +322,24 @@ read_answer(const json_t *answer, struct plan *plan)
         plan->objective_ns = (uint64_t)json_integer_value(json_object_get(answer, "latency_ns"));
     }
     return plan->sizes_path != NULL || read_seen_sizes(json_object_get(answer, "sizes"), plan);
+}
+
+static int
+ask_for_cores(struct plan *plan)
+{
+    int exit_code = EXIT_FAILED;
+
+    if (plan->cores > 0) {
+        return EXIT_DONE;
+    }
+    json_t *answer = ask_daemon("pool", plan->socket_path, json_pack("{s:s}", "op", "topology"), -1, &exit_code);
+    if (answer == NULL) {
+        return exit_code;
+    }
+    const json_t *placement = json_object_get(answer, "placement");
+    plan->cores = (uint64_t)json_integer_value(json_object_get(placement, "worker_cores"));
+    json_decref(answer);
+    return EXIT_DONE;
 }
 
 static int
@@ -334,7 +364,7 @@ ask_for_profiles(struct plan *plan)
     if (plan->sizes_path == NULL && plan->queries_seen == 0) {
         return usage_error("pool", "the daemon has seen no query of '%s' yet: give --sizes", plan->application);
     }
-    return EXIT_DONE;
+    return ask_for_cores(plan);
 }
 
 static int
@@ -360,11 +390,23 @@ read_sizes(struct plan *plan)
     }
     const uint32_t largest = plan->sizes[plan->size_count - 1].items;
     if (largest > plan->items_max) {
-        (void)fprintf(stderr, "leat pool: %s has a query of %u items, but times are known up to %u\n", plan->sizes_path, largest,
-                      plan->items_max);
+        (void)fprintf(stderr, "leat pool: %s has a query of %u items, but times are known up to %u\n", plan->sizes_path,
+                      largest, plan->items_max);
         return EXIT_FAILED;
     }
     return EXIT_DONE;
+}
+
+/* Of an option. */
+static int
+unknown_class(const struct plan *plan, const char *name)
+{
+    if (plan->application == NULL) {
+        return usage_error("pool", "%s has no class '%s'", plan->profile_path, name);
+    }
+    return usage_error("pool",
+                       "the daemon has no worker of class '%s', so it knows no times of it: give it one (in its "
+                       "configuration, workers: [{class: %s, count: 1}]), or plan from files with --profile", name, name);
 }
 
 static int
@@ -376,7 +418,7 @@ apply_overrides(struct plan *plan)
         const struct overrides *override = &plan->overrides[i];
         const int c = find_class(plan, override->class);
         if (c < 0) {
-            return usage_error("pool", "there is no class '%s'", override->class);
+            return unknown_class(plan, override->class);
         }
         if (!isnan(override->price)) {
             plan->space.classes[c].price = (uint64_t)(override->price * 1e6 + 0.5);
@@ -389,7 +431,8 @@ apply_overrides(struct plan *plan)
         priced = priced || plan->space.classes[c].price > 0;
     }
     if (!priced) {
-        return usage_error("pool", "nothing has a price: give classes one in the configuration, or here with --price CLASS=PRICE");
+        return usage_error("pool",
+                           "nothing has a price: give classes one in the configuration, or here with --price CLASS=PRICE");
     }
     plan->space.budget = (uint64_t)(plan->budget * 1e6 + 0.5);
     return EXIT_DONE;
@@ -411,7 +454,8 @@ between_points(const struct points *points, const uint64_t *times_ns, uint32_t i
     if (above == 0 || points->items[above] == items) {
         return times_ns[above];
     }
-    const double share = (double)(items - points->items[above - 1]) / (double)(points->items[above] - points->items[above - 1]);
+    const uint64_t low = points->items[above - 1], high = points->items[above];
+    const double share = (double)(items - low) / (double)(high - low);
     return (uint64_t)((double)times_ns[above - 1] * (1 - share) + (double)times_ns[above] * share + 0.5);
 }
 
@@ -446,7 +490,7 @@ choose_base(struct plan *plan)
     if (plan->base_text != NULL) {
         const int base = find_class(plan, plan->base_text);
         if (base < 0) {
-            return usage_error("pool", "--base: there is no class '%s'", plan->base_text);
+            return unknown_class(plan, plan->base_text);
         }
         plan->space.base = (uint32_t)base;
         return EXIT_DONE;
@@ -478,6 +522,31 @@ check_base(const struct plan *plan)
 
 /* ---- The plan ---------------------------------------------------------------------------------- */
 
+/* Keeps the mixes that have the cores. */
+static enum leat_status
+fit_cores(struct plan *plan)
+{
+    const uint32_t paid_for = plan->candidate_count;
+
+    plan->candidate_count = 0;
+    for (uint32_t i = 0; i < paid_for; i++) {
+        uint64_t cores = 0;
+        for (uint32_t c = 0; c < plan->space.class_count; c++) {
+            cores += (uint64_t)plan->candidates[i].mix.count[c] * plan->worker_cores[c];
+        }
+        if (cores <= plan->cores) {
+            plan->candidates[plan->candidate_count++] = plan->candidates[i];
+        }
+    }
+    plan->beyond_cores = paid_for - plan->candidate_count;
+    return plan->candidate_count > 0
+               ? LEAT_OK
+               : LEAT_FAIL(LEAT_ERR_INVALID,
+                           "a worker of class '%s', the base, has %u cores, but workers have %" PRIu64 " here: --cores "
+                           "says how many a larger machine would have",
+                           plan->names[plan->space.base], plan->worker_cores[plan->space.base], plan->cores);
+}
+
 static enum leat_status
 rank_mixes(struct plan *plan)
 {
@@ -502,6 +571,9 @@ rank_mixes(struct plan *plan)
         status = LEAT_FAIL(LEAT_ERR_INVALID, "the budget does not pay for one worker of class '%s', the base",
                            plan->names[plan->space.base]);
     }
+    if (status == LEAT_OK && plan->cores > 0) {
+        status = fit_cores(plan);
+    }
     if (status == LEAT_OK) {
         status = leat_pool_rank(&plan->rates, plan->candidates, plan->candidate_count);
     }
@@ -520,8 +592,8 @@ make_table(const struct plan *plan, struct simulate_table *table)
                                      .sample_count = SAMPLES,
                                      .sizes = calloc(first->count, sizeof(*table->sizes)),
                                      .row_of_items = calloc(plan->items_max + 1u, sizeof(*table->row_of_items)),
-                                     .samples_ns = calloc(CLASSES * (size_t)first->count, SAMPLES * sizeof(*table->samples_ns)),
-                                     .mean_ns = calloc(CLASSES * (size_t)first->count, sizeof(*table->mean_ns))};
+                                     .samples_ns = calloc(CLASSES * first->count, SAMPLES * sizeof(*table->samples_ns)),
+                                     .mean_ns = calloc(CLASSES * first->count, sizeof(*table->mean_ns))};
     if (table->sizes == NULL || table->row_of_items == NULL || table->samples_ns == NULL || table->mean_ns == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the times");
     }
@@ -535,7 +607,8 @@ make_table(const struct plan *plan, struct simulate_table *table)
             const size_t cell = (size_t)c * first->count + s;
             table->mean_ns[cell] = plan->points[c].mean_ns[s];
             simulate_samples_make(plan->points[c].mean_ns[s], plan->points[c].predicted_ns[s],
-                                  plan->percentile > 0 ? plan->percentile : JUDGE_BY, SAMPLES, &table->samples_ns[cell * SAMPLES]);
+                                  plan->percentile > 0 ? plan->percentile : JUDGE_BY, SAMPLES,
+                                  &table->samples_ns[cell * SAMPLES]);
         }
     }
     return LEAT_OK;
@@ -598,6 +671,12 @@ choose_by_simulation(struct plan *plan)
     }
     if (status == LEAT_OK) {
         status = simulate_candidates(plan, plan->table.class_count > 0 ? &plan->table : &table);
+    }
+    if (status == LEAT_OK && !(plan->simulated_qps > 0)) {
+        status = LEAT_FAIL(LEAT_ERR_INVALID,
+                           "no mix of %g an hour holds the objective of %s: even of few queries more than 1 %% are late. "
+                           "Give a longer --objective, or a larger --budget, or more of a faster class (--max)",
+                           plan->budget, format_ns((double)plan->objective_ns).text);
     }
     simulate_table_free(&table);
     return status;
@@ -680,10 +759,12 @@ report_json(const struct plan *plan, uint32_t shown)
         (void)json_object_set_new(selected, "simulated_qps", json_real(plan->simulated_qps));
     }
     const char *by = plan->by_bound ? "bound" : "simulation";
-    print_json(json_pack("{s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o*}", "by", by, "budget_micro_per_hour",
+    json_t *cores = plan->cores > 0 ? json_integer((json_int_t)plan->cores) : json_null();
+    print_json(json_pack("{s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:I, s:o*}", "by", by, "budget_micro_per_hour",
                          (json_int_t)plan->space.budget, "objective_ns", (json_int_t)plan->objective_ns, "queries_seen",
                          (json_int_t)plan->queries_seen, "classes", classes, "mixes", (json_int_t)plan->candidate_count,
-                         "ranked", ranked, "selected", selected, "current", current_json));
+                         "ranked", ranked, "selected", selected, "cores", cores, "mixes_beyond_cores",
+                         (json_int_t)plan->beyond_cores, "current", current_json));
 }
 
 /* All that a simulation of measured times is good for; never as a power of ten. */
@@ -737,8 +818,12 @@ report(const struct plan *plan)
         return;
     }
     print_classes(plan);
-    (void)printf("\n%u mixes cost no more than %g an hour; the best by the bound on their throughput:\n\n%-8s",
-                 plan->candidate_count, plan->budget, "rank");
+    (void)printf("\n%u mixes cost no more than %g an hour", plan->candidate_count, plan->budget);
+    if (plan->beyond_cores > 0) {
+        (void)printf(" and have the %" PRIu64 " cores that workers can take (--cores); left out are %u that need more",
+                     plan->cores, plan->beyond_cores);
+    }
+    (void)printf("; the best by the bound on their throughput:\n\n%-8s", "rank");
     for (uint32_t c = 0; c < plan->space.class_count; c++) {
         (void)printf(" %5s", plan->names[c]);
     }

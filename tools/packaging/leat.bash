@@ -18,7 +18,7 @@ _leat() {
                        --burst-share --burst-queries --queries --seed --seeds --router --threshold --depth --base
                        --objective --violations --percentile --prediction-noise --service-noise --rate --tolerance --json --csv
                        --svg --threads --help' ;;
-    pool) options='--budget --objective --price --max --base --sizes --variant --top --by --router --seed --profile --model
+    pool) options='--budget --objective --price --max --cores --base --sizes --variant --top --by --router --seed --profile --model
                    --prices --percentile --json --socket --help'
           [ "$COMP_CWORD" -eq 2 ] && options="plan $options" ;;
     status) options='--wait --json --socket --help' ;;
