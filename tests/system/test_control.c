@@ -131,12 +131,16 @@ ask(const struct daemon *daemon, const char *text)
 {
     struct leat_options options = LEAT_OPTIONS_INIT;
     struct leat_session *session;
+    enum leat_status status;
     json_t *answer = NULL;
     char *reply;
 
     options.socket_path = daemon->socket_path;
-    EXPECT(leat_open(&options, &session) == LEAT_OK);
-    const enum leat_status status = leat_admin(session, text, -1, &reply);
+    do { /* sessions of earlier questions count until their memory has been given back */
+        status = leat_open(&options, &session);
+    } while (status == LEAT_ERR_LIMIT);
+    EXPECT(status == LEAT_OK);
+    status = leat_admin(session, text, -1, &reply);
     if (status == LEAT_OK) {
         answer = json_loads(reply, JSON_REJECT_DUPLICATES, NULL);
         EXPECT(answer != NULL);

