@@ -132,6 +132,9 @@ struct leat_selector_options {
     uint32_t worker_count;
     uint32_t rate_step_qps;           /* jellyfish: between rungs of load; 0: LEAT_SELECTOR_RATE_STEP_QPS */
     const struct leat_policy *policy; /* mdp and model_switching: their table, which outlives the state; else NULL */
+    const char *const *variant_names; /* [variant_count] of the application, by which the table's are found; NULL: its are
+                                       * the table's, in that order */
+    uint32_t variant_count;
 };
 
 struct leat_selector {
@@ -217,6 +220,19 @@ extern const struct leat_selector leat_selector_fixed;
  * is none. For routers that choose a worker for each query: a batch would undo their choice for all but its first.
  */
 extern const struct leat_selector leat_selector_single;
+/*
+ * What a policy that was solved ahead says (sched/policy_table.h, kinds queue and pool; queue wants a router that deals) of
+ * the items that wait, the slack of the oldest query when the worker is free, the rate and the idle workers. Whole queries
+ * up to the action's items make the batch, one at least. No deadline is a slack of the whole objective. Queries that the
+ * policy gives up are passed over, unless nothing else can be served: then they are, by the fastest variant.
+ *   Variants  are the table's by name; others serve only where nothing else does. Where the action's does not suit the first
+ *             query: a floor above it takes the least accurate that does; else the next faster ready one, then the fastest.
+ *             A query of more items than the action's takes the next faster one that has it in time. Such a substitute gets
+ *             no more than it is predicted to have within the slack, but one query. A query that does not suit the variant
+ *             ends the batch.
+ * init fails without a policy, with one of another kind, and where it knows none of the application's variants.
+ */
+extern const struct leat_selector leat_selector_mdp;
 
 /*
  * Jellyfish+ (V. Nigade et al., RTSS 2022; as RAMSIS compares with it, EuroSys 2024, section 7): by load alone. A batch

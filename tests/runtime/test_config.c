@@ -293,7 +293,7 @@ test_mistakes_are_named_with_their_place(void)
         {"models: [{name: a, backend: synthetic, synthetic: {times_model: t}}]\n", ":1:65: ", "come together"},
         {"models: [{name: a, backend: synthetic, synthetic: {seed: 3}}]\n", ":1:58: ", "only with a file of times"},
         {"models: [{name: a, backend: synthetic, synthetic: {times: t.csv, times_model: m, latency: 2ms}}]\n", ":1:91: ", "leave this out"},
-        {"applications: [{name: a, models: [m], selector: x}]\n", ":1:49: ", "allowed: auto, fixed, single"},
+        {"applications: [{name: a, models: [m], selector: x}]\n", ":1:49: ", "allowed: auto, fixed, "},
         {"applications: [{name: a, models: [m], late: maybe}]\n", ":1:45: ", "allowed are drop and serve"},
         {"applications: [{name: a, models: [m], percentile: 49.9}]\n", ":1:51: ", "allowed are mean and numbers from 50"},
         {"applications: [{name: a, models: [m], percentile: 99.91}]\n", ":1:51: ", "numbers from 50 to 99.9"},

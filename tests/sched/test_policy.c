@@ -68,7 +68,8 @@ test_names(void)
         &leat_router_dealt,
     };
     static const struct leat_selector *const selectors[] = {&leat_selector_fixed, &leat_selector_single,
-                                                            &leat_selector_jellyfish, &leat_selector_greedy};
+                                                            &leat_selector_jellyfish, &leat_selector_greedy,
+                                                            &leat_selector_mdp};
 
     for (size_t i = 0; i < LEAT_COUNT_OF(routers); i++) {
         EXPECT(leat_router_find(routers[i]->name) == routers[i]);

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a policy that was solved ahead says: D. Mendoza et al., "Model Selection for Latency-Critical Inference Serving"
+ * (RAMSIS), EuroSys 2024, section 3.2, and our own for a queue before all workers.
+ *
+ * Ours, where the paper knows no such thing: queries of several items, accuracy floors, caps on cost, variants that are not
+ * ready. A look-up is one load; counting and taking what waits is O(queries), a substitute O(variants).
+ */
+#include <string.h>
+
+#include "sched/policy_table.h"
+#include "sched/select.h"
+
+#define NOBODY 255u /* no variant of the application */
+_Static_assert(LEAT_SCHED_VARIANTS_MAX < NOBODY, "variants fit a byte");
+
+struct state {
+    struct leat_policy_lookup lookup;
+    uint32_t count;         /* of the table's variants; below, by its numbers */
+    uint8_t variant_of[64]; /* the application's, or NOBODY */
+    uint8_t by_time[64];    /* the table's, the fastest for one item first */
+    uint8_t place[64];      /* in by_time */
+};
+
+/* ---- Binding ----------------------------------------------------------------------------------- */
+
+/* The application's variants that the table knows; how many. */
+static uint32_t
+bind(struct state *state, const struct leat_policy *policy, const struct leat_selector_options *options)
+{
+    uint32_t bound = 0;
+
+    for (uint32_t p = 0; p < policy->variant_count; p++) {
+        uint32_t v = 0;
+        if (options->variant_names == NULL) {
+            v = p;
+        } else {
+            while (v < options->variant_count &&
+                   strcmp(options->variant_names[v], leat_policy_variant(policy, p)->name) != 0) {
+                v++;
+            }
+            v = v < options->variant_count ? v : NOBODY;
+        }
+        state->variant_of[p] = (uint8_t)v;
+        bound += v != NOBODY;
+    }
+    return bound;
+}
+
+static void
+sort_by_time(struct state *state, const struct leat_policy *policy)
+{
+    for (uint32_t p = 0; p < policy->variant_count; p++) {
+        uint32_t place = p;
+        while (place > 0 &&
+               leat_policy_latency_ns(policy, state->by_time[place - 1])[0] > leat_policy_latency_ns(policy, p)[0]) {
+            state->by_time[place] = state->by_time[place - 1];
+            place--;
+        }
+        state->by_time[place] = (uint8_t)p;
+    }
+    for (uint32_t place = 0; place < policy->variant_count; place++) {
+        state->place[state->by_time[place]] = (uint8_t)place;
+    }
+}
+
+static enum leat_status
+init(void *memory, const struct leat_selector_options *options)
+{
+    struct state *state = memory;
+    const struct leat_policy *policy = options->policy;
+
+    if (policy == NULL) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "selector mdp needs a policy: see 'leat policy generate'");
+    }
+    if (policy->kind != LEAT_POLICY_QUEUE && policy->kind != LEAT_POLICY_POOL) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "selector mdp needs a policy of kind queue or pool, not %s",
+                         leat_policy_kind_text(policy->kind));
+    }
+    if (options->worker_count > LEAT_POLICY_WORKERS_MAX) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "policies are for %u workers at most, not %u", LEAT_POLICY_WORKERS_MAX,
+                         options->worker_count);
+    }
+    if (bind(state, policy, options) == 0) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "the policy is for variants such as '%s', none of which is the application's",
+                         leat_policy_variant(policy, 0)->name);
+    }
+    leat_policy_lookup_init(&state->lookup, policy, options->worker_count);
+    state->count = policy->variant_count;
+    sort_by_time(state, policy);
+    return LEAT_OK;
+}
+
+/* ---- What waits -------------------------------------------------------------------------------- */
+
+/* The pending queries from `first` on, counted as far as a look-up can tell the difference. */
+struct waiting {
+    uint32_t first, end;
+    uint32_t items; /* of those, and one for each query that waits but is not shown */
+};
+
+static void
+count_items(const struct leat_select_input *input, uint32_t enough, struct waiting *waiting)
+{
+    while (waiting->end < input->pending_count && waiting->items < enough) {
+        waiting->items += input->pending[waiting->end++].items;
+    }
+}
+
+/* Leaves whole queries of at most so many items out of account, one at least. */
+static void
+pass_over(const struct leat_select_input *input, uint32_t items, struct waiting *waiting)
+{
+    const uint32_t most = items == LEAT_POLICY_ALL ? UINT32_MAX : items;
+    uint32_t passed = 0;
+
+    do {
+        if (waiting->end == waiting->first) { /* beyond what was counted */
+            waiting->items += input->pending[waiting->end++].items;
+        }
+        passed += input->pending[waiting->first].items;
+        waiting->items -= input->pending[waiting->first++].items;
+    } while (waiting->first < input->pending_count && passed < most &&
+             input->pending[waiting->first].items <= most - passed);
+}
+
+/* ---- Choosing ---------------------------------------------------------------------------------- */
+
+struct choice {
+    struct leat_policy_action action;
+    uint64_t slack_ns; /* of the oldest query that is not given up */
+};
+
+static uint64_t
+slack_of(const struct state *state, const struct leat_select_input *input, const struct leat_sched_query *query)
+{
+    const uint64_t free_ns = input->worker->free_at_ns, start_ns = free_ns > input->now_ns ? free_ns : input->now_ns;
+    const uint64_t left_ns = query->deadline_ns > start_ns ? query->deadline_ns - start_ns : 0;
+    return query->deadline_ns == LEAT_NO_DEADLINE ? state->lookup.objective_ns : left_ns;
+}
+
+/* The policy's word on what waits; *waiting is then without what is given up. */
+static struct choice
+ask(const struct state *state, const struct leat_select_input *input, struct waiting *waiting)
+{
+    struct leat_policy_action given_up = {0};
+
+    for (;;) {
+        count_items(input, state->lookup.full_row, waiting);
+        const struct leat_sched_query *oldest = &input->pending[waiting->first];
+        const uint64_t slack_ns = slack_of(state, input, oldest);
+        const struct leat_policy_action action =
+            leat_policy_action(&state->lookup, waiting->items, input->idle_count, slack_ns);
+        if (LEAT_LIKELY(action.variant != LEAT_POLICY_GIVE_UP)) {
+            return (struct choice){.action = action, .slack_ns = slack_ns};
+        }
+        given_up = given_up.items == 0 ? action : given_up;
+        pass_over(input, action.items, waiting);
+        if (waiting->first == input->pending_count) { /* late, but nobody is kept waiting by it */
+            waiting->first = 0;
+            return (struct choice){.action = {.variant = state->by_time[0], .items = given_up.items}};
+        }
+    }
+}
+
+static bool
+can_serve(const struct leat_select_input *input, uint32_t v, const struct leat_sched_query *query)
+{
+    return v < input->variant_count && input->variants[v].ready && leat_select_suits(&input->variants[v], query);
+}
+
+static uint32_t
+least_accurate(const struct leat_select_input *input, const struct leat_sched_query *query)
+{
+    uint32_t found = NOBODY;
+
+    for (uint32_t v = 0; v < input->variant_count; v++) {
+        if (can_serve(input, v, query) &&
+            (found == NOBODY || input->variants[v].accuracy_ppm < input->variants[found].accuracy_ppm)) {
+            found = v;
+        }
+    }
+    return found;
+}
+
+static bool
+in_time(const struct leat_select_input *input, uint32_t v, uint32_t items, uint64_t slack_ns)
+{
+    return input->predict(input->profiles, input->application, v, input->worker->worker_class, items) <= slack_ns;
+}
+
+/* Who serves a query that the action's variant cannot serve, or that is larger than the action's batch; else NOBODY. */
+static uint32_t
+substitute(const struct state *state, const struct leat_select_input *input, const struct choice *choice,
+           const struct leat_sched_query *query)
+{
+    const uint32_t own = state->variant_of[choice->action.variant];
+    const bool large = query->items > choice->action.items;
+
+    if (own < input->variant_count && input->variants[own].accuracy_ppm < query->accuracy_floor_ppm) {
+        return least_accurate(input, query);
+    }
+    for (uint32_t place = state->place[choice->action.variant] + 1u; place > 0; place--) {
+        const uint32_t v = state->variant_of[state->by_time[place - 1]];
+        if (can_serve(input, v, query) && (!large || in_time(input, v, query->items, choice->slack_ns))) {
+            return v;
+        }
+    }
+    for (uint32_t place = 0; place < state->count; place++) {
+        const uint32_t v = state->variant_of[state->by_time[place]];
+        if (can_serve(input, v, query)) {
+            return v;
+        }
+    }
+    return least_accurate(input, query);
+}
+
+static struct leat_selection
+select_batch(void *memory, const struct leat_select_input *input)
+{
+    struct state *state = memory;
+    struct waiting waiting = {.items = input->waiting_count - input->pending_count};
+
+    LEAT_ASSERT(input->pending_count >= 1 && input->waiting_count >= input->pending_count);
+    leat_policy_follow(&state->lookup, input->rate_qps);
+    const struct choice choice = ask(state, input, &waiting);
+    const struct leat_sched_query *queries = &input->pending[waiting.first];
+    const uint32_t count = input->pending_count - waiting.first;
+    uint32_t v = state->variant_of[choice.action.variant];
+    const bool own = queries[0].items <= choice.action.items && can_serve(input, v, &queries[0]);
+    if (LEAT_UNLIKELY(!own)) {
+        v = substitute(state, input, &choice, &queries[0]);
+        if (v == NOBODY) { /* then those that are given up may as well be served */
+            v = least_accurate(input, &input->pending[0]);
+            return v == NOBODY ? (struct leat_selection){0} : (struct leat_selection){.variant = v, .queries = 1};
+        }
+    }
+
+    const struct leat_sched_variant *variant = &input->variants[v];
+    const uint32_t wanted = choice.action.items == LEAT_POLICY_ALL ? UINT32_MAX : choice.action.items;
+    const uint32_t most = wanted < variant->items_max ? wanted : variant->items_max;
+    struct leat_selection selection = {.variant = v, .queries = 1, .skip = waiting.first};
+    uint32_t items = queries[0].items;
+    while (selection.queries < count && items < most && queries[selection.queries].items <= most - items &&
+           leat_select_suits(variant, &queries[selection.queries]) &&
+           (own || in_time(input, v, items + queries[selection.queries].items, choice.slack_ns))) {
+        items += queries[selection.queries++].items;
+    }
+    return selection;
+}
+
+const struct leat_selector leat_selector_mdp = {
+    .name = "mdp", .state_bytes = sizeof(struct state), .init = init, .select = select_batch};
