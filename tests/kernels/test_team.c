@@ -15,10 +15,11 @@
 #include <unistd.h>
 
 #include "base/align.h"
+#include "base/clock.h"
 #include "kernels/team.h"
 #include "tests/leat_test.h"
 
-enum { SIZE_MAX_TESTED = 9, WORDS = 16, ROUNDS = 400, BARRIERS = 5, TIME_LIMIT_S = 120 };
+enum { SIZE_MAX_TESTED = 9, WORDS = 16, ROUNDS = 400, BARRIERS = 5, WAKE_UPS = 50000, TIME_LIMIT_S = 120 };
 
 struct work {
     uint64_t input;                                /* W: leader before the run */
@@ -119,6 +120,32 @@ test_random_teams(void)
     for (int i = 0; i < 50; i++) { /* stop while the helpers are still on their way to the first wait */
         one_team(1 + (uint32_t)(leat_test_random(&random) % SIZE_MAX_TESTED), 0, 0, &random);
     }
+}
+
+static void
+stagger(void *context, uint32_t member, uint32_t size)
+{
+    uint64_t *random = (uint64_t *)context + member * 16; /* a cache line or more from the next */
+    (void)size;
+    for (uint64_t i = leat_test_random(random) % 64; i > 0; i--) {
+        leat_spin_pause();
+    }
+}
+
+/* Both go to sleep at once, time and again, just as the other ends what they wait for. */
+static void
+test_no_wake_up_is_lost(void)
+{
+    const struct leat_team_options options = {.size = 2};
+    uint64_t random[2][16] = {{leat_test_seed}, {leat_test_seed + 1}};
+    struct leat_team *team;
+
+    EXPECT(leat_team_create(&options, &team) == LEAT_OK);
+    for (uint32_t run = 0; run < WAKE_UPS; run++) {
+        leat_team_run(team, stagger, random);
+        stagger(random, 0, 1);
+    }
+    leat_team_destroy(team);
 }
 
 static uint64_t
@@ -273,6 +300,7 @@ main(void)
     (void)alarm(TIME_LIMIT_S);
     test_no_team();
     test_random_teams();
+    test_no_wake_up_is_lost();
     test_idle_team_burns_nothing();
     test_members_stay_on_their_cpus();
     test_spin_can_be_changed();
