@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/simulate/profiles.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "base/csv.h"
+#include "tools/simulate/simulate.h"
+
+#define LATENCY_MIN_US 1e-3
+#define LATENCY_MAX_US 1e11 /* more than a day */
+#define TASK_MAX       64u
+#define CORES_MAX      4096u
+
+/* How accuracies stand in a column. */
+enum scale { NO_ACCURACY, ACCURACY, ACCURACY_PPM };
+
+struct columns {
+    uint32_t name, items, latency, task, cores, accuracy;
+    enum scale scale;
+    double unit_us; /* of latencies */
+};
+
+struct reader {
+    const struct simulate_profiles_options *options;
+    struct leat_csv csv;
+    struct columns columns;
+    struct simulate_profiles *profiles;
+    char task[TASK_MAX]; /* of the rows read */
+    uint32_t cores;
+    double most_accurate; /* of the column, as it stands */
+};
+
+/* ---- Columns ----------------------------------------------------------------------------------- */
+
+static uint32_t
+find_any(const struct leat_csv *csv, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t column = leat_csv_find(csv, names[i]);
+        if (column != LEAT_CSV_NO_COLUMN) {
+            return column;
+        }
+    }
+    return LEAT_CSV_NO_COLUMN;
+}
+
+static enum leat_status
+find_name(const struct leat_csv *csv, uint32_t *ret_column)
+{
+    static const char *const names[] = {"variant", "model"};
+    *ret_column = find_any(csv, names, LEAT_COUNT_OF(names));
+    return *ret_column != LEAT_CSV_NO_COLUMN ? LEAT_OK : leat_csv_fail(csv, "there is no column 'model' or 'variant'");
+}
+
+static void
+find_accuracy(const struct leat_csv *csv, struct columns *columns)
+{
+    columns->accuracy = leat_csv_find(csv, "accuracy_ppm");
+    columns->scale = ACCURACY_PPM;
+    if (columns->accuracy == LEAT_CSV_NO_COLUMN) {
+        columns->accuracy = leat_csv_find(csv, "accuracy");
+        columns->scale = columns->accuracy == LEAT_CSV_NO_COLUMN ? NO_ACCURACY : ACCURACY;
+    }
+}
+
+static enum leat_status
+find_columns(struct reader *reader)
+{
+    static const char *const items[] = {"items", "batch_size", "batch"};
+    static const struct {
+        const char *name;
+        double us;
+    } units[] = {{"us", 1}, {"ms", 1000}, {"ns", 0.001}};
+    const char *statistic = reader->options->statistic != NULL ? reader->options->statistic : "p95";
+    struct columns *columns = &reader->columns;
+    const struct leat_csv *csv = &reader->csv;
+    char name[64];
+
+    const enum leat_status status = find_name(csv, &columns->name);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    columns->items = find_any(csv, items, LEAT_COUNT_OF(items));
+    if (columns->items == LEAT_CSV_NO_COLUMN) {
+        return leat_csv_fail(csv, "there is no column 'items', 'batch_size' or 'batch'");
+    }
+    columns->latency = LEAT_CSV_NO_COLUMN;
+    for (size_t u = 0; u < LEAT_COUNT_OF(units) && columns->latency == LEAT_CSV_NO_COLUMN; u++) {
+        (void)snprintf(name, sizeof(name), "%s_%s", statistic, units[u].name);
+        columns->latency = leat_csv_find(csv, name);
+        columns->unit_us = units[u].us;
+    }
+    if (columns->latency == LEAT_CSV_NO_COLUMN) {
+        return leat_csv_fail(csv, "there is no column '%.40s_us', nor that in ms or ns", statistic);
+    }
+    columns->task = leat_csv_find(csv, "task");
+    columns->cores = leat_csv_find(csv, "cores");
+    find_accuracy(csv, columns);
+    if (columns->scale == NO_ACCURACY && reader->options->accuracies_path == NULL) {
+        return leat_csv_fail(csv, "there is no column 'accuracy' or 'accuracy_ppm', and no file of accuracies is given");
+    }
+    return LEAT_OK;
+}
+
+/* ---- Rows -------------------------------------------------------------------------------------- */
+
+static struct simulate_profile *
+find_variant(const struct simulate_profiles *profiles, const char *name)
+{
+    for (uint32_t v = 0; v < profiles->count; v++) {
+        if (strcmp(profiles->variants[v].name, name) == 0) {
+            return &profiles->variants[v];
+        }
+    }
+    return NULL;
+}
+
+static bool
+is_asked_for(const struct simulate_profiles_options *options, const char *name)
+{
+    for (uint32_t i = 0; i < options->name_count; i++) {
+        if (strcmp(options->names[i], name) == 0) {
+            return true;
+        }
+    }
+    return options->name_count == 0;
+}
+
+/* LEAT_AGAIN: the row is of another task, or for other cores. */
+static enum leat_status
+match_row(struct reader *reader)
+{
+    const struct columns *columns = &reader->columns;
+    const struct simulate_profiles_options *options = reader->options;
+    char task[TASK_MAX];
+    uint32_t cores;
+
+    if (columns->task != LEAT_CSV_NO_COLUMN) {
+        const enum leat_status status = leat_csv_name(&reader->csv, columns->task, task, sizeof(task));
+        if (status != LEAT_OK) {
+            return status;
+        }
+        if (options->task != NULL && strcmp(options->task, task) != 0) {
+            return LEAT_AGAIN;
+        }
+        if (reader->task[0] != '\0' && strcmp(reader->task, task) != 0) {
+            return leat_csv_fail(&reader->csv, "there are tasks '%s' and '%s': say which", reader->task, task);
+        }
+        memcpy(reader->task, task, sizeof(task));
+    }
+    if (columns->cores != LEAT_CSV_NO_COLUMN) {
+        const enum leat_status status = leat_csv_integer(&reader->csv, columns->cores, 1, CORES_MAX, &cores);
+        if (status != LEAT_OK) {
+            return status;
+        }
+        if (options->cores != 0 && options->cores != cores) {
+            return LEAT_AGAIN;
+        }
+        if (reader->cores != 0 && reader->cores != cores) {
+            return leat_csv_fail(&reader->csv, "there are rows for %u and for %u cores: say which", reader->cores, cores);
+        }
+        reader->cores = cores;
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+enter_variant(struct reader *reader, const char *name, struct simulate_profile **ret_variant)
+{
+    struct simulate_profiles *profiles = reader->profiles;
+
+    *ret_variant = find_variant(profiles, name);
+    if (*ret_variant != NULL) {
+        return LEAT_OK;
+    }
+    if (profiles->count == SIMULATE_VARIANTS_MAX) {
+        return leat_csv_fail(&reader->csv, "more than %u variants: say which", SIMULATE_VARIANTS_MAX);
+    }
+    *ret_variant = &profiles->variants[profiles->count++];
+    **ret_variant = (struct simulate_profile){.accuracy = NAN};
+    (void)snprintf((*ret_variant)->name, sizeof((*ret_variant)->name), "%s", name);
+    return LEAT_OK;
+}
+
+/* Enters a size in its place. */
+static enum leat_status
+enter_size(const struct reader *reader, struct simulate_profile *variant, uint32_t items, double latency_us)
+{
+    uint32_t at = variant->count;
+
+    uint32_t *sizes = realloc(variant->items, (variant->count + 1u) * sizeof(*sizes));
+    if (sizes != NULL) {
+        variant->items = sizes;
+    }
+    double *latencies_us = realloc(variant->latency_us, (variant->count + 1u) * sizeof(*latencies_us));
+    if (latencies_us != NULL) {
+        variant->latency_us = latencies_us;
+    }
+    if (sizes == NULL || latencies_us == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the rows of %s", reader->csv.path);
+    }
+    while (at > 0 && sizes[at - 1] >= items) {
+        if (sizes[at - 1] == items) {
+            return leat_csv_fail(&reader->csv, "there are two rows for %u items of '%s'", items, variant->name);
+        }
+        at--;
+    }
+    memmove(sizes + at + 1, sizes + at, (variant->count - at) * sizeof(*sizes));
+    memmove(latencies_us + at + 1, latencies_us + at, (variant->count - at) * sizeof(*latencies_us));
+    sizes[at] = items;
+    latencies_us[at] = latency_us;
+    variant->count++;
+    return LEAT_OK;
+}
+
+/* The accuracy in the row, as it stands in the column. A variant has one. */
+static enum leat_status
+read_accuracy(struct reader *reader, struct simulate_profile *variant)
+{
+    const struct columns *columns = &reader->columns;
+    double accuracy;
+
+    const enum leat_status status =
+        leat_csv_number(&reader->csv, columns->accuracy, 0, columns->scale == ACCURACY_PPM ? 1e6 : 100, &accuracy);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    reader->most_accurate = fmax(reader->most_accurate, accuracy);
+    if (variant != NULL && !isnan(variant->accuracy) && variant->accuracy != accuracy) {
+        return leat_csv_fail(&reader->csv, "the accuracy of '%s' is %g and %g", variant->name, variant->accuracy, accuracy);
+    }
+    if (variant != NULL) {
+        variant->accuracy = accuracy;
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+read_row(struct reader *reader)
+{
+    const struct columns *columns = &reader->columns;
+    const bool accuracy = columns->scale != NO_ACCURACY && reader->options->accuracies_path == NULL;
+    struct simulate_profile *variant = NULL;
+    char name[LEAT_NAME_MAX];
+    double latency;
+    uint32_t items;
+
+    enum leat_status status = leat_csv_name(&reader->csv, columns->name, name, sizeof(name));
+    if (status != LEAT_OK || !is_asked_for(reader->options, name)) {
+        return status;
+    }
+    status = match_row(reader);
+    if (status != LEAT_OK) {
+        return status == LEAT_AGAIN ? LEAT_OK : status;
+    }
+    status = enter_variant(reader, name, &variant);
+    if (status == LEAT_OK) {
+        status = leat_csv_integer(&reader->csv, columns->items, 1, SIMULATE_ITEMS_MAX, &items);
+    }
+    if (status == LEAT_OK) {
+        status = leat_csv_number(&reader->csv, columns->latency, LATENCY_MIN_US / columns->unit_us,
+                                 LATENCY_MAX_US / columns->unit_us, &latency);
+    }
+    if (status == LEAT_OK) {
+        status = enter_size(reader, variant, items, latency * columns->unit_us);
+    }
+    return status == LEAT_OK && accuracy ? read_accuracy(reader, variant) : status;
+}
+
+static enum leat_status
+read_rows(struct reader *reader, enum leat_status (*row)(struct reader *))
+{
+    enum leat_status status;
+
+    while ((status = leat_csv_next(&reader->csv)) == LEAT_OK) {
+        status = row(reader);
+        if (status != LEAT_OK) {
+            return status;
+        }
+    }
+    return status == LEAT_AGAIN ? LEAT_OK : status;
+}
+
+/* ---- Accuracies -------------------------------------------------------------------------------- */
+
+/* Of any variant: that one of a column is above 1 says that all are percent. */
+static enum leat_status
+read_accuracy_row(struct reader *reader)
+{
+    const struct columns *columns = &reader->columns;
+    char name[LEAT_NAME_MAX];
+
+    const enum leat_status status = leat_csv_name(&reader->csv, columns->name, name, sizeof(name));
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const bool other = columns->task != LEAT_CSV_NO_COLUMN && reader->task[0] != '\0' &&
+                       strcmp(reader->csv.fields[columns->task], reader->task) != 0;
+    return read_accuracy(reader, other ? NULL : find_variant(reader->profiles, name));
+}
+
+static enum leat_status
+read_accuracies(struct reader *reader)
+{
+    struct reader other = {.options = reader->options, .profiles = reader->profiles};
+
+    enum leat_status status = leat_csv_open(reader->options->accuracies_path, &other.csv);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    memcpy(other.task, reader->task, sizeof(other.task));
+    status = find_name(&other.csv, &other.columns.name);
+    other.columns.task = leat_csv_find(&other.csv, "task");
+    find_accuracy(&other.csv, &other.columns);
+    if (status == LEAT_OK && other.columns.scale == NO_ACCURACY) {
+        status = leat_csv_fail(&other.csv, "there is no column 'accuracy' or 'accuracy_ppm'");
+    }
+    if (status == LEAT_OK) {
+        status = read_rows(&other, read_accuracy_row);
+    }
+    leat_csv_close(&other.csv);
+    reader->columns.scale = other.columns.scale;
+    reader->most_accurate = other.most_accurate;
+    return status;
+}
+
+static enum leat_status
+settle_accuracies(const struct reader *reader)
+{
+    const bool percent = reader->columns.scale == ACCURACY && reader->most_accurate > 1;
+    const double unit = reader->columns.scale == ACCURACY_PPM ? 1e6 : percent ? 100 : 1;
+
+    for (uint32_t v = 0; v < reader->profiles->count; v++) {
+        struct simulate_profile *variant = &reader->profiles->variants[v];
+        if (isnan(variant->accuracy)) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "%s has no accuracy of '%s'", reader->options->accuracies_path,
+                             variant->name);
+        }
+        variant->accuracy /= unit;
+    }
+    return LEAT_OK;
+}
+
+/* ---- Profiles ---------------------------------------------------------------------------------- */
+
+static int
+compare_variants(const void *a, const void *b)
+{
+    const struct simulate_profile *left = a, *right = b;
+
+    if (left->latency_us[0] != right->latency_us[0]) {
+        return left->latency_us[0] < right->latency_us[0] ? -1 : 1;
+    }
+    if (left->accuracy != right->accuracy) {
+        return left->accuracy < right->accuracy ? -1 : 1;
+    }
+    return strcmp(left->name, right->name);
+}
+
+static enum leat_status
+check_names(const struct reader *reader)
+{
+    for (uint32_t i = 0; i < reader->options->name_count; i++) {
+        if (find_variant(reader->profiles, reader->options->names[i]) == NULL) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "%s has no '%.64s'%s%.64s", reader->csv.path, reader->options->names[i],
+                             reader->options->task != NULL ? " of task " : "",
+                             reader->options->task != NULL ? reader->options->task : "");
+        }
+    }
+    return reader->profiles->count > 0
+               ? LEAT_OK
+               : LEAT_FAIL(LEAT_ERR_INVALID, "%s has nothing of what is asked for", reader->csv.path);
+}
+
+enum leat_status
+simulate_profiles_read(const struct simulate_profiles_options *options, struct simulate_profiles *ret_profiles)
+{
+    struct simulate_profiles profiles = {0};
+    struct reader reader = {.options = options, .profiles = &profiles};
+
+    enum leat_status status = leat_csv_open(options->path, &reader.csv);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    profiles.variants = calloc(SIMULATE_VARIANTS_MAX, sizeof(*profiles.variants));
+    status = profiles.variants != NULL ? find_columns(&reader)
+                                       : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the variants of %s", options->path);
+    if (status == LEAT_OK) {
+        status = read_rows(&reader, read_row);
+    }
+    if (status == LEAT_OK) {
+        status = check_names(&reader);
+    }
+    if (status == LEAT_OK && options->accuracies_path != NULL) {
+        status = read_accuracies(&reader);
+    }
+    if (status == LEAT_OK) {
+        status = settle_accuracies(&reader);
+    }
+    leat_csv_close(&reader.csv);
+    if (status != LEAT_OK) {
+        simulate_profiles_free(&profiles);
+        return status;
+    }
+    qsort(profiles.variants, profiles.count, sizeof(*profiles.variants), compare_variants);
+    *ret_profiles = profiles;
+    return LEAT_OK;
+}
+
+static void
+free_variant(struct simulate_profile *variant)
+{
+    free(variant->items);
+    free(variant->latency_us);
+}
+
+void
+simulate_profiles_free(struct simulate_profiles *profiles)
+{
+    for (uint32_t v = 0; v < profiles->count; v++) {
+        free_variant(&profiles->variants[v]);
+    }
+    free(profiles->variants);
+    *profiles = (struct simulate_profiles){0};
+}
+
+void
+simulate_profiles_keep_front(struct simulate_profiles *profiles)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t v = 0; v < profiles->count; v++) {
+        struct simulate_profile *variant = &profiles->variants[v], *last = kept > 0 ? &profiles->variants[kept - 1] : NULL;
+        if (last != NULL && variant->accuracy <= last->accuracy) {
+            free_variant(variant);
+        } else if (last != NULL && variant->latency_us[0] <= last->latency_us[0]) { /* as fast, and more accurate */
+            free_variant(last);
+            *last = *variant;
+        } else {
+            profiles->variants[kept++] = *variant;
+        }
+    }
+    profiles->count = kept;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tools/simulate/profiles.h - latencies and accuracies of the variants of an application, from CSV files.
+ *
+ * Format    A row for each variant and batch size: columns model or variant; items, batch_size or batch; and the statistic
+ *           in one of the units us, ms or ns, as p95_us, mean_ms. With a column task or cores, rows of one task, of one
+ *           number of cores are read. The accuracy is a column accuracy or accuracy_ppm, there or in a file of its own that
+ *           has model or variant and perhaps task. Accuracies are percent where one of the column is above 1.
+ * Units     Microseconds, accuracies as fractions.
+ * Trust     Any bytes: what cannot be used is an error that names file and line.
+ */
+#ifndef LEAT_TOOLS_PROFILES_H
+#define LEAT_TOOLS_PROFILES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <leat/tensor.h>
+
+#include "base/status.h"
+
+#define SIMULATE_VARIANTS_MAX 63u /* as in sched/policy_table.h */
+
+struct simulate_profiles_options {
+    const char *path;
+    const char *accuracies_path; /* NULL: they are in the profile */
+    const char *task;            /* NULL: there is one only */
+    const char *statistic;       /* mean, p50, p95, ...; NULL: p95 */
+    uint32_t cores;              /* 0: there is one number only */
+    const char *const *names;    /* [name_count] of variants to read; with 0 all of the task */
+    uint32_t name_count;
+};
+
+struct simulate_profile {
+    char name[LEAT_NAME_MAX];
+    double accuracy;
+    uint32_t count;
+    uint32_t *items;    /* [count], rising */
+    double *latency_us; /* [count] */
+};
+
+struct simulate_profiles {
+    uint32_t count;
+    struct simulate_profile *variants; /* [count], the fastest for the fewest items first, then the less accurate */
+};
+
+LEAT_MUST_CHECK enum leat_status simulate_profiles_read(const struct simulate_profiles_options *options,
+                                                        struct simulate_profiles *ret_profiles);
+void simulate_profiles_free(struct simulate_profiles *profiles); /* accepts zeros */
+
+/* Leaves out what another variant is as accurate as, or more, and no slower for the fewest items: RAMSIS' Pareto front. */
+void simulate_profiles_keep_front(struct simulate_profiles *profiles);
+
+#endif /* LEAT_TOOLS_PROFILES_H */
