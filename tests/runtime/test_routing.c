@@ -15,7 +15,7 @@
 #include "tests/leat_test.h"
 #include "tests/runtime/steps.h"
 
-enum { WORKERS = 5, DEEP = 15000, SEEN = 40 };
+enum { WORKERS = 5, DEEP = 15000, SEEN = 40, WALL_BYTES = 4 * 4096 };
 
 static uint64_t random_state;
 
@@ -220,34 +220,51 @@ test_shows_no_more_than_it_may(void)
     steps_stop();
 }
 
-/* Beyond the last marked query nothing is read, let alone moved. */
+/* Zeroes that end where nothing may be touched. */
+static void *
+before_a_wall(size_t bytes)
+{
+    unsigned char *pages = mmap(NULL, 2 * WALL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    EXPECT(pages != MAP_FAILED && bytes <= WALL_BYTES);
+    EXPECT(mprotect(pages + WALL_BYTES, WALL_BYTES, PROT_NONE) == 0);
+    return pages + WALL_BYTES - bytes;
+}
+
+static void
+tear_down(void *block, size_t bytes)
+{
+    EXPECT(munmap((unsigned char *)block + bytes - WALL_BYTES, 2 * WALL_BYTES) == 0);
+}
+
+/* Beyond the last marked query nothing is read, let alone moved; nor are marks, of which there are fewer than queries. */
 static void
 test_removal_leaves_the_rest_alone(void)
 {
-    const size_t bytes = 8 * 4096;
-    uint64_t marks[LEAT_WAITING_MARKS] = {0};
-    struct leat_waiting waiting = {.tail = 256, .room = 256};
+    const size_t marks_bytes = LEAT_WAITING_MARKS * sizeof(uint64_t);
+    const size_t queries_bytes = leat_round_up(SEEN * sizeof(struct leat_sched_query), 64);
+    const size_t entries_bytes = leat_round_up(SEEN * sizeof(struct leat_query_entry), 64);
+    uint64_t *marks = before_a_wall(marks_bytes);
+    struct leat_waiting waiting = {.queries = before_a_wall(queries_bytes),
+                                   .entries = before_a_wall(entries_bytes),
+                                   .tail = LEAT_SCHED_PENDING_MAX + 1,
+                                   .room = LEAT_SCHED_PENDING_MAX + 1};
 
-    /* As many queries as fill the first half of their pages; and as many entries. */
-    unsigned char *queries = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    unsigned char *entries = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    EXPECT(queries != MAP_FAILED && entries != MAP_FAILED);
-    waiting.queries = (void *)(queries + bytes / 2 - leat_round_up(SEEN * sizeof(waiting.queries[0]), 64));
-    waiting.entries = (void *)(entries + bytes / 2 - leat_round_up(SEEN * sizeof(waiting.entries[0]), 64));
     for (uint32_t q = 0; q < SEEN; q++) {
         waiting.queries[q].items = q;
         waiting.items += q;
     }
-    EXPECT(mprotect(queries + bytes / 2, bytes / 2, PROT_NONE) == 0);
-    EXPECT(mprotect(entries + bytes / 2, bytes / 2, PROT_NONE) == 0);
     marks[0] = UINT64_C(1) << 3 | UINT64_C(1) << 17 | UINT64_C(1) << (SEEN - 1);
     leat_waiting_remove(&waiting, marks);
-    EXPECT(waiting.head == 3 && waiting.tail == 256 && marks[0] == 0 && waiting.items == 39 * 40 / 2 - 3 - 17 - 39);
+    EXPECT(waiting.head == 3 && waiting.tail == waiting.room && marks[0] == 0);
+    EXPECT(waiting.items == 39 * 40 / 2 - 3 - 17 - 39);
     for (uint32_t q = 0, items = 0; q < SEEN - 3u; q++, items++) {
         items += items == 3 || items == 17 ? 1 : 0;
         EXPECT(waiting.queries[waiting.head + q].items == items);
     }
-    EXPECT(munmap(queries, bytes) == 0 && munmap(entries, bytes) == 0);
+    tear_down(waiting.queries, queries_bytes);
+    tear_down(waiting.entries, entries_bytes);
+    tear_down(marks, marks_bytes);
 }
 
 /* ---- What is left for later ------------------------------------------------------------------- */
