@@ -578,6 +578,70 @@ test_probes_of_a_class(void)
     EXPECT(batches[1] > 5 && batches[1] * UINT64_C(200000000) <= all_ns / 16 && batches[1] <= 4000 / 17);
 }
 
+/* Queries of one item to worker 1, the others to worker 0. */
+static uint32_t
+by_size_route(void *state, const struct leat_route_input *input, struct leat_route_pair *pairs, uint32_t pairs_max)
+{
+    (void)state;
+    for (uint32_t q = 0; q < input->pending_count && pairs_max > 0; q++) {
+        const uint32_t worker = input->pending[q].items == 1;
+        if (input->workers[worker].outstanding == 0) {
+            pairs[0] = (struct leat_route_pair){.query = q, .worker = worker};
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static const struct leat_router by_size_router = {.name = "by_size", .route = by_size_route};
+
+/* A large query comes, which the first class has in time and the second has not; true if the latter got it all the same. */
+static bool
+is_probe(uint32_t number)
+{
+    const uint32_t before = steps.workers[1]->dispatcher.batches + steps.workers[2]->dispatcher.batches;
+
+    steps_submit(number, 100, 50000);
+    steps_round(1000);
+    (void)steps_run(0);
+    steps_round(1000);
+    return steps.workers[1]->dispatcher.batches + steps.workers[2]->dispatcher.batches > before;
+}
+
+/* Small batches tell of a class too; and one probe of it at a time is enough. */
+static void
+test_probes_are_spared(void)
+{
+    static const uint16_t classes[3] = {0, 1, 1};
+    const struct steps_options options = {.worker_count = 3,
+                                          .classes = classes,
+                                          .worker_depth = 1,
+                                          .sessions = 1,
+                                          .router = &by_size_router,
+                                          .selector = &leat_selector_single,
+                                          .drop_late = true,
+                                          .latency_ns = {1000000, 1000000},
+                                          .per_item_ns = {0, 1000000}};
+    uint32_t number = 0;
+
+    steps_start(&options);
+    for (uint32_t small = 0; small < 100; small++) {
+        steps_submit(number++, 1, 50000);
+        steps_round(1000);
+        EXPECT(steps_run(1));
+        steps_round(1000);
+        EXPECT(!is_probe(number++));
+    }
+    while (!is_probe(number++)) { /* small ones come no more */
+        EXPECT(number < 300);
+    }
+    for (uint32_t large = 0; large < 100; large++) {
+        EXPECT(!is_probe(number++)); /* nothing is known yet of the first, and a worker idles */
+    }
+    run_all(3);
+    steps_stop();
+}
+
 int
 main(void)
 {
@@ -591,5 +655,6 @@ main(void)
     test_admission_behind_what_has_time();
     test_admission_counts_batches();
     test_probes_of_a_class();
+    test_probes_are_spared();
     return 0;
 }
