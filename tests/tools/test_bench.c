@@ -372,7 +372,7 @@ test_wrong_options(void)
         {{"bench", "slow", "--search", "--rate-min", "20", "--rate-max", "20", "--latency", "1s"}, 2, "needs --rate-min"},
         {{"bench", "slow", "--search", "--rate-min", "10", "--rate-max", "20"}, 2, "needs --latency"},
         {{"bench", "strict", "--search", "--rate-min", "1", "--rate-max", "2", "--rate", "1"}, 2, "no --rate"},
-        {{"bench", "slow", "--rate", "10", "--violations", "100%"}, 2, "'100%' is no option"},
+        {{"bench", "slow", "--rate", "10", "--violations", "100%"}, 2, "--violations: '100%' is malformed"},
         {{"bench", "slow", "--rate", "10", "--sizes", "gaussian:1"}, 1, "gaussian:MEAN:DEVIATION"},
         {{"bench", "slow", "--rate", "10", "--sizes", "gaussian:0:1"}, 1, "mean 0"},
         {{"bench", "slow", "--rate", "10", "--sizes", "/nonexistent/sizes"}, 1, "/nonexistent/sizes"},

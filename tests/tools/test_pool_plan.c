@@ -137,7 +137,8 @@ test_from_files(void)
     refused(2, "needs --model", (const char *const[]){"pool", "plan", "--profile", profile, "--budget", "5", NULL});
     refused(2, "profile.csv has no class 'x'",
             (const char *const[]){FROM_FILES(profile, "5", "5ms"), "--max", "x=1", NULL});
-    refused(2, "is no option, or its value", (const char *const[]){"pool", "plan", "a", "--price", "1", NULL});
+    refused(2, "--price: '1' is malformed", (const char *const[]){"pool", "plan", "a", "--price", "1", NULL});
+    refused(2, "--price: 'a=b=-1' is malformed", (const char *const[]){"pool", "plan", "a", "--price", "a=b=-1", NULL});
     refused(2, "--budget is needed", (const char *const[]){"pool", "plan", "a", NULL});
     refused(2, "say what to do", (const char *const[]){"pool", "--budget", "1", NULL});
 }

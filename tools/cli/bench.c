@@ -120,7 +120,7 @@ parse_bench_options(int argc, char **argv, struct bench_options *options)
         }
     }
     if (!good) {
-        (void)usage_error("bench", "'%s' is no option, or its value is missing or out of range", argv[optind - 1]);
+        (void)option_error("bench", argv);
         return false;
     }
     if (!options->help && optind + 1 != argc) {

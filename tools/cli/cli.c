@@ -2,6 +2,8 @@
 #include "tools/cli/cli.h"
 
 #include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,6 +21,18 @@ usage_error(const char *verb, const char *format, ...)
     va_end(args);
     (void)fprintf(stderr, "\nTry 'leat %s --help'.\n", verb);
     return EXIT_USAGE;
+}
+
+int
+option_error(const char *verb, char **argv)
+{
+    const char *last = argv[optind - 1];
+
+    if (optarg == NULL) {
+        return usage_error(verb, "'%s' is no option, or its value is missing", last);
+    }
+    return optarg == last ? usage_error(verb, "%s: '%s' is malformed or out of range", argv[optind - 2], last)
+                          : usage_error(verb, "'%s' is malformed or out of range", last); /* --option=value */
 }
 
 int

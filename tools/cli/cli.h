@@ -34,6 +34,9 @@ int verb_version(int argc, char **argv);
 /* Prints "leat VERB: message" and the way to --help on standard error; returns EXIT_USAGE. */
 int usage_error(const char *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* The same, of the option that getopt_long looked at last: it is none, or its value, still whole, was not taken. */
+int option_error(const char *verb, char **argv);
+
 /* Prints "leat VERB: what: leat_error_text()"; returns EXIT_REFUSED for refusals by the daemon, else EXIT_FAILED. */
 int report_status(const char *verb, const char *what, enum leat_status status);
 

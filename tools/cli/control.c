@@ -62,7 +62,7 @@ parse_common(int argc, char **argv, const struct option *known, struct common *c
         }
     }
     if (!good) {
-        (void)usage_error(argv[0], "'%s' is no option, or its value is missing or out of range", argv[optind - 1]);
+        (void)option_error(argv[0], argv);
     }
     return good;
 }
@@ -312,7 +312,7 @@ parse_model_options(int argc, char **argv, struct model_options *options)
         }
     }
     if (!good) {
-        (void)usage_error("model", "'%s' is no option, or its value is missing or out of range", argv[optind - 1]);
+        (void)option_error("model", argv);
     }
     return good;
 }

@@ -135,6 +135,8 @@ parse_override(char *text, bool price, struct plan *plan)
                             : parse_u64(value, 1, UINT16_MAX, &override.count_max);
     if (good) {
         plan->overrides[plan->override_count++] = override;
+    } else {
+        text[strlen(text)] = '='; /* whole again, to be shown */
     }
     return good;
 }
@@ -188,7 +190,7 @@ parse_pool_options(int argc, char **argv, struct plan *plan)
         }
     }
     if (!good) {
-        (void)usage_error("pool", "'%s' is no option, or its value is missing or out of range", argv[optind - 1]);
+        (void)option_error("pool", argv);
     }
     return good;
 }

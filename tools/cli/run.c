@@ -81,7 +81,7 @@ parse_run_options(int argc, char **argv, struct run_options *options)
         }
     }
     if (!good) {
-        (void)usage_error("run", "'%s' is no option, or its value is missing or out of range", argv[optind - 1]);
+        (void)option_error("run", argv);
         return false;
     }
     if (options->help) {

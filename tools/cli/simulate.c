@@ -177,7 +177,7 @@ parse_simulate_options(int argc, char **argv, struct study *study)
         }
     }
     if (!good) {
-        (void)usage_error("simulate", "'%s' is no option, or its value is missing or out of range", argv[optind - 1]);
+        (void)option_error("simulate", argv);
     } else if (optind != argc && !study->help) {
         (void)usage_error("simulate", "'%s' is no option", argv[optind]);
         good = false;
