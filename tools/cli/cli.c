@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TOO_HIGH_MAX 0.05 /* share of a simulated rate */
+
 int
 usage_error(const char *verb, const char *format, ...)
 {
@@ -203,6 +205,21 @@ parse_share(const char *text, double *ret_share)
     }
     *ret_share = share;
     return true;
+}
+
+void
+warn_of_short_runs(const char *verb, double rate_qps, uint64_t objective_ns, uint64_t queries)
+{
+    /* An objective as a share of a run. */
+    const double too_high = rate_qps * (double)objective_ns / 1e9 / (double)queries;
+
+    if (too_high > TOO_HIGH_MAX) {
+        (void)fprintf(stderr,
+                      "leat %s: warning: simulated %" PRIu64 " queries at %.4g/s, which are over after %.3g objectives; "
+                      "what is left then may be in time, so the rate is up to %.0f %% too high: %.0f queries would do\n",
+                      verb, queries, rate_qps, 1 / too_high, fmin(too_high, 1) * 100,
+                      ceil(rate_qps * (double)objective_ns / 1e9 / TOO_HIGH_MAX));
+    }
 }
 
 void

@@ -57,6 +57,12 @@ bool parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *ret);
 bool parse_double(const char *text, double min, double max, double *ret);
 bool parse_share(const char *text, double *ret_share); /* "1%" or "0.01", from 0 to below 1 */
 
+/*
+ * Warns where a run of so many simulated queries at this rate is over within a few objectives: what is left then may
+ * still be in time, so the rate is too high.
+ */
+void warn_of_short_runs(const char *verb, double rate_qps, uint64_t objective_ns, uint64_t queries);
+
 /* Prints a JSON object on one line on standard output and drops it. */
 void print_json(json_t *object);
 

@@ -19,8 +19,10 @@
 #define BUDGET_MAX 1e9
 
 /* --by simulation */
-#define BRIEF_QUERIES    4000u
-#define THOROUGH_QUERIES 20000u
+#define BRIEF_SHARE      0.2 /* of a thorough run's queries */
+#define THOROUGH_MIN     20000u
+#define THOROUGH_MAX     200000u
+#define SPAN_OBJECTIVES  25  /* that a thorough run lasts: what is left at its end may be in time, 1 in 25 too much */
 #define VIOLATION_SHARE  0.01
 #define JUDGE_BY         95.0  /* percentile of predictions, as in the daemon */
 #define SAMPLES          1000u /* made of what the daemon says of a size: enough for a percentile of 99.9 */
@@ -616,11 +618,21 @@ make_table(const struct plan *plan, struct simulate_table *table)
     return LEAT_OK;
 }
 
+/* Of a run that lasts long enough for the best mix, if there may be so many. */
+static uint32_t
+thorough_queries(const struct plan *plan)
+{
+    const double queries = SPAN_OBJECTIVES * plan->candidates[0].bound_qps * (double)plan->objective_ns / 1e9;
+    const double more = queries > THOROUGH_MIN ? queries : THOROUGH_MIN;
+    return more < THOROUGH_MAX ? (uint32_t)more : THOROUGH_MAX;
+}
+
 static enum leat_status
 simulate_candidates(struct plan *plan, const struct simulate_table *table)
 {
+    const uint32_t queries = thorough_queries(plan);
     struct simulate_workload_options workload = {.seed = plan->seed,
-                                                 .query_count = BRIEF_QUERIES,
+                                                 .query_count = (uint32_t)(queries * BRIEF_SHARE),
                                                  .items_max = plan->items_max,
                                                  .sizes = {.sizes = plan->sizes, .count = plan->size_count},
                                                  .arrivals = ARRIVALS_POISSON};
@@ -643,7 +655,7 @@ simulate_candidates(struct plan *plan, const struct simulate_table *table)
         return status;
     }
     workload.seed++;
-    workload.query_count = THOROUGH_QUERIES;
+    workload.query_count = queries;
     status = simulate_workload_make(&workload, &thorough);
     if (status == LEAT_OK) {
         status = simulate_plan(&options, &chosen);
@@ -653,6 +665,9 @@ simulate_candidates(struct plan *plan, const struct simulate_table *table)
             plan->selected = &plan->candidates[i];
             plan->simulated_qps = chosen.rate_qps;
         }
+    }
+    if (status == LEAT_OK) {
+        warn_of_short_runs("pool", chosen.rate_qps, plan->objective_ns, queries);
     }
     simulate_workload_free(&brief);
     simulate_workload_free(&thorough);

@@ -601,6 +601,19 @@ simulate(struct study *study)
 }
 
 static void
+check_run_length(const struct study *study)
+{
+    const size_t per_router = study->seed_count;
+    double most_qps = 0;
+
+    for (size_t i = 0; study->rate_count == 0 && i < study->mix_count * study->router_count * per_router; i++) {
+        const bool routed = study->routers[i / per_router % study->router_count] != NULL; /* an oracle has no ends */
+        most_qps = routed && study->runs[i].rate_qps > most_qps ? study->runs[i].rate_qps : most_qps;
+    }
+    warn_of_short_runs("simulate", most_qps, study->objective_ns, study->query_count);
+}
+
+static void
 free_study(struct study *study)
 {
     for (uint64_t s = 0; study->workloads != NULL && s < study->seed_count; s++) {
@@ -638,6 +651,7 @@ verb_simulate(int argc, char **argv)
     exit_code = exit_code == EXIT_DONE ? simulate(&study) : exit_code;
     if (exit_code == EXIT_DONE) {
         study_report(&study);
+        check_run_length(&study);
         exit_code = study_write_files(&study) == LEAT_OK ? EXIT_DONE : fail();
     }
 out:
