@@ -77,6 +77,10 @@ parse_arguments(int argc, char **argv, struct arguments *arguments)
         (void)fprintf(stderr, "leatd: unexpected argument '%s'. Try 'leatd --help'.\n", argv[optind]);
         return EXIT_USAGE;
     }
+    if (arguments->json && !arguments->check_config) {
+        (void)fprintf(stderr, "leatd: --json goes with --check-config. Try 'leatd --help'.\n");
+        return EXIT_USAGE;
+    }
     return -1;
 }
 

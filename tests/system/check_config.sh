@@ -125,6 +125,10 @@ run --check-config
 if run; then echo "served nonsense"; exit 1; fi
 grep -qF 'leat.yaml:2:3: models[0]: ' err || { echo "no place:"; cat err; exit 1; }
 
+code=0
+run --json || code=$?
+[ $code -eq 2 ] && grep -qF -- '--json goes with --check-config' err || { echo "served with --json: $code"; cat err; exit 1; }
+
 # Checking made nothing.
 rm -rf state
 cat > leat.yaml << 'END'

@@ -148,6 +148,8 @@ test_from_files(void)
     refused(2, "needs --model", (const char *const[]){"pool", "plan", "--profile", profile, "--budget", "5", NULL});
     refused(2, "profile.csv has no class 'x'",
             (const char *const[]){FROM_FILES(profile, "5", "5ms"), "--max", "x=1", NULL});
+    refused(2, "no router 'x'; there are clockwork, ",
+            (const char *const[]){FROM_FILES(profile, "5", "5ms"), "--router", "x", NULL});
     refused(2, "--price: '1' is malformed", (const char *const[]){"pool", "plan", "a", "--price", "1", NULL});
     refused(2, "--price: 'a=b=-1' is malformed", (const char *const[]){"pool", "plan", "a", "--price", "a=b=-1", NULL});
     refused(2, "--budget is needed", (const char *const[]){"pool", "plan", "a", NULL});

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sched/policy.h"
+
 #define TOO_HIGH_MAX 0.05 /* share of a simulated rate */
 
 int
@@ -35,6 +37,18 @@ option_error(const char *verb, char **argv)
     }
     return optarg == last ? usage_error(verb, "%s: '%s' is malformed or out of range", argv[optind - 2], last)
                           : usage_error(verb, "'%s' is malformed or out of range", last); /* --option=value */
+}
+
+int
+router_error(const char *verb, const char *name)
+{
+    char names[256] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; leat_router_at(i) != NULL && used < sizeof(names); i++) {
+        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "", leat_router_at(i)->name);
+    }
+    return usage_error(verb, "there is no router '%s'; there are %s", name, names);
 }
 
 int

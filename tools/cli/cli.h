@@ -37,6 +37,9 @@ int usage_error(const char *verb, const char *format, ...) __attribute__((format
 /* The same, of the option that getopt_long looked at last: it is none, or its value, still whole, was not taken. */
 int option_error(const char *verb, char **argv);
 
+/* The same, of a router that there is not: which there are. */
+int router_error(const char *verb, const char *name);
+
 /* Prints "leat VERB: what: leat_error_text()"; returns EXIT_REFUSED for refusals by the daemon, else EXIT_FAILED. */
 int report_status(const char *verb, const char *what, enum leat_status status);
 

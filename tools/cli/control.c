@@ -63,6 +63,9 @@ parse_common(int argc, char **argv, const struct option *known, struct common *c
     }
     if (!good) {
         (void)option_error(argv[0], argv);
+    } else if (optind != argc && !common->help) {
+        (void)usage_error(argv[0], "'%s' is no option", argv[optind]);
+        good = false;
     }
     return good;
 }
@@ -500,11 +503,12 @@ find_daemon(char path[PATH_MAX])
 int
 verb_serve(int argc, char **argv)
 {
+    static char name[] = "leatd";
     char path[PATH_MAX];
 
     (void)argc;
     find_daemon(path);
-    argv[0] = path; /* everything behind the verb is the daemon's own: --config, --help, ... */
+    argv[0] = name; /* everything behind the verb is the daemon's own: --config, --help, ... */
     (void)execvp(path, argv);
     (void)fprintf(stderr, "leat serve: cannot start leatd: %s\n", strerror(errno));
     return EXIT_FAILED;

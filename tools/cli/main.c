@@ -33,10 +33,17 @@ print_help(FILE *file)
 int
 main(int argc, char **argv)
 {
+    static char help[] = "--help";
+
     (void)signal(SIGPIPE, SIG_IGN); /* a closed pipe is reported by the write that meets it */
     if (argc < 2) {
         print_help(stderr);
         return EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "help") == 0 && argc > 2) {
+        argv[1] = argv[2];
+        argv[2] = help;
+        argc = 3;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         print_help(stdout);

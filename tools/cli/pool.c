@@ -49,7 +49,7 @@ struct plan {
     uint64_t cores; /* of all workers of a mix; 0: as many as the daemon has, or no matter without one */
     double budget;
     double percentile; /* of times, that predictions are at; 0: they are means */
-    const struct leat_router *router; /* of simulations; NULL: the default */
+    const char *router_name; /* of simulations */
     uint64_t seed;
     bool by_bound, json, help;
 
@@ -161,7 +161,7 @@ parse_pool_options(int argc, char **argv, struct plan *plan)
     bool good = true;
     int option;
 
-    *plan = (struct plan){.top = 10, .seed = 1};
+    *plan = (struct plan){.top = 10, .seed = 1, .router_name = LEAT_ROUTER_DEFAULT_MIXED};
     opterr = 0;
     optind = 1;
     while (good && (option = getopt_long(argc, argv, "h", known, NULL)) != -1) {
@@ -186,7 +186,7 @@ parse_pool_options(int argc, char **argv, struct plan *plan)
             plan->by_bound = strcmp(optarg, "bound") == 0;
             good = plan->by_bound || strcmp(optarg, "simulation") == 0;
             break;
-        case 'r': good = (plan->router = leat_router_find(optarg)) != NULL; break;
+        case 'r': plan->router_name = optarg; break;
         case 'e': good = parse_u64(optarg, 0, UINT64_MAX - 1, &plan->seed); break;
         default: good = false; break;
         }
@@ -223,6 +223,9 @@ check_pool_options(int argc, char **argv, struct plan *plan)
     }
     if (!offline && (plan->model != NULL || plan->prices_path != NULL || plan->percentile > 0)) {
         return usage_error("pool", "--model, --prices and --percentile are for --profile");
+    }
+    if (leat_router_find(plan->router_name) == NULL) {
+        return router_error("pool", plan->router_name);
     }
     return EXIT_DONE;
 }
@@ -639,7 +642,7 @@ simulate_candidates(struct plan *plan, const struct simulate_table *table)
     struct simulate_workload brief = {0}, thorough = {0};
     const struct simulate_plan_options options = {
         .run = {.table = table,
-                .router = plan->router != NULL ? plan->router : leat_router_find(LEAT_ROUTER_DEFAULT_MIXED),
+                .router = leat_router_find(plan->router_name),
                 .objective_ns = plan->objective_ns,
                 .percentile = plan->percentile > 0 ? plan->percentile : JUDGE_BY,
                 .violation_share = VIOLATION_SHARE},

@@ -439,7 +439,7 @@ read_routers(struct study *study)
     for (char *name = strtok_r(study->router_text, ",", &rest); name != NULL; name = strtok_r(NULL, ",", &rest)) {
         const bool all = strcmp(name, "all") == 0, oracle = strcmp(name, "oracle") == 0;
         if (!all && !oracle && leat_router_find(name) == NULL) {
-            return usage_error("simulate", "there is no router '%s'", name);
+            return router_error("simulate", name);
         }
         if (oracle && study->rate_count > 0) {
             return usage_error("simulate", "an oracle has a throughput, but no rate: leave one of them out");

@@ -7,6 +7,7 @@ _leat() {
         return
     fi
     case $verb in
+    help) options='serve run status topology model bench simulate pool version' files= ;;
     serve) options='--config --socket --state-dir --check-config --json --version --help' ;;
     run) options='--input --output --items --latency --accuracy-floor --cost-cap --offline --count --json --socket --help' ;;
     model) options='--backend --items-max --accuracy --synthetic --input-bytes --output-bytes --json --socket --help'
