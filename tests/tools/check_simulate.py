@@ -130,6 +130,10 @@ def check_change():
               "1", "--objective", "5ms", "--queries", 100, "--sizes", "one.csv")
     assert results(*common)[0]["violation_share"] == [0]  # 10 items: 2.2 ms
     assert results(*common, "--later-sizes", "gaussian:200:0", "--change-at", 30)[0]["violation_share"] == [0.7]  # 6 ms
+    larger = (*common, "--later-sizes", "gaussian:201:0", "--change-at", 30, "--seeds", 2)
+    assert json.loads(leat(*larger, "--json"))["clipped"] == 140
+    assert b"140 of 200 were drawn larger than the profile's end, 200 items" in leat(*larger)
+    assert b"drawn larger" not in leat(*common)
 
 
 def check_depth():
@@ -242,7 +246,7 @@ def check_usage():
             ((*GRID, "--threads", "0"), "out of range"),
             ((*GRID, "--depth", "0"), "out of range"),
             ((*GRID, "--depth", "65"), "out of range"),
-            ((*GRID, "--router", "fastest"), "no router 'fastest'"),
+            ((*GRID, "--router", "fastest"), "no router 'fastest'; there are clockwork, "),
             ((*GRID, "--router", ","), "--router: no name"),
             ((*GRID, "--router", "oracle", "--rate", "5"), "oracle"),
             ((*GRID, "--rate", "own"), "rate of its own"),

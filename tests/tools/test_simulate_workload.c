@@ -106,7 +106,7 @@ test_gaussian_sizes(void)
         sum += w.items[i];
         squares += (w.items[i] - 200.0) * (w.items[i] - 200.0);
     }
-    EXPECT(fabs(sum / COUNT - 200) < 6 * 20 / sqrt(COUNT));
+    EXPECT(w.clipped == 0 && fabs(sum / COUNT - 200) < 6 * 20 / sqrt(COUNT));
     const double variance = 20 * 20 + 1.0 / 12; /* rounding adds a uniform */
     EXPECT(fabs(squares / COUNT - variance) < 6 * variance * sqrt(2.0 / COUNT));
     simulate_workload_free(&w);
@@ -123,6 +123,7 @@ test_gaussian_sizes(void)
     }
     EXPECT(deviations(low, 0.5 * (1 + erf((1.5 - 3) / 60 / sqrt(2)))) < 6);
     EXPECT(deviations(high, 0.5 * (1 - erf((7.5 - 3) / 60 / sqrt(2)))) < 6);
+    EXPECT(deviations(w.clipped, 0.5 * (1 - erf((8.5 - 3) / 60 / sqrt(2)))) < 6 && w.clipped < high);
     simulate_workload_free(&w);
 }
 

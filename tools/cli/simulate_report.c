@@ -129,6 +129,17 @@ conditions(const struct study *study, char *text, size_t room)
                    (unsigned long long)study->seed);
 }
 
+static uint64_t
+clipped(const struct study *study)
+{
+    uint64_t sum = 0;
+
+    for (uint64_t s = 0; s < study->seed_count; s++) {
+        sum += study->workloads[s].clipped;
+    }
+    return sum;
+}
+
 /* ---- Text -------------------------------------------------------------------------------------- */
 
 static void
@@ -169,6 +180,11 @@ report_text(const struct study *study)
     (void)printf("simulated: %s, %s\n", study->model, text);
     class_list(study, text, sizeof(text));
     (void)printf("workers    %s\n", text);
+    if (clipped(study) > 0) {
+        (void)printf("sizes      %llu of %llu were drawn larger than the profile's end, %u items, and cut to that\n",
+                     (unsigned long long)clipped(study), (unsigned long long)(study->query_count * study->seed_count),
+                     study->table.items_max);
+    }
     if (study->rate_count > 0) {
         (void)printf("           late: %% of queries; median, least and most of seeds; response times: medians\n\n"
                      "%-14s%s  %-16s %9s  %8s  %8s  %8s  %10s  %10s\n",
@@ -262,6 +278,7 @@ study_json(const struct study *study)
         {"queries", json_integer((json_int_t)study->query_count)},
         {"seed", json_integer((json_int_t)study->seed)},
         {"seeds", json_integer((json_int_t)study->seed_count)},
+        {"clipped", json_integer((json_int_t)clipped(study))},
         {"objective_ns", json_integer((json_int_t)study->objective_ns)},
         {"violation_share_allowed", json_real(study->violation_share)},
         {"worker_queue_depth", json_integer((json_int_t)study->depth)},

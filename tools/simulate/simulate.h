@@ -126,6 +126,7 @@ struct simulate_workload_options {
 /* Queries in order of arrival. */
 struct simulate_workload {
     uint32_t count;
+    uint32_t clipped;    /* of them drawn larger than items_max, and made that */
     double own_rate_qps; /* of a file; of others 1 */
     double *arrival_s;   /* at a mean rate of one a second: a run scales them */
     uint16_t *items;

@@ -8,10 +8,12 @@
 /* ---- Sizes ------------------------------------------------------------------------------------- */
 
 static enum leat_status
-draw_sizes(const struct simulate_workload_options *options, uint64_t random, uint16_t *items)
+draw_sizes(const struct simulate_workload_options *options, uint64_t random, uint16_t *items, uint32_t *ret_clipped)
 {
+    const uint32_t items_max = options->items_max > 0 ? options->items_max : SIMULATE_ITEMS_MAX;
     struct simulate_draw draws[2] = {{0}};
     const bool changes = options->size_change_at > 0;
+    uint32_t clipped = 0;
 
     enum leat_status status = simulate_draw_init(&options->sizes, &draws[0]);
     if (status == LEAT_OK && changes) {
@@ -19,8 +21,10 @@ draw_sizes(const struct simulate_workload_options *options, uint64_t random, uin
     }
     for (uint32_t i = 0; status == LEAT_OK && i < options->query_count; i++) {
         const uint32_t size = simulate_draw_size(&draws[changes && i >= options->size_change_at], &random);
-        items[i] = (uint16_t)(options->items_max > 0 && size > options->items_max ? options->items_max : size);
+        items[i] = (uint16_t)(size < items_max ? size : items_max);
+        clipped += size > items_max;
     }
+    *ret_clipped = clipped;
     simulate_draw_fini(&draws[0]);
     simulate_draw_fini(&draws[1]);
     return status;
@@ -121,7 +125,7 @@ simulate_workload_make(const struct simulate_workload_options *options, struct s
     if (status == LEAT_OK && options->arrivals == ARRIVALS_FILE && options->items != NULL) {
         repeat_sizes(options, workload.items);
     } else if (status == LEAT_OK) {
-        status = draw_sizes(options, size_seed, workload.items);
+        status = draw_sizes(options, size_seed, workload.items, &workload.clipped);
     }
     if (status != LEAT_OK) {
         simulate_workload_free(&workload);
