@@ -8,6 +8,7 @@
 #include "tools/simulate/simulate.h"
 
 static uint64_t random_state;
+static struct simulate_run *run;
 
 static inline uint64_t
 below(uint64_t bound)
@@ -28,6 +29,23 @@ expect_ok(enum leat_status status)
         (void)fprintf(stderr, "%s\n", leat_error_text());
     }
     EXPECT(status == LEAT_OK);
+}
+
+static inline void
+cases_start(void)
+{
+    leat_test_init();
+    (void)printf("seed %llu\n", (unsigned long long)leat_test_seed);
+    random_state = leat_test_seed;
+    expect_ok(simulate_run_create(&run));
+}
+
+static inline struct simulate_result
+simulate(const struct simulate_options *options)
+{
+    struct simulate_result result;
+    expect_ok(simulate_run(run, options, &result));
+    return result;
 }
 
 /* Sizes step, 2 * step, ... All samples are 0: to be filled, cell by cell, and finished. */
@@ -92,17 +110,37 @@ random_table(uint32_t class_count, uint32_t sample_count, double spread, uint64_
     return table;
 }
 
-/* Sizes that are uniform over all that the table knows. */
-static inline struct simulate_workload
-random_workload(const struct simulate_table *table, uint32_t query_count, enum arrivals_kind arrivals)
+/* One class, on which all takes as long. */
+static inline struct simulate_table
+constant_table(uint64_t ns)
+{
+    struct simulate_table table = empty_table(1, 1, 1, 1);
+
+    table.samples_ns[0] = ns;
+    finish_table(&table);
+    return table;
+}
+
+/* Uniform over all that the table knows: items_max of them, to be freed. */
+static inline struct leat_pool_size *
+uniform_sizes(const struct simulate_table *table)
 {
     struct leat_pool_size *sizes = calloc(table->items_max, sizeof(*sizes));
-    struct simulate_workload workload;
 
     EXPECT(sizes != NULL);
     for (uint32_t i = 0; i < table->items_max; i++) {
         sizes[i] = (struct leat_pool_size){.items = i + 1, .weight = 1};
     }
+    return sizes;
+}
+
+/* Of uniform sizes. */
+static inline struct simulate_workload
+random_workload(const struct simulate_table *table, uint32_t query_count, enum arrivals_kind arrivals)
+{
+    struct leat_pool_size *sizes = uniform_sizes(table);
+    struct simulate_workload workload;
+
     const struct simulate_workload_options options = {
         .seed = leat_test_random(&random_state), .query_count = query_count, .arrivals = arrivals,
         .sizes = {.sizes = sizes, .count = table->items_max},
@@ -110,6 +148,13 @@ random_workload(const struct simulate_table *table, uint32_t query_count, enum a
     expect_ok(simulate_workload_make(&options, &workload));
     free(sizes);
     return workload;
+}
+
+static inline void
+free_case(struct simulate_table *table, struct simulate_workload *workload)
+{
+    simulate_workload_free(workload);
+    simulate_table_free(table);
 }
 
 static inline struct leat_pool_mix

@@ -19,8 +19,6 @@ enum { MIXES_MAX = 60, JOBS = 1000 };
 #define FINE          0.004 /* plan.c's tolerance of what it answers */
 #define OVERLOOKED    0.03  /* of the best rate: mixes that do not keep up with 0.97 of it are dropped */
 
-static struct simulate_run *run;
-
 /* ---- Threads ----------------------------------------------------------------------------------- */
 
 struct counting {
@@ -135,23 +133,19 @@ static bool
 make_pool(struct pool *pool, uint32_t class_count, bool bounds)
 {
     struct leat_pool_space space = {.class_count = class_count, .base = 0, .budget = 4 + below(12)};
-    struct leat_pool_size *sizes = NULL;
+    struct leat_pool_size *sizes;
     struct leat_pool_rates rates;
 
     memset(pool, 0, sizeof(*pool));
     pool->table = random_table(class_count, 20, 0.1, 1);
     pool->thorough = random_workload(&pool->table, 4000, ARRIVALS_POISSON);
     pool->brief = random_workload(&pool->table, 2000, ARRIVALS_POISSON);
+    sizes = uniform_sizes(&pool->table);
     for (uint32_t class = 0; class < class_count; class ++) {
         space.classes[class] = (struct leat_pool_class){.price = 1 + below(5), .count_max = 6};
     }
     const uint64_t largest_ns = cell_mean_ns(&pool->table, 0, pool->table.items_max);
     pool->objective_ns = largest_ns + largest_ns * (20 + below(200)) / 100;
-    sizes = calloc(pool->table.items_max, sizeof(*sizes));
-    EXPECT(sizes != NULL);
-    for (uint32_t i = 0; i < pool->table.items_max; i++) {
-        sizes[i] = (struct leat_pool_size){.items = i + 1, .weight = 1};
-    }
     const struct leat_pool_workload workload = {.predict = predict, .profiles = &pool->table, .sizes = sizes,
                                                 .size_count = pool->table.items_max, .objective_ns = pool->objective_ns};
     const bool usable = leat_pool_enumerate(&space, pool->candidates, MIXES_MAX, &pool->candidate_count) == LEAT_OK &&
@@ -307,10 +301,7 @@ test_hopeless(void)
 int
 main(void)
 {
-    leat_test_init();
-    printf("seed %llu\n", (unsigned long long)leat_test_seed);
-    random_state = leat_test_seed;
-    expect_ok(simulate_run_create(&run));
+    cases_start();
     test_each_once();
     test_first_failure();
     test_stop();

@@ -13,16 +13,6 @@
 
 enum { QUERIES_MAX = 4000, WORKERS = 40, ERRORS_SEEN = 4096 };
 
-static struct simulate_run *run;
-
-static struct simulate_result
-simulate(const struct simulate_options *options)
-{
-    struct simulate_result result;
-    expect_ok(simulate_run(run, options, &result));
-    return result;
-}
-
 static uint64_t
 arrival_ns(const struct simulate_options *options, uint32_t query)
 {
@@ -123,8 +113,7 @@ test_one_class(void)
             expect_responses(&options, &result, responses_ns, workload.count);
             compared[kind]++;
         }
-        simulate_workload_free(&workload);
-        simulate_table_free(&table);
+        free_case(&table, &workload);
     }
     EXPECT(compared[CENTRAL] > 100 && compared[AT_WORKERS] > 60 && compared[IN_TURN] > 60);
 }
@@ -391,8 +380,7 @@ test_all_routers(void)
             struct simulate_options options = random_case(&table, &workload, 300);
             options.router = router;
             expect_same(&options);
-            simulate_workload_free(&workload);
-            simulate_table_free(&table);
+            free_case(&table, &workload);
         }
     }
 }
@@ -410,8 +398,7 @@ test_long_queue(void)
                                            .worker_depth = 3, .objective_ns = 10000000};
         options.rate_qps = 50 * busy_qps(&table, &workload, &options.mix);
         expect_same(&options);
-        simulate_workload_free(&workload);
-        simulate_table_free(&table);
+        free_case(&table, &workload);
     }
 }
 
@@ -449,8 +436,7 @@ test_stop_early(void)
                 expect_verdict(options, nextafter(full.violations / (double)workload.count, 0), full.violations);
             }
         }
-        simulate_workload_free(&workload);
-        simulate_table_free(&table);
+        free_case(&table, &workload);
     }
     EXPECT(stopped > total / 10 && stopped < total - total / 10);
 }
@@ -467,8 +453,7 @@ test_stops_soon(void)
     options.rate_qps = 100 * busy_qps(&table, &workload, &options.mix);
     const struct simulate_result result = simulate(&options);
     EXPECT(result.stopped_early && result.queries < 300); /* in 1000 arrivals 10 are served, and 200 are lost */
-    simulate_workload_free(&workload);
-    simulate_table_free(&table);
+    free_case(&table, &workload);
 }
 
 /* ---- Routers made for the test ----------------------------------------------------------------- */
@@ -511,8 +496,7 @@ test_left_for_later(void)
     options.router = &idle;
     EXPECT(simulate_run(run, &options, &result) == LEAT_ERR_UNSUPPORTED);
     EXPECT(strstr(leat_error_text(), "'idle' leaves 50 queries") != NULL);
-    simulate_workload_free(&workload);
-    simulate_table_free(&table);
+    free_case(&table, &workload);
 }
 
 static struct observed {
@@ -603,17 +587,14 @@ test_prediction_noise(void)
     options.noise_share = 2;
     options.percentile = 1; /* of an error that is below -100 % */
     EXPECT(simulate(&options).queries == workload.count);
-    simulate_workload_free(&workload);
-    simulate_table_free(&table);
+    free_case(&table, &workload);
 }
 
 static void
 test_service_noise(void)
 {
     enum { COUNT = 50000 };
-    struct simulate_table table = empty_table(1, 1, 1, 1);
-    table.samples_ns[0] = 1000000;
-    finish_table(&table);
+    struct simulate_table table = constant_table(1000000);
     struct simulate_workload workload = random_workload(&table, COUNT, ARRIVALS_CONSTANT);
     struct simulate_options options = {.table = &table, .workload = &workload, .router = &leat_router_fcfs, .mix = {{1}},
                                        .rate_qps = 100, .objective_ns = 1000000};
@@ -631,8 +612,7 @@ test_service_noise(void)
     options.service_noise_share = 3; /* nothing takes less than a nanosecond */
     result = simulate(&options);
     EXPECT(result.queries == COUNT && result.of_class[0].busy_ns > (uint64_t)COUNT * 1000000);
-    simulate_workload_free(&workload);
-    simulate_table_free(&table);
+    free_case(&table, &workload);
 }
 
 /* What a query takes is above the predicted percentile as often as that says, whatever samples and noise are. */
@@ -666,8 +646,7 @@ test_percentile_of_noisy_times(void)
         }
         static const double deviates[] = {0, 0.8416, 1.6449, 2.3263};
         EXPECT(fabs(widened - 1 - 0.1 * deviates[round % 4]) < 0.03);
-        simulate_workload_free(&workload);
-        simulate_table_free(&table);
+        free_case(&table, &workload);
     }
 }
 
@@ -705,18 +684,14 @@ test_refused(void)
     bad.worker_depth = SIMULATE_DEPTH_MAX + 1;
     EXPECT(refused(bad, LEAT_ERR_INVALID, "65 batches"));
     EXPECT(simulate(&good).queries == 10);
-    simulate_workload_free(&workload);
-    simulate_table_free(&table);
+    free_case(&table, &workload);
     simulate_run_destroy(NULL);
 }
 
 int
 main(void)
 {
-    leat_test_init();
-    printf("seed %llu\n", (unsigned long long)leat_test_seed);
-    random_state = leat_test_seed;
-    expect_ok(simulate_run_create(&run));
+    cases_start();
     test_one_class();
     test_all_routers();
     test_long_queue();

@@ -13,7 +13,6 @@
 
 enum { RUNS = 32, QUERIES = 50000, EXPONENTIAL_SAMPLES = 1 << 16 };
 
-static struct simulate_run *run;
 static uint32_t waited; /* queries that were not served as soon as they came */
 
 /* Oldest query to an idle worker: one queue for all. */
@@ -138,9 +137,8 @@ compare(const struct theory *theory)
         const struct simulate_options options = {
             .table = &table, .workload = &workload, .router = &central, .mix = {{(uint16_t)theory->servers}},
             .rate_qps = theory->load * 1e9 / unit_ns, .objective_ns = (uint64_t)(late_t * unit_ns)};
-        struct simulate_result result;
         waited = 0;
-        expect_ok(simulate_run(run, &options, &result));
+        const struct simulate_result result = simulate(&options);
         waits[r] = waited / (double)QUERIES;
         later[r] = result.violations / (double)QUERIES;
         p50[r] = (double)result.p50_ns / unit_ns;
@@ -163,13 +161,10 @@ main(void)
     static const struct theory theories[] = {{1, 0.5, false}, {1, 0.7, false}, {1, 0.5, true},
                                              {3, 2.1, true},  {8, 6.0, true}};
 
-    leat_test_init();
-    printf("seed %llu\n", (unsigned long long)leat_test_seed);
-    random_state = leat_test_seed;
+    cases_start();
     EXPECT(fabs(erlang_c(1, 0.6) - 0.6) < 1e-12 && fabs(erlang_c(2, 1) - 1.0 / 3) < 1e-12);
     EXPECT(fabs(mmc_later_than(1, 0.6, 2) - exp(-0.8)) < 1e-12);
     EXPECT(fabs(md1_later_than(0.6, 1) - 0.6) < 1e-12);
-    expect_ok(simulate_run_create(&run));
     for (size_t i = 0; i < LEAT_COUNT_OF(theories); i++) {
         compare(&theories[i]);
     }

@@ -14,8 +14,6 @@
 
 #include "tests/tools/simulate_cases.h"
 
-static struct simulate_run *run;
-
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #define OWN_MALLOC 1
 extern void *__libc_malloc(size_t size);
@@ -39,10 +37,8 @@ throughput(const struct simulate_options *options, double tolerance)
 static bool
 holds(struct simulate_options options, double rate_qps)
 {
-    struct simulate_result result;
     options.rate_qps = rate_qps;
-    expect_ok(simulate_run(run, &options, &result));
-    return result.violations / (double)options.workload->count <= options.violation_share;
+    return simulate(&options).violations / (double)options.workload->count <= options.violation_share;
 }
 
 /* Every query where it runs fastest, all workers always busy. */
@@ -99,8 +95,7 @@ test_answer(void)
             expect_ok(simulate_throughput(other, &options, tolerance, &again));
             EXPECT(again == qps);
         }
-        simulate_workload_free(&workload);
-        simulate_table_free(&table);
+        free_case(&table, &workload);
     }
     EXPECT(zeros >= 4 * 3 && rates > 40);
     simulate_run_destroy(other);
@@ -123,8 +118,7 @@ test_tolerance(void)
             const double tolerance = uniform(0.001, 0.3), coarse = throughput(&options, tolerance);
             EXPECT(coarse > fine * (1 - tolerance) && coarse < fine / (1 - 0.0005));
         }
-        simulate_workload_free(&workload);
-        simulate_table_free(&table);
+        free_case(&table, &workload);
     }
 }
 
@@ -143,9 +137,7 @@ static void
 test_fails_when_idle(void)
 {
     static const struct leat_router sociable = {.name = "sociable", .route = sociable_route};
-    struct simulate_table table = empty_table(1, 1, 1, 1);
-    table.samples_ns[0] = 1000000;
-    finish_table(&table);
+    struct simulate_table table = constant_table(1000000);
     struct simulate_workload workload = random_workload(&table, 5000, ARRIVALS_POISSON);
     const struct simulate_options options = {.table = &table, .workload = &workload, .router = &sociable, .mix = {{1}},
                                              .objective_ns = 20000000, .violation_share = 0.01};
@@ -153,8 +145,7 @@ test_fails_when_idle(void)
 
     EXPECT(!holds(options, 30) && !holds(options, 100) && holds(options, 600));
     EXPECT(qps > 600 && holds(options, qps) && !holds(options, qps / 0.99));
-    simulate_workload_free(&workload);
-    simulate_table_free(&table);
+    free_case(&table, &workload);
 }
 
 static void
@@ -168,8 +159,7 @@ test_nothing_in_time(void)
     for (size_t r = 0; (options.router = leat_router_at(r)) != NULL; r++) {
         EXPECT(throughput(&options, 0.01) == 0);
     }
-    simulate_workload_free(&workload);
-    simulate_table_free(&table);
+    free_case(&table, &workload);
 }
 
 /* 0.1 ms an item on one class, 10 ms whatever the size on the other: together ten times what each could do with all sizes. */
@@ -191,8 +181,7 @@ test_comparative_advantage(void)
     const double qps = throughput(&options, 0.01);
     EXPECT(qps > 5 * busy_qps(&table, &workload, &options.mix));
     EXPECT(holds(options, qps) && !holds(options, qps / 0.99));
-    simulate_workload_free(&workload);
-    simulate_table_free(&table);
+    free_case(&table, &workload);
 }
 
 static void
@@ -216,8 +205,7 @@ test_refused(void)
     EXPECT(simulate_throughput(run, &options, 0.1, &qps) == LEAT_ERR_INVALID);
     EXPECT(strstr(leat_error_text(), "no workers") != NULL);
     EXPECT(qps == -1);
-    simulate_workload_free(&workload);
-    simulate_table_free(&table);
+    free_case(&table, &workload);
 }
 
 /* ---- The oracle -------------------------------------------------------------------------------- */
@@ -286,8 +274,7 @@ test_oracle(void)
         const double qps = oracle_qps(&table, &workload, &mix, base, objective_ns);
         EXPECT(qps == naive_oracle(&table, &workload, &mix, base, objective_ns));
         zeros += qps == 0;
-        simulate_workload_free(&workload);
-        simulate_table_free(&table);
+        free_case(&table, &workload);
     }
     EXPECT(zeros > 50 && zeros < 750);
 }
@@ -305,8 +292,7 @@ test_oracle_without_memory(void)
     const enum leat_status status = simulate_oracle(&table, &workload, &mix, 0, 1000000, &qps);
     no_memory = false;
     EXPECT(status == LEAT_ERR_NOMEM && qps == -1 && strstr(leat_error_text(), "40 queries") != NULL);
-    simulate_workload_free(&workload);
-    simulate_table_free(&table);
+    free_case(&table, &workload);
 #endif
 }
 
@@ -381,8 +367,7 @@ test_fluid_bound(void)
             closest = fmax(closest, qps / most_qps);
             beyond_oracle = fmax(beyond_oracle, qps / oracle);
         }
-        simulate_workload_free(&workload);
-        simulate_table_free(&table);
+        free_case(&table, &workload);
     }
     printf("of what is possible: routers reach %.3f at most, the oracle %.3f; a router reaches %.3f of the oracle\n",
            closest, oracle_closest, beyond_oracle);
@@ -392,10 +377,7 @@ test_fluid_bound(void)
 int
 main(void)
 {
-    leat_test_init();
-    printf("seed %llu\n", (unsigned long long)leat_test_seed);
-    random_state = leat_test_seed;
-    expect_ok(simulate_run_create(&run));
+    cases_start();
     test_answer();
     test_tolerance();
     test_fails_when_idle();
