@@ -845,7 +845,7 @@ offer_dealt(struct leat_dispatcher *dispatcher, const struct leat_route_input *r
 }
 
 enum pair_fate {
-    PAIR_SKIPPED, /* the worker's ring is full */
+    PAIR_SKIPPED, /* the worker's ring is full, or the selector waits for more */
     PAIR_DONE,
     PAIR_BATCHED, /* with queries behind the routed one, which later pairs may name */
 };
@@ -887,6 +887,9 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
         .profiles = app,
     };
     const struct leat_selection selection = app->selector->select(app->selector_state, &select);
+    if (selection.hold) {
+        return PAIR_SKIPPED;
+    }
     if (selection.queries == 0) {
         dispatcher->marks[pair.query / 64] |= UINT64_C(1) << pair.query % 64;
         bump(&app->counters.rejected, 1);

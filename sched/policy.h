@@ -120,6 +120,7 @@ struct leat_selection {
     uint32_t variant;
     uint32_t queries; /* how many of `pending`, from the skipped ones on, form the batch; 0: nothing can serve [0] */
     uint32_t skip;    /* so many at the front are given up for now: they wait on, to be served late or to expire */
+    bool hold;        /* with 0 queries: the worker waits for more; asked again when a router would be that left them */
 };
 
 struct leat_policy;
@@ -224,12 +225,12 @@ extern const struct leat_selector leat_selector_single;
  * What a policy that was solved ahead says (sched/policy_table.h, kinds queue and pool; queue wants a router that deals) of
  * the items that wait, the slack of the oldest query when the worker is free, the rate and the idle workers. Whole queries
  * up to the action's items make the batch, one at least. No deadline is a slack of the whole objective. Queries that the
- * policy gives up are passed over, unless nothing else can be served: then they are, by the fastest variant.
- *   Variants  are the table's by name; others serve only where nothing else does. Where the action's does not suit the first
- *             query: a floor above it takes the least accurate that does; else the next faster ready one, then the fastest.
- *             A query of more items than the action's takes the next faster one that has it in time. Such a substitute gets
- *             no more than it is predicted to have within the slack, but one query. A query that does not suit the variant
- *             ends the batch.
+ * policy gives up are passed over, unless nothing else can be served: then they are, by the fastest variant. It may hold.
+ *   Variants  are the table's by name; others serve only where nothing else does. Where the action's does not suit the
+ *             first query: a floor above it takes the least accurate that does; else the next faster ready one, then the
+ *             fastest. A query of more items than the action's takes the next faster one that has it in time. Such a
+ *             substitute gets no more than it is predicted to have within the slack, but one query. A query that does not
+ *             suit the variant ends the batch.
  * init fails without a policy, with one of another kind, and where it knows none of the application's variants.
  */
 extern const struct leat_selector leat_selector_mdp;

@@ -144,7 +144,8 @@ static const struct field fields[] = {
     {"variant_count", offsetof(struct leat_policy, variant_count), 1, LEAT_POLICY_VARIANTS_MAX},
     {"queue_max", offsetof(struct leat_policy, queue_max), 0, LEAT_POLICY_QUEUE_MAX},
     {"slack_bins", offsetof(struct leat_policy, slack_bins), 0, LEAT_POLICY_BINS_MAX},
-    {"idle_rows", offsetof(struct leat_policy, idle_rows), 0, LEAT_POLICY_WORKERS_MAX - 1},
+    {"idle_levels", offsetof(struct leat_policy, idle_levels), 0, LEAT_POLICY_LEVELS_MAX},
+    {"held_max", offsetof(struct leat_policy, held_max), 0, LEAT_POLICY_HELD_MAX},
     {"latency_items", offsetof(struct leat_policy, latency_items), 1, LEAT_POLICY_LATENCIES_MAX},
 };
 
@@ -169,9 +170,11 @@ check_shape(const struct leat_policy *policy, enum leat_status wrong)
         return LEAT_FAIL(wrong, "policy: queue_max %u and slack_bins %u do not go with kind %s", policy->queue_max,
                          policy->slack_bins, kinds[policy->kind]);
     }
-    if (policy->idle_rows > (policy->kind == LEAT_POLICY_POOL ? policy->worker_count - 1 : 0)) {
-        return LEAT_FAIL(wrong, "policy: %u idle rows do not go with kind %s and %u workers", policy->idle_rows,
-                         kinds[policy->kind], policy->worker_count);
+    if ((policy->idle_levels == 0) != (policy->held_max == 0) || policy->held_max > policy->queue_max ||
+        (policy->idle_levels > 0 && policy->kind != LEAT_POLICY_POOL)) {
+        return LEAT_FAIL(wrong,
+                         "policy: idle_levels %u and held_max %u do not go together, or with queue_max %u and kind %s",
+                         policy->idle_levels, policy->held_max, policy->queue_max, kinds[policy->kind]);
     }
     return LEAT_OK;
 }
@@ -283,7 +286,7 @@ check_actions(const struct leat_policy *policy, uint32_t r)
 {
     const uint16_t *cells = leat_policy_actions(policy, r);
     const size_t columns = row_cells(policy), count = rung_cells(policy);
-    const bool gives_up = policy->kind != LEAT_POLICY_LOAD;
+    const bool gives_up = policy->kind != LEAT_POLICY_LOAD, holds = policy->kind == LEAT_POLICY_POOL;
 
     if (!all_zero(cells, columns * sizeof(*cells)) ||
         !all_zero(cells + count, rung_bytes(policy) - count * sizeof(*cells))) {
@@ -293,8 +296,10 @@ check_actions(const struct leat_policy *policy, uint32_t r)
         const uint32_t most = items_max(policy, row);
         for (uint32_t bin = 0; bin < columns; bin++) {
             const struct leat_policy_action action = leat_policy_unpack(cells[row * columns + bin]);
-            if ((action.variant >= policy->variant_count && !(action.variant == LEAT_POLICY_GIVE_UP && gives_up)) ||
-                action.items == 0 || action.items > most) {
+            const bool serves = action.variant < policy->variant_count ||
+                                (action.variant == LEAT_POLICY_GIVE_UP && gives_up) ||
+                                (action.variant == LEAT_POLICY_HOLD && holds);
+            if (!serves || action.items == 0 || action.items > most) {
                 return WRONG("rung %u gives %u items to variant %u in row %u, bin %u", r, action.items, action.variant, row,
                              bin);
             }
@@ -406,6 +411,14 @@ leat_policy_set_action(struct leat_policy *policy, uint32_t rung, uint32_t row, 
     cells[row * row_cells(policy) + bin] = leat_policy_pack(action);
 }
 
+void
+leat_policy_set_actions(struct leat_policy *policy, uint32_t rung, const uint16_t *actions)
+{
+    LEAT_ASSERT(rung < policy->rung_count);
+    memcpy((uint8_t *)policy + actions_at(policy) + rung * rung_bytes(policy), actions,
+           rung_cells(policy) * sizeof(*actions));
+}
+
 enum leat_status
 leat_policy_seal(struct leat_policy *policy)
 {
@@ -458,15 +471,16 @@ leat_policy_lookup_init(struct leat_policy_lookup *lookup, const struct leat_pol
 {
     LEAT_ASSERT(worker_count <= LEAT_POLICY_WORKERS_MAX);
     const uint32_t workers = worker_count > 0 ? worker_count : policy->worker_count;
-    const bool levels = policy->idle_rows > 0 && workers >= 2;
+    const bool levels = policy->idle_levels > 0 && workers >= 2;
 
     *lookup = (struct leat_policy_lookup){
         .objective_ns = policy->objective_ns,
         .columns = policy->slack_bins + 1,
         .full_row = policy->queue_max + 1,
+        .held_max = policy->held_max,
         .idle_least = levels ? 2 : UINT32_MAX,
         /* Rounded up: exact, as its error times any number of workers is far below 2^32. */
-        .idle_multiplier = levels ? (((uint64_t)policy->idle_rows << 32) + workers - 2) / (workers - 1) : 0,
+        .idle_multiplier = levels ? (((uint64_t)policy->idle_levels << 32) + workers - 2) / (workers - 1) : 0,
         .rung_count = policy->rung_count,
         .rung_actions = (uint32_t)(rung_bytes(policy) / sizeof(uint16_t)),
         .workers = workers,

@@ -6,7 +6,7 @@
  * Role      Generators fill a block, a file keeps it, selectors look actions up in it: one dependent load, no loop, no
  *           division, nothing allocated. The block is its own file format and is used where it lies, mapped or read.
  * Kinds     QUEUE  one worker's own queue, dealt round robin: RAMSIS (EuroSys 2024), as sched/mdp.h solves it.
- *           POOL   one queue before all workers. While two or more are idle it is they that count, not the queue.
+ *           POOL   one queue before all workers, as sched/mdp_pool.h solves it.
  *           LOAD   one variant and largest batch for each rate: ModelSwitching.
  * Layout    Little-endian, fields at fixed offsets, in this order, without gaps but for the last:
  *             struct leat_policy                                               128 bytes
@@ -14,12 +14,13 @@
  *             struct leat_policy_variant [variant_count]                       80 bytes each
  *             u64 latency_ns             [variant_count][latency_items]        of batches of 1, 2, ... items
  *             u16 actions                [rung_count][rows][slack_bins + 1]    each rung on the next 64 bytes
- *           Rows, queue_max + 2 + idle_rows of them: 0 is unused; n = 1..queue_max items wait; more than those wait; then
- *           levels of idleness. An action is (variant | items << 6): so many items, the oldest first, go to the variant, or
- *           are given up where that is LEAT_POLICY_GIVE_UP. 20 rungs of RAMSIS' size, 32 items and 100 bins, are 134 KiB.
+ *           Rows, queue_max + 2 + idle_levels * held_max of them: 0 is unused; n = 1..queue_max items wait; more than those
+ *           wait; then, where two workers or more are idle, n = 1..held_max and more for each level of idleness. An action is
+ *           (variant | items << 6): so many items, the oldest first, go to the variant, or are given up or held back where
+ *           that is LEAT_POLICY_GIVE_UP or _HOLD. 20 rungs of RAMSIS' size, 32 items and 100 bins, are 134 KiB.
  * Slack     Of the oldest query: bin j, 0..slack_bins, is for slacks from objective * j / slack_bins to below the next, the
  *           last for all that is longer. Without bins there is one column.
- * Idle      POOL: with i >= 2 of K workers idle, level (i - 2) * idle_rows / (K - 1), rounded down: the least idle first.
+ * Idle      With i >= 2 of K workers idle, level (i - 2) * idle_levels / (K - 1), rounded down: the least idle first.
  * Rungs     The lowest that covers the rate, else the highest. With other than worker_count workers the rate for each
  *           worker counts.
  * Trust     Any bytes may come from a file: leat_policy_check reads all of them once. A block that another process may
@@ -39,9 +40,11 @@
 #define LEAT_POLICY_VERSION 1u
 
 #define LEAT_POLICY_RUNGS_MAX     256u
-#define LEAT_POLICY_VARIANTS_MAX  63u
+#define LEAT_POLICY_VARIANTS_MAX  62u
 #define LEAT_POLICY_QUEUE_MAX     1022u
 #define LEAT_POLICY_BINS_MAX      1023u
+#define LEAT_POLICY_LEVELS_MAX    64u
+#define LEAT_POLICY_HELD_MAX      64u
 #define LEAT_POLICY_WORKERS_MAX   1024u
 #define LEAT_POLICY_LATENCIES_MAX 1024u
 #define LEAT_POLICY_OBJECTIVE_MIN_NS 1024u /* a bin is a nanosecond at least */
@@ -49,6 +52,7 @@
 #define LEAT_POLICY_LATENCY_MAX_NS   (UINT64_C(1) << 48)
 #define LEAT_POLICY_DISPERSION_MAX_PERMILLE 1000000u
 
+#define LEAT_POLICY_HOLD    62u   /* in place of a variant: they wait for more, though a worker is idle */
 #define LEAT_POLICY_GIVE_UP 63u   /* in place of a variant */
 #define LEAT_POLICY_ALL     1023u /* in place of items: all that wait, in the row for more than queue_max */
 
@@ -69,9 +73,10 @@ struct leat_policy {
     uint32_t variant_count;       /* 1..LEAT_POLICY_VARIANTS_MAX */
     uint32_t queue_max;           /* 1..LEAT_POLICY_QUEUE_MAX; LOAD: 0 */
     uint32_t slack_bins;          /* 1..LEAT_POLICY_BINS_MAX; LOAD: 0 */
-    uint32_t idle_rows;           /* POOL: 0..worker_count - 1; others: 0 */
+    uint32_t idle_levels;         /* POOL: 0..LEAT_POLICY_LEVELS_MAX; others: 0 */
+    uint32_t held_max;            /* 1..LEAT_POLICY_HELD_MAX, at most queue_max; without levels: 0 */
     uint32_t latency_items;       /* 1..LEAT_POLICY_LATENCIES_MAX */
-    uint32_t reserved[14];        /* 0 */
+    uint32_t reserved[13];        /* 0 */
 };
 
 #define LEAT_POLICY_UNKNOWN      UINT32_MAX
@@ -93,8 +98,8 @@ struct leat_policy_variant {
 };
 
 struct leat_policy_action {
-    uint32_t variant; /* below variant_count, or LEAT_POLICY_GIVE_UP, which LOAD has not */
-    uint32_t items;   /* 1..1022, in row n at most n; or LEAT_POLICY_ALL in the row for more than queue_max */
+    uint32_t variant; /* below variant_count; LEAT_POLICY_GIVE_UP, not in LOAD; or LEAT_POLICY_HOLD, in POOL alone */
+    uint32_t items;   /* 1..1022, in row n of the queue at most n; or LEAT_POLICY_ALL in the row for more than queue_max */
 };
 
 _Static_assert(sizeof(struct leat_policy) == 128 && sizeof(struct leat_policy_rung) == 32 &&
@@ -118,7 +123,7 @@ const uint16_t *leat_policy_actions(const struct leat_policy *policy, uint32_t r
 static inline uint32_t
 leat_policy_row_count(const struct leat_policy *policy)
 {
-    return policy->queue_max + 2 + policy->idle_rows;
+    return policy->queue_max + 2 + policy->idle_levels * policy->held_max;
 }
 
 static inline struct leat_policy_action
@@ -156,6 +161,8 @@ LEAT_MUST_CHECK enum leat_status leat_policy_set_variant(struct leat_policy *pol
                                                          uint32_t accuracy_ppm, const uint64_t *latency_ns);
 void leat_policy_set_action(struct leat_policy *policy, uint32_t rung, uint32_t row, uint32_t bin,
                             struct leat_policy_action action);
+/* All of a rung, row 0 included, which is 0: u16[rows][slack_bins + 1]. */
+void leat_policy_set_actions(struct leat_policy *policy, uint32_t rung, const uint16_t *actions);
 
 /* Computes the checksum, then checks all: what generators got wrong is an error here rather than at whoever reads it. */
 LEAT_MUST_CHECK enum leat_status leat_policy_seal(struct leat_policy *policy);
@@ -171,6 +178,7 @@ struct leat_policy_lookup {
     uint32_t slack_shift;
     uint32_t columns;
     uint32_t full_row;        /* queue_max + 1 */
+    uint32_t held_max;
     uint32_t idle_least;      /* so many idle and more: levels of idleness; UINT32_MAX: never */
     uint32_t rate_from_qps, rate_span_qps; /* where the rung in force stays it */
     uint32_t rung;                         /* in force */
@@ -210,9 +218,10 @@ static inline struct leat_policy_action
 leat_policy_action(const struct leat_policy_lookup *lookup, uint32_t waiting_items, uint32_t idle_count, uint64_t slack_ns)
 {
     const uint32_t queued = waiting_items < lookup->full_row ? waiting_items : lookup->full_row;
+    const uint32_t held = waiting_items < lookup->held_max ? waiting_items : lookup->held_max;
     const uint32_t idle = idle_count < lookup->workers ? idle_count : lookup->workers;
     const uint32_t level = (uint32_t)((idle - 2) * lookup->idle_multiplier >> 32);
-    const uint32_t row = idle >= lookup->idle_least ? lookup->full_row + 1 + level : queued;
+    const uint32_t row = idle >= lookup->idle_least ? lookup->full_row + level * lookup->held_max + held : queued;
     return leat_policy_unpack(lookup->actions[row * lookup->columns + leat_policy_bin(lookup, slack_ns)]);
 }
 

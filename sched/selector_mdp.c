@@ -224,6 +224,9 @@ select_batch(void *memory, const struct leat_select_input *input)
     LEAT_ASSERT(input->pending_count >= 1 && input->waiting_count >= input->pending_count);
     leat_policy_follow(&state->lookup, input->rate_qps);
     const struct choice choice = ask(state, input, &waiting);
+    if (choice.action.variant == LEAT_POLICY_HOLD) {
+        return (struct leat_selection){.skip = waiting.first, .hold = true};
+    }
     const struct leat_sched_query *queries = &input->pending[waiting.first];
     const uint32_t count = input->pending_count - waiting.first;
     uint32_t v = state->variant_of[choice.action.variant];

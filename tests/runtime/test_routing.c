@@ -279,18 +279,26 @@ holding_route(void *state, const struct leat_route_input *input, struct leat_rou
     return input->now_ns < held_until_ns ? 0 : leat_router_fcfs.route(state, input, pairs, pairs_max);
 }
 
+static struct leat_selection
+holding_select(void *state, const struct leat_select_input *input)
+{
+    times_asked++;
+    return input->now_ns < held_until_ns ? (struct leat_selection){.hold = true} : leat_selector_single.select(state, input);
+}
+
 static const struct leat_router holding_router = {.name = "holding", .queues = true, .route = holding_route};
+static const struct leat_selector holding_selector = {.name = "holding", .single = true, .select = holding_select};
 
 static void
-test_held_back_is_shown_again(void)
+test_held_back_is_shown_again(const struct leat_router *router, const struct leat_selector *selector)
 {
     static const uint16_t classes[2] = {0, 1};
     const struct steps_options options = {.worker_count = 2,
                                           .classes = classes,
                                           .worker_depth = 1,
                                           .sessions = 1,
-                                          .router = &holding_router,
-                                          .selector = &leat_selector_single,
+                                          .router = router,
+                                          .selector = selector,
                                           .latency_ns = {500, 500}};
     struct leat_wire_response answer;
 
@@ -650,7 +658,8 @@ main(void)
     test_pairs_in_any_order();
     test_shows_no_more_than_it_may();
     test_removal_leaves_the_rest_alone();
-    test_held_back_is_shown_again();
+    test_held_back_is_shown_again(&holding_router, &leat_selector_single);
+    test_held_back_is_shown_again(&leat_router_fcfs, &holding_selector);
     test_free_at_is_honest();
     test_admission_behind_what_has_time();
     test_admission_counts_batches();

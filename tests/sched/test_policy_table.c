@@ -3,8 +3,8 @@
  * Goal     A policy is what was put into it, damaged or hostile bytes are no policy, a look-up is the plain formula, and
  *          selector mdp does with queries what policy.h says.
  * Method   Random blocks, read back; every bit of one flipped; fields set to nonsense under a checksum that is right,
- *          computed here bit by bit. Random states against formulas with divisions. Random queues against a selector written
- *          anew.
+ *          computed here bit by bit. Random states against formulas with divisions. Random queues against a selector
+ *          written anew.
  */
 #include <string.h>
 
@@ -30,7 +30,8 @@ static struct leat_policy
 random_shape(enum leat_policy_kind kind)
 {
     const bool load = kind == LEAT_POLICY_LOAD;
-    const uint32_t workers = 1 + (uint32_t)below(70);
+    const uint32_t workers = 1 + (uint32_t)below(70), levels = kind == LEAT_POLICY_POOL ? (uint32_t)below(20) : 0;
+    const uint32_t queue_max = load ? 0 : 1 + (uint32_t)below(40);
     return (struct leat_policy){
         .kind = kind,
         .objective_ns =
@@ -40,9 +41,10 @@ random_shape(enum leat_policy_kind kind)
         .drops_late = (uint32_t)below(2),
         .rung_count = 1 + (uint32_t)below(6),
         .variant_count = 1 + (uint32_t)below(9),
-        .queue_max = load ? 0 : 1 + (uint32_t)below(40),
+        .queue_max = queue_max,
         .slack_bins = load ? 0 : 1 + (uint32_t)below(120),
-        .idle_rows = kind == LEAT_POLICY_POOL ? (uint32_t)below(workers) : 0,
+        .idle_levels = levels,
+        .held_max = levels > 0 ? 1 + (uint32_t)below(5) % queue_max : 0,
         .latency_items = 1 + (uint32_t)below(40),
     };
 }
@@ -52,7 +54,10 @@ random_action(const struct leat_policy *policy, uint32_t row)
 {
     const uint32_t most = row <= policy->queue_max ? row : 1022;
     const bool gives_up = policy->kind != LEAT_POLICY_LOAD && below(4) == 0;
-    return (struct leat_policy_action){.variant = gives_up ? LEAT_POLICY_GIVE_UP : (uint32_t)below(policy->variant_count),
+    const bool holds = policy->kind == LEAT_POLICY_POOL && below(10) == 0;
+    return (struct leat_policy_action){.variant = gives_up ? LEAT_POLICY_GIVE_UP
+                                                  : holds  ? LEAT_POLICY_HOLD
+                                                           : (uint32_t)below(policy->variant_count),
                                        .items = row == policy->queue_max + 1 && below(3) == 0 ? LEAT_POLICY_ALL
                                                                                               : 1 + (uint32_t)below(most)};
 }
@@ -114,7 +119,7 @@ test_round_trip(void)
             EXPECT(rung->violation_ppb == below(1000000001));
             EXPECT(rung->bound_ppm == (below(2) == 0 ? LEAT_POLICY_UNKNOWN : (uint32_t)below(1000001)));
             EXPECT(rung->gain_ppm == (int32_t)below(2000000) - 1000000);
-            for (uint32_t row = 1; row < shape.queue_max + 2 + shape.idle_rows; row++) {
+            for (uint32_t row = 1; row < shape.queue_max + 2 + shape.idle_levels * shape.held_max; row++) {
                 for (uint32_t bin = 0; bin <= shape.slack_bins; bin++) {
                     const struct leat_policy_action want = random_action(read, row),
                                                     got = leat_policy_unpack(
@@ -157,7 +162,8 @@ test_size(void)
                                      .variant_count = 9,
                                      .queue_max = 64,
                                      .slack_bins = 100,
-                                     .idle_rows = 59,
+                                     .idle_levels = 16,
+                                     .held_max = 3,
                                      .latency_items = 64};
     size_t bytes;
 
@@ -199,7 +205,8 @@ small_policy(void *memory)
                                       .variant_count = 2,
                                       .queue_max = 3,
                                       .slack_bins = 4,
-                                      .idle_rows = 2,
+                                      .idle_levels = 2,
+                                      .held_max = 1,
                                       .latency_items = 3};
     return fill(memory, &shape);
 }
@@ -263,28 +270,31 @@ test_hostile_fields(void)
         {offsetof(struct leat_policy, bytes), 64, "it says 64"},
         {offsetof(struct leat_policy, kind), 0, "kind is 0"},
         {offsetof(struct leat_policy, kind), 4, "kind is 4"},
-        {offsetof(struct leat_policy, kind), LEAT_POLICY_QUEUE, "2 idle rows"},
+        {offsetof(struct leat_policy, kind), LEAT_POLICY_QUEUE, "idle_levels 2"},
         {offsetof(struct leat_policy, kind), LEAT_POLICY_LOAD, "do not go with kind load"},
         {offsetof(struct leat_policy, objective_ns), 1023, "an objective of 1023 ns"},
         {offsetof(struct leat_policy, objective_ns) + 4, 257, "out of range"},
         {offsetof(struct leat_policy, worker_count), 0, "worker_count is 0"},
         {offsetof(struct leat_policy, worker_count), 1025, "worker_count is 1025"},
-        {offsetof(struct leat_policy, worker_count), 2, "2 idle rows"},
         {offsetof(struct leat_policy, dispersion_permille), 1000001, "dispersion_permille"},
         {offsetof(struct leat_policy, drops_late), 2, "drops_late is 2"},
         {offsetof(struct leat_policy, rung_count), 0, "rung_count is 0"},
         {offsetof(struct leat_policy, rung_count), 257, "rung_count is 257"},
         {offsetof(struct leat_policy, rung_count), 3, "what it holds takes"},
-        {offsetof(struct leat_policy, variant_count), 64, "variant_count is 64"},
+        {offsetof(struct leat_policy, variant_count), 63, "variant_count is 63"},
         {offsetof(struct leat_policy, variant_count), 0, "variant_count is 0"},
         {offsetof(struct leat_policy, queue_max), 0, "queue_max 0"},
         {offsetof(struct leat_policy, queue_max), 1023, "queue_max is 1023"},
         {offsetof(struct leat_policy, slack_bins), 0, "slack_bins 0"},
         {offsetof(struct leat_policy, slack_bins), UINT32_MAX, "slack_bins is"},
-        {offsetof(struct leat_policy, idle_rows), 1024, "idle_rows is 1024"},
+        {offsetof(struct leat_policy, idle_levels), 65, "idle_levels is 65"},
+        {offsetof(struct leat_policy, idle_levels), 0, "do not go together"},
+        {offsetof(struct leat_policy, held_max), 65, "held_max is 65"},
+        {offsetof(struct leat_policy, held_max), 4, "held_max 4 do not go together, or with queue_max 3"},
+        {offsetof(struct leat_policy, held_max), 0, "do not go together"},
         {offsetof(struct leat_policy, latency_items), 0, "latency_items is 0"},
         {offsetof(struct leat_policy, latency_items), UINT32_MAX, "latency_items is"},
-        {offsetof(struct leat_policy, reserved) + 13 * 4, 1, "where nothing is to be"},
+        {offsetof(struct leat_policy, reserved) + 12 * 4, 1, "where nothing is to be"},
     };
 
     for (size_t i = 0; i < LEAT_COUNT_OF(headers); i++) {
@@ -318,6 +328,7 @@ test_hostile_fields(void)
     refused(policy, actions + row, 2 | 1 << 6, 2, "to variant 2 in row 1, bin 0");
     refused(policy, actions + row, 0, 2, "gives 0 items");
     refused(policy, actions + row, 2 << 6, 2, "gives 2 items to variant 0 in row 1, bin 0");
+    refused(policy, actions + row, 61 | 1 << 6, 2, "to variant 61");
     refused(policy, actions + 3 * row + 4, LEAT_POLICY_ALL << 6, 2, "row 3, bin 2");
     refused(policy, actions + 5 * row, LEAT_POLICY_ALL << 6, 2, "row 5, bin 0"); /* idle */
 
@@ -329,6 +340,16 @@ test_hostile_fields(void)
                                      .latency_items = 1};
     policy = fill(block, &load);
     refused(policy, offset_in(policy, leat_policy_actions(policy, 0)) + 2, LEAT_POLICY_GIVE_UP | 1 << 6, 2, "variant 63");
+    const struct leat_policy queue = {.kind = LEAT_POLICY_QUEUE,
+                                      .objective_ns = 100000,
+                                      .worker_count = 3,
+                                      .rung_count = 1,
+                                      .variant_count = 1,
+                                      .queue_max = 1,
+                                      .slack_bins = 1,
+                                      .latency_items = 1};
+    policy = fill(block, &queue);
+    refused(policy, offset_in(policy, leat_policy_actions(policy, 0)) + 4, LEAT_POLICY_HOLD | 1 << 6, 2, "variant 62");
 }
 
 static void
@@ -373,8 +394,9 @@ plain_action(const struct leat_policy *policy, uint32_t workers, uint32_t rate_q
            (uint64_t)rate_qps * policy->worker_count > (uint64_t)leat_policy_rung(policy, rung)->rate_qps * workers) {
         rung++;
     }
-    if (idle >= 2 && policy->idle_rows > 0) {
-        row = policy->queue_max + 2 + (idle - 2) * policy->idle_rows / (workers - 1);
+    if (idle >= 2 && policy->idle_levels > 0) {
+        const uint32_t level = (idle - 2) * policy->idle_levels / (workers - 1);
+        row = policy->queue_max + 1 + level * policy->held_max + (waiting < policy->held_max ? waiting : policy->held_max);
     }
     const uint64_t slack = slack_ns < policy->objective_ns ? slack_ns : policy->objective_ns;
     const uint32_t bin = (uint32_t)(slack * policy->slack_bins / policy->objective_ns); /* below 2^51 */
@@ -420,7 +442,7 @@ test_lookup(void)
                                                                 &want_rung),
                                             got = leat_policy_action(&lookup, waiting, idle, slack_ns);
             EXPECT(lookup.rung == want_rung && got.variant == want.variant && got.items == want.items);
-            levels += idle >= 2 && shape.idle_rows > 0;
+            levels += idle >= 2 && shape.idle_levels > 0;
             turned += lookup.rung != before;
         }
     }
@@ -629,6 +651,12 @@ test_selector_by_example(void)
     leat_policy_set_action(policy, 0, 2, 0, (struct leat_policy_action){.variant = LEAT_POLICY_GIVE_UP, .items = 1});
     expect_choice(choose(policy, &world, q, 4, 0), 1, 1, 3);
     EXPECT(leat_policy_seal(policy) == LEAT_OK);
+
+    leat_policy_set_action(policy, 0, 2, 1, (struct leat_policy_action){.variant = LEAT_POLICY_HOLD, .items = 1});
+    q[1].items = 1;
+    q[0].deadline_ns = q[1].deadline_ns = NOW + 1500;
+    expect_choice(choose(policy, &world, q, 2, 0), 0, 0, 0);
+    EXPECT(choose(policy, &world, q, 2, 0).hold && !choose(policy, &world, q, 3, 0).hold);
 }
 
 static void
@@ -746,6 +774,9 @@ model_select(const struct model *model, uint32_t workers)
                    : oldest->deadline_ns <= start_ns       ? 0
                                                            : oldest->deadline_ns - start_ns;
         action = plain_action(model->policy, workers, input->rate_qps, waiting, input->idle_count, slack_ns, &rung);
+        if (action.variant == LEAT_POLICY_HOLD) {
+            return (struct leat_selection){.skip = skip, .hold = true};
+        }
         if (action.variant != LEAT_POLICY_GIVE_UP) {
             break;
         }
@@ -816,7 +847,7 @@ test_selector_against_model(void)
     static _Alignas(64) uint8_t state[1024];
     struct leat_sched_query queries[QUERIES];
     struct world world;
-    uint32_t skipped = 0, batched = 0, none = 0;
+    uint32_t skipped = 0, batched = 0, none = 0, held = 0;
 
     for (int round = 0; round < SELECTIONS / 100; round++) {
         struct leat_policy shape = random_shape(round % 2 == 0 ? LEAT_POLICY_QUEUE : LEAT_POLICY_POOL);
@@ -853,13 +884,17 @@ test_selector_against_model(void)
             }
             const struct model model = {.policy = policy, .input = &input, .variant_of = by_name ? bound : same};
             const struct leat_selection want = model_select(&model, shape.worker_count);
-            expect_choice(leat_selector_mdp.select(state, &input), want.variant, want.queries, want.skip);
+            const struct leat_selection got = leat_selector_mdp.select(state, &input);
+            expect_choice(got, want.variant, want.queries, want.skip);
+            EXPECT(got.hold == want.hold);
+            held += want.hold;
             skipped += want.skip > 0;
             batched += want.queries > 1;
             none += want.queries == 0;
         }
     }
     EXPECT(skipped > SELECTIONS / 40 && batched > SELECTIONS / 10 && none > SELECTIONS / 100);
+    EXPECT(held > SELECTIONS / 100);
 }
 
 int
