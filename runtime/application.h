@@ -17,6 +17,7 @@
 #include "kernels/backend.h"
 #include "runtime/central_queue.h"
 #include "runtime/histogram.h"
+#include "sched/load.h"
 #include "sched/policy.h"
 #include "sched/profile.h"
 
@@ -56,12 +57,14 @@ struct leat_waiting {
 /* W: dispatcher, relaxed. R: anyone, for statistics only. */
 struct leat_application_counters {
     _Atomic uint64_t accepted, ok, rejected, expired, cancelled, failed, batches, waiting;
+    _Atomic uint32_t rate_qps, dispersion_ppm; /* as of the last time it had something to decide */
 };
 
 /* Of one class of workers, for queries that only its profile's word keeps from it: see find_probe(). */
 struct leat_probing {
     uint32_t condemned;    /* queries since the last probe that it says the class cannot have in time */
     bool under_way;
+    uint8_t doublings;      /* of the rest after a probe: so many in a row took what the profile says */
     uint64_t next_ns;       /* no probe before */
     uint64_t next_spare_ns; /* nor any with a query that need not be late */
 };
@@ -75,7 +78,9 @@ struct leat_application {
     uint32_t waiting_max;
     const struct leat_router *router;
     const struct leat_selector *selector;
-    void *router_state, *selector_state;
+    void *router_state;
+    void *selector_state;       /* with policy, changed by LEAT_COMMAND_SET_POLICY */
+    struct leat_policy *policy; /* that the state refers to; NULL where it needs none */
     struct leat_variant *variants[LEAT_SCHED_VARIANTS_MAX];
     struct leat_sched_variant sched_variants[LEAT_SCHED_VARIANTS_MAX];
     uint32_t variant_count;
@@ -92,6 +97,7 @@ struct leat_application {
     bool removing;
     bool busy;      /* in the dispatcher's list of those to decide for */
     bool sweep_due; /* a query that waits was cancelled, or its session closed */
+    struct leat_load load; /* of accepted queries */
     struct leat_application_counters counters;
     struct leat_histogram sizes; /* items of accepted queries. W: dispatcher */
 };

@@ -71,6 +71,7 @@ free_application(struct leat_application *app)
     leat_waiting_fini(&app->waiting);
     free(app->router_state);
     free(app->selector_state);
+    free(app->policy);
     free(app->profiles);
     free(app);
 }

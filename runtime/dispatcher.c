@@ -23,7 +23,8 @@ enum {
     LOOK_AGAIN_NS = 1000000, /* what a router leaves for later though a worker has room is shown to it again */
     OVERRUN_SHARE = 16,      /* a batch beyond its prediction is taken to go on for this part of it */
     PROBE_OTHERS = 16, /* condemned queries for each that a class of workers gets against its profile */
-    PROBE_REST = 16,   /* and for so many times its execution the next one waits */
+    PROBE_REST = 16,   /* and for so many times its execution the next one waits, twice as many after each that was right */
+    PROBE_DOUBLINGS_MAX = 8,
     FLOOR_MAX_PPM = (1 << 20) - 1, /* beyond what any variant can have */
     NOBODY = UINT32_MAX, /* no worker */
 };
@@ -360,7 +361,8 @@ can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_appli
  * A profile that says too much would keep an application's queries from a class of workers for ever, and nothing would run
  * there to correct it. So of those queries that it takes to be late even on an idle worker of the class, such a worker
  * gets one in PROBE_OTHERS + 1, when no other is on its way and the last one's execution makes up 1 / PROBE_REST of the time
- * since, at most. A query that is not lost already is spared while other batches tell of the class as often.
+ * since, at most. A query that is not lost already is spared while other batches tell of the class as often, and the longer
+ * the more probes in a row found the profile right.
  * Returns the worker or NOBODY.
  */
 static uint32_t
@@ -521,6 +523,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
         return;
     }
+    leat_load_arrive(&app->load, dispatcher->now_ns);
     const struct leat_sched_query query = leat_waiting_query(entry, dispatcher->now_ns);
     enum leat_reason reason;
     struct closest closest;
@@ -882,6 +885,7 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
         .worker = sched,
         .worker_count = route->worker_count,
         .idle_count = dispatcher->idle_count,
+        .rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns),
         .application = app->id,
         .predict = predict,
         .profiles = app,
@@ -1047,10 +1051,14 @@ take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, const str
     bump(&app->counters.failed, done->failed);
     bump(&app->counters.ok, ran - done->failed);
     struct leat_probing *probing = &app->probing[record->class];
-    probing->next_spare_ns = dispatcher->now_ns + PROBE_REST * done->exec_ns;
+    if (batch->probe) {
+        const bool confirmed = done->exec_ns >= batch->predicted_ns - batch->predicted_ns / 4;
+        probing->doublings = confirmed ? (uint8_t)(probing->doublings + (probing->doublings < PROBE_DOUBLINGS_MAX)) : 0;
+    }
+    probing->next_spare_ns = dispatcher->now_ns + (PROBE_REST * done->exec_ns << probing->doublings);
     if (batch->probe) {
         probing->under_way = false;
-        probing->next_ns = probing->next_spare_ns;
+        probing->next_ns = dispatcher->now_ns + PROBE_REST * done->exec_ns;
     }
     if (ran > 0 && done->failed == 0) {
         leat_profile_learn(&app->profiles[batch->variant][record->class], done->items, done->exec_ns);
@@ -1134,6 +1142,25 @@ copy_profiles(struct leat_dispatcher *dispatcher, struct leat_profile_copy *copy
 }
 
 static void
+set_policy(struct leat_dispatcher *dispatcher, struct leat_policy_change *change)
+{
+    struct leat_application *app = dispatcher->applications[change->application];
+    const struct leat_event event = {.kind = LEAT_EVENT_POLICY_SET, .policy = change};
+
+    change->done = app != NULL && strcmp(app->name, change->name) == 0;
+    if (change->done) {
+        void *state = app->selector_state;
+        struct leat_policy *policy = app->policy;
+        app->selector_state = change->state;
+        app->policy = change->policy;
+        app->look_at_ns = 0; /* it may want what the last one left */
+        change->state = state;
+        change->policy = policy;
+    }
+    send_event(dispatcher, &event);
+}
+
+static void
 obey(struct leat_dispatcher *dispatcher, const struct leat_command *command)
 {
     switch (command->kind) {
@@ -1147,6 +1174,7 @@ obey(struct leat_dispatcher *dispatcher, const struct leat_command *command)
         struct leat_application *app = command->application;
         LEAT_ASSERT(app->id < LEAT_APPLICATIONS_MAX && dispatcher->applications[app->id] == NULL);
         app->next_expiry_ns = LEAT_NO_DEADLINE;
+        leat_load_init(&app->load, LEAT_LOAD_WINDOW_NS, dispatcher->now_ns);
         dispatcher->applications[app->id] = app;
         dispatcher->application_top =
             app->id >= dispatcher->application_top ? app->id + 1u : dispatcher->application_top;
@@ -1157,6 +1185,9 @@ obey(struct leat_dispatcher *dispatcher, const struct leat_command *command)
         break;
     case LEAT_COMMAND_COPY_PROFILES:
         copy_profiles(dispatcher, command->profiles);
+        break;
+    case LEAT_COMMAND_SET_POLICY:
+        set_policy(dispatcher, command->policy);
         break;
     case LEAT_COMMAND_DRAIN:
         dispatcher->draining = true;

@@ -38,6 +38,7 @@ enum leat_command_kind {
     LEAT_COMMAND_ADD_APPLICATION,    /* application */
     LEAT_COMMAND_REMOVE_APPLICATION, /* application; answered by LEAT_EVENT_APPLICATION_GONE */
     LEAT_COMMAND_COPY_PROFILES,      /* profiles; answered by LEAT_EVENT_PROFILES_COPIED */
+    LEAT_COMMAND_SET_POLICY,         /* policy; answered by LEAT_EVENT_POLICY_SET */
     LEAT_COMMAND_DRAIN,              /* refuse what is new; answered by LEAT_EVENT_DRAINED when all is done */
     LEAT_COMMAND_STOP,               /* end the thread */
 };
@@ -51,12 +52,25 @@ struct leat_profile_copy {
     struct leat_profile profiles[LEAT_WORKER_CLASSES_MAX];
 };
 
+/*
+ * A policy for the application's selector to decide by, from the next decision on. The dispatcher's from the command until the
+ * event: by then it has what was in force before or, where the application has gone, still the new one.
+ */
+struct leat_policy_change {
+    uint16_t application;     /* id */
+    char name[LEAT_NAME_MAX]; /* and its name: by now the id may be another's */
+    bool done;
+    void *state;                /* of the selector, initialised with the policy */
+    struct leat_policy *policy;
+};
+
 struct leat_command {
     enum leat_command_kind kind;
     union {
         struct leat_daemon_session *session;
         struct leat_application *application;
         struct leat_profile_copy *profiles;
+        struct leat_policy_change *policy;
     };
 };
 
@@ -64,6 +78,7 @@ enum leat_event_kind {
     LEAT_EVENT_SESSION_GONE,     /* neither dispatcher nor worker touches the session any more */
     LEAT_EVENT_APPLICATION_GONE, /* nor the application */
     LEAT_EVENT_PROFILES_COPIED,
+    LEAT_EVENT_POLICY_SET,
     LEAT_EVENT_DRAINED,
 };
 
@@ -73,6 +88,7 @@ struct leat_event {
         struct leat_daemon_session *session;
         struct leat_application *application;
         struct leat_profile_copy *profiles;
+        struct leat_policy_change *policy;
     };
 };
 

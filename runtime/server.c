@@ -777,6 +777,9 @@ take_events(struct leat_server *server)
         case LEAT_EVENT_PROFILES_COPIED:
             server->options.profiles_copied(server->options.context, event.profiles);
             break;
+        case LEAT_EVENT_POLICY_SET:
+            server->options.policy_set(server->options.context, event.policy);
+            break;
         case LEAT_EVENT_DRAINED:
             server->drained = true;
             break;

@@ -424,6 +424,7 @@ take_events(void)
             app_states[event.application->id] = APP_GONE;
             break;
         case LEAT_EVENT_PROFILES_COPIED:
+        case LEAT_EVENT_POLICY_SET:
         case LEAT_EVENT_DRAINED:
             LEAT_ASSERT(draining && !drained);
             drained = true;
