@@ -108,9 +108,9 @@ padded(const struct leat_lap *lap)
     return lap->padded & ~(LEAT_LAP_LANES - 1);
 }
 
-/* The least of (cost - price), tagged. */
+/* The least of (cost - price), tagged, but for `passed`: tagged too, so it stands once; NEVER passes none over. */
 INLINE int64_t
-least(const struct leat_lap *lap, const int64_t *restrict cost)
+least_but(const struct leat_lap *lap, const int64_t *restrict cost, int64_t passed)
 {
     const uint32_t lanes = padded(lap);
     const int64_t *restrict price = __builtin_assume_aligned(lap->price, LEAT_CACHE_LINE);
@@ -119,26 +119,16 @@ least(const struct leat_lap *lap, const int64_t *restrict cost)
     cost = __builtin_assume_aligned(cost, LEAT_CACHE_LINE);
     for (uint32_t j = 0; j < lanes; j++) {
         const int64_t value = (cost[j] << TAG_BITS) - price[j] + tag[j];
-        best = value < best ? value : best;
+        const int64_t other = value == passed ? NEVER : value;
+        best = other < best ? other : best;
     }
     return best;
 }
 
-/* The least of those above `first`, which is tagged and so stands once. */
 INLINE int64_t
-second_least(const struct leat_lap *lap, const int64_t *restrict cost, int64_t first)
+least(const struct leat_lap *lap, const int64_t *restrict cost)
 {
-    const uint32_t lanes = padded(lap);
-    const int64_t *restrict price = __builtin_assume_aligned(lap->price, LEAT_CACHE_LINE);
-    const int64_t *restrict tag = __builtin_assume_aligned(lap->tag, LEAT_CACHE_LINE);
-    int64_t best = NEVER;
-    cost = __builtin_assume_aligned(cost, LEAT_CACHE_LINE);
-    for (uint32_t j = 0; j < lanes; j++) {
-        const int64_t value = (cost[j] << TAG_BITS) - price[j] + tag[j];
-        const int64_t other = value == first ? NEVER : value;
-        best = other < best ? other : best;
-    }
-    return best;
+    return least_but(lap, cost, NEVER);
 }
 
 /* Ways onward from `row`, whose own way costs base more than its dual says; returns the least key of all. */
@@ -487,7 +477,7 @@ reduce_rows(struct leat_lap *lap, const struct leat_lap_problem *problem, uint32
             assign(lap, row, column);
             continue;
         }
-        const int64_t second = lap->holds[column] == 1 && evictions > 0 ? second_least(lap, cost, first) : first;
+        const int64_t second = lap->holds[column] == 1 && evictions > 0 ? least_but(lap, cost, first) : first;
         const int64_t gap = (second & ~TAG_MASK) - lap->dual[row];
         if (gap == 0) {
             augment(lap, problem, row);
