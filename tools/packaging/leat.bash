@@ -28,6 +28,8 @@ _leat() {
     case ${COMP_WORDS[COMP_CWORD-1]} in
     --backend) options='cpu reference' files= ;;
     --arrivals) options='constant poisson bursty' ;;
+    --router) options='clockwork dealt edf fcfs laxity matching round_robin shortest_queue threshold' files=
+              [ "$verb" = simulate ] && options="all oracle $options" ;;
     --by) options='simulation bound' files= ;;
     --config|--socket|--state-dir|--input|--output|--inputs|--labels|--profile|--sizes|--later-sizes|--prices|--csv|--svg) options= ;;
     esac
