@@ -122,6 +122,7 @@ def check_arrivals_file():
     leat(*unsized_grid, "--arrivals", "unsized", code=2, says=("--sizes is needed",))
     write("sized", "0 30\n1 201\n")
     leat(*unsized_grid, "--arrivals", "sized", code=1, says=("query of 201 items",))
+    leat(*GRID, "--arrivals", "Poisson", code=1, says=("neither constant, poisson nor bursty: cannot open Poisson",))
 
 
 def check_change():

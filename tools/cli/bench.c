@@ -180,7 +180,7 @@ prepare_arrivals(struct bench_options *options)
     }
     const enum leat_status status = arrivals_read_file(options->arrivals_text, &options->trace);
     if (status != LEAT_OK) {
-        return report_status("bench", "arrivals", status);
+        return report_status("bench", "--arrivals, neither constant, poisson nor bursty", status);
     }
     arrivals->times_s = options->trace.times_s;
     arrivals->time_count = options->trace.count;

@@ -298,8 +298,9 @@ read_trace(struct study *study)
 {
     struct simulate_workload_options *workload = &study->workload;
 
-    if (arrivals_read_file(study->arrivals_text, &study->trace) != LEAT_OK) {
-        return fail();
+    const enum leat_status status = arrivals_read_file(study->arrivals_text, &study->trace);
+    if (status != LEAT_OK) {
+        return report_status("simulate", "--arrivals, neither constant, poisson nor bursty", status);
     }
     for (size_t i = 0; study->trace.items != NULL && i < study->trace.count; i++) {
         if (study->trace.items[i] > study->table.items_max) {
