@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime/daemon_private.h - the daemon's state, shared by daemon.c and admin.c only. */
+/* runtime/daemon_private.h - the daemon's state, shared by daemon*.c and admin.c only. */
 #ifndef LEAT_RUNTIME_DAEMON_PRIVATE_H
 #define LEAT_RUNTIME_DAEMON_PRIVATE_H
 
@@ -83,6 +83,22 @@ struct leat_daemon {
 /* Both with `mutex` held; NULL when there is none. */
 struct leat_application *leat_daemon_find_application(struct leat_daemon *daemon, const char *name);
 struct leat_daemon_model *leat_daemon_find_model(struct leat_daemon *daemon, const char *name);
+
+/* ---- runtime/daemon_applications.c -------------------------------------------------------------- */
+
+/* Builds an application and hands it to the dispatcher; mutex held. */
+LEAT_MUST_CHECK enum leat_status leat_daemon_publish(struct leat_daemon *daemon,
+                                                     const struct leat_application_options *options);
+/*
+ * Tells the dispatcher to let go and waits until it has. Not on the server's thread; mutex held, released while
+ * waiting. False when the daemon shuts down first: the application then stays until the end.
+ */
+bool leat_daemon_retire(struct leat_daemon *daemon, struct leat_application *app);
+/* Once the dispatcher has let go of it. */
+void leat_daemon_free_application(struct leat_application *app); /* accepts NULL */
+/* What the server calls; the context is the daemon. */
+void leat_daemon_application_gone(void *context, struct leat_application *app);
+void leat_daemon_profiles_copied(void *context, struct leat_profile_copy *copy);
 
 /* On the thread of `looks`, mutex held: fills daemon->profiles. LEAT_ERR_BUSY when the daemon shuts down meanwhile. */
 LEAT_MUST_CHECK enum leat_status leat_daemon_copy_profiles(struct leat_daemon *daemon, const struct leat_application *app,
