@@ -108,6 +108,121 @@ test_bursty_start(void)
     EXPECT(fabs(sum / STARTS - expected) < 6 * sqrt(dispersion(&bursty, window_s) * expected / STARTS));
 }
 
+/* Counts in windows of any length: the mean asked for, and as many times a Poisson variance as asked for. */
+static void
+test_clusters(enum arrivals_kind kind, double dispersed, double window_s)
+{
+    struct rates_step step = {.end_s = 0.7, .qps = 100};
+    const struct rates rates = {.steps = &step, .count = 1};
+    struct arrivals arrivals = {.kind = kind, .rate_qps = 100, .dispersion = dispersed, .rates = &rates};
+    double sum = 0, squares = 0, next_s, last_s = 0;
+
+    arrivals_start(&arrivals, leat_test_seed);
+    next_s = arrivals_next(&arrivals);
+    for (int w = 0; w < WINDOWS; w++) {
+        double count = 0;
+        while (next_s < (w + 1) * window_s) {
+            EXPECT(next_s >= last_s);
+            last_s = next_s;
+            count++;
+            next_s = arrivals_next(&arrivals);
+        }
+        sum += count;
+        squares += count * count;
+    }
+    const double mean = sum / WINDOWS, expected = 100 * window_s, found = (squares / WINDOWS - mean * mean) / mean;
+    (void)printf("clusters, windows of %g s: mean %.3f for %.3f, dispersion %.3f for %.3f\n", window_s, mean, expected,
+                 found, dispersed);
+    EXPECT(fabs(mean - expected) < 6 * sqrt(dispersed * expected / WINDOWS));
+    EXPECT(fabs(found / dispersed - 1) < 0.12 + 0.04 * (dispersed - 1) / expected);
+}
+
+/* Poisson at each of the rates, cycle after cycle; nothing at a rate of 0. */
+static void
+test_rates(void)
+{
+    enum { CYCLES = 2000, STEPS = 4 };
+    struct rates_step steps[STEPS] = {{0.1, 50}, {0.35, 0}, {0.4, 1000}, {1, 20}};
+    const struct rates rates = {.steps = steps, .count = STEPS};
+    struct arrivals arrivals = {.kind = ARRIVALS_RATES, .rates = &rates};
+    double counts[STEPS] = {0}, squares[STEPS] = {0}, last_s = 0, next_s;
+
+    EXPECT(fabs(rates_mean_qps(&rates) - 67) < 1e-9);
+    arrivals_start(&arrivals, leat_test_seed);
+    next_s = arrivals_next(&arrivals);
+    for (int cycle = 0; cycle < CYCLES; cycle++) {
+        for (int i = 0; i < STEPS; i++) {
+            double count = 0;
+            while (next_s < cycle + steps[i].end_s) {
+                EXPECT(next_s >= last_s && next_s >= cycle + (i > 0 ? steps[i - 1].end_s : 0) - 1e-9);
+                last_s = next_s;
+                next_s = arrivals_next(&arrivals);
+                count++;
+            }
+            counts[i] += count;
+            squares[i] += count * count;
+        }
+    }
+    for (int i = 0; i < STEPS; i++) {
+        const double expected = steps[i].qps * (steps[i].end_s - (i > 0 ? steps[i - 1].end_s : 0));
+        const double mean = counts[i] / CYCLES;
+        EXPECT(fabs(mean - expected) <= 6 * sqrt(expected / CYCLES));
+        EXPECT(expected == 0 || fabs((squares[i] / CYCLES - mean * mean) / mean - 1) < 6 * sqrt(2.5 / CYCLES));
+    }
+}
+
+static void
+test_rates_files(void)
+{
+    static const struct {
+        const char *text;
+        double cycle_s;
+        int count; /* -1: malformed */
+        double end_s, mean_qps;
+    } cases[] = {
+        {"interval_index,start_s,qps\n0,0,100\n1,10,200\n2,20,300\n", 0, 3, 30, 200},
+        {"start_s,qps\n0,100\n10,200\n20,300\n", 21, 3, 21, 3300.0 / 21},
+        {"start_s,qps\n0,100\n10,200\n20,300\n", 15, 2, 15, 2000.0 / 15},
+        {"start_s,qps\n0,100\n10,200\n20,300\n", 100, 3, 100, (1000 + 2000 + 24000) / 100.0},
+        {"start_s,qps\n0,5\n", 0, 1, 1, 5},
+        {"start_s,qps\n1,5\n", 0, -1, 0, 0},
+        {"start_s,qps\n0,5\n0,6\n", 0, -1, 0, 0},
+        {"start_s,qps\n0,-5\n", 0, -1, 0, 0},
+        {"start_s,rate\n0,5\n", 0, -1, 0, 0},
+        {"start_s,qps\n", 0, -1, 0, 0},
+        {"start_s,qps\n0,0\n1,0\n", 0, -1, 0, 0},
+        {"52\n55\n\n 48.5\r\n", 0, 3, 3, 155.5 / 3},
+        {"52\n55\n48", 2, 2, 2, 53.5},
+        {"52\n55x\n", 0, -1, 0, 0},
+        {"52\n-1\n", 0, -1, 0, 0},
+        {"52,1\n", 0, -1, 0, 0},
+        {"0\n0\n", 0, -1, 0, 0},
+        {"", 0, -1, 0, 0},
+    };
+    struct fake_root root;
+    char path[160];
+    struct rates rates;
+
+    fake_root_init(&root);
+    (void)snprintf(path, sizeof(path), "%s/rates", root.path);
+    for (size_t i = 0; i < LEAT_COUNT_OF(cases); i++) {
+        fake_root_write(&root, "/rates", cases[i].text);
+        const enum leat_status status = rates_read(path, cases[i].cycle_s, &rates);
+        EXPECT(status == (cases[i].count < 0 ? LEAT_ERR_PROTO : LEAT_OK));
+        EXPECT(status == LEAT_OK || strstr(leat_error_text(), path) != NULL);
+        if (status == LEAT_OK) {
+            EXPECT(rates.count == (uint32_t)cases[i].count);
+            EXPECT(fabs(rates.steps[rates.count - 1].end_s - cases[i].end_s) < 1e-9);
+            EXPECT(fabs(rates_mean_qps(&rates) - cases[i].mean_qps) < 1e-9);
+            rates_scale(&rates, 3);
+            EXPECT(fabs(rates_mean_qps(&rates) - 3 * cases[i].mean_qps) < 1e-9);
+            rates_free(&rates);
+        }
+    }
+    EXPECT(rates_read("/nonexistent/rates", 0, &rates) == LEAT_ERR_SYS);
+    fake_root_fini(&root);
+}
+
 static void
 test_seeds(void)
 {
@@ -226,6 +341,12 @@ main(void)
     test_bursty(bursty.burst_mean_s);
     test_bursty(10 * bursty.burst_mean_s);
     test_bursty_start();
+    test_clusters(ARRIVALS_POISSON, 4, 0.05);
+    test_clusters(ARRIVALS_POISSON, 4, 2);
+    test_clusters(ARRIVALS_POISSON, 1.2, 0.2);
+    test_clusters(ARRIVALS_RATES, 30, 1);
+    test_rates();
+    test_rates_files();
     test_seeds();
     test_files();
     test_stretched_file();

@@ -18,6 +18,24 @@ exponential(uint64_t *random, double mean)
     return mean * random_exponential(random);
 }
 
+/* Of 1 and more, without libm: m * 2^k with m from 3/4 to 3/2, and the series of artanh. */
+static double
+natural_log(double x)
+{
+    double twos = 0, sum = 0;
+
+    for (; x >= 1.5; x /= 2) {
+        twos++;
+    }
+    const double z = (x - 1) / (x + 1);
+    double power = z;
+    for (int i = 1; i < 40; i += 2) {
+        sum += power / i;
+        power *= z * z;
+    }
+    return twos * 0.69314718055994531 + 2 * sum;
+}
+
 static double
 mean_stay_s(const struct arrivals *a)
 {
@@ -32,6 +50,11 @@ arrivals_start(struct arrivals *a, uint64_t seed)
     a->time_next = 0;
     a->origin_s = 0;
     a->stretch = 1;
+    a->step = 0;
+    a->cycle_s = 0;
+    a->cluster_left = 0;
+    a->cluster_log = a->dispersion > 1 ? natural_log(a->dispersion) : 0;
+    LEAT_ASSERT(a->dispersion <= ARRIVALS_DISPERSION_MAX);
     if (a->kind == ARRIVALS_FILE && a->rate_qps > 0) {
         a->origin_s = a->times_s[0];
         a->stretch = arrivals_own_rate_qps(a->times_s, a->time_count) / a->rate_qps;
@@ -62,6 +85,61 @@ next_bursty(struct arrivals *a)
     }
 }
 
+/* The next event of a Poisson process that has `share` of the rates. */
+static void
+move_along_rates(struct arrivals *a, double share)
+{
+    double left = random_exponential(&a->random); /* of the integral over the rate */
+
+    for (;;) {
+        const struct rates_step *step = &a->rates->steps[a->step];
+        const double end_s = a->cycle_s + step->end_s, qps = step->qps * share;
+        const double due = qps * (end_s - a->now_s);
+        if (left < due) {
+            a->now_s += left / qps;
+            return;
+        }
+        left -= due > 0 ? due : 0;
+        a->now_s = end_s;
+        a->step = a->step + 1 < a->rates->count ? a->step + 1 : 0;
+        a->cycle_s = a->step == 0 ? end_s : a->cycle_s;
+    }
+}
+
+/* How many come at once; 1 without clusters. */
+static uint32_t
+draw_cluster(struct arrivals *a)
+{
+    uint32_t size = 1;
+
+    if (a->cluster_log > 0) {
+        const double p = 1 - 1 / a->dispersion;
+        double u = random_uniform(&a->random), chance = p / a->cluster_log;
+        while (u >= chance && chance > 0) {
+            u -= chance;
+            chance *= p * size / (size + 1);
+            size++;
+        }
+    }
+    return size;
+}
+
+static double
+next_poisson(struct arrivals *a)
+{
+    if (a->cluster_left == 0) {
+        const double share = a->cluster_log > 0 ? a->cluster_log / (a->dispersion - 1) : 1; /* one over the mean size */
+        if (a->kind == ARRIVALS_RATES) {
+            move_along_rates(a, share);
+        } else {
+            a->now_s += exponential(&a->random, 1 / (a->rate_qps * share));
+        }
+        a->cluster_left = draw_cluster(a);
+    }
+    a->cluster_left--;
+    return a->now_s;
+}
+
 double
 arrivals_next(struct arrivals *a)
 {
@@ -70,8 +148,8 @@ arrivals_next(struct arrivals *a)
         a->now_s += 1 / a->rate_qps;
         return a->now_s;
     case ARRIVALS_POISSON:
-        a->now_s += exponential(&a->random, 1 / a->rate_qps);
-        return a->now_s;
+    case ARRIVALS_RATES:
+        return next_poisson(a);
     case ARRIVALS_BURSTY:
         return next_bursty(a);
     case ARRIVALS_FILE:
