@@ -19,6 +19,7 @@
 #include "runtime/histogram.h"
 #include "sched/load.h"
 #include "sched/policy.h"
+#include "sched/probing.h"
 #include "sched/profile.h"
 
 #define LEAT_APPLICATIONS_MAX 1024u
@@ -58,15 +59,6 @@ struct leat_waiting {
 struct leat_application_counters {
     _Atomic uint64_t accepted, ok, rejected, expired, cancelled, failed, batches, waiting;
     _Atomic uint32_t rate_qps, dispersion_ppm; /* as of the last time it had something to decide */
-};
-
-/* Of one class of workers, for queries that only its profile's word keeps from it: see find_probe(). */
-struct leat_probing {
-    uint32_t condemned;    /* queries since the last probe that it says the class cannot have in time */
-    bool under_way;
-    uint8_t doublings;      /* of the rest after a probe: so many in a row took what the profile says */
-    uint64_t next_ns;       /* no probe before */
-    uint64_t next_spare_ns; /* nor any with a query that need not be late */
 };
 
 struct leat_application {

@@ -22,11 +22,8 @@ enum {
     SPINS_PER_CLOCK = 16,
     LOOK_AGAIN_NS = 1000000, /* what a router leaves for later though a worker has room is shown to it again */
     OVERRUN_SHARE = 16,      /* a batch beyond its prediction is taken to go on for this part of it */
-    PROBE_OTHERS = 16, /* condemned queries for each that a class of workers gets against its profile */
-    PROBE_REST = 16,   /* and for so many times its execution the next one waits, twice as many after each that was right */
-    PROBE_DOUBLINGS_MAX = 8,
     FLOOR_MAX_PPM = (1 << 20) - 1, /* beyond what any variant can have */
-    NOBODY = UINT32_MAX, /* no worker */
+    NOBODY = UINT32_MAX, /* no variant */
 };
 _Static_assert(EVENTS >= LEAT_SESSIONS_MAX + LEAT_APPLICATIONS_MAX + 2, "events are never dropped");
 
@@ -358,44 +355,6 @@ can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_appli
 }
 
 /*
- * A profile that says too much would keep an application's queries from a class of workers for ever, and nothing would run
- * there to correct it. So of those queries that it takes to be late even on an idle worker of the class, such a worker
- * gets one in PROBE_OTHERS + 1, when no other is on its way and the last one's execution makes up 1 / PROBE_REST of the time
- * since, at most. A query that is not lost already is spared while other batches tell of the class as often, and the longer
- * the more probes in a row found the profile right.
- * Returns the worker or NOBODY.
- */
-static uint32_t
-find_probe(const struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t variant, uint32_t items,
-           uint64_t deadline_ns, bool lost)
-{
-    uint32_t found = NOBODY;
-
-    if (dispatcher->class_count == 1 && !lost) {
-        return NOBODY; /* it runs there anyway */
-    }
-    for (uint16_t class = 0; class < dispatcher->class_count; class++) {
-        struct leat_probing *probing = &app->probing[class];
-        if (dispatcher->now_ns + predict(app, app->id, variant, class, items) <= deadline_ns) {
-            continue;
-        }
-        if (probing->condemned < PROBE_OTHERS) {
-            probing->condemned++;
-            continue;
-        }
-        if (found != NOBODY || probing->under_way || deadline_ns <= dispatcher->now_ns ||
-            dispatcher->now_ns < (lost ? probing->next_ns : probing->next_spare_ns)) {
-            continue;
-        }
-        for (uint32_t w = 0; w < dispatcher->options.worker_count && found == NOBODY; w++) {
-            const struct leat_sched_worker *worker = &dispatcher->sched_workers[w];
-            found = worker->worker_class == class && worker->outstanding == 0 ? w : NOBODY;
-        }
-    }
-    return leat_waiting_count(&app->waiting) < LEAT_SCHED_PENDING_MAX ? found : NOBODY;
-}
-
-/*
  * Each slot may hold a query, and each worker may have answered as many as there are slots without its report having been
  * read: it reports behind its answers, and may be held up in between, while their slots are used again.
  */
@@ -494,6 +453,7 @@ accept_request(struct leat_dispatcher *dispatcher, struct leat_daemon_session *s
 /* ---- From the central queue into the applications' waiting lists ------------------------------ */
 
 static void decide_for(struct leat_dispatcher *dispatcher, struct leat_application *app);
+static struct leat_route_input route_input(const struct leat_dispatcher *dispatcher, const struct leat_application *app);
 static void probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t worker_index);
 
 static void
@@ -533,11 +493,15 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         finish_close_to(dispatcher, entry, LEAT_OUTCOME_REJECTED, reason, closest);
         return;
     }
-    uint32_t probed = NOBODY;
+    uint32_t probed = LEAT_PROBING_NONE;
     if (entry->deadline_ns != LEAT_NO_DEADLINE) {
         const bool lost = app->drop_late && !can_be_in_time(dispatcher, app, variant, query.items, entry->deadline_ns);
-        probed = find_probe(dispatcher, app, variant, query.items, entry->deadline_ns, lost);
-        if (LEAT_UNLIKELY(lost && probed == NOBODY)) {
+        if (dispatcher->class_count > 1 || lost) { /* else it runs there anyway */
+            struct leat_route_input route = route_input(dispatcher, app);
+            route.variant = variant;
+            probed = leat_probing_find(app->probing, &route, query.items, entry->deadline_ns, lost);
+        }
+        if (LEAT_UNLIKELY(lost && probed == LEAT_PROBING_NONE)) {
             closest = (struct closest){.variant = (uint16_t)variant,
                                        .accuracy_ppm = app->sched_variants[variant].accuracy_ppm,
                                        .exec_ns = least_ns(dispatcher, app, variant, query.items)};
@@ -555,7 +519,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
     }
     app->look_at_ns = 0;
     leat_waiting_push(&app->waiting, entry, &query);
-    if (LEAT_UNLIKELY(probed != NOBODY)) {
+    if (LEAT_UNLIKELY(probed != LEAT_PROBING_NONE)) {
         probe(dispatcher, app, probed);
     }
 }
@@ -945,8 +909,7 @@ probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t
     leat_waiting_remove(&app->waiting, dispatcher->marks);
     if (dispatcher->sched_workers[worker_index].outstanding > 0) { /* else no variant serves it */
         record->batches[(record->batch_tail - 1) & (LEAT_WORKER_BATCHES - 1)].probe = true;
-        app->probing[record->class].under_way = true;
-        app->probing[record->class].condemned = 0;
+        leat_probing_begin(&app->probing[record->class]);
     }
 }
 
@@ -1050,16 +1013,8 @@ take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, const str
     bump(&app->counters.expired, done->expired);
     bump(&app->counters.failed, done->failed);
     bump(&app->counters.ok, ran - done->failed);
-    struct leat_probing *probing = &app->probing[record->class];
-    if (batch->probe) {
-        const bool confirmed = done->exec_ns >= batch->predicted_ns - batch->predicted_ns / 4;
-        probing->doublings = confirmed ? (uint8_t)(probing->doublings + (probing->doublings < PROBE_DOUBLINGS_MAX)) : 0;
-    }
-    probing->next_spare_ns = dispatcher->now_ns + (PROBE_REST * done->exec_ns << probing->doublings);
-    if (batch->probe) {
-        probing->under_way = false;
-        probing->next_ns = dispatcher->now_ns + PROBE_REST * done->exec_ns;
-    }
+    leat_probing_end(&app->probing[record->class], batch->probe, dispatcher->now_ns, batch->predicted_ns,
+                     done->exec_ns);
     if (ran > 0 && done->failed == 0) {
         leat_profile_learn(&app->profiles[batch->variant][record->class], done->items, done->exec_ns);
     }
