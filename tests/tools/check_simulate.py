@@ -80,6 +80,7 @@ def check_help():
 
 def check_repeats():
     for case in (("--router", "all,oracle"), ("--rate", "50,150,400", "--prediction-noise", "5%", "--service-noise", "0.05"),
+                 ("--learn", "--service-noise", "10%"),
                  ("--router", "fcfs", "--arrivals", "bursty", "--later-sizes", "gaussian:50:20", "--change-at", 700)):
         outputs = set()
         for threads in (1, 2, 7, 7):
@@ -146,6 +147,18 @@ def check_depth():
     assert default == same and default["worker_queue_depth"] == daemon
     assert len({json.dumps(of["results"][0]) for of in (default, one, most)}) == 3
     assert default["results"][1] == one["results"][1] == most["results"][1]  # matching gives to idle workers only
+
+
+def check_learning():
+    """What is learned errs where the profile does not, and soon less; where there is always an idle worker, nothing changes."""
+    busy = (*GRID, "--router", "laxity,fcfs", "--rate", "300", "--json")
+    told, learned = (json.loads(leat(*busy, *learn)) for learn in ((), ("--learn",)))
+    assert told["learned"] is False and learned["learned"] is True and told["results"] != learned["results"]
+    for one, other in zip(told["results"], learned["results"]):
+        assert abs(one["violation_share_mean"] - other["violation_share_mean"]) < 0.15, (one, other)
+    assert b"; times learned\n" in leat(*GRID, "--router", "fcfs", "--learn")
+    plain = (*PLAIN, "--objective", "15ms", "--mix", "2,0", "--rate", "50,150")
+    assert results(*plain) == results(*plain, "--learn")
 
 
 def check_agreement():
@@ -245,6 +258,9 @@ def check_usage():
             ((*GRID, "--percentile", "101"), "out of range"),
             ((*GRID, "--tolerance", "0"), "out of range"),
             ((*GRID, "--threads", "0"), "out of range"),
+            ((*GRID, "--learn", "--prediction-noise", "1%"), "contradict"),
+            ((*GRID, "--learn", "--percentile", "49"), "50 to 99.9"),
+            ((*GRID, "--learn", "--percentile", "99.95"), "50 to 99.9"),
             ((*GRID, "--depth", "0"), "out of range"),
             ((*GRID, "--depth", "65"), "out of range"),
             ((*GRID, "--router", "fastest"), "no router 'fastest'; there are clockwork, "),

@@ -3,12 +3,14 @@
  * Goal     A run is what simulate.h says, to the nanosecond: who serves whom and when, what a router sees, what is late.
  * Oracle   One class: the recursion of Kiefer and Wolfowitz, no events in it. All routers, several classes, queues at
  *          workers: a second simulator, which keeps no state that it can work out anew, by scans over everything. When to
- *          stop early: the run that does not. Noise: what a router observes, against the normal distribution.
+ *          stop early: the run that does not. Noise: what a router observes, against the normal distribution. Learning: the
+ *           second simulator, with profiles and probes of its own; what a router observes at first and in the end.
  * Method   Random tables, workloads, mixes and rates with a printed seed.
  */
 #include <math.h>
 #include <string.h>
 
+#include "sched/profile.h"
 #include "tests/tools/simulate_cases.h"
 
 enum { QUERIES_MAX = 4000, WORKERS = 40, ERRORS_SEEN = 4096 };
@@ -129,9 +131,14 @@ struct naive {
         uint32_t turn;   /* the how manyth that was given away */
         uint64_t end_ns; /* 0: does not run, or not yet */
         uint64_t predicted_end_ns, started_ns, response_ns;
-        bool done;
+        uint64_t learned_ns; /* its mean time, as known when it was given away */
+        bool done, probe;
     } queries[QUERIES_MAX];
     uint32_t classes[WORKERS], worker_count, given;
+    struct leat_profile profiles[LEAT_SCHED_CLASSES_MAX];
+    uint32_t condemned[LEAT_SCHED_CLASSES_MAX]; /* since the last probe */
+    uint32_t right[LEAT_SCHED_CLASSES_MAX];     /* probes in a row that took what was predicted */
+    uint64_t rests_ns[LEAT_SCHED_CLASSES_MAX];  /* until then, no probe */
     struct simulate_result result;
     uint64_t responses_ns[QUERIES_MAX];
 };
@@ -141,6 +148,9 @@ naive_mean(const void *profiles, uint16_t application, uint32_t variant, uint16_
 {
     const struct naive *naive = profiles;
     EXPECT(application == 0 && variant == 0);
+    if (naive->options->learn) {
+        return leat_profile_mean(&naive->profiles[class], items);
+    }
     return cell_mean_ns(naive->options->table, class, items);
 }
 
@@ -148,6 +158,9 @@ static uint64_t
 naive_predict(const void *profiles, uint16_t application, uint32_t variant, uint16_t class, uint32_t items)
 {
     const struct naive *naive = profiles;
+    if (naive->options->learn) {
+        return leat_profile_predict(&naive->profiles[class], items);
+    }
     return naive->options->percentile > 0
                ? simulate_table_noisy_percentile(naive->options->table, class, items, naive->options->percentile,
                                                  naive->options->service_noise_share)
@@ -157,7 +170,9 @@ naive_predict(const void *profiles, uint16_t application, uint32_t variant, uint
 static uint64_t
 naive_mean_of(const struct naive *naive, uint32_t query, uint32_t worker)
 {
-    return cell_mean_ns(naive->options->table, naive->classes[worker], naive->options->workload->items[query]);
+    return naive->options->learn
+               ? naive->queries[query].learned_ns
+               : cell_mean_ns(naive->options->table, naive->classes[worker], naive->options->workload->items[query]);
 }
 
 /* Of those that a worker holds, the one that was given to it first; QUERIES_MAX: it is idle. */
@@ -183,6 +198,45 @@ naive_start(struct naive *naive, uint32_t worker)
         naive->queries[q].started_ns = naive->now_ns;
         naive->queries[q].end_ns = naive->now_ns + service_ns(naive->options, q, naive->classes[worker]);
         naive->queries[q].predicted_end_ns = naive->now_ns + naive_mean_of(naive, q, worker);
+    }
+}
+
+static void
+naive_give(struct naive *naive, uint32_t q, uint32_t worker)
+{
+    naive->queries[q].worker = worker;
+    naive->queries[q].turn = naive->given++;
+    naive->queries[q].learned_ns =
+        leat_profile_mean(&naive->profiles[naive->classes[worker]], naive->options->workload->items[q]);
+    naive_start(naive, worker);
+}
+
+/* What has just arrived probes the first class that it may. */
+static void
+naive_probe(struct naive *naive, uint32_t q)
+{
+    const uint32_t class_count = naive->options->table->class_count;
+    bool probes = false;
+
+    for (uint32_t class = 0; naive->options->learn && class_count > 1 && class < class_count; class ++) {
+        const uint64_t ns = leat_profile_predict(&naive->profiles[class], naive->options->workload->items[q]);
+        bool under_way = false;
+        for (uint32_t other = 0; other < q; other++) {
+            const struct naive_query *query = &naive->queries[other];
+            under_way = under_way || (query->probe && !query->done && naive->classes[query->worker] == class);
+        }
+        if (ns <= naive->options->objective_ns || ++naive->condemned[class] <= 16) {
+            continue;
+        }
+        naive->condemned[class] = 16;
+        for (uint32_t w = 0; w < naive->worker_count && !probes && !under_way && naive->now_ns >= naive->rests_ns[class]; w++) {
+            if (naive->classes[w] == class && naive_first(naive, w) == QUERIES_MAX) {
+                naive->condemned[class] = 0;
+                naive->queries[q].probe = probes = true;
+                naive->result.probes++;
+                naive_give(naive, q, w);
+            }
+        }
     }
 }
 
@@ -260,9 +314,7 @@ naive_decide(struct naive *naive, void *state)
             EXPECT(pairs[i].query < waiting && pairs[i].worker < naive->worker_count);
             EXPECT(naive->queries[ids[pairs[i].query]].worker == WORKERS);
             EXPECT(workers[pairs[i].worker].outstanding++ < workers[pairs[i].worker].depth);
-            naive->queries[ids[pairs[i].query]].worker = pairs[i].worker;
-            naive->queries[ids[pairs[i].query]].turn = naive->given++;
-            naive_start(naive, pairs[i].worker);
+            naive_give(naive, ids[pairs[i].query], pairs[i].worker);
         }
     }
     return false;
@@ -281,6 +333,13 @@ naive_end(struct naive *naive, uint32_t q)
     naive->result.of_class[class].queries++;
     naive->result.of_class[class].busy_ns += naive->now_ns - query->started_ns;
     naive->result.of_class[class].violations += response_ns > naive->options->objective_ns;
+    leat_profile_learn(&naive->profiles[class], naive->options->workload->items[q], naive->now_ns - query->started_ns);
+    if (query->probe) {
+        const bool right = naive->now_ns - query->started_ns >= query->learned_ns - query->learned_ns / 4;
+        naive->right[class] = right ? naive->right[class] + 1 : 0;
+    }
+    const uint32_t doublings = naive->right[class] < 8 ? naive->right[class] : 8;
+    naive->rests_ns[class] = naive->now_ns + ((16 * (naive->now_ns - query->started_ns)) << doublings);
     naive_start(naive, query->worker);
 }
 
@@ -301,6 +360,10 @@ naive_run(struct naive *naive, const struct simulate_options *options)
         for (uint32_t i = 0; i < options->mix.count[class]; i++) {
             naive->classes[naive->worker_count++] = class;
         }
+    }
+    for (uint32_t class = 0; class < LEAT_SCHED_CLASSES_MAX; class ++) {
+        naive->profiles[class].quantile_ppm =
+            options->percentile > 0 ? (uint32_t)(options->percentile * 10000 + 0.5) : LEAT_PROFILE_MEAN;
     }
     if (options->router->init != NULL) {
         expect_ok(options->router->init(state, &options->router_options));
@@ -324,7 +387,7 @@ naive_run(struct naive *naive, const struct simulate_options *options)
         if (ending < QUERIES_MAX) {
             naive_end(naive, ending);
         } else if (naive->arrived < options->workload->count && arrival_ns(options, naive->arrived) == next_ns) {
-            naive->arrived++;
+            naive_probe(naive, naive->arrived++);
         }
         look_ns = naive_decide(naive, state) ? naive->now_ns + 1000000 : UINT64_MAX;
     }
@@ -355,7 +418,7 @@ random_case(struct simulate_table *table, struct simulate_workload *workload, ui
     return options;
 }
 
-static void
+static struct simulate_result
 expect_same(const struct simulate_options *options)
 {
     static struct naive naive;
@@ -363,9 +426,11 @@ expect_same(const struct simulate_options *options)
 
     naive_run(&naive, options);
     EXPECT(result.decisions == naive.result.decisions && result.pairs == naive.result.pairs);
+    EXPECT(result.probes == naive.result.probes && result.pairs + result.probes == options->workload->count);
     EXPECT(result.end_ns == naive.now_ns);
     EXPECT(memcmp(result.of_class, naive.result.of_class, sizeof(result.of_class)) == 0);
     expect_responses(options, &result, naive.responses_ns, options->workload->count);
+    return result;
 }
 
 static void
@@ -379,10 +444,41 @@ test_all_routers(void)
             struct simulate_workload workload;
             struct simulate_options options = random_case(&table, &workload, 300);
             options.router = router;
-            expect_same(&options);
+            options.learn = below(2) == 0;
+            options.percentile = options.learn && options.percentile == 100 ? 99.9 : options.percentile;
+            (void)expect_same(&options);
             free_case(&table, &workload);
         }
     }
+}
+
+/* A class that is never in time gets some queries all the same, one at a time; who knows its times gives it none. */
+static void
+test_probes(void)
+{
+    uint64_t probes = 0;
+
+    for (int round = 0; round < 10; round++) {
+        struct simulate_table table = random_table(2, 1 + (uint32_t)below(5), 0.2, 1);
+        struct simulate_workload workload = random_workload(&table, 1000, ARRIVALS_POISSON);
+        const size_t cells = (size_t)table.size_count * table.sample_count;
+        for (size_t s = 0; s < cells; s++) {
+            table.samples_ns[cells + s] = 10 * table.samples_ns[s];
+        }
+        finish_table(&table);
+        struct simulate_options options = {.table = &table, .workload = &workload, .router = &leat_router_laxity,
+                                           .mix = {{2, 3}}, .percentile = round % 2 == 0 ? 95 : 0,
+                                           .objective_ns = 2 * table.mean_ns[table.size_count - 1]};
+        options.rate_qps = uniform(0.01, 0.4) * busy_qps(&table, &workload, &options.mix);
+        EXPECT(expect_same(&options).probes == 0);
+        options.learn = true;
+        const struct simulate_result result = expect_same(&options);
+        EXPECT(result.probes * 16 <= workload.count && result.of_class[1].queries >= result.probes);
+        probes += result.probes;
+        free_case(&table, &workload);
+    }
+    printf("%llu probes\n", (unsigned long long)probes);
+    EXPECT(probes > 10);
 }
 
 /* More wait than are shown to a router at once. */
@@ -397,7 +493,7 @@ test_long_queue(void)
         struct simulate_options options = {.table = &table, .workload = &workload, .router = router, .mix = {{2, 1}},
                                            .worker_depth = 3, .objective_ns = 10000000};
         options.rate_qps = 50 * busy_qps(&table, &workload, &options.mix);
-        expect_same(&options);
+        (void)expect_same(&options);
         free_case(&table, &workload);
     }
 }
@@ -650,6 +746,65 @@ test_percentile_of_noisy_times(void)
     }
 }
 
+static struct {
+    uint64_t mean_ns[2][8], high_ns[2][8]; /* of what is known when a router is asked: [class][row] */
+    bool known_at_first;
+    uint32_t count;
+} told;
+
+static uint32_t
+told_route(void *state, const struct leat_route_input *input, struct leat_route_pair *pairs, uint32_t pairs_max)
+{
+    for (uint16_t class = 0; class < 2; class ++) {
+        for (uint32_t row = 0; row < 8; row++) {
+            told.mean_ns[class][row] = input->mean(input->profiles, 0, 0, class, 10 * (row + 1));
+            told.high_ns[class][row] = input->predict(input->profiles, 0, 0, class, 10 * (row + 1));
+            told.known_at_first |= told.count == 0 && (told.mean_ns[class][row] != 0 || told.high_ns[class][row] != 0);
+        }
+    }
+    told.count++;
+    return leat_router_shortest_queue.route(state, input, pairs, pairs_max);
+}
+
+/* Nothing is known at first, and of a class that has no workers for ever; the rest is known in the end, with its noise. */
+static void
+test_learns(void)
+{
+    static const struct leat_router router = {.name = "told", .queues = true, .route = told_route};
+    struct simulate_table table = empty_table(2, 8, 10, 1);
+
+    for (uint32_t cell = 0; cell < 16; cell++) {
+        table.samples_ns[cell] = cell < 8 ? 500000 + 100000 * cell : 3000000 + 700000 * (cell - 8);
+    }
+    finish_table(&table);
+    for (int round = 0; round < 4; round++) {
+        struct simulate_workload workload = random_workload(&table, 20000, ARRIVALS_POISSON);
+        struct simulate_options options = {.table = &table, .workload = &workload, .router = &router, .learn = true,
+                                           .mix = {{1, (uint16_t)(round < 2 ? 2 : 0)}}, .percentile = round % 2 == 0 ? 95 : 0,
+                                           .service_noise_share = 0.1, .objective_ns = UINT64_C(1000000000)};
+        for (uint32_t i = 0; i < workload.count; i++) {
+            workload.items[i] = (uint16_t)(10 * (1 + (workload.items[i] - 1) / 10));
+        }
+        options.rate_qps = 0.5 * busy_qps(&table, &workload, &options.mix);
+        memset(&told, 0, sizeof(told));
+        EXPECT(simulate(&options).probes == 0); /* all is in time */
+        EXPECT(!told.known_at_first && told.count >= workload.count);
+        for (uint32_t class = 0; class < 2; class ++) {
+            double sum = 0; /* one percentile that is learned by steps is not exact, their average nearly */
+            for (uint32_t row = 0; row < 8; row++) {
+                const double mean = (double)told.mean_ns[class][row] / (double)table.mean_ns[class * 8 + row];
+                const double margin = (double)told.high_ns[class][row] / (double)table.mean_ns[class * 8 + row];
+                EXPECT(options.mix.count[class] > 0 ? fabs(mean - 1) < 0.07 : mean == 0);
+                EXPECT(round % 2 == 0 && mean > 0 ? fabs(margin - 1.164) < 0.3 : margin == mean);
+                sum += margin;
+            }
+            EXPECT(round % 2 != 0 || sum == 0 || fabs(sum / 8 - 1.164) < 0.12);
+        }
+        simulate_workload_free(&workload);
+    }
+    simulate_table_free(&table);
+}
+
 /* ---- What cannot be simulated ------------------------------------------------------------------ */
 
 static bool
@@ -683,6 +838,16 @@ test_refused(void)
     bad = good;
     bad.worker_depth = SIMULATE_DEPTH_MAX + 1;
     EXPECT(refused(bad, LEAT_ERR_INVALID, "65 batches"));
+    bad = good;
+    bad.learn = true;
+    EXPECT(simulate(&bad).queries == 10);
+    bad.noise_share = 0.1;
+    EXPECT(refused(bad, LEAT_ERR_INVALID, "no errors but their own"));
+    bad.noise_share = 0;
+    bad.percentile = 49;
+    EXPECT(refused(bad, LEAT_ERR_INVALID, "from 50 to 99.9"));
+    bad.percentile = 99.95;
+    EXPECT(refused(bad, LEAT_ERR_INVALID, "not 99.95"));
     EXPECT(simulate(&good).queries == 10);
     free_case(&table, &workload);
     simulate_run_destroy(NULL);
@@ -694,6 +859,7 @@ main(void)
     cases_start();
     test_one_class();
     test_all_routers();
+    test_probes();
     test_long_queue();
     test_stop_early();
     test_stops_soon();
@@ -701,6 +867,7 @@ main(void)
     test_prediction_noise();
     test_service_noise();
     test_percentile_of_noisy_times();
+    test_learns();
     test_refused();
     simulate_run_destroy(run);
     return 0;

@@ -63,7 +63,9 @@ print_simulate_help(void)
         "                          daemon; matching goes by the mean in any case)\n"
         "  --prediction-noise SHARE, --service-noise SHARE\n"
         "                          standard deviation of errors of prediction, and of service times beyond the samples;\n"
-        "                          percentiles of predictions are of times with both\n\n"
+        "                          percentiles of predictions are of times with both\n"
+        "  --learn                 predictions not from the profile but learned from what has run, from nothing on, with probes\n"
+        "                          of classes that it speaks against, as in the daemon; --percentile 50 to 99.9, or mean\n\n"
         "  --rate QPS,...          run at these rates, rising; 'own' is that of a file of arrivals\n"
         "  --tolerance SHARE       how near throughput is found (default 0.5%%)\n\n"
         "  --json                  one JSON object\n"
@@ -119,6 +121,7 @@ parse_simulate_options(int argc, char **argv, struct study *study)
         {"percentile", required_argument, NULL, 'P'},
         {"prediction-noise", required_argument, NULL, 'n'},
         {"service-noise", required_argument, NULL, 'N'},
+        {"learn", no_argument, NULL, 'l'},
         {"rate", required_argument, NULL, 'R'},
         {"tolerance", required_argument, NULL, 'T'},
         {"csv", required_argument, NULL, 'C'},
@@ -168,6 +171,7 @@ parse_simulate_options(int argc, char **argv, struct study *study)
             break;
         case 'n': good = parse_share(optarg, &study->noise_share); break;
         case 'N': good = parse_share(optarg, &study->service_noise_share); break;
+        case 'l': study->learn = true; break;
         case 'R': good = append_text(&study->rate_text, optarg); break;
         case 'T': good = parse_share(optarg, &study->tolerance) && study->tolerance >= 1e-4 && study->tolerance <= 0.5; break;
         case 'C': study->csv_path = optarg; break;
@@ -209,6 +213,14 @@ check_simulate_options(const struct study *study)
     }
     if (study->change_at >= study->query_count) {
         (void)usage_error("simulate", "--change-at is not below --queries");
+        return false;
+    }
+    if (study->learn && study->noise_share > 0) {
+        (void)usage_error("simulate", "--learn and --prediction-noise contradict each other: what is learned has its own errors");
+        return false;
+    }
+    if (study->learn && study->percentile != 0 && !(study->percentile >= 50 && study->percentile <= 99.9)) {
+        (void)usage_error("simulate", "--percentile: what can be learned is 50 to 99.9, or mean");
         return false;
     }
     if (study->query_count * study->seed_count > QUERIES_MAX) {
@@ -551,6 +563,7 @@ run_case(struct simulate_run *run, uint32_t index, void *context)
         .percentile = study->percentile,
         .noise_share = study->noise_share,
         .service_noise_share = study->service_noise_share,
+        .learn = study->learn,
         .violation_share = study->violation_share,
     };
     enum leat_status status = LEAT_OK;

@@ -23,7 +23,7 @@ struct study {
     uint64_t objective_ns, query_count, seed, seed_count, change_at, threshold_items, depth, threads;
     double violation_share, percentile, noise_share, service_noise_share, tolerance;
     double burst_factor, burst_share, burst_mean_queries;
-    bool json, help;
+    bool learn, json, help;
 
     struct simulate_table table;
     struct arrivals_trace trace; /* with a file of arrivals */

@@ -122,11 +122,11 @@ conditions(const struct study *study, char *text, size_t room)
 {
     const char *slash = strrchr(study->arrivals_text, '/');
 
-    (void)snprintf(text, room, "objective %s, at most %.4g %% late; %llu queries, %s; %llu seed%s from %llu",
+    (void)snprintf(text, room, "objective %s, at most %.4g %% late; %llu queries, %s; %llu seed%s from %llu%s",
                    format_ns((double)study->objective_ns).text, study->violation_share * 100,
                    (unsigned long long)study->query_count, slash != NULL ? slash + 1 : study->arrivals_text,
                    (unsigned long long)study->seed_count, study->seed_count == 1 ? "" : "s",
-                   (unsigned long long)study->seed);
+                   (unsigned long long)study->seed, study->learn ? "; times learned" : "");
 }
 
 static uint64_t
@@ -285,6 +285,7 @@ study_json(const struct study *study)
         {"prediction_percentile", study->percentile > 0 ? json_real(study->percentile) : json_null()},
         {"prediction_noise_share", json_real(study->noise_share)},
         {"service_noise_share", json_real(study->service_noise_share)},
+        {"learned", study->learn ? json_true() : json_false()},
         {"tolerance_share", json_real(study->tolerance)},
     };
     json_t *object = json_object(), *classes = json_array(), *results = json_array();

@@ -17,8 +17,8 @@ _leat() {
                     --json --socket --help' ;;
     simulate) options='--profile --model --classes --mix --prices --sizes --later-sizes --change-at --arrivals --burst-factor
                        --burst-share --burst-queries --queries --seed --seeds --router --threshold --depth --base
-                       --objective --violations --percentile --prediction-noise --service-noise --rate --tolerance --json --csv
-                       --svg --threads --help' ;;
+                       --objective --violations --percentile --prediction-noise --service-noise --learn --rate --tolerance --json
+                       --csv --svg --threads --help' ;;
     pool) options='--budget --objective --price --max --cores --base --sizes --variant --top --by --router --seed --profile --model
                    --prices --percentile --json --socket --help'
           [ "$COMP_CWORD" -eq 2 ] && options="plan $options" ;;

@@ -7,6 +7,8 @@
 
 #include "base/align.h"
 #include "base/status.h"
+#include "sched/probing.h"
+#include "sched/profile.h"
 
 #define ERRORS       4096u /* standard normals for errors of prediction; a power of two */
 #define LOOK_EVERY   256u  /* arrivals between two looks at whether the run is lost */
@@ -17,10 +19,16 @@
 #define OVERRUN_SHARE  16u      /* a batch beyond its prediction is taken to go on for this part of it */
 #define LOOKS_IDLE_MAX 1024u    /* in vain, with all workers idle and nothing to come: the router will not change its mind */
 
+struct batch {
+    uint64_t predicted_ns; /* on average, when it was given */
+    uint32_t query;
+    bool probe;
+};
+
 struct worker {
-    uint64_t started_ns, ends_ns;           /* of what runs; the end as predicted */
-    uint64_t behind_ns;                     /* mean times of what waits here */
-    uint32_t queries[SIMULATE_DEPTH_MAX];   /* ring of [first, first + outstanding); the first one runs */
+    uint64_t started_ns, ends_ns;            /* of what runs; the end as predicted */
+    uint64_t behind_ns;                      /* as predicted, of what waits here */
+    struct batch batches[SIMULATE_DEPTH_MAX]; /* ring of [first, first + outstanding); the first one runs */
     uint32_t first;
 };
 
@@ -41,6 +49,8 @@ struct simulate_run {
     size_t high_capacity;
     float errors[ERRORS];
     float errors_sorted[ERRORS];
+    struct leat_profile learned[LEAT_SCHED_CLASSES_MAX];
+    struct leat_probing probing[LEAT_SCHED_CLASSES_MAX];
 
     const struct simulate_options *options;
     uint32_t worker_count, room_count; /* room_count: of workers that may be given a batch */
@@ -107,6 +117,22 @@ predict_mean(const void *profiles, uint16_t application, uint32_t variant, uint1
     return with_error(run, run->options->table->mean_ns[cell], cell);
 }
 
+static uint64_t
+learned_high(const void *profiles, uint16_t application, uint32_t variant, uint16_t worker_class, uint32_t items)
+{
+    const struct simulate_run *run = profiles;
+    (void)application, (void)variant;
+    return leat_profile_predict(&run->learned[worker_class], items);
+}
+
+static uint64_t
+learned_mean(const void *profiles, uint16_t application, uint32_t variant, uint16_t worker_class, uint32_t items)
+{
+    const struct simulate_run *run = profiles;
+    (void)application, (void)variant;
+    return leat_profile_mean(&run->learned[worker_class], items);
+}
+
 /* ---- Events ------------------------------------------------------------------------------------ */
 
 static inline bool
@@ -150,7 +176,10 @@ static uint64_t
 mean_ns_of(const struct simulate_run *run, uint32_t query, uint32_t w)
 {
     const struct simulate_table *table = run->options->table;
-    return table->mean_ns[cell_of(table, run->sched[w].worker_class, run->options->workload->items[query])];
+    const uint16_t worker_class = run->sched[w].worker_class;
+    const uint32_t items = run->options->workload->items[query];
+    return run->options->learn ? leat_profile_mean(&run->learned[worker_class], items)
+                               : table->mean_ns[cell_of(table, worker_class, items)];
 }
 
 /* The next query of the worker's queue begins. */
@@ -159,7 +188,8 @@ start(struct simulate_run *run, uint32_t w)
 {
     const struct simulate_options *options = run->options;
     struct worker *worker = &run->workers[w];
-    const uint32_t query = worker->queries[worker->first];
+    const struct batch *batch = &worker->batches[worker->first];
+    const uint32_t query = batch->query;
     const size_t cell = cell_of(options->table, run->sched[w].worker_class, options->workload->items[query]);
     const uint64_t sample = (uint64_t)options->workload->luck[query] * options->table->sample_count >> 32;
     uint64_t ns = options->table->samples_ns[cell * options->table->sample_count + sample];
@@ -169,22 +199,23 @@ start(struct simulate_run *run, uint32_t w)
         ns = factor > 0 ? (uint64_t)((double)ns * factor) : 0;
     }
     worker->started_ns = run->now_ns;
-    worker->ends_ns = run->now_ns + options->table->mean_ns[cell];
+    worker->ends_ns = run->now_ns + batch->predicted_ns;
     heap_push(run, (struct event){.end_ns = run->now_ns + (ns > 0 ? ns : 1), .worker = w});
 }
 
 static void
-give(struct simulate_run *run, uint32_t query, uint32_t w)
+give(struct simulate_run *run, uint32_t query, uint32_t w, bool probe)
 {
     struct leat_sched_worker *sched = &run->sched[w];
     struct worker *worker = &run->workers[w];
 
     LEAT_ASSERT(query != NOTHING && w < run->worker_count && sched->outstanding < sched->depth);
-    worker->queries[(worker->first + sched->outstanding) % SIMULATE_DEPTH_MAX] = query;
+    const struct batch batch = {.predicted_ns = mean_ns_of(run, query, w), .query = query, .probe = probe};
+    worker->batches[(worker->first + sched->outstanding) % SIMULATE_DEPTH_MAX] = batch;
     if (sched->outstanding++ == 0) {
         start(run, w);
     } else {
-        worker->behind_ns += mean_ns_of(run, query, w);
+        worker->behind_ns += batch.predicted_ns;
     }
     run->room_count -= sched->outstanding == sched->depth;
     sched->free_at_ns = worker->ends_ns + worker->behind_ns;
@@ -196,17 +227,23 @@ complete(struct simulate_run *run, uint32_t w)
 {
     struct leat_sched_worker *sched = &run->sched[w];
     struct worker *worker = &run->workers[w];
-    const uint32_t query = worker->queries[worker->first];
+    const struct batch batch = worker->batches[worker->first];
+    const uint64_t service_ns = run->now_ns - worker->started_ns;
 
     worker->first = (worker->first + 1) % SIMULATE_DEPTH_MAX;
     worker->ends_ns = run->now_ns;
     run->room_count += sched->outstanding == sched->depth;
     if (--sched->outstanding > 0) {
-        worker->behind_ns -= mean_ns_of(run, worker->queries[worker->first], w);
+        worker->behind_ns -= worker->batches[worker->first].predicted_ns;
         start(run, w);
     }
     sched->free_at_ns = worker->ends_ns + worker->behind_ns;
-    return query;
+    if (run->options->learn) {
+        leat_probing_end(&run->probing[sched->worker_class], batch.probe, run->now_ns, batch.predicted_ns,
+                         service_ns);
+        leat_profile_learn(&run->learned[sched->worker_class], run->options->workload->items[batch.query], service_ns);
+    }
+    return batch.query;
 }
 
 /* No busy worker is to look free because its batch takes longer than was predicted. */
@@ -216,7 +253,7 @@ extend_overruns(struct simulate_run *run)
     for (uint32_t w = 0; w < run->worker_count; w++) {
         struct worker *worker = &run->workers[w];
         if (run->sched[w].outstanding > 0 && worker->ends_ns <= run->now_ns) {
-            worker->ends_ns = run->now_ns + 1 + mean_ns_of(run, worker->queries[worker->first], w) / OVERRUN_SHARE;
+            worker->ends_ns = run->now_ns + 1 + worker->batches[worker->first].predicted_ns / OVERRUN_SHARE;
             run->sched[w].free_at_ns = worker->ends_ns + worker->behind_ns;
         }
     }
@@ -239,6 +276,25 @@ remove_given(struct simulate_run *run, uint32_t last, uint32_t count)
     run->head += count;
 }
 
+static struct leat_route_input
+route_input(const struct simulate_run *run)
+{
+    const struct simulate_options *options = run->options;
+    const uint32_t waiting = run->tail - run->head;
+    return (struct leat_route_input){
+        .now_ns = run->now_ns,
+        .pending = &run->pending[run->head],
+        .pending_count = waiting < LEAT_SCHED_PENDING_MAX ? waiting : LEAT_SCHED_PENDING_MAX,
+        .workers = run->sched,
+        .worker_count = run->worker_count,
+        .class_count = options->table->class_count,
+        .items_max = options->table->items_max,
+        .predict = options->learn ? learned_high : predict_high,
+        .mean = options->learn ? learned_mean : predict_mean,
+        .profiles = run,
+    };
+}
+
 static void
 decide(struct simulate_run *run, struct simulate_result *result)
 {
@@ -249,19 +305,7 @@ decide(struct simulate_run *run, struct simulate_result *result)
         extend_overruns(run);
     }
     while (run->head < run->tail && run->room_count > 0) {
-        const uint32_t waiting = run->tail - run->head;
-        const struct leat_route_input input = {
-            .now_ns = run->now_ns,
-            .pending = &run->pending[run->head],
-            .pending_count = waiting < LEAT_SCHED_PENDING_MAX ? waiting : LEAT_SCHED_PENDING_MAX,
-            .workers = run->sched,
-            .worker_count = run->worker_count,
-            .class_count = options->table->class_count,
-            .items_max = options->table->items_max,
-            .predict = predict_high,
-            .mean = predict_mean,
-            .profiles = run,
-        };
+        const struct leat_route_input input = route_input(run);
         run->epoch += 61; /* odd: all errors are used before one returns */
         const uint32_t count = options->router->route(run->router_state, &input, pairs, run->worker_count);
         result->decisions++;
@@ -273,12 +317,35 @@ decide(struct simulate_run *run, struct simulate_result *result)
         for (uint32_t i = 0; i < count; i++) {
             LEAT_ASSERT(pairs[i].query < input.pending_count);
             uint32_t *query = &run->pending_ids[run->head + pairs[i].query];
-            give(run, *query, pairs[i].worker);
+            give(run, *query, pairs[i].worker, false);
             *query = NOTHING;
             last = pairs[i].query > last ? pairs[i].query : last;
         }
         remove_given(run, last, count);
     }
+}
+
+/* It waits, or a class of workers is probed with it. */
+static void
+arrive(struct simulate_run *run, uint32_t query, struct simulate_result *result)
+{
+    const struct simulate_options *options = run->options;
+    const uint64_t deadline_ns = run->now_ns + options->objective_ns;
+    const uint32_t items = options->workload->items[query];
+
+    if (options->learn && options->table->class_count > 1) {
+        const struct leat_route_input input = route_input(run);
+        const uint32_t w = leat_probing_find(run->probing, &input, items, deadline_ns, false);
+        if (w != LEAT_PROBING_NONE) {
+            give(run, query, w, true);
+            leat_probing_begin(&run->probing[run->sched[w].worker_class]);
+            result->probes++;
+            return;
+        }
+    }
+    run->pending[run->tail] = (struct leat_sched_query){
+        .arrival_ns = run->now_ns, .deadline_ns = deadline_ns, .items = items, .ordinal = query};
+    run->pending_ids[run->tail++] = query;
 }
 
 static int
@@ -334,6 +401,26 @@ grow(void *array, size_t count, size_t size)
     free(*place);
     *place = calloc(count > 0 ? count : 1, size);
     return *place != NULL;
+}
+
+static enum leat_status
+forget(struct simulate_run *run)
+{
+    const struct simulate_options *options = run->options;
+    const double ppm = round(options->percentile * 1e4);
+
+    if (options->noise_share > 0) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "predictions that are learned have no errors but their own");
+    }
+    if (ppm != 0 && !(ppm >= LEAT_PROFILE_QUANTILE_MIN && ppm <= LEAT_PROFILE_QUANTILE_MAX)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "a profile learns percentiles from 50 to 99.9, or the mean, not %g",
+                         options->percentile);
+    }
+    for (uint32_t class = 0; class < LEAT_SCHED_CLASSES_MAX; class ++) {
+        leat_profile_init(&run->learned[class], ppm != 0 ? (uint32_t)ppm : LEAT_PROFILE_MEAN, NULL);
+    }
+    memset(run->probing, 0, sizeof(run->probing));
+    return LEAT_OK;
 }
 
 static enum leat_status
@@ -414,6 +501,12 @@ prepare(struct simulate_run *run, const struct simulate_options *options)
         return LEAT_FAIL(LEAT_ERR_INVALID, "the mix has no workers");
     }
     run->room_count = run->worker_count;
+    if (options->learn) {
+        const enum leat_status status = forget(run);
+        if (status != LEAT_OK) {
+            return status;
+        }
+    }
     return options->router->init != NULL ? options->router->init(run->router_state, &options->router_options) : LEAT_OK;
 }
 
@@ -505,10 +598,7 @@ simulate_run(struct simulate_run *run, const struct simulate_options *options, s
             }
         } else if (next_ns <= look_ns) {
             run->now_ns = next_ns;
-            run->pending[run->tail] = (struct leat_sched_query){
-                .arrival_ns = next_ns, .deadline_ns = next_ns + options->objective_ns, .items = workload->items[next],
-                .ordinal = next};
-            run->pending_ids[run->tail++] = next++;
+            arrive(run, next++, &result);
             next_ns = next < workload->count ? (uint64_t)(workload->arrival_s[next] * gap_ns) : UINT64_MAX;
             if (options->stop_early && next % LOOK_EVERY == 0 && result.violations + lost_count(run) > allowed) {
                 result.stopped_early = true;

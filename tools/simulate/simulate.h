@@ -6,8 +6,8 @@
  *           completion until it gives no more pairs, and a millisecond later where it leaves queries waiting before a worker
  *           with room. One application, one query a batch.
  * Model     A worker serves its batches in order. A service time is drawn from the samples that were measured for (class,
- *           items), rounded up to the next measured size. Predictions come from the same table. A query that misses the
- *           objective is served all the same and counts as a violation.
+ *           items), rounded up to the next measured size. Predictions come from the same table, or are learned from what
+ *           has run. A query that misses the objective is served all the same and counts as a violation.
  * Repeats   All randomness follows from the seed: which sizes, which gaps, which sample. Query i is the same query,
  *           with the same luck, whatever the router, the mix and the rate: gaps are scaled, so runs can be compared.
  * Threads   A workload and a table are read-only and may be shared; a run is one thread's.
@@ -156,15 +156,23 @@ struct simulate_options {
     double noise_share;          /* standard deviation of a prediction's error, as a share of it; 0: none */
     double service_noise_share;  /* the same for service times, on top of what samples vary; 0: none. Percentiles are of
                                     times with it, and wider by noise_share */
+    bool learn;                  /* predictions from profiles that know nothing at first, of completions: see below */
     double violation_share;      /* a run that must end above this may stop early */
     bool stop_early;
 };
+
+/*
+ * With `learn` a run starts as the daemon does with a model that nobody has measured: a profile (sched/profile.h) for each
+ * class, which predicts 0 until a first query has run there, and queries that probe a class against its profile
+ * (sched/probing.h). The percentile is then 50 to 99.9, or the mean; there is no noise_share, since errors are the profile's.
+ */
 
 struct simulate_result {
     uint32_t queries;           /* answered */
     uint32_t violations;        /* of them late */
     bool stopped_early;         /* more violations than allowed are certain; what follows is of a part only */
     uint64_t decisions, pairs;  /* calls of the router, and what they gave */
+    uint64_t probes;            /* queries that probed a class instead, with `learn` */
     uint64_t end_ns;            /* of the last answer, on the virtual clock */
     uint64_t p50_ns, p99_ns, max_ns; /* of response times, by nearest rank; 0 with stop_early */
     struct {
