@@ -237,10 +237,11 @@ write_trials(FILE *file, const struct kairos_page *page)
     (void)fprintf(file,
                   "\n## Other circumstances\n\n"
                   "With another budget, objective, distribution or arrivals, mixes are raced anew for each router; the oracle stands\n"
-                  "on laxity's mix, where it can be behind, since it must serve all. Where predictions err or sizes change under way, the\n"
-                  "mixes stay those that were best above: that shows how the router itself bears it. An error is drawn anew for every\n"
+                  "on laxity's mix, where it can be behind, since it must serve all. Where predictions err, nothing is known or sizes change\n"
+                  "under way, the mixes stay those that were best above: that shows how the router itself bears it. An error is drawn anew for every\n"
                   "prediction that is asked for, normal, its standard deviation a share of the prediction; percentiles are widened by just\n"
-                  "that, an idealisation of percentiles that are learned from what came true; means are not. Bursts are four times\n"
+                  "that, an idealisation of percentiles that are learned from what came true; means are not. Without a prior profile times\n"
+                  "are learned from the completions of the run alone, as in the daemon (`sched/profile.h`, `sched/probing.h`). Bursts are four times\n"
                   "the rate of the time between, for a tenth of the time and 50 queries on average. Gaussian sizes have mean %d and deviation %d (the paper gives none), within 1 and 1000. Where sizes change\n"
                   "half-way, they go from the published distribution to the Gaussian one, and prices and all else that a router learned go\n"
                   "on. Throughput over homogeneous in the same circumstances:\n",
@@ -258,7 +259,7 @@ write_trials(FILE *file, const struct kairos_page *page)
         }
         (void)fprintf(file, "| mix for laxity |");
         for (uint32_t m = 0; m < KAIROS_MODELS; m++) {
-            (void)fprintf(file, " %s |", mix_text(&trial->choices[m][4].mix).text);
+            (void)fprintf(file, " %s |", mix_text(&trial->choices[m][KAIROS_TRIED_LAXITY].mix).text);
         }
         (void)fprintf(file, " |\n");
     }

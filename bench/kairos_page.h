@@ -30,7 +30,8 @@ enum {
     KAIROS_CURVE = 26,
     KAIROS_PLANNED = 2, /* matching, laxity */
     KAIROS_TRIED = 6,   /* fcfs, clockwork, matching, matching by percentile, laxity, oracle */
-    KAIROS_TRIALS = 8,
+    KAIROS_TRIED_LAXITY = 4,
+    KAIROS_TRIALS = 9,
     KAIROS_GAUSSIAN_MEAN = 240, /* about the mean of the published sizes */
     KAIROS_GAUSSIAN_DEVIATION = 120,
     KAIROS_BURST_FACTOR = 4, /* for a tenth of the time */
