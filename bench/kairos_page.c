@@ -237,11 +237,12 @@ write_trials(FILE *file, const struct kairos_page *page)
     (void)fprintf(file,
                   "\n## Other circumstances\n\n"
                   "With another budget, objective, distribution or arrivals, mixes are raced anew for each router; the oracle stands\n"
-                  "on laxity's mix, where it can be behind, since it must serve all. Where predictions err, nothing is known or sizes change\n"
-                  "under way, the mixes stay those that were best above: that shows how the router itself bears it. An error is drawn anew for every\n"
-                  "prediction that is asked for, normal, its standard deviation a share of the prediction; percentiles are widened by just\n"
-                  "that, an idealisation of percentiles that are learned from what came true; means are not. Without a prior profile times\n"
-                  "are learned from the completions of the run alone, as in the daemon (`sched/profile.h`, `sched/probing.h`). Bursts are four times\n"
+                  "on laxity's mix, where it can be behind, since it must serve all. Where predictions err, nothing is known or\n"
+                  "sizes change under way, the mixes stay those that were best above: that shows how the router itself bears it.\n"
+                  "An error is drawn anew for every prediction that is asked for, normal, its standard deviation a share of the prediction; percentiles are widened by just\n"
+                  "that, an idealisation of percentiles that are learned from what came true; means are not. Without a\n"
+                  "prior profile times are learned from the completions of the run alone, as in the daemon (`sched/profile.h`,\n"
+                  "`sched/probing.h`). Bursts are four times\n"
                   "the rate of the time between, for a tenth of the time and 50 queries on average. Gaussian sizes have mean %d and deviation %d (the paper gives none), within 1 and 1000. Where sizes change\n"
                   "half-way, they go from the published distribution to the Gaussian one, and prices and all else that a router learned go\n"
                   "on. Throughput over homogeneous in the same circumstances:\n",

@@ -8,8 +8,8 @@
  *          since, at most. A query that is not lost already is spared while other batches tell of the class as often,
  *          and the longer the more probes in a row found the profile right.
  * Use      leat_probing_find() for each query with a deadline before it joins those that wait, where there are several
- *          classes: a single one's queries run there anyway, unless they are lost. leat_probing_begin() when the worker that was
- *          found has the query, leat_probing_end() for every batch of the application that has ended.
+ *          classes: a single one's queries run there anyway, unless they are lost. leat_probing_begin() when the worker
+ *          that was found has the query, leat_probing_end() for every batch of the application that has ended.
  * Memory   One struct for each class of workers of an application, zeroed at first; the caller's.
  * Threads  One.
  */
