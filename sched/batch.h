@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sched/batch.h - what the selectors share about batches. Private to sched/. */
+/* sched/batch.h - what the selectors share about batches. Private to leat. */
 #ifndef LEAT_SCHED_BATCH_H
 #define LEAT_SCHED_BATCH_H
 

@@ -22,6 +22,7 @@ static const struct leat_selector *const selectors[] = {
     &leat_selector_greedy,
     &leat_selector_jellyfish,
     &leat_selector_mdp,
+    &leat_selector_model_switching,
     &leat_selector_single,
 };
 

@@ -247,6 +247,13 @@ extern const struct leat_selector leat_selector_mdp;
  */
 extern const struct leat_selector leat_selector_jellyfish;
 /*
+ * ModelSwitching (J. Zhang et al., HotCloud 2020; as RAMSIS compares with it): the variant and largest batch that a
+ * policy of kind load has for the rate (sched/policy_table.h; tools/simulate/switching.h makes one). Where that variant
+ * does not suit query [0] or is not ready, the least accurate that does and is. init fails without such a policy, and
+ * where it knows none of the application's variants.
+ */
+extern const struct leat_selector leat_selector_model_switching;
+/*
  * The obvious thing to do, to compare with: the most accurate variant that ends what waits, as far as it fits items_max and
  * the floors allow, by the deadline of query [0]. Without any the one that is fastest for one item, with the same.
  */

@@ -6,13 +6,10 @@
  * Ours, where the paper knows no such thing: queries of several items, accuracy floors, caps on cost, variants that are not
  * ready. A look-up is one load; counting and taking what waits is O(queries), a substitute O(variants).
  */
-#include <string.h>
-
-#include "sched/policy_table.h"
+#include "sched/policy_bind.h"
 #include "sched/select.h"
 
-#define NOBODY 255u /* no variant of the application */
-_Static_assert(LEAT_SCHED_VARIANTS_MAX < NOBODY, "variants fit a byte");
+#define NOBODY LEAT_POLICY_NOBODY
 
 struct state {
     struct leat_policy_lookup lookup;
@@ -23,29 +20,6 @@ struct state {
 };
 
 /* ---- Binding ----------------------------------------------------------------------------------- */
-
-/* The application's variants that the table knows; how many. */
-static uint32_t
-bind(struct state *state, const struct leat_policy *policy, const struct leat_selector_options *options)
-{
-    uint32_t bound = 0;
-
-    for (uint32_t p = 0; p < policy->variant_count; p++) {
-        uint32_t v = 0;
-        if (options->variant_names == NULL) {
-            v = p;
-        } else {
-            while (v < options->variant_count &&
-                   strcmp(options->variant_names[v], leat_policy_variant(policy, p)->name) != 0) {
-                v++;
-            }
-            v = v < options->variant_count ? v : NOBODY;
-        }
-        state->variant_of[p] = (uint8_t)v;
-        bound += v != NOBODY;
-    }
-    return bound;
-}
 
 static void
 sort_by_time(struct state *state, const struct leat_policy *policy)
@@ -81,7 +55,7 @@ init(void *memory, const struct leat_selector_options *options)
         return LEAT_FAIL(LEAT_ERR_INVALID, "policies are for %u workers at most, not %u", LEAT_POLICY_WORKERS_MAX,
                          options->worker_count);
     }
-    if (bind(state, policy, options) == 0) {
+    if (leat_policy_bind(policy, options, state->variant_of) == 0) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "the policy is for variants such as '%s', none of which is the application's",
                          leat_policy_variant(policy, 0)->name);
     }

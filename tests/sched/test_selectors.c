@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     jellyfish and greedy do what sched/policy.h says.
+ * Goal     jellyfish, model_switching and greedy do what sched/policy.h says.
  * Method   Random small worlds against statements of the rules in floating point, and extreme ones, in which a selection
  *          must still be one that can be.
  */
@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "sched/policy_table.h"
 #include "sched/select.h"
 
 enum { QUERIES = 12, VARIANTS = 4, CLASSES = 2, ITEMS = 24, ROUNDS = 40000, SITUATIONS = 4 };
@@ -243,6 +244,131 @@ test_jellyfish_keeps_its_answer(void)
     free(state);
 }
 
+/* ---- model_switching --------------------------------------------------------------------------- */
+
+enum { RUNGS = 5 };
+
+static const char *const names[VARIANTS] = {"a", "b", "c", "d"};
+
+/* Of variants that may be others than the application's, one for each rate; the caller frees it. */
+static struct leat_policy *
+draw_policy(uint32_t rates_qps[RUNGS], struct leat_policy_action actions[RUNGS], const char *policy_names[3])
+{
+    static const char *const all[] = {"a", "b", "c", "d", "e"};
+    const uint64_t latency_ns = 1000;
+    const struct leat_policy shape = {.objective_ns = 1000000,
+                                      .kind = LEAT_POLICY_LOAD,
+                                      .worker_count = 4,
+                                      .rung_count = RUNGS,
+                                      .variant_count = 3,
+                                      .latency_items = 1};
+    size_t bytes;
+    EXPECT(leat_policy_bytes(&shape, &bytes) == LEAT_OK);
+    void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    EXPECT(memory != NULL);
+    struct leat_policy *policy = leat_policy_init(memory, &shape);
+    const uint32_t first = (uint32_t)below(5);
+    for (uint32_t p = 0; p < 3; p++) {
+        policy_names[p] = all[(first + p) % 5];
+        EXPECT(leat_policy_set_variant(policy, p, policy_names[p], 500000, &latency_ns) == LEAT_OK);
+    }
+    uint32_t rate_qps = 0;
+    for (uint32_t r = 0; r < RUNGS; r++) {
+        rate_qps += 1 + (uint32_t)below(9000000);
+        rates_qps[r] = rate_qps;
+        actions[r] = (struct leat_policy_action){.variant = (uint32_t)below(3), .items = 1 + (uint32_t)below(ITEMS)};
+        const struct leat_policy_rung rung = {.rate_qps = rate_qps,
+                                              .accuracy_ppm = LEAT_POLICY_UNKNOWN,
+                                              .violation_ppb = LEAT_POLICY_UNKNOWN,
+                                              .bound_ppm = LEAT_POLICY_UNKNOWN,
+                                              .gain_ppm = LEAT_POLICY_GAIN_UNKNOWN};
+        leat_policy_set_rung(policy, r, &rung);
+        leat_policy_set_action(policy, r, 1, 0, actions[r]);
+    }
+    if (leat_policy_seal(policy) != LEAT_OK) {
+        (void)printf("%s\n", leat_error_text());
+        EXPECT(false);
+    }
+    return policy;
+}
+
+static void
+test_model_switching(void)
+{
+    uint32_t own = 0, others = 0, nothing = 0;
+
+    for (int round = 0; round < ROUNDS / SITUATIONS; round++) {
+        struct world world;
+        uint32_t rates_qps[RUNGS];
+        struct leat_policy_action actions[RUNGS];
+        const char *policy_names[3];
+        struct leat_policy *policy = draw_policy(rates_qps, actions, policy_names);
+        const struct leat_selector_options options = {
+            .worker_count = 4, .policy = policy, .variant_names = names, .variant_count = VARIANTS};
+        void *state = calloc(1, leat_selector_model_switching.state_bytes);
+        EXPECT(state != NULL && leat_selector_model_switching.init(state, &options) == LEAT_OK);
+        draw_world(&world);
+        for (int s = 0; s < SITUATIONS; s++) {
+            draw_situation(&world);
+            uint32_t rung = 0, chosen = VARIANTS, items;
+            while (rung + 1 < RUNGS && rates_qps[rung] < world.input.rate_qps) {
+                rung++;
+            }
+            for (uint32_t v = 0; v < VARIANTS; v++) {
+                chosen = strcmp(names[v], policy_names[actions[rung].variant]) == 0 && is_candidate(&world, v) ? v : chosen;
+            }
+            own += chosen < VARIANTS;
+            for (uint32_t v = 0, none = chosen; none == VARIANTS && v < VARIANTS; v++) {
+                if (is_candidate(&world, v) &&
+                    (chosen == VARIANTS || world.variants[v].accuracy_ppm < world.variants[chosen].accuracy_ppm)) {
+                    others += chosen == VARIANTS;
+                    chosen = v;
+                }
+            }
+            const struct leat_selection got = leat_selector_model_switching.select(state, &world.input);
+            nothing += chosen == VARIANTS;
+            if (chosen == VARIANTS) {
+                EXPECT(got.queries == 0 && !got.hold);
+                continue;
+            }
+            const uint32_t most = world.variants[chosen].items_max;
+            const uint32_t items_max = actions[rung].items < most ? actions[rung].items : most;
+            EXPECT(got.variant == chosen && got.skip == 0);
+            EXPECT(got.queries == take(&world, chosen, items_max, &items).queries);
+        }
+        free(state);
+        free(policy);
+    }
+    EXPECT(own > ROUNDS / 10 && others > ROUNDS / 10 && nothing > ROUNDS / 100);
+}
+
+static void
+test_model_switching_refuses(void)
+{
+    static const char *const strangers[] = {"x", "y"};
+    uint32_t rates_qps[RUNGS];
+    struct leat_policy_action actions[RUNGS];
+    const char *policy_names[3];
+    struct leat_policy *policy = draw_policy(rates_qps, actions, policy_names);
+    void *state = calloc(1, leat_selector_model_switching.state_bytes);
+    struct leat_selector_options options = {.worker_count = 4};
+
+    EXPECT(state != NULL);
+    EXPECT(leat_selector_model_switching.init(state, &options) == LEAT_ERR_INVALID);
+    options.policy = policy;
+    EXPECT(leat_selector_model_switching.init(state, &options) == LEAT_OK); /* its variants are the application's */
+    options.variant_names = strangers;
+    options.variant_count = 2;
+    EXPECT(leat_selector_model_switching.init(state, &options) == LEAT_ERR_INVALID);
+    options.variant_names = policy_names;
+    options.variant_count = 1;
+    EXPECT(leat_selector_model_switching.init(state, &options) == LEAT_OK);
+    policy->kind = LEAT_POLICY_QUEUE;
+    EXPECT(leat_selector_model_switching.init(state, &options) == LEAT_ERR_INVALID);
+    free(state);
+    free(policy);
+}
+
 /* ---- greedy ------------------------------------------------------------------------------------ */
 
 static void
@@ -340,6 +466,8 @@ main(void)
     (void)printf("seed %llu\n", (unsigned long long)leat_test_seed);
     test_jellyfish();
     test_jellyfish_keeps_its_answer();
+    test_model_switching();
+    test_model_switching_refuses();
     test_greedy();
     test_extremes();
     return 0;
