@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/align.h"
 #include "tools/cli/cli.h"
+#include "tools/cli/output.h"
 #include "tools/simulate/parallel.h"
 
 #define QUERIES_MAX 50000000u /* of all seeds: they are held in memory */
@@ -492,25 +492,6 @@ read_rates(struct study *study)
     return study->rate_text == NULL || study->rate_count > 0 ? EXIT_DONE : usage_error("simulate", "--rate: no rate");
 }
 
-/* Before the work, not after it. */
-static int
-check_writable(const char *option, const char *path)
-{
-    char folder[4096];
-    struct stat info;
-
-    if (path == NULL || (stat(path, &info) == 0 && access(path, W_OK) == 0 && !S_ISDIR(info.st_mode))) {
-        return EXIT_DONE;
-    }
-    const char *slash = strrchr(path, '/');
-    (void)snprintf(folder, sizeof(folder), "%.*s", slash != NULL ? (int)(slash - path) + 1 : 1, slash != NULL ? path : ".");
-    if (stat(path, &info) == 0 || access(folder, W_OK) != 0) {
-        (void)fprintf(stderr, "leat simulate: %s: cannot write %s\n", option, path);
-        return EXIT_FAILED;
-    }
-    return EXIT_DONE;
-}
-
 /* ---- Runs -------------------------------------------------------------------------------------- */
 
 struct progress {
@@ -657,8 +638,8 @@ verb_simulate(int argc, char **argv)
         }
         exit_code = check_simulate_options(&study) ? EXIT_DONE : EXIT_USAGE;
     }
-    exit_code = exit_code == EXIT_DONE ? check_writable("--csv", study.csv_path) : exit_code;
-    exit_code = exit_code == EXIT_DONE ? check_writable("--svg", study.svg_path) : exit_code;
+    exit_code = exit_code == EXIT_DONE ? output_check("simulate", "--csv", study.csv_path) : exit_code;
+    exit_code = exit_code == EXIT_DONE ? output_check("simulate", "--svg", study.svg_path) : exit_code;
     exit_code = exit_code == EXIT_DONE ? read_profile(&study) : exit_code;
     exit_code = exit_code == EXIT_DONE ? read_workload(&study) : exit_code;
     exit_code = exit_code == EXIT_DONE ? read_mixes(&study) : exit_code;

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/cli/simulate.h"
 
-#include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/align.h"
 #include "tools/cli/cli.h"
+#include "tools/cli/output.h"
 #include "tools/simulate/plot.h"
 
 /* ---- Over seeds -------------------------------------------------------------------------------- */
@@ -359,8 +356,10 @@ write_csv_run(const struct study *study, uint32_t mix, uint32_t router, uint64_t
 }
 
 static void
-write_csv(const struct study *study, FILE *out)
+write_csv(const void *of, FILE *out)
 {
+    const struct study *study = of;
+
     (void)fprintf(out, "source,model,mix,%srouter,seed,%s,queries,late,p50_ns,p99_ns,max_ns,end_ns,decisions,pairs\n",
                   study->prices_path != NULL ? "price_usd_per_hour," : "",
                   study->rate_count > 0 ? "rate_qps" : "throughput_qps");
@@ -456,8 +455,9 @@ fill_rates(const struct study *study, struct figure *figure)
 }
 
 static void
-write_svg(const struct study *study, FILE *out)
+write_svg(const void *of, FILE *out)
 {
+    const struct study *study = of;
     struct figure *figure = calloc(1, sizeof(*figure));
 
     if (figure == NULL) {
@@ -484,84 +484,9 @@ write_svg(const struct study *study, FILE *out)
 
 /* ---- Files ------------------------------------------------------------------------------------- */
 
-static enum leat_status
-fill_file(const struct study *study, FILE *out, void (*write)(const struct study *, FILE *))
-{
-    errno = ENOMEM; /* unless writing says something else */
-    write(study, out);
-    const bool good = ferror(out) == 0 && ftell(out) != 0;
-    return fclose(out) == 0 && good ? LEAT_OK : LEAT_ERR_SYS;
-}
-
-/* Under another name beside it first, then in its place: who reads it sees the old or the new. */
-static enum leat_status
-replace_file(const struct study *study, const char *path, void (*write)(const struct study *, FILE *))
-{
-    enum leat_status status = LEAT_ERR_SYS;
-    char *beside = NULL;
-    const mode_t mask = umask(0);
-
-    (void)umask(mask);
-    if (asprintf(&beside, "%s.XXXXXX", path) < 0) {
-        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a file name");
-    }
-    const int fd = mkstemp(beside);
-    FILE *out = fd >= 0 ? fdopen(fd, "w") : NULL;
-    if (out != NULL) {
-        status = fill_file(study, out, write);
-        if (status != LEAT_OK || chmod(beside, 0666 & ~mask) != 0 || rename(beside, path) != 0) {
-            status = LEAT_FAIL(LEAT_ERR_SYS, "cannot write %s", path);
-            (void)unlink(beside);
-        }
-    } else {
-        status = LEAT_FAIL(LEAT_ERR_SYS, "cannot write %s", path);
-    }
-    free(beside);
-    return status;
-}
-
-static enum leat_status
-write_file(const struct study *study, const char *path, void (*write)(const struct study *, FILE *))
-{
-    struct stat info;
-
-    if (path == NULL) {
-        return LEAT_OK;
-    }
-    if (stat(path, &info) != 0) {
-        return replace_file(study, path, write);
-    }
-    if (S_ISREG(info.st_mode)) { /* what a link points to, not the link */
-        char *real = realpath(path, NULL);
-        const enum leat_status status = real != NULL ? replace_file(study, real, write)
-                                                     : LEAT_FAIL(LEAT_ERR_SYS, "cannot write %s", path);
-        free(real);
-        return status;
-    }
-    FILE *out = fopen(path, "w"); /* a pipe or a terminal */
-    if (out == NULL) {
-        return LEAT_FAIL(LEAT_ERR_SYS, "cannot write %s", path);
-    }
-    write(study, out);
-    const bool good = ferror(out) == 0;
-    return fclose(out) == 0 && good ? LEAT_OK : LEAT_FAIL(LEAT_ERR_SYS, "cannot write %s", path);
-}
-
 enum leat_status
 study_write_files(const struct study *study)
 {
-    sigset_t signals, before;
-
-    /* Not interrupted between a file's making and its naming; only this thread is left. */
-    (void)sigemptyset(&signals);
-    (void)sigaddset(&signals, SIGINT);
-    (void)sigaddset(&signals, SIGTERM);
-    (void)sigaddset(&signals, SIGHUP);
-    LEAT_MUST(sigprocmask(SIG_BLOCK, &signals, &before) == 0);
-    enum leat_status status = write_file(study, study->csv_path, write_csv);
-    if (status == LEAT_OK) {
-        status = write_file(study, study->svg_path, write_svg);
-    }
-    LEAT_MUST(sigprocmask(SIG_SETMASK, &before, NULL) == 0);
-    return status;
+    const struct output outputs[] = {{study->csv_path, write_csv}, {study->svg_path, write_svg}};
+    return output_write(outputs, LEAT_COUNT_OF(outputs), study);
 }

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "sched/probing.h"
 #include "sched/profile.h"
+#include "tools/simulate/events.h"
 
 #define ERRORS       4096u /* standard normals for errors of prediction; a power of two */
 #define LOOK_EVERY   256u  /* arrivals between two looks at whether the run is lost */
@@ -30,11 +31,6 @@ struct worker {
     uint64_t behind_ns;                      /* as predicted, of what waits here */
     struct batch batches[SIMULATE_DEPTH_MAX]; /* ring of [first, first + outstanding); the first one runs */
     uint32_t first;
-};
-
-struct event {
-    uint64_t end_ns;
-    uint32_t worker;
 };
 
 struct simulate_run {
@@ -133,44 +129,7 @@ learned_mean(const void *profiles, uint16_t application, uint32_t variant, uint1
     return leat_profile_mean(&run->learned[worker_class], items);
 }
 
-/* ---- Events ------------------------------------------------------------------------------------ */
-
-static inline bool
-sooner(const struct event *a, const struct event *b)
-{
-    return a->end_ns != b->end_ns ? a->end_ns < b->end_ns : a->worker < b->worker;
-}
-
-static void
-heap_push(struct simulate_run *run, struct event event)
-{
-    uint32_t at = run->heap_count++;
-    while (at > 0 && sooner(&event, &run->heap[(at - 1) / 2])) {
-        run->heap[at] = run->heap[(at - 1) / 2];
-        at = (at - 1) / 2;
-    }
-    run->heap[at] = event;
-}
-
-static void
-heap_pop(struct simulate_run *run)
-{
-    const struct event last = run->heap[--run->heap_count];
-    uint32_t at = 0;
-    for (;;) {
-        uint32_t child = 2 * at + 1;
-        if (child >= run->heap_count) {
-            break;
-        }
-        child += child + 1 < run->heap_count && sooner(&run->heap[child + 1], &run->heap[child]);
-        if (!sooner(&run->heap[child], &last)) {
-            break;
-        }
-        run->heap[at] = run->heap[child];
-        at = child;
-    }
-    run->heap[at] = last;
-}
+/* ---- Workers ----------------------------------------------------------------------------------- */
 
 static uint64_t
 mean_ns_of(const struct simulate_run *run, uint32_t query, uint32_t w)
@@ -200,7 +159,7 @@ start(struct simulate_run *run, uint32_t w)
     }
     worker->started_ns = run->now_ns;
     worker->ends_ns = run->now_ns + batch->predicted_ns;
-    heap_push(run, (struct event){.end_ns = run->now_ns + (ns > 0 ? ns : 1), .worker = w});
+    events_push(run->heap, &run->heap_count, (struct event){.at_ns = run->now_ns + (ns > 0 ? ns : 1), .worker = w});
 }
 
 static void
@@ -577,11 +536,11 @@ simulate_run(struct simulate_run *run, const struct simulate_options *options, s
     uint64_t look_ns = UINT64_MAX;
 
     while (result.queries < workload->count) {
-        const uint64_t end_ns = run->heap_count > 0 ? run->heap[0].end_ns : UINT64_MAX;
+        const uint64_t end_ns = run->heap_count > 0 ? run->heap[0].at_ns : UINT64_MAX;
         if (end_ns <= next_ns && end_ns <= look_ns) {
             LEAT_ASSERT(run->heap_count > 0);
             const uint32_t w = run->heap[0].worker;
-            heap_pop(run);
+            events_pop(run->heap, &run->heap_count);
             run->now_ns = end_ns;
             const uint16_t class = run->sched[w].worker_class;
             result.of_class[class].busy_ns += end_ns - run->workers[w].started_ns;
