@@ -37,6 +37,15 @@ describe_percentile(const struct leat_application *app)
 }
 
 static json_t *
+describe_policy(const struct leat_policy_keeping *keeping)
+{
+    return keeping->versions == 0
+               ? json_null()
+               : json_pack("{s:b, s:I, s:i, s:f}", "own", (int)keeping->own, "versions", (json_int_t)keeping->versions,
+                           "rungs", (int)keeping->rung_count, "dispersion", keeping->dispersion_permille / 1e3);
+}
+
+static json_t *
 describe_application(const struct leat_application *app)
 {
     const struct leat_application_counters *counters = &app->counters;
@@ -45,9 +54,10 @@ describe_application(const struct leat_application *app)
     for (uint32_t v = 0; v < app->variant_count; v++) {
         (void)json_array_append_new(models, json_string(app->variants[v]->name));
     }
-    return json_pack("{s:s, s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", app->name, "router",
+    return json_pack("{s:s, s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", app->name, "router",
                      app->router->name, "selector", app->selector->name, "latency_ns", (json_int_t)app->latency_ns,
-                     "drop_late", (int)app->drop_late, "percentile", describe_percentile(app), "models", models, "accepted", counter(&counters->accepted), "ok",
+                     "drop_late", (int)app->drop_late, "percentile", describe_percentile(app), "models", models, "policy",
+                     describe_policy(&app->keeping), "accepted", counter(&counters->accepted), "ok",
                      counter(&counters->ok), "rejected", counter(&counters->rejected), "expired",
                      counter(&counters->expired), "cancelled", counter(&counters->cancelled), "failed",
                      counter(&counters->failed), "batches", counter(&counters->batches), "waiting",
@@ -199,7 +209,7 @@ handle_profiles(struct leat_daemon *daemon, const json_t *request)
     } else if (variant < 0 || variant >= (json_int_t)app->variant_count) {
         status = LEAT_FAIL(LEAT_ERR_INVALID, "'variant' must be 0 to %u", app->variant_count - 1);
     } else {
-        status = leat_daemon_copy_profiles(daemon, app, (uint32_t)variant);
+        status = leat_daemon_copy_profiles(daemon, app, (uint32_t)variant, &daemon->profiles);
     }
     if (status == LEAT_OK) {
         app = leat_daemon_find_application(daemon, name); /* the mutex was released meanwhile */

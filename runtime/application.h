@@ -58,7 +58,16 @@ struct leat_waiting {
 /* W: dispatcher, relaxed. R: anyone, for statistics only. */
 struct leat_application_counters {
     _Atomic uint64_t accepted, ok, rejected, expired, cancelled, failed, batches, waiting;
-    _Atomic uint32_t rate_qps, dispersion_ppm; /* as of the last time it had something to decide */
+};
+
+/* What the control side knows of the policy in force. */
+struct leat_policy_keeping {
+    bool own;          /* made here, and made anew when it does not fit any more */
+    uint32_t versions; /* so many were in force, this one included; 0: the selector follows none */
+    uint32_t rung_count, dispersion_permille;
+    uint32_t dispersion_mean_permille; /* of arrivals, lately; 0: nothing is known */
+    uint32_t misfits;       /* looks in a row at which it did not fit */
+    uint64_t accepted_seen; /* queries at the last look */
 };
 
 struct leat_application {
@@ -92,6 +101,8 @@ struct leat_application {
     struct leat_load load; /* of accepted queries */
     struct leat_application_counters counters;
     struct leat_histogram sizes; /* items of accepted queries. W: dispatcher */
+
+    struct leat_policy_keeping keeping; /* the control side's */
 };
 
 /* Room for 1..waiting_max queries. */

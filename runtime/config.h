@@ -53,7 +53,8 @@ struct leat_config_application {
     uint32_t model_count;          /* >= 1 */
     const struct leat_router *router; /* NULL: leat_router_default */
     uint32_t threshold_items;         /* for router threshold; LEAT_AUTO: its own default */
-    const struct leat_selector *selector; /* NULL: leat_selector_default */
+    const struct leat_selector *selector; /* NULL: leat_daemon_add_application chooses */
+    char *policy; /* file for selectors that follow one; "auto": made from profiles */
     uint64_t latency_ns; /* 0: none */
     bool drop_late;
     uint32_t quantile_ppm; /* to predict at; LEAT_PROFILE_MEAN: the mean */

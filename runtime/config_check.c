@@ -10,6 +10,7 @@
 
 #include "runtime/application.h"
 #include "runtime/config.h"
+#include "runtime/policy_make.h"
 #include "runtime/registry.h"
 #include "runtime/synthetic_times.h"
 
@@ -102,6 +103,24 @@ check_application(const struct leat_config *config, const struct kept *kept, uin
 }
 
 static enum leat_status
+check_policy(const struct leat_config_application *application, uint32_t number)
+{
+    struct leat_policy *policy = NULL;
+    enum leat_status status = LEAT_OK;
+
+    if (strcmp(application->policy, "auto") == 0) {
+        return LEAT_OK;
+    }
+    if (application->selector == NULL || !application->selector->follows_policy) {
+        return LEAT_FAIL(LEAT_ERR_CONFIG, "applications[%u].policy: only for a selector that follows one, such as mdp; this one is %s",
+                         number, application->selector == NULL ? "auto" : application->selector->name);
+    }
+    status = leat_policy_read(application->policy, &policy);
+    free(policy);
+    return status == LEAT_OK ? LEAT_OK : leat_err_prefix(LEAT_ERR_CONFIG, "applications[%u].policy", number);
+}
+
+static enum leat_status
 check_applications(const struct leat_config *config)
 {
     struct kept kept = {0};
@@ -116,6 +135,7 @@ check_applications(const struct leat_config *config)
     }
     for (uint32_t a = 0; a < config->application_count && status == LEAT_OK; a++) {
         status = check_application(config, &kept, a);
+        status = status == LEAT_OK ? check_policy(&config->applications[a], a) : status;
     }
     leat_registry_list_free(kept.models, kept.count);
     return status;

@@ -96,8 +96,34 @@ router_in_force(const struct leat_config_application *application, uint32_t clas
     return application->router != NULL ? application->router : leat_router_default(class_count);
 }
 
+static uint32_t
+accuracy_of(const struct leat_config *config, const char *model)
+{
+    for (uint32_t m = 0; m < config->model_count; m++) {
+        if (strcmp(config->models[m].name, model) == 0) {
+            return config->models[m].accuracy_ppm;
+        }
+    }
+    return 0; /* in the registry */
+}
+
+/* Is it for leat to choose among the models? As far as the configuration says. */
+static bool
+has_choice(const struct leat_config *config, const struct leat_config_application *application)
+{
+    const uint32_t first = accuracy_of(config, application->models[0]);
+    bool known = first > 0, differ = false;
+
+    for (uint32_t m = 1; m < application->model_count; m++) {
+        const uint32_t accuracy_ppm = accuracy_of(config, application->models[m]);
+        known = known && accuracy_ppm > 0;
+        differ = differ || accuracy_ppm != first;
+    }
+    return application->latency_ns > 0 && known && differ;
+}
+
 static void
-print_automatic(const struct leat_config_application *application, uint32_t class_count, FILE *out)
+print_automatic(const struct leat_config *config, const struct leat_config_application *application, uint32_t class_count, FILE *out)
 {
     const struct leat_router *router = router_in_force(application, class_count);
     const char *of = class_count == 1 ? "class" : "classes";
@@ -107,7 +133,7 @@ print_automatic(const struct leat_config_application *application, uint32_t clas
     }
     if (application->selector == NULL) {
         (void)fprintf(out, "    # selector: auto is %s here: router %s, workers of %u %s\n",
-                      leat_selector_default(class_count, router)->name, router->name, class_count, of);
+                      leat_selector_default(class_count, router, has_choice(config, application))->name, router->name, class_count, of);
     }
 }
 
@@ -119,7 +145,7 @@ print_applications(const struct leat_config *config, const struct leat_placement
         const struct leat_config_application *application = &config->applications[i];
         print_table(&leat_settings_application, application, "  - ", "    ", out);
         if (placement != NULL) {
-            print_automatic(application, placement->class_count, out);
+            print_automatic(config, application, placement->class_count, out);
         }
         (void)fprintf(out, "    models: [");
         for (uint32_t m = 0; m < application->model_count; m++) {
@@ -265,7 +291,9 @@ applications_json(const struct leat_config *config, const struct leat_placement 
             }
             if (application->selector == NULL) {
                 (void)json_object_set_new(object, "selector_in_force",
-                                          json_string(leat_selector_default(placement->class_count, router)->name));
+                                          json_string(leat_selector_default(placement->class_count, router,
+                                                                                has_choice(config, application))
+                                                              ->name));
             }
         }
         (void)json_array_append_new(array, object);

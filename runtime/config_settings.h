@@ -84,6 +84,7 @@ enum leat_setting_kind {
     X(router, ROUTER, router, 0, 0, "auto")                                        \
     X(threshold, AUTO, threshold_items, 1, LEAT_ITEMS_MAX, "auto")                 \
     X(selector, SELECTOR, selector, 0, 0, "auto")                                  \
+    X(policy, TEXT, policy, 1, 4000, "auto")                                       \
     X(latency, TIME, latency_ns, 0, UINT64_C(3600000000000), "0")                  \
     X(late, LATE, drop_late, 0, 0, "drop")                                         \
     X(percentile, PERCENTILE, quantile_ppm, 0, 0, "95")                            \

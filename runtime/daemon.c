@@ -13,6 +13,7 @@
 #include "runtime/daemon_private.h"
 #include "runtime/log.h"
 #include "runtime/notify.h"
+#include "runtime/policy_keeper.h"
 
 #define TICK_NS UINT64_C(500000000)
 
@@ -446,6 +447,7 @@ start_parts(struct leat_daemon *daemon)
     options->server.admin = queue_admin;
     options->server.application_gone = leat_daemon_application_gone;
     options->server.profiles_copied = leat_daemon_profiles_copied;
+    options->server.policy_set = leat_policy_keeper_set;
     options->server.tick = tick;
     options->server.stopping = stopping;
     options->server.context = daemon;
@@ -456,11 +458,14 @@ start_parts(struct leat_daemon *daemon)
     if (status == LEAT_OK) {
         status = start_lane(&daemon->changes);
     }
+    if (status == LEAT_OK) {
+        status = leat_policy_keeper_start(daemon);
+    }
     return status;
 }
 
-static void
-init_timed_condition(pthread_cond_t *condition)
+void
+leat_daemon_init_timed_condition(pthread_cond_t *condition)
 {
     pthread_condattr_t attributes;
 
@@ -488,7 +493,7 @@ leat_daemon_create(const struct leat_daemon_options *options, struct leat_daemon
     LEAT_MUST(pthread_mutex_init(&daemon->mutex, NULL) == 0);
     LEAT_MUST(pthread_mutex_init(&daemon->job_mutex, NULL) == 0);
     LEAT_MUST(pthread_cond_init(&daemon->answered, NULL) == 0);
-    init_timed_condition(&daemon->lane_ended);
+    leat_daemon_init_timed_condition(&daemon->lane_ended);
     init_lane(daemon, &daemon->looks, "leat-admin", look);
     init_lane(daemon, &daemon->changes, "leat-loader", leat_admin_handle);
     survey_workers(daemon);
@@ -546,6 +551,7 @@ leat_daemon_run(struct leat_daemon *daemon, uint64_t drain_ns)
     daemon->server_done = true; /* nobody reads the dispatcher's events any more */
     LEAT_MUST(pthread_cond_broadcast(&daemon->answered) == 0);
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    leat_policy_keeper_stop(daemon);
     if (status == LEAT_OK) {
         status = await_lanes(daemon, drain_ns);
     }
@@ -571,6 +577,7 @@ leat_daemon_destroy(struct leat_daemon *daemon)
     if (daemon == NULL) {
         return;
     }
+    leat_policy_keeper_stop(daemon);
     stop_lanes(daemon);
     end_lane(&daemon->looks); /* before the lane that it passes jobs on to */
     end_lane(&daemon->changes);
@@ -584,6 +591,7 @@ leat_daemon_destroy(struct leat_daemon *daemon)
     }
     leat_server_destroy(daemon->server);
     leat_dispatcher_destroy(daemon->dispatcher);
+    leat_policy_keeper_destroy(daemon->keeper);
     for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
         leat_worker_destroy(daemon->workers[w]);
     }

@@ -65,7 +65,12 @@ struct leat_application_options {
     const char *const *models;
     uint32_t model_count; /* 1..LEAT_SCHED_VARIANTS_MAX */
     const char *router; /* NULL: leat_router_default of the workers' classes */
-    const char *selector; /* NULL: leat_selector_default of them and the router */
+    /*
+     * NULL: mdp where it can decide, that is with workers of one class, a router that takes the oldest query first, an
+     * objective, and models of known accuracies that differ; else leat_selector_default.
+     */
+    const char *selector;
+    const char *policy_path; /* of selectors that follow one; NULL: made from profiles, and anew when they or the load change */
     struct leat_router_options router_options;
     uint64_t latency_ns; /* 0: none */
     bool drop_late;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/daemon_private.h"
+#include "runtime/policy_keeper.h"
 
 struct leat_application *
 leat_daemon_find_application(struct leat_daemon *daemon, const char *name)
@@ -32,13 +32,28 @@ leat_daemon_free_application(struct leat_application *app)
     free(app);
 }
 
+/* Is it for leat to choose among the models? */
+static bool
+has_choice(const struct leat_application *app)
+{
+    bool differ = false;
+    for (uint32_t v = 0; v < app->variant_count; v++) {
+        if (app->sched_variants[v].accuracy_ppm == 0) {
+            return false;
+        }
+        differ = differ || app->sched_variants[v].accuracy_ppm != app->sched_variants[0].accuracy_ppm;
+    }
+    return app->latency_ns > 0 && differ;
+}
+
+/* Takes time where a policy has to be made. */
 static enum leat_status
 init_policies(const struct leat_daemon *daemon, struct leat_application *app, const struct leat_application_options *options)
 {
     app->router = options->router != NULL ? leat_router_find(options->router) : leat_router_default(daemon->class_count);
     if (app->router != NULL) {
         app->selector = options->selector != NULL ? leat_selector_find(options->selector)
-                                                  : leat_selector_default(daemon->class_count, app->router);
+                                                  : leat_selector_default(daemon->class_count, app->router, has_choice(app));
     }
     if (app->router == NULL || app->selector == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s': there is no %s '%s'", options->name,
@@ -50,16 +65,9 @@ init_policies(const struct leat_daemon *daemon, struct leat_application *app, co
     if (app->router_state == NULL || app->selector_state == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for application '%s'", options->name);
     }
-    enum leat_status status = LEAT_OK;
-    if (app->router->init != NULL) {
-        status = app->router->init(app->router_state, &options->router_options);
-    }
-    if (status == LEAT_OK && app->selector->init != NULL) {
-        const struct leat_selector_options selector_options = {
-            .objective_ns = options->latency_ns, .worker_count = daemon->options.worker_count};
-        status = app->selector->init(app->selector_state, &selector_options);
-    }
-    return status;
+    const enum leat_status status =
+        app->router->init != NULL ? app->router->init(app->router_state, &options->router_options) : LEAT_OK;
+    return status == LEAT_OK ? leat_policy_keeper_equip(daemon, app, options->policy_path) : status;
 }
 
 static bool
@@ -153,20 +161,12 @@ bind_models(struct leat_daemon *daemon, struct leat_application *app, const stru
 enum leat_status
 leat_daemon_publish(struct leat_daemon *daemon, const struct leat_application_options *options)
 {
-    uint32_t id = 0;
-    while (id < LEAT_APPLICATIONS_MAX && daemon->applications[id] != NULL) {
-        id++;
-    }
-    if (id == LEAT_APPLICATIONS_MAX) {
-        return LEAT_FAIL(LEAT_ERR_LIMIT, "%u applications and models exist, the limit", LEAT_APPLICATIONS_MAX);
-    }
     LEAT_ASSERT(options->model_count >= 1 && options->model_count <= LEAT_SCHED_VARIANTS_MAX);
     struct leat_application *app = calloc(1, sizeof(*app));
     if (app == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for application '%s'", options->name);
     }
     (void)strncpy(app->name, options->name, sizeof(app->name) - 1);
-    app->id = (uint16_t)id;
     app->latency_ns = options->latency_ns;
     app->drop_late = options->drop_late;
     app->waiting_max = options->waiting_max;
@@ -174,15 +174,25 @@ leat_daemon_publish(struct leat_daemon *daemon, const struct leat_application_op
     enum leat_status status = app->profiles == NULL ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for profiles")
                                                     : leat_waiting_init(&app->waiting, options->waiting_max);
     if (status == LEAT_OK) {
-        status = init_policies(daemon, app, options);
+        status = bind_models(daemon, app, options);
     }
     if (status == LEAT_OK) {
-        status = bind_models(daemon, app, options);
+        LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+        status = init_policies(daemon, app, options);
+        LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    }
+    uint32_t id = 0;
+    while (id < LEAT_APPLICATIONS_MAX && daemon->applications[id] != NULL) {
+        id++;
+    }
+    if (status == LEAT_OK && id == LEAT_APPLICATIONS_MAX) {
+        status = LEAT_FAIL(LEAT_ERR_LIMIT, "%u applications and models exist, the limit", LEAT_APPLICATIONS_MAX);
     }
     if (status != LEAT_OK) {
         leat_daemon_free_application(app);
         return status;
     }
+    app->id = (uint16_t)id;
     app->target.id = id;
     daemon->applications[id] = app;
     const struct leat_command command = {.kind = LEAT_COMMAND_ADD_APPLICATION, .application = app};
@@ -222,32 +232,32 @@ leat_daemon_profiles_copied(void *context, struct leat_profile_copy *copy)
     struct leat_daemon *daemon = context;
 
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
-    LEAT_ASSERT(copy == &daemon->profiles);
-    daemon->profiles_copied = true;
+    copy->answered = true;
     LEAT_MUST(pthread_cond_broadcast(&daemon->answered) == 0);
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
 }
 
 enum leat_status
-leat_daemon_copy_profiles(struct leat_daemon *daemon, const struct leat_application *app, uint32_t variant)
+leat_daemon_copy_profiles(struct leat_daemon *daemon, const struct leat_application *app, uint32_t variant,
+                          struct leat_profile_copy *copy)
 {
-    const struct leat_command command = {.kind = LEAT_COMMAND_COPY_PROFILES, .profiles = &daemon->profiles};
+    const struct leat_command command = {.kind = LEAT_COMMAND_COPY_PROFILES, .profiles = copy};
 
     if (daemon->server_done) { /* it may still have the last one */
         return LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down");
     }
-    daemon->profiles_copied = false;
-    daemon->profiles.application = app->id;
-    daemon->profiles.variant = variant;
-    (void)strcpy(daemon->profiles.name, app->name);
+    copy->answered = false;
+    copy->application = app->id;
+    copy->variant = variant;
+    (void)strcpy(copy->name, app->name);
     leat_dispatcher_command(daemon->dispatcher, &command);
-    while (!daemon->profiles_copied && !daemon->server_done) {
+    while (!copy->answered && !daemon->server_done) {
         LEAT_MUST(pthread_cond_wait(&daemon->answered, &daemon->mutex) == 0);
     }
-    if (!daemon->profiles_copied) {
+    if (!copy->answered) {
         return LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down");
     }
-    return daemon->profiles.found ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s' has gone", daemon->profiles.name);
+    return copy->found ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s' has gone", copy->name);
 }
 
 enum leat_status

@@ -61,7 +61,7 @@ struct leat_daemon {
     pthread_mutex_t mutex; /* applications and models; taken by server and admin threads, never by the dispatcher */
     pthread_cond_t answered; /* the dispatcher has let go of an application, or copied profiles */
     struct leat_profile_copy profiles; /* the answer to the one thread that looks */
-    bool profiles_copied;
+    struct leat_policy_keeper *keeper; /* runtime/policy_keeper.h */
     struct leat_application *applications[LEAT_APPLICATIONS_MAX]; /* by id */
     struct leat_daemon_model *models[LEAT_APPLICATIONS_MAX];
     uint32_t model_count;
@@ -80,13 +80,19 @@ struct leat_daemon {
     struct leat_admin_lane changes; /* loads and removals, which take long */
 };
 
+/* Its timed waits go by CLOCK_MONOTONIC. */
+void leat_daemon_init_timed_condition(pthread_cond_t *condition);
+
 /* Both with `mutex` held; NULL when there is none. */
 struct leat_application *leat_daemon_find_application(struct leat_daemon *daemon, const char *name);
 struct leat_daemon_model *leat_daemon_find_model(struct leat_daemon *daemon, const char *name);
 
 /* ---- runtime/daemon_applications.c -------------------------------------------------------------- */
 
-/* Builds an application and hands it to the dispatcher; mutex held. */
+/*
+ * Builds an application and hands it to the dispatcher. On the thread that loads models; mutex held, released while a policy is
+ * made.
+ */
 LEAT_MUST_CHECK enum leat_status leat_daemon_publish(struct leat_daemon *daemon,
                                                      const struct leat_application_options *options);
 /*
@@ -100,9 +106,12 @@ void leat_daemon_free_application(struct leat_application *app); /* accepts NULL
 void leat_daemon_application_gone(void *context, struct leat_application *app);
 void leat_daemon_profiles_copied(void *context, struct leat_profile_copy *copy);
 
-/* On the thread of `looks`, mutex held: fills daemon->profiles. LEAT_ERR_BUSY when the daemon shuts down meanwhile. */
+/*
+ * Mutex held, released while waiting: fills a copy that lives as long as the daemon and is this thread's own. LEAT_ERR_BUSY when
+ * the daemon shuts down meanwhile.
+ */
 LEAT_MUST_CHECK enum leat_status leat_daemon_copy_profiles(struct leat_daemon *daemon, const struct leat_application *app,
-                                                           uint32_t variant);
+                                                           uint32_t variant, struct leat_profile_copy *copy);
 
 /* On the thread of `changes`. LEAT_ERR_BUSY while a configured application is served by it. */
 LEAT_MUST_CHECK enum leat_status leat_daemon_unload_model(struct leat_daemon *daemon, const char *name);

@@ -1086,12 +1086,14 @@ remove_application(struct leat_dispatcher *dispatcher, struct leat_application *
 static void
 copy_profiles(struct leat_dispatcher *dispatcher, struct leat_profile_copy *copy)
 {
-    const struct leat_application *app = dispatcher->applications[copy->application];
+    struct leat_application *app = dispatcher->applications[copy->application];
     const struct leat_event event = {.kind = LEAT_EVENT_PROFILES_COPIED, .profiles = copy};
 
     copy->found = app != NULL && strcmp(app->name, copy->name) == 0 && copy->variant < app->variant_count;
     if (copy->found) {
         memcpy(copy->profiles, app->profiles[copy->variant], sizeof(copy->profiles));
+        copy->rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns);
+        copy->dispersion_ppm = leat_load_dispersion_ppm(&app->load, dispatcher->now_ns);
     }
     send_event(dispatcher, &event);
 }

@@ -49,7 +49,9 @@ struct leat_profile_copy {
     char name[LEAT_NAME_MAX]; /* and its name: by now the id may be another's */
     uint32_t variant;
     bool found;
+    uint32_t rate_qps, dispersion_ppm; /* of the application's arrivals */
     struct leat_profile profiles[LEAT_WORKER_CLASSES_MAX];
+    bool answered; /* control's */
 };
 
 /*

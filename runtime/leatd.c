@@ -277,6 +277,7 @@ load_everything(struct leat_daemon *daemon, const struct leat_config *config, st
             .model_count = app->model_count,
             .router = app->router != NULL ? app->router->name : NULL,
             .selector = app->selector != NULL ? app->selector->name : NULL,
+            .policy_path = strcmp(app->policy, "auto") != 0 ? app->policy : NULL,
             .router_options = {.threshold_items = app->threshold_items != LEAT_AUTO ? app->threshold_items : 0},
             .latency_ns = app->latency_ns,
             .drop_late = app->drop_late,

@@ -67,7 +67,10 @@ leat_router_default(uint32_t class_count)
 }
 
 const struct leat_selector *
-leat_selector_default(uint32_t class_count, const struct leat_router *router)
+leat_selector_default(uint32_t class_count, const struct leat_router *router, bool choice)
 {
+    if (choice && class_count == 1 && router == &leat_router_fcfs) {
+        return &leat_selector_mdp;
+    }
     return class_count > 1 && router->per_query ? &leat_selector_single : &leat_selector_fixed;
 }

@@ -142,6 +142,7 @@ struct leat_selector {
     const char *name;
     size_t state_bytes;
     bool single; /* never more than one query a batch */
+    bool follows_policy; /* that init must be given */
     enum leat_status (*init)(void *state, const struct leat_selector_options *options); /* NULL: zeroes will do */
     struct leat_selection (*select)(void *state, const struct leat_select_input *input);
 };
@@ -263,8 +264,11 @@ extern const struct leat_selector leat_selector_greedy;
 #define LEAT_ROUTER_DEFAULT       "fcfs"
 #define LEAT_ROUTER_DEFAULT_MIXED "laxity"
 const struct leat_router *leat_router_default(uint32_t class_count);
-/* single where workers differ and the router chooses among them for each query; else fixed. */
-const struct leat_selector *leat_selector_default(uint32_t class_count, const struct leat_router *router);
+/*
+ * single where workers differ and the router chooses among them for each query; mdp where workers are of one class, the router
+ * is fcfs and there is a choice: an objective, and variants whose accuracies are known and differ; else fixed.
+ */
+const struct leat_selector *leat_selector_default(uint32_t class_count, const struct leat_router *router, bool choice);
 
 /* NULL when there is none of that name. */
 const struct leat_router *leat_router_find(const char *name);

@@ -85,8 +85,10 @@ test_names(void)
         const struct leat_router *router = leat_router_at(i);
         const bool batched = router == &leat_router_fcfs || router == &leat_router_round_robin ||
                              router == &leat_router_shortest_queue || router == &leat_router_dealt;
-        EXPECT(leat_selector_default(1, router) == &leat_selector_fixed);
-        EXPECT(leat_selector_default(2, router) == (batched ? &leat_selector_fixed : &leat_selector_single));
+        EXPECT(leat_selector_default(1, router, false) == &leat_selector_fixed);
+        EXPECT(leat_selector_default(1, router, true) ==
+               (router == &leat_router_fcfs ? &leat_selector_mdp : &leat_selector_fixed));
+        EXPECT(leat_selector_default(2, router, i % 2) == (batched ? &leat_selector_fixed : &leat_selector_single));
     }
     for (size_t i = 1; leat_router_at(i) != NULL; i++) {
         EXPECT(strcmp(leat_router_at(i - 1)->name, leat_router_at(i)->name) < 0);

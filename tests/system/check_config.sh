@@ -116,6 +116,22 @@ END
         grep -qF "\"selector_in_force\":\"$selector\"" out || { cat out; exit 1; }
 done
 
+# With a choice of models it is mdp, whose policy may be a file.
+cat > leat.yaml << 'END'
+applications:
+- {name: x, models: [m, n], latency: 10ms}
+models: [{name: m, backend: synthetic, accuracy: 0.5}, {name: n, backend: synthetic, accuracy: 0.6}]
+END
+run --check-config
+grep -qF "selector: auto is mdp here" out || { cat out; exit 1; }
+echo nonsense > policy
+for line in 'policy: policy' 'selector: mdp, policy: policy' 'selector: mdp, policy: none' 'selector: fixed, policy: policy'; do
+    sed -i "2s/latency: 10ms.*/latency: 10ms, $line}/" leat.yaml
+    code=0
+    run --check-config || code=$?
+    [ $code -ne 0 ] && grep -q 'leat.yaml:2:[0-9]*: applications\[0\].policy: ' err || { echo "$line: $code"; cat err; exit 1; }
+done
+
 # What only loading shows has a place too.
 cat > leat.yaml << 'END'
 models:

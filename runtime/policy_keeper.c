@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/policy_keeper.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/log.h"
+#include "runtime/policy_make.h"
+
+#define LOOK_NS UINT64_C(1000000000)
+#define MISFITS 3u /* looks in a row until a policy is made anew */
+
+struct leat_policy_keeper {
+    pthread_t thread;
+    pthread_cond_t turn; /* with daemon->mutex: it is to stop, or its change has been answered */
+    bool started, stop, answered;
+    _Atomic bool cancel; /* stop, for what is being made */
+    struct leat_profile_copy copy;
+    struct leat_policy_change change;
+};
+
+/* ---- What a policy is to be made for ---------------------------------------------------------- */
+
+/* An order and what it points to. */
+struct draft {
+    struct leat_policy_order order;
+    char names[LEAT_SCHED_VARIANTS_MAX][LEAT_NAME_MAX];
+    const char *name_of[LEAT_SCHED_VARIANTS_MAX];
+    uint32_t accuracy_ppm[LEAT_SCHED_VARIANTS_MAX];
+    uint64_t latency_ns[LEAT_SCHED_VARIANTS_MAX * LEAT_POLICY_MAKE_ITEMS_MAX];
+};
+
+static void
+draft_begin(struct draft *draft, const struct leat_daemon *daemon, const struct leat_application *app)
+{
+    draft->order = (struct leat_policy_order){
+        .variant_count = app->variant_count,
+        .names = draft->name_of,
+        .accuracy_ppm = draft->accuracy_ppm,
+        .latency_ns = draft->latency_ns,
+        .objective_ns = app->latency_ns,
+        .worker_count = daemon->options.worker_count,
+        .dispersion_permille = 1000,
+        .drops_late = app->drop_late,
+    };
+    for (uint32_t v = 0; v < app->variant_count; v++) {
+        (void)strcpy(draft->names[v], app->variants[v]->name);
+        draft->name_of[v] = draft->names[v];
+        draft->accuracy_ppm[v] = app->sched_variants[v].accuracy_ppm;
+        if (app->sched_variants[v].items_max > draft->order.items_max) {
+            draft->order.items_max = app->sched_variants[v].items_max;
+        }
+    }
+    if (draft->order.items_max > LEAT_POLICY_MAKE_ITEMS_MAX) {
+        draft->order.items_max = LEAT_POLICY_MAKE_ITEMS_MAX;
+    }
+}
+
+static void
+draft_variant(struct draft *draft, const struct leat_application *app, uint32_t v, const struct leat_profile *profile)
+{
+    const uint32_t items_max = draft->order.items_max;
+    for (uint32_t items = 1; items <= items_max; items++) {
+        draft->latency_ns[(size_t)v * items_max + items - 1] =
+            items <= app->sched_variants[v].items_max ? leat_profile_predict(profile, items) : 0;
+    }
+}
+
+/* ---- The first policy -------------------------------------------------------------------------- */
+
+static enum leat_status
+make_first(const struct leat_daemon *daemon, struct leat_application *app)
+{
+    struct draft *draft = malloc(sizeof(*draft));
+
+    if (draft == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a policy");
+    }
+    draft_begin(draft, daemon, app);
+    for (uint32_t v = 0; v < app->variant_count; v++) {
+        draft_variant(draft, app, v, &app->profiles[v][0]);
+    }
+    const enum leat_status status = leat_policy_make(&draft->order, NULL, &app->policy);
+    free(draft);
+    app->keeping.own = status == LEAT_OK;
+    return status;
+}
+
+static enum leat_status
+find_policy(const struct leat_daemon *daemon, struct leat_application *app, const char *path)
+{
+    if (path != NULL) {
+        return leat_policy_read(path, &app->policy);
+    }
+    if (strcmp(app->selector->name, "mdp") != 0) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "selector %s needs a policy from a file: see 'leat policy generate'",
+                         app->selector->name);
+    }
+    if (app->latency_ns == 0) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "selector mdp needs an objective: set the application's latency");
+    }
+    if (daemon->class_count > 1) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "selector mdp is for workers of one class, and there are %u", daemon->class_count);
+    }
+    return make_first(daemon, app);
+}
+
+static void
+note_policy(struct leat_application *app, const struct leat_policy *policy)
+{
+    app->keeping.versions++;
+    app->keeping.rung_count = policy->rung_count;
+    app->keeping.dispersion_permille = policy->dispersion_permille;
+    app->keeping.misfits = 0;
+}
+
+static enum leat_status
+init_selector(const struct leat_daemon *daemon, const struct leat_application *app, const struct leat_policy *policy, void *state)
+{
+    const char *names[LEAT_SCHED_VARIANTS_MAX];
+    const struct leat_selector_options options = {
+        .objective_ns = app->latency_ns,
+        .worker_count = daemon->options.worker_count,
+        .policy = policy,
+        .variant_names = names,
+        .variant_count = app->variant_count,
+    };
+
+    for (uint32_t v = 0; v < app->variant_count; v++) {
+        names[v] = app->variants[v]->name;
+    }
+    return app->selector->init != NULL ? app->selector->init(state, &options) : LEAT_OK;
+}
+
+enum leat_status
+leat_policy_keeper_equip(const struct leat_daemon *daemon, struct leat_application *app, const char *path)
+{
+    enum leat_status status = LEAT_OK;
+
+    if (path != NULL && !app->selector->follows_policy) {
+        status = LEAT_FAIL(LEAT_ERR_INVALID, "selector %s follows no policy", app->selector->name);
+    } else if (app->selector->follows_policy) {
+        status = find_policy(daemon, app, path);
+    }
+    if (status == LEAT_OK) {
+        status = init_selector(daemon, app, app->policy, app->selector_state);
+    }
+    if (status != LEAT_OK) {
+        return leat_err_prefix(status, "application '%s'", app->name);
+    }
+    if (app->policy != NULL) {
+        note_policy(app, app->policy);
+    }
+    return LEAT_OK;
+}
+
+/* ---- Looking after it -------------------------------------------------------------------------- */
+
+/* Fills the draft from what the dispatcher knows now; mutex held, released meanwhile. False: there is nothing to do. */
+static bool
+look(struct leat_daemon *daemon, struct leat_application *app, struct draft *draft)
+{
+    struct leat_profile_copy *copy = &daemon->keeper->copy;
+    const uint16_t id = app->id;
+    const uint64_t accepted = atomic_load_explicit(&app->counters.accepted, memory_order_relaxed);
+    uint64_t dispersion_ppm = 0;
+
+    if (!app->keeping.own || accepted == app->keeping.accepted_seen) {
+        return false;
+    }
+    app->keeping.accepted_seen = accepted;
+    draft_begin(draft, daemon, app);
+    for (uint32_t v = 0; v < draft->order.variant_count; v++) {
+        if (leat_daemon_copy_profiles(daemon, app, v, copy) != LEAT_OK || daemon->applications[id] != app) {
+            return false; /* it has gone */
+        }
+        draft_variant(draft, app, v, &copy->profiles[0]);
+        dispersion_ppm = copy->dispersion_ppm;
+    }
+    /* A window of arrivals tells it roughly: an eighth of the difference at a look. */
+    const int64_t now = (int64_t)(dispersion_ppm / 1000), mean = (int64_t)app->keeping.dispersion_mean_permille;
+    app->keeping.dispersion_mean_permille = mean == 0 ? (uint32_t)now : (uint32_t)(mean + (now - mean) / 8);
+    draft->order.dispersion_permille =
+        app->keeping.dispersion_mean_permille > 1000 ? app->keeping.dispersion_mean_permille : 1000;
+    return true;
+}
+
+/* Has the dispatcher exchange the policy; mutex held, released while waiting. */
+static void
+exchange(struct leat_daemon *daemon, struct leat_application *app, struct leat_policy *policy)
+{
+    struct leat_policy_keeper *keeper = daemon->keeper;
+    const struct leat_command command = {.kind = LEAT_COMMAND_SET_POLICY, .policy = &keeper->change};
+    void *state = calloc(1, app->selector->state_bytes + 1);
+
+    if (state == NULL || init_selector(daemon, app, policy, state) != LEAT_OK) {
+        free(state);
+        free(policy);
+        return;
+    }
+    keeper->change = (struct leat_policy_change){.application = app->id, .state = state, .policy = policy};
+    (void)strcpy(keeper->change.name, app->name);
+    keeper->answered = false;
+    leat_dispatcher_command(daemon->dispatcher, &command);
+    while (!keeper->answered && !daemon->server_done) {
+        LEAT_MUST(pthread_cond_wait(&keeper->turn, &daemon->mutex) == 0);
+    }
+    if (!keeper->answered) {
+        return; /* the process ends; whichever is not in force is destroyed with the keeper */
+    }
+    if (keeper->change.done) {
+        note_policy(app, policy);
+        leat_log(LEAT_LOG_INFO, "application '%s': policy %u, for a dispersion of %.2f", app->name, app->keeping.versions,
+                 policy->dispersion_permille / 1e3);
+    }
+    free(keeper->change.state);
+    free(keeper->change.policy);
+    keeper->change = (struct leat_policy_change){0};
+}
+
+/* Mutex held, released meanwhile. */
+static void
+look_after(struct leat_daemon *daemon, uint32_t id, struct draft *draft)
+{
+    struct leat_application *app = daemon->applications[id];
+    struct leat_policy *policy = NULL;
+
+    if (app == NULL || !look(daemon, app, draft)) {
+        return;
+    }
+    app->keeping.misfits = leat_policy_fits(app->policy, &draft->order) ? 0 : app->keeping.misfits + 1;
+    if (app->keeping.misfits < MISFITS) {
+        return;
+    }
+    char name[LEAT_NAME_MAX];
+    (void)strcpy(name, app->name);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    const enum leat_status status = leat_policy_make(&draft->order, &daemon->keeper->cancel, &policy);
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    if (status != LEAT_OK) {
+        if (status != LEAT_AGAIN) {
+            leat_log(LEAT_LOG_WARNING, "application '%s' keeps its policy: %s", name, leat_error_text());
+        }
+        return;
+    }
+    if (daemon->applications[id] != app || strcmp(app->name, name) != 0) {
+        free(policy);
+        return;
+    }
+    exchange(daemon, app, policy);
+}
+
+static void *
+keeper_main(void *argument)
+{
+    struct leat_daemon *daemon = argument;
+    struct leat_policy_keeper *keeper = daemon->keeper;
+    struct draft *draft = malloc(sizeof(*draft));
+
+    (void)pthread_setname_np(pthread_self(), "leat-policy");
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    while (draft != NULL && !keeper->stop) {
+        const uint64_t next_ns = leat_monotonic_ns() + LOOK_NS;
+        const struct timespec next = {(time_t)(next_ns / 1000000000u), (long)(next_ns % 1000000000u)};
+        const int waited = pthread_cond_timedwait(&keeper->turn, &daemon->mutex, &next);
+        LEAT_ASSERT(waited == 0 || waited == ETIMEDOUT);
+        for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX && !keeper->stop; id++) {
+            look_after(daemon, id, draft);
+        }
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    free(draft);
+    return NULL;
+}
+
+void
+leat_policy_keeper_set(void *context, struct leat_policy_change *change)
+{
+    struct leat_daemon *daemon = context;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    LEAT_ASSERT(change == &daemon->keeper->change);
+    daemon->keeper->answered = true;
+    LEAT_MUST(pthread_cond_broadcast(&daemon->keeper->turn) == 0);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+}
+
+enum leat_status
+leat_policy_keeper_start(struct leat_daemon *daemon)
+{
+    struct leat_policy_keeper *keeper = calloc(1, sizeof(*keeper));
+
+    if (keeper == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to look after policies");
+    }
+    leat_daemon_init_timed_condition(&keeper->turn);
+    daemon->keeper = keeper;
+    const int error = pthread_create(&keeper->thread, NULL, keeper_main, daemon);
+    if (error != 0) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "cannot start thread leat-policy: %s", strerror(error));
+    }
+    keeper->started = true;
+    return LEAT_OK;
+}
+
+void
+leat_policy_keeper_stop(struct leat_daemon *daemon)
+{
+    struct leat_policy_keeper *keeper = daemon->keeper;
+
+    if (keeper == NULL || !keeper->started) {
+        return;
+    }
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    keeper->stop = true;
+    atomic_store_explicit(&keeper->cancel, true, memory_order_relaxed);
+    LEAT_MUST(pthread_cond_broadcast(&keeper->turn) == 0);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    LEAT_MUST(pthread_join(keeper->thread, NULL) == 0);
+    keeper->started = false;
+}
+
+void
+leat_policy_keeper_destroy(struct leat_policy_keeper *keeper)
+{
+    if (keeper == NULL) {
+        return;
+    }
+    LEAT_MUST(pthread_cond_destroy(&keeper->turn) == 0);
+    free(keeper->change.state);
+    free(keeper->change.policy);
+    free(keeper);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime/policy_keeper.h - sees to it that applications have the policy that their load asks for.
+ *
+ * Role       An application's first policy is made, or read from its file, before the application is served. From then on
+ *            a thread looks once a second at what variants take by now and how unevenly queries arrive. Where that has been
+ *            another matter than the policy was made for, three times running, it makes a new one and has the
+ *            dispatcher exchange it between two decisions. The load itself needs nothing new: a policy has all loads
+ *            that the workers can carry, and beyond.
+ * Threads    equip on the thread that builds the application; start and stop as for the daemon; set on the server's.
+ */
+#ifndef LEAT_RUNTIME_POLICY_KEEPER_H
+#define LEAT_RUNTIME_POLICY_KEEPER_H
+
+#include "runtime/daemon_private.h"
+
+/*
+ * Initialises the selector of an application that is not served yet, whose models are bound, with a policy from the file, or made
+ * for it where path is NULL, if it is one that follows a policy. Slow, for that; mutex not needed.
+ */
+LEAT_MUST_CHECK enum leat_status leat_policy_keeper_equip(const struct leat_daemon *daemon, struct leat_application *app,
+                                                          const char *path);
+
+/* The dispatcher has exchanged a policy, or could not; the context is the daemon. */
+void leat_policy_keeper_set(void *context, struct leat_policy_change *change);
+
+LEAT_MUST_CHECK enum leat_status leat_policy_keeper_start(struct leat_daemon *daemon);
+void leat_policy_keeper_stop(struct leat_daemon *daemon); /* waits for its thread, if it runs */
+void leat_policy_keeper_destroy(struct leat_policy_keeper *keeper); /* after the dispatcher; accepts NULL */
+
+#endif /* LEAT_RUNTIME_POLICY_KEEPER_H */

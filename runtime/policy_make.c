@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/policy_make.h"
+
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/align.h"
+#include "sched/mdp_pool.h"
+
+/*
+ * The size of a rung's table: what is finer changes nothing that can be measured, and all rungs together stay in a second-level
+ * cache of half a mebibyte.
+ */
+enum {
+    RUNGS = 20,
+    QUEUE_MAX = 128,
+    SLACK_BINS = 48,
+    IDLE_LEVELS = 8,
+    HELD_MAX = 8,
+};
+#define FILE_BYTES_MAX (UINT64_C(64) << 20)
+#define LATE_PENALTY 1.0  /* a query given up costs what a perfect answer would earn */
+#define NEVER        64.0 /* objectives: how long a batch takes that there is none of */
+
+struct maker {
+    const struct leat_policy_order *order;
+    struct leat_mdp_pool_problem problem; /* but for its rate */
+    double *accuracy, *latency_us;
+    double rates_qps[LEAT_POLICY_RUNGS_MAX];
+    uint32_t rate_count;
+    struct leat_policy *policy;
+    const _Atomic bool *cancel;
+    _Atomic uint32_t next; /* rungs taken, from the highest down */
+    _Atomic bool failed;   /* a thread had no memory */
+};
+
+/* What all workers together can answer in time. */
+static double
+capacity_qps(const struct leat_policy_order *order)
+{
+    double best = 0; /* items a nanosecond, of one worker */
+    for (uint32_t v = 0; v < order->variant_count; v++) {
+        for (uint32_t items = 1; items <= order->items_max; items++) {
+            const uint64_t latency_ns = order->latency_ns[(size_t)v * order->items_max + items - 1];
+            if (latency_ns > 0 && latency_ns <= order->objective_ns && items / (double)latency_ns > best) {
+                best = items / (double)latency_ns;
+            }
+        }
+    }
+    return best * 1e9 * order->worker_count;
+}
+
+/* A load that the most accurate variant carries by itself, half idle, without batches. */
+static double
+light_qps(const struct leat_policy_order *order)
+{
+    uint32_t best_ppm = 0;
+    double qps = 0;
+    for (uint32_t v = 0; v < order->variant_count; v++) {
+        const uint64_t latency_ns = order->latency_ns[(size_t)v * order->items_max];
+        if (latency_ns > 0 && latency_ns <= order->objective_ns && order->accuracy_ppm[v] > best_ppm) {
+            best_ppm = order->accuracy_ppm[v];
+            qps = 0.5e9 * order->worker_count / (double)latency_ns;
+        }
+    }
+    return qps;
+}
+
+/*
+ * How far a rung at this rate is from one at no load: by half in what no policy can better any more, by half in the logarithm
+ * of the rate.
+ */
+static double
+distance(const struct maker *maker, double qps, double lowest_qps, double highest_qps)
+{
+    struct leat_mdp_pool_problem problem = maker->problem;
+    double accuracy[3];
+    const double rates_qps[3] = {qps, lowest_qps, highest_qps};
+
+    for (uint32_t i = 0; i < 3; i++) {
+        problem.rate_per_us = rates_qps[i] / 1e6;
+        accuracy[i] = leat_mdp_pool_bound(&problem) / problem.rate_per_us;
+    }
+    const double lost = accuracy[1] > accuracy[2] ? (accuracy[1] - accuracy[0]) / (accuracy[1] - accuracy[2]) : 0;
+    return lost + log(qps / lowest_qps) / log(highest_qps / lowest_qps);
+}
+
+/* Whole queries a second, each rung above the one before; distances between them are equal. */
+static void
+make_ladder(struct maker *maker)
+{
+    const double highest_qps = ceil(capacity_qps(maker->order) * LEAT_POLICY_MAKE_HEADROOM);
+    const double light = floor(light_qps(maker->order));
+    const double lowest_qps = light < highest_qps / 2 ? (light > 1 ? light : 1) : highest_qps / 2;
+    const double all = distance(maker, highest_qps, lowest_qps, highest_qps);
+    double reached_qps = lowest_qps;
+
+    for (uint32_t r = 0; r < RUNGS; r++) {
+        double low = reached_qps, high = highest_qps;
+        for (uint32_t i = 0; i < 40 && r < RUNGS - 1; i++) {
+            const double middle = (low + high) / 2;
+            *(distance(maker, middle, lowest_qps, highest_qps) < all * r / (RUNGS - 1) ? &low : &high) = middle;
+        }
+        reached_qps = ceil(high);
+        const double before = maker->rate_count > 0 ? maker->rates_qps[maker->rate_count - 1] : 0;
+        if (reached_qps > before && reached_qps < UINT32_MAX) {
+            maker->rates_qps[maker->rate_count++] = reached_qps;
+        }
+    }
+}
+
+static enum leat_status
+check_order(const struct leat_policy_order *order)
+{
+    if (order->variant_count == 0 || order->variant_count > LEAT_MDP_POOL_VARIANTS_MAX) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "a policy is for 1 to %u variants, not %u", LEAT_MDP_POOL_VARIANTS_MAX,
+                         order->variant_count);
+    }
+    if (order->items_max == 0 || order->items_max > LEAT_POLICY_MAKE_ITEMS_MAX || order->dispersion_permille < 1000) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "a policy is for batches of 1 to %u items and a dispersion of 1 or more",
+                         LEAT_POLICY_MAKE_ITEMS_MAX);
+    }
+    if (order->objective_ns == 0 || capacity_qps(order) <= 0) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "no variant answers even one query within the objective of %.3f ms",
+                         (double)order->objective_ns / 1e6);
+    }
+    if (order->rates_qps != NULL && (order->rate_count == 0 || order->rate_count > LEAT_POLICY_RUNGS_MAX)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "a policy has 1 to %u rates, not %u", LEAT_POLICY_RUNGS_MAX, order->rate_count);
+    }
+    return LEAT_OK;
+}
+
+static void
+choose_rates(struct maker *maker)
+{
+    if (maker->order->rates_qps == NULL) {
+        make_ladder(maker);
+        return;
+    }
+    maker->rate_count = maker->order->rate_count;
+    memcpy(maker->rates_qps, maker->order->rates_qps, maker->rate_count * sizeof(maker->rates_qps[0]));
+}
+
+/* In the solver's units. */
+static enum leat_status
+pose_problem(struct maker *maker)
+{
+    const struct leat_policy_order *order = maker->order;
+    const size_t cells = (size_t)order->variant_count * order->items_max;
+    const double objective_us = (double)order->objective_ns / 1e3;
+    const uint32_t levels = order->worker_count > 1 ? order->worker_count - 1 : 1;
+
+    maker->accuracy = calloc(order->variant_count, sizeof(*maker->accuracy));
+    maker->latency_us = calloc(cells, sizeof(*maker->latency_us));
+    if (maker->accuracy == NULL || maker->latency_us == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a policy");
+    }
+    for (uint32_t v = 0; v < order->variant_count; v++) {
+        maker->accuracy[v] = order->accuracy_ppm[v] / 1e6;
+    }
+    for (size_t i = 0; i < cells; i++) {
+        maker->latency_us[i] = order->latency_ns[i] > 0 ? (double)order->latency_ns[i] / 1e3 : NEVER * objective_us;
+    }
+    maker->problem = (struct leat_mdp_pool_problem){
+        .variant_count = order->variant_count,
+        .worker_count = order->worker_count,
+        .batch_max = order->items_max,
+        .latency_stride = order->items_max,
+        .accuracy = maker->accuracy,
+        .latency_us = maker->latency_us,
+        .objective_us = objective_us,
+        .rate_per_us = 1 / objective_us,
+        .dispersion = order->dispersion_permille / 1e3,
+        .late_penalty = LATE_PENALTY,
+        .queue_max = QUEUE_MAX,
+        .slack_bins = SLACK_BINS,
+        .idle_levels = levels < IDLE_LEVELS ? levels : IDLE_LEVELS,
+        .held_max = HELD_MAX,
+        .hold = true,
+    };
+    return leat_mdp_pool_check(&maker->problem);
+}
+
+static enum leat_status
+lay_out(struct maker *maker)
+{
+    const struct leat_policy_order *order = maker->order;
+    const struct leat_policy shape = {
+        .objective_ns = order->objective_ns,
+        .kind = LEAT_POLICY_POOL,
+        .worker_count = order->worker_count,
+        .dispersion_permille = order->dispersion_permille,
+        .drops_late = order->drops_late,
+        .rung_count = maker->rate_count,
+        .variant_count = order->variant_count,
+        .queue_max = maker->problem.queue_max,
+        .slack_bins = maker->problem.slack_bins,
+        .idle_levels = order->worker_count > 1 ? maker->problem.idle_levels : 0,
+        .held_max = order->worker_count > 1 ? maker->problem.held_max : 0,
+        .latency_items = order->items_max,
+    };
+    size_t bytes;
+
+    enum leat_status status = leat_policy_bytes(&shape, &bytes);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    void *block = aligned_alloc(64, leat_round_up(bytes, 64));
+    if (block == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a policy");
+    }
+    maker->policy = leat_policy_init(block, &shape);
+    for (uint32_t v = 0; status == LEAT_OK && v < order->variant_count; v++) {
+        status = leat_policy_set_variant(maker->policy, v, order->names[v], order->accuracy_ppm[v],
+                                         order->latency_ns + (size_t)v * order->items_max);
+    }
+    return status;
+}
+
+/* A share of one as parts of `whole`. */
+static uint32_t
+parts(double share, double whole)
+{
+    const double value = share > 0 ? share * whole + 0.5 : 0;
+    return value < UINT32_MAX ? (uint32_t)value : UINT32_MAX - 1;
+}
+
+/* Solves one rung with memory of its own: of the solver, and of the table that it makes. */
+static void
+solve_rung(struct maker *maker, uint32_t r, void *memory, uint16_t *actions)
+{
+    struct leat_mdp_pool_problem problem = maker->problem;
+    struct leat_mdp_pool_value value;
+
+    problem.rate_per_us = maker->rates_qps[r] / 1e6;
+    leat_mdp_pool_solve(memory, &problem, actions, &value);
+    const struct leat_policy_rung rung = {
+        .rate_qps = (uint32_t)maker->rates_qps[r],
+        .accuracy_ppm = parts(value.accuracy, 1e6),
+        .violation_ppb = parts(value.violation, 1e9),
+        .bound_ppm = parts(value.bound_per_us / problem.rate_per_us, 1e6),
+        .gain_ppm = (int32_t)lround(value.gain_per_us / problem.rate_per_us * 1e6),
+    };
+    memset(actions, 0, (problem.slack_bins + 1) * sizeof(actions[0])); /* row 0 */
+    leat_policy_set_rung(maker->policy, r, &rung);
+    leat_policy_set_actions(maker->policy, r, actions);
+}
+
+/* Solves rungs until there are no more; the hardest, at high rates, first. */
+static void *
+solve_rungs(void *argument)
+{
+    struct maker *maker = argument;
+    const size_t memory_bytes = leat_round_up(leat_mdp_pool_bytes(&maker->problem), 64);
+    const size_t action_bytes =
+        leat_round_up((size_t)leat_mdp_pool_row_count(&maker->problem) * (maker->problem.slack_bins + 1) * 2, 64);
+    unsigned char *memory = aligned_alloc(64, memory_bytes + action_bytes);
+
+    if (memory == NULL) {
+        atomic_store_explicit(&maker->failed, true, memory_order_relaxed);
+        return NULL;
+    }
+    for (;;) {
+        const uint32_t taken = atomic_fetch_add_explicit(&maker->next, 1, memory_order_relaxed);
+        if (taken >= maker->rate_count ||
+            (maker->cancel != NULL && atomic_load_explicit(maker->cancel, memory_order_relaxed))) {
+            break;
+        }
+        solve_rung(maker, maker->rate_count - 1 - taken, memory, (uint16_t *)(void *)(memory + memory_bytes));
+    }
+    free(memory);
+    return NULL;
+}
+
+static enum leat_status
+solve(struct maker *maker)
+{
+    const uint32_t wanted = maker->order->threads < maker->rate_count ? maker->order->threads : maker->rate_count;
+    pthread_t threads[LEAT_POLICY_RUNGS_MAX];
+    uint32_t started = 0;
+
+    while (started + 1 < wanted && pthread_create(&threads[started], NULL, solve_rungs, maker) == 0) {
+        started++;
+    }
+    (void)solve_rungs(maker);
+    for (uint32_t t = 0; t < started; t++) {
+        LEAT_MUST(pthread_join(threads[t], NULL) == 0);
+    }
+    if (maker->cancel != NULL && atomic_load_explicit(maker->cancel, memory_order_relaxed)) {
+        return LEAT_AGAIN;
+    }
+    return atomic_load_explicit(&maker->failed, memory_order_relaxed) ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a policy")
+                                                                      : leat_policy_seal(maker->policy);
+}
+
+enum leat_status
+leat_policy_make(const struct leat_policy_order *order, const _Atomic bool *cancel, struct leat_policy **ret_policy)
+{
+    struct maker maker = {.order = order, .cancel = cancel};
+
+    enum leat_status status = check_order(order);
+    if (status == LEAT_OK) {
+        status = pose_problem(&maker);
+    }
+    if (status == LEAT_OK) {
+        choose_rates(&maker);
+        status = lay_out(&maker);
+    }
+    if (status == LEAT_OK) {
+        status = solve(&maker);
+    }
+    free(maker.accuracy);
+    free(maker.latency_us);
+    if (status != LEAT_OK) {
+        free(maker.policy);
+        return status;
+    }
+    *ret_policy = maker.policy;
+    return LEAT_OK;
+}
+
+static bool
+is_off(uint64_t a, uint64_t b, double most)
+{
+    const double ratio = (double)(a > b ? a : b) / (double)(a > b ? b : a);
+    return !(ratio <= most);
+}
+
+bool
+leat_policy_fits(const struct leat_policy *policy, const struct leat_policy_order *order)
+{
+    if (is_off(policy->dispersion_permille, order->dispersion_permille, 1.5)) {
+        return false;
+    }
+    for (uint32_t v = 0; v < policy->variant_count; v++) {
+        const uint64_t *made_ns = leat_policy_latency_ns(policy, v);
+        const uint64_t *now_ns = order->latency_ns + (size_t)v * order->items_max;
+        for (uint32_t items = 1; items <= policy->latency_items && items <= order->items_max; items *= 2) {
+            const uint64_t made = made_ns[items - 1], now = now_ns[items - 1];
+            if ((made <= policy->objective_ns || now <= policy->objective_ns) && made != now && is_off(made, now, 1.1)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+enum leat_status
+leat_policy_read(const char *path, struct leat_policy **ret_policy)
+{
+    const struct leat_policy *checked;
+    struct stat info;
+    FILE *file = fopen(path, "rb");
+
+    if (file == NULL) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot read policy %s: %s", path, strerror(errno));
+    }
+    enum leat_status status = LEAT_OK;
+    void *bytes = NULL;
+    if (fstat(fileno(file), &info) != 0 || !S_ISREG(info.st_mode) || (uint64_t)info.st_size > FILE_BYTES_MAX) {
+        status = LEAT_FAIL(LEAT_ERR_PROTO, "%s is no file, or too large for a policy", path);
+        goto out_close;
+    }
+    const size_t size = (size_t)info.st_size;
+    bytes = malloc(size + 1);
+    if (bytes == NULL) {
+        status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for policy %s", path);
+        goto out_close;
+    }
+    if (fread(bytes, 1, size, file) != size) {
+        status = LEAT_FAIL(LEAT_ERR_SYS, "cannot read policy %s: %s", path, strerror(errno));
+    } else {
+        status = leat_policy_check(bytes, size, &checked);
+        if (status != LEAT_OK) {
+            status = leat_err_prefix(status, "policy %s", path);
+        }
+    }
+
+out_close:
+    (void)fclose(file);
+    if (status != LEAT_OK) {
+        free(bytes);
+        return status;
+    }
+    *ret_policy = bytes;
+    return LEAT_OK;
+}

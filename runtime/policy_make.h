@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime/policy_make.h - a policy for one queue before all workers, from what variants take.
+ *
+ * Role       Solves sched/mdp_pool.h for a ladder of loads and seals the tables as one sched/policy_table.h block, which
+ *            selector mdp follows. Slow: tens of milliseconds a rung.
+ * Ladder     From what the most accurate variant carries easily to LEAT_POLICY_MAKE_HEADROOM of what the workers can do in
+ *            time, where queries are given up. Rungs are close where the best accuracy that is possible falls fast with the
+ *            rate, for each is used up to the next lower one.
+ * Threads    Any; a call starts as many as it is told, and has joined them when it returns.
+ */
+#ifndef LEAT_RUNTIME_POLICY_MAKE_H
+#define LEAT_RUNTIME_POLICY_MAKE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "sched/policy_table.h"
+
+#define LEAT_POLICY_MAKE_ITEMS_MAX 128u /* no batch of a policy is larger */
+#define LEAT_POLICY_MAKE_HEADROOM  1.25
+
+struct leat_policy_order {
+    uint32_t variant_count;          /* 1..LEAT_POLICY_VARIANTS_MAX - 1 */
+    const char *const *names;        /* [variant_count], the application's */
+    const uint32_t *accuracy_ppm;    /* [variant_count] */
+    const uint64_t *latency_ns;      /* [variant_count][items_max], of batches of 1, 2, ...; 0: there is no such batch */
+    uint32_t items_max;              /* 1..LEAT_POLICY_MAKE_ITEMS_MAX */
+    uint64_t objective_ns;           /* > 0 */
+    uint32_t worker_count;
+    uint32_t dispersion_permille;    /* of arrivals, 1000 and more */
+    bool drops_late;
+    const double *rates_qps;         /* [rate_count], rising; NULL: the ladder above */
+    uint32_t rate_count;
+    uint32_t threads; /* that solve rungs, the caller's among them; 0: one */
+};
+
+/*
+ * *ret_policy is free()'d by the caller. LEAT_ERR_INVALID: an order out of range, or no variant is in time even alone;
+ * LEAT_AGAIN: *cancel was set meanwhile (it may be NULL).
+ */
+LEAT_MUST_CHECK enum leat_status leat_policy_make(const struct leat_policy_order *order, const _Atomic bool *cancel,
+                                                  struct leat_policy **ret_policy);
+
+/*
+ * Is the policy still for that order, which has the same variants? Not when what it was made of is off: by more than a tenth in the
+ * time of a batch, a power of two of items, that is or was in time; or by more than a half in dispersion.
+ */
+bool leat_policy_fits(const struct leat_policy *policy, const struct leat_policy_order *order);
+
+/* One that `leat policy generate` wrote, to be free()'d. LEAT_ERR_SYS, LEAT_ERR_PROTO or LEAT_ERR_VERSION; the text names the file. */
+LEAT_MUST_CHECK enum leat_status leat_policy_read(const char *path, struct leat_policy **ret_policy);
+
+#endif /* LEAT_RUNTIME_POLICY_MAKE_H */

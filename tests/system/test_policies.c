@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     An application with a choice of variants follows a policy that the daemon made: accurate when there is time, fast
+ *          when there is not. When arrivals turn out to be another matter than it was made for, another one takes its
+ *          place, and every query still ends once. A file that is no policy is refused at the start.
+ * Method   leatd with synthetic models; queries one by one, then in bursts until the daemon says that it has a new policy.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/system/leatd.h"
+
+enum { BURST = 64, BURSTS_MAX = 2000 };
+
+static json_int_t
+policy_versions(struct leat_session *session, bool *ret_own)
+{
+    json_t *status = leatd_request(session, "{\"op\":\"status\"}"), *row;
+    json_int_t versions = -1;
+    size_t i;
+
+    json_array_foreach(json_object_get(status, "applications"), i, row) {
+        const json_t *policy = json_object_get(row, "policy");
+        if (strcmp(json_string_value(json_object_get(row, "name")), "choice") == 0) {
+            EXPECT(strcmp(json_string_value(json_object_get(row, "selector")), "mdp") == 0);
+            versions = json_integer_value(json_object_get(policy, "versions"));
+            *ret_own = json_is_true(json_object_get(policy, "own"));
+        } else {
+            EXPECT(json_is_null(policy));
+        }
+    }
+    json_decref(status);
+    return versions;
+}
+
+/* Queries all at once; returns how many were answered in time by each variant. */
+static void
+burst(struct leat_session *session, struct leat_query *queries, uint32_t count, uint32_t answered[3])
+{
+    struct leat_completion done[BURST];
+    size_t submitted, got;
+
+    EXPECT(leat_submit_batch(session, queries, count, &submitted) == LEAT_OK && submitted == count);
+    for (uint32_t ended = 0; ended < count; ended += (uint32_t)got) {
+        EXPECT(leat_wait(session, done, BURST, UINT64_MAX, &got) == LEAT_OK);
+        for (size_t i = 0; i < got; i++) {
+            EXPECT(done[i].outcome == LEAT_OUTCOME_OK || done[i].outcome == LEAT_OUTCOME_EXPIRED ||
+                   (done[i].outcome == LEAT_OUTCOME_REJECTED && done[i].reason == LEAT_REASON_DEADLINE));
+            EXPECT(done[i].variant < 3 || done[i].variant == UINT16_MAX);
+            answered[done[i].variant % 3] += done[i].outcome == LEAT_OUTCOME_OK;
+        }
+    }
+    EXPECT(leat_in_flight(session) == 0);
+}
+
+int
+main(void)
+{
+    struct leatd leatd;
+    struct leat_query queries[BURST];
+    struct leat_target target;
+    uint32_t alone[3] = {0}, together[3] = {0}, bursts = 0;
+    bool own = false;
+
+    leat_test_init();
+    leatd_init(&leatd);
+    leatd_start(&leatd, "workers: [{count: 2}]\n"
+                        "models:\n"
+                        "  - {name: quick, backend: synthetic, items_max: 16, accuracy: 0.5,"
+                        " synthetic: {latency: 200us, per_item: 50us}}\n"
+                        "  - {name: fair, backend: synthetic, items_max: 16, accuracy: 0.7,"
+                        " synthetic: {latency: 500us, per_item: 1ms}}\n"
+                        "  - {name: good, backend: synthetic, items_max: 16, accuracy: 0.9,"
+                        " synthetic: {latency: 2ms, per_item: 2ms}}\n"
+                        "applications:\n"
+                        "  - {name: choice, models: [good, fair, quick], latency: 40ms}\n");
+    struct leat_session *session = leatd_open_session(&leatd, BURST, 1 << 20);
+    EXPECT(leat_find(session, "choice", &target) == LEAT_OK);
+    for (uint32_t q = 0; q < BURST; q++) {
+        queries[q] = (struct leat_query)LEAT_QUERY_INIT;
+        queries[q].target = target.id;
+        for (uint32_t t = 0; t < 2; t++) {
+            EXPECT(leat_tensor_alloc(session, target.tensors[t].item_bytes, &queries[q].tensors[t]) == LEAT_OK);
+        }
+    }
+    EXPECT(policy_versions(session, &own) == 1 && own);
+    for (uint32_t n = 0; n < 20; n++) {
+        burst(session, queries, 1, alone);
+    }
+    printf("alone: %u by the best, %u, %u\n", alone[0], alone[1], alone[2]);
+    EXPECT(alone[0] > 10);
+    while (policy_versions(session, &own) < 2) {
+        EXPECT(bursts++ < BURSTS_MAX);
+        burst(session, queries, BURST, together);
+    }
+    EXPECT(own);
+    printf("%u bursts: %u by the best, %u, %u\n", bursts, together[0], together[1], together[2]);
+    EXPECT(together[1] + together[2] > together[0]);
+    burst(session, queries, BURST, together);
+    leat_close(session);
+    leatd_signal(&leatd, SIGTERM);
+    EXPECT(leatd_await_end(&leatd) == 0);
+    leatd_fini(&leatd);
+    return 0;
+}
