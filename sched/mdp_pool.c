@@ -26,7 +26,7 @@ struct pair {
 
 /* What a row's policy does until its next step. */
 struct sums {
-    double reward, time_us, accuracy, served, given_up, batches, busy_us;
+    double reward, time_us, accuracy, served, late, batches, busy_us;
 };
 
 /*
@@ -87,9 +87,9 @@ leat_mdp_pool_check(const struct leat_mdp_pool_problem *p)
                          p->idle_levels, p->held_max);
     }
     if (!in_range(p->objective_us, DBL_MIN, 1e15) || !in_range(p->rate_per_us, 0, 1e6) || !in_range(p->dispersion, 1, 1e3) ||
-        !in_range(p->late_penalty, 0, 1e6)) {
-        return LEAT_FAIL(LEAT_ERR_INVALID, "objective %g us, rate %g / us, dispersion %g, penalty %g: one is out of its range",
-                         p->objective_us, p->rate_per_us, p->dispersion, p->late_penalty);
+        !in_range(p->late_penalty, 0, 1e6) || !in_range(p->latency_spread, 0, 10)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "objective %g us, rate %g / us, dispersion %g, penalty %g, spread %g: one is out of its range",
+                         p->objective_us, p->rate_per_us, p->dispersion, p->late_penalty, p->latency_spread);
     }
     for (uint32_t v = 0; v < p->variant_count; v++) {
         if (!in_range(p->accuracy[v], 0, 1)) {
@@ -374,6 +374,24 @@ age_us(const struct solver *solver, uint32_t waiting, uint32_t level)
     return (waiting - 1) / solver->rate + last;
 }
 
+/* Chance that the oldest, and with it all of the batch, is in time; 0 where it is not predicted to be. */
+static double
+in_time(const struct solver *solver, const struct pair *pair, double slack_us)
+{
+    const double spread = solver->problem->latency_spread;
+
+    if (pair->latency_us > slack_us) {
+        return 0;
+    }
+    return spread > 0 ? 0.5 * erfc((1 - slack_us / pair->latency_us) / (spread * 1.4142135623730951)) : 1;
+}
+
+static double
+reward_of(const struct solver *solver, const struct pair *pair, double chance)
+{
+    return pair->batch * (chance * pair->accuracy - (1 - chance) * solver->problem->late_penalty);
+}
+
 /* Adds one action of a state, taken with some probability, to the grid of where it leads and to sums. */
 static void
 follow(struct solver *solver, uint32_t state, double probability, struct sums *sums)
@@ -393,7 +411,7 @@ follow(struct solver *solver, uint32_t state, double probability, struct sums *s
         return;
     }
     if (action == GIVE_UP) {
-        sums->given_up += probability;
+        sums->late += probability;
         sums->reward -= probability * penalty;
         grid[state - 1] += probability;
         return;
@@ -401,9 +419,11 @@ follow(struct solver *solver, uint32_t state, double probability, struct sums *s
     const struct pair *pair = &solver->pairs[action];
     const uint32_t left = waiting - pair->batch;
     const struct start start = start_at(solver, pair, level);
-    sums->reward += probability * pair->accuracy * pair->batch;
-    sums->accuracy += probability * pair->accuracy * pair->batch;
-    sums->served += probability * pair->batch;
+    const double chance = in_time(solver, pair, solver->problem->objective_us - age_us(solver, waiting, level));
+    sums->reward += probability * reward_of(solver, pair, chance);
+    sums->accuracy += probability * chance * pair->accuracy * pair->batch;
+    sums->served += probability * chance * pair->batch;
+    sums->late += probability * (1 - chance) * pair->batch;
     sums->batches += probability;
     sums->busy_us += probability * pair->latency_us;
     if (start.blocked_us < 0) {
@@ -416,23 +436,23 @@ follow(struct solver *solver, uint32_t state, double probability, struct sums *s
     for (uint32_t k = 0; k < arrivals.count; k++) {
         const uint32_t found = left + arrivals.least + k, over = found > solver->queue ? found - solver->queue : 0;
         grid[solver->full + found - over] += probability * solver->taps[k];
-        sums->given_up += probability * solver->taps[k] * over;
+        sums->late += probability * solver->taps[k] * over;
         sums->reward -= probability * solver->taps[k] * over * penalty;
     }
 }
 
-/* The same, valued: of starting the pair at that level so that from..to queries remain. */
+/* What follows when the pair is started at that level so that from..to queries remain; its own reward is not in it. */
 static void
 value_pair(struct solver *solver, const struct pair *pair, uint32_t level, uint32_t from, uint32_t to, double *ret_values)
 {
     const struct start start = start_at(solver, pair, level);
-    const double reward = pair->accuracy * pair->batch, penalty = solver->problem->late_penalty;
+    const double penalty = solver->problem->late_penalty;
 
     if (start.blocked_us < 0) {
         const double *low = &solver->value[state_of(solver, 0, start.level)];
         const double *high = &solver->value[state_of(solver, 0, start.level + 1)];
         for (uint32_t left = from; left <= to; left++) {
-            ret_values[left - from] = reward + (1 - start.above) * low[left] + start.above * high[left];
+            ret_values[left - from] = (1 - start.above) * low[left] + start.above * high[left];
         }
         return;
     }
@@ -441,7 +461,7 @@ value_pair(struct solver *solver, const struct pair *pair, uint32_t level, uint3
     for (uint32_t left = from; left <= to; left++) {
         const uint32_t found = left + arrivals.least, room = found > solver->queue ? 0 : solver->queue - found + 1;
         const uint32_t inside = room < arrivals.count ? room : arrivals.count;
-        double sum = reward - solver->gain * start.blocked_us;
+        double sum = -solver->gain * start.blocked_us;
         for (uint32_t k = 0; k < inside; k++) {
             sum += solver->taps[k] * full[found + k];
         }
@@ -577,9 +597,10 @@ value_action(struct solver *solver, uint32_t state)
         return solver->value[state - 1] - solver->problem->late_penalty;
     }
     const struct pair *pair = &solver->pairs[solver->action[state]];
-    const uint32_t left = state - state_of(solver, pair->batch, level);
+    const uint32_t waiting = state - state_of(solver, 0, level), left = waiting - pair->batch;
+    const double slack_us = solver->problem->objective_us - age_us(solver, waiting, level);
     value_pair(solver, pair, level, left, left, &value);
-    return value;
+    return value + reward_of(solver, pair, in_time(solver, pair, slack_us));
 }
 
 /* Sums of the policy a step, and its gain, values and visits. */
@@ -629,7 +650,7 @@ evaluate(struct solver *solver, uint32_t home)
         all.time_us += share * own->time_us;
         all.accuracy += share * own->accuracy;
         all.served += share * own->served;
-        all.given_up += share * own->given_up;
+        all.late += share * own->late;
         all.batches += share * own->batches;
         all.busy_us += share * own->busy_us;
     }
@@ -683,7 +704,9 @@ improve(struct solver *solver, double *ret_most)
             }
             value_pair(solver, pair, level, 0, most - pair->batch, solver->result);
             for (uint32_t waiting = pair->batch; waiting <= most; waiting++) {
-                offer(solver, state_of(solver, waiting, level), solver->result[waiting - pair->batch], p);
+                const double chance = in_time(solver, pair, problem->objective_us - age_us(solver, waiting, level));
+                const double value = solver->result[waiting - pair->batch] + reward_of(solver, pair, chance);
+                offer(solver, state_of(solver, waiting, level), value, p);
             }
         }
     }
@@ -759,7 +782,7 @@ iterate(struct solver *solver, struct leat_mdp_pool_value *ret_value)
         home = find_home(solver);
         changed = improve(solver, &ret_value->residual);
         ret_value->accuracy = sums.served > 0 ? sums.accuracy / sums.served : 0;
-        ret_value->violation = sums.given_up / (sums.served + sums.given_up);
+        ret_value->violation = sums.late / (sums.served + sums.late);
         ret_value->gain_per_us = solver->gain;
         ret_value->batch_us = solver->batch_us;
         ret_value->rounds = round;
@@ -797,21 +820,19 @@ start_by_slack(struct solver *solver, uint32_t level)
     }
     for (uint32_t p = 0; p < solver->pair_count; p++) {
         const struct pair *pair = &solver->pairs[p];
-        uint32_t bin = (uint32_t)(pair->latency_us / problem->objective_us * problem->slack_bins);
-        while (problem->objective_us * bin / problem->slack_bins < pair->latency_us) {
-            bin++;
-        }
-        if (bin >= columns || pair->batch > most) {
+        if (pair->batch > most) {
             continue;
         }
         value_pair(solver, pair, level, 0, most - pair->batch, solver->result);
-        for (uint32_t waiting = pair->batch; waiting <= most; waiting++) {
-            offer(solver, waiting * columns + bin, solver->result[waiting - pair->batch], p);
-        }
-    }
-    for (uint32_t waiting = 1; waiting <= most; waiting++) { /* what a short slack allows a longer one does too */
-        for (uint32_t at = waiting * columns + 1; at < (waiting + 1) * columns; at++) {
-            offer(solver, at, solver->best[at - 1], solver->choice[at - 1]);
+        for (uint32_t j = columns; j-- > 0;) {
+            const double chance = in_time(solver, pair, problem->objective_us * j / problem->slack_bins);
+            const double reward = reward_of(solver, pair, chance);
+            if (chance == 0) {
+                break;
+            }
+            for (uint32_t waiting = pair->batch; waiting <= most; waiting++) {
+                offer(solver, waiting * columns + j, solver->result[waiting - pair->batch] + reward, p);
+            }
         }
     }
 }

@@ -61,7 +61,8 @@ struct leat_mdp_pool_problem {
     double objective_us;       /* above 0 */
     double rate_per_us;        /* at least 0; below 1e-3 / objective_us it counts as that */
     double dispersion;         /* 1..1000 */
-    double late_penalty;       /* what a query that is given up costs, as accuracy; at least 0 */
+    double late_penalty;       /* what a query that is given up or late costs, as accuracy; 0..1e6 */
+    double latency_spread;     /* standard deviation of what a batch takes, over its latency_us; 0..10; 0: exactly that */
     uint32_t queue_max;        /* 1..LEAT_MDP_POOL_QUEUE_MAX: longer queues count as that */
     uint32_t slack_bins;       /* 1..LEAT_MDP_POOL_BINS_MAX */
     uint32_t idle_levels;      /* 1..LEAT_MDP_POOL_LEVELS_MAX: of two idle workers and more; more than worker_count - 1 are not told apart */
