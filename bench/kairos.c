@@ -569,6 +569,15 @@ read_data(struct program *program)
     need(simulate_prices_read(path, &program->tables[0], program->prices));
 }
 
+static void
+free_data(struct program *program)
+{
+    for (uint32_t model = 0; model < KAIROS_MODELS; model++) {
+        simulate_table_free(&program->tables[model]);
+    }
+    free(program->sizes);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -639,10 +648,11 @@ main(int argc, char **argv)
         const struct circumstances unknown = {.budget = BUDGET, .objective_factor = 1, .learn = true};
         struct kairos_trial trial = {.title = "no prior profile"};
         evaluate_circumstances(&program, &unknown, true, page.results, 1, &trial);
-        return page.results[0].best[KAIROS_LAXITY].qps > page.results[0].best[KAIROS_HOMOGENEOUS].qps &&
-                       trial.choices[0][KAIROS_TRIED_LAXITY].qps > trial.homogeneous_qps[0]
-                   ? 0
-                   : 1;
+        const bool good = page.results[0].best[KAIROS_LAXITY].qps > page.results[0].best[KAIROS_HOMOGENEOUS].qps &&
+                          trial.choices[0][KAIROS_TRIED_LAXITY].qps > trial.homogeneous_qps[0];
+        free(page.results);
+        free_data(&program);
+        return good ? 0 : 1;
     }
     static const struct {
         const char *title;
@@ -667,5 +677,7 @@ main(int argc, char **argv)
     page.seconds = seconds() - before;
     page.threads = program.threads;
     need(kairos_page_write(&page, program.output));
+    free(page.results);
+    free_data(&program);
     return 0;
 }
