@@ -301,8 +301,8 @@ leat_csv_name(const struct leat_csv *csv, uint32_t column, char *ret_name, size_
         }
     }
     if (length == 0 || length >= room) {
-        return leat_csv_fail(csv, "column '%s': a name has %zu characters, not 1 to %zu", shown(csv->names[column]).text, length,
-                    room - 1);
+        return leat_csv_fail(csv, "column '%s': a name has %zu characters, not 1 to %zu",
+                             shown(csv->names[column]).text, length, room - 1);
     }
     memcpy(ret_name, field, length + 1);
     return LEAT_OK;

@@ -2,10 +2,10 @@
 /*
  * base/csv.h - reads a CSV file row by row, columns by their names; for programs, not for the client library.
  *
- * Format    RFC 4180 with a heading: fields with commas, quotes or line ends in them are quoted, a quote in them is doubled.
- *           Blanks around a field, blank lines and a byte order mark are skipped.
- * Trust     Any bytes: what is malformed is an error that begins with "file:line: ". Memory is bounded by LEAT_CSV_BYTES_MAX
- *           and LEAT_CSV_COLUMNS_MAX.
+ * Format    RFC 4180 with a heading: fields with commas, quotes or line ends in them are quoted, a quote in them is
+ *           doubled. Blanks around a field, blank lines and a byte order mark are skipped.
+ * Trust     Any bytes: what is malformed is an error that begins with "file:line: ". Memory is bounded by
+ *           LEAT_CSV_BYTES_MAX and LEAT_CSV_COLUMNS_MAX.
  */
 #ifndef LEAT_BASE_CSV_H
 #define LEAT_BASE_CSV_H
@@ -37,7 +37,8 @@ LEAT_MUST_CHECK enum leat_status leat_csv_open(const char *path, struct leat_csv
 void leat_csv_close(struct leat_csv *csv);
 
 /* Records "file:line: ..." of the last row; returns LEAT_ERR_PROTO. */
-enum leat_status leat_csv_fail(const struct leat_csv *csv, const char *format, ...) LEAT_COLD __attribute__((format(printf, 2, 3)));
+enum leat_status leat_csv_fail(const struct leat_csv *csv, const char *format, ...) LEAT_COLD
+    __attribute__((format(printf, 2, 3)));
 
 /* The next row, which has as many fields as the heading; LEAT_AGAIN behind the last. */
 LEAT_MUST_CHECK enum leat_status leat_csv_next(struct leat_csv *csv);

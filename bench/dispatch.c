@@ -9,13 +9,15 @@
 #include "tests/runtime/steps.h"
 
 static const char measures[] =
-    "Measures   Time of a round's decisions in the daemon's dispatcher, as its own histogram has it: from the question to the\n"
-    "           router to the last batch in its worker's ring. 20 queries before 20 workers of four classes, shaped as in\n"
-    "           Kairos, of which all, half or one are idle; and with thousands of queries waiting.\n"
+    "Measures   Time of a round's decisions in the daemon's dispatcher, as its own histogram has it: from the\n"
+    "           question to the router to the last batch in its worker's ring. 20 queries before 20 workers of four\n"
+    "           classes, shaped as in Kairos, of which all, half or one are idle; and with thousands of queries\n"
+    "           waiting.\n"
     "Beside it  fcfs in the same dispatcher, and for deep queues a shorter one.\n"
     "Does not   have workers on other cores: what the misses on their rings cost, and waking them, is not in it.\n"
-    "Method     One thread drives dispatcher and workers step by step; routers take turns, a window each. Medians over windows\n"
-    "           of each window's median and 99th percentile, rounded up to the histogram's buckets, 1/16 apart.";
+    "Method     One thread drives dispatcher and workers step by step; routers take turns, a window each. Medians\n"
+    "           over windows of each window's median and 99th percentile, rounded up to the histogram's buckets, 1/16\n"
+    "           apart.";
 
 enum { WORKERS = 20, QUERIES = 20, CLASSES = 4, SAMPLES_MAX = 1 << 16, SHALLOW = 3000, DEEP = 17000, DEEP_SAMPLES = 1500 };
 

@@ -11,16 +11,17 @@
 #include "sched/lap.h"
 
 static const char measures[] =
-    "Measures   Time of one linear assignment on one core: from nothing, and from the last solution when a row leaves and one\n"
-    "           arrives. Uniform costs; the shape of Kairos' decisions (rows are queries of 1 to 1000 items, columns are\n"
-    "           workers of four types), workers of one type alike or each busy for another while; the former also\n"
-    "           given as four columns with capacities, and wide and tall ones.\n"
-    "Beside it  On the same matrices in the same run, with the same least costs: scipy's linear_sum_assignment; the solvers in\n"
-    "           the Python packages lap and lapjv, in double and where that is exact in single precision, called without\n"
-    "           their wrappers and on square matrices only; LEMON's network simplex. LEAT_BENCH_PYTHON names the Python\n"
-    "           that has the packages, else it is /usr/bin/python3.\n"
+    "Measures   Time of one linear assignment on one core: from nothing, and from the last solution when a row leaves\n"
+    "           and one arrives. Uniform costs; the shape of Kairos' decisions (rows are queries of 1 to 1000 items,\n"
+    "           columns are workers of four types), workers of one type alike or each busy for another while; the\n"
+    "           former also given as four columns with capacities, and wide and tall ones.\n"
+    "Beside it  On the same matrices in the same run, with the same least costs: scipy's linear_sum_assignment; the\n"
+    "           solvers in the Python packages lap and lapjv, in double and where that is exact in single precision,\n"
+    "           called without their wrappers and on square matrices only; LEMON's network simplex. LEAT_BENCH_PYTHON\n"
+    "           names the Python that has the packages, else it is /usr/bin/python3.\n"
     "Does not   say what a decision costs in whole: costs have to be made first, and the answer dispatched.\n"
-    "Method     50 matrices of each kind, 5 of the largest, solved in turn, all taking turns, a window each; medians over rounds.";
+    "Method     50 matrices of each kind, 5 of the largest, solved in turn, all taking turns, a window each; medians\n"
+    "           over rounds.";
 
 enum { INSTANCES = 50, SIZE_MAX_COLUMNS = 512 };
 enum family { UNIFORM, ALIKE, BUSY };

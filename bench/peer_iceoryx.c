@@ -136,8 +136,14 @@ trip(void *connection, const void *request, size_t bytes, struct bench_answer *r
     iox_client_release_response(client, response);
 }
 
-struct bench_transport bench_iceoryx = {
-    .name = "iceoryx", .version = LEAT_BENCH_ICEORYX_VERSION, .polls = true, .begin = begin, .end = end, .serve = serve, .connect = connect_to, .trip = trip};
+struct bench_transport bench_iceoryx = {.name = "iceoryx",
+                                        .version = LEAT_BENCH_ICEORYX_VERSION,
+                                        .polls = true,
+                                        .begin = begin,
+                                        .end = end,
+                                        .serve = serve,
+                                        .connect = connect_to,
+                                        .trip = trip};
 #else
 struct bench_transport bench_iceoryx = {
     .name = "iceoryx", .missing = "not built: libiceoryx-binding-c-dev and iceoryx are not installed"};

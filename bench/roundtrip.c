@@ -11,12 +11,13 @@
 static const char measures[] =
     "Measures   Round trip of a query through the whole of leat: client process, ring, dispatcher, worker, client, with\n"
     "           validation, central queue and decision, each of the three on a CPU of its own. Handed over, with an\n"
-    "           empty model, at 64 B, 4 KiB and 600 KiB that nobody touches; 600 KiB written by the client and read by the\n"
-    "           worker, or copied by it. All spinning, and all parked. The first query of a\n"
-    "           new session. Throughput with 64 in flight.\n"
-    "Beside it  The raw cache-line ping-pong L; the same three hand-overs by bare lines (floor 1.5 L) and by bare futexes;\n"
-    "           the rings alone, between two processes, and a plain pair of rings; a busy-polled SOCK_SEQPACKET pair;\n"
-    "           iceoryx, polling; ZeroMQ, nng and gRPC as they come. Servers read every byte and answer with 64.\n"
+    "           empty model, at 64 B, 4 KiB and 600 KiB that nobody touches; 600 KiB written by the client and read\n"
+    "           by the worker, or copied by it. All spinning, and all parked. The first query of a new session.\n"
+    "           Throughput with 64 in flight.\n"
+    "Beside it  The raw cache-line ping-pong L; the same three hand-overs by bare lines (floor 1.5 L) and by bare\n"
+    "           futexes; the rings alone, between two processes, and a plain pair of rings; a busy-polled\n"
+    "           SOCK_SEQPACKET pair; iceoryx, polling; ZeroMQ, nng and gRPC as they come. Servers read every byte and\n"
+    "           answer with 64.\n"
     "Does not   say anything of models, or of queueing under open-loop load; leat bench does.\n"
     "Method     Closed loop, one outstanding, TSC. The cases take turns, a window each. L is that of the client's and the\n"
     "           dispatcher's CPU where two processes take part, and the mean of the three pairs where three do. It is\n"
@@ -311,9 +312,13 @@ print_rates(const struct bench_options *options, const struct results *results)
                                              .unit = "M/s", .windows = results->windows, .peer = "plain pair of rings",
                                              .ratio = bench_median(of_plain, results->windows),
                                              .goal = BENCH_AT_LEAST, .target = 0.5});
-    bench_print(options, &(struct bench_row){.subject = "leat 64 B, 64 in flight", .metric = "throughput",
+    bench_print(options, &(struct bench_row){.subject = "leat 64 B, 64 in flight",
+                                             .metric = "throughput",
                                              .value = bench_median(results->rate, results->windows) / 1e6,
-                                             .unit = "M/s", .windows = results->windows, .goal = BENCH_AT_LEAST, .target = 3});
+                                             .unit = "M/s",
+                                             .windows = results->windows,
+                                             .goal = BENCH_AT_LEAST,
+                                             .target = 3});
 }
 
 /* How far apart the CPUs were: all else hangs on it. */

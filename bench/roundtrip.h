@@ -102,6 +102,7 @@ struct bench_transport {
 extern struct bench_transport bench_iceoryx, bench_zmq, bench_nng, bench_grpc;
 
 /* Client and server are processes of their own, so a transport's threads end with its window. */
-struct bench_latency bench_transport_trips(const struct bench_env *env, const struct bench_transport *transport, size_t bytes);
+struct bench_latency bench_transport_trips(const struct bench_env *env, const struct bench_transport *transport,
+                                           size_t bytes);
 
 #endif /* LEAT_BENCH_ROUNDTRIP_H */

@@ -9,12 +9,13 @@
 #include "sched/profile.h"
 
 static const char measures[] =
-    "Measures   Time of one decision of each router on one core. Shaped as in Kairos: four classes of workers, queries of 1\n"
-    "           to 1000 items with 350 ms, predictions from profiles. Workers all idle, half of them, or only one.\n"
+    "Measures   Time of one decision of each router on one core. Shaped as in Kairos: four classes of workers,\n"
+    "           queries of 1 to 1000 items with 350 ms, predictions from profiles. Workers all idle, half of them, or\n"
+    "           only one.\n"
     "Beside it  fcfs, which does the least a router can.\n"
     "Does not   dispatch: each decision is another of 64 situations, none follows from the one before.\n"
-    "Method     One thread, the routers taking turns, a window each; every call timed, so the clock's own time, told too, is\n"
-    "           in all figures. Medians over windows of each window's median and 99th percentile.";
+    "Method     One thread, the routers taking turns, a window each; every call timed, so the clock's own time, told\n"
+    "           too, is in all figures. Medians over windows of each window's median and 99th percentile.";
 
 enum { SITUATIONS = 64, CLASSES = 4, PENDING_MAX = 1000, WORKERS_MAX = 256, SAMPLES_MAX = 1 << 16, ROUTERS_MAX = 16 };
 

@@ -8,12 +8,15 @@
 #include "tools/simulate/simulate.h"
 
 static const char measures[] =
-    "Measures   Queries that one core simulates in a second, by router: the Kairos paper's RM2 on 12 workers of its four types\n"
-    "           of instances, 1 to 1000 items, at nine tenths of the rate that laxity carries within 350 ms.\n"
-    "Beside it  The waiting times alone: each query in turn to the worker that is free first. No router, no events, no queue.\n"
+    "Measures   Queries that one core simulates in a second, by router: the Kairos paper's RM2 on 12 workers of its\n"
+    "           four types of instances, 1 to 1000 items, at nine tenths of the rate that laxity carries within 350\n"
+    "           ms.\n"
+    "Beside it  The waiting times alone: each query in turn to the worker that is free first. No router, no events,\n"
+    "           no queue.\n"
     "Does not   read files or draw workloads: both are there before.\n"
-    "Method     One thread, all taking turns, a run of 20000 queries after another for a window each; medians over windows.\n"
-    "           Times are the lines that were fitted to the paper's measurements, 99 samples of each size around them.";
+    "Method     One thread, all taking turns, a run of 20000 queries after another for a window each; medians over\n"
+    "           windows. Times are the lines that were fitted to the paper's measurements, 99 samples of each size\n"
+    "           around them.";
 
 enum { CLASSES = 4, SIZES = 100, STEP = 10, SAMPLES = 99, QUERIES = 20000, WORKERS = 12, ROUTERS_MAX = 16 };
 

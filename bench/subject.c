@@ -182,7 +182,8 @@ struct trip {
 };
 
 static struct trip
-make_trip(const struct bench_env *env, struct leat_session *session, const struct leat_query *query, enum bench_payload payload)
+make_trip(const struct bench_env *env, struct leat_session *session, const struct leat_query *query,
+          enum bench_payload payload)
 {
     const uint64_t sum = bench_sum(env->payload + sizeof(uint64_t), BENCH_BYTES_MAX - sizeof(uint64_t));
     return (struct trip){session, query, payload, env->payload, sum};

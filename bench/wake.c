@@ -18,10 +18,10 @@
 
 static const char measures[] =
     "Measures   From publishing a message to the sleeping receiver having seen it, one way, and what that costs the\n"
-    "           sender: through ipc/doorbell.h as a worker sleeps (private futex), as a client sleeps (shared futex) and as the\n"
-    "           dispatcher sleeps (epoll over an edge-triggered eventfd), each beside the bare mechanism without the\n"
-    "           bell; and a spinning receiver. Twice: as the machine is, and holding /dev/cpu_dma_latency at 0.\n"
-    "           Then what the sender pays when the receiver is awake, beside a system call that finds nobody.\n"
+    "           sender: through ipc/doorbell.h as a worker sleeps (private futex), as a client sleeps (shared futex)\n"
+    "           and as the dispatcher sleeps (epoll over an edge-triggered eventfd), each beside the bare mechanism\n"
+    "           without the bell; and a spinning receiver. Twice: as the machine is, and holding /dev/cpu_dma_latency\n"
+    "           at 0. Then what the sender pays when the receiver is awake, beside a system call that finds nobody.\n"
     "Does not   say anything of receivers that share the sender's CPU, or of threads that compete for one.\n"
     "Method     Two threads on the last two of --cpus; the sender leaves the receiver 50 us to go to sleep, busy\n"
     "           meanwhile. The mechanisms take turns, a window each. Ratios are medians over rounds of ratios of p50.";
@@ -405,12 +405,17 @@ print_results(const struct bench_options *options, const struct results *results
     }
     for (int a = 0; a < AWAKE_CASES; a++) {
         const bool judged = a == AWAKE_BELL;
-        bench_print(options, &(struct bench_row){
-                                 .subject = awake_names[a], .metric = "sender mean",
-                                 .value = bench_median(results->awake[a], results->windows[0]), .unit = "ns",
-                                 .windows = results->windows[0], .peer = judged ? awake_names[AWAKE_FUTEX] : NULL,
-                                 .ratio = median_of_ratios(results->awake[a], results->awake[AWAKE_FUTEX], results->windows[0]),
-                                 .goal = judged ? BENCH_AT_MOST : BENCH_NO_GOAL, .target = 0.1});
+        bench_print(options,
+                    &(struct bench_row){
+                        .subject = awake_names[a],
+                        .metric = "sender mean",
+                        .value = bench_median(results->awake[a], results->windows[0]),
+                        .unit = "ns",
+                        .windows = results->windows[0],
+                        .peer = judged ? awake_names[AWAKE_FUTEX] : NULL,
+                        .ratio = median_of_ratios(results->awake[a], results->awake[AWAKE_FUTEX], results->windows[0]),
+                        .goal = judged ? BENCH_AT_MOST : BENCH_NO_GOAL,
+                        .target = 0.1});
     }
 }
 

@@ -158,7 +158,8 @@ read_limits(const struct loader *loader, const struct leat_raw_limits *raw)
     }
     if (user != 0 && config->limits.arena_default_bytes >= user) { /* rings need some too */
         return leat_config_fail(&loader->text, "limits.session_memory_per_user",
-                                "a user would have %" PRIu64 " KiB and a session's arena limits.arena_default_bytes, %" PRIu64
+                                "a user would have %" PRIu64
+                                " KiB and a session's arena limits.arena_default_bytes, %" PRIu64
                                 " KiB, beside its rings: raise limits.session_memory or this, or lower that",
                                 user / 1024, config->limits.arena_default_bytes / 1024);
     }
@@ -243,9 +244,10 @@ check_worker_class(const struct loader *loader, uint32_t number)
         const struct leat_worker_group *other = &config->workers[before];
         if (strcmp(other->class_name, group->class_name) == 0 && other->cores != group->cores) {
             (void)snprintf(path, sizeof(path), "workers[%u].cores", number);
-            return leat_config_fail(&loader->text, path,
-                                    "workers of class '%s' have %u cores, and %u in workers[%u]: give each a class of its own",
-                                    group->class_name, group->cores, other->cores, before);
+            return leat_config_fail(
+                &loader->text, path,
+                "workers of class '%s' have %u cores, and %u in workers[%u]: give each a class of its own",
+                group->class_name, group->cores, other->cores, before);
         }
     }
     return LEAT_OK;
@@ -331,7 +333,8 @@ read_applications(const struct loader *loader, const struct leat_raw_config *raw
                                              &raw->applications[i], application);
         if (status == LEAT_OK && application->threshold_items != LEAT_AUTO &&
             (application->router == NULL || strcmp(application->router->name, "threshold") != 0)) {
-            return leat_config_fail(&loader->text, join(path, prefix, "threshold"), "only for router: threshold; this one is %s",
+            return leat_config_fail(&loader->text, join(path, prefix, "threshold"),
+                                    "only for router: threshold; this one is %s",
                                     application->router == NULL ? "auto" : application->router->name);
         }
         if (status == LEAT_OK) {

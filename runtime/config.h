@@ -119,8 +119,8 @@ void leat_config_memory(const struct leat_config *config, uint64_t machine_bytes
                         uint64_t *ret_bytes_per_user);
 
 /*
- * Can it be served here: model files, times, names that refer to models, CPUs? Errors read as load()'s. The placement that was
- * found for it is the caller's.
+ * Can it be served here: model files, times, names that refer to models, CPUs? Errors read as load()'s. The placement
+ * that was found for it is the caller's.
  */
 LEAT_MUST_CHECK enum leat_status leat_config_check(const struct leat_config *config,
                                                    const struct leat_topology *topology,

@@ -88,7 +88,8 @@ check_application(const struct leat_config *config, const struct kept *kept, uin
     const struct leat_config_application *application = &config->applications[number];
 
     if (is_configured(config, application->name) || is_kept(kept, application->name)) {
-        return LEAT_FAIL(LEAT_ERR_CONFIG, "applications[%u].name: a model that %s is called '%s': choose another name", number,
+        return LEAT_FAIL(LEAT_ERR_CONFIG, "applications[%u].name: a model that %s is called '%s': choose another name",
+                         number,
                          is_configured(config, application->name) ? "stands under models" : "was added at run time",
                          application->name);
     }
@@ -143,7 +144,8 @@ check_applications(const struct leat_config *config)
 
 /* Each class that has workers needs times, up to the model's largest batch. */
 static enum leat_status
-check_tables(const struct leat_config_model *model, uint32_t number, const json_t *tables, const struct leat_placement *placement)
+check_tables(const struct leat_config_model *model, uint32_t number, const json_t *tables,
+             const struct leat_placement *placement)
 {
     for (uint32_t c = 0; c < placement->class_count; c++) {
         const char *class = placement->classes[c].name;
@@ -151,13 +153,16 @@ check_tables(const struct leat_config_model *model, uint32_t number, const json_
         const json_t *last = json_array_get(rows, json_array_size(rows) - 1); /* NULL where there is none */
         const json_int_t largest = json_integer_value(json_object_get(last, "items"));
         if (last == NULL) {
-            return LEAT_FAIL(LEAT_ERR_CONFIG, "models[%u].synthetic.times: %s has no times of '%s' on '%s', a class of workers",
-                             number, model->synthetic_times, model->synthetic_times_model, class);
+            return LEAT_FAIL(LEAT_ERR_CONFIG,
+                             "models[%u].synthetic.times: %s has no times of '%s' on '%s', a class of workers", number,
+                             model->synthetic_times, model->synthetic_times_model, class);
         }
         if (largest < (json_int_t)model->items_max) {
-            return LEAT_FAIL(LEAT_ERR_CONFIG,
-                             "models[%u].items_max: batches of up to %u items, but on class '%s' %s has times up to %lld: lower "
-                             "it to that", number, model->items_max, class, model->synthetic_times, (long long)largest);
+            return LEAT_FAIL(
+                LEAT_ERR_CONFIG,
+                "models[%u].items_max: batches of up to %u items, but on class '%s' %s has times up to %lld: lower "
+                "it to that",
+                number, model->items_max, class, model->synthetic_times, (long long)largest);
         }
     }
     return LEAT_OK;
@@ -205,7 +210,8 @@ check_classes(const struct leat_config *config, const struct leat_placement *pla
         const struct leat_config_class *class = &config->classes[c];
         const uint32_t workers = leat_config_class_workers(class, placement);
         if (class->count_max != LEAT_AUTO && workers > class->count_max) {
-            return LEAT_FAIL(LEAT_ERR_CONFIG, "classes[%u].count_max: %u could be had, but there are %u workers of class '%s'", c,
+            return LEAT_FAIL(LEAT_ERR_CONFIG,
+                             "classes[%u].count_max: %u could be had, but there are %u workers of class '%s'", c,
                              class->count_max, workers, class->name);
         }
     }

@@ -258,7 +258,8 @@ read_price(const char *text, uint64_t *price_micro, char *problem)
     }
     const size_t decimals = (size_t)(at - digits);
     if (!good || *at != '\0' || (*digits != '\0' && decimals > 6) || whole > UINT64_C(1000000000)) {
-        return wrong(problem, "'%.40s' is not allowed; allowed are numbers from 0 to 1000000000 with up to 6 decimals", text);
+        return wrong(problem, "'%.40s' is not allowed; allowed are numbers from 0 to 1000000000 with up to 6 decimals",
+                     text);
     }
     for (size_t d = *digits != '\0' ? decimals : 6; d < 6; d++) {
         part *= 10;
@@ -518,10 +519,13 @@ leat_setting_write(const struct leat_setting *setting, const void *target, char 
         }
         break;
     case LEAT_SETTING_ROUTER:
-        word = *(const struct leat_router *const *)field == NULL ? "auto" : (*(const struct leat_router *const *)field)->name;
+        word = *(const struct leat_router *const *)field == NULL ? "auto"
+                                                                 : (*(const struct leat_router *const *)field)->name;
         break;
     case LEAT_SETTING_SELECTOR:
-        word = *(const struct leat_selector *const *)field == NULL ? "auto" : (*(const struct leat_selector *const *)field)->name;
+        word = *(const struct leat_selector *const *)field == NULL
+                   ? "auto"
+                   : (*(const struct leat_selector *const *)field)->name;
         break;
     case LEAT_SETTING_DTYPE:
         word = leat_dtype_text(*(const uint32_t *)field);

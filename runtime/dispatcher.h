@@ -55,8 +55,8 @@ struct leat_profile_copy {
 };
 
 /*
- * A policy for the application's selector to decide by, from the next decision on. The dispatcher's from the command until the
- * event: by then it has what was in force before or, where the application has gone, still the new one.
+ * A policy for the application's selector to decide by, from the next decision on. The dispatcher's from the command
+ * until the event: by then it has what was in force before or, where the application has gone, still the new one.
  */
 struct leat_policy_change {
     uint16_t application;     /* id */

@@ -19,7 +19,7 @@
 #include "runtime/synthetic_times.h"
 
 #define DEFAULT_CONFIG_PATH "/etc/leat/leat.yaml"
-/* dispatcher.spin auto: more than a round trip's pauses, less than what a sleep and its wake-up cost in a virtual machine. */
+/* dispatcher.spin auto: more than a round trip's pauses, less than a sleep and its wake-up cost in a virtual machine. */
 #define SPIN_AUTO_NS UINT64_C(50000)
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
@@ -337,7 +337,8 @@ session_limits(const struct leat_config *config)
     struct leat_quota_limits limits = {.sessions = config->limits.sessions,
                                        .sessions_per_user = config->limits.sessions_per_user};
 
-    leat_config_memory(config, group_bytes < machine_bytes ? group_bytes : machine_bytes, &limits.bytes, &limits.bytes_per_user);
+    leat_config_memory(config, group_bytes < machine_bytes ? group_bytes : machine_bytes, &limits.bytes,
+                       &limits.bytes_per_user);
     leat_log(LEAT_LOG_INFO, "memory of sessions: at most %.1f GiB, of one user's %.1f GiB", (double)limits.bytes / 0x1p30,
              (double)limits.bytes_per_user / 0x1p30);
     return limits;

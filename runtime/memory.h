@@ -36,8 +36,8 @@ enum leat_page_kind {
 /*
  * A memfd of `bytes` for a tensor arena, sealable and not sealed yet, and the pages that it got: transparent
  * huge ones where the kernel's shmem setting allows, else small. Never of the reserved pool: a client could punch a hole
- * into them that nothing is left to fill, and the daemon's next store there would be its end. The mapping of *ret_address is
- * read-write, shared, not yet prefaulted.
+ * into them that nothing is left to fill, and the daemon's next store there would be its end. The mapping of
+ * *ret_address is read-write, shared, not yet prefaulted.
  */
 LEAT_MUST_CHECK enum leat_status leat_memory_create(const char *name, size_t bytes, int *ret_fd,
                                                     void **ret_address, enum leat_page_kind *ret_pages,

@@ -29,7 +29,8 @@ leat_quota_take(struct leat_quota *quota, uid_t uid, uint64_t bytes, uint16_t *r
     }
     if (quota->free_count == 0 || sessions >= limits->sessions) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "%u sessions are open or closing, the limit (limits.sessions%s)", sessions,
-                         limits->sessions_lowered ? ", lowered to what the limit of open files, RLIMIT_NOFILE, allows" : "");
+                         limits->sessions_lowered ? ", lowered to what the limit of open files, RLIMIT_NOFILE, allows"
+                                                  : "");
     }
     if (user_sessions >= limits->sessions_per_user) {
         return LEAT_FAIL(LEAT_ERR_LIMIT,

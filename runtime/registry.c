@@ -557,9 +557,10 @@ leat_registry_peek(const char *state_dir, struct leat_registry_model **ret_model
         *ret_count = 0;
         return LEAT_OK;
     }
-    enum leat_status status = sqlite3_open_v2(path, &registry.db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK
-                                  ? query_number(&registry, "SELECT count(*) FROM sqlite_schema", &tables)
-                                  : fail_db(&registry, "cannot be opened");
+    enum leat_status status =
+        sqlite3_open_v2(path, &registry.db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK
+            ? query_number(&registry, "SELECT count(*) FROM sqlite_schema", &tables)
+            : fail_db(&registry, "cannot be opened");
     if (status == LEAT_OK && tables > 0) { /* none: open() was killed before it made them */
         status = check_schema(&registry);
     }

@@ -925,7 +925,8 @@ close_all(struct leat_server *server, const char *why)
     leat_dispatcher_statistics(server->options.dispatcher, &after);
     if (why != NULL) {
         const unsigned long long lost = after.abandoned - before.abandoned;
-        leat_log(lost > 0 ? LEAT_LOG_WARNING : LEAT_LOG_INFO, "%s: at most %llu accepted queries were not answered", why, lost);
+        leat_log(lost > 0 ? LEAT_LOG_WARNING : LEAT_LOG_INFO, "%s: at most %llu accepted queries were not answered",
+                 why, lost);
     }
     if (status == LEAT_OK && leat_quota_sessions(&server->quota) > 0) {
         leat_listener_close(&server->listener);
@@ -1020,10 +1021,11 @@ open_ring(struct leat_server *server)
     }
     errno = -made;
     if (made == -EPERM || made == -EACCES || made == -ENOSYS) {
-        return LEAT_FAIL(LEAT_ERR_SYS,
-                         "io_uring is not allowed here: either sysctl kernel.io_uring_disabled forbids it (set it to 0), or a "
-                         "seccomp filter of the container or service does (let it pass io_uring_setup, io_uring_enter and "
-                         "io_uring_register; in a systemd unit: SystemCallFilter=@aio)");
+        return LEAT_FAIL(
+            LEAT_ERR_SYS,
+            "io_uring is not allowed here: either sysctl kernel.io_uring_disabled forbids it (set it to 0), or a "
+            "seccomp filter of the container or service does (let it pass io_uring_setup, io_uring_enter and "
+            "io_uring_register; in a systemd unit: SystemCallFilter=@aio)");
     }
     return LEAT_FAIL(LEAT_ERR_SYS, "cannot set up io_uring");
 }

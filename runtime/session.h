@@ -2,9 +2,9 @@
 /*
  * runtime/session.h - the daemon's half of a session: its memory, its descriptors and who works on it.
  *
- * Ownership  The control side creates and destroys, on its memory thread (runtime/session_maker.h). Between LEAT_COMMAND_ADD_SESSION and
- *            LEAT_EVENT_SESSION_GONE the dispatcher owns the fields in `dispatcher`, and the
- *            mapping stays valid for dispatcher and workers even if the client has died.
+ * Ownership  The control side creates and destroys, on its memory thread (runtime/session_maker.h). Between
+ *            LEAT_COMMAND_ADD_SESSION and LEAT_EVENT_SESSION_GONE the dispatcher owns the fields in `dispatcher`, and
+ *            the mapping stays valid for dispatcher and workers even if the client has died.
  * Model      tests/model/reclaim.pml is how a session's memory comes back, with a client that dies at any moment.
  * Trust      `rings` and `arena` are writable by the client at any time. Everything else is private.
  */

@@ -6,7 +6,8 @@
  *           and the jobs take turns, so that who asks for little gets it while others wait for much.
  * Ownership The server's jobs, one for each session that it counts, in an array of its own. Between submit and collect
  *           a job is the maker's; only `abandoned` may be written then.
- * Threads   [S] the server's thread.  step runs on the maker's thread; or on the server's in a test that does not start one.
+ * Threads   [S] the server's thread.  step runs on the maker's thread; or on the server's in a test that does not start
+ *           one.
  */
 #ifndef LEAT_RUNTIME_SESSION_MAKER_H
 #define LEAT_RUNTIME_SESSION_MAKER_H

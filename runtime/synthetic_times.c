@@ -111,7 +111,8 @@ read_tables(const char *path, const char *model, json_t *tables)
     free(columns.samples);
     leat_csv_close(&csv);
     if (status == LEAT_AGAIN) {
-        status = json_object_size(tables) > 0 ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOT_FOUND, "%s has no model '%s'", path, model);
+        status =
+            json_object_size(tables) > 0 ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOT_FOUND, "%s has no model '%s'", path, model);
     }
     return status;
 }

@@ -441,7 +441,8 @@ leat_worker_create(const struct leat_worker_options *options, struct leat_worker
 enum leat_status
 leat_worker_start(struct leat_worker *worker)
 {
-    struct start_report report = {.worker = worker, .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    struct start_report report = {
+        .worker = worker, .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
     LEAT_ASSERT(!worker->running);
     const int error = pthread_create(&worker->thread, NULL, worker_main, &report);

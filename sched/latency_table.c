@@ -67,9 +67,10 @@ leat_latency_table_fill(const uint32_t *batch, const double *latency, uint32_t c
     for (uint32_t b = batch_max - 1; b >= 1; b--) {
         ret_latency[b - 1] = fmin(ret_latency[b - 1], ret_latency[b]);
     }
-    return ret_latency[0] > 0 ? LEAT_OK
-                              : LEAT_FAIL(LEAT_ERR_INVALID, "the line through the latencies falls to %g; measure more batch sizes",
-                                          ret_latency[0]);
+    return ret_latency[0] > 0
+               ? LEAT_OK
+               : LEAT_FAIL(LEAT_ERR_INVALID, "the line through the latencies falls to %g; measure more batch sizes",
+                           ret_latency[0]);
 }
 
 enum leat_status
@@ -80,7 +81,8 @@ leat_latency_table_extend(uint32_t known, uint32_t batch_max, double *latency)
     for (uint32_t b = known + 1; b <= batch_max; b++) {
         latency[b - 1] = line.base + line.slope * b;
         if (!(latency[b - 1] > 0)) {
-            return LEAT_FAIL(LEAT_ERR_INVALID, "the line through the latencies falls to %g at a batch of %u", latency[b - 1], b);
+            return LEAT_FAIL(LEAT_ERR_INVALID, "the line through the latencies falls to %g at a batch of %u",
+                             latency[b - 1], b);
         }
     }
     return LEAT_OK;

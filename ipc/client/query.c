@@ -314,12 +314,13 @@ drain_lost(struct leat_session *session, struct leat_completion *completions, si
     for (uint32_t slot = 0; slot < session->slots && count < max && session->in_flight > 0; slot++) {
         const struct leat_client_slot *state = &session->slot_states[slot];
         if (state->ticket != 0) {
-            completions[count++] = (struct leat_completion){.user_data = state->user_data,
-                                                            .ticket = state->ticket,
-                                                            .outcome = LEAT_OUTCOME_LOST,
-                                                            .variant = UINT16_MAX,
-                                                            .worker = UINT16_MAX,
-                                                            .total_ns = now_ns > state->submit_ns ? now_ns - state->submit_ns : 0};
+            completions[count++] =
+                (struct leat_completion){.user_data = state->user_data,
+                                         .ticket = state->ticket,
+                                         .outcome = LEAT_OUTCOME_LOST,
+                                         .variant = UINT16_MAX,
+                                         .worker = UINT16_MAX,
+                                         .total_ns = now_ns > state->submit_ns ? now_ns - state->submit_ns : 0};
             release_slot(session, (uint16_t)slot);
         }
     }

@@ -154,7 +154,8 @@ cpu_lower_gemm(struct cpu_builder *b)
     const struct leat_value *c = leat_node_input(b->graph, node, 2), *y = leat_node_output(b->graph, node, 0);
     const bool trans_a = leat_node_int(node, "transA", 0) != 0, trans_b = leat_node_int(node, "transB", 0) != 0;
     const float beta = leat_node_float(node, "beta", 1.0f);
-    struct product p = {.rows = y->dims[0], .inner = a->dims[trans_a ? 0 : 1], .columns = y->dims[1], .transposed = trans_b};
+    struct product p = {
+        .rows = y->dims[0], .inner = a->dims[trans_a ? 0 : 1], .columns = y->dims[1], .transposed = trans_b};
     enum leat_status status = LEAT_OK;
 
     if (empty(a) || empty(w) || empty(y) || leat_node_float(node, "alpha", 1.0f) != 1.0f) {

@@ -122,7 +122,8 @@ read_row(const json_t *object, const char *class, size_t number, struct row *row
                          LEAT_ITEMS_MAX);
     }
     if (count == 0 || count > UINT32_MAX) {
-        return LEAT_FAIL(LEAT_ERR_INVALID, "synthetic table '%s', row %zu: 'samples_ns' must be a list of times", class, number);
+        return LEAT_FAIL(LEAT_ERR_INVALID, "synthetic table '%s', row %zu: 'samples_ns' must be a list of times", class,
+                         number);
     }
     row->samples_ns = calloc(count, sizeof(row->samples_ns[0]));
     if (row->samples_ns == NULL) {

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Target    The socket protocol: leat_socket_receive, leat_server's handling of packets, leat_admin_handle's requests.
- * Input     A program for three connections and some that stay silent: connect, send a packet of these bytes with so many descriptors of this
- *           kind, close one's end wholly or in part, let the daemon's parts move on, or one of them, or not yet.
+ * Input     A program for three connections and some that stay silent: connect, send a packet of these bytes with so
+ *           many descriptors of this kind, close one's end wholly or in part, let the daemon's parts move on, or one of
+ *           them, or not yet.
  * Method    A real server with its io_uring and listening socket, the dispatcher, and what makes sessions' memory, step by
  *           step on one thread.
  *           An honest connection asks in between. They outlive an execution, as a daemon outlives its clients.
  * Property  No crash, leak or sanitizer report. Every packet gets at most one answer, each of a known type and
  *           its size, with text that ends and JSON that parses; after an error about a packet comes the end. The honest
- *           connection gets its answer. Silent connections beyond the limit end, and are told so. At the end no session, connection or descriptor is left,
- *           and nothing counts against the limits but the honest one.
+ *           connection gets its answer. Silent connections beyond the limit end, and are told so. At the end no
+ *           session, connection or descriptor is left, and nothing counts against the limits but the honest one.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -348,10 +348,10 @@ foresee(struct peer *peer)
             peer->read++;
             LEAT_ASSERT(peer->lapped || peer->owed_count < OWED_MAX);
             if (!peer->lapped) {
-                peer->owed[peer->owed_count++] =
-                    (struct owed){.ticket_low = cell->ticket_low,
-                                  .slot = cell->slot,
-                                  .malformed = (cell->flags & ~LEAT_WIRE_OFFLINE) != 0 || cell->cost_cap > LEAT_WIRE_COST_MAX};
+                peer->owed[peer->owed_count++] = (struct owed){.ticket_low = cell->ticket_low,
+                                                               .slot = cell->slot,
+                                                               .malformed = (cell->flags & ~LEAT_WIRE_OFFLINE) != 0 ||
+                                                                            cell->cost_cap > LEAT_WIRE_COST_MAX};
             }
         }
     }

@@ -35,7 +35,8 @@ write_input(const uint8_t *data, size_t size)
 static void
 check_table(const struct simulate_table *t)
 {
-    LEAT_ASSERT(t->class_count >= 1 && t->class_count <= LEAT_SCHED_CLASSES_MAX && t->size_count >= 1 && t->sample_count >= 1);
+    LEAT_ASSERT(t->class_count >= 1 && t->class_count <= LEAT_SCHED_CLASSES_MAX && t->size_count >= 1 &&
+                t->sample_count >= 1);
     LEAT_ASSERT(t->items_max == t->sizes[t->size_count - 1] && t->items_max <= SIMULATE_ITEMS_MAX);
     for (uint32_t c = 0; c < t->class_count; c++) {
         LEAT_ASSERT(strnlen(t->class_names[c], SIMULATE_NAME_MAX) < SIMULATE_NAME_MAX);

@@ -3,8 +3,8 @@
  * Goal     On whole networks the cpu backend gives the reference backend's answers, for every plan size, team
  *          size and split of a batch, from several workers at once, and allocates and locks nothing once it is warm.
  * Method   Every model of leat-zoo in its test size. Outputs are compared with those of the reference backend;
- *          the same items in other segments must give the same bytes; allocations and mutex locks are counted around the run.
- *          Buffer placement: random lifetimes against the definition of what may overlap.
+ *          the same items in other segments must give the same bytes; allocations and mutex locks are counted around
+ *          the run. Buffer placement: random lifetimes against the definition of what may overlap.
  */
 #include <dlfcn.h>
 #include <math.h>

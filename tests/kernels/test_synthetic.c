@@ -27,8 +27,12 @@ static enum leat_status
 load(const char *options, struct leat_model **ret_model)
 {
     static const char *const classes[] = {"fast", "slow"};
-    const struct leat_model_source source = {
-        .options_json = options, .infos = infos, .input_count = 1, .output_count = 1, .class_names = classes, .class_count = 2};
+    const struct leat_model_source source = {.options_json = options,
+                                             .infos = infos,
+                                             .input_count = 1,
+                                             .output_count = 1,
+                                             .class_names = classes,
+                                             .class_count = 2};
     return backend->model_load(&source, ret_model);
 }
 
@@ -82,8 +86,8 @@ test_profiles(void)
     (void)expect_times("{\"points\": [{\"items\": 2, \"latency_ns\": 4000000}, {\"items\": 4, \"latency_ns\": 6000000},"
                  " {\"items\": 8, \"latency_ns\": 18000000}]}",
                  items, points_ns, LEAT_COUNT_OF(items), NULL);
-    (void)expect_times("{\"points\": [{\"items\": 4, \"latency_ns\": 5000000}]}", items, (const uint64_t[]){5000000, 5000000}, 2,
-                 NULL);
+    (void)expect_times("{\"points\": [{\"items\": 4, \"latency_ns\": 5000000}]}", items,
+                       (const uint64_t[]){5000000, 5000000}, 2, NULL);
 }
 
 static uint64_t
@@ -245,7 +249,8 @@ test_wrong_options(void)
 {
     static const char *const wrong[] = {
         "", "[]", "{", "{\"latency\": 1}", "{\"latency_ns\": -1}", "{\"latency_ns\": 1.5}", "{\"latency_ns\": \"1\"}",
-        "{\"mode\": \"nap\"}", "{\"payload\": \"eat\"}", "{\"payload\": true}", "{\"mode\": 1}", "{\"points\": []}", "{\"points\": 3}",
+        "{\"mode\": \"nap\"}", "{\"payload\": \"eat\"}", "{\"payload\": true}", "{\"mode\": 1}", "{\"points\": []}",
+        "{\"points\": 3}",
         "{\"points\": [{\"items\": 0, \"latency_ns\": 1}]}", "{\"points\": [{\"items\": 65537, \"latency_ns\": 1}]}",
         "{\"points\": [{\"items\": 2, \"latency_ns\": 1}, {\"items\": 2, \"latency_ns\": 1}]}",
         "{\"seed\": -1}", "{" TABLES(ROW(1, ""), ROW(1, "1")) "}", "{" TABLES(ROW(1, "1"), ROW(1, "-1")) "}",

@@ -23,7 +23,7 @@ struct steps_options {
     bool drop_late;
     /* What the profiles say at first, by class: latency_ns + items * per_item_ns. */
     uint64_t latency_ns[LEAT_WORKER_CLASSES_MAX], per_item_ns[LEAT_WORKER_CLASSES_MAX];
-    /* Decisions take their time; rounds still happen when the caller says. Batches fail, so that nothing is learnt of them. */
+    /* Decisions take their time; rounds happen when the caller says. Batches fail, so that nothing is learnt of them. */
     bool real_clock;
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     A profile that says too much does not refuse for ever. What clients cancel, let expire or leave behind costs the dispatcher a bounded amount of work a round: a
- *          cancel that names nothing costs no look at any list, and everything else together one look at
- *          each waiting query. What stays keeps its order.
+ * Goal     A profile that says too much does not refuse for ever. What clients cancel, let expire or leave behind costs
+ *          the dispatcher a bounded amount of work a round: a cancel that names nothing costs no look at any list, and
+ *          everything else together one look at each waiting query. What stays keeps its order.
  * Method   The dispatcher driven round by round over sessions whose clients are this test, with a worker that does not
  *          move until it is told to, so that queries wait. Work is counted in list entries looked at, not in time.
  *          The clock stands still but where a case or a run moves it.

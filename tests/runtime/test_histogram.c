@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Every value has its bucket, buckets follow one another without a gap, and percentiles are within 1/16 above those
- *          of the values themselves.
+ * Goal     Every value has its bucket, buckets follow one another without a gap, and percentiles are within 1/16 above
+ *          those of the values themselves.
  * Method   All buckets' edges; then random values of many sizes beside a sorted list of them.
  */
 #include "runtime/histogram.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Sessions and their bytes are counted for each user and in all, from taking to giving; each limit refuses with the
- *          setting's name; what one user holds is refused to nobody else while the limit of all allows it.
+ * Goal     Sessions and their bytes are counted for each user and in all, from taking to giving; each limit refuses
+ *          with the setting's name; what one user holds is refused to nobody else while the limit of all allows it.
  * Method   Random takes and gives of three users beside a plain list. The seed is printed.
  */
 #include <string.h>

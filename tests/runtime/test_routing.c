@@ -4,8 +4,8 @@
  *          queue costs no more than what the router is shown; what is left for later is shown again; workers' times say
  *          what can be known; nobody is refused for what waits and would go behind it.
  * Method   The dispatcher driven round by round, with routers made here: one that answers at random, beside a list kept
- *          by the test; one that holds back; and one that only looks; and the real ones. Queries behind what a router is shown lie in pages
- *          that cannot be touched.
+ *          by the test; one that holds back; and one that only looks; and the real ones. Queries behind what a router
+ *          is shown lie in pages that cannot be touched.
  */
 #include <stdio.h>
 #include <string.h>
@@ -283,7 +283,8 @@ static struct leat_selection
 holding_select(void *state, const struct leat_select_input *input)
 {
     times_asked++;
-    return input->now_ns < held_until_ns ? (struct leat_selection){.hold = true} : leat_selector_single.select(state, input);
+    return input->now_ns < held_until_ns ? (struct leat_selection){.hold = true}
+                                         : leat_selector_single.select(state, input);
 }
 
 static const struct leat_router holding_router = {.name = "holding", .queues = true, .route = holding_route};

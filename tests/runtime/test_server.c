@@ -2,7 +2,8 @@
 /*
  * Goal     Setting up one session keeps nobody else waiting, and leaves nothing behind whatever its client does meanwhile.
  *          What is being made, in use or not yet given back counts against the limits. What a client still holds of a
- *          session that has ended is taken back, unless the daemon ends. There are no more sessions than descriptors for them.
+ *          session that has ended is taken back, unless the daemon ends. There are no more sessions than descriptors
+ *          for them.
  * Method   The server, the dispatcher and what makes the memory, step by step on one thread: a test decides who has had
  *          how many steps when it looks at what the clients have been told.
  */

@@ -112,8 +112,10 @@ check_status(struct leat_session *session)
     EXPECT(text_is(find(applications, "plain"), "router", "fcfs"));
     EXPECT(text_is(find(applications, "mixed"), "router", LEAT_ROUTER_DEFAULT_MIXED));
     EXPECT(text_is(find(applications, "m"), "router", LEAT_ROUTER_DEFAULT_MIXED));
-    EXPECT(text_is(find(applications, "m"), "selector", "single") && text_is(find(applications, "mixed"), "selector", "single"));
-    EXPECT(text_is(find(applications, "split"), "selector", "single") && text_is(find(applications, "plain"), "selector", "single"));
+    EXPECT(text_is(find(applications, "m"), "selector", "single") &&
+           text_is(find(applications, "mixed"), "selector", "single"));
+    EXPECT(text_is(find(applications, "split"), "selector", "single") &&
+           text_is(find(applications, "plain"), "selector", "single"));
     EXPECT(text_is(find(applications, "batched"), "selector", "fixed"));
     json_array_foreach(json_object_get(decisions, "buckets"), i, bucket) {
         counted += (uint64_t)json_integer_value(json_array_get(bucket, 1));

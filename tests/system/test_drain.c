@@ -21,10 +21,12 @@ static void
 add_model(struct leat_session *session, uint64_t batch_ns)
 {
     char text[512];
-    (void)snprintf(text, sizeof(text),
-                   "{\"op\":\"model-add\",\"name\":\"slow\",\"backend\":\"synthetic\",\"items_max\":4,\"options\":{\"points\":["
-                   "{\"items\":1,\"latency_ns\":0},{\"items\":2,\"latency_ns\":0},{\"items\":3,\"latency_ns\":%llu},"
-                   "{\"items\":4,\"latency_ns\":0}]}}", (unsigned long long)batch_ns);
+    (void)snprintf(
+        text, sizeof(text),
+        "{\"op\":\"model-add\",\"name\":\"slow\",\"backend\":\"synthetic\",\"items_max\":4,\"options\":{\"points\":["
+        "{\"items\":1,\"latency_ns\":0},{\"items\":2,\"latency_ns\":0},{\"items\":3,\"latency_ns\":%llu},"
+        "{\"items\":4,\"latency_ns\":0}]}}",
+        (unsigned long long)batch_ns);
     json_t *answer = leatd_request(session, text);
     EXPECT(json_object_get(answer, "latency_ns") != NULL);
     json_decref(answer);

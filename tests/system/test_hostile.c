@@ -202,7 +202,8 @@ static struct leat_wire_response
 await_response(struct intruder *intruder, uint32_t lane, uint32_t number)
 {
     const struct leat_wire_response *cell =
-        (const struct leat_wire_response *)(intruder->rings + leat_wire_lane_offset(intruder->welcome.slots, lane)) + number;
+        (const struct leat_wire_response *)(intruder->rings + leat_wire_lane_offset(intruder->welcome.slots, lane)) +
+        number;
     struct leat_wire_response response;
 
     while (atomic_load_explicit(&cell->sequence, memory_order_acquire) != number + 1) {
@@ -264,7 +265,8 @@ test_socket_protocol(unsigned rounds)
         const int fd = connect_raw();
         const bool welcomed = leat_test_random(&random) % 2 == 0;
         if (welcomed) { /* a good start, then nonsense */
-            const struct leat_wire_hello hello = {.header = {LEAT_WIRE_MAGIC, 0, LEAT_WIRE_HELLO}, .version_min = 1, .version_max = 1};
+            const struct leat_wire_hello hello = {
+                .header = {LEAT_WIRE_MAGIC, 0, LEAT_WIRE_HELLO}, .version_min = 1, .version_max = 1};
             EXPECT(leat_socket_send(fd, &hello, sizeof(hello), NULL, 0) == LEAT_OK);
         }
         for (int n = 0; n < 4; n++) {
@@ -272,7 +274,8 @@ test_socket_protocol(unsigned rounds)
             for (size_t i = 0; i < size; i++) {
                 bytes[i] = (unsigned char)leat_test_random(&random);
             }
-            struct leat_wire_header header = {LEAT_WIRE_MAGIC, LEAT_WIRE_VERSION, (uint16_t)(leat_test_random(&random) % 10)};
+            struct leat_wire_header header = {LEAT_WIRE_MAGIC, LEAT_WIRE_VERSION,
+                                              (uint16_t)(leat_test_random(&random) % 10)};
             if (leat_test_random(&random) % 4 != 0) {
                 memcpy(bytes, &header, sizeof(header));
             }
@@ -282,7 +285,8 @@ test_socket_protocol(unsigned rounds)
             default: break;
             }
             int extra[LEAT_SOCKET_FDS_MAX];
-            const size_t fd_count = leat_test_random(&random) % 3 == 0 ? 1 + leat_test_random(&random) % LEAT_SOCKET_FDS_MAX : 0;
+            const size_t fd_count =
+                leat_test_random(&random) % 3 == 0 ? 1 + leat_test_random(&random) % LEAT_SOCKET_FDS_MAX : 0;
             for (size_t i = 0; i < fd_count; i++) {
                 extra[i] = eventfd(0, EFD_CLOEXEC);
             }

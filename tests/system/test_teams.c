@@ -170,7 +170,8 @@ struct thread {
 static void
 read_places(struct daemon *daemon, struct leat_session *session)
 {
-    json_t *topology = leatd_request(session, "{\"op\":\"topology\"}"), *status = leatd_request(session, "{\"op\":\"status\"}");
+    json_t *topology = leatd_request(session, "{\"op\":\"topology\"}"),
+           *status = leatd_request(session, "{\"op\":\"status\"}");
     const json_t *placement = json_object_get(topology, "placement");
     const json_t *placed = json_object_get(placement, "workers"), *working = json_object_get(status, "workers");
     bool taken[LEAT_CPU_MAX] = {false};
@@ -493,7 +494,8 @@ test_drain(const struct network *network, const struct teams *teams, uint64_t *r
 static void
 test_spinning(const struct network *network, const struct teams *like, bool spin_auto, uint32_t usable_cpus)
 {
-    const struct teams spinning = {.count = like->count, .sizes = {like->sizes[0], like->sizes[1]}, .cpus = "", .spin_auto = spin_auto};
+    const struct teams spinning = {
+        .count = like->count, .sizes = {like->sizes[0], like->sizes[1]}, .cpus = "", .spin_auto = spin_auto};
     const struct teams *teams = &spinning;
     struct leat_session *sessions[LEAT_CPU_MAX];
     struct daemon daemon;

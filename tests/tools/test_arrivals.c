@@ -87,7 +87,8 @@ test_bursty(double window_s)
     const double found = (squares / WINDOWS - mean * mean) / mean, right = dispersion(&bursty, window_s);
     (void)printf("windows of %g s: mean %.3f for %.3f, dispersion %.3f for %.3f\n", window_s, mean, expected, found, right);
     EXPECT(fabs(found - right) < 0.15 * right);
-    const double in_bursts = bursty.burst_share * bursty.burst_factor / (1 - bursty.burst_share + bursty.burst_share * bursty.burst_factor);
+    const double in_bursts =
+        bursty.burst_share * bursty.burst_factor / (1 - bursty.burst_share + bursty.burst_share * bursty.burst_factor);
     EXPECT(fabs(bursting / sum - in_bursts) < 0.1 * in_bursts);
 }
 

@@ -102,9 +102,10 @@ answers_in(double seconds)
 static json_t *
 overload(const char *target, const char *objective)
 {
-    const char *const arguments[] = {target,     "--rate", "1000",       "--duration", "500ms",
-                                     "--warmup", "100ms",  "--arrivals", "constant",   objective != NULL ? "--latency" : NULL,
-                                     objective,  NULL};
+    const char *const arguments[] = {
+        target,     "--rate", "1000",       "--duration", "500ms",
+        "--warmup", "100ms",  "--arrivals", "constant",   objective != NULL ? "--latency" : NULL,
+        objective,  NULL};
     json_t *r = bench(arguments);
 
     const uint64_t offered = leatd_number(r, "offered");
@@ -213,9 +214,9 @@ test_queries(const char *arrivals, const char *sizes_text)
     simulate_workload_free(&uncut);
     EXPECT((clipped > 0) == (options.sizes.count == 0)); /* else the seed or the Gaussian tests nothing */
     for (size_t i = 0; i < LEAT_COUNT_OF(counts); i++) {
-        const char *const arguments[] = {"wide",        "--rate",  "2000",     "--queries", "100",     "--warmup", "0",    "--seed",
-                                         "5",           "--sizes", sizes_text, "--arrivals", arrivals, "--latency", "3600s",
-                                         "--processes", counts[i], NULL};
+        const char *const arguments[] = {"wide",   "--rate",    "2000",  "--queries",   "100",      "--warmup",
+                                         "0",      "--seed",    "5",     "--sizes",     sizes_text, "--arrivals",
+                                         arrivals, "--latency", "3600s", "--processes", counts[i],  NULL};
         json_t *r = bench(arguments);
         EXPECT(leatd_number(r, "offered") == QUERIES && leatd_number(r, "items") == items);
         EXPECT(leatd_number(r, "clipped") == clipped);
@@ -307,9 +308,10 @@ check_search(const json_t *r, double tolerance)
 static void
 test_search(void)
 {
-    static const char *const arguments[] = {"strict",     "--search", "--rate-min", "50",          "--rate-max", "5000", "--queries", "50",
-                                            "--warmup",   "0",        "--violations", "50%",       "--tolerance", "20%", "--arrivals",
-                                            "constant", "--processes", "2", NULL};
+    static const char *const arguments[] = {"strict",       "--search",    "--rate-min",  "50",       "--rate-max",
+                                            "5000",         "--queries",   "50",          "--warmup", "0",
+                                            "--violations", "50%",         "--tolerance", "20%",      "--arrivals",
+                                            "constant",     "--processes", "2",           NULL};
     json_t *r = run_bench(arguments);
     const json_t *trials = check_search(r, 0.2);
     const size_t count = json_array_size(trials);
@@ -326,10 +328,10 @@ test_search(void)
 static void
 test_search_beyond_its_range(void)
 {
-    static const char *const all[] = {"slow", "--search", "--rate-min", "20", "--rate-max", "100", "--queries", "5", "--warmup", "0",
-                                      "--latency", "3600s", NULL};
-    static const char *const none[] = {"patient", "--search", "--rate-min", "20", "--rate-max", "100", "--queries", "5", "--warmup", "0",
-                                       NULL};
+    static const char *const all[] = {"slow", "--search", "--rate-min", "20",        "--rate-max", "100", "--queries",
+                                      "5",    "--warmup", "0",          "--latency", "3600s",      NULL};
+    static const char *const none[] = {"patient",   "--search", "--rate-min", "20", "--rate-max", "100",
+                                       "--queries", "5",        "--warmup",   "0",  NULL};
     json_t *r = run_bench(all);
 
     EXPECT(json_array_size(check_search(r, 0.01)) == 2 && real(r, "allowable_qps") == 100.0);
@@ -343,14 +345,16 @@ test_search_beyond_its_range(void)
 static void
 test_search_by_luck(void)
 {
-    static const char *const few[] = {"bench", "slow", "--search", "--rate-min", "20", "--rate-max", "100", "--queries", "5",
-                                      "--warmup", "0", "--latency", "3600s", NULL};
-    static const char *const enough[] = {"bench", "wide", "--search", "--rate-min", "5000", "--rate-max", "10000", "--queries",
-                                         "20", "--violations", "50%", "--warmup", "0", "--latency", "3600s", NULL};
+    static const char *const few[] = {"bench",     "slow", "--search", "--rate-min", "20",        "--rate-max", "100",
+                                      "--queries", "5",    "--warmup", "0",          "--latency", "3600s",      NULL};
+    static const char *const enough[] = {
+        "bench", "wide",         "--search", "--rate-min", "5000", "--rate-max", "10000", "--queries",
+        "20",    "--violations", "50%",      "--warmup",   "0",    "--latency",  "3600s", NULL};
     static struct command command;
 
     EXPECT(command_run(&command, leatd.socket_path, few) == 0);
-    EXPECT(strstr(command.err, "0.05 violations of 5 queries") != NULL && strstr(command.err, "1000 queries would allow 10") != NULL);
+    EXPECT(strstr(command.err, "0.05 violations of 5 queries") != NULL &&
+           strstr(command.err, "1000 queries would allow 10") != NULL);
     EXPECT(command_run(&command, leatd.socket_path, enough) == 0 && strstr(command.err, "warning") == NULL);
 }
 
@@ -397,7 +401,8 @@ test_sizes_beyond_the_model(void)
     const char *const arguments[] = {"bench", "wide", "--rate", "10", "--sizes", path, "--processes", "2", NULL};
     fake_root_write(&leatd.root, "/sizes", "items,weight\n5,1\n1001,0.1\n");
     EXPECT(command_run(&command, leatd.socket_path, arguments) == 1);
-    EXPECT(strstr(command.err, "2 of 2 processes failed: --sizes: queries of 1001 items, but the model's largest batch is 1000"));
+    EXPECT(strstr(command.err,
+                  "2 of 2 processes failed: --sizes: queries of 1001 items, but the model's largest batch is 1000"));
 }
 
 static void
@@ -434,7 +439,8 @@ test_arrivals_from_file(void)
     json_decref(r);
     EXPECT(command_run(&command, leatd.socket_path, sized_twice) == 2 && strstr(command.err, "no --items") != NULL);
     fake_root_write(&leatd.root, "/times", "5 7\n6 1001\n");
-    EXPECT(command_run(&command, leatd.socket_path, sized_once) == 1 && strstr(command.err, "queries of 1001 items") != NULL);
+    EXPECT(command_run(&command, leatd.socket_path, sized_once) == 1 &&
+           strstr(command.err, "queries of 1001 items") != NULL);
     fake_root_write(&leatd.root, "/times", "5\n5\n");
     EXPECT(command_run(&command, leatd.socket_path, sized_once) == 2 && strstr(command.err, "nothing to scale") != NULL);
     fake_root_write(&leatd.root, "/times", "0.01\nlater\n");
@@ -455,7 +461,8 @@ test_unknown_target(void)
 static void
 test_daemon_that_ends(void)
 {
-    static const char *const arguments[] = {"bench", "patient", "--rate", "100", "--duration", "3600s", "--latency", "3600s", NULL};
+    static const char *const arguments[] = {"bench", "patient",   "--rate", "100", "--duration",
+                                            "3600s", "--latency", "3600s",  NULL};
     static struct command command;
     struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
     const uint64_t before = accepted_by(session, "patient");

@@ -3,7 +3,8 @@
  * Goal     The mix that races choose serves what the best of all mixes does, but for what a race may overlook; threads
  *          change nothing; what fails or is stopped says so.
  * Oracle   Every mix measured on the thorough workload, to the same tolerance.
- * Method   Random pools of up to 60 mixes, tables and workloads with a printed seed. Threads that must meet wait for each other.
+ * Method   Random pools of up to 60 mixes, tables and workloads with a printed seed. Threads that must meet wait for
+ *          each other.
  */
 #include <math.h>
 #include <sched.h>

@@ -722,8 +722,13 @@ test_percentile_of_noisy_times(void)
         const double percentile = percentiles[round % 4], late = 1 - percentile / 100;
         struct simulate_table table = random_table(1, round < 4 ? 1 : 20, 0.5, 1);
         struct simulate_workload workload = random_workload(&table, COUNT, ARRIVALS_CONSTANT);
-        struct simulate_options options = {.table = &table, .workload = &workload, .router = &observing, .mix = {{1}},
-                                           .rate_qps = 1, .percentile = percentile, .service_noise_share = uniform(0.02, 0.4)};
+        struct simulate_options options = {.table = &table,
+                                           .workload = &workload,
+                                           .router = &observing,
+                                           .mix = {{1}},
+                                           .rate_qps = 1,
+                                           .percentile = percentile,
+                                           .service_noise_share = uniform(0.02, 0.4)};
 
         for (uint32_t i = 0; i < COUNT; i++) {
             workload.items[i] = 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     What is measured is read as it stands, and nothing else is: a file that lacks a cell, repeats one or has a time that
- *          no worker can take is refused with its place.
+ * Goal     What is measured is read as it stands, and nothing else is: a file that lacks a cell, repeats one or has a
+ *          time that no worker can take is refused with its place.
  * Method   Files written here, right and wrong; what is read is compared with what was written, percentiles with a count.
  */
 #include <math.h>
@@ -90,7 +90,8 @@ test_percentile(void)
     }
     (void)strcat(text, "\nm,x,7");
     for (uint32_t s = 0; s < 99; s++) {
-        (void)snprintf(text + strlen(text), sizeof(text) - strlen(text), ",%u", (unsigned)(1 + leat_test_random(&random) % 500));
+        (void)snprintf(text + strlen(text), sizeof(text) - strlen(text), ",%u",
+                       (unsigned)(1 + leat_test_random(&random) % 500));
     }
     write_file(text);
     EXPECT(simulate_table_read(path, "m", NULL, 0, &t) == LEAT_OK && t.sample_count == 99);
@@ -116,7 +117,8 @@ test_noisy_percentile(void)
     write_file("model,instance,batch,s0,s1,s2,s3,s4\nm,x,1,10,10,11,30,1000\nm,x,3,7,7,7,7,7\n");
     EXPECT(simulate_table_read(path, "m", NULL, 0, &t) == LEAT_OK && t.sample_count == 5);
     for (size_t p = 0; p < LEAT_COUNT_OF(percentiles); p++) {
-        EXPECT(simulate_table_noisy_percentile(&t, 0, 1, percentiles[p], 0) == simulate_table_percentile(&t, 0, 1, percentiles[p]));
+        EXPECT(simulate_table_noisy_percentile(&t, 0, 1, percentiles[p], 0) ==
+               simulate_table_percentile(&t, 0, 1, percentiles[p]));
         for (size_t n = 0; n < LEAT_COUNT_OF(shares); n++) {
             for (uint32_t items = 1; items <= 3; items += 2) {
                 const double found_ns = (double)simulate_table_noisy_percentile(&t, 0, items, percentiles[p], shares[n]);
@@ -256,7 +258,8 @@ test_sizes(void)
 static void
 test_sizes_by_text(void)
 {
-    static const char *const wrong[] = {"gaussian:", "gaussian:10", "gaussian:10:", "gaussian::3", "gaussian:10:3:", "gaussian:a:b"};
+    static const char *const wrong[] = {
+        "gaussian:", "gaussian:10", "gaussian:10:", "gaussian::3", "gaussian:10:3:", "gaussian:a:b"};
     struct simulate_sizes sizes;
     struct simulate_draw draw;
     uint64_t random = leat_test_seed;
@@ -302,7 +305,8 @@ test_prices(void)
     EXPECT(simulate_table_read(path, "m", NULL, 0, &t) == LEAT_OK);
     write_file("role,instance,price_usd_per_hour,max_count_in_search\n,y,0.1664,15\n,z,free,\nbase,x,0.526,5\n");
     EXPECT(simulate_prices_read(path, &t, classes) == LEAT_OK);
-    EXPECT(classes[0].price == 526000 && classes[0].count_max == 5 && classes[1].price == 166400 && classes[1].count_max == 15);
+    EXPECT(classes[0].price == 526000 && classes[0].count_max == 5 && classes[1].price == 166400 &&
+           classes[1].count_max == 15);
     for (size_t i = 0; i < LEAT_COUNT_OF(wrong); i++) {
         write_file(wrong[i].text);
         EXPECT(simulate_prices_read(path, &t, classes) == LEAT_ERR_PROTO && has(path) && has(wrong[i].why));

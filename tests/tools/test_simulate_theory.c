@@ -5,7 +5,8 @@
  *          theory of probabilities and telephone conversations", 1909: waiting times of M/D/1.
  * Method   Each figure is a mean of RUNS independent runs, and is to be within 6 of its own standard errors, as these runs
  *          show them: by Student's t of RUNS - 1 degrees, once in a million. On top comes what an empty start takes away:
- *          RELAXATION queries of a run, each off by as much as can be. A tolerance above 6 % would tell too little, and fails.
+ *          RELAXATION queries of a run, each off by as much as can be. A tolerance above 6 % would tell too little, and
+ *          fails.
  */
 #include <math.h>
 

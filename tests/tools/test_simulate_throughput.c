@@ -3,9 +3,9 @@
  * Goal     The allowable throughput is a rate that holds while the next one on its grid does not, and no rate far above;
  *          the oracle does what its rule says; and neither exceeds what is possible.
  * Oracle   Runs at the rates in question; a finer search; the oracle's rule with nothing but scans. What is possible: the
- *          dual of the fluid problem. For any prices of a nanosecond of each class, the queries that are served in time cost at
- *          least what the cheapest classes ask for them, and the workers' time until the last deadline is worth no more
- *          than its price.
+ *          dual of the fluid problem. For any prices of a nanosecond of each class, the queries that are served in time
+ *          cost at least what the cheapest classes ask for them, and the workers' time until the last deadline is worth
+ *          no more than its price.
  * Note     The oracle of simulate.h is not a bound: it deals from both ends of the sorted sizes, whatever they would cost
  *          elsewhere. How far routers get beyond it is told, not judged.
  */
@@ -162,7 +162,7 @@ test_nothing_in_time(void)
     free_case(&table, &workload);
 }
 
-/* 0.1 ms an item on one class, 10 ms whatever the size on the other: together ten times what each could do with all sizes. */
+/* 0.1 ms an item on one class, 10 ms whatever the size on the other: together ten times what each could do alone. */
 static void
 test_comparative_advantage(void)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     A workload has the sizes and gaps that were asked for; equal options give equal bits, and what one option changes
- *          leaves the rest as it is.
+ * Goal     A workload has the sizes and gaps that were asked for; equal options give equal bits, and what one option
+ *          changes leaves the rest as it is.
  * Method   Moments and shares of many draws against theory, within six standard deviations; for the draws themselves also
- *          how many fall below some points. The first draws of one seed are written down: they are to be the same everywhere.
+ *          how many fall below some points. The first draws of one seed are written down: they are to be the same
+ *          everywhere.
  */
 #include <math.h>
 #include <string.h>
@@ -15,7 +16,8 @@
 
 enum { COUNT = 200000 };
 
-static const struct leat_pool_size three[] = {{.items = 5, .weight = 2}, {.items = 9, .weight = 0}, {.items = 100, .weight = 6}};
+static const struct leat_pool_size three[] = {
+    {.items = 5, .weight = 2}, {.items = 9, .weight = 0}, {.items = 100, .weight = 6}};
 static const struct leat_pool_size other[] = {{.items = 7, .weight = 1}};
 
 static const struct simulate_workload_options plain = {
@@ -284,7 +286,8 @@ test_seeds(void)
 
     options.seed = 1;
     struct simulate_workload c = make(options);
-    EXPECT(memcmp(a.arrival_s, b.arrival_s, COUNT * sizeof(double)) == 0 && memcmp(a.items, b.items, COUNT * sizeof(uint16_t)) == 0);
+    EXPECT(memcmp(a.arrival_s, b.arrival_s, COUNT * sizeof(double)) == 0 &&
+           memcmp(a.items, b.items, COUNT * sizeof(uint16_t)) == 0);
     EXPECT(memcmp(a.luck, b.luck, COUNT * sizeof(uint32_t)) == 0 && memcmp(a.noise, b.noise, COUNT * sizeof(float)) == 0);
     for (int i = 0; i < COUNT; i++) {
         same += a.luck[i] == c.luck[i];
@@ -298,13 +301,17 @@ test_seeds(void)
 static void
 test_refusals(void)
 {
-    static const struct leat_pool_size nothing[] = {{.items = 5, .weight = 0}}, negative[] = {{.items = 5, .weight = -1}},
-                                       none[] = {{.items = 0, .weight = 1}}, large[] = {{.items = 65536, .weight = 1}},
-                                       nan[] = {{.items = 5, .weight = NAN}}, infinite[] = {{.items = 5, .weight = INFINITY}};
+    static const struct leat_pool_size nothing[] = {{.items = 5, .weight = 0}},
+                                       negative[] = {{.items = 5, .weight = -1}}, none[] = {{.items = 0, .weight = 1}},
+                                       large[] = {{.items = 65536, .weight = 1}}, nan[] = {{.items = 5, .weight = NAN}},
+                                       infinite[] = {{.items = 5, .weight = INFINITY}};
     static const struct leat_pool_size *const wrong_sizes[] = {nothing, negative, none, large, nan, infinite};
-    static const struct simulate_sizes wrong_gaussians[] = {
-        {.gaussian_mean = 0}, {.gaussian_mean = NAN}, {.gaussian_mean = 1e9}, {.gaussian_mean = 5, .gaussian_deviation = -1}};
-    static const double wrong_bursts[][3] = {{1, 0.1, 10}, {NAN, 0.1, 10}, {5, 0, 10}, {5, 1, 10}, {5, 0.1, 0}, {5, 0.1, 1e300}};
+    static const struct simulate_sizes wrong_gaussians[] = {{.gaussian_mean = 0},
+                                                            {.gaussian_mean = NAN},
+                                                            {.gaussian_mean = 1e9},
+                                                            {.gaussian_mean = 5, .gaussian_deviation = -1}};
+    static const double wrong_bursts[][3] = {{1, 0.1, 10}, {NAN, 0.1, 10}, {5, 0, 10},
+                                             {5, 1, 10},   {5, 0.1, 0},    {5, 0.1, 1e300}};
     struct simulate_workload_options options;
     struct simulate_workload w;
 

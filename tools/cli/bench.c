@@ -35,9 +35,9 @@ print_bench_help(void)
         "  --drain TIME        wait so long for answers after the measured time, or the objective if that is longer\n"
         "                      (default 30s)\n"
         "  --processes N       client processes, which start together and send in turn (default 1)\n"
-        "  --arrivals KIND     constant, poisson (default), bursty, or a file of times in seconds, one a line, counted from\n"
-        "                      the start of the warm-up; with --rate they are scaled to it and begin at once. A number\n"
-        "                      behind each time is the query's items\n"
+        "  --arrivals KIND     constant, poisson (default), bursty, or a file of times in seconds, one a line, counted\n"
+        "                      from the start of the warm-up; with --rate they are scaled to it and begin at once. A\n"
+        "                      number behind each time is the query's items\n"
         "  --burst-factor F    bursty: rate in a burst over rate outside (default 5)\n"
         "  --burst-share S     bursty: fraction of time in bursts (default 0.1)\n"
         "  --burst-mean TIME   bursty: mean length of a burst (default 100ms)\n"
@@ -184,8 +184,10 @@ prepare_arrivals(struct bench_options *options)
     }
     arrivals->times_s = options->trace.times_s;
     arrivals->time_count = options->trace.count;
-    if ((options->rate_qps > 0 || options->search) && !(arrivals_own_rate_qps(arrivals->times_s, arrivals->time_count) > 0)) {
-        return usage_error("bench", "no time passes between the arrivals in %s: there is nothing to scale", options->arrivals_text);
+    if ((options->rate_qps > 0 || options->search) &&
+        !(arrivals_own_rate_qps(arrivals->times_s, arrivals->time_count) > 0)) {
+        return usage_error("bench", "no time passes between the arrivals in %s: there is nothing to scale",
+                           options->arrivals_text);
     }
     if (options->trace.items != NULL && (options->sizes_text != NULL || options->items > 0)) {
         return usage_error("bench", "%s has the items of its queries: no --items and no --sizes", options->arrivals_text);

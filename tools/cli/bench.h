@@ -123,8 +123,8 @@ int bench_run(const struct bench_options *options, double rate_qps, struct bench
 double bench_violation_rate(const struct bench_result *sum);
 
 /*
- * Was it the generator that the run measured? So it is where one in a hundred queries left later, after it was due and a slot
- * free, than a twentieth of the objective, or some never left.
+ * Was it the generator that the run measured? So it is where one in a hundred queries left later, after it was due and
+ * a slot free, than a twentieth of the objective, or some never left.
  */
 bool bench_generator_limited(const struct bench_options *options, const struct bench_summary *summary);
 

@@ -241,7 +241,8 @@ add_latency(struct client *client, uint64_t latency_ns)
 
 /* Counts the end of a query that was due in the window. */
 static void
-count_end(struct client *client, const struct slot *slot, const struct leat_completion *done, uint64_t latency_ns, bool in_time)
+count_end(struct client *client, const struct slot *slot, const struct leat_completion *done, uint64_t latency_ns,
+          bool in_time)
 {
     struct bench_result *result = client->result;
 

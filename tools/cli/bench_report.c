@@ -107,12 +107,13 @@ report_text(const struct bench_options *options, const struct bench_summary *sum
     (void)printf("  inside    queue %s, execution %s, batch %.2f items (means)\n",
                  format_ns((double)sum->queue_ns_sum / ok).text, format_ns((double)sum->exec_ns_sum / ok).text,
                  (double)sum->batch_items_sum / ok);
-    (void)printf("  violated  %.2f %% of %llu: %llu late, %llu rejected, %llu expired, %llu cancelled, %llu failed, %llu lost, "
-                 "%llu unanswered, %llu not sent\n",
-                 bench_violation_rate(sum) * 100, (unsigned long long)sum->offered, (unsigned long long)sum->late,
-                 (unsigned long long)sum->rejected, (unsigned long long)sum->expired, (unsigned long long)sum->cancelled,
-                 (unsigned long long)sum->failed, (unsigned long long)sum->lost, (unsigned long long)sum->unanswered,
-                 (unsigned long long)(sum->offered - sum->sent));
+    (void)printf(
+        "  violated  %.2f %% of %llu: %llu late, %llu rejected, %llu expired, %llu cancelled, %llu failed, %llu lost, "
+        "%llu unanswered, %llu not sent\n",
+        bench_violation_rate(sum) * 100, (unsigned long long)sum->offered, (unsigned long long)sum->late,
+        (unsigned long long)sum->rejected, (unsigned long long)sum->expired, (unsigned long long)sum->cancelled,
+        (unsigned long long)sum->failed, (unsigned long long)sum->lost, (unsigned long long)sum->unanswered,
+        (unsigned long long)(sum->offered - sum->sent));
     (void)printf("  sending   p50 %s, p99 %s, max %s behind; %llu waited for a slot\n",
                  format_ns((double)summary->delay.p50_ns).text, format_ns((double)summary->delay.p99_ns).text,
                  format_ns((double)summary->delay.max_ns).text, (unsigned long long)sum->slot_waits);

@@ -46,9 +46,10 @@ try_rate(struct search *search, double rate_qps, bool *ret_holds)
     (void)json_object_set_new(trial, "generator_limited", json_boolean(limited));
     (void)json_array_append_new(search->trials, trial);
     if (!options->json) {
-        (void)printf("%10.4g queries/s: %6.2f %% of %llu violated, p99 %s, sent p99 %s behind: %s%s\n", rate_qps, rate * 100,
-                     (unsigned long long)summary.sum.offered, format_ns((double)summary.latency.p99_ns).text,
-                     format_ns((double)summary.delay.p99_ns).text, *ret_holds ? "holds" : "too much",
+        (void)printf("%10.4g queries/s: %6.2f %% of %llu violated, p99 %s, sent p99 %s behind: %s%s\n", rate_qps,
+                     rate * 100, (unsigned long long)summary.sum.offered,
+                     format_ns((double)summary.latency.p99_ns).text, format_ns((double)summary.delay.p99_ns).text,
+                     *ret_holds ? "holds" : "too much",
                      limited ? " (the load generator was late, or sent too little)" : "");
     }
     return EXIT_DONE;
@@ -114,9 +115,11 @@ warn_of_luck(const struct bench_options *options)
                                                 : options->rate_min_qps * (double)options->duration_ns / 1e9;
 
     if (queries * options->violation_share < VIOLATIONS_MIN) {
-        (void)fprintf(stderr, "leat bench: warning: %g violations of %.0f queries in a trial are few to tell luck from load: "
-                      "%.0f queries would allow %d\n", queries * options->violation_share, queries,
-                      ceil(VIOLATIONS_MIN / options->violation_share), VIOLATIONS_MIN);
+        (void)fprintf(stderr,
+                      "leat bench: warning: %g violations of %.0f queries in a trial are few to tell luck from load: "
+                      "%.0f queries would allow %d\n",
+                      queries * options->violation_share, queries, ceil(VIOLATIONS_MIN / options->violation_share),
+                      VIOLATIONS_MIN);
     }
 }
 

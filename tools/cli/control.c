@@ -150,8 +150,8 @@ print_status(const json_t *status)
                      text_of(row, "cpus"), number_of(row, "batches"), (double)number_of(row, "busy_ns") / 1e9,
                      number_of(row, "sleeps"));
     }
-    (void)printf("\n%-24s %-14s %-9s %10s %10s %9s %9s %9s %9s %8s\n", "application", "router", "selector", "accepted", "ok",
-                 "rejected", "expired", "cancelled", "failed", "waiting");
+    (void)printf("\n%-24s %-14s %-9s %10s %10s %9s %9s %9s %9s %8s\n", "application", "router", "selector", "accepted",
+                 "ok", "rejected", "expired", "cancelled", "failed", "waiting");
     json_array_foreach(json_object_get(status, "applications"), i, row) {
         (void)printf("%-24s %-14s %-9s %10lld %10lld %9lld %9lld %9lld %9lld %8lld\n", text_of(row, "name"),
                      text_of(row, "router"), text_of(row, "selector"), number_of(row, "accepted"), number_of(row, "ok"),

@@ -123,7 +123,8 @@ read_file(FILE *file, struct npy_array *array)
         length |= (size_t)start[10] << 16 | (size_t)start[11] << 24;
     }
     if (start[6] < 1 || start[6] > 3 || length > HEADER_MAX) {
-        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "its version %u or its header of %zu bytes is not supported", start[6], length);
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "its version %u or its header of %zu bytes is not supported", start[6],
+                         length);
     }
     if (fread(header, 1, length, file) != length) {
         return LEAT_FAIL(LEAT_ERR_PROTO, "it ends in its header");

@@ -205,8 +205,12 @@ preview(const struct leat_target *target, const struct leat_query *query)
         for (size_t i = 0; i < elements && i < SHOWN; i++) {
             switch (info->dtype) {
             case LEAT_DTYPE_F32: json_array_append_new(values, json_real(((const float *)query->tensors[t])[i])); break;
-            case LEAT_DTYPE_I64: json_array_append_new(values, json_integer(((const int64_t *)query->tensors[t])[i])); break;
-            case LEAT_DTYPE_I32: json_array_append_new(values, json_integer(((const int32_t *)query->tensors[t])[i])); break;
+            case LEAT_DTYPE_I64:
+                json_array_append_new(values, json_integer(((const int64_t *)query->tensors[t])[i]));
+                break;
+            case LEAT_DTYPE_I32:
+                json_array_append_new(values, json_integer(((const int32_t *)query->tensors[t])[i]));
+                break;
             case LEAT_DTYPE_U8: json_array_append_new(values, json_integer(((const uint8_t *)query->tensors[t])[i])); break;
             default: break;
             }
@@ -250,8 +254,8 @@ show(const struct run_options *options, const struct leat_target *target, const 
                              leat_outcome_text(done->outcome), "reason", leat_reason_text(done->reason), "queue_ns",
                              (json_int_t)done->queue_ns, "exec_ns", (json_int_t)done->exec_ns, "total_ns",
                              (json_int_t)done->total_ns, "batch_items", (int)done->batch_items, "variant",
-                             (int)done->variant, "variant_name", variant, "worker", (int)done->worker, "accuracy_ppm", (int)done->accuracy_ppm,
-                             "outputs", outputs));
+                             (int)done->variant, "variant_name", variant, "worker", (int)done->worker, "accuracy_ppm",
+                             (int)done->accuracy_ppm, "outputs", outputs));
         return;
     }
     (void)printf("%s", leat_outcome_text(done->outcome));

@@ -127,7 +127,8 @@ static void
 print_json(const struct zoo_model *model, const struct onnx_summary *summary, void *context)
 {
     (void)context;
-    (void)printf("%s{\"name\": \"%s\", \"description\": \"%s\", \"parameters\": %" PRIu64 ", \"flop_per_item\": %" PRIu64 ", ",
+    (void)printf("%s{\"name\": \"%s\", \"description\": \"%s\", \"parameters\": %" PRIu64
+                 ", \"flop_per_item\": %" PRIu64 ", ",
                  model == zoo_models ? "" : ", ", model->name, model->doc, summary->parameters, summary->flop_per_item);
     print_ports("inputs", summary->inputs, summary->input_count);
     (void)printf(", ");

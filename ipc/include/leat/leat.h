@@ -94,7 +94,7 @@ struct leat_query {
     uint32_t flags;
     uint64_t latency_ns;         /* objective, from now; 0: the application's own. At most 2^32 us */
     uint32_t accuracy_floor_ppm; /* 0: any. 950000 is 95 % */
-    uint32_t cost_cap_nano;      /* what an answer may cost, in billionths of what prices are in; to 3 %, never more. 0: any */
+    uint32_t cost_cap_nano;      /* what an answer may cost, in billionths of a price's unit; to 3 %, never more. 0: any */
     uint64_t user_data;              /* comes back in the completion */
     void *tensors[LEAT_TENSORS_MAX]; /* from leat_tensor_alloc: inputs, then outputs */
     uint64_t reserved[2];
@@ -107,7 +107,7 @@ struct leat_completion {
     uint32_t outcome;      /* enum leat_outcome */
     uint32_t reason;       /* enum leat_reason */
     uint64_t queue_ns;     /* from submission to the start of execution, or to the refusal; LOST: 0 */
-    uint64_t exec_ns;      /* execution of the whole batch; refused: what the closest variant would take, 0 without; LOST: 0 */
+    uint64_t exec_ns;      /* execution of the whole batch; refused: what the closest variant would take, or 0; LOST: 0 */
     uint64_t total_ns;     /* from submission to the answer being written; LOST: to the loss being noticed */
     uint32_t batch_items;  /* items in the batch that it ran in */
     /*
