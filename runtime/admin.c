@@ -8,13 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/daemon_private.h"
+#include "runtime/admin_private.h"
 #include "runtime/log.h"
 
 /* ---- Answers ---------------------------------------------------------------------------------- */
 
-static json_t *
-refusal(enum leat_status status)
+json_t *
+leat_admin_refusal(enum leat_status status)
 {
     return json_pack("{s:i, s:s}", "status", (int)status, "error", leat_error_text());
 }
@@ -27,10 +27,9 @@ counter(const _Atomic uint64_t *value)
 
 /* ---- status ----------------------------------------------------------------------------------- */
 
-static json_t *
-describe_percentile(const struct leat_application *app)
+json_t *
+leat_admin_percentile(uint32_t quantile_ppm)
 {
-    const uint32_t quantile_ppm = app->profiles[0][0].quantile_ppm; /* all have it, and it does not change */
     return quantile_ppm == LEAT_PROFILE_MEAN
                ? json_string("mean")
                : json_real((quantile_ppm != LEAT_PROFILE_DEFAULT ? quantile_ppm : 950000) / 1e4);
@@ -56,8 +55,8 @@ describe_application(const struct leat_application *app)
     }
     return json_pack("{s:s, s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", app->name, "router",
                      app->router->name, "selector", app->selector->name, "latency_ns", (json_int_t)app->latency_ns,
-                     "drop_late", (int)app->drop_late, "percentile", describe_percentile(app), "models", models, "policy",
-                     describe_policy(&app->keeping), "accepted", counter(&counters->accepted), "ok",
+                     "drop_late", (int)app->drop_late, "percentile", leat_admin_percentile(app->profiles[0][0].quantile_ppm), "models", models,
+                     "policy", describe_policy(&app->keeping), "accepted", counter(&counters->accepted), "ok",
                      counter(&counters->ok), "rejected", counter(&counters->rejected), "expired",
                      counter(&counters->expired), "cancelled", counter(&counters->cancelled), "failed",
                      counter(&counters->failed), "batches", counter(&counters->batches), "waiting",
@@ -188,7 +187,7 @@ describe_profiles(const struct leat_daemon *daemon, const struct leat_applicatio
     }
     return json_pack("{s:s, s:s, s:i, s:I, s:o, s:o, s:o}", "application", app->name, "model", app->variants[variant]->name,
                      "items_max", (int)items_max, "latency_ns", (json_int_t)app->latency_ns, "percentile",
-                     describe_percentile(app), "classes", classes, "sizes", describe_buckets(&app->sizes));
+                     leat_admin_percentile(app->profiles[0][0].quantile_ppm), "classes", classes, "sizes", describe_buckets(&app->sizes));
 }
 
 static json_t *
@@ -200,7 +199,7 @@ handle_profiles(struct leat_daemon *daemon, const json_t *request)
     json_t *answer = NULL;
 
     if (name == NULL) {
-        return refusal(LEAT_FAIL(LEAT_ERR_INVALID, "'name' is missing"));
+        return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_INVALID, "'name' is missing"));
     }
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     const struct leat_application *app = leat_daemon_find_application(daemon, name);
@@ -215,10 +214,10 @@ handle_profiles(struct leat_daemon *daemon, const json_t *request)
         app = leat_daemon_find_application(daemon, name); /* the mutex was released meanwhile */
         answer = app != NULL && (uint32_t)variant < app->variant_count
                      ? describe_profiles(daemon, app, (uint32_t)variant)
-                     : refusal(LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s' has gone", name));
+                     : leat_admin_refusal(LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s' has gone", name));
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
-    return status == LEAT_OK ? answer : refusal(status);
+    return status == LEAT_OK ? answer : leat_admin_refusal(status);
 }
 
 /* ---- models ----------------------------------------------------------------------------------- */
@@ -263,6 +262,9 @@ handle_model_list(struct leat_daemon *daemon)
         (void)json_array_append_new(models, describe_model(daemon->models[m]));
     }
     for (uint32_t f = 0; f < daemon->failure_count; f++) {
+        if (daemon->failures[f].application) {
+            continue;
+        }
         (void)json_array_append_new(models, json_pack("{s:s, s:s}", "name", daemon->failures[f].name, "failure",
                                                       daemon->failures[f].text));
     }
@@ -279,8 +281,8 @@ struct add_request {
     bool synthetic;
 };
 
-static bool
-name_is_good(const char *name)
+bool
+leat_admin_name_is_good(const char *name)
 {
     const size_t length = name != NULL ? strlen(name) : 0;
     if (length == 0 || length >= LEAT_NAME_MAX || name[0] == '.' || name[0] == '-') {
@@ -318,7 +320,7 @@ parse_add(const json_t *request, struct add_request *add)
 
     add->name = json_string_value(json_object_get(request, "name"));
     add->backend = json_string_value(json_object_get(request, "backend"));
-    if (!name_is_good(add->name)) {
+    if (!leat_admin_name_is_good(add->name)) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "a model's name has 1 to %d letters, digits, '.', '_' or '-', and starts "
                                            "with a letter, digit or '_'", LEAT_NAME_MAX - 1);
     }
@@ -427,8 +429,10 @@ handle_model_add(struct leat_daemon *daemon, const json_t *request, int fd)
             .output_count = add.synthetic ? 1 : 0,
         };
         status = leat_daemon_load_model(daemon, &source, daemon->options.store != NULL);
-        if (status == LEAT_OK && daemon->options.store != NULL) {
-            status = daemon->options.store->add(daemon->options.store->context, &source);
+        if (status == LEAT_OK) {
+            const struct leat_measured measured = {0};
+            const struct leat_daemon_addition addition = {.source = &source, .measured = &measured};
+            status = leat_daemon_keep(daemon, &(struct leat_daemon_change){.models = &addition, .model_count = 1});
             if (status != LEAT_OK) {
                 const enum leat_status undone = leat_daemon_unload_model(daemon, add.name);
                 (void)undone; /* the first failure is the one to report */
@@ -442,7 +446,7 @@ handle_model_add(struct leat_daemon *daemon, const json_t *request, int fd)
     }
     free(onnx);
     free(add.options_json);
-    return answer != NULL ? answer : refusal(status);
+    return answer != NULL ? answer : leat_admin_refusal(status);
 }
 
 static json_t *
@@ -450,7 +454,7 @@ handle_model_remove(struct leat_daemon *daemon, const json_t *request)
 {
     const char *name = json_string_value(json_object_get(request, "name"));
     if (name == NULL) {
-        return refusal(LEAT_FAIL(LEAT_ERR_INVALID, "'name' is missing"));
+        return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_INVALID, "'name' is missing"));
     }
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     const struct leat_daemon_model *model = leat_daemon_find_model(daemon, name);
@@ -458,9 +462,9 @@ handle_model_remove(struct leat_daemon *daemon, const json_t *request)
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     enum leat_status status = leat_daemon_unload_model(daemon, name);
     if (status == LEAT_OK && persistent) {
-        status = daemon->options.store->remove(daemon->options.store->context, name);
+        status = leat_daemon_keep(daemon, &(struct leat_daemon_change){.removed_models = &name, .removed_model_count = 1});
     }
-    return status == LEAT_OK ? json_pack("{s:s}", "removed", name) : refusal(status);
+    return status == LEAT_OK ? json_pack("{s:s}", "removed", name) : leat_admin_refusal(status);
 }
 
 /* ---- Requests --------------------------------------------------------------------------------- */
@@ -500,7 +504,7 @@ bool
 leat_admin_changes(const struct leat_daemon *daemon, struct leat_admin_job *job)
 {
     const char *op = read_op(job);
-    return op != NULL && (strcmp(op, "model-add") == 0 || strcmp(op, "model-remove") == 0) &&
+    return op != NULL && (strcmp(op, "model-add") == 0 || strcmp(op, "model-remove") == 0 || leat_admin_changes_application(op)) &&
            may_change(daemon, job->uid);
 }
 
@@ -510,7 +514,7 @@ answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
     const char *op = read_op(job);
 
     if (op == NULL) {
-        return refusal(LEAT_ERR_PROTO);
+        return leat_admin_refusal(LEAT_ERR_PROTO);
     }
     if (strcmp(op, "status") == 0) {
         return handle_status(daemon);
@@ -524,9 +528,19 @@ answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
     if (strcmp(op, "model-list") == 0) {
         return handle_model_list(daemon);
     }
-    if (strncmp(op, "model-", 6) == 0 && !may_change(daemon, job->uid)) {
-        return refusal(LEAT_FAIL(LEAT_ERR_ACCESS, "user %u may not change models: add it to access.operators",
-                                 (unsigned)job->uid));
+    if (strcmp(op, "app-list") == 0) {
+        return leat_admin_app_list(daemon);
+    }
+    if (strcmp(op, "app-show") == 0) {
+        return leat_admin_app_show(daemon, job->json);
+    }
+    const bool models = strncmp(op, "model-", 6) == 0;
+    if ((models || strncmp(op, "app-", 4) == 0) && !may_change(daemon, job->uid)) {
+        return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_ACCESS, "user %u may not change %s: add it to access.operators",
+                                            (unsigned)job->uid, models ? "models" : "applications"));
+    }
+    if (leat_admin_changes_application(op)) {
+        return leat_admin_change_application(daemon, op, job->json);
     }
     if (strcmp(op, "model-add") == 0) {
         return handle_model_add(daemon, job->json, job->fd);
@@ -534,8 +548,9 @@ answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
     if (strcmp(op, "model-remove") == 0) {
         return handle_model_remove(daemon, job->json);
     }
-    return refusal(LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
-                             "there is no request '%.64s' (status, topology, profiles, model-list, model-add, model-remove)", op));
+    return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
+                             "there is no request '%.64s' (status, topology, profiles, model-list, model-add, model-remove, app-list, "
+                             "app-show, app-add, app-change, app-remove)", op));
 }
 
 static void

@@ -73,6 +73,7 @@ struct leat_policy_keeping {
 struct leat_application {
     char name[LEAT_NAME_MAX];
     uint16_t id;
+    uint64_t generation; /* no other application that there was has it */
     struct leat_target target;
     uint64_t latency_ns; /* default objective; 0: none */
     bool drop_late;      /* refuse or drop what cannot be in time; else serve it late */
@@ -87,6 +88,7 @@ struct leat_application {
     uint32_t variant_count;
     uint8_t by_time[LEAT_SCHED_VARIANTS_MAX]; /* places of variants, the one first that takes the least time for an item */
     struct leat_profile (*profiles)[LEAT_WORKER_CLASSES_MAX]; /* [variant_count] */
+    uint64_t fresh; /* bit v: what was learned of variant v before does not count any more, should this take over */
 
     /* Dispatcher's. */
     struct leat_waiting waiting;
@@ -96,6 +98,7 @@ struct leat_application {
     uint64_t look_at_ns;   /* its router is asked again now, and not before unless something changes */
     uint64_t changes_seen; /* of the workers, when it was asked last */
     bool removing;
+    struct leat_application *successor; /* that waits for what runs to end; NULL: none */
     bool busy;      /* in the dispatcher's list of those to decide for */
     bool sweep_due; /* a query that waits was cancelled, or its session closed */
     struct leat_load load; /* of accepted queries */

@@ -87,15 +87,7 @@ enter_model(struct leat_daemon *daemon, struct leat_daemon_model *model)
     model->variant->index = (uint16_t)index;
     atomic_store_explicit(&daemon->tables->variants[index], model->variant, memory_order_relaxed);
     daemon->models[daemon->model_count++] = model;
-    const char *const self[] = {model->name};
-    const struct leat_application_options options = {
-        .name = model->name,
-        .models = self,
-        .model_count = 1,
-        .drop_late = true,
-        .waiting_max = daemon->options.queue_capacity,
-    };
-    const enum leat_status status = leat_daemon_publish(daemon, &options);
+    const enum leat_status status = leat_daemon_publish_model(daemon, model);
     if (status != LEAT_OK) {
         daemon->model_count--;
         atomic_store_explicit(&daemon->tables->variants[index], NULL, memory_order_relaxed);
@@ -190,12 +182,13 @@ out_unlock:
 }
 
 void
-leat_daemon_note_failure(struct leat_daemon *daemon, const char *name, const char *text)
+leat_daemon_note_failure(struct leat_daemon *daemon, bool application, const char *name, const char *text)
 {
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     if (daemon->failure_count < LEAT_COUNT_OF(daemon->failures)) {
         (void)snprintf(daemon->failures[daemon->failure_count].name, sizeof(daemon->failures[0].name), "%s", name);
         (void)snprintf(daemon->failures[daemon->failure_count].text, sizeof(daemon->failures[0].text), "%s", text);
+        daemon->failures[daemon->failure_count].application = application;
         daemon->failure_count++;
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
@@ -597,6 +590,10 @@ leat_daemon_destroy(struct leat_daemon *daemon)
     }
     for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX; id++) {
         leat_daemon_free_application(daemon->applications[id]);
+    }
+    leat_daemon_free_application(daemon->successor);
+    for (uint32_t d = 0; d < daemon->definition_count; d++) {
+        free(daemon->definitions[d]);
     }
     for (uint32_t m = 0; m < daemon->model_count; m++) {
         free_model(daemon->models[m]);

@@ -15,6 +15,7 @@
 #include <jansson.h>
 
 #include "kernels/team.h"
+#include "runtime/registry.h"
 #include "runtime/server.h"
 #include "runtime/topology.h"
 #include "runtime/variant.h"
@@ -35,10 +36,28 @@ struct leat_daemon_class {
     uint32_t count_max;   /* that could be had; 0: as many as there are */
 };
 
-/* Where models are kept over restarts; called on the thread that loads models. */
+/* A model to be kept, with what is known of it. */
+struct leat_daemon_addition {
+    const struct leat_variant_source *source;
+    const struct leat_measured *measured;
+    const struct leat_registry_validation *validation; /* NULL: none */
+};
+
+/* What is to be kept, and what not any more: all of it, or nothing. What is NULL or 0 stays as it is. */
+struct leat_daemon_change {
+    const struct leat_daemon_addition *models;
+    uint32_t model_count;
+    const char *const *removed_models;
+    uint32_t removed_model_count;
+    const char *measured_model; /* kept before, measured again */
+    const struct leat_measured *measured;
+    const struct leat_registry_application *application; /* new, or in the place of that of its name */
+    const char *removed_application;
+};
+
+/* Where models and applications are kept over restarts; called on the thread that loads models. */
 struct leat_daemon_store {
-    enum leat_status (*add)(void *context, const struct leat_variant_source *source);
-    enum leat_status (*remove)(void *context, const char *name);
+    enum leat_status (*keep)(void *context, const struct leat_daemon_change *change);
     void *context;
 };
 
@@ -59,25 +78,6 @@ struct leat_daemon_options {
     json_t *topology;           /* for the topology request; borrowed */
 };
 
-/* How an application is served. Names are of loaded models; all must have one signature. */
-struct leat_application_options {
-    const char *name;
-    const char *const *models;
-    uint32_t model_count; /* 1..LEAT_SCHED_VARIANTS_MAX */
-    const char *router; /* NULL: leat_router_default of the workers' classes */
-    /*
-     * NULL: mdp where it can decide, that is with workers of one class, a router that takes the oldest query first, an
-     * objective, and models of known accuracies that differ; else leat_selector_default.
-     */
-    const char *selector;
-    const char *policy_path; /* of selectors that follow one; NULL: made from profiles, and anew when they or the load change */
-    struct leat_router_options router_options;
-    uint64_t latency_ns; /* 0: none */
-    bool drop_late;
-    uint32_t quantile_ppm; /* to predict at, as sched/profile.h has it; 0: the default */
-    uint32_t waiting_max;
-};
-
 LEAT_MUST_CHECK enum leat_status leat_daemon_create(const struct leat_daemon_options *options,
                                                     struct leat_daemon **ret_daemon);
 
@@ -88,12 +88,17 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_create(const struct leat_daemon_opt
 LEAT_MUST_CHECK enum leat_status leat_daemon_load_model(struct leat_daemon *daemon,
                                                         const struct leat_variant_source *source, bool persistent);
 
-/* Before run: remembers that a model could not be loaded, for `leat model list`. Copies both texts. */
-void leat_daemon_note_failure(struct leat_daemon *daemon, const char *name, const char *text);
+/* Before run: remembers that a model or application is not served, for the lists of them. Copies both texts. */
+void leat_daemon_note_failure(struct leat_daemon *daemon, bool application, const char *name, const char *text);
 
-/* Before run: an application over models loaded before. It takes the place of a model's own of that name. */
+/*
+ * Before run: an application over models loaded before. `configured`: it cannot be changed while the daemon runs, and all its
+ * models must be there. Else it is served by those of them that are, by nothing while there are none; where it cannot be, that
+ * is returned and told by whoever lists it, unless something has its name.
+ */
 LEAT_MUST_CHECK enum leat_status leat_daemon_add_application(struct leat_daemon *daemon,
-                                                             const struct leat_application_options *options);
+                                                             const struct leat_registry_application *application,
+                                                             bool configured);
 
 /*
  * Serves until leat_daemon_stop; then drains for at most drain_ns, or until it is called again. LEAT_TIMEOUT when a batch

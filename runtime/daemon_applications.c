@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The daemon's applications: built, handed to the dispatcher, and taken back. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/align.h"
 #include "runtime/policy_keeper.h"
 
 struct leat_application *
@@ -158,8 +160,10 @@ bind_models(struct leat_daemon *daemon, struct leat_application *app, const stru
     return LEAT_OK;
 }
 
-enum leat_status
-leat_daemon_publish(struct leat_daemon *daemon, const struct leat_application_options *options)
+/* An application that nobody has seen yet. Mutex held, released while a policy is made. */
+static enum leat_status
+build_application(struct leat_daemon *daemon, const struct leat_application_options *options, uint32_t id,
+                  struct leat_application **ret_app)
 {
     LEAT_ASSERT(options->model_count >= 1 && options->model_count <= LEAT_SCHED_VARIANTS_MAX);
     struct leat_application *app = calloc(1, sizeof(*app));
@@ -167,6 +171,8 @@ leat_daemon_publish(struct leat_daemon *daemon, const struct leat_application_op
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for application '%s'", options->name);
     }
     (void)strncpy(app->name, options->name, sizeof(app->name) - 1);
+    app->id = (uint16_t)id;
+    app->generation = ++daemon->generations;
     app->latency_ns = options->latency_ns;
     app->drop_late = options->drop_late;
     app->waiting_max = options->waiting_max;
@@ -181,36 +187,108 @@ leat_daemon_publish(struct leat_daemon *daemon, const struct leat_application_op
         status = init_policies(daemon, app, options);
         LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     }
-    uint32_t id = 0;
-    while (id < LEAT_APPLICATIONS_MAX && daemon->applications[id] != NULL) {
-        id++;
-    }
-    if (status == LEAT_OK && id == LEAT_APPLICATIONS_MAX) {
-        status = LEAT_FAIL(LEAT_ERR_LIMIT, "%u applications and models exist, the limit", LEAT_APPLICATIONS_MAX);
-    }
     if (status != LEAT_OK) {
         leat_daemon_free_application(app);
         return status;
     }
-    app->id = (uint16_t)id;
     app->target.id = id;
-    daemon->applications[id] = app;
-    const struct leat_command command = {.kind = LEAT_COMMAND_ADD_APPLICATION, .application = app};
-    leat_dispatcher_command(daemon->dispatcher, &command);
+    *ret_app = app;
     return LEAT_OK;
+}
+
+static enum leat_status
+find_id(const struct leat_daemon *daemon, uint32_t *ret_id)
+{
+    uint32_t id = 0;
+    while (id < LEAT_APPLICATIONS_MAX && daemon->applications[id] != NULL) {
+        id++;
+    }
+    *ret_id = id;
+    return id < LEAT_APPLICATIONS_MAX
+               ? LEAT_OK
+               : LEAT_FAIL(LEAT_ERR_LIMIT, "%u applications and models exist, the limit", LEAT_APPLICATIONS_MAX);
+}
+
+/* A model is an application of its own name. `name` has room for one. */
+static struct leat_application_options
+options_of_model(const struct leat_daemon *daemon, const struct leat_daemon_model *model, const char **name)
+{
+    *name = model->name;
+    return (struct leat_application_options){
+        .name = model->name,
+        .models = name,
+        .model_count = 1,
+        .drop_late = true,
+        .waiting_max = daemon->options.queue_capacity,
+    };
+}
+
+static void
+hand_over(struct leat_daemon *daemon, struct leat_application *app)
+{
+    const struct leat_command command = {.kind = LEAT_COMMAND_ADD_APPLICATION, .application = app};
+
+    daemon->applications[app->id] = app;
+    leat_dispatcher_command(daemon->dispatcher, &command);
+}
+
+static enum leat_status
+publish(struct leat_daemon *daemon, const struct leat_application_options *options)
+{
+    struct leat_application *app;
+    uint32_t id;
+
+    enum leat_status status = find_id(daemon, &id);
+    if (status == LEAT_OK) {
+        status = build_application(daemon, options, id, &app);
+    }
+    if (status == LEAT_OK) {
+        hand_over(daemon, app);
+    }
+    return status;
+}
+
+enum leat_status
+leat_daemon_publish_model(struct leat_daemon *daemon, const struct leat_daemon_model *model)
+{
+    const char *name;
+    const struct leat_application_options options = options_of_model(daemon, model, &name);
+
+    return leat_daemon_find_definition(daemon, model->name) != NULL
+               ? LEAT_FAIL(LEAT_ERR_EXISTS, "an application '%s' exists: remove it first", model->name)
+               : publish(daemon, &options);
+}
+
+/* Waits until the dispatcher has let go of it; false when the daemon shuts down first. */
+static bool
+await_gone(struct leat_daemon *daemon, const struct leat_application *app, uint32_t id)
+{
+    while (daemon->applications[id] == app && !daemon->server_done) {
+        LEAT_MUST(pthread_cond_wait(&daemon->answered, &daemon->mutex) == 0);
+    }
+    return daemon->applications[id] != app;
 }
 
 bool
 leat_daemon_retire(struct leat_daemon *daemon, struct leat_application *app)
 {
     const struct leat_command command = {.kind = LEAT_COMMAND_REMOVE_APPLICATION, .application = app};
-    const uint16_t id = app->id;
+    const uint32_t id = app->id;
 
     leat_dispatcher_command(daemon->dispatcher, &command);
-    while (daemon->applications[id] == app && !daemon->server_done) {
-        LEAT_MUST(pthread_cond_wait(&daemon->answered, &daemon->mutex) == 0);
-    }
-    return daemon->applications[id] != app;
+    return await_gone(daemon, app, id);
+}
+
+/* The new one takes over; see leat_daemon_retire. */
+static bool
+replace(struct leat_daemon *daemon, struct leat_application *app, struct leat_application *successor)
+{
+    const struct leat_command command = {.kind = LEAT_COMMAND_REPLACE_APPLICATION, .application = successor};
+    const uint32_t id = app->id;
+
+    daemon->successor = successor;
+    leat_dispatcher_command(daemon->dispatcher, &command);
+    return await_gone(daemon, app, id);
 }
 
 void
@@ -220,7 +298,9 @@ leat_daemon_application_gone(void *context, struct leat_application *app)
 
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     LEAT_ASSERT(daemon->applications[app->id] == app);
-    daemon->applications[app->id] = NULL;
+    const bool replaced = daemon->successor != NULL && daemon->successor->id == app->id;
+    daemon->applications[app->id] = replaced ? daemon->successor : NULL;
+    daemon->successor = replaced ? NULL : daemon->successor;
     leat_daemon_free_application(app);
     LEAT_MUST(pthread_cond_broadcast(&daemon->answered) == 0);
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
@@ -260,17 +340,279 @@ leat_daemon_copy_profiles(struct leat_daemon *daemon, const struct leat_applicat
     return copy->found ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s' has gone", copy->name);
 }
 
-enum leat_status
-leat_daemon_add_application(struct leat_daemon *daemon, const struct leat_application_options *options)
+/* ---- As they were asked for ------------------------------------------------------------------- */
+
+struct leat_daemon_definition *
+leat_daemon_find_definition(struct leat_daemon *daemon, const char *name)
 {
+    for (uint32_t d = 0; d < daemon->definition_count; d++) {
+        if (strcmp(daemon->definitions[d]->application.name, name) == 0) {
+            return daemon->definitions[d];
+        }
+    }
+    return NULL;
+}
+
+/* How it is served by those of its models that are loaded; their names go to `models`. Mutex held. */
+static struct leat_application_options
+options_of(struct leat_daemon *daemon, const struct leat_registry_application *application,
+           const char *models[LEAT_SCHED_VARIANTS_MAX])
+{
+    uint32_t count = 0;
+
+    for (uint32_t m = 0; m < application->model_count; m++) {
+        if (leat_daemon_find_model(daemon, application->models[m]) != NULL) {
+            models[count++] = application->models[m];
+        }
+    }
+    return (struct leat_application_options){
+        .name = application->name,
+        .models = models,
+        .model_count = count,
+        .router = application->router[0] != '\0' ? application->router : NULL,
+        .selector = application->selector[0] != '\0' ? application->selector : NULL,
+        .policy_path = application->policy[0] != '\0' ? application->policy : NULL,
+        .router_options = {.threshold_items = application->threshold_items},
+        .latency_ns = application->latency_ns,
+        .drop_late = application->drop_late,
+        .quantile_ppm = application->quantile_ppm,
+        .waiting_max = application->queue,
+    };
+}
+
+/* Makes room for a definition; mutex held. */
+static enum leat_status
+new_definition(struct leat_daemon *daemon, const struct leat_registry_application *application, bool configured,
+               struct leat_daemon_definition **ret_definition)
+{
+    if (leat_daemon_find_definition(daemon, application->name) != NULL ||
+        leat_daemon_find_application(daemon, application->name) != NULL) {
+        return LEAT_FAIL(LEAT_ERR_EXISTS, "application '%s': a model or application of that name exists", application->name);
+    }
+    if (daemon->definition_count == LEAT_COUNT_OF(daemon->definitions)) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "%u applications exist, the limit", daemon->definition_count);
+    }
+    struct leat_daemon_definition *definition = malloc(sizeof(*definition));
+    if (definition == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for application '%s'", application->name);
+    }
+    *definition = (struct leat_daemon_definition){.application = *application, .configured = configured};
+    *ret_definition = definition;
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_daemon_add_application(struct leat_daemon *daemon, const struct leat_registry_application *application, bool configured)
+{
+    const char *models[LEAT_SCHED_VARIANTS_MAX];
+    struct leat_daemon_definition *definition = NULL;
+
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
-    enum leat_status status;
-    if (leat_daemon_find_application(daemon, options->name) != NULL) {
-        status = LEAT_FAIL(LEAT_ERR_EXISTS, "application '%s': a model or application of that name exists",
-                           options->name);
+    enum leat_status status = new_definition(daemon, application, configured, &definition);
+    for (uint32_t m = 0; m < application->model_count && status == LEAT_OK && configured; m++) {
+        if (leat_daemon_find_model(daemon, application->models[m]) == NULL) {
+            status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s': there is no model '%s'", application->name,
+                               application->models[m]);
+        }
+    }
+    if (status == LEAT_OK) {
+        const struct leat_application_options options = options_of(daemon, application, models);
+        status = options.model_count > 0 ? publish(daemon, &options) : LEAT_OK;
+    }
+    if (definition != NULL && (status == LEAT_OK || !configured)) {
+        if (status != LEAT_OK) {
+            (void)snprintf(definition->failure, sizeof(definition->failure), "%s", leat_error_text());
+        }
+        daemon->definitions[daemon->definition_count++] = definition;
     } else {
-        status = leat_daemon_publish(daemon, options);
+        free(definition);
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return status;
+}
+
+enum leat_status
+leat_daemon_keep(const struct leat_daemon *daemon, const struct leat_daemon_change *change)
+{
+    const struct leat_daemon_store *store = daemon->options.store;
+    return store == NULL ? LEAT_OK : store->keep(store->context, change);
+}
+
+/* As changed or new; NULL in `ret_app` where no model serves it. Mutex held, released while a policy is made. */
+static enum leat_status
+build_changed(struct leat_daemon *daemon, const struct leat_registry_application *application,
+              const struct leat_application *old, struct leat_application **ret_app)
+{
+    const char *models[LEAT_SCHED_VARIANTS_MAX];
+    const struct leat_application_options options = options_of(daemon, application, models);
+    enum leat_status status = LEAT_OK;
+    uint32_t id;
+
+    *ret_app = NULL;
+    if (options.model_count == 0) {
+        return LEAT_OK;
+    }
+    if (old != NULL) {
+        id = old->id;
+    } else {
+        status = find_id(daemon, &id);
+    }
+    if (status == LEAT_OK) {
+        status = build_application(daemon, &options, id, ret_app);
+    }
+    if (status == LEAT_OK && old != NULL && !same_signature(&old->target, &(*ret_app)->target)) {
+        leat_daemon_free_application(*ret_app);
+        return LEAT_FAIL(LEAT_ERR_SHAPE,
+                         "application '%s': model '%s' has other inputs or outputs than those that serve it: remove it and "
+                         "add it anew",
+                         application->name, models[0]);
+    }
+    return status;
+}
+
+/* Puts `app` where `old` is; either may be NULL. False when the daemon shuts down first. Mutex held. */
+static bool
+exchange(struct leat_daemon *daemon, struct leat_application *old, struct leat_application *app)
+{
+    if (old != NULL) {
+        return app != NULL ? replace(daemon, old, app) : leat_daemon_retire(daemon, old);
+    }
+    if (app != NULL) {
+        hand_over(daemon, app);
+    }
+    return true;
+}
+
+enum leat_status
+leat_daemon_put_application(struct leat_daemon *daemon, const struct leat_registry_application *application,
+                            const struct leat_daemon_change *also)
+{
+    struct leat_daemon_change change = also != NULL ? *also : (struct leat_daemon_change){0};
+    struct leat_daemon_definition *definition, *added = NULL;
+    struct leat_application *app = NULL, *old = NULL;
+    enum leat_status status = LEAT_OK;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    definition = leat_daemon_find_definition(daemon, application->name);
+    if (definition == NULL) {
+        status = new_definition(daemon, application, false, &added);
+    } else if (definition->configured) {
+        status = LEAT_FAIL(LEAT_ERR_EXISTS, "application '%s' is the configuration's: change it there", application->name);
+    } else {
+        old = leat_daemon_find_application(daemon, application->name);
+    }
+    if (status == LEAT_OK) {
+        status = build_changed(daemon, application, old, &app);
+    }
+    if (status == LEAT_OK) { /* nobody but this thread changes what stands here meanwhile */
+        LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+        change.application = application;
+        status = leat_daemon_keep(daemon, &change);
+        LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+        if (status != LEAT_OK) {
+            leat_daemon_free_application(app);
+        }
+    }
+    if (status != LEAT_OK) {
+        free(added);
+    } else {
+        if (added != NULL) {
+            daemon->definitions[daemon->definition_count++] = added;
+        } else {
+            definition->application = *application;
+            definition->failure[0] = '\0';
+        }
+        status = exchange(daemon, old, app) ? LEAT_OK : LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down");
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return status;
+}
+
+enum leat_status
+leat_daemon_refresh(struct leat_daemon *daemon, const struct leat_daemon_model *model)
+{
+    enum leat_status status = LEAT_OK;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX && status == LEAT_OK; id++) {
+        struct leat_application *old = daemon->applications[id], *app;
+        const char *models[LEAT_SCHED_VARIANTS_MAX];
+        uint32_t place = 0;
+        while (old != NULL && place < old->variant_count && old->variants[place] != model->variant) {
+            place++;
+        }
+        if (old == NULL || place == old->variant_count) {
+            continue;
+        }
+        const struct leat_daemon_definition *definition = leat_daemon_find_definition(daemon, old->name);
+        const struct leat_application_options options = definition != NULL
+                                                            ? options_of(daemon, &definition->application, models)
+                                                            : options_of_model(daemon, model, models);
+        status = build_application(daemon, &options, id, &app);
+        if (status == LEAT_OK) {
+            app->fresh = UINT64_C(1) << place;
+            status = replace(daemon, old, app) ? LEAT_OK : LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down");
+        }
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return status;
+}
+
+/* Is it in the list of any application but this? Mutex held. */
+static bool
+serves_another(const struct leat_daemon *daemon, const char *model, const struct leat_daemon_definition *definition)
+{
+    for (uint32_t d = 0; d < daemon->definition_count; d++) {
+        const struct leat_registry_application *other = &daemon->definitions[d]->application;
+        for (uint32_t m = 0; daemon->definitions[d] != definition && m < other->model_count; m++) {
+            if (strcmp(other->models[m], model) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+enum leat_status
+leat_daemon_remove_application(struct leat_daemon *daemon, const char *name, bool models)
+{
+    const char *removed[LEAT_SCHED_VARIANTS_MAX];
+    struct leat_daemon_change change = {.removed_application = name, .removed_models = removed};
+    enum leat_status status = LEAT_OK;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    struct leat_daemon_definition *definition = leat_daemon_find_definition(daemon, name);
+    if (definition == NULL) {
+        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application '%s': 'leat app list' shows them", name);
+    } else if (definition->configured) {
+        status = LEAT_FAIL(LEAT_ERR_EXISTS, "application '%s' is the configuration's: remove it there", name);
+    }
+    for (uint32_t m = 0; status == LEAT_OK && models && m < definition->application.model_count; m++) {
+        const struct leat_daemon_model *model = leat_daemon_find_model(daemon, definition->application.models[m]);
+        if (model != NULL && model->persistent && !serves_another(daemon, model->name, definition)) {
+            removed[change.removed_model_count++] = definition->application.models[m];
+        }
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    if (status == LEAT_OK) {
+        status = leat_daemon_keep(daemon, &change);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    if (!exchange(daemon, leat_daemon_find_application(daemon, name), NULL)) {
+        status = LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down");
+    }
+    for (uint32_t d = 0; d < daemon->definition_count; d++) {
+        if (daemon->definitions[d] == definition) {
+            daemon->definitions[d] = daemon->definitions[--daemon->definition_count];
+        }
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    for (uint32_t m = 0; m < change.removed_model_count && status == LEAT_OK; m++) {
+        status = leat_daemon_unload_model(daemon, removed[m]);
+    }
+    free(definition); /* which the names were of */
     return status;
 }

@@ -17,6 +17,13 @@ struct leat_daemon_model {
     bool persistent;
 };
 
+/* An application as it was asked for, beside those that models have of their own. */
+struct leat_daemon_definition {
+    struct leat_registry_application application;
+    bool configured;
+    char failure[256]; /* why it is not served; "" where it is, or has no models */
+};
+
 struct leat_admin_job {
     char *request;
     json_t *json; /* the request, once it was parsed */
@@ -63,12 +70,17 @@ struct leat_daemon {
     struct leat_profile_copy profiles; /* the answer to the one thread that looks */
     struct leat_policy_keeper *keeper; /* runtime/policy_keeper.h */
     struct leat_application *applications[LEAT_APPLICATIONS_MAX]; /* by id */
+    uint64_t generations; /* of applications, so far */
+    struct leat_application *successor; /* that the dispatcher was told of and has not put in its place yet; NULL: none */
+    struct leat_daemon_definition *definitions[LEAT_APPLICATIONS_MAX];
+    uint32_t definition_count;
     struct leat_daemon_model *models[LEAT_APPLICATIONS_MAX];
     uint32_t model_count;
     struct {
         char name[LEAT_NAME_MAX];
         char text[256];
-    } failures[64]; /* models of the store that did not load */
+        bool application;
+    } failures[64]; /* what was kept but is not served */
     uint32_t failure_count;
     bool server_done; /* leat_daemon_run has returned */
 
@@ -83,23 +95,58 @@ struct leat_daemon {
 /* Its timed waits go by CLOCK_MONOTONIC. */
 void leat_daemon_init_timed_condition(pthread_cond_t *condition);
 
-/* Both with `mutex` held; NULL when there is none. */
+/* All with `mutex` held; NULL when there is none. An application is found while it has models. */
 struct leat_application *leat_daemon_find_application(struct leat_daemon *daemon, const char *name);
+struct leat_daemon_definition *leat_daemon_find_definition(struct leat_daemon *daemon, const char *name);
 struct leat_daemon_model *leat_daemon_find_model(struct leat_daemon *daemon, const char *name);
 
 /* ---- runtime/daemon_applications.c -------------------------------------------------------------- */
 
-/*
- * Builds an application and hands it to the dispatcher. On the thread that loads models; mutex held, released while a policy is
- * made.
- */
-LEAT_MUST_CHECK enum leat_status leat_daemon_publish(struct leat_daemon *daemon,
-                                                     const struct leat_application_options *options);
+/* How a published application is served. Names are of loaded models; all must have one signature. */
+struct leat_application_options {
+    const char *name;
+    const char *const *models;
+    uint32_t model_count; /* 1..LEAT_SCHED_VARIANTS_MAX */
+    const char *router; /* NULL: leat_router_default of the workers' classes */
+    /*
+     * NULL: mdp where it can decide, that is with workers of one class, a router that takes the oldest query first, an
+     * objective, and models of known accuracies that differ; else leat_selector_default.
+     */
+    const char *selector;
+    const char *policy_path; /* of selectors that follow one; NULL: made from profiles, and anew when they or the load change */
+    struct leat_router_options router_options;
+    uint64_t latency_ns; /* 0: none */
+    bool drop_late;
+    uint32_t quantile_ppm; /* to predict at, as sched/profile.h has it; 0: the default */
+    uint32_t waiting_max;
+};
+
+/* Makes a model callable by its name. On the thread that loads models; mutex held. */
+LEAT_MUST_CHECK enum leat_status leat_daemon_publish_model(struct leat_daemon *daemon,
+                                                           const struct leat_daemon_model *model);
+
 /*
  * Tells the dispatcher to let go and waits until it has. Not on the server's thread; mutex held, released while
  * waiting. False when the daemon shuts down first: the application then stays until the end.
  */
 bool leat_daemon_retire(struct leat_daemon *daemon, struct leat_application *app);
+/*
+ * On the thread of `changes`, which waits while queries of what it takes away run. Of what is kept, first `also` and the
+ * application change as one.
+ *   put     adds an application, or changes that of its name; whose models must be loaded. Who found it before goes on with
+ *           it. LEAT_ERR_SHAPE when it would have other inputs or outputs. `also` may be NULL.
+ *   remove  with `models`: those too that serve nothing else.
+ *   refresh gives the model's new profiles to whatever it serves.
+ */
+LEAT_MUST_CHECK enum leat_status leat_daemon_put_application(struct leat_daemon *daemon,
+                                                             const struct leat_registry_application *application,
+                                                             const struct leat_daemon_change *also);
+LEAT_MUST_CHECK enum leat_status leat_daemon_remove_application(struct leat_daemon *daemon, const char *name, bool models);
+LEAT_MUST_CHECK enum leat_status leat_daemon_refresh(struct leat_daemon *daemon, const struct leat_daemon_model *model);
+
+/* Keeps a change, where there is a store; mutex not held. */
+LEAT_MUST_CHECK enum leat_status leat_daemon_keep(const struct leat_daemon *daemon, const struct leat_daemon_change *change);
+
 /* Once the dispatcher has let go of it. */
 void leat_daemon_free_application(struct leat_application *app); /* accepts NULL */
 /* What the server calls; the context is the daemon. */

@@ -69,7 +69,7 @@ struct leat_dispatcher {
     struct leat_route_pair pairs[LEAT_SCHED_WORKERS_MAX]; /* the router's answer */
     uint64_t marks[LEAT_WAITING_MARKS];                   /* queries that have left the list that it was shown */
     struct leat_sched_query dealt[LEAT_BATCH_QUERIES];    /* one worker's, where the router deals */
-    uint32_t removing_count;
+    uint32_t removing_count; /* applications that go once nothing of them runs */
     uint64_t now_ns; /* of this round */
     uint64_t spin_budget_ns;
     bool draining, drained_sent, stop;
@@ -496,7 +496,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
     uint32_t probed = LEAT_PROBING_NONE;
     if (entry->deadline_ns != LEAT_NO_DEADLINE) {
         const bool lost = app->drop_late && !can_be_in_time(dispatcher, app, variant, query.items, entry->deadline_ns);
-        if (dispatcher->class_count > 1 || lost) { /* else it runs there anyway */
+        if (app->successor == NULL && (dispatcher->class_count > 1 || lost)) { /* else it runs there anyway, or later */
             struct leat_route_input route = route_input(dispatcher, app);
             route.variant = variant;
             probed = leat_probing_find(app->probing, &route, query.items, entry->deadline_ns, lost);
@@ -945,6 +945,10 @@ decide(struct leat_dispatcher *dispatcher, struct leat_application *app)
 static void
 decide_for(struct leat_dispatcher *dispatcher, struct leat_application *app)
 {
+    if (LEAT_UNLIKELY(app->successor != NULL)) { /* which decides once nothing runs any more */
+        app->look_at_ns = LEAT_NO_DEADLINE;
+        return;
+    }
     if (app->changes_seen == dispatcher->changes && app->look_at_ns > dispatcher->now_ns) {
         return;
     }
@@ -1083,6 +1087,64 @@ remove_application(struct leat_dispatcher *dispatcher, struct leat_application *
     leat_waiting_filter(&app->waiting, refuse, dispatcher);
 }
 
+/* What it knows of a variant that the other has too, unless that shall begin anew. */
+static void
+pass_profiles_on(const struct leat_application *app, struct leat_application *successor)
+{
+    for (uint32_t v = 0; v < successor->variant_count; v++) {
+        for (uint32_t own = 0; own < app->variant_count && (successor->fresh >> v & 1) == 0; own++) {
+            if (app->variants[own] == successor->variants[v]) {
+                for (uint32_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
+                    const uint32_t quantile_ppm = successor->profiles[v][class].quantile_ppm;
+                    if (app->profiles[own][class].quantile_ppm == quantile_ppm) {
+                        successor->profiles[v][class] = app->profiles[own][class];
+                    } else {
+                        leat_profile_init(&successor->profiles[v][class], quantile_ppm, &app->profiles[own][class]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+static void
+pass_counters_on(const struct leat_application_counters *from, struct leat_application_counters *to)
+{
+    const _Atomic uint64_t *const old[] = {&from->accepted,  &from->ok,     &from->rejected, &from->expired,
+                                           &from->cancelled, &from->failed, &from->batches};
+    _Atomic uint64_t *const new[] = {&to->accepted, &to->ok, &to->rejected, &to->expired, &to->cancelled, &to->failed, &to->batches};
+
+    for (size_t c = 0; c < LEAT_COUNT_OF(old); c++) {
+        bump(new[c], atomic_load_explicit(old[c], memory_order_relaxed));
+    }
+}
+
+/* Nothing of it runs: the successor has its place from now on. */
+static void
+take_over(struct leat_dispatcher *dispatcher, struct leat_application *app)
+{
+    struct leat_application *successor = app->successor;
+
+    LEAT_ASSERT(app->running == 0 && successor->id == app->id && !app->removing);
+    app->successor = NULL;
+    pass_counters_on(&app->counters, &successor->counters);
+    pass_profiles_on(app, successor);
+    leat_histogram_merge(&successor->sizes, &app->sizes);
+    successor->load = app->load;
+    successor->busy = app->busy;
+    successor->sweep_due = app->busy;
+    successor->next_expiry_ns = app->busy ? 0 : LEAT_NO_DEADLINE; /* the next sweep finds it */
+    for (uint32_t i = app->waiting.head; i < app->waiting.tail; i++) {
+        if (leat_waiting_count(&successor->waiting) < successor->waiting_max) {
+            leat_waiting_push(&successor->waiting, &app->waiting.entries[i], &app->waiting.queries[i]);
+        } else {
+            bump(&successor->counters.rejected, 1);
+            finish(dispatcher, &app->waiting.entries[i], LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
+        }
+    }
+    dispatcher->applications[app->id] = successor;
+}
+
 static void
 copy_profiles(struct leat_dispatcher *dispatcher, struct leat_profile_copy *copy)
 {
@@ -1104,7 +1166,7 @@ set_policy(struct leat_dispatcher *dispatcher, struct leat_policy_change *change
     struct leat_application *app = dispatcher->applications[change->application];
     const struct leat_event event = {.kind = LEAT_EVENT_POLICY_SET, .policy = change};
 
-    change->done = app != NULL && strcmp(app->name, change->name) == 0;
+    change->done = app != NULL && app->generation == change->generation;
     if (change->done) {
         void *state = app->selector_state;
         struct leat_policy *policy = app->policy;
@@ -1139,6 +1201,10 @@ obey(struct leat_dispatcher *dispatcher, const struct leat_command *command)
     }
     case LEAT_COMMAND_REMOVE_APPLICATION:
         remove_application(dispatcher, command->application);
+        break;
+    case LEAT_COMMAND_REPLACE_APPLICATION:
+        dispatcher->applications[command->application->id]->successor = command->application;
+        dispatcher->removing_count++;
         break;
     case LEAT_COMMAND_COPY_PROFILES:
         copy_profiles(dispatcher, command->profiles);
@@ -1185,7 +1251,14 @@ settle(struct leat_dispatcher *dispatcher)
     }
     for (uint32_t id = 0; dispatcher->removing_count > 0 && id < dispatcher->application_top; id++) {
         struct leat_application *app = dispatcher->applications[id];
-        if (app == NULL || !app->removing || app->running > 0) {
+        if (app == NULL || (!app->removing && app->successor == NULL) || app->running > 0) {
+            continue;
+        }
+        const struct leat_event event = {.kind = LEAT_EVENT_APPLICATION_GONE, .application = app};
+        dispatcher->removing_count--;
+        if (app->successor != NULL) {
+            take_over(dispatcher, app);
+            send_event(dispatcher, &event);
             continue;
         }
         for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
@@ -1195,8 +1268,6 @@ settle(struct leat_dispatcher *dispatcher)
             }
         }
         dispatcher->applications[id] = NULL;
-        dispatcher->removing_count--;
-        const struct leat_event event = {.kind = LEAT_EVENT_APPLICATION_GONE, .application = app};
         send_event(dispatcher, &event);
     }
     if (dispatcher->draining && !dispatcher->drained_sent && dispatcher->busy_count == 0) {

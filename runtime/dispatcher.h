@@ -37,6 +37,11 @@ enum leat_command_kind {
     LEAT_COMMAND_CLOSE_SESSION,      /* session; answered by LEAT_EVENT_SESSION_GONE */
     LEAT_COMMAND_ADD_APPLICATION,    /* application */
     LEAT_COMMAND_REMOVE_APPLICATION, /* application; answered by LEAT_EVENT_APPLICATION_GONE */
+    /*
+     * application, which takes over from the one that has its id and name, with all that waits there, once nothing of that runs;
+     * answered by LEAT_EVENT_APPLICATION_GONE of the other. Their signatures are the same but for the largest query.
+     */
+    LEAT_COMMAND_REPLACE_APPLICATION,
     LEAT_COMMAND_COPY_PROFILES,      /* profiles; answered by LEAT_EVENT_PROFILES_COPIED */
     LEAT_COMMAND_SET_POLICY,         /* policy; answered by LEAT_EVENT_POLICY_SET */
     LEAT_COMMAND_DRAIN,              /* refuse what is new; answered by LEAT_EVENT_DRAINED when all is done */
@@ -59,8 +64,8 @@ struct leat_profile_copy {
  * until the event: by then it has what was in force before or, where the application has gone, still the new one.
  */
 struct leat_policy_change {
-    uint16_t application;     /* id */
-    char name[LEAT_NAME_MAX]; /* and its name: by now the id may be another's */
+    uint16_t application; /* id */
+    uint64_t generation;  /* and its generation: by now the id may be another's, or its variants may be others */
     bool done;
     void *state;                /* of the selector, initialised with the policy */
     struct leat_policy *policy;

@@ -24,6 +24,21 @@ rank_of(uint64_t count, uint64_t ppm)
     return count / 1000000 * ppm + (count % 1000000 * ppm + 999999) / 1000000;
 }
 
+void
+leat_histogram_merge(struct leat_histogram *histogram, const struct leat_histogram *other)
+{
+    const uint64_t max = atomic_load_explicit(&other->max, memory_order_relaxed);
+
+    for (uint32_t b = 0; b < LEAT_HISTOGRAM_BUCKETS; b++) {
+        const uint64_t count = atomic_load_explicit(&other->counts[b], memory_order_relaxed);
+        atomic_store_explicit(&histogram->counts[b],
+                              atomic_load_explicit(&histogram->counts[b], memory_order_relaxed) + count, memory_order_relaxed);
+    }
+    if (max > atomic_load_explicit(&histogram->max, memory_order_relaxed)) {
+        atomic_store_explicit(&histogram->max, max, memory_order_relaxed);
+    }
+}
+
 struct leat_histogram_summary
 leat_histogram_summarise(const struct leat_histogram *histogram)
 {

@@ -53,6 +53,9 @@ leat_histogram_add(struct leat_histogram *histogram, uint64_t value)
     }
 }
 
+/* Adds what was counted in the other; of both the caller is the writer. */
+void leat_histogram_merge(struct leat_histogram *histogram, const struct leat_histogram *other);
+
 struct leat_histogram_summary leat_histogram_summarise(const struct leat_histogram *histogram);
 
 #endif /* LEAT_RUNTIME_HISTOGRAM_H */

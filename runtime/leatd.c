@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime/cgroup.h"
@@ -209,13 +210,14 @@ load_kept_model(struct leat_daemon *daemon, struct leat_registry *registry, cons
     free(data);
     if (status != LEAT_OK) {
         leat_log(LEAT_LOG_ERROR, "kept model '%s' is not served: %s", model->name, leat_error_text());
-        leat_daemon_note_failure(daemon, model->name, leat_error_text());
+        leat_daemon_note_failure(daemon, false, model->name, leat_error_text());
     }
 }
 
 static enum leat_status
-store_add(void *context, const struct leat_variant_source *source)
+keep_model(struct leat_registry *registry, const struct leat_daemon_addition *addition)
 {
+    const struct leat_variant_source *source = addition->source;
     struct leat_registry_model model = {
         .items_max = source->items_max,
         .accuracy_ppm = source->accuracy_ppm,
@@ -228,13 +230,55 @@ store_add(void *context, const struct leat_variant_source *source)
     for (uint32_t t = 0; t < source->input_count + source->output_count; t++) {
         model.infos[t] = source->infos[t];
     }
-    return leat_registry_add(context, &model, source->onnx, source->onnx_bytes);
+    model.created_s = (uint64_t)time(NULL);
+    enum leat_status status = leat_registry_add(registry, &model, source->onnx, source->onnx_bytes);
+    if (status == LEAT_OK) {
+        status = leat_registry_put_measured(registry, model.name, addition->measured);
+    }
+    if (status == LEAT_OK && addition->validation != NULL) {
+        status = leat_registry_put_validation(registry, model.name, addition->validation);
+    }
+    return status;
 }
 
 static enum leat_status
-store_remove(void *context, const char *name)
+keep_parts(struct leat_registry *registry, const struct leat_daemon_change *change)
 {
-    return leat_registry_remove(context, name);
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t m = 0; m < change->model_count && status == LEAT_OK; m++) {
+        status = keep_model(registry, &change->models[m]);
+    }
+    if (status == LEAT_OK && change->measured_model != NULL) {
+        status = leat_registry_put_measured(registry, change->measured_model, change->measured);
+    }
+    if (status == LEAT_OK && change->application != NULL) {
+        status = leat_registry_put_application(registry, change->application);
+    }
+    if (status == LEAT_OK && change->removed_application != NULL) {
+        status = leat_registry_remove_application(registry, change->removed_application);
+    }
+    for (uint32_t m = 0; m < change->removed_model_count && status == LEAT_OK; m++) {
+        status = leat_registry_remove(registry, change->removed_models[m]);
+    }
+    return status;
+}
+
+static enum leat_status
+keep(void *context, const struct leat_daemon_change *change)
+{
+    struct leat_registry *registry = context;
+
+    enum leat_status status = leat_registry_begin(registry);
+    if (status == LEAT_OK) {
+        status = keep_parts(registry, change);
+        if (status == LEAT_OK) {
+            status = leat_registry_commit(registry);
+        } else {
+            leat_registry_rollback(registry);
+        }
+    }
+    return status;
 }
 
 /* What goes wrong with a configured model or application is said with its place, as by leat_config_check. */
@@ -245,51 +289,85 @@ place(const struct leat_config *config, enum leat_status status, const char *lis
 }
 
 static enum leat_status
-load_everything(struct leat_daemon *daemon, const struct leat_config *config, struct leat_registry *registry)
+load_kept_models(struct leat_daemon *daemon, struct leat_registry *registry)
 {
-    for (uint32_t m = 0; m < config->model_count && !leat_daemon_is_stopping(daemon); m++) {
-        const enum leat_status status = place(config, load_configured_model(daemon, &config->models[m]), "models", m);
-        if (status != LEAT_OK) {
-            return status;
-        }
-    }
-    /* Configured models come first: a kept one of the same name gives way and is listed as not served. */
     struct leat_registry_model *kept = NULL;
-    uint32_t kept_count = 0;
-    const enum leat_status listed = leat_registry_list(registry, &kept, &kept_count);
-    if (listed != LEAT_OK) {
-        return listed;
-    }
-    for (uint32_t m = 0; m < kept_count && !leat_daemon_is_stopping(daemon); m++) {
+    uint32_t count = 0;
+
+    const enum leat_status status = leat_registry_list(registry, &kept, &count);
+    for (uint32_t m = 0; m < count && !leat_daemon_is_stopping(daemon); m++) {
         load_kept_model(daemon, registry, &kept[m]);
     }
-    leat_registry_list_free(kept, kept_count);
-    for (uint32_t a = 0; a < config->application_count && !leat_daemon_is_stopping(daemon); a++) {
-        const struct leat_config_application *app = &config->applications[a];
-        const char *models[LEAT_SCHED_VARIANTS_MAX];
-        LEAT_ASSERT(app->model_count <= LEAT_SCHED_VARIANTS_MAX); /* as the configuration says */
-        for (uint32_t m = 0; m < app->model_count; m++) {
-            models[m] = app->models[m];
+    leat_registry_list_free(kept, count);
+    return status;
+}
+
+static enum leat_status
+add_configured_application(struct leat_daemon *daemon, const struct leat_config_application *configured)
+{
+    struct leat_registry_application app = {
+        .threshold_items = configured->threshold_items != LEAT_AUTO ? configured->threshold_items : 0,
+        .latency_ns = configured->latency_ns,
+        .drop_late = configured->drop_late,
+        .quantile_ppm = configured->quantile_ppm,
+        .queue = configured->queue,
+        .model_count = configured->model_count,
+    };
+
+    LEAT_ASSERT(configured->model_count <= LEAT_SCHED_VARIANTS_MAX); /* as the configuration says */
+    (void)snprintf(app.name, sizeof(app.name), "%s", configured->name);
+    (void)snprintf(app.router, sizeof(app.router), "%s", configured->router != NULL ? configured->router->name : "");
+    (void)snprintf(app.selector, sizeof(app.selector), "%s", configured->selector != NULL ? configured->selector->name : "");
+    if (strcmp(configured->policy, "auto") != 0) {
+        LEAT_ASSERT(strlen(configured->policy) < sizeof(app.policy)); /* as the configuration says */
+        (void)strcpy(app.policy, configured->policy);
+    }
+    for (uint32_t m = 0; m < configured->model_count; m++) {
+        (void)snprintf(app.models[m], sizeof(app.models[m]), "%s", configured->models[m]);
+    }
+    return leat_daemon_add_application(daemon, &app, true);
+}
+
+/* One that cannot be served any more is told of, and the rest go on. */
+static enum leat_status
+add_kept_applications(struct leat_daemon *daemon, struct leat_registry *registry)
+{
+    struct leat_registry_application *kept = NULL;
+    uint32_t count = 0;
+
+    const enum leat_status status = leat_registry_list_applications(registry, &kept, &count);
+    for (uint32_t a = 0; a < count; a++) {
+        const enum leat_status added = leat_daemon_add_application(daemon, &kept[a], false);
+        if (added != LEAT_OK) {
+            leat_log(LEAT_LOG_ERROR, "kept application '%s' is not served: %s", kept[a].name, leat_error_text());
         }
-        const struct leat_application_options options = {
-            .name = app->name,
-            .models = models,
-            .model_count = app->model_count,
-            .router = app->router != NULL ? app->router->name : NULL,
-            .selector = app->selector != NULL ? app->selector->name : NULL,
-            .policy_path = strcmp(app->policy, "auto") != 0 ? app->policy : NULL,
-            .router_options = {.threshold_items = app->threshold_items != LEAT_AUTO ? app->threshold_items : 0},
-            .latency_ns = app->latency_ns,
-            .drop_late = app->drop_late,
-            .quantile_ppm = app->quantile_ppm,
-            .waiting_max = app->queue,
-        };
-        const enum leat_status status = place(config, leat_daemon_add_application(daemon, &options), "applications", a);
-        if (status != LEAT_OK) {
-            return status;
+        if (added == LEAT_ERR_EXISTS) {
+            leat_daemon_note_failure(daemon, true, kept[a].name, leat_error_text());
         }
     }
-    return LEAT_OK;
+    free(kept);
+    return status;
+}
+
+/* Configured models and applications come first: a kept one of the same name gives way and is listed as not served. */
+static enum leat_status
+load_everything(struct leat_daemon *daemon, const struct leat_config *config, struct leat_registry *registry)
+{
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t m = 0; m < config->model_count && status == LEAT_OK && !leat_daemon_is_stopping(daemon); m++) {
+        status = place(config, load_configured_model(daemon, &config->models[m]), "models", m);
+    }
+    if (status == LEAT_OK) {
+        status = load_kept_models(daemon, registry);
+    }
+    for (uint32_t a = 0; a < config->application_count && status == LEAT_OK && !leat_daemon_is_stopping(daemon); a++) {
+        status = place(config, add_configured_application(daemon, &config->applications[a]), "applications", a);
+    }
+    if (status == LEAT_OK && !leat_daemon_is_stopping(daemon)) {
+        status = add_kept_applications(daemon, registry);
+    }
+    return status;
 }
 
 /* ---- Serving ---------------------------------------------------------------------------------- */
@@ -363,7 +441,7 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
     copy_places(placement, workers);
     copy_classes(config, placement, classes);
     const bool spin_given = config->dispatcher.spin_ns != LEAT_CONFIG_SPIN_AUTO; /* an order, whatever the cores */
-    const struct leat_daemon_store store = {store_add, store_remove, registry};
+    const struct leat_daemon_store store = {keep, registry};
     const struct leat_daemon_options options = {
         .store = &store,
         .server =

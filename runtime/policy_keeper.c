@@ -199,8 +199,9 @@ exchange(struct leat_daemon *daemon, struct leat_application *app, struct leat_p
         free(policy);
         return;
     }
-    keeper->change = (struct leat_policy_change){.application = app->id, .state = state, .policy = policy};
-    (void)strcpy(keeper->change.name, app->name);
+    const uint64_t generation = app->generation;
+    keeper->change = (struct leat_policy_change){
+        .application = app->id, .generation = generation, .state = state, .policy = policy};
     keeper->answered = false;
     leat_dispatcher_command(daemon->dispatcher, &command);
     while (!keeper->answered && !daemon->server_done) {
@@ -209,7 +210,8 @@ exchange(struct leat_daemon *daemon, struct leat_application *app, struct leat_p
     if (!keeper->answered) {
         return; /* the process ends; whichever is not in force is destroyed with the keeper */
     }
-    if (keeper->change.done) {
+    const struct leat_application *now = daemon->applications[keeper->change.application];
+    if (keeper->change.done && now == app && now->generation == generation) { /* it has not gone since */
         note_policy(app, policy);
         leat_log(LEAT_LOG_INFO, "application '%s': policy %u, for a dispersion of %.2f", app->name, app->keeping.versions,
                  policy->dispersion_permille / 1e3);
@@ -234,6 +236,7 @@ look_after(struct leat_daemon *daemon, uint32_t id, struct draft *draft)
         return;
     }
     char name[LEAT_NAME_MAX];
+    const uint64_t generation = app->generation;
     (void)strcpy(name, app->name);
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     const enum leat_status status = leat_policy_make(&draft->order, &daemon->keeper->cancel, &policy);
@@ -244,7 +247,7 @@ look_after(struct leat_daemon *daemon, uint32_t id, struct draft *draft)
         }
         return;
     }
-    if (daemon->applications[id] != app || strcmp(app->name, name) != 0) {
+    if (daemon->applications[id] != app || app->generation != generation) {
         free(policy);
         return;
     }

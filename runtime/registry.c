@@ -3,21 +3,20 @@
 
 #include <errno.h>
 #include <jansson.h>
-#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/align.h"
-#include "runtime/registry_files.h"
+#include "runtime/registry_private.h"
 
 #define APPLICATION_ID 0x6c656174 /* "leat", in the database's header */
 #define BUSY_MS        5000       /* how long a reader from outside may hold us up */
 
 #define COLUMNS "name, backend, sha256, bytes, items_max, accuracy_ppm, created_s, options_json, signature_json"
 
-static const char schema[] =
+static const char models_schema[] =
     "CREATE TABLE models ("
     " name TEXT PRIMARY KEY,"
     " backend TEXT NOT NULL,"
@@ -31,14 +30,56 @@ static const char schema[] =
     ") STRICT, WITHOUT ROWID;"
     "CREATE INDEX models_by_content ON models (sha256);";
 
-struct leat_registry {
-    struct leat_registry_files files;
-    sqlite3 *db;
-};
+/* What schema 2 has beyond schema 1. */
+static const char applications_schema[] =
+    "CREATE TABLE measurements ("
+    " model TEXT PRIMARY KEY REFERENCES models (name) ON DELETE CASCADE,"
+    " host TEXT NOT NULL," /* '' imported */
+    " measured_s INTEGER NOT NULL,"
+    " load_ns INTEGER NOT NULL,"
+    " peak_bytes INTEGER NOT NULL"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE TABLE profiles ("
+    " model TEXT NOT NULL REFERENCES measurements (model) ON DELETE CASCADE,"
+    " worker_class TEXT NOT NULL,"
+    " cores INTEGER NOT NULL,"
+    " items INTEGER NOT NULL,"
+    " runs INTEGER NOT NULL,"
+    " mean_ns INTEGER NOT NULL,"
+    " p50_ns INTEGER NOT NULL,"
+    " p95_ns INTEGER NOT NULL,"
+    " p99_ns INTEGER NOT NULL,"
+    " PRIMARY KEY (model, worker_class, cores, items)"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE TABLE validations ("
+    " model TEXT PRIMARY KEY REFERENCES models (name) ON DELETE CASCADE,"
+    " inputs_sha256 TEXT NOT NULL,"
+    " labels_sha256 TEXT NOT NULL,"
+    " samples INTEGER NOT NULL,"
+    " accuracy_ppm INTEGER NOT NULL,"
+    " measured_s INTEGER NOT NULL"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE TABLE applications ("
+    " name TEXT PRIMARY KEY,"
+    " router TEXT NOT NULL," /* '' the default */
+    " selector TEXT NOT NULL,"
+    " policy TEXT NOT NULL," /* '' made from profiles */
+    " threshold_items INTEGER NOT NULL,"
+    " latency_ns INTEGER NOT NULL,"
+    " drop_late INTEGER NOT NULL,"
+    " quantile_ppm INTEGER NOT NULL,"
+    " queue INTEGER NOT NULL"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE TABLE members ("
+    " application TEXT NOT NULL REFERENCES applications (name) ON DELETE CASCADE,"
+    " place INTEGER NOT NULL,"
+    " model TEXT NOT NULL," /* perhaps of the configuration */
+    " PRIMARY KEY (application, place),"
+    " UNIQUE (application, model)"
+    ") STRICT, WITHOUT ROWID;";
 
-/* SQLite's reason, under our status for it. */
-static enum leat_status
-fail_db(const struct leat_registry *registry, const char *what)
+enum leat_status
+leat_registry_fail(const struct leat_registry *registry, const char *what)
 {
     const int code = registry->db == NULL ? SQLITE_NOMEM : sqlite3_errcode(registry->db);
     const bool damaged = code == SQLITE_CORRUPT || code == SQLITE_NOTADB;
@@ -53,11 +94,11 @@ fail_db(const struct leat_registry *registry, const char *what)
                              : "");
 }
 
-static enum leat_status
-execute(const struct leat_registry *registry, const char *sql, const char *what)
+enum leat_status
+leat_registry_execute(const struct leat_registry *registry, const char *sql, const char *what)
 {
     return sqlite3_exec(registry->db, sql, NULL, NULL, NULL) == SQLITE_OK ? LEAT_OK
-                                                                         : fail_db(registry, what);
+                                                                         : leat_registry_fail(registry, what);
 }
 
 /* The first column of the first row, as a number or a text. */
@@ -69,7 +110,7 @@ query_number(const struct leat_registry *registry, const char *sql, int64_t *ret
 
     if (sqlite3_prepare_v2(registry->db, sql, -1, &statement, NULL) != SQLITE_OK ||
         sqlite3_step(statement) != SQLITE_ROW) {
-        status = fail_db(registry, sql);
+        status = leat_registry_fail(registry, sql);
     } else {
         *ret_number = sqlite3_column_int64(statement, 0);
     }
@@ -85,7 +126,7 @@ check_integrity(const struct leat_registry *registry)
 
     if (sqlite3_prepare_v2(registry->db, "PRAGMA integrity_check(1)", -1, &statement, NULL) != SQLITE_OK ||
         sqlite3_step(statement) != SQLITE_ROW) {
-        status = fail_db(registry, "integrity check");
+        status = leat_registry_fail(registry, "integrity check");
     } else {
         const char *verdict = (const char *)sqlite3_column_text(statement, 0);
         if (verdict == NULL || strcmp(verdict, "ok") != 0) {
@@ -99,22 +140,24 @@ check_integrity(const struct leat_registry *registry)
     return status;
 }
 
+/* Brings an empty registry (version 0), or one that an older leat wrote, to our schema. */
 static enum leat_status
-make_schema(const struct leat_registry *registry)
+make_schema(const struct leat_registry *registry, int64_t version)
 {
-    char sql[sizeof(schema) + 128];
+    char sql[sizeof(models_schema) + sizeof(applications_schema) + 128];
 
     (void)snprintf(sql, sizeof(sql),
-                   "BEGIN IMMEDIATE; %s PRAGMA application_id=%d; PRAGMA user_version=%u; COMMIT;",
-                   schema, APPLICATION_ID, LEAT_REGISTRY_SCHEMA);
+                   "BEGIN IMMEDIATE; %s %s PRAGMA application_id=%d; PRAGMA user_version=%u; COMMIT;",
+                   version < 1 ? models_schema : "", applications_schema, APPLICATION_ID, LEAT_REGISTRY_SCHEMA);
     leat_registry_step();
-    const enum leat_status status = execute(registry, sql, "making the tables");
+    const enum leat_status status = leat_registry_execute(registry, sql, "making the tables");
     leat_registry_step();
     return status;
 }
 
+/* `may_change`: else one that an older leat wrote is left as it is. */
 static enum leat_status
-check_schema(const struct leat_registry *registry)
+check_schema(const struct leat_registry *registry, bool may_change)
 {
     int64_t version = 0, application = 0, tables = 0;
     enum leat_status status = query_number(registry, "PRAGMA user_version", &version);
@@ -129,19 +172,19 @@ check_schema(const struct leat_registry *registry)
         return status;
     }
     if (tables == 0 && version == 0) {
-        return make_schema(registry);
+        return make_schema(registry, version);
     }
     if (application != APPLICATION_ID) {
         return LEAT_FAIL(LEAT_ERR_PROTO, "%s/registry.db is not a registry of leat; choose another state_dir",
                          registry->files.state_dir);
     }
-    if (version != LEAT_REGISTRY_SCHEMA) {
+    if (version < 1 || version > LEAT_REGISTRY_SCHEMA) {
         return LEAT_FAIL(LEAT_ERR_VERSION,
                          "%s/registry.db has schema %lld, this leat knows %u: run the leat that wrote it "
                          "(or a newer one), or choose another state_dir",
                          registry->files.state_dir, (long long)version, LEAT_REGISTRY_SCHEMA);
     }
-    return LEAT_OK;
+    return version < LEAT_REGISTRY_SCHEMA && may_change ? make_schema(registry, version) : LEAT_OK;
 }
 
 static enum leat_status
@@ -157,18 +200,18 @@ open_database(struct leat_registry *registry)
     if (sqlite3_open_v2(path, &registry->db,
                         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
                         NULL) != SQLITE_OK) {
-        return fail_db(registry, "cannot be opened");
+        return leat_registry_fail(registry, "cannot be opened");
     }
     (void)sqlite3_busy_timeout(registry->db, BUSY_MS);
     /* FULL: in WAL mode every commit is synced before it returns. */
-    enum leat_status status = execute(
-        registry, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA trusted_schema=OFF;",
+    enum leat_status status = leat_registry_execute(
+        registry, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA trusted_schema=OFF; PRAGMA foreign_keys=ON;",
         "cannot be used");
     if (status == LEAT_OK) {
         status = check_integrity(registry);
     }
     if (status == LEAT_OK) {
-        status = check_schema(registry);
+        status = check_schema(registry, true);
     }
     return status;
 }
@@ -346,7 +389,7 @@ insert_row(const struct leat_registry *registry, const struct leat_registry_mode
                            "INSERT INTO models (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?)", -1,
                            &statement, NULL) != SQLITE_OK ||
         !bind_model(statement, model, sha256, bytes, signature)) {
-        status = fail_db(registry, "adding a model");
+        status = leat_registry_fail(registry, "adding a model");
     } else {
         leat_registry_step();
         const int code = sqlite3_step(statement); /* its own transaction: committed when it returns */
@@ -354,7 +397,7 @@ insert_row(const struct leat_registry *registry, const struct leat_registry_mode
         if (code == SQLITE_CONSTRAINT) {
             status = LEAT_FAIL(LEAT_ERR_EXISTS, "the registry has a model '%s' already", model->name);
         } else if (code != SQLITE_DONE) {
-            status = fail_db(registry, "adding a model");
+            status = leat_registry_fail(registry, "adding a model");
         }
     }
     (void)sqlite3_finalize(statement);
@@ -384,7 +427,7 @@ leat_registry_add(struct leat_registry *registry, const struct leat_registry_mod
     leat_registry_hash(data, bytes, sha256);
     const int64_t users = count_users(registry, sha256);
     if (users < 0) {
-        return fail_db(registry, "adding a model");
+        return leat_registry_fail(registry, "adding a model");
     }
     if (users == 0) { /* a file that a row names is durable already */
         status = leat_registry_files_put(&registry->files, sha256, data, bytes);
@@ -413,19 +456,58 @@ leat_registry_remove(struct leat_registry *registry, const char *name)
     if (sqlite3_prepare_v2(registry->db, "DELETE FROM models WHERE name = ?", -1, &statement, NULL) !=
             SQLITE_OK ||
         sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC) != SQLITE_OK) {
-        status = fail_db(registry, "removing a model");
+        status = leat_registry_fail(registry, "removing a model");
     } else {
         leat_registry_step();
         if (sqlite3_step(statement) != SQLITE_DONE) {
-            status = fail_db(registry, "removing a model");
+            status = leat_registry_fail(registry, "removing a model");
         }
         leat_registry_step();
     }
     (void)sqlite3_finalize(statement);
-    if (status == LEAT_OK && model.sha256[0] != '\0' && count_users(registry, model.sha256) == 0) {
+    if (status == LEAT_OK && model.sha256[0] != '\0' && !registry->in_transaction &&
+        count_users(registry, model.sha256) == 0) { /* commit cleans up */
         leat_registry_files_drop(&registry->files, model.sha256);
     }
     return status;
+}
+
+/* ---- Several changes as one ----------------------------------------------------------------------- */
+
+enum leat_status
+leat_registry_begin(struct leat_registry *registry)
+{
+    LEAT_ASSERT(!registry->in_transaction);
+    const enum leat_status status = leat_registry_execute(registry, "BEGIN IMMEDIATE", "beginning a change");
+    registry->in_transaction = status == LEAT_OK;
+    return status;
+}
+
+enum leat_status
+leat_registry_commit(struct leat_registry *registry)
+{
+    LEAT_ASSERT(registry->in_transaction);
+    leat_registry_step();
+    const enum leat_status status = leat_registry_execute(registry, "COMMIT", "committing a change");
+    leat_registry_step();
+    if (status != LEAT_OK) {
+        leat_registry_rollback(registry);
+        return status;
+    }
+    registry->in_transaction = false;
+    const enum leat_status cleaned = leat_registry_files_clean(&registry->files, is_wanted, registry);
+    (void)cleaned; /* what stays is removed at the next open */
+    return LEAT_OK;
+}
+
+void
+leat_registry_rollback(struct leat_registry *registry)
+{
+    LEAT_ASSERT(registry->in_transaction);
+    (void)sqlite3_exec(registry->db, "ROLLBACK", NULL, NULL, NULL); /* an error: SQLite has done it already */
+    registry->in_transaction = false;
+    const enum leat_status cleaned = leat_registry_files_clean(&registry->files, is_wanted, registry);
+    (void)cleaned;
 }
 
 /* ---- Reading ------------------------------------------------------------------------------------- */
@@ -484,7 +566,7 @@ leat_registry_get(struct leat_registry *registry, const char *name,
     if (sqlite3_prepare_v2(registry->db, "SELECT " COLUMNS " FROM models WHERE name = ?", -1,
                            &statement, NULL) != SQLITE_OK ||
         sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC) != SQLITE_OK) {
-        status = fail_db(registry, "looking for a model");
+        status = leat_registry_fail(registry, "looking for a model");
     } else {
         const int code = sqlite3_step(statement);
         if (code == SQLITE_ROW) {
@@ -492,7 +574,7 @@ leat_registry_get(struct leat_registry *registry, const char *name,
         } else if (code == SQLITE_DONE) {
             status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "the registry has no model '%s'", name);
         } else {
-            status = fail_db(registry, "looking for a model");
+            status = leat_registry_fail(registry, "looking for a model");
         }
     }
     (void)sqlite3_finalize(statement);
@@ -529,7 +611,7 @@ leat_registry_list(struct leat_registry *registry, struct leat_registry_model **
         }
     }
     if (status == LEAT_OK && code != SQLITE_DONE) {
-        status = fail_db(registry, "listing the models");
+        status = leat_registry_fail(registry, "listing the models");
     }
     (void)sqlite3_finalize(statement);
     if (status != LEAT_OK) {
@@ -560,9 +642,9 @@ leat_registry_peek(const char *state_dir, struct leat_registry_model **ret_model
     enum leat_status status =
         sqlite3_open_v2(path, &registry.db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK
             ? query_number(&registry, "SELECT count(*) FROM sqlite_schema", &tables)
-            : fail_db(&registry, "cannot be opened");
+            : leat_registry_fail(&registry, "cannot be opened");
     if (status == LEAT_OK && tables > 0) { /* none: open() was killed before it made them */
-        status = check_schema(&registry);
+        status = check_schema(&registry, false);
     }
     if (status == LEAT_OK && tables > 0) {
         status = leat_registry_list(&registry, ret_models, ret_count);

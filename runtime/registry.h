@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runtime/registry.h - the durable list of models, and their files.
+ * runtime/registry.h - the durable list of models, with their files and profiles, and of applications.
  *
- * Role       state_dir/registry.db (SQLite) says which models exist; state_dir/models/<sha256> holds each content
- *            once. A call that returned LEAT_OK survives SIGKILL and power loss; one that did not return leaves
- *            all or nothing, and no half-made file after the next open.
+ * Role       state_dir/registry.db (SQLite) says which models and applications exist; state_dir/models/<sha256> holds each
+ *            content once. A call that returned LEAT_OK survives SIGKILL and power loss; one that did not return leaves
+ *            all or nothing, and no half-made file after the next open. Calls between begin and commit are one.
  * Order      A file is complete, synced and under its final name before the row that names it is committed; a row
  *            is gone before its file is. open() removes files that no row names.
  * Lifecycle  One process at a time: open() holds a lock on state_dir/lock until close() or death.
@@ -19,8 +19,10 @@
 #include <leat/tensor.h>
 
 #include "base/status.h"
+#include "runtime/measured.h"
+#include "sched/policy.h"
 
-#define LEAT_REGISTRY_SCHEMA 1u
+#define LEAT_REGISTRY_SCHEMA 2u /* 1 had models only: open() adds the rest */
 
 struct leat_registry;
 
@@ -35,6 +37,27 @@ struct leat_registry_model {
     char *options_json;    /* NULL: none */
     struct leat_tensor_info infos[LEAT_TENSORS_MAX]; /* inputs, then outputs; only where there is no file */
     uint32_t input_count, output_count;
+};
+
+struct leat_registry_application {
+    char name[LEAT_NAME_MAX];
+    char router[32], selector[32]; /* "": the default of the workers */
+    char policy[4096];             /* file, for selectors that follow one; "": made from profiles */
+    uint32_t threshold_items;      /* of router threshold; 0: its default */
+    uint64_t latency_ns;           /* objective; 0: none */
+    bool drop_late;
+    uint32_t quantile_ppm; /* to predict at; as sched/profile.h has it */
+    uint32_t queue;        /* waiting queries at most */
+    uint32_t model_count;
+    char models[LEAT_SCHED_VARIANTS_MAX][LEAT_NAME_MAX]; /* by place; they need not be in the registry */
+};
+
+/* The accuracy of a model as it answered a labelled set. */
+struct leat_registry_validation {
+    char inputs_sha256[65], labels_sha256[65]; /* of the data */
+    uint64_t samples;
+    uint32_t accuracy_ppm;
+    uint64_t measured_s; /* since the Epoch */
 };
 
 /*
@@ -52,7 +75,7 @@ LEAT_MUST_CHECK enum leat_status leat_registry_add(struct leat_registry *registr
                                                    const struct leat_registry_model *model, const void *data,
                                                    size_t bytes);
 
-/* LEAT_ERR_NOT_FOUND when there is none of that name. */
+/* With its profile and validation. LEAT_ERR_NOT_FOUND when there is none of that name. */
 LEAT_MUST_CHECK enum leat_status leat_registry_remove(struct leat_registry *registry, const char *name);
 
 /* All models, by name; leat_registry_list_free. */
@@ -76,6 +99,33 @@ LEAT_MUST_CHECK enum leat_status leat_registry_get(struct leat_registry *registr
  */
 LEAT_MUST_CHECK enum leat_status leat_registry_read(struct leat_registry *registry,
                                                     const struct leat_registry_model *model, void **ret_data);
+
+/* What was measured of a model of the registry, in place of what was. The points' (class, cores, items) differ. */
+LEAT_MUST_CHECK enum leat_status leat_registry_put_measured(struct leat_registry *registry, const char *model,
+                                                            const struct leat_measured *measured);
+/* LEAT_ERR_NOT_FOUND when nothing was. The caller frees it. */
+LEAT_MUST_CHECK enum leat_status leat_registry_get_measured(struct leat_registry *registry, const char *model,
+                                                            struct leat_measured *ret_measured);
+/* Likewise. */
+LEAT_MUST_CHECK enum leat_status leat_registry_put_validation(struct leat_registry *registry, const char *model,
+                                                              const struct leat_registry_validation *validation);
+LEAT_MUST_CHECK enum leat_status leat_registry_get_validation(struct leat_registry *registry, const char *model,
+                                                              struct leat_registry_validation *ret_validation);
+
+/* Adds an application, or puts it in the place of that of its name. Its models differ. */
+LEAT_MUST_CHECK enum leat_status leat_registry_put_application(struct leat_registry *registry,
+                                                               const struct leat_registry_application *application);
+/* LEAT_ERR_NOT_FOUND when there is none of that name. */
+LEAT_MUST_CHECK enum leat_status leat_registry_remove_application(struct leat_registry *registry, const char *name);
+/* All, by name; the caller frees the array. */
+LEAT_MUST_CHECK enum leat_status leat_registry_list_applications(struct leat_registry *registry,
+                                                                 struct leat_registry_application **ret_applications,
+                                                                 uint32_t *ret_count);
+
+/* Whatever is changed between begin and commit is, or none of it is. Everything between begin and rollback was not. */
+LEAT_MUST_CHECK enum leat_status leat_registry_begin(struct leat_registry *registry);
+LEAT_MUST_CHECK enum leat_status leat_registry_commit(struct leat_registry *registry); /* on failure rolled back */
+void leat_registry_rollback(struct leat_registry *registry);
 
 /*
  * Called before and after each step that changes the disk, with a number that counts up from 1 in each

@@ -299,10 +299,10 @@ test_other_schemas_and_rows(const char *path)
     EXPECT(leat_registry_add(registry, &model, "content", 7) == LEAT_OK);
     leat_registry_close(registry);
     (void)snprintf(db_path, sizeof(db_path), "%s/registry.db", path);
-    execute(db_path, "PRAGMA user_version = 2");
-    refuse(path, LEAT_ERR_VERSION, "has schema 2, this leat knows 1");
+    execute(db_path, "PRAGMA user_version = 3");
+    refuse(path, LEAT_ERR_VERSION, "has schema 3, this leat knows 2");
     EXPECT(leat_registry_peek(path, &models, &count) == LEAT_ERR_VERSION && models == NULL);
-    execute(db_path, "PRAGMA user_version = 1; PRAGMA application_id = 7");
+    execute(db_path, "PRAGMA user_version = 2; PRAGMA application_id = 7");
     refuse(path, LEAT_ERR_PROTO, "not a registry of leat");
     execute(db_path, "PRAGMA application_id = 1818583412; UPDATE models SET items_max = 0");
     registry = open_registry(path);

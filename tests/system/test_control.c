@@ -42,20 +42,13 @@ wait_for(sem_t *event)
 }
 
 static enum leat_status
-hold(void *context, const struct leat_variant_source *source)
+hold(void *context, const struct leat_daemon_change *change)
 {
     struct daemon *daemon = context;
-    (void)source;
-    EXPECT(sem_post(&daemon->held) == 0);
-    wait_for(&daemon->release);
-    return LEAT_OK;
-}
-
-static enum leat_status
-forget(void *context, const char *name)
-{
-    (void)context;
-    (void)name;
+    if (change->model_count > 0) {
+        EXPECT(sem_post(&daemon->held) == 0);
+        wait_for(&daemon->release);
+    }
     return LEAT_OK;
 }
 
@@ -65,7 +58,7 @@ serve(void *argument)
 {
     static const struct leat_daemon_worker worker = {.core_count = 1};
     struct daemon *daemon = argument;
-    const struct leat_daemon_store store = {hold, forget, daemon};
+    const struct leat_daemon_store store = {hold, daemon};
     json_t *topology = json_pack("{s:s}", "text", "a machine");
     const struct leat_daemon_options options = {
         .server = {.socket_path = daemon->socket_path,

@@ -26,6 +26,7 @@ int verb_run(int argc, char **argv);
 int verb_status(int argc, char **argv);
 int verb_topology(int argc, char **argv);
 int verb_model(int argc, char **argv);
+int verb_app(int argc, char **argv);
 int verb_pool(int argc, char **argv);
 int verb_bench(int argc, char **argv);
 int verb_simulate(int argc, char **argv);

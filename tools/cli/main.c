@@ -11,6 +11,7 @@ static const struct verb verbs[] = {
     {"status", "what the daemon is doing", verb_status},
     {"topology", "cores, memory nodes and who gets them", verb_topology},
     {"model", "add, list and remove models", verb_model},
+    {"app", "applications over models: add, change, list, show and remove", verb_app},
     {"bench", "open-loop load and latency measurement", verb_bench},
     {"simulate", "routers and mixes of workers on a virtual clock", verb_simulate},
     {"pool", "which mix of workers a budget should buy", verb_pool},

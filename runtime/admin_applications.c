@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Admin requests about applications; docs/control.md lists them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "runtime/admin_private.h"
+
+#define QUEUE_DEFAULT 1024
+#define QUEUE_MAX     1048576
+#define LATENCY_MAX_NS (INT64_C(3600) * 1000000000)
+
+/* ---- Looking ------------------------------------------------------------------------------------ */
+
+/* How it is served; mutex held. */
+static json_t *
+describe_definition(struct leat_daemon *daemon, const struct leat_daemon_definition *definition)
+{
+    const struct leat_registry_application *application = &definition->application;
+    const struct leat_application *app = leat_daemon_find_application(daemon, application->name);
+    json_t *models = json_array();
+
+    for (uint32_t m = 0; m < application->model_count; m++) {
+        (void)json_array_append_new(models, json_string(application->models[m]));
+    }
+    json_t *object = json_pack("{s:s, s:b, s:b, s:s, s:s, s:I, s:b, s:o, s:i, s:o}", "name", application->name, "configured",
+                               (int)definition->configured, "served", app != NULL, "router",
+                               app != NULL ? app->router->name : application->router, "selector",
+                               app != NULL ? app->selector->name : application->selector, "latency_ns",
+                               (json_int_t)application->latency_ns, "drop_late", (int)application->drop_late, "percentile",
+                               leat_admin_percentile(application->quantile_ppm), "queue", (int)application->queue, "models",
+                               models);
+    if (application->policy[0] != '\0') {
+        (void)json_object_set_new(object, "policy", json_string(application->policy));
+    }
+    if (definition->failure[0] != '\0') {
+        (void)json_object_set_new(object, "failure", json_string(definition->failure));
+    }
+    return object;
+}
+
+json_t *
+leat_admin_app_list(struct leat_daemon *daemon)
+{
+    json_t *applications = json_array();
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    for (uint32_t d = 0; d < daemon->definition_count; d++) {
+        (void)json_array_append_new(applications, describe_definition(daemon, daemon->definitions[d]));
+    }
+    for (uint32_t f = 0; f < daemon->failure_count; f++) {
+        if (daemon->failures[f].application) {
+            (void)json_array_append_new(applications, json_pack("{s:s, s:s}", "name", daemon->failures[f].name, "failure",
+                                                                daemon->failures[f].text));
+        }
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return json_pack("{s:o}", "applications", applications);
+}
+
+/* Why a model of the list is not there; mutex held. */
+static const char *
+failure_of(const struct leat_daemon *daemon, const char *model)
+{
+    for (uint32_t f = 0; f < daemon->failure_count; f++) {
+        if (!daemon->failures[f].application && strcmp(daemon->failures[f].name, model) == 0) {
+            return daemon->failures[f].text;
+        }
+    }
+    return "there is no such model";
+}
+
+static json_t *
+describe_variant(struct leat_daemon *daemon, const char *name)
+{
+    const struct leat_daemon_model *model = leat_daemon_find_model(daemon, name);
+
+    if (model == NULL) {
+        return json_pack("{s:s, s:s, s:s}", "name", name, "state", "not loaded", "failure", failure_of(daemon, name));
+    }
+    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:I}", "name", name, "state", "active", "backend",
+                     model->variant->backend->name, "items_max", (int)model->variant->items_max, "accuracy_ppm",
+                     (int)model->variant->accuracy_ppm, "load_ns", (json_int_t)model->load_ns, "bytes",
+                     (json_int_t)model->bytes);
+}
+
+json_t *
+leat_admin_app_show(struct leat_daemon *daemon, const json_t *request)
+{
+    const char *name = json_string_value(json_object_get(request, "name"));
+    json_t *answer = NULL;
+
+    if (name == NULL) {
+        return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_INVALID, "'name' is missing"));
+    }
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    const struct leat_daemon_definition *definition = leat_daemon_find_definition(daemon, name);
+    if (definition != NULL) {
+        json_t *variants = json_array();
+        answer = describe_definition(daemon, definition);
+        for (uint32_t m = 0; m < definition->application.model_count; m++) {
+            (void)json_array_append_new(variants, describe_variant(daemon, definition->application.models[m]));
+        }
+        (void)json_object_set_new(answer, "variants", variants);
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return answer != NULL ? answer
+                          : leat_admin_refusal(LEAT_FAIL(LEAT_ERR_NOT_FOUND,
+                                                         "there is no application '%s': 'leat app list' shows them", name));
+}
+
+/* ---- Changing ----------------------------------------------------------------------------------- */
+
+static enum leat_status
+parse_percentile(const json_t *value, uint32_t *ret_quantile_ppm)
+{
+    const double percent = json_number_value(value);
+    const char *text = json_string_value(value);
+
+    if (text != NULL && strcmp(text, "mean") == 0) {
+        *ret_quantile_ppm = LEAT_PROFILE_MEAN;
+        return LEAT_OK;
+    }
+    if (!(percent >= 50 && percent <= 99.9)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'percentile' must be 50 to 99.9, or \"mean\"");
+    }
+    *ret_quantile_ppm = (uint32_t)(percent * 1e4 + 0.5);
+    return LEAT_OK;
+}
+
+/* The name of a router or selector; "" or "auto": the workers' default. */
+static enum leat_status
+parse_name(const json_t *value, const char *key, bool (*exists)(const char *name), char ret_name[32])
+{
+    const char *name = json_string_value(value);
+
+    if (name == NULL) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'%s' must be a name", key);
+    }
+    if (strcmp(name, "auto") == 0) {
+        name = "";
+    }
+    if (name[0] != '\0' && !exists(name)) {
+        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no %s '%.64s'", key, name);
+    }
+    (void)snprintf(ret_name, 32, "%s", name);
+    return LEAT_OK;
+}
+
+/* A path from the root, for leatd's folder is not whoever asks; "" or "auto": made from profiles. */
+static enum leat_status
+parse_policy_path(const json_t *value, char *path, size_t bytes)
+{
+    const char *text = json_string_value(value);
+
+    if (text != NULL && strcmp(text, "auto") == 0) {
+        text = "";
+    }
+    if (text == NULL || (text[0] != '/' && text[0] != '\0') || strlen(text) >= bytes) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'policy' must be \"auto\" or a path from the root");
+    }
+    (void)strcpy(path, text);
+    return LEAT_OK;
+}
+
+static bool
+router_exists(const char *name)
+{
+    return leat_router_find(name) != NULL;
+}
+
+static bool
+selector_exists(const char *name)
+{
+    return leat_selector_find(name) != NULL;
+}
+
+static enum leat_status
+parse_integer(const json_t *value, const char *key, json_int_t min, json_int_t max, json_int_t *ret_number)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < min || json_integer_value(value) > max) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'%s' must be a whole number from %lld to %lld", key, (long long)min, (long long)max);
+    }
+    *ret_number = json_integer_value(value);
+    return LEAT_OK;
+}
+
+/* Changes the application as the request says; what that does not name stays. */
+static enum leat_status
+parse_options(const json_t *request, struct leat_registry_application *application)
+{
+    const json_t *latency = json_object_get(request, "latency_ns"), *late = json_object_get(request, "drop_late"),
+                 *percentile = json_object_get(request, "percentile"), *router = json_object_get(request, "router"),
+                 *selector = json_object_get(request, "selector"), *queue = json_object_get(request, "queue"),
+                 *threshold = json_object_get(request, "threshold"), *policy = json_object_get(request, "policy");
+    json_int_t number = 0;
+    enum leat_status status = LEAT_OK;
+
+    if (latency != NULL) {
+        status = parse_integer(latency, "latency_ns", 0, LATENCY_MAX_NS, &number);
+        application->latency_ns = (uint64_t)number;
+    }
+    if (status == LEAT_OK && queue != NULL) {
+        status = parse_integer(queue, "queue", 1, QUEUE_MAX, &number);
+        application->queue = (uint32_t)number;
+    }
+    if (status == LEAT_OK && threshold != NULL) {
+        status = parse_integer(threshold, "threshold", 0, LEAT_ITEMS_MAX, &number);
+        application->threshold_items = (uint32_t)number;
+    }
+    if (status == LEAT_OK && late != NULL) {
+        status = json_is_boolean(late) ? LEAT_OK : LEAT_FAIL(LEAT_ERR_INVALID, "'drop_late' must be true or false");
+        application->drop_late = json_is_true(late);
+    }
+    if (status == LEAT_OK && policy != NULL) {
+        status = parse_policy_path(policy, application->policy, sizeof(application->policy));
+    }
+    if (status == LEAT_OK && percentile != NULL) {
+        status = parse_percentile(percentile, &application->quantile_ppm);
+    }
+    if (status == LEAT_OK && router != NULL) {
+        status = parse_name(router, "router", router_exists, application->router);
+    }
+    if (status == LEAT_OK && selector != NULL) {
+        status = parse_name(selector, "selector", selector_exists, application->selector);
+    }
+    return status;
+}
+
+static uint32_t
+find_place(const struct leat_registry_application *application, const char *model)
+{
+    uint32_t place = 0;
+    while (place < application->model_count && strcmp(application->models[place], model) != 0) {
+        place++;
+    }
+    return place;
+}
+
+enum leat_status
+leat_admin_add_member(struct leat_daemon *daemon, struct leat_registry_application *application, const char *model)
+{
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    const bool loaded = leat_daemon_find_model(daemon, model) != NULL;
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    if (!loaded) {
+        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no model '%s'", model);
+    }
+    if (find_place(application, model) < application->model_count) {
+        return LEAT_FAIL(LEAT_ERR_EXISTS, "application '%s' has model '%s' already", application->name, model);
+    }
+    if (application->model_count == LEAT_SCHED_VARIANTS_MAX) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "application '%s' has %u models, the limit", application->name,
+                         LEAT_SCHED_VARIANTS_MAX);
+    }
+    (void)snprintf(application->models[application->model_count++], LEAT_NAME_MAX, "%s", model);
+    return LEAT_OK;
+}
+
+static enum leat_status
+remove_member(struct leat_registry_application *application, const char *model)
+{
+    const uint32_t place = find_place(application, model);
+
+    if (place == application->model_count) {
+        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s' has no model '%s'", application->name, model);
+    }
+    application->model_count--;
+    memmove(application->models[place], application->models[place + 1], (application->model_count - place) * LEAT_NAME_MAX);
+    return LEAT_OK;
+}
+
+/* Lists of names: first those to go, then those to come. */
+static enum leat_status
+parse_members(struct leat_daemon *daemon, const json_t *request, struct leat_registry_application *application)
+{
+    static const char *const keys[] = {"remove_models", "models"};
+    enum leat_status status = LEAT_OK;
+
+    for (size_t k = 0; k < LEAT_COUNT_OF(keys); k++) {
+        const json_t *names = json_object_get(request, keys[k]);
+        if (names != NULL && !json_is_array(names)) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "'%s' must be a list of names", keys[k]);
+        }
+        for (size_t n = 0; n < json_array_size(names) && status == LEAT_OK; n++) {
+            const char *model = json_string_value(json_array_get(names, n));
+            if (model == NULL || strlen(model) >= LEAT_NAME_MAX) {
+                return LEAT_FAIL(LEAT_ERR_INVALID, "'%s' must be a list of names", keys[k]);
+            }
+            status = k == 0 ? remove_member(application, model) : leat_admin_add_member(daemon, application, model);
+        }
+    }
+    return status;
+}
+
+enum leat_status
+leat_admin_get_application(struct leat_daemon *daemon, const char *name, struct leat_registry_application *ret_application)
+{
+    enum leat_status status = LEAT_OK;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    const struct leat_daemon_definition *definition = leat_daemon_find_definition(daemon, name);
+    if (definition == NULL) {
+        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application '%s': 'leat app add %s' makes one", name, name);
+    } else if (definition->configured) {
+        status = LEAT_FAIL(LEAT_ERR_EXISTS, "application '%s' is the configuration's: change it there", name);
+    } else {
+        *ret_application = definition->application;
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return status;
+}
+
+enum leat_status
+leat_admin_new_application(struct leat_daemon *daemon, const json_t *request, struct leat_registry_application *ret_application)
+{
+    const char *name = json_string_value(json_object_get(request, "name"));
+    struct leat_registry_application application = {.drop_late = true, .queue = QUEUE_DEFAULT};
+
+    if (!leat_admin_name_is_good(name)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "an application's name has 1 to %d letters, digits, '.', '_' or '-', and starts "
+                                           "with a letter, digit or '_'", LEAT_NAME_MAX - 1);
+    }
+    (void)snprintf(application.name, sizeof(application.name), "%s", name);
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    const bool taken = leat_daemon_find_definition(daemon, name) != NULL || leat_daemon_find_application(daemon, name) != NULL;
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    if (taken) {
+        return LEAT_FAIL(LEAT_ERR_EXISTS, "a model or application '%s' exists", name);
+    }
+    const enum leat_status status = parse_options(request, &application);
+    if (status == LEAT_OK) {
+        *ret_application = application;
+    }
+    return status;
+}
+
+static json_t *
+remove_application(struct leat_daemon *daemon, const json_t *request, const char *name)
+{
+    const bool models = json_is_true(json_object_get(request, "models"));
+    const enum leat_status status = leat_daemon_remove_application(daemon, name, models);
+    return status == LEAT_OK ? json_pack("{s:s}", "removed", name) : leat_admin_refusal(status);
+}
+
+bool
+leat_admin_changes_application(const char *op)
+{
+    return strcmp(op, "app-add") == 0 || strcmp(op, "app-change") == 0 || strcmp(op, "app-remove") == 0;
+}
+
+json_t *
+leat_admin_change_application(struct leat_daemon *daemon, const char *op, const json_t *request)
+{
+    const char *name = json_string_value(json_object_get(request, "name"));
+    struct leat_registry_application application;
+    enum leat_status status;
+
+    if (name == NULL) {
+        return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_INVALID, "'name' is missing"));
+    }
+    if (strcmp(op, "app-remove") == 0) {
+        return remove_application(daemon, request, name);
+    }
+    if (strcmp(op, "app-add") == 0) {
+        status = leat_admin_new_application(daemon, request, &application);
+    } else {
+        status = leat_admin_get_application(daemon, name, &application);
+        if (status == LEAT_OK) {
+            status = parse_options(request, &application);
+        }
+    }
+    if (status == LEAT_OK) {
+        status = parse_members(daemon, request, &application);
+    }
+    if (status == LEAT_OK) {
+        status = leat_daemon_put_application(daemon, &application, NULL);
+    }
+    return status == LEAT_OK ? leat_admin_app_show(daemon, request) : leat_admin_refusal(status);
+}

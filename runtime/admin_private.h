@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/admin_private.h - what the parts of the administrative requests share. Private to admin*.c. */
+#ifndef LEAT_RUNTIME_ADMIN_PRIVATE_H
+#define LEAT_RUNTIME_ADMIN_PRIVATE_H
+
+#include "runtime/daemon_private.h"
+
+/* The answer to what was not done, with the text of the error. */
+json_t *leat_admin_refusal(enum leat_status status);
+
+/* Percent, or "mean". */
+json_t *leat_admin_percentile(uint32_t quantile_ppm);
+
+/* May a model or application be called that? */
+bool leat_admin_name_is_good(const char *name);
+
+/* ---- runtime/admin_applications.c --------------------------------------------------------------- */
+
+json_t *leat_admin_app_list(struct leat_daemon *daemon);
+json_t *leat_admin_app_show(struct leat_daemon *daemon, const json_t *request);
+/* Does it add, change or remove an application? */
+bool leat_admin_changes_application(const char *op);
+json_t *leat_admin_change_application(struct leat_daemon *daemon, const char *op, const json_t *request);
+
+/* What the request says of an application that there is not yet, without its models. */
+LEAT_MUST_CHECK enum leat_status leat_admin_new_application(struct leat_daemon *daemon, const json_t *request,
+                                                            struct leat_registry_application *ret_application);
+/* One that there is and that may be changed. */
+LEAT_MUST_CHECK enum leat_status leat_admin_get_application(struct leat_daemon *daemon, const char *name,
+                                                            struct leat_registry_application *ret_application);
+/* Puts a model that is loaded at the end of the list. */
+LEAT_MUST_CHECK enum leat_status leat_admin_add_member(struct leat_daemon *daemon,
+                                                       struct leat_registry_application *application, const char *model);
+
+#endif /* LEAT_RUNTIME_ADMIN_PRIVATE_H */

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The registry's applications, and what is known of its models: profiles and validations. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/registry_private.h"
+
+/* ---- Statements --------------------------------------------------------------------------------- */
+
+/* One value of a row or condition; a text where it is not NULL. */
+struct value {
+    const char *text;
+    int64_t number;
+};
+
+static bool
+bind_values(sqlite3_stmt *statement, const struct value *values, int count)
+{
+    for (int v = 0; v < count; v++) {
+        const int code = values[v].text != NULL ? sqlite3_bind_text(statement, v + 1, values[v].text, -1, SQLITE_STATIC)
+                                                : sqlite3_bind_int64(statement, v + 1, values[v].number);
+        if (code != SQLITE_OK) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Runs a statement that has no rows. */
+static enum leat_status
+change(const struct leat_registry *registry, const char *sql, const struct value *values, int count, const char *what)
+{
+    sqlite3_stmt *statement = NULL;
+    enum leat_status status = LEAT_OK;
+
+    if (sqlite3_prepare_v2(registry->db, sql, -1, &statement, NULL) != SQLITE_OK || !bind_values(statement, values, count)) {
+        status = leat_registry_fail(registry, what);
+    } else {
+        leat_registry_step();
+        const int code = sqlite3_step(statement);
+        leat_registry_step();
+        status = code == SQLITE_DONE ? LEAT_OK : leat_registry_fail(registry, what);
+    }
+    (void)sqlite3_finalize(statement);
+    return status;
+}
+
+/* Calls read() with each row until one fails. LEAT_ERR_NOT_FOUND when there is none. */
+static enum leat_status
+look_up(const struct leat_registry *registry, const char *sql, const char *name,
+        enum leat_status (*read)(const struct leat_registry *registry, sqlite3_stmt *row, void *context), void *context)
+{
+    sqlite3_stmt *statement = NULL;
+    enum leat_status status = LEAT_ERR_NOT_FOUND;
+    int code = SQLITE_ERROR;
+
+    if (sqlite3_prepare_v2(registry->db, sql, -1, &statement, NULL) == SQLITE_OK &&
+        (name == NULL || sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC) == SQLITE_OK)) {
+        while ((code = sqlite3_step(statement)) == SQLITE_ROW) {
+            status = read(registry, statement, context);
+            if (status != LEAT_OK) {
+                break;
+            }
+        }
+    }
+    if (code != SQLITE_DONE && code != SQLITE_ROW) {
+        status = leat_registry_fail(registry, "reading");
+    }
+    (void)sqlite3_finalize(statement);
+    return status;
+}
+
+static bool
+read_text(sqlite3_stmt *row, int column, char *to, size_t bytes)
+{
+    const char *text = (const char *)sqlite3_column_text(row, column);
+    if (text == NULL || strlen(text) >= bytes) {
+        return false;
+    }
+    memcpy(to, text, strlen(text) + 1);
+    return true;
+}
+
+/* False when the number is not in 0..max. */
+static bool
+read_u64(sqlite3_stmt *row, int column, uint64_t max, uint64_t *ret)
+{
+    const int64_t number = sqlite3_column_int64(row, column);
+    *ret = (uint64_t)number;
+    return number >= 0 && (uint64_t)number <= max;
+}
+
+static bool
+read_u32(sqlite3_stmt *row, int column, uint32_t max, uint32_t *ret)
+{
+    uint64_t number;
+    const bool good = read_u64(row, column, max, &number);
+    *ret = (uint32_t)number;
+    return good;
+}
+
+static enum leat_status
+nonsense(const struct leat_registry *registry, const char *what)
+{
+    return LEAT_FAIL(LEAT_ERR_PROTO, "%s/registry.db: %s makes no sense", registry->files.state_dir, what);
+}
+
+/* Statements between this and release() are one change, of its own or of the one between begin and commit. */
+static enum leat_status
+save(const struct leat_registry *registry)
+{
+    return leat_registry_execute(registry, "SAVEPOINT change", "beginning a change");
+}
+
+/* Returns `status`, or why it could not be kept. */
+static enum leat_status
+release(const struct leat_registry *registry, enum leat_status status)
+{
+    if (status == LEAT_OK) {
+        leat_registry_step();
+        status = leat_registry_execute(registry, "RELEASE change", "committing a change");
+        leat_registry_step();
+    }
+    if (status != LEAT_OK) { /* an error here: SQLite has done it already */
+        (void)sqlite3_exec(registry->db, "ROLLBACK TO change; RELEASE change", NULL, NULL, NULL);
+    }
+    return status;
+}
+
+/* ---- Profiles ----------------------------------------------------------------------------------- */
+
+static enum leat_status
+insert_points(const struct leat_registry *registry, const char *model, const struct leat_measured *measured)
+{
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t p = 0; p < measured->count && status == LEAT_OK; p++) {
+        const struct leat_measured_point *point = &measured->points[p];
+        const struct value values[] = {{.text = model},
+                                       {.text = point->worker_class},
+                                       {.number = point->cores},
+                                       {.number = point->items},
+                                       {.number = point->runs},
+                                       {.number = (int64_t)point->mean_ns},
+                                       {.number = (int64_t)point->p50_ns},
+                                       {.number = (int64_t)point->p95_ns},
+                                       {.number = (int64_t)point->p99_ns}};
+        status = change(registry, "INSERT INTO profiles VALUES (?,?,?,?,?,?,?,?,?)", values, 9, "keeping a profile");
+    }
+    return status;
+}
+
+enum leat_status
+leat_registry_put_measured(struct leat_registry *registry, const char *model, const struct leat_measured *measured)
+{
+    const struct value values[] = {{.text = model},
+                                   {.text = measured->host},
+                                   {.number = (int64_t)measured->measured_s},
+                                   {.number = (int64_t)measured->load_ns},
+                                   {.number = (int64_t)measured->peak_bytes}};
+    enum leat_status status = save(registry);
+
+    if (status != LEAT_OK) {
+        return status;
+    }
+    status = change(registry, "DELETE FROM measurements WHERE model = ?", values, 1, "keeping a profile");
+    if (status == LEAT_OK) {
+        status = change(registry, "INSERT INTO measurements VALUES (?,?,?,?,?)", values, 5, "keeping a profile");
+    }
+    if (status == LEAT_OK) {
+        status = insert_points(registry, model, measured);
+    }
+    return release(registry, status);
+}
+
+static enum leat_status
+read_measurement(const struct leat_registry *registry, sqlite3_stmt *row, void *context)
+{
+    struct leat_measured *measured = context;
+    return read_text(row, 0, measured->host, sizeof(measured->host)) &&
+                   read_u64(row, 1, INT64_MAX, &measured->measured_s) && read_u64(row, 2, INT64_MAX, &measured->load_ns) &&
+                   read_u64(row, 3, INT64_MAX, &measured->peak_bytes)
+               ? LEAT_OK
+               : nonsense(registry, "a measurement");
+}
+
+static enum leat_status
+read_point(const struct leat_registry *registry, sqlite3_stmt *row, void *context)
+{
+    struct leat_measured_point point;
+    const bool good = read_text(row, 0, point.worker_class, sizeof(point.worker_class)) &&
+                      read_u32(row, 1, UINT32_MAX, &point.cores) && read_u32(row, 2, LEAT_ITEMS_MAX, &point.items) &&
+                      read_u32(row, 3, UINT32_MAX, &point.runs) && read_u64(row, 4, LEAT_PROFILE_NS_MAX, &point.mean_ns) &&
+                      read_u64(row, 5, LEAT_PROFILE_NS_MAX, &point.p50_ns) &&
+                      read_u64(row, 6, LEAT_PROFILE_NS_MAX, &point.p95_ns) &&
+                      read_u64(row, 7, LEAT_PROFILE_NS_MAX, &point.p99_ns);
+    return good && point.items >= 1 ? leat_measured_add(context, &point) : nonsense(registry, "a profile");
+}
+
+enum leat_status
+leat_registry_get_measured(struct leat_registry *registry, const char *model, struct leat_measured *ret_measured)
+{
+    struct leat_measured measured = {0};
+
+    enum leat_status status = look_up(
+        registry, "SELECT host, measured_s, load_ns, peak_bytes FROM measurements WHERE model = ?", model, read_measurement,
+        &measured);
+    if (status != LEAT_OK) {
+        return status == LEAT_ERR_NOT_FOUND
+                   ? LEAT_FAIL(LEAT_ERR_NOT_FOUND, "the registry has no profile of model '%s'", model)
+                   : status;
+    }
+    status = look_up(registry,
+                     "SELECT worker_class, cores, items, runs, mean_ns, p50_ns, p95_ns, p99_ns FROM profiles WHERE model = ? "
+                     "ORDER BY worker_class, cores, items",
+                     model, read_point, &measured);
+    if (status != LEAT_OK && status != LEAT_ERR_NOT_FOUND) {
+        leat_measured_free(&measured);
+        return status;
+    }
+    *ret_measured = measured;
+    return LEAT_OK;
+}
+
+/* ---- Validations -------------------------------------------------------------------------------- */
+
+enum leat_status
+leat_registry_put_validation(struct leat_registry *registry, const char *model,
+                             const struct leat_registry_validation *validation)
+{
+    const struct value values[] = {{.text = model},
+                                   {.text = validation->inputs_sha256},
+                                   {.text = validation->labels_sha256},
+                                   {.number = (int64_t)validation->samples},
+                                   {.number = validation->accuracy_ppm},
+                                   {.number = (int64_t)validation->measured_s}};
+    return change(registry, "INSERT OR REPLACE INTO validations VALUES (?,?,?,?,?,?)", values, 6, "keeping a validation");
+}
+
+static enum leat_status
+read_validation(const struct leat_registry *registry, sqlite3_stmt *row, void *context)
+{
+    struct leat_registry_validation *validation = context;
+    return read_text(row, 0, validation->inputs_sha256, sizeof(validation->inputs_sha256)) &&
+                   read_text(row, 1, validation->labels_sha256, sizeof(validation->labels_sha256)) &&
+                   read_u64(row, 2, INT64_MAX, &validation->samples) &&
+                   read_u32(row, 3, 1000000, &validation->accuracy_ppm) &&
+                   read_u64(row, 4, INT64_MAX, &validation->measured_s)
+               ? LEAT_OK
+               : nonsense(registry, "a validation");
+}
+
+enum leat_status
+leat_registry_get_validation(struct leat_registry *registry, const char *model,
+                             struct leat_registry_validation *ret_validation)
+{
+    struct leat_registry_validation validation;
+
+    const enum leat_status status = look_up(
+        registry,
+        "SELECT inputs_sha256, labels_sha256, samples, accuracy_ppm, measured_s FROM validations WHERE model = ?", model,
+        read_validation, &validation);
+    if (status == LEAT_OK) {
+        *ret_validation = validation;
+    }
+    return status == LEAT_ERR_NOT_FOUND
+               ? LEAT_FAIL(LEAT_ERR_NOT_FOUND, "the registry has no validation of model '%s'", model)
+               : status;
+}
+
+/* ---- Applications ------------------------------------------------------------------------------- */
+
+enum leat_status
+leat_registry_put_application(struct leat_registry *registry, const struct leat_registry_application *application)
+{
+    const struct value values[] = {{.text = application->name},
+                                   {.text = application->router},
+                                   {.text = application->selector},
+                                   {.text = application->policy},
+                                   {.number = application->threshold_items},
+                                   {.number = (int64_t)application->latency_ns},
+                                   {.number = application->drop_late},
+                                   {.number = application->quantile_ppm},
+                                   {.number = application->queue}};
+    enum leat_status status = save(registry);
+
+    LEAT_ASSERT(application->name[0] != '\0' && application->model_count <= LEAT_SCHED_VARIANTS_MAX);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    status = change(registry, "DELETE FROM applications WHERE name = ?", values, 1, "keeping an application");
+    if (status == LEAT_OK) {
+        status = change(registry, "INSERT INTO applications VALUES (?,?,?,?,?,?,?,?,?)", values, 9, "keeping an application");
+    }
+    for (uint32_t m = 0; m < application->model_count && status == LEAT_OK; m++) {
+        const struct value member[] = {{.text = application->name}, {.number = m}, {.text = application->models[m]}};
+        status = change(registry, "INSERT INTO members VALUES (?,?,?)", member, 3, "keeping an application");
+    }
+    return release(registry, status);
+}
+
+enum leat_status
+leat_registry_remove_application(struct leat_registry *registry, const char *name)
+{
+    const struct value values[] = {{.text = name}};
+    const enum leat_status status =
+        change(registry, "DELETE FROM applications WHERE name = ?", values, 1, "removing an application");
+
+    return status == LEAT_OK && sqlite3_changes(registry->db) == 0
+               ? LEAT_FAIL(LEAT_ERR_NOT_FOUND, "the registry has no application '%s'", name)
+               : status;
+}
+
+struct application_list {
+    struct leat_registry_application *applications;
+    uint32_t count;
+};
+
+static enum leat_status
+read_application(const struct leat_registry *registry, sqlite3_stmt *row, void *context)
+{
+    struct application_list *list = context;
+    struct leat_registry_application *grown = reallocarray(list->applications, list->count + 1u, sizeof(*grown));
+    uint32_t drop_late = 0;
+
+    if (grown == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u applications", list->count + 1);
+    }
+    list->applications = grown;
+    struct leat_registry_application *own = &grown[list->count];
+    *own = (struct leat_registry_application){0};
+    const bool good = read_text(row, 0, own->name, sizeof(own->name)) && read_text(row, 1, own->router, sizeof(own->router)) &&
+                      read_text(row, 2, own->selector, sizeof(own->selector)) &&
+                      read_text(row, 3, own->policy, sizeof(own->policy)) &&
+                      read_u32(row, 4, LEAT_ITEMS_MAX, &own->threshold_items) &&
+                      read_u64(row, 5, INT64_MAX, &own->latency_ns) && read_u32(row, 6, 1, &drop_late) &&
+                      read_u32(row, 7, LEAT_PROFILE_MEAN, &own->quantile_ppm) && read_u32(row, 8, UINT32_MAX, &own->queue);
+    own->drop_late = drop_late == 1;
+    list->count++;
+    return good && own->queue >= 1 ? LEAT_OK : nonsense(registry, "an application");
+}
+
+static enum leat_status
+read_member(const struct leat_registry *registry, sqlite3_stmt *row, void *context)
+{
+    struct leat_registry_application *application = context;
+    return application->model_count < LEAT_SCHED_VARIANTS_MAX &&
+                   read_text(row, 0, application->models[application->model_count++], LEAT_NAME_MAX)
+               ? LEAT_OK
+               : nonsense(registry, "the list of an application's models");
+}
+
+enum leat_status
+leat_registry_list_applications(struct leat_registry *registry, struct leat_registry_application **ret_applications,
+                                uint32_t *ret_count)
+{
+    struct application_list list = {0};
+
+    enum leat_status status = look_up(registry,
+                                      "SELECT name, router, selector, policy, threshold_items, latency_ns, drop_late, quantile_ppm, "
+                                      "queue FROM applications ORDER BY name",
+                                      NULL, read_application, &list);
+    status = status == LEAT_ERR_NOT_FOUND ? LEAT_OK : status;
+    for (uint32_t a = 0; a < list.count && status == LEAT_OK; a++) {
+        status = look_up(registry, "SELECT model FROM members WHERE application = ? ORDER BY place", list.applications[a].name,
+                         read_member, &list.applications[a]);
+        status = status == LEAT_ERR_NOT_FOUND ? LEAT_OK : status;
+    }
+    if (status != LEAT_OK) {
+        free(list.applications);
+        return status;
+    }
+    *ret_applications = list.applications;
+    *ret_count = list.count;
+    return LEAT_OK;
+}
