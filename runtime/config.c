@@ -747,6 +747,7 @@ leat_config_free(struct leat_config *config)
     }
     for (uint32_t i = 0; i < config->application_count; i++) {
         free(config->applications[i].models);
+        free(config->applications[i].policy);
     }
     for (uint32_t i = 0; i < config->model_count; i++) {
         free(config->models[i].path);
