@@ -112,7 +112,7 @@ test_from_files(void)
     json_decref(answer);
 
     /* One base serves 500 a second, however long the objective; where no run would be long enough, that is said. */
-    const char *const patient[] = {FROM_FILES(profile, "1", "10s"), "--router", "fcfs", "--json", NULL};
+    const char *const patient[] = {FROM_FILES(profile, "1", "4s"), "--router", "fcfs", "--json", NULL};
     answer = plan(patient);
     const double patient_qps = json_number_value(json_object_get(json_object_get(answer, "selected"), "simulated_qps"));
     EXPECT(patient_qps > 480 && patient_qps < 530);
@@ -190,8 +190,8 @@ mixes_on(uint64_t cores)
 static void
 expect_core_bounds(struct leat_session *session)
 {
-    const char *const here[] = {"pool", "plan", "app", PLENTY, "--json", "--cores", "7", NULL};
-    const char *const shown[] = {"pool", "plan", "app", PLENTY, "--cores", "3", NULL};
+    const char *const here[] = {"pool", "plan", "app", PLENTY, "--by", "bound", "--json", "--cores", "7", NULL};
+    const char *const shown[] = {"pool", "plan", "app", PLENTY, "--by", "bound", "--cores", "3", NULL};
     json_t *topology = leatd_request(session, "{\"op\":\"topology\"}"), *answer = plan(here), *row;
     const uint64_t cores = leatd_number(json_object_get(topology, "placement"), "worker_cores");
     struct command command;
@@ -212,7 +212,7 @@ expect_core_bounds(struct leat_session *session)
 
     EXPECT(cores >= 1); /* as many as the machine has, unless told */
     if (mixes_on(cores) > 0) {
-        answer = plan((const char *const[]){"pool", "plan", "app", PLENTY, "--json", NULL});
+        answer = plan((const char *const[]){"pool", "plan", "app", PLENTY, "--by", "bound", "--json", NULL});
         EXPECT(leatd_number(answer, "cores") == cores && leatd_number(answer, "mixes") == mixes_on(cores));
         json_decref(answer);
     } else {
@@ -227,7 +227,7 @@ test_from_the_daemon(void)
 {
     char yaml[1000];
     cpu_set_t usable;
-    const char *const arguments[] = {"pool", "plan", "app", PLENTY, "--json", "--cores", "100", NULL};
+    const char *const arguments[] = {"pool", "plan", "app", PLENTY, "--json", "--cores", "100", "--by", "bound", NULL};
 
     EXPECT(sched_getaffinity(0, sizeof(usable), &usable) == 0);
     base_cores = CPU_COUNT(&usable) > 1 ? 2 : 1;
@@ -255,7 +255,7 @@ test_from_the_daemon(void)
     EXPECT(bound_of(current) > 0 && bound_of(current) < 1 / 1.5e-3 + 2 / 3.75e-3);
     json_decref(answer);
 
-    answer = plan(arguments);
+    answer = plan((const char *const[]){"pool", "plan", "app", PLENTY, "--json", "--cores", "100", NULL});
     const json_t *selected = json_object_get(answer, "selected"); /* nothing has to wait so long: all that there is */
     EXPECT(workers_in(selected, "base") == 4 && workers_in(selected, "aux") == 2);
     EXPECT(json_number_value(json_object_get(selected, "simulated_qps")) > 100);
