@@ -12,6 +12,7 @@
 #include "base/align.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/output.h"
+#include "tools/cli/simulate_variants.h"
 #include "tools/simulate/parallel.h"
 
 #define QUERIES_MAX 50000000u /* of all seeds: they are held in memory */
@@ -24,7 +25,8 @@ static void
 print_simulate_help(void)
 {
     (void)printf(
-        "usage: leat simulate --profile FILE --model NAME --sizes SIZES --mix MIX --objective TIME [OPTION...]\n\n"
+        "usage: leat simulate --profile FILE --model NAME --sizes SIZES --mix MIX --objective TIME [OPTION...]\n"
+        "       leat simulate --profiles FILE ...: selectors among variants, and batches, instead; see below\n\n"
         "Queries, workers and routers on a virtual clock, with the code that decides in the daemon. Finds the highest rate at\n"
         "which a router keeps the objective, or with --rate what it does at given rates. Every figure is simulated.\n"
         "One query is one batch; a query that is late is served all the same. Needs no daemon.\n\n"
@@ -73,7 +75,7 @@ print_simulate_help(void)
         "  --svg FILE              a figure: throughput by router and mix, or share of late queries over rate\n"
         "  --threads N             (default: cores of the affinity mask); results do not depend on it\n\n"
         "example: leat simulate --profile latency_samples.csv --model rm2 --sizes batch_distribution.csv \\\n"
-        "             --mix 3,1,3,0 --objective 350ms --router fcfs,oracle --seeds 5 --svg rm2.svg\n",
+        "             --mix 3,1,3,0 --objective 350ms --router fcfs,oracle --seeds 5 --svg rm2.svg\n\n",
         SIMULATE_DEPTH_MAX, DEPTH);
 }
 
@@ -630,9 +632,15 @@ verb_simulate(int argc, char **argv)
     static struct study study;
     int exit_code = EXIT_USAGE;
 
+    for (int i = 1; i < argc; i++) {
+        if (strncmp(argv[i], "--profiles", strlen("--profiles")) == 0) {
+            return simulate_variants(argc, argv);
+        }
+    }
     if (parse_simulate_options(argc, argv, &study)) {
         if (study.help) {
             print_simulate_help();
+            simulate_variants_help();
             exit_code = EXIT_DONE;
             goto out;
         }

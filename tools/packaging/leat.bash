@@ -18,7 +18,9 @@ _leat() {
     simulate) options='--profile --model --classes --mix --prices --sizes --later-sizes --change-at --arrivals --burst-factor
                        --burst-share --burst-queries --queries --seed --seeds --router --threshold --depth --base
                        --objective --violations --percentile --prediction-noise --service-noise --learn --rate --tolerance --json
-                       --csv --svg --threads --help' ;;
+                       --csv --svg --threads --help --profiles --accuracies --task --cores --statistic --variants --batch-max
+                       --selector --policy --rate-step --workers --late --trace --trace-cycle --dispersion --burst-mean --load
+                       --window --duration --abort --late-svg' ;;
     pool) options='--budget --objective --price --max --cores --base --sizes --variant --top --by --router --seed --profile --model
                    --prices --percentile --json --socket --help'
           [ "$COMP_CWORD" -eq 2 ] && options="plan $options" ;;
@@ -30,8 +32,10 @@ _leat() {
     --arrivals) options='constant poisson bursty' ;;
     --router) options='clockwork dealt edf fcfs laxity matching round_robin shortest_queue threshold' files=
               [ "$verb" = simulate ] && options="all oracle $options" ;;
+    --late) options='serve drop' files= ;;
+    --load) options='known measured' files= ;;
     --by) options='simulation bound' files= ;;
-    --config|--socket|--state-dir|--input|--output|--inputs|--labels|--profile|--sizes|--later-sizes|--prices|--csv|--svg) options= ;;
+    --config|--socket|--state-dir|--input|--output|--inputs|--labels|--profile|--profiles|--accuracies|--policy|--trace|--sizes|--later-sizes|--prices|--csv|--svg|--late-svg) options= ;;
     esac
     mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word"; [[ $word == -* || -z $files ]] || compgen -f -- "$word")
 }
