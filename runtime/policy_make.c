@@ -243,7 +243,7 @@ solve_rung(struct maker *maker, uint32_t r, void *memory, uint16_t *actions)
         .rate_qps = (uint32_t)maker->rates_qps[r],
         .accuracy_ppm = parts(value.accuracy, 1e6),
         .violation_ppb = parts(value.violation, 1e9),
-        .bound_ppm = parts(value.bound_per_us / problem.rate_per_us, 1e6),
+        .bound_ppm = (int32_t)lround(value.bound_per_us / problem.rate_per_us * 1e6),
         .gain_ppm = (int32_t)lround(value.gain_per_us / problem.rate_per_us * 1e6),
     };
     memset(actions, 0, (problem.slack_bins + 1) * sizeof(actions[0])); /* row 0 */

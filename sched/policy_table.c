@@ -147,6 +147,9 @@ static const struct field fields[] = {
     {"idle_levels", offsetof(struct leat_policy, idle_levels), 0, LEAT_POLICY_LEVELS_MAX},
     {"held_max", offsetof(struct leat_policy, held_max), 0, LEAT_POLICY_HELD_MAX},
     {"latency_items", offsetof(struct leat_policy, latency_items), 1, LEAT_POLICY_LATENCIES_MAX},
+    {"shortest", offsetof(struct leat_policy, shortest), 0, 1},
+    {"late_penalty_permille", offsetof(struct leat_policy, late_penalty_permille), 0, LEAT_POLICY_PENALTY_MAX_PERMILLE},
+    {"spread_permille", offsetof(struct leat_policy, spread_permille), 0, LEAT_POLICY_SPREAD_MAX_PERMILLE},
 };
 
 /* Sizes within these limits fit in 64 bits many times over. */
@@ -169,6 +172,13 @@ check_shape(const struct leat_policy *policy, enum leat_status wrong)
     if ((policy->queue_max == 0) != load || (policy->slack_bins == 0) != load) {
         return LEAT_FAIL(wrong, "policy: queue_max %u and slack_bins %u do not go with kind %s", policy->queue_max,
                          policy->slack_bins, kinds[policy->kind]);
+    }
+    if (policy->spread_permille != 0 && policy->kind != LEAT_POLICY_POOL) {
+        return LEAT_FAIL(wrong, "policy: spread_permille is %u, which kind %s does not know", policy->spread_permille,
+                         kinds[policy->kind]);
+    }
+    if (policy->shortest != 0 && policy->kind != LEAT_POLICY_QUEUE) {
+        return LEAT_FAIL(wrong, "policy: shortest is 1, but kind %s has no queues of workers", kinds[policy->kind]);
     }
     if ((policy->idle_levels == 0) != (policy->held_max == 0) || policy->held_max > policy->queue_max ||
         (policy->idle_levels > 0 && policy->kind != LEAT_POLICY_POOL)) {
@@ -217,6 +227,14 @@ in_range(uint32_t value, uint32_t max)
     return value <= max || value == LEAT_POLICY_UNKNOWN;
 }
 
+/* An accuracy less penalties. */
+static bool
+is_gain(int32_t ppm)
+{
+    return ppm == LEAT_POLICY_GAIN_UNKNOWN ||
+           (ppm <= (int32_t)ACCURACY_MAX_PPM && ppm >= -(int32_t)LEAT_POLICY_PENALTY_MAX_PERMILLE * 1000);
+}
+
 static enum leat_status
 check_rungs(const struct leat_policy *policy)
 {
@@ -227,8 +245,8 @@ check_rungs(const struct leat_policy *policy)
         if (rung->rate_qps <= below_qps) {
             return WRONG("rung %u is for %u queries a second, not for more than the one before", r, rung->rate_qps);
         }
-        if (!in_range(rung->accuracy_ppm, ACCURACY_MAX_PPM) || !in_range(rung->bound_ppm, ACCURACY_MAX_PPM) ||
-            !in_range(rung->violation_ppb, SHARE_MAX_PPB) || !all_zero(rung->reserved, sizeof(rung->reserved))) {
+        if (!in_range(rung->accuracy_ppm, ACCURACY_MAX_PPM) || !in_range(rung->violation_ppb, SHARE_MAX_PPB) ||
+            !is_gain(rung->gain_ppm) || !is_gain(rung->bound_ppm) || !all_zero(rung->reserved, sizeof(rung->reserved))) {
             return WRONG("rung %u expects what cannot be", r);
         }
         below_qps = rung->rate_qps;
@@ -367,8 +385,8 @@ leat_policy_init(void *memory, const struct leat_policy *shape)
         const struct leat_policy_rung rung = {.rate_qps = r + 1,
                                               .accuracy_ppm = LEAT_POLICY_UNKNOWN,
                                               .violation_ppb = LEAT_POLICY_UNKNOWN,
-                                              .bound_ppm = LEAT_POLICY_UNKNOWN,
-                                              .gain_ppm = LEAT_POLICY_GAIN_UNKNOWN};
+                                              .gain_ppm = LEAT_POLICY_GAIN_UNKNOWN,
+                                              .bound_ppm = LEAT_POLICY_GAIN_UNKNOWN};
         leat_policy_set_rung(policy, r, &rung);
     }
     return policy;

@@ -5,7 +5,7 @@
  *
  * Role      Generators fill a block, a file keeps it, selectors look actions up in it: one dependent load, no loop, no
  *           division, nothing allocated. The block is its own file format and is used where it lies, mapped or read.
- * Kinds     QUEUE  one worker's own queue, dealt round robin: RAMSIS (EuroSys 2024), as sched/mdp.h solves it.
+ * Kinds     QUEUE  one worker's own queue: RAMSIS (EuroSys 2024), as sched/mdp.h solves it.
  *           POOL   one queue before all workers, as sched/mdp_pool.h solves it.
  *           LOAD   one variant and largest batch for each rate: ModelSwitching.
  * Layout    Little-endian, fields at fixed offsets, in this order, without gaps but for the last:
@@ -14,10 +14,10 @@
  *             struct leat_policy_variant [variant_count]                       80 bytes each
  *             u64 latency_ns             [variant_count][latency_items]        of batches of 1, 2, ... items
  *             u16 actions                [rung_count][rows][slack_bins + 1]    each rung on the next 64 bytes
- *           Rows, queue_max + 2 + idle_levels * held_max of them: 0 is unused; n = 1..queue_max items wait; more than those
- *           wait; then, where two workers or more are idle, n = 1..held_max and more for each level of idleness. An action is
- *           (variant | items << 6): so many items, the oldest first, go to the variant, or are given up or held back where
- *           that is LEAT_POLICY_GIVE_UP or _HOLD. 20 rungs of RAMSIS' size, 32 items and 100 bins, are 134 KiB.
+ *           Rows, queue_max + 2 + idle_levels * held_max of them: 0 is unused; n = 1..queue_max items wait; more than
+ *           those wait; then, where two workers or more are idle, n = 1..held_max and more for each level of idleness. An
+ *           action is (variant | items << 6): so many items, the oldest first, go to the variant, or are given up or held
+ *           back where that is LEAT_POLICY_GIVE_UP or _HOLD. 20 rungs of RAMSIS' size, 32 items and 100 bins, are 134 KiB.
  * Slack     Of the oldest query: bin j, 0..slack_bins, is for slacks from objective * j / slack_bins to below the next, the
  *           last for all that is longer. Without bins there is one column.
  * Idle      With i >= 2 of K workers idle, level (i - 2) * idle_levels / (K - 1), rounded down: the least idle first.
@@ -51,6 +51,8 @@
 #define LEAT_POLICY_OBJECTIVE_MAX_NS (UINT64_C(1) << 40) /* 18 minutes */
 #define LEAT_POLICY_LATENCY_MAX_NS   (UINT64_C(1) << 48)
 #define LEAT_POLICY_DISPERSION_MAX_PERMILLE 1000000u
+#define LEAT_POLICY_PENALTY_MAX_PERMILLE    1000000u
+#define LEAT_POLICY_SPREAD_MAX_PERMILLE     10000u
 
 #define LEAT_POLICY_HOLD    62u   /* in place of a variant: they wait for more, though a worker is idle */
 #define LEAT_POLICY_GIVE_UP 63u   /* in place of a variant */
@@ -76,7 +78,10 @@ struct leat_policy {
     uint32_t idle_levels;         /* POOL: 0..LEAT_POLICY_LEVELS_MAX; others: 0 */
     uint32_t held_max;            /* 1..LEAT_POLICY_HELD_MAX, at most queue_max; without levels: 0 */
     uint32_t latency_items;       /* 1..LEAT_POLICY_LATENCIES_MAX */
-    uint32_t reserved[13];        /* 0 */
+    uint32_t shortest;            /* QUEUE: 1: made for queries that go to the shortest queue; 0: dealt. Others: 0 */
+    uint32_t late_penalty_permille; /* what a late query was priced at, as accuracy; 0..LEAT_POLICY_PENALTY_MAX_PERMILLE */
+    uint32_t spread_permille;       /* standard deviation of times it was made for, over these; POOL: 0..10000. Others: 0 */
+    uint32_t reserved[10];          /* 0 */
 };
 
 #define LEAT_POLICY_UNKNOWN      UINT32_MAX
@@ -84,10 +89,10 @@ struct leat_policy {
 
 struct leat_policy_rung {
     uint32_t rate_qps;      /* arrivals of the application that it was solved for */
-    uint32_t accuracy_ppm;  /* expected, of queries in time; or LEAT_POLICY_UNKNOWN, as in the next two */
-    uint32_t violation_ppb; /* expected share of queries that are late or dropped, 10^-9 */
-    uint32_t bound_ppm;     /* no policy has more accuracy for each query */
-    int32_t gain_ppm;       /* what was maximised, for each query: accuracy less penalties; or LEAT_POLICY_GAIN_UNKNOWN */
+    uint32_t accuracy_ppm;  /* expected, of queries in time; or LEAT_POLICY_UNKNOWN */
+    uint32_t violation_ppb; /* expected share of queries that are late or dropped, 10^-9; or LEAT_POLICY_UNKNOWN */
+    int32_t gain_ppm;       /* expected, of all queries: accuracy of those in time less penalties; or ..GAIN_UNKNOWN */
+    int32_t bound_ppm;      /* no policy has a larger gain; or LEAT_POLICY_GAIN_UNKNOWN */
     uint32_t reserved[3];   /* 0 */
 };
 

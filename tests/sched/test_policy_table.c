@@ -39,6 +39,7 @@ random_shape(enum leat_policy_kind kind)
         .worker_count = workers,
         .dispersion_permille = (uint32_t)below(4000),
         .drops_late = (uint32_t)below(2),
+        .late_penalty_permille = (uint32_t)below(3000),
         .rung_count = 1 + (uint32_t)below(6),
         .variant_count = 1 + (uint32_t)below(9),
         .queue_max = queue_max,
@@ -46,6 +47,8 @@ random_shape(enum leat_policy_kind kind)
         .idle_levels = levels,
         .held_max = levels > 0 ? 1 + (uint32_t)below(5) % queue_max : 0,
         .latency_items = 1 + (uint32_t)below(40),
+        .shortest = kind == LEAT_POLICY_QUEUE ? (uint32_t)below(2) : 0,
+        .spread_permille = kind == LEAT_POLICY_POOL ? (uint32_t)below(200) : 0,
     };
 }
 
@@ -75,11 +78,11 @@ fill(void *memory, const struct leat_policy *shape)
     uint32_t rate_qps = 0;
     for (uint32_t r = 0; r < shape->rung_count; r++) {
         rate_qps += 1 + (uint32_t)below(500);
-        const struct leat_policy_rung rung = {.rate_qps = rate_qps,
-                                              .accuracy_ppm = (uint32_t)below(1000001),
-                                              .violation_ppb = (uint32_t)below(1000000001),
-                                              .bound_ppm = below(2) == 0 ? LEAT_POLICY_UNKNOWN : (uint32_t)below(1000001),
-                                              .gain_ppm = (int32_t)below(2000000) - 1000000};
+        struct leat_policy_rung rung = {.rate_qps = rate_qps}; /* drawn in this order */
+        rung.accuracy_ppm = (uint32_t)below(1000001);
+        rung.violation_ppb = (uint32_t)below(1000000001);
+        rung.bound_ppm = below(2) == 0 ? LEAT_POLICY_GAIN_UNKNOWN : (int32_t)below(1000001);
+        rung.gain_ppm = (int32_t)below(2000000) - 1000000;
         leat_policy_set_rung(policy, r, &rung);
         for (uint32_t row = 1; row < leat_policy_row_count(policy); row++) {
             for (uint32_t bin = 0; bin <= shape->slack_bins; bin++) {
@@ -117,7 +120,7 @@ test_round_trip(void)
             rate_qps += 1 + (uint32_t)below(500);
             EXPECT(rung->rate_qps == rate_qps && rung->accuracy_ppm == below(1000001));
             EXPECT(rung->violation_ppb == below(1000000001));
-            EXPECT(rung->bound_ppm == (below(2) == 0 ? LEAT_POLICY_UNKNOWN : (uint32_t)below(1000001)));
+            EXPECT(rung->bound_ppm == (below(2) == 0 ? LEAT_POLICY_GAIN_UNKNOWN : (int32_t)below(1000001)));
             EXPECT(rung->gain_ppm == (int32_t)below(2000000) - 1000000);
             for (uint32_t row = 1; row < shape.queue_max + 2 + shape.idle_levels * shape.held_max; row++) {
                 for (uint32_t bin = 0; bin <= shape.slack_bins; bin++) {
@@ -140,6 +143,8 @@ test_round_trip(void)
         EXPECT(read->kind == shape.kind && read->objective_ns == shape.objective_ns &&
                read->worker_count == shape.worker_count);
         EXPECT(read->dispersion_permille == shape.dispersion_permille && read->drops_late == shape.drops_late);
+        EXPECT(read->late_penalty_permille == shape.late_penalty_permille);
+        EXPECT(read->shortest == shape.shortest && read->spread_permille == shape.spread_permille);
     }
 }
 
@@ -292,9 +297,13 @@ test_hostile_fields(void)
         {offsetof(struct leat_policy, held_max), 65, "held_max is 65"},
         {offsetof(struct leat_policy, held_max), 4, "held_max 4 do not go together, or with queue_max 3"},
         {offsetof(struct leat_policy, held_max), 0, "do not go together"},
+        {offsetof(struct leat_policy, shortest), 1, "shortest is 1, but kind pool"},
+        {offsetof(struct leat_policy, shortest), 2, "shortest is 2"},
+        {offsetof(struct leat_policy, late_penalty_permille), 1000001, "late_penalty_permille is"},
+        {offsetof(struct leat_policy, spread_permille), 10001, "spread_permille is"},
         {offsetof(struct leat_policy, latency_items), 0, "latency_items is 0"},
         {offsetof(struct leat_policy, latency_items), UINT32_MAX, "latency_items is"},
-        {offsetof(struct leat_policy, reserved) + 12 * 4, 1, "where nothing is to be"},
+        {offsetof(struct leat_policy, reserved) + 9 * 4, 1, "where nothing is to be"},
     };
 
     for (size_t i = 0; i < LEAT_COUNT_OF(headers); i++) {
@@ -307,6 +316,7 @@ test_hostile_fields(void)
     refused(policy, rung + 4, 1000001, 4, "expects what cannot be");
     refused(policy, rung + 8, 1000000001, 4, "expects what cannot be");
     refused(policy, rung + 12, 1000001, 4, "expects what cannot be");
+    refused(policy, rung + 16, (uint32_t)-1000000001, 4, "expects what cannot be");
     refused(policy, rung + 28, 1, 4, "expects what cannot be");
     refused(policy, variant, 0, 1, "variant 1 has no proper name");
     refused(policy, variant, 27, 1, "variant 1 has no proper name"); /* an escape would reach terminals */
@@ -349,6 +359,7 @@ test_hostile_fields(void)
                                       .slack_bins = 1,
                                       .latency_items = 1};
     policy = fill(block, &queue);
+    refused(policy, offsetof(struct leat_policy, spread_permille), 1, 4, "which kind queue does not know");
     refused(policy, offset_in(policy, leat_policy_actions(policy, 0)) + 4, LEAT_POLICY_HOLD | 1 << 6, 2, "variant 62");
 }
 

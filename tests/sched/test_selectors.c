@@ -280,7 +280,7 @@ draw_policy(uint32_t rates_qps[RUNGS], struct leat_policy_action actions[RUNGS],
         const struct leat_policy_rung rung = {.rate_qps = rate_qps,
                                               .accuracy_ppm = LEAT_POLICY_UNKNOWN,
                                               .violation_ppb = LEAT_POLICY_UNKNOWN,
-                                              .bound_ppm = LEAT_POLICY_UNKNOWN,
+                                              .bound_ppm = LEAT_POLICY_GAIN_UNKNOWN,
                                               .gain_ppm = LEAT_POLICY_GAIN_UNKNOWN};
         leat_policy_set_rung(policy, r, &rung);
         leat_policy_set_action(policy, r, 1, 0, actions[r]);

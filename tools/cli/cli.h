@@ -27,6 +27,7 @@ int verb_status(int argc, char **argv);
 int verb_topology(int argc, char **argv);
 int verb_model(int argc, char **argv);
 int verb_app(int argc, char **argv);
+int verb_policy(int argc, char **argv);
 int verb_pool(int argc, char **argv);
 int verb_bench(int argc, char **argv);
 int verb_simulate(int argc, char **argv);

@@ -14,6 +14,7 @@ static const struct verb verbs[] = {
     {"app", "applications over models: add, change, list, show and remove", verb_app},
     {"bench", "open-loop load and latency measurement", verb_bench},
     {"simulate", "routers and mixes of workers on a virtual clock", verb_simulate},
+    {"policy", "which variant and batch, solved ahead by load and slack", verb_policy},
     {"pool", "which mix of workers a budget should buy", verb_pool},
     {"version", "versions of this program and the daemon", verb_version},
 };

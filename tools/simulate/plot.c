@@ -2,7 +2,6 @@
 #include "tools/simulate/plot.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "base/align.h"
@@ -47,8 +46,8 @@ character_bytes(const unsigned char *text)
     return good ? bytes : 0;
 }
 
-static void
-put_text(FILE *out, const char *text)
+void
+plot_put_text(FILE *out, const char *text)
 {
     while (*text != '\0') {
         const size_t bytes = character_bytes((const unsigned char *)text);
@@ -66,7 +65,7 @@ static void
 put_label(FILE *out, double x, double y, const char *attributes, const char *text)
 {
     (void)fprintf(out, "<text x=\"%.2f\" y=\"%.2f\" %s>", x, y, attributes);
-    put_text(out, text);
+    plot_put_text(out, text);
     (void)fputs("</text>\n", out);
 }
 
@@ -189,7 +188,7 @@ begin(const struct frame *frame, double below)
                   "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" "
                   "font-family=\"sans-serif\" font-size=\"12\" fill=\"#222\" role=\"img\">\n<title>",
                   width, height, width, height);
-    put_text(frame->out, plot->title);
+    plot_put_text(frame->out, plot->title);
     (void)fprintf(frame->out, "</title>\n<rect width=\"%.0f\" height=\"%.0f\" fill=\"#fff\"/>\n", width, height);
     put_label(frame->out, 16, 24, "font-size=\"16\" font-weight=\"bold\"", plot->title);
     put_label(frame->out, 16, 44, "fill=\"#555\"", plot->subtitle);
@@ -198,14 +197,14 @@ begin(const struct frame *frame, double below)
 }
 
 /* Colours come round; the second round is paler, as lines dashed. */
-static const char *
-colour(uint32_t series)
+const char *
+plot_colour(uint32_t series)
 {
     return colours[series % LEAT_COUNT_OF(colours)];
 }
 
-static const char *
-round_of(uint32_t series, bool line)
+const char *
+plot_round(uint32_t series, bool line)
 {
     const bool first = series < LEAT_COUNT_OF(colours);
     return line ? (first ? "" : " stroke-dasharray=\"6 3\"") : (first ? "" : " fill-opacity=\"0.5\"");
@@ -228,10 +227,10 @@ end(const struct frame *frame, bool lines)
     for (uint32_t s = 0; s < plot->series_count; s++, y += 20) {
         if (lines) {
             (void)fprintf(frame->out, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" stroke=\"%s\" stroke-width=\"2\"%s/>\n",
-                          left, y, left + 18, y, colour(s), round_of(s, true));
+                          left, y, left + 18, y, plot_colour(s), plot_round(s, true));
         } else {
             (void)fprintf(frame->out, "<rect x=\"%.2f\" y=\"%.2f\" width=\"12\" height=\"12\" fill=\"%s\"%s/>\n", left + 3, y - 6,
-                          colour(s), round_of(s, false));
+                          plot_colour(s), plot_round(s, false));
         }
         put_label(frame->out, left + 24, y + 4, "", plot->series[s].name);
     }
@@ -245,10 +244,10 @@ put_tooltip(const struct frame *frame, const struct plot_series *series, uint32_
     char text[32];
 
     (void)fputs("<title>", frame->out);
-    put_text(frame->out, series->name);
+    plot_put_text(frame->out, series->name);
     (void)fputs(", ", frame->out);
     if (frame->plot->groups != NULL) {
-        put_text(frame->out, frame->plot->groups[i]);
+        plot_put_text(frame->out, frame->plot->groups[i]);
     } else {
         (void)fprintf(frame->out, "%.6g", frame->plot->x[i]);
     }
@@ -284,7 +283,7 @@ put_bar(const struct frame *frame, uint32_t s, uint32_t i, double x, double widt
         return;
     }
     (void)fprintf(frame->out, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\"%s>", x, y, width,
-                  TOP + HEIGHT - y, colour(s), round_of(s, false));
+                  TOP + HEIGHT - y, plot_colour(s), plot_round(s, false));
     put_tooltip(frame, series, i);
     (void)fputs("</rect>\n", frame->out);
     put_whisker(frame, series, i, x + width / 2, "stroke=\"#222\"");
@@ -340,15 +339,15 @@ put_series(const struct frame *frame, uint32_t s)
         }
         drawing = !isnan(series->values[i]);
     }
-    (void)fprintf(frame->out, "\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s/>\n", colour(s), round_of(s, true));
-    (void)snprintf(whisker, sizeof(whisker), "stroke=\"%s\"", colour(s));
+    (void)fprintf(frame->out, "\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s/>\n", plot_colour(s), plot_round(s, true));
+    (void)snprintf(whisker, sizeof(whisker), "stroke=\"%s\"", plot_colour(s));
     for (uint32_t i = 0; i < plot->count; i++) {
         if (isnan(series->values[i])) {
             continue;
         }
         put_whisker(frame, series, i, place_x(frame, plot->x[i]), whisker);
         (void)fprintf(frame->out, "<circle cx=\"%.2f\" cy=\"%.2f\" r=\"3\" fill=\"%s\">", place_x(frame, plot->x[i]),
-                      place_y(frame, series->values[i]), colour(s));
+                      place_y(frame, series->values[i]), plot_colour(s));
         put_tooltip(frame, series, i);
         (void)fputs("</circle>\n", frame->out);
     }

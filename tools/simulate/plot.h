@@ -10,6 +10,7 @@
 #ifndef LEAT_TOOLS_PLOT_H
 #define LEAT_TOOLS_PLOT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -31,6 +32,11 @@ struct plot {
     const char *limit_name; /* of a horizontal line; NULL: none */
     double limit;
 };
+
+/* What other figures share: escaped text, and the colour of a series and how its second round differs, as attributes. */
+void plot_put_text(FILE *out, const char *text);
+const char *plot_colour(uint32_t series);
+const char *plot_round(uint32_t series, bool line);
 
 /* The caller looks at ferror. */
 void plot_bars(const struct plot *plot, FILE *out);

@@ -100,7 +100,7 @@ make_policy(const struct switching_options *options, const uint32_t *rates_qps, 
             .rate_qps = rates_qps[i],
             .accuracy_ppm = LEAT_POLICY_UNKNOWN,
             .violation_ppb = LEAT_POLICY_UNKNOWN,
-            .bound_ppm = LEAT_POLICY_UNKNOWN,
+            .bound_ppm = LEAT_POLICY_GAIN_UNKNOWN,
             .gain_ppm = LEAT_POLICY_GAIN_UNKNOWN,
         };
         leat_policy_set_rung(policy, i, &rung);
@@ -179,7 +179,7 @@ choose(const struct generation *generation, uint32_t rate, struct leat_policy *p
         .rate_qps = options->rates_qps[rate],
         .accuracy_ppm = (uint32_t)lround(trials[best].accuracy * 1e6),
         .violation_ppb = (uint32_t)lround(trials[best].violation * 1e9),
-        .bound_ppm = LEAT_POLICY_UNKNOWN,
+        .bound_ppm = LEAT_POLICY_GAIN_UNKNOWN,
         .gain_ppm = LEAT_POLICY_GAIN_UNKNOWN,
     };
     const struct leat_policy_action action = {.variant = best, .items = generation->items[rate]};

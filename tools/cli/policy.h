@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tools/cli/policy.h - what the parts of `leat policy` share. */
+#ifndef LEAT_TOOLS_CLI_POLICY_H
+#define LEAT_TOOLS_CLI_POLICY_H
+
+#include <stdio.h>
+
+#include <jansson.h>
+
+#include "sched/policy_table.h"
+
+/* A table for people: what each rung expects. */
+void policy_print_rungs(const struct leat_policy *policy);
+
+/* What is in it, without the actions. */
+json_t *policy_json(const struct leat_policy *policy);
+
+/* A picture: the variant by what waits and its slack, a panel for each rung. The caller looks at ferror. */
+void policy_plot(const void *policy, FILE *out);
+
+int policy_generate(int argc, char **argv); /* argv[0] is "generate"; an exit code */
+
+#endif /* LEAT_TOOLS_CLI_POLICY_H */
