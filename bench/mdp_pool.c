@@ -10,15 +10,15 @@
 #include "tests/sched/pool_world.h"
 
 static const char measures[] =
-    "Measures   Policies of one queue before all workers (sched/mdp_pool.h): time of solving one on one core, and what they do\n"
-    "           on a virtual clock for the image (60 workers, 150 ms) and text (20 workers, 100 ms) tasks of RAMSIS, at loads\n"
-    "           that stand still and on its trace, where the policies for 200, 400 .. 4000 qps follow the arrivals of the last\n"
-    "           500 ms. Accuracy is the mean of queries in time; violations are late or given up. Bound: no policy has more\n"
-    "           accuracy less 2 for each violation a query.\n"
-    "Beside it  the same policies without holding; Jellyfish+ as the RAMSIS paper compares with it, where it has a choice: the\n"
-    "           most accurate variant and largest batch with 1.05 of the load and half of the objective.\n"
-    "Does not   measure a daemon: batches take what the table says, but for rows of noise, in which they differ from it with\n"
-    "           a standard deviation of 5 or 10 %, and the policy is told so.\n"
+    "Measures   Policies of one queue before all workers (sched/mdp_pool.h): time of solving one on one core, and what\n"
+    "           they do on a virtual clock for the image (60 workers, 150 ms) and text (20 workers, 100 ms) tasks of\n"
+    "           RAMSIS, at loads that stand still and on its trace, where the policies for 200, 400 .. 4000 qps follow\n"
+    "           the arrivals of the last 500 ms. Accuracy is the mean of queries in time; violations are late or given\n"
+    "           up. Bound: no policy has more accuracy less 2 for each violation a query.\n"
+    "Beside it  the same policies without holding; Jellyfish+ as the RAMSIS paper compares with it, where it has a\n"
+    "           choice: the most accurate variant and largest batch with 1.05 of the load and half of the objective.\n"
+    "Does not   measure a daemon: batches take what the table says. In rows of noise they differ from it with a standard\n"
+    "           deviation of 5 or 10 %, and the policy is told so.\n"
     "Method     Time: medians over windows, each a solution. Tasks: means of three seeds of 30 s; trace: one of 300 s.";
 
 enum { SEEDS = 3, RUNGS = 20 };
@@ -45,8 +45,9 @@ static struct outcome
 observe_load(const struct bench_options *options, const struct pool_policy *policy)
 {
     const double rate_qps = policy->problem.rate_per_us * 1e6;
-    return observe(options, (struct pool_world){.policies = policy, .policy_count = 1, .rate_qps = &rate_qps, .rate_count = 1,
-                                                .seconds = 30, .dispersion = 1}, SEEDS);
+    const struct pool_world world = {.policies = policy, .policy_count = 1, .rate_qps = &rate_qps, .rate_count = 1,
+                                     .seconds = 30, .dispersion = 1};
+    return observe(options, world, SEEDS);
 }
 
 /* One action everywhere. false: no variant has a batch that it may choose. */
@@ -60,9 +61,8 @@ make_jellyfish(struct pool_policy *policy)
         uint32_t feasible = 0;
         for (uint32_t b = 1; b <= problem->batch_max; b++) {
             const double latency_us = policy->latency_us[v][b - 1];
-            if (b / latency_us >= 1.05 * problem->rate_per_us / problem->worker_count && latency_us <= problem->objective_us / 2) {
-                feasible = b;
-            }
+            const bool carries = b / latency_us >= 1.05 * problem->rate_per_us / problem->worker_count;
+            feasible = carries && latency_us <= problem->objective_us / 2 ? b : feasible;
         }
         if (feasible > 0 && (variant == problem->variant_count || policy->accuracy[v] > policy->accuracy[variant])) {
             variant = v;
@@ -88,11 +88,13 @@ print_outcome(const struct bench_options *options, const char *subject, struct o
                                              .windows = SEEDS, .peer = peer, .ratio = ours.accuracy / theirs.accuracy});
     bench_print(options, &(struct bench_row){.subject = subject, .metric = "violations", .unit = "%",
                                              .value = ours.violation * 100, .windows = SEEDS});
-    bench_print(options, &(struct bench_row){.subject = subject, .metric = "bound", .unit = "1", .value = bound, .windows = 1});
+    bench_print(options,
+                &(struct bench_row){.subject = subject, .metric = "bound", .unit = "1", .value = bound, .windows = 1});
 }
 
 static void
-measure_load(const struct bench_options *options, const struct leat_clock *clock, const struct ramsis_excerpt *task, double qps)
+measure_load(const struct bench_options *options, const struct leat_clock *clock, const struct ramsis_excerpt *task,
+             double qps)
 {
     static double solve_ms[BENCH_WINDOWS_MAX];
     struct pool_policy policy, peer;
@@ -151,8 +153,8 @@ measure_trace(const struct bench_options *options, uint32_t workers, double nois
         bound += leat_mdp_pool_bound(&problem);
         queries += problem.rate_per_us;
     }
-    const struct pool_world world = {.policies = policies, .policy_count = RUNGS, .rate_qps = rate_qps, .rate_count = SECONDS,
-                                     .seconds = 300, .dispersion = 1, .noise = noise};
+    const struct pool_world world = {.policies = policies, .policy_count = RUNGS, .rate_qps = rate_qps,
+                                     .rate_count = SECONDS, .seconds = 300, .dispersion = 1, .noise = noise};
     const struct outcome ours = observe(options, world, 1);
     (void)snprintf(subject, sizeof(subject), "image trace, %u workers, noise %.0f %%", workers, noise * 100);
     print_outcome(options, subject, ours, bound / queries, NULL, ours);

@@ -31,9 +31,10 @@ leat_mdp_pool_check(const struct leat_mdp_pool_problem *p)
     }
     if (p->slack_bins < 1 || p->slack_bins > LEAT_MDP_POOL_BINS_MAX || p->idle_levels < 1 ||
         p->idle_levels > LEAT_MDP_POOL_LEVELS_MAX || p->held_max < 1 || p->held_max > LEAT_MDP_POOL_HELD_MAX ||
-        p->held_max > p->queue_max) {
-        return LEAT_FAIL(LEAT_ERR_INVALID, "a table of %u bins, %u levels and %u queries for each is not possible",
-                         p->slack_bins, p->idle_levels, p->held_max);
+        p->held_max > p->queue_max || p->model_queue_max < p->queue_max ||
+        p->model_queue_max > LEAT_MDP_POOL_MODEL_QUEUE_MAX) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "no table of %u bins and %u levels of %u queries, from a model of %u",
+                         p->slack_bins, p->idle_levels, p->held_max, p->model_queue_max);
     }
     if (!in_range(p->objective_us, DBL_MIN, 1e15) || !in_range(p->rate_per_us, 0, 1e6) ||
         !in_range(p->dispersion, 1, 1e3) || !in_range(p->late_penalty, 0, 1e6) || !in_range(p->latency_spread, 0, 10)) {
@@ -126,7 +127,7 @@ lay_out(struct solver *solver, const struct leat_mdp_pool_problem *problem, stru
 {
     const size_t bins = problem->slack_bins + 1;
 
-    *solver = (struct solver){.problem = problem, .queue = problem->queue_max, .held = problem->held_max,
+    *solver = (struct solver){.problem = problem, .queue = problem->model_queue_max, .held = problem->held_max,
                               .levels = level_count(problem), .pair_count = list_pairs(problem, NULL)};
     solver->full = solver->levels * (solver->held + 1);
     solver->states = solver->full + solver->queue + 1;
@@ -268,6 +269,21 @@ write_row(const struct solver *solver, uint32_t waiting, uint16_t *row)
     }
 }
 
+/* More wait than there are rows: as many as have come since the oldest. Taken for fewer they would never become fewer. */
+static void
+write_more(const struct solver *solver, uint16_t *row)
+{
+    const struct leat_mdp_pool_problem *problem = solver->problem;
+    const uint32_t columns = problem->slack_bins + 1;
+
+    for (uint32_t j = 0; j < columns; j++) {
+        const double waited_bins = problem->slack_bins - fmin(j + 1, problem->slack_bins); /* at least */
+        const double come = solver->rate * problem->objective_us * waited_bins / problem->slack_bins;
+        const double most = fmin(come, solver->queue), waiting = fmax(most, fmin(problem->queue_max + 1, solver->queue));
+        row[j] = pack(solver, solver->choice[(uint32_t)waiting * columns + j]);
+    }
+}
+
 /* The level that is nearest to the middle of the idle counts that a level of the table stands for. */
 static uint32_t
 level_of_table(const struct solver *solver, uint32_t table_level)
@@ -293,14 +309,15 @@ tabulate(struct solver *solver, uint16_t *ret_actions)
         hold_by_slack(solver, level);
         for (uint32_t t = 0; t < problem->idle_levels; t++) {
             for (uint32_t waiting = 1; level_of_table(solver, t) == level && waiting <= solver->held; waiting++) {
-                const uint32_t row = solver->queue + 1 + t * solver->held + waiting;
+                const uint32_t row = problem->queue_max + 1 + t * solver->held + waiting;
                 write_row(solver, waiting, &ret_actions[row * columns]);
             }
         }
-        for (uint32_t waiting = 1; level == solver->levels && waiting <= solver->queue + 1; waiting++) {
-            write_row(solver, waiting < solver->queue ? waiting : solver->queue, &ret_actions[waiting * columns]);
+        for (uint32_t waiting = 1; level == solver->levels && waiting <= problem->queue_max; waiting++) {
+            write_row(solver, waiting, &ret_actions[waiting * columns]);
         }
     }
+    write_more(solver, &ret_actions[(problem->queue_max + 1) * columns]);
 }
 
 void

@@ -27,8 +27,10 @@
  *           for all of them. Which of these is best follows from the model's values; when to hold, from how the slack and V
  *           fall until the next query. An action is (variant | batch << 6), (LEAT_MDP_POOL_GIVE_UP | queries << 6) or
  *           (LEAT_MDP_POOL_HOLD | 1 << 6). Holding is decided anew when a query comes, a worker becomes free, or the slack
- *           falls into another bin. sched/policy_table.h keeps such tables, kind POOL.
- * Shape     112 rows, 64 bins and 8 levels of 16 lose next to nothing for 60 workers and 9 variants: 31 KiB.
+ *           falls into another bin. The row for more than queue_max takes as many to wait as come in the time that the
+ *           oldest has waited. sched/policy_table.h keeps such tables, kind POOL.
+ * Shape     64 rows from a model of 256, 64 bins and 8 levels of 16 lose next to nothing for 60 workers, 9 variants and up
+ *           to 4000 queries a second: 25 KiB. More queries a second want more rows.
  * Memory    The caller's, leat_mdp_pool_bytes of it, some 2 MB; nothing is allocated, and nothing is kept.
  * Threads   None of its own.
  * Units     Microseconds, queries a microsecond, accuracies as fractions.
@@ -47,6 +49,7 @@
 #define LEAT_MDP_POOL_WORKERS_MAX  1024u
 #define LEAT_MDP_POOL_QUEUE_MAX    1022u
 #define LEAT_MDP_POOL_BINS_MAX     1023u
+#define LEAT_MDP_POOL_MODEL_QUEUE_MAX 4096u
 #define LEAT_MDP_POOL_LEVELS_MAX   64u
 #define LEAT_MDP_POOL_HELD_MAX     64u
 #define LEAT_MDP_POOL_ROUNDS_MAX   60u
@@ -66,7 +69,9 @@ struct leat_mdp_pool_problem {
     double dispersion;         /* 1..1000 */
     double late_penalty;       /* what a query that is given up or late costs, as accuracy; 0..1e6 */
     double latency_spread;     /* standard deviation of what a batch takes, over its latency_us; 0..10; 0: exactly that */
-    uint32_t queue_max;        /* 1..LEAT_MDP_POOL_QUEUE_MAX: longer queues count as that */
+    uint32_t queue_max;        /* 1..LEAT_MDP_POOL_QUEUE_MAX: the table has one row for all longer queues */
+    uint32_t model_queue_max;  /* queue_max..LEAT_MDP_POOL_MODEL_QUEUE_MAX: queries that come to a queue of so many count as
+                                * given up. Should be larger than queues get: what it costs misguides those before it */
     uint32_t slack_bins;       /* 1..LEAT_MDP_POOL_BINS_MAX */
     uint32_t idle_levels;      /* 1..LEAT_MDP_POOL_LEVELS_MAX, of two idle workers and more; worker_count - 1 are enough */
     uint32_t held_max;         /* 1..LEAT_MDP_POOL_HELD_MAX and at most queue_max: longer queues count as that while two

@@ -18,7 +18,8 @@ pool_policy_init(struct pool_policy *policy, const struct ramsis_excerpt *task, 
         .problem = {.variant_count = task->variant_count, .worker_count = worker_count, .batch_max = RAMSIS_EXCERPT_BATCHES,
                     .latency_stride = RAMSIS_EXCERPT_BATCHES, .accuracy = policy->accuracy,
                     .latency_us = &policy->latency_us[0][0], .objective_us = task->objective_us,
-                    .rate_per_us = rate_qps / 1e6, .dispersion = 1, .late_penalty = 2, .queue_max = 112, .slack_bins = 64,
+                    .rate_per_us = rate_qps / 1e6, .dispersion = 1, .late_penalty = 2, .queue_max = 64,
+                    .model_queue_max = 256, .slack_bins = 64,
                     .idle_levels = 8, .held_max = 16, .hold = true}};
     for (uint32_t v = 0; v < task->variant_count; v++) {
         policy->accuracy[v] = task->accuracy[v];

@@ -17,7 +17,7 @@ struct pool_policy {
     double latency_us[LEAT_MDP_POOL_VARIANTS_MAX][RAMSIS_EXCERPT_BATCHES];
 };
 
-/* The task at a rate: 112 rows, 64 bins, 8 levels of 16, holding, a penalty of 2. Not solved yet. */
+/* The task at a rate: 64 rows from a model of 256, 64 bins, 8 levels of 16, holding, a penalty of 2. Not solved yet. */
 void pool_policy_init(struct pool_policy *policy, const struct ramsis_excerpt *task, uint32_t worker_count,
                       double rate_qps);
 void pool_policy_solve(struct pool_policy *policy); /* in memory that is not zero before */

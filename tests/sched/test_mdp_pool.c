@@ -225,6 +225,7 @@ test_best_of_all_policies(void)
         struct leat_mdp_pool_problem *p = &policy.problem;
         p->variant_count = 1 + below(2);
         p->queue_max = p->worker_count == 1 ? 4 : 3;
+        p->model_queue_max = p->queue_max;
         p->batch_max = 2;
         p->held_max = p->worker_count == 3 ? 1 : 2;
         p->idle_levels = 1;
@@ -368,6 +369,28 @@ test_overload_gives_up_what_must_be(void)
     pool_policy_fini(&policy);
 }
 
+/* A second at 6800 leaves more waiting than there are rows. Taken for fewer they would be served one by one, for ever. */
+static void
+test_burst_passes(void)
+{
+    for (uint32_t t = 0; t < 2; t++) {
+        struct pool_policy policy;
+        double rate_qps[20];
+        pool_policy_init(&policy, t == 0 ? &ramsis_image : &ramsis_text, t == 0 ? 60 : 20, 2800);
+        policy.problem.queue_max = 32;
+        pool_policy_solve(&policy);
+        for (uint32_t s = 0; s < 20; s++) {
+            rate_qps[s] = s == 1 ? 6800 : 2800; /* 4000 too many */
+        }
+        const struct pool_world world = {.policies = &policy, .policy_count = 1, .rate_qps = rate_qps, .rate_count = 20,
+                                         .seconds = 20, .dispersion = 1, .seed = 3};
+        const struct pool_world_result result = pool_world_run(&world);
+        EXPECT(result.late + result.given_up < (t == 0 ? 4200 : 100)); /* text has time for them all */
+        EXPECT(result.accuracy > (t == 0 ? 0.71 : 0.74));
+        pool_policy_fini(&policy);
+    }
+}
+
 static void
 test_spread_and_dispersion_are_reckoned_with(void)
 {
@@ -439,6 +462,7 @@ test_any_shape(void)
             struct pool_policy *to = r == 0 ? &policy : &again;
             pool_policy_init(to, below(2) ? &ramsis_image : &ramsis_text, workers[below(6)], 1);
             to->problem.queue_max = 1 + below(80);
+            to->problem.model_queue_max = to->problem.queue_max + below(100);
             to->problem.batch_max = 1 + below(to->problem.queue_max < 32 ? to->problem.queue_max : 32);
             to->problem.held_max = 1 + below(to->problem.queue_max < 20 ? to->problem.queue_max : 20);
             to->problem.slack_bins = 1 + below(70);
@@ -541,17 +565,19 @@ test_what_is_no_problem(void)
     REFUSED(worker_count, 0);
     REFUSED(worker_count, LEAT_MDP_POOL_WORKERS_MAX + 1);
     REFUSED(batch_max, 0);
-    REFUSED(batch_max, 113);
+    REFUSED(batch_max, 65);
     REFUSED(latency_stride, 31);
     REFUSED(queue_max, 0);
     REFUSED(queue_max, LEAT_MDP_POOL_QUEUE_MAX + 1);
+    REFUSED(model_queue_max, 63);
+    REFUSED(model_queue_max, LEAT_MDP_POOL_MODEL_QUEUE_MAX + 1);
     REFUSED(slack_bins, 0);
     REFUSED(slack_bins, LEAT_MDP_POOL_BINS_MAX + 1);
     REFUSED(idle_levels, 0);
     REFUSED(idle_levels, LEAT_MDP_POOL_LEVELS_MAX + 1);
     REFUSED(held_max, 0);
     REFUSED(held_max, LEAT_MDP_POOL_HELD_MAX + 1);
-    REFUSED(held_max, 113);
+    REFUSED(held_max, 65);
     REFUSED(objective_us, 0);
     REFUSED(objective_us, NAN);
     REFUSED(rate_per_us, -1e-9);
@@ -577,6 +603,7 @@ main(void)
     test_one_worker_gains_as_simulated();
     test_near_the_bound();
     test_overload_gives_up_what_must_be();
+    test_burst_passes();
     test_spread_and_dispersion_are_reckoned_with();
     test_any_shape();
     test_edges();
