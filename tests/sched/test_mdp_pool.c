@@ -420,7 +420,7 @@ test_spread_and_dispersion_are_reckoned_with(void)
     pool_policy_solve(&policy);
     const struct pool_world_result bursty = pool_world_run(&world);
     EXPECT(policy.value.gain_per_us < even);
-    EXPECT(bursty.violation <= poisson.violation);
+    EXPECT(bursty.violation <= poisson.violation + 1e-3 && bursty.accuracy > 0.99 * poisson.accuracy);
     pool_policy_fini(&policy);
 }
 
