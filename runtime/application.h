@@ -66,6 +66,7 @@ struct leat_policy_keeping {
     uint32_t versions; /* so many were in force, this one included; 0: the selector follows none */
     uint32_t rung_count, dispersion_permille;
     uint32_t dispersion_mean_permille; /* of arrivals, lately; 0: nothing is known */
+    uint32_t spread_ppm;    /* that it was made for */
     uint32_t misfits;       /* looks in a row at which it did not fit */
     uint64_t accepted_seen; /* queries at the last look */
 };

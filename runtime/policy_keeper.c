@@ -2,6 +2,7 @@
 #include "runtime/policy_keeper.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 #include "runtime/policy_make.h"
 
 #define LOOK_NS UINT64_C(1000000000)
+#define THREADS 2u /* that make a policy */
 #define MISFITS 3u /* looks in a row until a policy is made anew */
 
 struct leat_policy_keeper {
@@ -25,6 +27,8 @@ struct leat_policy_keeper {
 /* An order and what it points to. */
 struct draft {
     struct leat_policy_order order;
+    double spread_sum; /* of batches */
+    uint32_t spread_count;
     char names[LEAT_SCHED_VARIANTS_MAX][LEAT_NAME_MAX];
     const char *name_of[LEAT_SCHED_VARIANTS_MAX];
     uint32_t accuracy_ppm[LEAT_SCHED_VARIANTS_MAX];
@@ -43,7 +47,10 @@ draft_begin(struct draft *draft, const struct leat_daemon *daemon, const struct 
         .worker_count = daemon->options.worker_count,
         .dispersion_permille = 1000,
         .drops_late = app->drop_late,
+        .threads = THREADS,
     };
+    draft->spread_sum = 0;
+    draft->spread_count = 0;
     for (uint32_t v = 0; v < app->variant_count; v++) {
         (void)strcpy(draft->names[v], app->variants[v]->name);
         draft->name_of[v] = draft->names[v];
@@ -57,14 +64,32 @@ draft_begin(struct draft *draft, const struct leat_daemon *daemon, const struct 
     }
 }
 
+/* So many standard deviations is a percentile above the mean, of a normal distribution. */
+static double
+deviations(uint32_t quantile_ppm)
+{
+    /* M. Abramowitz and I. Stegun, Handbook of Mathematical Functions, 26.2.22: within 0.003 */
+    const double t = sqrt(-2 * log(1 - quantile_ppm / 1e6));
+    return t - (2.30753 + 0.27061 * t) / (1 + 0.99229 * t + 0.04481 * t * t);
+}
+
 static void
 draft_variant(struct draft *draft, const struct leat_application *app, uint32_t v, const struct leat_profile *profile)
 {
     const uint32_t items_max = draft->order.items_max;
+    const uint32_t quantile_ppm = profile->quantile_ppm != LEAT_PROFILE_DEFAULT ? profile->quantile_ppm : 950000;
+
     for (uint32_t items = 1; items <= items_max; items++) {
-        draft->latency_ns[(size_t)v * items_max + items - 1] =
-            items <= app->sched_variants[v].items_max ? leat_profile_predict(profile, items) : 0;
+        const bool exists = items <= app->sched_variants[v].items_max;
+        const uint64_t mean_ns = exists ? leat_profile_mean(profile, items) : 0;
+        draft->latency_ns[(size_t)v * items_max + items - 1] = mean_ns;
+        if (exists && quantile_ppm > 600000 && quantile_ppm < LEAT_PROFILE_MEAN && mean_ns > 0) {
+            const double above = (double)leat_profile_predict(profile, items) / (double)mean_ns - 1;
+            draft->spread_sum += above > 0 ? above / deviations(quantile_ppm) : 0;
+            draft->spread_count++;
+        }
     }
+    draft->order.spread_ppm = draft->spread_count > 0 ? (uint32_t)(draft->spread_sum / draft->spread_count * 1e6) : 0;
 }
 
 /* ---- The first policy -------------------------------------------------------------------------- */
@@ -82,8 +107,9 @@ make_first(const struct leat_daemon *daemon, struct leat_application *app)
         draft_variant(draft, app, v, &app->profiles[v][0]);
     }
     const enum leat_status status = leat_policy_make(&draft->order, NULL, &app->policy);
-    free(draft);
     app->keeping.own = status == LEAT_OK;
+    app->keeping.spread_ppm = draft->order.spread_ppm;
+    free(draft);
     return status;
 }
 
@@ -213,8 +239,8 @@ exchange(struct leat_daemon *daemon, struct leat_application *app, struct leat_p
     const struct leat_application *now = daemon->applications[keeper->change.application];
     if (keeper->change.done && now == app && now->generation == generation) { /* it has not gone since */
         note_policy(app, policy);
-        leat_log(LEAT_LOG_INFO, "application '%s': policy %u, for a dispersion of %.2f", app->name, app->keeping.versions,
-                 policy->dispersion_permille / 1e3);
+        leat_log(LEAT_LOG_INFO, "application '%s': policy %u, for a dispersion of %.2f and times that spread by %.1f %%", app->name,
+                 app->keeping.versions, policy->dispersion_permille / 1e3, app->keeping.spread_ppm / 1e4);
     }
     free(keeper->change.state);
     free(keeper->change.policy);
@@ -231,7 +257,7 @@ look_after(struct leat_daemon *daemon, uint32_t id, struct draft *draft)
     if (app == NULL || !look(daemon, app, draft)) {
         return;
     }
-    app->keeping.misfits = leat_policy_fits(app->policy, &draft->order) ? 0 : app->keeping.misfits + 1;
+    app->keeping.misfits = leat_policy_fits(app->policy, app->keeping.spread_ppm, &draft->order) ? 0 : app->keeping.misfits + 1;
     if (app->keeping.misfits < MISFITS) {
         return;
     }
@@ -251,6 +277,7 @@ look_after(struct leat_daemon *daemon, uint32_t id, struct draft *draft)
         free(policy);
         return;
     }
+    app->keeping.spread_ppm = draft->order.spread_ppm;
     exchange(daemon, app, policy);
 }
 

@@ -177,6 +177,7 @@ pose_problem(struct maker *maker)
         .rate_per_us = 1 / objective_us,
         .dispersion = order->dispersion_permille / 1e3,
         .late_penalty = LATE_PENALTY,
+        .latency_spread = order->spread_ppm < 10000000 ? order->spread_ppm / 1e6 : 10,
         .queue_max = QUEUE_MAX,
         .slack_bins = SLACK_BINS,
         .idle_levels = levels < IDLE_LEVELS ? levels : IDLE_LEVELS,
@@ -332,9 +333,10 @@ is_off(uint64_t a, uint64_t b, double most)
 }
 
 bool
-leat_policy_fits(const struct leat_policy *policy, const struct leat_policy_order *order)
+leat_policy_fits(const struct leat_policy *policy, uint32_t made_for_spread_ppm, const struct leat_policy_order *order)
 {
-    if (is_off(policy->dispersion_permille, order->dispersion_permille, 1.5)) {
+    if (is_off(policy->dispersion_permille, order->dispersion_permille, 1.5) ||
+        order->spread_ppm > made_for_spread_ppm + 50000 || made_for_spread_ppm > order->spread_ppm + 50000) {
         return false;
     }
     for (uint32_t v = 0; v < policy->variant_count; v++) {

@@ -26,7 +26,8 @@ struct leat_policy_order {
     uint32_t variant_count;          /* 1..LEAT_POLICY_VARIANTS_MAX - 1 */
     const char *const *names;        /* [variant_count], the application's */
     const uint32_t *accuracy_ppm;    /* [variant_count] */
-    const uint64_t *latency_ns;      /* [variant_count][items_max], of batches of 1, 2, ...; 0: there is no such batch */
+    const uint64_t *latency_ns;      /* [variant_count][items_max], means, of batches of 1, 2, ...; 0: there is no such batch */
+    uint32_t spread_ppm;             /* standard deviation of what a batch takes, over its mean */
     uint32_t items_max;              /* 1..LEAT_POLICY_MAKE_ITEMS_MAX */
     uint64_t objective_ns;           /* > 0 */
     uint32_t worker_count;
@@ -46,9 +47,9 @@ LEAT_MUST_CHECK enum leat_status leat_policy_make(const struct leat_policy_order
 
 /*
  * Is the policy still for that order, which has the same variants? Not when what it was made of is off: by more than a tenth in the
- * time of a batch, a power of two of items, that is or was in time; or by more than a half in dispersion.
+ * time of a batch, a power of two of items, that is or was in time; by more than a half in dispersion; or by 0.05 in spread.
  */
-bool leat_policy_fits(const struct leat_policy *policy, const struct leat_policy_order *order);
+bool leat_policy_fits(const struct leat_policy *policy, uint32_t made_for_spread_ppm, const struct leat_policy_order *order);
 
 /* One that `leat policy generate` wrote, to be free()'d. LEAT_ERR_SYS, LEAT_ERR_PROTO or LEAT_ERR_VERSION; the text names the file. */
 LEAT_MUST_CHECK enum leat_status leat_policy_read(const char *path, struct leat_policy **ret_policy);
