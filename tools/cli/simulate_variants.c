@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* leat simulate --profiles: variants, batches and selectors on a virtual clock, with the code that decides in the daemon. */
+/* leat simulate --profiles: variants, batches and selectors on a virtual clock, with the daemon's own code. */
 #include "tools/cli/simulate_variants.h"
 
 #include <getopt.h>
@@ -25,10 +25,10 @@ simulate_variants_help(void)
 {
     (void)printf(
         "usage: leat simulate --profiles FILE --objective TIME --workers N --rate RATES [OPTION...]\n\n"
-        "One application with several variants, before workers that are alike, on a virtual clock, with the code that decides\n"
-        "in the daemon: how accurate are the answers that come in time, and how many queries are late, by selector and rate?\n"
-        "Queries have one item. Every figure is simulated. Needs no daemon.\n\n"
-        "  --profiles FILE         CSV with model or variant, batch_size or items, p95_us (or ms, or ns) and perhaps accuracy\n"
+        "One application with several variants, before workers that are alike, on a virtual clock, with the code that\n"
+        "decides in the daemon: how accurate are the answers that come in time, and how many queries are late, by selector\n"
+        "and rate? Queries have one item. Every figure is simulated. Needs no daemon.\n\n"
+        "  --profiles FILE         CSV with model or variant, batch_size or items, p95_us (or ms, or ns), perhaps accuracy\n"
         "  --accuracies FILE       CSV with model and accuracy, where they are not in the profiles\n"
         "  --task NAME, --cores N  of the profiles\n"
         "  --statistic NAME        of the latencies (default p95)\n"
@@ -52,17 +52,17 @@ simulate_variants_help(void)
         "  --late serve|drop       what waits until its deadline (default serve)\n"
         "  --service-noise SHARE   standard deviation of service times, as a share of the profile's\n\n"
         "  --rate RATES            queries a second: numbers and ranges FROM:TO:STEP, with commas, rising\n"
-        "  --arrivals KIND         poisson (default), constant, bursty (MMPP), or a file of times in seconds, one a line, as\n"
-        "                          they are or, with --rate, stretched to it\n"
-        "  --trace FILE            Poisson at rates that change: CSV with start_s and qps, or a rate a second, one a line;\n"
-        "                          as they are or, with --rate, scaled to that mean\n"
+        "  --arrivals KIND         poisson (default), constant, bursty (MMPP), or a file of times in seconds, one a line,\n"
+        "                          as they are or, with --rate, stretched to it\n"
+        "  --trace FILE            Poisson at rates that change: CSV with start_s and qps, or a rate a second, one a\n"
+        "                          line; as they are or, with --rate, scaled to that mean\n"
         "  --trace-cycle TIME      after which the trace begins anew (default: at its end)\n"
         "  --dispersion D          Poisson arrivals and traces in clusters: counts with D times the variance (default 1)\n"
         "  --burst-factor F, --burst-share S, --burst-mean TIME\n"
-        "                          bursty: rate in a burst over rate outside (default 5), fraction of time in bursts (0.1),\n"
-        "                          mean length of a burst (1s)\n"
-        "  --load measured|known   what selectors are told: the daemon's monitor's finding, or the true rate (default: known,\n"
-        "                          with a trace or a file measured)\n"
+        "                          bursty: rate in a burst over rate outside (default 5), fraction of time in bursts\n"
+        "                          (0.1), mean length of a burst (1s)\n"
+        "  --load measured|known   what selectors are told: the daemon's monitor's finding, or the true rate (default:\n"
+        "                          known, with a trace or a file measured)\n"
         "  --window TIME           of the monitor (default 500ms)\n"
         "  --duration TIME         of a run (default 30s)\n"
         "  --abort N               a run is lost where so many wait (default 0: never)\n"
@@ -72,8 +72,9 @@ simulate_variants_help(void)
         "  --svg FILE              a figure: accuracy over rate\n"
         "  --late-svg FILE         a figure: share of late queries over rate\n"
         "  --threads N             (default: cores of the affinity mask); results do not depend on it\n\n"
-        "example: leat simulate --profiles latency_profiles.csv --accuracies accuracies.csv --task image --variants front \\\n"
-        "             --objective 150ms --workers 60 --rate 400:4000:400 --selector jellyfish,greedy --seeds 3\n",
+        "example: leat simulate --profiles latency_profiles.csv --accuracies accuracies.csv --task image \\\n"
+        "             --variants front --objective 150ms --workers 60 --rate 400:4000:400 \\\n"
+        "             --selector jellyfish,greedy --seeds 3\n",
         LEAT_SELECTOR_RATE_STEP_QPS, LEAT_SCHED_WORKERS_MAX);
 }
 
@@ -452,7 +453,8 @@ read_rate(struct survey *survey, char *text)
     if (to_text == NULL) {
         return add_rate(survey, from_qps);
     }
-    if (step_text == NULL || strtok_r(NULL, ":", &rest) != NULL || !parse_double(to_text, from_qps, RATES_QPS_MAX, &to_qps) ||
+    if (step_text == NULL || strtok_r(NULL, ":", &rest) != NULL ||
+        !parse_double(to_text, from_qps, RATES_QPS_MAX, &to_qps) ||
         !parse_double(step_text, 1e-3, RATES_QPS_MAX, &step_qps)) {
         return usage_error(VERB, "--rate: a range is FROM:TO:STEP, rising");
     }

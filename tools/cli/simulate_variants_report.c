@@ -69,7 +69,8 @@ conditions(const struct survey *survey, char *text, size_t room)
 {
     const bool trace = survey->trace_path != NULL;
 
-    (void)snprintf(text, room, "%u variants, %llu workers, objective %s, late ones %s; %s for %s, load %s; %llu seed%s from %llu",
+    (void)snprintf(text, room,
+                   "%u variants, %llu workers, objective %s, late ones %s; %s for %s, load %s; %llu seed%s from %llu",
                    survey->table.count, (unsigned long long)survey->worker_count,
                    format_ns((double)survey->objective_ns).text, survey->drop_late ? "dropped" : "served",
                    base_name(trace ? survey->trace_path : survey->arrivals_text),
@@ -98,7 +99,8 @@ report_text(const struct survey *survey)
         width = length > width ? length : width;
     }
     (void)printf("simulated: %s\n"
-                 "           accuracy: %% of queries in time; late: %% of queries; mean, least and most of seeds; rest: means\n\n"
+                 "           accuracy: %% of queries in time; late: %% of queries; mean, least and most of seeds; rest:\n"
+                 "           means of seeds\n\n"
                  "%-*s  %9s  %8s %8s %8s  %8s %8s %8s  %6s  %6s  %9s  %9s\n",
                  text, width, "selector", "queries/s", "accuracy", "least", "most", "late %", "least", "most", "busy %",
                  "batch", "p50", "p99");
@@ -316,8 +318,8 @@ write_csv(const void *of, FILE *out)
 {
     const struct survey *survey = of;
 
-    (void)fputs("source,selector,router,rate_qps,seed,accuracy,violation_share,utilisation,arrived,served,served_late,expired,"
-                "rejected,waiting,waiting_late,batches,decisions,p50_ns,p99_ns,max_ns,aborted\n",
+    (void)fputs("source,selector,router,rate_qps,seed,accuracy,violation_share,utilisation,arrived,served,served_late,"
+                "expired,rejected,waiting,waiting_late,batches,decisions,p50_ns,p99_ns,max_ns,aborted\n",
                 out);
     for (uint32_t rate = 0; rate < survey->rate_count; rate++) {
         for (uint32_t i = 0; i < survey->subject_count; i++) {
