@@ -4,7 +4,8 @@
 
 #include "sched/mdp_pool_chain.h"
 
-#define LEVELS     16u   /* of V, at most: more of them change no figure */
+#define LEVELS       16u  /* of V, at most: more of them change no figure */
+#define QUEUE_ENOUGH 256u /* for the model, where the caller asks for no length */
 
 /* ---- Problem and memory ------------------------------------------------------------------------ */
 
@@ -12,6 +13,17 @@ static bool
 in_range(double value, double least, double most)
 {
     return value >= least && value <= most; /* no NaN is */
+}
+
+static uint32_t
+model_queue(const struct leat_mdp_pool_problem *problem)
+{
+    const uint32_t longer = 4 * problem->queue_max < QUEUE_ENOUGH ? 4 * problem->queue_max : QUEUE_ENOUGH;
+
+    if (problem->model_queue_max > 0) {
+        return problem->model_queue_max;
+    }
+    return longer > problem->queue_max ? longer : problem->queue_max;
 }
 
 enum leat_status
@@ -31,10 +43,10 @@ leat_mdp_pool_check(const struct leat_mdp_pool_problem *p)
     }
     if (p->slack_bins < 1 || p->slack_bins > LEAT_MDP_POOL_BINS_MAX || p->idle_levels < 1 ||
         p->idle_levels > LEAT_MDP_POOL_LEVELS_MAX || p->held_max < 1 || p->held_max > LEAT_MDP_POOL_HELD_MAX ||
-        p->held_max > p->queue_max || p->model_queue_max < p->queue_max ||
-        p->model_queue_max > LEAT_MDP_POOL_MODEL_QUEUE_MAX) {
+        p->held_max > p->queue_max || model_queue(p) < p->queue_max ||
+        model_queue(p) > LEAT_MDP_POOL_MODEL_QUEUE_MAX) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "no table of %u bins and %u levels of %u queries, from a model of %u",
-                         p->slack_bins, p->idle_levels, p->held_max, p->model_queue_max);
+                         p->slack_bins, p->idle_levels, p->held_max, model_queue(p));
     }
     if (!in_range(p->objective_us, DBL_MIN, 1e15) || !in_range(p->rate_per_us, 0, 1e6) ||
         !in_range(p->dispersion, 1, 1e3) || !in_range(p->late_penalty, 0, 1e6) || !in_range(p->latency_spread, 0, 10)) {
@@ -127,7 +139,7 @@ lay_out(struct solver *solver, const struct leat_mdp_pool_problem *problem, stru
 {
     const size_t bins = problem->slack_bins + 1;
 
-    *solver = (struct solver){.problem = problem, .queue = problem->model_queue_max, .held = problem->held_max,
+    *solver = (struct solver){.problem = problem, .queue = model_queue(problem), .held = problem->held_max,
                               .levels = level_count(problem), .pair_count = list_pairs(problem, NULL)};
     solver->full = solver->levels * (solver->held + 1);
     solver->states = solver->full + solver->queue + 1;

@@ -71,7 +71,8 @@ struct leat_mdp_pool_problem {
     double latency_spread;     /* standard deviation of what a batch takes, over its latency_us; 0..10; 0: exactly that */
     uint32_t queue_max;        /* 1..LEAT_MDP_POOL_QUEUE_MAX: the table has one row for all longer queues */
     uint32_t model_queue_max;  /* queue_max..LEAT_MDP_POOL_MODEL_QUEUE_MAX: queries that come to a queue of so many count as
-                                * given up. Should be larger than queues get: what it costs misguides those before it */
+                                * given up. Should be larger than queues get: what it costs misguides those before it.
+                                * 0: four times queue_max, but no more than 256, nor less than queue_max */
     uint32_t slack_bins;       /* 1..LEAT_MDP_POOL_BINS_MAX */
     uint32_t idle_levels;      /* 1..LEAT_MDP_POOL_LEVELS_MAX, of two idle workers and more; worker_count - 1 are enough */
     uint32_t held_max;         /* 1..LEAT_MDP_POOL_HELD_MAX and at most queue_max: longer queues count as that while two
