@@ -483,8 +483,8 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
         return;
     }
-    leat_load_arrive(&app->load, dispatcher->now_ns);
     const struct leat_sched_query query = leat_waiting_query(entry, dispatcher->now_ns);
+    leat_load_arrive(&app->load, dispatcher->now_ns, query.items);
     enum leat_reason reason;
     struct closest closest;
     const uint32_t variant = fastest_for(dispatcher, app, &query, &reason, &closest);

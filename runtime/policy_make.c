@@ -11,6 +11,7 @@
 
 #include "base/align.h"
 #include "sched/mdp_pool.h"
+#include "sched/policy_solve.h"
 
 /*
  * The size of a rung's table: what is finer changes nothing that can be measured, and all rungs together stay in a second-level
@@ -18,20 +19,20 @@
  */
 enum {
     RUNGS = 20,
-    QUEUE_MAX = 128,
-    SLACK_BINS = 48,
+    QUEUE_MAX = 64,
+    SLACK_BINS = 64,
     IDLE_LEVELS = 8,
-    HELD_MAX = 8,
+    HELD_MAX = 16,
 };
 #define FILE_BYTES_MAX (UINT64_C(64) << 20)
-#define LATE_PENALTY 1.0  /* a query given up costs what a perfect answer would earn */
+#define LATE_PENALTY 2.0  /* a query given up costs what two perfect answers would earn */
 #define NEVER        64.0 /* objectives: how long a batch takes that there is none of */
 
 struct maker {
     const struct leat_policy_order *order;
-    struct leat_mdp_pool_problem problem; /* but for its rate */
-    double *accuracy, *latency_us;
-    double rates_qps[LEAT_POLICY_RUNGS_MAX];
+    struct leat_policy_problem problem;
+    double *accuracy, *latency_us; /* the problem's */
+    uint32_t rates_qps[LEAT_POLICY_RUNGS_MAX];
     uint32_t rate_count;
     struct leat_policy *policy;
     const _Atomic bool *cancel;
@@ -78,13 +79,11 @@ light_qps(const struct leat_policy_order *order)
 static double
 distance(const struct maker *maker, double qps, double lowest_qps, double highest_qps)
 {
-    struct leat_mdp_pool_problem problem = maker->problem;
-    double accuracy[3];
     const double rates_qps[3] = {qps, lowest_qps, highest_qps};
+    double accuracy[3];
 
     for (uint32_t i = 0; i < 3; i++) {
-        problem.rate_per_us = rates_qps[i] / 1e6;
-        accuracy[i] = leat_mdp_pool_bound(&problem) / problem.rate_per_us;
+        accuracy[i] = leat_policy_bound(&maker->problem, (uint32_t)rates_qps[i]);
     }
     const double lost = accuracy[1] > accuracy[2] ? (accuracy[1] - accuracy[0]) / (accuracy[1] - accuracy[2]) : 0;
     return lost + log(qps / lowest_qps) / log(highest_qps / lowest_qps);
@@ -107,9 +106,8 @@ make_ladder(struct maker *maker)
             *(distance(maker, middle, lowest_qps, highest_qps) < all * r / (RUNGS - 1) ? &low : &high) = middle;
         }
         reached_qps = ceil(high);
-        const double before = maker->rate_count > 0 ? maker->rates_qps[maker->rate_count - 1] : 0;
-        if (reached_qps > before && reached_qps < UINT32_MAX) {
-            maker->rates_qps[maker->rate_count++] = reached_qps;
+        if (reached_qps < UINT32_MAX && (maker->rate_count == 0 || reached_qps > maker->rates_qps[maker->rate_count - 1])) {
+            maker->rates_qps[maker->rate_count++] = (uint32_t)reached_qps;
         }
     }
 }
@@ -166,90 +164,42 @@ pose_problem(struct maker *maker)
     for (size_t i = 0; i < cells; i++) {
         maker->latency_us[i] = order->latency_ns[i] > 0 ? (double)order->latency_ns[i] / 1e3 : NEVER * objective_us;
     }
-    maker->problem = (struct leat_mdp_pool_problem){
+    maker->problem = (struct leat_policy_problem){
+        .mode = LEAT_POLICY_LEAT,
         .variant_count = order->variant_count,
         .worker_count = order->worker_count,
-        .batch_max = order->items_max,
-        .latency_stride = order->items_max,
+        .latency_items = order->items_max,
+        .names = order->names,
         .accuracy = maker->accuracy,
         .latency_us = maker->latency_us,
-        .objective_us = objective_us,
-        .rate_per_us = 1 / objective_us,
+        .objective_ns = order->objective_ns,
         .dispersion = order->dispersion_permille / 1e3,
         .late_penalty = LATE_PENALTY,
-        .latency_spread = order->spread_ppm < 10000000 ? order->spread_ppm / 1e6 : 10,
         .queue_max = QUEUE_MAX,
         .slack_bins = SLACK_BINS,
+        .drops_late = order->drops_late,
         .idle_levels = levels < IDLE_LEVELS ? levels : IDLE_LEVELS,
         .held_max = HELD_MAX,
         .hold = true,
+        .latency_spread = order->spread_ppm < 10000000 ? order->spread_ppm / 1e6 : 10,
     };
-    return leat_mdp_pool_check(&maker->problem);
+    return leat_policy_problem_check(&maker->problem, 1);
 }
 
 static enum leat_status
-lay_out(struct maker *maker)
+begin(struct maker *maker)
 {
-    const struct leat_policy_order *order = maker->order;
-    const struct leat_policy shape = {
-        .objective_ns = order->objective_ns,
-        .kind = LEAT_POLICY_POOL,
-        .worker_count = order->worker_count,
-        .dispersion_permille = order->dispersion_permille,
-        .drops_late = order->drops_late,
-        .rung_count = maker->rate_count,
-        .variant_count = order->variant_count,
-        .queue_max = maker->problem.queue_max,
-        .slack_bins = maker->problem.slack_bins,
-        .idle_levels = order->worker_count > 1 ? maker->problem.idle_levels : 0,
-        .held_max = order->worker_count > 1 ? maker->problem.held_max : 0,
-        .latency_items = order->items_max,
-    };
-    size_t bytes;
+    void *block = aligned_alloc(64, leat_round_up(leat_policy_problem_bytes(&maker->problem, maker->rate_count), 64));
 
-    enum leat_status status = leat_policy_bytes(&shape, &bytes);
-    if (status != LEAT_OK) {
-        return status;
-    }
-    void *block = aligned_alloc(64, leat_round_up(bytes, 64));
     if (block == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a policy");
     }
-    maker->policy = leat_policy_init(block, &shape);
-    for (uint32_t v = 0; status == LEAT_OK && v < order->variant_count; v++) {
-        status = leat_policy_set_variant(maker->policy, v, order->names[v], order->accuracy_ppm[v],
-                                         order->latency_ns + (size_t)v * order->items_max);
+    const enum leat_status status =
+        leat_policy_begin(block, &maker->problem, maker->rates_qps, maker->rate_count, &maker->policy);
+    if (status != LEAT_OK) {
+        free(block);
     }
     return status;
-}
-
-/* A share of one as parts of `whole`. */
-static uint32_t
-parts(double share, double whole)
-{
-    const double value = share > 0 ? share * whole + 0.5 : 0;
-    return value < UINT32_MAX ? (uint32_t)value : UINT32_MAX - 1;
-}
-
-/* Solves one rung with memory of its own: of the solver, and of the table that it makes. */
-static void
-solve_rung(struct maker *maker, uint32_t r, void *memory, uint16_t *actions)
-{
-    struct leat_mdp_pool_problem problem = maker->problem;
-    struct leat_mdp_pool_value value;
-
-    problem.rate_per_us = maker->rates_qps[r] / 1e6;
-    leat_mdp_pool_solve(memory, &problem, actions, &value);
-    const struct leat_policy_rung rung = {
-        .rate_qps = (uint32_t)maker->rates_qps[r],
-        .accuracy_ppm = parts(value.accuracy, 1e6),
-        .violation_ppb = parts(value.violation, 1e9),
-        .bound_ppm = (int32_t)lround(value.bound_per_us / problem.rate_per_us * 1e6),
-        .gain_ppm = (int32_t)lround(value.gain_per_us / problem.rate_per_us * 1e6),
-    };
-    memset(actions, 0, (problem.slack_bins + 1) * sizeof(actions[0])); /* row 0 */
-    leat_policy_set_rung(maker->policy, r, &rung);
-    leat_policy_set_actions(maker->policy, r, actions);
 }
 
 /* Solves rungs until there are no more; the hardest, at high rates, first. */
@@ -257,22 +207,27 @@ static void *
 solve_rungs(void *argument)
 {
     struct maker *maker = argument;
-    const size_t memory_bytes = leat_round_up(leat_mdp_pool_bytes(&maker->problem), 64);
-    const size_t action_bytes =
-        leat_round_up((size_t)leat_mdp_pool_row_count(&maker->problem) * (maker->problem.slack_bins + 1) * 2, 64);
-    unsigned char *memory = aligned_alloc(64, memory_bytes + action_bytes);
+    void *memory = NULL;
+    size_t room = 0;
 
-    if (memory == NULL) {
-        atomic_store_explicit(&maker->failed, true, memory_order_relaxed);
-        return NULL;
-    }
     for (;;) {
         const uint32_t taken = atomic_fetch_add_explicit(&maker->next, 1, memory_order_relaxed);
         if (taken >= maker->rate_count ||
             (maker->cancel != NULL && atomic_load_explicit(maker->cancel, memory_order_relaxed))) {
             break;
         }
-        solve_rung(maker, maker->rate_count - 1 - taken, memory, (uint16_t *)(void *)(memory + memory_bytes));
+        const uint32_t rung = maker->rate_count - 1 - taken;
+        const size_t bytes = leat_policy_solve_bytes(&maker->problem, maker->rates_qps[rung]);
+        if (bytes > room) {
+            free(memory);
+            memory = bytes < SIZE_MAX - 64 ? aligned_alloc(64, leat_round_up(bytes, 64)) : NULL;
+            room = bytes;
+        }
+        if (memory == NULL) {
+            atomic_store_explicit(&maker->failed, true, memory_order_relaxed);
+            break;
+        }
+        leat_policy_solve(memory, &maker->problem, maker->policy, rung);
     }
     free(memory);
     return NULL;
@@ -310,7 +265,7 @@ leat_policy_make(const struct leat_policy_order *order, const _Atomic bool *canc
     }
     if (status == LEAT_OK) {
         choose_rates(&maker);
-        status = lay_out(&maker);
+        status = begin(&maker);
     }
     if (status == LEAT_OK) {
         status = solve(&maker);

@@ -2,8 +2,8 @@
 /*
  * runtime/policy_make.h - a policy for one queue before all workers, from what variants take.
  *
- * Role       Solves sched/mdp_pool.h for a ladder of loads and seals the tables as one sched/policy_table.h block, which
- *            selector mdp follows. Slow: tens of milliseconds a rung.
+ * Role       Has sched/policy_solve.h solve it in mode LEAT for a ladder of loads that suits the variants; selector mdp follows
+ *            the result. Slow: tens of milliseconds a rung.
  * Ladder     From what the most accurate variant carries easily to LEAT_POLICY_MAKE_HEADROOM of what the workers can do in
  *            time, where queries are given up. Rungs are close where the best accuracy that is possible falls fast with the
  *            rate, for each is used up to the next lower one.
@@ -19,7 +19,7 @@
 #include "base/status.h"
 #include "sched/policy_table.h"
 
-#define LEAT_POLICY_MAKE_ITEMS_MAX 128u /* no batch of a policy is larger */
+#define LEAT_POLICY_MAKE_ITEMS_MAX 64u /* no batch of a policy is larger */
 #define LEAT_POLICY_MAKE_HEADROOM  1.25
 
 struct leat_policy_order {
@@ -33,7 +33,7 @@ struct leat_policy_order {
     uint32_t worker_count;
     uint32_t dispersion_permille;    /* of arrivals, 1000 and more */
     bool drops_late;
-    const double *rates_qps;         /* [rate_count], rising; NULL: the ladder above */
+    const uint32_t *rates_qps;       /* [rate_count], rising; NULL: the ladder above */
     uint32_t rate_count;
     uint32_t threads; /* that solve rungs, the caller's among them; 0: one */
 };

@@ -62,11 +62,11 @@ advance(struct leat_load *load, uint64_t now_ns)
 }
 
 void
-leat_load_arrive(struct leat_load *load, uint64_t now_ns)
+leat_load_arrive(struct leat_load *load, uint64_t now_ns, uint32_t items)
 {
     (void)advance(load, now_ns);
     uint32_t *count = &load->counts[load->present];
-    *count += *count < COUNT_MAX;
+    *count = items < COUNT_MAX - *count ? *count + items : COUNT_MAX;
 }
 
 uint32_t

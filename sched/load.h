@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sched/load.h - how many queries a second arrive, and how unevenly, over a moving window.
+ * sched/load.h - how many items a second arrive, and how unevenly, over a moving window.
  *
  * Role      An application's arrivals are told one by one; selectors and whoever makes their policies ask what they
  *           amount to.
+ * Items     What counts are a query's items: eight queries of one are the same load as one of eight, but arrive more evenly.
  * Rate      Arrivals of the last window over its length, by LEAT_LOAD_BUCKETS buckets: of the oldest, which the window
  *           only partly covers, as large a part is counted. While less than a window has passed since the start the time
  *           since then counts instead, a bucket's length at least: the first arrivals after a start look too many rather
@@ -46,7 +47,7 @@ struct leat_load {
 /* A window of 0 is LEAT_LOAD_WINDOW_NS; it is held between the bounds and rounded down to a multiple of buckets. */
 void leat_load_init(struct leat_load *load, uint64_t window_ns, uint64_t now_ns);
 
-void leat_load_arrive(struct leat_load *load, uint64_t now_ns);
+void leat_load_arrive(struct leat_load *load, uint64_t now_ns, uint32_t items);
 
 uint32_t leat_load_rate_qps(struct leat_load *load, uint64_t now_ns); /* at most UINT32_MAX */
 

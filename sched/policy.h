@@ -110,7 +110,7 @@ struct leat_select_input {
     const struct leat_sched_worker *worker;
     uint32_t worker_count;
     uint32_t idle_count; /* of them without anything outstanding, the routed one included */
-    uint32_t rate_qps;   /* at which the application's queries came lately: sched/load.h */
+    uint32_t rate_qps;   /* at which items of the application's queries came lately: sched/load.h */
     uint16_t application;
     leat_predict_fn predict;
     const void *profiles;

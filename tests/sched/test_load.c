@@ -27,7 +27,7 @@ exponential(void)
 
 /* All that ever came, and where buckets begin: whole ones from the start, or from the first call after a silence. */
 static struct {
-    uint64_t times_ns[CALLS];
+    uint64_t times_ns[2 * CALLS];
     uint32_t count;
     uint64_t bucket_ns, started_ns;
     uint64_t grid_ns, present_ns; /* a bucket's beginning; that of the present one */
@@ -143,9 +143,12 @@ test_against_all_times(void)
                 now_ns += below(4) == 0 ? 0 : below(gap_ns);
             }
             if (what < 380) {
-                leat_load_arrive(&load, now_ns);
+                const uint32_t items = below(8) == 0 ? 2 + (uint32_t)below(7) : 1; /* as many arrivals at once */
+                leat_load_arrive(&load, now_ns, items);
                 naive_move(now_ns);
-                naive.times_ns[naive.count++] = now_ns;
+                for (uint32_t i = 0; i < items; i++) {
+                    naive.times_ns[naive.count++] = now_ns;
+                }
             } else if (what < 390) {
                 check_rate(&load, now_ns);
             } else {
@@ -174,7 +177,7 @@ test_known_rates(void)
             const bool burst = (uint64_t)(now_ns / 1e8) % 2 == 1;
             const double factor = kinds[k].burst_factor, part = factor > 1 ? (burst ? factor : 1) * 2 / (1 + factor) : 1;
             now_ns += 1e9 / kinds[k].rate_qps / part * (factor > 0 ? exponential() : 1);
-            leat_load_arrive(&load, (uint64_t)now_ns);
+            leat_load_arrive(&load, (uint64_t)now_ns, 1);
             if (i % 97 == 96 && now_ns > 1e9) {
                 rates += leat_load_rate_qps(&load, (uint64_t)now_ns);
                 dispersions += leat_load_dispersion_ppm(&load, (uint64_t)now_ns) / 1e6;
@@ -196,14 +199,14 @@ test_edges(void)
 
     leat_load_init(&load, 0, 1000);
     EXPECT(leat_load_rate_qps(&load, 1000) == 0 && leat_load_dispersion_ppm(&load, 1000) == LEAT_LOAD_POISSON_PPM);
-    leat_load_arrive(&load, 1000);
+    leat_load_arrive(&load, 1000, 1);
     EXPECT(leat_load_rate_qps(&load, 1000) == 128); /* one in a bucket, which is 1/128 of a second */
     EXPECT(leat_load_rate_qps(&load, 1000 + LEAT_LOAD_WINDOW_NS / 2) == 4);
     EXPECT(leat_load_rate_qps(&load, 0) == 4); /* time runs backwards: it stands still */
-    leat_load_arrive(&load, 0);
+    leat_load_arrive(&load, 0, 1);
     EXPECT(leat_load_rate_qps(&load, 1000 + LEAT_LOAD_WINDOW_NS / 2) == 8);
     EXPECT(leat_load_rate_qps(&load, 1000 + 2 * LEAT_LOAD_WINDOW_NS) == 0);
-    leat_load_arrive(&load, UINT64_C(1) << 63); /* no step for each of the buckets between */
+    leat_load_arrive(&load, UINT64_C(1) << 63, 1); /* no step for each of the buckets between */
     EXPECT(leat_load_rate_qps(&load, UINT64_C(1) << 63) == 2);
 
     leat_load_init(&load, 1, 0); /* held to the least window */
@@ -214,9 +217,8 @@ test_edges(void)
     /* More than can be told: as many as there are numbers for, and nothing runs over. */
     leat_load_init(&load, LEAT_LOAD_WINDOW_MIN_NS, 0);
     for (uint32_t b = 0; b <= 2 * BUCKETS; b++) {
-        for (uint32_t i = 0; i < 100000; i++) {
-            leat_load_arrive(&load, b * load.bucket_ns);
-        }
+        leat_load_arrive(&load, b * load.bucket_ns, 100000);
+        leat_load_arrive(&load, b * load.bucket_ns, UINT32_MAX);
     }
     EXPECT(leat_load_rate_qps(&load, 2 * BUCKETS * load.bucket_ns) == UINT32_MAX);
     EXPECT(leat_load_dispersion_ppm(&load, 2 * BUCKETS * load.bucket_ns) == 0);

@@ -442,7 +442,7 @@ naive_simulate(const struct variants_options *options)
             EXPECT(naive.arrived < QUERIES);
             naive.queries[naive.arrived++] =
                 (struct naive_query){.arrival_ns = next_ns, .deadline_ns = next_ns + options->objective_ns};
-            leat_load_arrive(&naive.load, next_ns);
+            leat_load_arrive(&naive.load, next_ns, 1);
             next_ns = (uint64_t)(arrivals_next(&arrivals) * 1e9);
         } else if (end_ns == naive.now_ns) {
             naive.done_count[ending]++;

@@ -431,7 +431,7 @@ arrive(struct variants_run *run, struct queue **ret_queue)
     };
     struct queue *queue = &run->queues[options->router->deals ? query.ordinal % options->worker_count : 0];
 
-    leat_load_arrive(&run->load, run->now_ns);
+    leat_load_arrive(&run->load, run->now_ns, 1);
     run->result->arrived++;
     run->waiting++;
     draw_arrival(run);
