@@ -38,7 +38,7 @@ load_block(bool ask)
     uint32_t sum = 0;
     for (uint32_t i = 0; i < BLOCK; i++) {
         load_ns += gaps_ns[i];
-        leat_load_arrive(&load, load_ns);
+        leat_load_arrive(&load, load_ns, 1);
         sum += ask ? leat_load_rate_qps(&load, load_ns) : 0;
     }
     sink = sum;
