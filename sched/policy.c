@@ -20,6 +20,7 @@ static const struct leat_router *const routers[] = {
 static const struct leat_selector *const selectors[] = {
     &leat_selector_fixed,
     &leat_selector_greedy,
+    &leat_selector_infaas,
     &leat_selector_jellyfish,
     &leat_selector_mdp,
     &leat_selector_model_switching,

@@ -61,6 +61,8 @@ struct leat_sched_variant {
 typedef uint64_t (*leat_predict_fn)(const void *profiles, uint16_t application, uint32_t variant,
                                     uint16_t worker_class, uint32_t items);
 
+struct leat_instance;
+
 struct leat_route_input {
     uint64_t now_ns;
     const struct leat_sched_query *pending; /* oldest first */
@@ -114,6 +116,7 @@ struct leat_select_input {
     uint16_t application;
     leat_predict_fn predict;
     const void *profiles;
+    const struct leat_instance *instances; /* [variant_count] on this worker: sched/instance.h; NULL: all are active */
 };
 
 struct leat_selection {
@@ -143,6 +146,7 @@ struct leat_selector {
     size_t state_bytes;
     bool single; /* never more than one query a batch */
     bool follows_policy; /* that init must be given */
+    bool follows_instances; /* is to be shown them */
     enum leat_status (*init)(void *state, const struct leat_selector_options *options); /* NULL: zeroes will do */
     struct leat_selection (*select)(void *state, const struct leat_select_input *input);
 };
@@ -259,6 +263,15 @@ extern const struct leat_selector leat_selector_model_switching;
  * the floors allow, by the deadline of query [0]. Without any the one that is fastest for one item, with the same.
  */
 extern const struct leat_selector leat_selector_greedy;
+/*
+ * INFaaS (F. Romero et al., ATC 2021, section 4.1): of the ready variants that suit query [0] and end it by its deadline the
+ * active one that costs least, of equal ones the one that is predicted to end first. Without any, of those that are
+ * overloaded or interfered (sched/instance.h) the one that ends it first: what is not loaded cannot be dispatched, and what is has
+ * no time to load. Where none ends it in time, the one that comes closest. The batch is as many queries as the variant ends
+ * by the deadlines of all of them, and suits; where the first is late, as many as it can hold. Ours: all the deadlines, not
+ * the first's alone; what INFaaS does by worker, for one is given. O(variants + queries of the batch).
+ */
+extern const struct leat_selector leat_selector_infaas;
 
 /* For workers of one class, and for workers that differ. */
 #define LEAT_ROUTER_DEFAULT       "fcfs"

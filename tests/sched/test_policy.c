@@ -69,7 +69,8 @@ test_names(void)
     };
     static const struct leat_selector *const selectors[] = {&leat_selector_fixed, &leat_selector_single,
                                                             &leat_selector_jellyfish, &leat_selector_greedy,
-                                                            &leat_selector_mdp, &leat_selector_model_switching};
+                                                            &leat_selector_mdp, &leat_selector_model_switching,
+                                                            &leat_selector_infaas};
 
     for (size_t i = 0; i < LEAT_COUNT_OF(routers); i++) {
         EXPECT(leat_router_find(routers[i]->name) == routers[i]);

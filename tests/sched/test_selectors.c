@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     jellyfish, model_switching and greedy do what sched/policy.h says.
+ * Goal     jellyfish, model_switching, greedy and infaas do what sched/policy.h says.
  * Method   Random small worlds against statements of the rules in floating point, and extreme ones, in which a selection
  *          must still be one that can be.
  */
@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "sched/instance.h"
 #include "sched/policy_table.h"
 #include "sched/select.h"
 
@@ -407,6 +408,107 @@ test_greedy(void)
     EXPECT(in_time > ROUNDS / 10 && late > ROUNDS / 10 && nothing > ROUNDS / 100);
 }
 
+/* ---- infaas ------------------------------------------------------------------------------------ */
+
+static void
+draw_instances(struct world *world, struct leat_instance *instances)
+{
+    for (uint32_t v = 0; v < VARIANTS; v++) {
+        world->variants[v].cost_nano = 10 * (uint32_t)below(3);
+        instances[v] = (struct leat_instance){.state = (uint8_t)(LEAT_INSTANCE_ACTIVE + below(5) / 3 * (1 + below(2)))};
+    }
+    for (uint32_t q = 0; q < QUERIES; q++) {
+        world->queries[q].cost_cap_nano = below(6) == 0 ? 5 + (uint32_t)below(40) : 0;
+    }
+}
+
+/* When the variant ends so many of the queries. */
+static uint64_t
+end_of(const struct world *world, uint32_t v, uint32_t queries)
+{
+    uint32_t items = 0;
+    for (uint32_t q = 0; q < queries; q++) {
+        items += world->queries[q].items;
+    }
+    const uint64_t start_ns = world->worker.free_at_ns > 1000 ? world->worker.free_at_ns : 1000;
+    return start_ns + world->batch_ns[v][world->worker.worker_class][items];
+}
+
+/* Would the variant have all of them in time? */
+static bool
+has_in_time(const struct world *world, uint32_t v, uint32_t queries)
+{
+    for (uint32_t q = 0; q < queries; q++) {
+        if (end_of(world, v, queries) > world->queries[q].deadline_ns) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The first of the three steps that has candidates: 0 active and in time, 1 in time, 2 any; of it the one to take. */
+static uint32_t
+cheapest(const struct world *world, uint32_t *ret_step)
+{
+    for (uint32_t step = 0; step < 3; step++) {
+        uint32_t best = VARIANTS;
+        for (uint32_t v = 0; v < VARIANTS; v++) {
+            const bool active = world->input.instances == NULL || world->input.instances[v].state == LEAT_INSTANCE_ACTIVE;
+            if (!is_candidate(world, v) || (step < 2 && !has_in_time(world, v, 1)) || (step == 0 && !active)) {
+                continue;
+            }
+            const int64_t dearer = step > 0 || best == VARIANTS
+                                       ? 0
+                                       : (int64_t)world->variants[v].cost_nano - world->variants[best].cost_nano;
+            if (best == VARIANTS || dearer < 0 || (dearer == 0 && end_of(world, v, 1) < end_of(world, best, 1))) {
+                best = v;
+            }
+        }
+        if (best < VARIANTS) {
+            *ret_step = step;
+            return best;
+        }
+    }
+    return VARIANTS;
+}
+
+static void
+test_infaas(void)
+{
+    uint32_t steps[3] = {0}, nothing = 0, larger = 0, avoided = 0;
+
+    EXPECT(leat_selector_infaas.follows_instances && leat_selector_infaas.state_bytes == 0);
+    for (int round = 0; round < ROUNDS; round++) {
+        struct world world;
+        struct leat_instance instances[VARIANTS];
+        uint32_t step = 0, items;
+        draw_world(&world);
+        draw_instances(&world, instances);
+        const uint32_t blind = cheapest(&world, &step);
+        world.input.instances = below(8) > 0 ? instances : NULL;
+        world.input.variant_count = below(8) == 0 ? (uint32_t)below(VARIANTS) : VARIANTS;
+        const uint32_t best = cheapest(&world, &step);
+        const struct leat_selection got = leat_selector_infaas.select(NULL, &world.input);
+        EXPECT(got.skip == 0 && !got.hold);
+        if (best == VARIANTS) {
+            nothing++;
+            EXPECT(got.queries == 0);
+            continue;
+        }
+        const struct leat_selection all = take(&world, best, world.variants[best].items_max, &items);
+        uint32_t queries = 1;
+        while (step < 2 && queries < all.queries && has_in_time(&world, best, queries + 1)) {
+            queries++;
+        }
+        EXPECT(got.variant == best && got.queries == (step < 2 ? queries : all.queries));
+        steps[step]++;
+        larger += queries > 1;
+        avoided += step == 0 && best != blind && world.input.variant_count == VARIANTS;
+    }
+    EXPECT(steps[0] > ROUNDS / 10 && steps[1] > ROUNDS / 20 && steps[2] > ROUNDS / 20 && nothing > ROUNDS / 100);
+    EXPECT(larger > ROUNDS / 10 && avoided > ROUNDS / 100);
+}
+
 /* ---- Whatever the values ----------------------------------------------------------------------- */
 
 static uint64_t
@@ -419,7 +521,7 @@ extreme(void)
 static void
 test_extremes(void)
 {
-    static const struct leat_selector *const selectors[] = {&leat_selector_greedy, &leat_selector_jellyfish};
+    static const struct leat_selector *const selectors[] = {&leat_selector_greedy, &leat_selector_infaas, &leat_selector_jellyfish};
 
     for (int round = 0; round < ROUNDS; round++) {
         const struct leat_selector *selector = selectors[below(LEAT_COUNT_OF(selectors))];
@@ -469,6 +571,7 @@ main(void)
     test_model_switching();
     test_model_switching_refuses();
     test_greedy();
+    test_infaas();
     test_extremes();
     return 0;
 }

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sched/instance.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/align.h"
+#include "base/status.h"
+
+#define SECOND_NS UINT64_C(1000000000)
+#define PERMILLE  1000u
+#define RATIO_MAX 64u /* of one batch */
+#define AGE_MAX   UINT8_MAX
+
+__extension__ typedef unsigned __int128 wide;
+
+const struct leat_instance_limits leat_instance_limits_default = {
+    .slow_permille = 2500, .busy_permille = 500, .backlog_permille = 800, .clear_permille = 1500, .decay_permille = 1500};
+const struct leat_instance_limits leat_instance_limits_alone = {
+    .slow_permille = 4000, .busy_permille = 900, .backlog_permille = 1100, .clear_permille = 1500, .decay_permille = 15000};
+
+/* ---- Evidence ---------------------------------------------------------------------------------- */
+
+static uint32_t
+narrow(wide value)
+{
+    return value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
+}
+
+static uint32_t
+ratio_permille(uint64_t part, uint64_t whole)
+{
+    return whole > 0 ? narrow((wide)part * PERMILLE / whole) : 0;
+}
+
+static void
+begin_window(struct leat_instance *instance, const struct leat_instance_worker *worker)
+{
+    instance->profiled_ns = instance->run_ns = instance->response_ns = 0;
+    instance->queries = instance->batches = 0;
+    instance->busy_seen_ns = worker->busy_ns;
+    instance->ended_seen_ns = worker->ended_ns;
+}
+
+void
+leat_instance_turn(struct leat_instance *instance, const struct leat_instance_worker *worker, enum leat_instance_state state)
+{
+    static const struct leat_instance_worker unused;
+
+    LEAT_ASSERT(state <= LEAT_INSTANCE_ACTIVE);
+    *instance = (struct leat_instance){.running = instance->running, .state = (uint8_t)state, .age = AGE_MAX};
+    begin_window(instance, worker != NULL ? worker : &unused);
+}
+
+void
+leat_instance_begin(struct leat_instance *instance)
+{
+    LEAT_ASSERT(instance->running < UINT16_MAX);
+    instance->running++;
+}
+
+void
+leat_instance_end(struct leat_instance *instance, struct leat_instance_worker *worker, uint64_t now_ns,
+                  const struct leat_instance_batch *batch)
+{
+    LEAT_ASSERT(instance->running > 0 && batch->queries > 0);
+    instance->running--;
+    instance->fresh = 1;
+    worker->busy_ns += batch->run_ns;
+    worker->ended_ns = now_ns;
+    if (batch->profiled_ns == 0) {
+        return;
+    }
+    uint64_t most_ns;
+    if (__builtin_mul_overflow(batch->profiled_ns, RATIO_MAX, &most_ns)) {
+        most_ns = UINT64_MAX;
+    }
+    instance->profiled_ns += batch->profiled_ns;
+    instance->run_ns += batch->run_ns < most_ns ? batch->run_ns : most_ns;
+    instance->response_ns += batch->response_ns < most_ns ? batch->response_ns : most_ns;
+    instance->queries += batch->queries;
+    instance->batches++;
+}
+
+static void
+take_verdict(struct leat_instance *instance, const struct leat_instance_worker *worker)
+{
+    instance->slow_permille = ratio_permille(instance->run_ns, instance->profiled_ns);
+    instance->response_permille = ratio_permille(instance->response_ns, instance->profiled_ns);
+    instance->busy_permille =
+        ratio_permille(worker->busy_ns - instance->busy_seen_ns, worker->ended_ns - instance->ended_seen_ns);
+    instance->query_ns = instance->profiled_ns / instance->queries;
+    begin_window(instance, worker);
+}
+
+static uint32_t
+shrink(uint32_t permille, uint32_t by_permille)
+{
+    return (uint32_t)((uint64_t)permille * PERMILLE / by_permille);
+}
+
+/* ---- States ------------------------------------------------------------------------------------ */
+
+/* What the application's queries are to the peak of all workers: those that come, and those that wait in an interval. */
+struct pressure {
+    uint32_t rate_permille, backlog_permille;
+};
+
+static struct pressure
+measure(const struct leat_instance *instance, const struct leat_instance_demand *demand)
+{
+    const wide each_ns = (wide)instance->query_ns * PERMILLE / demand->worker_count;
+    return (struct pressure){
+        .rate_permille = narrow(each_ns * demand->rate_qps / SECOND_NS),
+        .backlog_permille = narrow(each_ns * demand->waiting_count / LEAT_INSTANCE_INTERVAL_NS),
+    };
+}
+
+static enum leat_instance_state
+judge(const struct leat_instance *instance, const struct leat_instance_limits *limits,
+      const struct leat_instance_demand *demand)
+{
+    const struct pressure pressure = measure(instance, demand);
+    const bool held = instance->state != LEAT_INSTANCE_ACTIVE && instance->age < instance->hold;
+
+    if (instance->slow_permille > limits->slow_permille) {
+        return LEAT_INSTANCE_INTERFERED;
+    }
+    if (instance->state == LEAT_INSTANCE_INTERFERED && (held || instance->slow_permille >= limits->clear_permille)) {
+        return LEAT_INSTANCE_INTERFERED;
+    }
+    if ((instance->response_permille > limits->slow_permille && instance->busy_permille >= limits->busy_permille) ||
+        pressure.backlog_permille > limits->backlog_permille) {
+        return LEAT_INSTANCE_OVERLOADED;
+    }
+    if (instance->state == LEAT_INSTANCE_OVERLOADED &&
+        (held || instance->response_permille >= limits->clear_permille || pressure.rate_permille >= PERMILLE)) {
+        return LEAT_INSTANCE_OVERLOADED;
+    }
+    return LEAT_INSTANCE_ACTIVE;
+}
+
+static void
+enter(struct leat_instance *instance, enum leat_instance_state state)
+{
+    if (instance->state == LEAT_INSTANCE_ACTIVE) {
+        const uint32_t twice = instance->hold < LEAT_INSTANCE_HOLD_MAX / 2 ? 2u * instance->hold : LEAT_INSTANCE_HOLD_MAX;
+        instance->hold = (uint8_t)(instance->age <= instance->hold ? twice : 1);
+    }
+    instance->state = (uint8_t)state;
+    instance->age = 0;
+}
+
+enum leat_instance_state
+leat_instance_evaluate(struct leat_instance *instance, const struct leat_instance_worker *worker,
+                       const struct leat_instance_limits *limits, const struct leat_instance_demand *demand)
+{
+    const bool verdict = instance->batches >= LEAT_INSTANCE_BATCHES;
+    const bool active = instance->state == LEAT_INSTANCE_ACTIVE;
+    const bool quiet = !instance->fresh && instance->running == 0;
+
+    LEAT_ASSERT(demand->worker_count >= 1 && limits->decay_permille > PERMILLE);
+    instance->fresh = 0;
+    if (instance->state < LEAT_INSTANCE_ACTIVE || (active && !verdict)) {
+        return instance->state;
+    }
+    instance->age = (uint8_t)(instance->age + (instance->age < AGE_MAX));
+    if (verdict) {
+        take_verdict(instance, worker);
+    } else if (quiet) {
+        instance->slow_permille = shrink(instance->slow_permille, limits->decay_permille);
+        instance->response_permille = shrink(instance->response_permille, limits->decay_permille);
+        begin_window(instance, worker); /* what it was told long ago does not count any more */
+    } else {
+        return instance->state;
+    }
+    const enum leat_instance_state state = judge(instance, limits, demand);
+    if (state != instance->state) {
+        enter(instance, state);
+    }
+    return state;
+}
+
+uint32_t
+leat_instance_peak_qps(const struct leat_instance *instance)
+{
+    return instance->query_ns > 0 ? narrow(SECOND_NS / instance->query_ns) : 0;
+}
+
+const char *
+leat_instance_state_text(enum leat_instance_state state)
+{
+    static const char *const texts[] = {"inactive", "loading", "active", "overloaded", "interfered"};
+
+    LEAT_ASSERT((size_t)state < LEAT_COUNT_OF(texts));
+    return texts[state];
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * F. Romero et al., "INFaaS: Automated Model-less Inference Serving", ATC 2021, section 4.1: the cheapest variant that does,
+ * but not where it is overloaded or disturbed while another does too. O(variants + queries of the batch).
+ */
+#include "sched/batch.h"
+#include "sched/instance.h"
+
+/* How good a variant is for the query; less is better, the first difference decides. */
+struct rank {
+    uint32_t step; /* of the three of section 4.1 */
+    uint32_t cost_nano;
+    uint64_t end_ns;
+};
+
+static struct rank
+rank_of(const struct leat_select_input *input, uint32_t v)
+{
+    const struct leat_sched_query *first = &input->pending[0];
+    const bool active = input->instances == NULL || input->instances[v].state == LEAT_INSTANCE_ACTIVE;
+    const uint64_t end_ns = leat_batch_end_ns(input, v, first->items);
+    const uint32_t step = end_ns > first->deadline_ns ? 2 : active ? 0 : 1;
+
+    return (struct rank){.step = step, .cost_nano = step == 0 ? input->variants[v].cost_nano : 0, .end_ns = end_ns};
+}
+
+static bool
+is_better(const struct rank *a, const struct rank *b)
+{
+    if (a->step != b->step) {
+        return a->step < b->step;
+    }
+    return a->cost_nano != b->cost_nano ? a->cost_nano < b->cost_nano : a->end_ns < b->end_ns;
+}
+
+/* How many queries the variant suits and ends in time. */
+static uint32_t
+count_in_time(const struct leat_select_input *input, uint32_t v)
+{
+    const struct leat_sched_variant *variant = &input->variants[v];
+    uint64_t tightest_ns = input->pending[0].deadline_ns;
+    uint32_t items = input->pending[0].items, count = 1;
+
+    while (count < input->pending_count) {
+        const struct leat_sched_query *query = &input->pending[count];
+        if (!leat_select_suits(variant, query) || query->items > variant->items_max - items) {
+            break;
+        }
+        items += query->items;
+        tightest_ns = query->deadline_ns < tightest_ns ? query->deadline_ns : tightest_ns;
+        if (leat_batch_end_ns(input, v, items) > tightest_ns) {
+            break;
+        }
+        count++;
+    }
+    return count;
+}
+
+static struct leat_selection
+select_cheapest(void *state, const struct leat_select_input *input)
+{
+    struct rank best = {0};
+    uint32_t chosen = input->variant_count; /* none */
+
+    (void)state;
+    LEAT_ASSERT(input->pending_count >= 1 && input->variant_count <= LEAT_SCHED_VARIANTS_MAX);
+    for (uint32_t v = 0; v < input->variant_count; v++) {
+        if (!input->variants[v].ready || !leat_select_suits(&input->variants[v], &input->pending[0])) {
+            continue;
+        }
+        const struct rank rank = rank_of(input, v);
+        if (chosen == input->variant_count || is_better(&rank, &best)) {
+            best = rank;
+            chosen = v;
+        }
+    }
+    if (chosen == input->variant_count) {
+        return (struct leat_selection){0};
+    }
+    const struct leat_sched_variant *variant = &input->variants[chosen];
+    const uint32_t queries = best.step < 2 ? count_in_time(input, chosen)
+                                           : leat_batch_prefix(input, variant, variant->items_max).queries;
+    return (struct leat_selection){.variant = chosen, .queries = queries};
+}
+
+const struct leat_selector leat_selector_infaas = {
+    .name = "infaas", .follows_instances = true, .select = select_cheapest};
