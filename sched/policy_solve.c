@@ -52,6 +52,7 @@ pool_problem(const struct leat_policy_problem *problem, uint32_t rate_qps)
                                           .late_penalty = problem->late_penalty,
                                           .latency_spread = problem->latency_spread,
                                           .queue_max = problem->queue_max,
+                                          .model_queue_max = problem->model_queue_max,
                                           .slack_bins = problem->slack_bins,
                                           .idle_levels = problem->idle_levels,
                                           .held_max = problem->held_max,

@@ -55,6 +55,7 @@ random_problem(enum leat_policy_mode mode)
         .split = below(3) == 0 ? LEAT_MDP_SHORTEST_QUEUE : LEAT_MDP_ROUND_ROBIN,
         .idle_levels = 1 + (uint32_t)below(4),
         .held_max = 1 + (uint32_t)below(2),
+        .model_queue_max = queue_max + (uint32_t)below(20),
         .hold = below(2) == 0,
         .latency_spread = (double)below(3) / 50,
     };
@@ -126,6 +127,7 @@ pool_problem(const struct leat_policy_problem *problem, uint32_t rate_qps)
                                           .late_penalty = problem->late_penalty,
                                           .latency_spread = problem->latency_spread,
                                           .queue_max = problem->queue_max,
+                                          .model_queue_max = problem->model_queue_max,
                                           .slack_bins = problem->slack_bins,
                                           .idle_levels = problem->idle_levels,
                                           .held_max = problem->held_max,

@@ -112,6 +112,10 @@ test_one_file(void)
     simulate_profiles_free(&profiles);
     options.cores = 0;
     refused(&options, "p.csv:3: there are rows for 1 and for 2 cores");
+    fake_root_write(&root, "/p.csv", "variant,items,p95_ns,percent\na,1,9000,0.5\n");
+    EXPECT(simulate_profiles_read(&options, &profiles) == LEAT_OK && profiles.count == 1);
+    expect_variant(&profiles.variants[0], "a", 0.005, 1, (const uint32_t[]){1}, (const double[]){9});
+    simulate_profiles_free(&profiles);
     fake_root_write(&root, "/p.csv", "variant,items,p95_us,accuracy\na,1,5,0.5\na,2,6,0.5\na,1,7,0.5\n");
     refused(&options, "p.csv:4: there are two rows for 1 items of 'a'");
     fake_root_write(&root, "/p.csv", "variant,items,p95_us,accuracy\na,0,5,0.5\n");

@@ -45,7 +45,7 @@ read_block(FILE *file, const char *path, struct leat_policy **ret_policy)
     if (got != size) {
         status = LEAT_FAIL(LEAT_ERR_SYS, "cannot read %s", path);
     } else if ((status = leat_policy_check(memory, size, &policy)) != LEAT_OK) {
-        (void)leat_err_prefix(status, "%s: ", path);
+        (void)leat_err_prefix(status, "%s", path);
     }
     if (status != LEAT_OK) {
         free(memory);
@@ -368,24 +368,61 @@ evaluate(const struct leat_policy *policy, bool json)
 
 /* ---- The verb ---------------------------------------------------------------------------------- */
 
-static void
-print_policy_help(void)
+void
+policy_print_help(void)
 {
     (void)printf(
-        "usage: leat policy generate --profile FILE --objective TIME --workers N --rates RATES --output FILE [OPTION...]\n"
+        "usage: leat policy generate --profiles FILE --objective TIME --workers N --rates RATES --output FILE [OPTION...]\n"
         "       leat policy show FILE [--svg FILE] [--json]\n"
         "       leat policy evaluate FILE [--json]\n\n"
-        "Policies that were solved ahead, for selector mdp: which variant a worker should run on how many queries, by the "
+        "Policies that are solved ahead, for selector mdp: which variant a worker is to run on how many queries, by the "
         "rate of\n"
         "arrivals, what waits and the slack of the oldest query.\n\n"
-        "generate  solves one; see 'leat policy generate --help'\n"
-        "show      what is in a file, and what its maker expects: accuracy of queries in time, share of late ones, the "
+        "  generate  solves one\n"
+        "  show      what is in a file, and what its maker expects: accuracy of queries in time, share of late ones, the "
         "gain\n"
-        "          (accuracy less penalties, of all queries) and the most that any policy can gain\n"
-        "evaluate  the same, computed anew from the file's times; of one queue for all workers, what its maker expected\n\n"
-        "  --svg FILE  a picture: the variant by queue and slack, a panel for each rate\n"
-        "  --json      one JSON object\n\n"
-        "example: leat policy show image.policy --svg image.svg\n");
+        "            (accuracy less penalties, of all queries) and the most that any policy can gain\n"
+        "  evaluate  the same, computed anew from the file's times; of one queue for all workers, what its maker "
+        "expected\n\n"
+        "generate:\n"
+        "  --profiles FILE        measured times: CSV with model or variant, items (or batch_size) and p95_us (or p95_ms), "
+        "and\n"
+        "                         perhaps task, cores and accuracy\n"
+        "  --accuracies FILE      where the profile has none: CSV with model or variant, accuracy and perhaps task\n"
+        "  --task NAME            of those in the files\n"
+        "  --cores N              of those in the profile\n"
+        "  --statistic NAME       of times: p95, mean, p99, ... (default p95)\n"
+        "  --variants LIST        A,B,... or front: what no other variant is as accurate as and no slower for one item\n"
+        "                         (default: all)\n"
+        "  --objective TIME       latency objective\n"
+        "  --workers N            that serve the application\n"
+        "  --rates RATES          queries a second to solve for: FROM:TO:STEP, or several, or a list\n"
+        "  --output FILE, -o      where to\n\n"
+        "  --mode leat|dealt|paper  leat: one queue, most accuracy a query (default); dealt: queries are dealt to workers' "
+        "queues;\n"
+        "                         paper: so they are in RAMSIS (EuroSys 2024), most accuracy a decision\n"
+        "  --late serve|drop      queries that cannot be in time are served all the same (default), or dropped\n"
+        "  --penalty X            what a late query costs, as accuracy (default %g)\n"
+        "  --dispersion X         variance of arrivals to their mean: 1 is Poisson (default)\n"
+        "  --queue N              how many that wait are told apart (default 32; leat: 64)\n"
+        "  --slack-bins N         of slack (default 100; leat: 64)\n"
+        "  --batch N              leat: the largest batch (default 32)\n"
+        "  --idle-levels N        leat: how many numbers of idle workers are told apart (default 8)\n"
+        "  --held N               leat: how many that wait meanwhile (default 16)\n"
+        "  --model-queue N        leat: a queue of so many is full where solving (default: by the rate)\n"
+        "  --spread X             leat: standard deviation of times, as a share of them (default 0)\n"
+        "  --hold                 leat: may let queries wait for more though workers are idle\n"
+        "  --batching maximal|variable|powers  others: all that wait (default), any number, or powers of two\n"
+        "  --grid fixed|latency   others: slack as it is looked up (default), or by the variants' times\n"
+        "  --split round_robin|shortest_queue  others: how queries come to workers (default round_robin)\n\n"
+        "  --jobs N               threads (default: all cores)\n\n"
+        "show and evaluate:\n"
+        "  --svg FILE             of show: a picture, the variant by queue and slack, a panel for each rate\n"
+        "  --json                 one JSON object, of generate too\n\n"
+        "example: leat policy generate --profiles times.csv --accuracies accuracies.csv --objective 150ms --workers 60 \\\n"
+        "             --rates 200:4000:200 --output image.policy\n"
+        "         leat policy show image.policy --svg image.svg\n",
+        POLICY_PENALTY_DEFAULT);
 }
 
 static bool
@@ -432,7 +469,7 @@ view(int argc, char **argv, bool evaluates)
         return EXIT_USAGE;
     }
     if (viewing.help) {
-        print_policy_help();
+        policy_print_help();
         return EXIT_DONE;
     }
     if (evaluates && viewing.svg_path != NULL) {
@@ -473,7 +510,7 @@ verb_policy(int argc, char **argv)
         return view(argc - 1, argv + 1, argv[1][0] == 'e');
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-        print_policy_help();
+        policy_print_help();
         return EXIT_DONE;
     }
     return usage_error("policy", "'%s' is nothing to do: generate, show or evaluate", argv[1]);

@@ -9,6 +9,10 @@
 
 #include "sched/policy_table.h"
 
+#define POLICY_PENALTY_DEFAULT 1.0
+
+void policy_print_help(void);
+
 /* A table for people: what each rung expects. */
 void policy_print_rungs(const struct leat_policy *policy);
 

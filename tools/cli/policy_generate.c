@@ -10,6 +10,7 @@
 #include "base/align.h"
 #include "base/clock.h"
 #include "sched/latency_table.h"
+#include "sched/mdp_pool.h"
 #include "sched/policy_solve.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/output.h"
@@ -17,27 +18,26 @@
 #include "tools/simulate/parallel.h"
 #include "tools/simulate/profiles.h"
 
-#define RATE_MAX_QPS    1000000000u
-#define DISPERSION_MAX  1000.0
-#define PENALTY_MAX     1000.0
-#define PENALTY_DEFAULT 1.0
-#define SPREAD_MAX      10.0
+#define RATE_MAX_QPS   1000000000u
+#define DISPERSION_MAX 1000.0
+#define PENALTY_MAX    1000.0
+#define SPREAD_MAX     10.0
 
 struct generation {
     /* What was asked. */
     struct simulate_profiles_options profiles_options;
-    const char *models_text, *rates_text, *out_path;
+    const char *variants_text, *rates_text, *out_path;
     struct leat_policy_problem problem;
-    uint64_t workers, queue_max, slack_bins, batch_max, idle_levels, held_max, jobs, cores; /* 0: the mode's */
+    uint64_t workers, queue_max, slack_bins, batch_max, idle_levels, held_max, model_queue_max, jobs,
+        cores; /* 0: the mode's */
     bool json, help;
 
     /* What is known. */
-    char *models; /* models_text, cut */
+    char *variants; /* variants_text, cut */
     const char *names[LEAT_POLICY_VARIANTS_MAX];
     struct simulate_profiles profiles;
-    bool front;         /* leave out what others beat */
     double *filled_us;  /* [profiles.count][latency_items] */
-    double *latency_us; /* [variant_count][latency_items] of those that are kept, the fastest first */
+    double *latency_us; /* [variant_count][latency_items], the fastest variant first */
     double accuracy[LEAT_POLICY_VARIANTS_MAX];
     uint32_t rates_qps[LEAT_POLICY_RUNGS_MAX], rung_count;
 
@@ -49,51 +49,6 @@ struct generation {
 };
 
 /* ---- Options ----------------------------------------------------------------------------------- */
-
-static void
-print_generate_help(void)
-{
-    (void)printf(
-        "usage: leat policy generate --profile FILE --objective TIME --workers N --rates RATES --output FILE "
-        "[OPTION...]\n\n"
-        "Solves ahead which variant and how many queries a worker should take, by the rate of arrivals, what waits and the "
-        "slack\n"
-        "of the oldest query, and writes it for selector mdp.\n\n"
-        "  --profile FILE         measured times: CSV with model or variant, items (or batch_size) and p95_us (or p95_ms), "
-        "and\n"
-        "                         perhaps task, cores and accuracy\n"
-        "  --accuracies FILE      where the profile has none: CSV with model or variant, accuracy and perhaps task\n"
-        "  --task NAME            of those in the files\n"
-        "  --cores N              of those in the profile\n"
-        "  --statistic NAME       of times: p95, mean, p99, ... (default p95)\n"
-        "  --models LIST          which: names, all, or front: those that no other beats in accuracy and all times "
-        "(default)\n"
-        "  --objective TIME       latency objective\n"
-        "  --workers N            that serve the application\n"
-        "  --rates RATES          queries a second to solve for: FROM:TO:STEP, or several, or a list\n"
-        "  --output FILE, -o      where to\n\n"
-        "  --mode leat|dealt|paper  leat: one queue, most accuracy a query (default); dealt: queries are dealt to workers' "
-        "queues;\n"
-        "                         paper: so they are in RAMSIS (EuroSys 2024), most accuracy a decision\n"
-        "  --late serve|drop      queries that cannot be in time are served all the same (default), or dropped\n"
-        "  --penalty X            what a late query costs, as accuracy (default %g)\n"
-        "  --dispersion X         variance of arrivals to their mean: 1 is Poisson (default)\n"
-        "  --queue N              how many that wait are told apart (default 32; leat: 128)\n"
-        "  --slack-bins N         of slack (default 100; leat: 48)\n"
-        "  --batch N              leat: the largest batch (default 32)\n"
-        "  --idle-levels N        leat: how many numbers of idle workers are told apart (default 8)\n"
-        "  --held N               leat: how many that wait meanwhile (default 8)\n"
-        "  --spread X             leat: standard deviation of times, as a share of them (default 0)\n"
-        "  --hold                 leat: may let queries wait for more though workers are idle\n"
-        "  --batching maximal|variable|powers  others: all that wait (default), any number, or powers of two\n"
-        "  --grid fixed|latency   others: slack as it is looked up (default), or by the variants' times\n"
-        "  --split round_robin|shortest_queue  others: how queries come to workers (default round_robin)\n\n"
-        "  --jobs N               threads (default: all cores)\n"
-        "  --json                 one JSON object\n\n"
-        "example: leat policy generate --profile times.csv --accuracies accuracies.csv --objective 150ms --workers 60 \\\n"
-        "             --rates 200:4000:200 --output image.policy\n",
-        PENALTY_DEFAULT);
-}
 
 /* One of the words, in the order of the enum that it is for. */
 static bool
@@ -156,12 +111,12 @@ parse_generate_options(int argc, char **argv, struct generation *generation)
     static const struct option known[] = {
         {"help", no_argument, NULL, 'h'},
         {"json", no_argument, NULL, 'j'},
-        {"profile", required_argument, NULL, 'p'},
+        {"profiles", required_argument, NULL, 'p'},
         {"accuracies", required_argument, NULL, 'a'},
         {"task", required_argument, NULL, 't'},
         {"cores", required_argument, NULL, 'c'},
         {"statistic", required_argument, NULL, 's'},
-        {"models", required_argument, NULL, 'm'},
+        {"variants", required_argument, NULL, 'm'},
         {"objective", required_argument, NULL, 'O'},
         {"workers", required_argument, NULL, 'w'},
         {"rates", required_argument, NULL, 'r'},
@@ -175,6 +130,7 @@ parse_generate_options(int argc, char **argv, struct generation *generation)
         {"batch", required_argument, NULL, 'x'},
         {"idle-levels", required_argument, NULL, 'l'},
         {"held", required_argument, NULL, 'H'},
+        {"model-queue", required_argument, NULL, 'Q'},
         {"hold", no_argument, NULL, 'y'},
         {"spread", required_argument, NULL, 'd'},
         {"batching", required_argument, NULL, 'B'},
@@ -188,9 +144,9 @@ parse_generate_options(int argc, char **argv, struct generation *generation)
     int option;
 
     *generation =
-        (struct generation){.problem = {.mode = LEAT_POLICY_LEAT, .dispersion = 1, .late_penalty = PENALTY_DEFAULT},
+        (struct generation){.problem = {.mode = LEAT_POLICY_LEAT, .dispersion = 1, .late_penalty = POLICY_PENALTY_DEFAULT},
                             .lock = PTHREAD_MUTEX_INITIALIZER,
-                            .models_text = "front"};
+                            .variants_text = "all"};
     opterr = 0;
     optind = 1;
     while (good && (option = getopt_long(argc, argv, "ho:", known, NULL)) != -1) {
@@ -202,7 +158,7 @@ parse_generate_options(int argc, char **argv, struct generation *generation)
         case 't': generation->profiles_options.task = optarg; break;
         case 'c': good = parse_u64(optarg, 1, 4096, &generation->cores); break;
         case 's': generation->profiles_options.statistic = optarg; break;
-        case 'm': generation->models_text = optarg; break;
+        case 'm': generation->variants_text = optarg; break;
         case 'O': good = parse_duration_ns(optarg, &problem->objective_ns) && problem->objective_ns > 0; break;
         case 'w': good = parse_u64(optarg, 1, LEAT_POLICY_WORKERS_MAX, &generation->workers); break;
         case 'r': generation->rates_text = optarg; break;
@@ -212,6 +168,7 @@ parse_generate_options(int argc, char **argv, struct generation *generation)
         case 'q': good = parse_u64(optarg, 1, LEAT_POLICY_QUEUE_MAX, &generation->queue_max); break;
         case 'b': good = parse_u64(optarg, 1, LEAT_POLICY_BINS_MAX, &generation->slack_bins); break;
         case 'x': good = parse_u64(optarg, 1, LEAT_POLICY_QUEUE_MAX, &generation->batch_max); break;
+        case 'Q': good = parse_u64(optarg, 1, LEAT_MDP_POOL_MODEL_QUEUE_MAX, &generation->model_queue_max); break;
         case 'l': good = parse_u64(optarg, 1, LEAT_POLICY_LEVELS_MAX, &generation->idle_levels); break;
         case 'H': good = parse_u64(optarg, 1, LEAT_POLICY_HELD_MAX, &generation->held_max); break;
         case 'd': good = parse_double(optarg, 0, SPREAD_MAX, &problem->latency_spread); break;
@@ -243,12 +200,14 @@ check_generate_options(int argc, char **argv, struct generation *generation)
     }
     if (generation->profiles_options.path == NULL || problem->objective_ns == 0 || generation->workers == 0 ||
         generation->rates_text == NULL || generation->out_path == NULL) {
-        (void)usage_error("policy", "generate needs --profile, --objective, --workers, --rates and --output");
+        (void)usage_error("policy", "generate needs --profiles, --objective, --workers, --rates and --output");
         return false;
     }
-    if (!pool && (generation->batch_max + generation->idle_levels + generation->held_max > 0 || problem->hold ||
-                  problem->latency_spread > 0)) {
-        (void)usage_error("policy", "--batch, --idle-levels, --held, --hold and --spread are for --mode leat");
+    if (!pool &&
+        (generation->batch_max + generation->idle_levels + generation->held_max + generation->model_queue_max > 0 ||
+         problem->hold || problem->latency_spread > 0)) {
+        (void)usage_error("policy",
+                          "--batch, --idle-levels, --held, --model-queue, --hold and --spread are for --mode leat");
         return false;
     }
     if (pool && (problem->batching != LEAT_MDP_MAXIMAL || problem->grid != LEAT_MDP_FIXED ||
@@ -262,13 +221,14 @@ check_generate_options(int argc, char **argv, struct generation *generation)
     }
     generation->profiles_options.cores = (uint32_t)generation->cores;
     problem->worker_count = (uint32_t)generation->workers;
-    problem->queue_max = generation->queue_max > 0 ? (uint32_t)generation->queue_max : pool ? 128 : 32;
-    problem->slack_bins = generation->slack_bins > 0 ? (uint32_t)generation->slack_bins : pool ? 48 : 100;
+    problem->queue_max = generation->queue_max > 0 ? (uint32_t)generation->queue_max : pool ? 64 : 32;
+    problem->slack_bins = generation->slack_bins > 0 ? (uint32_t)generation->slack_bins : pool ? 64 : 100;
     if (pool) {
         const uint32_t batch_max = generation->batch_max > 0 ? (uint32_t)generation->batch_max : 32;
-        const uint32_t held_max = generation->held_max > 0 ? (uint32_t)generation->held_max : 8;
+        const uint32_t held_max = generation->held_max > 0 ? (uint32_t)generation->held_max : 16;
         problem->latency_items = batch_max < problem->queue_max ? batch_max : problem->queue_max;
         problem->idle_levels = generation->idle_levels > 0 ? (uint32_t)generation->idle_levels : 8;
+        problem->model_queue_max = (uint32_t)generation->model_queue_max;
         problem->held_max = held_max < problem->queue_max ? held_max : problem->queue_max;
     } else {
         problem->latency_items = problem->queue_max + 1;
@@ -338,17 +298,17 @@ read_rates(struct generation *generation)
 }
 
 static int
-read_models(struct generation *generation)
+read_variants(struct generation *generation)
 {
     struct simulate_profiles_options *options = &generation->profiles_options;
+    const bool front = strcmp(generation->variants_text, "front") == 0;
 
-    generation->front = strcmp(generation->models_text, "front") == 0;
-    if (!generation->front && strcmp(generation->models_text, "all") != 0) {
-        generation->models = strdup(generation->models_text);
-        char *rest = generation->models;
+    if (!front && strcmp(generation->variants_text, "all") != 0) {
+        generation->variants = strdup(generation->variants_text);
+        char *rest = generation->variants;
         for (const char *name; rest != NULL && (name = strsep(&rest, ",")) != NULL;) {
             if (options->name_count == LEAT_POLICY_VARIANTS_MAX) {
-                return usage_error("policy", "--models: there can be %u", LEAT_POLICY_VARIANTS_MAX);
+                return usage_error("policy", "--variants: there can be %u", LEAT_POLICY_VARIANTS_MAX);
             }
             generation->names[options->name_count++] = name;
         }
@@ -356,6 +316,13 @@ read_models(struct generation *generation)
     }
     if (simulate_profiles_read(options, &generation->profiles) != LEAT_OK) {
         return fail();
+    }
+    if (front) {
+        simulate_profiles_keep_front(&generation->profiles);
+    }
+    if (generation->profiles.count > LEAT_POLICY_VARIANTS_MAX) {
+        return usage_error("policy", "there are %u variants, but a policy can have %u: say which with --variants",
+                           generation->profiles.count, LEAT_POLICY_VARIANTS_MAX);
     }
     return EXIT_DONE;
 }
@@ -382,29 +349,6 @@ fill_latencies(const struct simulate_profile *variant, uint32_t items, uint32_t 
         ret_us[i - 1] = variant->latency_us[0] * (times > 1 ? times : 1);
     }
     return LEAT_OK;
-}
-
-/* Is the other as accurate and as fast with every number of items? Of two that are alike the first is kept. */
-static bool
-is_beaten(const struct generation *generation, uint32_t v, uint32_t other)
-{
-    const uint32_t items = generation->problem.latency_items;
-    const double accuracy = generation->profiles.variants[v].accuracy,
-                 others = generation->profiles.variants[other].accuracy;
-    const double *own_us = &generation->filled_us[(size_t)v * items],
-                 *other_us = &generation->filled_us[(size_t)other * items];
-    bool alike = accuracy == others;
-
-    if (other == v || others < accuracy) {
-        return false;
-    }
-    for (uint32_t i = 0; i < items; i++) {
-        if (other_us[i] > own_us[i]) {
-            return false;
-        }
-        alike = alike && other_us[i] == own_us[i];
-    }
-    return !alike || other < v;
 }
 
 /* Enters a variant among those before it: the fastest for one item first, then the less accurate. */
@@ -449,22 +393,12 @@ read_latencies(struct generation *generation)
         const struct simulate_profile *variant = &profiles->variants[v];
         const enum leat_status status = fill_latencies(variant, items, filled, &generation->filled_us[(size_t)v * items]);
         if (status != LEAT_OK) {
-            (void)leat_err_prefix(status, "times of '%s': ", variant->name);
+            (void)leat_err_prefix(status, "times of '%s'", variant->name);
             return fail();
         }
     }
     for (uint32_t v = 0; v < profiles->count; v++) {
-        bool beaten = false;
-        for (uint32_t other = 0; generation->front && !beaten && other < profiles->count; other++) {
-            beaten = is_beaten(generation, v, other);
-        }
-        if (!beaten && problem->variant_count == LEAT_POLICY_VARIANTS_MAX) {
-            return usage_error("policy", "a policy can have %u variants: say which with --models",
-                               LEAT_POLICY_VARIANTS_MAX);
-        }
-        if (!beaten) {
-            enter_variant(generation, v);
-        }
+        enter_variant(generation, v);
     }
     problem->names = generation->names;
     problem->accuracy = generation->accuracy;
@@ -560,7 +494,7 @@ static void
 free_generation(struct generation *generation)
 {
     free(generation->policy);
-    free(generation->models);
+    free(generation->variants);
     free(generation->filled_us);
     free(generation->latency_us);
     simulate_profiles_free(&generation->profiles);
@@ -576,13 +510,13 @@ policy_generate(int argc, char **argv)
         return EXIT_USAGE;
     }
     if (generation.help) {
-        print_generate_help();
+        policy_print_help();
         return EXIT_DONE;
     }
     exit_code = check_generate_options(argc, argv, &generation) ? EXIT_DONE : EXIT_USAGE;
     exit_code = exit_code == EXIT_DONE ? output_check("policy", "--output", generation.out_path) : exit_code;
     exit_code = exit_code == EXIT_DONE ? read_rates(&generation) : exit_code;
-    exit_code = exit_code == EXIT_DONE ? read_models(&generation) : exit_code;
+    exit_code = exit_code == EXIT_DONE ? read_variants(&generation) : exit_code;
     exit_code = exit_code == EXIT_DONE ? read_latencies(&generation) : exit_code;
     const uint64_t start_ns = leat_monotonic_ns();
     exit_code = exit_code == EXIT_DONE ? solve(&generation) : exit_code;

@@ -3,11 +3,11 @@
 _leat() {
     local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]:-} options= files=1
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W 'serve run status topology model bench simulate pool version help --help --version' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'serve run status topology model bench simulate policy pool version help --help --version' -- "$word")
         return
     fi
     case $verb in
-    help) options='serve run status topology model bench simulate pool version' files= ;;
+    help) options='serve run status topology model bench simulate policy pool version' files= ;;
     serve) options='--config --socket --state-dir --check-config --json --version --help' ;;
     run) options='--input --output --items --latency --accuracy-floor --cost-cap --offline --count --json --socket --help' ;;
     model) options='--backend --items-max --accuracy --synthetic --input-bytes --output-bytes --json --socket --help'
@@ -21,6 +21,10 @@ _leat() {
                        --csv --svg --threads --help --profiles --accuracies --task --cores --statistic --variants --batch-max
                        --selector --policy --rate-step --workers --late --trace --trace-cycle --dispersion --burst-mean --load
                        --window --duration --abort --late-svg' ;;
+    policy) options='--profiles --accuracies --task --cores --statistic --variants --objective --workers --rates --output --mode
+                     --late --penalty --dispersion --queue --slack-bins --batch --idle-levels --held --model-queue --spread
+                     --hold --batching --grid --split --jobs --svg --json --help'
+            [ "$COMP_CWORD" -eq 2 ] && options="generate show evaluate $options" ;;
     pool) options='--budget --objective --price --max --cores --base --sizes --variant --top --by --router --seed --profile --model
                    --prices --percentile --json --socket --help'
           [ "$COMP_CWORD" -eq 2 ] && options="plan $options" ;;
@@ -32,6 +36,10 @@ _leat() {
     --arrivals) options='constant poisson bursty' ;;
     --router) options='clockwork dealt edf fcfs laxity matching round_robin shortest_queue threshold' files=
               [ "$verb" = simulate ] && options="all oracle $options" ;;
+    --mode) options='leat dealt paper' files= ;;
+    --batching) options='maximal variable powers' files= ;;
+    --grid) options='fixed latency' files= ;;
+    --split) options='round_robin shortest_queue' files= ;;
     --late) options='serve drop' files= ;;
     --load) options='known measured' files= ;;
     --by) options='simulation bound' files= ;;

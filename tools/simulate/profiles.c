@@ -16,7 +16,7 @@
 #define CORES_MAX      4096u
 
 /* How accuracies stand in a column. */
-enum scale { NO_ACCURACY, ACCURACY, ACCURACY_PPM };
+enum scale { NO_ACCURACY, ACCURACY, ACCURACY_PERCENT, ACCURACY_PPM };
 
 struct columns {
     uint32_t name, items, latency, task, cores, accuracy;
@@ -59,11 +59,12 @@ find_name(const struct leat_csv *csv, uint32_t *ret_column)
 static void
 find_accuracy(const struct leat_csv *csv, struct columns *columns)
 {
-    columns->accuracy = leat_csv_find(csv, "accuracy_ppm");
-    columns->scale = ACCURACY_PPM;
-    if (columns->accuracy == LEAT_CSV_NO_COLUMN) {
-        columns->accuracy = leat_csv_find(csv, "accuracy");
-        columns->scale = columns->accuracy == LEAT_CSV_NO_COLUMN ? NO_ACCURACY : ACCURACY;
+    static const char *const names[] = {
+        [ACCURACY] = "accuracy", [ACCURACY_PERCENT] = "percent", [ACCURACY_PPM] = "accuracy_ppm"};
+    columns->scale = NO_ACCURACY;
+    for (int scale = ACCURACY_PPM; scale > NO_ACCURACY && columns->scale == NO_ACCURACY; scale--) {
+        columns->accuracy = leat_csv_find(csv, names[scale]);
+        columns->scale = columns->accuracy != LEAT_CSV_NO_COLUMN ? (enum scale)scale : NO_ACCURACY;
     }
 }
 
@@ -331,7 +332,8 @@ read_accuracies(struct reader *reader)
 static enum leat_status
 settle_accuracies(const struct reader *reader)
 {
-    const bool percent = reader->columns.scale == ACCURACY && reader->most_accurate > 1;
+    const bool percent =
+        reader->columns.scale == ACCURACY_PERCENT || (reader->columns.scale == ACCURACY && reader->most_accurate > 1);
     const double unit = reader->columns.scale == ACCURACY_PPM ? 1e6 : percent ? 100 : 1;
 
     for (uint32_t v = 0; v < reader->profiles->count; v++) {

@@ -4,8 +4,8 @@
  *
  * Format    A row for each variant and batch size: columns model or variant; items, batch_size or batch; and the statistic
  *           in one of the units us, ms or ns, as p95_us, mean_ms. With a column task or cores, rows of one task, of one
- *           number of cores are read. The accuracy is a column accuracy or accuracy_ppm, there or in a file of its own that
- *           has model or variant and perhaps task. Accuracies are percent where one of the column is above 1.
+ *           number of cores are read. The accuracy is a column accuracy, percent or accuracy_ppm, there or in a file of its
+ *           own that has model or variant and perhaps task. A column accuracy is percent where a number of it is above 1.
  * Units     Microseconds, accuracies as fractions.
  * Trust     Any bytes: what cannot be used is an error that names file and line.
  */
