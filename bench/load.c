@@ -8,7 +8,7 @@
 
 static const char measures[] =
     "Measures   What an arrival costs that is told to the load monitor, and what the rate costs that is asked of it after\n"
-    "           each, at 4000 arrivals a second with a window of 500 ms: half of the gaps are half, half are thrice as long.\n"
+    "           each, at 4000 arrivals a second, half of the gaps thrice as long as the others, with a window of 500 ms.\n"
     "Beside it  The times of all arrivals in the window, in a ring: exact, in as much memory as there are arrivals.\n"
     "Does not   take the time: that comes in as an argument.\n"
     "Method     One thread, the four taking turns, a window each; ratios are medians over rounds.";
