@@ -52,9 +52,9 @@ struct leat_batch_limits {
 };
 
 /*
- * A batch of b items keeps up if b / its time >= margin_percent / 100 * rate / workers, a query being taken for one item,
- * and is quick enough if twice its time is no more than the objective. Larger batches may do where smaller ones do not.
- * O(all items_max, each at most LEAT_BATCH_ITEMS_MAX), by predictions.
+ * A batch of b items keeps up if b / its time >= margin_percent / 100 * rate / workers, and is quick enough if twice its
+ * time is no more than the objective. Larger batches may do where smaller ones do not. O(all items_max, each at most
+ * LEAT_BATCH_ITEMS_MAX), by predictions.
  */
 void leat_batch_limits(const struct leat_select_input *input, uint64_t objective_ns, uint32_t rate_qps,
                        uint32_t margin_percent, struct leat_batch_limits *ret_limits);
