@@ -203,6 +203,7 @@ look(struct leat_daemon *daemon, struct leat_application *app, struct draft *dra
         }
         draft_variant(draft, app, v, &copy->profiles[0]);
         dispersion_ppm = copy->dispersion_ppm;
+        draft->order.rate_qps = copy->rate_qps;
     }
     /* A window of arrivals tells it roughly: an eighth of the difference at a look. */
     const int64_t now = (int64_t)(dispersion_ppm / 1000), mean = (int64_t)app->keeping.dispersion_mean_permille;

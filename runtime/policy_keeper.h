@@ -5,8 +5,8 @@
  * Role       An application's first policy is made, or read from its file, before the application is served. From then on
  *            a thread looks once a second at what variants take by now and how unevenly queries arrive. Where that has been
  *            another matter than the policy was made for, three times running, it makes a new one and has the
- *            dispatcher exchange it between two decisions. The load itself needs nothing new: a policy has all loads
- *            that the workers can carry, and beyond.
+ *            dispatcher exchange it between two decisions. The load itself rarely needs anything new: a policy has
+ *            all loads that the workers can carry, and some beyond.
  * Threads    equip on the thread that builds the application; start and stop as for the daemon; set on the server's.
  */
 #ifndef LEAT_RUNTIME_POLICY_KEEPER_H

@@ -93,7 +93,8 @@ distance(const struct maker *maker, double qps, double lowest_qps, double highes
 static void
 make_ladder(struct maker *maker)
 {
-    const double highest_qps = ceil(capacity_qps(maker->order) * LEAT_POLICY_MAKE_HEADROOM);
+    const double capacity = capacity_qps(maker->order), seen = maker->order->rate_qps;
+    const double highest_qps = ceil((capacity > seen ? capacity : seen) * LEAT_POLICY_MAKE_HEADROOM);
     const double light = floor(light_qps(maker->order));
     const double lowest_qps = light < highest_qps / 2 ? (light > 1 ? light : 1) : highest_qps / 2;
     const double all = distance(maker, highest_qps, lowest_qps, highest_qps);
@@ -291,6 +292,7 @@ bool
 leat_policy_fits(const struct leat_policy *policy, uint32_t made_for_spread_ppm, const struct leat_policy_order *order)
 {
     if (is_off(policy->dispersion_permille, order->dispersion_permille, 1.5) ||
+        order->rate_qps > leat_policy_rung(policy, policy->rung_count - 1)->rate_qps ||
         order->spread_ppm > made_for_spread_ppm + 50000 || made_for_spread_ppm > order->spread_ppm + 50000) {
         return false;
     }

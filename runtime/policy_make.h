@@ -5,7 +5,7 @@
  * Role       Has sched/policy_solve.h solve it in mode LEAT for a ladder of loads that suits the variants; selector mdp follows
  *            the result. Slow: tens of milliseconds a rung.
  * Ladder     From what the most accurate variant carries easily to LEAT_POLICY_MAKE_HEADROOM of what the workers can do in
- *            time, where queries are given up. Rungs are close where the best accuracy that is possible falls fast with the
+ *            time, or of the rate that is seen, where queries are given up. Rungs are close where the best accuracy that is possible falls fast with the
  *            rate, for each is used up to the next lower one.
  * Threads    Any; a call starts as many as it is told, and has joined them when it returns.
  */
@@ -27,6 +27,7 @@ struct leat_policy_order {
     const char *const *names;        /* [variant_count], the application's */
     const uint32_t *accuracy_ppm;    /* [variant_count] */
     const uint64_t *latency_ns;      /* [variant_count][items_max], means, of batches of 1, 2, ...; 0: there is no such batch */
+    uint32_t rate_qps;               /* that is seen; the ladder covers it */
     uint32_t spread_ppm;             /* standard deviation of what a batch takes, over its mean */
     uint32_t items_max;              /* 1..LEAT_POLICY_MAKE_ITEMS_MAX */
     uint64_t objective_ns;           /* > 0 */
@@ -47,7 +48,8 @@ LEAT_MUST_CHECK enum leat_status leat_policy_make(const struct leat_policy_order
 
 /*
  * Is the policy still for that order, which has the same variants? Not when what it was made of is off: by more than a tenth in the
- * time of a batch, a power of two of items, that is or was in time; by more than a half in dispersion; or by 0.05 in spread.
+ * time of a batch, a power of two of items, that is or was in time; by more than a half in dispersion; by 0.05 in spread;
+ * or when the rate is beyond the ladder.
  */
 bool leat_policy_fits(const struct leat_policy *policy, uint32_t made_for_spread_ppm, const struct leat_policy_order *order);
 

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     The ladder of a policy begins where the best variant is enough and ends beyond what workers can carry; what is
+ *          expected of it falls with the load and stays below the bound. It fits the order that it was made for and, each by
+ *          itself, none of other times, arrivals or spread. Files are what was written, or refused.
+ * Method   Three variants whose capacities are known by hand; every setting changed a little and a little more.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/policy_make.h"
+#include "tests/leat_test.h"
+
+enum { VARIANTS = 3, ITEMS = 8 };
+
+static const char *const names[VARIANTS] = {"good", "quick", "fair"}; /* in any order */
+static const uint32_t accuracy_ppm[VARIANTS] = {900000, 500000, 700000};
+static uint64_t latency_ns[VARIANTS * ITEMS];
+static struct leat_policy_order order;
+
+static void
+begin_order(void)
+{
+    static const uint64_t base_ns[VARIANTS] = {20000000, 2000000, 8000000}, item_ns[VARIANTS] = {10000000, 1000000, 4000000};
+
+    order = (struct leat_policy_order){.variant_count = VARIANTS,
+                                       .names = names,
+                                       .accuracy_ppm = accuracy_ppm,
+                                       .latency_ns = latency_ns,
+                                       .items_max = ITEMS,
+                                       .objective_ns = 100000000,
+                                       .worker_count = 4,
+                                       .dispersion_permille = 1000,
+                                       .threads = 2};
+    for (uint32_t v = 0; v < VARIANTS; v++) {
+        for (uint32_t items = 1; items <= ITEMS; items++) {
+            latency_ns[v * ITEMS + items - 1] = base_ns[v] + items * item_ns[v];
+        }
+    }
+}
+
+static void
+test_ladder(void)
+{
+    struct leat_policy *policy;
+
+    begin_order();
+    EXPECT(leat_policy_make(&order, NULL, &policy) == LEAT_OK);
+    const uint32_t last = policy->rung_count - 1;
+    EXPECT(policy->kind == LEAT_POLICY_POOL && policy->rung_count > 10 && policy->variant_count == VARIANTS);
+    /* good takes 30 ms alone: 66 a second half idle. quick takes 10 ms for 8: 3200 a second, and a quarter more. */
+    EXPECT(leat_policy_rung(policy, 0)->rate_qps >= 60 && leat_policy_rung(policy, 0)->rate_qps <= 70);
+    EXPECT(leat_policy_rung(policy, last)->rate_qps == 4000);
+    for (uint32_t r = 0; r <= last; r++) {
+        const struct leat_policy_rung *rung = leat_policy_rung(policy, r);
+        EXPECT(r == 0 || rung->rate_qps > rung[-1].rate_qps);
+        EXPECT(r == 0 || rung->bound_ppm <= rung[-1].bound_ppm);
+        EXPECT(rung->gain_ppm <= (int32_t)rung->bound_ppm + 1);
+    }
+    EXPECT(leat_policy_rung(policy, 0)->accuracy_ppm > 890000);
+    EXPECT(leat_policy_rung(policy, last)->accuracy_ppm < 510000);
+    EXPECT(leat_policy_rung(policy, last)->violation_ppb > 150000000); /* a fifth cannot be served */
+    EXPECT(leat_policy_fits(policy, 0, &order));
+    free(policy);
+
+    static const uint32_t rates_qps[2] = {100, 1000};
+    order.rates_qps = rates_qps;
+    order.rate_count = 2;
+    EXPECT(leat_policy_make(&order, NULL, &policy) == LEAT_OK);
+    EXPECT(policy->rung_count == 2 && leat_policy_rung(policy, 1)->rate_qps == 1000);
+    free(policy);
+
+    order.rates_qps = NULL;
+    order.rate_qps = 10000;
+    EXPECT(leat_policy_make(&order, NULL, &policy) == LEAT_OK);
+    EXPECT(leat_policy_rung(policy, policy->rung_count - 1)->rate_qps == 12500);
+    EXPECT(leat_policy_fits(policy, 0, &order));
+    free(policy);
+}
+
+static void
+test_fits(void)
+{
+    struct leat_policy *policy;
+
+    begin_order();
+    EXPECT(leat_policy_make(&order, NULL, &policy) == LEAT_OK);
+    order.rate_qps = 4000;
+    EXPECT(leat_policy_fits(policy, 0, &order));
+    order.rate_qps = 4001;
+    EXPECT(!leat_policy_fits(policy, 0, &order));
+    order.rate_qps = 0;
+    order.dispersion_permille = 1490;
+    EXPECT(leat_policy_fits(policy, 0, &order));
+    order.dispersion_permille = 1510;
+    EXPECT(!leat_policy_fits(policy, 0, &order));
+    order.dispersion_permille = 1000;
+    order.spread_ppm = 50000;
+    EXPECT(leat_policy_fits(policy, 0, &order) && leat_policy_fits(policy, 100000, &order));
+    EXPECT(!leat_policy_fits(policy, 100001, &order));
+    order.spread_ppm = 50001;
+    EXPECT(!leat_policy_fits(policy, 0, &order));
+    order.spread_ppm = 0;
+    for (uint32_t v = 0; v < VARIANTS; v++) {
+        uint64_t *cell = &latency_ns[v * ITEMS + 3]; /* of 4 items */
+        const uint64_t before = *cell;
+        *cell = before + before / 11;
+        EXPECT(leat_policy_fits(policy, 0, &order));
+        *cell = before + before / 9;
+        EXPECT(!leat_policy_fits(policy, 0, &order));
+        *cell = before - before / 9;
+        EXPECT(!leat_policy_fits(policy, 0, &order));
+        *cell = before;
+    }
+    latency_ns[7] = 150000000; /* of good, 8 items, late from now on */
+    EXPECT(!leat_policy_fits(policy, 0, &order));
+    free(policy);
+
+    EXPECT(leat_policy_make(&order, NULL, &policy) == LEAT_OK);
+    latency_ns[7] = 300000000; /* late in any case */
+    EXPECT(leat_policy_fits(policy, 0, &order));
+    free(policy);
+}
+
+static void
+test_refusals(void)
+{
+    struct leat_policy *policy = NULL;
+    const _Atomic bool cancel = true;
+
+    begin_order();
+    EXPECT(leat_policy_make(&order, &cancel, &policy) == LEAT_AGAIN && policy == NULL);
+    order.objective_ns = 2999999; /* quick takes 3 ms for one */
+    EXPECT(leat_policy_make(&order, NULL, &policy) == LEAT_ERR_INVALID);
+    order.objective_ns = 3000000;
+    EXPECT(leat_policy_make(&order, NULL, &policy) == LEAT_OK);
+    free(policy);
+    order.variant_count = 0;
+    EXPECT(leat_policy_make(&order, NULL, &policy) == LEAT_ERR_INVALID);
+    begin_order();
+    order.dispersion_permille = 999;
+    EXPECT(leat_policy_make(&order, NULL, &policy) == LEAT_ERR_INVALID);
+    begin_order();
+    order.items_max = LEAT_POLICY_MAKE_ITEMS_MAX + 1;
+    EXPECT(leat_policy_make(&order, NULL, &policy) == LEAT_ERR_INVALID);
+}
+
+static void
+write_file(const char *path, const void *bytes, size_t size)
+{
+    FILE *file = fopen(path, "wb");
+    EXPECT(file != NULL && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
+}
+
+static void
+test_files(void)
+{
+    char path[] = "/tmp/leat-policy-XXXXXX";
+    struct leat_policy *made, *read = NULL;
+    const int fd = mkstemp(path);
+
+    EXPECT(fd >= 0 && close(fd) == 0);
+    begin_order();
+    EXPECT(leat_policy_make(&order, NULL, &made) == LEAT_OK);
+    write_file(path, made, made->bytes);
+    EXPECT(leat_policy_read(path, &read) == LEAT_OK);
+    EXPECT(read->bytes == made->bytes && memcmp(read, made, made->bytes) == 0);
+    free(read);
+    write_file(path, made, made->bytes - 1);
+    EXPECT(leat_policy_read(path, &read) == LEAT_ERR_PROTO && strstr(leat_error_text(), path) != NULL);
+    ((unsigned char *)made)[made->bytes / 2] ^= 1;
+    write_file(path, made, made->bytes);
+    EXPECT(leat_policy_read(path, &read) == LEAT_ERR_PROTO);
+    write_file(path, "", 0);
+    EXPECT(leat_policy_read(path, &read) == LEAT_ERR_PROTO);
+    EXPECT(unlink(path) == 0);
+    EXPECT(leat_policy_read(path, &read) == LEAT_ERR_SYS);
+    EXPECT(leat_policy_read("/", &read) != LEAT_OK);
+    free(made);
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    test_ladder();
+    test_fits();
+    test_refusals();
+    test_files();
+    return 0;
+}
