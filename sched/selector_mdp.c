@@ -130,9 +130,11 @@ ask(const struct state *state, const struct leat_select_input *input, struct wai
         }
         given_up = given_up.items == 0 ? action : given_up;
         pass_over(input, action.items, waiting);
-        if (waiting->first == input->pending_count) { /* late, but nobody is kept waiting by it */
+        if (waiting->first == input->pending_count) {
+            /* Late, but nobody is kept waiting by it; or else whoever waits behind what is shown: then as many as can be. */
+            const uint32_t items = input->waiting_count > input->pending_count ? LEAT_POLICY_ALL : given_up.items;
             waiting->first = 0;
-            return (struct choice){.action = {.variant = state->by_time[0], .items = given_up.items}};
+            return (struct choice){.action = {.variant = state->by_time[0], .items = items}};
         }
     }
 }

@@ -806,7 +806,8 @@ model_select(const struct model *model, uint32_t workers)
             for (uint32_t p = 1; p < model->policy->variant_count; p++) {
                 fastest = model_faster(model->policy, p, fastest) ? p : fastest;
             }
-            action = (struct leat_policy_action){.variant = fastest, .items = first_given_up.items};
+            const bool more = input->waiting_count > input->pending_count;
+            action = (struct leat_policy_action){.variant = fastest, .items = more ? LEAT_POLICY_ALL : first_given_up.items};
             slack_ns = 0;
             skip = 0;
             break;
