@@ -8,11 +8,9 @@
 #include "sched/policy_table.h"
 
 static const char measures[] =
-    "Measures   What a policy that was solved ahead costs a decision: an action by rate, items that wait, idle workers "
-    "and\n"
-    "           slack, among 20 rungs that fill 512 KiB. States are random, each named by the action before it. One reader "
-    "a\n"
-    "           rung, as many applications would be; or one reader whose rate turns to another rung each 64th time.\n"
+    "Measures   What a policy that was solved ahead costs a decision: an action by rate, items that wait, idle workers and\n"
+    "           slack, among 20 rungs that fill 512 KiB. States are random, each named by the action before it. A reader for\n"
+    "           each rung in turn, as many applications would be; or one reader whose rate changes each 64th time.\n"
     "Beside it  Dependent loads, one a cache line, in random order through 512 KiB: what the second-level cache gives.\n"
     "Does not   say what a decision costs in whole: counting what waits and taking the batch come on top.\n"
     "Method     One thread, the three taking turns, a window each; ratios are medians over rounds.";
@@ -135,7 +133,7 @@ spread_window(const struct leat_clock *clock, uint64_t window_ns)
     while (now_ns - start_ns < window_ns) {
         for (uint32_t i = 0; i < BLOCK; i++) {
             const uint64_t mixed = mix(last, i);
-            const struct leat_policy_action action = look_up(&readers[(mixed >> 32) * RUNGS >> 32], mixed);
+            const struct leat_policy_action action = look_up(&readers[i % RUNGS], mixed);
             last = action.variant + action.items;
         }
         count += BLOCK;

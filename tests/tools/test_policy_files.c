@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     leat policy makes of files what sched/policy_solve.h makes of numbers, says what is in it and what it is good for,
- *          draws it, and refuses what is no policy or cannot be one.
+ * Goal     leat policy makes of files what sched/policy_solve.h makes of numbers, says what is in it and what it is good
+ *          for, draws it, and refuses what is no policy or cannot be one.
  * Method   Profiles small enough to know the answer by hand, through the command line from CSV to JSON, and back from the
  *          file; files damaged in between.
  */
