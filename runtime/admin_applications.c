@@ -8,6 +8,7 @@
 
 #define QUEUE_DEFAULT 1024
 #define QUEUE_MAX     1048576
+#define POINTS_MAX    1000 /* in one answer, which is to fit in a packet */
 #define LATENCY_MAX_NS (INT64_C(3600) * 1000000000)
 
 /* ---- Looking ------------------------------------------------------------------------------------ */
@@ -71,6 +72,53 @@ failure_of(const struct leat_daemon *daemon, const char *model)
 }
 
 static json_t *
+describe_point(const struct leat_measured_point *point)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "items", (json_int_t)point->items, "runs", (json_int_t)point->runs,
+                     "mean_ns", (json_int_t)point->mean_ns, "p50_ns", (json_int_t)point->p50_ns, "p95_ns",
+                     (json_int_t)point->p95_ns, "p99_ns", (json_int_t)point->p99_ns);
+}
+
+/* What was measured at one item and at the largest batch, by class of workers. */
+static json_t *
+describe_times(const struct leat_daemon *daemon, const struct leat_daemon_model *model)
+{
+    const bool by_class = model->variant->backend->times_by_class;
+    const uint32_t sizes[] = {1, model->variant->items_max};
+    json_t *classes = json_array();
+
+    for (uint32_t c = 0; c < daemon->class_count; c++) {
+        json_t *points = json_array();
+        for (size_t i = 0; i < (sizes[1] > 1 ? 2 : 1); i++) {
+            const struct leat_measured_point *point =
+                leat_measured_find(&model->measured, daemon->class_names[c], daemon->team_sizes[c], by_class, sizes[i]);
+            if (point != NULL) {
+                (void)json_array_append_new(points, describe_point(point));
+            }
+        }
+        (void)json_array_append_new(classes, json_pack("{s:s, s:i, s:o}", "class", daemon->class_names[c], "cores",
+                                                       (int)daemon->team_sizes[c], "points", points));
+    }
+    return classes;
+}
+
+/* How the accuracy is known. */
+static const char *
+accuracy_from(const struct leat_daemon_model *model)
+{
+    const uint32_t own_ppm = model->variant->accuracy_ppm, measured_ppm = model->validation.accuracy_ppm;
+
+    if (own_ppm == 0) {
+        return "unknown";
+    }
+    if (model->validation.samples > 0 && own_ppm == (measured_ppm > 0 ? measured_ppm : 1)) {
+        return "measured";
+    }
+    return model->measured.host[0] == '\0' ? "imported" : "given";
+}
+
+/* Mutex held. */
+static json_t *
 describe_variant(struct leat_daemon *daemon, const char *name)
 {
     const struct leat_daemon_model *model = leat_daemon_find_model(daemon, name);
@@ -78,10 +126,24 @@ describe_variant(struct leat_daemon *daemon, const char *name)
     if (model == NULL) {
         return json_pack("{s:s, s:s, s:s}", "name", name, "state", "not loaded", "failure", failure_of(daemon, name));
     }
-    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:I}", "name", name, "state", "active", "backend",
-                     model->variant->backend->name, "items_max", (int)model->variant->items_max, "accuracy_ppm",
-                     (int)model->variant->accuracy_ppm, "load_ns", (json_int_t)model->load_ns, "bytes",
-                     (json_int_t)model->bytes);
+    const struct leat_measured *measured = &model->measured;
+    const bool computes = strcmp(model->variant->backend->name, "synthetic") != 0; /* and in one precision, so far */
+    json_t *object =
+        json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:I, s:I, s:I, s:s, s:b, s:I, s:o}", "name", name, "state", "active",
+                  "backend", model->variant->backend->name, "precision", computes ? "f32" : "none", "items_max",
+                  (int)model->variant->items_max, "accuracy_ppm", (int)model->variant->accuracy_ppm, "accuracy_from",
+                  accuracy_from(model), "bytes", (json_int_t)model->bytes, "load_ns", (json_int_t)measured->load_ns,
+                  "peak_bytes", (json_int_t)measured->peak_bytes, "host", measured->host, "host_matches",
+                  (int)(strcmp(measured->host, daemon->host) == 0), "measured_s", (json_int_t)measured->measured_s, "classes",
+                  describe_times(daemon, model));
+    if (model->validation.samples > 0) {
+        (void)json_object_set_new(object, "validation",
+                                  json_pack("{s:I, s:i, s:s, s:s, s:I}", "samples", (json_int_t)model->validation.samples,
+                                            "accuracy_ppm", (int)model->validation.accuracy_ppm, "inputs_sha256",
+                                            model->validation.inputs_sha256, "labels_sha256", model->validation.labels_sha256,
+                                            "measured_s", (json_int_t)model->validation.measured_s));
+    }
+    return object;
 }
 
 json_t *
@@ -107,6 +169,56 @@ leat_admin_app_show(struct leat_daemon *daemon, const json_t *request)
     return answer != NULL ? answer
                           : leat_admin_refusal(LEAT_FAIL(LEAT_ERR_NOT_FOUND,
                                                          "there is no application '%s': 'leat app list' shows them", name));
+}
+
+/* [class, cores, items, runs, mean, p50, p95, p99] of up to POINTS_MAX points from `from` on. */
+static json_t *
+describe_points(const struct leat_measured *measured, uint32_t from)
+{
+    json_t *points = json_array();
+
+    for (uint32_t p = from; p < measured->count && p - from < POINTS_MAX; p++) {
+        const struct leat_measured_point *point = &measured->points[p];
+        (void)json_array_append_new(
+            points, json_pack("[s, I, I, I, I, I, I, I]", point->worker_class, (json_int_t)point->cores,
+                              (json_int_t)point->items, (json_int_t)point->runs, (json_int_t)point->mean_ns,
+                              (json_int_t)point->p50_ns, (json_int_t)point->p95_ns, (json_int_t)point->p99_ns));
+    }
+    return points;
+}
+
+json_t *
+leat_admin_app_profiles(struct leat_daemon *daemon, const json_t *request)
+{
+    const char *name = json_string_value(json_object_get(request, "name"));
+    const json_int_t variant = json_integer_value(json_object_get(request, "variant")),
+                     from = json_integer_value(json_object_get(request, "from"));
+    json_t *answer = NULL;
+    enum leat_status status = LEAT_OK;
+
+    if (name == NULL) {
+        return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_INVALID, "'name' is missing"));
+    }
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    const struct leat_daemon_definition *definition = leat_daemon_find_definition(daemon, name);
+    if (definition == NULL) {
+        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application '%s': 'leat app list' shows them", name);
+    } else if (variant < 0 || variant >= (json_int_t)definition->application.model_count || from < 0 || from > UINT32_MAX) {
+        status = LEAT_FAIL(LEAT_ERR_INVALID, "application '%s' has %u models, and 'from' counts points", name,
+                           definition->application.model_count);
+    } else {
+        const char *model_name = definition->application.models[variant];
+        const struct leat_daemon_model *model = leat_daemon_find_model(daemon, model_name);
+        const uint32_t count = model != NULL ? model->measured.count : 0;
+        answer = describe_variant(daemon, model_name);
+        (void)json_object_set_new(answer, "points",
+                                  model != NULL ? describe_points(&model->measured, (uint32_t)from) : json_array());
+        if ((uint64_t)from + POINTS_MAX < count) {
+            (void)json_object_set_new(answer, "next", json_integer(from + POINTS_MAX));
+        }
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return status == LEAT_OK ? answer : leat_admin_refusal(status);
 }
 
 /* ---- Changing ----------------------------------------------------------------------------------- */
@@ -311,8 +423,9 @@ leat_admin_get_application(struct leat_daemon *daemon, const char *name, struct 
     return status;
 }
 
-enum leat_status
-leat_admin_new_application(struct leat_daemon *daemon, const json_t *request, struct leat_registry_application *ret_application)
+/* What the request says of an application that there is not yet, without its models. */
+static enum leat_status
+new_application(struct leat_daemon *daemon, const json_t *request, struct leat_registry_application *ret_application)
 {
     const char *name = json_string_value(json_object_get(request, "name"));
     struct leat_registry_application application = {.drop_late = true, .queue = QUEUE_DEFAULT};
@@ -346,11 +459,12 @@ remove_application(struct leat_daemon *daemon, const json_t *request, const char
 bool
 leat_admin_changes_application(const char *op)
 {
-    return strcmp(op, "app-add") == 0 || strcmp(op, "app-change") == 0 || strcmp(op, "app-remove") == 0;
+    return strcmp(op, "app-add") == 0 || strcmp(op, "app-change") == 0 || strcmp(op, "app-import") == 0 ||
+           strcmp(op, "app-remove") == 0;
 }
 
 json_t *
-leat_admin_change_application(struct leat_daemon *daemon, const char *op, const json_t *request)
+leat_admin_change_application(struct leat_daemon *daemon, const char *op, const json_t *request, int fd)
 {
     const char *name = json_string_value(json_object_get(request, "name"));
     struct leat_registry_application application;
@@ -362,19 +476,21 @@ leat_admin_change_application(struct leat_daemon *daemon, const char *op, const 
     if (strcmp(op, "app-remove") == 0) {
         return remove_application(daemon, request, name);
     }
-    if (strcmp(op, "app-add") == 0) {
-        status = leat_admin_new_application(daemon, request, &application);
+    if (strcmp(op, "app-change") != 0) {
+        status = new_application(daemon, request, &application);
     } else {
         status = leat_admin_get_application(daemon, name, &application);
         if (status == LEAT_OK) {
             status = parse_options(request, &application);
         }
     }
-    if (status == LEAT_OK) {
+    if (status == LEAT_OK && strcmp(op, "app-import") == 0) {
+        status = leat_admin_import(daemon, &application, fd);
+    } else if (status == LEAT_OK) {
         status = parse_members(daemon, request, &application);
-    }
-    if (status == LEAT_OK) {
-        status = leat_daemon_put_application(daemon, &application, NULL);
+        if (status == LEAT_OK) {
+            status = leat_daemon_put_application(daemon, &application, NULL);
+        }
     }
     return status == LEAT_OK ? leat_admin_app_show(daemon, request) : leat_admin_refusal(status);
 }

@@ -14,17 +14,30 @@ json_t *leat_admin_percentile(uint32_t quantile_ppm);
 /* May a model or application be called that? */
 bool leat_admin_name_is_good(const char *name);
 
+/* ---- runtime/admin_models.c --------------------------------------------------------------------- */
+
+json_t *leat_admin_model_list(struct leat_daemon *daemon);
+/* Does it add, measure or remove a model? */
+bool leat_admin_changes_model(const char *op);
+json_t *leat_admin_change_model(struct leat_daemon *daemon, const char *op, const json_t *request, int fd);
+
 /* ---- runtime/admin_applications.c --------------------------------------------------------------- */
 
 json_t *leat_admin_app_list(struct leat_daemon *daemon);
 json_t *leat_admin_app_show(struct leat_daemon *daemon, const json_t *request);
+json_t *leat_admin_app_profiles(struct leat_daemon *daemon, const json_t *request);
 /* Does it add, change or remove an application? */
 bool leat_admin_changes_application(const char *op);
-json_t *leat_admin_change_application(struct leat_daemon *daemon, const char *op, const json_t *request);
+json_t *leat_admin_change_application(struct leat_daemon *daemon, const char *op, const json_t *request, int fd);
 
-/* What the request says of an application that there is not yet, without its models. */
-LEAT_MUST_CHECK enum leat_status leat_admin_new_application(struct leat_daemon *daemon, const json_t *request,
-                                                            struct leat_registry_application *ret_application);
+/* ---- runtime/admin_import.c --------------------------------------------------------------------- */
+
+/* Loads the synthetic models that the file lists and serves them as the application, which is new. */
+LEAT_MUST_CHECK enum leat_status leat_admin_import(struct leat_daemon *daemon,
+                                                   struct leat_registry_application *application, int fd);
+
+/* ---- runtime/admin_applications.c, for the others ----------------------------------------------- */
+
 /* One that there is and that may be changed. */
 LEAT_MUST_CHECK enum leat_status leat_admin_get_application(struct leat_daemon *daemon, const char *name,
                                                             struct leat_registry_application *ret_application);

@@ -13,6 +13,7 @@
 #include "runtime/daemon_private.h"
 #include "runtime/log.h"
 #include "runtime/notify.h"
+#include "runtime/validation.h"
 #include "runtime/policy_keeper.h"
 
 #define TICK_NS UINT64_C(500000000)
@@ -62,10 +63,11 @@ reserve_scratch(struct leat_daemon *daemon, size_t bytes)
     return LEAT_OK;
 }
 
-static void
-free_model(struct leat_daemon_model *model)
+void
+leat_daemon_free_model(struct leat_daemon_model *model)
 {
     leat_variant_destroy(model->variant);
+    leat_measured_free(&model->measured);
     free(model);
 }
 
@@ -95,10 +97,10 @@ enter_model(struct leat_daemon *daemon, struct leat_daemon_model *model)
     return status;
 }
 
-enum leat_status
-leat_daemon_load_model(struct leat_daemon *daemon, const struct leat_variant_source *source, bool persistent)
+/* What a source has of the daemon: for which workers, and where. */
+static struct leat_variant_source
+place_source(const struct leat_daemon *daemon, const struct leat_variant_source *source)
 {
-    struct leat_loaded_variant loaded;
     struct leat_variant_source placed = *source;
 
     placed.team_sizes = daemon->team_sizes;
@@ -107,37 +109,134 @@ leat_daemon_load_model(struct leat_daemon *daemon, const struct leat_variant_sou
     placed.runs = daemon->options.worker_count;
     placed.nodes = daemon->nodes;
     placed.node_count = daemon->node_count;
-    enum leat_status status = leat_variant_load(&placed, &loaded);
+    placed.host = daemon->host;
+    return placed;
+}
 
+enum leat_status
+leat_daemon_prepare_model(struct leat_daemon *daemon, const struct leat_variant_source *source,
+                          struct leat_daemon_model **ret_model)
+{
+    const struct leat_variant_source placed = place_source(daemon, source);
+    struct leat_loaded_variant loaded;
+
+    const enum leat_status status = leat_variant_load(&placed, &loaded);
     if (status != LEAT_OK) {
         return status;
     }
     struct leat_daemon_model *model = calloc(1, sizeof(*model));
     if (model == NULL) {
         leat_variant_destroy(loaded.variant);
+        leat_measured_free(&loaded.measured);
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for model '%s'", source->name);
     }
     (void)strncpy(model->name, source->name, sizeof(model->name) - 1);
     model->variant = loaded.variant;
     model->signature = loaded.signature;
     memcpy(model->profiles, loaded.profiles, sizeof(model->profiles));
+    model->measured = loaded.measured;
+    model->measured_anew = loaded.measured_anew;
     model->bytes = loaded.model_bytes;
+    model->scratch_bytes = loaded.scratch_bytes;
     model->load_ns = loaded.load_ns;
-    model->persistent = persistent;
-    status = reserve_scratch(daemon, loaded.scratch_bytes);
+    *ret_model = model;
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_daemon_validate_model(const struct leat_daemon *daemon, const struct leat_validation_set *set,
+                           struct leat_daemon_model *model)
+{
+    uint32_t cores = 1;
+
+    for (uint32_t c = 0; c < daemon->class_count; c++) {
+        cores = daemon->team_sizes[c] > cores ? daemon->team_sizes[c] : cores;
+    }
+    const enum leat_status status =
+        leat_validate(model->variant, &model->signature, set, cores, &daemon->stops, &model->validation);
+    if (status == LEAT_OK && model->variant->accuracy_ppm == 0) { /* 0 would mean that it is unknown */
+        model->variant->accuracy_ppm = model->validation.accuracy_ppm > 0 ? model->validation.accuracy_ppm : 1;
+    }
+    return status == LEAT_OK ? LEAT_OK : leat_err_prefix(status, "model '%s'", model->name);
+}
+
+enum leat_status
+leat_daemon_enter_model(struct leat_daemon *daemon, struct leat_daemon_model *model)
+{
+    enum leat_status status = reserve_scratch(daemon, model->scratch_bytes);
+
     if (status == LEAT_OK) {
         LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
         status = enter_model(daemon, model);
         LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     }
     if (status != LEAT_OK) {
-        free_model(model);
+        leat_daemon_free_model(model);
         return status;
     }
-    leat_log(LEAT_LOG_INFO, "model '%s' on %s: %.1f MB, loaded in %.0f ms, %.3f ms for one item", model->name,
-             source->backend, (double)model->bytes / 1e6, (double)model->load_ns / 1e6,
-             (double)leat_profile_predict(&model->profiles[0], 1) / 1e6);
+    leat_log(LEAT_LOG_INFO, "model '%s' on %s: %.1f MB, loaded in %.0f ms, %.3f ms for one item%s", model->name,
+             model->variant->backend->name, (double)model->bytes / 1e6, (double)model->load_ns / 1e6,
+             (double)leat_profile_predict(&model->profiles[0], 1) / 1e6, model->measured_anew ? "" : ", as known");
     return LEAT_OK;
+}
+
+enum leat_status
+leat_daemon_load_model(struct leat_daemon *daemon, const struct leat_variant_source *source,
+                       const struct leat_registry_validation *validation, bool persistent)
+{
+    struct leat_daemon_model *model;
+
+    enum leat_status status = leat_daemon_prepare_model(daemon, source, &model);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    model->persistent = persistent;
+    if (validation != NULL) {
+        model->validation = *validation;
+    }
+    status = leat_daemon_enter_model(daemon, model);
+    if (status == LEAT_OK && persistent && model->measured_anew) {
+        const struct leat_daemon_change change = {.measured_model = model->name, .measured = &model->measured};
+        if (leat_daemon_keep(daemon, &change) != LEAT_OK) {
+            leat_log(LEAT_LOG_WARNING, "model '%s' will be measured again: %s", model->name, leat_error_text());
+        }
+    }
+    return status;
+}
+
+enum leat_status
+leat_daemon_profile_model(struct leat_daemon *daemon, const char *name)
+{
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    struct leat_daemon_model *model = leat_daemon_find_model(daemon, name); /* that nobody but this thread removes */
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    if (model == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no model '%s'", name);
+    }
+    const struct leat_variant_source source = {.name = name, .items_max = model->variant->items_max};
+    const struct leat_variant_source placed = place_source(daemon, &source);
+    struct leat_loaded_variant loaded = {.variant = model->variant,
+                                         .scratch_bytes = model->scratch_bytes,
+                                         .model_bytes = model->bytes,
+                                         .load_ns = model->load_ns};
+    enum leat_status status = leat_variant_profile(&placed, &loaded);
+    if (status != LEAT_OK) {
+        return leat_err_prefix(status, "model '%s'", name);
+    }
+    if (model->persistent) {
+        status = leat_daemon_keep(daemon,
+                                  &(struct leat_daemon_change){.measured_model = name, .measured = &loaded.measured});
+    }
+    if (status != LEAT_OK) {
+        leat_measured_free(&loaded.measured);
+        return status;
+    }
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    leat_measured_free(&model->measured);
+    model->measured = loaded.measured;
+    memcpy(model->profiles, loaded.profiles, sizeof(model->profiles));
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return leat_daemon_refresh(daemon, model);
 }
 
 enum leat_status
@@ -173,7 +272,7 @@ leat_daemon_unload_model(struct leat_daemon *daemon, const char *name)
         }
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
-    free_model(model); /* large memory goes back slowly, and nobody finds it any more */
+    leat_daemon_free_model(model); /* large memory goes back slowly, and nobody finds it any more */
     return LEAT_OK;
 
 out_unlock:
@@ -364,6 +463,10 @@ survey_workers(struct leat_daemon *daemon)
         daemon->class_names[c] = class->name;
     }
     daemon->options.classes = NULL; /* the caller's */
+    if (daemon->options.host != NULL) {
+        (void)snprintf(daemon->host, sizeof(daemon->host), "%s", daemon->options.host);
+    }
+    daemon->options.host = daemon->host;
 }
 
 static enum leat_status
@@ -596,7 +699,7 @@ leat_daemon_destroy(struct leat_daemon *daemon)
         free(daemon->definitions[d]);
     }
     for (uint32_t m = 0; m < daemon->model_count; m++) {
-        free_model(daemon->models[m]);
+        leat_daemon_free_model(daemon->models[m]);
     }
     if (daemon->dma_latency_fd >= 0) {
         (void)close(daemon->dma_latency_fd);

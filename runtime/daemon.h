@@ -75,6 +75,7 @@ struct leat_daemon_options {
     const uid_t *operators;     /* who may administrate besides root and the daemon's own user */
     uint32_t operator_count;
     const struct leat_daemon_store *store; /* NULL: nothing is kept */
+    const char *host;           /* this machine, as leat_measured_host says; NULL: not known */
     json_t *topology;           /* for the topology request; borrowed */
 };
 
@@ -82,11 +83,13 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_create(const struct leat_daemon_opt
                                                     struct leat_daemon **ret_daemon);
 
 /*
- * Loads a model and makes it callable by its own name. `persistent`: the store has it, so removing it removes it
- * there too. Slow. Before run, or on the thread that loads models.
+ * Before run: loads a model and makes it callable by its own name. Slow. `validation`: NULL, or what is known. `persistent`: the
+ * store has it, so removing it removes it there too, and what had to be measured is kept there.
  */
 LEAT_MUST_CHECK enum leat_status leat_daemon_load_model(struct leat_daemon *daemon,
-                                                        const struct leat_variant_source *source, bool persistent);
+                                                        const struct leat_variant_source *source,
+                                                        const struct leat_registry_validation *validation,
+                                                        bool persistent);
 
 /* Before run: remembers that a model or application is not served, for the lists of them. Copies both texts. */
 void leat_daemon_note_failure(struct leat_daemon *daemon, bool application, const char *name, const char *text);

@@ -11,9 +11,13 @@ struct leat_daemon_model {
     char name[LEAT_NAME_MAX];
     struct leat_variant *variant;
     struct leat_target signature;
-    struct leat_profile profiles[LEAT_WORKER_CLASSES_MAX]; /* as measured when it was loaded */
+    struct leat_profile profiles[LEAT_WORKER_CLASSES_MAX]; /* as measured, before anything was learned */
+    struct leat_measured measured;
+    struct leat_registry_validation validation; /* samples is 0: there was none */
+    size_t scratch_bytes;
     size_t bytes;
     uint64_t load_ns;
+    bool measured_anew; /* when it was loaded */
     bool persistent;
 };
 
@@ -57,6 +61,7 @@ struct leat_daemon {
     uint32_t class_sizes[LEAT_WORKER_CLASSES_MAX]; /* workers of each */
     struct leat_daemon_class classes[LEAT_WORKER_CLASSES_MAX];
     const char *class_names[LEAT_WORKER_CLASSES_MAX];
+    char host[LEAT_MEASURED_HOST_BYTES]; /* "": not known */
     uint32_t class_count;
     struct leat_server *server;
     uint64_t started_ns;
@@ -159,6 +164,23 @@ void leat_daemon_profiles_copied(void *context, struct leat_profile_copy *copy);
  */
 LEAT_MUST_CHECK enum leat_status leat_daemon_copy_profiles(struct leat_daemon *daemon, const struct leat_application *app,
                                                            uint32_t variant, struct leat_profile_copy *copy);
+
+/*
+ * On the thread that loads models, in this order: loads and profiles one that nobody can call yet; measures its accuracy by a
+ * labelled set, which is then its own unless the source gave one; makes it callable, or frees it where that fails. `model` is
+ * the daemon's from then on.
+ */
+LEAT_MUST_CHECK enum leat_status leat_daemon_prepare_model(struct leat_daemon *daemon, const struct leat_variant_source *source,
+                                                           struct leat_daemon_model **ret_model);
+struct leat_validation_set;
+LEAT_MUST_CHECK enum leat_status leat_daemon_validate_model(const struct leat_daemon *daemon,
+                                                            const struct leat_validation_set *set,
+                                                            struct leat_daemon_model *model);
+LEAT_MUST_CHECK enum leat_status leat_daemon_enter_model(struct leat_daemon *daemon, struct leat_daemon_model *model);
+void leat_daemon_free_model(struct leat_daemon_model *model);
+
+/* On the thread of `changes`: measures it again, keeps that, and gives it to whatever it serves. */
+LEAT_MUST_CHECK enum leat_status leat_daemon_profile_model(struct leat_daemon *daemon, const char *name);
 
 /* On the thread of `changes`. LEAT_ERR_BUSY while a configured application is served by it. */
 LEAT_MUST_CHECK enum leat_status leat_daemon_unload_model(struct leat_daemon *daemon, const char *name);

@@ -174,7 +174,7 @@ load_configured_model(struct leat_daemon *daemon, const struct leat_config_model
         .input_count = model->input_count,
         .output_count = model->output_count,
     };
-    const enum leat_status status = leat_daemon_load_model(daemon, &source, false);
+    const enum leat_status status = leat_daemon_load_model(daemon, &source, NULL, false);
     free(options_json);
     if (onnx != NULL) {
         (void)munmap(onnx, onnx_bytes);
@@ -186,12 +186,18 @@ load_configured_model(struct leat_daemon *daemon, const struct leat_config_model
 static void
 load_kept_model(struct leat_daemon *daemon, struct leat_registry *registry, const struct leat_registry_model *model)
 {
+    struct leat_measured measured = {0};
+    struct leat_registry_validation validation = {0};
     void *data = NULL;
     enum leat_status status = LEAT_OK;
 
     if (model->sha256[0] != '\0') {
         status = leat_registry_read(registry, model, &data);
     }
+    if (status == LEAT_OK && leat_registry_get_measured(registry, model->name, &measured) != LEAT_OK) {
+        leat_log(LEAT_LOG_INFO, "model '%s' is measured: %s", model->name, leat_error_text());
+    }
+    const bool validated = leat_registry_get_validation(registry, model->name, &validation) == LEAT_OK;
     if (status == LEAT_OK) {
         const struct leat_variant_source source = {
             .name = model->name,
@@ -204,9 +210,11 @@ load_kept_model(struct leat_daemon *daemon, struct leat_registry *registry, cons
             .infos = model->infos,
             .input_count = model->input_count,
             .output_count = model->output_count,
+            .measured = measured.count > 0 ? &measured : NULL,
         };
-        status = leat_daemon_load_model(daemon, &source, true);
+        status = leat_daemon_load_model(daemon, &source, validated ? &validation : NULL, true);
     }
+    leat_measured_free(&measured);
     free(data);
     if (status != LEAT_OK) {
         leat_log(LEAT_LOG_ERROR, "kept model '%s' is not served: %s", model->name, leat_error_text());
@@ -442,8 +450,11 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
     copy_classes(config, placement, classes);
     const bool spin_given = config->dispatcher.spin_ns != LEAT_CONFIG_SPIN_AUTO; /* an order, whatever the cores */
     const struct leat_daemon_store store = {keep, registry};
+    char host[LEAT_MEASURED_HOST_BYTES];
+    leat_measured_host(topology->usable_cpus, host);
     const struct leat_daemon_options options = {
         .store = &store,
+        .host = host,
         .server =
             {
                 .socket_path = config->socket,

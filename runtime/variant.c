@@ -1,95 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/variant.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "kernels/graph.h"
-#include "kernels/team.h"
 #include "runtime/memory.h"
-
-enum { MEASURED_RUNS = 5, MEASURE_BUDGET_MS = 200, TEAM_SPIN_NS = 50000 };
-
-/* The smallest b with 2^b >= items. */
-static uint32_t
-plan_bucket(uint32_t items)
-{
-    return items == 1 ? 0 : 32u - (uint32_t)__builtin_clz(items - 1);
-}
-
-static int
-compare_u64(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* Runs one plan on zeros and returns the median time; at least once, at most for MEASURE_BUDGET_MS. */
-static enum leat_status
-measure_plan(const struct leat_variant *variant, const struct leat_plan *plan, uint32_t items, struct leat_team *team,
-             uint64_t *ret_ns)
-{
-    struct leat_segment segment = {.items = items};
-    unsigned char *memory[LEAT_TENSORS_MAX] = {0};
-    uint64_t samples_ns[MEASURED_RUNS];
-    uint32_t count = 0;
-    enum leat_status status = LEAT_OK;
-    const size_t scratch_bytes = leat_round_up(variant->backend->plan_scratch_bytes(plan) + 1, 4096);
-
-    void *scratch = aligned_alloc(4096, scratch_bytes);
-    for (uint32_t t = 0; t < variant->tensor_count; t++) {
-        const size_t bytes = leat_round_up(variant->item_bytes[t] * items, 4096);
-        memory[t] = aligned_alloc(4096, bytes);
-        if (memory[t] != NULL) {
-            memset(memory[t], 0, bytes);
-        }
-        segment.tensors[t] = memory[t];
-        status = memory[t] == NULL ? LEAT_ERR_NOMEM : status;
-    }
-    if (scratch == NULL || status != LEAT_OK) {
-        status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to measure a batch of %u", items);
-        goto out_free;
-    }
-    const uint64_t begin_ns = leat_monotonic_ns();
-    while (count < MEASURED_RUNS) {
-        const uint64_t start_ns = leat_monotonic_ns();
-        status = variant->backend->plan_run(plan, &segment, 1, scratch, team);
-        const uint64_t end_ns = leat_monotonic_ns();
-        if (status != LEAT_OK && status != LEAT_ERR_SHAPE) { /* zeros may be refused as payload: still timed */
-            goto out_free;
-        }
-        status = LEAT_OK;
-        samples_ns[count++] = end_ns - start_ns;
-        if (end_ns - begin_ns > MEASURE_BUDGET_MS * UINT64_C(1000000)) {
-            break;
-        }
-    }
-    qsort(samples_ns, count, sizeof(samples_ns[0]), compare_u64);
-    *ret_ns = samples_ns[count / 2];
-
-out_free:
-    free(scratch);
-    for (uint32_t t = 0; t < variant->tensor_count; t++) {
-        free(memory[t]);
-    }
-    return status;
-}
-
-/* The items of the plan in `bucket`. */
-static uint32_t
-plan_items(const struct leat_variant *variant, uint32_t bucket)
-{
-    return 1u << bucket < variant->items_max ? 1u << bucket : variant->items_max;
-}
 
 static enum leat_status
 build_plans(const struct leat_variant_source *source, const struct leat_variant *variant, struct leat_variant_copy *copy,
             struct leat_loaded_variant *loaded)
 {
-    for (uint32_t bucket = 0; bucket <= plan_bucket(variant->items_max); bucket++) {
+    for (uint32_t bucket = 0; bucket <= leat_variant_top_plan(variant); bucket++) {
         const struct leat_plan_options options = {
-            .items = plan_items(variant, bucket),
+            .items = leat_variant_plan_items(variant, bucket),
             .team_sizes = source->team_sizes,
             .team_size_count = source->team_size_count,
             .runs = source->runs,
@@ -104,54 +31,55 @@ build_plans(const struct leat_variant_source *source, const struct leat_variant 
     return LEAT_OK;
 }
 
-static enum leat_status
-measure_with_team(const struct leat_variant *variant, uint32_t team_size, uint32_t worker_class,
-                  struct leat_profile *profile)
+/* Of one copy and one worker. */
+static uint64_t
+peak_bytes(const struct leat_loaded_variant *loaded)
 {
-    struct leat_team *team = NULL;
-    enum leat_status status = LEAT_OK;
+    const struct leat_variant *variant = loaded->variant;
+    uint64_t bytes = loaded->model_bytes / variant->copy_count + loaded->scratch_bytes;
 
-    if (team_size > 1 || worker_class > 0) {
-        status = leat_team_create(&(struct leat_team_options){.size = team_size, .spin_ns = TEAM_SPIN_NS,
-                                                              .worker_class = worker_class}, &team);
+    for (uint32_t t = 0; t < variant->tensor_count; t++) {
+        bytes += variant->item_bytes[t] * variant->items_max;
     }
-    for (uint32_t bucket = 0; bucket <= plan_bucket(variant->items_max) && status == LEAT_OK; bucket++) {
-        uint64_t latency_ns = 0;
-        status = measure_plan(variant, variant->copies[0].plans[bucket], plan_items(variant, bucket), team, &latency_ns);
-        if (status == LEAT_OK) {
-            leat_profile_set(profile, 1u << bucket, latency_ns);
-        } else {
-            (void)leat_err_prefix(status, "batch of %u", plan_items(variant, bucket));
-        }
-    }
-    leat_team_destroy(team);
-    return status;
+    return bytes;
 }
 
-/* Classes with teams of one size have one profile, unless the backend tells classes apart. */
-static enum leat_status
-measure(const struct leat_variant_source *source, struct leat_loaded_variant *loaded)
+enum leat_status
+leat_variant_profile(const struct leat_variant_source *source, struct leat_loaded_variant *loaded)
 {
     static const uint32_t alone[] = {1};
+    const struct leat_measured *known = source->measured;
     const uint32_t *sizes = source->team_size_count > 0 ? source->team_sizes : alone;
     const uint32_t count = source->team_size_count > 0 ? source->team_size_count : 1;
+    const bool by_class = loaded->variant->backend->times_by_class;
+    const char *host = source->host != NULL ? source->host : "";
+    enum leat_status status = LEAT_OK;
 
     LEAT_ASSERT(count <= LEAT_WORKER_CLASSES_MAX);
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t first = 0;
-        while (sizes[first] != sizes[i] || (loaded->variant->backend->times_by_class && first != i)) {
-            first++;
-        }
-        if (first < i) {
-            loaded->profiles[i] = loaded->profiles[first];
-            continue;
-        }
-        const enum leat_status status = measure_with_team(loaded->variant, sizes[i], i, &loaded->profiles[i]);
-        if (status != LEAT_OK) {
-            return status;
+    if (known != NULL && (known->host[0] == '\0' || strcmp(known->host, host) == 0)) {
+        status = leat_measured_copy(known, &loaded->measured);
+    }
+    for (uint32_t class = 0; class < count && status == LEAT_OK; class++) {
+        const char *name = source->class_names != NULL ? source->class_names[class] : "";
+        if (!leat_measured_teach(&loaded->measured, name, sizes[class], by_class, source->items_max,
+                                 &loaded->profiles[class])) {
+            status = leat_variant_measure(loaded->variant, class, name, sizes[class], &loaded->measured);
+            loaded->measured_anew = true;
+            if (status == LEAT_OK) {
+                LEAT_MUST(leat_measured_teach(&loaded->measured, name, sizes[class], by_class, source->items_max,
+                                              &loaded->profiles[class]));
+            }
         }
     }
-    return LEAT_OK;
+    if (status != LEAT_OK) {
+        leat_measured_free(&loaded->measured);
+    } else if (loaded->measured_anew) {
+        (void)snprintf(loaded->measured.host, sizeof(loaded->measured.host), "%s", host);
+        loaded->measured.measured_s = (uint64_t)time(NULL);
+        loaded->measured.load_ns = loaded->load_ns;
+        loaded->measured.peak_bytes = peak_bytes(loaded);
+    }
+    return status;
 }
 
 /* Fills the model source and the signature from the file, or from the synthetic description. */
@@ -263,15 +191,15 @@ leat_variant_load(const struct leat_variant_source *source, struct leat_loaded_v
     variant->accuracy_ppm = source->accuracy_ppm;
     loaded.variant = variant;
     enum leat_status status = load_copies(source, variant, &loaded);
+    loaded.load_ns = leat_monotonic_ns() - start_ns;
     if (status == LEAT_OK) {
-        status = measure(source, &loaded);
+        status = leat_variant_profile(source, &loaded);
     }
     if (status != LEAT_OK) {
         leat_variant_destroy(variant);
         return leat_err_prefix(status, "model '%s'", source->name);
     }
     loaded.signature.items_max = source->items_max;
-    loaded.load_ns = leat_monotonic_ns() - start_ns;
     *ret_loaded = loaded;
     return LEAT_OK;
 }

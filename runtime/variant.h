@@ -3,14 +3,15 @@
  * runtime/variant.h - from a model file or a synthetic description to something that workers can run.
  *
  * Role     Import, optimise, load into a backend and build a plan per power-of-two batch, once per NUMA node that
- *          has workers; measure each plan with a team of each size: the first profiles. The teams are not pinned. All
- *          of it is slow and happens on control threads.
+ *          has workers; measure each plan with a team of each size, unless that is known: the first profiles. The teams are
+ *          not pinned. All of it is slow and happens on control threads.
  * Threads  Any control thread; independent calls do not disturb one another.
  */
 #ifndef LEAT_RUNTIME_VARIANT_H
 #define LEAT_RUNTIME_VARIANT_H
 
 #include "runtime/application.h"
+#include "runtime/measured.h"
 
 struct leat_variant_source {
     const char *name;
@@ -28,6 +29,8 @@ struct leat_variant_source {
     uint32_t runs; /* how many of them at once; 0 means 1 */
     const uint32_t *nodes; /* NUMA nodes that get a copy each, in the order of the workers' `copy` */
     uint32_t node_count;   /* 0: one copy, anywhere */
+    const char *host;      /* this machine, as leat_measured_host says; NULL: not known */
+    const struct leat_measured *measured; /* what is known already; goes for this machine where its host says so, or "" */
 };
 
 struct leat_loaded_variant {
@@ -36,12 +39,34 @@ struct leat_loaded_variant {
     struct leat_profile profiles[LEAT_WORKER_CLASSES_MAX]; /* measured, by worker class */
     size_t scratch_bytes;         /* the most that any of its plans needs */
     size_t model_bytes;           /* of all copies */
-    uint64_t load_ns;
+    uint64_t load_ns; /* without measuring */
+    struct leat_measured measured; /* of all classes; to be freed */
+    bool measured_anew;            /* at least for one class of workers it was not known */
 };
 
 /* On failure nothing is held and the error text names the model and the cause. */
 LEAT_MUST_CHECK enum leat_status leat_variant_load(const struct leat_variant_source *source,
                                                    struct leat_loaded_variant *ret_loaded);
 void leat_variant_destroy(struct leat_variant *variant); /* accepts NULL */
+
+/*
+ * Fills in profiles and measured times of a loaded variant that has none: what source->measured tells, as far as that goes for
+ * this machine; the rest is measured. On failure it has none.
+ */
+LEAT_MUST_CHECK enum leat_status leat_variant_profile(const struct leat_variant_source *source,
+                                                      struct leat_loaded_variant *loaded);
+
+/* The last of a variant's plans, and how many items plan `bucket` of it is for: 2^bucket, the last one items_max. */
+uint32_t leat_variant_top_plan(const struct leat_variant *variant);
+uint32_t leat_variant_plan_items(const struct leat_variant *variant, uint32_t bucket);
+
+/*
+ * Runs each plan on zeros, with a team of so many cores, and adds the points. All plans take turns, so that a machine that
+ * stalls for a moment spoils a few runs of each instead of all of one; a plan whose first run took less than a tenth of a
+ * second is run five times at least. See leat_measured_summarise for what becomes of runs that were held up.
+ */
+LEAT_MUST_CHECK enum leat_status leat_variant_measure(const struct leat_variant *variant, uint32_t worker_class,
+                                                      const char *class_name, uint32_t cores,
+                                                      struct leat_measured *measured);
 
 #endif /* LEAT_RUNTIME_VARIANT_H */

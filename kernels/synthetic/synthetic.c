@@ -10,8 +10,9 @@
  *   "points"       [{"items": n, "latency_ns": t}, ...] rising in items: linear between the points, flat before
  *                  the first, and beyond the last by its slope; instead of the two above
  *   "tables"       {"class name": [{"items": n, "samples_ns": [t, ...]}, ...], ...} rising in items, for every class of
- *                  workers; instead of all of the above. A batch takes one of the samples of the first size that is not
- *                  smaller, each as likely as the others: how a machine behaves that was measured.
+ *                  workers; instead of all of the above. Class "*" is any that is not named. A batch takes one of the samples
+ *                  of the first size that is not smaller, each as likely as the others: how a machine behaves that was
+ *                  measured.
  *   "seed"         of the draws from samples; default 1. The n-th batch that begins, on whatever worker, has the n-th draw.
  *   "mode"         "sleep" (default): an absolute timer, so dozens of workers fit on two cores; late by what a wake-up
  *                  takes, as the thread asks for no timer slack. "burn": every member of the team spins.
@@ -153,7 +154,7 @@ read_tables(const json_t *tables, const struct leat_model_source *source, struct
     }
     for (; model->table_count < source->class_count;) {
         const char *class = source->class_names[model->table_count];
-        const json_t *rows = json_object_get(tables, class);
+        const json_t *named = json_object_get(tables, class), *rows = named != NULL ? named : json_object_get(tables, "*");
         struct table *table = &model->tables[model->table_count++];
         const size_t count = json_array_size(rows);
         if (count == 0) {

@@ -236,6 +236,19 @@ warn_of_short_runs(const char *verb, double rate_qps, uint64_t objective_ns, uin
     }
 }
 
+const char *
+text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text != NULL ? text : "-";
+}
+
+long long
+number_of(const json_t *object, const char *key)
+{
+    return (long long)json_integer_value(json_object_get(object, key));
+}
+
 void
 print_json(json_t *object)
 {

@@ -68,6 +68,10 @@ bool parse_share(const char *text, double *ret_share); /* "1%" or "0.01", from 0
  */
 void warn_of_short_runs(const char *verb, double rate_qps, uint64_t objective_ns, uint64_t queries);
 
+/* A member of an object: "-" where there is no such text, 0 where there is no such whole number. */
+const char *text_of(const json_t *object, const char *key);
+long long number_of(const json_t *object, const char *key);
+
 /* Prints a JSON object on one line on standard output and drops it. */
 void print_json(json_t *object);
 

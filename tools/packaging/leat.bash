@@ -3,15 +3,20 @@
 _leat() {
     local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]:-} options= files=1
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W 'serve run status topology model bench simulate policy pool version help --help --version' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'serve run status topology model app bench simulate policy pool version help --help --version' -- "$word")
         return
     fi
     case $verb in
-    help) options='serve run status topology model bench simulate policy pool version' files= ;;
+    help) options='serve run status topology model app bench simulate policy pool version' files= ;;
     serve) options='--config --socket --state-dir --check-config --json --version --help' ;;
     run) options='--input --output --items --latency --accuracy-floor --cost-cap --offline --count --json --socket --help' ;;
-    model) options='--backend --items-max --accuracy --synthetic --input-bytes --output-bytes --json --socket --help'
-           [ "$COMP_CWORD" -eq 2 ] && options="add list remove $options" ;;
+    model) options='--app --validation --backend --items-max --accuracy --synthetic --input-bytes --output-bytes --json --socket
+                    --help'
+           [ "$COMP_CWORD" -eq 2 ] && options="add list profile remove $options" ;;
+    app) options='--models --remove-models --latency --late --router --selector --policy --threshold --percentile --queue
+                  --with-models --profiles --accuracies --task --front --statistic --repair --items-max --mode --prefix
+                  --input-bytes --output-bytes --json --socket --help'
+         [ "$COMP_CWORD" -eq 2 ] && options="add change list show remove export import $options" ;;
     bench) options='--rate --duration --warmup --queries --drain --processes --arrivals --burst-factor --burst-share --burst-mean
                     --latency --items --sizes --inputs --labels --seed --search --rate-min --rate-max --violations --tolerance
                     --json --socket --help' ;;
@@ -36,7 +41,8 @@ _leat() {
     --arrivals) options='constant poisson bursty' ;;
     --router) options='clockwork dealt edf fcfs laxity matching round_robin shortest_queue threshold' files=
               [ "$verb" = simulate ] && options="all oracle $options" ;;
-    --mode) options='leat dealt paper' files= ;;
+    --mode) options='leat dealt paper' files=
+            [ "$verb" = app ] && options='sleep burn' ;;
     --batching) options='maximal variable powers' files= ;;
     --grid) options='fixed latency' files= ;;
     --split) options='round_robin shortest_queue' files= ;;

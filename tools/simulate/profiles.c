@@ -19,7 +19,7 @@
 enum scale { NO_ACCURACY, ACCURACY, ACCURACY_PERCENT, ACCURACY_PPM };
 
 struct columns {
-    uint32_t name, items, latency, task, cores, accuracy;
+    uint32_t name, items, latency, task, worker_class, cores, accuracy;
     enum scale scale;
     double unit_us; /* of latencies */
 };
@@ -30,6 +30,7 @@ struct reader {
     struct columns columns;
     struct simulate_profiles *profiles;
     char task[TASK_MAX]; /* of the rows read */
+    char worker_class[TASK_MAX];
     uint32_t cores;
     double most_accurate; /* of the column, as it stands */
 };
@@ -99,6 +100,7 @@ find_columns(struct reader *reader)
         return leat_csv_fail(csv, "there is no column '%.40s_us', nor that in ms or ns", statistic);
     }
     columns->task = leat_csv_find(csv, "task");
+    columns->worker_class = leat_csv_find(csv, "class");
     columns->cores = leat_csv_find(csv, "cores");
     find_accuracy(csv, columns);
     if (columns->scale == NO_ACCURACY && reader->options->accuracies_path == NULL) {
@@ -131,41 +133,56 @@ is_asked_for(const struct simulate_profiles_options *options, const char *name)
     return options->name_count == 0;
 }
 
-/* LEAT_AGAIN: the row is of another task, or for other cores. */
+/* LEAT_AGAIN: the row has another name in this column than is asked for. `own`: the name of the rows read so far. */
+static enum leat_status
+match_name(const struct reader *reader, uint32_t column, const char *asked, const char *plural, char own[TASK_MAX])
+{
+    char name[TASK_MAX];
+
+    if (column == LEAT_CSV_NO_COLUMN) {
+        return LEAT_OK;
+    }
+    const enum leat_status status = leat_csv_name(&reader->csv, column, name, sizeof(name));
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (asked != NULL && strcmp(asked, name) != 0) {
+        return LEAT_AGAIN;
+    }
+    if (own[0] != '\0' && strcmp(own, name) != 0) {
+        return leat_csv_fail(&reader->csv, "there are %s '%s' and '%s': say which", plural, own, name);
+    }
+    memcpy(own, name, sizeof(name));
+    return LEAT_OK;
+}
+
+/* LEAT_AGAIN: the row is of another task or class of workers, or for other cores. */
 static enum leat_status
 match_row(struct reader *reader)
 {
     const struct columns *columns = &reader->columns;
     const struct simulate_profiles_options *options = reader->options;
-    char task[TASK_MAX];
     uint32_t cores;
 
-    if (columns->task != LEAT_CSV_NO_COLUMN) {
-        const enum leat_status status = leat_csv_name(&reader->csv, columns->task, task, sizeof(task));
-        if (status != LEAT_OK) {
-            return status;
-        }
-        if (options->task != NULL && strcmp(options->task, task) != 0) {
-            return LEAT_AGAIN;
-        }
-        if (reader->task[0] != '\0' && strcmp(reader->task, task) != 0) {
-            return leat_csv_fail(&reader->csv, "there are tasks '%s' and '%s': say which", reader->task, task);
-        }
-        memcpy(reader->task, task, sizeof(task));
+    enum leat_status status = match_name(reader, columns->task, options->task, "tasks", reader->task);
+    if (status == LEAT_OK) {
+        status =
+            match_name(reader, columns->worker_class, options->worker_class, "classes", reader->worker_class);
     }
-    if (columns->cores != LEAT_CSV_NO_COLUMN) {
-        const enum leat_status status = leat_csv_integer(&reader->csv, columns->cores, 1, CORES_MAX, &cores);
-        if (status != LEAT_OK) {
-            return status;
-        }
-        if (options->cores != 0 && options->cores != cores) {
-            return LEAT_AGAIN;
-        }
-        if (reader->cores != 0 && reader->cores != cores) {
-            return leat_csv_fail(&reader->csv, "there are rows for %u and for %u cores: say which", reader->cores, cores);
-        }
-        reader->cores = cores;
+    if (status != LEAT_OK || columns->cores == LEAT_CSV_NO_COLUMN) {
+        return status;
     }
+    status = leat_csv_integer(&reader->csv, columns->cores, 1, CORES_MAX, &cores);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (options->cores != 0 && options->cores != cores) {
+        return LEAT_AGAIN;
+    }
+    if (reader->cores != 0 && reader->cores != cores) {
+        return leat_csv_fail(&reader->csv, "there are rows for %u and for %u cores: say which", reader->cores, cores);
+    }
+    reader->cores = cores;
     return LEAT_OK;
 }
 

@@ -3,9 +3,10 @@
  * tools/simulate/profiles.h - latencies and accuracies of the variants of an application, from CSV files.
  *
  * Format    A row for each variant and batch size: columns model or variant; items, batch_size or batch; and the statistic
- *           in one of the units us, ms or ns, as p95_us, mean_ms. With a column task or cores, rows of one task, of one
- *           number of cores are read. The accuracy is a column accuracy, percent or accuracy_ppm, there or in a file of its
- *           own that has model or variant and perhaps task. A column accuracy is percent where a number of it is above 1.
+ *           in one of the units us, ms or ns, as p95_us, mean_ms. With a column task, class or cores, rows of one task, of
+ *           one class of workers, of one number of cores are read. The accuracy is a column accuracy, percent or
+ *           accuracy_ppm, there or in a file of its own that has model or variant and perhaps task. A column accuracy is
+ *           percent where a number of it is above 1.
  * Units     Microseconds, accuracies as fractions.
  * Trust     Any bytes: what cannot be used is an error that names file and line.
  */
@@ -26,6 +27,7 @@ struct simulate_profiles_options {
     const char *accuracies_path; /* NULL: they are in the profile */
     const char *task;            /* NULL: there is one only */
     const char *statistic;       /* mean, p50, p95, ...; NULL: p95 */
+    const char *worker_class;    /* likewise */
     uint32_t cores;              /* 0: there is one number only */
     const char *const *names;    /* [name_count] of variants to read; with 0 all of the task */
     uint32_t name_count;

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Admin requests about models; docs/control.md lists them. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/align.h"
+#include "runtime/admin_private.h"
+#include "runtime/validation.h"
+
+#define MODEL_BYTES_MAX ((uint64_t)2 << 30)
+
+static json_t *
+describe_tensors(const struct leat_target *target)
+{
+    json_t *tensors = json_array();
+
+    for (uint32_t t = 0; t < target->input_count + target->output_count; t++) {
+        const struct leat_tensor_info *info = &target->tensors[t];
+        json_t *dims = json_array();
+        for (uint32_t d = 0; d < info->rank; d++) {
+            (void)json_array_append_new(dims, json_integer((json_int_t)info->dims[d]));
+        }
+        (void)json_array_append_new(
+            tensors, json_pack("{s:s, s:s, s:s, s:o, s:I}", "role", t < target->input_count ? "input" : "output", "name",
+                               info->name, "dtype", leat_dtype_text(info->dtype), "dims", dims, "item_bytes",
+                               (json_int_t)info->item_bytes));
+    }
+    return tensors;
+}
+
+static json_t *
+describe_model(const struct leat_daemon_model *model)
+{
+    json_t *object =
+        json_pack("{s:s, s:s, s:i, s:I, s:I, s:I, s:i, s:b, s:o}", "name", model->name, "backend",
+                  model->variant->backend->name, "items_max", (int)model->variant->items_max, "bytes",
+                  (json_int_t)model->bytes, "load_ns", (json_int_t)model->load_ns, "latency_ns",
+                  (json_int_t)leat_profile_predict(&model->profiles[0], 1), "accuracy_ppm", (int)model->variant->accuracy_ppm,
+                  "persistent", (int)model->persistent, "tensors", describe_tensors(&model->signature));
+    if (model->validation.samples > 0) {
+        (void)json_object_set_new(object, "validation_samples", json_integer((json_int_t)model->validation.samples));
+        (void)json_object_set_new(object, "validation_ppm", json_integer((json_int_t)model->validation.accuracy_ppm));
+    }
+    return object;
+}
+
+json_t *
+leat_admin_model_list(struct leat_daemon *daemon)
+{
+    json_t *models = json_array();
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    for (uint32_t m = 0; m < daemon->model_count; m++) {
+        (void)json_array_append_new(models, describe_model(daemon->models[m]));
+    }
+    for (uint32_t f = 0; f < daemon->failure_count; f++) {
+        if (daemon->failures[f].application) {
+            continue;
+        }
+        (void)json_array_append_new(models, json_pack("{s:s, s:s}", "name", daemon->failures[f].name, "failure",
+                                                      daemon->failures[f].text));
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return json_pack("{s:o}", "models", models);
+}
+
+/* What a model-add request says; strings belong to the request. */
+struct add_request {
+    const char *name, *backend;
+    uint32_t items_max, accuracy_ppm;
+    char *options_json; /* malloc'd; NULL for none */
+    struct leat_tensor_info infos[2]; /* synthetic: one input, one output of bytes */
+    bool synthetic;
+    uint64_t model_bytes; /* of the file; what follows them is the validation set. 0: all are the model's */
+    bool validates;
+    struct leat_validation_set set;
+};
+
+bool
+leat_admin_name_is_good(const char *name)
+{
+    const size_t length = name != NULL ? strlen(name) : 0;
+    if (length == 0 || length >= LEAT_NAME_MAX || name[0] == '.' || name[0] == '-') {
+        return false;
+    }
+    for (const char *c = name; *c != '\0'; c++) {
+        if (!(*c >= 'a' && *c <= 'z') && !(*c >= 'A' && *c <= 'Z') && !(*c >= '0' && *c <= '9') &&
+            strchr("._-", *c) == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static enum leat_status
+bytes_tensor(const json_t *request, const char *key, const char *name, struct leat_tensor_info *ret_info)
+{
+    const json_t *value = json_object_get(request, key);
+    const json_int_t bytes = value == NULL ? 64 : json_integer_value(value);
+
+    if (bytes < 1 || bytes > (json_int_t)1 << 32) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'%s' must be 1 to 4294967296", key);
+    }
+    *ret_info = (struct leat_tensor_info){
+        .dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {-1, bytes}, .item_bytes = (uint64_t)bytes};
+    (void)strcpy(ret_info->name, name);
+    return LEAT_OK;
+}
+
+static enum leat_status
+parse_add(const json_t *request, struct add_request *add)
+{
+    const json_t *items = json_object_get(request, "items_max"), *accuracy = json_object_get(request, "accuracy");
+    const json_t *options = json_object_get(request, "options");
+
+    add->name = json_string_value(json_object_get(request, "name"));
+    add->backend = json_string_value(json_object_get(request, "backend"));
+    if (!leat_admin_name_is_good(add->name)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "a model's name has 1 to %d letters, digits, '.', '_' or '-', and starts "
+                                           "with a letter, digit or '_'", LEAT_NAME_MAX - 1);
+    }
+    if (add->backend == NULL) {
+        add->backend = "cpu";
+    }
+    const json_int_t items_max = items == NULL ? 8 : json_integer_value(items);
+    if (items_max < 1 || items_max > LEAT_ITEMS_MAX) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'items_max' must be 1 to %u", LEAT_ITEMS_MAX);
+    }
+    add->items_max = (uint32_t)items_max;
+    const double fraction = accuracy == NULL ? 0 : json_number_value(accuracy);
+    if (!(fraction >= 0 && fraction <= 1)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'accuracy' must be 0 to 1");
+    }
+    add->accuracy_ppm = (uint32_t)(fraction * 1e6 + 0.5);
+    if (options != NULL) {
+        add->options_json = json_dumps(options, JSON_COMPACT);
+        if (!json_is_object(options) || add->options_json == NULL) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "'options' must be an object");
+        }
+    }
+    add->synthetic = strcmp(add->backend, "synthetic") == 0;
+    enum leat_status status = bytes_tensor(request, "input_bytes", "input", &add->infos[0]);
+    if (status == LEAT_OK) {
+        status = bytes_tensor(request, "output_bytes", "output", &add->infos[1]);
+    }
+    return status;
+}
+
+/*
+ * The client keeps its descriptor and could change the file while we read it: take a private copy, so that what
+ * was checked is what is used. The model is the file's first `count` bytes, or all of it where that is 0.
+ */
+static enum leat_status
+read_model(int fd, uint64_t count, void **ret_bytes, size_t *ret_count)
+{
+    struct stat info;
+
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "a model must be a regular file");
+    }
+    count = count > 0 ? count : (uint64_t)info.st_size;
+    if (count > MODEL_BYTES_MAX) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "a model file may have %llu bytes", (unsigned long long)MODEL_BYTES_MAX);
+    }
+    unsigned char *bytes = malloc(count + 1);
+    if (bytes == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a model of %llu bytes", (unsigned long long)count);
+    }
+    for (uint64_t done = 0; done < count;) {
+        const ssize_t got = pread(fd, bytes + done, count - done, (off_t)done);
+        if (got == 0 || (got < 0 && errno != EINTR)) {
+            free(bytes);
+            return got < 0 ? LEAT_FAIL(LEAT_ERR_SYS, "cannot read the model")
+                           : LEAT_FAIL(LEAT_ERR_PROTO, "the model file ends before its end");
+        }
+        done += got > 0 ? (uint64_t)got : 0;
+    }
+    *ret_bytes = bytes;
+    *ret_count = count;
+    return LEAT_OK;
+}
+
+/* ---- A labelled set behind the model ------------------------------------------------------------ */
+
+/* {"dtype": "u8", "dims": [n, ...]}; its data begin at *offset, which moves on. */
+static enum leat_status
+parse_array(const json_t *object, const char *key, uint64_t *offset, struct leat_validation_array *ret_array)
+{
+    const json_t *array = json_object_get(object, key), *dims = json_object_get(array, "dims");
+    const char *dtype = json_string_value(json_object_get(array, "dtype"));
+    struct leat_validation_array own = {.offset = *offset};
+    uint64_t bytes = 0;
+
+    for (uint32_t d = 1; dtype != NULL && d <= LEAT_DTYPE_MAX; d++) {
+        own.dtype = strcmp(dtype, leat_dtype_text(d)) == 0 ? d : own.dtype;
+    }
+    bytes = leat_dtype_bytes(own.dtype);
+    bool good = bytes > 0 && json_array_size(dims) >= 1 && json_array_size(dims) <= LEAT_RANK_MAX;
+    for (size_t d = 0; good && d < json_array_size(dims); d++) {
+        const json_int_t dim = json_integer_value(json_array_get(dims, d));
+        good = dim >= 0 && leat_mul_u64(bytes, (uint64_t)dim, &bytes);
+        own.dims[own.rank++] = dim;
+    }
+    if (!good || bytes > INT64_MAX - *offset) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'validation': '%s' must be {\"dtype\": ..., \"dims\": [...]}", key);
+    }
+    *offset += bytes;
+    *ret_array = own;
+    return LEAT_OK;
+}
+
+static enum leat_status
+parse_validation(const json_t *request, int fd, struct add_request *add)
+{
+    const json_t *object = json_object_get(request, "validation"), *bytes = json_object_get(request, "model_bytes");
+
+    if (object == NULL) {
+        return LEAT_OK;
+    }
+    add->model_bytes = (uint64_t)json_integer_value(bytes);
+    if (add->synthetic || fd < 0) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'validation' is for models with a file");
+    }
+    if (json_integer_value(bytes) < 1 || add->model_bytes > MODEL_BYTES_MAX) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'model_bytes' must say where the model ends and the validation begins");
+    }
+    uint64_t offset = add->model_bytes;
+    enum leat_status status = parse_array(object, "inputs", &offset, &add->set.inputs);
+    if (status == LEAT_OK) {
+        status = parse_array(object, "labels", &offset, &add->set.labels);
+    }
+    add->set.fd = fd;
+    add->validates = status == LEAT_OK;
+    return status;
+}
+
+/* ---- Adding ------------------------------------------------------------------------------------- */
+
+/*
+ * Serves it, alone and in its application, and keeps that; all or nothing. What is acknowledged is on disk: a model that the
+ * registry cannot take is out of service again before the answer.
+ */
+static enum leat_status
+enter(struct leat_daemon *daemon, const struct leat_variant_source *source, struct leat_daemon_model *model,
+      struct leat_registry_application *application)
+{
+    const struct leat_daemon_addition addition = {.source = source,
+                                                  .measured = &model->measured,
+                                                  .validation = model->validation.samples > 0 ? &model->validation : NULL};
+    const struct leat_daemon_change change = {.models = &addition, .model_count = 1};
+
+    enum leat_status status = leat_daemon_enter_model(daemon, model);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (application != NULL) {
+        status = leat_admin_add_member(daemon, application, source->name);
+        if (status == LEAT_OK) {
+            status = leat_daemon_put_application(daemon, application, &change);
+        }
+    } else {
+        status = leat_daemon_keep(daemon, &change);
+    }
+    if (status != LEAT_OK) {
+        const enum leat_status undone = leat_daemon_unload_model(daemon, source->name);
+        (void)undone; /* the first failure is the one to report */
+    }
+    return status;
+}
+
+static enum leat_status
+load(struct leat_daemon *daemon, struct add_request *add, struct leat_variant_source *source,
+     struct leat_registry_application *application)
+{
+    struct leat_daemon_model *model;
+
+    enum leat_status status = leat_daemon_prepare_model(daemon, source, &model);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    model->persistent = daemon->options.store != NULL;
+    if (add->validates) {
+        status = leat_daemon_validate_model(daemon, &add->set, model);
+        if (status != LEAT_OK) {
+            leat_daemon_free_model(model);
+            return status;
+        }
+        source->accuracy_ppm = model->variant->accuracy_ppm;
+    }
+    return enter(daemon, source, model, application);
+}
+
+static enum leat_status
+add_model(struct leat_daemon *daemon, const json_t *request, int fd, struct add_request *add)
+{
+    const char *app_name = json_string_value(json_object_get(request, "app"));
+    struct leat_registry_application application;
+    void *onnx = NULL;
+    size_t onnx_bytes = 0;
+
+    enum leat_status status = parse_add(request, add);
+    if (status == LEAT_OK && add->synthetic && fd >= 0) {
+        status = LEAT_FAIL(LEAT_ERR_INVALID, "a synthetic model has no file");
+    }
+    if (status == LEAT_OK) {
+        status = parse_validation(request, fd, add);
+    }
+    if (status == LEAT_OK && json_object_get(request, "app") != NULL) {
+        status = app_name != NULL ? leat_admin_get_application(daemon, app_name, &application)
+                                  : LEAT_FAIL(LEAT_ERR_INVALID, "'app' must be a name");
+    }
+    if (status == LEAT_OK && !add->synthetic) {
+        status = fd >= 0 ? read_model(fd, add->model_bytes, &onnx, &onnx_bytes)
+                         : LEAT_FAIL(LEAT_ERR_INVALID, "backend '%s' needs a model file", add->backend);
+    }
+    if (status == LEAT_OK) {
+        struct leat_variant_source source = {
+            .name = add->name,
+            .backend = add->backend,
+            .onnx = onnx,
+            .onnx_bytes = onnx_bytes,
+            .options_json = add->options_json,
+            .items_max = add->items_max,
+            .accuracy_ppm = add->accuracy_ppm,
+            .infos = add->infos,
+            .input_count = add->synthetic ? 1 : 0,
+            .output_count = add->synthetic ? 1 : 0,
+        };
+        status = load(daemon, add, &source, app_name != NULL ? &application : NULL);
+    }
+    free(onnx);
+    return status;
+}
+
+/* The model as listed. */
+static json_t *
+answer_with(struct leat_daemon *daemon, const char *name)
+{
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    json_t *answer = describe_model(leat_daemon_find_model(daemon, name));
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return answer;
+}
+
+/* ---- Changing ----------------------------------------------------------------------------------- */
+
+static enum leat_status
+remove_model(struct leat_daemon *daemon, const char *name)
+{
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    const struct leat_daemon_model *model = leat_daemon_find_model(daemon, name);
+    const bool persistent = model != NULL && model->persistent;
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    enum leat_status status = leat_daemon_unload_model(daemon, name);
+    if (status == LEAT_OK && persistent) {
+        status = leat_daemon_keep(daemon,
+                                  &(struct leat_daemon_change){.removed_models = &name, .removed_model_count = 1});
+    }
+    return status;
+}
+
+bool
+leat_admin_changes_model(const char *op)
+{
+    return strcmp(op, "model-add") == 0 || strcmp(op, "model-profile") == 0 || strcmp(op, "model-remove") == 0;
+}
+
+json_t *
+leat_admin_change_model(struct leat_daemon *daemon, const char *op, const json_t *request, int fd)
+{
+    const char *name = json_string_value(json_object_get(request, "name"));
+
+    if (strcmp(op, "model-add") == 0) {
+        struct add_request add = {0};
+        const enum leat_status status = add_model(daemon, request, fd, &add);
+        json_t *answer = status == LEAT_OK ? answer_with(daemon, add.name) : leat_admin_refusal(status);
+        free(add.options_json);
+        return answer;
+    }
+    if (name == NULL) {
+        return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_INVALID, "'name' is missing"));
+    }
+    if (strcmp(op, "model-profile") == 0) {
+        const enum leat_status status = leat_daemon_profile_model(daemon, name);
+        return status == LEAT_OK ? answer_with(daemon, name) : leat_admin_refusal(status);
+    }
+    const enum leat_status status = remove_model(daemon, name);
+    return status == LEAT_OK ? json_pack("{s:s}", "removed", name) : leat_admin_refusal(status);
+}

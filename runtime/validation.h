@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime/validation.h - how accurate a variant is, found by running a labelled set through it.
+ *
+ * Role     Top-1: an answer is right when the largest value of its first output, over the last dimension, stands where
+ *          the label says.
+ * Trust    The set's file is a client's, and may change while it is read: that costs the client a wrong accuracy.
+ * Threads  Any control thread.
+ */
+#ifndef LEAT_RUNTIME_VALIDATION_H
+#define LEAT_RUNTIME_VALIDATION_H
+
+#include <stdatomic.h>
+
+#include "runtime/registry.h"
+#include "runtime/variant.h"
+
+/* An array in a file: elements in C order, little endian. */
+struct leat_validation_array {
+    uint64_t offset; /* in the file */
+    uint32_t dtype;
+    uint32_t rank; /* 1..LEAT_RANK_MAX */
+    int64_t dims[LEAT_RANK_MAX];
+};
+
+struct leat_validation_set {
+    int fd;
+    struct leat_validation_array inputs; /* of the variant's one input: the first dimension counts items */
+    struct leat_validation_array labels; /* a whole number for each */
+};
+
+/*
+ * LEAT_ERR_SHAPE, with both shapes in words, where the set is not for such a variant; LEAT_ERR_INVALID where a label is none
+ * of its classes; LEAT_AGAIN once *stop is not 0. `cores` run it.
+ */
+LEAT_MUST_CHECK enum leat_status leat_validate(const struct leat_variant *variant, const struct leat_target *signature,
+                                               const struct leat_validation_set *set, uint32_t cores,
+                                               const _Atomic uint32_t *stop,
+                                               struct leat_registry_validation *ret_validation);
+
+#endif /* LEAT_RUNTIME_VALIDATION_H */

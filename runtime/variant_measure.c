@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "base/clock.h"
+#include "kernels/team.h"
+#include "runtime/variant.h"
+
+#define MS UINT64_C(1000000)
+
+enum {
+    PASSES = 5,      /* over all plans */
+    PASS_RUNS = 20,  /* of one plan, at most */
+    PASS_MS = 20,    /* and it is the next one's turn */
+    SLOW_MS = 500,   /* a plan that has had so much is left alone after two runs */
+    SLOWEST_MS = 2000, /* or after one */
+    TEAM_SPIN_NS = 50000,
+};
+
+/* The runs of one plan. */
+struct cell {
+    uint64_t samples_ns[PASSES * PASS_RUNS + 1]; /* the first warms up */
+    uint32_t count;
+    uint64_t spent_ns;
+};
+
+/* What a run needs, for the largest batch. */
+struct payload {
+    void *scratch;
+    unsigned char *tensors[LEAT_TENSORS_MAX];
+};
+
+uint32_t
+leat_variant_top_plan(const struct leat_variant *variant)
+{
+    const uint32_t items = variant->items_max;
+    return items == 1 ? 0 : 32u - (uint32_t)__builtin_clz(items - 1);
+}
+
+uint32_t
+leat_variant_plan_items(const struct leat_variant *variant, uint32_t bucket)
+{
+    return 1u << bucket < variant->items_max ? 1u << bucket : variant->items_max;
+}
+
+static void
+free_payload(struct payload *payload)
+{
+    free(payload->scratch);
+    for (uint32_t t = 0; t < LEAT_TENSORS_MAX; t++) {
+        free(payload->tensors[t]);
+    }
+}
+
+static enum leat_status
+make_payload(const struct leat_variant *variant, struct payload *ret_payload)
+{
+    struct payload payload = {0};
+    size_t scratch_bytes = 0;
+    bool good = true;
+
+    for (uint32_t bucket = 0; bucket <= leat_variant_top_plan(variant); bucket++) {
+        const size_t bytes = variant->backend->plan_scratch_bytes(variant->copies[0].plans[bucket]);
+        scratch_bytes = bytes > scratch_bytes ? bytes : scratch_bytes;
+    }
+    payload.scratch = aligned_alloc(4096, leat_round_up(scratch_bytes + 1, 4096));
+    for (uint32_t t = 0; t < variant->tensor_count; t++) {
+        const size_t bytes = leat_round_up(variant->item_bytes[t] * variant->items_max, 4096);
+        payload.tensors[t] = aligned_alloc(4096, bytes);
+        good = good && payload.tensors[t] != NULL;
+        if (payload.tensors[t] != NULL) {
+            memset(payload.tensors[t], 0, bytes);
+        }
+    }
+    if (!good || payload.scratch == NULL) {
+        free_payload(&payload);
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to measure a batch of %u", variant->items_max);
+    }
+    *ret_payload = payload;
+    return LEAT_OK;
+}
+
+static enum leat_status
+run_once(const struct leat_variant *variant, uint32_t bucket, const struct payload *payload, struct leat_team *team,
+         struct cell *cell)
+{
+    struct leat_segment segment = {.items = leat_variant_plan_items(variant, bucket)};
+
+    for (uint32_t t = 0; t < variant->tensor_count; t++) {
+        segment.tensors[t] = payload->tensors[t];
+    }
+    const uint64_t start_ns = leat_monotonic_ns();
+    const enum leat_status status =
+        variant->backend->plan_run(variant->copies[0].plans[bucket], &segment, 1, payload->scratch, team);
+    const uint64_t took_ns = leat_monotonic_ns() - start_ns;
+    if (status != LEAT_OK && status != LEAT_ERR_SHAPE) { /* zeros may be refused as payload: still timed */
+        return leat_err_prefix(status, "batch of %u", segment.items);
+    }
+    cell->samples_ns[cell->count++] = took_ns;
+    cell->spent_ns += took_ns;
+    return LEAT_OK;
+}
+
+static bool
+is_slow(const struct cell *cell)
+{
+    return (cell->count >= 2 && cell->spent_ns > SLOW_MS * MS) || cell->spent_ns > SLOWEST_MS * MS;
+}
+
+static enum leat_status
+measure_cells(const struct leat_variant *variant, const struct payload *payload, struct leat_team *team, struct cell *cells)
+{
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t pass = 0; pass < PASSES; pass++) {
+        for (uint32_t bucket = 0; bucket <= leat_variant_top_plan(variant); bucket++) {
+            struct cell *cell = &cells[bucket];
+            if (pass == 0) {
+                status = run_once(variant, bucket, payload, team, cell);
+            }
+            const uint64_t spent_before_ns = cell->spent_ns;
+            for (uint32_t run = 0; status == LEAT_OK && run < PASS_RUNS && !is_slow(cell); run++) {
+                status = run_once(variant, bucket, payload, team, cell);
+                if (cell->spent_ns - spent_before_ns > PASS_MS * MS) {
+                    break;
+                }
+            }
+            if (status != LEAT_OK) {
+                return status;
+            }
+        }
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+add_points(const struct leat_variant *variant, const char *class_name, uint32_t cores, struct cell *cells,
+           struct leat_measured *measured)
+{
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t bucket = 0; bucket <= leat_variant_top_plan(variant) && status == LEAT_OK; bucket++) {
+        struct cell *cell = &cells[bucket];
+        const uint32_t warm = cell->count > 1 ? 1 : 0;
+        struct leat_measured_point point = {.cores = cores, .items = leat_variant_plan_items(variant, bucket)};
+        (void)snprintf(point.worker_class, sizeof(point.worker_class), "%s", class_name);
+        leat_measured_summarise(cell->samples_ns + warm, cell->count - warm, &point);
+        status = leat_measured_add(measured, &point);
+    }
+    return status;
+}
+
+enum leat_status
+leat_variant_measure(const struct leat_variant *variant, uint32_t worker_class, const char *class_name, uint32_t cores,
+                     struct leat_measured *measured)
+{
+    const struct leat_team_options options = {.size = cores, .spin_ns = TEAM_SPIN_NS, .worker_class = worker_class};
+    struct cell *cells = calloc(LEAT_PLANS_MAX, sizeof(*cells));
+    struct leat_team *team = NULL;
+    struct payload payload;
+
+    if (cells == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to measure");
+    }
+    enum leat_status status = make_payload(variant, &payload);
+    if (status != LEAT_OK) {
+        free(cells);
+        return status;
+    }
+    if (cores > 1 || worker_class > 0) {
+        status = leat_team_create(&options, &team);
+    }
+    if (status == LEAT_OK) {
+        status = measure_cells(variant, &payload, team, cells);
+    }
+    if (status == LEAT_OK) {
+        status = add_points(variant, class_name, cores, cells, measured);
+    }
+    leat_team_destroy(team);
+    free_payload(&payload);
+    free(cells);
+    return status;
+}

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* leat model: models are added, measured, listed and removed. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "tools/cli/cli.h"
+#include "tools/cli/npy.h"
+
+static void
+print_model_help(void)
+{
+    (void)printf(
+        "usage: leat model add NAME FILE.onnx [--app NAME] [--validation INPUTS.npy,LABELS.npy] [option...]\n"
+        "       leat model add NAME --synthetic JSON [--app NAME] [option...]\n"
+        "       leat model list\n"
+        "       leat model profile NAME\n"
+        "       leat model remove NAME\n\n"
+        "Adds a model to the daemon, which copies it, loads it, measures it and keeps it over restarts; lists\n"
+        "what is loaded; measures one again, for instance because the machine was busy; removes one.\n\n"
+        "  --backend B      what runs it (default cpu)\n"
+        "  --items-max N    largest batch, in items (default 8)\n"
+        "  --app NAME       an application that it is to answer for: see leat app\n"
+        "  --validation I,L a labelled set: NumPy arrays of inputs and of a whole number for each, the place of the\n"
+        "                   largest value that its first output should have; the share of those it gets right is its\n"
+        "                   accuracy\n"
+        "  --accuracy F     accuracy it stands for, 0 to 1, reported with its answers, whatever a validation says\n"
+        "  --synthetic J    no file: occupy a worker for a profiled time, for example\n"
+        "                   '{\"latency_ns\":5000000,\"per_item_ns\":1000000}'; input and output are 64 bytes, or\n"
+        "                   as given by --input-bytes N and --output-bytes N\n"
+        "  --json           one JSON object\n"
+        "  --socket PATH    the daemon's socket\n\n"
+        "example: leat model add digits-lenet digits-lenet.onnx --items-max 16 --app digits \\\n"
+        "             --validation validation.inputs.npy,validation.labels.npy\n");
+}
+
+struct model_options {
+    const char *socket_path;
+    bool json, help;
+    const char *backend, *synthetic, *app, *validation;
+    uint64_t items_max, input_bytes, output_bytes;
+    double accuracy;
+};
+
+static bool
+parse_model_options(int argc, char **argv, struct model_options *options)
+{
+    static const struct option known[] = {
+        {"socket", required_argument, NULL, 's'},     {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},             {"backend", required_argument, NULL, 'b'},
+        {"items-max", required_argument, NULL, 'n'},  {"accuracy", required_argument, NULL, 'a'},
+        {"synthetic", required_argument, NULL, 'y'},  {"input-bytes", required_argument, NULL, 'I'},
+        {"output-bytes", required_argument, NULL, 'O'}, {"app", required_argument, NULL, 'A'},
+        {"validation", required_argument, NULL, 'v'}, {NULL, 0, NULL, 0},
+    };
+    int option;
+    bool good = true;
+
+    *options = (struct model_options){.items_max = 8, .input_bytes = 64, .output_bytes = 64};
+    opterr = 0;
+    optind = 1;
+    while (good && (option = getopt_long(argc, argv, "h", known, NULL)) != -1) {
+        switch (option) {
+        case 's': options->socket_path = optarg; break;
+        case 'j': options->json = true; break;
+        case 'h': options->help = true; break;
+        case 'b': options->backend = optarg; break;
+        case 'A': options->app = optarg; break;
+        case 'v': options->validation = optarg; break;
+        case 'y': options->synthetic = optarg; break;
+        case 'n': good = parse_u64(optarg, 1, LEAT_ITEMS_MAX, &options->items_max); break;
+        case 'I': good = parse_bytes(optarg, &options->input_bytes); break;
+        case 'O': good = parse_bytes(optarg, &options->output_bytes); break;
+        case 'a': good = parse_double(optarg, 0, 1, &options->accuracy); break;
+        default: good = false; break;
+        }
+    }
+    if (!good) {
+        (void)option_error("model", argv);
+    }
+    return good;
+}
+
+/* ---- add ---------------------------------------------------------------------------------------- */
+
+/* Behind what is there. */
+static bool
+append(int fd, const void *data, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t wrote = write(fd, (const char *)data + done, bytes - done);
+        if (wrote < 0 && errno != EINTR) {
+            return false;
+        }
+        done += wrote > 0 ? (size_t)wrote : 0;
+    }
+    return true;
+}
+
+static bool
+append_file(int fd, int from, size_t bytes)
+{
+    void *data = bytes > 0 ? mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, from, 0) : MAP_FAILED;
+    const bool good = data != MAP_FAILED && append(fd, data, bytes);
+
+    if (data != MAP_FAILED) {
+        (void)munmap(data, bytes);
+    }
+    return good;
+}
+
+static json_t *
+describe_array(const struct npy_array *array)
+{
+    json_t *dims = json_array();
+
+    for (uint32_t d = 0; d < array->rank; d++) {
+        (void)json_array_append_new(dims, json_integer((json_int_t)array->dims[d]));
+    }
+    return json_pack("{s:s, s:o}", "dtype", leat_dtype_text(array->dtype), "dims", dims);
+}
+
+/* "inputs.npy,labels.npy" */
+static enum leat_status
+read_set(const char *text, struct npy_array *inputs, struct npy_array *labels)
+{
+    char path[4096];
+    const char *comma = strrchr(text, ',');
+
+    if (comma == NULL || comma == text || comma[1] == '\0' || (size_t)(comma - text) >= sizeof(path)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "--validation: '%s' is not two files with a comma between them", text);
+    }
+    (void)snprintf(path, sizeof(path), "%.*s", (int)(comma - text), text);
+    enum leat_status status = npy_read(path, inputs);
+    if (status == LEAT_OK) {
+        status = npy_read(comma + 1, labels);
+    }
+    return status;
+}
+
+/*
+ * The model and, behind it, the data of the validation, in one file of memory: a request takes one descriptor. Takes `*fd` over
+ * and puts the other in its place.
+ */
+static enum leat_status
+join_validation(const char *text, json_t *request, int *fd)
+{
+    struct npy_array inputs = {0}, labels = {0};
+    struct stat info;
+    enum leat_status status = read_set(text, &inputs, &labels);
+
+    if (status == LEAT_OK) {
+        const int joined = memfd_create("leat-model", MFD_CLOEXEC);
+        if (fstat(*fd, &info) != 0 || joined < 0 || !append_file(joined, *fd, (size_t)info.st_size) ||
+            !append(joined, inputs.data, inputs.elements * leat_dtype_bytes(inputs.dtype)) ||
+            !append(joined, labels.data, labels.elements * leat_dtype_bytes(labels.dtype))) {
+            status = LEAT_FAIL(LEAT_ERR_SYS, "cannot put model and validation together: %s", strerror(errno));
+            if (joined >= 0) {
+                (void)close(joined);
+            }
+        } else {
+            (void)close(*fd);
+            *fd = joined;
+            (void)json_object_set_new(request, "model_bytes", json_integer((json_int_t)info.st_size));
+            (void)json_object_set_new(request, "validation", json_pack("{s:o, s:o}", "inputs", describe_array(&inputs), "labels",
+                                                                       describe_array(&labels)));
+        }
+    }
+    npy_free(&inputs);
+    npy_free(&labels);
+    return status;
+}
+
+/* NULL, and reported, where it cannot be made. */
+static json_t *
+make_request(int argc, char **argv, const struct model_options *options, int *ret_fd, int *ret_exit)
+{
+    json_error_t error;
+    json_t *request = json_pack("{s:s, s:s, s:I, s:f}", "op", "model-add", "name", argv[0], "items_max",
+                                (json_int_t)options->items_max, "accuracy", options->accuracy);
+
+    if (options->app != NULL) {
+        (void)json_object_set_new(request, "app", json_string(options->app));
+    }
+    *ret_exit = EXIT_USAGE;
+    if (options->synthetic != NULL) {
+        json_t *parameters = json_loads(options->synthetic, 0, &error);
+        if (argc != 1 || options->validation != NULL) {
+            (void)usage_error("model", "add NAME --synthetic JSON takes no %s", argc != 1 ? "file" : "--validation");
+        } else if (!json_is_object(parameters)) {
+            (void)usage_error("model", "--synthetic is no JSON object: %s", error.text);
+        } else {
+            (void)json_object_update_new(
+                request, json_pack("{s:s, s:O, s:I, s:I}", "backend", "synthetic", "options", parameters, "input_bytes",
+                                   (json_int_t)options->input_bytes, "output_bytes", (json_int_t)options->output_bytes));
+            *ret_exit = EXIT_DONE;
+        }
+        json_decref(parameters);
+    } else if (argc != 2) {
+        (void)usage_error("model", "add needs a name and a file");
+    } else {
+        *ret_fd = open(argv[1], O_RDONLY | O_CLOEXEC);
+        *ret_exit = *ret_fd >= 0 ? EXIT_DONE : EXIT_FAILED;
+        (void)json_object_set_new(request, "backend", json_string(options->backend != NULL ? options->backend : "cpu"));
+        if (*ret_fd < 0) {
+            (void)fprintf(stderr, "leat model: cannot open %s: %s\n", argv[1], strerror(errno));
+        } else if (options->validation != NULL && join_validation(options->validation, request, ret_fd) != LEAT_OK) {
+            (void)fprintf(stderr, "leat model: %s\n", leat_error_text());
+            *ret_exit = EXIT_FAILED;
+        }
+    }
+    if (*ret_exit != EXIT_DONE) {
+        json_decref(request);
+        return NULL;
+    }
+    return request;
+}
+
+static void
+print_added(const char *verb, const json_t *reply)
+{
+    const double accuracy = (double)number_of(reply, "accuracy_ppm") / 1e4;
+    const long long samples = number_of(reply, "validation_samples");
+
+    (void)printf("%s %s: %s, loaded in %s, one item takes %s", verb, text_of(reply, "name"),
+                 format_bytes((double)number_of(reply, "bytes")).text, format_ns((double)number_of(reply, "load_ns")).text,
+                 format_ns((double)number_of(reply, "latency_ns")).text);
+    if (samples > 0) {
+        (void)printf(", %.2f %% of %lld right", (double)number_of(reply, "validation_ppm") / 1e4, samples);
+    }
+    if (accuracy > 0 && (samples == 0 || number_of(reply, "validation_ppm") != number_of(reply, "accuracy_ppm"))) {
+        (void)printf(", stands for %.2f %%", accuracy);
+    }
+    (void)printf("\n");
+}
+
+static int
+model_add(int argc, char **argv, const struct model_options *options)
+{
+    int exit_code = EXIT_FAILED, fd = -1;
+    json_t *reply = NULL;
+    json_t *request = make_request(argc, argv, options, &fd, &exit_code);
+
+    if (request != NULL) {
+        if (isatty(STDERR_FILENO) != 0) {
+            (void)fprintf(stderr, "loading and measuring %s%s ...\n", argv[0],
+                          options->validation != NULL ? ", and running its validation" : "");
+        }
+        exit_code = EXIT_FAILED;
+        reply = ask_daemon("model", options->socket_path, request, fd, &exit_code);
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    if (reply == NULL) {
+        return exit_code;
+    }
+    if (options->json) {
+        print_json(reply);
+        return EXIT_DONE;
+    }
+    print_added("added", reply);
+    json_decref(reply);
+    return EXIT_DONE;
+}
+
+/* ---- profile, list, remove ---------------------------------------------------------------------- */
+
+static int
+model_profile(int argc, char **argv, const struct model_options *options)
+{
+    int exit_code = EXIT_FAILED;
+
+    if (argc != 1) {
+        return usage_error("model", "profile needs one name");
+    }
+    if (isatty(STDERR_FILENO) != 0) {
+        (void)fprintf(stderr, "measuring %s ...\n", argv[0]);
+    }
+    json_t *reply = ask_daemon("model", options->socket_path,
+                               json_pack("{s:s, s:s}", "op", "model-profile", "name", argv[0]), -1, &exit_code);
+    if (reply == NULL) {
+        return exit_code;
+    }
+    if (options->json) {
+        print_json(reply);
+        return EXIT_DONE;
+    }
+    print_added("measured", reply);
+    json_decref(reply);
+    return EXIT_DONE;
+}
+
+static void
+print_tensor(const json_t *tensor)
+{
+    size_t i;
+    json_t *dim;
+
+    (void)printf("    %-7s %-24s %s[N", text_of(tensor, "role"), text_of(tensor, "name"), text_of(tensor, "dtype"));
+    json_array_foreach(json_object_get(tensor, "dims"), i, dim) {
+        if (i > 0) {
+            (void)printf(",%lld", (long long)json_integer_value(dim));
+        }
+    }
+    (void)printf("]\n");
+}
+
+static int
+model_list(const struct model_options *options)
+{
+    int exit_code = EXIT_FAILED;
+    size_t i, t;
+    json_t *row, *tensor;
+    json_t *reply =
+        ask_daemon("model", options->socket_path, json_pack("{s:s}", "op", "model-list"), -1, &exit_code);
+
+    if (reply == NULL) {
+        return exit_code;
+    }
+    if (options->json) {
+        print_json(reply);
+        return EXIT_DONE;
+    }
+    (void)printf("%-24s %-10s %6s %10s %12s %9s\n", "model", "backend", "items", "weights", "one item", "accuracy");
+    json_array_foreach(json_object_get(reply, "models"), i, row) {
+        const json_t *failure = json_object_get(row, "failure");
+        if (failure != NULL) {
+            (void)printf("%-24s not loaded: %s\n", text_of(row, "name"), json_string_value(failure));
+            continue;
+        }
+        const double accuracy = (double)number_of(row, "accuracy_ppm") / 1e6;
+        (void)printf("%-24s %-10s %6lld %10s %12s ", text_of(row, "name"), text_of(row, "backend"),
+                     number_of(row, "items_max"), format_bytes((double)number_of(row, "bytes")).text,
+                     format_ns((double)number_of(row, "latency_ns")).text);
+        (void)(accuracy > 0 ? printf("%8.2f%%\n", accuracy * 100) : printf("%9s\n", "-"));
+        json_array_foreach(json_object_get(row, "tensors"), t, tensor) {
+            print_tensor(tensor);
+        }
+    }
+    json_decref(reply);
+    return EXIT_DONE;
+}
+
+static int
+model_remove(int argc, char **argv, const struct model_options *options)
+{
+    int exit_code = EXIT_FAILED;
+
+    if (argc != 1) {
+        return usage_error("model", "remove needs one name");
+    }
+    json_t *reply =
+        ask_daemon("model", options->socket_path,
+                   json_pack("{s:s, s:s}", "op", "model-remove", "name", argv[0]), -1, &exit_code);
+    if (reply == NULL) {
+        return exit_code;
+    }
+    if (options->json) {
+        print_json(reply);
+        return EXIT_DONE;
+    }
+    (void)printf("removed %s\n", argv[0]);
+    json_decref(reply);
+    return EXIT_DONE;
+}
+
+int
+verb_model(int argc, char **argv)
+{
+    struct model_options options;
+
+    if (!parse_model_options(argc, argv, &options)) {
+        return EXIT_USAGE;
+    }
+    if (options.help) {
+        print_model_help();
+        return EXIT_DONE;
+    }
+    if (optind >= argc) {
+        return usage_error("model", "add, list, profile or remove?");
+    }
+    const char *what = argv[optind++];
+    if (strcmp(what, "add") == 0) {
+        return optind < argc ? model_add(argc - optind, argv + optind, &options)
+                             : usage_error("model", "add needs a name");
+    }
+    if (strcmp(what, "list") == 0) {
+        return model_list(&options);
+    }
+    if (strcmp(what, "profile") == 0) {
+        return model_profile(argc - optind, argv + optind, &options);
+    }
+    if (strcmp(what, "remove") == 0) {
+        return model_remove(argc - optind, argv + optind, &options);
+    }
+    return usage_error("model", "'%s' is not add, list, profile or remove", what);
+}
