@@ -68,7 +68,7 @@ ramsis_read(const char *task, struct ramsis_task *ret_task)
         if (strcmp(name, task) == 0) {
             const uint32_t variant = ret_task->variant_count++;
             LEAT_ASSERT(variant < LEAT_MDP_VARIANTS_MAX);
-            ret_task->accuracy[variant] = next_number(&csv, "percent") / 100;
+            ret_task->accuracy[variant] = next_number(&csv, "accuracy") / 100;
             next_name(&csv, "model", name);
             read_latencies(task, name, ret_task->latency_us[variant]);
         }

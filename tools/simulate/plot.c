@@ -105,7 +105,7 @@ greatest_value(const struct plot *plot)
     for (uint32_t s = 0; s < plot->series_count; s++) {
         const struct plot_series *series = &plot->series[s];
         for (uint32_t i = 0; i < plot->count; i++) {
-            LEAT_ASSERT(!(series->values[i] < 0) && !isinf(series->values[i]));
+            LEAT_ASSERT(!(series->values[i] < plot->from) && !isinf(series->values[i]));
             greatest = fmax(greatest, series->values[i]); /* fmax passes NAN over */
             greatest = series->high != NULL ? fmax(greatest, series->high[i]) : greatest;
         }
@@ -116,7 +116,7 @@ greatest_value(const struct plot *plot)
 static double
 place_y(const struct frame *frame, double value)
 {
-    return TOP + HEIGHT * (1 - value / frame->y.max);
+    return TOP + HEIGHT * (frame->y.max - value) / (frame->y.max - frame->y.min);
 }
 
 static double
@@ -134,11 +134,11 @@ put_line(FILE *out, double x1, double y1, double x2, double y2, const char *attr
 static void
 put_y_axis(const struct frame *frame)
 {
-    const int ticks = (int)lround(frame->y.max / frame->y.step);
+    const int ticks = (int)lround((frame->y.max - frame->y.min) / frame->y.step);
     char text[32], where[64];
 
     for (int t = 0; t <= ticks; t++) {
-        const double value = t * frame->y.step, y = place_y(frame, value);
+        const double value = frame->y.min + t * frame->y.step, y = place_y(frame, value);
         put_line(frame->out, LEFT, y, LEFT + frame->width, y, t == 0 ? "stroke=\"#333\"" : "stroke=\"#ddd\"");
         (void)snprintf(text, sizeof(text), "%.*f", frame->y.digits, value);
         put_label(frame->out, LEFT - 6, y + 4, "text-anchor=\"end\"", text);
@@ -356,7 +356,7 @@ put_series(const struct frame *frame, uint32_t s)
 void
 plot_lines(const struct plot *plot, FILE *out)
 {
-    struct frame frame = {.plot = plot, .out = out, .width = 480, .y = range_of(0, greatest_value(plot))};
+    struct frame frame = {.plot = plot, .out = out, .width = 480, .y = range_of(plot->from, greatest_value(plot))};
 
     LEAT_ASSERT(plot->count > 0 && plot->x != NULL && plot->groups == NULL);
     frame.x = range_of(plot->x[0], plot->x[plot->count - 1]);

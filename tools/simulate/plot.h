@@ -2,8 +2,8 @@
 /*
  * tools/simulate/plot.h - a figure as SVG: groups of bars, or lines over numbers.
  *
- * Honesty   The axis of values begins at 0, its ticks are round numbers, whiskers show how far values spread. What has no
- *           value is left out.
+ * Honesty   The axis of values begins at 0, of lines elsewhere where that is asked for; its ticks are round numbers, whiskers
+ *           show how far values spread. What has no value is left out.
  * Output    SVG 1.1 without scripts, fonts or links; it says its numbers as tooltips too. Equal plots, equal bytes.
  * Trust     Names and labels are any bytes: escaped, and what is not UTF-8 or XML becomes '?'.
  */
@@ -31,6 +31,7 @@ struct plot {
     const struct plot_series *series;
     const char *limit_name; /* of a horizontal line; NULL: none */
     double limit;
+    double from; /* lines: where the axis of values begins, or before; no value is below. 0: at 0 */
 };
 
 /* What other figures share: escaped text, and the colour of a series and how its second round differs, as attributes. */
