@@ -188,7 +188,7 @@ read_measurement(const struct leat_registry *registry, sqlite3_stmt *row, void *
 static enum leat_status
 read_point(const struct leat_registry *registry, sqlite3_stmt *row, void *context)
 {
-    struct leat_measured_point point;
+    struct leat_measured_point point = {0};
     const bool good = read_text(row, 0, point.worker_class, sizeof(point.worker_class)) &&
                       read_u32(row, 1, UINT32_MAX, &point.cores) && read_u32(row, 2, LEAT_ITEMS_MAX, &point.items) &&
                       read_u32(row, 3, UINT32_MAX, &point.runs) && read_u64(row, 4, LEAT_PROFILE_NS_MAX, &point.mean_ns) &&

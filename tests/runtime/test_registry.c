@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     What the registry acknowledged is there after any death; what it did not is there whole or not at all;
- *          one process has it; damage, foreign files and newer schemas are refused with words.
+ *          one process has it; what schema 1 wrote is there in schema 2; damage, foreign files and newer schemas are
+ *          refused with words.
  * Method   A child runs a fixed list of changes and is killed (SIGKILL) at its n-th step, for every n until it
  *          gets through; after each death the parent compares names, contents and the folder with a model.
  */
@@ -90,17 +91,198 @@ test_add_list_get_remove(const char *path)
     leat_registry_close(NULL);
 }
 
+/* ---- Applications, profiles, validations ----------------------------------------------------------- */
+
+static struct leat_registry_application
+application_named(const char *name, uint32_t model_count)
+{
+    static const char *const models[] = {"zebra", "ant", "bee"};
+    struct leat_registry_application app = {.latency_ns = 20000000, .queue = 7, .quantile_ppm = 990000, .model_count = model_count};
+
+    (void)snprintf(app.name, sizeof(app.name), "%s", name);
+    (void)snprintf(app.selector, sizeof(app.selector), "single");
+    (void)snprintf(app.policy, sizeof(app.policy), "/a/policy");
+    for (uint32_t m = 0; m < model_count; m++) {
+        (void)snprintf(app.models[m], sizeof(app.models[m]), "%s", models[m]);
+    }
+    return app;
+}
+
+static void
+expect_application(const struct leat_registry_application *found, const struct leat_registry_application *put)
+{
+    EXPECT(strcmp(found->name, put->name) == 0 && strcmp(found->router, put->router) == 0);
+    EXPECT(strcmp(found->selector, put->selector) == 0 && strcmp(found->policy, put->policy) == 0);
+    EXPECT(found->latency_ns == put->latency_ns && found->drop_late == put->drop_late && found->queue == put->queue);
+    EXPECT(found->quantile_ppm == put->quantile_ppm && found->threshold_items == put->threshold_items);
+    EXPECT(found->model_count == put->model_count);
+    for (uint32_t m = 0; m < put->model_count; m++) {
+        EXPECT(strcmp(found->models[m], put->models[m]) == 0);
+    }
+}
+
+static void
+test_applications(const char *path)
+{
+    struct leat_registry *registry = open_registry(path);
+    struct leat_registry_application *found, b = application_named("b", 3), a = application_named("a", 0);
+    uint32_t count;
+
+    EXPECT(leat_registry_list_applications(registry, &found, &count) == LEAT_OK && count == 0);
+    free(found);
+    a.drop_late = true;
+    a.threshold_items = 5;
+    EXPECT(leat_registry_put_application(registry, &b) == LEAT_OK);
+    EXPECT(leat_registry_put_application(registry, &a) == LEAT_OK);
+    leat_registry_close(registry);
+
+    registry = open_registry(path);
+    EXPECT(leat_registry_list_applications(registry, &found, &count) == LEAT_OK && count == 2);
+    expect_application(&found[0], &a);
+    expect_application(&found[1], &b);
+    free(found);
+    b.model_count = 1; /* in the place of what was */
+    b.latency_ns = 0;
+    (void)snprintf(b.router, sizeof(b.router), "edf");
+    EXPECT(leat_registry_put_application(registry, &b) == LEAT_OK);
+    EXPECT(leat_registry_remove_application(registry, "a") == LEAT_OK);
+    EXPECT(leat_registry_remove_application(registry, "a") == LEAT_ERR_NOT_FOUND);
+    leat_registry_close(registry);
+
+    registry = open_registry(path);
+    EXPECT(leat_registry_list_applications(registry, &found, &count) == LEAT_OK && count == 1);
+    expect_application(&found[0], &b);
+    free(found);
+    EXPECT(leat_registry_remove_application(registry, "b") == LEAT_OK);
+    leat_registry_close(registry);
+}
+
+static struct leat_measured
+measured_on(const char *host, uint32_t point_count)
+{
+    struct leat_measured measured = {.measured_s = 1700000001, .load_ns = 5, .peak_bytes = 6};
+
+    (void)snprintf(measured.host, sizeof(measured.host), "%s", host);
+    for (uint32_t p = 0; p < point_count; p++) {
+        const struct leat_measured_point point = {.worker_class = "a class, \"quoted\"",
+                                                  .cores = 2,
+                                                  .items = p + 1,
+                                                  .runs = 100 + p,
+                                                  .mean_ns = 1000 * p,
+                                                  .p50_ns = 900 * p,
+                                                  .p95_ns = 2000 * p,
+                                                  .p99_ns = LEAT_PROFILE_NS_MAX};
+        EXPECT(leat_measured_add(&measured, &point) == LEAT_OK);
+    }
+    return measured;
+}
+
+static void
+expect_measured(struct leat_registry *registry, const char *model, const struct leat_measured *put)
+{
+    struct leat_measured got;
+
+    EXPECT(leat_registry_get_measured(registry, model, &got) == LEAT_OK);
+    EXPECT(strcmp(got.host, put->host) == 0 && got.measured_s == put->measured_s && got.load_ns == put->load_ns);
+    EXPECT(got.peak_bytes == put->peak_bytes && got.count == put->count);
+    EXPECT(put->count == 0 || memcmp(got.points, put->points, put->count * sizeof(put->points[0])) == 0);
+    leat_measured_free(&got);
+}
+
+static void
+test_profiles_and_validations(const char *path)
+{
+    struct leat_registry *registry = open_registry(path);
+    const struct leat_registry_model model = model_named("m");
+    struct leat_registry_validation validation = {.samples = 1200, .accuracy_ppm = 934167, .measured_s = 1700000002}, got;
+    struct leat_measured many = measured_on("this host", 40), few = measured_on("", 1), none;
+
+    (void)memset(validation.inputs_sha256, 'a', 64);
+    (void)memset(validation.labels_sha256, 'b', 64);
+    EXPECT(leat_registry_put_measured(registry, "m", &many) != LEAT_OK); /* of no model */
+    EXPECT(leat_registry_get_measured(registry, "m", &none) == LEAT_ERR_NOT_FOUND);
+    EXPECT(leat_registry_add(registry, &model, "x", 1) == LEAT_OK);
+    EXPECT(leat_registry_get_measured(registry, "m", &none) == LEAT_ERR_NOT_FOUND);
+    EXPECT(leat_registry_get_validation(registry, "m", &got) == LEAT_ERR_NOT_FOUND);
+    EXPECT(leat_registry_put_measured(registry, "m", &many) == LEAT_OK);
+    EXPECT(leat_registry_put_validation(registry, "m", &validation) == LEAT_OK);
+    leat_registry_close(registry);
+    registry = open_registry(path);
+    expect_measured(registry, "m", &many);
+    EXPECT(leat_registry_get_validation(registry, "m", &got) == LEAT_OK && got.samples == 1200);
+    EXPECT(got.accuracy_ppm == 934167 && got.measured_s == 1700000002);
+    EXPECT(memcmp(got.inputs_sha256, validation.inputs_sha256, 65) == 0);
+    EXPECT(memcmp(got.labels_sha256, validation.labels_sha256, 65) == 0);
+    EXPECT(leat_registry_put_measured(registry, "m", &few) == LEAT_OK); /* in the place of all that was */
+    expect_measured(registry, "m", &few);
+
+    /* A model takes what is known of it along. */
+    EXPECT(leat_registry_remove(registry, "m") == LEAT_OK);
+    EXPECT(leat_registry_add(registry, &model, "x", 1) == LEAT_OK);
+    EXPECT(leat_registry_get_measured(registry, "m", &none) == LEAT_ERR_NOT_FOUND);
+    EXPECT(leat_registry_get_validation(registry, "m", &got) == LEAT_ERR_NOT_FOUND);
+    EXPECT(leat_registry_remove(registry, "m") == LEAT_OK);
+    leat_registry_close(registry);
+    leat_measured_free(&many);
+    leat_measured_free(&few);
+}
+
+static uint32_t count_files(const char *path);
+
+/* Changes between begin and commit are one; what is rolled back leaves nothing, and takes nothing away. */
+static void
+test_transactions(const char *path)
+{
+    struct leat_registry *registry = open_registry(path);
+    const struct leat_registry_model model = model_named("m"), other = model_named("other");
+    struct leat_registry_application app = application_named("app", 2), *found;
+    struct leat_measured measured = measured_on("host", 3);
+    struct leat_registry_model got;
+    uint32_t count;
+    void *data;
+
+    EXPECT(leat_registry_add(registry, &other, "kept", 4) == LEAT_OK);
+    EXPECT(leat_registry_begin(registry) == LEAT_OK);
+    EXPECT(leat_registry_add(registry, &model, "content", 7) == LEAT_OK);
+    EXPECT(leat_registry_put_measured(registry, "m", &measured) == LEAT_OK);
+    EXPECT(leat_registry_put_application(registry, &app) == LEAT_OK);
+    EXPECT(leat_registry_remove(registry, "other") == LEAT_OK);
+    leat_registry_rollback(registry);
+    EXPECT(leat_registry_list_applications(registry, &found, &count) == LEAT_OK && count == 0);
+    free(found);
+    EXPECT(leat_registry_get(registry, "m", &got) == LEAT_ERR_NOT_FOUND && count_files(path) == 1);
+    EXPECT(leat_registry_get(registry, "other", &got) == LEAT_OK);
+    EXPECT(leat_registry_read(registry, &got, &data) == LEAT_OK && memcmp(data, "kept", 4) == 0);
+    free(data);
+    EXPECT(leat_registry_begin(registry) == LEAT_OK);
+    EXPECT(leat_registry_add(registry, &model, "content", 7) == LEAT_OK);
+    EXPECT(leat_registry_put_measured(registry, "m", &measured) == LEAT_OK);
+    EXPECT(leat_registry_remove(registry, "other") == LEAT_OK);
+    EXPECT(leat_registry_commit(registry) == LEAT_OK && count_files(path) == 1);
+    leat_registry_close(registry);
+    registry = open_registry(path);
+    expect_measured(registry, "m", &measured);
+    EXPECT(leat_registry_get(registry, "other", &got) == LEAT_ERR_NOT_FOUND);
+    EXPECT(leat_registry_remove(registry, "m") == LEAT_OK);
+    leat_registry_close(registry);
+    leat_measured_free(&measured);
+}
+
 /* ---- Death at every step -------------------------------------------------------------------------- */
 
-enum { NAMES = 4, CHANGES = 8 };
+enum { NAMES = 4, CHANGES = 11 };
 
 static const char *const names[NAMES] = {"a", "b", "s", "c"};
 static const char *const contents[NAMES] = {"the first model", "the first model", NULL, "another model"};
 
+/* Models by their place in names[]; ALL is a set of changes that are one. */
+enum { APP = NAMES, ALL };
+
 static const struct {
     bool add;
     int name;
-} changes[CHANGES] = {{true, 0}, {true, 2}, {true, 1}, {false, 0}, {true, 3}, {false, 2}, {false, 1}, {true, 0}};
+} changes[CHANGES] = {{true, 0},  {true, 2},    {true, 1},    {false, 0}, {true, 3},   {false, 2},
+                      {false, 1}, {true, APP}, {false, APP}, {true, ALL}, {false, ALL}};
 
 static unsigned kill_at;
 
@@ -112,6 +294,28 @@ die_at_step(unsigned step)
     }
 }
 
+static void
+change_model(struct leat_registry *registry, int name, bool add)
+{
+    const struct leat_registry_model model = model_named(names[name]);
+
+    if (add) {
+        EXPECT(leat_registry_add(registry, &model, contents[name], contents[name] == NULL ? 0 : strlen(contents[name])) ==
+               LEAT_OK);
+    } else {
+        EXPECT(leat_registry_remove(registry, model.name) == LEAT_OK);
+    }
+}
+
+static void
+change_application(struct leat_registry *registry, bool add)
+{
+    const struct leat_registry_application app = application_named("app", 3);
+
+    EXPECT(add ? leat_registry_put_application(registry, &app) == LEAT_OK
+               : leat_registry_remove_application(registry, "app") == LEAT_OK);
+}
+
 /* Makes the changes, writing a byte to `acknowledged` after each. */
 static void
 run_child(const char *path, unsigned step, int acknowledged)
@@ -120,12 +324,15 @@ run_child(const char *path, unsigned step, int acknowledged)
     leat_registry_step_hook = die_at_step;
     struct leat_registry *registry = open_registry(path);
     for (int c = 0; c < CHANGES; c++) {
-        const struct leat_registry_model model = model_named(names[changes[c].name]);
-        const char *content = contents[changes[c].name];
-        if (changes[c].add) {
-            EXPECT(leat_registry_add(registry, &model, content, content == NULL ? 0 : strlen(content)) == LEAT_OK);
+        if (changes[c].name == ALL) {
+            EXPECT(leat_registry_begin(registry) == LEAT_OK);
+            change_model(registry, 0, changes[c].add);
+            change_application(registry, changes[c].add);
+            EXPECT(leat_registry_commit(registry) == LEAT_OK);
+        } else if (changes[c].name == APP) {
+            change_application(registry, changes[c].add);
         } else {
-            EXPECT(leat_registry_remove(registry, model.name) == LEAT_OK);
+            change_model(registry, changes[c].name, changes[c].add);
         }
         EXPECT(write(acknowledged, "!", 1) == 1);
     }
@@ -137,7 +344,8 @@ expected_after(int changes_done)
 {
     unsigned set = 0;
     for (int c = 0; c < changes_done; c++) {
-        set = changes[c].add ? set | 1u << changes[c].name : set & ~(1u << changes[c].name);
+        const unsigned bits = changes[c].name == ALL ? 1u << 0 | 1u << APP : 1u << changes[c].name;
+        set = changes[c].add ? set | bits : set & ~bits;
     }
     return set;
 }
@@ -158,7 +366,7 @@ count_files(const char *path)
     return count;
 }
 
-/* Returns the set of names; every listed model is whole, and no other file is there. */
+/* Returns the set of names; every listed model and application is whole, and no other file is there. */
 static unsigned
 inspect(const char *path)
 {
@@ -183,6 +391,13 @@ inspect(const char *path)
         }
     }
     leat_registry_list_free(models, count);
+    struct leat_registry_application *apps, put = application_named("app", 3);
+    EXPECT(leat_registry_list_applications(registry, &apps, &count) == LEAT_OK && count <= 1);
+    if (count == 1) {
+        expect_application(&apps[0], &put);
+        set |= 1u << APP;
+    }
+    free(apps);
     const uint32_t files = ((set & 3u) != 0 ? 1u : 0u) + ((set & 8u) != 0 ? 1u : 0u); /* a and b share one */
     EXPECT(count_files(path) == files);
     leat_registry_close(registry);
@@ -234,6 +449,66 @@ test_death_at_every_step(void)
     }
     (void)printf("%u deaths: %u lost the change in flight, %u kept it\n", deaths, in_flight_lost, in_flight_kept);
     EXPECT(deaths > 40 && in_flight_lost > 0 && in_flight_kept > 0);
+}
+
+/* ---- What an older leat wrote ---------------------------------------------------------------------- */
+
+static void execute(const char *db_path, const char *sql);
+static void refuse(const char *path, enum leat_status expected, const char *part);
+static uint32_t peek_count(const char *path);
+
+/* Death while the tables are brought to our schema leaves one or the other. */
+static void
+open_and_die(const char *path, unsigned step)
+{
+    int status;
+    const pid_t child = fork();
+
+    EXPECT(child >= 0);
+    if (child == 0) {
+        kill_at = step;
+        leat_registry_step_hook = die_at_step;
+        leat_registry_close(open_registry(path));
+        _exit(0);
+    }
+    EXPECT(waitpid(child, &status, 0) == child);
+    EXPECT((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) || (WIFEXITED(status) && WEXITSTATUS(status) == 0));
+}
+
+static void
+test_schema_1(const char *path)
+{
+    static const char as_then[] =
+        "DROP TABLE members; DROP TABLE applications; DROP TABLE validations; DROP TABLE profiles; DROP TABLE measurements;"
+        "PRAGMA user_version = 1";
+    struct leat_registry_application app = application_named("app", 1);
+    const struct leat_registry_model old = model_named("old");
+    struct leat_registry *registry = open_registry(path);
+    char db_path[256];
+
+    EXPECT(leat_registry_add(registry, &old, "content", 7) == LEAT_OK);
+    leat_registry_close(registry);
+    (void)snprintf(db_path, sizeof(db_path), "%s/registry.db", path);
+    for (unsigned step = 1; step < 12; step++) {
+        struct leat_registry_model got;
+        struct leat_measured measured = measured_on("host", 2);
+        void *data;
+        execute(db_path, as_then);
+        EXPECT(peek_count(path) == 1); /* which changes nothing */
+        open_and_die(path, step);
+        EXPECT(peek_count(path) == 1);
+        registry = open_registry(path);
+        EXPECT(leat_registry_get(registry, "old", &got) == LEAT_OK && got.bytes == 7 && got.items_max == 8);
+        EXPECT(leat_registry_read(registry, &got, &data) == LEAT_OK && memcmp(data, "content", 7) == 0);
+        free(data);
+        EXPECT(leat_registry_put_measured(registry, "old", &measured) == LEAT_OK);
+        EXPECT(leat_registry_put_application(registry, &app) == LEAT_OK);
+        leat_registry_close(registry);
+        leat_measured_free(&measured);
+    }
+    execute(db_path, "DELETE FROM models; DELETE FROM applications; PRAGMA user_version = 0");
+    refuse(path, LEAT_ERR_VERSION, "has schema 0, this leat knows 2");
+    execute(db_path, "PRAGMA user_version = 2");
 }
 
 /* ---- What is refused ------------------------------------------------------------------------------- */
@@ -317,6 +592,19 @@ test_other_schemas_and_rows(const char *path)
     registry = open_registry(path);
     EXPECT(leat_registry_get(registry, "m", &got) == LEAT_ERR_PROTO);
     leat_registry_close(registry);
+    execute(db_path, "UPDATE models SET sha256 = ''; INSERT INTO applications VALUES ('a','','','',0,0,2,0,1)");
+    registry = open_registry(path);
+    struct leat_registry_application *apps = NULL;
+    struct leat_measured measured;
+    EXPECT(leat_registry_list_applications(registry, &apps, &count) == LEAT_ERR_PROTO && apps == NULL);
+    EXPECT(strstr(leat_error_text(), "an application makes no sense") != NULL);
+    leat_registry_close(registry);
+    execute(db_path, "DELETE FROM applications; INSERT INTO measurements VALUES ('m','',0,0,0);"
+                     "INSERT INTO profiles VALUES ('m','c',1,0,0,0,0,0,0)");
+    registry = open_registry(path);
+    EXPECT(leat_registry_get_measured(registry, "m", &measured) == LEAT_ERR_PROTO);
+    EXPECT(strstr(leat_error_text(), "a profile makes no sense") != NULL);
+    leat_registry_close(registry);
 
     /* A file that changed, shrank or went away is named. */
     execute(db_path, "DELETE FROM models");
@@ -357,10 +645,15 @@ main(void)
     (void)snprintf(path, sizeof(path), "%s/one", root.path);
     test_add_list_get_remove(path);
     EXPECT(count_files(path) == 0);
+    test_applications(path);
+    test_profiles_and_validations(path);
+    test_transactions(path);
     test_one_process_at_a_time(path);
     test_other_schemas_and_rows(path);
     (void)snprintf(path, sizeof(path), "%s/two", root.path);
     test_damage(&root, path);
+    (void)snprintf(path, sizeof(path), "%s/three", root.path);
+    test_schema_1(path);
     fake_root_fini(&root);
     test_death_at_every_step();
     return 0;
