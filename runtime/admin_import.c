@@ -160,8 +160,9 @@ read_model(const json_t *object, struct import *import)
 
     if (!leat_admin_name_is_good(name)) {
         return LEAT_FAIL(LEAT_ERR_INVALID,
-                         "a model's name has 1 to %d letters, digits, '.', '_' or '-', and starts with a letter, digit or '_'",
-                         LEAT_NAME_MAX - 1);
+                         "'%.80s' cannot be a model's name, which has 1 to %d letters, digits, '.', '_' or '-', and starts with "
+                         "a letter, digit or '_'",
+                         name != NULL ? name : "", LEAT_NAME_MAX - 1);
     }
     enum leat_status status = read_number(object, "items_max", 1, LEAT_ITEMS_MAX, &items_max);
     if (status == LEAT_OK) {

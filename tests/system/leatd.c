@@ -166,11 +166,36 @@ leatd_logged(const struct leatd *leatd, const char *text)
     return found;
 }
 
-void
-leatd_fini(struct leatd *leatd)
+static void
+forget(struct leatd *leatd)
 {
     EXPECT(pthread_join(leatd->listener, NULL) == 0 && fclose(leatd->told) == 0);
     EXPECT(close(leatd->notice) == 0 && close(leatd->pidfd) == 0);
+    leatd->pid = -1;
+}
+
+void
+leatd_end(struct leatd *leatd, int signal_number)
+{
+    char path[160];
+    int ended = -1;
+
+    leatd_signal(leatd, signal_number);
+    EXPECT(waitpid(leatd->pid, &ended, 0) == leatd->pid);
+    if (WIFEXITED(ended) ? WEXITSTATUS(ended) != 0 : WTERMSIG(ended) != SIGKILL) {
+        print_log(leatd);
+        EXPECT(!"leatd ends in order, or is killed");
+    }
+    forget(leatd);
+    EXPECT(unlink(path_of(leatd, "notify", path)) == 0);
+}
+
+void
+leatd_fini(struct leatd *leatd)
+{
+    if (leatd->pid >= 0) {
+        forget(leatd);
+    }
     fake_root_fini(&leatd->root);
 }
 

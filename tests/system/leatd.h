@@ -31,9 +31,11 @@ void leatd_await_notice(struct leatd *leatd, const char *line);
 void leatd_signal(const struct leatd *leatd, int signal_number);
 /* Waits for its end and returns its exit code. The socket must be gone. */
 int leatd_await_end(struct leatd *leatd);
+/* Ends it by this signal, and forgets it: it can be started again, with what it left in its folder. */
+void leatd_end(struct leatd *leatd, int signal_number);
 /* Whether what it wrote to standard error so far has the text in it. */
 bool leatd_logged(const struct leatd *leatd, const char *text);
-void leatd_fini(struct leatd *leatd); /* after its end */
+void leatd_fini(struct leatd *leatd); /* after its end by itself, or by leatd_end */
 
 struct leat_session *leatd_open_session(const struct leatd *leatd, uint32_t slots, uint64_t arena_bytes);
 /* The answer to an administrative request; the caller's. */
