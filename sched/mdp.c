@@ -70,9 +70,15 @@ leat_mdp_check(const struct leat_mdp_problem *problem)
         return status;
     }
     const uint32_t bins = leat_mdp_bin_count(problem);
-    return bins <= LEAT_MDP_BINS_MAX
+    if (bins > LEAT_MDP_BINS_MAX) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "%u different latencies within the objective; take a fixed grid", bins);
+    }
+    const double states = (double)problem->queue_max * bins;
+    const double all = states * problem->variant_count * problem->queue_max / 2;
+    const double rows = problem->batching == LEAT_MDP_MAXIMAL ? 0 : all;
+    return rows <= LEAT_MDP_ROWS_MAX
                ? LEAT_OK
-               : LEAT_FAIL(LEAT_ERR_LIMIT, "%u different latencies within the objective; take a fixed grid", bins);
+               : LEAT_FAIL(LEAT_ERR_LIMIT, "%g states and batches of less than all; lower queue_max or slack_bins", rows);
 }
 
 /* The least latency above `us` and below the objective, or the objective. */
@@ -165,47 +171,50 @@ future_of(const struct leat_mdp *mdp, uint32_t state, uint32_t step, const doubl
                                     : leat_mdp_apply_row(mdp, &mdp->rows[step - mdp->kernel_count], values);
 }
 
-struct choice {
-    double value;
-    struct leat_mdp_action action;
-};
-
+/* Offers an action to the states of n queries and bins first..end - 1; what is as good as what they have is refused. */
 static void
-consider(const struct leat_mdp *mdp, const struct terms *terms, uint32_t n, uint32_t bin, struct leat_mdp_action action,
-         const double *values, struct choice *best)
+offer(struct leat_mdp *mdp, const struct terms *terms, uint32_t n, uint32_t first, uint32_t end,
+      struct leat_mdp_action action, const double *values)
 {
-    const struct leat_mdp_problem *problem = &mdp->problem;
-    const uint32_t step = leat_mdp_step(mdp, n, bin, action);
-    LEAT_ASSERT(step != LEAT_MDP_NONE);
-    const double value = reward_of(problem, terms, action, n, mdp->slack_us[bin]) -
-                         terms->gain_per_us * time_of(problem, action) +
-                         future_of(mdp, leat_mdp_state(mdp, n, bin), step, values);
-    if (best->action.batch == 0 || value > best->value) {
-        *best = (struct choice){value, action};
+    const double cost = terms->gain_per_us * time_of(&mdp->problem, action);
+
+    for (uint32_t bin = first; bin < end; bin++) {
+        const uint32_t step = leat_mdp_step(mdp, n, bin, action);
+        LEAT_ASSERT(step != LEAT_MDP_NONE);
+        const double value = reward_of(&mdp->problem, terms, action, n, mdp->slack_us[bin]) - cost +
+                             future_of(mdp, leat_mdp_state(mdp, n, bin), step, values);
+        struct leat_mdp_choice *choice = &mdp->choices[bin];
+        if (choice->action.batch == 0 || value > choice->value) {
+            *choice = (struct leat_mdp_choice){value, action};
+        }
     }
 }
 
-static struct choice
-choose(const struct leat_mdp *mdp, const struct terms *terms, uint32_t n, uint32_t bin, const double *values)
+/* The best actions of the states of n queries, into mdp->choices. */
+static void
+choose(struct leat_mdp *mdp, const struct terms *terms, uint32_t n, const double *values)
 {
     const struct leat_mdp_problem *problem = &mdp->problem;
-    const double slack_us = mdp->slack_us[bin];
-    struct choice best = {0};
 
+    memset(mdp->choices, 0, mdp->bins * sizeof(*mdp->choices));
     for (uint32_t variant = 0; variant < problem->variant_count; variant++) {
         for (uint32_t batch = problem->batching == LEAT_MDP_MAXIMAL ? n : 1; batch <= n; batch++) {
-            if ((batch == n || leat_mdp_offers(problem, batch)) && leat_mdp_latency(problem, variant, batch) <= slack_us) {
-                consider(mdp, terms, n, bin, (struct leat_mdp_action){(uint16_t)variant, (uint16_t)batch}, values, &best);
+            if (batch == n || leat_mdp_offers(problem, batch)) {
+                const struct leat_mdp_action action = {(uint16_t)variant, (uint16_t)batch};
+                offer(mdp, terms, n, mdp->columns[variant * problem->queue_max + batch - 1].bin_first, mdp->bins, action,
+                      values);
             }
         }
     }
-    if (problem->late == LEAT_MDP_SERVE_LATE && leat_mdp_latency(problem, 0, n) > slack_us) {
-        consider(mdp, terms, n, bin, (struct leat_mdp_action){0, (uint16_t)n}, values, &best);
+    if (problem->late == LEAT_MDP_SERVE_LATE) {
+        offer(mdp, terms, n, 0, mdp->columns[n - 1].bin_first, (struct leat_mdp_action){0, (uint16_t)n}, values);
+        return;
     }
-    if (problem->late == LEAT_MDP_DROP_LATE && best.action.batch == 0) {
-        consider(mdp, terms, n, bin, (struct leat_mdp_action){LEAT_MDP_DROP, 1}, values, &best);
+    for (uint32_t bin = 0; bin < mdp->bins; bin++) {
+        if (mdp->choices[bin].action.batch == 0) {
+            offer(mdp, terms, n, bin, bin + 1, (struct leat_mdp_action){LEAT_MDP_DROP, 1}, values);
+        }
     }
-    return best;
 }
 
 static struct leat_mdp_action
@@ -232,26 +241,27 @@ sweep(struct leat_mdp *mdp, const struct terms *terms, const double *values, dou
     for (uint32_t i = 0; i < mdp->kernel_count; i++) {
         struct leat_mdp_kernel *kernel = &mdp->kernels[i];
         leat_mdp_apply(mdp, kernel, values);
-        for (uint32_t r = 0; r < mdp->residuals && terms->gain_per_us != 0; r++) {
+        for (uint32_t r = 0; r < mdp->padded && terms->gain_per_us != 0; r++) {
             kernel->value[r] -= terms->gain_per_us * kernel->idle_us[r];
         }
     }
     for (uint32_t n = 1; n <= queue_max + 1; n++) {
-        for (uint32_t bin = 0; bin < (n <= queue_max ? mdp->bins : 1); bin++) {
-            struct choice best = {0};
-            if (n <= queue_max) {
-                best = choose(mdp, terms, n, bin, values);
-            } else {
-                consider(mdp, terms, n, bin, full_action(&mdp->problem), values, &best);
-            }
-            if (policy != NULL && n <= queue_max) {
-                policy[leat_mdp_state(mdp, n, bin)] = best.action;
-            }
+        const bool full = n > queue_max;
+        if (full) {
+            mdp->choices[0].action.batch = 0;
+            offer(mdp, terms, n, 0, 1, full_action(&mdp->problem), values);
+        } else {
+            choose(mdp, terms, n, values);
+        }
+        for (uint32_t bin = 0; bin < (full ? 1 : mdp->bins); bin++) {
             const size_t at = value_index(mdp, n, bin);
-            const double change = best.value - values[at];
-            least = fmin(least, change);
-            most = fmax(most, change);
-            next[at] = best.value;
+            const double change = mdp->choices[bin].value - values[at];
+            least = change < least ? change : least;
+            most = change > most ? change : most;
+            next[at] = mdp->choices[bin].value;
+            if (policy != NULL && !full) {
+                policy[leat_mdp_state(mdp, n, bin)] = mdp->choices[bin].action;
+            }
         }
     }
     *ret_least = least;
@@ -327,13 +337,13 @@ resolve(struct leat_mdp *mdp, const struct leat_mdp_action *policy)
 static double
 step(struct leat_mdp *mdp, const double *mass, double *next)
 {
-    const uint32_t queue_max = mdp->problem.queue_max, k = mdp->residuals;
+    const uint32_t queue_max = mdp->problem.queue_max;
     const size_t count = (size_t)queue_max * mdp->stride + 1;
     double moved = 0;
 
     memset(next, 0, count * sizeof(*next));
     for (uint32_t i = 0; i < mdp->kernel_count; i++) {
-        memset(mdp->kernels[i].mass, 0, k * sizeof(double));
+        memset(mdp->kernels[i].mass, 0, mdp->padded * sizeof(double));
     }
     for (uint32_t n = 1; n <= queue_max + 1; n++) {
         for (uint32_t bin = 0; bin < (n <= queue_max ? mdp->bins : 1); bin++) {
@@ -346,7 +356,7 @@ step(struct leat_mdp *mdp, const double *mass, double *next)
                 leat_mdp_push_row(mdp, &mdp->rows[mdp->step[state] - mdp->kernel_count], here, next);
                 continue;
             }
-            const double *prior = mdp->prior + (size_t)state * k;
+            const double *prior = mdp->prior + (size_t)state * mdp->padded;
             double *by_residual = mdp->kernels[mdp->step[state]].mass;
             for (uint32_t r = mdp->prior_first[state]; r < mdp->prior_end[state]; r++) {
                 by_residual[r] += here * prior[r];
@@ -363,17 +373,21 @@ step(struct leat_mdp *mdp, const double *mass, double *next)
     return moved;
 }
 
-/* mdp->mass[0] becomes the distribution under the policy that was resolved. */
+/* An empty queue leads to one query with all of its time. */
+static void
+start(struct leat_mdp *mdp)
+{
+    memset(mdp->mass[0], 0, ((size_t)mdp->problem.queue_max * mdp->stride + 1) * sizeof(double));
+    mdp->mass[0][mdp->bins - 1] = 1;
+}
+
+/* From mdp->mass[0] to where the policy that was resolved leads. */
 static uint32_t
 settle(struct leat_mdp *mdp, uint32_t steps_max)
 {
-    uint32_t steps = 1; /* an empty queue leads to one query with all of its time */
+    uint32_t steps = 1;
     double moved;
 
-    for (int i = 0; i < 2; i++) {
-        memset(mdp->mass[i], 0, ((size_t)mdp->problem.queue_max * mdp->stride + 1) * sizeof(double));
-    }
-    mdp->mass[0][mdp->bins - 1] = 1;
     do {
         moved = step(mdp, mdp->mass[0], mdp->mass[1]);
         swap(&mdp->mass[0], &mdp->mass[1]);
@@ -423,6 +437,7 @@ leat_mdp_evaluate(struct leat_mdp *mdp, const struct leat_mdp_action *policy, st
     if (!resolve(mdp, policy)) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "the policy has actions that are not admissible; prepare for it alone");
     }
+    start(mdp);
     const uint32_t steps = settle(mdp, STEPS_PAPER);
     const struct sums sums = sum_up(mdp, policy);
     const double queries = sums.in_time + sums.late, share = mdp->problem.rate_per_us / mdp->problem.worker_count;
@@ -470,6 +485,7 @@ solve_leat(struct leat_mdp *mdp, struct leat_mdp_action *ret_policy, struct leat
         terms.gain_per_us = fmax(terms.gain_per_us, problem->accuracy[variant]);
     }
     terms.gain_per_us *= problem->rate_per_us / problem->worker_count;
+    start(mdp);
     while (!settled && solution->sweeps < SWEEPS_MAX) {
         do {
             sweep(mdp, &terms, mdp->values[0], mdp->values[1], ret_policy, &least, &most);

@@ -30,8 +30,8 @@
  *           distributed as their order says (the paper leaves this to the reader).
  * Late      SERVE: by variant 0, all n. DROP: where nothing is admissible the oldest query is given up at once.
  * Memory    The caller's, from leat_mdp_bytes; nothing is allocated. Tables in the problem stay the caller's and where they
- *           are. Kernels take 8 bytes for (worker, arrivals, bin) that are likely enough: 10 MB for 9 variants and 60
- *           workers; VARIABLE with many variants takes a few hundred.
+ *           are. Only transitions that are likely enough are kept: 7 MB for the paper's nine variants and 60 workers, 90 MB
+ *           for 60 variants and VARIABLE.
  * Threads   None of its own. Different objects are independent: a ladder of rates is one object each. Of one object,
  *           leat_mdp_build with different parts may run on different threads.
  * Units     Microseconds, queries a microsecond, accuracies as fractions.
@@ -47,10 +47,11 @@
 #include "sched/policy.h"
 
 #define LEAT_MDP_VARIANTS_MAX LEAT_SCHED_VARIANTS_MAX
-#define LEAT_MDP_WORKERS_MAX  1024u
+#define LEAT_MDP_WORKERS_MAX  512u /* exp(-workers), and a bit, has to be a number */
 #define LEAT_MDP_QUEUE_MAX    256u
 #define LEAT_MDP_BINS_MAX     4096u
 #define LEAT_MDP_PARTS_MAX    64u
+#define LEAT_MDP_ROWS_MAX     (1u << 28)
 #define LEAT_MDP_DROP         UINT16_MAX /* as variant: the oldest query, batch 1, is given up */
 
 enum leat_mdp_grid { LEAT_MDP_FIXED, LEAT_MDP_BY_LATENCY };
@@ -105,12 +106,12 @@ struct leat_mdp_solution {
     uint32_t sweeps;
     double gain_per_us; /* LEAT: of the policy. PAPER: 0 */
     double residual; /* LEAT: no policy makes more than this a decision above gain_per_us * time; above 1e-9 where 20000
-                      * sweeps were not enough. PAPER: by how much the last sweep differed from adding one number to all values */
+                      * sweeps were not enough. PAPER: how far the last sweep was from adding one number to all values */
 };
 
 /*
- * LEAT_ERR_INVALID: a field is out of its range; LEAT_ERR_LIMIT: more bins than LEAT_MDP_BINS_MAX. All other functions are
- * for problems that passed.
+ * LEAT_ERR_INVALID: a field is out of its range; LEAT_ERR_LIMIT: more bins than LEAT_MDP_BINS_MAX, or more than
+ * LEAT_MDP_ROWS_MAX triples of state, variant and smaller batch. All other functions are for problems that passed.
  */
 LEAT_MUST_CHECK enum leat_status leat_mdp_check(const struct leat_mdp_problem *problem);
 
@@ -123,9 +124,9 @@ LEAT_MUST_CHECK enum leat_status leat_mdp_check_policy(const struct leat_mdp_pro
                                                        const struct leat_mdp_action *policy);
 
 /*
- * 64-byte aligned memory; SIZE_MAX where it would not fit in it. With a policy: for evaluating that one, whatever it is,
- * admissible or not, and no other. NULL: for solving, and for evaluating policies of admissible actions. `parts` is how
- * many calls of leat_mdp_build will complete it, 1..LEAT_MDP_PARTS_MAX; each takes about as long.
+ * 64-byte aligned memory. With a policy: for evaluating that one, whatever it is, admissible or not, and no other. NULL:
+ * for solving, and for evaluating policies of admissible actions. `parts` is how many calls of leat_mdp_build will complete
+ * it, 1..LEAT_MDP_PARTS_MAX; each takes about as long.
  */
 size_t leat_mdp_bytes(const struct leat_mdp_problem *problem, const struct leat_mdp_action *policy, uint32_t parts);
 struct leat_mdp *leat_mdp_init(void *memory, const struct leat_mdp_problem *problem, const struct leat_mdp_action *policy,

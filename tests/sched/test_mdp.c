@@ -343,6 +343,10 @@ make_small(struct small *small, bool options)
         for (uint32_t b = 0; b <= SMALL_QUEUE; b++) {
             small->latency_us[v][b] = base_us * (1 + (0.2 + 0.6 * unit()) * b);
         }
+        if (v > 0 && below(6) == 0) { /* a tie wherever it is admissible */
+            small->accuracy[v] = small->accuracy[v - 1];
+            memcpy(small->latency_us[v], small->latency_us[v - 1], sizeof(small->latency_us[v]));
+        }
     }
     p->rate_per_us = p->worker_count * (0.2 + 2 * unit()) / p->objective_us;
     if (options) {
@@ -396,7 +400,7 @@ dense_row(struct leat_mdp *mdp, uint32_t n, uint32_t bin, struct leat_mdp_action
     EXPECT(step != LEAT_MDP_NONE);
     memset(values, 0, ((size_t)queue_max * mdp->stride + 1) * sizeof(double));
     if (step < mdp->kernel_count) {
-        memcpy(mdp->kernels[step].mass, mdp->prior + (size_t)state * mdp->residuals, mdp->residuals * sizeof(double));
+        memcpy(mdp->kernels[step].mass, mdp->prior + (size_t)state * mdp->padded, mdp->padded * sizeof(double));
         leat_mdp_push(mdp, &mdp->kernels[step], values);
     } else {
         leat_mdp_push_row(mdp, &mdp->rows[step - mdp->kernel_count], 1, values);
@@ -421,6 +425,7 @@ test_transitions(void)
         struct reference ref = reference_of(&small.problem);
         struct leat_mdp *mdp = make(&small.problem, NULL, 1 + below(3));
         EXPECT(ref.targets <= SMALL_TARGETS);
+        EXPECT(ref.slack_us[0] == 0 && ref.slack_us[ref.bins - 1] == small.problem.objective_us);
         for (uint32_t sample = 0; sample < 12; sample++) {
             const uint32_t n = 1 + below(small.problem.queue_max + 1);
             const uint32_t bin = n > small.problem.queue_max ? 0 : below(ref.bins);
@@ -790,9 +795,9 @@ test_sizes(void)
         for (uint32_t r = 0; r < mdp->residuals; r++) {
             double sum = kernel->empty[r] + kernel->full[r];
             for (uint32_t n = 0; n < kernel->n_count; n++) {
-                const struct leat_mdp_band band = kernel->bands[n * mdp->residuals + r];
+                const struct leat_mdp_band band = kernel->bands[(n * mdp->padded + r) / LEAT_MDP_LANES];
                 for (uint32_t bin = 0; bin < band.count; bin++) {
-                    sum += kernel->to[band.at + bin];
+                    sum += kernel->to[band.at + bin * LEAT_MDP_LANES + r % LEAT_MDP_LANES];
                 }
             }
             EXPECT(fabs(sum - 1) < 1e-12);
@@ -800,6 +805,22 @@ test_sizes(void)
     }
     free(mdp);
     free_reference(&ref);
+}
+
+/* Where sweeps do not come to repeat themselves there are as many as in the paper's code. */
+static void
+test_sweeps(void)
+{
+    struct ramsis_task task;
+    struct leat_mdp_solution solution;
+    ramsis_read("text", &task);
+    const struct leat_mdp_problem problem = ramsis_problem(&task, 4000);
+    struct leat_mdp *mdp = make(&problem, NULL, 1);
+    struct leat_mdp_action *policy = make_policy(&problem);
+    leat_mdp_solve(mdp, LEAT_MDP_PAPER, policy, &solution);
+    EXPECT(solution.sweeps == 100 && solution.residual > 1e-9);
+    free(mdp);
+    free(policy);
 }
 
 /* By time a policy is never worse than the paper's, whatever the load; and what solve says, evaluate says. */
@@ -940,31 +961,133 @@ test_policies(void)
     }
 }
 
-/* More workers, queries and bins than the paper has: counts whose probabilities are no numbers on the way. */
+/* The service rate that is taken where none is given. */
 static void
-test_large(void)
+test_service_rate(void)
 {
     struct ramsis_task task;
+    double chosen = 0;
     ramsis_read("text", &task);
-    struct leat_mdp_problem problem = ramsis_problem(&task, 40000);
-    problem.worker_count = 400;
-    problem.queue_max = 12;
-    problem.slack_bins = 30;
-    struct leat_mdp *mdp = make(&problem, NULL, 1);
-    struct reference ref = reference_of(&problem);
-    double *expected = allocate(ref.targets * sizeof(double)), *row = allocate(ref.targets * sizeof(double)), us;
-    for (uint32_t sample = 0; sample < 2; sample++) {
-        const uint32_t n = 4 + 6 * sample, bin = 25;
-        reference_row(&ref, n, bin, (struct leat_mdp_action){0, (uint16_t)n}, NULL, expected, &us);
-        dense_row(mdp, n, bin, (struct leat_mdp_action){0, (uint16_t)n}, row);
-        for (uint32_t t = 0; t < ref.targets; t++) {
-            EXPECT(fabs(row[t] - expected[t]) < 1e-9);
+    struct leat_mdp_problem problem = ramsis_problem(&task, 1600);
+    problem.split = LEAT_MDP_SHORTEST_QUEUE;
+    for (uint32_t v = 0; v < task.variant_count; v++) {
+        double best = 0;
+        for (uint32_t b = 1; b <= 32; b++) {
+            best = task.latency_us[v][b - 1] <= problem.objective_us ? fmax(best, b / task.latency_us[v][b - 1]) : best;
         }
+        chosen = best >= problem.rate_per_us / problem.worker_count ? best : chosen;
     }
-    free(expected);
+    EXPECT(chosen > 0);
+    const double given = best_gain(&problem);
+    problem.service_rate_per_us = chosen;
+    EXPECT(best_gain(&problem) == given);
+    problem.service_rate_per_us = chosen * 1.1;
+    EXPECT(best_gain(&problem) != given);
+}
+
+/* P(at least s of k), each with chance p. */
+static double
+binomial_tail(uint32_t k, uint32_t s, double p)
+{
+    double sum = 0;
+    for (uint32_t i = s; i <= k && p > 0; i++) {
+        const double ways_log = lgamma(k + 1.0) - lgamma(i + 1.0) - lgamma(k - i + 1.0);
+        sum += p < 1 ? exp(ways_log + i * log(p) + (k - i) * log1p(-p)) : i == k;
+    }
+    return sum;
+}
+
+/*
+ * The most workers: on the way to likely numbers are some that a machine can hardly hold. Against sums over all arrivals
+ * while the batch runs, or while the oldest query waited, which lie in time as in a uniform order.
+ */
+static void
+test_many_workers(void)
+{
+    enum { WORKERS = LEAT_MDP_WORKERS_MAX };
+    static const double accuracy[] = {0.5};
+    static const double latency_us[] = {20000, 26000, 32000, 38000, 44000, 50000, 56000};
+    const struct leat_mdp_problem problem = {.variant_count = 1, .worker_count = WORKERS, .queue_max = 6, .slack_bins = 60,
+                                             .latency_stride = 7, .accuracy = accuracy, .latency_us = latency_us,
+                                             .objective_us = 60000, .rate_per_us = WORKERS * 9e-5, .dispersion = 1,
+                                             .batching = LEAT_MDP_VARIABLE};
+    struct leat_mdp *mdp = make(&problem, NULL, 1);
+    for (uint32_t sample = 0; sample < 60; sample++) { /* 6 kernels, 1 to 6 queries next; where the next comes is likely */
+        const uint32_t batch = 1 + sample % 6;
+        const struct leat_mdp_action action = {0, (uint16_t)batch};
+        const struct leat_mdp_kernel *kernel = &mdp->kernels[leat_mdp_step(mdp, batch, 59, action)];
+        const uint32_t total = (uint32_t)(problem.rate_per_us * kernel->tau_us), r = sample * 8 + below(8), a = WORKERS - r;
+        const uint32_t n = (total + r) / WORKERS;
+        const uint32_t bin = (uint32_t)((60000 - kernel->tau_us + a / problem.rate_per_us) / 1000) + below(3) - 1;
+        const double low = fmax(0, (kernel->tau_us - 60000 + 1000.0 * bin) / kernel->tau_us);
+        const double high = fmin(1, (kernel->tau_us - 60000 + 1000.0 * (bin + 1)) / kernel->tau_us);
+        double expected = 0, kept = 0;
+        if (n < 1 || bin >= 60) {
+            continue;
+        }
+        for (uint32_t k = n * WORKERS - r; k < (n + 1) * WORKERS - r; k++) {
+            const double likely = reference_pf(problem.rate_per_us, 1, kernel->tau_us, k);
+            expected += likely > 1e-13 ? likely * (binomial_tail(k, a, high) - binomial_tail(k, a, low)) : 0;
+        }
+        const struct leat_mdp_band band = kernel->bands[((n - kernel->n_first) * mdp->padded + r) / LEAT_MDP_LANES];
+        if (bin >= band.bin && bin < (uint32_t)band.bin + band.count) {
+            kept = kernel->to[band.at + (bin - band.bin) * LEAT_MDP_LANES + r % LEAT_MDP_LANES];
+        }
+        EXPECT(fabs(kept - expected) < 1e-10);
+    }
+
+    /* One of two queries runs: the slack of the other. */
+    const uint32_t slack_bin = 38, state = leat_mdp_state(mdp, 2, slack_bin);
+    double *row = allocate(((size_t)(problem.queue_max + 1) * mdp->bins + 1) * sizeof(double));
+    const double waited_us = 60000 - 1000.0 * slack_bin;
+    dense_row(mdp, 2, slack_bin, (struct leat_mdp_action){0, 1}, row);
+    for (uint32_t bin = 26; bin < 34; bin++) {
+        double expected = 0, kept = 0;
+        const double low = fmax(0, 1000.0 * bin - 1000.0 * slack_bin + 20000) / waited_us;
+        const double high = fmin(1, (1000.0 * (bin + 1) - 1000.0 * slack_bin + 20000) / waited_us);
+        for (uint32_t r = 0; r < WORKERS; r++) {
+            const double likely = mdp->prior[(size_t)state * mdp->padded + r];
+            if (likely > 1e-13) {
+                expected += likely * (binomial_tail(WORKERS + r, WORKERS, high) - binomial_tail(WORKERS + r, WORKERS, low));
+            }
+        }
+        for (uint32_t n = 1; n <= problem.queue_max; n++) {
+            kept += row[n * mdp->bins + bin];
+        }
+        EXPECT(fabs(kept - expected) < 1e-10);
+    }
     free(row);
     free(mdp);
-    free_reference(&ref);
+}
+
+/* Counts on their own, from the hardly possible to the nearly certain. */
+static void
+test_counts(void)
+{
+    for (uint32_t i = 0; i < 3000; i++) {
+        double pmf[40];
+        const double dispersion = below(2) == 0 ? 1 : 1 + exp(-8 + 10 * unit()), mean = exp(-40 + 47 * unit());
+        const struct leat_mdp_counts counts = leat_mdp_counts_of(mean / 7, dispersion);
+        const uint32_t k = below(2) == 0 ? below(30) : (uint32_t)(mean * 2 * unit());
+        const double expected = reference_pf(mean / 7, dispersion, 7, k), value = exp(leat_mdp_counts_log(&counts, 7, k));
+        const double size = dispersion > 1 ? mean / (dispersion - 1) : 0; /* the reference's own error grows with it */
+        const double tolerance = 1e-9 + 1e-14 * size * log(size + 2);
+        EXPECT(fabs(value - expected) <= tolerance * expected + 1e-300);
+        leat_mdp_counts_fill(&counts, 7, k, 40, pmf);
+        for (uint32_t j = 0; j < 40; j++) {
+            const double alone = exp(leat_mdp_counts_log(&counts, 7, k + j));
+            EXPECT(fabs(pmf[j] - alone) <= 1e-10 * alone + 1e-50);
+        }
+        const struct leat_mdp_range range = leat_mdp_counts_range(&counts, 7, 1e-6);
+        double below_first = 0, above_last = 0;
+        for (uint32_t j = 0; j < range.first && j < 3000; j++) {
+            below_first += exp(leat_mdp_counts_log(&counts, 7, j));
+        }
+        for (uint32_t j = range.last + 1; j < range.last + 2000; j++) {
+            above_last += exp(leat_mdp_counts_log(&counts, 7, j));
+        }
+        EXPECT(below_first <= 1e-6 && above_last <= 1e-6);
+    }
 }
 
 static void
@@ -993,6 +1116,21 @@ test_checks(void)
     for (uint32_t i = 0; i < LEAT_COUNT_OF(bad); i++) {
         EXPECT(leat_mdp_check(&bad[i]) == LEAT_ERR_INVALID);
     }
+    struct leat_mdp_problem large = good;
+    large.grid = LEAT_MDP_FIXED;
+    large.slack_bins = LEAT_MDP_BINS_MAX - 1;
+    large.queue_max = LEAT_MDP_QUEUE_MAX;
+    large.variant_count = LEAT_MDP_VARIANTS_MAX;
+    large.latency_stride = LEAT_MDP_QUEUE_MAX + 1;
+    double *ones = allocate(LEAT_MDP_VARIANTS_MAX * (LEAT_MDP_QUEUE_MAX + 1) * sizeof(double));
+    for (uint32_t i = 0; i < LEAT_MDP_VARIANTS_MAX * (LEAT_MDP_QUEUE_MAX + 1); i++) {
+        ones[i] = 1;
+    }
+    large.accuracy = large.latency_us = ones;
+    EXPECT(leat_mdp_check(&large) == LEAT_OK);
+    large.batching = LEAT_MDP_VARIABLE;
+    EXPECT(leat_mdp_check(&large) == LEAT_ERR_LIMIT);
+    free(ones);
     small.latency_us[0][0] = 0;
     EXPECT(leat_mdp_check(&good) == LEAT_ERR_INVALID);
     small.latency_us[0][0] = 1;
@@ -1022,6 +1160,8 @@ test_tables(void)
     for (uint32_t b = 0; b < 10; b++) {
         EXPECT(near(table[b], 3 + 2.0 * b, 1e-12));
     }
+    EXPECT(leat_latency_table_fill((const uint32_t[]){1, 2}, (const double[]){5, 4}, 2, 2, table) == LEAT_OK);
+    EXPECT(table[0] == 4 && table[1] == 4);
     EXPECT(leat_latency_table_fill(batches, latencies, 1, 5, table) == LEAT_ERR_INVALID);
     EXPECT(leat_latency_table_fill((const uint32_t[]){1, 1}, latencies, 2, 5, table) == LEAT_ERR_INVALID);
     EXPECT(leat_latency_table_fill((const uint32_t[]){0, 1}, latencies, 2, 5, table) == LEAT_ERR_INVALID);
@@ -1086,11 +1226,14 @@ main(void)
     test_paper_text();
     test_gain_small();
     test_sizes();
+    test_sweeps();
     test_gain_tasks();
     test_batching();
     test_dispersion();
     test_policies();
-    test_large();
+    test_service_rate();
+    test_many_workers();
+    test_counts();
     test_checks();
     test_tables();
     test_excerpt();
