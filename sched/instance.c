@@ -37,7 +37,7 @@ static void
 begin_window(struct leat_instance *instance, const struct leat_instance_worker *worker)
 {
     instance->profiled_ns = instance->run_ns = instance->response_ns = 0;
-    instance->queries = instance->batches = 0;
+    instance->items = instance->batches = 0;
     instance->busy_seen_ns = worker->busy_ns;
     instance->ended_seen_ns = worker->ended_ns;
 }
@@ -63,7 +63,7 @@ void
 leat_instance_end(struct leat_instance *instance, struct leat_instance_worker *worker, uint64_t now_ns,
                   const struct leat_instance_batch *batch)
 {
-    LEAT_ASSERT(instance->running > 0 && batch->queries > 0);
+    LEAT_ASSERT(instance->running > 0 && (batch->items > 0 || batch->profiled_ns == 0));
     instance->running--;
     instance->fresh = 1;
     worker->busy_ns += batch->run_ns;
@@ -78,7 +78,7 @@ leat_instance_end(struct leat_instance *instance, struct leat_instance_worker *w
     instance->profiled_ns += batch->profiled_ns;
     instance->run_ns += batch->run_ns < most_ns ? batch->run_ns : most_ns;
     instance->response_ns += batch->response_ns < most_ns ? batch->response_ns : most_ns;
-    instance->queries += batch->queries;
+    instance->items += batch->items;
     instance->batches++;
 }
 
@@ -89,7 +89,7 @@ take_verdict(struct leat_instance *instance, const struct leat_instance_worker *
     instance->response_permille = ratio_permille(instance->response_ns, instance->profiled_ns);
     instance->busy_permille =
         ratio_permille(worker->busy_ns - instance->busy_seen_ns, worker->ended_ns - instance->ended_seen_ns);
-    instance->query_ns = instance->profiled_ns / instance->queries;
+    instance->item_ns = instance->profiled_ns / instance->items;
     begin_window(instance, worker);
 }
 
@@ -101,7 +101,7 @@ shrink(uint32_t permille, uint32_t by_permille)
 
 /* ---- States ------------------------------------------------------------------------------------ */
 
-/* What the application's queries are to the peak of all workers: those that come, and those that wait in an interval. */
+/* What is asked of the application, beside the peak of all workers: what comes, and what waits beside an interval of it. */
 struct pressure {
     uint32_t rate_permille, backlog_permille;
 };
@@ -109,10 +109,10 @@ struct pressure {
 static struct pressure
 measure(const struct leat_instance *instance, const struct leat_instance_demand *demand)
 {
-    const wide each_ns = (wide)instance->query_ns * PERMILLE / demand->worker_count;
+    const wide each_ns = (wide)instance->item_ns * PERMILLE / demand->worker_count;
     return (struct pressure){
         .rate_permille = narrow(each_ns * demand->rate_qps / SECOND_NS),
-        .backlog_permille = narrow(each_ns * demand->waiting_count / LEAT_INSTANCE_INTERVAL_NS),
+        .backlog_permille = narrow(each_ns * demand->waiting_items / LEAT_INSTANCE_INTERVAL_NS),
     };
 }
 
@@ -184,7 +184,7 @@ leat_instance_evaluate(struct leat_instance *instance, const struct leat_instanc
 uint32_t
 leat_instance_peak_qps(const struct leat_instance *instance)
 {
-    return instance->query_ns > 0 ? narrow(SECOND_NS / instance->query_ns) : 0;
+    return instance->item_ns > 0 ? narrow(SECOND_NS / instance->item_ns) : 0;
 }
 
 const char *

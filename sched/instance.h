@@ -13,10 +13,10 @@
  *   interfered  is slower than its profile says, and cannot be at its peak therefore: batches run longer than they should.
  *   overloaded  runs as profiled but is asked for its peak: batches run as they should, queries wait for them.
  *
- * Peak       Of queries a second: those of a batch over the batch's profiled time (in milliseconds, 1000 * batch / latency),
- *            at the sizes that its batches have. As instances of one worker take turns, it is at its peak when the worker is
- *            busy all the time, with it or with others. What comes is compared with it as if all of the application's queries
- *            came to this variant, on all workers alike.
+ * Peak       Of items a second: those of a batch over the batch's profiled time (in milliseconds, 1000 * batch / latency), at
+ *            the sizes that its batches have. As instances of one worker take turns, one is at its peak when the worker is
+ *            busy all the time, with it or with others. What comes is compared with it as if all that the application is
+ *            asked came to this variant, on all workers alike.
  * Evidence   Since the last verdict: slowness, time that batches ran over the profiled time; response, time since the oldest
  *            query of a batch came, over the same; busy share of the worker, from the end of one batch to that of another. A
  *            verdict takes LEAT_INSTANCE_BATCHES of them. One batch counts as 64 times too slow at most.
@@ -77,8 +77,8 @@ struct leat_instance_worker {
 struct leat_instance {
     uint64_t profiled_ns, run_ns, response_ns; /* sums over the batches since the last verdict */
     uint64_t busy_seen_ns, ended_seen_ns;      /* of the worker, then */
-    uint64_t query_ns;                         /* profiled time of a query, lately; 0: unknown */
-    uint32_t queries, batches;                 /* since the last verdict */
+    uint64_t item_ns;                         /* profiled time of an item, lately; 0: unknown */
+    uint32_t items, batches;                   /* since the last verdict */
     uint32_t slow_permille, response_permille, busy_permille; /* at the last verdict, or shrunk since; 0: unknown */
     uint16_t running;                                         /* batches dispatched and not ended */
     uint8_t state;                                            /* enum leat_instance_state */
@@ -89,15 +89,15 @@ struct leat_instance {
 
 struct leat_instance_batch {
     uint64_t run_ns;
-    uint64_t profiled_ns; /* what the profile says of it on average, as measured and not as learned; 0: unknown, or it failed */
+    uint64_t profiled_ns; /* what the profile says of it on average, as measured and not as learned; 0: nothing can be said */
     uint64_t response_ns; /* since its oldest query came */
-    uint32_t queries;     /* >= 1 */
+    uint32_t items;       /* >= 1, but where nothing can be said */
 };
 
 /* Of the application, at the moment. */
 struct leat_instance_demand {
-    uint32_t rate_qps;      /* at which queries come */
-    uint32_t waiting_count; /* queries that no worker has yet */
+    uint32_t rate_qps;      /* at which items come: sched/load.h */
+    uint32_t waiting_items; /* that no worker has yet */
     uint32_t worker_count;  /* >= 1, that have the variant */
 };
 
@@ -118,7 +118,7 @@ enum leat_instance_state leat_instance_evaluate(struct leat_instance *instance, 
                                                 const struct leat_instance_limits *limits,
                                                 const struct leat_instance_demand *demand);
 
-/* By the batches of its last verdict; 0: unknown. */
+/* In items a second, by the batches of its last verdict; 0: unknown. */
 uint32_t leat_instance_peak_qps(const struct leat_instance *instance);
 
 const char *leat_instance_state_text(enum leat_instance_state state);

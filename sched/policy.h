@@ -266,10 +266,11 @@ extern const struct leat_selector leat_selector_greedy;
 /*
  * INFaaS (F. Romero et al., ATC 2021, section 4.1): of the ready variants that suit query [0] and end it by its deadline the
  * active one that costs least, of equal ones the one that is predicted to end first. Without any, of those that are
- * overloaded or interfered (sched/instance.h) the one that ends it first: what is not loaded cannot be dispatched, and what is has
- * no time to load. Where none ends it in time, the one that comes closest. The batch is as many queries as the variant ends
- * by the deadlines of all of them, and suits; where the first is late, as many as it can hold. Ours: all the deadlines, not
- * the first's alone; what INFaaS does by worker, for one is given. O(variants + queries of the batch).
+ * overloaded or interfered (sched/instance.h) the one that ends it first; what is not loaded cannot be dispatched. Where none
+ * ends it in time, the one that comes closest. The batch is as many queries as the variant suits and ends by the deadlines of
+ * all of them; where the first is late, as many as it can hold. Ours: the worker is given; all variants share it, so that a
+ * variant that takes as long as an overloaded one, or longer, counts as overloaded too; and the deadlines of all queries of a
+ * batch, not of the first alone. O(variants + queries of the batch).
  */
 extern const struct leat_selector leat_selector_infaas;
 

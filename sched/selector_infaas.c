@@ -6,6 +6,12 @@
 #include "sched/batch.h"
 #include "sched/instance.h"
 
+/* What is to be known of the variants before one is chosen. */
+struct look {
+    uint64_t end_ns[LEAT_SCHED_VARIANTS_MAX]; /* of query [0] alone */
+    uint64_t overloaded_ns; /* the worker has no time for what ends then or later; UINT64_MAX: it has for all */
+};
+
 /* How good a variant is for the query; less is better, the first difference decides. */
 struct rank {
     uint32_t step; /* of the three of section 4.1 */
@@ -13,15 +19,30 @@ struct rank {
     uint64_t end_ns;
 };
 
-static struct rank
-rank_of(const struct leat_select_input *input, uint32_t v)
+static void
+look_at(const struct leat_select_input *input, struct look *look)
 {
-    const struct leat_sched_query *first = &input->pending[0];
-    const bool active = input->instances == NULL || input->instances[v].state == LEAT_INSTANCE_ACTIVE;
-    const uint64_t end_ns = leat_batch_end_ns(input, v, first->items);
-    const uint32_t step = end_ns > first->deadline_ns ? 2 : active ? 0 : 1;
+    look->overloaded_ns = UINT64_MAX;
+    for (uint32_t v = 0; v < input->variant_count; v++) {
+        if (input->variants[v].ready) {
+            look->end_ns[v] = leat_batch_end_ns(input, v, input->pending[0].items);
+            if (input->instances != NULL && input->instances[v].state == LEAT_INSTANCE_OVERLOADED &&
+                look->end_ns[v] < look->overloaded_ns) {
+                look->overloaded_ns = look->end_ns[v];
+            }
+        }
+    }
+}
 
-    return (struct rank){.step = step, .cost_nano = step == 0 ? input->variants[v].cost_nano : 0, .end_ns = end_ns};
+static struct rank
+rank_of(const struct leat_select_input *input, const struct look *look, uint32_t v)
+{
+    const bool has_time = look->end_ns[v] < look->overloaded_ns || look->overloaded_ns == UINT64_MAX;
+    const bool active = input->instances == NULL || (input->instances[v].state == LEAT_INSTANCE_ACTIVE && has_time);
+    const uint32_t step = look->end_ns[v] > input->pending[0].deadline_ns ? 2 : active ? 0 : 1;
+
+    return (struct rank){
+        .step = step, .cost_nano = step == 0 ? input->variants[v].cost_nano : 0, .end_ns = look->end_ns[v]};
 }
 
 static bool
@@ -59,16 +80,18 @@ count_in_time(const struct leat_select_input *input, uint32_t v)
 static struct leat_selection
 select_cheapest(void *state, const struct leat_select_input *input)
 {
+    struct look look;
     struct rank best = {0};
     uint32_t chosen = input->variant_count; /* none */
 
     (void)state;
     LEAT_ASSERT(input->pending_count >= 1 && input->variant_count <= LEAT_SCHED_VARIANTS_MAX);
+    look_at(input, &look);
     for (uint32_t v = 0; v < input->variant_count; v++) {
         if (!input->variants[v].ready || !leat_select_suits(&input->variants[v], &input->pending[0])) {
             continue;
         }
-        const struct rank rank = rank_of(input, v);
+        const struct rank rank = rank_of(input, &look, v);
         if (chosen == input->variant_count || is_better(&rank, &best)) {
             best = rank;
             chosen = v;

@@ -34,12 +34,12 @@ uniform(void)
 
 static struct {
     struct {
-        double run, profiled, response, queries;
+        double run, profiled, response, items;
     } batches[STEPS]; /* since the last verdict */
     uint32_t count;
     double busy, ended;           /* of the worker */
     double busy_then, ended_then; /* at the last verdict */
-    double slow, response, busy_share, query; /* what the last verdict found, in 1/1000 rounded down; query in ns */
+    double slow, response, busy_share, item; /* what the last verdict found, in 1/1000 rounded down; item in ns */
     uint32_t running, ended_lately;
     enum leat_instance_state state;
     uint32_t out_for, out_since;        /* evaluations: to be out for; out already */
@@ -63,20 +63,20 @@ naive_forget(void)
 static void
 naive_verdict(void)
 {
-    double run = 0, profiled = 0, response = 0, queries = 0;
+    double run = 0, profiled = 0, response = 0, items = 0;
 
     for (uint32_t i = 0; i < naive.count; i++) {
         const double most = 64 * naive.batches[i].profiled;
         run += fmin(naive.batches[i].run, most);
         response += fmin(naive.batches[i].response, most);
         profiled += naive.batches[i].profiled;
-        queries += naive.batches[i].queries;
+        items += naive.batches[i].items;
     }
     naive.slow = floor(run * 1000 / profiled);
     naive.response = floor(response * 1000 / profiled);
     naive.busy_share =
         naive.ended > naive.ended_then ? floor((naive.busy - naive.busy_then) * 1000 / (naive.ended - naive.ended_then)) : 0;
-    naive.query = floor(profiled / queries);
+    naive.item = floor(profiled / items);
     naive_forget();
 }
 
@@ -90,8 +90,8 @@ static enum leat_instance_state
 naive_judge(const struct leat_instance_demand *demand)
 {
     const double a = limits->slow_permille, u = limits->clear_permille;
-    const double interval_queries = demand->worker_count * 1e9 / naive.query; /* at the peak of all workers */
-    const bool slow = naive.slow > a, backed_up = demand->waiting_count * 1000.0 >= (limits->backlog_permille + 1) * interval_queries;
+    const double interval_items = demand->worker_count * 1e9 / naive.item; /* at the peak of all workers */
+    const bool slow = naive.slow > a, backed_up = demand->waiting_items * 1000.0 >= (limits->backlog_permille + 1) * interval_items;
     const bool asked = naive.response > a && naive.busy_share >= limits->busy_permille;
     const bool must_stay = naive_is_out() && naive.out_since < naive.out_for;
 
@@ -101,7 +101,7 @@ naive_judge(const struct leat_instance_demand *demand)
     if (asked || backed_up) {
         return LEAT_INSTANCE_OVERLOADED;
     }
-    const bool at_peak = demand->rate_qps >= interval_queries;
+    const bool at_peak = demand->rate_qps >= interval_items;
     return naive.state == LEAT_INSTANCE_OVERLOADED && (must_stay || naive.response >= u || at_peak) ? LEAT_INSTANCE_OVERLOADED
                                                                                                     : LEAT_INSTANCE_ACTIVE;
 }
@@ -175,7 +175,7 @@ draw_mood(void)
         .batches = (uint32_t)below(3) * 12,
         .gap_ns = gaps_ns[below(LEAT_COUNT_OF(gaps_ns))],
         .demand = {.rate_qps = (uint32_t)below(4) * 1333333,
-                   .waiting_count = below(6) == 0 ? 5000000 : (uint32_t)below(3) * 100001,
+                   .waiting_items = below(6) == 0 ? 5000000 : (uint32_t)below(3) * 100001,
                    .worker_count = 1 + (uint32_t)below(4)},
     };
 }
@@ -191,7 +191,7 @@ run_batches(const struct mood *mood, uint64_t *now_ns)
         const struct leat_instance_batch batch = {.run_ns = run_ns,
                                                   .profiled_ns = profiled_ns,
                                                   .response_ns = run_ns + (uint64_t)(mood->wait * 1000 * uniform()),
-                                                  .queries = 1 + (uint32_t)below(8)};
+                                                  .items = 1 + (uint32_t)below(8)};
         leat_instance_begin(&instance);
         *now_ns += mood->gap_ns + run_ns;
         leat_instance_end(&instance, &worker, *now_ns, &batch);
@@ -202,7 +202,7 @@ run_batches(const struct mood *mood, uint64_t *now_ns)
             naive.batches[naive.count].run = (double)run_ns;
             naive.batches[naive.count].profiled = (double)profiled_ns;
             naive.batches[naive.count].response = (double)batch.response_ns;
-            naive.batches[naive.count++].queries = batch.queries;
+            naive.batches[naive.count++].items = batch.items;
         }
     }
 }
@@ -212,7 +212,7 @@ static void
 run_other(uint64_t *now_ns)
 {
     struct leat_instance other = {.state = LEAT_INSTANCE_ACTIVE};
-    const struct leat_instance_batch batch = {.run_ns = below(5000), .profiled_ns = 1, .response_ns = 1, .queries = 1};
+    const struct leat_instance_batch batch = {.run_ns = below(5000), .profiled_ns = 1, .response_ns = 1, .items = 1};
 
     leat_instance_begin(&other);
     *now_ns += batch.run_ns;
@@ -228,7 +228,7 @@ step(const struct mood *mood, uint64_t *now_ns)
         leat_instance_begin(&instance); /* a long one */
         naive.running = 1;
     } else if (naive.running > 0 && below(4) == 0) {
-        const struct leat_instance_batch failed = {.queries = 1};
+        const struct leat_instance_batch failed = {0};
         leat_instance_end(&instance, &worker, *now_ns, &failed);
         naive.ended = (double)*now_ns;
         naive.running = 0;
@@ -246,7 +246,7 @@ step(const struct mood *mood, uint64_t *now_ns)
     naive_evaluate(&mood->demand);
     EXPECT(leat_instance_evaluate(&instance, &worker, limits, &mood->demand) == naive.state);
     EXPECT(instance.state == naive.state && instance.running == naive.running);
-    EXPECT(leat_instance_peak_qps(&instance) == (naive.query > 0 ? (uint32_t)(1e9 / naive.query) : 0));
+    EXPECT(leat_instance_peak_qps(&instance) == (naive.item > 0 ? (uint32_t)(1e9 / naive.item) : 0));
 }
 
 static void
@@ -319,7 +319,7 @@ live(void)
     const uint64_t end_ns = world.now_ns + SECOND_NS;
     const uint8_t before = instance.state;
     const struct leat_instance_demand demand = {
-        .rate_qps = (uint32_t)(world.load * 1e9 / world.profiled_ns), .waiting_count = 0, .worker_count = 1};
+        .rate_qps = (uint32_t)(world.load * 1e9 / world.profiled_ns), .waiting_items = 0, .worker_count = 1};
 
     for (;;) {
         const bool waits = world.head < world.tail;
@@ -342,7 +342,7 @@ live(void)
         const struct leat_instance_batch batch = {.run_ns = run_ns,
                                                   .profiled_ns = (uint64_t)world.profiled_ns,
                                                   .response_ns = start_ns + run_ns - world.queue[world.head++],
-                                                  .queries = 1};
+                                                  .items = 1};
         leat_instance_begin(&instance);
         world.free_ns = start_ns + run_ns;
         leat_instance_end(&instance, &worker, world.free_ns, &batch);
@@ -412,7 +412,7 @@ test_peak_is_the_workers(void)
     leat_instance_turn(&other, &worker, LEAT_INSTANCE_ACTIVE);
     for (uint32_t i = 0; i < 100; i++) {
         const struct leat_instance_batch batch = {
-            .run_ns = 10000000, .profiled_ns = 10000000, .response_ns = 40000000, .queries = 1};
+            .run_ns = 10000000, .profiled_ns = 10000000, .response_ns = 40000000, .items = 1};
         struct leat_instance *one = i % 10 == 0 ? &instance : &other;
         now_ns += batch.run_ns;
         leat_instance_begin(one);
@@ -488,7 +488,7 @@ test_hiccups(void)
         start_world(loads[l], true);
         for (int i = 0; i < 100; i++) {
             const struct leat_instance_batch batch = {
-                .run_ns = 10000000, .profiled_ns = 1000000, .response_ns = 10000000, .queries = 1};
+                .run_ns = 10000000, .profiled_ns = 1000000, .response_ns = 10000000, .items = 1};
             live();
             if (i % 10 == 0) {
                 leat_instance_begin(&instance);
@@ -505,7 +505,7 @@ test_long_batches(void)
 {
     const struct leat_instance_demand demand = {.rate_qps = 1, .worker_count = 1};
     const struct leat_instance_batch batch = {
-        .run_ns = 12 * SECOND_NS, .profiled_ns = 4 * SECOND_NS, .response_ns = 12 * SECOND_NS, .queries = 1};
+        .run_ns = 12 * SECOND_NS, .profiled_ns = 4 * SECOND_NS, .response_ns = 12 * SECOND_NS, .items = 1};
     uint64_t now_ns = 0;
     uint32_t changes = 0;
 

@@ -446,6 +446,24 @@ has_in_time(const struct world *world, uint32_t v, uint32_t queries)
     return true;
 }
 
+/* Active itself, and faster than whatever is overloaded. */
+static bool
+is_active(const struct world *world, uint32_t v)
+{
+    const struct leat_instance *instances = world->input.instances;
+
+    if (instances == NULL) {
+        return true;
+    }
+    for (uint32_t other = 0; other < world->input.variant_count; other++) {
+        if (world->variants[other].ready && instances[other].state == LEAT_INSTANCE_OVERLOADED &&
+            end_of(world, other, 1) <= end_of(world, v, 1)) {
+            return false;
+        }
+    }
+    return instances[v].state == LEAT_INSTANCE_ACTIVE;
+}
+
 /* The first of the three steps that has candidates: 0 active and in time, 1 in time, 2 any; of it the one to take. */
 static uint32_t
 cheapest(const struct world *world, uint32_t *ret_step)
@@ -453,7 +471,7 @@ cheapest(const struct world *world, uint32_t *ret_step)
     for (uint32_t step = 0; step < 3; step++) {
         uint32_t best = VARIANTS;
         for (uint32_t v = 0; v < VARIANTS; v++) {
-            const bool active = world->input.instances == NULL || world->input.instances[v].state == LEAT_INSTANCE_ACTIVE;
+            const bool active = is_active(world, v);
             if (!is_candidate(world, v) || (step < 2 && !has_in_time(world, v, 1)) || (step == 0 && !active)) {
                 continue;
             }
