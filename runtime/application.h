@@ -17,6 +17,7 @@
 #include "kernels/backend.h"
 #include "runtime/central_queue.h"
 #include "runtime/histogram.h"
+#include "runtime/instances.h"
 #include "sched/load.h"
 #include "sched/policy.h"
 #include "sched/probing.h"
@@ -24,7 +25,6 @@
 
 #define LEAT_APPLICATIONS_MAX 1024u
 #define LEAT_PLANS_MAX        17u /* batches up to 2^0 .. 2^16 items */
-#define LEAT_WORKER_CLASSES_MAX 8u
 #define LEAT_WAITING_MARKS    (LEAT_SCHED_PENDING_MAX / 64) /* words; one bit for each query that a router is shown */
 
 /* A variant in the memory of one NUMA node. */
@@ -96,6 +96,7 @@ struct leat_application {
     uint64_t next_expiry_ns; /* no waiting query's deadline is before it */
     uint32_t running; /* queries handed to workers and not reported done */
     struct leat_probing probing[LEAT_WORKER_CLASSES_MAX];
+    struct leat_instances instances; /* of its variants on all workers; zeroes: not kept */
     uint64_t look_at_ns;   /* its router is asked again now, and not before unless something changes */
     uint64_t changes_seen; /* of the workers, when it was asked last */
     bool removing;

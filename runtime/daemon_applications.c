@@ -31,6 +31,7 @@ leat_daemon_free_application(struct leat_application *app)
     free(app->selector_state);
     free(app->policy);
     free(app->profiles);
+    leat_instances_fini(&app->instances);
     free(app);
 }
 
@@ -153,6 +154,7 @@ bind_models(struct leat_daemon *daemon, struct leat_application *app, const stru
             .ready = true};
         for (uint32_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
             leat_profile_init(&app->profiles[m][class], options->quantile_ppm, &model->profiles[class]);
+            app->instances.measured[m][class] = model->profiles[class];
         }
         sort_by_time(daemon, app, m);
     }
@@ -179,6 +181,9 @@ build_application(struct leat_daemon *daemon, const struct leat_application_opti
     app->profiles = calloc(options->model_count, sizeof(app->profiles[0]));
     enum leat_status status = app->profiles == NULL ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for profiles")
                                                     : leat_waiting_init(&app->waiting, options->waiting_max);
+    if (status == LEAT_OK) {
+        status = leat_instances_init(&app->instances, daemon->options.worker_count, options->model_count);
+    }
     if (status == LEAT_OK) {
         status = bind_models(daemon, app, options);
     }

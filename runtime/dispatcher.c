@@ -24,12 +24,14 @@ enum {
     OVERRUN_SHARE = 16,      /* a batch beyond its prediction is taken to go on for this part of it */
     FLOOR_MAX_PPM = (1 << 20) - 1, /* beyond what any variant can have */
     NOBODY = UINT32_MAX, /* no variant */
+    EVALUATIONS_PER_ROUND = 256, /* of instances and applications, so that a round stays short */
 };
 _Static_assert(EVENTS >= LEAT_SESSIONS_MAX + LEAT_APPLICATIONS_MAX + 2, "events are never dropped");
 
 /* A batch on its way, in the order in which its worker will report it. */
 struct batch_record {
     uint64_t predicted_ns; /* on average */
+    uint64_t arrived_ns;   /* the oldest query */
     uint16_t application;
     uint8_t variant; /* within the application */
     bool probe;
@@ -45,6 +47,7 @@ struct worker_record {
     uint64_t batch_tail; /* batches ever submitted */
     uint64_t ends_ns;    /* when the oldest outstanding batch is predicted to end */
     uint64_t behind_ns;  /* and how long those behind it will take */
+    struct leat_instance_worker shared; /* by its instances */
     uint16_t class;
 };
 
@@ -69,6 +72,10 @@ struct leat_dispatcher {
     struct leat_route_pair pairs[LEAT_SCHED_WORKERS_MAX]; /* the router's answer */
     uint64_t marks[LEAT_WAITING_MARKS];                   /* queries that have left the list that it was shown */
     struct leat_sched_query dealt[LEAT_BATCH_QUERIES];    /* one worker's, where the router deals */
+    struct {
+        uint64_t at_ns;               /* instances are evaluated */
+        uint32_t application, worker; /* where the last round left off */
+    } evaluation;
     uint32_t removing_count; /* applications that go once nothing of them runs */
     uint64_t now_ns; /* of this round */
     uint64_t spin_budget_ns;
@@ -741,11 +748,15 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
     const uint64_t predicted_ns = predict_mean(app, app->id, selection.variant, record->class, items);
     record->batches[record->batch_tail & (LEAT_WORKER_BATCHES - 1)] = (struct batch_record){
         .predicted_ns = predicted_ns,
+        .arrived_ns = app->waiting.queries[app->waiting.head + at[0]].arrival_ns,
         .application = app->id,
         .variant = (uint8_t)selection.variant,
         .items = items,
     };
     record->batch_tail++;
+    if (LEAT_LIKELY(app->instances.all != NULL)) {
+        leat_instance_begin(&leat_instances_of(&app->instances, worker_index)[selection.variant]);
+    }
     leat_worker_submit(worker, selection.queries);
     if (sched->outstanding == 0) {
         record->ends_ns = dispatcher->now_ns + predicted_ns;
@@ -853,6 +864,7 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
         .application = app->id,
         .predict = predict,
         .profiles = app,
+        .instances = app->instances.all != NULL ? leat_instances_of(&app->instances, pair.worker) : NULL,
     };
     const struct leat_selection selection = app->selector->select(app->selector_state, &select);
     if (selection.hold) {
@@ -988,6 +1000,24 @@ decide_all(struct leat_dispatcher *dispatcher)
 
 /* ---- Reports from the workers ----------------------------------------------------------------- */
 
+/* What the batch says of its instance: nothing, where not all of it ran as it should. */
+static void
+end_batch(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t worker_index,
+          const struct batch_record *batch, const struct leat_done_cell *done)
+{
+    struct worker_record *record = &dispatcher->records[worker_index];
+    const bool whole = done->queries > done->expired && done->failed == 0;
+    const struct leat_instance_batch ended = {
+        .run_ns = done->exec_ns,
+        .profiled_ns =
+            whole ? leat_profile_mean(&app->instances.measured[batch->variant][record->class], done->items) : 0,
+        .response_ns = dispatcher->now_ns - batch->arrived_ns,
+        .items = done->items,
+    };
+    leat_instance_end(&leat_instances_of(&app->instances, worker_index)[batch->variant], &record->shared,
+                      dispatcher->now_ns, &ended);
+}
+
 static void
 take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, const struct leat_done_cell *done)
 {
@@ -1022,6 +1052,9 @@ take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, const str
     if (ran > 0 && done->failed == 0) {
         leat_profile_learn(&app->profiles[batch->variant][record->class], done->items, done->exec_ns);
     }
+    if (LEAT_LIKELY(app->instances.all != NULL)) {
+        end_batch(dispatcher, app, worker_index, batch, done);
+    }
 }
 
 static bool
@@ -1037,6 +1070,51 @@ poll_workers(struct leat_dispatcher *dispatcher)
         }
     }
     return any;
+}
+
+/* ---- Instances -------------------------------------------------------------------------------- */
+
+/* An application's, from the worker on that the last round left off at; false when the budget did not do for all. */
+static bool
+evaluate_application(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t *budget)
+{
+    const struct leat_instance_demand demand = {
+        .rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns),
+        .waiting_items = app->waiting.items < UINT32_MAX ? (uint32_t)app->waiting.items : UINT32_MAX,
+        .worker_count = dispatcher->options.worker_count,
+    };
+    uint32_t *worker = &dispatcher->evaluation.worker;
+
+    for (; *worker < app->instances.worker_count; ++*worker) {
+        if (*budget < app->variant_count) {
+            return false;
+        }
+        *budget -= app->variant_count;
+        leat_instances_evaluate(&app->instances, *worker, &dispatcher->records[*worker].shared, &demand);
+    }
+    return true;
+}
+
+/* All instances once an interval, a part of them in each round until all had their turn; true while some have not. */
+static bool
+evaluate_instances(struct leat_dispatcher *dispatcher)
+{
+    uint32_t budget = EVALUATIONS_PER_ROUND;
+
+    if (LEAT_LIKELY(dispatcher->now_ns < dispatcher->evaluation.at_ns)) {
+        return false;
+    }
+    for (; dispatcher->evaluation.application < dispatcher->application_top; dispatcher->evaluation.application++) {
+        struct leat_application *app = dispatcher->applications[dispatcher->evaluation.application];
+        if (budget == 0 || (app != NULL && !evaluate_application(dispatcher, app, &budget))) {
+            return true;
+        }
+        dispatcher->evaluation.worker = 0;
+        budget -= budget > 0;
+    }
+    dispatcher->evaluation.application = 0;
+    dispatcher->evaluation.at_ns = dispatcher->now_ns + LEAT_INSTANCE_INTERVAL_NS;
+    return false;
 }
 
 /* ---- Commands --------------------------------------------------------------------------------- */
@@ -1094,6 +1172,9 @@ pass_profiles_on(const struct leat_application *app, struct leat_application *su
     for (uint32_t v = 0; v < successor->variant_count; v++) {
         for (uint32_t own = 0; own < app->variant_count && (successor->fresh >> v & 1) == 0; own++) {
             if (app->variants[own] == successor->variants[v]) {
+                if (app->instances.all != NULL) {
+                    leat_instances_pass_on(&app->instances, own, &successor->instances, v);
+                }
                 for (uint32_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
                     const uint32_t quantile_ppm = successor->profiles[v][class].quantile_ppm;
                     if (app->profiles[own][class].quantile_ppm == quantile_ppm) {
@@ -1369,6 +1450,7 @@ leat_dispatcher_round(struct leat_dispatcher *dispatcher, uint64_t now_ns)
     sweep_lists(dispatcher); /* after the last cancel, before the first decision */
     any = drain_queue(dispatcher) || any;
     decide_all(dispatcher);
+    any = evaluate_instances(dispatcher) || any;
     any = poll_commands(dispatcher) || any;
     if (LEAT_UNLIKELY(dispatcher->closing_count > 0 || dispatcher->removing_count > 0 || dispatcher->draining)) {
         settle(dispatcher);

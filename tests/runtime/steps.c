@@ -10,7 +10,7 @@
 
 struct steps steps;
 static struct steps_options options;
-static struct leat_profile profiles[1][LEAT_WORKER_CLASSES_MAX];
+static struct leat_profile profiles[STEPS_VARIANTS_MAX][LEAT_WORKER_CLASSES_MAX];
 static uint32_t running; /* the worker that steps_run is at */
 static struct {
     struct leat_daemon_session *daemon;
@@ -19,25 +19,34 @@ static struct {
     bool answered[STEPS_SLOTS];
 } clients[STEPS_SESSIONS_MAX];
 
-static uint64_t
-time_of(uint16_t class, uint32_t items)
+/* Variants are told apart by their plans. */
+static char plans[STEPS_VARIANTS_MAX];
+
+static uint32_t
+variant_of(const struct leat_plan *plan)
 {
-    return options.latency_ns[class] + items * options.per_item_ns[class];
+    return (uint32_t)((const char *)plan - plans);
+}
+
+static uint64_t
+time_of(uint32_t variant, uint16_t class, uint32_t items)
+{
+    return (variant + 1) * (options.latency_ns[class] + items * options.per_item_ns[class]);
 }
 
 static enum leat_status
 run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
     struct leat_team *team)
 {
+    const uint32_t variant = variant_of(plan), slow = steps.slow[running][variant];
     uint32_t items = 0;
 
-    (void)plan;
     (void)scratch;
     (void)team;
     for (uint32_t i = 0; i < count; i++) {
         items += segments[i].items;
     }
-    steps.now_ns += time_of(options.classes[running], items);
+    steps.now_ns += (slow > 0 ? slow : 1) * time_of(variant, options.classes[running], items);
     if (options.real_clock) {
         return LEAT_ERR_SYS;
     }
@@ -46,14 +55,26 @@ run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
 }
 
 static const struct leat_backend backend = {.abi = LEAT_BACKEND_ABI, .name = "steps", .plan_run = run};
-static struct leat_variant_copy copy;
-static struct leat_variant variant = {.name = "steps",
-                                      .index = 1,
-                                      .backend = &backend,
-                                      .copies = &copy,
-                                      .copy_count = 1,
-                                      .items_max = STEPS_ITEMS_MAX,
-                                      .tensor_count = 2};
+static struct leat_variant_copy copies[STEPS_VARIANTS_MAX];
+static struct leat_variant variants[STEPS_VARIANTS_MAX];
+
+static void
+make_variants(void)
+{
+    for (uint32_t v = 0; v < options.variant_count; v++) {
+        for (uint32_t b = 0; b < LEAT_PLANS_MAX; b++) {
+            copies[v].plans[b] = (struct leat_plan *)&plans[v];
+        }
+        variants[v] = (struct leat_variant){.name = "steps",
+                                            .index = (uint16_t)(1 + v),
+                                            .backend = &backend,
+                                            .copies = &copies[v],
+                                            .copy_count = 1,
+                                            .items_max = STEPS_ITEMS_MAX,
+                                            .tensor_count = 2};
+        atomic_store_explicit(&steps.tables.variants[variants[v].index], &variants[v], memory_order_relaxed);
+    }
+}
 
 static void
 command(const struct leat_command *order)
@@ -71,9 +92,7 @@ start_application(void)
         .waiting_max = STEPS_SLOTS * STEPS_SESSIONS_MAX,
         .router = options.router,
         .selector = options.selector,
-        .variants = {&variant},
-        .sched_variants = {{.items_max = STEPS_ITEMS_MAX, .ready = true}},
-        .variant_count = 1,
+        .variant_count = options.variant_count,
         .profiles = profiles,
         .router_state = calloc(1, options.router->state_bytes + 1),
     };
@@ -81,10 +100,18 @@ start_application(void)
     NEED(options.router->init == NULL ||
          options.router->init(steps.app.router_state, &(struct leat_router_options){0}) == LEAT_OK);
     NEED(leat_waiting_init(&steps.app.waiting, steps.app.waiting_max) == LEAT_OK);
+    NEED(leat_instances_init(&steps.app.instances, options.worker_count, options.variant_count) == LEAT_OK);
     memset(profiles, 0, sizeof(profiles));
-    for (uint16_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
-        for (uint32_t items = 1; items <= STEPS_ITEMS_MAX && time_of(class, items) > 0; items *= 2) {
-            leat_profile_set(&profiles[0][class], items, time_of(class, items));
+    for (uint32_t v = 0; v < options.variant_count; v++) {
+        steps.app.variants[v] = &variants[v];
+        steps.app.by_time[v] = (uint8_t)v;
+        steps.app.sched_variants[v] = (struct leat_sched_variant){
+            .items_max = STEPS_ITEMS_MAX, .cost_nano = options.variant_count - v, .ready = true};
+        for (uint16_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
+            for (uint32_t items = 1; items <= STEPS_ITEMS_MAX && time_of(v, class, items) > 0; items *= 2) {
+                leat_profile_set(&profiles[v][class], items, time_of(v, class, items));
+            }
+            steps.app.instances.measured[v][class] = profiles[v][class];
         }
     }
     command(&(struct leat_command){.kind = LEAT_COMMAND_ADD_APPLICATION, .application = &steps.app});
@@ -119,7 +146,9 @@ steps_start(const struct steps_options *given)
         steps.now_ns = UINT64_C(1) << 40;
         steps.tables.clock = (struct leat_clock){.kind = LEAT_CLOCK_TSC, .mult = 0, .base_ns = steps.now_ns};
     }
-    atomic_store_explicit(&steps.tables.variants[variant.index], &variant, memory_order_relaxed);
+    NEED(options.variant_count <= STEPS_VARIANTS_MAX);
+    options.variant_count = options.variant_count > 0 ? options.variant_count : 1;
+    make_variants();
     const struct leat_dispatcher_options dispatcher_options = {.tables = &steps.tables,
                                                                .workers = steps.workers,
                                                                .worker_classes = options.classes,
@@ -157,6 +186,7 @@ steps_stop(void)
         leat_worker_destroy(steps.workers[w]);
     }
     leat_waiting_fini(&steps.app.waiting);
+    leat_instances_fini(&steps.app.instances);
     free(steps.app.router_state);
 }
 

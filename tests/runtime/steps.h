@@ -3,7 +3,8 @@
  * tests/runtime/steps.h - a dispatcher and its workers in one thread, driven step by step on a clock that stands still.
  *
  * The clients are the caller too: queries are numbered by whoever submits them, and answers come back by number. A batch
- * takes as long as the profile of its worker's class says, by the clock of the daemon, which steps_run() moves on.
+ * takes as long as the profile of its worker's class says, or longer, by the clock of the daemon, which steps_run() moves
+ * on.
  * One set of steps at a time.
  */
 #ifndef LEAT_TESTS_STEPS_H
@@ -11,7 +12,7 @@
 
 #include "runtime/dispatcher.h"
 
-enum { STEPS_SLOTS = 1024, STEPS_SESSIONS_MAX = 20, STEPS_ITEMS_MAX = 1024 };
+enum { STEPS_SLOTS = 1024, STEPS_SESSIONS_MAX = 20, STEPS_ITEMS_MAX = 1024, STEPS_VARIANTS_MAX = 4 };
 
 struct steps_options {
     uint32_t worker_count;
@@ -21,6 +22,7 @@ struct steps_options {
     const struct leat_router *router;
     const struct leat_selector *selector;
     bool drop_late;
+    uint32_t variant_count; /* 0: 1. The v-th takes v + 1 times as long as what follows, and costs that much less */
     /* What the profiles say at first, by class: latency_ns + items * per_item_ns. */
     uint64_t latency_ns[LEAT_WORKER_CLASSES_MAX], per_item_ns[LEAT_WORKER_CLASSES_MAX];
     /* Decisions take their time; rounds happen when the caller says. Batches fail, so that nothing is learnt of them. */
@@ -32,6 +34,7 @@ extern struct steps {
     struct leat_dispatcher *dispatcher;
     struct leat_worker *workers[LEAT_SCHED_WORKERS_MAX];
     struct leat_application app;
+    uint32_t slow[LEAT_SCHED_WORKERS_MAX][STEPS_VARIANTS_MAX]; /* so many times as long do batches take there; 0: 1 */
     uint64_t now_ns;
 } steps;
 

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/instances.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum leat_status
+leat_instances_init(struct leat_instances *instances, uint32_t worker_count, uint32_t variant_count)
+{
+    const size_t count = (size_t)worker_count * variant_count;
+
+    LEAT_ASSERT(worker_count >= 1 && variant_count >= 1);
+    *instances = (struct leat_instances){
+        .measured = calloc(variant_count, sizeof(instances->measured[0])),
+        .all = calloc(count, sizeof(instances->all[0])),
+        .states = calloc(count, sizeof(instances->states[0])),
+        .worker_count = worker_count,
+        .variant_count = variant_count,
+    };
+    if (instances->measured == NULL || instances->all == NULL || instances->states == NULL) {
+        leat_instances_fini(instances);
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u variants on %u workers", variant_count, worker_count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        leat_instance_turn(&instances->all[i], NULL, LEAT_INSTANCE_ACTIVE);
+        atomic_store_explicit(&instances->states[i], LEAT_INSTANCE_ACTIVE, memory_order_relaxed);
+    }
+    return LEAT_OK;
+}
+
+void
+leat_instances_fini(struct leat_instances *instances)
+{
+    free(instances->measured);
+    free(instances->all);
+    free(instances->states);
+    *instances = (struct leat_instances){0};
+}
+
+void
+leat_instances_evaluate(struct leat_instances *instances, uint32_t worker, const struct leat_instance_worker *shared,
+                        const struct leat_instance_demand *demand)
+{
+    const struct leat_instance_limits *limits =
+        instances->worker_count > 1 ? &leat_instance_limits_default : &leat_instance_limits_alone;
+    struct leat_instance *row = leat_instances_of(instances, worker);
+    _Atomic uint8_t *states = &instances->states[(size_t)worker * instances->variant_count];
+
+    for (uint32_t v = 0; v < instances->variant_count; v++) {
+        const uint8_t before = row[v].state;
+        const uint8_t state = (uint8_t)leat_instance_evaluate(&row[v], shared, limits, demand);
+        if (state != before) {
+            atomic_store_explicit(&states[v], state, memory_order_relaxed);
+        }
+    }
+}
+
+void
+leat_instances_pass_on(const struct leat_instances *from, uint32_t from_variant, struct leat_instances *to,
+                       uint32_t to_variant)
+{
+    LEAT_ASSERT(from->worker_count == to->worker_count);
+    for (uint32_t w = 0; w < to->worker_count; w++) {
+        const struct leat_instance *instance = &leat_instances_of(from, w)[from_variant];
+        LEAT_ASSERT(instance->running == 0);
+        leat_instances_of(to, w)[to_variant] = *instance;
+        atomic_store_explicit(&to->states[(size_t)w * to->variant_count + to_variant], instance->state,
+                              memory_order_relaxed);
+    }
+}
+
+void
+leat_instances_count(const struct leat_instances *instances, uint32_t variant, uint32_t ret_counts[LEAT_INSTANCE_STATES])
+{
+    LEAT_ASSERT(variant < instances->variant_count);
+    memset(ret_counts, 0, LEAT_INSTANCE_STATES * sizeof(ret_counts[0]));
+    for (uint32_t w = 0; w < instances->worker_count; w++) {
+        ret_counts[atomic_load_explicit(&instances->states[(size_t)w * instances->variant_count + variant],
+                                        memory_order_relaxed)]++;
+    }
+}

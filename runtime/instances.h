@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime/instances.h - the instances of an application, one for each variant on each worker, and their states for all to see.
+ *
+ * Role     The dispatcher keeps them by sched/instance.h. What profiles have learned is no measure of how slow a worker has
+ *          become, since they follow it: they are compared with what was measured when the model was loaded.
+ * Threads  [C] control side, before the dispatcher has the application and after.  [D] the dispatcher.  [A] any.
+ */
+#ifndef LEAT_RUNTIME_INSTANCES_H
+#define LEAT_RUNTIME_INSTANCES_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "base/status.h"
+#include "sched/instance.h"
+#include "sched/profile.h"
+
+#define LEAT_WORKER_CLASSES_MAX 8u
+
+struct leat_instances {
+    struct leat_profile (*measured)[LEAT_WORKER_CLASSES_MAX]; /* [variant_count] */
+    struct leat_instance *all;                                /* [worker_count][variant_count] */
+    _Atomic uint8_t *states; /* of all, as last evaluated. W: dispatcher, relaxed  R: anyone */
+    uint32_t worker_count, variant_count;
+};
+
+/* [C] All active. The measured profiles are the caller's to fill in, and know nothing until then. */
+LEAT_MUST_CHECK enum leat_status leat_instances_init(struct leat_instances *instances, uint32_t worker_count,
+                                                     uint32_t variant_count);
+void leat_instances_fini(struct leat_instances *instances); /* [C] accepts zeroes */
+
+/* [D] Evaluates those on one worker. */
+void leat_instances_evaluate(struct leat_instances *instances, uint32_t worker, const struct leat_instance_worker *shared,
+                             const struct leat_instance_demand *demand);
+
+/* [D] What is known of a variant of one application is known of that of another; nothing of either runs. */
+void leat_instances_pass_on(const struct leat_instances *from, uint32_t from_variant, struct leat_instances *to,
+                            uint32_t to_variant);
+
+/* [A] How many instances of the variant are in each state; they add up to worker_count. */
+void leat_instances_count(const struct leat_instances *instances, uint32_t variant, uint32_t ret_counts[LEAT_INSTANCE_STATES]);
+
+/* [D] Those on one worker, by variant. */
+static inline struct leat_instance *
+leat_instances_of(const struct leat_instances *instances, uint32_t worker)
+{
+    return &instances->all[(size_t)worker * instances->variant_count];
+}
+
+#endif /* LEAT_RUNTIME_INSTANCES_H */
