@@ -39,19 +39,41 @@ describe_policy(const struct leat_policy_keeping *keeping)
                            "rungs", (int)keeping->rung_count, "dispersion", keeping->dispersion_permille / 1e3);
 }
 
+json_t *
+leat_admin_instances(const struct leat_daemon *daemon, const struct leat_application *app, const char *model)
+{
+    const bool loading = strcmp(daemon->loading, model) == 0;
+    uint32_t counts[LEAT_INSTANCE_STATES] = {
+        [LEAT_INSTANCE_INACTIVE] = loading ? 0 : daemon->options.worker_count,
+        [LEAT_INSTANCE_LOADING] = loading ? daemon->options.worker_count : 0,
+    };
+    json_t *object = json_object();
+
+    for (uint32_t v = 0; app != NULL && v < app->variant_count; v++) {
+        if (strcmp(app->variants[v]->name, model) == 0) {
+            leat_instances_count(&app->instances, v, counts);
+        }
+    }
+    for (uint32_t s = 0; s < LEAT_INSTANCE_STATES; s++) {
+        (void)json_object_set_new(object, leat_instance_state_text((enum leat_instance_state)s), json_integer(counts[s]));
+    }
+    return object;
+}
+
 static json_t *
-describe_application(const struct leat_application *app)
+describe_application(const struct leat_daemon *daemon, const struct leat_application *app)
 {
     const struct leat_application_counters *counters = &app->counters;
-    json_t *models = json_array();
+    json_t *models = json_array(), *instances = json_array();
 
     for (uint32_t v = 0; v < app->variant_count; v++) {
         (void)json_array_append_new(models, json_string(app->variants[v]->name));
+        (void)json_array_append_new(instances, leat_admin_instances(daemon, app, app->variants[v]->name));
     }
-    return json_pack("{s:s, s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", app->name, "router",
+    return json_pack("{s:s, s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", app->name, "router",
                      app->router->name, "selector", app->selector->name, "latency_ns", (json_int_t)app->latency_ns,
                      "drop_late", (int)app->drop_late, "percentile", leat_admin_percentile(app->profiles[0][0].quantile_ppm), "models", models,
-                     "policy", describe_policy(&app->keeping), "accepted", counter(&counters->accepted), "ok",
+                     "instances", instances, "policy", describe_policy(&app->keeping), "accepted", counter(&counters->accepted), "ok",
                      counter(&counters->ok), "rejected", counter(&counters->rejected), "expired",
                      counter(&counters->expired), "cancelled", counter(&counters->cancelled), "failed",
                      counter(&counters->failed), "batches", counter(&counters->batches), "waiting",
@@ -131,7 +153,7 @@ handle_status(struct leat_daemon *daemon)
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX; id++) {
         if (daemon->applications[id] != NULL) {
-            (void)json_array_append_new(applications, describe_application(daemon->applications[id]));
+            (void)json_array_append_new(applications, describe_application(daemon, daemon->applications[id]));
         }
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);

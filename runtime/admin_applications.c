@@ -158,10 +158,14 @@ leat_admin_app_show(struct leat_daemon *daemon, const json_t *request)
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     const struct leat_daemon_definition *definition = leat_daemon_find_definition(daemon, name);
     if (definition != NULL) {
+        const struct leat_application *app = leat_daemon_find_application(daemon, name);
         json_t *variants = json_array();
         answer = describe_definition(daemon, definition);
         for (uint32_t m = 0; m < definition->application.model_count; m++) {
-            (void)json_array_append_new(variants, describe_variant(daemon, definition->application.models[m]));
+            const char *model = definition->application.models[m];
+            json_t *variant = describe_variant(daemon, model);
+            (void)json_object_set_new(variant, "instances", leat_admin_instances(daemon, app, model));
+            (void)json_array_append_new(variants, variant);
         }
         (void)json_object_set_new(answer, "variants", variants);
     }

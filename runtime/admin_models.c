@@ -57,6 +57,9 @@ leat_admin_model_list(struct leat_daemon *daemon)
     for (uint32_t m = 0; m < daemon->model_count; m++) {
         (void)json_array_append_new(models, describe_model(daemon->models[m]));
     }
+    if (daemon->loading[0] != '\0') {
+        (void)json_array_append_new(models, json_pack("{s:s, s:b}", "name", daemon->loading, "loading", 1));
+    }
     for (uint32_t f = 0; f < daemon->failure_count; f++) {
         if (daemon->failures[f].application) {
             continue;

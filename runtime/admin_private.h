@@ -11,6 +11,12 @@ json_t *leat_admin_refusal(enum leat_status status);
 /* Percent, or "mean". */
 json_t *leat_admin_percentile(uint32_t quantile_ppm);
 
+/*
+ * How many instances of a model are in each state as they serve the application: {"inactive": 0, ... "interfered": 0}. Not
+ * loaded, or being so, are those of a model that it is not served by yet. NULL: it is not served at all. Mutex held.
+ */
+json_t *leat_admin_instances(const struct leat_daemon *daemon, const struct leat_application *app, const char *model);
+
 /* May a model or application be called that? */
 bool leat_admin_name_is_good(const char *name);
 

@@ -113,6 +113,15 @@ place_source(const struct leat_daemon *daemon, const struct leat_variant_source 
     return placed;
 }
 
+/* NULL: none any more. */
+static void
+note_loading(struct leat_daemon *daemon, const char *name)
+{
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    (void)snprintf(daemon->loading, sizeof(daemon->loading), "%s", name != NULL ? name : "");
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+}
+
 enum leat_status
 leat_daemon_prepare_model(struct leat_daemon *daemon, const struct leat_variant_source *source,
                           struct leat_daemon_model **ret_model)
@@ -120,7 +129,9 @@ leat_daemon_prepare_model(struct leat_daemon *daemon, const struct leat_variant_
     const struct leat_variant_source placed = place_source(daemon, source);
     struct leat_loaded_variant loaded;
 
+    note_loading(daemon, source->name);
     const enum leat_status status = leat_variant_load(&placed, &loaded);
+    note_loading(daemon, NULL);
     if (status != LEAT_OK) {
         return status;
     }

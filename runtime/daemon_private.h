@@ -81,6 +81,7 @@ struct leat_daemon {
     uint32_t definition_count;
     struct leat_daemon_model *models[LEAT_APPLICATIONS_MAX];
     uint32_t model_count;
+    char loading[LEAT_NAME_MAX]; /* the model that is being loaded; "": none */
     struct {
         char name[LEAT_NAME_MAX];
         char text[256];

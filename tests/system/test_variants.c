@@ -56,6 +56,7 @@ check_all(struct leat_session *session)
         uint32_t floor_ppm, variant;
     } cases[] = {
         {"two", "rough", 0, 0},      {"two", "rough", 500000, 0}, {"two", "fine", 500001, 1}, {"two", "fine", 900000, 1},
+        {"thrifty", "slow-rough", 0, 1}, {"thrifty", "slow-fine", 500001, 0},
         {"reversed", "fine", 0, 0},  {"rough", "rough", 0, 0},    {"fine", "fine", 0, 0},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -129,7 +130,28 @@ check_percentiles(struct leat_session *session)
             EXPECT(json_real_value(percentile) > expected - 0.001 && json_real_value(percentile) < expected + 0.001);
         }
     }
-    EXPECT(seen == 8);
+    EXPECT(seen == 9);
+    json_decref(status);
+}
+
+/* Each model of each application is on all workers, and nothing hinders it. */
+static void
+check_instances(struct leat_session *session)
+{
+    json_t *status = leatd_request(session, "{\"op\":\"status\"}"), *app, *states;
+    const size_t workers = json_array_size(json_object_get(status, "workers"));
+    size_t i, v;
+
+    EXPECT(workers > 0);
+    json_array_foreach(json_object_get(status, "applications"), i, app) {
+        const json_t *instances = json_object_get(app, "instances");
+        EXPECT(json_array_size(instances) == json_array_size(json_object_get(app, "models")));
+        json_array_foreach(instances, v, states) {
+            EXPECT(json_object_size(states) == 5 && leatd_number(states, "inactive") == 0);
+            EXPECT(leatd_number(states, "loading") == 0 && leatd_number(states, "overloaded") == 0);
+            EXPECT(leatd_number(states, "active") + leatd_number(states, "interfered") == workers);
+        }
+    }
     json_decref(status);
 }
 
@@ -149,11 +171,13 @@ main(void)
                       "  - {name: fine, backend: synthetic, accuracy: 0.9, synthetic: {latency: 2us}}\n"
                       "applications:\n"
                       "  - {name: priced, models: [slow-rough, slow-fine]}\n"
+                      "  - {name: thrifty, models: [slow-fine, slow-rough], selector: infaas}\n"
                       "  - {name: two, models: [rough, fine], percentile: 99.5}\n"
                       "  - {name: reversed, models: [fine, rough], percentile: mean}\n");
     struct leat_session *session = leatd_open_session(&leatd, 4, 1 << 16);
     check_all(session);
     check_percentiles(session);
+    check_instances(session);
     check_refusals(session);
     json_decref(leatd_request(session, "{\"op\":\"model-remove\",\"name\":\"first\"}"));
     json_decref(leatd_request(session, "{\"op\":\"model-add\",\"name\":\"later\",\"backend\":\"synthetic\"}"));

@@ -117,6 +117,34 @@ print_decisions(const json_t *times)
     (void)printf("\n\n");
 }
 
+/* Of applications that can choose, and wherever something is not as it should be. */
+static void
+print_instances(const json_t *applications)
+{
+    bool any = false;
+    size_t i, v;
+    json_t *app, *states;
+
+    json_array_foreach(applications, i, app) {
+        const json_t *instances = json_object_get(app, "instances");
+        json_array_foreach(instances, v, states) {
+            const bool usual = number_of(states, "overloaded") + number_of(states, "interfered") == 0;
+            if (usual && json_array_size(instances) < 2) {
+                continue;
+            }
+            if (!any) {
+                (void)printf("\n%-24s %-24s %9s %9s %9s %10s %10s\n", "instances of", "model", "inactive", "loading",
+                             "active", "overloaded", "interfered");
+            }
+            any = true;
+            (void)printf("%-24s %-24s %9lld %9lld %9lld %10lld %10lld\n", text_of(app, "name"),
+                         json_string_value(json_array_get(json_object_get(app, "models"), v)), number_of(states, "inactive"),
+                         number_of(states, "loading"), number_of(states, "active"), number_of(states, "overloaded"),
+                         number_of(states, "interfered"));
+        }
+    }
+}
+
 static void
 print_status(const json_t *status)
 {
@@ -144,6 +172,7 @@ print_status(const json_t *status)
                      number_of(row, "rejected"), number_of(row, "expired"), number_of(row, "cancelled"),
                      number_of(row, "failed"), number_of(row, "waiting"));
     }
+    print_instances(json_object_get(status, "applications"));
 }
 
 /* Tries now and then until a daemon answers; false, and reported, when none did in time or one turned us away. */
@@ -186,7 +215,7 @@ verb_status(int argc, char **argv)
     if (common.help) {
         (void)printf("usage: leat status [--wait[=TIME]] [--json] [--socket PATH]\n\n"
                      "What the daemon is doing: dispatcher, workers, and for each application how many queries\n"
-                     "were accepted and how they ended.\n\n"
+                     "were accepted and how they ended; where it can choose, how it goes with each model.\n\n"
                      "  --wait[=TIME]    where no daemon answers yet, wait for one, 60s unless given\n"
                      "  --json           one JSON object\n"
                      "  --socket PATH    the daemon's socket\n\n"

@@ -332,6 +332,10 @@ model_list(const struct model_options *options)
     (void)printf("%-24s %-10s %6s %10s %12s %9s\n", "model", "backend", "items", "weights", "one item", "accuracy");
     json_array_foreach(json_object_get(reply, "models"), i, row) {
         const json_t *failure = json_object_get(row, "failure");
+        if (json_is_true(json_object_get(row, "loading"))) {
+            (void)printf("%-24s is being loaded\n", text_of(row, "name"));
+            continue;
+        }
         if (failure != NULL) {
             (void)printf("%-24s not loaded: %s\n", text_of(row, "name"), json_string_value(failure));
             continue;
