@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "sched/instance.h"
 #include "sched/load.h"
 #include "tools/simulate/events.h"
 #include "tools/simulate/random.h"
@@ -26,6 +27,8 @@ struct queue {
 
 struct batch {
     uint64_t end_ns, predicted_ns;
+    uint64_t run_ns, arrived_ns; /* as it will turn out; its oldest query */
+    uint32_t variant, queries;
 };
 
 struct worker {
@@ -34,6 +37,8 @@ struct worker {
     uint64_t behind_ns;             /* predicted time of what it holds beyond that */
     struct batch batches[SIMULATE_DEPTH_MAX]; /* ring of [first, first + outstanding); the first one runs */
     uint32_t first;
+    struct leat_instance_worker shared;                       /* by its instances */
+    struct leat_instance instances[LEAT_SCHED_VARIANTS_MAX];  /* where the selector follows them */
 };
 
 struct variants_run {
@@ -55,6 +60,7 @@ struct variants_run {
     uint32_t idle_count, room_count;
     struct event heap[LEAT_SCHED_WORKERS_MAX]; /* ends of running batches */
     uint32_t heap_count;
+    uint64_t evaluate_ns; /* instances are */
     bool held; /* a selector has left queries before an idle worker */
     bool gone[LEAT_SCHED_PENDING_MAX]; /* of the queries that the router was shown; all false between its answers */
 
@@ -190,7 +196,13 @@ dispatch(struct variants_run *run, const struct leat_sched_query *queries, uint3
     }
     const uint64_t start_ns = sched->outstanding > 0 ? worker->free_ns : run->now_ns, end_ns = start_ns + service_ns;
     worker->batches[(worker->first + sched->outstanding) % SIMULATE_DEPTH_MAX] =
-        (struct batch){.end_ns = end_ns, .predicted_ns = predicted_ns};
+        (struct batch){.end_ns = end_ns,
+                       .predicted_ns = predicted_ns,
+                       .run_ns = service_ns,
+                       .arrived_ns = queries[0].arrival_ns,
+                       .variant = variant,
+                       .queries = count};
+    leat_instance_begin(&worker->instances[variant]);
     worker->free_ns = end_ns;
     if (sched->outstanding == 0) {
         worker->ends_ns = run->now_ns + predicted_ns;
@@ -228,7 +240,13 @@ complete(struct variants_run *run)
     const uint32_t w = run->heap[0].worker;
     struct leat_sched_worker *sched = &run->sched[w];
     struct worker *worker = &run->workers[w];
+    const struct batch *ended = &worker->batches[worker->first];
+    const struct leat_instance_batch batch = {.run_ns = ended->run_ns,
+                                              .profiled_ns = ended->predicted_ns,
+                                              .response_ns = run->now_ns - ended->arrived_ns,
+                                              .items = ended->queries};
 
+    leat_instance_end(&worker->instances[ended->variant], &worker->shared, run->now_ns, &batch);
     events_pop(run->heap, &run->heap_count);
     worker->first = (worker->first + 1) % SIMULATE_DEPTH_MAX;
     worker->ends_ns = run->now_ns;
@@ -257,6 +275,30 @@ extend_overruns(struct variants_run *run)
             run->sched[w].free_at_ns = worker->ends_ns + worker->behind_ns;
         }
     }
+}
+
+/* Once an interval, before the first decision from then on: what lies between does not see them. */
+static void
+evaluate_instances(struct variants_run *run)
+{
+    const struct variants_options *options = run->options;
+
+    if (!options->selector->follows_instances || run->now_ns < run->evaluate_ns) {
+        return;
+    }
+    const struct leat_instance_demand demand = {
+        .rate_qps = leat_load_rate_qps(&run->load, run->now_ns),
+        .waiting_items = run->waiting < UINT32_MAX ? (uint32_t)run->waiting : UINT32_MAX,
+        .worker_count = options->worker_count,
+    };
+    const struct leat_instance_limits *limits =
+        options->worker_count > 1 ? &leat_instance_limits_default : &leat_instance_limits_alone;
+    for (uint32_t w = 0; w < options->worker_count; w++) {
+        for (uint32_t v = 0; v < options->table->count; v++) {
+            (void)leat_instance_evaluate(&run->workers[w].instances[v], &run->workers[w].shared, limits, &demand);
+        }
+    }
+    run->evaluate_ns = run->now_ns + LEAT_INSTANCE_INTERVAL_NS;
 }
 
 /* ---- Decisions --------------------------------------------------------------------------------- */
@@ -319,6 +361,7 @@ carry_out(struct variants_run *run, struct queue *queue, uint32_t shown, struct 
         .rate_qps = rate_qps(run),
         .predict = predict,
         .profiles = options->table,
+        .instances = options->selector->follows_instances ? run->workers[pair.worker].instances : NULL,
     };
     const struct leat_selection selection = options->selector->select(run->selector_state, &input);
     const uint32_t first = pair.query + selection.skip;
@@ -468,6 +511,7 @@ go(struct variants_run *run)
             run->result->aborted = true;
             break;
         }
+        evaluate_instances(run);
         status = status == LEAT_OK ? decide(run, queue) : status;
         const bool room = (options->router->queues ? run->room_count : run->idle_count) > 0;
         look_ns = (!deals || run->held) && run->waiting > 0 && room ? now_ns + LOOK_AGAIN_NS : UINT64_MAX;
@@ -604,6 +648,11 @@ prepare(struct variants_run *run)
         run->sched[w] = (struct leat_sched_worker){.depth = options->router->queues ? held : 1};
         run->workers[w].free_ns = run->workers[w].ends_ns = run->workers[w].behind_ns = 0;
         run->workers[w].first = 0;
+        run->workers[w].shared = (struct leat_instance_worker){0};
+        for (uint32_t v = 0; v < options->table->count; v++) {
+            run->workers[w].instances[v] = (struct leat_instance){0};
+            leat_instance_turn(&run->workers[w].instances[v], NULL, LEAT_INSTANCE_ACTIVE);
+        }
         run->queues[w].head = run->queues[w].tail = 0;
     }
     run->idle_count = run->room_count = options->worker_count;
@@ -611,6 +660,7 @@ prepare(struct variants_run *run)
     run->waiting = 0;
     run->held = false;
     run->now_ns = 0;
+    run->evaluate_ns = 0;
     run->rate_cycle_s = 0;
     run->rate_step = 0;
     run->random = options->seed ^ NOISE_SEED;
