@@ -24,7 +24,7 @@
 
 #include "base/status.h"
 
-#define LEAT_BACKEND_ABI 2u
+#define LEAT_BACKEND_ABI 3u
 
 struct leat_graph;
 struct leat_model; /* a backend's own */
@@ -58,6 +58,11 @@ struct leat_plan_options {
     uint32_t runs;               /* plan_run calls under way at once; 0 means 1 */
 };
 
+/* Of runs of one size on one class of workers. */
+struct leat_plan_times {
+    uint64_t mean_ns, p50_ns, p95_ns, p99_ns;
+};
+
 struct leat_backend {
     uint32_t abi; /* LEAT_BACKEND_ABI */
     const char *name;
@@ -80,6 +85,13 @@ struct leat_backend {
      */
     enum leat_status (*plan_run)(const struct leat_plan *plan, const struct leat_segment *segments,
                                  uint32_t count, void *scratch, struct leat_team *team);
+
+    /*
+     * What runs of 1..the plan's items take on a team of that class, where the backend knows it without any. False:
+     * that has to be measured. May be NULL, which says so of all plans. Control threads.
+     */
+    bool (*plan_times)(const struct leat_plan *plan, uint32_t worker_class, uint32_t items,
+                       struct leat_plan_times *ret_times);
 };
 
 extern const struct leat_backend leat_backend_reference; /* plain loops: the oracle */

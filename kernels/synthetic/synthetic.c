@@ -334,8 +334,9 @@ draw(struct leat_model *model)
     return z ^ (z >> 31);
 }
 
-static uint64_t
-sampled_ns(struct leat_model *model, uint32_t worker_class, uint64_t items)
+/* Of the first size that is not smaller. */
+static const struct row *
+find_row(const struct leat_model *model, uint32_t worker_class, uint64_t items)
 {
     LEAT_ASSERT(worker_class < model->table_count);
     const struct table *table = &model->tables[worker_class];
@@ -349,7 +350,14 @@ sampled_ns(struct leat_model *model, uint32_t worker_class, uint64_t items)
             high = middle;
         }
     }
-    return table->rows[low].samples_ns[(draw(model) >> 32) * table->rows[low].count >> 32];
+    return &table->rows[low];
+}
+
+static uint64_t
+sampled_ns(struct leat_model *model, uint32_t worker_class, uint64_t items)
+{
+    const struct row *row = find_row(model, worker_class, items);
+    return row->samples_ns[(draw(model) >> 32) * row->count >> 32];
 }
 
 static uint64_t
@@ -373,6 +381,56 @@ batch_ns(const struct leat_model *model, uint64_t items)
     const double slope = ((double)b->latency_ns - (double)a->latency_ns) / (double)(b->items - a->items);
     const double value = (double)a->latency_ns + slope * (double)(items - a->items);
     return value > 0 ? (uint64_t)value : 0;
+}
+
+static int
+compare_u64(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The least that so many per cent of the samples do not exceed. */
+static uint64_t
+percentile_ns(const uint64_t *sorted_ns, uint64_t count, uint64_t percent)
+{
+    return sorted_ns[(count * percent + 99) / 100 - 1];
+}
+
+/* But for wake-ups. What is done to payload takes time that is not known. */
+static bool
+synthetic_plan_times(const struct leat_plan *plan, uint32_t worker_class, uint32_t items,
+                     struct leat_plan_times *ret_times)
+{
+    const struct leat_model *model = plan->model;
+    double sum_ns = 0;
+
+    if (model->payload != PAYLOAD_LEAVE) {
+        return false;
+    }
+    if (model->tables == NULL) {
+        const uint64_t ns = batch_ns(model, items);
+        *ret_times = (struct leat_plan_times){.mean_ns = ns, .p50_ns = ns, .p95_ns = ns, .p99_ns = ns};
+        return true;
+    }
+    const struct row *row = find_row(model, worker_class, items);
+    uint64_t *sorted_ns = malloc(row->count * sizeof(*sorted_ns));
+    if (sorted_ns == NULL) {
+        return false;
+    }
+    memcpy(sorted_ns, row->samples_ns, row->count * sizeof(*sorted_ns));
+    qsort(sorted_ns, row->count, sizeof(*sorted_ns), compare_u64);
+    for (uint32_t s = 0; s < row->count; s++) {
+        sum_ns += (double)sorted_ns[s];
+    }
+    *ret_times = (struct leat_plan_times){
+        .mean_ns = (uint64_t)(sum_ns / row->count + 0.5),
+        .p50_ns = percentile_ns(sorted_ns, row->count, 50),
+        .p95_ns = percentile_ns(sorted_ns, row->count, 95),
+        .p99_ns = percentile_ns(sorted_ns, row->count, 99),
+    };
+    free(sorted_ns);
+    return true;
 }
 
 static void
@@ -474,4 +532,5 @@ const struct leat_backend leat_backend_synthetic = {
     .plan_destroy = synthetic_plan_destroy,
     .plan_scratch_bytes = synthetic_plan_scratch_bytes,
     .plan_run = synthetic_plan_run,
+    .plan_times = synthetic_plan_times,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     A synthetic batch takes the profiled time, never less and not much more; the profile is read as
- *          the options say; a batch of time 0 touches nothing; wrong options are refused.
+ *          the options say, and told as they do; a batch of time 0 touches nothing; wrong options are refused.
  * Method   Times are bounded below exactly. Above, a run is repeated until it is on time: other load can make any
  *          number of runs late, and a backend that always is late never gets through.
  */
@@ -245,6 +245,44 @@ test_draws_follow_from_the_seed(void)
 }
 
 static void
+expect_known(const char *options, uint32_t worker_class, uint32_t items, struct leat_plan_times expected)
+{
+    const struct leat_plan_options plan_options = {.items = 8};
+    struct leat_plan_times times;
+    struct leat_model *model;
+    struct leat_plan *plan;
+
+    EXPECT(load(options, &model) == LEAT_OK && backend->plan_build(model, &plan_options, &plan) == LEAT_OK);
+    EXPECT(backend->plan_times(plan, worker_class, items, &times));
+    EXPECT(times.mean_ns == expected.mean_ns && times.p50_ns == expected.p50_ns);
+    EXPECT(times.p95_ns == expected.p95_ns && times.p99_ns == expected.p99_ns);
+    backend->plan_destroy(plan);
+    backend->model_destroy(model);
+}
+
+/* What runs take is known without any, by class and size; not where time goes into payload too. */
+static void
+test_times_are_known(void)
+{
+    const struct leat_plan_options plan_options = {.items = 1};
+    const char *sampled = "{" TABLES(ROW(4, "30, 10, 20, 40") "," ROW(8, "7"), ROW(8, "5, 1")) "}";
+    struct leat_plan_times times;
+    struct leat_model *model;
+    struct leat_plan *plan;
+
+    expect_known("{\"latency_ns\": 9, \"per_item_ns\": 2}", 1, 3, (struct leat_plan_times){15, 15, 15, 15});
+    expect_known(sampled, 0, 1, (struct leat_plan_times){25, 20, 40, 40});
+    expect_known(sampled, 0, 4, (struct leat_plan_times){25, 20, 40, 40});
+    expect_known(sampled, 0, 5, (struct leat_plan_times){7, 7, 7, 7});
+    expect_known(sampled, 1, 5, (struct leat_plan_times){3, 1, 5, 5});
+    EXPECT(load("{\"latency_ns\": 9, \"payload\": \"read\"}", &model) == LEAT_OK);
+    EXPECT(backend->plan_build(model, &plan_options, &plan) == LEAT_OK);
+    EXPECT(!backend->plan_times(plan, 0, 1, &times));
+    backend->plan_destroy(plan);
+    backend->model_destroy(model);
+}
+
+static void
 test_wrong_options(void)
 {
     static const char *const wrong[] = {
@@ -275,6 +313,7 @@ main(void)
     test_payload_of_each_segment();
     test_tables();
     test_draws_follow_from_the_seed();
+    test_times_are_known();
     test_wrong_options();
     EXPECT(leat_backend_find("synthetic") == backend && leat_backend_find("cpu") == &leat_backend_cpu);
     EXPECT(leat_backend_find("reference") == &leat_backend_reference && leat_backend_find("none") == NULL);
