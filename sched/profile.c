@@ -364,6 +364,12 @@ leat_profile_set(struct leat_profile *profile, uint32_t items, uint64_t latency_
     }
 }
 
+uint32_t
+leat_profile_next_knot(uint32_t items)
+{
+    return items_of(place_of(items).low + 1);
+}
+
 /* ---- Learning --------------------------------------------------------------------------------- */
 
 /* How many samples above the percentile can run without the level having changed: but once in a thousand. */

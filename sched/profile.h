@@ -86,6 +86,9 @@ void leat_profile_init(struct leat_profile *profile, uint32_t quantile_ppm, cons
  */
 void leat_profile_set(struct leat_profile *profile, uint32_t items, uint64_t latency_ns);
 
+/* The smallest size above `items` (1..LEAT_ITEMS_MAX) that has a knot of its own; beyond LEAT_ITEMS_MAX there is none. */
+uint32_t leat_profile_next_knot(uint32_t items);
+
 /* Learns from one completed batch of `items`. */
 void leat_profile_learn(struct leat_profile *profile, uint32_t items, uint64_t latency_ns);
 

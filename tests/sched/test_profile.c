@@ -115,6 +115,30 @@ test_a_set_point_is_exact_at_every_size(void)
     }
 }
 
+/* Set at every knot, a profile knows all sizes up to 16 and every eighth of an octave from there. */
+static void
+test_knots(void)
+{
+    struct leat_profile profile = {0};
+    uint32_t knots = 0;
+
+    for (uint32_t items = 1; items <= LEAT_ITEMS_MAX; items = leat_profile_next_knot(items)) {
+        leat_profile_set(&profile, items, 1000 + items % 7 * 1000);
+        knots++;
+    }
+    EXPECT(knots == LEAT_PROFILE_KNOTS - 1);
+    for (uint32_t items = 1; items <= LEAT_ITEMS_MAX; items++) {
+        uint32_t next = items + 1;
+        while (next > 16 && next % (UINT32_C(1) << (28 - __builtin_clz(next))) != 0) {
+            next++;
+        }
+        EXPECT(leat_profile_next_knot(items) == next);
+        if (leat_profile_next_knot(items > 1 ? items - 1 : 1) == items) {
+            EXPECT(near(leat_profile_predict(&profile, items), 1000 + items % 7 * 1000, 1e-9));
+        }
+    }
+}
+
 /* One size says nothing of others: proportional above, constant below, and the bend is rounded off between knots. */
 static void
 test_first_sample_is_believed(void)
@@ -511,6 +535,7 @@ main(void)
     test_nothing_known_predicts_zero();
     test_set_points_are_joined_by_lines();
     test_a_set_point_is_exact_at_every_size();
+    test_knots();
     test_first_sample_is_believed();
     test_a_line_is_learned_from_few();
     test_one_wild_observation_in_five();
