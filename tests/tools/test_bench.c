@@ -81,6 +81,14 @@ check_sums(const json_t *r)
     EXPECT(near(real(r, "offered_qps") * window_s, (double)offered));
     EXPECT(near(real(r, "throughput_qps") * window_s, (double)leatd_number(r, "window_ok")));
     EXPECT(near(real(r, "goodput_qps") * window_s, (double)leatd_number(r, "window_in_time")));
+    const json_t *variants = json_object_get(r, "variants"), *variant;
+    uint64_t of_variants = 0, in_time_of_variants = 0;
+    size_t v;
+    json_array_foreach(variants, v, variant) {
+        of_variants += leatd_number(variant, "ok");
+        in_time_of_variants += leatd_number(variant, "in_time");
+    }
+    EXPECT(json_is_array(variants) && of_variants == leatd_number(r, "ok") && in_time_of_variants == in_time);
 }
 
 static json_t *
@@ -159,6 +167,32 @@ test_application_objective(void)
     json_decref(r);
     r = bench(given); /* what is given goes before it */
     EXPECT(leatd_number(r, "objective_ns") == 3600000000000 && leatd_number(r, "violated") == 0);
+    json_decref(r);
+}
+
+/* Each answer says what its variant stands for: the better one where there is time for it, else the other. */
+static void
+test_stated_accuracy(void)
+{
+    static const char *const patient[] = {"graded",  "--rate", "100",       "--queries", "10",      "--warmup",
+                                          "0",       "--latency", "3600s", "--processes", "2", NULL};
+    static const char *const hasty[] = {"graded", "--rate", "100", "--queries", "10", "--warmup", "0", "--latency", "2ms", NULL};
+    json_t *r = bench(patient);
+
+    EXPECT(json_array_size(json_object_get(r, "variants")) == 2 && near(real(r, "stated_accuracy"), 0.75));
+    EXPECT(leatd_number(json_array_get(json_object_get(r, "variants"), 0), "ok") == 0 && leatd_number(r, "in_time") == 10);
+    json_decref(r);
+    r = bench(hasty);
+    EXPECT(json_array_size(json_object_get(r, "variants")) == 1 && leatd_number(r, "ok") == 10);
+    if (leatd_number(r, "in_time") > 0) { /* none on a machine that stood still meanwhile */
+        EXPECT(near(real(r, "stated_accuracy"), 0.5));
+    } else {
+        EXPECT(json_object_get(r, "stated_accuracy") == NULL);
+    }
+    json_decref(r);
+    static const char *const unknown[] = {"slow", "--rate", "100", "--queries", "2", "--warmup", "0", NULL};
+    r = bench(unknown);
+    EXPECT(leatd_number(r, "in_time") == 2 && json_object_get(r, "stated_accuracy") == NULL);
     json_decref(r);
 }
 
@@ -489,15 +523,19 @@ main(void)
                       "models:\n"
                       "  - {name: slow, backend: synthetic, items_max: 1, synthetic: {latency: 5ms}}\n"
                       "  - {name: stuck, backend: synthetic, items_max: 1, synthetic: {latency: 1s}}\n"
+                      "  - {name: rough, backend: synthetic, accuracy: 0.5, synthetic: {latency: 100us}}\n"
+                      "  - {name: fine, backend: synthetic, accuracy: 0.75, synthetic: {latency: 8ms}}\n"
                       "  - {name: wide, backend: synthetic, items_max: 1000, synthetic: {latency: 0, per_item: 1us}}\n"
                       "applications:\n"
                       "  - {name: strict, models: [slow], latency: 20ms, late: drop}\n"
-                      "  - {name: patient, models: [slow], latency: 1ms, late: serve}\n");
+                      "  - {name: patient, models: [slow], latency: 1ms, late: serve}\n"
+                      "  - {name: graded, models: [rough, fine], selector: greedy, latency: 1s, late: serve}\n");
     test_overload_without_objective();
     test_overload_with_objective("strict", NULL);
     test_overload_with_objective("slow", "20ms");
     test_overload_with_objective("patient", "20ms");
     test_application_objective();
+    test_stated_accuracy();
     test_several_processes();
     test_arrivals_from_file();
     test_unknown_target();

@@ -5,11 +5,13 @@
 
 #include <jansson.h>
 
+#include "sched/policy.h"
 #include "tools/simulate/arrivals.h"
 #include "tools/simulate/simulate.h"
 
 #define BENCH_PROCESSES_MAX 64
 #define BENCH_SLOTS         256 /* queries in flight, of each process */
+#define BENCH_VARIANTS_MAX  LEAT_SCHED_VARIANTS_MAX
 
 struct bench_options {
     const char *socket_path, *target, *arrivals_text, *sizes_text, *inputs_path, *labels_path;
@@ -80,6 +82,10 @@ struct bench_result {
     uint64_t clipped; /* of those offered, drawn larger than what the model takes, and sent with that many items */
     uint64_t window_ok, window_in_time;
     uint64_t items_correct, items_labelled;
+    uint64_t accuracy_count, accuracy_ppm_sum; /* of answers in time whose variant has a known accuracy */
+    struct {
+        uint64_t ok, in_time;
+    } of_variant[BENCH_VARIANTS_MAX]; /* in the application's order */
     uint64_t batch_items_sum, queue_ns_sum, exec_ns_sum;
     uint64_t latency_count;
     uint64_t slot_waits; /* sent after they were due, because all slots were taken */

@@ -250,6 +250,14 @@ count_end(struct client *client, const struct slot *slot, const struct leat_comp
     case LEAT_OUTCOME_OK:
         result->ok++;
         result->late += !in_time;
+        if (in_time && done->accuracy_ppm > 0) {
+            result->accuracy_count++;
+            result->accuracy_ppm_sum += done->accuracy_ppm;
+        }
+        if (done->variant < BENCH_VARIANTS_MAX) {
+            result->of_variant[done->variant].ok++;
+            result->of_variant[done->variant].in_time += in_time;
+        }
         result->batch_items_sum += done->batch_items;
         result->queue_ns_sum += done->queue_ns;
         result->exec_ns_sum += done->exec_ns;

@@ -222,6 +222,12 @@ add(struct bench_result *sum, const struct bench_result *one)
     sum->window_in_time += one->window_in_time;
     sum->items_correct += one->items_correct;
     sum->items_labelled += one->items_labelled;
+    sum->accuracy_count += one->accuracy_count;
+    sum->accuracy_ppm_sum += one->accuracy_ppm_sum;
+    for (uint32_t v = 0; v < BENCH_VARIANTS_MAX; v++) {
+        sum->of_variant[v].ok += one->of_variant[v].ok;
+        sum->of_variant[v].in_time += one->of_variant[v].in_time;
+    }
     sum->batch_items_sum += one->batch_items_sum;
     sum->queue_ns_sum += one->queue_ns_sum;
     sum->exec_ns_sum += one->exec_ns_sum;
