@@ -87,8 +87,8 @@ struct leat_backend {
                                  uint32_t count, void *scratch, struct leat_team *team);
 
     /*
-     * What runs of 1..the plan's items take on a team of that class, where the backend knows it without any. False:
-     * that has to be measured. May be NULL, which says so of all plans. Control threads.
+     * What runs of 1..the plan's items take on a team of that class, where the backend knows it without any. False,
+     * for all sizes of a plan: that has to be measured. May be NULL, which says so of all plans. Control threads.
      */
     bool (*plan_times)(const struct leat_plan *plan, uint32_t worker_class, uint32_t items,
                        struct leat_plan_times *ret_times);

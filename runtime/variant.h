@@ -61,9 +61,10 @@ uint32_t leat_variant_top_plan(const struct leat_variant *variant);
 uint32_t leat_variant_plan_items(const struct leat_variant *variant, uint32_t bucket);
 
 /*
- * Runs each plan on zeros, with a team of so many cores, and adds the points. All plans take turns, so that a machine that
- * stalls for a moment spoils a few runs of each instead of all of one; a plan whose first run took less than a tenth of a
- * second is run five times at least. See leat_measured_summarise for what becomes of runs that were held up.
+ * Adds the points of a team of so many cores. Where the backend knows the times by itself, of every size that profiles have a
+ * knot for; else each plan is run on zeros. All plans take turns, so that a machine that stalls for a moment spoils a few
+ * runs of each instead of all of one; a plan whose first run took less than a tenth of a second is run five times at least.
+ * See leat_measured_summarise for what becomes of runs that were held up.
  */
 LEAT_MUST_CHECK enum leat_status leat_variant_measure(const struct leat_variant *variant, uint32_t worker_class,
                                                       const char *class_name, uint32_t cores,

@@ -152,19 +152,49 @@ add_points(const struct leat_variant *variant, const char *class_name, uint32_t 
     return status;
 }
 
+/* Adds what the backend knows without a run: every size that a profile has a knot for, and the largest. LEAT_AGAIN: nothing. */
+static enum leat_status
+ask_backend(const struct leat_variant *variant, uint32_t worker_class, const char *class_name, uint32_t cores,
+            struct leat_measured *measured)
+{
+    const struct leat_plan *plan = variant->copies[0].plans[leat_variant_top_plan(variant)];
+    struct leat_plan_times times;
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t items = 1, next; items <= variant->items_max && status == LEAT_OK; items = next) {
+        struct leat_measured_point point = {.cores = cores, .items = items};
+        if (variant->backend->plan_times == NULL || !variant->backend->plan_times(plan, worker_class, items, &times)) {
+            return LEAT_AGAIN;
+        }
+        (void)snprintf(point.worker_class, sizeof(point.worker_class), "%s", class_name);
+        point.mean_ns = times.mean_ns;
+        point.p50_ns = times.p50_ns;
+        point.p95_ns = times.p95_ns;
+        point.p99_ns = times.p99_ns;
+        status = leat_measured_add(measured, &point);
+        next = leat_profile_next_knot(items);
+        next = items < variant->items_max && next > variant->items_max ? variant->items_max : next;
+    }
+    return status;
+}
+
 enum leat_status
 leat_variant_measure(const struct leat_variant *variant, uint32_t worker_class, const char *class_name, uint32_t cores,
                      struct leat_measured *measured)
 {
     const struct leat_team_options options = {.size = cores, .spin_ns = TEAM_SPIN_NS, .worker_class = worker_class};
-    struct cell *cells = calloc(LEAT_PLANS_MAX, sizeof(*cells));
     struct leat_team *team = NULL;
     struct payload payload;
 
+    enum leat_status status = ask_backend(variant, worker_class, class_name, cores, measured);
+    if (status != LEAT_AGAIN) {
+        return status;
+    }
+    struct cell *cells = calloc(LEAT_PLANS_MAX, sizeof(*cells));
     if (cells == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to measure");
     }
-    enum leat_status status = make_payload(variant, &payload);
+    status = make_payload(variant, &payload);
     if (status != LEAT_OK) {
         free(cells);
         return status;

@@ -45,6 +45,7 @@ struct row {
     uint64_t items;
     uint64_t *samples_ns; /* [count] */
     uint32_t count;
+    struct leat_plan_times times; /* of them */
 };
 
 struct table {
@@ -108,6 +109,44 @@ read_points(const json_t *points, struct leat_model *model)
     return LEAT_OK;
 }
 
+static int
+compare_u64(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The least that so many per cent of the samples do not exceed. */
+static uint64_t
+percentile_ns(const uint64_t *sorted_ns, uint64_t count, uint64_t percent)
+{
+    return sorted_ns[(count * percent + 99) / 100 - 1];
+}
+
+static enum leat_status
+summarise(struct row *row)
+{
+    uint64_t *sorted_ns = malloc(row->count * sizeof(*sorted_ns));
+    double sum_ns = 0;
+
+    if (sorted_ns == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u samples", row->count);
+    }
+    memcpy(sorted_ns, row->samples_ns, row->count * sizeof(*sorted_ns));
+    qsort(sorted_ns, row->count, sizeof(*sorted_ns), compare_u64);
+    for (uint32_t s = 0; s < row->count; s++) {
+        sum_ns += (double)sorted_ns[s];
+    }
+    row->times = (struct leat_plan_times){
+        .mean_ns = (uint64_t)(sum_ns / row->count + 0.5),
+        .p50_ns = percentile_ns(sorted_ns, row->count, 50),
+        .p95_ns = percentile_ns(sorted_ns, row->count, 95),
+        .p99_ns = percentile_ns(sorted_ns, row->count, 99),
+    };
+    free(sorted_ns);
+    return LEAT_OK;
+}
+
 static enum leat_status
 read_row(const json_t *object, const char *class, size_t number, struct row *row)
 {
@@ -139,7 +178,7 @@ read_row(const json_t *object, const char *class, size_t number, struct row *row
         }
         row->samples_ns[s] = (uint64_t)json_integer_value(sample);
     }
-    return LEAT_OK;
+    return summarise(row);
 }
 
 static enum leat_status
@@ -383,53 +422,22 @@ batch_ns(const struct leat_model *model, uint64_t items)
     return value > 0 ? (uint64_t)value : 0;
 }
 
-static int
-compare_u64(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* The least that so many per cent of the samples do not exceed. */
-static uint64_t
-percentile_ns(const uint64_t *sorted_ns, uint64_t count, uint64_t percent)
-{
-    return sorted_ns[(count * percent + 99) / 100 - 1];
-}
-
 /* But for wake-ups. What is done to payload takes time that is not known. */
 static bool
 synthetic_plan_times(const struct leat_plan *plan, uint32_t worker_class, uint32_t items,
                      struct leat_plan_times *ret_times)
 {
     const struct leat_model *model = plan->model;
-    double sum_ns = 0;
 
     if (model->payload != PAYLOAD_LEAVE) {
         return false;
     }
-    if (model->tables == NULL) {
+    if (model->tables != NULL) {
+        *ret_times = find_row(model, worker_class, items)->times;
+    } else {
         const uint64_t ns = batch_ns(model, items);
         *ret_times = (struct leat_plan_times){.mean_ns = ns, .p50_ns = ns, .p95_ns = ns, .p99_ns = ns};
-        return true;
     }
-    const struct row *row = find_row(model, worker_class, items);
-    uint64_t *sorted_ns = malloc(row->count * sizeof(*sorted_ns));
-    if (sorted_ns == NULL) {
-        return false;
-    }
-    memcpy(sorted_ns, row->samples_ns, row->count * sizeof(*sorted_ns));
-    qsort(sorted_ns, row->count, sizeof(*sorted_ns), compare_u64);
-    for (uint32_t s = 0; s < row->count; s++) {
-        sum_ns += (double)sorted_ns[s];
-    }
-    *ret_times = (struct leat_plan_times){
-        .mean_ns = (uint64_t)(sum_ns / row->count + 0.5),
-        .p50_ns = percentile_ns(sorted_ns, row->count, 50),
-        .p95_ns = percentile_ns(sorted_ns, row->count, 95),
-        .p99_ns = percentile_ns(sorted_ns, row->count, 99),
-    };
-    free(sorted_ns);
     return true;
 }
 

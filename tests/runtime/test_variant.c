@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     A variant has one copy per node, each in that node's memory and each giving the same answers; profiles
- *          are measured per worker class; what cannot be loaded says which model and why.
+ *          are measured per worker class, or asked of the backend; what cannot be loaded says which model and why.
  * Method   A network of leat-zoo on the cpu backend for two nodes (the second need not exist) and three classes.
  */
 #include <stdlib.h>
@@ -76,6 +76,32 @@ test_copies(const void *file, size_t size)
     leat_variant_destroy(loaded.variant);
 }
 
+/* A backend that knows its times is not run to find them: what would take days is known at once, at every size. */
+static void
+test_times_that_are_known(void)
+{
+    static const struct leat_tensor_info infos[2] = {
+        {.name = "x", .dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {-1, 1}, .item_bytes = 1},
+        {.name = "y", .dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {-1, 1}, .item_bytes = 1},
+    };
+    static const char *const names[2] = {"a", "b"};
+    static const uint32_t team_sizes[2] = {1, 1};
+    const struct leat_variant_source source = {
+        .name = "slow", .backend = "synthetic", .items_max = 32, .infos = infos, .input_count = 1, .output_count = 1,
+        .options_json = "{\"latency_ns\": 100000000000000, \"per_item_ns\": 1000}",
+        .team_sizes = team_sizes, .class_names = names, .team_size_count = 2};
+    struct leat_loaded_variant loaded;
+
+    EXPECT(leat_variant_load(&source, &loaded) == LEAT_OK);
+    for (uint32_t items = 1; items <= 32; items++) {
+        for (uint32_t class = 0; class < 2; class++) {
+            EXPECT(leat_profile_predict(&loaded.profiles[class], items) == UINT64_C(100000000000000) + 1000 * items);
+        }
+    }
+    leat_measured_free(&loaded.measured);
+    leat_variant_destroy(loaded.variant);
+}
+
 static void
 test_refusals(const unsigned char *file, size_t size)
 {
@@ -101,6 +127,7 @@ main(void)
     leat_test_init();
     EXPECT(zoo_write(zoo_find("lenet5"), ZOO_SIZE_TEST, leat_test_seed, &file, &size) == LEAT_OK);
     test_copies(file, size);
+    test_times_that_are_known();
     test_refusals(file, size);
     free(file);
     return 0;
