@@ -5,7 +5,8 @@
 #include "sched/mdp_pool_chain.h"
 
 #define LEVELS       16u  /* of V, at most: more of them change no figure */
-#define QUEUE_ENOUGH 256u /* for the model, where the caller asks for no length */
+#define QUEUE_ENOUGH 256u  /* for the model, where the caller asks for no length, whatever comes */
+#define QUEUE_MOST   1024u /* for it, however many come while a query may wait: elimination takes the square of it */
 
 /* ---- Problem and memory ------------------------------------------------------------------------ */
 
@@ -19,11 +20,14 @@ static uint32_t
 model_queue(const struct leat_mdp_pool_problem *problem)
 {
     const uint32_t longer = 4 * problem->queue_max < QUEUE_ENOUGH ? 4 * problem->queue_max : QUEUE_ENOUGH;
+    const double come = problem->rate_per_us * problem->objective_us;
+    const uint32_t timely = come < QUEUE_MOST ? (come > 0 ? (uint32_t)come : 0) : QUEUE_MOST;
+    const uint32_t enough = longer > timely ? longer : timely;
 
     if (problem->model_queue_max > 0) {
         return problem->model_queue_max;
     }
-    return longer > problem->queue_max ? longer : problem->queue_max;
+    return enough > problem->queue_max ? enough : problem->queue_max;
 }
 
 enum leat_status

@@ -31,7 +31,7 @@
  *           oldest has waited. sched/policy_table.h keeps such tables, kind POOL.
  * Shape     64 rows from a model of 256, 64 bins and 8 levels of 16 lose next to nothing for 60 workers, 9 variants and up
  *           to 4000 queries a second: 25 KiB. More queries a second want more rows.
- * Memory    The caller's, leat_mdp_pool_bytes of it, some 2 MB; nothing is allocated, and nothing is kept.
+ * Memory    The caller's, leat_mdp_pool_bytes of it, 3 MB for a model of 256 and 15 MB for 1024; nothing is allocated or kept.
  * Threads   None of its own.
  * Units     Microseconds, queries a microsecond, accuracies as fractions.
  * Numerics  Doubles; exp, log and pow of libm. Tails of 1e-12 are left out.
@@ -72,7 +72,8 @@ struct leat_mdp_pool_problem {
     uint32_t queue_max;        /* 1..LEAT_MDP_POOL_QUEUE_MAX: the table has one row for all longer queues */
     uint32_t model_queue_max;  /* queue_max..LEAT_MDP_POOL_MODEL_QUEUE_MAX: queries that come to a queue of so many count as
                                 * given up. Should be larger than queues get: what it costs misguides those before it.
-                                * 0: four times queue_max, but no more than 256, nor less than queue_max */
+                                * 0: four times queue_max, but no more than 256; or as many as come in the time of
+                                * the objective, but no more than 1024; or queue_max, whichever is the most */
     uint32_t slack_bins;       /* 1..LEAT_MDP_POOL_BINS_MAX */
     uint32_t idle_levels;      /* 1..LEAT_MDP_POOL_LEVELS_MAX, of two idle workers and more; worker_count - 1 are enough */
     uint32_t held_max;         /* 1..LEAT_MDP_POOL_HELD_MAX and at most queue_max: longer queues count as that while two

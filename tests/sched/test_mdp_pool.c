@@ -391,6 +391,33 @@ test_burst_passes(void)
     }
 }
 
+/*
+ * Twice the objective, in which 840 queries come. A model that gives up what comes to a queue of 256 finds no fault with
+ * queues that are as long, and serves them one by one, for ever.
+ */
+static void
+test_long_objective(void)
+{
+    struct pool_policy policy;
+    pool_policy_init(&policy, &ramsis_image, 60, 2800);
+    policy.problem.objective_us *= 2;
+    policy.problem.model_queue_max = 0;
+    for (uint32_t v = 0; v < policy.problem.variant_count; v++) {
+        double *latency_us = policy.latency_us[v];
+        for (uint32_t b = 2; b < RAMSIS_EXCERPT_BATCHES; b++) { /* batches of more than the task's own objective */
+            const bool known = ramsis_image.latency_us[v][b] > 0 || ramsis_image.latency_us[v][1] <= 0;
+            latency_us[b] = known ? latency_us[b] : 2 * latency_us[b - 1] - latency_us[b - 2];
+        }
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        policy.problem.rate_per_us = (2800 + 200 * i) / 1e6;
+        pool_policy_solve(&policy);
+        const struct pool_world_result result = run(&policy, 10, 40 + i);
+        EXPECT(result.violation == 0 && result.accuracy > 0.98 * policy.value.bound_per_us / policy.problem.rate_per_us);
+    }
+    pool_policy_fini(&policy);
+}
+
 static void
 test_spread_and_dispersion_are_reckoned_with(void)
 {
@@ -604,6 +631,7 @@ main(void)
     test_near_the_bound();
     test_overload_gives_up_what_must_be();
     test_burst_passes();
+    test_long_objective();
     test_spread_and_dispersion_are_reckoned_with();
     test_any_shape();
     test_edges();
