@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Admin requests, one JSON object in, one out; docs/control.md lists them. On the admin threads. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/admin_private.h"
+#include "sched/policy_table.h"
 
 /* ---- Answers ---------------------------------------------------------------------------------- */
 
@@ -237,6 +240,69 @@ handle_profiles(struct leat_daemon *daemon, const json_t *request)
     return status == LEAT_OK ? answer : leat_admin_refusal(status);
 }
 
+/* ---- app-policy ------------------------------------------------------------------------------- */
+
+/* A copy, for another may take its place. */
+static enum leat_status
+copy_policy(struct leat_daemon *daemon, const char *name, struct leat_policy **ret_policy)
+{
+    enum leat_status status = LEAT_OK;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    const struct leat_application *app = leat_daemon_find_application(daemon, name);
+    if (app == NULL) {
+        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application or model '%s'", name);
+    } else if (app->keeping.policy == NULL) {
+        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "selector %s of application '%s' follows no policy", app->selector->name, name);
+    } else {
+        *ret_policy = malloc(app->keeping.policy->bytes);
+        if (*ret_policy == NULL) {
+            status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a policy");
+        } else {
+            memcpy(*ret_policy, app->keeping.policy, app->keeping.policy->bytes);
+        }
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return status;
+}
+
+static enum leat_status
+write_policy(const struct leat_policy *policy, int fd)
+{
+    struct stat info;
+
+    if (fd < 0 || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "a policy is written to a regular file, whose descriptor comes with the request");
+    }
+    for (uint64_t done = 0; done < policy->bytes;) {
+        const ssize_t put = pwrite(fd, (const char *)policy + done, policy->bytes - done, (off_t)done);
+        if (put < 0 && errno != EINTR) {
+            return LEAT_FAIL(LEAT_ERR_SYS, "cannot write the policy");
+        }
+        done += put > 0 ? (uint64_t)put : 0;
+    }
+    return LEAT_OK;
+}
+
+static json_t *
+handle_policy(struct leat_daemon *daemon, const json_t *request, int fd)
+{
+    const char *name = json_string_value(json_object_get(request, "name"));
+    struct leat_policy *policy = NULL;
+
+    if (name == NULL) {
+        return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_INVALID, "'name' is missing"));
+    }
+    enum leat_status status = copy_policy(daemon, name, &policy);
+    if (status == LEAT_OK) {
+        status = write_policy(policy, fd);
+    }
+    json_t *answer = status == LEAT_OK ? json_pack("{s:s, s:I}", "application", name, "bytes", (json_int_t)policy->bytes)
+                                       : leat_admin_refusal(status);
+    free(policy);
+    return answer;
+}
+
 /* ---- Requests --------------------------------------------------------------------------------- */
 
 /* Looking is free to all who may connect; changing is for root, the daemon's own user and the operators. */
@@ -312,6 +378,9 @@ answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
         return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_ACCESS, "user %u may not change %s: add it to access.operators",
                                             (unsigned)job->uid, models ? "models" : "applications"));
     }
+    if (strcmp(op, "app-policy") == 0) { /* not for everybody, as it has the daemon write to a file */
+        return handle_policy(daemon, job->json, job->fd);
+    }
     if (leat_admin_changes_application(op)) {
         return leat_admin_change_application(daemon, op, job->json, job->fd);
     }
@@ -320,7 +389,7 @@ answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
     }
     return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
                              "there is no request '%.64s' (status, topology, profiles, model-list, model-add, model-profile, model-remove, app-list, "
-                             "app-show, app-profiles, app-add, app-change, app-import, app-remove)", op));
+                             "app-show, app-profiles, app-policy, app-add, app-change, app-import, app-remove)", op));
 }
 
 static void

@@ -139,6 +139,7 @@ static void
 note_policy(struct leat_application *app, const struct leat_policy *policy)
 {
     app->keeping.versions++;
+    app->keeping.policy = policy;
     app->keeping.rung_count = policy->rung_count;
     app->keeping.dispersion_permille = policy->dispersion_permille;
     app->keeping.misfits = 0;

@@ -2,13 +2,19 @@
 /*
  * Goal     An application with a choice of variants follows a policy that the daemon made: accurate when there is time, fast
  *          when there is not. When arrivals turn out to be another matter than it was made for, another one takes its
- *          place, and every query still ends once. A file that is no policy is refused at the start.
+ *          place, and every query still ends once. Either can be had as a file. A file that is no
+ *          policy is refused at the start.
  * Method   leatd with synthetic models; queries one by one, then in bursts until the daemon says that it has a new policy.
  */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include "sched/policy_table.h"
 #include "tests/system/leatd.h"
 
 enum { BURST = 64, BURSTS_MAX = 2000 };
@@ -57,6 +63,49 @@ burst(struct leat_session *session, struct leat_query *queries, uint32_t count, 
     EXPECT(leat_in_flight(session) == 0);
 }
 
+/* The policy that is in force, as `leat policy fetch` gets it; freed by the caller. */
+static struct leat_policy *
+fetch(struct leat_session *session)
+{
+    const int fd = memfd_create("policy", MFD_CLOEXEC);
+    const struct leat_policy *checked;
+    char *reply = NULL;
+
+    EXPECT(fd >= 0);
+    EXPECT(leat_admin(session, "{\"op\":\"app-policy\",\"name\":\"choice\"}", fd, &reply) == LEAT_OK);
+    json_t *answer = json_loads(reply, 0, NULL);
+    leat_admin_free(reply);
+    const size_t bytes = (size_t)leatd_number(answer, "bytes");
+    json_decref(answer);
+    void *policy = malloc(bytes);
+    EXPECT(policy != NULL && pread(fd, policy, bytes, 0) == (ssize_t)bytes && lseek(fd, 0, SEEK_END) == (off_t)bytes);
+    EXPECT(leat_policy_check(policy, bytes, &checked) == LEAT_OK);
+    EXPECT(close(fd) == 0);
+    return policy;
+}
+
+static void
+expect_refused(struct leat_session *session, const char *request, int fd, const char *why)
+{
+    char *reply = NULL;
+    EXPECT(leat_admin(session, request, fd, &reply) == LEAT_OK && strstr(reply, why) != NULL);
+    leat_admin_free(reply);
+}
+
+static void
+test_refusals(struct leat_session *session)
+{
+    int ends[2];
+
+    EXPECT(pipe(ends) == 0);
+    expect_refused(session, "{\"op\":\"app-policy\"}", -1, "'name' is missing");
+    expect_refused(session, "{\"op\":\"app-policy\",\"name\":\"choice\"}", -1, "descriptor");
+    expect_refused(session, "{\"op\":\"app-policy\",\"name\":\"choice\"}", ends[1], "regular file");
+    expect_refused(session, "{\"op\":\"app-policy\",\"name\":\"nobody\"}", -1, "no application or model 'nobody'");
+    expect_refused(session, "{\"op\":\"app-policy\",\"name\":\"good\"}", -1, "follows no policy");
+    EXPECT(close(ends[0]) == 0 && close(ends[1]) == 0);
+}
+
 int
 main(void)
 {
@@ -88,6 +137,11 @@ main(void)
         }
     }
     EXPECT(policy_versions(session, &own) == 1 && own);
+    test_refusals(session);
+    struct leat_policy *first = fetch(session);
+    EXPECT(first->worker_count == 2 && first->objective_ns == 40000000 && first->dispersion_permille == 1000);
+    EXPECT(first->variant_count == 3 && strcmp(leat_policy_variant(first, 1)->name, "fair") == 0);
+    EXPECT(leat_policy_latency_ns(first, 1)[12] == 500000 + 13 * 1000000); /* between powers of two */
     for (uint32_t n = 0; n < 20; n++) {
         burst(session, queries, 1, alone);
     }
@@ -98,6 +152,10 @@ main(void)
         burst(session, queries, BURST, together);
     }
     EXPECT(own);
+    struct leat_policy *second = fetch(session);
+    EXPECT(second->checksum != first->checksum);
+    free(first);
+    free(second);
     printf("%u bursts: %u by the best, %u, %u\n", bursts, together[0], together[1], together[2]);
     EXPECT(together[1] + together[2] > together[0]);
     burst(session, queries, BURST, together);

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "base/align.h"
@@ -73,6 +74,95 @@ fail(void)
 {
     (void)fprintf(stderr, "leat policy: %s\n", leat_error_text());
     return EXIT_FAILED;
+}
+
+/* ---- Fetch ------------------------------------------------------------------------------------- */
+
+struct fetching {
+    const char *name, *path, *socket_path;
+    bool json, help;
+};
+
+static bool
+parse_fetch_options(int argc, char **argv, struct fetching *fetching)
+{
+    static const struct option options[] = {{"help", no_argument, NULL, 'h'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"output", required_argument, NULL, 'o'},
+                                            {"socket", required_argument, NULL, 's'},
+                                            {NULL, 0, NULL, 0}};
+    bool good = true;
+    int option;
+
+    *fetching = (struct fetching){0};
+    opterr = 0;
+    optind = 1;
+    while (good && (option = getopt_long(argc, argv, "ho:", options, NULL)) != -1) {
+        switch (option) {
+        case 'h': fetching->help = true; break;
+        case 'j': fetching->json = true; break;
+        case 'o': fetching->path = optarg; break;
+        case 's': fetching->socket_path = optarg; break;
+        default: good = false; break;
+        }
+    }
+    if (!good) {
+        (void)usage_error("policy", "'%s' is no option, or its value is missing", argv[optind - 1]);
+        return false;
+    }
+    if (!fetching->help && (argc != optind + 1 || fetching->path == NULL)) {
+        (void)usage_error("policy", "fetch needs an application and --output");
+        return false;
+    }
+    fetching->name = argv[optind];
+    return true;
+}
+
+static void
+write_block(const void *of, FILE *out)
+{
+    const struct leat_policy *policy = of;
+    (void)fwrite(policy, 1, policy->bytes, out);
+}
+
+/* The daemon writes to memory, which becomes the file once it has been checked. */
+static int
+fetch(int argc, char **argv)
+{
+    struct leat_policy *policy = NULL;
+    struct fetching fetching;
+
+    if (!parse_fetch_options(argc, argv, &fetching)) {
+        return EXIT_USAGE;
+    }
+    if (fetching.help) {
+        policy_print_help();
+        return EXIT_DONE;
+    }
+    int exit_code = output_check("policy", "--output", fetching.path);
+    if (exit_code != EXIT_DONE) {
+        return exit_code;
+    }
+    FILE *file = fdopen(memfd_create("policy", MFD_CLOEXEC), "r+");
+    if (file == NULL) {
+        (void)LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a policy");
+        return fail();
+    }
+    json_t *reply = ask_daemon("policy", fetching.socket_path,
+                               json_pack("{s:s, s:s}", "op", "app-policy", "name", fetching.name), fileno(file), &exit_code);
+    if (reply != NULL && read_block(file, fetching.name, &policy) != LEAT_OK) {
+        exit_code = fail();
+    }
+    (void)fclose(file);
+    json_decref(reply);
+    const struct output output = {.path = fetching.path, .write = write_block};
+    if (policy != NULL && output_write(&output, 1, policy) != LEAT_OK) {
+        exit_code = fail();
+    } else if (policy != NULL && fetching.json) {
+        print_json(policy_json(policy));
+    }
+    free(policy);
+    return exit_code;
 }
 
 /* ---- Show -------------------------------------------------------------------------------------- */
@@ -373,12 +463,14 @@ policy_print_help(void)
 {
     (void)printf(
         "usage: leat policy generate --profiles FILE --objective TIME --workers N --rates RATES --output FILE [OPTION...]\n"
+        "       leat policy fetch APPLICATION --output FILE [--json]\n"
         "       leat policy show FILE [--svg FILE] [--json]\n"
         "       leat policy evaluate FILE [--json]\n\n"
         "Policies that are solved ahead, for selector mdp: which variant a worker is to run on how many queries, by the "
         "rate of\n"
         "arrivals, what waits and the slack of the oldest query.\n\n"
         "  generate  solves one\n"
+        "  fetch     writes the one that an application of the daemon follows to a file\n"
         "  show      what is in a file, and what its maker expects: accuracy of queries in time, share of late ones, the "
         "gain\n"
         "            (accuracy less penalties, of all queries) and the most that any policy can gain\n"
@@ -416,9 +508,12 @@ policy_print_help(void)
         "  --grid fixed|latency   others: slack as it is looked up (default), or by the variants' times\n"
         "  --split round_robin|shortest_queue  others: how queries come to workers (default round_robin)\n\n"
         "  --jobs N               threads (default: all cores)\n\n"
+        "fetch:\n"
+        "  --output FILE, -o      where to\n"
+        "  --socket PATH          the daemon's socket\n\n"
         "show and evaluate:\n"
         "  --svg FILE             of show: a picture, the variant by queue and slack, a panel for each rate\n"
-        "  --json                 one JSON object, of generate too\n\n"
+        "  --json                 one JSON object, of generate and fetch too\n\n"
         "example: leat policy generate --profiles times.csv --accuracies accuracies.csv --objective 150ms --workers 60 \\\n"
         "             --rates 200:4000:200 --output image.policy\n"
         "         leat policy show image.policy --svg image.svg\n",
@@ -501,10 +596,13 @@ int
 verb_policy(int argc, char **argv)
 {
     if (argc < 2) {
-        return usage_error("policy", "say what to do: generate, show or evaluate");
+        return usage_error("policy", "say what to do: generate, fetch, show or evaluate");
     }
     if (strcmp(argv[1], "generate") == 0) {
         return policy_generate(argc - 1, argv + 1);
+    }
+    if (strcmp(argv[1], "fetch") == 0) {
+        return fetch(argc - 1, argv + 1);
     }
     if (strcmp(argv[1], "show") == 0 || strcmp(argv[1], "evaluate") == 0) {
         return view(argc - 1, argv + 1, argv[1][0] == 'e');
@@ -513,5 +611,5 @@ verb_policy(int argc, char **argv)
         policy_print_help();
         return EXIT_DONE;
     }
-    return usage_error("policy", "'%s' is nothing to do: generate, show or evaluate", argv[1]);
+    return usage_error("policy", "'%s' is nothing to do: generate, fetch, show or evaluate", argv[1]);
 }
