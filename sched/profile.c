@@ -443,6 +443,29 @@ teach_ratio(struct leat_profile_knot *knot, uint32_t quantile_ppm, uint32_t rati
     knot->predicted = at_ratio(knot->mean, knot->ratio);
 }
 
+/*
+ * Knot `from` has moved to a new level: those that were set and had no sample go along, as far as the next one that had, which
+ * does not; `step` is 1 or, downwards, -1.
+ */
+static void
+move_along(struct leat_profile *profile, uint32_t from, int step, uint64_t old_mean)
+{
+    const uint64_t new_mean = profile->knots[from].mean;
+    const uint32_t fixed = step > 0 ? nearest_from(profile->taught, from + 1) : nearest_below(profile->taught, from);
+    const uint32_t end = fixed != 0 ? fixed : step > 0 ? LEAT_PROFILE_KNOTS : 0;
+
+    for (uint32_t k = from + (uint32_t)step; k != end; k += (uint32_t)step) {
+        struct leat_profile_knot *knot = &profile->knots[k];
+        const uint32_t whole = end > from ? end - from : from - end, left = end > k ? end - k : k - end;
+        const uint64_t moved = (uint64_t)((wide)knot->mean * new_mean / old_mean);
+        const int64_t change = (int64_t)(clamp(moved, ONE_NS, CAP) - knot->mean);
+        if (is_full(knot)) {
+            knot->mean += (uint64_t)(fixed == 0 ? change : (int64_t)((signed_wide)change * left / whole));
+            knot->predicted = at_ratio(knot->mean, profile->quantile_ppm == LEAT_PROFILE_MEAN ? RATIO_ONE : knot->ratio);
+        }
+    }
+}
+
 void
 leat_profile_learn(struct leat_profile *profile, uint32_t items, uint64_t latency_ns)
 {
@@ -488,10 +511,20 @@ leat_profile_learn(struct leat_profile *profile, uint32_t items, uint64_t latenc
         } else {
             teach_ratio(&knots[i], quantile_ppm, profile->ratio, &lesson);
         }
+        const uint64_t old_mean = profile->knots[place.low + i].mean;
         profile->knots[place.low + i] = knots[i];
+        enter(profile->taught, place.low + i);
         if (is_full(&knots[i])) {
             enter(profile->full, place.low + i);
             enter(profile->told, place.low + i);
+        }
+        if (LEAT_UNLIKELY(knots[i].far == FAR_RUN || knots[i].far == -FAR_RUN) && old_mean != 0) {
+            if (i == 0) {
+                move_along(profile, place.low, -1, old_mean);
+            }
+            if (i == top - place.low) {
+                move_along(profile, top, 1, old_mean);
+            }
         }
     }
 }

@@ -17,7 +17,10 @@
  *          fall with items but where knots were taught so.
  * Learning A batch's time moves the two knots around its size, each by its share, by 1 / (n + 1) of what they were off,
  *          n growing with their samples to 63. An error counts for at most half of the prediction. Three
- *          running, all of them beyond 3/2 of it or all below 2/3, mean that the level has changed: n falls back to 2.
+ *          running, all of them beyond 3/2 of it or all below 2/3, mean that the level has changed: n falls back to 2. Knots
+ *          that were set and had no sample yet then move along, in proportion, by less the nearer the next one is that had:
+ *          a class of workers that was measured while something held it up would else look slow for ever at sizes that it is
+ *          never given for looking slow.
  *          The percentile is kept as a ratio to the mean, so that it follows the mean. The ratio moves by sign steps, up
  *          p / (1 - p) times as far as down, so that it settles where 1 - p of the samples lie above. That of
  *          a knot is that of all samples until it has had 2 / (1 - p) of its own.
@@ -70,6 +73,7 @@ struct leat_profile {
     uint32_t point_count;
     uint64_t full[2];    /* bit k: knots[k] has its whole share */
     uint64_t told[2];    /* of those, knots that were set or learned, not put on a line between such */
+    uint64_t taught[2];  /* knots that had a sample */
     uint64_t line_floor; /* 1/256 ns; no time on the line is less */
     uint64_t line_base;  /* 1/256 ns, at no items */
     uint64_t line_slope; /* 1/2^14 ns an item */
