@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     A variant has one copy per node, each in that node's memory and each giving the same answers; profiles
- *          are measured per worker class, or asked of the backend; what cannot be loaded says which model and why.
+ *          are measured per worker class, with percentiles that a stall of the machine does not spoil, and not where they
+ *          are known of such a machine, or the backend knows them; what cannot be loaded says which model and why.
  * Method   A network of leat-zoo on the cpu backend for two nodes (the second need not exist) and three classes.
  */
 #include <stdlib.h>
@@ -73,7 +74,100 @@ test_copies(const void *file, size_t size)
     for (uint32_t c = 0; c < NODES; c++) {
         free(outputs[c]);
     }
+    EXPECT(loaded.measured_anew && loaded.measured.count == 2 * 3); /* classes of one size share theirs */
     leat_variant_destroy(loaded.variant);
+    leat_measured_free(&loaded.measured);
+}
+
+/* A stall, or two, of five runs: percentiles are those of the others. */
+static void
+test_summaries(void)
+{
+    static const uint64_t usual[] = {1000, 1010, 1020, 1030, 1040};
+    struct leat_measured_point point = {0};
+
+    for (uint32_t stalls = 0; stalls <= 2; stalls++) {
+        uint64_t samples[5], sum = 0;
+        memcpy(samples, usual, sizeof(samples));
+        for (uint32_t s = 0; s < stalls; s++) {
+            samples[s == 0 ? 4 : 3] = UINT64_C(300000000);
+        }
+        for (uint32_t s = 0; s < 5 - stalls; s++) {
+            sum += usual[s];
+        }
+        leat_measured_summarise(samples, 5, &point);
+        EXPECT(point.runs == 5 - stalls && point.mean_ns == sum / (5 - stalls) && point.p50_ns == 1020 - 10 * stalls / 2);
+        EXPECT(point.p99_ns <= 1040 && point.p95_ns <= point.p99_ns && point.p50_ns <= point.p95_ns);
+    }
+    uint64_t hundred[101];
+    for (uint32_t s = 0; s <= 100; s++) {
+        hundred[(s * 37) % 101] = 1000 + s;
+    }
+    leat_measured_summarise(hundred, 101, &point);
+    EXPECT(point.runs == 101 && point.mean_ns == 1050 && point.p50_ns == 1050 && point.p95_ns == 1095 && point.p99_ns == 1099);
+    uint64_t one[] = {7};
+    leat_measured_summarise(one, 1, &point);
+    EXPECT(point.runs == 1 && point.p50_ns == 7 && point.p99_ns == 7 && point.mean_ns == 7);
+}
+
+static const struct leat_tensor_info bytes_infos[2] = {
+    {.name = "input", .dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {-1, 8}, .item_bytes = 8},
+    {.name = "output", .dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {-1, 8}, .item_bytes = 8}};
+
+/* What is known is not measured again, on the same host; by class, where the backend tells them apart. */
+static void
+test_known(void)
+{
+    static const uint32_t team_sizes[] = {1, 1};
+    static const char *const classes[] = {"slow", "fast"};
+    const struct leat_measured_point points[] = {
+        {.worker_class = "fast", .cores = 1, .items = 1, .p50_ns = 111000000},
+        {.worker_class = "fast", .cores = 1, .items = 5, .p50_ns = 555000000},
+        {.worker_class = "slow", .cores = 1, .items = 1, .p50_ns = 222000000}};
+    struct leat_variant_source source = {.name = "pretender",
+                                         .backend = "synthetic",
+                                         .options_json = "{\"latency_ns\":1000,\"payload\":\"copy\"}",
+                                         .items_max = 5,
+                                         .infos = bytes_infos,
+                                         .input_count = 1,
+                                         .output_count = 1,
+                                         .team_sizes = team_sizes,
+                                         .class_names = classes,
+                                         .team_size_count = 2,
+                                         .host = "here"};
+    struct leat_measured known = {0};
+    struct leat_loaded_variant loaded;
+
+    for (size_t p = 0; p < LEAT_COUNT_OF(points); p++) {
+        EXPECT(leat_measured_add(&known, &points[p]) == LEAT_OK);
+    }
+    source.measured = &known;
+    static const char *const hosts[] = {"here", "", "elsewhere"};
+    for (size_t h = 0; h < LEAT_COUNT_OF(hosts); h++) {
+        (void)strcpy(known.host, hosts[h]);
+        EXPECT(leat_variant_load(&source, &loaded) == LEAT_OK);
+        const bool counts = h < 2;
+        EXPECT((leat_profile_mean(&loaded.profiles[1], 5) == 555000000) == counts);
+        EXPECT((leat_profile_mean(&loaded.profiles[1], 1) == 111000000) == counts);
+        EXPECT(leat_profile_mean(&loaded.profiles[0], 1) < 100000000); /* the largest batch was not known: measured */
+        EXPECT(loaded.measured_anew && strcmp(loaded.measured.host, "here") == 0 && loaded.measured.measured_s > 0);
+        const struct leat_measured_point *point = leat_measured_find(&loaded.measured, "slow", 1, true, 5);
+        EXPECT(point != NULL && point->runs >= 5 && point->p50_ns >= 1000 && point->p95_ns >= point->p50_ns);
+        EXPECT(loaded.measured.peak_bytes >= 5 * 16);
+
+        /* And all of that is known the next time. */
+        source.measured = &loaded.measured;
+        struct leat_loaded_variant again;
+        EXPECT(leat_variant_load(&source, &again) == LEAT_OK && !again.measured_anew);
+        EXPECT(again.measured.count == loaded.measured.count && again.measured.measured_s == loaded.measured.measured_s);
+        EXPECT(leat_profile_mean(&again.profiles[0], 5) == leat_profile_mean(&loaded.profiles[0], 5));
+        source.measured = &known;
+        leat_variant_destroy(again.variant);
+        leat_measured_free(&again.measured);
+        leat_variant_destroy(loaded.variant);
+        leat_measured_free(&loaded.measured);
+    }
+    leat_measured_free(&known);
 }
 
 /* A backend that knows its times is not run to find them: what would take days is known at once, at every size. */
@@ -128,6 +222,8 @@ main(void)
     EXPECT(zoo_write(zoo_find("lenet5"), ZOO_SIZE_TEST, leat_test_seed, &file, &size) == LEAT_OK);
     test_copies(file, size);
     test_times_that_are_known();
+    test_summaries();
+    test_known();
     test_refusals(file, size);
     free(file);
     return 0;
