@@ -266,20 +266,19 @@ look_after(struct leat_daemon *daemon, uint32_t id, struct draft *draft)
     if (app->keeping.misfits < MISFITS) {
         return;
     }
-    char name[LEAT_NAME_MAX];
     const uint64_t generation = app->generation;
-    (void)strcpy(name, app->name);
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     const enum leat_status status = leat_policy_make(&draft->order, &daemon->keeper->cancel, &policy);
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
-    if (status != LEAT_OK) {
-        if (status != LEAT_AGAIN) {
-            leat_log(LEAT_LOG_WARNING, "application '%s' keeps its policy: %s", name, leat_error_text());
-        }
-        return;
-    }
     if (daemon->applications[id] != app || app->generation != generation) {
         free(policy);
+        return;
+    }
+    if (status != LEAT_OK) {
+        app->keeping.misfits = 0;
+        if (status != LEAT_AGAIN) {
+            leat_log(LEAT_LOG_WARNING, "application '%s' keeps its policy: %s", app->name, leat_error_text());
+        }
         return;
     }
     app->keeping.spread_ppm = draft->order.spread_ppm;

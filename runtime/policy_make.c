@@ -300,7 +300,7 @@ leat_policy_fits(const struct leat_policy *policy, uint32_t made_for_spread_ppm,
         const uint64_t *made_ns = leat_policy_latency_ns(policy, v);
         const uint64_t *now_ns = order->latency_ns + (size_t)v * order->items_max;
         for (uint32_t items = 1; items <= policy->latency_items && items <= order->items_max; items *= 2) {
-            const uint64_t made = made_ns[items - 1], now = now_ns[items - 1];
+            const uint64_t made = made_ns[items - 1], now = now_ns[items - 1] > 0 ? now_ns[items - 1] : UINT64_MAX;
             if ((made <= policy->objective_ns || now <= policy->objective_ns) && made != now && is_off(made, now, 1.1)) {
                 return false;
             }

@@ -122,6 +122,13 @@ test_fits(void)
     latency_ns[7] = 300000000; /* late in any case */
     EXPECT(leat_policy_fits(policy, 0, &order));
     free(policy);
+
+    latency_ns[ITEMS + 7] = 0; /* quick takes 7 items at most, from now on */
+    EXPECT(leat_policy_make(&order, NULL, &policy) == LEAT_OK);
+    EXPECT(leat_policy_fits(policy, 0, &order));
+    latency_ns[ITEMS + 7] = 10000000;
+    EXPECT(!leat_policy_fits(policy, 0, &order));
+    free(policy);
 }
 
 static void
