@@ -175,6 +175,23 @@ test_queues(void)
     }
 }
 
+/* By load alone: what is alone in time when idle is the most accurate, what carries much is the fastest. */
+static void
+test_switching(void)
+{
+    json_t *made = leat((const char *const[]){"policy", "generate", COMMON, "--rates", "1,200", "--output", policy_path, "--mode",
+                                              "switching", "--variants", "fast,dull,good", "--json", NULL});
+
+    EXPECT(strcmp(json_string_value(json_object_get(made, "kind")), "load") == 0 && number(made, "bytes") > 0);
+    EXPECT(number(rung_at(made, 0), "accuracy_ppm") == 800000 && number(rung_at(made, 1), "accuracy_ppm") == 500000);
+    json_decref(made);
+    json_decref(leat((const char *const[]){"simulate", "--profiles", profile, "--accuracies", accuracies, "--task", "t",
+                                           "--objective", "100ms", "--workers", "4", "--selector", "model_switching", "--policy",
+                                           policy_path, "--variants", "fast,dull,good", "--rate", "10", "--duration", "1s", "--json", NULL}));
+    refused(2, "none of --late to --split", (const char *const[]){"policy", "generate", COMMON, "--rates", "1", "--output",
+                                                                  policy_path, "--mode", "switching", "--late", "drop", NULL});
+}
+
 static void
 test_for_people(void)
 {
@@ -284,6 +301,7 @@ main(void)
                     "task,model,accuracy\nt,good,80\nt,fast,50\nt,dull,70\nt,slow,90\nother,fast,1\n");
     test_one_queue();
     test_same_bytes();
+    test_switching();
     test_queues();
     test_for_people();
     test_damage();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* leat policy generate: from measured times and accuracies to a file that selector mdp follows. */
+/* leat policy generate: from measured times and accuracies to a file that selector mdp, or model_switching, follows. */
 #include <getopt.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -17,6 +17,7 @@
 #include "tools/cli/policy.h"
 #include "tools/simulate/parallel.h"
 #include "tools/simulate/profiles.h"
+#include "tools/simulate/switching.h"
 
 #define RATE_MAX_QPS   1000000000u
 #define DISPERSION_MAX 1000.0
@@ -30,6 +31,7 @@ struct generation {
     struct leat_policy_problem problem;
     uint64_t workers, queue_max, slack_bins, batch_max, idle_levels, held_max, model_queue_max, jobs,
         cores; /* 0: the mode's */
+    bool switching; /* instead of the problem's mode */
     bool json, help;
 
     /* What is known. */
@@ -175,6 +177,9 @@ parse_generate_options(int argc, char **argv, struct generation *generation)
         case 'y': problem->hold = true; break;
         case 'J': good = parse_u64(optarg, 1, 256, &generation->jobs); break;
         case 'M':
+            generation->switching = strcmp(optarg, "switching") == 0;
+            good = generation->switching || parse_words(option, optarg, problem);
+            break;
         case 'B':
         case 'G':
         case 'S':
@@ -186,6 +191,25 @@ parse_generate_options(int argc, char **argv, struct generation *generation)
         (void)usage_error("policy", "'%s' is no option, or its value is missing or out of range", argv[optind - 1]);
     }
     return good;
+}
+
+/* What it chooses by is a simulation that knows nothing of all the others. */
+static bool
+check_switching_options(struct generation *generation)
+{
+    const struct leat_policy_problem *problem = &generation->problem;
+
+    if (generation->queue_max + generation->slack_bins + generation->batch_max + generation->idle_levels +
+                generation->held_max + generation->model_queue_max >
+            0 ||
+        problem->hold || problem->drops_late || problem->latency_spread > 0 || problem->dispersion > 1 ||
+        problem->late_penalty != POLICY_PENALTY_DEFAULT || problem->batching != LEAT_MDP_MAXIMAL ||
+        problem->grid != LEAT_MDP_FIXED || problem->split != LEAT_MDP_ROUND_ROBIN) {
+        (void)usage_error("policy", "--mode switching goes by simulation: none of --late to --split is for it");
+        return false;
+    }
+    generation->profiles_options.cores = (uint32_t)generation->cores;
+    return true;
 }
 
 static bool
@@ -202,6 +226,9 @@ check_generate_options(int argc, char **argv, struct generation *generation)
         generation->rates_text == NULL || generation->out_path == NULL) {
         (void)usage_error("policy", "generate needs --profiles, --objective, --workers, --rates and --output");
         return false;
+    }
+    if (generation->switching) {
+        return check_switching_options(generation);
     }
     if (!pool &&
         (generation->batch_max + generation->idle_levels + generation->held_max + generation->model_queue_max > 0 ||
@@ -467,6 +494,29 @@ solve(struct generation *generation)
     return status == LEAT_OK ? EXIT_DONE : fail();
 }
 
+/* By simulating each variant at each rate. */
+static int
+switch_models(struct generation *generation)
+{
+    struct variants_table table;
+
+    if (variants_table_make(&generation->profiles, &table) != LEAT_OK) {
+        return fail();
+    }
+    const struct switching_options options = {
+        .table = &table,
+        .rates_qps = generation->rates_qps,
+        .rate_count = generation->rung_count,
+        .worker_count = (uint32_t)generation->workers,
+        .objective_ns = generation->problem.objective_ns,
+        .seed = 1,
+        .threads = (uint32_t)generation->jobs,
+    };
+    const enum leat_status status = switching_generate(&options, &generation->policy);
+    variants_table_free(&table);
+    return status == LEAT_OK ? EXIT_DONE : fail();
+}
+
 static void
 put_block(const void *of, FILE *out)
 {
@@ -517,9 +567,11 @@ policy_generate(int argc, char **argv)
     exit_code = exit_code == EXIT_DONE ? output_check("policy", "--output", generation.out_path) : exit_code;
     exit_code = exit_code == EXIT_DONE ? read_rates(&generation) : exit_code;
     exit_code = exit_code == EXIT_DONE ? read_variants(&generation) : exit_code;
-    exit_code = exit_code == EXIT_DONE ? read_latencies(&generation) : exit_code;
+    exit_code = exit_code == EXIT_DONE && !generation.switching ? read_latencies(&generation) : exit_code;
     const uint64_t start_ns = leat_monotonic_ns();
-    exit_code = exit_code == EXIT_DONE ? solve(&generation) : exit_code;
+    if (exit_code == EXIT_DONE) {
+        exit_code = generation.switching ? switch_models(&generation) : solve(&generation);
+    }
     const uint64_t took_ns = leat_monotonic_ns() - start_ns;
     const struct output file = {.path = generation.out_path, .write = put_block};
     if (exit_code == EXIT_DONE && output_write(&file, 1, generation.policy) != LEAT_OK) {

@@ -41,7 +41,7 @@ _leat() {
     --arrivals) options='constant poisson bursty' ;;
     --router) options='clockwork dealt edf fcfs laxity matching round_robin shortest_queue threshold' files=
               [ "$verb" = simulate ] && options="all oracle $options" ;;
-    --mode) options='leat dealt paper' files=
+    --mode) options='leat dealt paper switching' files=
             [ "$verb" = app ] && options='sleep burn' ;;
     --batching) options='maximal variable powers' files= ;;
     --grid) options='fixed latency' files= ;;
