@@ -69,7 +69,8 @@ def check_help():
 def check_by_hand():
     """50 queries a second, one at a time, evenly: each is served alone, at once, by what the selector is known to choose."""
     even = (*BASE, "--arrivals", "constant", "--rate", 50, "--duration", "9.99s")
-    for selector, variant, latency_ns in (("fixed", 0, 5000000), ("jellyfish", 2, 20000000), ("greedy", 2, 20000000)):
+    for selector, variant, latency_ns in (("fixed", 0, 5000000), ("jellyfish", 2, 20000000), ("greedy", 2, 20000000),
+                                         ("infaas", 0, 5000000)):
         found = results(*even, "--selector", selector)[0]
         assert found["selector"] == selector and found["router"] == "fcfs" and found["rate_qps"] == 50
         assert found["accuracy"] == [(0.6, 0.7, 0.8)[variant]] and found["violation_share"] == [0]

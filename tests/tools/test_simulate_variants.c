@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "sched/instance.h"
 #include "sched/load.h"
 #include "tests/leat_test.h"
 
@@ -617,6 +618,67 @@ test_deep_queues(void)
     }
 }
 
+/* How often infaas was shown the instance of what it chose in each state. */
+static uint32_t seen[LEAT_INSTANCE_STATES];
+
+static struct leat_selection
+select_seen(void *state, const struct leat_select_input *input)
+{
+    const struct leat_selection selection = leat_selector_infaas.select(state, input);
+    EXPECT(input->instances != NULL);
+    seen[input->instances[selection.variant].state]++;
+    return selection;
+}
+
+static struct leat_selection
+select_unseen(void *state, const struct leat_select_input *input)
+{
+    EXPECT(input->instances == NULL);
+    return leat_selector_infaas.select(state, input);
+}
+
+/* Instances are active under a light load, the same as if nothing were known of them; overloaded under a heavy one. */
+static void
+test_instances(void)
+{
+    static const struct leat_selector seeing = {.name = "seeing", .follows_instances = true, .select = select_seen};
+    static const struct leat_selector blind = {.name = "blind", .select = select_unseen};
+    static struct variants_result unseen;
+    struct variants_table table;
+
+    make_table(&table, 2);
+    struct variants_options options = {
+        .table = &table,
+        .router = leat_router_find("fcfs"),
+        .selector = &seeing,
+        .arrivals = {.kind = ARRIVALS_POISSON},
+        .seed = leat_test_seed,
+        .worker_count = 3,
+        .objective_ns = UINT64_C(60000000000),
+        .duration_ns = UINT64_C(30000000000),
+        .batch_max = 1,
+        .late = VARIANTS_DROP_LATE,
+    };
+    const double capacity_qps = 3e9 / (double)(table.rows[0].latency_ns[0] < table.rows[1].latency_ns[0]
+                                                   ? table.rows[0].latency_ns[0]
+                                                   : table.rows[1].latency_ns[0]);
+    memset(seen, 0, sizeof(seen));
+    options.arrivals.rate_qps = 0.3 * capacity_qps;
+    EXPECT(variants_simulate(run, &options, &simulated) == LEAT_OK && simulated.served > 100);
+    EXPECT(seen[LEAT_INSTANCE_ACTIVE] == simulated.decisions);
+    options.selector = &blind;
+    EXPECT(variants_simulate(run, &options, &unseen) == LEAT_OK);
+    EXPECT(memcmp(&simulated, &unseen, sizeof(unseen)) == 0);
+
+    memset(seen, 0, sizeof(seen));
+    options.selector = &seeing;
+    options.arrivals.rate_qps = 1.5 * capacity_qps;
+    EXPECT(variants_simulate(run, &options, &simulated) == LEAT_OK);
+    EXPECT(seen[LEAT_INSTANCE_OVERLOADED] > simulated.decisions * 8 / 10 && seen[LEAT_INSTANCE_INTERFERED] == 0);
+    EXPECT(simulated.batches > 0.9 * 30 * capacity_qps); /* with nothing slower than before */
+    variants_table_free(&table);
+}
+
 /* Equal inputs, equal results; and noise, which the naive one does not have, loses no query and moves no mean. */
 static void
 test_repeats_and_noise(void)
@@ -855,6 +917,7 @@ main(void)
     test_against_naive();
     test_deep_queues();
     test_repeats_and_noise();
+    test_instances();
     test_theory();
     test_known_rate();
     test_table();
