@@ -93,12 +93,6 @@ take_verdict(struct leat_instance *instance, const struct leat_instance_worker *
     begin_window(instance, worker);
 }
 
-static uint32_t
-shrink(uint32_t permille, uint32_t by_permille)
-{
-    return (uint32_t)((uint64_t)permille * PERMILLE / by_permille);
-}
-
 /* ---- States ------------------------------------------------------------------------------------ */
 
 /* What is asked of the application, beside the peak of all workers: what comes, and what waits beside an interval of it. */
@@ -168,8 +162,8 @@ leat_instance_evaluate(struct leat_instance *instance, const struct leat_instanc
     if (verdict) {
         take_verdict(instance, worker);
     } else if (quiet) {
-        instance->slow_permille = shrink(instance->slow_permille, limits->decay_permille);
-        instance->response_permille = shrink(instance->response_permille, limits->decay_permille);
+        instance->slow_permille = (uint32_t)((uint64_t)instance->slow_permille * PERMILLE / limits->decay_permille);
+        instance->response_permille = 0;
         begin_window(instance, worker); /* what it was told long ago does not count any more */
     } else {
         return instance->state;

@@ -25,8 +25,8 @@
  *              to overloaded   else, response > a and busy share >= k; or what waits would take z evaluations of all workers
  *              from interfered slowness < u
  *              from overloaded response < u, what comes is below the peak, and what waits not above z
- *            An instance that is avoided has no batches to tell: while nothing of it runs, both ratios shrink by d at each
- *            evaluation, until it is tried again. It stays out for one evaluation at least, and for twice as many as the last
+ *            An instance that is avoided has no batches to tell: while nothing of it runs, nobody waits for it, and its slowness
+ *            shrinks by d at each evaluation, until it is tried again. It stays out for one evaluation at least, and for twice as many as the last
  *            time, up to LEAT_INSTANCE_HOLD_MAX, when it is found as bad again within as many verdicts as it was out for.
  * Departures INFaaS has one flag for both states, and its latency includes waiting. In the paper overloaded is left when
  *            queries fall below the peak; response and what waits are in its code. Verdicts' batches and holding are ours.
@@ -79,7 +79,7 @@ struct leat_instance {
     uint64_t busy_seen_ns, ended_seen_ns;      /* of the worker, then */
     uint64_t item_ns;                         /* profiled time of an item, lately; 0: unknown */
     uint32_t items, batches;                   /* since the last verdict */
-    uint32_t slow_permille, response_permille, busy_permille; /* at the last verdict, or shrunk since; 0: unknown */
+    uint32_t slow_permille, response_permille, busy_permille; /* at the last verdict, or less since; 0: unknown */
     uint16_t running;                                         /* batches dispatched and not ended */
     uint8_t state;                                            /* enum leat_instance_state */
     uint8_t age;   /* evaluations since it came out of service, or verdicts since it is active; stays at 255 */

@@ -121,7 +121,7 @@ naive_evaluate(const struct leat_instance_demand *demand)
         naive.verdicts += naive.state == LEAT_INSTANCE_ACTIVE;
     } else if (naive_is_out() && quiet) {
         naive.slow = floor(naive.slow * 1000 / limits->decay_permille);
-        naive.response = floor(naive.response * 1000 / limits->decay_permille);
+        naive.response = 0;
         naive_forget();
     } else {
         return;
@@ -394,7 +394,7 @@ test_saturated_until_the_load_falls(void)
         live_for(50);
         EXPECT(world.changes == 0); /* also while others serve what it would be asked for */
         world.load = 0.3;
-        live_for(3 + LEAT_INSTANCE_HOLD_MAX);
+        live_for(4);
         EXPECT(instance.state == LEAT_INSTANCE_ACTIVE && world.changes == 1);
     }
 }
