@@ -11,6 +11,7 @@ enum { SWEEPS_PAPER = 100, SWEEPS_MAX = 20000, STEPS_PAPER = 1000, STEPS_MAX = 1
 
 #define ALIKE         1e-13 /* sweeps and steps that change less repeat themselves */
 #define RESIDUAL_GOAL 1e-9
+#define DAMPED        0.75  /* of the way: batches of one size after another of another make chains that nearly alternate */
 
 /* ---- Problems ---------------------------------------------------------------------------------- */
 
@@ -138,10 +139,11 @@ leat_mdp_check_policy(const struct leat_mdp_problem *problem, const struct leat_
 
 /* ---- Sweeps ------------------------------------------------------------------------------------ */
 
-/* What a decision is worth. */
+/* What a decision is worth, and how far a sweep goes. */
 struct terms {
     enum leat_mdp_mode mode;
     double gain_per_us; /* what time costs */
+    double pace;
 };
 
 static double
@@ -258,7 +260,7 @@ sweep(struct leat_mdp *mdp, const struct terms *terms, const double *values, dou
             const double change = mdp->choices[bin].value - values[at];
             least = change < least ? change : least;
             most = change > most ? change : most;
-            next[at] = mdp->choices[bin].value;
+            next[at] = values[at] + terms->pace * change;
             if (policy != NULL && !full) {
                 policy[leat_mdp_state(mdp, n, bin)] = mdp->choices[bin].action;
             }
@@ -301,7 +303,7 @@ clear_values(struct leat_mdp *mdp)
 static void
 solve_paper(struct leat_mdp *mdp, struct leat_mdp_action *ret_policy, struct leat_mdp_solution *solution)
 {
-    const struct terms terms = {.mode = LEAT_MDP_PAPER};
+    const struct terms terms = {.mode = LEAT_MDP_PAPER, .pace = 1};
     double least, most;
 
     do {
@@ -333,9 +335,9 @@ resolve(struct leat_mdp *mdp, const struct leat_mdp_action *policy)
     return true;
 }
 
-/* One step from `mass` to `next`; returns how much of it moved. */
+/* One step from `mass` to `next`, or a part of it; returns how much the whole step moves. */
 static double
-step(struct leat_mdp *mdp, const double *mass, double *next)
+step(struct leat_mdp *mdp, const double *mass, double *next, double pace)
 {
     const uint32_t queue_max = mdp->problem.queue_max;
     const size_t count = (size_t)queue_max * mdp->stride + 1;
@@ -367,7 +369,9 @@ step(struct leat_mdp *mdp, const double *mass, double *next)
         leat_mdp_push(mdp, &mdp->kernels[i], next);
     }
     for (size_t i = 0; i < count; i++) {
-        moved += fabs(next[i] - mass[i]);
+        const double change = next[i] - mass[i];
+        moved += fabs(change);
+        next[i] = pace < 1 ? mass[i] + pace * change : next[i];
         next[i] = next[i] < 1e-100 ? 0 : next[i]; /* nothing that could become a subnormal number */
     }
     return moved;
@@ -381,15 +385,15 @@ start(struct leat_mdp *mdp)
     mdp->mass[0][mdp->bins - 1] = 1;
 }
 
-/* From mdp->mass[0] to where the policy that was resolved leads. */
+/* From mdp->mass[0] to where the policy that was resolved leads in the long run; returns how many steps it took. */
 static uint32_t
-settle(struct leat_mdp *mdp, uint32_t steps_max)
+settle(struct leat_mdp *mdp, double pace, uint32_t steps_max)
 {
-    uint32_t steps = 1;
+    uint32_t steps = 0;
     double moved;
 
     do {
-        moved = step(mdp, mdp->mass[0], mdp->mass[1]);
+        moved = step(mdp, mdp->mass[0], mdp->mass[1], pace);
         swap(&mdp->mass[0], &mdp->mass[1]);
         steps++;
     } while (steps < steps_max && moved > ALIKE);
@@ -438,7 +442,10 @@ leat_mdp_evaluate(struct leat_mdp *mdp, const struct leat_mdp_action *policy, st
         return LEAT_FAIL(LEAT_ERR_INVALID, "the policy has actions that are not admissible; prepare for it alone");
     }
     start(mdp);
-    const uint32_t steps = settle(mdp, STEPS_PAPER);
+    uint32_t steps = 1 + settle(mdp, 1, STEPS_PAPER - 1);
+    if (steps == STEPS_PAPER) {
+        steps += settle(mdp, DAMPED, STEPS_MAX);
+    }
     const struct sums sums = sum_up(mdp, policy);
     const double queries = sums.in_time + sums.late, share = mdp->problem.rate_per_us / mdp->problem.worker_count;
     *ret_value = (struct leat_mdp_value){
@@ -477,7 +484,7 @@ solve_leat(struct leat_mdp *mdp, struct leat_mdp_action *ret_policy, struct leat
 {
     const struct leat_mdp_problem *problem = &mdp->problem;
     const double time_us = longest_us(mdp);
-    struct terms terms = {.mode = LEAT_MDP_LEAT};
+    struct terms terms = {.mode = LEAT_MDP_LEAT, .pace = DAMPED};
     double least, most, goal = 1e-3;
     bool settled = false;
 
@@ -494,7 +501,7 @@ solve_leat(struct leat_mdp *mdp, struct leat_mdp_action *ret_policy, struct leat
             solution->sweeps++;
         } while (most - least > goal && solution->sweeps < SWEEPS_MAX);
         LEAT_MUST(resolve(mdp, ret_policy));
-        (void)settle(mdp, STEPS_MAX);
+        (void)settle(mdp, DAMPED, STEPS_MAX);
         const struct sums sums = sum_up(mdp, ret_policy);
         solution->gain_per_us = sums.reward / sums.time_us;
         solution->residual = most + fmax(0, terms.gain_per_us - solution->gain_per_us) * time_us;

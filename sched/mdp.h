@@ -95,11 +95,12 @@ struct leat_mdp_value {
     double accuracy;           /* mean of the queries served in time; 0 when there is none */
     double violation;          /* share of queries that are dropped, or in a batch that is late for its oldest */
     double gain_per_us;        /* accuracy in time less penalties, a microsecond */
-    double accuracy_per_query; /* gain_per_us over this worker's share of the rate: late queries count as they are priced */
+    double accuracy_per_query; /* gain_per_us over this worker's share of the rate: late queries count as they are priced.
+                                * A percent too high as a rule, as the oldest query is taken to have waited longer */
     double busy;               /* share of time */
     double batch;              /* mean, of decisions */
     double full;               /* share of decisions in the full state */
-    uint32_t steps;            /* of the distribution of states, until it stood still, or 1000 */
+    uint32_t steps;            /* of the distribution of states, until it stood still */
 };
 
 struct leat_mdp_solution {
@@ -140,8 +141,9 @@ void leat_mdp_solve(struct leat_mdp *mdp, enum leat_mdp_mode mode, struct leat_m
                     struct leat_mdp_solution *ret_solution);
 
 /*
- * By the distribution of states 1000 decisions after an empty queue (fewer, if it stands still before). Shares are of
- * queries, not of decisions. LEAT_ERR_INVALID: the policy has an action that this object was not made for.
+ * By the distribution of states in the long run; the published code takes that of 1000 decisions after an empty queue,
+ * which is the same wherever it stands still by then. Shares are of queries, not of decisions. LEAT_ERR_INVALID: the
+ * policy has an action that this object was not made for.
  */
 LEAT_MUST_CHECK enum leat_status leat_mdp_evaluate(struct leat_mdp *mdp, const struct leat_mdp_action *policy,
                                                    struct leat_mdp_value *ret_value);

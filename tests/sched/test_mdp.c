@@ -611,6 +611,9 @@ static void
 check_value(const struct dense *dense, const struct leat_mdp_action *policy, const struct leat_mdp_value *value)
 {
     const struct leat_mdp_problem *p = dense->ref.problem;
+    if (value->steps > 1000) {
+        return; /* the published code's figure is then not of the long run */
+    }
     double *mass = allocate(dense->states * sizeof(double)), queries = 0, late = 0, accuracy = 0;
     uint32_t *choice = allocate(dense->states * sizeof(uint32_t));
     choices_of(dense, policy, choice);
@@ -831,8 +834,10 @@ test_gain_tasks(void)
     for (uint32_t i = 0; i < 2; i++) {
         struct ramsis_task task;
         ramsis_read(names[i], &task);
-        for (double qps = 800; qps <= 3200; qps += 800) {
-            const struct leat_mdp_problem problem = ramsis_problem(&task, qps);
+        /* At the last, what is best for text nearly alternates between two sizes of batches. */
+        static const double rates_qps[] = {800, 1600, 2400, 3200, 5600};
+        for (uint32_t rate = 0; rate < LEAT_COUNT_OF(rates_qps); rate++) {
+            const struct leat_mdp_problem problem = ramsis_problem(&task, rates_qps[rate]);
             struct leat_mdp *mdp = make(&problem, NULL, 1);
             struct leat_mdp_action *paper = make_policy(&problem), *leat = make_policy(&problem);
             struct leat_mdp_solution solution;
