@@ -2,7 +2,7 @@
 #include "sched/probing.h"
 
 #define OTHERS        16u /* condemned queries for each that a class of workers gets against its profile */
-#define REST          16u /* and for so many times its execution the next one waits, twice as many after each that was right */
+#define REST          16u /* and for so many times its execution the next one waits, four times as many after each that was right */
 #define DOUBLINGS_MAX 8u
 
 uint32_t
@@ -45,7 +45,7 @@ leat_probing_end(struct leat_probing *probing, bool probe, uint64_t now_ns, uint
 {
     if (probe) {
         const bool confirmed = exec_ns >= predicted_ns - predicted_ns / 4;
-        probing->doublings = confirmed ? (uint8_t)(probing->doublings + (probing->doublings < DOUBLINGS_MAX)) : 0;
+        probing->doublings = confirmed ? (uint8_t)(probing->doublings + (probing->doublings < DOUBLINGS_MAX ? 2 : 0)) : 0;
         probing->under_way = false;
         probing->next_ns = now_ns + REST * exec_ns;
     }

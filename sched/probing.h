@@ -26,7 +26,7 @@
 struct leat_probing {
     uint32_t condemned; /* queries since the last probe that its profile says the class cannot have in time */
     bool under_way;
-    uint8_t doublings;      /* of the rest after a probe: so many in a row took what the profile says */
+    uint8_t doublings;      /* of the rest after a probe: two for each in a row that took what the profile says */
     uint64_t next_ns;       /* no probe before */
     uint64_t next_spare_ns; /* nor any with a query that need not be late */
 };

@@ -338,7 +338,7 @@ naive_end(struct naive *naive, uint32_t q)
         const bool right = naive->now_ns - query->started_ns >= query->learned_ns - query->learned_ns / 4;
         naive->right[class] = right ? naive->right[class] + 1 : 0;
     }
-    const uint32_t doublings = naive->right[class] < 8 ? naive->right[class] : 8;
+    const uint32_t doublings = naive->right[class] < 4 ? 2 * naive->right[class] : 8;
     naive->rests_ns[class] = naive->now_ns + ((16 * (naive->now_ns - query->started_ns)) << doublings);
     naive_start(naive, query->worker);
 }
