@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Target    simulate_table_read, simulate_sizes_read and simulate_prices_read.
- * Input     The file, byte for byte; the model that is looked for is "m".
+ * Target    simulate_table_read, simulate_sizes_read, simulate_prices_read and import_profiles.
+ * Input     The file, byte for byte; the model that is looked for is "m". Of profiles it is that of accuracies too.
  * Property  No crash, leak or sanitizer report; a refusal names the file; what is accepted is as its description says, and
  *           a workload can be drawn from it.
  */
@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "tools/cli/app_import.h"
 #include "tools/simulate/simulate.h"
 
 enum { QUERIES = 50 };
@@ -84,6 +85,54 @@ check_sizes(const struct leat_pool_size *sizes, uint32_t count)
     simulate_workload_free(&workload);
 }
 
+/* Every model has rising sizes up to its largest batch, each with one time, and a point for each of them. */
+static void
+check_import(const json_t *list)
+{
+    const json_t *models = json_object_get(list, "models"), *model;
+    size_t m;
+
+    LEAT_ASSERT(json_array_size(models) >= 1 && json_array_size(models) <= SIMULATE_VARIANTS_MAX);
+    json_array_foreach((json_t *)(uintptr_t)models, m, model) {
+        const json_int_t items_max = json_integer_value(json_object_get(model, "items_max"));
+        const char *worker_class;
+        json_t *rows, *row;
+        size_t points = 0, r;
+        json_object_foreach(json_object_get(json_object_get(model, "options"), "tables"), worker_class, rows) {
+            json_int_t last = 0;
+            json_array_foreach(rows, r, row) {
+                const json_int_t items = json_integer_value(json_object_get(row, "items"));
+                LEAT_ASSERT(items > last && items <= LEAT_ITEMS_MAX);
+                LEAT_ASSERT(json_array_size(json_object_get(row, "samples_ns")) == 1);
+                last = items;
+            }
+            LEAT_ASSERT(worker_class[0] != '\0' && last >= items_max);
+            points += json_array_size(rows);
+        }
+        LEAT_ASSERT(items_max >= 1 && points >= 1 && json_array_size(json_object_get(model, "points")) == points);
+        LEAT_ASSERT(json_integer_value(json_object_get(model, "accuracy_ppm")) <= 1000000);
+    }
+}
+
+static void
+import(bool apart, bool repair)
+{
+    const struct import_options options = {.profiles = {.path = path, .accuracies_path = apart ? path : NULL},
+                                           .mode = "sleep",
+                                           .prefix = "p-",
+                                           .repair = repair,
+                                           .front = repair,
+                                           .items_max = repair ? 40 : 0};
+    json_t *list;
+
+    if (import_profiles(&options, &list) == LEAT_OK) {
+        check_import(list);
+        json_decref(list);
+    } else {
+        LEAT_ASSERT(strstr(leat_error_text(), path) != NULL);
+    }
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -108,6 +157,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (simulate_prices_read(path, &two, classes) != LEAT_OK) {
         LEAT_ASSERT(strstr(leat_error_text(), path) != NULL);
+    }
+    for (uint32_t variant = 0; variant < 4; variant++) {
+        import((variant & 1) != 0, (variant & 2) != 0);
     }
     return 0;
 }
