@@ -193,6 +193,7 @@ look(struct leat_daemon *daemon, struct leat_application *app, struct draft *dra
 {
     struct leat_profile_copy *copy = &daemon->keeper->copy;
     const uint16_t id = app->id;
+    const uint64_t generation = app->generation;
     const uint64_t accepted = atomic_load_explicit(&app->counters.accepted, memory_order_relaxed);
     uint64_t dispersion_ppm = 0;
 
@@ -202,8 +203,9 @@ look(struct leat_daemon *daemon, struct leat_application *app, struct draft *dra
     app->keeping.accepted_seen = accepted;
     draft_begin(draft, daemon, app);
     for (uint32_t v = 0; v < draft->order.variant_count; v++) {
-        if (leat_daemon_copy_profiles(daemon, app, v, copy) != LEAT_OK || daemon->applications[id] != app) {
-            return false; /* it has gone */
+        if (leat_daemon_copy_profiles(daemon, app, v, copy) != LEAT_OK || daemon->applications[id] != app ||
+            app->generation != generation) {
+            return false; /* it has gone, and perhaps another one lies where it lay */
         }
         draft_variant(draft, app, v, &copy->profiles[0]);
         dispersion_ppm = copy->dispersion_ppm;
