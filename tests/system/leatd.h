@@ -37,6 +37,7 @@ void leatd_end(struct leatd *leatd, int signal_number);
 bool leatd_logged(const struct leatd *leatd, const char *text);
 void leatd_fini(struct leatd *leatd); /* after its end by itself, or by leatd_end */
 
+/* Waits while there are too many, for those that were closed to be gone. */
 struct leat_session *leatd_open_session(const struct leatd *leatd, uint32_t slots, uint64_t arena_bytes);
 /* The answer to an administrative request; the caller's. */
 json_t *leatd_request(struct leat_session *session, const char *text);
