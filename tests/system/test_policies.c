@@ -17,7 +17,7 @@
 #include "sched/policy_table.h"
 #include "tests/system/leatd.h"
 
-enum { BURST = 64, BURSTS_MAX = 2000 };
+enum { BURST = 64 };
 
 static json_int_t
 policy_versions(struct leat_session *session, bool *ret_own)
@@ -147,13 +147,15 @@ main(void)
     }
     printf("alone: %u by the best, %u, %u\n", alone[0], alone[1], alone[2]);
     EXPECT(alone[0] > 10 && prompt > 0); /* nobody waits for company until it is almost late */
-    while (policy_versions(session, &own) < 2) {
-        EXPECT(bursts++ < BURSTS_MAX);
-        burst(session, queries, BURST, together);
-    }
-    EXPECT(own);
     struct leat_policy *second = fetch(session);
-    EXPECT(second->checksum != first->checksum);
+    while (second->dispersion_permille <= 1500) { /* times that spread on a busy machine may be a reason before */
+        free(second);
+        burst(session, queries, BURST, together);
+        bursts++;
+        second = fetch(session);
+    }
+    EXPECT(policy_versions(session, &own) > 1 && own);
+    EXPECT(second->checksum != first->checksum && second->worker_count == 2 && second->objective_ns == 40000000);
     free(first);
     free(second);
     printf("%u bursts: %u by the best, %u, %u\n", bursts, together[0], together[1], together[2]);
