@@ -2,14 +2,17 @@
 /*
  * Goal     A profile that says too much does not refuse for ever. What clients cancel, let expire or leave behind costs
  *          the dispatcher a bounded amount of work a round: a cancel that names nothing costs no look at any list, and
- *          everything else together one look at each waiting query. What stays keeps its order.
+ *          everything else together one look at each waiting query. What stays keeps its order. A policy goes to the
+ *          application that it was made for and to no other, and what is not in force comes back.
  * Method   The dispatcher driven round by round over sessions whose clients are this test, with a worker that does not
  *          move until it is told to, so that queries wait. Work is counted in list entries looked at, not in time.
  *          The clock stands still but where a case or a run moves it.
  */
 #include <string.h>
 
+#include "base/align.h"
 #include "runtime/dispatcher.h"
+#include "sched/policy_table.h"
 #include "tests/leat_test.h"
 
 enum {
@@ -35,6 +38,7 @@ static struct {
     uint32_t outcomes[SLOTS];           /* of the last answer from the dispatcher, 0: none yet */
     uint32_t tickets[SLOTS];            /* it named */
 } clients[SESSIONS];
+static struct leat_policy_change *policy_change; /* last answered */
 static uint64_t now_ns;
 static uint64_t run_ns; /* that every run takes */
 static uint64_t random_state;
@@ -123,6 +127,10 @@ step(void)
         }
     }
     while (leat_dispatcher_poll_event(dispatcher, &event)) {
+        if (event.kind == LEAT_EVENT_POLICY_SET) {
+            policy_change = event.policy;
+            continue;
+        }
         EXPECT(event.kind == LEAT_EVENT_SESSION_GONE);
         const uint32_t index = event.session->index;
         atomic_store_explicit(&tables.sessions[index], NULL, memory_order_relaxed);
@@ -552,6 +560,40 @@ test_probes_are_few(void)
     stop();
 }
 
+static void
+test_a_policy_is_for_one_generation(void)
+{
+    static struct leat_policy old_policy, new_policy;
+    static char old_state, new_state;
+    const struct {
+        uint16_t application;
+        uint64_t generation;
+        bool done;
+    } cases[] = {{PLAIN, 6, false}, {LATE, 0, false}, {TIGHT, 7, false}, {PLAIN, 7, true}};
+
+    start();
+    apps[PLAIN].generation = 7;
+    apps[PLAIN].selector_state = &old_state;
+    apps[PLAIN].policy = &old_policy;
+    for (size_t i = 0; i < LEAT_COUNT_OF(cases); i++) {
+        const bool done = cases[i].done;
+        struct leat_policy_change change = {.application = cases[i].application,
+                                            .generation = cases[i].generation,
+                                            .state = &new_state,
+                                            .policy = &new_policy};
+        policy_change = NULL;
+        leat_dispatcher_command(dispatcher,
+                                &(struct leat_command){.kind = LEAT_COMMAND_SET_POLICY, .policy = &change});
+        (void)step();
+        EXPECT(policy_change == &change && change.done == done);
+        EXPECT(change.state == (done ? &old_state : &new_state) && change.policy == (done ? &old_policy : &new_policy));
+        EXPECT(apps[PLAIN].selector_state == (done ? &new_state : &old_state));
+        EXPECT(apps[PLAIN].policy == (done ? &new_policy : &old_policy));
+        EXPECT(apps[TIGHT].policy == NULL);
+    }
+    stop();
+}
+
 int
 main(void)
 {
@@ -567,5 +609,6 @@ main(void)
     test_application_still_being_added();
     test_too_long_a_profile_is_corrected();
     test_probes_are_few();
+    test_a_policy_is_for_one_generation();
     return 0;
 }
