@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/status.h"
+#include "sched/policy.h"
 #include "tools/cli/app_import.h"
 #include "tools/cli/cli.h"
 
@@ -31,8 +32,18 @@ print_help(void)
         "  --remove-models M,...  models to be left out\n"
         "  --latency TIME         objective of queries that bring none, as 20ms (default 0: none)\n"
         "  --late drop|serve      drop: refuse what cannot be in time (default); serve: answer it late\n"
-        "  --router R             which worker (default auto: what suits the workers)\n"
-        "  --selector S           which model and batch (default auto)\n"
+        "  --router R             which worker (default auto: what suits the workers):\n"
+        "                         ");
+    for (size_t i = 0; leat_router_at(i) != NULL; i++) {
+        (void)printf("%s%s", i > 0 ? ", " : "", leat_router_at(i)->name);
+    }
+    (void)printf("\n"
+        "  --selector S           which model and batch (default auto: what suits workers, router and models):\n"
+        "                         ");
+    for (size_t i = 0; leat_selector_at(i) != NULL; i++) {
+        (void)printf("%s%s", i > 0 ? ", " : "", leat_selector_at(i)->name);
+    }
+    (void)printf("\n"
         "  --policy FILE          of selectors that follow one (default auto: made from profiles)\n"
         "  --threshold N          of router threshold: larger queries, in items, go to the fastest class\n"
         "  --percentile P         of times to go by: 50 to 99.9, or mean (default 95)\n"
@@ -224,6 +235,9 @@ print_application(const json_t *app)
         (void)printf("by the mean");
     } else {
         (void)printf("by percentile %g", json_number_value(percentile));
+    }
+    if (json_object_get(app, "policy") != NULL) {
+        (void)printf(", policy %s", text_of(app, "policy"));
     }
     (void)printf(", queue %lld%s\n", number_of(app, "queue"),
                  json_is_true(json_object_get(app, "configured")) ? ", of the configuration" : "");
