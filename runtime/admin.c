@@ -38,8 +38,10 @@ describe_policy(const struct leat_policy_keeping *keeping)
 {
     return keeping->versions == 0
                ? json_null()
-               : json_pack("{s:b, s:I, s:i, s:f}", "own", (int)keeping->own, "versions", (json_int_t)keeping->versions,
-                           "rungs", (int)keeping->rung_count, "dispersion", keeping->dispersion_permille / 1e3);
+               : json_pack("{s:b, s:I, s:I, s:i, s:i, s:f}", "own", (int)keeping->own, "versions",
+                           (json_int_t)keeping->versions, "objective_ns", (json_int_t)keeping->objective_ns, "workers",
+                           (int)keeping->worker_count, "rungs", (int)keeping->rung_count, "dispersion",
+                           keeping->dispersion_permille / 1e3);
 }
 
 json_t *

@@ -65,7 +65,8 @@ struct leat_policy_keeping {
     bool own;          /* made here, and made anew when it does not fit any more */
     uint32_t versions; /* so many were in force, this one included; 0: the selector follows none */
     const struct leat_policy *policy; /* the application's, for the control side, which alone has it exchanged */
-    uint32_t rung_count, dispersion_permille;
+    uint64_t objective_ns; /* that it was made for, as what follows */
+    uint32_t worker_count, rung_count, dispersion_permille;
     uint32_t dispersion_mean_permille; /* of arrivals, lately; 0: nothing is known */
     uint32_t spread_ppm;    /* that it was made for */
     uint32_t misfits;       /* looks in a row at which it did not fit */

@@ -116,11 +116,26 @@ make_first(const struct leat_daemon *daemon, struct leat_application *app)
     return status;
 }
 
+/* Do queries wait as the policy takes them to? */
+static enum leat_status
+check_router(const struct leat_application *app, enum leat_policy_kind kind)
+{
+    if (kind == LEAT_POLICY_QUEUE && !app->router->deals) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "the policy is for queues of each worker's own: it wants router dealt, not %s",
+                         app->router->name);
+    }
+    if (kind == LEAT_POLICY_POOL && app->router->deals) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "the policy is for one queue before all workers, not for router %s", app->router->name);
+    }
+    return LEAT_OK;
+}
+
 static enum leat_status
 find_policy(const struct leat_daemon *daemon, struct leat_application *app, const char *path)
 {
     if (path != NULL) {
-        return leat_policy_read(path, &app->policy);
+        const enum leat_status status = leat_policy_read(path, &app->policy);
+        return status == LEAT_OK ? check_router(app, app->policy->kind) : status;
     }
     if (strcmp(app->selector->name, "mdp") != 0) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "selector %s needs a policy from a file: see 'leat policy generate'",
@@ -132,7 +147,8 @@ find_policy(const struct leat_daemon *daemon, struct leat_application *app, cons
     if (daemon->class_count > 1) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "selector mdp is for workers of one class, and there are %u", daemon->class_count);
     }
-    return make_first(daemon, app);
+    const enum leat_status status = check_router(app, LEAT_POLICY_POOL);
+    return status == LEAT_OK ? make_first(daemon, app) : status;
 }
 
 static void
@@ -140,6 +156,8 @@ note_policy(struct leat_application *app, const struct leat_policy *policy)
 {
     app->keeping.versions++;
     app->keeping.policy = policy;
+    app->keeping.objective_ns = policy->objective_ns;
+    app->keeping.worker_count = policy->worker_count;
     app->keeping.rung_count = policy->rung_count;
     app->keeping.dispersion_permille = policy->dispersion_permille;
     app->keeping.misfits = 0;

@@ -103,6 +103,14 @@ test_refusals(struct leat_session *session)
     expect_refused(session, "{\"op\":\"app-policy\",\"name\":\"choice\"}", ends[1], "regular file");
     expect_refused(session, "{\"op\":\"app-policy\",\"name\":\"nobody\"}", -1, "no application or model 'nobody'");
     expect_refused(session, "{\"op\":\"app-policy\",\"name\":\"good\"}", -1, "follows no policy");
+    expect_refused(session,
+                   "{\"op\":\"app-add\",\"name\":\"dealt\",\"models\":[\"good\",\"quick\"],\"latency_ns\":40000000,"
+                   "\"router\":\"dealt\",\"selector\":\"mdp\"}",
+                   -1, "not for router dealt");
+    expect_refused(session,
+                   "{\"op\":\"app-add\",\"name\":\"switched\",\"models\":[\"good\",\"quick\"],\"latency_ns\":40000000,"
+                   "\"selector\":\"model_switching\"}",
+                   -1, "needs a policy from a file");
     EXPECT(close(ends[0]) == 0 && close(ends[1]) == 0);
 }
 
