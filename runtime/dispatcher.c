@@ -872,9 +872,13 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
     }
     if (selection.queries == 0) {
         dispatcher->marks[pair.query / 64] |= UINT64_C(1) << pair.query % 64;
+        /* Its variant has gone since it was admitted. */
+        enum leat_reason reason = LEAT_REASON_ACCURACY;
+        struct closest closest = nothing_close;
+        (void)fastest_for(dispatcher, app, &route->pending[pair.query], &reason, &closest);
         bump(&app->counters.rejected, 1);
-        finish(dispatcher, &app->waiting.entries[app->waiting.head + pair.query], LEAT_OUTCOME_REJECTED,
-               LEAT_REASON_ACCURACY);
+        finish_close_to(dispatcher, &app->waiting.entries[app->waiting.head + pair.query], LEAT_OUTCOME_REJECTED, reason,
+                        closest);
         return PAIR_DONE;
     }
     LEAT_ASSERT(selection.variant < app->variant_count && selection.skip + selection.queries <= offer.count);
