@@ -176,28 +176,138 @@ leat_policy_bound(const struct leat_policy_problem *problem, uint32_t rate_qps)
 
 /* ---- A queue before all workers ---------------------------------------------------------------- */
 
+/*
+ * A model has to know all queries that come within an objective, and its cost grows with their number to the second power and
+ * more. Where they are many they are counted by groups: a group is one to the solver, batches are of whole groups, and the
+ * table says of n what is best for as many groups as n fill.
+ */
+enum {
+    GROUPS = 512,       /* that come within an objective; fewer are counted one by one */
+    GROUPS_BATCH = 4,   /* sizes of batches are told apart in any case */
+    GROUPS_MODEL = 768, /* what comes may then be more: a longer queue counts as that */
+};
+
+struct grouping {
+    uint32_t items; /* of a group */
+    struct leat_mdp_pool_problem problem;
+    size_t solver_bytes, action_bytes, latency_bytes;
+};
+
 static size_t
 pool_cells(const struct leat_mdp_pool_problem *problem)
 {
     return (size_t)leat_mdp_pool_row_count(problem) * (problem->slack_bins + 1);
 }
 
+static uint32_t
+groups(uint32_t items, uint32_t of)
+{
+    return (items + of - 1) / of;
+}
+
+static struct grouping
+group(const struct leat_policy_problem *problem, uint32_t rate_qps)
+{
+    const double come = (double)rate_qps * (double)problem->objective_ns / 1e9;
+    const uint32_t most = problem->latency_items / GROUPS_BATCH;
+    struct grouping grouping = {.items = 1, .problem = pool_problem(problem, rate_qps)};
+    struct leat_mdp_pool_problem *pooled = &grouping.problem;
+
+    if (come > GROUPS && problem->model_queue_max == 0 && most > 1) {
+        const double wanted = ceil(come / GROUPS);
+        const uint32_t items = wanted < most ? (uint32_t)wanted : most;
+        const double left = come / items;
+        grouping.items = items;
+        pooled->batch_max = problem->latency_items / items;
+        pooled->latency_stride = pooled->batch_max;
+        pooled->rate_per_us /= items;
+        pooled->dispersion = problem->dispersion > items ? problem->dispersion / items : 1;
+        pooled->queue_max = groups(problem->queue_max, items);
+        pooled->held_max = groups(problem->held_max, items);
+        pooled->model_queue_max = left < GROUPS_MODEL ? (uint32_t)left : GROUPS_MODEL;
+        if (pooled->model_queue_max < 4 * pooled->queue_max) {
+            pooled->model_queue_max = 4 * pooled->queue_max;
+        }
+        grouping.latency_bytes =
+            leat_round_up((size_t)problem->variant_count * pooled->batch_max * sizeof(double), ALIGNMENT);
+    }
+    grouping.solver_bytes = leat_round_up(leat_mdp_pool_bytes(pooled), ALIGNMENT);
+    grouping.action_bytes = leat_round_up(pool_cells(pooled) * sizeof(uint16_t), ALIGNMENT);
+    return grouping;
+}
+
+static void
+group_latencies(const struct leat_policy_problem *problem, struct grouping *grouping, double *latency_us)
+{
+    const uint32_t batches = grouping->problem.batch_max;
+
+    for (uint32_t v = 0; v < problem->variant_count; v++) {
+        for (uint32_t b = 1; b <= batches; b++) {
+            latency_us[(size_t)v * batches + b - 1] =
+                problem->latency_us[(size_t)v * problem->latency_items + b * grouping->items - 1];
+        }
+    }
+    grouping->problem.latency_us = latency_us;
+}
+
+/* An action on groups as one on at most so many items. */
+static struct leat_policy_action
+ungroup(uint16_t packed, uint32_t group_items, uint32_t most)
+{
+    struct leat_policy_action action = leat_policy_unpack(packed);
+    const uint32_t items = action.items * group_items;
+
+    if (action.items != LEAT_POLICY_ALL && action.variant != LEAT_POLICY_HOLD) {
+        action.items = items < most ? items : most;
+    }
+    return action;
+}
+
+/* From the solver's rows to the table's. */
+static void
+ungroup_rows(const struct leat_policy_problem *problem, const struct grouping *grouping, const uint16_t *actions,
+             struct leat_policy *policy, uint32_t r)
+{
+    const struct leat_mdp_pool_problem one_by_one = pool_problem(problem, 1), *pooled = &grouping->problem;
+    const uint32_t columns = problem->slack_bins + 1, idle_max = problem->idle_levels > 0 ? problem->worker_count : 1;
+
+    for (uint32_t idle = 1; idle <= idle_max; idle++) {
+        const uint32_t waiting_max = idle < 2 ? problem->queue_max + 1 : problem->held_max;
+        for (uint32_t n = 1; n <= waiting_max; n++) {
+            const bool full = idle < 2 && n > problem->queue_max;
+            const uint32_t of = full ? pooled->queue_max + 1 : groups(n, grouping->items);
+            const uint16_t *from = actions + (size_t)leat_mdp_pool_row(pooled, of, idle) * columns;
+            const uint32_t to = leat_mdp_pool_row(&one_by_one, n, idle);
+            for (uint32_t bin = 0; bin < columns; bin++) {
+                leat_policy_set_action(policy, r, to, bin, ungroup(from[bin], grouping->items, full ? problem->queue_max : n));
+            }
+        }
+    }
+}
+
 static void
 solve_pool(void *memory, const struct leat_policy_problem *problem, struct leat_policy *policy, uint32_t r)
 {
     struct leat_policy_rung rung = *leat_policy_rung(policy, r);
-    const struct leat_mdp_pool_problem pooled = pool_problem(problem, rung.rate_qps);
-    const size_t solver_bytes = leat_round_up(leat_mdp_pool_bytes(&pooled), ALIGNMENT);
-    uint16_t *actions = (uint16_t *)(void *)((uint8_t *)memory + solver_bytes);
+    struct grouping grouping = group(problem, rung.rate_qps);
+    uint8_t *behind = (uint8_t *)memory + grouping.solver_bytes;
+    uint16_t *actions = (uint16_t *)(void *)behind;
     struct leat_mdp_pool_value value;
 
-    memset(actions, 0, pool_cells(&pooled) * sizeof(*actions));
-    leat_mdp_pool_solve(memory, &pooled, actions, &value);
-    leat_policy_set_actions(policy, r, actions);
+    memset(actions, 0, pool_cells(&grouping.problem) * sizeof(*actions));
+    if (grouping.items > 1) {
+        group_latencies(problem, &grouping, (double *)(void *)(behind + grouping.action_bytes));
+    }
+    leat_mdp_pool_solve(memory, &grouping.problem, actions, &value);
+    if (grouping.items > 1) {
+        ungroup_rows(problem, &grouping, actions, policy, r);
+    } else {
+        leat_policy_set_actions(policy, r, actions);
+    }
     rung.accuracy_ppm = parts_of(value.accuracy, 1e6, 1000000);
     rung.violation_ppb = parts_of(value.violation, 1e9, 1000000000);
-    rung.gain_ppm = gain_ppm(value.gain_per_us / pooled.rate_per_us);
-    rung.bound_ppm = gain_ppm(value.bound_per_us / pooled.rate_per_us);
+    rung.gain_ppm = gain_ppm(value.gain_per_us / grouping.problem.rate_per_us);
+    rung.bound_ppm = gain_ppm(leat_policy_bound(problem, rung.rate_qps));
     leat_policy_set_rung(policy, r, &rung);
 }
 
@@ -285,8 +395,8 @@ size_t
 leat_policy_solve_bytes(const struct leat_policy_problem *problem, uint32_t rate_qps)
 {
     if (problem->mode == LEAT_POLICY_LEAT) {
-        const struct leat_mdp_pool_problem pooled = pool_problem(problem, rate_qps);
-        return leat_round_up(leat_mdp_pool_bytes(&pooled), ALIGNMENT) + pool_cells(&pooled) * sizeof(uint16_t);
+        const struct grouping grouping = group(problem, rate_qps);
+        return grouping.solver_bytes + grouping.action_bytes + grouping.latency_bytes;
     }
     const struct leat_mdp_problem queued = leat_policy_queue_problem(problem, rate_qps);
     return lay_out(NULL, &queued, leat_mdp_bytes(&queued, NULL, 1)).bytes;
