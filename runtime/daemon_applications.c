@@ -7,6 +7,7 @@
 
 #include "base/align.h"
 #include "runtime/policy_keeper.h"
+#include "sched/mdp_pool.h"
 
 struct leat_application *
 leat_daemon_find_application(struct leat_daemon *daemon, const char *name)
@@ -39,14 +40,19 @@ leat_daemon_free_application(struct leat_application *app)
 static bool
 has_choice(const struct leat_application *app)
 {
-    bool differ = false;
+    bool differ = false, in_time = false;
+
+    if (app->latency_ns == 0 || app->variant_count > LEAT_MDP_POOL_VARIANTS_MAX) {
+        return false;
+    }
     for (uint32_t v = 0; v < app->variant_count; v++) {
         if (app->sched_variants[v].accuracy_ppm == 0) {
             return false;
         }
         differ = differ || app->sched_variants[v].accuracy_ppm != app->sched_variants[0].accuracy_ppm;
+        in_time = in_time || leat_profile_mean(&app->profiles[v][0], 1) <= app->latency_ns;
     }
-    return app->latency_ns > 0 && differ;
+    return differ && in_time;
 }
 
 /* Takes time where a policy has to be made. */

@@ -105,11 +105,18 @@ make_first(const struct leat_daemon *daemon, struct leat_application *app)
     if (draft == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a policy");
     }
+    enum leat_status status = LEAT_OK;
     draft_begin(draft, daemon, app);
-    for (uint32_t v = 0; v < app->variant_count; v++) {
+    for (uint32_t v = 0; v < app->variant_count && status == LEAT_OK; v++) {
         draft_variant(draft, app, v, &app->profiles[v][0]);
+        if (draft->accuracy_ppm[v] == 0) {
+            status = LEAT_FAIL(LEAT_ERR_INVALID, "selector mdp needs to know how accurate models are, and of '%s' nobody said",
+                               draft->names[v]);
+        }
     }
-    const enum leat_status status = leat_policy_make(&draft->order, NULL, &app->policy);
+    if (status == LEAT_OK) {
+        status = leat_policy_make(&draft->order, NULL, &app->policy);
+    }
     app->keeping.own = status == LEAT_OK;
     app->keeping.spread_ppm = draft->order.spread_ppm;
     free(draft);

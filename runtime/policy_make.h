@@ -23,7 +23,7 @@
 #define LEAT_POLICY_MAKE_HEADROOM  1.25
 
 struct leat_policy_order {
-    uint32_t variant_count;          /* 1..LEAT_POLICY_VARIANTS_MAX - 1 */
+    uint32_t variant_count;          /* 1..LEAT_MDP_POOL_VARIANTS_MAX */
     const char *const *names;        /* [variant_count], the application's */
     const uint32_t *accuracy_ppm;    /* [variant_count] */
     const uint64_t *latency_ns;      /* [variant_count][items_max], means, of batches of 1, 2, ...; 0: there is no such batch */
