@@ -3,7 +3,7 @@
  * What a policy that was solved ahead says: D. Mendoza et al., "Model Selection for Latency-Critical Inference Serving"
  * (RAMSIS), EuroSys 2024, section 3.2, and our own for a queue before all workers.
  *
- * Ours, where the paper knows no such thing: queries of several items, accuracy floors, caps on cost, variants that are not
+ * Ours, where the paper knows no such thing: queries of several items or with less time than older ones, accuracy floors, caps on cost, variants that are not
  * ready. A look-up is one load; counting and taking what waits is O(queries), a substitute O(variants).
  */
 #include "sched/policy_bind.h"
@@ -191,6 +191,18 @@ substitute(const struct state *state, const struct leat_select_input *input, con
     return least_accurate(input, query);
 }
 
+/*
+ * The policy knows the slack of the oldest. A query with less, though not without any, is not to be late for a batch that was
+ * chosen for more: the least such slack, the query's included; without any, the oldest's.
+ */
+static uint64_t
+tightest_ns(const struct state *state, const struct leat_select_input *input, const struct choice *choice, uint64_t before_ns,
+            const struct leat_sched_query *query)
+{
+    const uint64_t slack_ns = slack_of(state, input, query);
+    return slack_ns > 0 && slack_ns < before_ns && slack_ns < choice->slack_ns ? slack_ns : before_ns;
+}
+
 static struct leat_selection
 select_batch(void *memory, const struct leat_select_input *input)
 {
@@ -219,11 +231,17 @@ select_batch(void *memory, const struct leat_select_input *input)
     const uint32_t wanted = choice.action.items == LEAT_POLICY_ALL ? UINT32_MAX : choice.action.items;
     const uint32_t most = wanted < variant->items_max ? wanted : variant->items_max;
     struct leat_selection selection = {.variant = v, .queries = 1, .skip = waiting.first};
+    uint64_t bound_ns = own ? UINT64_MAX : choice.slack_ns; /* when the batch is to end: the policy saw to that for its own */
     uint32_t items = queries[0].items;
     while (selection.queries < count && items < most && queries[selection.queries].items <= most - items &&
-           leat_select_suits(variant, &queries[selection.queries]) &&
-           (own || in_time(input, v, items + queries[selection.queries].items, choice.slack_ns))) {
-        items += queries[selection.queries++].items;
+           leat_select_suits(variant, &queries[selection.queries])) {
+        const struct leat_sched_query *next = &queries[selection.queries];
+        bound_ns = tightest_ns(state, input, &choice, bound_ns, next);
+        if (bound_ns < UINT64_MAX && !in_time(input, v, items + next->items, bound_ns)) {
+            break;
+        }
+        items += next->items;
+        selection.queries++;
     }
     return selection;
 }

@@ -832,6 +832,17 @@ model_select(const struct model *model, uint32_t workers)
             !model_serves(input, v, &input->pending[k]) || (!own && predict(input->profiles, 7, v, 3, items) > slack_ns)) {
             break;
         }
+        bool spoils = false; /* one behind the oldest that has less time than it, and would have enough without this one */
+        for (uint32_t other = skip + 1; other <= k; other++) {
+            const uint64_t deadline_ns = input->pending[other].deadline_ns;
+            const uint64_t left_ns = deadline_ns == LEAT_NO_DEADLINE ? model->policy->objective_ns
+                                     : deadline_ns <= start_ns       ? 0
+                                                                     : deadline_ns - start_ns;
+            spoils = spoils || (left_ns > 0 && left_ns < slack_ns && predict(input->profiles, 7, v, 3, items) > left_ns);
+        }
+        if (spoils) {
+            break;
+        }
     }
     return (struct leat_selection){.variant = v, .queries = count, .skip = skip};
 }
