@@ -27,7 +27,7 @@ struct box {
     struct leat_variant_copy copy;
     struct leat_backend backend;
     struct leat_application app;
-    struct leat_profile profiles[1][LEAT_WORKER_CLASSES_MAX];
+    struct leat_profile profiles[BOX_VARIANTS_MAX][LEAT_WORKER_CLASSES_MAX];
     pthread_t thread;
     sem_t release;
     _Atomic uint32_t held;
@@ -185,14 +185,32 @@ set_up_application(struct box *box)
     box->app.waiting_max = o->waiting_max;
     box->app.router = o->router != NULL ? o->router : &leat_router_fcfs;
     box->app.router_state = calloc(1, box->app.router->state_bytes + 1);
-    box->app.selector = &leat_selector_fixed;
-    box->app.variants[0] = &box->variant;
-    box->app.sched_variants[0] = (struct leat_sched_variant){.items_max = o->items_max, .ready = true};
-    box->app.variant_count = 1;
-    leat_profile_set(&box->profiles[0][0], 1, o->predicted_ns);
-    if (o->last_worker_ns != 0) {
-        leat_profile_set(&box->profiles[0][1], 1, o->last_worker_ns);
-        box->classes[o->workers - 1] = 1;
+    box->app.selector = o->selector != NULL ? o->selector : &leat_selector_fixed;
+    box->app.selector_state = calloc(1, box->app.selector->state_bytes + 1);
+    box->app.variant_count = o->variants;
+    NEED(leat_instances_init(&box->app.instances, o->workers, o->variants) == LEAT_OK);
+    for (uint32_t v = 0; v < o->variants; v++) {
+        box->app.variants[v] = &box->variant;
+        box->app.by_time[v] = (uint8_t)v;
+        box->app.sched_variants[v] = (struct leat_sched_variant){
+            .items_max = o->items_max,
+            .accuracy_ppm = o->variants > 1 ? BOX_ACCURACY_PPM(v) : 0,
+            .cost_nano = o->variants > 1 ? v + 1 : 0,
+            .ready = true,
+        };
+        leat_profile_set(&box->profiles[v][0], 1, o->predicted_ns * (v + 1));
+        if (o->last_worker_ns != 0) {
+            leat_profile_set(&box->profiles[v][1], 1, o->last_worker_ns * (v + 1));
+            box->classes[o->workers - 1] = 1;
+        }
+        memcpy(box->app.instances.measured[v], box->profiles[v], sizeof(box->profiles[v]));
+    }
+    if (box->app.selector->init != NULL) {
+        const struct leat_selector_options selector_options = {.objective_ns = o->latency_ns,
+                                                               .worker_count = o->workers,
+                                                               .policy = o->policy,
+                                                               .variant_count = o->variants};
+        NEED(box->app.selector->init(box->app.selector_state, &selector_options) == LEAT_OK);
     }
     box->app.profiles = box->profiles;
     NEED(leat_waiting_init(&box->app.waiting, o->waiting_max) == LEAT_OK);
@@ -208,6 +226,8 @@ box_start(const struct box_options *options)
     box->options = *options;
     struct box_options *o = &box->options;
     o->workers = o->workers != 0 ? o->workers : 1;
+    o->variants = o->variants != 0 ? o->variants : 1;
+    NEED(o->variants <= BOX_VARIANTS_MAX);
 #if defined(__SANITIZE_THREAD__)
     /*
      * Client and daemon map a session at different addresses, so TSan cannot see that an answer collected there comes
@@ -344,7 +364,9 @@ box_stop(struct box *box)
         leat_worker_destroy(box->workers[w]);
     }
     leat_waiting_fini(&box->app.waiting);
+    leat_instances_fini(&box->app.instances);
     free(box->app.router_state);
+    free(box->app.selector_state);
     NEED(sem_destroy(&box->release) == 0);
     free(box);
     the_box = NULL;

@@ -16,6 +16,8 @@
 
 #define BOX_HOLD   0xf0u
 #define BOX_REFUSE 0xf1u
+#define BOX_VARIANTS_MAX 4u
+#define BOX_ACCURACY_PPM(v) (500000u + 100000u * (v))
 
 struct box_options {
     const char *socket_path;
@@ -33,6 +35,10 @@ struct box_options {
     uint64_t last_worker_ns; /* the last worker is of a class of its own, with this profile; 0: it is not */
     bool serve_late;
     const struct leat_router *router; /* NULL: fcfs */
+    const struct leat_selector *selector; /* NULL: fixed */
+    const struct leat_policy *policy;     /* which that follows, of variants in their order; or NULL */
+    uint32_t variants; /* to choose from, up to BOX_VARIANTS_MAX; 0: 1. The v-th is said to take v + 1 times as long as
+                        * the first, to cost as much more and to be more accurate */
     void (*on_worker)(void);          /* called on the worker's thread at each batch; NULL: nothing */
     const struct leat_loaded_variant *model; /* answers, instead of the backend made here; NULL: that one */
     /* Called on each member of its team at each batch; NULL: nothing. */

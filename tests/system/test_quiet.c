@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     After warm-up the hot path makes no system call, allocates nothing and takes no lock: on the client's,
- *          the dispatcher's and the worker's thread, with a backend that does nothing and with a network on the cpu
- *          backend.
+ *          the dispatcher's and the worker's thread, with a backend that does nothing, with a network on the cpu
+ *          backend, and where selectors choose among variants, by a policy or by the states of instances.
  * Method   This program's own malloc family and locks count themselves, whoever calls them. System calls are counted by
  *          a seccomp filter that turns every one of a marked thread's into SIGSYS, which is counted too; each
  *          thread installs it on itself, the dispatcher from inside its router and the worker from inside its backend.
@@ -38,6 +38,7 @@ main(void)
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/policy_make.h"
 #include "tests/leat_test.h"
 #include "tests/system/box.h"
 #include "tools/zoo/zoo.h"
@@ -45,6 +46,10 @@ main(void)
 #if LEAT_JEMALLOC
 #include <jemalloc/jemalloc.h>
 #endif
+
+enum { VARIANTS = 3, ITEMS_MAX = 8 };
+#define LATENCY_NS   UINT64_C(1000000)
+#define PREDICTED_NS UINT64_C(10000)
 
 static _Thread_local bool marked;
 static _Atomic uint64_t peer_questions; /* at most one in 5 ms without an answer */
@@ -284,6 +289,7 @@ answer_many(struct box_client *client, unsigned count)
         size_t submitted, collected = 0;
         for (int i = 0; i < BURST; i++) {
             queries[i] = client->query;
+            queries[i].accuracy_floor_ppm = i == BURST / 2 ? client->query.accuracy_floor_ppm : 0; /* now and then a floor */
         }
         EXPECT(leat_run(client->session, &client->query, done) == LEAT_OK && done->outcome == LEAT_OUTCOME_OK);
         EXPECT(leat_submit_batch(client->session, queries, BURST, &submitted) == LEAT_OK && submitted == BURST);
@@ -331,12 +337,22 @@ use_everything(int ring)
     LEAT_MUST(pthread_mutex_unlock(&mutex) == 0);
 }
 
-/* Ends the process: 0 when `count` times nine queries were quiet. */
+struct quiet_case {
+    const char *name;
+    const struct leat_loaded_variant *model;
+    const struct leat_selector *selector;
+    const struct leat_policy *policy;
+    uint32_t variants;
+    unsigned count; /* of nine queries */
+};
+
+/* Ends the process: 0 when all were quiet, for as long as it takes to evaluate the instances twice. */
 _Noreturn static void
-run_case(const char *name, const struct leat_loaded_variant *model, unsigned count)
+run_case(const struct quiet_case *quiet)
 {
     char socket_path[64], text[300];
     struct box_client client;
+    struct leat_clock clock;
     const struct sigaction action = {.sa_sigaction = on_sigsys, .sa_flags = SA_SIGINFO};
     const int ring = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 
@@ -347,10 +363,18 @@ run_case(const char *name, const struct leat_loaded_variant *model, unsigned cou
                                         .spin_ns = UINT32_MAX,
                                         .router = &marking_router,
                                         .on_worker = maybe_mark,
-                                        .model = model};
+                                        .model = quiet->model,
+                                        .selector = quiet->selector,
+                                        .policy = quiet->policy,
+                                        .variants = quiet->variants,
+                                        .latency_ns = quiet->variants > 0 ? LATENCY_NS : 0,
+                                        .predicted_ns = PREDICTED_NS,
+                                        .serve_late = true};
     (void)box_start(&options);
+    leat_clock_init(&clock);
     box_connect(&client, socket_path, 64);
     box_fill(&client, &client.query, 1);
+    client.query.accuracy_floor_ppm = quiet->variants > 0 ? BOX_ACCURACY_PPM(quiet->variants - 1) : 0;
     run_every_plan(&client);
     answer_many(&client, 200); /* warm-up */
     atomic_store(&mark_now, true);
@@ -361,12 +385,17 @@ run_case(const char *name, const struct leat_loaded_variant *model, unsigned cou
     maybe_mark();
     EXPECT(atomic_load(&marked_threads) == 3);
 
-    answer_many(&client, count);
+    const uint64_t begin_ns = leat_clock_now(&clock);
+    unsigned count = 0;
+    do {
+        answer_many(&client, quiet->count);
+        count += quiet->count;
+    } while (leat_clock_now(&clock) - begin_ns < 2 * LEAT_INSTANCE_INTERVAL_NS);
     const uint64_t calls = atomic_load(&system_calls), allocated = atomic_load(&allocations), locked = atomic_load(&locks);
     use_everything(ring);
     const bool counting = atomic_load(&system_calls) == calls + 2 && atomic_load(&allocations) == allocated + 6 &&
                           atomic_load(&locks) == locked + 1; /* or the zeroes mean nothing */
-    int length = snprintf(text, sizeof(text), "%s, %u queries: %llu system calls, %llu allocations, %llu locks%s\n", name,
+    int length = snprintf(text, sizeof(text), "%s, %u queries: %llu system calls, %llu allocations, %llu locks%s\n", quiet->name,
                           9 * count, (unsigned long long)calls, (unsigned long long)allocated, (unsigned long long)locked,
                           counting ? "" : "; but the counters do not count");
     for (int number = 0; number < 512 && calls > 0 && length < 250; number++) {
@@ -390,11 +419,64 @@ run_network(void)
     EXPECT(zoo_write(zoo_find("lenet5"), ZOO_SIZE_TEST, leat_test_seed, &file, &lenet.onnx_bytes) == LEAT_OK);
     lenet.onnx = file;
     EXPECT(leat_variant_load(&lenet, &loaded) == LEAT_OK);
-    run_case("lenet5 on the cpu backend", &loaded, 2000);
+    const struct quiet_case quiet = {.name = "lenet5 on the cpu backend", .model = &loaded, .count = 2000};
+    run_case(&quiet);
+}
+
+/* The policy of the box's variants. */
+static struct leat_policy *
+make_policy(void)
+{
+    static const char *const names[VARIANTS] = {"first", "second", "third"};
+    uint32_t accuracy_ppm[VARIANTS];
+    uint64_t latency_ns[VARIANTS * ITEMS_MAX];
+    struct leat_policy *policy;
+
+    for (uint32_t v = 0; v < VARIANTS; v++) {
+        accuracy_ppm[v] = BOX_ACCURACY_PPM(v);
+        for (uint32_t i = 0; i < ITEMS_MAX; i++) {
+            latency_ns[v * ITEMS_MAX + i] = PREDICTED_NS * (v + 1);
+        }
+    }
+    const struct leat_policy_order order = {.variant_count = VARIANTS,
+                                            .names = names,
+                                            .accuracy_ppm = accuracy_ppm,
+                                            .latency_ns = latency_ns,
+                                            .items_max = ITEMS_MAX,
+                                            .objective_ns = LATENCY_NS,
+                                            .worker_count = 1,
+                                            .dispersion_permille = 1000};
+    EXPECT(leat_policy_make(&order, NULL, &policy) == LEAT_OK);
+    return policy;
+}
+
+enum kind { NO_BACKEND, NETWORK, POLICY, INSTANCES, KINDS };
+
+_Noreturn static void
+run_kind(enum kind kind)
+{
+    struct quiet_case quiet = {.name = "no backend", .count = 20000};
+
+    if (kind == NETWORK) {
+        run_network();
+    }
+    if (kind == POLICY) {
+        quiet = (struct quiet_case){.name = "three variants, selector mdp",
+                                    .selector = &leat_selector_mdp,
+                                    .policy = make_policy(),
+                                    .variants = VARIANTS,
+                                    .count = 20000};
+    } else if (kind == INSTANCES) {
+        quiet = (struct quiet_case){.name = "three variants, selector infaas",
+                                    .selector = &leat_selector_infaas,
+                                    .variants = VARIANTS,
+                                    .count = 20000};
+    }
+    run_case(&quiet);
 }
 
 static bool
-is_quiet(bool network)
+is_quiet(enum kind kind)
 {
     int status;
 
@@ -402,11 +484,7 @@ is_quiet(bool network)
     const pid_t child = fork();
     EXPECT(child >= 0);
     if (child == 0) {
-        if (network) {
-            run_network();
-        } else {
-            run_case("no backend", NULL, 20000);
-        }
+        run_kind(kind);
     }
     EXPECT(waitpid(child, &status, 0) == child);
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -423,8 +501,9 @@ main(void)
         (void)printf("skipped: client, dispatcher and worker need a core each to spin without sleeping\n");
         return LEAT_TEST_SKIP;
     }
-    EXPECT(is_quiet(false));
-    EXPECT(is_quiet(true));
+    for (enum kind kind = 0; kind < KINDS; kind++) {
+        EXPECT(is_quiet(kind));
+    }
     return 0;
 }
 #endif
