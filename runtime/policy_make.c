@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/policy_make.h"
 
-#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -317,7 +316,7 @@ leat_policy_read(const char *path, struct leat_policy **ret_policy)
     FILE *file = fopen(path, "rb");
 
     if (file == NULL) {
-        return LEAT_FAIL(LEAT_ERR_SYS, "cannot read policy %s: %s", path, strerror(errno));
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot read policy %s", path);
     }
     enum leat_status status = LEAT_OK;
     void *bytes = NULL;
@@ -332,7 +331,7 @@ leat_policy_read(const char *path, struct leat_policy **ret_policy)
         goto out_close;
     }
     if (fread(bytes, 1, size, file) != size) {
-        status = LEAT_FAIL(LEAT_ERR_SYS, "cannot read policy %s: %s", path, strerror(errno));
+        status = LEAT_FAIL(LEAT_ERR_SYS, "cannot read policy %s", path);
     } else {
         status = leat_policy_check(bytes, size, &checked);
         if (status != LEAT_OK) {

@@ -161,7 +161,7 @@ join_validation(const char *text, json_t *request, int *fd)
         if (fstat(*fd, &info) != 0 || joined < 0 || !append_file(joined, *fd, (size_t)info.st_size) ||
             !append(joined, inputs.data, inputs.elements * leat_dtype_bytes(inputs.dtype)) ||
             !append(joined, labels.data, labels.elements * leat_dtype_bytes(labels.dtype))) {
-            status = LEAT_FAIL(LEAT_ERR_SYS, "cannot put model and validation together: %s", strerror(errno));
+            status = LEAT_FAIL(LEAT_ERR_SYS, "cannot put model and validation together");
             if (joined >= 0) {
                 (void)close(joined);
             }
