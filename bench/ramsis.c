@@ -136,7 +136,7 @@ struct evaluation {
 static void
 evaluate_loads(struct evaluation *evaluation)
 {
-    const uint32_t schemes = all_schemes | BIT(RAMSIS_DEALT);
+    const uint32_t schemes = all_schemes | BIT(RAMSIS_DEALT) | BIT(RAMSIS_LEAT_HOLD);
     struct ramsis_page *page = &evaluation->page;
 
     for (uint32_t task = 0; task < RAMSIS_TASKS; task++) {
@@ -157,17 +157,18 @@ base_of_trace(const struct evaluation *evaluation, uint32_t trace)
 static void
 evaluate_traces(struct evaluation *evaluation)
 {
+    const uint32_t schemes = all_schemes | BIT(RAMSIS_DEALT) | BIT(RAMSIS_LEAT_HOLD);
     const struct program *program = evaluation->program;
     struct ramsis_case *cases = evaluation->page.traces;
 
     for (uint32_t t = 0; t < RAMSIS_TRACES; t++) {
         struct ramsis_world *world = &evaluation->traces[t];
         world->workers = 60 + 10 * t;
-        ramsis_world_make(world, all_schemes, base_of_trace(evaluation, t));
+        ramsis_world_make(world, schemes, base_of_trace(evaluation, t));
         cases[t] = (struct ramsis_case){.world = world,
                                         .rates = &program->trace,
                                         .duration_ns = program->smoke ? 3 * program->run.duration_ns : TRACE_NS,
-                                        .schemes = all_schemes};
+                                        .schemes = schemes};
     }
     ramsis_cases_run(&program->run, "the trace", cases, RAMSIS_TRACES);
 }
@@ -261,7 +262,7 @@ free_worlds(struct evaluation *evaluation)
 static bool
 smoke_holds(struct evaluation *evaluation)
 {
-    const uint32_t schemes = all_schemes | BIT(RAMSIS_DEALT);
+    const uint32_t schemes = all_schemes | BIT(RAMSIS_DEALT) | BIT(RAMSIS_LEAT_HOLD);
     bool good = true;
 
     for (uint32_t task = 0; task < RAMSIS_TASKS; task++) {

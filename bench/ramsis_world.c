@@ -96,10 +96,10 @@ struct posed {
     double latency_us[LEAT_POLICY_VARIANTS_MAX * (RAMSIS_PAPER_QUEUE + 1)];
 };
 
+/* All of it that is the world's. */
 static void
-pose(const struct ramsis_world *world, enum leat_policy_mode mode, double dispersion, struct posed *posed)
+pose_world(const struct ramsis_world *world, uint32_t items, struct posed *posed)
 {
-    const uint32_t items = RAMSIS_PAPER_QUEUE + 1;
     const struct variants_table *table = world->table;
 
     for (uint32_t v = 0; v < table->count; v++) {
@@ -110,7 +110,6 @@ pose(const struct ramsis_world *world, enum leat_policy_mode mode, double disper
         }
     }
     posed->problem = (struct leat_policy_problem){
-        .mode = mode,
         .variant_count = table->count,
         .worker_count = world->workers,
         .latency_items = items,
@@ -118,14 +117,37 @@ pose(const struct ramsis_world *world, enum leat_policy_mode mode, double disper
         .accuracy = posed->accuracy,
         .latency_us = posed->latency_us,
         .objective_ns = world->objective_ns,
-        .dispersion = dispersion,
         .late_penalty = RAMSIS_LATE_PENALTY,
-        .queue_max = RAMSIS_PAPER_QUEUE,
-        .slack_bins = RAMSIS_PAPER_BINS,
-        .grid = LEAT_MDP_FIXED,
-        .batching = LEAT_MDP_MAXIMAL,
-        .split = LEAT_MDP_ROUND_ROBIN,
     };
+}
+
+/* RAMSIS': a queue for each worker. */
+static void
+pose(const struct ramsis_world *world, enum leat_policy_mode mode, double dispersion, struct posed *posed)
+{
+    pose_world(world, RAMSIS_PAPER_QUEUE + 1, posed);
+    posed->problem.mode = mode;
+    posed->problem.dispersion = dispersion;
+    posed->problem.queue_max = RAMSIS_PAPER_QUEUE;
+    posed->problem.slack_bins = RAMSIS_PAPER_BINS;
+    posed->problem.grid = LEAT_MDP_FIXED;
+    posed->problem.batching = LEAT_MDP_MAXIMAL;
+    posed->problem.split = LEAT_MDP_ROUND_ROBIN;
+    ramsis_need(leat_policy_problem_check(&posed->problem, world->rate_count));
+}
+
+/* What that policy of one queue was made from, but that queries may be held back. */
+static void
+pose_holding(const struct ramsis_world *world, const struct leat_policy *like, struct posed *posed)
+{
+    pose_world(world, like->latency_items, posed);
+    posed->problem.mode = LEAT_POLICY_LEAT;
+    posed->problem.dispersion = like->dispersion_permille / 1e3;
+    posed->problem.queue_max = like->queue_max;
+    posed->problem.slack_bins = like->slack_bins;
+    posed->problem.idle_levels = like->idle_levels;
+    posed->problem.held_max = like->held_max;
+    posed->problem.hold = true;
     ramsis_need(leat_policy_problem_check(&posed->problem, world->rate_count));
 }
 
@@ -148,17 +170,25 @@ solve_job(struct simulate_run *unused, uint32_t index, void *context)
 }
 
 static struct leat_policy *
-solve(const struct ramsis_world *world, enum leat_policy_mode mode, double dispersion, uint32_t threads)
+solve(const struct ramsis_world *world, const struct leat_policy_problem *problem, uint32_t threads)
 {
-    struct posed *posed = ramsis_memory(1, sizeof(*posed));
     struct leat_policy *policy;
+    void *block = aligned_memory(leat_policy_problem_bytes(problem, world->rate_count));
 
-    pose(world, mode, dispersion, posed);
-    void *block = aligned_memory(leat_policy_problem_bytes(&posed->problem, world->rate_count));
-    ramsis_need(leat_policy_begin(block, &posed->problem, world->rates_qps, world->rate_count, &policy));
-    struct solving solving = {.problem = &posed->problem, .policy = policy};
+    ramsis_need(leat_policy_begin(block, problem, world->rates_qps, world->rate_count, &policy));
+    struct solving solving = {.problem = problem, .policy = policy};
     ramsis_need(simulate_parallel(threads, world->rate_count, solve_job, &solving, NULL, NULL));
     ramsis_need(leat_policy_seal(policy));
+    return policy;
+}
+
+static struct leat_policy *
+make_dealt(const struct ramsis_world *world, enum leat_policy_mode mode, double dispersion, uint32_t threads)
+{
+    struct posed *posed = ramsis_memory(1, sizeof(*posed));
+
+    pose(world, mode, dispersion, posed);
+    struct leat_policy *policy = solve(world, &posed->problem, threads);
     free(posed);
     return policy;
 }
@@ -207,6 +237,17 @@ make_pool(const struct ramsis_world *world, struct pooling pooling)
 }
 
 static struct leat_policy *
+make_holding(const struct ramsis_world *world, uint32_t threads)
+{
+    struct posed *posed = ramsis_memory(1, sizeof(*posed));
+
+    pose_holding(world, world->policies[RAMSIS_LEAT], posed);
+    struct leat_policy *policy = solve(world, &posed->problem, threads);
+    free(posed);
+    return policy;
+}
+
+static struct leat_policy *
 make_switching(const struct ramsis_world *world)
 {
     const struct switching_options options = {
@@ -249,8 +290,9 @@ make_policy(const struct ramsis_world *world, enum ramsis_scheme scheme)
 
     switch (scheme) {
     case RAMSIS_PAPER:
-    case RAMSIS_PAPER_TOLD: return solve(world, LEAT_POLICY_PAPER, dispersion, threads);
-    case RAMSIS_DEALT: return solve(world, LEAT_POLICY_DEALT, dispersion, threads);
+    case RAMSIS_PAPER_TOLD: return make_dealt(world, LEAT_POLICY_PAPER, dispersion, threads);
+    case RAMSIS_DEALT: return make_dealt(world, LEAT_POLICY_DEALT, dispersion, threads);
+    case RAMSIS_LEAT_HOLD: return make_holding(world, threads);
     case RAMSIS_SWITCHING: return make_switching(world);
     case RAMSIS_LEAT:
     case RAMSIS_LEAT_DROP:
@@ -423,7 +465,7 @@ run_once(const struct variants_options *options, struct variants_result *result)
 /* What one run says; results themselves are large. */
 struct counts {
     double accuracy, violation;
-    uint64_t in_time, violations, accuracy_sum, batches, served;
+    uint64_t in_time, violations, accuracy_sum, response_sum_ns, served;
 };
 
 struct job {
@@ -518,7 +560,7 @@ judge_job(struct simulate_run *unused, uint32_t index, void *context)
         .in_time = result->served - result->late,
         .violations = result->late + result->expired + result->rejected + result->waiting_late,
         .accuracy_sum = result->accuracy_sum,
-        .batches = result->batches,
+        .response_sum_ns = result->response_sum_ns,
         .served = result->served,
     };
     free(result);
@@ -537,7 +579,7 @@ sum_up(const struct job *jobs, uint32_t seeds)
         all.in_time += counts->in_time;
         all.violations += counts->violations;
         all.accuracy_sum += counts->accuracy_sum;
-        all.batches += counts->batches;
+        all.response_sum_ns += counts->response_sum_ns;
         all.served += counts->served;
         outcome.low_accuracy = fmin(outcome.low_accuracy, counts->accuracy);
         outcome.high_accuracy = fmax(outcome.high_accuracy, counts->accuracy);
@@ -550,7 +592,7 @@ sum_up(const struct job *jobs, uint32_t seeds)
     outcome.accuracy = all.in_time > 0 ? accuracy_sum / (double)all.in_time : jobs[0].counts.accuracy;
     outcome.violation = (double)all.violations / queries;
     outcome.net = (accuracy_sum - RAMSIS_LATE_PENALTY * (double)all.violations) / queries;
-    outcome.batch = all.batches > 0 ? (double)all.served / (double)all.batches : 0;
+    outcome.response_ms = all.served > 0 ? (double)all.response_sum_ns / (double)all.served / 1e6 : 0;
     return outcome;
 }
 
@@ -598,16 +640,16 @@ ramsis_cost_measure(struct ramsis_world *world, struct ramsis_cost *ret_cost)
     struct ramsis_cost cost = {.rate_count = world->rate_count};
 
     double before = ramsis_seconds();
-    policy = solve(world, LEAT_POLICY_PAPER, 1, 1);
+    policy = make_dealt(world, LEAT_POLICY_PAPER, 1, 1);
     cost.paper_s = (ramsis_seconds() - before) / world->rate_count;
     cost.paper_bytes = action_bytes(policy);
     cost.paper_all_bytes = policy->bytes;
     free(policy);
     before = ramsis_seconds();
-    free(solve(world, LEAT_POLICY_DEALT, 1, 1));
+    free(make_dealt(world, LEAT_POLICY_DEALT, 1, 1));
     cost.dealt_s = (ramsis_seconds() - before) / world->rate_count;
     before = ramsis_seconds();
-    free(solve(world, LEAT_POLICY_PAPER, 1, threads));
+    free(make_dealt(world, LEAT_POLICY_PAPER, 1, threads));
     cost.paper_all_s = ramsis_seconds() - before;
     before = ramsis_seconds();
     policy = make_pool(world, pooling);

@@ -27,6 +27,7 @@ enum ramsis_scheme {
     RAMSIS_DAEMON,    /* as in the daemon: its own rates, and its load monitor where others know the load */
     RAMSIS_DAEMON_DROP,
     RAMSIS_DEALT,     /* RAMSIS_PAPER's queues, accuracy less penalties a query */
+    RAMSIS_LEAT_HOLD, /* RAMSIS_LEAT that may hold queries back though a worker is idle */
     RAMSIS_PAPER_TOLD, /* RAMSIS_PAPER, RAMSIS_LEAT with policies made for the circumstances */
     RAMSIS_LEAT_TOLD,
     RAMSIS_SCHEMES
@@ -62,7 +63,7 @@ struct ramsis_outcome {
     double accuracy, violation; /* of all seeds' queries together */
     double low_accuracy, high_accuracy, low_violation, high_violation; /* of the seeds */
     double net;   /* of all queries: accuracy in time less RAMSIS_LATE_PENALTY for each violation */
-    double batch; /* mean */
+    double response_ms; /* mean, of queries served */
     uint64_t queries;
 };
 

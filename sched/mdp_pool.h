@@ -31,7 +31,7 @@
  *           oldest has waited. sched/policy_table.h keeps such tables, kind POOL.
  * Shape     64 rows from a model of 256, 64 bins and 8 levels of 16 lose next to nothing for 60 workers, 9 variants and up
  *           to 4000 queries a second: 25 KiB. More queries a second want more rows.
- * Memory    The caller's, leat_mdp_pool_bytes of it, 3 MB for a model of 256 and 15 MB for 1024; nothing is allocated or kept.
+ * Memory    The caller's, leat_mdp_pool_bytes of it: 3 MB for a model of 256, 15 MB for 1024. Nothing is allocated or kept.
  * Threads   None of its own.
  * Units     Microseconds, queries a microsecond, accuracies as fractions.
  * Numerics  Doubles; exp, log and pow of libm. Tails of 1e-12 are left out.
