@@ -420,7 +420,7 @@ write_costs(FILE *file, const struct ramsis_page *page)
 {
     (void)fprintf(file,
                   "\n## Making policies\n\n"
-                  "Time on this machine, evaluation of what RAMSIS' policies are expected to do included; %u loads, %u threads. The\n"
+                  "Time on this machine, of one load CPU time, what RAMSIS' policies are expected to do included; %u loads, %u threads. The\n"
                   "published code takes 19 s of one core for one policy of image; the paper says 132 s for its machine.\n\n"
                   "| | image | text |\n|---|---|---|\n",
                   page->costs[0].rate_count, page->threads);
@@ -429,9 +429,9 @@ write_costs(FILE *file, const struct ramsis_page *page)
         double values[RAMSIS_TASKS];
         const char *format;
     } rows[] = {
-        {"RAMSIS, one load, one core", {page->costs[0].paper_s, page->costs[1].paper_s}, " %.3g s |"},
-        {"RAMSIS by query, one load, one core", {page->costs[0].dealt_s, page->costs[1].dealt_s}, " %.3g s |"},
-        {"leat, one load, one core", {page->costs[0].pool_s, page->costs[1].pool_s}, " %.3g s |"},
+        {"RAMSIS, one load", {page->costs[0].paper_s, page->costs[1].paper_s}, " %.3g s |"},
+        {"RAMSIS by query, one load", {page->costs[0].dealt_s, page->costs[1].dealt_s}, " %.3g s |"},
+        {"leat, one load", {page->costs[0].pool_s, page->costs[1].pool_s}, " %.3g s |"},
         {"RAMSIS, all loads, all cores", {page->costs[0].paper_all_s, page->costs[1].paper_all_s}, " %.3g s |"},
         {"leat, all loads, all cores", {page->costs[0].pool_all_s, page->costs[1].pool_all_s}, " %.3g s |"},
         {"model switching, all loads, all cores", {page->costs[0].switching_s, page->costs[1].switching_s}, " %.3g s |"},
@@ -612,9 +612,9 @@ print_costs(const struct ramsis_page *page)
             const char *what;
             double seconds;
         } rows[] = {
-            {"one RAMSIS policy, one core", cost->paper_s},
-            {"one RAMSIS by query policy, one core", cost->dealt_s},
-            {"one leat policy, one core", cost->pool_s},
+            {"one RAMSIS policy", cost->paper_s},
+            {"one RAMSIS by query policy", cost->dealt_s},
+            {"one leat policy", cost->pool_s},
             {"all RAMSIS policies, all cores", cost->paper_all_s},
             {"all leat policies, all cores", cost->pool_all_s},
         };

@@ -91,7 +91,7 @@ double ramsis_capacity_qps(const struct ramsis_world *world);
 
 /* What it takes to make policies. */
 struct ramsis_cost {
-    double paper_s, dealt_s, pool_s;             /* a rate, on one core, of the rates the mean */
+    double paper_s, dealt_s, pool_s;             /* a rate, CPU time, of the rates the mean */
     double paper_all_s, pool_all_s, switching_s; /* all rates, on all threads */
     uint64_t paper_bytes, pool_bytes;            /* of an action table of one rate */
     uint64_t paper_all_bytes, pool_all_bytes;
