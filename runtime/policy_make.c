@@ -180,7 +180,7 @@ pose_problem(struct maker *maker)
         .drops_late = order->drops_late,
         .idle_levels = levels < IDLE_LEVELS ? levels : IDLE_LEVELS,
         .held_max = HELD_MAX,
-        .hold = false, /* what it gains in accuracy, a thousandth, is not worth making everybody wait */
+        .hold = true,
         .latency_spread = order->spread_ppm < 10000000 ? order->spread_ppm / 1e6 : 10,
     };
     return leat_policy_problem_check(&maker->problem, 1);

@@ -205,6 +205,18 @@ groups(uint32_t items, uint32_t of)
     return (items + of - 1) / of;
 }
 
+/* Could all queries have the best answer there is? Then nobody has to wait for company. */
+static bool
+is_light(const struct leat_policy_problem *problem, uint32_t rate_qps)
+{
+    double best = 0;
+    for (uint32_t v = 0; v < problem->variant_count; v++) {
+        const bool in_time = problem->latency_us[(size_t)v * problem->latency_items] * 1e3 <= (double)problem->objective_ns;
+        best = in_time && problem->accuracy[v] > best ? problem->accuracy[v] : best;
+    }
+    return leat_policy_bound(problem, rate_qps) >= best - 1e-9;
+}
+
 static struct grouping
 group(const struct leat_policy_problem *problem, uint32_t rate_qps)
 {
@@ -213,6 +225,7 @@ group(const struct leat_policy_problem *problem, uint32_t rate_qps)
     struct grouping grouping = {.items = 1, .problem = pool_problem(problem, rate_qps)};
     struct leat_mdp_pool_problem *pooled = &grouping.problem;
 
+    pooled->hold = problem->hold && !is_light(problem, rate_qps);
     if (come > GROUPS && problem->model_queue_max == 0 && most > 1) {
         const double wanted = ceil(come / GROUPS);
         const uint32_t items = wanted < most ? (uint32_t)wanted : most;

@@ -49,7 +49,7 @@ struct leat_policy_problem {
     /* LEAT. */
     uint32_t idle_levels, held_max; /* of idle workers; queries that are told apart, and may be held, meanwhile */
     uint32_t model_queue_max;       /* as in sched/mdp_pool.h */
-    bool hold;
+    bool hold;                      /* at rates at which not all can have the best answer */
     double latency_spread;          /* standard deviation of what a batch takes, over its latency; 0..10 */
 };
 

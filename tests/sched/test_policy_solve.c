@@ -139,12 +139,18 @@ expect_pool(const struct leat_policy_problem *problem, const struct leat_policy 
 {
     static uint16_t actions[4096];
     const struct leat_policy_rung *rung = leat_policy_rung(policy, r);
-    const struct leat_mdp_pool_problem own = pool_problem(problem, rung->rate_qps);
+    struct leat_mdp_pool_problem own = pool_problem(problem, rung->rate_qps);
     const uint32_t columns = problem->slack_bins + 1;
     void *memory = memory_of(leat_mdp_pool_bytes(&own));
     struct leat_policy_lookup lookup;
     struct leat_mdp_pool_value value;
 
+    double best = 0; /* nobody is held where all can have it */
+    for (uint32_t v = 0; v < problem->variant_count; v++) {
+        const bool in_time = latency_us[v * problem->latency_items] <= own.objective_us;
+        best = in_time && accuracy[v] > best ? accuracy[v] : best;
+    }
+    own.hold = own.hold && leat_mdp_pool_bound(&own) / own.rate_per_us < best - 1e-9;
     EXPECT(leat_mdp_pool_row_count(&own) == leat_policy_row_count(policy));
     EXPECT(leat_mdp_pool_row_count(&own) * columns <= LEAT_COUNT_OF(actions));
     leat_mdp_pool_solve(memory, &own, actions, &value);
