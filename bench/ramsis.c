@@ -167,7 +167,7 @@ evaluate_traces(struct evaluation *evaluation)
         ramsis_world_make(world, schemes, base_of_trace(evaluation, t));
         cases[t] = (struct ramsis_case){.world = world,
                                         .rates = &program->trace,
-                                        .duration_ns = program->smoke ? 3 * program->run.duration_ns : TRACE_NS,
+                                        .duration_ns = TRACE_NS,
                                         .schemes = schemes};
     }
     ramsis_cases_run(&program->run, "the trace", cases, RAMSIS_TRACES);
