@@ -254,6 +254,60 @@ test_refusals(void)
     free(block);
 }
 
+/* Where very many come within an objective they are counted in groups: much sooner solved, and about as good. */
+static void
+test_groups(void)
+{
+    enum { FAST = 3, ITEMS = 32, LOADS = 3 };
+    static const char *const fast_names[FAST] = {"quick", "fair", "good"};
+    static const double fast_accuracy[FAST] = {0.5, 0.8, 0.9};
+    static const uint32_t rates_qps[LOADS] = {16000, 24000, 40000};
+    static double fast_us[FAST * ITEMS];
+    struct leat_policy_rung rungs[2][LOADS];
+
+    for (uint32_t v = 0; v < FAST; v++) {
+        for (uint32_t items = 1; items <= ITEMS; items++) {
+            fast_us[v * ITEMS + items - 1] = 50 + (20u << v) * items; /* 20, 40 and 80 us an item */
+        }
+    }
+    for (uint32_t grouped = 0; grouped < 2; grouped++) {
+        const struct leat_policy_problem problem = {.mode = LEAT_POLICY_LEAT,
+                                                    .variant_count = FAST,
+                                                    .worker_count = 2,
+                                                    .latency_items = ITEMS,
+                                                    .names = fast_names,
+                                                    .accuracy = fast_accuracy,
+                                                    .latency_us = fast_us,
+                                                    .objective_ns = 40000000,
+                                                    .dispersion = 1,
+                                                    .late_penalty = 2,
+                                                    .queue_max = 64,
+                                                    .model_queue_max = grouped ? 0 : 1600,
+                                                    .slack_bins = 32,
+                                                    .idle_levels = 1,
+                                                    .held_max = 8,
+                                                    .hold = true};
+        struct leat_policy *policy;
+        EXPECT(leat_policy_problem_check(&problem, LOADS) == LEAT_OK);
+        void *made = memory_of(leat_policy_problem_bytes(&problem, LOADS));
+        EXPECT(leat_policy_begin(made, &problem, rates_qps, LOADS, &policy) == LEAT_OK);
+        for (uint32_t r = 0; r < LOADS; r++) {
+            void *memory = memory_of(leat_policy_solve_bytes(&problem, rates_qps[r]));
+            leat_policy_solve(memory, &problem, policy, r);
+            rungs[grouped][r] = *leat_policy_rung(policy, r);
+            free(memory);
+        }
+        EXPECT(leat_policy_seal(policy) == LEAT_OK); /* each action is one */
+        free(made);
+    }
+    for (uint32_t r = 0; r < LOADS; r++) {
+        printf("%u queries/s: gain %d ppm one by one, %d in groups, at most %u\n", rates_qps[r], rungs[0][r].gain_ppm,
+               rungs[1][r].gain_ppm, rungs[1][r].bound_ppm);
+        EXPECT(rungs[0][r].bound_ppm == rungs[1][r].bound_ppm);
+        EXPECT(rungs[1][r].gain_ppm > rungs[0][r].gain_ppm - 15000 && rungs[1][r].gain_ppm <= (int32_t)rungs[1][r].bound_ppm);
+    }
+}
+
 int
 main(void)
 {
@@ -261,5 +315,6 @@ main(void)
     random_state = leat_test_seed;
     test_blocks();
     test_refusals();
+    test_groups();
     return 0;
 }
