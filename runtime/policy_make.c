@@ -78,11 +78,11 @@ light_qps(const struct leat_policy_order *order)
 static double
 distance(const struct maker *maker, double qps, double lowest_qps, double highest_qps)
 {
-    const double rates_qps[3] = {qps, lowest_qps, highest_qps};
+    const double rates_qps[3] = {qps, lowest_qps, highest_qps}, most_qps = capacity_qps(maker->order);
     double accuracy[3];
 
-    for (uint32_t i = 0; i < 3; i++) {
-        accuracy[i] = leat_policy_bound(&maker->problem, (uint32_t)rates_qps[i]);
+    for (uint32_t i = 0; i < 3; i++) { /* what overload costs counts for nothing: one rung there is as good as another */
+        accuracy[i] = leat_policy_bound(&maker->problem, (uint32_t)(rates_qps[i] < most_qps ? rates_qps[i] : most_qps));
     }
     const double lost = accuracy[1] > accuracy[2] ? (accuracy[1] - accuracy[0]) / (accuracy[1] - accuracy[2]) : 0;
     return lost + log(qps / lowest_qps) / log(highest_qps / lowest_qps);
