@@ -276,24 +276,34 @@ ungroup(uint16_t packed, uint32_t group_items, uint32_t most)
     return action;
 }
 
-/* From the solver's rows to the table's. */
+/* One row of the table from one of the solver's. */
+static void
+ungroup_row(const struct grouping *grouping, const uint16_t *from, struct leat_policy *policy, uint32_t r, uint32_t row,
+            uint32_t most)
+{
+    for (uint32_t bin = 0; bin <= policy->slack_bins; bin++) {
+        leat_policy_set_action(policy, r, row, bin, ungroup(from[bin], grouping->items, most));
+    }
+}
+
+/* All rows, also those of levels that no number of idle workers comes to. */
 static void
 ungroup_rows(const struct leat_policy_problem *problem, const struct grouping *grouping, const uint16_t *actions,
              struct leat_policy *policy, uint32_t r)
 {
-    const struct leat_mdp_pool_problem one_by_one = pool_problem(problem, 1), *pooled = &grouping->problem;
-    const uint32_t columns = problem->slack_bins + 1, idle_max = problem->idle_levels > 0 ? problem->worker_count : 1;
+    const struct leat_mdp_pool_problem *pooled = &grouping->problem;
+    const uint32_t columns = problem->slack_bins + 1;
+    uint32_t to = 1;
 
-    for (uint32_t idle = 1; idle <= idle_max; idle++) {
-        const uint32_t waiting_max = idle < 2 ? problem->queue_max + 1 : problem->held_max;
-        for (uint32_t n = 1; n <= waiting_max; n++) {
-            const bool full = idle < 2 && n > problem->queue_max;
-            const uint32_t of = full ? pooled->queue_max + 1 : groups(n, grouping->items);
-            const uint16_t *from = actions + (size_t)leat_mdp_pool_row(pooled, of, idle) * columns;
-            const uint32_t to = leat_mdp_pool_row(&one_by_one, n, idle);
-            for (uint32_t bin = 0; bin < columns; bin++) {
-                leat_policy_set_action(policy, r, to, bin, ungroup(from[bin], grouping->items, full ? problem->queue_max : n));
-            }
+    for (uint32_t n = 1; n <= problem->queue_max; n++) {
+        ungroup_row(grouping, actions + (size_t)groups(n, grouping->items) * columns, policy, r, to++, n);
+    }
+    const uint16_t *from = actions + (size_t)(pooled->queue_max + 1) * columns; /* more wait */
+    ungroup_row(grouping, from, policy, r, to++, problem->queue_max);
+    for (uint32_t level = 0; level < problem->idle_levels; level++) {
+        for (uint32_t n = 1; n <= problem->held_max; n++) {
+            const uint32_t held = level * pooled->held_max + groups(n, grouping->items);
+            ungroup_row(grouping, from + (size_t)held * columns, policy, r, to++, n);
         }
     }
 }

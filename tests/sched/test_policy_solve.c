@@ -308,6 +308,47 @@ test_groups(void)
     }
 }
 
+/* So they are with any number of workers, and more levels of idle ones than those come to. */
+static void
+test_groups_of_levels(void)
+{
+    static const char *const name[] = {"only"};
+    static const double one_accuracy[] = {0.5};
+    static const uint32_t rate_qps[] = {24000};
+    double one_us[8];
+
+    for (uint32_t items = 1; items <= 8; items++) {
+        one_us[items - 1] = 10 * items;
+    }
+    for (uint32_t workers = 1; workers <= 4; workers++) {
+        for (uint32_t levels = 1; levels <= 4; levels++) {
+            const struct leat_policy_problem problem = {.mode = LEAT_POLICY_LEAT,
+                                                        .variant_count = 1,
+                                                        .worker_count = workers,
+                                                        .latency_items = 8,
+                                                        .names = name,
+                                                        .accuracy = one_accuracy,
+                                                        .latency_us = one_us,
+                                                        .objective_ns = 40000000,
+                                                        .dispersion = 1,
+                                                        .late_penalty = 2,
+                                                        .queue_max = 9,
+                                                        .slack_bins = 4,
+                                                        .idle_levels = levels,
+                                                        .held_max = 5};
+            struct leat_policy *policy;
+            EXPECT(leat_policy_problem_check(&problem, 1) == LEAT_OK);
+            void *made = memory_of(leat_policy_problem_bytes(&problem, 1));
+            EXPECT(leat_policy_begin(made, &problem, rate_qps, 1, &policy) == LEAT_OK);
+            void *memory = memory_of(leat_policy_solve_bytes(&problem, rate_qps[0]));
+            leat_policy_solve(memory, &problem, policy, 0);
+            EXPECT(leat_policy_seal(policy) == LEAT_OK);
+            free(memory);
+            free(made);
+        }
+    }
+}
+
 int
 main(void)
 {
@@ -316,5 +357,6 @@ main(void)
     test_blocks();
     test_refusals();
     test_groups();
+    test_groups_of_levels();
     return 0;
 }
