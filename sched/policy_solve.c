@@ -217,6 +217,23 @@ is_light(const struct leat_policy_problem *problem, uint32_t rate_qps)
     return leat_policy_bound(problem, rate_qps) >= best - 1e-9;
 }
 
+/*
+ * Is it near what all workers can answer in time? There the model thinks more of holding than it turns out to be worth: simulated
+ * at 0.94 of it, with RAMSIS' nine image models, nearly a point of accuracy is lost, where at 0.84 half a point is won.
+ */
+static bool
+is_heavy(const struct leat_policy_problem *problem, uint32_t rate_qps)
+{
+    double most_per_us = 0; /* of one worker */
+    for (uint32_t v = 0; v < problem->variant_count; v++) {
+        for (uint32_t items = 1; items <= problem->latency_items; items++) {
+            const double us = problem->latency_us[(size_t)v * problem->latency_items + items - 1];
+            most_per_us = us * 1e3 <= (double)problem->objective_ns && items / us > most_per_us ? items / us : most_per_us;
+        }
+    }
+    return rate_qps > 0.9e6 * most_per_us * problem->worker_count;
+}
+
 static struct grouping
 group(const struct leat_policy_problem *problem, uint32_t rate_qps)
 {
@@ -225,7 +242,7 @@ group(const struct leat_policy_problem *problem, uint32_t rate_qps)
     struct grouping grouping = {.items = 1, .problem = pool_problem(problem, rate_qps)};
     struct leat_mdp_pool_problem *pooled = &grouping.problem;
 
-    pooled->hold = problem->hold && !is_light(problem, rate_qps);
+    pooled->hold = problem->hold && !is_light(problem, rate_qps) && !is_heavy(problem, rate_qps);
     if (come > GROUPS && problem->model_queue_max == 0 && most > 1) {
         const double wanted = ceil(come / GROUPS);
         const uint32_t items = wanted < most ? (uint32_t)wanted : most;

@@ -49,7 +49,7 @@ struct leat_policy_problem {
     /* LEAT. */
     uint32_t idle_levels, held_max; /* of idle workers; queries that are told apart, and may be held, meanwhile */
     uint32_t model_queue_max;       /* as in sched/mdp_pool.h */
-    bool hold;                      /* at rates at which not all can have the best answer */
+    bool hold;                      /* at rates at which not all can have the best answer, but nine tenths of the workers' time would do */
     double latency_spread;          /* standard deviation of what a batch takes, over its latency; 0..10 */
 };
 

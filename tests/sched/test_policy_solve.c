@@ -145,12 +145,16 @@ expect_pool(const struct leat_policy_problem *problem, const struct leat_policy 
     struct leat_policy_lookup lookup;
     struct leat_mdp_pool_value value;
 
-    double best = 0; /* nobody is held where all can have it */
+    double best = 0, most_qps = 0; /* nobody is held where all can have it, nor where it is too busy */
     for (uint32_t v = 0; v < problem->variant_count; v++) {
         const bool in_time = latency_us[v * problem->latency_items] <= own.objective_us;
         best = in_time && accuracy[v] > best ? accuracy[v] : best;
+        for (uint32_t items = 1; items <= problem->latency_items; items++) {
+            const double us = latency_us[v * problem->latency_items + items - 1], qps = items / us * 1e6 * problem->worker_count;
+            most_qps = us <= own.objective_us && qps > most_qps ? qps : most_qps;
+        }
     }
-    own.hold = own.hold && leat_mdp_pool_bound(&own) / own.rate_per_us < best - 1e-9;
+    own.hold = own.hold && rung->rate_qps <= 0.9 * most_qps && leat_mdp_pool_bound(&own) / own.rate_per_us < best - 1e-9;
     EXPECT(leat_mdp_pool_row_count(&own) == leat_policy_row_count(policy));
     EXPECT(leat_mdp_pool_row_count(&own) * columns <= LEAT_COUNT_OF(actions));
     leat_mdp_pool_solve(memory, &own, actions, &value);
