@@ -67,7 +67,7 @@ struct leat_policy_keeping {
     const struct leat_policy *policy; /* the application's, for the control side, which alone has it exchanged */
     uint64_t objective_ns; /* that it was made for, as what follows */
     uint32_t worker_count, rung_count, dispersion_permille;
-    uint32_t dispersion_mean_permille; /* of arrivals, lately; 0: nothing is known */
+    uint32_t dispersion_mean_permille; /* of arrivals, lately */
     uint32_t spread_ppm;    /* that it was made for */
     uint32_t misfits;       /* looks in a row at which it did not fit */
     uint64_t accepted_seen; /* queries at the last look */

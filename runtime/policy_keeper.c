@@ -48,7 +48,7 @@ draft_begin(struct draft *draft, const struct leat_daemon *daemon, const struct 
         .latency_ns = draft->latency_ns,
         .objective_ns = app->latency_ns,
         .worker_count = daemon->options.worker_count,
-        .dispersion_permille = 1000,
+        .dispersion_permille = LEAT_POLICY_POISSON_PERMILLE,
         .drops_late = app->drop_late,
         .threads = THREADS,
     };
@@ -118,6 +118,7 @@ make_first(const struct leat_daemon *daemon, struct leat_application *app)
         status = leat_policy_make(&draft->order, NULL, &app->policy);
     }
     app->keeping.own = status == LEAT_OK;
+    app->keeping.dispersion_mean_permille = LEAT_POLICY_POISSON_PERMILLE;
     app->keeping.spread_ppm = draft->order.spread_ppm;
     free(draft);
     return status;
@@ -236,11 +237,8 @@ look(struct leat_daemon *daemon, struct leat_application *app, struct draft *dra
         dispersion_ppm = copy->dispersion_ppm;
         draft->order.rate_qps = copy->rate_qps;
     }
-    /* A window of arrivals tells it roughly: an eighth of the difference at a look. */
-    const int64_t now = (int64_t)(dispersion_ppm / 1000), mean = (int64_t)app->keeping.dispersion_mean_permille;
-    app->keeping.dispersion_mean_permille = mean == 0 ? (uint32_t)now : (uint32_t)(mean + (now - mean) / 8);
-    draft->order.dispersion_permille =
-        app->keeping.dispersion_mean_permille > 1000 ? app->keeping.dispersion_mean_permille : 1000;
+    app->keeping.dispersion_mean_permille = leat_policy_dispersion(app->keeping.dispersion_mean_permille, dispersion_ppm);
+    draft->order.dispersion_permille = app->keeping.dispersion_mean_permille;
     return true;
 }
 
@@ -320,7 +318,9 @@ keeper_main(void *argument)
     struct draft *draft = malloc(sizeof(*draft));
 
     (void)pthread_setname_np(pthread_self(), "leat-policy");
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE); /* of this thread and those that it starts */
+    /* Of this thread and those that it starts, should the daemon have a real-time priority, too. */
+    (void)pthread_setschedparam(pthread_self(), SCHED_OTHER, &(struct sched_param){0});
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     while (draft != NULL && !keeper->stop) {
         const uint64_t next_ns = leat_monotonic_ns() + LOOK_NS;

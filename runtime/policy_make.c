@@ -280,6 +280,14 @@ leat_policy_make(const struct leat_policy_order *order, const _Atomic bool *canc
     return LEAT_OK;
 }
 
+uint32_t
+leat_policy_dispersion(uint32_t mean_permille, uint64_t seen_ppm)
+{
+    const uint64_t least = LEAT_POLICY_POISSON_PERMILLE, mean = mean_permille > least ? mean_permille : least;
+    const uint64_t seen = seen_ppm / 1000, bounded = seen < least ? least : seen > 2 * mean ? 2 * mean : seen;
+    return (uint32_t)((7 * mean + bounded) / 8);
+}
+
 static bool
 is_off(uint64_t a, uint64_t b, double most)
 {

@@ -20,6 +20,7 @@
 #include "sched/policy_table.h"
 
 #define LEAT_POLICY_MAKE_ITEMS_MAX 64u /* no batch of a policy is larger */
+#define LEAT_POLICY_POISSON_PERMILLE 1000u /* dispersion of arrivals; the least that a policy is made for */
 #define LEAT_POLICY_MAKE_HEADROOM  1.25
 
 struct leat_policy_order {
@@ -45,6 +46,12 @@ struct leat_policy_order {
  */
 LEAT_MUST_CHECK enum leat_status leat_policy_make(const struct leat_policy_order *order, const _Atomic bool *cancel,
                                                   struct leat_policy **ret_policy);
+
+/*
+ * The dispersion of arrivals to make policies for, when it was `mean` so far and a window says `seen`. A window says it roughly,
+ * and one in which arrivals begin ten times too much: it moves by an eighth of the difference, and of no more than itself.
+ */
+uint32_t leat_policy_dispersion(uint32_t mean_permille, uint64_t seen_ppm);
 
 /*
  * Is the policy still for that order, which has the same variants? Not when what it was made of is off: by more than a tenth in the

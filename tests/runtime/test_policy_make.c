@@ -131,6 +131,29 @@ test_fits(void)
     free(policy);
 }
 
+/* One window says little; bursts that go on are seen, and forgotten when they are over. No policy is for less than Poisson. */
+static void
+test_dispersion(void)
+{
+    uint32_t dispersion = LEAT_POLICY_POISSON_PERMILLE, looks = 0;
+
+    EXPECT(leat_policy_dispersion(1000, 1400000) == 1050 && leat_policy_dispersion(1000, 0) == 1000);
+    EXPECT(leat_policy_dispersion(1000, 4000000000) == 1125 && leat_policy_dispersion(4000, 4000000000) == 4500);
+    EXPECT(leat_policy_dispersion(1800, 1000000) == 1700 && leat_policy_dispersion(1100, 0) == 1087);
+    for (; dispersion < 1500; looks++) {
+        dispersion = leat_policy_dispersion(dispersion, 64000000);
+    }
+    EXPECT(looks == 4);
+    for (; dispersion < 60000; looks++) {
+        dispersion = leat_policy_dispersion(dispersion, 64000000);
+    }
+    EXPECT(looks < 60);
+    for (looks = 0; dispersion > 1000; looks++) {
+        dispersion = leat_policy_dispersion(dispersion, 900000);
+    }
+    EXPECT(looks < 100);
+}
+
 static void
 test_refusals(void)
 {
@@ -194,6 +217,7 @@ main(void)
     leat_test_init();
     test_ladder();
     test_fits();
+    test_dispersion();
     test_refusals();
     test_files();
     return 0;
