@@ -71,7 +71,9 @@ struct leat_dispatcher {
     struct worker_record *records;   /* [worker_count] */
     struct leat_route_pair pairs[LEAT_SCHED_WORKERS_MAX]; /* the router's answer */
     uint64_t marks[LEAT_WAITING_MARKS];                   /* queries that have left the list that it was shown */
+    uint16_t places[LEAT_SCHED_PENDING_MAX];              /* 0, 1, ... */
     struct leat_sched_query dealt[LEAT_BATCH_QUERIES];    /* one worker's, where the router deals */
+    uint16_t dealt_at[LEAT_BATCH_QUERIES];                /* their places in the list */
     struct {
         uint64_t at_ns;               /* instances are evaluated */
         uint32_t application, worker; /* where the last round left off */
@@ -712,10 +714,10 @@ extend_overruns(struct leat_dispatcher *dispatcher)
     }
 }
 
-/* What a selector is shown: the queries of the waiting list at these places. */
+/* What a selector is shown: the queries of the waiting list at these places. A batch may hold fewer. */
 struct offer {
     uint32_t count;
-    uint16_t at[LEAT_BATCH_QUERIES];
+    const uint16_t *at; /* [count] */
 };
 
 /* Gives the worker a batch of those offered queries that were selected, and marks them. */
@@ -792,33 +794,30 @@ unmarked_run(const uint64_t *marks, uint32_t at, uint32_t count)
 }
 
 /* The queries from the `at`-th on, as far as none has left. */
-static void
-offer_run(const struct leat_dispatcher *dispatcher, uint32_t at, uint32_t count, struct offer *offer)
+static struct offer
+offer_run(const struct leat_dispatcher *dispatcher, uint32_t at, uint32_t count)
 {
-    offer->count = unmarked_run(dispatcher->marks, at, count);
-    for (uint32_t i = 0; i < offer->count; i++) {
-        offer->at[i] = (uint16_t)(at + i);
-    }
+    return (struct offer){.count = unmarked_run(dispatcher->marks, at, count), .at = dispatcher->places + at};
 }
 
 /* Of the queries from the `at`-th on the worker's own; returns how many it has, offered or not. */
 static uint32_t
 offer_dealt(struct leat_dispatcher *dispatcher, const struct leat_route_input *route, struct leat_route_pair pair,
-            uint32_t count_max, struct offer *offer)
+            struct offer *ret_offer)
 {
-    uint32_t own = 0;
+    uint32_t own = 0, count = 0;
 
-    offer->count = 0;
     for (uint32_t q = pair.query; q < route->pending_count; q++) {
         if (route->pending[q].ordinal % route->worker_count != pair.worker) {
             continue;
         }
         own++;
-        if (offer->count < count_max) {
-            offer->at[offer->count] = (uint16_t)q;
-            dispatcher->dealt[offer->count++] = route->pending[q];
+        if (count < LEAT_BATCH_QUERIES) {
+            dispatcher->dealt_at[count] = (uint16_t)q;
+            dispatcher->dealt[count++] = route->pending[q];
         }
     }
+    *ret_offer = (struct offer){.count = count, .at = dispatcher->dealt_at};
     return own;
 }
 
@@ -841,13 +840,11 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
     const uint32_t most = room < LEAT_BATCH_QUERIES ? room : LEAT_BATCH_QUERIES;
     const uint32_t behind = route->pending_count - pair.query;
     uint32_t waiting = leat_waiting_count(&app->waiting) - pair.query;
-    struct offer offer;
+    struct offer offer = offer_run(dispatcher, pair.query, behind);
     if (app->router->deals) {
-        waiting = offer_dealt(dispatcher, route, pair, most, &offer);
-    } else {
-        offer_run(dispatcher, pair.query, behind < most ? behind : most, &offer);
+        waiting = offer_dealt(dispatcher, route, pair, &offer);
     }
-    if (offer.count == 0) {
+    if (most == 0) {
         return PAIR_SKIPPED;
     }
     const struct leat_select_input select = {
@@ -866,7 +863,7 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
         .profiles = app,
         .instances = app->instances.all != NULL ? leat_instances_of(&app->instances, pair.worker) : NULL,
     };
-    const struct leat_selection selection = app->selector->select(app->selector_state, &select);
+    struct leat_selection selection = app->selector->select(app->selector_state, &select);
     if (selection.hold) {
         return PAIR_SKIPPED;
     }
@@ -882,6 +879,7 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
         return PAIR_DONE;
     }
     LEAT_ASSERT(selection.variant < app->variant_count && selection.skip + selection.queries <= offer.count);
+    selection.queries = selection.queries < most ? selection.queries : most;
     hand_over(dispatcher, app, &offer, pair.worker, selection);
     const bool alone = selection.queries == 1 && selection.skip == 0;
     return alone || app->router->deals ? PAIR_DONE : PAIR_BATCHED; /* nobody else's pair names what was dealt to this worker */
@@ -1631,6 +1629,9 @@ leat_dispatcher_create(const struct leat_dispatcher_options *options, struct lea
             .depth = options->worker_depth, .worker_class = options->worker_classes[w]};
     }
     dispatcher->idle_count = dispatcher->room_count = options->worker_count;
+    for (uint32_t q = 0; q < LEAT_SCHED_PENDING_MAX; q++) {
+        dispatcher->places[q] = (uint16_t)q;
+    }
     *ret_dispatcher = dispatcher;
     return LEAT_OK;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     The dispatcher carries out what a router answers, pair by pair, and what is left keeps its order; a deep
- *          queue costs no more than what the router is shown; what is left for later is shown again; workers' times say
- *          what can be known; nobody is refused for what waits and would go behind it.
+ *          queue costs no more than what the router is shown, and the selector is shown as much; what is left for later is
+ *          shown again; workers' times say what can be known; nobody is refused for what waits and would go behind it.
  * Method   The dispatcher driven round by round, with routers made here: one that answers at random, beside a list kept
  *          by the test; one that holds back; and one that only looks; and the real ones. Queries behind what a router
  *          is shown lie in pages that cannot be touched.
@@ -217,6 +217,60 @@ test_shows_no_more_than_it_may(void)
         }
     }
     EXPECT(atomic_load(&steps.app.counters.ok) == DEEP && shown_most == LEAT_SCHED_PENDING_MAX);
+    steps_stop();
+}
+
+enum { PASSED_OVER = 600 }; /* more than a batch holds */
+
+static uint32_t batches_selected;
+
+/* Of more than may be shown, those behind a few hundred; then all. */
+static struct leat_selection
+deep_select(void *state, const struct leat_select_input *input)
+{
+    (void)state;
+    if (batches_selected == 0 && input->waiting_count < LEAT_SCHED_PENDING_MAX + 5) {
+        return (struct leat_selection){.hold = true};
+    }
+    if (batches_selected++ > 0) {
+        return (struct leat_selection){.queries = input->pending_count};
+    }
+    EXPECT(input->pending_count == LEAT_SCHED_PENDING_MAX);
+    return (struct leat_selection){.skip = PASSED_OVER, .queries = input->pending_count - PASSED_OVER};
+}
+
+static const struct leat_selector deep_selector = {.name = "deep", .select = deep_select};
+
+/* A selector sees as much as the router, though a batch holds less: what it passes over hides nothing from it. */
+static void
+test_selector_sees_what_the_router_sees(void)
+{
+    static const uint16_t classes[1];
+    const struct steps_options options = {.worker_count = 1, .classes = classes, .worker_depth = 1, .sessions = 2,
+                                          .router = &leat_router_fcfs, .selector = &deep_selector, .latency_ns = {1000}};
+    const struct leat_waiting *waiting = &steps.app.waiting;
+    const uint32_t count = LEAT_SCHED_PENDING_MAX + 5;
+    struct leat_wire_response answer;
+
+    batches_selected = 0;
+    steps_start(&options);
+    for (uint32_t n = 0; n < count; n++) {
+        steps_submit(n, 1, 0);
+        steps_round(1);
+    }
+    EXPECT(steps.app.running == LEAT_BATCH_QUERIES && leat_waiting_count(waiting) == count - LEAT_BATCH_QUERIES);
+    for (uint32_t at = 0; at < leat_waiting_count(waiting); at++) {
+        const uint32_t n = at < PASSED_OVER ? at : at + LEAT_BATCH_QUERIES;
+        EXPECT(waiting->entries[waiting->head + at].ticket_low == n);
+    }
+    EXPECT(steps_run(0));
+    for (uint32_t n = 0; n < count; n++) {
+        EXPECT(steps_answer(n, &answer) == (n >= PASSED_OVER && n < PASSED_OVER + LEAT_BATCH_QUERIES));
+    }
+    do {
+        steps_round(1);
+    } while (steps_run(0));
+    EXPECT(atomic_load(&steps.app.counters.ok) == count && batches_selected == 1 + (count - 1) / LEAT_BATCH_QUERIES);
     steps_stop();
 }
 
@@ -667,6 +721,7 @@ main(void)
     random_state = leat_test_seed;
     test_pairs_in_any_order();
     test_shows_no_more_than_it_may();
+    test_selector_sees_what_the_router_sees();
     test_removal_leaves_the_rest_alone();
     test_held_back_is_shown_again(&holding_router, &leat_selector_single);
     test_held_back_is_shown_again(&leat_router_fcfs, &holding_selector);
