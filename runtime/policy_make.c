@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/align.h"
 #include "sched/mdp_pool.h"
@@ -23,6 +25,7 @@ enum {
     IDLE_LEVELS = 8,
     HELD_MAX = 16,
 };
+#define NICE           10
 #define FILE_BYTES_MAX (UINT64_C(64) << 20)
 #define LATE_PENALTY 2.0  /* a query given up costs what two perfect answers would earn */
 #define NEVER        64.0 /* objectives: how long a batch takes that there is none of */
@@ -233,6 +236,15 @@ solve_rungs(void *argument)
     return NULL;
 }
 
+/* A thread of its own, which stands back behind all that serves. */
+static void *
+solver_main(void *maker)
+{
+    (void)pthread_setname_np(pthread_self(), "leat-solve");
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
+    return solve_rungs(maker);
+}
+
 static enum leat_status
 solve(struct maker *maker)
 {
@@ -240,10 +252,12 @@ solve(struct maker *maker)
     pthread_t threads[LEAT_POLICY_RUNGS_MAX];
     uint32_t started = 0;
 
-    while (started + 1 < wanted && pthread_create(&threads[started], NULL, solve_rungs, maker) == 0) {
+    while ((started == 0 || started < wanted) && pthread_create(&threads[started], NULL, solver_main, maker) == 0) {
         started++;
     }
-    (void)solve_rungs(maker);
+    if (started == 0) {
+        (void)solve_rungs(maker);
+    }
     for (uint32_t t = 0; t < started; t++) {
         LEAT_MUST(pthread_join(threads[t], NULL) == 0);
     }
