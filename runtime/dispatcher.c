@@ -66,6 +66,7 @@ struct leat_dispatcher {
     uint32_t busy_count;
     struct leat_sched_worker sched_workers[LEAT_SCHED_WORKERS_MAX];
     uint32_t class_count;
+    bool idle_wanted; /* an application with waiting queries gives work to idle workers only */
     uint32_t idle_count, room_count; /* workers without a batch; workers with fewer than they may have */
     uint64_t changes;                /* of sched_workers, ever: batches handed over and reported */
     struct worker_record *records;   /* [worker_count] */
@@ -885,11 +886,17 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
     return alone || app->router->deals ? PAIR_DONE : PAIR_BATCHED; /* nobody else's pair names what was dealt to this worker */
 }
 
-/* Is there a worker that the router might choose? */
+static bool
+wants_idle(const struct leat_application *app)
+{
+    return !app->router->queues || app->selector->when_idle;
+}
+
+/* Is there a worker that the router might choose? Nobody's work goes behind a batch while others wait for its end. */
 static bool
 has_room(const struct leat_dispatcher *dispatcher, const struct leat_application *app)
 {
-    return (app->router->queues ? dispatcher->room_count : dispatcher->idle_count) > 0;
+    return (wants_idle(app) || dispatcher->idle_wanted ? dispatcher->idle_count : dispatcher->room_count) > 0;
 }
 
 static struct leat_route_input
@@ -982,6 +989,11 @@ decide_all(struct leat_dispatcher *dispatcher)
         return;
     }
     uint32_t kept = 0;
+    dispatcher->idle_wanted = false;
+    for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
+        const struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
+        dispatcher->idle_wanted = dispatcher->idle_wanted || wants_idle(app);
+    }
     for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
         struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
         decide_for(dispatcher, app);

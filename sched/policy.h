@@ -145,6 +145,7 @@ struct leat_selector {
     const char *name;
     size_t state_bytes;
     bool single; /* never more than one query a batch */
+    bool when_idle; /* is asked only while a worker is idle: what comes until then may change its choice */
     bool follows_policy; /* that init must be given */
     bool follows_instances; /* is to be shown them */
     enum leat_status (*init)(void *state, const struct leat_selector_options *options); /* NULL: zeroes will do */

@@ -31,4 +31,4 @@ select_greedily(void *state, const struct leat_select_input *input)
     return best.queries > 0 ? best : fastest;
 }
 
-const struct leat_selector leat_selector_greedy = {.name = "greedy", .select = select_greedily};
+const struct leat_selector leat_selector_greedy = {.name = "greedy", .when_idle = true, .select = select_greedily};

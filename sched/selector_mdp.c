@@ -247,4 +247,5 @@ select_batch(void *memory, const struct leat_select_input *input)
 }
 
 const struct leat_selector leat_selector_mdp = {
-    .name = "mdp", .follows_policy = true, .state_bytes = sizeof(struct state), .init = init, .select = select_batch};
+    .name = "mdp", .when_idle = true, .follows_policy = true, .state_bytes = sizeof(struct state), .init = init,
+    .select = select_batch};

@@ -73,6 +73,7 @@ select_by_table(void *state, const struct leat_select_input *input)
 }
 
 const struct leat_selector leat_selector_model_switching = {.name = "model_switching",
+                                                            .when_idle = true,
                                                             .follows_policy = true,
                                                             .state_bytes = sizeof(struct switching),
                                                             .init = switching_init,

@@ -141,14 +141,14 @@ step(void)
 }
 
 static void
-start(void)
+start_deep(uint32_t worker_depth)
 {
     static const uint16_t classes[1];
     const struct leat_dispatcher_options options = {.tables = &tables,
                                                     .workers = &worker,
                                                     .worker_classes = classes,
                                                     .worker_count = 1,
-                                                    .worker_depth = 1,
+                                                    .worker_depth = worker_depth,
                                                     .queue_capacity = 512,
                                                     .cpu = -1};
     const struct leat_session_options session_options = {
@@ -196,6 +196,12 @@ start(void)
         command(LEAT_COMMAND_ADD_SESSION, c);
         (void)step();
     }
+}
+
+static void
+start(void)
+{
+    start_deep(1);
 }
 
 static void
@@ -594,6 +600,48 @@ test_a_policy_is_for_one_generation(void)
     stop();
 }
 
+/* ---- Who decides when workers are idle --------------------------------------------------------- */
+
+/*
+ * A worker that may hold three batches gets one of an application that decides when it is idle. Others' batches do not go
+ * behind one that runs while such an application waits: it would never find the worker idle.
+ */
+static void
+test_idle_workers_are_waited_for(void)
+{
+    struct leat_selector patient = leat_selector_fixed;
+
+    start_deep(3);
+    patient.when_idle = true;
+    apps[TIGHT].selector = &patient;
+    for (uint32_t slot = 0; slot < 4; slot++) {
+        submit(0, slot, ticket_of(0, slot), PLAIN, 0);
+    }
+    (void)step();
+    EXPECT(apps[PLAIN].running == 3 && waiting(PLAIN) == 1); /* alone it may */
+    for (uint32_t slot = 4; slot < 8; slot++) {
+        submit(0, slot, ticket_of(0, slot), TIGHT, MINUTE_US);
+    }
+    (void)step();
+    EXPECT(waiting(TIGHT) == 4 && waiting(PLAIN) == 1);
+    for (uint32_t left = 2; left > 0; left--) {
+        EXPECT(leat_worker_step(worker));
+        (void)step();
+        EXPECT(apps[PLAIN].running == left && waiting(PLAIN) == 1 && waiting(TIGHT) == 4);
+    }
+    uint32_t of_tight = 0;
+    for (uint32_t turn = 0; turn < 5; turn++) { /* idle: one batch at a time, of whose turn it is */
+        EXPECT(leat_worker_step(worker));
+        (void)step();
+        EXPECT(apps[PLAIN].running + apps[TIGHT].running == 1);
+        of_tight += apps[TIGHT].running;
+    }
+    EXPECT(of_tight == 4 && waiting(TIGHT) == 0 && waiting(PLAIN) == 0);
+    EXPECT(leat_worker_step(worker));
+    (void)step();
+    stop();
+}
+
 int
 main(void)
 {
@@ -610,5 +658,6 @@ main(void)
     test_too_long_a_profile_is_corrected();
     test_probes_are_few();
     test_a_policy_is_for_one_generation();
+    test_idle_workers_are_waited_for();
     return 0;
 }

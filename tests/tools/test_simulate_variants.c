@@ -343,12 +343,13 @@ static bool
 naive_has_room(void)
 {
     struct leat_sched_worker workers[WORKERS];
+    const bool queues = naive.options->router->queues && !naive.options->selector->when_idle;
     uint32_t idle;
     bool room = false;
 
     naive_workers(workers, &idle);
     for (uint32_t w = 0; w < naive.options->worker_count; w++) {
-        room = room || workers[w].outstanding < (naive.options->router->queues ? workers[w].depth : 1);
+        room = room || workers[w].outstanding < (queues ? workers[w].depth : 1);
     }
     return room;
 }

@@ -390,6 +390,14 @@ carry_out(struct variants_run *run, struct queue *queue, uint32_t shown, struct 
     return status;
 }
 
+/* As in the dispatcher. */
+static bool
+has_room(const struct variants_run *run)
+{
+    const bool queues = run->options->router->queues && !run->options->selector->when_idle;
+    return (queues ? run->room_count : run->idle_count) > 0;
+}
+
 /* One question to the router about this queue and what follows from its answer. Says whether anything left the queue. */
 static enum leat_status
 ask(struct variants_run *run, struct queue *queue, bool *ret_any)
@@ -402,7 +410,7 @@ ask(struct variants_run *run, struct queue *queue, bool *ret_any)
     if (options->late == VARIANTS_DROP_LATE) {
         drop_expired(run, queue);
     }
-    if (queue->head == queue->tail || (options->router->queues ? run->room_count : run->idle_count) == 0) {
+    if (queue->head == queue->tail || !has_room(run)) {
         return LEAT_OK;
     }
     extend_overruns(run);
@@ -513,8 +521,7 @@ go(struct variants_run *run)
         }
         evaluate_instances(run);
         status = status == LEAT_OK ? decide(run, queue) : status;
-        const bool room = (options->router->queues ? run->room_count : run->idle_count) > 0;
-        look_ns = (!deals || run->held) && run->waiting > 0 && room ? now_ns + LOOK_AGAIN_NS : UINT64_MAX;
+        look_ns = (!deals || run->held) && run->waiting > 0 && has_room(run) ? now_ns + LOOK_AGAIN_NS : UINT64_MAX;
     }
     return status;
 }
