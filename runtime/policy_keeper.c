@@ -5,15 +5,12 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "runtime/log.h"
 #include "runtime/policy_make.h"
 
 #define LOOK_NS UINT64_C(1000000000)
 #define THREADS 2u /* that make a policy */
-#define NICE    10 /* what serves goes first: a new policy can wait */
 #define MISFITS 3u /* looks in a row until a policy is made anew */
 
 struct leat_policy_keeper {
@@ -318,9 +315,6 @@ keeper_main(void *argument)
     struct draft *draft = malloc(sizeof(*draft));
 
     (void)pthread_setname_np(pthread_self(), "leat-policy");
-    /* Of this thread and those that it starts, should the daemon have a real-time priority, too. */
-    (void)pthread_setschedparam(pthread_self(), SCHED_OTHER, &(struct sched_param){0});
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     while (draft != NULL && !keeper->stop) {
         const uint64_t next_ns = leat_monotonic_ns() + LOOK_NS;

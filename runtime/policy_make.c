@@ -236,11 +236,12 @@ solve_rungs(void *argument)
     return NULL;
 }
 
-/* A thread of its own, which stands back behind all that serves. */
+/* A thread of its own, which stands back behind all that serves, though the daemon have a real-time priority. */
 static void *
 solver_main(void *maker)
 {
     (void)pthread_setname_np(pthread_self(), "leat-solve");
+    (void)pthread_setschedparam(pthread_self(), SCHED_OTHER, &(struct sched_param){0});
     (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
     return solve_rungs(maker);
 }
