@@ -90,7 +90,7 @@ finish_all(void)
         }
         steps_round(1000);
     }
-    LEAT_ASSERT(steps.app.running == 0 && leat_waiting_count(&steps.app.waiting) == 0);
+    LEAT_ASSERT(steps.app.running == 0 && leat_waiting_total(steps.app.waiting) == 0);
 }
 
 /* QUERIES come at once to WORKERS, of which `busy` have work: whichever the router gave it to. */
@@ -133,12 +133,12 @@ measure_deep(const struct bench_options *options, const struct leat_router *rout
     for (uint32_t r = 0; r < STEPS_SLOTS / 32; r++) {
         steps_round(1000);
     }
-    LEAT_ASSERT(leat_waiting_count(&steps.app.waiting) == waiting - WORKERS);
+    LEAT_ASSERT(leat_waiting_total(steps.app.waiting) == waiting - WORKERS);
     for (uint32_t i = 0; i < samples; i++) {
         LEAT_MUST(steps_run(i % WORKERS));
         samples_ns[i] = timed_round();
     }
-    LEAT_ASSERT(leat_waiting_count(&steps.app.waiting) == waiting - WORKERS - samples);
+    LEAT_ASSERT(leat_waiting_total(steps.app.waiting) == waiting - WORKERS - samples);
     finish_all();
     steps_stop();
     return bench_order(samples_ns, samples);

@@ -7,16 +7,21 @@
 #include "ipc/wire.h"
 
 enum leat_status
-leat_waiting_init(struct leat_waiting *waiting, uint32_t waiting_max)
+leat_waiting_init(struct leat_waiting waiting[LEAT_RANKS], uint32_t waiting_max)
 {
     LEAT_ASSERT(waiting_max >= 1 && waiting_max <= UINT32_MAX / 4);
     const uint32_t room = 2 * waiting_max; /* so that sliding back is needed once in waiting_max pushes */
-    *waiting = (struct leat_waiting){
-        .queries = calloc(room, sizeof(waiting->queries[0])),
-        .entries = calloc(room, sizeof(waiting->entries[0])),
-        .room = room,
-    };
-    if (waiting->queries == NULL || waiting->entries == NULL) {
+    bool all = true;
+
+    for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
+        waiting[rank] = (struct leat_waiting){
+            .queries = calloc(room, sizeof(waiting->queries[0])),
+            .entries = calloc(room, sizeof(waiting->entries[0])),
+            .room = room,
+        };
+        all = all && waiting[rank].queries != NULL && waiting[rank].entries != NULL;
+    }
+    if (!all) {
         leat_waiting_fini(waiting);
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u waiting queries", waiting_max);
     }
@@ -24,11 +29,13 @@ leat_waiting_init(struct leat_waiting *waiting, uint32_t waiting_max)
 }
 
 void
-leat_waiting_fini(struct leat_waiting *waiting)
+leat_waiting_fini(struct leat_waiting waiting[LEAT_RANKS])
 {
-    free(waiting->queries);
-    free(waiting->entries);
-    *waiting = (struct leat_waiting){0};
+    for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
+        free(waiting[rank].queries);
+        free(waiting[rank].entries);
+        waiting[rank] = (struct leat_waiting){0};
+    }
 }
 
 struct leat_sched_query

@@ -46,13 +46,18 @@ struct leat_variant {
     uint32_t tensor_count;
 };
 
-/* The queries that wait, oldest first, as two parallel arrays whose live part is [head, tail). */
+/* What waits, by whose turn it is: no query of a rank is decided while one of an earlier rank waits, in any application. */
+enum leat_rank { LEAT_RANK_ONLINE, LEAT_RANK_OFFLINE, LEAT_RANKS };
+
+/* The queries of one rank that wait, oldest first, as two parallel arrays whose live part is [head, tail). */
 struct leat_waiting {
     struct leat_sched_query *queries;
     struct leat_query_entry *entries;
     uint32_t head, tail, room; /* room: length of both arrays, twice the bound */
     uint64_t items;            /* sum over the live part */
     uint32_t ordinal;          /* of the next one; wraps */
+    uint64_t look_at_ns;       /* the router is asked about them again now, and not before unless something changes */
+    uint64_t changes_seen;     /* of the workers, when it was asked last */
 };
 
 /* W: dispatcher, relaxed. R: anyone, for statistics only. */
@@ -80,7 +85,7 @@ struct leat_application {
     struct leat_target target;
     uint64_t latency_ns; /* default objective; 0: none */
     bool drop_late;      /* refuse or drop what cannot be in time; else serve it late */
-    uint32_t waiting_max;
+    uint32_t waiting_max; /* of each rank */
     const struct leat_router *router;
     const struct leat_selector *selector;
     void *router_state;
@@ -94,27 +99,25 @@ struct leat_application {
     uint64_t fresh; /* bit v: what was learned of variant v before does not count any more, should this take over */
 
     /* Dispatcher's. */
-    struct leat_waiting waiting;
+    struct leat_waiting waiting[LEAT_RANKS];
     uint64_t next_expiry_ns; /* no waiting query's deadline is before it */
     uint32_t running; /* queries handed to workers and not reported done */
     struct leat_probing probing[LEAT_WORKER_CLASSES_MAX];
     struct leat_instances instances; /* of its variants on all workers; zeroes: not kept */
-    uint64_t look_at_ns;   /* its router is asked again now, and not before unless something changes */
-    uint64_t changes_seen; /* of the workers, when it was asked last */
     bool removing;
     struct leat_application *successor; /* that waits for what runs to end; NULL: none */
     bool busy;      /* in the dispatcher's list of those to decide for */
     bool sweep_due; /* a query that waits was cancelled, or its session closed */
-    struct leat_load load; /* of accepted queries */
+    struct leat_load load; /* of online queries */
     struct leat_application_counters counters;
     struct leat_histogram sizes; /* items of accepted queries. W: dispatcher */
 
     struct leat_policy_keeping keeping; /* the control side's */
 };
 
-/* Room for 1..waiting_max queries. */
-LEAT_MUST_CHECK enum leat_status leat_waiting_init(struct leat_waiting *waiting, uint32_t waiting_max);
-void leat_waiting_fini(struct leat_waiting *waiting);
+/* Room for 1..waiting_max queries of each rank. */
+LEAT_MUST_CHECK enum leat_status leat_waiting_init(struct leat_waiting waiting[LEAT_RANKS], uint32_t waiting_max);
+void leat_waiting_fini(struct leat_waiting waiting[LEAT_RANKS]);
 
 /* As policies see a query that arrives now; leat_waiting_push gives it its ordinal. */
 struct leat_sched_query leat_waiting_query(const struct leat_query_entry *entry, uint64_t now_ns);
@@ -134,6 +137,17 @@ static inline uint32_t
 leat_waiting_count(const struct leat_waiting *waiting)
 {
     return waiting->tail - waiting->head;
+}
+
+/* Of all ranks. */
+static inline uint32_t
+leat_waiting_total(const struct leat_waiting waiting[LEAT_RANKS])
+{
+    uint32_t total = 0;
+    for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
+        total += leat_waiting_count(&waiting[rank]);
+    }
+    return total;
 }
 
 #endif /* LEAT_RUNTIME_APPLICATION_H */

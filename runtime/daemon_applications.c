@@ -27,7 +27,7 @@ leat_daemon_free_application(struct leat_application *app)
     if (app == NULL) {
         return;
     }
-    leat_waiting_fini(&app->waiting);
+    leat_waiting_fini(app->waiting);
     free(app->router_state);
     free(app->selector_state);
     free(app->policy);
@@ -186,7 +186,7 @@ build_application(struct leat_daemon *daemon, const struct leat_application_opti
     app->waiting_max = options->waiting_max;
     app->profiles = calloc(options->model_count, sizeof(app->profiles[0]));
     enum leat_status status = app->profiles == NULL ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for profiles")
-                                                    : leat_waiting_init(&app->waiting, options->waiting_max);
+                                                    : leat_waiting_init(app->waiting, options->waiting_max);
     if (status == LEAT_OK) {
         status = leat_instances_init(&app->instances, daemon->options.worker_count, options->model_count);
     }

@@ -31,7 +31,7 @@ _Static_assert(EVENTS >= LEAT_SESSIONS_MAX + LEAT_APPLICATIONS_MAX + 2, "events 
 /* A batch on its way, in the order in which its worker will report it. */
 struct batch_record {
     uint64_t predicted_ns; /* on average */
-    uint64_t arrived_ns;   /* the oldest query */
+    uint64_t arrived_ns;   /* the oldest query; offline ones have time */
     uint16_t application;
     uint8_t variant; /* within the application */
     bool probe;
@@ -64,6 +64,7 @@ struct leat_dispatcher {
     uint32_t application_top; /* ids are below it */
     uint16_t busy[LEAT_APPLICATIONS_MAX]; /* ids with waiting queries, busy_count of them */
     uint32_t busy_count;
+    enum leat_rank rank; /* the last whose turn it was */
     struct leat_sched_worker sched_workers[LEAT_SCHED_WORKERS_MAX];
     uint32_t class_count;
     bool idle_wanted; /* an application with waiting queries gives work to idle workers only */
@@ -344,13 +345,19 @@ is_in_time_after(const struct leat_dispatcher *dispatcher, const struct leat_app
  * at; for each further one, one has to go before it looks at this query.
  */
 static bool
-can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_application *app, uint32_t variant,
-               uint32_t items, uint64_t deadline_ns)
+can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank,
+               uint32_t variant, uint32_t items, uint64_t deadline_ns)
 {
-    const uint32_t waiting = leat_waiting_count(&app->waiting);
+    const struct leat_waiting *own = &app->waiting[rank];
+    const uint32_t waiting = leat_waiting_count(own);
     const uint32_t looked_at = waiting < app->router->reorders ? waiting : app->router->reorders;
-    const struct leat_sched_query *queries = &app->waiting.queries[app->waiting.head];
-    struct backlog backlog = {.queries = waiting, .items = app->waiting.items};
+    const struct leat_sched_query *queries = &own->queries[own->head];
+    struct backlog backlog = {0};
+
+    for (uint32_t r = 0; r <= rank; r++) {
+        backlog.queries += leat_waiting_count(&app->waiting[r]);
+        backlog.items += app->waiting[r].items;
+    }
 
     if (LEAT_LIKELY(is_in_time_after(dispatcher, app, backlog, variant, items, deadline_ns))) {
         return true;
@@ -431,8 +438,9 @@ accept_request(struct leat_dispatcher *dispatcher, struct leat_daemon_session *s
             .slot = request->slot,
             .application = app->id,
         };
-        const uint64_t latency_ns = request->latency_us != 0 ? (uint64_t)request->latency_us * 1000 : app->latency_ns;
-        if (latency_ns != 0 && !entry.offline) {
+        const uint64_t default_ns = entry.offline ? 0 : app->latency_ns;
+        const uint64_t latency_ns = request->latency_us != 0 ? (uint64_t)request->latency_us * 1000 : default_ns;
+        if (latency_ns != 0) {
             entry.deadline_ns = submit_ns + latency_ns;
         }
         memcpy(entry.units, request->units, sizeof(entry.units));
@@ -462,8 +470,15 @@ accept_request(struct leat_dispatcher *dispatcher, struct leat_daemon_session *s
 
 /* ---- From the central queue into the applications' waiting lists ------------------------------ */
 
-static void decide_for(struct leat_dispatcher *dispatcher, struct leat_application *app);
-static struct leat_route_input route_input(const struct leat_dispatcher *dispatcher, const struct leat_application *app);
+static enum leat_rank
+rank_of(const struct leat_query_entry *entry)
+{
+    return entry->offline ? LEAT_RANK_OFFLINE : LEAT_RANK_ONLINE;
+}
+
+static void decide_for(struct leat_dispatcher *dispatcher, struct leat_application *app, enum leat_rank rank);
+static struct leat_route_input route_input(const struct leat_dispatcher *dispatcher, const struct leat_application *app,
+                                           enum leat_rank rank);
 static void probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t worker_index);
 
 static void
@@ -485,16 +500,21 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         finish(dispatcher, entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
         return;
     }
-    if (LEAT_UNLIKELY(leat_waiting_count(&app->waiting) >= app->waiting_max)) {
-        decide_for(dispatcher, app);
+    const enum leat_rank rank = rank_of(entry);
+    const bool online = rank == LEAT_RANK_ONLINE;
+    struct leat_waiting *waiting = &app->waiting[rank];
+    if (LEAT_UNLIKELY(online && leat_waiting_count(waiting) >= app->waiting_max)) {
+        decide_for(dispatcher, app, rank);
     }
-    if (LEAT_UNLIKELY(leat_waiting_count(&app->waiting) >= app->waiting_max)) {
+    if (LEAT_UNLIKELY(leat_waiting_count(waiting) >= app->waiting_max)) {
         bump(&app->counters.rejected, 1);
         finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
         return;
     }
     const struct leat_sched_query query = leat_waiting_query(entry, dispatcher->now_ns);
-    leat_load_arrive(&app->load, dispatcher->now_ns, query.items);
+    if (online) {
+        leat_load_arrive(&app->load, dispatcher->now_ns, query.items);
+    }
     enum leat_reason reason;
     struct closest closest;
     const uint32_t variant = fastest_for(dispatcher, app, &query, &reason, &closest);
@@ -505,9 +525,10 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
     }
     uint32_t probed = LEAT_PROBING_NONE;
     if (entry->deadline_ns != LEAT_NO_DEADLINE) {
-        const bool lost = app->drop_late && !can_be_in_time(dispatcher, app, variant, query.items, entry->deadline_ns);
-        if (app->successor == NULL && (dispatcher->class_count > 1 || lost)) { /* else it runs there anyway, or later */
-            struct leat_route_input route = route_input(dispatcher, app);
+        const bool lost = app->drop_late && !can_be_in_time(dispatcher, app, rank, variant, query.items, entry->deadline_ns);
+        /* Else it runs there anyway, or later. */
+        if (online && app->successor == NULL && (dispatcher->class_count > 1 || lost)) {
+            struct leat_route_input route = route_input(dispatcher, app, rank);
             route.variant = variant;
             probed = leat_probing_find(app->probing, &route, query.items, entry->deadline_ns, lost);
         }
@@ -527,8 +548,8 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         app->busy = true;
         dispatcher->busy[dispatcher->busy_count++] = app->id;
     }
-    app->look_at_ns = 0;
-    leat_waiting_push(&app->waiting, entry, &query);
+    waiting->look_at_ns = 0;
+    leat_waiting_push(waiting, entry, &query);
     if (LEAT_UNLIKELY(probed != LEAT_PROBING_NONE)) {
         probe(dispatcher, app, probed);
     }
@@ -579,11 +600,13 @@ sweep_lists(struct leat_dispatcher *dispatcher)
         struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
         struct sweep sweep = {.dispatcher = dispatcher, .app = app, .next_expiry_ns = LEAT_NO_DEADLINE};
         if (app->sweep_due || app->next_expiry_ns <= dispatcher->now_ns) {
-            bump(&dispatcher->statistics.swept, leat_waiting_count(&app->waiting));
-            leat_waiting_filter(&app->waiting, goes_on_waiting, &sweep);
+            for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
+                bump(&dispatcher->statistics.swept, leat_waiting_count(&app->waiting[rank]));
+                leat_waiting_filter(&app->waiting[rank], goes_on_waiting, &sweep);
+                app->waiting[rank].look_at_ns = 0;
+            }
             app->next_expiry_ns = sweep.next_expiry_ns;
             app->sweep_due = false;
-            app->look_at_ns = 0;
         }
     }
 }
@@ -723,13 +746,13 @@ struct offer {
 
 /* Gives the worker a batch of those offered queries that were selected, and marks them. */
 static void
-hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, const struct offer *offer,
-          uint32_t worker_index, struct leat_selection selection)
+hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, const struct leat_waiting *waiting,
+          const struct offer *offer, uint32_t worker_index, struct leat_selection selection)
 {
     struct leat_worker *worker = dispatcher->options.workers[worker_index];
     struct worker_record *record = &dispatcher->records[worker_index];
     struct leat_sched_worker *sched = &dispatcher->sched_workers[worker_index];
-    const struct leat_query_entry *entries = &app->waiting.entries[app->waiting.head];
+    const struct leat_query_entry *entries = &waiting->entries[waiting->head];
     const uint16_t *at = offer->at + selection.skip;
     uint32_t items = 0;
 
@@ -751,7 +774,7 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
     const uint64_t predicted_ns = predict_mean(app, app->id, selection.variant, record->class, items);
     record->batches[record->batch_tail & (LEAT_WORKER_BATCHES - 1)] = (struct batch_record){
         .predicted_ns = predicted_ns,
-        .arrived_ns = app->waiting.queries[app->waiting.head + at[0]].arrival_ns,
+        .arrived_ns = entries[at[0]].offline ? dispatcher->now_ns : waiting->queries[waiting->head + at[0]].arrival_ns,
         .application = app->id,
         .variant = (uint8_t)selection.variant,
         .items = items,
@@ -830,9 +853,10 @@ enum pair_fate {
 
 /* Asks the selector what the worker is to make of the query, and hands it over. */
 static enum pair_fate
-carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, const struct leat_route_input *route,
-          struct leat_route_pair pair)
+carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, enum leat_rank rank,
+          const struct leat_route_input *route, struct leat_route_pair pair)
 {
+    const struct leat_waiting *list = &app->waiting[rank];
     LEAT_ASSERT(pair.query < route->pending_count && pair.worker < route->worker_count);
     LEAT_ASSERT((dispatcher->marks[pair.query / 64] >> pair.query % 64 & 1) == 0);
     const struct leat_sched_worker *sched = &dispatcher->sched_workers[pair.worker];
@@ -840,12 +864,12 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
     const uint32_t room = LEAT_WORKER_QUEUE - dispatcher->options.workers[pair.worker]->dispatcher.queries;
     const uint32_t most = room < LEAT_BATCH_QUERIES ? room : LEAT_BATCH_QUERIES;
     const uint32_t behind = route->pending_count - pair.query;
-    uint32_t waiting = leat_waiting_count(&app->waiting) - pair.query;
+    uint32_t waiting = leat_waiting_count(list) - pair.query;
     struct offer offer = offer_run(dispatcher, pair.query, behind);
     if (app->router->deals) {
         waiting = offer_dealt(dispatcher, route, pair, &offer);
     }
-    if (most == 0) {
+    if (most == 0 || (rank > LEAT_RANK_ONLINE && sched->outstanding > 0)) {
         return PAIR_SKIPPED;
     }
     const struct leat_select_input select = {
@@ -875,13 +899,12 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
         struct closest closest = nothing_close;
         (void)fastest_for(dispatcher, app, &route->pending[pair.query], &reason, &closest);
         bump(&app->counters.rejected, 1);
-        finish_close_to(dispatcher, &app->waiting.entries[app->waiting.head + pair.query], LEAT_OUTCOME_REJECTED, reason,
-                        closest);
+        finish_close_to(dispatcher, &list->entries[list->head + pair.query], LEAT_OUTCOME_REJECTED, reason, closest);
         return PAIR_DONE;
     }
     LEAT_ASSERT(selection.variant < app->variant_count && selection.skip + selection.queries <= offer.count);
     selection.queries = selection.queries < most ? selection.queries : most;
-    hand_over(dispatcher, app, &offer, pair.worker, selection);
+    hand_over(dispatcher, app, list, &offer, pair.worker, selection);
     const bool alone = selection.queries == 1 && selection.skip == 0;
     return alone || app->router->deals ? PAIR_DONE : PAIR_BATCHED; /* nobody else's pair names what was dealt to this worker */
 }
@@ -892,20 +915,25 @@ wants_idle(const struct leat_application *app)
     return !app->router->queues || app->selector->when_idle;
 }
 
-/* Is there a worker that the router might choose? Nobody's work goes behind a batch while others wait for its end. */
+/*
+ * Is there a worker that the router might choose? Nobody's work goes behind a batch while others wait for its end, and what
+ * is not online never does: whoever comes next would wait for it too.
+ */
 static bool
-has_room(const struct leat_dispatcher *dispatcher, const struct leat_application *app)
+has_room(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
 {
-    return (wants_idle(app) || dispatcher->idle_wanted ? dispatcher->idle_count : dispatcher->room_count) > 0;
+    const bool idle = rank > LEAT_RANK_ONLINE || wants_idle(app) || dispatcher->idle_wanted;
+    return (idle ? dispatcher->idle_count : dispatcher->room_count) > 0;
 }
 
 static struct leat_route_input
-route_input(const struct leat_dispatcher *dispatcher, const struct leat_application *app)
+route_input(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
 {
-    const uint32_t waiting = leat_waiting_count(&app->waiting);
+    const struct leat_waiting *list = &app->waiting[rank];
+    const uint32_t waiting = leat_waiting_count(list);
     return (struct leat_route_input){
         .now_ns = dispatcher->now_ns,
-        .pending = &app->waiting.queries[app->waiting.head],
+        .pending = &list->queries[list->head],
         .pending_count = waiting < LEAT_SCHED_PENDING_MAX ? waiting : LEAT_SCHED_PENDING_MAX,
         .workers = dispatcher->sched_workers,
         .worker_count = dispatcher->options.worker_count,
@@ -918,16 +946,16 @@ route_input(const struct leat_dispatcher *dispatcher, const struct leat_applicat
     };
 }
 
-/* Gives the query that came last to the worker, whatever the router would say. */
+/* Gives the online query that came last to the worker, whatever the router would say. */
 static void
 probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t worker_index)
 {
-    const struct leat_route_input route = route_input(dispatcher, app);
+    const struct leat_route_input route = route_input(dispatcher, app, LEAT_RANK_ONLINE);
     const struct leat_route_pair pair = {.query = route.pending_count - 1, .worker = worker_index};
     struct worker_record *record = &dispatcher->records[worker_index];
 
-    (void)carry_out(dispatcher, app, &route, pair);
-    leat_waiting_remove(&app->waiting, dispatcher->marks);
+    (void)carry_out(dispatcher, app, LEAT_RANK_ONLINE, &route, pair);
+    leat_waiting_remove(&app->waiting[LEAT_RANK_ONLINE], dispatcher->marks);
     if (dispatcher->sched_workers[worker_index].outstanding > 0) { /* else no variant serves it */
         record->batches[(record->batch_tail - 1) & (LEAT_WORKER_BATCHES - 1)].probe = true;
         leat_probing_begin(&app->probing[record->class]);
@@ -936,49 +964,69 @@ probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t
 
 /* One question to the application's router and what follows from its answer; false when nothing did. */
 static bool
-decide(struct leat_dispatcher *dispatcher, struct leat_application *app)
+decide(struct leat_dispatcher *dispatcher, struct leat_application *app, enum leat_rank rank)
 {
-    const struct leat_route_input route = route_input(dispatcher, app);
+    const struct leat_route_input route = route_input(dispatcher, app, rank);
     bool any = false;
 
-    if (!has_room(dispatcher, app)) {
+    if (!has_room(dispatcher, app, rank)) {
         return false;
     }
     const uint64_t begin_ns = leat_clock_now(&dispatcher->options.tables->clock);
     const uint32_t count = app->router->route(app->router_state, &route, dispatcher->pairs, route.worker_count);
     LEAT_ASSERT(count <= route.worker_count);
     for (uint32_t i = 0; i < count; i++) {
-        const enum pair_fate fate = carry_out(dispatcher, app, &route, dispatcher->pairs[i]);
+        const enum pair_fate fate = carry_out(dispatcher, app, rank, &route, dispatcher->pairs[i]);
         any = any || fate != PAIR_SKIPPED;
         if (fate == PAIR_BATCHED) {
             break;
         }
     }
-    leat_waiting_remove(&app->waiting, dispatcher->marks);
+    leat_waiting_remove(&app->waiting[rank], dispatcher->marks);
     leat_histogram_add(&dispatcher->decision_ns, leat_clock_now(&dispatcher->options.tables->clock) - begin_ns);
     return any;
 }
 
 /*
- * Decides for one application until its router leaves what waits for later. A queue that stays as it is, before workers that
+ * Decides for one rank of an application until its router leaves what waits for later. A queue that stays as it is, before workers that
  * stay as they are, is shown again only where a worker has room: time alone may change a router's mind.
  */
 static void
-decide_for(struct leat_dispatcher *dispatcher, struct leat_application *app)
+decide_for(struct leat_dispatcher *dispatcher, struct leat_application *app, enum leat_rank rank)
 {
+    struct leat_waiting *waiting = &app->waiting[rank];
+
     if (LEAT_UNLIKELY(app->successor != NULL)) { /* which decides once nothing runs any more */
-        app->look_at_ns = LEAT_NO_DEADLINE;
+        waiting->look_at_ns = LEAT_NO_DEADLINE;
         return;
     }
-    if (app->changes_seen == dispatcher->changes && app->look_at_ns > dispatcher->now_ns) {
+    if (waiting->changes_seen == dispatcher->changes && waiting->look_at_ns > dispatcher->now_ns) {
         return;
     }
     extend_overruns(dispatcher);
-    while (leat_waiting_count(&app->waiting) > 0 && decide(dispatcher, app)) {
+    while (leat_waiting_count(waiting) > 0 && decide(dispatcher, app, rank)) {
         bump(&dispatcher->statistics.decisions, 1);
     }
-    app->changes_seen = dispatcher->changes;
-    app->look_at_ns = has_room(dispatcher, app) ? dispatcher->now_ns + LOOK_AGAIN_NS : LEAT_NO_DEADLINE;
+    waiting->changes_seen = dispatcher->changes;
+    waiting->look_at_ns = has_room(dispatcher, app, rank) ? dispatcher->now_ns + LOOK_AGAIN_NS : LEAT_NO_DEADLINE;
+}
+
+/*
+ * May workers take what is of this rank? Not while what goes before it waits, whoever left it for later; but where a router
+ * deals, that is for workers that are busy.
+ */
+static bool
+is_its_turn(const struct leat_dispatcher *dispatcher, enum leat_rank rank)
+{
+    for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
+        const struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
+        for (uint32_t before = 0; before < rank; before++) {
+            if (leat_waiting_count(&app->waiting[before]) > 0 && !app->router->deals) {
+                return false;
+            }
+        }
+    }
+    return true;
 }
 
 /* Every application with waiting queries gets decisions until no worker has room for it. */
@@ -992,13 +1040,20 @@ decide_all(struct leat_dispatcher *dispatcher)
     dispatcher->idle_wanted = false;
     for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
         const struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
-        dispatcher->idle_wanted = dispatcher->idle_wanted || wants_idle(app);
+        const bool online = leat_waiting_count(&app->waiting[LEAT_RANK_ONLINE]) > 0;
+        dispatcher->idle_wanted = dispatcher->idle_wanted || (online && wants_idle(app));
+    }
+    for (uint32_t rank = 0; rank < LEAT_RANKS && is_its_turn(dispatcher, rank); rank++) {
+        for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
+            decide_for(dispatcher, dispatcher->applications[dispatcher->busy[b]], rank);
+        }
+        dispatcher->rank = rank;
     }
     for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
         struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
-        decide_for(dispatcher, app);
-        atomic_store_explicit(&app->counters.waiting, leat_waiting_count(&app->waiting), memory_order_relaxed);
-        app->busy = leat_waiting_count(&app->waiting) > 0;
+        const uint32_t waiting = leat_waiting_total(app->waiting);
+        atomic_store_explicit(&app->counters.waiting, waiting, memory_order_relaxed);
+        app->busy = waiting > 0;
         if (app->busy) {
             dispatcher->busy[kept++] = app->id;
         }
@@ -1092,9 +1147,10 @@ poll_workers(struct leat_dispatcher *dispatcher)
 static bool
 evaluate_application(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t *budget)
 {
+    const uint64_t items = app->waiting[LEAT_RANK_ONLINE].items;
     const struct leat_instance_demand demand = {
         .rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns),
-        .waiting_items = app->waiting.items < UINT32_MAX ? (uint32_t)app->waiting.items : UINT32_MAX,
+        .waiting_items = (uint32_t)(items < UINT32_MAX ? items : UINT32_MAX),
         .worker_count = dispatcher->options.worker_count,
     };
     uint32_t *worker = &dispatcher->evaluation.worker;
@@ -1176,7 +1232,9 @@ remove_application(struct leat_dispatcher *dispatcher, struct leat_application *
 {
     app->removing = true;
     dispatcher->removing_count++;
-    leat_waiting_filter(&app->waiting, refuse, dispatcher);
+    for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
+        leat_waiting_filter(&app->waiting[rank], refuse, dispatcher);
+    }
 }
 
 /* What it knows of a variant that the other has too, unless that shall begin anew. */
@@ -1214,6 +1272,20 @@ pass_counters_on(const struct leat_application_counters *from, struct leat_appli
     }
 }
 
+static void
+pass_waiting_on(struct leat_dispatcher *dispatcher, const struct leat_waiting *from, struct leat_application *successor,
+                struct leat_waiting *to)
+{
+    for (uint32_t i = from->head; i < from->tail; i++) {
+        if (leat_waiting_count(to) < successor->waiting_max) {
+            leat_waiting_push(to, &from->entries[i], &from->queries[i]);
+        } else {
+            bump(&successor->counters.rejected, 1);
+            finish(dispatcher, &from->entries[i], LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
+        }
+    }
+}
+
 /* Nothing of it runs: the successor has its place from now on. */
 static void
 take_over(struct leat_dispatcher *dispatcher, struct leat_application *app)
@@ -1229,13 +1301,8 @@ take_over(struct leat_dispatcher *dispatcher, struct leat_application *app)
     successor->busy = app->busy;
     successor->sweep_due = app->busy;
     successor->next_expiry_ns = app->busy ? 0 : LEAT_NO_DEADLINE; /* the next sweep finds it */
-    for (uint32_t i = app->waiting.head; i < app->waiting.tail; i++) {
-        if (leat_waiting_count(&successor->waiting) < successor->waiting_max) {
-            leat_waiting_push(&successor->waiting, &app->waiting.entries[i], &app->waiting.queries[i]);
-        } else {
-            bump(&successor->counters.rejected, 1);
-            finish(dispatcher, &app->waiting.entries[i], LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
-        }
+    for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
+        pass_waiting_on(dispatcher, &app->waiting[rank], successor, &successor->waiting[rank]);
     }
     dispatcher->applications[app->id] = successor;
 }
@@ -1267,7 +1334,9 @@ set_policy(struct leat_dispatcher *dispatcher, struct leat_policy_change *change
         struct leat_policy *policy = app->policy;
         app->selector_state = change->state;
         app->policy = change->policy;
-        app->look_at_ns = 0; /* it may want what the last one left */
+        for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
+            app->waiting[rank].look_at_ns = 0; /* it may want what the last one left */
+        }
         change->state = state;
         change->policy = policy;
     }
@@ -1410,7 +1479,11 @@ sleep_ms(const struct leat_dispatcher *dispatcher)
     for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
         const struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
         next_ns = app->next_expiry_ns < next_ns ? app->next_expiry_ns : next_ns;
-        next_ns = app->look_at_ns < next_ns ? app->look_at_ns : next_ns;
+        for (uint32_t rank = 0; rank <= dispatcher->rank; rank++) {
+            const struct leat_waiting *waiting = &app->waiting[rank];
+            const uint64_t look_ns = leat_waiting_count(waiting) > 0 ? waiting->look_at_ns : LEAT_NO_DEADLINE;
+            next_ns = look_ns < next_ns ? look_ns : next_ns;
+        }
     }
     if (next_ns <= dispatcher->now_ns) {
         return 0;
@@ -1475,18 +1548,32 @@ leat_dispatcher_round(struct leat_dispatcher *dispatcher, uint64_t now_ns)
 
 /* Asserts that nothing waits in an application's list that the round should have taken out of it. */
 static void
-check_waiting(const struct leat_dispatcher *dispatcher, const struct leat_application *app)
+check_waiting(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
 {
+    const struct leat_waiting *waiting = &app->waiting[rank];
     uint64_t items = 0;
 
-    for (uint32_t i = app->waiting.head; i < app->waiting.tail; i++) {
-        const struct leat_query_entry *entry = &app->waiting.entries[i];
-        LEAT_ASSERT(entry->application == app->id && !was_cancelled(dispatcher, entry));
+    for (uint32_t i = waiting->head; i < waiting->tail; i++) {
+        const struct leat_query_entry *entry = &waiting->entries[i];
+        LEAT_ASSERT(entry->application == app->id && !was_cancelled(dispatcher, entry) && rank_of(entry) == rank);
         LEAT_ASSERT(app->sweep_due || !session_at(dispatcher, entry->session)->dispatcher.closing);
         LEAT_ASSERT(!app->drop_late || app->next_expiry_ns <= entry->deadline_ns);
-        items += app->waiting.queries[i].items;
+        items += waiting->queries[i].items;
     }
-    LEAT_ASSERT(items == app->waiting.items);
+    LEAT_ASSERT(items == waiting->items && leat_waiting_count(waiting) <= app->waiting_max);
+}
+
+static bool
+waits(const struct leat_waiting *waiting, const struct leat_daemon_session *session, uint32_t slot)
+{
+    for (uint32_t i = waiting->head; i < waiting->tail; i++) {
+        const struct leat_query_entry *entry = &waiting->entries[i];
+        if (entry->session == session->index && entry->slot == slot &&
+            entry->ticket_low == session->dispatcher.slots[slot].ticket_low) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Asserts that what a cancel would find in the session's slots does wait. */
@@ -1502,9 +1589,8 @@ check_slots(const struct leat_dispatcher *dispatcher, const struct leat_daemon_s
         }
         const struct leat_application *app = dispatcher->applications[slot->application];
         LEAT_ASSERT(app != NULL);
-        for (uint32_t i = app->waiting.head; i < app->waiting.tail && !found; i++) {
-            const struct leat_query_entry *entry = &app->waiting.entries[i];
-            found = entry->session == session->index && entry->slot == s && entry->ticket_low == slot->ticket_low;
+        for (uint32_t rank = 0; rank < LEAT_RANKS && !found; rank++) {
+            found = waits(&app->waiting[rank], session, s);
         }
         LEAT_ASSERT(found);
     }
@@ -1528,10 +1614,12 @@ check_applications(const struct leat_dispatcher *dispatcher)
         if (app == NULL) {
             continue;
         }
-        const uint32_t waiting = leat_waiting_count(&app->waiting);
-        LEAT_ASSERT(app->id == id && waiting <= app->waiting_max && (waiting == 0 || (app->busy && !app->removing)));
+        const uint32_t waiting = leat_waiting_total(app->waiting);
+        LEAT_ASSERT(app->id == id && (waiting == 0 || (app->busy && !app->removing)));
         LEAT_ASSERT(app->busy || !app->sweep_due);
-        check_waiting(dispatcher, app);
+        for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
+            check_waiting(dispatcher, app, rank);
+        }
         held += waiting + app->running;
     }
     LEAT_ASSERT(busy == dispatcher->busy_count);

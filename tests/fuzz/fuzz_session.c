@@ -239,7 +239,7 @@ add_application(uint16_t id, const struct leat_router *router)
         app->target.tensors[t].item_bytes = app->variants[0]->item_bytes[t];
     }
     LEAT_ASSERT(app->router_state != NULL);
-    LEAT_MUST(leat_waiting_init(&app->waiting, app->waiting_max) == LEAT_OK);
+    LEAT_MUST(leat_waiting_init(app->waiting, app->waiting_max) == LEAT_OK);
     command(&(struct leat_command){.kind = LEAT_COMMAND_ADD_APPLICATION, .application = app});
     app_states[id] = APP_SERVING;
     app_commands[id] = commands_sent;
@@ -418,8 +418,8 @@ take_events(void)
             break;
         case LEAT_EVENT_APPLICATION_GONE:
             LEAT_ASSERT(app_states[event.application->id] == APP_REMOVING && event.application->running == 0 &&
-                        leat_waiting_count(&event.application->waiting) == 0);
-            leat_waiting_fini(&event.application->waiting);
+                        leat_waiting_total(event.application->waiting) == 0);
+            leat_waiting_fini(event.application->waiting);
             free(event.application->router_state);
             app_states[event.application->id] = APP_GONE;
             break;

@@ -99,7 +99,7 @@ start_application(void)
     NEED(steps.app.router_state != NULL);
     NEED(options.router->init == NULL ||
          options.router->init(steps.app.router_state, &(struct leat_router_options){0}) == LEAT_OK);
-    NEED(leat_waiting_init(&steps.app.waiting, steps.app.waiting_max) == LEAT_OK);
+    NEED(leat_waiting_init(steps.app.waiting, steps.app.waiting_max) == LEAT_OK);
     NEED(leat_instances_init(&steps.app.instances, options.worker_count, options.variant_count) == LEAT_OK);
     memset(profiles, 0, sizeof(profiles));
     for (uint32_t v = 0; v < options.variant_count; v++) {
@@ -175,7 +175,7 @@ steps_stop(void)
 {
     struct leat_event event;
 
-    NEED(leat_waiting_count(&steps.app.waiting) == 0 && steps.app.running == 0);
+    NEED(leat_waiting_total(steps.app.waiting) == 0 && steps.app.running == 0);
     for (uint32_t c = 0; c < options.sessions; c++) {
         command(&(struct leat_command){.kind = LEAT_COMMAND_CLOSE_SESSION, .session = clients[c].daemon});
         NEED(leat_dispatcher_poll_event(steps.dispatcher, &event) && event.kind == LEAT_EVENT_SESSION_GONE);
@@ -185,7 +185,7 @@ steps_stop(void)
     for (uint32_t w = 0; w < options.worker_count; w++) {
         leat_worker_destroy(steps.workers[w]);
     }
-    leat_waiting_fini(&steps.app.waiting);
+    leat_waiting_fini(steps.app.waiting);
     leat_instances_fini(&steps.app.instances);
     free(steps.app.router_state);
 }

@@ -4,6 +4,7 @@
  *          the dispatcher a bounded amount of work a round: a cancel that names nothing costs no look at any list, and
  *          everything else together one look at each waiting query. What stays keeps its order. A policy goes to the
  *          application that it was made for and to no other, and what is not in force comes back.
+ *          Offline queries take what others leave, and are neither load nor backlog of theirs.
  * Method   The dispatcher driven round by round over sessions whose clients are this test, with a worker that does not
  *          move until it is told to, so that queries wait. Work is counted in list entries looked at, not in time.
  *          The clock stands still but where a case or a run moves it.
@@ -92,7 +93,7 @@ swept(void)
 static uint32_t
 waiting(uint32_t app)
 {
-    return leat_waiting_count(&apps[app].waiting);
+    return leat_waiting_total(apps[app].waiting);
 }
 
 static void
@@ -182,7 +183,7 @@ start_deep(uint32_t worker_depth)
             .variant_count = 1,
             .profiles = profiles,
         };
-        EXPECT(leat_waiting_init(&apps[a].waiting, apps[a].waiting_max) == LEAT_OK);
+        EXPECT(leat_waiting_init(apps[a].waiting, apps[a].waiting_max) == LEAT_OK);
         if (a != LATE) {
             command(LEAT_COMMAND_ADD_APPLICATION, a);
             (void)step();
@@ -223,7 +224,7 @@ stop(void)
     leat_worker_destroy(worker);
     for (uint32_t a = 0; a < APPS; a++) {
         EXPECT(waiting(a) == 0);
-        leat_waiting_fini(&apps[a].waiting);
+        leat_waiting_fini(apps[a].waiting);
     }
 }
 
@@ -240,16 +241,23 @@ publish(uint32_t c, const struct leat_wire_request *request)
 }
 
 static void
-submit(uint32_t c, uint32_t slot, uint32_t ticket, uint32_t app, uint32_t latency_us)
+submit_as(uint16_t flags, uint32_t c, uint32_t slot, uint32_t ticket, uint32_t app, uint32_t latency_us)
 {
     clients[c].outcomes[slot] = LEAT_OUTCOME_NONE;
     publish(c, &(struct leat_wire_request){.submit_ns = now_ns,
                                            .latency_us = latency_us,
                                            .items = 1,
+                                           .flags = flags,
                                            .slot = (uint16_t)slot,
                                            .target = (uint16_t)app,
                                            .ticket_low = ticket,
                                            .units = {0, 1}});
+}
+
+static void
+submit(uint32_t c, uint32_t slot, uint32_t ticket, uint32_t app, uint32_t latency_us)
+{
+    submit_as(0, c, slot, ticket, app, latency_us);
 }
 
 static void
@@ -284,7 +292,7 @@ fill(uint32_t app, uint32_t (*latency_us)(uint32_t c, uint32_t slot))
 static void
 expect_in_order(uint32_t app)
 {
-    const struct leat_waiting *list = &apps[app].waiting;
+    const struct leat_waiting *list = &apps[app].waiting[LEAT_RANK_ONLINE];
     uint32_t at = list->head;
 
     for (uint32_t n = 0; n < ALL; n++) {
@@ -642,6 +650,199 @@ test_idle_workers_are_waited_for(void)
     stop();
 }
 
+/* ---- Offline ----------------------------------------------------------------------------------- */
+
+static uint32_t
+waiting_offline(uint32_t app)
+{
+    return leat_waiting_count(&apps[app].waiting[LEAT_RANK_OFFLINE]);
+}
+
+/* The worker ends a batch, and what follows from it. */
+static void
+run_one(void)
+{
+    EXPECT(leat_worker_step(worker));
+    (void)step();
+}
+
+/* What is offline waits until all that is online has left, of its application and of another; it is first in, first out. */
+static void
+test_online_goes_first(void)
+{
+    const struct leat_waiting *offline = &apps[PLAIN].waiting[LEAT_RANK_OFFLINE];
+
+    start_deep(3);
+    for (uint32_t slot = 0; slot < 3; slot++) {
+        submit_as(LEAT_WIRE_OFFLINE, 0, slot, ticket_of(0, slot), PLAIN, 0);
+    }
+    (void)step();
+    EXPECT(apps[PLAIN].running == 1 && waiting_offline(PLAIN) == 2); /* one at a time, though the worker may hold three */
+    for (uint32_t slot = 3; slot < 7; slot++) {
+        submit(0, slot, ticket_of(0, slot), slot % 2 == 0 ? TIGHT : PLAIN, MINUTE_US);
+    }
+    (void)step();
+    EXPECT(apps[PLAIN].running + apps[TIGHT].running == 3 && waiting(PLAIN) + waiting(TIGHT) == 2 + 2);
+    for (uint32_t left = 2; left > 0; left--) {
+        run_one();
+        EXPECT(waiting_offline(PLAIN) == 2 && waiting(PLAIN) + waiting(TIGHT) == 2 + left - 1);
+    }
+    for (uint32_t running = 2; running > 0; running--) {
+        run_one(); /* nothing online waits, but some runs */
+        EXPECT(waiting_offline(PLAIN) == 2 && apps[PLAIN].running + apps[TIGHT].running == running);
+    }
+    run_one();
+    EXPECT(waiting_offline(PLAIN) == 1 && offline->entries[offline->head].slot == 2);
+    for (uint32_t slot = 7; slot < 9; slot++) {
+        submit(0, slot, ticket_of(0, slot), TIGHT, MINUTE_US);
+    }
+    (void)step();
+    EXPECT(apps[TIGHT].running == 2 && waiting(TIGHT) == 0);
+    run_one();
+    run_one();
+    EXPECT(waiting_offline(PLAIN) == 1);
+    run_one();
+    EXPECT(waiting(PLAIN) == 0 && apps[PLAIN].running == 1 && apps[TIGHT].running == 0);
+    run_one();
+    stop();
+}
+
+static struct leat_selection
+hold_all(void *state, const struct leat_select_input *input)
+{
+    (void)state;
+    (void)input;
+    return (struct leat_selection){.hold = true};
+}
+
+/* An idle worker that an online query may yet take is not given away. */
+static void
+test_what_is_held_goes_first(void)
+{
+    struct leat_selector holder = leat_selector_fixed;
+
+    start();
+    holder.select = hold_all;
+    apps[TIGHT].selector = &holder;
+    submit(0, 0, 1, TIGHT, MINUTE_US);
+    submit_as(LEAT_WIRE_OFFLINE, 0, 1, 2, PLAIN, 0);
+    (void)step();
+    EXPECT(waiting(TIGHT) == 1 && waiting_offline(PLAIN) == 1 && apps[PLAIN].running == 0);
+    cancel(0, 0, 1);
+    (void)step();
+    EXPECT(waiting(TIGHT) == 0 && waiting_offline(PLAIN) == 0 && apps[PLAIN].running == 1);
+    run_one();
+    stop();
+}
+
+/* Offline queries that wait do not keep others from a worker that runs something but has room. */
+static void
+test_offline_wants_no_worker(void)
+{
+    struct leat_selector patient = leat_selector_fixed;
+
+    start_deep(3);
+    patient.when_idle = true;
+    apps[TIGHT].selector = &patient;
+    apps[PLAIN].router = &leat_router_shortest_queue; /* which does not ask for idle ones */
+    submit_as(LEAT_WIRE_OFFLINE, 0, 0, 1, TIGHT, 0);
+    submit_as(LEAT_WIRE_OFFLINE, 0, 1, 2, TIGHT, 0);
+    (void)step();
+    EXPECT(apps[TIGHT].running == 1 && waiting_offline(TIGHT) == 1);
+    submit(0, 2, 3, PLAIN, 0);
+    submit(0, 3, 4, PLAIN, 0);
+    (void)step();
+    EXPECT(apps[PLAIN].running == 2 && waiting(PLAIN) == 0);
+    run_one();
+    run_one();
+    EXPECT(waiting_offline(TIGHT) == 1);
+    run_one();
+    EXPECT(waiting_offline(TIGHT) == 0 && apps[TIGHT].running == 1);
+    run_one();
+    stop();
+}
+
+/* The rate is that of online queries; they are admitted as though no other waited, and others as though all did. */
+static void
+test_offline_is_no_load(void)
+{
+    start();
+    leat_profile_init(&profiles[0][0], LEAT_PROFILE_DEFAULT, NULL);
+    leat_profile_set(&profiles[0][0], 1, 50000000);
+    for (uint32_t slot = 0; slot < 20; slot++) {
+        submit_as(LEAT_WIRE_OFFLINE, 0, slot, ticket_of(0, slot), TIGHT, 0);
+    }
+    (void)step();
+    EXPECT(apps[TIGHT].running == 1 && waiting_offline(TIGHT) == 19);
+    EXPECT(leat_load_rate_qps(&apps[TIGHT].load, now_ns) == 0);
+    submit(1, 0, 1, TIGHT, 120000);                       /* behind the one that runs */
+    submit_as(LEAT_WIRE_OFFLINE, 1, 1, 2, TIGHT, 120000); /* behind all: it cannot be in time */
+    submit(1, 2, 3, TIGHT, 120000);                       /* nor this, behind the first */
+    submit_as(LEAT_WIRE_OFFLINE, 1, 3, 4, TIGHT, 1080000); /* behind 19, and by one too late for the online one */
+    submit_as(LEAT_WIRE_OFFLINE, 1, 4, 5, TIGHT, 1200000);
+    (void)step();
+    EXPECT(clients[1].outcomes[0] == LEAT_OUTCOME_NONE && clients[1].outcomes[1] == LEAT_OUTCOME_REJECTED);
+    EXPECT(clients[1].outcomes[2] == LEAT_OUTCOME_REJECTED && clients[1].outcomes[3] == LEAT_OUTCOME_REJECTED);
+    EXPECT(clients[1].outcomes[4] == LEAT_OUTCOME_NONE && waiting(TIGHT) == 21);
+    now_ns += 1200000000;
+    (void)step(); /* both that have an objective are late; the others have none */
+    EXPECT(clients[1].outcomes[0] == LEAT_OUTCOME_EXPIRED && clients[1].outcomes[4] == LEAT_OUTCOME_EXPIRED);
+    EXPECT(waiting(TIGHT) == 19);
+    for (uint32_t i = 0; i < 20; i++) {
+        run_one();
+    }
+    leat_profile_init(&profiles[0][0], LEAT_PROFILE_DEFAULT, NULL);
+    stop();
+}
+
+/* However many wait offline, as many may wait online. */
+static void
+test_offline_takes_no_place(void)
+{
+    start();
+    apps[PLAIN].waiting_max = 2;
+    submit(0, 0, ticket_of(0, 0), PLAIN, 0);
+    (void)step();
+    for (uint32_t slot = 1; slot < 5; slot++) {
+        submit_as(LEAT_WIRE_OFFLINE, 0, slot, ticket_of(0, slot), PLAIN, 0);
+    }
+    (void)step();
+    EXPECT(clients[0].outcomes[3] == LEAT_OUTCOME_REJECTED && clients[0].outcomes[4] == LEAT_OUTCOME_REJECTED);
+    EXPECT(apps[PLAIN].running == 1 && waiting_offline(PLAIN) == 2);
+    for (uint32_t slot = 0; slot < 3; slot++) {
+        submit(1, slot, ticket_of(1, slot), PLAIN, 0);
+    }
+    (void)step();
+    EXPECT(waiting(PLAIN) == 2 + 2 && clients[1].outcomes[2] == LEAT_OUTCOME_REJECTED);
+    cancel(0, 1, ticket_of(0, 1)); /* offline queries are found, too */
+    (void)step();
+    EXPECT(clients[0].outcomes[1] == LEAT_OUTCOME_CANCELLED && waiting_offline(PLAIN) == 1);
+    stop();
+}
+
+/* The application's objective is not theirs, and their wait is no sign that an instance is asked for too much. */
+static void
+test_offline_has_time(void)
+{
+    start();
+    apps[TIGHT].latency_ns = 1000000;
+    EXPECT(leat_instances_init(&apps[TIGHT].instances, 1, 1) == LEAT_OK);
+    leat_profile_set(&apps[TIGHT].instances.measured[0][0], 1, 1000000);
+    submit(0, 0, 1, PLAIN, 0);
+    submit_as(LEAT_WIRE_OFFLINE, 0, 1, 2, TIGHT, 0);
+    (void)step();
+    now_ns += 10000000;
+    (void)step();
+    EXPECT(waiting_offline(TIGHT) == 1);
+    run_one();
+    EXPECT(apps[TIGHT].running == 1);
+    run_one();
+    EXPECT(leat_instances_of(&apps[TIGHT].instances, 0)->batches == 1);
+    EXPECT(leat_instances_of(&apps[TIGHT].instances, 0)->response_ns < 1000);
+    stop();
+    leat_instances_fini(&apps[TIGHT].instances);
+}
+
 int
 main(void)
 {
@@ -659,5 +860,11 @@ main(void)
     test_probes_are_few();
     test_a_policy_is_for_one_generation();
     test_idle_workers_are_waited_for();
+    test_online_goes_first();
+    test_what_is_held_goes_first();
+    test_offline_wants_no_worker();
+    test_offline_is_no_load();
+    test_offline_takes_no_place();
+    test_offline_has_time();
     return 0;
 }

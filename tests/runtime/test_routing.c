@@ -101,7 +101,7 @@ static const struct leat_selector model_selector = {.name = "model", .select = m
 static void
 expect_model(void)
 {
-    const struct leat_waiting *waiting = &steps.app.waiting;
+    const struct leat_waiting *waiting = &steps.app.waiting[LEAT_RANK_ONLINE];
     EXPECT(leat_waiting_count(waiting) == model.count);
     for (uint32_t i = 0; i < model.count; i++) {
         EXPECT(waiting->entries[waiting->head + i].ticket_low == model.list[i]);
@@ -205,8 +205,8 @@ test_shows_no_more_than_it_may(void)
     for (uint32_t n = 0; n < STEPS_SLOTS; n++) {
         steps_round(1);
     }
-    EXPECT(leat_waiting_count(&steps.app.waiting) == DEEP - WORKERS);
-    while (steps.app.running > 0 || leat_waiting_count(&steps.app.waiting) > 0) {
+    EXPECT(leat_waiting_total(steps.app.waiting) == DEEP - WORKERS);
+    while (steps.app.running > 0 || leat_waiting_total(steps.app.waiting) > 0) {
         for (uint32_t w = 0; w < WORKERS; w++) {
             (void)steps_run(w);
             EXPECT(steps.workers[w]->dispatcher.batches <= 1); /* the router wanted idle ones */
@@ -248,7 +248,7 @@ test_selector_sees_what_the_router_sees(void)
     static const uint16_t classes[1];
     const struct steps_options options = {.worker_count = 1, .classes = classes, .worker_depth = 1, .sessions = 2,
                                           .router = &leat_router_fcfs, .selector = &deep_selector, .latency_ns = {1000}};
-    const struct leat_waiting *waiting = &steps.app.waiting;
+    const struct leat_waiting *waiting = &steps.app.waiting[LEAT_RANK_ONLINE];
     const uint32_t count = LEAT_SCHED_PENDING_MAX + 5;
     struct leat_wire_response answer;
 
@@ -374,7 +374,7 @@ test_held_back_is_shown_again(const struct leat_router *router, const struct lea
     steps_round(999999);
     EXPECT(times_asked == 2);
     steps_round(1); /* and time has passed, nothing else */
-    EXPECT(leat_waiting_count(&steps.app.waiting) == 0 && steps.app.running == 2);
+    EXPECT(leat_waiting_total(steps.app.waiting) == 0 && steps.app.running == 2);
     EXPECT(times_asked == 4); /* one pair an answer */
 
     held_until_ns = UINT64_MAX; /* two that run, one that waits */
@@ -492,7 +492,7 @@ count_refused(uint32_t first, uint32_t count)
 static void
 run_all(uint32_t workers)
 {
-    while (leat_waiting_count(&steps.app.waiting) > 0 || steps.app.running > 0) {
+    while (leat_waiting_total(steps.app.waiting) > 0 || steps.app.running > 0) {
         for (uint32_t w = 0; w < workers; w++) {
             (void)steps_run(w);
         }

@@ -90,7 +90,7 @@ start_daemon_side(void)
     leat_profile_set(&profiles[0][0], 1, 1000);
     atomic_store_explicit(&tables.variants[variant.index], &variant, memory_order_relaxed);
     application.router_state = calloc(1, leat_router_fcfs.state_bytes + 1);
-    EXPECT(application.router_state != NULL && leat_waiting_init(&application.waiting, SLOTS) == LEAT_OK);
+    EXPECT(application.router_state != NULL && leat_waiting_init(application.waiting, SLOTS) == LEAT_OK);
     EXPECT(leat_dispatcher_create(&options, &dispatcher) == LEAT_OK);
     for (uint32_t w = 0; w < WORKERS; w++) {
         const struct leat_worker_options worker_options = {.index = w,
@@ -131,7 +131,7 @@ stop_daemon_side(void)
         leat_worker_destroy(workers[w]);
     }
     leat_daemon_session_destroy(daemon_side);
-    leat_waiting_fini(&application.waiting);
+    leat_waiting_fini(application.waiting);
     free(application.router_state);
 }
 

@@ -213,7 +213,7 @@ set_up_application(struct box *box)
         NEED(box->app.selector->init(box->app.selector_state, &selector_options) == LEAT_OK);
     }
     box->app.profiles = box->profiles;
-    NEED(leat_waiting_init(&box->app.waiting, o->waiting_max) == LEAT_OK);
+    NEED(leat_waiting_init(box->app.waiting, o->waiting_max) == LEAT_OK);
 }
 
 struct box *
@@ -351,7 +351,7 @@ box_stop(struct box *box)
     leat_server_stop(box->server);
     NEED(pthread_join(box->thread, NULL) == 0);
     leat_dispatcher_stop(box->dispatcher);
-    NEED(box->app.running == 0 && leat_waiting_count(&box->app.waiting) == 0);
+    NEED(box->app.running == 0 && leat_waiting_total(box->app.waiting) == 0);
     for (uint32_t i = 0; i < LEAT_SESSIONS_MAX; i++) {
         NEED(atomic_load(&box->tables.sessions[i]) == NULL); /* every session's memory was given back */
     }
@@ -363,7 +363,7 @@ box_stop(struct box *box)
     for (uint32_t w = 0; w < box->options.workers; w++) {
         leat_worker_destroy(box->workers[w]);
     }
-    leat_waiting_fini(&box->app.waiting);
+    leat_waiting_fini(box->app.waiting);
     leat_instances_fini(&box->app.instances);
     free(box->app.router_state);
     free(box->app.selector_state);

@@ -30,7 +30,7 @@ print_run_help(void)
         "  --latency TIME   latency objective, such as 20ms (default: the application's)\n"
         "  --accuracy-floor SHARE  no variant that is less accurate, such as 0.9\n"
         "  --cost-cap PRICE what the answer may cost, in what prices of workers are in\n"
-        "  --offline        no latency objective, not even the application's\n"
+        "  --offline        wait until nobody else does; no latency objective but that of --latency\n"
         "  --count N        ask N times and show each time taken (default 1)\n"
         "  --json           one JSON object per answer\n"
         "  --socket PATH    the daemon's socket\n\n"

@@ -85,7 +85,11 @@ struct leat_target {
 };
 
 /* flags of struct leat_query */
-#define LEAT_QUERY_OFFLINE 1u /* no latency objective, not even the application's; it waits its turn like any other */
+/*
+ * For when nobody waits: no worker takes it while a query without this flag waits, in any application, however long that lasts.
+ * It has the latency objective that it names, never the application's.
+ */
+#define LEAT_QUERY_OFFLINE 1u
 
 struct leat_query {
     uint32_t size;   /* sizeof(struct leat_query); set by LEAT_QUERY_INIT */
