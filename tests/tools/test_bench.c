@@ -171,6 +171,22 @@ test_application_objective(void)
 }
 
 /* Each answer says what its variant stands for: the better one where there is time for it, else the other. */
+static const json_t *
+variant_of(const json_t *r, const char *name)
+{
+    const json_t *variant;
+    size_t v;
+
+    json_array_foreach(json_object_get(r, "variants"), v, variant) {
+        const char *its = json_string_value(json_object_get(variant, "variant"));
+        if (its != NULL && strcmp(its, name) == 0) {
+            return variant;
+        }
+    }
+    EXPECT(!"a variant of that name");
+    return NULL;
+}
+
 static void
 test_stated_accuracy(void)
 {
@@ -180,10 +196,12 @@ test_stated_accuracy(void)
     json_t *r = bench(patient);
 
     EXPECT(json_array_size(json_object_get(r, "variants")) == 2 && near(real(r, "stated_accuracy"), 0.75));
-    EXPECT(leatd_number(json_array_get(json_object_get(r, "variants"), 0), "ok") == 0 && leatd_number(r, "in_time") == 10);
+    EXPECT(leatd_number(variant_of(r, "rough"), "ok") == 0 && leatd_number(r, "in_time") == 10);
+    EXPECT(near(real(r, "served_accuracy"), 0.75) && near(real(variant_of(r, "fine"), "accuracy"), 0.75));
+    EXPECT(json_object_get(variant_of(r, "rough"), "accuracy") == NULL); /* nobody has said */
     json_decref(r);
     r = bench(hasty);
-    EXPECT(json_array_size(json_object_get(r, "variants")) == 1 && leatd_number(r, "ok") == 10);
+    EXPECT(leatd_number(variant_of(r, "rough"), "ok") == 10 && near(real(r, "served_accuracy"), 0.5));
     if (leatd_number(r, "in_time") > 0) { /* none on a machine that stood still meanwhile */
         EXPECT(near(real(r, "stated_accuracy"), 0.5));
     } else {
@@ -193,6 +211,35 @@ test_stated_accuracy(void)
     static const char *const unknown[] = {"slow", "--rate", "100", "--queries", "2", "--warmup", "0", NULL};
     r = bench(unknown);
     EXPECT(leatd_number(r, "in_time") == 2 && json_object_get(r, "stated_accuracy") == NULL);
+    json_decref(r);
+}
+
+/* What queries ask for beside a time is heeded: by a floor all go to the variant that has no time for it, by a cap to the other. */
+static void
+test_what_queries_ask_for(void)
+{
+    static const char *const floor[] = {"graded", "--rate", "100", "--queries", "10", "--warmup", "0", "--latency", "2ms",
+                                        "--accuracy-floor", "0.6", NULL};
+    static const char *const cap[] = {"graded", "--rate", "100", "--queries", "10", "--warmup", "0", "--latency", "3600s",
+                                      "--cost-cap", "0.000001", NULL}; /* of a millisecond */
+    static const char *const both[] = {"graded", "--rate", "100", "--queries", "10", "--warmup", "0", "--accuracy-floor",
+                                       "0.6", "--cost-cap", "0.000001", NULL};
+    static const char *const offline[] = {"strict", "--rate", "1000", "--queries", "100", "--warmup", "0", "--offline", NULL};
+    json_t *r = bench(floor);
+
+    EXPECT(leatd_number(variant_of(r, "fine"), "ok") == 10 && leatd_number(r, "late") == 10);
+    EXPECT(near(real(r, "served_accuracy"), 0.75) && json_object_get(r, "stated_accuracy") == NULL);
+    EXPECT(leatd_number(r, "accuracy_floor_ppm") == 600000 && leatd_number(r, "cost_cap_nano") == 0);
+    json_decref(r);
+    r = bench(cap);
+    EXPECT(leatd_number(variant_of(r, "rough"), "ok") == 10 && leatd_number(r, "cost_cap_nano") == 1000);
+    json_decref(r);
+    r = bench(both);
+    EXPECT(leatd_number(r, "rejected") == 10 && json_is_false(json_object_get(r, "offline")));
+    json_decref(r);
+    r = bench(offline); /* five times what can be answered, and nobody refuses */
+    EXPECT(leatd_number(r, "ok") == 100 && leatd_number(r, "late") == 0 && leatd_number(r, "objective_ns") == 0);
+    EXPECT(json_is_true(json_object_get(r, "offline")));
     json_decref(r);
 }
 
@@ -411,6 +458,8 @@ test_wrong_options(void)
         {{"bench", "slow", "--search", "--rate-min", "10", "--rate-max", "20"}, 2, "needs --latency"},
         {{"bench", "strict", "--search", "--rate-min", "1", "--rate-max", "2", "--rate", "1"}, 2, "no --rate"},
         {{"bench", "slow", "--rate", "10", "--violations", "100%"}, 2, "--violations: '100%' is malformed"},
+        {{"bench", "slow", "--rate", "10", "--accuracy-floor", "90%"}, 2, "--accuracy-floor: '90%' is malformed"},
+        {{"bench", "slow", "--rate", "10", "--cost-cap", "0"}, 2, "--cost-cap: '0' is malformed"},
         {{"bench", "slow", "--rate", "10", "--sizes", "gaussian:1"}, 1, "gaussian:MEAN:DEVIATION"},
         {{"bench", "slow", "--rate", "10", "--sizes", "gaussian:0:1"}, 1, "mean 0"},
         {{"bench", "slow", "--rate", "10", "--sizes", "/nonexistent/sizes"}, 1, "/nonexistent/sizes"},
@@ -519,7 +568,8 @@ main(void)
 
     leat_test_init();
     leatd_init(&leatd);
-    leatd_start(&leatd, "workers: [{count: 1}]\n"
+    leatd_start(&leatd, "classes: [{name: cpu, price: 3.6}]\n" /* a microsecond of a worker costs 1e-9 */
+                      "workers: [{count: 1}]\n"
                       "models:\n"
                       "  - {name: slow, backend: synthetic, items_max: 1, synthetic: {latency: 5ms}}\n"
                       "  - {name: stuck, backend: synthetic, items_max: 1, synthetic: {latency: 1s}}\n"
@@ -536,6 +586,7 @@ main(void)
     test_overload_with_objective("patient", "20ms");
     test_application_objective();
     test_stated_accuracy();
+    test_what_queries_ask_for();
     test_several_processes();
     test_arrivals_from_file();
     test_unknown_target();

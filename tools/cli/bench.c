@@ -42,6 +42,9 @@ print_bench_help(void)
         "  --burst-share S     bursty: fraction of time in bursts (default 0.1)\n"
         "  --burst-mean TIME   bursty: mean length of a burst (default 100ms)\n"
         "  --latency TIME      latency objective (default: the application's; a model by its own name has none)\n"
+        "  --accuracy-floor SHARE  no variant that is less accurate, such as 0.9\n"
+        "  --cost-cap PRICE    what each answer may cost, in what prices of workers are in\n"
+        "  --offline           queries wait until nobody else does; no latency objective but that of --latency\n"
         "  --items N           items per query (default 1)\n"
         "  --sizes SIZES       items per query drawn from a CSV file with items and perhaps weight, or from\n"
         "                      gaussian:MEAN:DEVIATION, as leat simulate draws them; no larger than the model's batch:\n"
@@ -63,7 +66,7 @@ print_bench_help(void)
 static bool
 parse_bench_options(int argc, char **argv, struct bench_options *options)
 {
-    enum { SEARCH = 256, RATE_MIN, RATE_MAX, VIOLATIONS, TOLERANCE };
+    enum { SEARCH = 256, RATE_MIN, RATE_MAX, VIOLATIONS, TOLERANCE, FLOOR, CAP, OFFLINE };
     static const struct option known[] = {
         {"socket", required_argument, NULL, 's'},       {"json", no_argument, NULL, 'j'},
         {"help", no_argument, NULL, 'h'},               {"rate", required_argument, NULL, 'r'},
@@ -77,6 +80,8 @@ parse_bench_options(int argc, char **argv, struct bench_options *options)
         {"burst-mean", required_argument, NULL, 'M'},   {"search", no_argument, NULL, SEARCH},
         {"rate-min", required_argument, NULL, RATE_MIN}, {"rate-max", required_argument, NULL, RATE_MAX},
         {"violations", required_argument, NULL, VIOLATIONS}, {"tolerance", required_argument, NULL, TOLERANCE},
+        {"accuracy-floor", required_argument, NULL, FLOOR}, {"cost-cap", required_argument, NULL, CAP},
+        {"offline", no_argument, NULL, OFFLINE},
         {NULL, 0, NULL, 0},
     };
     bool good = true;
@@ -115,6 +120,9 @@ parse_bench_options(int argc, char **argv, struct bench_options *options)
         case RATE_MIN: good = parse_double(optarg, 0.001, 1e8, &options->rate_min_qps); break;
         case RATE_MAX: good = parse_double(optarg, 0.001, 1e8, &options->rate_max_qps); break;
         case VIOLATIONS: good = parse_share(optarg, &options->violation_share); break;
+        case FLOOR: good = parse_double(optarg, 0, 1, &options->accuracy_floor); break;
+        case CAP: good = parse_double(optarg, 1e-9, UINT32_MAX / 1e9, &options->cost_cap); break;
+        case OFFLINE: options->offline = true; break;
         case TOLERANCE: good = parse_share(optarg, &options->tolerance) && options->tolerance >= 1e-4; break;
         default: good = false; break;
         }
@@ -209,22 +217,25 @@ prepare_sizes(struct bench_options *options)
     return status == LEAT_OK ? EXIT_DONE : report_status("bench", "sizes", status);
 }
 
-/* The application's own objective, where none was given. A name that the daemon does not know is reported later. */
+/*
+ * What the application calls its variants and, where none was given, its objective. A name that the daemon does not know is
+ * reported later.
+ */
 static int
-learn_objective(struct bench_options *options)
+learn_application(struct bench_options *options)
 {
     int exit_code = EXIT_DONE;
     json_t *application;
     size_t i;
 
-    if (options->objective_given) {
-        return EXIT_DONE;
-    }
     json_t *status = ask_daemon("bench", options->socket_path, json_pack("{s:s}", "op", "status"), -1, &exit_code);
     json_array_foreach(json_object_get(status, "applications"), i, application) {
         const char *name = json_string_value(json_object_get(application, "name"));
         if (name != NULL && strcmp(name, options->target) == 0) {
-            options->objective_ns = (uint64_t)json_integer_value(json_object_get(application, "latency_ns"));
+            options->names = json_incref(json_object_get(application, "models"));
+            if (!options->objective_given && !options->offline) {
+                options->objective_ns = (uint64_t)json_integer_value(json_object_get(application, "latency_ns"));
+            }
         }
     }
     json_decref(status);
@@ -264,8 +275,9 @@ verb_bench(int argc, char **argv)
     int exit_code = check_options(&options);
     exit_code = exit_code == EXIT_DONE ? prepare_arrivals(&options) : exit_code;
     exit_code = exit_code == EXIT_DONE ? prepare_sizes(&options) : exit_code;
-    exit_code = exit_code == EXIT_DONE ? learn_objective(&options) : exit_code;
+    exit_code = exit_code == EXIT_DONE ? learn_application(&options) : exit_code;
     exit_code = exit_code == EXIT_DONE ? bench(&options) : exit_code;
+    json_decref(options.names);
     simulate_draw_fini(&options.draw);
     simulate_sizes_free(&options.sizes);
     arrivals_trace_free(&options.trace);

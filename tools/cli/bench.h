@@ -18,8 +18,10 @@ struct bench_options {
     double rate_qps, burst_factor, burst_share;
     uint64_t duration_ns, warmup_ns, drain_ns, items, queries, processes, seed, burst_mean_ns;
     uint64_t objective_ns; /* of each query, from when it was due; 0: none, and nothing is late */
-    bool objective_given;  /* else it is the application's */
-    bool json, help;
+    bool objective_given;  /* else it is the application's, which offline queries do not have */
+    double accuracy_floor, cost_cap; /* of each query; 0: any */
+    bool offline, json, help;
+    json_t *names; /* of the application's variants, in its order; NULL: unknown */
     bool search; /* for the highest rate with at most violation_share, to within a share `tolerance` */
     double rate_min_qps, rate_max_qps, violation_share, tolerance;
     struct arrivals arrivals; /* but for the rate */
@@ -82,9 +84,12 @@ struct bench_result {
     uint64_t clipped; /* of those offered, drawn larger than what the model takes, and sent with that many items */
     uint64_t window_ok, window_in_time;
     uint64_t items_correct, items_labelled;
-    uint64_t accuracy_count, accuracy_ppm_sum; /* of answers in time whose variant has a known accuracy */
+    struct {
+        uint64_t count, ppm_sum;
+    } accuracy_in_time, accuracy_ok; /* of answers whose variant has a known accuracy */
     struct {
         uint64_t ok, in_time;
+        uint32_t accuracy_ppm; /* 0: unknown */
     } of_variant[BENCH_VARIANTS_MAX]; /* in the application's order */
     uint64_t batch_items_sum, queue_ns_sum, exec_ns_sum;
     uint64_t latency_count;

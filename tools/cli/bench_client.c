@@ -250,13 +250,16 @@ count_end(struct client *client, const struct slot *slot, const struct leat_comp
     case LEAT_OUTCOME_OK:
         result->ok++;
         result->late += !in_time;
-        if (in_time && done->accuracy_ppm > 0) {
-            result->accuracy_count++;
-            result->accuracy_ppm_sum += done->accuracy_ppm;
+        if (done->accuracy_ppm > 0) {
+            result->accuracy_ok.count++;
+            result->accuracy_ok.ppm_sum += done->accuracy_ppm;
+            result->accuracy_in_time.count += in_time;
+            result->accuracy_in_time.ppm_sum += in_time ? done->accuracy_ppm : 0;
         }
         if (done->variant < BENCH_VARIANTS_MAX) {
             result->of_variant[done->variant].ok++;
             result->of_variant[done->variant].in_time += in_time;
+            result->of_variant[done->variant].accuracy_ppm = done->accuracy_ppm;
         }
         result->batch_items_sum += done->batch_items;
         result->queue_ns_sum += done->queue_ns;
@@ -331,6 +334,9 @@ send_one(struct client *client, const struct bench_query *query, uint64_t due_ns
 
     request.target = client->target.id;
     request.items = query->items;
+    request.flags = client->options->offline ? LEAT_QUERY_OFFLINE : 0;
+    request.accuracy_floor_ppm = (uint32_t)(client->options->accuracy_floor * 1e6 + 0.5);
+    request.cost_cap_nano = (uint32_t)(client->options->cost_cap * 1e9);
     request.user_data = s;
     memcpy(request.tensors, slot->tensors, sizeof(request.tensors));
     if (objective_ns != 0) { /* what is left of it */

@@ -28,24 +28,55 @@ accuracy_of(const struct bench_result *sum)
 static double
 stated_accuracy_of(const struct bench_result *sum)
 {
-    return (double)sum->accuracy_ppm_sum / (double)sum->accuracy_count / 1e6;
+    return (double)sum->accuracy_in_time.ppm_sum / (double)sum->accuracy_in_time.count / 1e6;
 }
 
-/* Answers of each variant, as far as the last that there were any of. */
+/* The same of all answers, late or not. */
+static double
+served_accuracy_of(const struct bench_result *sum)
+{
+    return (double)sum->accuracy_ok.ppm_sum / (double)sum->accuracy_ok.count / 1e6;
+}
+
+/* NULL: unknown. */
+static const char *
+name_of(const struct bench_options *options, uint32_t variant)
+{
+    return json_string_value(json_array_get(options->names, variant));
+}
+
+/* Answers of each variant; where their names are unknown, as far as the last that there were any of. */
 static json_t *
-variants_json(const struct bench_result *sum)
+variants_json(const struct bench_options *options, const struct bench_result *sum)
 {
     json_t *array = json_array();
     uint32_t count = BENCH_VARIANTS_MAX;
 
-    while (count > 0 && sum->of_variant[count - 1].ok == 0) {
+    while (count > 0 && sum->of_variant[count - 1].ok == 0 && name_of(options, count - 1) == NULL) {
         count--;
     }
     for (uint32_t v = 0; v < count; v++) {
-        (void)json_array_append_new(array, json_pack("{s:I, s:I}", "ok", (json_int_t)sum->of_variant[v].ok, "in_time",
-                                                     (json_int_t)sum->of_variant[v].in_time));
+        json_t *variant = json_pack("{s:s?, s:I, s:I}", "variant", name_of(options, v), "ok", (json_int_t)sum->of_variant[v].ok,
+                                    "in_time", (json_int_t)sum->of_variant[v].in_time);
+        if (sum->of_variant[v].accuracy_ppm > 0) {
+            (void)json_object_set_new(variant, "accuracy", json_real(sum->of_variant[v].accuracy_ppm / 1e6));
+        }
+        (void)json_array_append_new(array, variant);
     }
     return array;
+}
+
+/* Where there are several. */
+static void
+report_variants(const struct bench_options *options, const struct bench_result *sum)
+{
+    const uint32_t count = (uint32_t)json_array_size(options->names);
+
+    for (uint32_t v = 0; count > 1 && v < count && v < BENCH_VARIANTS_MAX; v++) {
+        (void)printf("%s%s %llu (%llu)", v == 0 ? "  variants  answers (in time): " : ", ", name_of(options, v),
+                     (unsigned long long)sum->of_variant[v].ok, (unsigned long long)sum->of_variant[v].in_time);
+    }
+    (void)printf("%s", count > 1 ? "\n" : "");
 }
 
 static double
@@ -73,6 +104,8 @@ bench_report_json(const struct bench_options *options, const struct bench_summar
         {"failed", sum->failed},        {"lost", sum->lost},                {"unanswered", sum->unanswered},
         {"violated", sum->offered - in_time},                               {"samples", sum->latency_count},
         {"window_ok", sum->window_ok},  {"window_in_time", sum->window_in_time},
+        {"accuracy_floor_ppm", (uint64_t)(options->accuracy_floor * 1e6 + 0.5)},
+        {"cost_cap_nano", (uint64_t)(options->cost_cap * 1e9)},
     };
     const struct {
         const char *key;
@@ -94,7 +127,8 @@ bench_report_json(const struct bench_options *options, const struct bench_summar
         {"exec_mean_ns", (double)sum->exec_ns_sum / ok},
         {"batch_items_mean", (double)sum->batch_items_sum / ok},
     };
-    json_t *object = json_pack("{s:s, s:s}", "target", options->target, "arrivals", options->arrivals_text);
+    json_t *object = json_pack("{s:s, s:s, s:b}", "target", options->target, "arrivals", options->arrivals_text, "offline",
+                               options->offline);
 
     for (size_t i = 0; i < LEAT_COUNT_OF(counts); i++) {
         (void)json_object_set_new(object, counts[i].key, json_integer((json_int_t)counts[i].count));
@@ -105,10 +139,13 @@ bench_report_json(const struct bench_options *options, const struct bench_summar
     if (sum->items_labelled > 0) {
         (void)json_object_set_new(object, "accuracy", json_real(accuracy_of(sum)));
     }
-    if (sum->accuracy_count > 0) {
+    if (sum->accuracy_in_time.count > 0) {
         (void)json_object_set_new(object, "stated_accuracy", json_real(stated_accuracy_of(sum)));
     }
-    (void)json_object_set_new(object, "variants", variants_json(sum));
+    if (sum->accuracy_ok.count > 0) {
+        (void)json_object_set_new(object, "served_accuracy", json_real(served_accuracy_of(sum)));
+    }
+    (void)json_object_set_new(object, "variants", variants_json(options, sum));
     return object;
 }
 
@@ -153,10 +190,15 @@ report_text(const struct bench_options *options, const struct bench_summary *sum
         (void)printf("  accuracy  %.2f %% of %llu answers\n", accuracy_of(sum) * 100,
                      (unsigned long long)sum->items_labelled);
     }
-    if (sum->accuracy_count > 0) {
+    if (sum->accuracy_in_time.count > 0) {
         (void)printf("  stated    accuracy of %.2f %%, of the variants that gave %llu answers in time (mean)\n",
-                     stated_accuracy_of(sum) * 100, (unsigned long long)sum->accuracy_count);
+                     stated_accuracy_of(sum) * 100, (unsigned long long)sum->accuracy_in_time.count);
     }
+    if (sum->accuracy_ok.count > sum->accuracy_in_time.count) {
+        (void)printf("  served    accuracy of %.2f %%, of all %llu answers, late ones too\n", served_accuracy_of(sum) * 100,
+                     (unsigned long long)sum->accuracy_ok.count);
+    }
+    report_variants(options, sum);
 }
 
 void

@@ -222,11 +222,16 @@ add(struct bench_result *sum, const struct bench_result *one)
     sum->window_in_time += one->window_in_time;
     sum->items_correct += one->items_correct;
     sum->items_labelled += one->items_labelled;
-    sum->accuracy_count += one->accuracy_count;
-    sum->accuracy_ppm_sum += one->accuracy_ppm_sum;
+    sum->accuracy_in_time.count += one->accuracy_in_time.count;
+    sum->accuracy_in_time.ppm_sum += one->accuracy_in_time.ppm_sum;
+    sum->accuracy_ok.count += one->accuracy_ok.count;
+    sum->accuracy_ok.ppm_sum += one->accuracy_ok.ppm_sum;
     for (uint32_t v = 0; v < BENCH_VARIANTS_MAX; v++) {
         sum->of_variant[v].ok += one->of_variant[v].ok;
         sum->of_variant[v].in_time += one->of_variant[v].in_time;
+        if (one->of_variant[v].accuracy_ppm > 0) {
+            sum->of_variant[v].accuracy_ppm = one->of_variant[v].accuracy_ppm;
+        }
     }
     sum->batch_items_sum += one->batch_items_sum;
     sum->queue_ns_sum += one->queue_ns_sum;

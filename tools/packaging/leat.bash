@@ -18,7 +18,7 @@ _leat() {
                   --input-bytes --output-bytes --json --socket --help'
          [ "$COMP_CWORD" -eq 2 ] && options="add change list show remove export import $options" ;;
     bench) options='--rate --duration --warmup --queries --drain --processes --arrivals --burst-factor --burst-share --burst-mean
-                    --latency --items --sizes --inputs --labels --seed --search --rate-min --rate-max --violations --tolerance
+                    --latency --accuracy-floor --cost-cap --offline --items --sizes --inputs --labels --seed --search --rate-min --rate-max --violations --tolerance
                     --json --socket --help' ;;
     simulate) options='--profile --model --classes --mix --prices --sizes --later-sizes --change-at --arrivals --burst-factor
                        --burst-share --burst-queries --queries --seed --seeds --router --threshold --depth --base
