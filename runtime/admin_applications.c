@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Admin requests about applications; docs/control.md lists them. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/align.h"
 #include "runtime/admin_private.h"
+#include "runtime/policy_make.h"
 
 #define QUEUE_DEFAULT 1024
 #define QUEUE_MAX     1048576
@@ -263,19 +265,31 @@ parse_name(const json_t *value, const char *key, bool (*exists)(const char *name
     return LEAT_OK;
 }
 
-/* A path from the root, for leatd's folder is not whoever asks; "" or "auto": made from profiles. */
+/*
+ * A path from the root, for leatd's folder is not whoever asks; "" or "auto": made from profiles. What is in the file now counts
+ * from now on: *ret_read, free()'d by the caller once the application is not used any more.
+ */
 static enum leat_status
-parse_policy_path(const json_t *value, char *path, size_t bytes)
+parse_policy(const json_t *value, struct leat_registry_application *application, struct leat_policy **ret_read)
 {
     const char *text = json_string_value(value);
+    struct leat_policy *read = NULL;
 
     if (text != NULL && strcmp(text, "auto") == 0) {
         text = "";
     }
-    if (text == NULL || (text[0] != '/' && text[0] != '\0') || strlen(text) >= bytes) {
+    if (text == NULL || (text[0] != '/' && text[0] != '\0') || strlen(text) >= sizeof(application->policy)) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "'policy' must be \"auto\" or a path from the root");
     }
-    (void)strcpy(path, text);
+    if (text[0] != '\0') {
+        const enum leat_status status = leat_policy_read(text, &read);
+        if (status != LEAT_OK) {
+            return status;
+        }
+    }
+    (void)strcpy(application->policy, text);
+    application->policy_table = *ret_read = read;
+    application->policy_bytes = read != NULL ? read->bytes : 0;
     return LEAT_OK;
 }
 
@@ -301,9 +315,9 @@ parse_integer(const json_t *value, const char *key, json_int_t min, json_int_t m
     return LEAT_OK;
 }
 
-/* Changes the application as the request says; what that does not name stays. */
+/* Changes the application as the request says; what that does not name stays. *ret_read: see parse_policy. */
 static enum leat_status
-parse_options(const json_t *request, struct leat_registry_application *application)
+parse_options(const json_t *request, struct leat_registry_application *application, struct leat_policy **ret_read)
 {
     const json_t *latency = json_object_get(request, "latency_ns"), *late = json_object_get(request, "drop_late"),
                  *percentile = json_object_get(request, "percentile"), *router = json_object_get(request, "router"),
@@ -329,7 +343,7 @@ parse_options(const json_t *request, struct leat_registry_application *applicati
         application->drop_late = json_is_true(late);
     }
     if (status == LEAT_OK && policy != NULL) {
-        status = parse_policy_path(policy, application->policy, sizeof(application->policy));
+        status = parse_policy(policy, application, ret_read);
     }
     if (status == LEAT_OK && percentile != NULL) {
         status = parse_percentile(percentile, &application->quantile_ppm);
@@ -429,7 +443,8 @@ leat_admin_get_application(struct leat_daemon *daemon, const char *name, struct 
 
 /* What the request says of an application that there is not yet, without its models. */
 static enum leat_status
-new_application(struct leat_daemon *daemon, const json_t *request, struct leat_registry_application *ret_application)
+new_application(struct leat_daemon *daemon, const json_t *request, struct leat_registry_application *ret_application,
+                struct leat_policy **ret_read)
 {
     const char *name = json_string_value(json_object_get(request, "name"));
     struct leat_registry_application application = {.drop_late = true, .queue = QUEUE_DEFAULT};
@@ -445,7 +460,7 @@ new_application(struct leat_daemon *daemon, const json_t *request, struct leat_r
     if (taken) {
         return LEAT_FAIL(LEAT_ERR_EXISTS, "a model or application '%s' exists", name);
     }
-    const enum leat_status status = parse_options(request, &application);
+    const enum leat_status status = parse_options(request, &application, ret_read);
     if (status == LEAT_OK) {
         *ret_application = application;
     }
@@ -472,6 +487,7 @@ leat_admin_change_application(struct leat_daemon *daemon, const char *op, const 
 {
     const char *name = json_string_value(json_object_get(request, "name"));
     struct leat_registry_application application;
+    struct leat_policy *read = NULL;
     enum leat_status status;
 
     if (name == NULL) {
@@ -481,11 +497,11 @@ leat_admin_change_application(struct leat_daemon *daemon, const char *op, const 
         return remove_application(daemon, request, name);
     }
     if (strcmp(op, "app-change") != 0) {
-        status = new_application(daemon, request, &application);
+        status = new_application(daemon, request, &application, &read);
     } else {
         status = leat_admin_get_application(daemon, name, &application);
         if (status == LEAT_OK) {
-            status = parse_options(request, &application);
+            status = parse_options(request, &application, &read);
         }
     }
     if (status == LEAT_OK && strcmp(op, "app-import") == 0) {
@@ -496,5 +512,6 @@ leat_admin_change_application(struct leat_daemon *daemon, const char *op, const 
             status = leat_daemon_put_application(daemon, &application, NULL);
         }
     }
+    free(read);
     return status == LEAT_OK ? leat_admin_app_show(daemon, request) : leat_admin_refusal(status);
 }

@@ -44,7 +44,7 @@ LEAT_MUST_CHECK enum leat_status leat_admin_import(struct leat_daemon *daemon,
 
 /* ---- runtime/admin_applications.c, for the others ----------------------------------------------- */
 
-/* One that there is and that may be changed. */
+/* One that there is and that may be changed. Its policy_table stays the daemon's, until the application is put or removed. */
 LEAT_MUST_CHECK enum leat_status leat_admin_get_application(struct leat_daemon *daemon, const char *name,
                                                             struct leat_registry_application *ret_application);
 /* Puts a model that is loaded at the end of the list. */

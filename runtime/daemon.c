@@ -707,7 +707,7 @@ leat_daemon_destroy(struct leat_daemon *daemon)
     }
     leat_daemon_free_application(daemon->successor);
     for (uint32_t d = 0; d < daemon->definition_count; d++) {
-        free(daemon->definitions[d]);
+        leat_daemon_free_definition(daemon->definitions[d]);
     }
     for (uint32_t m = 0; m < daemon->model_count; m++) {
         leat_daemon_free_model(daemon->models[m]);

@@ -19,6 +19,7 @@
 #include "runtime/server.h"
 #include "runtime/topology.h"
 #include "runtime/variant.h"
+#include "sched/policy_table.h"
 
 struct leat_daemon;
 
@@ -43,6 +44,12 @@ struct leat_daemon_addition {
     const struct leat_registry_validation *validation; /* NULL: none */
 };
 
+/* A policy that was made for an application, and what from: leat_policy_order_key. */
+struct leat_daemon_made {
+    const char *application, *made_from;
+    const struct leat_policy *policy;
+};
+
 /* What is to be kept, and what not any more: all of it, or nothing. What is NULL or 0 stays as it is. */
 struct leat_daemon_change {
     const struct leat_daemon_addition *models;
@@ -53,11 +60,15 @@ struct leat_daemon_change {
     const struct leat_measured *measured;
     const struct leat_registry_application *application; /* new, or in the place of that of its name */
     const char *removed_application;
+    const struct leat_daemon_made *made; /* in the place of the application's one before */
 };
 
-/* Where models and applications are kept over restarts; called on the thread that loads models. */
+/* Where models, applications and their policies are kept over restarts; called on the thread that loads models. */
 struct leat_daemon_store {
     enum leat_status (*keep)(void *context, const struct leat_daemon_change *change);
+    /* To be free()'d. LEAT_ERR_NOT_FOUND where none was kept, or it was made from something else. NULL: none ever is. */
+    enum leat_status (*find_made)(void *context, const char *application, const char *made_from,
+                                  struct leat_policy **ret_policy);
     void *context;
 };
 

@@ -6,7 +6,10 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "base/clock.h"
+#include "runtime/log.h"
 #include "runtime/policy_keeper.h"
+#include "runtime/policy_make.h"
 #include "sched/mdp_pool.h"
 
 struct leat_application *
@@ -76,7 +79,7 @@ init_policies(const struct leat_daemon *daemon, struct leat_application *app, co
     }
     const enum leat_status status =
         app->router->init != NULL ? app->router->init(app->router_state, &options->router_options) : LEAT_OK;
-    return status == LEAT_OK ? leat_policy_keeper_equip(daemon, app, options->policy_path) : status;
+    return status == LEAT_OK ? leat_policy_keeper_equip(daemon, app, options) : status;
 }
 
 static bool
@@ -383,12 +386,41 @@ options_of(struct leat_daemon *daemon, const struct leat_registry_application *a
         .router = application->router[0] != '\0' ? application->router : NULL,
         .selector = application->selector[0] != '\0' ? application->selector : NULL,
         .policy_path = application->policy[0] != '\0' ? application->policy : NULL,
+        .policy_table = application->policy_table,
+        .policy_bytes = application->policy_bytes,
         .router_options = {.threshold_items = application->threshold_items},
         .latency_ns = application->latency_ns,
         .drop_late = application->drop_late,
         .quantile_ppm = application->quantile_ppm,
         .waiting_max = application->queue,
     };
+}
+
+/* With a policy_table of its own. */
+static enum leat_status
+copy_application(const struct leat_registry_application *application, struct leat_registry_application *ret_copy)
+{
+    void *table = NULL;
+
+    if (application->policy_table != NULL) {
+        table = malloc(application->policy_bytes);
+        if (table == NULL) {
+            return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for application '%s'", application->name);
+        }
+        memcpy(table, application->policy_table, application->policy_bytes);
+    }
+    *ret_copy = *application;
+    ret_copy->policy_table = table;
+    return LEAT_OK;
+}
+
+void
+leat_daemon_free_definition(struct leat_daemon_definition *definition)
+{
+    if (definition != NULL) {
+        free(definition->application.policy_table);
+        free(definition);
+    }
 }
 
 /* Makes room for a definition; mutex held. */
@@ -403,11 +435,16 @@ new_definition(struct leat_daemon *daemon, const struct leat_registry_applicatio
     if (daemon->definition_count == LEAT_COUNT_OF(daemon->definitions)) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "%u applications exist, the limit", daemon->definition_count);
     }
-    struct leat_daemon_definition *definition = malloc(sizeof(*definition));
+    struct leat_daemon_definition *definition = calloc(1, sizeof(*definition));
     if (definition == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for application '%s'", application->name);
     }
-    *definition = (struct leat_daemon_definition){.application = *application, .configured = configured};
+    definition->configured = configured;
+    const enum leat_status status = copy_application(application, &definition->application);
+    if (status != LEAT_OK) {
+        free(definition);
+        return status;
+    }
     *ret_definition = definition;
     return LEAT_OK;
 }
@@ -436,7 +473,7 @@ leat_daemon_add_application(struct leat_daemon *daemon, const struct leat_regist
         }
         daemon->definitions[daemon->definition_count++] = definition;
     } else {
-        free(definition);
+        leat_daemon_free_definition(definition);
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     return status;
@@ -447,6 +484,45 @@ leat_daemon_keep(const struct leat_daemon *daemon, const struct leat_daemon_chan
 {
     const struct leat_daemon_store *store = daemon->options.store;
     return store == NULL ? LEAT_OK : store->keep(store->context, change);
+}
+
+static enum leat_status
+find_made(const struct leat_daemon *daemon, const char *application, const char *made_from, struct leat_policy **ret_policy)
+{
+    const struct leat_daemon_store *store = daemon->options.store;
+    return store == NULL || store->find_made == NULL ? LEAT_ERR_NOT_FOUND
+                                                     : store->find_made(store->context, application, made_from, ret_policy);
+}
+
+enum leat_status
+leat_daemon_make_policy(const struct leat_daemon *daemon, const char *application, const struct leat_policy_order *order,
+                        struct leat_policy **ret_policy)
+{
+    char made_from[LEAT_POLICY_KEY_BYTES];
+
+    leat_policy_order_key(order, daemon->host, made_from);
+    enum leat_status status = find_made(daemon, application, made_from, ret_policy);
+    if (status == LEAT_OK) {
+        leat_log(LEAT_LOG_INFO, "application '%s': policy as kept", application);
+        return LEAT_OK;
+    }
+    if (status != LEAT_ERR_NOT_FOUND) {
+        leat_log(LEAT_LOG_WARNING, "application '%s': its kept policy is made anew: %s", application, leat_error_text());
+    }
+    const uint64_t began_ns = leat_monotonic_ns();
+    status = leat_policy_make(order, NULL, ret_policy);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    leat_log(LEAT_LOG_INFO, "application '%s': policy made in %.0f ms", application,
+             (double)(leat_monotonic_ns() - began_ns) / 1e6);
+    const struct leat_daemon_made made = {application, made_from, *ret_policy};
+    const struct leat_daemon_change change = {.made = &made};
+    if (leat_daemon_keep(daemon, &change) != LEAT_OK) {
+        leat_log(LEAT_LOG_WARNING, "application '%s': its policy will be made again at the next start: %s", application,
+                 leat_error_text());
+    }
+    return LEAT_OK;
 }
 
 /* As changed or new; NULL in `ret_app` where no model serves it. Mutex held, released while a policy is made. */
@@ -499,6 +575,7 @@ leat_daemon_put_application(struct leat_daemon *daemon, const struct leat_regist
                             const struct leat_daemon_change *also)
 {
     struct leat_daemon_change change = also != NULL ? *also : (struct leat_daemon_change){0};
+    struct leat_registry_application changed = {0};
     struct leat_daemon_definition *definition, *added = NULL;
     struct leat_application *app = NULL, *old = NULL;
     enum leat_status status = LEAT_OK;
@@ -511,6 +588,7 @@ leat_daemon_put_application(struct leat_daemon *daemon, const struct leat_regist
         status = LEAT_FAIL(LEAT_ERR_EXISTS, "application '%s' is the configuration's: change it there", application->name);
     } else {
         old = leat_daemon_find_application(daemon, application->name);
+        status = copy_application(application, &changed);
     }
     if (status == LEAT_OK) {
         status = build_changed(daemon, application, old, &app);
@@ -525,12 +603,14 @@ leat_daemon_put_application(struct leat_daemon *daemon, const struct leat_regist
         }
     }
     if (status != LEAT_OK) {
-        free(added);
+        leat_daemon_free_definition(added);
+        free(changed.policy_table);
     } else {
         if (added != NULL) {
             daemon->definitions[daemon->definition_count++] = added;
         } else {
-            definition->application = *application;
+            free(definition->application.policy_table); /* perhaps what `application` has: not read any more */
+            definition->application = changed;
             definition->failure[0] = '\0';
         }
         status = exchange(daemon, old, app) ? LEAT_OK : LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down");
@@ -624,6 +704,6 @@ leat_daemon_remove_application(struct leat_daemon *daemon, const char *name, boo
     for (uint32_t m = 0; m < change.removed_model_count && status == LEAT_OK; m++) {
         status = leat_daemon_unload_model(daemon, removed[m]);
     }
-    free(definition); /* which the names were of */
+    leat_daemon_free_definition(definition); /* which the names were of */
     return status;
 }

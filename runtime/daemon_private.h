@@ -23,7 +23,7 @@ struct leat_daemon_model {
 
 /* An application as it was asked for, beside those that models have of their own. */
 struct leat_daemon_definition {
-    struct leat_registry_application application;
+    struct leat_registry_application application; /* its policy_table is the definition's own */
     bool configured;
     char failure[256]; /* why it is not served; "" where it is, or has no models */
 };
@@ -120,6 +120,8 @@ struct leat_application_options {
      */
     const char *selector;
     const char *policy_path; /* of selectors that follow one; NULL: made from profiles, and anew when they or the load change */
+    const void *policy_table; /* what was in the file; NULL: nothing is known of that */
+    size_t policy_bytes;
     struct leat_router_options router_options;
     uint64_t latency_ns; /* 0: none */
     bool drop_late;
@@ -150,9 +152,18 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_put_application(struct leat_daemon 
 LEAT_MUST_CHECK enum leat_status leat_daemon_remove_application(struct leat_daemon *daemon, const char *name, bool models);
 LEAT_MUST_CHECK enum leat_status leat_daemon_refresh(struct leat_daemon *daemon, const struct leat_daemon_model *model);
 
+/*
+ * The policy of an order, to be free()'d: the one that was kept if it was made from the same, else made now, which is slow, and
+ * kept. On the thread that builds the application; mutex not held.
+ */
+struct leat_policy_order;
+LEAT_MUST_CHECK enum leat_status leat_daemon_make_policy(const struct leat_daemon *daemon, const char *application,
+                                                         const struct leat_policy_order *order, struct leat_policy **ret_policy);
+
 /* Keeps a change, where there is a store; mutex not held. */
 LEAT_MUST_CHECK enum leat_status leat_daemon_keep(const struct leat_daemon *daemon, const struct leat_daemon_change *change);
 
+void leat_daemon_free_definition(struct leat_daemon_definition *definition); /* accepts NULL */
 /* Once the dispatcher has let go of it. */
 void leat_daemon_free_application(struct leat_application *app); /* accepts NULL */
 /* What the server calls; the context is the daemon. */

@@ -16,6 +16,7 @@
 #include "runtime/config.h"
 #include "runtime/daemon.h"
 #include "runtime/log.h"
+#include "runtime/policy_make.h"
 #include "runtime/registry.h"
 #include "runtime/synthetic_times.h"
 
@@ -263,6 +264,10 @@ keep_parts(struct leat_registry *registry, const struct leat_daemon_change *chan
     if (status == LEAT_OK && change->application != NULL) {
         status = leat_registry_put_application(registry, change->application);
     }
+    if (status == LEAT_OK && change->made != NULL) {
+        status = leat_registry_put_made(registry, change->made->application, change->made->made_from, change->made->policy,
+                                        change->made->policy->bytes);
+    }
     if (status == LEAT_OK && change->removed_application != NULL) {
         status = leat_registry_remove_application(registry, change->removed_application);
     }
@@ -286,6 +291,20 @@ keep(void *context, const struct leat_daemon_change *change)
             leat_registry_rollback(registry);
         }
     }
+    return status;
+}
+
+static enum leat_status
+find_made(void *context, const char *application, const char *made_from, struct leat_policy **ret_policy)
+{
+    void *bytes = NULL;
+    size_t size = 0;
+
+    enum leat_status status = leat_registry_get_made(context, application, made_from, &bytes, &size);
+    if (status == LEAT_OK) {
+        status = leat_policy_copy(bytes, size, ret_policy);
+    }
+    free(bytes);
     return status;
 }
 
@@ -321,6 +340,7 @@ add_configured_application(struct leat_daemon *daemon, const struct leat_config_
         .queue = configured->queue,
         .model_count = configured->model_count,
     };
+    struct leat_policy *policy = NULL;
 
     LEAT_ASSERT(configured->model_count <= LEAT_SCHED_VARIANTS_MAX); /* as the configuration says */
     (void)snprintf(app.name, sizeof(app.name), "%s", configured->name);
@@ -328,12 +348,40 @@ add_configured_application(struct leat_daemon *daemon, const struct leat_config_
     (void)snprintf(app.selector, sizeof(app.selector), "%s", configured->selector != NULL ? configured->selector->name : "");
     if (strcmp(configured->policy, "auto") != 0) {
         LEAT_ASSERT(strlen(configured->policy) < sizeof(app.policy)); /* as the configuration says */
+        const enum leat_status status = leat_policy_read(configured->policy, &policy);
+        if (status != LEAT_OK) {
+            return leat_err_prefix(status, "application '%s'", app.name);
+        }
         (void)strcpy(app.policy, configured->policy);
+        app.policy_table = policy;
+        app.policy_bytes = policy->bytes;
     }
     for (uint32_t m = 0; m < configured->model_count; m++) {
         (void)snprintf(app.models[m], sizeof(app.models[m]), "%s", configured->models[m]);
     }
-    return leat_daemon_add_application(daemon, &app, true);
+    const enum leat_status status = leat_daemon_add_application(daemon, &app, true);
+    free(policy);
+    return status;
+}
+
+/* Schema 2 kept only the name of a policy: what is in the file is kept from now on. */
+static void
+adopt_policy(struct leat_registry *registry, struct leat_registry_application *kept)
+{
+    struct leat_policy *policy = NULL;
+
+    if (kept->policy[0] == '\0' || kept->policy_table != NULL) {
+        return;
+    }
+    enum leat_status status = leat_policy_read(kept->policy, &policy);
+    if (status == LEAT_OK) {
+        kept->policy_table = policy;
+        kept->policy_bytes = policy->bytes;
+        status = leat_registry_put_application(registry, kept);
+    }
+    if (status != LEAT_OK) {
+        leat_log(LEAT_LOG_WARNING, "application '%s': %s", kept->name, leat_error_text());
+    }
 }
 
 /* One that cannot be served any more is told of, and the rest go on. */
@@ -345,6 +393,7 @@ add_kept_applications(struct leat_daemon *daemon, struct leat_registry *registry
 
     const enum leat_status status = leat_registry_list_applications(registry, &kept, &count);
     for (uint32_t a = 0; a < count; a++) {
+        adopt_policy(registry, &kept[a]);
         const enum leat_status added = leat_daemon_add_application(daemon, &kept[a], false);
         if (added != LEAT_OK) {
             leat_log(LEAT_LOG_ERROR, "kept application '%s' is not served: %s", kept[a].name, leat_error_text());
@@ -353,7 +402,24 @@ add_kept_applications(struct leat_daemon *daemon, struct leat_registry *registry
             leat_daemon_note_failure(daemon, true, kept[a].name, leat_error_text());
         }
     }
-    free(kept);
+    leat_registry_free_applications(kept, count);
+    return status;
+}
+
+/* Forgets what was made for applications that are gone. */
+static enum leat_status
+prune_policies(const struct leat_config *config, struct leat_registry *registry)
+{
+    const char **names = calloc(config->application_count + 1, sizeof(*names));
+
+    if (names == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the names of %u applications", config->application_count);
+    }
+    for (uint32_t a = 0; a < config->application_count; a++) {
+        names[a] = config->applications[a].name;
+    }
+    const enum leat_status status = leat_registry_prune_made(registry, names, config->application_count);
+    free(names);
     return status;
 }
 
@@ -374,6 +440,9 @@ load_everything(struct leat_daemon *daemon, const struct leat_config *config, st
     }
     if (status == LEAT_OK && !leat_daemon_is_stopping(daemon)) {
         status = add_kept_applications(daemon, registry);
+    }
+    if (status == LEAT_OK) {
+        status = prune_policies(config, registry);
     }
     return status;
 }
@@ -449,7 +518,7 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
     copy_places(placement, workers);
     copy_classes(config, placement, classes);
     const bool spin_given = config->dispatcher.spin_ns != LEAT_CONFIG_SPIN_AUTO; /* an order, whatever the cores */
-    const struct leat_daemon_store store = {keep, registry};
+    const struct leat_daemon_store store = {keep, find_made, registry};
     char host[LEAT_MEASURED_HOST_BYTES];
     leat_measured_host(topology->usable_cpus, host);
     const struct leat_daemon_options options = {

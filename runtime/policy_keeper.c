@@ -112,7 +112,7 @@ make_first(const struct leat_daemon *daemon, struct leat_application *app)
         }
     }
     if (status == LEAT_OK) {
-        status = leat_policy_make(&draft->order, NULL, &app->policy);
+        status = leat_daemon_make_policy(daemon, app->name, &draft->order, &app->policy);
     }
     app->keeping.own = status == LEAT_OK;
     app->keeping.dispersion_mean_permille = LEAT_POLICY_POISSON_PERMILLE;
@@ -136,11 +136,16 @@ check_router(const struct leat_application *app, enum leat_policy_kind kind)
 }
 
 static enum leat_status
-find_policy(const struct leat_daemon *daemon, struct leat_application *app, const char *path)
+find_policy(const struct leat_daemon *daemon, struct leat_application *app, const struct leat_application_options *options)
 {
-    if (path != NULL) {
-        const enum leat_status status = leat_policy_read(path, &app->policy);
-        return status == LEAT_OK ? check_router(app, app->policy->kind) : status;
+    if (options->policy_path != NULL && options->policy_table == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "only the name of policy %s was kept, and it cannot be read: give it anew",
+                         options->policy_path);
+    }
+    if (options->policy_path != NULL) {
+        const enum leat_status status = leat_policy_copy(options->policy_table, options->policy_bytes, &app->policy);
+        return status == LEAT_OK ? check_router(app, app->policy->kind)
+                                 : leat_err_prefix(status, "policy %s, as it was kept", options->policy_path);
     }
     if (strcmp(app->selector->name, "mdp") != 0) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "selector %s needs a policy from a file: see 'leat policy generate'",
@@ -187,14 +192,16 @@ init_selector(const struct leat_daemon *daemon, const struct leat_application *a
 }
 
 enum leat_status
-leat_policy_keeper_equip(const struct leat_daemon *daemon, struct leat_application *app, const char *path)
+leat_policy_keeper_equip(const struct leat_daemon *daemon, struct leat_application *app,
+                         const struct leat_application_options *options)
 {
     enum leat_status status = LEAT_OK;
 
-    if (path != NULL && !app->selector->follows_policy) {
-        status = LEAT_FAIL(LEAT_ERR_INVALID, "selector %s follows no policy", app->selector->name);
+    if (options->policy_path != NULL && !app->selector->follows_policy) {
+        status = LEAT_FAIL(LEAT_ERR_INVALID, "selector %s follows no policy, and there is one, %s: policy auto takes it back",
+                           app->selector->name, options->policy_path);
     } else if (app->selector->follows_policy) {
-        status = find_policy(daemon, app, path);
+        status = find_policy(daemon, app, options);
     }
     if (status == LEAT_OK) {
         status = init_selector(daemon, app, app->policy, app->selector_state);

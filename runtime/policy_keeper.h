@@ -2,7 +2,7 @@
 /*
  * runtime/policy_keeper.h - sees to it that applications have the policy that their load asks for.
  *
- * Role       An application's first policy is made, or read from its file, before the application is served. From then on
+ * Role       An application's first policy is given, kept or made before the application is served. From then on
  *            a thread looks once a second at what variants take by now and how unevenly queries arrive. Where that has been
  *            another matter than the policy was made for, three times running, it makes a new one and has the
  *            dispatcher exchange it between two decisions. The load itself rarely needs anything new: a policy has
@@ -15,11 +15,11 @@
 #include "runtime/daemon_private.h"
 
 /*
- * Initialises the selector of an application that is not served yet, whose models are bound, with a policy from the file, or made
- * for it where path is NULL, if it is one that follows a policy. Slow, for that; mutex not needed.
+ * Initialises the selector of an application that is not served yet, whose models are bound, with the policy of the options, or one
+ * made for it where they have none, if it is one that follows a policy. Slow, for that; mutex not held.
  */
 LEAT_MUST_CHECK enum leat_status leat_policy_keeper_equip(const struct leat_daemon *daemon, struct leat_application *app,
-                                                          const char *path);
+                                                          const struct leat_application_options *options);
 
 /* The dispatcher has exchanged a policy, or could not; the context is the daemon. */
 void leat_policy_keeper_set(void *context, struct leat_policy_change *change);

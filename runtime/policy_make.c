@@ -2,6 +2,7 @@
 #include "runtime/policy_make.h"
 
 #include <math.h>
+#include <nettle/sha2.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,7 @@ enum {
     HELD_MAX = 16,
 };
 #define NICE           10
+#define MADE_VERSION   1u /* rises with whatever makes another policy of the same order */
 #define FILE_BYTES_MAX (UINT64_C(64) << 20)
 #define LATE_PENALTY 2.0  /* a query given up costs what two perfect answers would earn */
 #define NEVER        64.0 /* objectives: how long a batch takes that there is none of */
@@ -329,6 +331,73 @@ leat_policy_fits(const struct leat_policy *policy, uint32_t made_for_spread_ppm,
         }
     }
     return true;
+}
+
+static void
+hash_u64(struct sha256_ctx *hash, uint64_t number)
+{
+    uint8_t bytes[8];
+    for (uint32_t i = 0; i < 8; i++) {
+        bytes[i] = (uint8_t)(number >> 8 * i);
+    }
+    sha256_update(hash, sizeof(bytes), bytes);
+}
+
+static void
+hash_text(struct sha256_ctx *hash, const char *text)
+{
+    hash_u64(hash, strlen(text));
+    sha256_update(hash, strlen(text), (const uint8_t *)text);
+}
+
+void
+leat_policy_order_key(const struct leat_policy_order *order, const char *host, char ret_key[LEAT_POLICY_KEY_BYTES])
+{
+    /* All of an order but its threads, which change nothing, and how it is solved. */
+    const uint64_t numbers[] = {order->variant_count, order->rate_qps,     order->spread_ppm,          order->items_max,
+                                order->objective_ns,  order->worker_count, order->dispersion_permille, order->drops_late,
+                                order->rate_count,    LEAT_POLICY_VERSION, MADE_VERSION};
+    struct sha256_ctx hash;
+    uint8_t digest[SHA256_DIGEST_SIZE];
+
+    sha256_init(&hash);
+    hash_text(&hash, host);
+    for (size_t i = 0; i < LEAT_COUNT_OF(numbers); i++) {
+        hash_u64(&hash, numbers[i]);
+    }
+    for (uint32_t v = 0; v < order->variant_count; v++) {
+        hash_text(&hash, order->names[v]);
+        hash_u64(&hash, order->accuracy_ppm[v]);
+        for (uint32_t i = 0; i < order->items_max; i++) {
+            hash_u64(&hash, order->latency_ns[(size_t)v * order->items_max + i]);
+        }
+    }
+    for (uint32_t r = 0; order->rates_qps != NULL && r < order->rate_count; r++) {
+        hash_u64(&hash, order->rates_qps[r]);
+    }
+    sha256_digest(&hash, sizeof(digest), digest);
+    for (size_t i = 0; i < sizeof(digest); i++) {
+        (void)snprintf(ret_key + 2 * i, 3, "%02x", digest[i]);
+    }
+}
+
+enum leat_status
+leat_policy_copy(const void *bytes, size_t size, struct leat_policy **ret_policy)
+{
+    const struct leat_policy *checked;
+    void *copy = malloc(size + 1);
+
+    if (copy == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a policy");
+    }
+    memcpy(copy, bytes, size);
+    const enum leat_status status = leat_policy_check(copy, size, &checked);
+    if (status != LEAT_OK) {
+        free(copy);
+        return status;
+    }
+    *ret_policy = copy;
+    return LEAT_OK;
 }
 
 enum leat_status

@@ -22,6 +22,7 @@
 #define LEAT_POLICY_MAKE_ITEMS_MAX 64u /* no batch of a policy is larger */
 #define LEAT_POLICY_POISSON_PERMILLE 1000u /* dispersion of arrivals; the least that a policy is made for */
 #define LEAT_POLICY_MAKE_HEADROOM  1.25
+#define LEAT_POLICY_KEY_BYTES      65u /* with the closing zero */
 
 struct leat_policy_order {
     uint32_t variant_count;          /* 1..LEAT_MDP_POOL_VARIANTS_MAX */
@@ -59,6 +60,15 @@ uint32_t leat_policy_dispersion(uint32_t mean_permille, uint64_t seen_ppm);
  * or when the rate is beyond the ladder.
  */
 bool leat_policy_fits(const struct leat_policy *policy, uint32_t made_for_spread_ppm, const struct leat_policy_order *order);
+
+/*
+ * What a policy of that order is made from, in 64 hexadecimal digits: the same for the same variants, times, spread, objective,
+ * workers, arrivals, rates and host, which names the version of leat too, and different where any of them differs.
+ */
+void leat_policy_order_key(const struct leat_policy_order *order, const char *host, char ret_key[LEAT_POLICY_KEY_BYTES]);
+
+/* A checked copy of bytes that were kept, to be free()'d. LEAT_ERR_PROTO or LEAT_ERR_VERSION. */
+LEAT_MUST_CHECK enum leat_status leat_policy_copy(const void *bytes, size_t size, struct leat_policy **ret_policy);
 
 /* One that `leat policy generate` wrote, to be free()'d. LEAT_ERR_SYS, LEAT_ERR_PROTO or LEAT_ERR_VERSION; the text names the file. */
 LEAT_MUST_CHECK enum leat_status leat_policy_read(const char *path, struct leat_policy **ret_policy);

@@ -78,6 +78,15 @@ static const char applications_schema[] =
     " UNIQUE (application, model)"
     ") STRICT, WITHOUT ROWID;";
 
+/* What schema 3 has beyond schema 2. */
+static const char policies_schema[] =
+    "ALTER TABLE applications ADD COLUMN policy_table BLOB NOT NULL DEFAULT x'';"
+    "CREATE TABLE made_policies ("
+    " application TEXT PRIMARY KEY," /* perhaps of the configuration */
+    " made_from TEXT NOT NULL,"
+    " policy BLOB NOT NULL"
+    ") STRICT;";
+
 enum leat_status
 leat_registry_fail(const struct leat_registry *registry, const char *what)
 {
@@ -144,11 +153,12 @@ check_integrity(const struct leat_registry *registry)
 static enum leat_status
 make_schema(const struct leat_registry *registry, int64_t version)
 {
-    char sql[sizeof(models_schema) + sizeof(applications_schema) + 128];
+    char sql[sizeof(models_schema) + sizeof(applications_schema) + sizeof(policies_schema) + 128];
 
     (void)snprintf(sql, sizeof(sql),
-                   "BEGIN IMMEDIATE; %s %s PRAGMA application_id=%d; PRAGMA user_version=%u; COMMIT;",
-                   version < 1 ? models_schema : "", applications_schema, APPLICATION_ID, LEAT_REGISTRY_SCHEMA);
+                   "BEGIN IMMEDIATE; %s %s %s PRAGMA application_id=%d; PRAGMA user_version=%u; COMMIT;",
+                   version < 1 ? models_schema : "", version < 2 ? applications_schema : "", policies_schema, APPLICATION_ID,
+                   LEAT_REGISTRY_SCHEMA);
     leat_registry_step();
     const enum leat_status status = leat_registry_execute(registry, sql, "making the tables");
     leat_registry_step();

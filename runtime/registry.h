@@ -2,9 +2,10 @@
 /*
  * runtime/registry.h - the durable list of models, with their files and profiles, and of applications.
  *
- * Role       state_dir/registry.db (SQLite) says which models and applications exist; state_dir/models/<sha256> holds each
- *            content once. A call that returned LEAT_OK survives SIGKILL and power loss; one that did not return leaves
- *            all or nothing, and no half-made file after the next open. Calls between begin and commit are one.
+ * Role       state_dir/registry.db (SQLite) says which models and applications exist, and has their policies;
+ *            state_dir/models/<sha256> holds each model's content once. A call that returned LEAT_OK survives SIGKILL and
+ *            power loss; one that did not return leaves all or nothing, and no half-made file after the next open. Calls
+ *            between begin and commit are one.
  * Order      A file is complete, synced and under its final name before the row that names it is committed; a row
  *            is gone before its file is. open() removes files that no row names.
  * Lifecycle  One process at a time: open() holds a lock on state_dir/lock until close() or death.
@@ -22,7 +23,7 @@
 #include "runtime/measured.h"
 #include "sched/policy.h"
 
-#define LEAT_REGISTRY_SCHEMA 2u /* 1 had models only: open() adds the rest */
+#define LEAT_REGISTRY_SCHEMA 3u /* 1 had models only, 2 no policies: open() adds the rest */
 
 struct leat_registry;
 
@@ -43,6 +44,8 @@ struct leat_registry_application {
     char name[LEAT_NAME_MAX];
     char router[32], selector[32]; /* "": the default of the workers */
     char policy[4096];             /* file, for selectors that follow one; "": made from profiles */
+    void *policy_table;            /* what was in the file, unchecked; NULL: nothing, or schema 2 kept only its name */
+    size_t policy_bytes;           /* of policy_table */
     uint32_t threshold_items;      /* of router threshold; 0: its default */
     uint64_t latency_ns;           /* objective; 0: none */
     bool drop_late;
@@ -117,10 +120,21 @@ LEAT_MUST_CHECK enum leat_status leat_registry_put_application(struct leat_regis
                                                                const struct leat_registry_application *application);
 /* LEAT_ERR_NOT_FOUND when there is none of that name. */
 LEAT_MUST_CHECK enum leat_status leat_registry_remove_application(struct leat_registry *registry, const char *name);
-/* All, by name; the caller frees the array. */
+/* All, by name; leat_registry_free_applications. */
 LEAT_MUST_CHECK enum leat_status leat_registry_list_applications(struct leat_registry *registry,
                                                                  struct leat_registry_application **ret_applications,
                                                                  uint32_t *ret_count);
+void leat_registry_free_applications(struct leat_registry_application *applications, uint32_t count); /* accepts NULL */
+
+/* The policy that was made for an application, which need not be in the registry, in place of the one before. */
+LEAT_MUST_CHECK enum leat_status leat_registry_put_made(struct leat_registry *registry, const char *application,
+                                                        const char *made_from, const void *policy, size_t bytes);
+/* Unchecked bytes, to be freed. LEAT_ERR_NOT_FOUND when there is none, or it was made from something else. */
+LEAT_MUST_CHECK enum leat_status leat_registry_get_made(struct leat_registry *registry, const char *application,
+                                                        const char *made_from, void **ret_policy, size_t *ret_bytes);
+/* Forgets those of applications that are neither in the registry nor among these. */
+LEAT_MUST_CHECK enum leat_status leat_registry_prune_made(struct leat_registry *registry, const char *const *applications,
+                                                          uint32_t count);
 
 /* Whatever is changed between begin and commit is, or none of it is. Everything between begin and rollback was not. */
 LEAT_MUST_CHECK enum leat_status leat_registry_begin(struct leat_registry *registry);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The registry's applications, and what is known of its models: profiles and validations. */
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +9,11 @@
 
 /* ---- Statements --------------------------------------------------------------------------------- */
 
-/* One value of a row or condition; a text where it is not NULL. */
+/* One value of a row or condition: a text where that is not NULL, else bytes where those are not, else a number. */
 struct value {
     const char *text;
+    const void *bytes;
+    size_t size; /* of the bytes */
     int64_t number;
 };
 
@@ -18,8 +21,10 @@ static bool
 bind_values(sqlite3_stmt *statement, const struct value *values, int count)
 {
     for (int v = 0; v < count; v++) {
-        const int code = values[v].text != NULL ? sqlite3_bind_text(statement, v + 1, values[v].text, -1, SQLITE_STATIC)
-                                                : sqlite3_bind_int64(statement, v + 1, values[v].number);
+        const struct value *value = &values[v];
+        const int code = value->text != NULL    ? sqlite3_bind_text(statement, v + 1, value->text, -1, SQLITE_STATIC)
+                         : value->bytes != NULL ? sqlite3_bind_blob64(statement, v + 1, value->bytes, value->size, SQLITE_STATIC)
+                                                : sqlite3_bind_int64(statement, v + 1, value->number);
         if (code != SQLITE_OK) {
             return false;
         }
@@ -48,15 +53,15 @@ change(const struct leat_registry *registry, const char *sql, const struct value
 
 /* Calls read() with each row until one fails. LEAT_ERR_NOT_FOUND when there is none. */
 static enum leat_status
-look_up(const struct leat_registry *registry, const char *sql, const char *name,
-        enum leat_status (*read)(const struct leat_registry *registry, sqlite3_stmt *row, void *context), void *context)
+look_up_by(const struct leat_registry *registry, const char *sql, const struct value *values, int count,
+           enum leat_status (*read)(const struct leat_registry *registry, sqlite3_stmt *row, void *context), void *context)
 {
     sqlite3_stmt *statement = NULL;
     enum leat_status status = LEAT_ERR_NOT_FOUND;
     int code = SQLITE_ERROR;
 
     if (sqlite3_prepare_v2(registry->db, sql, -1, &statement, NULL) == SQLITE_OK &&
-        (name == NULL || sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC) == SQLITE_OK)) {
+        bind_values(statement, values, count)) {
         while ((code = sqlite3_step(statement)) == SQLITE_ROW) {
             status = read(registry, statement, context);
             if (status != LEAT_OK) {
@@ -69,6 +74,35 @@ look_up(const struct leat_registry *registry, const char *sql, const char *name,
     }
     (void)sqlite3_finalize(statement);
     return status;
+}
+
+/* The same with one condition, or none. */
+static enum leat_status
+look_up(const struct leat_registry *registry, const char *sql, const char *name,
+        enum leat_status (*read)(const struct leat_registry *registry, sqlite3_stmt *row, void *context), void *context)
+{
+    const struct value value = {.text = name};
+    return look_up_by(registry, sql, &value, name != NULL, read, context);
+}
+
+/* A copy of the bytes, NULL where there are none. */
+static enum leat_status
+read_bytes(sqlite3_stmt *row, int column, void **ret_bytes, size_t *ret_size)
+{
+    const void *bytes = sqlite3_column_blob(row, column);
+    const size_t size = (size_t)sqlite3_column_bytes(row, column);
+    void *copy = NULL;
+
+    if (size > 0) {
+        copy = bytes != NULL ? malloc(size) : NULL;
+        if (copy == NULL) {
+            return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a policy of %zu bytes", size);
+        }
+        memcpy(copy, bytes, size);
+    }
+    *ret_bytes = copy;
+    *ret_size = size;
+    return LEAT_OK;
 }
 
 static bool
@@ -282,7 +316,9 @@ leat_registry_put_application(struct leat_registry *registry, const struct leat_
                                    {.number = (int64_t)application->latency_ns},
                                    {.number = application->drop_late},
                                    {.number = application->quantile_ppm},
-                                   {.number = application->queue}};
+                                   {.number = application->queue},
+                                   {.bytes = application->policy_bytes > 0 ? application->policy_table : "",
+                                    .size = application->policy_bytes}};
     enum leat_status status = save(registry);
 
     LEAT_ASSERT(application->name[0] != '\0' && application->model_count <= LEAT_SCHED_VARIANTS_MAX);
@@ -291,7 +327,7 @@ leat_registry_put_application(struct leat_registry *registry, const struct leat_
     }
     status = change(registry, "DELETE FROM applications WHERE name = ?", values, 1, "keeping an application");
     if (status == LEAT_OK) {
-        status = change(registry, "INSERT INTO applications VALUES (?,?,?,?,?,?,?,?,?)", values, 9, "keeping an application");
+        status = change(registry, "INSERT INTO applications VALUES (?,?,?,?,?,?,?,?,?,?)", values, 10, "keeping an application");
     }
     for (uint32_t m = 0; m < application->model_count && status == LEAT_OK; m++) {
         const struct value member[] = {{.text = application->name}, {.number = m}, {.text = application->models[m]}};
@@ -304,12 +340,19 @@ enum leat_status
 leat_registry_remove_application(struct leat_registry *registry, const char *name)
 {
     const struct value values[] = {{.text = name}};
-    const enum leat_status status =
-        change(registry, "DELETE FROM applications WHERE name = ?", values, 1, "removing an application");
+    enum leat_status status = save(registry);
 
-    return status == LEAT_OK && sqlite3_changes(registry->db) == 0
-               ? LEAT_FAIL(LEAT_ERR_NOT_FOUND, "the registry has no application '%s'", name)
-               : status;
+    if (status != LEAT_OK) {
+        return status;
+    }
+    status = change(registry, "DELETE FROM applications WHERE name = ?", values, 1, "removing an application");
+    if (status == LEAT_OK && sqlite3_changes(registry->db) == 0) {
+        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "the registry has no application '%s'", name);
+    }
+    if (status == LEAT_OK) {
+        status = change(registry, "DELETE FROM made_policies WHERE application = ?", values, 1, "removing an application");
+    }
+    return release(registry, status);
 }
 
 struct application_list {
@@ -338,7 +381,8 @@ read_application(const struct leat_registry *registry, sqlite3_stmt *row, void *
                       read_u32(row, 7, LEAT_PROFILE_MEAN, &own->quantile_ppm) && read_u32(row, 8, UINT32_MAX, &own->queue);
     own->drop_late = drop_late == 1;
     list->count++;
-    return good && own->queue >= 1 ? LEAT_OK : nonsense(registry, "an application");
+    return good && own->queue >= 1 ? read_bytes(row, 9, &own->policy_table, &own->policy_bytes)
+                                   : nonsense(registry, "an application");
 }
 
 static enum leat_status
@@ -359,7 +403,7 @@ leat_registry_list_applications(struct leat_registry *registry, struct leat_regi
 
     enum leat_status status = look_up(registry,
                                       "SELECT name, router, selector, policy, threshold_items, latency_ns, drop_late, quantile_ppm, "
-                                      "queue FROM applications ORDER BY name",
+                                      "queue, policy_table FROM applications ORDER BY name",
                                       NULL, read_application, &list);
     status = status == LEAT_ERR_NOT_FOUND ? LEAT_OK : status;
     for (uint32_t a = 0; a < list.count && status == LEAT_OK; a++) {
@@ -368,10 +412,82 @@ leat_registry_list_applications(struct leat_registry *registry, struct leat_regi
         status = status == LEAT_ERR_NOT_FOUND ? LEAT_OK : status;
     }
     if (status != LEAT_OK) {
-        free(list.applications);
+        leat_registry_free_applications(list.applications, list.count);
         return status;
     }
     *ret_applications = list.applications;
     *ret_count = list.count;
     return LEAT_OK;
+}
+
+void
+leat_registry_free_applications(struct leat_registry_application *applications, uint32_t count)
+{
+    for (uint32_t a = 0; a < count; a++) {
+        free(applications[a].policy_table);
+    }
+    free(applications);
+}
+
+/* ---- Policies that were made --------------------------------------------------------------------- */
+
+enum leat_status
+leat_registry_put_made(struct leat_registry *registry, const char *application, const char *made_from, const void *policy,
+                       size_t bytes)
+{
+    const struct value values[] = {{.text = application}, {.text = made_from}, {.bytes = policy, .size = bytes}};
+    return change(registry, "INSERT OR REPLACE INTO made_policies VALUES (?,?,?)", values, 3, "keeping a policy");
+}
+
+struct made_policy {
+    void *bytes;
+    size_t size;
+};
+
+static enum leat_status
+read_made(const struct leat_registry *registry, sqlite3_stmt *row, void *context)
+{
+    struct made_policy *made = context;
+    (void)registry;
+    return read_bytes(row, 0, &made->bytes, &made->size);
+}
+
+enum leat_status
+leat_registry_get_made(struct leat_registry *registry, const char *application, const char *made_from, void **ret_policy,
+                       size_t *ret_bytes)
+{
+    const struct value values[] = {{.text = application}, {.text = made_from}};
+    struct made_policy made = {0};
+
+    const enum leat_status status = look_up_by(
+        registry, "SELECT policy FROM made_policies WHERE application = ? AND made_from = ?", values, 2, read_made, &made);
+    if (status == LEAT_OK) {
+        *ret_policy = made.bytes;
+        *ret_bytes = made.size;
+    }
+    return status == LEAT_ERR_NOT_FOUND
+               ? LEAT_FAIL(LEAT_ERR_NOT_FOUND, "the registry has no policy of application '%s' for that", application)
+               : status;
+}
+
+enum leat_status
+leat_registry_prune_made(struct leat_registry *registry, const char *const *applications, uint32_t count)
+{
+    json_t *names = json_array();
+
+    for (uint32_t a = 0; a < count; a++) {
+        (void)json_array_append_new(names, json_string(applications[a]));
+    }
+    char *text = json_array_size(names) == count ? json_dumps(names, JSON_COMPACT) : NULL;
+    json_decref(names);
+    if (text == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the names of %u applications", count);
+    }
+    const struct value value = {.text = text};
+    const enum leat_status status = change(registry,
+                                           "DELETE FROM made_policies WHERE application NOT IN (SELECT name FROM applications) "
+                                           "AND application NOT IN (SELECT value FROM json_each(?))",
+                                           &value, 1, "forgetting policies");
+    free(text);
+    return status;
 }

@@ -2,7 +2,8 @@
 /*
  * Goal     The ladder of a policy begins where the best variant is enough and ends beyond what workers can carry; what is
  *          expected of it falls with the load and stays below the bound. It fits the order that it was made for and, each by
- *          itself, none of other times, arrivals or spread. Files are what was written, or refused.
+ *          itself, none of other times, arrivals or spread. Files are what was written, or refused. Whatever an order is
+ *          made of changes its key, and nothing else does.
  * Method   Three variants whose capacities are known by hand; every setting changed a little and a little more.
  */
 #include <stdio.h>
@@ -177,6 +178,78 @@ test_refusals(void)
     EXPECT(leat_policy_make(&order, NULL, &policy) == LEAT_ERR_INVALID);
 }
 
+static char keys[64][LEAT_POLICY_KEY_BYTES];
+static uint32_t key_count;
+
+/* No order before had that key. */
+static void
+expect_new_key(const char *host)
+{
+    char *key = keys[key_count];
+
+    EXPECT(key_count < sizeof(keys) / sizeof(keys[0]));
+    leat_policy_order_key(&order, host, key);
+    EXPECT(strspn(key, "0123456789abcdef") == LEAT_POLICY_KEY_BYTES - 1);
+    for (uint32_t k = 0; k < key_count; k++) {
+        EXPECT(strcmp(keys[k], key) != 0);
+    }
+    key_count++;
+}
+
+static void
+test_keys(void)
+{
+    static const uint32_t rates_qps[] = {1, 2, 3};
+    uint32_t own_ppm[VARIANTS];
+    const char *own_names[VARIANTS] = {"good", "quick", "fai"};
+    uint32_t *const numbers[] = {&order.variant_count, &order.rate_qps,     &order.spread_ppm,
+                                 &order.items_max,     &order.worker_count, &order.dispersion_permille};
+    char again[LEAT_POLICY_KEY_BYTES];
+
+    begin_order();
+    expect_new_key("host");
+    order.threads = 1; /* changes nothing */
+    leat_policy_order_key(&order, "host", again);
+    EXPECT(strcmp(again, keys[0]) == 0);
+    expect_new_key("");
+    expect_new_key("host 2");
+    for (size_t n = 0; n < sizeof(numbers) / sizeof(numbers[0]); n++) {
+        begin_order();
+        *numbers[n] -= n == 0 || n == 3; /* what there are as many numbers of */
+        *numbers[n] += n != 0 && n != 3;
+        expect_new_key("host");
+    }
+    for (uint32_t i = 0; i < VARIANTS * ITEMS; i++) {
+        begin_order();
+        latency_ns[i]++;
+        expect_new_key("host");
+    }
+    begin_order();
+    order.objective_ns++;
+    expect_new_key("host");
+    begin_order();
+    order.drops_late = true;
+    expect_new_key("host");
+    for (uint32_t v = 0; v < VARIANTS; v++) {
+        begin_order();
+        memcpy(own_ppm, accuracy_ppm, sizeof(own_ppm));
+        own_ppm[v]++;
+        order.accuracy_ppm = own_ppm;
+        expect_new_key("host");
+    }
+    begin_order();
+    order.names = own_names;
+    expect_new_key("host");
+    begin_order();
+    order.rates_qps = rates_qps;
+    for (order.rate_count = 1; order.rate_count <= 3; order.rate_count++) {
+        expect_new_key("host");
+    }
+    order.rate_count = 2;
+    order.rates_qps = rates_qps + 1;
+    expect_new_key("host");
+}
+
 static void
 write_file(const char *path, const void *bytes, size_t size)
 {
@@ -198,6 +271,11 @@ test_files(void)
     EXPECT(leat_policy_read(path, &read) == LEAT_OK);
     EXPECT(read->bytes == made->bytes && memcmp(read, made, made->bytes) == 0);
     free(read);
+    EXPECT(leat_policy_copy(made, made->bytes, &read) == LEAT_OK && memcmp(read, made, made->bytes) == 0);
+    free(read);
+    read = NULL;
+    EXPECT(leat_policy_copy(made, made->bytes - 1, &read) == LEAT_ERR_PROTO && read == NULL);
+    EXPECT(leat_policy_copy(made, 0, &read) == LEAT_ERR_PROTO && read == NULL);
     write_file(path, made, made->bytes - 1);
     EXPECT(leat_policy_read(path, &read) == LEAT_ERR_PROTO && strstr(leat_error_text(), path) != NULL);
     ((unsigned char *)made)[made->bytes / 2] ^= 1;
@@ -219,6 +297,7 @@ main(void)
     test_fits();
     test_dispersion();
     test_refusals();
+    test_keys();
     test_files();
     return 0;
 }

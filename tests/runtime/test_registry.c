@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     What the registry acknowledged is there after any death; what it did not is there whole or not at all;
- *          one process has it; what schema 1 wrote is there in schema 2; damage, foreign files and newer schemas are
+ *          one process has it; what schemas 1 and 2 wrote is there in schema 3; damage, foreign files and newer schemas are
  *          refused with words.
  * Method   A child runs a fixed list of changes and is killed (SIGKILL) at its n-th step, for every n until it
  *          gets through; after each death the parent compares names, contents and the folder with a model.
@@ -93,11 +93,18 @@ test_add_list_get_remove(const char *path)
 
 /* ---- Applications, profiles, validations ----------------------------------------------------------- */
 
+static unsigned char policy[20000]; /* more than a page of the database */
+
 static struct leat_registry_application
 application_named(const char *name, uint32_t model_count)
 {
     static const char *const models[] = {"zebra", "ant", "bee"};
-    struct leat_registry_application app = {.latency_ns = 20000000, .queue = 7, .quantile_ppm = 990000, .model_count = model_count};
+    struct leat_registry_application app = {.latency_ns = 20000000,
+                                            .queue = 7,
+                                            .quantile_ppm = 990000,
+                                            .policy_table = policy,
+                                            .policy_bytes = sizeof(policy),
+                                            .model_count = model_count};
 
     (void)snprintf(app.name, sizeof(app.name), "%s", name);
     (void)snprintf(app.selector, sizeof(app.selector), "single");
@@ -115,6 +122,8 @@ expect_application(const struct leat_registry_application *found, const struct l
     EXPECT(strcmp(found->selector, put->selector) == 0 && strcmp(found->policy, put->policy) == 0);
     EXPECT(found->latency_ns == put->latency_ns && found->drop_late == put->drop_late && found->queue == put->queue);
     EXPECT(found->quantile_ppm == put->quantile_ppm && found->threshold_items == put->threshold_items);
+    EXPECT(found->policy_bytes == put->policy_bytes && (found->policy_table == NULL) == (put->policy_bytes == 0));
+    EXPECT(put->policy_bytes == 0 || memcmp(found->policy_table, put->policy_table, put->policy_bytes) == 0);
     EXPECT(found->model_count == put->model_count);
     for (uint32_t m = 0; m < put->model_count; m++) {
         EXPECT(strcmp(found->models[m], put->models[m]) == 0);
@@ -129,7 +138,7 @@ test_applications(const char *path)
     uint32_t count;
 
     EXPECT(leat_registry_list_applications(registry, &found, &count) == LEAT_OK && count == 0);
-    free(found);
+    leat_registry_free_applications(found, count);
     a.drop_late = true;
     a.threshold_items = 5;
     EXPECT(leat_registry_put_application(registry, &b) == LEAT_OK);
@@ -140,9 +149,11 @@ test_applications(const char *path)
     EXPECT(leat_registry_list_applications(registry, &found, &count) == LEAT_OK && count == 2);
     expect_application(&found[0], &a);
     expect_application(&found[1], &b);
-    free(found);
+    leat_registry_free_applications(found, count);
     b.model_count = 1; /* in the place of what was */
     b.latency_ns = 0;
+    b.policy_table = NULL;
+    b.policy_bytes = 0;
     (void)snprintf(b.router, sizeof(b.router), "edf");
     EXPECT(leat_registry_put_application(registry, &b) == LEAT_OK);
     EXPECT(leat_registry_remove_application(registry, "a") == LEAT_OK);
@@ -152,8 +163,52 @@ test_applications(const char *path)
     registry = open_registry(path);
     EXPECT(leat_registry_list_applications(registry, &found, &count) == LEAT_OK && count == 1);
     expect_application(&found[0], &b);
-    free(found);
+    leat_registry_free_applications(found, count);
     EXPECT(leat_registry_remove_application(registry, "b") == LEAT_OK);
+    leat_registry_close(registry);
+}
+
+/* One policy that was made for each application, found by what it was made from alone. */
+static void
+expect_made(struct leat_registry *registry, const char *application, const char *made_from, size_t bytes)
+{
+    void *found = NULL;
+    size_t size = 0;
+    const enum leat_status status = leat_registry_get_made(registry, application, made_from, &found, &size);
+
+    EXPECT(status == (bytes > 0 ? LEAT_OK : LEAT_ERR_NOT_FOUND));
+    EXPECT(size == bytes && (bytes == 0 || memcmp(found, policy, bytes) == 0));
+    free(found);
+}
+
+static void
+test_made_policies(const char *path)
+{
+    struct leat_registry *registry = open_registry(path);
+    const struct leat_registry_application app = application_named("app", 0);
+    static const char *const configured[] = {"quoted \", \\", "of the configuration"};
+
+    EXPECT(leat_registry_put_application(registry, &app) == LEAT_OK);
+    EXPECT(leat_registry_put_made(registry, "app", "this", policy, 100) == LEAT_OK);
+    EXPECT(leat_registry_put_made(registry, configured[0], "this", policy, 200) == LEAT_OK);
+    EXPECT(leat_registry_put_made(registry, configured[1], "this", policy, 300) == LEAT_OK);
+    expect_made(registry, "app", "that", 0);
+    expect_made(registry, "nobody", "this", 0);
+    EXPECT(leat_registry_put_made(registry, "app", "that", policy, sizeof(policy)) == LEAT_OK); /* in its place */
+    leat_registry_close(registry);
+
+    registry = open_registry(path);
+    expect_made(registry, "app", "this", 0);
+    expect_made(registry, "app", "that", sizeof(policy));
+    expect_made(registry, configured[1], "this", 300);
+    EXPECT(leat_registry_prune_made(registry, configured, 1) == LEAT_OK);
+    expect_made(registry, "app", "that", sizeof(policy));
+    expect_made(registry, configured[0], "this", 200);
+    expect_made(registry, configured[1], "this", 0);
+    EXPECT(leat_registry_prune_made(registry, NULL, 0) == LEAT_OK);
+    expect_made(registry, configured[0], "this", 0);
+    EXPECT(leat_registry_remove_application(registry, "app") == LEAT_OK); /* takes it along */
+    expect_made(registry, "app", "that", 0);
     leat_registry_close(registry);
 }
 
@@ -249,7 +304,7 @@ test_transactions(const char *path)
     EXPECT(leat_registry_remove(registry, "other") == LEAT_OK);
     leat_registry_rollback(registry);
     EXPECT(leat_registry_list_applications(registry, &found, &count) == LEAT_OK && count == 0);
-    free(found);
+    leat_registry_free_applications(found, count);
     EXPECT(leat_registry_get(registry, "m", &got) == LEAT_ERR_NOT_FOUND && count_files(path) == 1);
     EXPECT(leat_registry_get(registry, "other", &got) == LEAT_OK);
     EXPECT(leat_registry_read(registry, &got, &data) == LEAT_OK && memcmp(data, "kept", 4) == 0);
@@ -270,19 +325,19 @@ test_transactions(const char *path)
 
 /* ---- Death at every step -------------------------------------------------------------------------- */
 
-enum { NAMES = 4, CHANGES = 11 };
+enum { NAMES = 4, CHANGES = 13 };
 
 static const char *const names[NAMES] = {"a", "b", "s", "c"};
 static const char *const contents[NAMES] = {"the first model", "the first model", NULL, "another model"};
 
-/* Models by their place in names[]; ALL is a set of changes that are one. */
-enum { APP = NAMES, ALL };
+/* Models by their place in names[]; MADE is a policy; ALL is a set of changes that are one. */
+enum { APP = NAMES, MADE, ALL };
 
 static const struct {
     bool add;
     int name;
 } changes[CHANGES] = {{true, 0},  {true, 2},    {true, 1},    {false, 0}, {true, 3},   {false, 2},
-                      {false, 1}, {true, APP}, {false, APP}, {true, ALL}, {false, ALL}};
+                      {false, 1}, {true, APP}, {true, MADE}, {false, APP}, {true, ALL}, {false, MADE}, {false, ALL}};
 
 static unsigned kill_at;
 
@@ -316,6 +371,14 @@ change_application(struct leat_registry *registry, bool add)
                : leat_registry_remove_application(registry, "app") == LEAT_OK);
 }
 
+/* Of an application that the registry does not know. */
+static void
+change_made(struct leat_registry *registry, bool add)
+{
+    EXPECT(add ? leat_registry_put_made(registry, "elsewhere", "this", policy, sizeof(policy)) == LEAT_OK
+               : leat_registry_prune_made(registry, NULL, 0) == LEAT_OK);
+}
+
 /* Makes the changes, writing a byte to `acknowledged` after each. */
 static void
 run_child(const char *path, unsigned step, int acknowledged)
@@ -331,6 +394,8 @@ run_child(const char *path, unsigned step, int acknowledged)
             EXPECT(leat_registry_commit(registry) == LEAT_OK);
         } else if (changes[c].name == APP) {
             change_application(registry, changes[c].add);
+        } else if (changes[c].name == MADE) {
+            change_made(registry, changes[c].add);
         } else {
             change_model(registry, changes[c].name, changes[c].add);
         }
@@ -397,7 +462,14 @@ inspect(const char *path)
         expect_application(&apps[0], &put);
         set |= 1u << APP;
     }
-    free(apps);
+    leat_registry_free_applications(apps, count);
+    void *made = NULL;
+    size_t bytes = 0;
+    if (leat_registry_get_made(registry, "elsewhere", "this", &made, &bytes) == LEAT_OK) {
+        EXPECT(bytes == sizeof(policy) && memcmp(made, policy, bytes) == 0);
+        set |= 1u << MADE;
+    }
+    free(made);
     const uint32_t files = ((set & 3u) != 0 ? 1u : 0u) + ((set & 8u) != 0 ? 1u : 0u); /* a and b share one */
     EXPECT(count_files(path) == files);
     leat_registry_close(registry);
@@ -480,7 +552,7 @@ test_schema_1(const char *path)
 {
     static const char as_then[] =
         "DROP TABLE members; DROP TABLE applications; DROP TABLE validations; DROP TABLE profiles; DROP TABLE measurements;"
-        "PRAGMA user_version = 1";
+        "DROP TABLE made_policies; PRAGMA user_version = 1";
     struct leat_registry_application app = application_named("app", 1);
     const struct leat_registry_model old = model_named("old");
     struct leat_registry *registry = open_registry(path);
@@ -507,8 +579,67 @@ test_schema_1(const char *path)
         leat_measured_free(&measured);
     }
     execute(db_path, "DELETE FROM models; DELETE FROM applications; PRAGMA user_version = 0");
-    refuse(path, LEAT_ERR_VERSION, "has schema 0, this leat knows 2");
-    execute(db_path, "PRAGMA user_version = 2");
+    refuse(path, LEAT_ERR_VERSION, "has schema 0, this leat knows 3");
+    execute(db_path, "PRAGMA user_version = 3");
+}
+
+/* What leat wrote as schema 2, in its own words. */
+static void
+test_schema_2(const char *path)
+{
+    static const char as_then[] =
+        "CREATE TABLE models (name TEXT PRIMARY KEY, backend TEXT NOT NULL, sha256 TEXT NOT NULL, bytes INTEGER NOT NULL,"
+        " items_max INTEGER NOT NULL, accuracy_ppm INTEGER NOT NULL, created_s INTEGER NOT NULL, options_json TEXT,"
+        " signature_json TEXT) STRICT, WITHOUT ROWID;"
+        "CREATE INDEX models_by_content ON models (sha256);"
+        "CREATE TABLE measurements (model TEXT PRIMARY KEY REFERENCES models (name) ON DELETE CASCADE, host TEXT NOT NULL,"
+        " measured_s INTEGER NOT NULL, load_ns INTEGER NOT NULL, peak_bytes INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+        "CREATE TABLE profiles (model TEXT NOT NULL REFERENCES measurements (model) ON DELETE CASCADE,"
+        " worker_class TEXT NOT NULL, cores INTEGER NOT NULL, items INTEGER NOT NULL, runs INTEGER NOT NULL,"
+        " mean_ns INTEGER NOT NULL, p50_ns INTEGER NOT NULL, p95_ns INTEGER NOT NULL, p99_ns INTEGER NOT NULL,"
+        " PRIMARY KEY (model, worker_class, cores, items)) STRICT, WITHOUT ROWID;"
+        "CREATE TABLE validations (model TEXT PRIMARY KEY REFERENCES models (name) ON DELETE CASCADE,"
+        " inputs_sha256 TEXT NOT NULL, labels_sha256 TEXT NOT NULL, samples INTEGER NOT NULL, accuracy_ppm INTEGER NOT NULL,"
+        " measured_s INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+        "CREATE TABLE applications (name TEXT PRIMARY KEY, router TEXT NOT NULL, selector TEXT NOT NULL, policy TEXT NOT NULL,"
+        " threshold_items INTEGER NOT NULL, latency_ns INTEGER NOT NULL, drop_late INTEGER NOT NULL,"
+        " quantile_ppm INTEGER NOT NULL, queue INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+        "CREATE TABLE members (application TEXT NOT NULL REFERENCES applications (name) ON DELETE CASCADE,"
+        " place INTEGER NOT NULL, model TEXT NOT NULL, PRIMARY KEY (application, place), UNIQUE (application, model))"
+        " STRICT, WITHOUT ROWID;"
+        "PRAGMA application_id = 1818583412; PRAGMA user_version = 2;"
+        "INSERT INTO models VALUES ('zebra', 'synthetic', '', 0, 8, 5, 1700000000, NULL, NULL);"
+        "INSERT INTO applications VALUES ('app', '', 'single', '/a/policy', 0, 20000000, 0, 990000, 7);"
+        "INSERT INTO members VALUES ('app', 0, 'zebra'), ('app', 1, 'ant'), ('app', 2, 'bee')";
+    struct leat_registry_application put = application_named("app", 3), *found;
+    char db_path[256];
+    uint32_t count;
+
+    for (unsigned step = 1; step < 12; step++) {
+        leat_registry_close(open_registry(path));
+        (void)snprintf(db_path, sizeof(db_path), "%s/registry.db", path);
+        EXPECT(unlink(db_path) == 0);
+        execute(db_path, as_then);
+        EXPECT(peek_count(path) == 1);
+        open_and_die(path, step);
+        EXPECT(peek_count(path) == 1);
+        struct leat_registry *registry = open_registry(path);
+        put.policy_table = NULL; /* schema 2 had only its name */
+        put.policy_bytes = 0;
+        EXPECT(leat_registry_list_applications(registry, &found, &count) == LEAT_OK && count == 1);
+        expect_application(&found[0], &put);
+        leat_registry_free_applications(found, count);
+        put = application_named("app", 3);
+        EXPECT(leat_registry_put_application(registry, &put) == LEAT_OK);
+        EXPECT(leat_registry_put_made(registry, "app", "this", policy, 10) == LEAT_OK);
+        leat_registry_close(registry);
+        registry = open_registry(path);
+        EXPECT(leat_registry_list_applications(registry, &found, &count) == LEAT_OK && count == 1);
+        expect_application(&found[0], &put);
+        leat_registry_free_applications(found, count);
+        expect_made(registry, "app", "this", 10);
+        leat_registry_close(registry);
+    }
 }
 
 /* ---- What is refused ------------------------------------------------------------------------------- */
@@ -574,10 +705,10 @@ test_other_schemas_and_rows(const char *path)
     EXPECT(leat_registry_add(registry, &model, "content", 7) == LEAT_OK);
     leat_registry_close(registry);
     (void)snprintf(db_path, sizeof(db_path), "%s/registry.db", path);
-    execute(db_path, "PRAGMA user_version = 3");
-    refuse(path, LEAT_ERR_VERSION, "has schema 3, this leat knows 2");
+    execute(db_path, "PRAGMA user_version = 4");
+    refuse(path, LEAT_ERR_VERSION, "has schema 4, this leat knows 3");
     EXPECT(leat_registry_peek(path, &models, &count) == LEAT_ERR_VERSION && models == NULL);
-    execute(db_path, "PRAGMA user_version = 2; PRAGMA application_id = 7");
+    execute(db_path, "PRAGMA user_version = 3; PRAGMA application_id = 7");
     refuse(path, LEAT_ERR_PROTO, "not a registry of leat");
     execute(db_path, "PRAGMA application_id = 1818583412; UPDATE models SET items_max = 0");
     registry = open_registry(path);
@@ -592,7 +723,7 @@ test_other_schemas_and_rows(const char *path)
     registry = open_registry(path);
     EXPECT(leat_registry_get(registry, "m", &got) == LEAT_ERR_PROTO);
     leat_registry_close(registry);
-    execute(db_path, "UPDATE models SET sha256 = ''; INSERT INTO applications VALUES ('a','','','',0,0,2,0,1)");
+    execute(db_path, "UPDATE models SET sha256 = ''; INSERT INTO applications VALUES ('a','','','',0,0,2,0,1,x'')");
     registry = open_registry(path);
     struct leat_registry_application *apps = NULL;
     struct leat_measured measured;
@@ -641,11 +772,15 @@ main(void)
     char path[256];
 
     leat_test_init();
+    for (size_t i = 0; i < sizeof(policy); i++) {
+        policy[i] = (unsigned char)(i * i >> 3);
+    }
     fake_root_init(&root);
     (void)snprintf(path, sizeof(path), "%s/one", root.path);
     test_add_list_get_remove(path);
     EXPECT(count_files(path) == 0);
     test_applications(path);
+    test_made_policies(path);
     test_profiles_and_validations(path);
     test_transactions(path);
     test_one_process_at_a_time(path);
@@ -654,6 +789,8 @@ main(void)
     test_damage(&root, path);
     (void)snprintf(path, sizeof(path), "%s/three", root.path);
     test_schema_1(path);
+    (void)snprintf(path, sizeof(path), "%s/four", root.path);
+    test_schema_2(path);
     fake_root_fini(&root);
     test_death_at_every_step();
     return 0;

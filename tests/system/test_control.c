@@ -58,7 +58,7 @@ serve(void *argument)
 {
     static const struct leat_daemon_worker worker = {.core_count = 1};
     struct daemon *daemon = argument;
-    const struct leat_daemon_store store = {hold, daemon};
+    const struct leat_daemon_store store = {.keep = hold, .context = daemon};
     json_t *topology = json_pack("{s:s}", "text", "a machine");
     const struct leat_daemon_options options = {
         .server = {.socket_path = daemon->socket_path,
