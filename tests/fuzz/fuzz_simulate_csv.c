@@ -124,8 +124,9 @@ import(bool apart, bool repair)
                                            .front = repair,
                                            .items_max = repair ? 40 : 0};
     json_t *list;
+    const char *unit;
 
-    if (import_profiles(&options, &list) == LEAT_OK) {
+    if (import_profiles(&options, &list, &unit) == LEAT_OK) {
         check_import(list);
         json_decref(list);
     } else {

@@ -367,6 +367,8 @@ test_refusals(void)
     LEAT(1, "empty.csv", "app", "import", "other", empty);
     LEAT(1, "damaged.csv:3", "app", "import", "other",
          write_text("damaged.csv", "variant,items,p95_ms,accuracy\na,1,2.5,0.5\na,2,\"3.5,0.5\n"));
+    LEAT(1, "unit.csv:2: column 'accuracy': numbers above 1, and none is 10 or more: write fractions of 1, or percent", "app",
+         "import", "other", write_text("unit.csv", "variant,items,p95_ms,accuracy\na,1,2.5,1.5\n"));
     LEAT(1, "no column 'p95_us'", "app", "import", "other", write_text("column.csv", "variant,items,accuracy\na,1,0.5\n"));
     LEAT(1, "two rows for 1 items of 'a'", "app", "import", "other",
          write_text("twice.csv", "variant,items,p95_ms,accuracy\na,1,2.5,0.5\na,1,2.5,0.5\n"));
@@ -437,6 +439,7 @@ test_foreign_profiles(void)
          accuracies);
     LEAT(0, "accuracy 70.50 % (imported)", "app", "import", "images", "--profiles", path, "--accuracies", accuracies, "--task",
          "image", "--front", "--repair", "--items-max", "4", "--selector", "fixed");
+    EXPECT(strstr(command.out, "/accuracies.csv: percent\n") != NULL);
     json_t *app = show("images");
     EXPECT(json_array_size(json_object_get(app, "variants")) == 2);
     json_decref(app);

@@ -298,7 +298,7 @@ main(void)
                     "t,slow,1,120\n"
                     "other,fast,1,1\n");
     fake_root_write(&root, "/accuracies.csv",
-                    "task,model,accuracy\nt,good,80\nt,fast,50\nt,dull,70\nt,slow,90\nother,fast,1\n");
+                    "task,model,accuracy\nt,good,80\nt,fast,50\nt,dull,70\nt,slow,90\nother,fast,2\n");
     test_one_queue();
     test_same_bytes();
     test_switching();

@@ -53,11 +53,12 @@ test_two_files(void)
                     "image,quick,4,1,9,9000\n"
                     "text,quick,1,1,4,4000\n"
                     "image,big,1,1.5,20,20000\n");
-    fake_root_write(&root, "/a.csv", "task,model,accuracy\ntext,quick,99\nimage,quick,70\nimage,dull,69\nimage,big,0.5\n");
+    fake_root_write(&root, "/a.csv", "task,model,accuracy\ntext,quick,99\nimage,quick,70\nimage,dull,69\nimage,big,1.5\n");
     EXPECT(simulate_profiles_read(&options, &profiles) == LEAT_OK && profiles.count == 3);
     expect_variant(&profiles.variants[0], "quick", 0.7, 2, (const uint32_t[]){1, 4}, (const double[]){5000, 9000});
     expect_variant(&profiles.variants[1], "dull", 0.69, 1, (const uint32_t[]){1}, (const double[]){7000});
-    expect_variant(&profiles.variants[2], "big", 0.005, 2, (const uint32_t[]){1, 2}, (const double[]){20000, 30000.5});
+    expect_variant(&profiles.variants[2], "big", 0.015, 2, (const uint32_t[]){1, 2}, (const double[]){20000, 30000.5});
+    EXPECT(strcmp(profiles.accuracy_unit, "percent") == 0);
     simulate_profiles_free(&profiles);
 
     options.names = names;
@@ -65,7 +66,7 @@ test_two_files(void)
     options.statistic = "mean";
     EXPECT(simulate_profiles_read(&options, &profiles) == LEAT_OK && profiles.count == 2);
     expect_variant(&profiles.variants[0], "quick", 0.7, 2, (const uint32_t[]){1, 4}, (const double[]){1000, 1000});
-    expect_variant(&profiles.variants[1], "big", 0.005, 2, (const uint32_t[]){1, 2}, (const double[]){1500, 1000});
+    expect_variant(&profiles.variants[1], "big", 0.015, 2, (const uint32_t[]){1, 2}, (const double[]){1500, 1000});
     simulate_profiles_free(&profiles);
 
     options.statistic = "p42";
@@ -136,6 +137,54 @@ test_one_file(void)
     refused(&options, "more than 63 variants");
 }
 
+/* Two variants with accuracies as they stand in a column 'accuracy'. */
+static void
+expect_unit(const char *first, const char *second, const char *unit, double expected)
+{
+    struct simulate_profiles_options options = {.path = profile};
+    struct simulate_profiles profiles;
+    char text[160];
+
+    (void)snprintf(text, sizeof(text), "model,items,p95_us,accuracy\na,1,1,%s\na,2,1,%s\nb,1,2,%s\n", first, first, second);
+    fake_root_write(&root, "/p.csv", text);
+    EXPECT(simulate_profiles_read(&options, &profiles) == LEAT_OK && strcmp(profiles.accuracy_unit, unit) == 0);
+    EXPECT(fabs(profiles.variants[0].accuracy - expected) < 1e-12);
+    simulate_profiles_free(&profiles);
+}
+
+static void
+refuse_unit(const char *first, const char *second, const char *part)
+{
+    const struct simulate_profiles_options options = {.path = profile};
+    char text[160];
+
+    (void)snprintf(text, sizeof(text), "model,items,p95_us,accuracy\na,1,1,%s\nb,1,2,%s\n", first, second);
+    fake_root_write(&root, "/p.csv", text);
+    refused(&options, part);
+}
+
+static void
+test_units(void)
+{
+    struct simulate_profiles_options options = {.path = profile, .names = (const char *const[]){"a"}, .name_count = 1};
+
+    fake_root_write(&root, "/p.csv", "model,items,p95_us,accuracy\na,1,1,0.7\nb,1,2,70\n");
+    refused(&options, "p.csv:3: column 'accuracy'"); /* though nobody asks for b */
+    expect_unit("1", "0.5", "fractions", 1);
+    expect_unit("0", "0", "fractions", 0);
+    expect_unit("0", "50", "percent", 0);
+    expect_unit("1.5", "10", "percent", 0.015);
+    expect_unit("1.5%", "0 %", "percent", 0.015);
+    expect_unit("0.5%", "100%", "percent", 0.005);
+    refuse_unit("1.5", "9.9", "p.csv:3: column 'accuracy': numbers above 1, and none is 10 or more: write fractions of 1, or percent");
+    refuse_unit("1.5", "0.5", "p.csv:3: column 'accuracy': 0.5 is not above 1, unlike line 2: write fractions");
+    refuse_unit("1", "80", "p.csv:3: column 'accuracy': 80 is above 1, unlike line 2: write fractions");
+    refuse_unit("70%", "80", "p.csv:3: column 'accuracy': 80 lacks a % sign, unlike line 2");
+    refuse_unit("0.7", "80%", "p.csv:3: column 'accuracy': 80 has a % sign, unlike line 2");
+    refuse_unit("101%", "80%", "p.csv:2: column 'accuracy': '101'");
+    refuse_unit("%", "80%", "p.csv:2: column 'accuracy': ''");
+}
+
 static void
 test_front(void)
 {
@@ -167,6 +216,7 @@ main(void)
     (void)snprintf(accuracies, sizeof(accuracies), "%s/a.csv", root.path);
     test_two_files();
     test_one_file();
+    test_units();
     test_front();
     fake_root_fini(&root);
     return 0;

@@ -49,7 +49,8 @@ print_help(void)
         "  --percentile P         of times to go by: 50 to 99.9, or mean (default 95)\n"
         "  --queue N              waiting queries at most (default 1024)\n"
         "  --with-models          remove: its models too, where no other application has them\n"
-        "  --accuracies FILE      import: accuracies by model, where the profiles have no such column\n"
+        "  --accuracies FILE      import: accuracies by model, where the profiles have no such column: fractions of 1,\n"
+        "                         or percent, with %% signs or all above 1\n"
         "  --task T               import: of rows with a column task\n"
         "  --models M,...         import: those models of the file (default all)\n"
         "  --front                import: without models that another is as accurate as, and no slower for one item\n"
@@ -450,6 +451,7 @@ import_app(struct app_options *options, const char *path)
 {
     const char *names[SIMULATE_VARIANTS_MAX];
     const json_t *models = json_object_get(options->request, "models");
+    const char *unit;
     json_t *list;
 
     if (json_array_size(models) > SIMULATE_VARIANTS_MAX) {
@@ -461,7 +463,7 @@ import_app(struct app_options *options, const char *path)
     options->import.profiles.path = path;
     options->import.profiles.names = names;
     options->import.profiles.name_count = (uint32_t)json_array_size(models);
-    if (import_profiles(&options->import, &list) != LEAT_OK) {
+    if (import_profiles(&options->import, &list, &unit) != LEAT_OK) {
         (void)fprintf(stderr, "leat app: %s\n", leat_error_text());
         return EXIT_FAILED;
     }
@@ -476,6 +478,10 @@ import_app(struct app_options *options, const char *path)
     (void)json_object_del(options->request, "models");
     const int exit_code = ask(options, json_incref(options->request), fd, print_app);
     (void)close(fd);
+    if (exit_code == EXIT_DONE && !options->json) {
+        const char *from = options->import.profiles.accuracies_path;
+        (void)printf("accuracies in %s: %s\n", from != NULL ? from : path, unit);
+    }
     return exit_code;
 }
 

@@ -181,7 +181,8 @@ add_profile(const struct import_options *options, const struct simulate_profile 
 
 /* All models for one class of workers; NULL: the file tells none apart. */
 static enum leat_status
-add_class(const struct import_options *options, const char *worker_class, const json_t *facts, json_t *models)
+add_class(const struct import_options *options, const char *worker_class, const json_t *facts, json_t *models,
+          const char **ret_accuracy_unit)
 {
     struct simulate_profiles_options profiles_options = options->profiles;
     struct simulate_profiles profiles;
@@ -197,22 +198,24 @@ add_class(const struct import_options *options, const char *worker_class, const 
     for (uint32_t v = 0; v < profiles.count && status == LEAT_OK; v++) {
         status = add_profile(options, &profiles.variants[v], worker_class != NULL ? worker_class : "*", facts, models);
     }
+    *ret_accuracy_unit = profiles.accuracy_unit;
     simulate_profiles_free(&profiles);
     return status;
 }
 
 enum leat_status
-import_profiles(const struct import_options *options, json_t **ret_list)
+import_profiles(const struct import_options *options, json_t **ret_list, const char **ret_accuracy_unit)
 {
     struct classes classes = {.count = 0};
+    const char *unit = NULL;
     json_t *facts = json_object(), *models = json_array();
 
     enum leat_status status = scan(options->profiles.path, &classes, facts);
     if (status == LEAT_OK && classes.count == 0) {
-        status = add_class(options, NULL, facts, models);
+        status = add_class(options, NULL, facts, models, &unit);
     }
     for (uint32_t c = 0; c < classes.count && status == LEAT_OK; c++) {
-        status = add_class(options, classes.names[c], facts, models);
+        status = add_class(options, classes.names[c], facts, models, &unit);
     }
     json_decref(facts);
     if (status != LEAT_OK) {
@@ -220,5 +223,6 @@ import_profiles(const struct import_options *options, json_t **ret_list)
         return status;
     }
     *ret_list = json_pack("{s:o}", "models", models);
+    *ret_accuracy_unit = unit;
     return LEAT_OK;
 }

@@ -17,7 +17,8 @@ struct import_options {
     uint64_t input_bytes, output_bytes; /* of an item */
 };
 
-/* {"models": [...]}, the caller's. An error names the file. */
-LEAT_MUST_CHECK enum leat_status import_profiles(const struct import_options *options, json_t **ret_list);
+/* {"models": [...]}, the caller's, and what the file has accuracies in, a constant. An error names the file. */
+LEAT_MUST_CHECK enum leat_status import_profiles(const struct import_options *options, json_t **ret_list,
+                                                 const char **ret_accuracy_unit);
 
 #endif /* LEAT_TOOLS_CLI_APP_IMPORT_H */

@@ -14,6 +14,7 @@
 #define LATENCY_MAX_US 1e11 /* more than a day */
 #define TASK_MAX       64u
 #define CORES_MAX      4096u
+#define PERCENT_LEAST  10 /* the best of some percent is at least so good: 1.5 alone may be a slip for 0.15 */
 
 /* How accuracies stand in a column. */
 enum scale { NO_ACCURACY, ACCURACY, ACCURACY_PERCENT, ACCURACY_PPM };
@@ -24,6 +25,12 @@ struct columns {
     double unit_us; /* of latencies */
 };
 
+/* What was seen of a column 'accuracy': a line of each kind of number, 0: none; and the largest of them. */
+struct kinds {
+    uint32_t signed_line, plain_line, fraction_line, percent_line;
+    double most;
+};
+
 struct reader {
     const struct simulate_profiles_options *options;
     struct leat_csv csv;
@@ -32,7 +39,7 @@ struct reader {
     char task[TASK_MAX]; /* of the rows read */
     char worker_class[TASK_MAX];
     uint32_t cores;
-    double most_accurate; /* of the column, as it stands */
+    struct kinds kinds;
 };
 
 /* ---- Columns ----------------------------------------------------------------------------------- */
@@ -235,19 +242,69 @@ enter_size(const struct reader *reader, struct simulate_profile *variant, uint32
     return LEAT_OK;
 }
 
-/* The accuracy in the row, as it stands in the column. A variant has one. */
+/* Cuts the % behind a number. */
+static bool
+take_sign(char *field)
+{
+    size_t length = strlen(field);
+
+    if (length == 0 || field[length - 1] != '%') {
+        return false;
+    }
+    do {
+        field[--length] = '\0';
+    } while (length > 0 && field[length - 1] == ' ');
+    return true;
+}
+
+/* Is it of the kind that the others of its column 'accuracy' are? */
 static enum leat_status
-read_accuracy(struct reader *reader, struct simulate_profile *variant)
+judge_kind(struct reader *reader, double accuracy, bool has_sign)
+{
+    struct kinds *kinds = &reader->kinds;
+    const uint32_t line = reader->csv.line;
+
+    *(has_sign ? &kinds->signed_line : &kinds->plain_line) = line;
+    if (!has_sign && accuracy > 0) {
+        *(accuracy > 1 ? &kinds->percent_line : &kinds->fraction_line) = line;
+    }
+    kinds->most = fmax(kinds->most, accuracy);
+    if (kinds->signed_line > 0 && kinds->plain_line > 0) {
+        return leat_csv_fail(&reader->csv, "column 'accuracy': %g %s a %% sign, unlike line %u: write it with all or with none",
+                             accuracy, has_sign ? "has" : "lacks", has_sign ? kinds->plain_line : kinds->signed_line);
+    }
+    if (kinds->fraction_line > 0 && kinds->percent_line > 0) {
+        return leat_csv_fail(&reader->csv,
+                             "column 'accuracy': %g is %s 1, unlike line %u: write fractions of 1, or percent with %% signs",
+                             accuracy, accuracy > 1 ? "above" : "not above",
+                             accuracy > 1 ? kinds->fraction_line : kinds->percent_line);
+    }
+    return LEAT_OK;
+}
+
+/* The accuracy in the row, as it stands in the column. */
+static enum leat_status
+read_accuracy(struct reader *reader, double *ret_accuracy)
 {
     const struct columns *columns = &reader->columns;
     double accuracy;
 
-    const enum leat_status status =
+    const bool has_sign = columns->scale != ACCURACY_PPM && take_sign(reader->csv.fields[columns->accuracy]);
+    enum leat_status status =
         leat_csv_number(&reader->csv, columns->accuracy, 0, columns->scale == ACCURACY_PPM ? 1e6 : 100, &accuracy);
-    if (status != LEAT_OK) {
-        return status;
+    if (status == LEAT_OK && columns->scale == ACCURACY) {
+        status = judge_kind(reader, accuracy, has_sign);
     }
-    reader->most_accurate = fmax(reader->most_accurate, accuracy);
+    if (status == LEAT_OK) {
+        *ret_accuracy = accuracy;
+    }
+    return status;
+}
+
+/* A variant has one; NULL: it is nobody's. */
+static enum leat_status
+enter_accuracy(const struct reader *reader, struct simulate_profile *variant, double accuracy)
+{
     if (variant != NULL && !isnan(variant->accuracy) && variant->accuracy != accuracy) {
         return leat_csv_fail(&reader->csv, "the accuracy of '%s' is %g and %g", variant->name, variant->accuracy, accuracy);
     }
@@ -261,13 +318,16 @@ static enum leat_status
 read_row(struct reader *reader)
 {
     const struct columns *columns = &reader->columns;
-    const bool accuracy = columns->scale != NO_ACCURACY && reader->options->accuracies_path == NULL;
+    const bool has_accuracy = columns->scale != NO_ACCURACY && reader->options->accuracies_path == NULL;
     struct simulate_profile *variant = NULL;
     char name[LEAT_NAME_MAX];
-    double latency;
+    double latency, accuracy = NAN;
     uint32_t items;
 
     enum leat_status status = leat_csv_name(&reader->csv, columns->name, name, sizeof(name));
+    if (status == LEAT_OK && has_accuracy) { /* of all rows, to tell the unit */
+        status = read_accuracy(reader, &accuracy);
+    }
     if (status != LEAT_OK || !is_asked_for(reader->options, name)) {
         return status;
     }
@@ -286,7 +346,7 @@ read_row(struct reader *reader)
     if (status == LEAT_OK) {
         status = enter_size(reader, variant, items, latency * columns->unit_us);
     }
-    return status == LEAT_OK && accuracy ? read_accuracy(reader, variant) : status;
+    return status == LEAT_OK && has_accuracy ? enter_accuracy(reader, variant, accuracy) : status;
 }
 
 static enum leat_status
@@ -305,20 +365,24 @@ read_rows(struct reader *reader, enum leat_status (*row)(struct reader *))
 
 /* ---- Accuracies -------------------------------------------------------------------------------- */
 
-/* Of any variant: that one of a column is above 1 says that all are percent. */
+/* Of any variant: a column is of one kind. */
 static enum leat_status
 read_accuracy_row(struct reader *reader)
 {
     const struct columns *columns = &reader->columns;
     char name[LEAT_NAME_MAX];
+    double accuracy;
 
-    const enum leat_status status = leat_csv_name(&reader->csv, columns->name, name, sizeof(name));
+    enum leat_status status = leat_csv_name(&reader->csv, columns->name, name, sizeof(name));
+    if (status == LEAT_OK) {
+        status = read_accuracy(reader, &accuracy);
+    }
     if (status != LEAT_OK) {
         return status;
     }
     const bool other = columns->task != LEAT_CSV_NO_COLUMN && reader->task[0] != '\0' &&
                        strcmp(reader->csv.fields[columns->task], reader->task) != 0;
-    return read_accuracy(reader, other ? NULL : find_variant(reader->profiles, name));
+    return enter_accuracy(reader, other ? NULL : find_variant(reader->profiles, name), accuracy);
 }
 
 static enum leat_status
@@ -342,17 +406,25 @@ read_accuracies(struct reader *reader)
     }
     leat_csv_close(&other.csv);
     reader->columns.scale = other.columns.scale;
-    reader->most_accurate = other.most_accurate;
+    reader->kinds = other.kinds;
     return status;
 }
 
 static enum leat_status
 settle_accuracies(const struct reader *reader)
 {
-    const bool percent =
-        reader->columns.scale == ACCURACY_PERCENT || (reader->columns.scale == ACCURACY && reader->most_accurate > 1);
+    const struct kinds *kinds = &reader->kinds;
+    const bool percent = reader->columns.scale == ACCURACY_PERCENT || kinds->signed_line > 0 || kinds->percent_line > 0;
     const double unit = reader->columns.scale == ACCURACY_PPM ? 1e6 : percent ? 100 : 1;
 
+    if (kinds->percent_line > 0 && kinds->most < PERCENT_LEAST) {
+        return LEAT_FAIL(LEAT_ERR_PROTO,
+                         "%s:%u: column 'accuracy': numbers above 1, and none is %d or more: write fractions of 1, or percent with "
+                         "%% signs",
+                         reader->options->accuracies_path != NULL ? reader->options->accuracies_path : reader->options->path,
+                         kinds->percent_line, PERCENT_LEAST);
+    }
+    reader->profiles->accuracy_unit = unit > 100 ? "parts per million" : unit > 1 ? "percent" : "fractions";
     for (uint32_t v = 0; v < reader->profiles->count; v++) {
         struct simulate_profile *variant = &reader->profiles->variants[v];
         if (isnan(variant->accuracy)) {

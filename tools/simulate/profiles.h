@@ -6,7 +6,8 @@
  *           in one of the units us, ms or ns, as p95_us, mean_ms. With a column task, class or cores, rows of one task, of
  *           one class of workers, of one number of cores are read. The accuracy is a column accuracy, percent or
  *           accuracy_ppm, there or in a file of its own that has model or variant and perhaps task. A column accuracy is
- *           percent where a number of it is above 1.
+ *           of one kind as a whole, whatever rows are asked for: percent where its numbers have % signs, or are above 1, but
+ *           for 0, and not all below 10; fractions where none is above 1. Else it is refused.
  * Units     Microseconds, accuracies as fractions.
  * Trust     Any bytes: what cannot be used is an error that names file and line.
  */
@@ -43,6 +44,7 @@ struct simulate_profile {
 
 struct simulate_profiles {
     uint32_t count;
+    const char *accuracy_unit; /* that the file has: "fractions", "percent" or "parts per million" */
     struct simulate_profile *variants; /* [count], the fastest for the fewest items first, then the less accurate */
 };
 
