@@ -4,6 +4,7 @@
 
 #if LEAT_BENCH_ICEORYX
 #include <fcntl.h>
+#include <glob.h>
 #include <iceoryx_binding_c/client.h>
 #include <iceoryx_binding_c/log.h>
 #include <iceoryx_binding_c/runtime.h>
@@ -24,6 +25,8 @@ enum { HEAD_BYTES = LEAT_CACHE_LINE }; /* before the body: its size */
 /* The broker is one for the machine: benches that run at the same time take turns, by holding this file's lock. */
 static const char lock_path[] = "/tmp/leat-bench-iceoryx.lock";
 static const char broker_path[] = "/tmp/roudi"; /* its socket */
+#define NAME "leat-bench-%s-%d" /* of a process, and of its socket in /tmp */
+#define NAMES "/tmp/leat-bench-{client,server}-[0-9]*"
 
 static pid_t broker;
 static int lock_fd;
@@ -38,6 +41,23 @@ run_broker(void)
     _exit(127);
 }
 
+/* What benches left in /tmp that were killed while they began; only for who holds the lock. Returns how many files. */
+static size_t
+remove_remains(void)
+{
+    glob_t found = {0};
+
+    if (glob(NAMES, GLOB_BRACE | GLOB_NOSORT, NULL, &found) != 0) {
+        return 0;
+    }
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        (void)unlink(found.gl_pathv[i]);
+    }
+    const size_t count = found.gl_pathc;
+    globfree(&found);
+    return count;
+}
+
 static const char *
 begin(void)
 {
@@ -45,6 +65,7 @@ begin(void)
     if (lock_fd < 0 || flock(lock_fd, LOCK_EX) != 0) {
         return "no lock in /tmp for its broker";
     }
+    (void)remove_remains();
     broker = bench_fork();
     if (broker == 0) {
         run_broker();
@@ -63,6 +84,7 @@ end(void)
 {
     LEAT_MUST(kill(broker, SIGTERM) == 0);
     LEAT_MUST(waitpid(broker, NULL, 0) == broker);
+    LEAT_MUST(remove_remains() == 0); /* our processes did */
     (void)close(lock_fd);
 }
 
@@ -71,9 +93,23 @@ static void
 enter(const char *role)
 {
     char name[64];
-    (void)snprintf(name, sizeof(name), "leat-bench-%s-%d", role, (int)getpid());
+    (void)snprintf(name, sizeof(name), NAME, role, (int)getpid());
     iox_set_loglevel(Iceoryx_LogLevel_Off);
     iox_runtime_init(name); /* waits for the broker */
+}
+
+/*
+ * The broker has answered all that we ask of it: from now on nobody needs our socket and its lock. They go now, for we end by
+ * a kill or at once.
+ */
+static void
+leave_no_trace(const char *role)
+{
+    char path[80];
+    (void)snprintf(path, sizeof(path), "/tmp/" NAME, role, (int)getpid());
+    LEAT_MUST(unlink(path) == 0);
+    (void)snprintf(path, sizeof(path), "/tmp/" NAME ".lock", role, (int)getpid());
+    LEAT_MUST(unlink(path) == 0);
 }
 
 static void
@@ -85,6 +121,7 @@ serve(const char *address)
     enter("server");
     iox_server_options_init(&options);
     iox_server_t server = iox_server_init(&storage, "leat-bench", address, "trip", &options);
+    leave_no_trace("server");
     for (;;) {
         const void *request;
         void *response;
@@ -114,6 +151,7 @@ connect_to(const char *address)
     while (iox_client_get_connection_state(client) != ConnectionState_CONNECTED) {
         (void)usleep(1000); /* the broker connects them by and by */
     }
+    leave_no_trace("client");
     return client;
 }
 
