@@ -112,7 +112,7 @@ select_window(const struct leat_clock *clock, const struct leat_selector *select
     return bench_order(samples_ns, count);
 }
 
-/* Of an instance with 8 batches to judge by: a batch, or an evaluation and 8 batches. */
+/* A batch, or an evaluation and as many batches as its verdict takes. */
 static double
 instance_window(const struct leat_clock *clock, bool evaluate, uint64_t window_ns)
 {

@@ -37,6 +37,7 @@ static void
 begin_window(struct leat_instance *instance, const struct leat_instance_worker *worker)
 {
     instance->profiled_ns = instance->run_ns = instance->response_ns = 0;
+    instance->worst_profiled_ns = instance->worst_run_ns = 0;
     instance->items = instance->batches = 0;
     instance->busy_seen_ns = worker->busy_ns;
     instance->ended_seen_ns = worker->ended_ns;
@@ -59,6 +60,26 @@ leat_instance_begin(struct leat_instance *instance)
     instance->running++;
 }
 
+/* What counts of a time: not what any batch is allowed, and RATIO_MAX of the profiled at most. */
+static uint64_t
+counted_ns(uint64_t time_ns, uint64_t profiled_ns)
+{
+    const uint64_t over_ns = time_ns > profiled_ns ? time_ns - profiled_ns : 0;
+    const uint64_t left_ns = time_ns - (over_ns < LEAT_INSTANCE_ALLOWANCE_NS ? over_ns : LEAT_INSTANCE_ALLOWANCE_NS);
+    uint64_t most_ns;
+    if (__builtin_mul_overflow(profiled_ns, RATIO_MAX, &most_ns)) {
+        most_ns = UINT64_MAX;
+    }
+    return left_ns < most_ns ? left_ns : most_ns;
+}
+
+/* How much longer than profiled; below 0: not at all. */
+static int64_t
+excess_ns(uint64_t run_ns, uint64_t profiled_ns)
+{
+    return (int64_t)(run_ns - profiled_ns);
+}
+
 void
 leat_instance_end(struct leat_instance *instance, struct leat_instance_worker *worker, uint64_t now_ns,
                   const struct leat_instance_batch *batch)
@@ -71,13 +92,15 @@ leat_instance_end(struct leat_instance *instance, struct leat_instance_worker *w
     if (batch->profiled_ns == 0) {
         return;
     }
-    uint64_t most_ns;
-    if (__builtin_mul_overflow(batch->profiled_ns, RATIO_MAX, &most_ns)) {
-        most_ns = UINT64_MAX;
+    const uint64_t run_ns = counted_ns(batch->run_ns, batch->profiled_ns);
+    if (instance->batches == 0 || excess_ns(run_ns, batch->profiled_ns) >
+                                      excess_ns(instance->worst_run_ns, instance->worst_profiled_ns)) {
+        instance->worst_run_ns = run_ns;
+        instance->worst_profiled_ns = batch->profiled_ns;
     }
     instance->profiled_ns += batch->profiled_ns;
-    instance->run_ns += batch->run_ns < most_ns ? batch->run_ns : most_ns;
-    instance->response_ns += batch->response_ns < most_ns ? batch->response_ns : most_ns;
+    instance->run_ns += run_ns;
+    instance->response_ns += counted_ns(batch->response_ns, batch->profiled_ns);
     instance->items += batch->items;
     instance->batches++;
 }
@@ -85,7 +108,8 @@ leat_instance_end(struct leat_instance *instance, struct leat_instance_worker *w
 static void
 take_verdict(struct leat_instance *instance, const struct leat_instance_worker *worker)
 {
-    instance->slow_permille = ratio_permille(instance->run_ns, instance->profiled_ns);
+    instance->slow_permille = ratio_permille(instance->run_ns - instance->worst_run_ns,
+                                             instance->profiled_ns - instance->worst_profiled_ns);
     instance->response_permille = ratio_permille(instance->response_ns, instance->profiled_ns);
     instance->busy_permille =
         ratio_permille(worker->busy_ns - instance->busy_seen_ns, worker->ended_ns - instance->ended_seen_ns);
@@ -112,7 +136,7 @@ measure(const struct leat_instance *instance, const struct leat_instance_demand 
 
 static enum leat_instance_state
 judge(const struct leat_instance *instance, const struct leat_instance_limits *limits,
-      const struct leat_instance_demand *demand)
+      const struct leat_instance_demand *demand, uint32_t batches)
 {
     const struct pressure pressure = measure(instance, demand);
     const bool held = instance->state != LEAT_INSTANCE_ACTIVE && instance->age < instance->hold;
@@ -123,7 +147,8 @@ judge(const struct leat_instance *instance, const struct leat_instance_limits *l
     if (instance->state == LEAT_INSTANCE_INTERFERED && (held || instance->slow_permille >= limits->clear_permille)) {
         return LEAT_INSTANCE_INTERFERED;
     }
-    if ((instance->response_permille > limits->slow_permille && instance->busy_permille >= limits->busy_permille) ||
+    if ((instance->response_permille > limits->slow_permille && instance->busy_permille >= limits->busy_permille &&
+         batches >= LEAT_INSTANCE_QUEUE_BATCHES) ||
         pressure.backlog_permille > limits->backlog_permille) {
         return LEAT_INSTANCE_OVERLOADED;
     }
@@ -149,12 +174,17 @@ enum leat_instance_state
 leat_instance_evaluate(struct leat_instance *instance, const struct leat_instance_worker *worker,
                        const struct leat_instance_limits *limits, const struct leat_instance_demand *demand)
 {
-    const bool verdict = instance->batches >= LEAT_INSTANCE_BATCHES;
+    const uint32_t batches = instance->batches;
+    const bool verdict = batches >= LEAT_INSTANCE_BATCHES;
     const bool active = instance->state == LEAT_INSTANCE_ACTIVE;
     const bool quiet = !instance->fresh && instance->running == 0;
 
     LEAT_ASSERT(demand->worker_count >= 1 && limits->decay_permille > PERMILLE);
     instance->fresh = 0;
+    instance->quiet = (uint8_t)(quiet ? instance->quiet + (instance->quiet < UINT8_MAX) : 0);
+    if (active && !verdict && instance->quiet >= LEAT_INSTANCE_QUIET) {
+        begin_window(instance, worker); /* what comes is no more of the same */
+    }
     if (instance->state < LEAT_INSTANCE_ACTIVE || (active && !verdict)) {
         return instance->state;
     }
@@ -168,7 +198,7 @@ leat_instance_evaluate(struct leat_instance *instance, const struct leat_instanc
     } else {
         return instance->state;
     }
-    const enum leat_instance_state state = judge(instance, limits, demand);
+    const enum leat_instance_state state = judge(instance, limits, demand, batches);
     if (state != instance->state) {
         enter(instance, state);
     }

@@ -18,18 +18,27 @@
  *            busy all the time, with it or with others. What comes is compared with it as if all that the application is
  *            asked came to this variant, on all workers alike.
  * Evidence   Since the last verdict: slowness, time that batches ran over the profiled time; response, time since the oldest
- *            query of a batch came, over the same; busy share of the worker, from the end of one batch to that of another. A
- *            verdict takes LEAT_INSTANCE_BATCHES of them. One batch counts as 64 times too slow at most.
+ *            query of a batch came, over the same; busy share of the worker, from the end of one batch to that of another.
+ *            LEAT_INSTANCE_ALLOWANCE_NS beyond the profile count neither as running nor as waiting, and a batch as 64 times
+ *            too slow at most. The batch that ran longest beyond its profile is left out of slowness: that one stalls says
+ *            nothing of the next. A verdict takes LEAT_INSTANCE_BATCHES, the fewest of which two agree then; an instance that
+ *            has them between any two evaluations is judged at each. Batches that are far apart do not speak of one
+ *            condition: after LEAT_INSTANCE_QUIET evaluations in a row without any those before are forgotten. So a verdict
+ *            rests on half a minute at most, and what is asked for less often than that stays as it is. Waiting is judged by
+ *            LEAT_INSTANCE_QUEUE_BATCHES: what comes at random comes in threes now and then under any load. Of a model that
+ *            takes too long for as many between evaluations, what waits says it.
  * Rules      a, k, z and u are leat_instance_limits.
  *              to interfered   slowness > a
- *              to overloaded   else, response > a and busy share >= k; or what waits would take z evaluations of all workers
+ *              to overloaded   else, response > a and busy share >= k, of enough batches; or what waits would take z
+ *                              evaluations of all workers
  *              from interfered slowness < u
  *              from overloaded response < u, what comes is below the peak, and what waits not above z
- *            An instance that is avoided has no batches to tell: while nothing of it runs, nobody waits for it, and its slowness
- *            shrinks by d at each evaluation, until it is tried again. It stays out for one evaluation at least, and for twice as many as the last
- *            time, up to LEAT_INSTANCE_HOLD_MAX, when it is found as bad again within as many verdicts as it was out for.
+ *            An instance that is avoided has no batches to tell: while nothing of it runs, nobody waits for it, and its
+ *            slowness shrinks by d at each evaluation, until it is tried again. It stays out for one evaluation at least, and
+ *            for twice as many as the last time, up to LEAT_INSTANCE_HOLD_MAX, when it is found as bad again within as many
+ *            verdicts as it was out for.
  * Departures INFaaS has one flag for both states, and its latency includes waiting. In the paper overloaded is left when
- *            queries fall below the peak; response and what waits are in its code. Verdicts' batches and holding are ours.
+ *            queries fall below the peak; response and what waits are in its code. What a verdict takes, the allowance and holding are ours.
  * Cost       A batch: additions. An evaluation: constant, four divisions where there is a verdict.
  * Numerics   Integers: equal inputs, equal states on every host.
  * Units      Nanoseconds on the caller's time line; ratios in 1/1000.
@@ -40,9 +49,19 @@
 
 #include <stdint.h>
 
-#define LEAT_INSTANCE_INTERVAL_NS UINT64_C(1000000000) /* between evaluations; 2 s in the paper, 1 s in its code */
-#define LEAT_INSTANCE_BATCHES     8u
-#define LEAT_INSTANCE_HOLD_MAX    16u
+#define LEAT_INSTANCE_INTERVAL_NS   UINT64_C(1000000000) /* between evaluations; 2 s in the paper, 1 s in its code */
+#define LEAT_INSTANCE_BATCHES       3u
+#define LEAT_INSTANCE_QUEUE_BATCHES 8u
+#define LEAT_INSTANCE_QUIET         10u
+#define LEAT_INSTANCE_HOLD_MAX      16u
+/*
+ * Profiles are measured in a loop, with the caches warm and the core awake. A batch that comes after others', or after
+ * nothing, finds neither, and is handed over besides: tens of microseconds, whatever the model. A network that takes 5 us is
+ * ten times too slow then with nothing to disturb it; one that takes 1 ms hardly shows it.
+ */
+#ifndef LEAT_INSTANCE_ALLOWANCE_NS
+#define LEAT_INSTANCE_ALLOWANCE_NS UINT64_C(100000)
+#endif
 
 enum leat_instance_state {
     LEAT_INSTANCE_INACTIVE,
@@ -75,7 +94,8 @@ struct leat_instance_worker {
 };
 
 struct leat_instance {
-    uint64_t profiled_ns, run_ns, response_ns; /* sums over the batches since the last verdict */
+    uint64_t profiled_ns, run_ns, response_ns; /* sums over the batches since the last verdict, but for allowances */
+    uint64_t worst_profiled_ns, worst_run_ns;  /* of the one among them that ran longest beyond its profile */
     uint64_t busy_seen_ns, ended_seen_ns;      /* of the worker, then */
     uint64_t item_ns;                         /* profiled time of an item, lately; 0: unknown */
     uint32_t items, batches;                   /* since the last verdict */
@@ -85,6 +105,7 @@ struct leat_instance {
     uint8_t age;   /* evaluations since it came out of service, or verdicts since it is active; stays at 255 */
     uint8_t hold;  /* evaluations to stay out for, the last time */
     uint8_t fresh; /* a batch has ended since the last evaluation */
+    uint8_t quiet; /* evaluations in a row that found nothing running or ended; stays at 255 */
 };
 
 struct leat_instance_batch {

@@ -191,7 +191,8 @@ test_many(void)
         .latency_ns = {1000000},
     };
     struct leat_instances *instances = &steps.app.instances;
-    const struct leat_instance_batch slow = {.run_ns = 9000, .profiled_ns = 1000, .response_ns = 9000, .items = 1};
+    const struct leat_instance_batch slow = {
+        .run_ns = 9000000, .profiled_ns = 1000000, .response_ns = 9000000, .items = 1};
     struct leat_instance_worker shared = {0};
     uint32_t rounds = 0;
     bool all = false;
