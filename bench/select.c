@@ -5,20 +5,22 @@
 #include "base/align.h"
 #include "base/clock.h"
 #include "bench/support.h"
-#include "sched/instance.h"
+#include "sched/candidates.h"
 #include "sched/policy.h"
 #include "sched/profile.h"
 
 static const char measures[] =
     "Measures   Which variant, and how many queries: what that choice costs of 64 variants, as many as an application may have,\n"
-    "           with their profiles, before 32 waiting queries with accuracy floors, cost caps and deadlines; and what a\n"
+    "           with their profiles, before 32 waiting queries with accuracy floors, cost caps and deadlines; what it costs to\n"
+    "           rank 60 idle workers with 9 variants, before a router chooses, while instances are out of service; and what a\n"
     "           completed batch costs that an instance is told of, and its evaluation.\n"
     "Beside it  The other selectors that choose by profiles.\n"
-    "Does not   choose a worker, hand anything over, or have other data in the caches.\n"
+    "Does not   route, hand anything over, or have other data in the caches.\n"
     "Method     One thread, the subjects taking turns, a window each. Figures are medians over windows of each window's\n"
     "           percentile; a call is timed by itself, and the clock's own time is in it.";
 
-enum { VARIANTS = LEAT_SCHED_VARIANTS_MAX, QUERIES = 32, WORLDS = 256, BATCH_MAX = 32, SAMPLES_MAX = 1 << 18, BLOCK = 4096 };
+enum { VARIANTS = LEAT_SCHED_VARIANTS_MAX, QUERIES = 32, WORLDS = 256, BATCH_MAX = 32, SAMPLES_MAX = 1 << 18, BLOCK = 4096,
+       RANKED = 60, RANKED_VARIANTS = 9 };
 
 static const char *const selectors[] = {"infaas", "greedy", "jellyfish", "fixed"};
 enum { SELECTORS = LEAT_COUNT_OF(selectors) };
@@ -29,6 +31,7 @@ static struct world {
     struct leat_sched_query queries[QUERIES];
     struct leat_instance instances[VARIANTS];
 } worlds[WORLDS];
+static struct leat_instance ranked[RANKED][RANKED_VARIANTS];
 static uint64_t samples_ns[SAMPLES_MAX];
 static uint64_t random_state = 1;
 static volatile uint32_t sink;
@@ -75,6 +78,29 @@ make_worlds(void)
             worlds[w].instances[v].state = (uint8_t)(below(8) == 0 ? LEAT_INSTANCE_INTERFERED : LEAT_INSTANCE_ACTIVE);
         }
     }
+    for (uint32_t w = 0; w < RANKED; w++) {
+        memcpy(ranked[w], worlds[w].instances, sizeof(ranked[w]));
+    }
+}
+
+static struct leat_select_input
+input_of(const struct world *world, const struct leat_sched_worker *worker)
+{
+    return (struct leat_select_input){
+        .now_ns = 1000,
+        .pending = world->queries,
+        .pending_count = 1 + (uint32_t)below(QUERIES),
+        .waiting_count = QUERIES,
+        .variants = variants,
+        .variant_count = VARIANTS,
+        .worker = worker,
+        .worker_count = 8,
+        .idle_count = 1,
+        .rate_qps = 100,
+        .predict = predict,
+        .profiles = profiles,
+        .instances = world->instances,
+    };
 }
 
 static struct bench_latency
@@ -86,27 +112,44 @@ select_window(const struct leat_clock *clock, const struct leat_selector *select
     uint32_t sum = 0;
 
     while (count < SAMPLES_MAX && before_ns - begin_ns < window_ns) {
-        const struct world *world = &worlds[below(WORLDS)];
-        const struct leat_select_input input = {
-            .now_ns = 1000,
-            .pending = world->queries,
-            .pending_count = 1 + (uint32_t)below(QUERIES),
-            .waiting_count = QUERIES,
-            .variants = variants,
-            .variant_count = VARIANTS,
-            .worker = &worker,
-            .worker_count = 8,
-            .idle_count = 1,
-            .rate_qps = 100,
-            .predict = predict,
-            .profiles = profiles,
-            .instances = world->instances,
-        };
+        const struct leat_select_input input = input_of(&worlds[below(WORLDS)], &worker);
         before_ns = leat_clock_now(clock);
         const struct leat_selection selection = selector->select(state, &input);
         samples_ns[count++] = leat_clock_now(clock) - before_ns;
         LEAT_ASSERT(selection.queries <= input.pending_count && selection.variant < VARIANTS);
         sum += selection.variant;
+    }
+    sink = sum;
+    return bench_order(samples_ns, count);
+}
+
+/* Of workers that are all idle. */
+static struct bench_latency
+rank_window(const struct leat_clock *clock, uint64_t window_ns)
+{
+    struct leat_sched_worker workers[RANKED], shown[RANKED];
+    const uint64_t begin_ns = leat_clock_now(clock);
+    uint64_t count = 0, before_ns = begin_ns;
+    uint32_t sum = 0;
+
+    for (uint32_t w = 0; w < RANKED; w++) {
+        workers[w] = (struct leat_sched_worker){.depth = 1};
+    }
+    while (count < SAMPLES_MAX && before_ns - begin_ns < window_ns) {
+        struct leat_select_input input = input_of(&worlds[below(WORLDS)], NULL);
+        input.variant_count = RANKED_VARIANTS;
+        input.worker_count = RANKED;
+        const struct leat_candidates_input candidates = {
+            .selector = &leat_selector_infaas,
+            .select = &input,
+            .workers = workers,
+            .instances = ranked[0],
+            .stride = RANKED_VARIANTS,
+        };
+        before_ns = leat_clock_now(clock);
+        leat_candidates_show(&candidates, shown);
+        samples_ns[count++] = leat_clock_now(clock) - before_ns;
+        sum += shown[below(RANKED)].depth;
     }
     sink = sum;
     return bench_order(samples_ns, count);
@@ -164,7 +207,7 @@ int
 main(int argc, char **argv)
 {
     static double p50[SELECTORS][BENCH_WINDOWS_MAX], p99[SELECTORS][BENCH_WINDOWS_MAX], ratio[BENCH_WINDOWS_MAX];
-    static double batch[BENCH_WINDOWS_MAX], verdict[BENCH_WINDOWS_MAX];
+    static double batch[BENCH_WINDOWS_MAX], verdict[BENCH_WINDOWS_MAX], rank50[BENCH_WINDOWS_MAX], rank99[BENCH_WINDOWS_MAX];
     static _Alignas(LEAT_CACHE_LINE) char states[SELECTORS][1 << 16];
     struct bench_options options = {.name = "select", .windows = 20, .window_ns = 50000000};
     const struct leat_selector_options selector_options = {.objective_ns = 150000000, .worker_count = 8};
@@ -190,6 +233,9 @@ main(int argc, char **argv)
             p99[s][w] = (double)order.p99;
         }
         ratio[w] = p50[1][w] > 0 ? p50[0][w] / p50[1][w] : 0;
+        const struct bench_latency ranking = rank_window(&clock, options.window_ns);
+        rank50[w] = (double)ranking.p50;
+        rank99[w] = (double)ranking.p99;
         const double batches = instance_window(&clock, false, options.window_ns);
         batch[w] = batches / LEAT_INSTANCE_BATCHES;
         verdict[w] = instance_window(&clock, true, options.window_ns) - batches;
@@ -197,6 +243,10 @@ main(int argc, char **argv)
     for (uint32_t s = 0; s < SELECTORS; s++) {
         print_selector(&options, s, p50[s], p99[s], ratio);
     }
+    bench_print(&options, &(struct bench_row){.subject = "infaas, 60 workers", .metric = "p50", .unit = "ns",
+                                              .windows = options.windows, .value = bench_median(rank50, options.windows)});
+    bench_print(&options, &(struct bench_row){.subject = "infaas, 60 workers", .metric = "p99", .unit = "ns",
+                                              .windows = options.windows, .value = bench_median(rank99, options.windows)});
     bench_print(&options, &(struct bench_row){.subject = "instance, a batch", .metric = "mean", .unit = "ns",
                                               .windows = options.windows, .value = bench_median(batch, options.windows)});
     bench_print(&options, &(struct bench_row){.subject = "instance, a verdict", .metric = "mean", .unit = "ns",

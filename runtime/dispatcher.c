@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "sched/candidates.h"
 #include "sched/select.h"
 
 enum {
@@ -66,6 +67,7 @@ struct leat_dispatcher {
     uint32_t busy_count;
     enum leat_rank rank; /* the last whose turn it was */
     struct leat_sched_worker sched_workers[LEAT_SCHED_WORKERS_MAX];
+    struct leat_sched_worker candidates[LEAT_SCHED_WORKERS_MAX]; /* the same, where a router is shown fewer of them */
     uint32_t class_count;
     bool idle_wanted; /* an application with waiting queries gives work to idle workers only */
     uint32_t idle_count, room_count; /* workers without a batch; workers with fewer than they may have */
@@ -851,6 +853,27 @@ enum pair_fate {
     PAIR_BATCHED, /* with queries behind the routed one, which later pairs may name */
 };
 
+/* What a selector is shown of these queries, on no worker yet. */
+static struct leat_select_input
+select_input(const struct leat_dispatcher *dispatcher, struct leat_application *app,
+             const struct leat_sched_query *pending, uint32_t pending_count, uint32_t waiting_count)
+{
+    return (struct leat_select_input){
+        .now_ns = dispatcher->now_ns,
+        .pending = pending,
+        .pending_count = pending_count,
+        .waiting_count = waiting_count,
+        .variants = app->sched_variants,
+        .variant_count = app->variant_count,
+        .worker_count = dispatcher->options.worker_count,
+        .idle_count = dispatcher->idle_count,
+        .rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns),
+        .application = app->id,
+        .predict = predict,
+        .profiles = app,
+    };
+}
+
 /* Asks the selector what the worker is to make of the query, and hands it over. */
 static enum pair_fate
 carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, enum leat_rank rank,
@@ -872,22 +895,10 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, enum
     if (most == 0 || (rank > LEAT_RANK_ONLINE && sched->outstanding > 0)) {
         return PAIR_SKIPPED;
     }
-    const struct leat_select_input select = {
-        .now_ns = dispatcher->now_ns,
-        .pending = app->router->deals ? dispatcher->dealt : route->pending + pair.query,
-        .pending_count = offer.count,
-        .waiting_count = waiting,
-        .variants = app->sched_variants,
-        .variant_count = app->variant_count,
-        .worker = sched,
-        .worker_count = route->worker_count,
-        .idle_count = dispatcher->idle_count,
-        .rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns),
-        .application = app->id,
-        .predict = predict,
-        .profiles = app,
-        .instances = app->instances.all != NULL ? leat_instances_of(&app->instances, pair.worker) : NULL,
-    };
+    struct leat_select_input select = select_input(
+        dispatcher, app, app->router->deals ? dispatcher->dealt : route->pending + pair.query, offer.count, waiting);
+    select.worker = sched;
+    select.instances = app->instances.all != NULL ? leat_instances_of(&app->instances, pair.worker) : NULL;
     struct leat_selection selection = app->selector->select(app->selector_state, &select);
     if (selection.hold) {
         return PAIR_SKIPPED;
@@ -916,14 +927,20 @@ wants_idle(const struct leat_application *app)
 }
 
 /*
- * Is there a worker that the router might choose? Nobody's work goes behind a batch while others wait for its end, and what
- * is not online never does: whoever comes next would wait for it too.
+ * Nobody's work goes behind a batch while others wait for its end, and what is not online never does: whoever comes next would
+ * wait for it too.
  */
+static bool
+idle_only(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
+{
+    return rank > LEAT_RANK_ONLINE || wants_idle(app) || dispatcher->idle_wanted;
+}
+
+/* Is there a worker that the router might choose? */
 static bool
 has_room(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
 {
-    const bool idle = rank > LEAT_RANK_ONLINE || wants_idle(app) || dispatcher->idle_wanted;
-    return (idle ? dispatcher->idle_count : dispatcher->room_count) > 0;
+    return (idle_only(dispatcher, app, rank) ? dispatcher->idle_count : dispatcher->room_count) > 0;
 }
 
 static struct leat_route_input
@@ -946,6 +963,27 @@ route_input(const struct leat_dispatcher *dispatcher, const struct leat_applicat
     };
 }
 
+/* Where instances of the application are out of service, its router is to choose from the workers that suit its selector best. */
+static void
+narrow(struct leat_dispatcher *dispatcher, struct leat_application *app, enum leat_rank rank,
+       struct leat_route_input *route)
+{
+    const struct leat_select_input select =
+        select_input(dispatcher, app, route->pending, route->pending_count, leat_waiting_count(&app->waiting[rank]));
+    const struct leat_candidates_input input = {
+        .selector = app->selector,
+        .selector_state = app->selector_state,
+        .select = &select,
+        .workers = dispatcher->sched_workers,
+        .instances = app->instances.all,
+        .stride = app->instances.variant_count,
+        .idle_only = idle_only(dispatcher, app, rank),
+    };
+
+    leat_candidates_show(&input, dispatcher->candidates);
+    route->workers = dispatcher->candidates;
+}
+
 /* Gives the online query that came last to the worker, whatever the router would say. */
 static void
 probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t worker_index)
@@ -966,13 +1004,16 @@ probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t
 static bool
 decide(struct leat_dispatcher *dispatcher, struct leat_application *app, enum leat_rank rank)
 {
-    const struct leat_route_input route = route_input(dispatcher, app, rank);
+    struct leat_route_input route = route_input(dispatcher, app, rank);
     bool any = false;
 
     if (!has_room(dispatcher, app, rank)) {
         return false;
     }
     const uint64_t begin_ns = leat_clock_now(&dispatcher->options.tables->clock);
+    if (LEAT_UNLIKELY(app->instances.out_count > 0) && app->router->narrowed && app->selector->rank_worker != NULL) {
+        narrow(dispatcher, app, rank, &route);
+    }
     const uint32_t count = app->router->route(app->router_state, &route, dispatcher->pairs, route.worker_count);
     LEAT_ASSERT(count <= route.worker_count);
     for (uint32_t i = 0; i < count; i++) {

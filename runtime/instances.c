@@ -51,6 +51,8 @@ leat_instances_evaluate(struct leat_instances *instances, uint32_t worker, const
         const uint8_t state = (uint8_t)leat_instance_evaluate(&row[v], shared, limits, demand);
         if (state != before) {
             atomic_store_explicit(&states[v], state, memory_order_relaxed);
+            instances->out_count -= before != LEAT_INSTANCE_ACTIVE;
+            instances->out_count += state != LEAT_INSTANCE_ACTIVE;
         }
     }
 }
@@ -62,8 +64,11 @@ leat_instances_pass_on(const struct leat_instances *from, uint32_t from_variant,
     LEAT_ASSERT(from->worker_count == to->worker_count);
     for (uint32_t w = 0; w < to->worker_count; w++) {
         const struct leat_instance *instance = &leat_instances_of(from, w)[from_variant];
+        struct leat_instance *place = &leat_instances_of(to, w)[to_variant];
         LEAT_ASSERT(instance->running == 0);
-        leat_instances_of(to, w)[to_variant] = *instance;
+        to->out_count -= place->state != LEAT_INSTANCE_ACTIVE;
+        to->out_count += instance->state != LEAT_INSTANCE_ACTIVE;
+        *place = *instance;
         atomic_store_explicit(&to->states[(size_t)w * to->variant_count + to_variant], instance->state,
                               memory_order_relaxed);
     }

@@ -23,6 +23,7 @@ struct leat_instances {
     struct leat_instance *all;                                /* [worker_count][variant_count] */
     _Atomic uint8_t *states; /* of all, as last evaluated. W: dispatcher, relaxed  R: anyone */
     uint32_t worker_count, variant_count;
+    uint32_t out_count; /* of all, as last evaluated: those that are not active. [D] */
 };
 
 /* [C] All active. The measured profiles are the caller's to fill in, and know nothing until then. */

@@ -94,6 +94,7 @@ struct leat_router {
     size_t state_bytes;
     bool queues; /* gives work to busy workers too, so they should have room for more than one batch */
     bool deals; /* query number k is for worker k % worker_count alone; the selector is shown that worker's queries only */
+    bool narrowed; /* may be shown fewer workers with room than there are: any will do for the oldest query */
     bool per_query; /* chooses a worker for each query, which batching would undo: see leat_selector_default */
     uint32_t reorders; /* of so many waiting queries, the oldest, those that have time let urgent ones go first; 0: none */
     enum leat_status (*init)(void *state, const struct leat_router_options *options); /* NULL: zeroes will do */
@@ -150,6 +151,8 @@ struct leat_selector {
     bool follows_instances; /* is to be shown them */
     enum leat_status (*init)(void *state, const struct leat_selector_options *options); /* NULL: zeroes will do */
     struct leat_selection (*select)(void *state, const struct leat_select_input *input);
+    /* How gladly it would serve query [0] on that worker: less is better. Batches do not matter. NULL: all are the same to it. */
+    uint64_t (*rank_worker)(void *state, const struct leat_select_input *input);
 };
 
 /*
@@ -269,9 +272,11 @@ extern const struct leat_selector leat_selector_greedy;
  * active one that costs least, of equal ones the one that is predicted to end first. Without any, of those that are
  * overloaded or interfered (sched/instance.h) the one that ends it first; what is not loaded cannot be dispatched. Where none
  * ends it in time, the one that comes closest. The batch is as many queries as the variant suits and ends by the deadlines of
- * all of them; where the first is late, as many as it can hold. Ours: the worker is given; all variants share it, so that a
- * variant that takes as long as an overloaded one, or longer, counts as overloaded too; and the deadlines of all queries of a
- * batch, not of the first alone. O(variants + queries of the batch).
+ * all of them; where the first is late, as many as it can hold. Workers are ranked by the same rules, but by time only where
+ * nothing active will do: an active instance on another worker goes first, if the router lets it (fcfs and shortest_queue:
+ * sched/candidates.h). Ours: all variants share the worker, so that one that takes as long as an overloaded one, or longer,
+ * counts as overloaded too; and the deadlines of all queries of a batch, not of the first alone. O(variants + queries of the
+ * batch).
  */
 extern const struct leat_selector leat_selector_infaas;
 

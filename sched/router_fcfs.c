@@ -70,4 +70,4 @@ fcfs_route(void *state, const struct leat_route_input *input, struct leat_route_
     return 1; /* one at a time: how many queries join the batch is the selector's choice */
 }
 
-const struct leat_router leat_router_fcfs = {.name = "fcfs", .queues = true, .route = fcfs_route};
+const struct leat_router leat_router_fcfs = {.name = "fcfs", .queues = true, .narrowed = true, .route = fcfs_route};

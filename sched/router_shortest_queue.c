@@ -30,4 +30,4 @@ shortest_queue_route(void *state, const struct leat_route_input *input, struct l
 }
 
 const struct leat_router leat_router_shortest_queue = {
-    .name = "shortest_queue", .queues = true, .route = shortest_queue_route};
+    .name = "shortest_queue", .queues = true, .narrowed = true, .route = shortest_queue_route};

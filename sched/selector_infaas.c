@@ -6,6 +6,8 @@
 #include "sched/batch.h"
 #include "sched/instance.h"
 
+#define STEP_BIT 62
+
 /* What is to be known of the variants before one is chosen. */
 struct look {
     uint64_t end_ns[LEAT_SCHED_VARIANTS_MAX]; /* of query [0] alone */
@@ -77,14 +79,13 @@ count_in_time(const struct leat_select_input *input, uint32_t v)
     return count;
 }
 
-static struct leat_selection
-select_cheapest(void *state, const struct leat_select_input *input)
+/* The variant for query [0], and its rank; variant_count: none suits. */
+static uint32_t
+choose(const struct leat_select_input *input, struct rank *ret_rank)
 {
     struct look look;
-    struct rank best = {0};
-    uint32_t chosen = input->variant_count; /* none */
+    uint32_t chosen = input->variant_count;
 
-    (void)state;
     LEAT_ASSERT(input->pending_count >= 1 && input->variant_count <= LEAT_SCHED_VARIANTS_MAX);
     look_at(input, &look);
     for (uint32_t v = 0; v < input->variant_count; v++) {
@@ -92,11 +93,21 @@ select_cheapest(void *state, const struct leat_select_input *input)
             continue;
         }
         const struct rank rank = rank_of(input, &look, v);
-        if (chosen == input->variant_count || is_better(&rank, &best)) {
-            best = rank;
+        if (chosen == input->variant_count || is_better(&rank, ret_rank)) {
+            *ret_rank = rank;
             chosen = v;
         }
     }
+    return chosen;
+}
+
+static struct leat_selection
+select_cheapest(void *state, const struct leat_select_input *input)
+{
+    struct rank best = {0};
+    const uint32_t chosen = choose(input, &best);
+
+    (void)state;
     if (chosen == input->variant_count) {
         return (struct leat_selection){0};
     }
@@ -106,5 +117,20 @@ select_cheapest(void *state, const struct leat_select_input *input)
     return (struct leat_selection){.variant = chosen, .queries = queries};
 }
 
+/* The step in the upper bits. Where an active instance is in time, how soon is the router's to say. */
+static uint64_t
+rank_worker(void *state, const struct leat_select_input *input)
+{
+    const uint64_t most = (UINT64_C(1) << STEP_BIT) - 1;
+    struct rank best = {0};
+
+    (void)state;
+    if (choose(input, &best) == input->variant_count) {
+        return UINT64_MAX;
+    }
+    const uint64_t within = best.step == 0 ? best.cost_nano : best.end_ns;
+    return (uint64_t)best.step << STEP_BIT | (within < most ? within : most);
+}
+
 const struct leat_selector leat_selector_infaas = {
-    .name = "infaas", .follows_instances = true, .select = select_cheapest};
+    .name = "infaas", .follows_instances = true, .select = select_cheapest, .rank_worker = rank_worker};

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     The dispatcher tells instances what happens to them and evaluates all of them in time; selector infaas avoids a
- *          variant where it has become slower than its profile, and only there, until it is not any more.
+ *          variant where it has become slower than its profile, and only there, until it is not any more; and a worker that
+ *          has no other, as long as others have room.
  * Method   The dispatcher driven round by round, with workers that are as slow as the test says.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "tests/leat_test.h"
 #include "tests/runtime/steps.h"
 
-enum { WORKERS = 2, VARIANTS = 2 };
+enum { WORKERS = 2, VARIANTS = 2, SIMILAR = 4 };
 
 static const uint16_t classes[LEAT_SCHED_WORKERS_MAX];
-static uint32_t served[WORKERS][VARIANTS];
+static uint32_t served[SIMILAR][VARIANTS];
+static uint64_t random_state;
 
 static enum leat_instance_state
 state_of(uint32_t w, uint32_t v)
@@ -176,6 +179,184 @@ test_saturated_instance_is_overloaded(void)
     steps_stop();
 }
 
+/* ---- One variant on several workers ------------------------------------------------------------- */
+
+#define RUN_NS UINT64_C(1000000)
+
+static struct {
+    uint64_t next_ns;          /* the next query comes */
+    uint64_t ends_ns[SIMILAR]; /* of what the worker runs; 0: nothing */
+    uint32_t asked, answered;  /* queries, ever */
+    uint64_t response_ns;      /* of those answered, summed */
+    uint32_t most;             /* batches that a worker held */
+} stream;
+
+static uint64_t
+run_ns(uint32_t w)
+{
+    return RUN_NS * (steps.slow[w][0] > 0 ? steps.slow[w][0] : 1);
+}
+
+/* The worker, whose batch ends now, has run it meanwhile: there is one clock, which running moves on. */
+static void
+end_batch(uint32_t w)
+{
+    steps.now_ns = stream.ends_ns[w] - run_ns(w);
+    steps.tables.clock.base_ns = steps.now_ns;
+    EXPECT(steps_run(w) && steps.now_ns == stream.ends_ns[w]);
+    stream.ends_ns[w] = 0;
+}
+
+/* What the dispatcher has handed over begins. */
+static void
+begin_batches(void)
+{
+    for (uint32_t w = 0; w < SIMILAR; w++) {
+        const uint32_t batches = steps.workers[w]->dispatcher.batches;
+        if (stream.ends_ns[w] == 0 && batches > 0) {
+            stream.ends_ns[w] = steps.now_ns + run_ns(w);
+        }
+        stream.most = batches > stream.most ? batches : stream.most;
+    }
+}
+
+/* For so many seconds queries come at random that as many workers as `load` would be busy with; then all are answered. */
+static void
+serve_stream(double load, uint32_t seconds)
+{
+    const uint64_t end_ns = steps.now_ns + seconds * LEAT_INSTANCE_INTERVAL_NS;
+    struct leat_wire_response response;
+
+    memset(served, 0, sizeof(served));
+    stream.response_ns = 0;
+    stream.next_ns = steps.now_ns;
+    while (stream.next_ns < end_ns || stream.answered < stream.asked) {
+        uint32_t first = SIMILAR; /* to end; SIMILAR: the next query comes before */
+        uint64_t at_ns = stream.next_ns < end_ns ? stream.next_ns : UINT64_MAX;
+        for (uint32_t w = 0; w < SIMILAR; w++) {
+            if (stream.ends_ns[w] > 0 && stream.ends_ns[w] < at_ns) {
+                at_ns = stream.ends_ns[w];
+                first = w;
+            }
+        }
+        if (first < SIMILAR) {
+            end_batch(first);
+            steps_round(0);
+        } else {
+            steps_round(at_ns - steps.now_ns);
+            steps_submit(stream.asked++ % STEPS_SLOTS, 1, 0);
+            steps_round(0);
+            stream.next_ns += leat_test_random(&random_state) % (uint64_t)(2 * RUN_NS / load);
+        }
+        begin_batches();
+        while (stream.answered < stream.asked && steps_answer(stream.answered % STEPS_SLOTS, &response)) {
+            EXPECT(response.outcome == LEAT_OUTCOME_OK);
+            served[response.worker][0]++;
+            stream.response_ns += response.total_ns;
+            stream.answered++;
+        }
+        EXPECT(stream.asked - stream.answered < STEPS_SLOTS);
+    }
+}
+
+static void
+start_similar(const struct leat_router *router, const struct leat_selector *selector)
+{
+    const struct steps_options options = {
+        .worker_count = SIMILAR,
+        .classes = classes,
+        .worker_depth = 2,
+        .sessions = 1,
+        .router = router,
+        .selector = selector,
+        .latency_ns = {RUN_NS},
+    };
+    steps_start(&options);
+    steps.app.sched_variants[0].items_max = 1;
+    memset(&stream, 0, sizeof(stream));
+}
+
+static uint32_t
+served_by_all(void)
+{
+    uint32_t all = 0;
+    for (uint32_t w = 0; w < SIMILAR; w++) {
+        all += served[w][0];
+    }
+    return all;
+}
+
+/* The others have room for all that comes: it is shown as interfered, left alone but for a try now and then, and comes back. */
+static void
+test_slow_worker_is_left_alone(const struct leat_router *router)
+{
+    const struct leat_selector *const selectors[] = {&leat_selector_infaas, &leat_selector_single};
+    uint64_t response_ns[2];
+
+    for (size_t s = 0; s < 2; s++) {
+        start_similar(router, selectors[s]);
+        serve_stream(1.6, 5);
+        EXPECT(served[0][0] > served_by_all() / 8);
+        expect_counts(0, SIMILAR, 0, 0);
+
+        steps.slow[0][0] = 6;
+        serve_stream(1.6, 3);
+        EXPECT(state_of(0, 0) == LEAT_INSTANCE_INTERFERED);
+        expect_counts(0, SIMILAR - 1, 0, 1);
+        serve_stream(1.6, 100);
+        response_ns[s] = stream.response_ns / served_by_all();
+        if (s == 0) {
+            EXPECT(served[0][0] > 0 && served[0][0] < served_by_all() / 50);
+            EXPECT(steps.app.instances.out_count == (state_of(0, 0) != LEAT_INSTANCE_ACTIVE));
+        }
+
+        steps.slow[0][0] = 1;
+        serve_stream(1.6, 2 * LEAT_INSTANCE_HOLD_MAX);
+        expect_counts(0, SIMILAR, 0, 0);
+        EXPECT(steps.app.instances.out_count == 0);
+        serve_stream(1.6, 5);
+        EXPECT(served[0][0] > served_by_all() / 8);
+        steps_stop();
+    }
+    EXPECT(response_ns[0] < 2 * RUN_NS && response_ns[0] < response_ns[1] * 2 / 3); /* selector single is blind */
+}
+
+/* The others cannot do it alone, or are no better: what is interfered serves too, and nothing waits for ever. */
+static void
+test_slow_workers_serve(const struct leat_router *router)
+{
+    start_similar(router, &leat_selector_infaas);
+    steps.slow[0][0] = 3;
+    serve_stream(3.1, 30);
+    EXPECT(served[0][0] > served_by_all() / 50 && served[0][0] < served_by_all() / 8 && stream.most == 2);
+    steps_stop();
+
+    start_similar(router, &leat_selector_infaas);
+    for (uint32_t w = 0; w < SIMILAR; w++) {
+        steps.slow[w][0] = 3;
+    }
+    serve_stream(1.1, 30);
+    for (uint32_t w = 0; w < SIMILAR; w++) {
+        EXPECT(served[w][0] > served_by_all() / 12);
+    }
+    steps_stop();
+}
+
+/* Nothing goes behind a batch where the selector wants to be asked while a worker is idle: the slow one is, and serves. */
+static void
+test_slow_worker_is_idle(void)
+{
+    struct leat_selector waiting = leat_selector_infaas;
+
+    waiting.when_idle = true;
+    start_similar(&leat_router_fcfs, &waiting);
+    steps.slow[0][0] = 3;
+    serve_stream(2.5, 30);
+    EXPECT(state_of(0, 0) == LEAT_INSTANCE_INTERFERED);
+    EXPECT(served[0][0] > served_by_all() / 50 && served[0][0] < served_by_all() / 8 && stream.most == 1);
+    steps_stop();
+}
+
 /* More instances than one round evaluates: all of them have their turn. */
 static void
 test_many(void)
@@ -231,7 +412,10 @@ test_pass_on(void)
     }
     leat_instances_of(&from, 1)[1].state = LEAT_INSTANCE_OVERLOADED;
     leat_instances_of(&from, 1)[1].item_ns = 7;
+    leat_instances_of(&to, 0)[2].state = LEAT_INSTANCE_INTERFERED;
+    to.out_count = 1;
     leat_instances_pass_on(&from, 1, &to, 2);
+    EXPECT(to.out_count == 1);
     for (uint32_t v = 0; v < 4; v++) {
         leat_instances_count(&to, v, counts);
         EXPECT(counts[LEAT_INSTANCE_OVERLOADED] == (v == 2) && counts[LEAT_INSTANCE_ACTIVE] == 3u - (v == 2));
@@ -245,8 +429,15 @@ int
 main(void)
 {
     leat_test_init();
+    random_state = leat_test_seed;
+    (void)printf("seed %llu\n", (unsigned long long)leat_test_seed);
     test_slow_instance_is_avoided();
     test_no_way_out();
+    test_slow_worker_is_left_alone(&leat_router_fcfs);
+    test_slow_worker_is_left_alone(&leat_router_shortest_queue);
+    test_slow_workers_serve(&leat_router_fcfs);
+    test_slow_workers_serve(&leat_router_shortest_queue);
+    test_slow_worker_is_idle();
     test_saturated_instance_is_overloaded();
     test_many();
     test_pass_on();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     jellyfish, model_switching, greedy and infaas do what sched/policy.h says.
+ * Goal     jellyfish, model_switching, greedy and infaas do what sched/policy.h says, and routers are shown the workers that
+ *          suit a selector best.
  * Method   Random small worlds against statements of the rules in floating point, and extreme ones, in which a selection
  *          must still be one that can be.
  */
@@ -10,7 +11,7 @@
 #include <string.h>
 
 #include "base/align.h"
-#include "sched/instance.h"
+#include "sched/candidates.h"
 #include "sched/policy_table.h"
 #include "sched/select.h"
 
@@ -527,6 +528,110 @@ test_infaas(void)
     EXPECT(larger > ROUNDS / 10 && avoided > ROUNDS / 100);
 }
 
+/* ---- Workers to choose from -------------------------------------------------------------------- */
+
+enum { WORKERS = 5, STRIDE = VARIANTS + 3 };
+
+/* What infaas would make of the first query there. */
+struct prospect {
+    uint32_t step, variant;
+    uint64_t cost_nano, end_ns;
+};
+
+static struct prospect
+prospect_on(struct world *world, const struct leat_sched_worker *worker, const struct leat_instance *instances)
+{
+    struct prospect prospect = {.step = 3};
+
+    world->worker = *worker;
+    world->input.instances = instances;
+    prospect.variant = cheapest(world, &prospect.step);
+    if (prospect.variant < VARIANTS) {
+        prospect.cost_nano = world->variants[prospect.variant].cost_nano;
+        prospect.end_ns = end_of(world, prospect.variant, 1);
+    }
+    return prospect;
+}
+
+static bool
+is_more_welcome(const struct prospect *a, const struct prospect *b)
+{
+    if (a->step != b->step) {
+        return a->step < b->step;
+    }
+    return a->step == 0 ? a->cost_nano < b->cost_nano : a->step < 3 && a->end_ns < b->end_ns;
+}
+
+static void
+test_candidates(void)
+{
+    uint32_t narrowed = 0, by_state = 0, by_cost = 0, queued = 0;
+
+    for (int round = 0; round < ROUNDS; round++) {
+        struct world world;
+        struct leat_sched_worker workers[WORKERS], shown[WORKERS];
+        struct leat_instance instances[WORKERS][STRIDE];
+        struct prospect prospects[WORKERS];
+        bool open[WORKERS];
+        const bool idle_only = below(3) == 0;
+        uint32_t left = 0, had = 0;
+
+        draw_world(&world);
+        for (uint32_t w = 0; w < WORKERS; w++) {
+            draw_instances(&world, instances[w]);
+            workers[w] = (struct leat_sched_worker){.free_at_ns = below(3000),
+                                                    .outstanding = (uint32_t)below(3),
+                                                    .depth = (uint32_t)below(3),
+                                                    .worker_class = (uint16_t)below(CLASSES)};
+            open[w] = workers[w].outstanding < workers[w].depth && (!idle_only || workers[w].outstanding == 0);
+        }
+        for (uint32_t v = 0; v < VARIANTS && round % 2 == 0; v++) { /* of the size of times */
+            world.variants[v].cost_nano *= 100;
+            world.queries[0].cost_cap_nano = 0;
+        }
+        for (uint32_t w = 0; w < WORKERS; w++) { /* once costs are as they stay */
+            prospects[w] = prospect_on(&world, &workers[w], instances[w]);
+        }
+        world.input.worker = NULL;
+        world.input.instances = NULL;
+        world.input.worker_count = WORKERS;
+        const struct leat_candidates_input input = {
+            .selector = &leat_selector_infaas,
+            .select = &world.input,
+            .workers = workers,
+            .instances = instances[0],
+            .stride = STRIDE,
+            .idle_only = idle_only,
+        };
+        leat_candidates_show(&input, shown);
+        for (uint32_t w = 0; w < WORKERS; w++) {
+            bool best = open[w];
+            for (uint32_t other = 0; other < WORKERS; other++) {
+                const bool beaten = open[w] && open[other] && is_more_welcome(&prospects[other], &prospects[w]);
+                best = best && !beaten;
+                by_state += beaten && prospects[other].step == 0 && prospects[w].step == 1;
+                by_cost += beaten && prospects[other].step == 0 && prospects[w].step == 0;
+                queued += beaten && workers[other].outstanding > workers[w].outstanding;
+            }
+            had += open[w];
+            left += best;
+            EXPECT(shown[w].depth == (best ? workers[w].depth : 0));
+            EXPECT(shown[w].outstanding == workers[w].outstanding && shown[w].free_at_ns == workers[w].free_at_ns);
+            EXPECT(shown[w].worker_class == workers[w].worker_class);
+        }
+        EXPECT((left > 0) == (had > 0));
+        narrowed += left < had;
+    }
+    EXPECT(narrowed > ROUNDS / 10 && by_state > ROUNDS / 20 && by_cost > ROUNDS / 20 && queued > ROUNDS / 100);
+    for (size_t r = 0; leat_router_at(r) != NULL; r++) { /* others choose among queries, or in turn */
+        const bool any = leat_router_at(r) == &leat_router_fcfs || leat_router_at(r) == &leat_router_shortest_queue;
+        EXPECT(leat_router_at(r)->narrowed == any);
+    }
+    for (size_t s = 0; leat_selector_at(s) != NULL; s++) {
+        EXPECT((leat_selector_at(s)->rank_worker != NULL) == leat_selector_at(s)->follows_instances);
+    }
+}
+
 /* ---- Whatever the values ----------------------------------------------------------------------- */
 
 static uint64_t
@@ -590,6 +695,7 @@ main(void)
     test_model_switching_refuses();
     test_greedy();
     test_infaas();
+    test_candidates();
     test_extremes();
     return 0;
 }

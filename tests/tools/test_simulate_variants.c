@@ -619,8 +619,21 @@ test_deep_queues(void)
     }
 }
 
-/* How often infaas was shown the instance of what it chose in each state. */
-static uint32_t seen[LEAT_INSTANCE_STATES];
+/* How often infaas was shown the instance of what it chose in each state; what it ranked since, and how often that differed. */
+static uint32_t seen[LEAT_INSTANCE_STATES], ranked, narrowed;
+static uint64_t least_rank, most_rank;
+
+static uint64_t
+rank_seen(void *state, const struct leat_select_input *input)
+{
+    const uint64_t rank = leat_selector_infaas.rank_worker(state, input);
+
+    EXPECT(input->instances != NULL && input->worker->outstanding < input->worker->depth);
+    least_rank = ranked == 0 || rank < least_rank ? rank : least_rank;
+    most_rank = ranked == 0 || rank > most_rank ? rank : most_rank;
+    ranked++;
+    return rank;
+}
 
 static struct leat_selection
 select_seen(void *state, const struct leat_select_input *input)
@@ -628,6 +641,9 @@ select_seen(void *state, const struct leat_select_input *input)
     const struct leat_selection selection = leat_selector_infaas.select(state, input);
     EXPECT(input->instances != NULL);
     seen[input->instances[selection.variant].state]++;
+    EXPECT(ranked == 0 || leat_selector_infaas.rank_worker(state, input) == least_rank);
+    narrowed += ranked > 0 && least_rank < most_rank;
+    ranked = 0;
     return selection;
 }
 
@@ -642,7 +658,8 @@ select_unseen(void *state, const struct leat_select_input *input)
 static void
 test_instances(void)
 {
-    static const struct leat_selector seeing = {.name = "seeing", .follows_instances = true, .select = select_seen};
+    static const struct leat_selector seeing = {
+        .name = "seeing", .follows_instances = true, .select = select_seen, .rank_worker = rank_seen};
     static const struct leat_selector blind = {.name = "blind", .select = select_unseen};
     static struct variants_result unseen;
     struct variants_table table;
@@ -666,7 +683,7 @@ test_instances(void)
     memset(seen, 0, sizeof(seen));
     options.arrivals.rate_qps = 0.3 * capacity_qps;
     EXPECT(variants_simulate(run, &options, &simulated) == LEAT_OK && simulated.served > 100);
-    EXPECT(seen[LEAT_INSTANCE_ACTIVE] == simulated.decisions);
+    EXPECT(seen[LEAT_INSTANCE_ACTIVE] == simulated.decisions && narrowed == 0);
     options.selector = &blind;
     EXPECT(variants_simulate(run, &options, &unseen) == LEAT_OK);
     EXPECT(memcmp(&simulated, &unseen, sizeof(unseen)) == 0);
@@ -677,6 +694,15 @@ test_instances(void)
     EXPECT(variants_simulate(run, &options, &simulated) == LEAT_OK);
     EXPECT(seen[LEAT_INSTANCE_OVERLOADED] > simulated.decisions * 8 / 10 && seen[LEAT_INSTANCE_INTERFERED] == 0);
     EXPECT(simulated.batches > 0.9 * 30 * capacity_qps); /* with nothing slower than before */
+
+    for (size_t r = 0; r < 2; r++) { /* between the two some are overloaded: the router is shown the others */
+        options.router = leat_router_find(r == 0 ? "fcfs" : "shortest_queue");
+        options.worker_depth = 2;
+        options.arrivals.rate_qps = 0.95 * capacity_qps;
+        narrowed = 0;
+        EXPECT(variants_simulate(run, &options, &simulated) == LEAT_OK);
+        EXPECT(narrowed > 100 && simulated.served > 0.9 * 30 * 0.9 * capacity_qps);
+    }
     variants_table_free(&table);
 }
 

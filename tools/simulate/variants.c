@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/align.h"
-#include "sched/instance.h"
+#include "sched/candidates.h"
 #include "sched/load.h"
 #include "tools/simulate/events.h"
 #include "tools/simulate/random.h"
@@ -37,8 +37,7 @@ struct worker {
     uint64_t behind_ns;             /* predicted time of what it holds beyond that */
     struct batch batches[SIMULATE_DEPTH_MAX]; /* ring of [first, first + outstanding); the first one runs */
     uint32_t first;
-    struct leat_instance_worker shared;                       /* by its instances */
-    struct leat_instance instances[LEAT_SCHED_VARIANTS_MAX];  /* where the selector follows them */
+    struct leat_instance_worker shared; /* by its instances */
 };
 
 struct variants_run {
@@ -57,6 +56,8 @@ struct variants_run {
     const char *names[LEAT_SCHED_VARIANTS_MAX];
     struct leat_sched_worker sched[LEAT_SCHED_WORKERS_MAX];
     struct worker workers[LEAT_SCHED_WORKERS_MAX];
+    struct leat_instance instances[LEAT_SCHED_WORKERS_MAX][LEAT_SCHED_VARIANTS_MAX];
+    uint32_t out_count; /* of instances that are not active, where the selector follows them */
     uint32_t idle_count, room_count;
     struct event heap[LEAT_SCHED_WORKERS_MAX]; /* ends of running batches */
     uint32_t heap_count;
@@ -202,7 +203,7 @@ dispatch(struct variants_run *run, const struct leat_sched_query *queries, uint3
                        .arrived_ns = queries[0].arrival_ns,
                        .variant = variant,
                        .queries = count};
-    leat_instance_begin(&worker->instances[variant]);
+    leat_instance_begin(&run->instances[w][variant]);
     worker->free_ns = end_ns;
     if (sched->outstanding == 0) {
         worker->ends_ns = run->now_ns + predicted_ns;
@@ -246,7 +247,7 @@ complete(struct variants_run *run)
                                               .response_ns = run->now_ns - ended->arrived_ns,
                                               .items = ended->queries};
 
-    leat_instance_end(&worker->instances[ended->variant], &worker->shared, run->now_ns, &batch);
+    leat_instance_end(&run->instances[w][ended->variant], &worker->shared, run->now_ns, &batch);
     events_pop(run->heap, &run->heap_count);
     worker->first = (worker->first + 1) % SIMULATE_DEPTH_MAX;
     worker->ends_ns = run->now_ns;
@@ -293,9 +294,11 @@ evaluate_instances(struct variants_run *run)
     };
     const struct leat_instance_limits *limits =
         options->worker_count > 1 ? &leat_instance_limits_default : &leat_instance_limits_alone;
+    run->out_count = 0;
     for (uint32_t w = 0; w < options->worker_count; w++) {
         for (uint32_t v = 0; v < options->table->count; v++) {
-            (void)leat_instance_evaluate(&run->workers[w].instances[v], &run->workers[w].shared, limits, &demand);
+            run->out_count += leat_instance_evaluate(&run->instances[w][v], &run->workers[w].shared, limits, &demand) !=
+                              LEAT_INSTANCE_ACTIVE;
         }
     }
     run->evaluate_ns = run->now_ns + LEAT_INSTANCE_INTERVAL_NS;
@@ -340,6 +343,25 @@ run_length(const struct variants_run *run, const struct outcome *outcome, uint32
     return end != NULL ? (uint32_t)(end - &run->gone[at]) : shown - at;
 }
 
+/* What a selector is shown of these queries, on no worker yet. */
+static struct leat_select_input
+select_input(struct variants_run *run, const struct leat_sched_query *pending, uint32_t pending_count, uint32_t waiting_count)
+{
+    return (struct leat_select_input){
+        .now_ns = run->now_ns,
+        .pending = pending,
+        .pending_count = pending_count,
+        .waiting_count = waiting_count,
+        .variants = run->variants,
+        .variant_count = run->options->table->count,
+        .worker_count = run->options->worker_count,
+        .idle_count = run->idle_count,
+        .rate_qps = rate_qps(run),
+        .predict = predict,
+        .profiles = run->options->table,
+    };
+}
+
 /* Asks the selector what the worker is to make of the query, and hands it over. */
 static enum leat_status
 carry_out(struct variants_run *run, struct queue *queue, uint32_t shown, struct leat_route_pair pair,
@@ -348,21 +370,10 @@ carry_out(struct variants_run *run, struct queue *queue, uint32_t shown, struct 
     const struct variants_options *options = run->options;
     const struct leat_sched_query *pending = &queue->entries[queue->head + pair.query];
     LEAT_ASSERT(pair.query < shown && pair.worker < options->worker_count && !run->gone[pair.query]);
-    const struct leat_select_input input = {
-        .now_ns = run->now_ns,
-        .pending = pending,
-        .pending_count = run_length(run, outcome, pair.query, shown),
-        .waiting_count = queue_count(queue) - pair.query,
-        .variants = run->variants,
-        .variant_count = options->table->count,
-        .worker = &run->sched[pair.worker],
-        .worker_count = options->worker_count,
-        .idle_count = run->idle_count,
-        .rate_qps = rate_qps(run),
-        .predict = predict,
-        .profiles = options->table,
-        .instances = options->selector->follows_instances ? run->workers[pair.worker].instances : NULL,
-    };
+    struct leat_select_input input =
+        select_input(run, pending, run_length(run, outcome, pair.query, shown), queue_count(queue) - pair.query);
+    input.worker = &run->sched[pair.worker];
+    input.instances = options->selector->follows_instances ? run->instances[pair.worker] : NULL;
     const struct leat_selection selection = options->selector->select(run->selector_state, &input);
     const uint32_t first = pair.query + selection.skip;
 
@@ -392,10 +403,34 @@ carry_out(struct variants_run *run, struct queue *queue, uint32_t shown, struct 
 
 /* As in the dispatcher. */
 static bool
+idle_only(const struct variants_run *run)
+{
+    return !run->options->router->queues || run->options->selector->when_idle;
+}
+
+static bool
 has_room(const struct variants_run *run)
 {
-    const bool queues = run->options->router->queues && !run->options->selector->when_idle;
-    return (queues ? run->room_count : run->idle_count) > 0;
+    return (idle_only(run) ? run->idle_count : run->room_count) > 0;
+}
+
+static void
+narrow(struct variants_run *run, const struct queue *queue, struct leat_route_input *route,
+       struct leat_sched_worker *candidates)
+{
+    const struct leat_select_input select = select_input(run, route->pending, route->pending_count, queue_count(queue));
+    const struct leat_candidates_input input = {
+        .selector = run->options->selector,
+        .selector_state = run->selector_state,
+        .select = &select,
+        .workers = run->sched,
+        .instances = run->instances[0],
+        .stride = LEAT_SCHED_VARIANTS_MAX,
+        .idle_only = idle_only(run),
+    };
+
+    leat_candidates_show(&input, candidates);
+    route->workers = candidates;
 }
 
 /* One question to the router about this queue and what follows from its answer. Says whether anything left the queue. */
@@ -404,6 +439,7 @@ ask(struct variants_run *run, struct queue *queue, bool *ret_any)
 {
     const struct variants_options *options = run->options;
     struct leat_route_pair pairs[LEAT_SCHED_WORKERS_MAX];
+    struct leat_sched_worker candidates[LEAT_SCHED_WORKERS_MAX];
     struct outcome outcome = {0};
     enum leat_status status = LEAT_OK;
 
@@ -415,7 +451,7 @@ ask(struct variants_run *run, struct queue *queue, bool *ret_any)
     }
     extend_overruns(run);
     const uint32_t shown = shown_count(queue);
-    const struct leat_route_input input = {
+    struct leat_route_input input = {
         .now_ns = run->now_ns,
         .pending = &queue->entries[queue->head],
         .pending_count = options->router->deals ? 1 : shown, /* the rest is the same worker's */
@@ -427,6 +463,9 @@ ask(struct variants_run *run, struct queue *queue, bool *ret_any)
         .mean = predict,
         .profiles = options->table,
     };
+    if (run->out_count > 0 && options->router->narrowed && options->selector->rank_worker != NULL) {
+        narrow(run, queue, &input, candidates);
+    }
     const uint32_t count = options->router->route(run->router_state, &input, pairs, options->worker_count);
     for (uint32_t i = 0; i < count && !outcome.batched && status == LEAT_OK; i++) {
         status = carry_out(run, queue, shown, pairs[i], &outcome);
@@ -657,8 +696,8 @@ prepare(struct variants_run *run)
         run->workers[w].first = 0;
         run->workers[w].shared = (struct leat_instance_worker){0};
         for (uint32_t v = 0; v < options->table->count; v++) {
-            run->workers[w].instances[v] = (struct leat_instance){0};
-            leat_instance_turn(&run->workers[w].instances[v], NULL, LEAT_INSTANCE_ACTIVE);
+            run->instances[w][v] = (struct leat_instance){0};
+            leat_instance_turn(&run->instances[w][v], NULL, LEAT_INSTANCE_ACTIVE);
         }
         run->queues[w].head = run->queues[w].tail = 0;
     }
@@ -666,6 +705,7 @@ prepare(struct variants_run *run)
     run->heap_count = 0;
     run->waiting = 0;
     run->held = false;
+    run->out_count = 0;
     run->now_ns = 0;
     run->evaluate_ns = 0;
     run->rate_cycle_s = 0;
