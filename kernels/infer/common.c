@@ -70,3 +70,87 @@ leat_axis_resolve(const struct leat_node *node, int64_t axis, uint32_t rank, uin
     *ret = (uint32_t)(axis < 0 ? axis + (int64_t)rank : axis);
     return LEAT_OK;
 }
+
+enum leat_status
+leat_check_input(const struct leat_graph *graph, const struct leat_node *node, uint32_t i,
+                 uint32_t types, uint32_t rank_min, uint32_t rank_max)
+{
+    const struct leat_value *value = leat_node_input(graph, node, i);
+    if (value == NULL) {
+        return LEAT_OK;
+    }
+    if ((types >> value->dtype & 1u) == 0) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "input %u '%.64s' is of type %s", i,
+                              value->name, leat_dtype_text(value->dtype));
+    }
+    if (value->rank < rank_min || value->rank > rank_max) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE,
+                              "input %u '%.64s' has rank %u; %u to %u are possible", i, value->name,
+                              value->rank, rank_min, rank_max);
+    }
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_check_vector(const struct leat_graph *graph, const struct leat_node *node, uint32_t i,
+                  uint32_t types, int64_t size)
+{
+    const struct leat_value *value = leat_node_input(graph, node, i);
+    const enum leat_status status = leat_check_input(graph, node, i, types, 1, 1);
+    if (status == LEAT_OK && value != NULL && size >= 0 && value->dims[0] >= 0 &&
+        value->dims[0] != size) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "input %u '%.64s' has %lld elements, not %lld",
+                              i, value->name, (long long)value->dims[0], (long long)size);
+    }
+    return status;
+}
+
+enum leat_status
+leat_check_scalar(const struct leat_graph *graph, const struct leat_node *node, uint32_t i,
+                  uint32_t types)
+{
+    const struct leat_value *value = leat_node_input(graph, node, i);
+    const enum leat_status status = leat_check_input(graph, node, i, types, 0, 1);
+    if (status == LEAT_OK && value != NULL && value->rank == 1 && value->dims[0] != 1) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "input %u '%.64s' is not a scalar", i,
+                              value->name);
+    }
+    return status;
+}
+
+bool
+leat_read_ints(const struct leat_value *value, uint32_t max, int64_t *ret, uint32_t *ret_count)
+{
+    if (value == NULL || value->data == NULL || value->rank > 1 ||
+        (value->dtype != LEAT_DTYPE_I64 && value->dtype != LEAT_DTYPE_I32) ||
+        leat_value_elements(value) > max) {
+        return false;
+    }
+    *ret_count = (uint32_t)leat_value_elements(value);
+    for (uint32_t i = 0; i < *ret_count; i++) {
+        ret[i] = value->dtype == LEAT_DTYPE_I64 ? ((const int64_t *)value->data)[i]
+                                                : ((const int32_t *)value->data)[i];
+    }
+    return true;
+}
+
+struct leat_shape
+leat_unknown_shape(uint32_t dtype, uint32_t rank)
+{
+    struct leat_shape shape = {.dtype = dtype, .rank = rank};
+    for (uint32_t d = 0; d < rank; d++) {
+        shape.dims[d] = LEAT_DIM_UNKNOWN;
+    }
+    return shape;
+}
+
+bool
+leat_has_batch(const struct leat_value *value, uint32_t from, uint32_t to)
+{
+    for (uint32_t d = from; d < to; d++) {
+        if (value->dims[d] == LEAT_DIM_BATCH) {
+            return true;
+        }
+    }
+    return false;
+}

@@ -14,9 +14,12 @@
     enum leat_status leat_infer_##name(const struct leat_graph *graph, const struct leat_node *node, \
                                        struct leat_shape *outputs, bool *mixes_items)
 LEAT_INFER_FUNCTION(batch_normalization);
-LEAT_INFER_FUNCTION(broadcast);
+LEAT_INFER_FUNCTION(bit_shift);
+LEAT_INFER_FUNCTION(broadcast); /* operands of one type */
 LEAT_INFER_FUNCTION(cast);
+LEAT_INFER_FUNCTION(cast_like);
 LEAT_INFER_FUNCTION(clip);
+LEAT_INFER_FUNCTION(compare);
 LEAT_INFER_FUNCTION(concat);
 LEAT_INFER_FUNCTION(constant);
 LEAT_INFER_FUNCTION(conv);
@@ -26,16 +29,21 @@ LEAT_INFER_FUNCTION(gather);
 LEAT_INFER_FUNCTION(gemm);
 LEAT_INFER_FUNCTION(global_pool);
 LEAT_INFER_FUNCTION(matmul);
+LEAT_INFER_FUNCTION(mod);
 LEAT_INFER_FUNCTION(pad);
 LEAT_INFER_FUNCTION(pool);
+LEAT_INFER_FUNCTION(pow);
+LEAT_INFER_FUNCTION(prelu);
 LEAT_INFER_FUNCTION(reduce_mean);
 LEAT_INFER_FUNCTION(reshape);
 LEAT_INFER_FUNCTION(same); /* output 0 like input 0 */
+LEAT_INFER_FUNCTION(same_bool); /* the same with elements of type bool */
 LEAT_INFER_FUNCTION(shape);
 LEAT_INFER_FUNCTION(softmax);
 LEAT_INFER_FUNCTION(squeeze);
 LEAT_INFER_FUNCTION(transpose);
 LEAT_INFER_FUNCTION(unsqueeze);
+LEAT_INFER_FUNCTION(where);
 
 /* The shape of a value. */
 struct leat_shape leat_shape_of(const struct leat_value *value);
@@ -48,6 +56,31 @@ int64_t leat_dims_product(const int64_t *dims, uint32_t from, uint32_t to);
 
 /* The i64 elements of a constant one-dimensional (or scalar) value; false when it is not one. */
 bool leat_value_ints(const struct leat_value *value, const int64_t **ret, uint32_t *ret_count);
+
+/* The same, i32 or i64 and copied; false also when there are more than `max`. */
+bool leat_read_ints(const struct leat_value *value, uint32_t max, int64_t *ret, uint32_t *ret_count);
+
+/* A shape of which only the rank is known. */
+struct leat_shape leat_unknown_shape(uint32_t dtype, uint32_t rank);
+
+/* True when one of the dims [from, to) is the batch. */
+bool leat_has_batch(const struct leat_value *value, uint32_t from, uint32_t to);
+
+/* Bits of leat_op.types and of the checks below. */
+#define LEAT_TYPE(dtype) (1u << LEAT_DTYPE_##dtype)
+#define LEAT_TYPE_INDEX  (LEAT_TYPE(I32) | LEAT_TYPE(I64))
+#define LEAT_TYPE_ANY    (~0u)
+
+/*
+ * Input i, when it is there, has one of `types` and a rank in [rank_min, rank_max]; is a vector of `size`
+ * elements (any number when negative); has rank 0, or rank 1 and one element.
+ */
+LEAT_MUST_CHECK enum leat_status leat_check_input(const struct leat_graph *graph, const struct leat_node *node,
+                                                  uint32_t i, uint32_t types, uint32_t rank_min, uint32_t rank_max);
+LEAT_MUST_CHECK enum leat_status leat_check_vector(const struct leat_graph *graph, const struct leat_node *node,
+                                                   uint32_t i, uint32_t types, int64_t size);
+LEAT_MUST_CHECK enum leat_status leat_check_scalar(const struct leat_graph *graph, const struct leat_node *node,
+                                                   uint32_t i, uint32_t types);
 
 /* An axis attribute or element into [0, rank); LEAT_ERR_SHAPE with text when out of range. */
 LEAT_MUST_CHECK enum leat_status leat_axis_resolve(const struct leat_node *node, int64_t axis,

@@ -4,17 +4,6 @@
 
 #include <string.h>
 
-/* A shape of which only the rank is known. */
-static struct leat_shape
-unknown_shape(uint32_t dtype, uint32_t rank)
-{
-    struct leat_shape shape = {.dtype = dtype, .rank = rank};
-    for (uint32_t d = 0; d < rank; d++) {
-        shape.dims[d] = LEAT_DIM_UNKNOWN;
-    }
-    return shape;
-}
-
 LEAT_INFER_FUNCTION(constant)
 {
     (void)mixes_items;
@@ -104,7 +93,7 @@ LEAT_INFER_FUNCTION(reshape)
     struct leat_shape *out = &outputs[0];
     *out = (struct leat_shape){.dtype = x->dtype, .rank = (uint32_t)target->dims[0]};
     if (!leat_value_ints(target, &dims, &count)) {
-        *out = unknown_shape(out->dtype, out->rank);
+        *out = leat_unknown_shape(out->dtype, out->rank);
         return LEAT_OK;
     }
     LEAT_ASSERT(count == out->rank);
@@ -195,7 +184,7 @@ LEAT_INFER_FUNCTION(squeeze)
             return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "%u axes of a tensor of rank %u", count,
                                   x->rank);
         }
-        outputs[0] = unknown_shape(x->dtype, x->rank - count);
+        outputs[0] = leat_unknown_shape(x->dtype, x->rank - count);
         return LEAT_OK;
     }
     if (status == LEAT_OK) {
@@ -237,7 +226,7 @@ LEAT_INFER_FUNCTION(unsqueeze)
         return LEAT_NODE_FAIL(node, LEAT_ERR_LIMIT, "its output has a rank over %d", LEAT_RANK_MAX);
     }
     if (computed) {
-        outputs[0] = unknown_shape(x->dtype, x->rank + count);
+        outputs[0] = leat_unknown_shape(x->dtype, x->rank + count);
         return LEAT_OK;
     }
     status = axes_mask(node, axes, count, x->rank + count, &mask);
@@ -365,7 +354,7 @@ LEAT_INFER_FUNCTION(pad)
         pads = attribute->ints;
         count = attribute->count;
     } else if (!leat_value_ints(leat_node_input(graph, node, 1), &pads, &count)) {
-        outputs[0] = unknown_shape(x->dtype, x->rank);
+        outputs[0] = leat_unknown_shape(x->dtype, x->rank);
         return LEAT_OK;
     }
     if (count != 2 * x->rank) {

@@ -334,26 +334,12 @@ add_inputs(struct importer *importer)
     return leat_graph_set_inputs(importer->graph, inputs, kept);
 }
 
-/* "Add, AveragePool, ..." for the message about an unknown operator. */
-static void
-list_operators(char *text, size_t size)
-{
-    size_t used = 0;
-    for (size_t i = 0; i < leat_op_count && used < size; i++) {
-        if (i == 0 || strcmp(leat_ops[i].name, leat_ops[i - 1].name) != 0) {
-            used += (size_t)snprintf(text + used, size - used, "%s%s", i == 0 ? "" : ", ",
-                                     leat_ops[i].name);
-        }
-    }
-}
-
 static enum leat_status
 find_operator(const struct importer *importer, const Onnx__NodeProto *proto, const char *name,
               const struct leat_op **ret_op)
 {
     const char *domain = or_empty(proto->domain), *type = or_empty(proto->op_type);
     const bool standard = domain[0] == '\0' || strcmp(domain, "ai.onnx") == 0;
-    char supported[768];
 
     *ret_op = standard ? leat_op_find(type, importer->graph->opset) : NULL;
     if (*ret_op != NULL) {
@@ -364,11 +350,10 @@ find_operator(const struct importer *importer, const Onnx__NodeProto *proto, con
                          "node '%.64s' (operator %.64s) is not supported at opset %lld", name, type,
                          (long long)importer->graph->opset);
     }
-    list_operators(supported, sizeof(supported));
-    return LEAT_FAIL(
-        LEAT_ERR_UNSUPPORTED,
-        "node '%.64s' (operator %.64s, domain '%.32s') is not supported; supported operators: %s",
-        name, type, domain, supported);
+    return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
+                     "node '%.64s' (operator %.64s, domain '%.32s') is not supported; "
+                     "docs/operators.md lists the operators that are",
+                     name, type, domain);
 }
 
 /* The kind that a TYPE stands for; false for graphs, lists of strings and the like. */

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/reference/reference.h"
+#include "kernels/reference/element.h"
 
 LEAT_REFERENCE_FUNCTION(copy)
 {
@@ -82,51 +82,11 @@ UNARY(tanh, tanhf(x), tanh(x))
     X(F32, float, float)                                                                            \
     X(F64, double, double)
 
-/* Output element i comes from element index[k] of input k: strides are 0 along broadcast axes. */
-struct walk {
-    uint32_t rank;
-    int64_t dims[LEAT_RANK_MAX], at[LEAT_RANK_MAX];
-    size_t stride[2][LEAT_RANK_MAX];
-    size_t index[2];
-};
-
-static void
-walk_start(const struct leat_eval *eval, struct walk *walk)
-{
-    const struct leat_value *output = leat_eval_output(eval, 0);
-
-    *walk = (struct walk){.rank = output->rank};
-    memcpy(walk->dims, output->dims, sizeof(walk->dims));
-    for (uint32_t k = 0; k < 2; k++) {
-        const struct leat_value *input = leat_eval_input(eval, k);
-        size_t stride = 1;
-        for (uint32_t d = input->rank; d-- > 0;) {
-            walk->stride[k][output->rank - input->rank + d] = input->dims[d] == 1 ? 0 : stride;
-            stride *= (size_t)input->dims[d];
-        }
-    }
-}
-
-static void
-walk_next(struct walk *walk)
-{
-    for (uint32_t d = walk->rank; d-- > 0;) {
-        walk->index[0] += walk->stride[0][d];
-        walk->index[1] += walk->stride[1][d];
-        if (++walk->at[d] < walk->dims[d]) {
-            return;
-        }
-        walk->at[d] = 0;
-        walk->index[0] -= walk->stride[0][d] * (size_t)walk->dims[d];
-        walk->index[1] -= walk->stride[1][d] * (size_t)walk->dims[d];
-    }
-}
-
 #define BINARY_CASE(DTYPE, type, EXPRESSION)                                                        \
     case LEAT_DTYPE_##DTYPE: {                                                                      \
         const type *in_a = leat_eval_in(eval, 0), *in_b = leat_eval_in(eval, 1);                    \
         type *out = leat_eval_out(eval, 0);                                                         \
-        for (size_t i = 0; i < count; i++, walk_next(&walk)) {                                      \
+        for (size_t i = 0; i < count; i++, leat_walk_next(&walk)) {                                      \
             const type a = in_a[walk.index[0]], b = in_b[walk.index[1]];                            \
             out[i] = (type)(EXPRESSION);                                                            \
         }                                                                                           \
@@ -136,8 +96,8 @@ walk_next(struct walk *walk)
     LEAT_REFERENCE_FUNCTION(name)                                                                   \
     {                                                                                               \
         const size_t count = leat_value_elements(leat_eval_output(eval, 0));                        \
-        struct walk walk;                                                                           \
-        walk_start(eval, &walk);                                                                    \
+        struct leat_walk walk;                                                                           \
+        leat_walk_start(eval, 0, 2, &walk);                                                                    \
         switch (leat_eval_output(eval, 0)->dtype) {
 #define BINARY_END                                                                                  \
     default:                                                                                        \
@@ -165,7 +125,7 @@ division_by_zero(const struct leat_eval *eval)
     case LEAT_DTYPE_##DTYPE: {                                                                      \
         const type *in_a = leat_eval_in(eval, 0), *in_b = leat_eval_in(eval, 1);                    \
         type *out = leat_eval_out(eval, 0);                                                         \
-        for (size_t i = 0; i < count; i++, walk_next(&walk)) {                                      \
+        for (size_t i = 0; i < count; i++, leat_walk_next(&walk)) {                                      \
             const type a = in_a[walk.index[0]], b = in_b[walk.index[1]];                            \
             if (b == 0) {                                                                           \
                 return division_by_zero(eval);                                                      \
@@ -175,7 +135,6 @@ division_by_zero(const struct leat_eval *eval)
         return LEAT_OK;                                                                             \
     }
 BINARY_BEGIN(div) FOR_FLOATS(DIV_FLOAT) FOR_INTEGERS(DIV_INTEGER) BINARY_END
-BINARY_BEGIN(pow) BINARY_CASE(F32, float, powf(a, b)) BINARY_CASE(F64, double, pow(a, b)) BINARY_END
 
 #define UNARY_CASE(DTYPE, type, EXPRESSION)                                                         \
     case LEAT_DTYPE_##DTYPE: {                                                                      \
