@@ -33,15 +33,16 @@ leat_admin_percentile(uint32_t quantile_ppm)
                : json_real((quantile_ppm != LEAT_PROFILE_DEFAULT ? quantile_ppm : 950000) / 1e4);
 }
 
-static json_t *
-describe_policy(const struct leat_policy_keeping *keeping)
+json_t *
+leat_admin_policy(const struct leat_application *app)
 {
+    const struct leat_policy_keeping *keeping = &app->keeping;
     return keeping->versions == 0
                ? json_null()
-               : json_pack("{s:b, s:I, s:I, s:i, s:i, s:f}", "own", (int)keeping->own, "versions",
+               : json_pack("{s:b, s:I, s:I, s:i, s:i, s:f, s:s}", "own", (int)keeping->own, "versions",
                            (json_int_t)keeping->versions, "objective_ns", (json_int_t)keeping->objective_ns, "workers",
                            (int)keeping->worker_count, "rungs", (int)keeping->rung_count, "dispersion",
-                           keeping->dispersion_permille / 1e3);
+                           keeping->dispersion_permille / 1e3, "trouble", keeping->trouble);
 }
 
 json_t *
@@ -78,7 +79,7 @@ describe_application(const struct leat_daemon *daemon, const struct leat_applica
     return json_pack("{s:s, s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", app->name, "router",
                      app->router->name, "selector", app->selector->name, "latency_ns", (json_int_t)app->latency_ns,
                      "drop_late", (int)app->drop_late, "percentile", leat_admin_percentile(app->profiles[0][0].quantile_ppm), "models", models,
-                     "instances", instances, "policy", describe_policy(&app->keeping), "accepted", counter(&counters->accepted), "ok",
+                     "instances", instances, "policy", leat_admin_policy(app), "accepted", counter(&counters->accepted), "ok",
                      counter(&counters->ok), "rejected", counter(&counters->rejected), "expired",
                      counter(&counters->expired), "cancelled", counter(&counters->cancelled), "failed",
                      counter(&counters->failed), "batches", counter(&counters->batches), "waiting",
@@ -391,7 +392,7 @@ answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
     }
     return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
                              "there is no request '%.64s' (status, topology, profiles, model-list, model-add, model-profile, model-remove, app-list, "
-                             "app-show, app-profiles, app-policy, app-add, app-change, app-import, app-remove)", op));
+                             "app-show, app-profiles, app-policy, app-add, app-change, app-import, app-policy-refresh, app-remove)", op));
 }
 
 static void

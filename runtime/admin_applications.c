@@ -6,6 +6,7 @@
 
 #include "base/align.h"
 #include "runtime/admin_private.h"
+#include "runtime/policy_keeper.h"
 #include "runtime/policy_make.h"
 
 #define QUEUE_DEFAULT 1024
@@ -35,6 +36,9 @@ describe_definition(struct leat_daemon *daemon, const struct leat_daemon_definit
                                models);
     if (application->policy[0] != '\0') {
         (void)json_object_set_new(object, "policy", json_string(application->policy));
+    }
+    if (app != NULL && app->keeping.versions > 0) {
+        (void)json_object_set_new(object, "follows", leat_admin_policy(app));
     }
     if (definition->failure[0] != '\0') {
         (void)json_object_set_new(object, "failure", json_string(definition->failure));
@@ -475,11 +479,27 @@ remove_application(struct leat_daemon *daemon, const json_t *request, const char
     return status == LEAT_OK ? json_pack("{s:s}", "removed", name) : leat_admin_refusal(status);
 }
 
+/* With how it is served then. */
+static json_t *
+refresh_policy(struct leat_daemon *daemon, const char *name)
+{
+    json_t *answer = NULL;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    const enum leat_status status = leat_policy_keeper_refresh(daemon, name);
+    if (status == LEAT_OK) { /* so it is there still */
+        answer = json_pack("{s:s, s:o}", "application", name, "policy",
+                           leat_admin_policy(leat_daemon_find_application(daemon, name)));
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return status == LEAT_OK ? answer : leat_admin_refusal(status);
+}
+
 bool
 leat_admin_changes_application(const char *op)
 {
     return strcmp(op, "app-add") == 0 || strcmp(op, "app-change") == 0 || strcmp(op, "app-import") == 0 ||
-           strcmp(op, "app-remove") == 0;
+           strcmp(op, "app-policy-refresh") == 0 || strcmp(op, "app-remove") == 0;
 }
 
 json_t *
@@ -495,6 +515,9 @@ leat_admin_change_application(struct leat_daemon *daemon, const char *op, const 
     }
     if (strcmp(op, "app-remove") == 0) {
         return remove_application(daemon, request, name);
+    }
+    if (strcmp(op, "app-policy-refresh") == 0) {
+        return refresh_policy(daemon, name);
     }
     if (strcmp(op, "app-change") != 0) {
         status = new_application(daemon, request, &application, &read);

@@ -11,6 +11,9 @@ json_t *leat_admin_refusal(enum leat_status status);
 /* Percent, or "mean". */
 json_t *leat_admin_percentile(uint32_t quantile_ppm);
 
+/* What its selector follows, or null. Mutex held. */
+json_t *leat_admin_policy(const struct leat_application *app);
+
 /*
  * How many instances of a model are in each state as they serve the application: {"inactive": 0, ... "interfered": 0}. Not
  * loaded, or being so, are those of a model that it is not served by yet. NULL: it is not served at all. Mutex held.

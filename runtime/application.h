@@ -76,6 +76,11 @@ struct leat_policy_keeping {
     uint32_t spread_ppm;    /* that it was made for */
     uint32_t misfits;       /* looks in a row at which it did not fit */
     uint64_t accepted_seen; /* queries at the last look */
+    bool wanted;            /* somebody waits for a new one */
+    uint32_t failures;      /* to make or exchange it, in a row */
+    uint64_t retry_at_ns;   /* by CLOCK_MONOTONIC: not before, after a failure */
+    uint32_t warned;        /* of one from a file: matters of runtime/policy_fit.h that were logged */
+    char trouble[256];      /* why there is no better one; "": nothing is known against it */
 };
 
 struct leat_application {

@@ -3,26 +3,17 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/log.h"
+#include "runtime/policy_fit.h"
 #include "runtime/policy_make.h"
 
 #define LOOK_NS UINT64_C(1000000000)
 #define THREADS 2u /* that make a policy */
 #define MISFITS 3u /* looks in a row until a policy is made anew */
-
-struct leat_policy_keeper {
-    pthread_t thread;
-    pthread_cond_t turn; /* with daemon->mutex: it is to stop, or its change has been answered */
-    bool started, stop, answered;
-    _Atomic bool cancel; /* stop, for what is being made */
-    struct leat_profile_copy copy;
-    struct leat_policy_change change;
-};
-
-/* ---- What a policy is to be made for ---------------------------------------------------------- */
 
 /* An order and what it points to. */
 struct draft {
@@ -33,7 +24,21 @@ struct draft {
     const char *name_of[LEAT_SCHED_VARIANTS_MAX];
     uint32_t accuracy_ppm[LEAT_SCHED_VARIANTS_MAX];
     uint64_t latency_ns[LEAT_SCHED_VARIANTS_MAX * LEAT_POLICY_MAKE_ITEMS_MAX];
+    uint64_t high_ns[LEAT_SCHED_VARIANTS_MAX * LEAT_POLICY_MAKE_ITEMS_MAX]; /* what predictions say */
 };
+
+struct leat_policy_keeper {
+    pthread_t thread;
+    /* With daemon->mutex: it is to stop, its change has been answered, a policy is ordered, or what was ordered is done. */
+    pthread_cond_t turn;
+    bool started, stop, answered, ordered;
+    _Atomic bool cancel; /* stop, for what is being made */
+    struct leat_profile_copy copy;
+    struct leat_policy_change change;
+    struct draft draft;
+};
+
+/* ---- What a policy is to be made for ---------------------------------------------------------- */
 
 static void
 draft_begin(struct draft *draft, const struct leat_daemon *daemon, const struct leat_application *app)
@@ -82,9 +87,11 @@ draft_variant(struct draft *draft, const struct leat_application *app, uint32_t 
     for (uint32_t items = 1; items <= items_max; items++) {
         const bool exists = items <= app->sched_variants[v].items_max;
         const uint64_t mean_ns = exists ? leat_profile_mean(profile, items) : 0;
+        const uint64_t high_ns = exists ? leat_profile_predict(profile, items) : 0;
         draft->latency_ns[(size_t)v * items_max + items - 1] = mean_ns;
+        draft->high_ns[(size_t)v * items_max + items - 1] = high_ns;
         if (exists && quantile_ppm > 600000 && quantile_ppm < LEAT_PROFILE_MEAN && mean_ns > 0) {
-            const double above = (double)leat_profile_predict(profile, items) / (double)mean_ns - 1;
+            const double above = (double)high_ns / (double)mean_ns - 1;
             draft->spread_sum += above > 0 ? above / deviations(quantile_ppm) : 0;
             draft->spread_count++;
         }
@@ -94,31 +101,50 @@ draft_variant(struct draft *draft, const struct leat_application *app, uint32_t 
 
 /* ---- The first policy -------------------------------------------------------------------------- */
 
-static enum leat_status
-make_first(const struct leat_daemon *daemon, struct leat_application *app)
+/* What the profiles say of variants that nobody has called yet. */
+static void
+draft_first(struct draft *draft, const struct leat_daemon *daemon, const struct leat_application *app)
 {
-    struct draft *draft = malloc(sizeof(*draft));
-
-    if (draft == NULL) {
-        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a policy");
-    }
-    enum leat_status status = LEAT_OK;
     draft_begin(draft, daemon, app);
-    for (uint32_t v = 0; v < app->variant_count && status == LEAT_OK; v++) {
+    for (uint32_t v = 0; v < app->variant_count; v++) {
         draft_variant(draft, app, v, &app->profiles[v][0]);
+    }
+}
+
+static enum leat_status
+make_first(const struct leat_daemon *daemon, struct leat_application *app, const struct draft *draft)
+{
+    for (uint32_t v = 0; v < app->variant_count; v++) {
         if (draft->accuracy_ppm[v] == 0) {
-            status = LEAT_FAIL(LEAT_ERR_INVALID, "selector mdp needs to know how accurate models are, and of '%s' nobody said",
-                               draft->names[v]);
+            return LEAT_FAIL(LEAT_ERR_INVALID, "selector mdp needs to know how accurate models are, and of '%s' nobody said",
+                             draft->names[v]);
         }
     }
-    if (status == LEAT_OK) {
-        status = leat_daemon_make_policy(daemon, app->name, &draft->order, &app->policy);
-    }
+    const enum leat_status status = leat_daemon_make_policy(daemon, app->name, &draft->order, &app->policy);
     app->keeping.own = status == LEAT_OK;
     app->keeping.dispersion_mean_permille = LEAT_POLICY_POISSON_PERMILLE;
     app->keeping.spread_ppm = draft->order.spread_ppm;
-    free(draft);
     return status;
+}
+
+/* One from a file stays: it is only said, once of each matter, in what it is not for what there is. */
+static void
+judge_file(struct leat_application *app, const struct leat_policy *policy, const struct draft *draft, uint32_t patience)
+{
+    struct leat_policy_keeping *keeping = &app->keeping;
+    char text[sizeof(keeping->trouble)];
+    const uint32_t misfits = leat_policy_misfits(policy, &draft->order, draft->high_ns, text, sizeof(text));
+
+    keeping->misfits = misfits != 0 ? keeping->misfits + 1 : 0;
+    if (misfits == 0) {
+        keeping->trouble[0] = '\0';
+    } else if (keeping->misfits >= patience) {
+        (void)strcpy(keeping->trouble, text);
+        if ((misfits & ~keeping->warned) != 0) {
+            keeping->warned |= misfits;
+            leat_log(LEAT_LOG_WARNING, "application '%s' follows a policy from a file that does not suit: %s", app->name, text);
+        }
+    }
 }
 
 /* Do queries wait as the policy takes them to? */
@@ -136,16 +162,30 @@ check_router(const struct leat_application *app, enum leat_policy_kind kind)
 }
 
 static enum leat_status
-find_policy(const struct leat_daemon *daemon, struct leat_application *app, const struct leat_application_options *options)
+read_first(struct leat_application *app, const struct leat_application_options *options, const struct draft *draft)
 {
-    if (options->policy_path != NULL && options->policy_table == NULL) {
+    if (options->policy_table == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "only the name of policy %s was kept, and it cannot be read: give it anew",
                          options->policy_path);
     }
+    enum leat_status status = leat_policy_copy(options->policy_table, options->policy_bytes, &app->policy);
+    if (status != LEAT_OK) {
+        return leat_err_prefix(status, "policy %s, as it was kept", options->policy_path);
+    }
+    status = check_router(app, app->policy->kind);
+    if (status == LEAT_OK) {
+        judge_file(app, app->policy, draft, 1);
+    }
+    return status;
+}
+
+static enum leat_status
+find_policy(const struct leat_daemon *daemon, struct leat_application *app, const struct leat_application_options *options,
+            struct draft *draft)
+{
+    draft_first(draft, daemon, app);
     if (options->policy_path != NULL) {
-        const enum leat_status status = leat_policy_copy(options->policy_table, options->policy_bytes, &app->policy);
-        return status == LEAT_OK ? check_router(app, app->policy->kind)
-                                 : leat_err_prefix(status, "policy %s, as it was kept", options->policy_path);
+        return read_first(app, options, draft);
     }
     if (strcmp(app->selector->name, "mdp") != 0) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "selector %s needs a policy from a file: see 'leat policy generate'",
@@ -158,7 +198,7 @@ find_policy(const struct leat_daemon *daemon, struct leat_application *app, cons
         return LEAT_FAIL(LEAT_ERR_INVALID, "selector mdp is for workers of one class, and there are %u", daemon->class_count);
     }
     const enum leat_status status = check_router(app, LEAT_POLICY_POOL);
-    return status == LEAT_OK ? make_first(daemon, app) : status;
+    return status == LEAT_OK ? make_first(daemon, app, draft) : status;
 }
 
 static void
@@ -201,7 +241,9 @@ leat_policy_keeper_equip(const struct leat_daemon *daemon, struct leat_applicati
         status = LEAT_FAIL(LEAT_ERR_INVALID, "selector %s follows no policy, and there is one, %s: policy auto takes it back",
                            app->selector->name, options->policy_path);
     } else if (app->selector->follows_policy) {
-        status = find_policy(daemon, app, options);
+        struct draft *draft = malloc(sizeof(*draft));
+        status = draft != NULL ? find_policy(daemon, app, options, draft) : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a policy");
+        free(draft);
     }
     if (status == LEAT_OK) {
         status = init_selector(daemon, app, app->policy, app->selector_state);
@@ -227,7 +269,7 @@ look(struct leat_daemon *daemon, struct leat_application *app, struct draft *dra
     const uint64_t accepted = atomic_load_explicit(&app->counters.accepted, memory_order_relaxed);
     uint64_t dispersion_ppm = 0;
 
-    if (!app->keeping.own || accepted == app->keeping.accepted_seen) {
+    if (app->keeping.policy == NULL || (accepted == app->keeping.accepted_seen && !app->keeping.wanted)) {
         return false;
     }
     app->keeping.accepted_seen = accepted;
@@ -246,15 +288,38 @@ look(struct leat_daemon *daemon, struct leat_application *app, struct draft *dra
     return true;
 }
 
+/* It keeps the policy that it has, and the next attempt waits, longer each time. Says why, once as long as that is the reason. */
+static void
+note_failure(struct leat_application *app, const char *why)
+{
+    struct leat_policy_keeping *keeping = &app->keeping;
+
+    keeping->failures++;
+    keeping->retry_at_ns = leat_monotonic_ns() + leat_policy_retry_ns(keeping->failures);
+    if (strncmp(keeping->trouble, why, sizeof(keeping->trouble) - 1) != 0) {
+        (void)snprintf(keeping->trouble, sizeof(keeping->trouble), "%s", why);
+        leat_log(LEAT_LOG_WARNING, "application '%s' keeps its policy: %s", app->name, why);
+    }
+}
+
+static void
+forget_failures(struct leat_application *app)
+{
+    app->keeping.failures = 0;
+    app->keeping.retry_at_ns = 0;
+    app->keeping.trouble[0] = '\0';
+}
+
 /* Has the dispatcher exchange the policy; mutex held, released while waiting. */
 static void
-exchange(struct leat_daemon *daemon, struct leat_application *app, struct leat_policy *policy)
+exchange(struct leat_daemon *daemon, struct leat_application *app, struct leat_policy *policy, uint32_t spread_ppm)
 {
     struct leat_policy_keeper *keeper = daemon->keeper;
     const struct leat_command command = {.kind = LEAT_COMMAND_SET_POLICY, .policy = &keeper->change};
     void *state = calloc(1, app->selector->state_bytes + 1);
 
     if (state == NULL || init_selector(daemon, app, policy, state) != LEAT_OK) {
+        note_failure(app, state == NULL ? "no memory for a policy" : leat_error_text());
         free(state);
         free(policy);
         return;
@@ -273,6 +338,8 @@ exchange(struct leat_daemon *daemon, struct leat_application *app, struct leat_p
     const struct leat_application *now = daemon->applications[keeper->change.application];
     if (keeper->change.done && now == app && now->generation == generation) { /* it has not gone since */
         note_policy(app, policy);
+        app->keeping.spread_ppm = spread_ppm;
+        forget_failures(app);
         leat_log(LEAT_LOG_INFO, "application '%s': policy %u, for a dispersion of %.2f and times that spread by %.1f %%", app->name,
                  app->keeping.versions, policy->dispersion_permille / 1e3, app->keeping.spread_ppm / 1e4);
     }
@@ -281,18 +348,37 @@ exchange(struct leat_daemon *daemon, struct leat_application *app, struct leat_p
     keeper->change = (struct leat_policy_change){0};
 }
 
+/* Is it time to make another one? */
+static bool
+wants_policy(struct leat_application *app, const struct leat_policy_order *order)
+{
+    struct leat_policy_keeping *keeping = &app->keeping;
+
+    if (leat_policy_fits(keeping->policy, keeping->spread_ppm, order)) {
+        keeping->misfits = 0;
+        forget_failures(app);
+    } else {
+        keeping->misfits++;
+    }
+    return keeping->wanted || (keeping->misfits >= MISFITS && leat_monotonic_ns() >= keeping->retry_at_ns);
+}
+
 /* Mutex held, released meanwhile. */
 static void
-look_after(struct leat_daemon *daemon, uint32_t id, struct draft *draft)
+look_after(struct leat_daemon *daemon, struct leat_application *app)
 {
-    struct leat_application *app = daemon->applications[id];
+    struct draft *draft = &daemon->keeper->draft;
     struct leat_policy *policy = NULL;
+    const uint32_t id = app->id;
 
-    if (app == NULL || !look(daemon, app, draft)) {
+    if (!look(daemon, app, draft)) {
         return;
     }
-    app->keeping.misfits = leat_policy_fits(app->policy, app->keeping.spread_ppm, &draft->order) ? 0 : app->keeping.misfits + 1;
-    if (app->keeping.misfits < MISFITS) {
+    if (!app->keeping.own) {
+        judge_file(app, app->keeping.policy, draft, MISFITS);
+        return;
+    }
+    if (!wants_policy(app, &draft->order)) {
         return;
     }
     const uint64_t generation = app->generation;
@@ -301,17 +387,35 @@ look_after(struct leat_daemon *daemon, uint32_t id, struct draft *draft)
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     if (daemon->applications[id] != app || app->generation != generation) {
         free(policy);
-        return;
+    } else if (status == LEAT_OK) {
+        exchange(daemon, app, policy, draft->order.spread_ppm);
+    } else if (status != LEAT_AGAIN) {
+        note_failure(app, leat_error_text());
     }
-    if (status != LEAT_OK) {
-        app->keeping.misfits = 0;
-        if (status != LEAT_AGAIN) {
-            leat_log(LEAT_LOG_WARNING, "application '%s' keeps its policy: %s", app->name, leat_error_text());
+}
+
+/* At all applications, or at those only for which a policy was ordered. Mutex held, released meanwhile. */
+static void
+look_around(struct leat_daemon *daemon, bool all)
+{
+    struct leat_policy_keeper *keeper = daemon->keeper;
+
+    keeper->ordered = false;
+    for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX && !keeper->stop; id++) {
+        struct leat_application *app = daemon->applications[id];
+        if (app == NULL || !(all || app->keeping.wanted)) {
+            continue;
         }
-        return;
+        const bool ordered = app->keeping.wanted;
+        const uint64_t generation = app->generation;
+        look_after(daemon, app);
+        if (ordered && daemon->applications[id] == app && app->generation == generation) {
+            app->keeping.wanted = false;
+        }
+        if (ordered) {
+            LEAT_MUST(pthread_cond_broadcast(&keeper->turn) == 0);
+        }
     }
-    app->keeping.spread_ppm = draft->order.spread_ppm;
-    exchange(daemon, app, policy);
 }
 
 static void *
@@ -319,22 +423,55 @@ keeper_main(void *argument)
 {
     struct leat_daemon *daemon = argument;
     struct leat_policy_keeper *keeper = daemon->keeper;
-    struct draft *draft = malloc(sizeof(*draft));
+    uint64_t next_ns = leat_monotonic_ns() + LOOK_NS;
 
     (void)pthread_setname_np(pthread_self(), "leat-policy");
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
-    while (draft != NULL && !keeper->stop) {
-        const uint64_t next_ns = leat_monotonic_ns() + LOOK_NS;
+    while (!keeper->stop) {
         const struct timespec next = {(time_t)(next_ns / 1000000000u), (long)(next_ns % 1000000000u)};
-        const int waited = pthread_cond_timedwait(&keeper->turn, &daemon->mutex, &next);
-        LEAT_ASSERT(waited == 0 || waited == ETIMEDOUT);
-        for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX && !keeper->stop; id++) {
-            look_after(daemon, id, draft);
+        if (!keeper->ordered && leat_monotonic_ns() < next_ns) {
+            const int waited = pthread_cond_timedwait(&keeper->turn, &daemon->mutex, &next);
+            LEAT_ASSERT(waited == 0 || waited == ETIMEDOUT);
+            continue;
         }
+        const bool all = leat_monotonic_ns() >= next_ns;
+        look_around(daemon, all);
+        next_ns = all ? leat_monotonic_ns() + LOOK_NS : next_ns;
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
-    free(draft);
     return NULL;
+}
+
+/* ---- The others' side ---------------------------------------------------------------------------- */
+
+enum leat_status
+leat_policy_keeper_refresh(struct leat_daemon *daemon, const char *name)
+{
+    struct leat_policy_keeper *keeper = daemon->keeper;
+    struct leat_application *app = leat_daemon_find_application(daemon, name);
+
+    if (app == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application or model '%s'", name);
+    }
+    if (!app->keeping.own) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "application '%s' follows no policy that leat made", name);
+    }
+    const uint64_t generation = app->generation;
+    const uint32_t id = app->id, versions = app->keeping.versions;
+    app->keeping.wanted = keeper->ordered = true;
+    LEAT_MUST(pthread_cond_broadcast(&keeper->turn) == 0);
+    while (!keeper->stop && daemon->applications[id] == app && app->generation == generation && app->keeping.wanted) {
+        LEAT_MUST(pthread_cond_wait(&keeper->turn, &daemon->mutex) == 0);
+    }
+    if (keeper->stop) {
+        return LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down");
+    }
+    if (daemon->applications[id] != app || app->generation != generation) {
+        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s' has gone", name);
+    }
+    return app->keeping.versions != versions
+               ? LEAT_OK
+               : LEAT_FAIL(LEAT_ERR_BUSY, "application '%s' keeps its policy: %s", name, app->keeping.trouble);
 }
 
 void

@@ -7,6 +7,10 @@
  *            another matter than the policy was made for, three times running, it makes a new one and has the
  *            dispatcher exchange it between two decisions. The load itself rarely needs anything new: a policy has
  *            all loads that the workers can carry, and some beyond.
+ * Files      A policy from a file is not replaced. In what it is not for what is seen, three times running or when it was read,
+ *            is in keeping.trouble, and logged once of each matter (runtime/policy_fit.h).
+ * Failure    What cannot be made, or exchanged, is tried again a second later, then after twice as long each time, up to a minute.
+ *            Why is in keeping.trouble, and logged when the reason is a new one.
  * Threads    equip on the thread that builds the application; start and stop as for the daemon; set on the server's.
  */
 #ifndef LEAT_RUNTIME_POLICY_KEEPER_H
@@ -20,6 +24,12 @@
  */
 LEAT_MUST_CHECK enum leat_status leat_policy_keeper_equip(const struct leat_daemon *daemon, struct leat_application *app,
                                                           const struct leat_application_options *options);
+
+/*
+ * Makes the application's policy anew, of what is known now, and has it exchanged. Not on the server's thread; mutex held,
+ * released while waiting. LEAT_ERR_INVALID: it follows none, or one from a file; LEAT_ERR_BUSY: it keeps the one that it has.
+ */
+LEAT_MUST_CHECK enum leat_status leat_policy_keeper_refresh(struct leat_daemon *daemon, const char *name);
 
 /* The dispatcher has exchanged a policy, or could not; the context is the daemon. */
 void leat_policy_keeper_set(void *context, struct leat_policy_change *change);

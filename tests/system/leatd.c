@@ -151,19 +151,25 @@ leatd_await_end(struct leatd *leatd)
     return WEXITSTATUS(ended);
 }
 
-bool
-leatd_logged(const struct leatd *leatd, const char *text)
+uint32_t
+leatd_log_count(const struct leatd *leatd, const char *text)
 {
     char path[160], line[512];
-    bool found = false;
+    uint32_t count = 0;
     FILE *file = fopen(path_of(leatd, "log", path), "r");
 
     EXPECT(file != NULL);
     while (fgets(line, sizeof(line), file) != NULL) {
-        found = found || strstr(line, text) != NULL;
+        count += strstr(line, text) != NULL;
     }
     EXPECT(fclose(file) == 0);
-    return found;
+    return count;
+}
+
+bool
+leatd_logged(const struct leatd *leatd, const char *text)
+{
+    return leatd_log_count(leatd, text) > 0;
 }
 
 static void

@@ -33,7 +33,8 @@ void leatd_signal(const struct leatd *leatd, int signal_number);
 int leatd_await_end(struct leatd *leatd);
 /* Ends it by this signal, and forgets it: it can be started again, with what it left in its folder. */
 void leatd_end(struct leatd *leatd, int signal_number);
-/* Whether what it wrote to standard error so far has the text in it. */
+/* In how many lines of what it wrote to standard error so far the text is, and whether in any. */
+uint32_t leatd_log_count(const struct leatd *leatd, const char *text);
 bool leatd_logged(const struct leatd *leatd, const char *text);
 void leatd_fini(struct leatd *leatd); /* after its end by itself, or by leatd_end */
 

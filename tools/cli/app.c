@@ -242,6 +242,10 @@ print_application(const json_t *app)
     }
     (void)printf(", queue %lld%s\n", number_of(app, "queue"),
                  json_is_true(json_object_get(app, "configured")) ? ", of the configuration" : "");
+    const json_t *follows = json_object_get(app, "follows");
+    if (follows != NULL && text_of(follows, "trouble")[0] != '\0') {
+        (void)printf("    the policy that it follows: %s\n", text_of(follows, "trouble"));
+    }
 }
 
 static void

@@ -165,6 +165,43 @@ fetch(int argc, char **argv)
     return exit_code;
 }
 
+/* ---- Refresh ----------------------------------------------------------------------------------- */
+
+static int
+refresh(int argc, char **argv)
+{
+    static const struct option options[] = {{"help", no_argument, NULL, 'h'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"socket", required_argument, NULL, 's'},
+                                            {NULL, 0, NULL, 0}};
+    const char *socket_path = NULL;
+    int option, exit_code = EXIT_DONE;
+    bool json = false;
+
+    opterr = 0;
+    optind = 1;
+    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        switch (option) {
+        case 'h': policy_print_help(); return EXIT_DONE;
+        case 'j': json = true; break;
+        case 's': socket_path = optarg; break;
+        default: return usage_error("policy", "'%s' is no option, or its value is missing", argv[optind - 1]);
+        }
+    }
+    if (argc != optind + 1) {
+        return usage_error("policy", "refresh needs an application");
+    }
+    json_t *reply = ask_daemon("policy", socket_path,
+                               json_pack("{s:s, s:s}", "op", "app-policy-refresh", "name", argv[optind]), -1, &exit_code);
+    if (reply != NULL && json) {
+        print_json(json_incref(reply));
+    } else if (reply != NULL) {
+        (void)printf("%s follows policy %lld\n", argv[optind], number_of(json_object_get(reply, "policy"), "versions"));
+    }
+    json_decref(reply);
+    return exit_code;
+}
+
 /* ---- Show -------------------------------------------------------------------------------------- */
 
 /* A share in percent; "-" where it is not known. */
@@ -464,6 +501,7 @@ policy_print_help(void)
     (void)printf(
         "usage: leat policy generate --profiles FILE --objective TIME --workers N --rates RATES --output FILE [OPTION...]\n"
         "       leat policy fetch APPLICATION --output FILE [--json]\n"
+        "       leat policy refresh APPLICATION [--json]\n"
         "       leat policy show FILE [--svg FILE] [--json]\n"
         "       leat policy evaluate FILE [--json]\n\n"
         "Policies that are solved ahead, for selector mdp: which variant a worker is to run on how many queries, by the "
@@ -471,6 +509,7 @@ policy_print_help(void)
         "arrivals, what waits and the slack of the oldest query.\n\n"
         "  generate  solves one\n"
         "  fetch     writes the one that an application of the daemon follows to a file\n"
+        "  refresh   has the daemon make an application's policy anew, of what it knows now; returns when that is followed\n"
         "  show      what is in a file, and what its maker expects: accuracy of queries in time, share of late ones, the "
         "gain\n"
         "            (accuracy less penalties, of all queries) and the most that any policy can gain\n"
@@ -511,17 +550,18 @@ policy_print_help(void)
         "  --batching maximal|variable|powers  others: all that wait (default), any number, or powers of two\n"
         "  --grid fixed|latency   others: slack as it is looked up (default), or by the variants' times\n"
         "  --split round_robin|shortest_queue  others: how queries come to workers (default round_robin)\n\n"
-        "  --jobs N               threads (default: all cores)\n\n"
-        "fetch:\n"
-        "  --output FILE, -o      where to\n"
+        "  --jobs N               threads (default: all cores)\n\n",
+        POLICY_PENALTY_DEFAULT);
+    (void)printf(
+        "fetch and refresh:\n"
+        "  --output FILE, -o      of fetch: where to\n"
         "  --socket PATH          the daemon's socket\n\n"
         "show and evaluate:\n"
         "  --svg FILE             of show: a picture, the variant by queue and slack, a panel for each rate\n"
-        "  --json                 one JSON object, of generate and fetch too\n\n"
+        "  --json                 one JSON object, of the others too\n\n"
         "example: leat policy generate --profiles times.csv --accuracies accuracies.csv --objective 150ms --workers 60 \\\n"
         "             --rates 200:4000:200 --output image.policy\n"
-        "         leat policy show image.policy --svg image.svg\n",
-        POLICY_PENALTY_DEFAULT);
+        "         leat policy show image.policy --svg image.svg\n");
 }
 
 static bool
@@ -600,13 +640,16 @@ int
 verb_policy(int argc, char **argv)
 {
     if (argc < 2) {
-        return usage_error("policy", "say what to do: generate, fetch, show or evaluate");
+        return usage_error("policy", "say what to do: generate, fetch, refresh, show or evaluate");
     }
     if (strcmp(argv[1], "generate") == 0) {
         return policy_generate(argc - 1, argv + 1);
     }
     if (strcmp(argv[1], "fetch") == 0) {
         return fetch(argc - 1, argv + 1);
+    }
+    if (strcmp(argv[1], "refresh") == 0) {
+        return refresh(argc - 1, argv + 1);
     }
     if (strcmp(argv[1], "show") == 0 || strcmp(argv[1], "evaluate") == 0) {
         return view(argc - 1, argv + 1, argv[1][0] == 'e');
@@ -615,5 +658,5 @@ verb_policy(int argc, char **argv)
         policy_print_help();
         return EXIT_DONE;
     }
-    return usage_error("policy", "'%s' is nothing to do: generate, fetch, show or evaluate", argv[1]);
+    return usage_error("policy", "'%s' is nothing to do: generate, fetch, refresh, show or evaluate", argv[1]);
 }
