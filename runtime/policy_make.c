@@ -42,6 +42,8 @@ struct maker {
     const _Atomic bool *cancel;
     _Atomic uint32_t next; /* rungs taken, from the highest down */
     _Atomic bool failed;   /* a thread had no memory */
+    enum leat_status status;
+    char text[256]; /* of a failure */
 };
 
 /* What all workers together can answer in time. */
@@ -238,16 +240,23 @@ solve_rungs(void *argument)
     return NULL;
 }
 
-/* A thread of its own, which stands back behind all that serves, though the daemon have a real-time priority. */
-static void *
-solver_main(void *maker)
+/* Stands back behind all that serves, though the daemon have a real-time priority. */
+static void
+stand_back(void)
 {
     (void)pthread_setname_np(pthread_self(), "leat-solve");
     (void)pthread_setschedparam(pthread_self(), SCHED_OTHER, &(struct sched_param){0});
     (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
+}
+
+static void *
+solver_main(void *maker)
+{
+    stand_back();
     return solve_rungs(maker);
 }
 
+/* This thread, and as many more as are wanted besides. */
 static enum leat_status
 solve(struct maker *maker)
 {
@@ -255,12 +264,10 @@ solve(struct maker *maker)
     pthread_t threads[LEAT_POLICY_RUNGS_MAX];
     uint32_t started = 0;
 
-    while ((started == 0 || started < wanted) && pthread_create(&threads[started], NULL, solver_main, maker) == 0) {
+    while (started + 1 < wanted && pthread_create(&threads[started], NULL, solver_main, maker) == 0) {
         started++;
     }
-    if (started == 0) {
-        (void)solve_rungs(maker);
-    }
+    (void)solve_rungs(maker);
     for (uint32_t t = 0; t < started; t++) {
         LEAT_MUST(pthread_join(threads[t], NULL) == 0);
     }
@@ -271,27 +278,50 @@ solve(struct maker *maker)
                                                                       : leat_policy_seal(maker->policy);
 }
 
+static enum leat_status
+make(struct maker *maker)
+{
+    enum leat_status status = check_order(maker->order);
+
+    if (status == LEAT_OK) {
+        status = pose_problem(maker);
+    }
+    if (status == LEAT_OK) {
+        choose_rates(maker);
+        status = begin(maker);
+    }
+    return status == LEAT_OK ? solve(maker) : status;
+}
+
+/* All of it, for the ladder and the checks at the end are milliseconds too. */
+static void *
+maker_main(void *argument)
+{
+    struct maker *maker = argument;
+
+    stand_back();
+    maker->status = make(maker);
+    if (maker->status != LEAT_OK) {
+        (void)snprintf(maker->text, sizeof(maker->text), "%s", leat_error_text()); /* which is each thread's own */
+    }
+    return NULL;
+}
+
 enum leat_status
 leat_policy_make(const struct leat_policy_order *order, const _Atomic bool *cancel, struct leat_policy **ret_policy)
 {
     struct maker maker = {.order = order, .cancel = cancel};
+    pthread_t thread;
 
-    enum leat_status status = check_order(order);
-    if (status == LEAT_OK) {
-        status = pose_problem(&maker);
+    if (pthread_create(&thread, NULL, maker_main, &maker) != 0) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "cannot start thread leat-solve");
     }
-    if (status == LEAT_OK) {
-        choose_rates(&maker);
-        status = begin(&maker);
-    }
-    if (status == LEAT_OK) {
-        status = solve(&maker);
-    }
+    LEAT_MUST(pthread_join(thread, NULL) == 0);
     free(maker.accuracy);
     free(maker.latency_us);
-    if (status != LEAT_OK) {
+    if (maker.status != LEAT_OK) {
         free(maker.policy);
-        return status;
+        return maker.status == LEAT_AGAIN ? LEAT_AGAIN : LEAT_FAIL(maker.status, "%s", maker.text);
     }
     *ret_policy = maker.policy;
     return LEAT_OK;

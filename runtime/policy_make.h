@@ -38,7 +38,7 @@ struct leat_policy_order {
     bool drops_late;
     const uint32_t *rates_qps;       /* [rate_count], rising; NULL: the ladder above */
     uint32_t rate_count;
-    uint32_t threads; /* that solve rungs, at a low priority, while the caller waits; 0: one */
+    uint32_t threads; /* that make it, at a low priority, while the caller waits; 0: one */
 };
 
 /*
