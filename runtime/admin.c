@@ -76,8 +76,9 @@ describe_application(const struct leat_daemon *daemon, const struct leat_applica
         (void)json_array_append_new(models, json_string(app->variants[v]->name));
         (void)json_array_append_new(instances, leat_admin_instances(daemon, app, app->variants[v]->name));
     }
-    return json_pack("{s:s, s:s, s:s, s:I, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", app->name, "router",
-                     app->router->name, "selector", app->selector->name, "latency_ns", (json_int_t)app->latency_ns,
+    return json_pack("{s:s, s:s, s:s, s:i, s:I, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", app->name, "router",
+                     app->router->name, "selector", app->selector->name, "workers",
+                     (int)app->keeping.share.workers, "latency_ns", (json_int_t)app->latency_ns,
                      "drop_late", (int)app->drop_late, "percentile", leat_admin_percentile(app->profiles[0][0].quantile_ppm), "models", models,
                      "instances", instances, "policy", leat_admin_policy(app), "accepted", counter(&counters->accepted), "ok",
                      counter(&counters->ok), "rejected", counter(&counters->rejected), "expired",

@@ -22,6 +22,7 @@
 #include "sched/policy.h"
 #include "sched/probing.h"
 #include "sched/profile.h"
+#include "sched/share.h"
 
 #define LEAT_APPLICATIONS_MAX 1024u
 #define LEAT_PLANS_MAX        17u /* batches up to 2^0 .. 2^16 items */
@@ -62,7 +63,7 @@ struct leat_waiting {
 
 /* W: dispatcher, relaxed. R: anyone, for statistics only. */
 struct leat_application_counters {
-    _Atomic uint64_t accepted, ok, rejected, expired, cancelled, failed, batches, waiting;
+    _Atomic uint64_t accepted, ok, rejected, expired, cancelled, failed, batches, waiting, busy_ns; /* busy: of workers */
 };
 
 /* What the control side knows of the policy in force. */
@@ -76,6 +77,9 @@ struct leat_policy_keeping {
     uint32_t spread_ppm;    /* that it was made for */
     uint32_t misfits;       /* looks in a row at which it did not fit */
     uint64_t accepted_seen; /* queries at the last look */
+    struct leat_share share; /* of the workers; in force for selectors that go by their number */
+    double item_ns;          /* the least time that an item takes, in time if any does */
+    uint64_t demand_accepted_seen, busy_seen_ns; /* at the last look at demands */
     bool wanted;            /* somebody waits for a new one */
     uint32_t failures;      /* to make or exchange it, in a row */
     uint64_t retry_at_ns;   /* by CLOCK_MONOTONIC: not before, after a failure */
@@ -103,10 +107,13 @@ struct leat_application {
     struct leat_profile (*profiles)[LEAT_WORKER_CLASSES_MAX]; /* [variant_count] */
     uint64_t fresh; /* bit v: what was learned of variant v before does not count any more, should this take over */
 
+    _Atomic uint32_t worker_count; /* that it may count on; 0: all. W: control  R: dispatcher, relaxed */
+
     /* Dispatcher's. */
     struct leat_waiting waiting[LEAT_RANKS];
     uint64_t next_expiry_ns; /* no waiting query's deadline is before it */
     uint32_t running; /* queries handed to workers and not reported done */
+    uint32_t running_batches;
     struct leat_probing probing[LEAT_WORKER_CLASSES_MAX];
     struct leat_instances instances; /* of its variants on all workers; zeroes: not kept */
     bool removing;

@@ -197,6 +197,7 @@ build_application(struct leat_daemon *daemon, const struct leat_application_opti
         status = bind_models(daemon, app, options);
     }
     if (status == LEAT_OK) {
+        leat_policy_keeper_begin(daemon, app);
         LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
         status = init_policies(daemon, app, options);
         LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);

@@ -794,6 +794,7 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
     sched->free_at_ns = record->ends_ns + record->behind_ns;
     count_batch(dispatcher, sched, 1);
     app->running += selection.queries;
+    app->running_batches++;
     bump(&app->counters.batches, 1);
     /* Not among the cells, whose lines come from the worker's cache: other stores in between make that slower. */
     for (uint32_t i = 0; i < selection.queries; i++) {
@@ -853,6 +854,23 @@ enum pair_fate {
     PAIR_BATCHED, /* with queries behind the routed one, which later pairs may name */
 };
 
+/* That the application may count on. */
+static uint32_t
+own_workers(const struct leat_dispatcher *dispatcher, const struct leat_application *app)
+{
+    const uint32_t own = atomic_load_explicit(&app->worker_count, memory_order_relaxed);
+    return own > 0 && own < dispatcher->options.worker_count ? own : dispatcher->options.worker_count;
+}
+
+/* Of those. Who has a share finds as many idle as run nothing of its own, if there are so many, and one for what it decides now. */
+static uint32_t
+own_idle(const struct leat_dispatcher *dispatcher, const struct leat_application *app)
+{
+    const uint32_t own = own_workers(dispatcher, app), idle = dispatcher->idle_count;
+    const uint32_t left = own > app->running_batches ? own - app->running_batches : 1;
+    return own < dispatcher->options.worker_count && left < idle ? left : idle;
+}
+
 /* What a selector is shown of these queries, on no worker yet. */
 static struct leat_select_input
 select_input(const struct leat_dispatcher *dispatcher, struct leat_application *app,
@@ -865,8 +883,8 @@ select_input(const struct leat_dispatcher *dispatcher, struct leat_application *
         .waiting_count = waiting_count,
         .variants = app->sched_variants,
         .variant_count = app->variant_count,
-        .worker_count = dispatcher->options.worker_count,
-        .idle_count = dispatcher->idle_count,
+        .worker_count = own_workers(dispatcher, app),
+        .idle_count = own_idle(dispatcher, app),
         .rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns),
         .application = app->id,
         .predict = predict,
@@ -1136,7 +1154,7 @@ take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, const str
     const struct batch_record *batch = oldest_batch(dispatcher, worker_index);
     struct leat_application *app = dispatcher->applications[batch->application];
 
-    LEAT_ASSERT(sched->outstanding > 0 && app != NULL && app->running >= done->queries);
+    LEAT_ASSERT(sched->outstanding > 0 && app != NULL && app->running >= done->queries && app->running_batches > 0);
     for (uint32_t i = 0; i < done->queries; i++) {
         const uint16_t index = record->sessions[record->sessions_head & (LEAT_WORKER_QUEUE - 1)];
         struct leat_daemon_session *session = session_at(dispatcher, index);
@@ -1153,6 +1171,8 @@ take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, const str
     }
     sched->free_at_ns = record->ends_ns + record->behind_ns;
     app->running -= done->queries;
+    app->running_batches--;
+    bump(&app->counters.busy_ns, done->exec_ns);
     const uint32_t ran = done->queries - done->expired;
     bump(&app->counters.expired, done->expired);
     bump(&app->counters.failed, done->failed);
@@ -1305,8 +1325,9 @@ static void
 pass_counters_on(const struct leat_application_counters *from, struct leat_application_counters *to)
 {
     const _Atomic uint64_t *const old[] = {&from->accepted,  &from->ok,     &from->rejected, &from->expired,
-                                           &from->cancelled, &from->failed, &from->batches};
-    _Atomic uint64_t *const new[] = {&to->accepted, &to->ok, &to->rejected, &to->expired, &to->cancelled, &to->failed, &to->batches};
+                                           &from->cancelled, &from->failed, &from->batches,  &from->busy_ns};
+    _Atomic uint64_t *const new[] = {&to->accepted, &to->ok, &to->rejected, &to->expired, &to->cancelled, &to->failed, &to->batches,
+                                     &to->busy_ns};
 
     for (size_t c = 0; c < LEAT_COUNT_OF(old); c++) {
         bump(new[c], atomic_load_explicit(old[c], memory_order_relaxed));

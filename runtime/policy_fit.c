@@ -65,8 +65,8 @@ compare_times(const struct leat_policy *policy, const struct leat_policy_order *
 }
 
 uint32_t
-leat_policy_misfits(const struct leat_policy *policy, const struct leat_policy_order *order, const uint64_t *high_ns, char *text,
-                    size_t bytes)
+leat_policy_misfits(const struct leat_policy *policy, const struct leat_policy_order *order, uint32_t all_workers,
+                    const uint64_t *high_ns, char *text, size_t bytes)
 {
     const uint32_t highest_qps = leat_policy_rung(policy, policy->rung_count - 1)->rate_qps;
     struct finding finding = {.text = text, .room = bytes};
@@ -76,8 +76,8 @@ leat_policy_misfits(const struct leat_policy *policy, const struct leat_policy_o
         find(&finding, LEAT_POLICY_OTHER_OBJECTIVE, "it is for an objective of %.3f ms, not %.3f ms",
              (double)policy->objective_ns / 1e6, (double)order->objective_ns / 1e6);
     }
-    if (policy->worker_count != order->worker_count) {
-        find(&finding, LEAT_POLICY_OTHER_WORKERS, "it is for %u workers, not %u", policy->worker_count, order->worker_count);
+    if (policy->worker_count != order->worker_count && policy->worker_count != all_workers) {
+        find(&finding, LEAT_POLICY_OTHER_WORKERS, "it is for %u workers, not %u", policy->worker_count, all_workers);
     }
     if ((uint64_t)order->rate_qps * policy->worker_count > (uint64_t)highest_qps * order->worker_count) {
         find(&finding, LEAT_POLICY_OTHER_LOAD, "%u items/s come, and it ends at %llu", order->rate_qps,

@@ -41,7 +41,7 @@ struct leat_policy_keeper {
 /* ---- What a policy is to be made for ---------------------------------------------------------- */
 
 static void
-draft_begin(struct draft *draft, const struct leat_daemon *daemon, const struct leat_application *app)
+draft_begin(struct draft *draft, const struct leat_application *app)
 {
     draft->order = (struct leat_policy_order){
         .variant_count = app->variant_count,
@@ -49,7 +49,7 @@ draft_begin(struct draft *draft, const struct leat_daemon *daemon, const struct 
         .accuracy_ppm = draft->accuracy_ppm,
         .latency_ns = draft->latency_ns,
         .objective_ns = app->latency_ns,
-        .worker_count = daemon->options.worker_count,
+        .worker_count = app->keeping.share.workers,
         .dispersion_permille = LEAT_POLICY_POISSON_PERMILLE,
         .drops_late = app->drop_late,
         .threads = THREADS,
@@ -103,9 +103,9 @@ draft_variant(struct draft *draft, const struct leat_application *app, uint32_t 
 
 /* What the profiles say of variants that nobody has called yet. */
 static void
-draft_first(struct draft *draft, const struct leat_daemon *daemon, const struct leat_application *app)
+draft_first(struct draft *draft, const struct leat_application *app)
 {
-    draft_begin(draft, daemon, app);
+    draft_begin(draft, app);
     for (uint32_t v = 0; v < app->variant_count; v++) {
         draft_variant(draft, app, v, &app->profiles[v][0]);
     }
@@ -129,11 +129,12 @@ make_first(const struct leat_daemon *daemon, struct leat_application *app, const
 
 /* One from a file stays: it is only said, once of each matter, in what it is not for what there is. */
 static void
-judge_file(struct leat_application *app, const struct leat_policy *policy, const struct draft *draft, uint32_t patience)
+judge_file(const struct leat_daemon *daemon, struct leat_application *app, const struct draft *draft, uint32_t patience)
 {
     struct leat_policy_keeping *keeping = &app->keeping;
+    const struct leat_policy *policy = keeping->policy != NULL ? keeping->policy : app->policy; /* the first one, unseen */
     char text[sizeof(keeping->trouble)];
-    const uint32_t misfits = leat_policy_misfits(policy, &draft->order, draft->high_ns, text, sizeof(text));
+    const uint32_t misfits = leat_policy_misfits(policy, &draft->order, daemon->options.worker_count, draft->high_ns, text, sizeof(text));
 
     keeping->misfits = misfits != 0 ? keeping->misfits + 1 : 0;
     if (misfits == 0) {
@@ -162,7 +163,8 @@ check_router(const struct leat_application *app, enum leat_policy_kind kind)
 }
 
 static enum leat_status
-read_first(struct leat_application *app, const struct leat_application_options *options, const struct draft *draft)
+read_first(const struct leat_daemon *daemon, struct leat_application *app, const struct leat_application_options *options,
+           const struct draft *draft)
 {
     if (options->policy_table == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "only the name of policy %s was kept, and it cannot be read: give it anew",
@@ -174,7 +176,7 @@ read_first(struct leat_application *app, const struct leat_application_options *
     }
     status = check_router(app, app->policy->kind);
     if (status == LEAT_OK) {
-        judge_file(app, app->policy, draft, 1);
+        judge_file(daemon, app, draft, 1);
     }
     return status;
 }
@@ -183,9 +185,9 @@ static enum leat_status
 find_policy(const struct leat_daemon *daemon, struct leat_application *app, const struct leat_application_options *options,
             struct draft *draft)
 {
-    draft_first(draft, daemon, app);
+    draft_first(draft, app);
     if (options->policy_path != NULL) {
-        return read_first(app, options, draft);
+        return read_first(daemon, app, options, draft);
     }
     if (strcmp(app->selector->name, "mdp") != 0) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "selector %s needs a policy from a file: see 'leat policy generate'",
@@ -214,12 +216,12 @@ note_policy(struct leat_application *app, const struct leat_policy *policy)
 }
 
 static enum leat_status
-init_selector(const struct leat_daemon *daemon, const struct leat_application *app, const struct leat_policy *policy, void *state)
+init_selector(const struct leat_application *app, const struct leat_policy *policy, void *state)
 {
     const char *names[LEAT_SCHED_VARIANTS_MAX];
     const struct leat_selector_options options = {
         .objective_ns = app->latency_ns,
-        .worker_count = daemon->options.worker_count,
+        .worker_count = app->keeping.share.workers,
         .policy = policy,
         .variant_names = names,
         .variant_count = app->variant_count,
@@ -231,12 +233,53 @@ init_selector(const struct leat_daemon *daemon, const struct leat_application *a
     return app->selector->init != NULL ? app->selector->init(state, &options) : LEAT_OK;
 }
 
+void
+leat_policy_keeper_begin(const struct leat_daemon *daemon, struct leat_application *app)
+{
+    const struct leat_application *before = daemon->applications[app->id];
+    uint32_t alike = 1;
+
+    if (before != NULL) {
+        app->keeping.share = before->keeping.share;
+        app->keeping.demand_accepted_seen = before->keeping.demand_accepted_seen;
+        app->keeping.busy_seen_ns = before->keeping.busy_seen_ns;
+        return;
+    }
+    for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX; id++) {
+        alike += daemon->applications[id] != NULL && daemon->applications[id]->selector->counts_workers;
+    }
+    app->keeping.share.workers = alike < daemon->options.worker_count ? daemon->options.worker_count / alike : 1;
+}
+
+/* What an item takes in the variant and batch that are fastest for it. */
+static double
+least_item_ns(const struct leat_daemon *daemon, const struct leat_application *app)
+{
+    double least[2] = {HUGE_VAL, HUGE_VAL}; /* of those in time; of all */
+
+    for (uint32_t v = 0; v < app->variant_count; v++) {
+        for (uint32_t class = 0; class < daemon->class_count; class++) {
+            for (uint32_t items = 1; items <= app->sched_variants[v].items_max && items <= LEAT_POLICY_MAKE_ITEMS_MAX; items++) {
+                const uint64_t mean_ns = leat_profile_mean(&app->profiles[v][class], items);
+                const bool late = app->latency_ns > 0 && mean_ns > app->latency_ns;
+                least[late] = fmin(least[late], (double)mean_ns / items);
+            }
+        }
+    }
+    return least[0] < HUGE_VAL ? least[0] : least[1];
+}
+
 enum leat_status
 leat_policy_keeper_equip(const struct leat_daemon *daemon, struct leat_application *app,
                          const struct leat_application_options *options)
 {
     enum leat_status status = LEAT_OK;
 
+    if (!app->selector->counts_workers) {
+        app->keeping.share.workers = daemon->options.worker_count;
+    }
+    atomic_store_explicit(&app->worker_count, app->keeping.share.workers, memory_order_relaxed);
+    app->keeping.item_ns = least_item_ns(daemon, app);
     if (options->policy_path != NULL && !app->selector->follows_policy) {
         status = LEAT_FAIL(LEAT_ERR_INVALID, "selector %s follows no policy, and there is one, %s: policy auto takes it back",
                            app->selector->name, options->policy_path);
@@ -246,7 +289,7 @@ leat_policy_keeper_equip(const struct leat_daemon *daemon, struct leat_applicati
         free(draft);
     }
     if (status == LEAT_OK) {
-        status = init_selector(daemon, app, app->policy, app->selector_state);
+        status = init_selector(app, app->policy, app->selector_state);
     }
     if (status != LEAT_OK) {
         return leat_err_prefix(status, "application '%s'", app->name);
@@ -273,7 +316,7 @@ look(struct leat_daemon *daemon, struct leat_application *app, struct draft *dra
         return false;
     }
     app->keeping.accepted_seen = accepted;
-    draft_begin(draft, daemon, app);
+    draft_begin(draft, app);
     for (uint32_t v = 0; v < draft->order.variant_count; v++) {
         if (leat_daemon_copy_profiles(daemon, app, v, copy) != LEAT_OK || daemon->applications[id] != app ||
             app->generation != generation) {
@@ -318,7 +361,7 @@ exchange(struct leat_daemon *daemon, struct leat_application *app, struct leat_p
     const struct leat_command command = {.kind = LEAT_COMMAND_SET_POLICY, .policy = &keeper->change};
     void *state = calloc(1, app->selector->state_bytes + 1);
 
-    if (state == NULL || init_selector(daemon, app, policy, state) != LEAT_OK) {
+    if (state == NULL || init_selector(app, policy, state) != LEAT_OK) {
         note_failure(app, state == NULL ? "no memory for a policy" : leat_error_text());
         free(state);
         free(policy);
@@ -348,19 +391,85 @@ exchange(struct leat_daemon *daemon, struct leat_application *app, struct leat_p
     keeper->change = (struct leat_policy_change){0};
 }
 
+/* ---- Shares --------------------------------------------------------------------------------------- */
+
+/* Workers' time that was asked for lately, in thousandths of one's; mutex held, released meanwhile. False: it has gone. */
+static bool
+see_demand(struct leat_daemon *daemon, struct leat_application *app, uint64_t elapsed_ns, uint64_t *ret_permille)
+{
+    struct leat_profile_copy *copy = &daemon->keeper->copy;
+    struct leat_policy_keeping *keeping = &app->keeping;
+    const uint64_t accepted = atomic_load_explicit(&app->counters.accepted, memory_order_relaxed);
+    const uint64_t busy_ns = atomic_load_explicit(&app->counters.busy_ns, memory_order_relaxed);
+    const uint64_t generation = app->generation;
+    const uint32_t id = app->id;
+    double permille = 0;
+
+    if (!app->selector->counts_workers) {
+        permille = busy_ns > keeping->busy_seen_ns ? (double)(busy_ns - keeping->busy_seen_ns) * 1e3 / (double)elapsed_ns : 0;
+    } else if (accepted != keeping->demand_accepted_seen) {
+        if (leat_daemon_copy_profiles(daemon, app, 0, copy) != LEAT_OK || daemon->applications[id] != app ||
+            app->generation != generation) {
+            return false;
+        }
+        permille = copy->rate_qps * keeping->item_ns / 1e6;
+    }
+    keeping->demand_accepted_seen = accepted;
+    keeping->busy_seen_ns = busy_ns;
+    *ret_permille = permille < (double)LEAT_SHARE_DEMAND_MAX ? (uint64_t)permille : LEAT_SHARE_DEMAND_MAX;
+    return true;
+}
+
+/* Gives each application its share of the workers; mutex held, released meanwhile. */
+static void
+share_workers(struct leat_daemon *daemon, uint64_t elapsed_ns)
+{
+    const uint32_t worker_count = daemon->options.worker_count;
+    struct leat_share_sums sums = {0};
+    uint64_t seen_permille;
+
+    for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX && !daemon->keeper->stop; id++) {
+        struct leat_application *app = daemon->applications[id];
+        if (app != NULL && see_demand(daemon, app, elapsed_ns, &seen_permille)) {
+            leat_share_look(&app->keeping.share, seen_permille);
+        }
+    }
+    for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX; id++) {
+        const struct leat_application *app = daemon->applications[id];
+        if (app != NULL) {
+            *(app->selector->counts_workers ? &sums.flexible_permille : &sums.other_permille) += app->keeping.share.demand_permille;
+        }
+    }
+    for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX; id++) {
+        struct leat_application *app = daemon->applications[id];
+        if (app != NULL && app->selector->counts_workers &&
+            leat_share_follow(&app->keeping.share, leat_share_part_permille(&app->keeping.share, &sums, worker_count),
+                              worker_count)) {
+            atomic_store_explicit(&app->worker_count, app->keeping.share.workers, memory_order_relaxed);
+            leat_log(LEAT_LOG_INFO, "application '%s' may count on %u of %u workers", app->name, app->keeping.share.workers,
+                     worker_count);
+        }
+    }
+}
+
+/* ---- Policies ------------------------------------------------------------------------------------- */
+
 /* Is it time to make another one? */
 static bool
 wants_policy(struct leat_application *app, const struct leat_policy_order *order)
 {
     struct leat_policy_keeping *keeping = &app->keeping;
 
+    const bool other_share = keeping->policy->worker_count != order->worker_count; /* which was another one for long enough */
     if (leat_policy_fits(keeping->policy, keeping->spread_ppm, order)) {
         keeping->misfits = 0;
-        forget_failures(app);
+        if (!other_share) {
+            forget_failures(app);
+        }
     } else {
         keeping->misfits++;
     }
-    return keeping->wanted || (keeping->misfits >= MISFITS && leat_monotonic_ns() >= keeping->retry_at_ns);
+    return keeping->wanted || ((keeping->misfits >= MISFITS || other_share) && leat_monotonic_ns() >= keeping->retry_at_ns);
 }
 
 /* Mutex held, released meanwhile. */
@@ -375,7 +484,7 @@ look_after(struct leat_daemon *daemon, struct leat_application *app)
         return;
     }
     if (!app->keeping.own) {
-        judge_file(app, app->keeping.policy, draft, MISFITS);
+        judge_file(daemon, app, draft, MISFITS);
         return;
     }
     if (!wants_policy(app, &draft->order)) {
@@ -423,7 +532,7 @@ keeper_main(void *argument)
 {
     struct leat_daemon *daemon = argument;
     struct leat_policy_keeper *keeper = daemon->keeper;
-    uint64_t next_ns = leat_monotonic_ns() + LOOK_NS;
+    uint64_t shared_ns = leat_monotonic_ns(), next_ns = shared_ns + LOOK_NS;
 
     (void)pthread_setname_np(pthread_self(), "leat-policy");
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
@@ -434,7 +543,12 @@ keeper_main(void *argument)
             LEAT_ASSERT(waited == 0 || waited == ETIMEDOUT);
             continue;
         }
-        const bool all = leat_monotonic_ns() >= next_ns;
+        const uint64_t now_ns = leat_monotonic_ns();
+        const bool all = now_ns >= next_ns;
+        if (all) {
+            share_workers(daemon, now_ns - shared_ns);
+            shared_ns = now_ns;
+        }
         look_around(daemon, all);
         next_ns = all ? leat_monotonic_ns() + LOOK_NS : next_ns;
     }

@@ -7,6 +7,8 @@
  *            another matter than the policy was made for, three times running, it makes a new one and has the
  *            dispatcher exchange it between two decisions. The load itself rarely needs anything new: a policy has
  *            all loads that the workers can carry, and some beyond.
+ * Shares     Where several applications are busy, each whose selector goes by the number of workers may count on its share of
+ *            them (sched/share.h). Its selector is told at once, and a policy of its own is made anew for that many.
  * Files      A policy from a file is not replaced. In what it is not for what is seen, three times running or when it was read,
  *            is in keeping.trouble, and logged once of each matter (runtime/policy_fit.h).
  * Failure    What cannot be made, or exchanged, is tried again a second later, then after twice as long each time, up to a minute.
@@ -17,6 +19,12 @@
 #define LEAT_RUNTIME_POLICY_KEEPER_H
 
 #include "runtime/daemon_private.h"
+
+/*
+ * Says how many workers an application may count on that nobody can see yet: as many as that whose place it takes, or an
+ * equal share, until its load has been seen. Mutex held.
+ */
+void leat_policy_keeper_begin(const struct leat_daemon *daemon, struct leat_application *app);
 
 /*
  * Initialises the selector of an application that is not served yet, whose models are bound, with the policy of the options, or one

@@ -111,7 +111,7 @@ struct leat_select_input {
     const struct leat_sched_variant *variants;
     uint32_t variant_count;
     const struct leat_sched_worker *worker;
-    uint32_t worker_count;
+    uint32_t worker_count; /* that the application may count on: all, or its share of them (sched/share.h) */
     uint32_t idle_count; /* of them without anything outstanding, the routed one included */
     uint32_t rate_qps;   /* at which items of the application's queries came lately: sched/load.h */
     uint16_t application;
@@ -149,6 +149,7 @@ struct leat_selector {
     bool when_idle; /* is asked only while a worker is idle: what comes until then may change its choice */
     bool follows_policy; /* that init must be given */
     bool follows_instances; /* is to be shown them */
+    bool counts_workers; /* chooses by worker_count: is to be told the application's share of them */
     enum leat_status (*init)(void *state, const struct leat_selector_options *options); /* NULL: zeroes will do */
     struct leat_selection (*select)(void *state, const struct leat_select_input *input);
     /* How gladly it would serve query [0] on that worker: less is better. Batches do not matter. NULL: all are the same to it. */
@@ -235,6 +236,7 @@ extern const struct leat_selector leat_selector_single;
  * the items that wait, the slack of the oldest query when the worker is free, the rate and the idle workers. Whole queries
  * up to the action's items make the batch, one at least. No deadline is a slack of the whole objective. Queries that the
  * policy gives up are passed over, unless nothing else can be served: then they are, by the fastest variant. It may hold.
+ *   Workers   worker_count may change; that of idle ones is taken for no more than it. 0 stands for init's.
  *   Variants  are the table's by name; others serve only where nothing else does. Where the action's does not suit the
  *             first query: a floor above it takes the least accurate that does; else the next faster ready one, then the
  *             fastest. A query of more items than the action's takes the next faster one that has it in time. Such a

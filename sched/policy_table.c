@@ -485,27 +485,35 @@ divide_slack(struct leat_policy_lookup *lookup, uint32_t slack_bins)
 }
 
 void
+leat_policy_lookup_staff(struct leat_policy_lookup *lookup, uint32_t worker_count)
+{
+    const bool levels = lookup->idle_levels > 0 && worker_count >= 2;
+
+    LEAT_ASSERT(worker_count >= 1 && worker_count <= LEAT_POLICY_WORKERS_MAX);
+    lookup->workers = worker_count;
+    lookup->idle_least = levels ? 2 : UINT32_MAX;
+    /* Rounded up: exact, as its error times any number of workers is far below 2^32. */
+    lookup->idle_multiplier = levels ? (((uint64_t)lookup->idle_levels << 32) + worker_count - 2) / (worker_count - 1) : 0;
+    leat_policy_turn(lookup, 0); /* the next look-up follows the rate */
+}
+
+void
 leat_policy_lookup_init(struct leat_policy_lookup *lookup, const struct leat_policy *policy, uint32_t worker_count)
 {
     LEAT_ASSERT(worker_count <= LEAT_POLICY_WORKERS_MAX);
-    const uint32_t workers = worker_count > 0 ? worker_count : policy->worker_count;
-    const bool levels = policy->idle_levels > 0 && workers >= 2;
 
     *lookup = (struct leat_policy_lookup){
         .objective_ns = policy->objective_ns,
         .columns = policy->slack_bins + 1,
         .full_row = policy->queue_max + 1,
         .held_max = policy->held_max,
-        .idle_least = levels ? 2 : UINT32_MAX,
-        /* Rounded up: exact, as its error times any number of workers is far below 2^32. */
-        .idle_multiplier = levels ? (((uint64_t)policy->idle_levels << 32) + workers - 2) / (workers - 1) : 0,
+        .idle_levels = policy->idle_levels,
         .rung_count = policy->rung_count,
         .rung_actions = (uint32_t)(rung_bytes(policy) / sizeof(uint16_t)),
-        .workers = workers,
         .made_for = policy->worker_count,
         .rungs = leat_policy_rung(policy, 0),
         .first = leat_policy_actions(policy, 0),
     };
     divide_slack(lookup, policy->slack_bins);
-    leat_policy_turn(lookup, 0);
+    leat_policy_lookup_staff(lookup, worker_count > 0 ? worker_count : policy->worker_count);
 }

@@ -185,6 +185,7 @@ struct leat_policy_lookup {
     uint32_t full_row;        /* queue_max + 1 */
     uint32_t held_max;
     uint32_t idle_least;      /* so many idle and more: levels of idleness; UINT32_MAX: never */
+    uint32_t idle_levels;
     uint32_t rate_from_qps, rate_span_qps; /* where the rung in force stays it */
     uint32_t rung;                         /* in force */
     uint32_t rung_count, rung_actions;     /* actions from one rung to the next */
@@ -198,6 +199,18 @@ void leat_policy_lookup_init(struct leat_policy_lookup *lookup, const struct lea
 
 /* Puts the rung for that rate in force: what leat_policy_follow does where the rate has left the present one's range. */
 void leat_policy_turn(struct leat_policy_lookup *lookup, uint32_t rate_qps);
+
+/* There are so many workers from now on, 1..LEAT_POLICY_WORKERS_MAX: what leat_policy_staff does where it is another number. */
+void leat_policy_lookup_staff(struct leat_policy_lookup *lookup, uint32_t worker_count);
+
+/* 0: as many as before. */
+static inline void
+leat_policy_staff(struct leat_policy_lookup *lookup, uint32_t worker_count)
+{
+    if (LEAT_UNLIKELY(worker_count != lookup->workers && worker_count != 0)) {
+        leat_policy_lookup_staff(lookup, worker_count);
+    }
+}
 
 static inline void
 leat_policy_follow(struct leat_policy_lookup *lookup, uint32_t rate_qps)

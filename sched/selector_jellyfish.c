@@ -87,5 +87,5 @@ select_by_load(void *state, const struct leat_select_input *input)
 }
 
 const struct leat_selector leat_selector_jellyfish = {
-    .name = "jellyfish", .when_idle = true, .state_bytes = sizeof(struct jellyfish), .init = jellyfish_init,
+    .name = "jellyfish", .when_idle = true, .counts_workers = true, .state_bytes = sizeof(struct jellyfish), .init = jellyfish_init,
     .select = select_by_load};

@@ -210,6 +210,7 @@ select_batch(void *memory, const struct leat_select_input *input)
     struct waiting waiting = {.items = input->waiting_count - input->pending_count};
 
     LEAT_ASSERT(input->pending_count >= 1 && input->waiting_count >= input->pending_count);
+    leat_policy_staff(&state->lookup, input->worker_count);
     leat_policy_follow(&state->lookup, input->rate_qps);
     const struct choice choice = ask(state, input, &waiting);
     if (choice.action.variant == LEAT_POLICY_HOLD) {
@@ -247,5 +248,5 @@ select_batch(void *memory, const struct leat_select_input *input)
 }
 
 const struct leat_selector leat_selector_mdp = {
-    .name = "mdp", .when_idle = true, .follows_policy = true, .state_bytes = sizeof(struct state), .init = init,
+    .name = "mdp", .when_idle = true, .follows_policy = true, .counts_workers = true, .state_bytes = sizeof(struct state), .init = init,
     .select = select_batch};

@@ -50,6 +50,7 @@ select_by_table(void *state, const struct leat_select_input *input)
     struct switching *switching = state;
 
     LEAT_ASSERT(input->pending_count >= 1);
+    leat_policy_staff(&switching->lookup, input->worker_count);
     leat_policy_follow(&switching->lookup, input->rate_qps);
     const struct leat_policy_action action = leat_policy_action(&switching->lookup, 1, 1, 0);
     uint32_t chosen = switching->variant_of[action.variant];
@@ -75,6 +76,7 @@ select_by_table(void *state, const struct leat_select_input *input)
 const struct leat_selector leat_selector_model_switching = {.name = "model_switching",
                                                             .when_idle = true,
                                                             .follows_policy = true,
+                                                            .counts_workers = true,
                                                             .state_bytes = sizeof(struct switching),
                                                             .init = switching_init,
                                                             .select = select_by_table};

@@ -19,11 +19,12 @@ static uint64_t mean_ns[VARIANTS * ITEMS], high_ns[VARIANTS * ITEMS];
 static struct leat_policy_order order;
 static struct leat_policy *policy;
 static char text[256];
+static uint32_t all_workers = 4;
 
 static uint32_t
 misfits(void)
 {
-    const uint32_t found = leat_policy_misfits(policy, &order, high_ns, text, sizeof(text));
+    const uint32_t found = leat_policy_misfits(policy, &order, all_workers, high_ns, text, sizeof(text));
     EXPECT((text[0] == '\0') == (found == 0));
     return found;
 }
@@ -37,9 +38,14 @@ test_matters(void)
     EXPECT(misfits() == 0);
     order.rate_qps++;
     EXPECT(misfits() == LEAT_POLICY_OTHER_LOAD && strstr(text, "items/s come") != NULL);
-    order.worker_count = 8; /* which carry twice as much */
+    order.worker_count = 2; /* a share, which carries half as much */
+    order.rate_qps = highest_qps / 2;
+    EXPECT(misfits() == 0);
+    order.rate_qps++;
+    EXPECT(misfits() == LEAT_POLICY_OTHER_LOAD);
+    order.worker_count = all_workers = 8; /* which carry twice as much */
     EXPECT(misfits() == LEAT_POLICY_OTHER_WORKERS && strcmp(text, "it is for 4 workers, not 8") == 0);
-    order.worker_count = 4;
+    order.worker_count = all_workers = 4;
     order.rate_qps = 0;
     order.objective_ns = 90000000;
     EXPECT(misfits() == LEAT_POLICY_OTHER_OBJECTIVE);
@@ -50,7 +56,7 @@ test_matters(void)
     EXPECT(misfits() == LEAT_POLICY_OTHER_DISPERSION);
     order.objective_ns = 90000000;
     EXPECT(misfits() == (LEAT_POLICY_OTHER_DISPERSION | LEAT_POLICY_OTHER_OBJECTIVE) && strstr(text, "; ") != NULL);
-    EXPECT(leat_policy_misfits(policy, &order, high_ns, text, 8) != 0 && strlen(text) == 7); /* as much as there is room for */
+    EXPECT(leat_policy_misfits(policy, &order, all_workers, high_ns, text, 8) != 0 && strlen(text) == 7); /* as much as there is room for */
     order.objective_ns = 100000000;
     order.dispersion_permille = 1000;
 }

@@ -2,7 +2,8 @@
 /*
  * Goal     The dispatcher carries out what a router answers, pair by pair, and what is left keeps its order; a deep
  *          queue costs no more than what the router is shown, and the selector is shown as much; what is left for later is
- *          shown again; workers' times say what can be known; nobody is refused for what waits and would go behind it.
+ *          shown again; workers' times say what can be known; nobody is refused for what waits and would go behind it. A share
+ *          of the workers is shown as so many workers.
  * Method   The dispatcher driven round by round, with routers made here: one that answers at random, beside a list kept
  *          by the test; one that holds back; and one that only looks; and the real ones. Queries behind what a router
  *          is shown lie in pages that cannot be touched.
@@ -714,6 +715,58 @@ test_probes_are_spared(void)
     steps_stop();
 }
 
+/* ---- A share of the workers --------------------------------------------------------------------- */
+
+static struct {
+    uint32_t workers, idle;
+} told;
+
+static struct leat_selection
+told_select(void *state, const struct leat_select_input *input)
+{
+    (void)state;
+    told.workers = input->worker_count;
+    told.idle = input->idle_count;
+    return (struct leat_selection){.queries = 1};
+}
+
+static const struct leat_selector told_selector = {.name = "told", .select = told_select};
+
+/* Who may count on 3 of 5 finds 3 idle, then 2, 1, and always the one that it decides for; what others run is not its own. */
+static void
+test_a_share_of_the_workers(uint32_t share, uint32_t want_workers, const uint32_t want_idle[WORKERS])
+{
+    static const uint16_t classes[WORKERS];
+    const struct steps_options options = {.worker_count = WORKERS,
+                                          .classes = classes,
+                                          .worker_depth = 1,
+                                          .sessions = 1,
+                                          .router = &leat_router_fcfs,
+                                          .selector = &told_selector,
+                                          .latency_ns = {1000000}};
+    struct leat_wire_response ignored;
+
+    steps_start(&options);
+    atomic_store_explicit(&steps.app.worker_count, share, memory_order_relaxed);
+    for (uint32_t round = 0; round < 2; round++) {
+        for (uint32_t q = 0; q < WORKERS; q++) {
+            steps_submit(q, 1, 0);
+            steps_round(1000);
+            EXPECT(told.workers == want_workers && told.idle == want_idle[q]);
+        }
+        for (uint32_t w = 0; w < WORKERS; w++) {
+            EXPECT(steps_run(w));
+        }
+        steps_round(1000);
+        EXPECT(steps.app.running_batches == 0);
+        EXPECT(atomic_load_explicit(&steps.app.counters.busy_ns, memory_order_relaxed) >= (round + 1) * WORKERS * 1000000u);
+        for (uint32_t q = 0; q < WORKERS; q++) {
+            EXPECT(steps_answer(q, &ignored));
+        }
+    }
+    steps_stop();
+}
+
 int
 main(void)
 {
@@ -730,5 +783,8 @@ main(void)
     test_admission_counts_batches();
     test_probes_of_a_class();
     test_probes_are_spared();
+    test_a_share_of_the_workers(3, 3, (const uint32_t[WORKERS]){3, 2, 1, 1, 1});
+    test_a_share_of_the_workers(0, WORKERS, (const uint32_t[WORKERS]){5, 4, 3, 2, 1});
+    test_a_share_of_the_workers(9, WORKERS, (const uint32_t[WORKERS]){5, 4, 3, 2, 1});
     return 0;
 }

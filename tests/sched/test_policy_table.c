@@ -429,8 +429,15 @@ test_lookup(void)
         const struct leat_policy *policy = fill(block, &shape);
         const uint32_t workers = below(2) == 0 ? shape.worker_count : 1 + (uint32_t)below(LEAT_POLICY_WORKERS_MAX);
         struct leat_policy_lookup lookup;
-        leat_policy_lookup_init(&lookup, policy, below(2) == 0 && workers == shape.worker_count ? 0 : workers);
-        EXPECT(lookup.rung == 0);
+        if (below(4) == 0) { /* of another number of workers at first */
+            leat_policy_lookup_init(&lookup, policy, 1 + (uint32_t)below(LEAT_POLICY_WORKERS_MAX));
+            leat_policy_follow(&lookup, (uint32_t)below(100000));
+            leat_policy_staff(&lookup, workers);
+        } else {
+            leat_policy_lookup_init(&lookup, policy, below(2) == 0 && workers == shape.worker_count ? 0 : workers);
+        }
+        leat_policy_staff(&lookup, 0); /* as many as before */
+        EXPECT(lookup.workers == workers);
         for (int i = 0; i < LOOKUPS; i++) {
             const struct leat_policy_rung *rung = leat_policy_rung(policy, (uint32_t)below(shape.rung_count));
             const uint64_t edge_qps = (uint64_t)rung->rate_qps * workers / shape.worker_count;

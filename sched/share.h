@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sched/share.h - how many workers an application may count on, where several are busy at once.
+ *
+ * Role      A policy that takes all workers for its application's own chooses variants that are too slow for the sum of the
+ *           loads. Each gets the part that its demand is of all: equal shares of what is asked leave each the same headroom.
+ * Demand    Workers' time asked for in a unit of time, in thousandths of a worker. Of an application whose selector goes by the
+ *           number of workers (flexible) it is what the load takes at the least, in the variant and batch that are fastest
+ *           for an item: what it takes now would only say how much it was given. Of the others it is what they take.
+ * Division  Others' demand is theirs; what is left is divided among the flexible ones in proportion. If little is left, all
+ *           is divided in proportion among all, so that whoever asks too much takes from everybody.
+ * Change    Demands are means of which the last look is a half. What is in force changes when the part has been another one
+ *           for three looks running: by a quarter, and by three quarters of a worker; or when it is all, to the last.
+ * Numerics  Integers.
+ */
+#ifndef LEAT_SCHED_SHARE_H
+#define LEAT_SCHED_SHARE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LEAT_SHARE_DEMAND_MAX UINT64_C(1000000000) /* of one application; what is more counts as that */
+#define LEAT_SHARE_LOOKS      3u
+
+struct leat_share {
+    uint32_t workers; /* in force */
+    uint32_t looks;   /* in a row at which it was to be another */
+    uint64_t demand_permille;
+};
+
+struct leat_share_sums {
+    uint64_t flexible_permille, other_permille; /* demands of all, 2^20 applications at most */
+};
+
+/* A look that saw this demand. */
+void leat_share_look(struct leat_share *share, uint64_t seen_permille);
+
+/* The part of a flexible application, which is one of the sums', of so many workers: 1000..1000 * worker_count. 0: it asks for nothing. */
+uint64_t leat_share_part_permille(const struct leat_share *share, const struct leat_share_sums *sums, uint32_t worker_count);
+
+/* Takes that part for what it is to be now; true when `workers` has changed, to the part rounded to whole workers. */
+bool leat_share_follow(struct leat_share *share, uint64_t part_permille, uint32_t worker_count);
+
+#endif /* LEAT_SCHED_SHARE_H */
