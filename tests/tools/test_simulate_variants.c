@@ -872,7 +872,17 @@ test_table(void)
     }
     EXPECT(row->latency_ns[1023] > row->latency_ns[127] && row->latency_ns[127] > row->latency_ns[31]);
     variants_table_free(&table);
-    profile.count = 1;
+    items[0] = 2;
+    profile.count = 1; /* then 3 us for 2 and fewer, and proportional above */
+    EXPECT(variants_table_make(&profiles, &table) == LEAT_OK);
+    row = &table.rows[0];
+    EXPECT(row->latency_ns[0] == 3000 && row->latency_ns[1] == 3000 && row->latency_ns[2] == 4500);
+    EXPECT(row->latency_ns[31] == 48000 && row->latency_ns[127] == 192000);
+    variants_table_free(&table);
+    items[0] = 31; /* 3 us for 31 and 200 for 32: nothing is left for 1 */
+    items[1] = 32;
+    latency_us[1] = 200;
+    profile.count = 2;
     EXPECT(variants_table_make(&profiles, &table) == LEAT_ERR_INVALID && strstr(leat_error_text(), "'one'") != NULL);
 }
 

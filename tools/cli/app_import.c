@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/csv.h"
-#include "sched/latency_table.h"
 #include "sched/policy.h"
 
 #define FILLED         32u /* sizes that the paper's tables have */
@@ -132,11 +131,7 @@ add_rows(const struct import_options *options, const struct simulate_profile *pr
         if (latency_us == NULL) {
             return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u sizes", most);
         }
-        enum leat_status status =
-            leat_latency_table_fill(profile->items, profile->latency_us, profile->count, filled, latency_us);
-        if (status == LEAT_OK && most > filled) {
-            status = leat_latency_table_extend(filled, most, latency_us);
-        }
+        const enum leat_status status = simulate_profile_fill(profile, filled, most, latency_us);
         for (uint32_t items = 1; items <= most && status == LEAT_OK; items++) {
             add_row(rows, points, worker_class, items, latency_us[items - 1]);
         }

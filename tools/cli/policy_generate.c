@@ -9,7 +9,6 @@
 
 #include "base/align.h"
 #include "base/clock.h"
-#include "sched/latency_table.h"
 #include "sched/mdp_pool.h"
 #include "sched/policy_solve.h"
 #include "tools/cli/cli.h"
@@ -354,30 +353,6 @@ read_variants(struct generation *generation)
     return EXIT_DONE;
 }
 
-/*
- * All sizes up to `items`: RAMSIS' way of filling in what was not measured. Of a variant that was measured at one size
- * alone, times are taken to be proportional to items above it and constant below.
- */
-static enum leat_status
-fill_latencies(const struct simulate_profile *variant, uint32_t items, uint32_t filled, double *ret_us)
-{
-    uint32_t known = 0;
-
-    while (known < variant->count && variant->items[known] <= filled) {
-        known++;
-    }
-    if (known >= 2) {
-        const enum leat_status status =
-            leat_latency_table_fill(variant->items, variant->latency_us, variant->count, filled, ret_us);
-        return status == LEAT_OK && items > filled ? leat_latency_table_extend(filled, items, ret_us) : status;
-    }
-    for (uint32_t i = 1; i <= items; i++) {
-        const double times = (double)i / variant->items[0];
-        ret_us[i - 1] = variant->latency_us[0] * (times > 1 ? times : 1);
-    }
-    return LEAT_OK;
-}
-
 /* Enters a variant among those before it: the fastest for one item first, then the less accurate. */
 static void
 enter_variant(struct generation *generation, uint32_t v)
@@ -417,10 +392,7 @@ read_latencies(struct generation *generation)
         return fail();
     }
     for (uint32_t v = 0; v < profiles->count; v++) {
-        const struct simulate_profile *variant = &profiles->variants[v];
-        const enum leat_status status = fill_latencies(variant, items, filled, &generation->filled_us[(size_t)v * items]);
-        if (status != LEAT_OK) {
-            (void)leat_err_prefix(status, "times of '%s'", variant->name);
+        if (simulate_profile_fill(&profiles->variants[v], filled, items, &generation->filled_us[(size_t)v * items]) != LEAT_OK) {
             return fail();
         }
     }

@@ -8,6 +8,7 @@
 
 #include "base/align.h"
 #include "base/csv.h"
+#include "sched/latency_table.h"
 #include "tools/simulate/simulate.h"
 
 #define LATENCY_MIN_US 1e-3
@@ -500,6 +501,30 @@ simulate_profiles_read(const struct simulate_profiles_options *options, struct s
     qsort(profiles.variants, profiles.count, sizeof(*profiles.variants), compare_variants);
     *ret_profiles = profiles;
     return LEAT_OK;
+}
+
+enum leat_status
+simulate_profile_fill(const struct simulate_profile *variant, uint32_t filled, uint32_t items, double *ret_us)
+{
+    enum leat_status status = LEAT_OK;
+    uint32_t known = 0;
+
+    LEAT_ASSERT(filled >= 1 && filled <= items);
+    while (known < variant->count && variant->items[known] <= filled) {
+        known++;
+    }
+    if (known >= 2) {
+        status = leat_latency_table_fill(variant->items, variant->latency_us, variant->count, filled, ret_us);
+        if (status == LEAT_OK && items > filled) {
+            status = leat_latency_table_extend(filled, items, ret_us);
+        }
+    } else {
+        for (uint32_t i = 1; i <= items; i++) {
+            const double times = (double)i / variant->items[0];
+            ret_us[i - 1] = variant->latency_us[0] * (times > 1 ? times : 1);
+        }
+    }
+    return status == LEAT_OK ? LEAT_OK : leat_err_prefix(status, "times of '%s'", variant->name);
 }
 
 static void

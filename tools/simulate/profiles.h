@@ -52,6 +52,14 @@ LEAT_MUST_CHECK enum leat_status simulate_profiles_read(const struct simulate_pr
                                                         struct simulate_profiles *ret_profiles);
 void simulate_profiles_free(struct simulate_profiles *profiles); /* accepts zeros */
 
+/*
+ * Latencies of batches of 1..items into ret_us[items]: up to `filled` <= items filled in as RAMSIS does, beyond on a line through
+ * those (sched/latency_table.h). Of a variant of which only one size up to `filled`, or none, was measured, times are proportional to
+ * items above its smallest and constant below. An error names the variant.
+ */
+LEAT_MUST_CHECK enum leat_status simulate_profile_fill(const struct simulate_profile *variant, uint32_t filled, uint32_t items,
+                                                       double *ret_us);
+
 /* Leaves out what another variant is as accurate as, or more, and no slower for the fewest items: RAMSIS' Pareto front. */
 void simulate_profiles_keep_front(struct simulate_profiles *profiles);
 

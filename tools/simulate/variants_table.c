@@ -13,12 +13,10 @@ make_row(const struct simulate_profile *profile, struct variants_row *row)
 {
     double latency_us[VARIANTS_LATENCY_MAX];
 
-    enum leat_status status =
-        leat_latency_table_fill(profile->items, profile->latency_us, profile->count, VARIANTS_BATCH_MAX, latency_us);
-    status = status == LEAT_OK ? leat_latency_table_extend(VARIANTS_BATCH_MAX, EXTENDED_BATCH_MAX, latency_us) : status;
+    enum leat_status status = simulate_profile_fill(profile, VARIANTS_BATCH_MAX, EXTENDED_BATCH_MAX, latency_us);
     status = status == LEAT_OK ? leat_latency_table_extend(EXTENDED_BATCH_MAX, VARIANTS_LATENCY_MAX, latency_us) : status;
     if (status != LEAT_OK) {
-        return leat_err_prefix(status, "variant '%s'", profile->name);
+        return status;
     }
     memcpy(row->name, profile->name, sizeof(row->name));
     row->accuracy_ppm = (uint32_t)lround(profile->accuracy * 1e6);
