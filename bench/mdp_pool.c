@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "bench/support.h"
 #include "sched/mdp_pool.h"
+#include "sched/policy.h"
 #include "tests/leat_test.h"
 #include "tests/sched/pool_world.h"
 
@@ -15,13 +16,15 @@ static const char measures[] =
     "           RAMSIS, at loads that stand still and on its trace, where the policies for 200, 400 .. 4000 qps follow\n"
     "           the arrivals of the last 500 ms. Accuracy is the mean of queries in time; violations are late or given\n"
     "           up. Bound: no policy has more accuracy less 2 for each violation a query.\n"
-    "Beside it  the same policies without holding; Jellyfish+ as the RAMSIS paper compares with it, where it has a\n"
-    "           choice: the most accurate variant and largest batch with 1.05 of the load and half of the objective.\n"
+    "Beside it  the same policies without holding; Jellyfish+ as the RAMSIS paper compares with it: selector jellyfish,\n"
+    "           told the load. Where no variant keeps up it takes the fastest one in batches as they come.\n"
     "Does not   measure a daemon: batches take what the table says. In rows of noise they differ from it with a standard\n"
     "           deviation of 5 or 10 %, and the policy is told so.\n"
     "Method     Time: medians over windows, each a solution. Tasks: means of three seeds of 30 s; trace: one of 300 s.";
 
 enum { SEEDS = 3, RUNGS = 20 };
+
+static struct ramsis_task ramsis_image, ramsis_text;
 
 struct outcome {
     double accuracy, violation;
@@ -50,34 +53,57 @@ observe_load(const struct bench_options *options, const struct pool_policy *poli
     return observe(options, world, SEEDS);
 }
 
-/* One action everywhere. false: no variant has a batch that it may choose. */
-static bool
-make_jellyfish(struct pool_policy *policy)
+static uint64_t
+predict(const void *policy, uint16_t application, uint32_t variant, uint16_t worker_class, uint32_t items)
+{
+    (void)application;
+    (void)worker_class;
+    return (uint64_t)(((const struct pool_policy *)policy)->latency_us[variant][items - 1] * 1e3);
+}
+
+/* What selector jellyfish does at the policy's load, whatever the slack. */
+static void
+follow_jellyfish(struct pool_policy *policy)
 {
     const struct leat_mdp_pool_problem *problem = &policy->problem;
-    uint32_t variant = problem->variant_count, most = 0;
+    const struct leat_selector *selector = leat_selector_find("jellyfish");
+    struct leat_sched_variant variants[LEAT_MDP_POOL_VARIANTS_MAX];
+    struct leat_sched_query queries[RAMSIS_QUEUE];
+    const struct leat_sched_worker worker = {0};
+    const struct leat_selector_options selector_options = {.objective_ns = (uint64_t)(problem->objective_us * 1e3),
+                                                           .worker_count = problem->worker_count,
+                                                           .rate_step_qps = 1};
+    struct leat_select_input input = {.pending = queries,
+                                      .variants = variants,
+                                      .variant_count = problem->variant_count,
+                                      .worker = &worker,
+                                      .worker_count = problem->worker_count,
+                                      .rate_qps = (uint32_t)(problem->rate_per_us * 1e6 + 0.5),
+                                      .predict = predict,
+                                      .profiles = policy};
+    void *state = calloc(1, selector->state_bytes);
 
+    LEAT_MUST(state != NULL && selector->init(state, &selector_options) == LEAT_OK);
     for (uint32_t v = 0; v < problem->variant_count; v++) {
-        uint32_t feasible = 0;
-        for (uint32_t b = 1; b <= problem->batch_max; b++) {
-            const double latency_us = policy->latency_us[v][b - 1];
-            const bool carries = b / latency_us >= 1.05 * problem->rate_per_us / problem->worker_count;
-            feasible = carries && latency_us <= problem->objective_us / 2 ? b : feasible;
-        }
-        if (feasible > 0 && (variant == problem->variant_count || policy->accuracy[v] > policy->accuracy[variant])) {
-            variant = v;
-            most = feasible;
-        }
+        variants[v] = (struct leat_sched_variant){
+            .accuracy_ppm = (uint32_t)(policy->accuracy[v] * 1e6 + 0.5), .items_max = problem->batch_max, .ready = true};
+    }
+    for (uint32_t q = 0; q < RAMSIS_QUEUE; q++) {
+        queries[q] = (struct leat_sched_query){.deadline_ns = selector_options.objective_ns, .items = 1};
     }
     for (uint32_t waiting = 1; waiting <= problem->queue_max + 1; waiting++) {
+        input.waiting_count = waiting;
+        input.pending_count = waiting < RAMSIS_QUEUE ? waiting : RAMSIS_QUEUE;
         for (uint32_t idle = 1; idle <= problem->worker_count; idle++) {
             uint16_t *row = &policy->actions[leat_mdp_pool_row(problem, waiting, idle) * (problem->slack_bins + 1)];
+            input.idle_count = idle;
+            const struct leat_selection selection = selector->select(state, &input);
             for (uint32_t j = 0; j <= problem->slack_bins; j++) {
-                row[j] = (uint16_t)(variant | (waiting < most ? waiting : most) << 6);
+                row[j] = (uint16_t)(selection.variant | selection.queries << 6);
             }
         }
     }
-    return most > 0;
+    free(state);
 }
 
 static void
@@ -93,7 +119,7 @@ print_outcome(const struct bench_options *options, const char *subject, struct o
 }
 
 static void
-measure_load(const struct bench_options *options, const struct leat_clock *clock, const struct ramsis_excerpt *task,
+measure_load(const struct bench_options *options, const struct leat_clock *clock, const struct ramsis_task *task,
              double qps)
 {
     static double solve_ms[BENCH_WINDOWS_MAX];
@@ -123,11 +149,8 @@ measure_load(const struct bench_options *options, const struct leat_clock *clock
     const struct outcome theirs = observe_load(options, &peer);
     print_outcome(options, without, theirs, bound, subject, ours);
     print_outcome(options, subject, ours, bound, without, theirs);
-    if (make_jellyfish(&peer)) {
-        print_outcome(options, jellyfish, observe_load(options, &peer), bound, subject, ours);
-    } else {
-        bench_print_missing(options, jellyfish, "no variant and batch has 1.05 of the load in half of the objective");
-    }
+    follow_jellyfish(&peer);
+    print_outcome(options, jellyfish, observe_load(options, &peer), bound, subject, ours);
     pool_policy_fini(&policy);
     pool_policy_fini(&peer);
 }
@@ -135,9 +158,8 @@ measure_load(const struct bench_options *options, const struct leat_clock *clock
 static void
 measure_trace(const struct bench_options *options, uint32_t workers, double noise)
 {
-    enum { SECONDS = (RAMSIS_EXCERPT_INTERVALS - 1) * 10 + 1 };
     static struct pool_policy policies[RUNGS];
-    static double rate_qps[SECONDS];
+    static double rate_qps[RAMSIS_TRACE_SECONDS];
     char subject[80];
     double bound = 0, queries = 0;
 
@@ -147,14 +169,14 @@ measure_trace(const struct bench_options *options, uint32_t workers, double nois
         pool_policy_solve(&policies[i]);
     }
     struct leat_mdp_pool_problem problem = policies[0].problem;
+    ramsis_read_trace(rate_qps);
     for (uint32_t s = 0; s < 300; s++) {
-        rate_qps[s % SECONDS] = ramsis_trace_qps[s % SECONDS / 10];
-        problem.rate_per_us = rate_qps[s % SECONDS] / 1e6;
+        problem.rate_per_us = rate_qps[s % RAMSIS_TRACE_SECONDS] / 1e6;
         bound += leat_mdp_pool_bound(&problem);
         queries += problem.rate_per_us;
     }
     const struct pool_world world = {.policies = policies, .policy_count = RUNGS, .rate_qps = rate_qps,
-                                     .rate_count = SECONDS, .seconds = 300, .dispersion = 1, .noise = noise};
+                                     .rate_count = RAMSIS_TRACE_SECONDS, .seconds = 300, .dispersion = 1, .noise = noise};
     const struct outcome ours = observe(options, world, 1);
     (void)snprintf(subject, sizeof(subject), "image trace, %u workers, noise %.0f %%", workers, noise * 100);
     print_outcome(options, subject, ours, bound / queries, NULL, ours);
@@ -175,6 +197,8 @@ main(int argc, char **argv)
     }
     bench_pin(&options.cpus[options.cpu_count - 1], 1);
     leat_clock_init(&clock);
+    ramsis_read("image", &ramsis_image);
+    ramsis_read("text", &ramsis_text);
     for (uint32_t qps = 400; qps <= 4000; qps += options.smoke ? 1800 : 400) {
         measure_load(&options, &clock, &ramsis_image, qps);
         measure_load(&options, &clock, &ramsis_text, qps);

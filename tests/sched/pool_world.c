@@ -12,20 +12,20 @@ enum { QUEUE = 1 << 20, WINDOW_US = 500000, TICK_US = 1000 };
 /* ---- Policies ---------------------------------------------------------------------------------- */
 
 void
-pool_policy_init(struct pool_policy *policy, const struct ramsis_excerpt *task, uint32_t worker_count, double rate_qps)
+pool_policy_init(struct pool_policy *policy, const struct ramsis_task *task, uint32_t worker_count, double rate_qps)
 {
     *policy = (struct pool_policy){
-        .problem = {.variant_count = task->variant_count, .worker_count = worker_count, .batch_max = RAMSIS_EXCERPT_BATCHES,
-                    .latency_stride = RAMSIS_EXCERPT_BATCHES, .accuracy = policy->accuracy,
+        .problem = {.variant_count = task->variant_count, .worker_count = worker_count, .batch_max = RAMSIS_QUEUE,
+                    .latency_stride = RAMSIS_QUEUE, .accuracy = policy->accuracy,
                     .latency_us = &policy->latency_us[0][0], .objective_us = task->objective_us,
                     .rate_per_us = rate_qps / 1e6, .dispersion = 1, .late_penalty = 2, .queue_max = 64,
                     .model_queue_max = 256, .slack_bins = 64,
                     .idle_levels = 8, .held_max = 16, .hold = true}};
     for (uint32_t v = 0; v < task->variant_count; v++) {
         policy->accuracy[v] = task->accuracy[v];
-        for (uint32_t b = 0; b < RAMSIS_EXCERPT_BATCHES; b++) {
+        for (uint32_t b = 0; b < RAMSIS_QUEUE; b++) {
             const double latency_us = task->latency_us[v][b];
-            policy->latency_us[v][b] = latency_us > 0 ? latency_us : 1e6;
+            policy->latency_us[v][b] = latency_us <= task->objective_us ? latency_us : 1e6;
         }
     }
 }

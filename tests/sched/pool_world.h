@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "sched/mdp_pool.h"
-#include "tests/sched/ramsis_excerpt.h"
+#include "tests/sched/ramsis.h"
 
 /* A policy and what it was solved for; the problem points to its own numbers. */
 struct pool_policy {
@@ -14,11 +14,14 @@ struct pool_policy {
     struct leat_mdp_pool_value value;
     uint16_t *actions;
     double accuracy[LEAT_MDP_POOL_VARIANTS_MAX];
-    double latency_us[LEAT_MDP_POOL_VARIANTS_MAX][RAMSIS_EXCERPT_BATCHES];
+    double latency_us[LEAT_MDP_POOL_VARIANTS_MAX][RAMSIS_QUEUE];
 };
 
-/* The task at a rate: 64 rows from a model of 256, 64 bins, 8 levels of 16, holding, a penalty of 2. Not solved yet. */
-void pool_policy_init(struct pool_policy *policy, const struct ramsis_excerpt *task, uint32_t worker_count,
+/*
+ * The task at a rate: 64 rows from a model of 256, 64 bins, 8 levels of 16, holding, a penalty of 2; batches that miss the objective
+ * by themselves take a second. Not solved yet.
+ */
+void pool_policy_init(struct pool_policy *policy, const struct ramsis_task *task, uint32_t worker_count,
                       double rate_qps);
 void pool_policy_solve(struct pool_policy *policy); /* in memory that is not zero before */
 void pool_policy_fini(struct pool_policy *policy);

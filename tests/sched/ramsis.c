@@ -61,7 +61,9 @@ ramsis_read(const char *task, struct ramsis_task *ret_task)
     char name[NAME_BYTES];
     struct leat_csv csv;
 
-    memset(ret_task, 0, sizeof(*ret_task));
+    const bool image = strcmp(task, "image") == 0;
+    *ret_task = (struct ramsis_task){
+        .name = task, .worker_count = image ? 60 : 20, .objective_us = image ? 150000 : 100000};
     LEAT_MUST(leat_csv_open(FOLDER "/accuracies.csv", &csv) == LEAT_OK);
     while (leat_csv_next(&csv) == LEAT_OK) {
         next_name(&csv, "task", name);
@@ -77,18 +79,38 @@ ramsis_read(const char *task, struct ramsis_task *ret_task)
     LEAT_ASSERT(ret_task->variant_count > 0);
 }
 
+void
+ramsis_read_trace(double ret_qps[RAMSIS_TRACE_SECONDS])
+{
+    uint32_t second = 0;
+    double qps = 0;
+    struct leat_csv csv;
+
+    LEAT_MUST(leat_csv_open(FOLDER "/twitter_trace.csv", &csv) == LEAT_OK);
+    while (leat_csv_next(&csv) == LEAT_OK) {
+        const uint32_t start = (uint32_t)next_number(&csv, "start_s");
+        LEAT_ASSERT(start >= second && start < RAMSIS_TRACE_SECONDS);
+        for (; second < start; second++) {
+            ret_qps[second] = qps;
+        }
+        qps = next_number(&csv, "qps");
+    }
+    leat_csv_close(&csv);
+    LEAT_ASSERT(second == RAMSIS_TRACE_SECONDS - 1);
+    ret_qps[second] = qps;
+}
+
 struct leat_mdp_problem
 ramsis_problem(const struct ramsis_task *task, double qps)
 {
-    const bool image = task->variant_count != 5;
     return (struct leat_mdp_problem){.variant_count = task->variant_count,
-                                     .worker_count = image ? 60 : 20,
+                                     .worker_count = task->worker_count,
                                      .queue_max = RAMSIS_QUEUE,
                                      .slack_bins = 100,
                                      .latency_stride = RAMSIS_BATCHES,
                                      .accuracy = task->accuracy,
                                      .latency_us = task->latency_us[0],
-                                     .objective_us = image ? 150000 : 100000,
+                                     .objective_us = task->objective_us,
                                      .rate_per_us = qps / 1e6,
                                      .dispersion = 1};
 }
@@ -96,8 +118,10 @@ ramsis_problem(const struct ramsis_task *task, double qps)
 void
 ramsis_interpolate(const struct ramsis_task *task, uint32_t count, struct ramsis_task *ret_task)
 {
-    memset(ret_task, 0, sizeof(*ret_task));
-    ret_task->variant_count = count;
+    *ret_task = (struct ramsis_task){.name = task->name,
+                                     .worker_count = task->worker_count,
+                                     .objective_us = task->objective_us,
+                                     .variant_count = count};
     for (uint32_t v = 0; v < count; v++) {
         const double at = (double)v * (task->variant_count - 1) / (count - 1);
         const uint32_t below = at < task->variant_count - 1 ? (uint32_t)at : task->variant_count - 2;

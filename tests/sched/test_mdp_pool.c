@@ -12,6 +12,8 @@
 #include "tests/leat_test.h"
 #include "tests/sched/pool_world.h"
 
+static struct ramsis_task ramsis_image, ramsis_text;
+
 static uint64_t random_state;
 
 static double
@@ -343,7 +345,7 @@ static void
 test_near_the_bound(void)
 {
     for (uint32_t t = 0; t < 2; t++) {
-        const struct ramsis_excerpt *task = t == 0 ? &ramsis_image : &ramsis_text;
+        const struct ramsis_task *task = t == 0 ? &ramsis_image : &ramsis_text;
         for (uint32_t i = 0; i < 9; i++) {
             struct pool_policy policy;
             pool_policy_init(&policy, task, task->worker_count, 400.0 * (i + 1));
@@ -402,12 +404,8 @@ test_long_objective(void)
     pool_policy_init(&policy, &ramsis_image, 60, 2800);
     policy.problem.objective_us *= 2;
     policy.problem.model_queue_max = 0;
-    for (uint32_t v = 0; v < policy.problem.variant_count; v++) {
-        double *latency_us = policy.latency_us[v];
-        for (uint32_t b = 2; b < RAMSIS_EXCERPT_BATCHES; b++) { /* batches of more than the task's own objective */
-            const bool known = ramsis_image.latency_us[v][b] > 0 || ramsis_image.latency_us[v][1] <= 0;
-            latency_us[b] = known ? latency_us[b] : 2 * latency_us[b - 1] - latency_us[b - 2];
-        }
+    for (uint32_t v = 0; v < policy.problem.variant_count; v++) { /* batches of more than the task's own objective too */
+        memcpy(policy.latency_us[v], ramsis_image.latency_us[v], sizeof(policy.latency_us[v]));
     }
     for (uint32_t i = 0; i < 3; i++) {
         policy.problem.rate_per_us = (2800 + 200 * i) / 1e6;
@@ -561,7 +559,7 @@ test_dominated_variants(void)
             of++;
         }
         mixed.accuracy[v] = plain.accuracy[of < 5 ? of : 2] - (of < 5 ? 0 : 0.01 * v);
-        for (uint32_t b = 0; b < RAMSIS_EXCERPT_BATCHES; b++) {
+        for (uint32_t b = 0; b < RAMSIS_QUEUE; b++) {
             mixed.latency_us[v][b] = plain.latency_us[of < 5 ? of : 2][b];
         }
     }
@@ -625,6 +623,8 @@ main(void)
 {
     leat_test_init();
     random_state = leat_test_seed;
+    ramsis_read("image", &ramsis_image);
+    ramsis_read("text", &ramsis_text);
     test_best_of_all_policies();
     test_bound_by_all_mixes();
     test_one_worker_gains_as_simulated();
