@@ -12,7 +12,7 @@ zoo_build_lenet5(struct onnx_builder *b, enum zoo_size size)
     const int64_t image = size == ZOO_SIZE_FULL ? 28 : 16;
     const int64_t divisor = size == ZOO_SIZE_FULL ? 1 : 2;
     const struct layer_window pool = {.kernel = 2, .stride = 2};
-    struct onnx_tensor x = onnx_builder_input(b, "input", ONNX_TYPE_F32, (const int64_t[]){1, image, image}, 3);
+    struct onnx_tensor x = onnx_builder_input(b, "input", (const int64_t[]){1, image, image}, 3);
 
     x = layer_conv(b, "conv1", x, (struct layer_window){.outputs = 6 / divisor, .kernel = 5, .stride = 1, .pad = 2,
                                                         .bias = true});

@@ -36,6 +36,8 @@ print_help(FILE *file)
                   "  -o, --output PATH file, or folder with --all (default: NAME.onnx)\n"
                   "  --all             every model of the list\n"
                   "  --json            one JSON object\n\n"
+                  "FLOP are two per multiply-add, at the length that --json calls nominal where a model takes\n"
+                  "sequences. Running statistics and tables of fixed numbers are no parameters.\n\n"
                   "example: leat-zoo write resnet50 --size test -o resnet50.onnx\n\n"
                   "exit codes: 0 done, 1 failed, 2 wrong usage\n");
 }
@@ -109,16 +111,25 @@ parse_options(int argc, char **argv, struct options *options)
 }
 
 static void
-print_ports(const char *key, const struct onnx_port *ports, uint32_t count)
+print_ports(const char *key, const struct onnx_summary *summary, const struct onnx_port *ports, uint32_t count)
 {
     (void)printf("\"%s\": [", key);
     for (uint32_t i = 0; i < count; i++) {
-        (void)printf("%s{\"name\": \"%s\", \"dtype\": \"%s\", \"dims\": [\"N\"", i > 0 ? ", " : "", ports[i].name,
+        (void)printf("%s{\"name\": \"%s\", \"dtype\": \"%s\", \"dims\": [", i > 0 ? ", " : "", ports[i].name,
                      ports[i].type == ONNX_TYPE_F32 ? "f32" : "i64");
-        for (uint32_t d = 1; d < ports[i].rank; d++) {
-            (void)printf(", %" PRId64, ports[i].dims[d]);
+        for (uint32_t d = 0; d < ports[i].rank; d++) {
+            const int64_t dim = ports[i].dims[d];
+            if (dim < 0) {
+                (void)printf("%s\"%s\"", d > 0 ? ", " : "", summary->symbols[-1 - dim].name);
+            } else {
+                (void)printf("%s%" PRId64, d > 0 ? ", " : "", dim);
+            }
         }
-        (void)printf("]}");
+        (void)printf("]");
+        if (ports[i].end > 0) {
+            (void)printf(", \"end\": %" PRId64, ports[i].end);
+        }
+        (void)printf("}");
     }
     (void)printf("]");
 }
@@ -128,11 +139,17 @@ print_json(const struct zoo_model *model, const struct onnx_summary *summary, vo
 {
     (void)context;
     (void)printf("%s{\"name\": \"%s\", \"description\": \"%s\", \"parameters\": %" PRIu64
-                 ", \"flop_per_item\": %" PRIu64 ", ",
-                 model == zoo_models ? "" : ", ", model->name, model->doc, summary->parameters, summary->flop_per_item);
-    print_ports("inputs", summary->inputs, summary->input_count);
+                 ", \"flop_per_item\": %" PRIu64 ", \"constant_bytes\": %" PRIu64
+                 ", \"opset\": %" PRId64 ", \"nodes\": %" PRIu32 ", \"symbols\": {",
+                 model == zoo_models ? "" : ", ", model->name, model->doc, summary->parameters, summary->flop_per_item,
+                 summary->constant_bytes, summary->opset, summary->node_count);
+    for (uint32_t s = 0; s < summary->symbol_count; s++) {
+        (void)printf("%s\"%s\": %" PRId64, s > 0 ? ", " : "", summary->symbols[s].name, summary->symbols[s].nominal);
+    }
+    (void)printf("}, ");
+    print_ports("inputs", summary, summary->inputs, summary->input_count);
     (void)printf(", ");
-    print_ports("outputs", summary->outputs, summary->output_count);
+    print_ports("outputs", summary, summary->outputs, summary->output_count);
     (void)printf("}");
 }
 
@@ -140,8 +157,9 @@ static void
 print_line(const struct zoo_model *model, const struct onnx_summary *summary, void *context)
 {
     (void)context;
-    (void)printf("%-16s %8.3f M %10.2f M  %s\n", model->name, (double)summary->parameters / 1e6,
-                 (double)summary->flop_per_item / 1e6, model->doc);
+    (void)printf("%-22s %8.3f M %10.2f M %9.2f MB %4" PRId64 " %6" PRIu32 "  %s\n", model->name,
+                 (double)summary->parameters / 1e6, (double)summary->flop_per_item / 1e6,
+                 (double)summary->constant_bytes / 1e6, summary->opset, summary->node_count, model->doc);
 }
 
 static int
@@ -160,7 +178,7 @@ list(const struct options *options)
     if (options->json) {
         (void)printf("{\"models\": [");
     } else {
-        (void)printf("%-16s %10s %12s\n", "name", "parameters", "FLOP/item");
+        (void)printf("%-22s %10s %12s %12s %s %6s\n", "name", "parameters", "FLOP/item", "constants", "opset", "nodes");
     }
     for (size_t i = 0; i < zoo_model_count; i++) {
         const enum leat_status status =

@@ -45,7 +45,7 @@ zoo_build_mobilenetv2(struct onnx_builder *b, enum zoo_size size)
 {
     const int64_t image = size == ZOO_SIZE_FULL ? 224 : 64;
     const int64_t divisor = size == ZOO_SIZE_FULL ? 1 : 8;
-    struct onnx_tensor x = onnx_builder_input(b, "input", ONNX_TYPE_F32, (const int64_t[]){3, image, image}, 3);
+    struct onnx_tensor x = onnx_builder_input(b, "input", (const int64_t[]){3, image, image}, 3);
     int index = 1;
 
     onnx_builder_scope(b, "features.0");

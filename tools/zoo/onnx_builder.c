@@ -12,17 +12,37 @@
 #error "raw_data is little-endian and written as it lies in memory"
 #endif
 
-enum { NODES_MAX = 320, CONSTANTS_MAX = 512, PORTS_MAX = 4, ATTRIBUTES_MAX = 6, INTS_MAX = 4, NAME_BYTES = 64 };
+enum {
+    NODES_MAX = 4096,
+    CONSTANTS_MAX = 1024,
+    PORTS_MAX = 4,
+    SYMBOLS_MAX = 4,
+    ATTRIBUTES_MAX = 8,
+    INTS_MAX = 8,
+    NAME_BYTES = 96,
+    BODY_NODES_MAX = 64,
+};
+
+/* A tensor that an attribute holds. */
+struct value {
+    Onnx__TensorProto proto;
+    int64_t dims[1];
+    union {
+        int64_t integers[INTS_MAX];
+        float number;
+    };
+};
 
 struct onnx_node {
     Onnx__NodeProto proto;
     Onnx__AttributeProto attributes[ATTRIBUTES_MAX];
     Onnx__AttributeProto *attribute_list[ATTRIBUTES_MAX];
     int64_t ints[ATTRIBUTES_MAX][INTS_MAX];
+    struct value value;
     char *inputs[ONNX_NODE_INPUTS];
-    char *output_list[1];
+    char *output_list[ONNX_NODE_OUTPUTS];
     char name[NAME_BYTES];
-    char output[NAME_BYTES];
+    char outputs[ONNX_NODE_OUTPUTS][NAME_BYTES];
 };
 
 struct constant {
@@ -42,6 +62,15 @@ struct port {
     char name[NAME_BYTES];
 };
 
+struct onnx_body {
+    Onnx__GraphProto graph;
+    Onnx__NodeProto *node_list[BODY_NODES_MAX];
+    struct port inputs[PORTS_MAX], outputs[PORTS_MAX];
+    Onnx__ValueInfoProto *input_list[PORTS_MAX], *output_list[PORTS_MAX];
+    char name[NAME_BYTES];
+    bool begun, ended;
+};
+
 struct onnx_builder {
     Onnx__ModelProto model;
     Onnx__GraphProto graph;
@@ -49,7 +78,9 @@ struct onnx_builder {
     Onnx__OperatorSetIdProto *opset_list[1];
 
     struct onnx_node nodes[NODES_MAX];
+    size_t node_count; /* of the graph and its bodies */
     Onnx__NodeProto *node_list[NODES_MAX];
+    struct onnx_body body; /* one is enough for every model so far */
     struct constant constants[CONSTANTS_MAX];
     Onnx__TensorProto *constant_list[CONSTANTS_MAX];
     struct port inputs[PORTS_MAX], outputs[PORTS_MAX];
@@ -57,8 +88,10 @@ struct onnx_builder {
 
     char graph_name[NAME_BYTES];
     char scope[NAME_BYTES];
+    struct onnx_symbol symbols[SYMBOLS_MAX];
+    uint32_t symbol_count;
     uint64_t random;
-    uint64_t parameters, multiply_adds;
+    uint64_t parameters, constant_bytes, multiply_adds;
     enum onnx_weights weights;
     bool out_of_memory;
 };
@@ -98,7 +131,6 @@ onnx_builder_create(const char *graph_name, uint64_t seed, enum onnx_weights wei
     b->random = seed;
 
     b->model.has_ir_version = true;
-    b->model.ir_version = ONNX_IR_VERSION;
     b->model.producer_name = text("leat-zoo");
     b->model.graph = &b->graph;
     b->model.opset_import = b->opset_list;
@@ -106,7 +138,9 @@ onnx_builder_create(const char *graph_name, uint64_t seed, enum onnx_weights wei
     b->opset_list[0] = &b->opset;
     b->opset.domain = text("");
     b->opset.has_version = true;
-    b->opset.version = ONNX_OPSET;
+    onnx_builder_opset(b, ONNX_OPSET);
+    b->symbols[0] = (struct onnx_symbol){.name = "N", .nominal = 1};
+    b->symbol_count = 1;
 
     memcpy(b->graph_name, graph_name, strlen(graph_name));
     b->graph.name = b->graph_name;
@@ -141,12 +175,43 @@ onnx_builder_scope(struct onnx_builder *builder, const char *format, ...)
     LEAT_ASSERT(length >= 0 && (size_t)length < sizeof(builder->scope));
 }
 
+void
+onnx_builder_opset(struct onnx_builder *builder, int64_t version)
+{
+    LEAT_ASSERT(builder->node_count == 0 && version >= 10 && version <= 18);
+    builder->opset.version = version;
+    /* The IR version that came with the operator set. */
+    builder->model.ir_version = version >= 15 ? 8 : version >= 12 ? 7 : version == 11 ? 6 : 5;
+}
+
+int64_t
+onnx_builder_opset_version(const struct onnx_builder *builder)
+{
+    return builder->opset.version;
+}
+
+int64_t
+onnx_builder_symbol(struct onnx_builder *builder, const char *name, int64_t nominal)
+{
+    LEAT_ASSERT(builder->symbol_count < SYMBOLS_MAX && nominal > 0);
+    builder->symbols[builder->symbol_count++] = (struct onnx_symbol){.name = name, .nominal = nominal};
+    return -(int64_t)builder->symbol_count;
+}
+
+int64_t
+onnx_builder_extent(const struct onnx_builder *builder, int64_t dim)
+{
+    LEAT_ASSERT(dim != 0 && -dim <= (int64_t)builder->symbol_count);
+    return dim > 0 ? dim : builder->symbols[-1 - dim].nominal;
+}
+
 /* dims include the batch. */
 static void
-fill_port(struct port *port, const char *name, enum onnx_type type, const int64_t *dims, uint32_t rank)
+fill_port(const struct onnx_builder *builder, struct port *port, const char *name, enum onnx_type type,
+          const int64_t *dims, uint32_t rank)
 {
     LEAT_ASSERT(strlen(name) < sizeof(port->name));
-    LEAT_ASSERT(rank >= 1 && rank <= ONNX_RANK_MAX && dims[0] == ONNX_BATCH);
+    LEAT_ASSERT(rank >= 1 && rank <= ONNX_RANK_MAX);
     onnx__value_info_proto__init(&port->proto);
     onnx__type_proto__init(&port->type);
     onnx__type_proto__tensor__init(&port->tensor);
@@ -168,9 +233,9 @@ fill_port(struct port *port, const char *name, enum onnx_type type, const int64_
         onnx__tensor_shape_proto__dimension__init(dim);
         port->dim_list[d] = dim;
         port->port.dims[d] = dims[d];
-        if (dims[d] == ONNX_BATCH) {
+        if (dims[d] < 0) {
             dim->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
-            dim->dim_param = text("N");
+            dim->dim_param = text(builder->symbols[-1 - dims[d]].name);
         } else {
             dim->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
             dim->dim_value = dims[d];
@@ -178,40 +243,64 @@ fill_port(struct port *port, const char *name, enum onnx_type type, const int64_
     }
 }
 
-struct onnx_tensor
-onnx_builder_input(struct onnx_builder *builder, const char *name, enum onnx_type type, const int64_t *dims,
-                   uint32_t rank)
+static struct onnx_tensor
+add_input(struct onnx_builder *builder, const char *name, enum onnx_type type, const int64_t *dims, uint32_t rank)
 {
-    LEAT_ASSERT(builder->graph.n_input < PORTS_MAX && rank + 1 <= ONNX_RANK_MAX);
-    struct port *port = &builder->inputs[builder->graph.n_input];
-    struct onnx_tensor tensor = {.rank = rank + 1, .dims = {ONNX_BATCH}, .power = 1.0};
+    struct onnx_body *body = builder->body.begun && !builder->body.ended ? &builder->body : NULL;
+    Onnx__GraphProto *graph = body != NULL ? &body->graph : &builder->graph;
+    LEAT_ASSERT(graph->n_input < PORTS_MAX);
+    struct port *port = body != NULL ? &body->inputs[graph->n_input] : &builder->inputs[graph->n_input];
+    struct onnx_tensor tensor = {.name = port->name, .rank = rank, .power = 1.0};
 
-    memcpy(tensor.dims + 1, dims, rank * sizeof(*dims));
-    fill_port(port, name, type, tensor.dims, tensor.rank);
-    builder->input_list[builder->graph.n_input++] = &port->proto;
-    tensor.name = port->name;
+    fill_port(builder, port, name, type, dims, rank);
+    memcpy(tensor.dims, dims, rank * sizeof(*dims));
+    graph->input[graph->n_input++] = &port->proto;
+    return tensor;
+}
+
+static struct onnx_tensor
+add_batch_input(struct onnx_builder *builder, const char *name, enum onnx_type type, const int64_t *dims,
+                uint32_t rank)
+{
+    int64_t all[ONNX_RANK_MAX] = {ONNX_BATCH};
+
+    LEAT_ASSERT(rank + 1 <= ONNX_RANK_MAX);
+    memcpy(all + 1, dims, rank * sizeof(*dims));
+    return add_input(builder, name, type, all, rank + 1);
+}
+
+struct onnx_tensor
+onnx_builder_input(struct onnx_builder *builder, const char *name, const int64_t *dims, uint32_t rank)
+{
+    return add_batch_input(builder, name, ONNX_TYPE_F32, dims, rank);
+}
+
+struct onnx_tensor
+onnx_builder_indices(struct onnx_builder *builder, const char *name, const int64_t *dims, uint32_t rank, int64_t end)
+{
+    LEAT_ASSERT(end > 0);
+    const struct onnx_tensor tensor = add_batch_input(builder, name, ONNX_TYPE_I64, dims, rank);
+    builder->inputs[builder->graph.n_input - 1].port.end = end;
     return tensor;
 }
 
 void
 onnx_builder_output(struct onnx_builder *builder, struct onnx_tensor x, const char *name)
 {
-    LEAT_ASSERT(builder->graph.n_output < PORTS_MAX);
-    struct port *port = &builder->outputs[builder->graph.n_output];
-    struct onnx_node *node = NULL;
+    struct onnx_body *body = builder->body.begun && !builder->body.ended ? &builder->body : NULL;
+    Onnx__GraphProto *graph = body != NULL ? &body->graph : &builder->graph;
+    LEAT_ASSERT(graph->n_output < PORTS_MAX);
+    struct port *port = body != NULL ? &body->outputs[graph->n_output] : &builder->outputs[graph->n_output];
+    char *output = NULL;
 
-    for (size_t i = 0; i < builder->graph.n_node; i++) {
-        if (strcmp(builder->nodes[i].output, x.name) == 0) {
-            node = &builder->nodes[i];
-        }
-        for (size_t k = 0; k < builder->nodes[i].proto.n_input; k++) {
-            LEAT_ASSERT(strcmp(builder->nodes[i].inputs[k], x.name) != 0); /* it is about to be renamed */
-        }
+    for (size_t i = 0; i < builder->node_count * ONNX_NODE_OUTPUTS; i++) {
+        char *candidate = builder->nodes[i / ONNX_NODE_OUTPUTS].outputs[i % ONNX_NODE_OUTPUTS];
+        output = candidate == x.name ? candidate : output;
     }
-    LEAT_ASSERT(node != NULL);
-    fill_port(port, name, ONNX_TYPE_F32, x.dims, x.rank);
-    memcpy(node->output, port->name, sizeof(node->output));
-    builder->output_list[builder->graph.n_output++] = &port->proto;
+    LEAT_ASSERT(output != NULL);
+    fill_port(builder, port, name, ONNX_TYPE_F32, x.dims, x.rank);
+    memcpy(output, port->name, NAME_BYTES); /* nodes that read it point here */
+    graph->output[graph->n_output++] = &port->proto;
 }
 
 static uint64_t
@@ -223,10 +312,12 @@ next_random(struct onnx_builder *builder)
     return z ^ (z >> 31);
 }
 
+enum source { DRAWN, GIVEN };
+
 /* A constant with undefined contents at *ret_data, which is NULL where there is nothing to fill. */
 static const char *
-add_constant(struct onnx_builder *builder, const char *name, enum onnx_type type, const int64_t *dims,
-             uint32_t rank, size_t *ret_elements, void **ret_data)
+add_constant(struct onnx_builder *builder, const char *name, enum onnx_type type, enum source source,
+             const int64_t *dims, uint32_t rank, size_t *ret_elements, void **ret_data)
 {
     LEAT_ASSERT(builder->graph.n_initializer < CONSTANTS_MAX && rank <= ONNX_RANK_MAX);
     struct constant *constant = &builder->constants[builder->graph.n_initializer];
@@ -244,14 +335,12 @@ add_constant(struct onnx_builder *builder, const char *name, enum onnx_type type
     constant->proto.n_dims = rank;
     constant->proto.has_data_type = true;
     constant->proto.data_type = (int32_t)type;
-    if (type == ONNX_TYPE_F32 && rank > 0) {
-        builder->parameters += elements;
-    }
+    const size_t bytes = elements * (type == ONNX_TYPE_F32 ? sizeof(float) : sizeof(int64_t));
+    builder->constant_bytes += bytes;
 
     *ret_elements = elements;
     *ret_data = NULL;
-    if (builder->weights == ONNX_WEIGHTS_DRAWN) {
-        const size_t bytes = elements * (type == ONNX_TYPE_F32 ? sizeof(float) : sizeof(int64_t));
+    if (builder->weights == ONNX_WEIGHTS_DRAWN || source == GIVEN) {
         *ret_data = malloc(bytes);
         builder->out_of_memory |= *ret_data == NULL;
         constant->proto.has_raw_data = true;
@@ -259,6 +348,15 @@ add_constant(struct onnx_builder *builder, const char *name, enum onnx_type type
     }
     builder->constant_list[builder->graph.n_initializer++] = &constant->proto;
     return constant->name;
+}
+
+static const char *
+add_parameter(struct onnx_builder *builder, const char *name, const int64_t *dims, uint32_t rank,
+              size_t *ret_elements, void **ret_data)
+{
+    const char *full_name = add_constant(builder, name, ONNX_TYPE_F32, DRAWN, dims, rank, ret_elements, ret_data);
+    builder->parameters += *ret_elements;
+    return full_name;
 }
 
 /* Approximately normal with mean 0 and deviation 1: four uniforms added have variance 1/3. */
@@ -277,7 +375,7 @@ onnx_builder_normal(struct onnx_builder *builder, const char *name, const int64_
 {
     size_t elements;
     void *data;
-    const char *full_name = add_constant(builder, name, ONNX_TYPE_F32, dims, rank, &elements, &data);
+    const char *full_name = add_parameter(builder, name, dims, rank, &elements, &data);
     float *to = data;
 
     for (size_t i = 0; to != NULL && i < elements; i++) {
@@ -292,7 +390,7 @@ onnx_builder_filters(struct onnx_builder *builder, const char *name, const int64
 {
     size_t elements;
     void *data;
-    const char *full_name = add_constant(builder, name, ONNX_TYPE_F32, dims, rank, &elements, &data);
+    const char *full_name = add_parameter(builder, name, dims, rank, &elements, &data);
     const size_t width = elements / (size_t)dims[0];
     float *row = data;
 
@@ -315,7 +413,7 @@ onnx_builder_uniform(struct onnx_builder *builder, const char *name, const int64
 {
     size_t elements;
     void *data;
-    const char *full_name = add_constant(builder, name, ONNX_TYPE_F32, dims, rank, &elements, &data);
+    const char *full_name = add_parameter(builder, name, dims, rank, &elements, &data);
     float *to = data;
 
     for (size_t i = 0; to != NULL && i < elements; i++) {
@@ -325,65 +423,100 @@ onnx_builder_uniform(struct onnx_builder *builder, const char *name, const int64
     return full_name;
 }
 
-const char *
-onnx_builder_scalar(struct onnx_builder *builder, const char *name, float value)
+static const char *
+add_given(struct onnx_builder *builder, const char *name, enum onnx_type type, const void *values,
+          const int64_t *dims, uint32_t rank)
 {
     size_t elements;
     void *data;
-    const char *full_name = add_constant(builder, name, ONNX_TYPE_F32, NULL, 0, &elements, &data);
+    const char *full_name = add_constant(builder, name, type, GIVEN, dims, rank, &elements, &data);
 
     if (data != NULL) {
-        memcpy(data, &value, sizeof(value));
+        memcpy(data, values, elements * (type == ONNX_TYPE_F32 ? sizeof(float) : sizeof(int64_t)));
     }
     return full_name;
 }
 
 const char *
+onnx_builder_scalar(struct onnx_builder *builder, const char *name, float value)
+{
+    return add_given(builder, name, ONNX_TYPE_F32, &value, NULL, 0);
+}
+
+const char *
+onnx_builder_floats(struct onnx_builder *builder, const char *name, const float *values, const int64_t *dims,
+                    uint32_t rank)
+{
+    return add_given(builder, name, ONNX_TYPE_F32, values, dims, rank);
+}
+
+const char *
 onnx_builder_integers(struct onnx_builder *builder, const char *name, const int64_t *values, uint32_t count)
 {
-    const int64_t dims[1] = {count};
-    size_t elements;
-    void *data;
-    const char *full_name = add_constant(builder, name, ONNX_TYPE_I64, dims, 1, &elements, &data);
+    return add_given(builder, name, ONNX_TYPE_I64, values, (const int64_t[]){count}, 1);
+}
 
-    if (data != NULL) {
-        memcpy(data, values, count * sizeof(*values));
-    }
-    return full_name;
+const char *
+onnx_builder_integer_table(struct onnx_builder *builder, const char *name, const int64_t *values,
+                           const int64_t *dims, uint32_t rank)
+{
+    return add_given(builder, name, ONNX_TYPE_I64, values, dims, rank);
 }
 
 struct onnx_node *
 onnx_builder_node(struct onnx_builder *builder, const char *op, const char *name, const char *const *inputs,
                   uint32_t input_count)
 {
-    LEAT_ASSERT(builder->graph.n_node < NODES_MAX && input_count <= ONNX_NODE_INPUTS);
-    struct onnx_node *node = &builder->nodes[builder->graph.n_node];
+    return onnx_builder_node_outputs(builder, op, name, inputs, input_count, 1);
+}
+
+struct onnx_node *
+onnx_builder_node_outputs(struct onnx_builder *builder, const char *op, const char *name, const char *const *inputs,
+                          uint32_t input_count, uint32_t output_count)
+{
+    LEAT_ASSERT(builder->node_count < NODES_MAX && input_count <= ONNX_NODE_INPUTS);
+    LEAT_ASSERT(output_count > 0 && output_count <= ONNX_NODE_OUTPUTS);
+    struct onnx_node *node = &builder->nodes[builder->node_count++];
+    struct onnx_body *body = builder->body.begun && !builder->body.ended ? &builder->body : NULL;
+    Onnx__GraphProto *graph = body != NULL ? &body->graph : &builder->graph;
 
     onnx__node_proto__init(&node->proto);
     compose_name(builder, name, node->name);
-    const size_t length = strlen(node->name);
-    LEAT_ASSERT(length + sizeof(".out") <= sizeof(node->output));
-    memcpy(node->output, node->name, length);
-    memcpy(node->output + length, ".out", sizeof(".out"));
     for (uint32_t i = 0; i < input_count; i++) {
-        node->inputs[i] = text(inputs[i]);
+        node->inputs[i] = text(inputs[i] != NULL ? inputs[i] : "");
     }
-    node->output_list[0] = node->output;
+    for (uint32_t o = 0; o < output_count; o++) {
+        char number[16] = "";
+        if (o > 0) {
+            (void)snprintf(number, sizeof(number), "%u", o);
+        }
+        const int length = snprintf(node->outputs[o], NAME_BYTES, "%s.out%s", node->name, number);
+        LEAT_ASSERT(length > 0 && length < NAME_BYTES);
+        node->output_list[o] = node->outputs[o];
+    }
     node->proto.name = node->name;
     node->proto.op_type = text(op);
     node->proto.input = node->inputs;
     node->proto.n_input = input_count;
     node->proto.output = node->output_list;
-    node->proto.n_output = 1;
+    node->proto.n_output = output_count;
     node->proto.attribute = node->attribute_list;
-    builder->node_list[builder->graph.n_node++] = &node->proto;
+    LEAT_ASSERT(body == NULL || graph->n_node < BODY_NODES_MAX);
+    graph->node[graph->n_node++] = &node->proto;
     return node;
 }
 
 const char *
 onnx_node_output(const struct onnx_node *node)
 {
-    return node->output;
+    return node->outputs[0];
+}
+
+const char *
+onnx_node_output_at(const struct onnx_node *node, uint32_t index)
+{
+    LEAT_ASSERT(index < node->proto.n_output);
+    return node->outputs[index];
 }
 
 static Onnx__AttributeProto *
@@ -429,6 +562,104 @@ onnx_node_ints(struct onnx_node *node, const char *name, const int64_t *values, 
 }
 
 void
+onnx_node_string(struct onnx_node *node, const char *name, const char *value)
+{
+    Onnx__AttributeProto *attribute = add_attribute(node, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
+    attribute->has_s = true;
+    attribute->s = (ProtobufCBinaryData){.len = strlen(value), .data = (uint8_t *)text(value)};
+}
+
+static struct value *
+add_value(struct onnx_node *node, const char *name, enum onnx_type type, uint32_t rank, uint32_t count)
+{
+    struct value *value = &node->value;
+    LEAT_ASSERT(value->proto.dims == NULL); /* one for each node */
+    Onnx__AttributeProto *attribute = add_attribute(node, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR);
+
+    onnx__tensor_proto__init(&value->proto);
+    value->dims[0] = count;
+    value->proto.dims = value->dims;
+    value->proto.n_dims = rank;
+    value->proto.has_data_type = true;
+    value->proto.data_type = (int32_t)type;
+    value->proto.has_raw_data = true;
+    value->proto.raw_data = (ProtobufCBinaryData){
+        .len = count * (type == ONNX_TYPE_F32 ? sizeof(value->number) : sizeof(*value->integers)),
+        .data = (uint8_t *)value->integers,
+    };
+    attribute->t = &value->proto;
+    return value;
+}
+
+void
+onnx_node_integers(struct onnx_node *node, const char *name, const int64_t *values, uint32_t count)
+{
+    LEAT_ASSERT(count <= INTS_MAX);
+    const uint32_t elements = count == 0 ? 1 : count;
+    struct value *value = add_value(node, name, ONNX_TYPE_I64, count == 0 ? 0 : 1, elements);
+    memcpy(value->integers, values, elements * sizeof(*values));
+}
+
+void
+onnx_node_scalar(struct onnx_node *node, const char *name, float value, uint32_t rank)
+{
+    LEAT_ASSERT(rank <= 1);
+    add_value(node, name, ONNX_TYPE_F32, rank, 1)->number = value;
+}
+
+const char *
+onnx_builder_constant_integers(struct onnx_builder *builder, const char *name, const int64_t *values, uint32_t count)
+{
+    struct onnx_node *node = onnx_builder_node(builder, "Constant", name, NULL, 0);
+    onnx_node_integers(node, "value", values, count);
+    return onnx_node_output(node);
+}
+
+const char *
+onnx_builder_constant_float(struct onnx_builder *builder, const char *name, float value)
+{
+    struct onnx_node *node = onnx_builder_node(builder, "Constant", name, NULL, 0);
+    onnx_node_scalar(node, "value", value, 0);
+    return onnx_node_output(node);
+}
+
+void
+onnx_builder_body_begin(struct onnx_builder *builder, const char *name)
+{
+    struct onnx_body *body = &builder->body;
+
+    LEAT_ASSERT(!body->begun);
+    body->begun = true;
+    onnx__graph_proto__init(&body->graph);
+    compose_name(builder, name, body->name);
+    body->graph.name = body->name;
+    body->graph.node = body->node_list;
+    body->graph.input = body->input_list;
+    body->graph.output = body->output_list;
+}
+
+struct onnx_tensor
+onnx_builder_body_input(struct onnx_builder *builder, const char *name, const int64_t *dims, uint32_t rank)
+{
+    LEAT_ASSERT(builder->body.begun && !builder->body.ended);
+    return add_input(builder, name, ONNX_TYPE_F32, dims, rank);
+}
+
+struct onnx_body *
+onnx_builder_body_end(struct onnx_builder *builder)
+{
+    LEAT_ASSERT(builder->body.begun && !builder->body.ended);
+    builder->body.ended = true;
+    return &builder->body;
+}
+
+void
+onnx_node_body(struct onnx_node *node, const char *name, struct onnx_body *body)
+{
+    add_attribute(node, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH)->g = &body->graph;
+}
+
+void
 onnx_builder_count(struct onnx_builder *builder, int64_t multiply_adds)
 {
     LEAT_ASSERT(multiply_adds > 0);
@@ -436,12 +667,23 @@ onnx_builder_count(struct onnx_builder *builder, int64_t multiply_adds)
 }
 
 void
+onnx_builder_discount(struct onnx_builder *builder, int64_t elements)
+{
+    LEAT_ASSERT(elements > 0 && builder->parameters >= (uint64_t)elements);
+    builder->parameters -= (uint64_t)elements;
+}
+
+void
 onnx_builder_summary(const struct onnx_builder *builder, struct onnx_summary *ret_summary)
 {
     struct onnx_summary summary = {.parameters = builder->parameters,
+                                   .constant_bytes = builder->constant_bytes,
                                    .flop_per_item = 2 * builder->multiply_adds,
+                                   .opset = builder->opset.version,
+                                   .node_count = (uint32_t)builder->node_count,
                                    .input_count = (uint32_t)builder->graph.n_input,
-                                   .output_count = (uint32_t)builder->graph.n_output};
+                                   .output_count = (uint32_t)builder->graph.n_output,
+                                   .symbol_count = builder->symbol_count};
 
     for (uint32_t i = 0; i < summary.input_count; i++) {
         summary.inputs[i] = builder->inputs[i].port;
@@ -449,13 +691,13 @@ onnx_builder_summary(const struct onnx_builder *builder, struct onnx_summary *re
     for (uint32_t o = 0; o < summary.output_count; o++) {
         summary.outputs[o] = builder->outputs[o].port;
     }
+    memcpy(summary.symbols, builder->symbols, sizeof(summary.symbols));
     *ret_summary = summary;
 }
 
 enum leat_status
 onnx_builder_pack(struct onnx_builder *builder, void **ret_bytes, size_t *ret_size)
 {
-    LEAT_ASSERT(builder->weights == ONNX_WEIGHTS_DRAWN);
     const size_t size = builder->out_of_memory ? 0 : onnx__model_proto__get_packed_size(&builder->model);
     void *bytes = builder->out_of_memory ? NULL : malloc(size);
 

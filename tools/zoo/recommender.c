@@ -23,9 +23,9 @@ zoo_build_mlp_recommender(struct onnx_builder *b, enum zoo_size size)
     const struct recommender *net = size == ZOO_SIZE_FULL ? &full : &test;
     const int64_t one[1] = {1};
 
-    const struct onnx_tensor user = onnx_builder_input(b, "user", ONNX_TYPE_I64, one, 1);
-    const struct onnx_tensor item = onnx_builder_input(b, "item", ONNX_TYPE_I64, one, 1);
-    const struct onnx_tensor dense = onnx_builder_input(b, "dense", ONNX_TYPE_F32, &net->dense, 1);
+    const struct onnx_tensor user = onnx_builder_indices(b, "user", one, 1, net->users);
+    const struct onnx_tensor item = onnx_builder_indices(b, "item", one, 1, net->items);
+    const struct onnx_tensor dense = onnx_builder_input(b, "dense", &net->dense, 1);
 
     onnx_builder_scope(b, "deep");
     const struct onnx_tensor parts[3] = {
@@ -33,7 +33,7 @@ zoo_build_mlp_recommender(struct onnx_builder *b, enum zoo_size size)
         layer_flatten(b, "item.flatten", layer_embedding(b, "item", item, net->items, net->width, 1.0)),
         dense,
     };
-    struct onnx_tensor x = layer_concat(b, "concat", parts, 3);
+    struct onnx_tensor x = layer_concat(b, "concat", 1, parts, 3);
     for (size_t i = 0; i < LEAT_COUNT_OF(layers); i++) {
         x = layer_relu(b, relus[i], layer_gemm(b, layers[i], x, net->tower[i]));
     }

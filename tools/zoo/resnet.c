@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Residual networks: He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition", table 1. As in
- * the widespread "v1.5", a bottleneck strides in its 3x3 convolution, not in its first 1x1.
+ * the widespread "v1.5", a bottleneck strides in its 3x3 convolution, not in its first 1x1. ResNeXt: Xie et
+ * al., "Aggregated Residual Transformations for Deep Neural Networks", table 1.
  */
 #include "tools/zoo/layers.h"
 #include "tools/zoo/zoo.h"
@@ -11,6 +12,7 @@ enum { STAGES = 4 };
 struct resnet {
     int64_t image, width, classes; /* width: channels of the first stage */
     int64_t expansion;             /* 1 for basic blocks, 4 for bottlenecks */
+    int64_t groups;                /* 0 means 1; where there are more, the 3x3 convolution is twice as wide */
     int blocks[STAGES];
 };
 
@@ -30,8 +32,10 @@ static struct onnx_tensor
 block(struct onnx_builder *b, const struct resnet *net, struct onnx_tensor x, int64_t width, int64_t stride)
 {
     const int64_t outputs = width * net->expansion;
-    const struct layer_window point = {.outputs = width, .kernel = 1, .stride = 1};
-    const struct layer_window wide = {.outputs = width, .kernel = 3, .stride = stride, .pad = 1};
+    const int64_t inner = net->groups > 1 ? 2 * width : width;
+    const struct layer_window point = {.outputs = inner, .kernel = 1, .stride = 1};
+    const struct layer_window wide = {.outputs = inner, .kernel = 3, .stride = stride, .pad = 1,
+                                      .groups = net->groups};
     struct onnx_tensor y, side = x;
 
     if (net->expansion == 1) {
@@ -56,8 +60,7 @@ block(struct onnx_builder *b, const struct resnet *net, struct onnx_tensor x, in
 static void
 build(struct onnx_builder *b, const struct resnet *net)
 {
-    struct onnx_tensor x = onnx_builder_input(b, "input", ONNX_TYPE_F32,
-                                              (const int64_t[]){3, net->image, net->image}, 3);
+    struct onnx_tensor x = onnx_builder_input(b, "input", (const int64_t[]){3, net->image, net->image}, 3);
 
     x = conv_bn(b, 0, x, (struct layer_window){.outputs = net->width, .kernel = 7, .stride = 2, .pad = 3}, 1.0);
     x = layer_relu(b, "relu", x);
@@ -94,6 +97,21 @@ zoo_build_resnet50(struct onnx_builder *builder, enum zoo_size size)
     if (size == ZOO_SIZE_TEST) {
         net.image = 64;
         net.width = 3;
+        net.classes = 10;
+    }
+    build(builder, &net);
+}
+
+void
+zoo_build_resnext50(struct onnx_builder *builder, enum zoo_size size)
+{
+    struct resnet net = {.image = 224, .width = 64, .classes = 1000, .expansion = 4, .groups = 32,
+                         .blocks = {3, 4, 6, 3}};
+
+    if (size == ZOO_SIZE_TEST) {
+        net.image = 64;
+        net.width = 3;
+        net.groups = 3;
         net.classes = 10;
     }
     build(builder, &net);

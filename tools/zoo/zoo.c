@@ -6,12 +6,22 @@
 #include "base/align.h"
 
 const struct zoo_model zoo_models[] = {
+    /* images */
     {"lenet5", "LeNet-5 with rectifiers and max pooling: the smallest convolutional net", zoo_build_lenet5},
-    {"mlp", "three hidden layers of 1024: matrix products and nothing else", zoo_build_mlp},
-    {"mlp-recommender", "two embeddings and dense features into a tower, plus a wide part", zoo_build_mlp_recommender},
-    {"mobilenetv2", "MobileNetV2 1.0: depthwise convolutions, ReLU6", zoo_build_mobilenetv2},
+    {"vgg16", "VGG-16: plain 3x3 convolutions and wide dense layers", zoo_build_vgg16},
+    {"googlenet", "GoogLeNet: four branches and a Concat, pools that round up", zoo_build_googlenet},
+    {"inceptionv3", "Inception v3: 1x7 and 7x1 convolutions, average pools", zoo_build_inceptionv3},
     {"resnet18", "ResNet-18: basic blocks", zoo_build_resnet18},
     {"resnet50", "ResNet-50 v1.5: bottleneck blocks", zoo_build_resnet50},
+    {"resnext50", "ResNeXt-50 32x4d: grouped convolutions", zoo_build_resnext50},
+    {"mobilenetv2", "MobileNetV2 1.0: depthwise convolutions, ReLU6", zoo_build_mobilenetv2},
+    {"mobilenetv3-large", "MobileNetV3 large: hard swish, squeeze and excite", zoo_build_mobilenetv3_large},
+    {"efficientnet-b0", "EfficientNet-B0: SiLU, squeeze and excite", zoo_build_efficientnet_b0},
+    {"shufflenetv2", "ShuffleNetV2 1x: channels split and shuffled", zoo_build_shufflenetv2},
+    /* recommendation */
+    {"mlp-recommender", "two embeddings and dense features into a tower, plus a wide part", zoo_build_mlp_recommender},
+    /* others */
+    {"mlp", "three hidden layers of 1024: matrix products and nothing else", zoo_build_mlp},
 };
 const size_t zoo_model_count = LEAT_COUNT_OF(zoo_models);
 
@@ -26,11 +36,12 @@ zoo_find(const char *name)
     return NULL;
 }
 
-enum leat_status
-zoo_write(const struct zoo_model *model, enum zoo_size size, uint64_t seed, void **ret_bytes, size_t *ret_size)
+static enum leat_status
+write_model(const struct zoo_model *model, enum zoo_size size, uint64_t seed, enum onnx_weights weights,
+            void **ret_bytes, size_t *ret_size)
 {
     struct onnx_builder *builder;
-    enum leat_status status = onnx_builder_create(model->name, seed, ONNX_WEIGHTS_DRAWN, &builder);
+    enum leat_status status = onnx_builder_create(model->name, seed, weights, &builder);
 
     if (status != LEAT_OK) {
         return status;
@@ -39,6 +50,18 @@ zoo_write(const struct zoo_model *model, enum zoo_size size, uint64_t seed, void
     status = onnx_builder_pack(builder, ret_bytes, ret_size);
     onnx_builder_destroy(builder);
     return status;
+}
+
+enum leat_status
+zoo_write(const struct zoo_model *model, enum zoo_size size, uint64_t seed, void **ret_bytes, size_t *ret_size)
+{
+    return write_model(model, size, seed, ONNX_WEIGHTS_DRAWN, ret_bytes, ret_size);
+}
+
+enum leat_status
+zoo_write_graph(const struct zoo_model *model, enum zoo_size size, void **ret_bytes, size_t *ret_size)
+{
+    return write_model(model, size, 0, ONNX_WEIGHTS_ABSENT, ret_bytes, ret_size);
 }
 
 enum leat_status

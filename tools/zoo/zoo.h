@@ -7,7 +7,7 @@
 
 enum zoo_size {
     ZOO_SIZE_FULL, /* as published */
-    ZOO_SIZE_TEST, /* the same nodes with narrow channels and small images: a few hundred KB at most */
+    ZOO_SIZE_TEST, /* the same nodes with narrow channels and small images: half a MB at most */
 };
 
 struct zoo_model {
@@ -24,6 +24,9 @@ const struct zoo_model *zoo_find(const char *name); /* NULL when there is none *
 /* The file of a model, to be freed with free(). */
 LEAT_MUST_CHECK enum leat_status zoo_write(const struct zoo_model *model, enum zoo_size size, uint64_t seed,
                                            void **ret_bytes, size_t *ret_size);
+/* The same graph without the numbers that are drawn: constants with a shape but no data. */
+LEAT_MUST_CHECK enum leat_status zoo_write_graph(const struct zoo_model *model, enum zoo_size size,
+                                                 void **ret_bytes, size_t *ret_size);
 /* Passes the summary to `visit` while its names are alive. */
 LEAT_MUST_CHECK enum leat_status zoo_describe(const struct zoo_model *model, enum zoo_size size,
                                               void (*visit)(const struct zoo_model *model,
@@ -32,11 +35,18 @@ LEAT_MUST_CHECK enum leat_status zoo_describe(const struct zoo_model *model, enu
                                               void *context);
 
 /* One file per family. */
+void zoo_build_lenet5(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_vgg16(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_googlenet(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_inceptionv3(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_resnet18(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_resnet50(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_resnext50(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_mobilenetv2(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_mobilenetv3_large(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_efficientnet_b0(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_shufflenetv2(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_mlp_recommender(struct onnx_builder *builder, enum zoo_size size);
-void zoo_build_lenet5(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_mlp(struct onnx_builder *builder, enum zoo_size size);
 
 #endif /* LEAT_TOOLS_ZOO_ZOO_H */

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What leat-zoo writes is valid ONNX and runs elsewhere: the ONNX checker and ONNX Runtime on every model.
+
+Outputs have the shapes that leat-zoo claims, are finite and of sane size, differ between items, and an item
+gives the same alone as in a batch.
+
+Usage: check_onnxruntime.py LEAT_ZOO full|test [NAME]...
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+    import onnxruntime
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+try:
+    import onnx
+except ImportError:
+    onnx = None
+    print("the onnx package is absent: no checker")
+
+ITEMS = 3
+SEED = 1
+
+
+def make_inputs(model, extents, rng):
+    inputs = {}
+    for port in model["inputs"]:
+        shape = [extents.get(d, d) for d in port["dims"]]
+        if port["dtype"] == "f32":
+            inputs[port["name"]] = rng.standard_normal(shape, dtype=np.float32)
+        elif port["end"] == 2 and "mask" in port["name"]:  # ones, then zeros; never none
+            lengths = rng.integers(1, shape[1] + 1, size=(shape[0], 1))
+            lengths[0] = shape[1]
+            inputs[port["name"]] = (np.arange(shape[1])[None, :] < lengths).astype(np.int64)
+        else:
+            inputs[port["name"]] = rng.integers(0, port["end"], size=shape, dtype=np.int64)
+    return inputs
+
+
+def check_shape(model, port, extents, value):
+    assert value.ndim == len(port["dims"]), (port, value.shape)
+    for dim, extent in zip(port["dims"], value.shape):
+        assert extents.setdefault(dim, dim if isinstance(dim, int) else extent) == extent, (port, value.shape)
+
+
+def check_values(name, value):
+    assert np.isfinite(value).all(), name
+    deviation = float(value.std())
+    assert 1e-3 < deviation and np.abs(value).max() < 1e3, (name, deviation, np.abs(value).max())
+    for i in range(1, len(value)):
+        difference = float(np.sqrt(((value[i] - value[0]) ** 2).mean()))
+        assert difference > 0.05 * deviation and difference > 1e-3, (name, i, difference, deviation)
+
+
+def items_of(port, value):
+    """One array for each item. Where the first axis is no batch, column 0 says which item a row belongs to."""
+    if port["dims"][0] == "N":
+        return list(value)
+    return [value[value[:, 0] == i, 1:] for i in range(ITEMS)]
+
+
+def check_run(model, session, extents, rng):
+    names = [port["name"] for port in model["outputs"]]
+    inputs = make_inputs(model, {**extents, "N": ITEMS}, rng)
+    whole = session.run(names, inputs)
+    alone = [session.run(names, {k: v[i:i + 1] for k, v in inputs.items()}) for i in range(ITEMS)]
+    for o, port in enumerate(model["outputs"]):
+        check_shape(model, port, {**extents, "N": ITEMS}, whole[o])
+        items = items_of(port, whole[o])
+        if port["dims"][0] == "N":
+            check_values(port["name"], whole[o])
+        else:
+            assert np.isfinite(whole[o]).all() and all(len(item) > 0 for item in items), [len(i) for i in items]
+            assert not np.array_equal(items[0], items[1])
+        for i, item in enumerate(items):
+            single = alone[i][o][0] if port["dims"][0] == "N" else alone[i][o][:, 1:]
+            assert item.shape == single.shape, (port["name"], item.shape, single.shape)
+            scale = max(1e-3, float(np.abs(item).max()))
+            assert np.abs(item - single).max() <= 1e-3 * scale, (port["name"], np.abs(item - single).max(), scale)
+    return whole
+
+
+def check_model(zoo, size, model, path):
+    subprocess.run([zoo, "write", model["name"], "--size", size, "--seed", str(SEED), "-o", path],
+                   check=True, stdout=subprocess.DEVNULL)
+    if onnx is not None:
+        onnx.checker.check_model(path, full_check=True)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 2
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    given = {port.name: port.shape for port in session.get_inputs()}
+    assert given == {port["name"]: port["dims"] for port in model["inputs"]}, given
+
+    rng = np.random.Generator(np.random.PCG64(SEED))
+    nominal = {name: extent for name, extent in model["symbols"].items() if name != "N"}
+    outputs = check_run(model, session, nominal, rng)
+    if nominal:  # at other lengths as well
+        check_run(model, session, {name: max(4, extent // 3) for name, extent in nominal.items()}, rng)
+    print(f"{model['name']}: deviation of outputs", *[f"{float(value.std()):.3g}" for value in outputs], flush=True)
+
+
+def main():
+    zoo, size, *names = sys.argv[1:]
+    listed = json.loads(subprocess.run([zoo, "list", "--size", size, "--json"], check=True, capture_output=True,
+                                       text=True).stdout)["models"]
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.onnx")
+        for model in listed:
+            if names and model["name"] not in names:
+                continue
+            try:
+                check_model(zoo, size, model, path)
+            except Exception as error:  # every model is looked at
+                failed += 1
+                print(f"{model['name']}: FAILED: {type(error).__name__}: {error}", flush=True)
+    sys.exit(1 if failed else 0)
+
+
+main()
