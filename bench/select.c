@@ -51,6 +51,13 @@ predict(const void *context, uint16_t application, uint32_t variant, uint16_t wo
     return leat_profile_predict(&of[variant], items);
 }
 
+static uint64_t
+cost(const void *context, uint16_t application, uint32_t variant, uint16_t worker_class, uint32_t items)
+{
+    (void)context, (void)application, (void)worker_class;
+    return (uint64_t)items * variants[variant].cost_nano;
+}
+
 /* The more accurate, the slower and the dearer. */
 static void
 make_worlds(void)
@@ -98,6 +105,7 @@ input_of(const struct world *world, const struct leat_sched_worker *worker)
         .idle_count = 1,
         .rate_qps = 100,
         .predict = predict,
+        .cost = cost,
         .profiles = profiles,
         .instances = world->instances,
     };

@@ -72,7 +72,8 @@ struct leat_wire_response {
     uint32_t accuracy_ppm;
     uint16_t variant;
     uint16_t worker;
-    uint32_t reserved[3];
+    uint32_t cost_nano;
+    uint32_t reserved[2];
 };
 
 _Static_assert(sizeof(struct leat_wire_request) == LEAT_CACHE_LINE, "one request is one cache line");

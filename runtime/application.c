@@ -64,10 +64,10 @@ leat_waiting_push(struct leat_waiting *waiting, const struct leat_query_entry *e
         waiting->tail = live;
     }
     waiting->queries[waiting->tail] = *query;
-    waiting->queries[waiting->tail].ordinal = waiting->ordinal++;
     waiting->entries[waiting->tail] = *entry;
     waiting->tail++;
     waiting->items += query->items;
+    waiting->barred += query->barred_classes != 0;
 }
 
 void
@@ -89,6 +89,7 @@ leat_waiting_remove(struct leat_waiting *waiting, uint64_t marks[LEAT_WAITING_MA
         const uint32_t at = waiting->head + q;
         if ((marks[q / 64] >> q % 64 & 1) != 0) {
             waiting->items -= waiting->queries[at].items;
+            waiting->barred -= waiting->queries[at].barred_classes != 0;
         } else if (--kept != at) {
             waiting->queries[kept] = waiting->queries[at];
             waiting->entries[kept] = waiting->entries[at];
@@ -110,6 +111,7 @@ leat_waiting_filter(struct leat_waiting *waiting, bool (*keep)(void *context, co
     for (uint32_t i = waiting->head; i < waiting->tail; i++) {
         if (!keep(context, &waiting->entries[i])) {
             waiting->items -= waiting->queries[i].items;
+            waiting->barred -= waiting->queries[i].barred_classes != 0;
             continue;
         }
         if (kept != i) {

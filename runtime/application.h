@@ -56,6 +56,7 @@ struct leat_waiting {
     struct leat_query_entry *entries;
     uint32_t head, tail, room; /* room: length of both arrays, twice the bound */
     uint64_t items;            /* sum over the live part */
+    uint32_t barred;           /* of them, those with barred_classes */
     uint32_t ordinal;          /* of the next one; wraps */
     uint64_t look_at_ns;       /* the router is asked about them again now, and not before unless something changes */
     uint64_t changes_seen;     /* of the workers, when it was asked last */
@@ -105,6 +106,7 @@ struct leat_application {
     uint32_t variant_count;
     uint8_t by_time[LEAT_SCHED_VARIANTS_MAX]; /* places of variants, the one first that takes the least time for an item */
     struct leat_profile (*profiles)[LEAT_WORKER_CLASSES_MAX]; /* [variant_count] */
+    uint64_t price_micro[LEAT_WORKER_CLASSES_MAX]; /* of a worker of the class an hour, in millionths; 0: it has none */
     uint64_t fresh; /* bit v: what was learned of variant v before does not count any more, should this take over */
 
     _Atomic uint32_t worker_count; /* that it may count on; 0: all. W: control  R: dispatcher, relaxed */
@@ -131,7 +133,7 @@ struct leat_application {
 LEAT_MUST_CHECK enum leat_status leat_waiting_init(struct leat_waiting waiting[LEAT_RANKS], uint32_t waiting_max);
 void leat_waiting_fini(struct leat_waiting waiting[LEAT_RANKS]);
 
-/* As policies see a query that arrives now; leat_waiting_push gives it its ordinal. */
+/* As policies see a query that arrives now, but for its ordinal and the classes that are barred. */
 struct leat_sched_query leat_waiting_query(const struct leat_query_entry *entry, uint64_t now_ns);
 /* Appends it; the caller has checked the bound. */
 void leat_waiting_push(struct leat_waiting *waiting, const struct leat_query_entry *entry,

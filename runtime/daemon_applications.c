@@ -186,6 +186,9 @@ build_application(struct leat_daemon *daemon, const struct leat_application_opti
     app->generation = ++daemon->generations;
     app->latency_ns = options->latency_ns;
     app->drop_late = options->drop_late;
+    for (uint32_t class = 0; class < daemon->class_count; class++) {
+        app->price_micro[class] = daemon->classes[class].price_micro;
+    }
     app->waiting_max = options->waiting_max;
     app->profiles = calloc(options->model_count, sizeof(app->profiles[0]));
     enum leat_status status = app->profiles == NULL ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for profiles")

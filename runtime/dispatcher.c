@@ -12,7 +12,10 @@
 #include <unistd.h>
 
 #include "sched/candidates.h"
+#include "sched/route_caps.h"
 #include "sched/select.h"
+
+__extension__ typedef unsigned __int128 wide;
 
 enum {
     REQUESTS_PER_ROUND = 32, /* taken from one session before the next gets its turn */
@@ -68,7 +71,7 @@ struct leat_dispatcher {
     enum leat_rank rank; /* the last whose turn it was */
     struct leat_sched_worker sched_workers[LEAT_SCHED_WORKERS_MAX];
     struct leat_sched_worker candidates[LEAT_SCHED_WORKERS_MAX]; /* the same, where a router is shown fewer of them */
-    uint32_t class_count;
+    uint32_t class_count, classes; /* classes: a bit for each that has workers */
     bool idle_wanted; /* an application with waiting queries gives work to idle workers only */
     uint32_t idle_count, room_count; /* workers without a batch; workers with fewer than they may have */
     uint64_t changes;                /* of sched_workers, ever: batches handed over and reported */
@@ -76,6 +79,7 @@ struct leat_dispatcher {
     struct leat_route_pair pairs[LEAT_SCHED_WORKERS_MAX]; /* the router's answer */
     uint64_t marks[LEAT_WAITING_MARKS];                   /* queries that have left the list that it was shown */
     uint16_t places[LEAT_SCHED_PENDING_MAX];              /* 0, 1, ... */
+    struct leat_route_view view;                          /* for routers, where caps bar classes */
     struct leat_sched_query dealt[LEAT_BATCH_QUERIES];    /* one worker's, where the router deals */
     uint16_t dealt_at[LEAT_BATCH_QUERIES];                /* their places in the list */
     struct {
@@ -121,10 +125,11 @@ bump(_Atomic uint64_t *counter, uint64_t by)
 /* What comes closest to a query that is refused. */
 struct closest {
     uint16_t variant; /* UINT16_MAX: nothing */
-    uint32_t accuracy_ppm;
+    uint16_t worker;  /* of a class that lacks a price; UINT16_MAX: that is no matter */
+    uint32_t accuracy_ppm, cost_nano;
     uint64_t exec_ns;
 };
-static const struct closest nothing_close = {.variant = UINT16_MAX};
+static const struct closest nothing_close = {.variant = UINT16_MAX, .worker = UINT16_MAX};
 
 static void
 answer(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session, uint16_t slot, uint32_t ticket_low,
@@ -141,7 +146,8 @@ answer(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session, 
         .total_ns = waited_ns,
         .accuracy_ppm = closest.accuracy_ppm,
         .variant = closest.variant,
-        .worker = UINT16_MAX,
+        .worker = closest.worker,
+        .cost_nano = closest.cost_nano,
     };
     leat_daemon_session_respond(session, 0, &response);
     leat_daemon_session_ring(session);
@@ -256,6 +262,47 @@ predict_mean(const void *profiles, uint16_t application, uint32_t variant, uint1
     return leat_profile_mean(&app->profiles[variant][worker_class], items);
 }
 
+/* Of `items` by themselves, by what was measured: what a query costs does not change while it waits. */
+static uint64_t
+cost_nano(const void *profiles, uint16_t application, uint32_t variant, uint16_t worker_class, uint32_t items)
+{
+    const struct leat_application *app = profiles;
+    (void)application;
+    if (app->price_micro[worker_class] == 0) {
+        return UINT64_MAX;
+    }
+    const uint64_t time_ns = leat_profile_mean(&app->instances.measured[variant][worker_class], items);
+    const wide micro_hours = (wide)time_ns * app->price_micro[worker_class], nano_in_one = 3600000000; /* 3.6e12 ns in one, / 10^3 */
+    return (uint64_t)((micro_hours + nano_in_one - 1) / nano_in_one);
+}
+
+/* The classes of workers where the variant breaks the query's cap: a bit for each. */
+static uint32_t
+barred_by(const struct leat_dispatcher *dispatcher, const struct leat_application *app, uint32_t variant,
+          const struct leat_sched_query *query)
+{
+    uint32_t barred = 0;
+    for (uint32_t left = query->cost_cap_nano > 0 ? dispatcher->classes : 0; left != 0; left &= left - 1) {
+        const uint16_t class = (uint16_t)__builtin_ctz(left);
+        barred |= (uint32_t)(cost_nano(app, app->id, variant, class, query->items) > query->cost_cap_nano) << class;
+    }
+    return barred;
+}
+
+/* Those where all variants that fit do. Where all classes are, no router is to keep it waiting: it is refused when decided. */
+static uint8_t
+barred_classes(const struct leat_dispatcher *dispatcher, const struct leat_application *app,
+               const struct leat_sched_query *query)
+{
+    uint32_t barred = query->cost_cap_nano > 0 ? dispatcher->classes : 0;
+    for (uint32_t v = 0; v < app->variant_count && barred != 0; v++) {
+        if (app->sched_variants[v].ready && leat_select_fits(&app->sched_variants[v], query)) {
+            barred &= barred_by(dispatcher, app, v, query);
+        }
+    }
+    return (uint8_t)(barred == dispatcher->classes ? 0 : barred);
+}
+
 /* Waiting queries that go before another. */
 struct backlog {
     uint64_t queries, items;
@@ -273,6 +320,34 @@ least_ns(const struct leat_dispatcher *dispatcher, const struct leat_application
     return least;
 }
 
+static struct closest
+close_by(const struct leat_dispatcher *dispatcher, const struct leat_application *app, uint32_t variant, uint32_t items)
+{
+    uint64_t least_nano = UINT64_MAX;
+    for (uint32_t left = dispatcher->classes; left != 0; left &= left - 1) {
+        const uint64_t nano = cost_nano(app, app->id, variant, (uint16_t)__builtin_ctz(left), items);
+        least_nano = nano < least_nano ? nano : least_nano;
+    }
+    return (struct closest){.variant = (uint16_t)variant,
+                            .worker = UINT16_MAX,
+                            .accuracy_ppm = app->sched_variants[variant].accuracy_ppm,
+                            .cost_nano = least_nano == UINT64_MAX   ? 0
+                                         : least_nano >= UINT32_MAX ? UINT32_MAX
+                                                                    : (uint32_t)least_nano,
+                            .exec_ns = least_ns(dispatcher, app, variant, items)};
+}
+
+/* The first worker whose class has no price; UINT16_MAX: all have. */
+static uint16_t
+unpriced_worker(const struct leat_dispatcher *dispatcher, const struct leat_application *app)
+{
+    uint32_t w = 0;
+    while (w < dispatcher->options.worker_count && app->price_micro[dispatcher->records[w].class] > 0) {
+        w++;
+    }
+    return w < dispatcher->options.worker_count ? (uint16_t)w : UINT16_MAX;
+}
+
 /*
  * The fastest ready variant that suits the query: what it is admitted by, for any other takes longer. NOBODY where none
  * suits; *ret_reason then says what it asks too much of, and *ret_closest which variant comes closest to that.
@@ -281,7 +356,8 @@ static uint32_t
 fastest_for(const struct leat_dispatcher *dispatcher, const struct leat_application *app, const struct leat_sched_query *query,
             enum leat_reason *ret_reason, struct closest *ret_closest)
 {
-    uint32_t accurate = NOBODY, cheapest = NOBODY; /* the most accurate; the cheapest of those that are accurate enough */
+    struct closest cheapest = nothing_close; /* of those that fit */
+    uint32_t accurate = NOBODY, enough = NOBODY; /* the most accurate; one that is accurate enough, but too small */
 
     for (uint32_t i = 0; i < app->variant_count; i++) {
         const uint32_t v = app->by_time[i];
@@ -289,33 +365,36 @@ fastest_for(const struct leat_dispatcher *dispatcher, const struct leat_applicat
         if (!variant->ready) {
             continue;
         }
-        if (LEAT_LIKELY(leat_select_suits(variant, query))) {
-            return v;
-        }
-        if (accurate == NOBODY || variant->accuracy_ppm > app->sched_variants[accurate].accuracy_ppm) {
+        if (LEAT_LIKELY(leat_select_fits(variant, query))) {
+            if (LEAT_LIKELY(query->cost_cap_nano == 0 || barred_by(dispatcher, app, v, query) != dispatcher->classes)) {
+                return v;
+            }
+            const struct closest close = close_by(dispatcher, app, v, query->items);
+            if (cheapest.variant == UINT16_MAX || (close.cost_nano > 0 && close.cost_nano < cheapest.cost_nano)) {
+                cheapest = close;
+            }
+        } else if (variant->accuracy_ppm >= query->accuracy_floor_ppm) {
+            enough = v;
+        } else if (accurate == NOBODY || variant->accuracy_ppm > app->sched_variants[accurate].accuracy_ppm) {
             accurate = v;
         }
-        if (variant->accuracy_ppm >= query->accuracy_floor_ppm &&
-            (cheapest == NOBODY || variant->cost_nano < app->sched_variants[cheapest].cost_nano)) {
-            cheapest = v;
-        }
     }
-    const uint32_t v = cheapest != NOBODY ? cheapest : accurate;
-    *ret_reason = cheapest == NOBODY                                                         ? LEAT_REASON_ACCURACY
-                  : (uint64_t)query->items * app->sched_variants[v].cost_nano > query->cost_cap_nano &&
-                          query->cost_cap_nano > 0 ? LEAT_REASON_COST
-                                                   : LEAT_REASON_ITEMS;
-    *ret_closest = v == NOBODY ? nothing_close
-                               : (struct closest){.variant = (uint16_t)v,
-                                                  .accuracy_ppm = app->sched_variants[v].accuracy_ppm,
-                                                  .exec_ns = least_ns(dispatcher, app, v, query->items)};
+    if (cheapest.variant != UINT16_MAX) {
+        cheapest.worker = unpriced_worker(dispatcher, app);
+        *ret_reason = cheapest.worker == UINT16_MAX ? LEAT_REASON_COST : LEAT_REASON_PRICE;
+        *ret_closest = cheapest;
+        return NOBODY;
+    }
+    const uint32_t v = enough != NOBODY ? enough : accurate;
+    *ret_reason = enough != NOBODY ? LEAT_REASON_ITEMS : LEAT_REASON_ACCURACY;
+    *ret_closest = v == NOBODY ? nothing_close : close_by(dispatcher, app, v, query->items);
     return NOBODY;
 }
 
-/* Could any worker have `items` that arrive now done in this variant by the deadline, after the backlog? */
+/* Could any worker have a query that arrives now done in this variant by its deadline, after the backlog? */
 static bool
 is_in_time_after(const struct leat_dispatcher *dispatcher, const struct leat_application *app, struct backlog backlog,
-                 uint32_t variant, uint32_t items, uint64_t deadline_ns)
+                 uint32_t variant, const struct leat_sched_query *query)
 {
     uint64_t free_ns[LEAT_WORKER_CLASSES_MAX], soonest_ns = UINT64_MAX;
     const bool single = app->selector->single && backlog.queries > 0;
@@ -333,13 +412,13 @@ is_in_time_after(const struct leat_dispatcher *dispatcher, const struct leat_app
         }
     }
     for (uint16_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
-        if (free_ns[class] != UINT64_MAX) {
+        if (free_ns[class] != UINT64_MAX && (query->barred_classes >> class & 1) == 0) {
             const uint64_t backlog_ns = batches > 0 ? batches * predict(app, app->id, variant, class, batch_items) : 0;
-            const uint64_t end_ns = free_ns[class] + backlog_ns + predict(app, app->id, variant, class, items);
+            const uint64_t end_ns = free_ns[class] + backlog_ns + predict(app, app->id, variant, class, query->items);
             soonest_ns = end_ns < soonest_ns ? end_ns : soonest_ns;
         }
     }
-    return soonest_ns <= deadline_ns;
+    return soonest_ns <= query->deadline_ns;
 }
 
 /*
@@ -348,7 +427,7 @@ is_in_time_after(const struct leat_dispatcher *dispatcher, const struct leat_app
  */
 static bool
 can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank,
-               uint32_t variant, uint32_t items, uint64_t deadline_ns)
+               uint32_t variant, const struct leat_sched_query *query)
 {
     const struct leat_waiting *own = &app->waiting[rank];
     const uint32_t waiting = leat_waiting_count(own);
@@ -361,16 +440,16 @@ can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_appli
         backlog.items += app->waiting[r].items;
     }
 
-    if (LEAT_LIKELY(is_in_time_after(dispatcher, app, backlog, variant, items, deadline_ns))) {
+    if (LEAT_LIKELY(is_in_time_after(dispatcher, app, backlog, variant, query))) {
         return true;
     }
     for (uint32_t q = 0; q < looked_at; q++) {
-        if (queries[q].deadline_ns > deadline_ns) {
+        if (queries[q].deadline_ns > query->deadline_ns) {
             backlog.queries--;
             backlog.items -= queries[q].items;
         }
     }
-    return looked_at > 0 && is_in_time_after(dispatcher, app, backlog, variant, items, deadline_ns);
+    return looked_at > 0 && is_in_time_after(dispatcher, app, backlog, variant, query);
 }
 
 /*
@@ -478,6 +557,23 @@ rank_of(const struct leat_query_entry *entry)
     return entry->offline ? LEAT_RANK_OFFLINE : LEAT_RANK_ONLINE;
 }
 
+/* Its number, by which it is one worker's where the router deals; those that are too dear for it are passed over. */
+static void
+deal(const struct leat_dispatcher *dispatcher, const struct leat_application *app, struct leat_waiting *waiting,
+     struct leat_sched_query *query)
+{
+    if (LEAT_UNLIKELY(app->router->deals && query->barred_classes != 0)) {
+        for (uint32_t tried = 0; tried < dispatcher->options.worker_count; tried++) {
+            const uint32_t worker = waiting->ordinal % dispatcher->options.worker_count;
+            if ((query->barred_classes >> dispatcher->records[worker].class & 1) == 0) {
+                break;
+            }
+            waiting->ordinal++;
+        }
+    }
+    query->ordinal = waiting->ordinal++;
+}
+
 static void decide_for(struct leat_dispatcher *dispatcher, struct leat_application *app, enum leat_rank rank);
 static struct leat_route_input route_input(const struct leat_dispatcher *dispatcher, const struct leat_application *app,
                                            enum leat_rank rank);
@@ -513,7 +609,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
         return;
     }
-    const struct leat_sched_query query = leat_waiting_query(entry, dispatcher->now_ns);
+    struct leat_sched_query query = leat_waiting_query(entry, dispatcher->now_ns);
     if (online) {
         leat_load_arrive(&app->load, dispatcher->now_ns, query.items);
     }
@@ -525,19 +621,18 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         finish_close_to(dispatcher, entry, LEAT_OUTCOME_REJECTED, reason, closest);
         return;
     }
+    query.barred_classes = barred_classes(dispatcher, app, &query);
     uint32_t probed = LEAT_PROBING_NONE;
     if (entry->deadline_ns != LEAT_NO_DEADLINE) {
-        const bool lost = app->drop_late && !can_be_in_time(dispatcher, app, rank, variant, query.items, entry->deadline_ns);
+        const bool lost = app->drop_late && !can_be_in_time(dispatcher, app, rank, variant, &query);
         /* Else it runs there anyway, or later. */
-        if (online && app->successor == NULL && (dispatcher->class_count > 1 || lost)) {
+        if (online && query.barred_classes == 0 && app->successor == NULL && (dispatcher->class_count > 1 || lost)) {
             struct leat_route_input route = route_input(dispatcher, app, rank);
             route.variant = variant;
             probed = leat_probing_find(app->probing, &route, query.items, entry->deadline_ns, lost);
         }
         if (LEAT_UNLIKELY(lost && probed == LEAT_PROBING_NONE)) {
-            closest = (struct closest){.variant = (uint16_t)variant,
-                                       .accuracy_ppm = app->sched_variants[variant].accuracy_ppm,
-                                       .exec_ns = least_ns(dispatcher, app, variant, query.items)};
+            closest = close_by(dispatcher, app, variant, query.items);
             bump(&app->counters.rejected, 1);
             finish_close_to(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_DEADLINE, closest);
             return;
@@ -551,6 +646,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         dispatcher->busy[dispatcher->busy_count++] = app->id;
     }
     waiting->look_at_ns = 0;
+    deal(dispatcher, app, waiting, &query);
     leat_waiting_push(waiting, entry, &query);
     if (LEAT_UNLIKELY(probed != LEAT_PROBING_NONE)) {
         probe(dispatcher, app, probed);
@@ -888,6 +984,7 @@ select_input(const struct leat_dispatcher *dispatcher, struct leat_application *
         .rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns),
         .application = app->id,
         .predict = predict,
+        .cost = cost_nano,
         .profiles = app,
     };
 }
@@ -1032,7 +1129,11 @@ decide(struct leat_dispatcher *dispatcher, struct leat_application *app, enum le
     if (LEAT_UNLIKELY(app->instances.out_count > 0) && app->router->narrowed && app->selector->rank_worker != NULL) {
         narrow(dispatcher, app, rank, &route);
     }
-    const uint32_t count = app->router->route(app->router_state, &route, dispatcher->pairs, route.worker_count);
+    const uint32_t count =
+        LEAT_LIKELY(app->waiting[rank].barred == 0 || app->router->deals)
+            ? app->router->route(app->router_state, &route, dispatcher->pairs, route.worker_count)
+            : leat_route_within_caps(app->router, app->router_state, &route, &dispatcher->view, dispatcher->pairs,
+                                     route.worker_count);
     LEAT_ASSERT(count <= route.worker_count);
     for (uint32_t i = 0; i < count; i++) {
         const enum pair_fate fate = carry_out(dispatcher, app, rank, &route, dispatcher->pairs[i]);
@@ -1340,7 +1441,10 @@ pass_waiting_on(struct leat_dispatcher *dispatcher, const struct leat_waiting *f
 {
     for (uint32_t i = from->head; i < from->tail; i++) {
         if (leat_waiting_count(to) < successor->waiting_max) {
-            leat_waiting_push(to, &from->entries[i], &from->queries[i]);
+            struct leat_sched_query query = from->queries[i];
+            query.barred_classes = barred_classes(dispatcher, successor, &query);
+            deal(dispatcher, successor, to, &query);
+            leat_waiting_push(to, &from->entries[i], &query);
         } else {
             bump(&successor->counters.rejected, 1);
             finish(dispatcher, &from->entries[i], LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
@@ -1613,7 +1717,7 @@ static void
 check_waiting(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
 {
     const struct leat_waiting *waiting = &app->waiting[rank];
-    uint64_t items = 0;
+    uint64_t items = 0, barred = 0;
 
     for (uint32_t i = waiting->head; i < waiting->tail; i++) {
         const struct leat_query_entry *entry = &waiting->entries[i];
@@ -1621,8 +1725,9 @@ check_waiting(const struct leat_dispatcher *dispatcher, const struct leat_applic
         LEAT_ASSERT(app->sweep_due || !session_at(dispatcher, entry->session)->dispatcher.closing);
         LEAT_ASSERT(!app->drop_late || app->next_expiry_ns <= entry->deadline_ns);
         items += waiting->queries[i].items;
+        barred += waiting->queries[i].barred_classes != 0;
     }
-    LEAT_ASSERT(items == waiting->items && leat_waiting_count(waiting) <= app->waiting_max);
+    LEAT_ASSERT(barred == waiting->barred && items == waiting->items && leat_waiting_count(waiting) <= app->waiting_max);
 }
 
 static bool
@@ -1784,6 +1889,7 @@ leat_dispatcher_create(const struct leat_dispatcher_options *options, struct lea
     leat_central_queue_init(&dispatcher->queue, dispatcher->queue_cells, options->queue_capacity);
     for (uint32_t w = 0; w < options->worker_count; w++) {
         dispatcher->records[w].class = options->worker_classes[w];
+        dispatcher->classes |= UINT32_C(1) << options->worker_classes[w];
         if (dispatcher->class_count <= options->worker_classes[w]) {
             dispatcher->class_count = options->worker_classes[w] + 1u;
         }

@@ -17,7 +17,7 @@ leat_batch_prefix(const struct leat_select_input *input, const struct leat_sched
     struct leat_batch_prefix prefix = {.queries = 1, .items = input->pending[0].items};
     for (; prefix.queries < input->pending_count; prefix.queries++) {
         const struct leat_sched_query *query = &input->pending[prefix.queries];
-        if (!leat_select_suits(variant, query) || prefix.items >= items_max ||
+        if (!leat_select_suits(input, variant, query) || prefix.items >= items_max ||
             query->items > items_max - prefix.items) {
             break;
         }

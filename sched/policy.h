@@ -40,7 +40,9 @@ struct leat_sched_query {
     uint32_t ordinal;     /* how many of its application came before; wraps */
     uint16_t application; /* index in the caller's table */
     bool offline;
+    uint8_t barred_classes; /* bit c: on a worker of class c its cap is broken whatever the variant; see sched/route_caps.h */
 };
+_Static_assert(LEAT_SCHED_CLASSES_MAX <= 8, "a bit for each class");
 
 struct leat_sched_worker {
     uint64_t free_at_ns;   /* when its last dispatched batch is predicted to end; <= now when idle */
@@ -53,7 +55,7 @@ struct leat_sched_worker {
 struct leat_sched_variant {
     uint32_t accuracy_ppm;
     uint32_t items_max; /* largest batch in items */
-    uint32_t cost_nano; /* of one item by itself on the cheapest class of workers, in 10^-9 of what prices are in */
+    uint32_t cost_nano; /* to compare variants by: of one item by itself on the cheapest class of workers, in 10^-9 of what prices are in */
     bool ready;         /* loaded on every worker that route() may choose */
 };
 
@@ -116,6 +118,8 @@ struct leat_select_input {
     uint32_t rate_qps;   /* at which items of the application's queries came lately: sched/load.h */
     uint16_t application;
     leat_predict_fn predict;
+    leat_predict_fn cost; /* of so many items by themselves, in 10^-9 of what prices are in; UINT64_MAX: the class has no
+                           * price. Asked where a query has a cap; NULL: none has */
     const void *profiles;
     const struct leat_instance *instances; /* [variant_count] on this worker: sched/instance.h; NULL: all are active */
 };

@@ -142,6 +142,13 @@ look_at_workers(struct view *view)
     return idle > 0;
 }
 
+/* For its cap: then workers of the class look busy, and are not to be waited for. */
+static bool
+is_barred(const struct view *view, uint32_t class, uint32_t q)
+{
+    return (view->input->pending[view->index[q]].barred_classes >> class & 1) != 0;
+}
+
 static uint32_t
 find_home(const struct view *view, uint32_t q)
 {
@@ -149,6 +156,9 @@ find_home(const struct view *view, uint32_t q)
     bool late = true;
     for (uint32_t place = view->order_count; place-- > 0;) {
         const uint32_t class = view->order[place];
+        if (is_barred(view, class, q)) {
+            continue;
+        }
         const int64_t high = high_ns(view, class, q);
         const int64_t left_ns = view->slack_ns[q] - high, spare_ns = left_ns - (int64_t)view->wait_ns[class];
         if (spare_ns >= 0 && (place <= view->idle_place || spare_ns >= DOUBT * (high - mean_ns(view, class, q)))) {
@@ -295,7 +305,7 @@ costs_least(const struct laxity *laxity, const struct view *view, uint32_t class
     const double here = laxity->prices[class] * (double)mean_ns(view, class, q);
     for (uint32_t o = 0; o < view->order_count; o++) {
         const uint32_t other = view->order[o];
-        if (here > LATE_TOLERANCE * laxity->prices[other] * (double)mean_ns(view, other, q)) {
+        if (!is_barred(view, other, q) && here > LATE_TOLERANCE * laxity->prices[other] * (double)mean_ns(view, other, q)) {
             return false;
         }
     }

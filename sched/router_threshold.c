@@ -76,9 +76,16 @@ threshold_route(void *state, const struct leat_route_input *input, struct leat_r
     if (classes <= 1) {
         return leat_router_fcfs.route(NULL, input, pairs, pairs_max);
     }
+    const uint32_t base_bit = UINT32_C(1) << order[0];
+    uint32_t present = 0;
+    for (uint32_t c = 0; c < classes; c++) {
+        present |= UINT32_C(1) << order[c];
+    }
     struct side base = {.order = order, .left = 1}, auxiliary = {.order = order + 1, .left = classes - 1};
     for (uint32_t i = 0; i < input->pending_count && count < pairs_max && (base.left > 0 || auxiliary.left > 0); i++) {
-        const int worker = take_idle(input, input->pending[i].items > items ? &base : &auxiliary);
+        const uint32_t allowed = ~input->pending[i].barred_classes & present;
+        const bool large = (allowed & ~base_bit) == 0 || (input->pending[i].items > items && (allowed & base_bit) != 0);
+        const int worker = take_idle(input, large ? &base : &auxiliary);
         if (worker >= 0) {
             pairs[count++] = (struct leat_route_pair){.query = i, .worker = (uint32_t)worker};
         }

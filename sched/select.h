@@ -5,12 +5,22 @@
 
 #include "sched/policy.h"
 
-/* Is the variant large, accurate and cheap enough for the query? Whether it is ready is another question. */
+/* Is the variant large and accurate enough for the query? Whether it is ready is another question. */
 static inline bool
-leat_select_suits(const struct leat_sched_variant *variant, const struct leat_sched_query *query)
+leat_select_fits(const struct leat_sched_variant *variant, const struct leat_sched_query *query)
 {
-    return query->items <= variant->items_max && query->accuracy_floor_ppm <= variant->accuracy_ppm &&
-           (query->cost_cap_nano == 0 || (uint64_t)query->items * variant->cost_nano <= query->cost_cap_nano);
+    return query->items <= variant->items_max && query->accuracy_floor_ppm <= variant->accuracy_ppm;
+}
+
+/* And cheap enough on the routed worker? `variant` is one of the input's. */
+static inline bool
+leat_select_suits(const struct leat_select_input *input, const struct leat_sched_variant *variant,
+                  const struct leat_sched_query *query)
+{
+    return leat_select_fits(variant, query) &&
+           (query->cost_cap_nano == 0 ||
+            input->cost(input->profiles, input->application, (uint32_t)(variant - input->variants),
+                        input->worker->worker_class, query->items) <= query->cost_cap_nano);
 }
 
 #endif /* LEAT_SCHED_SELECT_H */

@@ -19,7 +19,7 @@ select_batch(void *state, const struct leat_select_input *input)
     (void)state;
     LEAT_ASSERT(input->pending_count >= 1 && input->variant_count <= LEAT_SCHED_VARIANTS_MAX);
     while (v < input->variant_count &&
-           !(input->variants[v].ready && leat_select_suits(&input->variants[v], first))) {
+           !(input->variants[v].ready && leat_select_suits(input, &input->variants[v], first))) {
         v++;
     }
     if (v == input->variant_count) {
@@ -37,7 +37,7 @@ select_batch(void *state, const struct leat_select_input *input)
     for (uint32_t k = 0; k < input->pending_count; k++) {
         const struct leat_sched_query *query = &input->pending[k];
         LEAT_ASSERT(query->items >= 1);
-        if (!leat_select_suits(variant, query) || query->items > variant->items_max - items) {
+        if (!leat_select_suits(input, variant, query) || query->items > variant->items_max - items) {
             break;
         }
         items += query->items;

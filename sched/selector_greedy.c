@@ -12,7 +12,7 @@ select_greedily(void *state, const struct leat_select_input *input)
     (void)state;
     LEAT_ASSERT(input->pending_count >= 1 && input->variant_count <= LEAT_SCHED_VARIANTS_MAX);
     for (uint32_t v = 0; v < input->variant_count; v++) {
-        if (!variants[v].ready || !leat_select_suits(&variants[v], &input->pending[0]) ||
+        if (!variants[v].ready || !leat_select_suits(input, &variants[v], &input->pending[0]) ||
             (best.queries > 0 && variants[v].accuracy_ppm <= variants[best.variant].accuracy_ppm)) {
             continue;
         }

@@ -66,7 +66,7 @@ count_in_time(const struct leat_select_input *input, uint32_t v)
 
     while (count < input->pending_count) {
         const struct leat_sched_query *query = &input->pending[count];
-        if (!leat_select_suits(variant, query) || query->items > variant->items_max - items) {
+        if (!leat_select_suits(input, variant, query) || query->items > variant->items_max - items) {
             break;
         }
         items += query->items;
@@ -89,7 +89,7 @@ choose(const struct leat_select_input *input, struct rank *ret_rank)
     LEAT_ASSERT(input->pending_count >= 1 && input->variant_count <= LEAT_SCHED_VARIANTS_MAX);
     look_at(input, &look);
     for (uint32_t v = 0; v < input->variant_count; v++) {
-        if (!input->variants[v].ready || !leat_select_suits(&input->variants[v], &input->pending[0])) {
+        if (!input->variants[v].ready || !leat_select_suits(input, &input->variants[v], &input->pending[0])) {
             continue;
         }
         const struct rank rank = rank_of(input, &look, v);

@@ -66,7 +66,7 @@ select_by_load(void *state, const struct leat_select_input *input)
 
     LEAT_ASSERT(input->pending_count >= 1);
     for (uint32_t v = 0; v < input->variant_count; v++) {
-        if (!variants[v].ready || !leat_select_suits(&variants[v], &input->pending[0])) {
+        if (!variants[v].ready || !leat_select_suits(input, &variants[v], &input->pending[0])) {
             continue;
         }
         if (limits->largest[v] > 0 &&

@@ -142,7 +142,7 @@ ask(const struct state *state, const struct leat_select_input *input, struct wai
 static bool
 can_serve(const struct leat_select_input *input, uint32_t v, const struct leat_sched_query *query)
 {
-    return v < input->variant_count && input->variants[v].ready && leat_select_suits(&input->variants[v], query);
+    return v < input->variant_count && input->variants[v].ready && leat_select_suits(input, &input->variants[v], query);
 }
 
 static uint32_t
@@ -235,7 +235,7 @@ select_batch(void *memory, const struct leat_select_input *input)
     uint64_t bound_ns = own ? UINT64_MAX : choice.slack_ns; /* when the batch is to end: the policy saw to that for its own */
     uint32_t items = queries[0].items;
     while (selection.queries < count && items < most && queries[selection.queries].items <= most - items &&
-           leat_select_suits(variant, &queries[selection.queries])) {
+           leat_select_suits(input, variant, &queries[selection.queries])) {
         const struct leat_sched_query *next = &queries[selection.queries];
         bound_ns = tightest_ns(state, input, &choice, bound_ns, next);
         if (bound_ns < UINT64_MAX && !in_time(input, v, items + next->items, bound_ns)) {

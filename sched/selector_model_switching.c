@@ -41,7 +41,7 @@ static bool
 can_serve(const struct leat_select_input *input, uint32_t v)
 {
     return v < input->variant_count && input->variants[v].ready &&
-           leat_select_suits(&input->variants[v], &input->pending[0]);
+           leat_select_suits(input, &input->variants[v], &input->pending[0]);
 }
 
 static struct leat_selection

@@ -14,7 +14,7 @@ select_one(void *state, const struct leat_select_input *input)
     LEAT_ASSERT(input->pending_count >= 1 && input->variant_count <= LEAT_SCHED_VARIANTS_MAX);
     for (uint32_t v = 0; v < input->variant_count; v++) {
         const struct leat_sched_variant *variant = &input->variants[v];
-        if (variant->ready && leat_select_suits(variant, query)) {
+        if (variant->ready && leat_select_suits(input, variant, query)) {
             return (struct leat_selection){.variant = v, .queries = 1};
         }
     }

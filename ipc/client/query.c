@@ -270,6 +270,7 @@ take_response(struct leat_session *session, const struct leat_wire_response *cel
         .variant = cell->variant,
         .worker = cell->worker,
         .accuracy_ppm = cell->accuracy_ppm,
+        .cost_nano = cell->cost_nano,
     };
     release_slot(session, slot);
     return true;
@@ -628,6 +629,7 @@ leat_reason_text(uint32_t reason)
         [LEAT_REASON_DEVICE] = "the engine or a device failed",
         [LEAT_REASON_MALFORMED] = "the request asks for something that the daemon does not know",
         [LEAT_REASON_COST] = "no variant that is accurate enough is cheap enough",
+        [LEAT_REASON_PRICE] = "a class of workers has no price, and no other is cheap enough",
     };
     return reason < LEAT_COUNT_OF(texts) ? texts[reason] : "unknown";
 }

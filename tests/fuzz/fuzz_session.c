@@ -362,7 +362,7 @@ static void
 settle_debt(struct peer *peer, const struct leat_wire_response *response, uint32_t lane)
 {
     LEAT_ASSERT(response->outcome >= LEAT_OUTCOME_OK && response->outcome <= LEAT_OUTCOME_FAILED);
-    LEAT_ASSERT(response->reason <= LEAT_REASON_COST);
+    LEAT_ASSERT(response->reason <= LEAT_REASON_PRICE);
     const bool malformed = response->reason == LEAT_REASON_MALFORMED;
     LEAT_ASSERT(!malformed || response->outcome == LEAT_OUTCOME_REJECTED);
     LEAT_ASSERT(response->worker == (lane == 0 ? UINT16_MAX : lane - 1));

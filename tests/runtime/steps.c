@@ -193,6 +193,12 @@ steps_stop(void)
 void
 steps_submit(uint32_t number, uint32_t items, uint32_t latency_us)
 {
+    steps_submit_capped(number, items, latency_us, 0);
+}
+
+void
+steps_submit_capped(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t cost_cap_nano)
+{
     const size_t body = offsetof(struct leat_wire_request, submit_ns);
     const uint32_t c = number / STEPS_SLOTS, slot = number % STEPS_SLOTS;
     const struct leat_wire_request request = {.submit_ns = steps.now_ns,
@@ -200,6 +206,7 @@ steps_submit(uint32_t number, uint32_t items, uint32_t latency_us)
                                               .items = items,
                                               .slot = (uint16_t)slot,
                                               .target = steps.app.id,
+                                              .cost_cap = leat_wire_cost_code(cost_cap_nano),
                                               .ticket_low = number,
                                               .units = {0, 1}};
 

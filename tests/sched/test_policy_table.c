@@ -484,6 +484,14 @@ predict(const void *profiles, uint16_t application, uint32_t variant, uint16_t w
     return world->times_ns[variant][items < ITEMS_TOP ? items : ITEMS_TOP - 1];
 }
 
+static uint64_t
+cost(const void *profiles, uint16_t application, uint32_t variant, uint16_t worker_class, uint32_t items)
+{
+    const struct world *world = profiles;
+    EXPECT(application == 7 && worker_class == 3 && variant < APP_VARIANTS && items >= 1);
+    return (uint64_t)items * world->variants[variant].cost_nano;
+}
+
 /* Four variants, a to d, faster and less accurate first; the application also has x. In row n, bin j: variant j, all n. */
 static struct leat_policy *
 plain_policy(uint32_t rung_count)
@@ -535,6 +543,7 @@ choose(const struct leat_policy *policy, const struct world *world, const struct
                                             .idle_count = 1,
                                             .application = 7,
                                             .predict = predict,
+                                            .cost = cost,
                                             .profiles = world};
 
     EXPECT(leat_selector_mdp.state_bytes <= sizeof(state));
@@ -902,6 +911,7 @@ test_selector_against_model(void)
                                                     .rate_qps = (uint32_t)below(1500),
                                                     .application = 7,
                                                     .predict = predict,
+                                                    .cost = cost,
                                                     .profiles = &world};
             const bool plain = below(2) == 0;
             random_world(&world, shape.objective_ns);

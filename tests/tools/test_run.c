@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goal: `leat run` takes files of the input's type and shape only, and says what it needs otherwise. */
+/* Goal: `leat run` takes files of the input's type and shape only, and says what it needs otherwise; what a refusal tells of costs. */
 #include <signal.h>
 #include "tests/system/leatd.h"
 #include "tests/tools/command.h"
@@ -35,10 +35,12 @@ main(void)
 
     leat_test_init();
     leatd_init(&leatd);
-    leatd_start(&leatd, "models:\n"
+    leatd_start(&leatd, "classes: [{name: paid, price: 1000000}, {name: free}]\n"
+                      "workers: [{count: 1, class: paid}, {count: 1, class: free}]\n"
+                      "models:\n"
                       "  - name: shaped\n"
                       "    backend: synthetic\n"
-                      "    synthetic: {latency: 1us, inputs: [{name: image, dtype: u8, dims: [1, 4, 4]}]}\n");
+                      "    synthetic: {latency: 5ms, inputs: [{name: image, dtype: u8, dims: [1, 4, 4]}]}\n");
     EXPECT(run(&command, (int64_t[]){1, 1, 4, 4}, 4, NULL) == 0);
     EXPECT(run(&command, (int64_t[]){3, 1, 4, 4}, 4, NULL) == 0 && strstr(command.out, "\"outcome\":\"ok\"") != NULL);
     EXPECT(run(&command, (int64_t[]){3, 1, 4, 4}, 4, "2") == 0);
@@ -48,6 +50,19 @@ main(void)
     EXPECT(strstr(command.err, "in.npy holds u8[16], but input 'image' needs u8[N,1,4,4]") != NULL);
     EXPECT(run(&command, (int64_t[]){1, 4, 4, 1}, 4, NULL) == 1);
     EXPECT(run(&command, (int64_t[]){0, 1, 4, 4}, 4, NULL) == 1);
+    static const char *const capped[] = {"run", "shaped", "--cost-cap", "1", NULL};
+    EXPECT(command_run(&command, leatd.socket_path, capped) == 3);
+    EXPECT(strstr(command.out, "has no price, and no other is cheap enough (set a price for class 'free')") != NULL);
+    EXPECT(strstr(command.out, "closest is 'shaped', would cost ") != NULL); /* where there is a price */
+    static const char *const dear[] = {"run", "dear", "--cost-cap", "0.000001", NULL};
+    leatd_signal(&leatd, SIGTERM);
+    EXPECT(leatd_await_end(&leatd) == 0);
+    leatd_fini(&leatd);
+    leatd_init(&leatd);
+    leatd_start(&leatd, "classes: [{name: cpu, price: 3.6}]\n"
+                        "models: [{name: dear, backend: synthetic, accuracy: 0.75, synthetic: {latency: 10ms}}]\n");
+    EXPECT(command_run(&command, leatd.socket_path, dear) == 3);
+    EXPECT(strstr(command.out, "closest is 'dear', accuracy 75.00 %, would cost 0.00001") != NULL);
     leatd_signal(&leatd, SIGTERM);
     EXPECT(leatd_await_end(&leatd) == 0);
     leatd_fini(&leatd);

@@ -220,47 +220,66 @@ preview(const struct leat_target *target, const struct leat_query *query)
     return outputs;
 }
 
-/* What the daemon calls the application's variants: an array of names, NULL when it does not say. */
+/* Where the names of variants and classes are. NULL: the daemon does not say. */
 static json_t *
-variant_names(struct leat_session *session, const char *application)
+daemon_status(struct leat_session *session)
 {
     char *reply = NULL;
-    json_t *names = NULL, *app;
-    size_t i;
 
     if (leat_admin(session, "{\"op\":\"status\"}", -1, &reply) != LEAT_OK) {
         return NULL;
     }
     json_t *status = json_loads(reply, 0, NULL);
+    leat_admin_free(reply);
+    return status;
+}
+
+/* NULL: none, or unknown. */
+static const char *
+variant_name(const json_t *status, const char *application, uint32_t variant)
+{
+    json_t *app;
+    size_t i;
+
     json_array_foreach(json_object_get(status, "applications"), i, app) {
         const char *name = json_string_value(json_object_get(app, "name"));
         if (name != NULL && strcmp(name, application) == 0) {
-            names = json_incref(json_object_get(app, "models"));
+            return json_string_value(json_array_get(json_object_get(app, "models"), variant));
         }
     }
-    json_decref(status);
-    leat_admin_free(reply);
-    return names;
+    return NULL;
+}
+
+/* Of the class that lacks a price; NULL: none does, or it is unknown. */
+static const char *
+unpriced_class(const json_t *status, const struct leat_completion *done)
+{
+    const json_t *worker = json_array_get(json_object_get(status, "workers"), done->worker);
+    return done->reason == LEAT_REASON_PRICE ? json_string_value(json_object_get(worker, "class_name")) : NULL;
 }
 
 static void
 show(const struct run_options *options, const struct leat_target *target, const struct leat_query *query,
-     const struct leat_completion *done, const json_t *names)
+     const struct leat_completion *done, const json_t *known)
 {
-    const char *variant = json_string_value(json_array_get(names, done->variant)); /* NULL: none, or unknown */
+    const char *variant = variant_name(known, options->target, done->variant), *unpriced = unpriced_class(known, done);
     json_t *outputs = done->outcome == LEAT_OUTCOME_OK ? preview(target, query) : json_object();
     if (options->json) {
-        print_json(json_pack("{s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:s?, s:i, s:i, s:o}", "outcome",
+        print_json(json_pack("{s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:s?, s:i, s:i, s:I, s:s?, s:o}", "outcome",
                              leat_outcome_text(done->outcome), "reason", leat_reason_text(done->reason), "queue_ns",
                              (json_int_t)done->queue_ns, "exec_ns", (json_int_t)done->exec_ns, "total_ns",
                              (json_int_t)done->total_ns, "batch_items", (int)done->batch_items, "variant",
                              (int)done->variant, "variant_name", variant, "worker", (int)done->worker, "accuracy_ppm",
-                             (int)done->accuracy_ppm, "outputs", outputs));
+                             (int)done->accuracy_ppm, "cost_nano", (json_int_t)done->cost_nano, "unpriced_class", unpriced,
+                             "outputs", outputs));
         return;
     }
     (void)printf("%s", leat_outcome_text(done->outcome));
     if (done->reason != LEAT_REASON_NONE) {
         (void)printf(": %s", leat_reason_text(done->reason));
+    }
+    if (unpriced != NULL) {
+        (void)printf(" (set a price for class '%s')", unpriced);
     }
     (void)printf("; total %s, queue %s, execution %s", format_ns((double)done->total_ns).text,
                  format_ns((double)done->queue_ns).text, format_ns((double)done->exec_ns).text);
@@ -271,6 +290,9 @@ show(const struct run_options *options, const struct leat_target *target, const 
         (void)printf("; %s '%s'", done->outcome == LEAT_OUTCOME_REJECTED ? "closest is" : "variant", variant);
         if (done->accuracy_ppm > 0) {
             (void)printf(", accuracy %.2f %%", done->accuracy_ppm / 1e4);
+        }
+        if (done->cost_nano > 0) {
+            (void)printf(", would cost %.9f", done->cost_nano / 1e9);
         }
     }
     (void)printf("\n");
@@ -318,19 +340,19 @@ ask(struct leat_session *session, struct run_options *options)
             memset(query.tensors[t], 0, target.tensors[t].item_bytes * options->items);
         }
     }
-    json_t *names = variant_names(session, options->target);
+    json_t *known = daemon_status(session);
     for (uint64_t n = 0; n < options->count && exit_code == EXIT_DONE; n++) {
         status = leat_run(session, &query, &done);
         if (status != LEAT_OK) {
             exit_code = report_status("run", options->target, status);
             break;
         }
-        show(options, &target, &query, &done, names);
+        show(options, &target, &query, &done, known);
         if (done.outcome != LEAT_OUTCOME_OK) {
             exit_code = done.outcome == LEAT_OUTCOME_REJECTED ? EXIT_REFUSED : EXIT_FAILED;
         }
     }
-    json_decref(names);
+    json_decref(known);
     for (uint32_t i = 0; i < options->output_count && exit_code == EXIT_DONE; i++) {
         exit_code = save_output(&target, options, options->outputs[i], i, &query);
     }

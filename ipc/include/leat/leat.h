@@ -64,6 +64,7 @@ enum leat_reason {
     LEAT_REASON_DEVICE = 10,    /* the engine or a device failed */
     LEAT_REASON_MALFORMED = 11, /* the request asks for something that this daemon does not know */
     LEAT_REASON_COST = 12,      /* no variant that is accurate enough is cheap enough */
+    LEAT_REASON_PRICE = 13,     /* nor on classes of workers that have a price; `worker` is of one that has none */
 };
 
 struct leat_options {
@@ -98,7 +99,12 @@ struct leat_query {
     uint32_t flags;
     uint64_t latency_ns;         /* objective, from now; 0: the application's own. At most 2^32 us */
     uint32_t accuracy_floor_ppm; /* 0: any. 950000 is 95 % */
-    uint32_t cost_cap_nano;      /* what an answer may cost, in billionths of a price's unit; to 3 %, never more. 0: any */
+    /*
+     * What an answer may cost, in billionths of what prices are in; kept to 3 %, never exceeded. 0: any. The cost of an answer is
+     * the time that its items take by themselves, as measured when the model was loaded, at the worker's price. Workers of a
+     * class without a price do not serve a query that has a cap.
+     */
+    uint32_t cost_cap_nano;
     uint64_t user_data;              /* comes back in the completion */
     void *tensors[LEAT_TENSORS_MAX]; /* from leat_tensor_alloc: inputs, then outputs */
     uint64_t reserved[2];
@@ -115,12 +121,13 @@ struct leat_completion {
     uint64_t total_ns;     /* from submission to the answer being written; LOST: to the loss being noticed */
     uint32_t batch_items;  /* items in the batch that it ran in */
     /*
-     * Which of the application's variants it came to, from 0: leat_admin has their names. Refused for DEADLINE, ACCURACY or
-     * COST: the one that comes closest to what was asked. UINT16_MAX: none.
+     * Which of the application's variants it came to, from 0: leat_admin has their names. Refused for DEADLINE, ACCURACY,
+     * COST or PRICE: the one that comes closest to what was asked. UINT16_MAX: none.
      */
     uint32_t variant;
-    uint32_t worker;       /* that it came to; UINT16_MAX: none */
+    uint32_t worker;       /* that it came to, or see LEAT_REASON_PRICE; UINT16_MAX: none */
     uint32_t accuracy_ppm; /* that the variant stands for; 0: unknown */
+    uint32_t cost_nano;    /* refused: what the closest variant would cost where it is cheapest; 0: unknown */
 };
 
 /* ---- Session ---------------------------------------------------------------------------------- */
