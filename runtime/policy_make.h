@@ -63,7 +63,7 @@ bool leat_policy_fits(const struct leat_policy *policy, uint32_t made_for_spread
 
 /*
  * What a policy of that order is made from, in 64 hexadecimal digits: the same for the same variants, times, spread, objective,
- * workers, arrivals, rates and host, which names the version of leat too, and different where any of them differs.
+ * workers, arrivals, rates, host and sources of what makes it, and different where any of them differs.
  */
 void leat_policy_order_key(const struct leat_policy_order *order, const char *host, char ret_key[LEAT_POLICY_KEY_BYTES]);
 
