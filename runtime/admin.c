@@ -45,6 +45,17 @@ leat_admin_policy(const struct leat_application *app)
                            keeping->dispersion_permille / 1e3, "trouble", keeping->trouble);
 }
 
+/* The model's place among what the application is served by; variant_count: it has none. */
+static uint32_t
+variant_named(const struct leat_application *app, const char *model)
+{
+    uint32_t v = 0;
+    while (v < app->variant_count && strcmp(app->variants[v]->name, model) != 0) {
+        v++;
+    }
+    return v;
+}
+
 json_t *
 leat_admin_instances(const struct leat_daemon *daemon, const struct leat_application *app, const char *model)
 {
@@ -53,17 +64,30 @@ leat_admin_instances(const struct leat_daemon *daemon, const struct leat_applica
         [LEAT_INSTANCE_INACTIVE] = loading ? 0 : daemon->options.worker_count,
         [LEAT_INSTANCE_LOADING] = loading ? daemon->options.worker_count : 0,
     };
+    const uint32_t variant = app != NULL ? variant_named(app, model) : 0;
     json_t *object = json_object();
 
-    for (uint32_t v = 0; app != NULL && v < app->variant_count; v++) {
-        if (strcmp(app->variants[v]->name, model) == 0) {
-            leat_instances_count(&app->instances, v, counts);
-        }
+    if (app != NULL && variant < app->variant_count) {
+        leat_instances_count(&app->instances, variant, counts);
     }
     for (uint32_t s = 0; s < LEAT_INSTANCE_STATES; s++) {
         (void)json_object_set_new(object, leat_instance_state_text((enum leat_instance_state)s), json_integer(counts[s]));
     }
     return object;
+}
+
+json_t *
+leat_admin_workers_in(const struct leat_application *app, const char *model, enum leat_instance_state state)
+{
+    const uint32_t variant = app != NULL ? variant_named(app, model) : 0;
+    json_t *workers = json_array();
+
+    for (uint32_t w = 0; app != NULL && variant < app->variant_count && w < app->instances.worker_count; w++) {
+        if (leat_instances_state(&app->instances, w, variant) == state) {
+            (void)json_array_append_new(workers, json_integer(w));
+        }
+    }
+    return workers;
 }
 
 static json_t *
@@ -145,6 +169,72 @@ describe_histogram(const struct leat_histogram *histogram)
                      "buckets", describe_buckets(histogram));
 }
 
+static void
+add_unserved(const struct leat_daemon *daemon, json_t *unserved, const char *application, const char *model)
+{
+    json_t *object = leat_admin_instances(daemon, NULL, model);
+
+    (void)json_object_set_new(object, "application", json_string(application));
+    (void)json_object_set_new(object, "model", json_string(model));
+    (void)json_array_append_new(unserved, object);
+}
+
+/* Models that are known and not loaded, or being loaded, by the applications that they would serve. Mutex held. */
+static json_t *
+describe_unserved(struct leat_daemon *daemon)
+{
+    json_t *unserved = json_array();
+
+    for (uint32_t d = 0; d < daemon->definition_count; d++) {
+        const struct leat_registry_application *application = &daemon->definitions[d]->application;
+        const struct leat_application *app = leat_daemon_find_application(daemon, application->name);
+        for (uint32_t m = 0; m < application->model_count; m++) {
+            if (app == NULL || variant_named(app, application->models[m]) == app->variant_count) {
+                add_unserved(daemon, unserved, application->name, application->models[m]);
+            }
+        }
+    }
+    for (uint32_t f = 0; f < daemon->failure_count; f++) {
+        const char *name = daemon->failures[f].name;
+        if (!daemon->failures[f].application && strcmp(name, daemon->loading) != 0 &&
+            leat_daemon_find_application(daemon, name) == NULL) {
+            add_unserved(daemon, unserved, name, name);
+        }
+    }
+    if (daemon->loading[0] != '\0' && leat_daemon_find_application(daemon, daemon->loading) == NULL) {
+        add_unserved(daemon, unserved, daemon->loading, daemon->loading);
+    }
+    return unserved;
+}
+
+static void
+add_states(json_t *sums, const json_t *states)
+{
+    for (uint32_t s = 0; s < LEAT_INSTANCE_STATES; s++) {
+        const char *state = leat_instance_state_text((enum leat_instance_state)s);
+        const json_int_t sum = json_integer_value(json_object_get(sums, state));
+        (void)json_object_set_new(sums, state, json_integer(sum + json_integer_value(json_object_get(states, state))));
+    }
+}
+
+/* Of all applications: how many instances are in each state. */
+static json_t *
+sum_instances(const json_t *applications, const json_t *unserved)
+{
+    json_t *sums = json_object(), *app, *states;
+    size_t a, v;
+
+    json_array_foreach(applications, a, app) {
+        json_array_foreach(json_object_get(app, "instances"), v, states) {
+            add_states(sums, states);
+        }
+    }
+    json_array_foreach(unserved, v, states) {
+        add_states(sums, states);
+    }
+    return sums;
+}
+
 static json_t *
 handle_status(struct leat_daemon *daemon)
 {
@@ -163,15 +253,17 @@ handle_status(struct leat_daemon *daemon)
             (void)json_array_append_new(applications, describe_application(daemon, daemon->applications[id]));
         }
     }
+    json_t *unserved = describe_unserved(daemon);
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
-    return json_pack("{s:s, s:I, s:i, s:I, s:I, s:{s:I, s:I, s:I, s:I, s:o}, s:o, s:o, s:o}", "version", LEAT_VERSION_TEXT,
+    return json_pack("{s:s, s:I, s:i, s:I, s:I, s:{s:I, s:I, s:I, s:I, s:o}, s:o, s:o, s:o, s:o, s:o}", "version", LEAT_VERSION_TEXT,
                      "uptime_ns", (json_int_t)(leat_monotonic_ns() - daemon->started_ns), "sessions",
                      (int)server.sessions, "connections_accepted", (json_int_t)server.accepted, "connections_refused",
                      (json_int_t)server.refused, "dispatcher", "rounds", (json_int_t)dispatcher.rounds, "sleeps",
                      (json_int_t)dispatcher.parks, "decisions", (json_int_t)dispatcher.decisions, "malformed",
                      (json_int_t)dispatcher.rejected_malformed, "decision_ns",
                      describe_histogram(leat_dispatcher_decision_times(daemon->dispatcher)), "classes",
-                     describe_classes(daemon), "workers", workers, "applications", applications);
+                     describe_classes(daemon), "workers", workers, "applications", applications, "unserved", unserved, "instances",
+                     sum_instances(applications, unserved));
 }
 
 /* ---- profiles --------------------------------------------------------------------------------- */

@@ -171,6 +171,8 @@ leat_admin_app_show(struct leat_daemon *daemon, const json_t *request)
             const char *model = definition->application.models[m];
             json_t *variant = describe_variant(daemon, model);
             (void)json_object_set_new(variant, "instances", leat_admin_instances(daemon, app, model));
+            (void)json_object_set_new(variant, "overloaded_on", leat_admin_workers_in(app, model, LEAT_INSTANCE_OVERLOADED));
+            (void)json_object_set_new(variant, "interfered_on", leat_admin_workers_in(app, model, LEAT_INSTANCE_INTERFERED));
             (void)json_array_append_new(variants, variant);
         }
         (void)json_object_set_new(answer, "variants", variants);

@@ -20,6 +20,9 @@ json_t *leat_admin_policy(const struct leat_application *app);
  */
 json_t *leat_admin_instances(const struct leat_daemon *daemon, const struct leat_application *app, const char *model);
 
+/* The workers on which the application has that model in that state: numbers, rising. Mutex held. */
+json_t *leat_admin_workers_in(const struct leat_application *app, const char *model, enum leat_instance_state state);
+
 /* May a model or application be called that? */
 bool leat_admin_name_is_good(const char *name);
 

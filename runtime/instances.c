@@ -74,13 +74,20 @@ leat_instances_pass_on(const struct leat_instances *from, uint32_t from_variant,
     }
 }
 
+enum leat_instance_state
+leat_instances_state(const struct leat_instances *instances, uint32_t worker, uint32_t variant)
+{
+    LEAT_ASSERT(worker < instances->worker_count && variant < instances->variant_count);
+    return (enum leat_instance_state)atomic_load_explicit(
+        &instances->states[(size_t)worker * instances->variant_count + variant], memory_order_relaxed);
+}
+
 void
 leat_instances_count(const struct leat_instances *instances, uint32_t variant, uint32_t ret_counts[LEAT_INSTANCE_STATES])
 {
     LEAT_ASSERT(variant < instances->variant_count);
     memset(ret_counts, 0, LEAT_INSTANCE_STATES * sizeof(ret_counts[0]));
     for (uint32_t w = 0; w < instances->worker_count; w++) {
-        ret_counts[atomic_load_explicit(&instances->states[(size_t)w * instances->variant_count + variant],
-                                        memory_order_relaxed)]++;
+        ret_counts[leat_instances_state(instances, w, variant)]++;
     }
 }

@@ -39,6 +39,9 @@ void leat_instances_evaluate(struct leat_instances *instances, uint32_t worker, 
 void leat_instances_pass_on(const struct leat_instances *from, uint32_t from_variant, struct leat_instances *to,
                             uint32_t to_variant);
 
+/* [A] As last evaluated. */
+enum leat_instance_state leat_instances_state(const struct leat_instances *instances, uint32_t worker, uint32_t variant);
+
 /* [A] How many instances of the variant are in each state; they add up to worker_count. */
 void leat_instances_count(const struct leat_instances *instances, uint32_t variant, uint32_t ret_counts[LEAT_INSTANCE_STATES]);
 

@@ -284,6 +284,43 @@ print_times(const json_t *variant)
     }
 }
 
+/* ", 2 interfered (workers 0, 3)", if there are any. */
+static void
+print_state(const json_t *variant, const char *state, const char *workers_key, const char **separator)
+{
+    const json_t *workers = workers_key != NULL ? json_object_get(variant, workers_key) : NULL;
+    const long long count = number_of(json_object_get(variant, "instances"), state);
+    size_t w;
+    json_t *worker;
+
+    if (count == 0) {
+        return;
+    }
+    (void)printf("%s%lld %s", *separator, count, state);
+    *separator = ", ";
+    json_array_foreach(workers, w, worker) {
+        (void)printf("%s%lld", w > 0 ? ", " : json_array_size(workers) > 1 ? " (workers " : " (worker ",
+                     (long long)json_integer_value(worker));
+    }
+    (void)printf("%s", w > 0 ? ")" : "");
+}
+
+static void
+print_instances(const json_t *variant)
+{
+    const char *separator = "    instances: ";
+
+    if (json_object_get(variant, "instances") == NULL) {
+        return;
+    }
+    print_state(variant, "active", NULL, &separator);
+    print_state(variant, "overloaded", "overloaded_on", &separator);
+    print_state(variant, "interfered", "interfered_on", &separator);
+    print_state(variant, "loading", NULL, &separator);
+    print_state(variant, "inactive", NULL, &separator);
+    (void)printf("\n");
+}
+
 static void
 print_variant(const json_t *variant)
 {
@@ -292,6 +329,7 @@ print_variant(const json_t *variant)
 
     if (json_object_get(variant, "failure") != NULL) {
         (void)printf("%s: %s: %s\n", text_of(variant, "name"), text_of(variant, "state"), text_of(variant, "failure"));
+        print_instances(variant);
         return;
     }
     (void)printf("%s: %s, %s on %s, batches of up to %lld, ", text_of(variant, "name"), text_of(variant, "state"),
@@ -312,6 +350,7 @@ print_variant(const json_t *variant)
     if (text_of(variant, "host")[0] != '\0' && !json_is_true(json_object_get(variant, "host_matches"))) {
         (void)printf("    which is not this host\n");
     }
+    print_instances(variant);
     print_times(variant);
 }
 

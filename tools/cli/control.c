@@ -117,9 +117,22 @@ print_decisions(const json_t *times)
     (void)printf("\n\n");
 }
 
+static void
+print_states(const char *application, const char *model, const json_t *states, bool *any)
+{
+    if (!*any) {
+        (void)printf("\n%-24s %-24s %9s %9s %9s %10s %10s\n", "instances of", "model", "inactive", "loading", "active",
+                     "overloaded", "interfered");
+    }
+    *any = true;
+    (void)printf("%-24s %-24s %9lld %9lld %9lld %10lld %10lld\n", application, model, number_of(states, "inactive"),
+                 number_of(states, "loading"), number_of(states, "active"), number_of(states, "overloaded"),
+                 number_of(states, "interfered"));
+}
+
 /* Of applications that can choose, and wherever something is not as it should be. */
 static void
-print_instances(const json_t *applications)
+print_instances(const json_t *applications, const json_t *unserved)
 {
     bool any = false;
     size_t i, v;
@@ -132,16 +145,12 @@ print_instances(const json_t *applications)
             if (usual && json_array_size(instances) < 2) {
                 continue;
             }
-            if (!any) {
-                (void)printf("\n%-24s %-24s %9s %9s %9s %10s %10s\n", "instances of", "model", "inactive", "loading",
-                             "active", "overloaded", "interfered");
-            }
-            any = true;
-            (void)printf("%-24s %-24s %9lld %9lld %9lld %10lld %10lld\n", text_of(app, "name"),
-                         json_string_value(json_array_get(json_object_get(app, "models"), v)), number_of(states, "inactive"),
-                         number_of(states, "loading"), number_of(states, "active"), number_of(states, "overloaded"),
-                         number_of(states, "interfered"));
+            print_states(text_of(app, "name"), json_string_value(json_array_get(json_object_get(app, "models"), v)),
+                         states, &any);
         }
+    }
+    json_array_foreach(unserved, i, states) {
+        print_states(text_of(states, "application"), text_of(states, "model"), states, &any);
     }
 }
 
@@ -150,13 +159,16 @@ print_status(const json_t *status)
 {
     size_t i;
     json_t *row;
-    const json_t *dispatcher = json_object_get(status, "dispatcher");
+    const json_t *dispatcher = json_object_get(status, "dispatcher"), *instances = json_object_get(status, "instances");
 
     (void)printf("leatd %s, up %.1f s, %lld sessions\n", text_of(status, "version"),
                  (double)number_of(status, "uptime_ns") / 1e9, number_of(status, "sessions"));
     (void)printf("dispatcher: %lld rounds, slept %lld times, %lld decisions, %lld malformed requests\n",
                  number_of(dispatcher, "rounds"), number_of(dispatcher, "sleeps"), number_of(dispatcher, "decisions"),
                  number_of(dispatcher, "malformed"));
+    (void)printf("instances: %lld active, %lld overloaded, %lld interfered, %lld loading, %lld inactive\n",
+                 number_of(instances, "active"), number_of(instances, "overloaded"), number_of(instances, "interfered"),
+                 number_of(instances, "loading"), number_of(instances, "inactive"));
     print_decisions(json_object_get(dispatcher, "decision_ns"));
     (void)printf("%-7s %-14s %-16s %10s %9s %9s\n", "worker", "class", "cpus", "batches", "busy", "slept");
     json_array_foreach(json_object_get(status, "workers"), i, row) {
@@ -172,7 +184,7 @@ print_status(const json_t *status)
                      number_of(row, "rejected"), number_of(row, "expired"), number_of(row, "cancelled"),
                      number_of(row, "failed"), number_of(row, "waiting"));
     }
-    print_instances(json_object_get(status, "applications"));
+    print_instances(json_object_get(status, "applications"), json_object_get(status, "unserved"));
 }
 
 /* Tries now and then until a daemon answers; false, and reported, when none did in time or one turned us away. */
