@@ -146,11 +146,11 @@ rank_window(const struct leat_clock *clock, uint64_t window_ns)
     while (count < SAMPLES_MAX && before_ns - begin_ns < window_ns) {
         struct leat_select_input input = input_of(&worlds[below(WORLDS)], NULL);
         input.variant_count = RANKED_VARIANTS;
-        input.worker_count = RANKED;
         const struct leat_candidates_input candidates = {
             .selector = &leat_selector_infaas,
             .select = &input,
             .workers = workers,
+            .worker_count = RANKED,
             .instances = ranked[0],
             .stride = RANKED_VARIANTS,
         };

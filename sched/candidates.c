@@ -9,8 +9,8 @@ leat_candidates_show(const struct leat_candidates_input *input, struct leat_sche
     struct leat_select_input select = *input->select;
     uint64_t ranks[LEAT_SCHED_WORKERS_MAX], best = UINT64_MAX;
 
-    LEAT_ASSERT(select.worker_count <= LEAT_SCHED_WORKERS_MAX && select.pending_count >= 1);
-    for (uint32_t w = 0; w < select.worker_count; w++) {
+    LEAT_ASSERT(input->worker_count <= LEAT_SCHED_WORKERS_MAX && select.pending_count >= 1);
+    for (uint32_t w = 0; w < input->worker_count; w++) {
         ret_workers[w] = input->workers[w];
         if (!leat_route_has_room(&input->workers[w]) || (input->idle_only && !leat_route_is_idle(&input->workers[w]))) {
             ret_workers[w].depth = 0;
@@ -21,7 +21,7 @@ leat_candidates_show(const struct leat_candidates_input *input, struct leat_sche
         ranks[w] = input->selector->rank_worker(input->selector_state, &select);
         best = ranks[w] < best ? ranks[w] : best;
     }
-    for (uint32_t w = 0; w < select.worker_count; w++) {
+    for (uint32_t w = 0; w < input->worker_count; w++) {
         if (ret_workers[w].depth > 0 && ranks[w] > best) {
             ret_workers[w].depth = 0;
         }

@@ -23,13 +23,14 @@ struct leat_candidates_input {
     const struct leat_selector *selector; /* with a rank_worker() */
     void *selector_state;
     const struct leat_select_input *select;   /* without worker and instances: of the queries that the router is shown */
-    const struct leat_sched_worker *workers;  /* [select->worker_count] */
+    const struct leat_sched_worker *workers;  /* [worker_count] */
+    uint32_t worker_count;                    /* all of them, whatever the selector is told of its application's share */
     const struct leat_instance *instances;    /* of the first worker: [variant_count] */
     uint32_t stride;                          /* from them to those of the next worker */
     bool idle_only;                           /* nothing is to go behind a batch */
 };
 
-/* Copies the workers to ret_workers[select->worker_count], those that are no candidates without depth. */
+/* Copies the workers to ret_workers[worker_count], those that are no candidates without depth. */
 void leat_candidates_show(const struct leat_candidates_input *input, struct leat_sched_worker *ret_workers);
 
 #endif /* LEAT_SCHED_CANDIDATES_H */

@@ -604,11 +604,12 @@ test_candidates(void)
         }
         world.input.worker = NULL;
         world.input.instances = NULL;
-        world.input.worker_count = WORKERS;
+        world.input.worker_count = 1 + (uint32_t)below(WORKERS); /* which may be a share of them */
         const struct leat_candidates_input input = {
             .selector = &leat_selector_infaas,
             .select = &world.input,
             .workers = workers,
+            .worker_count = WORKERS,
             .instances = instances[0],
             .stride = STRIDE,
             .idle_only = idle_only,

@@ -424,6 +424,7 @@ narrow(struct variants_run *run, const struct queue *queue, struct leat_route_in
         .selector_state = run->selector_state,
         .select = &select,
         .workers = run->sched,
+        .worker_count = run->options->worker_count,
         .instances = run->instances[0],
         .stride = LEAT_SCHED_VARIANTS_MAX,
         .idle_only = idle_only(run),
