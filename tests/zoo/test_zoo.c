@@ -184,11 +184,17 @@ check_topology(struct file full, struct file test)
     onnx__model_proto__free_unpacked(b, NULL);
 }
 
+struct ports {
+    const struct leat_tensor_info *infos;
+    int64_t ends[LEAT_TENSORS_MAX]; /* of indices */
+};
+
 /* What the builder claims of inputs and outputs is what the engine infers from the file. */
 static void
 compare_ports(const struct zoo_model *model, const struct onnx_summary *summary, void *context)
 {
-    const struct leat_tensor_info *infos = context;
+    struct ports *ports = context;
+    const struct leat_tensor_info *infos = ports->infos;
     (void)model;
 
     for (uint32_t t = 0; t < summary->input_count + summary->output_count; t++) {
@@ -197,38 +203,43 @@ compare_ports(const struct zoo_model *model, const struct onnx_summary *summary,
         EXPECT(strcmp(infos[t].name, port->name) == 0 && infos[t].rank == port->rank);
         EXPECT(infos[t].dtype == (port->type == ONNX_TYPE_F32 ? LEAT_DTYPE_F32 : LEAT_DTYPE_I64));
         EXPECT(memcmp(infos[t].dims, port->dims, port->rank * sizeof(*port->dims)) == 0);
+        ports->ends[t] = port->end;
     }
 }
 
 /* NULL where the engine does not have what the model needs. */
 static struct leat_graph *
 import(const struct zoo_model *model, struct file file, struct leat_model_source *source,
-       struct leat_tensor_info *infos)
+       struct leat_tensor_info *infos, struct ports *ports)
 {
-    struct leat_graph *graph;
-    const enum leat_status status = leat_onnx_import(file.bytes, file.size, &graph);
+    struct leat_graph *graph = NULL;
+    enum leat_status status = leat_onnx_import(file.bytes, file.size, &graph);
 
+    *source = (struct leat_model_source){.graph = graph, .infos = infos};
+    if (status == LEAT_OK) {
+        status = leat_graph_signature(graph, infos, &source->input_count, &source->output_count);
+    }
     if (status != LEAT_OK) {
         (void)fprintf(stderr, "%s: not run: %s\n", model->name, leat_error_text());
         EXPECT(status == LEAT_ERR_UNSUPPORTED);
+        leat_graph_destroy(graph);
         return NULL;
     }
-    *source = (struct leat_model_source){.graph = graph, .infos = infos};
-    EXPECT(leat_graph_signature(graph, infos, &source->input_count, &source->output_count) == LEAT_OK);
-    EXPECT(zoo_describe(model, ZOO_SIZE_TEST, compare_ports, infos) == LEAT_OK);
+    ports->infos = infos;
+    EXPECT(zoo_describe(model, ZOO_SIZE_TEST, compare_ports, ports) == LEAT_OK);
     return graph;
 }
 
-/* Deterministic payload: ids within the smaller embedding, or f32 in [-2, 2). */
+/* Deterministic payload: indices below `end`, or f32 in [-2, 2). */
 static void
-fill_input(const struct leat_tensor_info *info, void *data, uint64_t *random)
+fill_input(const struct leat_tensor_info *info, int64_t end, void *data, uint64_t *random)
 {
     const size_t count = ITEMS * info->item_bytes / leat_dtype_bytes(info->dtype);
 
     for (size_t i = 0; i < count; i++) {
         const uint64_t bits = leat_test_random(random);
         if (info->dtype == LEAT_DTYPE_I64) {
-            ((int64_t *)data)[i] = (int64_t)(bits % 200);
+            ((int64_t *)data)[i] = (int64_t)(bits % (uint64_t)end);
         } else {
             ((float *)data)[i] = (float)(bits % 4000) / 1000.0f - 2.0f;
         }
@@ -259,7 +270,7 @@ check_scores(const float *scores, size_t width)
 }
 
 static void
-check_run(const struct leat_model_source *source)
+check_run(const struct leat_model_source *source, const struct ports *ports)
 {
     const struct leat_backend *backend = &leat_backend_reference;
     const struct leat_tensor_info *infos = source->infos;
@@ -277,7 +288,7 @@ check_run(const struct leat_model_source *source)
         blocks[t] = aligned(ITEMS * infos[t].item_bytes);
         segment.tensors[t] = blocks[t];
         if (t < source->input_count) {
-            fill_input(&infos[t], blocks[t], &random);
+            fill_input(&infos[t], ports->ends[t], blocks[t], &random);
         }
     }
     EXPECT(backend->plan_run(plan, &segment, 1, scratch, NULL) == LEAT_OK);
@@ -298,15 +309,16 @@ test_files(const struct zoo_model *model)
     struct file test = write_file(model, ZOO_SIZE_TEST, leat_test_seed);
     struct leat_tensor_info infos[LEAT_TENSORS_MAX];
     struct leat_model_source source;
+    struct ports ports;
 
     EXPECT(zoo_write_graph(model, ZOO_SIZE_FULL, &full.bytes, &full.size) == LEAT_OK);
     check_structure(full, false);
     check_structure(test, true);
     check_topology(full, test);
-    struct leat_graph *graph = import(model, test, &source, infos);
+    struct leat_graph *graph = import(model, test, &source, infos, &ports);
     if (graph != NULL) {
         EXPECT(leat_graph_optimise(graph, ~UINT64_C(0)) == LEAT_OK);
-        check_run(&source);
+        check_run(&source, &ports);
         leat_graph_destroy(graph);
     }
     free(full.bytes);
@@ -322,6 +334,8 @@ struct published {
 /*
  * Trainable parameters and multiply-adds at 224x224 (Inception v3: 299x299) as torchvision's model pages state
  * them; Inception v3 and GoogLeNet less their auxiliary classifiers (27161264 - 3326696 of Inception v3).
+ * Text: num_parameters() of the published checkpoints bert-base-uncased (110 M), bert_uncased_L-2_H-128_A-2
+ * (4.4 M), distilbert-base-uncased (66 M) and t5-small (60 M), whose two halves share the table of embeddings.
  */
 static const struct published published[] = {
     {"resnet18", 11689512, 1810000000},
@@ -334,6 +348,11 @@ static const struct published published[] = {
     {"mobilenetv3-large", 5483032, 220000000},
     {"efficientnet-b0", 5288548, 390000000},
     {"shufflenetv2", 2278604, 140000000},
+    {"bert-tiny", 4385920, 0},
+    {"bert-base", 109482240, 0},
+    {"distilbert", 66362880, 0},
+    {"t5-small-encoder", 35330816, 0},
+    {"t5-small-decoder", 60506624 - 35330816 + 32128 * 512, 0},
 };
 
 static void

@@ -48,6 +48,12 @@ layer_scalar(struct onnx_builder *b, const char *name, float value)
                                 .power = (double)value * (double)value};
 }
 
+struct onnx_tensor
+layer_integer(struct onnx_builder *b, const char *name, int64_t value)
+{
+    return (struct onnx_tensor){.name = onnx_builder_constant_integers(b, name, &value, 0), .power = 1.0};
+}
+
 /* Height and width of the window at `axis` of an image. */
 static int64_t
 kernel_at(struct layer_window window, uint32_t axis)

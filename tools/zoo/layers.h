@@ -77,8 +77,9 @@ struct onnx_tensor layer_mul(struct onnx_builder *b, const char *name, struct on
 struct onnx_tensor layer_binary(struct onnx_builder *b, const char *op, const char *name, struct onnx_tensor x,
                                 struct onnx_tensor y);
 struct onnx_tensor layer_unary(struct onnx_builder *b, const char *op, const char *name, struct onnx_tensor x);
-/* A Constant node of rank 0. */
+/* Constant nodes of rank 0, f32 and i64. */
 struct onnx_tensor layer_scalar(struct onnx_builder *b, const char *name, float value);
+struct onnx_tensor layer_integer(struct onnx_builder *b, const char *name, int64_t value);
 
 /* layers_shape.c: what moves elements and computes shapes. */
 /*
@@ -87,6 +88,9 @@ struct onnx_tensor layer_scalar(struct onnx_builder *b, const char *name, float 
  */
 struct onnx_tensor layer_view(struct onnx_builder *b, const char *name, struct onnx_tensor x,
                               const int64_t *dims, uint32_t rank);
+/* The extent of a symbol of x's shape: i64 of rank 0, and i64[1]. */
+const char *layer_extent(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t symbol);
+const char *layer_extent_list(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t symbol);
 /* The shape itself: i64[rank]. */
 const char *layer_shape(struct onnx_builder *b, const char *name, struct onnx_tensor x, const int64_t *dims,
                         uint32_t rank);
@@ -100,6 +104,13 @@ struct onnx_tensor layer_squeeze(struct onnx_builder *b, const char *name, struc
 /* Elements first to end - 1 of an axis, which is no symbol. */
 struct onnx_tensor layer_slice(struct onnx_builder *b, const char *name, struct onnx_tensor x, uint32_t axis,
                                int64_t first, int64_t end);
+/* The first of an axis, as many as the symbol says, whose extent is `extent`, i64[1]. */
+struct onnx_tensor layer_slice_to(struct onnx_builder *b, const char *name, struct onnx_tensor x, uint32_t axis,
+                                  const char *extent, int64_t symbol);
+/* 0, 1, ... up to the extent of a symbol of x's shape: i64[symbol]. */
+struct onnx_tensor layer_range(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t symbol);
+struct onnx_tensor layer_where(struct onnx_builder *b, const char *name, struct onnx_tensor condition,
+                               struct onnx_tensor x, struct onnx_tensor y);
 /* One element of an axis, which disappears. */
 struct onnx_tensor layer_select(struct onnx_builder *b, const char *name, struct onnx_tensor x, uint32_t axis,
                                 int64_t index);
@@ -116,6 +127,9 @@ struct onnx_tensor layer_matmul(struct onnx_builder *b, const char *name, struct
 /* MatMul and Add over the last axis; the variance stays. */
 struct onnx_tensor layer_linear(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t outputs,
                                 bool bias);
+/* Without bias, the variance times `gain`. */
+struct onnx_tensor layer_linear_gain(struct onnx_builder *b, const char *name, struct onnx_tensor x,
+                                     int64_t outputs, double gain);
 /* Over the last axis: one operator from operator set 17 on, nine before. */
 struct onnx_tensor layer_layer_norm(struct onnx_builder *b, const char *name, struct onnx_tensor x,
                                     float epsilon);

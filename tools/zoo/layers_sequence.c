@@ -5,13 +5,19 @@
 #include <string.h>
 
 struct onnx_tensor
-layer_linear(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t outputs, bool bias)
+layer_linear_gain(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t outputs, double gain)
 {
     const int64_t inputs = x.dims[x.rank - 1];
-    struct onnx_tensor weight = {.rank = 2, .dims = {inputs, outputs}, .power = 1.0 / (double)inputs};
+    struct onnx_tensor weight = {.rank = 2, .dims = {inputs, outputs}, .power = gain / (double)inputs};
 
     weight.name = onnx_builder_normal(b, layer_part(name, "weight").text, weight.dims, 2, 0.0, sqrt(weight.power));
-    x = layer_matmul(b, bias ? layer_part(name, "MatMul").text : name, x, weight);
+    return layer_matmul(b, layer_part(name, "MatMul").text, x, weight);
+}
+
+struct onnx_tensor
+layer_linear(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t outputs, bool bias)
+{
+    x = layer_linear_gain(b, name, x, outputs, 1.0);
     if (bias) {
         struct onnx_tensor offset = {.rank = 1, .dims = {outputs}, .power = x.power};
         offset.name = onnx_builder_normal(b, layer_part(name, "bias").text, offset.dims, 1, 0.0, 0.05 * sqrt(x.power));

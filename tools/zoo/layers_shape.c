@@ -23,9 +23,8 @@ node_with_list(struct onnx_builder *b, const char *op, const char *name, const c
     return node;
 }
 
-/* One symbol of a tensor's shape as i64[1]. */
-static const char *
-extent_at_run_time(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t symbol)
+const char *
+layer_extent(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t symbol)
 {
     const char *inputs[2];
     int64_t axis = 0;
@@ -38,8 +37,14 @@ extent_at_run_time(struct onnx_builder *b, const char *name, struct onnx_tensor 
     inputs[1] = onnx_builder_constant_integers(b, layer_part(name, "index").text, &axis, 0);
     struct onnx_node *node = onnx_builder_node(b, "Gather", layer_part(name, "gather").text, inputs, 2);
     onnx_node_int(node, "axis", 0);
+    return onnx_node_output(node);
+}
+
+const char *
+layer_extent_list(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t symbol)
+{
     return onnx_node_output(node_with_list(b, "Unsqueeze", layer_part(name, "unsqueeze").text,
-                                           onnx_node_output(node), "axes", (const int64_t[]){0}, 1, 1));
+                                           layer_extent(b, name, x, symbol), "axes", (const int64_t[]){0}, 1, 1));
 }
 
 const char *
@@ -52,7 +57,7 @@ layer_shape(struct onnx_builder *b, const char *name, struct onnx_tensor x, cons
         char index[16];
         (void)snprintf(index, sizeof(index), "dim%u", d);
         const struct part_name part = layer_part(name, index);
-        extents[d] = dims[d] < 0 ? extent_at_run_time(b, part.text, x, dims[d])
+        extents[d] = dims[d] < 0 ? layer_extent_list(b, part.text, x, dims[d])
                                  : onnx_builder_constant_integers(b, part.text, &dims[d], 1);
     }
     struct onnx_node *node = onnx_builder_node(b, "Concat", layer_part(name, "concat").text, extents, rank);
@@ -158,6 +163,52 @@ layer_slice(struct onnx_builder *b, const char *name, struct onnx_tensor x, uint
     x.name = onnx_node_output(onnx_builder_node(b, "Slice", name, inputs, 5));
     x.dims[axis] = end - first;
     return x;
+}
+
+struct onnx_tensor
+layer_slice_to(struct onnx_builder *b, const char *name, struct onnx_tensor x, uint32_t axis, const char *extent,
+               int64_t symbol)
+{
+    const char *inputs[5] = {x.name, NULL, extent};
+
+    LEAT_ASSERT(axis < x.rank && (x.dims[axis] < 0 || onnx_builder_extent(b, symbol) <= x.dims[axis]));
+    inputs[1] = onnx_builder_constant_integers(b, layer_part(name, "starts").text, (const int64_t[]){0}, 1);
+    inputs[3] = onnx_builder_constant_integers(b, layer_part(name, "axes").text, (const int64_t[]){axis}, 1);
+    inputs[4] = onnx_builder_constant_integers(b, layer_part(name, "steps").text, (const int64_t[]){1}, 1);
+    x.name = onnx_node_output(onnx_builder_node(b, "Slice", name, inputs, 5));
+    x.dims[axis] = symbol;
+    return x;
+}
+
+struct onnx_tensor
+layer_range(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t symbol)
+{
+    const char *inputs[3];
+
+    inputs[0] = layer_integer(b, layer_part(name, "start").text, 0).name;
+    inputs[1] = layer_extent(b, layer_part(name, "limit").text, x, symbol);
+    inputs[2] = layer_integer(b, layer_part(name, "delta").text, 1).name;
+    return (struct onnx_tensor){.name = onnx_node_output(onnx_builder_node(b, "Range", name, inputs, 3)),
+                                .rank = 1,
+                                .dims = {symbol},
+                                .power = 1.0};
+}
+
+struct onnx_tensor
+layer_where(struct onnx_builder *b, const char *name, struct onnx_tensor condition, struct onnx_tensor x,
+            struct onnx_tensor y)
+{
+    const char *inputs[3] = {condition.name, x.name, y.name};
+
+    /* Broadcast all three; the condition is the widest in every model so far. */
+    for (uint32_t d = 0; d < condition.rank; d++) {
+        const uint32_t from_end = condition.rank - d;
+        LEAT_ASSERT(x.rank < from_end || x.dims[x.rank - from_end] == condition.dims[d]);
+        LEAT_ASSERT(y.rank < from_end || y.dims[y.rank - from_end] == condition.dims[d]);
+    }
+    condition.name = onnx_node_output(onnx_builder_node(b, "Where", name, inputs, 3));
+    condition.power = x.power > y.power ? x.power : y.power;
+    return condition;
 }
 
 struct onnx_tensor

@@ -18,6 +18,12 @@ const struct zoo_model zoo_models[] = {
     {"mobilenetv3-large", "MobileNetV3 large: hard swish, squeeze and excite", zoo_build_mobilenetv3_large},
     {"efficientnet-b0", "EfficientNet-B0: SiLU, squeeze and excite", zoo_build_efficientnet_b0},
     {"shufflenetv2", "ShuffleNetV2 1x: channels split and shuffled", zoo_build_shufflenetv2},
+    /* text */
+    {"bert-tiny", "BERT of 2 layers of 128: attention mask, layer norm, GELU by Erf", zoo_build_bert_tiny},
+    {"bert-base", "BERT of 12 layers of 768", zoo_build_bert_base},
+    {"distilbert", "DistilBERT: scores of padding replaced by Where", zoo_build_distilbert},
+    {"t5-small-encoder", "T5 small, encoder: positions as a bias, computed buckets", zoo_build_t5_small_encoder},
+    {"t5-small-decoder", "T5 small, decoder without a cache: scores of the next token", zoo_build_t5_small_decoder},
     /* recommendation */
     {"mlp-recommender", "two embeddings and dense features into a tower, plus a wide part", zoo_build_mlp_recommender},
     /* others */

@@ -46,6 +46,11 @@ void zoo_build_mobilenetv2(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_mobilenetv3_large(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_efficientnet_b0(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_shufflenetv2(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_bert_tiny(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_bert_base(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_distilbert(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_t5_small_encoder(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_t5_small_decoder(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_mlp_recommender(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_mlp(struct onnx_builder *builder, enum zoo_size size);
 
