@@ -32,7 +32,7 @@
 #define LEAT_GRAPH_NODES_MAX    65536u
 #define LEAT_GRAPH_VALUES_MAX   262144u
 #define LEAT_NODE_ARITY_MAX     4096u                    /* inputs of one node (Concat has many) */
-#define LEAT_NODE_OUTPUTS_MAX   8u
+#define LEAT_NODE_OUTPUTS_MAX   64u                      /* of one node (Split has many) */
 #define LEAT_DIM_MAX            INT64_C(0x7fffffff)      /* of one known dimension */
 #define LEAT_VALUE_BYTES_MAX    (UINT64_C(1) << 40)      /* of one value with a known shape */
 #define LEAT_OPSET_MIN          1 /* most operators of the table start at 6 or 7 */

@@ -70,6 +70,10 @@ LEAT_MUST_CHECK enum leat_status leat_graph_infer_mixing(struct leat_graph *grap
  */
 LEAT_MUST_CHECK enum leat_status leat_graph_fold(struct leat_graph *graph, bool *ret_changed);
 
+/* The same for the nodes from `first` on. `data` has room for a pointer per value; its contents are of no use. */
+LEAT_MUST_CHECK enum leat_status leat_graph_fold_from(struct leat_graph *graph, uint32_t first, void **data,
+                                                      bool *ret_changed);
+
 /* False when folding `bytes` more could exhaust memory; otherwise they are accounted for. */
 bool leat_graph_may_fold(struct leat_graph *graph, uint64_t bytes);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "kernels/infer/infer.h"
 
 const struct leat_op *
 leat_op_find(const char *name, int64_t opset)
@@ -191,14 +192,37 @@ leat_clip_bounds(const struct leat_graph *graph, const struct leat_node *node, f
 uint32_t
 leat_reduce_axes(const struct leat_graph *graph, const struct leat_node *node)
 {
+    const struct leat_attribute *attribute = leat_node_attribute(node, "axes");
+    const uint32_t rank = leat_node_input(graph, node, 0)->rank;
+    const int64_t *axes = attribute != NULL ? attribute->ints : NULL;
+    uint32_t mask = 0, count = attribute != NULL ? attribute->count : 0;
+
+    if (attribute == NULL && !leat_value_ints(leat_node_input(graph, node, 1), &axes, &count)) {
+        count = 0;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        mask |= 1u << (axes[i] < 0 ? axes[i] + (int64_t)rank : axes[i]);
+    }
+    if (count == 0 && leat_node_int(node, "noop_with_empty_axes", 0) != 0) {
+        return 0;
+    }
+    return mask == 0 ? (1u << rank) - 1 : mask;
+}
+
+uint32_t
+leat_mean_variance_axes(const struct leat_graph *graph, const struct leat_node *node)
+{
     const struct leat_attribute *axes = leat_node_attribute(node, "axes");
     const uint32_t rank = leat_node_input(graph, node, 0)->rank;
     uint32_t mask = 0;
 
-    for (uint32_t i = 0; axes != NULL && i < axes->count; i++) {
+    if (axes == NULL) {
+        return 1u << 0 | 1u << 2 | 1u << 3;
+    }
+    for (uint32_t i = 0; i < axes->count; i++) {
         mask |= 1u << (axes->ints[i] < 0 ? axes->ints[i] + (int64_t)rank : axes->ints[i]);
     }
-    return mask == 0 ? (1u << rank) - 1 : mask;
+    return mask;
 }
 
 void

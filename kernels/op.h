@@ -21,6 +21,8 @@ enum leat_op_kind {
     LEAT_OP_ACOSH,
     LEAT_OP_ADD,
     LEAT_OP_AND,
+    LEAT_OP_ARG_MAX,
+    LEAT_OP_ARG_MIN,
     LEAT_OP_ASIN,
     LEAT_OP_ASINH,
     LEAT_OP_ATAN,
@@ -35,50 +37,79 @@ enum leat_op_kind {
     LEAT_OP_CLIP,
     LEAT_OP_CONCAT,
     LEAT_OP_CONSTANT,
+    LEAT_OP_CONSTANT_OF_SHAPE,
     LEAT_OP_CONV,
     LEAT_OP_COS,
     LEAT_OP_COSH,
+    LEAT_OP_CUM_SUM,
+    LEAT_OP_DEPTH_TO_SPACE,
     LEAT_OP_DIV,
     LEAT_OP_DROPOUT,
     LEAT_OP_ELU,
     LEAT_OP_EQUAL,
     LEAT_OP_ERF,
     LEAT_OP_EXP,
+    LEAT_OP_EXPAND,
+    LEAT_OP_EYE_LIKE,
     LEAT_OP_FLATTEN,
     LEAT_OP_FLOOR,
     LEAT_OP_GATHER,
+    LEAT_OP_GATHER_ELEMENTS,
+    LEAT_OP_GATHER_ND,
     LEAT_OP_GEMM,
     LEAT_OP_GLOBAL_AVERAGE_POOL,
     LEAT_OP_GLOBAL_MAX_POOL,
     LEAT_OP_GREATER,
     LEAT_OP_GREATER_OR_EQUAL,
+    LEAT_OP_HARDMAX,
     LEAT_OP_HARD_SIGMOID,
     LEAT_OP_HARD_SWISH,
     LEAT_OP_IDENTITY,
+    LEAT_OP_INSTANCE_NORMALIZATION,
     LEAT_OP_IS_INF,
     LEAT_OP_IS_NAN,
+    LEAT_OP_LAYER_NORMALIZATION,
     LEAT_OP_LEAKY_RELU,
     LEAT_OP_LESS,
     LEAT_OP_LESS_OR_EQUAL,
     LEAT_OP_LOG,
+    LEAT_OP_LOG_SOFTMAX,
+    LEAT_OP_LP_NORMALIZATION,
+    LEAT_OP_LRN,
     LEAT_OP_MATMUL,
     LEAT_OP_MAX,
     LEAT_OP_MAX_POOL,
     LEAT_OP_MEAN,
+    LEAT_OP_MEAN_VARIANCE_NORMALIZATION,
     LEAT_OP_MIN,
     LEAT_OP_MOD,
     LEAT_OP_MUL,
     LEAT_OP_NEG,
     LEAT_OP_NOT,
+    LEAT_OP_ONE_HOT,
     LEAT_OP_OR,
     LEAT_OP_PAD,
     LEAT_OP_POW,
     LEAT_OP_PRELU,
+    LEAT_OP_RANGE,
     LEAT_OP_RECIPROCAL,
+    LEAT_OP_REDUCE_L1,
+    LEAT_OP_REDUCE_L2,
+    LEAT_OP_REDUCE_LOG_SUM,
+    LEAT_OP_REDUCE_LOG_SUM_EXP,
+    LEAT_OP_REDUCE_MAX,
     LEAT_OP_REDUCE_MEAN,
+    LEAT_OP_REDUCE_MIN,
+    LEAT_OP_REDUCE_PROD,
+    LEAT_OP_REDUCE_SUM,
+    LEAT_OP_REDUCE_SUM_SQUARE,
     LEAT_OP_RELU,
     LEAT_OP_RESHAPE,
+    LEAT_OP_REVERSE_SEQUENCE,
     LEAT_OP_ROUND,
+    LEAT_OP_SCATTER,
+    LEAT_OP_SCATTER_ELEMENTS,
+    LEAT_OP_SCATTER_ND,
     LEAT_OP_SELU,
     LEAT_OP_SHAPE,
     LEAT_OP_SHRINK,
@@ -86,9 +117,13 @@ enum leat_op_kind {
     LEAT_OP_SIGN,
     LEAT_OP_SIN,
     LEAT_OP_SINH,
+    LEAT_OP_SIZE,
+    LEAT_OP_SLICE,
     LEAT_OP_SOFTMAX,
     LEAT_OP_SOFTPLUS,
     LEAT_OP_SOFTSIGN,
+    LEAT_OP_SPACE_TO_DEPTH,
+    LEAT_OP_SPLIT,
     LEAT_OP_SQRT,
     LEAT_OP_SQUEEZE,
     LEAT_OP_SUB,
@@ -96,7 +131,10 @@ enum leat_op_kind {
     LEAT_OP_TAN,
     LEAT_OP_TANH,
     LEAT_OP_THRESHOLDED_RELU,
+    LEAT_OP_TILE,
+    LEAT_OP_TOP_K,
     LEAT_OP_TRANSPOSE,
+    LEAT_OP_TRILU,
     LEAT_OP_UNSQUEEZE,
     LEAT_OP_WHERE,
     LEAT_OP_XOR,
@@ -169,7 +207,7 @@ bool leat_value_scalar(const struct leat_value *value, double *ret);
  * inferred successfully; for backends and passes on specialised graphs.
  */
 
-/* Softmax: x seen as [outer][axis][inner], normalised over axis (with opset < 13 inner is 1). */
+/* Softmax, LogSoftmax, Hardmax: x seen as [outer][axis][inner], normalised over axis (with opset < 13 inner is 1). */
 struct leat_softmax_extent {
     size_t outer, axis, inner;
 };
@@ -183,8 +221,24 @@ bool leat_clip_bounds(const struct leat_graph *graph, const struct leat_node *no
 /* `axis` attribute, negative ones counted from the end of `rank`. */
 int64_t leat_node_axis(const struct leat_node *node, int64_t otherwise, uint32_t rank);
 
-/* ReduceMean: bit a is set when axis a is reduced. */
+/* Reduce*: bit a is set when axis a is reduced. */
 uint32_t leat_reduce_axes(const struct leat_graph *graph, const struct leat_node *node);
+
+/* Slice: output element i of an axis is input element start + i * step; whole: nothing is cut off. */
+struct leat_slice {
+    int64_t start[LEAT_RANK_MAX], step[LEAT_RANK_MAX], count[LEAT_RANK_MAX];
+    bool whole[LEAT_RANK_MAX];
+};
+/* *ret_known is false, and *ret untouched, while the bounds are not constant. */
+LEAT_MUST_CHECK enum leat_status leat_slice_of(const struct leat_graph *graph, const struct leat_node *node,
+                                               struct leat_slice *ret, bool *ret_known);
+
+/* Split: the sizes of all outputs along its axis, those that nobody reads too; false when they are not known. */
+bool leat_split_sizes(const struct leat_graph *graph, const struct leat_node *node,
+                      int64_t sizes[LEAT_NODE_OUTPUTS_MAX]);
+
+/* MeanVarianceNormalization: bit a is set when the mean is taken over axis a. */
+uint32_t leat_mean_variance_axes(const struct leat_graph *graph, const struct leat_node *node);
 
 /* Shape: the axes [start, end) that it describes, clamped to [0, rank]. */
 void leat_shape_range(const struct leat_node *node, uint32_t rank, int64_t *ret_start, int64_t *ret_end);

@@ -16,9 +16,10 @@ can_fold(struct leat_graph *graph, const struct leat_node *node)
     }
     for (uint32_t i = 0; i < node->input_count; i++) {
         const struct leat_value *input = leat_node_input(graph, node, i);
-        /* Shape looks at the dims alone. */
-        if (input != NULL && (!leat_value_is_known(input) ||
-                              (input->data == NULL && node->op->kind != LEAT_OP_SHAPE))) {
+        /* These look at the dims alone. */
+        const bool dims_only = node->op->kind == LEAT_OP_SHAPE || node->op->kind == LEAT_OP_SIZE ||
+                               node->op->kind == LEAT_OP_EYE_LIKE;
+        if (input != NULL && (!leat_value_is_known(input) || (input->data == NULL && !dims_only))) {
             return false;
         }
     }
@@ -65,29 +66,37 @@ fold(struct leat_graph *graph, struct leat_node *node, void **data, bool *ret_fo
 }
 
 enum leat_status
-leat_graph_fold(struct leat_graph *graph, bool *ret_changed)
+leat_graph_fold_from(struct leat_graph *graph, uint32_t first, void **data, bool *ret_changed)
 {
     enum leat_status status = LEAT_OK;
-    bool changed = false;
+    uint32_t kept = first;
 
+    for (uint32_t n = first; n < graph->node_count; n++) {
+        bool folded = false;
+        if (status == LEAT_OK) {
+            status = leat_graph_infer_node(graph, &graph->nodes[n]);
+        }
+        if (status == LEAT_OK) {
+            status = fold(graph, &graph->nodes[n], data, &folded);
+        }
+        if (!folded) {
+            graph->nodes[kept++] = graph->nodes[n];
+        }
+    }
+    *ret_changed = kept < graph->node_count;
+    graph->node_count = kept;
+    return status;
+}
+
+enum leat_status
+leat_graph_fold(struct leat_graph *graph, bool *ret_changed)
+{
     void **data = calloc((size_t)graph->value_count + 1, sizeof(*data));
     if (data == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to fold constants");
     }
-    for (uint32_t n = 0; n < graph->node_count && status == LEAT_OK; n++) {
-        bool folded = false;
-        status = leat_graph_infer_node(graph, &graph->nodes[n]);
-        if (status == LEAT_OK) {
-            status = fold(graph, &graph->nodes[n], data, &folded);
-        }
-        if (folded) {
-            graph->nodes[n].op = NULL;
-            changed = true;
-        }
-    }
+    const enum leat_status status = leat_graph_fold_from(graph, 0, data, ret_changed);
     free(data);
-    leat_graph_sweep_nodes(graph);
-    *ret_changed = changed;
     return status;
 }
 

@@ -154,3 +154,47 @@ leat_has_batch(const struct leat_value *value, uint32_t from, uint32_t to)
     }
     return false;
 }
+
+enum leat_status
+leat_read_axes(const struct leat_graph *graph, const struct leat_node *node, const int64_t **ret,
+               uint32_t *ret_count, bool *ret_computed)
+{
+    const struct leat_attribute *attribute = leat_node_attribute(node, "axes");
+    const struct leat_value *input = leat_node_input(graph, node, 1);
+
+    *ret = NULL;
+    *ret_count = 0;
+    *ret_computed = false;
+    if (attribute != NULL) {
+        *ret = attribute->ints;
+        *ret_count = attribute->count;
+    } else if (input != NULL && !leat_value_ints(input, ret, ret_count)) {
+        if (input->dtype != LEAT_DTYPE_I64 || input->rank != 1 || input->dims[0] < 0 ||
+            input->dims[0] > LEAT_RANK_MAX) {
+            return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "its axes are not an i64 vector");
+        }
+        *ret_count = (uint32_t)input->dims[0];
+        *ret_computed = true;
+    }
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_axes_mask(const struct leat_node *node, const int64_t *axes, uint32_t count, uint32_t rank,
+               uint32_t *ret_mask)
+{
+    uint32_t mask = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t axis = 0;
+        const enum leat_status status = leat_axis_resolve(node, axes[i], rank, &axis);
+        if (status != LEAT_OK) {
+            return status;
+        }
+        if ((mask >> axis & 1u) != 0) {
+            return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "axis %u is named twice", axis);
+        }
+        mask |= 1u << axis;
+    }
+    *ret_mask = mask;
+    return LEAT_OK;
+}

@@ -13,6 +13,7 @@
 #define LEAT_INFER_FUNCTION(name)                                                                   \
     enum leat_status leat_infer_##name(const struct leat_graph *graph, const struct leat_node *node, \
                                        struct leat_shape *outputs, bool *mixes_items)
+LEAT_INFER_FUNCTION(arg_reduce);
 LEAT_INFER_FUNCTION(batch_normalization);
 LEAT_INFER_FUNCTION(bit_shift);
 LEAT_INFER_FUNCTION(broadcast); /* operands of one type */
@@ -22,26 +23,50 @@ LEAT_INFER_FUNCTION(clip);
 LEAT_INFER_FUNCTION(compare);
 LEAT_INFER_FUNCTION(concat);
 LEAT_INFER_FUNCTION(constant);
+LEAT_INFER_FUNCTION(constant_of_shape);
 LEAT_INFER_FUNCTION(conv);
+LEAT_INFER_FUNCTION(cum_sum);
+LEAT_INFER_FUNCTION(depth_to_space);
 LEAT_INFER_FUNCTION(dropout);
+LEAT_INFER_FUNCTION(expand);
+LEAT_INFER_FUNCTION(eye_like);
 LEAT_INFER_FUNCTION(flatten);
 LEAT_INFER_FUNCTION(gather);
+LEAT_INFER_FUNCTION(gather_elements);
+LEAT_INFER_FUNCTION(gather_nd);
 LEAT_INFER_FUNCTION(gemm);
 LEAT_INFER_FUNCTION(global_pool);
+LEAT_INFER_FUNCTION(instance_normalization);
+LEAT_INFER_FUNCTION(layer_normalization);
+LEAT_INFER_FUNCTION(lp_normalization);
+LEAT_INFER_FUNCTION(lrn);
 LEAT_INFER_FUNCTION(matmul);
+LEAT_INFER_FUNCTION(mean_variance);
 LEAT_INFER_FUNCTION(mod);
+LEAT_INFER_FUNCTION(one_hot);
 LEAT_INFER_FUNCTION(pad);
 LEAT_INFER_FUNCTION(pool);
 LEAT_INFER_FUNCTION(pow);
 LEAT_INFER_FUNCTION(prelu);
-LEAT_INFER_FUNCTION(reduce_mean);
+LEAT_INFER_FUNCTION(range);
+LEAT_INFER_FUNCTION(reduce);
 LEAT_INFER_FUNCTION(reshape);
+LEAT_INFER_FUNCTION(reverse_sequence);
 LEAT_INFER_FUNCTION(same); /* output 0 like input 0 */
 LEAT_INFER_FUNCTION(same_bool); /* the same with elements of type bool */
+LEAT_INFER_FUNCTION(scatter_elements);
+LEAT_INFER_FUNCTION(scatter_nd);
 LEAT_INFER_FUNCTION(shape);
+LEAT_INFER_FUNCTION(size);
+LEAT_INFER_FUNCTION(slice);
 LEAT_INFER_FUNCTION(softmax);
+LEAT_INFER_FUNCTION(space_to_depth);
+LEAT_INFER_FUNCTION(split);
 LEAT_INFER_FUNCTION(squeeze);
+LEAT_INFER_FUNCTION(tile);
+LEAT_INFER_FUNCTION(top_k);
 LEAT_INFER_FUNCTION(transpose);
+LEAT_INFER_FUNCTION(trilu);
 LEAT_INFER_FUNCTION(unsqueeze);
 LEAT_INFER_FUNCTION(where);
 
@@ -85,5 +110,16 @@ LEAT_MUST_CHECK enum leat_status leat_check_scalar(const struct leat_graph *grap
 /* An axis attribute or element into [0, rank); LEAT_ERR_SHAPE with text when out of range. */
 LEAT_MUST_CHECK enum leat_status leat_axis_resolve(const struct leat_node *node, int64_t axis,
                                                    uint32_t rank, uint32_t *ret);
+
+/*
+ * Axes by attribute (older opsets) or input 1. *ret is NULL when there are none, and also when they are
+ * computed; then *ret_computed is true and only their number is known.
+ */
+LEAT_MUST_CHECK enum leat_status leat_read_axes(const struct leat_graph *graph, const struct leat_node *node,
+                                                const int64_t **ret, uint32_t *ret_count, bool *ret_computed);
+
+/* Bit a is set when axis a of `rank` is named; none may be named twice. */
+LEAT_MUST_CHECK enum leat_status leat_axes_mask(const struct leat_node *node, const int64_t *axes, uint32_t count,
+                                                uint32_t rank, uint32_t *ret_mask);
 
 #endif /* LEAT_KERNELS_INFER_INFER_H */

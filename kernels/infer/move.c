@@ -122,54 +122,6 @@ LEAT_INFER_FUNCTION(reshape)
     return LEAT_OK;
 }
 
-/*
- * Squeeze and Unsqueeze axes: attribute (opset < 13) or input. *ret is NULL when there are none, and also
- * when they are computed; then *ret_computed is true and only their number is known.
- */
-static enum leat_status
-read_axes(const struct leat_graph *graph, const struct leat_node *node, const int64_t **ret,
-          uint32_t *ret_count, bool *ret_computed)
-{
-    const struct leat_attribute *attribute = leat_node_attribute(node, "axes");
-    const struct leat_value *input = leat_node_input(graph, node, 1);
-
-    *ret = NULL;
-    *ret_count = 0;
-    *ret_computed = false;
-    if (attribute != NULL) {
-        *ret = attribute->ints;
-        *ret_count = attribute->count;
-    } else if (input != NULL && !leat_value_ints(input, ret, ret_count)) {
-        if (input->dtype != LEAT_DTYPE_I64 || input->rank != 1 || input->dims[0] < 0 ||
-            input->dims[0] > LEAT_RANK_MAX) {
-            return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "its axes are not an i64 vector");
-        }
-        *ret_count = (uint32_t)input->dims[0];
-        *ret_computed = true;
-    }
-    return LEAT_OK;
-}
-
-static enum leat_status
-axes_mask(const struct leat_node *node, const int64_t *axes, uint32_t count, uint32_t rank,
-          uint32_t *ret_mask)
-{
-    uint32_t mask = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t axis = 0;
-        const enum leat_status status = leat_axis_resolve(node, axes[i], rank, &axis);
-        if (status != LEAT_OK) {
-            return status;
-        }
-        if ((mask >> axis & 1u) != 0) {
-            return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "axis %u is named twice", axis);
-        }
-        mask |= 1u << axis;
-    }
-    *ret_mask = mask;
-    return LEAT_OK;
-}
-
 LEAT_INFER_FUNCTION(squeeze)
 {
     (void)mixes_items;
@@ -178,7 +130,7 @@ LEAT_INFER_FUNCTION(squeeze)
     uint32_t count, mask = 0;
     bool computed;
 
-    enum leat_status status = read_axes(graph, node, &axes, &count, &computed);
+    enum leat_status status = leat_read_axes(graph, node, &axes, &count, &computed);
     if (status == LEAT_OK && computed) {
         if (count > x->rank) {
             return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "%u axes of a tensor of rank %u", count,
@@ -188,7 +140,7 @@ LEAT_INFER_FUNCTION(squeeze)
         return LEAT_OK;
     }
     if (status == LEAT_OK) {
-        status = axes_mask(node, axes, count, x->rank, &mask);
+        status = leat_axes_mask(node, axes, count, x->rank, &mask);
     }
     if (status != LEAT_OK) {
         return status;
@@ -218,7 +170,7 @@ LEAT_INFER_FUNCTION(unsqueeze)
     uint32_t count, mask = 0;
     bool computed;
 
-    enum leat_status status = read_axes(graph, node, &axes, &count, &computed);
+    enum leat_status status = leat_read_axes(graph, node, &axes, &count, &computed);
     if (status != LEAT_OK) {
         return status;
     }
@@ -229,7 +181,7 @@ LEAT_INFER_FUNCTION(unsqueeze)
         outputs[0] = leat_unknown_shape(x->dtype, x->rank + count);
         return LEAT_OK;
     }
-    status = axes_mask(node, axes, count, x->rank + count, &mask);
+    status = leat_axes_mask(node, axes, count, x->rank + count, &mask);
     if (status != LEAT_OK) {
         return status;
     }
@@ -340,9 +292,11 @@ LEAT_INFER_FUNCTION(pad)
     const int64_t *pads = NULL;
     uint32_t count = 0;
 
-    if (mode != NULL && mode->s[0] != '\0' && strcmp(mode->s, "constant") != 0) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
-                              "mode '%.32s' is not supported, only constant", mode->s);
+    const bool reflect = mode != NULL && strcmp(mode->s, "reflect") == 0;
+    const bool edge = mode != NULL && strcmp(mode->s, "edge") == 0;
+    if (mode != NULL && !reflect && !edge && mode->s[0] != '\0' &&
+        strcmp(mode->s, "constant") != 0) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "mode '%.32s' is not supported", mode->s);
     }
     if (fill != NULL &&
         (fill->dtype != x->dtype || fill->rank > 1 || (fill->rank == 1 && fill->dims[0] != 1))) {
@@ -368,6 +322,13 @@ LEAT_INFER_FUNCTION(pad)
             return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "pads %lld and %lld at axis %u",
                                   (long long)begin, (long long)end, d);
         }
+        /* A reflection does not repeat the border: it reaches as far as there are other elements. */
+        const int64_t reach = reflect ? x->dims[d] - 1 : x->dims[d] > 0 ? LEAT_DIM_MAX : 0;
+        if ((reflect || edge) && x->dims[d] >= 0 &&
+            ((begin > 0 && begin > reach) || (end > 0 && end > reach))) {
+            return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "axis %u of %lld has too few elements", d,
+                                  (long long)x->dims[d]);
+        }
         if (begin != 0 || end != 0) {
             *mixes_items = *mixes_items || x->dims[d] == LEAT_DIM_BATCH;
             outputs[0].dims[d] = x->dims[d] >= 0 ? x->dims[d] + begin + end : LEAT_DIM_UNKNOWN;
@@ -385,49 +346,5 @@ LEAT_INFER_FUNCTION(shape)
     leat_shape_range(node, x->rank, &start, &end);
     outputs[0] = (struct leat_shape){
         .dtype = LEAT_DTYPE_I64, .rank = 1, .dims = {end > start ? end - start : 0}};
-    return LEAT_OK;
-}
-
-LEAT_INFER_FUNCTION(softmax)
-{
-    const struct leat_value *x = leat_node_input(graph, node, 0);
-    uint32_t axis;
-
-    const enum leat_status status = leat_axis_resolve(
-        node, leat_node_int(node, "axis", graph->opset < 13 ? 1 : -1), x->rank, &axis);
-    if (status != LEAT_OK) {
-        return status;
-    }
-    for (uint32_t d = axis; d < (graph->opset < 13 ? x->rank : axis + 1); d++) {
-        *mixes_items = *mixes_items || x->dims[d] == LEAT_DIM_BATCH;
-    }
-    outputs[0] = leat_shape_of(x);
-    return LEAT_OK;
-}
-
-LEAT_INFER_FUNCTION(reduce_mean)
-{
-    const struct leat_value *x = leat_node_input(graph, node, 0);
-    const struct leat_attribute *axes = leat_node_attribute(node, "axes");
-    const bool keep = leat_node_int(node, "keepdims", 1) != 0;
-    uint32_t mask = 0;
-
-    const enum leat_status status =
-        axes == NULL ? LEAT_OK : axes_mask(node, axes->ints, axes->count, x->rank, &mask);
-    if (status != LEAT_OK) {
-        return status;
-    }
-    mask = leat_reduce_axes(graph, node);
-    outputs[0] = (struct leat_shape){.dtype = x->dtype};
-    for (uint32_t d = 0; d < x->rank; d++) {
-        const bool reduced = (mask >> d & 1u) != 0;
-        if (reduced && x->dims[d] == 0) {
-            return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "axis %u is empty and has no mean", d);
-        }
-        *mixes_items = *mixes_items || (reduced && x->dims[d] == LEAT_DIM_BATCH);
-        if (!reduced || keep) {
-            outputs[0].dims[outputs[0].rank++] = reduced ? 1 : x->dims[d];
-        }
-    }
     return LEAT_OK;
 }

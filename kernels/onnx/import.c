@@ -29,6 +29,8 @@ struct importer {
     uint32_t entry_count;
     uint32_t *order; /* node indices of the file, producers first */
     uint32_t *lists; /* room for the inputs and outputs of one node */
+    void **data;     /* of leat_graph_fold_from(); NULL until it is needed */
+    uint32_t folded; /* nodes of the graph that are as far folded as they can be */
 };
 
 static const char *
@@ -566,6 +568,31 @@ resolve_names(struct importer *importer, const Onnx__NodeProto *proto)
     return LEAT_OK;
 }
 
+/*
+ * A rank can depend on numbers that the file computes from constants. They are computed only where a shape
+ * cannot be inferred otherwise, and every node once.
+ */
+static enum leat_status
+infer_last(struct importer *importer)
+{
+    struct leat_graph *graph = importer->graph;
+    bool changed;
+
+    enum leat_status status = leat_graph_infer_node(graph, &graph->nodes[graph->node_count - 1]);
+    if (status != LEAT_ERR_UNSUPPORTED) {
+        return status;
+    }
+    if (importer->data == NULL) {
+        importer->data = calloc(LEAT_GRAPH_VALUES_MAX, sizeof(*importer->data));
+    }
+    if (importer->data == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to fold constants");
+    }
+    status = leat_graph_fold_from(graph, importer->folded, importer->data, &changed);
+    importer->folded = graph->node_count;
+    return status;
+}
+
 static enum leat_status
 add_ordinary(struct importer *importer, const Onnx__NodeProto *proto, const struct leat_op *op,
              const char *name)
@@ -583,8 +610,7 @@ add_ordinary(struct importer *importer, const Onnx__NodeProto *proto, const stru
                                      importer->lists + proto->n_input, (uint32_t)proto->n_output,
                                      attributes, (uint32_t)proto->n_attribute);
     }
-    return status == LEAT_OK ? leat_graph_infer_node(graph, &graph->nodes[graph->node_count - 1])
-                             : status;
+    return status == LEAT_OK ? infer_last(importer) : status;
 }
 
 static enum leat_status
@@ -699,6 +725,7 @@ import_model(const Onnx__ModelProto *model, struct leat_graph **ret_graph)
     free(importer.sorted);
     free(importer.order);
     free(importer.lists);
+    free(importer.data);
     if (status != LEAT_OK) {
         leat_graph_destroy(importer.graph);
         return status;

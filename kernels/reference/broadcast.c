@@ -192,20 +192,6 @@ broadcast_index(const struct leat_value *input, uint32_t rank, const int64_t *at
     return index;
 }
 
-/* A NaN is beyond everything. */
-static bool
-is_beyond(const struct leat_number *x, const struct leat_number *best, bool greatest)
-{
-    if (x->is_float) {
-        return !isnan(best->real) &&
-               (isnan(x->real) || (greatest ? x->real > best->real : x->real < best->real));
-    }
-    if (x->is_negative != best->is_negative) {
-        return x->is_negative != greatest;
-    }
-    return greatest ? x->bits > best->bits : x->bits < best->bits;
-}
-
 static enum leat_status
 extreme(const struct leat_eval *eval, bool greatest)
 {
@@ -220,7 +206,7 @@ extreme(const struct leat_eval *eval, bool greatest)
             const size_t index = broadcast_index(leat_eval_input(eval, k), output->rank, at);
             const struct leat_number x =
                 leat_number_read(output->dtype, leat_eval_in(eval, k), index);
-            if (k == 0 || is_beyond(&x, &best, greatest)) {
+            if (k == 0 || leat_number_beyond(&x, &best, greatest)) {
                 best = x;
             }
         }

@@ -163,6 +163,19 @@ leat_number_write(uint32_t dtype, void *data, size_t i, const struct leat_number
 }
 
 /* clang-format on */
+bool
+leat_number_beyond(const struct leat_number *x, const struct leat_number *best, bool greatest)
+{
+    if (x->is_float) {
+        return !isnan(best->real) &&
+               (isnan(x->real) || (greatest ? x->real > best->real : x->real < best->real));
+    }
+    if (x->is_negative != best->is_negative) {
+        return x->is_negative != greatest;
+    }
+    return greatest ? x->bits > best->bits : x->bits < best->bits;
+}
+
 double
 leat_element_real(uint32_t dtype, const void *data, size_t i)
 {

@@ -23,6 +23,9 @@ struct leat_number leat_number_read(uint32_t dtype, const void *data, size_t i);
 void leat_number_write(uint32_t dtype, void *data, size_t i, const struct leat_number *number);
 double leat_number_real(const struct leat_number *number);
 
+/* x is greater (or less) than `best`, of one type. A NaN is beyond every number. */
+bool leat_number_beyond(const struct leat_number *x, const struct leat_number *best, bool greatest);
+
 /* Element i as a real number; exact for all but large 64-bit integers. */
 double leat_element_real(uint32_t dtype, const void *data, size_t i);
 void leat_element_set_real(uint32_t dtype, void *data, size_t i, double x);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gemm, MatMul, Softmax and ReduceMean. */
+/* Gemm, MatMul and Softmax. */
 #include <math.h>
 #include <string.h>
 
@@ -125,61 +125,6 @@ LEAT_REFERENCE_FUNCTION(softmax)
             const size_t first = o * extent.axis * extent.inner + i;
             softmax_row(in + first, out + first, extent.axis, extent.inner);
         }
-    }
-    return LEAT_OK;
-}
-
-/* Sum over the reduced axes, starting at `first`: one nested loop per axis, written as a counter. */
-static double
-reduced_sum(const struct leat_value *x, const float *first, uint32_t mask, size_t *ret_count)
-{
-    int64_t at[LEAT_RANK_MAX] = {0};
-    size_t stride[LEAT_RANK_MAX], step = 1, count = 1, offset = 0;
-    double sum = 0;
-
-    for (uint32_t d = x->rank; d-- > 0;) {
-        stride[d] = step;
-        step *= (size_t)x->dims[d];
-        count *= (mask >> d & 1u) != 0 ? (size_t)x->dims[d] : 1;
-    }
-    for (size_t i = 0; i < count; i++) {
-        sum += (double)first[offset];
-        for (uint32_t d = x->rank; d-- > 0;) {
-            if ((mask >> d & 1u) == 0) {
-                continue;
-            }
-            offset += stride[d];
-            if (++at[d] < x->dims[d]) {
-                break;
-            }
-            offset -= stride[d] * (size_t)x->dims[d];
-            at[d] = 0;
-        }
-    }
-    *ret_count = count;
-    return sum;
-}
-
-LEAT_REFERENCE_FUNCTION(reduce_mean)
-{
-    const struct leat_value *x = leat_eval_input(eval, 0);
-    const uint32_t mask = leat_reduce_axes(eval->graph, eval->node);
-    const float *in = leat_eval_in(eval, 0);
-    float *out = leat_eval_out(eval, 0);
-    const size_t outputs = leat_value_elements(leat_eval_output(eval, 0));
-
-    for (size_t o = 0; o < outputs; o++) {
-        /* Unravel o over the axes that are kept, from the last. */
-        size_t offset = 0, stride = 1, rest = o, count = 0;
-        for (uint32_t d = x->rank; d-- > 0;) {
-            if ((mask >> d & 1u) == 0) {
-                offset += rest % (size_t)x->dims[d] * stride;
-                rest /= (size_t)x->dims[d];
-            }
-            stride *= (size_t)x->dims[d];
-        }
-        const double sum = reduced_sum(x, in + offset, mask, &count);
-        out[o] = (float)(sum / (double)count);
     }
     return LEAT_OK;
 }

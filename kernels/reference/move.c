@@ -108,11 +108,20 @@ LEAT_REFERENCE_FUNCTION(pad)
     unsigned char fill[8];
 
     fill_value(eval, x->dtype, fill);
+    const struct leat_attribute *mode = leat_node_attribute(eval->node, "mode");
+    const bool reflect = mode != NULL && strcmp(mode->s, "reflect") == 0;
+    const bool edge = mode != NULL && strcmp(mode->s, "edge") == 0;
     for (size_t i = 0; i < count; i++) {
         size_t rest = i, from = 0, stride = 1;
         bool inside = true;
         for (uint32_t d = output->rank; d-- > 0;) {
-            const int64_t at = (int64_t)(rest % (size_t)output->dims[d]) - pads[d];
+            const int64_t place = (int64_t)(rest % (size_t)output->dims[d]) - pads[d];
+            const int64_t last = x->dims[d] - 1;
+            const int64_t at = reflect && place < 0      ? -place
+                               : reflect && place > last ? 2 * last - place
+                               : edge && place < 0       ? 0
+                               : edge && place > last    ? last
+                                                         : place;
             rest /= (size_t)output->dims[d];
             inside = inside && at >= 0 && at < x->dims[d];
             from += inside ? (size_t)at * stride : 0;

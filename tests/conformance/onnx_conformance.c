@@ -29,7 +29,7 @@
 #define ATOL        1e-5
 
 /* Of libonnx-testdata 1.12: raise these when operators are added, never lower them. */
-enum { MINIMUM_DIRECT = 464, MINIMUM_SERVED_REFERENCE = 308, MINIMUM_SERVED_CPU = 308 };
+enum { MINIMUM_DIRECT = 765, MINIMUM_SERVED_REFERENCE = 468, MINIMUM_SERVED_CPU = 468 };
 
 enum skip {
     SKIP_OPERATOR,
@@ -57,6 +57,9 @@ static struct {
 
 /* By row of the table: some passing case has a node of that operator, whatever its opset. */
 static bool reached[512];
+
+/* Operators without a case here: tests/kernels/test_operators.c has some. */
+static const char *const elsewhere[] = {"LpNormalization"};
 
 static void
 mark_reached(const char *name)
@@ -540,6 +543,9 @@ main(void)
         counts.passed, counts.served_reference, counts.served_cpu, counts.cpu_refused);
     for (int reason = 0; reason < SKIP_REASONS; reason++) {
         (void)printf("skipped %u: %s\n", counts.skipped[reason], skip_texts[reason]);
+    }
+    for (size_t i = 0; i < LEAT_COUNT_OF(elsewhere); i++) {
+        mark_reached(elsewhere[i]);
     }
     mark_reached("Constant"); /* the importer turns it into a value: no node is left to see */
     for (size_t i = 0; i < leat_op_count; i++) {

@@ -1,0 +1,678 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operators that pick, place or repeat elements: Slice, Split, Expand, Tile, Gather*, Scatter*, OneHot, ... */
+#include "kernels/infer/infer.h"
+
+#include <string.h>
+
+#include "kernels/graph_build.h"
+
+/* ---- Slice ---------------------------------------------------------------------------------------------- */
+
+/* Starts, ends, axes and steps, from attributes (opset < 10) or constant inputs; false when computed. */
+struct slice_lists {
+    int64_t starts[LEAT_RANK_MAX], ends[LEAT_RANK_MAX], axes[LEAT_RANK_MAX], steps[LEAT_RANK_MAX];
+    uint32_t counts[4]; /* UINT32_MAX: not given */
+};
+
+static bool
+read_list(const struct leat_graph *graph, const struct leat_node *node, const char *attribute,
+          uint32_t input, int64_t *ret, uint32_t *ret_count)
+{
+    const struct leat_attribute *given = leat_node_attribute(node, attribute);
+
+    *ret_count = UINT32_MAX;
+    if (given != NULL && given->count <= LEAT_RANK_MAX) {
+        memcpy(ret, given->ints, given->count * sizeof(*ret));
+        *ret_count = given->count;
+        return true;
+    }
+    return leat_node_input(graph, node, input) == NULL ||
+           leat_read_ints(leat_node_input(graph, node, input), LEAT_RANK_MAX, ret, ret_count);
+}
+
+/* Where one axis of `size` is cut; a step beyond the axis takes one element. */
+static void
+cut(int64_t size, int64_t start, int64_t end, int64_t step, struct leat_slice *slice, uint32_t d)
+{
+    const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? size : size - 1;
+
+    step = step > LEAT_DIM_MAX ? LEAT_DIM_MAX : step < -LEAT_DIM_MAX ? -LEAT_DIM_MAX : step;
+    start = start < 0 ? start + size : start;
+    end = end < 0 ? end + size : end;
+    start = start < 0 ? 0 : start > high ? high : start;
+    end = end < low ? low : end > high ? high : end;
+    const int64_t way = step > 0 ? end - start : start - end, stride = step > 0 ? step : -step;
+    slice->start[d] = start;
+    slice->step[d] = step;
+    slice->count[d] = size > 0 && way > 0 ? (way + stride - 1) / stride : 0;
+}
+
+enum leat_status
+leat_slice_of(const struct leat_graph *graph, const struct leat_node *node, struct leat_slice *ret,
+              bool *ret_known)
+{
+    const struct leat_value *x = leat_node_input(graph, node, 0);
+    struct slice_lists lists;
+    uint32_t seen = 0;
+
+    *ret_known = read_list(graph, node, "starts", 1, lists.starts, &lists.counts[0]) &&
+                 read_list(graph, node, "ends", 2, lists.ends, &lists.counts[1]) &&
+                 read_list(graph, node, "axes", 3, lists.axes, &lists.counts[2]) &&
+                 read_list(graph, node, "steps", 4, lists.steps, &lists.counts[3]);
+    if (!*ret_known) {
+        return LEAT_OK;
+    }
+    const uint32_t count = lists.counts[0];
+    if (count > x->rank || lists.counts[1] != count ||
+        (lists.counts[2] != UINT32_MAX && lists.counts[2] != count) ||
+        (lists.counts[3] != UINT32_MAX && lists.counts[3] != count)) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE,
+                              "its starts, ends, axes and steps differ in number");
+    }
+    for (uint32_t d = 0; d < x->rank; d++) {
+        ret->start[d] = 0;
+        ret->step[d] = 1;
+        ret->count[d] = x->dims[d];
+        ret->whole[d] = true;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const int64_t step = lists.counts[3] == UINT32_MAX ? 1 : lists.steps[i];
+        uint32_t axis = i;
+        const enum leat_status status =
+            lists.counts[2] == UINT32_MAX ? LEAT_OK
+                                          : leat_axis_resolve(node, lists.axes[i], x->rank, &axis);
+        if (status != LEAT_OK) {
+            return status;
+        }
+        if (step == 0 || (seen >> axis & 1u) != 0) {
+            return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "axis %u has step 0 or is named twice",
+                                  axis);
+        }
+        seen |= 1u << axis;
+        ret->whole[axis] = step == 1 && lists.starts[i] == 0 && lists.ends[i] >= LEAT_DIM_MAX;
+        if (x->dims[axis] >= 0) {
+            cut(x->dims[axis], lists.starts[i], lists.ends[i], step, ret, axis);
+        } else if (!ret->whole[axis]) {
+            ret->count[axis] = LEAT_DIM_UNKNOWN;
+        }
+    }
+    return LEAT_OK;
+}
+
+LEAT_INFER_FUNCTION(slice)
+{
+    const struct leat_value *x = leat_node_input(graph, node, 0);
+    struct leat_slice slice;
+    bool known;
+
+    enum leat_status status = LEAT_OK;
+    for (uint32_t i = 1; i < 5 && status == LEAT_OK; i++) {
+        status = leat_check_input(graph, node, i, LEAT_TYPE_INDEX, 1, 1);
+    }
+    if (status == LEAT_OK) {
+        status = leat_slice_of(graph, node, &slice, &known);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (!known) {
+        *mixes_items = *mixes_items || leat_has_batch(x, 0, x->rank);
+        outputs[0] = leat_unknown_shape(x->dtype, x->rank);
+        return LEAT_OK;
+    }
+    outputs[0] = leat_shape_of(x);
+    for (uint32_t d = 0; d < x->rank; d++) {
+        *mixes_items = *mixes_items || (x->dims[d] == LEAT_DIM_BATCH && !slice.whole[d]);
+        outputs[0].dims[d] = slice.count[d];
+    }
+    return LEAT_OK;
+}
+
+/* ---- Split ---------------------------------------------------------------------------------------------- */
+
+bool
+leat_split_sizes(const struct leat_graph *graph, const struct leat_node *node,
+                 int64_t sizes[LEAT_NODE_OUTPUTS_MAX])
+{
+    const struct leat_value *x = leat_node_input(graph, node, 0);
+    const struct leat_attribute *attribute = leat_node_attribute(node, "split");
+    const int64_t dim = x->dims[leat_node_axis(node, 0, x->rank)];
+    uint32_t count = node->output_count;
+
+    if (attribute != NULL) {
+        memcpy(sizes, attribute->ints, count * sizeof(sizes[0]));
+        return true;
+    }
+    if (leat_node_input(graph, node, 1) != NULL) {
+        return leat_read_ints(leat_node_input(graph, node, 1), count, sizes, &count);
+    }
+    for (uint32_t o = 0; o < count; o++) {
+        sizes[o] = dim / count;
+    }
+    return dim >= 0;
+}
+
+LEAT_INFER_FUNCTION(split)
+{
+    const struct leat_value *x = leat_node_input(graph, node, 0);
+    const struct leat_attribute *attribute = leat_node_attribute(node, "split");
+    const uint32_t count = node->output_count;
+    int64_t sizes[LEAT_NODE_OUTPUTS_MAX], total = 0;
+    uint32_t axis = 0;
+
+    enum leat_status status =
+        leat_axis_resolve(node, leat_node_int(node, "axis", 0), x->rank, &axis);
+    if (status == LEAT_OK) {
+        status = leat_check_vector(graph, node, 1, LEAT_TYPE(I64), count);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (attribute != NULL && attribute->count != count) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "%u sizes for %u outputs", attribute->count,
+                              count);
+    }
+    const int64_t dim = x->dims[axis];
+    const bool known = leat_split_sizes(graph, node, sizes);
+    *mixes_items = *mixes_items || dim == LEAT_DIM_BATCH;
+    for (uint32_t o = 0; o < count; o++) {
+        outputs[o] = leat_shape_of(x);
+        outputs[o].dims[axis] = known ? sizes[o] : LEAT_DIM_UNKNOWN;
+        if (known && (sizes[o] < 0 || sizes[o] > LEAT_DIM_MAX)) {
+            return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "output %u has the size %lld", o,
+                                  (long long)sizes[o]);
+        }
+        total += known ? sizes[o] : 0;
+    }
+    if (known && dim >= 0 && total != dim) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "sizes of %lld in all for %lld elements",
+                              (long long)total, (long long)dim);
+    }
+    return LEAT_OK;
+}
+
+/* ---- Expand, Tile ----------------------------------------------------------------------------------------- */
+
+/* A shape input: i64 vector. The number of its entries is known, else LEAT_ERR_UNSUPPORTED. */
+static enum leat_status
+check_shape_input(const struct leat_graph *graph, const struct leat_node *node, uint32_t i,
+                  uint32_t *ret_rank)
+{
+    const struct leat_value *shape = leat_node_input(graph, node, i);
+    const enum leat_status status = leat_check_vector(graph, node, i, LEAT_TYPE(I64), -1);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (shape->dims[0] < 0 || shape->dims[0] > LEAT_RANK_MAX) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
+                              "its rank depends on tensor contents or is over %d", LEAT_RANK_MAX);
+    }
+    *ret_rank = (uint32_t)shape->dims[0];
+    return LEAT_OK;
+}
+
+LEAT_INFER_FUNCTION(expand)
+{
+    const struct leat_value *x = leat_node_input(graph, node, 0);
+    int64_t dims[LEAT_RANK_MAX];
+    uint32_t rank = 0, count;
+
+    const enum leat_status status = check_shape_input(graph, node, 1, &rank);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    struct leat_shape *out = &outputs[0];
+    *out = leat_unknown_shape(x->dtype, x->rank > rank ? x->rank : rank);
+    if (!leat_read_ints(leat_node_input(graph, node, 1), LEAT_RANK_MAX, dims, &count)) {
+        return LEAT_OK;
+    }
+    for (uint32_t d = 0; d < out->rank; d++) {
+        const uint32_t before_x = out->rank - x->rank, before_shape = out->rank - count;
+        const int64_t dim_x = d < before_x ? 1 : x->dims[d - before_x];
+        const int64_t want = d < before_shape ? 1 : dims[d - before_shape];
+        if (want < 0 || want > LEAT_DIM_MAX ||
+            !leat_dim_broadcast(dim_x, want, &out->dims[d], mixes_items)) {
+            return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "dimension %lld cannot become %lld",
+                                  (long long)dim_x, (long long)want);
+        }
+    }
+    return LEAT_OK;
+}
+
+LEAT_INFER_FUNCTION(tile)
+{
+    const struct leat_value *x = leat_node_input(graph, node, 0);
+    int64_t repeats[LEAT_RANK_MAX];
+    uint32_t count;
+
+    const enum leat_status status = leat_check_vector(graph, node, 1, LEAT_TYPE(I64), x->rank);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    outputs[0] = leat_unknown_shape(x->dtype, x->rank);
+    if (!leat_read_ints(leat_node_input(graph, node, 1), LEAT_RANK_MAX, repeats, &count)) {
+        *mixes_items = *mixes_items || leat_has_batch(x, 0, x->rank);
+        return LEAT_OK;
+    }
+    for (uint32_t d = 0; d < count; d++) {
+        if (repeats[d] < 0 || repeats[d] > LEAT_DIM_MAX) {
+            return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "%lld repeats", (long long)repeats[d]);
+        }
+        *mixes_items = *mixes_items || (x->dims[d] == LEAT_DIM_BATCH && repeats[d] != 1);
+        outputs[0].dims[d] = repeats[d] == 1   ? x->dims[d]
+                             : x->dims[d] >= 0 ? x->dims[d] * repeats[d]
+                                               : LEAT_DIM_UNKNOWN;
+    }
+    return LEAT_OK;
+}
+
+/* ---- Gather and scatter --------------------------------------------------------------------------------- */
+
+/*
+ * Elements are looked up along `axis` by an index tensor of x's rank: items stay apart when both have the
+ * batch at the same other axis.
+ */
+static bool
+lookup_mixes(const struct leat_value *x, const struct leat_value *indices, uint32_t axis)
+{
+    bool mixes = x->dims[axis] == LEAT_DIM_BATCH;
+    for (uint32_t d = 0; d < x->rank; d++) {
+        mixes = mixes || (d != axis && x->dims[d] != indices->dims[d] &&
+                          (x->dims[d] == LEAT_DIM_BATCH || indices->dims[d] == LEAT_DIM_BATCH));
+    }
+    return mixes;
+}
+
+/* Input 1: indices of x's rank, nowhere longer than x but along the axis. */
+static enum leat_status
+check_lookup(const struct leat_graph *graph, const struct leat_node *node, uint32_t *ret_axis,
+             bool *mixes_items)
+{
+    const struct leat_value *x = leat_node_input(graph, node, 0);
+    const struct leat_value *indices = leat_node_input(graph, node, 1);
+
+    enum leat_status status =
+        leat_axis_resolve(node, leat_node_int(node, "axis", 0), x->rank, ret_axis);
+    if (status == LEAT_OK) {
+        status = leat_check_input(graph, node, 1, LEAT_TYPE_INDEX, x->rank, x->rank);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    for (uint32_t d = 0; d < x->rank; d++) {
+        if (d != *ret_axis && x->dims[d] >= 0 && indices->dims[d] > x->dims[d]) {
+            return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "%lld indices along axis %u of %lld",
+                                  (long long)indices->dims[d], d, (long long)x->dims[d]);
+        }
+    }
+    *mixes_items = *mixes_items || lookup_mixes(x, indices, *ret_axis);
+    return LEAT_OK;
+}
+
+LEAT_INFER_FUNCTION(gather_elements)
+{
+    uint32_t axis = 0;
+    const enum leat_status status = check_lookup(graph, node, &axis, mixes_items);
+    outputs[0] = leat_shape_of(leat_node_input(graph, node, 1));
+    outputs[0].dtype = leat_node_input(graph, node, 0)->dtype;
+    return status;
+}
+
+static enum leat_status
+check_reduction(const struct leat_node *node, uint32_t dtype)
+{
+    const struct leat_attribute *reduction = leat_node_attribute(node, "reduction");
+    if (reduction == NULL || strcmp(reduction->s, "none") == 0 || reduction->s[0] == '\0') {
+        return LEAT_OK;
+    }
+    if (strcmp(reduction->s, "add") != 0 && strcmp(reduction->s, "mul") != 0) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "reduction '%.32s' is not supported",
+                              reduction->s);
+    }
+    return dtype == LEAT_DTYPE_BOOL
+               ? LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "a reduction of elements of type bool")
+               : LEAT_OK;
+}
+
+LEAT_INFER_FUNCTION(scatter_elements)
+{
+    const struct leat_value *x = leat_node_input(graph, node, 0);
+    const struct leat_value *indices = leat_node_input(graph, node, 1);
+    const struct leat_value *updates = leat_node_input(graph, node, 2);
+    uint32_t axis = 0;
+
+    enum leat_status status = check_lookup(graph, node, &axis, mixes_items);
+    if (status == LEAT_OK) {
+        status = leat_check_input(graph, node, 2, 1u << x->dtype, x->rank, x->rank);
+    }
+    if (status == LEAT_OK) {
+        status = check_reduction(node, x->dtype);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    for (uint32_t d = 0; d < x->rank; d++) {
+        if (indices->dims[d] >= 0 && updates->dims[d] >= 0 &&
+            indices->dims[d] != updates->dims[d]) {
+            return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "updates differ from indices along axis %u",
+                                  d);
+        }
+    }
+    outputs[0] = leat_shape_of(x);
+    return LEAT_OK;
+}
+
+/* The length of an index tuple, which is the last dim of the indices. */
+static enum leat_status
+tuple_length(const struct leat_graph *graph, const struct leat_node *node, uint32_t most,
+             uint32_t *ret)
+{
+    const struct leat_value *indices = leat_node_input(graph, node, 1);
+    const enum leat_status status =
+        leat_check_input(graph, node, 1, LEAT_TYPE_INDEX, 1, LEAT_RANK_MAX);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const int64_t length = indices->dims[indices->rank - 1];
+    if (length < 0) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "its rank depends on tensor contents");
+    }
+    if (length < 1 || length > (int64_t)most) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "index tuples of %lld; 1 to %u are possible",
+                              (long long)length, most);
+    }
+    *ret = (uint32_t)length;
+    return LEAT_OK;
+}
+
+LEAT_INFER_FUNCTION(gather_nd)
+{
+    const struct leat_value *x = leat_node_input(graph, node, 0);
+    const struct leat_value *indices = leat_node_input(graph, node, 1);
+    const int64_t batch_dims = leat_node_int(node, "batch_dims", 0);
+    uint32_t length = 0;
+
+    if (batch_dims < 0 || batch_dims >= (int64_t)x->rank || batch_dims >= (int64_t)indices->rank) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "batch_dims is %lld", (long long)batch_dims);
+    }
+    const uint32_t batches = (uint32_t)batch_dims;
+    const enum leat_status status = tuple_length(graph, node, x->rank - batches, &length);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    struct leat_shape *out = &outputs[0];
+    *out = (struct leat_shape){.dtype = x->dtype};
+    if (indices->rank - 1 + x->rank - batches - length > LEAT_RANK_MAX) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_LIMIT, "its output has a rank over %d", LEAT_RANK_MAX);
+    }
+    for (uint32_t d = 0; d < batches; d++) {
+        if (x->dims[d] >= 0 && indices->dims[d] >= 0 && x->dims[d] != indices->dims[d]) {
+            return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "indices differ from data along axis %u",
+                                  d);
+        }
+        *mixes_items =
+            *mixes_items || (x->dims[d] == LEAT_DIM_BATCH) != (indices->dims[d] == LEAT_DIM_BATCH);
+    }
+    for (uint32_t d = 0; d < indices->rank - 1; d++) {
+        out->dims[out->rank++] = indices->dims[d];
+    }
+    for (uint32_t d = batches; d < x->rank; d++) {
+        if (d < batches + length) {
+            *mixes_items = *mixes_items || x->dims[d] == LEAT_DIM_BATCH;
+        } else {
+            out->dims[out->rank++] = x->dims[d];
+        }
+    }
+    return LEAT_OK;
+}
+
+LEAT_INFER_FUNCTION(scatter_nd)
+{
+    const struct leat_value *x = leat_node_input(graph, node, 0);
+    const struct leat_value *indices = leat_node_input(graph, node, 1);
+    const struct leat_value *updates = leat_node_input(graph, node, 2);
+    uint32_t length = 0;
+
+    enum leat_status status = tuple_length(graph, node, x->rank, &length);
+    if (status == LEAT_OK) {
+        const uint32_t rank = indices->rank - 1 + x->rank - length;
+        status = leat_check_input(graph, node, 2, 1u << x->dtype, rank, rank);
+    }
+    if (status == LEAT_OK) {
+        status = check_reduction(node, x->dtype);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    for (uint32_t d = 0; d < updates->rank; d++) {
+        const int64_t want =
+            d < indices->rank - 1 ? indices->dims[d] : x->dims[d - (indices->rank - 1) + length];
+        if (want >= 0 && updates->dims[d] >= 0 && want != updates->dims[d]) {
+            return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "updates have %lld elements along axis %u",
+                                  (long long)updates->dims[d], d);
+        }
+    }
+    /* Any tuple may name any place: items stay apart only where neither has a batch in it. */
+    *mixes_items = *mixes_items || leat_has_batch(x, 0, length) ||
+                   leat_has_batch(indices, 0, indices->rank) ||
+                   leat_has_batch(updates, 0, indices->rank - 1);
+    outputs[0] = leat_shape_of(x);
+    return LEAT_OK;
+}
+
+/* ---- Elements rearranged --------------------------------------------------------------------------------- */
+
+static enum leat_status
+read_block(const struct leat_graph *graph, const struct leat_node *node, bool *mixes_items,
+           int64_t *ret_block)
+{
+    const struct leat_value *x = leat_node_input(graph, node, 0);
+
+    *ret_block = leat_node_int(node, "blocksize", 0);
+    if (x->rank != 4 || *ret_block < 1 || *ret_block > 32768) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "rank %u and blocksize %lld", x->rank,
+                              (long long)*ret_block);
+    }
+    *mixes_items = *mixes_items || leat_has_batch(x, 1, 4);
+    return LEAT_OK;
+}
+
+/* *ret = dim / by, unknown when dim is; false when it does not divide. */
+static bool
+divide(int64_t dim, int64_t by, int64_t *ret)
+{
+    *ret = dim >= 0 ? dim / by : LEAT_DIM_UNKNOWN;
+    return dim < 0 || dim % by == 0;
+}
+
+static int64_t
+times(int64_t dim, int64_t by)
+{
+    return dim >= 0 ? dim * by : LEAT_DIM_UNKNOWN;
+}
+
+LEAT_INFER_FUNCTION(depth_to_space)
+{
+    const struct leat_attribute *mode = leat_node_attribute(node, "mode");
+    int64_t block = 1;
+
+    const enum leat_status status = read_block(graph, node, mixes_items, &block);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (mode != NULL && strcmp(mode->s, "DCR") != 0 && strcmp(mode->s, "CRD") != 0) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "mode '%.32s' is neither DCR nor CRD", mode->s);
+    }
+    outputs[0] = leat_shape_of(leat_node_input(graph, node, 0));
+    if (!divide(outputs[0].dims[1], block * block, &outputs[0].dims[1])) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "its channels are no multiple of %lld",
+                              (long long)(block * block));
+    }
+    outputs[0].dims[2] = times(outputs[0].dims[2], block);
+    outputs[0].dims[3] = times(outputs[0].dims[3], block);
+    return LEAT_OK;
+}
+
+LEAT_INFER_FUNCTION(space_to_depth)
+{
+    int64_t block = 1;
+
+    const enum leat_status status = read_block(graph, node, mixes_items, &block);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    outputs[0] = leat_shape_of(leat_node_input(graph, node, 0));
+    outputs[0].dims[1] = times(outputs[0].dims[1], block * block);
+    if (!divide(outputs[0].dims[2], block, &outputs[0].dims[2]) ||
+        !divide(outputs[0].dims[3], block, &outputs[0].dims[3])) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "its planes are no multiple of %lld",
+                              (long long)block);
+    }
+    return LEAT_OK;
+}
+
+LEAT_INFER_FUNCTION(reverse_sequence)
+{
+    const struct leat_value *x = leat_node_input(graph, node, 0);
+    const int64_t time = leat_node_int(node, "time_axis", 0);
+    const int64_t batch = leat_node_int(node, "batch_axis", 1);
+
+    if (x->rank < 2 || time < 0 || time > 1 || batch != 1 - time) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "rank %u, time_axis %lld and batch_axis %lld",
+                              x->rank, (long long)time, (long long)batch);
+    }
+    *mixes_items = *mixes_items || x->dims[time] == LEAT_DIM_BATCH;
+    outputs[0] = leat_shape_of(x);
+    return leat_check_vector(graph, node, 1, LEAT_TYPE(I64), x->dims[batch]);
+}
+
+LEAT_INFER_FUNCTION(trilu)
+{
+    const struct leat_value *x = leat_node_input(graph, node, 0);
+
+    if (x->rank < 2) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "its input has rank %u, at least 2 is needed",
+                              x->rank);
+    }
+    *mixes_items = *mixes_items || leat_has_batch(x, x->rank - 2, x->rank);
+    outputs[0] = leat_shape_of(x);
+    return leat_check_scalar(graph, node, 1, LEAT_TYPE(I64));
+}
+
+/* ---- New tensors ------------------------------------------------------------------------------------------ */
+
+LEAT_INFER_FUNCTION(size)
+{
+    (void)graph;
+    (void)node;
+    (void)mixes_items;
+    outputs[0] = (struct leat_shape){.dtype = LEAT_DTYPE_I64};
+    return LEAT_OK;
+}
+
+LEAT_INFER_FUNCTION(constant_of_shape)
+{
+    (void)mixes_items;
+    const struct leat_attribute *value = leat_node_attribute(node, "value");
+    uint32_t rank = 0, count;
+    int64_t dims[LEAT_RANK_MAX];
+
+    const enum leat_status status = check_shape_input(graph, node, 0, &rank);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (value != NULL && leat_value_elements(&graph->values[value->value]) != 1) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "its value is not one element");
+    }
+    outputs[0] = leat_unknown_shape(
+        value != NULL ? graph->values[value->value].dtype : LEAT_DTYPE_F32, rank);
+    if (leat_read_ints(leat_node_input(graph, node, 0), LEAT_RANK_MAX, dims, &count)) {
+        for (uint32_t d = 0; d < count; d++) {
+            if (dims[d] < 0 || dims[d] > LEAT_DIM_MAX) {
+                return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "dimension %u is %lld", d,
+                                      (long long)dims[d]);
+            }
+            outputs[0].dims[d] = dims[d];
+        }
+    }
+    return LEAT_OK;
+}
+
+LEAT_INFER_FUNCTION(eye_like)
+{
+    const struct leat_value *x = leat_node_input(graph, node, 0);
+    const int64_t given = leat_node_int(node, "dtype", 0);
+    const uint32_t dtype = given == 0 ? x->dtype : leat_dtype_from_onnx(given);
+
+    if (dtype == LEAT_DTYPE_NONE || x->rank != 2) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "rank %u and ONNX type %lld", x->rank,
+                              (long long)given);
+    }
+    *mixes_items = *mixes_items || leat_has_batch(x, 0, 2); /* rows differ by their place */
+    outputs[0] = leat_shape_of(x);
+    outputs[0].dtype = dtype;
+    return LEAT_OK;
+}
+
+LEAT_INFER_FUNCTION(one_hot)
+{
+    (void)mixes_items;
+    const struct leat_value *indices = leat_node_input(graph, node, 0);
+    const struct leat_value *depth = leat_node_input(graph, node, 1);
+    const struct leat_value *values = leat_node_input(graph, node, 2);
+    const uint32_t numbers = LEAT_TYPE(F32) | LEAT_TYPE(F64) | LEAT_TYPE_INDEX;
+    double size;
+    uint32_t axis = 0;
+
+    enum leat_status status = leat_check_scalar(graph, node, 1, numbers);
+    if (status == LEAT_OK) {
+        status = leat_check_vector(graph, node, 2, LEAT_TYPE_ANY, 2);
+    }
+    if (status == LEAT_OK && indices->rank == LEAT_RANK_MAX) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_LIMIT, "its output has a rank over %d", LEAT_RANK_MAX);
+    }
+    if (status == LEAT_OK) {
+        status = leat_axis_resolve(node, leat_node_int(node, "axis", -1), indices->rank + 1, &axis);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const bool known = leat_value_scalar(depth, &size);
+    if (known && !(size >= 1 && size <= (double)LEAT_DIM_MAX)) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "its depth is %g", size);
+    }
+    outputs[0] = (struct leat_shape){.dtype = values->dtype, .rank = indices->rank + 1};
+    for (uint32_t d = 0, from = 0; d < outputs[0].rank; d++) {
+        outputs[0].dims[d] = d != axis ? indices->dims[from++]
+                             : known   ? (int64_t)size
+                                       : LEAT_DIM_UNKNOWN;
+    }
+    return LEAT_OK;
+}
+
+LEAT_INFER_FUNCTION(range)
+{
+    (void)mixes_items;
+    const uint32_t dtype = leat_node_input(graph, node, 0)->dtype;
+    double bounds[3];
+    bool known = true;
+
+    for (uint32_t i = 0; i < 3; i++) {
+        const enum leat_status status = leat_check_scalar(graph, node, i, 1u << dtype);
+        if (status != LEAT_OK) {
+            return status;
+        }
+        known = known && leat_value_scalar(leat_node_input(graph, node, i), &bounds[i]);
+    }
+    outputs[0] = leat_unknown_shape(dtype, 1);
+    if (known) {
+        const double count = (bounds[1] - bounds[0]) / bounds[2];
+        if (!(count <= (double)LEAT_DIM_MAX)) {
+            return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "from %g to %g in steps of %g", bounds[0],
+                                  bounds[1], bounds[2]);
+        }
+        const int64_t whole = count > 0 ? (int64_t)count : 0;
+        outputs[0].dims[0] = (double)whole < count ? whole + 1 : whole; /* rounded up */
+    }
+    return LEAT_OK;
+}
