@@ -24,7 +24,7 @@ static const char measures[] =
     "           synthetic workers, which sleep for a millisecond or less, and three variants; three processes send\n"
     "           1000 queries/s in all, Poisson, a quarter of what the most accurate variant carries.\n"
     "Beside it  The same in windows without, which take turns with those in which policies are made anew one after the\n"
-    "           other. There, queries that were under way in the 3 ms before a new policy was reported in force are told\n"
+    "           other. There, queries that were due in the 3 ms before a new policy was reported in force are told\n"
     "           from those that met its making only.\n"
     "Does not   measure kernels, which would compete with whoever makes a policy for cores: workers sleep.\n"
     "Method     Open loop. Percentiles are of all windows of a kind together, as one has too few queries for a p99.9, and\n"
@@ -308,7 +308,8 @@ kind_of(const struct record *record, uint64_t window_ns)
             high = middle;
         }
     }
-    if (low < run.exchange_count && run.exchanges_ns[low] < record->done_ns + NEAR_NS) {
+    /* By when it was due alone: who waits for long would meet more exchanges. */
+    if (low < run.exchange_count && run.exchanges_ns[low] < record->due_ns + NEAR_NS) {
         return EXCHANGED;
     }
     if (window % 2 == 1) {

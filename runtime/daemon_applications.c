@@ -247,6 +247,7 @@ hand_over(struct leat_daemon *daemon, struct leat_application *app)
     const struct leat_command command = {.kind = LEAT_COMMAND_ADD_APPLICATION, .application = app};
 
     daemon->applications[app->id] = app;
+    leat_policy_keeper_enter(daemon, app);
     leat_dispatcher_command(daemon->dispatcher, &command);
 }
 

@@ -251,6 +251,19 @@ leat_policy_keeper_begin(const struct leat_daemon *daemon, struct leat_applicati
     app->keeping.share.workers = alike < daemon->options.worker_count ? daemon->options.worker_count / alike : 1;
 }
 
+void
+leat_policy_keeper_enter(const struct leat_daemon *daemon, const struct leat_application *app)
+{
+    for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX && app->selector->counts_workers; id++) {
+        struct leat_application *other = daemon->applications[id];
+        if (other != NULL && other->selector->counts_workers && other->keeping.share.workers > app->keeping.share.workers &&
+            atomic_load_explicit(&other->counters.accepted, memory_order_relaxed) == 0) {
+            other->keeping.share.workers = app->keeping.share.workers;
+            atomic_store_explicit(&other->worker_count, other->keeping.share.workers, memory_order_relaxed);
+        }
+    }
+}
+
 /* What an item takes in the variant and batch that are fastest for it. */
 static double
 least_item_ns(const struct leat_daemon *daemon, const struct leat_application *app)

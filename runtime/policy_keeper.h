@@ -25,6 +25,8 @@
  * equal share, until its load has been seen. Mutex held.
  */
 void leat_policy_keeper_begin(const struct leat_daemon *daemon, struct leat_application *app);
+/* It can be seen from now on: others whose load has not been seen have no more than an equal share either. Mutex held. */
+void leat_policy_keeper_enter(const struct leat_daemon *daemon, const struct leat_application *app);
 
 /*
  * Initialises the selector of an application that is not served yet, whose models are bound, with the policy of the options, or one

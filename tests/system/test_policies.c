@@ -5,7 +5,7 @@
  *          place, and every query still ends once. Either can be had as a file, or made anew at once. A file that is no
  *          policy is refused at the start.
  *          A good file that does not suit what is seen stays, and a policy that cannot be made leaves the last one; why is said,
- *          once.
+ *          once. Two applications that are asked as much have a worker each, and one has both when the other is not asked.
  * Method   leatd with synthetic models; queries one by one, then in bursts until the daemon says that it has a new policy. A model
  *          that takes longer than its profile said, and than the objective, has none that could be made.
  */
@@ -177,6 +177,48 @@ test_file(const struct leatd *leatd, struct leat_session *session, struct leat_q
     EXPECT(leatd_log_count(leatd, "it is for an objective of 40.000 ms, not 50.000 ms\n") == 1); /* and with another matter later */
 }
 
+/* How many workers an application may count on, and whether its policy is for as many. */
+static uint64_t
+share_of(struct leat_session *session, const char *name, bool *ret_fits)
+{
+    json_t *status = leatd_request(session, "{\"op\":\"status\"}"), *row;
+    uint64_t share = 0;
+    size_t i;
+
+    json_array_foreach(json_object_get(status, "applications"), i, row) {
+        if (strcmp(json_string_value(json_object_get(row, "name")), name) == 0) {
+            share = leatd_number(row, "workers");
+            *ret_fits = leatd_number(json_object_get(row, "policy"), "workers") == share;
+        }
+    }
+    json_decref(status);
+    EXPECT(share > 0);
+    return share;
+}
+
+/* Both are asked as much; then one alone. */
+static void
+test_shares(struct leat_session *session, struct leat_query *queries, const char *const names[2])
+{
+    struct leat_target targets[2];
+    uint32_t ignored[3];
+    bool fits[2];
+
+    for (uint32_t alone = 0; alone < 2; alone++) {
+        const uint64_t want[2] = {alone != 0 ? 2 : 1, 1};
+        do {
+            for (uint32_t a = 0; a < 2 - alone; a++) {
+                EXPECT(leat_find(session, names[a], &targets[a]) == LEAT_OK);
+                for (uint32_t q = 0; q < BURST; q++) {
+                    queries[q].target = targets[a].id;
+                }
+                burst(session, queries, BURST, ignored);
+            }
+        } while (share_of(session, names[0], &fits[0]) != want[0] || !fits[0] || share_of(session, names[1], &fits[1]) != want[1]);
+    }
+    EXPECT(!fits[1]); /* it came with a file for both workers */
+}
+
 /* It is said to take 1 ms, takes 30, and has 10: it is served late, and known by then. */
 static void
 test_failure(const struct leatd *leatd, struct leat_session *session, struct leat_query *queries)
@@ -268,6 +310,7 @@ main(void)
     test_refresh(session);
     burst(session, queries, BURST, together);
     test_file(&leatd, session, queries, first);
+    test_shares(session, queries, (const char *const[2]){"choice", "filed"});
     test_failure(&leatd, session, queries);
     free(first);
     leat_close(session);
