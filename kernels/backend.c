@@ -18,6 +18,33 @@ leat_backend_find(const char *name)
     return NULL;
 }
 
+static const char *const precision_texts[LEAT_PRECISION_COUNT] = {"f32", "bf16"};
+
+uint32_t
+leat_backend_precisions(const struct leat_backend *backend)
+{
+    return backend->precisions != NULL ? backend->precisions() : LEAT_PRECISION_BIT(LEAT_PRECISION_F32);
+}
+
+const char *
+leat_precision_text(enum leat_precision precision)
+{
+    LEAT_ASSERT(precision < LEAT_PRECISION_COUNT);
+    return precision_texts[precision];
+}
+
+bool
+leat_precision_find(const char *text, enum leat_precision *ret_precision)
+{
+    for (uint32_t p = 0; p < LEAT_PRECISION_COUNT; p++) {
+        if (strcmp(precision_texts[p], text) == 0) {
+            *ret_precision = p;
+            return true;
+        }
+    }
+    return false;
+}
+
 void
 leat_segments_gather(const struct leat_segment *segments, uint32_t count, uint32_t t, size_t item_bytes,
                      uint32_t missing, unsigned char *to)

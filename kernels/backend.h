@@ -24,7 +24,7 @@
 
 #include "base/status.h"
 
-#define LEAT_BACKEND_ABI 3u
+#define LEAT_BACKEND_ABI 4u
 
 struct leat_graph;
 struct leat_model; /* a backend's own */
@@ -37,8 +37,18 @@ struct leat_segment {
     const void *tensors[LEAT_TENSORS_MAX]; /* inputs first, then outputs (written by plan_run) */
 };
 
+/* Of what a model multiplies; its inputs, outputs and sums are as the graph has them. */
+enum leat_precision {
+    LEAT_PRECISION_F32,  /* as in the file */
+    LEAT_PRECISION_BF16, /* f32's range, 8 bits of precision */
+    LEAT_PRECISION_COUNT,
+};
+
+#define LEAT_PRECISION_BIT(precision) (UINT32_C(1) << (precision))
+
 struct leat_model_source {
     const struct leat_graph *graph;      /* imported and optimised; NULL for synthetic */
+    enum leat_precision precision;       /* one of those that the backend has here */
     const char *options_json;            /* backend options, e.g. synthetic's profile; NULL for none */
     const struct leat_tensor_info *infos; /* signature: inputs, then outputs */
     uint32_t input_count, output_count;
@@ -67,6 +77,7 @@ struct leat_backend {
     uint32_t abi; /* LEAT_BACKEND_ABI */
     const char *name;
     bool times_by_class; /* how long a run takes depends on the team's class, not on its size alone */
+    uint32_t (*precisions)(void); /* LEAT_PRECISION_BIT of those that pay on this machine; NULL: f32 alone */
 
     enum leat_status (*model_load)(const struct leat_model_source *source, struct leat_model **ret_model);
     void (*model_destroy)(struct leat_model *model); /* every plan of it is gone; accepts NULL */
@@ -109,5 +120,9 @@ void leat_segments_scatter(const struct leat_segment *segments, uint32_t count, 
 
 /* NULL when there is no backend of that name. */
 const struct leat_backend *leat_backend_find(const char *name);
+
+uint32_t leat_backend_precisions(const struct leat_backend *backend);
+const char *leat_precision_text(enum leat_precision precision); /* "f32" */
+bool leat_precision_find(const char *text, enum leat_precision *ret_precision);
 
 #endif /* LEAT_KERNELS_BACKEND_H */

@@ -29,6 +29,7 @@ struct leat_model {
     const void **payloads;    /* of the graph's constants, ascending */
     uint32_t payload_count;
     dnnl_engine_t engine;
+    dnnl_data_type_t type;
     pthread_mutex_t mutex; /* of `constants`: control threads only */
     struct cpu_constant *constants;
     uint32_t input_count, output_count;
@@ -52,12 +53,27 @@ struct leat_plan {
     size_t scratch_bytes;
 };
 
+/* Native instructions only: emulated, bf16 is slower than f32. */
+static uint32_t
+cpu_precisions(void)
+{
+    const uint32_t native = dnnl_cpu_isa_avx512_core_bf16, have = dnnl_get_effective_cpu_isa();
+    return LEAT_PRECISION_BIT(LEAT_PRECISION_F32) |
+           ((have & native) == native ? LEAT_PRECISION_BIT(LEAT_PRECISION_BF16) : 0);
+}
+
 /* ---- Model ------------------------------------------------------------------------------------------ */
 
 dnnl_engine_t
 cpu_model_engine(const struct leat_model *model)
 {
     return model->engine;
+}
+
+dnnl_data_type_t
+cpu_model_type(const struct leat_model *model)
+{
+    return model->type;
 }
 
 static int
@@ -133,6 +149,7 @@ cpu_model_load(const struct leat_model_source *source, struct leat_model **ret_m
     LEAT_MUST(pthread_mutex_init(&model->mutex, NULL) == 0);
     model->input_count = source->input_count;
     model->output_count = source->output_count;
+    model->type = source->precision == LEAT_PRECISION_BF16 ? dnnl_bf16 : dnnl_f32;
     for (uint32_t t = 0; t < tensors; t++) {
         model->item_bytes[t] = source->infos[t].item_bytes;
     }
@@ -376,6 +393,7 @@ cpu_plan_run(const struct leat_plan *plan, const struct leat_segment *segments, 
 const struct leat_backend leat_backend_cpu = {
     .abi = LEAT_BACKEND_ABI,
     .name = "cpu",
+    .precisions = cpu_precisions,
     .model_load = cpu_model_load,
     .model_destroy = cpu_model_destroy,
     .model_bytes = cpu_model_bytes,

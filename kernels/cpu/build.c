@@ -82,14 +82,14 @@ cpu_plain_md(const int64_t *dims, uint32_t rank)
 }
 
 dnnl_memory_desc_t
-cpu_any_md(const int64_t *dims, uint32_t rank)
+cpu_any_md(const int64_t *dims, uint32_t rank, dnnl_data_type_t type)
 {
     dnnl_dims_t padded_dims = {0};
     dnnl_memory_desc_t md;
 
     LEAT_ASSERT(rank >= 1 && rank <= DNNL_MAX_NDIMS);
     memcpy(padded_dims, dims, rank * sizeof(*dims));
-    LEAT_MUST(dnnl_memory_desc_init_by_tag(&md, (int)rank, padded_dims, dnnl_f32, dnnl_format_tag_any) == dnnl_success);
+    LEAT_MUST(dnnl_memory_desc_init_by_tag(&md, (int)rank, padded_dims, type, dnnl_format_tag_any) == dnnl_success);
     return md;
 }
 

@@ -26,22 +26,34 @@ matrix_md(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stri
     return cpu_strided_md(dims, strides, 2);
 }
 
+/* The same in another type: not instead of what others read. */
+static enum leat_status
+narrowed(struct cpu_builder *b, const dnnl_memory_desc_t *md, uint32_t *tensor)
+{
+    const uint32_t from = *tensor;
+    const enum leat_status status = cpu_new_tensor(b, md, dnnl_memory_desc_get_size(md), tensor);
+    return status == LEAT_OK ? cpu_add_reorder(b, from, *tensor) : status;
+}
+
 /* Constant weights: x is read plain as [rows][inner], y made plain. */
 static enum leat_status
 add_inner_product(struct cpu_builder *b, const struct product *p)
 {
     const struct leat_node *node = b->node;
-    const dnnl_memory_desc_t src = matrix_md(p->rows, p->inner, p->inner, 1);
+    const dnnl_memory_desc_t x = matrix_md(p->rows, p->inner, p->inner, 1);
     const dnnl_memory_desc_t dst = matrix_md(p->rows, p->columns, p->columns, 1);
+    const dnnl_data_type_t type = cpu_model_type(b->model);
     const int64_t w_dims[2] = {p->columns, p->inner};
     const dnnl_memory_desc_t seen_as = p->transposed ? matrix_md(p->columns, p->inner, p->inner, 1)
                                                      : matrix_md(p->columns, p->inner, 1, p->columns);
-    const dnnl_memory_desc_t any_w = cpu_any_md(w_dims, 2), bias_md = cpu_plain_md(&p->columns, 1);
+    const dnnl_memory_desc_t any_w = cpu_any_md(w_dims, 2, type), bias_md = cpu_plain_md(&p->columns, 1);
     struct cpu_arg args[4] = {{DNNL_ARG_SRC, 0}, {DNNL_ARG_WEIGHTS, 0}, {DNNL_ARG_DST, 0}, {DNNL_ARG_BIAS, p->bias}};
+    dnnl_memory_desc_t src = x;
     dnnl_inner_product_desc_t product;
     dnnl_primitive_desc_t pd;
     uint32_t plain;
 
+    src.data_type = type; /* dense as it was */
     enum leat_status status = CPU_TRY(b, "inner product",
                                       dnnl_inner_product_forward_desc_init(&product, dnnl_forward_inference, &src, &any_w,
                                                                            p->has_bias ? &bias_md : NULL, &dst));
@@ -54,7 +66,10 @@ add_inner_product(struct cpu_builder *b, const struct product *p)
     const dnnl_memory_desc_t weights = cpu_query_md(pd, dnnl_query_weights_md);
     status = cpu_plain(b, node->inputs[0], &plain);
     if (status == LEAT_OK) {
-        status = cpu_view(b, plain, &src, &args[0].tensor);
+        status = cpu_view(b, plain, &x, &args[0].tensor);
+    }
+    if (status == LEAT_OK && type != dnnl_f32) {
+        status = narrowed(b, &src, &args[0].tensor);
     }
     if (status == LEAT_OK) {
         status = cpu_constant_as(b, node->inputs[1], &seen_as, &weights, &args[1].tensor);

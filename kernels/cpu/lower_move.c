@@ -91,6 +91,10 @@ concat_primitive(struct cpu_builder *b, struct cpu_arg *args, int axis)
         if (status == LEAT_OK) {
             mds[i] = b->program->tensors[args[i].tensor].md;
         }
+        if (status == LEAT_OK && mds[i].data_type != mds[0].data_type) { /* not all were made in the model's precision */
+            mds[i].data_type = mds[0].data_type;
+            status = cpu_in_layout(b, b->node->inputs[i], &mds[i], &args[i].tensor);
+        }
     }
     if (status == LEAT_OK) {
         status = CPU_TRY(b, "attributes", dnnl_primitive_attr_create(&attributes));

@@ -109,8 +109,9 @@ cpu_lower_conv(struct cpu_builder *b)
     }
     geometry_of(&window, &geometry);
     const uint32_t w_rank = grouped_dims(w, leat_node_int(node, "group", 1), w_dims);
-    const dnnl_memory_desc_t seen_as = cpu_plain_md(w_dims, w_rank), any_w = cpu_any_md(w_dims, w_rank);
-    const dnnl_memory_desc_t any_x = cpu_any_md(x->dims, x->rank), any_y = cpu_any_md(y->dims, y->rank);
+    const dnnl_data_type_t type = cpu_model_type(b->model);
+    const dnnl_memory_desc_t seen_as = cpu_plain_md(w_dims, w_rank), any_w = cpu_any_md(w_dims, w_rank, type);
+    const dnnl_memory_desc_t any_x = cpu_any_md(x->dims, x->rank, type), any_y = cpu_any_md(y->dims, y->rank, type);
     const dnnl_memory_desc_t bias_md = bias != NULL ? cpu_value_md(bias) : (dnnl_memory_desc_t){.ndims = 0};
     status = describe_conv(b, &geometry, &any_x, &any_w, bias != NULL ? &bias_md : NULL, &any_y, &pd);
     if (status != LEAT_OK) {
@@ -143,7 +144,6 @@ static enum leat_status
 add_pool(struct cpu_builder *b, const struct geometry *geometry, dnnl_alg_kind_t algorithm)
 {
     const struct leat_value *y = leat_node_output(b->graph, b->node, 0);
-    const dnnl_memory_desc_t any_y = cpu_any_md(y->dims, y->rank);
     struct cpu_arg args[2] = {{DNNL_ARG_SRC, 0}, {DNNL_ARG_DST, 0}};
     dnnl_pooling_v2_desc_t pool;
     dnnl_primitive_desc_t pd;
@@ -153,6 +153,7 @@ add_pool(struct cpu_builder *b, const struct geometry *geometry, dnnl_alg_kind_t
         return status;
     }
     const dnnl_memory_desc_t src = b->program->tensors[args[0].tensor].md;
+    const dnnl_memory_desc_t any_y = cpu_any_md(y->dims, y->rank, src.data_type);
     status = CPU_TRY(b, "pooling",
                      dnnl_pooling_v2_forward_desc_init(&pool, dnnl_forward_inference, algorithm, &src, &any_y,
                                                        geometry->stride, geometry->kernel, geometry->dilation,

@@ -117,7 +117,7 @@ LEAT_MUST_CHECK enum leat_status cpu_check(const struct leat_node *node, const c
 /* Descriptors. A plain one of rank 0 reads as one element of rank 1. */
 dnnl_memory_desc_t cpu_strided_md(const int64_t *dims, const int64_t *strides, uint32_t rank);
 dnnl_memory_desc_t cpu_plain_md(const int64_t *dims, uint32_t rank);
-dnnl_memory_desc_t cpu_any_md(const int64_t *dims, uint32_t rank);
+dnnl_memory_desc_t cpu_any_md(const int64_t *dims, uint32_t rank, dnnl_data_type_t type);
 dnnl_memory_desc_t cpu_value_md(const struct leat_value *value); /* ndims 0 unless f32 */
 bool cpu_same_bytes(const dnnl_memory_desc_t *a, const dnnl_memory_desc_t *b); /* same elements at the same places */
 
@@ -192,6 +192,8 @@ size_t cpu_place_buffers(struct cpu_buffer *buffers, uint32_t count, uint32_t *o
 
 /* What all programs of a model share; the list of constants grows under the mutex. */
 dnnl_engine_t cpu_model_engine(const struct leat_model *model);
+/* Of the operands of convolutions and of products with constant weights: f32 or bf16. Sums are f32. */
+dnnl_data_type_t cpu_model_type(const struct leat_model *model);
 /* True when the payload belongs to the model's own graph and so lives as long as the model. */
 bool cpu_model_owns(const struct leat_model *model, const void *payload);
 struct cpu_constant **cpu_model_lock_constants(struct leat_model *model);

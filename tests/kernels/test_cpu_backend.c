@@ -2,7 +2,9 @@
 /*
  * Goal     On whole networks the cpu backend gives the reference backend's answers, for every plan size, team
  *          size and split of a batch, from several workers at once, and allocates and locks nothing once it is warm.
- * Method   Every model of leat-zoo in its test size. Outputs are compared with those of the reference backend;
+ * Method   Every model of leat-zoo in its test size, in every precision that the machine has. Outputs are compared with those
+ *          of the reference backend, in f32 one by one, else by how far those move when the inputs do by as much as
+ *          the precision leaves open;
  *          the same items in other segments must give the same bytes; allocations and mutex locks are counted around
  *          the run. Buffer placement: random lifetimes against the definition of what may overlap.
  */
@@ -83,6 +85,7 @@ struct network {
     struct leat_model_source source;
     unsigned char *inputs[LEAT_TENSORS_MAX];
     unsigned char *expected[LEAT_TENSORS_MAX]; /* by tensor; inputs are NULL */
+    float coarse[LEAT_TENSORS_MAX]; /* how far off answers may be whose factors have 8 bits */
 };
 
 static uint32_t
@@ -147,6 +150,69 @@ run(const struct leat_backend *backend, const struct leat_plan *plan, const stru
     return backend->plan_run(plan, segments, count, scratch, team);
 }
 
+static void
+make_outputs(const struct network *network, unsigned char **outputs)
+{
+    for (uint32_t t = network->source.input_count; t < tensors_of(network); t++) {
+        outputs[t] = aligned(ITEMS * network->infos[t].item_bytes);
+        memset(outputs[t], 0x5a, ITEMS * network->infos[t].item_bytes);
+    }
+}
+
+static void
+free_outputs(const struct network *network, unsigned char **outputs)
+{
+    for (uint32_t t = network->source.input_count; t < tensors_of(network); t++) {
+        free(outputs[t]);
+    }
+}
+
+/* Up and down in turn, from `from`. */
+static void
+move_input(const struct leat_tensor_info *info, const unsigned char *from, float step, unsigned char *to)
+{
+    const size_t bytes = ITEMS * info->item_bytes;
+    float *data = (float *)(void *)to;
+
+    memcpy(to, from, bytes);
+    for (size_t i = 0; info->dtype == LEAT_DTYPE_F32 && i < bytes / sizeof(*data); i++) {
+        data[i] *= i % 2 == 0 ? 1 + step : 1 - step;
+    }
+}
+
+/*
+ * Each layer rounds by 2^-9, as the inputs are moved here: what comes of that at one end is taken eightfold for what comes in
+ * between; at least 5 % of the largest.
+ */
+static void
+set_coarse(struct network *network, const struct leat_plan *plan, void *scratch)
+{
+    const uint32_t whole = ITEMS;
+    unsigned char *moved[LEAT_TENSORS_MAX] = {NULL};
+    struct network shaken = *network;
+
+    make_outputs(network, moved);
+    for (uint32_t t = 0; t < network->source.input_count; t++) {
+        shaken.inputs[t] = aligned(ITEMS * network->infos[t].item_bytes);
+        move_input(&network->infos[t], network->inputs[t], 1.0f / 256, shaken.inputs[t]);
+    }
+    EXPECT(run(&leat_backend_reference, plan, &shaken, &whole, 1, scratch, NULL, moved) == LEAT_OK);
+    for (uint32_t t = 0; t < network->source.input_count; t++) {
+        free(shaken.inputs[t]);
+    }
+    for (uint32_t t = network->source.input_count; t < tensors_of(network); t++) {
+        float largest = 0, furthest = 0;
+        EXPECT(network->infos[t].dtype == LEAT_DTYPE_F32);
+        for (size_t i = 0; i < ITEMS * network->infos[t].item_bytes / sizeof(float); i++) {
+            const float expected = ((const float *)(const void *)network->expected[t])[i];
+            largest = fmaxf(largest, fabsf(expected));
+            furthest = fmaxf(furthest, fabsf(((const float *)(const void *)moved[t])[i] - expected));
+        }
+        network->coarse[t] = fmaxf(8 * furthest, 0.05f * largest);
+    }
+    free_outputs(network, moved);
+}
+
 /* False where the engine does not have what the model needs. */
 static bool
 make_network(const struct zoo_model *model, struct network *network)
@@ -189,6 +255,7 @@ make_network(const struct zoo_model *model, struct network *network)
     EXPECT(reference->plan_build(loaded, &(struct leat_plan_options){.items = ITEMS}, &plan) == LEAT_OK);
     void *scratch = aligned(reference->plan_scratch_bytes(plan));
     EXPECT(run(reference, plan, network, &whole, 1, scratch, NULL, network->expected) == LEAT_OK);
+    set_coarse(network, plan, scratch);
     free(scratch);
     reference->plan_destroy(plan);
     reference->model_destroy(loaded);
@@ -206,33 +273,18 @@ destroy_network(struct network *network)
 }
 
 static void
-make_outputs(const struct network *network, unsigned char **outputs)
-{
-    for (uint32_t t = network->source.input_count; t < tensors_of(network); t++) {
-        outputs[t] = aligned(ITEMS * network->infos[t].item_bytes);
-        memset(outputs[t], 0x5a, ITEMS * network->infos[t].item_bytes);
-    }
-}
-
-static void
-free_outputs(const struct network *network, unsigned char **outputs)
-{
-    for (uint32_t t = network->source.input_count; t < tensors_of(network); t++) {
-        free(outputs[t]);
-    }
-}
-
-static void
 compare(const struct network *network, uint32_t items, unsigned char *const *outputs)
 {
     for (uint32_t t = network->source.input_count; t < tensors_of(network); t++) {
         const float *expected = (const float *)(const void *)network->expected[t];
         const float *answer = (const float *)(const void *)outputs[t];
-        EXPECT(network->infos[t].dtype == LEAT_DTYPE_F32);
+        const bool exact = network->source.precision == LEAT_PRECISION_F32;
         for (size_t i = 0; i < items * network->infos[t].item_bytes / sizeof(float); i++) {
-            if (!(fabsf(answer[i] - expected[i]) <= 1e-4f + 1e-3f * fabsf(expected[i]))) {
-                (void)fprintf(stderr, "%s: output %u, element %zu is %g, the reference backend says %g\n", network->name,
-                              t, i, (double)answer[i], (double)expected[i]);
+            const float bound = exact ? 1e-4f + 1e-3f * fabsf(expected[i]) : network->coarse[t];
+            if (!(fabsf(answer[i] - expected[i]) <= bound)) {
+                (void)fprintf(stderr, "%s in %s: output %u, element %zu is %g, the reference backend says %g\n",
+                              network->name, leat_precision_text(network->source.precision), t, i, (double)answer[i],
+                              (double)expected[i]);
                 EXPECT(!"the reference backend's answer");
             }
         }
@@ -437,6 +489,54 @@ test_placement(void)
     }
 }
 
+/* ---- Precisions ------------------------------------------------------------------------------------- */
+
+static void
+test_network(struct network *network, struct leat_team *team)
+{
+    const uint32_t precisions = leat_backend_precisions(&leat_backend_cpu);
+    const uint32_t t = network->source.input_count, whole = ITEMS; /* t: the first output */
+    const struct leat_plan_options options = {.items = ITEMS};
+    unsigned char *outputs[LEAT_PRECISION_COUNT][LEAT_TENSORS_MAX] = {{NULL}};
+
+    EXPECT((precisions & LEAT_PRECISION_BIT(LEAT_PRECISION_F32)) != 0);
+    for (uint32_t precision = 0; precision < LEAT_PRECISION_COUNT; precision++) {
+        struct leat_model *model;
+        struct leat_plan *plan;
+        if ((precisions & LEAT_PRECISION_BIT(precision)) == 0) {
+            continue;
+        }
+        network->source.precision = precision;
+        EXPECT(leat_backend_cpu.model_load(&network->source, &model) == LEAT_OK);
+        test_plans(network, model, team);
+        test_workers(network, model);
+        EXPECT(leat_backend_cpu.plan_build(model, &options, &plan) == LEAT_OK);
+        void *scratch = aligned(leat_backend_cpu.plan_scratch_bytes(plan));
+        make_outputs(network, outputs[precision]);
+        EXPECT(run(&leat_backend_cpu, plan, network, &whole, 1, scratch, NULL, outputs[precision]) == LEAT_OK);
+        EXPECT(precision == LEAT_PRECISION_F32 ||
+               memcmp(outputs[precision][t], outputs[LEAT_PRECISION_F32][t], ITEMS * network->infos[t].item_bytes) != 0);
+        free(scratch);
+        leat_backend_cpu.plan_destroy(plan);
+        leat_backend_cpu.model_destroy(model);
+    }
+    for (uint32_t precision = 0; precision < LEAT_PRECISION_COUNT; precision++) {
+        free_outputs(network, outputs[precision]);
+    }
+}
+
+static void
+test_precision_names(void)
+{
+    enum leat_precision precision;
+
+    for (uint32_t p = 0; p < LEAT_PRECISION_COUNT; p++) {
+        EXPECT(leat_precision_find(leat_precision_text(p), &precision) && precision == p);
+    }
+    EXPECT(!leat_precision_find("f3", &precision) && !leat_precision_find("", &precision));
+    EXPECT(leat_backend_precisions(&leat_backend_reference) == LEAT_PRECISION_BIT(LEAT_PRECISION_F32));
+}
+
 int
 main(void)
 {
@@ -446,18 +546,15 @@ main(void)
     leat_test_init();
     test_placement();
     test_shared_payloads();
+    test_precision_names();
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
     for (size_t i = 0; i < zoo_model_count; i++) {
         struct network network;
-        struct leat_model *model;
         if (!make_network(&zoo_models[i], &network)) {
             continue;
         }
         networks++;
-        EXPECT(leat_backend_cpu.model_load(&network.source, &model) == LEAT_OK);
-        test_plans(&network, model, team);
-        test_workers(&network, model);
-        leat_backend_cpu.model_destroy(model);
+        test_network(&network, team);
         destroy_network(&network);
     }
     EXPECT(networks >= 6);
