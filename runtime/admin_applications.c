@@ -133,15 +133,15 @@ describe_variant(struct leat_daemon *daemon, const char *name)
         return json_pack("{s:s, s:s, s:s}", "name", name, "state", "not loaded", "failure", failure_of(daemon, name));
     }
     const struct leat_measured *measured = &model->measured;
-    const bool computes = strcmp(model->variant->backend->name, "synthetic") != 0; /* and in one precision, so far */
     json_t *object =
-        json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:I, s:I, s:I, s:s, s:b, s:I, s:o}", "name", name, "state", "active",
-                  "backend", model->variant->backend->name, "precision", computes ? "f32" : "none", "items_max",
+        json_pack("{s:s, s:s, s:s, s:i, s:i, s:s, s:I, s:I, s:I, s:s, s:b, s:I, s:o}", "name", name, "state", "active",
+                  "backend", model->variant->backend->name, "items_max",
                   (int)model->variant->items_max, "accuracy_ppm", (int)model->variant->accuracy_ppm, "accuracy_from",
                   accuracy_from(model), "bytes", (json_int_t)model->bytes, "load_ns", (json_int_t)measured->load_ns,
                   "peak_bytes", (json_int_t)measured->peak_bytes, "host", measured->host, "host_matches",
                   (int)(strcmp(measured->host, daemon->host) == 0), "measured_s", (json_int_t)measured->measured_s, "classes",
                   describe_times(daemon, model));
+    leat_admin_describe_choices(model->variant, object);
     if (model->validation.samples > 0) {
         (void)json_object_set_new(object, "validation",
                                   json_pack("{s:I, s:i, s:s, s:s, s:I}", "samples", (json_int_t)model->validation.samples,

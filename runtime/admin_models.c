@@ -9,7 +9,6 @@
 
 #include "base/align.h"
 #include "runtime/admin_private.h"
-#include "runtime/validation.h"
 
 #define MODEL_BYTES_MAX ((uint64_t)2 << 30)
 
@@ -32,6 +31,15 @@ describe_tensors(const struct leat_target *target)
     return tensors;
 }
 
+void
+leat_admin_describe_choices(const struct leat_variant *variant, json_t *object)
+{
+    const bool computes = strcmp(variant->backend->name, "synthetic") != 0;
+
+    (void)json_object_set_new(object, "precision", json_string(computes ? leat_precision_text(variant->precision) : "none"));
+    (void)json_object_set_new(object, "items_bound", json_string(leat_batch_bound_text(variant->items_bound)));
+}
+
 static json_t *
 describe_model(const struct leat_daemon_model *model)
 {
@@ -41,6 +49,7 @@ describe_model(const struct leat_daemon_model *model)
                   (json_int_t)model->bytes, "load_ns", (json_int_t)model->load_ns, "latency_ns",
                   (json_int_t)leat_profile_predict(&model->profiles[0], 1), "accuracy_ppm", (int)model->variant->accuracy_ppm,
                   "persistent", (int)model->persistent, "tensors", describe_tensors(&model->signature));
+    leat_admin_describe_choices(model->variant, object);
     if (model->validation.samples > 0) {
         (void)json_object_set_new(object, "validation_samples", json_integer((json_int_t)model->validation.samples));
         (void)json_object_set_new(object, "validation_ppm", json_integer((json_int_t)model->validation.accuracy_ppm));
@@ -74,7 +83,8 @@ leat_admin_model_list(struct leat_daemon *daemon)
 /* What a model-add request says; strings belong to the request. */
 struct add_request {
     const char *name, *backend;
-    uint32_t items_max, accuracy_ppm;
+    uint32_t items_max, accuracy_ppm, max_loss_ppm;
+    bool items_auto, variants;
     char *options_json; /* malloc'd; NULL for none */
     struct leat_tensor_info infos[2]; /* synthetic: one input, one output of bytes */
     bool synthetic;
@@ -129,9 +139,11 @@ parse_add(const json_t *request, struct add_request *add)
     if (add->backend == NULL) {
         add->backend = "cpu";
     }
-    const json_int_t items_max = items == NULL ? 8 : json_integer_value(items);
+    add->synthetic = strcmp(add->backend, "synthetic") == 0;
+    add->items_auto = json_is_string(items) && strcmp(json_string_value(items), "auto") == 0 && !add->synthetic;
+    const json_int_t items_max = add->items_auto ? 1 : items == NULL ? 8 : json_integer_value(items);
     if (items_max < 1 || items_max > LEAT_ITEMS_MAX) {
-        return LEAT_FAIL(LEAT_ERR_INVALID, "'items_max' must be 1 to %u", LEAT_ITEMS_MAX);
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'items_max' must be 1 to %u, or \"auto\" for a model with a file", LEAT_ITEMS_MAX);
     }
     add->items_max = (uint32_t)items_max;
     const double fraction = accuracy == NULL ? 0 : json_number_value(accuracy);
@@ -145,7 +157,6 @@ parse_add(const json_t *request, struct add_request *add)
             return LEAT_FAIL(LEAT_ERR_INVALID, "'options' must be an object");
         }
     }
-    add->synthetic = strcmp(add->backend, "synthetic") == 0;
     enum leat_status status = bytes_tensor(request, "input_bytes", "input", &add->infos[0]);
     if (status == LEAT_OK) {
         status = bytes_tensor(request, "output_bytes", "output", &add->infos[1]);
@@ -243,62 +254,29 @@ parse_validation(const json_t *request, int fd, struct add_request *add)
 
 /* ---- Adding ------------------------------------------------------------------------------------- */
 
-/*
- * Serves it, alone and in its application, and keeps that; all or nothing. What is acknowledged is on disk: a model that the
- * registry cannot take is out of service again before the answer.
- */
+/* "variants": true, and "max_loss", a fraction. */
 static enum leat_status
-enter(struct leat_daemon *daemon, const struct leat_variant_source *source, struct leat_daemon_model *model,
-      struct leat_registry_application *application)
+parse_variants(const json_t *request, struct add_request *add)
 {
-    const struct leat_daemon_addition addition = {.source = source,
-                                                  .measured = &model->measured,
-                                                  .validation = model->validation.samples > 0 ? &model->validation : NULL};
-    const struct leat_daemon_change change = {.models = &addition, .model_count = 1};
+    const json_t *variants = json_object_get(request, "variants"), *max_loss = json_object_get(request, "max_loss");
+    const double loss = max_loss == NULL ? 0.01 : json_number_value(max_loss);
 
-    enum leat_status status = leat_daemon_enter_model(daemon, model);
-    if (status != LEAT_OK) {
-        return status;
+    if (variants != NULL && !json_is_boolean(variants)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'variants' must be true or false");
     }
-    if (application != NULL) {
-        status = leat_admin_add_member(daemon, application, source->name);
-        if (status == LEAT_OK) {
-            status = leat_daemon_put_application(daemon, application, &change);
-        }
-    } else {
-        status = leat_daemon_keep(daemon, &change);
+    if (!(loss >= 0 && loss <= 1) || (max_loss != NULL && !json_is_number(max_loss))) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'max_loss' must be 0 to 1");
     }
-    if (status != LEAT_OK) {
-        const enum leat_status undone = leat_daemon_unload_model(daemon, source->name);
-        (void)undone; /* the first failure is the one to report */
+    add->variants = json_is_true(variants);
+    add->max_loss_ppm = (uint32_t)(loss * 1e6 + 0.5);
+    if (add->variants && (!add->validates || add->accuracy_ppm > 0)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'variants' need a 'validation', and no 'accuracy': each has its own");
     }
-    return status;
+    return LEAT_OK;
 }
 
 static enum leat_status
-load(struct leat_daemon *daemon, struct add_request *add, struct leat_variant_source *source,
-     struct leat_registry_application *application)
-{
-    struct leat_daemon_model *model;
-
-    enum leat_status status = leat_daemon_prepare_model(daemon, source, &model);
-    if (status != LEAT_OK) {
-        return status;
-    }
-    model->persistent = daemon->options.store != NULL;
-    if (add->validates) {
-        status = leat_daemon_validate_model(daemon, &add->set, model);
-        if (status != LEAT_OK) {
-            leat_daemon_free_model(model);
-            return status;
-        }
-        source->accuracy_ppm = model->variant->accuracy_ppm;
-    }
-    return enter(daemon, source, model, application);
-}
-
-static enum leat_status
-add_model(struct leat_daemon *daemon, const json_t *request, int fd, struct add_request *add)
+add_model(struct leat_daemon *daemon, const json_t *request, int fd, struct add_request *add, json_t *names, json_t *left_out)
 {
     const char *app_name = json_string_value(json_object_get(request, "app"));
     struct leat_registry_application application;
@@ -312,6 +290,9 @@ add_model(struct leat_daemon *daemon, const json_t *request, int fd, struct add_
     if (status == LEAT_OK) {
         status = parse_validation(request, fd, add);
     }
+    if (status == LEAT_OK) {
+        status = parse_variants(request, add);
+    }
     if (status == LEAT_OK && json_object_get(request, "app") != NULL) {
         status = app_name != NULL ? leat_admin_get_application(daemon, app_name, &application)
                                   : LEAT_FAIL(LEAT_ERR_INVALID, "'app' must be a name");
@@ -321,19 +302,27 @@ add_model(struct leat_daemon *daemon, const json_t *request, int fd, struct add_
                          : LEAT_FAIL(LEAT_ERR_INVALID, "backend '%s' needs a model file", add->backend);
     }
     if (status == LEAT_OK) {
-        struct leat_variant_source source = {
-            .name = add->name,
-            .backend = add->backend,
-            .onnx = onnx,
-            .onnx_bytes = onnx_bytes,
-            .options_json = add->options_json,
-            .items_max = add->items_max,
-            .accuracy_ppm = add->accuracy_ppm,
-            .infos = add->infos,
-            .input_count = add->synthetic ? 1 : 0,
-            .output_count = add->synthetic ? 1 : 0,
+        const struct leat_admin_order order = {
+            .source =
+                {
+                    .name = add->name,
+                    .backend = add->backend,
+                    .onnx = onnx,
+                    .onnx_bytes = onnx_bytes,
+                    .options_json = add->options_json,
+                    .items_max = add->items_max,
+                    .accuracy_ppm = add->accuracy_ppm,
+                    .infos = add->infos,
+                    .input_count = add->synthetic ? 1 : 0,
+                    .output_count = add->synthetic ? 1 : 0,
+                },
+            .items_auto = add->items_auto,
+            .variants = add->variants,
+            .max_loss_ppm = add->max_loss_ppm,
+            .set = add->validates ? &add->set : NULL,
+            .application = app_name != NULL ? &application : NULL,
         };
-        status = load(daemon, add, &source, app_name != NULL ? &application : NULL);
+        status = leat_admin_add_variants(daemon, &order, names, left_out);
     }
     free(onnx);
     return status;
@@ -366,6 +355,31 @@ remove_model(struct leat_daemon *daemon, const char *name)
     return status;
 }
 
+static json_t *
+answer_add(struct leat_daemon *daemon, const json_t *request, int fd)
+{
+    json_t *names = json_array(), *left_out = json_array(), *models = json_array(), *name, *answer;
+    struct add_request add = {0};
+    size_t n;
+
+    const enum leat_status status = add_model(daemon, request, fd, &add, names, left_out);
+    json_array_foreach(names, n, name) {
+        (void)json_array_append_new(models, answer_with(daemon, json_string_value(name)));
+    }
+    if (status != LEAT_OK) {
+        answer = leat_admin_refusal(status);
+    } else if (add.variants) {
+        answer = json_pack("{s:O, s:O}", "models", models, "left_out", left_out);
+    } else {
+        answer = json_incref(json_array_get(models, 0));
+    }
+    free(add.options_json);
+    json_decref(names);
+    json_decref(left_out);
+    json_decref(models);
+    return answer;
+}
+
 bool
 leat_admin_changes_model(const char *op)
 {
@@ -378,11 +392,7 @@ leat_admin_change_model(struct leat_daemon *daemon, const char *op, const json_t
     const char *name = json_string_value(json_object_get(request, "name"));
 
     if (strcmp(op, "model-add") == 0) {
-        struct add_request add = {0};
-        const enum leat_status status = add_model(daemon, request, fd, &add);
-        json_t *answer = status == LEAT_OK ? answer_with(daemon, add.name) : leat_admin_refusal(status);
-        free(add.options_json);
-        return answer;
+        return answer_add(daemon, request, fd);
     }
     if (name == NULL) {
         return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_INVALID, "'name' is missing"));

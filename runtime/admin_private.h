@@ -4,6 +4,7 @@
 #define LEAT_RUNTIME_ADMIN_PRIVATE_H
 
 #include "runtime/daemon_private.h"
+#include "runtime/validation.h"
 
 /* The answer to what was not done, with the text of the error. */
 json_t *leat_admin_refusal(enum leat_status status);
@@ -29,9 +30,30 @@ bool leat_admin_name_is_good(const char *name);
 /* ---- runtime/admin_models.c --------------------------------------------------------------------- */
 
 json_t *leat_admin_model_list(struct leat_daemon *daemon);
+/* Adds "precision", and "items_bound", why its largest batch is not larger. */
+void leat_admin_describe_choices(const struct leat_variant *variant, json_t *object);
 /* Does it add, measure or remove a model? */
 bool leat_admin_changes_model(const char *op);
 json_t *leat_admin_change_model(struct leat_daemon *daemon, const char *op, const json_t *request, int fd);
+
+/* ---- runtime/admin_variants.c ------------------------------------------------------------------- */
+
+/* What is to be made of a model. */
+struct leat_admin_order {
+    struct leat_variant_source source;
+    bool items_auto; /* its items_max is chosen */
+    bool variants;   /* one in each precision that its backend has here, not one as its options say */
+    uint32_t max_loss_ppm; /* of accuracy, by another precision than the file's */
+    const struct leat_validation_set *set;         /* NULL: their accuracies are as the source says */
+    struct leat_registry_application *application; /* they join it; NULL: none */
+};
+
+/*
+ * Loads, measures, validates, serves and keeps them, all or none. The names of those that are served are added to `names`;
+ * {"name", "precision", "accuracy_ppm", "reason"} of each that was not worth it to `left_out`.
+ */
+LEAT_MUST_CHECK enum leat_status leat_admin_add_variants(struct leat_daemon *daemon, const struct leat_admin_order *order,
+                                                         json_t *names, json_t *left_out);
 
 /* ---- runtime/admin_applications.c --------------------------------------------------------------- */
 

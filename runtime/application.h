@@ -18,6 +18,7 @@
 #include "runtime/central_queue.h"
 #include "runtime/histogram.h"
 #include "runtime/instances.h"
+#include "runtime/variant_choice.h"
 #include "sched/load.h"
 #include "sched/policy.h"
 #include "sched/probing.h"
@@ -42,6 +43,8 @@ struct leat_variant {
     struct leat_variant_copy *copies; /* [copy_count], one per node that has workers */
     uint32_t copy_count;
     uint32_t items_max;
+    enum leat_batch_bound items_bound; /* why items_max is not larger */
+    enum leat_precision precision;
     uint32_t accuracy_ppm;
     uint64_t item_bytes[LEAT_TENSORS_MAX];
     uint32_t tensor_count;

@@ -123,6 +123,18 @@ note_loading(struct leat_daemon *daemon, const char *name)
 }
 
 enum leat_status
+leat_daemon_choose_items(struct leat_daemon *daemon, const struct leat_variant_source *source, uint64_t latency_max_ns,
+                         uint64_t bytes_max, struct leat_batch_choice *ret_choice)
+{
+    const struct leat_variant_source placed = place_source(daemon, source);
+
+    note_loading(daemon, source->name);
+    const enum leat_status status = leat_variant_choose_items(&placed, latency_max_ns, bytes_max, ret_choice);
+    note_loading(daemon, NULL);
+    return status;
+}
+
+enum leat_status
 leat_daemon_prepare_model(struct leat_daemon *daemon, const struct leat_variant_source *source,
                           struct leat_daemon_model **ret_model)
 {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <jansson.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -111,10 +112,31 @@ describe(const struct leat_variant_source *source, struct leat_graph **ret_graph
     return LEAT_OK;
 }
 
+/* What the options say of a model from a file. */
+static enum leat_status
+read_options(const struct leat_variant_source *source, struct leat_variant *variant)
+{
+    json_t *options = source->options_json != NULL ? json_loads(source->options_json, 0, NULL) : json_object();
+    const json_t *precision = json_object_get(options, "precision"), *bound = json_object_get(options, "items_bound");
+    const char *text = precision != NULL ? json_string_value(precision) : leat_precision_text(LEAT_PRECISION_F32);
+    enum leat_status status = LEAT_OK;
+
+    if (options == NULL || text == NULL || !leat_precision_find(text, &variant->precision)) {
+        status = LEAT_FAIL(LEAT_ERR_INVALID, "there is no precision '%.32s' (f32, bf16)", text != NULL ? text : "");
+    } else if ((leat_backend_precisions(variant->backend) & LEAT_PRECISION_BIT(variant->precision)) == 0) {
+        status = LEAT_FAIL(LEAT_ERR_DEVICE, "backend '%s' does not have %s on this processor", variant->backend->name, text);
+    } else if (bound != NULL && (!json_is_string(bound) ||
+                                 !leat_batch_bound_find(json_string_value(bound), &variant->items_bound))) {
+        status = LEAT_FAIL(LEAT_ERR_INVALID, "'items_bound' of the options is malformed");
+    }
+    json_decref(options);
+    return status;
+}
+
 /* Imports the file again for each copy: what a backend uses as it is, like large tables, must lie on the node too. */
 static enum leat_status
-load_copy(const struct leat_variant_source *source, struct leat_variant *variant, struct leat_variant_copy *copy,
-          struct leat_loaded_variant *loaded)
+load_model(const struct leat_variant_source *source, struct leat_variant *variant, struct leat_variant_copy *copy,
+           struct leat_loaded_variant *loaded)
 {
     struct leat_graph *graph = NULL;
     enum leat_status status = describe(source, &graph, &loaded->signature);
@@ -128,6 +150,7 @@ load_copy(const struct leat_variant_source *source, struct leat_variant *variant
     }
     const struct leat_model_source model_source = {
         .graph = graph,
+        .precision = variant->precision,
         .options_json = source->options_json,
         .infos = loaded->signature.tensors,
         .input_count = loaded->signature.input_count,
@@ -137,6 +160,15 @@ load_copy(const struct leat_variant_source *source, struct leat_variant *variant
     };
     status = variant->backend->model_load(&model_source, &copy->model);
     leat_graph_destroy(graph);
+    return status;
+}
+
+static enum leat_status
+load_copy(const struct leat_variant_source *source, struct leat_variant *variant, struct leat_variant_copy *copy,
+          struct leat_loaded_variant *loaded)
+{
+    enum leat_status status = load_model(source, variant, copy, loaded);
+
     if (status == LEAT_OK) {
         status = build_plans(source, variant, copy, loaded);
     }
@@ -169,28 +201,44 @@ load_copies(const struct leat_variant_source *source, struct leat_variant *varia
     return LEAT_OK;
 }
 
-enum leat_status
-leat_variant_load(const struct leat_variant_source *source, struct leat_loaded_variant *ret_loaded)
+/* One without copies yet; the caller prefixes the error with the model's name. */
+static enum leat_status
+new_variant(const struct leat_variant_source *source, struct leat_variant **ret_variant)
 {
-    struct leat_loaded_variant loaded = {0};
-    const uint64_t start_ns = leat_monotonic_ns();
-
-    LEAT_ASSERT(source->items_max >= 1 && source->items_max <= LEAT_ITEMS_MAX);
     const struct leat_backend *backend = leat_backend_find(source->backend);
     if (backend == NULL) {
-        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "model '%s': there is no backend '%s' (cpu, reference, synthetic)",
-                         source->name, source->backend);
+        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no backend '%s' (cpu, reference, synthetic)", source->backend);
     }
     struct leat_variant *variant = calloc(1, sizeof(*variant));
     if (variant == NULL) {
-        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for model '%s'", source->name);
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a model");
     }
     (void)strncpy(variant->name, source->name, sizeof(variant->name) - 1);
     variant->backend = backend;
     variant->items_max = source->items_max;
     variant->accuracy_ppm = source->accuracy_ppm;
+    const enum leat_status status = source->onnx != NULL ? read_options(source, variant) : LEAT_OK;
+    if (status != LEAT_OK) {
+        free(variant);
+        return status;
+    }
+    *ret_variant = variant;
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_variant_load(const struct leat_variant_source *source, struct leat_loaded_variant *ret_loaded)
+{
+    struct leat_loaded_variant loaded = {0};
+    struct leat_variant *variant = NULL;
+    const uint64_t start_ns = leat_monotonic_ns();
+
+    LEAT_ASSERT(source->items_max >= 1 && source->items_max <= LEAT_ITEMS_MAX);
+    enum leat_status status = new_variant(source, &variant);
     loaded.variant = variant;
-    enum leat_status status = load_copies(source, variant, &loaded);
+    if (status == LEAT_OK) {
+        status = load_copies(source, variant, &loaded);
+    }
     loaded.load_ns = leat_monotonic_ns() - start_ns;
     if (status == LEAT_OK) {
         status = leat_variant_profile(source, &loaded);
@@ -201,6 +249,70 @@ leat_variant_load(const struct leat_variant_source *source, struct leat_loaded_v
     }
     loaded.signature.items_max = source->items_max;
     *ret_loaded = loaded;
+    return LEAT_OK;
+}
+
+/* Takes what batches of so many items take on all classes of workers; LEAT_AGAIN: twice as many are to be looked at too. */
+static enum leat_status
+look_at_batch(const struct leat_variant_source *source, const struct leat_variant *variant, uint32_t items, uint64_t *bytes,
+              struct leat_batch_choice *choice)
+{
+    const struct leat_plan_options options = {
+        .items = items, .team_sizes = source->team_sizes, .team_size_count = source->team_size_count};
+    struct leat_batch_times times[LEAT_WORKER_CLASSES_MAX];
+    struct leat_plan *plan;
+    bool more = false;
+
+    enum leat_status status = variant->backend->plan_build(variant->copies[0].model, &options, &plan);
+    if (status != LEAT_OK) {
+        return leat_err_prefix(status, "batch of %u", items);
+    }
+    *bytes = variant->backend->plan_scratch_bytes(plan);
+    for (uint32_t t = 0; t < variant->tensor_count; t++) {
+        *bytes += variant->item_bytes[t] * items;
+    }
+    *bytes *= source->runs > 0 ? source->runs : 1;
+    if (leat_batch_choice_fits(choice, items, *bytes)) {
+        for (uint32_t c = 0; c < choice->class_count && status == LEAT_OK; c++) {
+            const uint32_t cores = source->team_size_count > 0 ? source->team_sizes[c] : 1;
+            status = leat_variant_time_plan(variant, plan, items, c, cores, &times[c]);
+        }
+        more = status == LEAT_OK && leat_batch_choice_take(choice, items, times);
+    }
+    variant->backend->plan_destroy(plan);
+    return more ? LEAT_AGAIN : status;
+}
+
+enum leat_status
+leat_variant_choose_items(const struct leat_variant_source *source, uint64_t latency_max_ns, uint64_t bytes_max,
+                          struct leat_batch_choice *ret_choice)
+{
+    struct leat_batch_choice choice = {.latency_max_ns = latency_max_ns,
+                                       .bytes_max = bytes_max,
+                                       .class_count = source->team_size_count > 0 ? source->team_size_count : 1};
+    struct leat_loaded_variant loaded = {0};
+    struct leat_variant *variant = NULL;
+    uint64_t bytes = 0;
+
+    enum leat_status status = new_variant(source, &variant);
+    if (status == LEAT_OK) {
+        variant->copies = calloc(1, sizeof(*variant->copies));
+        variant->copy_count = variant->copies != NULL ? 1 : 0;
+        status = variant->copies == NULL ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a copy")
+                                         : load_model(source, variant, &variant->copies[0], &loaded);
+    }
+    if (status == LEAT_OK) {
+        status = LEAT_AGAIN;
+    }
+    for (uint32_t items = 1; status == LEAT_AGAIN; items *= 2) {
+        /* Twice the batch takes about twice the memory: what is far too large is not made. */
+        status = leat_batch_choice_fits(&choice, items, bytes) ? look_at_batch(source, variant, items, &bytes, &choice) : LEAT_OK;
+    }
+    leat_variant_destroy(variant);
+    if (status != LEAT_OK) {
+        return leat_err_prefix(status, "model '%s'", source->name);
+    }
+    *ret_choice = choice;
     return LEAT_OK;
 }
 

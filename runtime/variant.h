@@ -18,7 +18,11 @@ struct leat_variant_source {
     const char *backend;     /* name of the backend */
     const void *onnx;        /* the file, or NULL for synthetic */
     size_t onnx_bytes;
-    const char *options_json; /* for the backend; may be NULL */
+    /*
+     * May be NULL. Of a file: {"precision": "f32" (unless given) or another that the backend has here, "items_bound": why items_max
+     * is what it is, "given" unless it was chosen}. Else the backend's own.
+     */
+    const char *options_json;
     uint32_t items_max;      /* largest batch, 1..LEAT_ITEMS_MAX */
     uint32_t accuracy_ppm;   /* 0: unknown */
     const struct leat_tensor_info *infos; /* synthetic only: inputs, then outputs */
@@ -50,6 +54,14 @@ LEAT_MUST_CHECK enum leat_status leat_variant_load(const struct leat_variant_sou
 void leat_variant_destroy(struct leat_variant *variant); /* accepts NULL */
 
 /*
+ * The largest batch that pays, for batches in at most latency_max_ns, and bytes_max of scratch and tensors for all runs at once;
+ * see runtime/variant_choice.h. items_max of the source is not read. Takes as long as it takes to load the model and run each
+ * size a few times.
+ */
+LEAT_MUST_CHECK enum leat_status leat_variant_choose_items(const struct leat_variant_source *source, uint64_t latency_max_ns,
+                                                           uint64_t bytes_max, struct leat_batch_choice *ret_choice);
+
+/*
  * Fills in profiles and measured times of a loaded variant that has none: what source->measured tells, as far as that goes for
  * this machine; the rest is measured. On failure it has none.
  */
@@ -69,5 +81,10 @@ uint32_t leat_variant_plan_items(const struct leat_variant *variant, uint32_t bu
 LEAT_MUST_CHECK enum leat_status leat_variant_measure(const struct leat_variant *variant, uint32_t worker_class,
                                                       const char *class_name, uint32_t cores,
                                                       struct leat_measured *measured);
+
+/* What a plan for so many items takes, of a few runs of it on zeros by a team of so many cores; `cores` are among its sizes. */
+LEAT_MUST_CHECK enum leat_status leat_variant_time_plan(const struct leat_variant *variant, const struct leat_plan *plan,
+                                                        uint32_t items, uint32_t worker_class, uint32_t cores,
+                                                        struct leat_batch_times *ret_times);
 
 #endif /* LEAT_RUNTIME_VARIANT_H */

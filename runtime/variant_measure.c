@@ -16,6 +16,7 @@ enum {
     PASS_MS = 20,    /* and it is the next one's turn */
     SLOW_MS = 500,   /* a plan that has had so much is left alone after two runs */
     SLOWEST_MS = 2000, /* or after one */
+    ENOUGH_RUNS = 4,   /* beside the first, to look at a size */
     TEAM_SPIN_NS = 50000,
 };
 
@@ -54,20 +55,27 @@ free_payload(struct payload *payload)
     }
 }
 
-static enum leat_status
-make_payload(const struct leat_variant *variant, struct payload *ret_payload)
+static size_t
+most_scratch_bytes(const struct leat_variant *variant)
 {
-    struct payload payload = {0};
-    size_t scratch_bytes = 0;
-    bool good = true;
+    size_t most = 0;
 
     for (uint32_t bucket = 0; bucket <= leat_variant_top_plan(variant); bucket++) {
         const size_t bytes = variant->backend->plan_scratch_bytes(variant->copies[0].plans[bucket]);
-        scratch_bytes = bytes > scratch_bytes ? bytes : scratch_bytes;
+        most = bytes > most ? bytes : most;
     }
+    return most;
+}
+
+static enum leat_status
+make_payload(const struct leat_variant *variant, size_t scratch_bytes, uint32_t items, struct payload *ret_payload)
+{
+    struct payload payload = {0};
+    bool good = true;
+
     payload.scratch = aligned_alloc(4096, leat_round_up(scratch_bytes + 1, 4096));
     for (uint32_t t = 0; t < variant->tensor_count; t++) {
-        const size_t bytes = leat_round_up(variant->item_bytes[t] * variant->items_max, 4096);
+        const size_t bytes = leat_round_up(variant->item_bytes[t] * items, 4096);
         payload.tensors[t] = aligned_alloc(4096, bytes);
         good = good && payload.tensors[t] != NULL;
         if (payload.tensors[t] != NULL) {
@@ -76,24 +84,23 @@ make_payload(const struct leat_variant *variant, struct payload *ret_payload)
     }
     if (!good || payload.scratch == NULL) {
         free_payload(&payload);
-        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to measure a batch of %u", variant->items_max);
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to measure a batch of %u", items);
     }
     *ret_payload = payload;
     return LEAT_OK;
 }
 
 static enum leat_status
-run_once(const struct leat_variant *variant, uint32_t bucket, const struct payload *payload, struct leat_team *team,
-         struct cell *cell)
+run_once(const struct leat_variant *variant, const struct leat_plan *plan, uint32_t items, const struct payload *payload,
+         struct leat_team *team, struct cell *cell)
 {
-    struct leat_segment segment = {.items = leat_variant_plan_items(variant, bucket)};
+    struct leat_segment segment = {.items = items};
 
     for (uint32_t t = 0; t < variant->tensor_count; t++) {
         segment.tensors[t] = payload->tensors[t];
     }
     const uint64_t start_ns = leat_monotonic_ns();
-    const enum leat_status status =
-        variant->backend->plan_run(variant->copies[0].plans[bucket], &segment, 1, payload->scratch, team);
+    const enum leat_status status = variant->backend->plan_run(plan, &segment, 1, payload->scratch, team);
     const uint64_t took_ns = leat_monotonic_ns() - start_ns;
     if (status != LEAT_OK && status != LEAT_ERR_SHAPE) { /* zeros may be refused as payload: still timed */
         return leat_err_prefix(status, "batch of %u", segment.items);
@@ -116,13 +123,15 @@ measure_cells(const struct leat_variant *variant, const struct payload *payload,
 
     for (uint32_t pass = 0; pass < PASSES; pass++) {
         for (uint32_t bucket = 0; bucket <= leat_variant_top_plan(variant); bucket++) {
+            const struct leat_plan *plan = variant->copies[0].plans[bucket];
+            const uint32_t items = leat_variant_plan_items(variant, bucket);
             struct cell *cell = &cells[bucket];
             if (pass == 0) {
-                status = run_once(variant, bucket, payload, team, cell);
+                status = run_once(variant, plan, items, payload, team, cell);
             }
             const uint64_t spent_before_ns = cell->spent_ns;
             for (uint32_t run = 0; status == LEAT_OK && run < PASS_RUNS && !is_slow(cell); run++) {
-                status = run_once(variant, bucket, payload, team, cell);
+                status = run_once(variant, plan, items, payload, team, cell);
                 if (cell->spent_ns - spent_before_ns > PASS_MS * MS) {
                     break;
                 }
@@ -194,7 +203,7 @@ leat_variant_measure(const struct leat_variant *variant, uint32_t worker_class, 
     if (cells == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to measure");
     }
-    status = make_payload(variant, &payload);
+    status = make_payload(variant, most_scratch_bytes(variant), variant->items_max, &payload);
     if (status != LEAT_OK) {
         free(cells);
         return status;
@@ -211,5 +220,43 @@ leat_variant_measure(const struct leat_variant *variant, uint32_t worker_class, 
     leat_team_destroy(team);
     free_payload(&payload);
     free(cells);
+    return status;
+}
+
+enum leat_status
+leat_variant_time_plan(const struct leat_variant *variant, const struct leat_plan *plan, uint32_t items, uint32_t worker_class,
+                       uint32_t cores, struct leat_batch_times *ret_times)
+{
+    const struct leat_team_options options = {.size = cores, .spin_ns = TEAM_SPIN_NS, .worker_class = worker_class};
+    struct leat_plan_times known;
+    struct leat_team *team = NULL;
+    struct leat_measured_point point;
+    struct payload payload;
+    struct cell cell = {.count = 0};
+
+    if (variant->backend->plan_times != NULL && variant->backend->plan_times(plan, worker_class, items, &known)) {
+        *ret_times = (struct leat_batch_times){.p50_ns = known.p50_ns > 0 ? known.p50_ns : 1, .p95_ns = known.p95_ns};
+        return LEAT_OK;
+    }
+    enum leat_status status = make_payload(variant, variant->backend->plan_scratch_bytes(plan), items, &payload);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (cores > 1 || worker_class > 0) {
+        status = leat_team_create(&options, &team);
+    }
+    for (uint32_t run = 0; run <= PASS_RUNS && status == LEAT_OK && !is_slow(&cell); run++) {
+        status = run_once(variant, plan, items, &payload, team, &cell);
+        if (run >= ENOUGH_RUNS && cell.spent_ns > PASSES * PASS_MS * MS) {
+            break;
+        }
+    }
+    leat_team_destroy(team);
+    free_payload(&payload);
+    if (status == LEAT_OK) {
+        const uint32_t warm = cell.count > 1 ? 1 : 0;
+        leat_measured_summarise(cell.samples_ns + warm, cell.count - warm, &point);
+        *ret_times = (struct leat_batch_times){.p50_ns = point.p50_ns > 0 ? point.p50_ns : 1, .p95_ns = point.p95_ns};
+    }
     return status;
 }

@@ -332,8 +332,10 @@ print_variant(const json_t *variant)
         print_instances(variant);
         return;
     }
-    (void)printf("%s: %s, %s on %s, batches of up to %lld, ", text_of(variant, "name"), text_of(variant, "state"),
-                 text_of(variant, "precision"), text_of(variant, "backend"), number_of(variant, "items_max"));
+    const char *bound = batch_bound_of(variant);
+    (void)printf("%s: %s, %s on %s, batches of up to %lld%s%s%s, ", text_of(variant, "name"), text_of(variant, "state"),
+                 text_of(variant, "precision"), text_of(variant, "backend"), number_of(variant, "items_max"),
+                 bound != NULL ? " (" : "", bound != NULL ? bound : "", bound != NULL ? ")" : "");
     if (accuracy > 0) {
         (void)printf("accuracy %.2f %% (%s)", accuracy, text_of(variant, "accuracy_from"));
     } else {

@@ -289,3 +289,21 @@ format_bytes(double bytes)
     (void)snprintf(out.text, sizeof(out.text), n == 0 ? "%.0f %s" : "%.1f %s", bytes, names[n]);
     return out;
 }
+
+const char *
+batch_bound_of(const json_t *model)
+{
+    static const struct {
+        const char *bound, *text;
+    } texts[] = {{"gain", "twice as many are hardly faster"},
+                 {"latency", "twice as many take too long"},
+                 {"memory", "twice as many take too much memory"},
+                 {"limit", "the most there can be"}};
+
+    for (size_t t = 0; t < sizeof(texts) / sizeof(texts[0]); t++) {
+        if (strcmp(text_of(model, "items_bound"), texts[t].bound) == 0) {
+            return texts[t].text;
+        }
+    }
+    return NULL;
+}

@@ -18,7 +18,7 @@ static void
 print_model_help(void)
 {
     (void)printf(
-        "usage: leat model add NAME FILE.onnx [--app NAME] [--validation INPUTS.npy,LABELS.npy] [option...]\n"
+        "usage: leat model add NAME FILE.onnx [--app NAME] [--validation INPUTS.npy,LABELS.npy] [--variants] [option...]\n"
         "       leat model add NAME --synthetic JSON [--app NAME] [option...]\n"
         "       leat model list\n"
         "       leat model profile NAME\n"
@@ -26,28 +26,43 @@ print_model_help(void)
         "Adds a model to the daemon, which copies it, loads it, measures it and keeps it over restarts; lists\n"
         "what is loaded; measures one again, for instance because the machine was busy; removes one.\n\n"
         "  --backend B      what runs it (default cpu)\n"
-        "  --items-max N    largest batch, in items (default 8)\n"
+        "  --items-max N    largest batch, in items; auto: doubled while 5 %% more items a second come of it on some class\n"
+        "                   of workers, in the application's objective (in a second where it has none) and a quarter of the\n"
+        "                   memory (default auto with --app and a file, else 8)\n"
         "  --app NAME       an application that it is to answer for: see leat app\n"
         "  --validation I,L a labelled set: NumPy arrays of inputs and of a whole number for each, the place of the\n"
         "                   largest value that its first output should have; the share of those it gets right is its\n"
         "                   accuracy\n"
+        "  --variants       one in each precision that the processor multiplies fast: NAME, and NAME-bf16 where it has bf16;\n"
+        "                   each is measured and validated, and left out where it is nowhere faster or too inaccurate;\n"
+        "                   all are added, or none\n"
+        "  --max-loss F     of accuracy, by another precision than the file's (default 0.01)\n"
+        "  --precision P    one variant, f32 or bf16 (default f32)\n"
         "  --accuracy F     accuracy it stands for, 0 to 1, reported with its answers, whatever a validation says\n"
         "  --synthetic J    no file: occupy a worker for a profiled time, for example\n"
         "                   '{\"latency_ns\":5000000,\"per_item_ns\":1000000}'; input and output are 64 bytes, or\n"
         "                   as given by --input-bytes N and --output-bytes N\n"
         "  --json           one JSON object\n"
         "  --socket PATH    the daemon's socket\n\n"
-        "example: leat model add digits-lenet digits-lenet.onnx --items-max 16 --app digits \\\n"
+        "example: leat model add digits-lenet digits-lenet.onnx --variants --app digits \\\n"
         "             --validation validation.inputs.npy,validation.labels.npy\n");
 }
 
 struct model_options {
     const char *socket_path;
     bool json, help;
-    const char *backend, *synthetic, *app, *validation;
-    uint64_t items_max, input_bytes, output_bytes;
-    double accuracy;
+    const char *backend, *synthetic, *app, *validation, *precision;
+    bool items_auto, variants;
+    uint64_t items_max, input_bytes, output_bytes; /* items_max is 0: not said */
+    double accuracy, max_loss; /* max_loss below 0: not said */
 };
+
+static bool
+parse_items(const char *text, struct model_options *options)
+{
+    options->items_auto = strcmp(text, "auto") == 0;
+    return options->items_auto || parse_u64(text, 1, LEAT_ITEMS_MAX, &options->items_max);
+}
 
 static bool
 parse_model_options(int argc, char **argv, struct model_options *options)
@@ -58,12 +73,14 @@ parse_model_options(int argc, char **argv, struct model_options *options)
         {"items-max", required_argument, NULL, 'n'},  {"accuracy", required_argument, NULL, 'a'},
         {"synthetic", required_argument, NULL, 'y'},  {"input-bytes", required_argument, NULL, 'I'},
         {"output-bytes", required_argument, NULL, 'O'}, {"app", required_argument, NULL, 'A'},
-        {"validation", required_argument, NULL, 'v'}, {NULL, 0, NULL, 0},
+        {"validation", required_argument, NULL, 'v'}, {"variants", no_argument, NULL, 'V'},
+        {"max-loss", required_argument, NULL, 'l'},   {"precision", required_argument, NULL, 'p'},
+        {NULL, 0, NULL, 0},
     };
     int option;
     bool good = true;
 
-    *options = (struct model_options){.items_max = 8, .input_bytes = 64, .output_bytes = 64};
+    *options = (struct model_options){.input_bytes = 64, .output_bytes = 64, .max_loss = -1};
     opterr = 0;
     optind = 1;
     while (good && (option = getopt_long(argc, argv, "h", known, NULL)) != -1) {
@@ -75,7 +92,10 @@ parse_model_options(int argc, char **argv, struct model_options *options)
         case 'A': options->app = optarg; break;
         case 'v': options->validation = optarg; break;
         case 'y': options->synthetic = optarg; break;
-        case 'n': good = parse_u64(optarg, 1, LEAT_ITEMS_MAX, &options->items_max); break;
+        case 'n': good = parse_items(optarg, options); break;
+        case 'V': options->variants = true; break;
+        case 'l': good = parse_double(optarg, 0, 1, &options->max_loss); break;
+        case 'p': options->precision = optarg; break;
         case 'I': good = parse_bytes(optarg, &options->input_bytes); break;
         case 'O': good = parse_bytes(optarg, &options->output_bytes); break;
         case 'a': good = parse_double(optarg, 0, 1, &options->accuracy); break;
@@ -183,14 +203,32 @@ static json_t *
 make_request(int argc, char **argv, const struct model_options *options, int *ret_fd, int *ret_exit)
 {
     json_error_t error;
-    json_t *request = json_pack("{s:s, s:s, s:I, s:f}", "op", "model-add", "name", argv[0], "items_max",
-                                (json_int_t)options->items_max, "accuracy", options->accuracy);
+    const bool chosen = options->items_auto || (options->items_max == 0 && options->app != NULL && options->synthetic == NULL);
+    json_t *request =
+        json_pack("{s:s, s:s, s:o, s:f}", "op", "model-add", "name", argv[0], "items_max",
+                  chosen ? json_string("auto") : json_integer(options->items_max > 0 ? (json_int_t)options->items_max : 8),
+                  "accuracy", options->accuracy);
 
+    if (options->variants) {
+        (void)json_object_set_new(request, "variants", json_true());
+    }
+    if (options->max_loss >= 0) {
+        (void)json_object_set_new(request, "max_loss", json_real(options->max_loss));
+    }
+    if (options->precision != NULL) {
+        (void)json_object_set_new(request, "options", json_pack("{s:s}", "precision", options->precision));
+    }
     if (options->app != NULL) {
         (void)json_object_set_new(request, "app", json_string(options->app));
     }
     *ret_exit = EXIT_USAGE;
-    if (options->synthetic != NULL) {
+    if (options->variants && (options->validation == NULL || options->precision != NULL || options->accuracy > 0)) {
+        (void)usage_error("model", "--variants needs --validation, and neither --precision nor --accuracy");
+    } else if (options->max_loss >= 0 && !options->variants) {
+        (void)usage_error("model", "--max-loss is for --variants");
+    } else if (options->synthetic != NULL && (options->items_auto || options->precision != NULL)) {
+        (void)usage_error("model", "--synthetic takes no %s", options->items_auto ? "--items-max auto" : "--precision");
+    } else if (options->synthetic != NULL) {
         json_t *parameters = json_loads(options->synthetic, 0, &error);
         if (argc != 1 || options->validation != NULL) {
             (void)usage_error("model", "add NAME --synthetic JSON takes no %s", argc != 1 ? "file" : "--validation");
@@ -232,6 +270,12 @@ print_added(const char *verb, const json_t *reply)
     (void)printf("%s %s: %s, loaded in %s, one item takes %s", verb, text_of(reply, "name"),
                  format_bytes((double)number_of(reply, "bytes")).text, format_ns((double)number_of(reply, "load_ns")).text,
                  format_ns((double)number_of(reply, "latency_ns")).text);
+    if (strcmp(text_of(reply, "precision"), "f32") != 0 && strcmp(text_of(reply, "precision"), "none") != 0) {
+        (void)printf(" in %s", text_of(reply, "precision"));
+    }
+    if (batch_bound_of(reply) != NULL) {
+        (void)printf(", batches of up to %lld (%s)", number_of(reply, "items_max"), batch_bound_of(reply));
+    }
     if (samples > 0) {
         (void)printf(", %.2f %% of %lld right", (double)number_of(reply, "validation_ppm") / 1e4, samples);
     }
@@ -239,6 +283,21 @@ print_added(const char *verb, const json_t *reply)
         (void)printf(", stands for %.2f %%", accuracy);
     }
     (void)printf("\n");
+}
+
+/* All that were added, and what was not worth it. */
+static void
+print_variants(const json_t *reply)
+{
+    size_t m;
+    json_t *model;
+
+    json_array_foreach(json_object_get(reply, "models"), m, model) {
+        print_added("added", model);
+    }
+    json_array_foreach(json_object_get(reply, "left_out"), m, model) {
+        (void)printf("left out %s: %s\n", text_of(model, "name"), text_of(model, "reason"));
+    }
 }
 
 static int
@@ -250,7 +309,7 @@ model_add(int argc, char **argv, const struct model_options *options)
 
     if (request != NULL) {
         if (isatty(STDERR_FILENO) != 0) {
-            (void)fprintf(stderr, "loading and measuring %s%s ...\n", argv[0],
+            (void)fprintf(stderr, "loading and measuring %s%s%s ...\n", argv[0], options->variants ? " and its variants" : "",
                           options->validation != NULL ? ", and running its validation" : "");
         }
         exit_code = EXIT_FAILED;
@@ -266,7 +325,11 @@ model_add(int argc, char **argv, const struct model_options *options)
         print_json(reply);
         return EXIT_DONE;
     }
-    print_added("added", reply);
+    if (options->variants) {
+        print_variants(reply);
+    } else {
+        print_added("added", reply);
+    }
     json_decref(reply);
     return EXIT_DONE;
 }
@@ -329,7 +392,7 @@ model_list(const struct model_options *options)
         print_json(reply);
         return EXIT_DONE;
     }
-    (void)printf("%-24s %-10s %6s %10s %12s %9s\n", "model", "backend", "items", "weights", "one item", "accuracy");
+    (void)printf("%-24s %-10s %-9s %6s %10s %12s %9s\n", "model", "backend", "precision", "items", "weights", "one item", "accuracy");
     json_array_foreach(json_object_get(reply, "models"), i, row) {
         const json_t *failure = json_object_get(row, "failure");
         if (json_is_true(json_object_get(row, "loading"))) {
@@ -341,10 +404,14 @@ model_list(const struct model_options *options)
             continue;
         }
         const double accuracy = (double)number_of(row, "accuracy_ppm") / 1e6;
-        (void)printf("%-24s %-10s %6lld %10s %12s ", text_of(row, "name"), text_of(row, "backend"),
+        (void)printf("%-24s %-10s %-9s %6lld %10s %12s ", text_of(row, "name"), text_of(row, "backend"),
+                     text_of(row, "precision"),
                      number_of(row, "items_max"), format_bytes((double)number_of(row, "bytes")).text,
                      format_ns((double)number_of(row, "latency_ns")).text);
         (void)(accuracy > 0 ? printf("%8.2f%%\n", accuracy * 100) : printf("%9s\n", "-"));
+        if (batch_bound_of(row) != NULL) {
+            (void)printf("    batches of up to %lld: %s\n", number_of(row, "items_max"), batch_bound_of(row));
+        }
         json_array_foreach(json_object_get(row, "tensors"), t, tensor) {
             print_tensor(tensor);
         }

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The variants of a model that is added: made, judged, and served all or none. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/align.h"
+#include "runtime/admin_private.h"
+
+#define LATENCY_MAX_NS  UINT64_C(1000000000) /* of batches of an application without an objective, or of none */
+#define MEMORY_PARTS    4u                   /* batches may take one of so many of the machine's memory */
+
+/* One on its way. */
+struct made {
+    char name[LEAT_NAME_MAX];
+    char *options_json;
+    struct leat_variant_source source;
+    struct leat_daemon_model *model; /* NULL once it is the daemon's */
+};
+
+/* NAME, or NAME-bf16. */
+static enum leat_status
+name_variant(const struct leat_admin_order *order, enum leat_precision precision, struct made *made)
+{
+    const bool suffixed = order->variants && precision != LEAT_PRECISION_F32;
+    const int length = snprintf(made->name, sizeof(made->name), "%s%s%s", order->source.name, suffixed ? "-" : "",
+                                suffixed ? leat_precision_text(precision) : "");
+    return length < (int)sizeof(made->name)
+               ? LEAT_OK
+               : LEAT_FAIL(LEAT_ERR_INVALID, "'%s-%s' is too long for a model's name", order->source.name,
+                           leat_precision_text(precision));
+}
+
+/* The order's options, with the precision where it is not the file's, and with why the largest batch is what it is. */
+static enum leat_status
+write_options(const struct leat_admin_order *order, enum leat_precision precision, enum leat_batch_bound bound,
+              struct made *made)
+{
+    json_t *options = order->source.options_json != NULL ? json_loads(order->source.options_json, 0, NULL) : json_object();
+
+    if (order->variants) {
+        (void)json_object_set_new(options, "precision", json_string(leat_precision_text(precision)));
+    }
+    if (bound != LEAT_BATCH_GIVEN) {
+        (void)json_object_set_new(options, "items_bound", json_string(leat_batch_bound_text(bound)));
+    }
+    free(made->options_json);
+    made->options_json = json_object_size(options) > 0 ? json_dumps(options, JSON_COMPACT) : NULL;
+    const bool good = json_object_size(options) == 0 || made->options_json != NULL;
+    json_decref(options);
+    made->source.options_json = made->options_json;
+    return good ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for options");
+}
+
+static uint64_t
+memory_for_batches(void)
+{
+    const long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGE_SIZE);
+    return pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes / MEMORY_PARTS : UINT64_MAX;
+}
+
+/* Loads one, measures it and its accuracy; nobody can call it yet. */
+static enum leat_status
+make(struct leat_daemon *daemon, const struct leat_admin_order *order, enum leat_precision precision, struct made *made)
+{
+    struct leat_batch_choice choice = {.bound = LEAT_BATCH_GIVEN};
+
+    made->source = order->source;
+    made->source.name = made->name;
+    enum leat_status status = name_variant(order, precision, made);
+    if (status == LEAT_OK) {
+        status = order->source.onnx != NULL ? write_options(order, precision, LEAT_BATCH_GIVEN, made) : LEAT_OK;
+    }
+    if (status == LEAT_OK && order->items_auto) {
+        const uint64_t objective_ns = order->application != NULL ? order->application->latency_ns : 0;
+        status = leat_daemon_choose_items(daemon, &made->source, objective_ns > 0 ? objective_ns : LATENCY_MAX_NS,
+                                          memory_for_batches(), &choice);
+        made->source.items_max = choice.items;
+        if (status == LEAT_OK) {
+            status = write_options(order, precision, choice.bound, made);
+        }
+    }
+    if (status == LEAT_OK) {
+        status = leat_daemon_prepare_model(daemon, &made->source, &made->model);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    made->model->persistent = daemon->options.store != NULL;
+    if (order->set != NULL) {
+        status = leat_daemon_validate_model(daemon, order->set, made->model);
+        made->source.accuracy_ppm = made->model->variant->accuracy_ppm;
+    }
+    return status;
+}
+
+static void
+unmake(struct made *made)
+{
+    if (made->model != NULL) {
+        leat_daemon_free_model(made->model);
+    }
+    free(made->options_json);
+    *made = (struct made){.model = NULL};
+}
+
+/* ---- Is it worth having? ------------------------------------------------------------------------ */
+
+static void
+speeds_of(const struct leat_daemon *daemon, const struct leat_daemon_model *model,
+          struct leat_variant_speed speeds[LEAT_WORKER_CLASSES_MAX])
+{
+    const uint32_t items = model->variant->items_max;
+
+    for (uint32_t c = 0; c < daemon->class_count; c++) {
+        speeds[c] = (struct leat_variant_speed){.one_ns = leat_profile_mean(&model->profiles[c], 1),
+                                                .full_ns = leat_profile_mean(&model->profiles[c], items),
+                                                .items = items};
+    }
+}
+
+/* What it is left out for, in words, goes to `left_out`; true where it is kept. */
+static bool
+judge(const struct leat_daemon *daemon, const struct leat_admin_order *order, const struct made *first, const struct made *made,
+      json_t *left_out)
+{
+    struct leat_variant_speed speeds[2][LEAT_WORKER_CLASSES_MAX];
+    const uint32_t first_ppm = first->model->variant->accuracy_ppm, ppm = made->model->variant->accuracy_ppm;
+    char reason[160];
+
+    speeds_of(daemon, first->model, speeds[0]);
+    speeds_of(daemon, made->model, speeds[1]);
+    switch (leat_variant_judge(speeds[0], first_ppm, speeds[1], ppm, daemon->class_count, order->max_loss_ppm)) {
+    case LEAT_VARIANT_KEPT: return true;
+    case LEAT_VARIANT_INACCURATE:
+        (void)snprintf(reason, sizeof(reason), "its accuracy is %.2f %%, %.2f points below '%s'; at most %.2f are allowed",
+                       ppm / 1e4, (first_ppm - ppm) / 1e4, first->name, order->max_loss_ppm / 1e4);
+        break;
+    default:
+        (void)snprintf(reason, sizeof(reason), "on no class of workers is it faster than '%s' by %u %%: %.3f ms for %.3f", first->name,
+                       LEAT_CHOICE_GAIN_PERCENT, (double)speeds[1][0].one_ns / 1e6, (double)speeds[0][0].one_ns / 1e6);
+        break;
+    }
+    (void)json_array_append_new(left_out, json_pack("{s:s, s:s, s:i, s:s}", "name", made->name, "precision",
+                                                    leat_precision_text(made->model->variant->precision), "accuracy_ppm",
+                                                    (int)ppm, "reason", reason));
+    return false;
+}
+
+/* ---- Serving ------------------------------------------------------------------------------------ */
+
+/*
+ * Serves them, each alone and all in the application, and keeps that; all or nothing. What is acknowledged is on disk: models
+ * that the registry cannot take are out of service again before the answer.
+ */
+static enum leat_status
+enter(struct leat_daemon *daemon, const struct leat_admin_order *order, struct made *made, uint32_t count)
+{
+    struct leat_daemon_addition additions[LEAT_PRECISION_COUNT];
+    const struct leat_daemon_change change = {.models = additions, .model_count = count};
+    enum leat_status status = LEAT_OK;
+    uint32_t entered = 0;
+
+    while (entered < count && status == LEAT_OK) {
+        struct leat_daemon_model *model = made[entered].model;
+        additions[entered] =
+            (struct leat_daemon_addition){.source = &made[entered].source,
+                                          .measured = &model->measured,
+                                          .validation = model->validation.samples > 0 ? &model->validation : NULL};
+        made[entered].model = NULL;
+        status = leat_daemon_enter_model(daemon, model);
+        entered += status == LEAT_OK;
+        if (status == LEAT_OK && order->application != NULL) {
+            status = leat_admin_add_member(daemon, order->application, model->name);
+        }
+    }
+    if (status == LEAT_OK) {
+        status = order->application != NULL ? leat_daemon_put_application(daemon, order->application, &change)
+                                            : leat_daemon_keep(daemon, &change);
+    }
+    while (status != LEAT_OK && entered > 0) {
+        const enum leat_status undone = leat_daemon_unload_model(daemon, made[--entered].name);
+        (void)undone; /* the first failure is the one to report */
+    }
+    return status;
+}
+
+enum leat_status
+leat_admin_add_variants(struct leat_daemon *daemon, const struct leat_admin_order *order, json_t *names, json_t *left_out)
+{
+    const struct leat_backend *backend = leat_backend_find(order->source.backend);
+    const uint32_t first = LEAT_PRECISION_BIT(LEAT_PRECISION_F32);
+    const uint32_t precisions = order->variants && backend != NULL ? leat_backend_precisions(backend) : first;
+    struct made made[LEAT_PRECISION_COUNT] = {{.model = NULL}};
+    enum leat_status status = LEAT_OK;
+    uint32_t count = 0;
+
+    LEAT_ASSERT((precisions & first) != 0);
+    for (uint32_t p = 0; p < LEAT_PRECISION_COUNT && status == LEAT_OK; p++) {
+        if ((precisions & LEAT_PRECISION_BIT(p)) == 0) {
+            continue;
+        }
+        status = make(daemon, order, p, &made[count]);
+        if (status == LEAT_OK && count > 0 && !judge(daemon, order, &made[0], &made[count], left_out)) {
+            unmake(&made[count]);
+        } else {
+            count++;
+        }
+    }
+    if (status == LEAT_OK) {
+        status = enter(daemon, order, made, count);
+    }
+    for (uint32_t m = 0; m < count; m++) {
+        if (status == LEAT_OK) {
+            (void)json_array_append_new(names, json_string(made[m].name));
+        }
+        unmake(&made[m]);
+    }
+    return status;
+}

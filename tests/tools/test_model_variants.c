@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     leat model add --variants serves a model in each precision that the processor has, with accuracies of its own, or
+ *          says why one is left out; all or nothing, over a restart too. The largest batch is chosen, by the objective of
+ *          the application, and says why.
+ * Method   leatd and leat as processes; argv[1] is the folder of the trained classifiers.
+ */
+#include <math.h>
+#include <signal.h>
+
+#include "base/align.h"
+#include "kernels/backend.h"
+#include "tests/system/leatd.h"
+#include "tests/tools/command.h"
+
+static const char *folder;
+static struct leatd leatd;
+static struct command command;
+static char set[1024];
+
+/* Runs leat with these words and expects the exit code, and the text on either of its outputs. */
+static void
+expect_leat(int exit_code, const char *text, const char *const *arguments)
+{
+    const int got = command_run(&command, leatd.socket_path, arguments);
+    if (got != exit_code || (strstr(command.out, text) == NULL && strstr(command.err, text) == NULL)) {
+        (void)fprintf(stderr, "leat %s %s: exit code %d, not %d with '%s':\n%s%s", arguments[0], arguments[1], got, exit_code,
+                      text, command.out, command.err);
+        EXPECT(!"leat does as it is told");
+    }
+}
+#define LEAT(exit_code, text, ...) expect_leat(exit_code, text, (const char *const[]){__VA_ARGS__, NULL})
+
+/* What the last command printed; the caller's. */
+static json_t *
+printed(void)
+{
+    json_t *object = json_loads(command.out, 0, NULL);
+    EXPECT(json_is_object(object));
+    return object;
+}
+
+static json_t *
+show(const char *application)
+{
+    LEAT(0, "variants", "app", "show", application, "--json");
+    return printed();
+}
+
+static const char *
+text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    EXPECT(text != NULL);
+    return text;
+}
+
+static const char *
+file_of(const char *name)
+{
+    static char path[512];
+    (void)snprintf(path, sizeof(path), "%s/%s.onnx", folder, name);
+    return path;
+}
+
+static uint32_t
+precision_count(void)
+{
+    return (uint32_t)__builtin_popcount(leat_backend_precisions(&leat_backend_cpu));
+}
+
+/* ---- Precisions --------------------------------------------------------------------------------- */
+
+/* Each is there or says why not; accuracies are a point apart at most, for none is there that is worse. */
+static void
+test_variants(void)
+{
+    size_t v;
+    json_t *variant;
+
+    LEAT(0, "router", "app", "add", "digits", "--latency", "10s", "--late", "serve", "--selector", "fixed");
+    LEAT(0, "digits-resnet-wide", "model", "add", "digits-resnet-wide", file_of("digits-resnet-wide"), "--variants", "--app",
+         "digits", "--validation", set, "--json");
+    json_t *answer = printed();
+    const size_t kept = json_array_size(json_object_get(answer, "models")),
+                 left_out = json_array_size(json_object_get(answer, "left_out"));
+    EXPECT(kept >= 1 && kept + left_out == precision_count());
+    json_array_foreach(json_object_get(answer, "left_out"), v, variant) {
+        EXPECT(strcmp(text_of(variant, "name"), "digits-resnet-wide-bf16") == 0 && strstr(text_of(variant, "reason"), "faster"));
+        EXPECT(strcmp(text_of(variant, "precision"), "bf16") == 0);
+    }
+    json_t *before = show("digits");
+    const json_t *variants = json_object_get(before, "variants");
+    EXPECT(json_array_size(variants) == kept);
+    json_array_foreach(variants, v, variant) {
+        EXPECT(strcmp(text_of(variant, "name"), v == 0 ? "digits-resnet-wide" : "digits-resnet-wide-bf16") == 0);
+        EXPECT(strcmp(text_of(variant, "precision"), v == 0 ? "f32" : "bf16") == 0);
+        EXPECT(strcmp(text_of(variant, "accuracy_from"), "measured") == 0);
+        EXPECT(leatd_number(json_object_get(variant, "validation"), "samples") == 1200);
+        EXPECT(fabs((double)leatd_number(variant, "accuracy_ppm") - 976700) <= (v == 0 ? 1500 : 10000 + 1500));
+        EXPECT(leatd_number(variant, "load_ns") > 0 && leatd_number(variant, "peak_bytes") > 0);
+    }
+    for (int round = 0; round < 2; round++) {
+        leatd_end(&leatd, round == 0 ? SIGKILL : SIGTERM);
+        leatd_start(&leatd, "");
+        json_t *after = show("digits");
+        EXPECT(json_equal(before, after)); /* each in its precision, with its times and why its batches are no larger */
+        json_decref(after);
+    }
+    LEAT(0, "\"ok\"", "run", "digits", "--items", "2", "--json");
+    json_decref(before);
+    json_decref(answer);
+}
+
+/* A precision by itself, and what is not had. */
+static void
+test_one_precision(void)
+{
+    const bool has_bf16 = precision_count() > 1;
+
+    LEAT(has_bf16 ? 0 : 3, "bf16", "model", "add", "narrow", file_of("digits-lenet"), "--precision", "bf16");
+    if (has_bf16) {
+        LEAT(0, "bf16", "model", "list");
+        LEAT(0, "removed narrow", "model", "remove", "narrow");
+    }
+    LEAT(3, "there is no precision 'f8'", "model", "add", "narrow", file_of("digits-lenet"), "--precision", "f8");
+    LEAT(3, "backend 'reference' does not have bf16", "model", "add", "narrow", file_of("digits-lenet"), "--precision", "bf16",
+         "--backend", "reference");
+    LEAT(2, "--variants needs --validation", "model", "add", "narrow", file_of("digits-lenet"), "--variants");
+    LEAT(2, "--max-loss is for --variants", "model", "add", "narrow", file_of("digits-lenet"), "--max-loss", "0.1");
+    LEAT(2, "--synthetic takes no --precision", "model", "add", "narrow", "--synthetic", "{}", "--precision", "bf16");
+    LEAT(2, "--items-max: 'some' is malformed", "model", "add", "narrow", file_of("digits-lenet"), "--items-max", "some");
+}
+
+/* Where the second cannot be had, the first is not either. */
+static void
+test_all_or_nothing(void)
+{
+    LEAT(0, "added taken-bf16", "model", "add", "taken-bf16", "--synthetic", "{}");
+    LEAT(0, "router", "app", "add", "other");
+    command_run(&command, leatd.socket_path,
+                (const char *const[]){"model", "add", "taken", file_of("digits-resnet-wide"), "--variants", "--app", "other",
+                                      "--validation", set, "--max-loss", "1", "--json", NULL});
+    if (command.exit_code == 3) { /* else it was left out, for being no faster, or is not had */
+        EXPECT(strstr(command.err, "a model or application 'taken-bf16' exists") != NULL);
+        LEAT(3, "there is no model 'taken'", "model", "remove", "taken");
+        json_t *app = show("other");
+        EXPECT(json_array_size(json_object_get(app, "variants")) == 0);
+        json_decref(app);
+    } else {
+        EXPECT(command.exit_code == 0 && (precision_count() == 1 || strstr(command.out, "it faster than 'taken'") != NULL));
+    }
+    LEAT(0, "removed other", "app", "remove", "other", "--with-models");
+    LEAT(0, "removed taken-bf16", "model", "remove", "taken-bf16");
+}
+
+/* ---- Batches ------------------------------------------------------------------------------------ */
+
+static void
+expect_bound(const char *application, uint64_t items, const char *bound)
+{
+    json_t *app = show(application);
+    const json_t *variant = json_array_get(json_object_get(app, "variants"), 0);
+
+    EXPECT(items == 0 ? leatd_number(variant, "items_max") >= 8 : leatd_number(variant, "items_max") == items);
+    EXPECT(bound == NULL ? strcmp(text_of(variant, "items_bound"), "given") != 0
+                         : strcmp(text_of(variant, "items_bound"), bound) == 0);
+    json_decref(app);
+}
+
+static void
+test_batches(void)
+{
+    LEAT(0, "router", "app", "add", "tight", "--latency", "100ns", "--late", "serve", "--selector", "fixed");
+    LEAT(0, "twice as many take too long", "model", "add", "tight-mlp", file_of("digits-mlp"), "--app", "tight");
+    expect_bound("tight", 1, "latency");
+    LEAT(0, "router", "app", "add", "loose", "--selector", "fixed");
+    LEAT(0, "batches of up to", "model", "add", "loose-mlp", file_of("digits-mlp"), "--app", "loose");
+    expect_bound("loose", 0, NULL);
+    LEAT(0, "batches of up to", "app", "show", "loose");
+    LEAT(0, "added given-mlp", "model", "add", "given-mlp", file_of("digits-mlp"), "--items-max", "3");
+    EXPECT(strstr(command.out, "batches of up to") == NULL);
+    LEAT(0, "router", "app", "add", "given", "--models", "given-mlp", "--selector", "fixed");
+    expect_bound("given", 3, "given");
+    LEAT(0, "batches of up to", "model", "add", "alone-mlp", file_of("digits-mlp"), "--items-max", "auto");
+    LEAT(2, "--synthetic takes no --items-max auto", "model", "add", "none", "--synthetic", "{}", "--items-max", "auto");
+}
+
+int
+main(int argc, char **argv)
+{
+    leat_test_init();
+    EXPECT(argc == 2);
+    folder = argv[1];
+    (void)snprintf(set, sizeof(set), "%s/validation.inputs.npy,%s/validation.labels.npy", folder, folder);
+    leatd_init(&leatd);
+    leatd_start(&leatd, "");
+    test_variants();
+    test_one_precision();
+    test_all_or_nothing();
+    test_batches();
+    leatd_end(&leatd, SIGTERM);
+    leatd_fini(&leatd);
+    return 0;
+}
