@@ -24,9 +24,9 @@
  *            nothing of the next. A verdict takes LEAT_INSTANCE_BATCHES, the fewest of which two agree then; an instance that
  *            has them between any two evaluations is judged at each. Batches that are far apart do not speak of one
  *            condition: after LEAT_INSTANCE_QUIET evaluations in a row without any those before are forgotten. So a verdict
- *            rests on half a minute at most, and what is asked for less often than that stays as it is. Waiting is judged by
- *            LEAT_INSTANCE_QUEUE_BATCHES: what comes at random comes in threes now and then under any load. Of a model that
- *            takes too long for as many between evaluations, what waits says it.
+ *            rests on less than half a minute beside the batches themselves, and what is asked for less often than that
+ *            stays as it is. Waiting is judged by LEAT_INSTANCE_QUEUE_BATCHES: what comes at random comes in threes now and
+ *            then under any load. Of a model that takes too long for as many between evaluations, what waits says it.
  * Rules      a, k, z and u are leat_instance_limits.
  *              to interfered   slowness > a
  *              to overloaded   else, response > a and busy share >= k, of enough batches; or what waits would take z
@@ -38,7 +38,8 @@
  *            for twice as many as the last time, up to LEAT_INSTANCE_HOLD_MAX, when it is found as bad again within as many
  *            verdicts as it was out for.
  * Departures INFaaS has one flag for both states, and its latency includes waiting. In the paper overloaded is left when
- *            queries fall below the peak; response and what waits are in its code. What a verdict takes, the allowance and holding are ours.
+ *            queries fall below the peak; response and what waits are in its code. What a verdict takes, the allowance and
+ *            holding are ours.
  * Cost       A batch: additions. An evaluation: constant, four divisions where there is a verdict.
  * Numerics   Integers: equal inputs, equal states on every host.
  * Units      Nanoseconds on the caller's time line; ratios in 1/1000.
