@@ -103,13 +103,12 @@ leat_waiting_remove(struct leat_waiting *waiting, uint64_t marks[LEAT_WAITING_MA
 }
 
 void
-leat_waiting_filter(struct leat_waiting *waiting, bool (*keep)(void *context, const struct leat_query_entry *entry),
-                    void *context)
+leat_waiting_filter(struct leat_waiting *waiting, leat_waiting_keep_fn keep, void *context)
 {
     uint32_t kept = waiting->head;
 
     for (uint32_t i = waiting->head; i < waiting->tail; i++) {
-        if (!keep(context, &waiting->entries[i])) {
+        if (!keep(context, &waiting->entries[i], &waiting->queries[i])) {
             waiting->items -= waiting->queries[i].items;
             waiting->barred -= waiting->queries[i].barred_classes != 0;
             continue;

@@ -51,7 +51,12 @@ struct leat_variant {
 };
 
 /* What waits, by whose turn it is: no query of a rank is decided while one of an earlier rank waits, in any application. */
-enum leat_rank { LEAT_RANK_ONLINE, LEAT_RANK_OFFLINE, LEAT_RANKS };
+enum leat_rank {
+    LEAT_RANK_ONLINE,
+    LEAT_RANK_LATE, /* online, but too late even for the fastest variant, where that is served late: without a deadline to policies */
+    LEAT_RANK_OFFLINE,
+    LEAT_RANKS,
+};
 
 /* The queries of one rank that wait, oldest first, as two parallel arrays whose live part is [head, tail). */
 struct leat_waiting {
@@ -116,7 +121,7 @@ struct leat_application {
 
     /* Dispatcher's. */
     struct leat_waiting waiting[LEAT_RANKS];
-    uint64_t next_expiry_ns; /* no waiting query's deadline is before it */
+    uint64_t next_expiry_ns; /* no waiting query expires before it or, where late ones are served, becomes late */
     uint32_t running; /* queries handed to workers and not reported done */
     uint32_t running_batches;
     struct leat_probing probing[LEAT_WORKER_CLASSES_MAX];
@@ -147,8 +152,8 @@ void leat_waiting_push(struct leat_waiting *waiting, const struct leat_query_ent
  */
 void leat_waiting_remove(struct leat_waiting *waiting, uint64_t marks[LEAT_WAITING_MARKS]);
 /* Asks keep() once for every query, oldest first, and removes those that it says false to, all in one pass. */
-void leat_waiting_filter(struct leat_waiting *waiting,
-                         bool (*keep)(void *context, const struct leat_query_entry *entry), void *context);
+typedef bool (*leat_waiting_keep_fn)(void *context, const struct leat_query_entry *entry, const struct leat_sched_query *query);
+void leat_waiting_filter(struct leat_waiting *waiting, leat_waiting_keep_fn keep, void *context);
 
 static inline uint32_t
 leat_waiting_count(const struct leat_waiting *waiting)

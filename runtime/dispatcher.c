@@ -308,13 +308,14 @@ struct backlog {
     uint64_t queries, items;
 };
 
-/* The least time that any class of workers takes for it. */
+/* The least time that any class of workers that is not barred takes for it. */
 static uint64_t
-least_ns(const struct leat_dispatcher *dispatcher, const struct leat_application *app, uint32_t variant, uint32_t items)
+least_ns(const struct leat_dispatcher *dispatcher, const struct leat_application *app, uint32_t variant, uint32_t items,
+         uint32_t barred)
 {
     uint64_t least = UINT64_MAX;
     for (uint16_t class = 0; class < dispatcher->class_count; class++) {
-        const uint64_t time_ns = predict(app, app->id, variant, class, items);
+        const uint64_t time_ns = (barred >> class & 1) == 0 ? predict(app, app->id, variant, class, items) : UINT64_MAX;
         least = time_ns < least ? time_ns : least;
     }
     return least;
@@ -334,7 +335,7 @@ close_by(const struct leat_dispatcher *dispatcher, const struct leat_application
                             .cost_nano = least_nano == UINT64_MAX   ? 0
                                          : least_nano >= UINT32_MAX ? UINT32_MAX
                                                                     : (uint32_t)least_nano,
-                            .exec_ns = least_ns(dispatcher, app, variant, items)};
+                            .exec_ns = least_ns(dispatcher, app, variant, items, 0)};
 }
 
 /* The first worker whose class has no price; UINT16_MAX: all have. */
@@ -580,6 +581,44 @@ static struct leat_route_input route_input(const struct leat_dispatcher *dispatc
 static void probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t worker_index);
 
 static void
+enter(struct leat_dispatcher *dispatcher, struct leat_application *app, struct leat_waiting *waiting,
+      const struct leat_query_entry *entry, const struct leat_sched_query *query)
+{
+    if (!app->busy) { /* its list may have been emptied since it was entered: by a cancel, say */
+        app->busy = true;
+        dispatcher->busy[dispatcher->busy_count++] = app->id;
+    }
+    waiting->look_at_ns = 0;
+    leat_waiting_push(waiting, entry, query);
+}
+
+/* From when on it cannot be in time even alone, by the fastest variant that suits it. */
+static uint64_t
+late_at(const struct leat_dispatcher *dispatcher, const struct leat_application *app, uint32_t variant,
+        const struct leat_sched_query *query)
+{
+    const uint64_t time_ns = least_ns(dispatcher, app, variant, query->items, query->barred_classes);
+    return query->deadline_ns > time_ns ? query->deadline_ns - time_ns + 1 : 0;
+}
+
+/* It is late, and served when nobody waits who is not. Where there is no room for it, it ends. */
+static void
+put_last(struct leat_dispatcher *dispatcher, struct leat_application *app, const struct leat_query_entry *entry,
+         const struct leat_sched_query *query)
+{
+    struct leat_waiting *late = &app->waiting[LEAT_RANK_LATE];
+    struct leat_sched_query last = *query;
+
+    if (leat_waiting_count(late) >= app->waiting_max) {
+        bump(&app->counters.expired, 1);
+        finish(dispatcher, entry, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE);
+        return;
+    }
+    last.deadline_ns = LEAT_NO_DEADLINE;
+    enter(dispatcher, app, late, entry, &last);
+}
+
+static void
 enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry)
 {
     struct leat_application *app = dispatcher->applications[entry->application];
@@ -622,6 +661,14 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         return;
     }
     query.barred_classes = barred_classes(dispatcher, app, &query);
+    if (online && !app->drop_late && entry->deadline_ns != LEAT_NO_DEADLINE) {
+        const uint64_t late_ns = late_at(dispatcher, app, variant, &query);
+        if (late_ns <= dispatcher->now_ns) {
+            put_last(dispatcher, app, entry, &query);
+            return;
+        }
+        app->next_expiry_ns = late_ns < app->next_expiry_ns ? late_ns : app->next_expiry_ns;
+    }
     uint32_t probed = LEAT_PROBING_NONE;
     if (entry->deadline_ns != LEAT_NO_DEADLINE) {
         const bool lost = app->drop_late && !can_be_in_time(dispatcher, app, rank, variant, &query);
@@ -641,13 +688,8 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
     if (app->drop_late) {
         app->next_expiry_ns = entry->deadline_ns < app->next_expiry_ns ? entry->deadline_ns : app->next_expiry_ns;
     }
-    if (!app->busy) { /* its list may have been emptied since it was entered: by a cancel, say */
-        app->busy = true;
-        dispatcher->busy[dispatcher->busy_count++] = app->id;
-    }
-    waiting->look_at_ns = 0;
     deal(dispatcher, app, waiting, &query);
-    leat_waiting_push(waiting, entry, &query);
+    enter(dispatcher, app, waiting, entry, &query);
     if (LEAT_UNLIKELY(probed != LEAT_PROBING_NONE)) {
         probe(dispatcher, app, probed);
     }
@@ -656,12 +698,33 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
 struct sweep {
     struct leat_dispatcher *dispatcher;
     struct leat_application *app;
+    enum leat_rank rank;
     uint64_t next_expiry_ns; /* of what stays */
 };
 
-/* Ends a waiting query that was cancelled, is too late, or whose session closes; true when it stays. */
+/* False when it is late, and goes to the others that are. */
 static bool
-goes_on_waiting(void *context, const struct leat_query_entry *entry)
+goes_on_in_time(struct sweep *sweep, const struct leat_query_entry *entry, const struct leat_sched_query *query)
+{
+    enum leat_reason reason;
+    struct closest closest;
+
+    if (sweep->rank != LEAT_RANK_ONLINE || query->deadline_ns == LEAT_NO_DEADLINE) {
+        return true;
+    }
+    const uint32_t variant = fastest_for(sweep->dispatcher, sweep->app, query, &reason, &closest);
+    const uint64_t late_ns = variant != NOBODY ? late_at(sweep->dispatcher, sweep->app, variant, query) : query->deadline_ns;
+    if (late_ns <= sweep->dispatcher->now_ns) {
+        put_last(sweep->dispatcher, sweep->app, entry, query);
+        return false;
+    }
+    sweep->next_expiry_ns = late_ns < sweep->next_expiry_ns ? late_ns : sweep->next_expiry_ns;
+    return true;
+}
+
+/* Ends a waiting query that was cancelled, is too late, or whose session closes; true when it stays where it is. */
+static bool
+goes_on_waiting(void *context, const struct leat_query_entry *entry, const struct leat_sched_query *query)
 {
     struct sweep *sweep = context;
     struct leat_application *app = sweep->app;
@@ -676,7 +739,7 @@ goes_on_waiting(void *context, const struct leat_query_entry *entry)
         return false;
     }
     if (!app->drop_late) {
-        return true;
+        return goes_on_in_time(sweep, entry, query);
     }
     if (entry->deadline_ns <= sweep->dispatcher->now_ns) {
         bump(&app->counters.expired, 1);
@@ -698,7 +761,9 @@ sweep_lists(struct leat_dispatcher *dispatcher)
         struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
         struct sweep sweep = {.dispatcher = dispatcher, .app = app, .next_expiry_ns = LEAT_NO_DEADLINE};
         if (app->sweep_due || app->next_expiry_ns <= dispatcher->now_ns) {
-            for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
+            /* The last rank first: what becomes late is not to be looked at twice. Time moves nothing beyond the first then. */
+            for (uint32_t rank = app->sweep_due || app->drop_late ? LEAT_RANKS : 1; rank-- > 0;) {
+                sweep.rank = rank;
                 bump(&dispatcher->statistics.swept, leat_waiting_count(&app->waiting[rank]));
                 leat_waiting_filter(&app->waiting[rank], goes_on_waiting, &sweep);
                 app->waiting[rank].look_at_ns = 0;
@@ -1310,7 +1375,7 @@ poll_workers(struct leat_dispatcher *dispatcher)
 static bool
 evaluate_application(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t *budget)
 {
-    const uint64_t items = app->waiting[LEAT_RANK_ONLINE].items;
+    const uint64_t items = app->waiting[LEAT_RANK_ONLINE].items + app->waiting[LEAT_RANK_LATE].items;
     const struct leat_instance_demand demand = {
         .rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns),
         .waiting_items = (uint32_t)(items < UINT32_MAX ? items : UINT32_MAX),
@@ -1384,8 +1449,9 @@ close_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *se
 }
 
 static bool
-refuse(void *context, const struct leat_query_entry *entry)
+refuse(void *context, const struct leat_query_entry *entry, const struct leat_sched_query *query)
 {
+    (void)query;
     finish(context, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_TARGET);
     return false;
 }
@@ -1722,7 +1788,8 @@ check_waiting(const struct leat_dispatcher *dispatcher, const struct leat_applic
 
     for (uint32_t i = waiting->head; i < waiting->tail; i++) {
         const struct leat_query_entry *entry = &waiting->entries[i];
-        LEAT_ASSERT(entry->application == app->id && !was_cancelled(dispatcher, entry) && rank_of(entry) == rank);
+        LEAT_ASSERT(entry->application == app->id && !was_cancelled(dispatcher, entry) && (rank == LEAT_RANK_OFFLINE) == entry->offline);
+        LEAT_ASSERT(rank != LEAT_RANK_LATE || waiting->queries[i].deadline_ns == LEAT_NO_DEADLINE);
         LEAT_ASSERT(app->sweep_due || !session_at(dispatcher, entry->session)->dispatcher.closing);
         LEAT_ASSERT(!app->drop_late || app->next_expiry_ns <= entry->deadline_ns);
         items += waiting->queries[i].items;

@@ -122,9 +122,14 @@ ask(const struct state *state, const struct leat_select_input *input, struct wai
     for (;;) {
         count_items(input, state->lookup.full_row, waiting);
         const struct leat_sched_query *oldest = &input->pending[waiting->first];
-        const uint64_t slack_ns = slack_of(state, input, oldest);
-        const struct leat_policy_action action =
+        uint64_t slack_ns = slack_of(state, input, oldest);
+        struct leat_policy_action action =
             leat_policy_action(&state->lookup, waiting->items, input->idle_count, slack_ns);
+        /* Time would not end that: its slack stays as it is. */
+        while (action.variant == LEAT_POLICY_HOLD && oldest->deadline_ns == LEAT_NO_DEADLINE && slack_ns > 0) {
+            slack_ns /= 2;
+            action = leat_policy_action(&state->lookup, waiting->items, input->idle_count, slack_ns);
+        }
         if (LEAT_LIKELY(action.variant != LEAT_POLICY_GIVE_UP)) {
             return (struct choice){.action = action, .slack_ns = slack_ns};
         }

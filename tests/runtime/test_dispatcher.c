@@ -4,7 +4,8 @@
  *          the dispatcher a bounded amount of work a round: a cancel that names nothing costs no look at any list, and
  *          everything else together one look at each waiting query. What stays keeps its order. A policy goes to the
  *          application that it was made for and to no other, and what is not in force comes back.
- *          Offline queries take what others leave, and are neither load nor backlog of theirs.
+ *          Offline queries take what others leave, and are neither load nor backlog of theirs; what is served late,
+ *          though it cannot be in time, goes in between.
  * Method   The dispatcher driven round by round over sessions whose clients are this test, with a worker that does not
  *          move until it is told to, so that queries wait. Work is counted in list entries looked at, not in time.
  *          The clock stands still but where a case or a run moves it.
@@ -843,6 +844,92 @@ test_offline_has_time(void)
     leat_instances_fini(&apps[TIGHT].instances);
 }
 
+/* ---- Late -------------------------------------------------------------------------------------- */
+
+static uint32_t
+waiting_late(uint32_t app)
+{
+    return leat_waiting_count(&apps[app].waiting[LEAT_RANK_LATE]);
+}
+
+/* Slot of the query of a rank that is next. */
+static uint32_t
+next_of(uint32_t app, enum leat_rank rank)
+{
+    const struct leat_waiting *list = &apps[app].waiting[rank];
+    EXPECT(leat_waiting_count(list) > 0);
+    return list->entries[list->head].slot;
+}
+
+/*
+ * Where late ones are served, a query that cannot be in time any more waits, in the order of arrival, until nobody does who
+ * can, in no application; and goes before offline ones. It takes 50 ms.
+ */
+static void
+test_late_is_served_last(void)
+{
+    start();
+    leat_profile_init(&profiles[0][0], LEAT_PROFILE_DEFAULT, NULL);
+    leat_profile_set(&profiles[0][0], 1, 50000000);
+    submit(0, 0, 1, PLAIN, 0);
+    submit_as(LEAT_WIRE_OFFLINE, 0, 1, 2, PLAIN, 1000);
+    submit(0, 2, 3, PLAIN, 60000);
+    submit(0, 3, 4, PLAIN, 70000);
+    submit(0, 4, 5, PLAIN, 40000); /* never could be */
+    submit(0, 5, 6, PLAIN, MINUTE_US);
+    (void)step();
+    EXPECT(waiting_late(PLAIN) == 1 && next_of(PLAIN, LEAT_RANK_LATE) == 4 && waiting(PLAIN) == 5);
+    now_ns += 9000000;
+    EXPECT(step() == 0 && waiting_late(PLAIN) == 1);
+    now_ns += 1000000; /* 50 ms before, and a little more */
+    EXPECT(step() == 3 && waiting_late(PLAIN) == 2); /* those in time are looked at, and nothing else */
+    now_ns += 20000000;
+    EXPECT(step() == 2 && waiting_late(PLAIN) == 3 && waiting(PLAIN) == 5);
+    submit(0, 6, 7, TIGHT, MINUTE_US);
+    cancel(0, 3, 4);
+    (void)step();
+    EXPECT(waiting_late(PLAIN) == 2 && clients[0].outcomes[3] == LEAT_OUTCOME_CANCELLED);
+    static const uint32_t late_left[] = {2, 2, 1, 0, 0};
+    for (uint32_t i = 0; i < LEAT_COUNT_OF(late_left); i++) {
+        run_one();
+        EXPECT(waiting_late(PLAIN) == late_left[i] && waiting_offline(PLAIN) == (i < 4));
+        EXPECT(i != 2 || next_of(PLAIN, LEAT_RANK_LATE) == 2);
+    }
+    run_one();
+    EXPECT(atomic_load(&apps[PLAIN].counters.ok) == 5 && atomic_load(&apps[PLAIN].counters.expired) == 0);
+    leat_profile_init(&profiles[0][0], LEAT_PROFILE_DEFAULT, NULL);
+    stop();
+}
+
+/* However many are late, as many may wait in time. Who becomes late and finds no room has expired. */
+static void
+test_late_has_bounds(void)
+{
+    start();
+    leat_profile_init(&profiles[0][0], LEAT_PROFILE_DEFAULT, NULL);
+    leat_profile_set(&profiles[0][0], 1, 50000000);
+    apps[PLAIN].waiting_max = 2;
+    submit(0, 0, 1, PLAIN, 0);
+    (void)step();
+    for (uint32_t slot = 1; slot < 4; slot++) {
+        submit(0, slot, 1 + slot, PLAIN, 1000);
+    }
+    (void)step();
+    EXPECT(waiting_late(PLAIN) == 2 && clients[0].outcomes[3] == LEAT_OUTCOME_EXPIRED);
+    submit(0, 4, 5, PLAIN, 60000);
+    submit(0, 5, 6, PLAIN, MINUTE_US);
+    (void)step();
+    EXPECT(waiting(PLAIN) == 4);
+    now_ns += 20000000;
+    (void)step();
+    EXPECT(waiting_late(PLAIN) == 2 && clients[0].outcomes[4] == LEAT_OUTCOME_EXPIRED && waiting(PLAIN) == 3);
+    for (uint32_t i = 0; i < 4; i++) {
+        run_one();
+    }
+    leat_profile_init(&profiles[0][0], LEAT_PROFILE_DEFAULT, NULL);
+    stop();
+}
+
 int
 main(void)
 {
@@ -866,5 +953,7 @@ main(void)
     test_offline_is_no_load();
     test_offline_takes_no_place();
     test_offline_has_time();
+    test_late_is_served_last();
+    test_late_has_bounds();
     return 0;
 }

@@ -801,6 +801,10 @@ model_select(const struct model *model, uint32_t workers)
                    : oldest->deadline_ns <= start_ns       ? 0
                                                            : oldest->deadline_ns - start_ns;
         action = plain_action(model->policy, workers, input->rate_qps, waiting, input->idle_count, slack_ns, &rung);
+        while (action.variant == LEAT_POLICY_HOLD && oldest->deadline_ns == LEAT_NO_DEADLINE && slack_ns > 0) {
+            slack_ns /= 2; /* no time will pass that ends the wait */
+            action = plain_action(model->policy, workers, input->rate_qps, waiting, input->idle_count, slack_ns, &rung);
+        }
         if (action.variant == LEAT_POLICY_HOLD) {
             return (struct leat_selection){.skip = skip, .hold = true};
         }

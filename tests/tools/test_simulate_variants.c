@@ -230,6 +230,17 @@ naive_workers(struct leat_sched_worker *workers, uint32_t *ret_idle)
     }
 }
 
+/* Is it among those that wait behind all that can be in time? */
+static bool
+naive_is_last(uint32_t q)
+{
+    bool last = naive.options->late == VARIANTS_SERVE_LATE_LAST;
+    for (uint32_t v = 0; v < naive.options->table->count && last; v++) {
+        last = naive.queries[q].deadline_ns < naive.now_ns + naive.options->table->rows[v].latency_ns[0];
+    }
+    return last;
+}
+
 /* What the selector makes of a pair; false when that ends the round. */
 static bool
 naive_carry_out(const struct leat_sched_query *shown, uint32_t shown_count, struct leat_route_pair pair, bool *ret_any)
@@ -241,6 +252,10 @@ naive_carry_out(const struct leat_sched_query *shown, uint32_t shown_count, stru
     uint32_t count = 0, waiting = 0, idle;
 
     naive_workers(workers, &idle);
+    const bool last = naive_is_last(shown[pair.query].ordinal);
+    if (last && workers[pair.worker].outstanding > 0) {
+        return true;
+    }
     for (uint32_t q = pair.query; q < shown_count; q++) { /* up to the next that has gone, or the worker's own */
         const bool own = shown[q].ordinal % options->worker_count == pair.worker;
         if (options->router->deals ? own : true) {
@@ -252,12 +267,12 @@ naive_carry_out(const struct leat_sched_query *shown, uint32_t shown_count, stru
     }
     if (options->router->deals) {
         for (uint32_t q = shown[pair.query].ordinal; q < naive.arrived; q++) {
-            waiting += !naive.queries[q].gone && q % options->worker_count == pair.worker;
+            waiting += !naive.queries[q].gone && q % options->worker_count == pair.worker && naive_is_last(q) == last;
         }
     } else { /* what goes in this round stays in the list until it ends */
         waiting = shown_count - pair.query;
         for (uint32_t q = shown[shown_count - 1].ordinal + 1; q < naive.arrived; q++) {
-            waiting += !naive.queries[q].gone;
+            waiting += !naive.queries[q].gone && naive_is_last(q) == last;
         }
     }
     for (uint32_t v = 0; v < options->table->count; v++) {
@@ -364,11 +379,19 @@ naive_decide(void)
 
     naive_expire();
     for (;;) {
+        const uint32_t stride = options->router->deals ? options->worker_count : 1;
+        bool in_time[WORKERS] = {false}; /* such a one waits, where queries are dealt of that worker's */
         uint32_t count = 0, idle;
+        naive_workers(workers, &idle);
+        for (uint32_t q = 0; q < naive.arrived; q++) {
+            in_time[q % stride] = in_time[q % stride] || (!naive.queries[q].gone && !naive_is_last(q));
+        }
         for (uint32_t q = 0; q < naive.arrived && count < LEAT_SCHED_PENDING_MAX; q++) {
-            if (!naive.queries[q].gone) {
+            const bool last = naive_is_last(q);
+            if (!naive.queries[q].gone && (!last || (idle > 0 && !in_time[q % stride]))) {
                 shown[count++] = (struct leat_sched_query){.arrival_ns = naive.queries[q].arrival_ns,
-                                                           .deadline_ns = naive.queries[q].deadline_ns,
+                                                           .deadline_ns =
+                                                               last ? LEAT_NO_DEADLINE : naive.queries[q].deadline_ns,
                                                            .items = 1,
                                                            .ordinal = q};
             }
@@ -376,7 +399,6 @@ naive_decide(void)
         if (count == 0 || !naive_has_room()) {
             return;
         }
-        naive_workers(workers, &idle);
         const struct leat_route_input input = {
             .now_ns = naive.now_ns,
             .pending = shown,
@@ -463,7 +485,8 @@ naive_simulate(const struct variants_options *options)
     naive.result.end_ns = naive.now_ns;
     naive.result.waiting = naive_waiting();
     for (uint32_t q = 0; q < naive.arrived; q++) {
-        naive.result.waiting_late += !naive.queries[q].gone && naive.queries[q].deadline_ns <= naive.now_ns;
+        naive.result.waiting_late +=
+            !naive.queries[q].gone && (naive.queries[q].deadline_ns <= naive.now_ns || naive_is_last(q));
     }
     const uint64_t served = naive.result.served;
     if (served > 0) {
@@ -514,7 +537,7 @@ random_case(struct variants_table *table)
         .objective_ns = 2000000 + below(60000000),
         .duration_ns = 300000000 + below(500000000),
         .load_window_ns = below(2) == 0 ? 0 : 20000000,
-        .late = below(2) == 0 ? VARIANTS_SERVE_LATE : VARIANTS_DROP_LATE,
+        .late = (enum variants_late)below(1 + VARIANTS_DROP_LATE),
         .abort_waiting = below(4) == 0 ? 20 + (uint32_t)below(100) : 0,
     };
     if (below(4) == 0) { /* all in step: arrivals, ends and deadlines coincide */

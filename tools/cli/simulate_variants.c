@@ -49,7 +49,8 @@ simulate_variants_help(void)
         "  --objective TIME        latency objective, such as 150ms\n"
         "  --workers N             1 to %u\n"
         "  --depth N               batches that a worker may hold where the router queues (default 1)\n"
-        "  --late serve|drop       what waits until its deadline (default serve)\n"
+        "  --late serve|last|drop  what waits until it is late: served in its turn (default), or behind all that can be in\n"
+        "                          time, as the daemon does, or dropped\n"
         "  --service-noise SHARE   standard deviation of service times, as a share of the profile's\n\n"
         "  --rate RATES            queries a second: numbers and ranges FROM:TO:STEP, with commas, rising\n"
         "  --arrivals KIND         poisson (default), constant, bursty (MMPP), or a file of times in seconds, one a line,\n"
@@ -90,6 +91,16 @@ append_text(char **list, const char *text)
     free(*list);
     *list = longer;
     return true;
+}
+
+static bool
+parse_late(const char *text, enum variants_late *ret_late)
+{
+    *ret_late = VARIANTS_SERVE_LATE;
+    while (*ret_late < VARIANTS_DROP_LATE && strcmp(text, simulate_late_text(*ret_late)) != 0) {
+        ++*ret_late;
+    }
+    return strcmp(text, simulate_late_text(*ret_late)) == 0;
 }
 
 /* One of two words. */
@@ -194,7 +205,7 @@ parse_options(int argc, char **argv, struct survey *survey)
         case 'o': good = parse_positive_ns(optarg, &survey->objective_ns); break;
         case 'w': good = parse_u64(optarg, 1, LEAT_SCHED_WORKERS_MAX, &survey->worker_count); break;
         case 'd': good = parse_u64(optarg, 1, SIMULATE_DEPTH_MAX, &survey->depth); break;
-        case 'l': good = parse_either(optarg, "serve", "drop", &survey->drop_late); break;
+        case 'l': good = parse_late(optarg, &survey->late); break;
         case 'N': good = parse_share(optarg, &survey->noise_share); break;
         case 'R': good = append_text(&survey->rate_text, optarg); break;
         case 'A': survey->arrivals_text = optarg; break;
@@ -596,7 +607,7 @@ survey_options(const struct survey *survey, uint32_t subject, uint32_t rate, uin
         .duration_ns = survey->duration_ns,
         .load_window_ns = survey->window_ns,
         .load_known = survey->load_known,
-        .late = survey->drop_late ? VARIANTS_DROP_LATE : VARIANTS_SERVE_LATE,
+        .late = survey->late,
         .noise_share = survey->noise_share,
         .abort_waiting = (uint32_t)survey->abort_waiting,
     };

@@ -40,7 +40,8 @@ struct survey {
     uint64_t objective_ns, duration_ns, cycle_ns, window_ns;
     uint64_t seed, seed_count, worker_count, depth, batch_max, cores, step_qps, abort_waiting, threads;
     double noise_share, dispersion, burst_factor, burst_share, burst_mean_s;
-    bool load_known, load_given, drop_late, json, help;
+    bool load_known, load_given, json, help;
+    enum variants_late late;
 
     struct variants_table table;
     struct arrivals_trace times; /* with a file of arrivals */
@@ -63,6 +64,9 @@ survey_results(const struct survey *survey, uint32_t subject, uint32_t rate)
 /* The verb, where it is asked of variants. argv[0] is `simulate`. */
 int simulate_variants(int argc, char **argv);
 void simulate_variants_help(void);
+
+/* As --late has it. */
+const char *simulate_late_text(enum variants_late late);
 
 /* As a run of that case is to be. */
 struct variants_options survey_options(const struct survey *survey, uint32_t subject, uint32_t rate, uint64_t seed);

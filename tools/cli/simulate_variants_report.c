@@ -63,16 +63,26 @@ base_name(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
+const char *
+simulate_late_text(enum variants_late late)
+{
+    static const char *const words[] = {
+        [VARIANTS_SERVE_LATE] = "serve", [VARIANTS_SERVE_LATE_LAST] = "last", [VARIANTS_DROP_LATE] = "drop"};
+    return words[late];
+}
+
 /* What all runs have in common. */
 static void
 conditions(const struct survey *survey, char *text, size_t room)
 {
+    static const char *const late[] = {
+        [VARIANTS_SERVE_LATE] = "served", [VARIANTS_SERVE_LATE_LAST] = "served last", [VARIANTS_DROP_LATE] = "dropped"};
     const bool trace = survey->trace_path != NULL;
 
     (void)snprintf(text, room,
                    "%u variants, %llu workers, objective %s, late ones %s; %s for %s, load %s; %llu seed%s from %llu",
                    survey->table.count, (unsigned long long)survey->worker_count,
-                   format_ns((double)survey->objective_ns).text, survey->drop_late ? "dropped" : "served",
+                   format_ns((double)survey->objective_ns).text, late[survey->late],
                    base_name(trace ? survey->trace_path : survey->arrivals_text),
                    format_ns((double)survey->duration_ns).text, survey->load_known ? "known" : "measured",
                    (unsigned long long)survey->seed_count, survey->seed_count == 1 ? "" : "s",
@@ -250,7 +260,7 @@ survey_json(const struct survey *survey)
         {"worker_queue_depth", integer(survey->depth)},
         {"objective_ns", integer(survey->objective_ns)},
         {"duration_ns", integer(survey->duration_ns)},
-        {"late", json_string(survey->drop_late ? "drop" : "serve")},
+        {"late", json_string(simulate_late_text(survey->late))},
         {"service_noise_share", json_real(survey->noise_share)},
         {"seed", integer(survey->seed)},
         {"seeds", integer(survey->seed_count)},

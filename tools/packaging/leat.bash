@@ -47,7 +47,8 @@ _leat() {
     --batching) options='maximal variable powers' files= ;;
     --grid) options='fixed latency' files= ;;
     --split) options='round_robin shortest_queue' files= ;;
-    --late) options='serve drop' files= ;;
+    --late) options='serve drop' files=
+            [ "$verb" = simulate ] && options="last $options" ;;
     --load) options='known measured' files= ;;
     --by) options='simulation bound' files= ;;
     --config|--socket|--state-dir|--input|--output|--inputs|--labels|--profile|--profiles|--accuracies|--policy|--trace|--sizes|--later-sizes|--prices|--csv|--svg|--late-svg) options= ;;

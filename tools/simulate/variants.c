@@ -51,6 +51,8 @@ struct variants_run {
     uint32_t rate_step;
 
     struct queue queues[LEAT_SCHED_WORKERS_MAX]; /* the first is all there is, unless the router deals */
+    struct queue late[LEAT_SCHED_WORKERS_MAX];   /* SERVE_LAST: what of each cannot be in time, with no deadline any more */
+    uint64_t least_ns;                           /* that any variant takes for one query */
     uint64_t waiting;
     struct leat_sched_variant variants[LEAT_SCHED_VARIANTS_MAX];
     const char *names[LEAT_SCHED_VARIANTS_MAX];
@@ -117,6 +119,22 @@ drop_expired(struct variants_run *run, struct queue *queue)
         run->waiting--;
         run->result->expired++;
     }
+}
+
+/* Those that cannot be in time any more are at the front, too. */
+static enum leat_status
+put_last(struct variants_run *run, struct queue *queue)
+{
+    struct queue *late = &run->late[queue - run->queues];
+    enum leat_status status = LEAT_OK;
+
+    while (status == LEAT_OK && queue->head < queue->tail &&
+           queue->entries[queue->head].deadline_ns < run->now_ns + run->least_ns) {
+        struct leat_sched_query query = queue->entries[queue->head++];
+        query.deadline_ns = LEAT_NO_DEADLINE;
+        status = queue_push(late, &query);
+    }
+    return status;
 }
 
 /* Takes out what is marked as gone, `count` queries up to the one at `last`, and clears the marks. */
@@ -219,7 +237,7 @@ dispatch(struct variants_run *run, const struct leat_sched_query *queries, uint3
         if (status != LEAT_OK) {
             return status;
         }
-        in_time += end_ns <= queries[q].deadline_ns;
+        in_time += queries[q].deadline_ns != LEAT_NO_DEADLINE && end_ns <= queries[q].deadline_ns;
     }
     run->waiting -= count;
     result->late += count - in_time;
@@ -370,6 +388,9 @@ carry_out(struct variants_run *run, struct queue *queue, uint32_t shown, struct 
     const struct variants_options *options = run->options;
     const struct leat_sched_query *pending = &queue->entries[queue->head + pair.query];
     LEAT_ASSERT(pair.query < shown && pair.worker < options->worker_count && !run->gone[pair.query]);
+    if (pending->deadline_ns == LEAT_NO_DEADLINE && run->sched[pair.worker].outstanding > 0) {
+        return LEAT_OK; /* what is late goes behind nothing that runs */
+    }
     struct leat_select_input input =
         select_input(run, pending, run_length(run, outcome, pair.query, shown), queue_count(queue) - pair.query);
     input.worker = &run->sched[pair.worker];
@@ -447,8 +468,12 @@ ask(struct variants_run *run, struct queue *queue, bool *ret_any)
     if (options->late == VARIANTS_DROP_LATE) {
         drop_expired(run, queue);
     }
-    if (queue->head == queue->tail || !has_room(run)) {
-        return LEAT_OK;
+    if (options->late == VARIANTS_SERVE_LATE_LAST) {
+        status = put_last(run, queue);
+        queue = queue_count(queue) > 0 || run->idle_count == 0 ? queue : &run->late[queue - run->queues];
+    }
+    if (queue->head == queue->tail || !has_room(run) || status != LEAT_OK) {
+        return status;
     }
     extend_overruns(run);
     const uint32_t shown = shown_count(queue);
@@ -610,8 +635,11 @@ finish(struct variants_run *run)
             drop_expired(run, queue);
         }
         for (uint32_t q = queue->head; q < queue->tail; q++) {
-            result->waiting_late += queue->entries[q].deadline_ns <= run->now_ns;
+            const bool last = options->late == VARIANTS_SERVE_LATE_LAST;
+            result->waiting_late += queue->entries[q].deadline_ns <= run->now_ns ||
+                                    (last && queue->entries[q].deadline_ns < run->now_ns + run->least_ns);
         }
+        result->waiting_late += queue_count(&run->late[i]);
     }
     result->waiting = run->waiting;
     if (result->served > 0) {
@@ -690,6 +718,8 @@ prepare(struct variants_run *run)
             .ready = true,
         };
         run->names[v] = options->table->rows[v].name;
+        const uint64_t single_ns = options->table->rows[v].latency_ns[0];
+        run->least_ns = v == 0 || single_ns < run->least_ns ? single_ns : run->least_ns;
     }
     for (uint32_t w = 0; w < options->worker_count; w++) {
         run->sched[w] = (struct leat_sched_worker){.depth = options->router->queues ? held : 1};
@@ -701,6 +731,7 @@ prepare(struct variants_run *run)
             leat_instance_turn(&run->instances[w][v], NULL, LEAT_INSTANCE_ACTIVE);
         }
         run->queues[w].head = run->queues[w].tail = 0;
+        run->late[w].head = run->late[w].tail = 0;
     }
     run->idle_count = run->room_count = options->worker_count;
     run->heap_count = 0;
@@ -756,6 +787,7 @@ variants_run_destroy(struct variants_run *run)
     }
     for (uint32_t i = 0; i < LEAT_SCHED_WORKERS_MAX; i++) {
         free(run->queues[i].entries);
+        free(run->late[i].entries);
     }
     free(run->response_ns);
     free(run->router_state);

@@ -11,7 +11,10 @@
  *           refused on arrival.
  * Deep      However many wait, routers and selectors see the LEAT_SCHED_PENDING_MAX oldest, of what is dealt each worker's;
  *           waiting_count tells of the rest. A batch may hold all that is seen; the daemon ends it at 256 queries.
- * Late      SERVE: a late query is served all the same. DROP: one that waits until its deadline is given up, as expired.
+ * Late      SERVE: a late query is served all the same, in the order of arrival, as RAMSIS' artifact does. SERVE_LAST: what
+ *           cannot be in time any more, even alone by the fastest variant, waits behind all that can, as in the daemon: it is
+ *           shown to policies, in the order of arrival and without a deadline, when nothing else waits, for idle workers.
+ *           DROP: one that waits until its deadline is given up, as expired.
  * Repeats   All follows from the seed: when queries come, which do so whatever the policy, and how service times vary.
  *           Equal inputs give equal results, bit for bit, on every machine.
  * Threads   A table and a policy are read-only and may be shared; a run is one thread's.
@@ -54,7 +57,7 @@ void variants_table_free(struct variants_table *table); /* accepts zeros */
 
 /* ---- One run ----------------------------------------------------------------------------------- */
 
-enum variants_late { VARIANTS_SERVE_LATE, VARIANTS_DROP_LATE };
+enum variants_late { VARIANTS_SERVE_LATE, VARIANTS_SERVE_LATE_LAST, VARIANTS_DROP_LATE };
 
 struct variants_options {
     const struct variants_table *table;
