@@ -271,18 +271,31 @@ layer_gemm(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64
 }
 
 struct onnx_tensor
+layer_columns(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t first, int64_t count)
+{
+    LEAT_ASSERT(x.rank == 2);
+    x = layer_slice(b, layer_part(name, "slice").text, x, 1, first, first + count);
+    return count > 1 ? x : layer_squeeze(b, layer_part(name, "squeeze").text, x, 1);
+}
+
+struct onnx_tensor
+layer_gather(struct onnx_builder *b, const char *name, struct onnx_tensor table, struct onnx_tensor ids)
+{
+    LEAT_ASSERT(table.rank == 2 && ids.rank < ONNX_RANK_MAX);
+    ids.name = onnx_node_output(onnx_builder_node(b, "Gather", name, (const char *[]){table.name, ids.name}, 2));
+    ids.dims[ids.rank++] = table.dims[1];
+    ids.power = table.power;
+    return ids;
+}
+
+struct onnx_tensor
 layer_embedding(struct onnx_builder *b, const char *name, struct onnx_tensor ids, int64_t rows,
                 int64_t width, double deviation)
 {
-    LEAT_ASSERT(ids.rank < ONNX_RANK_MAX);
-    const int64_t dims[2] = {rows, width};
-    const char *inputs[2] = {NULL, ids.name};
+    struct onnx_tensor table = {.rank = 2, .dims = {rows, width}, .power = deviation * deviation};
 
-    inputs[0] = onnx_builder_normal(b, layer_part(name, "weight").text, dims, 2, 0.0, deviation);
-    ids.name = onnx_node_output(onnx_builder_node(b, "Gather", name, inputs, 2));
-    ids.dims[ids.rank++] = width;
-    ids.power = deviation * deviation;
-    return ids;
+    table.name = onnx_builder_normal(b, layer_part(name, "weight").text, table.dims, 2, 0.0, deviation);
+    return layer_gather(b, name, table, ids);
 }
 
 struct onnx_tensor
@@ -342,6 +355,18 @@ layer_tanh(struct onnx_builder *b, const char *name, struct onnx_tensor x)
 {
     x.power = x.power / (1.0 + x.power);
     return layer_unary(b, "Tanh", name, x);
+}
+
+struct onnx_tensor
+layer_prelu(struct onnx_builder *b, const char *name, struct onnx_tensor x)
+{
+    const int64_t dims[1] = {x.dims[x.rank - 1]};
+    const char *inputs[2] = {x.name};
+
+    inputs[1] = onnx_builder_uniform(b, layer_part(name, "slope").text, dims, 1, 0.1, 0.4);
+    x.name = onnx_node_output(onnx_builder_node(b, "PRelu", name, inputs, 2));
+    x.power *= RECTIFIED + 0.1;
+    return x;
 }
 
 struct onnx_tensor

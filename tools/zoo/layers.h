@@ -51,9 +51,15 @@ struct onnx_tensor layer_flatten(struct onnx_builder *b, const char *name, struc
 struct onnx_tensor layer_reshape(struct onnx_builder *b, const char *name, struct onnx_tensor x);
 struct onnx_tensor layer_gemm(struct onnx_builder *b, const char *name, struct onnx_tensor x,
                               int64_t outputs);
+/* i64[N][columns] to i64[N] or, where `count` is more than 1, to i64[N][count]. */
+struct onnx_tensor layer_columns(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t first,
+                                 int64_t count);
 /* ids is i64[...]; the result is f32[...][width]. */
 struct onnx_tensor layer_embedding(struct onnx_builder *b, const char *name, struct onnx_tensor ids,
                                    int64_t rows, int64_t width, double deviation);
+/* Rows of a table that several look-ups share. */
+struct onnx_tensor layer_gather(struct onnx_builder *b, const char *name, struct onnx_tensor table,
+                                struct onnx_tensor ids);
 struct onnx_tensor layer_concat(struct onnx_builder *b, const char *name, uint32_t axis,
                                 const struct onnx_tensor *parts, uint32_t count);
 struct onnx_tensor layer_softmax(struct onnx_builder *b, const char *name, struct onnx_tensor x); /* last axis */
@@ -63,6 +69,7 @@ struct onnx_tensor layer_relu6(struct onnx_builder *b, const char *name, struct 
 struct onnx_tensor layer_leaky_relu(struct onnx_builder *b, const char *name, struct onnx_tensor x, float slope);
 struct onnx_tensor layer_sigmoid(struct onnx_builder *b, const char *name, struct onnx_tensor x);
 struct onnx_tensor layer_tanh(struct onnx_builder *b, const char *name, struct onnx_tensor x);
+struct onnx_tensor layer_prelu(struct onnx_builder *b, const char *name, struct onnx_tensor x);
 struct onnx_tensor layer_silu(struct onnx_builder *b, const char *name, struct onnx_tensor x);
 struct onnx_tensor layer_hard_sigmoid(struct onnx_builder *b, const char *name, struct onnx_tensor x);
 struct onnx_tensor layer_hard_swish(struct onnx_builder *b, const char *name, struct onnx_tensor x);
@@ -160,6 +167,7 @@ struct layer_recurrent {
     const char *op; /* "LSTM" or "GRU" */
     int64_t hidden;
     bool bidirectional;
+    bool reset_before;   /* of a GRU: the state is reset before its product, as in TensorFlow */
     const char *lengths; /* i32[N]; may be NULL */
 };
 

@@ -192,7 +192,7 @@ layer_recurrent(struct onnx_builder *b, const char *name, struct onnx_tensor x, 
     onnx_node_string(node, "direction", options.bidirectional ? "bidirectional" : "forward");
     onnx_node_int(node, "hidden_size", hidden);
     if (!lstm) {
-        onnx_node_int(node, "linear_before_reset", 1); /* as PyTorch defines the unit */
+        onnx_node_int(node, "linear_before_reset", !options.reset_before);
     }
     onnx_builder_count(b, onnx_builder_extent(b, x.dims[0]) * onnx_builder_extent(b, x.dims[1]) * directions * gates *
                               hidden * (width + hidden));

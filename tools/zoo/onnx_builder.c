@@ -15,7 +15,7 @@
 enum {
     NODES_MAX = 4096,
     CONSTANTS_MAX = 1024,
-    PORTS_MAX = 4,
+    PORTS_MAX = 6,
     SYMBOLS_MAX = 4,
     ATTRIBUTES_MAX = 8,
     INTS_MAX = 8,

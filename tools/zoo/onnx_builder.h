@@ -150,7 +150,7 @@ struct onnx_summary {
     int64_t opset;
     uint32_t node_count;
     uint32_t input_count, output_count, symbol_count;
-    struct onnx_port inputs[4], outputs[4];
+    struct onnx_port inputs[6], outputs[6];
     struct onnx_symbol symbols[4]; /* the first is the batch, of 1 */
 };
 

@@ -174,9 +174,7 @@ zoo_build_t5_small_decoder(struct onnx_builder *b, enum zoo_size size)
     const struct onnx_tensor mask = layer_attention_mask(b, "mask", ones, MASKED);
     struct onnx_tensor shared = {.rank = 2, .dims = {net.vocabulary, net.width}, .power = 1.0};
     shared.name = onnx_builder_normal(b, "shared.weight", shared.dims, 2, 0.0, 1.0);
-    struct onnx_tensor x = ids;
-    x.name = onnx_node_output(onnx_builder_node(b, "Gather", "embed_tokens", (const char *[]){shared.name, ids.name}, 2));
-    x.dims[x.rank++] = net.width;
+    struct onnx_tensor x = layer_gather(b, "embed_tokens", shared, ids);
     const struct onnx_tensor bias = layer_add(b, "bias", position_bias(&net, ids, target, false),
                                               causal_mask(&net, ids, target));
     for (int i = 0; i < net.layers; i++) {

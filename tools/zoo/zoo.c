@@ -24,8 +24,16 @@ const struct zoo_model zoo_models[] = {
     {"distilbert", "DistilBERT: scores of padding replaced by Where", zoo_build_distilbert},
     {"t5-small-encoder", "T5 small, encoder: positions as a bias, computed buckets", zoo_build_t5_small_encoder},
     {"t5-small-decoder", "T5 small, decoder without a cache: scores of the next token", zoo_build_t5_small_decoder},
+    {"lstm-lm", "LSTM language model, Zaremba's medium: two layers of 650", zoo_build_lstm_lm},
+    {"lstm-classifier", "two LSTM layers in both directions, over padded sequences", zoo_build_lstm_classifier},
+    {"gru-classifier", "two GRU layers and the last state", zoo_build_gru_classifier},
     /* recommendation */
     {"mlp-recommender", "two embeddings and dense features into a tower, plus a wide part", zoo_build_mlp_recommender},
+    {"ncf", "NeuMF on MovieLens-20M: a product of embeddings beside a tower", zoo_build_ncf},
+    {"wide-deep", "Wide & Deep: 26 tables, as TensorFlow exports it", zoo_build_wide_deep},
+    {"mt-wnd", "multi-task Wide & Deep: 26 tables, five towers", zoo_build_mt_wnd},
+    {"dlrm-rm2", "DLRM, RMC2: 32 tables of 80 look-ups each, products of pairs", zoo_build_dlrm_rm2},
+    {"dien", "DIEN: GRU, attention, and a GRU with an attentional update gate as Scan", zoo_build_dien},
     /* others */
     {"mlp", "three hidden layers of 1024: matrix products and nothing else", zoo_build_mlp},
 };

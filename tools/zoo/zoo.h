@@ -51,6 +51,14 @@ void zoo_build_bert_base(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_distilbert(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_t5_small_encoder(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_t5_small_decoder(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_lstm_lm(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_lstm_classifier(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_gru_classifier(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_ncf(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_wide_deep(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_mt_wnd(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_dlrm_rm2(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_dien(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_mlp_recommender(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_mlp(struct onnx_builder *builder, enum zoo_size size);
 
