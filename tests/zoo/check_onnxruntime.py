@@ -52,7 +52,7 @@ def check_shape(model, port, extents, value):
 def check_values(name, value):
     assert np.isfinite(value).all(), name
     deviation = float(value.std())
-    assert 1e-3 < deviation and np.abs(value).max() < 1e3, (name, deviation, np.abs(value).max())
+    assert 1e-3 < deviation and np.abs(value).max() < 1e4, (name, deviation, np.abs(value).max())
     for i in range(1, len(value)):
         difference = float(np.sqrt(((value[i] - value[0]) ** 2).mean()))
         assert difference > 0.05 * deviation and difference > 1e-3, (name, i, difference, deviation)
@@ -99,11 +99,13 @@ def check_model(zoo, size, model, path):
     assert given == {port["name"]: port["dims"] for port in model["inputs"]}, given
 
     rng = np.random.Generator(np.random.PCG64(SEED))
-    nominal = {name: extent for name, extent in model["symbols"].items() if name != "N"}
+    wanted = {dim for port in model["inputs"] for dim in port["dims"]} - {"N"}
+    nominal = {name: extent for name, extent in model["symbols"].items() if name in wanted}
     outputs = check_run(model, session, nominal, rng)
     if nominal:  # at other lengths as well
         check_run(model, session, {name: max(4, extent // 3) for name, extent in nominal.items()}, rng)
-    print(f"{model['name']}: deviation of outputs", *[f"{float(value.std()):.3g}" for value in outputs], flush=True)
+    print(f"{model['name']}: outputs", *[f"{list(value.shape)} of deviation {float(value.std()):.3g}" for value in outputs],
+          flush=True)
 
 
 def main():

@@ -334,6 +334,8 @@ struct published {
 /*
  * Trainable parameters and multiply-adds at 224x224 (Inception v3: 299x299) as torchvision's model pages state
  * them; Inception v3 and GoogLeNet less their auxiliary classifiers (27161264 - 3326696 of Inception v3).
+ * YOLOv3-tiny: Darknet's weights file has 35434956 bytes, of which 20 are a header and 4 * 6368 running statistics.
+ * YOLOv5n: what release 7.0 prints for the fused model.
  * Text: num_parameters() of the published checkpoints bert-base-uncased (110 M), bert_uncased_L-2_H-128_A-2
  * (4.4 M), distilbert-base-uncased (66 M) and t5-small (60 M), whose two halves share the table of embeddings.
  * The classifier is that of Trevett's "Updated Sentiment Analysis" tutorial, NCF that of MLPerf Training v0.5,
@@ -350,6 +352,8 @@ static const struct published published[] = {
     {"mobilenetv3-large", 5483032, 220000000},
     {"efficientnet-b0", 5288548, 390000000},
     {"shufflenetv2", 2278604, 140000000},
+    {"yolov3-tiny", 8852366, 0},
+    {"yolov5n", 1867405, 0},
     {"bert-tiny", 4385920, 0},
     {"bert-base", 109482240, 0},
     {"distilbert", 66362880, 0},

@@ -623,6 +623,14 @@ onnx_builder_constant_float(struct onnx_builder *builder, const char *name, floa
     return onnx_node_output(node);
 }
 
+const char *
+onnx_builder_constant_empty(struct onnx_builder *builder, const char *name)
+{
+    struct onnx_node *node = onnx_builder_node(builder, "Constant", name, NULL, 0);
+    (void)add_value(node, "value", ONNX_TYPE_F32, 1, 0);
+    return onnx_node_output(node);
+}
+
 void
 onnx_builder_body_begin(struct onnx_builder *builder, const char *name)
 {

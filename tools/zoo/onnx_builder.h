@@ -109,10 +109,11 @@ void onnx_node_string(struct onnx_node *node, const char *name, const char *valu
 void onnx_node_integers(struct onnx_node *node, const char *name, const int64_t *values, uint32_t count);
 void onnx_node_scalar(struct onnx_node *node, const char *name, float value, uint32_t rank);
 
-/* A Constant node and its output: integers of rank 1, or of rank 0 where count is 0; an f32 of rank 0. */
+/* A Constant node and its output: integers of rank 1, or of rank 0 where count is 0; an f32 of rank 0; f32[0]. */
 const char *onnx_builder_constant_integers(struct onnx_builder *builder, const char *name,
                                            const int64_t *values, uint32_t count);
 const char *onnx_builder_constant_float(struct onnx_builder *builder, const char *name, float value);
+const char *onnx_builder_constant_empty(struct onnx_builder *builder, const char *name);
 
 /*
  * The body of a Scan or Loop: from begin to end, nodes, inputs and outputs are those of the body. Names of the

@@ -18,6 +18,9 @@ const struct zoo_model zoo_models[] = {
     {"mobilenetv3-large", "MobileNetV3 large: hard swish, squeeze and excite", zoo_build_mobilenetv3_large},
     {"efficientnet-b0", "EfficientNet-B0: SiLU, squeeze and excite", zoo_build_efficientnet_b0},
     {"shufflenetv2", "ShuffleNetV2 1x: channels split and shuffled", zoo_build_shufflenetv2},
+    {"yolov3-tiny", "YOLOv3-tiny: detector on two scales, boxes decoded", zoo_build_yolov3_tiny},
+    {"yolov5n", "YOLOv5n: detector on three scales, boxes decoded", zoo_build_yolov5n},
+    {"yolov5n-nms", "YOLOv5n with NonMaxSuppression: detections of all items in one list", zoo_build_yolov5n_nms},
     /* text */
     {"bert-tiny", "BERT of 2 layers of 128: attention mask, layer norm, GELU by Erf", zoo_build_bert_tiny},
     {"bert-base", "BERT of 12 layers of 768", zoo_build_bert_base},
