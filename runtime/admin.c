@@ -466,6 +466,9 @@ answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
     if (strcmp(op, "app-show") == 0) {
         return leat_admin_app_show(daemon, job->json);
     }
+    if (strcmp(op, "model-show") == 0) {
+        return leat_admin_model_show(daemon, job->json);
+    }
     if (strcmp(op, "app-profiles") == 0) {
         return leat_admin_app_profiles(daemon, job->json);
     }

@@ -85,25 +85,29 @@ describe_point(const struct leat_measured_point *point)
                      (json_int_t)point->p95_ns, "p99_ns", (json_int_t)point->p99_ns);
 }
 
-/* What was measured at one item and at the largest batch, by class of workers. */
+/* What was measured at one item and at the largest batch, by class of workers, and on teams that none of them has. */
 static json_t *
 describe_times(const struct leat_daemon *daemon, const struct leat_daemon_model *model)
 {
     const bool by_class = model->variant->backend->times_by_class;
     const uint32_t sizes[] = {1, model->variant->items_max};
+    struct leat_daemon_team_sizes teams;
     json_t *classes = json_array();
 
-    for (uint32_t c = 0; c < daemon->class_count; c++) {
+    leat_daemon_measured_teams(daemon, model, &teams);
+    for (uint32_t c = 0; c < daemon->class_count + teams.count; c++) {
+        const bool worker = c < daemon->class_count;
+        const uint32_t cores = worker ? daemon->team_sizes[c] : teams.cores[c - daemon->class_count];
         json_t *points = json_array();
         for (size_t i = 0; i < (sizes[1] > 1 ? 2 : 1); i++) {
             const struct leat_measured_point *point =
-                leat_measured_find(&model->measured, daemon->class_names[c], daemon->team_sizes[c], by_class, sizes[i]);
+                leat_measured_find(&model->measured, worker ? daemon->class_names[c] : "", cores, by_class, sizes[i]);
             if (point != NULL) {
                 (void)json_array_append_new(points, describe_point(point));
             }
         }
-        (void)json_array_append_new(classes, json_pack("{s:s, s:i, s:o}", "class", daemon->class_names[c], "cores",
-                                                       (int)daemon->team_sizes[c], "points", points));
+        (void)json_array_append_new(classes, json_pack("{s:s, s:b, s:i, s:o}", "class", worker ? daemon->class_names[c] : "none",
+                                                       "workers", (int)worker, "cores", (int)cores, "points", points));
     }
     return classes;
 }
@@ -197,6 +201,31 @@ describe_points(const struct leat_measured *measured, uint32_t from)
                               (json_int_t)point->p50_ns, (json_int_t)point->p95_ns, (json_int_t)point->p99_ns));
     }
     return points;
+}
+
+json_t *
+leat_admin_model_show(struct leat_daemon *daemon, const json_t *request)
+{
+    const char *name = json_string_value(json_object_get(request, "name"));
+    const json_int_t from = json_integer_value(json_object_get(request, "from"));
+    json_t *answer = NULL;
+
+    if (name == NULL || from < 0 || from > UINT32_MAX) {
+        return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_INVALID, "'name' is missing, or 'from' counts no points"));
+    }
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    const struct leat_daemon_model *model = leat_daemon_find_model(daemon, name);
+    if (model != NULL) {
+        answer = describe_variant(daemon, name);
+        (void)json_object_set_new(answer, "points", describe_points(&model->measured, (uint32_t)from));
+        if ((uint64_t)from + POINTS_MAX < model->measured.count) {
+            (void)json_object_set_new(answer, "next", json_integer(from + POINTS_MAX));
+        }
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return answer != NULL ? answer
+                          : leat_admin_refusal(LEAT_FAIL(LEAT_ERR_NOT_FOUND,
+                                                         "there is no model '%s': 'leat model list' shows them", name));
 }
 
 json_t *

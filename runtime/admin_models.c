@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Admin requests about models; docs/control.md lists them. */
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -380,6 +381,41 @@ answer_add(struct leat_daemon *daemon, const json_t *request, int fd)
     return answer;
 }
 
+/*
+ * Sizes of teams, each once. No more cores than this process may use: a team of more would wait for itself. As many sizes as there
+ * may be classes of workers, those that there are included, for what is exported is imported by class.
+ */
+static enum leat_status
+parse_cores(const struct leat_daemon *daemon, const json_t *list, struct leat_daemon_team_sizes *ret_sizes)
+{
+    const uint32_t room = (uint32_t)LEAT_COUNT_OF(ret_sizes->cores) - daemon->class_count;
+    struct leat_daemon_team_sizes sizes = {.count = 0};
+    cpu_set_t usable;
+    json_t *value;
+    size_t i;
+
+    LEAT_MUST(sched_getaffinity(0, sizeof(usable), &usable) == 0);
+    const json_int_t most = CPU_COUNT(&usable) < (int)LEAT_TEAM_MAX ? CPU_COUNT(&usable) : (json_int_t)LEAT_TEAM_MAX;
+    if (!json_is_array(list) || json_array_size(list) > room) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'cores' must be a list of at most %u numbers", room);
+    }
+    json_array_foreach(list, i, value) {
+        const json_int_t cores = json_integer_value(value);
+        bool known = false;
+        if (cores < 1 || cores > most) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "'cores' must be 1 to %lld, which the daemon may use", (long long)most);
+        }
+        for (uint32_t s = 0; s < sizes.count; s++) {
+            known = known || sizes.cores[s] == (uint32_t)cores;
+        }
+        if (!known) {
+            sizes.cores[sizes.count++] = (uint32_t)cores;
+        }
+    }
+    *ret_sizes = sizes;
+    return LEAT_OK;
+}
+
 bool
 leat_admin_changes_model(const char *op)
 {
@@ -398,7 +434,12 @@ leat_admin_change_model(struct leat_daemon *daemon, const char *op, const json_t
         return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_INVALID, "'name' is missing"));
     }
     if (strcmp(op, "model-profile") == 0) {
-        const enum leat_status status = leat_daemon_profile_model(daemon, name);
+        struct leat_daemon_team_sizes sizes;
+        const json_t *cores = json_object_get(request, "cores");
+        enum leat_status status = cores != NULL ? parse_cores(daemon, cores, &sizes) : LEAT_OK;
+        if (status == LEAT_OK) {
+            status = leat_daemon_profile_model(daemon, name, cores != NULL ? &sizes : NULL);
+        }
         return status == LEAT_OK ? answer_with(daemon, name) : leat_admin_refusal(status);
     }
     const enum leat_status status = remove_model(daemon, name);

@@ -59,6 +59,8 @@ LEAT_MUST_CHECK enum leat_status leat_admin_add_variants(struct leat_daemon *dae
 
 json_t *leat_admin_app_list(struct leat_daemon *daemon);
 json_t *leat_admin_app_show(struct leat_daemon *daemon, const json_t *request);
+/* A model, as an application's variant is described, with all that was measured of it. */
+json_t *leat_admin_model_show(struct leat_daemon *daemon, const json_t *request);
 json_t *leat_admin_app_profiles(struct leat_daemon *daemon, const json_t *request);
 /* Does it add, change or remove an application? */
 bool leat_admin_changes_application(const char *op);

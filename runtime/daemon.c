@@ -227,11 +227,62 @@ leat_daemon_load_model(struct leat_daemon *daemon, const struct leat_variant_sou
     return status;
 }
 
-enum leat_status
-leat_daemon_profile_model(struct leat_daemon *daemon, const char *name)
+/* Has a class of workers teams of that size? */
+static bool
+is_of_class(const struct leat_daemon *daemon, uint32_t cores)
 {
+    for (uint32_t c = 0; c < daemon->class_count; c++) {
+        if (daemon->team_sizes[c] == cores) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void
+leat_daemon_measured_teams(const struct leat_daemon *daemon, const struct leat_daemon_model *model,
+                           struct leat_daemon_team_sizes *ret_sizes)
+{
+    const bool by_class = model->variant->backend->times_by_class;
+
+    ret_sizes->count = 0;
+    for (uint32_t p = 0; p < model->measured.count && !by_class; p++) {
+        const struct leat_measured_point *point = &model->measured.points[p];
+        if (point->items == 1 && point->cores > 0 && !is_of_class(daemon, point->cores) &&
+            ret_sizes->count < LEAT_COUNT_OF(ret_sizes->cores)) {
+            ret_sizes->cores[ret_sizes->count++] = point->cores;
+        }
+    }
+}
+
+/* Classes of workers have theirs already. On failure nothing is left. */
+static enum leat_status
+measure_teams(const struct leat_daemon *daemon, const struct leat_variant *variant, const struct leat_daemon_team_sizes *sizes,
+              struct leat_measured *measured)
+{
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t s = 0; s < sizes->count && status == LEAT_OK; s++) {
+        if (!is_of_class(daemon, sizes->cores[s])) {
+            status = leat_variant_measure_team(variant, sizes->cores[s], measured);
+        }
+    }
+    if (status != LEAT_OK) {
+        leat_measured_free(measured);
+    }
+    return status;
+}
+
+enum leat_status
+leat_daemon_profile_model(struct leat_daemon *daemon, const char *name, const struct leat_daemon_team_sizes *sizes)
+{
+    struct leat_daemon_team_sizes before = {.count = 0};
+
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     struct leat_daemon_model *model = leat_daemon_find_model(daemon, name); /* that nobody but this thread removes */
+    if (model != NULL) {
+        leat_daemon_measured_teams(daemon, model, &before);
+    }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     if (model == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no model '%s'", name);
@@ -243,6 +294,9 @@ leat_daemon_profile_model(struct leat_daemon *daemon, const char *name)
                                          .model_bytes = model->bytes,
                                          .load_ns = model->load_ns};
     enum leat_status status = leat_variant_profile(&placed, &loaded);
+    if (status == LEAT_OK) {
+        status = measure_teams(daemon, model->variant, sizes != NULL ? sizes : &before, &loaded.measured);
+    }
     if (status != LEAT_OK) {
         return leat_err_prefix(status, "model '%s'", name);
     }

@@ -195,8 +195,22 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_choose_items(struct leat_daemon *da
                                                           struct leat_batch_choice *ret_choice);
 void leat_daemon_free_model(struct leat_daemon_model *model);
 
-/* On the thread of `changes`: measures it again, keeps that, and gives it to whatever it serves. */
-LEAT_MUST_CHECK enum leat_status leat_daemon_profile_model(struct leat_daemon *daemon, const char *name);
+/* Sizes of teams that no class of workers has. */
+struct leat_daemon_team_sizes {
+    uint32_t cores[LEAT_SCHED_CLASSES_MAX];
+    uint32_t count;
+};
+
+/* Mutex held: those that the model was measured on, in order. */
+void leat_daemon_measured_teams(const struct leat_daemon *daemon, const struct leat_daemon_model *model,
+                                struct leat_daemon_team_sizes *ret_sizes);
+
+/*
+ * On the thread of `changes`: measures it again, keeps that, and gives it to whatever it serves. On teams of `sizes` too, NULL: of
+ * those it was measured on before.
+ */
+LEAT_MUST_CHECK enum leat_status leat_daemon_profile_model(struct leat_daemon *daemon, const char *name,
+                                                           const struct leat_daemon_team_sizes *sizes);
 
 /* On the thread of `changes`. LEAT_ERR_BUSY while a configured application is served by it. */
 LEAT_MUST_CHECK enum leat_status leat_daemon_unload_model(struct leat_daemon *daemon, const char *name);

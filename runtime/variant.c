@@ -32,6 +32,33 @@ build_plans(const struct leat_variant_source *source, const struct leat_variant 
     return LEAT_OK;
 }
 
+enum leat_status
+leat_variant_measure_team(const struct leat_variant *variant, uint32_t cores, struct leat_measured *measured)
+{
+    struct leat_variant_copy copy = {.model = variant->copies[0].model};
+    struct leat_variant shadow = *variant;
+    struct leat_loaded_variant loaded = {0};
+    const struct leat_variant_source source = {.team_sizes = &cores, .team_size_count = 1};
+    char name[LEAT_MEASURED_CLASS_BYTES];
+
+    if (variant->backend->times_by_class) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "times of backend '%s' do not depend on cores", variant->backend->name);
+    }
+    shadow.copies = &copy;
+    shadow.copy_count = 1;
+    (void)snprintf(name, sizeof(name), "%u cores", cores);
+    enum leat_status status = build_plans(&source, &shadow, &copy, &loaded);
+    if (status == LEAT_OK) {
+        status = leat_variant_measure(&shadow, 0, name, cores, measured);
+    }
+    for (uint32_t bucket = 0; bucket < LEAT_PLANS_MAX; bucket++) {
+        if (copy.plans[bucket] != NULL) {
+            variant->backend->plan_destroy(copy.plans[bucket]);
+        }
+    }
+    return status;
+}
+
 /* Of one copy and one worker. */
 static uint64_t
 peak_bytes(const struct leat_loaded_variant *loaded)

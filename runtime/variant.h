@@ -82,6 +82,13 @@ LEAT_MUST_CHECK enum leat_status leat_variant_measure(const struct leat_variant 
                                                       const char *class_name, uint32_t cores,
                                                       struct leat_measured *measured);
 
+/*
+ * Adds what all batches take on a team of so many cores that no class of workers has, under the class "N cores"; with plans of its
+ * own, for a plan knows the sizes of the teams that run it. LEAT_ERR_INVALID where the backend's times do not go by cores.
+ */
+LEAT_MUST_CHECK enum leat_status leat_variant_measure_team(const struct leat_variant *variant, uint32_t cores,
+                                                           struct leat_measured *measured);
+
 /* What a plan for so many items takes, of a few runs of it on zeros by a team of so many cores; `cores` are among its sizes. */
 LEAT_MUST_CHECK enum leat_status leat_variant_time_plan(const struct leat_variant *variant, const struct leat_plan *plan,
                                                         uint32_t items, uint32_t worker_class, uint32_t cores,

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "kernels/cpu/openmp.h"
 #include "runtime/variant.h"
 #include "tests/leat_test.h"
 #include "tools/zoo/zoo.h"
@@ -229,6 +230,33 @@ test_chosen_items(const void *file, size_t size)
     EXPECT(strstr(leat_error_text(), "model 'lenet'") != NULL);
 }
 
+/* A team that no class has: under a name of its own, for all batches, on all its cores. */
+static void
+test_teams(const void *file, size_t size)
+{
+    struct leat_variant_source source = {
+        .name = "lenet", .backend = "cpu", .onnx = file, .onnx_bytes = size, .items_max = 3};
+    struct leat_loaded_variant loaded;
+
+    EXPECT(leat_variant_load(&source, &loaded) == LEAT_OK && loaded.measured.count == 3);
+    const uint64_t regions = leat_openmp_regions();
+    EXPECT(leat_variant_measure_team(loaded.variant, 2, &loaded.measured) == LEAT_OK && loaded.measured.count == 6);
+    EXPECT(leat_openmp_regions() > regions);
+    for (uint32_t p = 0; p < 3; p++) {
+        const struct leat_measured_point *point = &loaded.measured.points[3 + p];
+        EXPECT(point->cores == 2 && strcmp(point->worker_class, "2 cores") == 0 && point->runs >= 5 && point->p50_ns > 0);
+        EXPECT(point->items == loaded.measured.points[p].items);
+    }
+    leat_variant_destroy(loaded.variant);
+    leat_measured_free(&loaded.measured);
+    source = (struct leat_variant_source){.name = "pretender", .backend = "synthetic", .options_json = "{}", .items_max = 1,
+                                          .infos = bytes_infos, .input_count = 1, .output_count = 1};
+    EXPECT(leat_variant_load(&source, &loaded) == LEAT_OK);
+    EXPECT(leat_variant_measure_team(loaded.variant, 2, &loaded.measured) == LEAT_ERR_INVALID);
+    leat_variant_destroy(loaded.variant);
+    leat_measured_free(&loaded.measured);
+}
+
 /* Options of a file say its precision; what the backend does not have is refused. */
 static void
 test_precisions(const void *file, size_t size)
@@ -290,6 +318,7 @@ main(void)
     test_known();
     test_chosen_items(file, size);
     test_precisions(file, size);
+    test_teams(file, size);
     test_refusals(file, size);
     free(file);
     return 0;

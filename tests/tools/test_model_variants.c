@@ -2,7 +2,8 @@
 /*
  * Goal     leat model add --variants serves a model in each precision that the processor has, with accuracies of its own, or
  *          says why one is left out; all or nothing, over a restart too. The largest batch is chosen, by the objective of
- *          the application, and says why.
+ *          the application, and says why. A model is measured on teams of other sizes than workers have when that is asked
+ *          for, again whenever it is, and no profile of a worker goes by them.
  * Method   leatd and leat as processes; argv[1] is the folder of the trained classifiers.
  */
 #include <math.h>
@@ -186,6 +187,87 @@ test_batches(void)
     LEAT(2, "--synthetic takes no --items-max auto", "model", "add", "none", "--synthetic", "{}", "--items-max", "auto");
 }
 
+/* ---- Cores -------------------------------------------------------------------------------------- */
+
+/* How many points of the shown model are of so many cores; all have times in order. */
+static uint32_t
+count_points(json_int_t cores)
+{
+    uint32_t count = 0;
+    json_t *model, *point;
+    size_t p;
+
+    LEAT(0, "points", "model", "show", "given-mlp", "--json");
+    model = printed();
+    json_array_foreach(json_object_get(model, "points"), p, point) {
+        const bool of_worker = strcmp(json_string_value(json_array_get(point, 0)), "cpu") == 0;
+        EXPECT(of_worker == (json_integer_value(json_array_get(point, 1)) == 1));
+        EXPECT(json_integer_value(json_array_get(point, 5)) > 0);
+        EXPECT(json_integer_value(json_array_get(point, 7)) >= json_integer_value(json_array_get(point, 6)));
+        count += json_integer_value(json_array_get(point, 1)) == cores;
+    }
+    json_decref(model);
+    return count;
+}
+
+/* What is predicted of one item on the workers. */
+static json_int_t
+predicted_ns(void)
+{
+    LEAT(0, "models", "model", "list", "--json");
+    json_t *list = printed(), *model;
+    json_int_t latency_ns = 0;
+    size_t m;
+
+    json_array_foreach(json_object_get(list, "models"), m, model) {
+        if (strcmp(text_of(model, "name"), "given-mlp") == 0) {
+            latency_ns = json_integer_value(json_object_get(model, "latency_ns"));
+        }
+    }
+    json_decref(list);
+    return latency_ns;
+}
+
+static void
+test_cores(void)
+{
+    char path[160];
+
+    EXPECT(count_points(1) == 3 && count_points(2) == 0); /* batches of 1, 2 and 3 */
+    LEAT(0, "measured given-mlp", "model", "profile", "given-mlp", "--cores", "2,1,2");
+    EXPECT(count_points(1) == 3 && count_points(2) == 3);
+    json_t *before = show("given");
+    const json_t *classes = json_object_get(json_array_get(json_object_get(before, "variants"), 0), "classes");
+    EXPECT(json_array_size(classes) == 2 && json_is_true(json_object_get(json_array_get(classes, 0), "workers")));
+    EXPECT(json_is_false(json_object_get(json_array_get(classes, 1), "workers")));
+    EXPECT(leatd_number(json_array_get(classes, 1), "cores") == 2);
+    const json_t *one = json_array_get(json_object_get(json_array_get(classes, 0), "points"), 0);
+    EXPECT(predicted_ns() == (json_int_t)leatd_number(one, "p50_ns"));
+    LEAT(0, "given-mlp,\"2 cores\",2,3,", "app", "export", "given");
+    (void)snprintf(path, sizeof(path), "%s/given.csv", leatd.root.path);
+    FILE *file = fopen(path, "w");
+    EXPECT(file != NULL && fputs(command.out, file) >= 0 && fclose(file) == 0);
+    LEAT(0, "imported", "app", "import", "copy", path, "--prefix", "copy-", "--selector", "fixed");
+    LEAT(3, "do not depend on cores", "model", "profile", "copy-given-mlp", "--cores", "2");
+    LEAT(0, "removed copy", "app", "remove", "copy", "--with-models");
+
+    leatd_end(&leatd, SIGKILL);
+    leatd_start(&leatd, "");
+    json_t *after = show("given");
+    EXPECT(json_equal(before, after));
+    json_decref(after);
+    json_decref(before);
+    LEAT(0, "measured given-mlp", "model", "profile", "given-mlp"); /* on both again */
+    EXPECT(count_points(1) == 3 && count_points(2) == 3);
+    LEAT(0, "measured given-mlp", "model", "profile", "given-mlp", "--cores", "1");
+    EXPECT(count_points(1) == 3 && count_points(2) == 0);
+    LEAT(0, "items/s", "model", "show", "given-mlp");
+    LEAT(3, "which the daemon may use", "model", "profile", "given-mlp", "--cores", "60000");
+    LEAT(3, "there is no model 'nobody'", "model", "show", "nobody");
+    LEAT(2, "--cores: '1,,2' is malformed", "model", "profile", "given-mlp", "--cores", "1,,2");
+    LEAT(2, "--cores: '0' is malformed", "model", "profile", "given-mlp", "--cores", "0");
+}
+
 int
 main(int argc, char **argv)
 {
@@ -199,6 +281,7 @@ main(int argc, char **argv)
     test_one_precision();
     test_all_or_nothing();
     test_batches();
+    test_cores();
     leatd_end(&leatd, SIGTERM);
     leatd_fini(&leatd);
     return 0;

@@ -321,7 +321,7 @@ print_instances(const json_t *variant)
     (void)printf("\n");
 }
 
-static void
+void
 print_variant(const json_t *variant)
 {
     const double accuracy = (double)number_of(variant, "accuracy_ppm") / 1e4;
@@ -353,7 +353,6 @@ print_variant(const json_t *variant)
         (void)printf("    which is not this host\n");
     }
     print_instances(variant);
-    print_times(variant);
 }
 
 static void
@@ -368,6 +367,7 @@ print_app(const json_t *app)
     }
     json_array_foreach(json_object_get(app, "variants"), v, variant) {
         print_variant(variant);
+        print_times(variant);
     }
 }
 

@@ -72,6 +72,8 @@ void warn_of_short_runs(const char *verb, double rate_qps, uint64_t objective_ns
 const char *text_of(const json_t *object, const char *key);
 long long number_of(const json_t *object, const char *key);
 
+/* What is known of a variant, without its times. */
+void print_variant(const json_t *variant);
 /* Why a model's largest batch is what it is, in words; NULL: somebody said so. */
 const char *batch_bound_of(const json_t *model);
 

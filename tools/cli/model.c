@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/status.h"
+#include "sched/policy.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/npy.h"
 
@@ -21,10 +22,11 @@ print_model_help(void)
         "usage: leat model add NAME FILE.onnx [--app NAME] [--validation INPUTS.npy,LABELS.npy] [--variants] [option...]\n"
         "       leat model add NAME --synthetic JSON [--app NAME] [option...]\n"
         "       leat model list\n"
-        "       leat model profile NAME\n"
+        "       leat model show NAME\n"
+        "       leat model profile NAME [--cores N,...]\n"
         "       leat model remove NAME\n\n"
         "Adds a model to the daemon, which copies it, loads it, measures it and keeps it over restarts; lists\n"
-        "what is loaded; measures one again, for instance because the machine was busy; removes one.\n\n"
+        "what is loaded; shows what one takes, by cores and batch; measures one again, for instance because the machine was busy; removes one.\n\n"
         "  --backend B      what runs it (default cpu)\n"
         "  --items-max N    largest batch, in items; auto: doubled while 5 %% more items a second come of it on some class\n"
         "                   of workers, in the application's objective (in a second where it has none) and a quarter of the\n"
@@ -39,6 +41,8 @@ print_model_help(void)
         "  --max-loss F     of accuracy, by another precision than the file's (default 0.01)\n"
         "  --precision P    one variant, f32 or bf16 (default f32)\n"
         "  --accuracy F     accuracy it stands for, 0 to 1, reported with its answers, whatever a validation says\n"
+        "  --cores N,...    to measure on teams of so many cores too, beside those that workers have; measured again whenever\n"
+        "                   the model is, until --cores says otherwise\n"
         "  --synthetic J    no file: occupy a worker for a profiled time, for example\n"
         "                   '{\"latency_ns\":5000000,\"per_item_ns\":1000000}'; input and output are 64 bytes, or\n"
         "                   as given by --input-bytes N and --output-bytes N\n"
@@ -55,6 +59,7 @@ struct model_options {
     bool items_auto, variants;
     uint64_t items_max, input_bytes, output_bytes; /* items_max is 0: not said */
     double accuracy, max_loss; /* max_loss below 0: not said */
+    uint32_t cores[LEAT_SCHED_CLASSES_MAX], core_count; /* core_count is 0: not said */
 };
 
 static bool
@@ -62,6 +67,28 @@ parse_items(const char *text, struct model_options *options)
 {
     options->items_auto = strcmp(text, "auto") == 0;
     return options->items_auto || parse_u64(text, 1, LEAT_ITEMS_MAX, &options->items_max);
+}
+
+/* "1,2,4" */
+static bool
+parse_cores(const char *text, struct model_options *options)
+{
+    char word[16];
+    uint64_t cores;
+
+    for (options->core_count = 0; options->core_count < LEAT_SCHED_CLASSES_MAX; text++) {
+        const size_t length = strcspn(text, ",");
+        (void)snprintf(word, sizeof(word), "%.*s", (int)length, text);
+        if (length >= sizeof(word) || !parse_u64(word, 1, 1u << 16, &cores)) {
+            return false;
+        }
+        options->cores[options->core_count++] = (uint32_t)cores;
+        text += length;
+        if (*text == '\0') {
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool
@@ -75,6 +102,7 @@ parse_model_options(int argc, char **argv, struct model_options *options)
         {"output-bytes", required_argument, NULL, 'O'}, {"app", required_argument, NULL, 'A'},
         {"validation", required_argument, NULL, 'v'}, {"variants", no_argument, NULL, 'V'},
         {"max-loss", required_argument, NULL, 'l'},   {"precision", required_argument, NULL, 'p'},
+        {"cores", required_argument, NULL, 'c'},
         {NULL, 0, NULL, 0},
     };
     int option;
@@ -96,6 +124,7 @@ parse_model_options(int argc, char **argv, struct model_options *options)
         case 'V': options->variants = true; break;
         case 'l': good = parse_double(optarg, 0, 1, &options->max_loss); break;
         case 'p': options->precision = optarg; break;
+        case 'c': good = parse_cores(optarg, options); break;
         case 'I': good = parse_bytes(optarg, &options->input_bytes); break;
         case 'O': good = parse_bytes(optarg, &options->output_bytes); break;
         case 'a': good = parse_double(optarg, 0, 1, &options->accuracy); break;
@@ -347,8 +376,15 @@ model_profile(int argc, char **argv, const struct model_options *options)
     if (isatty(STDERR_FILENO) != 0) {
         (void)fprintf(stderr, "measuring %s ...\n", argv[0]);
     }
-    json_t *reply = ask_daemon("model", options->socket_path,
-                               json_pack("{s:s, s:s}", "op", "model-profile", "name", argv[0]), -1, &exit_code);
+    json_t *request = json_pack("{s:s, s:s}", "op", "model-profile", "name", argv[0]), *cores = json_array();
+    for (uint32_t c = 0; c < options->core_count; c++) {
+        (void)json_array_append_new(cores, json_integer(options->cores[c]));
+    }
+    if (options->core_count > 0) {
+        (void)json_object_set(request, "cores", cores);
+    }
+    json_decref(cores);
+    json_t *reply = ask_daemon("model", options->socket_path, request, -1, &exit_code);
     if (reply == NULL) {
         return exit_code;
     }
@@ -358,6 +394,62 @@ model_profile(int argc, char **argv, const struct model_options *options)
     }
     print_added("measured", reply);
     json_decref(reply);
+    return EXIT_DONE;
+}
+
+/* A line for each point. */
+static void
+print_points(const json_t *points)
+{
+    size_t p;
+    json_t *point;
+
+    json_array_foreach(points, p, point) {
+        json_int_t numbers[8]; /* class, cores, items, runs, mean, p50, p95, p99 */
+        for (size_t n = 1; n < 8; n++) {
+            numbers[n] = json_integer_value(json_array_get(point, n));
+        }
+        (void)printf("    %-14s %5lld %6lld %11s %11s %11s %12.1f %6lld\n", json_string_value(json_array_get(point, 0)),
+                     (long long)numbers[1], (long long)numbers[2], format_ns((double)numbers[5]).text,
+                     format_ns((double)numbers[6]).text, format_ns((double)numbers[7]).text,
+                     numbers[5] > 0 ? (double)numbers[2] * 1e9 / (double)numbers[5] : 0.0, (long long)numbers[3]);
+    }
+}
+
+static int
+model_show(int argc, char **argv, const struct model_options *options)
+{
+    json_t *model = NULL, *reply;
+    int exit_code = EXIT_FAILED;
+    json_int_t from = 0;
+
+    if (argc != 1) {
+        return usage_error("model", "show needs one name");
+    }
+    do { /* all points, which may take several answers */
+        reply = ask_daemon("model", options->socket_path,
+                           json_pack("{s:s, s:s, s:I}", "op", "model-show", "name", argv[0], "from", from), -1, &exit_code);
+        if (reply == NULL) {
+            json_decref(model);
+            return exit_code;
+        }
+        from = json_integer_value(json_object_get(reply, "next"));
+        if (model == NULL) {
+            model = reply;
+        } else {
+            (void)json_array_extend(json_object_get(model, "points"), json_object_get(reply, "points"));
+            json_decref(reply);
+        }
+    } while (from > 0);
+    (void)json_object_del(model, "next");
+    if (options->json) {
+        print_json(model);
+        return EXIT_DONE;
+    }
+    print_variant(model);
+    (void)printf("    %-14s %5s %6s %11s %11s %11s %12s %6s\n", "class", "cores", "items", "p50", "p95", "p99", "items/s", "runs");
+    print_points(json_object_get(model, "points"));
+    json_decref(model);
     return EXIT_DONE;
 }
 
@@ -456,7 +548,7 @@ verb_model(int argc, char **argv)
         return EXIT_DONE;
     }
     if (optind >= argc) {
-        return usage_error("model", "add, list, profile or remove?");
+        return usage_error("model", "add, list, show, profile or remove?");
     }
     const char *what = argv[optind++];
     if (strcmp(what, "add") == 0) {
@@ -466,11 +558,14 @@ verb_model(int argc, char **argv)
     if (strcmp(what, "list") == 0) {
         return model_list(&options);
     }
+    if (strcmp(what, "show") == 0) {
+        return model_show(argc - optind, argv + optind, &options);
+    }
     if (strcmp(what, "profile") == 0) {
         return model_profile(argc - optind, argv + optind, &options);
     }
     if (strcmp(what, "remove") == 0) {
         return model_remove(argc - optind, argv + optind, &options);
     }
-    return usage_error("model", "'%s' is not add, list, profile or remove", what);
+    return usage_error("model", "'%s' is not add, list, show, profile or remove", what);
 }
