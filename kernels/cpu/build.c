@@ -303,7 +303,7 @@ cpu_constant_as(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t 
     enum leat_status status = LEAT_OK;
 
     LEAT_ASSERT(v->data != NULL);
-    while (constant != NULL && (constant->source != v->data || !dnnl_memory_desc_equal(&constant->md, md) ||
+    while (constant != NULL && (constant->source != v->data || constant->pack != NULL || !dnnl_memory_desc_equal(&constant->md, md) ||
                                 !dnnl_memory_desc_equal(&constant->seen_as, seen_as))) {
         constant = constant->next;
     }
@@ -322,6 +322,42 @@ cpu_constant_as(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t 
     }
     const struct cpu_tensor tensor = {
         .md = *md, .bytes = v->data_bytes, .buffer = CPU_NONE, .constant = constant};
+    return add_tensor(b->program, &tensor, ret_tensor);
+}
+
+enum leat_status
+cpu_constant_packed(struct cpu_builder *b, uint32_t value, cpu_pack pack, size_t bytes, uint32_t *ret_tensor)
+{
+    const struct leat_value *v = &b->graph->values[value];
+    const bool shared = cpu_model_owns(b->model, v->data);
+    struct cpu_constant **list = shared ? cpu_model_lock_constants(b->model) : &b->program->constants;
+    struct cpu_constant *constant = *list;
+
+    LEAT_ASSERT(v->data != NULL);
+    while (constant != NULL && (constant->source != v->data || constant->pack != pack)) {
+        constant = constant->next;
+    }
+    if (constant == NULL) {
+        void *packed = aligned_alloc(CPU_ALIGN, (size_t)leat_round_up(bytes, CPU_ALIGN));
+        constant = calloc(1, sizeof(*constant));
+        if (packed != NULL && constant != NULL) {
+            pack(v, packed);
+            *constant = (struct cpu_constant){
+                .next = *list, .source = v->data, .pack = pack, .data = packed, .owned = packed, .bytes = bytes};
+            *list = constant;
+        } else {
+            free(packed);
+            free(constant);
+            constant = NULL;
+        }
+    }
+    if (shared) {
+        cpu_model_unlock_constants(b->model);
+    }
+    if (constant == NULL) {
+        return no_memory();
+    }
+    const struct cpu_tensor tensor = {.bytes = bytes, .buffer = CPU_NONE, .constant = constant};
     return add_tensor(b->program, &tensor, ret_tensor);
 }
 

@@ -119,6 +119,13 @@ cpu_lower_conv(struct cpu_builder *b)
     }
     const dnnl_memory_desc_t src = cpu_query_md(pd, dnnl_query_src_md), weights = cpu_query_md(pd, dnnl_query_weights_md);
     const dnnl_memory_desc_t dst = cpu_query_md(pd, dnnl_query_dst_md);
+    const struct cpu_conv conv = {w, bias, &src, &dst, geometry.stride, geometry.dilation, geometry.pad_begin,
+                                  leat_node_int(node, "group", 1)};
+    status = cpu_lower_winograd(b, &conv);
+    if (status != LEAT_AGAIN) {
+        (void)dnnl_primitive_desc_destroy(pd);
+        return status;
+    }
     status = cpu_in_layout(b, node->inputs[0], &src, &args[0].tensor);
     if (status == LEAT_OK) {
         status = weights_tensor(b, node->inputs[1], &seen_as, &weights, &args[1].tensor);

@@ -37,10 +37,14 @@ struct cpu_tensor {
     struct cpu_constant *constant; /* NULL for a computed tensor */
 };
 
+/* Writes weights as a kernel of our own reads them. */
+typedef void (*cpu_pack)(const struct leat_value *weights, void *ret_packed);
+
 /* A constant in one layout. */
 struct cpu_constant {
     struct cpu_constant *next;
     const void *source; /* the graph's payload that it was made from */
+    cpu_pack pack;      /* what made it, when that is not a reorder: md and seen_as have ndims 0 */
     dnnl_memory_desc_t md; /* as cpu_tensor's */
     dnnl_memory_desc_t seen_as; /* how the payload was read: a bias or a grouped weight has other dims */
     const void *data;
@@ -130,6 +134,9 @@ LEAT_MUST_CHECK enum leat_status cpu_in_layout(struct cpu_builder *b, uint32_t v
 LEAT_MUST_CHECK enum leat_status cpu_constant_as(struct cpu_builder *b, uint32_t value,
                                                  const dnnl_memory_desc_t *seen_as, const dnnl_memory_desc_t *md,
                                                  uint32_t *ret_tensor);
+/* A constant value as `pack` writes it. */
+LEAT_MUST_CHECK enum leat_status cpu_constant_packed(struct cpu_builder *b, uint32_t value, cpu_pack pack,
+                                                     size_t bytes, uint32_t *ret_tensor);
 void cpu_constants_destroy(struct cpu_constant *list);
 /* `count` floats that the lowering computed; copied. */
 LEAT_MUST_CHECK enum leat_status cpu_private_vector(struct cpu_builder *b, const float *data, size_t count,
@@ -168,6 +175,14 @@ LEAT_MUST_CHECK enum leat_status cpu_destination(struct cpu_builder *b, const dn
 /* ---- lower_*.c: one node; LEAT_AGAIN: not this way --------------------------------------------------- */
 
 LEAT_MUST_CHECK enum leat_status cpu_lower_conv(struct cpu_builder *b);
+/* A convolution whose activations have channels last: dims of its source and its result, as oneDNN lists them. */
+struct cpu_conv {
+    const struct leat_value *weights, *bias; /* NULL: none */
+    const dnnl_memory_desc_t *source, *result;
+    const int64_t *stride, *dilation, *pad_begin; /* [2] each; dilation counts from 0 */
+    int64_t groups;
+};
+LEAT_MUST_CHECK enum leat_status cpu_lower_winograd(struct cpu_builder *b, const struct cpu_conv *conv);
 LEAT_MUST_CHECK enum leat_status cpu_lower_pool(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_global_pool(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_batch_norm(struct cpu_builder *b);

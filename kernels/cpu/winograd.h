@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels/cpu/winograd.h - 3x3 convolutions of stride 1 with a quarter of the multiplications.
+ *
+ * Source     Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016, section 4.3: F(4x4,
+ *            3x3), tile by tile. Points of interpolation are 0, +-sqrt(1/2), +-sqrt(2) and infinity instead of its
+ *            0, +-1, +-2 and infinity: the transforms then have no large coefficients.
+ * Shapes     source f32[items][height][width][inputs], result f32[items][out_height][out_width][outputs], weights
+ *            f32[outputs][inputs][3][3], bias f32[outputs] or NULL.
+ * Numerics   Errors are about twice those of summing the products. A tile of 4x4 results that sees an infinity may
+ *            hold NaN where the sum is infinite; no tile reaches beyond its item.
+ * Threads    cpu_winograd_run() is called by each member of a team with its own scratch; members share nothing that
+ *            they write. The result does not depend on their number.
+ */
+#ifndef LEAT_KERNELS_CPU_WINOGRAD_H
+#define LEAT_KERNELS_CPU_WINOGRAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct cpu_winograd {
+    int64_t items, inputs, outputs; /* channels are multiples of CPU_WINOGRAD_LANES */
+    int64_t height, width, out_height, out_width;
+    int64_t pad_top, pad_left; /* 0 to 2; what is missing below and to the right is zero as well */
+    bool add;                  /* to what the result's place holds */
+    float least, most;         /* then clamped to these */
+};
+
+#define CPU_WINOGRAD_LANES 16
+
+/* Whether this CPU has the instructions. */
+bool cpu_winograd_runs_here(void);
+
+size_t cpu_winograd_weights_bytes(int64_t inputs, int64_t outputs);
+void cpu_winograd_pack(const float *weights, int64_t inputs, int64_t outputs, float *ret_packed);
+
+/* Of one member. */
+size_t cpu_winograd_scratch_bytes(const struct cpu_winograd *conv);
+/* All pointers but bias have 64-byte alignment. */
+void cpu_winograd_run(const struct cpu_winograd *conv, const float *source, const float *packed, const float *bias,
+                      float *result, float *scratch, uint32_t member, uint32_t members);
+
+#endif /* LEAT_KERNELS_CPU_WINOGRAD_H */
