@@ -473,16 +473,13 @@ wants_policy(struct leat_application *app, const struct leat_policy_order *order
 {
     struct leat_policy_keeping *keeping = &app->keeping;
 
-    const bool other_share = keeping->policy->worker_count != order->worker_count; /* which was another one for long enough */
     if (leat_policy_fits(keeping->policy, keeping->spread_ppm, order)) {
         keeping->misfits = 0;
-        if (!other_share) {
-            forget_failures(app);
-        }
+        forget_failures(app);
     } else {
         keeping->misfits++;
     }
-    return keeping->wanted || ((keeping->misfits >= MISFITS || other_share) && leat_monotonic_ns() >= keeping->retry_at_ns);
+    return keeping->wanted || (keeping->misfits >= MISFITS && leat_monotonic_ns() >= keeping->retry_at_ns);
 }
 
 /* Mutex held, released meanwhile. */

@@ -344,7 +344,7 @@ is_off(uint64_t a, uint64_t b, double most)
 bool
 leat_policy_fits(const struct leat_policy *policy, uint32_t made_for_spread_ppm, const struct leat_policy_order *order)
 {
-    if (is_off(policy->dispersion_permille, order->dispersion_permille, 1.5) ||
+    if (policy->worker_count != order->worker_count || is_off(policy->dispersion_permille, order->dispersion_permille, 1.5) ||
         order->rate_qps > leat_policy_rung(policy, policy->rung_count - 1)->rate_qps ||
         order->spread_ppm > made_for_spread_ppm + 50000 || made_for_spread_ppm > order->spread_ppm + 50000) {
         return false;

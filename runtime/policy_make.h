@@ -55,7 +55,7 @@ LEAT_MUST_CHECK enum leat_status leat_policy_make(const struct leat_policy_order
 uint32_t leat_policy_dispersion(uint32_t mean_permille, uint64_t seen_ppm);
 
 /*
- * Is the policy still for that order, which has the same variants? Not when what it was made of is off: by more than a tenth in the
+ * Is the policy still for that order, which has the same variants? Not when what it was made of is off: in the number of workers; by more than a tenth in the
  * time of a batch, a power of two of items, that is or was in time; by more than a half in dispersion; by 0.05 in spread;
  * or when the rate is beyond the ladder.
  */

@@ -93,6 +93,9 @@ test_fits(void)
     order.rate_qps = 4001;
     EXPECT(!leat_policy_fits(policy, 0, &order));
     order.rate_qps = 0;
+    order.worker_count++;
+    EXPECT(!leat_policy_fits(policy, 0, &order));
+    order.worker_count--;
     order.dispersion_permille = 1490;
     EXPECT(leat_policy_fits(policy, 0, &order));
     order.dispersion_permille = 1510;
