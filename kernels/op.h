@@ -39,12 +39,16 @@ enum leat_op_kind {
     LEAT_OP_CONSTANT,
     LEAT_OP_CONSTANT_OF_SHAPE,
     LEAT_OP_CONV,
+    LEAT_OP_CONV_INTEGER,
+    LEAT_OP_CONV_TRANSPOSE,
     LEAT_OP_COS,
     LEAT_OP_COSH,
     LEAT_OP_CUM_SUM,
     LEAT_OP_DEPTH_TO_SPACE,
+    LEAT_OP_DEQUANTIZE_LINEAR,
     LEAT_OP_DIV,
     LEAT_OP_DROPOUT,
+    LEAT_OP_DYNAMIC_QUANTIZE_LINEAR,
     LEAT_OP_ELU,
     LEAT_OP_EQUAL,
     LEAT_OP_ERF,
@@ -58,9 +62,11 @@ enum leat_op_kind {
     LEAT_OP_GATHER_ND,
     LEAT_OP_GEMM,
     LEAT_OP_GLOBAL_AVERAGE_POOL,
+    LEAT_OP_GLOBAL_LP_POOL,
     LEAT_OP_GLOBAL_MAX_POOL,
     LEAT_OP_GREATER,
     LEAT_OP_GREATER_OR_EQUAL,
+    LEAT_OP_GRU,
     LEAT_OP_HARDMAX,
     LEAT_OP_HARD_SIGMOID,
     LEAT_OP_HARD_SWISH,
@@ -75,10 +81,14 @@ enum leat_op_kind {
     LEAT_OP_LOG,
     LEAT_OP_LOG_SOFTMAX,
     LEAT_OP_LP_NORMALIZATION,
+    LEAT_OP_LP_POOL,
     LEAT_OP_LRN,
+    LEAT_OP_LSTM,
     LEAT_OP_MATMUL,
+    LEAT_OP_MATMUL_INTEGER,
     LEAT_OP_MAX,
     LEAT_OP_MAX_POOL,
+    LEAT_OP_MAX_UNPOOL,
     LEAT_OP_MEAN,
     LEAT_OP_MEAN_VARIANCE_NORMALIZATION,
     LEAT_OP_MIN,
@@ -91,6 +101,9 @@ enum leat_op_kind {
     LEAT_OP_PAD,
     LEAT_OP_POW,
     LEAT_OP_PRELU,
+    LEAT_OP_QLINEAR_CONV,
+    LEAT_OP_QLINEAR_MATMUL,
+    LEAT_OP_QUANTIZE_LINEAR,
     LEAT_OP_RANGE,
     LEAT_OP_RECIPROCAL,
     LEAT_OP_REDUCE_L1,
@@ -106,6 +119,7 @@ enum leat_op_kind {
     LEAT_OP_RELU,
     LEAT_OP_RESHAPE,
     LEAT_OP_REVERSE_SEQUENCE,
+    LEAT_OP_RNN,
     LEAT_OP_ROUND,
     LEAT_OP_SCATTER,
     LEAT_OP_SCATTER_ELEMENTS,
@@ -160,6 +174,7 @@ struct leat_eval {
     const struct leat_graph *graph; /* shapes are concrete */
     const struct leat_node *node;
     void *const *data;
+    void *workspace; /* 64-byte aligned, of op->workspace_bytes(); contents undefined */
 };
 
 struct leat_op {
@@ -176,6 +191,8 @@ struct leat_op {
     enum leat_status (*infer)(const struct leat_graph *graph, const struct leat_node *node,
                               struct leat_shape *outputs, bool *mixes_items);
     enum leat_status (*reference)(const struct leat_eval *eval);
+    /* What reference needs besides its tensors, with all shapes known. NULL: nothing. Not for FOLDABLE ones. */
+    size_t (*workspace_bytes)(const struct leat_graph *graph, const struct leat_node *node);
     const char *doc;
 };
 

@@ -26,10 +26,23 @@ struct leat_window {
 };
 
 /*
- * Of a Conv, MaxPool or AveragePool node: `x` is its input. A Conv's kernel comes from its weights. On a
+ * Of a convolution or pooling node: `x` is its input. A convolution's kernel comes from its weights. On a
  * node that was inferred with known shapes it cannot fail.
  */
 LEAT_MUST_CHECK enum leat_status leat_window_of(const struct leat_graph *graph,
                                                 const struct leat_node *node, struct leat_window *ret);
+
+/*
+ * Of a ConvTranspose: input i and kernel k reach output i * stride - pad_begin + k * dilation. out is the
+ * operator's output, which may be larger than what is reached.
+ */
+LEAT_MUST_CHECK enum leat_status leat_transposed_window_of(const struct leat_graph *graph,
+                                                           const struct leat_node *node,
+                                                           struct leat_window *ret);
+
+/* Of a MaxUnpool: the shape that its indices refer to; the output may have another one. */
+LEAT_MUST_CHECK enum leat_status leat_unpool_shape(const struct leat_graph *graph,
+                                                   const struct leat_node *node,
+                                                   int64_t ret[LEAT_RANK_MAX]);
 
 #endif /* LEAT_KERNELS_WINDOW_H */

@@ -301,7 +301,12 @@ cpu_lower_gather(struct cpu_builder *b)
 static enum leat_status
 run_reference(const struct cpu_call *call)
 {
-    const struct leat_eval eval = {.graph = call->program->graph, .node = call->step->node, .data = call->values};
+    const struct cpu_step *step = call->step;
+    const bool has_workspace = step->node->op->workspace_bytes != NULL;
+    const struct leat_eval eval = {.graph = call->program->graph,
+                                   .node = step->node,
+                                   .data = call->values,
+                                   .workspace = has_workspace ? call->pointers[step->arg_count - 1] : NULL};
     return leat_reference_run_node(&eval);
 }
 
@@ -309,7 +314,7 @@ enum leat_status
 cpu_lower_reference(struct cpu_builder *b)
 {
     const struct leat_node *node = b->node;
-    struct cpu_arg *args = calloc((size_t)node->input_count + node->output_count + 1, sizeof(*args));
+    struct cpu_arg *args = calloc((size_t)node->input_count + node->output_count + 2, sizeof(*args));
     struct cpu_step *step;
     uint32_t count = 0;
     enum leat_status status = args == NULL ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan") : LEAT_OK;
@@ -326,6 +331,10 @@ cpu_lower_reference(struct cpu_builder *b)
         if (node->outputs[o] != LEAT_VALUE_NONE) {
             status = cpu_plain_output(b, o, &args[count++].tensor);
         }
+    }
+    if (node->op->workspace_bytes != NULL && status == LEAT_OK) {
+        const dnnl_memory_desc_t bytes = {.ndims = 0};
+        status = cpu_new_tensor(b, &bytes, leat_reference_workspace_bytes(b->graph, node), &args[count++].tensor);
     }
     if (status == LEAT_OK) {
         status = cpu_add_kernel(b, run_reference, args, count, &step);

@@ -216,7 +216,8 @@ cpu_lower_pool(struct cpu_builder *b)
     struct leat_window window;
     struct geometry geometry;
 
-    if (!has_elements(b->graph, node) || (node->output_count > 1 && node->outputs[1] != LEAT_VALUE_NONE)) {
+    if (!has_elements(b->graph, node) || leat_node_input(b->graph, node, 0)->dtype != LEAT_DTYPE_F32 ||
+        (node->output_count > 1 && node->outputs[1] != LEAT_VALUE_NONE)) {
         return LEAT_AGAIN;
     }
     const enum leat_status status = leat_window_of(b->graph, node, &window);

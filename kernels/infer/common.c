@@ -198,3 +198,13 @@ leat_axes_mask(const struct leat_node *node, const int64_t *axes, uint32_t count
     *ret_mask = mask;
     return LEAT_OK;
 }
+
+enum leat_status
+leat_check_by_channel(const struct leat_graph *graph, const struct leat_node *node, uint32_t i,
+                      uint32_t types, int64_t channels)
+{
+    const struct leat_value *value = leat_node_input(graph, node, i);
+    return value == NULL || value->rank == 0 || (value->rank == 1 && value->dims[0] == 1)
+               ? leat_check_scalar(graph, node, i, types)
+               : leat_check_vector(graph, node, i, types, channels);
+}

@@ -25,9 +25,13 @@ LEAT_INFER_FUNCTION(concat);
 LEAT_INFER_FUNCTION(constant);
 LEAT_INFER_FUNCTION(constant_of_shape);
 LEAT_INFER_FUNCTION(conv);
+LEAT_INFER_FUNCTION(conv_integer);
+LEAT_INFER_FUNCTION(conv_transpose);
 LEAT_INFER_FUNCTION(cum_sum);
 LEAT_INFER_FUNCTION(depth_to_space);
+LEAT_INFER_FUNCTION(dequantize_linear);
 LEAT_INFER_FUNCTION(dropout);
+LEAT_INFER_FUNCTION(dynamic_quantize);
 LEAT_INFER_FUNCTION(expand);
 LEAT_INFER_FUNCTION(eye_like);
 LEAT_INFER_FUNCTION(flatten);
@@ -35,12 +39,16 @@ LEAT_INFER_FUNCTION(gather);
 LEAT_INFER_FUNCTION(gather_elements);
 LEAT_INFER_FUNCTION(gather_nd);
 LEAT_INFER_FUNCTION(gemm);
+LEAT_INFER_FUNCTION(global_lp_pool);
 LEAT_INFER_FUNCTION(global_pool);
 LEAT_INFER_FUNCTION(instance_normalization);
 LEAT_INFER_FUNCTION(layer_normalization);
 LEAT_INFER_FUNCTION(lp_normalization);
+LEAT_INFER_FUNCTION(lp_pool);
 LEAT_INFER_FUNCTION(lrn);
 LEAT_INFER_FUNCTION(matmul);
+LEAT_INFER_FUNCTION(matmul_integer);
+LEAT_INFER_FUNCTION(max_unpool);
 LEAT_INFER_FUNCTION(mean_variance);
 LEAT_INFER_FUNCTION(mod);
 LEAT_INFER_FUNCTION(one_hot);
@@ -48,7 +56,11 @@ LEAT_INFER_FUNCTION(pad);
 LEAT_INFER_FUNCTION(pool);
 LEAT_INFER_FUNCTION(pow);
 LEAT_INFER_FUNCTION(prelu);
+LEAT_INFER_FUNCTION(qlinear_conv);
+LEAT_INFER_FUNCTION(qlinear_matmul);
+LEAT_INFER_FUNCTION(quantize_linear);
 LEAT_INFER_FUNCTION(range);
+LEAT_INFER_FUNCTION(recurrent);
 LEAT_INFER_FUNCTION(reduce);
 LEAT_INFER_FUNCTION(reshape);
 LEAT_INFER_FUNCTION(reverse_sequence);
@@ -79,6 +91,11 @@ bool leat_dim_broadcast(int64_t a, int64_t b, int64_t *ret, bool *mixes_items);
 /* Product of dims [from, to): LEAT_DIM_BATCH when it is exactly the batch, else known or unknown. */
 int64_t leat_dims_product(const int64_t *dims, uint32_t from, uint32_t to);
 
+/* The shape of a matrix product with NumPy's rules, with a's type. */
+LEAT_MUST_CHECK enum leat_status leat_infer_product(const struct leat_node *node, const struct leat_value *a,
+                                                    const struct leat_value *b, struct leat_shape *out,
+                                                    bool *mixes_items);
+
 /* The i64 elements of a constant one-dimensional (or scalar) value; false when it is not one. */
 bool leat_value_ints(const struct leat_value *value, const int64_t **ret, uint32_t *ret_count);
 
@@ -106,6 +123,10 @@ LEAT_MUST_CHECK enum leat_status leat_check_vector(const struct leat_graph *grap
                                                    uint32_t i, uint32_t types, int64_t size);
 LEAT_MUST_CHECK enum leat_status leat_check_scalar(const struct leat_graph *graph, const struct leat_node *node,
                                                    uint32_t i, uint32_t types);
+
+/* A scalar, or a vector of `channels` elements. */
+LEAT_MUST_CHECK enum leat_status leat_check_by_channel(const struct leat_graph *graph, const struct leat_node *node,
+                                                       uint32_t i, uint32_t types, int64_t channels);
 
 /* An axis attribute or element into [0, rank); LEAT_ERR_SHAPE with text when out of range. */
 LEAT_MUST_CHECK enum leat_status leat_axis_resolve(const struct leat_node *node, int64_t axis,

@@ -47,14 +47,24 @@ LEAT_INFER_FUNCTION(matmul)
     const struct leat_value *a = leat_node_input(graph, node, 0);
     const struct leat_value *b = leat_node_input(graph, node, 1);
 
-    if (a->rank < 1 || b->rank < 1 || a->dtype != b->dtype) {
+    if (a->dtype != b->dtype) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE,
+                              "it needs two tensors of one type and rank >= 1");
+    }
+    return leat_infer_product(node, a, b, outputs, mixes_items);
+}
+
+enum leat_status
+leat_infer_product(const struct leat_node *node, const struct leat_value *a,
+                   const struct leat_value *b, struct leat_shape *out, bool *mixes_items)
+{
+    if (a->rank < 1 || b->rank < 1) {
         return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE,
                               "it needs two tensors of one type and rank >= 1");
     }
     /* A vector counts as a row (left) or column (right) whose dimension of 1 is dropped afterwards. */
     const uint32_t batch_a = a->rank > 2 ? a->rank - 2 : 0, batch_b = b->rank > 2 ? b->rank - 2 : 0;
     const uint32_t batches = batch_a > batch_b ? batch_a : batch_b;
-    struct leat_shape *out = &outputs[0];
     *out = (struct leat_shape){.dtype = a->dtype};
     for (uint32_t d = 0; d < batches; d++) {
         const int64_t dim_a = d < batches - batch_a ? 1 : a->dims[d - (batches - batch_a)];

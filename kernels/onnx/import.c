@@ -552,6 +552,14 @@ resolve_names(struct importer *importer, const Onnx__NodeProto *proto)
         const char *name = or_empty(proto->output[o]);
         *next = LEAT_VALUE_NONE;
         if (name[0] == '\0') {
+            /* The first output is always there; some operators (LSTM) may have it that nobody reads it. */
+            if (o == 0 && proto->n_output > 1) {
+                const enum leat_status status = leat_graph_add_value(
+                    importer->graph, "(unread)", LEAT_DTYPE_F32, 0, NULL, next);
+                if (status != LEAT_OK) {
+                    return status;
+                }
+            }
             continue;
         }
         struct entry *entry = find(importer, name);

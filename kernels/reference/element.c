@@ -277,3 +277,19 @@ leat_eval_scalar(const struct leat_eval *eval, uint32_t input, int64_t otherwise
     const struct leat_value *value = leat_eval_input(eval, input);
     return value == NULL ? otherwise : leat_element_int(value->dtype, leat_eval_in(eval, input), 0);
 }
+
+size_t
+leat_matrix_offset(const struct leat_value *x, const struct leat_value *output, uint32_t batches,
+                   size_t batch, size_t matrix)
+{
+    size_t offset = 0, stride = matrix;
+    /* Batch axes from the last: output axis batches-1-i pairs with input axis rank-3-i. */
+    for (uint32_t i = 0; i < batches && i + 2 < x->rank; i++) {
+        const size_t size = (size_t)output->dims[batches - 1 - i];
+        const size_t own = (size_t)x->dims[x->rank - 3 - i];
+        offset += (own == 1 ? 0 : batch % size) * stride;
+        batch /= size;
+        stride *= own;
+    }
+    return offset;
+}

@@ -79,6 +79,10 @@ void leat_strides(const struct leat_value *value, size_t strides[LEAT_RANK_MAX])
 /* Coordinates of element i. */
 void leat_coordinates(const struct leat_value *value, size_t i, int64_t at[LEAT_RANK_MAX]);
 
+/* First element of the matrix (of `matrix` elements) of `x` that belongs to matrix number `batch` of a product. */
+size_t leat_matrix_offset(const struct leat_value *x, const struct leat_value *output, uint32_t batches, size_t batch,
+                          size_t matrix);
+
 /* ---- Indices ------------------------------------------------------------------------------------------------ */
 
 /*

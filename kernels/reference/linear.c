@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/reference/reference.h"
+#include "kernels/reference/element.h"
 
 /* Index of element (row, column) of a matrix product in C, which is broadcast to it. */
 static size_t
@@ -46,23 +46,6 @@ LEAT_REFERENCE_FUNCTION(gemm)
     return LEAT_OK;
 }
 
-/* First element of the matrix of `x` that belongs to matrix number `batch` of the output. */
-static size_t
-matrix_offset(const struct leat_value *x, const struct leat_value *output, uint32_t batches,
-              size_t batch, size_t matrix)
-{
-    size_t offset = 0, stride = matrix;
-    /* Batch axes from the last: output axis batches-1-i pairs with input axis rank-3-i. */
-    for (uint32_t i = 0; i < batches && i + 2 < x->rank; i++) {
-        const size_t size = (size_t)output->dims[batches - 1 - i];
-        const size_t own = (size_t)x->dims[x->rank - 3 - i];
-        offset += (own == 1 ? 0 : batch % size) * stride;
-        batch /= size;
-        stride *= own;
-    }
-    return offset;
-}
-
 LEAT_REFERENCE_FUNCTION(matmul)
 {
     const struct leat_value *a = leat_eval_input(eval, 0), *b = leat_eval_input(eval, 1);
@@ -79,8 +62,8 @@ LEAT_REFERENCE_FUNCTION(matmul)
         count *= (size_t)output->dims[d];
     }
     for (size_t batch = 0; batch < count; batch++) {
-        const float *x = in_a + matrix_offset(a, output, batches, batch, rows * inner);
-        const float *w = in_b + matrix_offset(b, output, batches, batch, inner * columns);
+        const float *x = in_a + leat_matrix_offset(a, output, batches, batch, rows * inner);
+        const float *w = in_b + leat_matrix_offset(b, output, batches, batch, inner * columns);
         for (size_t m = 0; m < rows; m++) {
             for (size_t n = 0; n < columns; n++) {
                 double sum = 0;

@@ -15,6 +15,10 @@
 /* One node with what is fused onto it. */
 LEAT_MUST_CHECK enum leat_status leat_reference_run_node(const struct leat_eval *eval);
 
+/* What leat_eval.workspace of one node needs; 0 for most. */
+size_t leat_reference_workspace_bytes(const struct leat_graph *graph, const struct leat_node *node);
+size_t leat_workspace_recurrent(const struct leat_graph *graph, const struct leat_node *node);
+
 /* What leat_reference_run() needs for a specialised graph: its pointer table and all computed values. */
 LEAT_MUST_CHECK enum leat_status leat_reference_scratch_bytes(const struct leat_graph *graph,
                                                               size_t *ret_bytes);
@@ -50,13 +54,17 @@ LEAT_REFERENCE_FUNCTION(concat);
 LEAT_REFERENCE_FUNCTION(constant);
 LEAT_REFERENCE_FUNCTION(constant_of_shape);
 LEAT_REFERENCE_FUNCTION(conv);
+LEAT_REFERENCE_FUNCTION(conv_integer);
+LEAT_REFERENCE_FUNCTION(conv_transpose);
 LEAT_REFERENCE_FUNCTION(copy); /* Identity, Reshape, Flatten, Squeeze, Unsqueeze, ... */
 LEAT_REFERENCE_FUNCTION(cos);
 LEAT_REFERENCE_FUNCTION(cosh);
 LEAT_REFERENCE_FUNCTION(cum_sum);
 LEAT_REFERENCE_FUNCTION(depth_to_space);
+LEAT_REFERENCE_FUNCTION(dequantize_linear);
 LEAT_REFERENCE_FUNCTION(div);
 LEAT_REFERENCE_FUNCTION(dropout);
+LEAT_REFERENCE_FUNCTION(dynamic_quantize);
 LEAT_REFERENCE_FUNCTION(elu);
 LEAT_REFERENCE_FUNCTION(equal);
 LEAT_REFERENCE_FUNCTION(erf);
@@ -69,6 +77,7 @@ LEAT_REFERENCE_FUNCTION(gather_elements);
 LEAT_REFERENCE_FUNCTION(gather_nd);
 LEAT_REFERENCE_FUNCTION(gemm);
 LEAT_REFERENCE_FUNCTION(global_average_pool);
+LEAT_REFERENCE_FUNCTION(global_lp_pool);
 LEAT_REFERENCE_FUNCTION(global_max_pool);
 LEAT_REFERENCE_FUNCTION(greater);
 LEAT_REFERENCE_FUNCTION(greater_or_equal);
@@ -85,10 +94,13 @@ LEAT_REFERENCE_FUNCTION(less_or_equal);
 LEAT_REFERENCE_FUNCTION(log);
 LEAT_REFERENCE_FUNCTION(log_softmax);
 LEAT_REFERENCE_FUNCTION(lp_normalization);
+LEAT_REFERENCE_FUNCTION(lp_pool);
 LEAT_REFERENCE_FUNCTION(lrn);
 LEAT_REFERENCE_FUNCTION(matmul);
+LEAT_REFERENCE_FUNCTION(matmul_integer);
 LEAT_REFERENCE_FUNCTION(max);
 LEAT_REFERENCE_FUNCTION(max_pool);
+LEAT_REFERENCE_FUNCTION(max_unpool);
 LEAT_REFERENCE_FUNCTION(mean);
 LEAT_REFERENCE_FUNCTION(mean_variance);
 LEAT_REFERENCE_FUNCTION(min);
@@ -101,8 +113,12 @@ LEAT_REFERENCE_FUNCTION(or);
 LEAT_REFERENCE_FUNCTION(pad);
 LEAT_REFERENCE_FUNCTION(pow);
 LEAT_REFERENCE_FUNCTION(prelu);
+LEAT_REFERENCE_FUNCTION(qlinear_conv);
+LEAT_REFERENCE_FUNCTION(qlinear_matmul);
+LEAT_REFERENCE_FUNCTION(quantize_linear);
 LEAT_REFERENCE_FUNCTION(range);
 LEAT_REFERENCE_FUNCTION(reciprocal);
+LEAT_REFERENCE_FUNCTION(recurrent);
 LEAT_REFERENCE_FUNCTION(reduce_l1);
 LEAT_REFERENCE_FUNCTION(reduce_l2);
 LEAT_REFERENCE_FUNCTION(reduce_log_sum);

@@ -44,7 +44,13 @@ leat_reference_run_node(const struct leat_eval *eval)
     return status;
 }
 
-/* Scratch is the pointer table, then every computed value in node order, each aligned. */
+size_t
+leat_reference_workspace_bytes(const struct leat_graph *graph, const struct leat_node *node)
+{
+    return node->op->workspace_bytes != NULL ? node->op->workspace_bytes(graph, node) : 0;
+}
+
+/* Scratch is the pointer table, then every computed value in node order, each aligned, then one workspace. */
 static size_t
 table_bytes(const struct leat_graph *graph)
 {
@@ -54,20 +60,23 @@ table_bytes(const struct leat_graph *graph)
 enum leat_status
 leat_reference_scratch_bytes(const struct leat_graph *graph, size_t *ret_bytes)
 {
-    uint64_t total = table_bytes(graph);
+    uint64_t total = table_bytes(graph), workspace = 0;
 
     for (uint32_t n = 0; n < graph->node_count; n++) {
+        const uint64_t needed = leat_reference_workspace_bytes(graph, &graph->nodes[n]);
+        workspace = needed > workspace ? needed : workspace;
         for (uint32_t o = 0; o < graph->nodes[n].output_count; o++) {
             const struct leat_value *value = leat_node_output(graph, &graph->nodes[n], o);
             /* LEAT_VALUE_BYTES_MAX * nodes * outputs is below 2^60: the sum cannot overflow. */
             total += value == NULL ? 0 : leat_round_up(leat_value_bytes(value), ALIGN);
         }
     }
-    *ret_bytes = (size_t)total;
+    *ret_bytes = (size_t)(total + workspace);
     return LEAT_OK;
 }
 
-static void
+/* Returns what follows the values. */
+static void *
 point_at_values(const struct leat_graph *graph, const void *const *inputs, unsigned char *scratch,
                 void **data)
 {
@@ -89,6 +98,7 @@ point_at_values(const struct leat_graph *graph, const void *const *inputs, unsig
             }
         }
     }
+    return next;
 }
 
 enum leat_status
@@ -97,9 +107,10 @@ leat_reference_run(const struct leat_graph *graph, const void *const *inputs, vo
 {
     void **data = scratch;
 
-    point_at_values(graph, inputs, scratch, data);
+    void *workspace = point_at_values(graph, inputs, scratch, data);
     for (uint32_t n = 0; n < graph->node_count; n++) {
-        const struct leat_eval eval = {.graph = graph, .node = &graph->nodes[n], .data = data};
+        const struct leat_eval eval = {
+            .graph = graph, .node = &graph->nodes[n], .data = data, .workspace = workspace};
         const enum leat_status status = leat_reference_run_node(&eval);
         if (status != LEAT_OK) {
             return status;

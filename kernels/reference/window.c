@@ -115,10 +115,8 @@ padded_count(const struct leat_window *window, const int64_t o[3])
 }
 
 static float
-pool_one(const struct leat_window *window, const int64_t o[3], const float *x, bool is_max,
-         bool include_pad)
+mean_of(const struct leat_window *window, const int64_t o[3], const float *x, bool include_pad)
 {
-    float max = -INFINITY;
     double sum = 0;
     int64_t inside = 0, k[3];
     size_t at;
@@ -127,22 +125,17 @@ pool_one(const struct leat_window *window, const int64_t o[3], const float *x, b
         for (k[1] = 0; k[1] < window->kernel[1]; k[1]++) {
             for (k[2] = 0; k[2] < window->kernel[2]; k[2]++) {
                 if (position(window, o, k, &at)) {
-                    max = x[at] > max || isnan(x[at]) ? x[at] : max;
                     sum += (double)x[at];
                     inside++;
                 }
             }
         }
     }
-    if (is_max) {
-        return max;
-    }
     const int64_t count = include_pad ? padded_count(window, o) : inside;
     return count > 0 ? (float)(sum / (double)count) : 0.0f;
 }
 
-static enum leat_status
-pool(const struct leat_eval *eval, bool is_max)
+LEAT_REFERENCE_FUNCTION(average_pool)
 {
     const struct leat_value *x = leat_eval_input(eval, 0);
     const bool include_pad = leat_node_int(eval->node, "count_include_pad", 0) != 0;
@@ -160,22 +153,12 @@ pool(const struct leat_eval *eval, bool is_max)
         for (o[0] = 0; o[0] < window.out[0]; o[0]++) {
             for (o[1] = 0; o[1] < window.out[1]; o[1]++) {
                 for (o[2] = 0; o[2] < window.out[2]; o[2]++) {
-                    *out++ = pool_one(&window, o, in + p * in_plane, is_max, include_pad);
+                    *out++ = mean_of(&window, o, in + p * in_plane, include_pad);
                 }
             }
         }
     }
     return LEAT_OK;
-}
-
-LEAT_REFERENCE_FUNCTION(max_pool)
-{
-    return pool(eval, true);
-}
-
-LEAT_REFERENCE_FUNCTION(average_pool)
-{
-    return pool(eval, false);
 }
 
 static size_t

@@ -234,6 +234,83 @@ test_hostile_indices(const struct leat_backend *backend)
     }
 }
 
+/* An index of MaxUnpool may name its own plane only: elements of others may be another client's. */
+static void
+test_max_unpool(const struct leat_backend *backend)
+{
+    static const int64_t bad[] = {-1, 16, 32, INT64_MIN, INT64_MAX, INT64_C(1) << 32};
+    float x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[32];
+    int64_t indices[8];
+    const void *inputs[2] = {x, indices};
+    void *outputs[1] = {y};
+    struct builder b;
+    struct loaded loaded;
+
+    builder_init(&b, 11);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(1, 2, 2, 2));
+    (void)builder_input(&b, "i", ONNX_I64, DIMS(1, 2, 2, 2));
+    Onnx__NodeProto *node = builder_node(&b, "MaxUnpool", "x i", "y");
+    (void)builder_ints(&b, node, "kernel_shape", DIMS(2, 2));
+    (void)builder_ints(&b, node, "strides", DIMS(2, 2));
+    builder_output(&b, "y");
+    struct leat_graph *graph = import(&b);
+    load(backend, graph, &loaded);
+    for (size_t i = 0; i < 8; i++) {
+        for (size_t v = 0; v <= LEAT_COUNT_OF(bad); v++) {
+            for (size_t k = 0; k < 8; k++) {
+                indices[k] = (int64_t)(k / 4 * 16 + k);
+            }
+            /* The last number of all is in range, but of the other plane. */
+            indices[i] = v < LEAT_COUNT_OF(bad) ? bad[v] : i < 4 ? 31 : 0;
+            const bool fits =
+                indices[i] >= (int64_t)(i / 4 * 16) && indices[i] < (int64_t)(i / 4 * 16 + 16);
+            EXPECT(run(&loaded, inputs, outputs) == (fits ? LEAT_OK : LEAT_ERR_SHAPE));
+            EXPECT(!fits || y[indices[i]] == x[i]);
+        }
+    }
+    unload(&loaded);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+}
+
+/* Lengths of sequences are loop counts. */
+static void
+test_sequence_lengths(const struct leat_backend *backend)
+{
+    static const char *const ops[] = {"RNN", "GRU", "LSTM"};
+    static const int64_t gates[] = {1, 3, 4};
+    static const int32_t bad[] = {4, -1, INT32_MAX, INT32_MIN};
+    for (size_t c = 0; c < LEAT_COUNT_OF(ops); c++) {
+        float x[3 * 2 * 2] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, y[3 * 2 * 2 * 2];
+        int32_t lengths[2] = {3, 0};
+        const void *inputs[2] = {x, lengths};
+        void *outputs[1] = {y};
+        struct builder b;
+        struct loaded loaded;
+
+        builder_init(&b, 14);
+        (void)builder_input(&b, "x", ONNX_F32, DIMS(3, 2, 2));
+        (void)builder_input(&b, "n", ONNX_I32, DIMS(2));
+        (void)builder_constant(&b, "w", ONNX_F32, NULL, DIMS(2, gates[c] * 2, 2));
+        (void)builder_constant(&b, "r", ONNX_F32, NULL, DIMS(2, gates[c] * 2, 2));
+        Onnx__NodeProto *node = builder_node(&b, ops[c], "x w r - n", "y");
+        (void)builder_string(&b, node, "direction", "bidirectional");
+        (void)builder_int(&b, node, "hidden_size", 2);
+        builder_output(&b, "y");
+        struct leat_graph *graph = import(&b);
+        load(backend, graph, &loaded);
+        EXPECT(run(&loaded, inputs, outputs) == LEAT_OK);
+        for (size_t i = 0; i < 2 * LEAT_COUNT_OF(bad); i++) {
+            lengths[i % 2] = bad[i / 2];
+            EXPECT(run(&loaded, inputs, outputs) == LEAT_ERR_SHAPE);
+            lengths[i % 2] = 0;
+        }
+        unload(&loaded);
+        leat_graph_destroy(graph);
+        builder_fini(&b);
+    }
+}
+
 /* An index that OneHot does not have turns nothing on. */
 static void
 test_one_hot(const struct leat_backend *backend)
@@ -326,6 +403,38 @@ test_lp_normalization(const struct leat_backend *backend)
     }
 }
 
+/* Two windows of three, and all four at once: p = 1 and p = 2. */
+static void
+test_lp_pool(const struct leat_backend *backend)
+{
+    static const float x[] = {3, -4, 0, 12};
+    static const float windows[2][2] = {{7, 16}, {5, 12.649111f}}, whole[2] = {19, 13};
+    for (int64_t p = 1; p <= 2; p++) {
+        float y[2], z[1];
+        const void *inputs[1] = {x};
+        void *outputs[2] = {y, z};
+        struct builder b;
+        struct loaded loaded;
+
+        builder_init(&b, 13);
+        (void)builder_input(&b, "x", ONNX_F32, DIMS(1, 1, 4));
+        Onnx__NodeProto *node = builder_node(&b, "LpPool", "x", "y");
+        (void)builder_ints(&b, node, "kernel_shape", DIMS(3));
+        (void)builder_int(&b, node, "p", p);
+        (void)builder_int(&b, builder_node(&b, "GlobalLpPool", "x", "z"), "p", p);
+        builder_output(&b, "y");
+        builder_output(&b, "z");
+        struct leat_graph *graph = import(&b);
+        load(backend, graph, &loaded);
+        EXPECT(run(&loaded, inputs, outputs) == LEAT_OK);
+        EXPECT(fabsf(y[0] - windows[p - 1][0]) < 1e-5f && fabsf(y[1] - windows[p - 1][1]) < 1e-5f);
+        EXPECT(fabsf(z[0] - whole[p - 1]) < 1e-5f);
+        unload(&loaded);
+        leat_graph_destroy(graph);
+        builder_fini(&b);
+    }
+}
+
 int
 main(void)
 {
@@ -337,9 +446,12 @@ main(void)
         EXPECT(backend != NULL || i > 0);
         if (backend != NULL) {
             test_hostile_indices(backend);
+            test_max_unpool(backend);
+            test_sequence_lengths(backend);
             test_one_hot(backend);
             test_divisors(backend);
             test_lp_normalization(backend);
+            test_lp_pool(backend);
         }
     }
     return 0;

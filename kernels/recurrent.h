@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels/recurrent.h - the geometry of an RNN, GRU or LSTM node.
+ *
+ * Shapes   x f32[steps][batch][input], W f32[directions][gates * hidden][input], R f32[directions][gates *
+ *          hidden][hidden]; batch_first swaps the first two axes of x, y and the states.
+ */
+#ifndef LEAT_KERNELS_RECURRENT_H
+#define LEAT_KERNELS_RECURRENT_H
+
+#include "kernels/op.h"
+
+struct leat_recurrent {
+    uint32_t gates;      /* 1 of an RNN, 3 of a GRU, 4 of an LSTM */
+    uint32_t directions; /* 1 or 2: the second one runs backwards */
+    bool reverse;        /* the only one runs backwards */
+    bool batch_first;
+    int64_t steps, batch, input, hidden; /* hidden is known; the others may be symbolic */
+};
+
+LEAT_MUST_CHECK enum leat_status leat_recurrent_of(const struct leat_graph *graph,
+                                                   const struct leat_node *node,
+                                                   struct leat_recurrent *ret);
+
+#endif /* LEAT_KERNELS_RECURRENT_H */
