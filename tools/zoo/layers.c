@@ -68,17 +68,19 @@ pad_at(struct layer_window window, uint32_t axis)
 }
 
 static void
-slide(struct onnx_tensor *x, struct layer_window window)
+slide(const struct onnx_builder *b, struct onnx_tensor *x, struct layer_window window)
 {
     for (uint32_t d = 2; d < 4; d++) {
         const int64_t pad = pad_at(window, d);
-        const int64_t space = x->dims[d] + 2 * pad - kernel_at(window, d);
+        const int64_t from = onnx_builder_extent(b, x->dims[d]);
+        const int64_t space = from + 2 * pad - kernel_at(window, d);
         int64_t windows = space / window.stride + 1;
-        LEAT_ASSERT(x->dims[d] > 0 && space >= 0);
-        if (window.ceil_mode && space % window.stride != 0 && windows * window.stride < x->dims[d] + pad) {
+        LEAT_ASSERT(space >= 0);
+        if (window.ceil_mode && space % window.stride != 0 && windows * window.stride < from + pad) {
             windows++; /* it begins inside the image or its leading padding */
         }
-        x->dims[d] = windows;
+        LEAT_ASSERT(x->dims[d] > 0 || (d == 2 && onnx_builder_extent(b, window.height) == windows));
+        x->dims[d] = x->dims[d] > 0 ? windows : window.height;
     }
 }
 
@@ -113,11 +115,11 @@ layer_conv(struct onnx_builder *b, const char *name, struct onnx_tensor x, struc
     onnx_node_int(node, "group", groups);
     window_attributes(node, window);
 
-    slide(&x, window);
+    slide(b, &x, window);
     x.dims[1] = window.outputs;
     x.name = onnx_node_output(node);
     x.power *= gain;
-    onnx_builder_count(b, window.outputs * x.dims[2] * x.dims[3] * fan_in);
+    onnx_builder_count(b, window.outputs * onnx_builder_extent(b, x.dims[2]) * x.dims[3] * fan_in);
     return x;
 }
 
@@ -173,7 +175,7 @@ layer_max_pool(struct onnx_builder *b, const char *name, struct onnx_tensor x, s
 
     onnx_node_int(node, "ceil_mode", window.ceil_mode);
     window_attributes(node, window);
-    slide(&x, window);
+    slide(b, &x, window);
     x.name = onnx_node_output(node);
     return x;
 }
@@ -185,7 +187,7 @@ layer_average_pool(struct onnx_builder *b, const char *name, struct onnx_tensor 
 
     onnx_node_int(node, "count_include_pad", 1);
     window_attributes(node, window);
-    slide(&x, window);
+    slide(b, &x, window);
     x.name = onnx_node_output(node);
     x.power *= 0.4; /* neighbours resemble each other */
     return x;

@@ -24,6 +24,7 @@ struct layer_window {
     int64_t groups;                  /* 0 means 1 */
     bool bias;
     bool ceil_mode; /* of pooling: the last window may reach beyond the padding */
+    int64_t height; /* what becomes of the height where that is a symbol */
     double gain;    /* of a convolution: output variance over input variance; 0 means 2 */
 };
 
@@ -118,6 +119,9 @@ struct onnx_tensor layer_slice_to(struct onnx_builder *b, const char *name, stru
 struct onnx_tensor layer_range(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t symbol);
 struct onnx_tensor layer_where(struct onnx_builder *b, const char *name, struct onnx_tensor condition,
                                struct onnx_tensor x, struct onnx_tensor y);
+/* Every `step`th of an axis; `extent` is how many there are, a number or a symbol. */
+struct onnx_tensor layer_stride(struct onnx_builder *b, const char *name, struct onnx_tensor x, uint32_t axis,
+                                int64_t step, int64_t extent);
 /* One element of an axis, which disappears. */
 struct onnx_tensor layer_select(struct onnx_builder *b, const char *name, struct onnx_tensor x, uint32_t axis,
                                 int64_t index);

@@ -181,6 +181,23 @@ layer_slice_to(struct onnx_builder *b, const char *name, struct onnx_tensor x, u
 }
 
 struct onnx_tensor
+layer_stride(struct onnx_builder *b, const char *name, struct onnx_tensor x, uint32_t axis, int64_t step,
+             int64_t extent)
+{
+    const char *inputs[5] = {x.name};
+
+    LEAT_ASSERT(axis < x.rank);
+    LEAT_ASSERT(onnx_builder_extent(b, extent) == (onnx_builder_extent(b, x.dims[axis]) + step - 1) / step);
+    inputs[1] = onnx_builder_constant_integers(b, layer_part(name, "starts").text, (const int64_t[]){0}, 1);
+    inputs[2] = onnx_builder_constant_integers(b, layer_part(name, "ends").text, (const int64_t[]){INT64_MAX}, 1);
+    inputs[3] = onnx_builder_constant_integers(b, layer_part(name, "axes").text, (const int64_t[]){axis}, 1);
+    inputs[4] = onnx_builder_constant_integers(b, layer_part(name, "steps").text, &step, 1);
+    x.name = onnx_node_output(onnx_builder_node(b, "Slice", name, inputs, 5));
+    x.dims[axis] = extent;
+    return x;
+}
+
+struct onnx_tensor
 layer_range(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t symbol)
 {
     const char *inputs[3];

@@ -16,7 +16,7 @@ enum {
     NODES_MAX = 4096,
     CONSTANTS_MAX = 1024,
     PORTS_MAX = 6,
-    SYMBOLS_MAX = 4,
+    SYMBOLS_MAX = 6,
     ATTRIBUTES_MAX = 8,
     INTS_MAX = 8,
     NAME_BYTES = 96,

@@ -152,7 +152,7 @@ struct onnx_summary {
     uint32_t node_count;
     uint32_t input_count, output_count, symbol_count;
     struct onnx_port inputs[6], outputs[6];
-    struct onnx_symbol symbols[4]; /* the first is the batch, of 1 */
+    struct onnx_symbol symbols[6]; /* the first is the batch, of 1 */
 };
 
 /* Names are the builder's. */

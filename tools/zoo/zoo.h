@@ -7,7 +7,7 @@
 
 enum zoo_size {
     ZOO_SIZE_FULL, /* as published */
-    ZOO_SIZE_TEST, /* the same nodes with narrow channels and small images: half a MB at most */
+    ZOO_SIZE_TEST, /* the same nodes with narrow channels and small images: a few hundred KB */
 };
 
 struct zoo_model {
@@ -57,6 +57,8 @@ void zoo_build_t5_small_decoder(struct onnx_builder *builder, enum zoo_size size
 void zoo_build_lstm_lm(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_lstm_classifier(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_gru_classifier(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_whisper_tiny_encoder(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_conformer_ctc_small(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_ncf(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_wide_deep(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_mt_wnd(struct onnx_builder *builder, enum zoo_size size);
