@@ -615,6 +615,7 @@ put_last(struct leat_dispatcher *dispatcher, struct leat_application *app, const
         return;
     }
     last.deadline_ns = LEAT_NO_DEADLINE;
+    deal(dispatcher, app, late, &last);
     enter(dispatcher, app, late, entry, &last);
 }
 

@@ -30,7 +30,7 @@ cost_of(uint32_t variant, uint32_t class, uint32_t items)
 }
 
 static void
-check(const struct asked *asked, const struct leat_wire_response *answer, uint32_t counts[4])
+check(const struct asked *asked, const struct leat_wire_response *answer, bool drop_late, uint32_t counts[4])
 {
     uint64_t least = UINT64_MAX;
 
@@ -38,8 +38,8 @@ check(const struct asked *asked, const struct leat_wire_response *answer, uint32
         least = cost_of(0, class, asked->items) < least ? cost_of(0, class, asked->items) : least;
     }
     if (asked->cap_nano == 0 || least <= asked->cap_nano) {
-        if (answer->outcome == LEAT_OUTCOME_REJECTED) { /* it could not be in time any more */
-            EXPECT(answer->reason == LEAT_REASON_DEADLINE && asked->latency_us > 0 && answer->worker == UINT16_MAX);
+        if (answer->outcome == LEAT_OUTCOME_REJECTED) { /* it could not be in time any more, and is not to be served late */
+            EXPECT(drop_late && answer->reason == LEAT_REASON_DEADLINE && asked->latency_us > 0 && answer->worker == UINT16_MAX);
             EXPECT(answer->cost_nano == (least == UINT64_MAX ? 0 : least));
             return;
         }
@@ -61,7 +61,8 @@ check(const struct asked *asked, const struct leat_wire_response *answer, uint32
 }
 
 static void
-test_router(const struct leat_router *router, const struct leat_selector *selector, uint64_t dear_micro, uint64_t cheap_micro)
+test_router(const struct leat_router *router, const struct leat_selector *selector, uint64_t dear_micro, uint64_t cheap_micro,
+            bool drop_late)
 {
     const struct steps_options options = {.worker_count = WORKERS,
                                           .classes = classes,
@@ -69,7 +70,7 @@ test_router(const struct leat_router *router, const struct leat_selector *select
                                           .sessions = 1,
                                           .router = router,
                                           .selector = selector,
-                                          .drop_late = true,
+                                          .drop_late = drop_late,
                                           .variant_count = VARIANTS,
                                           .per_item_ns = {per_item_ns[0], per_item_ns[1]}};
     struct asked asked[QUERIES];
@@ -83,7 +84,7 @@ test_router(const struct leat_router *router, const struct leat_selector *select
             const uint32_t cap = (uint32_t)(leat_test_random(&random_state) % 40) * 1000;
             asked[q] = (struct asked){.items = 1u << leat_test_random(&random_state) % 3,
                                       .cap_nano = leat_wire_cost_nano(leat_wire_cost_code(cap)),
-                                      .latency_us = leat_test_random(&random_state) % 2 == 0 ? 0 : 60000};
+                                      .latency_us = leat_test_random(&random_state) % 2 == 0 ? 0 : drop_late ? 60000 : 500};
             steps_submit_capped(q, asked[q].items, asked[q].latency_us, cap);
         }
         steps_round(1);
@@ -99,7 +100,7 @@ test_router(const struct leat_router *router, const struct leat_selector *select
     for (uint32_t q = 0; q < QUERIES; q++) {
         struct leat_wire_response answer;
         EXPECT(steps_answer(q, &answer));
-        check(&asked[q], &answer, counts);
+        check(&asked[q], &answer, drop_late, counts);
     }
     EXPECT(counts[0] > 0 && counts[3] > QUERIES / 20);
     EXPECT((counts[1] + counts[2] > 0) == (dear_micro > 0 || cheap_micro > 0));
@@ -113,11 +114,13 @@ main(void)
     random_state = leat_test_seed;
     for (size_t r = 0; leat_router_at(r) != NULL; r++) {
         const struct leat_router *router = leat_router_at(r);
-        test_router(router, &leat_selector_single, 18000000, 3600000); /* 5 and 3 in 10^6 for an item */
-        test_router(router, &leat_selector_fixed, 18000000, 3600000);
-        test_router(router, &leat_selector_fixed, 0, 3600000);
-        test_router(router, &leat_selector_fixed, 18000000, 0);
-        test_router(router, &leat_selector_fixed, 0, 0);
+        test_router(router, &leat_selector_single, 18000000, 3600000, true); /* 5 and 3 in 10^6 for an item */
+        for (uint32_t drop_late = 0; drop_late < 2; drop_late++) {
+            test_router(router, &leat_selector_fixed, 18000000, 3600000, drop_late == 1);
+            test_router(router, &leat_selector_fixed, 0, 3600000, drop_late == 1);
+            test_router(router, &leat_selector_fixed, 18000000, 0, drop_late == 1);
+            test_router(router, &leat_selector_fixed, 0, 0, drop_late == 1);
+        }
     }
     return 0;
 }
