@@ -138,8 +138,8 @@ judge(const struct leat_daemon *daemon, const struct leat_admin_order *order, co
                        ppm / 1e4, (first_ppm - ppm) / 1e4, first->name, order->max_loss_ppm / 1e4);
         break;
     default:
-        (void)snprintf(reason, sizeof(reason), "on no class of workers is it faster than '%s' by %u %%: %.3f ms for %.3f", first->name,
-                       LEAT_CHOICE_GAIN_PERCENT, (double)speeds[1][0].one_ns / 1e6, (double)speeds[0][0].one_ns / 1e6);
+        (void)snprintf(reason, sizeof(reason), "on no class of workers is it faster than '%s' by %u %%: %.3f ms for %.3f",
+                       first->name, LEAT_CHOICE_GAIN_PERCENT, (double)speeds[1][0].one_ns / 1e6, (double)speeds[0][0].one_ns / 1e6);
         break;
     }
     (void)json_array_append_new(left_out, json_pack("{s:s, s:s, s:i, s:s}", "name", made->name, "precision",

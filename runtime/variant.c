@@ -333,7 +333,8 @@ leat_variant_choose_items(const struct leat_variant_source *source, uint64_t lat
     }
     for (uint32_t items = 1; status == LEAT_AGAIN; items *= 2) {
         /* Twice the batch takes about twice the memory: what is far too large is not made. */
-        status = leat_batch_choice_fits(&choice, items, bytes) ? look_at_batch(source, variant, items, &bytes, &choice) : LEAT_OK;
+        status = leat_batch_choice_fits(&choice, items, bytes) ? look_at_batch(source, variant, items, &bytes, &choice)
+                                                               : LEAT_OK;
     }
     leat_variant_destroy(variant);
     if (status != LEAT_OK) {

@@ -26,7 +26,8 @@ print_model_help(void)
         "       leat model profile NAME [--cores N,...]\n"
         "       leat model remove NAME\n\n"
         "Adds a model to the daemon, which copies it, loads it, measures it and keeps it over restarts; lists\n"
-        "what is loaded; shows what one takes, by cores and batch; measures one again, for instance because the machine was busy; removes one.\n\n"
+        "what is loaded; shows what one takes, by cores and batch; measures one again, for instance because the machine\n"
+        "was busy; removes one.\n\n"
         "  --backend B      what runs it (default cpu)\n"
         "  --items-max N    largest batch, in items; auto: doubled while 5 %% more items a second come of it on some class\n"
         "                   of workers, in the application's objective (in a second where it has none) and a quarter of the\n"
@@ -447,7 +448,8 @@ model_show(int argc, char **argv, const struct model_options *options)
         return EXIT_DONE;
     }
     print_variant(model);
-    (void)printf("    %-14s %5s %6s %11s %11s %11s %12s %6s\n", "class", "cores", "items", "p50", "p95", "p99", "items/s", "runs");
+    (void)printf("    %-14s %5s %6s %11s %11s %11s %12s %6s\n", "class", "cores", "items", "p50", "p95", "p99", "items/s",
+                 "runs");
     print_points(json_object_get(model, "points"));
     json_decref(model);
     return EXIT_DONE;
@@ -484,7 +486,8 @@ model_list(const struct model_options *options)
         print_json(reply);
         return EXIT_DONE;
     }
-    (void)printf("%-24s %-10s %-9s %6s %10s %12s %9s\n", "model", "backend", "precision", "items", "weights", "one item", "accuracy");
+    (void)printf("%-24s %-10s %-9s %6s %10s %12s %9s\n", "model", "backend", "precision", "items", "weights", "one item",
+                 "accuracy");
     json_array_foreach(json_object_get(reply, "models"), i, row) {
         const json_t *failure = json_object_get(row, "failure");
         if (json_is_true(json_object_get(row, "loading"))) {
