@@ -40,6 +40,7 @@ expect 2 write lenet5 --seed
 expect 2 write lenet5 --colour red
 expect 2 write --all
 expect 2 write lenet5 --json
+expect 2 list --external-data
 [ "$(ls | grep -c onnx)" -eq 0 ] || { echo "a refused command wrote a file"; exit 1; }
 
 expect 0 write lenet5
@@ -48,6 +49,10 @@ expect 0 write lenet5 --seed 1 -o again.onnx
 cmp lenet5.onnx again.onnx
 expect 0 write lenet5 --seed 2 -o other.onnx
 ! cmp -s lenet5.onnx other.onnx || { echo "the seed makes no difference"; exit 1; }
+
+expect 0 write lenet5 --external-data -o apart.onnx
+[ "$(wc -c < apart.onnx)" -lt 10000 ]
+[ "$(wc -c < apart.onnx.data)" -gt 200000 ]
 
 expect 0 write --all --size test -o one
 expect 0 write --all --size test -o two
@@ -58,5 +63,8 @@ diff -r one two
 expect 1 write lenet5 -o missing/lenet5.onnx
 mkdir taken
 expect 1 write lenet5 -o taken
+expect 1 write lenet5 --external-data -o missing/lenet5.onnx
+expect 1 write lenet5 --external-data -o taken
+[ ! -e taken.data ] || { echo "a data file stays behind"; exit 1; }
 [ ! -e taken.part ] || { echo "a temporary file stays behind"; exit 1; }
 expect 1 write --all -o lenet5.onnx

@@ -340,7 +340,8 @@ struct published {
  * (4.4 M), distilbert-base-uncased (66 M) and t5-small (60 M), whose two halves share the table of embeddings.
  * Speech: num_parameters() of the encoder of openai/whisper-tiny.
  * The classifier is that of Trevett's "Updated Sentiment Analysis" tutorial, NCF that of MLPerf Training v0.5,
- * each of which prints the count.
+ * each of which prints the count; DLRM's tables have the 33,762,577 rows of Criteo's Kaggle data set, its towers
+ * 13-512-256-64-16 and 367-512-256-1.
  */
 static const struct published published[] = {
     {"resnet18", 11689512, 1810000000},
@@ -363,6 +364,7 @@ static const struct published published[] = {
     {"whisper-tiny-encoder", 8208384, 0},
     {"lstm-classifier", 4810857, 0},
     {"ncf", 31832577, 0},
+    {"dlrm-criteo", UINT64_C(33762577) * 16 + 155984 + 320001, 0},
 };
 
 /* Stated in millions: Zaremba's medium network by Press and Wolf; NeMo's list of models. */

@@ -18,7 +18,7 @@ struct options {
     uint64_t seed;
     const char *output; /* NULL when not given */
     const char *name;   /* NULL when not given */
-    bool all, json, help;
+    bool all, json, help, external;
 };
 
 static void
@@ -27,14 +27,16 @@ print_help(FILE *file)
     (void)fprintf(file,
                   "leat-zoo - write well-known models as ONNX files, for tests and measurements\n\n"
                   "usage: leat-zoo list [--size full|test] [--json]\n"
-                  "       leat-zoo write NAME [--size full|test] [--seed S] [-o FILE]\n"
-                  "       leat-zoo write --all [--size full|test] [--seed S] -o DIR\n\n"
+                  "       leat-zoo write NAME [--size full|test] [--seed S] [--external-data] [-o FILE]\n"
+                  "       leat-zoo write --all [--size full|test] [--seed S] [--external-data] -o DIR\n\n"
                   "Weights are random but seeded: the same seed gives the same bytes. Their scale is chosen so\n"
                   "that results are finite and vary with the input; they recognise nothing.\n\n"
                   "  --size full|test  as published, or the same nodes with few channels (default: full)\n"
                   "  --seed S          0 to 18446744073709551615 (default: 1)\n"
                   "  -o, --output PATH file, or folder with --all (default: NAME.onnx)\n"
                   "  --all             every model of the list\n"
+                  "  --external-data   large constants in a second file, FILE.data; without asking where the\n"
+                  "                    first one would exceed 2 GB, the limit of the format\n"
                   "  --json            one JSON object\n\n"
                   "FLOP are two per multiply-add, at the length that --json calls nominal where a model takes\n"
                   "sequences. Running statistics and tables of fixed numbers are no parameters.\n\n"
@@ -77,7 +79,7 @@ parse_options(int argc, char **argv, struct options *options)
     static const struct option known[] = {
         {"size", required_argument, NULL, 's'}, {"seed", required_argument, NULL, 'r'},
         {"output", required_argument, NULL, 'o'}, {"all", no_argument, NULL, 'a'},
-        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0},
+        {"json", no_argument, NULL, 'j'}, {"external-data", no_argument, NULL, 'x'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0},
     };
     int option;
 
@@ -99,6 +101,7 @@ parse_options(int argc, char **argv, struct options *options)
         case 'o': options->output = optarg; break;
         case 'a': options->all = true; break;
         case 'j': options->json = true; break;
+        case 'x': options->external = true; break;
         case 'h': options->help = true; break;
         case ':': return usage_error("%s needs a value", argv[optind - 1]);
         default: return usage_error("there is no option '%s'", argv[optind - 1]);
@@ -172,7 +175,7 @@ fail(const char *what)
 static int
 list(const struct options *options)
 {
-    if (options->name != NULL || options->all || options->output != NULL) {
+    if (options->name != NULL || options->all || options->output != NULL || options->external) {
         return usage_error("'list' takes --size and --json only");
     }
     if (options->json) {
@@ -197,40 +200,117 @@ list(const struct options *options)
     return EXIT_DONE;
 }
 
+/* path and a suffix. */
+static enum leat_status
+suffixed(const char *path, const char *suffix, char ret[PATH_BYTES])
+{
+    const int length = snprintf(ret, PATH_BYTES, "%s%s", path, suffix);
+
+    if (length < 0 || length >= PATH_BYTES) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "the path is longer than %d bytes", PATH_BYTES - 1);
+    }
+    return LEAT_OK;
+}
+
+/* Gives the finished file its name, or removes it. */
+static enum leat_status
+finish_file(FILE *file, const char *temporary, const char *path, enum leat_status status)
+{
+    const bool closed = fclose(file) == 0;
+
+    if (status == LEAT_OK && (!closed || rename(temporary, path) != 0)) {
+        status = LEAT_FAIL(LEAT_ERR_SYS, "cannot write '%s'", path);
+    }
+    if (status != LEAT_OK) {
+        (void)remove(temporary);
+    }
+    return status;
+}
+
+static enum leat_status
+open_file(const char *path, char temporary[PATH_BYTES], FILE **ret_file)
+{
+    const enum leat_status status = suffixed(path, ".part", temporary);
+
+    if (status != LEAT_OK) {
+        return status;
+    }
+    *ret_file = fopen(temporary, "wb");
+    return *ret_file != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_SYS, "cannot create '%s'", temporary);
+}
+
 /* Through a temporary name, so that no half-written model is ever found under the right one. */
 static enum leat_status
 write_file(const char *path, const void *bytes, size_t size)
 {
     char temporary[PATH_BYTES];
-    const int length = snprintf(temporary, sizeof(temporary), "%s.part", path);
+    FILE *file;
+    enum leat_status status = open_file(path, temporary, &file);
 
-    if (length < 0 || (size_t)length >= sizeof(temporary)) {
-        return LEAT_FAIL(LEAT_ERR_INVALID, "the path is longer than %d bytes", PATH_BYTES - 1);
-    }
-    FILE *file = fopen(temporary, "wb");
-    if (file == NULL) {
-        return LEAT_FAIL(LEAT_ERR_SYS, "cannot create '%s'", temporary);
-    }
-    const bool written = fwrite(bytes, 1, size, file) == size;
-    const bool closed = fclose(file) == 0;
-    if (!written || !closed || rename(temporary, path) != 0) {
-        const enum leat_status status = LEAT_FAIL(LEAT_ERR_SYS, "cannot write '%s'", path);
-        (void)remove(temporary);
+    if (status != LEAT_OK) {
         return status;
     }
-    return LEAT_OK;
+    if (fwrite(bytes, 1, size, file) != size) {
+        status = LEAT_FAIL(LEAT_ERR_SYS, "cannot write '%s'", path);
+    }
+    return finish_file(file, temporary, path, status);
+}
+
+/* Writes the second file and gives the bytes of the first. */
+static enum leat_status
+write_data(const struct zoo_model *model, const struct options *options, const char *data_path, void **ret_bytes,
+           size_t *ret_size)
+{
+    char temporary[PATH_BYTES];
+    FILE *file;
+    enum leat_status status = open_file(data_path, temporary, &file);
+
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const char *slash = strrchr(data_path, '/');
+    status = zoo_write_external(model, options->size, options->seed, slash != NULL ? slash + 1 : data_path, file,
+                                ret_bytes, ret_size);
+    const bool made = status == LEAT_OK;
+    status = finish_file(file, temporary, data_path, status);
+    if (made && status != LEAT_OK) {
+        free(*ret_bytes);
+    }
+    return status;
+}
+
+static void
+read_constant_bytes(const struct zoo_model *model, const struct onnx_summary *summary, void *context)
+{
+    uint64_t *bytes = context;
+    (void)model;
+    *bytes = summary->constant_bytes;
 }
 
 static int
 write_model(const struct zoo_model *model, const struct options *options, const char *path)
 {
+    const uint64_t graph_bytes_max = UINT64_C(1) << 24; /* of all but the constants, in any model by far */
+    uint64_t constant_bytes = 0;
+    char data_path[PATH_BYTES];
     void *bytes;
     size_t size;
-    enum leat_status status = zoo_write(model, options->size, options->seed, &bytes, &size);
+    enum leat_status status = zoo_describe(model, options->size, read_constant_bytes, &constant_bytes);
+    const bool external = options->external || constant_bytes + graph_bytes_max > ONNX_FILE_MAX;
 
+    if (status == LEAT_OK) {
+        status = suffixed(path, ".data", data_path);
+    }
+    if (status == LEAT_OK) {
+        status = external ? write_data(model, options, data_path, &bytes, &size)
+                          : zoo_write(model, options->size, options->seed, &bytes, &size);
+    }
     if (status == LEAT_OK) {
         status = write_file(path, bytes, size);
         free(bytes);
+        if (status != LEAT_OK && external) {
+            (void)remove(data_path);
+        }
     }
     if (status != LEAT_OK) {
         return fail(model->name);

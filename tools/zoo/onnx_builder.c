@@ -8,6 +8,8 @@
 
 #include <onnx.pb-c.h>
 
+#include "base/align.h"
+
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "raw_data is little-endian and written as it lies in memory"
 #endif
@@ -21,6 +23,7 @@ enum {
     INTS_MAX = 8,
     NAME_BYTES = 96,
     BODY_NODES_MAX = 64,
+    EXTERNAL_BYTES_MIN = 1024, /* smaller constants, such as shapes, stay in the model's file */
 };
 
 /* A tensor that an attribute holds. */
@@ -47,8 +50,13 @@ struct onnx_node {
 
 struct constant {
     Onnx__TensorProto proto;
+    void *data;
     int64_t dims[ONNX_RANK_MAX];
     char name[NAME_BYTES];
+    /* Of one in a file of its own: location, offset, length. */
+    Onnx__StringStringEntryProto external[3];
+    Onnx__StringStringEntryProto *external_list[3];
+    char offset[24], length[24];
 };
 
 struct port {
@@ -159,7 +167,7 @@ onnx_builder_destroy(struct onnx_builder *builder)
         return;
     }
     for (size_t i = 0; i < builder->graph.n_initializer; i++) {
-        free(builder->constants[i].proto.raw_data.data);
+        free(builder->constants[i].data);
     }
     free(builder);
 }
@@ -343,6 +351,7 @@ add_constant(struct onnx_builder *builder, const char *name, enum onnx_type type
     if (builder->weights == ONNX_WEIGHTS_DRAWN || source == GIVEN) {
         *ret_data = malloc(bytes);
         builder->out_of_memory |= *ret_data == NULL;
+        constant->data = *ret_data;
         constant->proto.has_raw_data = true;
         constant->proto.raw_data = (ProtobufCBinaryData){.len = bytes, .data = *ret_data};
     }
@@ -485,13 +494,15 @@ onnx_builder_node_outputs(struct onnx_builder *builder, const char *op, const ch
     for (uint32_t i = 0; i < input_count; i++) {
         node->inputs[i] = text(inputs[i] != NULL ? inputs[i] : "");
     }
+    const size_t length = strlen(node->name);
     for (uint32_t o = 0; o < output_count; o++) {
-        char number[16] = "";
+        char suffix[16] = ".out";
         if (o > 0) {
-            (void)snprintf(number, sizeof(number), "%u", o);
+            (void)snprintf(suffix, sizeof(suffix), ".out%u", o);
         }
-        const int length = snprintf(node->outputs[o], NAME_BYTES, "%s.out%s", node->name, number);
-        LEAT_ASSERT(length > 0 && length < NAME_BYTES);
+        LEAT_ASSERT(length + strlen(suffix) < NAME_BYTES);
+        memcpy(node->outputs[o], node->name, length);
+        memcpy(node->outputs[o] + length, suffix, strlen(suffix) + 1);
         node->output_list[o] = node->outputs[o];
     }
     node->proto.name = node->name;
@@ -707,8 +718,12 @@ enum leat_status
 onnx_builder_pack(struct onnx_builder *builder, void **ret_bytes, size_t *ret_size)
 {
     const size_t size = builder->out_of_memory ? 0 : onnx__model_proto__get_packed_size(&builder->model);
-    void *bytes = builder->out_of_memory ? NULL : malloc(size);
 
+    if (size > ONNX_FILE_MAX) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "'%s' takes %zu bytes, more than an ONNX file can have: its constants "
+                         "must go to a file of their own", builder->graph_name, size);
+    }
+    void *bytes = builder->out_of_memory ? NULL : malloc(size);
     if (bytes == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the weights of '%s'", builder->graph_name);
     }
@@ -717,4 +732,60 @@ onnx_builder_pack(struct onnx_builder *builder, void **ret_bytes, size_t *ret_si
     *ret_bytes = bytes;
     *ret_size = size;
     return LEAT_OK;
+}
+
+static bool
+write_zeros(FILE *file, uint64_t count)
+{
+    static const char zeros[ONNX_DATA_ALIGN];
+
+    LEAT_ASSERT(count < sizeof(zeros));
+    return fwrite(zeros, 1, (size_t)count, file) == count;
+}
+
+/* Says in the model where the constant's data lie instead of holding them. */
+static void
+refer(struct constant *constant, const char *location, uint64_t offset)
+{
+    const struct {
+        const char *key, *value;
+    } entries[3] = {{"location", location}, {"offset", constant->offset}, {"length", constant->length}};
+
+    (void)snprintf(constant->offset, sizeof(constant->offset), "%llu", (unsigned long long)offset);
+    (void)snprintf(constant->length, sizeof(constant->length), "%zu", constant->proto.raw_data.len);
+    for (size_t i = 0; i < LEAT_COUNT_OF(entries); i++) {
+        onnx__string_string_entry_proto__init(&constant->external[i]);
+        constant->external[i].key = text(entries[i].key);
+        constant->external[i].value = text(entries[i].value);
+        constant->external_list[i] = &constant->external[i];
+    }
+    constant->proto.external_data = constant->external_list;
+    constant->proto.n_external_data = LEAT_COUNT_OF(entries);
+    constant->proto.has_data_location = true;
+    constant->proto.data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+    constant->proto.has_raw_data = false;
+    constant->proto.raw_data = (ProtobufCBinaryData){0};
+}
+
+enum leat_status
+onnx_builder_pack_external(struct onnx_builder *builder, const char *location, FILE *data, void **ret_bytes,
+                           size_t *ret_size)
+{
+    LEAT_ASSERT(builder->weights == ONNX_WEIGHTS_DRAWN);
+    uint64_t offset = 0;
+
+    for (size_t i = 0; !builder->out_of_memory && i < builder->graph.n_initializer; i++) {
+        struct constant *constant = &builder->constants[i];
+        const size_t bytes = constant->proto.raw_data.len;
+        const uint64_t begin = leat_round_up(offset, ONNX_DATA_ALIGN);
+        if (bytes < EXTERNAL_BYTES_MIN) {
+            continue;
+        }
+        if (!write_zeros(data, begin - offset) || fwrite(constant->data, 1, bytes, data) != bytes) {
+            return LEAT_FAIL(LEAT_ERR_SYS, "cannot write the constants of '%s'", builder->graph_name);
+        }
+        refer(constant, location, begin);
+        offset = begin + bytes;
+    }
+    return onnx_builder_pack(builder, ret_bytes, ret_size);
 }

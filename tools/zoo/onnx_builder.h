@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/status.h"
 
@@ -23,6 +24,8 @@
 #define ONNX_RANK_MAX     6u
 #define ONNX_NODE_INPUTS  48u
 #define ONNX_NODE_OUTPUTS 4u
+#define ONNX_FILE_MAX     INT32_MAX /* bytes that readers of the format take */
+#define ONNX_DATA_ALIGN   4096      /* where constants begin in a file of their own, so that it can be mapped */
 
 /* Values of TensorProto.DataType. */
 enum onnx_type { ONNX_TYPE_F32 = 1, ONNX_TYPE_I32 = 6, ONNX_TYPE_I64 = 7, ONNX_TYPE_BOOL = 9 };
@@ -158,8 +161,17 @@ struct onnx_summary {
 /* Names are the builder's. */
 void onnx_builder_summary(const struct onnx_builder *builder, struct onnx_summary *ret_summary);
 
-/* The finished file, to be freed with free(). LEAT_ERR_NOMEM when memory ran out here or before. */
+/*
+ * The finished file, to be freed with free(). LEAT_ERR_NOMEM when memory ran out here or before, LEAT_ERR_LIMIT
+ * when it would be larger than ONNX_FILE_MAX.
+ */
 LEAT_MUST_CHECK enum leat_status onnx_builder_pack(struct onnx_builder *builder, void **ret_bytes,
                                                    size_t *ret_size);
+/*
+ * The same with the large constants written to `data`, an empty file which readers will find under the name
+ * `location` beside the model. The builder can only be destroyed afterwards.
+ */
+LEAT_MUST_CHECK enum leat_status onnx_builder_pack_external(struct onnx_builder *builder, const char *location,
+                                                            FILE *data, void **ret_bytes, size_t *ret_size);
 
 #endif /* LEAT_TOOLS_ZOO_ONNX_BUILDER_H */

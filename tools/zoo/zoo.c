@@ -39,6 +39,7 @@ const struct zoo_model zoo_models[] = {
     {"wide-deep", "Wide & Deep: 26 tables, as TensorFlow exports it", zoo_build_wide_deep},
     {"mt-wnd", "multi-task Wide & Deep: 26 tables, five towers", zoo_build_mt_wnd},
     {"dlrm-rm2", "DLRM, RMC2: 32 tables of 80 look-ups each, products of pairs", zoo_build_dlrm_rm2},
+    {"dlrm-criteo", "DLRM on Criteo Kaggle: 26 tables of 34 million rows, 2.2 GB", zoo_build_dlrm_criteo},
     {"dien", "DIEN: GRU, attention, and a GRU with an attentional update gate as Scan", zoo_build_dien},
     /* others */
     {"mlp", "three hidden layers of 1024: matrix products and nothing else", zoo_build_mlp},
@@ -76,6 +77,22 @@ enum leat_status
 zoo_write(const struct zoo_model *model, enum zoo_size size, uint64_t seed, void **ret_bytes, size_t *ret_size)
 {
     return write_model(model, size, seed, ONNX_WEIGHTS_DRAWN, ret_bytes, ret_size);
+}
+
+enum leat_status
+zoo_write_external(const struct zoo_model *model, enum zoo_size size, uint64_t seed, const char *location, FILE *data,
+                   void **ret_bytes, size_t *ret_size)
+{
+    struct onnx_builder *builder;
+    enum leat_status status = onnx_builder_create(model->name, seed, ONNX_WEIGHTS_DRAWN, &builder);
+
+    if (status != LEAT_OK) {
+        return status;
+    }
+    model->build(builder, size);
+    status = onnx_builder_pack_external(builder, location, data, ret_bytes, ret_size);
+    onnx_builder_destroy(builder);
+    return status;
 }
 
 enum leat_status

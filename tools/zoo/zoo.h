@@ -24,6 +24,10 @@ const struct zoo_model *zoo_find(const char *name); /* NULL when there is none *
 /* The file of a model, to be freed with free(). */
 LEAT_MUST_CHECK enum leat_status zoo_write(const struct zoo_model *model, enum zoo_size size, uint64_t seed,
                                            void **ret_bytes, size_t *ret_size);
+/* The same with constants in a file of their own; see onnx_builder_pack_external(). */
+LEAT_MUST_CHECK enum leat_status zoo_write_external(const struct zoo_model *model, enum zoo_size size,
+                                                    uint64_t seed, const char *location, FILE *data,
+                                                    void **ret_bytes, size_t *ret_size);
 /* The same graph without the numbers that are drawn: constants with a shape but no data. */
 LEAT_MUST_CHECK enum leat_status zoo_write_graph(const struct zoo_model *model, enum zoo_size size,
                                                  void **ret_bytes, size_t *ret_size);
@@ -63,6 +67,7 @@ void zoo_build_ncf(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_wide_deep(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_mt_wnd(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_dlrm_rm2(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_dlrm_criteo(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_dien(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_mlp_recommender(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_mlp(struct onnx_builder *builder, enum zoo_size size);
