@@ -72,7 +72,8 @@ struct leat_waiting {
 
 /* W: dispatcher, relaxed. R: anyone, for statistics only. */
 struct leat_application_counters {
-    _Atomic uint64_t accepted, ok, rejected, expired, cancelled, failed, batches, waiting, busy_ns; /* busy: of workers */
+    _Atomic uint64_t accepted, ok, rejected, expired, cancelled, failed, batches, waiting;
+    _Atomic uint64_t busy_ns; /* of workers, with what was neither offline nor late when it went there */
 };
 
 /* What the control side knows of the policy in force. */

@@ -38,7 +38,7 @@ struct batch_record {
     uint64_t arrived_ns;   /* the oldest query; offline ones have time */
     uint16_t application;
     uint8_t variant; /* within the application */
-    bool probe;
+    bool probe, online;
     uint32_t items;
 };
 _Static_assert(LEAT_SCHED_VARIANTS_MAX <= UINT8_MAX, "the place of a variant fits");
@@ -941,6 +941,7 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
         .arrived_ns = entries[at[0]].offline ? dispatcher->now_ns : waiting->queries[waiting->head + at[0]].arrival_ns,
         .application = app->id,
         .variant = (uint8_t)selection.variant,
+        .online = waiting == &app->waiting[LEAT_RANK_ONLINE],
         .items = items,
     };
     record->batch_tail++;
@@ -1340,7 +1341,7 @@ take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, const str
     sched->free_at_ns = record->ends_ns + record->behind_ns;
     app->running -= done->queries;
     app->running_batches--;
-    bump(&app->counters.busy_ns, done->exec_ns);
+    bump(&app->counters.busy_ns, batch->online ? done->exec_ns : 0);
     const uint32_t ran = done->queries - done->expired;
     bump(&app->counters.expired, done->expired);
     bump(&app->counters.failed, done->failed);

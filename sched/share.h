@@ -6,7 +6,8 @@
  *           loads. Each gets the part that its demand is of all: equal shares of what is asked leave each the same headroom.
  * Demand    Workers' time asked for in a unit of time, in thousandths of a worker. Of an application whose selector goes by the
  *           number of workers (flexible) it is what the load takes at the least, in the variant and batch that are fastest
- *           for an item: what it takes now would only say how much it was given. Of the others it is what they take.
+ *           for an item: what it takes now would only say how much it was given. Of the others it is what they take. What is
+ *           offline or late takes what is left, and asks for nothing.
  * Division  Others' demand is theirs; what is left is divided among the flexible ones in proportion. If little is left, all
  *           is divided in proportion among all, so that whoever asks too much takes from everybody.
  * Change    Demands are means of which the last look is a half. What is in force changes when the part has been another one

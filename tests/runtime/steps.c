@@ -190,20 +190,15 @@ steps_stop(void)
     free(steps.app.router_state);
 }
 
-void
-steps_submit(uint32_t number, uint32_t items, uint32_t latency_us)
-{
-    steps_submit_capped(number, items, latency_us, 0);
-}
-
-void
-steps_submit_capped(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t cost_cap_nano)
+static void
+submit(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t cost_cap_nano, uint16_t flags)
 {
     const size_t body = offsetof(struct leat_wire_request, submit_ns);
     const uint32_t c = number / STEPS_SLOTS, slot = number % STEPS_SLOTS;
     const struct leat_wire_request request = {.submit_ns = steps.now_ns,
                                               .latency_us = latency_us,
                                               .items = items,
+                                              .flags = flags,
                                               .slot = (uint16_t)slot,
                                               .target = steps.app.id,
                                               .cost_cap = leat_wire_cost_code(cost_cap_nano),
@@ -216,6 +211,24 @@ steps_submit_capped(uint32_t number, uint32_t items, uint32_t latency_us, uint32
     memcpy((char *)cell + body, (const char *)&request + body, sizeof(*cell) - body);
     atomic_store_explicit(&cell->sequence, ++clients[c].sent, memory_order_release);
     clients[c].answered[slot] = false;
+}
+
+void
+steps_submit(uint32_t number, uint32_t items, uint32_t latency_us)
+{
+    submit(number, items, latency_us, 0, 0);
+}
+
+void
+steps_submit_capped(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t cost_cap_nano)
+{
+    submit(number, items, latency_us, cost_cap_nano, 0);
+}
+
+void
+steps_submit_offline(uint32_t number, uint32_t items)
+{
+    submit(number, items, 0, 0, LEAT_WIRE_OFFLINE);
 }
 
 void

@@ -44,6 +44,7 @@ void steps_stop(void); /* everything has ended */
 /* Query `number` asks: in slot number % STEPS_SLOTS of session number / STEPS_SLOTS, which must be free. 0: no deadline. */
 void steps_submit(uint32_t number, uint32_t items, uint32_t latency_us);
 void steps_submit_capped(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t cost_cap_nano);
+void steps_submit_offline(uint32_t number, uint32_t items);
 
 /* One round of the dispatcher, `later_ns` after the last. */
 void steps_round(uint64_t later_ns);

@@ -3,7 +3,7 @@
  * Goal     The dispatcher carries out what a router answers, pair by pair, and what is left keeps its order; a deep
  *          queue costs no more than what the router is shown, and the selector is shown as much; what is left for later is
  *          shown again; workers' times say what can be known; nobody is refused for what waits and would go behind it. A share
- *          of the workers is shown as so many workers.
+ *          of the workers is shown as so many workers, and only what online queries take counts as asked for.
  * Method   The dispatcher driven round by round, with routers made here: one that answers at random, beside a list kept
  *          by the test; one that holds back; and one that only looks; and the real ones. Queries behind what a router
  *          is shown lie in pages that cannot be touched.
@@ -767,6 +767,36 @@ test_a_share_of_the_workers(uint32_t share, uint32_t want_workers, const uint32_
     steps_stop();
 }
 
+/* Workers' time that is asked for is that of online queries in time: others take what is left. */
+static void
+test_time_that_is_left_is_not_asked_for(void)
+{
+    static const uint16_t classes[1];
+    const struct steps_options options = {.worker_count = 1,
+                                          .classes = classes,
+                                          .worker_depth = 1,
+                                          .sessions = 1,
+                                          .router = &leat_router_fcfs,
+                                          .selector = &leat_selector_fixed,
+                                          .latency_ns = {1000000}};
+    struct leat_wire_response answer;
+
+    steps_start(&options);
+    for (uint32_t q = 0; q < 3; q++) {
+        if (q == 2) {
+            steps_submit_offline(q, 1);
+        } else {
+            steps_submit(q, 1, q); /* in 1 us: late as it comes */
+        }
+        steps_round(1000);
+        EXPECT(steps_run(0));
+        steps_round(1000);
+        EXPECT(steps_answer(q, &answer) && answer.outcome == LEAT_OUTCOME_OK && answer.exec_ns >= 1000000);
+        EXPECT(atomic_load_explicit(&steps.app.counters.busy_ns, memory_order_relaxed) / 1000000 == 1);
+    }
+    steps_stop();
+}
+
 int
 main(void)
 {
@@ -786,5 +816,6 @@ main(void)
     test_a_share_of_the_workers(3, 3, (const uint32_t[WORKERS]){3, 2, 1, 1, 1});
     test_a_share_of_the_workers(0, WORKERS, (const uint32_t[WORKERS]){5, 4, 3, 2, 1});
     test_a_share_of_the_workers(9, WORKERS, (const uint32_t[WORKERS]){5, 4, 3, 2, 1});
+    test_time_that_is_left_is_not_asked_for();
     return 0;
 }
