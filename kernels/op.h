@@ -30,6 +30,7 @@ enum leat_op_kind {
     LEAT_OP_AVERAGE_POOL,
     LEAT_OP_BATCH_NORMALIZATION,
     LEAT_OP_BIT_SHIFT,
+    LEAT_OP_BLACKMAN_WINDOW,
     LEAT_OP_CAST,
     LEAT_OP_CAST_LIKE,
     LEAT_OP_CEIL,
@@ -46,9 +47,12 @@ enum leat_op_kind {
     LEAT_OP_CUM_SUM,
     LEAT_OP_DEPTH_TO_SPACE,
     LEAT_OP_DEQUANTIZE_LINEAR,
+    LEAT_OP_DET,
+    LEAT_OP_DFT,
     LEAT_OP_DIV,
     LEAT_OP_DROPOUT,
     LEAT_OP_DYNAMIC_QUANTIZE_LINEAR,
+    LEAT_OP_EINSUM,
     LEAT_OP_ELU,
     LEAT_OP_EQUAL,
     LEAT_OP_ERF,
@@ -66,7 +70,10 @@ enum leat_op_kind {
     LEAT_OP_GLOBAL_MAX_POOL,
     LEAT_OP_GREATER,
     LEAT_OP_GREATER_OR_EQUAL,
+    LEAT_OP_GRID_SAMPLE,
     LEAT_OP_GRU,
+    LEAT_OP_HAMMING_WINDOW,
+    LEAT_OP_HANN_WINDOW,
     LEAT_OP_HARDMAX,
     LEAT_OP_HARD_SIGMOID,
     LEAT_OP_HARD_SWISH,
@@ -91,6 +98,7 @@ enum leat_op_kind {
     LEAT_OP_MAX_UNPOOL,
     LEAT_OP_MEAN,
     LEAT_OP_MEAN_VARIANCE_NORMALIZATION,
+    LEAT_OP_MEL_WEIGHT_MATRIX,
     LEAT_OP_MIN,
     LEAT_OP_MOD,
     LEAT_OP_MUL,
@@ -118,8 +126,10 @@ enum leat_op_kind {
     LEAT_OP_REDUCE_SUM_SQUARE,
     LEAT_OP_RELU,
     LEAT_OP_RESHAPE,
+    LEAT_OP_RESIZE,
     LEAT_OP_REVERSE_SEQUENCE,
     LEAT_OP_RNN,
+    LEAT_OP_ROI_ALIGN,
     LEAT_OP_ROUND,
     LEAT_OP_SCATTER,
     LEAT_OP_SCATTER_ELEMENTS,
@@ -140,6 +150,7 @@ enum leat_op_kind {
     LEAT_OP_SPLIT,
     LEAT_OP_SQRT,
     LEAT_OP_SQUEEZE,
+    LEAT_OP_STFT,
     LEAT_OP_SUB,
     LEAT_OP_SUM,
     LEAT_OP_TAN,
@@ -150,6 +161,7 @@ enum leat_op_kind {
     LEAT_OP_TRANSPOSE,
     LEAT_OP_TRILU,
     LEAT_OP_UNSQUEEZE,
+    LEAT_OP_UPSAMPLE,
     LEAT_OP_WHERE,
     LEAT_OP_XOR,
 };
@@ -253,6 +265,9 @@ LEAT_MUST_CHECK enum leat_status leat_slice_of(const struct leat_graph *graph, c
 /* Split: the sizes of all outputs along its axis, those that nobody reads too; false when they are not known. */
 bool leat_split_sizes(const struct leat_graph *graph, const struct leat_node *node,
                       int64_t sizes[LEAT_NODE_OUTPUTS_MAX]);
+
+/* RoiAlign: samples along each axis of a cell; a region that asks for more fails its batch. */
+#define LEAT_ROI_SAMPLES_MAX 1024
 
 /* MeanVarianceNormalization: bit a is set when the mean is taken over axis a. */
 uint32_t leat_mean_variance_axes(const struct leat_graph *graph, const struct leat_node *node);

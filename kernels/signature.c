@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/graph_build.h"
+#include "kernels/infer/infer.h"
 #include "kernels/op.h"
 
 #define PROBE_A 5 /* primes, so that few products of other dims look like one of them */
@@ -73,6 +74,53 @@ elements_before_batch(const struct leat_value *value)
     return 0;
 }
 
+/*
+ * A Slice, Tile or Resize that is no longer or shorter than its input takes each element from its own place,
+ * whatever computes its parameters: unless it runs backwards, or cuts out a region.
+ */
+static bool
+takes_items_in_order(const struct leat_graph *marked, const struct leat_node *node)
+{
+    const struct leat_attribute *place =
+        leat_node_attribute(node, "coordinate_transformation_mode");
+    const struct leat_value *steps = leat_node_input(marked, node, 4);
+    const int64_t *step;
+    uint32_t count = 0;
+
+    switch (node->op->kind) {
+    case LEAT_OP_TILE:
+        return true;
+    case LEAT_OP_RESIZE:
+        return place == NULL || strcmp(place->s, "tf_crop_and_resize") != 0;
+    case LEAT_OP_SLICE:
+        if (steps != NULL && !leat_value_ints(steps, &step, &count)) {
+            return false;
+        }
+        while (count > 0 && step[count - 1] > 0) {
+            count--;
+        }
+        return count == 0;
+    default:
+        return false;
+    }
+}
+
+/* The batch axis of the first input is as long in the output. */
+static bool
+keeps_batch(const struct leat_graph *marked, const struct leat_node *node,
+            const struct leat_graph *a, const struct leat_graph *b)
+{
+    const uint32_t from = node->inputs[0], to = node->outputs[0];
+    bool keeps = a->values[from].rank == a->values[to].rank;
+
+    for (uint32_t d = 0; keeps && d < marked->values[from].rank; d++) {
+        keeps = marked->values[from].dims[d] != LEAT_DIM_BATCH ||
+                (a->values[from].dims[d] == a->values[to].dims[d] &&
+                 b->values[from].dims[d] == b->values[to].dims[d]);
+    }
+    return keeps;
+}
+
 static enum leat_status
 check_node(struct leat_graph *marked, struct leat_node *node, const struct leat_graph *a,
            const struct leat_graph *b)
@@ -88,6 +136,9 @@ check_node(struct leat_graph *marked, struct leat_node *node, const struct leat_
         if (v != LEAT_VALUE_NONE) {
             mark_dims(&a->values[v], &b->values[v], &marked->values[v]);
         }
+    }
+    if (mixes_items && takes_items_in_order(marked, node)) {
+        mixes_items = !keeps_batch(marked, node, a, b);
     }
     if (node->op->kind == LEAT_OP_RESHAPE || node->op->kind == LEAT_OP_FLATTEN) {
         /* Row-major order keeps items whole only when the same number of elements comes before the batch. */
