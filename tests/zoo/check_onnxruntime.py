@@ -114,8 +114,8 @@ def check_model(zoo, size, model, path):
             assert np.array_equal(one, other)
     if nominal:  # at other lengths as well
         check_run(model, session, {name: max(4, extent // 3) for name, extent in nominal.items()}, rng)
-    print(f"{model['name']}: outputs", *[f"{list(value.shape)} of deviation {float(value.std()):.3g}" for value in outputs],
-          flush=True)
+    print(f"{model['name']}: outputs",
+          *[f"{list(value.shape)} of deviation {float(value.std()):.3g}" for value in outputs], flush=True)
 
 
 def main():

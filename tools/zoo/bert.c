@@ -117,7 +117,8 @@ distil_attention(struct onnx_builder *b, const struct bert *net, struct onnx_ten
     q = layer_binary(b, "Div", "attention.scale", q, layer_scalar(b, "attention.scale.by", divisor));
     struct onnx_tensor scores = layer_matmul(b, "attention.scores", q, k);
 
-    struct onnx_tensor padding = layer_binary(b, "Equal", "attention.equal", ones, layer_integer(b, "attention.zero", 0));
+    struct onnx_tensor padding =
+        layer_binary(b, "Equal", "attention.equal", ones, layer_integer(b, "attention.zero", 0));
     padding = layer_view(b, "attention.padding", padding, across, 4);
     const char *shape = onnx_node_output(onnx_builder_node(b, "Shape", "attention.scores.shape", &scores.name, 1));
     padding.name = onnx_node_output(

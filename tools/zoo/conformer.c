@@ -32,7 +32,8 @@ feed_forward(const struct conformer *net, const char *name, struct onnx_tensor x
     struct onnx_tensor y = layer_layer_norm(b, layer_part(name, "norm").text, x, EPSILON);
 
     y = layer_linear(b, layer_part(name, "linear1").text, y, 4 * net->width, true);
-    y = layer_linear(b, layer_part(name, "linear2").text, layer_silu(b, layer_part(name, "swish").text, y), net->width, true);
+    y = layer_silu(b, layer_part(name, "swish").text, y);
+    y = layer_linear(b, layer_part(name, "linear2").text, y, net->width, true);
     y.power *= 0.25;
     y = layer_binary(b, "Mul", layer_part(name, "mul").text, y, layer_scalar(b, layer_part(name, "half").text, 0.5f));
     return layer_add(b, layer_part(name, "add").text, x, y);

@@ -67,7 +67,8 @@ evolve(struct onnx_builder *b, struct onnx_tensor clicks, struct onnx_tensor sco
     x = layer_concat(b, "concat_1", 1, (const struct onnx_tensor[]){click, kept}, 2);
     x = layer_tanh(b, "tanh", layer_linear(b, "candidate", x, width, true));
     const struct onnx_tensor update = layer_mul(b, "attend", gates[1], subtract_from_one(b, "unattended", score));
-    x = layer_add(b, "add", layer_mul(b, "old", update, h), layer_mul(b, "new", subtract_from_one(b, "rest", update), x));
+    x = layer_mul(b, "new", subtract_from_one(b, "rest", update), x);
+    x = layer_add(b, "add", layer_mul(b, "old", update, h), x);
     onnx_builder_output(b, x, "next_state");
     struct onnx_body *body = onnx_builder_body_end(b);
 

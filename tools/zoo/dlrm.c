@@ -105,7 +105,8 @@ zoo_build_dlrm_criteo(struct onnx_builder *b, enum zoo_size size)
     const bool full = size == ZOO_SIZE_FULL;
     const int64_t *bottom = full ? bottom_full : bottom_test;
     const struct onnx_tensor dense = onnx_builder_input(b, "dense", (const int64_t[]){13}, 1);
-    struct onnx_tensor ids = onnx_builder_indices(b, "categories", (const int64_t[]){COLUMNS}, 1, full ? 10131227 : 200);
+    struct onnx_tensor ids =
+        onnx_builder_indices(b, "categories", (const int64_t[]){COLUMNS}, 1, full ? 10131227 : 200);
     struct onnx_tensor vectors[COLUMNS + 1], modulus = {.rank = 1, .dims = {COLUMNS}};
     int64_t rows[COLUMNS];
 

@@ -180,7 +180,8 @@ layer_recurrent(struct onnx_builder *b, const char *name, struct onnx_tensor x, 
     const char *inputs[7] = {x.name};
 
     LEAT_ASSERT(x.rank == 3 && (lstm || strcmp(options.op, "GRU") == 0));
-    inputs[1] = onnx_builder_normal(b, layer_part(name, "weight_ih").text, w, 3, 0.0, sqrt(1.0 / (x.power * (double)width)));
+    inputs[1] = onnx_builder_normal(b, layer_part(name, "weight_ih").text, w, 3, 0.0,
+                                    sqrt(1.0 / (x.power * (double)width)));
     inputs[2] = onnx_builder_uniform(b, layer_part(name, "weight_hh").text, r, 3, -bound, bound);
     inputs[3] = onnx_builder_uniform(b, layer_part(name, "bias").text, bias, 2, -bound, bound);
     inputs[4] = options.lengths;
@@ -210,7 +211,8 @@ layer_recurrent(struct onnx_builder *b, const char *name, struct onnx_tensor x, 
         return layer_squeeze(b, layer_part(name, "squeeze").text, y, 1);
     }
     y = layer_transpose(b, layer_part(name, "transpose").text, y, (const int64_t[]){0, 2, 1, 3});
-    const char *shape = onnx_builder_constant_integers(b, layer_part(name, "shape").text, (const int64_t[]){0, 0, -1}, 3);
+    const char *shape =
+        onnx_builder_constant_integers(b, layer_part(name, "shape").text, (const int64_t[]){0, 0, -1}, 3);
     y.name = onnx_node_output(onnx_builder_node(b, "Reshape", layer_part(name, "reshape").text,
                                                 (const char *[]){y.name, shape}, 2));
     y.rank = 3;

@@ -49,8 +49,10 @@ zoo_build_mlp_recommender(struct onnx_builder *b, enum zoo_size size)
     x = layer_gemm(b, "fc", x, 1);
 
     onnx_builder_scope(b, "wide");
-    x = layer_add(b, "add_user", x, layer_flatten(b, "user.flatten", layer_embedding(b, "user", user, net->users, 1, 0.5)));
-    x = layer_add(b, "add_item", x, layer_flatten(b, "item.flatten", layer_embedding(b, "item", item, net->items, 1, 0.5)));
+    x = layer_add(b, "add_user", x,
+                  layer_flatten(b, "user.flatten", layer_embedding(b, "user", user, net->users, 1, 0.5)));
+    x = layer_add(b, "add_item", x,
+                  layer_flatten(b, "item.flatten", layer_embedding(b, "item", item, net->items, 1, 0.5)));
     onnx_builder_scope(b, "%s", "");
     onnx_builder_output(b, layer_sigmoid(b, "sigmoid", x), "score");
 }
@@ -97,7 +99,8 @@ look_up(struct onnx_builder *b, const struct tables *net, struct onnx_tensor ids
 
     for (size_t t = 0; t < TABLES; t++) {
         const struct part_name name = numbered("table", t);
-        parts[t] = layer_embedding(b, name.text, layer_columns(b, name.text, ids, (int64_t)t, 1), net->rows, net->width, 1.0);
+        const struct onnx_tensor column = layer_columns(b, name.text, ids, (int64_t)t, 1);
+        parts[t] = layer_embedding(b, name.text, column, net->rows, net->width, 1.0);
     }
     parts[TABLES] = dense;
     return layer_concat(b, "concat", 1, parts, TABLES + 1);
@@ -130,7 +133,8 @@ zoo_build_wide_deep(struct onnx_builder *b, enum zoo_size size)
     onnx_builder_scope(b, "dnn");
     struct onnx_tensor x = look_up(b, net, ids, dense);
     for (size_t i = 0; i < LEAT_COUNT_OF(net->tower); i++) {
-        x = layer_relu(b, numbered("relu", i).text, layer_linear(b, numbered("hidden", i).text, x, net->tower[i], true));
+        x = layer_linear(b, numbered("hidden", i).text, x, net->tower[i], true);
+        x = layer_relu(b, numbered("relu", i).text, x);
     }
     x = layer_linear(b, "logits", x, 1, true);
     onnx_builder_scope(b, "%s", "");

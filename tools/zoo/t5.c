@@ -120,7 +120,8 @@ attention(const struct t5 *net, const char *name, struct onnx_tensor x, struct o
     struct onnx_builder *b = net->b;
     const int64_t inner = net->heads * net->head_width;
     /* Scores are not divided: small queries stand in for it. */
-    const struct onnx_tensor q = layer_linear_gain(b, layer_part(name, "q").text, x, inner, 1.0 / (double)net->head_width);
+    const struct onnx_tensor q =
+        layer_linear_gain(b, layer_part(name, "q").text, x, inner, 1.0 / (double)net->head_width);
     const struct onnx_tensor k = layer_linear_gain(b, layer_part(name, "k").text, memory, inner, 1.0);
     const struct onnx_tensor v = layer_linear_gain(b, layer_part(name, "v").text, memory, inner, 1.0);
 

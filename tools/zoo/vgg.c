@@ -25,8 +25,8 @@ zoo_build_vgg16(struct onnx_builder *b, enum zoo_size size)
         if (features[i] == 0) {
             x = layer_max_pool(b, "maxpool", x, (struct layer_window){.kernel = 2, .stride = 2});
         } else {
-            x = layer_conv(b, "conv", x, (struct layer_window){.outputs = features[i] / divisor, .kernel = 3, .stride = 1,
-                                                               .pad = 1, .bias = true, .gain = GAIN});
+            x = layer_conv(b, "conv", x, (struct layer_window){.outputs = features[i] / divisor, .kernel = 3,
+                                                               .stride = 1, .pad = 1, .bias = true, .gain = GAIN});
             x = layer_relu(b, "relu", x);
         }
     }

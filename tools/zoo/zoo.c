@@ -31,8 +31,8 @@ const struct zoo_model zoo_models[] = {
     {"lstm-classifier", "two LSTM layers in both directions, over padded sequences", zoo_build_lstm_classifier},
     {"gru-classifier", "two GRU layers and the last state", zoo_build_gru_classifier},
     /* speech */
-    {"whisper-tiny-encoder", "Whisper tiny, encoder: convolutions in time, transformer", zoo_build_whisper_tiny_encoder},
-    {"conformer-ctc-small", "Conformer with CTC head: relative positions, depthwise in time", zoo_build_conformer_ctc_small},
+    {"whisper-tiny-encoder", "Whisper tiny, encoder: convolutions, transformer", zoo_build_whisper_tiny_encoder},
+    {"conformer-ctc-small", "Conformer with CTC: relative positions, depthwise in time", zoo_build_conformer_ctc_small},
     /* recommendation */
     {"mlp-recommender", "two embeddings and dense features into a tower, plus a wide part", zoo_build_mlp_recommender},
     {"ncf", "NeuMF on MovieLens-20M: a product of embeddings beside a tower", zoo_build_ncf},
