@@ -650,9 +650,6 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         return;
     }
     struct leat_sched_query query = leat_waiting_query(entry, dispatcher->now_ns);
-    if (online) {
-        leat_load_arrive(&app->load, dispatcher->now_ns, query.items);
-    }
     enum leat_reason reason;
     struct closest closest;
     const uint32_t variant = fastest_for(dispatcher, app, &query, &reason, &closest);
@@ -669,6 +666,9 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
             return;
         }
         app->next_expiry_ns = late_ns < app->next_expiry_ns ? late_ns : app->next_expiry_ns;
+    }
+    if (online) { /* what no variant suits, or only time that is left, is no load */
+        leat_load_arrive(&app->load, dispatcher->now_ns, query.items);
     }
     uint32_t probed = LEAT_PROBING_NONE;
     if (entry->deadline_ns != LEAT_NO_DEADLINE) {

@@ -796,6 +796,33 @@ test_offline_is_no_load(void)
     stop();
 }
 
+/* Nor are queries that nothing could serve, or only what time is left. */
+static void
+test_what_cannot_be_served_is_no_load(void)
+{
+    start();
+    leat_profile_init(&profiles[0][0], LEAT_PROFILE_DEFAULT, NULL);
+    leat_profile_set(&profiles[0][0], 1, 50000000);
+    submit(0, 0, 1, PLAIN, 1000);
+    publish(0, &(struct leat_wire_request){.submit_ns = now_ns,
+                                           .accuracy_floor_ppm = 500000,
+                                           .items = 1,
+                                           .slot = 1,
+                                           .target = PLAIN,
+                                           .ticket_low = 2,
+                                           .units = {0, 1}});
+    (void)step();
+    EXPECT(apps[PLAIN].running == 1 && clients[0].outcomes[1] == LEAT_OUTCOME_REJECTED);
+    EXPECT(leat_load_rate_qps(&apps[PLAIN].load, now_ns) == 0);
+    submit(0, 2, 3, PLAIN, 0);
+    (void)step();
+    EXPECT(leat_load_rate_qps(&apps[PLAIN].load, now_ns) > 0);
+    run_one();
+    run_one();
+    leat_profile_init(&profiles[0][0], LEAT_PROFILE_DEFAULT, NULL);
+    stop();
+}
+
 /* However many wait offline, as many may wait online. */
 static void
 test_offline_takes_no_place(void)
@@ -951,6 +978,7 @@ main(void)
     test_what_is_held_goes_first();
     test_offline_wants_no_worker();
     test_offline_is_no_load();
+    test_what_cannot_be_served_is_no_load();
     test_offline_takes_no_place();
     test_offline_has_time();
     test_late_is_served_last();
