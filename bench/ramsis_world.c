@@ -453,7 +453,7 @@ options_for(const struct ramsis_case *found, enum ramsis_scheme scheme)
         .objective_ns = world->objective_ns,
         .duration_ns = found->duration_ns,
         .load_known = found->rates == NULL && !is_daemon(scheme),
-        .late = drops(scheme) ? VARIANTS_DROP_LATE : VARIANTS_SERVE_LATE,
+        .late = drops(scheme) ? VARIANTS_DROP_LATE : is_daemon(scheme) ? VARIANTS_SERVE_LATE_LAST : VARIANTS_SERVE_LATE,
         .noise_share = world->noise_share,
     };
 }

@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "sched/batch.h"
 #include "sched/candidates.h"
 #include "sched/route_caps.h"
 #include "sched/select.h"
@@ -1081,7 +1082,9 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, enum
         dispatcher, app, app->router->deals ? dispatcher->dealt : route->pending + pair.query, offer.count, waiting);
     select.worker = sched;
     select.instances = app->instances.all != NULL ? leat_instances_of(&app->instances, pair.worker) : NULL;
-    struct leat_selection selection = app->selector->select(app->selector_state, &select);
+    struct leat_selection selection = rank == LEAT_RANK_LATE && app->selector->when_idle
+                                          ? leat_batch_of_late(&select)
+                                          : app->selector->select(app->selector_state, &select);
     if (selection.hold) {
         return PAIR_SKIPPED;
     }

@@ -26,3 +26,25 @@ leat_batch_limits(const struct leat_select_input *input, uint64_t objective_ns, 
         ret_limits->single_ns[v] = leat_batch_predict_ns(input, v, 1);
     }
 }
+
+struct leat_selection
+leat_batch_of_late(const struct leat_select_input *input)
+{
+    const struct leat_sched_query *query = &input->pending[0];
+    struct leat_selection best = {0};
+    uint64_t best_ns = UINT64_MAX;
+
+    LEAT_ASSERT(input->pending_count >= 1 && input->variant_count <= LEAT_SCHED_VARIANTS_MAX);
+    for (uint32_t v = 0; v < input->variant_count; v++) {
+        const struct leat_sched_variant *variant = &input->variants[v];
+        if (!variant->ready || !leat_select_suits(input, variant, query)) {
+            continue;
+        }
+        const uint64_t batch_ns = leat_batch_predict_ns(input, v, query->items);
+        if (best.queries == 0 || batch_ns < best_ns) {
+            best = (struct leat_selection){.variant = v, .queries = 1};
+            best_ns = batch_ns;
+        }
+    }
+    return best;
+}

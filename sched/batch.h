@@ -59,4 +59,12 @@ struct leat_batch_limits {
 void leat_batch_limits(const struct leat_select_input *input, uint64_t objective_ns, uint32_t rate_qps,
                        uint32_t margin_percent, struct leat_batch_limits *ret_limits);
 
+/* ---- What is late already ----------------------------------------------------------------------- */
+
+/*
+ * The first query alone, in the variant that ends soonest, for selectors that weigh accuracy against being in time: whoever
+ * comes next and still has time is to wait no longer for it than needs be. None where nothing suits. O(variants).
+ */
+struct leat_selection leat_batch_of_late(const struct leat_select_input *input);
+
 #endif /* LEAT_SCHED_BATCH_H */

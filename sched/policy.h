@@ -150,7 +150,11 @@ struct leat_selector {
     const char *name;
     size_t state_bytes;
     bool single; /* never more than one query a batch */
-    bool when_idle; /* is asked only while a worker is idle: what comes until then may change its choice */
+    /*
+     * Weighs accuracy against being in time by what waits: it is asked only while a worker is idle, for what comes until then may
+     * change its choice, and not about queries that are late already.
+     */
+    bool when_idle;
     bool follows_policy; /* that init must be given */
     bool follows_instances; /* is to be shown them */
     bool counts_workers; /* chooses by worker_count: is to be told the application's share of them */

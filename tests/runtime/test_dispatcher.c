@@ -928,6 +928,39 @@ test_late_is_served_last(void)
     stop();
 }
 
+static uint32_t asked;
+
+static struct leat_selection
+select_first(void *state, const struct leat_select_input *input)
+{
+    (void)state;
+    asked += input->pending_count > 0;
+    return (struct leat_selection){.queries = 1};
+}
+
+/* A selector that weighs accuracy against time is not asked about what is late; any other is. */
+static void
+test_late_is_not_weighed(void)
+{
+    for (int weighs = 0; weighs < 2; weighs++) {
+        const struct leat_selector selector = {.name = "first", .when_idle = weighs != 0, .select = select_first};
+        start();
+        leat_profile_init(&profiles[0][0], LEAT_PROFILE_DEFAULT, NULL);
+        leat_profile_set(&profiles[0][0], 1, 50000000);
+        apps[PLAIN].selector = &selector;
+        submit(0, 0, 1, PLAIN, 1000); /* cannot be in time */
+        submit(0, 1, 2, PLAIN, MINUTE_US);
+        (void)step();
+        asked = 0;
+        run_one();
+        EXPECT(asked == 1 - (uint32_t)weighs && waiting_late(PLAIN) == 0 && waiting(PLAIN) == 0);
+        run_one();
+        EXPECT(atomic_load(&apps[PLAIN].counters.ok) == 2);
+        leat_profile_init(&profiles[0][0], LEAT_PROFILE_DEFAULT, NULL);
+        stop();
+    }
+}
+
 /* However many are late, as many may wait in time. Who becomes late and finds no room has expired. */
 static void
 test_late_has_bounds(void)
@@ -982,6 +1015,7 @@ main(void)
     test_offline_takes_no_place();
     test_offline_has_time();
     test_late_is_served_last();
+    test_late_is_not_weighed();
     test_late_has_bounds();
     return 0;
 }

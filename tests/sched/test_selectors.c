@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "sched/batch.h"
 #include "sched/candidates.h"
 #include "sched/policy_table.h"
 #include "sched/select.h"
@@ -419,6 +420,36 @@ test_greedy(void)
     EXPECT(in_time > ROUNDS / 10 && late > ROUNDS / 10 && nothing > ROUNDS / 100);
 }
 
+/* ---- What is late ------------------------------------------------------------------------------- */
+
+static void
+test_late(void)
+{
+    uint32_t others = 0, nothing = 0;
+
+    for (int round = 0; round < ROUNDS; round++) {
+        struct world world;
+        draw_world(&world);
+        world.input.variant_count = below(8) == 0 ? (uint32_t)below(VARIANTS) : VARIANTS;
+        const uint64_t(*times)[CLASSES][ITEMS + 1] = world.batch_ns;
+        const uint32_t class = world.worker.worker_class, items = world.queries[0].items;
+        const struct leat_selection got = leat_batch_of_late(&world.input);
+        if (got.queries == 0) {
+            for (uint32_t v = 0; v < VARIANTS; v++) {
+                EXPECT(!is_candidate(&world, v));
+            }
+            nothing++;
+            continue;
+        }
+        EXPECT(got.queries == 1 && got.skip == 0 && !got.hold && is_candidate(&world, got.variant));
+        for (uint32_t v = 0; v < VARIANTS; v++) {
+            EXPECT(!is_candidate(&world, v) || times[v][class][items] >= times[got.variant][class][items]);
+        }
+        others += got.variant > 0;
+    }
+    EXPECT(others > ROUNDS / 10 && nothing > ROUNDS / 100);
+}
+
 /* ---- infaas ------------------------------------------------------------------------------------ */
 
 static void
@@ -705,6 +736,7 @@ main(void)
     test_model_switching();
     test_model_switching_refuses();
     test_greedy();
+    test_late();
     test_infaas();
     test_candidates();
     test_extremes();

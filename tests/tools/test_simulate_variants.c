@@ -241,6 +241,23 @@ naive_is_last(uint32_t q)
     return last;
 }
 
+/* What is late goes alone, in the variant that is done with it soonest, where the selector would weigh accuracy against time. */
+static struct leat_selection
+naive_select(const struct leat_select_input *input, bool last)
+{
+    const struct variants_options *options = naive.options;
+    struct leat_selection selection = {.queries = 1};
+    if (!last || !options->selector->when_idle) {
+        return options->selector->select(naive.selector_state, input);
+    }
+    for (uint32_t v = 1; v < options->table->count; v++) {
+        if (options->table->rows[v].latency_ns[0] < options->table->rows[selection.variant].latency_ns[0]) {
+            selection.variant = v;
+        }
+    }
+    return selection;
+}
+
 /* What the selector makes of a pair; false when that ends the round. */
 static bool
 naive_carry_out(const struct leat_sched_query *shown, uint32_t shown_count, struct leat_route_pair pair, bool *ret_any)
@@ -295,7 +312,7 @@ naive_carry_out(const struct leat_sched_query *shown, uint32_t shown_count, stru
         .predict = naive_predict,
         .profiles = options->table,
     };
-    const struct leat_selection selection = options->selector->select(naive.selector_state, &input);
+    const struct leat_selection selection = naive_select(&input, last);
     naive.result.decisions++;
     if (selection.hold) {
         return true;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "sched/batch.h"
 #include "sched/candidates.h"
 #include "sched/load.h"
 #include "tools/simulate/events.h"
@@ -395,7 +396,9 @@ carry_out(struct variants_run *run, struct queue *queue, uint32_t shown, struct 
         select_input(run, pending, run_length(run, outcome, pair.query, shown), queue_count(queue) - pair.query);
     input.worker = &run->sched[pair.worker];
     input.instances = options->selector->follows_instances ? run->instances[pair.worker] : NULL;
-    const struct leat_selection selection = options->selector->select(run->selector_state, &input);
+    const bool late = options->selector->when_idle && pending->deadline_ns == LEAT_NO_DEADLINE;
+    const struct leat_selection selection =
+        late ? leat_batch_of_late(&input) : options->selector->select(run->selector_state, &input);
     const uint32_t first = pair.query + selection.skip;
 
     run->result->decisions++;
