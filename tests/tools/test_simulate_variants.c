@@ -577,7 +577,8 @@ static void
 expect_same(struct variants_options options, const struct leat_selector *selector)
 {
     const struct leat_selector recorded = {
-        .name = selector->name, .state_bytes = selector->state_bytes, .init = init_recorded, .select = select_recorded};
+        .name = selector->name, .when_idle = selector->when_idle, .state_bytes = selector->state_bytes, .init = init_recorded,
+        .select = select_recorded};
 
     struct leat_router recorded_router = *options.router;
     recorded_router.init = init_recorded_router;
