@@ -359,7 +359,7 @@ fastest_for(const struct leat_dispatcher *dispatcher, const struct leat_applicat
             enum leat_reason *ret_reason, struct closest *ret_closest)
 {
     struct closest cheapest = nothing_close; /* of those that fit */
-    uint32_t accurate = NOBODY, enough = NOBODY; /* the most accurate; one that is accurate enough, but too small */
+    uint32_t accurate = NOBODY, enough = NOBODY; /* the most accurate; the largest of those that are accurate enough */
 
     for (uint32_t i = 0; i < app->variant_count; i++) {
         const uint32_t v = app->by_time[i];
@@ -376,7 +376,7 @@ fastest_for(const struct leat_dispatcher *dispatcher, const struct leat_applicat
                 cheapest = close;
             }
         } else if (variant->accuracy_ppm >= query->accuracy_floor_ppm) {
-            enough = v;
+            enough = enough == NOBODY || variant->items_max > app->sched_variants[enough].items_max ? v : enough;
         } else if (accurate == NOBODY || variant->accuracy_ppm > app->sched_variants[accurate].accuracy_ppm) {
             accurate = v;
         }

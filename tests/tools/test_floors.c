@@ -80,6 +80,11 @@ check(const struct asked *asked, const struct leat_completion *done, bool all, u
     counts[1]++;
     if (done->reason == LEAT_REASON_ITEMS) { /* none may be so large any more: then nothing is close */
         EXPECT(asked->items > 1);
+        for (size_t m = 0; m < MODELS && all; m++) {
+            const struct model *largest = model_of(done->accuracy_ppm);
+            EXPECT(largest->accuracy_ppm >= asked->floor_ppm && largest->items_max < asked->items);
+            EXPECT(models[m].accuracy_ppm < asked->floor_ppm || models[m].items_max <= largest->items_max);
+        }
         return;
     }
     const struct model *closest = model_of(done->accuracy_ppm);
