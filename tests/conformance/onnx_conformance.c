@@ -21,6 +21,7 @@
 #include "kernels/onnx/onnx.h"
 #include "kernels/op.h"
 #include "kernels/reference/reference.h"
+#include "tests/conformance/coverage.h"
 #include "tests/leat_test.h"
 
 #define DATA_ROOT   "/usr/share/libonnx-testdata/data"
@@ -29,46 +30,19 @@
 #define ATOL        1e-5
 
 /* Of libonnx-testdata 1.12: raise these when operators are added, never lower them. */
-enum { MINIMUM_DIRECT = 865, MINIMUM_SERVED_REFERENCE = 522, MINIMUM_SERVED_CPU = 522 };
-
-enum skip {
-    SKIP_OPERATOR,
-    SKIP_OPSET,
-    SKIP_TYPE,
-    SKIP_TRAINING,
-    SKIP_FORM,
-    SKIP_CONTENTS,
-    SKIP_RECORDED,
-    SKIP_REASONS,
+enum {
+    MINIMUM_PERCENT = 91,
+    MINIMUM_DIRECT = 865,
+    MINIMUM_SERVED_REFERENCE = 522,
+    MINIMUM_SERVED_CPU = 522
 };
-static const char *const skip_texts[SKIP_REASONS] = {
-    [SKIP_OPERATOR] = "operator not in the table",
-    [SKIP_OPSET] = "operator or graph of another opset",
-    [SKIP_TYPE] = "element type or kind of value not supported",
-    [SKIP_TRAINING] = "training mode",
-    [SKIP_FORM] = "form of the operator not supported",
-    [SKIP_CONTENTS] = "a shape depends on tensor contents",
-    [SKIP_RECORDED] = "bf16 output recorded as u16, and truncated instead of rounded",
-};
-
-static struct {
-    unsigned passed, skipped[SKIP_REASONS], served_reference, served_cpu, cpu_refused;
-} counts;
-
-/* By row of the table: some passing case has a node of that operator, whatever its opset. */
-static bool reached[512];
 
 /* Operators without a case here: tests/kernels/test_operators.c has some. */
-static const char *const elsewhere[] = {"GlobalLpPool", "LpNormalization", "LpPool"};
+static const char *const elsewhere[] = {"GlobalLpPool", "LpNormalization", "LpPool", NULL};
 
-static void
-mark_reached(const char *name)
-{
-    EXPECT(leat_op_count <= LEAT_COUNT_OF(reached));
-    for (size_t i = 0; i < leat_op_count; i++) {
-        reached[i] = reached[i] || strcmp(leat_ops[i].name, name) == 0;
-    }
-}
+static struct {
+    unsigned served_reference, served_cpu, cpu_refused;
+} counts;
 
 /* The tensors of one data set: constants of a graph that exists to hold them. */
 struct tensors {
@@ -378,24 +352,24 @@ serve_all(const struct leat_graph *imported, const struct tensors *inputs,
     return good;
 }
 
-static enum skip
+static enum coverage
 skip_reason(void)
 {
     const char *text = leat_error_text();
     if (strstr(text, "docs/operators.md") != NULL) {
-        return SKIP_OPERATOR;
+        return COVERAGE_OPERATOR;
     }
     if (strstr(text, "opset") != NULL) {
-        return SKIP_OPSET;
+        return COVERAGE_OPSET;
     }
     if (strstr(text, "ONNX type") != NULL || strstr(text, "of type") != NULL ||
         strstr(text, "not of one type") != NULL || strstr(text, "not a tensor") != NULL) {
-        return SKIP_TYPE;
+        return COVERAGE_TYPE;
     }
     if (strstr(text, "training") != NULL) {
-        return SKIP_TRAINING;
+        return COVERAGE_TRAINING;
     }
-    return strstr(text, "contents") != NULL ? SKIP_CONTENTS : SKIP_FORM;
+    return strstr(text, "contents") != NULL ? COVERAGE_CONTENTS : COVERAGE_FORM;
 }
 
 /* LEAT_OK with *ret_good, or why the case cannot run: LEAT_ERR_INVALID when the case itself is wrong. */
@@ -464,6 +438,8 @@ run_case(const char *suite, const char *name)
     if (bytes == NULL) {
         return true; /* real models: only their data is packaged */
     }
+    ProtobufCMessage *message = NULL;
+    EXPECT(leat_onnx_unpack(&onnx__model_proto__descriptor, bytes, size, &message) == LEAT_OK);
     enum leat_status status = leat_onnx_import(bytes, size, &graph);
     free(bytes);
     for (int set = 0; status == LEAT_OK && good; set++) {
@@ -486,19 +462,17 @@ run_case(const char *suite, const char *name)
         leat_graph_destroy(inputs.holder);
         leat_graph_destroy(outputs.holder);
     }
+    enum coverage outcome = good && ran ? COVERAGE_PASSED : COVERAGE_FAILED;
     if (status != LEAT_OK) {
-        const enum skip reason = status == LEAT_ERR_INVALID ? SKIP_RECORDED : skip_reason();
-        counts.skipped[reason]++;
-        if (reason != SKIP_OPERATOR) {
+        outcome = status == LEAT_ERR_INVALID ? COVERAGE_RECORDED : skip_reason();
+        if (outcome != COVERAGE_OPERATOR) {
             (void)printf("skipped %s: %s\n", name, leat_error_text());
         }
-    } else {
-        counts.passed += good && ran;
-        for (uint32_t n = 0; good && ran && n < graph->node_count; n++) {
-            mark_reached(graph->nodes[n].op->name);
-        }
-        (void)(good ? 0 : printf("FAILED %s/%s\n", suite, name));
+    } else if (!good) {
+        (void)printf("FAILED %s/%s\n", suite, name);
     }
+    coverage_add((const Onnx__ModelProto *)(void *)message, suite, name, outcome);
+    leat_onnx_free(message);
     leat_graph_destroy(graph);
     return good;
 }
@@ -522,10 +496,41 @@ run_suite(const char *suite)
     return good;
 }
 
+/* Writes the page to `path`, or compares it with what stands there. */
+static bool
+check_page(const char *path, bool write)
+{
+    char *wanted = NULL;
+    size_t wanted_size = 0, size = 0;
+    FILE *page = open_memstream(&wanted, &wanted_size);
+
+    EXPECT(page != NULL);
+    coverage_write(page, elsewhere);
+    EXPECT(fclose(page) == 0);
+    if (write) {
+        FILE *file = fopen(path, "wb");
+        EXPECT(file != NULL && fwrite(wanted, 1, wanted_size, file) == wanted_size &&
+               fclose(file) == 0);
+        free(wanted);
+        return true;
+    }
+    char *have = read_file(path, &size);
+    const bool same = have != NULL && size == wanted_size && memcmp(have, wanted, size) == 0;
+    if (!same) {
+        (void)printf("%s is out of date: write it with onnx_conformance --write %s\n", path, path);
+    }
+    free(have);
+    free(wanted);
+    return same;
+}
+
+/* onnx_conformance [[--write] docs/operators.md] */
 int
-main(void)
+main(int argc, char **argv)
 {
     static const char *const suites[] = {"node", "pytorch-converted", "pytorch-operator", "simple"};
+    const bool write = argc == 3 && strcmp(argv[1], "--write") == 0;
+    unsigned covered, cases;
     bool good = true;
 
     leat_test_init();
@@ -540,21 +545,30 @@ main(void)
     }
     (void)printf(
         "passed %u; through the reference backend %u, through the cpu backend %u (refused %u)\n",
-        counts.passed, counts.served_reference, counts.served_cpu, counts.cpu_refused);
-    for (int reason = 0; reason < SKIP_REASONS; reason++) {
-        (void)printf("skipped %u: %s\n", counts.skipped[reason], skip_texts[reason]);
+        coverage_count(COVERAGE_PASSED), counts.served_reference, counts.served_cpu,
+        counts.cpu_refused);
+    for (int outcome = COVERAGE_PASSED + 1; outcome < COVERAGE_OUTCOMES; outcome++) {
+        (void)printf("%u: %s\n", coverage_count((enum coverage)outcome),
+                     coverage_text((enum coverage)outcome));
     }
-    for (size_t i = 0; i < LEAT_COUNT_OF(elsewhere); i++) {
-        mark_reached(elsewhere[i]);
-    }
-    mark_reached("Constant"); /* the importer turns it into a value: no node is left to see */
+    coverage_share(&covered, &cases);
+    (void)printf("%u of %u node tests that concern inference\n", covered, cases);
     for (size_t i = 0; i < leat_op_count; i++) {
-        if (!reached[i]) {
+        bool tested = coverage_reached(leat_ops[i].name) ||
+                      leat_ops[i].kind == LEAT_OP_CONSTANT; /* the importer turns it into a value */
+        for (size_t k = 0; elsewhere[k] != NULL; k++) {
+            tested = tested || strcmp(elsewhere[k], leat_ops[i].name) == 0;
+        }
+        if (!tested) {
             (void)printf("no case reaches operator %s\n", leat_ops[i].name);
             good = false;
         }
     }
-    EXPECT(counts.passed >= MINIMUM_DIRECT);
+    if (argc >= 2) {
+        good = check_page(argv[argc - 1], write) && good;
+    }
+    EXPECT(coverage_count(COVERAGE_PASSED) >= MINIMUM_DIRECT);
+    EXPECT(100 * covered >= MINIMUM_PERCENT * cases);
     EXPECT(counts.served_reference >= MINIMUM_SERVED_REFERENCE);
     EXPECT(leat_backend_find("cpu") == NULL || counts.served_cpu >= MINIMUM_SERVED_CPU);
     return good ? 0 : 1;

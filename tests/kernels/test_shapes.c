@@ -4,6 +4,7 @@
  *          model whose operators mix the items of a batch gets no signature.
  * Method   One small model per rule. The values of concrete shapes are the conformance suite's business.
  */
+#include <math.h>
 #include <string.h>
 
 #include "kernels/graph_build.h"
@@ -377,6 +378,218 @@ test_items_that_mix(void)
     EXPECT_MIXING();
 }
 
+/* y = op(x) and, with a second operand, op(x other). */
+static void
+apply(const char *op, const char *inputs)
+{
+    (void)builder_node(&b, op, inputs, "y");
+}
+
+static void
+test_symbolic_shapes_of_indexing(void)
+{
+    start(13, DIMS(-1, 6, 4));
+    ints("from", (const int64_t[]){0, 1}, 2);
+    ints("to", (const int64_t[]){INT64_MAX, -1}, 2);
+    apply("Slice", "x from to");
+    EXPECT_SHAPE(N, 4, 4);
+
+    start(13, DIMS(-1, 6, 4));
+    ints("from", (const int64_t[]){-1}, 1);
+    ints("to", (const int64_t[]){INT64_MIN}, 1);
+    ints("axis", (const int64_t[]){1}, 1);
+    ints("step", (const int64_t[]){-2}, 1);
+    apply("Slice", "x from to axis step");
+    EXPECT_SHAPE(N, 3, 4);
+
+    start(13, DIMS(-1, 6));
+    (void)builder_int(&b, builder_node(&b, "Split", "x", "a y c"), "axis", 1);
+    EXPECT_SHAPE(N, 2);
+
+    start(13, DIMS(-1, 1, 4));
+    ints("shape", (const int64_t[]){5, 1}, 2);
+    apply("Expand", "x shape");
+    EXPECT_SHAPE(N, 5, 4);
+
+    start(13, DIMS(-1, 3));
+    ints("repeats", (const int64_t[]){1, 2}, 2);
+    apply("Tile", "x repeats");
+    EXPECT_SHAPE(N, 6);
+
+    start(13, DIMS(-1, 3, 4));
+    ints("axes", (const int64_t[]){-1}, 1);
+    (void)builder_int(&b, builder_node(&b, "ReduceSum", "x axes", "y"), "keepdims", 0);
+    EXPECT_SHAPE(N, 3);
+
+    start(13, DIMS(-1, 8, 3, 5));
+    (void)builder_int(&b, builder_node(&b, "DepthToSpace", "x", "y"), "blocksize", 2);
+    EXPECT_SHAPE(N, 2, 6, 10);
+
+    start(13, DIMS(-1, 8, 3, 5));
+    (void)builder_constant(&b, "scales", 1, (const float[]){1, 1, 2, 1.5f}, DIMS(4));
+    apply("Resize", "x - scales");
+    EXPECT_SHAPE(N, 8, 6, 7);
+
+    start(13, DIMS(-1, 3, 5, 6));
+    weights("w", DIMS(3, 2, 3, 3));
+    (void)builder_ints(&b, builder_node(&b, "ConvTranspose", "x w", "y"), "strides", DIMS(2, 2));
+    EXPECT_SHAPE(N, 2, 11, 13);
+
+    start(14, DIMS(-1, 7, 3)); /* sequences of 7, the batch first */
+    weights("w", DIMS(1, 20, 3));
+    weights("r", DIMS(1, 20, 5));
+    (void)builder_int(&b, builder_node(&b, "LSTM", "x w r", "y"), "layout", 1);
+    EXPECT_SHAPE(N, 7, 1, 5);
+
+    start(13, DIMS(-1, 3, 4));
+    weights("w", DIMS(4, 5));
+    (void)builder_string(&b, builder_node(&b, "Einsum", "x w", "y"), "equation",
+                         "...i, ij -> j...");
+    EXPECT_SHAPE(5, N, 3);
+
+    /* A rank that the file computes from constants. */
+    start(13, DIMS(-1, 3, 4));
+    ints("two", (const int64_t[]){2}, 1);
+    (void)builder_node(&b, "ConstantOfShape", "two", "zeros");
+    (void)builder_node(&b, "Add", "two two", "four");
+    (void)builder_node(&b, "Sub", "four two", "from");
+    ints("list", (const int64_t[]){9, 9, -1, 12}, 4);
+    ints("end", (const int64_t[]){4}, 1);
+    (void)builder_node(&b, "Slice", "list from end", "target");
+    apply("Reshape", "x target");
+    EXPECT_SHAPE(N, 12);
+}
+
+static void
+test_misfits_of_indexing(void)
+{
+    start(13, DIMS(-1, 6));
+    ints("from", (const int64_t[]){0}, 1);
+    ints("to", (const int64_t[]){3}, 1);
+    ints("axis", (const int64_t[]){1}, 1);
+    ints("step", (const int64_t[]){0}, 1);
+    apply("Slice", "x from to axis step");
+    EXPECT_ERROR(LEAT_ERR_SHAPE, "has step 0");
+
+    start(13, DIMS(-1, 6));
+    ints("sizes", (const int64_t[]){2, 3}, 2);
+    (void)builder_int(&b, builder_node(&b, "Split", "x sizes", "y z"), "axis", 1);
+    EXPECT_ERROR(LEAT_ERR_SHAPE, "sizes of 5 in all for 6 elements");
+
+    start(13, DIMS(-1, 6));
+    ints("k", (const int64_t[]){7}, 1);
+    apply("TopK", "x k");
+    EXPECT_ERROR(LEAT_ERR_SHAPE, "the 7 largest of 6");
+
+    start(13, DIMS(-1, 6));
+    ints("pads", (const int64_t[]){0, 6, 0, 0}, 4);
+    (void)builder_string(&b, builder_node(&b, "Pad", "x pads", "y"), "mode", "reflect");
+    EXPECT_ERROR(LEAT_ERR_SHAPE, "too few elements");
+
+    start(13, DIMS(-1, 3));
+    weights("w", DIMS(4, 5));
+    (void)builder_string(&b, builder_node(&b, "Einsum", "x w", "y"), "equation", "ni,ij->nj");
+    EXPECT_ERROR(LEAT_ERR_SHAPE, "axes of 3 and 4 have one label");
+
+    start(13, DIMS(-1, 3));
+    (void)builder_string(&b, builder_node(&b, "Einsum", "x", "y"), "equation", "ni->nk");
+    EXPECT_ERROR(LEAT_ERR_SHAPE, "has one of its own");
+
+    start(13, DIMS(-1, 3, 4, 4));
+    (void)builder_constant(&b, "scales", 1, (const float[]){1, 1, NAN, 2}, DIMS(4));
+    apply("Resize", "x - scales");
+    EXPECT_ERROR(LEAT_ERR_SHAPE, "scale nan");
+
+    start(13, DIMS(-1, 3));
+    apply("Foo", "x");
+    EXPECT_ERROR(LEAT_ERR_UNSUPPORTED, "docs/operators.md lists the operators");
+}
+
+static void
+test_indexing_that_mixes(void)
+{
+    struct leat_tensor_info y;
+
+    start(13, DIMS(-1, 4)); /* the first item for everyone */
+    ints("from", (const int64_t[]){0}, 1);
+    ints("to", (const int64_t[]){1}, 1);
+    (void)builder_node(&b, "Slice", "x from to", "first");
+    apply("Add", "x first");
+    EXPECT_MIXING();
+
+    start(13, DIMS(-1, 4)); /* items in another order */
+    ints("from", (const int64_t[]){-1}, 1);
+    ints("to", (const int64_t[]){INT64_MIN}, 1);
+    ints("axis", (const int64_t[]){0}, 1);
+    ints("step", (const int64_t[]){-1}, 1);
+    apply("Slice", "x from to axis step");
+    EXPECT_MIXING();
+
+    /* A slice whose end is the batch, as exporters compute it, leaves items where they are. */
+    start(13, DIMS(-1, 4));
+    ints("zero", (const int64_t[]){0}, 1);
+    (void)builder_node(&b, "Shape", "x", "dims");
+    (void)builder_node(&b, "Gather", "dims zero", "end");
+    apply("Slice", "x zero end");
+    EXPECT(signature(&y) == LEAT_OK);
+    EXPECT(y.rank == 2 && y.dims[1] == 4);
+
+    start(13, DIMS(-1, 4)); /* backwards again, behind a computed end */
+    ints("zero", (const int64_t[]){0}, 1);
+    ints("last", (const int64_t[]){-1}, 1);
+    ints("step", (const int64_t[]){-1}, 1);
+    ints("one", (const int64_t[]){1}, 1);
+    (void)builder_node(&b, "Shape", "x", "dims");
+    (void)builder_node(&b, "Gather", "dims zero", "size");
+    (void)builder_node(&b, "Add", "size one", "more");
+    (void)builder_node(&b, "Neg", "more", "end");
+    apply("Slice", "x last end zero step");
+    EXPECT_MIXING();
+
+    start(13, DIMS(-1, 4));
+    ints("k", (const int64_t[]){1}, 1);
+    (void)builder_int(&b, builder_node(&b, "TopK", "x k", "best i"), "axis", 0);
+    apply("Add", "x best");
+    EXPECT_MIXING();
+
+    start(13, DIMS(-1, 4));
+    ints("axis", (const int64_t[]){0}, 1);
+    apply("CumSum", "x axis");
+    EXPECT_MIXING();
+
+    start(15, DIMS(-1, 4));
+    (void)builder_node(&b, "ArgMax", "x", "m");
+    (void)builder_node(&b, "CastLike", "m x", "f");
+    apply("Add", "x f");
+    EXPECT_MIXING();
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, 4));
+    (void)builder_input(&b, "i", 7, DIMS(-1, 4));
+    (void)builder_int(&b, builder_node(&b, "GatherElements", "x i", "y"), "axis", 0);
+    EXPECT_MIXING();
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, 4));
+    (void)builder_input(&b, "i", 7, DIMS(-1, 1));
+    apply("ScatterND", "x i x"); /* rows of other items overwritten */
+    EXPECT_MIXING();
+
+    start(12, DIMS(-1, 4)); /* products of every item with every other */
+    (void)builder_string(&b, builder_node(&b, "Einsum", "x x", "s"), "equation", "ni,mi->nm");
+    (void)builder_string(&b, builder_node(&b, "Einsum", "s x", "y"), "equation", "nm,mi->ni");
+    EXPECT_MIXING();
+
+    start(12, DIMS(-1, 4)); /* of each item with itself */
+    (void)builder_string(&b, builder_node(&b, "Einsum", "x x", "y"), "equation", "ni,ni->ni");
+    EXPECT(signature(&y) == LEAT_OK);
+
+    start(13, DIMS(-1, 4));
+    (void)builder_node(&b, "DynamicQuantizeLinear", "x", "q s z");
+    apply("DequantizeLinear", "q s z"); /* one scale for all */
+    EXPECT_MIXING();
+}
+
 int
 main(void)
 {
@@ -386,5 +599,8 @@ main(void)
     test_specialise();
     test_signature();
     test_items_that_mix();
+    test_symbolic_shapes_of_indexing();
+    test_misfits_of_indexing();
+    test_indexing_that_mixes();
     return 0;
 }

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/conformance/coverage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "kernels/op.h"
+#include "tests/leat_test.h"
+
+enum { OPERATORS_MAX = 512, NAME_MAX_BYTES = 64 };
+
+/* What became of the cases that have a node of one operator. */
+struct operator_cases {
+    char name[NAME_MAX_BYTES];
+    unsigned outcomes[COVERAGE_OUTCOMES];
+};
+
+static struct {
+    struct operator_cases operators[OPERATORS_MAX];
+    size_t operator_count;
+    unsigned outcomes[COVERAGE_OUTCOMES], inference_covered, inference_cases;
+    unsigned
+        blamed[OPERATORS_MAX]
+              [COVERAGE_OUTCOMES]; /* cases of inference that do not run, by their first operator */
+} counts;
+
+const char *
+coverage_text(enum coverage outcome)
+{
+    static const char *const texts[COVERAGE_OUTCOMES] = {
+        [COVERAGE_PASSED] = "runs, with the recorded result",
+        [COVERAGE_OPERATOR] = "operator not in the table",
+        [COVERAGE_OPSET] = "operator or graph of another opset",
+        [COVERAGE_TYPE] = "element type or kind of value not supported",
+        [COVERAGE_TRAINING] = "training mode",
+        [COVERAGE_FORM] = "form of the operator not supported",
+        [COVERAGE_CONTENTS] = "a shape depends on tensor contents",
+        [COVERAGE_RECORDED] = "bf16 output recorded as u16, and truncated instead of rounded",
+        [COVERAGE_FAILED] = "wrong result",
+    };
+    return texts[outcome];
+}
+
+static size_t
+find(const char *name)
+{
+    size_t i = 0;
+    while (i < counts.operator_count && strcmp(counts.operators[i].name, name) != 0) {
+        i++;
+    }
+    if (i == counts.operator_count) {
+        EXPECT(i < OPERATORS_MAX && strlen(name) < NAME_MAX_BYTES);
+        (void)strcpy(counts.operators[i].name, name);
+        counts.operator_count++;
+    }
+    return i;
+}
+
+static bool
+is_one_of(const char *name, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool
+concerns_inference(const Onnx__ModelProto *model, const char *name)
+{
+    static const char *const others[] = {
+        "Bernoulli",     "NegativeLogLikelihoodLoss", "RandomNormal", "RandomNormalLike",
+        "RandomUniform", "RandomUniformLike",         "Multinomial",  "SoftmaxCrossEntropyLoss"};
+
+    if (strstr(name, "training") != NULL || strncmp(name, "test_nllloss", 12) == 0 ||
+        strncmp(name, "test_sce", 8) == 0) {
+        return false;
+    }
+    for (size_t n = 0; n < model->graph->n_node; n++) {
+        const Onnx__NodeProto *node = model->graph->node[n];
+        if (is_one_of(node->op_type, others, LEAT_COUNT_OF(others)) ||
+            (node->domain != NULL && strstr(node->domain, "training") != NULL)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The operator that a case which does not run is counted under: the first one that the table does not have. */
+static size_t
+blame(const Onnx__ModelProto *model)
+{
+    for (size_t n = 0; n < model->graph->n_node; n++) {
+        if (!leat_op_known(model->graph->node[n]->op_type)) {
+            return find(model->graph->node[n]->op_type);
+        }
+    }
+    return find(model->graph->n_node > 0 ? model->graph->node[0]->op_type : "");
+}
+
+void
+coverage_add(const Onnx__ModelProto *model, const char *suite, const char *name,
+             enum coverage outcome)
+{
+    const Onnx__GraphProto *graph = model->graph;
+    const bool counts_in = strcmp(suite, "node") == 0 && concerns_inference(model, name);
+
+    counts.outcomes[outcome]++;
+    for (size_t n = 0; n < graph->n_node; n++) {
+        bool again = false;
+        for (size_t k = 0; k < n; k++) {
+            again = again || strcmp(graph->node[k]->op_type, graph->node[n]->op_type) == 0;
+        }
+        if (!again) {
+            counts.operators[find(graph->node[n]->op_type)].outcomes[outcome]++;
+        }
+    }
+    counts.inference_cases += counts_in;
+    counts.inference_covered += counts_in && outcome == COVERAGE_PASSED;
+    if (counts_in && outcome != COVERAGE_PASSED) {
+        counts.blamed[blame(model)][outcome]++;
+    }
+}
+
+unsigned
+coverage_count(enum coverage outcome)
+{
+    return counts.outcomes[outcome];
+}
+
+void
+coverage_share(unsigned *ret_covered, unsigned *ret_cases)
+{
+    *ret_covered = counts.inference_covered;
+    *ret_cases = counts.inference_cases;
+}
+
+bool
+coverage_reached(const char *op)
+{
+    return counts.operators[find(op)].outcomes[COVERAGE_PASSED] > 0;
+}
+
+/* ---- The page ------------------------------------------------------------------------------------------------- */
+
+/* "f32, f64" and so on; rows of one operator may differ. */
+static void
+write_types(FILE *page, uint32_t types)
+{
+    const char *before = "";
+    uint32_t all = 0;
+
+    for (uint32_t dtype = 1; dtype <= LEAT_DTYPE_MAX; dtype++) {
+        all |= 1u << dtype;
+    }
+    if ((types & all) == all) {
+        (void)fprintf(page, "any");
+        return;
+    }
+    for (uint32_t dtype = 1; dtype <= LEAT_DTYPE_MAX; dtype++) {
+        if ((types >> dtype & 1u) != 0) {
+            (void)fprintf(page, "%s%s", before, leat_dtype_text(dtype));
+            before = " ";
+        }
+    }
+}
+
+/* Text for a cell of a table. */
+static void
+write_cell(FILE *page, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        (void)fprintf(page, *text == '|' ? "\\|" : "%c", *text);
+    }
+}
+
+/* Rows [first, end) of the table are one operator's. */
+static void
+write_operator(FILE *page, size_t first, size_t end, const char *const *elsewhere)
+{
+    const struct leat_op *op = &leat_ops[end - 1]; /* the newest form */
+    const unsigned *outcomes = counts.operators[find(op->name)].outcomes;
+    uint32_t types = 0;
+    unsigned cases = 0, own = 0;
+
+    for (size_t i = first; i < end; i++) {
+        types |= leat_ops[i].types;
+    }
+    for (int outcome = 0; outcome < COVERAGE_OUTCOMES; outcome++) {
+        cases += outcomes[outcome];
+    }
+    for (; elsewhere[own] != NULL && strcmp(elsewhere[own], op->name) != 0; own++) {
+    }
+    (void)fprintf(page, "| %s | %u to %u | ", op->name, leat_ops[first].since, op->until);
+    if (op->input_max == 0) {
+        (void)fprintf(page, "any"); /* Constant */
+    } else {
+        write_types(page, types);
+    }
+    if (elsewhere[own] != NULL) {
+        (void)fprintf(page, " | own | ");
+    } else {
+        (void)fprintf(page, " | %u of %u | ", outcomes[COVERAGE_PASSED], cases);
+    }
+    write_cell(page, op->doc);
+    (void)fprintf(page, " |\n");
+}
+
+static int
+compare_names(const void *a, const void *b)
+{
+    return strcmp(counts.operators[*(const size_t *)a].name,
+                  counts.operators[*(const size_t *)b].name);
+}
+
+static void
+write_missing(FILE *page, enum coverage outcome)
+{
+    size_t order[OPERATORS_MAX];
+    unsigned total = 0;
+
+    for (size_t i = 0; i < counts.operator_count; i++) {
+        order[i] = i;
+        total += counts.blamed[i][outcome];
+    }
+    if (total == 0) {
+        return;
+    }
+    qsort(order, counts.operator_count, sizeof(order[0]), compare_names);
+    (void)fprintf(page, "| %s | %u |", coverage_text(outcome), total);
+    const char *before = " ";
+    for (size_t i = 0; i < counts.operator_count; i++) {
+        const unsigned cases = counts.blamed[order[i]][outcome];
+        if (cases > 0) {
+            (void)fprintf(page, "%s%s %u", before, counts.operators[order[i]].name, cases);
+            before = ", ";
+        }
+    }
+    (void)fprintf(page, " |\n");
+}
+
+void
+coverage_write(FILE *page, const char *const *elsewhere)
+{
+    (void)fprintf(page,
+                  "# Operators\n\n"
+                  "Written by `onnx_conformance --write docs/operators.md`; the test fails when "
+                  "this page is out of date.\n\n"
+                  "Of the %u cases of ONNX's own node tests that concern inference, %u run with "
+                  "the recorded result. Left out of\n"
+                  "that count are training, losses and random generators "
+                  "(`tests/conformance/coverage.h`). *types* are those of the\n"
+                  "first input; *cases* are the cases of the suite that have a node of the "
+                  "operator and run, of all of them; *own*\n"
+                  "stands for tests of our own alone (`tests/kernels/test_operators.c`).\n\n"
+                  "| operator | opsets | types | cases | what it does |\n|---|---|---|---|---|\n",
+                  counts.inference_cases, counts.inference_covered);
+    for (size_t first = 0, end; first < leat_op_count; first = end) {
+        end = first + 1;
+        while (end < leat_op_count && strcmp(leat_ops[end].name, leat_ops[first].name) == 0) {
+            end++;
+        }
+        write_operator(page, first, end, elsewhere);
+    }
+    (void)fprintf(
+        page,
+        "\n## What is not covered\n\n"
+        "Cases that concern inference and do not run, by the first operator that is in the way:\n\n"
+        "| why | cases | operators |\n|---|---|---|\n");
+    for (int outcome = COVERAGE_PASSED + 1; outcome < COVERAGE_OUTCOMES; outcome++) {
+        write_missing(page, (enum coverage)outcome);
+    }
+}
