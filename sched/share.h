@@ -30,7 +30,7 @@ struct leat_share {
 };
 
 struct leat_share_sums {
-    uint64_t flexible_permille, other_permille; /* demands of all, 2^20 applications at most */
+    uint64_t flexible_permille, other_permille; /* demands of all, 2^16 applications at most */
 };
 
 /* A look that saw this demand. */

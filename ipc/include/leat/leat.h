@@ -121,7 +121,7 @@ struct leat_completion {
     uint64_t total_ns;     /* from submission to the answer being written; LOST: to the loss being noticed */
     uint32_t batch_items;  /* items in the batch that it ran in */
     /*
-     * Which of the application's variants it came to, from 0: leat_admin has their names. Refused for DEADLINE, ACCURACY,
+     * Which of the application's variants it came to, from 0: leat_admin has their names. Refused for DEADLINE, ITEMS, ACCURACY,
      * COST or PRICE: the one that comes closest to what was asked. UINT16_MAX: none.
      */
     uint32_t variant;
