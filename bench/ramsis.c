@@ -136,7 +136,7 @@ struct evaluation {
 static void
 evaluate_loads(struct evaluation *evaluation)
 {
-    const uint32_t schemes = all_schemes | BIT(RAMSIS_DEALT) | BIT(RAMSIS_LEAT_HOLD);
+    const uint32_t schemes = all_schemes | BIT(RAMSIS_DEALT) | BIT(RAMSIS_LEAT_PROMPT);
     struct ramsis_page *page = &evaluation->page;
 
     for (uint32_t task = 0; task < RAMSIS_TASKS; task++) {
@@ -157,7 +157,7 @@ base_of_trace(const struct evaluation *evaluation, uint32_t trace)
 static void
 evaluate_traces(struct evaluation *evaluation)
 {
-    const uint32_t schemes = all_schemes | BIT(RAMSIS_DEALT) | BIT(RAMSIS_LEAT_HOLD);
+    const uint32_t schemes = all_schemes | BIT(RAMSIS_DEALT) | BIT(RAMSIS_LEAT_PROMPT);
     const struct program *program = evaluation->program;
     struct ramsis_case *cases = evaluation->page.traces;
 
@@ -262,7 +262,7 @@ free_worlds(struct evaluation *evaluation)
 static bool
 smoke_holds(struct evaluation *evaluation)
 {
-    const uint32_t schemes = all_schemes | BIT(RAMSIS_DEALT) | BIT(RAMSIS_LEAT_HOLD);
+    const uint32_t schemes = all_schemes | BIT(RAMSIS_DEALT) | BIT(RAMSIS_LEAT_PROMPT);
     bool good = true;
 
     for (uint32_t task = 0; task < RAMSIS_TASKS; task++) {

@@ -23,7 +23,7 @@ const char *const ramsis_scheme_names[RAMSIS_SCHEMES] = {
     [RAMSIS_DAEMON] = "leat as served",
     [RAMSIS_DAEMON_DROP] = "leat as served, dropping",
     [RAMSIS_DEALT] = "RAMSIS by query",
-    [RAMSIS_LEAT_HOLD] = "leat, holding",
+    [RAMSIS_LEAT_PROMPT] = "leat, prompt",
     [RAMSIS_PAPER_TOLD] = "RAMSIS, told",
     [RAMSIS_LEAT_TOLD] = "leat, told",
 };
@@ -295,7 +295,7 @@ write_traces(FILE *file, const struct ramsis_page *page)
                         "*leat* is its ladder: a rung is used for all loads down to the next lower one.\n");
 }
 
-static const enum ramsis_scheme compared[] = {RAMSIS_PAPER, RAMSIS_DEALT, RAMSIS_LEAT, RAMSIS_LEAT_HOLD, RAMSIS_JELLYFISH};
+static const enum ramsis_scheme compared[] = {RAMSIS_PAPER, RAMSIS_DEALT, RAMSIS_LEAT_PROMPT, RAMSIS_LEAT, RAMSIS_JELLYFISH};
 
 static void
 write_changed(FILE *file, const struct ramsis_case *found)
@@ -315,9 +315,9 @@ write_changes(FILE *file, const struct ramsis_page *page)
                   "\n## What each change buys\n\n"
                   "RAMSIS weighs decisions alike, so that a large batch with a poor model costs no more than a small one, and deals\n"
                   "queries to workers before it is known which of them will be free. *RAMSIS by query* has the same queues, states and\n"
-                  "actions, but maximises accuracy a query over time, less %.0f for each late one (`sched/mdp.h`, mode LEAT); *leat* has\n"
-                  "one queue too; *leat, holding* may let queries wait for others though a worker is idle. Accuracy and violations in %%,\n"
-                  "mean time to the answer in ms:\n\n"
+                  "actions, but maximises accuracy a query over time, less %.0f for each late one (`sched/mdp.h`, mode LEAT); *leat,\n"
+                  "prompt* has one queue too, and *leat* may let queries of it wait for others though a worker is idle. Accuracy and\n"
+                  "violations in %%, mean time to the answer in ms:\n\n"
                   "| |",
                   RAMSIS_LATE_PENALTY);
     for (uint32_t s = 0; s < LEAT_COUNT_OF(compared); s++) {

@@ -145,9 +145,9 @@ pose(const struct ramsis_world *world, enum leat_policy_mode mode, double disper
     ramsis_need(leat_policy_problem_check(&posed->problem, world->rate_count));
 }
 
-/* What that policy of one queue was made from, but that queries may be held back. */
+/* What that policy of one queue was made from, but that no query is held back. */
 static void
-pose_holding(const struct ramsis_world *world, const struct leat_policy *like, struct posed *posed)
+pose_prompt(const struct ramsis_world *world, const struct leat_policy *like, struct posed *posed)
 {
     pose_world(world, like->latency_items, posed);
     posed->problem.mode = LEAT_POLICY_LEAT;
@@ -156,7 +156,6 @@ pose_holding(const struct ramsis_world *world, const struct leat_policy *like, s
     posed->problem.slack_bins = like->slack_bins;
     posed->problem.idle_levels = like->idle_levels;
     posed->problem.held_max = like->held_max;
-    posed->problem.hold = true;
     ramsis_need(leat_policy_problem_check(&posed->problem, world->rate_count));
 }
 
@@ -246,11 +245,11 @@ make_pool(const struct ramsis_world *world, struct pooling pooling)
 }
 
 static struct leat_policy *
-make_holding(const struct ramsis_world *world, uint32_t threads)
+make_prompt(const struct ramsis_world *world, uint32_t threads)
 {
     struct posed *posed = ramsis_memory(1, sizeof(*posed));
 
-    pose_holding(world, world->policies[RAMSIS_LEAT], posed);
+    pose_prompt(world, world->policies[RAMSIS_LEAT], posed);
     struct leat_policy *policy = solve(world, &posed->problem, threads);
     free(posed);
     return policy;
@@ -301,7 +300,7 @@ make_policy(const struct ramsis_world *world, enum ramsis_scheme scheme)
     case RAMSIS_PAPER:
     case RAMSIS_PAPER_TOLD: return make_dealt(world, LEAT_POLICY_PAPER, dispersion, threads);
     case RAMSIS_DEALT: return make_dealt(world, LEAT_POLICY_DEALT, dispersion, threads);
-    case RAMSIS_LEAT_HOLD: return make_holding(world, threads);
+    case RAMSIS_LEAT_PROMPT: return make_prompt(world, threads);
     case RAMSIS_SWITCHING: return make_switching(world);
     case RAMSIS_LEAT:
     case RAMSIS_LEAT_DROP:

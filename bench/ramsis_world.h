@@ -27,7 +27,7 @@ enum ramsis_scheme {
     RAMSIS_DAEMON,    /* as in the daemon: its own rates, and its load monitor where others know the load */
     RAMSIS_DAEMON_DROP,
     RAMSIS_DEALT,     /* RAMSIS_PAPER's queues, accuracy less penalties a query */
-    RAMSIS_LEAT_HOLD, /* RAMSIS_LEAT that may hold queries back though a worker is idle */
+    RAMSIS_LEAT_PROMPT, /* RAMSIS_LEAT that never holds queries back while a worker is idle */
     RAMSIS_PAPER_TOLD, /* RAMSIS_PAPER, RAMSIS_LEAT with policies made for the circumstances */
     RAMSIS_LEAT_TOLD,
     RAMSIS_SCHEMES
