@@ -451,6 +451,9 @@ copy_contents(const struct leat_graph *graph, struct leat_graph *copy)
         status = name == NULL ? LEAT_ERR_NOMEM
                               : leat_graph_add_value(copy, name, from->dtype, from->rank,
                                                      from->dims, &index);
+        if (status == LEAT_OK) {
+            copy->values[index].bounded = from->bounded;
+        }
         if (status == LEAT_OK && from->data != NULL) {
             payload_acquire(from->data);
             copy->values[index].data = from->data;
@@ -646,6 +649,17 @@ leat_node_output(const struct leat_graph *graph, const struct leat_node *node, u
 }
 
 bool
+leat_graph_is_bounded(const struct leat_graph *graph)
+{
+    for (uint32_t v = 0; v < graph->value_count; v++) {
+        if (graph->values[v].bounded) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool
 leat_value_is_known(const struct leat_value *value)
 {
     for (uint32_t d = 0; d < value->rank; d++) {
@@ -742,12 +756,18 @@ leat_graph_infer_mixing(struct leat_graph *graph, struct leat_node *node, bool *
                               "input '%.64s' of type %s is not supported", first->name,
                               leat_dtype_text(first->dtype));
     }
+    bool bounded = false;
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        const struct leat_value *input = leat_node_input(graph, node, i);
+        bounded = bounded || (input != NULL && input->bounded);
+    }
     enum leat_status status = node->op->infer(graph, node, shapes, ret_mixes_items);
     for (uint32_t o = 0; o < node->output_count && status == LEAT_OK; o++) {
         if (node->outputs[o] == LEAT_VALUE_NONE) {
             continue;
         }
         status = store_shape(node, &shapes[o], &graph->values[node->outputs[o]]);
+        graph->values[node->outputs[o]].bounded = bounded || shapes[o].bounded;
         uint32_t batches = 0;
         for (uint32_t d = 0; d < shapes[o].rank; d++) {
             batches += shapes[o].dims[d] == LEAT_DIM_BATCH;

@@ -44,6 +44,7 @@ struct leat_value {
     uint32_t dtype; /* enum leat_dtype */
     uint32_t rank;  /* 0..LEAT_RANK_MAX */
     int64_t dims[LEAT_RANK_MAX];
+    bool bounded; /* the dims are upper bounds: tensor contents decide, or decided about an input */
     const void *data; /* constant payload, densely packed, 64-byte aligned; NULL when computed */
     size_t data_bytes;
 };

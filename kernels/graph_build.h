@@ -89,6 +89,9 @@ void leat_graph_count_uses(const struct leat_graph *graph, uint32_t *uses);
 /* Every reader of `from`, graph outputs included, reads `to` instead. */
 void leat_graph_replace_uses(struct leat_graph *graph, uint32_t from, uint32_t to);
 
+/* Some shape depends on tensor contents: only leat_reference_run() can run it. */
+bool leat_graph_is_bounded(const struct leat_graph *graph);
+
 bool leat_value_is_known(const struct leat_value *value); /* no symbolic or unknown dimension */
 
 /*

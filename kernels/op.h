@@ -36,6 +36,7 @@ enum leat_op_kind {
     LEAT_OP_CEIL,
     LEAT_OP_CELU,
     LEAT_OP_CLIP,
+    LEAT_OP_COMPRESS,
     LEAT_OP_CONCAT,
     LEAT_OP_CONSTANT,
     LEAT_OP_CONSTANT_OF_SHAPE,
@@ -103,6 +104,8 @@ enum leat_op_kind {
     LEAT_OP_MOD,
     LEAT_OP_MUL,
     LEAT_OP_NEG,
+    LEAT_OP_NON_MAX_SUPPRESSION,
+    LEAT_OP_NON_ZERO,
     LEAT_OP_NOT,
     LEAT_OP_ONE_HOT,
     LEAT_OP_OR,
@@ -160,6 +163,7 @@ enum leat_op_kind {
     LEAT_OP_TOP_K,
     LEAT_OP_TRANSPOSE,
     LEAT_OP_TRILU,
+    LEAT_OP_UNIQUE,
     LEAT_OP_UNSQUEEZE,
     LEAT_OP_UPSAMPLE,
     LEAT_OP_WHERE,
@@ -179,6 +183,7 @@ struct leat_op_attribute {
 struct leat_shape {
     uint32_t dtype, rank;
     int64_t dims[LEAT_RANK_MAX];
+    bool bounded; /* see leat_value; inputs that are bounded make all outputs so */
 };
 
 /* What one reference call reads and writes: data[v] is the payload of value v. */
@@ -186,6 +191,11 @@ struct leat_eval {
     const struct leat_graph *graph; /* shapes are concrete */
     const struct leat_node *node;
     void *const *data;
+    /*
+     * graph->values, where the dims of bounded outputs become what they are in this run; NULL when the caller
+     * has no place for that: then an operator with bounded outputs fails.
+     */
+    struct leat_value *values;
     void *workspace; /* 64-byte aligned, of op->workspace_bytes(); contents undefined */
 };
 
@@ -267,7 +277,7 @@ bool leat_split_sizes(const struct leat_graph *graph, const struct leat_node *no
                       int64_t sizes[LEAT_NODE_OUTPUTS_MAX]);
 
 /* RoiAlign: samples along each axis of a cell; a region that asks for more fails its batch. */
-#define LEAT_ROI_SAMPLES_MAX 1024
+#define LEAT_ROI_SAMPLES_MAX 128
 
 /* MeanVarianceNormalization: bit a is set when the mean is taken over axis a. */
 uint32_t leat_mean_variance_axes(const struct leat_graph *graph, const struct leat_node *node);

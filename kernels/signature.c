@@ -27,6 +27,10 @@ describe(const struct leat_value *a, const struct leat_value *b, const char *wha
                          a->name, LEAT_TENSOR_NAME_MAX - 1);
     }
     memcpy(info.name, a->name, strlen(a->name));
+    if (a->bounded || b->bounded) {
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "the shape of %s '%.64s' depends on tensor contents",
+                         what, a->name);
+    }
     if (a->rank == 0 || a->rank != b->rank || a->dims[0] != PROBE_A || b->dims[0] != PROBE_B) {
         return LEAT_FAIL(
             LEAT_ERR_UNSUPPORTED,

@@ -19,7 +19,8 @@ can_fold(struct leat_graph *graph, const struct leat_node *node)
         /* These look at the dims alone. */
         const bool dims_only = node->op->kind == LEAT_OP_SHAPE || node->op->kind == LEAT_OP_SIZE ||
                                node->op->kind == LEAT_OP_EYE_LIKE;
-        if (input != NULL && (!leat_value_is_known(input) || (input->data == NULL && !dims_only))) {
+        if (input != NULL && (!leat_value_is_known(input) || input->bounded ||
+                              (input->data == NULL && !dims_only))) {
             return false;
         }
     }

@@ -811,6 +811,9 @@ cpu_program_build(struct leat_model *model, const struct leat_graph *graph, uint
     program->items = items;
     program->threads = threads;
     enum leat_status status = leat_graph_specialise(graph, items, &program->graph);
+    if (status == LEAT_OK && leat_graph_is_bounded(program->graph)) {
+        status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "a shape depends on tensor contents");
+    }
     if (status == LEAT_OK) {
         b.graph = program->graph;
         /* oneDNN asks how many threads there will be while it chooses a kernel. */

@@ -112,6 +112,9 @@ add_size(struct leat_plan *plan, uint32_t items)
     }
     plan->sizes[s] = items;
     plan->size_count++;
+    if (leat_graph_is_bounded(plan->graphs[s])) {
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "a shape depends on tensor contents");
+    }
     for (uint32_t t = 0; t < model->input_count + model->output_count; t++) {
         const size_t bytes = leat_value_bytes(tensor_value(model, plan->graphs[s], t));
         if (bytes != items * model->item_bytes[t]) {
@@ -195,7 +198,7 @@ reference_plan_run(const struct leat_plan *plan, const struct leat_segment *segm
         outputs[o] = base + plan->tensor_offset[s][model->input_count + o];
     }
     const enum leat_status status =
-        leat_reference_run(plan->graphs[s], inputs, outputs, base + plan->run_offset[s]);
+        leat_reference_run(plan->graphs[s], inputs, outputs, base + plan->run_offset[s], NULL);
     for (uint32_t o = 0; o < model->output_count && status == LEAT_OK; o++) {
         leat_segments_scatter(segments, count, model->input_count + o, model->item_bytes[model->input_count + o],
                               outputs[o]);

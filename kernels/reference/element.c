@@ -293,3 +293,22 @@ leat_matrix_offset(const struct leat_value *x, const struct leat_value *output, 
     }
     return offset;
 }
+
+enum leat_status
+leat_eval_set_dims(const struct leat_eval *eval, uint32_t o, const int64_t *dims)
+{
+    const struct leat_value *bound = leat_eval_output(eval, o);
+
+    if (bound == NULL) {
+        return LEAT_OK;
+    }
+    if (eval->values == NULL) {
+        return LEAT_NODE_FAIL(eval->node, LEAT_ERR_UNSUPPORTED,
+                              "its shape depends on tensor contents");
+    }
+    for (uint32_t d = 0; d < bound->rank; d++) {
+        LEAT_ASSERT(dims[d] >= 0 && dims[d] <= bound->dims[d]);
+        eval->values[eval->node->outputs[o]].dims[d] = dims[d];
+    }
+    return LEAT_OK;
+}

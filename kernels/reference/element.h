@@ -83,6 +83,12 @@ void leat_coordinates(const struct leat_value *value, size_t i, int64_t at[LEAT_
 size_t leat_matrix_offset(const struct leat_value *x, const struct leat_value *output, uint32_t batches, size_t batch,
                           size_t matrix);
 
+/*
+ * Output `o` has these dims in this run, each at most the bound; LEAT_ERR_UNSUPPORTED where the caller has no place
+ * for that.
+ */
+LEAT_MUST_CHECK enum leat_status leat_eval_set_dims(const struct leat_eval *eval, uint32_t o, const int64_t *dims);
+
 /* ---- Indices ------------------------------------------------------------------------------------------------ */
 
 /*

@@ -19,19 +19,22 @@ LEAT_MUST_CHECK enum leat_status leat_reference_run_node(const struct leat_eval 
 size_t leat_reference_workspace_bytes(const struct leat_graph *graph, const struct leat_node *node);
 size_t leat_workspace_det(const struct leat_graph *graph, const struct leat_node *node);
 size_t leat_workspace_resize(const struct leat_graph *graph, const struct leat_node *node);
+size_t leat_workspace_non_max_suppression(const struct leat_graph *graph, const struct leat_node *node);
 size_t leat_workspace_recurrent(const struct leat_graph *graph, const struct leat_node *node);
+size_t leat_workspace_unique(const struct leat_graph *graph, const struct leat_node *node);
 
 /* What leat_reference_run() needs for a specialised graph: its pointer table and all computed values. */
 LEAT_MUST_CHECK enum leat_status leat_reference_scratch_bytes(const struct leat_graph *graph,
                                                               size_t *ret_bytes);
 
 /*
- * Runs a specialised graph. inputs[i] and outputs[i] are densely packed payloads of graph->inputs[i] and
+ * Runs a specialised graph. *ret_shapes, when it is not NULL, has room for all outputs and receives their shapes:
+ * those of bounded values are as small as this run made them, and so is what is written. inputs[i] and outputs[i] are densely packed payloads of graph->inputs[i] and
  * graph->outputs[i]; `scratch` is 64-byte aligned. Neither allocates nor locks.
  */
 LEAT_MUST_CHECK enum leat_status leat_reference_run(const struct leat_graph *graph,
                                                     const void *const *inputs, void *const *outputs,
-                                                    void *scratch);
+                                                    void *scratch, struct leat_shape *ret_shapes);
 
 #define LEAT_REFERENCE_FUNCTION(name) enum leat_status leat_reference_##name(const struct leat_eval *eval)
 LEAT_REFERENCE_FUNCTION(abs);
@@ -53,6 +56,7 @@ LEAT_REFERENCE_FUNCTION(cast);
 LEAT_REFERENCE_FUNCTION(ceil);
 LEAT_REFERENCE_FUNCTION(celu);
 LEAT_REFERENCE_FUNCTION(clip);
+LEAT_REFERENCE_FUNCTION(compress);
 LEAT_REFERENCE_FUNCTION(concat);
 LEAT_REFERENCE_FUNCTION(constant);
 LEAT_REFERENCE_FUNCTION(constant_of_shape);
@@ -117,6 +121,8 @@ LEAT_REFERENCE_FUNCTION(min);
 LEAT_REFERENCE_FUNCTION(mod);
 LEAT_REFERENCE_FUNCTION(mul);
 LEAT_REFERENCE_FUNCTION(neg);
+LEAT_REFERENCE_FUNCTION(non_max_suppression);
+LEAT_REFERENCE_FUNCTION(non_zero);
 LEAT_REFERENCE_FUNCTION(not);
 LEAT_REFERENCE_FUNCTION(one_hot);
 LEAT_REFERENCE_FUNCTION(or);
@@ -171,6 +177,7 @@ LEAT_REFERENCE_FUNCTION(tile);
 LEAT_REFERENCE_FUNCTION(top_k);
 LEAT_REFERENCE_FUNCTION(transpose);
 LEAT_REFERENCE_FUNCTION(trilu);
+LEAT_REFERENCE_FUNCTION(unique);
 LEAT_REFERENCE_FUNCTION(where);
 LEAT_REFERENCE_FUNCTION(xor);
 

@@ -2,6 +2,8 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "kernels/graph_build.h"
+#include "kernels/infer/infer.h"
 #include "kernels/reference/reference.h"
 
 #define ALIGN 64u
@@ -50,7 +52,10 @@ leat_reference_workspace_bytes(const struct leat_graph *graph, const struct leat
     return node->op->workspace_bytes != NULL ? node->op->workspace_bytes(graph, node) : 0;
 }
 
-/* Scratch is the pointer table, then every computed value in node order, each aligned, then one workspace. */
+/*
+ * Scratch is the pointer table, then every computed value in node order, each aligned, then one workspace, and the
+ * values of this run where some of them are bounded.
+ */
 static size_t
 table_bytes(const struct leat_graph *graph)
 {
@@ -67,11 +72,15 @@ leat_reference_scratch_bytes(const struct leat_graph *graph, size_t *ret_bytes)
         workspace = needed > workspace ? needed : workspace;
         for (uint32_t o = 0; o < graph->nodes[n].output_count; o++) {
             const struct leat_value *value = leat_node_output(graph, &graph->nodes[n], o);
-            /* LEAT_VALUE_BYTES_MAX * nodes * outputs is below 2^60: the sum cannot overflow. */
+            /* LEAT_VALUE_BYTES_MAX * nodes * outputs is below 2^62: the sum cannot overflow. */
             total += value == NULL ? 0 : leat_round_up(leat_value_bytes(value), ALIGN);
         }
     }
-    *ret_bytes = (size_t)(total + workspace);
+    total += leat_round_up(workspace, ALIGN);
+    if (leat_graph_is_bounded(graph)) {
+        total += graph->value_count * sizeof(struct leat_value);
+    }
+    *ret_bytes = (size_t)total;
     return LEAT_OK;
 }
 
@@ -101,24 +110,81 @@ point_at_values(const struct leat_graph *graph, const void *const *inputs, unsig
     return next;
 }
 
-enum leat_status
-leat_reference_run(const struct leat_graph *graph, const void *const *inputs, void *const *outputs,
-                   void *scratch)
+/*
+ * Shapes of a node's outputs from those that its inputs have in this run. The memory was planned for the bounds:
+ * whatever a shape has become, it must fit.
+ */
+static enum leat_status
+shrink_outputs(const struct leat_graph *graph, struct leat_graph *live, uint32_t n)
 {
-    void **data = scratch;
+    struct leat_node *node = &live->nodes[n];
 
-    void *workspace = point_at_values(graph, inputs, scratch, data);
+    if (leat_graph_infer_node(live, node) != LEAT_OK) {
+        return LEAT_ERR_SHAPE;
+    }
+    if (leat_reference_workspace_bytes(live, node) > leat_reference_workspace_bytes(graph, node)) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "it needs more workspace than its bound");
+    }
+    for (uint32_t o = 0; o < node->output_count; o++) {
+        const struct leat_value *now = leat_node_output(live, node, o);
+        if (now != NULL &&
+            (!leat_value_is_known(now) ||
+             leat_value_bytes(now) > leat_value_bytes(leat_node_output(graph, node, o)))) {
+            return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE,
+                                  "output '%.64s' has become larger than its bound", now->name);
+        }
+    }
+    return LEAT_OK;
+}
+
+/* `live` has values of its own where shapes shrink; else it is as the graph. */
+static enum leat_status
+run_nodes(const struct leat_graph *graph, struct leat_graph *live, bool shrinks, void **data,
+          void *workspace)
+{
     for (uint32_t n = 0; n < graph->node_count; n++) {
-        const struct leat_eval eval = {
-            .graph = graph, .node = &graph->nodes[n], .data = data, .workspace = workspace};
-        const enum leat_status status = leat_reference_run_node(&eval);
+        const struct leat_eval eval = {.graph = live,
+                                       .node = &live->nodes[n],
+                                       .data = data,
+                                       .values = shrinks ? live->values : NULL,
+                                       .workspace = workspace};
+        enum leat_status status = shrinks ? shrink_outputs(graph, live, n) : LEAT_OK;
+        if (status == LEAT_OK) {
+            status = leat_reference_run_node(&eval);
+        }
         if (status != LEAT_OK) {
             return status;
         }
     }
-    for (uint32_t o = 0; o < graph->output_count; o++) {
-        memcpy(outputs[o], data[graph->outputs[o]],
-               leat_value_bytes(&graph->values[graph->outputs[o]]));
-    }
     return LEAT_OK;
+}
+
+enum leat_status
+leat_reference_run(const struct leat_graph *graph, const void *const *inputs, void *const *outputs,
+                   void *scratch, struct leat_shape *ret_shapes)
+{
+    const bool shrinks = leat_graph_is_bounded(graph);
+    struct leat_graph live = *graph;
+    size_t scratch_bytes = 0;
+    void **data = scratch;
+
+    void *workspace = point_at_values(graph, inputs, scratch, data);
+    enum leat_status status = leat_reference_scratch_bytes(graph, &scratch_bytes);
+    if (shrinks && status == LEAT_OK) {
+        const size_t bytes = graph->value_count * sizeof(struct leat_value);
+        live.values =
+            (struct leat_value *)(void *)((unsigned char *)scratch + scratch_bytes - bytes);
+        memcpy(live.values, graph->values, bytes);
+    }
+    if (status == LEAT_OK) {
+        status = run_nodes(graph, &live, shrinks, data, workspace);
+    }
+    for (uint32_t o = 0; o < graph->output_count && status == LEAT_OK; o++) {
+        const struct leat_value *value = &live.values[graph->outputs[o]];
+        memcpy(outputs[o], data[graph->outputs[o]], leat_value_bytes(value));
+        if (ret_shapes != NULL) {
+            ret_shapes[o] = leat_shape_of(value);
+        }
+    }
+    return status;
 }

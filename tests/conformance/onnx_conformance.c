@@ -145,7 +145,7 @@ near(const struct leat_value *expected, const void *data, const char *name)
 }
 
 static bool
-same_shape(const struct leat_value *have, const struct leat_value *want, const char *name)
+same_shape(const struct leat_shape *have, const struct leat_value *want, const char *name)
 {
     bool same = have->dtype == want->dtype && have->rank == want->rank;
     for (uint32_t d = 0; same && d < have->rank; d++) {
@@ -186,6 +186,7 @@ run_and_compare(const struct leat_graph *graph, const struct tensors *inputs, co
 {
     const void *in[TENSORS_MAX];
     void *out[TENSORS_MAX];
+    struct leat_shape shapes[TENSORS_MAX];
     size_t scratch_bytes;
     bool good = true;
 
@@ -194,25 +195,20 @@ run_and_compare(const struct leat_graph *graph, const struct tensors *inputs, co
             in[k++] = tensor(inputs, i)->data;
         }
     }
-    for (uint32_t o = 0; o < graph->output_count && good; o++) {
-        good = same_shape(&graph->values[graph->outputs[o]], tensor(outputs, o), name);
-    }
-    if (!good) {
-        return false;
-    }
     for (uint32_t o = 0; o < graph->output_count; o++) {
-        out[o] = calloc(1, tensor(outputs, o)->data_bytes + 1);
+        out[o] = calloc(1, leat_value_bytes(&graph->values[graph->outputs[o]]) + 1);
         EXPECT(out[o] != NULL);
     }
     EXPECT(leat_reference_scratch_bytes(graph, &scratch_bytes) == LEAT_OK);
     void *scratch = aligned_alloc(64, (size_t)leat_round_up(scratch_bytes + 64, 64));
     EXPECT(scratch != NULL);
-    if (leat_reference_run(graph, in, out, scratch) != LEAT_OK) {
+    if (leat_reference_run(graph, in, out, scratch, shapes) != LEAT_OK) {
         (void)fprintf(stderr, "%s: %s\n", name, leat_error_text());
         good = false;
     }
     for (uint32_t o = 0; o < graph->output_count; o++) {
-        good = good && near(tensor(outputs, o), out[o], name);
+        good = good && same_shape(&shapes[o], tensor(outputs, o), name) &&
+               near(tensor(outputs, o), out[o], name);
         free(out[o]);
     }
     free(scratch);

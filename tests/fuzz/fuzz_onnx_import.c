@@ -73,7 +73,7 @@ run(const struct leat_graph *graph, const uint8_t *data, size_t size)
     void *scratch = aligned_alloc(64, (scratch_bytes + 64) / 64 * 64);
     LEAT_ASSERT(scratch != NULL);
     const enum leat_status status =
-        leat_reference_run(graph, (const void *const *)inputs, outputs, scratch);
+        leat_reference_run(graph, (const void *const *)inputs, outputs, scratch, NULL);
     LEAT_ASSERT(status == LEAT_OK || status == LEAT_ERR_SHAPE);
     free(scratch);
     for (uint32_t i = 0; i < INPUTS_MAX; i++) {

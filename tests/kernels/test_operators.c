@@ -14,6 +14,7 @@
 #include "base/align.h"
 #include "kernels/backend.h"
 #include "kernels/graph_build.h"
+#include "kernels/reference/reference.h"
 #include "tests/kernels/model_builder.h"
 #include "tests/leat_test.h"
 
@@ -372,6 +373,151 @@ test_divisors(const struct leat_backend *backend)
     }
 }
 
+/* ---- Shapes that depend on contents ------------------------------------------------------------------------- */
+
+/* All elements but 0, through their indices: NonZero, and what follows from it, has another size in every run. */
+static struct leat_graph *
+elements_but_zero(void)
+{
+    struct builder b;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(3, 4));
+    (void)builder_node(&b, "NonZero", "x", "columns");
+    (void)builder_node(&b, "Transpose", "columns", "rows");
+    (void)builder_node(&b, "GatherND", "x rows", "found");
+    (void)builder_node(&b, "Shape", "rows", "size");
+    (void)builder_int(&b, builder_node(&b, "TopK", "found one", "best where"), "axis", 0);
+    (void)builder_constant(&b, "one", ONNX_I64, (const int64_t[]){1}, DIMS(1));
+    builder_output(&b, "found");
+    builder_output(&b, "size");
+    builder_output(&b, "best");
+    struct leat_graph *graph = import(&b);
+    builder_fini(&b);
+    return graph;
+}
+
+static void
+test_bounded_shapes(void)
+{
+    struct leat_graph *graph = elements_but_zero(), *concrete = NULL;
+    struct leat_shape shapes[3];
+    float x[12], found[12], best[1];
+    int64_t size[2];
+    const void *inputs[1] = {x};
+    void *outputs[3] = {found, size, best};
+    uint64_t random = leat_test_seed;
+    size_t scratch_bytes;
+
+    EXPECT(leat_graph_specialise(graph, 1, &concrete) == LEAT_OK);
+    EXPECT(leat_graph_check(concrete) == LEAT_OK);
+    EXPECT(leat_reference_scratch_bytes(concrete, &scratch_bytes) == LEAT_OK);
+    void *scratch = malloc(scratch_bytes); /* no byte more, for the address sanitizer */
+    EXPECT(scratch != NULL && (uintptr_t)scratch % 16 == 0);
+    for (int round = 0; round < 200; round++) {
+        float want[12], greatest = 0;
+        size_t count = 0;
+        for (int i = 0; i < 12; i++) {
+            x[i] = round == 0 || leat_test_random(&random) % 3 != 0
+                       ? 0
+                       : (float)(1 + leat_test_random(&random) % 100);
+            if (x[i] != 0) {
+                want[count++] = x[i];
+                greatest = x[i] > greatest ? x[i] : greatest;
+            }
+        }
+        const enum leat_status status =
+            leat_reference_run(concrete, inputs, outputs, scratch, shapes);
+        EXPECT(status == (count > 0 ? LEAT_OK : LEAT_ERR_SHAPE)); /* the best of none */
+        if (status == LEAT_OK) {
+            EXPECT(shapes[0].rank == 1 && shapes[0].dims[0] == (int64_t)count);
+            EXPECT(memcmp(found, want, count * sizeof(*want)) == 0);
+            EXPECT(size[0] == (int64_t)count && size[1] == 2);
+            EXPECT(shapes[2].dims[0] == 1 && best[0] == greatest);
+        }
+    }
+    free(scratch);
+    leat_graph_destroy(concrete);
+    leat_graph_destroy(graph);
+}
+
+/* Clients could not tell how much of an output is theirs: no backend plans such a model. */
+static void
+test_bounded_shapes_are_refused(const struct leat_backend *backend)
+{
+    const struct leat_plan_options options = {.items = 1};
+    struct leat_tensor_info infos[4];
+    uint32_t input_count, output_count;
+    struct leat_graph *graph = elements_but_zero();
+    struct leat_model *model = NULL;
+    struct leat_plan *plan = NULL;
+
+    EXPECT(leat_graph_signature(graph, infos, &input_count, &output_count) == LEAT_ERR_UNSUPPORTED);
+    infos[0] = info_of(&graph->values[graph->inputs[0]]);
+    for (uint32_t o = 0; o < 3; o++) {
+        infos[1 + o] = info_of(&graph->values[graph->outputs[o]]);
+    }
+    const struct leat_model_source source = {
+        .graph = graph, .infos = infos, .input_count = 1, .output_count = 3};
+    enum leat_status status = backend->model_load(&source, &model);
+    if (status == LEAT_OK) {
+        status = backend->plan_build(model, &options, &plan);
+    }
+    EXPECT(status == LEAT_ERR_UNSUPPORTED && plan == NULL);
+    EXPECT(strstr(leat_error_text(), "depends on tensor contents") != NULL);
+    backend->model_destroy(model);
+    leat_graph_destroy(graph);
+}
+
+/* Boxes and scores that are no numbers, or no boxes, suppress and select nothing that they should not. */
+static void
+test_suppression_of_anything(void)
+{
+    static const float odd[] = {0, -1, 1, 1e30f, -1e30f, INFINITY, -INFINITY, NAN};
+    struct builder b;
+    struct leat_graph *concrete = NULL;
+    struct leat_shape shape;
+    float boxes[6 * 4], scores[6];
+    int64_t most, rows[6 * 3];
+    const void *inputs[3] = {boxes, scores, &most};
+    void *outputs[1] = {rows};
+    uint64_t random = leat_test_seed;
+    size_t scratch_bytes;
+
+    builder_init(&b, 11);
+    (void)builder_input(&b, "boxes", ONNX_F32, DIMS(1, 6, 4));
+    (void)builder_input(&b, "scores", ONNX_F32, DIMS(1, 1, 6));
+    (void)builder_input(&b, "most", ONNX_I64, DIMS(1));
+    (void)builder_node(&b, "NonMaxSuppression", "boxes scores most", "y");
+    builder_output(&b, "y");
+    struct leat_graph *graph = import(&b);
+    EXPECT(leat_graph_specialise(graph, 1, &concrete) == LEAT_OK);
+    EXPECT(leat_reference_scratch_bytes(concrete, &scratch_bytes) == LEAT_OK);
+    void *scratch = malloc(scratch_bytes);
+    EXPECT(scratch != NULL);
+    for (int round = 0; round < 2000; round++) {
+        static const int64_t limits[] = {0, 1, 6, 7, -1, INT64_MAX, INT64_MIN};
+        for (int i = 0; i < 30; i++) {
+            *(i < 24 ? &boxes[i] : &scores[i - 24]) =
+                odd[leat_test_random(&random) % LEAT_COUNT_OF(odd)];
+        }
+        most = limits[leat_test_random(&random) % LEAT_COUNT_OF(limits)];
+        EXPECT(leat_reference_run(concrete, inputs, outputs, scratch, &shape) == LEAT_OK);
+        EXPECT(shape.dims[0] >= 0 && shape.dims[0] <= (most < 0 ? 0 : most < 6 ? most : 6));
+        uint32_t seen = 0;
+        for (int64_t r = 0; r < shape.dims[0]; r++) {
+            const int64_t box = rows[3 * r + 2];
+            EXPECT(rows[3 * r] == 0 && rows[3 * r + 1] == 0 && box >= 0 && box < 6);
+            EXPECT((seen >> box & 1u) == 0 && !isnan(scores[box]));
+            seen |= 1u << box;
+        }
+    }
+    free(scratch);
+    leat_graph_destroy(concrete);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+}
+
 /* ---- Values ------------------------------------------------------------------------------------------------- */
 
 static void
@@ -441,10 +587,13 @@ main(void)
     static const char *const names[] = {"reference", "cpu"};
 
     leat_test_init();
+    test_bounded_shapes();
+    test_suppression_of_anything();
     for (size_t i = 0; i < LEAT_COUNT_OF(names); i++) {
         const struct leat_backend *backend = leat_backend_find(names[i]);
         EXPECT(backend != NULL || i > 0);
         if (backend != NULL) {
+            test_bounded_shapes_are_refused(backend);
             test_hostile_indices(backend);
             test_max_unpool(backend);
             test_sequence_lengths(backend);

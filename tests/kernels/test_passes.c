@@ -93,7 +93,7 @@ results(const struct leat_graph *graph, uint64_t seed, size_t *ret_count)
     EXPECT(leat_reference_scratch_bytes(concrete, &scratch_bytes) == LEAT_OK);
     void *scratch = aligned_alloc(64, (size_t)leat_round_up(scratch_bytes + 1, 64));
     EXPECT(scratch != NULL);
-    EXPECT(leat_reference_run(concrete, inputs, outputs, scratch) == LEAT_OK);
+    EXPECT(leat_reference_run(concrete, inputs, outputs, scratch, NULL) == LEAT_OK);
     free(scratch);
     for (uint32_t i = 0; i < concrete->input_count; i++) {
         free((void *)(uintptr_t)inputs[i]);
