@@ -119,9 +119,7 @@ cpu_lower_conv(struct cpu_builder *b)
     }
     const dnnl_memory_desc_t src = cpu_query_md(pd, dnnl_query_src_md), weights = cpu_query_md(pd, dnnl_query_weights_md);
     const dnnl_memory_desc_t dst = cpu_query_md(pd, dnnl_query_dst_md);
-    const struct cpu_conv conv = {w, bias, &src, &dst, geometry.stride, geometry.dilation, geometry.pad_begin,
-                                  leat_node_int(node, "group", 1)};
-    status = cpu_lower_winograd(b, &conv);
+    status = cpu_lower_own_conv(b, &(struct cpu_conv){&window, &src, &dst});
     if (status != LEAT_AGAIN) {
         (void)dnnl_primitive_desc_destroy(pd);
         return status;

@@ -37,7 +37,7 @@ struct cpu_tensor {
     struct cpu_constant *constant; /* NULL for a computed tensor */
 };
 
-/* Writes weights as a kernel of our own reads them. */
+/* Writes [outputs][inputs][height][width] weights as a kernel of our own reads them. */
 typedef void (*cpu_pack)(const struct leat_value *weights, void *ret_packed);
 
 /* A constant in one layout. */
@@ -96,6 +96,7 @@ struct cpu_program {
 };
 
 struct leat_model;
+struct leat_window;
 
 /* ---- build.c: while a program is made ------------------------------------------------------------ */
 
@@ -175,14 +176,13 @@ LEAT_MUST_CHECK enum leat_status cpu_destination(struct cpu_builder *b, const dn
 /* ---- lower_*.c: one node; LEAT_AGAIN: not this way --------------------------------------------------- */
 
 LEAT_MUST_CHECK enum leat_status cpu_lower_conv(struct cpu_builder *b);
-/* A convolution whose activations have channels last: dims of its source and its result, as oneDNN lists them. */
+/* A convolution of `node`, and the layouts of its activations that suit its neighbours. */
 struct cpu_conv {
-    const struct leat_value *weights, *bias; /* NULL: none */
+    const struct leat_window *window;
     const dnnl_memory_desc_t *source, *result;
-    const int64_t *stride, *dilation, *pad_begin; /* [2] each; dilation counts from 0 */
-    int64_t groups;
 };
-LEAT_MUST_CHECK enum leat_status cpu_lower_winograd(struct cpu_builder *b, const struct cpu_conv *conv);
+/* On a kernel of our own, where one is faster than oneDNN's. */
+LEAT_MUST_CHECK enum leat_status cpu_lower_own_conv(struct cpu_builder *b, const struct cpu_conv *conv);
 LEAT_MUST_CHECK enum leat_status cpu_lower_pool(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_global_pool(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_batch_norm(struct cpu_builder *b);

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/cpu/winograd.h"
 
-#include <immintrin.h>
 #include <string.h>
 
 #include "base/status.h"
+#include "kernels/cpu/product.h"
 
 enum {
-    LANES = CPU_WINOGRAD_LANES,
+    LANES = CPU_LANES,
+    PANEL = CPU_PANEL,
+    ROWS = CPU_ROWS,
     TILE = 4,          /* results of a tile, a side */
     SEEN = TILE + 2,   /* of the source, a side */
     POINTS = SEEN * SEEN,
-    ROWS = 6,          /* tiles of one product: ROWS * VECTORS accumulators, VECTORS weights and one input in registers */
-    VECTORS = 4,
-    PANEL = VECTORS * LANES, /* outputs of one product */
     BLOCK_BYTES = 1 << 20,   /* of one block's tiles: half of a second-level cache of 2 MiB */
     BLOCK_LEAST = 96,        /* tiles, where the weights do not stay in that cache: they are read for each block */
     WEIGHTS_BYTES = 4 << 20, /* such weights */
@@ -24,9 +23,6 @@ enum {
 #define B  1.41421356237309504880
 #define A2 0.5
 #define B2 2.0
-
-#define AVX512 __attribute__((target("avx512f")))
-#define INLINE static inline __attribute__((always_inline)) AVX512
 
 bool
 cpu_winograd_runs_here(void)
@@ -132,20 +128,20 @@ place_of(const struct blocking *b, int64_t tile)
     return (struct place){tile / (b->down * b->across), in_item / b->across * TILE, in_item % b->across * TILE};
 }
 
-INLINE __m512
+CPU_INLINE __m512
 times(double factor, __m512 x)
 {
     return _mm512_mul_ps(_mm512_set1_ps((float)factor), x);
 }
 
 /* y + factor * x */
-INLINE __m512
+CPU_INLINE __m512
 plus(__m512 y, double factor, __m512 x)
 {
     return _mm512_fmadd_ps(_mm512_set1_ps((float)factor), x, y);
 }
 
-INLINE void
+CPU_INLINE void
 transform_input(const __m512 d[SEEN], __m512 ret[SEEN])
 {
     const __m512 even_a = plus(d[4], -B2, d[2]), odd_a = plus(d[3], -B2, d[1]);
@@ -158,7 +154,7 @@ transform_input(const __m512 d[SEEN], __m512 ret[SEEN])
     ret[5] = plus(_mm512_add_ps(d[5], d[1]), -(A2 + B2), d[3]);
 }
 
-INLINE void
+CPU_INLINE void
 transform_output(const __m512 m[SEEN], __m512 ret[TILE])
 {
     const __m512 even_a = _mm512_add_ps(m[1], m[2]), odd_a = _mm512_sub_ps(m[1], m[2]);
@@ -170,7 +166,7 @@ transform_output(const __m512 m[SEEN], __m512 ret[TILE])
 }
 
 /* [POINTS][block][inputs] of `count` tiles from `first` on. */
-AVX512 static void
+CPU_AVX512 static void
 gather(const struct cpu_winograd *conv, const struct blocking *b, const float *source, const float *zeros, int64_t first,
        int64_t count, float *ret)
 {
@@ -214,65 +210,55 @@ gather(const struct cpu_winograd *conv, const struct blocking *b, const float *s
     }
 }
 
-/* `rows` tiles times one panel of weights; asks for PANEL / VECTORS floats for each channel from `next` on. */
-INLINE void
-multiply_rows(const float *inputs, int64_t channels, const float *weights, const float *next, float *products,
-              const int rows)
+/* `count` tiles, a constant, times some channels of a panel; `first` where these are the first ones. */
+CPU_INLINE void
+multiply_rows(const float *inputs, int64_t stride, int64_t channels, const float *weights, const float *ahead, bool first,
+              float *products, const int count)
 {
-    __m512 sums[ROWS][VECTORS];
+    const float *rows[ROWS];
+    __m512 sums[ROWS][CPU_VECTORS];
 
 #pragma GCC unroll 6
-    for (int r = 0; r < rows; r++) {
+    for (int r = 0; r < count; r++) {
+        rows[r] = inputs + r * stride;
 #pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++) {
-            sums[r][v] = _mm512_setzero_ps();
+        for (int v = 0; v < CPU_VECTORS; v++) {
+            sums[r][v] = first ? _mm512_setzero_ps() : _mm512_load_ps(products + r * PANEL + v * LANES);
         }
     }
-    for (int64_t c = 0; c < channels; c++) {
-        __m512 w[VECTORS];
-        _mm_prefetch((const char *)(next + c * LANES), _MM_HINT_T1);
-#pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++) {
-            w[v] = _mm512_load_ps(weights + c * PANEL + v * LANES);
-        }
+    cpu_product(rows, channels, weights, ahead, sums, count);
 #pragma GCC unroll 6
-        for (int r = 0; r < rows; r++) {
-            const __m512 x = _mm512_set1_ps(inputs[r * channels + c]);
+    for (int r = 0; r < count; r++) {
 #pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; v++) {
-                sums[r][v] = _mm512_fmadd_ps(x, w[v], sums[r][v]);
-            }
-        }
-    }
-#pragma GCC unroll 6
-    for (int r = 0; r < rows; r++) {
-#pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++) {
+        for (int v = 0; v < CPU_VECTORS; v++) {
             _mm512_store_ps(products + r * PANEL + v * LANES, sums[r][v]);
         }
     }
 }
 
 /* While it runs, the next weights come into the second-level cache: a quarter with each of the first products. */
-AVX512 static void
-multiply(const float *inputs, int64_t channels, const float *weights, const float *next, int64_t count, float *products)
+CPU_AVX512 static void
+multiply(const float *inputs, int64_t stride, int64_t channels, const float *weights, const float *next, bool first,
+         int64_t count, float *products)
 {
-    for (int64_t t = 0; t < count; t += ROWS) {
-        const float *x = inputs + t * channels, *ahead = next + t / ROWS % VECTORS * channels * LANES;
+    const int64_t groups = cpu_groups(count);
+    for (int64_t g = 0; g < groups; g++) {
+        const int64_t t = count * g / groups;
+        const float *x = inputs + t * stride, *ahead = g < CPU_VECTORS ? next + g * channels * LANES : weights;
         float *to = products + t * PANEL;
-        switch (count - t) {
-        case 1: multiply_rows(x, channels, weights, ahead, to, 1); break;
-        case 2: multiply_rows(x, channels, weights, ahead, to, 2); break;
-        case 3: multiply_rows(x, channels, weights, ahead, to, 3); break;
-        case 4: multiply_rows(x, channels, weights, ahead, to, 4); break;
-        case 5: multiply_rows(x, channels, weights, ahead, to, 5); break;
-        default: multiply_rows(x, channels, weights, ahead, to, ROWS); break;
+        switch (count * (g + 1) / groups - t) {
+        case 1: multiply_rows(x, stride, channels, weights, ahead, first, to, 1); break;
+        case 2: multiply_rows(x, stride, channels, weights, ahead, first, to, 2); break;
+        case 3: multiply_rows(x, stride, channels, weights, ahead, first, to, 3); break;
+        case 4: multiply_rows(x, stride, channels, weights, ahead, first, to, 4); break;
+        case 5: multiply_rows(x, stride, channels, weights, ahead, first, to, 5); break;
+        default: multiply_rows(x, stride, channels, weights, ahead, first, to, ROWS); break;
         }
     }
 }
 
 /* Results of `count` tiles, outputs from `channel` on. */
-AVX512 static void
+CPU_AVX512 static void
 scatter(const struct cpu_winograd *conv, const struct blocking *b, const float *products, const float *bias,
         int64_t channel, int64_t first, int64_t count, float *result, float *sink)
 {
@@ -334,6 +320,7 @@ cpu_winograd_run(const struct cpu_winograd *conv, const float *source, const flo
     const struct blocking b = blocking_of(conv);
     const int64_t begin = b.tiles * member / members, end = b.tiles * (member + 1) / members;
     const int64_t panels = panels_of(conv->outputs);
+    const float *end_of_weights = packed + panels * POINTS * conv->inputs * PANEL;
     float *inputs = scratch, *products = inputs + POINTS * b.input_plane;
     float *zeros = products + POINTS * b.product_plane, *sink = zeros + conv->inputs;
 
@@ -342,11 +329,15 @@ cpu_winograd_run(const struct cpu_winograd *conv, const float *source, const flo
         const int64_t count = end - first < b.block ? end - first : b.block;
         gather(conv, &b, source, zeros, first, count, inputs);
         for (int64_t panel = 0; panel < panels; panel++) {
+            const float *weights = packed + panel * POINTS * conv->inputs * PANEL;
             for (int64_t point = 0; point < POINTS; point++) {
-                /* The last panel is followed by nothing: the first, for the next block. */
-                const int64_t at = panel * POINTS + point, next = (at + 1) % (panels * POINTS);
-                multiply(inputs + point * b.input_plane, conv->inputs, packed + at * conv->inputs * PANEL,
-                         packed + next * conv->inputs * PANEL, count, products + point * b.product_plane);
+                for (int64_t c = 0; c < conv->inputs; c += CPU_CHANNELS) {
+                    const int64_t left = conv->inputs - c, channels = left < CPU_CHANNELS ? left : CPU_CHANNELS;
+                    const float *next = weights + channels * PANEL;
+                    multiply(inputs + point * b.input_plane + c, conv->inputs, channels, weights,
+                             next < end_of_weights ? next : packed, c == 0, count, products + point * b.product_plane);
+                    weights = next;
+                }
             }
             scatter(conv, &b, products, bias, panel * PANEL, first, count, result, sink);
         }

@@ -13,6 +13,7 @@
 
 #include "base/align.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/direct.h"
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/winograd.h"
 #include "kernels/graph.h"
@@ -63,20 +64,31 @@ release(float *data, size_t count)
     free(data - GUARD);
 }
 
-/* ---- Winograd ----------------------------------------------------------------------------------- */
+/* ---- Kernels ------------------------------------------------------------------------------------ */
+
+/* Both kernels; Winograd's takes the shapes that it can. */
+static struct cpu_winograd
+winograd_of(const struct cpu_direct *c)
+{
+    return (struct cpu_winograd){c->items,     c->inputs,   c->outputs,  c->height, c->width, c->out_height,
+                                 c->out_width, c->pad_top, c->pad_left, c->add,    c->least, c->most};
+}
 
 /* The result at one place; *ret_size is the sum of the terms' sizes. */
 static double
-sum_at(const struct cpu_winograd *c, const float *source, const float *weights, int64_t item, int64_t y, int64_t x,
-       int64_t o, double *ret_size)
+sum_at(const struct cpu_direct *c, const float *source, const float *weights, int64_t item, int64_t y, int64_t x, int64_t o,
+       double *ret_size)
 {
+    const int64_t taps = c->kernel_down * c->kernel_across;
     double sum = 0;
+
     *ret_size = 0;
-    for (int64_t k = 0; k < 9; k++) {
-        const int64_t sy = y + k / 3 - c->pad_top, sx = x + k % 3 - c->pad_left;
+    for (int64_t k = 0; k < taps; k++) {
+        const int64_t sy = y * c->stride_down + k / c->kernel_across - c->pad_top;
+        const int64_t sx = x * c->stride_across + k % c->kernel_across - c->pad_left;
         for (int64_t i = 0; i < c->inputs && sy >= 0 && sy < c->height && sx >= 0 && sx < c->width; i++) {
             const double term = (double)source[((item * c->height + sy) * c->width + sx) * c->inputs + i] *
-                                (double)weights[(o * c->inputs + i) * 9 + k];
+                                (double)weights[(o * c->inputs + i) * taps + k];
             sum += term;
             *ret_size += fabs(term);
         }
@@ -85,8 +97,8 @@ sum_at(const struct cpu_winograd *c, const float *source, const float *weights, 
 }
 
 static void
-check_winograd(const struct cpu_winograd *c, const float *source, const float *weights, const float *bias,
-               const float *before, const float *result)
+check(const struct cpu_direct *c, const float *source, const float *weights, const float *bias, const float *before,
+      const float *result)
 {
     const int64_t results = c->items * c->out_height * c->out_width * c->outputs;
     double largest = 0, error = 0;
@@ -103,51 +115,72 @@ check_winograd(const struct cpu_winograd *c, const float *source, const float *w
 }
 
 static void
-run_winograd(const struct cpu_winograd *c, const float *source, const float *packed, const float *bias,
-             const float *before, size_t results, uint32_t members, float *result)
+run_kernel(const struct cpu_direct *c, bool winograd, const float *source, const float *packed, const float *bias,
+           const float *before, size_t results, uint32_t members, float *result)
 {
-    const size_t scratch_count = cpu_winograd_scratch_bytes(c) / sizeof(float);
+    const struct cpu_winograd w = winograd_of(c);
+    const size_t scratch_count =
+        (winograd ? cpu_winograd_scratch_bytes(&w) : cpu_direct_scratch_bytes(c)) / sizeof(float);
     float *scratch = guarded(scratch_count);
 
     memcpy(result, before, results * sizeof(*result));
     for (uint32_t m = members; m-- > 0;) { /* in turn: they share nothing */
-        cpu_winograd_run(c, source, packed, bias, result, scratch, m, members);
+        if (winograd) {
+            cpu_winograd_run(&w, source, packed, bias, result, scratch, m, members);
+        } else {
+            cpu_direct_run(c, source, packed, bias, result, scratch, m, members);
+        }
     }
     release(scratch, scratch_count);
 }
 
+/* NaN in an item stays in it, and is not clamped away. */
 static void
-test_winograd_shape(const struct cpu_winograd *c, bool has_bias)
+check_nan(const struct cpu_direct *c, bool winograd, float *source, const float *packed, const float *before,
+          const float *result, size_t sources, size_t results)
+{
+    const size_t item = (size_t)between(0, c->items - 1), of_item = results / (size_t)c->items;
+    float *again = guarded(results);
+
+    for (size_t i = 0; i < sources / (size_t)c->items; i++) {
+        source[item * (sources / (size_t)c->items) + i] = NAN;
+    }
+    run_kernel(c, winograd, source, packed, NULL, before, results, 1, again);
+    for (size_t r = 0; r < results; r++) {
+        EXPECT(r / of_item == item || memcmp(&result[r], &again[r], sizeof(*result)) == 0);
+    }
+    if (c->pad_top < c->height && c->pad_left < c->width && c->pad_top < c->kernel_down && c->pad_left < c->kernel_across) {
+        EXPECT(isnan(again[item * of_item])); /* its first sees a pixel */
+    }
+    release(again, results);
+}
+
+static void
+test_shape(const struct cpu_direct *c, bool winograd)
 {
     const size_t sources = (size_t)(c->items * c->height * c->width * c->inputs);
     const size_t results = (size_t)(c->items * c->out_height * c->out_width * c->outputs);
-    const size_t weight_count = (size_t)(c->outputs * c->inputs * 9);
-    const size_t packed_count = cpu_winograd_weights_bytes(c->inputs, c->outputs) / sizeof(float);
+    const size_t weight_count = (size_t)(c->outputs * c->inputs * c->kernel_down * c->kernel_across);
+    const size_t packed_bytes = winograd ? cpu_winograd_weights_bytes(c->inputs, c->outputs) : cpu_direct_weights_bytes(c);
+    const size_t packed_count = packed_bytes / sizeof(float);
     float *source = guarded_random(sources), *weights = guarded_random(weight_count);
     float *bias = guarded_random((size_t)c->outputs), *before = guarded_random(results);
     float *packed = guarded(packed_count), *result = guarded(results), *again = guarded(results);
 
-    cpu_winograd_pack(weights, c->inputs, c->outputs, packed);
-    run_winograd(c, source, packed, has_bias ? bias : NULL, before, results, 1, result);
-    check_winograd(c, source, weights, has_bias ? bias : NULL, before, result);
+    if (winograd) {
+        cpu_winograd_pack(weights, c->inputs, c->outputs, packed);
+    } else {
+        cpu_direct_pack(c, weights, packed);
+    }
+    run_kernel(c, winograd, source, packed, bias, before, results, 1, result);
+    check(c, source, weights, bias, before, result);
     for (uint32_t members = 2; members <= MEMBERS; members++) {
-        run_winograd(c, source, packed, has_bias ? bias : NULL, before, results, members, again);
+        run_kernel(c, winograd, source, packed, bias, before, results, members, again);
         EXPECT(memcmp(result, again, results * sizeof(*result)) == 0);
     }
-    /* NaN stays in its item, and is not clamped away. */
-    const size_t item = (size_t)between(0, c->items - 1), of_item = sources / (size_t)c->items;
-    for (size_t i = 0; i < of_item; i++) {
-        source[item * of_item + i] = NAN;
-    }
-    run_winograd(c, source, packed, has_bias ? bias : NULL, before, results, 1, again);
-    for (size_t r = 0; r < results; r++) {
-        if (r / (results / (size_t)c->items) != item) {
-            EXPECT(memcmp(&result[r], &again[r], sizeof(*result)) == 0);
-        }
-    }
-    if (c->pad_top < c->height && c->pad_left < c->width && c->pad_top <= 2 && c->pad_left <= 2) {
-        EXPECT(isnan(again[item * (results / (size_t)c->items)])); /* its first sees a pixel */
-    }
+    run_kernel(c, winograd, source, packed, NULL, before, results, 1, result);
+    check(c, source, weights, NULL, before, result);
+    check_nan(c, winograd, source, packed, before, result, sources, results);
     release(source, sources);
     release(weights, weight_count);
     release(bias, (size_t)c->outputs);
@@ -158,28 +191,35 @@ test_winograd_shape(const struct cpu_winograd *c, bool has_bias)
 }
 
 static void
-test_winograd(void)
+test_kernels(void)
 {
     for (int round = 0; round < KERNEL_ROUNDS; round++) {
-        struct cpu_winograd c = {.items = between(1, 3),
-                                 .inputs = 16 * between(1, 5),
-                                 .outputs = 16 * between(1, 6),
-                                 .height = between(1, 13),
-                                 .width = between(1, 13),
-                                 .pad_top = between(0, 3),
-                                 .pad_left = between(0, 3),
-                                 .add = between(0, 1) != 0,
-                                 .least = between(0, 1) != 0 ? 0 : -INFINITY,
-                                 .most = between(0, 2) == 0 ? 1.5f : INFINITY};
-        c.out_height = c.height + c.pad_top + between(0, 2) - 2;
-        c.out_width = c.width + c.pad_left + between(0, 2) - 2;
+        const bool winograd = between(0, 1) != 0;
+        struct cpu_direct c = {.items = between(1, 3),
+                               .inputs = winograd ? 16 * between(1, 9) : between(1, 150),
+                               .outputs = 16 * between(1, 9),
+                               .height = between(1, 13),
+                               .width = between(1, 13),
+                               .kernel_down = winograd ? 3 : between(1, 4),
+                               .kernel_across = winograd ? 3 : between(1, 4),
+                               .stride_down = winograd ? 1 : between(1, 3),
+                               .stride_across = winograd ? 1 : between(1, 3),
+                               .pad_top = between(0, 3),
+                               .pad_left = between(0, 3),
+                               .add = between(0, 1) != 0,
+                               .least = between(0, 1) != 0 ? 0 : -INFINITY,
+                               .most = between(0, 2) == 0 ? 1.5f : INFINITY};
+        c.out_height = (c.height + c.pad_top + between(0, 3) - c.kernel_down) / c.stride_down + 1;
+        c.out_width = (c.width + c.pad_left + between(0, 3) - c.kernel_across) / c.stride_across + 1;
         if (c.out_height >= 1 && c.out_width >= 1) {
-            test_winograd_shape(&c, between(0, 2) != 0);
+            test_shape(&c, winograd);
         }
     }
-    /* More tiles than a block has; and weights that are read in long blocks. */
-    test_winograd_shape(&(struct cpu_winograd){3, 16, 16, 50, 50, 50, 50, 1, 1, true, 0, INFINITY}, true);
-    test_winograd_shape(&(struct cpu_winograd){7, 192, 160, 14, 14, 14, 14, 1, 1, false, 0, INFINITY}, true);
+    /* More tiles or rows than a block has; weights that are read in long blocks; pixels that follow each other. */
+    test_shape(&(struct cpu_direct){3, 16, 16, 50, 50, 50, 50, 3, 3, 1, 1, 1, 1, true, 0, INFINITY}, true);
+    test_shape(&(struct cpu_direct){7, 192, 160, 14, 14, 14, 14, 3, 3, 1, 1, 1, 1, false, 0, INFINITY}, true);
+    test_shape(&(struct cpu_direct){2, 300, 80, 20, 20, 20, 20, 1, 1, 1, 1, 0, 0, true, 0, INFINITY}, false);
+    test_shape(&(struct cpu_direct){1, 5000, 80, 5, 5, 5, 5, 1, 1, 1, 1, 0, 0, false, 0, INFINITY}, false);
 }
 
 /* ---- Through the backend --------------------------------------------------------------------------- */
@@ -305,8 +345,8 @@ test_networks(struct leat_team *team)
     for (int round = 0; round < NETWORK_ROUNDS; round++) {
         const int64_t kernel = between(0, 1) != 0 ? 3 : 1;
         const int64_t unit = between(0, 3) != 0 ? 16 : 6, groups = between(0, 5) == 0 ? 2 : 1;
-        test_network(&(struct network){.inputs = unit * between(1, 4) * groups,
-                                       .outputs = unit * between(1, 5) * groups,
+        test_network(&(struct network){.inputs = unit * between(1, 6) * groups,
+                                       .outputs = unit * between(1, 8) * groups,
                                        .image = between(3, 13),
                                        .kernel = kernel,
                                        .stride = between(1, 2),
@@ -319,21 +359,19 @@ test_networks(struct leat_team *team)
     }
 }
 
-/* Both convolutions of a block as ResNets have it, and neither where there is too little to do. */
+/* What ours are there for: windows of stride 1, products of whole panels, weights that are too many for the caches. */
 static void
-test_choice(void)
+test_choice(const struct network *n, uint32_t items, uint32_t threads, bool expected)
 {
-    const struct network n = {64, 64, 14, 3, 1, 1, 1, true, true, "Relu"};
     struct leat_tensor_info infos[LEAT_TENSORS_MAX];
-    struct leat_graph *graph = network_graph(&n);
+    struct leat_graph *graph = network_graph(n);
     struct leat_model_source source = {.graph = graph, .infos = infos};
     struct leat_model *model;
 
     EXPECT(leat_graph_signature(graph, infos, &source.input_count, &source.output_count) == LEAT_OK);
     EXPECT(leat_backend_cpu.model_load(&source, &model) == LEAT_OK);
-    EXPECT(own_convolutions(model, graph, 8, 1) == (cpu_winograd_runs_here() ? 2 : 0));
-    EXPECT(own_convolutions(model, graph, 8, 2) == (cpu_winograd_runs_here() ? 2 : 0));
-    EXPECT(own_convolutions(model, graph, 1, 16) == 0);
+    const uint32_t convolutions = n->add ? 2 : 1;
+    EXPECT(own_convolutions(model, graph, items, threads) == (expected && cpu_winograd_runs_here() ? convolutions : 0));
     leat_backend_cpu.model_destroy(model);
     leat_graph_destroy(graph);
 }
@@ -346,11 +384,20 @@ main(void)
     leat_test_init();
     random_state = leat_test_seed;
     if (cpu_winograd_runs_here()) {
-        test_winograd();
+        test_kernels();
     }
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
     test_networks(team);
-    test_choice();
+    const struct network window = {64, 64, 14, 3, 1, 1, 1, true, true, "Relu"};
+    test_choice(&window, 8, 1, true);
+    test_choice(&window, 8, 2, true);
+    test_choice(&window, 1, 16, false);
+    const struct network point = {64, 128, 7, 1, 2, 0, 1, true, true, "Relu"};
+    test_choice(&point, 1, 2, true);
+    const struct network narrow = {48, 32, 7, 1, 1, 0, 1, true, false, "Relu"};
+    test_choice(&narrow, 1, 1, false);
+    const struct network heavy = {256, 256, 7, 3, 2, 1, 1, true, false, NULL};
+    test_choice(&heavy, 1, 1, true);
     leat_team_destroy(team);
     return 0;
 }

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cpu/direct.h"
+
+#include <string.h>
+
+#include "base/align.h"
+#include "kernels/cpu/product.h"
+
+enum {
+    /*
+     * Rows of a block: as many as have this many bytes of channels, which stay in the second-level cache while all
+     * weights pass, but not more than ROWS; twice that at most, so that blocks are of one size.
+     */
+    BLOCK_BYTES = 384 << 10,
+    BLOCK_ROWS = 16 * CPU_ROWS,
+};
+
+static int64_t
+panels_of(const struct cpu_direct *conv)
+{
+    return (conv->outputs + CPU_PANEL - 1) / CPU_PANEL;
+}
+
+static int64_t
+taps_of(const struct cpu_direct *conv)
+{
+    return conv->kernel_down * conv->kernel_across;
+}
+
+size_t
+cpu_direct_weights_bytes(const struct cpu_direct *conv)
+{
+    return (size_t)(panels_of(conv) * taps_of(conv) * conv->inputs * CPU_PANEL) * sizeof(float);
+}
+
+/* [panels][taps][inputs][CPU_PANEL], with zeros behind the last output. */
+void
+cpu_direct_pack(const struct cpu_direct *conv, const float *weights, float *ret_packed)
+{
+    const int64_t taps = taps_of(conv), inputs = conv->inputs;
+
+    memset(ret_packed, 0, cpu_direct_weights_bytes(conv));
+    for (int64_t o = 0; o < conv->outputs; o++) {
+        for (int64_t i = 0; i < inputs; i++) {
+            for (int64_t t = 0; t < taps; t++) {
+                ret_packed[((o / CPU_PANEL * taps + t) * inputs + i) * CPU_PANEL + o % CPU_PANEL] =
+                    weights[(o * inputs + i) * taps + t];
+            }
+        }
+    }
+}
+
+/* Some channels of one pixel of the windows, for one panel. */
+struct part {
+    int64_t channel, channels;
+    const float *weights;        /* of these channels */
+    const float *next;           /* weights that come after them */
+    const float *source;         /* pixels that come after the block: as many lines as the block has of these channels */
+    const float *bias;
+    int vectors; /* of the panel that there are outputs for */
+    bool first, last;
+};
+
+/* `count` rows, a constant, from `result` on. */
+CPU_INLINE void
+multiply_rows(const struct cpu_direct *conv, const struct part *part, const float *const pixels[], const float *ahead,
+              float *result, const int vectors, const int count)
+{
+    const float *rows[CPU_ROWS];
+    __m512 sums[CPU_ROWS][CPU_VECTORS];
+
+    if (part->first) {
+#pragma GCC unroll 6
+        for (int r = 0; r < count; r++) {
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++) {
+                _mm_prefetch((const char *)(result + (CPU_ROWS + r) * conv->outputs + v * CPU_LANES), _MM_HINT_T0);
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < CPU_VECTORS; v++) {
+        const bool has = part->first && part->bias != NULL && v < vectors;
+        const __m512 start = has ? _mm512_loadu_ps(part->bias + v * CPU_LANES) : _mm512_setzero_ps();
+#pragma GCC unroll 6
+        for (int r = 0; r < count; r++) {
+            sums[r][v] = start;
+        }
+    }
+    if (!part->first || conv->add) {
+#pragma GCC unroll 6
+        for (int r = 0; r < count; r++) {
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++) {
+                sums[r][v] = _mm512_add_ps(sums[r][v], _mm512_load_ps(result + r * conv->outputs + v * CPU_LANES));
+            }
+        }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < count; r++) {
+        rows[r] = pixels[r] + part->channel;
+    }
+    cpu_product(rows, part->channels, part->weights, ahead, sums, count);
+    if (part->last) {
+        const __m512 least = _mm512_set1_ps(conv->least), most = _mm512_set1_ps(conv->most);
+#pragma GCC unroll 6
+        for (int r = 0; r < count; r++) {
+#pragma GCC unroll 4
+            for (int v = 0; v < CPU_VECTORS; v++) { /* in this order NaN stays NaN */
+                sums[r][v] = _mm512_min_ps(most, _mm512_max_ps(least, sums[r][v]));
+            }
+        }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < count; r++) {
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) {
+            _mm512_store_ps(result + r * conv->outputs + v * CPU_LANES, sums[r][v]);
+        }
+    }
+}
+
+CPU_INLINE void
+multiply_group(const struct cpu_direct *conv, const struct part *part, const float *const pixels[], const float *ahead,
+               float *result, const int count)
+{
+    switch (part->vectors) {
+    case 1: multiply_rows(conv, part, pixels, ahead, result, 1, count); break;
+    case 2: multiply_rows(conv, part, pixels, ahead, result, 2, count); break;
+    case 3: multiply_rows(conv, part, pixels, ahead, result, 3, count); break;
+    default: multiply_rows(conv, part, pixels, ahead, result, CPU_VECTORS, count); break;
+    }
+}
+
+/* All rows of a block. While the first of them run, the next weights come into the second-level cache. */
+CPU_AVX512 static void
+multiply(const struct cpu_direct *conv, const struct part *part, const float *const pixels[], int64_t count,
+         float *result)
+{
+    const int64_t groups = cpu_groups(count), floats = part->channels * CPU_LANES; /* that a group asks for */
+    for (int64_t g = 0; g < groups; g++) {
+        const int64_t r = count * g / groups, source = (g - CPU_VECTORS) * floats;
+        const float *const *from = pixels + r;
+        const float *ahead = g < CPU_VECTORS                                             ? part->next + g * floats
+                             : part->source != NULL && source < count * part->channels ? part->source + source
+                                                                                         : part->weights; /* are there */
+        float *to = result + r * conv->outputs;
+        switch (count * (g + 1) / groups - r) {
+        case 1: multiply_group(conv, part, from, ahead, to, 1); break;
+        case 2: multiply_group(conv, part, from, ahead, to, 2); break;
+        case 3: multiply_group(conv, part, from, ahead, to, 3); break;
+        case 4: multiply_group(conv, part, from, ahead, to, 4); break;
+        case 5: multiply_group(conv, part, from, ahead, to, 5); break;
+        default: multiply_group(conv, part, from, ahead, to, CPU_ROWS); break;
+        }
+    }
+}
+
+/* ---- Blocks ----------------------------------------------------------------------------------------- */
+
+/* A member's share: rows are the pixels of the result, panels its channels. */
+struct share {
+    int64_t first_row, last_row, block; /* rows of a block */
+    int64_t first_panel, last_panel;
+};
+
+static struct share
+share_of(const struct cpu_direct *conv, uint32_t member, uint32_t members)
+{
+    const int64_t rows = conv->items * conv->out_height * conv->out_width, panels = panels_of(conv);
+    /* Few pixels are shared by all members, who split the weights: each weight is then read by one of them. */
+    const bool by_panels = rows < (int64_t)members * BLOCK_ROWS && panels >= (int64_t)members;
+    struct share share = {0, rows, 0, 0, panels};
+
+    if (by_panels) {
+        share.first_panel = panels * member / members;
+        share.last_panel = panels * (member + 1) / members;
+    } else {
+        share.first_row = rows * member / members;
+        share.last_row = rows * (member + 1) / members;
+    }
+    const int64_t count = share.last_row - share.first_row;
+    const int64_t fitting = BLOCK_BYTES / (int64_t)sizeof(float) / conv->inputs;
+    const int64_t least = fitting < CPU_ROWS ? CPU_ROWS : fitting > BLOCK_ROWS ? BLOCK_ROWS : fitting;
+    const int64_t blocks = count < least ? 1 : count / least;
+    share.block = ((count + blocks - 1) / blocks + CPU_ROWS - 1) / CPU_ROWS * CPU_ROWS;
+    return share;
+}
+
+enum { BLOCK_ROWS_MAX = 2 * BLOCK_ROWS + CPU_ROWS };
+
+static size_t
+pixels_bytes(const struct cpu_direct *conv)
+{
+    return (size_t)leat_round_up((uint64_t)taps_of(conv) * BLOCK_ROWS_MAX * sizeof(float *), 64);
+}
+
+size_t
+cpu_direct_scratch_bytes(const struct cpu_direct *conv)
+{
+    return pixels_bytes(conv) + (size_t)leat_round_up((uint64_t)conv->inputs * sizeof(float), 64);
+}
+
+/* [taps][BLOCK_ROWS_MAX]: where the windows of `count` rows lie; `zeros` outside of the source. */
+static void
+find_pixels(const struct cpu_direct *conv, const float *source, const float *zeros, int64_t row, int64_t count,
+            const float **ret_pixels)
+{
+    for (int64_t r = 0; r < count; r++) {
+        const int64_t x = (row + r) % conv->out_width * conv->stride_across - conv->pad_left;
+        const int64_t y = (row + r) / conv->out_width % conv->out_height * conv->stride_down - conv->pad_top;
+        const int64_t item = (row + r) / conv->out_width / conv->out_height;
+        for (int64_t t = 0; t < taps_of(conv); t++) {
+            const int64_t sx = x + t % conv->kernel_across, sy = y + t / conv->kernel_across;
+            const bool inside = sx >= 0 && sx < conv->width && sy >= 0 && sy < conv->height;
+            ret_pixels[t * BLOCK_ROWS_MAX + r] =
+                inside ? source + ((item * conv->height + sy) * conv->width + sx) * conv->inputs : zeros;
+        }
+    }
+}
+
+void
+cpu_direct_run(const struct cpu_direct *conv, const float *source, const float *packed, const float *bias, float *result,
+               void *scratch, uint32_t member, uint32_t members)
+{
+    const struct share share = share_of(conv, member, members);
+    const int64_t taps = taps_of(conv), inputs = conv->inputs;
+    /* The next block's pixels follow this one's. */
+    const bool dense = taps == 1 && conv->stride_down == 1 && conv->stride_across == 1;
+    const float **pixels = scratch, *zeros = (const float *)((unsigned char *)scratch + pixels_bytes(conv));
+
+    memset((unsigned char *)scratch + pixels_bytes(conv), 0, (size_t)inputs * sizeof(float));
+    for (int64_t row = share.first_row; row < share.last_row; row += share.block) {
+        const int64_t left = share.last_row - row, count = left < share.block ? left : share.block;
+        find_pixels(conv, source, zeros, row, count, pixels);
+        for (int64_t p = share.first_panel; p < share.last_panel; p++) {
+            const int64_t outputs = conv->outputs - p * CPU_PANEL;
+            const float *weights = packed + p * taps * inputs * CPU_PANEL;
+            for (int64_t t = 0; t < taps; t++) {
+                for (int64_t c = 0; c < inputs; c += CPU_CHANNELS) {
+                    const int64_t channels = inputs - c < CPU_CHANNELS ? inputs - c : CPU_CHANNELS;
+                    const bool last = t + 1 == taps && c + channels == inputs;
+                    const struct part part = {
+                        .channel = c,
+                        .channels = channels,
+                        .weights = weights,
+                        .next = last && p + 1 == share.last_panel ? packed + share.first_panel * taps * inputs * CPU_PANEL
+                                                                  : weights + channels * CPU_PANEL,
+                        .source = dense && p == share.first_panel ? pixels[0] + share.block * inputs + c * share.block : NULL,
+                        .bias = bias != NULL ? bias + p * CPU_PANEL : NULL,
+                        .vectors = outputs < CPU_PANEL ? (int)(outputs / CPU_LANES) : CPU_VECTORS,
+                        .first = t == 0 && c == 0,
+                        .last = last,
+                    };
+                    multiply(conv, &part, pixels + t * BLOCK_ROWS_MAX, count, result + row * conv->outputs + p * CPU_PANEL);
+                    weights += channels * CPU_PANEL;
+                }
+            }
+        }
+    }
+}

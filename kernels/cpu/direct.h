@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels/cpu/direct.h - convolutions as products of pixels and weights, the pixels where they lie.
+ *
+ * Shapes     source f32[items][height][width][inputs], result f32[items][out_height][out_width][outputs], weights
+ *            f32[outputs][inputs][kernel_down][kernel_across], bias f32[outputs] or NULL.
+ * Threads    cpu_direct_run() is called by each member of a team with its own scratch; members share nothing that they
+ *            write. The result does not depend on their number.
+ */
+#ifndef LEAT_KERNELS_CPU_DIRECT_H
+#define LEAT_KERNELS_CPU_DIRECT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct cpu_direct {
+    int64_t items, inputs, outputs; /* outputs are a multiple of 16 */
+    int64_t height, width, out_height, out_width;
+    int64_t kernel_down, kernel_across, stride_down, stride_across; /* windows do not overlap themselves: no dilation */
+    int64_t pad_top, pad_left; /* what is missing below and to the right is zero as well */
+    bool add;                  /* to what the result's place holds */
+    float least, most;         /* then clamped to these */
+};
+
+size_t cpu_direct_weights_bytes(const struct cpu_direct *conv);
+void cpu_direct_pack(const struct cpu_direct *conv, const float *weights, float *ret_packed);
+
+/* Of one member. */
+size_t cpu_direct_scratch_bytes(const struct cpu_direct *conv);
+/* All pointers but source and bias have 64-byte alignment. */
+void cpu_direct_run(const struct cpu_direct *conv, const float *source, const float *packed, const float *bias,
+                    float *result, void *scratch, uint32_t member, uint32_t members);
+
+#endif /* LEAT_KERNELS_CPU_DIRECT_H */

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels/cpu/product.h - what our convolutions spend their time in: a few rows times a panel of weights.
+ *
+ * Shapes     rows f32[CPU_ROWS][channels], each at its own address; panel f32[channels][CPU_PANEL], 64-byte aligned;
+ *            sums [CPU_ROWS][CPU_VECTORS], which stay in registers together with one row of the panel.
+ * Numerics   A sum's terms are added in the order of the channels, whatever the number of rows.
+ */
+#ifndef LEAT_KERNELS_CPU_PRODUCT_H
+#define LEAT_KERNELS_CPU_PRODUCT_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define CPU_LANES   16 /* floats of a vector */
+#define CPU_VECTORS 4
+#define CPU_PANEL   (CPU_VECTORS * CPU_LANES)
+#define CPU_ROWS    6
+#define CPU_CHANNELS 128 /* at a time: their part of a panel stays in the first-level cache */
+
+#define CPU_AVX512 __attribute__((target("avx512f")))
+#define CPU_INLINE static inline __attribute__((always_inline)) CPU_AVX512
+
+/*
+ * In how many products `rows` of them are taken, of one size or nearly: group g begins at rows * g / groups. So many
+ * that the next panel is asked for in whole, if there are two rows for each.
+ */
+static inline int64_t
+cpu_groups(int64_t rows)
+{
+    const int64_t least = (rows + CPU_ROWS - 1) / CPU_ROWS, most = (rows + 1) / 2;
+    return least >= CPU_VECTORS ? least : most < CPU_VECTORS ? most : CPU_VECTORS;
+}
+
+/*
+ * Adds the products of `count` rows, a constant, to the sums. Meanwhile asks for what comes next, one cache line for each
+ * channel from `ahead` on: CPU_VECTORS of these products bring in a panel.
+ */
+CPU_INLINE void
+cpu_product(const float *const rows[CPU_ROWS], int64_t channels, const float *panel, const float *ahead,
+            __m512 sums[CPU_ROWS][CPU_VECTORS], const int count)
+{
+    for (int64_t c = 0; c < channels; c++) {
+        __m512 weights[CPU_VECTORS];
+        _mm_prefetch((const char *)(ahead + c * CPU_LANES), _MM_HINT_T1);
+#pragma GCC unroll 4
+        for (int v = 0; v < CPU_VECTORS; v++) {
+            weights[v] = _mm512_load_ps(panel + c * CPU_PANEL + v * CPU_LANES);
+        }
+#pragma GCC unroll 6
+        for (int r = 0; r < count; r++) {
+            const __m512 x = _mm512_set1_ps(rows[r][c]);
+#pragma GCC unroll 4
+            for (int v = 0; v < CPU_VECTORS; v++) {
+                sums[r][v] = _mm512_fmadd_ps(x, weights[v], sums[r][v]);
+            }
+        }
+    }
+}
+
+#endif /* LEAT_KERNELS_CPU_PRODUCT_H */
