@@ -34,6 +34,12 @@ positions(struct onnx_builder *b, struct onnx_tensor ids, int64_t sequence, int6
     return layer_embedding(b, "position_embeddings", x, count, width, 1.0);
 }
 
+/*
+ * Of the last product in a branch: twenty-four normalised sums would otherwise leave little of the tokens, as with
+ * BERT's own initial weights.
+ */
+#define BRANCH_GAIN 0.3
+
 static struct onnx_tensor
 layer(struct onnx_builder *b, const struct bert *net, struct onnx_tensor x, const struct onnx_tensor *mask)
 {
@@ -43,10 +49,10 @@ layer(struct onnx_builder *b, const struct bert *net, struct onnx_tensor x, cons
     const struct onnx_tensor v = layer_linear(b, "attention.self.value", x, net->width, true);
     struct onnx_tensor y = layer_attention(b, "attention.self", q, k, v, options);
 
-    y = layer_linear(b, "attention.output.dense", y, net->width, true);
+    y = layer_linear_gain(b, "attention.output.dense", y, net->width, true, BRANCH_GAIN);
     x = layer_layer_norm(b, "attention.output.LayerNorm", layer_add(b, "attention.output.add", y, x), EPSILON);
     y = layer_gelu(b, "intermediate.gelu", layer_linear(b, "intermediate.dense", x, net->hidden, true));
-    y = layer_linear(b, "output.dense", y, net->width, true);
+    y = layer_linear_gain(b, "output.dense", y, net->width, true, BRANCH_GAIN);
     return layer_layer_norm(b, "output.LayerNorm", layer_add(b, "output.add", y, x), EPSILON);
 }
 
@@ -130,7 +136,8 @@ distil_attention(struct onnx_builder *b, const struct bert *net, struct onnx_ten
     scores = layer_softmax(b, "attention.softmax", scores);
     x = layer_matmul(b, "attention.context", scores, v);
     x.power = 0.2 * power;
-    return layer_linear(b, "attention.out_lin", layer_merge_heads(b, "attention.merge", x), net->width, true);
+    x = layer_merge_heads(b, "attention.merge", x);
+    return layer_linear_gain(b, "attention.out_lin", x, net->width, true, BRANCH_GAIN);
 }
 
 /* Sanh et al., "DistilBERT, a distilled version of BERT: smaller, faster, cheaper and lighter", section 3. */
@@ -155,7 +162,7 @@ zoo_build_distilbert(struct onnx_builder *b, enum zoo_size size)
         x = layer_add(b, "add", distil_attention(b, &net, x, ones), x);
         x = layer_layer_norm(b, "sa_layer_norm", x, EPSILON);
         struct onnx_tensor y = layer_gelu(b, "ffn.gelu", layer_linear(b, "ffn.lin1", x, net.hidden, true));
-        y = layer_linear(b, "ffn.lin2", y, net.width, true);
+        y = layer_linear_gain(b, "ffn.lin2", y, net.width, true, BRANCH_GAIN);
         x = layer_layer_norm(b, "output_layer_norm", layer_add(b, "add_1", y, x), EPSILON);
     }
     onnx_builder_output(b, x, "last_hidden_state");

@@ -61,13 +61,14 @@ zoo_build_efficientnet_b0(struct onnx_builder *b, enum zoo_size size)
     struct onnx_tensor x = onnx_builder_input(b, "input", (const int64_t[]){3, image, image}, 3);
 
     onnx_builder_scope(b, "features.0");
-    x = conv_bn(b, "conv", x, (struct layer_window){.outputs = 32 / divisor, .kernel = 3, .stride = 2, .pad = 1}, 1.0);
+    x = conv_bn(b, "conv", x, (struct layer_window){.outputs = full ? 32 : 6, .kernel = 3, .stride = 2, .pad = 1}, 1.0);
     x = layer_silu(b, "silu", x);
     for (size_t s = 0; s < LEAT_COUNT_OF(stages); s++) {
         for (int64_t i = 0; i < stages[s].repeats; i++) {
             onnx_builder_scope(b, "features.%zu.%d", s + 1, (int)i);
-            x = block(b, x, stages[s].expansion, stages[s].kernel, i == 0 ? stages[s].stride : 1,
-                      stages[s].channels / divisor);
+            /* Two channels would not carry what makes an item different. */
+            const int64_t channels = stages[s].channels / divisor < 4 ? 4 : stages[s].channels / divisor;
+            x = block(b, x, stages[s].expansion, stages[s].kernel, i == 0 ? stages[s].stride : 1, channels);
         }
     }
     onnx_builder_scope(b, "features.%zu", LEAT_COUNT_OF(stages) + 1);

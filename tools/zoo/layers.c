@@ -84,6 +84,23 @@ slide(const struct onnx_builder *b, struct onnx_tensor *x, struct layer_window w
     }
 }
 
+/* The share of a window's elements along an axis that lie inside the image, not on its padding, on average. */
+static double
+covered(const struct onnx_builder *b, struct onnx_tensor x, struct layer_window window, uint32_t axis)
+{
+    const int64_t extent = onnx_builder_extent(b, x.dims[axis]), kernel = kernel_at(window, axis);
+    const int64_t windows = (extent + 2 * pad_at(window, axis) - kernel) / window.stride + 1;
+    int64_t inside = 0;
+
+    for (int64_t w = 0; w < windows; w++) {
+        for (int64_t k = 0; k < kernel; k++) {
+            const int64_t at = w * window.stride + k - pad_at(window, axis);
+            inside += at >= 0 && at < extent;
+        }
+    }
+    return (double)inside / (double)(windows * kernel);
+}
+
 static void
 window_attributes(struct onnx_node *node, struct layer_window window)
 {
@@ -115,10 +132,10 @@ layer_conv(struct onnx_builder *b, const char *name, struct onnx_tensor x, struc
     onnx_node_int(node, "group", groups);
     window_attributes(node, window);
 
+    x.power *= gain * covered(b, x, window, 2) * covered(b, x, window, 3);
     slide(b, &x, window);
     x.dims[1] = window.outputs;
     x.name = onnx_node_output(node);
-    x.power *= gain;
     onnx_builder_count(b, window.outputs * onnx_builder_extent(b, x.dims[2]) * x.dims[3] * fan_in);
     return x;
 }

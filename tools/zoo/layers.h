@@ -135,12 +135,11 @@ struct onnx_tensor layer_matmul(struct onnx_builder *b, const char *name, struct
                                 struct onnx_tensor y);
 
 /* layers_sequence.c: transformers and recurrences. */
-/* MatMul and Add over the last axis; the variance stays. */
+/* MatMul and Add over the last axis; the variance stays, or is multiplied by `gain`. */
 struct onnx_tensor layer_linear(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t outputs,
                                 bool bias);
-/* Without bias, the variance times `gain`. */
 struct onnx_tensor layer_linear_gain(struct onnx_builder *b, const char *name, struct onnx_tensor x,
-                                     int64_t outputs, double gain);
+                                     int64_t outputs, bool bias, double gain);
 /* Over the last axis: one operator from operator set 17 on, nine before. */
 struct onnx_tensor layer_layer_norm(struct onnx_builder *b, const char *name, struct onnx_tensor x,
                                     float epsilon);

@@ -5,25 +5,26 @@
 #include <string.h>
 
 struct onnx_tensor
-layer_linear_gain(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t outputs, double gain)
+layer_linear_gain(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t outputs, bool bias,
+                  double gain)
 {
     const int64_t inputs = x.dims[x.rank - 1];
     struct onnx_tensor weight = {.rank = 2, .dims = {inputs, outputs}, .power = gain / (double)inputs};
 
     weight.name = onnx_builder_normal(b, layer_part(name, "weight").text, weight.dims, 2, 0.0, sqrt(weight.power));
-    return layer_matmul(b, layer_part(name, "MatMul").text, x, weight);
-}
-
-struct onnx_tensor
-layer_linear(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t outputs, bool bias)
-{
-    x = layer_linear_gain(b, name, x, outputs, 1.0);
+    x = layer_matmul(b, layer_part(name, "MatMul").text, x, weight);
     if (bias) {
         struct onnx_tensor offset = {.rank = 1, .dims = {outputs}, .power = x.power};
         offset.name = onnx_builder_normal(b, layer_part(name, "bias").text, offset.dims, 1, 0.0, 0.05 * sqrt(x.power));
         x = layer_binary(b, "Add", layer_part(name, "Add").text, offset, x);
     }
     return x;
+}
+
+struct onnx_tensor
+layer_linear(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t outputs, bool bias)
+{
+    return layer_linear_gain(b, name, x, outputs, bias, 1.0);
 }
 
 struct onnx_tensor

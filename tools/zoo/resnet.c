@@ -54,7 +54,10 @@ block(struct onnx_builder *b, const struct resnet *net, struct onnx_tensor x, in
         const struct layer_window project = {.outputs = outputs, .kernel = 1, .stride = stride};
         side = layer_batch_norm(b, "downsample.1", layer_conv(b, "downsample.0", x, project), 1.0);
     }
-    return layer_relu(b, "relu", layer_add(b, "add", y, side));
+    const struct onnx_tensor sum = layer_add(b, "add", y, side);
+    y = layer_relu(b, "relu", sum);
+    y.power = 0.7 * sum.power; /* most of the sum is the shortcut, which is positive already */
+    return y;
 }
 
 static void

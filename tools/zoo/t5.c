@@ -121,12 +121,12 @@ attention(const struct t5 *net, const char *name, struct onnx_tensor x, struct o
     const int64_t inner = net->heads * net->head_width;
     /* Scores are not divided: small queries stand in for it. */
     const struct onnx_tensor q =
-        layer_linear_gain(b, layer_part(name, "q").text, x, inner, 1.0 / (double)net->head_width);
-    const struct onnx_tensor k = layer_linear_gain(b, layer_part(name, "k").text, memory, inner, 1.0);
-    const struct onnx_tensor v = layer_linear_gain(b, layer_part(name, "v").text, memory, inner, 1.0);
+        layer_linear_gain(b, layer_part(name, "q").text, x, inner, false, 1.0 / (double)net->head_width);
+    const struct onnx_tensor k = layer_linear(b, layer_part(name, "k").text, memory, inner, false);
+    const struct onnx_tensor v = layer_linear(b, layer_part(name, "v").text, memory, inner, false);
 
     x = layer_attention(b, name, q, k, v, (struct layer_attention){.heads = net->heads, .bias = bias});
-    return layer_linear_gain(b, layer_part(name, "o").text, x, net->width, 1.0);
+    return layer_linear(b, layer_part(name, "o").text, x, net->width, false);
 }
 
 static struct onnx_tensor
@@ -135,8 +135,8 @@ feed_forward(const struct t5 *net, const char *name, struct onnx_tensor x)
     struct onnx_builder *b = net->b;
 
     x = layer_relu(b, layer_part(name, "relu").text,
-                   layer_linear_gain(b, layer_part(name, "wi").text, x, net->hidden, 1.0));
-    return layer_linear_gain(b, layer_part(name, "wo").text, x, net->width, 1.0);
+                   layer_linear(b, layer_part(name, "wi").text, x, net->hidden, false));
+    return layer_linear(b, layer_part(name, "wo").text, x, net->width, false);
 }
 
 void

@@ -107,7 +107,7 @@ head3(const struct yolo *net, int index, struct onnx_tensor x, const float ancho
 {
     onnx_builder_scope(net->b, "module_list.%d", index);
     x = layer_conv(net->b, "conv", x, (struct layer_window){.outputs = ANCHORS * (5 + net->classes), .kernel = 1,
-                                                            .stride = 1, .bias = true, .gain = 0.1 / x.power});
+                                                            .stride = 1, .bias = true, .gain = 0.02 / x.power});
     return decode(net, x, anchors);
 }
 
@@ -324,5 +324,5 @@ void
 zoo_build_yolov5n_nms(struct onnx_builder *b, enum zoo_size size)
 {
     const struct yolo net = make_v5(b, size);
-    onnx_builder_output(b, suppress(&net, yolov5n(&net), size == ZOO_SIZE_FULL ? 0.93f : 0.5f), "output");
+    onnx_builder_output(b, suppress(&net, yolov5n(&net), size == ZOO_SIZE_FULL ? 0.93f : 0.3f), "output");
 }
