@@ -208,3 +208,20 @@ leat_check_by_channel(const struct leat_graph *graph, const struct leat_node *no
                ? leat_check_scalar(graph, node, i, types)
                : leat_check_vector(graph, node, i, types, channels);
 }
+
+enum leat_status
+leat_check_shape(const struct leat_graph *graph, const struct leat_node *node, uint32_t i,
+                 uint32_t *ret_rank)
+{
+    const struct leat_value *shape = leat_node_input(graph, node, i);
+    const enum leat_status status = leat_check_vector(graph, node, i, LEAT_TYPE(I64), -1);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (shape->dims[0] < 0 || shape->dims[0] > LEAT_RANK_MAX) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
+                              "its rank depends on tensor contents or is over %d", LEAT_RANK_MAX);
+    }
+    *ret_rank = (uint32_t)shape->dims[0];
+    return LEAT_OK;
+}

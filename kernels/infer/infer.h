@@ -48,6 +48,7 @@ LEAT_INFER_FUNCTION(global_pool);
 LEAT_INFER_FUNCTION(grid_sample);
 LEAT_INFER_FUNCTION(instance_normalization);
 LEAT_INFER_FUNCTION(layer_normalization);
+LEAT_INFER_FUNCTION(loss);
 LEAT_INFER_FUNCTION(lp_normalization);
 LEAT_INFER_FUNCTION(lp_pool);
 LEAT_INFER_FUNCTION(lrn);
@@ -140,6 +141,10 @@ LEAT_MUST_CHECK enum leat_status leat_check_scalar(const struct leat_graph *grap
 /* A scalar, or a vector of `channels` elements. */
 LEAT_MUST_CHECK enum leat_status leat_check_by_channel(const struct leat_graph *graph, const struct leat_node *node,
                                                        uint32_t i, uint32_t types, int64_t channels);
+
+/* Input i is a shape: an i64 vector. LEAT_ERR_UNSUPPORTED when the number of its entries is not known or too large. */
+LEAT_MUST_CHECK enum leat_status leat_check_shape(const struct leat_graph *graph, const struct leat_node *node,
+                                                  uint32_t i, uint32_t *ret_rank);
 
 /* An axis attribute or element into [0, rank); LEAT_ERR_SHAPE with text when out of range. */
 LEAT_MUST_CHECK enum leat_status leat_axis_resolve(const struct leat_node *node, int64_t axis,

@@ -39,7 +39,8 @@ is_small(const struct leat_graph *graph, size_t scratch_bytes)
     for (uint32_t n = 0; n < graph->node_count; n++) {
         const enum leat_op_kind kind = graph->nodes[n].op->kind;
         struct leat_window window;
-        if (kind == LEAT_OP_MAX_POOL || kind == LEAT_OP_AVERAGE_POOL || kind == LEAT_OP_CONV) {
+        if (kind == LEAT_OP_MAX_POOL || kind == LEAT_OP_AVERAGE_POOL || kind == LEAT_OP_LP_POOL ||
+            kind == LEAT_OP_CONV || kind == LEAT_OP_CONV_INTEGER || kind == LEAT_OP_QLINEAR_CONV) {
             LEAT_MUST(leat_window_of(graph, &graph->nodes[n], &window) == LEAT_OK);
             if (window.kernel[0] * window.kernel[1] * window.kernel[2] > RUN_VOLUME_MAX) {
                 return false;
