@@ -119,7 +119,11 @@ cpu_lower_conv(struct cpu_builder *b)
     }
     const dnnl_memory_desc_t src = cpu_query_md(pd, dnnl_query_src_md), weights = cpu_query_md(pd, dnnl_query_weights_md);
     const dnnl_memory_desc_t dst = cpu_query_md(pd, dnnl_query_dst_md);
+#if defined(__x86_64__)
     status = cpu_lower_own_conv(b, &(struct cpu_conv){&window, &src, &dst});
+#else
+    status = LEAT_AGAIN;
+#endif
     if (status != LEAT_AGAIN) {
         (void)dnnl_primitive_desc_destroy(pd);
         return status;
