@@ -7,6 +7,7 @@
  *            that is not in the table cannot be in a graph.
  * Shapes     infer sees LEAT_DIM_BATCH and LEAT_DIM_UNKNOWN before specialisation and only concrete dims
  *            after; it answers for both.
+ *            A shape that depends on tensor contents is `bounded`: the reference function says what it is in a run.
  * Trust      reference is memory-safe for any payload; what a payload gets wrong (an index out of range)
  *            is LEAT_ERR_SHAPE.
  */

@@ -15,12 +15,6 @@ map(const struct leat_eval *eval, function f, double a, double b)
     const void *in = leat_eval_in(eval, 0);
     void *out = leat_eval_out(eval, 0);
 
-    if (output->dtype == LEAT_DTYPE_F32) {
-        for (size_t i = 0; i < count; i++) {
-            ((float *)out)[i] = (float)f((double)((const float *)in)[i], a, b);
-        }
-        return LEAT_OK;
-    }
     for (size_t i = 0; i < count; i++) {
         leat_element_set_real(output->dtype, out, i,
                               f(leat_element_real(output->dtype, in, i), a, b));

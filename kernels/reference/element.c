@@ -176,19 +176,6 @@ leat_number_beyond(const struct leat_number *x, const struct leat_number *best, 
     return greatest ? x->bits > best->bits : x->bits < best->bits;
 }
 
-double
-leat_element_real(uint32_t dtype, const void *data, size_t i)
-{
-    const struct leat_number number = leat_number_read(dtype, data, i);
-    return leat_number_real(&number);
-}
-
-void
-leat_element_set_real(uint32_t dtype, void *data, size_t i, double x)
-{
-    leat_number_write(dtype, data, i, &(struct leat_number){.is_float = true, .real = x});
-}
-
 int64_t
 leat_element_int(uint32_t dtype, const void *data, size_t i)
 {

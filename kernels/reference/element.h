@@ -27,8 +27,25 @@ double leat_number_real(const struct leat_number *number);
 bool leat_number_beyond(const struct leat_number *x, const struct leat_number *best, bool greatest);
 
 /* Element i as a real number; exact for all but large 64-bit integers. */
-double leat_element_real(uint32_t dtype, const void *data, size_t i);
-void leat_element_set_real(uint32_t dtype, void *data, size_t i, double x);
+static inline double
+leat_element_real(uint32_t dtype, const void *data, size_t i)
+{
+    if (dtype == LEAT_DTYPE_F32) {
+        return (double)((const float *)data)[i];
+    }
+    const struct leat_number number = leat_number_read(dtype, data, i);
+    return leat_number_real(&number);
+}
+
+static inline void
+leat_element_set_real(uint32_t dtype, void *data, size_t i, double x)
+{
+    if (dtype == LEAT_DTYPE_F32) {
+        ((float *)data)[i] = (float)x;
+        return;
+    }
+    leat_number_write(dtype, data, i, &(struct leat_number){.is_float = true, .real = x});
+}
 
 /* Element i of an integer or bool type; u64 wraps. */
 int64_t leat_element_int(uint32_t dtype, const void *data, size_t i);

@@ -103,6 +103,10 @@ affine_at(const struct leat_eval *eval, uint32_t input, uint32_t axis, size_t i,
     if (affine == NULL) {
         return otherwise;
     }
+    if (affine->rank == 1 && affine->dims[0] == x->dims[x->rank - 1] && axis + 1 == x->rank) {
+        return leat_element_real(affine->dtype, leat_eval_in(eval, input),
+                                 i); /* one for each element of a row */
+    }
     for (uint32_t d = x->rank, k = affine->rank; d-- > axis && k-- > 0;) {
         index += affine->dims[k] == 1 ? 0 : i % (size_t)x->dims[d] * stride;
         stride *= (size_t)affine->dims[k];

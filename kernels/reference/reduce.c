@@ -75,10 +75,7 @@ reduce(const struct leat_eval *eval, const struct reducer *reducer)
                 const uint64_t element = (uint64_t)leat_element_int(x->dtype, in, lane.offset);
                 bits = reducer->add_bits(bits, element);
             } else {
-                const double element = x->dtype == LEAT_DTYPE_F32
-                                           ? (double)((const float *)in)[lane.offset]
-                                           : leat_element_real(x->dtype, in, lane.offset);
-                sum = reducer->add(sum, element);
+                sum = reducer->add(sum, leat_element_real(x->dtype, in, lane.offset));
             }
         }
         if (in_bits) {
