@@ -407,6 +407,14 @@ copy_attribute(struct leat_graph *copy, const struct leat_attribute *from,
     } else if (from->kind == LEAT_ATTRIBUTE_FLOATS) {
         to->floats = copy_array(copy, from->floats, from->count, sizeof(*from->floats));
         complete = to->floats != NULL;
+    } else if (from->kind == LEAT_ATTRIBUTE_STRINGS) {
+        const char **strings = leat_graph_alloc(copy, from->count, sizeof(*strings));
+        complete = strings != NULL;
+        for (uint32_t i = 0; i < from->count && complete; i++) {
+            strings[i] = leat_graph_text(copy, from->strings[i]);
+            complete = strings[i] != NULL;
+        }
+        to->strings = strings;
     }
     return complete && to->name != NULL ? LEAT_OK : LEAT_ERR_NOMEM;
 }

@@ -55,19 +55,21 @@ enum leat_attribute_kind {
     LEAT_ATTRIBUTE_STRING,
     LEAT_ATTRIBUTE_INTS,
     LEAT_ATTRIBUTE_FLOATS,
+    LEAT_ATTRIBUTE_STRINGS,
     LEAT_ATTRIBUTE_TENSOR,
 };
 
 struct leat_attribute {
     const char *name;
     enum leat_attribute_kind kind;
-    uint32_t count; /* of ints or floats */
+    uint32_t count; /* of ints, floats or strings */
     union {
         int64_t i;
         float f;
         const char *s;
         const int64_t *ints;
         const float *floats;
+        const char *const *strings;
         uint32_t value; /* TENSOR: index of a constant value */
     };
 };

@@ -17,6 +17,7 @@
 #define FLOAT(name)  {name, LEAT_ATTRIBUTE_FLOAT, false}
 #define STRING(name) {name, LEAT_ATTRIBUTE_STRING, false}
 #define INTS(name)   {name, LEAT_ATTRIBUTE_INTS, false}
+#define STRINGS(name) {name, LEAT_ATTRIBUTE_STRINGS, false}
 #define LIST(...)                                                                                   \
     (const struct leat_op_attribute[])                                                              \
     {                                                                                               \
@@ -172,10 +173,11 @@ const struct leat_op leat_ops[] = {
         "a matrix: dims before the axis by dims from the axis on"),
     UNARY("Floor", FLOOR, FLOATS, floor, "y = largest integer <= x"),
     WIDE("GRU", GRU, 7, 13, 3, 6, 2, F32, 0,
-         LIST(FLOAT("clip"), STRING("direction"), INT("hidden_size"), INT("linear_before_reset")), recurrent,
+         LIST(STRINGS("activations"), FLOAT("clip"), STRING("direction"), INT("hidden_size"), INT("linear_before_reset")), recurrent,
          recurrent, recurrent, "gated recurrent unit; a sequence length out of range fails the batch"),
     WIDE("GRU", GRU, 14, 17, 3, 6, 2, F32, 0,
-         LIST(FLOAT("clip"), STRING("direction"), INT("hidden_size"), INT("layout"), INT("linear_before_reset")),
+         LIST(STRINGS("activations"), FLOAT("clip"), STRING("direction"), INT("hidden_size"), INT("layout"),
+              INT("linear_before_reset")),
          recurrent, recurrent, recurrent, "gated recurrent unit; a sequence length out of range fails the batch"),
     ROW("Gather", GATHER, 6, 17, 2, 2, 1, ANY, FOLD, LIST(INT("axis")), gather, gather,
         "slices by index; an index out of range fails the batch"),
@@ -228,10 +230,10 @@ const struct leat_op leat_ops[] = {
         LIST(FLOAT("alpha"), FLOAT("beta"), FLOAT("bias"), {"size", LEAT_ATTRIBUTE_INT, true}), lrn, lrn,
         "x over a power of the squares of its neighbouring channels"),
     WIDE("LSTM", LSTM, 7, 13, 3, 8, 3, F32, 0,
-         LIST(FLOAT("clip"), STRING("direction"), INT("hidden_size"), INT("input_forget")), recurrent,
+         LIST(STRINGS("activations"), FLOAT("clip"), STRING("direction"), INT("hidden_size"), INT("input_forget")), recurrent,
          recurrent, recurrent, "long short-term memory; a sequence length out of range fails the batch"),
     WIDE("LSTM", LSTM, 14, 17, 3, 8, 3, F32, 0,
-         LIST(FLOAT("clip"), STRING("direction"), INT("hidden_size"), INT("input_forget"), INT("layout")),
+         LIST(STRINGS("activations"), FLOAT("clip"), STRING("direction"), INT("hidden_size"), INT("input_forget"), INT("layout")),
          recurrent, recurrent, recurrent, "long short-term memory; a sequence length out of range fails the batch"),
     ROW("LayerNormalization", LAYER_NORMALIZATION, 17, 17, 2, 3, 3, FLOATS, 0,
         LIST(INT("axis"), FLOAT("epsilon"), INT("stash_type")), layer_normalization, layer_normalization,
@@ -312,10 +314,10 @@ const struct leat_op leat_ops[] = {
     ROW("QuantizeLinear", QUANTIZE_LINEAR, 13, 17, 2, 3, 1, F32 | BIT(I32), 0, LIST(INT("axis")),
         quantize_linear, quantize_linear, "y = round(x / scale) + zero point, saturated; by channel"),
     WIDE("RNN", RNN, 7, 13, 3, 6, 2, F32, 0,
-         LIST(FLOAT("clip"), STRING("direction"), INT("hidden_size")), recurrent, recurrent, recurrent,
+         LIST(STRINGS("activations"), FLOAT("clip"), STRING("direction"), INT("hidden_size")), recurrent, recurrent, recurrent,
          "recurrent layer with tanh; a sequence length out of range fails the batch"),
     WIDE("RNN", RNN, 14, 17, 3, 6, 2, F32, 0,
-         LIST(FLOAT("clip"), STRING("direction"), INT("hidden_size"), INT("layout")), recurrent, recurrent,
+         LIST(STRINGS("activations"), FLOAT("clip"), STRING("direction"), INT("hidden_size"), INT("layout")), recurrent, recurrent,
          recurrent, "recurrent layer with tanh; a sequence length out of range fails the batch"),
     ROW("Range", RANGE, 11, 17, 3, 3, 1, FLOATS | BIT(I32) | BIT(I64), FOLD, NO_ATTRIBUTES, range, range,
         "numbers from a start up to a limit; constant bounds"),

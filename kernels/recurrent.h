@@ -10,11 +10,21 @@
 
 #include "kernels/op.h"
 
+/* Functions of gates and states, with the parameters that ONNX gives them by default. */
+enum leat_recurrent_function {
+    LEAT_RECURRENT_SIGMOID,
+    LEAT_RECURRENT_TANH,
+    LEAT_RECURRENT_RELU,
+    LEAT_RECURRENT_HARD_SIGMOID,
+    LEAT_RECURRENT_SOFTSIGN,
+};
+
 struct leat_recurrent {
     uint32_t gates;      /* 1 of an RNN, 3 of a GRU, 4 of an LSTM */
     uint32_t directions; /* 1 or 2: the second one runs backwards */
     bool reverse;        /* the only one runs backwards */
     bool batch_first;
+    enum leat_recurrent_function functions[2][3]; /* f, g and h of each direction, as many as the operator has */
     int64_t steps, batch, input, hidden; /* hidden is known; the others may be symbolic */
 };
 

@@ -3,6 +3,9 @@
 #include "kernels/recurrent.h"
 
 #include <string.h>
+#include <strings.h>
+
+#include "base/align.h"
 
 #include "kernels/infer/infer.h"
 
@@ -18,6 +21,38 @@ read_direction(const struct leat_node *node, struct leat_recurrent *ret)
     }
     ret->directions = strcmp(text, "bidirectional") == 0 ? 2 : 1;
     ret->reverse = strcmp(text, "reverse") == 0;
+    return LEAT_OK;
+}
+
+/* f, g and h: an RNN has f alone, a GRU f and g. */
+static enum leat_status
+read_functions(const struct leat_node *node, struct leat_recurrent *ret)
+{
+    static const char *const names[] = {
+        [LEAT_RECURRENT_SIGMOID] = "Sigmoid",   [LEAT_RECURRENT_TANH] = "Tanh",
+        [LEAT_RECURRENT_RELU] = "Relu",         [LEAT_RECURRENT_HARD_SIGMOID] = "HardSigmoid",
+        [LEAT_RECURRENT_SOFTSIGN] = "Softsign",
+    };
+    const struct leat_attribute *attribute = leat_node_attribute(node, "activations");
+    const uint32_t count = ret->gates == 4 ? 3 : ret->gates == 3 ? 2 : 1;
+
+    for (uint32_t i = 0; i < ret->directions * count; i++) {
+        enum leat_recurrent_function *function = &ret->functions[i / count][i % count];
+        uint32_t known = 0;
+        *function = ret->gates > 1 && i % count == 0 ? LEAT_RECURRENT_SIGMOID : LEAT_RECURRENT_TANH;
+        if (attribute == NULL) {
+            continue;
+        }
+        while (attribute->count == ret->directions * count && known < LEAT_COUNT_OF(names) &&
+               strcasecmp(attribute->strings[i], names[known]) != 0) {
+            known++;
+        }
+        if (attribute->count != ret->directions * count || known == LEAT_COUNT_OF(names)) {
+            return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
+                                  "these %u activations are not supported", attribute->count);
+        }
+        *function = (enum leat_recurrent_function)known;
+    }
     return LEAT_OK;
 }
 
@@ -46,7 +81,8 @@ leat_recurrent_of(const struct leat_graph *graph, const struct leat_node *node,
     if (ret->hidden < 1 || leat_node_int(node, "hidden_size", ret->hidden) != ret->hidden) {
         return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "hidden_size differs from the weights");
     }
-    return read_direction(node, ret);
+    const enum leat_status status = read_direction(node, ret);
+    return status == LEAT_OK ? read_functions(node, ret) : status;
 }
 
 /* Input i, when it is there, is of type f32 and has these dims (unknown ones fit). */

@@ -379,6 +379,9 @@ attribute_kind(const Onnx__AttributeProto *proto, const struct leat_op *op,
     case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS:
         *ret = LEAT_ATTRIBUTE_INTS;
         return true;
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRINGS:
+        *ret = LEAT_ATTRIBUTE_STRINGS;
+        return true;
     case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR:
         *ret = LEAT_ATTRIBUTE_TENSOR;
         return true;
@@ -437,6 +440,28 @@ copy_numbers(struct leat_graph *graph, const void *from, size_t count, size_t si
 }
 
 static enum leat_status
+copy_strings(struct leat_graph *graph, const Onnx__AttributeProto *proto,
+             struct leat_attribute *ret)
+{
+    enum leat_status status = LEAT_OK;
+
+    if (proto->n_strings > LEAT_NODE_ARITY_MAX) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "a list of %zu strings, the limit is %u", proto->n_strings,
+                         LEAT_NODE_ARITY_MAX);
+    }
+    const char **strings = leat_graph_alloc(graph, proto->n_strings, sizeof(*strings));
+    if (strings == NULL) {
+        return LEAT_ERR_NOMEM;
+    }
+    for (size_t i = 0; i < proto->n_strings && status == LEAT_OK; i++) {
+        status = copy_bytes(graph, &proto->strings[i], &strings[i]);
+    }
+    ret->strings = strings;
+    ret->count = (uint32_t)proto->n_strings;
+    return status;
+}
+
+static enum leat_status
 read_attribute(struct leat_graph *graph, const struct leat_op *op,
                const Onnx__AttributeProto *proto, struct leat_attribute *ret)
 {
@@ -469,6 +494,9 @@ read_attribute(struct leat_graph *graph, const struct leat_op *op,
         status = copy_numbers(graph, proto->floats, proto->n_floats, sizeof(*proto->floats),
                               &numbers, &ret->count);
         ret->floats = numbers;
+        break;
+    case LEAT_ATTRIBUTE_STRINGS:
+        status = copy_strings(graph, proto, ret);
         break;
     case LEAT_ATTRIBUTE_TENSOR:
         status = proto->t == NULL ? LEAT_FAIL(LEAT_ERR_PROTO, "there is no tensor in it")

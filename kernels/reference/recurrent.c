@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * RNN, GRU and LSTM as the ONNX operator descriptions write them: one direction, one item, one step after another.
- * States are kept in double. Activations are the default ones: sigmoid for gates, tanh for the rest.
+ * States are kept in double.
  */
 #include "kernels/recurrent.h"
 
@@ -107,17 +107,37 @@ clip(const struct cell *cell, double x)
     return limit <= 0 || isnan(x) ? x : x < -limit ? -limit : x > limit ? limit : x;
 }
 
+/* Function f, g or h of the cell's direction. */
+static double
+activate(const struct cell *cell, uint32_t which, double x)
+{
+    switch (cell->g.functions[cell->direction][which]) {
+    case LEAT_RECURRENT_SIGMOID:
+        return 1 / (1 + exp(-x));
+    case LEAT_RECURRENT_TANH:
+        return tanh(x);
+    case LEAT_RECURRENT_RELU:
+        return x < 0 ? 0 : x;
+    case LEAT_RECURRENT_HARD_SIGMOID:
+        x = 0.2 * x + 0.5;
+        return x < 0 ? 0 : x > 1 ? 1 : x;
+    case LEAT_RECURRENT_SOFTSIGN:
+        break;
+    }
+    return x / (1 + fabs(x));
+}
+
 static double
 gate(const struct cell *cell, double x)
 {
-    return 1 / (1 + exp(-clip(cell, x)));
+    return activate(cell, 0, clip(cell, x));
 }
 
 static void
 step_rnn(const struct cell *cell)
 {
     for (size_t k = 0; k < cell->hidden; k++) {
-        cell->h[k] = tanh(clip(cell, cell->from_x[k] + cell->from_h[k]));
+        cell->h[k] = gate(cell, cell->from_x[k] + cell->from_h[k]);
     }
 }
 
@@ -137,11 +157,11 @@ step_lstm(const struct cell *cell)
             coupled ? 1 - i
                     : gate(cell, cell->from_x[2 * n + k] + cell->from_h[2 * n + k] + peep_f);
         const double candidate =
-            tanh(clip(cell, cell->from_x[3 * n + k] + cell->from_h[3 * n + k]));
+            activate(cell, 1, clip(cell, cell->from_x[3 * n + k] + cell->from_h[3 * n + k]));
         cell->c[k] = f * cell->c[k] + i * candidate;
         const double peep_o = p != NULL ? (double)p[n + k] * cell->c[k] : 0;
         const double o = gate(cell, cell->from_x[n + k] + cell->from_h[n + k] + peep_o);
-        cell->h[k] = o * tanh(cell->c[k]);
+        cell->h[k] = o * activate(cell, 2, cell->c[k]);
     }
 }
 
@@ -165,7 +185,7 @@ step_gru(const struct cell *cell)
                 from_h += (double)r[(2 * n + k) * n + j] * cell->from_x[n + j] * cell->h[j];
             }
         }
-        const double candidate = tanh(clip(cell, cell->from_x[2 * n + k] + from_h));
+        const double candidate = activate(cell, 1, clip(cell, cell->from_x[2 * n + k] + from_h));
         cell->c[k] = (1 - cell->from_x[k]) * candidate + cell->from_x[k] * cell->h[k];
     }
     memcpy(cell->h, cell->c, n * sizeof(*cell->h));

@@ -229,6 +229,21 @@ builder_ints(struct builder *builder, Onnx__NodeProto *node, const char *name,
     return attribute;
 }
 
+void
+builder_strings(struct builder *builder, Onnx__NodeProto *node, const char *name, const char *values)
+{
+    Onnx__AttributeProto *attribute =
+        add_attribute(builder, node, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRINGS);
+    char **list;
+
+    split(builder, values, &list, &attribute->n_strings);
+    attribute->strings = builder_alloc(builder, attribute->n_strings * sizeof(*attribute->strings));
+    for (size_t i = 0; i < attribute->n_strings; i++) {
+        attribute->strings[i].len = strlen(list[i]);
+        attribute->strings[i].data = (uint8_t *)list[i];
+    }
+}
+
 void *
 builder_pack(struct builder *builder, size_t *ret_size)
 {

@@ -54,6 +54,9 @@ Onnx__AttributeProto *builder_string(struct builder *builder, Onnx__NodeProto *n
 Onnx__AttributeProto *builder_ints(struct builder *builder, Onnx__NodeProto *node, const char *name,
                                    const int64_t *values, size_t count);
 
+/* Separated by blanks. */
+void builder_strings(struct builder *builder, Onnx__NodeProto *node, const char *name, const char *values);
+
 /* Bytes of the file; freed with the builder. */
 void *builder_pack(struct builder *builder, size_t *ret_size);
 enum leat_status builder_import(struct builder *builder, struct leat_graph **ret_graph);

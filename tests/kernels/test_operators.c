@@ -172,6 +172,80 @@ test_lp_pool(const struct leat_backend *backend)
     }
 }
 
+/* y of one step and one unit without state: with weights of 1 it is the function of x. */
+static void
+test_recurrent_functions(const struct leat_backend *backend)
+{
+    static const float one[2] = {1, 1}, none[2] = {0, 0};
+    static const float x[4] = {-3, -0.5f, 0.5f, 3};
+    static const char *const functions = "Relu HardSigmoid";
+    static const float want[2][4] = {{0, 0, 0.5f, 3}, {0, 0.4f, 0.6f, 1}};
+    float y[8];
+    const void *inputs[1] = {x};
+    void *outputs[1] = {y};
+    struct builder b;
+    struct loaded loaded;
+
+    builder_init(&b, 14);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(1, 4, 1));
+    (void)builder_constant(&b, "w", ONNX_F32, one, DIMS(2, 1, 1));
+    (void)builder_constant(&b, "r", ONNX_F32, none, DIMS(2, 1, 1));
+    Onnx__NodeProto *node = builder_node(&b, "RNN", "x w r", "y");
+    (void)builder_string(&b, node, "direction", "bidirectional");
+    builder_strings(&b, node, "activations", functions);
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    load(backend, graph, &loaded);
+    EXPECT(run(&loaded, inputs, outputs) == LEAT_OK);
+    for (size_t i = 0; i < 8; i++) {
+        EXPECT(fabsf(y[i] - want[i / 4][i % 4]) < 1e-6f);
+    }
+    unload(&loaded);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+}
+
+/* The names of the functions that are the default change nothing; others than we have are refused. */
+static void
+test_recurrent_defaults(void)
+{
+    static const char *const names[] = {NULL, "Sigmoid Tanh Tanh", "Sigmoid Tanh Affine",
+                                        "Sigmoid"};
+    float weights[4 * 3 * 3], x[2 * 3], y[4][2 * 3];
+    uint64_t random = leat_test_seed;
+
+    for (size_t i = 0; i < LEAT_COUNT_OF(weights) + LEAT_COUNT_OF(x); i++) {
+        float *to = i < LEAT_COUNT_OF(weights) ? &weights[i] : &x[i - LEAT_COUNT_OF(weights)];
+        *to = (float)(leat_test_random(&random) % 200) / 100 - 1;
+    }
+    for (size_t i = 0; i < LEAT_COUNT_OF(names); i++) {
+        struct leat_graph *graph = NULL;
+        const void *inputs[1] = {x};
+        void *outputs[1] = {y[i]};
+        struct builder b;
+        struct loaded loaded;
+
+        builder_init(&b, 14);
+        (void)builder_input(&b, "x", ONNX_F32, DIMS(2, 1, 3));
+        (void)builder_constant(&b, "w", ONNX_F32, weights, DIMS(1, 12, 3));
+        Onnx__NodeProto *node = builder_node(&b, "LSTM", "x w w", "y");
+        if (names[i] != NULL) {
+            builder_strings(&b, node, "activations", names[i]);
+        }
+        builder_output(&b, "y");
+        const enum leat_status status = builder_import(&b, &graph);
+        EXPECT(status == (i < 2 ? LEAT_OK : LEAT_ERR_UNSUPPORTED));
+        if (status == LEAT_OK) {
+            load(&leat_backend_reference, graph, &loaded);
+            EXPECT(run(&loaded, inputs, outputs) == LEAT_OK);
+            EXPECT(memcmp(y[0], y[i], sizeof(y[0])) == 0);
+            unload(&loaded);
+            leat_graph_destroy(graph);
+        }
+        builder_fini(&b);
+    }
+}
+
 int
 main(void)
 {
@@ -179,6 +253,7 @@ main(void)
 
     leat_test_init();
     test_bounded_shapes();
+    test_recurrent_defaults();
     for (size_t i = 0; i < LEAT_COUNT_OF(names); i++) {
         const struct leat_backend *backend = leat_backend_find(names[i]);
         EXPECT(backend != NULL || i > 0);
@@ -186,6 +261,7 @@ main(void)
             test_bounded_shapes_are_refused(backend);
             test_lp_normalization(backend);
             test_lp_pool(backend);
+            test_recurrent_functions(backend);
         }
     }
     return 0;
