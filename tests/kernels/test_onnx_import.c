@@ -178,7 +178,7 @@ test_attributes(void)
     expect_refused(&builder, LEAT_ERR_PROTO, "attribute to is missing");
 
     conv = good_model(&builder);
-    builder_int(&builder, conv, "group", 1)->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRINGS;
+    builder_int(&builder, conv, "group", 1)->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH;
     expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "attribute 'group': its type is not supported");
 
     conv = good_model(&builder);
