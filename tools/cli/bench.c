@@ -22,7 +22,7 @@ print_bench_help(void)
         "offered     queries due in the measured time\n"
         "answered    answers that came in the measured time; 'in time' (goodput): those within the objective\n"
         "violated    of those offered, the ones late, refused, expired, failed or lost, those without an answer after the\n"
-        "            drain, and those not sent: all of a process's %d slots were taken until both measured time and\n"
+        "            drain, and those not sent: all of a process's slots were taken until both measured time and\n"
         "            objective were over\n"
         "latency     of those offered and answered, in time or late; those unanswered or not sent count with their age\n"
         "            at the end, which is less than their latency would be\n"
@@ -35,6 +35,7 @@ print_bench_help(void)
         "  --drain TIME        wait so long for answers after the measured time, or the objective if that is longer\n"
         "                      (default 30s)\n"
         "  --processes N       client processes, which start together and send in turn (default 1)\n"
+        "  --slots N           queries that each may have in flight (default 256); what else is due waits for a slot\n"
         "  --arrivals KIND     constant, poisson (default), bursty, or a file of times in seconds, one a line, counted\n"
         "                      from the start of the warm-up; with --rate they are scaled to it and begin at once. A\n"
         "                      number behind each time is the query's items\n"
@@ -59,14 +60,13 @@ print_bench_help(void)
         "  --violations SHARE  of queries that may be violated, such as 1%% (default)\n"
         "  --tolerance SHARE   how near it is found (default 1%%)\n\n"
         "example: leat bench digits --rate 2000 --processes 2 --latency 10ms --inputs v.npy --labels l.npy\n"
-        "         leat bench digits --search --rate-min 100 --rate-max 1e5 --queries 5000 --latency 10ms\n",
-        BENCH_SLOTS);
+        "         leat bench digits --search --rate-min 100 --rate-max 1e5 --queries 5000 --latency 10ms\n");
 }
 
 static bool
 parse_bench_options(int argc, char **argv, struct bench_options *options)
 {
-    enum { SEARCH = 256, RATE_MIN, RATE_MAX, VIOLATIONS, TOLERANCE, FLOOR, CAP, OFFLINE };
+    enum { SEARCH = 256, RATE_MIN, RATE_MAX, VIOLATIONS, TOLERANCE, FLOOR, CAP, OFFLINE, SLOTS };
     static const struct option known[] = {
         {"socket", required_argument, NULL, 's'},       {"json", no_argument, NULL, 'j'},
         {"help", no_argument, NULL, 'h'},               {"rate", required_argument, NULL, 'r'},
@@ -81,14 +81,15 @@ parse_bench_options(int argc, char **argv, struct bench_options *options)
         {"rate-min", required_argument, NULL, RATE_MIN}, {"rate-max", required_argument, NULL, RATE_MAX},
         {"violations", required_argument, NULL, VIOLATIONS}, {"tolerance", required_argument, NULL, TOLERANCE},
         {"accuracy-floor", required_argument, NULL, FLOOR}, {"cost-cap", required_argument, NULL, CAP},
-        {"offline", no_argument, NULL, OFFLINE},
+        {"offline", no_argument, NULL, OFFLINE}, {"slots", required_argument, NULL, SLOTS},
         {NULL, 0, NULL, 0},
     };
     bool good = true;
     int option;
 
     *options = (struct bench_options){
-        .arrivals_text = "poisson", .warmup_ns = 500000000u, .drain_ns = 30000000000u, .processes = 1, .seed = 1,
+        .arrivals_text = "poisson", .warmup_ns = 500000000u, .drain_ns = 30000000000u, .processes = 1, .slots = 256,
+        .seed = 1,
         .burst_factor = 5, .burst_share = 0.1, .burst_mean_ns = 100000000u, .violation_share = 0.01, .tolerance = 0.01};
     opterr = 0;
     optind = 1;
@@ -123,6 +124,7 @@ parse_bench_options(int argc, char **argv, struct bench_options *options)
         case FLOOR: good = parse_double(optarg, 0, 1, &options->accuracy_floor); break;
         case CAP: good = parse_double(optarg, 1e-9, UINT32_MAX / 1e9, &options->cost_cap); break;
         case OFFLINE: options->offline = true; break;
+        case SLOTS: good = parse_u64(optarg, 1, BENCH_SLOTS_MAX, &options->slots); break;
         case TOLERANCE: good = parse_share(optarg, &options->tolerance) && options->tolerance >= 1e-4; break;
         default: good = false; break;
         }

@@ -10,13 +10,13 @@
 #include "tools/simulate/simulate.h"
 
 #define BENCH_PROCESSES_MAX 64
-#define BENCH_SLOTS         256 /* queries in flight, of each process */
+#define BENCH_SLOTS_MAX     8192 /* queries in flight, of each process */
 #define BENCH_VARIANTS_MAX  LEAT_SCHED_VARIANTS_MAX
 
 struct bench_options {
     const char *socket_path, *target, *arrivals_text, *sizes_text, *inputs_path, *labels_path;
     double rate_qps, burst_factor, burst_share;
-    uint64_t duration_ns, warmup_ns, drain_ns, items, queries, processes, seed, burst_mean_ns;
+    uint64_t duration_ns, warmup_ns, drain_ns, items, queries, processes, slots, seed, burst_mean_ns;
     uint64_t objective_ns; /* of each query, from when it was due; 0: none, and nothing is late */
     bool objective_given;  /* else it is the application's, which offline queries do not have */
     double accuracy_floor, cost_cap; /* of each query; 0: any */

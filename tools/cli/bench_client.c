@@ -38,8 +38,8 @@ struct client {
         uint64_t due_ns; /* 0: it is free */
         uint64_t first_item; /* in the input file */
         uint32_t items;
-    } slots[BENCH_SLOTS];
-    uint32_t free_slots[BENCH_SLOTS], free_count, slot_count;
+    } slots[BENCH_SLOTS_MAX];
+    uint32_t free_slots[BENCH_SLOTS_MAX], free_count, slot_count;
     uint64_t unsent; /* when those were due fills latencies_ns from its end downwards */
 };
 
@@ -151,7 +151,7 @@ prepare(struct client *client)
 
     /* Once to learn the signature, then with an arena that holds every slot's tensors. */
     session_options.socket_path = client->options->socket_path;
-    session_options.slots = BENCH_SLOTS;
+    session_options.slots = (uint32_t)client->options->slots;
     session_options.arena_bytes = 4096;
     enum leat_status status = leat_open(&session_options, &client->session);
     if (status == LEAT_OK) {
@@ -170,7 +170,7 @@ prepare(struct client *client)
     for (uint32_t t = 0; t < client->target.input_count + client->target.output_count; t++) {
         slot_bytes += leat_round_up(client->target.tensors[t].item_bytes * client->items_max, 64);
     }
-    client->slot_count = BENCH_SLOTS;
+    client->slot_count = (uint32_t)client->options->slots;
     while (client->slot_count > 2 && slot_bytes * client->slot_count > UINT64_C(256) << 20) {
         client->slot_count /= 2; /* large tensors: fewer in flight rather than a huge arena */
     }

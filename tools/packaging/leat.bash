@@ -17,7 +17,7 @@ _leat() {
                   --with-models --profiles --accuracies --task --front --statistic --repair --items-max --mode --prefix
                   --input-bytes --output-bytes --json --socket --help'
          [ "$COMP_CWORD" -eq 2 ] && options="add change list show remove export import $options" ;;
-    bench) options='--rate --duration --warmup --queries --drain --processes --arrivals --burst-factor --burst-share --burst-mean
+    bench) options='--rate --duration --warmup --queries --drain --processes --slots --arrivals --burst-factor --burst-share --burst-mean
                     --latency --accuracy-floor --cost-cap --offline --items --sizes --inputs --labels --seed --search --rate-min --rate-max --violations --tolerance
                     --json --socket --help' ;;
     simulate) options='--profile --model --classes --mix --prices --sizes --later-sizes --change-at --arrivals --burst-factor
