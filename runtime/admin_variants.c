@@ -16,6 +16,7 @@ struct made {
     char name[LEAT_NAME_MAX];
     char *options_json;
     struct leat_variant_source source;
+    struct leat_batch_choice choice; /* where sizes were looked at: for a batch that is chosen, or to compare precisions */
     struct leat_daemon_model *model; /* NULL once it is the daemon's */
 };
 
@@ -60,30 +61,52 @@ memory_for_batches(void)
     return pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes / MEMORY_PARTS : UINT64_MAX;
 }
 
+/* What each is called and made from, all in sizes as they pay. */
+static enum leat_status
+choose(struct leat_daemon *daemon, const struct leat_admin_order *order, uint32_t precisions, struct made *made,
+       uint32_t *ret_count)
+{
+    const uint64_t objective_ns = order->application != NULL ? order->application->latency_ns : 0;
+    const uint64_t latency_max_ns = objective_ns > 0 ? objective_ns : LATENCY_MAX_NS;
+    struct leat_variant_source sources[LEAT_PRECISION_COUNT];
+    struct leat_batch_choice choices[LEAT_PRECISION_COUNT];
+    enum leat_precision which[LEAT_PRECISION_COUNT];
+    enum leat_status status = LEAT_OK;
+    uint32_t count = 0;
+
+    for (uint32_t p = 0; p < LEAT_PRECISION_COUNT && status == LEAT_OK; p++) {
+        if ((precisions & LEAT_PRECISION_BIT(p)) == 0) {
+            continue;
+        }
+        struct made *one = &made[count];
+        one->source = order->source;
+        one->source.name = one->name;
+        which[count++] = p;
+        status = name_variant(order, p, one);
+        if (status == LEAT_OK && order->source.onnx != NULL) {
+            status = write_options(order, p, LEAT_BATCH_GIVEN, one);
+        }
+        sources[count - 1] = one->source;
+    }
+    *ret_count = count;
+    if (status != LEAT_OK || (!order->items_auto && count == 1)) {
+        return status;
+    }
+    status = leat_daemon_choose_items(daemon, sources, count, order->items_auto ? 0 : order->source.items_max, latency_max_ns,
+                                      memory_for_batches(), choices);
+    for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
+        made[i].choice = choices[i];
+        made[i].source.items_max = choices[i].items;
+        status = write_options(order, which[i], choices[i].bound, &made[i]);
+    }
+    return status;
+}
+
 /* Loads one, measures it and its accuracy; nobody can call it yet. */
 static enum leat_status
-make(struct leat_daemon *daemon, const struct leat_admin_order *order, enum leat_precision precision, struct made *made)
+make(struct leat_daemon *daemon, const struct leat_admin_order *order, struct made *made)
 {
-    struct leat_batch_choice choice = {.bound = LEAT_BATCH_GIVEN};
-
-    made->source = order->source;
-    made->source.name = made->name;
-    enum leat_status status = name_variant(order, precision, made);
-    if (status == LEAT_OK) {
-        status = order->source.onnx != NULL ? write_options(order, precision, LEAT_BATCH_GIVEN, made) : LEAT_OK;
-    }
-    if (status == LEAT_OK && order->items_auto) {
-        const uint64_t objective_ns = order->application != NULL ? order->application->latency_ns : 0;
-        status = leat_daemon_choose_items(daemon, &made->source, objective_ns > 0 ? objective_ns : LATENCY_MAX_NS,
-                                          memory_for_batches(), &choice);
-        made->source.items_max = choice.items;
-        if (status == LEAT_OK) {
-            status = write_options(order, precision, choice.bound, made);
-        }
-    }
-    if (status == LEAT_OK) {
-        status = leat_daemon_prepare_model(daemon, &made->source, &made->model);
-    }
+    enum leat_status status = leat_daemon_prepare_model(daemon, &made->source, &made->model);
     if (status != LEAT_OK) {
         return status;
     }
@@ -107,39 +130,24 @@ unmake(struct made *made)
 
 /* ---- Is it worth having? ------------------------------------------------------------------------ */
 
-static void
-speeds_of(const struct leat_daemon *daemon, const struct leat_daemon_model *model,
-          struct leat_variant_speed speeds[LEAT_WORKER_CLASSES_MAX])
-{
-    const uint32_t items = model->variant->items_max;
-
-    for (uint32_t c = 0; c < daemon->class_count; c++) {
-        speeds[c] = (struct leat_variant_speed){.one_ns = leat_profile_mean(&model->profiles[c], 1),
-                                                .full_ns = leat_profile_mean(&model->profiles[c], items),
-                                                .items = items};
-    }
-}
-
 /* What it is left out for, in words, goes to `left_out`; true where it is kept. */
 static bool
-judge(const struct leat_daemon *daemon, const struct leat_admin_order *order, const struct made *first, const struct made *made,
-      json_t *left_out)
+judge(const struct leat_admin_order *order, const struct made *first, const struct made *made, json_t *left_out)
 {
-    struct leat_variant_speed speeds[2][LEAT_WORKER_CLASSES_MAX];
     const uint32_t first_ppm = first->model->variant->accuracy_ppm, ppm = made->model->variant->accuracy_ppm;
-    char reason[160];
+    char reason[192];
 
-    speeds_of(daemon, first->model, speeds[0]);
-    speeds_of(daemon, made->model, speeds[1]);
-    switch (leat_variant_judge(speeds[0], first_ppm, speeds[1], ppm, daemon->class_count, order->max_loss_ppm)) {
+    switch (leat_variant_judge(&first->choice, first_ppm, &made->choice, ppm, order->max_loss_ppm)) {
     case LEAT_VARIANT_KEPT: return true;
     case LEAT_VARIANT_INACCURATE:
         (void)snprintf(reason, sizeof(reason), "its accuracy is %.2f %%, %.2f points below '%s'; at most %.2f are allowed",
                        ppm / 1e4, (first_ppm - ppm) / 1e4, first->name, order->max_loss_ppm / 1e4);
         break;
     default:
-        (void)snprintf(reason, sizeof(reason), "on no class of workers is it faster than '%s' by %u %%: %.3f ms for %.3f",
-                       first->name, LEAT_CHOICE_GAIN_PERCENT, (double)speeds[1][0].one_ns / 1e6, (double)speeds[0][0].one_ns / 1e6);
+        (void)snprintf(reason, sizeof(reason),
+                       "on no class of workers is it faster than '%s' by %u %% at any size: one item in %.3f ms, not %.3f",
+                       first->name, LEAT_CHOICE_GAIN_PERCENT, (double)made->choice.least_ns[0][0] / 1e6,
+                       (double)first->choice.least_ns[0][0] / 1e6);
         break;
     }
     (void)json_array_append_new(left_out, json_pack("{s:s, s:s, s:i, s:s}", "name", made->name, "precision",
@@ -155,7 +163,7 @@ judge(const struct leat_daemon *daemon, const struct leat_admin_order *order, co
  * that the registry cannot take are out of service again before the answer.
  */
 static enum leat_status
-enter(struct leat_daemon *daemon, const struct leat_admin_order *order, struct made *made, uint32_t count)
+enter(struct leat_daemon *daemon, const struct leat_admin_order *order, struct made *const *made, uint32_t count)
 {
     struct leat_daemon_addition additions[LEAT_PRECISION_COUNT];
     const struct leat_daemon_change change = {.models = additions, .model_count = count};
@@ -163,12 +171,12 @@ enter(struct leat_daemon *daemon, const struct leat_admin_order *order, struct m
     uint32_t entered = 0;
 
     while (entered < count && status == LEAT_OK) {
-        struct leat_daemon_model *model = made[entered].model;
+        struct leat_daemon_model *model = made[entered]->model;
         additions[entered] =
-            (struct leat_daemon_addition){.source = &made[entered].source,
+            (struct leat_daemon_addition){.source = &made[entered]->source,
                                           .measured = &model->measured,
                                           .validation = model->validation.samples > 0 ? &model->validation : NULL};
-        made[entered].model = NULL;
+        made[entered]->model = NULL;
         status = leat_daemon_enter_model(daemon, model);
         entered += status == LEAT_OK;
         if (status == LEAT_OK && order->application != NULL) {
@@ -180,7 +188,7 @@ enter(struct leat_daemon *daemon, const struct leat_admin_order *order, struct m
                                             : leat_daemon_keep(daemon, &change);
     }
     while (status != LEAT_OK && entered > 0) {
-        const enum leat_status undone = leat_daemon_unload_model(daemon, made[--entered].name);
+        const enum leat_status undone = leat_daemon_unload_model(daemon, made[--entered]->name);
         (void)undone; /* the first failure is the one to report */
     }
     return status;
@@ -193,28 +201,26 @@ leat_admin_add_variants(struct leat_daemon *daemon, const struct leat_admin_orde
     const uint32_t first = LEAT_PRECISION_BIT(LEAT_PRECISION_F32);
     const uint32_t precisions = order->variants && backend != NULL ? leat_backend_precisions(backend) : first;
     struct made made[LEAT_PRECISION_COUNT] = {{.model = NULL}};
-    enum leat_status status = LEAT_OK;
-    uint32_t count = 0;
+    struct made *kept[LEAT_PRECISION_COUNT];
+    uint32_t chosen = 0, count = 0;
 
     LEAT_ASSERT((precisions & first) != 0);
-    for (uint32_t p = 0; p < LEAT_PRECISION_COUNT && status == LEAT_OK; p++) {
-        if ((precisions & LEAT_PRECISION_BIT(p)) == 0) {
-            continue;
-        }
-        status = make(daemon, order, p, &made[count]);
-        if (status == LEAT_OK && count > 0 && !judge(daemon, order, &made[0], &made[count], left_out)) {
-            unmake(&made[count]);
+    enum leat_status status = choose(daemon, order, precisions, made, &chosen);
+    for (uint32_t m = 0; m < chosen && status == LEAT_OK; m++) {
+        status = make(daemon, order, &made[m]);
+        if (status == LEAT_OK && m > 0 && !judge(order, &made[0], &made[m], left_out)) {
+            unmake(&made[m]);
         } else {
-            count++;
+            kept[count++] = &made[m];
         }
     }
     if (status == LEAT_OK) {
-        status = enter(daemon, order, made, count);
+        status = enter(daemon, order, kept, count);
     }
-    for (uint32_t m = 0; m < count; m++) {
-        if (status == LEAT_OK) {
-            (void)json_array_append_new(names, json_string(made[m].name));
-        }
+    for (uint32_t m = 0; m < count && status == LEAT_OK; m++) {
+        (void)json_array_append_new(names, json_string(kept[m]->name));
+    }
+    for (uint32_t m = 0; m < chosen; m++) {
         unmake(&made[m]);
     }
     return status;

@@ -123,13 +123,19 @@ note_loading(struct leat_daemon *daemon, const char *name)
 }
 
 enum leat_status
-leat_daemon_choose_items(struct leat_daemon *daemon, const struct leat_variant_source *source, uint64_t latency_max_ns,
-                         uint64_t bytes_max, struct leat_batch_choice *ret_choice)
+leat_daemon_choose_items(struct leat_daemon *daemon, const struct leat_variant_source *sources, uint32_t count,
+                         uint32_t items_given, uint64_t latency_max_ns, uint64_t bytes_max,
+                         struct leat_batch_choice *ret_choices)
 {
-    const struct leat_variant_source placed = place_source(daemon, source);
+    struct leat_variant_source placed[LEAT_PRECISION_COUNT];
 
-    note_loading(daemon, source->name);
-    const enum leat_status status = leat_variant_choose_items(&placed, latency_max_ns, bytes_max, ret_choice);
+    LEAT_ASSERT(count >= 1 && count <= LEAT_PRECISION_COUNT);
+    for (uint32_t i = 0; i < count; i++) {
+        placed[i] = place_source(daemon, &sources[i]);
+    }
+    note_loading(daemon, sources[0].name);
+    const enum leat_status status =
+        leat_variant_choose_items(placed, count, items_given, latency_max_ns, bytes_max, ret_choices);
     note_loading(daemon, NULL);
     return status;
 }

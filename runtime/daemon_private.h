@@ -190,9 +190,9 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_validate_model(const struct leat_da
                                                             struct leat_daemon_model *model);
 LEAT_MUST_CHECK enum leat_status leat_daemon_enter_model(struct leat_daemon *daemon, struct leat_daemon_model *model);
 /* Before them: leat_variant_choose_items for the daemon's workers. */
-LEAT_MUST_CHECK enum leat_status leat_daemon_choose_items(struct leat_daemon *daemon, const struct leat_variant_source *source,
-                                                          uint64_t latency_max_ns, uint64_t bytes_max,
-                                                          struct leat_batch_choice *ret_choice);
+LEAT_MUST_CHECK enum leat_status leat_daemon_choose_items(struct leat_daemon *daemon, const struct leat_variant_source *sources,
+                                                          uint32_t count, uint32_t items_given, uint64_t latency_max_ns,
+                                                          uint64_t bytes_max, struct leat_batch_choice *ret_choices);
 void leat_daemon_free_model(struct leat_daemon_model *model);
 
 /* Sizes of teams that no class of workers has. */

@@ -279,68 +279,128 @@ leat_variant_load(const struct leat_variant_source *source, struct leat_loaded_v
     return LEAT_OK;
 }
 
-/* Takes what batches of so many items take on all classes of workers; LEAT_AGAIN: twice as many are to be looked at too. */
+/* ---- The largest batch -------------------------------------------------------------------------- */
+
+/* One source, as far as it was looked at. */
+struct candidate {
+    const struct leat_variant_source *source;
+    struct leat_variant *variant;
+    struct leat_batch_choice *choice;
+    uint64_t bytes; /* of the last size */
+};
+
 static enum leat_status
-look_at_batch(const struct leat_variant_source *source, const struct leat_variant *variant, uint32_t items, uint64_t *bytes,
-              struct leat_batch_choice *choice)
+open_candidate(struct candidate *candidate)
 {
+    struct leat_loaded_variant loaded = {0};
+    struct leat_variant *variant = NULL;
+
+    const enum leat_status status = new_variant(candidate->source, &variant);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    candidate->variant = variant;
+    variant->copies = calloc(1, sizeof(*variant->copies));
+    variant->copy_count = variant->copies != NULL ? 1 : 0;
+    return variant->copies == NULL ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a copy")
+                                   : load_model(candidate->source, variant, &variant->copies[0], &loaded);
+}
+
+/* The plan of the next size is its variant's; LEAT_AGAIN: there is no memory for it. */
+static enum leat_status
+add_size(struct candidate *candidate)
+{
+    const struct leat_variant_source *source = candidate->source;
+    struct leat_variant *variant = candidate->variant;
+    struct leat_batch_choice *choice = candidate->choice;
+    const uint32_t items = 1u << choice->size_count;
     const struct leat_plan_options options = {
         .items = items, .team_sizes = source->team_sizes, .team_size_count = source->team_size_count};
-    struct leat_batch_times times[LEAT_WORKER_CLASSES_MAX];
-    struct leat_plan *plan;
-    bool more = false;
+    struct leat_plan **plan = &variant->copies[0].plans[choice->size_count];
 
-    enum leat_status status = variant->backend->plan_build(variant->copies[0].model, &options, &plan);
+    /* Twice the batch takes about twice the memory: what is far too large is not made. */
+    if (!leat_batch_choice_fits(choice, items, candidate->bytes)) {
+        return LEAT_AGAIN;
+    }
+    const enum leat_status status = variant->backend->plan_build(variant->copies[0].model, &options, plan);
     if (status != LEAT_OK) {
         return leat_err_prefix(status, "batch of %u", items);
     }
-    *bytes = variant->backend->plan_scratch_bytes(plan);
+    candidate->bytes = variant->backend->plan_scratch_bytes(*plan);
     for (uint32_t t = 0; t < variant->tensor_count; t++) {
-        *bytes += variant->item_bytes[t] * items;
+        candidate->bytes += variant->item_bytes[t] * items;
     }
-    *bytes *= source->runs > 0 ? source->runs : 1;
-    if (leat_batch_choice_fits(choice, items, *bytes)) {
-        for (uint32_t c = 0; c < choice->class_count && status == LEAT_OK; c++) {
-            const uint32_t cores = source->team_size_count > 0 ? source->team_sizes[c] : 1;
-            status = leat_variant_time_plan(variant, plan, items, c, cores, &times[c]);
+    candidate->bytes *= source->runs > 0 ? source->runs : 1;
+    if (!leat_batch_choice_fits(choice, items, candidate->bytes)) {
+        return LEAT_AGAIN;
+    }
+    choice->size_count++;
+    return LEAT_OK;
+}
+
+/* A round of all sizes, with one more or not; LEAT_AGAIN: twice as many are to be looked at too. */
+static enum leat_status
+look_at_sizes(struct candidate *candidates, uint32_t count, bool one_more)
+{
+    struct leat_timed_plan plans[LEAT_PRECISION_COUNT * LEAT_CHOICE_SIZES];
+    const struct leat_variant_source *source = candidates[0].source;
+    enum leat_status status = LEAT_OK;
+    uint32_t plan_count = 0;
+    bool more = false;
+
+    for (uint32_t i = 0; i < count; i++) {
+        struct candidate *candidate = &candidates[i];
+        status = one_more ? add_size(candidate) : LEAT_OK;
+        if (status != LEAT_OK && status != LEAT_AGAIN) {
+            return status;
         }
-        more = status == LEAT_OK && leat_batch_choice_take(choice, items, times);
+        for (uint32_t size = 0; size < candidate->choice->size_count; size++) {
+            plans[plan_count++] = (struct leat_timed_plan){.variant = candidate->variant,
+                                                           .plan = candidate->variant->copies[0].plans[size],
+                                                           .items = 1u << size,
+                                                           .least_ns = candidate->choice->least_ns[size]};
+        }
     }
-    variant->backend->plan_destroy(plan);
+    status = LEAT_OK;
+    for (uint32_t c = 0; c < candidates[0].choice->class_count && status == LEAT_OK; c++) {
+        status = leat_variant_time_plans(plans, plan_count, c, source->team_size_count > 0 ? source->team_sizes[c] : 1);
+    }
+    for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
+        more = leat_batch_choice_decide(candidates[i].choice) || more;
+    }
     return more ? LEAT_AGAIN : status;
 }
 
 enum leat_status
-leat_variant_choose_items(const struct leat_variant_source *source, uint64_t latency_max_ns, uint64_t bytes_max,
-                          struct leat_batch_choice *ret_choice)
+leat_variant_choose_items(const struct leat_variant_source *sources, uint32_t count, uint32_t items_given,
+                          uint64_t latency_max_ns, uint64_t bytes_max, struct leat_batch_choice *ret_choices)
 {
-    struct leat_batch_choice choice = {.latency_max_ns = latency_max_ns,
-                                       .bytes_max = bytes_max,
-                                       .class_count = source->team_size_count > 0 ? source->team_size_count : 1};
-    struct leat_loaded_variant loaded = {0};
-    struct leat_variant *variant = NULL;
-    uint64_t bytes = 0;
+    struct candidate candidates[LEAT_PRECISION_COUNT] = {{.variant = NULL}};
+    struct leat_batch_choice choices[LEAT_PRECISION_COUNT];
+    enum leat_status status = LEAT_OK;
 
-    enum leat_status status = new_variant(source, &variant);
-    if (status == LEAT_OK) {
-        variant->copies = calloc(1, sizeof(*variant->copies));
-        variant->copy_count = variant->copies != NULL ? 1 : 0;
-        status = variant->copies == NULL ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a copy")
-                                         : load_model(source, variant, &variant->copies[0], &loaded);
+    LEAT_ASSERT(count >= 1 && count <= LEAT_PRECISION_COUNT);
+    for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
+        choices[i] = (struct leat_batch_choice){.latency_max_ns = latency_max_ns,
+                                                .bytes_max = bytes_max,
+                                                .class_count = sources[i].team_size_count > 0 ? sources[i].team_size_count : 1,
+                                                .items_given = items_given};
+        candidates[i] = (struct candidate){.source = &sources[i], .choice = &choices[i]};
+        status = open_candidate(&candidates[i]);
     }
     if (status == LEAT_OK) {
-        status = LEAT_AGAIN;
+        do {
+            status = look_at_sizes(candidates, count, true);
+            status = status == LEAT_OK ? look_at_sizes(candidates, count, false) : status;
+        } while (status == LEAT_AGAIN);
     }
-    for (uint32_t items = 1; status == LEAT_AGAIN; items *= 2) {
-        /* Twice the batch takes about twice the memory: what is far too large is not made. */
-        status = leat_batch_choice_fits(&choice, items, bytes) ? look_at_batch(source, variant, items, &bytes, &choice)
-                                                               : LEAT_OK;
+    for (uint32_t i = 0; i < count; i++) {
+        leat_variant_destroy(candidates[i].variant);
     }
-    leat_variant_destroy(variant);
     if (status != LEAT_OK) {
-        return leat_err_prefix(status, "model '%s'", source->name);
+        return leat_err_prefix(status, "model '%s'", sources[0].name);
     }
-    *ret_choice = choice;
+    memcpy(ret_choices, choices, count * sizeof(choices[0]));
     return LEAT_OK;
 }
 

@@ -54,12 +54,15 @@ LEAT_MUST_CHECK enum leat_status leat_variant_load(const struct leat_variant_sou
 void leat_variant_destroy(struct leat_variant *variant); /* accepts NULL */
 
 /*
- * The largest batch that pays, for batches in at most latency_max_ns, and bytes_max of scratch and tensors for all runs at once;
- * see runtime/variant_choice.h. items_max of the source is not read. Takes as long as it takes to load the model and run each
- * size a few times.
+ * The largest batches that pay, of [count] sources of one model that differ in their options, 1..LEAT_PRECISION_COUNT of them; for
+ * batches in at most latency_max_ns, and bytes_max of scratch and tensors for all runs at once; see runtime/variant_choice.h. A
+ * size is measured of all that have memory for it, until none of them is to be doubled. `items_given`: the largest batch, where
+ * only the times are wanted; else 0. items_max of the sources is not read. Takes as long as it takes to load the models and run
+ * all sizes some tens of times, or half a second each, at every doubling and once more.
  */
-LEAT_MUST_CHECK enum leat_status leat_variant_choose_items(const struct leat_variant_source *source, uint64_t latency_max_ns,
-                                                           uint64_t bytes_max, struct leat_batch_choice *ret_choice);
+LEAT_MUST_CHECK enum leat_status leat_variant_choose_items(const struct leat_variant_source *sources, uint32_t count,
+                                                           uint32_t items_given, uint64_t latency_max_ns, uint64_t bytes_max,
+                                                           struct leat_batch_choice *ret_choices);
 
 /*
  * Fills in profiles and measured times of a loaded variant that has none: what source->measured tells, as far as that goes for
@@ -89,9 +92,20 @@ LEAT_MUST_CHECK enum leat_status leat_variant_measure(const struct leat_variant 
 LEAT_MUST_CHECK enum leat_status leat_variant_measure_team(const struct leat_variant *variant, uint32_t cores,
                                                            struct leat_measured *measured);
 
-/* What a plan for so many items takes, of a few runs of it on zeros by a team of so many cores; `cores` are among its sizes. */
-LEAT_MUST_CHECK enum leat_status leat_variant_time_plan(const struct leat_variant *variant, const struct leat_plan *plan,
-                                                        uint32_t items, uint32_t worker_class, uint32_t cores,
-                                                        struct leat_batch_times *ret_times);
+/* A plan whose runs are timed beside those of others. */
+struct leat_timed_plan {
+    const struct leat_variant *variant;
+    struct leat_plan *plan;
+    uint32_t items;
+    uint64_t *least_ns; /* by class of workers: the answer */
+    uint64_t spent_ns; /* while they are timed */
+};
+
+/*
+ * Runs [count] >= 1 plans on zeros, in turns, by a team of so many cores, which are among their sizes, until five times in a row
+ * no least time falls by a hundredth, or a plan was run for half a second. The variants have one backend and one signature.
+ */
+LEAT_MUST_CHECK enum leat_status leat_variant_time_plans(struct leat_timed_plan *plans, uint32_t count, uint32_t worker_class,
+                                                         uint32_t cores);
 
 #endif /* LEAT_RUNTIME_VARIANT_H */

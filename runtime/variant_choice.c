@@ -16,38 +16,55 @@ is_faster(uint32_t items, uint64_t time_ns, uint32_t other_items, uint64_t other
 bool
 leat_batch_choice_fits(struct leat_batch_choice *choice, uint32_t items, uint64_t bytes)
 {
-    if (items == 1 || bytes <= choice->bytes_max) {
-        return true;
-    }
-    choice->bound = LEAT_BATCH_MEMORY;
-    return false;
+    choice->full = choice->full || (items > 1 && bytes > choice->bytes_max);
+    return !choice->full;
 }
 
-bool
-leat_batch_choice_take(struct leat_batch_choice *choice, uint32_t items, const struct leat_batch_times *times)
+/* What bounds it at the sizes before this one, which does not pay; LEAT_BATCH_LIMIT: it does. */
+static enum leat_batch_bound
+bound_at(const struct leat_batch_choice *choice, uint32_t size, uint32_t best[LEAT_SCHED_CLASSES_MAX])
 {
-    bool pays = items == 1, would_pay = false;
+    bool pays = false, would_pay = false;
 
-    LEAT_ASSERT(choice->class_count >= 1 && choice->class_count <= LEAT_SCHED_CLASSES_MAX);
-    LEAT_ASSERT(items == (choice->items == 0 ? 1 : 2 * choice->items));
     for (uint32_t c = 0; c < choice->class_count; c++) {
-        const bool faster = items == 1 || is_faster(items, times[c].p50_ns, choice->best[c].items, choice->best[c].p50_ns);
-        const bool in_time = items == 1 || times[c].p95_ns <= choice->latency_max_ns;
-        const bool wanted = faster || items <= LEAT_CHOICE_FREE_ITEMS;
+        const uint64_t time_ns = choice->least_ns[size][c];
+        const bool faster = is_faster(1u << size, time_ns, 1u << best[c], choice->least_ns[best[c]][c]);
+        const bool in_time = time_ns <= choice->latency_max_ns;
+        const bool wanted = faster || 1u << size <= LEAT_CHOICE_FREE_ITEMS;
         would_pay = would_pay || wanted;
         pays = pays || (wanted && in_time);
         if (faster && in_time) {
-            choice->best[c].items = items;
-            choice->best[c].p50_ns = times[c].p50_ns;
+            best[c] = size;
         }
     }
-    if (!pays) {
-        choice->bound = would_pay ? LEAT_BATCH_LATENCY : LEAT_BATCH_GAIN;
-        return false;
+    return pays ? LEAT_BATCH_LIMIT : would_pay ? LEAT_BATCH_LATENCY : LEAT_BATCH_GAIN;
+}
+
+bool
+leat_batch_choice_decide(struct leat_batch_choice *choice)
+{
+    uint32_t best[LEAT_SCHED_CLASSES_MAX] = {0}; /* by class: the last size that was faster there, and in time */
+    const uint32_t last = choice->size_count - 1;
+    const uint32_t limit = choice->items_given > 0 ? choice->items_given : LEAT_ITEMS_MAX;
+
+    LEAT_ASSERT(choice->class_count >= 1 && choice->class_count <= LEAT_SCHED_CLASSES_MAX);
+    LEAT_ASSERT(choice->size_count >= 1 && choice->size_count <= LEAT_CHOICE_SIZES);
+    if (choice->items_given > 0) {
+        choice->items = choice->items_given;
+        choice->bound = LEAT_BATCH_GIVEN;
+    } else {
+        choice->items = choice->items > 0 ? choice->items : 1;
+        choice->bound = choice->full ? LEAT_BATCH_MEMORY : LEAT_BATCH_LIMIT;
+        for (uint32_t size = 1; size <= last && 1u << size <= 2 * choice->items; size++) {
+            const enum leat_batch_bound bound = bound_at(choice, size, best);
+            if (bound == LEAT_BATCH_LIMIT) {
+                choice->items = 1u << size > choice->items ? 1u << size : choice->items;
+            } else if (1u << size > choice->items) {
+                choice->bound = bound;
+            }
+        }
     }
-    choice->items = items;
-    choice->bound = LEAT_BATCH_LIMIT;
-    return 2 * items <= LEAT_ITEMS_MAX;
+    return !choice->full && choice->items >= 1u << last && limit >> last >= 2;
 }
 
 static const char *const bound_texts[LEAT_BATCH_BOUND_COUNT] = {"given", "gain", "latency", "memory", "limit"};
@@ -72,16 +89,21 @@ leat_batch_bound_find(const char *text, enum leat_batch_bound *ret_bound)
 }
 
 enum leat_variant_verdict
-leat_variant_judge(const struct leat_variant_speed *first, uint32_t first_ppm, const struct leat_variant_speed *other,
-                   uint32_t other_ppm, uint32_t class_count, uint32_t max_loss_ppm)
+leat_variant_judge(const struct leat_batch_choice *first, uint32_t first_ppm, const struct leat_batch_choice *other,
+                   uint32_t other_ppm, uint32_t max_loss_ppm)
 {
+    const uint32_t sizes = first->size_count < other->size_count ? first->size_count : other->size_count;
+
     if (first_ppm > other_ppm && first_ppm - other_ppm > max_loss_ppm) {
         return LEAT_VARIANT_INACCURATE;
     }
-    for (uint32_t c = 0; c < class_count; c++) {
-        if (is_faster(1, other[c].one_ns, 1, first[c].one_ns) ||
-            is_faster(other[c].items, other[c].full_ns, first[c].items, first[c].full_ns)) {
-            return LEAT_VARIANT_KEPT;
+    for (uint32_t c = 0; c < first->class_count; c++) {
+        uint64_t least_ns = UINT64_MAX; /* of the first, at this size or above */
+        for (uint32_t size = sizes; size-- > 0;) {
+            least_ns = first->least_ns[size][c] < least_ns ? first->least_ns[size][c] : least_ns;
+            if (1u << size <= other->items && is_faster(1, other->least_ns[size][c], 1, least_ns)) {
+                return LEAT_VARIANT_KEPT;
+            }
         }
     }
     return LEAT_VARIANT_SLOW;

@@ -16,7 +16,9 @@ enum {
     PASS_MS = 20,    /* and it is the next one's turn */
     SLOW_MS = 500,   /* a plan that has had so much is left alone after two runs */
     SLOWEST_MS = 2000, /* or after one */
-    ENOUGH_RUNS = 4,   /* beside the first, to look at a size */
+    TURN_MS = 2,       /* of one plan of several that are compared, beside two runs */
+    SETTLED_PASSES = 5, /* in a row, without a least time that falls by a hundredth: enough */
+    TIMED_PASSES = 40,  /* at most */
     TEAM_SPIN_NS = 50000,
 };
 
@@ -223,40 +225,88 @@ leat_variant_measure(const struct leat_variant *variant, uint32_t worker_class, 
     return status;
 }
 
+/* A turn of one plan, whose least time may fall. */
+static enum leat_status
+take_turn(struct leat_timed_plan *timed, const struct payload *payload, struct leat_team *team, uint32_t worker_class,
+          bool *settled)
+{
+    const uint64_t before_ns = timed->least_ns[worker_class];
+    struct cell turn = {.count = 0};
+    enum leat_status status = LEAT_OK;
+
+    while (status == LEAT_OK && turn.count < PASS_RUNS && (turn.count < 2 || turn.spent_ns < TURN_MS * MS) && !is_slow(&turn)) {
+        status = run_once(timed->variant, timed->plan, timed->items, payload, team, &turn);
+    }
+    for (uint32_t run = 0; run < turn.count; run++) {
+        const uint64_t took_ns = turn.samples_ns[run] > 0 ? turn.samples_ns[run] : 1;
+        if (timed->least_ns[worker_class] == 0 || took_ns < timed->least_ns[worker_class]) {
+            timed->least_ns[worker_class] = took_ns;
+        }
+    }
+    timed->spent_ns += turn.spent_ns;
+    *settled = *settled && before_ns > 0 && timed->least_ns[worker_class] >= before_ns - before_ns / 100;
+    return status;
+}
+
+static enum leat_status
+take_turns(struct leat_timed_plan *plans, uint32_t count, const struct payload *payload, struct leat_team *team,
+           uint32_t worker_class)
+{
+    enum leat_status status = LEAT_OK;
+    uint32_t settled_passes = 0;
+
+    for (uint32_t p = 0; p < count; p++) {
+        plans[p].least_ns[worker_class] = plans[p].spent_ns = 0;
+    }
+    for (uint32_t pass = 0; pass < TIMED_PASSES && settled_passes < SETTLED_PASSES; pass++) {
+        bool settled = true;
+        for (uint32_t p = 0; p < count && status == LEAT_OK; p++) {
+            if (plans[p].spent_ns < SLOW_MS * MS) {
+                status = take_turn(&plans[p], payload, team, worker_class, &settled);
+            }
+        }
+        if (status != LEAT_OK) {
+            return status;
+        }
+        settled_passes = settled ? settled_passes + 1 : 0;
+    }
+    return LEAT_OK;
+}
+
 enum leat_status
-leat_variant_time_plan(const struct leat_variant *variant, const struct leat_plan *plan, uint32_t items, uint32_t worker_class,
-                       uint32_t cores, struct leat_batch_times *ret_times)
+leat_variant_time_plans(struct leat_timed_plan *plans, uint32_t count, uint32_t worker_class, uint32_t cores)
 {
     const struct leat_team_options options = {.size = cores, .spin_ns = TEAM_SPIN_NS, .worker_class = worker_class};
-    struct leat_plan_times known;
+    const struct leat_backend *backend = plans[0].variant->backend;
     struct leat_team *team = NULL;
-    struct leat_measured_point point;
+    struct leat_plan_times known;
     struct payload payload;
-    struct cell cell = {.count = 0};
+    size_t scratch_bytes = 0;
+    uint32_t items = 1, known_count = 0;
 
-    if (variant->backend->plan_times != NULL && variant->backend->plan_times(plan, worker_class, items, &known)) {
-        *ret_times = (struct leat_batch_times){.p50_ns = known.p50_ns > 0 ? known.p50_ns : 1, .p95_ns = known.p95_ns};
+    for (uint32_t p = 0; p < count; p++) {
+        const size_t bytes = backend->plan_scratch_bytes(plans[p].plan);
+        scratch_bytes = bytes > scratch_bytes ? bytes : scratch_bytes;
+        items = plans[p].items > items ? plans[p].items : items;
+        if (backend->plan_times != NULL && backend->plan_times(plans[p].plan, worker_class, plans[p].items, &known)) {
+            plans[p].least_ns[worker_class] = known.p50_ns > 0 ? known.p50_ns : 1;
+            known_count++;
+        }
+    }
+    if (known_count == count) {
         return LEAT_OK;
     }
-    enum leat_status status = make_payload(variant, variant->backend->plan_scratch_bytes(plan), items, &payload);
+    enum leat_status status = make_payload(plans[0].variant, scratch_bytes, items, &payload);
     if (status != LEAT_OK) {
         return status;
     }
     if (cores > 1 || worker_class > 0) {
         status = leat_team_create(&options, &team);
     }
-    for (uint32_t run = 0; run <= PASS_RUNS && status == LEAT_OK && !is_slow(&cell); run++) {
-        status = run_once(variant, plan, items, &payload, team, &cell);
-        if (run >= ENOUGH_RUNS && cell.spent_ns > PASSES * PASS_MS * MS) {
-            break;
-        }
+    if (status == LEAT_OK) {
+        status = take_turns(plans, count, &payload, team, worker_class);
     }
     leat_team_destroy(team);
     free_payload(&payload);
-    if (status == LEAT_OK) {
-        const uint32_t warm = cell.count > 1 ? 1 : 0;
-        leat_measured_summarise(cell.samples_ns + warm, cell.count - warm, &point);
-        *ret_times = (struct leat_batch_times){.p50_ns = point.p50_ns > 0 ? point.p50_ns : 1, .p95_ns = point.p95_ns};
-    }
     return status;
 }

@@ -198,7 +198,7 @@ test_times_that_are_known(void)
     leat_variant_destroy(loaded.variant);
 }
 
-/* By times that the backend knows: the objective is for 95 of 100 on the class that is in time. */
+/* By times that the backend knows. */
 static void
 test_chosen_items(const void *file, size_t size)
 {
@@ -214,19 +214,19 @@ test_chosen_items(const void *file, size_t size)
                                          .runs = 3};
     struct leat_batch_choice choice;
 
-    EXPECT(leat_variant_choose_items(&source, UINT64_MAX, UINT64_MAX, &choice) == LEAT_OK);
+    EXPECT(leat_variant_choose_items(&source, 1, 0, UINT64_MAX, UINT64_MAX, &choice) == LEAT_OK);
     EXPECT(choice.items == 128 && choice.bound == LEAT_BATCH_GAIN);
-    EXPECT(leat_variant_choose_items(&source, 40000, UINT64_MAX, &choice) == LEAT_OK);
+    EXPECT(leat_variant_choose_items(&source, 1, 0, 40000, UINT64_MAX, &choice) == LEAT_OK);
     EXPECT(choice.items == 32 && choice.bound == LEAT_BATCH_LATENCY);
-    EXPECT(leat_variant_choose_items(&source, UINT64_MAX, 3 * 16 * 64, &choice) == LEAT_OK); /* for all runs at once */
+    EXPECT(leat_variant_choose_items(&source, 1, 0, UINT64_MAX, 3 * 16 * 64, &choice) == LEAT_OK); /* for all runs at once */
     EXPECT(choice.items == 64 && choice.bound == LEAT_BATCH_MEMORY);
     source = (struct leat_variant_source){.name = "lenet", .backend = "cpu", .onnx = file, .onnx_bytes = size};
-    EXPECT(leat_variant_choose_items(&source, UINT64_MAX, UINT64_MAX, &choice) == LEAT_OK);
+    EXPECT(leat_variant_choose_items(&source, 1, 0, UINT64_MAX, UINT64_MAX, &choice) == LEAT_OK);
     EXPECT(choice.items >= LEAT_CHOICE_FREE_ITEMS && choice.bound != LEAT_BATCH_GIVEN);
-    EXPECT(leat_variant_choose_items(&source, 1, UINT64_MAX, &choice) == LEAT_OK);
+    EXPECT(leat_variant_choose_items(&source, 1, 0, 1, UINT64_MAX, &choice) == LEAT_OK);
     EXPECT(choice.items == 1 && choice.bound == LEAT_BATCH_LATENCY);
     source.onnx_bytes = size / 2;
-    EXPECT(leat_variant_choose_items(&source, UINT64_MAX, UINT64_MAX, &choice) != LEAT_OK);
+    EXPECT(leat_variant_choose_items(&source, 1, 0, UINT64_MAX, UINT64_MAX, &choice) != LEAT_OK);
     EXPECT(strstr(leat_error_text(), "model 'lenet'") != NULL);
 }
 

@@ -22,7 +22,7 @@ path_of(const struct leatd *leatd, const char *name, char path[160])
 void
 leatd_init(struct leatd *leatd)
 {
-    *leatd = (struct leatd){.pid = -1, .pidfd = -1, .notice = -1};
+    *leatd = (struct leatd){.pid = -1, .program = LEATD_PATH, .pidfd = -1, .notice = -1};
     leat_test_init(); /* this file's own copy of the seed */
     fake_root_init(&leatd->root);
     (void)path_of(leatd, "leat.sock", leatd->socket_path);
@@ -77,7 +77,7 @@ run(const struct leatd *leatd, const char *notify_path, pid_t parent)
     (void)path_of(leatd, "leat.yaml", config);
     if (out >= 0 && dup2(out, STDERR_FILENO) >= 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent &&
         setenv("NOTIFY_SOCKET", notify_path, 1) == 0) {
-        (void)execl(LEATD_PATH, "leatd", "--config", config, (char *)NULL);
+        (void)execl(leatd->program, "leatd", "--config", config, (char *)NULL);
     }
     _exit(127);
 }

@@ -15,6 +15,7 @@ struct leatd {
     struct fake_root root; /* its folder: leat.yaml, the socket, the state, the log */
     char socket_path[160];
     pid_t pid;
+    const char *program; /* leatd, unless the test sets another path once it is initialised */
     int pidfd;
     int notice;  /* where it tells what it would tell systemd */
     FILE *told;  /* what it told, until its end: read on by a thread of ours, for a full socket would hold it up */

@@ -37,7 +37,7 @@ print_model_help(void)
         "                   largest value that its first output should have; the share of those it gets right is its\n"
         "                   accuracy\n"
         "  --variants       one in each precision that the processor multiplies fast: NAME, and NAME-bf16 where it has bf16;\n"
-        "                   each is measured and validated, and left out where it is nowhere faster or too inaccurate;\n"
+        "                   each is measured and validated, and left out where it is faster at no size, or too inaccurate;\n"
         "                   all are added, or none\n"
         "  --max-loss F     of accuracy, by another precision than the file's (default 0.01)\n"
         "  --precision P    one variant, f32 or bf16 (default f32)\n"
