@@ -1178,6 +1178,7 @@ probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t
     const struct leat_route_pair pair = {.query = route.pending_count - 1, .worker = worker_index};
     struct worker_record *record = &dispatcher->records[worker_index];
 
+    LEAT_ASSERT(route.pending_count == leat_waiting_count(&app->waiting[LEAT_RANK_ONLINE])); /* leat_probing_find() sees to it */
     (void)carry_out(dispatcher, app, LEAT_RANK_ONLINE, &route, pair);
     leat_waiting_remove(&app->waiting[LEAT_RANK_ONLINE], dispatcher->marks);
     if (dispatcher->sched_workers[worker_index].outstanding > 0) { /* else no variant serves it */

@@ -32,8 +32,9 @@ struct leat_probing {
 };
 
 /*
- * The idle worker that the query which arrives now is to probe, or LEAT_PROBING_NONE. route: what a router would be shown
- * without it, and the variant that it would have; probing[route->class_count]. lost: it is refused unless it probes.
+ * The idle worker that the query which arrives now is to probe, or LEAT_PROBING_NONE, as where a router would not be shown
+ * it behind all that wait. route: what a router would be shown without it, and the variant that it would have;
+ * probing[route->class_count]. lost: it is refused unless it probes.
  */
 uint32_t leat_probing_find(struct leat_probing *probing, const struct leat_route_input *route, uint32_t items,
                            uint64_t deadline_ns, bool lost);

@@ -715,6 +715,62 @@ test_probes_are_spared(void)
     steps_stop();
 }
 
+static bool serving;
+
+/* Nothing, or the first to worker 0. */
+static uint32_t
+perhaps_route(void *state, const struct leat_route_input *input, struct leat_route_pair *pairs, uint32_t pairs_max)
+{
+    (void)state;
+    (void)pairs_max;
+    pairs[0] = (struct leat_route_pair){0};
+    return serving && input->pending_count > 0 && input->workers[0].outstanding == 0;
+}
+
+/* A probe is the query that came last: there is none while that lies behind what a router is shown. */
+static void
+test_no_probe_behind_what_is_shown(void)
+{
+    static const struct leat_router router = {.name = "perhaps", .route = perhaps_route};
+    static const uint16_t classes[2] = {0, 1};
+    const struct steps_options options = {.worker_count = 2,
+                                          .classes = classes,
+                                          .worker_depth = 1,
+                                          .sessions = 2,
+                                          .router = &router,
+                                          .selector = &leat_selector_single,
+                                          .latency_ns = {1000, 200000000000}};
+    const struct leat_waiting *waiting = &steps.app.waiting[LEAT_RANK_ONLINE];
+    struct leat_wire_response answer;
+    uint32_t number = 0;
+
+    steps_start(&options);
+    serving = false;
+    while (number < LEAT_SCHED_PENDING_MAX + 100) {
+        steps_submit(number, 1, number < LEAT_SCHED_PENDING_MAX ? 0 : 60000000); /* a minute, which the second class has not */
+        steps_round(1);
+        number++;
+        EXPECT(steps.app.running == 0);
+    }
+    serving = true;
+    steps_round(2000000);
+    while (leat_waiting_count(waiting) >= LEAT_SCHED_PENDING_MAX) {
+        EXPECT(steps_run(0));
+        steps_round(2000000);
+    }
+    serving = false;
+    EXPECT(steps_run(0));
+    steps_submit(number, 1, 60000000);
+    steps_round(1);
+    EXPECT(steps.app.running == 1 && steps_run(1) && steps_answer(number, &answer) && answer.worker == 1);
+    serving = true;
+    do {
+        steps_round(2000000);
+    } while (steps_run(0));
+    EXPECT(atomic_load(&steps.app.counters.ok) == number + 1);
+    steps_stop();
+}
+
 /* ---- A share of the workers --------------------------------------------------------------------- */
 
 static struct {
@@ -813,6 +869,7 @@ main(void)
     test_admission_counts_batches();
     test_probes_of_a_class();
     test_probes_are_spared();
+    test_no_probe_behind_what_is_shown();
     test_a_share_of_the_workers(3, 3, (const uint32_t[WORKERS]){3, 2, 1, 1, 1});
     test_a_share_of_the_workers(0, WORKERS, (const uint32_t[WORKERS]){5, 4, 3, 2, 1});
     test_a_share_of_the_workers(9, WORKERS, (const uint32_t[WORKERS]){5, 4, 3, 2, 1});
