@@ -26,6 +26,7 @@ enum {
     SLEEP_MAX_MS = 250,    /* so that the watchdog sees progress while nothing happens */
     SPINS_PER_CLOCK = 16,
     LOOK_AGAIN_NS = 1000000, /* what a router leaves for later though a worker has room is shown to it again */
+    BESIDE_SHARE = 8,        /* a batch that is not online is to take at most this part of the tightest objective */
     OVERRUN_SHARE = 16,      /* a batch beyond its prediction is taken to go on for this part of it */
     FLOOR_MAX_PPM = (1 << 20) - 1, /* beyond what any variant can have */
     NOBODY = UINT32_MAX, /* no variant */
@@ -67,6 +68,7 @@ struct leat_dispatcher {
     uint32_t closing_count;
     struct leat_application *applications[LEAT_APPLICATIONS_MAX]; /* by id */
     uint32_t application_top; /* ids are below it */
+    uint64_t tightest_ns;     /* objective of those in service; LEAT_NO_DEADLINE: none has one */
     uint16_t busy[LEAT_APPLICATIONS_MAX]; /* ids with waiting queries, busy_count of them */
     uint32_t busy_count;
     enum leat_rank rank; /* the last whose turn it was */
@@ -1100,6 +1102,9 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, enum
     }
     LEAT_ASSERT(selection.variant < app->variant_count && selection.skip + selection.queries <= offer.count);
     selection.queries = selection.queries < most ? selection.queries : most;
+    if (rank > LEAT_RANK_ONLINE) { /* whoever comes next is to wait no longer for it */
+        selection.queries = leat_batch_within(&select, selection, dispatcher->tightest_ns / BESIDE_SHARE);
+    }
     hand_over(dispatcher, app, list, &offer, pair.worker, selection);
     const bool alone = selection.queries == 1 && selection.skip == 0;
     return alone || app->router->deals ? PAIR_DONE : PAIR_BATCHED; /* nobody else's pair names what was dealt to this worker */
@@ -1462,10 +1467,24 @@ refuse(void *context, const struct leat_query_entry *entry, const struct leat_sc
     return false;
 }
 
+/* To be called whenever an application comes, changes or goes. */
+static void
+find_tightest(struct leat_dispatcher *dispatcher)
+{
+    dispatcher->tightest_ns = LEAT_NO_DEADLINE;
+    for (uint32_t id = 0; id < dispatcher->application_top; id++) {
+        const struct leat_application *app = dispatcher->applications[id];
+        if (app != NULL && !app->removing && app->latency_ns != 0 && app->latency_ns < dispatcher->tightest_ns) {
+            dispatcher->tightest_ns = app->latency_ns;
+        }
+    }
+}
+
 static void
 remove_application(struct leat_dispatcher *dispatcher, struct leat_application *app)
 {
     app->removing = true;
+    find_tightest(dispatcher);
     dispatcher->removing_count++;
     for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
         leat_waiting_filter(&app->waiting[rank], refuse, dispatcher);
@@ -1544,6 +1563,7 @@ take_over(struct leat_dispatcher *dispatcher, struct leat_application *app)
         pass_waiting_on(dispatcher, &app->waiting[rank], successor, &successor->waiting[rank]);
     }
     dispatcher->applications[app->id] = successor;
+    find_tightest(dispatcher);
 }
 
 static void
@@ -1600,6 +1620,7 @@ obey(struct leat_dispatcher *dispatcher, const struct leat_command *command)
         dispatcher->applications[app->id] = app;
         dispatcher->application_top =
             app->id >= dispatcher->application_top ? app->id + 1u : dispatcher->application_top;
+        find_tightest(dispatcher);
         break;
     }
     case LEAT_COMMAND_REMOVE_APPLICATION:
@@ -1970,6 +1991,7 @@ leat_dispatcher_create(const struct leat_dispatcher_options *options, struct lea
         dispatcher->sched_workers[w] = (struct leat_sched_worker){
             .depth = options->worker_depth, .worker_class = options->worker_classes[w]};
     }
+    dispatcher->tightest_ns = LEAT_NO_DEADLINE;
     dispatcher->idle_count = dispatcher->room_count = options->worker_count;
     for (uint32_t q = 0; q < LEAT_SCHED_PENDING_MAX; q++) {
         dispatcher->places[q] = (uint16_t)q;

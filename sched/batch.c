@@ -48,3 +48,18 @@ leat_batch_of_late(const struct leat_select_input *input)
     }
     return best;
 }
+
+uint32_t
+leat_batch_within(const struct leat_select_input *input, struct leat_selection selection, uint64_t batch_ns)
+{
+    uint32_t queries = 1, items = input->pending[selection.skip].items;
+
+    LEAT_ASSERT(selection.queries >= 1 && selection.skip + selection.queries <= input->pending_count);
+    for (; queries < selection.queries; queries++) {
+        items += input->pending[selection.skip + queries].items;
+        if (leat_batch_predict_ns(input, selection.variant, items) > batch_ns) {
+            break;
+        }
+    }
+    return queries;
+}

@@ -67,4 +67,10 @@ void leat_batch_limits(const struct leat_select_input *input, uint64_t objective
  */
 struct leat_selection leat_batch_of_late(const struct leat_select_input *input);
 
+/*
+ * How many queries of the selection make a batch that is predicted to take no more than batch_ns, from its first on: one at
+ * least. input: what it was selected from. O(queries), by predictions.
+ */
+uint32_t leat_batch_within(const struct leat_select_input *input, struct leat_selection selection, uint64_t batch_ns);
+
 #endif /* LEAT_SCHED_BATCH_H */

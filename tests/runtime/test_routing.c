@@ -2,7 +2,8 @@
 /*
  * Goal     The dispatcher carries out what a router answers, pair by pair, and what is left keeps its order; a deep
  *          queue costs no more than what the router is shown, and the selector is shown as much; what is left for later is
- *          shown again; workers' times say what can be known; nobody is refused for what waits and would go behind it. A share
+ *          shown again; workers' times say what can be known; nobody is refused for what waits and would go behind it; batches
+ *          of what is not online are short. A share
  *          of the workers is shown as so many workers, and only what online queries take counts as asked for.
  * Method   The dispatcher driven round by round, with routers made here: one that answers at random, beside a list kept
  *          by the test; one that holds back; and one that only looks; and the real ones. Queries behind what a router
@@ -771,6 +772,113 @@ test_no_probe_behind_what_is_shown(void)
     steps_stop();
 }
 
+/* ---- Beside online queries ---------------------------------------------------------------------- */
+
+enum { ASKED = 100 };
+
+enum beside {
+    BESIDE_ONLINE,
+    BESIDE_LATE,
+    BESIDE_OFFLINE,
+};
+
+static uint32_t
+batch_predicted_within(uint64_t ns)
+{
+    uint32_t items = 1;
+    while (items < ASKED && leat_profile_predict(&steps.app.profiles[0][0], items + 1) <= ns) {
+        items++;
+    }
+    return items;
+}
+
+/* Queries of the first batch, when so many wait for the worker. */
+static uint32_t
+first_batch(enum beside kind)
+{
+    static uint32_t number;
+    struct leat_wire_response answer;
+    const uint32_t first = number % STEPS_SLOTS < STEPS_SLOTS - ASKED ? number : 0;
+
+    number = first;
+    steps_submit(number++, 1, 0);
+    steps_round(1);
+    for (uint32_t q = 0; q < ASKED; q++) {
+        if (kind == BESIDE_OFFLINE) {
+            steps_submit_offline(number++, 1);
+        } else {
+            steps_submit(number++, 1, kind == BESIDE_LATE); /* in 1 us: late as it comes */
+        }
+    }
+    while (leat_waiting_total(steps.app.waiting) < ASKED) {
+        steps_round(1);
+    }
+    EXPECT(steps.app.running == 1 && steps_run(0));
+    steps_round(1);
+    const uint32_t batch = steps.app.running;
+    while (steps_run(0)) {
+        steps_round(1);
+        EXPECT(kind == BESIDE_ONLINE || steps.app.running <= batch + 2); /* by what was learned meanwhile */
+    }
+    for (uint32_t n = first; n < number; n++) {
+        EXPECT(steps_answer(n, &answer) && answer.outcome == LEAT_OUTCOME_OK);
+    }
+    return batch;
+}
+
+static void
+order(enum leat_command_kind kind, struct leat_application *application, bool ends)
+{
+    struct leat_event event;
+
+    leat_dispatcher_command(steps.dispatcher, &(struct leat_command){.kind = kind, .application = application});
+    steps_round(1);
+    EXPECT(leat_dispatcher_poll_event(steps.dispatcher, &event) == ends);
+    EXPECT(!ends || event.kind == LEAT_EVENT_APPLICATION_GONE);
+}
+
+/* A batch of what is not online takes an eighth of the tightest objective of all applications, or is of one query. */
+static void
+test_batches_beside_online_ones_are_short(void)
+{
+    static const uint16_t classes[1];
+    const struct steps_options options = {.worker_count = 1,
+                                          .classes = classes,
+                                          .worker_depth = 1,
+                                          .sessions = 1,
+                                          .router = &leat_router_fcfs,
+                                          .selector = &leat_selector_fixed,
+                                          .per_item_ns = {1000000}};
+    static struct leat_application others[4];
+    static const uint64_t objectives_ns[] = {80000000, 16000000, 1000000, 300000000};
+
+    steps_start(&options);
+    for (enum beside kind = BESIDE_ONLINE; kind <= BESIDE_OFFLINE; kind++) {
+        const bool cut = kind != BESIDE_ONLINE;
+        for (uint32_t a = 0; a < LEAT_COUNT_OF(others); a++) {
+            others[a] = (struct leat_application){.id = a < 3 ? 1 : 2, .latency_ns = objectives_ns[a]};
+        }
+        EXPECT(first_batch(kind) == ASKED);
+        order(LEAT_COMMAND_ADD_APPLICATION, &others[0], false);
+        const uint32_t tenth = batch_predicted_within(10000000);
+        EXPECT(tenth >= 5 && tenth <= 20 && first_batch(kind) == (cut ? tenth : ASKED));
+        order(LEAT_COMMAND_ADD_APPLICATION, &others[3], false); /* not so tight */
+        const uint32_t same = batch_predicted_within(10000000);
+        EXPECT(first_batch(kind) == (cut ? same : ASKED));
+        order(LEAT_COMMAND_REPLACE_APPLICATION, &others[1], true);
+        const uint32_t few = batch_predicted_within(2000000);
+        EXPECT(few < 5 && first_batch(kind) == (cut ? few : ASKED));
+        order(LEAT_COMMAND_REPLACE_APPLICATION, &others[2], true);
+        EXPECT(first_batch(kind) == (cut ? 1 : ASKED));
+        order(LEAT_COMMAND_REMOVE_APPLICATION, &others[2], true);
+        const uint32_t wide = batch_predicted_within(37500000);
+        EXPECT(wide > 20 && wide < ASKED && first_batch(kind) == (cut ? wide : ASKED));
+        order(LEAT_COMMAND_REMOVE_APPLICATION, &others[3], true);
+        EXPECT(first_batch(kind) == ASKED);
+    }
+    steps_stop();
+}
+
 /* ---- A share of the workers --------------------------------------------------------------------- */
 
 static struct {
@@ -870,6 +978,7 @@ main(void)
     test_probes_of_a_class();
     test_probes_are_spared();
     test_no_probe_behind_what_is_shown();
+    test_batches_beside_online_ones_are_short();
     test_a_share_of_the_workers(3, 3, (const uint32_t[WORKERS]){3, 2, 1, 1, 1});
     test_a_share_of_the_workers(0, WORKERS, (const uint32_t[WORKERS]){5, 4, 3, 2, 1});
     test_a_share_of_the_workers(9, WORKERS, (const uint32_t[WORKERS]){5, 4, 3, 2, 1});

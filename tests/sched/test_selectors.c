@@ -450,6 +450,39 @@ test_late(void)
     EXPECT(others > ROUNDS / 10 && nothing > ROUNDS / 100);
 }
 
+/* The longest part of a selection of which no shorter one takes more than there is time for. */
+static void
+test_within(void)
+{
+    uint32_t cut = 0, whole = 0;
+
+    for (int round = 0; round < ROUNDS; round++) {
+        struct world world;
+        draw_world(&world);
+        const uint32_t skip = (uint32_t)below(world.input.pending_count), v = (uint32_t)below(VARIANTS);
+        const uint64_t batch_ns = below(2000);
+        uint32_t items = 0, most = 0;
+        while (skip + most < world.input.pending_count && items + world.queries[skip + most].items <= ITEMS) {
+            items += world.queries[skip + most++].items;
+        }
+        if (most == 0) {
+            continue;
+        }
+        const uint32_t queries = 1 + (uint32_t)below(most);
+        const struct leat_selection selection = {.variant = v, .skip = skip, .queries = queries};
+        const uint32_t got = leat_batch_within(&world.input, selection, batch_ns);
+        items = world.queries[skip].items;
+        EXPECT(got >= 1 && got <= queries);
+        for (uint32_t q = 1; q <= got && q < queries; q++) {
+            items += world.queries[skip + q].items;
+            EXPECT((world.batch_ns[v][world.worker.worker_class][items] <= batch_ns) == (q < got));
+        }
+        cut += got < queries;
+        whole += got == queries && queries > 1;
+    }
+    EXPECT(cut > ROUNDS / 20 && whole > ROUNDS / 20);
+}
+
 /* ---- infaas ------------------------------------------------------------------------------------ */
 
 static void
@@ -737,6 +770,7 @@ main(void)
     test_model_switching_refuses();
     test_greedy();
     test_late();
+    test_within();
     test_infaas();
     test_candidates();
     test_extremes();

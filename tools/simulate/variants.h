@@ -14,7 +14,8 @@
  * Late      SERVE: a late query is served all the same, in the order of arrival, as RAMSIS' artifact does. SERVE_LAST: what
  *           cannot be in time any more, even alone by the fastest variant, waits behind all that can, as in the daemon: it is
  *           shown to policies, in the order of arrival and without a deadline, when nothing else waits, for idle workers;
- *           selectors that are when_idle are not asked: leat_batch_of_late chooses.
+ *           selectors that are when_idle are not asked: leat_batch_of_late chooses. The daemon cuts the others' batches of late
+ *           queries, by the objectives of all its applications; here they stay whole.
  *           DROP: one that waits until its deadline is given up, as expired.
  * Repeats   All follows from the seed: when queries come, which do so whatever the policy, and how service times vary.
  *           Equal inputs give equal results, bit for bit, on every machine.
