@@ -177,6 +177,8 @@ test_verdicts(void)
     other.size_count = 5;
     other.least_ns[4][0] = other.least_ns[4][1] = 1000;
     EXPECT(leat_variant_judge(&first, 900000, &other, 900000, 0) == LEAT_VARIANT_SLOW);
+    other.least_ns[3][0] = 7000;
+    EXPECT(leat_variant_judge(&first, 900000, &other, 900000, 0) == LEAT_VARIANT_KEPT);
 
     /* Twice as slow for one item, half as slow for four, is worth having; what eight of the first take no longer is not. */
     other = first;
