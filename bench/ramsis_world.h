@@ -33,7 +33,7 @@ enum ramsis_scheme {
     RAMSIS_SCHEMES
 };
 
-#define RAMSIS_LATE_PENALTY 2.0 /* as in the daemon */
+#define RAMSIS_LATE_PENALTY LEAT_POLICY_PENALTY
 #define RAMSIS_SEEDS_MAX    16u
 #define RAMSIS_RATES_MAX    20u
 #define RAMSIS_PAPER_QUEUE  32u

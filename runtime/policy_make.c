@@ -28,7 +28,6 @@ enum {
 };
 #define NICE           10
 #define FILE_BYTES_MAX (UINT64_C(64) << 20)
-#define LATE_PENALTY 2.0  /* a query given up costs what two perfect answers would earn */
 #define NEVER        64.0 /* objectives: how long a batch takes that there is none of */
 
 struct maker {
@@ -180,7 +179,7 @@ pose_problem(struct maker *maker)
         .latency_us = maker->latency_us,
         .objective_ns = order->objective_ns,
         .dispersion = order->dispersion_permille / 1e3,
-        .late_penalty = LATE_PENALTY,
+        .late_penalty = LEAT_POLICY_PENALTY,
         .queue_max = QUEUE_MAX,
         .slack_bins = SLACK_BINS,
         .drops_late = order->drops_late,

@@ -20,6 +20,8 @@
 #include "sched/mdp.h"
 #include "sched/policy_table.h"
 
+#define LEAT_POLICY_PENALTY 2.0 /* leat's own price of a late query: what two perfect answers would earn */
+
 enum leat_policy_mode {
     LEAT_POLICY_PAPER, /* RAMSIS: kind queue, accuracy a decision */
     LEAT_POLICY_DEALT, /* the same queues, accuracy less penalties a query */

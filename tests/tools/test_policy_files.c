@@ -203,7 +203,7 @@ test_for_people(void)
     EXPECT(command_run(&command, "/none", (const char *const[]){"policy", "show", policy_path, "--svg", svg_path, NULL}) ==
            0);
     EXPECT(strstr(command.out, "pool, for 4 workers before one queue") != NULL);
-    EXPECT(strstr(command.out, "objective   100.00 ms; late queries are served, priced at 1") != NULL);
+    EXPECT(strstr(command.out, "objective   100.00 ms; late queries are served, priced at 2") != NULL);
     EXPECT(strstr(command.out, "standard deviation 0.1 of them") != NULL &&
            strstr(command.out, "dispersion 1.5\n") != NULL);
     EXPECT(strstr(command.out, "dull") != NULL && strstr(command.out, "80.000 %") != NULL);
@@ -261,7 +261,7 @@ test_usage(void)
     refused(2, "generate needs --profile", GENERATE("--rates", "1"));
     refused(2, "generate takes no 'more'", GENERATE(COMMON, "--rates", "1", "more"));
     refused(2, "'fast' is no option, or its value", GENERATE(COMMON, "--rates", "1", "--mode", "fast"));
-    refused(2, "are for --mode leat", GENERATE(COMMON, "--rates", "1", "--mode", "paper", "--hold"));
+    refused(2, "are for --mode leat", GENERATE(COMMON, "--rates", "1", "--mode", "paper", "--prompt"));
     refused(2, "are for --mode dealt and paper", GENERATE(COMMON, "--rates", "1", "--grid", "latency"));
     refused(2, "--queue is 256 at most", GENERATE(COMMON, "--rates", "1", "--mode", "paper", "--queue", "257"));
     refused(2, "'2:1:1' is neither", GENERATE(COMMON, "--rates", "2:1:1"));

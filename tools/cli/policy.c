@@ -536,7 +536,7 @@ policy_print_help(void)
         "have less\n"
         "                         than 1 %% late when simulated for 300 s; takes --jobs, but none of what follows\n"
         "  --late serve|drop      queries that cannot be in time are served all the same (default), or dropped\n"
-        "  --penalty X            what a late query costs, as accuracy (default %g)\n"
+        "  --penalty X            what a late query costs, as accuracy (default %g; leat: %g)\n"
         "  --dispersion X         variance of arrivals to their mean: 1 is Poisson (default)\n"
         "  --queue N              how many that wait are told apart (default 32; leat: 64)\n"
         "  --slack-bins N         of slack (default 100; leat: 64)\n"
@@ -545,13 +545,13 @@ policy_print_help(void)
         "  --held N               leat: how many that wait meanwhile (default 16)\n"
         "  --model-queue N        leat: a queue of so many is full where solving (default: by the rate)\n"
         "  --spread X             leat: standard deviation of times, as a share of them (default 0)\n"
-        "  --hold                 leat: may let queries wait for more though workers are idle, at rates at which not\n"
-        "                         all can have the most accurate answer\n"
+        "  --prompt               leat: idle workers get what waits at once. Else it may wait for more, at rates at which\n"
+        "                         not all can have the most accurate answer\n"
         "  --batching maximal|variable|powers  others: all that wait (default), any number, or powers of two\n"
         "  --grid fixed|latency   others: slack as it is looked up (default), or by the variants' times\n"
         "  --split round_robin|shortest_queue  others: how queries come to workers (default round_robin)\n\n"
         "  --jobs N               threads (default: all cores)\n\n",
-        POLICY_PENALTY_DEFAULT);
+        POLICY_PENALTY_DEALT, LEAT_POLICY_PENALTY);
     (void)printf(
         "fetch and refresh:\n"
         "  --output FILE, -o      of fetch: where to\n"

@@ -9,7 +9,7 @@
 
 #include "sched/policy_table.h"
 
-#define POLICY_PENALTY_DEFAULT 1.0
+#define POLICY_PENALTY_DEALT 1.0 /* unless it is named; LEAT_POLICY_PENALTY for one queue */
 
 void policy_print_help(void);
 

@@ -22,6 +22,7 @@
 #define DISPERSION_MAX 1000.0
 #define PENALTY_MAX    1000.0
 #define SPREAD_MAX     10.0
+#define PENALTY_UNSET  (-1.0)
 
 struct generation {
     /* What was asked. */
@@ -31,6 +32,7 @@ struct generation {
     uint64_t workers, queue_max, slack_bins, batch_max, idle_levels, held_max, model_queue_max, jobs,
         cores; /* 0: the mode's */
     bool switching; /* instead of the problem's mode */
+    bool prompt;    /* the opposite of the problem's hold, which is for LEAT alone */
     bool json, help;
 
     /* What is known. */
@@ -132,7 +134,7 @@ parse_generate_options(int argc, char **argv, struct generation *generation)
         {"idle-levels", required_argument, NULL, 'l'},
         {"held", required_argument, NULL, 'H'},
         {"model-queue", required_argument, NULL, 'Q'},
-        {"hold", no_argument, NULL, 'y'},
+        {"prompt", no_argument, NULL, 'y'},
         {"spread", required_argument, NULL, 'd'},
         {"batching", required_argument, NULL, 'B'},
         {"grid", required_argument, NULL, 'G'},
@@ -145,7 +147,7 @@ parse_generate_options(int argc, char **argv, struct generation *generation)
     int option;
 
     *generation =
-        (struct generation){.problem = {.mode = LEAT_POLICY_LEAT, .dispersion = 1, .late_penalty = POLICY_PENALTY_DEFAULT},
+        (struct generation){.problem = {.mode = LEAT_POLICY_LEAT, .dispersion = 1, .late_penalty = PENALTY_UNSET},
                             .lock = PTHREAD_MUTEX_INITIALIZER,
                             .variants_text = "all"};
     opterr = 0;
@@ -173,7 +175,7 @@ parse_generate_options(int argc, char **argv, struct generation *generation)
         case 'l': good = parse_u64(optarg, 1, LEAT_POLICY_LEVELS_MAX, &generation->idle_levels); break;
         case 'H': good = parse_u64(optarg, 1, LEAT_POLICY_HELD_MAX, &generation->held_max); break;
         case 'd': good = parse_double(optarg, 0, SPREAD_MAX, &problem->latency_spread); break;
-        case 'y': problem->hold = true; break;
+        case 'y': generation->prompt = true; break;
         case 'J': good = parse_u64(optarg, 1, 256, &generation->jobs); break;
         case 'M':
             generation->switching = strcmp(optarg, "switching") == 0;
@@ -201,8 +203,8 @@ check_switching_options(struct generation *generation)
     if (generation->queue_max + generation->slack_bins + generation->batch_max + generation->idle_levels +
                 generation->held_max + generation->model_queue_max >
             0 ||
-        problem->hold || problem->drops_late || problem->latency_spread > 0 || problem->dispersion > 1 ||
-        problem->late_penalty != POLICY_PENALTY_DEFAULT || problem->batching != LEAT_MDP_MAXIMAL ||
+        generation->prompt || problem->drops_late || problem->latency_spread > 0 || problem->dispersion > 1 ||
+        problem->late_penalty != PENALTY_UNSET || problem->batching != LEAT_MDP_MAXIMAL ||
         problem->grid != LEAT_MDP_FIXED || problem->split != LEAT_MDP_ROUND_ROBIN) {
         (void)usage_error("policy", "--mode switching goes by simulation: none of --late to --split is for it");
         return false;
@@ -231,9 +233,9 @@ check_generate_options(int argc, char **argv, struct generation *generation)
     }
     if (!pool &&
         (generation->batch_max + generation->idle_levels + generation->held_max + generation->model_queue_max > 0 ||
-         problem->hold || problem->latency_spread > 0)) {
+         generation->prompt || problem->latency_spread > 0)) {
         (void)usage_error("policy",
-                          "--batch, --idle-levels, --held, --model-queue, --hold and --spread are for --mode leat");
+                          "--batch, --idle-levels, --held, --model-queue, --prompt and --spread are for --mode leat");
         return false;
     }
     if (pool && (problem->batching != LEAT_MDP_MAXIMAL || problem->grid != LEAT_MDP_FIXED ||
@@ -247,6 +249,10 @@ check_generate_options(int argc, char **argv, struct generation *generation)
     }
     generation->profiles_options.cores = (uint32_t)generation->cores;
     problem->worker_count = (uint32_t)generation->workers;
+    problem->hold = pool && !generation->prompt;
+    if (problem->late_penalty == PENALTY_UNSET) {
+        problem->late_penalty = pool ? LEAT_POLICY_PENALTY : POLICY_PENALTY_DEALT;
+    }
     problem->queue_max = generation->queue_max > 0 ? (uint32_t)generation->queue_max : pool ? 64 : 32;
     problem->slack_bins = generation->slack_bins > 0 ? (uint32_t)generation->slack_bins : pool ? 64 : 100;
     if (pool) {

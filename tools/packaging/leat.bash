@@ -28,7 +28,7 @@ _leat() {
                        --window --duration --abort --late-svg' ;;
     policy) options='--profiles --accuracies --task --cores --statistic --variants --objective --workers --rates --output --mode
                      --late --penalty --dispersion --queue --slack-bins --batch --idle-levels --held --model-queue --spread
-                     --hold --batching --grid --split --jobs --svg --json --help'
+                     --prompt --batching --grid --split --jobs --svg --json --help'
             [ "$COMP_CWORD" -eq 2 ] && options="generate fetch refresh show evaluate --socket $options" ;;
     pool) options='--budget --objective --price --max --cores --base --sizes --variant --top --by --router --seed --profile --model
                    --prices --percentile --json --socket --help'
