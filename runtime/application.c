@@ -6,6 +6,8 @@
 
 #include "ipc/wire.h"
 
+__extension__ typedef unsigned __int128 wide;
+
 enum leat_status
 leat_waiting_init(struct leat_waiting waiting[LEAT_RANKS], uint32_t waiting_max)
 {
@@ -123,4 +125,39 @@ leat_waiting_filter(struct leat_waiting *waiting, leat_waiting_keep_fn keep, voi
     if (waiting->head == waiting->tail) {
         waiting->head = waiting->tail = 0;
     }
+}
+
+uint64_t
+leat_application_cost_nano(const struct leat_application *app, uint32_t variant, uint32_t worker_class, uint32_t items)
+{
+    if (app->price_micro[worker_class] == 0) {
+        return UINT64_MAX;
+    }
+    const uint64_t time_ns = leat_profile_mean(&app->instances.measured[variant][worker_class], items);
+    const wide micro_hours = (wide)time_ns * app->price_micro[worker_class], nano_in_one = 3600000000; /* 3.6e12 ns in one, / 10^3 */
+    return (uint64_t)((micro_hours + nano_in_one - 1) / nano_in_one);
+}
+
+uint32_t
+leat_application_least_nano(const struct leat_application *app, uint32_t variant, uint32_t items)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
+        const uint64_t nano = leat_application_cost_nano(app, variant, class, items);
+        least = nano < least ? nano : least;
+    }
+    return least == UINT64_MAX ? 0 : least >= UINT32_MAX ? UINT32_MAX : (uint32_t)least;
+}
+
+uint64_t
+leat_application_least_ns(const struct leat_application *app, uint32_t variant, uint32_t items, uint32_t class_count,
+                          uint32_t barred)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t class = 0; class < class_count; class++) {
+        const uint64_t time_ns =
+            (barred >> class & 1) == 0 ? leat_profile_predict(&app->profiles[variant][class], items) : UINT64_MAX;
+        least = time_ns < least ? time_ns : least;
+    }
+    return least;
 }

@@ -88,7 +88,6 @@ struct leat_policy_keeping {
     uint32_t misfits;       /* looks in a row at which it did not fit */
     uint64_t accepted_seen; /* queries at the last look */
     struct leat_share share; /* of the workers; in force for selectors that go by their number */
-    double item_ns;          /* the least time that an item takes, in time if any does */
     uint64_t demand_accepted_seen, busy_seen_ns; /* at the last look at demands */
     bool wanted;            /* somebody waits for a new one */
     uint32_t failures;      /* to make or exchange it, in a row */
@@ -155,6 +154,17 @@ void leat_waiting_remove(struct leat_waiting *waiting, uint64_t marks[LEAT_WAITI
 /* Asks keep() once for every query, oldest first, and removes those that it says false to, all in one pass. */
 typedef bool (*leat_waiting_keep_fn)(void *context, const struct leat_query_entry *entry, const struct leat_sched_query *query);
 void leat_waiting_filter(struct leat_waiting *waiting, leat_waiting_keep_fn keep, void *context);
+
+/*
+ * What `items` by themselves cost on a worker of the class, in 10^-9 of what prices are in, rounded up: by what was measured, so
+ * that it does not change while a query waits. UINT64_MAX: the class has no price.
+ */
+uint64_t leat_application_cost_nano(const struct leat_application *app, uint32_t variant, uint32_t worker_class, uint32_t items);
+/* Where that is cheapest; 0: no class has a price. */
+uint32_t leat_application_least_nano(const struct leat_application *app, uint32_t variant, uint32_t items);
+/* The least time that is predicted for them on any of the first class_count classes that is not barred: bit c of `barred`. */
+uint64_t leat_application_least_ns(const struct leat_application *app, uint32_t variant, uint32_t items, uint32_t class_count,
+                                   uint32_t barred);
 
 static inline uint32_t
 leat_waiting_count(const struct leat_waiting *waiting)

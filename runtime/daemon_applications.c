@@ -98,38 +98,13 @@ same_signature(const struct leat_target *a, const struct leat_target *b)
     return true;
 }
 
-/* What one item costs by itself where that is cheapest, in 10^-9 of what prices are in, rounded up. */
-static uint32_t
-cost_nano(const struct leat_daemon *daemon, const struct leat_profile *profiles)
-{
-    uint64_t least = UINT32_MAX;
-    for (uint32_t class = 0; class < daemon->class_count; class++) {
-        /* micro an hour is nano in 3.6e9 ns */
-        const double cost = (double)daemon->classes[class].price_micro * (double)leat_profile_mean(&profiles[class], 1) / 3.6e9;
-        least = cost < (double)least ? (uint64_t)ceil(cost) : least;
-    }
-    return (uint32_t)least;
-}
-
-/* The least time that any class of workers takes for one item. */
-static uint64_t
-least_ns(const struct leat_daemon *daemon, const struct leat_profile *profiles)
-{
-    uint64_t least = UINT64_MAX;
-    for (uint32_t class = 0; class < daemon->class_count; class++) {
-        const uint64_t time_ns = leat_profile_mean(&profiles[class], 1);
-        least = time_ns < least ? time_ns : least;
-    }
-    return least;
-}
-
 /* Enters variant `v` of the application among those before it. */
 static void
 sort_by_time(const struct leat_daemon *daemon, struct leat_application *app, uint32_t v)
 {
-    const uint64_t own_ns = least_ns(daemon, app->profiles[v]);
+    const uint64_t own_ns = leat_application_least_ns(app, v, 1, daemon->class_count, 0);
     uint32_t place = v;
-    while (place > 0 && least_ns(daemon, app->profiles[app->by_time[place - 1]]) > own_ns) {
+    while (place > 0 && leat_application_least_ns(app, app->by_time[place - 1], 1, daemon->class_count, 0) > own_ns) {
         app->by_time[place] = app->by_time[place - 1];
         place--;
     }
@@ -159,12 +134,12 @@ bind_models(struct leat_daemon *daemon, struct leat_application *app, const stru
         app->sched_variants[m] = (struct leat_sched_variant){
             .accuracy_ppm = model->variant->accuracy_ppm,
             .items_max = model->variant->items_max,
-            .cost_nano = cost_nano(daemon, model->profiles),
             .ready = true};
         for (uint32_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
             leat_profile_init(&app->profiles[m][class], options->quantile_ppm, &model->profiles[class]);
             app->instances.measured[m][class] = model->profiles[class];
         }
+        app->sched_variants[m].cost_nano = leat_application_least_nano(app, m, 1);
         sort_by_time(daemon, app, m);
     }
     app->variant_count = options->model_count;
@@ -247,7 +222,6 @@ hand_over(struct leat_daemon *daemon, struct leat_application *app)
     const struct leat_command command = {.kind = LEAT_COMMAND_ADD_APPLICATION, .application = app};
 
     daemon->applications[app->id] = app;
-    leat_policy_keeper_enter(daemon, app);
     leat_dispatcher_command(daemon->dispatcher, &command);
 }
 

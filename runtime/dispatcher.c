@@ -16,8 +16,6 @@
 #include "sched/route_caps.h"
 #include "sched/select.h"
 
-__extension__ typedef unsigned __int128 wide;
-
 enum {
     REQUESTS_PER_ROUND = 32, /* taken from one session before the next gets its turn */
     QUEUE_BURST = 32,
@@ -265,18 +263,11 @@ predict_mean(const void *profiles, uint16_t application, uint32_t variant, uint1
     return leat_profile_mean(&app->profiles[variant][worker_class], items);
 }
 
-/* Of `items` by themselves, by what was measured: what a query costs does not change while it waits. */
 static uint64_t
 cost_nano(const void *profiles, uint16_t application, uint32_t variant, uint16_t worker_class, uint32_t items)
 {
-    const struct leat_application *app = profiles;
     (void)application;
-    if (app->price_micro[worker_class] == 0) {
-        return UINT64_MAX;
-    }
-    const uint64_t time_ns = leat_profile_mean(&app->instances.measured[variant][worker_class], items);
-    const wide micro_hours = (wide)time_ns * app->price_micro[worker_class], nano_in_one = 3600000000; /* 3.6e12 ns in one, / 10^3 */
-    return (uint64_t)((micro_hours + nano_in_one - 1) / nano_in_one);
+    return leat_application_cost_nano(profiles, variant, worker_class, items);
 }
 
 /* The classes of workers where the variant breaks the query's cap: a bit for each. */
@@ -311,34 +302,14 @@ struct backlog {
     uint64_t queries, items;
 };
 
-/* The least time that any class of workers that is not barred takes for it. */
-static uint64_t
-least_ns(const struct leat_dispatcher *dispatcher, const struct leat_application *app, uint32_t variant, uint32_t items,
-         uint32_t barred)
-{
-    uint64_t least = UINT64_MAX;
-    for (uint16_t class = 0; class < dispatcher->class_count; class++) {
-        const uint64_t time_ns = (barred >> class & 1) == 0 ? predict(app, app->id, variant, class, items) : UINT64_MAX;
-        least = time_ns < least ? time_ns : least;
-    }
-    return least;
-}
-
 static struct closest
 close_by(const struct leat_dispatcher *dispatcher, const struct leat_application *app, uint32_t variant, uint32_t items)
 {
-    uint64_t least_nano = UINT64_MAX;
-    for (uint32_t left = dispatcher->classes; left != 0; left &= left - 1) {
-        const uint64_t nano = cost_nano(app, app->id, variant, (uint16_t)__builtin_ctz(left), items);
-        least_nano = nano < least_nano ? nano : least_nano;
-    }
     return (struct closest){.variant = (uint16_t)variant,
                             .worker = UINT16_MAX,
                             .accuracy_ppm = app->sched_variants[variant].accuracy_ppm,
-                            .cost_nano = least_nano == UINT64_MAX   ? 0
-                                         : least_nano >= UINT32_MAX ? UINT32_MAX
-                                                                    : (uint32_t)least_nano,
-                            .exec_ns = least_ns(dispatcher, app, variant, items, 0)};
+                            .cost_nano = leat_application_least_nano(app, variant, items),
+                            .exec_ns = leat_application_least_ns(app, variant, items, dispatcher->class_count, 0)};
 }
 
 /* The first worker whose class has no price; UINT16_MAX: all have. */
@@ -600,7 +571,8 @@ static uint64_t
 late_at(const struct leat_dispatcher *dispatcher, const struct leat_application *app, uint32_t variant,
         const struct leat_sched_query *query)
 {
-    const uint64_t time_ns = least_ns(dispatcher, app, variant, query->items, query->barred_classes);
+    const uint64_t time_ns =
+        leat_application_least_ns(app, variant, query->items, dispatcher->class_count, query->barred_classes);
     return query->deadline_ns > time_ns ? query->deadline_ns - time_ns + 1 : 0;
 }
 

@@ -101,11 +101,15 @@ draft_variant(struct draft *draft, const struct leat_application *app, uint32_t 
 
 /* ---- The first policy -------------------------------------------------------------------------- */
 
-/* What the profiles say of variants that nobody has called yet. */
+/*
+ * What the profiles say of variants that nobody has called yet. For all workers, whatever its share of them is by now: so a start
+ * finds the policy that was kept.
+ */
 static void
-draft_first(struct draft *draft, const struct leat_application *app)
+draft_first(const struct leat_daemon *daemon, struct draft *draft, const struct leat_application *app)
 {
     draft_begin(draft, app);
+    draft->order.worker_count = daemon->options.worker_count;
     for (uint32_t v = 0; v < app->variant_count; v++) {
         draft_variant(draft, app, v, &app->profiles[v][0]);
     }
@@ -185,7 +189,7 @@ static enum leat_status
 find_policy(const struct leat_daemon *daemon, struct leat_application *app, const struct leat_application_options *options,
             struct draft *draft)
 {
-    draft_first(draft, app);
+    draft_first(daemon, draft, app);
     if (options->policy_path != NULL) {
         return read_first(daemon, app, options, draft);
     }
@@ -237,49 +241,13 @@ void
 leat_policy_keeper_begin(const struct leat_daemon *daemon, struct leat_application *app)
 {
     const struct leat_application *before = daemon->applications[app->id];
-    uint32_t alike = 1;
 
+    app->keeping.share.workers = daemon->options.worker_count;
     if (before != NULL) {
         app->keeping.share = before->keeping.share;
         app->keeping.demand_accepted_seen = before->keeping.demand_accepted_seen;
         app->keeping.busy_seen_ns = before->keeping.busy_seen_ns;
-        return;
     }
-    for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX; id++) {
-        alike += daemon->applications[id] != NULL && daemon->applications[id]->selector->counts_workers;
-    }
-    app->keeping.share.workers = alike < daemon->options.worker_count ? daemon->options.worker_count / alike : 1;
-}
-
-void
-leat_policy_keeper_enter(const struct leat_daemon *daemon, const struct leat_application *app)
-{
-    for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX && app->selector->counts_workers; id++) {
-        struct leat_application *other = daemon->applications[id];
-        if (other != NULL && other->selector->counts_workers && other->keeping.share.workers > app->keeping.share.workers &&
-            atomic_load_explicit(&other->counters.accepted, memory_order_relaxed) == 0) {
-            other->keeping.share.workers = app->keeping.share.workers;
-            atomic_store_explicit(&other->worker_count, other->keeping.share.workers, memory_order_relaxed);
-        }
-    }
-}
-
-/* What an item takes in the variant and batch that are fastest for it. */
-static double
-least_item_ns(const struct leat_daemon *daemon, const struct leat_application *app)
-{
-    double least[2] = {HUGE_VAL, HUGE_VAL}; /* of those in time; of all */
-
-    for (uint32_t v = 0; v < app->variant_count; v++) {
-        for (uint32_t class = 0; class < daemon->class_count; class++) {
-            for (uint32_t items = 1; items <= app->sched_variants[v].items_max && items <= LEAT_POLICY_MAKE_ITEMS_MAX; items++) {
-                const uint64_t mean_ns = leat_profile_mean(&app->profiles[v][class], items);
-                const bool late = app->latency_ns > 0 && mean_ns > app->latency_ns;
-                least[late] = fmin(least[late], (double)mean_ns / items);
-            }
-        }
-    }
-    return least[0] < HUGE_VAL ? least[0] : least[1];
 }
 
 enum leat_status
@@ -292,7 +260,6 @@ leat_policy_keeper_equip(const struct leat_daemon *daemon, struct leat_applicati
         app->keeping.share.workers = daemon->options.worker_count;
     }
     atomic_store_explicit(&app->worker_count, app->keeping.share.workers, memory_order_relaxed);
-    app->keeping.item_ns = least_item_ns(daemon, app);
     if (options->policy_path != NULL && !app->selector->follows_policy) {
         status = LEAT_FAIL(LEAT_ERR_INVALID, "selector %s follows no policy, and there is one, %s: policy auto takes it back",
                            app->selector->name, options->policy_path);
@@ -406,6 +373,20 @@ exchange(struct leat_daemon *daemon, struct leat_application *app, struct leat_p
 
 /* ---- Shares --------------------------------------------------------------------------------------- */
 
+/* Takes in what an item takes in this variant, in the batch that is fastest for it: [0] of those in time, [1] of those late. */
+static void
+take_least(double least_ns[2], const struct leat_application *app, uint32_t v, const struct leat_profile *profiles,
+           uint32_t class_count)
+{
+    for (uint32_t class = 0; class < class_count; class++) {
+        for (uint32_t items = 1; items <= app->sched_variants[v].items_max && items <= LEAT_POLICY_MAKE_ITEMS_MAX; items++) {
+            const uint64_t mean_ns = leat_profile_mean(&profiles[class], items);
+            const bool late = app->latency_ns > 0 && mean_ns > app->latency_ns;
+            least_ns[late] = fmin(least_ns[late], (double)mean_ns / items);
+        }
+    }
+}
+
 /* Workers' time that was asked for lately, in thousandths of one's; mutex held, released meanwhile. False: it has gone. */
 static bool
 see_demand(struct leat_daemon *daemon, struct leat_application *app, uint64_t elapsed_ns, uint64_t *ret_permille)
@@ -416,16 +397,20 @@ see_demand(struct leat_daemon *daemon, struct leat_application *app, uint64_t el
     const uint64_t busy_ns = atomic_load_explicit(&app->counters.busy_ns, memory_order_relaxed);
     const uint64_t generation = app->generation;
     const uint32_t id = app->id;
-    double permille = 0;
+    double permille = 0, least_ns[2] = {HUGE_VAL, HUGE_VAL};
 
     if (!app->selector->counts_workers) {
         permille = busy_ns > keeping->busy_seen_ns ? (double)(busy_ns - keeping->busy_seen_ns) * 1e3 / (double)elapsed_ns : 0;
     } else if (accepted != keeping->demand_accepted_seen) {
-        if (leat_daemon_copy_profiles(daemon, app, 0, copy) != LEAT_OK || daemon->applications[id] != app ||
-            app->generation != generation) {
-            return false;
+        const uint32_t variant_count = app->variant_count;
+        for (uint32_t v = 0; v < variant_count; v++) {
+            if (leat_daemon_copy_profiles(daemon, app, v, copy) != LEAT_OK || daemon->applications[id] != app ||
+                app->generation != generation) {
+                return false;
+            }
+            take_least(least_ns, app, v, copy->profiles, daemon->class_count);
         }
-        permille = copy->rate_qps * keeping->item_ns / 1e6;
+        permille = copy->rate_qps * (least_ns[0] < HUGE_VAL ? least_ns[0] : least_ns[1]) / 1e6;
     }
     keeping->demand_accepted_seen = accepted;
     keeping->busy_seen_ns = busy_ns;
@@ -438,8 +423,9 @@ static void
 share_workers(struct leat_daemon *daemon, uint64_t elapsed_ns)
 {
     const uint32_t worker_count = daemon->options.worker_count;
-    struct leat_share_sums sums = {0};
-    uint64_t seen_permille;
+    struct leat_share *shares[LEAT_APPLICATIONS_MAX];
+    uint32_t count = 0;
+    uint64_t other_permille = 0, seen_permille;
 
     for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX && !daemon->keeper->stop; id++) {
         struct leat_application *app = daemon->applications[id];
@@ -448,16 +434,18 @@ share_workers(struct leat_daemon *daemon, uint64_t elapsed_ns)
         }
     }
     for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX; id++) {
-        const struct leat_application *app = daemon->applications[id];
-        if (app != NULL) {
-            *(app->selector->counts_workers ? &sums.flexible_permille : &sums.other_permille) += app->keeping.share.demand_permille;
+        struct leat_application *app = daemon->applications[id];
+        if (app != NULL && app->selector->counts_workers) {
+            shares[count++] = &app->keeping.share;
+        } else if (app != NULL) {
+            other_permille += app->keeping.share.demand_permille;
         }
     }
+    leat_share_divide(shares, count, other_permille, worker_count);
     for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX; id++) {
         struct leat_application *app = daemon->applications[id];
         if (app != NULL && app->selector->counts_workers &&
-            leat_share_follow(&app->keeping.share, leat_share_part_permille(&app->keeping.share, &sums, worker_count),
-                              worker_count)) {
+            atomic_load_explicit(&app->worker_count, memory_order_relaxed) != app->keeping.share.workers) {
             atomic_store_explicit(&app->worker_count, app->keeping.share.workers, memory_order_relaxed);
             leat_log(LEAT_LOG_INFO, "application '%s' may count on %u of %u workers", app->name, app->keeping.share.workers,
                      worker_count);

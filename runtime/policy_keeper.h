@@ -9,6 +9,7 @@
  *            all loads that the workers can carry, and some beyond.
  * Shares     Where several applications are busy, each whose selector goes by the number of workers may count on its share of
  *            them (sched/share.h). Its selector is told at once, and a policy of its own is made anew for that many.
+ *            The first one is for all workers, and is what is kept.
  * Files      A policy from a file is not replaced. In what it is not for what is seen, three times running or when it was read,
  *            is in keeping.trouble, and logged once of each matter (runtime/policy_fit.h).
  * Failure    What cannot be made, or exchanged, is tried again a second later, then after twice as long each time, up to a minute.
@@ -21,12 +22,10 @@
 #include "runtime/daemon_private.h"
 
 /*
- * Says how many workers an application may count on that nobody can see yet: as many as that whose place it takes, or an
- * equal share, until its load has been seen. Mutex held.
+ * Says how many workers an application may count on that nobody can see yet: as many as that whose place it takes, or all, until
+ * its load has been seen. Mutex held.
  */
 void leat_policy_keeper_begin(const struct leat_daemon *daemon, struct leat_application *app);
-/* It can be seen from now on: others whose load has not been seen have no more than an equal share either. Mutex held. */
-void leat_policy_keeper_enter(const struct leat_daemon *daemon, const struct leat_application *app);
 
 /*
  * Initialises the selector of an application that is not served yet, whose models are bound, with the policy of the options, or one

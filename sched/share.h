@@ -8,10 +8,13 @@
  *           number of workers (flexible) it is what the load takes at the least, in the variant and batch that are fastest
  *           for an item: what it takes now would only say how much it was given. Of the others it is what they take. What is
  *           offline or late takes what is left, and asks for nothing.
- * Division  Others' demand is theirs; what is left is divided among the flexible ones in proportion. If little is left, all
- *           is divided in proportion among all, so that whoever asks too much takes from everybody.
- * Change    Demands are means of which the last look is a half. What is in force changes when the part has been another one
- *           for three looks running: by a quarter, and by three quarters of a worker; or when it is all, to the last.
+ * Division  Others' demand is theirs; what is left is divided among the flexible ones in proportion, one worker at the least. If
+ *           little is left, all is divided in proportion among all, so that whoever asks too much takes from everybody.
+ * Change    Demands are means of which the last look is a half; the first look at one that asked for nothing counts whole, and gives
+ *           it its part at once. From then on what is in force changes when the part has been another one for three looks
+ *           running: by a quarter, and by three quarters of a worker; or when it is all, to the last.
+ * Sum       Shares of those that ask add up to the workers at most, where a worker for whoever's part is less than one does not
+ *           count: whoever has most beyond its part gives one up, at once, until they do.
  * Numerics  Integers.
  */
 #ifndef LEAT_SCHED_SHARE_H
@@ -26,20 +29,17 @@
 struct leat_share {
     uint32_t workers; /* in force */
     uint32_t looks;   /* in a row at which it was to be another */
+    bool busy;        /* it asked for something at the last division */
     uint64_t demand_permille;
-};
-
-struct leat_share_sums {
-    uint64_t flexible_permille, other_permille; /* demands of all, 2^16 applications at most */
 };
 
 /* A look that saw this demand. */
 void leat_share_look(struct leat_share *share, uint64_t seen_permille);
 
-/* The part of a flexible application, which is one of the sums', of so many workers: 1000..1000 * worker_count. 0: it asks for nothing. */
-uint64_t leat_share_part_permille(const struct leat_share *share, const struct leat_share_sums *sums, uint32_t worker_count);
-
-/* Takes that part for what it is to be now; true when `workers` has changed, to the part rounded to whole workers. */
-bool leat_share_follow(struct leat_share *share, uint64_t part_permille, uint32_t worker_count);
+/*
+ * Once after each look: divides worker_count workers, of which others ask for other_permille, among all flexible applications,
+ * 2^16 at most. Who asks for nothing keeps what there is; `workers` of the others becomes 1..worker_count.
+ */
+void leat_share_divide(struct leat_share *const shares[], uint32_t count, uint64_t other_permille, uint32_t worker_count);
 
 #endif /* LEAT_SCHED_SHARE_H */

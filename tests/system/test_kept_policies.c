@@ -161,6 +161,7 @@ test_made_of_added(void)
 {
     json_decref(ask("{\"op\":\"app-add\",\"name\":\"added\",\"models\":[\"good\",\"quick\"],\"latency_ns\":30000000}"));
     struct leat_policy *first = fetch("added");
+    EXPECT(first->worker_count == 2); /* all, as long as nobody is busy */
     json_decref(ask("{\"op\":\"app-change\",\"name\":\"added\",\"queue\":7}"));
     EXPECT(leatd_logged(&leatd, "application 'added': policy as kept"));
     json_decref(ask("{\"op\":\"app-change\",\"name\":\"added\",\"latency_ns\":31000000}"));

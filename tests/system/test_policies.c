@@ -196,9 +196,9 @@ share_of(struct leat_session *session, const char *name, bool *ret_fits)
     return share;
 }
 
-/* Both are asked as much; then one alone. */
+/* Both are asked as much; then one alone. The policy that was kept, for all workers, is found whatever the share is. */
 static void
-test_shares(struct leat_session *session, struct leat_query *queries, const char *const names[2])
+test_shares(const struct leatd *leatd, struct leat_session *session, struct leat_query *queries, const char *const names[2])
 {
     struct leat_target targets[2];
     uint32_t ignored[3];
@@ -215,6 +215,10 @@ test_shares(struct leat_session *session, struct leat_query *queries, const char
                 burst(session, queries, BURST, ignored);
             }
         } while (share_of(session, names[0], &fits[0]) != want[0] || !fits[0] || share_of(session, names[1], &fits[1]) != want[1]);
+        if (alone == 0) {
+            json_decref(leatd_request(session, "{\"op\":\"app-change\",\"name\":\"choice\",\"queue\":4000}"));
+            EXPECT(leatd_log_count(leatd, "application 'choice': policy as kept") == 1);
+        }
     }
     EXPECT(!fits[1]); /* it came with a file for both workers */
 }
@@ -273,10 +277,10 @@ main(void)
                         "  - {name: fair, backend: synthetic, items_max: 16, accuracy: 0.7,"
                         " synthetic: {latency: 500us, per_item: 1ms}}\n"
                         "  - {name: good, backend: synthetic, items_max: 16, accuracy: 0.9,"
-                        " synthetic: {latency: 2ms, per_item: 2ms}}\n"
-                        "applications:\n"
-                        "  - {name: choice, models: [good, fair, quick], latency: 40ms}\n");
+                        " synthetic: {latency: 2ms, per_item: 2ms}}\n");
     struct leat_session *session = leatd_open_session(&leatd, BURST, 1 << 20);
+    json_decref(leatd_request(session, "{\"op\":\"app-add\",\"name\":\"choice\",\"models\":[\"good\",\"fair\",\"quick\"],"
+                                       "\"latency_ns\":40000000}"));
     EXPECT(leat_find(session, "choice", &target) == LEAT_OK);
     for (uint32_t q = 0; q < BURST; q++) {
         queries[q] = (struct leat_query)LEAT_QUERY_INIT;
@@ -310,7 +314,7 @@ main(void)
     test_refresh(session);
     burst(session, queries, BURST, together);
     test_file(&leatd, session, queries, first);
-    test_shares(session, queries, (const char *const[2]){"choice", "filed"});
+    test_shares(&leatd, session, queries, (const char *const[2]){"choice", "filed"});
     test_failure(&leatd, session, queries);
     free(first);
     leat_close(session);
