@@ -24,7 +24,7 @@ static const char measures[] =
     "Method     The two take turns, a window each of at least one run, after one that is not counted; a window's figure\n"
     "           is the median of its runs.";
 
-static const char *const models[] = {"resnet50", "mobilenetv2", "resnet18", "mlp-recommender"};
+static const char *const models[] = {"resnet50", "mobilenetv2", "efficientnet-b0", "dlrm-rm2", "wide-deep"};
 static const uint32_t batches[] = {1, 8, 32}, threads[] = {1, 2};
 enum { RUNS_MAX = 1000, THREADS_MAX = 2, RESULTS_MAX = 64 };
 
