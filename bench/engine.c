@@ -47,13 +47,26 @@ struct subject {
     struct leat_model *model;
     struct leat_plan *plan;
     struct leat_team *team;
+    int64_t ends[LEAT_TENSORS_MAX]; /* of inputs: indices are below */
     uint32_t items;
     void *tensors[LEAT_TENSORS_MAX];
     void *scratch;
 };
 
 static void
-fill(const struct leat_tensor_info *info, uint32_t items, void *data)
+note_ends(const struct zoo_model *model, const struct onnx_summary *summary, void *context)
+{
+    struct subject *s = context;
+
+    (void)model;
+    LEAT_ASSERT(summary->input_count <= LEAT_TENSORS_MAX);
+    for (uint32_t i = 0; i < summary->input_count; i++) {
+        s->ends[i] = summary->inputs[i].end;
+    }
+}
+
+static void
+fill(const struct leat_tensor_info *info, int64_t end, uint32_t items, void *data)
 {
     uint64_t state = 1;
     for (size_t i = 0; i < items * info->item_bytes / leat_dtype_bytes(info->dtype); i++) {
@@ -62,15 +75,16 @@ fill(const struct leat_tensor_info *info, uint32_t items, void *data)
             ((float *)data)[i] = (float)(state >> 40) / 8388608.0f - 1.0f;
         } else { /* an index into a table */
             LEAT_ASSERT(info->dtype == LEAT_DTYPE_I64);
-            ((int64_t *)data)[i] = (int64_t)(state >> 60);
+            ((int64_t *)data)[i] = (int64_t)(state >> 32) % end;
         }
     }
 }
 
 static void
-load(struct subject *s, const void *file, size_t size)
+load(struct subject *s, const struct zoo_model *model, enum zoo_size zoo_size, const void *file, size_t size)
 {
     *s = (struct subject){.source = {.infos = s->infos}};
+    LEAT_MUST(zoo_describe(model, zoo_size, note_ends, s) == LEAT_OK);
     LEAT_MUST(leat_onnx_import(file, size, &s->graph) == LEAT_OK);
     LEAT_MUST(leat_graph_optimise(s->graph, UINT64_MAX) == LEAT_OK);
     s->source.graph = s->graph;
@@ -102,7 +116,7 @@ plan(struct subject *s, uint32_t items, uint32_t size, const int *cpus)
     for (uint32_t t = 0; t < s->source.input_count + s->source.output_count; t++) {
         s->tensors[t] = allocate(items * s->infos[t].item_bytes);
         if (t < s->source.input_count) {
-            fill(&s->infos[t], items, s->tensors[t]);
+            fill(&s->infos[t], s->ends[t], items, s->tensors[t]);
         }
     }
 }
@@ -316,10 +330,11 @@ main(int argc, char **argv)
         struct subject subject;
         size_t size;
         void *file;
-        LEAT_MUST(zoo_write(zoo_find(models[m]), options.smoke ? ZOO_SIZE_TEST : ZOO_SIZE_FULL, 1, &file, &size) ==
-                  LEAT_OK);
+        const enum zoo_size zoo_size = options.smoke ? ZOO_SIZE_TEST : ZOO_SIZE_FULL;
+        const struct zoo_model *model = zoo_find(models[m]);
+        LEAT_MUST(zoo_write(model, zoo_size, 1, &file, &size) == LEAT_OK);
         write_file(path, file, size);
-        load(&subject, file, size);
+        load(&subject, model, zoo_size, file, size);
         free(file);
         for (size_t t = 0; t < LEAT_COUNT_OF(threads) && threads[t] <= options.cpu_count; t++) {
             for (size_t b = 0; b < LEAT_COUNT_OF(batches); b++) {
