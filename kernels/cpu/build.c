@@ -686,6 +686,8 @@ lower_as_kind(struct cpu_builder *b)
         return cpu_lower_softmax(b);
     case LEAT_OP_REDUCE_MEAN:
         return cpu_lower_reduce(b);
+    case LEAT_OP_REDUCE_SUM:
+        return cpu_lower_sum(b);
     case LEAT_OP_RESHAPE:
     case LEAT_OP_FLATTEN:
     case LEAT_OP_SQUEEZE:

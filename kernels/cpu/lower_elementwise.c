@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operators on single elements, softmax and means, in whatever layout their operand has. */
+/* Operators on single elements, softmax, sums and means, in whatever layout their operand has. */
 #include <math.h>
 #include <string.h>
 
@@ -262,4 +262,77 @@ cpu_lower_reduce(struct cpu_builder *b)
         status = add_and_set(b, &reduction, args, 1, 2, &dst);
     }
     return status == LEAT_OK ? set_viewed_output(b, args[1].tensor) : status;
+}
+
+/*
+ * [outer][count][inner] -> [outer][inner], the terms in the order of the reference backend; a vector's worth of results at
+ * a time, so that their sums stay in registers. args: x, y.
+ */
+static enum leat_status
+sum_rows(const struct cpu_call *call)
+{
+    enum { LANES = 16 };
+    const size_t count = call->step->count, inner = call->step->inner;
+    const float *x = call->pointers[0];
+    float *y = call->pointers[1];
+
+    for (size_t o = 0; o < call->step->outer; o++, x += count * inner, y += inner) {
+        size_t i = 0;
+        for (; i + LANES <= inner; i += LANES) {
+            float sums[LANES] = {0};
+            for (size_t c = 0; c < count; c++) {
+                for (size_t l = 0; l < LANES; l++) {
+                    sums[l] += x[c * inner + i + l];
+                }
+            }
+            memcpy(y + i, sums, sizeof(sums));
+        }
+        for (; i < inner; i++) {
+            float sum = 0;
+            for (size_t c = 0; c < count; c++) {
+                sum += x[c * inner + i];
+            }
+            y[i] = sum;
+        }
+    }
+    return LEAT_OK;
+}
+
+/* Over neighbouring axes with others behind them: what pooled look-ups are. */
+enum leat_status
+cpu_lower_sum(struct cpu_builder *b)
+{
+    const struct leat_value *x = leat_node_input(b->graph, b->node, 0);
+    const uint32_t mask = leat_reduce_axes(b->graph, b->node);
+    size_t sizes[3] = {1, 1, 1}; /* before, over and behind the axes */
+    struct cpu_arg args[2] = {{0, 0}};
+    struct cpu_step *step;
+    uint32_t part = 0;
+
+    if (!is_f32(x) || x->dtype != leat_node_output(b->graph, b->node, 0)->dtype) {
+        return LEAT_AGAIN;
+    }
+    for (uint32_t d = 0; d < x->rank; d++) {
+        part = part == 0 && (mask >> d & 1u) != 0 ? 1 : part == 1 && (mask >> d & 1u) == 0 ? 2 : part;
+        if (part == 2 && (mask >> d & 1u) != 0) {
+            return LEAT_AGAIN;
+        }
+        sizes[part] *= (size_t)x->dims[d];
+    }
+    if (sizes[2] == 1) {
+        return LEAT_AGAIN;
+    }
+    enum leat_status status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
+    if (status == LEAT_OK) {
+        status = cpu_plain_output(b, 0, &args[1].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_add_kernel(b, sum_rows, args, 2, &step);
+    }
+    if (status == LEAT_OK) {
+        step->outer = sizes[0];
+        step->count = sizes[1];
+        step->inner = sizes[2];
+    }
+    return status;
 }

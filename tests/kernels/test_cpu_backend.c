@@ -20,6 +20,7 @@
 #include "kernels/graph.h"
 #include "kernels/graph_build.h"
 #include "kernels/team.h"
+#include "tests/kernels/model_builder.h"
 #include "tests/leat_test.h"
 #include "tools/zoo/zoo.h"
 
@@ -444,6 +445,56 @@ test_shared_payloads(void)
     free(file);
 }
 
+/* ---- Sums ------------------------------------------------------------------------------------------- */
+
+/* [items][a][b][c] over one, two or all of the last three axes: results in vectors and what is left over. */
+static void
+test_sums(void)
+{
+    static const int64_t axes[][3] = {{1}, {2}, {3}, {1, 2}, {2, 3}, {1, 3}, {1, 2, 3}};
+    static const size_t counts[] = {1, 1, 1, 2, 2, 2, 3};
+    const struct leat_backend *const backends[] = {&leat_backend_reference, &leat_backend_cpu};
+    uint64_t random = leat_test_seed;
+
+    for (uint32_t round = 0; round < 70; round++) {
+        const int64_t dims[4] = {-1, 1 + (int64_t)(leat_test_random(&random) % 9), 1 + (int64_t)(leat_test_random(&random) % 9),
+                                 1 + (int64_t)(leat_test_random(&random) % 50)};
+        const uint32_t kind = round % LEAT_COUNT_OF(axes), whole = ITEMS;
+        struct network n = {.name = "ReduceSum"};
+        unsigned char *answers[LEAT_TENSORS_MAX] = {NULL};
+        struct builder b;
+
+        builder_init(&b, 11);
+        (void)builder_input(&b, "x", 1, dims, 4);
+        Onnx__NodeProto *node = builder_node(&b, "ReduceSum", "x", "y");
+        (void)builder_ints(&b, node, "axes", axes[kind], counts[kind]);
+        (void)builder_int(&b, node, "keepdims", round % 2);
+        builder_output(&b, "y");
+        EXPECT(builder_import(&b, &n.graph) == LEAT_OK);
+        builder_fini(&b);
+        n.source = (struct leat_model_source){.graph = n.graph, .infos = n.infos};
+        EXPECT(leat_graph_signature(n.graph, n.infos, &n.source.input_count, &n.source.output_count) == LEAT_OK);
+        n.inputs[0] = aligned(ITEMS * n.infos[0].item_bytes);
+        n.expected[1] = aligned(ITEMS * n.infos[1].item_bytes);
+        answers[1] = aligned(ITEMS * n.infos[1].item_bytes);
+        fill(&n.infos[0], 0, n.inputs[0], &random);
+        for (size_t i = 0; i < LEAT_COUNT_OF(backends); i++) {
+            struct leat_model *model;
+            struct leat_plan *plan;
+            EXPECT(backends[i]->model_load(&n.source, &model) == LEAT_OK);
+            EXPECT(backends[i]->plan_build(model, &(struct leat_plan_options){.items = ITEMS}, &plan) == LEAT_OK);
+            void *scratch = aligned(backends[i]->plan_scratch_bytes(plan));
+            EXPECT(run(backends[i], plan, &n, &whole, 1, scratch, NULL, i == 0 ? n.expected : answers) == LEAT_OK);
+            free(scratch);
+            backends[i]->plan_destroy(plan);
+            backends[i]->model_destroy(model);
+        }
+        compare(&n, ITEMS, answers);
+        free(answers[1]);
+        destroy_network(&n);
+    }
+}
+
 /* ---- Placement -------------------------------------------------------------------------------------- */
 
 static void
@@ -546,6 +597,7 @@ main(void)
     leat_test_init();
     test_placement();
     test_shared_payloads();
+    test_sums();
     test_precision_names();
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
     for (size_t i = 0; i < zoo_model_count; i++) {
