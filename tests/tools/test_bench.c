@@ -542,6 +542,77 @@ test_unknown_target(void)
     EXPECT(strstr(command.err, "no application or model 'nobody'") != NULL);
 }
 
+/* Takes members away and adds them again while a run goes on, whose process looks at names no earlier than that. */
+static json_t *
+bench_while_members_change(struct leat_session *session, const char *const *changes)
+{
+    enum { QUERIES = 40 };
+    static const char *const arguments[] = {"bench",    "changing", "--rate", "40", "--queries", "40",
+                                            "--warmup", "0",        "--json", NULL};
+    static struct command command, other;
+
+    for (;;) {
+        const uint64_t before = accepted_by(session, "changing");
+        command_start(&command, leatd.socket_path, arguments);
+        while (accepted_by(session, "changing") < before + 3) {
+        }
+        EXPECT(kill(command.pid, SIGSTOP) == 0);
+        const bool goes_on = accepted_by(session, "changing") < before + QUERIES;
+        for (uint32_t i = 0; goes_on && changes[i] != NULL; i += 2) {
+            const char *const change[] = {"app", "change", "changing", changes[i], changes[i + 1], NULL};
+            EXPECT(command_run(&other, leatd.socket_path, change) == 0);
+        }
+        EXPECT(kill(command.pid, SIGCONT) == 0);
+        command_finish(&command);
+        EXPECT(command.exit_code == 0);
+        if (goes_on) {
+            return json_loads(command.out, 0, NULL);
+        }
+    }
+}
+
+static bool
+is_null_or(const json_t *value, const char *text)
+{
+    return text == NULL ? json_is_null(value) : json_is_string(value) && strcmp(json_string_value(value), text) == 0;
+}
+
+/* Where the application's v-th variant is another one after the run, nobody says which has answered. */
+static void
+test_members_that_change(void)
+{
+    static struct command command;
+    static const char *const add[] = {"app", "add", "changing", "--models", "rough,fine,plain", "--selector", "fixed", NULL};
+    static const char *const moves[] = {"--remove-models", "fine", "--models", "fine", NULL};
+    static const char *const goes[] = {"--remove-models", "rough", NULL};
+    static const struct {
+        const char *const *changes;
+        const char *before[3], *after[3];
+    } cases[] = {
+        {moves, {"rough", "fine", "plain"}, {"rough", "plain", "fine"}},
+        {goes, {"rough", "plain", "fine"}, {"plain", "fine", NULL}},
+    };
+    struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
+
+    EXPECT(command_run(&command, leatd.socket_path, add) == 0);
+    for (size_t c = 0; c < LEAT_COUNT_OF(cases); c++) {
+        json_t *r = bench_while_members_change(session, cases[c].changes);
+        const json_t *variants = json_object_get(r, "variants");
+        check_sums(r);
+        EXPECT(json_array_size(variants) == 3 && leatd_number(json_array_get(variants, 0), "ok") == 40);
+        for (size_t v = 0; v < 3; v++) {
+            const json_t *variant = json_array_get(variants, v), *changed = json_object_get(variant, "changed");
+            const char *before = cases[c].before[v], *after = cases[c].after[v];
+            const bool same = after != NULL && strcmp(before, after) == 0;
+            EXPECT(is_null_or(json_object_get(variant, "variant"), same ? before : NULL));
+            EXPECT(same ? changed == NULL : is_null_or(json_object_get(changed, "before"), before));
+            EXPECT(same || (is_null_or(json_object_get(changed, "after"), after) && json_object_get(variant, "accuracy") == NULL));
+        }
+        json_decref(r);
+    }
+    leat_close(session);
+}
+
 /* It is told in words for who typed a command. */
 static void
 test_daemon_that_ends(void)
@@ -577,6 +648,7 @@ main(void)
                       "  - {name: stuck, backend: synthetic, items_max: 1, synthetic: {latency: 1s}}\n"
                       "  - {name: rough, backend: synthetic, accuracy: 0.5, synthetic: {latency: 100us}}\n"
                       "  - {name: fine, backend: synthetic, accuracy: 0.75, synthetic: {latency: 8ms}}\n"
+                      "  - {name: plain, backend: synthetic, synthetic: {latency: 200us}}\n"
                       "  - {name: wide, backend: synthetic, items_max: 1000, synthetic: {latency: 0, per_item: 1us}}\n"
                       "applications:\n"
                       "  - {name: strict, models: [slow], latency: 20ms, late: drop}\n"
@@ -603,6 +675,7 @@ main(void)
     test_search_beyond_its_range();
     test_search_by_luck();
     test_unanswered();
+    test_members_that_change();
     test_daemon_that_ends();
     leatd_fini(&leatd);
     return 0;

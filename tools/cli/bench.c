@@ -219,28 +219,45 @@ prepare_sizes(struct bench_options *options)
     return status == LEAT_OK ? EXIT_DONE : report_status("bench", "sizes", status);
 }
 
-/*
- * What the application calls its variants and, where none was given, its objective. A name that the daemon does not know is
- * reported later.
- */
-static int
-learn_application(struct bench_options *options)
+/* What the daemon says of the application; NULL where it has none of that name, which is reported later. The caller's. */
+static json_t *
+ask_application(const struct bench_options *options, int *ret_exit)
 {
-    int exit_code = EXIT_DONE;
-    json_t *application;
+    json_t *application, *found = NULL;
     size_t i;
 
-    json_t *status = ask_daemon("bench", options->socket_path, json_pack("{s:s}", "op", "status"), -1, &exit_code);
+    json_t *status = ask_daemon("bench", options->socket_path, json_pack("{s:s}", "op", "status"), -1, ret_exit);
     json_array_foreach(json_object_get(status, "applications"), i, application) {
         const char *name = json_string_value(json_object_get(application, "name"));
         if (name != NULL && strcmp(name, options->target) == 0) {
-            options->names = json_incref(json_object_get(application, "models"));
-            if (!options->objective_given && !options->offline) {
-                options->objective_ns = (uint64_t)json_integer_value(json_object_get(application, "latency_ns"));
-            }
+            found = json_incref(application);
         }
     }
     json_decref(status);
+    return found;
+}
+
+json_t *
+bench_ask_names(const struct bench_options *options, int *ret_exit)
+{
+    *ret_exit = EXIT_DONE;
+    json_t *application = ask_application(options, ret_exit);
+    json_t *names = json_incref(json_object_get(application, "models"));
+    json_decref(application);
+    return names;
+}
+
+/* The application's objective, where none was given. */
+static int
+learn_objective(struct bench_options *options)
+{
+    int exit_code = EXIT_DONE;
+
+    if (!options->objective_given && !options->offline) {
+        json_t *application = ask_application(options, &exit_code);
+        options->objective_ns = (uint64_t)json_integer_value(json_object_get(application, "latency_ns"));
+        json_decref(application);
+    }
     return exit_code;
 }
 
@@ -258,6 +275,8 @@ bench(const struct bench_options *options)
     const int exit_code = bench_run(options, options->rate_qps, &summary);
     if (exit_code == EXIT_DONE) {
         bench_report(options, &summary);
+        json_decref(summary.names_before);
+        json_decref(summary.names_after);
     }
     return exit_code;
 }
@@ -277,9 +296,8 @@ verb_bench(int argc, char **argv)
     int exit_code = check_options(&options);
     exit_code = exit_code == EXIT_DONE ? prepare_arrivals(&options) : exit_code;
     exit_code = exit_code == EXIT_DONE ? prepare_sizes(&options) : exit_code;
-    exit_code = exit_code == EXIT_DONE ? learn_application(&options) : exit_code;
+    exit_code = exit_code == EXIT_DONE ? learn_objective(&options) : exit_code;
     exit_code = exit_code == EXIT_DONE ? bench(&options) : exit_code;
-    json_decref(options.names);
     simulate_draw_fini(&options.draw);
     simulate_sizes_free(&options.sizes);
     arrivals_trace_free(&options.trace);

@@ -21,7 +21,6 @@ struct bench_options {
     bool objective_given;  /* else it is the application's, which offline queries do not have */
     double accuracy_floor, cost_cap; /* of each query; 0: any */
     bool offline, json, help;
-    json_t *names; /* of the application's variants, in its order; NULL: unknown */
     bool search; /* for the highest rate with at most violation_share, to within a share `tolerance` */
     double rate_min_qps, rate_max_qps, violation_share, tolerance;
     struct arrivals arrivals; /* but for the rate */
@@ -90,7 +89,7 @@ struct bench_result {
     struct {
         uint64_t ok, in_time;
         uint32_t accuracy_ppm; /* 0: unknown */
-    } of_variant[BENCH_VARIANTS_MAX]; /* in the application's order */
+    } of_variant[BENCH_VARIANTS_MAX]; /* in the application's order, which may change meanwhile */
     uint64_t batch_items_sum, queue_ns_sum, exec_ns_sum;
     uint64_t latency_count;
     uint64_t slot_waits; /* sent after they were due, because all slots were taken */
@@ -123,7 +122,12 @@ struct bench_summary {
     struct bench_plan plan;
     struct bench_result sum;
     struct bench_quantiles latency, delay;
+    /* Of the application's variants, in its order, before the run and after it; NULL: unknown. The caller's. */
+    json_t *names_before, *names_after;
 };
+
+/* What the application calls its variants now, in its order, or NULL; *ret_exit becomes EXIT_DONE, or what went wrong is said. */
+json_t *bench_ask_names(const struct bench_options *options, int *ret_exit);
 
 /* EXIT_DONE, or what went wrong is said. */
 int bench_run(const struct bench_options *options, double rate_qps, struct bench_summary *ret_summary);

@@ -2,6 +2,7 @@
 #include "tools/cli/bench.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/align.h"
 #include "tools/cli/cli.h"
@@ -38,27 +39,48 @@ served_accuracy_of(const struct bench_result *sum)
     return (double)sum->accuracy_ok.ppm_sum / (double)sum->accuracy_ok.count / 1e6;
 }
 
-/* NULL: unknown. */
-static const char *
-name_of(const struct bench_options *options, uint32_t variant)
+struct naming {
+    const char *before, *after; /* NULL: none of that place, or unknown */
+    bool changed;               /* which of them answered is not known */
+};
+
+static struct naming
+name_of(const struct bench_summary *summary, uint32_t variant)
 {
-    return json_string_value(json_array_get(options->names, variant));
+    const char *before = json_string_value(json_array_get(summary->names_before, variant));
+    const char *after = json_string_value(json_array_get(summary->names_after, variant));
+    const bool same = before != NULL && after != NULL && strcmp(before, after) == 0;
+    return (struct naming){.before = before, .after = after, .changed = !same && (before != NULL || after != NULL)};
 }
 
-/* Answers of each variant; where their names are unknown, as far as the last that there were any of. */
-static json_t *
-variants_json(const struct bench_options *options, const struct bench_result *sum)
+/* That have names, before or after, or answers. */
+static uint32_t
+count_variants(const struct bench_summary *summary)
 {
-    json_t *array = json_array();
+    const size_t before = json_array_size(summary->names_before), after = json_array_size(summary->names_after);
     uint32_t count = BENCH_VARIANTS_MAX;
 
-    while (count > 0 && sum->of_variant[count - 1].ok == 0 && name_of(options, count - 1) == NULL) {
+    while (count > before && count > after && summary->sum.of_variant[count - 1].ok == 0) {
         count--;
     }
+    return count;
+}
+
+/* Answers of each variant. */
+static json_t *
+variants_json(const struct bench_summary *summary)
+{
+    const struct bench_result *sum = &summary->sum;
+    const uint32_t count = count_variants(summary);
+    json_t *array = json_array();
+
     for (uint32_t v = 0; v < count; v++) {
-        json_t *variant = json_pack("{s:s?, s:I, s:I}", "variant", name_of(options, v), "ok", (json_int_t)sum->of_variant[v].ok,
-                                    "in_time", (json_int_t)sum->of_variant[v].in_time);
-        if (sum->of_variant[v].accuracy_ppm > 0) {
+        const struct naming name = name_of(summary, v);
+        json_t *variant = json_pack("{s:s?, s:I, s:I}", "variant", name.changed ? NULL : name.before, "ok",
+                                    (json_int_t)sum->of_variant[v].ok, "in_time", (json_int_t)sum->of_variant[v].in_time);
+        if (name.changed) {
+            (void)json_object_set_new(variant, "changed", json_pack("{s:s?, s:s?}", "before", name.before, "after", name.after));
+        } else if (sum->of_variant[v].accuracy_ppm > 0) {
             (void)json_object_set_new(variant, "accuracy", json_real(sum->of_variant[v].accuracy_ppm / 1e6));
         }
         (void)json_array_append_new(array, variant);
@@ -66,15 +88,29 @@ variants_json(const struct bench_options *options, const struct bench_result *su
     return array;
 }
 
+static const char *
+or_none(const char *name)
+{
+    return name != NULL ? name : "none";
+}
+
 /* Where there are several. */
 static void
-report_variants(const struct bench_options *options, const struct bench_result *sum)
+report_variants(const struct bench_summary *summary)
 {
-    const uint32_t count = (uint32_t)json_array_size(options->names);
+    const struct bench_result *sum = &summary->sum;
+    const bool known = summary->names_before != NULL || summary->names_after != NULL;
+    const uint32_t count = known ? count_variants(summary) : 0;
 
-    for (uint32_t v = 0; count > 1 && v < count && v < BENCH_VARIANTS_MAX; v++) {
-        (void)printf("%s%s %llu (%llu)", v == 0 ? "  variants  answers (in time): " : ", ", name_of(options, v),
-                     (unsigned long long)sum->of_variant[v].ok, (unsigned long long)sum->of_variant[v].in_time);
+    for (uint32_t v = 0; count > 1 && v < count; v++) {
+        const struct naming name = name_of(summary, v);
+        (void)printf("%s", v == 0 ? "  variants  answers (in time): " : ", ");
+        if (name.changed) {
+            (void)printf("changed (%s to %s)", or_none(name.before), or_none(name.after));
+        } else {
+            (void)printf("%s", or_none(name.before));
+        }
+        (void)printf(" %llu (%llu)", (unsigned long long)sum->of_variant[v].ok, (unsigned long long)sum->of_variant[v].in_time);
     }
     (void)printf("%s", count > 1 ? "\n" : "");
 }
@@ -145,7 +181,7 @@ bench_report_json(const struct bench_options *options, const struct bench_summar
     if (sum->accuracy_ok.count > 0) {
         (void)json_object_set_new(object, "served_accuracy", json_real(served_accuracy_of(sum)));
     }
-    (void)json_object_set_new(object, "variants", variants_json(options, sum));
+    (void)json_object_set_new(object, "variants", variants_json(summary));
     return object;
 }
 
@@ -198,7 +234,7 @@ report_text(const struct bench_options *options, const struct bench_summary *sum
         (void)printf("  served    accuracy of %.2f %%, of all %llu answers, late ones too\n", served_accuracy_of(sum) * 100,
                      (unsigned long long)sum->accuracy_ok.count);
     }
-    report_variants(options, sum);
+    report_variants(summary);
 }
 
 void

@@ -306,14 +306,22 @@ bench_run(const struct bench_options *options, double rate_qps, struct bench_sum
         .delays_ns = shared->times_ns + room * options->processes,
         .room = room,
     };
-    const bool ran = run_children(&first, shared, children);
-    int exit_code = report_failures(options, shared);
-    if (exit_code == EXIT_DONE && !ran) {
-        exit_code = EXIT_FAILED;
+    int exit_code;
+    summary.names_before = bench_ask_names(options, &exit_code);
+    if (exit_code == EXIT_DONE) {
+        const bool ran = run_children(&first, shared, children);
+        exit_code = report_failures(options, shared);
+        exit_code = exit_code == EXIT_DONE && !ran ? EXIT_FAILED : exit_code;
+    }
+    if (exit_code == EXIT_DONE) {
+        summary.names_after = bench_ask_names(options, &exit_code);
     }
     if (exit_code == EXIT_DONE) {
         summarize(&first, shared, &summary);
         *ret_summary = summary;
+    } else {
+        json_decref(summary.names_before);
+        json_decref(summary.names_after);
     }
     (void)munmap(shared, bytes);
     return exit_code;

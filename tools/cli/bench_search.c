@@ -41,6 +41,8 @@ try_rate(struct search *search, double rate_qps, bool *ret_holds)
         search->allowable_qps = rate_qps;
     }
     json_t *trial = bench_report_json(options, &summary);
+    json_decref(summary.names_before);
+    json_decref(summary.names_after);
     (void)json_object_set_new(trial, "rate_qps", json_real(rate_qps));
     (void)json_object_set_new(trial, "holds", json_boolean(*ret_holds));
     (void)json_object_set_new(trial, "generator_limited", json_boolean(limited));
