@@ -2,16 +2,22 @@
 /*
  * Goal     leat status and leat app show say, as text and as JSON, in what state instances are: active, interfered and on
  *          which worker, and active again; of models that are being loaded, and of such as could not be.
- * Method   leatd is stopped and continued while it runs batches of a synthetic model, which last longer than the profile says
- *          then; that the first worker is taken for interfered follows, and that selector infaas goes to the other one.
+ * Method   Batches of a synthetic model last longer than the profile says when they have a size of which the profile has no knot,
+ *          and takes them to last as long as their neighbours; that the first worker is taken for interfered follows, and that
+ *          selector infaas goes to the other one.
  */
 #include <signal.h>
-#include <time.h>
 
 #include "tests/system/leatd.h"
 #include "tests/tools/command.h"
 
-enum { WORKERS = 2, BEGIN_NS = 1000000, STALL_NS = 60000000 }; /* of batches of 10 ms */
+enum {
+    WORKERS = 2,
+    STEADY = 1, /* items of a batch, which takes 10 ms */
+    SLOW = 17,  /* and 60 ms: sched/profile.h has knots at 16 and 18 */
+    ASKED_MAX = 3000,
+    TRIES_MAX = 300,
+};
 
 static struct leatd leatd;
 static struct command command;
@@ -91,27 +97,23 @@ expect_sums(void)
 
 /* ---- Interfered ---------------------------------------------------------------------------------- */
 
-/* Asks, and holds leatd up meanwhile; returns the worker. */
+/* Asks, and waits for the answer; returns the worker. All that is waited for comes with so many queries at most. */
 static uint32_t
-ask(const struct leat_target *target, bool stall)
+ask(const struct leat_target *target, uint32_t items)
 {
-    const struct timespec begin = {.tv_nsec = BEGIN_NS}, pause = {.tv_nsec = STALL_NS};
+    static uint32_t asked;
     struct leat_query query = LEAT_QUERY_INIT;
     struct leat_completion done;
     uint64_t ticket;
     size_t count;
 
+    EXPECT(asked++ < ASKED_MAX);
     query.target = target->id;
+    query.items = items;
     for (uint32_t t = 0; t < 2; t++) {
-        EXPECT(leat_tensor_alloc(session, target->tensors[t].item_bytes, &query.tensors[t]) == LEAT_OK);
+        EXPECT(leat_tensor_alloc(session, items * target->tensors[t].item_bytes, &query.tensors[t]) == LEAT_OK);
     }
     EXPECT(leat_submit(session, &query, &ticket) == LEAT_OK);
-    if (stall) { /* if it has not begun by then, there will be another */
-        (void)nanosleep(&begin, NULL);
-        leatd_signal(&leatd, SIGSTOP);
-        (void)nanosleep(&pause, NULL);
-        leatd_signal(&leatd, SIGCONT);
-    }
     EXPECT(leat_wait(session, &done, 1, UINT64_MAX, &count) == LEAT_OK && done.outcome == LEAT_OUTCOME_OK);
     for (uint32_t t = 0; t < 2; t++) {
         leat_tensor_free(session, query.tensors[t]);
@@ -126,19 +128,19 @@ test_interfered(void)
     uint32_t elsewhere = 0;
 
     EXPECT(leat_find(session, "steady", &target) == LEAT_OK);
-    EXPECT(ask(&target, false) == 0); /* the first that is idle */
+    EXPECT(ask(&target, STEADY) == 0); /* the first that is idle */
     EXPECT(count_of("steady", "steady-10ms", "active") == WORKERS);
     LEAT("app", "show", "steady");
     EXPECT(printed("    instances: 2 active\n"));
     while (count_of("steady", "steady-10ms", "interfered") == 0) {
-        (void)ask(&target, true);
+        (void)ask(&target, SLOW);
     }
     while (elsewhere < 5) { /* while it is, the other worker serves */
         const bool before = count_of("steady", "steady-10ms", "interfered") == 1;
-        const uint32_t worker = ask(&target, false);
+        const uint32_t worker = ask(&target, STEADY);
         const bool after = count_of("steady", "steady-10ms", "interfered") == 1;
-        if (!before || !after) { /* tried again meanwhile: held up again, it is found so again */
-            (void)ask(&target, true);
+        if (!before || !after) { /* tried again meanwhile: slow again, it is found so again */
+            (void)ask(&target, SLOW);
             continue;
         }
         EXPECT(worker < WORKERS);
@@ -153,19 +155,19 @@ test_interfered(void)
     }
     do {
         while (count_of("steady", "steady-10ms", "interfered") == 0) {
-            (void)ask(&target, true);
+            (void)ask(&target, SLOW);
         }
         LEAT("app", "show", "steady");
     } while (!printed("    instances: 1 active, 1 interfered (worker 0)\n"));
     do {
         while (count_of("steady", "steady-10ms", "interfered") == 0) {
-            (void)ask(&target, true);
+            (void)ask(&target, SLOW);
         }
         LEAT("status");
     } while (!printed(" 1 interfered, 0 loading, 2 inactive\n"));
     EXPECT(printed("steady                   steady-10ms                      0         0         1          0          1\n"));
     while (count_of("steady", "steady-10ms", "active") < WORKERS) { /* nothing hinders it any more */
-        (void)ask(&target, false);
+        (void)ask(&target, STEADY);
     }
 }
 
@@ -178,7 +180,8 @@ test_loading(void)
                                       "{\"latency_ns\":20000000}", NULL};
     bool seen = false;
 
-    while (!seen) {
+    for (uint32_t tries = 0; !seen; tries++) { /* a look comes too late where the machine is busy */
+        EXPECT(tries < TRIES_MAX);
         command_start(&command, leatd.socket_path, add);
         while (count_of("slow", "slow", "active") == 0) {
             const uint64_t loading = count_of("slow", "slow", "loading");
@@ -208,16 +211,23 @@ test_inactive(void)
 int
 main(void)
 {
+    static char yaml[1024];
+
     leat_test_init();
     leatd_init(&leatd);
     leatd_start(&leatd, "models:\n  - {name: gone, backend: synthetic}\n");
     LEAT("app", "add", "broken", "--models", "gone");
     leatd_end(&leatd, SIGTERM);
-    leatd_start(&leatd, "workers: [{count: 2}]\n"
-                        "models:\n"
-                        "  - {name: steady-10ms, backend: synthetic, synthetic: {latency: 10ms}}\n"
-                        "applications:\n"
-                        "  - {name: steady, models: [steady-10ms], selector: infaas}\n");
+    fake_root_write(&leatd.root, "/times.csv", "model,instance,batch,mean_ms\nm,worker,16,10\nm,worker,17,60\nm,worker,18,10\n");
+    (void)snprintf(yaml, sizeof(yaml),
+                   "classes: [{name: worker}]\n"
+                   "workers: [{class: worker, count: 2}]\n"
+                   "models:\n"
+                   "  - {name: steady-10ms, backend: synthetic, items_max: 18, synthetic: {times: %s/times.csv, times_model: m}}\n"
+                   "applications:\n"
+                   "  - {name: steady, models: [steady-10ms], selector: infaas}\n",
+                   leatd.root.path);
+    leatd_start(&leatd, yaml);
     session = leatd_open_session(&leatd, 4, 1 << 16);
     test_inactive();
     test_interfered();
