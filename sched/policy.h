@@ -257,8 +257,8 @@ extern const struct leat_selector leat_selector_mdp;
 /*
  * Jellyfish+ (V. Nigade et al., RTSS 2022; as RAMSIS compares with it, EuroSys 2024, section 7): by load alone. A batch
  * of b items is feasible if b / its time is at least 1.05 times the rate for each worker and twice its time is no more
- * than the objective. The most accurate variant that has a feasible batch, of those that can hold query [0] and meet its
- * floor; of the variant the largest feasible batch, or what waits of it. Without any the variant that is fastest for one
+ * than the objective. The most accurate variant that has a feasible batch of query [0]'s items or more, of those that can hold
+ * it and meet its floor; of the variant the largest feasible batch, or what waits of it. Without any the variant that is fastest for one
  * item, with all that it can hold. The rate is rounded up to a multiple of options.rate_step_qps; what follows from it is
  * kept until the rung, the number of workers or that of variants is another, or for 4096 decisions, since predictions are
  * learned. The decision that computes it anew asks for the time of every batch up to 256 items of every variant. Ours:

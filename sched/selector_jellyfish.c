@@ -65,11 +65,12 @@ select_by_load(void *state, const struct leat_select_input *input)
     uint32_t best = input->variant_count, fastest = input->variant_count; /* none */
 
     LEAT_ASSERT(input->pending_count >= 1);
+    const uint32_t items = input->pending[0].items, least = items < LEAT_BATCH_ITEMS_MAX ? items : LEAT_BATCH_ITEMS_MAX;
     for (uint32_t v = 0; v < input->variant_count; v++) {
         if (!variants[v].ready || !leat_select_suits(input, &variants[v], &input->pending[0])) {
             continue;
         }
-        if (limits->largest[v] > 0 &&
+        if (limits->largest[v] >= least && /* a larger batch would not keep up */
             (best == input->variant_count || variants[v].accuracy_ppm > variants[best].accuracy_ppm)) {
             best = v;
         }

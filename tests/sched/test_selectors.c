@@ -173,7 +173,7 @@ expected_jellyfish(const struct world *world, uint64_t objective_ns, uint32_t st
     uint32_t best = VARIANTS, items;
 
     for (uint32_t v = 0; v < VARIANTS; v++) {
-        if (is_candidate(world, v) && largest_feasible(world, v, objective_ns, rung_qps) > 0 &&
+        if (is_candidate(world, v) && largest_feasible(world, v, objective_ns, rung_qps) >= world->input.pending[0].items &&
             (best == VARIANTS || world->variants[v].accuracy_ppm > world->variants[best].accuracy_ppm)) {
             best = v;
         }
