@@ -83,6 +83,7 @@ struct bench_result {
     uint64_t clipped; /* of those offered, drawn larger than what the model takes, and sent with that many items */
     uint64_t window_ok, window_in_time;
     uint64_t items_correct, items_labelled;
+    uint64_t items_correct_in_time, items_in_time; /* of those, in answers in time */
     struct {
         uint64_t count, ppm_sum;
     } accuracy_in_time, accuracy_ok; /* of answers whose variant has a known accuracy */

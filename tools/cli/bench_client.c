@@ -215,7 +215,7 @@ label_of(const struct npy_array *labels, uint64_t index)
 
 /* Compares the largest score of each item with its label. */
 static void
-judge(struct client *client, const struct slot *slot)
+judge(struct client *client, const struct slot *slot, bool in_time)
 {
     const uint32_t output = client->target.input_count;
     const size_t classes = client->target.tensors[output].item_bytes / sizeof(float);
@@ -227,8 +227,11 @@ judge(struct client *client, const struct slot *slot)
             best = scores[c] > scores[best] ? c : best;
         }
         const uint64_t item = (slot->first_item + i) % client->item_count;
+        const bool correct = (int64_t)best == label_of(&client->labels, item);
         client->result->items_labelled++;
-        client->result->items_correct += (int64_t)best == label_of(&client->labels, item);
+        client->result->items_correct += correct;
+        client->result->items_in_time += in_time;
+        client->result->items_correct_in_time += correct && in_time;
     }
 }
 
@@ -266,7 +269,7 @@ count_end(struct client *client, const struct slot *slot, const struct leat_comp
         result->exec_ns_sum += done->exec_ns;
         add_latency(client, latency_ns);
         if (client->labels.data != NULL) {
-            judge(client, slot);
+            judge(client, slot, in_time);
         }
         break;
     case LEAT_OUTCOME_REJECTED: result->rejected++; break;

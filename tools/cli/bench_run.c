@@ -222,6 +222,8 @@ add(struct bench_result *sum, const struct bench_result *one)
     sum->window_in_time += one->window_in_time;
     sum->items_correct += one->items_correct;
     sum->items_labelled += one->items_labelled;
+    sum->items_correct_in_time += one->items_correct_in_time;
+    sum->items_in_time += one->items_in_time;
     sum->accuracy_in_time.count += one->accuracy_in_time.count;
     sum->accuracy_in_time.ppm_sum += one->accuracy_in_time.ppm_sum;
     sum->accuracy_ok.count += one->accuracy_ok.count;
