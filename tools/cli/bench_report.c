@@ -176,7 +176,8 @@ bench_report_json(const struct bench_options *options, const struct bench_summar
         (void)json_object_set_new(object, "accuracy", json_real(accuracy_of(sum)));
     }
     if (sum->items_in_time > 0) {
-        (void)json_object_set_new(object, "accuracy_in_time", json_real((double)sum->items_correct_in_time / (double)sum->items_in_time));
+        (void)json_object_set_new(object, "accuracy_in_time",
+                                  json_real((double)sum->items_correct_in_time / (double)sum->items_in_time));
     }
     if (sum->accuracy_in_time.count > 0) {
         (void)json_object_set_new(object, "stated_accuracy", json_real(stated_accuracy_of(sum)));
