@@ -1373,6 +1373,11 @@ evaluate_application(struct leat_dispatcher *dispatcher, struct leat_application
         *budget -= app->variant_count;
         leat_instances_evaluate(&app->instances, *worker, &dispatcher->records[*worker].shared, &demand);
     }
+    for (uint32_t v = 0; v < app->instances.variant_count; v++) {
+        for (uint32_t class = 0; class < dispatcher->class_count; class++) {
+            leat_instances_doubt(&app->instances, v, class, app->sched_variants[v].items_max, &app->profiles[v][class]);
+        }
+    }
     return true;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/instances.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,12 +13,13 @@ leat_instances_init(struct leat_instances *instances, uint32_t worker_count, uin
     LEAT_ASSERT(worker_count >= 1 && variant_count >= 1);
     *instances = (struct leat_instances){
         .measured = calloc(variant_count, sizeof(instances->measured[0])),
+        .runs = calloc(variant_count, sizeof(instances->runs[0])),
         .all = calloc(count, sizeof(instances->all[0])),
         .states = calloc(count, sizeof(instances->states[0])),
         .worker_count = worker_count,
         .variant_count = variant_count,
     };
-    if (instances->measured == NULL || instances->all == NULL || instances->states == NULL) {
+    if (instances->measured == NULL || instances->runs == NULL || instances->all == NULL || instances->states == NULL) {
         leat_instances_fini(instances);
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u variants on %u workers", variant_count, worker_count);
     }
@@ -32,6 +34,7 @@ void
 leat_instances_fini(struct leat_instances *instances)
 {
     free(instances->measured);
+    free(instances->runs);
     free(instances->all);
     free(instances->states);
     *instances = (struct leat_instances){0};
@@ -53,6 +56,31 @@ leat_instances_evaluate(struct leat_instances *instances, uint32_t worker, const
             atomic_store_explicit(&states[v], state, memory_order_relaxed);
             instances->out_count -= before != LEAT_INSTANCE_ACTIVE;
             instances->out_count += state != LEAT_INSTANCE_ACTIVE;
+        }
+    }
+}
+
+static bool
+is_slower(const struct leat_profile *profile, const struct leat_profile *measured, uint32_t items)
+{
+    const uint64_t known_ns = leat_profile_mean(measured, items);
+    return known_ns > 0 && leat_profile_mean(profile, items) > known_ns + known_ns / 10;
+}
+
+void
+leat_instances_doubt(struct leat_instances *instances, uint32_t variant, uint32_t worker_class, uint32_t items_max,
+                     struct leat_profile *profile)
+{
+    struct leat_instances_runs *runs = &instances->runs[variant][worker_class];
+    const struct leat_profile *measured = &instances->measured[variant][worker_class];
+
+    runs->quiet = profile->number == runs->number ? runs->quiet + 1 : 0;
+    runs->number = profile->number;
+    if (runs->quiet >= LEAT_INSTANCES_QUIET) {
+        runs->quiet = 0;
+        if (is_slower(profile, measured, 1) || is_slower(profile, measured, items_max)) {
+            leat_profile_init(profile, profile->quantile_ppm, measured);
+            runs->number = profile->number;
         }
     }
 }

@@ -17,9 +17,17 @@
 #include "sched/profile.h"
 
 #define LEAT_WORKER_CLASSES_MAX 8u
+#define LEAT_INSTANCES_QUIET    30u /* evaluations without a batch, after which what a profile has learned is doubted */
+
+/* What a class of workers has run of a variant, as last evaluated. */
+struct leat_instances_runs {
+    uint32_t number; /* of its profile's observations */
+    uint32_t quiet;  /* evaluations since it last changed */
+};
 
 struct leat_instances {
     struct leat_profile (*measured)[LEAT_WORKER_CLASSES_MAX]; /* [variant_count] */
+    struct leat_instances_runs (*runs)[LEAT_WORKER_CLASSES_MAX]; /* [variant_count]. [D] */
     struct leat_instance *all;                                /* [worker_count][variant_count] */
     _Atomic uint8_t *states; /* of all, as last evaluated. W: dispatcher, relaxed  R: anyone */
     uint32_t worker_count, variant_count;
@@ -34,6 +42,14 @@ void leat_instances_fini(struct leat_instances *instances); /* [C] accepts zeroe
 /* [D] Evaluates those on one worker. */
 void leat_instances_evaluate(struct leat_instances *instances, uint32_t worker, const struct leat_instance_worker *shared,
                              const struct leat_instance_demand *demand);
+
+/*
+ * [D] Once an interval: what the class's profile of a variant has learned gives way to what was measured, where it is slower by a
+ * tenth for one item or for items_max and nothing has run for LEAT_INSTANCES_QUIET intervals. A few batches that ran while something
+ * held up the machine would else keep a variant from ever running again, and so from being known better.
+ */
+void leat_instances_doubt(struct leat_instances *instances, uint32_t variant, uint32_t worker_class, uint32_t items_max,
+                          struct leat_profile *profile);
 
 /* [D] What is known of a variant of one application is known of that of another; nothing of either runs. */
 void leat_instances_pass_on(const struct leat_instances *from, uint32_t from_variant, struct leat_instances *to,

@@ -871,6 +871,36 @@ test_offline_has_time(void)
     leat_instances_fini(&apps[TIGHT].instances);
 }
 
+/* ---- Doubt ------------------------------------------------------------------------------------- */
+
+/* A profile that was taught too much, and that nothing runs to correct, gives way to what was measured; too little it keeps. */
+static void
+test_slow_profiles_are_doubted(void)
+{
+    static const uint64_t taught_ns[] = {1200000, 1080000, 400000};
+    for (uint32_t i = 0; i < LEAT_COUNT_OF(taught_ns); i++) {
+        start();
+        EXPECT(leat_instances_init(&apps[TIGHT].instances, 1, 1) == LEAT_OK);
+        leat_profile_set(&apps[TIGHT].instances.measured[0][0], 1, 1000000);
+        leat_profile_init(&profiles[0][0], LEAT_PROFILE_DEFAULT, NULL);
+        leat_profile_set(&profiles[0][0], 1, taught_ns[i]);
+        const uint64_t before_ns = leat_profile_mean(&profiles[0][0], 1);
+        for (uint32_t interval = 0; interval < 3 * LEAT_INSTANCES_QUIET; interval++) {
+            if (interval < 2 * LEAT_INSTANCES_QUIET && interval % (LEAT_INSTANCES_QUIET - 1) == 0) { /* not quiet for long enough */
+                leat_profile_learn(&profiles[0][0], 1, taught_ns[i]);
+            }
+            now_ns += LEAT_INSTANCE_INTERVAL_NS;
+            (void)step();
+            const bool kept = taught_ns[i] < 1100000 || interval < 2 * LEAT_INSTANCES_QUIET;
+            EXPECT(!kept || leat_profile_mean(&profiles[0][0], 1) == before_ns);
+        }
+        EXPECT(leat_profile_mean(&profiles[0][0], 1) == (taught_ns[i] > 1100000 ? 1000000 : before_ns));
+        leat_profile_init(&profiles[0][0], LEAT_PROFILE_DEFAULT, NULL);
+        stop();
+        leat_instances_fini(&apps[TIGHT].instances);
+    }
+}
+
 /* ---- Late -------------------------------------------------------------------------------------- */
 
 static uint32_t
@@ -1014,6 +1044,7 @@ main(void)
     test_what_cannot_be_served_is_no_load();
     test_offline_takes_no_place();
     test_offline_has_time();
+    test_slow_profiles_are_doubted();
     test_late_is_served_last();
     test_late_is_not_weighed();
     test_late_has_bounds();

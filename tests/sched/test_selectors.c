@@ -431,7 +431,6 @@ test_late(void)
         struct world world;
         draw_world(&world);
         world.input.variant_count = below(8) == 0 ? (uint32_t)below(VARIANTS) : VARIANTS;
-        const uint64_t(*times)[CLASSES][ITEMS + 1] = world.batch_ns;
         const uint32_t class = world.worker.worker_class, items = world.queries[0].items;
         const struct leat_selection got = leat_batch_of_late(&world.input);
         if (got.queries == 0) {
@@ -443,7 +442,7 @@ test_late(void)
         }
         EXPECT(got.queries == 1 && got.skip == 0 && !got.hold && is_candidate(&world, got.variant));
         for (uint32_t v = 0; v < VARIANTS; v++) {
-            EXPECT(!is_candidate(&world, v) || times[v][class][items] >= times[got.variant][class][items]);
+            EXPECT(!is_candidate(&world, v) || world.batch_ns[v][class][items] >= world.batch_ns[got.variant][class][items]);
         }
         others += got.variant > 0;
     }
