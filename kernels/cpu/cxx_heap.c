@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 #include "base/status.h"
@@ -79,7 +80,9 @@ static void *
 take(size_t size)
 {
     if (!cache.in_run || size > (size_t)CLASS_BYTES << (CLASSES - 1)) {
-        return malloc(size != 0 ? size : 1);
+        const size_t room =
+            size <= SIZE_MAX - LEAT_CXX_HEAP_ROOM_BYTES ? LEAT_CXX_HEAP_ROOM_BYTES : 0;
+        return malloc(size + room);
     }
     int c = 0;
     while ((size_t)CLASS_BYTES << c < size) {
