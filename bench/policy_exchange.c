@@ -124,9 +124,9 @@ open_session(void)
     options.socket_path = run.socket_path;
     options.slots = SLOTS;
     options.arena_bytes = 1 << 20;
-    while ((status = leat_open(&options, &session)) == LEAT_ERR_SYS && waitpid(run.daemon, NULL, WNOHANG) == 0) {
-        (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){.tv_nsec = 1000000}, NULL); /* it does not listen yet */
-    }
+    do {
+        status = leat_open(&options, &session);
+    } while (status == LEAT_ERR_SYS && waitpid(run.daemon, NULL, WNOHANG) == 0); /* SYS: it does not listen yet */
     if (status != LEAT_OK) {
         (void)fprintf(stderr, "bench_policy_exchange: %s: %s\n", run.options->daemon_path, leat_error_text());
         (void)kill(run.daemon, SIGKILL);

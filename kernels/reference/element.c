@@ -244,12 +244,18 @@ leat_coordinates(const struct leat_value *value, size_t i, int64_t at[LEAT_RANK_
     }
 }
 
+int64_t
+leat_eval_int(const struct leat_eval *eval, uint32_t input, size_t i)
+{
+    return leat_eval_input(eval, input)->dtype == LEAT_DTYPE_I32
+               ? ((const volatile int32_t *)leat_eval_in(eval, input))[i]
+               : ((const volatile int64_t *)leat_eval_in(eval, input))[i];
+}
+
 enum leat_status
 leat_eval_index(const struct leat_eval *eval, uint32_t input, size_t i, int64_t size, size_t *ret)
 {
-    const int64_t given = leat_eval_input(eval, input)->dtype == LEAT_DTYPE_I32
-                              ? ((const volatile int32_t *)leat_eval_in(eval, input))[i]
-                              : ((const volatile int64_t *)leat_eval_in(eval, input))[i];
+    const int64_t given = leat_eval_int(eval, input, i);
     if (given < -size || given >= size) {
         return LEAT_NODE_FAIL(eval->node, LEAT_ERR_SHAPE, "index %lld is outside %lld elements",
                               (long long)given, (long long)size);

@@ -108,9 +108,12 @@ LEAT_MUST_CHECK enum leat_status leat_eval_set_dims(const struct leat_eval *eval
 
 /* ---- Indices ------------------------------------------------------------------------------------------------ */
 
+/* Element i of an i32 or i64 input, read once: checked and used is the same number whatever the owner of the memory does. */
+int64_t leat_eval_int(const struct leat_eval *eval, uint32_t input, size_t i);
+
 /*
- * Element i of index tensor `input` (i32 or i64), negative ones counted from the end of `size`. It is read
- * once: what is checked is what is used. LEAT_ERR_SHAPE when it is outside [-size, size).
+ * Element i of index tensor `input` (i32 or i64), negative ones counted from the end of `size`.
+ * LEAT_ERR_SHAPE when it is outside [-size, size).
  */
 LEAT_MUST_CHECK enum leat_status leat_eval_index(const struct leat_eval *eval, uint32_t input, size_t i,
                                                  int64_t size, size_t *ret);

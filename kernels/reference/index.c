@@ -167,12 +167,11 @@ LEAT_REFERENCE_FUNCTION(reverse_sequence)
     const struct leat_value *x = leat_eval_input(eval, 0);
     const uint32_t time = leat_node_int(eval->node, "time_axis", 0) != 0 ? 1 : 0;
     const size_t size = leat_dtype_bytes(x->dtype), inner = leat_extent(x, 2, x->rank) * size;
-    const int64_t *lengths = leat_eval_in(eval, 1);
     const unsigned char *in = leat_eval_in(eval, 0);
     unsigned char *out = leat_eval_out(eval, 0);
 
     for (int64_t b = 0; b < x->dims[1 - time]; b++) {
-        const int64_t length = *(const volatile int64_t *)&lengths[b]; /* read once */
+        const int64_t length = leat_eval_int(eval, 1, (size_t)b);
         if (length < 0 || length > x->dims[time]) {
             return LEAT_NODE_FAIL(eval->node, LEAT_ERR_SHAPE, "a sequence of %lld in %lld steps",
                                   (long long)length, (long long)x->dims[time]);
@@ -189,6 +188,26 @@ LEAT_REFERENCE_FUNCTION(reverse_sequence)
 
 /* ---- By index ----------------------------------------------------------------------------------------------- */
 
+/* The element of x that element i of the indices names, which lies where that does but along the axis. */
+static enum leat_status
+find_element(const struct leat_eval *eval, const struct leat_value *x, uint32_t axis, size_t i, size_t *ret)
+{
+    size_t strides[LEAT_RANK_MAX], index = 0;
+    int64_t at[LEAT_RANK_MAX];
+    const enum leat_status status = leat_eval_index(eval, 1, i, x->dims[axis], &index);
+
+    if (status != LEAT_OK) {
+        return status;
+    }
+    leat_strides(x, strides);
+    leat_coordinates(leat_eval_input(eval, 1), i, at);
+    *ret = 0;
+    for (uint32_t d = 0; d < x->rank; d++) {
+        *ret += (d == axis ? index : (size_t)at[d]) * strides[d];
+    }
+    return LEAT_OK;
+}
+
 LEAT_REFERENCE_FUNCTION(gather_elements)
 {
     const struct leat_value *x = leat_eval_input(eval, 0), *output = leat_eval_output(eval, 0);
@@ -196,19 +215,12 @@ LEAT_REFERENCE_FUNCTION(gather_elements)
     const size_t size = leat_dtype_bytes(x->dtype), count = leat_value_elements(output);
     const unsigned char *in = leat_eval_in(eval, 0);
     unsigned char *out = leat_eval_out(eval, 0);
-    size_t strides[LEAT_RANK_MAX], index = 0;
-    int64_t at[LEAT_RANK_MAX];
 
-    leat_strides(x, strides);
     for (size_t i = 0; i < count; i++) {
-        const enum leat_status status = leat_eval_index(eval, 1, i, x->dims[axis], &index);
+        size_t from;
+        const enum leat_status status = find_element(eval, x, axis, i, &from);
         if (status != LEAT_OK) {
             return status;
-        }
-        size_t from = 0;
-        leat_coordinates(output, i, at);
-        for (uint32_t d = 0; d < x->rank; d++) {
-            from += (d == axis ? index : (size_t)at[d]) * strides[d];
         }
         memcpy(out + i * size, in + from * size, size);
     }
@@ -244,20 +256,13 @@ LEAT_REFERENCE_FUNCTION(scatter_elements)
     const struct leat_value *x = leat_eval_input(eval, 0), *indices = leat_eval_input(eval, 1);
     const uint32_t axis = (uint32_t)leat_node_axis(eval->node, 0, x->rank);
     const size_t count = leat_value_elements(indices);
-    size_t strides[LEAT_RANK_MAX], index = 0;
-    int64_t at[LEAT_RANK_MAX];
 
     memcpy(leat_eval_out(eval, 0), leat_eval_in(eval, 0), leat_value_bytes(x));
-    leat_strides(x, strides);
     for (size_t i = 0; i < count; i++) {
-        const enum leat_status status = leat_eval_index(eval, 1, i, x->dims[axis], &index);
+        size_t to;
+        const enum leat_status status = find_element(eval, x, axis, i, &to);
         if (status != LEAT_OK) {
             return status;
-        }
-        size_t to = 0;
-        leat_coordinates(indices, i, at);
-        for (uint32_t d = 0; d < x->rank; d++) {
-            to += (d == axis ? index : (size_t)at[d]) * strides[d];
         }
         place(eval, x->dtype, to, i);
     }

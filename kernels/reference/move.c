@@ -2,6 +2,7 @@
 /* Operators that move elements of any type: Transpose, Concat, Gather, Pad, Shape. */
 #include <string.h>
 
+#include "kernels/reference/element.h"
 #include "kernels/reference/reference.h"
 
 static size_t
@@ -66,15 +67,11 @@ LEAT_REFERENCE_FUNCTION(gather)
 
     for (size_t o = 0; o < outer; o++) {
         for (size_t i = 0; i < count; i++) {
-            /* Read once: checked and used is the same number whatever the owner of the memory does. */
-            const int64_t given = indices->dtype == LEAT_DTYPE_I32
-                                      ? ((const volatile int32_t *)leat_eval_in(eval, 1))[i]
-                                      : ((const volatile int64_t *)leat_eval_in(eval, 1))[i];
-            if (given < -rows || given >= rows) {
-                return LEAT_NODE_FAIL(eval->node, LEAT_ERR_SHAPE, "index %lld is outside %lld rows",
-                                      (long long)given, (long long)rows);
+            size_t from;
+            const enum leat_status status = leat_eval_index(eval, 1, i, rows, &from);
+            if (status != LEAT_OK) {
+                return status;
             }
-            const size_t from = (size_t)(given < 0 ? given + rows : given);
             memcpy(out + (o * count + i) * row, in + (o * (size_t)rows + from) * row, row);
         }
     }

@@ -168,7 +168,7 @@ LEAT_REFERENCE_FUNCTION(max_unpool)
     }
     memset(out, 0, leat_value_bytes(output));
     for (size_t i = 0; i < count; i++) {
-        const int64_t given = ((const volatile int64_t *)leat_eval_in(eval, 1))[i];
+        const int64_t given = leat_eval_int(eval, 1, i);
         const int64_t first = (int64_t)(i / in_plane) * plane;
         if (given < first || given >= first + plane) {
             return LEAT_NODE_FAIL(eval->node, LEAT_ERR_SHAPE, "index %lld is outside its plane",

@@ -219,7 +219,7 @@ run_item(struct cell *cell, size_t length)
 
 LEAT_REFERENCE_FUNCTION(recurrent)
 {
-    const int32_t *lengths = leat_eval_input(eval, 4) != NULL ? leat_eval_in(eval, 4) : NULL;
+    const bool has_lengths = leat_eval_input(eval, 4) != NULL;
     struct cell cell = {.eval = eval};
 
     const enum leat_status status = leat_recurrent_of(eval->graph, eval->node, &cell.g);
@@ -233,7 +233,7 @@ LEAT_REFERENCE_FUNCTION(recurrent)
     cell.from_h = cell.from_x + cell.g.gates * cell.hidden;
     for (cell.item = 0; cell.item < (size_t)cell.g.batch; cell.item++) {
         const int64_t length =
-            lengths != NULL ? ((const volatile int32_t *)lengths)[cell.item] : cell.g.steps;
+            has_lengths ? leat_eval_int(eval, 4, cell.item) : cell.g.steps;
         if (length < 0 || length > cell.g.steps) {
             return LEAT_NODE_FAIL(eval->node, LEAT_ERR_SHAPE, "a sequence of %lld in %lld steps",
                                   (long long)length, (long long)cell.g.steps);

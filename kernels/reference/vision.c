@@ -166,7 +166,7 @@ read_region(const struct leat_eval *eval, size_t r, struct region *ret)
     const int64_t given = leat_node_int(eval->node, "sampling_ratio", 0);
     const float *roi = (const float *)leat_eval_in(eval, 1) + 4 * r;
     const double offset = half_pixel ? 0.5 : 0;
-    const int64_t image = ((const volatile int64_t *)leat_eval_in(eval, 2))[r];
+    const int64_t image = leat_eval_int(eval, 2, r);
 
     if (image < 0 || image >= x->dims[0]) {
         return LEAT_NODE_FAIL(eval->node, LEAT_ERR_SHAPE, "index %lld is outside %lld images",
