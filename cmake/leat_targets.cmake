@@ -11,7 +11,8 @@ target_compile_options(leat_flags INTERFACE
   $<$<C_COMPILER_ID:GNU>:-Wno-format-truncation> # messages and paths are cut to fit on purpose
   -fno-common -fno-omit-frame-pointer -fvisibility=hidden)
 target_include_directories(leat_flags INTERFACE
-  ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/base/include ${PROJECT_SOURCE_DIR}/ipc/include)
+  ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/base/include ${PROJECT_SOURCE_DIR}/ipc/include
+  ${PROJECT_SOURCE_DIR}/kernels/include)
 target_link_libraries(leat_flags INTERFACE Threads::Threads)
 
 set(LEAT_SANITIZE "" CACHE STRING "Comma list for -fsanitize, for example address,undefined")

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/align.h"
+#include "kernels/backend.h"
 #include "runtime/config_schema.h"
 
 struct loader {
@@ -281,6 +282,56 @@ read_workers(const struct loader *loader, const struct leat_raw_config *raw)
     return LEAT_OK;
 }
 
+/* ---- backends ------------------------------------------------------------------------------------ */
+
+static enum leat_status
+read_backends(const struct loader *loader, const struct leat_raw_config *raw)
+{
+    struct leat_config *config = loader->config;
+    char prefix[LEAT_CONFIG_PATH_BYTES], path[LEAT_CONFIG_PATH_BYTES];
+
+    if (raw->backends_count > LEAT_BACKENDS_LOADED) {
+        return leat_config_fail(&loader->text, "backends", "lists %u; allowed are up to %u", raw->backends_count,
+                                LEAT_BACKENDS_LOADED);
+    }
+    config->backends = allocate(raw->backends_count, sizeof(*config->backends));
+    if (config->backends == NULL) {
+        return no_memory();
+    }
+    while (config->backend_count < raw->backends_count) {
+        const uint32_t i = config->backend_count++;
+        struct leat_config_backend *backend = &config->backends[i];
+        (void)snprintf(prefix, sizeof(prefix), "backends[%u]", i);
+        const enum leat_status status = read_table(loader, &leat_settings_backend, prefix, &raw->backends[i], backend);
+        if (status != LEAT_OK) {
+            return status;
+        }
+        if (strlen(backend->name) >= LEAT_BACKEND_NAME_MAX) {
+            return leat_config_fail(&loader->text, join(path, prefix, "name"), "'%s' is longer than %d bytes", backend->name,
+                                    LEAT_BACKEND_NAME_MAX - 1);
+        }
+        bool taken = leat_backend_find(backend->name) != NULL;
+        for (uint32_t before = 0; before < i; before++) {
+            taken = taken || strcmp(config->backends[before].name, backend->name) == 0;
+        }
+        if (taken) {
+            return leat_config_fail(&loader->text, join(path, prefix, "name"), "there is a backend '%s' already", backend->name);
+        }
+    }
+    return LEAT_OK;
+}
+
+static bool
+has_backend(const struct leat_config *config, const char *name)
+{
+    for (uint32_t b = 0; b < config->backend_count; b++) {
+        if (strcmp(config->backends[b].name, name) == 0) {
+            return true;
+        }
+    }
+    return leat_backend_find(name) != NULL;
+}
+
 /* ---- applications -------------------------------------------------------------------------------- */
 
 static enum leat_status
@@ -515,6 +566,11 @@ read_model(const struct loader *loader, const struct leat_raw_model *raw, const 
     if (status != LEAT_OK) {
         return status;
     }
+    if (!has_backend(loader->config, model->backend)) {
+        return leat_config_fail(&loader->text, join(path, prefix, "backend"),
+                                "no backend '%s'; allowed are cpu, reference and synthetic, and those listed under backends",
+                                model->backend);
+    }
     if (strcmp(model->backend, "synthetic") == 0) {
         if (model->path[0] != '\0') {
             return leat_config_fail(&loader->text, join(path, prefix, "path"),
@@ -583,6 +639,9 @@ read_all(const struct loader *loader, const struct leat_raw_config *raw)
     }
     if (status == LEAT_OK) {
         status = read_workers(loader, raw);
+    }
+    if (status == LEAT_OK) {
+        status = read_backends(loader, raw);
     }
     if (status == LEAT_OK) {
         status = read_applications(loader, raw);
@@ -745,6 +804,10 @@ leat_config_free(struct leat_config *config)
     for (uint32_t i = 0; i < config->class_count; i++) {
         free(config->classes[i].name);
     }
+    for (uint32_t i = 0; i < config->backend_count; i++) {
+        free(config->backends[i].path);
+        free(config->backends[i].options);
+    }
     for (uint32_t i = 0; i < config->application_count; i++) {
         free(config->applications[i].models);
         free(config->applications[i].policy);
@@ -758,6 +821,7 @@ leat_config_free(struct leat_config *config)
     }
     free(config->classes);
     free(config->workers);
+    free(config->backends);
     free(config->applications);
     free(config->models);
     free(config->access.operators);

@@ -28,7 +28,7 @@
 struct leat_config_model {
     char name[LEAT_NAME_MAX];
     char *path;              /* ONNX file; "" for synthetic */
-    char *backend;           /* "cpu", "reference" or "synthetic" */
+    char *backend;           /* "cpu", "reference", "synthetic" or one of `backends` */
     uint32_t items_max;      /* largest batch */
     uint32_t accuracy_ppm;   /* 0: unknown */
     char *options_json;      /* for the backend; NULL for none */
@@ -38,6 +38,13 @@ struct leat_config_model {
     uint32_t synthetic_seed;
     struct leat_tensor_info infos[LEAT_TENSORS_MAX]; /* synthetic only: inputs, then outputs */
     uint32_t input_count, output_count;
+};
+
+/* A plug-in: see leat/backend.h. */
+struct leat_config_backend {
+    char name[LEAT_NAME_MAX];
+    char *path;    /* of the shared library */
+    char *options; /* for the plug-in; "": none */
 };
 
 /* A kind of worker. */
@@ -95,6 +102,8 @@ struct leat_config {
     uint32_t worker_group_count;       /* >= 1 */
     uint32_t worker_queue_depth;
     uint64_t drain_ns; /* from SIGTERM on, what was accepted is answered for so long */
+    struct leat_config_backend *backends; /* in the order in which they are loaded */
+    uint32_t backend_count;               /* 0..LEAT_BACKENDS_LOADED */
     struct leat_config_application *applications;
     uint32_t application_count;
     struct leat_config_model *models;
@@ -119,8 +128,8 @@ void leat_config_memory(const struct leat_config *config, uint64_t machine_bytes
                         uint64_t *ret_bytes_per_user);
 
 /*
- * Can it be served here: model files, times, names that refer to models, CPUs? Errors read as load()'s. The placement
- * that was found for it is the caller's.
+ * Can it be served here: backends, model files, times, names that refer to models, CPUs? Errors read as load()'s. The placement
+ * that was found for it is the caller's; backends are loaded then, once in a process.
  */
 LEAT_MUST_CHECK enum leat_status leat_config_check(const struct leat_config *config,
                                                    const struct leat_topology *topology,

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kernels/backend.h"
 #include "runtime/application.h"
 #include "runtime/config.h"
 #include "runtime/policy_make.h"
@@ -33,6 +34,18 @@ check_file(const struct leat_config_model *model, uint32_t number)
     if (!S_ISREG(info.st_mode) || info.st_size == 0) {
         return LEAT_FAIL(LEAT_ERR_CONFIG, "models[%u].path: %s is %s, not an ONNX file", number, model->path,
                          S_ISREG(info.st_mode) ? "empty" : S_ISDIR(info.st_mode) ? "a folder" : "no regular file");
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+load_backends(const struct leat_config *config)
+{
+    for (uint32_t b = 0; b < config->backend_count; b++) {
+        const struct leat_config_backend *backend = &config->backends[b];
+        if (leat_backend_load(backend->name, backend->path, backend->options) != LEAT_OK) {
+            return leat_err_prefix(LEAT_ERR_CONFIG, "backends[%u].path", b);
+        }
     }
     return LEAT_OK;
 }
@@ -225,8 +238,11 @@ leat_config_check(const struct leat_config *config, const struct leat_topology *
     const struct leat_placement_request request = {.dispatcher_cpu = config->dispatcher.cpu,
                                                    .groups = config->workers,
                                                    .group_count = config->worker_group_count};
-    enum leat_status status = check_models(config);
+    enum leat_status status = load_backends(config);
 
+    if (status == LEAT_OK) {
+        status = check_models(config);
+    }
     if (status == LEAT_OK) {
         status = check_applications(config);
     }

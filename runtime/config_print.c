@@ -90,6 +90,15 @@ print_classes(const struct leat_config *config, const struct leat_placement *pla
     }
 }
 
+static void
+print_backends(const struct leat_config *config, FILE *out)
+{
+    (void)fprintf(out, "backends:%s\n", config->backend_count == 0 ? " []  # default" : "");
+    for (uint32_t i = 0; i < config->backend_count; i++) {
+        print_table(&leat_settings_backend, &config->backends[i], "  - ", "    ", out);
+    }
+}
+
 static const struct leat_router *
 router_in_force(const struct leat_config_application *application, uint32_t class_count)
 {
@@ -189,6 +198,7 @@ print_yaml(const struct leat_config *config, const struct leat_placement *placem
     for (uint32_t i = 0; i < config->worker_group_count; i++) {
         print_table(&leat_settings_worker, &config->workers[i], "  - ", "    ", out);
     }
+    print_backends(config, out);
     print_applications(config, placement, out);
     print_models(config, out);
 }
@@ -375,6 +385,9 @@ print_json(const struct leat_config *config, const struct leat_placement *placem
     (void)json_object_set_new(settings, "workers",
                               list_json(&leat_settings_worker, "workers", config->workers, config->worker_group_count,
                                         sizeof(config->workers[0]), defaults));
+    (void)json_object_set_new(settings, "backends",
+                              list_json(&leat_settings_backend, "backends", config->backends, config->backend_count,
+                                        sizeof(config->backends[0]), defaults));
     (void)json_object_set_new(settings, "applications", applications_json(config, placement, defaults));
     (void)json_object_set_new(settings, "models", models_json(config, defaults));
 

@@ -12,6 +12,7 @@
 #define WORKER_FIELD(...)      FIELD_OF(struct leat_raw_worker, __VA_ARGS__)
 #define CLASS_FIELD(...)       FIELD_OF(struct leat_raw_class, __VA_ARGS__)
 #define APPLICATION_FIELD(...) FIELD_OF(struct leat_raw_application, __VA_ARGS__)
+#define BACKEND_FIELD(...)     FIELD_OF(struct leat_raw_backend, __VA_ARGS__)
 #define MODEL_FIELD(...)       FIELD_OF(struct leat_raw_model, __VA_ARGS__)
 #define SYNTHETIC_FIELD(...)   FIELD_OF(struct leat_raw_synthetic, __VA_ARGS__)
 #define TENSOR_FIELD(...)      FIELD_OF(struct leat_raw_tensor, __VA_ARGS__)
@@ -61,6 +62,13 @@ static const cyaml_schema_field_t application_fields[] = {
 static const cyaml_schema_value_t application_value = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct leat_raw_application, application_fields)};
 
+static const cyaml_schema_field_t backend_fields[] = {
+    LEAT_SETTINGS_BACKEND(BACKEND_FIELD)
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t backend_value = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct leat_raw_backend, backend_fields)};
+
 static const cyaml_schema_field_t tensor_fields[] = {
     LEAT_SETTINGS_TENSOR(TENSOR_FIELD)
     LIST(struct leat_raw_tensor, dims, &text_value),
@@ -92,6 +100,7 @@ static const cyaml_schema_field_t root_fields[] = {
                         dispatcher_fields),
     LIST(struct leat_raw_config, classes, &class_value),
     LIST(struct leat_raw_config, workers, &worker_value),
+    LIST(struct leat_raw_config, backends, &backend_value),
     LIST(struct leat_raw_config, applications, &application_value),
     LIST(struct leat_raw_config, models, &model_value),
     CYAML_FIELD_END,

@@ -25,6 +25,7 @@
 #define WORKER_SETTING(...)      SETTING_OF(struct leat_raw_worker, struct leat_worker_group, __VA_ARGS__)
 #define CLASS_SETTING(...)       SETTING_OF(struct leat_raw_class, struct leat_config_class, __VA_ARGS__)
 #define APPLICATION_SETTING(...) SETTING_OF(struct leat_raw_application, struct leat_config_application, __VA_ARGS__)
+#define BACKEND_SETTING(...)     SETTING_OF(struct leat_raw_backend, struct leat_config_backend, __VA_ARGS__)
 #define MODEL_SETTING(...)       SETTING_OF(struct leat_raw_model, struct leat_config_model, __VA_ARGS__)
 #define SYNTHETIC_SETTING(...)   SETTING_OF(struct leat_raw_synthetic, struct leat_config_model, __VA_ARGS__)
 #define TENSOR_SETTING(...)      SETTING_OF(struct leat_raw_tensor, struct leat_tensor_info, __VA_ARGS__)
@@ -37,6 +38,7 @@ TABLE(worker, LEAT_SETTINGS_WORKER, struct leat_raw_worker, struct leat_worker_g
 TABLE(class, LEAT_SETTINGS_CLASS, struct leat_raw_class, struct leat_config_class, CLASS_SETTING);
 TABLE(application, LEAT_SETTINGS_APPLICATION, struct leat_raw_application, struct leat_config_application,
       APPLICATION_SETTING);
+TABLE(backend, LEAT_SETTINGS_BACKEND, struct leat_raw_backend, struct leat_config_backend, BACKEND_SETTING);
 TABLE(model, LEAT_SETTINGS_MODEL, struct leat_raw_model, struct leat_config_model, MODEL_SETTING);
 TABLE(synthetic, LEAT_SETTINGS_SYNTHETIC, struct leat_raw_synthetic, struct leat_config_model,
       SYNTHETIC_SETTING);
@@ -61,8 +63,6 @@ static const struct {
               {"warning", LEAT_LOG_WARNING},
               {"info", LEAT_LOG_INFO},
               {"debug", LEAT_LOG_DEBUG}};
-
-static const char *const backends[] = {"cpu", "reference", "synthetic"};
 
 static bool wrong(char *problem, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -217,18 +217,6 @@ read_text(const struct leat_setting *setting, const char *text, char **value, ch
     free(*value);
     *value = copy;
     return true;
-}
-
-static bool
-read_backend(const char *text, char **value, char *problem)
-{
-    for (size_t i = 0; i < LEAT_COUNT_OF(backends); i++) {
-        if (strcmp(text, backends[i]) == 0) {
-            const struct leat_setting any = {.max = 32, .kind = LEAT_SETTING_TEXT};
-            return read_text(&any, text, value, problem);
-        }
-    }
-    return wrong(problem, "no backend '%.40s'; allowed are cpu, reference and synthetic", text);
 }
 
 static bool
@@ -431,8 +419,6 @@ leat_setting_read(const struct leat_setting *setting, const char *text, void *ta
     case LEAT_SETTING_ROUTER:
     case LEAT_SETTING_SELECTOR:
         return read_policy(setting->kind == LEAT_SETTING_ROUTER, text, field, problem);
-    case LEAT_SETTING_BACKEND:
-        return read_backend(text, field, problem);
     case LEAT_SETTING_DTYPE:
         return read_dtype(text, field, problem);
     }
@@ -489,7 +475,6 @@ leat_setting_write(const struct leat_setting *setting, const void *target, char 
         break;
     case LEAT_SETTING_TEXT:
     case LEAT_SETTING_CPUS:
-    case LEAT_SETTING_BACKEND:
         word = *(const char *const *)field;
         break;
     case LEAT_SETTING_NAME:

@@ -8,6 +8,7 @@
 #ifndef LEAT_RUNTIME_CONFIG_SETTINGS_H
 #define LEAT_RUNTIME_CONFIG_SETTINGS_H
 
+#include "kernels/backend.h"
 #include "kernels/team.h"
 #include "runtime/config.h"
 #include "runtime/session.h"
@@ -34,7 +35,6 @@ enum leat_setting_kind {
     LEAT_SETTING_LEVEL, /* enum leat_log_level */
     LEAT_SETTING_ROUTER,
     LEAT_SETTING_SELECTOR,
-    LEAT_SETTING_BACKEND, /* char * */
     LEAT_SETTING_DTYPE,   /* u32 */
 };
 
@@ -90,10 +90,15 @@ enum leat_setting_kind {
     X(percentile, PERCENTILE, quantile_ppm, 0, 0, "95")                            \
     X(queue, U32, queue, 1, 1048576, "1024")
 
+#define LEAT_SETTINGS_BACKEND(X)                                                   \
+    X(name, NAME, name, 0, 0, NULL)                                                \
+    X(path, TEXT, path, 1, 4000, NULL)                                             \
+    X(options, TEXT, options, 0, 4000, "")
+
 #define LEAT_SETTINGS_MODEL(X)                                                     \
     X(name, NAME, name, 0, 0, NULL)                                                \
     X(path, TEXT, path, 0, 4000, "")                                               \
-    X(backend, BACKEND, backend, 0, 0, "cpu")                                      \
+    X(backend, TEXT, backend, 1, LEAT_BACKEND_NAME_MAX - 1, "cpu")                 \
     X(items_max, U32, items_max, 1, LEAT_ITEMS_MAX, "8")                           \
     X(accuracy, PPM, accuracy_ppm, 0, 0, "0")
 
@@ -140,6 +145,10 @@ struct leat_raw_application {
     uint32_t models_count;
 };
 
+struct leat_raw_backend {
+    LEAT_SETTINGS_BACKEND(LEAT_RAW_FIELD)
+};
+
 struct leat_raw_tensor {
     LEAT_SETTINGS_TENSOR(LEAT_RAW_FIELD)
     char **dims;
@@ -164,9 +173,10 @@ struct leat_raw_config {
     struct leat_raw_dispatcher dispatcher;
     struct leat_raw_class *classes;
     struct leat_raw_worker *workers;
+    struct leat_raw_backend *backends;
     struct leat_raw_application *applications;
     struct leat_raw_model *models;
-    uint32_t classes_count, workers_count, applications_count, models_count;
+    uint32_t classes_count, workers_count, backends_count, applications_count, models_count;
 };
 
 struct leat_setting {
@@ -184,8 +194,8 @@ struct leat_setting_table {
 };
 
 extern const struct leat_setting_table leat_settings_root, leat_settings_access, leat_settings_limits,
-    leat_settings_dispatcher, leat_settings_class, leat_settings_worker, leat_settings_application, leat_settings_model,
-    leat_settings_synthetic, leat_settings_tensor;
+    leat_settings_dispatcher, leat_settings_class, leat_settings_worker, leat_settings_backend, leat_settings_application,
+    leat_settings_model, leat_settings_synthetic, leat_settings_tensor;
 
 #define LEAT_SETTING_TEXT_BYTES 4200
 

@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <time.h>
 
+#include "base/align.h"
 #include "base/clock.h"
 #include "kernels/graph.h"
 #include "runtime/memory.h"
@@ -110,9 +111,47 @@ leat_variant_profile(const struct leat_variant_source *source, struct leat_loade
     return status;
 }
 
+/* A backend's word on a file, of which nobody else knows what is in it. */
+static enum leat_status
+check_tensor(const struct leat_backend *backend, const struct leat_tensor_info *info)
+{
+    uint64_t bytes = leat_dtype_bytes(info->dtype);
+    bool good = bytes > 0 && info->rank >= 1 && info->rank <= LEAT_RANK_MAX && info->dims[0] == -1 &&
+                memchr(info->name, '\0', sizeof(info->name)) != NULL;
+
+    for (uint32_t d = 1; good && d < info->rank; d++) {
+        good = info->dims[d] > 0 && leat_mul_u64(bytes, (uint64_t)info->dims[d], &bytes) && bytes <= LEAT_VALUE_BYTES_MAX;
+    }
+    return good && bytes == info->item_bytes
+               ? LEAT_OK
+               : LEAT_FAIL(LEAT_ERR_SHAPE, "backend '%s' says of tensor '%.64s' what cannot be", backend->name, info->name);
+}
+
+static enum leat_status
+ask_for_signature(const struct leat_variant_source *source, const struct leat_backend *backend, struct leat_target *signature)
+{
+    uint32_t inputs = 0, outputs = 0;
+
+    enum leat_status status =
+        backend->model_describe(source->onnx, source->onnx_bytes, signature->tensors, &inputs, &outputs);
+    if (status == LEAT_OK && (inputs < 1 || outputs < 1 || inputs > LEAT_TENSORS_MAX || outputs > LEAT_TENSORS_MAX - inputs)) {
+        status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "%u inputs and %u outputs; at least one of each, and up to %u in all, can be had",
+                           inputs, outputs, LEAT_TENSORS_MAX);
+    }
+    for (uint32_t t = 0; t < inputs + outputs && status == LEAT_OK; t++) {
+        status = check_tensor(backend, &signature->tensors[t]);
+    }
+    if (status == LEAT_OK) {
+        signature->input_count = inputs;
+        signature->output_count = outputs;
+    }
+    return status;
+}
+
 /* Fills the model source and the signature from the file, or from the synthetic description. */
 static enum leat_status
-describe(const struct leat_variant_source *source, struct leat_graph **ret_graph, struct leat_target *signature)
+describe(const struct leat_variant_source *source, const struct leat_backend *backend, struct leat_graph **ret_graph,
+         struct leat_target *signature)
 {
     if (source->onnx == NULL) {
         LEAT_ASSERT(source->input_count + source->output_count <= LEAT_TENSORS_MAX);
@@ -121,6 +160,9 @@ describe(const struct leat_variant_source *source, struct leat_graph **ret_graph
         memcpy(signature->tensors, source->infos,
                (source->input_count + source->output_count) * sizeof(signature->tensors[0]));
         return LEAT_OK;
+    }
+    if (backend->model_describe != NULL) {
+        return ask_for_signature(source, backend, signature);
     }
     struct leat_graph *graph;
     enum leat_status status = leat_onnx_import(source->onnx, source->onnx_bytes, &graph);
@@ -166,7 +208,7 @@ load_model(const struct leat_variant_source *source, struct leat_variant *varian
            struct leat_loaded_variant *loaded)
 {
     struct leat_graph *graph = NULL;
-    enum leat_status status = describe(source, &graph, &loaded->signature);
+    enum leat_status status = describe(source, variant->backend, &graph, &loaded->signature);
 
     if (status != LEAT_OK) {
         return status;
@@ -177,6 +219,8 @@ load_model(const struct leat_variant_source *source, struct leat_variant *varian
     }
     const struct leat_model_source model_source = {
         .graph = graph,
+        .file = source->onnx,
+        .file_bytes = source->onnx_bytes,
         .precision = variant->precision,
         .options_json = source->options_json,
         .infos = loaded->signature.tensors,
@@ -233,8 +277,10 @@ static enum leat_status
 new_variant(const struct leat_variant_source *source, struct leat_variant **ret_variant)
 {
     const struct leat_backend *backend = leat_backend_find(source->backend);
+    char names[256];
     if (backend == NULL) {
-        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no backend '%s' (cpu, reference, synthetic)", source->backend);
+        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no backend '%s' (%s)", source->backend,
+                         leat_backend_names(names, sizeof(names)));
     }
     struct leat_variant *variant = calloc(1, sizeof(*variant));
     if (variant == NULL) {

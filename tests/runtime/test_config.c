@@ -88,7 +88,7 @@ test_example_equals_defaults(const char *path)
         EXPECT(strstr(file_text, key) != NULL);
         keys += !heading;
     }
-    EXPECT(keys == 26);
+    EXPECT(keys == 27);
     free(example_text);
     free(defaults_text);
     leat_config_free(example);
@@ -115,6 +115,7 @@ static const char full[] =
     "workers:\n"
     "  - {count: 2, cores: 4, cpus: \"0-7\", class: fast}\n"
     "  - {}\n"
+    "backends: [{name: tensor-9, path: /b/t.so, options: \"a: b\"}, {name: plain, path: p.so}]\n"
     "applications:\n"
     "  - name: app-1\n"
     "    models: [m.1, m_2]\n"
@@ -133,7 +134,8 @@ static const char full[] =
     "      mode: burn\n"
     "      inputs: [{name: a, dims: [3, 224, 224]}, {name: b, dtype: i64}]\n"
     "      outputs: [{name: c, dtype: bool, dims: [10]}]\n"
-    "  - {name: quiet, backend: synthetic}\n";
+    "  - {name: quiet, backend: synthetic}\n"
+    "  - {name: elsewhere, path: m, backend: plain}\n";
 
 static void
 test_everything_is_read_and_survives_printing(void)
@@ -163,7 +165,7 @@ test_everything_is_read_and_survives_printing(void)
     EXPECT(config->applications[0].latency_ns == 20000000 && !config->applications[0].drop_late);
     EXPECT(config->applications[0].quantile_ppm == 999000);
     EXPECT(config->applications[0].queue == 5);
-    EXPECT(config->model_count == 3 && config->models[0].accuracy_ppm == 761000);
+    EXPECT(config->model_count == 4 && config->models[0].accuracy_ppm == 761000);
     EXPECT(config->models[0].items_max == 32 && config->models[0].options_json == NULL);
     const struct leat_config_model *synthetic = &config->models[1];
     EXPECT(synthetic->input_count == 2 && synthetic->output_count == 1);
@@ -173,6 +175,9 @@ test_everything_is_read_and_survives_printing(void)
     EXPECT(synthetic->infos[2].dtype == LEAT_DTYPE_BOOL && synthetic->infos[2].item_bytes == 10);
     EXPECT(strcmp(synthetic->options_json,
                   "{\"latency_ns\":1500000,\"per_item_ns\":2000,\"mode\":\"burn\"}") == 0);
+    EXPECT(config->backend_count == 2 && strcmp(config->backends[0].path, "/b/t.so") == 0);
+    EXPECT(strcmp(config->backends[0].options, "a: b") == 0 && config->backends[1].options[0] == '\0');
+    EXPECT(strcmp(config->models[3].backend, "plain") == 0);
     EXPECT(config->models[2].infos[0].item_bytes == 64 && config->models[2].output_count == 1);
     EXPECT(strcmp(config->models[2].infos[0].name, "input") == 0);
     EXPECT(strcmp(config->models[2].infos[1].name, "output") == 0);
@@ -191,7 +196,7 @@ test_everything_is_read_and_survives_printing(void)
     const json_t *application = json_array_get(json_object_get(settings, "applications"), 0);
     EXPECT(json_real_value(json_object_get(application, "percentile")) > 99.89);
     EXPECT(json_integer_value(json_object_get(application, "latency_ns")) == 20000000);
-    EXPECT(json_array_size(json_object_get(settings, "models")) == 3);
+    EXPECT(json_array_size(json_object_get(settings, "models")) == 4 && json_array_size(json_object_get(settings, "backends")) == 2);
     EXPECT(strstr(json, "\"applications[0].selector\"") != NULL);
     EXPECT(strstr(json, "\"dispatcher.spin_ns\"") == NULL);
     json_decref(object);
@@ -303,6 +308,10 @@ test_mistakes_are_named_with_their_place(void)
         {"models: [{path: x}]\n", ":1:10: models[0]: ", "'name' is missing"},
         {"models: [{name: a}]\n", ":1:10: models[0]: ", "'path' is missing"},
         {"models: [{name: a b, path: x}]\n", ":1:17: ", "not a name"},
+        {"backends: [{name: cpu, path: x}]\n", ":1:19: ", "there is a backend 'cpu' already"},
+        {"backends: [{name: a, path: x}, {name: a, path: y}]\n", ":1:39: ", "there is a backend 'a' already"},
+        {"backends: [{name: a}]\n", ":1:12: backends[0]: ", "'path' is missing"},
+        {"backends: [{name: a23456789012345678901234567890123, path: x}]\n", ":1:19: ", "longer than 31 bytes"},
         {"models: [{name: a, path: x, backend: gpu}]\n", ":1:38: ", "allowed are cpu, reference and synthetic"},
         {"models: [{name: a, path: x, accuracy: 1.2}]\n", ":1:39: ", "numbers from 0 to 1"},
         {"models: [{name: a, path: x, items_max: 70000}]\n", ":1:40: ", "1 to 65536"},

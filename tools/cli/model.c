@@ -28,7 +28,7 @@ print_model_help(void)
         "Adds a model to the daemon, which copies it, loads it, measures it and keeps it over restarts; lists\n"
         "what is loaded; shows what one takes, by cores and batch; measures one again, for instance because the machine\n"
         "was busy; removes one.\n\n"
-        "  --backend B      what runs it (default cpu)\n"
+        "  --backend B      what runs it: cpu (default), reference, or one that the daemon's configuration loads\n"
         "  --items-max N    largest batch, in items; auto: doubled while 5 %% more items a second come of it on some class\n"
         "                   of workers, in the application's objective (in a second where it has none) and a quarter of the\n"
         "                   memory (default auto with --app and a file, else 8)\n"
