@@ -81,7 +81,17 @@ struct leat_op; /* kernels/op.h: one row of the operator table */
  * bias is already an ordinary input; then `+ value[add]`, which has the shape of the output; then the
  * activation. f32 only.
  */
-enum leat_activation { LEAT_ACTIVATION_NONE, LEAT_ACTIVATION_RELU, LEAT_ACTIVATION_CLIP };
+enum leat_activation {
+    LEAT_ACTIVATION_NONE,
+    LEAT_ACTIVATION_RELU,
+    LEAT_ACTIVATION_CLIP,
+    LEAT_ACTIVATION_SIGMOID,
+    LEAT_ACTIVATION_TANH,
+    LEAT_ACTIVATION_SWISH,      /* x / (1 + e^-x) */
+    LEAT_ACTIVATION_HARD_SWISH, /* x max(0, min(1, x / 6 + 1 / 2)) */
+    LEAT_ACTIVATION_GELU,       /* x (1 + erf(x / sqrt(2))) / 2 */
+    LEAT_ACTIVATION_GELU_TANH,  /* x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 */
+};
 
 struct leat_node {
     const struct leat_op *op;

@@ -66,6 +66,7 @@ enum leat_op_kind {
     LEAT_OP_GATHER,
     LEAT_OP_GATHER_ELEMENTS,
     LEAT_OP_GATHER_ND,
+    LEAT_OP_GELU,
     LEAT_OP_GEMM,
     LEAT_OP_GLOBAL_AVERAGE_POOL,
     LEAT_OP_GLOBAL_LP_POOL,
@@ -159,6 +160,7 @@ enum leat_op_kind {
     LEAT_OP_STFT,
     LEAT_OP_SUB,
     LEAT_OP_SUM,
+    LEAT_OP_SWISH,
     LEAT_OP_TAN,
     LEAT_OP_TANH,
     LEAT_OP_THRESHOLDED_RELU,
@@ -226,6 +228,9 @@ extern const size_t leat_op_count;
 
 /* NULL when the table has no such operator at that opset. */
 const struct leat_op *leat_op_find(const char *name, int64_t opset);
+
+/* An operator that passes make and no file has; NULL when there is none of that kind. */
+const struct leat_op *leat_op_fused(enum leat_op_kind kind);
 
 /* True when some opset in the table has an operator of that name. */
 bool leat_op_known(const char *name);

@@ -5,11 +5,14 @@
 const struct leat_pass leat_passes[] = {
     {"fold-constants", "compute nodes whose inputs are all constant", leat_pass_fold_constants},
     {"remove-identities", "drop nodes that return their input", leat_pass_remove_identities},
+    {"fuse-layer-norm", "make one node of mean, deviation, scale and shift", leat_pass_fuse_layer_norm},
+    {"fuse-gelu", "make one node of GELU, by Erf or by Tanh", leat_pass_fuse_gelu},
+    {"fuse-swish", "make one node of x Sigmoid(x) or x HardSigmoid(x)", leat_pass_fuse_swish},
     {"fold-bias", "add a constant after Conv, Gemm or MatMul into its bias", leat_pass_fold_bias},
     {"fold-batch-norm", "scale the weights of a Conv instead of its result",
      leat_pass_fold_batch_norm},
-    {"fuse-add", "let Conv and Gemm add another tensor to their result", leat_pass_fuse_add},
-    {"fuse-activation", "let Conv and Gemm apply Relu or Clip", leat_pass_fuse_activation},
+    {"fuse-add", "let Conv, Gemm and MatMul add another tensor to their result", leat_pass_fuse_add},
+    {"fuse-activation", "let Conv, Gemm and MatMul apply an activation", leat_pass_fuse_activation},
     {"remove-dead-code", "drop nodes and constants that no output needs",
      leat_pass_remove_dead_code},
 };

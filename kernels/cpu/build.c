@@ -560,6 +560,32 @@ cpu_add_kernel(struct cpu_builder *b, enum leat_status (*kernel)(const struct cp
     return status;
 }
 
+struct cpu_function
+cpu_activation_of(const struct leat_node *node)
+{
+    switch (node->fused_activation) {
+    case LEAT_ACTIVATION_CLIP:
+        return (struct cpu_function){dnnl_eltwise_clip, node->clip_min, node->clip_max};
+    case LEAT_ACTIVATION_SIGMOID:
+        return (struct cpu_function){dnnl_eltwise_logistic, 0, 0};
+    case LEAT_ACTIVATION_TANH:
+        return (struct cpu_function){dnnl_eltwise_tanh, 0, 0};
+    case LEAT_ACTIVATION_SWISH:
+        return (struct cpu_function){dnnl_eltwise_swish, 1, 0};
+    case LEAT_ACTIVATION_HARD_SWISH:
+        return (struct cpu_function){dnnl_eltwise_hardswish, 0, 0};
+    case LEAT_ACTIVATION_GELU:
+        return (struct cpu_function){dnnl_eltwise_gelu_erf, 0, 0};
+    case LEAT_ACTIVATION_GELU_TANH:
+        return (struct cpu_function){dnnl_eltwise_gelu_tanh, 0, 0};
+    case LEAT_ACTIVATION_NONE:
+    case LEAT_ACTIVATION_RELU:
+        break;
+    }
+    LEAT_ASSERT(node->fused_activation == LEAT_ACTIVATION_RELU);
+    return (struct cpu_function){dnnl_eltwise_relu, 0, 0};
+}
+
 /* An attribute with user scratchpad; NULL on failure, with the text recorded. */
 static enum leat_status
 make_attributes(struct cpu_builder *b, bool fused, dnnl_primitive_attr_t *ret)
@@ -577,12 +603,10 @@ make_attributes(struct cpu_builder *b, bool fused, dnnl_primitive_attr_t *ret)
         if (status == LEAT_OK && node->fused_add != LEAT_VALUE_NONE) {
             status = CPU_TRY(b, "fused sum", dnnl_post_ops_append_sum(post, 1.0f));
         }
-        if (status == LEAT_OK && node->fused_activation == LEAT_ACTIVATION_RELU) {
-            status = CPU_TRY(b, "fused ReLU", dnnl_post_ops_append_eltwise(post, 1.0f, dnnl_eltwise_relu, 0, 0));
-        }
-        if (status == LEAT_OK && node->fused_activation == LEAT_ACTIVATION_CLIP) {
-            status = CPU_TRY(b, "fused Clip", dnnl_post_ops_append_eltwise(post, 1.0f, dnnl_eltwise_clip,
-                                                                           node->clip_min, node->clip_max));
+        if (status == LEAT_OK && node->fused_activation != LEAT_ACTIVATION_NONE && !cpu_activates_apart(b)) {
+            const struct cpu_function f = cpu_activation_of(node);
+            status = CPU_TRY(b, "fused activation",
+                             dnnl_post_ops_append_eltwise(post, 1.0f, f.algorithm, f.alpha, f.beta));
         }
         if (status == LEAT_OK) {
             status = CPU_TRY(b, "fused operators", dnnl_primitive_attr_set_post_ops(attributes, post));
@@ -631,6 +655,17 @@ cpu_describe(struct cpu_builder *b, const_dnnl_op_desc_t op, bool fused, dnnl_pr
     return described == dnnl_unimplemented ? LEAT_AGAIN : CPU_TRY(b, "operation", described);
 }
 
+bool
+cpu_may_overwrite(const struct cpu_builder *b, uint32_t value, uint32_t tensor)
+{
+    for (uint32_t i = 0; i < b->graph->input_count; i++) {
+        if (b->graph->inputs[i] == value) {
+            return false;
+        }
+    }
+    return b->uses[value] == 1 && !b->aliased[value] && b->program->tensors[tensor].constant == NULL;
+}
+
 enum leat_status
 cpu_destination(struct cpu_builder *b, const dnnl_memory_desc_t *md, uint32_t *ret_tensor)
 {
@@ -645,12 +680,7 @@ cpu_destination(struct cpu_builder *b, const dnnl_memory_desc_t *md, uint32_t *r
         return status;
     }
     const struct cpu_tensor *tensor = &b->program->tensors[from];
-    bool is_input = false;
-    for (uint32_t i = 0; i < b->graph->input_count; i++) {
-        is_input = is_input || b->graph->inputs[i] == addend;
-    }
-    if (b->uses[addend] == 1 && !b->aliased[addend] && !is_input && tensor->constant == NULL &&
-        cpu_same_bytes(&tensor->md, md)) {
+    if (cpu_may_overwrite(b, addend, from) && cpu_same_bytes(&tensor->md, md)) {
         return cpu_view(b, from, md, ret_tensor);
     }
     status = new_in_layout(b, md, ret_tensor);
@@ -684,6 +714,8 @@ lower_as_kind(struct cpu_builder *b)
         return cpu_lower_binary(b);
     case LEAT_OP_SOFTMAX:
         return cpu_lower_softmax(b);
+    case LEAT_OP_LAYER_NORMALIZATION:
+        return cpu_lower_layer_norm(b);
     case LEAT_OP_REDUCE_MEAN:
         return cpu_lower_reduce(b);
     case LEAT_OP_REDUCE_SUM:
@@ -710,7 +742,8 @@ static enum leat_status
 lower(struct cpu_builder *b, const struct leat_node *node)
 {
     const bool fused = node->fused_add != LEAT_VALUE_NONE || node->fused_activation != LEAT_ACTIVATION_NONE;
-    const bool fusible = node->op->kind == LEAT_OP_CONV || node->op->kind == LEAT_OP_GEMM;
+    const bool fusible = node->op->kind == LEAT_OP_CONV || node->op->kind == LEAT_OP_GEMM ||
+                         node->op->kind == LEAT_OP_MATMUL;
 
     b->node = node;
     enum leat_status status = fused && !fusible ? LEAT_AGAIN : lower_as_kind(b);

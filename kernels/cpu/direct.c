@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "kernels/cpu/activation.h"
 #include "kernels/cpu/product.h"
 
 enum {
@@ -153,6 +154,11 @@ multiply(const struct cpu_direct *conv, const struct part *part, const float *co
         case 5: multiply_group(conv, part, from, ahead, to, 5); break;
         default: multiply_group(conv, part, from, ahead, to, CPU_ROWS); break;
         }
+        if (part->last && conv->smooth != LEAT_ACTIVATION_NONE) { /* while they are in the first-level cache */
+            for (int64_t row = r; row < count * (g + 1) / groups; row++) {
+                cpu_activate(conv->smooth, result + row * conv->outputs, (size_t)(part->vectors * CPU_LANES));
+            }
+        }
     }
 }
 
@@ -203,9 +209,15 @@ cpu_direct_scratch_bytes(const struct cpu_direct *conv)
 
 /* [taps][BLOCK_ROWS_MAX]: where the windows of `count` rows lie; `zeros` outside of the source. */
 static void
-find_pixels(const struct cpu_direct *conv, const float *source, const float *zeros, int64_t row, int64_t count,
-            const float **ret_pixels)
+find_pixels(const struct cpu_direct *conv, bool dense, const float *source, const float *zeros, int64_t row,
+            int64_t count, const float **ret_pixels)
 {
+    if (dense) {
+        for (int64_t r = 0; r < count; r++) {
+            ret_pixels[r] = source + (row + r) * conv->inputs;
+        }
+        return;
+    }
     for (int64_t r = 0; r < count; r++) {
         const int64_t x = (row + r) % conv->out_width * conv->stride_across - conv->pad_left;
         const int64_t y = (row + r) / conv->out_width % conv->out_height * conv->stride_down - conv->pad_top;
@@ -226,13 +238,14 @@ cpu_direct_run(const struct cpu_direct *conv, const float *source, const float *
     const struct share share = share_of(conv, member, members);
     const int64_t taps = taps_of(conv), inputs = conv->inputs;
     /* The next block's pixels follow this one's. */
-    const bool dense = taps == 1 && conv->stride_down == 1 && conv->stride_across == 1;
+    const bool dense = taps == 1 && conv->out_height == conv->height && conv->out_width == conv->width &&
+                       conv->pad_top == 0 && conv->pad_left == 0;
     const float **pixels = scratch, *zeros = (const float *)((unsigned char *)scratch + pixels_bytes(conv));
 
     memset((unsigned char *)scratch + pixels_bytes(conv), 0, (size_t)inputs * sizeof(float));
     for (int64_t row = share.first_row; row < share.last_row; row += share.block) {
         const int64_t left = share.last_row - row, count = left < share.block ? left : share.block;
-        find_pixels(conv, source, zeros, row, count, pixels);
+        find_pixels(conv, dense, source, zeros, row, count, pixels);
         for (int64_t p = share.first_panel; p < share.last_panel; p++) {
             const int64_t outputs = conv->outputs - p * CPU_PANEL;
             const float *weights = packed + p * taps * inputs * CPU_PANEL;

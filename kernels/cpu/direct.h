@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/graph.h"
+
 struct cpu_direct {
     int64_t items, inputs, outputs; /* outputs are a multiple of 16 */
     int64_t height, width, out_height, out_width;
@@ -21,6 +23,7 @@ struct cpu_direct {
     int64_t pad_top, pad_left; /* what is missing below and to the right is zero as well */
     bool add;                  /* to what the result's place holds */
     float least, most;         /* then clamped to these */
+    enum leat_activation smooth; /* then one of kernels/cpu/activation.h, or none */
 };
 
 size_t cpu_direct_weights_bytes(const struct cpu_direct *conv);

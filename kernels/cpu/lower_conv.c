@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/cpu/activation.h"
+#include "kernels/cpu/depthwise.h"
 #include "kernels/cpu/direct.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/program.h"
@@ -31,8 +33,8 @@ enum {
 
 enum { SOURCE, RESULT, WEIGHTS, SCRATCH, BIAS, ARGS }; /* of a step; the last only where there is a bias */
 
-static bool
-has_channels_last(const dnnl_memory_desc_t *md)
+bool
+cpu_has_channels_last(const dnnl_memory_desc_t *md)
 {
     const int64_t *d = md->dims;
     const int64_t dims[4] = {d[0], d[1], d[2], d[3]}, strides[4] = {d[1] * d[2] * d[3], 1, d[1] * d[3], d[1]};
@@ -58,6 +60,12 @@ most_of(const struct leat_node *node)
     return node->fused_activation == LEAT_ACTIVATION_CLIP ? node->clip_max : INFINITY;
 }
 
+static enum leat_activation
+smooth_of(const struct leat_node *node)
+{
+    return cpu_activation_runs_here(node->fused_activation) ? node->fused_activation : LEAT_ACTIVATION_NONE;
+}
+
 /* ---- Parameters: made when a convolution is lowered, and again from the step when it runs --------------- */
 
 static struct cpu_direct
@@ -70,6 +78,20 @@ direct_of(const struct leat_node *node, const int64_t *source, const int64_t *re
         .stride_down = window[2], .stride_across = window[3],
         .pad_top = window[4], .pad_left = window[5],
         .add = node->fused_add != LEAT_VALUE_NONE, .least = least_of(node), .most = most_of(node),
+        .smooth = smooth_of(node),
+    };
+}
+
+static struct cpu_depthwise
+depthwise_of(const struct leat_node *node, const int64_t *source, const int64_t *result, const int64_t *window)
+{
+    return (struct cpu_depthwise){
+        .items = source[0], .channels = source[1],
+        .height = source[2], .width = source[3], .out_height = result[2], .out_width = result[3],
+        .kernel_down = window[0], .kernel_across = window[1],
+        .stride_down = window[2], .stride_across = window[3],
+        .pad_top = window[4], .pad_left = window[5],
+        .least = least_of(node), .most = most_of(node), .smooth = smooth_of(node),
     };
 }
 
@@ -90,6 +112,7 @@ struct work {
     const struct cpu_call *call;
     void (*run)(const struct work *work, uint32_t member);
     uint32_t members;
+    struct cpu_depthwise depthwise;
     struct cpu_direct direct;
     struct cpu_winograd winograd;
 };
@@ -106,6 +129,15 @@ run_direct(const struct work *work, uint32_t member)
     void *const *p = work->call->pointers;
     unsigned char *scratch = (unsigned char *)p[SCRATCH] + member * cpu_direct_scratch_bytes(&work->direct);
     cpu_direct_run(&work->direct, p[SOURCE], p[WEIGHTS], bias_of(work->call), p[RESULT], scratch, member, work->members);
+}
+
+static void
+run_depthwise(const struct work *work, uint32_t member)
+{
+    void *const *p = work->call->pointers;
+    unsigned char *scratch = (unsigned char *)p[SCRATCH] + member * cpu_depthwise_scratch_bytes(&work->depthwise);
+    cpu_depthwise_run(&work->depthwise, p[SOURCE], p[WEIGHTS], bias_of(work->call), p[RESULT], scratch, member,
+                      work->members);
 }
 
 static void
@@ -156,6 +188,15 @@ direct(const struct cpu_call *call)
 }
 
 static enum leat_status
+depthwise(const struct cpu_call *call)
+{
+    struct work work = {.run = run_depthwise};
+    work.depthwise = depthwise_of(call->step->node, dims_of(call, SOURCE), dims_of(call, RESULT), call->step->dims);
+    run(call, &work);
+    return LEAT_OK;
+}
+
+static enum leat_status
 winograd(const struct cpu_call *call)
 {
     struct work work = {.run = run_winograd};
@@ -175,20 +216,33 @@ pack_direct(const struct leat_value *weights, void *ret_packed)
 }
 
 static void
+pack_depthwise(const struct leat_value *weights, void *ret_packed)
+{
+    const int64_t *w = weights->dims;
+    cpu_depthwise_pack(&(struct cpu_depthwise){.channels = w[0], .kernel_down = w[2], .kernel_across = w[3]},
+                       weights->data, ret_packed);
+}
+
+static void
 pack_winograd(const struct leat_value *weights, void *ret_packed)
 {
     cpu_winograd_pack(weights->data, weights->dims[1], weights->dims[0], ret_packed);
 }
 
-/* What both kernels ask for. */
+/* What all kernels ask for. */
 static bool
 fits(const struct cpu_builder *b, const struct cpu_conv *conv)
 {
     const struct leat_value *weights = leat_node_input(b->graph, b->node, 1);
     const struct leat_window *w = conv->window;
 
-    return cpu_winograd_runs_here() && has_channels_last(conv->source) && has_channels_last(conv->result) &&
-           weights->data != NULL && leat_node_int(b->node, "group", 1) == 1 && conv->result->dims[1] % CPU_LANES == 0 &&
+    const enum leat_activation activation = b->node->fused_activation;
+
+    if (activation > LEAT_ACTIVATION_CLIP && !cpu_activation_runs_here(activation)) {
+        return false;
+    }
+    return cpu_winograd_runs_here() && cpu_has_channels_last(conv->source) && cpu_has_channels_last(conv->result) &&
+           weights->data != NULL && conv->result->dims[1] % CPU_LANES == 0 &&
            w->rank == 2 && w->dilation[LEAT_WINDOW_RANK - 2] == 1 && w->dilation[LEAT_WINDOW_RANK - 1] == 1;
 }
 
@@ -198,7 +252,7 @@ suits_winograd(const struct cpu_builder *b, const struct cpu_conv *conv, const i
     const int64_t *result = conv->result->dims;
     const int64_t tiles = result[0] * ((result[2] + 3) / 4) * ((result[3] + 3) / 4);
 
-    return window[0] == 3 && window[1] == 3 && window[2] == 1 && window[3] == 1 &&
+    return smooth_of(b->node) == LEAT_ACTIVATION_NONE && window[0] == 3 && window[1] == 3 && window[2] == 1 && window[3] == 1 &&
            conv->source->dims[1] % CPU_WINOGRAD_LANES == 0 && tiles >= (int64_t)TILES_LEAST * b->program->threads;
 }
 
@@ -209,9 +263,17 @@ suits_direct(const struct cpu_direct *conv)
     const size_t bytes = cpu_direct_weights_bytes(conv);
 
     if (taps == 1) {
-        return bytes > POINT_WEIGHTS_BYTES || (conv->outputs % CPU_PANEL == 0 && conv->inputs >= CPU_PANEL);
+        return conv->smooth != LEAT_ACTIVATION_NONE || bytes > POINT_WEIGHTS_BYTES || (conv->outputs % CPU_PANEL == 0 && conv->inputs >= CPU_PANEL);
     }
     return taps <= TAPS_MAX && bytes > WINDOW_WEIGHTS_BYTES;
+}
+
+static bool
+is_depthwise(const struct cpu_builder *b, const struct cpu_conv *conv)
+{
+    const int64_t groups = leat_node_int(b->node, "group", 1);
+    return groups == conv->source->dims[1] && groups == conv->result->dims[1] && b->node->fused_add == LEAT_VALUE_NONE &&
+           smooth_of(b->node) != LEAT_ACTIVATION_NONE; /* else oneDNN is as fast */
 }
 
 /* A step of `kernel` with what all of them have in common. */
@@ -257,6 +319,13 @@ cpu_lower_own_conv(struct cpu_builder *b, const struct cpu_conv *conv)
 
     if (!fits(b, conv)) {
         return LEAT_AGAIN;
+    }
+    if (leat_node_int(b->node, "group", 1) != 1) {
+        const struct cpu_depthwise parameters = depthwise_of(b->node, source, result, window);
+        return is_depthwise(b, conv) ? add_step(b, conv, window, depthwise, pack_depthwise,
+                                                cpu_depthwise_weights_bytes(&parameters),
+                                                cpu_depthwise_scratch_bytes(&parameters))
+                                     : LEAT_AGAIN;
     }
     if (suits_winograd(b, conv, window)) {
         const struct cpu_winograd parameters = winograd_of(b->node, source, result, window);

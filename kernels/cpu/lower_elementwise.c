@@ -4,21 +4,19 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "kernels/cpu/activation.h"
 #include "kernels/cpu/program.h"
 #include "kernels/op.h"
 
-struct function {
-    dnnl_alg_kind_t algorithm;
-    float alpha, beta;
-};
+enum { SHARED_LEAST = 4096 }; /* elements for each member of a team: fewer are not worth waking it */
 
 /* False when oneDNN has no such function of one f32. */
 static bool
-function_of(const struct leat_graph *graph, const struct leat_node *node, struct function *ret)
+function_of(const struct leat_graph *graph, const struct leat_node *node, struct cpu_function *ret)
 {
     double exponent;
 
-    *ret = (struct function){.algorithm = dnnl_alg_kind_undef};
+    *ret = (struct cpu_function){.algorithm = dnnl_alg_kind_undef};
     switch (node->op->kind) {
     case LEAT_OP_ABS:
         ret->algorithm = dnnl_eltwise_abs;
@@ -29,21 +27,27 @@ function_of(const struct leat_graph *graph, const struct leat_node *node, struct
     case LEAT_OP_EXP:
         ret->algorithm = dnnl_eltwise_exp;
         return true;
+    case LEAT_OP_GELU:
+        ret->algorithm = leat_node_int(node, "tanh", 0) != 0 ? dnnl_eltwise_gelu_tanh : dnnl_eltwise_gelu_erf;
+        return true;
+    case LEAT_OP_HARD_SWISH:
+        ret->algorithm = dnnl_eltwise_hardswish;
+        return true;
     case LEAT_OP_LOG:
         ret->algorithm = dnnl_eltwise_log;
         return true;
     case LEAT_OP_NEG:
-        *ret = (struct function){dnnl_eltwise_linear, -1.0f, 0.0f};
+        *ret = (struct cpu_function){dnnl_eltwise_linear, -1.0f, 0.0f};
         return true;
     case LEAT_OP_POW:
-        *ret = (struct function){dnnl_eltwise_pow, 1.0f, 0.0f};
+        *ret = (struct cpu_function){dnnl_eltwise_pow, 1.0f, 0.0f};
         if (!leat_value_scalar(leat_node_input(graph, node, 1), &exponent)) {
             return false;
         }
         ret->beta = (float)exponent;
         return leat_node_input(graph, node, 1)->rank <= leat_node_input(graph, node, 0)->rank;
     case LEAT_OP_RECIPROCAL:
-        *ret = (struct function){dnnl_eltwise_pow, 1.0f, -1.0f};
+        *ret = (struct cpu_function){dnnl_eltwise_pow, 1.0f, -1.0f};
         return true;
     case LEAT_OP_RELU:
         ret->algorithm = dnnl_eltwise_relu;
@@ -53,6 +57,9 @@ function_of(const struct leat_graph *graph, const struct leat_node *node, struct
         return true;
     case LEAT_OP_SQRT:
         ret->algorithm = dnnl_eltwise_sqrt;
+        return true;
+    case LEAT_OP_SWISH:
+        *ret = (struct cpu_function){dnnl_eltwise_swish, 1.0f, 0.0f};
         return true;
     case LEAT_OP_TANH:
         ret->algorithm = dnnl_eltwise_tanh;
@@ -67,6 +74,67 @@ is_f32(const struct leat_value *value)
 {
     return value->dtype == LEAT_DTYPE_F32 && leat_value_elements(value) > 0;
 }
+
+/* ---- Activations --------------------------------------------------------------------------------------- */
+
+#if defined(__x86_64__)
+bool
+cpu_activates_apart(const struct cpu_builder *b)
+{
+    const struct leat_value *y = leat_node_output(b->graph, b->node, 0);
+    /* What pads channels in oneDNN's layouts must stay 0. */
+    return cpu_model_type(b->model) == dnnl_f32 && cpu_activation_runs_here(b->node->fused_activation) &&
+           (b->node->fused_activation != LEAT_ACTIVATION_SIGMOID || b->node->op->kind != LEAT_OP_CONV ||
+            y->dims[1] % 16 == 0);
+}
+
+static void
+activate_part(const struct cpu_call *call, size_t begin, size_t end)
+{
+    cpu_activate(call->step->node->fused_activation, (float *)call->pointers[0] + begin, end - begin);
+}
+
+/* args: the tensor, of `count` floats. */
+static enum leat_status
+activate(const struct cpu_call *call)
+{
+    cpu_share(call, activate_part, call->step->count, SHARED_LEAST);
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_add_activation(struct cpu_builder *b, uint32_t tensor)
+{
+    const struct cpu_arg arg = {0, tensor};
+    struct cpu_step *step;
+
+    if (!cpu_activates_apart(b)) {
+        return LEAT_OK;
+    }
+    const enum leat_status status = cpu_add_kernel(b, activate, &arg, 1, &step);
+    if (status == LEAT_OK) {
+        step->count = dnnl_memory_desc_get_size(&b->program->tensors[tensor].md) / sizeof(float);
+    }
+    return status;
+}
+#else
+bool
+cpu_activates_apart(const struct cpu_builder *b)
+{
+    (void)b;
+    return false;
+}
+
+enum leat_status
+cpu_add_activation(struct cpu_builder *b, uint32_t tensor)
+{
+    (void)b;
+    (void)tensor;
+    return LEAT_OK;
+}
+#endif
+
+/* ---- Single elements ----------------------------------------------------------------------------------- */
 
 /* A primitive with one f32 operand in layout `args[0]` and a result in layout `dst`, which output 0 becomes. */
 static enum leat_status
@@ -91,7 +159,7 @@ enum leat_status
 cpu_lower_unary(struct cpu_builder *b)
 {
     struct cpu_arg args[2] = {{DNNL_ARG_SRC, 0}, {DNNL_ARG_DST, 0}};
-    struct function function;
+    struct cpu_function function;
     dnnl_eltwise_desc_t eltwise;
 
     if (!is_f32(leat_node_output(b->graph, b->node, 0)) || !function_of(b->graph, b->node, &function)) {
@@ -173,6 +241,12 @@ cpu_lower_binary(struct cpu_builder *b)
     if (!same_dims(first, y)) {
         return LEAT_AGAIN; /* oneDNN spreads the second operand only */
     }
+#if defined(__x86_64__)
+    const enum leat_status scaled = kind == LEAT_OP_MUL ? cpu_lower_scale(b, x0, x1) : LEAT_AGAIN;
+    if (scaled != LEAT_AGAIN) {
+        return scaled;
+    }
+#endif
     const bool whole = same_dims(second, y);
     enum leat_status status = whole || varies_by_channel(second, y) ? cpu_best(b, x0, &args[0].tensor)
                                                                     : cpu_plain(b, x0, &args[0].tensor);
@@ -233,6 +307,54 @@ cpu_lower_softmax(struct cpu_builder *b)
         status = add_and_set(b, &softmax, args, 1, 2, &md);
     }
     return status == LEAT_OK ? set_viewed_output(b, args[1].tensor) : status;
+}
+
+/* Scale and shift are vectors along the last axis, and nobody reads mean and deviation. */
+enum leat_status
+cpu_lower_layer_norm(struct cpu_builder *b)
+{
+    const struct leat_node *node = b->node;
+    const struct leat_value *x = leat_node_input(b->graph, node, 0);
+    struct cpu_arg args[4] = {{DNNL_ARG_SRC, 0}, {DNNL_ARG_SCALE, 0}, {DNNL_ARG_SHIFT, 0}, {DNNL_ARG_DST, 0}};
+    const bool shifted = leat_node_input(b->graph, node, 2) != NULL;
+    const unsigned flags = dnnl_use_scale | (shifted ? dnnl_use_shift : 0);
+    dnnl_layer_normalization_desc_t norm;
+    uint32_t plain;
+
+    if (!is_f32(x) || x->rank == 0 || leat_node_axis(node, -1, x->rank) + 1 != x->rank || node->input_count > 3) {
+        return LEAT_AGAIN;
+    }
+    for (uint32_t o = 1; o < node->output_count; o++) {
+        if (node->outputs[o] != LEAT_VALUE_NONE) {
+            return LEAT_AGAIN;
+        }
+    }
+    const int64_t width = x->dims[x->rank - 1], dims[2] = {(int64_t)leat_value_elements(x) / width, width};
+    for (uint32_t i = 1; i < 2 + (uint32_t)shifted; i++) {
+        const struct leat_value *affine = leat_node_input(b->graph, node, i);
+        if (affine->rank != 1 || affine->dims[0] != width) {
+            return LEAT_AGAIN;
+        }
+    }
+    const dnnl_memory_desc_t md = cpu_plain_md(dims, 2);
+    enum leat_status status = cpu_plain(b, node->inputs[0], &plain);
+    if (status == LEAT_OK) {
+        status = cpu_view(b, plain, &md, &args[0].tensor);
+    }
+    for (uint32_t i = 1; i < 2 + (uint32_t)shifted && status == LEAT_OK; i++) {
+        status = cpu_plain(b, node->inputs[i], &args[i].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = CPU_TRY(b, "layer normalisation",
+                         dnnl_layer_normalization_forward_desc_init(&norm, dnnl_forward_inference, &md, NULL,
+                                                                    leat_node_float(node, "epsilon", 1e-5f), flags));
+    }
+    const uint32_t dst = shifted ? 3 : 2;
+    args[dst].id = DNNL_ARG_DST;
+    if (status == LEAT_OK) {
+        status = add_and_set(b, &norm, args, dst, dst + 1, &md);
+    }
+    return status == LEAT_OK ? set_viewed_output(b, args[dst].tensor) : status;
 }
 
 enum leat_status

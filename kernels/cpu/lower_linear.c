@@ -82,6 +82,9 @@ add_inner_product(struct cpu_builder *b, const struct product *p)
         return status;
     }
     status = cpu_add_primitive(b, pd, args, p->has_bias ? 4 : 3);
+    if (status == LEAT_OK) {
+        status = cpu_add_activation(b, args[2].tensor);
+    }
     if (status != LEAT_OK) {
         return status;
     }
@@ -128,6 +131,9 @@ add_matmul(struct cpu_builder *b, const dnnl_memory_desc_t *src, const dnnl_memo
         return status;
     }
     status = cpu_add_primitive(b, pd, args, bias != NULL ? 4 : 3);
+    if (status == LEAT_OK) {
+        status = cpu_add_activation(b, args[2].tensor);
+    }
     if (status != LEAT_OK) {
         return status;
     }
@@ -226,10 +232,14 @@ cpu_lower_matmul(struct cpu_builder *b)
     }
     if (w->rank == 2 && w->data != NULL) {
         const int64_t inner = a->dims[a->rank - 1];
-        const struct product p = {
-            .rows = (int64_t)leat_value_elements(a) / inner, .inner = inner, .columns = w->dims[1]};
-        return add_inner_product(b, &p);
+        struct product p = {.rows = (int64_t)leat_value_elements(a) / inner, .inner = inner, .columns = w->dims[1],
+                            .has_bias = leat_node_input(b->graph, node, 2) != NULL};
+        const enum leat_status status = p.has_bias ? cpu_plain(b, node->inputs[2], &p.bias) : LEAT_OK;
+        return status == LEAT_OK ? add_inner_product(b, &p) : status;
+    }
+    if (leat_node_input(b->graph, node, 2) != NULL) {
+        return LEAT_AGAIN;
     }
     const dnnl_memory_desc_t src = padded_md(a, y->rank), weights = padded_md(w, y->rank), dst = padded_md(y, y->rank);
-    return add_matmul(b, &src, &weights, NULL, CPU_NONE, &dst, false);
+    return add_matmul(b, &src, &weights, NULL, CPU_NONE, &dst, true);
 }

@@ -144,6 +144,9 @@ cpu_lower_conv(struct cpu_builder *b)
     }
     status = cpu_add_primitive(b, pd, args, bias != NULL ? 4 : 3);
     if (status == LEAT_OK) {
+        status = cpu_add_activation(b, args[2].tensor);
+    }
+    if (status == LEAT_OK) {
         cpu_set_output(b, 0, args[2].tensor);
     }
     return status;

@@ -161,6 +161,14 @@ LEAT_MUST_CHECK enum leat_status cpu_add_kernel(struct cpu_builder *b,
                                                 struct cpu_step **ret_step);
 LEAT_MUST_CHECK enum leat_status cpu_add_reorder(struct cpu_builder *b, uint32_t from, uint32_t to);
 
+/* A function of single elements as oneDNN names them. */
+struct cpu_function {
+    dnnl_alg_kind_t algorithm;
+    float alpha, beta;
+};
+/* The activation that is fused onto the node; there is one. */
+struct cpu_function cpu_activation_of(const struct leat_node *node);
+
 /*
  * A descriptor of an operation, with user scratchpad and what is fused onto the node: a sum over the old
  * contents of dst (with_sum), then the activation. LEAT_AGAIN when oneDNN has no such kernel.
@@ -168,6 +176,14 @@ LEAT_MUST_CHECK enum leat_status cpu_add_reorder(struct cpu_builder *b, uint32_t
 LEAT_MUST_CHECK enum leat_status cpu_describe(struct cpu_builder *b, const_dnnl_op_desc_t op, bool fused,
                                               dnnl_primitive_desc_t *ret_pd);
 dnnl_memory_desc_t cpu_query_md(const_dnnl_primitive_desc_t pd, dnnl_query_t what);
+
+/* The node that is being lowered is the last to read the value and may write its result where this tensor of it is. */
+bool cpu_may_overwrite(const struct cpu_builder *b, uint32_t value, uint32_t tensor);
+
+/* The node's activation is none of its primitive but a step of our own behind it, which is faster. */
+bool cpu_activates_apart(const struct cpu_builder *b);
+/* That step, where it is needed; `tensor` is the primitive's result. */
+LEAT_MUST_CHECK enum leat_status cpu_add_activation(struct cpu_builder *b, uint32_t tensor);
 
 /* dst of a node that may add `fused_add`: in the addend's own memory where it is free, else a copy of it. */
 LEAT_MUST_CHECK enum leat_status cpu_destination(struct cpu_builder *b, const dnnl_memory_desc_t *md,
@@ -181,8 +197,12 @@ struct cpu_conv {
     const struct leat_window *window;
     const dnnl_memory_desc_t *source, *result;
 };
+/* f32, 4 axes, the channels of a pixel side by side. */
+bool cpu_has_channels_last(const dnnl_memory_desc_t *md);
 /* On a kernel of our own, where one is faster than oneDNN's. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_own_conv(struct cpu_builder *b, const struct cpu_conv *conv);
+/* A product with one factor for each channel of each item. */
+LEAT_MUST_CHECK enum leat_status cpu_lower_scale(struct cpu_builder *b, uint32_t value, uint32_t factors);
 LEAT_MUST_CHECK enum leat_status cpu_lower_pool(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_global_pool(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_batch_norm(struct cpu_builder *b);
@@ -191,6 +211,7 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_matmul(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_unary(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_binary(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_softmax(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_layer_norm(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_reduce(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_sum(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_view(struct cpu_builder *b);
@@ -216,6 +237,13 @@ struct cpu_constant **cpu_model_lock_constants(struct leat_model *model);
 void cpu_model_unlock_constants(struct leat_model *model);
 
 /* ---- run.c: what one run in flight needs ----------------------------------------------------------- */
+
+/*
+ * For a step's kernel: part(call, begin, end) over 0..count, split between the members of the team where each gets
+ * `least` of them.
+ */
+void cpu_share(const struct cpu_call *call, void (*part)(const struct cpu_call *call, size_t begin, size_t end),
+               size_t count, size_t least);
 
 struct cpu_run;
 LEAT_MUST_CHECK enum leat_status cpu_run_create(const struct cpu_program *program, dnnl_engine_t engine,

@@ -3,6 +3,38 @@
 
 #include "base/align.h"
 #include "kernels/cpu/program.h"
+#include "kernels/team.h"
+
+struct sharing {
+    const struct cpu_call *call;
+    void (*part)(const struct cpu_call *call, size_t begin, size_t end);
+    size_t count, members;
+};
+
+static void
+run_share(void *context, uint32_t member, uint32_t size)
+{
+    const struct sharing *s = context;
+
+    (void)size;
+    if (member < s->members) {
+        s->part(s->call, s->count * member / s->members, s->count * (member + 1) / s->members);
+    }
+}
+
+void
+cpu_share(const struct cpu_call *call, void (*part)(const struct cpu_call *call, size_t begin, size_t end),
+          size_t count, size_t least)
+{
+    const size_t most = count / (least > 0 ? least : 1), threads = call->program->threads;
+    struct sharing s = {call, part, count, most < threads ? most : threads};
+
+    if (s.members > 1) {
+        leat_team_run(call->team, run_share, &s);
+    } else {
+        part(call, 0, count);
+    }
+}
 
 struct cpu_run {
     const struct cpu_program *program;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Conv + constant per channel, Gemm or MatMul of matrices + constant per column: into the bias input.
- * A MatMul becomes a Gemm.
+ * Conv + constant per channel, Gemm or MatMul + constant per column: into the bias input. A MatMul of matrices becomes
+ * a Gemm; one of more axes with a constant matrix gets a third input (leat_op_fused()).
  */
 #include <string.h>
 
@@ -71,9 +71,10 @@ bias_axis(const struct leat_graph *graph, const struct leat_node *node, uint32_t
         *ret_size = b->dims[0];
         return bias == NULL || bias->data != NULL;
     case LEAT_OP_MATMUL:
-        *ret_axis = 1;
+        *ret_axis = y->rank - 1;
         *ret_size = b->dims[b->rank - 1];
-        return leat_node_input(graph, node, 0)->rank == 2 && b->rank == 2 && *ret_size >= 1;
+        return leat_node_input(graph, node, 0)->rank >= 2 && b->rank == 2 && *ret_size >= 1 &&
+               (b->data != NULL || y->rank == 2);
     case LEAT_OP_GEMM:
         *ret_axis = 1;
         *ret_size = y->dims[1];
@@ -108,7 +109,7 @@ fold_into(struct leat_graph *graph, struct leat_node *node, const struct leat_no
         status = leat_pass_set_input(graph, node, 2, bias);
     }
     if (status == LEAT_OK && node->op->kind == LEAT_OP_MATMUL) {
-        node->op = leat_op_find("Gemm", graph->opset);
+        node->op = rank == 2 ? leat_op_find("Gemm", graph->opset) : leat_op_fused(LEAT_OP_MATMUL);
         LEAT_ASSERT(node->op != NULL);
     }
     *ret_done = status == LEAT_OK;

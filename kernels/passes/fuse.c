@@ -1,12 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What follows a Conv or Gemm moves into its fused_* fields, where a backend does it in registers. */
+/* What follows a Conv, Gemm or MatMul moves into its fused_* fields, where a backend does it in registers. */
 #include "kernels/passes/passes.h"
 
 static bool
 can_fuse(const struct leat_graph *graph, const struct leat_node *node)
 {
-    return node != NULL && (node->op->kind == LEAT_OP_CONV || node->op->kind == LEAT_OP_GEMM) &&
-           leat_node_output(graph, node, 0)->dtype == LEAT_DTYPE_F32;
+    return node != NULL && leat_node_output(graph, node, 0)->dtype == LEAT_DTYPE_F32;
+}
+
+/* False when the node is no activation, or its bounds are computed. */
+static bool
+activation_of(const struct leat_graph *graph, const struct leat_node *node, enum leat_activation *ret, float *ret_min,
+              float *ret_max)
+{
+    switch (node->op->kind) {
+    case LEAT_OP_RELU:
+        *ret = LEAT_ACTIVATION_RELU;
+        return true;
+    case LEAT_OP_CLIP:
+        *ret = LEAT_ACTIVATION_CLIP;
+        return leat_clip_bounds(graph, node, ret_min, ret_max);
+    case LEAT_OP_SIGMOID:
+        *ret = LEAT_ACTIVATION_SIGMOID;
+        return true;
+    case LEAT_OP_TANH:
+        *ret = LEAT_ACTIVATION_TANH;
+        return true;
+    case LEAT_OP_SWISH:
+        *ret = LEAT_ACTIVATION_SWISH;
+        return true;
+    case LEAT_OP_HARD_SWISH:
+        *ret = LEAT_ACTIVATION_HARD_SWISH;
+        return true;
+    case LEAT_OP_GELU:
+        *ret = leat_node_int(node, "tanh", 0) != 0 ? LEAT_ACTIVATION_GELU_TANH : LEAT_ACTIVATION_GELU;
+        return true;
+    default:
+        return false;
+    }
 }
 
 static bool
@@ -84,18 +115,16 @@ LEAT_PASS_FUNCTION(fuse_activation)
     }
     for (uint32_t n = 0; n < graph->node_count; n++) {
         struct leat_node *activation = &graph->nodes[n];
+        enum leat_activation kind;
         float min = 0, max = 0;
-        if (activation->op == NULL || (activation->op->kind != LEAT_OP_RELU &&
-                                       (activation->op->kind != LEAT_OP_CLIP ||
-                                        !leat_clip_bounds(graph, activation, &min, &max)))) {
+        if (activation->op == NULL || !activation_of(graph, activation, &kind, &min, &max)) {
             continue;
         }
         struct leat_node *node = leat_pass_sole_producer(graph, &index, activation->inputs[0]);
         if (!can_fuse(graph, node)) {
             continue;
         }
-        node->fused_activation =
-            activation->op->kind == LEAT_OP_RELU ? LEAT_ACTIVATION_RELU : LEAT_ACTIVATION_CLIP;
+        node->fused_activation = kind;
         node->clip_min = min;
         node->clip_max = max;
         leat_pass_take_output(&index, graph, node, activation);

@@ -16,6 +16,9 @@
     enum leat_status leat_pass_##name(struct leat_graph *graph, bool *ret_changed)
 LEAT_PASS_FUNCTION(fold_constants);
 LEAT_PASS_FUNCTION(remove_identities);
+LEAT_PASS_FUNCTION(fuse_layer_norm);
+LEAT_PASS_FUNCTION(fuse_gelu);
+LEAT_PASS_FUNCTION(fuse_swish);
 LEAT_PASS_FUNCTION(fold_batch_norm);
 LEAT_PASS_FUNCTION(fold_bias);
 LEAT_PASS_FUNCTION(fuse_add);
@@ -42,6 +45,31 @@ struct leat_node *leat_pass_sole_producer(struct leat_graph *graph, const struct
 /* `node` takes over the output of `last`, which goes; what it computed before has no reader left. */
 void leat_pass_take_output(struct leat_pass_index *index, struct leat_graph *graph,
                            struct leat_node *node, struct leat_node *last);
+
+/* The node of this kind whose first output is `value`, when nothing is fused onto it; NULL otherwise. */
+const struct leat_node *leat_pass_producer(const struct leat_graph *graph, const struct leat_pass_index *index,
+                                           uint32_t value, enum leat_op_kind kind);
+
+/* An Add or Mul with a constant of one element: true when it is `wanted`, or nearly; *ret_other is the other operand. */
+bool leat_pass_has_scalar(const struct leat_graph *graph, const struct leat_node *node, double wanted, uint32_t *ret_other);
+
+/* A constant of one element, and of no more axes than others have, that is within 1e-5 |wanted| of `wanted`. */
+bool leat_pass_is_scalar(const struct leat_graph *graph, uint32_t value, double wanted);
+
+/*
+ * `last` becomes `op` with these inputs and attributes and keeps its first output; what it read goes where nobody
+ * else reads it.
+ */
+LEAT_MUST_CHECK enum leat_status
+leat_pass_replace(struct leat_graph *graph, struct leat_pass_index *index, struct leat_node *last,
+                  const struct leat_op *op, const uint32_t *inputs, uint32_t input_count,
+                  const struct leat_attribute *attributes, uint32_t attribute_count);
+
+/* For a pass that looks at one node after the other: *ret_done where `rewrite` made something else of it. */
+typedef enum leat_status (*leat_pass_rewrite)(struct leat_graph *graph, struct leat_pass_index *index,
+                                              struct leat_node *node, bool *ret_done);
+LEAT_MUST_CHECK enum leat_status leat_pass_each(struct leat_graph *graph, leat_pass_rewrite rewrite,
+                                                bool *ret_changed);
 
 /* Sets input i, lengthening the list with omitted inputs when needed. */
 LEAT_MUST_CHECK enum leat_status leat_pass_set_input(struct leat_graph *graph, struct leat_node *node,

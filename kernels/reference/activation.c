@@ -36,6 +36,8 @@ map(const struct leat_eval *eval, function f, double a, double b)
         return map(eval, name##_of, (A), (B));                                                      \
     }
 #define REAL(attribute, otherwise) (double)leat_node_float(eval->node, attribute, otherwise)
+#define SQRT_2         1.41421356237309505
+#define SQRT_2_OVER_PI 0.797884560802865356
 #define UNIT(y)                    ((y) < 0 ? 0 : (y) > 1 ? 1 : (y)) /* a NaN stays one */
 
 MAP(acos, 0, 0, acos(x))
@@ -48,6 +50,8 @@ MAP(celu, REAL("alpha", 1.0f), 0, x < 0 ? a * expm1(x / a) : x)
 MAP(cos, 0, 0, cos(x))
 MAP(cosh, 0, 0, cosh(x))
 MAP(elu, REAL("alpha", 1.0f), 0, x < 0 ? a * expm1(x) : x)
+MAP(gelu, (double)leat_node_int(eval->node, "tanh", 0), 0,
+    a == 0 ? x * (1 + erf(x / SQRT_2)) / 2 : x * (1 + tanh(SQRT_2_OVER_PI * (x + 0.044715 * x * x * x))) / 2)
 MAP(hard_sigmoid, REAL("alpha", 0.2f), REAL("beta", 0.5f), UNIT(a * x + b))
 MAP(hard_swish, 0, 0, x * UNIT(x / 6 + 0.5))
 MAP(leaky_relu, REAL("alpha", 0.01f), 0, x < 0 ? a * x : x)
@@ -60,9 +64,47 @@ MAP(sin, 0, 0, sin(x))
 MAP(sinh, 0, 0, sinh(x))
 MAP(softplus, 0, 0, x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)))
 MAP(softsign, 0, 0, x / (1 + fabs(x)))
+MAP(swish, 0, 0, x / (1 + exp(-x)))
 MAP(tan, 0, 0, tan(x))
 MAP(thresholded_relu, REAL("alpha", 1.0f), 0, x > a ? x : 0)
 /* clang-format on */
+
+void
+leat_reference_activate(const struct leat_node *node, float *y, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const double x = (double)y[i];
+        switch (node->fused_activation) {
+        case LEAT_ACTIVATION_NONE:
+            return;
+        case LEAT_ACTIVATION_RELU:
+            y[i] = y[i] < 0 ? 0 : y[i];
+            break;
+        case LEAT_ACTIVATION_CLIP:
+            y[i] = y[i] < node->clip_min ? node->clip_min : y[i];
+            y[i] = y[i] > node->clip_max ? node->clip_max : y[i];
+            break;
+        case LEAT_ACTIVATION_SIGMOID:
+            y[i] = (float)(1 / (1 + exp(-x)));
+            break;
+        case LEAT_ACTIVATION_TANH:
+            y[i] = (float)tanh(x);
+            break;
+        case LEAT_ACTIVATION_SWISH:
+            y[i] = (float)swish_of(x, 0, 0);
+            break;
+        case LEAT_ACTIVATION_HARD_SWISH:
+            y[i] = (float)hard_swish_of(x, 0, 0);
+            break;
+        case LEAT_ACTIVATION_GELU:
+            y[i] = (float)gelu_of(x, 0, 0);
+            break;
+        case LEAT_ACTIVATION_GELU_TANH:
+            y[i] = (float)gelu_of(x, 1, 0);
+            break;
+        }
+    }
+}
 
 LEAT_REFERENCE_FUNCTION(is_nan)
 {

@@ -51,6 +51,7 @@ LEAT_REFERENCE_FUNCTION(matmul)
     const struct leat_value *a = leat_eval_input(eval, 0), *b = leat_eval_input(eval, 1);
     const struct leat_value *output = leat_eval_output(eval, 0);
     const float *in_a = leat_eval_in(eval, 0), *in_b = leat_eval_in(eval, 1);
+    const float *bias = leat_eval_input(eval, 2) != NULL ? leat_eval_in(eval, 2) : NULL; /* see leat_op_fused() */
     float *out = leat_eval_out(eval, 0);
     const size_t rows = a->rank > 1 ? (size_t)a->dims[a->rank - 2] : 1;
     const size_t inner = (size_t)a->dims[a->rank - 1];
@@ -66,7 +67,7 @@ LEAT_REFERENCE_FUNCTION(matmul)
         const float *w = in_b + leat_matrix_offset(b, output, batches, batch, inner * columns);
         for (size_t m = 0; m < rows; m++) {
             for (size_t n = 0; n < columns; n++) {
-                double sum = 0;
+                double sum = bias != NULL ? (double)bias[n] : 0;
                 for (size_t k = 0; k < inner; k++) {
                     sum += (double)x[m * inner + k] * (double)w[k * columns + n];
                 }

@@ -15,6 +15,9 @@
 /* One node with what is fused onto it. */
 LEAT_MUST_CHECK enum leat_status leat_reference_run_node(const struct leat_eval *eval);
 
+/* The node's fused activation, in place. */
+void leat_reference_activate(const struct leat_node *node, float *y, size_t count);
+
 /* What leat_eval.workspace of one node needs; 0 for most. */
 size_t leat_reference_workspace_bytes(const struct leat_graph *graph, const struct leat_node *node);
 size_t leat_workspace_det(const struct leat_graph *graph, const struct leat_node *node);
@@ -96,7 +99,9 @@ LEAT_REFERENCE_FUNCTION(grid_sample);
 LEAT_REFERENCE_FUNCTION(hamming_window);
 LEAT_REFERENCE_FUNCTION(hann_window);
 LEAT_REFERENCE_FUNCTION(hard_sigmoid);
+LEAT_REFERENCE_FUNCTION(gelu);
 LEAT_REFERENCE_FUNCTION(hard_swish);
+LEAT_REFERENCE_FUNCTION(swish);
 LEAT_REFERENCE_FUNCTION(hardmax);
 LEAT_REFERENCE_FUNCTION(instance_normalization);
 LEAT_REFERENCE_FUNCTION(is_inf);

@@ -23,16 +23,7 @@ apply_fused(const struct leat_eval *eval)
             y[i] += addend[i];
         }
     }
-    if (node->fused_activation == LEAT_ACTIVATION_RELU) {
-        for (size_t i = 0; i < count; i++) {
-            y[i] = y[i] < 0 ? 0 : y[i];
-        }
-    } else if (node->fused_activation == LEAT_ACTIVATION_CLIP) {
-        for (size_t i = 0; i < count; i++) {
-            y[i] = y[i] < node->clip_min ? node->clip_min : y[i];
-            y[i] = y[i] > node->clip_max ? node->clip_max : y[i];
-        }
-    }
+    leat_reference_activate(node, y, count);
 }
 
 enum leat_status

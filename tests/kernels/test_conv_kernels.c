@@ -13,16 +13,19 @@
 
 #include "base/align.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/activation.h"
+#include "kernels/cpu/depthwise.h"
 #include "kernels/cpu/direct.h"
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/winograd.h"
 #include "kernels/graph.h"
 #include "kernels/op.h"
+#include "kernels/reference/reference.h"
 #include "kernels/team.h"
 #include "tests/kernels/model_builder.h"
 #include "tests/leat_test.h"
 
-enum { KERNEL_ROUNDS = 150, NETWORK_ROUNDS = 30, SAMPLES = 1000, GUARD = 64, MEMBERS = 3, TEAM = 2, ITEMS = 4 };
+enum { KERNEL_ROUNDS = 150, NETWORK_ROUNDS = 60, SAMPLES = 1000, GUARD = 64, MEMBERS = 3, TEAM = 2, ITEMS = 4 };
 
 static uint64_t random_state;
 
@@ -74,6 +77,15 @@ winograd_of(const struct cpu_direct *c)
                                  c->out_width, c->pad_top, c->pad_left, c->add,    c->least, c->most};
 }
 
+static double
+activated(double x, float least, float most, enum leat_activation smooth)
+{
+    const struct leat_node node = {.fused_activation = smooth};
+    float y = (float)fmin(fmax(x, (double)least), (double)most);
+    leat_reference_activate(&node, &y, 1);
+    return (double)y;
+}
+
 /* The result at one place; *ret_size is the sum of the terms' sizes. */
 static double
 sum_at(const struct cpu_direct *c, const float *source, const float *weights, int64_t item, int64_t y, int64_t x, int64_t o,
@@ -107,7 +119,7 @@ check(const struct cpu_direct *c, const float *source, const float *weights, con
         const int64_t y = r / c->outputs / c->out_width % c->out_height;
         double size, sum = sum_at(c, source, weights, r / c->outputs / c->out_width / c->out_height, y, x, o, &size);
         sum += (bias != NULL ? (double)bias[o] : 0) + (c->add ? (double)before[r] : 0);
-        sum = fmin(fmax(sum, (double)c->least), (double)c->most);
+        sum = activated(sum, c->least, c->most, c->smooth);
         largest = fmax(largest, size + 2);
         error = fmax(error, fabs(sum - (double)result[r]));
     }
@@ -208,7 +220,8 @@ test_kernels(void)
                                .pad_left = between(0, 3),
                                .add = between(0, 1) != 0,
                                .least = between(0, 1) != 0 ? 0 : -INFINITY,
-                               .most = between(0, 2) == 0 ? 1.5f : INFINITY};
+                               .most = between(0, 2) == 0 ? 1.5f : INFINITY,
+                               .smooth = winograd || between(0, 1) != 0 ? LEAT_ACTIVATION_NONE : LEAT_ACTIVATION_SWISH};
         c.out_height = (c.height + c.pad_top + between(0, 3) - c.kernel_down) / c.stride_down + 1;
         c.out_width = (c.width + c.pad_left + between(0, 3) - c.kernel_across) / c.stride_across + 1;
         if (c.out_height >= 1 && c.out_width >= 1) {
@@ -216,10 +229,124 @@ test_kernels(void)
         }
     }
     /* More tiles or rows than a block has; weights that are read in long blocks; pixels that follow each other. */
-    test_shape(&(struct cpu_direct){3, 16, 16, 50, 50, 50, 50, 3, 3, 1, 1, 1, 1, true, 0, INFINITY}, true);
-    test_shape(&(struct cpu_direct){7, 192, 160, 14, 14, 14, 14, 3, 3, 1, 1, 1, 1, false, 0, INFINITY}, true);
-    test_shape(&(struct cpu_direct){2, 300, 80, 20, 20, 20, 20, 1, 1, 1, 1, 0, 0, true, 0, INFINITY}, false);
-    test_shape(&(struct cpu_direct){1, 5000, 80, 5, 5, 5, 5, 1, 1, 1, 1, 0, 0, false, 0, INFINITY}, false);
+    test_shape(&(struct cpu_direct){3, 16, 16, 50, 50, 50, 50, 3, 3, 1, 1, 1, 1, true, 0, INFINITY, LEAT_ACTIVATION_NONE}, true);
+    test_shape(&(struct cpu_direct){7, 192, 160, 14, 14, 14, 14, 3, 3, 1, 1, 1, 1, false, 0, INFINITY, LEAT_ACTIVATION_NONE}, true);
+    test_shape(&(struct cpu_direct){2, 300, 80, 20, 20, 20, 20, 1, 1, 1, 1, 0, 0, true, 0, INFINITY, LEAT_ACTIVATION_SWISH}, false);
+    test_shape(&(struct cpu_direct){1, 5000, 80, 5, 5, 5, 5, 1, 1, 1, 1, 0, 0, false, 0, INFINITY, LEAT_ACTIVATION_NONE}, false);
+}
+
+static void
+check_depthwise(const struct cpu_depthwise *c, const float *source, const float *weights, const float *bias,
+                const float *result)
+{
+    const struct cpu_direct one = { /* a channel, as one of many that lie further apart */
+        .inputs = 1, .height = c->height, .width = c->width, .kernel_down = c->kernel_down,
+        .kernel_across = c->kernel_across, .stride_down = c->stride_down, .stride_across = c->stride_across,
+        .pad_top = c->pad_top, .pad_left = c->pad_left};
+    const int64_t pixels = c->height * c->width, taps = c->kernel_down * c->kernel_across;
+    float *channel = guarded((size_t)(c->items * pixels));
+
+    for (int64_t o = 0; o < c->channels; o++) {
+        for (int64_t p = 0; p < c->items * pixels; p++) {
+            channel[p] = source[p * c->channels + o];
+        }
+        for (int64_t r = 0; r < c->items * c->out_height * c->out_width; r++) {
+            const int64_t x = r % c->out_width, y = r / c->out_width % c->out_height;
+            double size, sum = bias != NULL ? (double)bias[o] : 0;
+            sum += sum_at(&one, channel, weights + o * taps, r / c->out_width / c->out_height, y, x, 0, &size);
+            sum = activated(sum, c->least, c->most, c->smooth);
+            EXPECT(fabs(sum - (double)result[r * c->channels + o]) <= 1e-6 * (size + 2));
+        }
+    }
+    release(channel, (size_t)(c->items * pixels));
+}
+
+static void
+test_depthwise(void)
+{
+    for (int round = 0; round < KERNEL_ROUNDS; round++) {
+        struct cpu_depthwise c = {.items = between(1, 3), .channels = 16 * between(1, 9),
+                                  .height = between(1, 13), .width = between(1, 19),
+                                  .kernel_down = between(1, 5), .kernel_across = between(1, 5),
+                                  .stride_down = between(1, 3), .stride_across = between(1, 3),
+                                  .pad_top = between(0, 3), .pad_left = between(0, 3),
+                                  .least = between(0, 1) != 0 ? 0 : -INFINITY,
+                                  .most = between(0, 2) == 0 ? 0.5f : INFINITY,
+                                  .smooth = between(0, 1) != 0 ? LEAT_ACTIVATION_NONE : LEAT_ACTIVATION_SWISH};
+        c.out_height = (c.height + c.pad_top + between(0, 3) - c.kernel_down) / c.stride_down + 1;
+        c.out_width = (c.width + c.pad_left + between(0, 3) - c.kernel_across) / c.stride_across + 1;
+        if (c.out_height < 1 || c.out_width < 1) {
+            continue;
+        }
+        const size_t sources = (size_t)(c.items * c.height * c.width * c.channels);
+        const size_t results = (size_t)(c.items * c.out_height * c.out_width * c.channels);
+        const size_t weight_count = (size_t)(c.channels * c.kernel_down * c.kernel_across);
+        const size_t scratch_count = cpu_depthwise_scratch_bytes(&c) / sizeof(float);
+        float *source = guarded_random(sources), *weights = guarded_random(weight_count);
+        float *bias = between(0, 1) != 0 ? guarded_random((size_t)c.channels) : NULL;
+        float *packed = guarded(weight_count), *result = guarded(results), *again = guarded(results);
+        EXPECT(cpu_depthwise_weights_bytes(&c) == weight_count * sizeof(float));
+        cpu_depthwise_pack(&c, weights, packed);
+        for (uint32_t members = 1; members <= MEMBERS; members++) {
+            float *scratch = guarded(scratch_count), *to = members == 1 ? result : again;
+            for (uint32_t m = 0; m < members; m++) {
+                cpu_depthwise_run(&c, source, packed, bias, to, scratch, m, members);
+            }
+            release(scratch, scratch_count);
+            EXPECT(memcmp(result, to, results * sizeof(*result)) == 0);
+        }
+        check_depthwise(&c, source, weights, bias, result);
+        release(source, sources);
+        release(weights, weight_count);
+        if (bias != NULL) {
+            release(bias, (size_t)c.channels);
+        }
+        release(packed, weight_count);
+        release(result, results);
+        release(again, results);
+    }
+}
+
+/* Alone: errors as the header says, everywhere, and nothing else is written. */
+static void
+test_activations(void)
+{
+    static const enum leat_activation all[] = {LEAT_ACTIVATION_SIGMOID, LEAT_ACTIVATION_TANH, LEAT_ACTIVATION_SWISH,
+                                               LEAT_ACTIVATION_GELU, LEAT_ACTIVATION_GELU_TANH};
+    enum { POINTS = 40001 };
+
+    for (size_t a = 0; a < LEAT_COUNT_OF(all); a++) {
+        const struct leat_node node = {.fused_activation = all[a]};
+        float *x = guarded(POINTS), *y = guarded(POINTS);
+        EXPECT(cpu_activation_runs_here(all[a]));
+        for (int i = 0; i < POINTS; i++) {
+            const float t = (float)(i - POINTS / 2) / (POINTS / 2);
+            x[i] = y[i] = 150.0f * t * t * t; /* dense about 0 */
+        }
+        cpu_activate(all[a], y, POINTS);
+        for (int i = 0; i < POINTS; i++) {
+            float wanted = x[i];
+            leat_reference_activate(&node, &wanted, 1);
+            EXPECT(fabsf(y[i] - wanted) <= 4e-7f * fmaxf(1, fabsf(x[i])));
+        }
+        release(x, POINTS);
+        release(y, POINTS);
+        for (size_t count = 0; count < 70; count++) {
+            float *some = guarded(count), nan = NAN, zero = 0;
+            for (size_t i = 0; i < count; i++) {
+                some[i] = 0;
+            }
+            cpu_activate(all[a], some, count);
+            cpu_activate(all[a], &zero, 1);
+            cpu_activate(all[a], &nan, 1);
+            EXPECT(isnan(nan) && fabsf(zero - (all[a] == LEAT_ACTIVATION_SIGMOID ? 0.5f : 0)) < 1e-6f);
+            for (size_t i = 0; i < count; i++) {
+                EXPECT(some[i] == zero);
+            }
+            release(some, count);
+        }
+    }
+    EXPECT(!cpu_activation_runs_here(LEAT_ACTIVATION_NONE) && !cpu_activation_runs_here(LEAT_ACTIVATION_RELU));
 }
 
 /* ---- Through the backend --------------------------------------------------------------------------- */
@@ -228,7 +355,8 @@ test_kernels(void)
 struct network {
     int64_t inputs, outputs, image, kernel, stride, pad, groups;
     bool bias, add;
-    const char *activation; /* operator, or NULL */
+    const char *activation; /* operator, Swish for one of two, or NULL */
+    bool excite; /* times the sigmoid of the mean over its plane */
 };
 
 static void
@@ -264,9 +392,23 @@ network_graph(const struct network *n)
         (void)builder_node(&b, "Add", "main side", "sum");
     }
     const char *last = n->add ? "sum" : "main";
-    if (n->activation != NULL) {
+    if (n->activation != NULL && strcmp(n->activation, "Swish") == 0) {
+        char inputs[16];
+        (void)snprintf(inputs, sizeof(inputs), "%s gate", last);
+        (void)builder_node(&b, "Sigmoid", last, "gate");
+        (void)builder_node(&b, "Mul", inputs, "y");
+        last = "y";
+    } else if (n->activation != NULL) {
         (void)builder_node(&b, n->activation, last, "y");
         last = "y";
+    }
+    if (n->excite) {
+        char inputs[16];
+        (void)snprintf(inputs, sizeof(inputs), "factors %s", last);
+        (void)builder_node(&b, "GlobalAveragePool", last, "means");
+        (void)builder_node(&b, "Sigmoid", "means", "factors");
+        (void)builder_node(&b, "Mul", inputs, "excited");
+        last = "excited";
     }
     builder_output(&b, last);
     EXPECT(builder_import(&b, &graph) == LEAT_OK);
@@ -340,13 +482,15 @@ test_network(const struct network *n, struct leat_team *team)
 static void
 test_networks(struct leat_team *team)
 {
-    static const char *const activations[] = {NULL, "Relu", "Sigmoid"};
+    static const char *const activations[] = {NULL, "Relu", "Sigmoid", "Tanh", "Swish", "Swish"};
 
     for (int round = 0; round < NETWORK_ROUNDS; round++) {
         const int64_t kernel = between(0, 1) != 0 ? 3 : 1;
-        const int64_t unit = between(0, 3) != 0 ? 16 : 6, groups = between(0, 5) == 0 ? 2 : 1;
-        test_network(&(struct network){.inputs = unit * between(1, 6) * groups,
-                                       .outputs = unit * between(1, 8) * groups,
+        const bool depthwise = between(0, 3) == 0;
+        const int64_t unit = between(0, 3) != 0 ? 16 : 6, parts = between(0, 5) == 0 ? 2 : 1;
+        const int64_t inputs = unit * between(1, 6) * parts, groups = depthwise ? inputs : parts;
+        test_network(&(struct network){.inputs = inputs,
+                                       .outputs = depthwise ? inputs : unit * between(1, 8) * parts,
                                        .image = between(3, 13),
                                        .kernel = kernel,
                                        .stride = between(1, 2),
@@ -354,7 +498,8 @@ test_networks(struct leat_team *team)
                                        .groups = groups,
                                        .bias = between(0, 1) != 0,
                                        .add = between(0, 1) != 0,
-                                       .activation = activations[between(0, 2)]},
+                                       .activation = activations[between(0, 5)],
+                                       .excite = between(0, 2) == 0},
                      team);
     }
 }
@@ -385,19 +530,27 @@ main(void)
     random_state = leat_test_seed;
     if (cpu_winograd_runs_here()) {
         test_kernels();
+        test_depthwise();
+        test_activations();
     }
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
     test_networks(team);
-    const struct network window = {64, 64, 14, 3, 1, 1, 1, true, true, "Relu"};
+    const struct network window = {64, 64, 14, 3, 1, 1, 1, true, true, "Relu", false};
     test_choice(&window, 8, 1, true);
     test_choice(&window, 8, 2, true);
     test_choice(&window, 1, 16, false);
-    const struct network point = {64, 128, 7, 1, 2, 0, 1, true, true, "Relu"};
+    const struct network point = {64, 128, 7, 1, 2, 0, 1, true, true, "Relu", false};
     test_choice(&point, 1, 2, true);
-    const struct network narrow = {48, 32, 7, 1, 1, 0, 1, true, false, "Relu"};
+    const struct network narrow = {48, 32, 7, 1, 1, 0, 1, true, false, "Relu", false};
     test_choice(&narrow, 1, 1, false);
-    const struct network heavy = {256, 256, 7, 3, 2, 1, 1, true, false, NULL};
+    const struct network heavy = {256, 256, 7, 3, 2, 1, 1, true, false, NULL, false};
     test_choice(&heavy, 1, 1, true);
+    const struct network swish = {48, 32, 7, 1, 1, 0, 1, true, false, "Swish", true}; /* oneDNN's takes longer */
+    test_choice(&swish, 1, 1, true);
+    const struct network channels = {32, 32, 7, 3, 1, 1, 32, true, false, "Swish", false};
+    test_choice(&channels, 1, 1, true);
+    const struct network clamped = {32, 32, 7, 3, 1, 1, 32, true, false, "Relu", false};
+    test_choice(&clamped, 1, 1, false);
     leat_team_destroy(team);
     return 0;
 }

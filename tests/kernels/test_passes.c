@@ -221,9 +221,20 @@ test_bias(void)
     EXPECT(graph->node_count == 1 && graph->nodes[0].op->kind == LEAT_OP_GEMM);
     leat_graph_destroy(graph);
 
-    builder_init(&b, 13); /* not matrices: stays a MatMul */
+    builder_init(&b, 13); /* not matrices: it stays a MatMul, of another form */
     (void)builder_input(&b, "x", 1, DIMS(-1, 2, 5));
     weights("w", DIMS(5, 7), &random_state, false);
+    weights("bias", DIMS(7), &random_state, false);
+    (void)builder_node(&b, "MatMul", "x w", "p");
+    (void)builder_node(&b, "Add", "p bias", "y");
+    builder_output(&b, "y");
+    graph = optimised(pass_bit("fold-bias"));
+    EXPECT(graph->node_count == 1 && graph->nodes[0].op->kind == LEAT_OP_MATMUL);
+    leat_graph_destroy(graph);
+
+    builder_init(&b, 13); /* a stack of matrices, computed: no vector along the last axis goes in */
+    (void)builder_input(&b, "x", 1, DIMS(-1, 2, 5));
+    (void)builder_input(&b, "w", 1, DIMS(-1, 5, 7));
     weights("bias", DIMS(7), &random_state, false);
     (void)builder_node(&b, "MatMul", "x w", "p");
     (void)builder_node(&b, "Add", "p bias", "y");
@@ -237,7 +248,7 @@ test_fusion(void)
     start_conv();
     weights("v", DIMS(4, 3, 3, 3), &random_state, false);
     (void)builder_node(&b, "Conv", "x v", "d");
-    (void)builder_node(&b, "Sigmoid", "d", "s"); /* computed after c: c has to move behind it */
+    (void)builder_node(&b, "Softplus", "d", "s"); /* computed after c: c has to move behind it */
     (void)builder_node(&b, "Add", "c s", "sum");
     (void)builder_node(&b, "Relu", "sum", "y");
     builder_output(&b, "y");
@@ -258,7 +269,7 @@ test_fusion(void)
     (void)builder_node(&b, "Relu", "c", "r");
     weights("v", DIMS(4, 3, 3, 3), &random_state, false);
     (void)builder_node(&b, "Conv", "x v", "d");
-    (void)builder_node(&b, "Sigmoid", "d", "s");
+    (void)builder_node(&b, "Softplus", "d", "s");
     (void)builder_node(&b, "Add", "r s", "y");
     builder_output(&b, "y");
     struct leat_graph *kept = optimised(pass_bit("fuse-activation") | pass_bit("fuse-add"));
@@ -276,6 +287,12 @@ test_fusion(void)
     builder_output(&b, "y");
     expect_nodes(pass_bit("fuse-add"), 2);
 
+    start_conv(); /* of a node's second result */
+    (void)builder_int(&b, builder_node(&b, "Split", "c", "first second"), "axis", 1);
+    (void)builder_node(&b, "Relu", "second", "y");
+    builder_output(&b, "y");
+    expect_nodes(pass_bit("fuse-activation"), 3);
+
     start_conv();
     const float low = -0.25f, high = 0.5f;
     (void)builder_constant(&b, "low", 1, &low, NULL, 0);
@@ -286,6 +303,184 @@ test_fusion(void)
     EXPECT(graph->node_count == 1 && graph->nodes[0].fused_activation == LEAT_ACTIVATION_CLIP);
     EXPECT(graph->nodes[0].clip_min == low && graph->nodes[0].clip_max == high);
     leat_graph_destroy(graph);
+}
+
+/* x is an input of the model: what becomes of it is one node. */
+static void
+start_pattern(int64_t width)
+{
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, 3, width));
+}
+
+static void
+scalar(const char *name, float value)
+{
+    (void)builder_constant(&b, name, 1, &value, NULL, 0);
+}
+
+static void
+gate_by_erf(void)
+{
+    start_pattern(5);
+    scalar("sqrt2", 1.41421356f);
+    scalar("one", 1.0f);
+    scalar("half", 0.5f);
+    (void)builder_node(&b, "Div", "x sqrt2", "u");
+    (void)builder_node(&b, "Erf", "u", "erf");
+    (void)builder_node(&b, "Add", "erf one", "gate");
+}
+
+static void
+gate_by_tanh(bool by_pow)
+{
+    start_pattern(5);
+    scalar("three", 3.0f);
+    scalar("third", 0.044715f);
+    scalar("slope", 0.7978845608f);
+    scalar("one", 1.0f);
+    scalar("half", 0.5f);
+    if (by_pow) {
+        (void)builder_node(&b, "Pow", "x three", "cube");
+    } else {
+        (void)builder_node(&b, "Mul", "x x", "square");
+        (void)builder_node(&b, "Mul", "square x", "cube");
+    }
+    (void)builder_node(&b, "Mul", "third cube", "term");
+    (void)builder_node(&b, "Add", "x term", "sum");
+    (void)builder_node(&b, "Mul", "slope sum", "u");
+    (void)builder_node(&b, "Tanh", "u", "tanh");
+    (void)builder_node(&b, "Add", "one tanh", "gate");
+}
+
+static void
+expect_one(uint64_t mask, enum leat_op_kind kind)
+{
+    struct leat_graph *graph = optimised(mask);
+    EXPECT(graph->node_count == 1 && graph->nodes[0].op->kind == kind);
+    leat_graph_destroy(graph);
+}
+
+static void
+test_gelu(void)
+{
+    static const char *const orders[][2] = {
+        {"x gate", "product half"}, {"half x", "gate product"}, {"gate half", "product x"}, {"gate x", "half product"}};
+
+    for (size_t o = 0; o < LEAT_COUNT_OF(orders); o++) {
+        for (int kind = 0; kind < 3; kind++) {
+            kind == 0 ? gate_by_erf() : gate_by_tanh(kind == 1);
+            (void)builder_node(&b, "Mul", orders[o][0], "product");
+            (void)builder_node(&b, "Mul", orders[o][1], "z");
+            builder_output(&b, "z");
+            expect_one(pass_bit("fuse-gelu"), LEAT_OP_GELU);
+        }
+    }
+
+    gate_by_erf(); /* another slope */
+    scalar("quarter", 0.25f);
+    (void)builder_node(&b, "Mul", "x gate", "product");
+    (void)builder_node(&b, "Mul", "product quarter", "z");
+    builder_output(&b, "z");
+    expect_nodes(pass_bit("fuse-gelu"), 5);
+
+    gate_by_erf(); /* the gate of another x */
+    (void)builder_node(&b, "Mul", "u gate", "product");
+    (void)builder_node(&b, "Mul", "product half", "z");
+    builder_output(&b, "z");
+    expect_nodes(pass_bit("fuse-gelu"), 5);
+
+    gate_by_erf(); /* what is inside is needed too: it stays */
+    (void)builder_node(&b, "Mul", "x gate", "product");
+    (void)builder_node(&b, "Mul", "product half", "z");
+    builder_output(&b, "z");
+    builder_output(&b, "erf");
+    expect_nodes(pass_bit("fuse-gelu"), 3);
+}
+
+static void
+test_swish(void)
+{
+    start_pattern(5);
+    (void)builder_node(&b, "Sigmoid", "x", "gate");
+    (void)builder_node(&b, "Mul", "gate x", "y");
+    builder_output(&b, "y");
+    expect_one(pass_bit("fuse-swish"), LEAT_OP_SWISH);
+
+    start_pattern(5);
+    Onnx__NodeProto *hard = builder_node(&b, "HardSigmoid", "x", "gate");
+    (void)builder_float(&b, hard, "alpha", 1.0f / 6.0f);
+    (void)builder_node(&b, "Mul", "x gate", "y");
+    builder_output(&b, "y");
+    expect_one(pass_bit("fuse-swish"), LEAT_OP_HARD_SWISH);
+
+    start_pattern(5); /* of another slope */
+    (void)builder_node(&b, "HardSigmoid", "x", "gate");
+    (void)builder_node(&b, "Mul", "x gate", "y");
+    builder_output(&b, "y");
+    expect_nodes(pass_bit("fuse-swish"), 2);
+
+    start_pattern(5); /* the gate of something else */
+    (void)builder_node(&b, "Tanh", "x", "t");
+    (void)builder_node(&b, "Sigmoid", "t", "gate");
+    (void)builder_node(&b, "Mul", "x gate", "y");
+    builder_output(&b, "y");
+    expect_nodes(pass_bit("fuse-swish"), 3);
+
+    start_conv(); /* both passes: it goes into the convolution */
+    (void)builder_node(&b, "Sigmoid", "c", "gate");
+    (void)builder_node(&b, "Mul", "gate c", "y");
+    builder_output(&b, "y");
+    struct leat_graph *graph = optimised(pass_bit("fuse-swish") | pass_bit("fuse-activation"));
+    EXPECT(graph->node_count == 1 && graph->nodes[0].fused_activation == LEAT_ACTIVATION_SWISH);
+    leat_graph_destroy(graph);
+}
+
+/* Of x; `axis` is what means are taken over. */
+static void
+add_layer_norm(const char *x, int64_t axis, int64_t width, bool by_pow, bool twice)
+{
+    char difference[24];
+
+    scalar("two", 2.0f);
+    scalar("epsilon", 1e-5f);
+    weights("ln_scale", DIMS(width), &random_state, false);
+    weights("ln_shift", DIMS(width), &random_state, false);
+    (void)snprintf(difference, sizeof(difference), "%s mean", x);
+    (void)builder_ints(&b, builder_node(&b, "ReduceMean", x, "mean"), "axes", DIMS(axis));
+    (void)builder_node(&b, "Sub", difference, "d");
+    if (twice) {
+        (void)builder_node(&b, "Sub", difference, "e");
+    }
+    (void)builder_node(&b, by_pow ? "Pow" : "Mul", by_pow ? "d two" : "d d", "square");
+    (void)builder_ints(&b, builder_node(&b, "ReduceMean", "square", "variance"), "axes", DIMS(axis));
+    (void)builder_node(&b, "Add", "variance epsilon", "shifted");
+    (void)builder_node(&b, "Sqrt", "shifted", "deviation");
+    (void)builder_node(&b, "Div", twice ? "e deviation" : "d deviation", "normal");
+    (void)builder_node(&b, "Mul", "ln_scale normal", "scaled");
+    (void)builder_node(&b, "Add", "scaled ln_shift", "normalised");
+}
+
+static void
+test_layer_norm(void)
+{
+    for (int form = 0; form < 4; form++) {
+        start_pattern(5);
+        add_layer_norm("x", form == 0 ? 2 : -1, 5, form < 2, form % 2 != 0);
+        builder_output(&b, "normalised");
+        expect_one(pass_bit("fuse-layer-norm"), LEAT_OP_LAYER_NORMALIZATION);
+    }
+
+    start_pattern(3); /* over another axis, as long as the last one */
+    add_layer_norm("x", 1, 3, true, false);
+    builder_output(&b, "normalised");
+    expect_nodes(pass_bit("fuse-layer-norm"), 9);
+
+    start_pattern(5); /* the deviation is an output too */
+    add_layer_norm("x", -1, 5, true, false);
+    builder_output(&b, "normalised");
+    builder_output(&b, "deviation");
+    expect_nodes(pass_bit("fuse-layer-norm"), 7);
 }
 
 static void
@@ -372,6 +567,75 @@ test_folding_is_bounded(void)
     builder_fini(&b);
 }
 
+/* A node whose operands and result have the step's number behind them, but for `x`. */
+static void
+add_numbered(int step, const char *op, const char *x, const char *first, const char *second, const char *to)
+{
+    char inputs[64], output[24];
+
+    (void)snprintf(inputs, sizeof(inputs), "%s%.0d", first, first == x ? 0 : step);
+    if (second != NULL) {
+        const size_t used = strlen(inputs);
+        (void)snprintf(inputs + used, sizeof(inputs) - used, " %s%.0d", second, second == x ? 0 : step);
+    }
+    (void)snprintf(output, sizeof(output), "%s%d", to, step);
+    (void)builder_node(&b, op, inputs, output);
+}
+
+static void
+numbered_scalar(int step, const char *name, float value)
+{
+    char text[24];
+    (void)snprintf(text, sizeof(text), "%s%d", name, step);
+    scalar(text, value);
+}
+
+static void
+random_gelu(int step, const char *x, const char *to)
+{
+    char last[32];
+
+    numbered_scalar(step, "root", 0.70710678f);
+    numbered_scalar(step, "unit", 1.0f);
+    numbered_scalar(step, "half", 0.5f);
+    add_numbered(step, "Mul", x, x, "root", "inner");
+    add_numbered(step, "Erf", x, "inner", NULL, "erf");
+    add_numbered(step, "Add", x, "erf", "unit", "gate");
+    add_numbered(step, "Mul", x, x, "half", "halved");
+    (void)snprintf(last, sizeof(last), "halved%d gate%d", step, step);
+    (void)builder_node(&b, "Mul", last, to);
+}
+
+static void
+random_layer_norm(uint64_t *random, int step, const char *x, const char *to)
+{
+    char name[2][24], last[48];
+
+    numbered_scalar(step, "two", 2.0f);
+    numbered_scalar(step, "epsilon", 1e-2f);
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(name[i], sizeof(name[i]), "affine%d_%d", i, step);
+        weights(name[i], DIMS(6), random, false);
+    }
+    (void)snprintf(last, sizeof(last), "mean%d", step);
+    (void)builder_ints(&b, builder_node(&b, "ReduceMean", x, last), "axes", DIMS(-1));
+    add_numbered(step, "Sub", x, x, "mean", "d");
+    add_numbered(step, "Pow", x, "d", "two", "square");
+    char square[24], variance[24];
+    (void)snprintf(square, sizeof(square), "square%d", step);
+    (void)snprintf(variance, sizeof(variance), "variance%d", step);
+    (void)builder_ints(&b, builder_node(&b, "ReduceMean", square, variance), "axes", DIMS(3));
+    add_numbered(step, "Add", x, "variance", "epsilon", "shifted");
+    add_numbered(step, "Sqrt", x, "shifted", NULL, "deviation");
+    add_numbered(step, "Div", x, "d", "deviation", "normal");
+    (void)snprintf(last, sizeof(last), "normal%d %s", step, name[0]);
+    char scaled[24];
+    (void)snprintf(scaled, sizeof(scaled), "scaled%d", step);
+    (void)builder_node(&b, "Mul", last, scaled);
+    (void)snprintf(last, sizeof(last), "%s %s", scaled, name[1]);
+    (void)builder_node(&b, "Add", last, to);
+}
+
 /* A random step of a model with 4 channels of 6 x 6; returns false when nothing was added. */
 static void
 random_step(uint64_t *random, int step, const char *from, const char *to, const char *earlier)
@@ -381,7 +645,7 @@ random_step(uint64_t *random, int step, const char *from, const char *to, const 
 
     (void)snprintf(a, sizeof(a), "a%d", step);
     (void)snprintf(c, sizeof(c), "b%d", step);
-    switch (leat_test_random(random) % 11) {
+    switch (leat_test_random(random) % 14) {
     case 0:
     case 1:
     case 2: {
@@ -451,6 +715,17 @@ random_step(uint64_t *random, int step, const char *from, const char *to, const 
         (void)builder_node(&b, "Add", list, to);
         return;
     }
+    case 10:
+        (void)builder_node(&b, "Sigmoid", from, a);
+        (void)snprintf(list, sizeof(list), "%s %s", from, a);
+        (void)builder_node(&b, "Mul", list, to);
+        return;
+    case 11:
+        random_gelu(step, from, to);
+        return;
+    case 12:
+        random_layer_norm(random, step, from, to);
+        return;
     default:
         (void)builder_node(&b, "Sigmoid", from, to);
         return;
@@ -537,6 +812,9 @@ main(void)
     test_batch_norm();
     test_bias();
     test_fusion();
+    test_gelu();
+    test_swish();
+    test_layer_norm();
     test_identities();
     test_constants_and_dead_code();
     test_folding_is_bounded();

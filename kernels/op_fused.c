@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/align.h"
+#include "kernels/infer/infer.h"
+#include "kernels/op.h"
+#include "kernels/reference/reference.h"
+
+#define F32 (1u << LEAT_DTYPE_F32)
+
+static const struct leat_op_attribute none[] = {{NULL, LEAT_ATTRIBUTE_INT, false}};
+static const struct leat_op_attribute gelu[] = {{"tanh", LEAT_ATTRIBUTE_INT, false}, {NULL, LEAT_ATTRIBUTE_INT, false}};
+
+static const struct leat_op ops[] = {
+    {.name = "Gelu", .kind = LEAT_OP_GELU, .input_min = 1, .input_max = 1, .output_max = 1, .types = F32,
+     .flags = LEAT_OP_FOLDABLE, .attributes = gelu, .infer = leat_infer_same, .reference = leat_reference_gelu,
+     .doc = "y = x times the normal distribution's share below x; with tanh by Hendrycks' approximation"},
+    {.name = "MatMul", .kind = LEAT_OP_MATMUL, .input_min = 2, .input_max = 3, .output_max = 1, .types = F32,
+     .attributes = none, .infer = leat_infer_matmul, .reference = leat_reference_matmul,
+     .doc = "MatMul plus a vector along the last axis"},
+    {.name = "Swish", .kind = LEAT_OP_SWISH, .input_min = 1, .input_max = 1, .output_max = 1, .types = F32,
+     .flags = LEAT_OP_FOLDABLE, .attributes = none, .infer = leat_infer_same, .reference = leat_reference_swish,
+     .doc = "y = x / (1 + e^-x)"},
+};
+
+const struct leat_op *
+leat_op_fused(enum leat_op_kind kind)
+{
+    for (size_t i = 0; i < LEAT_COUNT_OF(ops); i++) {
+        if (ops[i].kind == kind) {
+            return &ops[i];
+        }
+    }
+    return NULL;
+}
