@@ -6,14 +6,16 @@
 #include "kernels/op.h"
 
 static enum leat_status
-check_value(const struct leat_value *value, uint32_t v)
+check_value(const struct leat_graph *graph, const struct leat_value *value, uint32_t v)
 {
     if (value->name == NULL || leat_dtype_bytes(value->dtype) == 0 || value->rank > LEAT_RANK_MAX) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "value %u has no name, type or rank", v);
     }
     uint64_t bytes = leat_dtype_bytes(value->dtype);
     for (uint32_t d = 0; d < value->rank; d++) {
-        if (value->dims[d] < LEAT_DIM_UNKNOWN || value->dims[d] > LEAT_DIM_MAX) {
+        const int64_t symbol = LEAT_DIM_SYMBOL(0) - value->dims[d];
+        if (value->dims[d] > LEAT_DIM_MAX ||
+            (symbol >= 0 && (symbol >= graph->symbol_count || graph->symbols[symbol] == NULL))) {
             return LEAT_FAIL(LEAT_ERR_INVALID, "value %u has dimension %lld", v,
                              (long long)value->dims[d]);
         }
@@ -75,7 +77,7 @@ check_all(const struct leat_graph *graph, bool *defined)
     enum leat_status status = LEAT_OK;
 
     for (uint32_t v = 0; v < graph->value_count && status == LEAT_OK; v++) {
-        status = check_value(&graph->values[v], v);
+        status = check_value(graph, &graph->values[v], v);
         defined[v] = graph->values[v].data != NULL;
     }
     for (uint32_t i = 0; i < graph->input_count && status == LEAT_OK; i++) {

@@ -477,6 +477,12 @@ copy_contents(const struct leat_graph *graph, struct leat_graph *copy)
     if (status == LEAT_OK) {
         status = leat_graph_set_outputs(copy, graph->outputs, graph->output_count);
     }
+    for (uint32_t s = 0; s < graph->symbol_count && status == LEAT_OK; s++) {
+        copy->symbols[s] =
+            graph->symbols[s] == NULL ? NULL : leat_graph_text(copy, graph->symbols[s]);
+        status = copy->symbols[s] == NULL && graph->symbols[s] != NULL ? LEAT_ERR_NOMEM : LEAT_OK;
+    }
+    copy->symbol_count = graph->symbol_count;
     copy->items = graph->items;
     copy->arena->constant_bytes = graph->arena->constant_bytes;
     copy->arena->folded_bytes = graph->arena->folded_bytes;
@@ -725,8 +731,8 @@ same_shape(const struct leat_value *a, const struct leat_value *b)
 {
     bool same = a->dtype == b->dtype && a->rank == b->rank;
     for (uint32_t d = 0; same && d < a->rank; d++) {
-        same = a->dims[d] == b->dims[d] || a->dims[d] == LEAT_DIM_UNKNOWN ||
-               b->dims[d] == LEAT_DIM_UNKNOWN;
+        same = a->dims[d] == b->dims[d] || a->dims[d] <= LEAT_DIM_UNKNOWN ||
+               b->dims[d] <= LEAT_DIM_UNKNOWN; /* a symbol may turn out to be the other */
     }
     return same;
 }

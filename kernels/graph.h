@@ -2,9 +2,10 @@
 /*
  * kernels/graph.h - a model as a list of nodes in execution order; what passes rewrite and backends read.
  *
- * Role       ONNX import makes one with a symbolic batch (dims[0] == LEAT_DIM_BATCH on inputs). Passes
- *            rewrite it in place. leat_graph_specialise() copies it for a concrete number of items with
- *            every shape known, constants folded: that copy is what a backend plans.
+ * Role       ONNX import makes one with a symbolic batch (dims[0] == LEAT_DIM_BATCH on inputs) and names for
+ *            the other free dimensions of inputs (LEAT_DIM_SYMBOL). leat_graph_bind() gives those their values,
+ *            for good. Passes rewrite it in place. leat_graph_specialise() copies it for a concrete number of
+ *            items with every shape known, constants folded: that copy is what a backend plans.
  * Ownership  Everything that a graph points at lives in the graph's own arena and dies with it, except
  *            constant payloads, which are reference counted and shared with specialised copies.
  * Trust      A graph comes from an untrusted file. After a successful import or pass every index in it
@@ -26,6 +27,7 @@
 
 #define LEAT_DIM_BATCH   INT64_C(-1)   /* the symbolic batch; only before specialisation */
 #define LEAT_DIM_UNKNOWN INT64_C(-2)   /* not known before specialisation */
+#define LEAT_DIM_SYMBOL(s) (INT64_C(-3) - (int64_t)(s)) /* graph->symbols[s]; only until that is bound */
 #define LEAT_VALUE_NONE  UINT32_MAX    /* an omitted optional input */
 
 /* What an untrusted file may ask for. With these no sum or product of two int64 sizes overflows. */
@@ -34,6 +36,7 @@
 #define LEAT_NODE_ARITY_MAX     4096u                    /* inputs of one node (Concat has many) */
 #define LEAT_NODE_OUTPUTS_MAX   64u                      /* of one node (Split has many) */
 #define LEAT_DIM_MAX            INT64_C(0x7fffffff)      /* of one known dimension */
+#define LEAT_GRAPH_SYMBOLS_MAX  64u                      /* free dimensions with different names */
 #define LEAT_VALUE_BYTES_MAX    (UINT64_C(1) << 40)      /* of one value with a known shape */
 #define LEAT_OPSET_MIN          1 /* most operators of the table start at 6 or 7 */
 #define LEAT_OPSET_MAX          17
@@ -112,6 +115,8 @@ struct leat_graph {
     struct leat_node *nodes; /* topologically sorted */
     uint32_t *inputs;        /* value indices, without initialisers */
     uint32_t *outputs;
+    uint32_t symbol_count;
+    const char *symbols[LEAT_GRAPH_SYMBOLS_MAX]; /* different names; NULL where it is bound */
     int64_t items;           /* 0 before specialisation, then the concrete batch */
     int64_t opset;           /* LEAT_OPSET_MIN..LEAT_OPSET_MAX; with the name it picks the operator row */
     struct leat_graph_arena *arena; /* private */
@@ -120,14 +125,30 @@ struct leat_graph {
 /*
  * Builds a graph from an ONNX file in memory. On failure *ret_graph is untouched and the error text
  * names the node and the operator. `bytes` may be read-only and can go away afterwards.
+ * A free first dimension of an input is the batch, and so is another one of the same name. What else is free is a
+ * symbol, called as the file calls it, or "input.axis" where it has no name.
  */
 LEAT_MUST_CHECK enum leat_status leat_onnx_import(const void *bytes, size_t byte_count,
                                                   struct leat_graph **ret_graph);
 
+/* A free dimension is to be `value`, 1..LEAT_DIM_MAX. */
+struct leat_dim_value {
+    const char *name;
+    int64_t value;
+};
+
+/*
+ * Replaces symbols by values, infers all shapes and folds constants. Symbols without a value stay. LEAT_ERR_INVALID,
+ * and the graph is as before, when a name is no symbol of it or is there twice, or a value is out of range; otherwise
+ * after a failure it is fit for leat_graph_destroy() only.
+ */
+LEAT_MUST_CHECK enum leat_status leat_graph_bind(struct leat_graph *graph, const struct leat_dim_value *values,
+                                                 uint32_t count);
+
 /*
  * A copy with every LEAT_DIM_BATCH replaced by `items`, all shapes inferred, constants folded. A graph
  * whose inputs have no symbolic dimension keeps its own shapes. 1 <= items <= LEAT_ITEMS_MAX.
- * LEAT_ERR_UNSUPPORTED when a shape depends on tensor contents.
+ * LEAT_ERR_UNSUPPORTED when a shape depends on tensor contents, or an input on a symbol.
  */
 LEAT_MUST_CHECK enum leat_status leat_graph_specialise(const struct leat_graph *graph, int64_t items,
                                                        struct leat_graph **ret_graph);

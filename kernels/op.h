@@ -5,7 +5,7 @@
  * Role       One row per operator and opset range. The importer checks nodes against it, shape inference
  *            and the reference backend run through it, a fast backend switches on `kind`. An operator
  *            that is not in the table cannot be in a graph.
- * Shapes     infer sees LEAT_DIM_BATCH and LEAT_DIM_UNKNOWN before specialisation and only concrete dims
+ * Shapes     infer sees LEAT_DIM_BATCH, LEAT_DIM_UNKNOWN and symbols before specialisation and only concrete dims
  *            after; it answers for both.
  *            A shape that depends on tensor contents is `bounded`: the reference function says what it is in a run.
  * Trust      reference is memory-safe for any payload; what a payload gets wrong (an index out of range)

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Constant folding of one node, and the concrete copy of a graph that backends plan. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/align.h"
 #include "kernels/graph_build.h"
 #include "kernels/reference/reference.h"
 
@@ -101,35 +104,126 @@ leat_graph_fold(struct leat_graph *graph, bool *ret_changed)
     return status;
 }
 
+/* The known dims multiply to an acceptable size. */
+static bool
+has_room(const struct leat_value *value)
+{
+    uint64_t bytes = leat_dtype_bytes(value->dtype);
+
+    for (uint32_t d = 0; d < value->rank; d++) {
+        if (value->dims[d] > 0 && (!leat_mul_u64(bytes, (uint64_t)value->dims[d], &bytes) ||
+                                   bytes > LEAT_VALUE_BYTES_MAX)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static enum leat_status
 fix_inputs(struct leat_graph *graph, int64_t items)
 {
     for (uint32_t i = 0; i < graph->input_count; i++) {
         struct leat_value *value = &graph->values[graph->inputs[i]];
         for (uint32_t d = 0; d < value->rank; d++) {
-            if (value->dims[d] == LEAT_DIM_UNKNOWN) {
+            if (value->dims[d] <= LEAT_DIM_SYMBOL(0)) {
+                const char *name = graph->symbols[LEAT_DIM_SYMBOL(0) - value->dims[d]];
                 return LEAT_FAIL(
                     LEAT_ERR_UNSUPPORTED,
-                    "input '%.64s' has a free dimension %u; only the first may be free",
-                    value->name, d);
+                    "dimension %u of input '%.64s' is free, it is called '%.64s': give it a value "
+                    "(--dim %.64s=N)",
+                    d, value->name, name, name);
             }
             if (value->dims[d] == LEAT_DIM_BATCH) {
                 value->dims[d] = items;
             }
         }
-        uint64_t bytes = leat_dtype_bytes(value->dtype);
-        for (uint32_t d = 0; d < value->rank; d++) {
-            if (value->dims[d] > 0 &&
-                __builtin_mul_overflow(bytes, (uint64_t)value->dims[d], &bytes)) {
-                bytes = UINT64_MAX;
-            }
-        }
-        if (bytes > LEAT_VALUE_BYTES_MAX) {
+        if (!has_room(value)) {
             return LEAT_FAIL(LEAT_ERR_LIMIT, "input '%.64s' is too large for %lld items",
                              value->name, (long long)items);
         }
     }
     return LEAT_OK;
+}
+
+/* "'height', 'width'", or as many as there is room for. */
+static void
+list_symbols(const struct leat_graph *graph, char *text, size_t bytes)
+{
+    size_t used = 0;
+
+    (void)snprintf(text, bytes, "nothing");
+    for (uint32_t s = 0; s < graph->symbol_count && used < bytes; s++) {
+        if (graph->symbols[s] != NULL) {
+            used += (size_t)snprintf(text + used, bytes - used, "%s'%.64s'", used > 0 ? ", " : "",
+                                     graph->symbols[s]);
+        }
+    }
+}
+
+/* bound[s] is the value of symbol s, or the symbol. */
+static enum leat_status
+find_values(const struct leat_graph *graph, const struct leat_dim_value *values, uint32_t count,
+            int64_t *bound)
+{
+    char free_ones[256];
+
+    for (uint32_t s = 0; s < graph->symbol_count; s++) {
+        bound[s] = LEAT_DIM_SYMBOL(s);
+    }
+    for (uint32_t v = 0; v < count; v++) {
+        uint32_t s = 0;
+        while (s < graph->symbol_count &&
+               (graph->symbols[s] == NULL || strcmp(graph->symbols[s], values[v].name) != 0)) {
+            s++;
+        }
+        if (s == graph->symbol_count) {
+            list_symbols(graph, free_ones, sizeof(free_ones));
+            return LEAT_FAIL(
+                LEAT_ERR_INVALID,
+                "no dimension '%.64s' can be given a value; beside the batch, free is %s",
+                values[v].name, free_ones);
+        }
+        if (bound[s] >= 0) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "dimension '%.64s' is given two values",
+                             values[v].name);
+        }
+        if (values[v].value < 1 || values[v].value > LEAT_DIM_MAX) {
+            return LEAT_FAIL(LEAT_ERR_INVALID,
+                             "dimension '%.64s' cannot be %lld; 1 to %lld are possible",
+                             values[v].name, (long long)values[v].value, (long long)LEAT_DIM_MAX);
+        }
+        bound[s] = values[v].value;
+    }
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_graph_bind(struct leat_graph *graph, const struct leat_dim_value *values, uint32_t count)
+{
+    int64_t bound[LEAT_GRAPH_SYMBOLS_MAX];
+    bool changed;
+
+    const enum leat_status status = find_values(graph, values, count, bound);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    for (uint32_t v = 0; v < graph->value_count; v++) {
+        struct leat_value *value =
+            &graph->values[v]; /* perhaps one that a pass left without a reader */
+        for (uint32_t d = 0; d < value->rank; d++) {
+            value->dims[d] = value->dims[d] <= LEAT_DIM_SYMBOL(0)
+                                 ? bound[LEAT_DIM_SYMBOL(0) - value->dims[d]]
+                                 : value->dims[d];
+        }
+        if (!has_room(value)) {
+            return LEAT_FAIL(LEAT_ERR_LIMIT, "'%.64s' is too large with these dimensions",
+                             value->name);
+        }
+    }
+    for (uint32_t s = 0; s < graph->symbol_count; s++) {
+        graph->symbols[s] = bound[s] >= 0 ? NULL : graph->symbols[s];
+    }
+    return count > 0 ? leat_graph_fold(graph, &changed) : LEAT_OK;
 }
 
 static enum leat_status

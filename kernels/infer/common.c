@@ -25,7 +25,8 @@ leat_dim_broadcast(int64_t a, int64_t b, int64_t *ret, bool *mixes_items)
         *mixes_items = *mixes_items || a >= 0 || b >= 0;
         *ret = LEAT_DIM_UNKNOWN;
     } else {
-        *ret = a >= 0 ? a : b; /* an unknown dim is 1 or the other one */
+        /* An unknown dim is 1 or the other one. */
+        *ret = a >= 0 ? a : b >= 0 ? b : LEAT_DIM_UNKNOWN;
     }
     return true;
 }
@@ -42,7 +43,7 @@ leat_dims_product(const int64_t *dims, uint32_t from, uint32_t to)
         } else if (dims[d] == 1) {
             continue;
         } else {
-            product = product == 1 && dims[d] == LEAT_DIM_BATCH ? LEAT_DIM_BATCH : LEAT_DIM_UNKNOWN;
+            product = product == 1 ? dims[d] : LEAT_DIM_UNKNOWN;
         }
     }
     return product;

@@ -2,8 +2,8 @@
 /*
  * kernels/infer/infer.h - shape inference functions of the operator table, one per family of operators.
  *
- * Shapes   A dim is known (>= 0), LEAT_DIM_BATCH or LEAT_DIM_UNKNOWN. A function that combines values
- *          along an axis of size LEAT_DIM_BATCH sets *mixes_items.
+ * Shapes   A dim is known (>= 0), LEAT_DIM_BATCH, LEAT_DIM_UNKNOWN or a symbol: one that is not known either, but
+ *          equals itself. A function that combines values along an axis of size LEAT_DIM_BATCH sets *mixes_items.
  */
 #ifndef LEAT_KERNELS_INFER_INFER_H
 #define LEAT_KERNELS_INFER_INFER_H
@@ -102,7 +102,7 @@ struct leat_shape leat_shape_of(const struct leat_value *value);
 /* NumPy broadcasting of one dim, symbols included; false when they do not fit. */
 bool leat_dim_broadcast(int64_t a, int64_t b, int64_t *ret, bool *mixes_items);
 
-/* Product of dims [from, to): LEAT_DIM_BATCH when it is exactly the batch, else known or unknown. */
+/* Product of dims [from, to): the batch or a symbol when it is exactly that, else known or unknown. */
 int64_t leat_dims_product(const int64_t *dims, uint32_t from, uint32_t to);
 
 /* The shape of a matrix product with NumPy's rules, with a's type. */

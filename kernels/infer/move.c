@@ -36,36 +36,51 @@ LEAT_INFER_FUNCTION(flatten)
     return LEAT_OK;
 }
 
+/* False when nothing in the list is certainly the same. */
+static bool
+cancel(int64_t *list, uint32_t *count, int64_t dim)
+{
+    for (uint32_t i = 0; i < *count && dim != LEAT_DIM_UNKNOWN; i++) {
+        if (list[i] == dim) {
+            list[i] = list[--*count];
+            return true;
+        }
+    }
+    return false;
+}
+
 /*
- * The dim that a -1 in a Reshape target stands for: the elements of x over those of the other dims. With
- * symbols: a batch dim on one side cancels one on the other, and what is left is known, the batch or unknown.
+ * The dim that a -1 in a Reshape target stands for: the elements of x over those of the other dims. A symbol
+ * on one side cancels the same one on the other, and what is left is known, one symbol or unknown.
  */
 static enum leat_status
 solve_free_dim(const struct leat_node *node, const struct leat_value *x, struct leat_shape *out,
                uint32_t free_dim)
 {
-    int64_t have = 1, given = 1;
-    int batches = 0; /* power of the batch in have / given */
+    int64_t have = 1, given = 1, left[LEAT_RANK_MAX];
+    uint32_t left_count = 0; /* symbols of x that nothing cancelled */
     bool unknown = false;
 
     for (uint32_t d = 0; d < x->rank; d++) {
-        batches += x->dims[d] == LEAT_DIM_BATCH;
-        unknown = unknown || x->dims[d] == LEAT_DIM_UNKNOWN ||
-                  (x->dims[d] >= 0 && __builtin_mul_overflow(have, x->dims[d], &have));
+        if (x->dims[d] < 0) {
+            left[left_count++] = x->dims[d];
+        } else {
+            unknown = unknown || __builtin_mul_overflow(have, x->dims[d], &have);
+        }
     }
     for (uint32_t d = 0; d < out->rank; d++) {
-        if (d != free_dim) {
-            batches -= out->dims[d] == LEAT_DIM_BATCH;
-            unknown = unknown || out->dims[d] == LEAT_DIM_UNKNOWN ||
-                      (out->dims[d] >= 0 && __builtin_mul_overflow(given, out->dims[d], &given));
+        if (d != free_dim && out->dims[d] < 0) {
+            unknown = !cancel(left, &left_count, out->dims[d]) || unknown;
+        } else if (d != free_dim) {
+            unknown = unknown || __builtin_mul_overflow(given, out->dims[d], &given);
         }
     }
     const bool divides = given > 0 && have % given == 0;
-    if (!unknown && batches == 0 && divides) {
+    if (!unknown && left_count == 0 && divides) {
         out->dims[free_dim] = have / given;
-    } else if (!unknown && batches == 1 && divides && have == given) {
-        out->dims[free_dim] = LEAT_DIM_BATCH;
-    } else if (unknown || batches != 0) {
+    } else if (!unknown && left_count == 1 && divides && have == given) {
+        out->dims[free_dim] = left[0];
+    } else if (unknown || left_count != 0) {
         out->dims[free_dim] = LEAT_DIM_UNKNOWN;
     } else {
         return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE,
@@ -155,7 +170,7 @@ LEAT_INFER_FUNCTION(squeeze)
         const bool drop = all_ones ? x->dims[d] == 1 : (mask >> d & 1u) != 0;
         if (!drop) {
             outputs[0].dims[outputs[0].rank++] = x->dims[d];
-        } else if (x->dims[d] != 1 && x->dims[d] != LEAT_DIM_UNKNOWN) {
+        } else if (x->dims[d] != 1 && x->dims[d] > LEAT_DIM_UNKNOWN) {
             return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "axis %u is not of size 1", d);
         }
     }

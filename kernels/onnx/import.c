@@ -29,8 +29,9 @@ struct importer {
     uint32_t entry_count;
     uint32_t *order; /* node indices of the file, producers first */
     uint32_t *lists; /* room for the inputs and outputs of one node */
-    void **data;     /* of leat_graph_fold_from(); NULL until it is needed */
-    uint32_t folded; /* nodes of the graph that are as far folded as they can be */
+    const char *batch; /* what the file calls the batch; "": nothing */
+    void **data;       /* of leat_graph_fold_from(); NULL until it is needed */
+    uint32_t folded;   /* nodes of the graph that are as far folded as they can be */
 };
 
 static const char *
@@ -255,10 +256,56 @@ add_initialisers(struct importer *importer)
     return LEAT_OK;
 }
 
-/* The first dimension, when it has no number, is the batch; others without one are unknown. */
+/* NULL when the dimension has a number; else its name, perhaps "". */
+static const char *
+free_name(const Onnx__TensorShapeProto__Dimension *dim)
+{
+    switch (dim->value_case) {
+    case ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE:
+        return dim->dim_value >= 0 ? NULL : "";
+    case ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM:
+        return or_empty(dim->dim_param);
+    default:
+        return "";
+    }
+}
+
+/* A free dimension of input `input` that is not its first: the batch or a symbol. */
 static enum leat_status
-read_input_shape(const char *name, const Onnx__TensorShapeProto *shape, uint32_t dtype,
-                 int64_t *dims)
+find_symbol(const struct importer *importer, const char *given, const char *input, size_t axis,
+            int64_t *ret_dim)
+{
+    struct leat_graph *graph = importer->graph;
+    char number[96];
+
+    if (given[0] != '\0' && strcmp(given, importer->batch) == 0) {
+        *ret_dim = LEAT_DIM_BATCH;
+        return LEAT_OK;
+    }
+    (void)snprintf(number, sizeof(number), "%.64s.%zu", input, axis);
+    const char *name = leat_graph_text(graph, given[0] != '\0' ? given : number);
+    if (name == NULL) {
+        return LEAT_ERR_NOMEM;
+    }
+    uint32_t s = 0;
+    while (s < graph->symbol_count && strcmp(graph->symbols[s], name) != 0) {
+        s++;
+    }
+    if (s == LEAT_GRAPH_SYMBOLS_MAX) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "input '%.64s': there are more than %u free dimensions",
+                         input, LEAT_GRAPH_SYMBOLS_MAX);
+    }
+    if (s == graph->symbol_count) {
+        graph->symbols[graph->symbol_count++] = name;
+    }
+    *ret_dim = LEAT_DIM_SYMBOL(s);
+    return LEAT_OK;
+}
+
+/* The first dimension, when it has no number, is the batch; others without one are symbols. */
+static enum leat_status
+read_input_shape(const struct importer *importer, const char *name,
+                 const Onnx__TensorShapeProto *shape, uint32_t dtype, int64_t *dims)
 {
     uint64_t bytes = leat_dtype_bytes(dtype);
 
@@ -268,8 +315,8 @@ read_input_shape(const char *name, const Onnx__TensorShapeProto *shape, uint32_t
     }
     for (size_t d = 0; d < shape->n_dim; d++) {
         const Onnx__TensorShapeProto__Dimension *dim = shape->dim[d];
-        if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
-            dim->dim_value >= 0) {
+        const char *given = free_name(dim);
+        if (given == NULL) {
             if (dim->dim_value > LEAT_DIM_MAX ||
                 (dim->dim_value > 0 && (!leat_mul_u64(bytes, (uint64_t)dim->dim_value, &bytes) ||
                                         bytes > LEAT_VALUE_BYTES_MAX))) {
@@ -277,8 +324,13 @@ read_input_shape(const char *name, const Onnx__TensorShapeProto *shape, uint32_t
                                  (long long)dim->dim_value);
             }
             dims[d] = dim->dim_value;
+        } else if (d == 0) {
+            dims[d] = LEAT_DIM_BATCH;
         } else {
-            dims[d] = d == 0 ? LEAT_DIM_BATCH : LEAT_DIM_UNKNOWN;
+            const enum leat_status status = find_symbol(importer, given, name, d, &dims[d]);
+            if (status != LEAT_OK) {
+                return status;
+            }
         }
     }
     return LEAT_OK;
@@ -301,7 +353,7 @@ add_input(struct importer *importer, struct entry *entry, const Onnx__TypeProto 
                          (int)type->tensor_type->elem_type);
     }
     const Onnx__TensorShapeProto *shape = type->tensor_type->shape;
-    const enum leat_status status = read_input_shape(entry->name, shape, dtype, dims);
+    const enum leat_status status = read_input_shape(importer, entry->name, shape, dtype, dims);
     if (status != LEAT_OK) {
         return status;
     }
@@ -309,6 +361,26 @@ add_input(struct importer *importer, struct entry *entry, const Onnx__TypeProto 
     return name == NULL ? LEAT_ERR_NOMEM
                         : leat_graph_add_value(importer->graph, name, dtype, (uint32_t)shape->n_dim,
                                                dims, &entry->value);
+}
+
+/* What the file calls the batch: the first input with a free first dimension says so. */
+static const char *
+find_batch(const struct importer *importer)
+{
+    const struct entry *entries = importer->entries + importer->proto->n_initializer;
+
+    for (size_t i = 0; i < importer->proto->n_input; i++) {
+        const Onnx__TypeProto *type = importer->proto->input[i]->type;
+        if (find(importer, entries[i].name) == &entries[i] && type != NULL &&
+            type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && type->tensor_type != NULL &&
+            type->tensor_type->shape != NULL && type->tensor_type->shape->n_dim > 0) {
+            const char *name = free_name(type->tensor_type->shape->dim[0]);
+            if (name != NULL) {
+                return name;
+            }
+        }
+    }
+    return "";
 }
 
 static enum leat_status
@@ -322,6 +394,7 @@ add_inputs(struct importer *importer)
     if (inputs == NULL) {
         return LEAT_ERR_NOMEM;
     }
+    importer->batch = find_batch(importer);
     for (uint32_t i = 0; i < count; i++) {
         if (find(importer, entries[i].name) != &entries[i]) {
             continue; /* the name leads to its initialiser */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/align.h"
 #include "kernels/graph_build.h"
 #include "kernels/op.h"
 #include "kernels/reference/reference.h"
@@ -84,6 +85,17 @@ run(const struct leat_graph *graph, const uint8_t *data, size_t size)
 }
 
 static void
+look_at_signature(const struct leat_graph *graph)
+{
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    uint32_t inputs, outputs;
+
+    if (leat_graph_signature(graph, infos, &inputs, &outputs) == LEAT_OK) {
+        LEAT_ASSERT(inputs >= 1 && outputs >= 1 && inputs + outputs <= LEAT_TENSORS_MAX);
+    }
+}
+
+static void
 specialise_and_run(const struct leat_graph *graph, int64_t items, const uint8_t *data, size_t size)
 {
     struct leat_graph *concrete = NULL;
@@ -95,12 +107,31 @@ specialise_and_run(const struct leat_graph *graph, int64_t items, const uint8_t 
     }
 }
 
+/* Free dimensions get values that the last bytes choose, sensible and not. */
+static void
+bind_and_run(const struct leat_graph *graph, const uint8_t *data, size_t size)
+{
+    static const int64_t choices[] = {1, 2, 3, 4, 7, 16, 1000, LEAT_DIM_MAX, 2, 1, 3, 0};
+    struct leat_dim_value values[LEAT_GRAPH_SYMBOLS_MAX];
+    struct leat_graph *bound = NULL;
+
+    LEAT_MUST(leat_graph_copy(graph, &bound) == LEAT_OK);
+    for (uint32_t s = 0; s < graph->symbol_count; s++) {
+        values[s].name = graph->symbols[s];
+        values[s].value = choices[size > s ? data[size - 1 - s] % LEAT_COUNT_OF(choices) : 0];
+    }
+    if (leat_graph_bind(bound, values, graph->symbol_count) == LEAT_OK) {
+        LEAT_MUST(leat_graph_check(bound) == LEAT_OK);
+        specialise_and_run(bound, 2, data, size);
+        look_at_signature(bound);
+    }
+    leat_graph_destroy(bound);
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
     struct leat_graph *graph = NULL;
-    uint32_t inputs, outputs;
 
     if (leat_onnx_import(data, size, &graph) != LEAT_OK) {
         LEAT_ASSERT(graph == NULL);
@@ -108,12 +139,12 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     LEAT_MUST(leat_graph_check(graph) == LEAT_OK);
     specialise_and_run(graph, 1, data, size);
+    bind_and_run(graph, data, size);
     if (leat_graph_optimise(graph, ~UINT64_C(0)) == LEAT_OK) {
         LEAT_MUST(leat_graph_check(graph) == LEAT_OK);
         specialise_and_run(graph, 3, data, size);
-        if (leat_graph_signature(graph, infos, &inputs, &outputs) == LEAT_OK) {
-            LEAT_ASSERT(inputs >= 1 && outputs >= 1 && inputs + outputs <= LEAT_TENSORS_MAX);
-        }
+        bind_and_run(graph, data, size);
+        look_at_signature(graph);
     }
     leat_graph_destroy(graph);
     return 0;

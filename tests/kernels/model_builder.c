@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/kernels/model_builder.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,8 +84,11 @@ builder_input(struct builder *builder, const char *name, int type, const int64_t
         shape->dim[d] = builder_alloc(builder, sizeof(*shape->dim[d]));
         onnx__tensor_shape_proto__dimension__init(shape->dim[d]);
         if (dims[d] < 0) {
+            char symbol[24];
+            (void)snprintf(symbol, sizeof(symbol), "D%lld", -(long long)dims[d]);
+            const char *param = dims[d] == -1 ? "N" : dims[d] == -2 ? "M" : symbol;
             shape->dim[d]->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
-            shape->dim[d]->dim_param = copy_text(builder, dims[d] == -1 ? "N" : "M", 1);
+            shape->dim[d]->dim_param = copy_text(builder, param, strlen(param));
         } else {
             shape->dim[d]->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
             shape->dim[d]->dim_value = dims[d];

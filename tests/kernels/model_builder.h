@@ -34,7 +34,7 @@ void builder_init(struct builder *builder, int64_t opset);
 void builder_fini(struct builder *builder);
 void *builder_alloc(struct builder *builder, size_t bytes); /* zeroed */
 
-/* Negative dims become symbolic ones: -1 is "N", -2 is "M". `type` is an ONNX type, 1 for f32, 7 for i64. */
+/* Negative dims become symbolic ones: -1 is "N", -2 is "M", then "D3" and so on. `type` is an ONNX type, 1 for f32, 7 for i64. */
 Onnx__ValueInfoProto *builder_input(struct builder *builder, const char *name, int type,
                                     const int64_t *dims, size_t rank);
 void builder_output(struct builder *builder, const char *name);

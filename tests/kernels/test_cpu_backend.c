@@ -22,9 +22,12 @@
 #include "kernels/team.h"
 #include "tests/kernels/model_builder.h"
 #include "tests/leat_test.h"
+#include "tests/zoo_lengths.h"
 #include "tools/zoo/zoo.h"
 
 enum { ITEMS = 5, TEAM = 3, WORKERS = 3, ROUNDS = 20 };
+
+static uint32_t rounds = ROUNDS; /* of several workers */
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #define COUNT_ALLOCATIONS 1
@@ -232,6 +235,9 @@ make_network(const struct zoo_model *model, struct network *network)
     enum leat_status status = leat_onnx_import(file, size, &network->graph);
     free(file);
     if (status == LEAT_OK) {
+        status = zoo_lengths(model, ZOO_SIZE_TEST, network->graph);
+    }
+    if (status == LEAT_OK) {
         EXPECT(leat_graph_optimise(network->graph, UINT64_MAX) == LEAT_OK);
         network->source = (struct leat_model_source){.graph = network->graph, .infos = network->infos};
         status = leat_graph_signature(network->graph, network->infos, &network->source.input_count,
@@ -372,7 +378,7 @@ work(void *context)
     const uint32_t whole = ITEMS;
     unsigned char *outputs[LEAT_TENSORS_MAX] = {NULL};
 
-    for (uint32_t round = 0; round < ROUNDS; round++) {
+    for (uint32_t round = 0; round < rounds; round++) {
         /* A new block in every second round: the plan's slots are bound again while others run. */
         void *scratch = aligned(leat_backend_cpu.plan_scratch_bytes(worker->plan));
         make_outputs(worker->network, outputs);
@@ -588,28 +594,36 @@ test_precision_names(void)
     EXPECT(leat_backend_precisions(&leat_backend_reference) == LEAT_PRECISION_BIT(LEAT_PRECISION_F32));
 }
 
+/* "sequences": the networks of the zoo with lengths to choose; without arguments the others, and what goes before. */
 int
-main(void)
+main(int argc, char **argv)
 {
+    const bool sequences = argc == 2 && strcmp(argv[1], "sequences") == 0;
     struct leat_team *team;
     size_t networks = 0;
 
     leat_test_init();
-    test_placement();
-    test_shared_payloads();
-    test_sums();
-    test_precision_names();
+    EXPECT(argc == 1 || sequences);
+    rounds = sequences ? ROUNDS / 5 : ROUNDS; /* the largest have ten times as many nodes */
+    if (!sequences) {
+        test_placement();
+        test_shared_payloads();
+        test_sums();
+        test_precision_names();
+    }
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
     for (size_t i = 0; i < zoo_model_count; i++) {
         struct network network;
         if (!make_network(&zoo_models[i], &network)) {
             continue;
         }
-        networks++;
-        test_network(&network, team);
+        if ((network.graph->symbol_count > 0) == sequences) {
+            networks++;
+            test_network(&network, team);
+        }
         destroy_network(&network);
     }
-    EXPECT(networks >= 6);
+    EXPECT(networks >= (sequences ? 9 : 21));
     leat_team_destroy(team);
     return 0;
 }

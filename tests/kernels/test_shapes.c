@@ -7,12 +7,15 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/align.h"
 #include "kernels/graph_build.h"
 #include "tests/kernels/model_builder.h"
 #include "tests/leat_test.h"
 
 #define N LEAT_DIM_BATCH
 #define U LEAT_DIM_UNKNOWN
+#define S LEAT_DIM_SYMBOL(0)
+#define T LEAT_DIM_SYMBOL(1)
 
 static struct builder b; /* one model at a time */
 
@@ -289,7 +292,261 @@ test_specialise(void)
     graph = five = NULL;
     EXPECT(builder_import(&b, &graph) == LEAT_OK);
     EXPECT(leat_graph_specialise(graph, 5, &five) == LEAT_ERR_UNSUPPORTED);
-    EXPECT(strstr(leat_error_text(), "free dimension 1") != NULL);
+    EXPECT(strstr(leat_error_text(), "dimension 1 of input 'x' is free, it is called 'M'") != NULL);
+    EXPECT(strstr(leat_error_text(), "--dim M=N") != NULL);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+}
+
+/* ---- Other symbols than the batch ------------------------------------------------------------------ */
+
+static void
+test_symbols(void)
+{
+    static const struct {
+        int64_t target[4];
+        size_t count;
+        int64_t want[4];
+    } reshapes[] = {
+        {{0, 0, 2, 2}, 4, {N, S, 2, 2}},  {{0, -1, 4}, 3, {N, S, 4}},
+        {{0, 2, -1, 2}, 4, {N, 2, S, 2}}, {{-1, 0, 4}, 3, {N, S, 4}},
+        {{0, 0, -1}, 3, {N, S, 4}},       {{0, -1}, 2, {N, U}},
+        {{0, 0, -1, 1}, 4, {N, S, 4, 1}}, {{-1, 8}, 2, {U, 8}},
+    };
+
+    for (size_t i = 0; i < sizeof(reshapes) / sizeof(reshapes[0]); i++) {
+        start(13, DIMS(-1, -2, 4));
+        ints("shape", reshapes[i].target, reshapes[i].count);
+        (void)builder_node(&b, "Reshape", "x shape", "y");
+        expect_shape_at(__LINE__, reshapes[i].want, reshapes[i].count);
+    }
+
+    start(13, DIMS(-1, -2, 1));
+    (void)builder_node(&b, "Flatten", "x", "y");
+    EXPECT_SHAPE(N, S);
+
+    start(13, DIMS(-1, -2, -3));
+    (void)builder_node(&b, "Flatten", "x", "y");
+    EXPECT_SHAPE(N, U);
+
+    start(13, DIMS(-1, -2, 4));
+    (void)builder_ints(&b, builder_node(&b, "Transpose", "x", "y"), "perm",
+                       (const int64_t[]){1, 2, 0}, 3);
+    EXPECT_SHAPE(S, 4, N);
+
+    start(13, DIMS(-1, -2, 4));
+    (void)builder_input(&b, "z", 1, DIMS(-1, -2, 1)); /* the same names */
+    (void)builder_node(&b, "Add", "x z", "y");
+    EXPECT_SHAPE(N, S, 4);
+
+    start(13, DIMS(-1, -2));
+    (void)builder_input(&b, "z", 1, DIMS(-1, -3)); /* equal, or one of them 1 */
+    (void)builder_node(&b, "Add", "x z", "y");
+    EXPECT_SHAPE(N, U);
+
+    start(13, DIMS(-1, -2));
+    (void)builder_input(&b, "z", 1, DIMS(-1, -3));
+    (void)builder_node(&b, "Concat", "x x z", "w");
+    (void)builder_int(&b, b.nodes[0], "axis", 1);
+    (void)builder_node(&b, "Add", "w z", "y"); /* an unknown dim and a symbol */
+    EXPECT_SHAPE(N, U);
+
+    start(13, DIMS(-1, -2, 4));
+    ints("axes", (const int64_t[]){1}, 1);
+    (void)builder_node(&b, "Squeeze", "x axes", "y"); /* it may turn out to be 1 */
+    EXPECT_SHAPE(N, 4);
+
+    start(13, DIMS(-1, -2, 4));
+    weights("w", DIMS(4, 5));
+    (void)builder_node(&b, "MatMul", "x w", "y");
+    EXPECT_SHAPE(N, S, 5);
+
+    start(13, DIMS(-1, -2, 4));
+    (void)builder_input(&b, "z", 1, DIMS(-1, 4, -3));
+    (void)builder_node(&b, "MatMul", "x z", "y");
+    EXPECT_SHAPE(N, S, T);
+}
+
+static void
+test_names_of_symbols(void)
+{
+    struct leat_graph *graph = NULL;
+
+    /* The batch by its name; one without a name; one with control characters in it. */
+    start(13, DIMS(-1, -2, -3));
+    Onnx__ValueInfoProto *z = builder_input(&b, "z", 1, DIMS(4, -1, -2, -4));
+    Onnx__TensorShapeProto__Dimension **dims = z->type->tensor_type->shape->dim;
+    dims[2]->dim_param[0] = '\n';
+    dims[3]->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE__NOT_SET;
+    (void)builder_node(&b, "Relu", "x", "y");
+    builder_output(&b, "y");
+    EXPECT(builder_import(&b, &graph) == LEAT_OK);
+    builder_fini(&b);
+    EXPECT(graph->symbol_count == 4);
+    EXPECT(strcmp(graph->symbols[0], "M") == 0 && strcmp(graph->symbols[1], "D3") == 0);
+    EXPECT(strcmp(graph->symbols[2], "?") == 0 && strcmp(graph->symbols[3], "z.3") == 0);
+    const int64_t *found = graph->values[graph->inputs[1]].dims;
+    EXPECT(found[0] == 4 && found[1] == N && found[2] == LEAT_DIM_SYMBOL(2) &&
+           found[3] == LEAT_DIM_SYMBOL(3));
+    EXPECT(leat_graph_check(graph) == LEAT_OK);
+
+    struct leat_graph *copy = NULL;
+    EXPECT(leat_graph_copy(graph, &copy) == LEAT_OK);
+    leat_graph_destroy(graph);
+    EXPECT(copy->symbol_count == 4 && strcmp(copy->symbols[3], "z.3") == 0 &&
+           leat_graph_check(copy) == LEAT_OK);
+    EXPECT(leat_graph_bind(copy, &(struct leat_dim_value){"?", 6}, 1) == LEAT_OK);
+    EXPECT(copy->values[copy->inputs[1]].dims[2] == 6);
+    leat_graph_destroy(copy);
+
+    for (int more = 0; more < 2; more++) { /* as many as there may be, and one more */
+        const int64_t first[] = {-1, -2};
+        graph = NULL;
+        builder_init(&b, 13);
+        (void)builder_input(&b, "x", 1, first, 2);
+        for (int64_t i = 0; i < (int64_t)LEAT_GRAPH_SYMBOLS_MAX - 1 + more; i++) {
+            char name[16];
+            (void)snprintf(name, sizeof(name), "i%lld", (long long)i);
+            (void)builder_input(&b, name, 1, (const int64_t[]){-1, -3 - i}, 2);
+        }
+        (void)builder_node(&b, "Relu", "x", "y");
+        builder_output(&b, "y");
+        EXPECT(builder_import(&b, &graph) == (more == 0 ? LEAT_OK : LEAT_ERR_LIMIT));
+        EXPECT(more == 1 || graph->symbol_count == LEAT_GRAPH_SYMBOLS_MAX);
+        leat_graph_destroy(graph);
+        builder_fini(&b);
+    }
+}
+
+/* x: [N, M, D3], y: [N, D3, M]; z is there, [N, D4], and nobody reads it. */
+static struct leat_graph *
+transposed(void)
+{
+    struct leat_graph *graph = NULL;
+
+    start(13, DIMS(-1, -2, -3));
+    (void)builder_input(&b, "z", 1, DIMS(-1, -4));
+    (void)builder_ints(&b, builder_node(&b, "Transpose", "x", "y"), "perm",
+                       (const int64_t[]){0, 2, 1}, 3);
+    builder_output(&b, "y");
+    EXPECT(builder_import(&b, &graph) == LEAT_OK);
+    builder_fini(&b);
+    return graph;
+}
+
+static void
+test_bind(void)
+{
+    const struct leat_dim_value height = {"M", 6}, width = {"D3", 7}, both[] = {width, height},
+                                last = {"D4", 2};
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    uint32_t inputs, outputs;
+
+    struct leat_graph *graph = transposed();
+    EXPECT(leat_graph_bind(graph, NULL, 0) == LEAT_OK && graph->symbol_count == 3);
+    EXPECT(leat_graph_bind(graph, both, 2) == LEAT_OK && leat_graph_check(graph) == LEAT_OK);
+    const int64_t *y = graph->values[graph->outputs[0]].dims;
+    EXPECT(y[0] == N && y[1] == 7 && y[2] == 6);
+    EXPECT(leat_graph_signature(graph, infos, &inputs, &outputs) == LEAT_ERR_UNSUPPORTED);
+    EXPECT(strstr(leat_error_text(), "input 'z' is free, it is called 'D4'") != NULL);
+    EXPECT(leat_graph_bind(graph, &height, 1) == LEAT_ERR_INVALID); /* it has its value */
+    EXPECT(strstr(leat_error_text(), "beside the batch, free is 'D4'") != NULL);
+    EXPECT(leat_graph_bind(graph, &last, 1) == LEAT_OK && leat_graph_check(graph) == LEAT_OK);
+    EXPECT(leat_graph_signature(graph, infos, &inputs, &outputs) == LEAT_OK);
+    EXPECT(inputs == 2 && infos[0].item_bytes == 6 * 7 * 4 && infos[1].dims[1] == 2 &&
+           infos[2].dims[1] == 7);
+    EXPECT(leat_graph_bind(graph, &last, 1) == LEAT_ERR_INVALID);
+    EXPECT(strstr(leat_error_text(), "free is nothing") != NULL);
+    leat_graph_destroy(graph);
+
+    /* Shape arithmetic over what is bound is done at once. */
+    start(13, DIMS(-1, -2, 4));
+    (void)builder_node(&b, "Shape", "x", "s");
+    ints("where", (const int64_t[]){1}, 1);
+    (void)builder_node(&b, "Gather", "s where", "length");
+    ints("minus", (const int64_t[]){-1}, 1);
+    (void)builder_node(&b, "Concat", "minus length", "target");
+    (void)builder_int(&b, b.nodes[2], "axis", 0);
+    (void)builder_node(&b, "Reshape", "x target", "y");
+    builder_output(&b, "y");
+    graph = NULL;
+    EXPECT(builder_import(&b, &graph) == LEAT_OK);
+    builder_fini(&b);
+    EXPECT(leat_graph_bind(graph, &height, 1) == LEAT_OK && leat_graph_check(graph) == LEAT_OK);
+    struct leat_graph *five = NULL;
+    EXPECT(leat_graph_specialise(graph, 5, &five) == LEAT_OK);
+    EXPECT(five->values[five->outputs[0]].dims[0] == 20 &&
+           five->values[five->outputs[0]].dims[1] == 6);
+    leat_graph_destroy(five);
+    leat_graph_destroy(graph);
+}
+
+static void
+test_hostile_values(void)
+{
+    static const struct {
+        struct leat_dim_value values[2];
+        uint32_t count;
+        const char *text;
+    } wrong[] = {
+        {{{"M", 0}}, 1, "dimension 'M' cannot be 0; 1 to 2147483647 are possible"},
+        {{{"M", -1}}, 1, "cannot be -1"},
+        {{{"M", INT64_MIN}}, 1, "cannot be -9223372036854775808"},
+        {{{"M", LEAT_DIM_MAX + 1}}, 1, "cannot be 2147483648"},
+        {{{"M", INT64_MAX}}, 1, "cannot be 9223372036854775807"},
+        {{{"M", 3}, {"M", 3}}, 2, "dimension 'M' is given two values"},
+        {{{"M", 3}, {"D3", 0}}, 2, "dimension 'D3' cannot be 0"},
+        {{{"N", 3}},
+         1,
+         "no dimension 'N' can be given a value; beside the batch, free is 'M', 'D3', 'D4'"},
+        {{{"", 3}}, 1, "no dimension ''"},
+        {{{"m", 3}}, 1, "no dimension 'm'"},
+    };
+    struct leat_graph *graph = transposed(), *none = NULL;
+
+    for (size_t i = 0; i < LEAT_COUNT_OF(wrong); i++) {
+        EXPECT(leat_graph_bind(graph, wrong[i].values, wrong[i].count) == LEAT_ERR_INVALID);
+        EXPECT(strstr(leat_error_text(), wrong[i].text) != NULL);
+        EXPECT(leat_graph_check(graph) == LEAT_OK); /* as it was */
+        EXPECT(graph->values[graph->inputs[0]].dims[1] == S &&
+               graph->values[graph->inputs[0]].dims[2] == T);
+    }
+    leat_graph_destroy(graph);
+
+    graph = transposed(); /* the input alone is too large */
+    const struct leat_dim_value huge[] = {{"M", LEAT_DIM_MAX}, {"D3", LEAT_DIM_MAX}};
+    EXPECT(leat_graph_bind(graph, huge, 2) == LEAT_ERR_LIMIT);
+    EXPECT(strstr(leat_error_text(), "'x' is too large with these dimensions") != NULL);
+    leat_graph_destroy(graph);
+
+    graph = transposed(); /* too large once there are items */
+    const struct leat_dim_value large[] = {{"M", LEAT_DIM_MAX}, {"D3", 64}, {"D4", 1}};
+    EXPECT(leat_graph_bind(graph, large, 3) == LEAT_OK);
+    EXPECT(leat_graph_specialise(graph, 5, &none) == LEAT_ERR_LIMIT && none == NULL);
+    leat_graph_destroy(graph);
+
+    graph = NULL; /* the input is small, what is made of it is not */
+    start(13, DIMS(-1, -2, 1));
+    (void)builder_ints(&b, builder_node(&b, "Transpose", "x", "t"), "perm",
+                       (const int64_t[]){0, 2, 1}, 3);
+    (void)builder_node(&b, "MatMul", "x t", "y");
+    builder_output(&b, "y");
+    EXPECT(builder_import(&b, &graph) == LEAT_OK);
+    EXPECT(leat_graph_bind(graph, huge, 1) == LEAT_ERR_LIMIT);
+    EXPECT(strstr(leat_error_text(), "'y' is too large with these dimensions") !=
+           NULL);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+
+    graph = NULL; /* two symbols that the graph adds: they contradict each other */
+    start(13, DIMS(-1, -2));
+    (void)builder_input(&b, "z", 1, DIMS(-1, -3));
+    (void)builder_node(&b, "Add", "x z", "y");
+    builder_output(&b, "y");
+    EXPECT(builder_import(&b, &graph) == LEAT_OK);
+    const struct leat_dim_value apart[] = {{"M", 3}, {"D3", 4}};
+    EXPECT(leat_graph_bind(graph, apart, 2) == LEAT_ERR_SHAPE);
+    EXPECT(strstr(leat_error_text(), "node 'y' (operator Add)") != NULL);
     leat_graph_destroy(graph);
     builder_fini(&b);
 }
@@ -597,6 +854,10 @@ main(void)
     test_symbolic_shapes();
     test_misfits();
     test_specialise();
+    test_symbols();
+    test_names_of_symbols();
+    test_bind();
+    test_hostile_values();
     test_signature();
     test_items_that_mix();
     test_symbolic_shapes_of_indexing();
