@@ -2,8 +2,8 @@
 /* Backends by name, and those that shared libraries bring. */
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -53,59 +53,62 @@ leat_backend_names(char *text, size_t bytes)
 
 /* ---- Files -------------------------------------------------------------------------------------- */
 
+/* One step of a path, which has no links any more. In a folder with the sticky bit others can add files, not replace ours. */
 static enum leat_status
-check_file(const char *path, const struct stat *info)
+check_step(const char *path, bool is_file)
 {
-    if (!S_ISREG(info->st_mode)) {
+    struct stat info;
+
+    if (stat(path, &info) != 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "%s", path);
+    }
+    if (is_file && !S_ISREG(info.st_mode)) {
         return LEAT_FAIL(LEAT_ERR_PROTO, "%s is no regular file", path);
     }
-    if (info->st_uid != 0 && info->st_uid != geteuid()) {
+    if (info.st_uid != 0 && info.st_uid != geteuid()) {
         return LEAT_FAIL(LEAT_ERR_ACCESS,
-                         "%s belongs to user %u: its code would have all rights of this process, so that only files of root "
-                         "and of user %u, whom it runs as, are loaded", path, (unsigned)info->st_uid, (unsigned)geteuid());
+                         "%s belongs to user %u: what is loaded has all rights of this process, so it and its folders must be "
+                         "root's or those of user %u, whom this process runs as", path, (unsigned)info.st_uid,
+                         (unsigned)geteuid());
     }
-    if ((info->st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0 && (is_file || (info.st_mode & S_ISVTX) == 0)) {
         return LEAT_FAIL(LEAT_ERR_ACCESS,
-                         "%s has mode %04o: its code would have all rights of this process, so that nobody but its owner may "
-                         "write to it; chmod go-w mends that", path, (unsigned)(info->st_mode & 07777));
+                         "%s has mode %04o: what is loaded has all rights of this process, so nobody but the owner may write to "
+                         "it or its folders; chmod go-w mends that", path, (unsigned)(info.st_mode & 07777));
     }
     return LEAT_OK;
 }
 
-/*
- * What is loaded is what was looked at, whoever renames files meanwhile. The descriptor stays open: the loader knows libraries by
- * their names, and another one by the same number would be taken for this one.
- */
+/* The folders from the root down, then the file: whoever could exchange one of them is root or us. */
+static enum leat_status
+check_path(char *path)
+{
+    enum leat_status status = check_step("/", false);
+
+    for (char *at = path + 1; status == LEAT_OK && (at = strchr(at, '/')) != NULL; at++) {
+        *at = '\0';
+        status = check_step(path, false);
+        *at = '/';
+    }
+    return status == LEAT_OK ? check_step(path, true) : status;
+}
+
 static enum leat_status
 open_file(const char *path, void **ret_handle)
 {
-    char name[32];
-    struct stat info;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* whatever it is, we do not wait for it */
+    char *real = realpath(path, NULL);
 
-    if (fd < 0) {
-        return LEAT_FAIL(errno == ENOENT ? LEAT_ERR_NOT_FOUND : LEAT_ERR_SYS, errno == ENOENT ? "there is no file %s" : "%s",
-                         path);
+    if (real == NULL) {
+        return errno == ENOENT ? LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no file %s", path)
+                               : LEAT_FAIL(LEAT_ERR_SYS, "%s", path);
     }
-    if (fstat(fd, &info) != 0) {
-        (void)close(fd);
-        return LEAT_FAIL(LEAT_ERR_SYS, "%s", path);
+    enum leat_status status = check_path(real);
+    if (status == LEAT_OK) {
+        *ret_handle = dlopen(real, RTLD_NOW | RTLD_LOCAL);
+        status = *ret_handle != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_PROTO, "%s", dlerror());
     }
-    const enum leat_status status = check_file(path, &info);
-    if (status != LEAT_OK) {
-        (void)close(fd);
-        return status;
-    }
-    (void)snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
-    *ret_handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (*ret_handle == NULL) {
-        const char *why = dlerror();
-        const size_t prefix = strlen(name);
-        const bool named = strncmp(why, name, prefix) == 0; /* by a name that tells nobody anything */
-        (void)close(fd);
-        return LEAT_FAIL(LEAT_ERR_PROTO, "%s%s%s", path, named ? "" : ": ", named ? why + prefix : why);
-    }
-    return LEAT_OK;
+    free(real);
+    return status;
 }
 
 static enum leat_status

@@ -89,6 +89,12 @@ test_who_may_write(void)
         expect(LEAT_ERR_ACCESS, text, "x", path, "");
         expect(LEAT_ERR_ACCESS, text, "x", path_of("good"), path); /* nor may a library that a plug-in needs */
     }
+    EXPECT(chmod(path, 0644) == 0 && chmod(root.path, 0777) == 0); /* nor may the folder be exchanged */
+    (void)snprintf(text, sizeof(text), "%s has mode 0777", root.path);
+    expect(LEAT_ERR_ACCESS, text, "x", path, "");
+    EXPECT(chmod(root.path, 01777) == 0);
+    expect(LEAT_ERR_INVALID, "returned no backend", "x", path_of("nothing"), "");
+    EXPECT(chmod(root.path, 0700) == 0);
     if (geteuid() == 0) {
         EXPECT(chmod(path, 0644) == 0 && chown(path, 1234, 0) == 0);
         expect(LEAT_ERR_ACCESS, "belongs to user 1234", "x", path, "");

@@ -8,9 +8,8 @@
  * Plug-ins   A shared library exports one symbol, `leat_backend_plugin`, and is named in the daemon's configuration
  *            (`backends`). It needs no other header than those of leat/, links nothing of leat, and calls leat through
  *            struct leat_backend_host alone. It is loaded once, before models are, and never unloaded. Its code has all
- *            rights of the daemon: so its file must belong to root or to the daemon's own user, and nobody else may
- *            write to it. It is opened once, looked at and loaded through that descriptor, by the name
- *            /proc/self/fd/N: $ORIGIN in its run path means nothing.
+ *            rights of the daemon: so its file and all folders above it must belong to root or to the daemon's own
+ *            user, and nobody else may write to them but in folders that have the sticky bit.
  * Threads    model_describe, model_load and plan_build run on control threads, off the hot path, and may be slow.
  *            plan_run may be called at the same time by as many workers as the plan was built for, each
  *            with its own scratch and team. A backend starts no threads of its own that are busy between runs: workers
