@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Target    leat_onnx_import and all that follows: check, passes, specialising, signature, a small run.
- * Input     An ONNX file, byte for byte.
+ * Target    leat_onnx_import and all that follows: check, passes, specialising, signature, a small run, and a plan of
+ *           the reference backend.
+ * Input     An ONNX file, byte for byte. Mutations are those of onnx_mutate.h.
  * Property  No crash, no sanitizer report. What is imported keeps the promises of graph.h, before and
  *           after the passes and specialised; a graph with a signature runs to a result or a status.
  */
@@ -9,16 +10,20 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "kernels/backend.h"
 #include "kernels/graph_build.h"
 #include "kernels/op.h"
 #include "kernels/reference/reference.h"
 #include "kernels/window.h"
+#include "tests/fuzz/onnx_mutate.h"
 
 #define RUN_BYTES_MAX  ((size_t)16 << 10) /* larger runs would only be slow */
 #define RUN_VOLUME_MAX 1024
 #define INPUTS_MAX     8u
+#define ITEMS          3u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
 
 static bool
 is_small(const struct leat_graph *graph, size_t scratch_bytes)
@@ -84,14 +89,66 @@ run(const struct leat_graph *graph, const uint8_t *data, size_t size)
     }
 }
 
+/* Two queries in a plan of the backend that clients would get, with payload from the file. */
 static void
-look_at_signature(const struct leat_graph *graph)
+serve(const struct leat_graph *graph, const struct leat_tensor_info *infos, uint32_t inputs, uint32_t outputs,
+      const uint8_t *data, size_t size)
+{
+    const struct leat_backend *backend = &leat_backend_reference;
+    const struct leat_model_source source = {
+        .graph = graph, .infos = infos, .input_count = inputs, .output_count = outputs};
+    const struct leat_plan_options options = {.items = ITEMS};
+    struct leat_segment segments[2] = {{.items = 1}, {.items = ITEMS - 1}};
+    unsigned char *blocks[2][LEAT_TENSORS_MAX] = {0};
+    struct leat_graph *concrete = NULL;
+    struct leat_model *model = NULL;
+    struct leat_plan *plan = NULL;
+    size_t scratch_bytes = SIZE_MAX;
+
+    if (leat_graph_specialise(graph, ITEMS, &concrete) != LEAT_OK) {
+        return;
+    }
+    LEAT_MUST(leat_reference_scratch_bytes(concrete, &scratch_bytes) == LEAT_OK);
+    const bool small = is_small(concrete, scratch_bytes);
+    leat_graph_destroy(concrete);
+    if (!small) {
+        return;
+    }
+    LEAT_MUST(backend->model_load(&source, &model) == LEAT_OK);
+    if (backend->plan_build(model, &options, &plan) == LEAT_OK) {
+        for (uint32_t s = 0; s < 2; s++) {
+            for (uint32_t t = 0; t < inputs + outputs; t++) {
+                const size_t bytes = segments[s].items * infos[t].item_bytes;
+                segments[s].tensors[t] = blocks[s][t] = aligned_alloc(64, (bytes + 64) / 64 * 64);
+                LEAT_ASSERT(blocks[s][t] != NULL);
+                for (size_t i = 0; i < bytes; i++) {
+                    blocks[s][t][i] = size > 0 ? data[(i + s) % size] : 0;
+                }
+            }
+        }
+        scratch_bytes = backend->plan_scratch_bytes(plan);
+        void *scratch = aligned_alloc(64, (scratch_bytes + 64) / 64 * 64);
+        LEAT_ASSERT(scratch != NULL);
+        const enum leat_status status = backend->plan_run(plan, segments, 2, scratch, NULL);
+        LEAT_ASSERT(status == LEAT_OK || status == LEAT_ERR_SHAPE);
+        free(scratch);
+        for (uint32_t t = 0; t < 2 * LEAT_TENSORS_MAX; t++) {
+            free(blocks[t / LEAT_TENSORS_MAX][t % LEAT_TENSORS_MAX]);
+        }
+        backend->plan_destroy(plan);
+    }
+    backend->model_destroy(model);
+}
+
+static void
+look_at_signature(const struct leat_graph *graph, const uint8_t *data, size_t size)
 {
     struct leat_tensor_info infos[LEAT_TENSORS_MAX];
     uint32_t inputs, outputs;
 
     if (leat_graph_signature(graph, infos, &inputs, &outputs) == LEAT_OK) {
         LEAT_ASSERT(inputs >= 1 && outputs >= 1 && inputs + outputs <= LEAT_TENSORS_MAX);
+        serve(graph, infos, inputs, outputs, data, size);
     }
 }
 
@@ -123,9 +180,19 @@ bind_and_run(const struct leat_graph *graph, const uint8_t *data, size_t size)
     if (leat_graph_bind(bound, values, graph->symbol_count) == LEAT_OK) {
         LEAT_MUST(leat_graph_check(bound) == LEAT_OK);
         specialise_and_run(bound, 2, data, size);
-        look_at_signature(bound);
+        look_at_signature(bound, data, size);
     }
     leat_graph_destroy(bound);
+}
+
+size_t
+LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed)
+{
+    const size_t mutated = onnx_mutate(data, size, max_size, seed);
+    if (mutated == 0 && size > 0) { /* no model: bytes */
+        data[seed % size] ^= (uint8_t)(1u << (seed >> 8 & 7));
+    }
+    return mutated > 0 ? mutated : size;
 }
 
 int
@@ -144,7 +211,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         LEAT_MUST(leat_graph_check(graph) == LEAT_OK);
         specialise_and_run(graph, 3, data, size);
         bind_and_run(graph, data, size);
-        look_at_signature(graph);
+        look_at_signature(graph, data, size);
     }
     leat_graph_destroy(graph);
     return 0;
