@@ -397,8 +397,8 @@ add_attribute(struct mutator *m)
     for (uint32_t skip = below(m, 6); skip > 0 && schema->name != NULL; skip--) {
         schema++;
     }
-    if (schema->name == NULL) {
-        return false;
+    if (schema->name == NULL || schema->kind == LEAT_ATTRIBUTE_GRAPH) {
+        return false; /* add_subgraph() does those */
     }
     static const int types[] = {
         [LEAT_ATTRIBUTE_INT] = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT,
