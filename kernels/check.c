@@ -68,6 +68,21 @@ check_node(const struct leat_graph *graph, uint32_t n, bool *defined)
             defined[v] = true;
         }
     }
+    uint32_t captures = 0;
+    for (uint32_t a = 0; a < node->attribute_count; a++) {
+        const struct leat_attribute *attribute = &node->attributes[a];
+        if (attribute->kind != LEAT_ATTRIBUTE_GRAPH) {
+            continue;
+        }
+        captures += attribute->count;
+        if (attribute->count > attribute->graph->input_count || captures > node->input_count) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "node %u has fewer inputs than its graphs capture", n);
+        }
+        const enum leat_status status = leat_graph_check(attribute->graph);
+        if (status != LEAT_OK) {
+            return status;
+        }
+    }
     return leat_op_check(node);
 }
 

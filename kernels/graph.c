@@ -22,6 +22,8 @@ struct chunk {
 
 struct leat_graph_arena {
     struct chunk *chunks; /* the first one is being filled */
+    struct leat_graph *inner;  /* graphs of nodes, linked by next_inner */
+    struct leat_graph *next_inner;
     size_t bytes;
     uint32_t value_capacity, node_capacity;
     /* Bytes ever made constant, and those of them that folding made: against a hostile doubling chain. */
@@ -177,6 +179,7 @@ leat_graph_create(const char *name, int64_t opset, struct leat_graph **ret_graph
     }
     graph->arena = arena;
     graph->opset = opset;
+    graph->trips_max = LEAT_TRIPS_MAX;
     graph->name = "";
     graph->name = leat_graph_text(graph, name);
     if (graph->name == NULL) {
@@ -187,11 +190,32 @@ leat_graph_create(const char *name, int64_t opset, struct leat_graph **ret_graph
     return LEAT_OK;
 }
 
+enum leat_status
+leat_graph_create_inner(struct leat_graph *around, const char *name, struct leat_graph **ret_graph)
+{
+    struct leat_graph *graph;
+
+    const enum leat_status status = leat_graph_create(name, around->opset, &graph);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    graph->trips_max = around->trips_max;
+    graph->arena->next_inner = around->arena->inner;
+    around->arena->inner = graph;
+    *ret_graph = graph;
+    return LEAT_OK;
+}
+
 void
 leat_graph_destroy(struct leat_graph *graph)
 {
     if (graph == NULL) {
         return;
+    }
+    for (struct leat_graph *inner = graph->arena->inner; inner != NULL;) {
+        struct leat_graph *next = inner->arena->next_inner;
+        leat_graph_destroy(inner); /* as deep as the file nests them */
+        inner = next;
     }
     for (uint32_t i = 0; i < graph->value_count; i++) {
         if (graph->values[i].data != NULL) {
@@ -266,6 +290,21 @@ leat_graph_make_constant(struct leat_graph *graph, uint32_t index, void **ret_da
     return LEAT_OK;
 }
 
+void
+leat_graph_share_constant(struct leat_graph *graph, uint32_t index, const struct leat_value *from)
+{
+    struct leat_value *value = &graph->values[index];
+
+    LEAT_ASSERT(value->data == NULL && from->data != NULL);
+    payload_acquire(from->data);
+    value->dtype = from->dtype;
+    value->rank = from->rank;
+    memcpy(value->dims, from->dims, sizeof(value->dims));
+    value->data = from->data;
+    value->data_bytes = from->data_bytes;
+    graph->arena->constant_bytes += from->data_bytes;
+}
+
 /* Bytes of a shape without overflow and below the limit; false otherwise or when a dim is not known. */
 static bool
 shape_bytes(uint32_t dtype, uint32_t rank, const int64_t *dims, uint64_t *ret)
@@ -327,10 +366,7 @@ copy_array(struct leat_graph *graph, const void *from, uint32_t count, size_t si
 }
 
 enum leat_status
-leat_graph_add_node(struct leat_graph *graph, const struct leat_op *op, const char *name,
-                    const uint32_t *inputs, uint32_t input_count, const uint32_t *outputs,
-                    uint32_t output_count, const struct leat_attribute *attributes,
-                    uint32_t attribute_count)
+leat_graph_put_node(struct leat_graph *graph, const struct leat_node *node)
 {
     if (graph->node_count >= LEAT_GRAPH_NODES_MAX) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "graph '%.64s' has more than %u nodes", graph->name,
@@ -344,6 +380,28 @@ leat_graph_add_node(struct leat_graph *graph, const struct leat_op *op, const ch
         }
         graph->nodes = nodes;
     }
+    graph->nodes[graph->node_count++] = *node;
+    return LEAT_OK;
+}
+
+struct leat_node *
+leat_graph_take_nodes(struct leat_graph *graph, uint32_t *ret_count)
+{
+    struct leat_node *nodes = graph->nodes;
+
+    *ret_count = graph->node_count;
+    graph->nodes = NULL;
+    graph->node_count = 0;
+    graph->arena->node_capacity = 0;
+    return nodes;
+}
+
+enum leat_status
+leat_graph_add_node(struct leat_graph *graph, const struct leat_op *op, const char *name,
+                    const uint32_t *inputs, uint32_t input_count, const uint32_t *outputs,
+                    uint32_t output_count, const struct leat_attribute *attributes,
+                    uint32_t attribute_count)
+{
     struct leat_node node = {
         .op = op,
         .name = name,
@@ -359,10 +417,7 @@ leat_graph_add_node(struct leat_graph *graph, const struct leat_op *op, const ch
         return LEAT_ERR_NOMEM;
     }
     const enum leat_status status = leat_op_check(&node);
-    if (status == LEAT_OK) {
-        graph->nodes[graph->node_count++] = node;
-    }
-    return status;
+    return status == LEAT_OK ? leat_graph_put_node(graph, &node) : status;
 }
 
 static enum leat_status
@@ -390,6 +445,16 @@ leat_graph_set_outputs(struct leat_graph *graph, const uint32_t *outputs, uint32
     return set_list(graph, outputs, count, &graph->outputs, &graph->output_count);
 }
 
+static enum leat_status copy_contents(const struct leat_graph *graph, struct leat_graph *copy);
+
+static enum leat_status
+copy_inner(struct leat_graph *copy, const struct leat_attribute *from, struct leat_attribute *to)
+{
+    const enum leat_status status = leat_graph_create_inner(copy, from->graph->name, &to->graph);
+    to->captured = NULL;
+    return status == LEAT_OK ? copy_contents(from->graph, to->graph) : status;
+}
+
 static enum leat_status
 copy_attribute(struct leat_graph *copy, const struct leat_attribute *from,
                struct leat_attribute *to)
@@ -415,26 +480,40 @@ copy_attribute(struct leat_graph *copy, const struct leat_attribute *from,
             complete = strings[i] != NULL;
         }
         to->strings = strings;
+    } else if (from->kind == LEAT_ATTRIBUTE_GRAPH) {
+        complete = copy_inner(copy, from, to) == LEAT_OK;
     }
     return complete && to->name != NULL ? LEAT_OK : LEAT_ERR_NOMEM;
+}
+
+enum leat_status
+leat_graph_copy_attributes(struct leat_graph *graph, const struct leat_node *from, const uint32_t *map,
+                           struct leat_attribute **ret_attributes)
+{
+    struct leat_attribute *attributes = leat_graph_alloc(graph, from->attribute_count, sizeof(*attributes));
+    enum leat_status status = attributes == NULL ? LEAT_ERR_NOMEM : LEAT_OK;
+
+    for (uint32_t a = 0; a < from->attribute_count && status == LEAT_OK; a++) {
+        status = copy_attribute(graph, &from->attributes[a], &attributes[a]);
+        if (status == LEAT_OK && map != NULL && attributes[a].kind == LEAT_ATTRIBUTE_TENSOR) {
+            attributes[a].value = map[attributes[a].value];
+        }
+    }
+    *ret_attributes = attributes;
+    return status;
 }
 
 static enum leat_status
 copy_node(struct leat_graph *copy, const struct leat_node *from)
 {
-    struct leat_attribute *attributes =
-        leat_graph_alloc(copy, from->attribute_count, sizeof(*attributes));
     const char *name = leat_graph_text(copy, from->name);
-    if (attributes == NULL || name == NULL) {
+    struct leat_attribute *attributes;
+
+    enum leat_status status = leat_graph_copy_attributes(copy, from, NULL, &attributes);
+    if (status != LEAT_OK || name == NULL) {
         return LEAT_ERR_NOMEM;
     }
-    for (uint32_t a = 0; a < from->attribute_count; a++) {
-        const enum leat_status status = copy_attribute(copy, &from->attributes[a], &attributes[a]);
-        if (status != LEAT_OK) {
-            return status;
-        }
-    }
-    const enum leat_status status =
+    status =
         leat_graph_add_node(copy, from->op, name, from->inputs, from->input_count, from->outputs,
                             from->output_count, attributes, from->attribute_count);
     if (status == LEAT_OK) {
@@ -484,6 +563,7 @@ copy_contents(const struct leat_graph *graph, struct leat_graph *copy)
     }
     copy->symbol_count = graph->symbol_count;
     copy->items = graph->items;
+    copy->trips_max = graph->trips_max;
     copy->arena->constant_bytes = graph->arena->constant_bytes;
     copy->arena->folded_bytes = graph->arena->folded_bytes;
     return status;

@@ -38,6 +38,7 @@
 #define LEAT_DIM_MAX            INT64_C(0x7fffffff)      /* of one known dimension */
 #define LEAT_GRAPH_SYMBOLS_MAX  64u                      /* free dimensions with different names */
 #define LEAT_VALUE_BYTES_MAX    (UINT64_C(1) << 40)      /* of one value with a known shape */
+#define LEAT_TRIPS_MAX          4096u                    /* of a graph that says nothing else */
 #define LEAT_OPSET_MIN          1 /* most operators of the table start at 6 or 7 */
 #define LEAT_OPSET_MAX          17
 
@@ -60,12 +61,13 @@ enum leat_attribute_kind {
     LEAT_ATTRIBUTE_FLOATS,
     LEAT_ATTRIBUTE_STRINGS,
     LEAT_ATTRIBUTE_TENSOR,
+    LEAT_ATTRIBUTE_GRAPH,
 };
 
 struct leat_attribute {
     const char *name;
     enum leat_attribute_kind kind;
-    uint32_t count; /* of ints, floats or strings */
+    uint32_t count; /* of ints, floats, strings or captures */
     union {
         int64_t i;
         float f;
@@ -74,6 +76,14 @@ struct leat_attribute {
         const float *floats;
         const char *const *strings;
         uint32_t value; /* TENSOR: index of a constant value */
+        /*
+         * GRAPH: dies with the graph that the node is in. Its last `count` inputs are captures: values of the graph around.
+         * Those of all attributes, in order, are the node's last inputs.
+         */
+        struct {
+            struct leat_graph *graph;
+            const uint32_t *captured; /* while it is imported */
+        };
     };
 };
 
@@ -118,6 +128,7 @@ struct leat_graph {
     uint32_t symbol_count;
     const char *symbols[LEAT_GRAPH_SYMBOLS_MAX]; /* different names; NULL where it is bound */
     int64_t items;           /* 0 before specialisation, then the concrete batch */
+    uint32_t trips_max;      /* of Loop and Scan, all together, in one run */
     int64_t opset;           /* LEAT_OPSET_MIN..LEAT_OPSET_MAX; with the name it picks the operator row */
     struct leat_graph_arena *arena; /* private */
 };

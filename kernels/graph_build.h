@@ -17,6 +17,10 @@
 LEAT_MUST_CHECK enum leat_status leat_graph_create(const char *name, int64_t opset,
                                                    struct leat_graph **ret_graph);
 
+/* One for an attribute of a node of `around`, in whose memory it lives. */
+LEAT_MUST_CHECK enum leat_status leat_graph_create_inner(struct leat_graph *around, const char *name,
+                                                         struct leat_graph **ret_graph);
+
 /* count * size zeroed bytes, 16-byte aligned; NULL, with the error recorded, when there are none. */
 void *leat_graph_alloc(struct leat_graph *graph, size_t count, size_t size);
 
@@ -37,6 +41,26 @@ LEAT_MUST_CHECK enum leat_status leat_graph_add_constant(struct leat_graph *grap
 /* Gives a value of known shape its payload, zeroed: the caller fills *ret_data before anyone reads. */
 LEAT_MUST_CHECK enum leat_status leat_graph_make_constant(struct leat_graph *graph, uint32_t index,
                                                           void **ret_data);
+
+/* Value `index` of known shape shares the payload of `from`, and gets its type and shape. */
+void leat_graph_share_constant(struct leat_graph *graph, uint32_t index, const struct leat_value *from);
+
+/* Captured constants become constants of the node's graphs. */
+void leat_graph_absorb(struct leat_node *node, const struct leat_graph *graph);
+
+/*
+ * If, Loop and Scan nodes whose branch or number of iterations is known are replaced by what is inside, as often as it runs.
+ * Values keep their indices. `graph` is inferred.
+ */
+LEAT_MUST_CHECK enum leat_status leat_graph_unroll(struct leat_graph *graph, bool *ret_changed);
+
+/* Takes the nodes out of the graph, for a pass that makes a longer list. The array stays as it is. */
+struct leat_node *leat_graph_take_nodes(struct leat_graph *graph, uint32_t *ret_count);
+/* Appends a node of this graph as it is. */
+LEAT_MUST_CHECK enum leat_status leat_graph_put_node(struct leat_graph *graph, const struct leat_node *node);
+/* Attributes of a node of another graph into this one; map[v] is its value v here. */
+LEAT_MUST_CHECK enum leat_status leat_graph_copy_attributes(struct leat_graph *graph, const struct leat_node *from,
+                                                            const uint32_t *map, struct leat_attribute **ret_attributes);
 
 /* Appends a node; arrays are copied. The operator's arity and attribute schema are checked. */
 LEAT_MUST_CHECK enum leat_status
@@ -65,8 +89,8 @@ LEAT_MUST_CHECK enum leat_status leat_graph_infer_mixing(struct leat_graph *grap
                                                          bool *ret_mixes_items);
 
 /*
- * Infers all shapes in order and computes the nodes whose inputs are all constant, where that is cheap;
- * values keep their indices. A failure leaves a graph that is fit for leat_graph_destroy() only.
+ * Infers all shapes in order and computes the nodes whose inputs are all constant, where that is cheap, and unrolls
+ * what that decides; values keep their indices. A failure leaves a graph that is fit for leat_graph_destroy() only.
  */
 LEAT_MUST_CHECK enum leat_status leat_graph_fold(struct leat_graph *graph, bool *ret_changed);
 

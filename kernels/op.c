@@ -37,7 +37,7 @@ kind_text(enum leat_attribute_kind kind)
     static const char *const texts[] = {
         [LEAT_ATTRIBUTE_INT] = "INT",       [LEAT_ATTRIBUTE_FLOAT] = "FLOAT",
         [LEAT_ATTRIBUTE_STRING] = "STRING", [LEAT_ATTRIBUTE_INTS] = "INTS",
-        [LEAT_ATTRIBUTE_FLOATS] = "FLOATS", [LEAT_ATTRIBUTE_TENSOR] = "TENSOR", [LEAT_ATTRIBUTE_STRINGS] = "STRINGS",
+        [LEAT_ATTRIBUTE_FLOATS] = "FLOATS", [LEAT_ATTRIBUTE_TENSOR] = "TENSOR", [LEAT_ATTRIBUTE_GRAPH] = "GRAPH", [LEAT_ATTRIBUTE_STRINGS] = "STRINGS",
     };
     return texts[kind];
 }

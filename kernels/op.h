@@ -81,6 +81,7 @@ enum leat_op_kind {
     LEAT_OP_HARD_SIGMOID,
     LEAT_OP_HARD_SWISH,
     LEAT_OP_IDENTITY,
+    LEAT_OP_IF,
     LEAT_OP_INSTANCE_NORMALIZATION,
     LEAT_OP_IS_INF,
     LEAT_OP_IS_NAN,
@@ -90,6 +91,7 @@ enum leat_op_kind {
     LEAT_OP_LESS_OR_EQUAL,
     LEAT_OP_LOG,
     LEAT_OP_LOG_SOFTMAX,
+    LEAT_OP_LOOP,
     LEAT_OP_LP_NORMALIZATION,
     LEAT_OP_LP_POOL,
     LEAT_OP_LRN,
@@ -137,6 +139,7 @@ enum leat_op_kind {
     LEAT_OP_RNN,
     LEAT_OP_ROI_ALIGN,
     LEAT_OP_ROUND,
+    LEAT_OP_SCAN,
     LEAT_OP_SCATTER,
     LEAT_OP_SCATTER_ELEMENTS,
     LEAT_OP_SCATTER_ND,
@@ -202,6 +205,7 @@ struct leat_eval {
      */
     struct leat_value *values;
     void *workspace; /* 64-byte aligned, of op->workspace_bytes(); contents undefined */
+    uint32_t *trips; /* what is left of trips_max in this run; NULL: all of it */
 };
 
 struct leat_op {
@@ -292,6 +296,30 @@ uint32_t leat_mean_variance_axes(const struct leat_graph *graph, const struct le
 
 /* Shape: the axes [start, end) that it describes, clamped to [0, rank]. */
 void leat_shape_range(const struct leat_node *node, uint32_t rank, int64_t *ret_start, int64_t *ret_end);
+
+/* A graph that the operator requires. *ret_captured: which of the node's inputs its first capture is. */
+struct leat_graph *leat_node_graph(const struct leat_node *node, const char *name, uint32_t *ret_captured);
+bool leat_node_has_graphs(const struct leat_node *node);
+/* The node's inputs before the captures. */
+uint32_t leat_node_own_inputs(const struct leat_node *node);
+
+/* If: false while tensor contents decide. */
+bool leat_if_condition(const struct leat_graph *graph, const struct leat_node *node, bool *ret);
+
+/* False for the branch of an If that never runs: its shapes are of no account. */
+bool leat_node_runs(const struct leat_graph *graph, const struct leat_node *node, const struct leat_attribute *attribute);
+
+/* Loop: how often it runs; false while tensor contents decide. INT64_MAX: without end. */
+bool leat_loop_trips(const struct leat_graph *graph, const struct leat_node *node, int64_t *ret);
+
+/* Scan: input or output i of those that it walks along; for outputs `rank` is that of the whole. */
+struct leat_scan_walk {
+    uint32_t axis;
+    bool backwards;
+};
+bool leat_scan_input(const struct leat_node *node, uint32_t i, uint32_t rank, struct leat_scan_walk *ret);
+bool leat_scan_output(const struct leat_node *node, uint32_t i, uint32_t rank, struct leat_scan_walk *ret);
+uint32_t leat_scan_states(const struct leat_node *node);
 
 /* Transpose: output axis i is input axis perm[i]. */
 void leat_transpose_perm(const struct leat_node *node, uint32_t rank, uint32_t perm[LEAT_RANK_MAX]);

@@ -18,6 +18,7 @@
 #define STRING(name) {name, LEAT_ATTRIBUTE_STRING, false}
 #define INTS(name)   {name, LEAT_ATTRIBUTE_INTS, false}
 #define STRINGS(name) {name, LEAT_ATTRIBUTE_STRINGS, false}
+#define GRAPH(name)  {name, LEAT_ATTRIBUTE_GRAPH, true}
 #define LIST(...)                                                                                   \
     (const struct leat_op_attribute[])                                                              \
     {                                                                                               \
@@ -219,6 +220,8 @@ const struct leat_op leat_ops[] = {
     ROW("Hardmax", HARDMAX, 1, 17, 1, 1, 1, FLOATS, 0, LIST(INT("axis")), softmax, hardmax,
         "1 for the first greatest element along an axis, else 0"),
     ROW("Identity", IDENTITY, 6, 17, 1, 1, 1, ANY, FOLD, NO_ATTRIBUTES, same, copy, "y = x"),
+    WIDE("If", IF, 1, 17, 1, MANY, LEAT_NODE_OUTPUTS_MAX, BIT(BOOL), 0,
+         LIST(GRAPH("then_branch"), GRAPH("else_branch")), if, if, control, "one of two graphs, as a condition says"),
     ROW("InstanceNormalization", INSTANCE_NORMALIZATION, 6, 17, 3, 3, 1, FLOATS, 0, LIST(FLOAT("epsilon")),
         instance_normalization, instance_normalization,
         "each plane minus its mean over its deviation, scaled and shifted by channel"),
@@ -245,6 +248,8 @@ const struct leat_op leat_ops[] = {
     UNARY("Log", LOG, FLOATS, log, "y = natural logarithm of x"),
     ROW("LogSoftmax", LOG_SOFTMAX, 1, 17, 1, 1, 1, FLOATS, 0, LIST(INT("axis")), softmax, log_softmax,
         "logarithm of Softmax"),
+    WIDE("Loop", LOOP, 1, 17, 0, MANY, LEAT_NODE_OUTPUTS_MAX, BIT(I64), 0, LIST(GRAPH("body")), loop, loop, control,
+         "a graph again and again, while a count and a condition last"),
     ROW("LpNormalization", LP_NORMALIZATION, 1, 17, 1, 1, 1, FLOATS, 0, LIST(INT("axis"), INT("p")),
         lp_normalization, lp_normalization, "x over its L1 or L2 norm along an axis"),
     ROW("LpPool", LP_POOL, 2, 17, 1, 1, 1, F32, 0,
@@ -371,6 +376,10 @@ const struct leat_op leat_ops[] = {
     SINCE("Round", ROUND, 11, FLOATS, round, "y = nearest integer, halves to the even one"),
     ROW("STFT", STFT, 17, 17, 2, 4, 1, FLOATS, 0, LIST(INT("onesided")), stft, stft,
         "discrete Fourier transforms of frames; constant step and length"),
+    WIDE("Scan", SCAN, 9, 17, 1, MANY, LEAT_NODE_OUTPUTS_MAX, ANY, 0,
+         LIST(GRAPH("body"), {"num_scan_inputs", LEAT_ATTRIBUTE_INT, true}, INTS("scan_input_axes"),
+              INTS("scan_input_directions"), INTS("scan_output_axes"), INTS("scan_output_directions")),
+         scan, scan, control, "a graph for each slice of its inputs, with states carried along"),
     ROW("Scatter", SCATTER, 9, 10, 3, 3, 1, ANY, FOLD, LIST(INT("axis")), scatter_elements, scatter_elements,
         "x with elements replaced by index; an index out of range fails the batch"),
     ROW("ScatterElements", SCATTER_ELEMENTS, 11, 15, 3, 3, 1, ANY, FOLD, LIST(INT("axis")), scatter_elements,

@@ -8,6 +8,8 @@
 #include "kernels/graph_build.h"
 #include "kernels/reference/reference.h"
 
+#define UNROLL_ROUNDS_MAX 16
+
 static bool
 can_fold(struct leat_graph *graph, const struct leat_node *node)
 {
@@ -69,6 +71,36 @@ fold(struct leat_graph *graph, struct leat_node *node, void **data, bool *ret_fo
     return status;
 }
 
+/* Captured constants of this node's graphs are theirs. */
+void
+leat_graph_absorb(struct leat_node *node, const struct leat_graph *graph)
+{
+    for (uint32_t a = 0; a < node->attribute_count; a++) {
+        struct leat_attribute *attribute = &node->attributes[a];
+        uint32_t first, kept = 0;
+        if (attribute->kind != LEAT_ATTRIBUTE_GRAPH) {
+            continue;
+        }
+        struct leat_graph *inner = leat_node_graph(node, attribute->name, &first);
+        uint32_t *captures = inner->inputs + inner->input_count - attribute->count;
+        for (uint32_t c = 0; c < attribute->count; c++) {
+            const struct leat_value *value = &graph->values[node->inputs[first + c]];
+            if (value->data != NULL) {
+                leat_graph_share_constant(inner, captures[c], value);
+            } else {
+                captures[kept] = captures[c];
+                node->inputs[first + kept++] = node->inputs[first + c];
+            }
+        }
+        const uint32_t gone = attribute->count - kept;
+        memmove(node->inputs + first + kept, node->inputs + first + attribute->count,
+                (node->input_count - first - attribute->count) * sizeof(*node->inputs));
+        node->input_count -= gone;
+        inner->input_count -= gone;
+        attribute->count = kept;
+    }
+}
+
 enum leat_status
 leat_graph_fold_from(struct leat_graph *graph, uint32_t first, void **data, bool *ret_changed)
 {
@@ -78,6 +110,7 @@ leat_graph_fold_from(struct leat_graph *graph, uint32_t first, void **data, bool
     for (uint32_t n = first; n < graph->node_count; n++) {
         bool folded = false;
         if (status == LEAT_OK) {
+            leat_graph_absorb(&graph->nodes[n], graph);
             status = leat_graph_infer_node(graph, &graph->nodes[n]);
         }
         if (status == LEAT_OK) {
@@ -92,8 +125,8 @@ leat_graph_fold_from(struct leat_graph *graph, uint32_t first, void **data, bool
     return status;
 }
 
-enum leat_status
-leat_graph_fold(struct leat_graph *graph, bool *ret_changed)
+static enum leat_status
+fold_once(struct leat_graph *graph, bool *ret_changed)
 {
     void **data = calloc((size_t)graph->value_count + 1, sizeof(*data));
     if (data == NULL) {
@@ -101,6 +134,24 @@ leat_graph_fold(struct leat_graph *graph, bool *ret_changed)
     }
     const enum leat_status status = leat_graph_fold_from(graph, 0, data, ret_changed);
     free(data);
+    return status;
+}
+
+enum leat_status
+leat_graph_fold(struct leat_graph *graph, bool *ret_changed)
+{
+    bool unrolled = true;
+
+    /* What one loop yields may decide the next. */
+    enum leat_status status = fold_once(graph, ret_changed);
+    for (int round = 0; round < UNROLL_ROUNDS_MAX && unrolled && status == LEAT_OK; round++) {
+        bool folded = false;
+        status = leat_graph_unroll(graph, &unrolled);
+        if (status == LEAT_OK && unrolled) {
+            status = fold_once(graph, &folded);
+            *ret_changed = true;
+        }
+    }
     return status;
 }
 
@@ -237,6 +288,16 @@ check_known(const struct leat_graph *graph)
                 return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
                                       "the shape of output '%.64s' depends on tensor contents",
                                       output->name);
+            }
+        }
+        for (uint32_t a = 0; a < node->attribute_count; a++) {
+            const struct leat_attribute *attribute = &node->attributes[a];
+            const enum leat_status status =
+                attribute->kind == LEAT_ATTRIBUTE_GRAPH && leat_node_runs(graph, node, attribute)
+                    ? check_known(attribute->graph)
+                    : LEAT_OK;
+            if (status != LEAT_OK) {
+                return leat_node_failed(node, status);
             }
         }
     }

@@ -46,9 +46,11 @@ LEAT_INFER_FUNCTION(gemm);
 LEAT_INFER_FUNCTION(global_lp_pool);
 LEAT_INFER_FUNCTION(global_pool);
 LEAT_INFER_FUNCTION(grid_sample);
+LEAT_INFER_FUNCTION(if);
 LEAT_INFER_FUNCTION(instance_normalization);
 LEAT_INFER_FUNCTION(layer_normalization);
 LEAT_INFER_FUNCTION(loss);
+LEAT_INFER_FUNCTION(loop);
 LEAT_INFER_FUNCTION(lp_normalization);
 LEAT_INFER_FUNCTION(lp_pool);
 LEAT_INFER_FUNCTION(lrn);
@@ -77,6 +79,7 @@ LEAT_INFER_FUNCTION(reverse_sequence);
 LEAT_INFER_FUNCTION(roi_align);
 LEAT_INFER_FUNCTION(same); /* output 0 like input 0 */
 LEAT_INFER_FUNCTION(same_bool); /* the same with elements of type bool */
+LEAT_INFER_FUNCTION(scan);
 LEAT_INFER_FUNCTION(scatter_elements);
 LEAT_INFER_FUNCTION(scatter_nd);
 LEAT_INFER_FUNCTION(shape);

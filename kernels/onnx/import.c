@@ -8,236 +8,8 @@
 #include <string.h>
 
 #include "base/align.h"
-#include "kernels/onnx/onnx.h"
+#include "kernels/onnx/importer.h"
 #include "kernels/op.h"
-
-enum source { SOURCE_INITIALISER, SOURCE_INPUT, SOURCE_NODE };
-
-/* One definition of a name. */
-struct entry {
-    const char *name; /* as in the file */
-    enum source source;
-    uint32_t node;  /* of SOURCE_NODE */
-    uint32_t value; /* in the graph */
-};
-
-struct importer {
-    struct leat_graph *graph;
-    const Onnx__GraphProto *proto;
-    struct entry *entries; /* initialisers, inputs, node outputs: in the file's order */
-    struct entry **sorted; /* by name, initialisers before inputs of the same name */
-    uint32_t entry_count;
-    uint32_t *order; /* node indices of the file, producers first */
-    uint32_t *lists; /* room for the inputs and outputs of one node */
-    const char *batch; /* what the file calls the batch; "": nothing */
-    void **data;       /* of leat_graph_fold_from(); NULL until it is needed */
-    uint32_t folded;   /* nodes of the graph that are as far folded as they can be */
-};
-
-static const char *
-or_empty(const char *text)
-{
-    return text != NULL ? text : "";
-}
-
-static int
-compare_entries(const void *left, const void *right)
-{
-    const struct entry *a = *(struct entry *const *)left, *b = *(struct entry *const *)right;
-    const int names = strcmp(a->name, b->name);
-    return names != 0 ? names : (a->source > b->source) - (a->source < b->source);
-}
-
-static struct entry *
-find(const struct importer *importer, const char *name)
-{
-    uint32_t low = 0, high = importer->entry_count;
-    while (low < high) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (strcmp(importer->sorted[middle]->name, name) < 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low < importer->entry_count && strcmp(importer->sorted[low]->name, name) == 0
-               ? importer->sorted[low]
-               : NULL;
-}
-
-/* Counts first, so that the arrays can be allocated. */
-static enum leat_status
-count_definitions(struct importer *importer, size_t *ret_list)
-{
-    const Onnx__GraphProto *proto = importer->proto;
-    uint64_t total = (uint64_t)proto->n_initializer + proto->n_input;
-
-    if (proto->n_node > LEAT_GRAPH_NODES_MAX) {
-        return LEAT_FAIL(LEAT_ERR_LIMIT, "%zu nodes, the limit is %u", proto->n_node,
-                         LEAT_GRAPH_NODES_MAX);
-    }
-    *ret_list = 1;
-    for (size_t n = 0; n < proto->n_node; n++) {
-        const Onnx__NodeProto *node = proto->node[n];
-        if (node->n_input > LEAT_NODE_ARITY_MAX || node->n_output > LEAT_NODE_ARITY_MAX) {
-            return LEAT_FAIL(LEAT_ERR_LIMIT, "node '%.64s' has more than %u inputs or outputs",
-                             or_empty(node->name), LEAT_NODE_ARITY_MAX);
-        }
-        total += node->n_output;
-        *ret_list =
-            node->n_input + node->n_output > *ret_list ? node->n_input + node->n_output : *ret_list;
-    }
-    if (total > LEAT_GRAPH_VALUES_MAX) {
-        return LEAT_FAIL(LEAT_ERR_LIMIT, "%llu values, the limit is %u", (unsigned long long)total,
-                         LEAT_GRAPH_VALUES_MAX);
-    }
-    importer->entry_count = (uint32_t)total;
-    return LEAT_OK;
-}
-
-static enum leat_status
-allocate(struct importer *importer)
-{
-    size_t list = 0;
-    const enum leat_status status = count_definitions(importer, &list);
-    if (status != LEAT_OK) {
-        return status;
-    }
-    importer->entries = calloc((size_t)importer->entry_count + 1, sizeof(*importer->entries));
-    importer->sorted = calloc((size_t)importer->entry_count + 1, sizeof(*importer->sorted));
-    importer->order = calloc(importer->proto->n_node + 1, sizeof(*importer->order));
-    importer->lists = calloc(list, sizeof(*importer->lists));
-    if (importer->entries == NULL || importer->sorted == NULL || importer->order == NULL ||
-        importer->lists == NULL) {
-        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to import a model of %u values",
-                         importer->entry_count);
-    }
-    return LEAT_OK;
-}
-
-static void
-define(struct importer *importer, const char *name, enum source source, uint32_t node)
-{
-    importer->entries[importer->entry_count] = (struct entry){
-        .name = or_empty(name), .source = source, .node = node, .value = LEAT_VALUE_NONE};
-    importer->sorted[importer->entry_count] = &importer->entries[importer->entry_count];
-    importer->entry_count++;
-}
-
-/* All definitions, sorted; a name that is defined twice is an error. */
-static enum leat_status
-collect_names(struct importer *importer)
-{
-    const Onnx__GraphProto *proto = importer->proto;
-
-    importer->entry_count = 0;
-    for (size_t i = 0; i < proto->n_initializer; i++) {
-        define(importer, proto->initializer[i]->name, SOURCE_INITIALISER, 0);
-    }
-    for (size_t i = 0; i < proto->n_input; i++) {
-        define(importer, proto->input[i]->name, SOURCE_INPUT, 0);
-    }
-    for (size_t i = 0; i < importer->entry_count; i++) {
-        if (importer->entries[i].name[0] == '\0') {
-            return LEAT_FAIL(LEAT_ERR_PROTO, "an initialiser or graph input has no name");
-        }
-    }
-    for (size_t n = 0; n < proto->n_node; n++) {
-        for (size_t o = 0; o < proto->node[n]->n_output; o++) {
-            if (or_empty(proto->node[n]->output[o])[0] != '\0') {
-                define(importer, proto->node[n]->output[o], SOURCE_NODE, (uint32_t)n);
-            }
-        }
-    }
-    qsort(importer->sorted, importer->entry_count, sizeof(struct entry *), compare_entries);
-    for (uint32_t i = 1; i < importer->entry_count; i++) {
-        const struct entry *a = importer->sorted[i - 1], *b = importer->sorted[i];
-        /* An initialiser may also be listed as an input: it is then the input's default. */
-        if (strcmp(a->name, b->name) == 0 &&
-            !(a->source == SOURCE_INITIALISER && b->source == SOURCE_INPUT)) {
-            return LEAT_FAIL(LEAT_ERR_PROTO, "value '%.64s' is defined twice", a->name);
-        }
-    }
-    return LEAT_OK;
-}
-
-/* Kahn's algorithm: repeatedly the nodes whose producers are all placed. Most files are in order already. */
-static enum leat_status
-sort_nodes(struct importer *importer)
-{
-    const Onnx__GraphProto *proto = importer->proto;
-    const uint32_t count = (uint32_t)proto->n_node;
-    uint64_t edges = 0;
-    enum leat_status status = LEAT_OK;
-
-    for (uint32_t n = 0; n < count; n++) {
-        edges += proto->node[n]->n_input;
-    }
-    uint32_t *waiting = calloc((size_t)count + 1, sizeof(*waiting)); /* inputs not yet computed */
-    uint32_t *first = calloc((size_t)count + 2, sizeof(*first));     /* of a producer's readers */
-    uint32_t *readers = calloc((size_t)edges + 1, sizeof(*readers));
-    if (waiting == NULL || first == NULL || readers == NULL) {
-        status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to sort %u nodes", count);
-        goto out;
-    }
-    /* Two passes over the edges: count the readers of each producer, then list them. */
-    for (int pass = 0; pass < 2; pass++) {
-        for (uint32_t n = 0; n < count; n++) {
-            for (size_t i = 0; i < proto->node[n]->n_input; i++) {
-                const char *name = or_empty(proto->node[n]->input[i]);
-                const struct entry *entry = name[0] != '\0' ? find(importer, name) : NULL;
-                if (name[0] != '\0' && entry == NULL) {
-                    status = LEAT_FAIL(
-                        LEAT_ERR_PROTO,
-                        "node '%.64s' (operator %.64s) reads '%.64s', which nothing defines",
-                        or_empty(proto->node[n]->name), or_empty(proto->node[n]->op_type), name);
-                    goto out;
-                }
-                if (entry == NULL || entry->source != SOURCE_NODE) {
-                    continue;
-                }
-                if (pass == 0) {
-                    first[entry->node + 2]++;
-                } else {
-                    readers[first[entry->node + 1]++] = n;
-                    waiting[n]++;
-                }
-            }
-        }
-        for (uint32_t n = 0; pass == 0 && n < count; n++) {
-            first[n + 2] += first[n + 1];
-        }
-    }
-    /* first[n] .. first[n + 1] are now the readers of n. */
-    uint32_t placed = 0;
-    for (uint32_t n = 0; n < count; n++) {
-        if (waiting[n] == 0) {
-            importer->order[placed++] = n;
-        }
-    }
-    for (uint32_t done = 0; done < placed; done++) {
-        const uint32_t n = importer->order[done];
-        for (uint32_t r = first[n]; r < first[n + 1]; r++) {
-            if (--waiting[readers[r]] == 0) {
-                importer->order[placed++] = readers[r];
-            }
-        }
-    }
-    if (placed < count) {
-        uint32_t n = 0;
-        while (waiting[n] == 0) {
-            n++;
-        }
-        status =
-            LEAT_FAIL(LEAT_ERR_PROTO, "node '%.64s' (operator %.64s) is part of or behind a cycle",
-                      or_empty(proto->node[n]->name), or_empty(proto->node[n]->op_type));
-    }
-out:
-    free(waiting);
-    free(first);
-    free(readers);
-    return status;
-}
 
 static enum leat_status
 add_initialisers(struct importer *importer)
@@ -264,7 +36,7 @@ free_name(const Onnx__TensorShapeProto__Dimension *dim)
     case ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE:
         return dim->dim_value >= 0 ? NULL : "";
     case ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM:
-        return or_empty(dim->dim_param);
+        return leat_onnx_text(dim->dim_param);
     default:
         return "";
     }
@@ -371,7 +143,7 @@ find_batch(const struct importer *importer)
 
     for (size_t i = 0; i < importer->proto->n_input; i++) {
         const Onnx__TypeProto *type = importer->proto->input[i]->type;
-        if (find(importer, entries[i].name) == &entries[i] && type != NULL &&
+        if (leat_onnx_find(importer, entries[i].name) == &entries[i] && type != NULL &&
             type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && type->tensor_type != NULL &&
             type->tensor_type->shape != NULL && type->tensor_type->shape->n_dim > 0) {
             const char *name = free_name(type->tensor_type->shape->dim[0]);
@@ -381,6 +153,15 @@ find_batch(const struct importer *importer)
         }
     }
     return "";
+}
+
+/* What an inner graph is given has the type and shape of what it is called with: inference fills them in. */
+static enum leat_status
+add_inner_input(struct importer *importer, struct entry *entry)
+{
+    const char *name = leat_graph_text(importer->graph, entry->name);
+    return name == NULL ? LEAT_ERR_NOMEM
+                        : leat_graph_add_value(importer->graph, name, LEAT_DTYPE_F32, 0, NULL, &entry->value);
 }
 
 static enum leat_status
@@ -396,11 +177,12 @@ add_inputs(struct importer *importer)
     }
     importer->batch = find_batch(importer);
     for (uint32_t i = 0; i < count; i++) {
-        if (find(importer, entries[i].name) != &entries[i]) {
+        if (leat_onnx_find(importer, entries[i].name) != &entries[i]) {
             continue; /* the name leads to its initialiser */
         }
-        const enum leat_status status =
-            add_input(importer, &entries[i], importer->proto->input[i]->type);
+        const enum leat_status status = importer->parent != NULL
+                                            ? add_inner_input(importer, &entries[i])
+                                            : add_input(importer, &entries[i], importer->proto->input[i]->type);
         if (status != LEAT_OK) {
             return status;
         }
@@ -413,7 +195,7 @@ static enum leat_status
 find_operator(const struct importer *importer, const Onnx__NodeProto *proto, const char *name,
               const struct leat_op **ret_op)
 {
-    const char *domain = or_empty(proto->domain), *type = or_empty(proto->op_type);
+    const char *domain = leat_onnx_text(proto->domain), *type = leat_onnx_text(proto->op_type);
     const bool standard = domain[0] == '\0' || strcmp(domain, "ai.onnx") == 0;
 
     *ret_op = standard ? leat_op_find(type, importer->graph->opset) : NULL;
@@ -431,11 +213,25 @@ find_operator(const struct importer *importer, const Onnx__NodeProto *proto, con
                      name, type, domain);
 }
 
-/* The kind that a TYPE stands for; false for graphs, lists of strings and the like. */
+static bool
+schema_kind(const Onnx__AttributeProto *proto, const struct leat_op *op, enum leat_attribute_kind *ret)
+{
+    for (const struct leat_op_attribute *schema = op->attributes; schema->name != NULL; schema++) {
+        if (strcmp(schema->name, leat_onnx_text(proto->name)) == 0) {
+            *ret = schema->kind;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The kind that a TYPE stands for; false for lists of graphs, sparse tensors and the like. */
 static bool
 attribute_kind(const Onnx__AttributeProto *proto, const struct leat_op *op,
                enum leat_attribute_kind *ret)
 {
+    enum leat_attribute_kind expected;
+
     switch (proto->has_type ? proto->type : ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__UNDEFINED) {
     case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT:
         *ret = LEAT_ATTRIBUTE_FLOAT;
@@ -458,16 +254,12 @@ attribute_kind(const Onnx__AttributeProto *proto, const struct leat_op *op,
     case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR:
         *ret = LEAT_ATTRIBUTE_TENSOR;
         return true;
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH:
+        *ret = LEAT_ATTRIBUTE_GRAPH;
+        return schema_kind(proto, op, &expected) && expected == LEAT_ATTRIBUTE_GRAPH;
     case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__UNDEFINED:
         /* The first files had no type: it is what the operator expects. */
-        for (const struct leat_op_attribute *schema = op->attributes; schema->name != NULL;
-             schema++) {
-            if (strcmp(schema->name, or_empty(proto->name)) == 0) {
-                *ret = schema->kind;
-                return true;
-            }
-        }
-        return false;
+        return schema_kind(proto, op, ret);
     default:
         return false;
     }
@@ -534,18 +326,22 @@ copy_strings(struct leat_graph *graph, const Onnx__AttributeProto *proto,
     return status;
 }
 
+static enum leat_status read_inner_graph(struct importer *importer, const Onnx__GraphProto *proto,
+                                         struct leat_attribute *ret);
+
 static enum leat_status
-read_attribute(struct leat_graph *graph, const struct leat_op *op,
-               const Onnx__AttributeProto *proto, struct leat_attribute *ret)
+read_attribute(struct importer *importer, const struct leat_op *op, const Onnx__AttributeProto *proto,
+               struct leat_attribute *ret)
 {
+    struct leat_graph *graph = importer->graph;
     const void *numbers = NULL;
     enum leat_status status = LEAT_OK;
 
-    *ret = (struct leat_attribute){.name = leat_graph_text(graph, or_empty(proto->name))};
+    *ret = (struct leat_attribute){.name = leat_graph_text(graph, leat_onnx_text(proto->name))};
     if (ret->name == NULL) {
         return LEAT_ERR_NOMEM;
     }
-    if (or_empty(proto->ref_attr_name)[0] != '\0' || !attribute_kind(proto, op, &ret->kind)) {
+    if (leat_onnx_text(proto->ref_attr_name)[0] != '\0' || !attribute_kind(proto, op, &ret->kind)) {
         return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "its type is not supported");
     }
     switch (ret->kind) {
@@ -575,6 +371,10 @@ read_attribute(struct leat_graph *graph, const struct leat_op *op,
         status = proto->t == NULL ? LEAT_FAIL(LEAT_ERR_PROTO, "there is no tensor in it")
                                   : leat_onnx_tensor(graph, ret->name, proto->t, &ret->value);
         break;
+    case LEAT_ATTRIBUTE_GRAPH:
+        status = proto->g == NULL ? LEAT_FAIL(LEAT_ERR_PROTO, "there is no graph in it")
+                                  : read_inner_graph(importer, proto->g, ret);
+        break;
     }
     return status;
 }
@@ -592,7 +392,7 @@ add_constant(struct importer *importer, const Onnx__NodeProto *proto, struct ent
         return LEAT_FAIL(LEAT_ERR_PROTO, "it needs exactly one attribute, one output and no input");
     }
     const Onnx__AttributeProto *attribute = proto->attribute[0];
-    const char *kind = or_empty(attribute->name);
+    const char *kind = leat_onnx_text(attribute->name);
     if (strcmp(kind, "value") == 0 && attribute->t != NULL) {
         return leat_onnx_tensor(graph, name, attribute->t, &output->value);
     }
@@ -630,27 +430,68 @@ read_attributes(struct importer *importer, const Onnx__NodeProto *proto, const s
     }
     for (size_t a = 0; a < proto->n_attribute; a++) {
         const enum leat_status status =
-            read_attribute(importer->graph, op, proto->attribute[a], &(*ret)[a]);
+            read_attribute(importer, op, proto->attribute[a], &(*ret)[a]);
         if (status != LEAT_OK) {
             return leat_err_prefix(status, "attribute '%.64s'",
-                                   or_empty(proto->attribute[a]->name));
+                                   leat_onnx_text(proto->attribute[a]->name));
         }
     }
     return LEAT_OK;
 }
 
-/* Inputs to indices and outputs to new values; sort_nodes() made sure that all inputs are there. */
+/* The value of a name: this graph's own, or one of the graphs around that becomes an input of this one. */
+static enum leat_status
+resolve(struct importer *importer, const char *name, uint32_t *ret)
+{
+    const struct entry *entry = leat_onnx_find(importer, name);
+    uint32_t outer = LEAT_VALUE_NONE;
+
+    if (entry != NULL) {
+        *ret = entry->value;
+        return entry->value != LEAT_VALUE_NONE
+                   ? LEAT_OK
+                   : LEAT_FAIL(LEAT_ERR_PROTO, "'%.64s' is read before it is computed", name);
+    }
+    for (uint32_t c = 0; c < importer->capture_count; c++) {
+        if (strcmp(importer->captures[c].name, name) == 0) {
+            *ret = importer->captures[c].inner;
+            return LEAT_OK;
+        }
+    }
+    if (importer->parent == NULL) {
+        return LEAT_FAIL(LEAT_ERR_PROTO, "nothing defines '%.64s'", name);
+    }
+    enum leat_status status = resolve(importer->parent, name, &outer);
+    if (status == LEAT_OK && importer->capture_count == LEAT_ONNX_CAPTURES_MAX) {
+        status = LEAT_FAIL(LEAT_ERR_LIMIT, "a graph reads more than %u values of those around it", LEAT_ONNX_CAPTURES_MAX);
+    }
+    const char *copy = status == LEAT_OK ? leat_graph_text(importer->graph, name) : NULL;
+    if (status == LEAT_OK) {
+        status = copy == NULL ? LEAT_ERR_NOMEM
+                              : leat_graph_add_value(importer->graph, copy, LEAT_DTYPE_F32, 0, NULL, ret);
+    }
+    if (status == LEAT_OK) {
+        importer->captures[importer->capture_count++] = (struct capture){.name = name, .outer = outer, .inner = *ret};
+    }
+    return status;
+}
+
+/* Inputs to indices and outputs to new values. */
 static enum leat_status
 resolve_names(struct importer *importer, const Onnx__NodeProto *proto)
 {
     uint32_t *next = importer->lists;
 
-    for (size_t i = 0; i < proto->n_input; i++) {
-        const char *name = or_empty(proto->input[i]);
-        *next++ = name[0] != '\0' ? find(importer, name)->value : LEAT_VALUE_NONE;
+    for (size_t i = 0; i < proto->n_input; i++, next++) {
+        const char *name = leat_onnx_text(proto->input[i]);
+        const enum leat_status status = name[0] != '\0' ? resolve(importer, name, next) : LEAT_OK;
+        if (status != LEAT_OK) {
+            return status;
+        }
+        *next = name[0] != '\0' ? *next : LEAT_VALUE_NONE;
     }
     for (size_t o = 0; o < proto->n_output; o++, next++) {
-        const char *name = or_empty(proto->output[o]);
+        const char *name = leat_onnx_text(proto->output[o]);
         *next = LEAT_VALUE_NONE;
         if (name[0] == '\0') {
             /* The first output is always there; some operators (LSTM) may have it that nobody reads it. */
@@ -663,7 +504,7 @@ resolve_names(struct importer *importer, const Onnx__NodeProto *proto)
             }
             continue;
         }
-        struct entry *entry = find(importer, name);
+        struct entry *entry = leat_onnx_find(importer, name);
         const char *copy = leat_graph_text(importer->graph, name);
         const enum leat_status status =
             copy == NULL ? LEAT_ERR_NOMEM
@@ -702,31 +543,68 @@ infer_last(struct importer *importer)
     return status;
 }
 
+/* What the node's graphs capture stands behind its own inputs. */
+static enum leat_status
+append_captures(struct importer *importer, const struct leat_attribute *attributes, uint32_t attribute_count,
+                uint32_t **inputs, uint32_t *input_count)
+{
+    uint32_t total = 0, *longer, next = *input_count;
+
+    for (uint32_t a = 0; a < attribute_count; a++) {
+        total += attributes[a].kind == LEAT_ATTRIBUTE_GRAPH ? attributes[a].count : 0;
+    }
+    if (total == 0) {
+        return LEAT_OK;
+    }
+    longer = leat_graph_alloc(importer->graph, (size_t)*input_count + total, sizeof(*longer));
+    if (longer == NULL) {
+        return LEAT_ERR_NOMEM;
+    }
+    memcpy(longer, *inputs, *input_count * sizeof(*longer));
+    for (uint32_t a = 0; a < attribute_count; a++) {
+        if (attributes[a].kind == LEAT_ATTRIBUTE_GRAPH) {
+            memcpy(longer + next, attributes[a].captured, attributes[a].count * sizeof(*longer));
+            next += attributes[a].count;
+        }
+    }
+    *inputs = longer;
+    *input_count = next;
+    return LEAT_OK;
+}
+
 static enum leat_status
 add_ordinary(struct importer *importer, const Onnx__NodeProto *proto, const struct leat_op *op,
              const char *name)
 {
     struct leat_graph *graph = importer->graph;
     struct leat_attribute *attributes = NULL;
+    uint32_t *inputs = importer->lists;
+    uint32_t input_count = (uint32_t)proto->n_input;
 
     enum leat_status status = read_attributes(importer, proto, op, &attributes);
+    if (status == LEAT_OK) {
+        status = resolve_names(importer, proto);
+    }
+    if (status == LEAT_OK) {
+        status = append_captures(importer, attributes, (uint32_t)proto->n_attribute, &inputs, &input_count);
+    }
     if (status != LEAT_OK) {
         return leat_err_prefix(status, "node '%.64s' (operator %s)", name, op->name);
     }
-    status = resolve_names(importer, proto);
-    if (status == LEAT_OK) {
-        status = leat_graph_add_node(graph, op, name, importer->lists, (uint32_t)proto->n_input,
-                                     importer->lists + proto->n_input, (uint32_t)proto->n_output,
-                                     attributes, (uint32_t)proto->n_attribute);
+    status = leat_graph_add_node(graph, op, name, inputs, input_count, importer->lists + proto->n_input,
+                                 (uint32_t)proto->n_output, attributes, (uint32_t)proto->n_attribute);
+    if (status != LEAT_OK || importer->parent != NULL) {
+        return status; /* an inner graph is inferred with the node that it is part of */
     }
-    return status == LEAT_OK ? infer_last(importer) : status;
+    leat_graph_absorb(&graph->nodes[graph->node_count - 1], graph);
+    return infer_last(importer);
 }
 
 static enum leat_status
 add_node(struct importer *importer, const Onnx__NodeProto *proto)
 {
-    const char *output = proto->n_output > 0 ? or_empty(proto->output[0]) : "";
-    const char *given = or_empty(proto->name);
+    const char *output = proto->n_output > 0 ? leat_onnx_text(proto->output[0]) : "";
+    const char *given = leat_onnx_text(proto->name);
     const char *name = leat_graph_text(importer->graph, given[0] != '\0' ? given : output);
     const struct leat_op *op;
 
@@ -744,7 +622,7 @@ add_node(struct importer *importer, const Onnx__NodeProto *proto)
         return LEAT_FAIL(LEAT_ERR_PROTO, "node '%.64s' (operator Constant): it has no output",
                          name);
     }
-    const enum leat_status made = add_constant(importer, proto, find(importer, output));
+    const enum leat_status made = add_constant(importer, proto, leat_onnx_find(importer, output));
     return made == LEAT_OK ? LEAT_OK
                            : leat_err_prefix(made, "node '%.64s' (operator Constant)", name);
 }
@@ -761,12 +639,14 @@ add_outputs(struct importer *importer)
         return LEAT_ERR_NOMEM;
     }
     for (uint32_t o = 0; o < count; o++) {
-        const char *name = or_empty(importer->proto->output[o]->name);
-        const struct entry *entry = find(importer, name);
-        if (entry == NULL) {
+        const char *name = leat_onnx_text(importer->proto->output[o]->name);
+        if (leat_onnx_find(importer, name) == NULL && importer->parent == NULL) {
             return LEAT_FAIL(LEAT_ERR_PROTO, "output '%.64s' is never computed", name);
         }
-        outputs[o] = entry->value;
+        const enum leat_status status = resolve(importer, name, &outputs[o]);
+        if (status != LEAT_OK) {
+            return status;
+        }
     }
     return leat_graph_set_outputs(importer->graph, outputs, count);
 }
@@ -774,16 +654,13 @@ add_outputs(struct importer *importer)
 static enum leat_status
 import_graph(struct importer *importer)
 {
-    enum leat_status status = allocate(importer);
+    enum leat_status status = LEAT_OK;
 
     if (importer->proto->n_sparse_initializer > 0) {
         status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "sparse initialisers are not supported");
     }
     if (status == LEAT_OK) {
-        status = collect_names(importer);
-    }
-    if (status == LEAT_OK) {
-        status = sort_nodes(importer);
+        status = leat_onnx_names_init(importer);
     }
     if (status == LEAT_OK) {
         status = add_initialisers(importer);
@@ -797,11 +674,76 @@ import_graph(struct importer *importer)
     return status == LEAT_OK ? add_outputs(importer) : status;
 }
 
+static void
+importer_fini(struct importer *importer)
+{
+    leat_onnx_names_fini(importer);
+    free(importer->data);
+    free(importer->captures);
+}
+
+/* The captures become the last inputs of the inner graph, and `ret` says which outer values they are. */
+static enum leat_status
+end_inner_graph(struct importer *inner, struct leat_attribute *ret)
+{
+    struct leat_graph *graph = inner->graph, *outer = inner->parent->graph;
+    const uint32_t declared = graph->input_count, count = inner->capture_count;
+    uint32_t *inputs = leat_graph_alloc(graph, (size_t)declared + count, sizeof(*inputs));
+    uint32_t *captured = leat_graph_alloc(outer, count, sizeof(*captured));
+
+    if (inputs == NULL || captured == NULL) {
+        return LEAT_ERR_NOMEM;
+    }
+    memcpy(inputs, graph->inputs, declared * sizeof(*inputs));
+    for (uint32_t c = 0; c < count; c++) {
+        inputs[declared + c] = inner->captures[c].inner;
+        captured[c] = inner->captures[c].outer;
+    }
+    ret->graph = graph;
+    ret->count = count;
+    ret->captured = captured;
+    return leat_graph_set_inputs(graph, inputs, declared + count);
+}
+
+static enum leat_status
+read_inner_graph(struct importer *importer, const Onnx__GraphProto *proto, struct leat_attribute *ret)
+{
+    struct importer inner = {.parent = importer,
+                             .proto = proto,
+                             .captures = calloc(LEAT_ONNX_CAPTURES_MAX, sizeof(*inner.captures))};
+
+    enum leat_status status =
+        inner.captures == NULL
+            ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to import a graph inside a node")
+            : leat_graph_create_inner(importer->graph, leat_onnx_text(proto->name), &inner.graph);
+    if (status == LEAT_OK) {
+        status = import_graph(&inner);
+    }
+    if (status == LEAT_OK) {
+        status = end_inner_graph(&inner, ret);
+    }
+    importer_fini(&inner);
+    return status;
+}
+
+/* Loops and branches that constants decide go at once: what is left mixes the items of a batch. */
+static enum leat_status
+unroll(struct leat_graph *graph)
+{
+    bool changed = false;
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        if (leat_node_has_graphs(&graph->nodes[n])) {
+            return leat_graph_fold(graph, &changed);
+        }
+    }
+    return LEAT_OK;
+}
+
 static enum leat_status
 find_opset(const Onnx__ModelProto *model, int64_t *ret)
 {
     for (size_t i = 0; i < model->n_opset_import; i++) {
-        const char *domain = or_empty(model->opset_import[i]->domain);
+        const char *domain = leat_onnx_text(model->opset_import[i]->domain);
         if (domain[0] == '\0' || strcmp(domain, "ai.onnx") == 0) {
             *ret = model->opset_import[i]->version;
             if (*ret < LEAT_OPSET_MIN || *ret > LEAT_OPSET_MAX) {
@@ -825,16 +767,15 @@ import_model(const Onnx__ModelProto *model, struct leat_graph **ret_graph)
     }
     enum leat_status status = find_opset(model, &opset);
     if (status == LEAT_OK) {
-        status = leat_graph_create(or_empty(model->graph->name), opset, &importer.graph);
+        status = leat_graph_create(leat_onnx_text(model->graph->name), opset, &importer.graph);
     }
     if (status == LEAT_OK) {
         status = import_graph(&importer);
     }
-    free(importer.entries);
-    free(importer.sorted);
-    free(importer.order);
-    free(importer.lists);
-    free(importer.data);
+    if (status == LEAT_OK) {
+        status = unroll(importer.graph);
+    }
+    importer_fini(&importer);
     if (status != LEAT_OK) {
         leat_graph_destroy(importer.graph);
         return status;

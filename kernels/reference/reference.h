@@ -20,6 +20,7 @@ void leat_reference_activate(const struct leat_node *node, float *y, size_t coun
 
 /* What leat_eval.workspace of one node needs; 0 for most. */
 size_t leat_reference_workspace_bytes(const struct leat_graph *graph, const struct leat_node *node);
+size_t leat_workspace_control(const struct leat_graph *graph, const struct leat_node *node);
 size_t leat_workspace_det(const struct leat_graph *graph, const struct leat_node *node);
 size_t leat_workspace_resize(const struct leat_graph *graph, const struct leat_node *node);
 size_t leat_workspace_non_max_suppression(const struct leat_graph *graph, const struct leat_node *node);
@@ -38,6 +39,11 @@ LEAT_MUST_CHECK enum leat_status leat_reference_scratch_bytes(const struct leat_
 LEAT_MUST_CHECK enum leat_status leat_reference_run(const struct leat_graph *graph,
                                                     const void *const *inputs, void *const *outputs,
                                                     void *scratch, struct leat_shape *ret_shapes);
+
+/* The same for the graph of a node: *trips is what is left of the run's. An output that is NULL is not wanted. */
+LEAT_MUST_CHECK enum leat_status leat_reference_run_inner(const struct leat_graph *graph,
+                                                          const void *const *inputs, void *const *outputs,
+                                                          void *scratch, struct leat_shape *ret_shapes, uint32_t *trips);
 
 #define LEAT_REFERENCE_FUNCTION(name) enum leat_status leat_reference_##name(const struct leat_eval *eval)
 LEAT_REFERENCE_FUNCTION(abs);
@@ -103,6 +109,7 @@ LEAT_REFERENCE_FUNCTION(gelu);
 LEAT_REFERENCE_FUNCTION(hard_swish);
 LEAT_REFERENCE_FUNCTION(swish);
 LEAT_REFERENCE_FUNCTION(hardmax);
+LEAT_REFERENCE_FUNCTION(if);
 LEAT_REFERENCE_FUNCTION(instance_normalization);
 LEAT_REFERENCE_FUNCTION(is_inf);
 LEAT_REFERENCE_FUNCTION(is_nan);
@@ -113,6 +120,7 @@ LEAT_REFERENCE_FUNCTION(less_or_equal);
 LEAT_REFERENCE_FUNCTION(log);
 LEAT_REFERENCE_FUNCTION(log_likelihood);
 LEAT_REFERENCE_FUNCTION(log_softmax);
+LEAT_REFERENCE_FUNCTION(loop);
 LEAT_REFERENCE_FUNCTION(lp_normalization);
 LEAT_REFERENCE_FUNCTION(lp_pool);
 LEAT_REFERENCE_FUNCTION(lrn);
@@ -157,6 +165,7 @@ LEAT_REFERENCE_FUNCTION(resize);
 LEAT_REFERENCE_FUNCTION(reverse_sequence);
 LEAT_REFERENCE_FUNCTION(roi_align);
 LEAT_REFERENCE_FUNCTION(round);
+LEAT_REFERENCE_FUNCTION(scan);
 LEAT_REFERENCE_FUNCTION(scatter_elements);
 LEAT_REFERENCE_FUNCTION(scatter_nd);
 LEAT_REFERENCE_FUNCTION(selu);

@@ -109,7 +109,15 @@ static enum leat_status
 shrink_outputs(const struct leat_graph *graph, struct leat_graph *live, uint32_t n)
 {
     struct leat_node *node = &live->nodes[n];
+    bool bounded = false;
 
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        const struct leat_value *input = leat_node_input(live, node, i);
+        bounded = bounded || (input != NULL && input->bounded);
+    }
+    if (!bounded) {
+        return LEAT_OK; /* as planned */
+    }
     if (leat_graph_infer_node(live, node) != LEAT_OK) {
         return LEAT_ERR_SHAPE;
     }
@@ -131,14 +139,15 @@ shrink_outputs(const struct leat_graph *graph, struct leat_graph *live, uint32_t
 /* `live` has values of its own where shapes shrink; else it is as the graph. */
 static enum leat_status
 run_nodes(const struct leat_graph *graph, struct leat_graph *live, bool shrinks, void **data,
-          void *workspace)
+          void *workspace, uint32_t *trips)
 {
     for (uint32_t n = 0; n < graph->node_count; n++) {
         const struct leat_eval eval = {.graph = live,
                                        .node = &live->nodes[n],
                                        .data = data,
                                        .values = shrinks ? live->values : NULL,
-                                       .workspace = workspace};
+                                       .workspace = workspace,
+                                       .trips = trips};
         enum leat_status status = shrinks ? shrink_outputs(graph, live, n) : LEAT_OK;
         if (status == LEAT_OK) {
             status = leat_reference_run_node(&eval);
@@ -154,6 +163,14 @@ enum leat_status
 leat_reference_run(const struct leat_graph *graph, const void *const *inputs, void *const *outputs,
                    void *scratch, struct leat_shape *ret_shapes)
 {
+    uint32_t trips = graph->trips_max;
+    return leat_reference_run_inner(graph, inputs, outputs, scratch, ret_shapes, &trips);
+}
+
+enum leat_status
+leat_reference_run_inner(const struct leat_graph *graph, const void *const *inputs, void *const *outputs,
+                         void *scratch, struct leat_shape *ret_shapes, uint32_t *trips)
+{
     const bool shrinks = leat_graph_is_bounded(graph);
     struct leat_graph live = *graph;
     size_t scratch_bytes = 0;
@@ -168,11 +185,13 @@ leat_reference_run(const struct leat_graph *graph, const void *const *inputs, vo
         memcpy(live.values, graph->values, bytes);
     }
     if (status == LEAT_OK) {
-        status = run_nodes(graph, &live, shrinks, data, workspace);
+        status = run_nodes(graph, &live, shrinks, data, workspace, trips);
     }
     for (uint32_t o = 0; o < graph->output_count && status == LEAT_OK; o++) {
         const struct leat_value *value = &live.values[graph->outputs[o]];
-        memcpy(outputs[o], data[graph->outputs[o]], leat_value_bytes(value));
+        if (outputs[o] != NULL) {
+            memcpy(outputs[o], data[graph->outputs[o]], leat_value_bytes(value));
+        }
         if (ret_shapes != NULL) {
             ret_shapes[o] = leat_shape_of(value);
         }

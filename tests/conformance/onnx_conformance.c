@@ -31,8 +31,8 @@
 
 /* Of libonnx-testdata 1.12: raise these when operators are added, never lower them. */
 enum {
-    MINIMUM_PERCENT = 91,
-    MINIMUM_DIRECT = 865,
+    MINIMUM_PERCENT = 94,
+    MINIMUM_DIRECT = 975,
     MINIMUM_SERVED_REFERENCE = 522,
     MINIMUM_SERVED_CPU = 522
 };

@@ -234,6 +234,12 @@ builder_ints(struct builder *builder, Onnx__NodeProto *node, const char *name,
 }
 
 void
+builder_graph(struct builder *builder, Onnx__NodeProto *node, const char *name, struct builder *inner)
+{
+    add_attribute(builder, node, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH)->g = &inner->graph;
+}
+
+void
 builder_strings(struct builder *builder, Onnx__NodeProto *node, const char *name, const char *values)
 {
     Onnx__AttributeProto *attribute =

@@ -54,6 +54,9 @@ Onnx__AttributeProto *builder_string(struct builder *builder, Onnx__NodeProto *n
 Onnx__AttributeProto *builder_ints(struct builder *builder, Onnx__NodeProto *node, const char *name,
                                    const int64_t *values, size_t count);
 
+/* The graph of another builder, which must live as long. */
+void builder_graph(struct builder *builder, Onnx__NodeProto *node, const char *name, struct builder *inner);
+
 /* Separated by blanks. */
 void builder_strings(struct builder *builder, Onnx__NodeProto *node, const char *name, const char *values);
 

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels/onnx/importer.h - one graph of a file while it becomes ours: its names and their order.
+ *
+ * Role     names.c finds out what each name stands for and puts the nodes in order; import.c makes values and nodes. The
+ *          graph inside an If, Loop or Scan has an importer of its own: what it reads of the graphs around it becomes inputs
+ *          of the node and, behind those that the file declares, of the inner graph (captures).
+ */
+#ifndef LEAT_KERNELS_ONNX_IMPORTER_H
+#define LEAT_KERNELS_ONNX_IMPORTER_H
+
+#include "kernels/onnx/onnx.h"
+
+#define LEAT_ONNX_CAPTURES_MAX 1024u
+
+enum source { SOURCE_INITIALISER, SOURCE_INPUT, SOURCE_NODE };
+
+/* One definition of a name. */
+struct entry {
+    const char *name; /* as in the file */
+    enum source source;
+    uint32_t node;  /* of SOURCE_NODE */
+    uint32_t value; /* in the graph */
+};
+
+/* A value of the graph around that is read inside. */
+struct capture {
+    const char *name;
+    uint32_t outer, inner; /* values */
+};
+
+struct importer {
+    struct importer *parent; /* of the graph around; NULL for the outermost */
+    struct leat_graph *graph;
+    const Onnx__GraphProto *proto;
+    struct entry *entries; /* initialisers, inputs, node outputs: in the file's order */
+    struct entry **sorted; /* by name, initialisers before inputs of the same name */
+    uint32_t entry_count;
+    uint32_t *order; /* node indices of the file, producers first */
+    uint32_t *lists; /* room for the inputs and outputs of one node */
+    const char *batch; /* what the file calls the batch; "": nothing */
+    void **data;     /* of leat_graph_fold_from(); NULL until it is needed */
+    uint32_t folded; /* nodes of the graph that are as far folded as they can be */
+    struct capture *captures; /* [LEAT_ONNX_CAPTURES_MAX], of an inner graph */
+    uint32_t capture_count;
+};
+
+static inline const char *
+leat_onnx_text(const char *text)
+{
+    return text != NULL ? text : "";
+}
+
+/* Fills in entries and order. What it allocates goes with leat_onnx_names_fini(), in any case. */
+LEAT_MUST_CHECK enum leat_status leat_onnx_names_init(struct importer *importer);
+void leat_onnx_names_fini(struct importer *importer);
+
+/* NULL when this graph does not define it. */
+struct entry *leat_onnx_find(const struct importer *importer, const char *name);
+
+#endif /* LEAT_KERNELS_ONNX_IMPORTER_H */
