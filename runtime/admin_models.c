@@ -39,6 +39,9 @@ leat_admin_describe_choices(const struct leat_variant *variant, json_t *object)
 
     (void)json_object_set_new(object, "precision", json_string(computes ? leat_precision_text(variant->precision) : "none"));
     (void)json_object_set_new(object, "items_bound", json_string(leat_batch_bound_text(variant->items_bound)));
+    if (variant->dims_json != NULL) {
+        (void)json_object_set_new(object, "dims", json_loads(variant->dims_json, 0, NULL));
+    }
 }
 
 static json_t *

@@ -30,7 +30,7 @@ bool leat_admin_name_is_good(const char *name);
 /* ---- runtime/admin_models.c --------------------------------------------------------------------- */
 
 json_t *leat_admin_model_list(struct leat_daemon *daemon);
-/* Adds "precision", and "items_bound", why its largest batch is not larger. */
+/* Adds "precision", "items_bound", why its largest batch is not larger, and "dims", where free dimensions were given values. */
 void leat_admin_describe_choices(const struct leat_variant *variant, json_t *object);
 /* Does it add, measure or remove a model? */
 bool leat_admin_changes_model(const char *op);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 
 #include "base/align.h"
 #include "kernels/backend.h"
+#include "kernels/graph.h"
 #include "runtime/config_schema.h"
 
 struct loader {
@@ -556,6 +558,47 @@ read_synthetic(const struct loader *loader, const struct leat_raw_synthetic *raw
     return model->options_json == NULL ? no_memory() : LEAT_OK;
 }
 
+/* "sequence=128": values of dimensions that the file leaves free. */
+static enum leat_status
+read_free_dims(const struct loader *loader, const struct leat_raw_model *raw, const char *prefix,
+               struct leat_config_model *model)
+{
+    const struct leat_setting number = {.kind = LEAT_SETTING_U32, .min = 1, .max = (uint64_t)LEAT_DIM_MAX};
+    char path[LEAT_CONFIG_PATH_BYTES], problem[LEAT_SETTING_TEXT_BYTES];
+    json_t *dims = json_object();
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t d = 0; d < raw->dims_count && status == LEAT_OK; d++) {
+        char *name = raw->dims[d], *equals = strrchr(name, '='); /* what follows the last one is the number */
+        uint32_t value = 0;
+        (void)snprintf(path, sizeof(path), "%.200s.dims[%u]", prefix, d);
+        if (equals == NULL || equals == name) {
+            status = leat_config_fail(&loader->text, path, "'%.64s' is no dimension; write for example sequence=128", name);
+        } else if (!leat_setting_read(&number, equals + 1, &value, problem)) {
+            status = leat_config_fail(&loader->text, path, "%s", problem);
+        } else {
+            *equals = '\0';
+            if (json_object_get(dims, name) != NULL) {
+                status = leat_config_fail(&loader->text, path, "dimension '%.64s' is there twice", name);
+            } else if (json_object_set_new(dims, name, json_integer(value)) != 0) {
+                status = no_memory();
+            }
+        }
+    }
+    if (status == LEAT_OK && raw->dims_count > LEAT_GRAPH_SYMBOLS_MAX) {
+        status = leat_config_fail(&loader->text, join(path, prefix, "dims"), "lists %u; allowed are up to %u", raw->dims_count,
+                                  LEAT_GRAPH_SYMBOLS_MAX);
+    }
+    if (status == LEAT_OK && raw->dims_count > 0) {
+        json_t *options = json_pack("{s:O}", "dims", dims);
+        model->options_json = json_dumps(options, JSON_COMPACT);
+        json_decref(options);
+        status = model->options_json == NULL ? no_memory() : LEAT_OK;
+    }
+    json_decref(dims);
+    return status;
+}
+
 static enum leat_status
 read_model(const struct loader *loader, const struct leat_raw_model *raw, const char *prefix,
            struct leat_config_model *model)
@@ -572,6 +615,9 @@ read_model(const struct loader *loader, const struct leat_raw_model *raw, const 
                                 model->backend);
     }
     if (strcmp(model->backend, "synthetic") == 0) {
+        if (raw->dims_count > 0) {
+            return leat_config_fail(&loader->text, join(path, prefix, "dims"), "a synthetic model has no file that leaves any free");
+        }
         if (model->path[0] != '\0') {
             return leat_config_fail(&loader->text, join(path, prefix, "path"),
                                     "a synthetic model has no file: remove path, or choose the backend "
@@ -586,7 +632,7 @@ read_model(const struct loader *loader, const struct leat_raw_model *raw, const 
     if (model->path[0] == '\0') {
         return leat_config_fail(&loader->text, prefix, "'path' is missing: the ONNX file");
     }
-    return LEAT_OK;
+    return read_free_dims(loader, raw, prefix, model);
 }
 
 static enum leat_status

@@ -31,7 +31,7 @@ struct leat_config_model {
     char *backend;           /* "cpu", "reference", "synthetic" or one of `backends` */
     uint32_t items_max;      /* largest batch */
     uint32_t accuracy_ppm;   /* 0: unknown */
-    char *options_json;      /* for the backend; NULL for none */
+    char *options_json;      /* for the backend, or {"dims": {name: value}} of a file; NULL for none */
     uint64_t synthetic_latency_ns, synthetic_per_item_ns; /* what options_json says */
     bool synthetic_burn;
     char *synthetic_times, *synthetic_times_model; /* CSV file of times by worker class, and which rows of it; or "" */

@@ -164,6 +164,35 @@ print_applications(const struct leat_config *config, const struct leat_placement
     }
 }
 
+/* Values of free dimensions by name; NULL: none. The caller's. */
+static json_t *
+free_dims(const struct leat_config_model *model)
+{
+    json_t *options = model->options_json != NULL ? json_loads(model->options_json, 0, NULL) : NULL;
+    json_t *dims = json_incref(json_object_get(options, "dims"));
+
+    json_decref(options);
+    return dims;
+}
+
+static void
+print_free_dims(const struct leat_config_model *model, FILE *out)
+{
+    json_t *dims = free_dims(model), *value;
+    const char *name, *separator = "    dims: [";
+
+    json_object_foreach(dims, name, value) {
+        json_t *text = json_sprintf("%s=%lld", name, (long long)json_integer_value(value));
+        char *quoted = json_dumps(text, JSON_ENCODE_ANY); /* which is YAML too */
+        (void)fprintf(out, "%s%s", separator, quoted != NULL ? quoted : "");
+        separator = ", ";
+        free(quoted);
+        json_decref(text);
+    }
+    (void)fprintf(out, "%s", dims != NULL ? "]\n" : "");
+    json_decref(dims);
+}
+
 static void
 print_models(const struct leat_config *config, FILE *out)
 {
@@ -171,6 +200,7 @@ print_models(const struct leat_config *config, FILE *out)
     for (uint32_t i = 0; i < config->model_count; i++) {
         const struct leat_config_model *model = &config->models[i];
         print_table(&leat_settings_model, model, "  - ", "    ", out);
+        print_free_dims(model, out);
         if (model->input_count > 0) {
             (void)fprintf(out, "    synthetic:\n");
             print_table(&leat_settings_synthetic, model, "      ", "      ", out);
@@ -321,6 +351,10 @@ models_json(const struct leat_config *config, json_t *defaults)
         json_t *object = json_object();
         (void)snprintf(prefix, sizeof(prefix), "models[%u]", i);
         table_json(&leat_settings_model, model, prefix, object, defaults);
+        json_t *dims = free_dims(model);
+        if (dims != NULL) {
+            (void)json_object_set_new(object, "dims", dims);
+        }
         if (model->input_count > 0) {
             json_t *synthetic = json_object();
             (void)snprintf(prefix, sizeof(prefix), "models[%u].synthetic", i);

@@ -148,11 +148,34 @@ ask_for_signature(const struct leat_variant_source *source, const struct leat_ba
     return status;
 }
 
+/* Free dimensions get the values that the options gave. */
+static enum leat_status
+bind_dims(const struct leat_variant *variant, struct leat_graph *graph)
+{
+    struct leat_dim_value values[LEAT_GRAPH_SYMBOLS_MAX];
+    json_t *dims = variant->dims_json != NULL ? json_loads(variant->dims_json, 0, NULL) : json_object(), *value;
+    enum leat_status status = dims != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for dimensions");
+    const char *name;
+    uint32_t count = 0;
+
+    json_object_foreach(dims, name, value) {
+        LEAT_ASSERT(count < LEAT_COUNT_OF(values)); /* read_options */
+        values[count++] = (struct leat_dim_value){.name = name, .value = json_integer_value(value)};
+    }
+    if (status == LEAT_OK) {
+        status = leat_graph_bind(graph, values, count);
+    }
+    json_decref(dims);
+    return status;
+}
+
 /* Fills the model source and the signature from the file, or from the synthetic description. */
 static enum leat_status
-describe(const struct leat_variant_source *source, const struct leat_backend *backend, struct leat_graph **ret_graph,
+describe(const struct leat_variant_source *source, const struct leat_variant *variant, struct leat_graph **ret_graph,
          struct leat_target *signature)
 {
+    const struct leat_backend *backend = variant->backend;
+
     if (source->onnx == NULL) {
         LEAT_ASSERT(source->input_count + source->output_count <= LEAT_TENSORS_MAX);
         signature->input_count = source->input_count;
@@ -162,14 +185,19 @@ describe(const struct leat_variant_source *source, const struct leat_backend *ba
         return LEAT_OK;
     }
     if (backend->model_describe != NULL) {
-        return ask_for_signature(source, backend, signature);
+        return variant->dims_json != NULL ? LEAT_FAIL(LEAT_ERR_INVALID, "backend '%s' reads files itself and takes no dimensions",
+                                                      backend->name)
+                                          : ask_for_signature(source, backend, signature);
     }
     struct leat_graph *graph;
     enum leat_status status = leat_onnx_import(source->onnx, source->onnx_bytes, &graph);
     if (status != LEAT_OK) {
         return status;
     }
-    status = leat_graph_signature(graph, signature->tensors, &signature->input_count, &signature->output_count);
+    status = bind_dims(variant, graph);
+    if (status == LEAT_OK) {
+        status = leat_graph_signature(graph, signature->tensors, &signature->input_count, &signature->output_count);
+    }
     if (status == LEAT_OK) {
         status = leat_graph_optimise(graph, UINT64_MAX);
     }
@@ -181,12 +209,33 @@ describe(const struct leat_variant_source *source, const struct leat_backend *ba
     return LEAT_OK;
 }
 
+/* {"sequence": 128}; what the file makes of it is seen when it is imported. */
+static enum leat_status
+read_dims(const json_t *dims, struct leat_variant *variant)
+{
+    const char *name;
+    json_t *value;
+    bool good = json_is_object(dims) && json_object_size(dims) <= LEAT_GRAPH_SYMBOLS_MAX;
+
+    json_object_foreach((json_t *)(uintptr_t)dims, name, value) { /* only read */
+        good = good && json_is_integer(value);
+    }
+    if (!good) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'dims' of the options must be whole numbers by the names of at most %u dimensions",
+                         LEAT_GRAPH_SYMBOLS_MAX);
+    }
+    variant->dims_json = json_object_size(dims) > 0 ? json_dumps(dims, JSON_COMPACT) : NULL;
+    return json_object_size(dims) == 0 || variant->dims_json != NULL ? LEAT_OK
+                                                                     : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for dimensions");
+}
+
 /* What the options say of a model from a file. */
 static enum leat_status
 read_options(const struct leat_variant_source *source, struct leat_variant *variant)
 {
     json_t *options = source->options_json != NULL ? json_loads(source->options_json, 0, NULL) : json_object();
     const json_t *precision = json_object_get(options, "precision"), *bound = json_object_get(options, "items_bound");
+    const json_t *dims = json_object_get(options, "dims");
     const char *text = precision != NULL ? json_string_value(precision) : leat_precision_text(LEAT_PRECISION_F32);
     enum leat_status status = LEAT_OK;
 
@@ -197,6 +246,8 @@ read_options(const struct leat_variant_source *source, struct leat_variant *vari
     } else if (bound != NULL && (!json_is_string(bound) ||
                                  !leat_batch_bound_find(json_string_value(bound), &variant->items_bound))) {
         status = LEAT_FAIL(LEAT_ERR_INVALID, "'items_bound' of the options is malformed");
+    } else if (dims != NULL) {
+        status = read_dims(dims, variant);
     }
     json_decref(options);
     return status;
@@ -208,7 +259,7 @@ load_model(const struct leat_variant_source *source, struct leat_variant *varian
            struct leat_loaded_variant *loaded)
 {
     struct leat_graph *graph = NULL;
-    enum leat_status status = describe(source, variant->backend, &graph, &loaded->signature);
+    enum leat_status status = describe(source, variant, &graph, &loaded->signature);
 
     if (status != LEAT_OK) {
         return status;
@@ -292,7 +343,7 @@ new_variant(const struct leat_variant_source *source, struct leat_variant **ret_
     variant->accuracy_ppm = source->accuracy_ppm;
     const enum leat_status status = source->onnx != NULL ? read_options(source, variant) : LEAT_OK;
     if (status != LEAT_OK) {
-        free(variant);
+        leat_variant_destroy(variant);
         return status;
     }
     *ret_variant = variant;
@@ -468,5 +519,6 @@ leat_variant_destroy(struct leat_variant *variant)
         }
     }
     free(variant->copies);
+    free(variant->dims_json);
     free(variant);
 }

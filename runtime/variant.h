@@ -19,8 +19,9 @@ struct leat_variant_source {
     const void *onnx;        /* the file, or NULL for synthetic */
     size_t onnx_bytes;
     /*
-     * May be NULL. Of a file: {"precision": "f32" (unless given) or another that the backend has here, "items_bound": why items_max
-     * is what it is, "given" unless it was chosen}. Else the backend's own.
+     * May be NULL. Of a file: {"precision": "f32" (unless given) or another that the backend has here, "dims": {name: value} of
+     * dimensions that the file leaves free, "items_bound": why items_max is what it is, "given" unless it was chosen}. Else the
+     * backend's own.
      */
     const char *options_json;
     uint32_t items_max;      /* largest batch, 1..LEAT_ITEMS_MAX */

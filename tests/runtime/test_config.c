@@ -125,7 +125,8 @@ static const char full[] =
     "    percentile: 99.9\n"
     "    queue: 5\n"
     "models:\n"
-    "  - {name: m.1, path: /m/1.onnx, items_max: 32, accuracy: 0.761, backend: reference}\n"
+    "  - {name: m.1, path: /m/1.onnx, items_max: 32, accuracy: 0.761, backend: reference,\n"
+    "     dims: [sequence=128, \"a \\\"=b=2147483647\"]}\n"
     "  - name: m_2\n"
     "    backend: synthetic\n"
     "    synthetic:\n"
@@ -166,7 +167,9 @@ test_everything_is_read_and_survives_printing(void)
     EXPECT(config->applications[0].quantile_ppm == 999000);
     EXPECT(config->applications[0].queue == 5);
     EXPECT(config->model_count == 4 && config->models[0].accuracy_ppm == 761000);
-    EXPECT(config->models[0].items_max == 32 && config->models[0].options_json == NULL);
+    EXPECT(config->models[0].items_max == 32);
+    EXPECT(strcmp(config->models[0].options_json, "{\"dims\":{\"sequence\":128,\"a \\\"=b\":2147483647}}") == 0);
+    EXPECT(config->models[3].options_json == NULL);
     const struct leat_config_model *synthetic = &config->models[1];
     EXPECT(synthetic->input_count == 2 && synthetic->output_count == 1);
     EXPECT(synthetic->infos[0].rank == 4 && synthetic->infos[0].dims[0] == -1);
@@ -186,6 +189,7 @@ test_everything_is_read_and_survives_printing(void)
     struct leat_config *again = parse(text);
     char *text_again = printed(again, false);
     EXPECT(strcmp(text, text_again) == 0);
+    EXPECT(strcmp(again->models[0].options_json, config->models[0].options_json) == 0);
     EXPECT(strstr(text, "spin: 0\n") != NULL && strstr(text, "selector: auto  # default\n") != NULL);
 
     char *json = printed(config, true);
@@ -196,6 +200,8 @@ test_everything_is_read_and_survives_printing(void)
     const json_t *application = json_array_get(json_object_get(settings, "applications"), 0);
     EXPECT(json_real_value(json_object_get(application, "percentile")) > 99.89);
     EXPECT(json_integer_value(json_object_get(application, "latency_ns")) == 20000000);
+    const json_t *dims = json_object_get(json_array_get(json_object_get(settings, "models"), 0), "dims");
+    EXPECT(json_object_size(dims) == 2 && json_integer_value(json_object_get(dims, "sequence")) == 128);
     EXPECT(json_array_size(json_object_get(settings, "models")) == 4 && json_array_size(json_object_get(settings, "backends")) == 2);
     EXPECT(strstr(json, "\"applications[0].selector\"") != NULL);
     EXPECT(strstr(json, "\"dispatcher.spin_ns\"") == NULL);
@@ -307,6 +313,14 @@ test_mistakes_are_named_with_their_place(void)
         {"applications:\n  - {name: a, models: [m]}\n  - {name: a, models: [m]}\n", ":3:12: applications[1].name: ", "taken by applications[0]"},
         {"models: [{path: x}]\n", ":1:10: models[0]: ", "'name' is missing"},
         {"models: [{name: a}]\n", ":1:10: models[0]: ", "'path' is missing"},
+        {"models: [{name: a, path: x, dims: [s]}]\n", ":1:36: models[0].dims[0]: ", "'s' is no dimension; write for example sequence=128"},
+        {"models: [{name: a, path: x, dims: [\"=3\"]}]\n", ":1:36: models[0].dims[0]: ", "'=3' is no dimension"},
+        {"models: [{name: a, path: x, dims: [s=0]}]\n", ":1:36: models[0].dims[0]: ", "allowed are 1 to 2147483647"},
+        {"models: [{name: a, path: x, dims: [s=2147483648]}]\n", ":1:36: models[0].dims[0]: ", "out of range"},
+        {"models: [{name: a, path: x, dims: [s=-1]}]\n", ":1:36: models[0].dims[0]: ", "'-1' is not a whole number"},
+        {"models: [{name: a, path: x, dims: [s=1, t=2, s=1]}]\n", ":1:46: models[0].dims[2]: ", "dimension 's' is there twice"},
+        {"models: [{name: a, path: x, dims: {s: 1}}]\n", ":1:35: models[0].dims: ", "expected a list"},
+        {"models: [{name: a, backend: synthetic, dims: [s=1]}]\n", ":1:46: models[0].dims: ", "leaves any free"},
         {"models: [{name: a b, path: x}]\n", ":1:17: ", "not a name"},
         {"backends: [{name: cpu, path: x}]\n", ":1:19: ", "there is a backend 'cpu' already"},
         {"backends: [{name: a, path: x}, {name: a, path: y}]\n", ":1:39: ", "there is a backend 'a' already"},

@@ -288,6 +288,54 @@ test_precisions(const void *file, size_t size)
     EXPECT(leat_variant_load(&source, &loaded) == LEAT_ERR_DEVICE);
 }
 
+/* Options of a file give free dimensions their values. */
+static void
+test_dims(void)
+{
+    struct leat_variant_source source = {.name = "gru", .backend = "cpu", .items_max = 2};
+    struct leat_loaded_variant loaded;
+    char *file;
+    size_t size;
+
+    EXPECT(zoo_write(zoo_find("gru-classifier"), ZOO_SIZE_TEST, leat_test_seed, (void **)&file, &size) == LEAT_OK);
+    source.onnx = file;
+    source.onnx_bytes = size;
+    EXPECT(leat_variant_load(&source, &loaded) == LEAT_ERR_UNSUPPORTED);
+    EXPECT(strstr(leat_error_text(), "model 'gru'") != NULL && strstr(leat_error_text(), "--dim sequence=N") != NULL);
+    source.options_json = "{\"dims\":{\"sequence\":9}}";
+    EXPECT(leat_variant_load(&source, &loaded) == LEAT_OK);
+    EXPECT(loaded.signature.tensors[0].rank == 2 && loaded.signature.tensors[0].dims[1] == 9);
+    EXPECT(loaded.signature.tensors[0].item_bytes == 9 * sizeof(int64_t));
+    EXPECT(strcmp(loaded.variant->dims_json, "{\"sequence\":9}") == 0);
+    leat_variant_destroy(loaded.variant);
+    leat_measured_free(&loaded.measured);
+    static const char *const wrong[] = {
+        "{\"dims\":7}",
+        "{\"dims\":[\"sequence\"]}",
+        "{\"dims\":{\"sequence\":\"9\"}}",
+        "{\"dims\":{\"sequence\":9.0}}",
+        "{\"dims\":{\"sequence\":0}}",
+        "{\"dims\":{\"sequence\":-9223372036854775808}}",
+        "{\"dims\":{\"sequence\":9223372036854775807}}",
+        "{\"dims\":{\"sequence\":9,\"\":9}}",
+        "{\"dims\":{\"frames\":9}}",
+        "{\"dims\":{\"N\":9}}",
+    };
+    for (size_t w = 0; w < LEAT_COUNT_OF(wrong); w++) {
+        source.options_json = wrong[w];
+        EXPECT(leat_variant_load(&source, &loaded) == LEAT_ERR_INVALID && strstr(leat_error_text(), "model 'gru'") != NULL);
+    }
+    char many[2048] = "{\"dims\":{";
+    for (int d = 0; d < 65; d++) {
+        (void)snprintf(many + strlen(many), sizeof(many) - strlen(many), "%s\"d%d\":1", d > 0 ? "," : "", d);
+    }
+    (void)strcat(many, "}}");
+    source.options_json = many;
+    EXPECT(leat_variant_load(&source, &loaded) == LEAT_ERR_INVALID);
+    EXPECT(strstr(leat_error_text(), "at most 64 dimensions") != NULL);
+    free(file);
+}
+
 static void
 test_refusals(const unsigned char *file, size_t size)
 {
@@ -318,6 +366,7 @@ main(void)
     test_known();
     test_chosen_items(file, size);
     test_precisions(file, size);
+    test_dims();
     test_teams(file, size);
     test_refusals(file, size);
     free(file);

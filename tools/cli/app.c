@@ -352,6 +352,13 @@ print_variant(const json_t *variant)
     if (text_of(variant, "host")[0] != '\0' && !json_is_true(json_object_get(variant, "host_matches"))) {
         (void)printf("    which is not this host\n");
     }
+    const char *name, *separator = "    dimensions ";
+    json_t *value;
+    json_object_foreach(json_object_get(variant, "dims"), name, value) {
+        (void)printf("%s%s=%lld", separator, name, (long long)json_integer_value(value));
+        separator = ", ";
+    }
+    (void)printf("%s", json_object_size(json_object_get(variant, "dims")) > 0 ? "\n" : "");
     print_instances(variant);
 }
 

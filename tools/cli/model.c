@@ -41,6 +41,8 @@ print_model_help(void)
         "                   all are added, or none\n"
         "  --max-loss F     of accuracy, by another precision than the file's (default 0.01)\n"
         "  --precision P    one variant, f32 or bf16 (default f32)\n"
+        "  --dim NAME=N     what a dimension that the file leaves free is to be, such as the length of a sequence; once for\n"
+        "                   each but the batch, which queries choose\n"
         "  --accuracy F     accuracy it stands for, 0 to 1, reported with its answers, whatever a validation says\n"
         "  --cores N,...    to measure on teams of so many cores too, beside those that workers have; measured again whenever\n"
         "                   the model is, until --cores says otherwise\n"
@@ -53,6 +55,8 @@ print_model_help(void)
         "             --validation validation.inputs.npy,validation.labels.npy\n");
 }
 
+enum { DIMS_MAX = 64 };
+
 struct model_options {
     const char *socket_path;
     bool json, help;
@@ -60,6 +64,8 @@ struct model_options {
     bool items_auto, variants;
     uint64_t items_max, input_bytes, output_bytes; /* items_max is 0: not said */
     double accuracy, max_loss; /* max_loss below 0: not said */
+    const char *dims[DIMS_MAX]; /* "NAME=N" */
+    uint32_t dim_count;
     uint32_t cores[LEAT_SCHED_CLASSES_MAX], core_count; /* core_count is 0: not said */
 };
 
@@ -92,6 +98,20 @@ parse_cores(const char *text, struct model_options *options)
     return false;
 }
 
+/* "sequence=128"; names may have a '=' in them. */
+static bool
+parse_dim(const char *text, struct model_options *options)
+{
+    const char *equals = strrchr(text, '=');
+    uint64_t value;
+
+    if (equals == NULL || equals == text || !parse_u64(equals + 1, 1, INT32_MAX, &value) || options->dim_count == DIMS_MAX) {
+        return false;
+    }
+    options->dims[options->dim_count++] = text;
+    return true;
+}
+
 static bool
 parse_model_options(int argc, char **argv, struct model_options *options)
 {
@@ -103,7 +123,7 @@ parse_model_options(int argc, char **argv, struct model_options *options)
         {"output-bytes", required_argument, NULL, 'O'}, {"app", required_argument, NULL, 'A'},
         {"validation", required_argument, NULL, 'v'}, {"variants", no_argument, NULL, 'V'},
         {"max-loss", required_argument, NULL, 'l'},   {"precision", required_argument, NULL, 'p'},
-        {"cores", required_argument, NULL, 'c'},
+        {"cores", required_argument, NULL, 'c'},      {"dim", required_argument, NULL, 'd'},
         {NULL, 0, NULL, 0},
     };
     int option;
@@ -126,6 +146,7 @@ parse_model_options(int argc, char **argv, struct model_options *options)
         case 'l': good = parse_double(optarg, 0, 1, &options->max_loss); break;
         case 'p': options->precision = optarg; break;
         case 'c': good = parse_cores(optarg, options); break;
+        case 'd': good = parse_dim(optarg, options); break;
         case 'I': good = parse_bytes(optarg, &options->input_bytes); break;
         case 'O': good = parse_bytes(optarg, &options->output_bytes); break;
         case 'a': good = parse_double(optarg, 0, 1, &options->accuracy); break;
@@ -228,6 +249,31 @@ join_validation(const char *text, json_t *request, int *fd)
     return status;
 }
 
+/* {"sequence": 128}; NULL, and reported, where a name is there twice or is no text. */
+static json_t *
+make_dims(const struct model_options *options)
+{
+    json_t *dims = json_object();
+    uint64_t value = 0;
+
+    for (uint32_t d = 0; d < options->dim_count; d++) {
+        const char *equals = strrchr(options->dims[d], '=');
+        char *name = strndup(options->dims[d], (size_t)(equals - options->dims[d]));
+        (void)parse_u64(equals + 1, 1, INT32_MAX, &value); /* parse_dim has seen it */
+        const bool twice = json_object_get(dims, name) != NULL;
+        if (twice || json_object_set_new(dims, name, json_integer((json_int_t)value)) != 0) {
+            (void)usage_error("model", "--dim: '%s' %s", name, twice ? "is given two values" : "is no text");
+            json_decref(dims);
+            dims = NULL;
+        }
+        free(name);
+        if (dims == NULL) {
+            return NULL;
+        }
+    }
+    return dims;
+}
+
 /* NULL, and reported, where it cannot be made. */
 static json_t *
 make_request(int argc, char **argv, const struct model_options *options, int *ret_fd, int *ret_exit)
@@ -245,8 +291,22 @@ make_request(int argc, char **argv, const struct model_options *options, int *re
     if (options->max_loss >= 0) {
         (void)json_object_set_new(request, "max_loss", json_real(options->max_loss));
     }
-    if (options->precision != NULL) {
-        (void)json_object_set_new(request, "options", json_pack("{s:s}", "precision", options->precision));
+    if (options->precision != NULL || options->dim_count > 0) {
+        json_t *model_options = json_object(), *dims = make_dims(options);
+        if (dims == NULL) {
+            json_decref(model_options);
+            json_decref(request);
+            *ret_exit = EXIT_USAGE;
+            return NULL;
+        }
+        if (options->precision != NULL) {
+            (void)json_object_set_new(model_options, "precision", json_string(options->precision));
+        }
+        if (options->dim_count > 0) {
+            (void)json_object_set(model_options, "dims", dims);
+        }
+        json_decref(dims);
+        (void)json_object_set_new(request, "options", model_options);
     }
     if (options->app != NULL) {
         (void)json_object_set_new(request, "app", json_string(options->app));
@@ -256,8 +316,11 @@ make_request(int argc, char **argv, const struct model_options *options, int *re
         (void)usage_error("model", "--variants needs --validation, and neither --precision nor --accuracy");
     } else if (options->max_loss >= 0 && !options->variants) {
         (void)usage_error("model", "--max-loss is for --variants");
-    } else if (options->synthetic != NULL && (options->items_auto || options->precision != NULL)) {
-        (void)usage_error("model", "--synthetic takes no %s", options->items_auto ? "--items-max auto" : "--precision");
+    } else if (options->synthetic != NULL && (options->items_auto || options->precision != NULL || options->dim_count > 0)) {
+        (void)usage_error("model", "--synthetic takes no %s",
+                          options->items_auto          ? "--items-max auto"
+                          : options->precision != NULL ? "--precision"
+                                                       : "--dim");
     } else if (options->synthetic != NULL) {
         json_t *parameters = json_loads(options->synthetic, 0, &error);
         if (argc != 1 || options->validation != NULL) {

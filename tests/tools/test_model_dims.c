@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     A model whose file leaves dimensions free is served once they are given values, by `leat model add --dim` or in the
+ *          configuration; `leat model show` says them, and they outlive a restart. What is missing, wrong, double or too large
+ *          is refused with its name, and nothing is added.
+ * Method   leatd and leat as processes; models of leat-zoo in their test size.
+ */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/system/leatd.h"
+#include "tests/tools/command.h"
+#include "tools/zoo/zoo.h"
+
+static struct leatd leatd;
+static struct command command;
+
+/* Runs leat with these words and expects the exit code, and the text on either of its outputs. */
+static void
+expect_leat(int exit_code, const char *text, const char *const *arguments)
+{
+    const int got = command_run(&command, leatd.socket_path, arguments);
+    if (got != exit_code || (strstr(command.out, text) == NULL && strstr(command.err, text) == NULL)) {
+        (void)fprintf(stderr, "leat %s %s: exit code %d, not %d with '%s':\n%s%s", arguments[0], arguments[1], got, exit_code,
+                      text, command.out, command.err);
+        EXPECT(!"leat does as it is told");
+    }
+}
+#define LEAT(exit_code, text, ...) expect_leat(exit_code, text, (const char *const[]){__VA_ARGS__, NULL})
+
+/* A model of the zoo as a file in leatd's folder; its path is the caller's. */
+static char *
+write_model(const char *name)
+{
+    char *path;
+    void *bytes;
+    size_t size;
+
+    EXPECT(asprintf(&path, "%s/%s.onnx", leatd.root.path, name) > 0);
+    EXPECT(zoo_write(zoo_find(name), ZOO_SIZE_TEST, leat_test_seed, &bytes, &size) == LEAT_OK);
+    FILE *file = fopen(path, "wb");
+    EXPECT(file != NULL && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
+    free(bytes);
+    return path;
+}
+
+static void
+expect_sequence(const char *model, json_int_t length)
+{
+    char wanted[64];
+
+    LEAT(0, "points", "model", "show", model, "--json");
+    json_t *shown = json_loads(command.out, 0, NULL);
+    EXPECT(json_integer_value(json_object_get(json_object_get(shown, "dims"), "sequence")) == length);
+    json_decref(shown);
+    (void)snprintf(wanted, sizeof(wanted), "    dimensions sequence=%lld\n", (long long)length);
+    LEAT(0, wanted, "model", "show", model);
+}
+
+static void
+test_add(const char *gru, const char *bert, const char *words)
+{
+    LEAT(3, "dimension 1 of input 'input_ids' is free, it is called 'sequence': give it a value (--dim sequence=N)", "model", "add",
+         "gru", gru);
+    LEAT(3, "beside the batch, free is 'sequence'", "model", "add", "gru", gru, "--dim", "frames=8");
+    LEAT(3, "no dimension 'N' can be given a value", "model", "add", "gru", gru, "--dim", "sequence=8", "--dim", "N=4");
+    LEAT(3, "is too large with these dimensions", "model", "add", "words", words, "--dim", "sequence=2147483647");
+    LEAT(3, "node ", "model", "add", "bert", bert, "--dim", "sequence=33"); /* it has 32 positions */
+    LEAT(2, "--dim: 'sequence' is given two values", "model", "add", "gru", gru, "--dim", "sequence=8", "--dim", "sequence=8");
+    LEAT(2, "--synthetic takes no --dim", "model", "add", "gru", "--synthetic", "{}", "--dim", "sequence=8");
+    static const char *const malformed[] = {"sequence", "=8", "sequence=", "sequence=0", "sequence=-1", "sequence=2147483648",
+                                            "sequence=8x", ""};
+    for (size_t i = 0; i < sizeof(malformed) / sizeof(malformed[0]); i++) {
+        LEAT(2, "is malformed", "model", "add", "gru", gru, "--dim", malformed[i]);
+    }
+    LEAT(0, "", "model", "list", "--json");
+    EXPECT(strstr(command.out, "gru") == NULL && strstr(command.out, "bert") == NULL && strstr(command.out, "words") == NULL);
+
+    LEAT(0, "added gru", "model", "add", "gru", gru, "--dim", "sequence=8");
+    LEAT(0, "added bert", "model", "add", "bert", bert, "--dim", "sequence=32", "--items-max", "auto");
+    LEAT(0, "added shorter", "model", "add", "shorter", bert, "--dim", "sequence=7", "--backend", "reference");
+    LEAT(0, "i64[N,7]", "model", "list");
+}
+
+static void
+expect_served(void)
+{
+    expect_sequence("gru", 8);
+    expect_sequence("bert", 32);
+    expect_sequence("shorter", 7);
+    LEAT(0, "\"ok\"", "run", "gru", "--items", "2", "--json");
+    LEAT(0, "\"ok\"", "run", "bert", "--items", "1", "--json");
+    LEAT(0, "\"ok\"", "run", "shorter", "--items", "3", "--json");
+}
+
+/* What a client of its own says instead of leat. */
+static void
+test_requests(void)
+{
+    static const struct {
+        const char *request, *text;
+    } wrong[] = {
+        {"{\"op\":\"model-add\",\"name\":\"m\",\"options\":{\"dims\":{\"s\":1,\"s\":2}}}", "duplicate"},
+        {"{\"op\":\"model-add\",\"name\":\"m\",\"options\":{\"dims\":{\"s\":99999999999999999999}}}", "too big"},
+    };
+    struct leat_session *session = leatd_open_session(&leatd, 4, 65536);
+
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        json_t *answer = leatd_request(session, wrong[i].request);
+        EXPECT(json_integer_value(json_object_get(answer, "status")) < 0);
+        EXPECT(strstr(json_string_value(json_object_get(answer, "error")), wrong[i].text) != NULL);
+        json_decref(answer);
+    }
+    leat_close(session);
+}
+
+int
+main(void)
+{
+    char yaml[1024];
+
+    leat_test_init();
+    leatd_init(&leatd);
+    char *gru = write_model("gru-classifier"), *bert = write_model("bert-tiny"), *words = write_model("lstm-lm");
+    leatd_start(&leatd, "");
+    test_add(gru, bert, words);
+    test_requests();
+    expect_served();
+    leatd_end(&leatd, SIGKILL);
+    (void)snprintf(yaml, sizeof(yaml), "models: [{name: fixed, path: %s, dims: [sequence=5]}]\n", gru);
+    leatd_start(&leatd, yaml);
+    expect_served();
+    expect_sequence("fixed", 5);
+    LEAT(0, "\"ok\"", "run", "fixed", "--json");
+    LEAT(0, "removed bert", "model", "remove", "bert");
+    leatd_end(&leatd, SIGTERM);
+    leatd_fini(&leatd);
+    free(gru);
+    free(bert);
+    free(words);
+    return 0;
+}
