@@ -10,6 +10,9 @@ static const struct leat_op_attribute none[] = {{NULL, LEAT_ATTRIBUTE_INT, false
 static const struct leat_op_attribute gelu[] = {{"tanh", LEAT_ATTRIBUTE_INT, false}, {NULL, LEAT_ATTRIBUTE_INT, false}};
 
 static const struct leat_op ops[] = {
+    {.name = "EmbeddingBag", .kind = LEAT_OP_EMBEDDING_BAG, .input_min = 2, .input_max = 2, .output_max = 1,
+     .types = F32, .attributes = none, .infer = leat_infer_embedding_bag, .reference = leat_reference_embedding_bag,
+     .doc = "sums of the rows of a table that each row of indices names; one that is out of range fails the batch"},
     {.name = "Gelu", .kind = LEAT_OP_GELU, .input_min = 1, .input_max = 1, .output_max = 1, .types = F32,
      .flags = LEAT_OP_FOLDABLE, .attributes = gelu, .infer = leat_infer_same, .reference = leat_reference_gelu,
      .doc = "y = x times the normal distribution's share below x; with tanh by Hendrycks' approximation"},

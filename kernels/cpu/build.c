@@ -733,6 +733,10 @@ lower_as_kind(struct cpu_builder *b)
         return cpu_lower_transpose(b);
     case LEAT_OP_GATHER:
         return cpu_lower_gather(b);
+    case LEAT_OP_EMBEDDING_BAG:
+        return cpu_lower_embedding_bag(b);
+    case LEAT_OP_SLICE:
+        return cpu_lower_slice(b);
     default:
         return cpu_lower_unary(b);
     }

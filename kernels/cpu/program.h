@@ -218,6 +218,8 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_view(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_concat(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_transpose(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_gather(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_embedding_bag(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_slice(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_reference(struct cpu_builder *b); /* any operator, plain loops */
 
 /* ---- place.c ------------------------------------------------------------------------------------- */
@@ -244,6 +246,9 @@ void cpu_model_unlock_constants(struct leat_model *model);
  */
 void cpu_share(const struct cpu_call *call, void (*part)(const struct cpu_call *call, size_t begin, size_t end),
                size_t count, size_t least);
+/* The same where a part may find that the payload is wrong: false when one did. */
+bool cpu_share_checked(const struct cpu_call *call, bool (*part)(const struct cpu_call *call, size_t begin, size_t end),
+                       size_t count, size_t least);
 
 struct cpu_run;
 LEAT_MUST_CHECK enum leat_status cpu_run_create(const struct cpu_program *program, dnnl_engine_t engine,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/align.h"
@@ -7,33 +8,57 @@
 
 struct sharing {
     const struct cpu_call *call;
-    void (*part)(const struct cpu_call *call, size_t begin, size_t end);
+    void (*part)(const struct cpu_call *call, size_t begin, size_t end); /* or: */
+    bool (*checked)(const struct cpu_call *call, size_t begin, size_t end);
     size_t count, members;
+    atomic_bool failed; /* W: any member; the end of the team's run orders it before the leader's look */
 };
 
 static void
 run_share(void *context, uint32_t member, uint32_t size)
 {
-    const struct sharing *s = context;
+    struct sharing *s = context;
+    const size_t begin = s->count * member / s->members, end = s->count * (member + 1) / s->members;
 
     (void)size;
-    if (member < s->members) {
-        s->part(s->call, s->count * member / s->members, s->count * (member + 1) / s->members);
+    if (member >= s->members) {
+        return;
     }
+    if (s->part != NULL) {
+        s->part(s->call, begin, end);
+    } else if (!s->checked(s->call, begin, end)) {
+        atomic_store_explicit(&s->failed, true, memory_order_relaxed);
+    }
+}
+
+static bool
+share(struct sharing *s, size_t least)
+{
+    const size_t most = s->count / (least > 0 ? least : 1), threads = s->call->program->threads;
+
+    s->members = most < 1 ? 1 : most < threads ? most : threads;
+    if (s->members > 1) {
+        leat_team_run(s->call->team, run_share, s);
+    } else {
+        run_share(s, 0, 1);
+    }
+    return !atomic_load_explicit(&s->failed, memory_order_relaxed);
 }
 
 void
 cpu_share(const struct cpu_call *call, void (*part)(const struct cpu_call *call, size_t begin, size_t end),
           size_t count, size_t least)
 {
-    const size_t most = count / (least > 0 ? least : 1), threads = call->program->threads;
-    struct sharing s = {call, part, count, most < threads ? most : threads};
+    struct sharing s = {.call = call, .part = part, .count = count};
+    (void)share(&s, least);
+}
 
-    if (s.members > 1) {
-        leat_team_run(call->team, run_share, &s);
-    } else {
-        part(call, 0, count);
-    }
+bool
+cpu_share_checked(const struct cpu_call *call, bool (*part)(const struct cpu_call *call, size_t begin, size_t end),
+                  size_t count, size_t least)
+{
+    struct sharing s = {.call = call, .checked = part, .count = count};
+    return share(&s, least);
 }
 
 struct cpu_run {

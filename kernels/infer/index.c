@@ -195,3 +195,21 @@ LEAT_INFER_FUNCTION(scatter_nd)
     outputs[0] = leat_shape_of(x);
     return LEAT_OK;
 }
+
+/* A table of known shape and indices of two axes: the pass saw to it. */
+LEAT_INFER_FUNCTION(embedding_bag)
+{
+    const struct leat_value *table = leat_node_input(graph, node, 0);
+    const struct leat_value *indices = leat_node_input(graph, node, 1);
+
+    if (table->rank != 2) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "its table has rank %u", table->rank);
+    }
+    const enum leat_status status = leat_check_input(graph, node, 1, LEAT_TYPE_INDEX, 2, 2);
+    if (status == LEAT_OK) {
+        outputs[0] = (struct leat_shape){
+            .dtype = table->dtype, .rank = 2, .dims = {indices->dims[0], table->dims[1]}};
+        *mixes_items = *mixes_items || leat_has_batch(table, 0, 2) || indices->dims[1] == LEAT_DIM_BATCH;
+    }
+    return status;
+}

@@ -77,6 +77,7 @@ LEAT_INFER_FUNCTION(reshape);
 LEAT_INFER_FUNCTION(resize);
 LEAT_INFER_FUNCTION(reverse_sequence);
 LEAT_INFER_FUNCTION(roi_align);
+LEAT_INFER_FUNCTION(embedding_bag);
 LEAT_INFER_FUNCTION(same); /* output 0 like input 0 */
 LEAT_INFER_FUNCTION(same_bool); /* the same with elements of type bool */
 LEAT_INFER_FUNCTION(scan);

@@ -19,6 +19,7 @@ LEAT_PASS_FUNCTION(remove_identities);
 LEAT_PASS_FUNCTION(fuse_layer_norm);
 LEAT_PASS_FUNCTION(fuse_gelu);
 LEAT_PASS_FUNCTION(fuse_swish);
+LEAT_PASS_FUNCTION(fuse_embedding);
 LEAT_PASS_FUNCTION(fold_batch_norm);
 LEAT_PASS_FUNCTION(fold_bias);
 LEAT_PASS_FUNCTION(fuse_add);

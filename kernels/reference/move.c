@@ -78,6 +78,27 @@ LEAT_REFERENCE_FUNCTION(gather)
     return LEAT_OK;
 }
 
+LEAT_REFERENCE_FUNCTION(embedding_bag)
+{
+    const struct leat_value *table = leat_eval_input(eval, 0), *indices = leat_eval_input(eval, 1);
+    const size_t width = (size_t)table->dims[1], bag = (size_t)indices->dims[1];
+    const float *in = leat_eval_in(eval, 0);
+    float *out = leat_eval_out(eval, 0);
+
+    memset(out, 0, leat_value_bytes(leat_eval_output(eval, 0)));
+    for (size_t i = 0; i < leat_value_elements(indices); i++) {
+        size_t row;
+        const enum leat_status status = leat_eval_index(eval, 1, i, table->dims[0], &row);
+        if (status != LEAT_OK) {
+            return status;
+        }
+        for (size_t c = 0; c < width; c++) {
+            out[i / bag * width + c] += in[row * width + c];
+        }
+    }
+    return LEAT_OK;
+}
+
 static void
 fill_value(const struct leat_eval *eval, uint32_t dtype, unsigned char fill[8])
 {

@@ -16,9 +16,16 @@ info_of(const struct leat_value *value)
 void
 load(const struct leat_backend *backend, const struct leat_graph *graph, struct loaded *ret)
 {
-    const struct leat_plan_options options = {.items = 1};
+    load_for_team(backend, graph, NULL, ret);
+}
 
-    *ret = (struct loaded){.backend = backend};
+void
+load_for_team(const struct leat_backend *backend, const struct leat_graph *graph, struct leat_team *team, struct loaded *ret)
+{
+    const uint32_t size = leat_team_size(team);
+    const struct leat_plan_options options = {.items = 1, .team_sizes = &size, .team_size_count = 1};
+
+    *ret = (struct loaded){.backend = backend, .team = team};
     ret->source = (struct leat_model_source){.graph = graph,
                                              .infos = ret->infos,
                                              .input_count = graph->input_count,
@@ -63,7 +70,7 @@ run(const struct loaded *loaded, const void *const *inputs, void *const *outputs
         }
     }
     const enum leat_status status =
-        loaded->backend->plan_run(loaded->plan, &segment, 1, loaded->scratch, NULL);
+        loaded->backend->plan_run(loaded->plan, &segment, 1, loaded->scratch, loaded->team);
     for (uint32_t t = 0; t < count; t++) {
         if (t >= first) {
             memcpy(outputs[t - first], blocks[t], loaded->infos[t].item_bytes);

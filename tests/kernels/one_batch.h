@@ -9,6 +9,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/graph_build.h"
+#include "kernels/team.h"
 #include "tests/kernels/model_builder.h"
 
 enum { ONNX_F32 = 1, ONNX_I32 = 6, ONNX_I64 = 7 };
@@ -21,6 +22,7 @@ struct loaded {
     struct leat_model *model;
     struct leat_plan *plan;
     void *scratch;
+    struct leat_team *team; /* NULL: one thread */
 };
 
 /* The graph of a builder that is known to be right. */
@@ -30,6 +32,8 @@ struct leat_graph *import_graph(struct builder *b);
 struct leat_tensor_info info_of(const struct leat_value *value);
 
 void load(const struct leat_backend *backend, const struct leat_graph *graph, struct loaded *ret);
+void load_for_team(const struct leat_backend *backend, const struct leat_graph *graph, struct leat_team *team,
+                   struct loaded *ret);
 void unload(struct loaded *loaded);
 
 /* outputs[o] receives output o, filled with 0x5a before. */

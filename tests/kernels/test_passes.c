@@ -484,6 +484,27 @@ test_layer_norm(void)
 }
 
 static void
+test_embedding(void)
+{
+    static const int64_t ids[6] = {0, 3, -1, 2, 2, 4};
+    const struct {
+        int64_t axis, keep, over;
+        uint32_t nodes;
+    } cases[] = {{0, 0, 1, 1}, {0, 1, 1, 2}, {1, 0, 1, 2}, {0, 0, 2, 2}};
+
+    for (size_t c = 0; c < LEAT_COUNT_OF(cases); c++) {
+        builder_init(&b, 13);
+        weights("table", DIMS(5, 5), &random_state, false);
+        (void)builder_constant(&b, "ids", 7, ids, DIMS(2, 3));
+        (void)builder_constant(&b, "axes", 7, &cases[c].over, DIMS(1));
+        (void)builder_int(&b, builder_node(&b, "Gather", "table ids", "rows"), "axis", cases[c].axis);
+        (void)builder_int(&b, builder_node(&b, "ReduceSum", "rows axes", "y"), "keepdims", cases[c].keep);
+        builder_output(&b, "y");
+        expect_nodes(pass_bit("fuse-embedding"), cases[c].nodes);
+    }
+}
+
+static void
 test_identities(void)
 {
     start_conv();
@@ -757,7 +778,14 @@ random_model(uint64_t *random)
     weights("dense", DIMS(4, 5), random, false);
     weights("dense_bias", DIMS(5), random, false);
     (void)builder_node(&b, "MatMul", "flat dense", "product");
-    (void)builder_node(&b, "Add", "product dense_bias", "logits");
+    static const int64_t ids[3] = {2, 0, 2}, over = 1;
+    weights("table", DIMS(3, 5), random, false);
+    (void)builder_constant(&b, "ids", 7, ids, DIMS(1, 3));
+    (void)builder_constant(&b, "over", 7, &over, DIMS(1));
+    (void)builder_node(&b, "Gather", "table ids", "rows");
+    (void)builder_int(&b, builder_node(&b, "ReduceSum", "rows over", "bag"), "keepdims", 0);
+    (void)builder_node(&b, "Add", "product dense_bias", "offset");
+    (void)builder_node(&b, "Add", "offset bag", "logits");
     (void)builder_node(&b, "Relu", "logits", "y");
     builder_output(&b, "y");
 }
@@ -815,6 +843,7 @@ main(void)
     test_gelu();
     test_swish();
     test_layer_norm();
+    test_embedding();
     test_identities();
     test_constants_and_dead_code();
     test_folding_is_bounded();

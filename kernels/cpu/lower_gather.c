@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Look-ups in tables and ranges of tensors. */
+#include <string.h>
+
+#include "base/align.h"
+#include "kernels/cpu/program.h"
+#include "kernels/op.h"
+
+enum {
+    AHEAD = 12,             /* rows that are asked for before they are read: tables do not fit into the caches */
+    BAG_COLUMNS = 32,       /* whose sums stay in registers */
+    AHEAD_BYTES = 512,      /* of each */
+    SHARED_LEAST = 16 << 10 /* bytes for each member of a team */
+};
+
+/* ---- Indices ---------------------------------------------------------------------------------------- */
+
+/* Untrusted: each is copied, and the copy checked. False, and *ret untouched, when it is outside of 0..rows. */
+static bool
+row_at(const struct cpu_step *step, const unsigned char *indices, size_t i, size_t *ret)
+{
+    const int64_t rows = step->dims[0];
+    int64_t index;
+
+    if (step->element_bytes == sizeof(int32_t)) {
+        int32_t narrow;
+        memcpy(&narrow, indices + i * sizeof(narrow), sizeof(narrow));
+        index = narrow;
+    } else {
+        memcpy(&index, indices + i * sizeof(index), sizeof(index));
+    }
+    if (LEAT_UNLIKELY(index < -rows || index >= rows)) {
+        return false;
+    }
+    *ret = (size_t)(index < 0 ? index + rows : index);
+    return true;
+}
+
+/* Asks for the row that index i names, if it names one; `last` is the number of indices. */
+static void
+prefetch_row(const struct cpu_step *step, const unsigned char *data, const unsigned char *indices, size_t i, size_t last)
+{
+    size_t row;
+
+    if (i < last && row_at(step, indices, i, &row)) {
+        const unsigned char *from = data + row * step->inner;
+        for (size_t byte = 0; byte < step->inner && byte < AHEAD_BYTES; byte += 64) {
+            __builtin_prefetch(from + byte);
+        }
+    }
+}
+
+static enum leat_status
+outside(const struct cpu_call *call)
+{
+    return LEAT_NODE_FAIL(call->step->node, LEAT_ERR_SHAPE, "an index is outside of %lld rows",
+                          (long long)call->step->dims[0]);
+}
+
+/* Whoever reads an index checks it; what is wrong is said by the thread that runs the plan, for errors are its own. */
+static enum leat_status
+share_look_ups(const struct cpu_call *call, bool (*part)(const struct cpu_call *call, size_t begin, size_t end),
+               size_t count, size_t bytes)
+{
+    return cpu_share_checked(call, part, count, bytes > 0 ? SHARED_LEAST / bytes + 1 : 1) ? LEAT_OK : outside(call);
+}
+
+/* ---- Gather ----------------------------------------------------------------------------------------- */
+
+/* args: data, indices, output. outer x dims[0] rows of `inner` bytes; `count` indices of element_bytes. */
+static bool
+gather_part(const struct cpu_call *call, size_t begin, size_t end)
+{
+    const struct cpu_step *step = call->step;
+    const unsigned char *data = call->pointers[0], *indices = call->pointers[1];
+    unsigned char *out = call->pointers[2];
+    const size_t plane = (size_t)step->dims[0] * step->inner;
+
+    for (size_t i = begin; i < end; i++) {
+        size_t row;
+        if (!row_at(step, indices, i, &row)) {
+            return false;
+        }
+        if (step->outer == 1) {
+            prefetch_row(step, data, indices, i + AHEAD, end);
+        }
+        const unsigned char *from = data + row * step->inner;
+        unsigned char *to = out + i * step->inner;
+        if (step->inner == sizeof(float)) {
+            for (size_t o = 0; o < step->outer; o++, from += plane, to += step->count * sizeof(float)) {
+                memcpy(to, from, sizeof(float));
+            }
+            continue;
+        }
+        for (size_t o = 0; o < step->outer; o++, from += plane, to += step->count * step->inner) {
+            memcpy(to, from, step->inner);
+        }
+    }
+    return true;
+}
+
+static enum leat_status
+gather(const struct cpu_call *call)
+{
+    return share_look_ups(call, gather_part, call->step->count, call->step->outer * call->step->inner);
+}
+
+/* Table and indices as they are, and the step's parameters that say what they are. */
+static enum leat_status
+add_look_up(struct cpu_builder *b, enum leat_status (*kernel)(const struct cpu_call *call), int64_t axis,
+            struct cpu_step **ret_step)
+{
+    const struct leat_value *data = leat_node_input(b->graph, b->node, 0), *indices = leat_node_input(b->graph, b->node, 1);
+    struct cpu_arg args[3] = {{0, 0}, {0, 0}, {0, 0}};
+
+    enum leat_status status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
+    if (status == LEAT_OK) {
+        status = cpu_plain(b, b->node->inputs[1], &args[1].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_plain_output(b, 0, &args[2].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_add_kernel(b, kernel, args, 3, ret_step);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    struct cpu_step *step = *ret_step;
+    step->outer = 1;
+    step->inner = leat_dtype_bytes(data->dtype);
+    for (uint32_t d = 0; d < data->rank; d++) {
+        step->outer *= (int64_t)d < axis ? (size_t)data->dims[d] : 1;
+        step->inner *= (int64_t)d > axis ? (size_t)data->dims[d] : 1;
+    }
+    step->count = leat_value_elements(indices);
+    step->dims[0] = data->dims[axis];
+    step->element_bytes = leat_dtype_bytes(indices->dtype);
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_lower_gather(struct cpu_builder *b)
+{
+    struct cpu_step *step;
+    return add_look_up(b, gather, leat_node_axis(b->node, 0, leat_node_input(b->graph, b->node, 0)->rank), &step);
+}
+
+/* ---- Sums of rows ----------------------------------------------------------------------------------- */
+
+/* As gather, for bags of dims[1] indices each: `columns`, a constant or fewer than BAG_COLUMNS, of one bag from `first` on. */
+static inline __attribute__((always_inline)) bool
+sum_bag(const struct cpu_call *call, size_t item, size_t last, size_t first, const size_t columns)
+{
+    const struct cpu_step *step = call->step;
+    const unsigned char *data = call->pointers[0], *indices = call->pointers[1];
+    const size_t bag = (size_t)step->dims[1];
+    float sums[BAG_COLUMNS] = {0};
+
+    for (size_t i = item * bag; i < (item + 1) * bag; i++) {
+        size_t row;
+        if (!row_at(step, indices, i, &row)) {
+            return false;
+        }
+        if (first == 0) {
+            prefetch_row(step, data, indices, i + AHEAD, last * bag);
+        }
+        const float *from = (const float *)(const void *)(data + row * step->inner) + first;
+        for (size_t c = 0; c < columns; c++) {
+            sums[c] += from[c];
+        }
+    }
+    memcpy((float *)call->pointers[2] + item * (step->inner / sizeof(float)) + first, sums, columns * sizeof(*sums));
+    return true;
+}
+
+static bool
+bag_part(const struct cpu_call *call, size_t begin, size_t end)
+{
+    const size_t width = call->step->inner / sizeof(float);
+
+    for (size_t item = begin; item < end; item++) {
+        for (size_t first = 0; first < width; first += BAG_COLUMNS) {
+            const size_t left = width - first;
+            if (!(left >= BAG_COLUMNS ? sum_bag(call, item, end, first, BAG_COLUMNS) : sum_bag(call, item, end, first, left))) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static enum leat_status
+bag(const struct cpu_call *call)
+{
+    const struct cpu_step *step = call->step;
+    return share_look_ups(call, bag_part, step->outer, (size_t)step->dims[1] * step->inner);
+}
+
+enum leat_status
+cpu_lower_embedding_bag(struct cpu_builder *b)
+{
+    const struct leat_value *indices = leat_node_input(b->graph, b->node, 1);
+    struct cpu_step *step;
+    const enum leat_status status = add_look_up(b, bag, 0, &step);
+    if (status == LEAT_OK) {
+        step->outer = (size_t)indices->dims[0];
+        step->dims[1] = indices->dims[1];
+    }
+    return status;
+}
+
+/* ---- Slice ------------------------------------------------------------------------------------------ */
+
+/* args: input, output. Rows of `inner` bytes; dims count them, strides say where they lie in the input, in bytes. */
+static void
+slice_part(const struct cpu_call *call, size_t begin, size_t end)
+{
+    const struct cpu_step *step = call->step;
+    const unsigned char *in = call->pointers[0];
+    unsigned char *out = call->pointers[1];
+
+    for (size_t row = begin; row < end; row++) {
+        ptrdiff_t offset = (ptrdiff_t)step->outer;
+        size_t rest = row;
+        for (uint32_t d = step->rank; d-- > 0;) {
+            offset += (ptrdiff_t)(rest % (size_t)step->dims[d]) * step->strides[d];
+            rest /= (size_t)step->dims[d];
+        }
+        memcpy(out + row * step->inner, in + offset, step->inner);
+    }
+}
+
+static enum leat_status
+slice(const struct cpu_call *call)
+{
+    cpu_share(call, slice_part, call->step->count, SHARED_LEAST / call->step->inner + 1);
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_lower_slice(struct cpu_builder *b)
+{
+    const struct leat_value *x = leat_node_input(b->graph, b->node, 0), *y = leat_node_output(b->graph, b->node, 0);
+    struct cpu_arg args[2] = {{0, 0}};
+    struct leat_slice range;
+    struct cpu_step *step;
+    bool known;
+    int64_t stride[LEAT_RANK_MAX], size = (int64_t)leat_dtype_bytes(x->dtype);
+
+    enum leat_status status = leat_slice_of(b->graph, b->node, &range, &known);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (!known || leat_value_elements(y) == 0) {
+        return LEAT_AGAIN;
+    }
+    status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
+    if (status == LEAT_OK) {
+        status = cpu_plain_output(b, 0, &args[1].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_add_kernel(b, slice, args, 2, &step);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    step->inner = (size_t)size;
+    step->rank = x->rank;
+    for (uint32_t d = x->rank; d-- > 0;) {
+        stride[d] = size;
+        size *= x->dims[d];
+        step->outer += (size_t)(range.start[d] * stride[d]);
+    }
+    /* Neighbours that follow each other in both are copied at once. */
+    while (step->rank > 0) {
+        const uint32_t d = step->rank - 1;
+        if (range.step[d] != 1) {
+            break;
+        }
+        step->inner *= (size_t)range.count[d];
+        step->rank--;
+        if (range.count[d] != x->dims[d]) {
+            break;
+        }
+    }
+    step->count = leat_value_bytes(y) / step->inner;
+    for (uint32_t d = 0; d < step->rank; d++) {
+        step->dims[d] = range.count[d];
+        step->strides[d] = range.step[d] * stride[d];
+    }
+    return LEAT_OK;
+}

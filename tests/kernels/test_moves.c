@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     Look-ups, sums of looked-up rows and ranges of tensors give the reference backend's answers on the cpu backend,
+ *          alone and split between the members of a team, and an index out of range fails the batch wherever it stands.
+ * Method   Random shapes and indices, small ones and such that every member gets its part; hostile indices at random
+ *          places of both halves. Sums may differ in rounding, everything else in no bit.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "kernels/op.h"
+#include "tests/kernels/one_batch.h"
+#include "tests/leat_test.h"
+
+enum { ROUNDS = 60, TEAM = 2 };
+
+static uint64_t random_state;
+
+static int64_t
+between(int64_t low, int64_t high)
+{
+    return low + (int64_t)(leat_test_random(&random_state) % (uint64_t)(high - low + 1));
+}
+
+static float *
+floats(size_t count)
+{
+    float *data = malloc((count + 1) * sizeof(*data));
+    EXPECT(data != NULL);
+    for (size_t i = 0; i < count; i++) {
+        data[i] = (float)between(-1000, 1000) / 1000.0f;
+    }
+    return data;
+}
+
+/* What the backend makes of the inputs; NULL when it refuses the batch. */
+static float *
+answer(const struct leat_backend *backend, const struct leat_graph *graph, struct leat_team *team, const void *const *inputs,
+       size_t outputs)
+{
+    float *y = floats(outputs);
+    void *const out[1] = {y};
+    struct loaded loaded;
+
+    load_for_team(backend, graph, team, &loaded);
+    const enum leat_status status = run(&loaded, inputs, out);
+    unload(&loaded);
+    EXPECT(status == LEAT_OK || status == LEAT_ERR_SHAPE);
+    if (status != LEAT_OK) {
+        free(y);
+        return NULL;
+    }
+    return y;
+}
+
+/* `graph` on cpu against `plain` on reference; both take the same inputs. */
+static void
+expect_same(const struct leat_graph *graph, const struct leat_graph *plain, struct leat_team *team, const void *const *inputs,
+            float tolerance, bool refused)
+{
+    const size_t outputs = leat_value_elements(&plain->values[plain->outputs[0]]);
+    float *want = answer(&leat_backend_reference, plain, NULL, inputs, outputs);
+
+    EXPECT((want == NULL) == refused);
+    for (int with_team = 0; with_team < 2; with_team++) {
+        float *have = answer(&leat_backend_cpu, graph, with_team != 0 ? team : NULL, inputs, outputs);
+        EXPECT((have == NULL) == refused);
+        for (size_t i = 0; !refused && i < outputs; i++) {
+            EXPECT(fabsf(have[i] - want[i]) <= tolerance * (1 + fabsf(want[i])));
+        }
+        free(have);
+    }
+    free(want);
+}
+
+static void
+test_slice(struct leat_team *team)
+{
+    int64_t dims[4], starts[4], ends[4], steps[4], axes[4];
+    const size_t rank = (size_t)between(1, 4);
+    struct builder b;
+    size_t count = 1;
+
+    for (size_t d = 0; d < rank; d++) {
+        dims[d] = between(1, between(0, 3) == 0 ? 60 : 9);
+        axes[d] = (int64_t)d;
+        steps[d] = between(0, 2) == 0 ? between(0, 1) != 0 ? 2 : -1 : 1;
+        const int64_t a = between(0, dims[d] - 1), z = between(a, dims[d] - 1);
+        const bool whole = between(0, 2) == 0;
+        starts[d] = steps[d] < 0 ? (whole ? dims[d] - 1 : z) : whole ? 0 : a;
+        ends[d] = steps[d] < 0 ? (whole || a == 0 ? -dims[d] - 1 : a - 1) : whole ? dims[d] : z + 1;
+        count *= (size_t)dims[d];
+    }
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, dims, rank);
+    (void)builder_constant(&b, "starts", ONNX_I64, starts, (const int64_t[]){(int64_t)rank}, 1);
+    (void)builder_constant(&b, "ends", ONNX_I64, ends, (const int64_t[]){(int64_t)rank}, 1);
+    (void)builder_constant(&b, "axes", ONNX_I64, axes, (const int64_t[]){(int64_t)rank}, 1);
+    (void)builder_constant(&b, "steps", ONNX_I64, steps, (const int64_t[]){(int64_t)rank}, 1);
+    (void)builder_node(&b, "Slice", "x starts ends axes steps", "y");
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    float *x = floats(count);
+    expect_same(graph, graph, team, (const void *const[]){x}, 0, false);
+    free(x);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+}
+
+/* Gather; with `bag`, of two axes of indices whose rows are added up, fused by its pass. */
+static void
+test_look_up(struct leat_team *team, bool bag)
+{
+    const int64_t rows = between(1, 50), width = bag ? between(1, 100) : between(1, 40);
+    const int64_t items = between(1, 40), each = between(1, 30), axis = bag ? 0 : between(0, 1);
+    const bool narrow = between(0, 1) != 0;
+    const int64_t along = axis == 0 ? rows : width;
+    const size_t count = (size_t)(items * each);
+    float *table = floats((size_t)(rows * width));
+    int64_t *wide = malloc(count * sizeof(*wide));
+    int32_t *indices = malloc(count * sizeof(*indices));
+    struct builder b;
+
+    EXPECT(wide != NULL && indices != NULL);
+    const bool hostile = between(0, 2) == 0;
+    const size_t wrong = (size_t)between(0, (int64_t)count - 1);
+    for (size_t i = 0; i < count; i++) {
+        wide[i] = between(-along, along - 1);
+        if (hostile && i == wrong) {
+            wide[i] = between(0, 1) != 0 ? along + between(0, 1000) : -along - 1 - between(0, 1000);
+        }
+        indices[i] = (int32_t)wide[i];
+    }
+    builder_init(&b, 13);
+    (void)builder_input(&b, "i", narrow ? ONNX_I32 : ONNX_I64, DIMS(items, each));
+    (void)builder_constant(&b, "table", ONNX_F32, table, DIMS(rows, width));
+    (void)builder_int(&b, builder_node(&b, "Gather", "table i", bag ? "g" : "y"), "axis", axis);
+    if (bag) {
+        const int64_t one = 1;
+        (void)builder_constant(&b, "one", ONNX_I64, &one, DIMS(1));
+        (void)builder_int(&b, builder_node(&b, "ReduceSum", "g one", "y"), "keepdims", 0);
+    }
+    builder_output(&b, "y");
+    struct leat_graph *plain = import_graph(&b), *fused = import_graph(&b);
+    EXPECT(leat_graph_optimise(fused, ~UINT64_C(0)) == LEAT_OK && fused->node_count == 1);
+    EXPECT(fused->nodes[0].op->kind == (bag ? LEAT_OP_EMBEDDING_BAG : LEAT_OP_GATHER));
+    const void *const inputs[1] = {narrow ? (const void *)indices : (const void *)wide};
+    expect_same(fused, plain, team, inputs, bag ? 1e-5f : 0, hostile);
+    leat_graph_destroy(plain);
+    leat_graph_destroy(fused);
+    builder_fini(&b);
+    free(table);
+    free(wide);
+    free(indices);
+}
+
+int
+main(void)
+{
+    struct leat_team *team;
+
+    leat_test_init();
+    random_state = leat_test_seed;
+    EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
+    for (int round = 0; round < ROUNDS; round++) {
+        test_slice(team);
+        test_look_up(team, true);
+        test_look_up(team, false);
+    }
+    leat_team_destroy(team);
+    return 0;
+}
