@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/align.h"
+#include "kernels/mapping.h"
 #include "kernels/op.h"
 
 #define CHUNK_BYTES     ((size_t)64 << 10)
@@ -29,6 +30,7 @@ struct leat_graph_arena {
     uint32_t value_capacity, node_capacity;
     /* Bytes ever made constant, and those of them that folding made: against a hostile doubling chain. */
     uint64_t constant_bytes, folded_bytes;
+    uint64_t memory_bytes_max; /* of constant_bytes; 0: anything */
 };
 
 /*
@@ -74,17 +76,27 @@ payload_create(size_t bytes)
 }
 
 static void
-payload_acquire(const void *data)
+payload_acquire(const struct leat_value *value)
 {
+    if (value->mapping != NULL) {
+        leat_mapping_acquire(value->mapping);
+        return;
+    }
     /* relaxed: the caller already holds a reference, so nothing needs ordering. */
     const uint32_t before =
-        atomic_fetch_add_explicit(&payload_of(data)->references, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&payload_of(value->data)->references, 1, memory_order_relaxed);
     LEAT_ASSERT(before >= 1 && before < UINT32_MAX);
 }
 
 static void
-payload_release(const void *data)
+payload_release(const struct leat_value *value)
 {
+    const void *data = value->data;
+
+    if (value->mapping != NULL) {
+        leat_mapping_release(value->mapping);
+        return;
+    }
     /* R0 orders this thread's reads before the free that another thread's A0 allows. */
     if (atomic_fetch_sub_explicit(&payload_of(data)->references, 1,
                                   memory_order_release /* R0 */) == 1) {
@@ -212,6 +224,7 @@ leat_graph_create_inner(struct leat_graph *around, const char *name, struct leat
         return status;
     }
     graph->trips_max = around->trips_max;
+    graph->arena->memory_bytes_max = around->arena->memory_bytes_max;
     graph->arena->next_inner = around->arena->inner;
     around->arena->inner = graph;
     *ret_graph = graph;
@@ -231,7 +244,7 @@ leat_graph_destroy(struct leat_graph *graph)
     }
     for (uint32_t i = 0; i < graph->value_count; i++) {
         if (graph->values[i].data != NULL) {
-            payload_release(graph->values[i].data);
+            payload_release(&graph->values[i]);
         }
     }
     struct leat_graph_arena *arena = graph->arena;
@@ -291,6 +304,11 @@ leat_graph_make_constant(struct leat_graph *graph, uint32_t index, void **ret_da
     LEAT_ASSERT(value->data == NULL);
 
     const size_t bytes = leat_value_bytes(value);
+    const uint64_t most = graph->arena->memory_bytes_max;
+    if (most > 0 && graph->arena->constant_bytes + bytes > most) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "with '%.64s' the model's constants take %llu bytes, its limit is %llu", value->name,
+                         (unsigned long long)(graph->arena->constant_bytes + bytes), (unsigned long long)most);
+    }
     void *data = payload_create(bytes);
     if (data == NULL) {
         return LEAT_ERR_NOMEM;
@@ -303,18 +321,52 @@ leat_graph_make_constant(struct leat_graph *graph, uint32_t index, void **ret_da
 }
 
 void
+leat_graph_map_constant(struct leat_graph *graph, uint32_t index, struct leat_mapping *mapping, size_t offset)
+{
+    struct leat_value *value = &graph->values[index];
+    const size_t bytes = leat_value_bytes(value);
+    size_t mapped;
+    const unsigned char *data = leat_mapping_data(mapping, &mapped);
+
+    LEAT_ASSERT(value->data == NULL && bytes <= mapped && offset <= mapped - bytes);
+    LEAT_ASSERT(((uintptr_t)data + offset) % PAYLOAD_ALIGN == 0);
+    leat_mapping_acquire(mapping);
+    value->mapping = mapping;
+    value->data = data + offset;
+    value->data_bytes = bytes;
+}
+
+void
+leat_graph_limit_memory(struct leat_graph *graph, uint64_t bytes_max)
+{
+    graph->arena->memory_bytes_max = bytes_max;
+}
+
+bool
+leat_graph_is_damaged(const struct leat_graph *graph)
+{
+    for (uint32_t v = 0; v < graph->value_count; v++) {
+        if (graph->values[v].mapping != NULL && leat_mapping_is_damaged(graph->values[v].mapping)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void
 leat_graph_share_constant(struct leat_graph *graph, uint32_t index, const struct leat_value *from)
 {
     struct leat_value *value = &graph->values[index];
 
     LEAT_ASSERT(value->data == NULL && from->data != NULL);
-    payload_acquire(from->data);
+    payload_acquire(from);
+    value->mapping = from->mapping;
     value->dtype = from->dtype;
     value->rank = from->rank;
     memcpy(value->dims, from->dims, sizeof(value->dims));
     value->data = from->data;
     value->data_bytes = from->data_bytes;
-    graph->arena->constant_bytes += from->data_bytes;
+    graph->arena->constant_bytes += from->mapping == NULL ? from->data_bytes : 0;
 }
 
 /* Bytes of a shape without overflow and below the limit; false otherwise or when a dim is not known. */
@@ -554,7 +606,8 @@ copy_contents(const struct leat_graph *graph, struct leat_graph *copy)
             copy->values[index].bounded = from->bounded;
         }
         if (status == LEAT_OK && from->data != NULL) {
-            payload_acquire(from->data);
+            payload_acquire(from);
+            copy->values[index].mapping = from->mapping;
             copy->values[index].data = from->data;
             copy->values[index].data_bytes = from->data_bytes;
         }
@@ -578,6 +631,7 @@ copy_contents(const struct leat_graph *graph, struct leat_graph *copy)
     copy->trips_max = graph->trips_max;
     copy->arena->constant_bytes = graph->arena->constant_bytes;
     copy->arena->folded_bytes = graph->arena->folded_bytes;
+    copy->arena->memory_bytes_max = graph->arena->memory_bytes_max;
     return status;
 }
 
@@ -615,7 +669,8 @@ static void
 drop_value(struct leat_value *value)
 {
     if (value->data != NULL) {
-        payload_release(value->data);
+        payload_release(value);
+        value->mapping = NULL;
         value->data = NULL;
         value->data_bytes = 0;
     }

@@ -51,6 +51,7 @@ struct leat_value {
     bool bounded; /* the dims are upper bounds: tensor contents decide, or decided about an input */
     const void *data; /* constant payload, densely packed, 64-byte aligned; NULL when computed */
     size_t data_bytes;
+    struct leat_mapping *mapping; /* that data lies in; NULL when it is memory of its own */
 };
 
 enum leat_attribute_kind {
@@ -141,6 +142,24 @@ struct leat_graph {
  */
 LEAT_MUST_CHECK enum leat_status leat_onnx_import(const void *bytes, size_t byte_count,
                                                   struct leat_graph **ret_graph);
+
+/*
+ * The same of a model whose weights may lie in other files. Those of floats that take LEAT_MAPPED_BYTES_MIN or more and are aligned
+ * to 64 bytes in their file are mapped (kernels/mapping.h), everything else is copied.
+ */
+struct leat_onnx_source {
+    const void *bytes;
+    size_t byte_count;
+    int folder_fd;             /* of the model; -1: data in other files are refused. The caller's */
+    uint64_t memory_bytes_max; /* of what is copied or computed, LEAT_ERR_LIMIT beyond it; 0: without a limit */
+    uint32_t trips_max;        /* iterations in one run; 0: LEAT_TRIPS_MAX */
+};
+#define LEAT_MAPPED_BYTES_MIN ((size_t)64 << 10)
+LEAT_MUST_CHECK enum leat_status leat_onnx_import_from(const struct leat_onnx_source *source,
+                                                       struct leat_graph **ret_graph);
+
+/* Some of its weights were gone from their file while they were read: what was computed with it is wrong. */
+bool leat_graph_is_damaged(const struct leat_graph *graph);
 
 /* A free dimension is to be `value`, 1..LEAT_DIM_MAX. */
 struct leat_dim_value {

@@ -42,6 +42,12 @@ LEAT_MUST_CHECK enum leat_status leat_graph_add_constant(struct leat_graph *grap
 LEAT_MUST_CHECK enum leat_status leat_graph_make_constant(struct leat_graph *graph, uint32_t index,
                                                           void **ret_data);
 
+/* Gives a value of known shape a payload in a mapping, 64-byte aligned and all in it. */
+void leat_graph_map_constant(struct leat_graph *graph, uint32_t index, struct leat_mapping *mapping, size_t offset);
+
+/* What its constants may take from now on, and those of its copies; 0: anything. */
+void leat_graph_limit_memory(struct leat_graph *graph, uint64_t bytes_max);
+
 /* Value `index` of known shape shares the payload of `from`, and gets its type and shape. */
 void leat_graph_share_constant(struct leat_graph *graph, uint32_t index, const struct leat_value *from);
 

@@ -22,6 +22,7 @@
 #include "kernels/cpu/openmp.h"
 #include "kernels/cpu/program.h"
 #include "kernels/graph_build.h"
+#include "kernels/mapping.h"
 #include "kernels/team.h"
 
 struct leat_model {
@@ -351,7 +352,10 @@ run_program(const struct leat_plan *plan, const struct cpu_program *program, str
     for (uint32_t t = 0; t < model->input_count; t++) {
         leat_segments_gather(segments, count, t, model->item_bytes[t], missing, cpu_run_tensor(run, program->inputs[t]));
     }
-    const enum leat_status status = cpu_run_execute(run, team);
+    enum leat_status status = cpu_run_execute(run, team);
+    if (LEAT_UNLIKELY(leat_mapping_any_damaged()) && leat_graph_is_damaged(model->graph)) {
+        status = LEAT_ERR_SYS;
+    }
     for (uint32_t o = 0; o < model->output_count && status == LEAT_OK; o++) {
         const uint32_t t = model->input_count + o;
         leat_segments_scatter(segments, count, t, model->item_bytes[t], cpu_run_tensor(run, program->outputs[o]));

@@ -20,7 +20,7 @@ add_initialisers(struct importer *importer)
             return LEAT_ERR_NOMEM;
         }
         const enum leat_status status = leat_onnx_tensor(
-            importer->graph, name, importer->proto->initializer[i], &importer->entries[i].value);
+            importer->graph, importer->files, name, importer->proto->initializer[i], &importer->entries[i].value);
         if (status != LEAT_OK) {
             return status;
         }
@@ -369,7 +369,7 @@ read_attribute(struct importer *importer, const struct leat_op *op, const Onnx__
         break;
     case LEAT_ATTRIBUTE_TENSOR:
         status = proto->t == NULL ? LEAT_FAIL(LEAT_ERR_PROTO, "there is no tensor in it")
-                                  : leat_onnx_tensor(graph, ret->name, proto->t, &ret->value);
+                                  : leat_onnx_tensor(graph, importer->files, ret->name, proto->t, &ret->value);
         break;
     case LEAT_ATTRIBUTE_GRAPH:
         status = proto->g == NULL ? LEAT_FAIL(LEAT_ERR_PROTO, "there is no graph in it")
@@ -394,7 +394,7 @@ add_constant(struct importer *importer, const Onnx__NodeProto *proto, struct ent
     const Onnx__AttributeProto *attribute = proto->attribute[0];
     const char *kind = leat_onnx_text(attribute->name);
     if (strcmp(kind, "value") == 0 && attribute->t != NULL) {
-        return leat_onnx_tensor(graph, name, attribute->t, &output->value);
+        return leat_onnx_tensor(graph, importer->files, name, attribute->t, &output->value);
     }
     const int64_t count[1] = {
         (int64_t)(strcmp(kind, "value_ints") == 0 ? attribute->n_ints : attribute->n_floats)};
@@ -709,6 +709,7 @@ static enum leat_status
 read_inner_graph(struct importer *importer, const Onnx__GraphProto *proto, struct leat_attribute *ret)
 {
     struct importer inner = {.parent = importer,
+                             .files = importer->files,
                              .proto = proto,
                              .captures = calloc(LEAT_ONNX_CAPTURES_MAX, sizeof(*inner.captures))};
 
@@ -757,9 +758,10 @@ find_opset(const Onnx__ModelProto *model, int64_t *ret)
 }
 
 static enum leat_status
-import_model(const Onnx__ModelProto *model, struct leat_graph **ret_graph)
+import_model(const Onnx__ModelProto *model, const struct leat_onnx_source *source, struct leat_graph **ret_graph)
 {
-    struct importer importer = {.proto = model->graph};
+    struct leat_onnx_files files = {.folder_fd = source->folder_fd};
+    struct importer importer = {.proto = model->graph, .files = &files};
     int64_t opset = 0;
 
     if (model->graph == NULL) {
@@ -770,12 +772,18 @@ import_model(const Onnx__ModelProto *model, struct leat_graph **ret_graph)
         status = leat_graph_create(leat_onnx_text(model->graph->name), opset, &importer.graph);
     }
     if (status == LEAT_OK) {
+        leat_graph_limit_memory(importer.graph, source->memory_bytes_max);
+        importer.graph->trips_max = source->trips_max > 0 ? source->trips_max : LEAT_TRIPS_MAX;
         status = import_graph(&importer);
     }
     if (status == LEAT_OK) {
         status = unroll(importer.graph);
     }
+    if (status == LEAT_OK && leat_graph_is_damaged(importer.graph)) {
+        status = LEAT_FAIL(LEAT_ERR_PROTO, "a file of weights has become shorter");
+    }
     importer_fini(&importer);
+    leat_onnx_files_close(&files);
     if (status != LEAT_OK) {
         leat_graph_destroy(importer.graph);
         return status;
@@ -785,15 +793,22 @@ import_model(const Onnx__ModelProto *model, struct leat_graph **ret_graph)
 }
 
 enum leat_status
-leat_onnx_import(const void *bytes, size_t byte_count, struct leat_graph **ret_graph)
+leat_onnx_import_from(const struct leat_onnx_source *source, struct leat_graph **ret_graph)
 {
     ProtobufCMessage *message = NULL;
 
     enum leat_status status =
-        leat_onnx_unpack(&onnx__model_proto__descriptor, bytes, byte_count, &message);
+        leat_onnx_unpack(&onnx__model_proto__descriptor, source->bytes, source->byte_count, &message);
     if (status == LEAT_OK) {
-        status = import_model((const Onnx__ModelProto *)(const void *)message, ret_graph);
+        status = import_model((const Onnx__ModelProto *)(const void *)message, source, ret_graph);
     }
     leat_onnx_free(message);
     return status;
+}
+
+enum leat_status
+leat_onnx_import(const void *bytes, size_t byte_count, struct leat_graph **ret_graph)
+{
+    const struct leat_onnx_source source = {.bytes = bytes, .byte_count = byte_count, .folder_fd = -1};
+    return leat_onnx_import_from(&source, ret_graph);
 }

@@ -32,6 +32,7 @@ struct capture {
 struct importer {
     struct importer *parent; /* of the graph around; NULL for the outermost */
     struct leat_graph *graph;
+    struct leat_onnx_files *files;
     const Onnx__GraphProto *proto;
     struct entry *entries; /* initialisers, inputs, node outputs: in the file's order */
     struct entry **sorted; /* by name, initialisers before inputs of the same name */

@@ -26,8 +26,26 @@ LEAT_MUST_CHECK enum leat_status leat_onnx_unpack(const ProtobufCMessageDescript
                                                   ProtobufCMessage **ret_message);
 void leat_onnx_free(ProtobufCMessage *message);
 
-/* A TensorProto as a constant of the graph. `name` is in the arena and for error texts. */
-LEAT_MUST_CHECK enum leat_status leat_onnx_tensor(struct leat_graph *graph, const char *name,
-                                                  const Onnx__TensorProto *tensor, uint32_t *ret_index);
+/* Files beside the model that tensors lie in: each is opened once. */
+#define LEAT_ONNX_FILES_MAX 64u
+struct leat_onnx_files {
+    int folder_fd; /* -1: there are none */
+    uint32_t count;
+    const char *names[LEAT_ONNX_FILES_MAX]; /* of the unpacked message */
+    struct leat_mapping *mappings[LEAT_ONNX_FILES_MAX];
+};
+void leat_onnx_files_close(struct leat_onnx_files *files);
+
+/*
+ * A TensorProto as a constant of the graph. `name` is in the arena and for error texts. `files` may be NULL: then data in
+ * other files are refused.
+ */
+LEAT_MUST_CHECK enum leat_status leat_onnx_tensor(struct leat_graph *graph, struct leat_onnx_files *files,
+                                                  const char *name, const Onnx__TensorProto *tensor,
+                                                  uint32_t *ret_index);
+
+/* Value `index` of the graph, of known shape, from the file that the tensor names. */
+LEAT_MUST_CHECK enum leat_status leat_onnx_external(struct leat_graph *graph, struct leat_onnx_files *files,
+                                                    const Onnx__TensorProto *tensor, uint32_t index);
 
 #endif /* LEAT_KERNELS_ONNX_ONNX_H */

@@ -10,22 +10,11 @@
 #error "raw_data is little-endian and copied as it is"
 #endif
 
-static enum leat_status
-check_place(const char *name, const Onnx__TensorProto *tensor)
+static bool
+is_external(const Onnx__TensorProto *tensor)
 {
-    if ((tensor->has_data_location &&
-         tensor->data_location != ONNX__TENSOR_PROTO__DATA_LOCATION__DEFAULT) ||
-        tensor->n_external_data > 0) {
-        return LEAT_FAIL(
-            LEAT_ERR_UNSUPPORTED,
-            "tensor '%.64s' has its data in another file (external data), which is not "
-            "read; save the model with its weights inside",
-            name);
-    }
-    if (tensor->segment != NULL) {
-        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "tensor '%.64s' is split into segments", name);
-    }
-    return LEAT_OK;
+    return (tensor->has_data_location && tensor->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL) ||
+           tensor->n_external_data > 0;
 }
 
 /* The shape, with the product of its dims checked. */
@@ -116,8 +105,8 @@ copy_typed(const Onnx__TensorProto *tensor, uint32_t dtype, size_t count, void *
 }
 
 enum leat_status
-leat_onnx_tensor(struct leat_graph *graph, const char *name, const Onnx__TensorProto *tensor,
-                 uint32_t *ret_index)
+leat_onnx_tensor(struct leat_graph *graph, struct leat_onnx_files *files, const char *name,
+                 const Onnx__TensorProto *tensor, uint32_t *ret_index)
 {
     const uint32_t dtype =
         tensor->has_data_type ? leat_dtype_from_onnx(tensor->data_type) : LEAT_DTYPE_NONE;
@@ -130,12 +119,16 @@ leat_onnx_tensor(struct leat_graph *graph, const char *name, const Onnx__TensorP
                          "tensor '%.64s' has the ONNX type %d, which is not supported", name,
                          tensor->has_data_type ? (int)tensor->data_type : 0);
     }
-    enum leat_status status = check_place(name, tensor);
-    if (status == LEAT_OK) {
-        status = read_shape(name, tensor, dtype, &elements);
+    if (tensor->segment != NULL) {
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "tensor '%.64s' is split into segments", name);
     }
+    enum leat_status status = read_shape(name, tensor, dtype, &elements);
     if (status != LEAT_OK) {
         return status;
+    }
+    if (is_external(tensor)) {
+        status = leat_graph_add_value(graph, name, dtype, (uint32_t)tensor->n_dims, tensor->dims, ret_index);
+        return status == LEAT_OK ? leat_onnx_external(graph, files, tensor, *ret_index) : status;
     }
     /* Compare before allocating: a few bytes of file must not ask for gigabytes. */
     const size_t size = leat_dtype_bytes(dtype), typed = typed_count(tensor, dtype);

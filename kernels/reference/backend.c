@@ -11,6 +11,7 @@
 #include "base/align.h"
 #include "kernels/backend.h"
 #include "kernels/graph_build.h"
+#include "kernels/mapping.h"
 #include "kernels/reference/reference.h"
 
 #define ALIGN     64u
@@ -199,6 +200,9 @@ reference_plan_run(const struct leat_plan *plan, const struct leat_segment *segm
     }
     const enum leat_status status =
         leat_reference_run(plan->graphs[s], inputs, outputs, base + plan->run_offset[s], NULL);
+    if (LEAT_UNLIKELY(leat_mapping_any_damaged()) && leat_graph_is_damaged(model->graph)) {
+        return LEAT_ERR_SYS;
+    }
     for (uint32_t o = 0; o < model->output_count && status == LEAT_OK; o++) {
         leat_segments_scatter(segments, count, model->input_count + o, model->item_bytes[model->input_count + o],
                               outputs[o]);

@@ -93,7 +93,7 @@ load_tensors(const char *set, const char *stem, struct tensors *ret)
         status = leat_onnx_unpack(&onnx__tensor_proto__descriptor, bytes, size, &message);
         if (status == LEAT_OK) {
             status =
-                leat_onnx_tensor(ret->holder, "tensor", (const Onnx__TensorProto *)(void *)message,
+                leat_onnx_tensor(ret->holder, NULL, "tensor", (const Onnx__TensorProto *)(void *)message,
                                  &ret->index[ret->count]);
         }
         leat_onnx_free(message);

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Target    leat_onnx_import and all that follows: check, passes, specialising, signature, a small run, and a plan of
+ * Target    leat_onnx_import_from and all that follows: check, passes, specialising, signature, a small run, and a plan of
  *           the reference backend.
  * Input     An ONNX file, byte for byte. Mutations are those of onnx_mutate.h.
  * Property  No crash, no sanitizer report. What is imported keeps the promises of graph.h, before and
  *           after the passes and specialised; a graph with a signature runs to a result or a status.
  */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/align.h"
 #include "kernels/backend.h"
@@ -21,6 +23,9 @@
 #define RUN_VOLUME_MAX 1024
 #define INPUTS_MAX     8u
 #define ITEMS          3u
+#define WEIGHTS_BYTES  ((size_t)256 << 10)
+#define MEMORY_BYTES_MAX (UINT64_C(64) << 20)
+#define TRIPS_MAX      256u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
@@ -195,12 +200,47 @@ LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned se
     return mutated > 0 ? mutated : size;
 }
 
+static char folder[] = "/tmp/leat-fuzz-XXXXXX";
+static int folder_fd = -1;
+
+static void
+remove_folder(void)
+{
+    (void)unlinkat(folder_fd, "weights", 0);
+    (void)rmdir(folder);
+}
+
+/* With a file that external data may lie in. */
+static void
+make_folder(void)
+{
+    static unsigned char weights[WEIGHTS_BYTES];
+
+    for (size_t i = 0; i < sizeof(weights); i++) {
+        weights[i] = (unsigned char)(i % 8 == 0 ? i / 8 % 5 : 0);
+    }
+    LEAT_MUST(mkdtemp(folder) != NULL);
+    folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    LEAT_MUST(folder_fd >= 0);
+    const int fd = openat(folder_fd, "weights", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    LEAT_MUST(fd >= 0 && write(fd, weights, sizeof(weights)) == (ssize_t)sizeof(weights) && close(fd) == 0);
+    LEAT_MUST(atexit(remove_folder) == 0);
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct leat_graph *graph = NULL;
 
-    if (leat_onnx_import(data, size, &graph) != LEAT_OK) {
+    if (folder_fd < 0) {
+        make_folder();
+    }
+    const struct leat_onnx_source source = {.bytes = data,
+                                            .byte_count = size,
+                                            .folder_fd = folder_fd,
+                                            .memory_bytes_max = MEMORY_BYTES_MAX,
+                                            .trips_max = TRIPS_MAX};
+    if (leat_onnx_import_from(&source, &graph) != LEAT_OK) {
         LEAT_ASSERT(graph == NULL);
         return 0;
     }

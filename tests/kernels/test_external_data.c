@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     Weights in other files give the answers of weights inside; large ones are mapped, not copied; no file leads out of the
+ *          model's folder, is longer or shorter than it says, or takes the process down when it shrinks later.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/align.h"
+#include "kernels/mapping.h"
+#include "tests/kernels/one_batch.h"
+#include "tests/leat_test.h"
+
+#define COLUMNS  64
+#define ROWS     1024            /* 256 KiB: mapped */
+#define ROW      (COLUMNS * 4)
+#define MANY     INT64_C(11000000) /* rows of 256 bytes: 2.6 GiB */
+#define RESIDENT ((size_t)64 << 20)
+
+static char folder[64];
+static int folder_fd;
+static const struct leat_backend *backends[2];
+static size_t backend_count;
+
+static void
+write_file(const char *name, const void *bytes, size_t count, off_t offset, off_t size)
+{
+    const int fd = openat(folder_fd, name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    EXPECT(fd >= 0);
+    EXPECT(pwrite(fd, bytes, count, offset) == (ssize_t)count);
+    EXPECT(size == 0 || ftruncate(fd, size) == 0);
+    EXPECT(close(fd) == 0);
+}
+
+static void
+refer(struct builder *b, Onnx__TensorProto *tensor, const char *key, const char *value)
+{
+    Onnx__StringStringEntryProto *entry = builder_alloc(b, sizeof(*entry));
+    if (tensor->external_data == NULL) {
+        tensor->external_data = builder_alloc(b, 4 * sizeof(*tensor->external_data));
+        tensor->has_data_location = 1;
+        tensor->data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+        tensor->has_raw_data = 0;
+        tensor->raw_data.len = 0;
+    }
+    onnx__string_string_entry_proto__init(entry);
+    entry->key = strcpy(builder_alloc(b, strlen(key)), key);
+    entry->value = strcpy(builder_alloc(b, strlen(value)), value);
+    tensor->external_data[tensor->n_external_data++] = entry;
+}
+
+/* y = table[i] + bias; the dims of `table` are set after it was made, so that it has no bytes of its own. */
+static void
+build(struct builder *b, int64_t rows, Onnx__TensorProto **ret_table, Onnx__TensorProto **ret_bias)
+{
+    builder_init(b, 13);
+    (void)builder_input(b, "i", ONNX_I64, DIMS(1));
+    *ret_table = builder_constant(b, "table", ONNX_F32, NULL, DIMS(0, COLUMNS));
+    (*ret_table)->dims[0] = rows;
+    *ret_bias = builder_constant(b, "bias", ONNX_F32, NULL, DIMS(COLUMNS));
+    (void)builder_node(b, "Gather", "table i", "row");
+    (void)builder_node(b, "Add", "row bias", "y");
+    builder_output(b, "y");
+}
+
+static enum leat_status
+import(struct builder *b, int from_fd, uint64_t memory_bytes_max, struct leat_graph **ret_graph)
+{
+    struct leat_onnx_source source = {.folder_fd = from_fd, .memory_bytes_max = memory_bytes_max};
+    source.bytes = builder_pack(b, &source.byte_count);
+    return leat_onnx_import_from(&source, ret_graph);
+}
+
+static void
+expect_row(const struct loaded *loaded, int64_t index, float first, enum leat_status status)
+{
+    const void *inputs[1] = {&index};
+    float y[COLUMNS];
+    void *outputs[1] = {y};
+
+    const enum leat_status got = run(loaded, inputs, outputs);
+    EXPECT(got == status);
+    for (int c = 0; c < COLUMNS && got == LEAT_OK; c++) {
+        EXPECT(y[c] == first + (float)c + 100 * (float)c);
+    }
+}
+
+/* Row r is r * 1000 + c; the bias is 100 * c. */
+static void
+write_weights(const char *name, off_t table_at, off_t bias_at)
+{
+    static float table[ROWS][COLUMNS];
+    float bias[COLUMNS];
+
+    for (int r = 0; r < ROWS; r++) {
+        for (int c = 0; c < COLUMNS; c++) {
+            table[r][c] = (float)(r * 1000 + c);
+        }
+    }
+    for (int c = 0; c < COLUMNS; c++) {
+        bias[c] = 100 * (float)c;
+    }
+    write_file(name, table, sizeof(table), table_at, 0);
+    write_file(name, bias, sizeof(bias), bias_at, 0);
+}
+
+/* Aligned it is mapped; else, and when it is small, copied. */
+static void
+test_answers(void)
+{
+    static const char *const offsets[] = {"0", "4096", "4100"};
+    for (size_t f = 0; f < LEAT_COUNT_OF(offsets); f++) {
+        const off_t at = (off_t)strtoul(offsets[f], NULL, 10);
+        Onnx__TensorProto *table, *bias;
+        struct builder b;
+        struct leat_graph *graph = NULL;
+        char behind[32];
+
+        EXPECT(mkdirat(folder_fd, "sub", 0700) == 0 || f > 0);
+        write_weights("sub/weights", at, at + ROWS * ROW);
+        (void)snprintf(behind, sizeof(behind), "%lld", (long long)at + ROWS * ROW);
+        build(&b, ROWS, &table, &bias);
+        refer(&b, table, "location", "sub/weights");
+        refer(&b, table, "offset", offsets[f]);
+        refer(&b, bias, "location", "sub/weights");
+        refer(&b, bias, "offset", behind);
+        refer(&b, bias, "length", "256");
+        EXPECT(import(&b, folder_fd, 0, &graph) == LEAT_OK);
+        builder_fini(&b);
+        uint32_t mapped = 0;
+        for (uint32_t v = 0; v < graph->value_count; v++) {
+            mapped += graph->values[v].mapping != NULL;
+        }
+        EXPECT(mapped == (at % 64 == 0));
+        EXPECT(leat_graph_check(graph) == LEAT_OK);
+        for (size_t i = 0; i < backend_count; i++) {
+            struct loaded loaded;
+            load(backends[i], graph, &loaded);
+            expect_row(&loaded, 0, 0, LEAT_OK);
+            expect_row(&loaded, -1, (ROWS - 1) * 1000, LEAT_OK);
+            expect_row(&loaded, ROWS, 0, LEAT_ERR_SHAPE);
+            unload(&loaded);
+        }
+        leat_graph_destroy(graph);
+    }
+}
+
+static void
+expect_refused(const char *location, const char *offset, const char *length, enum leat_status status, const char *text)
+{
+    Onnx__TensorProto *table, *bias;
+    struct builder b;
+    struct leat_graph *graph = NULL;
+
+    build(&b, ROWS, &table, &bias);
+    refer(&b, table, "location", location);
+    refer(&b, table, "offset", offset);
+    if (length != NULL) {
+        refer(&b, table, "length", length);
+    }
+    const enum leat_status got = import(&b, folder_fd, 0, &graph);
+    if (got != status || strstr(leat_error_text(), text) == NULL) {
+        (void)fprintf(stderr, "'%s' from %s: status %d, text \"%s\"; wanted %d, \"%s\"\n", location, offset, (int)got,
+                      leat_error_text(), (int)status, text);
+    }
+    EXPECT(got == status && strstr(leat_error_text(), text) != NULL && graph == NULL);
+    builder_fini(&b);
+}
+
+static void
+test_refused(void)
+{
+    Onnx__TensorProto *table, *bias;
+    struct builder b;
+    struct leat_graph *graph = NULL;
+
+    write_weights("weights", 0, ROWS * ROW);
+    EXPECT(symlinkat("weights", folder_fd, "link") == 0 && symlinkat(".", folder_fd, "here") == 0);
+    EXPECT(mkfifoat(folder_fd, "pipe", 0600) == 0);
+    static const char *const out[] = {"/etc/passwd", "../weights", "sub/../../x", "..", "", "link", "here/weights", "sub//weights"};
+    for (size_t i = 0; i < LEAT_COUNT_OF(out); i++) {
+        expect_refused(out[i], "0", NULL, LEAT_ERR_INVALID, "tensor 'table': cannot open");
+    }
+    expect_refused("sub", "0", NULL, LEAT_ERR_INVALID, "is not a regular file");
+    expect_refused("pipe", "0", NULL, LEAT_ERR_INVALID, "is not a regular file");
+    expect_refused("missing", "0", NULL, LEAT_ERR_INVALID, "No such file");
+    expect_refused("weights", "-1", NULL, LEAT_ERR_PROTO, "is no number");
+    expect_refused("weights", "", NULL, LEAT_ERR_PROTO, "is no number");
+    expect_refused("weights", "18446744073709551616", NULL, LEAT_ERR_PROTO, "is no number");
+    expect_refused("weights", "18446744073709551615", NULL, LEAT_ERR_PROTO, "tensor 'table' needs 262144 bytes");
+    expect_refused("weights", "257", NULL, LEAT_ERR_PROTO, "tensor 'table' needs 262144 bytes");
+    expect_refused("weights", "0", "262143", LEAT_ERR_PROTO, "tensor 'table' needs 262144 bytes");
+
+    build(&b, ROWS, &table, &bias);
+    refer(&b, table, "offset", "0");
+    EXPECT(import(&b, folder_fd, 0, &graph) == LEAT_ERR_PROTO && strstr(leat_error_text(), "have no location") != NULL);
+    builder_fini(&b);
+    build(&b, ROWS, &table, &bias);
+    refer(&b, table, "location", "weights");
+    EXPECT(import(&b, -1, 0, &graph) == LEAT_ERR_UNSUPPORTED && strstr(leat_error_text(), "external data") != NULL);
+    builder_fini(&b);
+}
+
+/* What is copied counts against the model's limit, what is mapped does not. */
+static void
+test_limit(void)
+{
+    static const char *const offsets[] = {"0", "4"};
+    for (int f = 0; f < 2; f++) {
+        Onnx__TensorProto *table, *bias;
+        struct builder b;
+        struct leat_graph *graph = NULL;
+        write_weights("weights", 4 * f, ROWS * ROW + 64);
+        build(&b, ROWS, &table, &bias);
+        refer(&b, table, "location", "weights");
+        refer(&b, table, "offset", offsets[f]);
+        const enum leat_status status = import(&b, folder_fd, 100000, &graph);
+        EXPECT(status == (f == 0 ? LEAT_OK : LEAT_ERR_LIMIT));
+        EXPECT(f == 0 || strstr(leat_error_text(), "'table' the model's constants take 262144 bytes, its limit is 100000") != NULL);
+        leat_graph_destroy(graph);
+        builder_fini(&b);
+    }
+}
+
+static size_t
+resident_bytes(void)
+{
+    unsigned long total, resident;
+    FILE *file = fopen("/proc/self/statm", "r");
+    EXPECT(file != NULL && fscanf(file, "%lu %lu", &total, &resident) == 2 && fclose(file) == 0);
+    return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* A file of more than 2 GiB with three rows in it. */
+static void
+test_large(void)
+{
+    static const int64_t rows[] = {0, MANY / 2, MANY - 1};
+    Onnx__TensorProto *table, *bias;
+    struct builder b;
+    struct leat_graph *graph = NULL;
+    float row[COLUMNS];
+
+    _Static_assert(MANY * ROW > INT64_C(2) << 30, "larger than 2 GiB");
+    for (size_t r = 0; r < LEAT_COUNT_OF(rows); r++) {
+        for (int c = 0; c < COLUMNS; c++) {
+            row[c] = 1 + (float)r * 1000 + 101 * (float)c;
+        }
+        write_file("large", row, sizeof(row), rows[r] * ROW, MANY * ROW);
+    }
+    const size_t before = resident_bytes();
+    build(&b, MANY, &table, &bias);
+    refer(&b, table, "location", "large");
+    EXPECT(import(&b, folder_fd, RESIDENT, &graph) == LEAT_OK);
+    for (size_t i = 0; i < backend_count; i++) {
+        struct loaded loaded;
+        load(backends[i], graph, &loaded);
+        for (size_t r = 0; r < LEAT_COUNT_OF(rows); r++) {
+            expect_row(&loaded, rows[r], 1 + (float)r * 1000, LEAT_OK);
+        }
+        EXPECT(resident_bytes() - before < RESIDENT);
+        unload(&loaded);
+    }
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+    EXPECT(unlinkat(folder_fd, "large", 0) == 0);
+}
+
+static void
+on_bus_error(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    if (!leat_mapping_repair(info->si_addr)) {
+        (void)signal(number, SIG_DFL);
+    }
+}
+
+/* A file that shrinks under a loaded model fails its batches, and no other model's. */
+static void
+test_truncated(void)
+{
+    const struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    Onnx__TensorProto *table, *bias;
+    struct builder b[2];
+    struct leat_graph *graphs[2] = {NULL, NULL};
+    static const char *const names[] = {"shrinks", "stays"};
+
+    EXPECT(sigaction(SIGBUS, &action, NULL) == 0);
+    for (size_t i = 0; i < backend_count; i++) {
+        struct loaded loaded[2];
+        for (int m = 0; m < 2; m++) {
+            write_weights(names[m], 0, ROWS * ROW);
+            build(&b[m], ROWS, &table, &bias);
+            refer(&b[m], table, "location", names[m]);
+            refer(&b[m], bias, "location", names[m]);
+            refer(&b[m], bias, "offset", "262144");
+            EXPECT(import(&b[m], folder_fd, 0, &graphs[m]) == LEAT_OK);
+            load(backends[i], graphs[m], &loaded[m]);
+        }
+        expect_row(&loaded[0], 5, 5000, LEAT_OK);
+        const int fd = openat(folder_fd, "shrinks", O_RDWR | O_CLOEXEC);
+        EXPECT(fd >= 0 && ftruncate(fd, 4096) == 0 && close(fd) == 0);
+        expect_row(&loaded[0], 5, 5000, LEAT_OK); /* what is still there */
+        expect_row(&loaded[0], ROWS - 1, 0, LEAT_ERR_SYS);
+        expect_row(&loaded[0], 5, 5000, LEAT_ERR_SYS);
+        expect_row(&loaded[1], ROWS - 1, (ROWS - 1) * 1000, LEAT_OK);
+        for (int m = 0; m < 2; m++) {
+            unload(&loaded[m]);
+            leat_graph_destroy(graphs[m]);
+            builder_fini(&b[m]);
+        }
+    }
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    const char *base = getenv("TMPDIR");
+    (void)snprintf(folder, sizeof(folder), "%.40s/leat-XXXXXX", base != NULL ? base : "/tmp");
+    EXPECT(mkdtemp(folder) != NULL);
+    folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    EXPECT(folder_fd >= 0);
+    backends[backend_count++] = &leat_backend_reference;
+    if (leat_backend_find("cpu") != NULL) {
+        backends[backend_count++] = leat_backend_find("cpu");
+    }
+    test_answers();
+    test_refused();
+    test_limit();
+    test_large();
+    test_truncated();
+    static const char *const left[] = {"sub/weights", "weights", "link", "here", "pipe", "shrinks", "stays"};
+    for (size_t i = 0; i < LEAT_COUNT_OF(left); i++) {
+        EXPECT(unlinkat(folder_fd, left[i], 0) == 0);
+    }
+    EXPECT(unlinkat(folder_fd, "sub", AT_REMOVEDIR) == 0 && close(folder_fd) == 0 && rmdir(folder) == 0);
+    return 0;
+}
