@@ -623,7 +623,7 @@ main(int argc, char **argv)
         }
         destroy_network(&network);
     }
-    EXPECT(networks >= (sequences ? 9 : 21));
+    EXPECT(networks >= (sequences ? 9 : 22));
     leat_team_destroy(team);
     return 0;
 }
