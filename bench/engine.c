@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 
 static const char measures[] =
     "Measures   Items a second of the cpu backend on whole networks with random weights, in batches of 1, 8 and 32, on\n"
-    "           one and on two cores, and the geometric mean of the ratios.\n"
+    "           one and on two cores, and the geometric mean of the ratios. Sequences are 128 long.\n"
     "Beside it  ONNX Runtime on the same files, inputs and cores in the same run: all graph optimisations, inputs and\n"
     "           outputs bound ahead, as many threads, each on its core. Its answers are compared with ours.\n"
     "           LEAT_BENCH_PYTHON names the Python that has the package onnxruntime, else it is /usr/bin/python3.\n"
@@ -24,9 +25,9 @@ static const char measures[] =
     "Method     The two take turns, a window each of at least one run, after one that is not counted; a window's figure\n"
     "           is the median of its runs.";
 
-static const char *const models[] = {"resnet50", "mobilenetv2", "efficientnet-b0", "dlrm-rm2", "wide-deep"};
+static const char *const models[] = {"resnet50", "mobilenetv2", "efficientnet-b0", "bert-base", "dlrm-rm2", "wide-deep"};
 static const uint32_t batches[] = {1, 8, 32}, threads[] = {1, 2};
-enum { RUNS_MAX = 1000, THREADS_MAX = 2, RESULTS_MAX = 64 };
+enum { RUNS_MAX = 1000, THREADS_MAX = 2, SYMBOLS_MAX = 4 };
 
 static void *
 allocate(size_t bytes)
@@ -48,6 +49,9 @@ struct subject {
     struct leat_plan *plan;
     struct leat_team *team;
     int64_t ends[LEAT_TENSORS_MAX]; /* of inputs: indices are below */
+    struct leat_dim_value lengths[SYMBOLS_MAX]; /* of free dimensions but the batch */
+    char names[SYMBOLS_MAX][32];
+    uint32_t length_count;
     uint32_t items;
     void *tensors[LEAT_TENSORS_MAX];
     void *scratch;
@@ -62,6 +66,12 @@ note_ends(const struct zoo_model *model, const struct onnx_summary *summary, voi
     LEAT_ASSERT(summary->input_count <= LEAT_TENSORS_MAX);
     for (uint32_t i = 0; i < summary->input_count; i++) {
         s->ends[i] = summary->inputs[i].end;
+    }
+    LEAT_ASSERT(summary->symbol_count - 1 <= SYMBOLS_MAX);
+    for (uint32_t i = 1; i < summary->symbol_count; i++) { /* the first is the batch */
+        char *name = s->names[s->length_count];
+        (void)snprintf(name, sizeof(s->names[0]), "%s", summary->symbols[i].name);
+        s->lengths[s->length_count++] = (struct leat_dim_value){name, summary->symbols[i].nominal};
     }
 }
 
@@ -86,6 +96,7 @@ load(struct subject *s, const struct zoo_model *model, enum zoo_size zoo_size, c
     *s = (struct subject){.source = {.infos = s->infos}};
     LEAT_MUST(zoo_describe(model, zoo_size, note_ends, s) == LEAT_OK);
     LEAT_MUST(leat_onnx_import(file, size, &s->graph) == LEAT_OK);
+    LEAT_MUST(leat_graph_bind(s->graph, s->lengths, s->length_count) == LEAT_OK);
     LEAT_MUST(leat_graph_optimise(s->graph, UINT64_MAX) == LEAT_OK);
     s->source.graph = s->graph;
     LEAT_MUST(leat_graph_signature(s->graph, s->infos, &s->source.input_count, &s->source.output_count) == LEAT_OK);
@@ -241,6 +252,9 @@ load_peer(struct peer *peer, const struct subject *s, const char *folder, uint32
     (void)fprintf(peer->to, "load %s/model %s %s %u", folder, inputs, outputs, s->items);
     for (uint32_t m = 0; m < size; m++) {
         (void)fprintf(peer->to, " %d", cpus[m]);
+    }
+    for (uint32_t i = 0; i < s->length_count; i++) {
+        (void)fprintf(peer->to, " %s=%" PRId64, s->lengths[i].name, s->lengths[i].value);
     }
     (void)fprintf(peer->to, "\n");
     (void)fflush(peer->to);
