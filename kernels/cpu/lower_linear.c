@@ -51,7 +51,7 @@ add_inner_product(struct cpu_builder *b, const struct product *p)
     dnnl_memory_desc_t src = x;
     dnnl_inner_product_desc_t product;
     dnnl_primitive_desc_t pd;
-    uint32_t plain;
+    uint32_t plain, output;
 
     src.data_type = type; /* dense as it was */
     enum leat_status status = CPU_TRY(b, "inner product",
@@ -74,8 +74,13 @@ add_inner_product(struct cpu_builder *b, const struct product *p)
     if (status == LEAT_OK) {
         status = cpu_constant_as(b, node->inputs[1], &seen_as, &weights, &args[1].tensor);
     }
+    /* The same memory with the dims of the value: MatMul's first operand may have more of them. */
+    const dnnl_memory_desc_t value_md = cpu_value_md(leat_node_output(b->graph, node, 0));
     if (status == LEAT_OK) {
-        status = cpu_destination(b, &dst, &args[2].tensor);
+        status = cpu_destination(b, &value_md, &output);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_view(b, output, &dst, &args[2].tensor);
     }
     if (status != LEAT_OK) {
         (void)dnnl_primitive_desc_destroy(pd);
@@ -85,13 +90,6 @@ add_inner_product(struct cpu_builder *b, const struct product *p)
     if (status == LEAT_OK) {
         status = cpu_add_activation(b, args[2].tensor);
     }
-    if (status != LEAT_OK) {
-        return status;
-    }
-    /* The same memory with the dims of the value: MatMul's first operand may have more of them. */
-    const dnnl_memory_desc_t value_md = cpu_value_md(leat_node_output(b->graph, node, 0));
-    uint32_t output;
-    status = cpu_view(b, args[2].tensor, &value_md, &output);
     if (status == LEAT_OK) {
         cpu_set_output(b, 0, output);
     }

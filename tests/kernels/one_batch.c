@@ -37,7 +37,11 @@ load_for_team(const struct leat_backend *backend, const struct leat_graph *graph
     for (uint32_t o = 0; o < graph->output_count; o++) {
         ret->infos[graph->input_count + o] = info_of(&graph->values[graph->outputs[o]]);
     }
-    EXPECT(backend->model_load(&ret->source, &ret->model) == LEAT_OK);
+    const enum leat_status loaded = backend->model_load(&ret->source, &ret->model);
+    if (loaded != LEAT_OK) {
+        (void)fprintf(stderr, "%s\n", leat_error_text());
+    }
+    EXPECT(loaded == LEAT_OK);
     EXPECT(backend->plan_build(ret->model, &options, &ret->plan) == LEAT_OK);
     const size_t bytes = (size_t)leat_round_up(backend->plan_scratch_bytes(ret->plan) + 64, 64);
     ret->scratch = aligned_alloc(64, bytes);

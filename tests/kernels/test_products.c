@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     What passes make of matrix products, and of what stands before and behind them in transformers, gives on the
+ *          cpu backend what the reference backend makes of the model as it was.
+ * Method   Random shapes of x w + bias + side, with constant or computed w, an activation of one node or of many, and
+ *          the layer norm of it; passes on and off, alone and with a team.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "kernels/op.h"
+#include "tests/kernels/one_batch.h"
+#include "tests/leat_test.h"
+
+enum { ROUNDS = 80, TEAM = 2 };
+
+static uint64_t random_state;
+static struct builder b;
+
+static int64_t
+between(int64_t low, int64_t high)
+{
+    return low + (int64_t)(leat_test_random(&random_state) % (uint64_t)(high - low + 1));
+}
+
+static float *
+floats(size_t count)
+{
+    float *data = malloc((count + 1) * sizeof(*data));
+    EXPECT(data != NULL);
+    for (size_t i = 0; i < count; i++) {
+        data[i] = (float)between(-1000, 1000) / 1000.0f;
+    }
+    return data;
+}
+
+static void
+constant(const char *name, const int64_t *dims, size_t rank)
+{
+    size_t count = 1;
+    for (size_t d = 0; d < rank; d++) {
+        count *= (size_t)dims[d];
+    }
+    float *data = floats(count);
+    (void)builder_constant(&b, name, ONNX_F32, data, dims, rank);
+    free(data);
+}
+
+static void
+scalar(const char *name, float value)
+{
+    (void)builder_constant(&b, name, ONNX_F32, &value, NULL, 0);
+}
+
+static void
+add_gelu(const char *x)
+{
+    char halved[24], inner[24];
+
+    scalar("root", 0.70710678f);
+    scalar("unit", 1.0f);
+    scalar("half", 0.5f);
+    (void)snprintf(inner, sizeof(inner), "%s root", x);
+    (void)snprintf(halved, sizeof(halved), "half %s", x);
+    (void)builder_node(&b, "Mul", inner, "u");
+    (void)builder_node(&b, "Erf", "u", "erf");
+    (void)builder_node(&b, "Add", "erf unit", "gate");
+    (void)builder_node(&b, "Mul", halved, "halved");
+    (void)builder_node(&b, "Mul", "halved gate", "y");
+}
+
+static void
+add_layer_norm(const char *x, int64_t width)
+{
+    char difference[24];
+
+    scalar("two", 2.0f);
+    scalar("epsilon", 1e-3f);
+    constant("scale", DIMS(width));
+    constant("shift", DIMS(width));
+    (void)snprintf(difference, sizeof(difference), "%s mean", x);
+    (void)builder_ints(&b, builder_node(&b, "ReduceMean", x, "mean"), "axes", DIMS(-1));
+    (void)builder_node(&b, "Sub", difference, "d");
+    (void)builder_node(&b, "Pow", "d two", "square");
+    (void)builder_ints(&b, builder_node(&b, "ReduceMean", "square", "variance"), "axes", DIMS(-1));
+    (void)builder_node(&b, "Add", "variance epsilon", "moved");
+    (void)builder_node(&b, "Sqrt", "moved", "deviation");
+    (void)builder_node(&b, "Div", "d deviation", "normal");
+    (void)builder_node(&b, "Mul", "normal scale", "scaled");
+    (void)builder_node(&b, "Add", "scaled shift", "z");
+}
+
+static void
+expect_same(const struct leat_graph *fused, const struct leat_graph *plain, struct leat_team *team, const void *const *inputs)
+{
+    const size_t count = leat_value_elements(&plain->values[plain->outputs[0]]);
+    float *want = floats(count), *have = floats(count);
+    struct loaded loaded;
+
+    load(&leat_backend_reference, plain, &loaded);
+    EXPECT(run(&loaded, inputs, (void *const[]){want}) == LEAT_OK);
+    unload(&loaded);
+    for (int form = 0; form < 3; form++) { /* without passes, with them, and with a team */
+        load_for_team(&leat_backend_cpu, form == 0 ? plain : fused, form == 2 ? team : NULL, &loaded);
+        EXPECT(run(&loaded, inputs, (void *const[]){have}) == LEAT_OK);
+        unload(&loaded);
+        for (size_t i = 0; i < count; i++) {
+            EXPECT(fabsf(have[i] - want[i]) <= 2e-4f * (1 + fabsf(want[i])));
+        }
+    }
+    free(want);
+    free(have);
+}
+
+static void
+test_product(struct leat_team *team)
+{
+    static const char *const activations[] = {"", "Relu", "Sigmoid", "Tanh", "Swish", "Gelu"};
+    const int64_t heads = between(1, 3), rows = between(1, 40), inner = between(1, 40), columns = between(2, 70);
+    const bool computed = between(0, 2) == 0, matrices = !computed && between(0, 2) == 0;
+    const bool bias = between(0, 1) != 0, side = between(0, 1) != 0, norm = between(0, 2) == 0;
+    const char *activation = activations[between(0, 5)], *last = "p";
+    char list[32];
+
+    builder_init(&b, 13);
+    const int64_t x_dims[3] = {heads, rows, inner}, y_dims[3] = {heads, rows, columns};
+    const size_t first = matrices ? 1 : 0; /* dimension of x and y; then heads are left out */
+    (void)builder_input(&b, "x", ONNX_F32, x_dims + first, 3 - first);
+    if (computed) {
+        (void)builder_input(&b, "w", ONNX_F32, DIMS(heads, inner, columns));
+    } else {
+        constant("w", DIMS(inner, columns));
+    }
+    (void)builder_input(&b, "side", ONNX_F32, y_dims + first, 3 - first);
+    (void)builder_node(&b, "MatMul", "x w", "p");
+    if (bias) {
+        constant("bias", DIMS(columns));
+        (void)builder_node(&b, "Add", "bias p", "biased");
+        last = "biased";
+    }
+    if (side) {
+        (void)snprintf(list, sizeof(list), "%s side", last);
+        (void)builder_node(&b, "Add", list, "sum");
+        last = "sum";
+    }
+    if (strcmp(activation, "Gelu") == 0) {
+        add_gelu(last);
+        last = "y";
+    } else if (strcmp(activation, "Swish") == 0) {
+        (void)snprintf(list, sizeof(list), "%s gate", last);
+        (void)builder_node(&b, "Sigmoid", last, "gate");
+        (void)builder_node(&b, "Mul", list, "y");
+        last = "y";
+    } else if (activation[0] != '\0') {
+        (void)builder_node(&b, activation, last, "y");
+        last = "y";
+    }
+    if (norm) {
+        add_layer_norm(last, columns);
+        last = "z";
+    }
+    builder_output(&b, last);
+    struct leat_graph *plain = import_graph(&b), *fused = import_graph(&b);
+    EXPECT(leat_graph_optimise(fused, ~UINT64_C(0)) == LEAT_OK && leat_graph_check(fused) == LEAT_OK);
+    /* A vector goes into a product with a constant matrix only; what comes then goes behind it, not before. */
+    const bool apart = bias && computed;
+    const uint32_t behind = apart ? 1u + side + (activation[0] != 0) : 0;
+    EXPECT(fused->node_count == 1 + behind + norm);
+    float *x = floats((size_t)(heads * rows * inner)), *w = floats((size_t)(heads * inner * columns));
+    float *addend = floats((size_t)(heads * rows * columns));
+    const void *const with_w[3] = {x, w, addend}, *const without[2] = {x, addend};
+    expect_same(fused, plain, team, computed ? with_w : without);
+    free(x);
+    free(w);
+    free(addend);
+    leat_graph_destroy(plain);
+    leat_graph_destroy(fused);
+    builder_fini(&b);
+}
+
+int
+main(void)
+{
+    struct leat_team *team;
+
+    leat_test_init();
+    random_state = leat_test_seed;
+    EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
+    for (int round = 0; round < ROUNDS; round++) {
+        test_product(team);
+    }
+    leat_team_destroy(team);
+    return 0;
+}
