@@ -36,17 +36,16 @@ LEAT_INFER_FUNCTION(flatten)
     return LEAT_OK;
 }
 
-/* False when nothing in the list is certainly the same. */
-static bool
+/* Takes one that is certainly the same from the list. */
+static void
 cancel(int64_t *list, uint32_t *count, int64_t dim)
 {
     for (uint32_t i = 0; i < *count && dim != LEAT_DIM_UNKNOWN; i++) {
         if (list[i] == dim) {
             list[i] = list[--*count];
-            return true;
+            return;
         }
     }
-    return false;
 }
 
 /*
@@ -70,7 +69,8 @@ solve_free_dim(const struct leat_node *node, const struct leat_value *x, struct 
     }
     for (uint32_t d = 0; d < out->rank; d++) {
         if (d != free_dim && out->dims[d] < 0) {
-            unknown = !cancel(left, &left_count, out->dims[d]) || unknown;
+            /* It is one of x: what cancels nothing is unknown there, and stays. */
+            cancel(left, &left_count, out->dims[d]);
         } else if (d != free_dim) {
             unknown = unknown || __builtin_mul_overflow(given, out->dims[d], &given);
         }
