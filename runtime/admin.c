@@ -362,20 +362,20 @@ copy_policy(struct leat_daemon *daemon, const char *name, struct leat_policy **r
     return status;
 }
 
-static enum leat_status
-write_policy(const struct leat_policy *policy, int fd)
+enum leat_status
+leat_admin_write_file(const void *bytes, size_t count, int fd)
 {
     struct stat info;
 
     if (fd < 0 || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-        return LEAT_FAIL(LEAT_ERR_INVALID, "a policy is written to a regular file, whose descriptor comes with the request");
+        return LEAT_FAIL(LEAT_ERR_INVALID, "it is written to a regular file, whose descriptor comes with the request");
     }
-    for (uint64_t done = 0; done < policy->bytes;) {
-        const ssize_t put = pwrite(fd, (const char *)policy + done, policy->bytes - done, (off_t)done);
+    for (size_t done = 0; done < count;) {
+        const ssize_t put = pwrite(fd, (const char *)bytes + done, count - done, (off_t)done);
         if (put < 0 && errno != EINTR) {
-            return LEAT_FAIL(LEAT_ERR_SYS, "cannot write the policy");
+            return LEAT_FAIL(LEAT_ERR_SYS, "cannot write the file");
         }
-        done += put > 0 ? (uint64_t)put : 0;
+        done += put > 0 ? (size_t)put : 0;
     }
     return LEAT_OK;
 }
@@ -391,7 +391,7 @@ handle_policy(struct leat_daemon *daemon, const json_t *request, int fd)
     }
     enum leat_status status = copy_policy(daemon, name, &policy);
     if (status == LEAT_OK) {
-        status = write_policy(policy, fd);
+        status = leat_admin_write_file(policy, policy->bytes, fd);
     }
     json_t *answer = status == LEAT_OK ? json_pack("{s:s, s:I}", "application", name, "bytes", (json_int_t)policy->bytes)
                                        : leat_admin_refusal(status);
@@ -487,7 +487,7 @@ answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
         return leat_admin_change_model(daemon, op, job->json, job->fd);
     }
     return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
-                             "there is no request '%.64s' (status, topology, profiles, model-list, model-add, model-profile, model-remove, app-list, "
+                             "there is no request '%.64s' (status, topology, profiles, model-list, model-add, model-profile, model-file, model-remove, app-list, "
                              "app-show, app-profiles, app-policy, app-add, app-change, app-import, app-policy-refresh, app-remove)", op));
 }
 

@@ -419,10 +419,48 @@ parse_cores(const struct leat_daemon *daemon, const json_t *list, struct leat_da
     return LEAT_OK;
 }
 
+/* It changes nothing, but has the daemon read from the registry and write to a file: in turn, and not for everybody. */
+static json_t *
+answer_file(struct leat_daemon *daemon, const char *name, int fd)
+{
+    const struct leat_daemon_store *store = daemon->options.store;
+    json_t *dims = NULL;
+    void *bytes = NULL;
+    size_t count = 0;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    const struct leat_daemon_model *model = leat_daemon_find_model(daemon, name);
+    const bool there = model != NULL, persistent = there && model->persistent;
+    const enum leat_precision precision = there ? model->variant->precision : LEAT_PRECISION_F32;
+    if (there && model->variant->dims_json != NULL) {
+        dims = json_loads(model->variant->dims_json, 0, NULL);
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    enum leat_status status = LEAT_OK;
+    if (!there) {
+        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no model '%s'", name);
+    } else if (!persistent || store == NULL || store->read_model == NULL) {
+        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "model '%s' is not kept but configured: its file is where the configuration says",
+                           name);
+    } else {
+        status = store->read_model(store->context, name, &bytes, &count);
+    }
+    if (status == LEAT_OK) {
+        status = leat_admin_write_file(bytes, count, fd);
+    }
+    free(bytes);
+    json_t *answer = status == LEAT_OK ? json_pack("{s:s, s:I, s:s, s:O*}", "model", name, "bytes", (json_int_t)count, "precision",
+                                                   leat_precision_text(precision), "dims", dims)
+                                       : leat_admin_refusal(status);
+    json_decref(dims);
+    return answer;
+}
+
 bool
 leat_admin_changes_model(const char *op)
 {
-    return strcmp(op, "model-add") == 0 || strcmp(op, "model-profile") == 0 || strcmp(op, "model-remove") == 0;
+    return strcmp(op, "model-add") == 0 || strcmp(op, "model-profile") == 0 || strcmp(op, "model-file") == 0 ||
+           strcmp(op, "model-remove") == 0;
 }
 
 json_t *
@@ -444,6 +482,9 @@ leat_admin_change_model(struct leat_daemon *daemon, const char *op, const json_t
             status = leat_daemon_profile_model(daemon, name, cores != NULL ? &sizes : NULL);
         }
         return status == LEAT_OK ? answer_with(daemon, name) : leat_admin_refusal(status);
+    }
+    if (strcmp(op, "model-file") == 0) {
+        return answer_file(daemon, name, fd);
     }
     const enum leat_status status = remove_model(daemon, name);
     return status == LEAT_OK ? json_pack("{s:s}", "removed", name) : leat_admin_refusal(status);

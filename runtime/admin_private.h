@@ -57,6 +57,9 @@ LEAT_MUST_CHECK enum leat_status leat_admin_add_variants(struct leat_daemon *dae
 
 /* ---- runtime/admin_applications.c --------------------------------------------------------------- */
 
+/* Into the regular file that came with a request, from its beginning. */
+LEAT_MUST_CHECK enum leat_status leat_admin_write_file(const void *bytes, size_t count, int fd);
+
 json_t *leat_admin_app_list(struct leat_daemon *daemon);
 json_t *leat_admin_app_show(struct leat_daemon *daemon, const json_t *request);
 /* A model, as an application's variant is described, with all that was measured of it. */

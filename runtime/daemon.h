@@ -69,6 +69,8 @@ struct leat_daemon_store {
     /* To be free()'d. LEAT_ERR_NOT_FOUND where none was kept, or it was made from something else. NULL: none ever is. */
     enum leat_status (*find_made)(void *context, const char *application, const char *made_from,
                                   struct leat_policy **ret_policy);
+    /* A kept model's file, to be free()'d. LEAT_ERR_NOT_FOUND where none is kept by that name. NULL: none ever is. */
+    enum leat_status (*read_model)(void *context, const char *model, void **ret_bytes, size_t *ret_count);
     void *context;
 };
 

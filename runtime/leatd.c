@@ -308,6 +308,23 @@ find_made(void *context, const char *application, const char *made_from, struct 
     return status;
 }
 
+static enum leat_status
+read_kept(void *context, const char *name, void **ret_bytes, size_t *ret_count)
+{
+    struct leat_registry_model model;
+
+    enum leat_status status = leat_registry_get(context, name, &model);
+    if (status == LEAT_OK) {
+        free(model.options_json);
+        status = model.sha256[0] != '\0' ? leat_registry_read(context, &model, ret_bytes)
+                                         : LEAT_FAIL(LEAT_ERR_NOT_FOUND, "model '%s' is synthetic: it has no file", name);
+    }
+    if (status == LEAT_OK) {
+        *ret_count = model.bytes;
+    }
+    return status;
+}
+
 /* What goes wrong with a configured model or application is said with its place, as by leat_config_check. */
 static enum leat_status
 place(const struct leat_config *config, enum leat_status status, const char *list, uint32_t number)
@@ -518,7 +535,7 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
     copy_places(placement, workers);
     copy_classes(config, placement, classes);
     const bool spin_given = config->dispatcher.spin_ns != LEAT_CONFIG_SPIN_AUTO; /* an order, whatever the cores */
-    const struct leat_daemon_store store = {keep, find_made, registry};
+    const struct leat_daemon_store store = {keep, find_made, read_kept, registry};
     char host[LEAT_MEASURED_HOST_BYTES];
     leat_measured_host(topology->usable_cpus, host);
     const struct leat_daemon_options options = {

@@ -257,6 +257,7 @@ void cpu_run_destroy(struct cpu_run *run); /* accepts NULL */
 /* Points all tensors into `scratch`. */
 void cpu_run_bind(struct cpu_run *run, unsigned char *scratch);
 void *cpu_run_tensor(const struct cpu_run *run, uint32_t tensor);
+LEAT_MUST_CHECK enum leat_status cpu_run_step(struct cpu_run *run, uint32_t step, struct leat_team *team);
 LEAT_MUST_CHECK enum leat_status cpu_run_execute(struct cpu_run *run, struct leat_team *team);
 
 #endif /* LEAT_KERNELS_CPU_PROGRAM_H */

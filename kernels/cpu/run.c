@@ -184,27 +184,30 @@ cpu_run_bind(struct cpu_run *run, unsigned char *scratch)
 }
 
 enum leat_status
+cpu_run_step(struct cpu_run *run, uint32_t s, struct leat_team *team)
+{
+    const struct cpu_step *step = &run->program->steps[s];
+
+    if (step->primitive != NULL) {
+        return cpu_check(step->node, "run",
+                         dnnl_primitive_execute(step->primitive, run->stream, (int)step->arg_count,
+                                                run->args + step->first_arg));
+    }
+    const struct cpu_call call = {
+        .program = run->program,
+        .step = step,
+        .pointers = run->pointers + step->first_arg,
+        .values = run->values,
+        .team = team,
+    };
+    return step->kernel(&call);
+}
+
+enum leat_status
 cpu_run_execute(struct cpu_run *run, struct leat_team *team)
 {
-    const struct cpu_program *program = run->program;
-
-    for (uint32_t s = 0; s < program->step_count; s++) {
-        const struct cpu_step *step = &program->steps[s];
-        enum leat_status status;
-        if (step->primitive != NULL) {
-            status = cpu_check(step->node, "run",
-                               dnnl_primitive_execute(step->primitive, run->stream, (int)step->arg_count,
-                                                      run->args + step->first_arg));
-        } else {
-            const struct cpu_call call = {
-                .program = program,
-                .step = step,
-                .pointers = run->pointers + step->first_arg,
-                .values = run->values,
-                .team = team,
-            };
-            status = step->kernel(&call);
-        }
+    for (uint32_t s = 0; s < run->program->step_count; s++) {
+        const enum leat_status status = cpu_run_step(run, s, team);
         if (LEAT_UNLIKELY(status != LEAT_OK)) {
             return status;
         }

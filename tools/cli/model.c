@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "sched/policy.h"
 #include "tools/cli/cli.h"
+#include "tools/cli/inspect.h"
 #include "tools/cli/npy.h"
 
 static void
@@ -24,10 +25,12 @@ print_model_help(void)
         "       leat model list\n"
         "       leat model show NAME\n"
         "       leat model profile NAME [--cores N,...]\n"
+        "       leat model inspect FILE.onnx|NAME [--items N] [--dim NAME=N]... [--cores N] [--precision P] [--runs N] [--svg FILE]\n"
         "       leat model remove NAME\n\n"
         "Adds a model to the daemon, which copies it, loads it, measures it and keeps it over restarts; lists\n"
         "what is loaded; shows what one takes, by cores and batch; measures one again, for instance because the machine\n"
-        "was busy; removes one.\n\n"
+        "was busy; removes one. inspect runs a model here, without the daemon but to fetch one that it keeps, and shows its nodes\n"
+        "before and after the passes with the time, FLOP/s and bytes of each, and its memory.\n\n"
         "  --backend B      what runs it: cpu (default), reference, or one that the daemon's configuration loads\n"
         "  --items-max N    largest batch, in items; auto: doubled while 5 %% more items a second come of it on some class\n"
         "                   of workers, in the application's objective (in a second where it has none) and a quarter of the\n"
@@ -46,6 +49,9 @@ print_model_help(void)
         "  --accuracy F     accuracy it stands for, 0 to 1, reported with its answers, whatever a validation says\n"
         "  --cores N,...    to measure on teams of so many cores too, beside those that workers have; measured again whenever\n"
         "                   the model is, until --cores says otherwise\n"
+        "  --items N        of inspect: items of the batch (default 1)\n"
+        "  --runs N         of inspect: medians of so many (default as many as two seconds hold, 5 to 101)\n"
+        "  --svg FILE       of inspect: a picture\n"
         "  --synthetic J    no file: occupy a worker for a profiled time, for example\n"
         "                   '{\"latency_ns\":5000000,\"per_item_ns\":1000000}'; input and output are 64 bytes, or\n"
         "                   as given by --input-bytes N and --output-bytes N\n"
@@ -67,6 +73,7 @@ struct model_options {
     const char *dims[DIMS_MAX]; /* "NAME=N" */
     uint32_t dim_count;
     uint32_t cores[LEAT_SCHED_CLASSES_MAX], core_count; /* core_count is 0: not said */
+    struct inspect_flags inspect;
 };
 
 static bool
@@ -124,12 +131,14 @@ parse_model_options(int argc, char **argv, struct model_options *options)
         {"validation", required_argument, NULL, 'v'}, {"variants", no_argument, NULL, 'V'},
         {"max-loss", required_argument, NULL, 'l'},   {"precision", required_argument, NULL, 'p'},
         {"cores", required_argument, NULL, 'c'},      {"dim", required_argument, NULL, 'd'},
+        {"items", required_argument, NULL, 'i'},      {"runs", required_argument, NULL, 'r'},
+        {"svg", required_argument, NULL, 'g'},
         {NULL, 0, NULL, 0},
     };
     int option;
     bool good = true;
 
-    *options = (struct model_options){.input_bytes = 64, .output_bytes = 64, .max_loss = -1};
+    *options = (struct model_options){.input_bytes = 64, .output_bytes = 64, .max_loss = -1, .inspect = {.items = 1}};
     opterr = 0;
     optind = 1;
     while (good && (option = getopt_long(argc, argv, "h", known, NULL)) != -1) {
@@ -147,6 +156,9 @@ parse_model_options(int argc, char **argv, struct model_options *options)
         case 'p': options->precision = optarg; break;
         case 'c': good = parse_cores(optarg, options); break;
         case 'd': good = parse_dim(optarg, options); break;
+        case 'i': good = parse_u64(optarg, 1, LEAT_ITEMS_MAX, &options->inspect.items); break;
+        case 'r': good = parse_u64(optarg, 1, INSPECT_RUNS_MAX, &options->inspect.runs); break;
+        case 'g': options->inspect.svg = optarg; break;
         case 'I': good = parse_bytes(optarg, &options->input_bytes); break;
         case 'O': good = parse_bytes(optarg, &options->output_bytes); break;
         case 'a': good = parse_double(optarg, 0, 1, &options->accuracy); break;
@@ -601,6 +613,25 @@ model_remove(int argc, char **argv, const struct model_options *options)
     return EXIT_DONE;
 }
 
+static int
+inspect(int argc, char **argv, struct model_options *options)
+{
+    json_t *dims = make_dims(options);
+
+    if (dims == NULL) {
+        return EXIT_USAGE;
+    }
+    options->inspect.dims = dims;
+    options->inspect.socket_path = options->socket_path;
+    options->inspect.json = options->json;
+    options->inspect.precision = options->precision;
+    options->inspect.cores = options->core_count > 0 ? options->cores[0] : 1;
+    const int exit_code = options->core_count > 1 ? usage_error("model", "inspect runs on one number of --cores")
+                                                  : model_inspect(argc, argv, &options->inspect);
+    json_decref(dims);
+    return exit_code;
+}
+
 int
 verb_model(int argc, char **argv)
 {
@@ -614,7 +645,7 @@ verb_model(int argc, char **argv)
         return EXIT_DONE;
     }
     if (optind >= argc) {
-        return usage_error("model", "add, list, show, profile or remove?");
+        return usage_error("model", "add, list, show, profile, inspect or remove?");
     }
     const char *what = argv[optind++];
     if (strcmp(what, "add") == 0) {
@@ -630,8 +661,11 @@ verb_model(int argc, char **argv)
     if (strcmp(what, "profile") == 0) {
         return model_profile(argc - optind, argv + optind, &options);
     }
+    if (strcmp(what, "inspect") == 0) {
+        return inspect(argc - optind, argv + optind, &options);
+    }
     if (strcmp(what, "remove") == 0) {
         return model_remove(argc - optind, argv + optind, &options);
     }
-    return usage_error("model", "'%s' is not add, list, show, profile or remove", what);
+    return usage_error("model", "'%s' is not add, list, show, profile, inspect or remove", what);
 }

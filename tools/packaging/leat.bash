@@ -10,9 +10,9 @@ _leat() {
     help) options='serve run status topology model app bench simulate policy pool version' files= ;;
     serve) options='--config --socket --state-dir --check-config --json --version --help' ;;
     run) options='--input --output --items --latency --accuracy-floor --cost-cap --offline --count --json --socket --help' ;;
-    model) options='--app --validation --variants --max-loss --precision --dim --cores --backend --items-max --accuracy --synthetic --input-bytes --output-bytes --json --socket
+    model) options='--app --validation --variants --max-loss --precision --cores --items --dim --runs --svg --backend --items-max --accuracy --synthetic --input-bytes --output-bytes --json --socket
                     --help'
-           [ "$COMP_CWORD" -eq 2 ] && options="add list show profile remove $options" ;;
+           [ "$COMP_CWORD" -eq 2 ] && options="add list show profile inspect remove $options" ;;
     app) options='--models --remove-models --latency --late --router --selector --policy --threshold --percentile --queue
                   --with-models --profiles --accuracies --task --front --statistic --repair --items-max --mode --prefix
                   --input-bytes --output-bytes --json --socket --help'

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cost.h"
+
+#include "kernels/op.h"
+#include "kernels/window.h"
+
+enum class {
+    COMPUTES, /* each element of its results */
+    PRODUCT,
+    READS,    /* each element of its first operand */
+    MOVES,
+    LOOKS_UP, /* elements of its first operand, as many as it returns */
+    RESHAPES,
+};
+
+static enum class
+class_of(enum leat_op_kind kind)
+{
+    switch (kind) {
+    case LEAT_OP_CONV:
+    case LEAT_OP_CONV_INTEGER:
+    case LEAT_OP_QLINEAR_CONV:
+    case LEAT_OP_CONV_TRANSPOSE:
+    case LEAT_OP_GEMM:
+    case LEAT_OP_MATMUL:
+    case LEAT_OP_MATMUL_INTEGER:
+    case LEAT_OP_QLINEAR_MATMUL:
+    case LEAT_OP_GRU:
+    case LEAT_OP_LSTM:
+    case LEAT_OP_RNN:
+        return PRODUCT;
+    case LEAT_OP_ARG_MAX:
+    case LEAT_OP_ARG_MIN:
+    case LEAT_OP_GLOBAL_AVERAGE_POOL:
+    case LEAT_OP_GLOBAL_LP_POOL:
+    case LEAT_OP_GLOBAL_MAX_POOL:
+    case LEAT_OP_REDUCE_L1:
+    case LEAT_OP_REDUCE_L2:
+    case LEAT_OP_REDUCE_LOG_SUM:
+    case LEAT_OP_REDUCE_LOG_SUM_EXP:
+    case LEAT_OP_REDUCE_MAX:
+    case LEAT_OP_REDUCE_MEAN:
+    case LEAT_OP_REDUCE_MIN:
+    case LEAT_OP_REDUCE_PROD:
+    case LEAT_OP_REDUCE_SUM:
+    case LEAT_OP_REDUCE_SUM_SQUARE:
+        return READS;
+    case LEAT_OP_CAST:
+    case LEAT_OP_CAST_LIKE:
+    case LEAT_OP_COMPRESS:
+    case LEAT_OP_CONCAT:
+    case LEAT_OP_CONSTANT:
+    case LEAT_OP_CONSTANT_OF_SHAPE:
+    case LEAT_OP_DEPTH_TO_SPACE:
+    case LEAT_OP_EXPAND:
+    case LEAT_OP_EYE_LIKE:
+    case LEAT_OP_ONE_HOT:
+    case LEAT_OP_PAD:
+    case LEAT_OP_RANGE:
+    case LEAT_OP_REVERSE_SEQUENCE:
+    case LEAT_OP_SCATTER:
+    case LEAT_OP_SCATTER_ELEMENTS:
+    case LEAT_OP_SCATTER_ND:
+    case LEAT_OP_SHAPE:
+    case LEAT_OP_SIZE:
+    case LEAT_OP_SLICE:
+    case LEAT_OP_SPACE_TO_DEPTH:
+    case LEAT_OP_SPLIT:
+    case LEAT_OP_TILE:
+    case LEAT_OP_TRANSPOSE:
+    case LEAT_OP_TRILU:
+    case LEAT_OP_WHERE:
+        return MOVES;
+    case LEAT_OP_GATHER:
+    case LEAT_OP_GATHER_ELEMENTS:
+    case LEAT_OP_GATHER_ND:
+        return LOOKS_UP;
+    case LEAT_OP_DROPOUT:
+    case LEAT_OP_FLATTEN:
+    case LEAT_OP_IDENTITY:
+    case LEAT_OP_RESHAPE:
+    case LEAT_OP_SQUEEZE:
+    case LEAT_OP_UNSQUEEZE:
+        return RESHAPES;
+    default:
+        return COMPUTES;
+    }
+}
+
+static uint64_t
+plus(uint64_t a, uint64_t b)
+{
+    uint64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+static uint64_t
+times(uint64_t a, uint64_t b)
+{
+    uint64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+static uint64_t
+elements(const struct leat_value *value)
+{
+    return value != NULL ? leat_value_elements(value) : 0;
+}
+
+/* Of the dims from `first` on. */
+static uint64_t
+volume(const struct leat_value *value, uint32_t first)
+{
+    uint64_t product = 1;
+    for (uint32_t d = first; value != NULL && d < value->rank; d++) {
+        product = times(product, (uint64_t)value->dims[d]);
+    }
+    return product;
+}
+
+static uint64_t
+multiply_adds(const struct leat_graph *graph, const struct leat_node *node)
+{
+    const struct leat_value *x = leat_node_input(graph, node, 0), *w = leat_node_input(graph, node, 1);
+    const struct leat_value *y = leat_node_output(graph, node, 0);
+
+    switch (node->op->kind) {
+    case LEAT_OP_QLINEAR_CONV:
+        w = leat_node_input(graph, node, 3);
+        return times(elements(y), volume(w, 1));
+    case LEAT_OP_CONV:
+    case LEAT_OP_CONV_INTEGER:
+        return times(elements(y), volume(w, 1));
+    case LEAT_OP_CONV_TRANSPOSE:
+        return times(elements(x), volume(w, 1));
+    case LEAT_OP_GEMM:
+        return times(elements(y), (uint64_t)x->dims[leat_node_int(node, "transA", 0) != 0 ? 0 : 1]);
+    case LEAT_OP_MATMUL:
+    case LEAT_OP_MATMUL_INTEGER:
+    case LEAT_OP_QLINEAR_MATMUL:
+        return x->rank > 0 ? times(elements(y), (uint64_t)x->dims[x->rank - 1]) : 0;
+    default: /* recurrences: X [steps][items][inputs], W and R once for each step and item */
+        return times(times((uint64_t)x->dims[0], (uint64_t)x->dims[1]),
+                     plus(elements(w), elements(leat_node_input(graph, node, 2))));
+    }
+}
+
+static bool
+is_pool(enum leat_op_kind kind)
+{
+    return kind == LEAT_OP_AVERAGE_POOL || kind == LEAT_OP_MAX_POOL || kind == LEAT_OP_LP_POOL;
+}
+
+static uint64_t
+computed(const struct leat_graph *graph, const struct leat_node *node)
+{
+    uint64_t flop = 0;
+
+    for (uint32_t o = 0; o < node->output_count; o++) {
+        flop = plus(flop, elements(leat_node_output(graph, node, o)));
+    }
+    if (is_pool(node->op->kind)) {
+        struct leat_window window;
+        if (leat_window_of(graph, node, &window) == LEAT_OK) {
+            for (uint32_t d = 0; d < LEAT_WINDOW_RANK; d++) {
+                flop = times(flop, (uint64_t)window.kernel[d]);
+            }
+        }
+    }
+    return flop;
+}
+
+static uint64_t
+moved_bytes(const struct leat_graph *graph, const struct leat_node *node, bool looks_up)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t o = 0; o < node->output_count; o++) {
+        const struct leat_value *output = leat_node_output(graph, node, o);
+        bytes = plus(bytes, output != NULL ? leat_value_bytes(output) : 0);
+    }
+    bytes = looks_up ? times(bytes, 2) : bytes;
+    for (uint32_t i = looks_up ? 1 : 0; i < node->input_count; i++) {
+        const struct leat_value *input = leat_node_input(graph, node, i);
+        bytes = plus(bytes, input != NULL ? leat_value_bytes(input) : 0);
+    }
+    return node->fused_add != LEAT_VALUE_NONE ? plus(bytes, leat_value_bytes(&graph->values[node->fused_add])) : bytes;
+}
+
+struct leat_cost
+leat_node_cost(const struct leat_graph *graph, const struct leat_node *node)
+{
+    const enum class class = class_of(node->op->kind);
+    const uint64_t results = elements(leat_node_output(graph, node, 0));
+    struct leat_cost cost = {0};
+
+    if (class == PRODUCT) {
+        cost.product_flop = times(2, multiply_adds(graph, node));
+    } else if (class == READS) {
+        cost.other_flop = elements(leat_node_input(graph, node, 0));
+    } else if (class == COMPUTES) {
+        cost.other_flop = computed(graph, node);
+    }
+    if (node->fused_add != LEAT_VALUE_NONE) {
+        cost.other_flop = plus(cost.other_flop, results);
+    }
+    if (node->fused_activation != LEAT_ACTIVATION_NONE) {
+        cost.other_flop = plus(cost.other_flop, results);
+    }
+    if (class != RESHAPES) {
+        cost.bytes = moved_bytes(graph, node, class == LOOKS_UP);
+    }
+    return cost;
+}

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""leat model inspect: its numbers add up, its table and picture show them, its refusals say why, and a model of the daemon is
+the file that was added.
+
+Usage: check_inspect.py LEAT LEATD LEAT_ZOO
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as tree
+
+leat, leatd, zoo = (os.path.abspath(path) for path in sys.argv[1:4])
+
+
+def run(*arguments, code=0, says=""):
+    done = subprocess.run([leat, *arguments], capture_output=True, text=True)
+    assert done.returncode == code and says in done.stdout + done.stderr, (arguments, done)
+    return done.stdout
+
+
+def inspect(*arguments):
+    return json.loads(run("model", "inspect", *arguments, "--json"))
+
+
+def write(name, *arguments):
+    subprocess.run([zoo, "write", name, "--size", "test", "-o", f"{name}.onnx", *arguments], check=True, stdout=subprocess.DEVNULL)
+    return f"{name}.onnx"
+
+
+def check_graph(graph, other):
+    assert graph["nodes"] and graph["run_ns"] > 0 and 0 < graph["bound_bytes"] <= graph["planned_bytes"], graph
+    total = graph["ends_ns"]
+    for n, node in enumerate(graph["nodes"]):
+        assert 0 <= node["layouts_ns"] <= node["time_ns"] and all(producer < n for producer in node["from"]), node
+        assert (node["time_ns"] > 0) == (node["kernel"] != ""), node
+        assert ("gone_by" in node) == (other is not None and node["name"] not in other), node
+        total += node["time_ns"]
+    assert abs(total - graph["steps_ns"]) <= 1e-6 * total
+    assert graph["flop"] == sum(node["flop"] for node in graph["nodes"])
+
+
+def check_model(path, *arguments):
+    seen = inspect(path, "--runs", "3", *arguments)
+    after = {node["name"] for node in seen["after"]["nodes"]}
+    check_graph(seen["before"], after)
+    check_graph(seen["after"], None)
+    assert seen["runs"] == 3 and seen["passes"][-1]["nodes"] >= len(seen["after"]["nodes"])
+    passes = {step["pass"] for step in seen["passes"]} | {"known shapes"}
+    gone = {node["gone_by"] for node in seen["before"]["nodes"] if "gone_by" in node}
+    assert gone and gone <= passes, gone
+    return seen
+
+
+def check_picture(path, seen):
+    svg = "{http://www.w3.org/2000/svg}"
+    root = tree.parse(path).getroot()
+    names = {element.text.split(":")[0] for element in root.iter(f"{svg}title")}
+    for when in ("before", "after"):
+        for node in seen[when]["nodes"]:
+            assert node["name"] in names, node
+    groups = [element for element in root.iter(f"{svg}g") if element.find(f"{svg}title") is not None]
+    assert len(groups) == len(seen["before"]["nodes"]) + len(seen["after"]["nodes"])
+    assert all(element.find(f"{svg}rect") is not None for element in groups)
+
+
+def check_files():
+    lenet = write("lenet5")
+    seen = check_model(lenet, "--svg", "lenet5.svg")
+    check_picture("lenet5.svg", seen)
+    assert [node["op"] for node in seen["after"]["nodes"]].count("Conv+Relu") == 2, seen["after"]
+    assert {"fuse-activation"} <= {node.get("gone_by") for node in seen["before"]["nodes"]}
+    table = run("model", "inspect", lenet, "--runs", "1")
+    for node in seen["before"]["nodes"] + seen["after"]["nodes"]:
+        assert node["name"] in table, node
+    assert "gone by fuse-activation" in table and "after: " in table and "GFLOP/s" in table
+    check_model(write("resnet50"), "--items", "2", "--cores", str(min(2, len(os.sched_getaffinity(0)))))
+    twice = check_model(lenet, "--items", "8")
+    assert twice["after"]["flop"] == 8 * seen["after"]["flop"] and twice["items"] == 8
+    bert = write("bert-tiny")
+    shorter, longer = (check_model(bert, "--dim", f"sequence={length}") for length in (8, 16))
+    assert shorter["after"]["flop"] < longer["after"]["flop"]
+    run("model", "inspect", bert, code=1, says="dimension 'sequence' is free: --dim sequence=N")
+    run("model", "inspect", bert, "--dim", "width=3", code=1, says="width")
+    run("model", "inspect", lenet, "--dim", "width", code=2, says="--dim")
+    run("model", "inspect", lenet, "--runs", "0", code=2, says="--runs")
+    run("model", "inspect", lenet, "--cores", "1,2", code=2, says="--cores")
+    run("model", "inspect", lenet, "--cores", "64", code=1 if len(os.sched_getaffinity(0)) < 64 else 0)
+    run("model", "inspect", lenet, "--precision", "f7", code=2, says="f7")
+    run("model", "inspect", lenet, "--svg", "nowhere/x.svg", code=1, says="cannot write")
+    run("model", "inspect", "./none.onnx", code=1, says="none.onnx")
+    run("model", "inspect", "/dev/null", code=1, says="no regular file")
+    run("model", "inspect", code=2, says="one file or name")
+    run("model", "inspect", "nobody", "--socket", "none.sock", code=1, says="no daemon")
+    with open("text.onnx", "w") as file:
+        file.write("no model")
+    run("model", "inspect", "text.onnx", code=1, says="text.onnx")
+    apart = write("mlp", "--external-data")
+    assert os.path.exists("mlp.onnx.data")
+    check_model(apart)
+    check_model(os.path.abspath(apart))
+    return lenet, seen, shorter["after"]["flop"]
+
+
+def check_daemon(lenet, seen, shorter):
+    os.environ["LEAT_SOCKET"] = os.path.abspath("leat.sock")
+    with open("leat.yaml", "w") as file:
+        file.write(f"models: [{{name: configured, path: {os.path.abspath(lenet)}}}]\nworkers: [{{count: 1}}]\n")
+    daemon = subprocess.Popen([leatd, "--config", "leat.yaml", "--socket", os.environ["LEAT_SOCKET"], "--state-dir", "state"],
+                              stderr=subprocess.DEVNULL)
+    try:
+        run("status", "--wait")
+        run("model", "add", "kept", lenet)
+        run("model", "add", "none", "--synthetic", "{}")
+        run("model", "add", "text", "bert-tiny.onnx", "--dim", "sequence=8")
+        kept = check_model("kept")
+        for when in ("before", "after"):
+            shown = [[(node["name"], node["op"], node["flop"]) for node in one[when]["nodes"]] for one in (kept, seen)]
+            assert shown[0] == shown[1], shown
+        assert check_model("text")["after"]["flop"] == shorter
+        assert check_model("text", "--dim", "sequence=16")["after"]["flop"] > shorter
+        run("model", "inspect", "configured", code=3, says="where the configuration says")
+        run("model", "inspect", "none", code=3, says="is synthetic")
+        run("model", "inspect", "nobody", code=3, says="there is no model 'nobody'")
+        os.rename(lenet, "kept") # a file comes before a model
+        os.environ["LEAT_SOCKET"] = "none.sock"
+        check_model("kept")
+    finally:
+        daemon.terminate()
+    assert daemon.wait() == 0
+
+
+with tempfile.TemporaryDirectory() as folder:
+    os.chdir(folder)
+    check_daemon(*check_files())
+    os.chdir("/")

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     Of every network that the engine runs: its nodes' multiply-adds add up to what leat-zoo says it has, before and after
+ *          the passes; an inspection has its steps in order, each of a node, calls between them, needs no less memory than its
+ *          bound, and runs again and again, alone and on a team; costs saturate and count what is read of a table alone.
+ * Method   Test sizes at nominal lengths.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "kernels/cost.h"
+#include "kernels/cpu/inspect.h"
+#include "kernels/op.h"
+#include "kernels/team.h"
+#include "tests/kernels/model_builder.h"
+#include "tests/leat_test.h"
+#include "tests/zoo_lengths.h"
+#include "tools/zoo/zoo.h"
+
+static void
+note_flop(const struct zoo_model *model, const struct onnx_summary *summary, void *context)
+{
+    (void)model;
+    *(uint64_t *)context = summary->flop_per_item;
+}
+
+static uint64_t
+product_flop(const struct leat_graph *graph)
+{
+    uint64_t flop = 0;
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        const struct leat_cost cost = leat_node_cost(graph, &graph->nodes[n]);
+        EXPECT(cost.product_flop < UINT64_MAX && cost.bytes < UINT64_MAX);
+        flop += cost.product_flop;
+    }
+    return flop;
+}
+
+struct marks {
+    uint32_t next;
+};
+
+static void
+note_mark(void *context, uint32_t count)
+{
+    struct marks *marks = context;
+    EXPECT(count == marks->next);
+    marks->next++;
+}
+
+/* Whether the cpu backend has it. */
+static bool
+check_inspection(const struct zoo_model *model, const struct leat_graph *graph, struct leat_team *team)
+{
+    struct leat_inspection *inspection = NULL;
+    struct leat_inspection_step step;
+    void *inputs[LEAT_TENSORS_MAX] = {NULL};
+    uint32_t node = 0;
+
+    const enum leat_status status = leat_inspection_create(graph, LEAT_PRECISION_F32, 2, leat_team_size(team), &inspection);
+    if (status != LEAT_OK) {
+        (void)fprintf(stderr, "%s: not inspected: %s\n", model->name, leat_error_text());
+        EXPECT(status == LEAT_ERR_UNSUPPORTED);
+        return false;
+    }
+    const struct leat_graph *shown = leat_inspection_graph(inspection);
+    for (uint32_t s = 0; s < leat_inspection_step_count(inspection); s++) {
+        leat_inspection_step(inspection, s, &step);
+        EXPECT(step.kernel[0] != '\0' && step.node >= node);
+        EXPECT(step.node < shown->node_count || (step.node == LEAT_VALUE_NONE && step.converts));
+        node = step.node;
+    }
+    EXPECT(leat_inspection_bound_bytes(inspection) > 0);
+    EXPECT(leat_inspection_planned_bytes(inspection) >= leat_inspection_bound_bytes(inspection));
+    EXPECT(leat_inspection_model_bytes(inspection) > 0);
+    for (uint32_t i = 0; i < shown->input_count; i++) {
+        const size_t bytes = leat_value_bytes(&shown->values[shown->inputs[i]]);
+        inputs[i] = calloc(1, bytes + 1);
+        EXPECT(inputs[i] != NULL);
+    }
+    for (int round = 0; round < 3; round++) {
+        struct marks marks = {0};
+        EXPECT(leat_inspection_run(inspection, (const void *const *)inputs, team, round == 1 ? NULL : note_mark, &marks) ==
+               LEAT_OK);
+        EXPECT(marks.next == (round == 1 ? 0 : leat_inspection_step_count(inspection) + 1));
+    }
+    for (uint32_t i = 0; i < shown->input_count; i++) {
+        free(inputs[i]);
+    }
+    leat_inspection_destroy(inspection);
+    return true;
+}
+
+static bool
+test_network(const struct zoo_model *model, struct leat_team *team)
+{
+    struct leat_graph *graph = NULL, *alone = NULL;
+    uint64_t flop = 0;
+    bool ran = false;
+    size_t size;
+    void *file;
+
+    EXPECT(zoo_write(model, ZOO_SIZE_TEST, 1, &file, &size) == LEAT_OK);
+    EXPECT(zoo_describe(model, ZOO_SIZE_TEST, note_flop, &flop) == LEAT_OK);
+    enum leat_status status = leat_onnx_import(file, size, &graph);
+    free(file);
+    if (status == LEAT_OK) {
+        status = zoo_lengths(model, ZOO_SIZE_TEST, graph);
+    }
+    for (int optimised = 0; optimised < 2 && status == LEAT_OK; optimised++) {
+        if (optimised == 1) {
+            EXPECT(leat_graph_optimise(graph, UINT64_MAX) == LEAT_OK);
+        }
+        status = leat_graph_specialise(graph, 1, &alone);
+        if (status == LEAT_OK) {
+            const uint64_t got = product_flop(alone);
+            if (got != flop) {
+                (void)fprintf(stderr, "%s %s the passes: %llu FLOP, not %llu\n", model->name, optimised == 1 ? "after" : "before",
+                              (unsigned long long)got, (unsigned long long)flop);
+            }
+            EXPECT(got == flop);
+            leat_graph_destroy(alone);
+            ran = check_inspection(model, graph, optimised == 1 ? team : NULL);
+        }
+    }
+    if (status != LEAT_OK) {
+        (void)fprintf(stderr, "%s: left out: %s\n", model->name, leat_error_text());
+        EXPECT(status == LEAT_ERR_UNSUPPORTED);
+    }
+    leat_graph_destroy(graph);
+    return ran;
+}
+
+/* Four rows of 2^20 floats, of which two are read; their sum; the same in another shape. */
+static void
+test_costs(void)
+{
+    struct leat_graph *graph = NULL, *alone = NULL;
+    struct builder builder;
+    static const int64_t shape[] = {-1, 1024, 1024};
+
+    builder_init(&builder, 13);
+    builder_input(&builder, "i", 7, DIMS(-1));
+    builder_constant(&builder, "table", 1, NULL, DIMS(4, 1 << 20));
+    builder_constant(&builder, "shape", 7, shape, DIMS(3));
+    builder_node(&builder, "Gather", "table i", "rows");
+    builder_node(&builder, "Reshape", "rows shape", "square");
+    builder_node(&builder, "ReduceSum", "square", "y");
+    builder_output(&builder, "y");
+    EXPECT(builder_import(&builder, &graph) == LEAT_OK);
+    EXPECT(leat_graph_specialise(graph, 2, &alone) == LEAT_OK);
+    EXPECT(alone->node_count == 3);
+    const struct leat_cost gather = leat_node_cost(alone, &alone->nodes[0]);
+    EXPECT(gather.product_flop == 0 && gather.other_flop == 0 && gather.bytes == 2 * (2 << 22) + 2 * sizeof(int64_t));
+    const struct leat_cost reshape = leat_node_cost(alone, &alone->nodes[1]);
+    EXPECT(reshape.product_flop == 0 && reshape.other_flop == 0 && reshape.bytes == 0);
+    const struct leat_cost sum = leat_node_cost(alone, &alone->nodes[2]);
+    EXPECT(sum.product_flop == 0 && sum.other_flop == 2 << 20 && sum.bytes == (2 << 22) + sizeof(float));
+    leat_graph_destroy(alone);
+    leat_graph_destroy(graph);
+    builder_fini(&builder);
+}
+
+int
+main(void)
+{
+    struct leat_team *team;
+    unsigned ran = 0;
+
+    leat_test_init();
+    test_costs();
+    EXPECT(leat_team_create(&(struct leat_team_options){.size = 2}, &team) == LEAT_OK);
+    for (size_t i = 0; i < zoo_model_count; i++) {
+        ran += test_network(&zoo_models[i], team);
+    }
+    leat_team_destroy(team);
+    EXPECT(ran >= 25);
+    return 0;
+}

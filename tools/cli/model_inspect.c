@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* leat model inspect: finds the file, has it looked at, shows what was seen. */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/cli/cli.h"
+#include "tools/cli/inspect.h"
+#include "tools/cli/output.h"
+
+/* A model and what it is to be inspected with. */
+struct found {
+    int fd, folder_fd; /* folder_fd is -1: its data are all in it */
+    enum leat_precision precision;
+    json_t *reply; /* of the daemon; NULL: it was not asked */
+};
+
+static void
+forget(struct found *found)
+{
+    if (found->fd >= 0) {
+        (void)close(found->fd);
+    }
+    if (found->folder_fd >= 0) {
+        (void)close(found->folder_fd);
+    }
+    json_decref(found->reply);
+}
+
+static int
+open_folder(const char *path)
+{
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    (void)snprintf(folder, sizeof(folder), "%.*s", slash != NULL ? (int)(slash - path) + 1 : 1, slash != NULL ? path : ".");
+    return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* The file, or what the daemon keeps under that name. False: reported. */
+static bool
+find_model(const char *name, const struct inspect_flags *flags, struct found *found, int *ret_exit)
+{
+    found->fd = open(name, O_RDONLY | O_CLOEXEC);
+    if (found->fd >= 0 || strchr(name, '/') != NULL || access(name, F_OK) == 0) {
+        *ret_exit = EXIT_FAILED;
+        if (found->fd < 0) {
+            (void)report_status("model", name, LEAT_FAIL(LEAT_ERR_SYS, "cannot open it"));
+        }
+        found->folder_fd = open_folder(name);
+        return found->fd >= 0;
+    }
+    found->fd = memfd_create("leat-model", MFD_CLOEXEC);
+    if (found->fd < 0) {
+        *ret_exit = report_status("model", name, LEAT_FAIL(LEAT_ERR_SYS, "no memory for a file"));
+        return false;
+    }
+    found->reply = ask_daemon("model", flags->socket_path, json_pack("{s:s, s:s}", "op", "model-file", "name", name), found->fd,
+                              ret_exit);
+    if (found->reply != NULL && !leat_precision_find(text_of(found->reply, "precision"), &found->precision)) {
+        found->precision = LEAT_PRECISION_F32;
+    }
+    return found->reply != NULL;
+}
+
+/* What the command line says, else the daemon; names stay theirs. */
+static bool
+read_dims(const struct inspect_flags *flags, const struct found *found, struct inspect_order *order)
+{
+    const json_t *dims = json_object_size(flags->dims) > 0 ? flags->dims : json_object_get(found->reply, "dims");
+    const char *name;
+    json_t *value;
+
+    json_object_foreach((json_t *)(uintptr_t)dims, name, value) { /* only read */
+        if (order->dim_count == LEAT_GRAPH_SYMBOLS_MAX) {
+            return false;
+        }
+        order->dims[order->dim_count++] = (struct leat_dim_value){.name = name, .value = json_integer_value(value)};
+    }
+    return true;
+}
+
+static int
+show(const struct inspect_order *order, const struct inspect_flags *flags)
+{
+    struct inspected inspected;
+
+    enum leat_status status = inspect_model(order, &inspected);
+    if (status != LEAT_OK) {
+        return report_status("model", order->name, status);
+    }
+    const struct output svg = {.path = flags->svg, .write = inspect_plot};
+    status = output_write(&svg, 1, &inspected);
+    if (status == LEAT_OK && flags->json) {
+        inspect_print_json(&inspected);
+    } else if (status == LEAT_OK) {
+        inspect_print(&inspected, stdout);
+    }
+    inspect_free(&inspected);
+    return status == LEAT_OK ? EXIT_DONE : report_status("model", flags->svg, status);
+}
+
+int
+model_inspect(int argc, char **argv, const struct inspect_flags *flags)
+{
+    struct inspect_order order = {.items = (uint32_t)flags->items,
+                                  .cores = flags->cores,
+                                  .runs = (uint32_t)flags->runs};
+    struct found found = {.fd = -1, .folder_fd = -1, .precision = LEAT_PRECISION_F32};
+    enum leat_precision precision = LEAT_PRECISION_F32;
+    struct stat info;
+    int exit_code = EXIT_FAILED;
+
+    if (argc != 1) {
+        return usage_error("model", "inspect needs one file or name");
+    }
+    if (flags->precision != NULL && !leat_precision_find(flags->precision, &precision)) {
+        return usage_error("model", "there is no precision '%s'", flags->precision);
+    }
+    if (flags->cores > INSPECT_CORES_MAX) {
+        return usage_error("model", "--cores: at most %d", INSPECT_CORES_MAX);
+    }
+    if (output_check("model", "--svg", flags->svg) != EXIT_DONE) {
+        return EXIT_FAILED;
+    }
+    if (!find_model(argv[0], flags, &found, &exit_code)) {
+        forget(&found);
+        return exit_code;
+    }
+    void *file = fstat(found.fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0
+                     ? mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, found.fd, 0)
+                     : MAP_FAILED;
+    if (file == MAP_FAILED) {
+        exit_code = report_status("model", argv[0], LEAT_FAIL(LEAT_ERR_PROTO, "it is empty, or no regular file"));
+    } else if (!read_dims(flags, &found, &order)) {
+        exit_code = usage_error("model", "--dim: at most %u dimensions", LEAT_GRAPH_SYMBOLS_MAX);
+    } else {
+        order.name = argv[0];
+        order.file = file;
+        order.file_bytes = (size_t)info.st_size;
+        order.folder_fd = found.folder_fd;
+        order.precision = flags->precision != NULL ? precision : found.precision;
+        exit_code = show(&order, flags);
+    }
+    if (file != MAP_FAILED) {
+        (void)munmap(file, (size_t)info.st_size);
+    }
+    forget(&found);
+    return exit_code;
+}
