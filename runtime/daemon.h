@@ -83,6 +83,7 @@ struct leat_daemon_options {
     int dispatcher_cpu;    /* -1: unpinned */
     uint32_t worker_depth;
     uint32_t queue_capacity;
+    uint64_t model_memory_bytes; /* of one model; 0: without a limit */
     uint64_t spin_ns;           /* ceiling for dispatcher, workers and clients; server.cores says while what */
     bool hold_cpu_dma_latency;  /* keep /dev/cpu_dma_latency open at 0 while running */
     const uid_t *operators;     /* who may administrate besides root and the daemon's own user */

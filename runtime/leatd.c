@@ -560,6 +560,7 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
         .dispatcher_cpu = (int)placement->dispatcher_cpu,
         .worker_depth = config->worker_queue_depth,
         .queue_capacity = config->limits.central_queue,
+        .model_memory_bytes = config->limits.model_memory_bytes,
         .spin_ns = spin_given ? config->dispatcher.spin_ns : placement->may_spin ? SPIN_AUTO_NS : 0,
         .hold_cpu_dma_latency = config->dispatcher.hold_cpu_dma_latency,
         .operators = config->access.operators,

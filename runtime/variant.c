@@ -29,6 +29,11 @@ build_plans(const struct leat_variant_source *source, const struct leat_variant 
         }
         const size_t scratch = variant->backend->plan_scratch_bytes(copy->plans[bucket]);
         loaded->scratch_bytes = scratch > loaded->scratch_bytes ? scratch : loaded->scratch_bytes;
+        const uint64_t bytes = (uint64_t)variant->backend->model_bytes(copy->model) + scratch;
+        if (source->memory_bytes_max > 0 && bytes > source->memory_bytes_max) {
+            return LEAT_FAIL(LEAT_ERR_LIMIT, "a batch of %u takes %llu bytes with the weights, limits.model_memory is %llu",
+                             options.items, (unsigned long long)bytes, (unsigned long long)source->memory_bytes_max);
+        }
     }
     return LEAT_OK;
 }
@@ -189,8 +194,12 @@ describe(const struct leat_variant_source *source, const struct leat_variant *va
                                                       backend->name)
                                           : ask_for_signature(source, backend, signature);
     }
+    const struct leat_onnx_source file = {.bytes = source->onnx,
+                                          .byte_count = source->onnx_bytes,
+                                          .folder_fd = -1,
+                                          .memory_bytes_max = source->memory_bytes_max};
     struct leat_graph *graph;
-    enum leat_status status = leat_onnx_import(source->onnx, source->onnx_bytes, &graph);
+    enum leat_status status = leat_onnx_import_from(&file, &graph);
     if (status != LEAT_OK) {
         return status;
     }

@@ -32,6 +32,7 @@ struct leat_variant_source {
     const char *const *class_names; /* by worker class, likewise; may be NULL */
     uint32_t team_size_count;   /* classes; at most LEAT_WORKER_CLASSES_MAX; 0: one core */
     uint32_t runs; /* how many of them at once; 0 means 1 */
+    uint64_t memory_bytes_max; /* of a copy and one run: LEAT_ERR_LIMIT beyond it; 0: without a limit */
     const uint32_t *nodes; /* NUMA nodes that get a copy each, in the order of the workers' `copy` */
     uint32_t node_count;   /* 0: one copy, anywhere */
     const char *host;      /* this machine, as leat_measured_host says; NULL: not known */

@@ -47,6 +47,7 @@ test_defaults(void)
     EXPECT(config->limits.slots_per_session == 1024 && config->limits.central_queue == 4096);
     EXPECT(config->limits.arena_bytes_per_session == UINT64_C(1) << 30);
     EXPECT(config->limits.arena_default_bytes == 64u << 20);
+    EXPECT(config->limits.model_memory_bytes == UINT64_C(32) << 30);
     EXPECT(config->drain_ns == UINT64_C(45000000000));
     EXPECT(config->limits.session_memory_bytes == 0 && config->limits.session_memory_per_user_bytes == 0);
     EXPECT(config->dispatcher.cpu == LEAT_AUTO && config->dispatcher.spin_ns == LEAT_CONFIG_SPIN_AUTO);
@@ -88,7 +89,7 @@ test_example_equals_defaults(const char *path)
         EXPECT(strstr(file_text, key) != NULL);
         keys += !heading;
     }
-    EXPECT(keys == 27);
+    EXPECT(keys == 28);
     free(example_text);
     free(defaults_text);
     leat_config_free(example);

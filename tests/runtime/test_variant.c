@@ -81,6 +81,30 @@ test_copies(const void *file, size_t size)
     leat_measured_free(&loaded.measured);
 }
 
+/* One that its constants break, one that only batches do, and one that suffices. */
+static void
+test_memory(const void *file, size_t size)
+{
+    static const char *const texts[] = {"the model's constants take", "limits.model_memory is", ""};
+    struct leat_variant_source source = {.name = "lenet", .backend = "reference", .onnx = file, .onnx_bytes = size, .items_max = 4};
+    struct leat_loaded_variant loaded;
+
+    EXPECT(leat_variant_load(&source, &loaded) == LEAT_OK);
+    const uint64_t needed = loaded.model_bytes + loaded.scratch_bytes;
+    leat_variant_destroy(loaded.variant);
+    leat_measured_free(&loaded.measured);
+    for (int i = 0; i < 3; i++) {
+        source.memory_bytes_max = i == 0 ? 1024 : i == 1 ? needed - 1 : needed;
+        const enum leat_status status = leat_variant_load(&source, &loaded);
+        EXPECT(status == (i < 2 ? LEAT_ERR_LIMIT : LEAT_OK));
+        EXPECT(i == 2 || (strstr(leat_error_text(), "model 'lenet'") != NULL && strstr(leat_error_text(), texts[i]) != NULL));
+        if (status == LEAT_OK) {
+            leat_variant_destroy(loaded.variant);
+            leat_measured_free(&loaded.measured);
+        }
+    }
+}
+
 /* A stall, or two, of five runs: percentiles are those of the others. */
 static void
 test_summaries(void)
@@ -361,6 +385,7 @@ main(void)
     leat_test_init();
     EXPECT(zoo_write(zoo_find("lenet5"), ZOO_SIZE_TEST, leat_test_seed, &file, &size) == LEAT_OK);
     test_copies(file, size);
+    test_memory(file, size);
     test_times_that_are_known();
     test_summaries();
     test_known();
