@@ -26,6 +26,7 @@
 
 #include "base/align.h"
 #include "base/clock.h"
+#include "base/slice.h"
 
 enum { SPINS_PER_CLOCK = 64, BARRIER_SPINS = 4096 };
 
@@ -150,6 +151,7 @@ helper_main(void *argument)
     uint64_t seen = 0;
 
     (void)pthread_setname_np(pthread_self(), "leat-helper");
+    leat_slice_shorten();
     if (team->enter != NULL) {
         team->enter(team->node);
     }

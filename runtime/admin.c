@@ -39,10 +39,11 @@ leat_admin_policy(const struct leat_application *app)
     const struct leat_policy_keeping *keeping = &app->keeping;
     return keeping->versions == 0
                ? json_null()
-               : json_pack("{s:b, s:I, s:I, s:i, s:i, s:f, s:s}", "own", (int)keeping->own, "versions",
+               : json_pack("{s:b, s:I, s:I, s:i, s:i, s:i, s:f, s:I, s:s}", "own", (int)keeping->own, "versions",
                            (json_int_t)keeping->versions, "objective_ns", (json_int_t)keeping->objective_ns, "workers",
-                           (int)keeping->worker_count, "rungs", (int)keeping->rung_count, "dispersion",
-                           keeping->dispersion_permille / 1e3, "trouble", keeping->trouble);
+                           (int)keeping->worker_count, "unit_items", 1 << keeping->policy->unit_shift, "rungs",
+                           (int)keeping->rung_count, "dispersion", keeping->dispersion_permille / 1e3, "reserve_ns",
+                           (json_int_t)atomic_load_explicit(&app->reserve_ns, memory_order_relaxed), "trouble", keeping->trouble);
 }
 
 /* The model's place among what the application is served by; variant_count: it has none. */

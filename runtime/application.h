@@ -23,6 +23,7 @@
 #include "sched/policy.h"
 #include "sched/probing.h"
 #include "sched/profile.h"
+#include "sched/reserve.h"
 #include "sched/share.h"
 
 #define LEAT_APPLICATIONS_MAX 1024u
@@ -88,6 +89,8 @@ struct leat_policy_keeping {
     uint32_t spread_ppm;    /* that it was made for */
     uint32_t misfits;       /* looks in a row at which it did not fit */
     uint64_t accepted_seen; /* queries at the last look */
+    uint64_t queries_seen, items_seen; /* that had arrived by then */
+    uint32_t unit_shift; /* items of a usual query, rounded down to a power of two: what counts as one */
     struct leat_share share; /* of the workers; in force for selectors that go by their number */
     uint64_t demand_accepted_seen, busy_seen_ns; /* at the last look at demands */
     bool wanted;            /* somebody waits for a new one */
@@ -132,6 +135,8 @@ struct leat_application {
     bool busy;      /* in the dispatcher's list of those to decide for */
     bool sweep_due; /* a query that waits was cancelled, or its session closed */
     struct leat_load load; /* of online queries */
+    struct leat_reserve reserve;
+    _Atomic uint64_t reserve_ns; /* as it is kept. W: dispatcher  R: control, relaxed */
     struct leat_application_counters counters;
     struct leat_histogram sizes; /* items of accepted queries. W: dispatcher */
 

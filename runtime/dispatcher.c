@@ -11,8 +11,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/slice.h"
 #include "sched/batch.h"
 #include "sched/candidates.h"
+#include "sched/policy_table.h"
 #include "sched/route_caps.h"
 #include "sched/select.h"
 
@@ -35,6 +37,7 @@ _Static_assert(EVENTS >= LEAT_SESSIONS_MAX + LEAT_APPLICATIONS_MAX + 2, "events 
 /* A batch on its way, in the order in which its worker will report it. */
 struct batch_record {
     uint64_t predicted_ns; /* on average */
+    uint64_t handed_ns;
     uint64_t arrived_ns;   /* the oldest query; offline ones have time */
     uint16_t application;
     uint8_t variant; /* within the application */
@@ -913,6 +916,7 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
     const uint64_t predicted_ns = predict_mean(app, app->id, selection.variant, record->class, items);
     record->batches[record->batch_tail & (LEAT_WORKER_BATCHES - 1)] = (struct batch_record){
         .predicted_ns = predicted_ns,
+        .handed_ns = dispatcher->now_ns,
         .arrived_ns = entries[at[0]].offline ? dispatcher->now_ns : waiting->queries[waiting->head + at[0]].arrival_ns,
         .application = app->id,
         .variant = (uint8_t)selection.variant,
@@ -1023,11 +1027,12 @@ select_input(const struct leat_dispatcher *dispatcher, struct leat_application *
         .variant_count = app->variant_count,
         .worker_count = own_workers(dispatcher, app),
         .idle_count = own_idle(dispatcher, app),
-        .rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns),
+        .rate_qps = leat_load_rising_qps(&app->load, dispatcher->now_ns),
         .application = app->id,
         .predict = predict,
         .cost = cost_nano,
         .profiles = app,
+        .reserve_ns = atomic_load_explicit(&app->reserve_ns, memory_order_relaxed),
     };
 }
 
@@ -1278,6 +1283,16 @@ decide_all(struct leat_dispatcher *dispatcher)
 
 /* ---- Reports from the workers ----------------------------------------------------------------- */
 
+/* What it ended later than predicted says how early the next ones are to end. */
+static void
+learn_reserve(const struct leat_dispatcher *dispatcher, struct leat_application *app, const struct batch_record *batch)
+{
+    const uint64_t took_ns = dispatcher->now_ns - batch->handed_ns;
+
+    leat_reserve_learn(&app->reserve, took_ns, batch->predicted_ns, app->policy != NULL ? app->policy->spread_permille : 0);
+    atomic_store_explicit(&app->reserve_ns, leat_reserve_ns(&app->reserve, app->latency_ns), memory_order_relaxed);
+}
+
 /* What the batch says of its instance: nothing, where not all of it ran as it should. */
 static void
 end_batch(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t worker_index,
@@ -1327,6 +1342,12 @@ take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, const str
     bump(&app->counters.expired, done->expired);
     bump(&app->counters.failed, done->failed);
     bump(&app->counters.ok, ran - done->failed);
+    if (app->selector->when_idle && batch->online && ran > 0) {
+        learn_reserve(dispatcher, app, batch);
+    }
+    if (app->selector->ended != NULL && batch->online && ran > 0 && done->failed == 0) {
+        app->selector->ended(app->selector_state, batch->variant, done->items, done->exec_ns);
+    }
     leat_probing_end(&app->probing[record->class], batch->probe, dispatcher->now_ns, batch->predicted_ns,
                      done->exec_ns);
     if (ran > 0 && done->failed == 0) {
@@ -1533,6 +1554,7 @@ take_over(struct leat_dispatcher *dispatcher, struct leat_application *app)
     pass_profiles_on(app, successor);
     leat_histogram_merge(&successor->sizes, &app->sizes);
     successor->load = app->load;
+    successor->reserve = app->reserve;
     successor->busy = app->busy;
     successor->sweep_due = app->busy;
     successor->next_expiry_ns = app->busy ? 0 : LEAT_NO_DEADLINE; /* the next sweep finds it */
@@ -1554,6 +1576,8 @@ copy_profiles(struct leat_dispatcher *dispatcher, struct leat_profile_copy *copy
         memcpy(copy->profiles, app->profiles[copy->variant], sizeof(copy->profiles));
         copy->rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns);
         copy->dispersion_ppm = leat_load_dispersion_ppm(&app->load, dispatcher->now_ns);
+        copy->queries = app->load.queries;
+        copy->items = app->load.items;
     }
     send_event(dispatcher, &event);
 }
@@ -1908,6 +1932,7 @@ dispatcher_main(void *argument)
     uint64_t idle_since_ns = leat_clock_now(clock);
 
     (void)pthread_setname_np(pthread_self(), "leat-dispatch");
+    leat_slice_shorten();
     while (!dispatcher->stop) {
         if (leat_dispatcher_round(dispatcher, leat_clock_now(clock))) {
             idle_since_ns = dispatcher->now_ns;

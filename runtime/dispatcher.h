@@ -55,6 +55,7 @@ struct leat_profile_copy {
     uint32_t variant;
     bool found;
     uint32_t rate_qps, dispersion_ppm; /* of the application's arrivals */
+    uint64_t queries, items;           /* that arrived so far */
     struct leat_profile profiles[LEAT_WORKER_CLASSES_MAX];
     bool answered; /* control's */
 };

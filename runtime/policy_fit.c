@@ -57,8 +57,8 @@ compare_times(const struct leat_policy *policy, const struct leat_policy_order *
         const uint64_t made = made_ns[items - 1], mean = order->latency_ns[cell];
         const uint64_t high = high_ns[cell] > mean ? high_ns[cell] : mean;
         if (mean > 0 && (made <= policy->objective_ns || mean <= policy->objective_ns) && !lies_between(made, mean, high, 10)) {
-            find(finding, LEAT_POLICY_OTHER_TIMES, "%u of '%s' take %.3f ms, not %.3f ms", items, name, (double)mean / 1e6,
-                 (double)made / 1e6);
+            find(finding, LEAT_POLICY_OTHER_TIMES, "%u of '%s' take %.3f ms, not %.3f ms", items << order->unit_shift, name,
+                 (double)mean / 1e6, (double)made / 1e6);
             return;
         }
     }
@@ -80,8 +80,9 @@ leat_policy_misfits(const struct leat_policy *policy, const struct leat_policy_o
         find(&finding, LEAT_POLICY_OTHER_WORKERS, "it is for %u workers, not %u", policy->worker_count, all_workers);
     }
     if ((uint64_t)order->rate_qps * policy->worker_count > (uint64_t)highest_qps * order->worker_count) {
-        find(&finding, LEAT_POLICY_OTHER_LOAD, "%u items/s come, and it ends at %llu", order->rate_qps,
-             (unsigned long long)highest_qps * order->worker_count / policy->worker_count);
+        find(&finding, LEAT_POLICY_OTHER_LOAD, "%llu items/s come, and it ends at %llu",
+             (unsigned long long)order->rate_qps << order->unit_shift,
+             ((unsigned long long)highest_qps * order->worker_count / policy->worker_count) << order->unit_shift);
     }
     if (policy->dispersion_permille > 0 &&
         !lies_between(policy->dispersion_permille, order->dispersion_permille, order->dispersion_permille, 50)) {

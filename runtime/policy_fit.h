@@ -21,7 +21,7 @@ enum leat_policy_misfit {
 
 /*
  * A sum of those; a text of them, "" for none, in text[bytes]. The order's variants are found by name; its workers are the
- * application's share of all_workers. high_ns[variant_count][items_max] are times that few batches exceed, where the order's
+ * application's share of all_workers; its unit is the policy's. high_ns[variant_count][items_max] are times that few batches exceed, where the order's
  * are means.
  */
 uint32_t leat_policy_misfits(const struct leat_policy *policy, const struct leat_policy_order *order, uint32_t all_workers,

@@ -40,6 +40,16 @@ struct leat_policy_keeper {
 
 /* ---- What a policy is to be made for ---------------------------------------------------------- */
 
+static uint32_t
+most_items(const struct leat_application *app)
+{
+    uint32_t most = 0;
+    for (uint32_t v = 0; v < app->variant_count; v++) {
+        most = app->sched_variants[v].items_max > most ? app->sched_variants[v].items_max : most;
+    }
+    return most;
+}
+
 static void
 draft_begin(struct draft *draft, const struct leat_application *app)
 {
@@ -48,6 +58,7 @@ draft_begin(struct draft *draft, const struct leat_application *app)
         .names = draft->name_of,
         .accuracy_ppm = draft->accuracy_ppm,
         .latency_ns = draft->latency_ns,
+        .unit_shift = app->keeping.unit_shift,
         .objective_ns = app->latency_ns,
         .worker_count = app->keeping.share.workers,
         .dispersion_permille = LEAT_POLICY_POISSON_PERMILLE,
@@ -60,10 +71,8 @@ draft_begin(struct draft *draft, const struct leat_application *app)
         (void)strcpy(draft->names[v], app->variants[v]->name);
         draft->name_of[v] = draft->names[v];
         draft->accuracy_ppm[v] = app->sched_variants[v].accuracy_ppm;
-        if (app->sched_variants[v].items_max > draft->order.items_max) {
-            draft->order.items_max = app->sched_variants[v].items_max;
-        }
     }
+    draft->order.items_max = most_items(app) >> app->keeping.unit_shift;
     if (draft->order.items_max > LEAT_POLICY_MAKE_ITEMS_MAX) {
         draft->order.items_max = LEAT_POLICY_MAKE_ITEMS_MAX;
     }
@@ -81,15 +90,16 @@ deviations(uint32_t quantile_ppm)
 static void
 draft_variant(struct draft *draft, const struct leat_application *app, uint32_t v, const struct leat_profile *profile)
 {
-    const uint32_t items_max = draft->order.items_max;
+    const uint32_t units_max = draft->order.items_max;
     const uint32_t quantile_ppm = profile->quantile_ppm != LEAT_PROFILE_DEFAULT ? profile->quantile_ppm : 950000;
 
-    for (uint32_t items = 1; items <= items_max; items++) {
+    for (uint32_t units = 1; units <= units_max; units++) {
+        const uint32_t items = units << draft->order.unit_shift;
         const bool exists = items <= app->sched_variants[v].items_max;
         const uint64_t mean_ns = exists ? leat_profile_mean(profile, items) : 0;
         const uint64_t high_ns = exists ? leat_profile_predict(profile, items) : 0;
-        draft->latency_ns[(size_t)v * items_max + items - 1] = mean_ns;
-        draft->high_ns[(size_t)v * items_max + items - 1] = high_ns;
+        draft->latency_ns[(size_t)v * units_max + units - 1] = mean_ns;
+        draft->high_ns[(size_t)v * units_max + units - 1] = high_ns;
         if (exists && quantile_ppm > 600000 && quantile_ppm < LEAT_PROFILE_MEAN && mean_ns > 0) {
             const double above = (double)high_ns / (double)mean_ns - 1;
             draft->spread_sum += above > 0 ? above / deviations(quantile_ppm) : 0;
@@ -168,7 +178,7 @@ check_router(const struct leat_application *app, enum leat_policy_kind kind)
 
 static enum leat_status
 read_first(const struct leat_daemon *daemon, struct leat_application *app, const struct leat_application_options *options,
-           const struct draft *draft)
+           struct draft *draft)
 {
     if (options->policy_table == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "only the name of policy %s was kept, and it cannot be read: give it anew",
@@ -180,6 +190,8 @@ read_first(const struct leat_daemon *daemon, struct leat_application *app, const
     }
     status = check_router(app, app->policy->kind);
     if (status == LEAT_OK) {
+        app->keeping.unit_shift = app->policy->unit_shift;
+        draft_first(daemon, draft, app);
         judge_file(daemon, app, draft, 1);
     }
     return status;
@@ -189,7 +201,6 @@ static enum leat_status
 find_policy(const struct leat_daemon *daemon, struct leat_application *app, const struct leat_application_options *options,
             struct draft *draft)
 {
-    draft_first(daemon, draft, app);
     if (options->policy_path != NULL) {
         return read_first(daemon, app, options, draft);
     }
@@ -204,6 +215,7 @@ find_policy(const struct leat_daemon *daemon, struct leat_application *app, cons
         return LEAT_FAIL(LEAT_ERR_INVALID, "selector mdp is for workers of one class, and there are %u", daemon->class_count);
     }
     const enum leat_status status = check_router(app, LEAT_POLICY_POOL);
+    draft_first(daemon, draft, app);
     return status == LEAT_OK ? make_first(daemon, app, draft) : status;
 }
 
@@ -245,6 +257,9 @@ leat_policy_keeper_begin(const struct leat_daemon *daemon, struct leat_applicati
     app->keeping.share.workers = daemon->options.worker_count;
     if (before != NULL) {
         app->keeping.share = before->keeping.share;
+        app->keeping.unit_shift = before->keeping.unit_shift;
+        app->keeping.queries_seen = before->keeping.queries_seen;
+        app->keeping.items_seen = before->keeping.items_seen;
         app->keeping.demand_accepted_seen = before->keeping.demand_accepted_seen;
         app->keeping.busy_seen_ns = before->keeping.busy_seen_ns;
     }
@@ -282,6 +297,22 @@ leat_policy_keeper_equip(const struct leat_daemon *daemon, struct leat_applicati
 
 /* ---- Looking after it -------------------------------------------------------------------------- */
 
+/* How many come in a query, and how unevenly queries come. A policy from a file says itself what counts as one. */
+static void
+look_at_arrivals(struct leat_application *app, const struct leat_profile_copy *copy)
+{
+    struct leat_policy_keeping *keeping = &app->keeping;
+
+    if (keeping->own) {
+        keeping->unit_shift = leat_policy_unit_shift(keeping->unit_shift, copy->queries - keeping->queries_seen,
+                                                     copy->items - keeping->items_seen, most_items(app));
+    }
+    keeping->queries_seen = copy->queries;
+    keeping->items_seen = copy->items;
+    keeping->dispersion_mean_permille =
+        leat_policy_dispersion(keeping->dispersion_mean_permille, copy->dispersion_ppm >> keeping->unit_shift);
+}
+
 /* Fills the draft from what the dispatcher knows now; mutex held, released meanwhile. False: there is nothing to do. */
 static bool
 look(struct leat_daemon *daemon, struct leat_application *app, struct draft *draft)
@@ -290,23 +321,25 @@ look(struct leat_daemon *daemon, struct leat_application *app, struct draft *dra
     const uint16_t id = app->id;
     const uint64_t generation = app->generation;
     const uint64_t accepted = atomic_load_explicit(&app->counters.accepted, memory_order_relaxed);
-    uint64_t dispersion_ppm = 0;
 
     if (app->keeping.policy == NULL || (accepted == app->keeping.accepted_seen && !app->keeping.wanted)) {
         return false;
     }
     app->keeping.accepted_seen = accepted;
+    if (leat_daemon_copy_profiles(daemon, app, 0, copy) != LEAT_OK || daemon->applications[id] != app ||
+        app->generation != generation) {
+        return false; /* it has gone, and perhaps another one lies where it lay */
+    }
+    look_at_arrivals(app, copy);
     draft_begin(draft, app);
     for (uint32_t v = 0; v < draft->order.variant_count; v++) {
         if (leat_daemon_copy_profiles(daemon, app, v, copy) != LEAT_OK || daemon->applications[id] != app ||
             app->generation != generation) {
-            return false; /* it has gone, and perhaps another one lies where it lay */
+            return false;
         }
         draft_variant(draft, app, v, &copy->profiles[0]);
-        dispersion_ppm = copy->dispersion_ppm;
-        draft->order.rate_qps = copy->rate_qps;
     }
-    app->keeping.dispersion_mean_permille = leat_policy_dispersion(app->keeping.dispersion_mean_permille, dispersion_ppm);
+    draft->order.rate_qps = copy->rate_qps >> app->keeping.unit_shift;
     draft->order.dispersion_permille = app->keeping.dispersion_mean_permille;
     return true;
 }

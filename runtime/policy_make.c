@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/align.h"
+#include "base/slice.h"
 #include "sched/mdp_pool.h"
 #include "sched/policy_solve.h"
 
@@ -182,6 +182,7 @@ pose_problem(struct maker *maker)
         .late_penalty = LEAT_POLICY_PENALTY,
         .queue_max = QUEUE_MAX,
         .slack_bins = SLACK_BINS,
+        .unit_shift = order->unit_shift,
         .drops_late = order->drops_late,
         .idle_levels = levels < IDLE_LEVELS ? levels : IDLE_LEVELS,
         .held_max = HELD_MAX,
@@ -238,13 +239,12 @@ solve_rungs(void *argument)
     return NULL;
 }
 
-/* Stands back behind all that serves, though the daemon have a real-time priority. */
+/* Behind all that serves, though the daemon have a real-time priority. */
 static void
 stand_back(void)
 {
     (void)pthread_setname_np(pthread_self(), "leat-solve");
-    (void)pthread_setschedparam(pthread_self(), SCHED_OTHER, &(struct sched_param){0});
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
+    leat_slice_stand_back(NICE);
 }
 
 static void *
@@ -333,6 +333,21 @@ leat_policy_dispersion(uint32_t mean_permille, uint64_t seen_ppm)
     return (uint32_t)((7 * mean + bounded) / 8);
 }
 
+uint32_t
+leat_policy_unit_shift(uint32_t before, uint64_t queries, uint64_t items, uint32_t items_max)
+{
+    const uint64_t unit = UINT64_C(1) << before;
+    uint32_t shift = 0;
+
+    if (queries == 0 || (4 * items >= 3 * unit * queries && 2 * items <= 5 * unit * queries && unit <= items_max)) {
+        return before;
+    }
+    while (shift < LEAT_POLICY_UNIT_SHIFT_MAX && UINT64_C(2) << shift <= items / queries && UINT64_C(2) << shift <= items_max) {
+        shift++;
+    }
+    return shift;
+}
+
 static bool
 is_off(uint64_t a, uint64_t b, double most)
 {
@@ -343,7 +358,8 @@ is_off(uint64_t a, uint64_t b, double most)
 bool
 leat_policy_fits(const struct leat_policy *policy, uint32_t made_for_spread_ppm, const struct leat_policy_order *order)
 {
-    if (policy->worker_count != order->worker_count || is_off(policy->dispersion_permille, order->dispersion_permille, 1.5) ||
+    if (policy->unit_shift != order->unit_shift || policy->worker_count != order->worker_count ||
+        is_off(policy->dispersion_permille, order->dispersion_permille, 1.5) ||
         order->rate_qps > leat_policy_rung(policy, policy->rung_count - 1)->rate_qps ||
         order->spread_ppm > made_for_spread_ppm + 50000 || made_for_spread_ppm > order->spread_ppm + 50000) {
         return false;
@@ -385,7 +401,7 @@ leat_policy_order_key(const struct leat_policy_order *order, const char *host, c
     _Static_assert(sizeof(*order) == 88, "a field more: it belongs here and in the test of keys");
     const uint64_t numbers[] = {order->variant_count, order->rate_qps,     order->spread_ppm,          order->items_max,
                                 order->objective_ns,  order->worker_count, order->dispersion_permille, order->drops_late,
-                                order->rate_count};
+                                order->rate_count,    order->unit_shift};
     struct sha256_ctx hash;
     uint8_t digest[SHA256_DIGEST_SIZE];
 

@@ -32,6 +32,7 @@ struct leat_policy_order {
     uint32_t rate_qps;               /* that is seen; the ladder covers it */
     uint32_t spread_ppm;             /* standard deviation of what a batch takes, over its mean */
     uint32_t items_max;              /* 1..LEAT_POLICY_MAKE_ITEMS_MAX */
+    uint32_t unit_shift;             /* all items and rates here are of units of 1 << this: sched/policy_table.h */
     uint64_t objective_ns;           /* > 0 */
     uint32_t worker_count;
     uint32_t dispersion_permille;    /* of arrivals, 1000 and more */
@@ -55,9 +56,16 @@ LEAT_MUST_CHECK enum leat_status leat_policy_make(const struct leat_policy_order
 uint32_t leat_policy_dispersion(uint32_t mean_permille, uint64_t seen_ppm);
 
 /*
- * Is the policy still for that order, which has the same variants? Not when what it was made of is off: in the number of workers; by more than a tenth in the
- * time of a batch, a power of two of items, that is or was in time; by more than a half in dispersion; by 0.05 in spread;
- * or when the rate is beyond the ladder.
+ * How many items count as one, as a power of two, when that was `before` and `queries` have come since with so many items: as
+ * many as a query has on average, rounded down, and no more than items_max. It stays while the average is from three quarters
+ * to two and a half times of it.
+ */
+uint32_t leat_policy_unit_shift(uint32_t before, uint64_t queries, uint64_t items, uint32_t items_max);
+
+/*
+ * Is the policy still for that order, which has the same variants? Not when what it was made of is off: in the unit; in the
+ * number of workers; by more than a tenth in the time of a batch, a power of two of items, that is or was in time; by more than
+ * a half in dispersion; by 0.05 in spread; or when the rate is beyond the ladder.
  */
 bool leat_policy_fits(const struct leat_policy *policy, uint32_t made_for_spread_ppm, const struct leat_policy_order *order);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/slice.h"
 #include "kernels/team.h"
 #include "runtime/memory.h"
 
@@ -387,6 +388,7 @@ worker_main(void *argument)
 
     (void)snprintf(name, sizeof(name), "leat-worker-%u", options->index % 100);
     (void)pthread_setname_np(pthread_self(), name);
+    leat_slice_shorten();
     leat_memory_enter_node(options->node); /* for what libraries allocate in a run; helpers do the same */
     const enum leat_status status = leat_team_create(&team_options, &run->team);
     announce_start(report, status); /* `report` is the starter's: not to be touched from here on */

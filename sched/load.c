@@ -30,14 +30,21 @@ static void
 turn(struct leat_load *load)
 {
     const uint64_t done = load->counts[load->present];
+    const uint32_t left = (load->present + BUCKETS + 2 - LEAT_LOAD_RECENT) % (BUCKETS + 1); /* is recent no more */
 
     load->sum += done;
+    load->query_sum += load->query_counts[load->present];
+    load->recent_sum += done - load->counts[left];
+    load->recent_query_sum += load->query_counts[load->present];
+    load->recent_query_sum -= load->query_counts[left];
     load->square_sum += done * done;
     load->present = load->present < BUCKETS ? load->present + 1 : 0;
     const uint64_t oldest = load->counts[load->present]; /* 0 while there are fewer than BUCKETS whole ones */
     load->sum -= oldest;
     load->square_sum -= oldest * oldest;
+    load->query_sum -= load->query_counts[load->present];
     load->counts[load->present] = 0;
+    load->query_counts[load->present] = 0;
     load->whole += load->whole < BUCKETS;
     load->bucket_start_ns += load->bucket_ns;
 }
@@ -51,7 +58,9 @@ advance(struct leat_load *load, uint64_t now_ns)
     }
     if (LEAT_UNLIKELY(now_ns - load->bucket_start_ns >= (BUCKETS + 1) * load->bucket_ns)) { /* nothing in it is left */
         memset(load->counts, 0, sizeof(load->counts));
+        memset(load->query_counts, 0, sizeof(load->query_counts));
         load->sum = load->square_sum = 0;
+        load->query_sum = load->recent_sum = load->recent_query_sum = 0;
         load->whole = BUCKETS;
         load->bucket_start_ns = now_ns;
     }
@@ -65,6 +74,9 @@ void
 leat_load_arrive(struct leat_load *load, uint64_t now_ns, uint32_t items)
 {
     (void)advance(load, now_ns);
+    load->queries++;
+    load->items += items;
+    load->query_counts[load->present] += load->query_counts[load->present] < COUNT_MAX;
     uint32_t *count = &load->counts[load->present];
     *count = items < COUNT_MAX - *count ? *count + items : COUNT_MAX;
 }
@@ -89,6 +101,27 @@ leat_load_rate_qps(struct leat_load *load, uint64_t now_ns)
         rate_qps = scaled >> (PART_SHIFT + RATE_SHIFT);
     }
     return rate_qps < UINT32_MAX ? (uint32_t)rate_qps : UINT32_MAX;
+}
+
+uint32_t
+leat_load_rising_qps(struct leat_load *load, uint64_t now_ns)
+{
+    const uint32_t rate_qps = leat_load_rate_qps(load, now_ns);
+    const uint64_t recent = load->recent_query_sum + load->query_counts[load->present];
+    const uint64_t expected = load->query_sum / (BUCKETS / LEAT_LOAD_RECENT);
+
+    if (LEAT_LIKELY(recent <= expected + 1 || load->whole < BUCKETS)) {
+        return rate_qps;
+    }
+    const uint64_t beyond = recent - expected - 1; /* below 2^27: its square fits */
+    if (LEAT_LIKELY(beyond * beyond <= 9 * expected)) {
+        return rate_qps;
+    }
+    const uint64_t items = load->recent_sum + load->counts[load->present]; /* below 2^27 */
+    const uint64_t ns = (LEAT_LOAD_RECENT - 1) * load->bucket_ns + advance(load, now_ns);
+    const uint64_t rising_qps = items * SECOND_NS / ns; /* the product is below 2^58 */
+    const uint64_t held_qps = rising_qps < UINT32_MAX ? rising_qps : UINT32_MAX;
+    return held_qps > rate_qps ? (uint32_t)held_qps : rate_qps;
 }
 
 uint32_t

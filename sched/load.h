@@ -12,6 +12,10 @@
  *           most.
  * Reaction  A rate that changes at once is seen in full a window later, in proportion before. After a silence of a window
  *           it is 0.
+ * Rise      Queries, not items, say whether there is a rise: those of the present and the last LEAT_LOAD_RECENT - 1 whole buckets are
+ *           more than an eighth of the whole window's by three standard deviations of a Poisson distribution, and
+ *           one. Then the rate is that of the items in these. It is seen within an eighth of a window, and of 1000 questions one
+ *           about arrivals that are even sees one that is not there.
  * Dispersion  Index of dispersion of counts: variance of the arrivals in a bucket over their mean, of the whole buckets
  *           in the window. 1 for Poisson arrivals, more for bursts of up to a window's length, 0 for clockwork. By 64
  *           buckets it is known to 18 % (standard deviation).
@@ -27,6 +31,7 @@
 #include <stdint.h>
 
 #define LEAT_LOAD_BUCKETS       64u
+#define LEAT_LOAD_RECENT        8u
 #define LEAT_LOAD_WINDOW_NS     UINT64_C(500000000) /* as in RAMSIS (EuroSys 2024) */
 #define LEAT_LOAD_WINDOW_MIN_NS UINT64_C(1000000)
 #define LEAT_LOAD_WINDOW_MAX_NS UINT64_C(60000000000)
@@ -39,9 +44,13 @@ struct leat_load {
     uint64_t part_multiplier; /* part of a bucket, 1/2^16 = time in it * this >> 32 */
     uint64_t rate_multiplier; /* queries a second = arrivals in a window * this >> 20 */
     uint64_t sum, square_sum; /* of the whole buckets; of their squares */
+    uint64_t queries, items;  /* since the start */
     uint32_t whole;           /* buckets since the start, or since there was nothing to know: at most LEAT_LOAD_BUCKETS */
     uint32_t present;         /* index of the present bucket */
+    uint64_t query_sum;                     /* of the whole buckets */
+    uint64_t recent_sum, recent_query_sum;  /* of the last LEAT_LOAD_RECENT - 1 whole ones */
     uint32_t counts[LEAT_LOAD_BUCKETS + 1]; /* ring: the present one, behind it the oldest whole one */
+    uint32_t query_counts[LEAT_LOAD_BUCKETS + 1];
 };
 
 /* A window of 0 is LEAT_LOAD_WINDOW_NS; it is held between the bounds and rounded down to a multiple of buckets. */
@@ -50,6 +59,9 @@ void leat_load_init(struct leat_load *load, uint64_t window_ns, uint64_t now_ns)
 void leat_load_arrive(struct leat_load *load, uint64_t now_ns, uint32_t items);
 
 uint32_t leat_load_rate_qps(struct leat_load *load, uint64_t now_ns); /* at most UINT32_MAX */
+
+/* The same, but for a rise: who decides for the next moments is not to wait until the window is full of it. */
+uint32_t leat_load_rising_qps(struct leat_load *load, uint64_t now_ns);
 
 /*
  * Parts per million; LEAT_LOAD_POISSON_PPM while fewer than half of the buckets are whole or less than two arrivals in

@@ -121,6 +121,7 @@ struct leat_select_input {
     leat_predict_fn cost; /* of so many items by themselves, in 10^-9 of what prices are in; UINT64_MAX: the class has no
                            * price. Asked where a query has a cap; NULL: none has */
     const void *profiles;
+    uint64_t reserve_ns; /* by which batches are to end before the deadline, for those that plan to it: sched/reserve.h */
     const struct leat_instance *instances; /* [variant_count] on this worker: sched/instance.h; NULL: all are active */
 };
 
@@ -160,6 +161,8 @@ struct leat_selector {
     bool counts_workers; /* chooses by worker_count: is to be told the application's share of them */
     enum leat_status (*init)(void *state, const struct leat_selector_options *options); /* NULL: zeroes will do */
     struct leat_selection (*select)(void *state, const struct leat_select_input *input);
+    /* A batch that it chose has ended and ran for so long. NULL: that tells it nothing. */
+    void (*ended)(void *state, uint32_t variant, uint32_t items, uint64_t run_ns);
     /* How gladly it would serve query [0] on that worker: less is better. Batches do not matter. NULL: all are the same to it. */
     uint64_t (*rank_worker)(void *state, const struct leat_select_input *input);
 };
@@ -244,6 +247,12 @@ extern const struct leat_selector leat_selector_single;
  * the items that wait, the slack of the oldest query when the worker is free, the rate and the idle workers. Whole queries
  * up to the action's items make the batch, one at least. No deadline is a slack of the whole objective. Queries that the
  * policy gives up are passed over, unless nothing else can be served: then they are, by the fastest variant. It may hold.
+ *   Kind      One of kind queue is followed as it stands; the next two are for kind pool.
+ *   Pace      Where batches lately took longer than the table has it, by a factor p on average, slacks count as divided and rates
+ *             as multiplied by p: all times p as long would be the same world with a slower clock. Of the last 64 batches or
+ *             so; each counts for 4 at most, and for 1 where all took less.
+ *   Reserve   Slacks are taken to be less by reserve_ns; where the policy then gives a query up, it is asked with all the time that
+ *             there is.
  *   Workers   worker_count may change; that of idle ones is taken for no more than it. 0 stands for init's.
  *   Variants  are the table's by name; others serve only where nothing else does. Where the action's does not suit the
  *             first query: a floor above it takes the least accurate that does; else the next faster ready one, then the

@@ -72,6 +72,7 @@ shape_of(const struct leat_policy_problem *problem, uint32_t rung_count)
                                 .variant_count = problem->variant_count,
                                 .queue_max = problem->queue_max,
                                 .slack_bins = problem->slack_bins,
+                                .unit_shift = problem->unit_shift,
                                 .idle_levels = pool ? problem->idle_levels : 0,
                                 .held_max = pool ? problem->held_max : 0,
                                 .latency_items = problem->latency_items,

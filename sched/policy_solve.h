@@ -32,6 +32,7 @@ struct leat_policy_problem {
     enum leat_policy_mode mode;
     uint32_t variant_count;    /* 1..LEAT_POLICY_VARIANTS_MAX; PAPER, DEALT: rising latency, so that 0 is the fastest */
     uint32_t worker_count;     /* 1..LEAT_POLICY_WORKERS_MAX */
+    uint32_t unit_shift;       /* for the block: all items and rates here are of units of 1 << this */
     uint32_t latency_items;    /* LEAT: the largest batch, 1..queue_max; others: queue_max + 1 */
     const char *const *names;  /* [variant_count] */
     const double *accuracy;    /* f64[variant_count], 0..1 */

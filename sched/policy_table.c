@@ -149,6 +149,7 @@ static const struct field fields[] = {
     {"latency_items", offsetof(struct leat_policy, latency_items), 1, LEAT_POLICY_LATENCIES_MAX},
     {"shortest", offsetof(struct leat_policy, shortest), 0, 1},
     {"late_penalty_permille", offsetof(struct leat_policy, late_penalty_permille), 0, LEAT_POLICY_PENALTY_MAX_PERMILLE},
+    {"unit_shift", offsetof(struct leat_policy, unit_shift), 0, LEAT_POLICY_UNIT_SHIFT_MAX},
     {"spread_permille", offsetof(struct leat_policy, spread_permille), 0, LEAT_POLICY_SPREAD_MAX_PERMILLE},
 };
 
@@ -452,7 +453,7 @@ leat_policy_seal(struct leat_policy *policy)
 static uint64_t
 covered_qps(const struct leat_policy_lookup *lookup, uint32_t rung)
 {
-    return (uint64_t)lookup->rungs[rung].rate_qps * lookup->workers / lookup->made_for;
+    return ((uint64_t)lookup->rungs[rung].rate_qps << lookup->unit_shift) * lookup->workers / lookup->made_for;
 }
 
 void
@@ -464,7 +465,8 @@ leat_policy_turn(struct leat_policy_lookup *lookup, uint32_t rate_qps)
         rung++;
     }
     const uint64_t to_qps = rung + 1 < lookup->rung_count ? covered_qps(lookup, rung) : UINT32_MAX;
-    const uint64_t from_qps = rung > 0 ? covered_qps(lookup, rung - 1) + 1 : 0;
+    const uint64_t below_qps = rung > 0 ? covered_qps(lookup, rung - 1) + 1 : 0;
+    const uint64_t from_qps = below_qps < UINT32_MAX ? below_qps : UINT32_MAX;
     lookup->rung = rung;
     lookup->actions = lookup->first + (size_t)rung * lookup->rung_actions;
     lookup->rate_from_qps = (uint32_t)from_qps;
@@ -506,6 +508,7 @@ leat_policy_lookup_init(struct leat_policy_lookup *lookup, const struct leat_pol
         .objective_ns = policy->objective_ns,
         .columns = policy->slack_bins + 1,
         .full_row = policy->queue_max + 1,
+        .unit_shift = policy->unit_shift,
         .held_max = policy->held_max,
         .idle_levels = policy->idle_levels,
         .rung_count = policy->rung_count,

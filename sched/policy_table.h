@@ -18,6 +18,8 @@
  *           those wait; then, where two workers or more are idle, n = 1..held_max and more for each level of idleness. An
  *           action is (variant | items << 6): so many items, the oldest first, go to the variant, or are given up or held
  *           back where that is LEAT_POLICY_GIVE_UP or _HOLD. 20 rungs of RAMSIS' size, 32 items and 100 bins, are 134 KiB.
+ * Units     Where queries have many items each, so many of them count as one, a power of two: then all items and rates in a
+ *           block are of such units. Look-ups take and give items; what does not fill a unit counts as one.
  * Slack     Of the oldest query: bin j, 0..slack_bins, is for slacks from objective * j / slack_bins to below the next, the
  *           last for all that is longer. Without bins there is one column.
  * Idle      With i >= 2 of K workers idle, level (i - 2) * idle_levels / (K - 1), rounded down: the least idle first.
@@ -53,6 +55,7 @@
 #define LEAT_POLICY_DISPERSION_MAX_PERMILLE 1000000u
 #define LEAT_POLICY_PENALTY_MAX_PERMILLE    1000000u
 #define LEAT_POLICY_SPREAD_MAX_PERMILLE     10000u
+#define LEAT_POLICY_UNIT_SHIFT_MAX          16u
 
 #define LEAT_POLICY_HOLD    62u   /* in place of a variant: they wait for more, though a worker is idle */
 #define LEAT_POLICY_GIVE_UP 63u   /* in place of a variant */
@@ -81,7 +84,8 @@ struct leat_policy {
     uint32_t shortest;            /* QUEUE: 1: made for queries that go to the shortest queue; 0: dealt. Others: 0 */
     uint32_t late_penalty_permille; /* what a late query was priced at, as accuracy; 0..LEAT_POLICY_PENALTY_MAX_PERMILLE */
     uint32_t spread_permille;       /* standard deviation of times it was made for, over these; POOL: 0..10000. Others: 0 */
-    uint32_t reserved[10];          /* 0 */
+    uint32_t unit_shift;            /* a unit is 1 << this items; 0..LEAT_POLICY_UNIT_SHIFT_MAX */
+    uint32_t reserved[9];           /* 0 */
 };
 
 #define LEAT_POLICY_UNKNOWN      UINT32_MAX
@@ -183,6 +187,7 @@ struct leat_policy_lookup {
     uint32_t slack_shift;
     uint32_t columns;
     uint32_t full_row;        /* queue_max + 1 */
+    uint32_t unit_shift;
     uint32_t held_max;
     uint32_t idle_least;      /* so many idle and more: levels of idleness; UINT32_MAX: never */
     uint32_t idle_levels;
@@ -235,12 +240,16 @@ leat_policy_bin(const struct leat_policy_lookup *lookup, uint64_t slack_ns)
 static inline struct leat_policy_action
 leat_policy_action(const struct leat_policy_lookup *lookup, uint32_t waiting_items, uint32_t idle_count, uint64_t slack_ns)
 {
-    const uint32_t queued = waiting_items < lookup->full_row ? waiting_items : lookup->full_row;
-    const uint32_t held = waiting_items < lookup->held_max ? waiting_items : lookup->held_max;
+    const uint32_t waiting = ((waiting_items - 1) >> lookup->unit_shift) + 1;
+    const uint32_t queued = waiting < lookup->full_row ? waiting : lookup->full_row;
+    const uint32_t held = waiting < lookup->held_max ? waiting : lookup->held_max;
     const uint32_t idle = idle_count < lookup->workers ? idle_count : lookup->workers;
     const uint32_t level = (uint32_t)((idle - 2) * lookup->idle_multiplier >> 32);
     const uint32_t row = idle >= lookup->idle_least ? lookup->full_row + level * lookup->held_max + held : queued;
-    return leat_policy_unpack(lookup->actions[row * lookup->columns + leat_policy_bin(lookup, slack_ns)]);
+    struct leat_policy_action action =
+        leat_policy_unpack(lookup->actions[row * lookup->columns + leat_policy_bin(lookup, slack_ns)]);
+    action.items = action.items < LEAT_POLICY_ALL ? action.items << lookup->unit_shift : LEAT_POLICY_ALL;
+    return action;
 }
 
 #endif /* LEAT_SCHED_POLICY_TABLE_H */

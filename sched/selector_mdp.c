@@ -11,8 +11,17 @@
 
 #define NOBODY LEAT_POLICY_NOBODY
 
+#define PACE_SHIFT   12u /* of one */
+#define PACE_MOST    4u
+#define PACE_BATCHES 64u /* over so many it is a mean, the last ones counting most */
+
 struct state {
     struct leat_policy_lookup lookup;
+    const struct leat_policy *policy;
+    bool to_the_letter;     /* as its source has it: RAMSIS knows neither reserve nor pace */
+    uint64_t pace_sum;      /* time of batches as the table has it makes one; PACE_BATCHES times that, in 1 / 2^PACE_SHIFT */
+    uint32_t pace;          /* how many times as long they take, at least 1; in the same parts */
+    uint32_t slack_share;   /* 1 / pace */
     uint32_t count;         /* of the table's variants; below, by its numbers */
     uint8_t variant_of[64]; /* the application's, or NOBODY */
     uint8_t by_time[64];    /* the table's, the fastest for one item first */
@@ -60,9 +69,57 @@ init(void *memory, const struct leat_selector_options *options)
                          leat_policy_variant(policy, 0)->name);
     }
     leat_policy_lookup_init(&state->lookup, policy, options->worker_count);
+    state->policy = policy;
+    state->to_the_letter = policy->kind == LEAT_POLICY_QUEUE;
+    state->pace = state->slack_share = 1u << PACE_SHIFT;
+    state->pace_sum = PACE_BATCHES << PACE_SHIFT;
     state->count = policy->variant_count;
     sort_by_time(state, policy);
     return LEAT_OK;
+}
+
+/* ---- Pace -------------------------------------------------------------------------------------- */
+
+/* As the table has it, between its units in proportion; 0: it has no such batch. */
+static uint64_t
+table_ns(const struct state *state, uint32_t variant, uint32_t items)
+{
+    const uint32_t shift = state->policy->unit_shift, unit = 1u << shift, units = items >> shift, rest = items % unit;
+    uint32_t p = 0;
+
+    while (p < state->count && state->variant_of[p] != variant) {
+        p++;
+    }
+    if (p == state->count || units + (rest > 0) > state->policy->latency_items) {
+        return 0;
+    }
+    const uint64_t *latency_ns = leat_policy_latency_ns(state->policy, p);
+    const uint64_t below_ns = latency_ns[units > 0 ? units - 1 : 0], above_ns = latency_ns[units - (rest == 0)];
+    return above_ns > below_ns ? below_ns + (above_ns - below_ns) * rest / unit : below_ns;
+}
+
+static void
+ended(void *memory, uint32_t variant, uint32_t items, uint64_t run_ns)
+{
+    struct state *state = memory;
+    const uint64_t expected_ns = table_ns(state, variant, items);
+
+    if (expected_ns == 0 || state->to_the_letter) {
+        return;
+    }
+    const uint64_t counts_ns = run_ns < PACE_MOST * expected_ns ? run_ns : PACE_MOST * expected_ns;
+    const uint32_t one = 1u << PACE_SHIFT;
+    state->pace_sum += (counts_ns << PACE_SHIFT) / expected_ns - state->pace_sum / PACE_BATCHES; /* times are at most 2^48 */
+    const uint32_t pace = (uint32_t)(state->pace_sum / PACE_BATCHES);
+    state->pace = pace > one ? pace : one;
+    state->slack_share = one * one / state->pace;
+}
+
+static uint32_t
+paced_qps(const struct state *state, uint32_t rate_qps)
+{
+    const uint64_t qps = (uint64_t)rate_qps * state->pace >> PACE_SHIFT;
+    return qps < UINT32_MAX ? (uint32_t)qps : UINT32_MAX;
 }
 
 /* ---- What waits -------------------------------------------------------------------------------- */
@@ -103,7 +160,14 @@ pass_over(const struct leat_select_input *input, uint32_t items, struct waiting 
 struct choice {
     struct leat_policy_action action;
     uint64_t slack_ns; /* of the oldest query that is not given up */
+    uint64_t reserve_ns; /* that was kept of it */
 };
+
+static uint64_t
+without(uint64_t slack_ns, uint64_t reserve_ns)
+{
+    return slack_ns > reserve_ns ? slack_ns - reserve_ns : 0;
+}
 
 static uint64_t
 slack_of(const struct state *state, const struct leat_select_input *input, const struct leat_sched_query *query)
@@ -113,6 +177,14 @@ slack_of(const struct state *state, const struct leat_select_input *input, const
     return query->deadline_ns == LEAT_NO_DEADLINE ? state->lookup.objective_ns : left_ns;
 }
 
+/* As much as the table would have at its pace. */
+static uint64_t
+paced(const struct state *state, uint64_t slack_ns)
+{
+    const uint64_t counts_ns = slack_ns < state->lookup.objective_ns ? slack_ns : state->lookup.objective_ns;
+    return counts_ns * state->slack_share >> PACE_SHIFT; /* objectives are below 2^41 */
+}
+
 /* The policy's word on what waits; *waiting is then without what is given up. */
 static struct choice
 ask(const struct state *state, const struct leat_select_input *input, struct waiting *waiting)
@@ -120,18 +192,25 @@ ask(const struct state *state, const struct leat_select_input *input, struct wai
     struct leat_policy_action given_up = {0};
 
     for (;;) {
-        count_items(input, state->lookup.full_row, waiting);
+        count_items(input, state->lookup.full_row << state->lookup.unit_shift, waiting);
         const struct leat_sched_query *oldest = &input->pending[waiting->first];
-        uint64_t slack_ns = slack_of(state, input, oldest);
+        const uint64_t all_ns = slack_of(state, input, oldest);
+        uint64_t reserve_ns = oldest->deadline_ns != LEAT_NO_DEADLINE && !state->to_the_letter ? input->reserve_ns : 0;
+        uint64_t slack_ns = without(all_ns, reserve_ns);
         struct leat_policy_action action =
-            leat_policy_action(&state->lookup, waiting->items, input->idle_count, slack_ns);
+            leat_policy_action(&state->lookup, waiting->items, input->idle_count, paced(state, slack_ns));
+        if (LEAT_UNLIKELY(action.variant == LEAT_POLICY_GIVE_UP && reserve_ns > 0)) {
+            reserve_ns = 0;
+            slack_ns = all_ns;
+            action = leat_policy_action(&state->lookup, waiting->items, input->idle_count, paced(state, slack_ns));
+        }
         /* Time would not end that: its slack stays as it is. */
         while (action.variant == LEAT_POLICY_HOLD && oldest->deadline_ns == LEAT_NO_DEADLINE && slack_ns > 0) {
             slack_ns /= 2;
-            action = leat_policy_action(&state->lookup, waiting->items, input->idle_count, slack_ns);
+            action = leat_policy_action(&state->lookup, waiting->items, input->idle_count, paced(state, slack_ns));
         }
         if (LEAT_LIKELY(action.variant != LEAT_POLICY_GIVE_UP)) {
-            return (struct choice){.action = action, .slack_ns = slack_ns};
+            return (struct choice){.action = action, .slack_ns = slack_ns, .reserve_ns = reserve_ns};
         }
         given_up = given_up.items == 0 ? action : given_up;
         pass_over(input, action.items, waiting);
@@ -198,14 +277,14 @@ substitute(const struct state *state, const struct leat_select_input *input, con
 
 /*
  * The policy knows the slack of the oldest. A query with less, though not without any, is not to be late for a batch that was
- * chosen for more: the least such slack, the query's included; without any, the oldest's.
+ * chosen for more: the least such slack, the query's included; without any, the oldest's. Each is less the reserve.
  */
 static uint64_t
 tightest_ns(const struct state *state, const struct leat_select_input *input, const struct choice *choice, uint64_t before_ns,
             const struct leat_sched_query *query)
 {
-    const uint64_t slack_ns = slack_of(state, input, query);
-    return slack_ns > 0 && slack_ns < before_ns && slack_ns < choice->slack_ns ? slack_ns : before_ns;
+    const uint64_t all_ns = slack_of(state, input, query), slack_ns = without(all_ns, choice->reserve_ns);
+    return all_ns > 0 && slack_ns < before_ns && slack_ns < choice->slack_ns ? slack_ns : before_ns;
 }
 
 static struct leat_selection
@@ -216,7 +295,7 @@ select_batch(void *memory, const struct leat_select_input *input)
 
     LEAT_ASSERT(input->pending_count >= 1 && input->waiting_count >= input->pending_count);
     leat_policy_staff(&state->lookup, input->worker_count);
-    leat_policy_follow(&state->lookup, input->rate_qps);
+    leat_policy_follow(&state->lookup, paced_qps(state, input->rate_qps));
     const struct choice choice = ask(state, input, &waiting);
     if (choice.action.variant == LEAT_POLICY_HOLD) {
         return (struct leat_selection){.skip = waiting.first, .hold = true};
@@ -254,4 +333,5 @@ select_batch(void *memory, const struct leat_select_input *input)
 
 const struct leat_selector leat_selector_mdp = {
     .name = "mdp", .when_idle = true, .follows_policy = true, .counts_workers = true, .state_bytes = sizeof(struct state), .init = init,
-    .select = select_batch};
+    .select = select_batch,
+    .ended = ended};

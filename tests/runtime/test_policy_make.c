@@ -96,6 +96,9 @@ test_fits(void)
     order.worker_count++;
     EXPECT(!leat_policy_fits(policy, 0, &order));
     order.worker_count--;
+    order.unit_shift++;
+    EXPECT(!leat_policy_fits(policy, 0, &order));
+    order.unit_shift--;
     order.dispersion_permille = 1490;
     EXPECT(leat_policy_fits(policy, 0, &order));
     order.dispersion_permille = 1510;
@@ -206,7 +209,8 @@ test_keys(void)
     uint32_t own_ppm[VARIANTS];
     const char *own_names[VARIANTS] = {"good", "quick", "fai"};
     uint32_t *const numbers[] = {&order.variant_count, &order.rate_qps,     &order.spread_ppm,
-                                 &order.items_max,     &order.worker_count, &order.dispersion_permille};
+                                 &order.items_max,     &order.worker_count, &order.dispersion_permille,
+                                 &order.unit_shift};
     char again[LEAT_POLICY_KEY_BYTES];
 
     begin_order();
@@ -251,6 +255,25 @@ test_keys(void)
     order.rate_count = 2;
     order.rates_qps = rates_qps + 1;
     expect_new_key("host");
+}
+
+static void
+test_unit_shift(void)
+{
+    static const struct {
+        uint32_t before;
+        uint64_t queries, items;
+        uint32_t items_max, after;
+    } cases[] = {
+        {0, 0, 0, 64, 0},      {5, 0, 0, 64, 5},      {0, 10, 10, 64, 0},    {0, 10, 25, 64, 0},   {0, 10, 26, 64, 1},
+        {0, 10, 160, 64, 4},   {0, 10, 310, 64, 4},   {4, 10, 120, 64, 4},   {4, 10, 119, 64, 3},  {4, 10, 400, 64, 4},
+        {4, 10, 401, 64, 5},   {0, 10, 1000, 64, 6},  {0, 10, 1000, 63, 5},  {6, 10, 640, 63, 5},  {4, 10, 10, 64, 0},
+        {0, 1, 1 << 20, UINT32_MAX, LEAT_POLICY_UNIT_SHIFT_MAX},
+    };
+
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        EXPECT(leat_policy_unit_shift(cases[c].before, cases[c].queries, cases[c].items, cases[c].items_max) == cases[c].after);
+    }
 }
 
 static void
@@ -301,6 +324,7 @@ main(void)
     test_dispersion();
     test_refusals();
     test_keys();
+    test_unit_shift();
     test_files();
     return 0;
 }

@@ -28,6 +28,7 @@ exponential(void)
 /* All that ever came, and where buckets begin: whole ones from the start, or from the first call after a silence. */
 static struct {
     uint64_t times_ns[2 * CALLS];
+    bool first[2 * CALLS]; /* of the items that arrived with a query */
     uint32_t count;
     uint64_t bucket_ns, started_ns;
     uint64_t grid_ns, present_ns; /* a bucket's beginning; that of the present one */
@@ -93,6 +94,36 @@ check_rate(struct leat_load *load, uint64_t now_ns)
     EXPECT(rate_qps <= expected * (1 + 1e-4) && rate_qps >= expected * (1 - 1e-4) - 1.001);
 }
 
+static uint32_t
+naive_queries(uint64_t from_ns, uint64_t to_ns)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < naive.count; i++) {
+        count += naive.first[i] && naive.times_ns[i] >= from_ns && naive.times_ns[i] < to_ns;
+    }
+    return count;
+}
+
+/* Says whether there was one. */
+static bool
+check_rise(struct leat_load *load, uint64_t now_ns)
+{
+    const uint32_t rising_qps = leat_load_rising_qps(load, now_ns), rate_qps = leat_load_rate_qps(load, now_ns);
+
+    naive_move(now_ns);
+    const uint64_t recent_ns = naive_bucket(LEAT_LOAD_RECENT - 1);
+    const double share = naive_queries(naive_bucket(BUCKETS), naive.present_ns) / (BUCKETS / LEAT_LOAD_RECENT);
+    const double beyond = naive_queries(recent_ns, now_ns + 1) - share - 1;
+    const double recent_s = (double)((LEAT_LOAD_RECENT - 1) * naive.bucket_ns + now_ns - naive.present_ns) / 1e9;
+    const double recent_qps = naive_count(recent_ns, now_ns + 1) / recent_s;
+    if (naive_whole() < BUCKETS || beyond <= 3 * sqrt(share) || recent_qps < rate_qps) {
+        EXPECT(rising_qps == rate_qps);
+        return false;
+    }
+    EXPECT(fabs(rising_qps - recent_qps) <= 1);
+    return true;
+}
+
 static bool
 check_dispersion(struct leat_load *load, uint64_t now_ns)
 {
@@ -119,7 +150,7 @@ static void
 test_against_all_times(void)
 {
     static const uint64_t windows_ns[] = {0, LEAT_LOAD_WINDOW_MIN_NS, 64 * UINT64_C(1000000), LEAT_LOAD_WINDOW_MAX_NS};
-    uint32_t silences = 0, dispersions = 0;
+    uint32_t silences = 0, dispersions = 0, rises = 0, questions = 0;
 
     for (int world = 0; world < WORLDS; world++) {
         struct leat_load load;
@@ -147,16 +178,19 @@ test_against_all_times(void)
                 leat_load_arrive(&load, now_ns, items);
                 naive_move(now_ns);
                 for (uint32_t i = 0; i < items; i++) {
+                    naive.first[naive.count] = i == 0;
                     naive.times_ns[naive.count++] = now_ns;
                 }
             } else if (what < 390) {
                 check_rate(&load, now_ns);
+                rises += check_rise(&load, now_ns);
+                questions++;
             } else {
                 dispersions += check_dispersion(&load, now_ns);
             }
         }
     }
-    EXPECT(silences > WORLDS && dispersions > WORLDS);
+    EXPECT(silences > WORLDS && dispersions > WORLDS && rises > questions / 20 && rises < questions / 2);
 }
 
 /* Means over many windows, in which bursts are one window in two at four times the rate. */
@@ -190,6 +224,34 @@ test_known_rates(void)
         EXPECT(rate_qps > 0.97 * kinds[k].rate_qps && rate_qps < 1.03 * kinds[k].rate_qps + extra_qps);
         EXPECT(dispersion >= kinds[k].dispersion_low && dispersion <= kinds[k].dispersion_high);
     }
+}
+
+/* Even arrivals seem to rise once in 500 questions at most; ones that treble are seen to within an eighth of a window. */
+static void
+test_rises(void)
+{
+    struct leat_load load;
+    double now_ns = 0;
+    uint32_t rises = 0, questions = 0;
+
+    leat_load_init(&load, 0, 0);
+    while (questions < 200000) {
+        now_ns += 1e9 / 2000 * exponential();
+        leat_load_arrive(&load, (uint64_t)now_ns, 16);
+        if (now_ns > 1e9) {
+            rises += leat_load_rising_qps(&load, (uint64_t)now_ns) != leat_load_rate_qps(&load, (uint64_t)now_ns);
+            questions++;
+        }
+    }
+    (void)printf("%u rises in %u questions\n", rises, questions);
+    EXPECT(rises < questions / 500);
+    const double until_ns = now_ns + (double)LEAT_LOAD_RECENT / BUCKETS * (double)LEAT_LOAD_WINDOW_NS;
+    while (now_ns < until_ns) {
+        now_ns += 1e9 / 6000 * exponential();
+        leat_load_arrive(&load, (uint64_t)now_ns, 16);
+    }
+    const uint32_t rising_qps = leat_load_rising_qps(&load, (uint64_t)now_ns);
+    EXPECT(rising_qps > 0.7 * 96000 && rising_qps < 1.3 * 96000);
 }
 
 static void
@@ -233,5 +295,6 @@ main(void)
     test_edges();
     test_against_all_times();
     test_known_rates();
+    test_rises();
     return 0;
 }

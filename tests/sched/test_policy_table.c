@@ -49,6 +49,7 @@ random_shape(enum leat_policy_kind kind)
         .latency_items = 1 + (uint32_t)below(40),
         .shortest = kind == LEAT_POLICY_QUEUE ? (uint32_t)below(2) : 0,
         .spread_permille = kind == LEAT_POLICY_POOL ? (uint32_t)below(200) : 0,
+        .unit_shift = below(2) == 0 ? 0 : (uint32_t)below(LEAT_POLICY_UNIT_SHIFT_MAX + 1),
     };
 }
 
@@ -303,7 +304,8 @@ test_hostile_fields(void)
         {offsetof(struct leat_policy, spread_permille), 10001, "spread_permille is"},
         {offsetof(struct leat_policy, latency_items), 0, "latency_items is 0"},
         {offsetof(struct leat_policy, latency_items), UINT32_MAX, "latency_items is"},
-        {offsetof(struct leat_policy, reserved) + 9 * 4, 1, "where nothing is to be"},
+        {offsetof(struct leat_policy, unit_shift), 17, "unit_shift is 17"},
+        {offsetof(struct leat_policy, reserved) + 8 * 4, 1, "where nothing is to be"},
     };
 
     for (size_t i = 0; i < LEAT_COUNT_OF(headers); i++) {
@@ -399,20 +401,24 @@ static struct leat_policy_action
 plain_action(const struct leat_policy *policy, uint32_t workers, uint32_t rate_qps, uint32_t waiting, uint32_t idle,
              uint64_t slack_ns, uint32_t *ret_rung)
 {
-    uint32_t rung = 0, row = waiting <= policy->queue_max ? waiting : policy->queue_max + 1;
+    const uint32_t unit = UINT32_C(1) << policy->unit_shift, units = waiting / unit + (waiting % unit != 0);
+    uint32_t rung = 0, row = units <= policy->queue_max ? units : policy->queue_max + 1;
 
     while (rung + 1 < policy->rung_count &&
-           (uint64_t)rate_qps * policy->worker_count > (uint64_t)leat_policy_rung(policy, rung)->rate_qps * workers) {
+           (uint64_t)rate_qps * policy->worker_count > (uint64_t)leat_policy_rung(policy, rung)->rate_qps * unit * workers) {
         rung++;
     }
     if (idle >= 2 && policy->idle_levels > 0) {
         const uint32_t level = (idle - 2) * policy->idle_levels / (workers - 1);
-        row = policy->queue_max + 1 + level * policy->held_max + (waiting < policy->held_max ? waiting : policy->held_max);
+        row = policy->queue_max + 1 + level * policy->held_max + (units < policy->held_max ? units : policy->held_max);
     }
     const uint64_t slack = slack_ns < policy->objective_ns ? slack_ns : policy->objective_ns;
     const uint32_t bin = (uint32_t)(slack * policy->slack_bins / policy->objective_ns); /* below 2^51 */
+    struct leat_policy_action action =
+        leat_policy_unpack(leat_policy_actions(policy, rung)[row * (policy->slack_bins + 1) + bin]);
+    action.items *= action.items == LEAT_POLICY_ALL ? 1 : unit;
     *ret_rung = rung;
-    return leat_policy_unpack(leat_policy_actions(policy, rung)[row * (policy->slack_bins + 1) + bin]);
+    return action;
 }
 
 static void
@@ -440,11 +446,13 @@ test_lookup(void)
         EXPECT(lookup.workers == workers);
         for (int i = 0; i < LOOKUPS; i++) {
             const struct leat_policy_rung *rung = leat_policy_rung(policy, (uint32_t)below(shape.rung_count));
-            const uint64_t edge_qps = (uint64_t)rung->rate_qps * workers / shape.worker_count;
+            const uint64_t covered_qps = ((uint64_t)rung->rate_qps << shape.unit_shift) * workers / shape.worker_count;
+            const uint64_t edge_qps = covered_qps < UINT32_MAX - 100 ? covered_qps : UINT32_MAX - 100;
             const uint32_t rate_qps = below(8) == 0   ? (uint32_t)leat_test_random(&random_state)
                                       : below(2) == 0 ? (uint32_t)(edge_qps + below(3)) - (edge_qps > 0)
                                                       : (uint32_t)below(edge_qps + 100);
-            const uint32_t waiting = 1 + (uint32_t)below(shape.queue_max + 4), idle = (uint32_t)below(workers + 1);
+            const uint32_t waiting = 1 + (uint32_t)below((uint64_t)(shape.queue_max + 4) << shape.unit_shift),
+                           idle = (uint32_t)below(workers + 1);
             /* The last slack of a bin or the first of the next, or any. */
             const uint64_t edge_ns =
                 shape.slack_bins == 0
@@ -523,6 +531,8 @@ plain_policy(uint32_t rung_count)
     return policy;
 }
 
+static uint64_t reserve_ns;
+
 static struct leat_selection
 choose(const struct leat_policy *policy, const struct world *world, const struct leat_sched_query *queries, uint32_t count,
        uint64_t free_at_ns)
@@ -544,6 +554,7 @@ choose(const struct leat_policy *policy, const struct world *world, const struct
                                             .application = 7,
                                             .predict = predict,
                                             .cost = cost,
+                                            .reserve_ns = reserve_ns,
                                             .profiles = world};
 
     EXPECT(leat_selector_mdp.state_bytes <= sizeof(state));
@@ -684,6 +695,19 @@ test_selector_by_example(void)
     q[0].deadline_ns = q[1].deadline_ns = NOW + 1500;
     expect_choice(choose(policy, &world, q, 2, 0), 0, 0, 0);
     EXPECT(choose(policy, &world, q, 2, 0).hold && !choose(policy, &world, q, 3, 0).hold);
+
+    /* A reserve of 1000: with 2500 left b has 1500. What would be given up within it has all the time. */
+    q[1].items = 1;
+    for (uint32_t i = 0; i < 3; i++) {
+        q[i].deadline_ns = NOW + 2500;
+    }
+    reserve_ns = 1000;
+    expect_choice(choose(policy, &world, q, 3, 0), 3, 3, 0); /* not of kind queue */
+    policy->kind = LEAT_POLICY_POOL;
+    expect_choice(choose(policy, &world, q, 3, 0), 1, 3, 0);
+    leat_policy_set_action(policy, 0, 3, 1, (struct leat_policy_action){.variant = LEAT_POLICY_GIVE_UP, .items = 1});
+    expect_choice(choose(policy, &world, q, 3, 0), 3, 3, 0);
+    reserve_ns = 0;
 }
 
 static void
@@ -724,7 +748,50 @@ struct model {
     const struct leat_policy *policy;
     const struct leat_select_input *input;
     const uint32_t *variant_of;
+    uint64_t slow_sum; /* 64 times the mean of how many times as long batches took, in 1/4096 */
 };
+
+/* A batch that took so long; times as the table has them, between its sizes on a line. */
+static void
+model_end(struct model *model, uint32_t variant, uint32_t items, uint64_t run_ns)
+{
+    const struct leat_policy *policy = model->policy;
+    const uint32_t unit = UINT32_C(1) << policy->unit_shift;
+
+    for (uint32_t p = 0; p < policy->variant_count; p++) {
+        const uint64_t *times_ns = leat_policy_latency_ns(policy, p);
+        if (model->variant_of[p] != variant || items > policy->latency_items * unit) {
+            continue;
+        }
+        uint64_t table_ns = times_ns[0];
+        if (items >= unit) {
+            table_ns = times_ns[items / unit - 1];
+            if (items % unit != 0 && times_ns[items / unit] > table_ns) {
+                table_ns += (times_ns[items / unit] - table_ns) * (items % unit) / unit;
+            }
+        }
+        const uint64_t slow = run_ns >= 4 * table_ns ? 4 * 4096 : run_ns * 4096 / table_ns;
+        model->slow_sum = model->slow_sum + slow - model->slow_sum / 64;
+        return;
+    }
+}
+
+static uint64_t
+model_slow(const struct model *model)
+{
+    return model->slow_sum / 64 > 4096 && model->policy->kind == LEAT_POLICY_POOL ? model->slow_sum / 64 : 4096;
+}
+
+/* What the policy says when all takes that much longer. */
+static struct leat_policy_action
+slow_action(const struct model *model, uint32_t workers, uint32_t waiting, uint64_t slack_ns)
+{
+    const uint64_t rate_qps = model->input->rate_qps * model_slow(model) / 4096;
+    const uint64_t left_ns = slack_ns < model->policy->objective_ns ? slack_ns : model->policy->objective_ns;
+    uint32_t rung;
+    return plain_action(model->policy, workers, (uint32_t)rate_qps, waiting, model->input->idle_count,
+                        left_ns * (4096 * 4096 / model_slow(model)) / 4096, &rung);
+}
 
 static bool
 model_serves(const struct leat_select_input *input, uint32_t v, const struct leat_sched_query *query)
@@ -788,8 +855,8 @@ model_select(const struct model *model, uint32_t workers)
     const struct leat_select_input *input = model->input;
     const uint64_t start_ns = input->now_ns > input->worker->free_at_ns ? input->now_ns : input->worker->free_at_ns;
     struct leat_policy_action action, first_given_up = {0};
-    uint64_t slack_ns;
-    uint32_t skip = 0, rung, k, items;
+    uint64_t slack_ns, kept_ns;
+    uint32_t skip = 0, k, items;
 
     for (;;) {
         const struct leat_sched_query *oldest = &input->pending[skip];
@@ -800,10 +867,18 @@ model_select(const struct model *model, uint32_t workers)
         slack_ns = oldest->deadline_ns == LEAT_NO_DEADLINE ? model->policy->objective_ns
                    : oldest->deadline_ns <= start_ns       ? 0
                                                            : oldest->deadline_ns - start_ns;
-        action = plain_action(model->policy, workers, input->rate_qps, waiting, input->idle_count, slack_ns, &rung);
+        kept_ns = oldest->deadline_ns == LEAT_NO_DEADLINE || model->policy->kind == LEAT_POLICY_QUEUE ? 0 : input->reserve_ns;
+        const uint64_t all_ns = slack_ns;
+        slack_ns -= kept_ns < slack_ns ? kept_ns : slack_ns;
+        action = slow_action(model, workers, waiting, slack_ns);
+        if (action.variant == LEAT_POLICY_GIVE_UP) { /* but perhaps not with all the time that there is */
+            kept_ns = 0;
+            slack_ns = all_ns;
+            action = slow_action(model, workers, waiting, slack_ns);
+        }
         while (action.variant == LEAT_POLICY_HOLD && oldest->deadline_ns == LEAT_NO_DEADLINE && slack_ns > 0) {
             slack_ns /= 2; /* no time will pass that ends the wait */
-            action = plain_action(model->policy, workers, input->rate_qps, waiting, input->idle_count, slack_ns, &rung);
+            action = slow_action(model, workers, waiting, slack_ns);
         }
         if (action.variant == LEAT_POLICY_HOLD) {
             return (struct leat_selection){.skip = skip, .hold = true};
@@ -828,7 +903,7 @@ model_select(const struct model *model, uint32_t workers)
             }
             const bool more = input->waiting_count > input->pending_count;
             action = (struct leat_policy_action){.variant = fastest, .items = more ? LEAT_POLICY_ALL : first_given_up.items};
-            slack_ns = 0;
+            slack_ns = kept_ns = 0;
             skip = 0;
             break;
         }
@@ -858,7 +933,8 @@ model_select(const struct model *model, uint32_t workers)
             const uint64_t left_ns = deadline_ns == LEAT_NO_DEADLINE ? model->policy->objective_ns
                                      : deadline_ns <= start_ns       ? 0
                                                                      : deadline_ns - start_ns;
-            spoils = spoils || (left_ns > 0 && left_ns < slack_ns && predict(input->profiles, 7, v, 3, items) > left_ns);
+            const uint64_t use_ns = left_ns > kept_ns ? left_ns - kept_ns : 0;
+            spoils = spoils || (left_ns > 0 && use_ns < slack_ns && predict(input->profiles, 7, v, 3, items) > use_ns);
         }
         if (spoils) {
             break;
@@ -890,16 +966,27 @@ test_selector_against_model(void)
     static _Alignas(64) uint8_t state[1024];
     struct leat_sched_query queries[QUERIES];
     struct world world;
-    uint32_t skipped = 0, batched = 0, none = 0, held = 0;
+    uint32_t skipped = 0, batched = 0, none = 0, held = 0, slowed = 0;
 
     for (int round = 0; round < SELECTIONS / 100; round++) {
         struct leat_policy shape = random_shape(round % 2 == 0 ? LEAT_POLICY_QUEUE : LEAT_POLICY_POOL);
+        shape.unit_shift = below(3) == 0 ? 1 + (uint32_t)below(2) : 0; /* queries here are small */
         const struct leat_policy *policy = fill(block, &shape);
         const bool by_name = below(2) == 0;
         const struct leat_selector_options options = {
             .policy = policy, .variant_names = by_name ? all_names : NULL, .variant_count = by_name ? APP_VARIANTS : 0};
+        struct model model = {.policy = policy, .variant_of = by_name ? bound : same, .slow_sum = 64 * 4096};
+        const uint64_t longest = 1 + below(8); /* that batches take, in the table's times */
         EXPECT(leat_selector_mdp.init(state, &options) == LEAT_OK);
         for (int i = 0; i < 100; i++) {
+            for (uint64_t ends = below(4); ends > 0; ends--) {
+                const uint32_t v = (uint32_t)below(APP_VARIANTS + 1);
+                const uint32_t items = 1 + (uint32_t)below((uint64_t)(shape.latency_items + 2) << shape.unit_shift);
+                const uint64_t run_ns = below(longest * leat_policy_latency_ns(policy, 0)[0]);
+                leat_selector_mdp.ended(state, v, items, run_ns);
+                model_end(&model, v, items, run_ns);
+            }
+            slowed += model_slow(&model) > 4096;
             const uint32_t pending = 1 + (uint32_t)below(QUERIES);
             const struct leat_sched_worker worker = {.free_at_ns = below(2) == 0 ? 0 : 1000000 + below(shape.objective_ns),
                                                      .worker_class = 3};
@@ -916,6 +1003,7 @@ test_selector_against_model(void)
                                                     .application = 7,
                                                     .predict = predict,
                                                     .cost = cost,
+                                                    .reserve_ns = below(3) == 0 ? below(shape.objective_ns) : 0,
                                                     .profiles = &world};
             const bool plain = below(2) == 0;
             random_world(&world, shape.objective_ns);
@@ -926,7 +1014,7 @@ test_selector_against_model(void)
                     .accuracy_floor_ppm = plain || below(3) != 0 ? 0 : (uint32_t)below(800000),
                     .cost_cap_nano = plain || below(6) != 0 ? 0 : (uint32_t)below(20)};
             }
-            const struct model model = {.policy = policy, .input = &input, .variant_of = by_name ? bound : same};
+            model.input = &input;
             const struct leat_selection want = model_select(&model, shape.worker_count);
             const struct leat_selection got = leat_selector_mdp.select(state, &input);
             expect_choice(got, want.variant, want.queries, want.skip);
@@ -938,7 +1026,7 @@ test_selector_against_model(void)
         }
     }
     EXPECT(skipped > SELECTIONS / 40 && batched > SELECTIONS / 10 && none > SELECTIONS / 100);
-    EXPECT(held > SELECTIONS / 100);
+    EXPECT(held > SELECTIONS / 100 && slowed > SELECTIONS / 10 && slowed < SELECTIONS * 9 / 10);
 }
 
 int

@@ -2,7 +2,7 @@
 /*
  * Goal     An application with a choice of variants follows a policy that the daemon made: accurate when there is time, fast
  *          when there is not. When arrivals turn out to be another matter than it was made for, another one takes its
- *          place, and every query still ends once. Either can be had as a file, or made anew at once. A file that is no
+ *          place, and every query still ends once; likewise when queries have more items than it counts as one. Either can be had as a file, or made anew at once. A file that is no
  *          policy is refused at the start.
  *          A good file that does not suit what is seen stays, and a policy that cannot be made leaves the last one; why is said,
  *          once. Two applications that are asked as much have a worker each, and one has both when the other is not asked.
@@ -20,7 +20,7 @@
 #include "sched/policy_table.h"
 #include "tests/system/leatd.h"
 
-enum { BURST = 64 };
+enum { BURST = 64, UNIT_BURST = 4, UNIT_ITEMS = 5 };
 
 static json_int_t
 policy_versions(struct leat_session *session, bool *ret_own)
@@ -245,6 +245,9 @@ test_failure(const struct leatd *leatd, struct leat_session *session, struct lea
         expect_refused(session, "{\"op\":\"app-policy-refresh\",\"name\":\"hurried\"}", -1, "no variant answers");
     }
     EXPECT(leatd_log_count(leatd, "'hurried' keeps its policy") == 1);
+    json_t *shown = leatd_request(session, "{\"op\":\"app-show\",\"name\":\"hurried\"}"); /* 29 ms over: all that may be */
+    EXPECT(json_integer_value(json_object_get(json_object_get(shown, "follows"), "reserve_ns")) == 10000000 / 4);
+    json_decref(shown);
 }
 
 /* Nothing has changed and nothing is asked, but it was ordered: it is there when the answer comes. */
@@ -257,6 +260,35 @@ test_refresh(struct leat_session *session)
     EXPECT(json_integer_value(json_object_get(json_object_get(answer, "policy"), "versions")) > before);
     json_decref(answer);
     EXPECT(policy_versions(session, &own) > before && own);
+}
+
+/* Queries of so many items each until the policy in force counts as many as one. */
+static struct leat_policy *
+units_of(struct leat_session *session, struct leat_query *queries, uint32_t items, uint32_t unit_shift)
+{
+    struct leat_policy *policy = fetch(session);
+    uint32_t ignored[3];
+
+    for (uint32_t q = 0; q < UNIT_BURST; q++) {
+        queries[q].items = items;
+    }
+    while (policy->unit_shift != unit_shift) {
+        free(policy);
+        burst(session, queries, UNIT_BURST, ignored);
+        policy = fetch(session);
+    }
+    return policy;
+}
+
+static void
+test_units(struct leat_session *session, struct leat_query *queries)
+{
+    struct leat_policy *policy = units_of(session, queries, UNIT_ITEMS, 2);
+
+    EXPECT(policy->latency_items == 4); /* times 4 items are the most there are */
+    EXPECT(leat_policy_latency_ns(policy, 1)[3] >= 500000 + 16 * 1000000);
+    free(policy);
+    free(units_of(session, queries, 1, 0));
 }
 
 int
@@ -286,7 +318,7 @@ main(void)
         queries[q] = (struct leat_query)LEAT_QUERY_INIT;
         queries[q].target = target.id;
         for (uint32_t t = 0; t < 2; t++) {
-            EXPECT(leat_tensor_alloc(session, target.tensors[t].item_bytes, &queries[q].tensors[t]) == LEAT_OK);
+            EXPECT(leat_tensor_alloc(session, UNIT_ITEMS * target.tensors[t].item_bytes, &queries[q].tensors[t]) == LEAT_OK);
         }
     }
     EXPECT(policy_versions(session, &own) == 1 && own);
@@ -312,6 +344,7 @@ main(void)
     free(second);
     printf("%u bursts: %u by the best, %u, %u\n", bursts, together[0], together[1], together[2]);
     test_refresh(session);
+    test_units(session, queries);
     burst(session, queries, BURST, together);
     test_file(&leatd, session, queries, first);
     test_shares(&leatd, session, queries, (const char *const[2]){"choice", "filed"});

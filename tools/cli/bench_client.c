@@ -14,6 +14,7 @@
 
 #include "base/align.h"
 #include "base/clock.h"
+#include "base/slice.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/npy.h"
 
@@ -469,6 +470,7 @@ bench_client(const struct bench_client_task *task)
     client = (struct client){.task = task, .options = task->options, .result = task->result};
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)prctl(PR_SET_TIMERSLACK, 1ul);
+    leat_slice_shorten();
     task->result->exit_code = prepare(&client);
     if (task->result->exit_code == EXIT_DONE && await_start(&client)) {
         task->result->exit_code = drive(&client);

@@ -265,6 +265,9 @@ print_policy(const struct leat_policy *policy)
     if (policy->spread_permille > 0) {
         (void)printf("times       standard deviation %g of them\n", policy->spread_permille / 1e3);
     }
+    if (policy->unit_shift > 0) {
+        (void)printf("unit        %u items count as one, here and below\n", 1u << policy->unit_shift);
+    }
     (void)printf("table       %u that wait, %u bins of slack", policy->queue_max, policy->slack_bins);
     if (policy->idle_levels > 0) {
         (void)printf(", %u levels of idle workers with %u that wait", policy->idle_levels, policy->held_max);
@@ -311,9 +314,10 @@ policy_json(const struct leat_policy *policy)
                       integer_or_null(rung->gain_ppm != LEAT_POLICY_GAIN_UNKNOWN, rung->gain_ppm), "bound_ppm",
                       integer_or_null(rung->bound_ppm != LEAT_POLICY_GAIN_UNKNOWN, rung->bound_ppm)));
     }
-    return json_pack("{s:I, s:s, s:I, s:I, s:I, s:b, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "version",
+    return json_pack("{s:I, s:s, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "version",
                      (json_int_t)policy->version, "kind", leat_policy_kind_text(policy->kind), "objective_ns",
-                     (json_int_t)policy->objective_ns, "workers", (json_int_t)policy->worker_count, "dispersion_permille",
+                     (json_int_t)policy->objective_ns, "workers", (json_int_t)policy->worker_count, "unit_items",
+                     (json_int_t)1 << policy->unit_shift, "dispersion_permille",
                      (json_int_t)policy->dispersion_permille, "drops_late", (int)policy->drops_late,
                      "late_penalty_permille", (json_int_t)policy->late_penalty_permille, "spread_permille",
                      (json_int_t)policy->spread_permille, "split", policy->shortest != 0 ? "shortest_queue" : "round_robin",

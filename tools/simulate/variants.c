@@ -9,6 +9,8 @@
 #include "sched/batch.h"
 #include "sched/candidates.h"
 #include "sched/load.h"
+#include "sched/policy_table.h"
+#include "sched/reserve.h"
 #include "tools/simulate/events.h"
 #include "tools/simulate/random.h"
 
@@ -48,6 +50,7 @@ struct variants_run {
     struct arrivals arrivals;
     uint64_t random; /* of service times */
     struct leat_load load;
+    struct leat_reserve reserve;
     double rate_cycle_s; /* of rates that change: when they last began */
     uint32_t rate_step;
 
@@ -266,6 +269,11 @@ complete(struct variants_run *run)
                                               .response_ns = run->now_ns - ended->arrived_ns,
                                               .items = ended->queries};
 
+    const struct leat_policy *policy = run->options->selector_options.policy;
+    leat_reserve_learn(&run->reserve, ended->run_ns, ended->predicted_ns, policy != NULL ? policy->spread_permille : 0);
+    if (run->options->selector->ended != NULL) {
+        run->options->selector->ended(run->selector_state, ended->variant, ended->queries, ended->run_ns);
+    }
     leat_instance_end(&run->instances[w][ended->variant], &worker->shared, run->now_ns, &batch);
     events_pop(run->heap, &run->heap_count);
     worker->first = (worker->first + 1) % SIMULATE_DEPTH_MAX;
@@ -333,7 +341,7 @@ rate_qps(struct variants_run *run)
     double qps = options->arrivals.rate_qps;
 
     if (!options->load_known) {
-        return leat_load_rate_qps(&run->load, run->now_ns);
+        return leat_load_rising_qps(&run->load, run->now_ns);
     }
     if (options->arrivals.kind == ARRIVALS_RATES) {
         const struct rates *rates = options->arrivals.rates;
@@ -378,6 +386,7 @@ select_input(struct variants_run *run, const struct leat_sched_query *pending, u
         .rate_qps = rate_qps(run),
         .predict = predict,
         .profiles = run->options->table,
+        .reserve_ns = leat_reserve_ns(&run->reserve, run->options->objective_ns),
     };
 }
 
