@@ -417,8 +417,8 @@ main(int argc, char **argv)
     unsigned ran = 0;
 
     leat_test_init();
-    EXPECT(argc == 3);
-    const enum leat_status status = leat_backend_load("onnxruntime", argv[1], argv[2]);
+    EXPECT(argc == 2 || argc == 3); /* CMake passes no empty argument: then the loader's search has to find it */
+    const enum leat_status status = leat_backend_load("onnxruntime", argv[1], argc == 3 ? argv[2] : "");
     if (status == LEAT_ERR_NOT_FOUND || status == LEAT_ERR_ACCESS || status == LEAT_ERR_VERSION) {
         (void)printf("skipped: %s\n", leat_error_text());
         return 77;
