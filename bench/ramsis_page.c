@@ -367,8 +367,8 @@ write_trials(FILE *file, const struct ramsis_page *page)
                   "the table); where counts of arrivals in any interval have that many times the variance of Poisson ones (negative\n"
                   "binomial: Poisson counts whose rate is Gamma distributed); with the three models of the paper's appendix E; and with\n"
                   "longer objectives. Policies are made for exact times and Poisson arrivals, but where it says *told*; those of *leat as\n"
-                  "served* are told too, since the daemon measures both. Made for exact times they fill the time to the deadline, so\n"
-                  "that every other such batch is late once times vary. Accuracy and violations, %%, means over those of the ten loads\n"
+                  "served* are told too, since the daemon measures both. Made for exact times they fill the time to the deadline;\n"
+                  "leat's selector, not RAMSIS', then keeps a reserve of how late batches have ended (`sched/reserve.h`). Accuracy and violations, %%, means over those of the ten loads\n"
                   "that the workers can answer in time at all; below, at how many of the ten there is no less accuracy and are no more\n"
                   "violations than with RAMSIS:\n\n| |");
     for (uint32_t s = 0; s < LEAT_COUNT_OF(tried); s++) {
