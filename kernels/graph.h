@@ -143,6 +143,21 @@ struct leat_graph {
 LEAT_MUST_CHECK enum leat_status leat_onnx_import(const void *bytes, size_t byte_count,
                                                   struct leat_graph **ret_graph);
 
+/* A file that tensors lie in, by the name that the model has for it, open for reading. */
+struct leat_onnx_file {
+    char *name;
+    int fd;
+};
+#define LEAT_ONNX_FILES_MAX 64u /* of a model */
+
+/*
+ * Opens those that a model names, each once, below a folder; `ret_files` has room for LEAT_ONNX_FILES_MAX. What is no ONNX has
+ * none. leat_onnx_close_files() closes them and frees their names.
+ */
+LEAT_MUST_CHECK enum leat_status leat_onnx_open_files(const void *bytes, size_t byte_count, int folder_fd,
+                                                      struct leat_onnx_file *ret_files, uint32_t *ret_count);
+void leat_onnx_close_files(struct leat_onnx_file *files, uint32_t count);
+
 /*
  * The same of a model whose weights may lie in other files. Those of floats that take LEAT_MAPPED_BYTES_MIN or more and are aligned
  * to 64 bytes in their file are mapped (kernels/mapping.h), everything else is copied.
@@ -150,7 +165,9 @@ LEAT_MUST_CHECK enum leat_status leat_onnx_import(const void *bytes, size_t byte
 struct leat_onnx_source {
     const void *bytes;
     size_t byte_count;
-    int folder_fd;             /* of the model; -1: data in other files are refused. The caller's */
+    int folder_fd;             /* of the model; -1: none is looked for there. The caller's */
+    const struct leat_onnx_file *files; /* that are open; looked for first. Likewise */
+    uint32_t file_count;
     uint64_t memory_bytes_max; /* of what is copied or computed, LEAT_ERR_LIMIT beyond it; 0: without a limit */
     uint32_t trips_max;        /* iterations in one run; 0: LEAT_TRIPS_MAX */
 };

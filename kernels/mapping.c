@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -22,6 +23,8 @@ struct leat_mapping {
     _Atomic bool damaged;   /* W: whoever faults */
     uint32_t references;    /* under the mutex; 0: free */
     int fd;
+    bool told; /* under the mutex: of its damage */
+    char name[LEAT_MAPPING_NAME_BYTES];
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* control threads only */
@@ -81,8 +84,8 @@ open_below(int folder_fd, char *path)
     return at;
 }
 
-static enum leat_status
-open_file(int folder_fd, const char *path, int *ret_fd, size_t *ret_bytes)
+enum leat_status
+leat_mapping_find(int folder_fd, const char *path, int *ret_fd)
 {
     char steps[PATH_BYTES_MAX];
     struct stat info;
@@ -101,7 +104,6 @@ open_file(int folder_fd, const char *path, int *ret_fd, size_t *ret_bytes)
         return LEAT_FAIL(LEAT_ERR_INVALID, "'%.64s' in the model's folder is not a regular file", path);
     }
     *ret_fd = fd;
-    *ret_bytes = (size_t)info.st_size;
     return LEAT_OK;
 }
 
@@ -118,37 +120,55 @@ find_free(void)
 }
 
 enum leat_status
-leat_mapping_open(int folder_fd, const char *path, struct leat_mapping **ret_mapping)
+leat_mapping_create(int fd, const char *name, struct leat_mapping **ret_mapping)
 {
-    size_t bytes;
-    int fd;
+    struct stat info;
 
-    const enum leat_status status = open_file(folder_fd, path, &fd, &bytes);
-    if (status != LEAT_OK) {
-        return status;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'%.64s' is not a regular file", name);
     }
-    void *base = bytes > 0 ? mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0) : NULL;
-    if (base == MAP_FAILED) {
-        (void)close(fd);
-        return LEAT_FAIL(LEAT_ERR_SYS, "cannot map '%.64s': %s", path, strerror(errno));
+    const size_t bytes = (size_t)info.st_size;
+    const int own_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    void *base = bytes > 0 && own_fd >= 0 ? mmap(NULL, bytes, PROT_READ, MAP_SHARED, own_fd, 0) : NULL;
+    if (own_fd < 0 || base == MAP_FAILED) {
+        const enum leat_status status = LEAT_FAIL(LEAT_ERR_SYS, "cannot map '%.64s'", name);
+        if (own_fd >= 0) {
+            (void)close(own_fd);
+        }
+        return status;
     }
     lock();
     struct leat_mapping *mapping = find_free();
     if (mapping != NULL) {
         mapping->references = 1;
-        mapping->fd = fd;
+        mapping->fd = own_fd;
+        mapping->told = false;
+        (void)snprintf(mapping->name, sizeof(mapping->name), "%s", name);
         atomic_store_explicit(&mapping->damaged, false, memory_order_relaxed);
         atomic_store_explicit(&mapping->base, (uintptr_t)base, memory_order_relaxed);
         atomic_store_explicit(&mapping->bytes, bytes, memory_order_relaxed);
     }
     unlock();
     if (mapping == NULL) {
-        (void)munmap(base, bytes);
-        (void)close(fd);
+        LEAT_MUST(bytes == 0 || munmap(base, bytes) == 0);
+        (void)close(own_fd);
         return LEAT_FAIL(LEAT_ERR_LIMIT, "more than %u files of weights", LEAT_MAPPINGS_MAX);
     }
     *ret_mapping = mapping;
     return LEAT_OK;
+}
+
+enum leat_status
+leat_mapping_open(int folder_fd, const char *path, struct leat_mapping **ret_mapping)
+{
+    int fd;
+
+    enum leat_status status = leat_mapping_find(folder_fd, path, &fd);
+    if (status == LEAT_OK) {
+        status = leat_mapping_create(fd, path, ret_mapping);
+        (void)close(fd);
+    }
+    return status;
 }
 
 void
@@ -215,6 +235,24 @@ bool
 leat_mapping_any_damaged(void)
 {
     return atomic_load_explicit(&any_damaged, memory_order_relaxed);
+}
+
+bool
+leat_mapping_next_damaged(char ret_name[LEAT_MAPPING_NAME_BYTES])
+{
+    bool found = false;
+
+    lock();
+    for (uint32_t i = 0; i < LEAT_MAPPINGS_MAX && !found; i++) {
+        struct leat_mapping *mapping = &mappings[i];
+        found = mapping->references > 0 && !mapping->told && leat_mapping_is_damaged(mapping);
+        if (found) {
+            mapping->told = true;
+            memcpy(ret_name, mapping->name, sizeof(mapping->name));
+        }
+    }
+    unlock();
+    return found;
 }
 
 bool

@@ -20,11 +20,16 @@
 
 #include "base/status.h"
 
-#define LEAT_MAPPINGS_MAX 256u /* in a process */
+#define LEAT_MAPPINGS_MAX       256u /* in a process */
+#define LEAT_MAPPING_NAME_BYTES 64u
 
 struct leat_mapping;
 
-/* Read-only, shared, with one reference. folder_fd stays the caller's. */
+/* Opens a regular file below a folder for reading. folder_fd stays the caller's, *ret_fd becomes it. */
+LEAT_MUST_CHECK enum leat_status leat_mapping_find(int folder_fd, const char *path, int *ret_fd);
+/* Read-only, shared, with one reference. `fd` stays the caller's and may be closed; `name` is for error texts. */
+LEAT_MUST_CHECK enum leat_status leat_mapping_create(int fd, const char *name, struct leat_mapping **ret_mapping);
+/* Both in one. */
 LEAT_MUST_CHECK enum leat_status leat_mapping_open(int folder_fd, const char *path, struct leat_mapping **ret_mapping);
 void leat_mapping_acquire(struct leat_mapping *mapping);
 void leat_mapping_release(struct leat_mapping *mapping); /* accepts NULL */
@@ -38,6 +43,8 @@ LEAT_MUST_CHECK enum leat_status leat_mapping_read(const struct leat_mapping *ma
 bool leat_mapping_is_damaged(const struct leat_mapping *mapping);
 /* Of any that ever was: one load, for the end of a run. */
 bool leat_mapping_any_damaged(void);
+/* The name of one that is damaged and that this was not said of yet; false: there is none. */
+bool leat_mapping_next_damaged(char ret_name[LEAT_MAPPING_NAME_BYTES]);
 
 /* False when no mapping has that address: then the fault is somebody else's. */
 bool leat_mapping_repair(const void *address);

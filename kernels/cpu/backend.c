@@ -181,7 +181,7 @@ cpu_model_bytes(const struct leat_model *model)
     size_t bytes = sizeof(*model);
 
     for (uint32_t v = 0; v < model->graph->value_count; v++) {
-        bytes += model->graph->values[v].data_bytes;
+        bytes += model->graph->values[v].mapping == NULL ? model->graph->values[v].data_bytes : 0;
     }
     for (const struct cpu_constant *c = *cpu_model_lock_constants(mutable); c != NULL; c = c->next) {
         bytes += sizeof(*c) + c->bytes;

@@ -8,12 +8,6 @@
 
 #define MAPPED_ALIGN 64u
 
-struct place {
-    const char *location;
-    uint64_t offset, length;
-    bool has_length;
-};
-
 /* All of it decimal digits. */
 static bool
 read_number(const char *text, uint64_t *ret)
@@ -30,10 +24,10 @@ read_number(const char *text, uint64_t *ret)
     return text[0] != '\0';
 }
 
-static enum leat_status
-read_place(const char *name, const Onnx__TensorProto *tensor, struct place *ret)
+enum leat_status
+leat_onnx_place(const char *name, const Onnx__TensorProto *tensor, struct leat_onnx_place *ret_place)
 {
-    struct place place = {0};
+    struct leat_onnx_place place = {0};
 
     for (size_t i = 0; i < tensor->n_external_data; i++) {
         const char *key = leat_onnx_text(tensor->external_data[i]->key);
@@ -54,8 +48,20 @@ read_place(const char *name, const Onnx__TensorProto *tensor, struct place *ret)
     if (place.location == NULL) {
         return LEAT_FAIL(LEAT_ERR_PROTO, "tensor '%.64s': its external data have no location", name);
     }
-    *ret = place;
+    *ret_place = place;
     return LEAT_OK;
+}
+
+static enum leat_status
+map_file(const struct leat_onnx_source *source, const char *location, struct leat_mapping **ret)
+{
+    for (uint32_t i = 0; i < source->file_count; i++) {
+        if (strcmp(source->files[i].name, location) == 0) {
+            return leat_mapping_create(source->files[i].fd, location, ret);
+        }
+    }
+    return source->folder_fd >= 0 ? leat_mapping_open(source->folder_fd, location, ret)
+                                  : LEAT_FAIL(LEAT_ERR_NOT_FOUND, "its file '%.64s' did not come with the model", location);
 }
 
 static enum leat_status
@@ -70,7 +76,7 @@ find_file(struct leat_onnx_files *files, const char *name, const char *location,
     if (files->count == LEAT_ONNX_FILES_MAX) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "the model's data lie in more than %u files", LEAT_ONNX_FILES_MAX);
     }
-    const enum leat_status status = leat_mapping_open(files->folder_fd, location, ret);
+    const enum leat_status status = map_file(files->source, location, ret);
     if (status != LEAT_OK) {
         return leat_err_prefix(status, "tensor '%.64s'", name);
     }
@@ -103,17 +109,17 @@ leat_onnx_external(struct leat_graph *graph, struct leat_onnx_files *files, cons
     const struct leat_value *value = &graph->values[index];
     const uint64_t bytes = leat_value_bytes(value);
     struct leat_mapping *mapping = NULL;
-    struct place place = {0};
+    struct leat_onnx_place place = {0};
     size_t file_bytes;
     void *copy;
 
-    if (files == NULL || files->folder_fd < 0) {
+    if (files == NULL || (files->source->folder_fd < 0 && files->source->file_count == 0)) {
         return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
                          "tensor '%.64s' has its data in another file (external data), which is not "
                          "read; save the model with its weights inside",
                          value->name);
     }
-    enum leat_status status = read_place(value->name, tensor, &place);
+    enum leat_status status = leat_onnx_place(value->name, tensor, &place);
     if (status == LEAT_OK) {
         status = find_file(files, value->name, place.location, &mapping);
     }

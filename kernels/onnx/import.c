@@ -760,7 +760,7 @@ find_opset(const Onnx__ModelProto *model, int64_t *ret)
 static enum leat_status
 import_model(const Onnx__ModelProto *model, const struct leat_onnx_source *source, struct leat_graph **ret_graph)
 {
-    struct leat_onnx_files files = {.folder_fd = source->folder_fd};
+    struct leat_onnx_files files = {.source = source};
     struct importer importer = {.proto = model->graph, .files = &files};
     int64_t opset = 0;
 

@@ -26,10 +26,9 @@ LEAT_MUST_CHECK enum leat_status leat_onnx_unpack(const ProtobufCMessageDescript
                                                   ProtobufCMessage **ret_message);
 void leat_onnx_free(ProtobufCMessage *message);
 
-/* Files beside the model that tensors lie in: each is opened once. */
-#define LEAT_ONNX_FILES_MAX 64u
+/* Files beside the model that tensors lie in: each is mapped once. */
 struct leat_onnx_files {
-    int folder_fd; /* -1: there are none */
+    const struct leat_onnx_source *source; /* whose files and folder they are */
     uint32_t count;
     const char *names[LEAT_ONNX_FILES_MAX]; /* of the unpacked message */
     struct leat_mapping *mappings[LEAT_ONNX_FILES_MAX];
@@ -43,6 +42,15 @@ void leat_onnx_files_close(struct leat_onnx_files *files);
 LEAT_MUST_CHECK enum leat_status leat_onnx_tensor(struct leat_graph *graph, struct leat_onnx_files *files,
                                                   const char *name, const Onnx__TensorProto *tensor,
                                                   uint32_t *ret_index);
+
+/* Where a tensor whose data lie elsewhere has them, in the message. */
+struct leat_onnx_place {
+    const char *location;
+    uint64_t offset, length;
+    bool has_length;
+};
+LEAT_MUST_CHECK enum leat_status leat_onnx_place(const char *name, const Onnx__TensorProto *tensor,
+                                                 struct leat_onnx_place *ret_place);
 
 /* Value `index` of the graph, of known shape, from the file that the tensor names. */
 LEAT_MUST_CHECK enum leat_status leat_onnx_external(struct leat_graph *graph, struct leat_onnx_files *files,

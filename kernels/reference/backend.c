@@ -75,7 +75,7 @@ reference_model_bytes(const struct leat_model *model)
 {
     size_t bytes = sizeof(*model);
     for (uint32_t v = 0; v < model->graph->value_count; v++) {
-        bytes += model->graph->values[v].data_bytes;
+        bytes += model->graph->values[v].mapping == NULL ? model->graph->values[v].data_bytes : 0;
     }
     return bytes;
 }

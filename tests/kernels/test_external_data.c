@@ -225,6 +225,68 @@ test_limit(void)
     }
 }
 
+/* Files that somebody else opens: all that a model names, in graphs inside and attributes too, each once. */
+static void
+test_open_files(void)
+{
+    struct leat_onnx_file files[LEAT_ONNX_FILES_MAX];
+    Onnx__TensorProto *table, *bias;
+    struct builder b, inner;
+    struct leat_graph *graph = NULL;
+    uint32_t count = 99;
+    size_t size;
+
+    EXPECT(leat_onnx_open_files("no ONNX", 7, folder_fd, files, &count) == LEAT_OK && count == 0);
+    write_weights("weights", 0, ROWS * ROW);
+    build(&b, ROWS, &table, &bias);
+    refer(&b, table, "location", "weights");
+    refer(&b, bias, "location", "weights");
+    refer(&b, bias, "offset", "262144");
+    const void *bytes = builder_pack(&b, &size);
+    EXPECT(leat_onnx_open_files(bytes, size, folder_fd, files, &count) == LEAT_OK && count == 1);
+    EXPECT(strcmp(files[0].name, "weights") == 0);
+    const struct leat_onnx_source source = {
+        .bytes = bytes, .byte_count = size, .folder_fd = -1, .files = files, .file_count = count};
+    EXPECT(leat_onnx_import_from(&source, &graph) == LEAT_OK);
+    leat_onnx_close_files(files, count); /* mappings stay */
+    for (size_t i = 0; i < backend_count; i++) {
+        struct loaded loaded;
+        load(backends[i], graph, &loaded);
+        expect_row(&loaded, 7, 7000, LEAT_OK);
+        unload(&loaded);
+    }
+    leat_graph_destroy(graph);
+
+    const struct leat_onnx_file other = {.name = (char[]){"other"}, .fd = -1};
+    const struct leat_onnx_source without = {
+        .bytes = bytes, .byte_count = size, .folder_fd = -1, .files = &other, .file_count = 1};
+    EXPECT(leat_onnx_import_from(&without, &graph) == LEAT_ERR_NOT_FOUND);
+    EXPECT(strstr(leat_error_text(), "'table': its file 'weights' did not come with the model") != NULL);
+    builder_fini(&b);
+
+    builder_init(&inner, 13);
+    Onnx__NodeProto *constant = builder_node(&inner, "Constant", "", "c");
+    Onnx__AttributeProto *value = builder_int(&inner, constant, "value", 0);
+    value->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR;
+    value->t = builder_tensor(&inner, "t", ONNX_F32, NULL, DIMS(0, 3));
+    refer(&inner, value->t, "location", "weights");
+    builder_output(&inner, "c");
+    build(&b, ROWS, &table, &bias);
+    refer(&b, table, "location", "sub/weights");
+    Onnx__NodeProto *branch = builder_node(&b, "If", "i", "z");
+    builder_graph(&b, branch, "then_branch", &inner);
+    bytes = builder_pack(&b, &size);
+    EXPECT(leat_onnx_open_files(bytes, size, folder_fd, files, &count) == LEAT_OK && count == 2);
+    EXPECT(strcmp(files[0].name, "sub/weights") == 0 && strcmp(files[1].name, "weights") == 0);
+    leat_onnx_close_files(files, count);
+    table->external_data[0]->value = (char[]){"../weights"};
+    bytes = builder_pack(&b, &size);
+    EXPECT(leat_onnx_open_files(bytes, size, folder_fd, files, &count) == LEAT_ERR_INVALID);
+    EXPECT(strstr(leat_error_text(), "tensor 'table': ") != NULL && strstr(leat_error_text(), "leads out of it") != NULL);
+    builder_fini(&b);
+    builder_fini(&inner);
+}
+
 static size_t
 resident_bytes(void)
 {
@@ -331,6 +393,7 @@ main(void)
     test_answers();
     test_refused();
     test_limit();
+    test_open_files();
     test_large();
     test_truncated();
     static const char *const left[] = {"sub/weights", "weights", "link", "here", "pipe", "shrinks", "stays"};
