@@ -87,6 +87,17 @@ static const char policies_schema[] =
     " policy BLOB NOT NULL"
     ") STRICT;";
 
+/* What schema 4 has beyond schema 3. */
+static const char files_schema[] =
+    "CREATE TABLE model_files ("
+    " model TEXT NOT NULL REFERENCES models (name) ON DELETE CASCADE,"
+    " name TEXT NOT NULL," /* as the model calls it */
+    " sha256 TEXT NOT NULL,"
+    " bytes INTEGER NOT NULL,"
+    " PRIMARY KEY (model, name)"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE INDEX model_files_by_content ON model_files (sha256);";
+
 enum leat_status
 leat_registry_fail(const struct leat_registry *registry, const char *what)
 {
@@ -153,12 +164,12 @@ check_integrity(const struct leat_registry *registry)
 static enum leat_status
 make_schema(const struct leat_registry *registry, int64_t version)
 {
-    char sql[sizeof(models_schema) + sizeof(applications_schema) + sizeof(policies_schema) + 128];
+    char sql[sizeof(models_schema) + sizeof(applications_schema) + sizeof(policies_schema) + sizeof(files_schema) + 128];
 
     (void)snprintf(sql, sizeof(sql),
-                   "BEGIN IMMEDIATE; %s %s %s PRAGMA application_id=%d; PRAGMA user_version=%u; COMMIT;",
-                   version < 1 ? models_schema : "", version < 2 ? applications_schema : "", policies_schema, APPLICATION_ID,
-                   LEAT_REGISTRY_SCHEMA);
+                   "BEGIN IMMEDIATE; %s %s %s %s PRAGMA application_id=%d; PRAGMA user_version=%u; COMMIT;",
+                   version < 1 ? models_schema : "", version < 2 ? applications_schema : "",
+                   version < 3 ? policies_schema : "", files_schema, APPLICATION_ID, LEAT_REGISTRY_SCHEMA);
     leat_registry_step();
     const enum leat_status status = leat_registry_execute(registry, sql, "making the tables");
     leat_registry_step();
@@ -167,7 +178,7 @@ make_schema(const struct leat_registry *registry, int64_t version)
 
 /* `may_change`: else one that an older leat wrote is left as it is. */
 static enum leat_status
-check_schema(const struct leat_registry *registry, bool may_change)
+check_schema(struct leat_registry *registry, bool may_change)
 {
     int64_t version = 0, application = 0, tables = 0;
     enum leat_status status = query_number(registry, "PRAGMA user_version", &version);
@@ -181,6 +192,7 @@ check_schema(const struct leat_registry *registry, bool may_change)
     if (status != LEAT_OK) {
         return status;
     }
+    registry->has_files = may_change || version >= 4;
     if (tables == 0 && version == 0) {
         return make_schema(registry, version);
     }
@@ -233,8 +245,10 @@ count_users(const struct leat_registry *registry, const char *sha256)
     sqlite3_stmt *statement = NULL;
     int64_t users = -1;
 
-    if (sqlite3_prepare_v2(registry->db, "SELECT count(*) FROM models WHERE sha256 = ?", -1, &statement,
-                           NULL) == SQLITE_OK &&
+    if (sqlite3_prepare_v2(registry->db,
+                           "SELECT (SELECT count(*) FROM models WHERE sha256 = ?1) +"
+                           " (SELECT count(*) FROM model_files WHERE sha256 = ?1)",
+                           -1, &statement, NULL) == SQLITE_OK &&
         sqlite3_bind_text(statement, 1, sha256, -1, SQLITE_STATIC) == SQLITE_OK &&
         sqlite3_step(statement) == SQLITE_ROW) {
         users = sqlite3_column_int64(statement, 0);
@@ -246,7 +260,14 @@ count_users(const struct leat_registry *registry, const char *sha256)
 static bool
 is_wanted(void *context, const char *name)
 {
-    return count_users(context, name) != 0; /* in doubt it stays */
+    const struct leat_registry *registry = context;
+
+    for (uint32_t t = 0; t < registry->taken_count; t++) {
+        if (strcmp(registry->taken[t], name) == 0) {
+            return true;
+        }
+    }
+    return count_users(registry, name) != 0; /* in doubt it stays */
 }
 
 enum leat_status
@@ -283,7 +304,140 @@ leat_registry_close(struct leat_registry *registry)
     }
     LEAT_MUST(sqlite3_close(registry->db) == SQLITE_OK); /* every statement is finalized; accepts NULL */
     leat_registry_files_fini(&registry->files);
+    free(registry->taken);
     free(registry);
+}
+
+/* ---- Files beside a model's own ------------------------------------------------------------------ */
+
+enum leat_status
+leat_registry_take_file(struct leat_registry *registry, int fd, struct leat_registry_file *ret_file, int *ret_fd)
+{
+    char sha256[65];
+    uint64_t bytes;
+
+    void *more = reallocarray(registry->taken, registry->taken_count + 1, sizeof(*registry->taken));
+    if (more == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a file's name");
+    }
+    registry->taken = more;
+    enum leat_status status = leat_registry_files_copy(&registry->files, fd, sha256, &bytes);
+    if (status == LEAT_OK) {
+        status = leat_registry_files_name(&registry->files, sha256);
+    }
+    if (status == LEAT_OK) {
+        memcpy(registry->taken[registry->taken_count++], sha256, sizeof(sha256));
+        status = leat_registry_files_open(&registry->files, sha256, bytes, false, ret_fd);
+    }
+    if (status == LEAT_OK) {
+        memcpy(ret_file->sha256, sha256, sizeof(sha256));
+        ret_file->bytes = bytes;
+    }
+    return status;
+}
+
+void
+leat_registry_release_files(struct leat_registry *registry)
+{
+    free(registry->taken);
+    registry->taken = NULL;
+    registry->taken_count = 0;
+    const enum leat_status cleaned = leat_registry_files_clean(&registry->files, is_wanted, registry);
+    (void)cleaned; /* what stays is removed at the next open */
+}
+
+enum leat_status
+leat_registry_open_file(struct leat_registry *registry, const struct leat_registry_file *file, int *ret_fd)
+{
+    const enum leat_status status = leat_registry_files_open(&registry->files, file->sha256, file->bytes, true, ret_fd);
+    return status == LEAT_OK ? status : leat_err_prefix(status, "file '%.64s'", file->name);
+}
+
+static bool
+bind_file(sqlite3_stmt *statement, const char *model, const struct leat_registry_file *file)
+{
+    return sqlite3_bind_text(statement, 1, model, -1, SQLITE_STATIC) == SQLITE_OK &&
+           sqlite3_bind_text(statement, 2, file->name, -1, SQLITE_STATIC) == SQLITE_OK &&
+           sqlite3_bind_text(statement, 3, file->sha256, -1, SQLITE_STATIC) == SQLITE_OK &&
+           sqlite3_bind_int64(statement, 4, (int64_t)file->bytes) == SQLITE_OK;
+}
+
+static enum leat_status
+insert_files(const struct leat_registry *registry, const struct leat_registry_model *model)
+{
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t f = 0; f < model->file_count && status == LEAT_OK; f++) {
+        sqlite3_stmt *statement = NULL;
+        if (sqlite3_prepare_v2(registry->db, "INSERT INTO model_files (model, name, sha256, bytes) VALUES (?,?,?,?)", -1,
+                               &statement, NULL) != SQLITE_OK ||
+            !bind_file(statement, model->name, &model->files[f]) || sqlite3_step(statement) != SQLITE_DONE) {
+            status = leat_registry_fail(registry, "adding a model's files");
+        }
+        (void)sqlite3_finalize(statement);
+    }
+    return status;
+}
+
+/* The current row is one more file. */
+static enum leat_status
+read_file_row(const struct leat_registry *registry, sqlite3_stmt *statement, struct leat_registry_model *model)
+{
+    const char *name = (const char *)sqlite3_column_text(statement, 0);
+    const char *sha256 = (const char *)sqlite3_column_text(statement, 1);
+    const int64_t bytes = sqlite3_column_int64(statement, 2);
+
+    if (name == NULL || sha256 == NULL || strlen(sha256) != 64 || strspn(sha256, "0123456789abcdef") != 64 || bytes < 0) {
+        return LEAT_FAIL(LEAT_ERR_PROTO, "%s/registry.db: the files of model '%.80s' make no sense", registry->files.state_dir,
+                         model->name);
+    }
+    struct leat_registry_file *more = reallocarray(model->files, model->file_count + 1, sizeof(*more));
+    char *copy = strdup(name);
+    if (more != NULL) {
+        model->files = more;
+    }
+    if (more == NULL || copy == NULL) {
+        free(copy);
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the files of model '%s'", model->name);
+    }
+    struct leat_registry_file *file = &model->files[model->file_count++];
+    *file = (struct leat_registry_file){.name = copy, .bytes = (uint64_t)bytes};
+    memcpy(file->sha256, sha256, sizeof(file->sha256));
+    return LEAT_OK;
+}
+
+static enum leat_status
+read_files(const struct leat_registry *registry, struct leat_registry_model *model)
+{
+    sqlite3_stmt *statement = NULL;
+    enum leat_status status = LEAT_OK;
+    int code = SQLITE_ERROR;
+
+    if (!registry->has_files) {
+        return LEAT_OK;
+    }
+    if (sqlite3_prepare_v2(registry->db, "SELECT name, sha256, bytes FROM model_files WHERE model = ? ORDER BY name", -1,
+                           &statement, NULL) == SQLITE_OK &&
+        sqlite3_bind_text(statement, 1, model->name, -1, SQLITE_STATIC) == SQLITE_OK) {
+        while (status == LEAT_OK && (code = sqlite3_step(statement)) == SQLITE_ROW) {
+            status = read_file_row(registry, statement, model);
+        }
+    }
+    if (status == LEAT_OK && code != SQLITE_DONE) {
+        status = leat_registry_fail(registry, "listing a model's files");
+    }
+    (void)sqlite3_finalize(statement);
+    return status;
+}
+
+void
+leat_registry_free_model(struct leat_registry_model *model)
+{
+    for (uint32_t f = 0; f < model->file_count; f++) {
+        free(model->files[f].name);
+    }
+    free(model->files);
+    free(model->options_json);
 }
 
 /* ---- Signatures as text -------------------------------------------------------------------------- */
@@ -402,7 +556,7 @@ insert_row(const struct leat_registry *registry, const struct leat_registry_mode
         status = leat_registry_fail(registry, "adding a model");
     } else {
         leat_registry_step();
-        const int code = sqlite3_step(statement); /* its own transaction: committed when it returns */
+        const int code = sqlite3_step(statement); /* where there is no transaction: committed when it returns */
         leat_registry_step();
         if (code == SQLITE_CONSTRAINT) {
             status = LEAT_FAIL(LEAT_ERR_EXISTS, "the registry has a model '%s' already", model->name);
@@ -412,6 +566,29 @@ insert_row(const struct leat_registry *registry, const struct leat_registry_mode
     }
     (void)sqlite3_finalize(statement);
     free(signature);
+    return status;
+}
+
+/* The row and those of its files, as one change. */
+static enum leat_status
+insert_rows(struct leat_registry *registry, const struct leat_registry_model *model, const char *sha256, size_t bytes)
+{
+    const bool alone = model->file_count > 0 && !registry->in_transaction;
+
+    enum leat_status status = alone ? leat_registry_begin(registry) : LEAT_OK;
+    if (status != LEAT_OK) {
+        return status;
+    }
+    status = insert_row(registry, model, sha256, bytes);
+    if (status == LEAT_OK) {
+        status = insert_files(registry, model);
+    }
+    if (alone && status == LEAT_OK) {
+        return leat_registry_commit(registry);
+    }
+    if (alone) {
+        leat_registry_rollback(registry);
+    }
     return status;
 }
 
@@ -425,14 +602,14 @@ leat_registry_add(struct leat_registry *registry, const struct leat_registry_mod
 
     LEAT_ASSERT(model->name[0] != '\0' && model->input_count + model->output_count <= LEAT_TENSORS_MAX);
     if (status == LEAT_OK) { /* before a large file is copied for nothing */
-        free(other.options_json);
+        leat_registry_free_model(&other);
         return LEAT_FAIL(LEAT_ERR_EXISTS, "the registry has a model '%s' already", model->name);
     }
     if (status != LEAT_ERR_NOT_FOUND) {
         return status;
     }
     if (data == NULL) {
-        return insert_row(registry, model, sha256, 0);
+        return insert_rows(registry, model, sha256, 0);
     }
     leat_registry_hash(data, bytes, sha256);
     const int64_t users = count_users(registry, sha256);
@@ -445,8 +622,8 @@ leat_registry_add(struct leat_registry *registry, const struct leat_registry_mod
             return status;
         }
     }
-    status = insert_row(registry, model, sha256, bytes);
-    if (status != LEAT_OK && count_users(registry, sha256) == 0) {
+    status = insert_rows(registry, model, sha256, bytes);
+    if (status != LEAT_OK && !is_wanted(registry, sha256)) {
         leat_registry_files_drop(&registry->files, sha256);
     }
     return status;
@@ -462,7 +639,6 @@ leat_registry_remove(struct leat_registry *registry, const char *name)
     if (status != LEAT_OK) {
         return status;
     }
-    free(model.options_json);
     if (sqlite3_prepare_v2(registry->db, "DELETE FROM models WHERE name = ?", -1, &statement, NULL) !=
             SQLITE_OK ||
         sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC) != SQLITE_OK) {
@@ -476,9 +652,15 @@ leat_registry_remove(struct leat_registry *registry, const char *name)
     }
     (void)sqlite3_finalize(statement);
     if (status == LEAT_OK && model.sha256[0] != '\0' && !registry->in_transaction &&
-        count_users(registry, model.sha256) == 0) { /* commit cleans up */
+        !is_wanted(registry, model.sha256)) { /* commit cleans up */
         leat_registry_files_drop(&registry->files, model.sha256);
     }
+    for (uint32_t f = 0; f < model.file_count && status == LEAT_OK && !registry->in_transaction; f++) {
+        if (!is_wanted(registry, model.files[f].sha256)) {
+            leat_registry_files_drop(&registry->files, model.files[f].sha256);
+        }
+    }
+    leat_registry_free_model(&model);
     return status;
 }
 
@@ -562,7 +744,11 @@ read_row(const struct leat_registry *registry, sqlite3_stmt *statement,
     if (options != NULL && (model->options_json = strdup(options)) == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for model '%s'", model->name);
     }
-    return LEAT_OK;
+    const enum leat_status status = read_files(registry, model);
+    if (status != LEAT_OK) {
+        leat_registry_free_model(model);
+    }
+    return status;
 }
 
 enum leat_status
@@ -670,7 +856,7 @@ void
 leat_registry_list_free(struct leat_registry_model *models, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        free(models[i].options_json);
+        leat_registry_free_model(&models[i]);
     }
     free(models);
 }

@@ -23,9 +23,16 @@
 #include "runtime/measured.h"
 #include "sched/policy.h"
 
-#define LEAT_REGISTRY_SCHEMA 3u /* 1 had models only, 2 no policies: open() adds the rest */
+#define LEAT_REGISTRY_SCHEMA 4u /* 1 had models only, 2 no policies, 3 one file to a model: open() adds the rest */
 
 struct leat_registry;
+
+/* One that a model's data lie in beside its own. */
+struct leat_registry_file {
+    char *name; /* as the model calls it */
+    char sha256[65];
+    uint64_t bytes;
+};
 
 struct leat_registry_model {
     char name[LEAT_NAME_MAX];
@@ -36,6 +43,8 @@ struct leat_registry_model {
     uint32_t accuracy_ppm; /* 0: unknown */
     uint64_t created_s;    /* since the Epoch */
     char *options_json;    /* NULL: none */
+    struct leat_registry_file *files; /* by name; NULL: none */
+    uint32_t file_count;
     struct leat_tensor_info infos[LEAT_TENSORS_MAX]; /* inputs, then outputs; only where there is no file */
     uint32_t input_count, output_count;
 };
@@ -71,8 +80,23 @@ LEAT_MUST_CHECK enum leat_status leat_registry_open(const char *state_dir, struc
 void leat_registry_close(struct leat_registry *registry); /* accepts NULL */
 
 /*
- * Adds a model with its file's contents, or (NULL, 0) without a file. sha256 and bytes of `model` are not
- * read. LEAT_ERR_EXISTS when the name is taken.
+ * Copies a file that models have data in: the registry then has it until leat_registry_release_files(), or as long as a model
+ * names it. Takes as long as it takes to read and write it, and little memory. `name` of ret_file is left as it is; *ret_fd is the
+ * copy, open for reading.
+ */
+LEAT_MUST_CHECK enum leat_status leat_registry_take_file(struct leat_registry *registry, int fd,
+                                                         struct leat_registry_file *ret_file, int *ret_fd);
+void leat_registry_release_files(struct leat_registry *registry);
+/* Open for reading, once its contents were checked as by leat_registry_read(). */
+LEAT_MUST_CHECK enum leat_status leat_registry_open_file(struct leat_registry *registry, const struct leat_registry_file *file,
+                                                         int *ret_fd);
+
+/* All of one file into another that is empty, holes and all. */
+LEAT_MUST_CHECK enum leat_status leat_registry_copy_file(int from, int to, uint64_t *ret_bytes);
+
+/*
+ * Adds a model with its file's contents, or (NULL, 0) without a file, and with files that were taken. sha256 and bytes of `model`
+ * are not read. LEAT_ERR_EXISTS when the name is taken.
  */
 LEAT_MUST_CHECK enum leat_status leat_registry_add(struct leat_registry *registry,
                                                    const struct leat_registry_model *model, const void *data,
@@ -92,9 +116,10 @@ LEAT_MUST_CHECK enum leat_status leat_registry_peek(const char *state_dir, struc
                                                     uint32_t *ret_count);
 void leat_registry_list_free(struct leat_registry_model *models, uint32_t count); /* accepts NULL */
 
-/* LEAT_ERR_NOT_FOUND when there is none. options_json is the caller's to free. */
+/* LEAT_ERR_NOT_FOUND when there is none. The caller calls leat_registry_free_model. */
 LEAT_MUST_CHECK enum leat_status leat_registry_get(struct leat_registry *registry, const char *name,
                                                    struct leat_registry_model *ret_model);
+void leat_registry_free_model(struct leat_registry_model *model); /* what it points to */
 
 /*
  * The file's contents, checked against its SHA-256, to be freed. LEAT_ERR_PROTO when the disk has something

@@ -14,7 +14,8 @@
 
 #include "runtime/registry.h"
 
-#define TEMPORARY "incoming" /* one writer at a time: one name is enough */
+#define TEMPORARY  "incoming" /* one writer at a time: one name is enough */
+#define PART_BYTES ((size_t)1 << 20)
 
 void (*leat_registry_step_hook)(unsigned step);
 
@@ -112,18 +113,25 @@ leat_registry_files_sync(const struct leat_registry_files *files)
     return LEAT_OK;
 }
 
+static void
+write_digest(struct sha256_ctx *context, char *sha256)
+{
+    uint8_t digest[SHA256_DIGEST_SIZE];
+
+    sha256_digest(context, sizeof(digest), digest);
+    for (size_t i = 0; i < sizeof(digest); i++) {
+        (void)snprintf(sha256 + 2 * i, 3, "%02x", digest[i]);
+    }
+}
+
 void
 leat_registry_hash(const void *data, size_t bytes, char *sha256)
 {
     struct sha256_ctx context;
-    uint8_t digest[SHA256_DIGEST_SIZE];
 
     sha256_init(&context);
     sha256_update(&context, bytes, data);
-    sha256_digest(&context, sizeof(digest), digest);
-    for (size_t i = 0; i < sizeof(digest); i++) {
-        (void)snprintf(sha256 + 2 * i, 3, "%02x", digest[i]);
-    }
+    write_digest(&context, sha256);
 }
 
 static bool
@@ -142,6 +150,27 @@ write_all(int fd, const unsigned char *data, size_t bytes)
         }
     }
     return true;
+}
+
+/* What is complete and synced gets its name; on failure it is gone. */
+static enum leat_status
+name_temporary(const struct leat_registry_files *files, const char *sha256)
+{
+    if (renameat(files->models_fd, TEMPORARY, files->models_fd, sha256) != 0) {
+        const enum leat_status status =
+            LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot name a model file", files->state_dir);
+        (void)unlinkat(files->models_fd, TEMPORARY, 0);
+        return status;
+    }
+    leat_registry_step();
+    if (fsync(files->models_fd) != 0) {
+        const enum leat_status status =
+            LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot sync 'models'", files->state_dir);
+        leat_registry_files_drop(files, sha256);
+        return status;
+    }
+    leat_registry_step();
+    return LEAT_OK;
 }
 
 enum leat_status
@@ -170,26 +199,253 @@ leat_registry_files_put(const struct leat_registry_files *files, const char *sha
     }
     (void)close(fd);
     leat_registry_step();
-    if (renameat(files->models_fd, TEMPORARY, files->models_fd, sha256) != 0) {
-        status = LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot name a model file",
-                           files->state_dir);
-        goto err_unlink;
-    }
-    leat_registry_step();
-    if (fsync(files->models_fd) != 0) {
-        status = LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot sync 'models'", files->state_dir);
-        leat_registry_files_drop(files, sha256);
-        return status;
-    }
-    leat_registry_step();
-    return LEAT_OK;
+    return name_temporary(files, sha256);
 
 err_close:
     (void)close(fd);
-err_unlink:
     (void)unlinkat(files->models_fd, TEMPORARY, 0);
     return status;
 }
+
+/* ---- Files that are too large for memory ----------------------------------------------------------- */
+
+/* Reads to `room`, at most; 0 at the end, negative on failure. */
+static ssize_t
+read_part(int fd, unsigned char *room, uint64_t at, uint64_t end)
+{
+    ssize_t got;
+    do {
+        got = pread(fd, room, end - at < PART_BYTES ? (size_t)(end - at) : PART_BYTES, (off_t)at);
+    } while (got < 0 && errno == EINTR);
+    return got;
+}
+
+/* The next bytes from `at` on that are not a hole: *ret_begin = *ret_end = bytes where there are none. */
+static void
+find_data(int fd, uint64_t at, uint64_t bytes, uint64_t *ret_begin, uint64_t *ret_end)
+{
+    const off_t data = lseek(fd, (off_t)at, SEEK_DATA);
+    const off_t hole = data < 0 ? -1 : lseek(fd, data, SEEK_HOLE);
+    const bool only_hole = data < 0 ? errno == ENXIO : (uint64_t)data >= bytes;
+
+    /* A file system that cannot tell has no holes. */
+    *ret_begin = only_hole ? bytes : data < 0 ? at : (uint64_t)data;
+    *ret_end = only_hole || hole <= data || (uint64_t)hole > bytes ? bytes : (uint64_t)hole;
+}
+
+static bool
+hash_data(struct sha256_ctx *context, int fd, uint64_t at, uint64_t end, unsigned char *room)
+{
+    while (at < end) {
+        const ssize_t got = read_part(fd, room, at, end);
+        if (got <= 0) {
+            return false;
+        }
+        sha256_update(context, (size_t)got, room);
+        at += (uint64_t)got;
+    }
+    return true;
+}
+
+/* Holes are not read. */
+static bool
+hash_file(int fd, uint64_t bytes, unsigned char *room, char *sha256)
+{
+    static const uint8_t zeros[1u << 16];
+    struct sha256_ctx context;
+    uint64_t begin, end;
+
+    sha256_init(&context);
+    for (uint64_t at = 0; at < bytes; at = end) {
+        find_data(fd, at, bytes, &begin, &end);
+        for (uint64_t hole = begin - at; hole > 0;) {
+            const size_t part = hole < sizeof(zeros) ? (size_t)hole : sizeof(zeros);
+            sha256_update(&context, part, zeros);
+            hole -= part;
+        }
+        if (!hash_data(&context, fd, begin, end, room)) {
+            return false;
+        }
+    }
+    write_digest(&context, sha256);
+    return true;
+}
+
+static bool
+write_part(int fd, const unsigned char *part, size_t bytes, uint64_t at)
+{
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t put = pwrite(fd, part + done, bytes - done, (off_t)(at + done));
+        if (put < 0 && errno != EINTR) {
+            return false;
+        }
+        done += put > 0 ? (size_t)put : 0;
+    }
+    return true;
+}
+
+/* What is not a hole, by the kernel, which may share blocks; through `room` where it cannot. */
+static bool
+copy_extent(int from, int to, uint64_t at, uint64_t end, unsigned char *room)
+{
+    bool by_kernel = true;
+
+    while (at < end) {
+        off_t source = (off_t)at, target = (off_t)at;
+        ssize_t got = by_kernel ? copy_file_range(from, &source, to, &target, end - at, 0) : -1;
+        if (got <= 0) {
+            by_kernel = false;
+            got = read_part(from, room, at, end);
+            if (got <= 0 || !write_part(to, room, (size_t)got, at)) {
+                errno = got == 0 ? EIO : errno; /* it has become shorter */
+                return false;
+            }
+        }
+        at += (uint64_t)got;
+    }
+    return true;
+}
+
+static bool
+copy_all(int from, int to, uint64_t bytes, unsigned char *room)
+{
+    uint64_t begin, end;
+
+    for (uint64_t at = 0; at < bytes; at = end) {
+        find_data(from, at, bytes, &begin, &end);
+        if (!copy_extent(from, to, begin, end, room)) {
+            return false;
+        }
+        leat_registry_step();
+    }
+    return ftruncate(to, (off_t)bytes) == 0;
+}
+
+enum leat_status
+leat_registry_copy_file(int from, int to, uint64_t *ret_bytes)
+{
+    unsigned char *room = malloc(PART_BYTES);
+    struct stat info;
+    enum leat_status status = LEAT_OK;
+
+    if (room == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to copy a file");
+    }
+    if (fstat(from, &info) != 0 || !copy_all(from, to, (uint64_t)info.st_size, room)) {
+        status = LEAT_FAIL(LEAT_ERR_SYS, "cannot copy a file of a model");
+    }
+    free(room);
+    if (status == LEAT_OK) {
+        *ret_bytes = (uint64_t)info.st_size;
+    }
+    return status;
+}
+
+static enum leat_status
+copy_and_hash(const struct leat_registry_files *files, int from, int to, uint64_t bytes, char *sha256)
+{
+    unsigned char *room = malloc(PART_BYTES);
+    enum leat_status status = LEAT_OK;
+
+    if (room == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to copy a file");
+    }
+    if (!copy_all(from, to, bytes, room)) {
+        status = LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot copy %llu bytes of a model", files->state_dir,
+                           (unsigned long long)bytes);
+    } else if (!hash_file(to, bytes, room, sha256)) {
+        status = LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot read the copy of a model", files->state_dir);
+    } else if (fsync(to) != 0) {
+        status = LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot sync a model", files->state_dir);
+    }
+    free(room);
+    return status;
+}
+
+enum leat_status
+leat_registry_files_copy(const struct leat_registry_files *files, int from, char *sha256, uint64_t *ret_bytes)
+{
+    struct stat info;
+
+    if (fstat(from, &info) != 0 || !S_ISREG(info.st_mode)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "a model's data must be a regular file");
+    }
+    leat_registry_step();
+    const int to = openat(files->models_fd, TEMPORARY, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
+    if (to < 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot make a model file", files->state_dir);
+    }
+    leat_registry_step();
+    const enum leat_status status = copy_and_hash(files, from, to, (uint64_t)info.st_size, sha256);
+    (void)close(to);
+    leat_registry_step();
+    if (status != LEAT_OK) {
+        (void)unlinkat(files->models_fd, TEMPORARY, 0);
+        return status;
+    }
+    *ret_bytes = (uint64_t)info.st_size;
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_registry_files_name(const struct leat_registry_files *files, const char *sha256)
+{
+    if (faccessat(files->models_fd, sha256, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+        (void)unlinkat(files->models_fd, TEMPORARY, 0);
+        leat_registry_step();
+        return LEAT_OK;
+    }
+    return name_temporary(files, sha256);
+}
+
+static enum leat_status
+open_sized(const struct leat_registry_files *files, const char *sha256, uint64_t bytes, int *ret_fd)
+{
+    struct stat info;
+    const int fd = openat(files->models_fd, sha256, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+    if (fd < 0) {
+        return LEAT_FAIL(errno == ENOENT ? LEAT_ERR_NOT_FOUND : LEAT_ERR_SYS,
+                         "%s/models/%s is missing or cannot be read", files->state_dir, sha256);
+    }
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || (uint64_t)info.st_size != bytes) {
+        (void)close(fd);
+        return LEAT_FAIL(LEAT_ERR_PROTO, "%s/models/%s does not have the size that was stored", files->state_dir, sha256);
+    }
+    *ret_fd = fd;
+    return LEAT_OK;
+}
+
+static enum leat_status
+say_damaged(const struct leat_registry_files *files, const char *sha256)
+{
+    return LEAT_FAIL(LEAT_ERR_PROTO,
+                     "%s/models/%s is damaged: its contents changed since it was stored; remove the "
+                     "model and add it again",
+                     files->state_dir, sha256);
+}
+
+enum leat_status
+leat_registry_files_open(const struct leat_registry_files *files, const char *sha256, uint64_t bytes, bool check, int *ret_fd)
+{
+    unsigned char *room = malloc(PART_BYTES);
+    char found[65] = "";
+    int fd = -1;
+
+    enum leat_status status =
+        room != NULL ? open_sized(files, sha256, bytes, &fd) : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to read a file");
+    if (status == LEAT_OK && check && (!hash_file(fd, bytes, room, found) || strcmp(found, sha256) != 0)) {
+        (void)close(fd);
+        status = say_damaged(files, sha256);
+    }
+    free(room);
+    if (status == LEAT_OK) {
+        *ret_fd = fd;
+    }
+    return status;
+}
+
+/* ---- Reading and removing -------------------------------------------------------------------------- */
 
 void
 leat_registry_files_drop(const struct leat_registry_files *files, const char *sha256)
@@ -203,21 +459,14 @@ enum leat_status
 leat_registry_files_get(const struct leat_registry_files *files, const char *sha256, uint64_t bytes,
                         void **ret_data)
 {
-    struct stat info;
     char found[65];
     size_t done = 0;
     unsigned char *data = NULL;
-    enum leat_status status = LEAT_OK;
-    const int fd = openat(files->models_fd, sha256, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd;
 
-    if (fd < 0) {
-        return LEAT_FAIL(errno == ENOENT ? LEAT_ERR_NOT_FOUND : LEAT_ERR_SYS,
-                         "%s/models/%s is missing or cannot be read", files->state_dir, sha256);
-    }
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || (uint64_t)info.st_size != bytes) {
-        status = LEAT_FAIL(LEAT_ERR_PROTO, "%s/models/%s does not have the size that was stored",
-                           files->state_dir, sha256);
-        goto out;
+    enum leat_status status = open_sized(files, sha256, bytes, &fd);
+    if (status != LEAT_OK) {
+        return status;
     }
     data = malloc(bytes == 0 ? 1 : bytes);
     if (data == NULL) {
@@ -236,10 +485,7 @@ leat_registry_files_get(const struct leat_registry_files *files, const char *sha
     }
     leat_registry_hash(data, done, found);
     if (strcmp(found, sha256) != 0) {
-        status = LEAT_FAIL(LEAT_ERR_PROTO,
-                           "%s/models/%s is damaged: its contents changed since it was stored; remove the "
-                           "model and add it again",
-                           files->state_dir, sha256);
+        status = say_damaged(files, sha256);
     }
 
 out:

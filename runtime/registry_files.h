@@ -29,6 +29,19 @@ void leat_registry_hash(const void *data, size_t bytes, char *sha256);
 /* On return the file is complete and durable under its name; on failure there is none. */
 LEAT_MUST_CHECK enum leat_status leat_registry_files_put(const struct leat_registry_files *files,
                                                          const char *sha256, const void *data, size_t bytes);
+/*
+ * Copies the file behind a descriptor, holes and all, sharing its blocks where the file system can; it is not held in memory. On
+ * return the copy is complete and durable, but has no name until leat_registry_files_name(), which takes it away again where it is
+ * there already. One at a time.
+ */
+LEAT_MUST_CHECK enum leat_status leat_registry_files_copy(const struct leat_registry_files *files, int from, char *sha256,
+                                                          uint64_t *ret_bytes);
+LEAT_MUST_CHECK enum leat_status leat_registry_files_name(const struct leat_registry_files *files, const char *sha256);
+
+/* For reading, at any offset; `check`: its contents too, as get does. */
+LEAT_MUST_CHECK enum leat_status leat_registry_files_open(const struct leat_registry_files *files, const char *sha256,
+                                                          uint64_t bytes, bool check, int *ret_fd);
+
 void leat_registry_files_drop(const struct leat_registry_files *files, const char *sha256);
 
 /* Whole contents, checked; to be freed. */

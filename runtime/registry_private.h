@@ -12,6 +12,9 @@ struct leat_registry {
     struct leat_registry_files files;
     sqlite3 *db;
     bool in_transaction;
+    bool has_files; /* its schema knows of them */
+    char (*taken)[65]; /* files that nothing names yet; NULL: none */
+    uint32_t taken_count;
 };
 
 /* Records SQLite's reason, under our status for it. */

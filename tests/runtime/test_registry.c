@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     What the registry acknowledged is there after any death; what it did not is there whole or not at all;
- *          one process has it; what schemas 1 and 2 wrote is there in schema 3; damage, foreign files and newer schemas are
+ *          one process has it; what schemas 1 to 3 wrote is there in schema 4; damage, foreign files and newer schemas are
  *          refused with words.
  * Method   A child runs a fixed list of changes and is killed (SIGKILL) at its n-th step, for every n until it
  *          gets through; after each death the parent compares names, contents and the folder with a model.
@@ -14,6 +14,8 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <sqlite3.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 static struct leat_registry *
@@ -325,10 +327,13 @@ test_transactions(const char *path)
 
 /* ---- Death at every step -------------------------------------------------------------------------- */
 
-enum { NAMES = 4, CHANGES = 13 };
+enum { NAMES = 6, CHANGES = 17 };
 
-static const char *const names[NAMES] = {"a", "b", "s", "c"};
-static const char *const contents[NAMES] = {"the first model", "the first model", NULL, "another model"};
+static const char *const names[NAMES] = {"a", "b", "s", "c", "large", "twin"};
+static const char *const contents[NAMES] = {"the first model", "the first model", NULL, "another model", "large", "twin"};
+/* The last two have files beside their own; they share the first, and the other of "large" is what a and b are. */
+static const char *const file_names[] = {"sub/shared.data", "own.data"};
+static const char *const file_contents[] = {"weights that both have", "the first model"};
 
 /* Models by their place in names[]; MADE is a policy; ALL is a set of changes that are one. */
 enum { APP = NAMES, MADE, ALL };
@@ -337,7 +342,8 @@ static const struct {
     bool add;
     int name;
 } changes[CHANGES] = {{true, 0},  {true, 2},    {true, 1},    {false, 0}, {true, 3},   {false, 2},
-                      {false, 1}, {true, APP}, {true, MADE}, {false, APP}, {true, ALL}, {false, MADE}, {false, ALL}};
+                      {false, 1}, {true, APP}, {true, MADE}, {false, APP}, {true, ALL}, {false, MADE}, {true, 4},
+                      {true, 5},  {false, 4}, {false, ALL}, {false, 5}};
 
 static unsigned kill_at;
 
@@ -349,12 +355,47 @@ die_at_step(unsigned step)
     }
 }
 
+static int
+file_of(const char *text)
+{
+    const int fd = memfd_create("weights", MFD_CLOEXEC);
+    EXPECT(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    return fd;
+}
+
+/* "large" has two, "twin" the first of them. */
+static uint32_t
+count_beside(int name)
+{
+    return name == 4 ? 2 : name == 5 ? 1 : 0;
+}
+
+static void
+take_files(struct leat_registry *registry, uint32_t count, struct leat_registry_file *files)
+{
+    for (uint32_t f = 0; f < count; f++) {
+        const int from = file_of(file_contents[f]);
+        int copy;
+        files[f].name = (char *)(uintptr_t)file_names[f];
+        EXPECT(leat_registry_take_file(registry, from, &files[f], &copy) == LEAT_OK);
+        EXPECT(files[f].bytes == strlen(file_contents[f]));
+        EXPECT(close(from) == 0 && close(copy) == 0);
+    }
+}
+
 static void
 change_model(struct leat_registry *registry, int name, bool add)
 {
-    const struct leat_registry_model model = model_named(names[name]);
+    struct leat_registry_model model = model_named(names[name]);
+    struct leat_registry_file files[2];
 
-    if (add) {
+    model.files = files;
+    model.file_count = count_beside(name);
+    if (add && model.file_count > 0) {
+        take_files(registry, model.file_count, files);
+        EXPECT(leat_registry_add(registry, &model, contents[name], strlen(contents[name])) == LEAT_OK);
+        leat_registry_release_files(registry);
+    } else if (add) {
         EXPECT(leat_registry_add(registry, &model, contents[name], contents[name] == NULL ? 0 : strlen(contents[name])) ==
                LEAT_OK);
     } else {
@@ -454,6 +495,17 @@ inspect(const char *path)
                    memcmp(data, contents[n], strlen(contents[n])) == 0);
             free(data);
         }
+        EXPECT(models[i].file_count == count_beside(n));
+        for (uint32_t f = 0; f < models[i].file_count; f++) {
+            const struct leat_registry_file *file = &models[i].files[f];
+            const int which = strcmp(file->name, file_names[0]) == 0 ? 0 : 1;
+            char found[64];
+            int fd;
+            EXPECT(strcmp(file->name, file_names[which]) == 0 && file->bytes == strlen(file_contents[which]));
+            EXPECT(leat_registry_open_file(registry, file, &fd) == LEAT_OK);
+            EXPECT(pread(fd, found, sizeof(found), 0) == (ssize_t)file->bytes && close(fd) == 0);
+            EXPECT(memcmp(found, file_contents[which], file->bytes) == 0);
+        }
     }
     leat_registry_list_free(models, count);
     struct leat_registry_application *apps, put = application_named("app", 3);
@@ -470,7 +522,9 @@ inspect(const char *path)
         set |= 1u << MADE;
     }
     free(made);
-    const uint32_t files = ((set & 3u) != 0 ? 1u : 0u) + ((set & 8u) != 0 ? 1u : 0u); /* a and b share one */
+    /* a, b and a file of "large" share one, so do the last two. */
+    const uint32_t files = ((set & 0x13u) != 0 ? 1u : 0u) + ((set & 8u) != 0 ? 1u : 0u) + ((set & 0x10u) != 0 ? 1u : 0u) +
+                           ((set & 0x20u) != 0 ? 1u : 0u) + ((set & 0x30u) != 0 ? 1u : 0u);
     EXPECT(count_files(path) == files);
     leat_registry_close(registry);
     return set;
@@ -552,7 +606,7 @@ test_schema_1(const char *path)
 {
     static const char as_then[] =
         "DROP TABLE members; DROP TABLE applications; DROP TABLE validations; DROP TABLE profiles; DROP TABLE measurements;"
-        "DROP TABLE made_policies; PRAGMA user_version = 1";
+        "DROP TABLE made_policies; DROP TABLE model_files; PRAGMA user_version = 1";
     struct leat_registry_application app = application_named("app", 1);
     const struct leat_registry_model old = model_named("old");
     struct leat_registry *registry = open_registry(path);
@@ -579,8 +633,91 @@ test_schema_1(const char *path)
         leat_measured_free(&measured);
     }
     execute(db_path, "DELETE FROM models; DELETE FROM applications; PRAGMA user_version = 0");
-    refuse(path, LEAT_ERR_VERSION, "has schema 0, this leat knows 3");
-    execute(db_path, "PRAGMA user_version = 3");
+    refuse(path, LEAT_ERR_VERSION, "has schema 0, this leat knows 4");
+    execute(db_path, "PRAGMA user_version = 4");
+}
+
+/* Schema 3 knew of no files beside a model's own. */
+static void
+test_schema_3(const char *path)
+{
+    struct leat_registry *registry = open_registry(path);
+    char db_path[256];
+
+    change_model(registry, 0, true);
+    leat_registry_close(registry);
+    (void)snprintf(db_path, sizeof(db_path), "%s/registry.db", path);
+    for (unsigned step = 1; step < 12; step++) {
+        execute(db_path, "DROP TABLE model_files; PRAGMA user_version = 3");
+        EXPECT(peek_count(path) == 1);
+        open_and_die(path, step);
+        EXPECT(peek_count(path) == 1);
+        EXPECT(inspect(path) == 1);
+        registry = open_registry(path);
+        change_model(registry, 4, true);
+        leat_registry_close(registry);
+        EXPECT(inspect(path) == 0x11);
+        registry = open_registry(path);
+        change_model(registry, 4, false);
+        leat_registry_close(registry);
+    }
+}
+
+/* ---- Files beside a model's own -------------------------------------------------------------------- */
+
+/* A file of more than 2 GiB with little in it takes little room and little memory; what is not used goes. */
+static void
+test_large_file(const char *path)
+{
+    const off_t size = ((off_t)5 << 29) + 12345, middle = (off_t)3 << 29;
+    struct leat_registry *registry = open_registry(path);
+    struct leat_registry_file file = {.name = (char *)(uintptr_t)file_names[0]}, again = file;
+    const int from = memfd_create("large", MFD_CLOEXEC);
+    struct leat_registry_model model = model_named("sparse"), got;
+    struct stat info;
+    char found[64];
+    int fd;
+
+    EXPECT(ftruncate(from, size) == 0 && pwrite(from, "begin", 5, 0) == 5);
+    EXPECT(pwrite(from, "middle", 6, middle) == 6 && pwrite(from, "end", 3, size - 3) == 3);
+    EXPECT(leat_registry_take_file(registry, from, &file, &fd) == LEAT_OK && file.bytes == (uint64_t)size);
+    EXPECT(fstat(fd, &info) == 0 && info.st_size == size && info.st_blocks * 512 < (off_t)64 << 20);
+    EXPECT(pread(fd, found, 6, middle) == 6 && memcmp(found, "middle", 6) == 0);
+    EXPECT(pread(fd, found, 64, size - 3) == 3 && memcmp(found, "end", 3) == 0);
+    EXPECT(write(fd, "x", 1) < 0 && close(fd) == 0);
+    EXPECT(count_files(path) == 1);
+    leat_registry_release_files(registry);
+    EXPECT(count_files(path) == 0);
+
+    /* What was taken outlives changes of others, and is one file however often it is taken. */
+    EXPECT(leat_registry_take_file(registry, from, &file, &fd) == LEAT_OK && close(fd) == 0);
+    change_model(registry, 0, true);
+    EXPECT(leat_registry_begin(registry) == LEAT_OK && leat_registry_commit(registry) == LEAT_OK);
+    change_model(registry, 0, false);
+    EXPECT(leat_registry_take_file(registry, from, &again, &fd) == LEAT_OK && close(fd) == 0);
+    EXPECT(strcmp(file.sha256, again.sha256) == 0 && count_files(path) == 1);
+    model.files = &file;
+    model.file_count = 1;
+    EXPECT(leat_registry_add(registry, &model, "x", 1) == LEAT_OK);
+    leat_registry_release_files(registry);
+    EXPECT(count_files(path) == 2 && close(from) == 0);
+
+    /* Damage of any byte is found before it is used. */
+    char name[256];
+    (void)snprintf(name, sizeof(name), "%s/models/%s", path, file.sha256);
+    fd = open(name, O_RDWR | O_CLOEXEC);
+    EXPECT(fd >= 0 && pwrite(fd, "x", 1, middle + 2) == 1 && close(fd) == 0);
+    EXPECT(leat_registry_get(registry, "sparse", &got) == LEAT_OK && got.file_count == 1);
+    EXPECT(leat_registry_open_file(registry, &got.files[0], &fd) == LEAT_ERR_PROTO);
+    EXPECT(strstr(leat_error_text(), "is damaged") != NULL && strstr(leat_error_text(), file_names[0]) != NULL);
+    EXPECT(truncate(name, 100) == 0 && leat_registry_open_file(registry, &got.files[0], &fd) == LEAT_ERR_PROTO);
+    EXPECT(strstr(leat_error_text(), "does not have the size") != NULL);
+    EXPECT(unlink(name) == 0 && leat_registry_open_file(registry, &got.files[0], &fd) == LEAT_ERR_NOT_FOUND);
+    leat_registry_free_model(&got);
+    EXPECT(leat_registry_remove(registry, "sparse") == LEAT_OK && count_files(path) == 0);
+    const int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    EXPECT(leat_registry_take_file(registry, folder, &file, &fd) == LEAT_ERR_INVALID && close(folder) == 0);
+    leat_registry_close(registry);
 }
 
 /* What leat wrote as schema 2, in its own words. */
@@ -705,10 +842,10 @@ test_other_schemas_and_rows(const char *path)
     EXPECT(leat_registry_add(registry, &model, "content", 7) == LEAT_OK);
     leat_registry_close(registry);
     (void)snprintf(db_path, sizeof(db_path), "%s/registry.db", path);
-    execute(db_path, "PRAGMA user_version = 4");
-    refuse(path, LEAT_ERR_VERSION, "has schema 4, this leat knows 3");
+    execute(db_path, "PRAGMA user_version = 5");
+    refuse(path, LEAT_ERR_VERSION, "has schema 5, this leat knows 4");
     EXPECT(leat_registry_peek(path, &models, &count) == LEAT_ERR_VERSION && models == NULL);
-    execute(db_path, "PRAGMA user_version = 3; PRAGMA application_id = 7");
+    execute(db_path, "PRAGMA user_version = 4; PRAGMA application_id = 7");
     refuse(path, LEAT_ERR_PROTO, "not a registry of leat");
     execute(db_path, "PRAGMA application_id = 1818583412; UPDATE models SET items_max = 0");
     registry = open_registry(path);
@@ -791,6 +928,10 @@ main(void)
     test_schema_1(path);
     (void)snprintf(path, sizeof(path), "%s/four", root.path);
     test_schema_2(path);
+    (void)snprintf(path, sizeof(path), "%s/five", root.path);
+    test_schema_3(path);
+    (void)snprintf(path, sizeof(path), "%s/six", root.path);
+    test_large_file(path);
     fake_root_fini(&root);
     test_death_at_every_step();
     return 0;
