@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-#define LEAT_SOCKET_FDS_MAX 4u
+#define LEAT_SOCKET_FDS_MAX 65u /* a model and the files of its weights */
 
 struct leat_packet {
     void *bytes;

@@ -472,7 +472,8 @@ leat_find(struct leat_session *session, const char *name, struct leat_target *re
 }
 
 enum leat_status
-leat_admin(struct leat_session *session, const char *request_json, int fd, char **ret_reply_json)
+leat_admin_files(struct leat_session *session, const char *request_json, const int *fds, size_t fd_count,
+                 char **ret_reply_json)
 {
     const size_t length = strlen(request_json);
     const struct timeval for_ever = {0, 0}, timeout = {CONNECT_TIMEOUT_S, 0};
@@ -482,6 +483,9 @@ leat_admin(struct leat_session *session, const char *request_json, int fd, char 
     }
     if (length > LEAT_WIRE_PACKET_MAX - sizeof(struct leat_wire_header)) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "a request of %zu bytes is too long", length);
+    }
+    if (fd_count > LEAT_SOCKET_FDS_MAX) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "a request with %zu descriptors; it may have %u", fd_count, LEAT_SOCKET_FDS_MAX);
     }
     char *buffer = malloc(LEAT_WIRE_PACKET_MAX + 1);
     if (buffer == NULL) {
@@ -494,7 +498,7 @@ leat_admin(struct leat_session *session, const char *request_json, int fd, char 
     /* Loading a large model takes as long as it takes; the daemon's death ends the wait. */
     (void)setsockopt(session->socket, SOL_SOCKET, SO_RCVTIMEO, &for_ever, sizeof(for_ever));
     enum leat_status status =
-        leat_socket_send(session->socket, buffer, sizeof(header) + length, &fd, fd >= 0 ? 1 : 0);
+        leat_socket_send(session->socket, buffer, sizeof(header) + length, fds, fd_count);
     if (status == LEAT_OK) {
         status = receive_answer(session->socket, LEAT_WIRE_ADMIN_REPLY, sizeof(header), &packet);
     }
@@ -509,6 +513,12 @@ leat_admin(struct leat_session *session, const char *request_json, int fd, char 
     buffer[packet.size - sizeof(header)] = '\0';
     *ret_reply_json = buffer;
     return LEAT_OK;
+}
+
+enum leat_status
+leat_admin(struct leat_session *session, const char *request_json, int fd, char **ret_reply_json)
+{
+    return leat_admin_files(session, request_json, &fd, fd >= 0 ? 1 : 0, ret_reply_json);
 }
 
 void

@@ -254,6 +254,9 @@ LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_event_arm(struct leat_session 
  */
 LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_admin(struct leat_session *session, const char *request_json,
                                                         int fd, char **ret_reply_json);
+/* The same with several descriptors, at most 65. */
+LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_admin_files(struct leat_session *session, const char *request_json,
+                                                              const int *fds, size_t fd_count, char **ret_reply_json);
 LEAT_PUBLIC void leat_admin_free(char *reply_json);
 
 /* ---- Texts and versions: any thread ----------------------------------------------------------- */
