@@ -403,8 +403,8 @@ handle_policy(struct leat_daemon *daemon, const json_t *request, int fd)
 /* ---- Requests --------------------------------------------------------------------------------- */
 
 /* Looking is free to all who may connect; changing is for root, the daemon's own user and the operators. */
-static bool
-may_change(const struct leat_daemon *daemon, uid_t uid)
+bool
+leat_admin_may_change(const struct leat_daemon *daemon, uid_t uid)
 {
     if (uid == 0 || uid == geteuid()) {
         return true;
@@ -438,7 +438,14 @@ leat_admin_changes(const struct leat_daemon *daemon, struct leat_admin_job *job)
 {
     const char *op = read_op(job);
     return op != NULL && (leat_admin_changes_model(op) || leat_admin_changes_application(op)) &&
-           may_change(daemon, job->uid);
+           leat_admin_may_change(daemon, job->uid);
+}
+
+/* -1: none came. */
+static int
+first_fd(const struct leat_admin_job *job)
+{
+    return job->fd_count > 0 ? job->fds[0] : -1;
 }
 
 static json_t *
@@ -474,18 +481,18 @@ answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
         return leat_admin_app_profiles(daemon, job->json);
     }
     const bool models = strncmp(op, "model-", 6) == 0;
-    if ((models || strncmp(op, "app-", 4) == 0) && !may_change(daemon, job->uid)) {
+    if ((models || strncmp(op, "app-", 4) == 0) && !leat_admin_may_change(daemon, job->uid)) {
         return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_ACCESS, "user %u may not change %s: add it to access.operators",
                                             (unsigned)job->uid, models ? "models" : "applications"));
     }
     if (strcmp(op, "app-policy") == 0) { /* not for everybody, as it has the daemon write to a file */
-        return handle_policy(daemon, job->json, job->fd);
+        return handle_policy(daemon, job->json, first_fd(job));
     }
     if (leat_admin_changes_application(op)) {
-        return leat_admin_change_application(daemon, op, job->json, job->fd);
+        return leat_admin_change_application(daemon, op, job->json, first_fd(job));
     }
     if (leat_admin_changes_model(op)) {
-        return leat_admin_change_model(daemon, op, job->json, job->fd);
+        return leat_admin_change_model(daemon, op, job->json, job->fds, job->fd_count);
     }
     return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
                              "there is no request '%.64s' (status, topology, profiles, model-list, model-add, model-profile, model-file, model-remove, app-list, "
@@ -495,8 +502,8 @@ answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
 static void
 free_job(struct leat_admin_job *job)
 {
-    if (job->fd >= 0) {
-        (void)close(job->fd);
+    for (uint32_t i = 0; i < job->fd_count; i++) {
+        (void)close(job->fds[i]);
     }
     json_decref(job->json);
     free(job->request);

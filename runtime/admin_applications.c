@@ -146,6 +146,7 @@ describe_variant(struct leat_daemon *daemon, const char *name)
                   (int)(strcmp(measured->host, daemon->host) == 0), "measured_s", (json_int_t)measured->measured_s, "classes",
                   describe_times(daemon, model));
     leat_admin_describe_choices(model->variant, object);
+    leat_admin_describe_files(model, false, object);
     if (model->validation.samples > 0) {
         (void)json_object_set_new(object, "validation",
                                   json_pack("{s:I, s:i, s:s, s:s, s:I}", "samples", (json_int_t)model->validation.samples,
@@ -217,6 +218,7 @@ leat_admin_model_show(struct leat_daemon *daemon, const json_t *request)
     const struct leat_daemon_model *model = leat_daemon_find_model(daemon, name);
     if (model != NULL) {
         answer = describe_variant(daemon, name);
+        leat_admin_describe_files(model, true, answer);
         (void)json_object_set_new(answer, "points", describe_points(&model->measured, (uint32_t)from));
         if ((uint64_t)from + POINTS_MAX < model->measured.count) {
             (void)json_object_set_new(answer, "next", json_integer(from + POINTS_MAX));

@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include "base/align.h"
+#include "kernels/graph.h"
 #include "runtime/admin_private.h"
 
 #define MODEL_BYTES_MAX ((uint64_t)2 << 30)
+#define FILE_NAME_MAX   255u
 
 static json_t *
 describe_tensors(const struct leat_target *target)
@@ -44,6 +46,25 @@ leat_admin_describe_choices(const struct leat_variant *variant, json_t *object)
     }
 }
 
+void
+leat_admin_describe_files(const struct leat_daemon_model *model, bool each, json_t *object)
+{
+    json_int_t bytes = 0;
+    json_t *file;
+    size_t f;
+
+    if (model->files == NULL) {
+        return;
+    }
+    json_array_foreach(model->files, f, file) {
+        bytes += json_integer_value(json_object_get(file, "bytes"));
+    }
+    (void)json_object_set_new(object, "file_bytes", json_integer(bytes));
+    if (each) {
+        (void)json_object_set_new(object, "files", json_deep_copy(model->files));
+    }
+}
+
 static json_t *
 describe_model(const struct leat_daemon_model *model)
 {
@@ -54,6 +75,7 @@ describe_model(const struct leat_daemon_model *model)
                   (json_int_t)leat_profile_predict(&model->profiles[0], 1), "accuracy_ppm", (int)model->variant->accuracy_ppm,
                   "persistent", (int)model->persistent, "tensors", describe_tensors(&model->signature));
     leat_admin_describe_choices(model->variant, object);
+    leat_admin_describe_files(model, false, object);
     if (model->validation.samples > 0) {
         (void)json_object_set_new(object, "validation_samples", json_integer((json_int_t)model->validation.samples));
         (void)json_object_set_new(object, "validation_ppm", json_integer((json_int_t)model->validation.accuracy_ppm));
@@ -95,6 +117,9 @@ struct add_request {
     uint64_t model_bytes; /* of the file; what follows them is the validation set. 0: all are the model's */
     bool validates;
     struct leat_validation_set set;
+    struct leat_variant_file files[LEAT_ONNX_FILES_MAX]; /* that came with it; as they are kept, once they are */
+    uint32_t file_count;
+    uint32_t taken_count; /* of these, whose descriptors are ours */
 };
 
 bool
@@ -256,6 +281,73 @@ parse_validation(const json_t *request, int fd, struct add_request *add)
     return status;
 }
 
+/* ---- Files beside the model --------------------------------------------------------------------- */
+
+/* "files": names, in the order of their descriptors. */
+static enum leat_status
+parse_files(const json_t *request, const int *fds, uint32_t fd_count, struct add_request *add)
+{
+    const json_t *names = json_object_get(request, "files");
+    const uint32_t extra = fd_count > 0 ? fd_count - 1 : 0;
+    json_t *name;
+    size_t f, other;
+
+    if (names == NULL && extra == 0) {
+        return LEAT_OK;
+    }
+    if (!json_is_array(names) || json_array_size(names) != extra || extra > LEAT_ONNX_FILES_MAX || add->synthetic) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'files' must name the files of weights whose descriptors follow that of the model, "
+                                           "at most %u", LEAT_ONNX_FILES_MAX);
+    }
+    json_array_foreach(names, f, name) {
+        const char *text = json_string_value(name);
+        for (other = 0; other < f && text != NULL; other++) {
+            text = strcmp(add->files[other].name, text) != 0 ? text : NULL;
+        }
+        if (text == NULL || text[0] == '\0' || strlen(text) > FILE_NAME_MAX) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "'files' must be different names of at most %u bytes", FILE_NAME_MAX);
+        }
+        add->files[f] = (struct leat_variant_file){.name = text, .fd = fds[f + 1]};
+    }
+    add->file_count = extra;
+    return LEAT_OK;
+}
+
+/* Where models are kept, what is loaded is the copy that is kept: the client can change the other. */
+static enum leat_status
+take_files(const struct leat_daemon *daemon, struct add_request *add)
+{
+    const struct leat_daemon_store *store = daemon->options.store;
+    enum leat_status status = LEAT_OK;
+    struct stat info;
+
+    for (uint32_t f = 0; f < add->file_count && status == LEAT_OK; f++) {
+        struct leat_variant_file *file = &add->files[f];
+        if (store != NULL && store->take_file != NULL) {
+            status = store->take_file(store->context, file->fd, file);
+            add->taken_count += status == LEAT_OK;
+        } else if (fstat(file->fd, &info) == 0) {
+            file->bytes = (uint64_t)info.st_size;
+        }
+        status = status == LEAT_OK ? status : leat_err_prefix(status, "file '%.64s'", file->name);
+    }
+    return status;
+}
+
+/* Those of a model that is kept now stay. */
+static void
+release_files(const struct leat_daemon *daemon, const struct add_request *add)
+{
+    const struct leat_daemon_store *store = daemon->options.store;
+
+    for (uint32_t f = 0; f < add->taken_count; f++) {
+        (void)close(add->files[f].fd);
+    }
+    if (add->file_count > 0 && store != NULL && store->release_files != NULL) {
+        store->release_files(store->context);
+    }
+}
+
 /* ---- Adding ------------------------------------------------------------------------------------- */
 
 /* "variants": true, and "max_loss", a fraction. */
@@ -279,9 +371,21 @@ parse_variants(const json_t *request, struct add_request *add)
     return LEAT_OK;
 }
 
+/* Before large files are copied for nothing. */
 static enum leat_status
-add_model(struct leat_daemon *daemon, const json_t *request, int fd, struct add_request *add, json_t *names, json_t *left_out)
+check_name(struct leat_daemon *daemon, const char *name)
 {
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    const bool taken = leat_daemon_find_application(daemon, name) != NULL;
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return taken ? LEAT_FAIL(LEAT_ERR_EXISTS, "a model or application '%s' exists: remove it first", name) : LEAT_OK;
+}
+
+static enum leat_status
+add_model(struct leat_daemon *daemon, const json_t *request, const int *fds, uint32_t fd_count, struct add_request *add,
+          json_t *names, json_t *left_out)
+{
+    const int fd = fd_count > 0 ? fds[0] : -1;
     const char *app_name = json_string_value(json_object_get(request, "app"));
     struct leat_registry_application application;
     void *onnx = NULL;
@@ -290,6 +394,9 @@ add_model(struct leat_daemon *daemon, const json_t *request, int fd, struct add_
     enum leat_status status = parse_add(request, add);
     if (status == LEAT_OK && add->synthetic && fd >= 0) {
         status = LEAT_FAIL(LEAT_ERR_INVALID, "a synthetic model has no file");
+    }
+    if (status == LEAT_OK) {
+        status = parse_files(request, fds, fd_count, add);
     }
     if (status == LEAT_OK) {
         status = parse_validation(request, fd, add);
@@ -306,6 +413,12 @@ add_model(struct leat_daemon *daemon, const json_t *request, int fd, struct add_
                          : LEAT_FAIL(LEAT_ERR_INVALID, "backend '%s' needs a model file", add->backend);
     }
     if (status == LEAT_OK) {
+        status = check_name(daemon, add->name);
+    }
+    if (status == LEAT_OK) {
+        status = take_files(daemon, add);
+    }
+    if (status == LEAT_OK) {
         const struct leat_admin_order order = {
             .source =
                 {
@@ -313,6 +426,8 @@ add_model(struct leat_daemon *daemon, const json_t *request, int fd, struct add_
                     .backend = add->backend,
                     .onnx = onnx,
                     .onnx_bytes = onnx_bytes,
+                    .files = add->files,
+                    .file_count = add->file_count,
                     .options_json = add->options_json,
                     .items_max = add->items_max,
                     .accuracy_ppm = add->accuracy_ppm,
@@ -328,6 +443,7 @@ add_model(struct leat_daemon *daemon, const json_t *request, int fd, struct add_
         };
         status = leat_admin_add_variants(daemon, &order, names, left_out);
     }
+    release_files(daemon, add);
     free(onnx);
     return status;
 }
@@ -360,13 +476,13 @@ remove_model(struct leat_daemon *daemon, const char *name)
 }
 
 static json_t *
-answer_add(struct leat_daemon *daemon, const json_t *request, int fd)
+answer_add(struct leat_daemon *daemon, const json_t *request, const int *fds, uint32_t fd_count)
 {
     json_t *names = json_array(), *left_out = json_array(), *models = json_array(), *name, *answer;
     struct add_request add = {0};
     size_t n;
 
-    const enum leat_status status = add_model(daemon, request, fd, &add, names, left_out);
+    const enum leat_status status = add_model(daemon, request, fds, fd_count, &add, names, left_out);
     json_array_foreach(names, n, name) {
         (void)json_array_append_new(models, answer_with(daemon, json_string_value(name)));
     }
@@ -419,12 +535,33 @@ parse_cores(const struct leat_daemon *daemon, const json_t *list, struct leat_da
     return LEAT_OK;
 }
 
+/* One beside a kept model's own. */
+static enum leat_status
+copy_file(const struct leat_daemon_store *store, const char *model, const char *name, int fd, size_t *ret_count)
+{
+    struct stat info;
+    uint64_t bytes;
+    int from = -1;
+
+    if (fd < 0 || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "it is written to a regular file, whose descriptor comes with the request");
+    }
+    enum leat_status status = store->open_file != NULL ? store->open_file(store->context, model, name, &from)
+                                                       : LEAT_FAIL(LEAT_ERR_NOT_FOUND, "no files are kept");
+    if (status == LEAT_OK) {
+        status = leat_registry_copy_file(from, fd, &bytes);
+        *ret_count = status == LEAT_OK ? bytes : 0;
+        (void)close(from);
+    }
+    return status;
+}
+
 /* It changes nothing, but has the daemon read from the registry and write to a file: in turn, and not for everybody. */
 static json_t *
-answer_file(struct leat_daemon *daemon, const char *name, int fd)
+answer_file(struct leat_daemon *daemon, const char *name, const char *file, int fd)
 {
     const struct leat_daemon_store *store = daemon->options.store;
-    json_t *dims = NULL;
+    json_t *dims = NULL, *files = NULL;
     void *bytes = NULL;
     size_t count = 0;
 
@@ -435,6 +572,7 @@ answer_file(struct leat_daemon *daemon, const char *name, int fd)
     if (there && model->variant->dims_json != NULL) {
         dims = json_loads(model->variant->dims_json, 0, NULL);
     }
+    files = there ? json_deep_copy(model->files) : NULL;
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     enum leat_status status = LEAT_OK;
     if (!there) {
@@ -442,17 +580,18 @@ answer_file(struct leat_daemon *daemon, const char *name, int fd)
     } else if (!persistent || store == NULL || store->read_model == NULL) {
         status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "model '%s' is not kept but configured: its file is where the configuration says",
                            name);
+    } else if (file != NULL) {
+        status = copy_file(store, name, file, fd, &count);
     } else {
         status = store->read_model(store->context, name, &bytes, &count);
-    }
-    if (status == LEAT_OK) {
-        status = leat_admin_write_file(bytes, count, fd);
+        status = status == LEAT_OK ? leat_admin_write_file(bytes, count, fd) : status;
     }
     free(bytes);
-    json_t *answer = status == LEAT_OK ? json_pack("{s:s, s:I, s:s, s:O*}", "model", name, "bytes", (json_int_t)count, "precision",
-                                                   leat_precision_text(precision), "dims", dims)
+    json_t *answer = status == LEAT_OK ? json_pack("{s:s, s:I, s:s, s:O*, s:O*}", "model", name, "bytes", (json_int_t)count,
+                                                   "precision", leat_precision_text(precision), "dims", dims, "files", files)
                                        : leat_admin_refusal(status);
     json_decref(dims);
+    json_decref(files);
     return answer;
 }
 
@@ -464,12 +603,13 @@ leat_admin_changes_model(const char *op)
 }
 
 json_t *
-leat_admin_change_model(struct leat_daemon *daemon, const char *op, const json_t *request, int fd)
+leat_admin_change_model(struct leat_daemon *daemon, const char *op, const json_t *request, const int *fds, uint32_t fd_count)
 {
+    const int fd = fd_count > 0 ? fds[0] : -1;
     const char *name = json_string_value(json_object_get(request, "name"));
 
     if (strcmp(op, "model-add") == 0) {
-        return answer_add(daemon, request, fd);
+        return answer_add(daemon, request, fds, fd_count);
     }
     if (name == NULL) {
         return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_INVALID, "'name' is missing"));
@@ -484,7 +624,7 @@ leat_admin_change_model(struct leat_daemon *daemon, const char *op, const json_t
         return status == LEAT_OK ? answer_with(daemon, name) : leat_admin_refusal(status);
     }
     if (strcmp(op, "model-file") == 0) {
-        return answer_file(daemon, name, fd);
+        return answer_file(daemon, name, json_string_value(json_object_get(request, "file")), fd);
     }
     const enum leat_status status = remove_model(daemon, name);
     return status == LEAT_OK ? json_pack("{s:s}", "removed", name) : leat_admin_refusal(status);

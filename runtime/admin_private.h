@@ -31,10 +31,14 @@ bool leat_admin_name_is_good(const char *name);
 
 json_t *leat_admin_model_list(struct leat_daemon *daemon);
 /* Adds "precision", "items_bound", why its largest batch is not larger, and "dims", where free dimensions were given values. */
+/* Adds "file_bytes", of all files beside the model's own, where it has some, and with `each` "files". */
+void leat_admin_describe_files(const struct leat_daemon_model *model, bool each, json_t *object);
 void leat_admin_describe_choices(const struct leat_variant *variant, json_t *object);
 /* Does it add, measure or remove a model? */
 bool leat_admin_changes_model(const char *op);
-json_t *leat_admin_change_model(struct leat_daemon *daemon, const char *op, const json_t *request, int fd);
+/* Descriptors stay the caller's. */
+json_t *leat_admin_change_model(struct leat_daemon *daemon, const char *op, const json_t *request, const int *fds,
+                                uint32_t fd_count);
 
 /* ---- runtime/admin_variants.c ------------------------------------------------------------------- */
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/mapping.h"
 #include "kernels/team.h"
 #include "runtime/daemon_private.h"
 #include "runtime/log.h"
@@ -68,6 +69,7 @@ leat_daemon_free_model(struct leat_daemon_model *model)
 {
     leat_variant_destroy(model->variant);
     leat_measured_free(&model->measured);
+    json_decref(model->files);
     free(model);
 }
 
@@ -141,6 +143,20 @@ leat_daemon_choose_items(struct leat_daemon *daemon, const struct leat_variant_s
     return status;
 }
 
+/* NULL: it has none. */
+static json_t *
+describe_files(const struct leat_variant_source *source)
+{
+    json_t *files = source->file_count > 0 ? json_array() : NULL;
+
+    for (uint32_t f = 0; f < source->file_count; f++) {
+        const struct leat_variant_file *file = &source->files[f];
+        (void)json_array_append_new(files, json_pack("{s:s, s:I, s:s?}", "name", file->name, "bytes", (json_int_t)file->bytes,
+                                                     "sha256", file->sha256[0] != '\0' ? file->sha256 : NULL));
+    }
+    return files;
+}
+
 enum leat_status
 leat_daemon_prepare_model(struct leat_daemon *daemon, const struct leat_variant_source *source,
                           struct leat_daemon_model **ret_model)
@@ -169,6 +185,7 @@ leat_daemon_prepare_model(struct leat_daemon *daemon, const struct leat_variant_
     model->bytes = loaded.model_bytes;
     model->scratch_bytes = loaded.scratch_bytes;
     model->load_ns = loaded.load_ns;
+    model->files = describe_files(source);
     *ret_model = model;
     return LEAT_OK;
 }
@@ -391,20 +408,23 @@ push_job(struct leat_admin_lane *lane, struct leat_admin_job *job)
 }
 
 static void
-queue_admin(void *context, char *request, uid_t uid, int fd, int reply_socket)
+queue_admin(void *context, char *request, uid_t uid, struct leat_packet *packet, int reply_socket)
 {
     struct leat_daemon *daemon = context;
     struct leat_admin_job *job = malloc(sizeof(*job));
 
     if (job == NULL) {
         leat_server_reply(reply_socket, "{\"status\":-3,\"error\":\"out of memory\"}");
-        if (fd >= 0) {
-            (void)close(fd);
-        }
         free(request);
         return;
     }
-    *job = (struct leat_admin_job){.request = request, .uid = uid, .fd = fd, .reply_socket = reply_socket};
+    *job = (struct leat_admin_job){.request = request, .uid = uid, .reply_socket = reply_socket};
+    /* Nobody else has descriptors of ours in waiting requests: they are not many. */
+    if (leat_admin_may_change(daemon, uid)) {
+        memcpy(job->fds, packet->fds, packet->fd_count * sizeof(job->fds[0]));
+        job->fd_count = (uint32_t)packet->fd_count;
+        packet->fd_count = 0;
+    }
     push_job(&daemon->looks, job);
 }
 
@@ -498,11 +518,38 @@ end_lane(struct leat_admin_lane *lane)
 
 /* ---- Life ------------------------------------------------------------------------------------- */
 
+/* Says once whose weights were cut short: their batches fail from then on. */
+static void
+report_damage(struct leat_daemon *daemon)
+{
+    char name[LEAT_MAPPING_NAME_BYTES];
+    json_t *file;
+    size_t f;
+
+    while (leat_mapping_next_damaged(name)) {
+        leat_log(LEAT_LOG_ERROR, "file '%s' of weights was cut short while it was in use", name);
+        LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+        for (uint32_t m = 0; m < daemon->model_count; m++) {
+            json_array_foreach(daemon->models[m]->files, f, file) {
+                if (strncmp(json_string_value(json_object_get(file, "name")), name, sizeof(name) - 1) == 0) {
+                    leat_log(LEAT_LOG_ERROR,
+                             "if it is that of model '%s', batches of it fail: remove it and add it again, or start anew",
+                             daemon->models[m]->name);
+                }
+            }
+        }
+        LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    }
+}
+
 /* Feeds the watchdog, and only when the dispatcher has gone round since the last time. */
 static void
 tick(void *context, uint64_t rounds)
 {
     struct leat_daemon *daemon = context;
+    if (leat_mapping_any_damaged()) {
+        report_damage(daemon);
+    }
     if (rounds != daemon->rounds_seen) {
         daemon->rounds_seen = rounds;
         leat_notify_watchdog();
@@ -513,6 +560,7 @@ static void
 stopping(void *context)
 {
     struct leat_daemon *daemon = context;
+    report_damage(daemon);
     daemon->stopping_ns = leat_monotonic_ns();
     leat_notify_stopping();
 }

@@ -71,6 +71,14 @@ struct leat_daemon_store {
                                   struct leat_policy **ret_policy);
     /* A kept model's file, to be free()'d. LEAT_ERR_NOT_FOUND where none is kept by that name. NULL: none ever is. */
     enum leat_status (*read_model)(void *context, const char *model, void **ret_bytes, size_t *ret_count);
+    /*
+     * A file of weights, copied: ret_file has it open, with its size and hash; its name is left as it is. It is kept with
+     * models that name it, else until release_files. NULL: none ever is, and models use what they are given.
+     */
+    enum leat_status (*take_file)(void *context, int fd, struct leat_variant_file *ret_file);
+    void (*release_files)(void *context);
+    /* Of a kept model, by the model's name for it, open for reading. */
+    enum leat_status (*open_file)(void *context, const char *model, const char *name, int *ret_fd);
     void *context;
 };
 

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "ipc/socket.h"
 #include "runtime/daemon.h"
 
 struct leat_daemon_model {
@@ -14,6 +15,7 @@ struct leat_daemon_model {
     struct leat_profile profiles[LEAT_WORKER_CLASSES_MAX]; /* as measured, before anything was learned */
     struct leat_measured measured;
     struct leat_registry_validation validation; /* samples is 0: there was none */
+    json_t *files; /* [{"name", "bytes", "sha256"}] that its weights lie in beside its own; NULL: none */
     size_t scratch_bytes;
     size_t bytes;
     uint64_t load_ns;
@@ -32,7 +34,8 @@ struct leat_admin_job {
     char *request;
     json_t *json; /* the request, once it was parsed */
     uid_t uid;
-    int fd; /* -1: none */
+    int fds[LEAT_SOCKET_FDS_MAX];
+    uint32_t fd_count;
     int reply_socket;
     struct leat_admin_job *next;
 };
@@ -215,7 +218,9 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_profile_model(struct leat_daemon *d
 /* On the thread of `changes`. LEAT_ERR_BUSY while a configured application is served by it. */
 LEAT_MUST_CHECK enum leat_status leat_daemon_unload_model(struct leat_daemon *daemon, const char *name);
 
-/* runtime/admin.c: whether the request loads or removes a model, and whoever sent it may. */
+/* runtime/admin.c: may that user change models and applications? */
+bool leat_admin_may_change(const struct leat_daemon *daemon, uid_t uid);
+/* Whether the request loads or removes a model, and whoever sent it may. */
 bool leat_admin_changes(const struct leat_daemon *daemon, struct leat_admin_job *job);
 /* Answers one request and frees the job. */
 void leat_admin_handle(struct leat_daemon *daemon, struct leat_admin_job *job);

@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "kernels/graph.h"
+#include "kernels/mapping.h"
 #include "runtime/cgroup.h"
 #include "runtime/config.h"
 #include "runtime/daemon.h"
@@ -143,12 +145,39 @@ map_file(const char *path, void **ret_bytes, size_t *ret_count)
     return LEAT_OK;
 }
 
+/* Those that the model names, beside its own. */
+static enum leat_status
+open_files_beside(const char *path, const void *onnx, size_t onnx_bytes, struct leat_onnx_file *ret_files, uint32_t *ret_count)
+{
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+
+    (void)snprintf(folder, sizeof(folder), "%.*s", slash != NULL ? (int)(slash - path) + 1 : 1, slash != NULL ? path : ".");
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot open the folder %s", folder);
+    }
+    const enum leat_status status = leat_onnx_open_files(onnx, onnx_bytes, fd, ret_files, ret_count);
+    (void)close(fd);
+    return status;
+}
+
+static uint64_t
+size_of(int fd)
+{
+    struct stat info;
+    return fstat(fd, &info) == 0 && info.st_size > 0 ? (uint64_t)info.st_size : 0;
+}
+
 static enum leat_status
 load_configured_model(struct leat_daemon *daemon, const struct leat_config_model *model)
 {
     void *onnx = NULL;
     size_t onnx_bytes = 0;
     char *options_json = NULL;
+    struct leat_onnx_file opened[LEAT_ONNX_FILES_MAX];
+    struct leat_variant_file files[LEAT_ONNX_FILES_MAX];
+    uint32_t file_count = 0;
 
     if (model->synthetic_times != NULL && model->synthetic_times[0] != '\0') {
         const enum leat_status status = leat_synthetic_times_add(model->options_json, model->synthetic_times,
@@ -158,16 +187,27 @@ load_configured_model(struct leat_daemon *daemon, const struct leat_config_model
         }
     }
     if (model->path[0] != '\0') {
-        const enum leat_status status = map_file(model->path, &onnx, &onnx_bytes);
+        enum leat_status status = map_file(model->path, &onnx, &onnx_bytes);
+        if (status == LEAT_OK) {
+            status = open_files_beside(model->path, onnx, onnx_bytes, opened, &file_count);
+        }
         if (status != LEAT_OK) {
+            if (onnx != NULL) {
+                (void)munmap(onnx, onnx_bytes);
+            }
             return leat_err_prefix(status, "model '%s'", model->name);
         }
+    }
+    for (uint32_t f = 0; f < file_count; f++) {
+        files[f] = (struct leat_variant_file){.name = opened[f].name, .fd = opened[f].fd, .bytes = size_of(opened[f].fd)};
     }
     const struct leat_variant_source source = {
         .name = model->name,
         .backend = model->backend,
         .onnx = onnx,
         .onnx_bytes = onnx_bytes,
+        .files = files,
+        .file_count = file_count,
         .options_json = options_json != NULL ? options_json : model->options_json,
         .items_max = model->items_max,
         .accuracy_ppm = model->accuracy_ppm,
@@ -176,9 +216,31 @@ load_configured_model(struct leat_daemon *daemon, const struct leat_config_model
         .output_count = model->output_count,
     };
     const enum leat_status status = leat_daemon_load_model(daemon, &source, NULL, false);
+    leat_onnx_close_files(opened, file_count);
     free(options_json);
     if (onnx != NULL) {
         (void)munmap(onnx, onnx_bytes);
+    }
+    return status;
+}
+
+/* Those of a kept model, checked; what was opened is to be closed, in any case. */
+static enum leat_status
+open_kept_files(struct leat_registry *registry, const struct leat_registry_model *model, struct leat_variant_file *files,
+                uint32_t *ret_count)
+{
+    enum leat_status status = LEAT_OK;
+
+    *ret_count = 0;
+    if (model->file_count > LEAT_ONNX_FILES_MAX) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "it has %u files", model->file_count);
+    }
+    for (uint32_t f = 0; f < model->file_count && status == LEAT_OK; f++) {
+        const struct leat_registry_file *file = &model->files[f];
+        files[f] = (struct leat_variant_file){.name = file->name, .bytes = file->bytes};
+        memcpy(files[f].sha256, file->sha256, sizeof(files[f].sha256));
+        status = leat_registry_open_file(registry, file, &files[f].fd);
+        *ret_count += status == LEAT_OK;
     }
     return status;
 }
@@ -189,11 +251,16 @@ load_kept_model(struct leat_daemon *daemon, struct leat_registry *registry, cons
 {
     struct leat_measured measured = {0};
     struct leat_registry_validation validation = {0};
+    struct leat_variant_file files[LEAT_ONNX_FILES_MAX];
+    uint32_t file_count = 0;
     void *data = NULL;
     enum leat_status status = LEAT_OK;
 
     if (model->sha256[0] != '\0') {
         status = leat_registry_read(registry, model, &data);
+    }
+    if (status == LEAT_OK) {
+        status = open_kept_files(registry, model, files, &file_count);
     }
     if (status == LEAT_OK && leat_registry_get_measured(registry, model->name, &measured) != LEAT_OK) {
         leat_log(LEAT_LOG_INFO, "model '%s' is measured: %s", model->name, leat_error_text());
@@ -205,6 +272,8 @@ load_kept_model(struct leat_daemon *daemon, struct leat_registry *registry, cons
             .backend = model->backend,
             .onnx = data,
             .onnx_bytes = model->bytes,
+            .files = files,
+            .file_count = file_count,
             .options_json = model->options_json,
             .items_max = model->items_max,
             .accuracy_ppm = model->accuracy_ppm,
@@ -216,6 +285,9 @@ load_kept_model(struct leat_daemon *daemon, struct leat_registry *registry, cons
         status = leat_daemon_load_model(daemon, &source, validated ? &validation : NULL, true);
     }
     leat_measured_free(&measured);
+    for (uint32_t f = 0; f < file_count; f++) {
+        (void)close(files[f].fd);
+    }
     free(data);
     if (status != LEAT_OK) {
         leat_log(LEAT_LOG_ERROR, "kept model '%s' is not served: %s", model->name, leat_error_text());
@@ -227,7 +299,10 @@ static enum leat_status
 keep_model(struct leat_registry *registry, const struct leat_daemon_addition *addition)
 {
     const struct leat_variant_source *source = addition->source;
+    struct leat_registry_file files[LEAT_ONNX_FILES_MAX];
     struct leat_registry_model model = {
+        .files = files,
+        .file_count = source->file_count,
         .items_max = source->items_max,
         .accuracy_ppm = source->accuracy_ppm,
         .options_json = (char *)(uintptr_t)source->options_json, /* only read */
@@ -238,6 +313,10 @@ keep_model(struct leat_registry *registry, const struct leat_daemon_addition *ad
     (void)snprintf(model.backend, sizeof(model.backend), "%s", source->backend);
     for (uint32_t t = 0; t < source->input_count + source->output_count; t++) {
         model.infos[t] = source->infos[t];
+    }
+    for (uint32_t f = 0; f < source->file_count; f++) {
+        files[f] = (struct leat_registry_file){.name = (char *)(uintptr_t)source->files[f].name, .bytes = source->files[f].bytes};
+        memcpy(files[f].sha256, source->files[f].sha256, sizeof(files[f].sha256));
     }
     model.created_s = (uint64_t)time(NULL);
     enum leat_status status = leat_registry_add(registry, &model, source->onnx, source->onnx_bytes);
@@ -315,13 +394,51 @@ read_kept(void *context, const char *name, void **ret_bytes, size_t *ret_count)
 
     enum leat_status status = leat_registry_get(context, name, &model);
     if (status == LEAT_OK) {
-        free(model.options_json);
         status = model.sha256[0] != '\0' ? leat_registry_read(context, &model, ret_bytes)
                                          : LEAT_FAIL(LEAT_ERR_NOT_FOUND, "model '%s' is synthetic: it has no file", name);
+        leat_registry_free_model(&model);
     }
     if (status == LEAT_OK) {
         *ret_count = model.bytes;
     }
+    return status;
+}
+
+static enum leat_status
+take_file(void *context, int fd, struct leat_variant_file *ret_file)
+{
+    struct leat_registry_file taken = {.name = (char *)(uintptr_t)ret_file->name}; /* only read */
+
+    const enum leat_status status = leat_registry_take_file(context, fd, &taken, &ret_file->fd);
+    if (status == LEAT_OK) {
+        ret_file->bytes = taken.bytes;
+        memcpy(ret_file->sha256, taken.sha256, sizeof(ret_file->sha256));
+    }
+    return status;
+}
+
+static void
+release_files(void *context)
+{
+    leat_registry_release_files(context);
+}
+
+static enum leat_status
+open_kept(void *context, const char *name, const char *file, int *ret_fd)
+{
+    struct leat_registry_model model;
+
+    enum leat_status status = leat_registry_get(context, name, &model);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "model '%s' has no file '%.64s'", name, file);
+    for (uint32_t f = 0; f < model.file_count; f++) {
+        if (strcmp(model.files[f].name, file) == 0) {
+            status = leat_registry_open_file(context, &model.files[f], ret_fd);
+        }
+    }
+    leat_registry_free_model(&model);
     return status;
 }
 
@@ -473,6 +590,37 @@ on_signal(int signal_number)
     leat_daemon_stop(the_daemon);
 }
 
+static struct sigaction earlier_bus;
+
+/* A page of weights is gone when somebody cuts their file short; what else raises SIGBUS goes its way. */
+static void
+on_bus(int signal_number, siginfo_t *info, void *machine)
+{
+    const int saved_errno = errno;
+
+    if (info->si_code == BUS_ADRERR && leat_mapping_repair(info->si_addr)) {
+        errno = saved_errno;
+    } else if ((earlier_bus.sa_flags & SA_SIGINFO) != 0) {
+        earlier_bus.sa_sigaction(signal_number, info, machine);
+    } else if (earlier_bus.sa_handler != SIG_DFL && earlier_bus.sa_handler != SIG_IGN) {
+        earlier_bus.sa_handler(signal_number);
+    } else if (info->si_code > 0) {
+        (void)signal(SIGBUS, SIG_DFL); /* returning, it happens again */
+    } else if (earlier_bus.sa_handler == SIG_DFL) { /* somebody sent it */
+        (void)signal(SIGBUS, SIG_DFL);
+        (void)raise(SIGBUS);
+    }
+}
+
+static void
+handle_bus(void)
+{
+    struct sigaction action = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+
+    (void)sigemptyset(&action.sa_mask);
+    LEAT_MUST(sigaction(SIGBUS, &action, &earlier_bus) == 0);
+}
+
 static void
 copy_places(const struct leat_placement *placement, struct leat_daemon_worker *workers)
 {
@@ -535,7 +683,13 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
     copy_places(placement, workers);
     copy_classes(config, placement, classes);
     const bool spin_given = config->dispatcher.spin_ns != LEAT_CONFIG_SPIN_AUTO; /* an order, whatever the cores */
-    const struct leat_daemon_store store = {keep, find_made, read_kept, registry};
+    const struct leat_daemon_store store = {.keep = keep,
+                                            .find_made = find_made,
+                                            .read_model = read_kept,
+                                            .take_file = take_file,
+                                            .release_files = release_files,
+                                            .open_file = open_kept,
+                                            .context = registry};
     char host[LEAT_MEASURED_HOST_BYTES];
     leat_measured_host(topology->usable_cpus, host);
     const struct leat_daemon_options options = {
@@ -628,6 +782,7 @@ main(int argc, char **argv)
         return wanted;
     }
     (void)signal(SIGPIPE, SIG_IGN);
+    handle_bus();
     enum leat_status status = load_config(&arguments, &config);
     if (status == LEAT_OK) {
         status = check_and_serve(config, &arguments);

@@ -462,14 +462,9 @@ handle_admin(struct leat_server *server, struct connection *connection, struct l
     make_room_to_send(ends[1]);
     memcpy(request, (const char *)packet->bytes + sizeof(struct leat_wire_header), length);
     request[length] = '\0';
-    int fd = -1;
-    if (packet->fd_count > 0) {
-        fd = packet->fds[0];
-        packet->fds[0] = packet->fds[--packet->fd_count];
-    }
     connection->answer_fd = ends[0];
     watch(server, ends[0], connection, TAG_ANSWER);
-    server->options.admin(server->options.context, request, connection->uid, fd, ends[1]);
+    server->options.admin(server->options.context, request, connection->uid, packet, ends[1]);
     return LEAT_OK;
 }
 

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "ipc/socket.h"
 #include "runtime/dispatcher.h"
 #include "runtime/quota.h"
 
@@ -37,10 +38,10 @@ struct leat_server_options {
     /* Fills *ret_target; LEAT_ERR_NOT_FOUND with a text otherwise. On the server's thread. */
     enum leat_status (*find)(void *context, const char *name, struct leat_target *ret_target);
     /*
-     * Takes over `request` (malloc'd), `fd` (or -1) and `reply_socket`; answers later, by leat_server_reply, from any
-     * thread. A client has one request answered at a time.
+     * Takes over `request` (malloc'd) and `reply_socket`, and may take the descriptors out of the packet; answers later, by
+     * leat_server_reply, from any thread. A client has one request answered at a time.
      */
-    void (*admin)(void *context, char *request, uid_t uid, int fd, int reply_socket);
+    void (*admin)(void *context, char *request, uid_t uid, struct leat_packet *packet, int reply_socket);
     /* The dispatcher has let go of an application. */
     void (*application_gone)(void *context, struct leat_application *application);
     void (*profiles_copied)(void *context, struct leat_profile_copy *copy); /* NULL where none are asked for */

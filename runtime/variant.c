@@ -194,11 +194,20 @@ describe(const struct leat_variant_source *source, const struct leat_variant *va
                                                       backend->name)
                                           : ask_for_signature(source, backend, signature);
     }
+    struct leat_onnx_file files[LEAT_ONNX_FILES_MAX];
     const struct leat_onnx_source file = {.bytes = source->onnx,
                                           .byte_count = source->onnx_bytes,
                                           .folder_fd = -1,
+                                          .files = files,
+                                          .file_count = source->file_count,
                                           .memory_bytes_max = source->memory_bytes_max};
     struct leat_graph *graph;
+
+    LEAT_ASSERT(source->file_count <= LEAT_ONNX_FILES_MAX);
+    for (uint32_t f = 0; f < source->file_count; f++) {
+        files[f] = (struct leat_onnx_file){.name = (char *)(uintptr_t)source->files[f].name, /* only read */
+                                           .fd = source->files[f].fd};
+    }
     enum leat_status status = leat_onnx_import_from(&file, &graph);
     if (status != LEAT_OK) {
         return status;

@@ -13,11 +13,21 @@
 #include "runtime/application.h"
 #include "runtime/measured.h"
 
+/* One that a model's weights lie in beside its own. */
+struct leat_variant_file {
+    const char *name; /* as the model calls it */
+    int fd;           /* open for reading; the caller's, until the model is loaded */
+    uint64_t bytes;
+    char sha256[65]; /* "" where it is not kept */
+};
+
 struct leat_variant_source {
     const char *name;
     const char *backend;     /* name of the backend */
     const void *onnx;        /* the file, or NULL for synthetic */
     size_t onnx_bytes;
+    const struct leat_variant_file *files; /* of weights; mapped, not read */
+    uint32_t file_count;                   /* at most LEAT_ONNX_FILES_MAX */
     /*
      * May be NULL. Of a file: {"precision": "f32" (unless given) or another that the backend has here, "dims": {name: value} of
      * dimensions that the file leaves free, "items_bound": why items_max is what it is, "given" unless it was chosen}. Else the

@@ -103,13 +103,17 @@ find(void *context, const char *name, struct leat_target *ret_target)
 
 /* Models are another target's: who brings a file, or asks for a synthetic one, is not allowed to. */
 static void
-admin(void *context, char *request, uid_t uid, int fd, int reply_socket)
+admin(void *context, char *request, uid_t uid, struct leat_packet *packet, int reply_socket)
 {
     struct leat_admin_job *job = malloc(sizeof(*job));
 
     LEAT_ASSERT(job != NULL && uid == geteuid());
-    *job = (struct leat_admin_job){.request = request, .uid = uid, .fd = fd, .reply_socket = reply_socket};
-    if (strstr(request, "synthetic") != NULL || strstr(request, "\\u") != NULL || fcntl(fd, F_GET_SEALS) >= 0) {
+    *job = (struct leat_admin_job){
+        .request = request, .uid = uid, .fd_count = (uint32_t)packet->fd_count, .reply_socket = reply_socket};
+    memcpy(job->fds, packet->fds, packet->fd_count * sizeof(job->fds[0]));
+    packet->fd_count = 0;
+    if (strstr(request, "synthetic") != NULL || strstr(request, "\\u") != NULL ||
+        (job->fd_count > 0 && fcntl(job->fds[0], F_GET_SEALS) >= 0)) {
         job->uid = geteuid() + 1;
     }
     leat_admin_handle(context, job);

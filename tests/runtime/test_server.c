@@ -48,11 +48,11 @@ static int reply_sockets[ADMINS_MAX];
 static unsigned admin_count;
 
 static void
-admin(void *context, char *request, uid_t uid, int fd, int reply_socket)
+admin(void *context, char *request, uid_t uid, struct leat_packet *packet, int reply_socket)
 {
     (void)context;
     (void)uid;
-    EXPECT(fd < 0 && admin_count < ADMINS_MAX);
+    EXPECT(packet->fd_count == 0 && admin_count < ADMINS_MAX);
     reply_sockets[admin_count++] = reply_socket;
     free(request);
 }

@@ -32,7 +32,7 @@ void leatd_await_notice(struct leatd *leatd, const char *line);
 void leatd_signal(const struct leatd *leatd, int signal_number);
 /* Waits for its end and returns its exit code. The socket must be gone. */
 int leatd_await_end(struct leatd *leatd);
-/* Ends it by this signal, and forgets it: it can be started again, with what it left in its folder. */
+/* Ends it by this signal, and forgets it: it can be started again, with what it left in its folder. By SIGBUS it breaks down. */
 void leatd_end(struct leatd *leatd, int signal_number);
 /* In how many lines of what it wrote to standard error so far the text is, and whether in any. */
 uint32_t leatd_log_count(const struct leatd *leatd, const char *text);

@@ -79,7 +79,7 @@ connect_daemon(const char *verb, const char *socket_path, const struct leat_opti
 }
 
 json_t *
-ask_daemon(const char *verb, const char *socket_path, json_t *request, int fd, int *ret_exit)
+ask_daemon_files(const char *verb, const char *socket_path, json_t *request, const int *fds, size_t fd_count, int *ret_exit)
 {
     struct leat_options options = LEAT_OPTIONS_INIT;
     struct leat_session *session;
@@ -99,7 +99,7 @@ ask_daemon(const char *verb, const char *socket_path, json_t *request, int fd, i
         free(text);
         return NULL;
     }
-    const enum leat_status status = leat_admin(session, text, fd, &reply_text);
+    const enum leat_status status = leat_admin_files(session, text, fds, fd_count, &reply_text);
     free(text);
     if (status != LEAT_OK) {
         *ret_exit = report_status(verb, "the daemon did not answer", status);
@@ -121,6 +121,12 @@ ask_daemon(const char *verb, const char *socket_path, json_t *request, int fd, i
         return NULL;
     }
     return reply;
+}
+
+json_t *
+ask_daemon(const char *verb, const char *socket_path, json_t *request, int fd, int *ret_exit)
+{
+    return ask_daemon_files(verb, socket_path, request, &fd, fd >= 0 ? 1 : 0, ret_exit);
 }
 
 struct unit {

@@ -54,6 +54,13 @@ bool connect_daemon(const char *verb, const char *socket_path, const struct leat
  * daemon's refusal.
  */
 json_t *ask_daemon(const char *verb, const char *socket_path, json_t *request, int fd, int *ret_exit);
+/* With several files. */
+json_t *ask_daemon_files(const char *verb, const char *socket_path, json_t *request, const int *fds, size_t fd_count,
+                         int *ret_exit);
+
+/* The files beside a model that its data lie in; what is no ONNX has none. To be closed by leat_onnx_close_files. */
+struct leat_onnx_file;
+enum leat_status open_model_files(const char *path, int fd, struct leat_onnx_file *ret_files, uint32_t *ret_count);
 
 /* Durations "250us", "10ms", "1.5s", plain numbers are seconds; sizes "64MiB", "4KiB". False when malformed. */
 bool parse_duration_ns(const char *text, uint64_t *ret_ns);

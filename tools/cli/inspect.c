@@ -88,8 +88,11 @@ close_graph(struct inspected_graph *graph)
 static enum leat_status
 import(const struct inspect_order *order, struct inspected_graph *graph, uint32_t *ret_node_count)
 {
-    const struct leat_onnx_source source = {
-        .bytes = order->file, .byte_count = order->file_bytes, .folder_fd = order->folder_fd};
+    const struct leat_onnx_source source = {.bytes = order->file,
+                                            .byte_count = order->file_bytes,
+                                            .folder_fd = -1,
+                                            .files = order->files,
+                                            .file_count = order->file_count};
     enum leat_status status = leat_onnx_import_from(&source, &graph->source);
 
     if (status == LEAT_OK) {

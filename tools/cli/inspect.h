@@ -31,7 +31,8 @@ struct inspect_order {
     uint32_t items, cores;
     uint32_t runs; /* 0: as many as fit into some seconds */
     enum leat_precision precision;
-    int folder_fd; /* of data in other files; -1: there are none */
+    const struct leat_onnx_file *files; /* of data beside it */
+    uint32_t file_count;
     struct leat_dim_value dims[LEAT_GRAPH_SYMBOLS_MAX]; /* of free dimensions */
     uint32_t dim_count;
 };

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/status.h"
+#include "kernels/graph.h"
 #include "sched/policy.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/inspect.h"
@@ -30,7 +31,8 @@ print_model_help(void)
         "Adds a model to the daemon, which copies it, loads it, measures it and keeps it over restarts; lists\n"
         "what is loaded; shows what one takes, by cores and batch; measures one again, for instance because the machine\n"
         "was busy; removes one. inspect runs a model here, without the daemon but to fetch one that it keeps, and shows its nodes\n"
-        "before and after the passes with the time, FLOP/s and bytes of each, and its memory.\n\n"
+        "before and after the passes with the time, FLOP/s and bytes of each, and its memory. Files beside FILE.onnx that its\n"
+        "weights lie in (external data) go with it, and may be larger than memory.\n\n"
         "  --backend B      what runs it: cpu (default), reference, or one that the daemon's configuration loads\n"
         "  --items-max N    largest batch, in items; auto: doubled while 5 %% more items a second come of it on some class\n"
         "                   of workers, in the application's objective (in a second where it has none) and a quarter of the\n"
@@ -286,9 +288,54 @@ make_dims(const struct model_options *options)
     return dims;
 }
 
+/* What goes along with a request: the model first, then the files of its weights. */
+struct descriptors {
+    int fds[1 + LEAT_ONNX_FILES_MAX];
+    size_t count;
+    struct leat_onnx_file files[LEAT_ONNX_FILES_MAX];
+    uint32_t file_count;
+};
+
+static void
+close_descriptors(struct descriptors *descriptors)
+{
+    if (descriptors->count > 0) {
+        (void)close(descriptors->fds[0]);
+    }
+    leat_onnx_close_files(descriptors->files, descriptors->file_count);
+}
+
+/* The model, the files beside it that it has weights in, and the validation. */
+static enum leat_status
+open_model(const char *path, const struct model_options *options, json_t *request, struct descriptors *descriptors)
+{
+    json_t *names = json_array();
+
+    descriptors->fds[0] = open(path, O_RDONLY | O_CLOEXEC);
+    enum leat_status status = LEAT_OK;
+    if (descriptors->fds[0] < 0) {
+        status = LEAT_FAIL(LEAT_ERR_SYS, "cannot open %s", path);
+    } else {
+        descriptors->count = 1;
+        status = open_model_files(path, descriptors->fds[0], descriptors->files, &descriptors->file_count);
+    }
+    for (uint32_t f = 0; f < descriptors->file_count; f++) {
+        descriptors->fds[descriptors->count++] = descriptors->files[f].fd;
+        (void)json_array_append_new(names, json_string(descriptors->files[f].name));
+    }
+    if (json_array_size(names) > 0) {
+        (void)json_object_set(request, "files", names);
+    }
+    json_decref(names);
+    if (status == LEAT_OK && options->validation != NULL) {
+        status = join_validation(options->validation, request, &descriptors->fds[0]);
+    }
+    return status;
+}
+
 /* NULL, and reported, where it cannot be made. */
 static json_t *
-make_request(int argc, char **argv, const struct model_options *options, int *ret_fd, int *ret_exit)
+make_request(int argc, char **argv, const struct model_options *options, struct descriptors *descriptors, int *ret_exit)
 {
     json_error_t error;
     const bool chosen = options->items_auto || (options->items_max == 0 && options->app != NULL && options->synthetic == NULL);
@@ -349,14 +396,10 @@ make_request(int argc, char **argv, const struct model_options *options, int *re
     } else if (argc != 2) {
         (void)usage_error("model", "add needs a name and a file");
     } else {
-        *ret_fd = open(argv[1], O_RDONLY | O_CLOEXEC);
-        *ret_exit = *ret_fd >= 0 ? EXIT_DONE : EXIT_FAILED;
         (void)json_object_set_new(request, "backend", json_string(options->backend != NULL ? options->backend : "cpu"));
-        if (*ret_fd < 0) {
-            (void)fprintf(stderr, "leat model: cannot open %s: %s\n", argv[1], strerror(errno));
-        } else if (options->validation != NULL && join_validation(options->validation, request, ret_fd) != LEAT_OK) {
+        *ret_exit = open_model(argv[1], options, request, descriptors) == LEAT_OK ? EXIT_DONE : EXIT_FAILED;
+        if (*ret_exit != EXIT_DONE) {
             (void)fprintf(stderr, "leat model: %s\n", leat_error_text());
-            *ret_exit = EXIT_FAILED;
         }
     }
     if (*ret_exit != EXIT_DONE) {
@@ -366,14 +409,24 @@ make_request(int argc, char **argv, const struct model_options *options, int *re
     return request;
 }
 
+/* ", and 2.6 GiB in files" */
+static void
+print_file_bytes(const json_t *model)
+{
+    if (json_object_get(model, "file_bytes") != NULL) {
+        (void)printf(" and %s in files", format_bytes((double)number_of(model, "file_bytes")).text);
+    }
+}
+
 static void
 print_added(const char *verb, const json_t *reply)
 {
     const double accuracy = (double)number_of(reply, "accuracy_ppm") / 1e4;
     const long long samples = number_of(reply, "validation_samples");
 
-    (void)printf("%s %s: %s, loaded in %s, one item takes %s", verb, text_of(reply, "name"),
-                 format_bytes((double)number_of(reply, "bytes")).text, format_ns((double)number_of(reply, "load_ns")).text,
+    (void)printf("%s %s: %s", verb, text_of(reply, "name"), format_bytes((double)number_of(reply, "bytes")).text);
+    print_file_bytes(reply);
+    (void)printf(", loaded in %s, one item takes %s", format_ns((double)number_of(reply, "load_ns")).text,
                  format_ns((double)number_of(reply, "latency_ns")).text);
     if (strcmp(text_of(reply, "precision"), "f32") != 0 && strcmp(text_of(reply, "precision"), "none") != 0) {
         (void)printf(" in %s", text_of(reply, "precision"));
@@ -408,9 +461,10 @@ print_variants(const json_t *reply)
 static int
 model_add(int argc, char **argv, const struct model_options *options)
 {
-    int exit_code = EXIT_FAILED, fd = -1;
+    struct descriptors descriptors = {.count = 0};
+    int exit_code = EXIT_FAILED;
     json_t *reply = NULL;
-    json_t *request = make_request(argc, argv, options, &fd, &exit_code);
+    json_t *request = make_request(argc, argv, options, &descriptors, &exit_code);
 
     if (request != NULL) {
         if (isatty(STDERR_FILENO) != 0) {
@@ -418,11 +472,9 @@ model_add(int argc, char **argv, const struct model_options *options)
                           options->validation != NULL ? ", and running its validation" : "");
         }
         exit_code = EXIT_FAILED;
-        reply = ask_daemon("model", options->socket_path, request, fd, &exit_code);
+        reply = ask_daemon_files("model", options->socket_path, request, descriptors.fds, descriptors.count, &exit_code);
     }
-    if (fd >= 0) {
-        (void)close(fd);
-    }
+    close_descriptors(&descriptors);
     if (reply == NULL) {
         return exit_code;
     }
@@ -523,6 +575,11 @@ model_show(int argc, char **argv, const struct model_options *options)
         return EXIT_DONE;
     }
     print_variant(model);
+    json_t *file;
+    size_t f;
+    json_array_foreach(json_object_get(model, "files"), f, file) {
+        (void)printf("    file %s, %s\n", text_of(file, "name"), format_bytes((double)number_of(file, "bytes")).text);
+    }
     (void)printf("    %-14s %5s %6s %11s %11s %11s %12s %6s\n", "class", "cores", "items", "p50", "p95", "p99", "items/s",
                  "runs");
     print_points(json_object_get(model, "points"));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* leat model inspect: finds the file, has it looked at, shows what was seen. */
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -12,7 +13,9 @@
 
 /* A model and what it is to be inspected with. */
 struct found {
-    int fd, folder_fd; /* folder_fd is -1: its data are all in it */
+    int fd;
+    struct leat_onnx_file files[LEAT_ONNX_FILES_MAX];
+    uint32_t file_count;
     enum leat_precision precision;
     json_t *reply; /* of the daemon; NULL: it was not asked */
 };
@@ -23,19 +26,58 @@ forget(struct found *found)
     if (found->fd >= 0) {
         (void)close(found->fd);
     }
-    if (found->folder_fd >= 0) {
-        (void)close(found->folder_fd);
-    }
+    leat_onnx_close_files(found->files, found->file_count);
     json_decref(found->reply);
 }
 
-static int
-open_folder(const char *path)
+enum leat_status
+open_model_files(const char *path, int fd, struct leat_onnx_file *ret_files, uint32_t *ret_count)
 {
     char folder[4096];
     const char *slash = strrchr(path, '/');
+    enum leat_status status = LEAT_OK;
+    struct stat info;
+
     (void)snprintf(folder, sizeof(folder), "%.*s", slash != NULL ? (int)(slash - path) + 1 : 1, slash != NULL ? path : ".");
-    return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder_fd < 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot open the folder %s", folder);
+    }
+    void *file = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0
+                     ? mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0)
+                     : MAP_FAILED;
+    if (file != MAP_FAILED) {
+        status = leat_onnx_open_files(file, (size_t)info.st_size, folder_fd, ret_files, ret_count);
+        (void)munmap(file, (size_t)info.st_size);
+    }
+    (void)close(folder_fd);
+    return status;
+}
+
+/* A file of that name beside a model that the daemon keeps, on disk until it is closed. */
+static bool
+fetch_file(const char *model, const char *name, const struct inspect_flags *flags, struct found *found, int *ret_exit)
+{
+    const char *folder = getenv("TMPDIR");
+
+    *ret_exit = EXIT_FAILED;
+    if (found->file_count == LEAT_ONNX_FILES_MAX) {
+        (void)report_status("model", model, LEAT_FAIL(LEAT_ERR_LIMIT, "it has too many files"));
+        return false;
+    }
+    struct leat_onnx_file file = {.name = strdup(name),
+                                  .fd = open(folder != NULL ? folder : "/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)};
+    if (file.fd < 0 || file.name == NULL) {
+        (void)report_status("model", model, LEAT_FAIL(LEAT_ERR_SYS, "cannot make a file in $TMPDIR"));
+        free(file.name);
+        return false;
+    }
+    found->files[found->file_count++] = file;
+    json_t *reply = ask_daemon("model", flags->socket_path,
+                               json_pack("{s:s, s:s, s:s}", "op", "model-file", "name", model, "file", name), file.fd, ret_exit);
+    const bool good = reply != NULL;
+    json_decref(reply);
+    return good;
 }
 
 /* The file, or what the daemon keeps under that name. False: reported. */
@@ -47,9 +89,13 @@ find_model(const char *name, const struct inspect_flags *flags, struct found *fo
         *ret_exit = EXIT_FAILED;
         if (found->fd < 0) {
             (void)report_status("model", name, LEAT_FAIL(LEAT_ERR_SYS, "cannot open it"));
+            return false;
         }
-        found->folder_fd = open_folder(name);
-        return found->fd >= 0;
+        const enum leat_status status = open_model_files(name, found->fd, found->files, &found->file_count);
+        if (status != LEAT_OK) {
+            (void)report_status("model", name, status);
+        }
+        return status == LEAT_OK;
     }
     found->fd = memfd_create("leat-model", MFD_CLOEXEC);
     if (found->fd < 0) {
@@ -61,7 +107,13 @@ find_model(const char *name, const struct inspect_flags *flags, struct found *fo
     if (found->reply != NULL && !leat_precision_find(text_of(found->reply, "precision"), &found->precision)) {
         found->precision = LEAT_PRECISION_F32;
     }
-    return found->reply != NULL;
+    bool good = found->reply != NULL;
+    json_t *file;
+    size_t f;
+    json_array_foreach(json_object_get(found->reply, "files"), f, file) {
+        good = good && fetch_file(name, text_of(file, "name"), flags, found, ret_exit);
+    }
+    return good;
 }
 
 /* What the command line says, else the daemon; names stay theirs. */
@@ -107,7 +159,7 @@ model_inspect(int argc, char **argv, const struct inspect_flags *flags)
     struct inspect_order order = {.items = (uint32_t)flags->items,
                                   .cores = flags->cores,
                                   .runs = (uint32_t)flags->runs};
-    struct found found = {.fd = -1, .folder_fd = -1, .precision = LEAT_PRECISION_F32};
+    struct found found = {.fd = -1, .precision = LEAT_PRECISION_F32};
     enum leat_precision precision = LEAT_PRECISION_F32;
     struct stat info;
     int exit_code = EXIT_FAILED;
@@ -139,7 +191,8 @@ model_inspect(int argc, char **argv, const struct inspect_flags *flags)
         order.name = argv[0];
         order.file = file;
         order.file_bytes = (size_t)info.st_size;
-        order.folder_fd = found.folder_fd;
+        order.files = found.files;
+        order.file_count = found.file_count;
         order.precision = flags->precision != NULL ? precision : found.precision;
         exit_code = show(&order, flags);
     }
