@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/dispatcher.h"
+#include "runtime/dispatcher_private.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -21,8 +21,6 @@
 enum {
     REQUESTS_PER_ROUND = 32, /* taken from one session before the next gets its turn */
     QUEUE_BURST = 32,
-    COMMANDS = 1024,       /* ring size, a power of two */
-    EVENTS = 4096,         /* ring size; at least all sessions and applications, so it is never full */
     SLEEP_MAX_MS = 250,    /* so that the watchdog sees progress while nothing happens */
     SPINS_PER_CLOCK = 16,
     LOOK_AGAIN_NS = 1000000, /* what a router leaves for later though a worker has room is shown to it again */
@@ -32,97 +30,6 @@ enum {
     NOBODY = UINT32_MAX, /* no variant */
     EVALUATIONS_PER_ROUND = 256, /* of instances and applications, so that a round stays short */
 };
-_Static_assert(EVENTS >= LEAT_SESSIONS_MAX + LEAT_APPLICATIONS_MAX + 2, "events are never dropped");
-
-/* A batch on its way, in the order in which its worker will report it. */
-struct batch_record {
-    uint64_t predicted_ns; /* on average */
-    uint64_t handed_ns;
-    uint64_t arrived_ns;   /* the oldest query; offline ones have time */
-    uint16_t application;
-    uint8_t variant; /* within the application */
-    bool probe, online;
-    uint32_t items;
-};
-_Static_assert(LEAT_SCHED_VARIANTS_MAX <= UINT8_MAX, "the place of a variant fits");
-
-/* What the dispatcher remembers of one worker. Both rings are indexed by the worker's own positions. */
-struct worker_record {
-    uint16_t sessions[LEAT_WORKER_QUEUE]; /* of each query, for its in-flight count */
-    uint64_t sessions_head;               /* position of the oldest unreported query */
-    struct batch_record batches[LEAT_WORKER_BATCHES];
-    uint64_t batch_tail; /* batches ever submitted */
-    uint64_t ends_ns;    /* when the oldest outstanding batch is predicted to end */
-    uint64_t behind_ns;  /* and how long those behind it will take */
-    struct leat_instance_worker shared; /* by its instances */
-    uint16_t class;
-};
-
-struct leat_dispatcher {
-    struct leat_dispatcher_options options;
-    struct leat_central_queue queue;
-    struct leat_queue_cell *queue_cells;
-
-    struct leat_daemon_session *active[LEAT_SESSIONS_MAX]; /* active_count of them, polled in turn */
-    uint32_t active_count;
-    struct leat_daemon_session *closing[LEAT_SESSIONS_MAX]; /* waiting for in_flight == 0 */
-    uint32_t closing_count;
-    struct leat_application *applications[LEAT_APPLICATIONS_MAX]; /* by id */
-    uint32_t application_top; /* ids are below it */
-    uint64_t tightest_ns;     /* objective of those in service; LEAT_NO_DEADLINE: none has one */
-    uint16_t busy[LEAT_APPLICATIONS_MAX]; /* ids with waiting queries, busy_count of them */
-    uint32_t busy_count;
-    enum leat_rank rank; /* the last whose turn it was */
-    struct leat_sched_worker sched_workers[LEAT_SCHED_WORKERS_MAX];
-    struct leat_sched_worker candidates[LEAT_SCHED_WORKERS_MAX]; /* the same, where a router is shown fewer of them */
-    uint32_t class_count, classes; /* classes: a bit for each that has workers */
-    bool idle_wanted; /* an application with waiting queries gives work to idle workers only */
-    uint32_t idle_count, room_count; /* workers without a batch; workers with fewer than they may have */
-    uint64_t changes;                /* of sched_workers, ever: batches handed over and reported */
-    struct worker_record *records;   /* [worker_count] */
-    struct leat_route_pair pairs[LEAT_SCHED_WORKERS_MAX]; /* the router's answer */
-    uint64_t marks[LEAT_WAITING_MARKS];                   /* queries that have left the list that it was shown */
-    uint16_t places[LEAT_SCHED_PENDING_MAX];              /* 0, 1, ... */
-    struct leat_route_view view;                          /* for routers, where caps bar classes */
-    struct leat_sched_query dealt[LEAT_BATCH_QUERIES];    /* one worker's, where the router deals */
-    uint16_t dealt_at[LEAT_BATCH_QUERIES];                /* their places in the list */
-    struct {
-        uint64_t at_ns;               /* instances are evaluated */
-        uint32_t application, worker; /* where the last round left off */
-    } evaluation;
-    uint32_t removing_count; /* applications that go once nothing of them runs */
-    uint64_t now_ns; /* of this round */
-    uint64_t spin_budget_ns;
-    bool draining, drained_sent, stop;
-    int epoll_fd;
-
-    /* Sleep and commands. */
-    struct leat_bell bell;
-    int event_fd;
-    pthread_mutex_t command_mutex; /* among control threads; the dispatcher never takes it */
-    struct leat_command commands[COMMANDS];
-    _Alignas(LEAT_ISOLATE) _Atomic uint64_t command_tail; /* W: control, K0  R: dispatcher, K1 */
-    _Alignas(LEAT_ISOLATE) _Atomic uint64_t command_head; /* W: dispatcher, K2  R: control, K3 */
-
-    /* Events to control: K4 publishes, K5 reads. */
-    struct leat_event events[EVENTS];
-    _Alignas(LEAT_ISOLATE) _Atomic uint64_t event_tail; /* W: dispatcher */
-    uint64_t event_head;                                /* control's */
-    int control_fd;
-
-    struct { /* W: dispatcher, relaxed */
-        _Alignas(LEAT_ISOLATE) _Atomic uint64_t rounds, parks, rejected_malformed, decisions, abandoned, swept;
-    } statistics;
-    struct leat_histogram decision_ns;
-    pthread_t thread;
-    bool running;
-};
-
-static inline void
-bump(_Atomic uint64_t *counter, uint64_t by)
-{
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + by, memory_order_relaxed);
-}
 
 /* ---- Answers from the dispatcher itself ------------------------------------------------------- */
 
@@ -157,8 +64,8 @@ answer(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session, 
     leat_daemon_session_ring(session);
 }
 
-static void
-send_event(struct leat_dispatcher *dispatcher, const struct leat_event *event)
+void
+leat_dispatcher_send(struct leat_dispatcher *dispatcher, const struct leat_event *event)
 {
     const uint64_t tail = atomic_load_explicit(&dispatcher->event_tail, memory_order_relaxed);
     const uint64_t one = 1;
@@ -214,9 +121,9 @@ finish_close_to(struct leat_dispatcher *dispatcher, const struct leat_query_entr
     }
 }
 
-static void
-finish(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry, enum leat_outcome outcome,
-       enum leat_reason reason)
+void
+leat_dispatcher_finish(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry, enum leat_outcome outcome,
+                       enum leat_reason reason)
 {
     finish_close_to(dispatcher, entry, outcome, reason, nothing_close);
 }
@@ -287,9 +194,9 @@ barred_by(const struct leat_dispatcher *dispatcher, const struct leat_applicatio
 }
 
 /* Those where all variants that fit do. Where all classes are, no router is to keep it waiting: it is refused when decided. */
-static uint8_t
-barred_classes(const struct leat_dispatcher *dispatcher, const struct leat_application *app,
-               const struct leat_sched_query *query)
+uint8_t
+leat_dispatcher_barred_classes(const struct leat_dispatcher *dispatcher, const struct leat_application *app,
+                               const struct leat_sched_query *query)
 {
     uint32_t barred = query->cost_cap_nano > 0 ? dispatcher->classes : 0;
     for (uint32_t v = 0; v < app->variant_count && barred != 0; v++) {
@@ -536,9 +443,9 @@ rank_of(const struct leat_query_entry *entry)
 }
 
 /* Its number, by which it is one worker's where the router deals; those that are too dear for it are passed over. */
-static void
-deal(const struct leat_dispatcher *dispatcher, const struct leat_application *app, struct leat_waiting *waiting,
-     struct leat_sched_query *query)
+void
+leat_dispatcher_deal(const struct leat_dispatcher *dispatcher, const struct leat_application *app, struct leat_waiting *waiting,
+                     struct leat_sched_query *query)
 {
     if (LEAT_UNLIKELY(app->router->deals && query->barred_classes != 0)) {
         for (uint32_t tried = 0; tried < dispatcher->options.worker_count; tried++) {
@@ -589,11 +496,11 @@ put_last(struct leat_dispatcher *dispatcher, struct leat_application *app, const
 
     if (leat_waiting_count(late) >= app->waiting_max) {
         bump(&app->counters.expired, 1);
-        finish(dispatcher, entry, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE);
+        leat_dispatcher_finish(dispatcher, entry, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE);
         return;
     }
     last.deadline_ns = LEAT_NO_DEADLINE;
-    deal(dispatcher, app, late, &last);
+    leat_dispatcher_deal(dispatcher, app, late, &last);
     enter(dispatcher, app, late, entry, &last);
 }
 
@@ -604,16 +511,16 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
     const struct leat_daemon_session *session = session_at(dispatcher, entry->session);
 
     if (LEAT_UNLIKELY(app == NULL || app->removing)) {
-        finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_TARGET);
+        leat_dispatcher_finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_TARGET);
         return;
     }
     if (LEAT_UNLIKELY(session->dispatcher.closing)) {
-        finish(dispatcher, entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
+        leat_dispatcher_finish(dispatcher, entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
         return;
     }
     if (LEAT_UNLIKELY(was_cancelled(dispatcher, entry))) {
         bump(&app->counters.cancelled, 1);
-        finish(dispatcher, entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
+        leat_dispatcher_finish(dispatcher, entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
         return;
     }
     const enum leat_rank rank = rank_of(entry);
@@ -624,7 +531,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
     }
     if (LEAT_UNLIKELY(leat_waiting_count(waiting) >= app->waiting_max)) {
         bump(&app->counters.rejected, 1);
-        finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
+        leat_dispatcher_finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
         return;
     }
     struct leat_sched_query query = leat_waiting_query(entry, dispatcher->now_ns);
@@ -636,7 +543,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         finish_close_to(dispatcher, entry, LEAT_OUTCOME_REJECTED, reason, closest);
         return;
     }
-    query.barred_classes = barred_classes(dispatcher, app, &query);
+    query.barred_classes = leat_dispatcher_barred_classes(dispatcher, app, &query);
     if (online && !app->drop_late && entry->deadline_ns != LEAT_NO_DEADLINE) {
         const uint64_t late_ns = late_at(dispatcher, app, variant, &query);
         if (late_ns <= dispatcher->now_ns) {
@@ -667,7 +574,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
     if (app->drop_late) {
         app->next_expiry_ns = entry->deadline_ns < app->next_expiry_ns ? entry->deadline_ns : app->next_expiry_ns;
     }
-    deal(dispatcher, app, waiting, &query);
+    leat_dispatcher_deal(dispatcher, app, waiting, &query);
     enter(dispatcher, app, waiting, entry, &query);
     if (LEAT_UNLIKELY(probed != LEAT_PROBING_NONE)) {
         probe(dispatcher, app, probed);
@@ -709,12 +616,12 @@ goes_on_waiting(void *context, const struct leat_query_entry *entry, const struc
     struct leat_application *app = sweep->app;
 
     if (session_at(sweep->dispatcher, entry->session)->dispatcher.closing) {
-        finish(sweep->dispatcher, entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
+        leat_dispatcher_finish(sweep->dispatcher, entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
         return false;
     }
     if (was_cancelled(sweep->dispatcher, entry)) {
         bump(&app->counters.cancelled, 1);
-        finish(sweep->dispatcher, entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
+        leat_dispatcher_finish(sweep->dispatcher, entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
         return false;
     }
     if (!app->drop_late) {
@@ -722,7 +629,7 @@ goes_on_waiting(void *context, const struct leat_query_entry *entry, const struc
     }
     if (entry->deadline_ns <= sweep->dispatcher->now_ns) {
         bump(&app->counters.expired, 1);
-        finish(sweep->dispatcher, entry, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE);
+        leat_dispatcher_finish(sweep->dispatcher, entry, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE);
         return false;
     }
     sweep->next_expiry_ns = entry->deadline_ns < sweep->next_expiry_ns ? entry->deadline_ns : sweep->next_expiry_ns;
@@ -1426,226 +1333,6 @@ evaluate_instances(struct leat_dispatcher *dispatcher)
 
 /* ---- Commands --------------------------------------------------------------------------------- */
 
-static void
-add_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session)
-{
-    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = session};
-
-    LEAT_ASSERT(dispatcher->active_count < LEAT_SESSIONS_MAX);
-    LEAT_MUST(epoll_ctl(dispatcher->epoll_fd, EPOLL_CTL_ADD, session->wake_fd, &event) == 0);
-    dispatcher->active[dispatcher->active_count++] = session;
-}
-
-/* What waits of a dead session is dropped in the next round; what runs finishes into memory that stays mapped. */
-static void
-close_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session)
-{
-    session->dispatcher.closing = true;
-    atomic_store_explicit(&session->dead, true, memory_order_relaxed);
-    atomic_store_explicit(&session->rings->state, LEAT_WIRE_CLOSED, memory_order_relaxed); /* publishes nothing */
-    for (uint32_t i = 0; i < dispatcher->active_count; i++) {
-        if (dispatcher->active[i] == session) {
-            dispatcher->active[i] = dispatcher->active[--dispatcher->active_count];
-            break;
-        }
-    }
-    LEAT_MUST(epoll_ctl(dispatcher->epoll_fd, EPOLL_CTL_DEL, session->wake_fd, NULL) == 0);
-    bump(&dispatcher->statistics.abandoned, session->dispatcher.in_flight);
-    for (uint32_t b = 0; b < dispatcher->busy_count && session->dispatcher.in_flight > 0; b++) {
-        dispatcher->applications[dispatcher->busy[b]]->sweep_due = true;
-    }
-    dispatcher->closing[dispatcher->closing_count++] = session;
-}
-
-static bool
-refuse(void *context, const struct leat_query_entry *entry, const struct leat_sched_query *query)
-{
-    (void)query;
-    finish(context, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_TARGET);
-    return false;
-}
-
-/* To be called whenever an application comes, changes or goes. */
-static void
-find_tightest(struct leat_dispatcher *dispatcher)
-{
-    dispatcher->tightest_ns = LEAT_NO_DEADLINE;
-    for (uint32_t id = 0; id < dispatcher->application_top; id++) {
-        const struct leat_application *app = dispatcher->applications[id];
-        if (app != NULL && !app->removing && app->latency_ns != 0 && app->latency_ns < dispatcher->tightest_ns) {
-            dispatcher->tightest_ns = app->latency_ns;
-        }
-    }
-}
-
-static void
-remove_application(struct leat_dispatcher *dispatcher, struct leat_application *app)
-{
-    app->removing = true;
-    find_tightest(dispatcher);
-    dispatcher->removing_count++;
-    for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
-        leat_waiting_filter(&app->waiting[rank], refuse, dispatcher);
-    }
-}
-
-/* What it knows of a variant that the other has too, unless that shall begin anew. */
-static void
-pass_profiles_on(const struct leat_application *app, struct leat_application *successor)
-{
-    for (uint32_t v = 0; v < successor->variant_count; v++) {
-        for (uint32_t own = 0; own < app->variant_count && (successor->fresh >> v & 1) == 0; own++) {
-            if (app->variants[own] == successor->variants[v]) {
-                if (app->instances.all != NULL) {
-                    leat_instances_pass_on(&app->instances, own, &successor->instances, v);
-                }
-                for (uint32_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
-                    const uint32_t quantile_ppm = successor->profiles[v][class].quantile_ppm;
-                    if (app->profiles[own][class].quantile_ppm == quantile_ppm) {
-                        successor->profiles[v][class] = app->profiles[own][class];
-                    } else {
-                        leat_profile_init(&successor->profiles[v][class], quantile_ppm, &app->profiles[own][class]);
-                    }
-                }
-            }
-        }
-    }
-}
-
-static void
-pass_counters_on(const struct leat_application_counters *from, struct leat_application_counters *to)
-{
-    const _Atomic uint64_t *const old[] = {&from->accepted,  &from->ok,     &from->rejected, &from->expired,
-                                           &from->cancelled, &from->failed, &from->batches,  &from->busy_ns};
-    _Atomic uint64_t *const new[] = {&to->accepted, &to->ok, &to->rejected, &to->expired, &to->cancelled, &to->failed, &to->batches,
-                                     &to->busy_ns};
-
-    for (size_t c = 0; c < LEAT_COUNT_OF(old); c++) {
-        bump(new[c], atomic_load_explicit(old[c], memory_order_relaxed));
-    }
-}
-
-static void
-pass_waiting_on(struct leat_dispatcher *dispatcher, const struct leat_waiting *from, struct leat_application *successor,
-                struct leat_waiting *to)
-{
-    for (uint32_t i = from->head; i < from->tail; i++) {
-        if (leat_waiting_count(to) < successor->waiting_max) {
-            struct leat_sched_query query = from->queries[i];
-            query.barred_classes = barred_classes(dispatcher, successor, &query);
-            deal(dispatcher, successor, to, &query);
-            leat_waiting_push(to, &from->entries[i], &query);
-        } else {
-            bump(&successor->counters.rejected, 1);
-            finish(dispatcher, &from->entries[i], LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
-        }
-    }
-}
-
-/* Nothing of it runs: the successor has its place from now on. */
-static void
-take_over(struct leat_dispatcher *dispatcher, struct leat_application *app)
-{
-    struct leat_application *successor = app->successor;
-
-    LEAT_ASSERT(app->running == 0 && successor->id == app->id && !app->removing);
-    app->successor = NULL;
-    pass_counters_on(&app->counters, &successor->counters);
-    pass_profiles_on(app, successor);
-    leat_histogram_merge(&successor->sizes, &app->sizes);
-    successor->load = app->load;
-    successor->reserve = app->reserve;
-    successor->busy = app->busy;
-    successor->sweep_due = app->busy;
-    successor->next_expiry_ns = app->busy ? 0 : LEAT_NO_DEADLINE; /* the next sweep finds it */
-    for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
-        pass_waiting_on(dispatcher, &app->waiting[rank], successor, &successor->waiting[rank]);
-    }
-    dispatcher->applications[app->id] = successor;
-    find_tightest(dispatcher);
-}
-
-static void
-copy_profiles(struct leat_dispatcher *dispatcher, struct leat_profile_copy *copy)
-{
-    struct leat_application *app = dispatcher->applications[copy->application];
-    const struct leat_event event = {.kind = LEAT_EVENT_PROFILES_COPIED, .profiles = copy};
-
-    copy->found = app != NULL && strcmp(app->name, copy->name) == 0 && copy->variant < app->variant_count;
-    if (copy->found) {
-        memcpy(copy->profiles, app->profiles[copy->variant], sizeof(copy->profiles));
-        copy->rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns);
-        copy->dispersion_ppm = leat_load_dispersion_ppm(&app->load, dispatcher->now_ns);
-        copy->queries = app->load.queries;
-        copy->items = app->load.items;
-    }
-    send_event(dispatcher, &event);
-}
-
-static void
-set_policy(struct leat_dispatcher *dispatcher, struct leat_policy_change *change)
-{
-    struct leat_application *app = dispatcher->applications[change->application];
-    const struct leat_event event = {.kind = LEAT_EVENT_POLICY_SET, .policy = change};
-
-    change->done = app != NULL && app->generation == change->generation;
-    if (change->done) {
-        void *state = app->selector_state;
-        struct leat_policy *policy = app->policy;
-        app->selector_state = change->state;
-        app->policy = change->policy;
-        for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
-            app->waiting[rank].look_at_ns = 0; /* it may want what the last one left */
-        }
-        change->state = state;
-        change->policy = policy;
-    }
-    send_event(dispatcher, &event);
-}
-
-static void
-obey(struct leat_dispatcher *dispatcher, const struct leat_command *command)
-{
-    switch (command->kind) {
-    case LEAT_COMMAND_ADD_SESSION:
-        add_session(dispatcher, command->session);
-        break;
-    case LEAT_COMMAND_CLOSE_SESSION:
-        close_session(dispatcher, command->session);
-        break;
-    case LEAT_COMMAND_ADD_APPLICATION: {
-        struct leat_application *app = command->application;
-        LEAT_ASSERT(app->id < LEAT_APPLICATIONS_MAX && dispatcher->applications[app->id] == NULL);
-        app->next_expiry_ns = LEAT_NO_DEADLINE;
-        leat_load_init(&app->load, LEAT_LOAD_WINDOW_NS, dispatcher->now_ns);
-        dispatcher->applications[app->id] = app;
-        dispatcher->application_top =
-            app->id >= dispatcher->application_top ? app->id + 1u : dispatcher->application_top;
-        find_tightest(dispatcher);
-        break;
-    }
-    case LEAT_COMMAND_REMOVE_APPLICATION:
-        remove_application(dispatcher, command->application);
-        break;
-    case LEAT_COMMAND_REPLACE_APPLICATION:
-        dispatcher->applications[command->application->id]->successor = command->application;
-        dispatcher->removing_count++;
-        break;
-    case LEAT_COMMAND_COPY_PROFILES:
-        copy_profiles(dispatcher, command->profiles);
-        break;
-    case LEAT_COMMAND_SET_POLICY:
-        set_policy(dispatcher, command->policy);
-        break;
-    case LEAT_COMMAND_DRAIN:
-        dispatcher->draining = true;
-        break;
-    case LEAT_COMMAND_STOP:
-        dispatcher->stop = true;
-        break;
-    }
-}
-
 static bool
 poll_commands(struct leat_dispatcher *dispatcher)
 {
@@ -1655,56 +1342,8 @@ poll_commands(struct leat_dispatcher *dispatcher)
     const uint64_t head = atomic_load_explicit(&dispatcher->command_head, memory_order_relaxed);
     const struct leat_command command = dispatcher->commands[head & (COMMANDS - 1)];
     atomic_store_explicit(&dispatcher->command_head, head + 1, memory_order_release); /* K2 */
-    obey(dispatcher, &command);
+    leat_dispatcher_obey(dispatcher, &command);
     return true;
-}
-
-/* ---- Things that end once nothing refers to them any more ------------------------------------- */
-
-static void
-settle(struct leat_dispatcher *dispatcher)
-{
-    for (uint32_t i = 0; i < dispatcher->closing_count;) {
-        struct leat_daemon_session *session = dispatcher->closing[i];
-        if (session->dispatcher.in_flight > 0) {
-            i++;
-            continue;
-        }
-        dispatcher->closing[i] = dispatcher->closing[--dispatcher->closing_count];
-        const struct leat_event event = {.kind = LEAT_EVENT_SESSION_GONE, .session = session};
-        send_event(dispatcher, &event);
-    }
-    for (uint32_t id = 0; dispatcher->removing_count > 0 && id < dispatcher->application_top; id++) {
-        struct leat_application *app = dispatcher->applications[id];
-        if (app == NULL || (!app->removing && app->successor == NULL) || app->running > 0) {
-            continue;
-        }
-        const struct leat_event event = {.kind = LEAT_EVENT_APPLICATION_GONE, .application = app};
-        dispatcher->removing_count--;
-        if (app->successor != NULL) {
-            take_over(dispatcher, app);
-            send_event(dispatcher, &event);
-            continue;
-        }
-        for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
-            if (dispatcher->busy[b] == id) {
-                dispatcher->busy[b] = dispatcher->busy[--dispatcher->busy_count];
-                break;
-            }
-        }
-        dispatcher->applications[id] = NULL;
-        send_event(dispatcher, &event);
-    }
-    if (dispatcher->draining && !dispatcher->drained_sent && dispatcher->busy_count == 0) {
-        for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
-            if (dispatcher->sched_workers[w].outstanding > 0) {
-                return;
-            }
-        }
-        dispatcher->drained_sent = true;
-        const struct leat_event event = {.kind = LEAT_EVENT_DRAINED};
-        send_event(dispatcher, &event);
-    }
 }
 
 /* ---- Sleeping --------------------------------------------------------------------------------- */
@@ -1801,7 +1440,7 @@ leat_dispatcher_round(struct leat_dispatcher *dispatcher, uint64_t now_ns)
     any = evaluate_instances(dispatcher) || any;
     any = poll_commands(dispatcher) || any;
     if (LEAT_UNLIKELY(dispatcher->closing_count > 0 || dispatcher->removing_count > 0 || dispatcher->draining)) {
-        settle(dispatcher);
+        leat_dispatcher_settle(dispatcher);
     }
     bump(&dispatcher->statistics.rounds, 1);
     return any;

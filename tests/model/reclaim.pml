@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a session's memory comes back: runtime/server.c, runtime/session_maker.c, runtime/dispatcher.c and
- * runtime/worker.c as a model. Clients
+ * How a session's memory comes back: runtime/server.c, runtime/session_maker.c, runtime/dispatcher.c,
+ * runtime/dispatcher_commands.c and runtime/worker.c as a model. Clients
  * submit, cancel, leave, or are killed at any moment, when a child that they forked may go on holding the socket. The
  * daemon's table has one place, so the second session takes the index of the first; a queue, a worker or a report names a
  * session by that index only, as in the daemon.

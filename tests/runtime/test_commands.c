@@ -12,7 +12,7 @@
 #include "runtime/dispatcher.h"
 #include "tests/leat_test.h"
 
-enum { RING = 1024 /* runtime/dispatcher.c */, LAPS = 3 };
+enum { RING = 1024 /* runtime/dispatcher_private.h */, LAPS = 3 };
 _Static_assert(LEAT_APPLICATIONS_MAX >= RING, "the first lap fills the ring");
 
 static struct leat_shared_tables tables;

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the dispatcher is told: sessions and applications come and go, once nothing refers to them any more. */
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "runtime/dispatcher_private.h"
+
+static void
+add_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = session};
+
+    LEAT_ASSERT(dispatcher->active_count < LEAT_SESSIONS_MAX);
+    LEAT_MUST(epoll_ctl(dispatcher->epoll_fd, EPOLL_CTL_ADD, session->wake_fd, &event) == 0);
+    dispatcher->active[dispatcher->active_count++] = session;
+}
+
+/* What waits of a dead session is dropped in the next round; what runs finishes into memory that stays mapped. */
+static void
+close_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session)
+{
+    session->dispatcher.closing = true;
+    atomic_store_explicit(&session->dead, true, memory_order_relaxed);
+    atomic_store_explicit(&session->rings->state, LEAT_WIRE_CLOSED, memory_order_relaxed); /* publishes nothing */
+    for (uint32_t i = 0; i < dispatcher->active_count; i++) {
+        if (dispatcher->active[i] == session) {
+            dispatcher->active[i] = dispatcher->active[--dispatcher->active_count];
+            break;
+        }
+    }
+    LEAT_MUST(epoll_ctl(dispatcher->epoll_fd, EPOLL_CTL_DEL, session->wake_fd, NULL) == 0);
+    bump(&dispatcher->statistics.abandoned, session->dispatcher.in_flight);
+    for (uint32_t b = 0; b < dispatcher->busy_count && session->dispatcher.in_flight > 0; b++) {
+        dispatcher->applications[dispatcher->busy[b]]->sweep_due = true;
+    }
+    dispatcher->closing[dispatcher->closing_count++] = session;
+}
+
+static bool
+refuse(void *context, const struct leat_query_entry *entry, const struct leat_sched_query *query)
+{
+    (void)query;
+    leat_dispatcher_finish(context, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_TARGET);
+    return false;
+}
+
+/* To be called whenever an application comes, changes or goes. */
+static void
+find_tightest(struct leat_dispatcher *dispatcher)
+{
+    dispatcher->tightest_ns = LEAT_NO_DEADLINE;
+    for (uint32_t id = 0; id < dispatcher->application_top; id++) {
+        const struct leat_application *app = dispatcher->applications[id];
+        if (app != NULL && !app->removing && app->latency_ns != 0 && app->latency_ns < dispatcher->tightest_ns) {
+            dispatcher->tightest_ns = app->latency_ns;
+        }
+    }
+}
+
+static void
+remove_application(struct leat_dispatcher *dispatcher, struct leat_application *app)
+{
+    app->removing = true;
+    find_tightest(dispatcher);
+    dispatcher->removing_count++;
+    for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
+        leat_waiting_filter(&app->waiting[rank], refuse, dispatcher);
+    }
+}
+
+/* What it knows of a variant that the other has too, unless that shall begin anew. */
+static void
+pass_profiles_on(const struct leat_application *app, struct leat_application *successor)
+{
+    for (uint32_t v = 0; v < successor->variant_count; v++) {
+        for (uint32_t own = 0; own < app->variant_count && (successor->fresh >> v & 1) == 0; own++) {
+            if (app->variants[own] == successor->variants[v]) {
+                if (app->instances.all != NULL) {
+                    leat_instances_pass_on(&app->instances, own, &successor->instances, v);
+                }
+                for (uint32_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
+                    const uint32_t quantile_ppm = successor->profiles[v][class].quantile_ppm;
+                    if (app->profiles[own][class].quantile_ppm == quantile_ppm) {
+                        successor->profiles[v][class] = app->profiles[own][class];
+                    } else {
+                        leat_profile_init(&successor->profiles[v][class], quantile_ppm, &app->profiles[own][class]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+static void
+pass_counters_on(const struct leat_application_counters *from, struct leat_application_counters *to)
+{
+    const _Atomic uint64_t *const old[] = {&from->accepted,  &from->ok,     &from->rejected, &from->expired,
+                                           &from->cancelled, &from->failed, &from->batches,  &from->busy_ns};
+    _Atomic uint64_t *const new[] = {&to->accepted, &to->ok, &to->rejected, &to->expired, &to->cancelled, &to->failed, &to->batches,
+                                     &to->busy_ns};
+
+    for (size_t c = 0; c < LEAT_COUNT_OF(old); c++) {
+        bump(new[c], atomic_load_explicit(old[c], memory_order_relaxed));
+    }
+}
+
+static void
+pass_waiting_on(struct leat_dispatcher *dispatcher, const struct leat_waiting *from, struct leat_application *successor,
+                struct leat_waiting *to)
+{
+    for (uint32_t i = from->head; i < from->tail; i++) {
+        if (leat_waiting_count(to) < successor->waiting_max) {
+            struct leat_sched_query query = from->queries[i];
+            query.barred_classes = leat_dispatcher_barred_classes(dispatcher, successor, &query);
+            leat_dispatcher_deal(dispatcher, successor, to, &query);
+            leat_waiting_push(to, &from->entries[i], &query);
+        } else {
+            bump(&successor->counters.rejected, 1);
+            leat_dispatcher_finish(dispatcher, &from->entries[i], LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
+        }
+    }
+}
+
+/* Nothing of it runs: the successor has its place from now on. */
+static void
+take_over(struct leat_dispatcher *dispatcher, struct leat_application *app)
+{
+    struct leat_application *successor = app->successor;
+
+    LEAT_ASSERT(app->running == 0 && successor->id == app->id && !app->removing);
+    app->successor = NULL;
+    pass_counters_on(&app->counters, &successor->counters);
+    pass_profiles_on(app, successor);
+    leat_histogram_merge(&successor->sizes, &app->sizes);
+    successor->load = app->load;
+    successor->reserve = app->reserve;
+    successor->busy = app->busy;
+    successor->sweep_due = app->busy;
+    successor->next_expiry_ns = app->busy ? 0 : LEAT_NO_DEADLINE; /* the next sweep finds it */
+    for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
+        pass_waiting_on(dispatcher, &app->waiting[rank], successor, &successor->waiting[rank]);
+    }
+    dispatcher->applications[app->id] = successor;
+    find_tightest(dispatcher);
+}
+
+static void
+copy_profiles(struct leat_dispatcher *dispatcher, struct leat_profile_copy *copy)
+{
+    struct leat_application *app = dispatcher->applications[copy->application];
+    const struct leat_event event = {.kind = LEAT_EVENT_PROFILES_COPIED, .profiles = copy};
+
+    copy->found = app != NULL && strcmp(app->name, copy->name) == 0 && copy->variant < app->variant_count;
+    if (copy->found) {
+        memcpy(copy->profiles, app->profiles[copy->variant], sizeof(copy->profiles));
+        copy->rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns);
+        copy->dispersion_ppm = leat_load_dispersion_ppm(&app->load, dispatcher->now_ns);
+        copy->queries = app->load.queries;
+        copy->items = app->load.items;
+    }
+    leat_dispatcher_send(dispatcher, &event);
+}
+
+static void
+set_policy(struct leat_dispatcher *dispatcher, struct leat_policy_change *change)
+{
+    struct leat_application *app = dispatcher->applications[change->application];
+    const struct leat_event event = {.kind = LEAT_EVENT_POLICY_SET, .policy = change};
+
+    change->done = app != NULL && app->generation == change->generation;
+    if (change->done) {
+        void *state = app->selector_state;
+        struct leat_policy *policy = app->policy;
+        app->selector_state = change->state;
+        app->policy = change->policy;
+        for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
+            app->waiting[rank].look_at_ns = 0; /* it may want what the last one left */
+        }
+        change->state = state;
+        change->policy = policy;
+    }
+    leat_dispatcher_send(dispatcher, &event);
+}
+
+void
+leat_dispatcher_obey(struct leat_dispatcher *dispatcher, const struct leat_command *command)
+{
+    switch (command->kind) {
+    case LEAT_COMMAND_ADD_SESSION:
+        add_session(dispatcher, command->session);
+        break;
+    case LEAT_COMMAND_CLOSE_SESSION:
+        close_session(dispatcher, command->session);
+        break;
+    case LEAT_COMMAND_ADD_APPLICATION: {
+        struct leat_application *app = command->application;
+        LEAT_ASSERT(app->id < LEAT_APPLICATIONS_MAX && dispatcher->applications[app->id] == NULL);
+        app->next_expiry_ns = LEAT_NO_DEADLINE;
+        leat_load_init(&app->load, LEAT_LOAD_WINDOW_NS, dispatcher->now_ns);
+        dispatcher->applications[app->id] = app;
+        dispatcher->application_top =
+            app->id >= dispatcher->application_top ? app->id + 1u : dispatcher->application_top;
+        find_tightest(dispatcher);
+        break;
+    }
+    case LEAT_COMMAND_REMOVE_APPLICATION:
+        remove_application(dispatcher, command->application);
+        break;
+    case LEAT_COMMAND_REPLACE_APPLICATION:
+        dispatcher->applications[command->application->id]->successor = command->application;
+        dispatcher->removing_count++;
+        break;
+    case LEAT_COMMAND_COPY_PROFILES:
+        copy_profiles(dispatcher, command->profiles);
+        break;
+    case LEAT_COMMAND_SET_POLICY:
+        set_policy(dispatcher, command->policy);
+        break;
+    case LEAT_COMMAND_DRAIN:
+        dispatcher->draining = true;
+        break;
+    case LEAT_COMMAND_STOP:
+        dispatcher->stop = true;
+        break;
+    }
+}
+
+/* ---- Things that end once nothing refers to them any more ------------------------------------- */
+
+void
+leat_dispatcher_settle(struct leat_dispatcher *dispatcher)
+{
+    for (uint32_t i = 0; i < dispatcher->closing_count;) {
+        struct leat_daemon_session *session = dispatcher->closing[i];
+        if (session->dispatcher.in_flight > 0) {
+            i++;
+            continue;
+        }
+        dispatcher->closing[i] = dispatcher->closing[--dispatcher->closing_count];
+        const struct leat_event event = {.kind = LEAT_EVENT_SESSION_GONE, .session = session};
+        leat_dispatcher_send(dispatcher, &event);
+    }
+    for (uint32_t id = 0; dispatcher->removing_count > 0 && id < dispatcher->application_top; id++) {
+        struct leat_application *app = dispatcher->applications[id];
+        if (app == NULL || (!app->removing && app->successor == NULL) || app->running > 0) {
+            continue;
+        }
+        const struct leat_event event = {.kind = LEAT_EVENT_APPLICATION_GONE, .application = app};
+        dispatcher->removing_count--;
+        if (app->successor != NULL) {
+            take_over(dispatcher, app);
+            leat_dispatcher_send(dispatcher, &event);
+            continue;
+        }
+        for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
+            if (dispatcher->busy[b] == id) {
+                dispatcher->busy[b] = dispatcher->busy[--dispatcher->busy_count];
+                break;
+            }
+        }
+        dispatcher->applications[id] = NULL;
+        leat_dispatcher_send(dispatcher, &event);
+    }
+    if (dispatcher->draining && !dispatcher->drained_sent && dispatcher->busy_count == 0) {
+        for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
+            if (dispatcher->sched_workers[w].outstanding > 0) {
+                return;
+            }
+        }
+        dispatcher->drained_sent = true;
+        const struct leat_event event = {.kind = LEAT_EVENT_DRAINED};
+        leat_dispatcher_send(dispatcher, &event);
+    }
+}

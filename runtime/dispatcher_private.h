@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/dispatcher_private.h - the dispatcher's state, and what its parts share. Private to dispatcher*.c. */
+#ifndef LEAT_RUNTIME_DISPATCHER_PRIVATE_H
+#define LEAT_RUNTIME_DISPATCHER_PRIVATE_H
+
+#include <pthread.h>
+
+#include "runtime/dispatcher.h"
+#include "sched/route_caps.h"
+
+enum {
+    COMMANDS = 1024, /* ring size, a power of two */
+    EVENTS = 4096,   /* ring size; at least all sessions and applications, so it is never full */
+};
+_Static_assert(EVENTS >= LEAT_SESSIONS_MAX + LEAT_APPLICATIONS_MAX + 2, "events are never dropped");
+
+/* A batch on its way, in the order in which its worker will report it. */
+struct batch_record {
+    uint64_t predicted_ns; /* on average */
+    uint64_t handed_ns;
+    uint64_t arrived_ns;   /* the oldest query; offline ones have time */
+    uint16_t application;
+    uint8_t variant; /* within the application */
+    bool probe, online;
+    uint32_t items;
+};
+_Static_assert(LEAT_SCHED_VARIANTS_MAX <= UINT8_MAX, "the place of a variant fits");
+
+/* What the dispatcher remembers of one worker. Both rings are indexed by the worker's own positions. */
+struct worker_record {
+    uint16_t sessions[LEAT_WORKER_QUEUE]; /* of each query, for its in-flight count */
+    uint64_t sessions_head;               /* position of the oldest unreported query */
+    struct batch_record batches[LEAT_WORKER_BATCHES];
+    uint64_t batch_tail; /* batches ever submitted */
+    uint64_t ends_ns;    /* when the oldest outstanding batch is predicted to end */
+    uint64_t behind_ns;  /* and how long those behind it will take */
+    struct leat_instance_worker shared; /* by its instances */
+    uint16_t class;
+};
+
+struct leat_dispatcher {
+    struct leat_dispatcher_options options;
+    struct leat_central_queue queue;
+    struct leat_queue_cell *queue_cells;
+
+    struct leat_daemon_session *active[LEAT_SESSIONS_MAX]; /* active_count of them, polled in turn */
+    uint32_t active_count;
+    struct leat_daemon_session *closing[LEAT_SESSIONS_MAX]; /* waiting for in_flight == 0 */
+    uint32_t closing_count;
+    struct leat_application *applications[LEAT_APPLICATIONS_MAX]; /* by id */
+    uint32_t application_top; /* ids are below it */
+    uint64_t tightest_ns;     /* objective of those in service; LEAT_NO_DEADLINE: none has one */
+    uint16_t busy[LEAT_APPLICATIONS_MAX]; /* ids with waiting queries, busy_count of them */
+    uint32_t busy_count;
+    enum leat_rank rank; /* the last whose turn it was */
+    struct leat_sched_worker sched_workers[LEAT_SCHED_WORKERS_MAX];
+    struct leat_sched_worker candidates[LEAT_SCHED_WORKERS_MAX]; /* the same, where a router is shown fewer of them */
+    uint32_t class_count, classes; /* classes: a bit for each that has workers */
+    bool idle_wanted; /* an application with waiting queries gives work to idle workers only */
+    uint32_t idle_count, room_count; /* workers without a batch; workers with fewer than they may have */
+    uint64_t changes;                /* of sched_workers, ever: batches handed over and reported */
+    struct worker_record *records;   /* [worker_count] */
+    struct leat_route_pair pairs[LEAT_SCHED_WORKERS_MAX]; /* the router's answer */
+    uint64_t marks[LEAT_WAITING_MARKS];                   /* queries that have left the list that it was shown */
+    uint16_t places[LEAT_SCHED_PENDING_MAX];              /* 0, 1, ... */
+    struct leat_route_view view;                          /* for routers, where caps bar classes */
+    struct leat_sched_query dealt[LEAT_BATCH_QUERIES];    /* one worker's, where the router deals */
+    uint16_t dealt_at[LEAT_BATCH_QUERIES];                /* their places in the list */
+    struct {
+        uint64_t at_ns;               /* instances are evaluated */
+        uint32_t application, worker; /* where the last round left off */
+    } evaluation;
+    uint32_t removing_count; /* applications that go once nothing of them runs */
+    uint64_t now_ns; /* of this round */
+    uint64_t spin_budget_ns;
+    bool draining, drained_sent, stop;
+    int epoll_fd;
+
+    /* Sleep and commands. */
+    struct leat_bell bell;
+    int event_fd;
+    pthread_mutex_t command_mutex; /* among control threads; the dispatcher never takes it */
+    struct leat_command commands[COMMANDS];
+    _Alignas(LEAT_ISOLATE) _Atomic uint64_t command_tail; /* W: control, K0  R: dispatcher, K1 */
+    _Alignas(LEAT_ISOLATE) _Atomic uint64_t command_head; /* W: dispatcher, K2  R: control, K3 */
+
+    /* Events to control: K4 publishes, K5 reads. */
+    struct leat_event events[EVENTS];
+    _Alignas(LEAT_ISOLATE) _Atomic uint64_t event_tail; /* W: dispatcher */
+    uint64_t event_head;                                /* control's */
+    int control_fd;
+
+    struct { /* W: dispatcher, relaxed */
+        _Alignas(LEAT_ISOLATE) _Atomic uint64_t rounds, parks, rejected_malformed, decisions, abandoned, swept;
+    } statistics;
+    struct leat_histogram decision_ns;
+    pthread_t thread;
+    bool running;
+};
+
+static inline void
+bump(_Atomic uint64_t *counter, uint64_t by)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + by, memory_order_relaxed);
+}
+
+/* ---- runtime/dispatcher.c ----------------------------------------------------------------------- */
+
+/* Ends an accepted query that never reached a worker. */
+void leat_dispatcher_finish(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry, enum leat_outcome outcome,
+                            enum leat_reason reason);
+
+/* To the control side. */
+void leat_dispatcher_send(struct leat_dispatcher *dispatcher, const struct leat_event *event);
+
+/* Classes where every variant that fits breaks the query's cap; none where it does in all: then it is refused when decided. */
+uint8_t leat_dispatcher_barred_classes(const struct leat_dispatcher *dispatcher, const struct leat_application *app,
+                                       const struct leat_sched_query *query);
+
+/* Its number, by which it is one worker's where the router deals; those that are too dear for it are passed over. */
+void leat_dispatcher_deal(const struct leat_dispatcher *dispatcher, const struct leat_application *app,
+                          struct leat_waiting *waiting, struct leat_sched_query *query);
+
+/* ---- runtime/dispatcher_commands.c -------------------------------------------------------------- */
+
+void leat_dispatcher_obey(struct leat_dispatcher *dispatcher, const struct leat_command *command);
+
+/* Lets go of sessions and applications to which nothing refers any more, and says when a drain is over. */
+void leat_dispatcher_settle(struct leat_dispatcher *dispatcher);
+
+#endif /* LEAT_RUNTIME_DISPATCHER_PRIVATE_H */
