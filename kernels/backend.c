@@ -5,7 +5,7 @@
 
 #include "base/align.h"
 
-static const char *const precision_texts[LEAT_PRECISION_COUNT] = {"f32", "bf16"};
+static const char *const precision_texts[LEAT_PRECISION_COUNT] = {"f32", "bf16", "int8"};
 
 uint32_t
 leat_backend_precisions(const struct leat_backend *backend)

@@ -604,6 +604,8 @@ copy_contents(const struct leat_graph *graph, struct leat_graph *copy)
                                                      from->dims, &index);
         if (status == LEAT_OK) {
             copy->values[index].bounded = from->bounded;
+            copy->values[index].least = from->least;
+            copy->values[index].most = from->most;
         }
         if (status == LEAT_OK && from->data != NULL) {
             payload_acquire(from);

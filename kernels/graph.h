@@ -49,6 +49,7 @@ struct leat_value {
     uint32_t rank;  /* 0..LEAT_RANK_MAX */
     int64_t dims[LEAT_RANK_MAX];
     bool bounded; /* the dims are upper bounds: tensor contents decide, or decided about an input */
+    float least, most; /* least <= 0 <= most: of its elements, as calibration saw them; both 0: not known */
     const void *data; /* constant payload, densely packed, 64-byte aligned; NULL when computed */
     size_t data_bytes;
     struct leat_mapping *mapping; /* that data lies in; NULL when it is memory of its own */

@@ -561,7 +561,7 @@ static json_t *
 answer_file(struct leat_daemon *daemon, const char *name, const char *file, int fd)
 {
     const struct leat_daemon_store *store = daemon->options.store;
-    json_t *dims = NULL, *files = NULL;
+    json_t *dims = NULL, *files = NULL, *ranges = NULL;
     void *bytes = NULL;
     size_t count = 0;
 
@@ -573,6 +573,9 @@ answer_file(struct leat_daemon *daemon, const char *name, const char *file, int 
         dims = json_loads(model->variant->dims_json, 0, NULL);
     }
     files = there ? json_deep_copy(model->files) : NULL;
+    if (there && model->variant->ranges_json != NULL) {
+        ranges = json_loads(model->variant->ranges_json, 0, NULL);
+    }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     enum leat_status status = LEAT_OK;
     if (!there) {
@@ -587,10 +590,11 @@ answer_file(struct leat_daemon *daemon, const char *name, const char *file, int 
         status = status == LEAT_OK ? leat_admin_write_file(bytes, count, fd) : status;
     }
     free(bytes);
-    json_t *answer = status == LEAT_OK ? json_pack("{s:s, s:I, s:s, s:O*, s:O*}", "model", name, "bytes", (json_int_t)count,
-                                                   "precision", leat_precision_text(precision), "dims", dims, "files", files)
+    json_t *answer = status == LEAT_OK ? json_pack("{s:s, s:I, s:s, s:O*, s:O*, s:O*}", "model", name, "bytes", (json_int_t)count,
+                                                   "precision", leat_precision_text(precision), "dims", dims, "ranges", ranges, "files", files)
                                        : leat_admin_refusal(status);
     json_decref(dims);
+    json_decref(ranges);
     json_decref(files);
     return answer;
 }

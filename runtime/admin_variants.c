@@ -33,15 +33,36 @@ name_variant(const struct leat_admin_order *order, enum leat_precision precision
                            leat_precision_text(precision));
 }
 
-/* The order's options, with the precision where it is not the file's, and with why the largest batch is what it is. */
+/* The options' precision, where they say one that there is. */
+static enum leat_precision
+precision_of(const struct leat_admin_order *order)
+{
+    json_t *options = order->source.options_json != NULL ? json_loads(order->source.options_json, 0, NULL) : NULL;
+    const char *text = json_string_value(json_object_get(options, "precision"));
+    enum leat_precision precision = LEAT_PRECISION_F32;
+
+    if (order->source.onnx == NULL || text == NULL || !leat_precision_find(text, &precision)) {
+        precision = LEAT_PRECISION_F32; /* what else they say is complained of when it is loaded */
+    }
+    json_decref(options);
+    return precision;
+}
+
+/*
+ * The order's options, with the precision where it is not the file's, with why the largest batch is what it is, and with what
+ * calibration found, where that is needed.
+ */
 static enum leat_status
-write_options(const struct leat_admin_order *order, enum leat_precision precision, enum leat_batch_bound bound,
+write_options(const struct leat_admin_order *order, enum leat_precision precision, json_t *ranges, enum leat_batch_bound bound,
               struct made *made)
 {
     json_t *options = order->source.options_json != NULL ? json_loads(order->source.options_json, 0, NULL) : json_object();
 
     if (order->variants) {
         (void)json_object_set_new(options, "precision", json_string(leat_precision_text(precision)));
+    }
+    if (ranges != NULL && (order->variants ? precision : precision_of(order)) == LEAT_PRECISION_INT8) {
+        (void)json_object_set(options, "ranges", ranges);
     }
     if (bound != LEAT_BATCH_GIVEN) {
         (void)json_object_set_new(options, "items_bound", json_string(leat_batch_bound_text(bound)));
@@ -63,7 +84,7 @@ memory_for_batches(void)
 
 /* What each is called and made from, all in sizes as they pay. */
 static enum leat_status
-choose(struct leat_daemon *daemon, const struct leat_admin_order *order, uint32_t precisions, struct made *made,
+choose(struct leat_daemon *daemon, const struct leat_admin_order *order, uint32_t precisions, json_t *ranges, struct made *made,
        uint32_t *ret_count)
 {
     const uint64_t objective_ns = order->application != NULL ? order->application->latency_ns : 0;
@@ -84,7 +105,7 @@ choose(struct leat_daemon *daemon, const struct leat_admin_order *order, uint32_
         which[count++] = p;
         status = name_variant(order, p, one);
         if (status == LEAT_OK && order->source.onnx != NULL) {
-            status = write_options(order, p, LEAT_BATCH_GIVEN, one);
+            status = write_options(order, p, ranges, LEAT_BATCH_GIVEN, one);
         }
         sources[count - 1] = one->source;
     }
@@ -97,7 +118,7 @@ choose(struct leat_daemon *daemon, const struct leat_admin_order *order, uint32_
     for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
         made[i].choice = choices[i];
         made[i].source.items_max = choices[i].items;
-        status = write_options(order, which[i], choices[i].bound, &made[i]);
+        status = write_options(order, which[i], ranges, choices[i].bound, &made[i]);
     }
     return status;
 }
@@ -156,6 +177,37 @@ judge(const struct leat_admin_order *order, const struct made *first, const stru
     return false;
 }
 
+/*
+ * One that was ordered in another precision than the file's, with a set: LEAT_ERR_INVALID where it loses more than is allowed.
+ * The file's own precision is loaded for it, and gone behind it.
+ */
+static enum leat_status
+check_loss(struct leat_daemon *daemon, const struct leat_admin_order *order, const struct made *made)
+{
+    json_t *options = json_loads(order->source.options_json, 0, NULL);
+    struct made exact = {.source = order->source};
+
+    (void)json_object_del(options, "precision");
+    exact.options_json = json_dumps(options, JSON_COMPACT);
+    json_decref(options);
+    exact.source.options_json = exact.options_json;
+    exact.source.items_max = made->source.items_max;
+    exact.source.accuracy_ppm = 0;
+    enum leat_status status = exact.options_json != NULL ? make(daemon, order, &exact)
+                                                         : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for options");
+    if (status == LEAT_OK) {
+        const uint32_t first_ppm = exact.model->validation.accuracy_ppm, ppm = made->model->validation.accuracy_ppm;
+        if (first_ppm > ppm && first_ppm - ppm > order->max_loss_ppm) {
+            status = LEAT_FAIL(LEAT_ERR_INVALID,
+                               "model '%s': in %s its accuracy is %.2f %%, %.2f points below f32; at most %.2f are allowed",
+                               made->name, leat_precision_text(made->model->variant->precision), ppm / 1e4,
+                               (first_ppm - ppm) / 1e4, order->max_loss_ppm / 1e4);
+        }
+    }
+    unmake(&exact);
+    return status;
+}
+
 /* ---- Serving ------------------------------------------------------------------------------------ */
 
 /*
@@ -199,15 +251,30 @@ leat_admin_add_variants(struct leat_daemon *daemon, const struct leat_admin_orde
 {
     const struct leat_backend *backend = leat_backend_find(order->source.backend);
     const uint32_t first = LEAT_PRECISION_BIT(LEAT_PRECISION_F32);
-    const uint32_t precisions = order->variants && backend != NULL ? leat_backend_precisions(backend) : first;
+    const uint32_t int8 = LEAT_PRECISION_BIT(LEAT_PRECISION_INT8);
+    const enum leat_precision ordered = precision_of(order);
     struct made made[LEAT_PRECISION_COUNT] = {{.model = NULL}};
     struct made *kept[LEAT_PRECISION_COUNT];
-    uint32_t chosen = 0, count = 0;
+    uint32_t precisions = order->variants && backend != NULL ? leat_backend_precisions(backend) : first, chosen = 0, count = 0;
+    enum leat_status status = LEAT_OK;
+    json_t *ranges = NULL;
 
     LEAT_ASSERT((precisions & first) != 0);
-    enum leat_status status = choose(daemon, order, precisions, made, &chosen);
+    if (backend != NULL && backend->model_describe != NULL) {
+        precisions &= ~int8; /* there is no graph to calibrate */
+    }
+    if (order->set != NULL && ((precisions & int8) != 0 || (!order->variants && ordered == LEAT_PRECISION_INT8))) {
+        status = leat_daemon_calibrate(daemon, &order->source, order->set, &ranges);
+    }
+    if (status == LEAT_OK) {
+        status = choose(daemon, order, precisions, ranges, made, &chosen);
+    }
+    json_decref(ranges);
     for (uint32_t m = 0; m < chosen && status == LEAT_OK; m++) {
         status = make(daemon, order, &made[m]);
+        if (status == LEAT_OK && !order->variants && order->set != NULL && ordered != LEAT_PRECISION_F32) {
+            status = check_loss(daemon, order, &made[m]);
+        }
         if (status == LEAT_OK && m > 0 && !judge(order, &made[0], &made[m], left_out)) {
             unmake(&made[m]);
         } else {

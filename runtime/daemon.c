@@ -191,6 +191,18 @@ leat_daemon_prepare_model(struct leat_daemon *daemon, const struct leat_variant_
 }
 
 enum leat_status
+leat_daemon_calibrate(struct leat_daemon *daemon, const struct leat_variant_source *source, const struct leat_validation_set *set,
+                      json_t **ret_ranges)
+{
+    const struct leat_variant_source placed = place_source(daemon, source);
+
+    note_loading(daemon, source->name);
+    const enum leat_status status = leat_calibrate(&placed, set, &daemon->stops, ret_ranges);
+    note_loading(daemon, NULL);
+    return status == LEAT_OK ? LEAT_OK : leat_err_prefix(status, "model '%s'", source->name);
+}
+
+enum leat_status
 leat_daemon_validate_model(const struct leat_daemon *daemon, const struct leat_validation_set *set,
                            struct leat_daemon_model *model)
 {

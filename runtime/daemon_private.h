@@ -188,6 +188,9 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_copy_profiles(struct leat_daemon *d
 LEAT_MUST_CHECK enum leat_status leat_daemon_prepare_model(struct leat_daemon *daemon, const struct leat_variant_source *source,
                                                            struct leat_daemon_model **ret_model);
 struct leat_validation_set;
+/* What int8 needs: see leat_calibrate(). */
+LEAT_MUST_CHECK enum leat_status leat_daemon_calibrate(struct leat_daemon *daemon, const struct leat_variant_source *source,
+                                                       const struct leat_validation_set *set, json_t **ret_ranges);
 LEAT_MUST_CHECK enum leat_status leat_daemon_validate_model(const struct leat_daemon *daemon,
                                                             const struct leat_validation_set *set,
                                                             struct leat_daemon_model *model);

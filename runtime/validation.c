@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/align.h"
+#include "kernels/cpu/calibrate.h"
 #include "kernels/team.h"
 
 #define SAMPLES_MAX INT64_C(1000000000)
@@ -274,5 +275,77 @@ leat_validate(const struct leat_variant *variant, const struct leat_target *sign
         validation.measured_s = (uint64_t)time(NULL);
         *ret_validation = validation;
     }
+    return status;
+}
+
+/* ---- Calibration -------------------------------------------------------------------------------- */
+
+static enum leat_status
+run_calibration(struct leat_calibration *calibration, const struct leat_validation_set *set, size_t batch_bytes, uint32_t count,
+                const _Atomic uint32_t *stop)
+{
+    unsigned char *batch = aligned_alloc(4096, leat_round_up(batch_bytes, 4096));
+    const void *const inputs[1] = {batch};
+    enum leat_status status = batch != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to calibrate");
+
+    for (uint32_t b = 0; b < count && status == LEAT_OK; b++) {
+        status = atomic_load_explicit(stop, memory_order_relaxed) != 0
+                     ? LEAT_FAIL(LEAT_AGAIN, "the daemon is shutting down")
+                     : read_part(set, set->inputs.offset + b * batch_bytes, batch, batch_bytes);
+        if (status == LEAT_OK) {
+            status = leat_calibration_run(calibration, inputs);
+        }
+    }
+    free(batch);
+    return status;
+}
+
+static enum leat_status
+write_ranges(const struct leat_calibration *calibration, json_t **ret_ranges)
+{
+    json_t *ranges = json_object();
+    bool good = ranges != NULL;
+
+    for (uint32_t i = 0; i < leat_calibration_count(calibration) && good; i++) {
+        const struct leat_range range = leat_calibration_range(calibration, i);
+        good = json_object_set_new(ranges, range.name, json_pack("[f, f]", (double)range.least, (double)range.most)) == 0;
+    }
+    if (!good) {
+        json_decref(ranges);
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for ranges");
+    }
+    *ret_ranges = ranges;
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_calibrate(const struct leat_variant_source *source, const struct leat_validation_set *set, const _Atomic uint32_t *stop,
+               json_t **ret_ranges)
+{
+    enum { BATCH = 8 };
+    struct leat_calibration *calibration = NULL;
+    struct leat_target signature;
+    struct leat_graph *graph;
+    uint64_t classes;
+
+    enum leat_status status = leat_variant_import(source, &graph, &signature);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    status = check_set(&signature, set, &classes);
+    const uint32_t samples = set->inputs.dims[0] < (int64_t)LEAT_CALIBRATION_ITEMS ? (uint32_t)set->inputs.dims[0]
+                                                                                    : LEAT_CALIBRATION_ITEMS;
+    const uint32_t items = samples < BATCH ? 1 : BATCH;
+    if (status == LEAT_OK) {
+        status = leat_calibration_create(graph, items, &calibration);
+    }
+    if (status == LEAT_OK) {
+        status = run_calibration(calibration, set, (size_t)signature.tensors[0].item_bytes * items, samples / items, stop);
+    }
+    if (status == LEAT_OK) {
+        status = write_ranges(calibration, ret_ranges);
+    }
+    leat_calibration_destroy(calibration);
+    leat_graph_destroy(graph);
     return status;
 }

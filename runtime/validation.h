@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runtime/validation.h - how accurate a variant is, found by running a labelled set through it.
+ * runtime/validation.h - how accurate a variant is, and what ranges its values have, found by running a labelled set through it.
  *
  * Role     Top-1: an answer is right when the largest value of its first output, over the last dimension, stands where
  *          the label says.
@@ -10,6 +10,7 @@
 #ifndef LEAT_RUNTIME_VALIDATION_H
 #define LEAT_RUNTIME_VALIDATION_H
 
+#include <jansson.h>
 #include <stdatomic.h>
 
 #include "runtime/registry.h"
@@ -37,5 +38,13 @@ LEAT_MUST_CHECK enum leat_status leat_validate(const struct leat_variant *varian
                                                const struct leat_validation_set *set, uint32_t cores,
                                                const _Atomic uint32_t *stop,
                                                struct leat_registry_validation *ret_validation);
+
+/*
+ * What int8 needs to know of a model: {name: [least, most]} of values of its graph, see kernels/cpu/calibrate.h, from the first
+ * LEAT_CALIBRATION_ITEMS items of the set. A new reference. Errors as of leat_validate(). One core runs it.
+ */
+#define LEAT_CALIBRATION_ITEMS 512u
+LEAT_MUST_CHECK enum leat_status leat_calibrate(const struct leat_variant_source *source, const struct leat_validation_set *set,
+                                                const _Atomic uint32_t *stop, json_t **ret_ranges);
 
 #endif /* LEAT_RUNTIME_VALIDATION_H */

@@ -9,8 +9,11 @@
 
 #include "base/align.h"
 #include "base/clock.h"
+#include "kernels/cpu/calibrate.h"
 #include "kernels/graph.h"
 #include "runtime/memory.h"
+
+#define RANGE_MAX 3.4e38 /* about the greatest float */
 
 static enum leat_status
 build_plans(const struct leat_variant_source *source, const struct leat_variant *variant, struct leat_variant_copy *copy,
@@ -247,18 +250,61 @@ read_dims(const json_t *dims, struct leat_variant *variant)
                                                                      : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for dimensions");
 }
 
+/* {"conv1": [-1.5, 2]}; names that the file does not have do no harm. */
+static enum leat_status
+read_ranges(const json_t *ranges, struct leat_variant *variant)
+{
+    const char *name;
+    json_t *range;
+    bool good = json_is_object(ranges) && json_object_size(ranges) <= LEAT_GRAPH_VALUES_MAX;
+
+    json_object_foreach((json_t *)(uintptr_t)ranges, name, range) { /* only read */
+        const double least = json_number_value(json_array_get(range, 0)), most = json_number_value(json_array_get(range, 1));
+        good = good && json_array_size(range) == 2 && json_is_number(json_array_get(range, 0)) &&
+               json_is_number(json_array_get(range, 1)) && least <= 0 && most >= 0 && most - least > 0 && most <= RANGE_MAX &&
+               least >= -RANGE_MAX;
+    }
+    if (!good) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'ranges' of the options must be [least, most] by the names of values, with 0 between them");
+    }
+    variant->ranges_json = json_dumps(ranges, JSON_COMPACT);
+    return variant->ranges_json != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for ranges");
+}
+
+static enum leat_status
+set_ranges(const struct leat_variant *variant, struct leat_graph *graph)
+{
+    json_t *ranges = variant->ranges_json != NULL ? json_loads(variant->ranges_json, 0, NULL) : NULL, *range;
+    const char *name;
+
+    if (variant->precision != LEAT_PRECISION_INT8) {
+        json_decref(ranges);
+        return LEAT_OK;
+    }
+    if (ranges == NULL) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "int8 is calibrated on a validation set, and there is none");
+    }
+    json_object_foreach(ranges, name, range) {
+        (void)leat_graph_set_range(graph, &(struct leat_range){.name = name,
+                                                               .least = (float)json_number_value(json_array_get(range, 0)),
+                                                               .most = (float)json_number_value(json_array_get(range, 1))});
+    }
+    json_decref(ranges);
+    return LEAT_OK;
+}
+
 /* What the options say of a model from a file. */
 static enum leat_status
 read_options(const struct leat_variant_source *source, struct leat_variant *variant)
 {
     json_t *options = source->options_json != NULL ? json_loads(source->options_json, 0, NULL) : json_object();
     const json_t *precision = json_object_get(options, "precision"), *bound = json_object_get(options, "items_bound");
-    const json_t *dims = json_object_get(options, "dims");
+    const json_t *dims = json_object_get(options, "dims"), *ranges = json_object_get(options, "ranges");
     const char *text = precision != NULL ? json_string_value(precision) : leat_precision_text(LEAT_PRECISION_F32);
     enum leat_status status = LEAT_OK;
 
     if (options == NULL || text == NULL || !leat_precision_find(text, &variant->precision)) {
-        status = LEAT_FAIL(LEAT_ERR_INVALID, "there is no precision '%.32s' (f32, bf16)", text != NULL ? text : "");
+        status = LEAT_FAIL(LEAT_ERR_INVALID, "there is no precision '%.32s' (f32, bf16, int8)", text != NULL ? text : "");
     } else if ((leat_backend_precisions(variant->backend) & LEAT_PRECISION_BIT(variant->precision)) == 0) {
         status = LEAT_FAIL(LEAT_ERR_DEVICE, "backend '%s' does not have %s on this processor", variant->backend->name, text);
     } else if (bound != NULL && (!json_is_string(bound) ||
@@ -266,6 +312,9 @@ read_options(const struct leat_variant_source *source, struct leat_variant *vari
         status = LEAT_FAIL(LEAT_ERR_INVALID, "'items_bound' of the options is malformed");
     } else if (dims != NULL) {
         status = read_dims(dims, variant);
+    }
+    if (status == LEAT_OK && ranges != NULL) {
+        status = read_ranges(ranges, variant);
     }
     json_decref(options);
     return status;
@@ -279,7 +328,11 @@ load_model(const struct leat_variant_source *source, struct leat_variant *varian
     struct leat_graph *graph = NULL;
     enum leat_status status = describe(source, variant, &graph, &loaded->signature);
 
+    if (status == LEAT_OK && graph != NULL) {
+        status = set_ranges(variant, graph);
+    }
     if (status != LEAT_OK) {
+        leat_graph_destroy(graph);
         return status;
     }
     variant->tensor_count = loaded->signature.input_count + loaded->signature.output_count;
@@ -366,6 +419,27 @@ new_variant(const struct leat_variant_source *source, struct leat_variant **ret_
     }
     *ret_variant = variant;
     return LEAT_OK;
+}
+
+enum leat_status
+leat_variant_import(const struct leat_variant_source *source, struct leat_graph **ret_graph, struct leat_target *ret_signature)
+{
+    struct leat_graph *graph = NULL;
+    struct leat_variant *variant;
+
+    enum leat_status status = new_variant(source, &variant);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    status = describe(source, variant, &graph, ret_signature);
+    leat_variant_destroy(variant);
+    if (status == LEAT_OK && graph == NULL) {
+        status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "backend '%s' has a graph of no model", source->backend);
+    }
+    if (status == LEAT_OK) {
+        *ret_graph = graph;
+    }
+    return status;
 }
 
 enum leat_status
@@ -538,5 +612,6 @@ leat_variant_destroy(struct leat_variant *variant)
     }
     free(variant->copies);
     free(variant->dims_json);
+    free(variant->ranges_json);
     free(variant);
 }

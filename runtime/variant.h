@@ -30,8 +30,8 @@ struct leat_variant_source {
     uint32_t file_count;                   /* at most LEAT_ONNX_FILES_MAX */
     /*
      * May be NULL. Of a file: {"precision": "f32" (unless given) or another that the backend has here, "dims": {name: value} of
-     * dimensions that the file leaves free, "items_bound": why items_max is what it is, "given" unless it was chosen}. Else the
-     * backend's own.
+     * dimensions that the file leaves free, "items_bound": why items_max is what it is, "given" unless it was chosen, "ranges":
+     * {name: [least, most]} of values, as leat_calibrate() finds them, without which there is no int8}. Else the backend's own.
      */
     const char *options_json;
     uint32_t items_max;      /* largest batch, 1..LEAT_ITEMS_MAX */
@@ -64,6 +64,10 @@ struct leat_loaded_variant {
 LEAT_MUST_CHECK enum leat_status leat_variant_load(const struct leat_variant_source *source,
                                                    struct leat_loaded_variant *ret_loaded);
 void leat_variant_destroy(struct leat_variant *variant); /* accepts NULL */
+
+/* The optimised graph of a file that leat imports, with the dimensions that the options give, and its signature. */
+LEAT_MUST_CHECK enum leat_status leat_variant_import(const struct leat_variant_source *source, struct leat_graph **ret_graph,
+                                                     struct leat_target *ret_signature);
 
 /*
  * The largest batches that pay, of [count] sources of one model that differ in their options, 1..LEAT_PRECISION_COUNT of them; for

@@ -31,6 +31,7 @@ struct leat_model {
     uint32_t payload_count;
     dnnl_engine_t engine;
     dnnl_data_type_t type;
+    bool quantised;
     pthread_mutex_t mutex; /* of `constants`: control threads only */
     struct cpu_constant *constants;
     uint32_t input_count, output_count;
@@ -54,13 +55,14 @@ struct leat_plan {
     size_t scratch_bytes;
 };
 
-/* Native instructions only: emulated, bf16 is slower than f32. */
+/* Native instructions only: emulated, bf16 is slower than f32. For AVX2, oneDNN's sums of whole numbers are not always right. */
 static uint32_t
 cpu_precisions(void)
 {
-    const uint32_t native = dnnl_cpu_isa_avx512_core_bf16, have = dnnl_get_effective_cpu_isa();
+    const uint32_t bf16 = dnnl_cpu_isa_avx512_core_bf16, int8 = dnnl_cpu_isa_avx512_core, have = dnnl_get_effective_cpu_isa();
     return LEAT_PRECISION_BIT(LEAT_PRECISION_F32) |
-           ((have & native) == native ? LEAT_PRECISION_BIT(LEAT_PRECISION_BF16) : 0);
+           ((have & bf16) == bf16 ? LEAT_PRECISION_BIT(LEAT_PRECISION_BF16) : 0) |
+           ((have & int8) == int8 ? LEAT_PRECISION_BIT(LEAT_PRECISION_INT8) : 0);
 }
 
 /* ---- Model ------------------------------------------------------------------------------------------ */
@@ -75,6 +77,12 @@ dnnl_data_type_t
 cpu_model_type(const struct leat_model *model)
 {
     return model->type;
+}
+
+bool
+cpu_model_is_quantised(const struct leat_model *model)
+{
+    return model->quantised;
 }
 
 static int
@@ -151,6 +159,7 @@ cpu_model_load(const struct leat_model_source *source, struct leat_model **ret_m
     model->input_count = source->input_count;
     model->output_count = source->output_count;
     model->type = source->precision == LEAT_PRECISION_BF16 ? dnnl_bf16 : dnnl_f32;
+    model->quantised = source->precision == LEAT_PRECISION_INT8;
     for (uint32_t t = 0; t < tensors; t++) {
         model->item_bytes[t] = source->infos[t].item_bytes;
     }

@@ -158,7 +158,7 @@ cpu_new_tensor(struct cpu_builder *b, const dnnl_memory_desc_t *md, size_t bytes
         return status;
     }
     program->buffers[program->buffer_count] = (struct cpu_buffer){.bytes = bytes, .first = CPU_NONE};
-    const struct cpu_tensor tensor = {.md = *md, .bytes = bytes, .buffer = program->buffer_count++};
+    const struct cpu_tensor tensor = {.md = *md, .bytes = bytes, .buffer = program->buffer_count++, .scale = 1};
     return add_tensor(program, &tensor, ret_tensor);
 }
 
@@ -216,10 +216,26 @@ cpu_constants_destroy(struct cpu_constant *list)
     }
 }
 
+/* What a constant is multiplied by on its way. */
+struct factors {
+    const float *data;
+    size_t count;
+    int mask;
+};
+
+static enum leat_status
+set_factors(struct cpu_builder *b, dnnl_primitive_attr_t attributes, const struct factors *factors)
+{
+    return CPU_TRY(b, "attributes",
+                   dnnl_primitive_attr_set_output_scales(attributes, (dnnl_dim_t)factors->count, factors->mask, factors->data));
+}
+
 /* Reads `source` as seen_as and writes it as md; no step: it happens here and now, on this thread. */
 static enum leat_status
-reorder_now(struct cpu_builder *b, const void *source, const dnnl_memory_desc_t *seen_as, dnnl_memory_t to)
+reorder_now(struct cpu_builder *b, const void *source, const dnnl_memory_desc_t *seen_as, const struct factors *factors,
+            dnnl_memory_t to)
 {
+    dnnl_primitive_attr_t attributes = NULL;
     dnnl_engine_t engine = cpu_model_engine(b->model);
     const dnnl_memory_desc_t *md = NULL;
     dnnl_primitive_desc_t pd = NULL;
@@ -233,9 +249,16 @@ reorder_now(struct cpu_builder *b, const void *source, const dnnl_memory_desc_t 
     enum leat_status status = CPU_TRY(b, "memory of a constant",
                                       dnnl_memory_create(&from, seen_as, engine, (void *)(uintptr_t)source));
     if (status == LEAT_OK) {
-        status = CPU_TRY(b, "layout of a constant",
-                         dnnl_reorder_primitive_desc_create(&pd, seen_as, engine, md, engine, NULL));
+        status = CPU_TRY(b, "attributes", dnnl_primitive_attr_create(&attributes));
     }
+    if (status == LEAT_OK && factors != NULL) {
+        status = set_factors(b, attributes, factors);
+    }
+    if (status == LEAT_OK) {
+        status = CPU_TRY(b, "layout of a constant",
+                         dnnl_reorder_primitive_desc_create(&pd, seen_as, engine, md, engine, attributes));
+    }
+    (void)dnnl_primitive_attr_destroy(attributes);
     if (status == LEAT_OK) {
         status = CPU_TRY(b, "layout of a constant", dnnl_primitive_create(&primitive, pd));
     }
@@ -256,7 +279,7 @@ reorder_now(struct cpu_builder *b, const void *source, const dnnl_memory_desc_t 
 
 static enum leat_status
 make_constant(struct cpu_builder *b, const void *source, size_t bytes, const dnnl_memory_desc_t *seen_as,
-              const dnnl_memory_desc_t *md, bool payload_stays, struct cpu_constant **ret)
+              const dnnl_memory_desc_t *md, const struct factors *factors, bool payload_stays, struct cpu_constant **ret)
 {
     struct cpu_constant *constant = calloc(1, sizeof(*constant));
     if (constant == NULL) {
@@ -282,7 +305,7 @@ make_constant(struct cpu_builder *b, const void *source, size_t bytes, const dnn
                                                                        (void *)(uintptr_t)constant->data));
     }
     if (status == LEAT_OK && !as_it_is) {
-        status = reorder_now(b, source, seen_as, constant->memory);
+        status = reorder_now(b, source, seen_as, factors, constant->memory);
     }
     if (status != LEAT_OK) {
         destroy_constant(constant);
@@ -292,9 +315,9 @@ make_constant(struct cpu_builder *b, const void *source, size_t bytes, const dnn
     return LEAT_OK;
 }
 
-enum leat_status
-cpu_constant_as(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t *seen_as, const dnnl_memory_desc_t *md,
-                uint32_t *ret_tensor)
+static enum leat_status
+constant_as(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t *seen_as, const dnnl_memory_desc_t *md,
+            const struct factors *factors, uint32_t *ret_tensor)
 {
     const struct leat_value *v = &b->graph->values[value];
     const bool shared = cpu_model_owns(b->model, v->data);
@@ -308,7 +331,7 @@ cpu_constant_as(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t 
         constant = constant->next;
     }
     if (constant == NULL) {
-        status = make_constant(b, v->data, v->data_bytes, seen_as, md, true, &constant);
+        status = make_constant(b, v->data, v->data_bytes, seen_as, md, factors, true, &constant);
         if (status == LEAT_OK) {
             constant->next = *list;
             *list = constant;
@@ -321,8 +344,23 @@ cpu_constant_as(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t 
         return status;
     }
     const struct cpu_tensor tensor = {
-        .md = *md, .bytes = v->data_bytes, .buffer = CPU_NONE, .constant = constant};
+        .md = *md, .bytes = v->data_bytes, .buffer = CPU_NONE, .scale = 1, .constant = constant};
     return add_tensor(b->program, &tensor, ret_tensor);
+}
+
+enum leat_status
+cpu_constant_as(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t *seen_as, const dnnl_memory_desc_t *md,
+                uint32_t *ret_tensor)
+{
+    return constant_as(b, value, seen_as, md, NULL, ret_tensor);
+}
+
+enum leat_status
+cpu_constant_scaled(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t *seen_as, const dnnl_memory_desc_t *md,
+                    const float *factors, size_t factor_count, int mask, uint32_t *ret_tensor)
+{
+    const struct factors all = {factors, factor_count, mask};
+    return constant_as(b, value, seen_as, md, &all, ret_tensor);
 }
 
 enum leat_status
@@ -368,7 +406,7 @@ cpu_private_vector(struct cpu_builder *b, const float *data, size_t count, uint3
     const dnnl_memory_desc_t md = cpu_plain_md(dims, 1);
     struct cpu_constant *constant;
 
-    enum leat_status status = make_constant(b, data, count * sizeof(*data), &md, &md, false, &constant);
+    enum leat_status status = make_constant(b, data, count * sizeof(*data), &md, &md, NULL, false, &constant);
     if (status != LEAT_OK) {
         return status;
     }
@@ -376,7 +414,7 @@ cpu_private_vector(struct cpu_builder *b, const float *data, size_t count, uint3
     constant->next = b->program->constants;
     b->program->constants = constant;
     const struct cpu_tensor tensor = {
-        .md = md, .bytes = count * sizeof(*data), .buffer = CPU_NONE, .constant = constant};
+        .md = md, .bytes = count * sizeof(*data), .buffer = CPU_NONE, .scale = 1, .constant = constant};
     return add_tensor(b->program, &tensor, ret_tensor);
 }
 
@@ -405,11 +443,12 @@ cpu_plain(struct cpu_builder *b, uint32_t value, uint32_t *ret_tensor)
             return plain_constant(b, value, ret_tensor);
         }
         const dnnl_memory_desc_t md = cpu_value_md(&b->graph->values[value]);
+        const uint32_t from = b->best[value] != CPU_NONE ? b->best[value] : b->whole[value];
         uint32_t tensor;
-        LEAT_ASSERT(b->best[value] != CPU_NONE && md.ndims != 0);
+        LEAT_ASSERT(from != CPU_NONE && md.ndims != 0);
         status = new_in_layout(b, &md, &tensor);
         if (status == LEAT_OK) {
-            status = cpu_add_reorder(b, b->best[value], tensor);
+            status = cpu_add_reorder(b, from, tensor);
         }
         if (status != LEAT_OK) {
             return status;
@@ -423,11 +462,26 @@ cpu_plain(struct cpu_builder *b, uint32_t value, uint32_t *ret_tensor)
 enum leat_status
 cpu_best(struct cpu_builder *b, uint32_t value, uint32_t *ret_tensor)
 {
-    if (b->best[value] == CPU_NONE) {
+    enum leat_status status = LEAT_OK;
+
+    if (b->best[value] == CPU_NONE && b->whole[value] == CPU_NONE) {
         return cpu_plain(b, value, ret_tensor);
     }
+    if (b->best[value] == CPU_NONE) { /* floats again, in the same layout */
+        dnnl_memory_desc_t md = b->program->tensors[b->whole[value]].md;
+        uint32_t tensor;
+        md.data_type = dnnl_f32;
+        status = new_in_layout(b, &md, &tensor);
+        if (status == LEAT_OK) {
+            status = cpu_add_reorder(b, b->whole[value], tensor);
+        }
+        if (status != LEAT_OK) {
+            return status;
+        }
+        b->best[value] = tensor;
+    }
     *ret_tensor = b->best[value];
-    return LEAT_OK;
+    return status;
 }
 
 enum leat_status
@@ -448,7 +502,8 @@ cpu_in_layout(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t *m
                                                                               : cpu_view(b, forms[i], md, ret_tensor);
         }
     }
-    enum leat_status status = cpu_best(b, value, &from);
+    from = b->whole[value];
+    enum leat_status status = b->best[value] == CPU_NONE && from != CPU_NONE ? LEAT_OK : cpu_best(b, value, &from);
     if (status == LEAT_OK) {
         status = new_in_layout(b, md, ret_tensor);
     }
@@ -459,6 +514,38 @@ cpu_in_layout(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t *m
         b->best[value] = *ret_tensor; /* the next reader probably wants the same */
     }
     return status;
+}
+
+enum leat_status
+cpu_whole(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t *md, uint32_t *ret_tensor)
+{
+    uint32_t from = b->whole[value];
+
+    if (from != CPU_NONE && cpu_same_bytes(&b->program->tensors[from].md, md)) {
+        return cpu_view(b, from, md, ret_tensor);
+    }
+    enum leat_status status = from != CPU_NONE ? LEAT_OK : cpu_best(b, value, &from);
+    if (status == LEAT_OK) {
+        status = new_in_layout(b, md, ret_tensor);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    struct cpu_tensor *tensor = &b->program->tensors[*ret_tensor];
+    if (b->whole[value] == CPU_NONE) {
+        (void)cpu_whole_type(&b->graph->values[value], &tensor->scale);
+        b->whole[value] = *ret_tensor;
+    } else {
+        tensor->scale = b->program->tensors[from].scale;
+    }
+    return cpu_add_reorder(b, from, *ret_tensor);
+}
+
+void
+cpu_set_whole(struct cpu_builder *b, uint32_t tensor)
+{
+    LEAT_ASSERT(b->whole[b->node->outputs[0]] == CPU_NONE && b->best[b->node->outputs[0]] == CPU_NONE);
+    b->whole[b->node->outputs[0]] = tensor;
 }
 
 void
@@ -625,11 +712,15 @@ enum leat_status
 cpu_add_reorder(struct cpu_builder *b, uint32_t from, uint32_t to)
 {
     const struct cpu_arg args[2] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
+    const float factor = b->program->tensors[from].scale / b->program->tensors[to].scale;
     dnnl_engine_t engine = cpu_model_engine(b->model);
     dnnl_primitive_attr_t attributes;
     dnnl_primitive_desc_t pd;
 
     enum leat_status status = make_attributes(b, false, &attributes);
+    if (status == LEAT_OK && factor != 1) {
+        status = set_factors(b, attributes, &(struct factors){&factor, 1, 0});
+    }
     if (status != LEAT_OK) {
         return status;
     }
@@ -754,6 +845,9 @@ lower(struct cpu_builder *b, const struct leat_node *node)
     if (status == LEAT_AGAIN) {
         status = cpu_lower_reference(b);
     }
+    if (status == LEAT_OK && b->observer != NULL) {
+        status = cpu_observe(b);
+    }
     for (uint32_t i = 0; i < node->input_count; i++) {
         if (node->inputs[i] != LEAT_VALUE_NONE) {
             b->uses[node->inputs[i]]--;
@@ -812,12 +906,20 @@ build(struct cpu_builder *b)
     b->uses = calloc(values, sizeof(*b->uses));
     b->aliased = calloc(values, sizeof(*b->aliased));
     program->plain = malloc(values * sizeof(*program->plain));
-    if (b->best == NULL || b->uses == NULL || b->aliased == NULL || program->plain == NULL) {
+    b->whole = malloc(values * sizeof(*b->whole));
+    b->wants_whole = calloc(values, sizeof(*b->wants_whole));
+    b->quantised = calloc((size_t)b->graph->node_count + 1, sizeof(*b->quantised));
+    if (b->best == NULL || b->uses == NULL || b->aliased == NULL || program->plain == NULL || b->whole == NULL ||
+        b->wants_whole == NULL || b->quantised == NULL) {
         return no_memory();
     }
+    memset(b->whole, 0xff, values * sizeof(*b->whole)); /* CPU_NONE */
     memset(b->best, 0xff, values * sizeof(*b->best)); /* CPU_NONE */
     memset(program->plain, 0xff, values * sizeof(*program->plain));
     leat_graph_count_uses(b->graph, b->uses);
+    if (cpu_model_is_quantised(b->model)) {
+        cpu_plan_quantised(b);
+    }
     enum leat_status status = make_inputs(b);
     for (uint32_t n = 0; n < b->graph->node_count && status == LEAT_OK; n++) {
         status = lower(b, &b->graph->nodes[n]);
@@ -837,18 +939,19 @@ build(struct cpu_builder *b)
     return LEAT_OK;
 }
 
-enum leat_status
-cpu_program_build(struct leat_model *model, const struct leat_graph *graph, uint32_t items, uint32_t threads,
-                  struct cpu_program **ret_program)
+static enum leat_status
+build_program(struct leat_model *model, const struct leat_graph *graph, uint32_t items, uint32_t threads,
+              struct cpu_observer *observer, struct cpu_program **ret_program)
 {
     struct cpu_program *program = calloc(1, sizeof(*program));
-    struct cpu_builder b = {.model = model, .program = program};
+    struct cpu_builder b = {.model = model, .program = program, .observer = observer};
 
     if (program == NULL) {
         return no_memory();
     }
     program->items = items;
     program->threads = threads;
+    program->observer = observer;
     enum leat_status status = leat_graph_specialise(graph, items, &program->graph);
     if (status == LEAT_OK && leat_graph_is_bounded(program->graph)) {
         status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "a shape depends on tensor contents");
@@ -863,12 +966,29 @@ cpu_program_build(struct leat_model *model, const struct leat_graph *graph, uint
     free(b.best);
     free(b.uses);
     free(b.aliased);
+    free(b.whole);
+    free(b.wants_whole);
+    free(b.quantised);
     if (status != LEAT_OK) {
         cpu_program_destroy(program);
         return status;
     }
     *ret_program = program;
     return LEAT_OK;
+}
+
+enum leat_status
+cpu_program_build(struct leat_model *model, const struct leat_graph *graph, uint32_t items, uint32_t threads,
+                  struct cpu_program **ret_program)
+{
+    return build_program(model, graph, items, threads, NULL, ret_program);
+}
+
+enum leat_status
+cpu_program_build_observed(struct leat_model *model, const struct leat_graph *graph, uint32_t items,
+                           struct cpu_observer *observer, struct cpu_program **ret_program)
+{
+    return build_program(model, graph, items, 1, observer, ret_program);
 }
 
 void

@@ -35,6 +35,37 @@ narrowed(struct cpu_builder *b, const dnnl_memory_desc_t *md, uint32_t *tensor)
     return status == LEAT_OK ? cpu_add_reorder(b, from, *tensor) : status;
 }
 
+static enum leat_status
+describe_quantised(struct cpu_builder *b, const void *context, dnnl_data_type_t source, const dnnl_memory_desc_t *weights,
+                   const dnnl_memory_desc_t *bias, dnnl_data_type_t result, void *ret_op)
+{
+    const struct cpu_quantised *q = context;
+    dnnl_memory_desc_t src = q->source_as, dst = q->result_as;
+
+    src.data_type = source;
+    dst.data_type = result;
+    return CPU_TRY(b, "inner product",
+                   dnnl_inner_product_forward_desc_init(ret_op, dnnl_forward_inference, &src, weights, bias, &dst));
+}
+
+static enum leat_status
+lower_quantised(struct cpu_builder *b, const struct product *p, const dnnl_memory_desc_t *weights_as)
+{
+    const struct cpu_constant *bias = p->has_bias ? b->program->tensors[p->bias].constant : NULL;
+    struct cpu_quantised q = {
+        .channels = p->columns,
+        .weights_mask = 1,
+        .weights_as = *weights_as,
+        .bias = bias != NULL ? bias->data : NULL,
+        .describe = describe_quantised,
+        .context = &q,
+        .source_as = matrix_md(p->rows, p->inner, p->inner, 1),
+        .result_as = matrix_md(p->rows, p->columns, p->columns, 1),
+    };
+
+    return b->quantised[b->node - b->graph->nodes] && (bias != NULL || !p->has_bias) ? cpu_lower_quantised(b, &q) : LEAT_AGAIN;
+}
+
 /* Constant weights: x is read plain as [rows][inner], y made plain. */
 static enum leat_status
 add_inner_product(struct cpu_builder *b, const struct product *p)
@@ -53,8 +84,12 @@ add_inner_product(struct cpu_builder *b, const struct product *p)
     dnnl_primitive_desc_t pd;
     uint32_t plain, output;
 
+    enum leat_status status = lower_quantised(b, p, &seen_as);
+    if (status != LEAT_AGAIN) {
+        return status;
+    }
     src.data_type = type; /* dense as it was */
-    enum leat_status status = CPU_TRY(b, "inner product",
+    status = CPU_TRY(b, "inner product",
                                       dnnl_inner_product_forward_desc_init(&product, dnnl_forward_inference, &src, &any_w,
                                                                            p->has_bias ? &bias_md : NULL, &dst));
     if (status == LEAT_OK) {

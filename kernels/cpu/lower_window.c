@@ -88,6 +88,39 @@ describe_conv(struct cpu_builder *b, const struct geometry *geometry, const dnnl
     return status == LEAT_OK ? cpu_describe(b, &conv, true, ret_pd) : status;
 }
 
+static enum leat_status
+describe_quantised(struct cpu_builder *b, const void *context, dnnl_data_type_t source, const dnnl_memory_desc_t *weights,
+                   const dnnl_memory_desc_t *bias, dnnl_data_type_t result, void *ret_op)
+{
+    const struct leat_value *x = leat_node_input(b->graph, b->node, 0), *y = leat_node_output(b->graph, b->node, 0);
+    const dnnl_memory_desc_t src = cpu_any_md(x->dims, x->rank, source), dst = cpu_any_md(y->dims, y->rank, result);
+    const struct geometry *geometry = context;
+
+    return CPU_TRY(b, "convolution",
+                   dnnl_dilated_convolution_forward_desc_init(ret_op, dnnl_forward_inference, dnnl_convolution_direct, &src,
+                                                              weights, bias, &dst, geometry->stride, geometry->dilation,
+                                                              geometry->pad_begin, geometry->pad_end));
+}
+
+static enum leat_status
+lower_quantised(struct cpu_builder *b, const struct geometry *geometry, const dnnl_memory_desc_t *weights_as)
+{
+    const struct leat_value *bias = leat_node_input(b->graph, b->node, 2), *y = leat_node_output(b->graph, b->node, 0);
+    const bool grouped = leat_node_int(b->node, "group", 1) != 1;
+
+    if (!b->quantised[b->node - b->graph->nodes] || (bias != NULL && bias->data == NULL)) {
+        return LEAT_AGAIN;
+    }
+    return cpu_lower_quantised(b, &(struct cpu_quantised){
+                                      .channels = y->dims[1],
+                                      .weights_mask = grouped ? 3 : 1,
+                                      .weights_as = *weights_as,
+                                      .bias = bias != NULL ? bias->data : NULL,
+                                      .describe = describe_quantised,
+                                      .context = geometry,
+                                  });
+}
+
 enum leat_status
 cpu_lower_conv(struct cpu_builder *b)
 {
@@ -113,6 +146,10 @@ cpu_lower_conv(struct cpu_builder *b)
     const dnnl_memory_desc_t seen_as = cpu_plain_md(w_dims, w_rank), any_w = cpu_any_md(w_dims, w_rank, type);
     const dnnl_memory_desc_t any_x = cpu_any_md(x->dims, x->rank, type), any_y = cpu_any_md(y->dims, y->rank, type);
     const dnnl_memory_desc_t bias_md = bias != NULL ? cpu_value_md(bias) : (dnnl_memory_desc_t){.ndims = 0};
+    status = lower_quantised(b, &geometry, &seen_as);
+    if (status != LEAT_AGAIN) {
+        return status;
+    }
     status = describe_conv(b, &geometry, &any_x, &any_w, bias != NULL ? &bias_md : NULL, &any_y, &pd);
     if (status != LEAT_OK) {
         return status;
@@ -156,11 +193,13 @@ static enum leat_status
 add_pool(struct cpu_builder *b, const struct geometry *geometry, dnnl_alg_kind_t algorithm)
 {
     const struct leat_value *y = leat_node_output(b->graph, b->node, 0);
-    struct cpu_arg args[2] = {{DNNL_ARG_SRC, 0}, {DNNL_ARG_DST, 0}};
+    const uint32_t x = b->node->inputs[0];
+    const bool whole = algorithm == dnnl_pooling_max && b->whole[x] != CPU_NONE && b->wants_whole[b->node->outputs[0]];
+    struct cpu_arg args[2] = {{DNNL_ARG_SRC, b->whole[x]}, {DNNL_ARG_DST, 0}};
     dnnl_pooling_v2_desc_t pool;
     dnnl_primitive_desc_t pd;
 
-    enum leat_status status = cpu_best(b, b->node->inputs[0], &args[0].tensor);
+    enum leat_status status = whole ? LEAT_OK : cpu_best(b, x, &args[0].tensor);
     if (status != LEAT_OK) {
         return status;
     }
@@ -182,8 +221,11 @@ add_pool(struct cpu_builder *b, const struct geometry *geometry, dnnl_alg_kind_t
         (void)dnnl_primitive_desc_destroy(pd);
         return status;
     }
+    b->program->tensors[args[1].tensor].scale = b->program->tensors[args[0].tensor].scale;
     status = cpu_add_primitive(b, pd, args, 2);
-    if (status == LEAT_OK) {
+    if (status == LEAT_OK && whole) {
+        cpu_set_whole(b, args[1].tensor);
+    } else if (status == LEAT_OK) {
         cpu_set_output(b, 0, args[1].tensor);
     }
     return status;

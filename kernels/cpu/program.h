@@ -25,6 +25,8 @@
 #define CPU_NONE  UINT32_MAX
 #define CPU_ALIGN 64u
 
+struct cpu_observer; /* calibrate.c */
+
 struct cpu_buffer {
     size_t bytes, offset;
     uint32_t first, last; /* steps, inclusive; first is CPU_NONE while nothing touches it */
@@ -34,6 +36,7 @@ struct cpu_tensor {
     dnnl_memory_desc_t md; /* ndims is 0 for types that oneDNN does not have */
     size_t bytes;
     uint32_t buffer;            /* CPU_NONE for a constant */
+    float scale;                /* an element is so many times what is stored: 1 unless that is a whole number */
     struct cpu_constant *constant; /* NULL for a computed tensor */
 };
 
@@ -91,6 +94,7 @@ struct cpu_program {
     uint32_t tensor_room, buffer_room, step_room;
     uint32_t inputs[LEAT_TENSORS_MAX], outputs[LEAT_TENSORS_MAX]; /* plain tensors */
     uint32_t *plain;                /* [value_count] tensor or CPU_NONE */
+    struct cpu_observer *observer;  /* NULL unless it is calibrated */
     struct cpu_constant *constants; /* private ones */
     size_t scratch_bytes;
 };
@@ -108,11 +112,20 @@ struct cpu_builder {
     uint32_t *best;               /* [value_count] tensor or CPU_NONE */
     uint32_t *uses;               /* [value_count] readers that are still to come */
     bool *aliased;                /* [value_count] other values look into its memory */
+    struct cpu_observer *observer; /* sees the result of each node in each run; NULL unless it is calibrated */
+    /* All CPU_NONE and false unless the model is quantised: */
+    uint32_t *whole;  /* [value_count] the tensor of 8-bit whole numbers, or CPU_NONE */
+    bool *wants_whole; /* [value_count] somebody reads it as such */
+    bool *quantised;   /* [node_count] multiplies whole numbers */
 };
 
 LEAT_MUST_CHECK enum leat_status cpu_program_build(struct leat_model *model, const struct leat_graph *graph,
                                                    uint32_t items, uint32_t threads,
                                                    struct cpu_program **ret_program);
+/* One whose runs show the observer, which outlives it, what nodes make. */
+LEAT_MUST_CHECK enum leat_status cpu_program_build_observed(struct leat_model *model, const struct leat_graph *graph,
+                                                            uint32_t items, struct cpu_observer *observer,
+                                                            struct cpu_program **ret_program);
 void cpu_program_destroy(struct cpu_program *program); /* accepts NULL */
 
 /* LEAT_OK, or LEAT_ERR_DEVICE with oneDNN's text and the node's name. */
@@ -135,6 +148,11 @@ LEAT_MUST_CHECK enum leat_status cpu_in_layout(struct cpu_builder *b, uint32_t v
 LEAT_MUST_CHECK enum leat_status cpu_constant_as(struct cpu_builder *b, uint32_t value,
                                                  const dnnl_memory_desc_t *seen_as, const dnnl_memory_desc_t *md,
                                                  uint32_t *ret_tensor);
+/* The same in whole numbers: times factors[c] along the axes of `mask`, rounded. They follow from the payload and seen_as. */
+LEAT_MUST_CHECK enum leat_status cpu_constant_scaled(struct cpu_builder *b, uint32_t value,
+                                                     const dnnl_memory_desc_t *seen_as, const dnnl_memory_desc_t *md,
+                                                     const float *factors, size_t factor_count, int mask,
+                                                     uint32_t *ret_tensor);
 /* A constant value as `pack` writes it. */
 LEAT_MUST_CHECK enum leat_status cpu_constant_packed(struct cpu_builder *b, uint32_t value, cpu_pack pack,
                                                      size_t bytes, uint32_t *ret_tensor);
@@ -151,6 +169,12 @@ LEAT_MUST_CHECK enum leat_status cpu_view(struct cpu_builder *b, uint32_t tensor
 void cpu_set_output(struct cpu_builder *b, uint32_t o, uint32_t tensor);
 /* A plain tensor for output o, which is set to it. */
 LEAT_MUST_CHECK enum leat_status cpu_plain_output(struct cpu_builder *b, uint32_t o, uint32_t *ret_tensor);
+
+/* The value in whole numbers, of the type and layout of md; one that has none yet is rounded to them in the range that it has. */
+LEAT_MUST_CHECK enum leat_status cpu_whole(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t *md,
+                                           uint32_t *ret_tensor);
+/* The node's output 0 is this tensor of whole numbers. */
+void cpu_set_whole(struct cpu_builder *b, uint32_t tensor);
 
 /* Steps. The primitive is made from `pd`, which is destroyed in any case. */
 LEAT_MUST_CHECK enum leat_status cpu_add_primitive(struct cpu_builder *b, dnnl_primitive_desc_t pd,
@@ -188,6 +212,41 @@ LEAT_MUST_CHECK enum leat_status cpu_add_activation(struct cpu_builder *b, uint3
 /* dst of a node that may add `fused_add`: in the addend's own memory where it is free, else a copy of it. */
 LEAT_MUST_CHECK enum leat_status cpu_destination(struct cpu_builder *b, const dnnl_memory_desc_t *md,
                                                  uint32_t *ret_tensor);
+
+/* ---- quantise.c: 8-bit whole numbers ---------------------------------------------------------------- */
+
+/* Which nodes multiply whole numbers, and which values are read as such. */
+void cpu_plan_quantised(struct cpu_builder *b);
+/* How a value with a range is stored: u8 where nothing is negative, else s8 about 0; an element is `scale` times that. */
+dnnl_data_type_t cpu_whole_type(const struct leat_value *value, float *ret_scale);
+
+/*
+ * Weights are stored as -most..most: fewer than 8 bits where the processor would cap sums of their products; 0: what multiplies
+ * such a source, a convolution or a product, stays in floats.
+ */
+float cpu_weights_most(bool convolution, dnnl_data_type_t source);
+
+/* A convolution or product with constant weights. */
+struct cpu_quantised {
+    int64_t channels;              /* of the result */
+    int weights_mask;              /* the axes of seen_as that count channels */
+    dnnl_memory_desc_t weights_as; /* how the payload is read, channels first */
+    const float *bias;             /* [channels]; NULL: none */
+    /* Writes the descriptor of the operation for these types; weights and bias are as `weights` and `bias` say. */
+    enum leat_status (*describe)(struct cpu_builder *b, const void *context, dnnl_data_type_t source,
+                                 const dnnl_memory_desc_t *weights, const dnnl_memory_desc_t *bias,
+                                 dnnl_data_type_t result, void *ret_op);
+    const void *context;
+    /* What the operation sees of source and result, where that is not the dims of the values; ndims 0: as they are. */
+    dnnl_memory_desc_t source_as, result_as;
+};
+/* LEAT_AGAIN where oneDNN has but plain loops for it. */
+LEAT_MUST_CHECK enum leat_status cpu_lower_quantised(struct cpu_builder *b, const struct cpu_quantised *q);
+
+/* ---- calibrate.c ------------------------------------------------------------------------------------ */
+
+/* Behind the steps of a node: one that shows its results to the observer. */
+LEAT_MUST_CHECK enum leat_status cpu_observe(struct cpu_builder *b);
 
 /* ---- lower_*.c: one node; LEAT_AGAIN: not this way --------------------------------------------------- */
 
@@ -233,6 +292,8 @@ size_t cpu_place_buffers(struct cpu_buffer *buffers, uint32_t count, uint32_t *o
 dnnl_engine_t cpu_model_engine(const struct leat_model *model);
 /* Of the operands of convolutions and of products with constant weights: f32 or bf16. Sums are f32. */
 dnnl_data_type_t cpu_model_type(const struct leat_model *model);
+/* What has a range is multiplied in whole numbers; the rest in cpu_model_type(). */
+bool cpu_model_is_quantised(const struct leat_model *model);
 /* True when the payload belongs to the model's own graph and so lives as long as the model. */
 bool cpu_model_owns(const struct leat_model *model, const void *payload);
 struct cpu_constant **cpu_model_lock_constants(struct leat_model *model);

@@ -16,6 +16,7 @@
 
 #include "base/align.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/calibrate.h"
 #include "kernels/cpu/program.h"
 #include "kernels/graph.h"
 #include "kernels/graph_build.h"
@@ -28,6 +29,7 @@
 enum { ITEMS = 5, TEAM = 3, WORKERS = 3, ROUNDS = 20 };
 
 static uint32_t rounds = ROUNDS; /* of several workers */
+static size_t quantised;         /* networks that int8 makes a difference to */
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #define COUNT_ALLOCATIONS 1
@@ -89,7 +91,7 @@ struct network {
     struct leat_model_source source;
     unsigned char *inputs[LEAT_TENSORS_MAX];
     unsigned char *expected[LEAT_TENSORS_MAX]; /* by tensor; inputs are NULL */
-    float coarse[LEAT_TENSORS_MAX]; /* how far off answers may be whose factors have 8 bits */
+    float coarse[LEAT_TENSORS_MAX]; /* how far off answers may be in bf16; in int8 four times as far */
 };
 
 static uint32_t
@@ -217,6 +219,21 @@ set_coarse(struct network *network, const struct leat_plan *plan, void *scratch)
     free_outputs(network, moved);
 }
 
+/* By the very items that are run. */
+static void
+calibrate(struct network *network)
+{
+    struct leat_calibration *calibration;
+
+    EXPECT(leat_calibration_create(network->graph, ITEMS, &calibration) == LEAT_OK);
+    EXPECT(leat_calibration_run(calibration, (const void *const *)network->inputs) == LEAT_OK);
+    for (uint32_t i = 0; i < leat_calibration_count(calibration); i++) {
+        const struct leat_range range = leat_calibration_range(calibration, i);
+        EXPECT(range.least <= 0 && range.most >= 0 && leat_graph_set_range(network->graph, &range));
+    }
+    leat_calibration_destroy(calibration);
+}
+
 /* False where the engine does not have what the model needs. */
 static bool
 make_network(const struct zoo_model *model, struct network *network)
@@ -266,6 +283,7 @@ make_network(const struct zoo_model *model, struct network *network)
     free(scratch);
     reference->plan_destroy(plan);
     reference->model_destroy(loaded);
+    calibrate(network);
     return true;
 }
 
@@ -285,9 +303,9 @@ compare(const struct network *network, uint32_t items, unsigned char *const *out
     for (uint32_t t = network->source.input_count; t < tensors_of(network); t++) {
         const float *expected = (const float *)(const void *)network->expected[t];
         const float *answer = (const float *)(const void *)outputs[t];
-        const bool exact = network->source.precision == LEAT_PRECISION_F32;
+        const bool exact = network->source.precision == LEAT_PRECISION_F32, bf16 = network->source.precision == LEAT_PRECISION_BF16;
         for (size_t i = 0; i < items * network->infos[t].item_bytes / sizeof(float); i++) {
-            const float bound = exact ? 1e-4f + 1e-3f * fabsf(expected[i]) : network->coarse[t];
+            const float bound = exact ? 1e-4f + 1e-3f * fabsf(expected[i]) : bf16 ? network->coarse[t] : 4 * network->coarse[t];
             if (!(fabsf(answer[i] - expected[i]) <= bound)) {
                 (void)fprintf(stderr, "%s in %s: output %u, element %zu is %g, the reference backend says %g\n",
                               network->name, leat_precision_text(network->source.precision), t, i, (double)answer[i],
@@ -571,8 +589,10 @@ test_network(struct network *network, struct leat_team *team)
         void *scratch = aligned(leat_backend_cpu.plan_scratch_bytes(plan));
         make_outputs(network, outputs[precision]);
         EXPECT(run(&leat_backend_cpu, plan, network, &whole, 1, scratch, NULL, outputs[precision]) == LEAT_OK);
-        EXPECT(precision == LEAT_PRECISION_F32 ||
-               memcmp(outputs[precision][t], outputs[LEAT_PRECISION_F32][t], ITEMS * network->infos[t].item_bytes) != 0);
+        const bool differs =
+            memcmp(outputs[precision][t], outputs[LEAT_PRECISION_F32][t], ITEMS * network->infos[t].item_bytes) != 0;
+        EXPECT(precision != LEAT_PRECISION_BF16 || differs);
+        quantised += precision == LEAT_PRECISION_INT8 && differs;
         free(scratch);
         leat_backend_cpu.plan_destroy(plan);
         leat_backend_cpu.model_destroy(model);
@@ -624,6 +644,8 @@ main(int argc, char **argv)
         destroy_network(&network);
     }
     EXPECT(networks >= (sequences ? 9 : 22));
+    EXPECT((leat_backend_precisions(&leat_backend_cpu) & LEAT_PRECISION_BIT(LEAT_PRECISION_INT8)) == 0 ||
+           quantised + 3 >= networks); /* recurrent ones have nothing between the first and the last */
     leat_team_destroy(team);
     return 0;
 }

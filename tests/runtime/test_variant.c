@@ -302,10 +302,24 @@ test_precisions(const void *file, size_t size)
     EXPECT(loaded.variant->precision == LEAT_PRECISION_F32 && loaded.variant->items_bound == LEAT_BATCH_GIVEN);
     leat_variant_destroy(loaded.variant);
     leat_measured_free(&loaded.measured);
-    static const char *const wrong[] = {"{\"precision\":\"f16\"}", "{\"precision\":1}", "{\"items_bound\":\"many\"}", "{"};
+    static const char *const wrong[] = {"{\"precision\":\"f16\"}",        "{\"precision\":1}",
+                                        "{\"items_bound\":\"many\"}",      "{",
+                                        "{\"ranges\":[]}",                 "{\"ranges\":{\"x\":[1,2]}}",
+                                        "{\"ranges\":{\"x\":[0,0]}}",      "{\"ranges\":{\"x\":[-1,true]}}",
+                                        "{\"ranges\":{\"x\":[-1e300,0]}}", "{\"ranges\":{\"x\":[-1,1,1]}}"};
     for (size_t w = 0; w < LEAT_COUNT_OF(wrong); w++) {
         source.options_json = wrong[w];
         EXPECT(leat_variant_load(&source, &loaded) == LEAT_ERR_INVALID && strstr(leat_error_text(), "model 'lenet'") != NULL);
+    }
+    const bool has_int8 = (leat_backend_precisions(&leat_backend_cpu) & LEAT_PRECISION_BIT(LEAT_PRECISION_INT8)) != 0;
+    source.options_json = "{\"precision\":\"int8\"}"; /* not calibrated */
+    EXPECT(leat_variant_load(&source, &loaded) == (has_int8 ? LEAT_ERR_INVALID : LEAT_ERR_DEVICE));
+    source.options_json = "{\"precision\":\"int8\",\"ranges\":{\"nobody\":[-1,0.5]}}";
+    EXPECT(leat_variant_load(&source, &loaded) == (has_int8 ? LEAT_OK : LEAT_ERR_DEVICE));
+    if (has_int8) {
+        EXPECT(loaded.variant->precision == LEAT_PRECISION_INT8);
+        leat_variant_destroy(loaded.variant);
+        leat_measured_free(&loaded.measured);
     }
     source.backend = "reference";
     source.options_json = "{\"precision\":\"bf16\"}";

@@ -4,6 +4,7 @@
  *          says why one is left out; all or nothing, over a restart too. The largest batch is chosen, by the objective of
  *          the application, and says why. A model is measured on teams of other sizes than workers have when that is asked
  *          for, again whenever it is, and no profile of a worker goes by them.
+ *          int8 is calibrated once and refused where it loses too much.
  * Method   leatd and leat as processes; argv[1] is the folder of the trained classifiers. What depends on how fast the second
  *          precision is, in a leatd whose backends say so.
  */
@@ -73,6 +74,17 @@ precision_count(void)
 
 /* ---- Precisions --------------------------------------------------------------------------------- */
 
+/* As the network, and behind a dash its precision where that is another. */
+static bool
+is_named(const json_t *variant)
+{
+    const char *name = text_of(variant, "name"), *precision = text_of(variant, "precision");
+    const size_t length = strlen("digits-resnet-wide");
+
+    return strncmp(name, "digits-resnet-wide", length) == 0 &&
+           (strcmp(precision, "f32") == 0 ? name[length] == '\0' : name[length] == '-' && strcmp(name + length + 1, precision) == 0);
+}
+
 /* Each is there or says why not; accuracies are a point apart at most, for none is there that is worse. */
 static void
 test_variants(void)
@@ -88,15 +100,14 @@ test_variants(void)
                  left_out = json_array_size(json_object_get(answer, "left_out"));
     EXPECT(kept >= 1 && kept + left_out == precision_count());
     json_array_foreach(json_object_get(answer, "left_out"), v, variant) {
-        EXPECT(strcmp(text_of(variant, "name"), "digits-resnet-wide-bf16") == 0 && strstr(text_of(variant, "reason"), "faster"));
-        EXPECT(strcmp(text_of(variant, "precision"), "bf16") == 0);
+        EXPECT(is_named(variant) && strstr(text_of(variant, "reason"), "faster"));
+        EXPECT(strcmp(text_of(variant, "precision"), "f32") != 0);
     }
     json_t *before = show("digits");
     const json_t *variants = json_object_get(before, "variants");
     EXPECT(json_array_size(variants) == kept);
     json_array_foreach(variants, v, variant) {
-        EXPECT(strcmp(text_of(variant, "name"), v == 0 ? "digits-resnet-wide" : "digits-resnet-wide-bf16") == 0);
-        EXPECT(strcmp(text_of(variant, "precision"), v == 0 ? "f32" : "bf16") == 0);
+        EXPECT(is_named(variant) && (strcmp(text_of(variant, "precision"), "f32") == 0) == (v == 0));
         EXPECT(strcmp(text_of(variant, "accuracy_from"), "measured") == 0);
         EXPECT(leatd_number(json_object_get(variant, "validation"), "samples") == 1200);
         EXPECT(fabs((double)leatd_number(variant, "accuracy_ppm") - 976700) <= (v == 0 ? 1500 : 10000 + 1500));
@@ -118,7 +129,7 @@ test_variants(void)
 static void
 test_one_precision(void)
 {
-    const bool has_bf16 = precision_count() > 1;
+    const bool has_bf16 = (leat_backend_precisions(&leat_backend_cpu) & LEAT_PRECISION_BIT(LEAT_PRECISION_BF16)) != 0;
 
     LEAT(has_bf16 ? 0 : 3, "bf16", "model", "add", "narrow", file_of("digits-lenet"), "--precision", "bf16");
     if (has_bf16) {
@@ -132,6 +143,80 @@ test_one_precision(void)
     LEAT(2, "--max-loss is for --variants", "model", "add", "narrow", file_of("digits-lenet"), "--max-loss", "0.1");
     LEAT(2, "--synthetic takes no --precision", "model", "add", "narrow", "--synthetic", "{}", "--precision", "bf16");
     LEAT(2, "--items-max: 'some' is malformed", "model", "add", "narrow", file_of("digits-lenet"), "--items-max", "some");
+}
+
+/* ---- int8 --------------------------------------------------------------------------------------- */
+
+/* The set's inputs, of which those that calibration looks at are next to nothing: all others are far beyond their ranges. */
+static void
+write_faint_inputs(char *path, size_t bytes)
+{
+    enum { FAINT_BYTES = 512 * 28 * 28 };
+    static unsigned char file[1 << 20];
+    char from[512];
+
+    (void)snprintf(from, sizeof(from), "%s/validation.inputs.npy", folder);
+    FILE *in = fopen(from, "rb");
+    EXPECT(in != NULL);
+    const size_t size = fread(file, 1, sizeof(file), in), header = 10 + (size_t)file[8] + 256 * (size_t)file[9];
+    EXPECT(fclose(in) == 0 && size > header + FAINT_BYTES && size < sizeof(file));
+    for (size_t i = 0; i < FAINT_BYTES; i++) {
+        file[header + i] /= 64;
+    }
+    (void)snprintf(path, bytes, "%s/faint.npy", leatd.root.path);
+    FILE *out = fopen(path, "wb");
+    EXPECT(out != NULL && fwrite(file, 1, size, out) == size && fclose(out) == 0);
+}
+
+/* Bytes of the weights of 'whole' as it runs in that precision. */
+static uint64_t
+weights_in(const char *precision)
+{
+    LEAT(0, "model_bytes", "model", "inspect", "whole", "--runs", "1", "--precision", precision, "--json");
+    json_t *answer = printed();
+    const uint64_t bytes = leatd_number(json_object_get(answer, "after"), "model_bytes");
+    json_decref(answer);
+    return bytes;
+}
+
+static void
+test_int8(void)
+{
+    const bool has_int8 = (leat_backend_precisions(&leat_backend_cpu) & LEAT_PRECISION_BIT(LEAT_PRECISION_INT8)) != 0;
+    char faint[600], pair[1200];
+
+    if (!has_int8) {
+        LEAT(3, "does not have int8", "model", "add", "whole", file_of("digits-resnet"), "--precision", "int8", "--validation", set);
+        return;
+    }
+    LEAT(3, "int8 is calibrated on a validation set", "model", "add", "whole", file_of("digits-resnet"), "--precision", "int8");
+    LEAT(0, "in int8", "model", "add", "whole", file_of("digits-resnet"), "--precision", "int8", "--validation", set);
+    LEAT(0, "int8", "model", "show", "whole");
+    LEAT(0, "precision", "model", "show", "whole", "--json");
+    json_t *before = printed();
+    EXPECT(strcmp(text_of(before, "precision"), "int8") == 0 && leatd_number(before, "accuracy_ppm") >= 950000);
+    EXPECT(weights_in("int8") < weights_in("f32"));
+    leatd_end(&leatd, SIGKILL);
+    leatd_start(&leatd, "");
+    LEAT(0, "precision", "model", "show", "whole", "--json");
+    json_t *after = printed();
+    EXPECT(json_equal(before, after));
+    json_decref(before);
+    json_decref(after);
+    EXPECT(weights_in("int8") < weights_in("f32")); /* by the ranges that were kept */
+    LEAT(0, "removed whole", "model", "remove", "whole");
+    LEAT(1, "int8 is for a model that the daemon has calibrated", "model", "inspect", file_of("digits-resnet"), "--precision", "int8");
+
+    write_faint_inputs(faint, sizeof(faint));
+    (void)snprintf(pair, sizeof(pair), "%s,%s/validation.labels.npy", faint, folder);
+    LEAT(3, "below f32; at most 1.00 are allowed", "model", "add", "whole", file_of("digits-resnet"), "--precision", "int8",
+         "--validation", pair);
+    LEAT(3, "there is no model 'whole'", "model", "show", "whole");
+    LEAT(0, "in int8", "model", "add", "whole", file_of("digits-resnet"), "--precision", "int8", "--validation", pair, "--max-loss",
+         "1");
+    LEAT(0, "removed whole", "model", "remove", "whole");
+    LEAT(0, "left out whole-int8: its accuracy is", "model", "add", "whole", file_of("digits-resnet"), "--variants", "--validation",
+         pair);
 }
 
 /* ---- A second precision of given times ---------------------------------------------------------- */
@@ -323,6 +408,7 @@ main(int argc, char **argv)
     leatd_start(&leatd, "");
     test_variants();
     test_one_precision();
+    test_int8();
     test_batches();
     test_cores();
     leatd_end(&leatd, SIGTERM);

@@ -9,6 +9,7 @@
 #include "base/align.h"
 #include "base/clock.h"
 #include "kernels/cost.h"
+#include "kernels/cpu/calibrate.h"
 #include "kernels/op.h"
 #include "kernels/team.h"
 
@@ -94,6 +95,8 @@ import(const struct inspect_order *order, struct inspected_graph *graph, uint32_
                                             .files = order->files,
                                             .file_count = order->file_count};
     enum leat_status status = leat_onnx_import_from(&source, &graph->source);
+    const char *name;
+    json_t *range;
 
     if (status == LEAT_OK) {
         *ret_node_count = graph->source->node_count;
@@ -103,6 +106,14 @@ import(const struct inspect_order *order, struct inspected_graph *graph, uint32_
         if (graph->source->symbols[s] != NULL) {
             status = LEAT_FAIL(LEAT_ERR_INVALID, "dimension '%.64s' is free: --dim %.64s=N gives it a value",
                                graph->source->symbols[s], graph->source->symbols[s]);
+        }
+    }
+    json_object_foreach((json_t *)(uintptr_t)order->ranges, name, range) { /* only read */
+        if (status == LEAT_OK) {
+            (void)leat_graph_set_range(graph->source,
+                                       &(struct leat_range){.name = name,
+                                                            .least = (float)json_number_value(json_array_get(range, 0)),
+                                                            .most = (float)json_number_value(json_array_get(range, 1))});
         }
     }
     return status;

@@ -33,6 +33,7 @@ struct inspect_order {
     enum leat_precision precision;
     const struct leat_onnx_file *files; /* of data beside it */
     uint32_t file_count;
+    const json_t *ranges; /* of values, as the daemon calibrated it; NULL: none */
     struct leat_dim_value dims[LEAT_GRAPH_SYMBOLS_MAX]; /* of free dimensions */
     uint32_t dim_count;
 };

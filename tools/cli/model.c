@@ -41,11 +41,12 @@ print_model_help(void)
         "  --validation I,L a labelled set: NumPy arrays of inputs and of a whole number for each, the place of the\n"
         "                   largest value that its first output should have; the share of those it gets right is its\n"
         "                   accuracy\n"
-        "  --variants       one in each precision that the processor multiplies fast: NAME, and NAME-bf16 where it has bf16;\n"
-        "                   each is measured and validated, and left out where it is faster at no size, or too inaccurate;\n"
+        "  --variants       one in each precision that the processor multiplies fast: NAME, and NAME-bf16 and NAME-int8 where\n"
+        "                   it has them; each is measured and validated, and left out where it is faster at no size, or too inaccurate;\n"
         "                   all are added, or none\n"
         "  --max-loss F     of accuracy, by another precision than the file's (default 0.01)\n"
-        "  --precision P    one variant, f32 or bf16 (default f32)\n"
+        "  --precision P    one variant, f32, bf16 or int8 (default f32); int8 is calibrated on the inputs of --validation;\n"
+        "                   with a set, one that loses more than --max-loss is refused\n"
         "  --dim NAME=N     what a dimension that the file leaves free is to be, such as the length of a sequence; once for\n"
         "                   each but the batch, which queries choose\n"
         "  --accuracy F     accuracy it stands for, 0 to 1, reported with its answers, whatever a validation says\n"
@@ -373,8 +374,8 @@ make_request(int argc, char **argv, const struct model_options *options, struct 
     *ret_exit = EXIT_USAGE;
     if (options->variants && (options->validation == NULL || options->precision != NULL || options->accuracy > 0)) {
         (void)usage_error("model", "--variants needs --validation, and neither --precision nor --accuracy");
-    } else if (options->max_loss >= 0 && !options->variants) {
-        (void)usage_error("model", "--max-loss is for --variants");
+    } else if (options->max_loss >= 0 && !options->variants && (options->precision == NULL || options->validation == NULL)) {
+        (void)usage_error("model", "--max-loss is for --variants, or --precision with --validation");
     } else if (options->synthetic != NULL && (options->items_auto || options->precision != NULL || options->dim_count > 0)) {
         (void)usage_error("model", "--synthetic takes no %s",
                           options->items_auto          ? "--items-max auto"

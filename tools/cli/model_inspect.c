@@ -194,7 +194,13 @@ model_inspect(int argc, char **argv, const struct inspect_flags *flags)
         order.files = found.files;
         order.file_count = found.file_count;
         order.precision = flags->precision != NULL ? precision : found.precision;
-        exit_code = show(&order, flags);
+        order.ranges = json_object_get(found.reply, "ranges");
+        if (order.precision == LEAT_PRECISION_INT8 && order.ranges == NULL) {
+            exit_code = report_status("model", argv[0],
+                                      LEAT_FAIL(LEAT_ERR_INVALID, "int8 is for a model that the daemon has calibrated"));
+        } else {
+            exit_code = show(&order, flags);
+        }
     }
     if (file != MAP_FAILED) {
         (void)munmap(file, (size_t)info.st_size);

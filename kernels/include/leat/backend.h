@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 /* Changes with everything below: a library that was built for another number is not loaded. */
-#define LEAT_BACKEND_ABI 5u
+#define LEAT_BACKEND_ABI 6u
 
 struct leat_graph; /* private to leat */
 struct leat_model; /* a backend's own */
@@ -52,6 +52,7 @@ struct leat_segment {
 enum leat_precision {
     LEAT_PRECISION_F32,  /* as in the file */
     LEAT_PRECISION_BF16, /* f32's range, 8 bits of precision */
+    LEAT_PRECISION_INT8, /* whole numbers of 8 bits, in steps that the graph says: there is no other source for it */
     LEAT_PRECISION_COUNT,
 };
 

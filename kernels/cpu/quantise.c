@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Convolutions and products in 8-bit whole numbers, as in Jacob et al., "Quantization and Training of Neural Networks for
+ * Efficient Integer-Arithmetic-Only Inference", CVPR 2018, section 2, with zero points of 0: oneDNN adds products up in 32 bits,
+ * then makes floats of the sums for bias, addend and activation, and rounds those.
+ *
+ * Steps      One for each tensor of activations, from its range; one for each output channel of weights.
+ * Overflow   Processors without VNNI add two products of u8 and s8 in 16 bits, and cap them. There weights have 7 bits: two times
+ *            255 * 64 fit. Products of s8 stay in floats there: oneDNN's negate -128 in 8 bits.
+ * First, last  What has no product before it, or none behind it, stays in floats: few multiplications, which decide much.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "kernels/cpu/program.h"
+#include "kernels/op.h"
+
+enum {
+    U8_MOST = 255,
+    S8_MOST = 127,
+    S8_MOST_WITHOUT_VNNI = 64,
+    S8_MOST_HALVED =
+        126, /* of convolutions without VNNI: there oneDNN halves the weights of s8 itself, before it rounds them */
+};
+
+/* ---- Which ------------------------------------------------------------------------------------------ */
+
+/* One whose steps are numbers that floats divide by. */
+static bool
+has_range(const struct leat_value *value)
+{
+    return fmaxf(-value->least, value->most) >= 1e-30f;
+}
+
+dnnl_data_type_t
+cpu_whole_type(const struct leat_value *value, float *ret_scale)
+{
+    const float most = fmaxf(-value->least, value->most);
+    const bool is_signed = value->least < 0;
+
+    LEAT_ASSERT(has_range(value));
+    *ret_scale = most / (float)(is_signed ? S8_MOST : U8_MOST);
+    return is_signed ? dnnl_s8 : dnnl_u8;
+}
+
+/* With constant weights. */
+static bool
+is_product(const struct leat_graph *graph, const struct leat_node *node)
+{
+    const enum leat_op_kind kind = node->op->kind;
+    return (kind == LEAT_OP_CONV || kind == LEAT_OP_GEMM || kind == LEAT_OP_MATMUL) &&
+           leat_node_input(graph, node, 1)->data != NULL;
+}
+
+static void
+mark_outputs(const struct leat_node *node, bool *marks)
+{
+    for (uint32_t o = 0; o < node->output_count; o++) {
+        if (node->outputs[o] != LEAT_VALUE_NONE) {
+            marks[node->outputs[o]] = true;
+        }
+    }
+}
+
+static bool
+any_input(const struct leat_node *node, const bool *marks)
+{
+    bool any = node->fused_add != LEAT_VALUE_NONE && marks[node->fused_add];
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        any = any || (node->inputs[i] != LEAT_VALUE_NONE && marks[node->inputs[i]]);
+    }
+    return any;
+}
+
+static bool
+any_output(const struct leat_node *node, const bool *marks)
+{
+    bool any = false;
+    for (uint32_t o = 0; o < node->output_count; o++) {
+        any = any || (node->outputs[o] != LEAT_VALUE_NONE && marks[node->outputs[o]]);
+    }
+    return any;
+}
+
+static void
+mark_inputs(const struct leat_node *node, bool *marks)
+{
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        if (node->inputs[i] != LEAT_VALUE_NONE) {
+            marks[node->inputs[i]] = true;
+        }
+    }
+    if (node->fused_add != LEAT_VALUE_NONE) {
+        marks[node->fused_add] = true;
+    }
+}
+
+/* What a value is read as by the node, whose output's readers have been asked already. */
+static void
+ask_reader(struct cpu_builder *b, uint32_t n)
+{
+    const struct leat_graph *graph = b->graph;
+    const struct leat_node *node = &graph->nodes[n];
+    const bool whole = node->outputs[0] != LEAT_VALUE_NONE && b->wants_whole[node->outputs[0]];
+
+    if (b->quantised[n]) {
+        b->wants_whole[node->inputs[0]] = true;
+    }
+    if (b->quantised[n] && whole && node->fused_add != LEAT_VALUE_NONE) {
+        b->wants_whole[node->fused_add] = true;
+    }
+    if (node->op->kind == LEAT_OP_MAX_POOL && whole) {
+        b->wants_whole[node->inputs[0]] = true;
+    }
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        if (node->inputs[i] != LEAT_VALUE_NONE && !has_range(&graph->values[node->inputs[i]])) {
+            b->wants_whole[node->inputs[i]] = false;
+        }
+    }
+    if (node->fused_add != LEAT_VALUE_NONE && !has_range(&graph->values[node->fused_add])) {
+        b->wants_whole[node->fused_add] = false;
+    }
+}
+
+void
+cpu_plan_quantised(struct cpu_builder *b)
+{
+    const struct leat_graph *graph = b->graph;
+    bool *marks =
+        b->wants_whole; /* first: a product is before it; then: one is behind it; then what it is called */
+
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        const struct leat_node *node = &graph->nodes[n];
+        b->quantised[n] = is_product(graph, node) && marks[node->inputs[0]] &&
+                          has_range(&graph->values[node->inputs[0]]);
+        if (is_product(graph, node) || any_input(node, marks)) {
+            mark_outputs(node, marks);
+        }
+    }
+    memset(marks, 0, graph->value_count * sizeof(*marks));
+    for (uint32_t n = graph->node_count; n-- > 0;) {
+        const struct leat_node *node = &graph->nodes[n];
+        b->quantised[n] = b->quantised[n] && any_output(node, marks);
+        if (is_product(graph, node) || any_output(node, marks)) {
+            mark_inputs(node, marks);
+        }
+    }
+    memset(marks, 0, graph->value_count * sizeof(*marks));
+    for (uint32_t n = graph->node_count; n-- > 0;) {
+        for (uint32_t o = 0; o < graph->output_count; o++) {
+            b->wants_whole[graph->outputs[o]] = false;
+        }
+        ask_reader(b, n);
+    }
+}
+
+/* ---- Lowering --------------------------------------------------------------------------------------- */
+
+/* How the operation's numbers stand to those of the graph. */
+struct steps {
+    dnnl_data_type_t source, result, addend;
+    float source_scale, result_scale, addend_scale; /* an element is so many times what is stored */
+    bool apart;                                     /* the activation is a step of its own */
+    float *weights;                                 /* [channels] what a weight is multiplied by */
+    float *sums;                                    /* [channels] what a sum is multiplied by */
+    float *bias;                                    /* [channels] in units of the sums */
+};
+
+float
+cpu_weights_most(bool convolution, dnnl_data_type_t source)
+{
+    const uint32_t vnni = dnnl_cpu_isa_avx512_core_vnni;
+
+    if ((dnnl_get_effective_cpu_isa() & vnni) == vnni) {
+        return S8_MOST;
+    }
+    return source == dnnl_u8 ? S8_MOST_WITHOUT_VNNI : convolution ? S8_MOST_HALVED : 0;
+}
+
+/* Of a value that is stored in whole numbers already, or will be. */
+static dnnl_data_type_t
+stored_as(const struct cpu_builder *b, uint32_t value, float *ret_scale)
+{
+    if (b->whole[value] != CPU_NONE) {
+        const struct cpu_tensor *tensor = &b->program->tensors[b->whole[value]];
+        *ret_scale = tensor->scale;
+        return tensor->md.data_type;
+    }
+    return cpu_whole_type(&b->graph->values[value], ret_scale);
+}
+
+/* The greatest weight of channel c; the payload lies channels first or last. */
+static float
+most_of_channel(const float *data, size_t count, int64_t channels, int64_t c, bool last)
+{
+    const size_t each = count / (size_t)channels;
+    float most = 0;
+
+    for (size_t i = 0; i < each; i++) {
+        most = fmaxf(most,
+                     fabsf(data[last ? i * (size_t)channels + (size_t)c : (size_t)c * each + i]));
+    }
+    return most;
+}
+
+static enum leat_status
+find_steps(struct cpu_builder *b, const struct cpu_quantised *q, bool whole, struct steps *steps)
+{
+    const struct leat_node *node = b->node;
+    const struct leat_value *weights = leat_node_input(b->graph, node, 1);
+    const uint32_t y = node->outputs[0];
+    const bool last = q->weights_as.ndims == 2 &&
+                      q->weights_as.format_desc.blocking.strides[0] == 1 &&
+                      q->weights_as.dims[1] != 1;
+
+    steps->source = stored_as(b, node->inputs[0], &steps->source_scale);
+    const float most = cpu_weights_most(q->source_as.ndims == 0, steps->source);
+    if (most == 0) {
+        return LEAT_AGAIN;
+    }
+    steps->result = dnnl_f32;
+    steps->result_scale = steps->addend_scale = 1;
+    if (whole && b->wants_whole[y] &&
+        (node->fused_add == LEAT_VALUE_NONE || b->wants_whole[node->fused_add])) {
+        steps->result = cpu_whole_type(&b->graph->values[y], &steps->result_scale);
+    }
+    steps->addend = steps->result;
+    if (node->fused_add != LEAT_VALUE_NONE && steps->result != dnnl_f32) {
+        steps->addend = stored_as(b, node->fused_add, &steps->addend_scale);
+    }
+    steps->apart = steps->result == dnnl_f32 && cpu_activates_apart(b);
+    steps->weights = calloc(3 * (size_t)q->channels, sizeof(float));
+    if (steps->weights == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+    }
+    steps->sums = steps->weights + q->channels;
+    steps->bias = steps->sums + q->channels;
+    for (int64_t c = 0; c < q->channels; c++) {
+        const float furthest =
+            most_of_channel(weights->data, leat_value_elements(weights), q->channels, c, last);
+        const float step =
+            furthest > 0 && furthest / most > 0 && isfinite(furthest) ? furthest / most : 1;
+        steps->weights[c] = 1 / step;
+        steps->sums[c] = steps->source_scale * step;
+        steps->bias[c] = q->bias != NULL ? q->bias[c] / steps->sums[c] : 0;
+        if (!isfinite(steps->weights[c]) || !isfinite(steps->bias[c]) ||
+            !(steps->sums[c] > 0 && isfinite(steps->sums[c]))) {
+            free(steps->weights);
+            return LEAT_AGAIN; /* too small for the arithmetic of floats */
+        }
+    }
+    return LEAT_OK;
+}
+
+/* What is fused onto the node: in units of the result, where the activation allows that. */
+static enum leat_status
+append_fused(struct cpu_builder *b, const struct steps *steps, bool linear, dnnl_post_ops_t post)
+{
+    const struct leat_node *node = b->node;
+    const float unit = linear ? steps->result_scale : 1;
+    enum leat_status status = LEAT_OK;
+
+    if (node->fused_add != LEAT_VALUE_NONE) {
+        const dnnl_data_type_t type =
+            steps->addend == steps->result ? dnnl_data_type_undef : steps->addend;
+        status = CPU_TRY(b, "fused sum",
+                         dnnl_post_ops_append_sum_v2(post, steps->addend_scale / unit, type));
+    }
+    if (status == LEAT_OK && node->fused_activation != LEAT_ACTIVATION_NONE && !steps->apart) {
+        const struct cpu_function f = cpu_activation_of(node);
+        const bool clips = f.algorithm == dnnl_eltwise_clip;
+        status = CPU_TRY(b, "fused activation",
+                         dnnl_post_ops_append_eltwise(post, unit / steps->result_scale, f.algorithm,
+                                                      clips ? f.alpha / unit : f.alpha,
+                                                      clips ? f.beta / unit : f.beta));
+    }
+    return status;
+}
+
+static enum leat_status
+describe(struct cpu_builder *b, const struct cpu_quantised *q, struct steps *steps,
+         const_dnnl_op_desc_t op, dnnl_primitive_desc_t *ret_pd)
+{
+    const enum leat_activation activation = b->node->fused_activation;
+    const bool linear = activation <= LEAT_ACTIVATION_CLIP ||
+                        steps->apart; /* commutes with a positive factor, bounds aside */
+    dnnl_primitive_attr_t attributes = NULL;
+    dnnl_post_ops_t post = NULL;
+    const char *kernel = "";
+
+    for (int64_t c = 0; c < q->channels && linear; c++) {
+        steps->sums[c] /= steps->result_scale;
+    }
+    enum leat_status status = CPU_TRY(b, "attributes", dnnl_primitive_attr_create(&attributes));
+    if (status == LEAT_OK) {
+        status =
+            CPU_TRY(b, "attributes",
+                    dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user));
+    }
+    if (status == LEAT_OK) {
+        status = CPU_TRY(b, "attributes",
+                         dnnl_primitive_attr_set_output_scales(attributes, (dnnl_dim_t)q->channels,
+                                                               1 << 1, steps->sums));
+    }
+    if (status == LEAT_OK) {
+        status = CPU_TRY(b, "attributes", dnnl_post_ops_create(&post));
+    }
+    if (status == LEAT_OK) {
+        status = append_fused(b, steps, linear, post);
+    }
+    if (status == LEAT_OK) {
+        status = CPU_TRY(b, "fused operators", dnnl_primitive_attr_set_post_ops(attributes, post));
+    }
+    if (status == LEAT_OK) {
+        const dnnl_status_t made =
+            dnnl_primitive_desc_create(ret_pd, op, attributes, cpu_model_engine(b->model), NULL);
+        status = made == dnnl_unimplemented ? LEAT_AGAIN : CPU_TRY(b, "operation", made);
+    }
+    (void)dnnl_post_ops_destroy(post);
+    (void)dnnl_primitive_attr_destroy(attributes);
+    if (status == LEAT_OK &&
+        dnnl_primitive_desc_query(*ret_pd, dnnl_query_impl_info_str, 0, &kernel) == dnnl_success &&
+        strncmp(kernel, "ref", 3) == 0) {
+        (void)dnnl_primitive_desc_destroy(*ret_pd);
+        return LEAT_AGAIN;
+    }
+    return status;
+}
+
+/* dst, with the addend in it where there is one: in the addend's own memory where that is free. */
+static enum leat_status
+destination(struct cpu_builder *b, const struct steps *steps, const dnnl_memory_desc_t *md,
+            uint32_t *ret_tensor)
+{
+    const uint32_t addend = b->node->fused_add;
+    dnnl_memory_desc_t addend_md = *md;
+    uint32_t from, filled;
+
+    if (steps->result == dnnl_f32) {
+        return cpu_destination(b, md, ret_tensor);
+    }
+    enum leat_status status = LEAT_OK;
+    if (addend != LEAT_VALUE_NONE) {
+        addend_md.data_type = steps->addend;
+        status = cpu_whole(b, addend, &addend_md, &from);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (addend != LEAT_VALUE_NONE && cpu_may_overwrite(b, addend, from)) {
+        status = cpu_view(b, from, md, ret_tensor);
+    } else {
+        status = cpu_new_tensor(b, md, dnnl_memory_desc_get_size(md), ret_tensor);
+        if (status == LEAT_OK && addend != LEAT_VALUE_NONE) {
+            status = cpu_view(b, *ret_tensor, &addend_md, &filled);
+            if (status == LEAT_OK) {
+                b->program->tensors[filled].scale = steps->addend_scale;
+                status = cpu_add_reorder(b, from, filled);
+            }
+        }
+    }
+    if (status == LEAT_OK) {
+        b->program->tensors[*ret_tensor].scale = steps->result_scale;
+    }
+    return status;
+}
+
+/* The steps; source and result in the layouts that the operation wants. */
+static enum leat_status
+add_steps(struct cpu_builder *b, const struct cpu_quantised *q, const struct steps *steps,
+          dnnl_primitive_desc_t pd)
+{
+    const struct leat_node *node = b->node;
+    const struct leat_value *x = leat_node_input(b->graph, node, 0),
+                            *y = leat_node_output(b->graph, node, 0);
+    const bool viewed = q->source_as.ndims != 0;
+    const dnnl_memory_desc_t wanted = cpu_query_md(pd, dnnl_query_weights_md);
+    dnnl_memory_desc_t source = viewed ? cpu_value_md(x) : cpu_query_md(pd, dnnl_query_src_md);
+    dnnl_memory_desc_t result = viewed ? cpu_value_md(y) : cpu_query_md(pd, dnnl_query_dst_md);
+    struct cpu_arg args[4] = {
+        {DNNL_ARG_SRC, 0}, {DNNL_ARG_WEIGHTS, 0}, {DNNL_ARG_DST, 0}, {DNNL_ARG_BIAS, 0}};
+    uint32_t output = CPU_NONE;
+
+    source.data_type = steps->source;
+    result.data_type = steps->result;
+    enum leat_status status = cpu_whole(b, node->inputs[0], &source, &args[0].tensor);
+    if (status == LEAT_OK && viewed) {
+        const dnnl_memory_desc_t seen = cpu_query_md(pd, dnnl_query_src_md);
+        status = cpu_view(b, args[0].tensor, &seen, &args[0].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_constant_scaled(b, node->inputs[1], &q->weights_as, &wanted, steps->weights,
+                                     (size_t)q->channels, q->weights_mask, &args[1].tensor);
+    }
+    if (status == LEAT_OK && q->bias != NULL) {
+        status = cpu_private_vector(b, steps->bias, (size_t)q->channels, &args[3].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = destination(b, steps, &result, &output);
+        args[2].tensor = output;
+    }
+    if (status == LEAT_OK && viewed) {
+        const dnnl_memory_desc_t seen = cpu_query_md(pd, dnnl_query_dst_md);
+        status = cpu_view(b, output, &seen, &args[2].tensor);
+    }
+    if (status != LEAT_OK) {
+        (void)dnnl_primitive_desc_destroy(pd);
+        return status;
+    }
+    status = cpu_add_primitive(b, pd, args, q->bias != NULL ? 4 : 3);
+    if (status == LEAT_OK && steps->apart) {
+        status = cpu_add_activation(b, args[2].tensor);
+    }
+    if (status == LEAT_OK && steps->result != dnnl_f32) {
+        cpu_set_whole(b, output);
+    } else if (status == LEAT_OK) {
+        cpu_set_output(b, 0, output);
+    }
+    return status;
+}
+
+/* Its result in whole numbers where that is asked for, or else in floats. */
+static enum leat_status
+lower(struct cpu_builder *b, const struct cpu_quantised *q, bool whole)
+{
+    const dnnl_memory_desc_t bias_md = cpu_plain_md(&q->channels, 1);
+    const dnnl_memory_desc_t weights =
+        cpu_any_md(q->weights_as.dims, (uint32_t)q->weights_as.ndims, dnnl_s8);
+    struct steps steps;
+    union {
+        dnnl_convolution_desc_t convolution;
+        dnnl_inner_product_desc_t product;
+    } op;
+    dnnl_primitive_desc_t pd;
+
+    enum leat_status status = find_steps(b, q, whole, &steps);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    status = q->describe(b, q->context, steps.source, &weights, q->bias != NULL ? &bias_md : NULL,
+                         steps.result, &op);
+    if (status == LEAT_OK) {
+        status = describe(b, q, &steps, &op, &pd);
+    }
+    if (status == LEAT_OK) {
+        status = add_steps(b, q, &steps, pd);
+    }
+    free(steps.weights);
+    return status;
+}
+
+enum leat_status
+cpu_lower_quantised(struct cpu_builder *b, const struct cpu_quantised *q)
+{
+    const enum leat_status status = lower(b, q, true);
+    /* Not all kernels add s8 to u8. */
+    return status == LEAT_AGAIN && b->wants_whole[b->node->outputs[0]] ? lower(b, q, false)
+                                                                       : status;
+}

@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     Convolutions and products of 8-bit whole numbers give what their definition says, with everything that is fused onto
+ *          them, and nothing is capped on the way; calibration finds ranges, the same in any order of the batches.
+ * Method   Random nodes between others that do nothing: the first and the last stay in floats, and one behind it makes the result
+ *          whole numbers too. Inputs lie on the steps of their ranges or far beyond them, weights on steps of theirs, so that
+ *          rounding is no matter of taste; sums by plain loops in double. A result in floats has to be right to 1e-5 of what is
+ *          added up, one in whole numbers to 0.51 steps. Ranges against those of sorted elements.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/calibrate.h"
+#include "kernels/cpu/program.h"
+#include "tests/kernels/model_builder.h"
+#include "tests/leat_test.h"
+
+enum { ROUNDS = 300, CHANNELS_MAX = 48, IMAGE_MAX = 9 };
+
+struct layer {
+    bool product;    /* else a convolution */
+    bool transposed; /* of a product: weights are [columns][inner] */
+    int64_t items, inputs, outputs, image, kernel, stride, pad, groups;
+    bool bias, add, pool, whole;       /* whole: its result is too */
+    bool signed_source, signed_addend; /* ranges reach below 0 */
+    bool extreme;                      /* the greatest inputs and weights alone */
+    const char *activation;            /* operator, or NULL */
+};
+
+static uint64_t seed;
+
+static int64_t
+random_of(int64_t least, int64_t most)
+{
+    return least + (int64_t)(leat_test_random(&seed) % (uint64_t)(most - least + 1));
+}
+
+static float *
+floats(size_t count)
+{
+    float *data = aligned_alloc(64, (size_t)leat_round_up(count * sizeof(*data) + 1, 64));
+    EXPECT(data != NULL);
+    return data;
+}
+
+/* ---- The graph -------------------------------------------------------------------------------------- */
+
+static void
+add_node(struct builder *b, const struct layer *l, const char *weights, const float *data,
+         int64_t outputs, int64_t inputs, int64_t kernel, int64_t groups, const char *names,
+         const char *output)
+{
+    Onnx__NodeProto *node = builder_node(b, l->product ? "Gemm" : "Conv", names, output);
+
+    if (l->product) {
+        (void)builder_constant(b, weights, 1, data,
+                               l->transposed ? (const int64_t[]){outputs, inputs}
+                                             : (const int64_t[]){inputs, outputs},
+                               2);
+        (void)builder_int(b, node, "transB", l->transposed);
+    } else {
+        (void)builder_constant(b, weights, 1, data, DIMS(outputs, inputs / groups, kernel, kernel));
+        (void)builder_int(b, node, "group", groups);
+    }
+    if (!l->product && kernel == l->kernel && groups == l->groups && strcmp(output, "main") == 0) {
+        (void)builder_ints(b, node, "strides", DIMS(l->stride, l->stride));
+        (void)builder_ints(b, node, "pads", DIMS(l->pad, l->pad, l->pad, l->pad));
+    }
+}
+
+/* One that returns its input. */
+static void
+add_identity(struct builder *b, const struct layer *l, int64_t channels, const char *weights,
+             const char *input, const char *output)
+{
+    float *data = calloc((size_t)(channels * channels), sizeof(*data));
+    char names[64];
+
+    EXPECT(data != NULL);
+    for (int64_t c = 0; c < channels; c++) {
+        data[c * channels + c] = 1;
+    }
+    (void)snprintf(names, sizeof(names), "%s %s", input, weights);
+    add_node(b, l, weights, data, channels, channels, 1, 1, names, output);
+    free(data);
+}
+
+static struct leat_graph *
+make_graph(const struct layer *l, const float *weights, const float *bias)
+{
+    struct leat_graph *graph = NULL;
+    const char *last = "main";
+    struct builder b;
+
+    builder_init(&b, 13);
+    if (l->product) {
+        (void)builder_input(&b, "x", 1, DIMS(-1, l->inputs));
+    } else {
+        (void)builder_input(&b, "x", 1, DIMS(-1, l->inputs, l->image, l->image));
+    }
+    add_identity(&b, l, l->inputs, "first_weights", "x", "first");
+    if (l->bias) {
+        (void)builder_constant(&b, "bias", 1, bias, DIMS(l->outputs));
+    }
+    if (l->add) {
+        add_identity(&b, l, l->inputs, "side_weights", "first", "side");
+    }
+    add_node(&b, l, "weights", weights, l->outputs, l->inputs, l->kernel, l->groups,
+             l->bias ? "first weights bias" : "first weights", "main");
+    if (l->add) {
+        (void)builder_node(&b, "Add", "main side", "sum");
+        last = "sum";
+    }
+    if (l->activation != NULL) {
+        (void)builder_node(&b, l->activation, last, "active");
+        last = "active";
+    }
+    (void)builder_node(&b, "Identity", last, "result"); /* has gone when it is optimised */
+    if (l->pool) {
+        Onnx__NodeProto *node = builder_node(&b, "MaxPool", last, "pooled");
+        (void)builder_ints(&b, node, "kernel_shape", DIMS(2, 2));
+        last = "pooled";
+    }
+    if (l->whole) {
+        add_identity(&b, l, l->outputs, "middle_weights", last, "middle");
+        last = "middle";
+    }
+    add_identity(&b, l, l->outputs, "last_weights", last, "y");
+    builder_output(&b, "y");
+    EXPECT(builder_import(&b, &graph) == LEAT_OK);
+    EXPECT(leat_graph_optimise(graph, ~UINT64_C(0)) == LEAT_OK);
+    builder_fini(&b);
+    return graph;
+}
+
+/* ---- What it should answer -------------------------------------------------------------------------- */
+
+static double
+activate(const struct layer *l, double x)
+{
+    return l->activation == NULL                     ? x
+           : strcmp(l->activation, "Relu") == 0      ? fmax(x, 0)
+           : strcmp(l->activation, "Sigmoid") == 0   ? 1 / (1 + exp(-x))
+           : strcmp(l->activation, "HardSwish") == 0 ? x * fmax(0, fmin(1, x / 6 + 0.5))
+                                                     : tanh(x);
+}
+
+static double
+cut(double x, double least, double most)
+{
+    return fmax(least, fmin(most, x));
+}
+
+static bool
+in_floats(const struct layer *l)
+{
+    return cpu_weights_most(!l->product, l->signed_source ? dnnl_s8 : dnnl_u8) == 0;
+}
+
+/* Weights as they are stored, times their step: [outputs][inputs / groups][kernel][kernel]. */
+static void
+round_weights(const struct layer *l, const float *weights, double *rounded)
+{
+    const size_t each = (size_t)(l->inputs / l->groups * l->kernel * l->kernel);
+    const double given =
+        (double)cpu_weights_most(!l->product, l->signed_source ? dnnl_s8 : dnnl_u8);
+    const double most =
+        !l->product && l->signed_source && given < 127 ? given / 2 : given; /* oneDNN halves them */
+
+    for (size_t c = 0; c < (size_t)l->outputs; c++) {
+        double furthest = 0;
+        for (size_t i = 0; i < each; i++) {
+            const size_t at =
+                l->product && !l->transposed ? i * (size_t)l->outputs + c : c * each + i;
+            rounded[c * each + i] = (double)weights[at];
+            furthest = fmax(furthest, fabs((double)weights[at]));
+        }
+        for (size_t i = 0; i < each && !in_floats(l); i++) {
+            rounded[c * each + i] =
+                nearbyint(rounded[c * each + i] / furthest * most) * furthest / most;
+        }
+    }
+}
+
+static int64_t
+out_image(const struct layer *l)
+{
+    return (l->image + 2 * l->pad - l->kernel) / l->stride + 1;
+}
+
+/* Results before they are stored and pooled, and what each adds up, for the bound. */
+static void
+expect_layer(const struct layer *l, const double *source, const double *addend,
+             const double *weights, const float *bias, double *results, double *magnitudes)
+{
+    const int64_t out = out_image(l), fan = l->inputs / l->groups, k = l->kernel;
+
+    for (int64_t n = 0; n < l->items; n++) {
+        for (int64_t c = 0; c < l->outputs; c++) {
+            for (int64_t p = 0; p < out * out; p++) {
+                const int64_t at = (n * l->outputs + c) * out * out + p;
+                double sum = l->bias ? (double)bias[c] : 0, magnitude = fabs(sum);
+                for (int64_t i = 0; i < fan * k * k; i++) {
+                    const int64_t y = p / out * l->stride - l->pad + i / k % k,
+                                  x = p % out * l->stride - l->pad + i % k;
+                    const int64_t channel = c / (l->outputs / l->groups) * fan + i / (k * k);
+                    if (y >= 0 && y < l->image && x >= 0 && x < l->image) {
+                        const double term =
+                            source[((n * l->inputs + channel) * l->image + y) * l->image + x] *
+                            weights[c * fan * k * k + i];
+                        sum += term;
+                        magnitude += fabs(term);
+                    }
+                }
+                sum += l->add ? addend[at] : 0;
+                magnitudes[at] = magnitude + (l->add ? fabs(addend[at]) : 0);
+                results[at] = activate(l, sum);
+            }
+        }
+    }
+}
+
+/* ---- One node --------------------------------------------------------------------------------------- */
+
+static void
+set_range(struct leat_graph *graph, const char *name, float least, float most, bool needed)
+{
+    const bool there = leat_graph_set_range(graph, &(struct leat_range){name, least, most});
+    EXPECT(there || !needed);
+}
+
+static void
+run_graph(struct leat_graph *graph, uint32_t items, const float *x, float *y)
+{
+    struct leat_model_source source = {.graph = graph, .precision = LEAT_PRECISION_INT8};
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    const struct leat_segment segment = {.items = items, .tensors = {x, y}};
+    struct leat_model *model;
+    struct leat_plan *plan;
+
+    EXPECT(leat_graph_signature(graph, infos, &source.input_count, &source.output_count) ==
+           LEAT_OK);
+    source.infos = infos;
+    EXPECT(leat_backend_cpu.model_load(&source, &model) == LEAT_OK);
+    EXPECT(leat_backend_cpu.plan_build(model, &(struct leat_plan_options){.items = items}, &plan) ==
+           LEAT_OK);
+    void *scratch =
+        aligned_alloc(64, (size_t)leat_round_up(leat_backend_cpu.plan_scratch_bytes(plan) + 1, 64));
+    EXPECT(scratch != NULL);
+    EXPECT(leat_backend_cpu.plan_run(plan, &segment, 1, scratch, NULL) == LEAT_OK);
+    free(scratch);
+    leat_backend_cpu.plan_destroy(plan);
+    leat_backend_cpu.model_destroy(model);
+}
+
+/* The greatest of 2x2. */
+static double
+pooled_at(const struct layer *l, const double *results, int64_t plane, int64_t y, int64_t x)
+{
+    const int64_t out = out_image(l);
+    const double *r = results + plane * out * out + y * out + x;
+    return fmax(fmax(r[0], r[1]), fmax(r[out], r[out + 1]));
+}
+
+static void
+test_layer(const struct layer *l)
+{
+    const int64_t out = out_image(l), fan = l->inputs / l->groups * l->kernel * l->kernel;
+    const size_t source_count = (size_t)(l->items * l->inputs * l->image * l->image),
+                 weight_count = (size_t)(l->outputs * fan);
+    const size_t result_count = (size_t)(l->items * l->outputs * out * out);
+    const int64_t source_least = l->signed_source ? -128 : 0,
+                  /* a step below the range is a number too */ source_most =
+                      l->signed_source ? 127 : 255;
+    const double source_step = 0.0123,
+                 addend_step = l->signed_source ? 0.0123 : 0.0369; /* the side's own */
+    float *x = floats(source_count), *weights = floats(weight_count),
+          *bias = floats((size_t)l->outputs), *y = floats(result_count);
+    double *source = calloc(source_count, sizeof(double)),
+           *addend = calloc(source_count, sizeof(double)),
+           *rounded = calloc(weight_count, sizeof(double)),
+           *results = calloc(result_count, sizeof(double)),
+           *magnitudes = calloc(result_count, sizeof(double));
+
+    EXPECT(source != NULL && addend != NULL && rounded != NULL && results != NULL &&
+           magnitudes != NULL);
+    for (size_t i = 0; i < source_count; i++) {
+        const int64_t steps =
+            l->extreme ? source_most : random_of(source_least - 20, source_most + 20);
+        x[i] = (float)((double)steps * source_step);
+        source[i] = (in_floats(l) ? (double)steps
+                                  : cut((double)steps, (double)source_least, (double)source_most)) *
+                    source_step;
+        addend[i] = l->whole && !in_floats(l)
+                        ? cut(nearbyint(source[i] / addend_step), l->signed_addend ? -128 : 0,
+                              l->signed_addend ? 127 : 255) *
+                              addend_step
+                        : source[i];
+    }
+    for (size_t i = 0; i < weight_count; i++) {
+        weights[i] = (float)(l->extreme ? 127 : random_of(-127, 127)) / 1270;
+    }
+    for (int64_t c = 0; c < l->outputs; c++) {
+        /* The greatest of each channel: so none lies between two steps. */
+        weights[l->product && !l->transposed ? (fan - 1) * l->outputs + c : c * fan] =
+            127.0f / 1270;
+        bias[c] = (float)random_of(-1000, 1000) / 1000;
+    }
+    round_weights(l, weights, rounded);
+    expect_layer(l, source, addend, rounded, bias, results, magnitudes);
+
+    double furthest = 0, least = 0, most_added = 0;
+    for (size_t i = 0; i < result_count; i++) {
+        furthest = fmax(furthest, fabs(results[i]));
+        most_added = fmax(most_added, magnitudes[i]);
+        least = fmin(least, results[i]);
+    }
+    furthest *= 0.9; /* some are beyond it */
+    const bool signed_result = least < 0;
+    /* Where products of s8 are in floats: so is the one behind it, and no u8 is added to s8. */
+    const bool floats_behind = l->product && cpu_weights_most(false, dnnl_s8) == 0 && signed_result;
+    const bool whole =
+        l->whole && !(floats_behind && (l->signed_source || (l->add && !l->signed_addend)));
+    const double result_step = (double)(float)furthest / (signed_result ? 127 : 255);
+    struct leat_graph *graph = make_graph(l, weights, bias);
+    const float source_range = (float)(source_step * (double)source_most),
+                addend_range = (float)(addend_step * (l->signed_addend ? 127 : 255));
+    const char *name = l->activation != NULL ? "active" : l->add ? "sum" : "main";
+    set_range(graph, "first", l->signed_source ? -source_range : 0, source_range, true);
+    set_range(graph, "side", l->signed_addend ? -addend_range : 0, addend_range, l->add);
+    if (l->whole && furthest > 0) {
+        set_range(graph, name, signed_result ? -(float)furthest : 0, (float)furthest, true);
+        set_range(graph, "pooled", signed_result ? -(float)furthest : 0, (float)furthest, l->pool);
+    }
+    run_graph(graph, (uint32_t)l->items, x, y);
+
+    const int64_t last = l->pool ? out - 1 : out;
+    for (int64_t plane = 0; plane < l->items * l->outputs; plane++) {
+        for (int64_t p = 0; p < last * last; p++) {
+            const double exact = l->pool ? pooled_at(l, results, plane, p / last, p % last)
+                                         : results[plane * out * out + p];
+            const double wanted = whole ? cut(exact, signed_result ? -128 * result_step : 0,
+                                              (signed_result ? 127 : 255) * result_step)
+                                        : exact;
+            const double bound = (whole ? 0.51 * result_step : 0) + 1e-5 * (1 + most_added);
+            const double got = (double)y[plane * last * last + p];
+            if (!(fabs(got - wanted) <= bound)) {
+                (void)fprintf(stderr,
+                              "%s %lld times %lld -> %lld, image %lld, kernel %lld, stride %lld, "
+                              "pad %lld, groups %lld%s%s%s%s%s%s%s, %s: %g, not %g "
+                              "(step %g)\n",
+                              l->product ? "product" : "convolution", (long long)l->items,
+                              (long long)l->inputs, (long long)l->outputs, (long long)l->image,
+                              (long long)l->kernel, (long long)l->stride, (long long)l->pad,
+                              (long long)l->groups, l->bias ? " bias" : "", l->add ? " add" : "",
+                              l->pool ? " pool" : "", l->whole ? " whole" : "",
+                              l->signed_source ? " s8" : " u8",
+                              l->signed_addend ? " addend s8" : "", l->extreme ? " extreme" : "",
+                              l->activation != NULL ? l->activation : "linear", got, wanted,
+                              result_step);
+                EXPECT(!"what the definition says");
+            }
+        }
+    }
+    leat_graph_destroy(graph);
+    free(x);
+    free(weights);
+    free(bias);
+    free(y);
+    free(source);
+    free(addend);
+    free(rounded);
+    free(results);
+    free(magnitudes);
+}
+
+static void
+test_layers(void)
+{
+    static const char *const activations[] = {NULL, "Relu", "Sigmoid", "Tanh"};
+
+    for (int round = 0; round < ROUNDS; round++) {
+        struct layer l = {
+            .product = random_of(0, 2) == 0,
+            .items = random_of(1, 3),
+            .inputs = random_of(1, CHANNELS_MAX),
+            .outputs = random_of(1, CHANNELS_MAX),
+            .image = 1,
+            .kernel = 1,
+            .stride = 1,
+            .groups = 1,
+            .bias = random_of(0, 1) == 0,
+            .add = random_of(0, 2) == 0,
+            .whole = random_of(0, 2) != 0,
+            .signed_source = random_of(0, 1) == 0,
+            .extreme = random_of(0, 4) == 0,
+            .activation = activations[random_of(0, LEAT_COUNT_OF(activations) - 1)],
+        };
+        l.transposed = l.product && random_of(0, 1) == 0;
+        if (!l.product) {
+            l.image = random_of(3, IMAGE_MAX);
+            l.kernel = random_of(0, 1) == 0 ? 1 : 3;
+            l.pad = l.kernel / 2;
+            l.stride = l.add ? 1 : random_of(1, 2);
+            l.pool = l.whole && random_of(0, 3) == 0 && out_image(&l) >= 2;
+        }
+        if (l.add) {
+            l.outputs = l.inputs;
+        }
+        if (!l.product && l.inputs == l.outputs && random_of(0, 1) == 0) {
+            l.groups = l.inputs; /* depthwise */
+        }
+        l.signed_addend = l.signed_source || (l.add && random_of(0, 1) == 0);
+        test_layer(&l);
+    }
+}
+
+/* ---- Calibration ------------------------------------------------------------------------------------ */
+
+enum { BATCH = 8, BATCHES = 800, WIDTH = 40, CALIBRATED = BATCH * BATCHES * WIDTH };
+
+static int
+compare_floats(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of what the first node makes, which is the input. */
+static struct leat_range
+calibrate(const struct leat_graph *graph, const float *data, bool backwards)
+{
+    struct leat_range range = {.name = NULL};
+    struct leat_calibration *calibration;
+
+    EXPECT(leat_calibration_create(graph, BATCH, &calibration) == LEAT_OK);
+    for (size_t batch = 0; batch < BATCHES; batch++) {
+        const void *const inputs[1] = {data +
+                                       (backwards ? BATCHES - 1 - batch : batch) * BATCH * WIDTH};
+        EXPECT(leat_calibration_run(calibration, inputs) == LEAT_OK);
+    }
+    for (uint32_t i = 0; i < leat_calibration_count(calibration); i++) {
+        const struct leat_range one = leat_calibration_range(calibration, i);
+        range = strcmp(one.name, "first") == 0 ? one : range;
+    }
+    EXPECT(range.name != NULL);
+    range.name = NULL; /* it goes with the calibration */
+    leat_calibration_destroy(calibration);
+    return range;
+}
+
+static void
+test_calibration(void)
+{
+    const struct layer l = {.product = true,
+                            .inputs = WIDTH,
+                            .outputs = WIDTH,
+                            .image = 1,
+                            .kernel = 1,
+                            .stride = 1,
+                            .groups = 1};
+    const size_t beyond = CALIBRATED / LEAT_CALIBRATION_BEYOND;
+    float *data = floats(CALIBRATED), *weights = floats((size_t)WIDTH * WIDTH);
+
+    for (size_t i = 0; i < (size_t)WIDTH * WIDTH; i++) {
+        weights[i] = (float)random_of(-127, 127) / 127;
+    }
+    struct leat_graph *graph = make_graph(&l, weights, NULL);
+    for (size_t i = 0; i < CALIBRATED; i++) {
+        data[i] = (float)random_of(-1000000, 3000000) / 1e6f;
+    }
+    EXPECT(beyond >= 2);
+    for (size_t i = 0; i < beyond; i++) { /* as many as are left out */
+        data[(size_t)random_of(0, CALIBRATED / 2) + i * (CALIBRATED / 8)] = 1e6f;
+    }
+    const struct leat_range range = calibrate(graph, data, false),
+                            again = calibrate(graph, data, true);
+    EXPECT(range.least == again.least && range.most == again.most);
+    qsort(data, CALIBRATED, sizeof(*data), compare_floats);
+    const float most = data[CALIBRATED - 1 - beyond], least = data[beyond];
+    EXPECT(data[CALIBRATED - 1] >= 1e6f && most <= 3);
+    EXPECT(range.most >= most && range.most <= most * (1 + 1.0f / 32));
+    EXPECT(range.least <= least && range.least >= least * (1 + 1.0f / 32));
+
+    for (size_t i = 0; i < CALIBRATED; i++) {
+        data[i] = i % 2 == 0 ? 0.25f : 0; /* what is the greatest of all is no wider than it is */
+    }
+    const struct leat_range flat = calibrate(graph, data, false);
+    EXPECT(flat.least == 0 && flat.most == 0.25f);
+    leat_graph_destroy(graph);
+    free(data);
+    free(weights);
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    seed = leat_test_seed;
+    if ((leat_backend_precisions(&leat_backend_cpu) & LEAT_PRECISION_BIT(LEAT_PRECISION_INT8)) ==
+        0) {
+        return LEAT_TEST_SKIP;
+    }
+    test_layers();
+    test_calibration();
+    return 0;
+}
