@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "sched/policy_table.h"
+#include "sched/reserve.h"
 #include "tests/system/leatd.h"
 
 enum { BURST = 64, UNIT_BURST = 4, UNIT_ITEMS = 5 };
@@ -246,7 +247,8 @@ test_failure(const struct leatd *leatd, struct leat_session *session, struct lea
     }
     EXPECT(leatd_log_count(leatd, "'hurried' keeps its policy") == 1);
     json_t *shown = leatd_request(session, "{\"op\":\"app-show\",\"name\":\"hurried\"}"); /* 29 ms over: all that may be */
-    EXPECT(json_integer_value(json_object_get(json_object_get(shown, "follows"), "reserve_ns")) == 10000000 / 4);
+    EXPECT(json_integer_value(json_object_get(json_object_get(shown, "follows"), "reserve_ns")) ==
+           10000000 / LEAT_RESERVE_SHARE);
     json_decref(shown);
 }
 
