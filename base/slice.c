@@ -31,8 +31,15 @@ leat_slice_shorten(void)
 void
 leat_slice_stand_back(int nice)
 {
-    const struct attributes attributes = {
-        .size = sizeof(attributes), .policy = SCHED_OTHER, .nice = nice, .runtime_ns = LEAT_SLICE_SHORT_NS};
+    struct attributes attributes = {.size = sizeof(attributes)};
 
+    if (syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) != 0) {
+        attributes.nice = 0;
+    }
+    attributes.size = sizeof(attributes);
+    attributes.policy = SCHED_OTHER;
+    attributes.nice = attributes.nice > nice ? attributes.nice : nice; /* to lower it takes a privilege */
+    attributes.priority = 0;
+    attributes.runtime_ns = LEAT_SLICE_SHORT_NS;
     (void)syscall(SYS_sched_setattr, 0, &attributes, 0);
 }

@@ -17,7 +17,7 @@
 /* Keeps policy and nice. Nothing changes for a thread of another policy than SCHED_OTHER and SCHED_BATCH. */
 void leat_slice_shorten(void);
 
-/* SCHED_OTHER, whatever it was, that nice, and the short slice: for work behind what serves, which is not to hold it up. */
+/* SCHED_OTHER, whatever it was, that nice or more, and the short slice: for work behind what serves, which is not to hold it up. */
 void leat_slice_stand_back(int nice);
 
 #endif /* LEAT_BASE_SLICE_H */

@@ -90,7 +90,7 @@ struct leat_policy_keeping {
     uint32_t spread_ppm;    /* that it was made for */
     uint32_t misfits;       /* looks in a row at which it did not fit */
     uint64_t accepted_seen; /* queries at the last look */
-    uint64_t queries_seen, items_seen; /* that had arrived by then */
+    uint64_t queries_seen, items_seen; /* that had arrived when the unit was looked at */
     uint32_t unit_shift; /* items of a usual query, rounded down to a power of two: what counts as one */
     struct leat_share share; /* of the workers; in force for selectors that go by their number */
     uint64_t demand_accepted_seen, busy_seen_ns; /* at the last look at demands */

@@ -934,7 +934,8 @@ select_input(const struct leat_dispatcher *dispatcher, struct leat_application *
         .variant_count = app->variant_count,
         .worker_count = own_workers(dispatcher, app),
         .idle_count = own_idle(dispatcher, app),
-        .rate_qps = leat_load_rising_qps(&app->load, dispatcher->now_ns),
+        .rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns),
+        .rising_qps = leat_load_rising_qps(&app->load, dispatcher->now_ns),
         .application = app->id,
         .predict = predict,
         .cost = cost_nano,
@@ -1190,14 +1191,23 @@ decide_all(struct leat_dispatcher *dispatcher)
 
 /* ---- Reports from the workers ----------------------------------------------------------------- */
 
+void
+leat_dispatcher_keep_reserve(struct leat_application *app)
+{
+    const uint64_t objective_ns = app->policy != NULL ? app->policy->objective_ns : app->latency_ns;
+    atomic_store_explicit(&app->reserve_ns, leat_reserve_ns(&app->reserve, objective_ns), memory_order_relaxed);
+}
+
 /* What it ended later than predicted says how early the next ones are to end. */
 static void
 learn_reserve(const struct leat_dispatcher *dispatcher, struct leat_application *app, const struct batch_record *batch)
 {
     const uint64_t took_ns = dispatcher->now_ns - batch->handed_ns;
 
-    leat_reserve_learn(&app->reserve, took_ns, batch->predicted_ns, app->policy != NULL ? app->policy->spread_permille : 0);
-    atomic_store_explicit(&app->reserve_ns, leat_reserve_ns(&app->reserve, app->latency_ns), memory_order_relaxed);
+    if (batch->predicted_ns > 0) {
+        leat_reserve_learn(&app->reserve, took_ns, batch->predicted_ns, app->policy != NULL ? app->policy->spread_permille : 0);
+        leat_dispatcher_keep_reserve(app);
+    }
 }
 
 /* What the batch says of its instance: nothing, where not all of it ran as it should. */

@@ -134,6 +134,7 @@ take_over(struct leat_dispatcher *dispatcher, struct leat_application *app)
     leat_histogram_merge(&successor->sizes, &app->sizes);
     successor->load = app->load;
     successor->reserve = app->reserve;
+    leat_dispatcher_keep_reserve(successor);
     successor->busy = app->busy;
     successor->sweep_due = app->busy;
     successor->next_expiry_ns = app->busy ? 0 : LEAT_NO_DEADLINE; /* the next sweep finds it */

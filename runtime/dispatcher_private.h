@@ -121,6 +121,9 @@ uint8_t leat_dispatcher_barred_classes(const struct leat_dispatcher *dispatcher,
 void leat_dispatcher_deal(const struct leat_dispatcher *dispatcher, const struct leat_application *app,
                           struct leat_waiting *waiting, struct leat_sched_query *query);
 
+/* The reserve that was learned, for selectors and for who asks. */
+void leat_dispatcher_keep_reserve(struct leat_application *app);
+
 /* ---- runtime/dispatcher_commands.c -------------------------------------------------------------- */
 
 void leat_dispatcher_obey(struct leat_dispatcher *dispatcher, const struct leat_command *command);

@@ -13,6 +13,7 @@
 
 #define LOOK_NS UINT64_C(1000000000)
 #define THREADS 2u /* that make a policy */
+#define UNIT_QUERIES 512u /* that say what a usual one is */
 #define MISFITS 3u /* looks in a row until a policy is made anew */
 
 /* An order and what it points to. */
@@ -39,6 +40,17 @@ struct leat_policy_keeper {
 };
 
 /* ---- What a policy is to be made for ---------------------------------------------------------- */
+
+/* That every variant can hold, so that none is without a batch of a unit. */
+static uint32_t
+least_items(const struct leat_application *app)
+{
+    uint32_t least = LEAT_ITEMS_MAX;
+    for (uint32_t v = 0; v < app->variant_count; v++) {
+        least = app->sched_variants[v].items_max < least ? app->sched_variants[v].items_max : least;
+    }
+    return least;
+}
 
 static uint32_t
 most_items(const struct leat_application *app)
@@ -189,6 +201,10 @@ read_first(const struct leat_daemon *daemon, struct leat_application *app, const
         return leat_err_prefix(status, "policy %s, as it was kept", options->policy_path);
     }
     status = check_router(app, app->policy->kind);
+    if (status == LEAT_OK && UINT32_C(1) << app->policy->unit_shift > most_items(app)) {
+        status = LEAT_FAIL(LEAT_ERR_INVALID, "policy %s counts %u items as one, and no model takes more than %u at once",
+                           options->policy_path, 1u << app->policy->unit_shift, most_items(app));
+    }
     if (status == LEAT_OK) {
         app->keeping.unit_shift = app->policy->unit_shift;
         draft_first(daemon, draft, app);
@@ -257,9 +273,6 @@ leat_policy_keeper_begin(const struct leat_daemon *daemon, struct leat_applicati
     app->keeping.share.workers = daemon->options.worker_count;
     if (before != NULL) {
         app->keeping.share = before->keeping.share;
-        app->keeping.unit_shift = before->keeping.unit_shift;
-        app->keeping.queries_seen = before->keeping.queries_seen;
-        app->keeping.items_seen = before->keeping.items_seen;
         app->keeping.demand_accepted_seen = before->keeping.demand_accepted_seen;
         app->keeping.busy_seen_ns = before->keeping.busy_seen_ns;
     }
@@ -303,12 +316,12 @@ look_at_arrivals(struct leat_application *app, const struct leat_profile_copy *c
 {
     struct leat_policy_keeping *keeping = &app->keeping;
 
-    if (keeping->own) {
+    if (keeping->own && copy->queries - keeping->queries_seen >= UNIT_QUERIES) {
         keeping->unit_shift = leat_policy_unit_shift(keeping->unit_shift, copy->queries - keeping->queries_seen,
-                                                     copy->items - keeping->items_seen, most_items(app));
+                                                     copy->items - keeping->items_seen, least_items(app));
+        keeping->queries_seen = copy->queries;
+        keeping->items_seen = copy->items;
     }
-    keeping->queries_seen = copy->queries;
-    keeping->items_seen = copy->items;
     keeping->dispersion_mean_permille =
         leat_policy_dispersion(keeping->dispersion_mean_permille, copy->dispersion_ppm >> keeping->unit_shift);
 }

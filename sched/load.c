@@ -108,12 +108,12 @@ leat_load_rising_qps(struct leat_load *load, uint64_t now_ns)
 {
     const uint32_t rate_qps = leat_load_rate_qps(load, now_ns);
     const uint64_t recent = load->recent_query_sum + load->query_counts[load->present];
-    const uint64_t expected = load->query_sum / (BUCKETS / LEAT_LOAD_RECENT);
+    const uint64_t expected = load->query_sum / (BUCKETS / LEAT_LOAD_RECENT) + 2; /* where few come, one more or less says nothing */
 
-    if (LEAT_LIKELY(recent <= expected + 1 || load->whole < BUCKETS)) {
+    if (LEAT_LIKELY(recent <= expected || load->whole < BUCKETS)) {
         return rate_qps;
     }
-    const uint64_t beyond = recent - expected - 1; /* below 2^27: its square fits */
+    const uint64_t beyond = recent - expected; /* below 2^27: its square fits */
     if (LEAT_LIKELY(beyond * beyond <= 9 * expected)) {
         return rate_qps;
     }

@@ -13,9 +13,9 @@
  * Reaction  A rate that changes at once is seen in full a window later, in proportion before. After a silence of a window
  *           it is 0.
  * Rise      Queries, not items, say whether there is a rise: those of the present and the last LEAT_LOAD_RECENT - 1 whole buckets are
- *           more than an eighth of the whole window's by three standard deviations of a Poisson distribution, and
- *           one. Then the rate is that of the items in these. It is seen within an eighth of a window, and of 1000 questions one
- *           about arrivals that are even sees one that is not there.
+ *           more than an eighth of the whole window's, and two, by three standard deviations of a Poisson distribution.
+ *           Then the rate is that of the items in these. It is seen within an eighth of a window, and of 1000 questions about
+ *           even arrivals one at most sees a rise that is not there; bursts of that length are rises.
  * Dispersion  Index of dispersion of counts: variance of the arrivals in a bucket over their mean, of the whole buckets
  *           in the window. 1 for Poisson arrivals, more for bursts of up to a window's length, 0 for clockwork. By 64
  *           buckets it is known to 18 % (standard deviation).

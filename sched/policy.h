@@ -116,6 +116,7 @@ struct leat_select_input {
     uint32_t worker_count; /* that the application may count on: all, or its share of them (sched/share.h) */
     uint32_t idle_count; /* of them without anything outstanding, the routed one included */
     uint32_t rate_qps;   /* at which items of the application's queries came lately: sched/load.h */
+    uint32_t rising_qps; /* the same, but for a rise */
     uint16_t application;
     leat_predict_fn predict;
     leat_predict_fn cost; /* of so many items by themselves, in 10^-9 of what prices are in; UINT64_MAX: the class has no
@@ -247,10 +248,11 @@ extern const struct leat_selector leat_selector_single;
  * the items that wait, the slack of the oldest query when the worker is free, the rate and the idle workers. Whole queries
  * up to the action's items make the batch, one at least. No deadline is a slack of the whole objective. Queries that the
  * policy gives up are passed over, unless nothing else can be served: then they are, by the fastest variant. It may hold.
- *   Kind      One of kind queue is followed as it stands; the next two are for kind pool.
+ *   Kind      One of kind queue is followed as it stands; the next three are for kind pool.
  *   Pace      Where batches lately took longer than the table has it, by a factor p on average, slacks count as divided and rates
  *             as multiplied by p: all times p as long would be the same world with a slower clock. Of the last 64 batches or
- *             so; each counts for 4 at most, and for 1 where all took less.
+ *             so, which are of a unit at least; each counts for 4 at most. Less than 1/16 longer is as the table has it.
+ *   Rise      The rate is rising_qps.
  *   Reserve   Slacks are taken to be less by reserve_ns; where the policy then gives a query up, it is asked with all the time that
  *             there is.
  *   Workers   worker_count may change; that of idle ones is taken for no more than it. 0 stands for init's.

@@ -465,8 +465,7 @@ leat_policy_turn(struct leat_policy_lookup *lookup, uint32_t rate_qps)
         rung++;
     }
     const uint64_t to_qps = rung + 1 < lookup->rung_count ? covered_qps(lookup, rung) : UINT32_MAX;
-    const uint64_t below_qps = rung > 0 ? covered_qps(lookup, rung - 1) + 1 : 0;
-    const uint64_t from_qps = below_qps < UINT32_MAX ? below_qps : UINT32_MAX;
+    const uint64_t from_qps = rung > 0 ? covered_qps(lookup, rung - 1) + 1 : 0;
     lookup->rung = rung;
     lookup->actions = lookup->first + (size_t)rung * lookup->rung_actions;
     lookup->rate_from_qps = (uint32_t)from_qps;

@@ -19,7 +19,7 @@ bucket_of(uint64_t over_ns)
 static void
 settle(struct leat_reserve *reserve)
 {
-    const uint32_t may = reserve->batches / LEAT_RESERVE_ONE_IN;
+    const uint32_t may = (reserve->batches + LEAT_RESERVE_ONE_IN - 1) / LEAT_RESERVE_ONE_IN;
     uint32_t beyond = 0, bucket = BUCKETS;
 
     while (bucket > 0 && beyond + reserve->counts[bucket - 1] <= may) {

@@ -5,7 +5,7 @@
  * Role      A policy that packs batches up to the deadline has to know how late they end when the machine stands still, which
  *           no profile of usual times says. Whoever starts batches tells how far over its predicted end each one ended; a
  *           selector that plans to the deadline plans to the reserve before it.
- * Reserve   The least time that no more than one in LEAT_RESERVE_ONE_IN batches ended later by, of those told lately: of the
+ * Reserve   The least time that no more than one in LEAT_RESERVE_ONE_IN batches, rounded up, ended later by, of those told lately: of the
  *           last LEAT_RESERVE_BATCHES / 2 to LEAT_RESERVE_BATCHES, older ones counting half, then a quarter and so on. It is known to
  *           a quarter, upwards, from LEAT_RESERVE_LEAST_NS on; what is less is none.
  * Spread    A policy that was made for times that spread keeps such batches from being late itself: what they may take is then

@@ -13,14 +13,15 @@
 
 #define PACE_SHIFT   12u /* of one */
 #define PACE_MOST    4u
+#define PACE_NOISE   16u /* a mean of noise is no more than one in so many above one */
 #define PACE_BATCHES 64u /* over so many it is a mean, the last ones counting most */
 
 struct state {
     struct leat_policy_lookup lookup;
     const struct leat_policy *policy;
-    bool to_the_letter;     /* as its source has it: RAMSIS knows neither reserve nor pace */
+    bool to_the_letter;     /* as its source has it: RAMSIS knows neither reserve, pace nor rises */
     uint64_t pace_sum;      /* time of batches as the table has it makes one; PACE_BATCHES times that, in 1 / 2^PACE_SHIFT */
-    uint32_t pace;          /* how many times as long they take, at least 1; in the same parts */
+    uint32_t pace;          /* how many times as long they take, 1 or well above; in the same parts */
     uint32_t slack_share;   /* 1 / pace */
     uint32_t count;         /* of the table's variants; below, by its numbers */
     uint8_t variant_of[64]; /* the application's, or NOBODY */
@@ -90,11 +91,11 @@ table_ns(const struct state *state, uint32_t variant, uint32_t items)
     while (p < state->count && state->variant_of[p] != variant) {
         p++;
     }
-    if (p == state->count || units + (rest > 0) > state->policy->latency_items) {
+    if (p == state->count || units == 0 || units + (rest > 0) > state->policy->latency_items) {
         return 0;
     }
     const uint64_t *latency_ns = leat_policy_latency_ns(state->policy, p);
-    const uint64_t below_ns = latency_ns[units > 0 ? units - 1 : 0], above_ns = latency_ns[units - (rest == 0)];
+    const uint64_t below_ns = latency_ns[units - 1], above_ns = latency_ns[units - (rest == 0)];
     return above_ns > below_ns ? below_ns + (above_ns - below_ns) * rest / unit : below_ns;
 }
 
@@ -111,7 +112,7 @@ ended(void *memory, uint32_t variant, uint32_t items, uint64_t run_ns)
     const uint32_t one = 1u << PACE_SHIFT;
     state->pace_sum += (counts_ns << PACE_SHIFT) / expected_ns - state->pace_sum / PACE_BATCHES; /* times are at most 2^48 */
     const uint32_t pace = (uint32_t)(state->pace_sum / PACE_BATCHES);
-    state->pace = pace > one ? pace : one;
+    state->pace = pace > one + one / PACE_NOISE ? pace : one;
     state->slack_share = one * one / state->pace;
 }
 
@@ -127,7 +128,7 @@ paced_qps(const struct state *state, uint32_t rate_qps)
 /* The pending queries from `first` on, counted as far as a look-up can tell the difference. */
 struct waiting {
     uint32_t first, end;
-    uint32_t items; /* of those, and one for each query that waits but is not shown */
+    uint32_t items; /* of those, and a unit for each query that waits but is not shown */
 };
 
 static void
@@ -291,11 +292,11 @@ static struct leat_selection
 select_batch(void *memory, const struct leat_select_input *input)
 {
     struct state *state = memory;
-    struct waiting waiting = {.items = input->waiting_count - input->pending_count};
+    struct waiting waiting = {.items = (input->waiting_count - input->pending_count) << state->lookup.unit_shift};
 
     LEAT_ASSERT(input->pending_count >= 1 && input->waiting_count >= input->pending_count);
     leat_policy_staff(&state->lookup, input->worker_count);
-    leat_policy_follow(&state->lookup, paced_qps(state, input->rate_qps));
+    leat_policy_follow(&state->lookup, state->to_the_letter ? input->rate_qps : paced_qps(state, input->rising_qps));
     const struct choice choice = ask(state, input, &waiting);
     if (choice.action.variant == LEAT_POLICY_HOLD) {
         return (struct leat_selection){.skip = waiting.first, .hold = true};

@@ -760,15 +760,12 @@ model_end(struct model *model, uint32_t variant, uint32_t items, uint64_t run_ns
 
     for (uint32_t p = 0; p < policy->variant_count; p++) {
         const uint64_t *times_ns = leat_policy_latency_ns(policy, p);
-        if (model->variant_of[p] != variant || items > policy->latency_items * unit) {
+        if (model->variant_of[p] != variant || items > policy->latency_items * unit || items < unit) {
             continue;
         }
-        uint64_t table_ns = times_ns[0];
-        if (items >= unit) {
-            table_ns = times_ns[items / unit - 1];
-            if (items % unit != 0 && times_ns[items / unit] > table_ns) {
-                table_ns += (times_ns[items / unit] - table_ns) * (items % unit) / unit;
-            }
+        uint64_t table_ns = times_ns[items / unit - 1];
+        if (items % unit != 0 && times_ns[items / unit] > table_ns) {
+            table_ns += (times_ns[items / unit] - table_ns) * (items % unit) / unit;
         }
         const uint64_t slow = run_ns >= 4 * table_ns ? 4 * 4096 : run_ns * 4096 / table_ns;
         model->slow_sum = model->slow_sum + slow - model->slow_sum / 64;
@@ -779,14 +776,15 @@ model_end(struct model *model, uint32_t variant, uint32_t items, uint64_t run_ns
 static uint64_t
 model_slow(const struct model *model)
 {
-    return model->slow_sum / 64 > 4096 && model->policy->kind == LEAT_POLICY_POOL ? model->slow_sum / 64 : 4096;
+    return model->slow_sum / 64 > 4096 + 256 && model->policy->kind == LEAT_POLICY_POOL ? model->slow_sum / 64 : 4096;
 }
 
 /* What the policy says when all takes that much longer. */
 static struct leat_policy_action
 slow_action(const struct model *model, uint32_t workers, uint32_t waiting, uint64_t slack_ns)
 {
-    const uint64_t rate_qps = model->input->rate_qps * model_slow(model) / 4096;
+    const bool letter = model->policy->kind == LEAT_POLICY_QUEUE;
+    const uint64_t rate_qps = letter ? model->input->rate_qps : model->input->rising_qps * model_slow(model) / 4096;
     const uint64_t left_ns = slack_ns < model->policy->objective_ns ? slack_ns : model->policy->objective_ns;
     uint32_t rung;
     return plain_action(model->policy, workers, (uint32_t)rate_qps, waiting, model->input->idle_count,
@@ -860,7 +858,7 @@ model_select(const struct model *model, uint32_t workers)
 
     for (;;) {
         const struct leat_sched_query *oldest = &input->pending[skip];
-        uint32_t waiting = input->waiting_count - input->pending_count;
+        uint32_t waiting = (input->waiting_count - input->pending_count) << model->policy->unit_shift;
         for (k = skip; k < input->pending_count; k++) {
             waiting += input->pending[k].items;
         }
@@ -1000,6 +998,7 @@ test_selector_against_model(void)
                                                     .worker_count = shape.worker_count,
                                                     .idle_count = (uint32_t)below(shape.worker_count + 1),
                                                     .rate_qps = (uint32_t)below(1500),
+                                                    .rising_qps = (uint32_t)below(1500),
                                                     .application = 7,
                                                     .predict = predict,
                                                     .cost = cost,

@@ -21,7 +21,7 @@
 #include "sched/reserve.h"
 #include "tests/system/leatd.h"
 
-enum { BURST = 64, UNIT_BURST = 4, UNIT_ITEMS = 5 };
+enum { BURST = 64, UNIT_BURST = 4, UNIT_ITEMS = 7 };
 
 static json_int_t
 policy_versions(struct leat_session *session, bool *ret_own)

@@ -308,7 +308,9 @@ naive_carry_out(const struct leat_sched_query *shown, uint32_t shown_count, stru
         .worker_count = options->worker_count,
         .idle_count = idle,
         .rate_qps = options->load_known ? (uint32_t)ceil(options->arrivals.rate_qps)
-                                        : leat_load_rising_qps(&naive.load, naive.now_ns),
+                                        : leat_load_rate_qps(&naive.load, naive.now_ns),
+        .rising_qps = options->load_known ? (uint32_t)ceil(options->arrivals.rate_qps)
+                                          : leat_load_rising_qps(&naive.load, naive.now_ns),
         .predict = naive_predict,
         .profiles = options->table,
     };

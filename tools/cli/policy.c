@@ -252,6 +252,14 @@ policy_print_rungs(const struct leat_policy *policy)
 }
 
 static void
+print_unit(const struct leat_policy *policy)
+{
+    if (policy->unit_shift > 0) {
+        (void)printf("unit        %u items count as one, here and below\n", 1u << policy->unit_shift);
+    }
+}
+
+static void
 print_policy(const struct leat_policy *policy)
 {
     (void)printf("kind        %s, for %u workers", leat_policy_kind_text(policy->kind), policy->worker_count);
@@ -265,9 +273,7 @@ print_policy(const struct leat_policy *policy)
     if (policy->spread_permille > 0) {
         (void)printf("times       standard deviation %g of them\n", policy->spread_permille / 1e3);
     }
-    if (policy->unit_shift > 0) {
-        (void)printf("unit        %u items count as one, here and below\n", 1u << policy->unit_shift);
-    }
+    print_unit(policy);
     (void)printf("table       %u that wait, %u bins of slack", policy->queue_max, policy->slack_bins);
     if (policy->idle_levels > 0) {
         (void)printf(", %u levels of idle workers with %u that wait", policy->idle_levels, policy->held_max);
@@ -483,6 +489,7 @@ evaluate(const struct leat_policy *policy, bool json)
             continue;
         }
         if (r == 0) {
+            print_unit(policy);
             print_heading();
         }
         print_expectations(rate_qps, expectation.accuracy, expectation.violation, expectation.gain, expectation.bound);
@@ -490,8 +497,9 @@ evaluate(const struct leat_policy *policy, bool json)
     }
     end_evaluation(&evaluation);
     if (status == LEAT_OK && json) {
-        print_json(json_pack("{s:s, s:b, s:O}", "kind", leat_policy_kind_text(policy->kind), "computed",
-                             (int)(policy->kind == LEAT_POLICY_QUEUE), "rungs", rungs));
+        print_json(json_pack("{s:s, s:b, s:I, s:O}", "kind", leat_policy_kind_text(policy->kind), "computed",
+                             (int)(policy->kind == LEAT_POLICY_QUEUE), "unit_items", (json_int_t)1 << policy->unit_shift,
+                             "rungs", rungs));
     }
     json_decref(rungs);
     return status == LEAT_OK ? EXIT_DONE : fail();

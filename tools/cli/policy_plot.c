@@ -158,7 +158,11 @@ put_panel(const struct panel *panel, const struct leat_policy_rung *rung)
         (void)snprintf(text, sizeof(text), "> %u", policy->queue_max);
         put_text_at(panel->out, right, bottom + 14, "text-anchor=\"end\" font-size=\"10\"", text);
     }
-    put_text_at(panel->out, (left + right) / 2, bottom + 30, "text-anchor=\"middle\" font-size=\"10\"", "waiting");
+    (void)strcpy(text, "waiting");
+    if (policy->unit_shift > 0) {
+        (void)snprintf(text, sizeof(text), "waiting, %u items each", 1u << policy->unit_shift);
+    }
+    put_text_at(panel->out, (left + right) / 2, bottom + 30, "text-anchor=\"middle\" font-size=\"10\"", text);
     for (uint32_t i = 0; i <= 2; i++) {
         const double y = bottom - HEIGHT * i / 2.0;
         (void)snprintf(text, sizeof(text), "%s", format_ns((double)policy->objective_ns * i / 2).text);

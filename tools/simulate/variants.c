@@ -341,7 +341,7 @@ rate_qps(struct variants_run *run)
     double qps = options->arrivals.rate_qps;
 
     if (!options->load_known) {
-        return leat_load_rising_qps(&run->load, run->now_ns);
+        return leat_load_rate_qps(&run->load, run->now_ns);
     }
     if (options->arrivals.kind == ARRIVALS_RATES) {
         const struct rates *rates = options->arrivals.rates;
@@ -384,6 +384,7 @@ select_input(struct variants_run *run, const struct leat_sched_query *pending, u
         .worker_count = run->options->worker_count,
         .idle_count = run->idle_count,
         .rate_qps = rate_qps(run),
+        .rising_qps = run->options->load_known ? rate_qps(run) : leat_load_rising_qps(&run->load, run->now_ns),
         .predict = predict,
         .profiles = run->options->table,
         .reserve_ns = leat_reserve_ns(&run->reserve, run->options->objective_ns),
