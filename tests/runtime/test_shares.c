@@ -71,6 +71,7 @@ decide(struct app *app, uint32_t share, uint32_t idle, uint32_t w, uint64_t now_
                                             .worker_count = share,
                                             .idle_count = left < idle ? left : idle,
                                             .rate_qps = rate_qps,
+                                            .rising_qps = rate_qps,
                                             .predict = predict};
     const struct leat_selection chosen = leat_selector_mdp.select(app->state, &input);
 
