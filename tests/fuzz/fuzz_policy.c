@@ -117,6 +117,7 @@ check_selections(const struct leat_policy *policy, uint64_t *random)
                                                 .worker_count = policy->worker_count,
                                                 .idle_count = (uint32_t)draw(random) % (policy->worker_count + 1),
                                                 .rate_qps = (uint32_t)draw(random) >> draw(random) % 32,
+                                                .rising_qps = (uint32_t)draw(random) >> draw(random) % 32,
                                                 .predict = predict,
                                                 .profiles = policy};
         for (uint32_t v = 0; v < input.variant_count; v++) {
