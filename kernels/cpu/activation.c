@@ -95,7 +95,7 @@ activate_all(const enum leat_activation activation, float *y, size_t count)
         _mm512_storeu_ps(y + i + CPU_LANES, activation_of(activation, b));
     }
     for (; i < count; i += CPU_LANES) {
-        const __mmask16 there = count - i >= CPU_LANES ? 0xffff : (__mmask16)((1u << (count - i)) - 1);
+        const __mmask16 there = (__mmask16)(count - i >= CPU_LANES ? 0xffffu : (1u << (count - i)) - 1);
         _mm512_mask_storeu_ps(y + i, there, activation_of(activation, _mm512_maskz_loadu_ps(there, y + i)));
     }
 }

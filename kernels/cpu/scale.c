@@ -17,7 +17,7 @@ scale_rows(const struct cpu_call *call, size_t begin, size_t end)
         const float *from = x + row * channels, *by = factors + row / call->step->count * channels;
         float *to = y + row * channels;
         for (size_t c = 0; c < channels; c += CPU_LANES) {
-            const __mmask16 there = channels - c >= CPU_LANES ? 0xffff : (__mmask16)((1u << (channels - c)) - 1);
+            const __mmask16 there = (__mmask16)(channels - c >= CPU_LANES ? 0xffffu : (1u << (channels - c)) - 1);
             _mm512_mask_storeu_ps(to + c, there, _mm512_mul_ps(_mm512_maskz_loadu_ps(there, from + c),
                                                                _mm512_maskz_loadu_ps(there, by + c)));
         }
