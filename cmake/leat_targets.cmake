@@ -62,8 +62,11 @@ endfunction()
 
 # A fuzz target is libFuzzer under clang, and a corpus replay test under every compiler.
 function(leat_fuzz name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
-  file(GLOB corpus CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name}/*)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "CORPUS" "SOURCES;DEPENDS")
+  if(NOT arg_CORPUS)
+    set(arg_CORPUS ${name})
+  endif()
+  file(GLOB corpus CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${arg_CORPUS}/*)
   leat_test(${name}_replay SOURCES ${arg_SOURCES} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay_main.c
             DEPENDS ${arg_DEPENDS} ARGS ${corpus} LABEL fuzz)
   if(LEAT_SANITIZE MATCHES "fuzzer-no-link") # the fuzz preset instruments every library too

@@ -39,6 +39,7 @@ struct leat_sched_query {
     uint32_t cost_cap_nano; /* what an answer may cost, in 10^-9 of what prices are in; 0: any */
     uint32_t ordinal;     /* how many of its application came before; wraps */
     uint16_t application; /* index in the caller's table */
+    uint16_t length;      /* of its sequences; 0: its application has none */
     bool offline;
     uint8_t barred_classes; /* bit c: on a worker of class c its cap is broken whatever the variant; see sched/route_caps.h */
 };
@@ -56,6 +57,7 @@ struct leat_sched_variant {
     uint32_t accuracy_ppm;
     uint32_t items_max; /* largest batch in items */
     uint32_t cost_nano; /* to compare variants by: of one item by itself on the cheapest class of workers, in 10^-9 of what prices are in */
+    uint16_t length_min, length_max; /* of queries that it serves, both inclusive; zeroes: the application has none */
     bool ready;         /* loaded on every worker that route() may choose */
 };
 

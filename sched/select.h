@@ -5,11 +5,19 @@
 
 #include "sched/policy.h"
 
-/* Is the variant large and accurate enough for the query? Whether it is ready is another question. */
+/* Does the variant serve queries whose sequences are that long? */
+static inline bool
+leat_select_holds(const struct leat_sched_variant *variant, const struct leat_sched_query *query)
+{
+    return query->length >= variant->length_min && query->length <= variant->length_max;
+}
+
+/* And is it large and accurate enough for the query? Whether it is ready is another question. */
 static inline bool
 leat_select_fits(const struct leat_sched_variant *variant, const struct leat_sched_query *query)
 {
-    return query->items <= variant->items_max && query->accuracy_floor_ppm <= variant->accuracy_ppm;
+    return query->items <= variant->items_max && query->accuracy_floor_ppm <= variant->accuracy_ppm &&
+           leat_select_holds(variant, query);
 }
 
 /* And cheap enough on the routed worker? `variant` is one of the input's. */

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sched/scaler.h"
+
+#include "base/status.h"
+
+enum { RELAXATIONS = 4 }; /* of an objective that cannot be kept, each to twice */
+
+struct decision {
+    const struct leat_scaler_options *options;
+    struct leat_scaler_application *const *applications;
+    uint32_t count;
+    void *memory;
+    struct leat_joint_application joints[LEAT_SCALER_APPLICATIONS_MAX];
+    struct leat_joint_answer answers[LEAT_SCALER_APPLICATIONS_MAX];
+};
+
+/* ---- Demand -------------------------------------------------------------------------------------- */
+
+static double
+remember(const struct leat_scaler_options *options, struct leat_scaler_application *application)
+{
+    double most_qps = application->expected_qps;
+
+    application->rates[application->decisions++ % options->hold] = (float)application->rate_qps;
+    for (uint32_t i = 0; i < options->hold; i++) {
+        most_qps = application->rates[i] > most_qps ? application->rates[i] : most_qps;
+    }
+    return most_qps;
+}
+
+/* What is to be carried at the rate; with what waits, which is to be gone within an objective. */
+static double
+demand(const struct leat_scaler_options *options, const struct leat_scaler_application *application, double rate_qps, bool waits)
+{
+    const struct leat_joint_application *joint = &application->joint;
+    double demand_qps = leat_joint_demand(rate_qps, joint->objective_ns, options->deviations);
+
+    for (uint32_t s = 0; s < joint->stage_count && waits; s++) {
+        demand_qps += application->stages[s].waiting / joint->stages[s].calls * 1e9 / (double)joint->objective_ns;
+    }
+    return demand_qps;
+}
+
+/* ---- Settle: instances for the highest rate of late ------------------------------------------------ */
+
+static void
+keep_class(struct leat_joint_stage *joint, const struct leat_scaler_stage *stage)
+{
+    for (uint32_t k = 0; k < LEAT_JOINT_CLASSES_MAX && stage->ready + stage->starting > 0; k++) {
+        joint->latency_ns[k] = k == stage->worker_class ? joint->latency_ns[k] : NULL;
+    }
+}
+
+static void
+take(uint32_t *left, uint32_t cores)
+{
+    *left = cores < *left ? *left - cores : 0;
+}
+
+static void
+order_instances(struct decision *decision, const struct leat_joint_box *box)
+{
+    uint32_t left[LEAT_JOINT_CLASSES_MAX];
+
+    for (uint32_t a = 0; a < decision->count; a++) {
+        struct leat_scaler_application *application = decision->applications[a];
+        struct leat_joint_application *joint = &decision->joints[a];
+        const double most_qps = remember(decision->options, application);
+
+        *joint = application->joint;
+        joint->demand_qps = demand(decision->options, application, most_qps, false);
+        for (uint32_t s = 0; s < joint->stage_count; s++) {
+            joint->stages[s].instances_min = 1;
+            joint->stages[s].instances_max = UINT32_MAX;
+            keep_class(&joint->stages[s], &application->stages[s]);
+        }
+    }
+    (void)leat_joint_solve(box, decision->joints, decision->count, decision->memory, decision->answers);
+    for (uint32_t k = 0; k < box->class_count; k++) {
+        left[k] = box->classes[k].cores;
+    }
+    for (uint32_t a = 0; a < decision->count; a++) { /* what there is keeps its place, but for one that is given back */
+        struct leat_scaler_application *application = decision->applications[a];
+        for (uint32_t s = 0; s < application->joint.stage_count; s++) {
+            const struct leat_joint_choice *choice = &decision->answers[a].stages[s];
+            const struct leat_scaler_stage *stage = &application->stages[s];
+            const uint32_t begun = stage->ready + stage->starting;
+            struct leat_scaler_order *order = &application->orders[s];
+            const uint32_t fewer = stage->ready > 0 && choice->instances < stage->ready ? stage->ready - 1 : choice->instances;
+            order->worker_class = begun > 0 ? stage->worker_class : choice->worker_class;
+            order->instances = fewer < begun ? fewer : begun;
+            take(&left[order->worker_class], order->instances * application->joint.stages[s].cores_min);
+        }
+    }
+    for (uint32_t a = 0; a < decision->count; a++) {
+        struct leat_scaler_application *application = decision->applications[a];
+        for (uint32_t s = 0; s < application->joint.stage_count; s++) {
+            const struct leat_joint_choice *choice = &decision->answers[a].stages[s];
+            struct leat_scaler_order *order = &application->orders[s];
+            const uint32_t cores_min = application->joint.stages[s].cores_min;
+            while (order->instances < choice->instances && left[order->worker_class] >= cores_min) {
+                take(&left[order->worker_class], cores_min);
+                order->instances++;
+            }
+            order->cores = cores_min; /* unless all stages have instances that run: then of those */
+            order->batch = application->joint.stages[s].batch_max;
+        }
+    }
+}
+
+/* ---- Up and down: cores for the present rate ------------------------------------------------------- */
+
+/* Instances that will serve: those that run, but one that is given back. */
+static uint32_t
+serving(const struct leat_scaler_application *application, uint32_t s)
+{
+    const uint32_t ready = application->stages[s].ready, wanted = application->orders[s].instances;
+    return wanted < ready ? wanted : ready;
+}
+
+static bool
+serves(const struct leat_scaler_application *application)
+{
+    for (uint32_t s = 0; s < application->joint.stage_count; s++) {
+        if (serving(application, s) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What is left by instances that start, and by those of applications with a stage that has none yet. */
+static struct leat_joint_box
+box_left(const struct decision *decision, const struct leat_joint_box *box)
+{
+    struct leat_joint_box left = *box;
+
+    for (uint32_t a = 0; a < decision->count; a++) {
+        const struct leat_scaler_application *application = decision->applications[a];
+        for (uint32_t s = 0; s < application->joint.stage_count; s++) {
+            const struct leat_scaler_order *order = &application->orders[s];
+            const uint32_t begun = serves(application) ? serving(application, s) : 0;
+            take(&left.classes[order->worker_class].cores, (order->instances - begun) * application->joint.stages[s].cores_min);
+        }
+    }
+    return left;
+}
+
+/* The answers for instances as they run, objectives relaxed where they cannot be kept. Applications without any are left out. */
+static void
+solve_cores(struct decision *decision, const struct leat_joint_box *box)
+{
+    uint32_t of[LEAT_SCALER_APPLICATIONS_MAX], count = 0;
+    struct leat_joint_answer answers[LEAT_SCALER_APPLICATIONS_MAX];
+
+    for (uint32_t a = 0; a < decision->count; a++) {
+        struct leat_scaler_application *application = decision->applications[a];
+        struct leat_joint_application *joint = &decision->joints[count];
+        decision->answers[a] = (struct leat_joint_answer){0};
+        if (!serves(application)) {
+            continue;
+        }
+        *joint = application->joint;
+        joint->demand_qps = demand(decision->options, application, application->rate_qps, true);
+        for (uint32_t s = 0; s < joint->stage_count; s++) {
+            joint->stages[s].instances_min = joint->stages[s].instances_max = serving(application, s);
+            keep_class(&joint->stages[s], &application->stages[s]);
+        }
+        of[count++] = a;
+    }
+    for (uint32_t round = 0; count > 0; round++) {
+        bool whole = true;
+        (void)leat_joint_solve(box, decision->joints, count, decision->memory, answers);
+        for (uint32_t i = 0; i < count; i++) {
+            if (answers[i].share < LEAT_JOINT_SHARES) {
+                decision->joints[i].objective_ns *= 2;
+                whole = false;
+            }
+        }
+        if (whole || round == RELAXATIONS) {
+            break;
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        decision->answers[of[i]] = answers[i];
+    }
+}
+
+/* Cores of a class that the answers leave. */
+static uint32_t
+spare(const struct decision *decision, const struct leat_joint_box *box, uint32_t worker_class)
+{
+    uint32_t cores = box->classes[worker_class].cores;
+    for (uint32_t a = 0; a < decision->count; a++) {
+        for (uint32_t s = 0; s < decision->applications[a]->joint.stage_count; s++) {
+            const struct leat_joint_choice *choice = &decision->answers[a].stages[s];
+            cores -= choice->worker_class == worker_class ? choice->instances * choice->cores : 0;
+        }
+    }
+    return cores;
+}
+
+/* Cores that fewer would do for stay for a while, where nobody needs them. */
+static void
+order_cores(struct decision *decision, const struct leat_joint_box *box)
+{
+    uint32_t left[LEAT_JOINT_CLASSES_MAX] = {0};
+
+    for (uint32_t k = 0; k < box->class_count; k++) {
+        left[k] = spare(decision, box, k);
+    }
+    for (uint32_t a = 0; a < decision->count; a++) {
+        struct leat_scaler_application *application = decision->applications[a];
+        for (uint32_t s = 0; s < application->joint.stage_count; s++) {
+            const struct leat_joint_choice *choice = &decision->answers[a].stages[s];
+            const uint32_t cores = application->stages[s].cores;
+            struct leat_scaler_order *order = &application->orders[s];
+            if (choice->instances == 0) {
+                continue;
+            }
+            const uint32_t more = cores > choice->cores ? (cores - choice->cores) * choice->instances : 0;
+            application->calm[s] = more > 0 ? application->calm[s] + 1 : 0;
+            const bool stays = more > 0 && more <= left[order->worker_class] && application->calm[s] < decision->options->settle;
+            if (!stays) {
+                application->calm[s] = 0;
+            }
+            left[order->worker_class] -= stays ? more : 0;
+            order->cores = stays ? cores : choice->cores;
+            order->batch = choice->batch;
+        }
+    }
+}
+
+/* What is shed has no part in the answers: one instance of the least there is stays where there is room, so that it can come back. */
+static void
+order_shed(struct decision *decision, const struct leat_joint_box *box)
+{
+    for (uint32_t a = 0; a < decision->count; a++) {
+        struct leat_scaler_application *application = decision->applications[a];
+        if (decision->answers[a].share > 0 || !serves(application)) {
+            continue;
+        }
+        for (uint32_t s = 0; s < application->joint.stage_count; s++) {
+            const struct leat_joint_stage *joint = &application->joint.stages[s];
+            struct leat_scaler_order *order = &application->orders[s];
+            const uint32_t left = spare(decision, box, order->worker_class);
+            order->instances = left >= joint->cores_min ? 1 : 0;
+            order->cores = joint->cores_min;
+            order->batch = joint->batch_max;
+            decision->answers[a].stages[s] = (struct leat_joint_choice){
+                .worker_class = order->worker_class, .instances = order->instances, .cores = order->cores, .batch = order->batch};
+        }
+    }
+}
+
+void
+leat_scaler_decide(const struct leat_scaler_options *options, const struct leat_joint_box *box,
+                   struct leat_scaler_application *const *applications, uint32_t count, void *memory)
+{
+    struct decision decision = {.options = options, .applications = applications, .count = count, .memory = memory};
+
+    LEAT_ASSERT(count >= 1 && count <= LEAT_SCALER_APPLICATIONS_MAX);
+    LEAT_ASSERT(options->hold >= 1 && options->hold <= LEAT_SCALER_HOLD_MAX);
+    order_instances(&decision, box);
+    const struct leat_joint_box left = box_left(&decision, box);
+    solve_cores(&decision, &left);
+    order_shed(&decision, &left);
+    order_cores(&decision, &left);
+}

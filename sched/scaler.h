@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sched/scaler.h - what cores, instances and batches the stages of applications are to have next.
+ *
+ * Source    The two ways of scaling are those of Themis (sched/scale_themis.h), the rules are our own.
+ * Role      Whoever watches the load asks every tenth of a second or so. Cores of running instances change at once; new
+ *           instances take a while, and are ordered for loads that stay.
+ * Up        Cores: the least price that carries the present rate, and what waits, in time with the instances that run.
+ *           Where nothing does in time, what does in twice the time, and so on. At once.
+ * Settle    Instances: as many as the least price of all takes to carry the highest rate of late, whatever runs now. They
+ *           are ordered at once, and given back, one in a decision, once that highest rate has been forgotten. So a load that
+ *           stays high ends up on more instances of fewer cores, which is where Amdahl's law makes them cheap.
+ * Down      Cores are given back once as few have sufficed for some decisions in a row, or where others need them.
+ * Classes   A stage's first instances are of the class that makes all of it cheapest, later ones of the same.
+ * Demand    Rates are taken to be those of independent arrivals: what is carried lies above the rate by some deviations
+ *           of what comes within an objective (leat_joint_demand).
+ * Sharing   All applications are decided together. Cores of instances that start are spoken for.
+ * Memory    The caller's: state zeroed at first; solver memory as leat_joint_bytes() says.
+ * Threads   None of its own; what a call may write, one thread at a time.
+ */
+#ifndef LEAT_SCHED_SCALER_H
+#define LEAT_SCHED_SCALER_H
+
+#include <stdbool.h>
+
+#include "sched/scale_joint.h"
+
+#define LEAT_SCALER_APPLICATIONS_MAX 16u
+#define LEAT_SCALER_HOLD_MAX         1024u
+
+struct leat_scaler_options {
+    double deviations;   /* of the demand, 0 and more */
+    uint32_t hold;       /* decisions that a rate is remembered for; 1..LEAT_SCALER_HOLD_MAX */
+    uint32_t settle;     /* decisions in a row before cores are given back; 1 and more */
+};
+#define LEAT_SCALER_OPTIONS_INIT {2, 300, 10}
+
+/* As it is. */
+struct leat_scaler_stage {
+    uint32_t ready, starting; /* instances; `ready` is 0 only before the first has started */
+    uint32_t worker_class;    /* of all of them, if there are any */
+    uint32_t cores;           /* of each that is ready: as ordered, where that is not yet in force */
+    uint32_t waiting;         /* queries that the next batch of an instance has no room for */
+};
+
+struct leat_scaler_order {
+    uint32_t instances;    /* that are to be, those that start included; 0: there are no cores for any */
+    uint32_t cores, batch; /* of each that is ready; one that starts takes cores_min until it is */
+    uint32_t worker_class;
+};
+
+struct leat_scaler_application {
+    /* The caller's, for each decision. demand_qps and all stages' instances_min and instances_max are not: they are set here. */
+    struct leat_joint_application joint;
+    struct leat_scaler_stage stages[LEAT_SCALE_STAGES_MAX];
+    double rate_qps;     /* now: a rise counts in full */
+    double expected_qps; /* the most that is foreseen until a new instance would be ready; 0: nothing is */
+
+    /* The scaler's. */
+    struct leat_scaler_order orders[LEAT_SCALE_STAGES_MAX];
+    uint32_t calm[LEAT_SCALE_STAGES_MAX]; /* decisions in a row that fewer cores would have sufficed in */
+    uint32_t decisions;
+    float rates[LEAT_SCALER_HOLD_MAX]; /* ring */
+};
+
+/* Fills in the orders. The machine's cores are those that these applications may have in all. */
+void leat_scaler_decide(const struct leat_scaler_options *options, const struct leat_joint_box *box,
+                        struct leat_scaler_application *const *applications, uint32_t count, void *memory);
+
+#endif /* LEAT_SCHED_SCALER_H */

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     No choice of cores, instances and batches is cheaper than the answer, nor sheds less; and the answer is one: it fits the
+ *          machine, carries what it says and is in time.
+ * Method   All choices of small machines, random applications, series and parallel; what an answer says is computed from it anew.
+ */
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "sched/scale_joint.h"
+#include "tests/leat_test.h"
+
+enum { CORES_MAX = 3, BATCH_MAX = 3, APPLICATIONS_MAX = 2 };
+
+static uint64_t random_state;
+static uint64_t latencies[APPLICATIONS_MAX][LEAT_SCALE_STAGES_MAX][LEAT_JOINT_CLASSES_MAX][CORES_MAX * BATCH_MAX];
+
+static uint32_t
+below(uint32_t n)
+{
+    return (uint32_t)(leat_test_random(&random_state) % n);
+}
+
+/* ---- What a choice is worth ------------------------------------------------------------------------ */
+
+/* Whether the stage carries the demand so; its latency. */
+static bool
+carries(const struct leat_joint_stage *stage, const struct leat_joint_choice *choice, double demand_qps, uint64_t *ret_ns)
+{
+    const uint64_t run_ns =
+        stage->latency_ns[choice->worker_class][(choice->cores - 1) * stage->batch_max + choice->batch - 1];
+    *ret_ns = run_ns + (run_ns + choice->instances - 1) / choice->instances;
+    return run_ns > 0 && (double)choice->instances * choice->batch * 1e9 >= demand_qps * stage->calls * (double)run_ns;
+}
+
+static uint64_t
+latency_of(const struct leat_joint_application *application, const uint64_t *stages_ns)
+{
+    uint64_t stack[LEAT_JOINT_TERMS_MAX];
+    uint32_t depth = 0;
+
+    for (uint32_t t = 0; t < application->term_count; t++) {
+        if (application->terms[t] >= 0) {
+            stack[depth++] = stages_ns[application->terms[t]];
+            continue;
+        }
+        const uint64_t b = stack[--depth], a = stack[--depth];
+        stack[depth++] = application->terms[t] == LEAT_JOINT_SERIES ? a + b : a > b ? a : b;
+    }
+    EXPECT(depth == 1);
+    return stack[0];
+}
+
+/* ---- All choices ----------------------------------------------------------------------------------- */
+
+struct search {
+    const struct leat_joint_box *box;
+    const struct leat_joint_application *applications;
+    uint32_t count;
+    uint32_t left[LEAT_JOINT_CLASSES_MAX]; /* cores */
+    uint64_t stages_ns[APPLICATIONS_MAX][LEAT_SCALE_STAGES_MAX];
+    uint32_t share; /* of the application at hand */
+    uint64_t best_shed, best_price;
+};
+
+static void search_application(struct search *search, uint32_t a, uint64_t shed, uint64_t price);
+
+static void
+search_stage(struct search *search, uint32_t a, uint32_t s, uint64_t shed, uint64_t price)
+{
+    const struct leat_joint_application *application = &search->applications[a];
+    const struct leat_joint_stage *stage = &application->stages[s];
+
+    if (shed > search->best_shed || (shed == search->best_shed && price >= search->best_price)) {
+        return; /* it only gets worse */
+    }
+    if (s == application->stage_count) {
+        if (latency_of(application, search->stages_ns[a]) <= application->objective_ns) {
+            search_application(search, a + 1, shed, price);
+        }
+        return;
+    }
+    struct leat_joint_choice choice;
+    for (choice.worker_class = 0; choice.worker_class < search->box->class_count; choice.worker_class++) {
+        const uint32_t k = choice.worker_class;
+        for (choice.cores = stage->cores_min; stage->latency_ns[k] != NULL && choice.cores <= stage->cores_max; choice.cores++) {
+            for (choice.instances = stage->instances_min; choice.instances <= stage->instances_max; choice.instances++) {
+                const uint32_t cores = choice.instances * choice.cores;
+                if (cores > search->left[k]) {
+                    break;
+                }
+                search->left[k] -= cores;
+                for (choice.batch = 1; choice.batch <= stage->batch_max; choice.batch++) {
+                    if (carries(stage, &choice, application->demand_qps * search->share / LEAT_JOINT_SHARES,
+                                &search->stages_ns[a][s])) {
+                        search_stage(search, a, s + 1, shed, price + (uint64_t)cores * search->box->classes[k].price);
+                    }
+                }
+                search->left[k] += cores;
+            }
+        }
+    }
+}
+
+static uint64_t
+shed_of(const struct leat_joint_application *application, uint32_t share)
+{
+    return (uint64_t)(application->demand_qps * 1000 + 0.5) * application->weight * (LEAT_JOINT_SHARES - share);
+}
+
+static void
+search_application(struct search *search, uint32_t a, uint64_t shed, uint64_t price)
+{
+    if (a == search->count) {
+        if (shed < search->best_shed || (shed == search->best_shed && price < search->best_price)) {
+            search->best_shed = shed;
+            search->best_price = price;
+        }
+        return;
+    }
+    for (uint32_t share = LEAT_JOINT_SHARES + 1; share-- > 0;) {
+        const uint32_t outer = search->share;
+        const uint64_t more = shed + shed_of(&search->applications[a], share);
+        search->share = share;
+        if (share > 0) {
+            search_stage(search, a, 0, more, price);
+        } else {
+            search_application(search, a + 1, more, price);
+        }
+        search->share = outer;
+    }
+}
+
+/* ---- Random worlds ---------------------------------------------------------------------------------- */
+
+static void
+draw_application(const struct leat_joint_box *box, uint32_t a, uint32_t stage_count, struct leat_joint_application *application)
+{
+    uint32_t open = 0;
+
+    *application = (struct leat_joint_application){.stage_count = stage_count,
+                                                   .demand_qps = 1 + below(2000) / 10.0,
+                                                   .objective_ns = 1000000 + 1000000ull * below(300),
+                                                   .weight = 1 + below(3)};
+    for (uint32_t s = 0; s < stage_count; s++) {
+        struct leat_joint_stage *stage = &application->stages[s];
+        *stage = (struct leat_joint_stage){.cores_max = CORES_MAX,
+                                           .batch_max = BATCH_MAX,
+                                           .cores_min = 1 + below(4) / 3,
+                                           .instances_min = 1 + below(4) / 3,
+                                           .instances_max = 2 + below(20),
+                                           .calls = below(2) ? 1 : 0.5 + below(4)};
+        const uint64_t one_ns = 1000000ull + 100000 * below(300);
+        for (uint32_t k = 0; k < box->class_count; k++) {
+            uint64_t *table = latencies[a][s][k];
+            for (uint32_t c = 1; c <= CORES_MAX; c++) {
+                for (uint32_t b = 1; b <= BATCH_MAX; b++) {
+                    const uint64_t ns = one_ns * (k + 1) * (1 + b) / (1 + c) + below(1000000);
+                    table[(c - 1) * BATCH_MAX + b - 1] = below(12) == 0 ? 0 : ns;
+                }
+            }
+            stage->latency_ns[k] = below(5) == 0 ? NULL : table;
+        }
+        application->terms[application->term_count++] = (int8_t)s;
+        open++;
+        while (open > 1 && (s + 1 == stage_count || below(2))) {
+            application->terms[application->term_count++] = below(3) ? LEAT_JOINT_SERIES : LEAT_JOINT_PARALLEL;
+            open--;
+        }
+    }
+}
+
+static void
+test_against_all_choices(void)
+{
+    uint32_t whole = 0, partial = 0, none = 0;
+
+    for (uint32_t round = 0; round < 600; round++) {
+        struct leat_joint_box box = {.class_count = 1 + below(round % 4 == 0 ? 3 : 2)};
+        struct leat_joint_application applications[APPLICATIONS_MAX];
+        struct leat_joint_answer answers[APPLICATIONS_MAX];
+        const uint32_t count = 1 + below(APPLICATIONS_MAX);
+        uint64_t shed = 0, price = 0;
+        uint32_t used[LEAT_JOINT_CLASSES_MAX] = {0};
+
+        for (uint32_t k = 0; k < box.class_count; k++) {
+            box.classes[k].cores = below(box.class_count > 2 ? 4 : 7);
+            box.classes[k].price = 1 + below(5);
+        }
+        for (uint32_t a = 0; a < count; a++) {
+            draw_application(&box, a, 1 + below(count > 1 ? 2 : 3), &applications[a]);
+        }
+        struct search search = {.box = &box,
+                                .applications = applications,
+                                .count = count,
+                                .best_shed = UINT64_MAX,
+                                .best_price = UINT64_MAX};
+        for (uint32_t k = 0; k < box.class_count; k++) {
+            search.left[k] = box.classes[k].cores;
+        }
+        search_application(&search, 0, 0, 0);
+
+        const size_t bytes = leat_joint_bytes(&box, count);
+        void *memory = aligned_alloc(64, bytes);
+        EXPECT(memory != NULL);
+        memset(memory, (int)below(256), bytes);
+        const uint64_t said = leat_joint_solve(&box, applications, count, memory, answers);
+        free(memory);
+
+        for (uint32_t a = 0; a < count; a++) {
+            const struct leat_joint_application *application = &applications[a];
+            uint64_t stages_ns[LEAT_SCALE_STAGES_MAX];
+            shed += shed_of(application, answers[a].share);
+            whole += answers[a].share == LEAT_JOINT_SHARES;
+            partial += answers[a].share > 0 && answers[a].share < LEAT_JOINT_SHARES;
+            none += answers[a].share == 0;
+            for (uint32_t s = 0; s < application->stage_count; s++) {
+                const struct leat_joint_choice *choice = &answers[a].stages[s];
+                const struct leat_joint_stage *stage = &application->stages[s];
+                EXPECT((choice->instances > 0) == (answers[a].share > 0));
+                if (choice->instances == 0) {
+                    continue;
+                }
+                EXPECT(choice->instances >= stage->instances_min && choice->instances <= stage->instances_max);
+                EXPECT(choice->cores >= stage->cores_min && choice->cores <= stage->cores_max && choice->batch <= stage->batch_max);
+                EXPECT(carries(stage, choice, application->demand_qps * answers[a].share / LEAT_JOINT_SHARES, &stages_ns[s]));
+                used[choice->worker_class] += choice->instances * choice->cores;
+                price += (uint64_t)choice->instances * choice->cores * box.classes[choice->worker_class].price;
+            }
+            if (answers[a].share > 0) {
+                EXPECT(latency_of(application, stages_ns) == answers[a].latency_ns);
+                EXPECT(answers[a].latency_ns <= application->objective_ns);
+            }
+        }
+        for (uint32_t k = 0; k < box.class_count; k++) {
+            EXPECT(used[k] <= box.classes[k].cores);
+        }
+        EXPECT(shed == search.best_shed && price == search.best_price && said == price);
+    }
+    (void)printf("%u applications carried, %u in part, %u not\n", whole, partial, none);
+    EXPECT(whole > 100 && partial > 100 && none > 50);
+}
+
+/* The objective itself is in time, one nanosecond less is not. */
+static void
+test_the_objective_itself(void)
+{
+    const uint64_t table[1] = {1000};
+    const struct leat_joint_box box = {.class_count = 1, .classes = {{1, 1}}};
+    struct leat_joint_application application = {
+        .stages = {{.latency_ns = {table}, .cores_max = 1, .batch_max = 1, .cores_min = 1, .instances_min = 1, .instances_max = 1, .calls = 1}},
+        .terms = {0},
+        .stage_count = 1,
+        .term_count = 1,
+        .demand_qps = 1e6,
+        .objective_ns = 2000,
+        .weight = 1};
+    struct leat_joint_answer answer;
+    void *memory = aligned_alloc(64, leat_joint_bytes(&box, 1));
+
+    EXPECT(memory != NULL);
+    EXPECT(leat_joint_solve(&box, &application, 1, memory, &answer) == 1 && answer.share == LEAT_JOINT_SHARES);
+    EXPECT(answer.latency_ns == 2000);
+    application.objective_ns = 1999;
+    EXPECT(leat_joint_solve(&box, &application, 1, memory, &answer) == 0 && answer.share == 0);
+    application.objective_ns = 2000;
+    application.demand_qps = 1.0625e6; /* one sixteenth and a little is too much */
+    EXPECT(leat_joint_solve(&box, &application, 1, memory, &answer) == 1 && answer.share == LEAT_JOINT_SHARES - 1);
+    free(memory);
+}
+
+static void
+test_demand(void)
+{
+    EXPECT(leat_joint_demand(100, 1000000000, 0) == 100);
+    EXPECT(fabs(leat_joint_demand(100, 1000000000, 3) - 130) < 1e-9);
+    EXPECT(fabs(leat_joint_demand(100, 250000000, 3) - 160) < 1e-9); /* shorter windows vary more */
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    random_state = leat_test_seed;
+    test_against_all_choices();
+    test_the_objective_itself();
+    test_demand();
+    return 0;
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     Orders never add up to more cores than there are, nor bounds that the applications set; a load that jumps gets cores at
+ *          once, one that stays gets instances, one that goes gives both back, in that order; the same input gives the same orders.
+ * Method   Random worlds in which orders are carried out after random delays, checked at each decision; and single steps by hand.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "sched/scaler.h"
+#include "tests/leat_test.h"
+#include "tests/sched/themis.h"
+
+static uint64_t random_state;
+static uint64_t tables[LEAT_SCALER_APPLICATIONS_MAX][LEAT_SCALE_STAGES_MAX][2][16 * 16];
+
+static uint32_t
+below(uint32_t n)
+{
+    return (uint32_t)(leat_test_random(&random_state) % n);
+}
+
+static struct leat_joint_application
+joint_of(const struct leat_themis_pipeline *pipeline, uint32_t a, uint32_t classes)
+{
+    struct leat_joint_application joint = {
+        .stage_count = pipeline->stage_count, .objective_ns = pipeline->objective_ms * UINT64_C(1000000), .weight = 1 + a};
+
+    for (uint32_t s = 0; s < pipeline->stage_count; s++) {
+        const struct leat_themis_stage *stage = &pipeline->stages[s];
+        joint.stages[s] = (struct leat_joint_stage){
+            .cores_max = stage->cores_max, .batch_max = stage->batch_max, .cores_min = 1, .calls = s > 0 && a % 2 ? 1.5 : 1};
+        for (uint32_t k = 0; k < classes; k++) {
+            for (uint32_t c = 1; c <= stage->cores_max; c++) {
+                for (uint32_t b = 1; b <= stage->batch_max; b++) {
+                    tables[a][s][k][(c - 1) * stage->batch_max + b - 1] =
+                        (uint64_t)(1e6 * (k + 1) * leat_scale_latency_ms(&stage->latency, b, c));
+                }
+            }
+            joint.stages[s].latency_ns[k] = tables[a][s][k];
+        }
+        joint.terms[joint.term_count++] = (int8_t)s;
+        if (s > 0) {
+            joint.terms[joint.term_count++] = LEAT_JOINT_SERIES;
+        }
+    }
+    return joint;
+}
+
+static void *
+memory_for(const struct leat_joint_box *box, uint32_t count)
+{
+    void *memory = aligned_alloc(LEAT_CACHE_LINE, leat_joint_bytes(box, count));
+    EXPECT(memory != NULL);
+    return memory;
+}
+
+/* ---- Whatever happens ------------------------------------------------------------------------------- */
+
+static void
+check(const struct leat_joint_box *box, struct leat_scaler_application *const *applications, uint32_t count)
+{
+    uint32_t used[LEAT_JOINT_CLASSES_MAX] = {0};
+
+    for (uint32_t a = 0; a < count; a++) {
+        for (uint32_t s = 0; s < applications[a]->joint.stage_count; s++) {
+            const struct leat_scaler_order *order = &applications[a]->orders[s];
+            const struct leat_scaler_stage *stage = &applications[a]->stages[s];
+            const uint32_t ready = order->instances < stage->ready ? order->instances : stage->ready;
+            EXPECT(order->worker_class < box->class_count);
+            EXPECT(stage->ready + stage->starting == 0 || order->worker_class == stage->worker_class);
+            EXPECT(order->instances + 1 >= ready);
+            if (order->instances > 0) {
+                EXPECT(order->cores >= 1 && order->cores <= applications[a]->joint.stages[s].cores_max);
+                EXPECT(order->batch >= 1 && order->batch <= applications[a]->joint.stages[s].batch_max);
+            }
+            used[order->worker_class] += ready * order->cores + (order->instances - ready);
+        }
+    }
+    for (uint32_t k = 0; k < box->class_count; k++) {
+        EXPECT(used[k] <= box->classes[k].cores);
+    }
+}
+
+static void
+test_random_worlds(void)
+{
+    static struct leat_scaler_application applications[3];
+    struct leat_scaler_application *all[3] = {&applications[0], &applications[1], &applications[2]};
+    uint32_t shed = 0, started = 0, resized = 0;
+
+    for (uint32_t world = 0; world < 25; world++) {
+        const struct leat_joint_box box = {.class_count = 1 + below(2), .classes = {{1 + below(60), 1 + below(3)}, {below(30), 1}}};
+        const uint32_t count = 1 + below(3);
+        const struct leat_scaler_options options = {.deviations = below(4), .hold = 1 + below(40), .settle = 1 + below(8)};
+        void *memory = memory_for(&box, count);
+        double rates[3] = {5, 5, 5};
+
+        memset(applications, 0, sizeof(applications));
+        for (uint32_t a = 0; a < count; a++) {
+            applications[a].joint = joint_of(&themis_pipelines[below(THEMIS_PIPELINES)], a, box.class_count);
+        }
+        for (uint32_t step = 0; step < 60; step++) {
+            for (uint32_t a = 0; a < count; a++) {
+                struct leat_scaler_application *application = &applications[a];
+                rates[a] *= below(6) == 0 ? 0.2 + below(40) / 10.0 : 1;
+                rates[a] = fmin(fmax(rates[a], 0.5), 120);
+                application->rate_qps = rates[a];
+                application->expected_qps = below(3) == 0 ? rates[a] * 1.5 : 0;
+                for (uint32_t s = 0; s < application->joint.stage_count; s++) {
+                    application->stages[s].waiting = below(4) == 0 ? below(50) : 0;
+                }
+            }
+            leat_scaler_decide(&options, &box, all, count, memory);
+            check(&box, all, count);
+            for (uint32_t a = 0; a < count; a++) { /* what is ordered comes, now or later */
+                for (uint32_t s = 0; s < applications[a].joint.stage_count; s++) {
+                    struct leat_scaler_stage *stage = &applications[a].stages[s];
+                    const struct leat_scaler_order *order = &applications[a].orders[s];
+                    shed += order->instances == 0;
+                    resized += stage->ready > 0 && stage->cores != order->cores;
+                    stage->worker_class = order->worker_class;
+                    stage->cores = order->cores;
+                    stage->ready = stage->ready < order->instances ? stage->ready : order->instances;
+                    stage->starting = order->instances - stage->ready;
+                    started += stage->starting;
+                    if (below(3) == 0) {
+                        stage->ready += stage->starting;
+                        stage->starting = 0;
+                    }
+                }
+            }
+        }
+        free(memory);
+    }
+    EXPECT(shed > 20 && started > 500 && resized > 500);
+}
+
+/* ---- One load ----------------------------------------------------------------------------------------- */
+
+static uint32_t
+ordered_cores(const struct leat_scaler_application *application)
+{
+    uint32_t cores = 0;
+    for (uint32_t s = 0; s < application->joint.stage_count; s++) {
+        const uint32_t ready = application->stages[s].ready;
+        cores += ready * application->orders[s].cores;
+    }
+    return cores;
+}
+
+static void
+carry_out(struct leat_scaler_application *application, bool starts)
+{
+    for (uint32_t s = 0; s < application->joint.stage_count; s++) {
+        struct leat_scaler_stage *stage = &application->stages[s];
+        const struct leat_scaler_order *order = &application->orders[s];
+        stage->cores = order->cores;
+        if (order->instances < stage->ready) {
+            stage->ready = order->instances;
+        } else if (starts) {
+            stage->ready = order->instances;
+        }
+        stage->starting = order->instances - stage->ready;
+    }
+}
+
+static void
+test_a_load_that_jumps(void)
+{
+    static struct leat_scaler_application application;
+    struct leat_scaler_application *const all[] = {&application};
+    const struct leat_scaler_options options = {.deviations = 2, .hold = 20, .settle = 5};
+    const struct leat_joint_box box = {.class_count = 1, .classes = {{128, 1}}};
+    void *memory = memory_for(&box, 1);
+
+    application = (struct leat_scaler_application){.joint = joint_of(&themis_pipelines[THEMIS_VIDEO], 0, 1), .rate_qps = 3};
+    leat_scaler_decide(&options, &box, all, 1, memory); /* nothing runs: the first instances */
+    EXPECT(application.orders[0].instances == 1 && application.orders[1].instances == 1);
+    carry_out(&application, true);
+    for (uint32_t n = 0; n < 30; n++) {
+        leat_scaler_decide(&options, &box, all, 1, memory);
+        carry_out(&application, true);
+    }
+    const uint32_t calm_cores = ordered_cores(&application);
+    const uint32_t calm_instances = application.stages[0].ready;
+
+    application.rate_qps = 14; /* cores at once, and instances too, which take their time */
+    leat_scaler_decide(&options, &box, all, 1, memory);
+    const uint32_t jump_cores = ordered_cores(&application);
+    EXPECT(jump_cores > 2 * calm_cores && application.stages[0].ready == calm_instances);
+    EXPECT(application.orders[0].instances > calm_instances && application.orders[0].cores > 1);
+    carry_out(&application, false);
+    leat_scaler_decide(&options, &box, all, 1, memory);
+    EXPECT(ordered_cores(&application) == jump_cores); /* the same answer while nothing has started */
+    carry_out(&application, true);
+    for (uint32_t n = 1; n <= 10; n++) { /* they have: fewer cores do, after a while */
+        leat_scaler_decide(&options, &box, all, 1, memory);
+        EXPECT((application.orders[0].cores < application.stages[0].cores) == (n == 5));
+        if (n == 5) {
+            carry_out(&application, true);
+            break;
+        }
+        carry_out(&application, true);
+    }
+    const uint32_t settled = ordered_cores(&application), instances = application.stages[0].ready;
+    EXPECT(settled <= jump_cores && instances > calm_instances);
+
+    application.rate_qps = 3; /* remembered for 20 decisions; then instances go, one after another */
+    for (uint32_t n = 0; n < 19; n++) {
+        leat_scaler_decide(&options, &box, all, 1, memory);
+        EXPECT(application.orders[0].instances == instances);
+        carry_out(&application, true);
+    }
+    for (uint32_t left = instances; left > calm_instances; left--) {
+        leat_scaler_decide(&options, &box, all, 1, memory);
+        EXPECT(application.orders[0].instances == left - 1);
+        carry_out(&application, true);
+    }
+    for (uint32_t n = 0; n < 40; n++) {
+        leat_scaler_decide(&options, &box, all, 1, memory);
+        carry_out(&application, true);
+    }
+    EXPECT(ordered_cores(&application) == calm_cores && application.stages[0].ready == calm_instances);
+    free(memory);
+}
+
+/* What is foreseen is started for, and no cores are given before it comes. What waits is load. */
+static void
+test_forecasts_and_what_waits(void)
+{
+    static struct leat_scaler_application application;
+    struct leat_scaler_application *const all[] = {&application};
+    const struct leat_scaler_options options = {.deviations = 0, .hold = 1, .settle = 1};
+    const struct leat_joint_box box = {.class_count = 1, .classes = {{64, 1}}};
+    void *memory = memory_for(&box, 1);
+
+    application = (struct leat_scaler_application){.joint = joint_of(&themis_pipelines[THEMIS_VIDEO], 0, 1),
+                                                   .rate_qps = 3,
+                                                   .stages = {{.ready = 1, .cores = 1}, {.ready = 1, .cores = 1}}};
+    leat_scaler_decide(&options, &box, all, 1, memory);
+    const uint32_t cores = ordered_cores(&application), instances = application.orders[0].instances;
+    application.expected_qps = 40;
+    leat_scaler_decide(&options, &box, all, 1, memory);
+    EXPECT(ordered_cores(&application) == cores && application.orders[0].instances > instances);
+    application.expected_qps = 0;
+    application.stages[1].waiting = 30;
+    leat_scaler_decide(&options, &box, all, 1, memory);
+    EXPECT(ordered_cores(&application) > cores && application.orders[0].instances == instances);
+    free(memory);
+}
+
+/* Too much for all cores: what is dearest to shed stays, and what no cores help goes as fast as they make it. */
+static void
+test_scarcity(void)
+{
+    static struct leat_scaler_application applications[2];
+    struct leat_scaler_application *const all[] = {&applications[0], &applications[1]};
+    const struct leat_scaler_options options = {.deviations = 0, .hold = 1, .settle = 1};
+    const struct leat_joint_box box = {.class_count = 1, .classes = {{10, 1}}};
+    void *memory = memory_for(&box, 2);
+
+    for (uint32_t dear = 0; dear < 2; dear++) {
+        for (uint32_t a = 0; a < 2; a++) {
+            applications[a] = (struct leat_scaler_application){.joint = joint_of(&themis_pipelines[THEMIS_VIDEO], a, 1),
+                                                               .rate_qps = 20,
+                                                               .stages = {{.ready = 1, .cores = 1}, {.ready = 1, .cores = 1}}};
+            applications[a].joint.stages[1].calls = 1;
+            applications[a].joint.weight = a == dear ? 10 : 1;
+        }
+        leat_scaler_decide(&options, &box, all, 2, memory);
+        EXPECT(ordered_cores(&applications[dear]) > ordered_cores(&applications[1 - dear]));
+        EXPECT(applications[dear].orders[0].batch == 1 && applications[1 - dear].orders[0].batch > 1); /* in time; late, but all of it */
+        check(&box, all, 2);
+    }
+    applications[0].rate_qps = 1e4; /* no objective is kept, however relaxed */
+    applications[1].rate_qps = 0.5;
+    leat_scaler_decide(&options, &box, all, 2, memory);
+    EXPECT(applications[0].orders[0].cores >= 1 && applications[1].orders[0].instances >= 1);
+    check(&box, all, 2);
+    free(memory);
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    random_state = leat_test_seed;
+    test_random_worlds();
+    test_a_load_that_jumps();
+    test_forecasts_and_what_waits();
+    test_scarcity();
+    return 0;
+}
