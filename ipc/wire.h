@@ -32,7 +32,7 @@
 #include "base/clock.h"
 
 #define LEAT_WIRE_MAGIC     UINT32_C(0x7461656c) /* "leat" */
-#define LEAT_WIRE_VERSION   1u                   /* bump on any change below */
+#define LEAT_WIRE_VERSION   3u                   /* bump on any change below */
 #define LEAT_SLOTS_MIN      2u
 #define LEAT_SLOTS_MAX      8192u
 #define LEAT_LANES_MAX      257u /* lane 0: the dispatcher; lane 1 + w: worker w */
@@ -45,12 +45,15 @@
 #define LEAT_WIRE_CANCEL  1u /* not a query: cancel the one that `ticket_low` names in `slot` */
 #define LEAT_WIRE_OFFLINE 2u
 
+#define LEAT_WIRE_ITEMS_MASK ((UINT32_C(1) << 17) - 1) /* what fits into `items`, which may be more than there can be */
+
 struct leat_wire_request {
     _Atomic uint64_t sequence; /* W: client, S0  R: dispatcher, S1 */
     uint64_t submit_ns;        /* session clock */
     uint32_t latency_us;       /* 0: the application's */
     uint32_t accuracy_floor_ppm;
-    uint32_t items;
+    uint32_t items : 17;
+    uint32_t length : 15; /* of its sequences; 0: the longest that the application has */
     uint16_t slot; /* < slots */
     uint16_t target;
     uint16_t flags;
@@ -73,7 +76,7 @@ struct leat_wire_response {
     uint16_t variant;
     uint16_t worker;
     uint32_t cost_nano;
-    uint32_t reserved[2];
+    uint16_t sizes[LEAT_SIZES_MAX]; /* [items][outputs that vary] */
 };
 
 _Static_assert(sizeof(struct leat_wire_request) == LEAT_CACHE_LINE, "one request is one cache line");
@@ -223,9 +226,10 @@ _Static_assert(sizeof(struct leat_wire_welcome) == 240, "wire ABI");
 _Static_assert(offsetof(struct leat_wire_welcome, clock) == 40, "wire ABI");
 _Static_assert(offsetof(struct leat_wire_welcome, note) == 80, "wire ABI");
 _Static_assert(sizeof(struct leat_wire_find) == 72, "wire ABI");
-_Static_assert(sizeof(struct leat_wire_target) == 888, "wire ABI");
+_Static_assert(sizeof(struct leat_wire_target) == 984, "wire ABI");
 _Static_assert(sizeof(struct leat_wire_error) == 256, "wire ABI");
-_Static_assert(sizeof(struct leat_tensor_info) == 144, "wire ABI");
-_Static_assert(sizeof(struct leat_target) == 16 + LEAT_TENSORS_MAX * 144, "wire ABI");
+_Static_assert(sizeof(struct leat_tensor_info) == 152, "wire ABI");
+_Static_assert(sizeof(struct leat_target) == 64 + LEAT_TENSORS_MAX * 152, "wire ABI");
+_Static_assert(LEAT_ITEMS_MAX < 1u << 17 && LEAT_LENGTH_MAX < 1u << 15, "both fit into 32 bits of a request");
 
 #endif /* LEAT_IPC_WIRE_H */

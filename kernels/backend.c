@@ -56,3 +56,28 @@ leat_segments_scatter(const struct leat_segment *segments, uint32_t count, uint3
         from += segments[i].items * item_bytes;
     }
 }
+
+uint32_t
+leat_signature_sizes(const struct leat_tensor_info *infos, uint32_t count)
+{
+    uint32_t sizes = 0;
+    for (uint32_t t = 0; t < count; t++) {
+        sizes += infos[t].varying != 0;
+    }
+    return sizes;
+}
+
+struct leat_segment
+leat_segment_item(const struct leat_segment *segment, uint32_t i, const struct leat_tensor_info *infos, uint32_t tensor_count)
+{
+    struct leat_segment item = *segment;
+
+    item.items = 1;
+    for (uint32_t t = 0; t < tensor_count; t++) {
+        item.tensors[t] = (const unsigned char *)segment->tensors[t] + i * infos[t].item_bytes;
+    }
+    if (segment->sizes != NULL) {
+        item.sizes = segment->sizes + (size_t)i * leat_signature_sizes(infos, tensor_count);
+    }
+    return item;
+}

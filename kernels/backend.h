@@ -27,6 +27,12 @@ void leat_segments_gather(const struct leat_segment *segments, uint32_t count, u
 void leat_segments_scatter(const struct leat_segment *segments, uint32_t count, uint32_t t, size_t item_bytes,
                            const unsigned char *from);
 
+/* Of a signature: how many sizes an item has. */
+uint32_t leat_signature_sizes(const struct leat_tensor_info *infos, uint32_t count);
+/* Item `i` of a segment, as one of its own. */
+struct leat_segment leat_segment_item(const struct leat_segment *segment, uint32_t i, const struct leat_tensor_info *infos,
+                                      uint32_t tensor_count);
+
 /* NULL when there is no backend of that name. */
 const struct leat_backend *leat_backend_find(const char *name);
 /* "cpu, reference, synthetic" and those that were loaded; returns `text`. */

@@ -27,7 +27,7 @@ check_value(const struct leat_graph *graph, const struct leat_value *value, uint
     }
     if (value->data != NULL &&
         (!leat_value_is_known(value) || value->data_bytes != leat_value_bytes(value) ||
-         (uintptr_t)value->data % 64 != 0)) {
+         (value->mapping == NULL && !leat_value_in_place(value)))) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "constant %u does not have the bytes of its shape", v);
     }
     return LEAT_OK;

@@ -17,6 +17,7 @@ static enum class
 class_of(enum leat_op_kind kind)
 {
     switch (kind) {
+    case LEAT_OP_ATTENTION:
     case LEAT_OP_CONV:
     case LEAT_OP_CONV_INTEGER:
     case LEAT_OP_QLINEAR_CONV:
@@ -135,6 +136,8 @@ multiply_adds(const struct leat_graph *graph, const struct leat_node *node)
         return times(elements(x), volume(w, 1));
     case LEAT_OP_GEMM:
         return times(elements(y), (uint64_t)x->dims[leat_node_int(node, "transA", 0) != 0 ? 0 : 1]);
+    case LEAT_OP_ATTENTION: /* queries and results, each with every key */
+        return times(plus(elements(x), elements(y)), (uint64_t)w->dims[1]);
     case LEAT_OP_MATMUL:
     case LEAT_OP_MATMUL_INTEGER:
     case LEAT_OP_QLINEAR_MATMUL:

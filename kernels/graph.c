@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/align.h"
 #include "kernels/mapping.h"
@@ -14,6 +15,8 @@
 #define ARENA_BYTES_MAX ((size_t)1 << 30) /* structure only; payloads are not in the arena */
 #define ARENA_ALIGN     16u
 #define PAYLOAD_ALIGN   64u
+#define COPY_BYTES      ((size_t)1 << 20)
+#define COPY_GIVEN_BACK ((size_t)64 << 10) /* less is not worth the call */
 #define FOLD_BYTES_FREE (UINT64_C(16) << 20)
 
 struct chunk {
@@ -34,8 +37,8 @@ struct leat_graph_arena {
 };
 
 /*
- * Large tables lie in huge pages: a look-up in a random row then takes two thirds of the time. What is lost behind
- * the end is an eighth at most.
+ * Large tables lie in huge pages: a look-up in a random row then takes two thirds of the time. What is left over behind the last
+ * whole one, an eighth at most, does not.
  */
 enum { HUGE_PAGE = 2 << 20, HUGE_PAGE_LEAST = 8 * HUGE_PAGE };
 
@@ -54,25 +57,26 @@ payload_of(const void *data)
 }
 
 static void *
-payload_create(size_t bytes)
+payload_create(size_t bytes, bool zeroed)
 {
     LEAT_ASSERT(bytes <= LEAT_VALUE_BYTES_MAX);
     const size_t needed = (size_t)leat_round_up(bytes, PAYLOAD_ALIGN) + 2 * PAYLOAD_ALIGN;
-    const size_t alignment = needed >= HUGE_PAGE_LEAST ? HUGE_PAGE : PAYLOAD_ALIGN;
-    const size_t total = (size_t)leat_round_up(needed, alignment);
-    unsigned char *block = aligned_alloc(alignment, total);
-    if (block == NULL) {
+    const bool huge = needed >= HUGE_PAGE_LEAST;
+    void *block;
+    if (posix_memalign(&block, huge ? HUGE_PAGE : PAYLOAD_ALIGN, needed) != 0) {
         (void)LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a tensor of %zu bytes", bytes);
         return NULL;
     }
-    if (alignment == HUGE_PAGE) { /* where the kernel does not, look-ups are slower, no more */
-        (void)madvise(block, total, MADV_HUGEPAGE);
+    if (huge) { /* where the kernel does not, look-ups are slower, no more */
+        (void)madvise(block, needed / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
     }
-    memset(block, 0, total);
-    struct payload *payload = (struct payload *)(void *)block;
+    struct payload *payload = block;
+    unsigned char *data = (unsigned char *)block + PAYLOAD_ALIGN;
+    const size_t written = zeroed ? 0 : bytes;
+    memset(data + written, 0, needed - PAYLOAD_ALIGN - written);
     atomic_init(&payload->references, 1);
     payload->bytes = bytes;
-    return block + PAYLOAD_ALIGN;
+    return data;
 }
 
 static void
@@ -297,8 +301,8 @@ leat_graph_add_value(struct leat_graph *graph, const char *name, uint32_t dtype,
     return LEAT_OK;
 }
 
-enum leat_status
-leat_graph_make_constant(struct leat_graph *graph, uint32_t index, void **ret_data)
+static enum leat_status
+make_constant(struct leat_graph *graph, uint32_t index, bool zeroed, void **ret_data)
 {
     struct leat_value *value = &graph->values[index];
     LEAT_ASSERT(value->data == NULL);
@@ -309,7 +313,7 @@ leat_graph_make_constant(struct leat_graph *graph, uint32_t index, void **ret_da
         return LEAT_FAIL(LEAT_ERR_LIMIT, "with '%.64s' the model's constants take %llu bytes, its limit is %llu", value->name,
                          (unsigned long long)(graph->arena->constant_bytes + bytes), (unsigned long long)most);
     }
-    void *data = payload_create(bytes);
+    void *data = payload_create(bytes, zeroed);
     if (data == NULL) {
         return LEAT_ERR_NOMEM;
     }
@@ -318,6 +322,52 @@ leat_graph_make_constant(struct leat_graph *graph, uint32_t index, void **ret_da
     graph->arena->constant_bytes += bytes;
     *ret_data = data;
     return LEAT_OK;
+}
+
+enum leat_status
+leat_graph_make_constant(struct leat_graph *graph, uint32_t index, void **ret_data)
+{
+    return make_constant(graph, index, true, ret_data);
+}
+
+/* What was read of a mapped file is in the page cache: it need not be resident here too. */
+static void
+give_back(const unsigned char *data, size_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t begin = (uintptr_t)data / page * page, end = ((uintptr_t)data + bytes) / page * page;
+
+    (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
+enum leat_status
+leat_graph_copy_constant(struct leat_graph *graph, uint32_t index, const void *data, bool mapped)
+{
+    const unsigned char *from = data;
+    void *copy;
+
+    const enum leat_status status = make_constant(graph, index, false, &copy);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    for (size_t at = 0, bytes = graph->values[index].data_bytes; at < bytes; at += COPY_BYTES) {
+        const size_t piece = bytes - at < COPY_BYTES ? bytes - at : COPY_BYTES;
+        memcpy((unsigned char *)copy + at, from + at, piece);
+        if (mapped && piece >= COPY_GIVEN_BACK) {
+            give_back(from + at, piece);
+        }
+    }
+    return LEAT_OK;
+}
+
+void *
+leat_graph_own_constant(const struct leat_graph *graph, uint32_t index)
+{
+    const struct leat_value *value = &graph->values[index];
+    /* As before a free: who else had it has read it for the last time. */
+    const bool own = value->data != NULL && value->mapping == NULL &&
+                     atomic_load_explicit(&payload_of(value->data)->references, memory_order_acquire /* A0 */) == 1;
+    return own ? (void *)(uintptr_t)value->data : NULL;
 }
 
 void
@@ -329,17 +379,91 @@ leat_graph_map_constant(struct leat_graph *graph, uint32_t index, struct leat_ma
     const unsigned char *data = leat_mapping_data(mapping, &mapped);
 
     LEAT_ASSERT(value->data == NULL && bytes <= mapped && offset <= mapped - bytes);
-    LEAT_ASSERT(((uintptr_t)data + offset) % PAYLOAD_ALIGN == 0);
     leat_mapping_acquire(mapping);
     value->mapping = mapping;
     value->data = data + offset;
     value->data_bytes = bytes;
 }
 
+bool
+leat_value_in_place(const struct leat_value *value)
+{
+    return (uintptr_t)value->data % PAYLOAD_ALIGN == 0;
+}
+
+/* By a call, not through the mapping: its pages need not become resident, and one that is gone is an error. */
+static enum leat_status
+read_mapped(const struct leat_value *value, void *to)
+{
+    size_t mapped;
+    const size_t offset = (size_t)((const unsigned char *)value->data - leat_mapping_data(value->mapping, &mapped));
+    return leat_mapping_read(value->mapping, offset, to, value->data_bytes);
+}
+
+enum leat_status
+leat_value_open(const struct leat_value *value, struct leat_elements *ret)
+{
+    enum leat_status status = LEAT_OK;
+
+    *ret = (struct leat_elements){.data = value->data};
+    if (!leat_value_in_place(value)) {
+        ret->data = ret->copy = aligned_alloc(PAYLOAD_ALIGN, (size_t)leat_round_up(value->data_bytes, PAYLOAD_ALIGN));
+        status = ret->copy != NULL ? read_mapped(value, ret->copy)
+                                   : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a tensor of %zu bytes", value->data_bytes);
+    }
+    if (status != LEAT_OK) {
+        free(ret->copy);
+    }
+    return status;
+}
+
+void
+leat_elements_close(const struct leat_elements *elements)
+{
+    free(elements->copy);
+}
+
+enum leat_status
+leat_graph_settle_constant(struct leat_graph *graph, uint32_t index)
+{
+    struct leat_value *value = &graph->values[index];
+    const struct leat_value lain = *value;
+    void *copy;
+
+    if (leat_value_in_place(value)) {
+        return LEAT_OK;
+    }
+    value->data = NULL;
+    value->mapping = NULL;
+    enum leat_status status = make_constant(graph, index, true, &copy);
+    if (status == LEAT_OK) {
+        status = read_mapped(&lain, copy);
+    }
+    payload_release(&lain);
+    return status;
+}
+
+enum leat_status
+leat_graph_settle(struct leat_graph *graph)
+{
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t v = 0; v < graph->value_count && status == LEAT_OK; v++) {
+        status = leat_graph_settle_constant(graph, v);
+    }
+    return status;
+}
+
 void
 leat_graph_limit_memory(struct leat_graph *graph, uint64_t bytes_max)
 {
     graph->arena->memory_bytes_max = bytes_max;
+}
+
+uint64_t
+leat_graph_memory_max(const struct leat_graph *graph)
+{
+    return graph->arena->memory_bytes_max > 0 ? graph->arena->memory_bytes_max : UINT64_MAX;
 }
 
 bool
@@ -367,6 +491,23 @@ leat_graph_share_constant(struct leat_graph *graph, uint32_t index, const struct
     value->data = from->data;
     value->data_bytes = from->data_bytes;
     graph->arena->constant_bytes += from->mapping == NULL ? from->data_bytes : 0;
+}
+
+bool
+leat_graph_unify_constant(struct leat_graph *graph, uint32_t index, const struct leat_value *from)
+{
+    struct leat_value *value = &graph->values[index];
+
+    if (value->data == NULL || from->data == NULL || value->data == from->data || value->dtype != from->dtype ||
+        value->rank != from->rank || memcmp(value->dims, from->dims, value->rank * sizeof(value->dims[0])) != 0 ||
+        value->data_bytes != from->data_bytes || memcmp(value->data, from->data, value->data_bytes) != 0) {
+        return false;
+    }
+    graph->arena->constant_bytes -= value->mapping == NULL ? value->data_bytes : 0;
+    payload_release(value);
+    value->data = NULL;
+    leat_graph_share_constant(graph, index, from);
+    return true;
 }
 
 /* Bytes of a shape without overflow and below the limit; false otherwise or when a dim is not known. */
@@ -604,6 +745,7 @@ copy_contents(const struct leat_graph *graph, struct leat_graph *copy)
                                                      from->dims, &index);
         if (status == LEAT_OK) {
             copy->values[index].bounded = from->bounded;
+            copy->values[index].open = from->open;
             copy->values[index].least = from->least;
             copy->values[index].most = from->most;
         }
@@ -823,6 +965,18 @@ leat_graph_is_bounded(const struct leat_graph *graph)
 }
 
 bool
+leat_node_reads_bounded(const struct leat_graph *graph, const struct leat_node *node)
+{
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        const struct leat_value *input = leat_node_input(graph, node, i);
+        if (input != NULL && input->bounded) {
+            return true;
+        }
+    }
+    return node->fused_add != LEAT_VALUE_NONE && graph->values[node->fused_add].bounded;
+}
+
+bool
 leat_value_is_known(const struct leat_value *value)
 {
     for (uint32_t d = 0; d < value->rank; d++) {
@@ -871,6 +1025,7 @@ store_shape(const struct leat_node *node, const struct leat_shape *shape, struct
     }
     value->dtype = shape->dtype;
     value->rank = shape->rank;
+    value->open = shape->open;
     memcpy(value->dims, shape->dims, shape->rank * sizeof(value->dims[0]));
     return LEAT_OK;
 }
@@ -919,11 +1074,7 @@ leat_graph_infer_mixing(struct leat_graph *graph, struct leat_node *node, bool *
                               "input '%.64s' of type %s is not supported", first->name,
                               leat_dtype_text(first->dtype));
     }
-    bool bounded = false;
-    for (uint32_t i = 0; i < node->input_count; i++) {
-        const struct leat_value *input = leat_node_input(graph, node, i);
-        bounded = bounded || (input != NULL && input->bounded);
-    }
+    const bool bounded = leat_node_reads_bounded(graph, node);
     enum leat_status status = node->op->infer(graph, node, shapes, ret_mixes_items);
     for (uint32_t o = 0; o < node->output_count && status == LEAT_OK; o++) {
         if (node->outputs[o] == LEAT_VALUE_NONE) {

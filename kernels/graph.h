@@ -49,8 +49,9 @@ struct leat_value {
     uint32_t rank;  /* 0..LEAT_RANK_MAX */
     int64_t dims[LEAT_RANK_MAX];
     bool bounded; /* the dims are upper bounds: tensor contents decide, or decided about an input */
+    uint32_t open; /* bit d: its own node finds out in a run what dims[d] is */
     float least, most; /* least <= 0 <= most: of its elements, as calibration saw them; both 0: not known */
-    const void *data; /* constant payload, densely packed, 64-byte aligned; NULL when computed */
+    const void *data; /* constant payload, densely packed; NULL when computed. Not leat_value_in_place(): see leat_value_open() */
     size_t data_bytes;
     struct leat_mapping *mapping; /* that data lies in; NULL when it is memory of its own */
 };
@@ -161,16 +162,19 @@ void leat_onnx_close_files(struct leat_onnx_file *files, uint32_t count);
 
 /*
  * The same of a model whose weights may lie in other files. Those of floats that take LEAT_MAPPED_BYTES_MIN or more and are aligned
- * to 64 bytes in their file are mapped (kernels/mapping.h), everything else is copied.
+ * to 64 bytes in their file are mapped (kernels/mapping.h), everything else is copied. In a model's own file, where that is mapped,
+ * as large weights of MatMul and Gemm stay where they are, aligned or not: what multiplies by them keeps them in a layout of its own.
  */
 struct leat_onnx_source {
     const void *bytes;
     size_t byte_count;
+    struct leat_mapping *mapping; /* of the model's file, `bytes` is all of it; NULL: it is other memory */
     int folder_fd;             /* of the model; -1: none is looked for there. The caller's */
     const struct leat_onnx_file *files; /* that are open; looked for first. Likewise */
     uint32_t file_count;
     uint64_t memory_bytes_max; /* of what is copied or computed, LEAT_ERR_LIMIT beyond it; 0: without a limit */
     uint32_t trips_max;        /* iterations in one run; 0: LEAT_TRIPS_MAX */
+    size_t mapped_bytes_min;   /* of weights that stay in the model's file; 0: LEAT_MAPPED_BYTES_MIN */
 };
 #define LEAT_MAPPED_BYTES_MIN ((size_t)64 << 10)
 LEAT_MUST_CHECK enum leat_status leat_onnx_import_from(const struct leat_onnx_source *source,
@@ -178,6 +182,9 @@ LEAT_MUST_CHECK enum leat_status leat_onnx_import_from(const struct leat_onnx_so
 
 /* Some of its weights were gone from their file while they were read: what was computed with it is wrong. */
 bool leat_graph_is_damaged(const struct leat_graph *graph);
+
+/* What a graph may take, with what backends make of it: nothing that is mapped counts. UINT64_MAX: anything. */
+uint64_t leat_graph_memory_max(const struct leat_graph *graph);
 
 /* A free dimension is to be `value`, 1..LEAT_DIM_MAX. */
 struct leat_dim_value {
@@ -214,6 +221,25 @@ LEAT_MUST_CHECK enum leat_status leat_graph_signature(const struct leat_graph *g
                                                       uint32_t *ret_input_count,
                                                       uint32_t *ret_output_count);
 
+/*
+ * The same of a model that is run for one item at a time, for those that the above refuses: items of a batch may meet, inputs
+ * may have a first dimension of 1, and sizes of outputs may depend on tensor contents (leat_tensor_info.varying). Outputs
+ * whose first dimension is not 1 get one for the items in front. LEAT_ERR_UNSUPPORTED where an answer could not tell the sizes.
+ */
+LEAT_MUST_CHECK enum leat_status leat_graph_signature_of_one(const struct leat_graph *graph,
+                                                             struct leat_tensor_info *infos,
+                                                             uint32_t *ret_input_count,
+                                                             uint32_t *ret_output_count);
+
+/*
+ * Writes one item of an output to where a client wants it: `from` is densely packed in the `dims` that a run gave it, `bound` is
+ * the value as it was planned, `to` has info->item_bytes. *ret_size is set where the output varies. LEAT_ERR_SHAPE when another
+ * dimension is not as the signature says.
+ */
+LEAT_MUST_CHECK enum leat_status leat_signature_store(const struct leat_tensor_info *info, const struct leat_value *bound,
+                                                      const int64_t *dims, const void *from, void *to,
+                                                      uint16_t *ret_size);
+
 /* One rewriting step of the optimiser; the list in kernels/passes.c is the order they run in. */
 struct leat_pass {
     const char *name;
@@ -225,6 +251,17 @@ extern const size_t leat_pass_count;
 
 /* Runs every pass whose bit is set in `mask` (bit i is leat_passes[i]); ~0 for all. */
 LEAT_MUST_CHECK enum leat_status leat_graph_optimise(struct leat_graph *graph, uint64_t mask);
+
+/* A constant's elements, 64-byte aligned: they are read where they lie, or were read from their file for the time being. */
+struct leat_elements {
+    const void *data;
+    void *copy;
+};
+/* LEAT_ERR_PROTO when the file is not as it was. On success leat_elements_close() ends it. */
+LEAT_MUST_CHECK enum leat_status leat_value_open(const struct leat_value *value, struct leat_elements *ret);
+void leat_elements_close(const struct leat_elements *elements);
+/* A constant whose data is 64-byte aligned: elements may be read there. What is not lies in a file, where only bytes are. */
+bool leat_value_in_place(const struct leat_value *value);
 
 /* Helpers for backends and passes. */
 const struct leat_attribute *leat_node_attribute(const struct leat_node *node, const char *name);

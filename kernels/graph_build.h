@@ -42,14 +42,28 @@ LEAT_MUST_CHECK enum leat_status leat_graph_add_constant(struct leat_graph *grap
 LEAT_MUST_CHECK enum leat_status leat_graph_make_constant(struct leat_graph *graph, uint32_t index,
                                                           void **ret_data);
 
-/* Gives a value of known shape a payload in a mapping, 64-byte aligned and all in it. */
+/* The same with these elements; `mapped`: they lie in a private, read-only mapping of a file, and need not stay resident. */
+LEAT_MUST_CHECK enum leat_status leat_graph_copy_constant(struct leat_graph *graph, uint32_t index, const void *data,
+                                                          bool mapped);
+
+/* The elements of a constant that no other graph shares, for a pass to change where no other node reads it; else NULL. */
+void *leat_graph_own_constant(const struct leat_graph *graph, uint32_t index);
+
+/* Gives a value of known shape a payload in a mapping, all in it. */
 void leat_graph_map_constant(struct leat_graph *graph, uint32_t index, struct leat_mapping *mapping, size_t offset);
+
+/* A constant that is not leat_value_in_place() is from now on, in this graph: in memory of its own. All of them. */
+LEAT_MUST_CHECK enum leat_status leat_graph_settle_constant(struct leat_graph *graph, uint32_t index);
+LEAT_MUST_CHECK enum leat_status leat_graph_settle(struct leat_graph *graph);
 
 /* What its constants may take from now on, and those of its copies; 0: anything. */
 void leat_graph_limit_memory(struct leat_graph *graph, uint64_t bytes_max);
 
 /* Value `index` of known shape shares the payload of `from`, and gets its type and shape. */
 void leat_graph_share_constant(struct leat_graph *graph, uint32_t index, const struct leat_value *from);
+
+/* Shares the payload of `from`, of another graph, where it is the same as that of constant `index`. */
+bool leat_graph_unify_constant(struct leat_graph *graph, uint32_t index, const struct leat_value *from);
 
 /* Captured constants become constants of the node's graphs. */
 void leat_graph_absorb(struct leat_node *node, const struct leat_graph *graph);
@@ -121,6 +135,9 @@ void leat_graph_replace_uses(struct leat_graph *graph, uint32_t from, uint32_t t
 
 /* Some shape depends on tensor contents: only leat_reference_run() can run it. */
 bool leat_graph_is_bounded(const struct leat_graph *graph);
+
+/* The size of an input, or of the fused addend, depends on tensor contents. */
+bool leat_node_reads_bounded(const struct leat_graph *graph, const struct leat_node *node);
 
 bool leat_value_is_known(const struct leat_value *value); /* no symbolic or unknown dimension */
 

@@ -23,6 +23,7 @@ struct leat_mapping {
     _Atomic bool damaged;   /* W: whoever faults */
     uint32_t references;    /* under the mutex; 0: free */
     int fd;
+    struct timespec changed; /* the file, last */
     bool told; /* under the mutex: of its damage */
     char name[LEAT_MAPPING_NAME_BYTES];
 };
@@ -142,6 +143,7 @@ leat_mapping_create(int fd, const char *name, struct leat_mapping **ret_mapping)
     if (mapping != NULL) {
         mapping->references = 1;
         mapping->fd = own_fd;
+        mapping->changed = info.st_mtim;
         mapping->told = false;
         (void)snprintf(mapping->name, sizeof(mapping->name), "%s", name);
         atomic_store_explicit(&mapping->damaged, false, memory_order_relaxed);
@@ -220,7 +222,23 @@ leat_mapping_read(const struct leat_mapping *mapping, size_t offset, void *to, s
         }
         done += got > 0 ? (size_t)got : 0;
     }
-    return LEAT_OK;
+    /* What was made of the weights before would not go with these. */
+    struct stat info;
+    const bool same = fstat(mapping->fd, &info) == 0 && info.st_mtim.tv_sec == mapping->changed.tv_sec &&
+                      info.st_mtim.tv_nsec == mapping->changed.tv_nsec;
+    return same ? LEAT_OK : LEAT_FAIL(LEAT_ERR_PROTO, "a file of weights has changed");
+}
+
+void
+leat_mapping_give_back(const struct leat_mapping *mapping)
+{
+    size_t bytes;
+    /* The cast drops const: nothing is written. */
+    void *base = (void *)(uintptr_t)leat_mapping_data(mapping, &bytes);
+
+    if (bytes > 0) {
+        (void)madvise(base, bytes, MADV_DONTNEED);
+    }
 }
 
 /* ---- Pages that are gone --------------------------------------------------------------------------- */

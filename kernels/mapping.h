@@ -2,7 +2,8 @@
 /*
  * kernels/mapping.h - a model's weights where they lie in a file, instead of a copy of them.
  *
- * Role       ONNX import maps the files that a model names as its external data; constants point into them.
+ * Role       ONNX import maps the files that a model names as its external data; constants point into them, and into the model's
+ *            own file where the caller maps that.
  * Ownership  Reference counted: one per constant that points into it. The last release unmaps.
  * Trust      A path is taken apart and opened step by step below the folder: it can neither leave it nor follow a link, and what
  *            is opened is a regular file. Somebody may change that file later. Other numbers are other answers, since only
@@ -20,7 +21,7 @@
 
 #include "base/status.h"
 
-#define LEAT_MAPPINGS_MAX       256u /* in a process */
+#define LEAT_MAPPINGS_MAX       1024u /* in a process */
 #define LEAT_MAPPING_NAME_BYTES 64u
 
 struct leat_mapping;
@@ -36,8 +37,11 @@ void leat_mapping_release(struct leat_mapping *mapping); /* accepts NULL */
 
 const unsigned char *leat_mapping_data(const struct leat_mapping *mapping, size_t *ret_bytes);
 
-/* Copies without touching pages: LEAT_ERR_PROTO when the file has become shorter. */
+/* Copies without touching pages: LEAT_ERR_PROTO when the file is not as it was when it was mapped. */
 LEAT_MUST_CHECK enum leat_status leat_mapping_read(const struct leat_mapping *mapping, size_t offset, void *to, size_t bytes);
+
+/* What was read of it need not stay resident: it is in the page cache. */
+void leat_mapping_give_back(const struct leat_mapping *mapping);
 
 /* Some page of it was gone. */
 bool leat_mapping_is_damaged(const struct leat_mapping *mapping);

@@ -28,6 +28,7 @@ enum leat_op_kind {
     LEAT_OP_ASINH,
     LEAT_OP_ATAN,
     LEAT_OP_ATANH,
+    LEAT_OP_ATTENTION,
     LEAT_OP_AVERAGE_POOL,
     LEAT_OP_BATCH_NORMALIZATION,
     LEAT_OP_BIT_SHIFT,
@@ -181,6 +182,11 @@ enum leat_op_kind {
 
 /* Does not look at more than shapes and a few cheap elements: may be computed ahead when constant. */
 #define LEAT_OP_FOLDABLE 1u
+/*
+ * An input may say where it reads or writes, how often it runs, how large its result is or what it divides by: whoever runs it
+ * checks that, and test_indexing_operators has a row for it.
+ */
+#define LEAT_OP_INDEXING 2u
 
 struct leat_op_attribute {
     const char *name;
@@ -193,6 +199,7 @@ struct leat_shape {
     uint32_t dtype, rank;
     int64_t dims[LEAT_RANK_MAX];
     bool bounded; /* see leat_value; inputs that are bounded make all outputs so */
+    uint32_t open; /* see leat_value */
 };
 
 /* What one reference call reads and writes: data[v] is the payload of value v. */

@@ -8,10 +8,17 @@
 
 static const struct leat_op_attribute none[] = {{NULL, LEAT_ATTRIBUTE_INT, false}};
 static const struct leat_op_attribute gelu[] = {{"tanh", LEAT_ATTRIBUTE_INT, false}, {NULL, LEAT_ATTRIBUTE_INT, false}};
+static const struct leat_op_attribute attention[] = {
+    {"heads", LEAT_ATTRIBUTE_INT, true}, {"scale", LEAT_ATTRIBUTE_FLOAT, true}, {NULL, LEAT_ATTRIBUTE_INT, false}};
 
 static const struct leat_op ops[] = {
+    {.name = "Attention", .kind = LEAT_OP_ATTENTION, .input_min = 3, .input_max = 4, .output_max = 1, .types = F32,
+     .attributes = attention, .infer = leat_infer_attention, .reference = leat_reference_attention,
+     .workspace_bytes = leat_workspace_attention,
+     .doc = "Softmax(scale Q K^T + mask) V for each head; Q, K and V are [items][length][heads * depth], the mask is broadcast to "
+            "[items][heads][queries][keys], and has all keys"},
     {.name = "EmbeddingBag", .kind = LEAT_OP_EMBEDDING_BAG, .input_min = 2, .input_max = 2, .output_max = 1,
-     .types = F32, .attributes = none, .infer = leat_infer_embedding_bag, .reference = leat_reference_embedding_bag,
+     .types = F32, .flags = LEAT_OP_INDEXING, .attributes = none, .infer = leat_infer_embedding_bag, .reference = leat_reference_embedding_bag,
      .doc = "sums of the rows of a table that each row of indices names; one that is out of range fails the batch"},
     {.name = "Gelu", .kind = LEAT_OP_GELU, .input_min = 1, .input_max = 1, .output_max = 1, .types = F32,
      .flags = LEAT_OP_FOLDABLE, .attributes = gelu, .infer = leat_infer_same, .reference = leat_reference_gelu,

@@ -4,11 +4,14 @@
 
 const struct leat_pass leat_passes[] = {
     {"fold-constants", "compute nodes whose inputs are all constant", leat_pass_fold_constants},
+    {"fold-shapes", "make constants of sizes that are known, and of targets of Reshape that are but for one entry", leat_pass_fold_shapes},
     {"remove-identities", "drop nodes that return their input", leat_pass_remove_identities},
     {"fuse-layer-norm", "make one node of mean, deviation, scale and shift", leat_pass_fuse_layer_norm},
     {"fuse-gelu", "make one node of GELU, by Erf or by Tanh", leat_pass_fuse_gelu},
     {"fuse-swish", "make one node of x Sigmoid(x) or x HardSigmoid(x)", leat_pass_fuse_swish},
     {"fuse-embedding", "add up rows of a table as they are looked up", leat_pass_fuse_embedding},
+    {"fuse-attention", "make one node of Softmax(scale Q K^T + mask) V and of what splits and merges heads",
+     leat_pass_fuse_attention},
     {"fold-bias", "add a constant after Conv, Gemm or MatMul into its bias", leat_pass_fold_bias},
     {"fold-batch-norm", "scale the weights of a Conv instead of its result",
      leat_pass_fold_batch_norm},

@@ -50,6 +50,17 @@ point_at_inputs(const struct leat_graph *graph, const struct leat_node *node, vo
 }
 
 static enum leat_status
+settle_inputs(struct leat_graph *graph, const struct leat_node *node)
+{
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t i = 0; i < node->input_count && status == LEAT_OK; i++) {
+        status = node->inputs[i] != LEAT_VALUE_NONE ? leat_graph_settle_constant(graph, node->inputs[i]) : LEAT_OK;
+    }
+    return status;
+}
+
+static enum leat_status
 fold(struct leat_graph *graph, struct leat_node *node, void **data, bool *ret_folded)
 {
     void *result = NULL;
@@ -59,7 +70,10 @@ fold(struct leat_graph *graph, struct leat_node *node, void **data, bool *ret_fo
         return LEAT_OK;
     }
     const uint32_t output = node->outputs[0];
-    enum leat_status status = leat_graph_make_constant(graph, output, &result);
+    enum leat_status status = settle_inputs(graph, node);
+    if (status == LEAT_OK) {
+        status = leat_graph_make_constant(graph, output, &result);
+    }
     if (status != LEAT_OK) {
         return status;
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ordering  T0 leader stores `generation`, release -> T1 helper loads it, acquire: body, context and size are
- *              visible, and so is everything that the leader wrote before run().
+ * Ordering  T0 leader stores `generation`, release -> T1 helper loads it, acquire: body and context are
+ *              visible, and so is everything that the leader wrote before run(). The word says how many members run:
+ *              the leader waits for these, so that what they read stays; the others read nothing else of it.
  *           T2 helper stores its `done`, release -> T3 leader loads it, acquire: what the body wrote is
  *              visible to the leader after run().
  *           T4/T5: the leader's fence between T0 and looking at `asleep`, and the helper's between setting
@@ -30,6 +31,11 @@
 
 enum { SPINS_PER_CLOCK = 64, BARRIER_SPINS = 4096 };
 
+/* A generation is a number of runs and how many members take part in the last of them. */
+#define SIZE_BITS 9
+#define SIZE_MASK ((UINT64_C(1) << SIZE_BITS) - 1)
+_Static_assert(LEAT_TEAM_MAX <= SIZE_MASK, "a size fits into a generation");
+
 struct member {
     _Alignas(LEAT_ISOLATE) _Atomic uint32_t asleep; /* W: helper sets and clears, leader clears */
     struct leat_team *team;
@@ -43,13 +49,13 @@ struct leat_team {
     void (*body)(void *context, uint32_t member, uint32_t size);
     void *context;
     bool stop;
-    uint32_t size;
+    _Atomic uint32_t size; /* W: leader between runs, relaxed  R: members */
     uint32_t started; /* helpers that exist */
     _Atomic uint64_t spin_ns;   /* W: leader, relaxed */
     void (*enter)(uint32_t node);
     uint32_t node;
     uint32_t worker_class;
-    struct member *members; /* [size]; [0] is unused */
+    struct member *members; /* [size_max]; [0] is unused */
     _Alignas(LEAT_ISOLATE) _Atomic uint32_t leader_asleep; /* W: leader sets and clears, helpers clear */
     _Alignas(LEAT_ISOLATE) _Atomic uint32_t arrived;       /* W: members add, the last one resets */
     _Alignas(LEAT_ISOLATE) _Atomic uint32_t released;      /* W: the last to arrive adds */
@@ -96,40 +102,50 @@ struct wait {
     _Atomic uint64_t *word;
     uint64_t value;
     bool until_equal; /* until word == value; else until it differs */
+    uint64_t seen;    /* the word, when last looked at */
 };
 
 static bool
-is_over(const struct wait *wait)
+is_over(struct wait *wait)
 {
-    return (atomic_load_explicit(wait->word, memory_order_acquire) == wait->value) == wait->until_equal; /* T1, T3 */
+    wait->seen = atomic_load_explicit(wait->word, memory_order_acquire); /* T1, T3 */
+    return (wait->seen == wait->value) == wait->until_equal;
 }
 
-/* Spins for a while, then sleeps on `asleep`, which whoever ends the wait clears. */
-static void
-await(const struct leat_team *team, const struct wait *wait, _Atomic uint32_t *asleep)
+/* For how long a member may spin. The core of one that is beyond the team's size is another's. */
+static uint64_t
+spin_of(const struct leat_team *team, uint32_t member)
 {
-    if (is_over(wait)) {
-        return;
+    return member < leat_team_size(team) ? atomic_load_explicit(&team->spin_ns, memory_order_relaxed) : 0;
+}
+
+/* Spins for a while, then sleeps on `asleep`, which whoever ends the wait clears. Returns the word that ended it. */
+static uint64_t
+await(const struct leat_team *team, uint32_t member, struct wait wait, _Atomic uint32_t *asleep)
+{
+    if (is_over(&wait)) {
+        return wait.seen;
     }
-    if (atomic_load_explicit(&team->spin_ns, memory_order_relaxed) > 0) {
+    if (spin_of(team, member) > 0) {
         const uint64_t begin_ns = leat_monotonic_ns();
         do {
             for (int i = 0; i < SPINS_PER_CLOCK; i++) {
-                if (is_over(wait)) {
-                    return;
+                if (is_over(&wait)) {
+                    return wait.seen;
                 }
                 leat_spin_pause();
             }
-        } while (leat_monotonic_ns() - begin_ns < atomic_load_explicit(&team->spin_ns, memory_order_relaxed));
+        } while (leat_monotonic_ns() - begin_ns < spin_of(team, member));
     }
-    while (!is_over(wait)) {
+    while (!is_over(&wait)) {
         atomic_store_explicit(asleep, 1, memory_order_relaxed);
         store_load_fence(asleep); /* T5, T7 */
-        if (!is_over(wait)) {
+        if (!is_over(&wait)) {
             futex_wait(asleep, 1);
         }
         atomic_store_explicit(asleep, 0, memory_order_relaxed);
     }
+    return wait.seen;
 }
 
 /* Ends the other side's sleep, if it sleeps, after a store that it waits for. */
@@ -156,24 +172,28 @@ helper_main(void *argument)
         team->enter(team->node);
     }
     for (;;) {
-        await(team, &(struct wait){.word = &team->generation, .value = seen}, &member->asleep);
-        seen++;
+        seen = await(team, member->index, (struct wait){.word = &team->generation, .value = seen}, &member->asleep);
+        const uint32_t size = (uint32_t)(seen & SIZE_MASK);
+        if (member->index >= size) {
+            continue;
+        }
         if (team->stop) {
             return NULL;
         }
-        team->body(team->context, member->index, team->size);
+        team->body(team->context, member->index, size);
         atomic_store_explicit(&member->done, seen, memory_order_release); /* T2 */
         rouse(&team->leader_asleep);
     }
 }
 
+/* To members 0..size-1. */
 static void
-publish(struct leat_team *team)
+publish(struct leat_team *team, uint32_t size)
 {
-    const uint64_t next = atomic_load_explicit(&team->generation, memory_order_relaxed) + 1;
+    const uint64_t runs = (atomic_load_explicit(&team->generation, memory_order_relaxed) >> SIZE_BITS) + 1;
 
-    atomic_store_explicit(&team->generation, next, memory_order_release); /* T0 */
-    for (uint32_t i = 1; i <= team->started; i++) {
+    atomic_store_explicit(&team->generation, runs << SIZE_BITS | size, memory_order_release); /* T0 */
+    for (uint32_t i = 1; i < size; i++) {
         rouse(&team->members[i].asleep);
     }
 }
@@ -181,31 +201,33 @@ publish(struct leat_team *team)
 enum leat_status
 leat_team_create(const struct leat_team_options *options, struct leat_team **ret_team)
 {
-    LEAT_ASSERT(options->size >= 1 && options->size <= LEAT_TEAM_MAX);
+    const uint32_t size_max = options->size_max != 0 ? options->size_max : options->size;
+
+    LEAT_ASSERT(options->size >= 1 && options->size <= size_max && size_max <= LEAT_TEAM_MAX);
     struct leat_team *team = aligned_alloc(LEAT_ISOLATE, leat_round_up(sizeof(*team), LEAT_ISOLATE));
     if (team == NULL) {
-        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a team of %u", options->size);
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a team of %u", size_max);
     }
     memset(team, 0, sizeof(*team));
-    team->size = options->size;
+    atomic_store_explicit(&team->size, options->size, memory_order_relaxed);
     atomic_store_explicit(&team->spin_ns, options->spin_ns, memory_order_relaxed);
     team->enter = options->enter;
     team->node = options->node;
     team->worker_class = options->worker_class;
-    team->members = aligned_alloc(LEAT_ISOLATE, options->size * sizeof(team->members[0]));
+    team->members = aligned_alloc(LEAT_ISOLATE, size_max * sizeof(team->members[0]));
     if (team->members == NULL) {
         free(team);
-        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a team of %u", options->size);
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a team of %u", size_max);
     }
-    memset(team->members, 0, options->size * sizeof(team->members[0]));
+    memset(team->members, 0, size_max * sizeof(team->members[0]));
     enum leat_status status = options->cpus != NULL ? pin(options->cpus[0]) : LEAT_OK;
-    for (uint32_t i = 1; i < options->size && status == LEAT_OK; i++) {
+    for (uint32_t i = 1; i < size_max && status == LEAT_OK; i++) {
         pthread_attr_t attributes;
         struct member *member = &team->members[i];
         member->team = team;
         member->index = i;
         LEAT_MUST(pthread_attr_init(&attributes) == 0);
-        if (options->cpus != NULL) {
+        if (options->cpus != NULL && i < options->size) {
             cpu_set_t set;
             CPU_ZERO(&set);
             CPU_SET((size_t)options->cpus[i], &set);
@@ -230,7 +252,7 @@ leat_team_create(const struct leat_team_options *options, struct leat_team **ret
 uint32_t
 leat_team_size(const struct leat_team *team)
 {
-    return team != NULL ? team->size : 1;
+    return team != NULL ? atomic_load_explicit(&team->size, memory_order_relaxed) : 1;
 }
 
 uint32_t
@@ -240,20 +262,43 @@ leat_team_class(const struct leat_team *team)
 }
 
 void
+leat_team_resize(struct leat_team *team, uint32_t size, uint32_t worker_class)
+{
+    LEAT_ASSERT(size >= 1 && size <= team->started + 1);
+    atomic_store_explicit(&team->size, size, memory_order_relaxed); /* publishes nothing: a generation says who runs */
+    team->worker_class = worker_class;
+}
+
+enum leat_status
+leat_team_pin(struct leat_team *team, uint32_t member, uint32_t cpu)
+{
+    cpu_set_t set;
+
+    LEAT_ASSERT(member >= 1 && member <= team->started);
+    CPU_ZERO(&set);
+    CPU_SET((size_t)cpu, &set);
+    const int error = pthread_setaffinity_np(team->members[member].thread, sizeof(set), &set);
+    return error == 0 ? LEAT_OK
+                      : LEAT_FAIL(LEAT_ERR_SYS, "cannot pin a thread to CPU %u: %s", cpu, strerror(error));
+}
+
+void
 leat_team_run(struct leat_team *team, void (*body)(void *context, uint32_t member, uint32_t size), void *context)
 {
-    if (team == NULL || team->size == 1) {
+    const uint32_t size = leat_team_size(team);
+
+    if (size == 1) {
         body(context, 0, 1);
         return;
     }
     team->body = body;
     team->context = context;
-    publish(team);
-    body(context, 0, team->size);
+    publish(team, size);
+    body(context, 0, size);
     const uint64_t generation = atomic_load_explicit(&team->generation, memory_order_relaxed);
-    for (uint32_t i = 1; i < team->size; i++) {
+    for (uint32_t i = 1; i < size; i++) {
         const struct wait wait = {.word = &team->members[i].done, .value = generation, .until_equal = true};
-        await(team, &wait, &team->leader_asleep);
+        (void)await(team, 0, wait, &team->leader_asleep);
     }
 }
 
@@ -293,7 +338,7 @@ leat_team_destroy(struct leat_team *team)
         return;
     }
     team->stop = true;
-    publish(team);
+    publish(team, team->started + 1);
     for (uint32_t i = 1; i <= team->started; i++) {
         LEAT_MUST(pthread_join(team->members[i].thread, NULL) == 0);
     }

@@ -3,8 +3,9 @@
  * kernels/team.h - the pinned threads of one worker: the calling leader plus helpers.
  *
  * Role     Runs one function on every member, fork-join. The leader is the worker's own thread.
- * Threads  create, run, set_spin and destroy on the leader's thread only. The function runs on all members; it
- *          must not call run() on the same team.
+ * Threads  create, run, resize, set_spin and destroy on the leader's thread only, pin on any. The function runs on all
+ *          members; it must not call run() on the same team.
+ * Size     Between two runs it can become any up to size_max: members 0..size-1 run, the others sleep, whatever spin_ns is.
  * Hot path run() neither allocates nor locks. Whoever waits spins for spin_ns, then parks: helpers
  *          between runs, the leader for the last helper. An idle team burns nothing.
  */
@@ -20,19 +21,24 @@
 struct leat_team;
 
 struct leat_team_options {
-    const uint32_t *cpus; /* one logical CPU per member, cpus[0] the leader's; NULL: unpinned */
+    const uint32_t *cpus; /* [size], one logical CPU per member, cpus[0] the leader's; NULL: unpinned */
     uint32_t size;        /* members, 1..LEAT_TEAM_MAX */
+    uint32_t size_max;    /* that it can grow to: threads are made for as many; 0: size */
     uint64_t spin_ns;     /* how long an idle helper spins before it parks; 0 parks at once */
     void (*enter)(uint32_t node); /* called once on each helper's thread before all else; NULL: nothing */
     uint32_t node;                /* for enter */
     uint32_t worker_class;        /* what leat_team_class says: a number of the caller's */
 };
 
-/* Pins the calling thread to cpus[0] and starts size - 1 helpers. */
+/* Pins the calling thread to cpus[0] and starts size_max - 1 helpers, those beyond size on its CPU. */
 LEAT_MUST_CHECK enum leat_status leat_team_create(const struct leat_team_options *options,
                                                   struct leat_team **ret_team);
 uint32_t leat_team_size(const struct leat_team *team); /* 1 for NULL */
 uint32_t leat_team_class(const struct leat_team *team); /* 0 for NULL */
+/* 1..size_max members from the next run on, and what leat_team_class then says. */
+void leat_team_resize(struct leat_team *team, uint32_t size, uint32_t worker_class);
+/* Moves member 1..size_max-1, which is beyond the present size, to a CPU. */
+LEAT_MUST_CHECK enum leat_status leat_team_pin(struct leat_team *team, uint32_t member, uint32_t cpu);
 /* Calls body(context, member, size) on every member and returns when all are done. */
 void leat_team_run(struct leat_team *team, void (*body)(void *context, uint32_t member, uint32_t size),
                    void *context);

@@ -46,12 +46,12 @@ leat_admin_policy(const struct leat_application *app)
                            (json_int_t)atomic_load_explicit(&app->reserve_ns, memory_order_relaxed), "trouble", keeping->trouble);
 }
 
-/* The model's place among what the application is served by; variant_count: it has none. */
+/* The variant's place among what the application is served by; behind the last: it has none. */
 static uint32_t
 variant_named(const struct leat_application *app, const char *model)
 {
     uint32_t v = 0;
-    while (v < app->variant_count && strcmp(app->variants[v]->name, model) != 0) {
+    while (v < app->instances.variant_count && strcmp(app->variants[v]->name, model) != 0) {
         v++;
     }
     return v;
@@ -68,7 +68,7 @@ leat_admin_instances(const struct leat_daemon *daemon, const struct leat_applica
     const uint32_t variant = app != NULL ? variant_named(app, model) : 0;
     json_t *object = json_object();
 
-    if (app != NULL && variant < app->variant_count) {
+    if (app != NULL && variant < app->instances.variant_count) {
         leat_instances_count(&app->instances, variant, counts);
     }
     for (uint32_t s = 0; s < LEAT_INSTANCE_STATES; s++) {
@@ -83,7 +83,7 @@ leat_admin_workers_in(const struct leat_application *app, const char *model, enu
     const uint32_t variant = app != NULL ? variant_named(app, model) : 0;
     json_t *workers = json_array();
 
-    for (uint32_t w = 0; app != NULL && variant < app->variant_count && w < app->instances.worker_count; w++) {
+    for (uint32_t w = 0; app != NULL && variant < app->instances.variant_count && w < app->instances.worker_count; w++) {
         if (leat_instances_state(&app->instances, w, variant) == state) {
             (void)json_array_append_new(workers, json_integer(w));
         }
@@ -97,7 +97,7 @@ describe_application(const struct leat_daemon *daemon, const struct leat_applica
     const struct leat_application_counters *counters = &app->counters;
     json_t *models = json_array(), *instances = json_array();
 
-    for (uint32_t v = 0; v < app->variant_count; v++) {
+    for (uint32_t v = 0; v < app->instances.variant_count; v++) {
         (void)json_array_append_new(models, json_string(app->variants[v]->name));
         (void)json_array_append_new(instances, leat_admin_instances(daemon, app, app->variants[v]->name));
     }
@@ -113,32 +113,39 @@ describe_application(const struct leat_daemon *daemon, const struct leat_applica
 }
 
 static json_t *
-describe_worker(const struct leat_daemon *daemon, uint32_t index)
+describe_worker(struct leat_daemon *daemon, uint32_t index)
 {
-    const struct leat_daemon_worker *spec = &daemon->options.workers[index];
     const struct leat_worker *worker = daemon->workers[index];
+    struct leat_daemon_held held;
     char cpus[64];
 
+    leat_daemon_held(daemon, index, &held);
     if (daemon->options.pin) {
-        (void)leat_cpu_list_text(spec->cpus, spec->core_count, cpus, sizeof(cpus));
+        (void)leat_cpu_list_text(held.cpus, held.cpu_count, cpus, sizeof(cpus));
     } else {
         (void)strcpy(cpus, "any");
     }
     return json_pack("{s:i, s:s, s:i, s:i, s:s, s:o, s:o, s:o}", "index", (int)index, "cpus", cpus, "node",
-                     (int)spec->node, "class", (int)spec->worker_class, "class_name",
-                     daemon->classes[spec->worker_class].name, "batches", counter(&worker->statistics.batches), "busy_ns",
+                     (int)daemon->options.workers[index].node, "class", (int)held.shape.worker_class, "class_name",
+                     daemon->classes[held.shape.worker_class].name, "batches", counter(&worker->statistics.batches), "busy_ns",
                      counter(&worker->statistics.busy_ns), "sleeps", counter(&worker->statistics.parks));
 }
 
 static json_t *
-describe_classes(const struct leat_daemon *daemon)
+describe_classes(struct leat_daemon *daemon)
 {
+    uint32_t sizes[LEAT_WORKER_CLASSES_MAX] = {0};
     json_t *classes = json_array();
 
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        struct leat_daemon_held held;
+        leat_daemon_held(daemon, w, &held);
+        sizes[held.shape.worker_class]++;
+    }
     for (uint32_t c = 0; c < daemon->class_count; c++) {
         const struct leat_daemon_class *class = &daemon->classes[c];
         (void)json_array_append_new(classes, json_pack("{s:s, s:i, s:i, s:I, s:i}", "name", class->name, "cores",
-                                                       (int)daemon->team_sizes[c], "workers", (int)daemon->class_sizes[c],
+                                                       (int)daemon->team_sizes[c], "workers", (int)sizes[c],
                                                        "price_micro_per_hour", (json_int_t)class->price_micro, "count_max",
                                                        (int)class->count_max));
     }
@@ -190,7 +197,7 @@ describe_unserved(struct leat_daemon *daemon)
         const struct leat_registry_application *application = &daemon->definitions[d]->application;
         const struct leat_application *app = leat_daemon_find_application(daemon, application->name);
         for (uint32_t m = 0; m < application->model_count; m++) {
-            if (app == NULL || variant_named(app, application->models[m]) == app->variant_count) {
+            if (app == NULL || variant_named(app, application->models[m]) == app->instances.variant_count) {
                 add_unserved(daemon, unserved, application->name, application->models[m]);
             }
         }
@@ -293,7 +300,7 @@ describe_points(const struct leat_profile *profile, uint32_t items_max)
 }
 
 static json_t *
-describe_profiles(const struct leat_daemon *daemon, const struct leat_application *app, uint32_t variant)
+describe_profiles(struct leat_daemon *daemon, const struct leat_application *app, uint32_t variant)
 {
     const uint32_t items_max = app->variants[variant]->items_max;
     json_t *classes = describe_classes(daemon);
@@ -322,14 +329,14 @@ handle_profiles(struct leat_daemon *daemon, const json_t *request)
     const struct leat_application *app = leat_daemon_find_application(daemon, name);
     if (app == NULL) {
         status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application or model '%s'", name);
-    } else if (variant < 0 || variant >= (json_int_t)app->variant_count) {
-        status = LEAT_FAIL(LEAT_ERR_INVALID, "'variant' must be 0 to %u", app->variant_count - 1);
+    } else if (variant < 0 || variant >= (json_int_t)app->instances.variant_count) {
+        status = LEAT_FAIL(LEAT_ERR_INVALID, "'variant' must be 0 to %u", app->instances.variant_count - 1);
     } else {
         status = leat_daemon_copy_profiles(daemon, app, (uint32_t)variant, &daemon->profiles);
     }
     if (status == LEAT_OK) {
         app = leat_daemon_find_application(daemon, name); /* the mutex was released meanwhile */
-        answer = app != NULL && (uint32_t)variant < app->variant_count
+        answer = app != NULL && (uint32_t)variant < app->instances.variant_count
                      ? describe_profiles(daemon, app, (uint32_t)variant)
                      : leat_admin_refusal(LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s' has gone", name));
     }
@@ -437,8 +444,15 @@ bool
 leat_admin_changes(const struct leat_daemon *daemon, struct leat_admin_job *job)
 {
     const char *op = read_op(job);
-    return op != NULL && (leat_admin_changes_model(op) || leat_admin_changes_application(op)) &&
+    return op != NULL && (leat_admin_changes_model(op) || leat_admin_changes_application(op) || leat_admin_changes_offline(op)) &&
            leat_admin_may_change(daemon, job->uid);
+}
+
+bool
+leat_admin_resizes(const struct leat_daemon *daemon, struct leat_admin_job *job)
+{
+    const char *op = read_op(job);
+    return op != NULL && strcmp(op, "scale-set") == 0 && leat_admin_may_change(daemon, job->uid);
 }
 
 /* -1: none came. */
@@ -480,10 +494,22 @@ answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
     if (strcmp(op, "app-profiles") == 0) {
         return leat_admin_app_profiles(daemon, job->json);
     }
-    const bool models = strncmp(op, "model-", 6) == 0;
-    if ((models || strncmp(op, "app-", 4) == 0) && !leat_admin_may_change(daemon, job->uid)) {
+    if (strcmp(op, "scale-show") == 0) {
+        return leat_admin_scale_show(daemon);
+    }
+    if (strcmp(op, "scale-set") == 0) {
+        return leat_admin_may_change(daemon, job->uid)
+                   ? leat_admin_scale_set(daemon, job->json)
+                   : leat_admin_refusal(LEAT_FAIL(LEAT_ERR_ACCESS, "user %u may not resize workers: add it to access.operators",
+                                                  (unsigned)job->uid));
+    }
+    const bool models = strncmp(op, "model-", 6) == 0, offline = strncmp(op, "offline-", 8) == 0;
+    if ((models || offline || strncmp(op, "app-", 4) == 0) && !leat_admin_may_change(daemon, job->uid)) {
         return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_ACCESS, "user %u may not change %s: add it to access.operators",
-                                            (unsigned)job->uid, models ? "models" : "applications"));
+                                            (unsigned)job->uid, models ? "models" : offline ? "offline jobs" : "applications"));
+    }
+    if (offline) {
+        return leat_admin_offline(daemon, op, job);
     }
     if (strcmp(op, "app-policy") == 0) { /* not for everybody, as it has the daemon write to a file */
         return handle_policy(daemon, job->json, first_fd(job));
@@ -496,7 +522,8 @@ answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
     }
     return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
                              "there is no request '%.64s' (status, topology, profiles, model-list, model-add, model-profile, model-file, model-remove, app-list, "
-                             "app-show, app-profiles, app-policy, app-add, app-change, app-import, app-policy-refresh, app-remove)", op));
+                             "app-show, app-profiles, app-policy, app-add, app-change, app-import, app-policy-refresh, app-remove, scale-show, "
+                             "scale-set, offline-submit, offline-list, offline-show, offline-cancel, offline-resume)", op));
 }
 
 static void

@@ -85,9 +85,12 @@ describe_point(const struct leat_measured_point *point)
                      (json_int_t)point->p95_ns, "p99_ns", (json_int_t)point->p99_ns);
 }
 
-/* What was measured at one item and at the largest batch, by class of workers, and on teams that none of them has. */
+/*
+ * What was measured at one item and at the largest batch, by class of workers, and on teams that none of them has; of sequences of
+ * that length.
+ */
 static json_t *
-describe_times(const struct leat_daemon *daemon, const struct leat_daemon_model *model)
+describe_times(const struct leat_daemon *daemon, const struct leat_daemon_model *model, uint32_t length)
 {
     const bool by_class = model->variant->backend->times_by_class;
     const uint32_t sizes[] = {1, model->variant->items_max};
@@ -101,7 +104,7 @@ describe_times(const struct leat_daemon *daemon, const struct leat_daemon_model 
         json_t *points = json_array();
         for (size_t i = 0; i < (sizes[1] > 1 ? 2 : 1); i++) {
             const struct leat_measured_point *point =
-                leat_measured_find(&model->measured, worker ? daemon->class_names[c] : "", cores, by_class, sizes[i]);
+                leat_measured_find(&model->measured, worker ? daemon->class_names[c] : "", cores, by_class, length, sizes[i]);
             if (point != NULL) {
                 (void)json_array_append_new(points, describe_point(point));
             }
@@ -110,6 +113,20 @@ describe_times(const struct leat_daemon *daemon, const struct leat_daemon_model 
                                                        "workers", (int)worker, "cores", (int)cores, "points", points));
     }
     return classes;
+}
+
+/* Its variants for shorter sequences than its own. */
+static json_t *
+describe_shorter(const struct leat_daemon *daemon, const struct leat_daemon_model *model)
+{
+    json_t *array = json_array();
+
+    for (uint32_t s = 0; s < model->variant->shorter_count; s++) {
+        const struct leat_variant *shorter = model->variant->shorter[s];
+        (void)json_array_append_new(array, json_pack("{s:s, s:i, s:o}", "name", shorter->name, "length", (int)shorter->length,
+                                                     "classes", describe_times(daemon, model, shorter->length)));
+    }
+    return array;
 }
 
 /* How the accuracy is known. */
@@ -121,7 +138,7 @@ accuracy_from(const struct leat_daemon_model *model)
     if (own_ppm == 0) {
         return "unknown";
     }
-    if (model->validation.samples > 0 && own_ppm == (measured_ppm > 0 ? measured_ppm : 1)) {
+    if (model->validation.labels_sha256[0] != '\0' && own_ppm == (measured_ppm > 0 ? measured_ppm : 1)) {
         return "measured";
     }
     return model->measured.host[0] == '\0' ? "imported" : "given";
@@ -144,15 +161,22 @@ describe_variant(struct leat_daemon *daemon, const char *name)
                   accuracy_from(model), "bytes", (json_int_t)model->bytes, "load_ns", (json_int_t)measured->load_ns,
                   "peak_bytes", (json_int_t)measured->peak_bytes, "host", measured->host, "host_matches",
                   (int)(strcmp(measured->host, daemon->host) == 0), "measured_s", (json_int_t)measured->measured_s, "classes",
-                  describe_times(daemon, model));
+                  describe_times(daemon, model, model->variant->length));
     leat_admin_describe_choices(model->variant, object);
     leat_admin_describe_files(model, false, object);
+    if (model->variant->shorter_count > 0) {
+        (void)json_object_set_new(object, "shorter", describe_shorter(daemon, model));
+    }
     if (model->validation.samples > 0) {
-        (void)json_object_set_new(object, "validation",
-                                  json_pack("{s:I, s:i, s:s, s:s, s:I}", "samples", (json_int_t)model->validation.samples,
-                                            "accuracy_ppm", (int)model->validation.accuracy_ppm, "inputs_sha256",
-                                            model->validation.inputs_sha256, "labels_sha256", model->validation.labels_sha256,
-                                            "measured_s", (json_int_t)model->validation.measured_s));
+        const bool labelled = model->validation.labels_sha256[0] != '\0';
+        json_t *validation = json_pack("{s:I, s:i, s:s, s:I}", "samples", (json_int_t)model->validation.samples,
+                                       labelled ? "accuracy_ppm" : "agreement_ppm", (int)model->validation.accuracy_ppm,
+                                       "inputs_sha256", model->validation.inputs_sha256, "measured_s",
+                                       (json_int_t)model->validation.measured_s);
+        if (labelled) {
+            (void)json_object_set_new(validation, "labels_sha256", json_string(model->validation.labels_sha256));
+        }
+        (void)json_object_set_new(object, "validation", validation);
     }
     return object;
 }
@@ -188,14 +212,18 @@ leat_admin_app_show(struct leat_daemon *daemon, const json_t *request)
                                                          "there is no application '%s': 'leat app list' shows them", name));
 }
 
-/* [class, cores, items, runs, mean, p50, p95, p99] of up to POINTS_MAX points from `from` on. */
+/* [class, cores, items, runs, mean, p50, p95, p99] of up to POINTS_MAX points from `from` on; of the longest sequences. */
 static json_t *
-describe_points(const struct leat_measured *measured, uint32_t from)
+describe_points(const struct leat_daemon_model *model, uint32_t from)
 {
+    const struct leat_measured *measured = &model->measured;
     json_t *points = json_array();
 
     for (uint32_t p = from; p < measured->count && p - from < POINTS_MAX; p++) {
         const struct leat_measured_point *point = &measured->points[p];
+        if (point->length != model->variant->length) {
+            continue;
+        }
         (void)json_array_append_new(
             points, json_pack("[s, I, I, I, I, I, I, I]", point->worker_class, (json_int_t)point->cores,
                               (json_int_t)point->items, (json_int_t)point->runs, (json_int_t)point->mean_ns,
@@ -219,7 +247,7 @@ leat_admin_model_show(struct leat_daemon *daemon, const json_t *request)
     if (model != NULL) {
         answer = describe_variant(daemon, name);
         leat_admin_describe_files(model, true, answer);
-        (void)json_object_set_new(answer, "points", describe_points(&model->measured, (uint32_t)from));
+        (void)json_object_set_new(answer, "points", describe_points(model, (uint32_t)from));
         if ((uint64_t)from + POINTS_MAX < model->measured.count) {
             (void)json_object_set_new(answer, "next", json_integer(from + POINTS_MAX));
         }
@@ -255,7 +283,7 @@ leat_admin_app_profiles(struct leat_daemon *daemon, const json_t *request)
         const uint32_t count = model != NULL ? model->measured.count : 0;
         answer = describe_variant(daemon, model_name);
         (void)json_object_set_new(answer, "points",
-                                  model != NULL ? describe_points(&model->measured, (uint32_t)from) : json_array());
+                                  model != NULL ? describe_points(model, (uint32_t)from) : json_array());
         if ((uint64_t)from + POINTS_MAX < count) {
             (void)json_object_set_new(answer, "next", json_integer(from + POINTS_MAX));
         }

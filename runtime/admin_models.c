@@ -26,10 +26,13 @@ describe_tensors(const struct leat_target *target)
         for (uint32_t d = 0; d < info->rank; d++) {
             (void)json_array_append_new(dims, json_integer((json_int_t)info->dims[d]));
         }
-        (void)json_array_append_new(
-            tensors, json_pack("{s:s, s:s, s:s, s:o, s:I}", "role", t < target->input_count ? "input" : "output", "name",
-                               info->name, "dtype", leat_dtype_text(info->dtype), "dims", dims, "item_bytes",
-                               (json_int_t)info->item_bytes));
+        json_t *tensor = json_pack("{s:s, s:s, s:s, s:o, s:I}", "role", t < target->input_count ? "input" : "output", "name",
+                                   info->name, "dtype", leat_dtype_text(info->dtype), "dims", dims, "item_bytes",
+                                   (json_int_t)info->item_bytes);
+        if (info->varying != 0) {
+            (void)json_object_set_new(tensor, "varying", json_integer((json_int_t)info->varying));
+        }
+        (void)json_array_append_new(tensors, tensor);
     }
     return tensors;
 }
@@ -41,6 +44,9 @@ leat_admin_describe_choices(const struct leat_variant *variant, json_t *object)
 
     (void)json_object_set_new(object, "precision", json_string(computes ? leat_precision_text(variant->precision) : "none"));
     (void)json_object_set_new(object, "items_bound", json_string(leat_batch_bound_text(variant->items_bound)));
+    if (variant->one_by_one) {
+        (void)json_object_set_new(object, "one_by_one", json_true());
+    }
     if (variant->dims_json != NULL) {
         (void)json_object_set_new(object, "dims", json_loads(variant->dims_json, 0, NULL));
     }
@@ -78,7 +84,8 @@ describe_model(const struct leat_daemon_model *model)
     leat_admin_describe_files(model, false, object);
     if (model->validation.samples > 0) {
         (void)json_object_set_new(object, "validation_samples", json_integer((json_int_t)model->validation.samples));
-        (void)json_object_set_new(object, "validation_ppm", json_integer((json_int_t)model->validation.accuracy_ppm));
+        (void)json_object_set_new(object, model->validation.labels_sha256[0] != '\0' ? "validation_ppm" : "agreement_ppm",
+                                  json_integer((json_int_t)model->validation.accuracy_ppm));
     }
     return object;
 }
@@ -231,9 +238,9 @@ read_model(int fd, uint64_t count, void **ret_bytes, size_t *ret_count)
 
 /* {"dtype": "u8", "dims": [n, ...]}; its data begin at *offset, which moves on. */
 static enum leat_status
-parse_array(const json_t *object, const char *key, uint64_t *offset, struct leat_validation_array *ret_array)
+parse_array(const json_t *array, const char *key, uint64_t *offset, struct leat_validation_array *ret_array)
 {
-    const json_t *array = json_object_get(object, key), *dims = json_object_get(array, "dims");
+    const json_t *dims = json_object_get(array, "dims");
     const char *dtype = json_string_value(json_object_get(array, "dtype"));
     struct leat_validation_array own = {.offset = *offset};
     uint64_t bytes = 0;
@@ -256,6 +263,33 @@ parse_array(const json_t *object, const char *key, uint64_t *offset, struct leat
     return LEAT_OK;
 }
 
+/* One array, or [{"name": ..., "dtype": ..., "dims": ...}, ...], whose data follow one another. */
+static enum leat_status
+parse_inputs(const json_t *inputs, uint64_t *offset, struct leat_validation_set *set)
+{
+    enum leat_status status = LEAT_OK;
+
+    if (!json_is_array(inputs)) {
+        set->input_count = 1;
+        return parse_array(inputs, "inputs", offset, &set->inputs[0].array);
+    }
+    if (json_array_size(inputs) < 1 || json_array_size(inputs) >= LEAT_TENSORS_MAX) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'validation': 'inputs' must be 1 to %d", LEAT_TENSORS_MAX - 1);
+    }
+    for (uint32_t i = 0; i < json_array_size(inputs) && status == LEAT_OK; i++) {
+        const json_t *input = json_array_get(inputs, i);
+        const char *name = json_string_value(json_object_get(input, "name"));
+        for (uint32_t other = 0; other < i && name != NULL; other++) {
+            name = strcmp(set->inputs[other].name, name) != 0 ? name : NULL;
+        }
+        set->inputs[i].name = name;
+        status = name != NULL ? parse_array(input, "inputs", offset, &set->inputs[i].array)
+                              : LEAT_FAIL(LEAT_ERR_INVALID, "'validation': 'inputs' must have different names");
+        set->input_count++;
+    }
+    return status;
+}
+
 static enum leat_status
 parse_validation(const json_t *request, int fd, struct add_request *add)
 {
@@ -272,9 +306,10 @@ parse_validation(const json_t *request, int fd, struct add_request *add)
         return LEAT_FAIL(LEAT_ERR_INVALID, "'model_bytes' must say where the model ends and the validation begins");
     }
     uint64_t offset = add->model_bytes;
-    enum leat_status status = parse_array(object, "inputs", &offset, &add->set.inputs);
-    if (status == LEAT_OK) {
-        status = parse_array(object, "labels", &offset, &add->set.labels);
+    enum leat_status status = parse_inputs(json_object_get(object, "inputs"), &offset, &add->set);
+    add->set.has_labels = json_object_get(object, "labels") != NULL;
+    if (status == LEAT_OK && add->set.has_labels) {
+        status = parse_array(json_object_get(object, "labels"), "labels", &offset, &add->set.labels);
     }
     add->set.fd = fd;
     add->validates = status == LEAT_OK;

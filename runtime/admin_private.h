@@ -73,11 +73,23 @@ json_t *leat_admin_app_profiles(struct leat_daemon *daemon, const json_t *reques
 bool leat_admin_changes_application(const char *op);
 json_t *leat_admin_change_application(struct leat_daemon *daemon, const char *op, const json_t *request, int fd);
 
+/* ---- runtime/admin_offline.c -------------------------------------------------------------------- */
+
+json_t *leat_admin_offline(struct leat_daemon *daemon, const char *op, const struct leat_admin_job *job);
+/* Does it change an offline job? */
+bool leat_admin_changes_offline(const char *op);
+
 /* ---- runtime/admin_import.c --------------------------------------------------------------------- */
 
 /* Loads the synthetic models that the file lists and serves them as the application, which is new. */
 LEAT_MUST_CHECK enum leat_status leat_admin_import(struct leat_daemon *daemon,
                                                    struct leat_registry_application *application, int fd);
+
+/* ---- runtime/admin_scale.c ---------------------------------------------------------------------- */
+
+json_t *leat_admin_scale_show(struct leat_daemon *daemon);
+/* On the thread of `sizes`. */
+json_t *leat_admin_scale_set(struct leat_daemon *daemon, const json_t *request);
 
 /* ---- runtime/admin_applications.c, for the others ----------------------------------------------- */
 

@@ -123,9 +123,9 @@ choose(struct leat_daemon *daemon, const struct leat_admin_order *order, uint32_
     return status;
 }
 
-/* Loads one, measures it and its accuracy; nobody can call it yet. */
+/* Loads one, measures it and its accuracy, or its agreement with `exact`, NULL for f32 itself; nobody can call it yet. */
 static enum leat_status
-make(struct leat_daemon *daemon, const struct leat_admin_order *order, struct made *made)
+make(struct leat_daemon *daemon, const struct leat_admin_order *order, const struct made *exact, struct made *made)
 {
     enum leat_status status = leat_daemon_prepare_model(daemon, &made->source, &made->model);
     if (status != LEAT_OK) {
@@ -133,7 +133,7 @@ make(struct leat_daemon *daemon, const struct leat_admin_order *order, struct ma
     }
     made->model->persistent = daemon->options.store != NULL;
     if (order->set != NULL) {
-        status = leat_daemon_validate_model(daemon, order->set, made->model);
+        status = leat_daemon_validate_model(daemon, order->set, exact != NULL ? exact->model : NULL, made->model);
         made->source.accuracy_ppm = made->model->variant->accuracy_ppm;
     }
     return status;
@@ -151,18 +151,25 @@ unmake(struct made *made)
 
 /* ---- Is it worth having? ------------------------------------------------------------------------ */
 
+/* What a set measured, in words. */
+static const char *
+measure_of(const struct leat_admin_order *order)
+{
+    return order->set->has_labels ? "accuracy" : "agreement with f32";
+}
+
 /* What it is left out for, in words, goes to `left_out`; true where it is kept. */
 static bool
 judge(const struct leat_admin_order *order, const struct made *first, const struct made *made, json_t *left_out)
 {
-    const uint32_t first_ppm = first->model->variant->accuracy_ppm, ppm = made->model->variant->accuracy_ppm;
+    const uint32_t first_ppm = first->model->validation.accuracy_ppm, ppm = made->model->validation.accuracy_ppm;
     char reason[192];
 
     switch (leat_variant_judge(&first->choice, first_ppm, &made->choice, ppm, order->max_loss_ppm)) {
     case LEAT_VARIANT_KEPT: return true;
     case LEAT_VARIANT_INACCURATE:
-        (void)snprintf(reason, sizeof(reason), "its accuracy is %.2f %%, %.2f points below '%s'; at most %.2f are allowed",
-                       ppm / 1e4, (first_ppm - ppm) / 1e4, first->name, order->max_loss_ppm / 1e4);
+        (void)snprintf(reason, sizeof(reason), "its %s is %.2f %%, %.2f points below '%s'; at most %.2f are allowed",
+                       measure_of(order), ppm / 1e4, (first_ppm - ppm) / 1e4, first->name, order->max_loss_ppm / 1e4);
         break;
     default:
         (void)snprintf(reason, sizeof(reason),
@@ -172,37 +179,57 @@ judge(const struct leat_admin_order *order, const struct made *first, const stru
         break;
     }
     (void)json_array_append_new(left_out, json_pack("{s:s, s:s, s:i, s:s}", "name", made->name, "precision",
-                                                    leat_precision_text(made->model->variant->precision), "accuracy_ppm",
-                                                    (int)ppm, "reason", reason));
+                                                    leat_precision_text(made->model->variant->precision),
+                                                    order->set->has_labels ? "accuracy_ppm" : "agreement_ppm", (int)ppm, "reason", reason));
     return false;
 }
 
-/*
- * One that was ordered in another precision than the file's, with a set: LEAT_ERR_INVALID where it loses more than is allowed.
- * The file's own precision is loaded for it, and gone behind it.
- */
+/* The file's own precision, for one that was ordered in another, with a set. */
 static enum leat_status
-check_loss(struct leat_daemon *daemon, const struct leat_admin_order *order, const struct made *made)
+make_exact(struct leat_daemon *daemon, const struct leat_admin_order *order, const struct made *made, struct made *exact)
 {
     json_t *options = json_loads(order->source.options_json, 0, NULL);
-    struct made exact = {.source = order->source};
 
+    *exact = (struct made){.source = order->source};
     (void)json_object_del(options, "precision");
-    exact.options_json = json_dumps(options, JSON_COMPACT);
+    exact->options_json = json_dumps(options, JSON_COMPACT);
     json_decref(options);
-    exact.source.options_json = exact.options_json;
-    exact.source.items_max = made->source.items_max;
-    exact.source.accuracy_ppm = 0;
-    enum leat_status status = exact.options_json != NULL ? make(daemon, order, &exact)
-                                                         : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for options");
+    exact->source.options_json = exact->options_json;
+    exact->source.items_max = made->source.items_max;
+    exact->source.accuracy_ppm = 0;
+    return exact->options_json != NULL ? make(daemon, order, NULL, exact) : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for options");
+}
+
+/* LEAT_ERR_INVALID where it loses more than is allowed. */
+static enum leat_status
+check_loss(const struct leat_admin_order *order, const struct made *exact, const struct made *made)
+{
+    const uint32_t first_ppm = exact->model->validation.accuracy_ppm, ppm = made->model->validation.accuracy_ppm;
+
+    if (first_ppm > ppm && first_ppm - ppm > order->max_loss_ppm) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "model '%s': in %s its %s is %.2f %%, %.2f points below f32; at most %.2f are allowed",
+                         made->name, leat_precision_text(made->model->variant->precision), measure_of(order), ppm / 1e4,
+                         (first_ppm - ppm) / 1e4, order->max_loss_ppm / 1e4);
+    }
+    return LEAT_OK;
+}
+
+/* One, as it was ordered; what it is compared with is gone behind it. */
+static enum leat_status
+make_ordered(struct leat_daemon *daemon, const struct leat_admin_order *order, struct made *made)
+{
+    struct made exact = {.model = NULL};
+    enum leat_status status;
+
+    if (order->set == NULL || precision_of(order) == LEAT_PRECISION_F32) {
+        return make(daemon, order, NULL, made);
+    }
+    status = make_exact(daemon, order, made, &exact);
     if (status == LEAT_OK) {
-        const uint32_t first_ppm = exact.model->validation.accuracy_ppm, ppm = made->model->validation.accuracy_ppm;
-        if (first_ppm > ppm && first_ppm - ppm > order->max_loss_ppm) {
-            status = LEAT_FAIL(LEAT_ERR_INVALID,
-                               "model '%s': in %s its accuracy is %.2f %%, %.2f points below f32; at most %.2f are allowed",
-                               made->name, leat_precision_text(made->model->variant->precision), ppm / 1e4,
-                               (first_ppm - ppm) / 1e4, order->max_loss_ppm / 1e4);
-        }
+        status = make(daemon, order, &exact, made);
+    }
+    if (status == LEAT_OK) {
+        status = check_loss(order, &exact, made);
     }
     unmake(&exact);
     return status;
@@ -271,10 +298,7 @@ leat_admin_add_variants(struct leat_daemon *daemon, const struct leat_admin_orde
     }
     json_decref(ranges);
     for (uint32_t m = 0; m < chosen && status == LEAT_OK; m++) {
-        status = make(daemon, order, &made[m]);
-        if (status == LEAT_OK && !order->variants && order->set != NULL && ordered != LEAT_PRECISION_F32) {
-            status = check_loss(daemon, order, &made[m]);
-        }
+        status = order->variants ? make(daemon, order, m > 0 ? &made[0] : NULL, &made[m]) : make_ordered(daemon, order, &made[m]);
         if (status == LEAT_OK && m > 0 && !judge(order, &made[0], &made[m], left_out)) {
             unmake(&made[m]);
         } else {

@@ -50,6 +50,7 @@ leat_waiting_query(const struct leat_query_entry *entry, uint64_t now_ns)
         .accuracy_floor_ppm = entry->accuracy_floor_ppm,
         .cost_cap_nano = leat_wire_cost_nano(entry->cost_cap),
         .application = entry->application,
+        .length = entry->length,
         .offline = entry->offline,
     };
 }
@@ -69,7 +70,17 @@ leat_waiting_push(struct leat_waiting *waiting, const struct leat_query_entry *e
     waiting->entries[waiting->tail] = *entry;
     waiting->tail++;
     waiting->items += query->items;
+    waiting->positions += (uint64_t)query->items * query->length;
     waiting->barred += query->barred_classes != 0;
+}
+
+/* A query leaves. */
+static void
+discount(struct leat_waiting *waiting, const struct leat_sched_query *query)
+{
+    waiting->items -= query->items;
+    waiting->positions -= (uint64_t)query->items * query->length;
+    waiting->barred -= query->barred_classes != 0;
 }
 
 void
@@ -90,8 +101,7 @@ leat_waiting_remove(struct leat_waiting *waiting, uint64_t marks[LEAT_WAITING_MA
     for (uint32_t q = end; q-- > 0;) {
         const uint32_t at = waiting->head + q;
         if ((marks[q / 64] >> q % 64 & 1) != 0) {
-            waiting->items -= waiting->queries[at].items;
-            waiting->barred -= waiting->queries[at].barred_classes != 0;
+            discount(waiting, &waiting->queries[at]);
         } else if (--kept != at) {
             waiting->queries[kept] = waiting->queries[at];
             waiting->entries[kept] = waiting->entries[at];
@@ -111,8 +121,7 @@ leat_waiting_filter(struct leat_waiting *waiting, leat_waiting_keep_fn keep, voi
 
     for (uint32_t i = waiting->head; i < waiting->tail; i++) {
         if (!keep(context, &waiting->entries[i], &waiting->queries[i])) {
-            waiting->items -= waiting->queries[i].items;
-            waiting->barred -= waiting->queries[i].barred_classes != 0;
+            discount(waiting, &waiting->queries[i]);
             continue;
         }
         if (kept != i) {

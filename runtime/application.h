@@ -38,8 +38,11 @@ struct leat_variant_copy {
 
 /* A loaded variant. `index` is its place in the daemon's table; responses carry the place in their application. */
 struct leat_variant {
-    char name[LEAT_NAME_MAX];
+    char name[LEAT_NAME_MAX + 8]; /* of a shorter one: "model@length" */
     uint16_t index;
+    uint32_t length; /* of sequences, at the most; 0: it has none */
+    struct leat_variant *shorter[LEAT_LENGTHS_MAX - 1]; /* the same model in plans for shorter sequences, ascending; its own */
+    uint32_t shorter_count;
     const struct leat_backend *backend;
     struct leat_variant_copy *copies; /* [copy_count], one per node that has workers */
     uint32_t copy_count;
@@ -50,7 +53,10 @@ struct leat_variant {
     char *ranges_json; /* [least, most] of values of the graph, by name; NULL: it was not calibrated */
     uint32_t accuracy_ppm;
     uint64_t item_bytes[LEAT_TENSORS_MAX];
+    uint32_t dtypes[LEAT_TENSORS_MAX];
     uint32_t tensor_count;
+    uint32_t size_count; /* that an answer tells of each item; times items_max at most LEAT_SIZES_MAX */
+    bool one_by_one;     /* a batch is run item by item */
 };
 
 /* What waits, by whose turn it is: no query of a rank is decided while one of an earlier rank waits, in any application. */
@@ -67,6 +73,7 @@ struct leat_waiting {
     struct leat_query_entry *entries;
     uint32_t head, tail, room; /* room: length of both arrays, twice the bound */
     uint64_t items;            /* sum over the live part */
+    uint64_t positions;        /* of the sequences of all these items together */
     uint32_t barred;           /* of them, those with barred_classes */
     uint32_t ordinal;          /* of the next one; wraps */
     uint64_t look_at_ns;       /* the router is asked about them again now, and not before unless something changes */
@@ -114,11 +121,17 @@ struct leat_application {
     void *router_state;
     void *selector_state;       /* with policy, changed by LEAT_COMMAND_SET_POLICY */
     struct leat_policy *policy; /* that the state refers to; NULL where it needs none */
+    /*
+     * Its models, in order; then, of models of sequences, each in plans for shorter ones. Where the selector follows tables or counts
+     * workers, for which queries are all alike, shorter_count of these are behind the variant_count that decisions are made of:
+     * they are made as if all were of full length, and only what runs is shorter.
+     */
     struct leat_variant *variants[LEAT_SCHED_VARIANTS_MAX];
     struct leat_sched_variant sched_variants[LEAT_SCHED_VARIANTS_MAX];
-    uint32_t variant_count;
+    uint32_t variant_count, shorter_count;
+    uint8_t at_length[LEAT_SCHED_VARIANTS_MAX][LEAT_LENGTHS_MAX]; /* the same model's for the target's lengths */
     uint8_t by_time[LEAT_SCHED_VARIANTS_MAX]; /* places of variants, the one first that takes the least time for an item */
-    struct leat_profile (*profiles)[LEAT_WORKER_CLASSES_MAX]; /* [variant_count] */
+    struct leat_profile (*profiles)[LEAT_WORKER_CLASSES_MAX]; /* [variant_count + shorter_count] */
     uint64_t price_micro[LEAT_WORKER_CLASSES_MAX]; /* of a worker of the class an hour, in millionths; 0: it has none */
     uint64_t fresh; /* bit v: what was learned of variant v before does not count any more, should this take over */
 
@@ -161,6 +174,24 @@ void leat_waiting_remove(struct leat_waiting *waiting, uint64_t marks[LEAT_WAITI
 /* Asks keep() once for every query, oldest first, and removes those that it says false to, all in one pass. */
 typedef bool (*leat_waiting_keep_fn)(void *context, const struct leat_query_entry *entry, const struct leat_sched_query *query);
 void leat_waiting_filter(struct leat_waiting *waiting, leat_waiting_keep_fn keep, void *context);
+
+/* The place of the shortest of the target's lengths that holds a sequence; it has some, and none of its queries has a longer one. */
+static inline uint32_t
+leat_application_bucket(const struct leat_application *app, uint32_t length)
+{
+    uint32_t bucket = 0;
+    while (app->target.lengths[bucket] < length) {
+        bucket++;
+    }
+    return bucket;
+}
+
+/* The same model as the variant's for sequences of this length at the most. */
+static inline uint32_t
+leat_application_shorten(const struct leat_application *app, uint32_t variant, uint32_t length)
+{
+    return app->target.length_count > 0 ? app->at_length[variant][leat_application_bucket(app, length)] : variant;
+}
 
 /*
  * What `items` by themselves cost on a worker of the class, in 10^-9 of what prices are in, rounded up: by what was measured, so

@@ -34,12 +34,13 @@ struct leat_query_entry {
     uint32_t cost_cap : 11; /* leat_wire_cost_code */
     uint32_t offline : 1;
     uint32_t ticket_low;
-    uint16_t session;
-    uint16_t slot;
-    uint16_t application;
-    uint16_t items_less_1;
+    uint64_t items_less_1 : 16;
+    uint64_t length : 15; /* of its sequences; 0: its application has none */
+    uint64_t slot : 13;
+    uint64_t session : 10;
+    uint64_t application : 10;
 };
-_Static_assert(LEAT_ITEMS_MAX - 1 <= UINT16_MAX, "the largest batch fits");
+_Static_assert(LEAT_ITEMS_MAX - 1 <= UINT16_MAX && LEAT_LENGTH_MAX < 1 << 15, "the largest batch and the longest sequence fit");
 
 struct leat_queue_cell {
     _Alignas(LEAT_CACHE_LINE) _Atomic uint64_t sequence; /* W: producer Q0, consumer Q2 */

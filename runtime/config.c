@@ -558,32 +558,57 @@ read_synthetic(const struct loader *loader, const struct leat_raw_synthetic *raw
     return model->options_json == NULL ? no_memory() : LEAT_OK;
 }
 
+/* "128" or, as an array, "32,64,128", which is cut up. NULL, with a problem, where it is neither. */
+static json_t *
+read_free_dim(char *text, char problem[LEAT_SETTING_TEXT_BYTES])
+{
+    const struct leat_setting number = {.kind = LEAT_SETTING_U32, .min = 1, .max = (uint64_t)LEAT_DIM_MAX};
+    json_t *array = json_array();
+
+    while (text != NULL) {
+        char *comma = strchr(text, ',');
+        uint32_t value = 0;
+        if (comma != NULL) {
+            *comma = '\0';
+        }
+        if (!leat_setting_read(&number, text, &value, problem)) {
+            json_decref(array);
+            return NULL;
+        }
+        (void)json_array_append_new(array, json_integer(value));
+        text = comma != NULL ? comma + 1 : NULL;
+    }
+    json_t *dim = json_incref(json_array_size(array) == 1 ? json_array_get(array, 0) : array);
+    json_decref(array);
+    return dim;
+}
+
 /* "sequence=128": values of dimensions that the file leaves free. */
 static enum leat_status
 read_free_dims(const struct loader *loader, const struct leat_raw_model *raw, const char *prefix,
                struct leat_config_model *model)
 {
-    const struct leat_setting number = {.kind = LEAT_SETTING_U32, .min = 1, .max = (uint64_t)LEAT_DIM_MAX};
     char path[LEAT_CONFIG_PATH_BYTES], problem[LEAT_SETTING_TEXT_BYTES];
     json_t *dims = json_object();
     enum leat_status status = LEAT_OK;
 
     for (uint32_t d = 0; d < raw->dims_count && status == LEAT_OK; d++) {
         char *name = raw->dims[d], *equals = strrchr(name, '='); /* what follows the last one is the number */
-        uint32_t value = 0;
+        json_t *value = equals != NULL && equals != name ? read_free_dim(equals + 1, problem) : NULL;
         (void)snprintf(path, sizeof(path), "%.200s.dims[%u]", prefix, d);
         if (equals == NULL || equals == name) {
             status = leat_config_fail(&loader->text, path, "'%.64s' is no dimension; write for example sequence=128", name);
-        } else if (!leat_setting_read(&number, equals + 1, &value, problem)) {
+        } else if (value == NULL) {
             status = leat_config_fail(&loader->text, path, "%s", problem);
         } else {
             *equals = '\0';
             if (json_object_get(dims, name) != NULL) {
                 status = leat_config_fail(&loader->text, path, "dimension '%.64s' is there twice", name);
-            } else if (json_object_set_new(dims, name, json_integer(value)) != 0) {
+            } else if (json_object_set(dims, name, value) != 0) {
                 status = no_memory();
             }
         }
+        json_decref(value);
     }
     if (status == LEAT_OK && raw->dims_count > LEAT_GRAPH_SYMBOLS_MAX) {
         status = leat_config_fail(&loader->text, join(path, prefix, "dims"), "lists %u; allowed are up to %u", raw->dims_count,

@@ -103,6 +103,7 @@ struct leat_config {
     uint32_t worker_group_count;       /* >= 1 */
     uint32_t worker_queue_depth;
     uint64_t drain_ns; /* from SIGTERM on, what was accepted is answered for so long */
+    uint32_t offline_utilisation_ppm; /* of workers, by online queries: above it offline jobs wait */
     struct leat_config_backend *backends; /* in the order in which they are loaded */
     uint32_t backend_count;               /* 0..LEAT_BACKENDS_LOADED */
     struct leat_config_application *applications;

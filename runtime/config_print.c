@@ -182,7 +182,14 @@ print_free_dims(const struct leat_config_model *model, FILE *out)
     const char *name, *separator = "    dims: [";
 
     json_object_foreach(dims, name, value) {
-        json_t *text = json_sprintf("%s=%lld", name, (long long)json_integer_value(value));
+        const json_t *first = json_is_array(value) ? json_array_get(value, 0) : value;
+        json_t *text = json_sprintf("%s=%lld", name, (long long)json_integer_value(first));
+        for (size_t l = 1; l < json_array_size(value); l++) {
+            const json_int_t length = json_integer_value(json_array_get(value, l));
+            json_t *longer = json_sprintf("%s,%lld", json_string_value(text), (long long)length);
+            json_decref(text);
+            text = longer;
+        }
         char *quoted = json_dumps(text, JSON_ENCODE_ANY); /* which is YAML too */
         (void)fprintf(out, "%s%s", separator, quoted != NULL ? quoted : "");
         separator = ", ";

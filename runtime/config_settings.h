@@ -43,7 +43,8 @@ enum leat_setting_kind {
     X(state_dir, TEXT, state_dir, 1, 4000, "/var/lib/leat")                        \
     X(log_level, LEVEL, log_level, 0, 0, "info")                                   \
     X(worker_queue_depth, U32, worker_queue_depth, 1, LEAT_WORKER_BATCHES, "2")    \
-    X(drain, TIME, drain_ns, 0, UINT64_C(3600000000000), "45s")
+    X(drain, TIME, drain_ns, 0, UINT64_C(3600000000000), "45s")                    \
+    X(offline_utilisation, PPM, offline_utilisation_ppm, 0, 0, "0.4")
 
 #define LEAT_SETTINGS_ACCESS(X)                                                    \
     X(mode, MODE, access.mode, 0, 0777, "0660")                                    \
@@ -72,6 +73,7 @@ enum leat_setting_kind {
 #define LEAT_SETTINGS_WORKER(X)                                                    \
     X(count, AUTO, count, 1, LEAT_PLACEMENT_WORKERS_MAX, "auto")                   \
     X(cores, U32, cores, 1, LEAT_TEAM_MAX, "1")                                    \
+    X(cores_max, AUTO, cores_max, 1, LEAT_TEAM_MAX, "auto")                        \
     X(cpus, CPUS, cpus, 0, 4000, "")                                               \
     X(class, TEXT, class_name, 1, 31, "cpu")
 

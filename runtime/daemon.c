@@ -14,6 +14,7 @@
 #include "runtime/daemon_private.h"
 #include "runtime/log.h"
 #include "runtime/notify.h"
+#include "runtime/offline.h"
 #include "runtime/validation.h"
 #include "runtime/policy_keeper.h"
 
@@ -73,6 +74,28 @@ leat_daemon_free_model(struct leat_daemon_model *model)
     free(model);
 }
 
+static void
+number_variant(const struct leat_daemon *daemon, struct leat_variant *variant)
+{
+    uint32_t index = 1; /* 0 stays unused, so that a zeroed cell names nothing */
+    while (atomic_load_explicit(&daemon->tables->variants[index], memory_order_relaxed) != NULL) {
+        index++;
+        LEAT_ASSERT(index <= UINT16_MAX); /* there are fewer variants than numbers */
+    }
+    variant->index = (uint16_t)index;
+    atomic_store_explicit(&daemon->tables->variants[index], variant, memory_order_relaxed);
+}
+_Static_assert(LEAT_APPLICATIONS_MAX * LEAT_LENGTHS_MAX < UINT16_MAX, "there are fewer variants than numbers");
+
+static void
+forget_variants(const struct leat_daemon *daemon, const struct leat_variant *variant)
+{
+    atomic_store_explicit(&daemon->tables->variants[variant->index], NULL, memory_order_relaxed);
+    for (uint32_t s = 0; s < variant->shorter_count; s++) {
+        atomic_store_explicit(&daemon->tables->variants[variant->shorter[s]->index], NULL, memory_order_relaxed);
+    }
+}
+
 /* Gives the loaded variant a number and a name of its own; mutex held. */
 static enum leat_status
 enter_model(struct leat_daemon *daemon, struct leat_daemon_model *model)
@@ -83,18 +106,15 @@ enter_model(struct leat_daemon *daemon, struct leat_daemon_model *model)
     if (daemon->model_count == LEAT_APPLICATIONS_MAX) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "%u models are loaded, the limit", daemon->model_count);
     }
-    uint32_t index = 1; /* 0 stays unused, so that a zeroed cell names nothing */
-    while (atomic_load_explicit(&daemon->tables->variants[index], memory_order_relaxed) != NULL) {
-        index++;
-        LEAT_ASSERT(index <= UINT16_MAX); /* there are fewer models than numbers */
+    number_variant(daemon, model->variant);
+    for (uint32_t s = 0; s < model->variant->shorter_count; s++) {
+        number_variant(daemon, model->variant->shorter[s]);
     }
-    model->variant->index = (uint16_t)index;
-    atomic_store_explicit(&daemon->tables->variants[index], model->variant, memory_order_relaxed);
     daemon->models[daemon->model_count++] = model;
     const enum leat_status status = leat_daemon_publish_model(daemon, model);
     if (status != LEAT_OK) {
         daemon->model_count--;
-        atomic_store_explicit(&daemon->tables->variants[index], NULL, memory_order_relaxed);
+        forget_variants(daemon, model->variant);
     }
     return status;
 }
@@ -180,6 +200,7 @@ leat_daemon_prepare_model(struct leat_daemon *daemon, const struct leat_variant_
     model->variant = loaded.variant;
     model->signature = loaded.signature;
     memcpy(model->profiles, loaded.profiles, sizeof(model->profiles));
+    memcpy(model->shorter_profiles, loaded.shorter_profiles, sizeof(model->shorter_profiles));
     model->measured = loaded.measured;
     model->measured_anew = loaded.measured_anew;
     model->bytes = loaded.model_bytes;
@@ -204,7 +225,7 @@ leat_daemon_calibrate(struct leat_daemon *daemon, const struct leat_variant_sour
 
 enum leat_status
 leat_daemon_validate_model(const struct leat_daemon *daemon, const struct leat_validation_set *set,
-                           struct leat_daemon_model *model)
+                           const struct leat_daemon_model *exact, struct leat_daemon_model *model)
 {
     uint32_t cores = 1;
 
@@ -212,9 +233,13 @@ leat_daemon_validate_model(const struct leat_daemon *daemon, const struct leat_v
         cores = daemon->team_sizes[c] > cores ? daemon->team_sizes[c] : cores;
     }
     const enum leat_status status =
-        leat_validate(model->variant, &model->signature, set, cores, &daemon->stops, &model->validation);
-    if (status == LEAT_OK && model->variant->accuracy_ppm == 0) { /* 0 would mean that it is unknown */
+        leat_validate(model->variant, exact != NULL ? exact->variant : NULL, &model->signature, set, cores, &daemon->stops,
+                      &model->validation);
+    if (status == LEAT_OK && set->has_labels && model->variant->accuracy_ppm == 0) { /* 0 would mean that it is unknown */
         model->variant->accuracy_ppm = model->validation.accuracy_ppm > 0 ? model->validation.accuracy_ppm : 1;
+        for (uint32_t s = 0; s < model->variant->shorter_count; s++) {
+            model->variant->shorter[s]->accuracy_ppm = model->variant->accuracy_ppm;
+        }
     }
     return status == LEAT_OK ? LEAT_OK : leat_err_prefix(status, "model '%s'", model->name);
 }
@@ -284,7 +309,7 @@ leat_daemon_measured_teams(const struct leat_daemon *daemon, const struct leat_d
     ret_sizes->count = 0;
     for (uint32_t p = 0; p < model->measured.count && !by_class; p++) {
         const struct leat_measured_point *point = &model->measured.points[p];
-        if (point->items == 1 && point->cores > 0 && !is_of_class(daemon, point->cores) &&
+        if (point->items == 1 && point->length == model->variant->length && point->cores > 0 && !is_of_class(daemon, point->cores) &&
             ret_sizes->count < LEAT_COUNT_OF(ret_sizes->cores)) {
             ret_sizes->cores[ret_sizes->count++] = point->cores;
         }
@@ -348,6 +373,7 @@ leat_daemon_profile_model(struct leat_daemon *daemon, const char *name, const st
     leat_measured_free(&model->measured);
     model->measured = loaded.measured;
     memcpy(model->profiles, loaded.profiles, sizeof(model->profiles));
+    memcpy(model->shorter_profiles, loaded.shorter_profiles, sizeof(model->shorter_profiles));
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     return leat_daemon_refresh(daemon, model);
 }
@@ -377,7 +403,7 @@ leat_daemon_unload_model(struct leat_daemon *daemon, const char *name)
         status = LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down");
         goto out_unlock;
     }
-    atomic_store_explicit(&daemon->tables->variants[model->variant->index], NULL, memory_order_relaxed);
+    forget_variants(daemon, model->variant);
     for (uint32_t m = 0; m < daemon->model_count; m++) {
         if (daemon->models[m] == model) {
             daemon->models[m] = daemon->models[--daemon->model_count];
@@ -444,7 +470,9 @@ queue_admin(void *context, char *request, uid_t uid, struct leat_packet *packet,
 static void
 look(struct leat_daemon *daemon, struct leat_admin_job *job)
 {
-    if (leat_admin_changes(daemon, job)) {
+    if (leat_admin_resizes(daemon, job)) {
+        push_job(&daemon->sizes, job);
+    } else if (leat_admin_changes(daemon, job)) {
         push_job(&daemon->changes, job);
     } else {
         leat_admin_handle(daemon, job);
@@ -510,6 +538,7 @@ stop_lanes(struct leat_daemon *daemon)
     daemon->job_stop = true;
     LEAT_MUST(pthread_cond_signal(&daemon->looks.ready) == 0);
     LEAT_MUST(pthread_cond_signal(&daemon->changes.ready) == 0);
+    LEAT_MUST(pthread_cond_signal(&daemon->sizes.ready) == 0);
     LEAT_MUST(pthread_mutex_unlock(&daemon->job_mutex) == 0);
 }
 
@@ -581,6 +610,9 @@ stopping(void *context)
 static void
 survey_workers(struct leat_daemon *daemon)
 {
+    uint32_t class_sizes[LEAT_WORKER_CLASSES_MAX] = {0}; /* workers that are of it, or can become it */
+
+    LEAT_ASSERT(daemon->options.class_count <= LEAT_WORKER_CLASSES_MAX);
     for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
         const struct leat_daemon_worker *spec = &daemon->options.workers[w];
         LEAT_ASSERT(spec->worker_class < LEAT_WORKER_CLASSES_MAX);
@@ -589,7 +621,6 @@ survey_workers(struct leat_daemon *daemon)
             daemon->team_sizes[daemon->class_count++] = 1;
         }
         daemon->team_sizes[spec->worker_class] = spec->core_count;
-        daemon->class_sizes[spec->worker_class]++;
         uint32_t copy = 0;
         while (copy < daemon->node_count && daemon->nodes[copy] != spec->node) {
             copy++;
@@ -598,13 +629,24 @@ survey_workers(struct leat_daemon *daemon)
         daemon->node_count = copy == daemon->node_count ? copy + 1 : daemon->node_count;
         daemon->worker_copies[w] = copy;
     }
+    while (daemon->class_count < daemon->options.class_count) {
+        daemon->team_sizes[daemon->class_count++] = 1;
+    }
     for (uint32_t c = 0; c < daemon->class_count; c++) {
         struct leat_daemon_class *class = &daemon->classes[c];
         if (daemon->options.classes != NULL) {
             *class = daemon->options.classes[c];
         }
-        class->count_max = class->count_max != 0 ? class->count_max : daemon->class_sizes[c];
+        daemon->team_sizes[c] = class->cores != 0 ? class->cores : daemon->team_sizes[c];
         daemon->class_names[c] = class->name;
+    }
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        for (uint16_t c = 0, own; c < daemon->class_count; c++) {
+            class_sizes[c] += leat_daemon_class_of(daemon, w, daemon->team_sizes[c], &own) && own == c;
+        }
+    }
+    for (uint32_t c = 0; c < daemon->class_count; c++) {
+        daemon->classes[c].count_max = daemon->classes[c].count_max != 0 ? daemon->classes[c].count_max : class_sizes[c];
     }
     daemon->options.classes = NULL; /* the caller's */
     if (daemon->options.host != NULL) {
@@ -623,6 +665,7 @@ create_workers(struct leat_daemon *daemon)
             .index = w,
             .cpus = options->pin ? spec->cpus : NULL,
             .core_count = spec->core_count,
+            .cores_max = spec->cores_max,
             .node = spec->node,
             .worker_class = spec->worker_class,
             .copy = daemon->worker_copies[w],
@@ -660,6 +703,7 @@ start_parts(struct leat_daemon *daemon)
         .tables = daemon->tables,
         .workers = daemon->workers,
         .worker_classes = daemon->worker_classes,
+        .class_count = daemon->class_count,
         .worker_count = options->worker_count,
         .worker_depth = options->worker_depth,
         .queue_capacity = options->queue_capacity,
@@ -688,6 +732,7 @@ start_parts(struct leat_daemon *daemon)
     options->server.application_gone = leat_daemon_application_gone;
     options->server.profiles_copied = leat_daemon_profiles_copied;
     options->server.policy_set = leat_policy_keeper_set;
+    options->server.resized = leat_daemon_resized;
     options->server.tick = tick;
     options->server.stopping = stopping;
     options->server.context = daemon;
@@ -699,7 +744,13 @@ start_parts(struct leat_daemon *daemon)
         status = start_lane(&daemon->changes);
     }
     if (status == LEAT_OK) {
+        status = start_lane(&daemon->sizes);
+    }
+    if (status == LEAT_OK) {
         status = leat_policy_keeper_start(daemon);
+    }
+    if (status == LEAT_OK) {
+        status = leat_offline_create(daemon, options->offline_utilisation_ppm, &daemon->offline);
     }
     return status;
 }
@@ -736,7 +787,9 @@ leat_daemon_create(const struct leat_daemon_options *options, struct leat_daemon
     leat_daemon_init_timed_condition(&daemon->lane_ended);
     init_lane(daemon, &daemon->looks, "leat-admin", look);
     init_lane(daemon, &daemon->changes, "leat-loader", leat_admin_handle);
+    init_lane(daemon, &daemon->sizes, "leat-sizes", leat_admin_handle);
     survey_workers(daemon);
+    leat_daemon_scale_init(daemon);
     leat_clock_init(&tables->clock);
     atomic_store_explicit(&tables->spin_ns, options->spin_ns, memory_order_relaxed);
     if (options->hold_cpu_dma_latency) {
@@ -785,17 +838,29 @@ await_lanes(struct leat_daemon *daemon, uint64_t drain_ns)
 enum leat_status
 leat_daemon_run(struct leat_daemon *daemon, uint64_t drain_ns)
 {
+    enum leat_status status = leat_offline_start(daemon->offline);
+    if (status != LEAT_OK) {
+        return status;
+    }
     leat_notify_ready("serving");
-    enum leat_status status = leat_server_run(daemon->server, drain_ns);
+    status = leat_server_run(daemon->server, drain_ns);
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     daemon->server_done = true; /* nobody reads the dispatcher's events any more */
     LEAT_MUST(pthread_cond_broadcast(&daemon->answered) == 0);
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    leat_daemon_scale_end(daemon);
     leat_policy_keeper_stop(daemon);
+    leat_offline_stop(daemon->offline);
     if (status == LEAT_OK) {
         status = await_lanes(daemon, drain_ns);
     }
     return status;
+}
+
+enum leat_status
+leat_daemon_add_job(struct leat_daemon *daemon, const struct leat_registry_job *job)
+{
+    return leat_offline_add(daemon->offline, job);
 }
 
 void
@@ -818,9 +883,13 @@ leat_daemon_destroy(struct leat_daemon *daemon)
         return;
     }
     leat_policy_keeper_stop(daemon);
+    leat_offline_stop(daemon->offline);
+    leat_daemon_scale_end(daemon);
     stop_lanes(daemon);
-    end_lane(&daemon->looks); /* before the lane that it passes jobs on to */
+    end_lane(&daemon->looks); /* before the lanes that it passes jobs on to */
     end_lane(&daemon->changes);
+    leat_offline_destroy(daemon->offline);
+    end_lane(&daemon->sizes);
     if (daemon->dispatcher != NULL) {
         leat_dispatcher_stop(daemon->dispatcher);
     }
@@ -852,6 +921,7 @@ leat_daemon_destroy(struct leat_daemon *daemon)
     LEAT_MUST(pthread_mutex_destroy(&daemon->job_mutex) == 0);
     LEAT_MUST(pthread_cond_destroy(&daemon->answered) == 0);
     LEAT_MUST(pthread_cond_destroy(&daemon->lane_ended) == 0);
+    leat_daemon_scale_fini(daemon);
     free(daemon->tables);
     free(daemon);
 }

@@ -21,11 +21,13 @@
 #include "runtime/variant.h"
 #include "sched/policy_table.h"
 
+struct leat_cores;
 struct leat_daemon;
 
 struct leat_daemon_worker {
     uint32_t cpus[LEAT_TEAM_MAX]; /* core_count of them, leader first */
     uint32_t core_count;          /* >= 1 */
+    uint32_t cores_max;           /* that it can be given; 0: core_count */
     uint32_t node;
     uint16_t worker_class;        /* < LEAT_WORKER_CLASSES_MAX */
 };
@@ -33,6 +35,7 @@ struct leat_daemon_worker {
 /* A class of workers, for backends that tell them apart and for planning. */
 struct leat_daemon_class {
     char name[32];
+    uint32_t cores;       /* of one worker; 0: as those that are of it have */
     uint64_t price_micro; /* of one worker an hour, in millionths */
     uint32_t count_max;   /* that could be had; 0: as many as there are */
 };
@@ -61,9 +64,13 @@ struct leat_daemon_change {
     const struct leat_registry_application *application; /* new, or in the place of that of its name */
     const char *removed_application;
     const struct leat_daemon_made *made; /* in the place of the application's one before */
+    const struct leat_registry_job *job; /* new, or in the place of that of its id */
 };
 
-/* Where models, applications and their policies are kept over restarts; called on the thread that loads models. */
+/*
+ * Where models, applications, their policies and offline jobs are kept over restarts; called on the thread that loads models, but
+ * `keep` of a job alone on another too.
+ */
 struct leat_daemon_store {
     enum leat_status (*keep)(void *context, const struct leat_daemon_change *change);
     /* To be free()'d. LEAT_ERR_NOT_FOUND where none was kept, or it was made from something else. NULL: none ever is. */
@@ -87,11 +94,14 @@ struct leat_daemon_options {
     const struct leat_daemon_worker *workers;
     uint32_t worker_count; /* 1..LEAT_SCHED_WORKERS_MAX */
     const struct leat_daemon_class *classes; /* of all worker_class; NULL: they have no names and no prices */
+    uint32_t class_count;     /* of classes, those that workers can become too; 0: those that they are of */
+    struct leat_cores *cores; /* that workers are on and can be given; borrowed. NULL: they stay as they are */
     bool pin;              /* false: leave placement to the kernel */
     int dispatcher_cpu;    /* -1: unpinned */
     uint32_t worker_depth;
     uint32_t queue_capacity;
     uint64_t model_memory_bytes; /* of one model; 0: without a limit */
+    uint32_t offline_utilisation_ppm; /* of workers, by online queries: above it offline jobs wait */
     uint64_t spin_ns;           /* ceiling for dispatcher, workers and clients; server.cores says while what */
     bool hold_cpu_dma_latency;  /* keep /dev/cpu_dma_latency open at 0 while running */
     const uid_t *operators;     /* who may administrate besides root and the daemon's own user */
@@ -124,6 +134,9 @@ void leat_daemon_note_failure(struct leat_daemon *daemon, bool application, cons
 LEAT_MUST_CHECK enum leat_status leat_daemon_add_application(struct leat_daemon *daemon,
                                                              const struct leat_registry_application *application,
                                                              bool configured);
+
+/* Before run: an offline job that is kept. */
+LEAT_MUST_CHECK enum leat_status leat_daemon_add_job(struct leat_daemon *daemon, const struct leat_registry_job *job);
 
 /*
  * Serves until leat_daemon_stop; then drains for at most drain_ns, or until it is called again. LEAT_TIMEOUT when a batch

@@ -39,6 +39,125 @@ leat_daemon_free_application(struct leat_application *app)
     free(app);
 }
 
+static bool
+same_signature(const struct leat_target *a, const struct leat_target *b)
+{
+    if (a->input_count != b->input_count || a->output_count != b->output_count || a->length_count != b->length_count ||
+        memcmp(a->lengths, b->lengths, sizeof(a->lengths)) != 0 || memcmp(a->length_axes, b->length_axes, sizeof(a->length_axes)) != 0) {
+        return false;
+    }
+    for (uint32_t t = 0; t < a->input_count + a->output_count; t++) {
+        if (a->tensors[t].dtype != b->tensors[t].dtype || a->tensors[t].item_bytes != b->tensors[t].item_bytes ||
+            a->tensors[t].rank != b->tensors[t].rank || a->tensors[t].varying != b->tensors[t].varying ||
+            memcmp(a->tensors[t].dims, b->tensors[t].dims, sizeof(a->tensors[t].dims)) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Enters variant `v` of the application among those before it. */
+static void
+sort_by_time(const struct leat_daemon *daemon, struct leat_application *app, uint32_t v)
+{
+    const uint64_t own_ns = leat_application_least_ns(app, v, 1, daemon->class_count, 0);
+    uint32_t place = v;
+    while (place > 0 && leat_application_least_ns(app, app->by_time[place - 1], 1, daemon->class_count, 0) > own_ns) {
+        app->by_time[place] = app->by_time[place - 1];
+        place--;
+    }
+    app->by_time[place] = (uint8_t)v;
+}
+
+/* Enters one as variant `v`. */
+static void
+bind_variant(struct leat_application *app, uint32_t v, struct leat_variant *variant,
+             const struct leat_profile profiles[LEAT_WORKER_CLASSES_MAX], uint32_t quantile_ppm)
+{
+    app->variants[v] = variant;
+    app->sched_variants[v] = (struct leat_sched_variant){.accuracy_ppm = variant->accuracy_ppm,
+                                                         .items_max = variant->items_max,
+                                                         .length_max = (uint16_t)app->target.length_max,
+                                                         .ready = true};
+    for (uint32_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
+        leat_profile_init(&app->profiles[v][class], quantile_ppm, &profiles[class]);
+        app->instances.measured[v][class] = profiles[class];
+    }
+    app->sched_variants[v].cost_nano = leat_application_least_nano(app, v, 1);
+}
+
+/* Where each query may have the plans for its length: each variant serves those that no shorter one does. */
+static void
+tell_lengths_apart(const struct leat_daemon *daemon, struct leat_application *app)
+{
+    const uint32_t model_count = app->variant_count;
+
+    app->variant_count += app->shorter_count;
+    app->shorter_count = 0;
+    for (uint32_t v = 0; v < app->variant_count; v++) {
+        for (uint32_t b = 0; b < app->target.length_count; b++) {
+            if (app->at_length[v][b] == v) {
+                app->sched_variants[v].length_min = (uint16_t)(b > 0 ? app->target.lengths[b - 1] + 1 : 1);
+                app->sched_variants[v].length_max = (uint16_t)app->target.lengths[b];
+            }
+        }
+        if (v >= model_count) {
+            sort_by_time(daemon, app, v);
+        }
+    }
+}
+
+/* How many variants these models are, the shorter ones included. */
+static uint32_t
+count_variants(struct leat_daemon *daemon, const struct leat_application_options *options)
+{
+    uint32_t count = options->model_count;
+
+    for (uint32_t m = 0; m < options->model_count; m++) {
+        const struct leat_daemon_model *model = leat_daemon_find_model(daemon, options->models[m]);
+        count += model != NULL ? model->variant->shorter_count : 0;
+    }
+    return count;
+}
+
+/* Takes the models in the order given; mutex held. */
+static enum leat_status
+bind_models(struct leat_daemon *daemon, struct leat_application *app, const struct leat_application_options *options)
+{
+    for (uint32_t m = 0; m < options->model_count; m++) {
+        struct leat_daemon_model *model = leat_daemon_find_model(daemon, options->models[m]);
+        if (model == NULL) {
+            return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s': there is no model '%s'", options->name,
+                             options->models[m]);
+        }
+        if (m == 0) {
+            app->target = model->signature;
+        } else if (!same_signature(&app->target, &model->signature)) {
+            return LEAT_FAIL(LEAT_ERR_SHAPE, "application '%s': models '%s' and '%s' differ in inputs, outputs or lengths",
+                             options->name, options->models[0], options->models[m]);
+        }
+        if (model->variant->items_max > app->target.items_max) {
+            app->target.items_max = model->variant->items_max;
+        }
+        bind_variant(app, m, model->variant, model->profiles, options->quantile_ppm);
+        sort_by_time(daemon, app, m);
+        const uint32_t first = options->model_count + app->shorter_count, longest = model->variant->shorter_count;
+        for (uint32_t b = 0; b < longest; b++) {
+            bind_variant(app, first + b, model->variant->shorter[b], model->shorter_profiles[b], options->quantile_ppm);
+        }
+        for (uint32_t b = 0; b < app->target.length_count; b++) {
+            const uint8_t place = (uint8_t)(b < longest ? first + b : m);
+            app->at_length[m][b] = place;
+            for (uint32_t own = 0; own < longest; own++) {
+                app->at_length[first + own][b] = place;
+            }
+        }
+        app->shorter_count += longest;
+    }
+    app->variant_count = options->model_count;
+    return LEAT_OK;
+}
+
 /* Is it for leat to choose among the models? */
 static bool
 has_choice(const struct leat_application *app)
@@ -72,6 +191,9 @@ init_policies(const struct leat_daemon *daemon, struct leat_application *app, co
                          app->router == NULL ? "router" : "selector",
                          app->router == NULL ? options->router : options->selector);
     }
+    if (!app->selector->follows_policy && !app->selector->counts_workers) {
+        tell_lengths_apart(daemon, app);
+    }
     app->router_state = calloc(1, app->router->state_bytes + 1);
     app->selector_state = calloc(1, app->selector->state_bytes + 1);
     if (app->router_state == NULL || app->selector_state == NULL) {
@@ -82,76 +204,17 @@ init_policies(const struct leat_daemon *daemon, struct leat_application *app, co
     return status == LEAT_OK ? leat_policy_keeper_equip(daemon, app, options) : status;
 }
 
-static bool
-same_signature(const struct leat_target *a, const struct leat_target *b)
-{
-    if (a->input_count != b->input_count || a->output_count != b->output_count) {
-        return false;
-    }
-    for (uint32_t t = 0; t < a->input_count + a->output_count; t++) {
-        if (a->tensors[t].dtype != b->tensors[t].dtype || a->tensors[t].item_bytes != b->tensors[t].item_bytes ||
-            a->tensors[t].rank != b->tensors[t].rank ||
-            memcmp(a->tensors[t].dims, b->tensors[t].dims, sizeof(a->tensors[t].dims)) != 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Enters variant `v` of the application among those before it. */
-static void
-sort_by_time(const struct leat_daemon *daemon, struct leat_application *app, uint32_t v)
-{
-    const uint64_t own_ns = leat_application_least_ns(app, v, 1, daemon->class_count, 0);
-    uint32_t place = v;
-    while (place > 0 && leat_application_least_ns(app, app->by_time[place - 1], 1, daemon->class_count, 0) > own_ns) {
-        app->by_time[place] = app->by_time[place - 1];
-        place--;
-    }
-    app->by_time[place] = (uint8_t)v;
-}
-
-/* Takes the models in the order given; mutex held. */
-static enum leat_status
-bind_models(struct leat_daemon *daemon, struct leat_application *app, const struct leat_application_options *options)
-{
-    for (uint32_t m = 0; m < options->model_count; m++) {
-        struct leat_daemon_model *model = leat_daemon_find_model(daemon, options->models[m]);
-        if (model == NULL) {
-            return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s': there is no model '%s'", options->name,
-                             options->models[m]);
-        }
-        if (m == 0) {
-            app->target = model->signature;
-        } else if (!same_signature(&app->target, &model->signature)) {
-            return LEAT_FAIL(LEAT_ERR_SHAPE, "application '%s': models '%s' and '%s' differ in inputs or outputs",
-                             options->name, options->models[0], options->models[m]);
-        }
-        if (model->variant->items_max > app->target.items_max) {
-            app->target.items_max = model->variant->items_max;
-        }
-        app->variants[m] = model->variant;
-        app->sched_variants[m] = (struct leat_sched_variant){
-            .accuracy_ppm = model->variant->accuracy_ppm,
-            .items_max = model->variant->items_max,
-            .ready = true};
-        for (uint32_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
-            leat_profile_init(&app->profiles[m][class], options->quantile_ppm, &model->profiles[class]);
-            app->instances.measured[m][class] = model->profiles[class];
-        }
-        app->sched_variants[m].cost_nano = leat_application_least_nano(app, m, 1);
-        sort_by_time(daemon, app, m);
-    }
-    app->variant_count = options->model_count;
-    return LEAT_OK;
-}
-
 /* An application that nobody has seen yet. Mutex held, released while a policy is made. */
 static enum leat_status
 build_application(struct leat_daemon *daemon, const struct leat_application_options *options, uint32_t id,
                   struct leat_application **ret_app)
 {
+    const uint32_t variant_count = count_variants(daemon, options);
     LEAT_ASSERT(options->model_count >= 1 && options->model_count <= LEAT_SCHED_VARIANTS_MAX);
+    if (variant_count > LEAT_SCHED_VARIANTS_MAX) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "application '%s': %u models are %u variants with those for shorter sequences, %u is the limit",
+                         options->name, options->model_count, variant_count, LEAT_SCHED_VARIANTS_MAX);
+    }
     struct leat_application *app = calloc(1, sizeof(*app));
     if (app == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for application '%s'", options->name);
@@ -165,11 +228,11 @@ build_application(struct leat_daemon *daemon, const struct leat_application_opti
         app->price_micro[class] = daemon->classes[class].price_micro;
     }
     app->waiting_max = options->waiting_max;
-    app->profiles = calloc(options->model_count, sizeof(app->profiles[0]));
+    app->profiles = calloc(variant_count, sizeof(app->profiles[0]));
     enum leat_status status = app->profiles == NULL ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for profiles")
                                                     : leat_waiting_init(app->waiting, options->waiting_max);
     if (status == LEAT_OK) {
-        status = leat_instances_init(&app->instances, daemon->options.worker_count, options->model_count);
+        status = leat_instances_init(&app->instances, daemon->options.worker_count, variant_count);
     }
     if (status == LEAT_OK) {
         status = bind_models(daemon, app, options);
@@ -620,7 +683,10 @@ leat_daemon_refresh(struct leat_daemon *daemon, const struct leat_daemon_model *
                                                             : options_of_model(daemon, model, models);
         status = build_application(daemon, &options, id, &app);
         if (status == LEAT_OK) {
-            app->fresh = UINT64_C(1) << place;
+            for (uint32_t v = 0; v < app->variant_count + app->shorter_count; v++) {
+                const bool own = app->at_length[v][0] == app->at_length[place][0]; /* the model's, for whatever length */
+                app->fresh |= (uint64_t)(v == place || (own && app->target.length_count > 0)) << v;
+            }
             status = replace(daemon, old, app) ? LEAT_OK : LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down");
         }
     }

@@ -13,6 +13,7 @@ struct leat_daemon_model {
     struct leat_variant *variant;
     struct leat_target signature;
     struct leat_profile profiles[LEAT_WORKER_CLASSES_MAX]; /* as measured, before anything was learned */
+    struct leat_profile shorter_profiles[LEAT_LENGTHS_MAX - 1][LEAT_WORKER_CLASSES_MAX]; /* of its shorter variants */
     struct leat_measured measured;
     struct leat_registry_validation validation; /* samples is 0: there was none */
     json_t *files; /* [{"name", "bytes", "sha256"}] that its weights lie in beside its own; NULL: none */
@@ -51,8 +52,23 @@ struct leat_admin_lane {
     bool started;
 };
 
+/* Sizes of workers; all under its mutex, under which only commands are given. */
+struct leat_daemon_scale {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool busy;  /* somebody changes sizes */
+    bool ended; /* nobody reads the dispatcher's events any more */
+    struct leat_daemon_size_state {
+        struct leat_team_shape shape; /* as the dispatcher was told last */
+        uint64_t since_ns;            /* monotonic: when it was in force, or the daemon started */
+        uint64_t resizes;             /* so far */
+        struct leat_resize resize;    /* under way, or the last one */
+    } workers[LEAT_SCHED_WORKERS_MAX];
+};
+
 struct leat_daemon {
     struct leat_daemon_options options;
+    struct leat_daemon_scale scale;
     struct leat_shared_tables *tables;
     struct leat_dispatcher *dispatcher;
     struct leat_worker *workers[LEAT_SCHED_WORKERS_MAX];
@@ -61,7 +77,6 @@ struct leat_daemon {
     uint32_t nodes[LEAT_SCHED_WORKERS_MAX];         /* that have workers */
     uint32_t node_count;
     uint32_t team_sizes[LEAT_WORKER_CLASSES_MAX];
-    uint32_t class_sizes[LEAT_WORKER_CLASSES_MAX]; /* workers of each */
     struct leat_daemon_class classes[LEAT_WORKER_CLASSES_MAX];
     const char *class_names[LEAT_WORKER_CLASSES_MAX];
     char host[LEAT_MEASURED_HOST_BYTES]; /* "": not known */
@@ -77,6 +92,7 @@ struct leat_daemon {
     pthread_cond_t answered; /* the dispatcher has let go of an application, or copied profiles */
     struct leat_profile_copy profiles; /* the answer to the one thread that looks */
     struct leat_policy_keeper *keeper; /* runtime/policy_keeper.h */
+    struct leat_offline *offline; /* runtime/offline.h */
     struct leat_application *applications[LEAT_APPLICATIONS_MAX]; /* by id */
     uint64_t generations; /* of applications, so far */
     struct leat_application *successor; /* that the dispatcher was told of and has not put in its place yet; NULL: none */
@@ -99,6 +115,7 @@ struct leat_daemon {
     uint32_t lanes_running;
     struct leat_admin_lane looks;   /* every request; passes those that change models on */
     struct leat_admin_lane changes; /* loads and removals, which take long */
+    struct leat_admin_lane sizes;   /* of workers, which wait for batches to end */
 };
 
 /* Its timed waits go by CLOCK_MONOTONIC. */
@@ -108,6 +125,41 @@ void leat_daemon_init_timed_condition(pthread_cond_t *condition);
 struct leat_application *leat_daemon_find_application(struct leat_daemon *daemon, const char *name);
 struct leat_daemon_definition *leat_daemon_find_definition(struct leat_daemon *daemon, const char *name);
 struct leat_daemon_model *leat_daemon_find_model(struct leat_daemon *daemon, const char *name);
+
+/* ---- runtime/daemon_scale.c --------------------------------------------------------------------- */
+
+void leat_daemon_scale_init(struct leat_daemon *daemon); /* once workers were surveyed */
+void leat_daemon_scale_fini(struct leat_daemon *daemon);
+void leat_daemon_scale_end(struct leat_daemon *daemon); /* nobody reads the dispatcher's events any more */
+/* What the server calls; the context is the daemon. */
+void leat_daemon_resized(void *context, struct leat_resize *resize);
+
+struct leat_daemon_size {
+    uint32_t worker, cores;
+    uint64_t effect_ns; /* answer: from the call until its first batch of that size began or, where none had, could */
+    bool idle;          /* answer: it had nothing to do when it was told */
+};
+
+/*
+ * Any thread but the server's: gives each of the workers, which are listed once, so many cores, all of them or, where a size or the
+ * cores do not allow it, none. Those that shrink go first, so that others can have what they leave. Returns when all is
+ * in force and no batch of a former size runs any more. LEAT_ERR_BUSY where cores are missing or the daemon shuts down; where
+ * a worker gives back cores that another has too, that is seen only then, and what was done before stays.
+ */
+LEAT_MUST_CHECK enum leat_status leat_daemon_resize(struct leat_daemon *daemon, struct leat_daemon_size *sizes, uint32_t count);
+
+/* What a worker has now. */
+struct leat_daemon_held {
+    uint32_t cpus[LEAT_TEAM_MAX], cpu_count; /* with what it is giving back */
+    struct leat_team_shape shape;
+    uint64_t since_ns, resizes;
+};
+void leat_daemon_held(struct leat_daemon *daemon, uint32_t worker, struct leat_daemon_held *ret_held);
+/* The class of a worker with so many cores; false where it cannot have them. */
+bool leat_daemon_class_of(const struct leat_daemon *daemon, uint32_t worker, uint32_t cores, uint16_t *ret_class);
+/* That could be given: their CPUs, with room for LEAT_CPU_MAX, and on the node how many. */
+uint32_t leat_daemon_free_cpus(struct leat_daemon *daemon, uint32_t *cpus);
+uint32_t leat_daemon_free_cores(struct leat_daemon *daemon, uint32_t node);
 
 /* ---- runtime/daemon_applications.c -------------------------------------------------------------- */
 
@@ -193,6 +245,7 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_calibrate(struct leat_daemon *daemo
                                                        const struct leat_validation_set *set, json_t **ret_ranges);
 LEAT_MUST_CHECK enum leat_status leat_daemon_validate_model(const struct leat_daemon *daemon,
                                                             const struct leat_validation_set *set,
+                                                            const struct leat_daemon_model *exact,
                                                             struct leat_daemon_model *model);
 LEAT_MUST_CHECK enum leat_status leat_daemon_enter_model(struct leat_daemon *daemon, struct leat_daemon_model *model);
 /* Before them: leat_variant_choose_items for the daemon's workers. */
@@ -225,6 +278,8 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_unload_model(struct leat_daemon *da
 bool leat_admin_may_change(const struct leat_daemon *daemon, uid_t uid);
 /* Whether the request loads or removes a model, and whoever sent it may. */
 bool leat_admin_changes(const struct leat_daemon *daemon, struct leat_admin_job *job);
+/* Whether it gives workers other sizes, and whoever sent it may. */
+bool leat_admin_resizes(const struct leat_daemon *daemon, struct leat_admin_job *job);
 /* Answers one request and frees the job. */
 void leat_admin_handle(struct leat_daemon *daemon, struct leat_admin_job *job);
 /* Frees a job that nobody waits for any more. */

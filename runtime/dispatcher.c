@@ -209,7 +209,7 @@ leat_dispatcher_barred_classes(const struct leat_dispatcher *dispatcher, const s
 
 /* Waiting queries that go before another. */
 struct backlog {
-    uint64_t queries, items;
+    uint64_t queries, items, positions;
 };
 
 static struct closest
@@ -219,7 +219,8 @@ close_by(const struct leat_dispatcher *dispatcher, const struct leat_application
                             .worker = UINT16_MAX,
                             .accuracy_ppm = app->sched_variants[variant].accuracy_ppm,
                             .cost_nano = leat_application_least_nano(app, variant, items),
-                            .exec_ns = leat_application_least_ns(app, variant, items, dispatcher->class_count, 0)};
+                            .exec_ns = leat_application_least_ns(app, variant, items, dispatcher->class_count,
+                                                                 ~dispatcher->classes)};
 }
 
 /* The first worker whose class has no price; UINT16_MAX: all have. */
@@ -247,7 +248,7 @@ fastest_for(const struct leat_dispatcher *dispatcher, const struct leat_applicat
     for (uint32_t i = 0; i < app->variant_count; i++) {
         const uint32_t v = app->by_time[i];
         const struct leat_sched_variant *variant = &app->sched_variants[v];
-        if (!variant->ready) {
+        if (!variant->ready || !leat_select_holds(variant, query)) {
             continue;
         }
         if (LEAT_LIKELY(leat_select_fits(variant, query))) {
@@ -276,7 +277,10 @@ fastest_for(const struct leat_dispatcher *dispatcher, const struct leat_applicat
     return NOBODY;
 }
 
-/* Could any worker have a query that arrives now done in this variant by its deadline, after the backlog? */
+/*
+ * Could any worker have a query that arrives now done in this variant by its deadline, after the backlog? Whose sequences are taken
+ * to be of their mean length.
+ */
 static bool
 is_in_time_after(const struct leat_dispatcher *dispatcher, const struct leat_application *app, struct backlog backlog,
                  uint32_t variant, const struct leat_sched_query *query)
@@ -286,6 +290,9 @@ is_in_time_after(const struct leat_dispatcher *dispatcher, const struct leat_app
     const uint32_t batch_items = single ? (uint32_t)(backlog.items / backlog.queries) : app->variants[variant]->items_max;
     const uint64_t batches =
         (single ? backlog.queries : backlog.items / batch_items) / dispatcher->options.worker_count;
+    const uint32_t ahead = batches > 0 && app->shorter_count == 0 && app->target.length_count > 1
+                               ? leat_application_shorten(app, variant, (uint32_t)(backlog.positions / backlog.items))
+                               : variant;
 
     memset(free_ns, 0xff, sizeof(free_ns));
     for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
@@ -298,7 +305,7 @@ is_in_time_after(const struct leat_dispatcher *dispatcher, const struct leat_app
     }
     for (uint16_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
         if (free_ns[class] != UINT64_MAX && (query->barred_classes >> class & 1) == 0) {
-            const uint64_t backlog_ns = batches > 0 ? batches * predict(app, app->id, variant, class, batch_items) : 0;
+            const uint64_t backlog_ns = batches > 0 ? batches * predict(app, app->id, ahead, class, batch_items) : 0;
             const uint64_t end_ns = free_ns[class] + backlog_ns + predict(app, app->id, variant, class, query->items);
             soonest_ns = end_ns < soonest_ns ? end_ns : soonest_ns;
         }
@@ -323,6 +330,7 @@ can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_appli
     for (uint32_t r = 0; r <= rank; r++) {
         backlog.queries += leat_waiting_count(&app->waiting[r]);
         backlog.items += app->waiting[r].items;
+        backlog.positions += app->waiting[r].positions;
     }
 
     if (LEAT_LIKELY(is_in_time_after(dispatcher, app, backlog, variant, query))) {
@@ -332,6 +340,7 @@ can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_appli
         if (queries[q].deadline_ns > query->deadline_ns) {
             backlog.queries--;
             backlog.items -= queries[q].items;
+            backlog.positions -= (uint64_t)queries[q].items * queries[q].length;
         }
     }
     return looked_at > 0 && is_in_time_after(dispatcher, app, backlog, variant, query);
@@ -369,6 +378,9 @@ check_request(const struct leat_dispatcher *dispatcher, const struct leat_daemon
     if (request->items == 0 || request->items > app->target.items_max) {
         return LEAT_REASON_ITEMS;
     }
+    if (LEAT_UNLIKELY(request->length > app->target.length_max)) {
+        return LEAT_REASON_LENGTH;
+    }
     if (!tensors_are_sound(session, &app->target, request)) {
         return LEAT_REASON_TENSOR;
     }
@@ -400,9 +412,10 @@ accept_request(struct leat_dispatcher *dispatcher, struct leat_daemon_session *s
             .cost_cap = request->cost_cap & LEAT_WIRE_COST_MAX,
             .offline = (request->flags & LEAT_WIRE_OFFLINE) != 0,
             .ticket_low = request->ticket_low,
-            .session = session->index,
-            .slot = request->slot,
-            .application = app->id,
+            .session = session->index & (LEAT_SESSIONS_MAX - 1),
+            .slot = request->slot & (LEAT_SLOTS_MAX - 1),
+            .application = app->id & (LEAT_APPLICATIONS_MAX - 1),
+            .length = (request->length > 0 ? request->length : app->target.length_max) & LEAT_LENGTH_MAX,
         };
         const uint64_t default_ns = entry.offline ? 0 : app->latency_ns;
         const uint64_t latency_ns = request->latency_us != 0 ? (uint64_t)request->latency_us * 1000 : default_ns;
@@ -482,7 +495,8 @@ late_at(const struct leat_dispatcher *dispatcher, const struct leat_application 
         const struct leat_sched_query *query)
 {
     const uint64_t time_ns =
-        leat_application_least_ns(app, variant, query->items, dispatcher->class_count, query->barred_classes);
+        leat_application_least_ns(app, variant, query->items, dispatcher->class_count,
+                                  query->barred_classes | ~dispatcher->classes);
     return query->deadline_ns > time_ns ? query->deadline_ns - time_ns + 1 : 0;
 }
 
@@ -558,8 +572,9 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
     uint32_t probed = LEAT_PROBING_NONE;
     if (entry->deadline_ns != LEAT_NO_DEADLINE) {
         const bool lost = app->drop_late && !can_be_in_time(dispatcher, app, rank, variant, &query);
-        /* Else it runs there anyway, or later. */
-        if (online && query.barred_classes == 0 && app->successor == NULL && (dispatcher->class_count > 1 || lost)) {
+        /* Else it runs there anyway, or later; and where the router deals, another worker may be the one that it is for. */
+        if (online && query.barred_classes == 0 && app->successor == NULL && !app->router->deals &&
+            (dispatcher->class_count > 1 || lost)) {
             struct leat_route_input route = route_input(dispatcher, app, rank);
             route.variant = variant;
             probed = leat_probing_find(app->probing, &route, query.items, entry->deadline_ns, lost);
@@ -728,6 +743,7 @@ poll_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *ses
         if (atomic_load_explicit(&cell->sequence, memory_order_acquire) != position + 1) { /* S1 */
             return n > 0;
         }
+        LEAT_TSAN_ASKED(session);
         struct leat_wire_request request; /* copied once; the client can go on writing to the original */
         memcpy(&request, cell, sizeof(request));
         if (is_ahead_of_a_command(dispatcher, &request)) {
@@ -787,6 +803,24 @@ extend_overruns(struct leat_dispatcher *dispatcher)
     }
 }
 
+void
+leat_dispatcher_predict_again(struct leat_dispatcher *dispatcher, uint32_t worker_index)
+{
+    struct worker_record *record = &dispatcher->records[worker_index];
+    struct leat_sched_worker *sched = &dispatcher->sched_workers[worker_index];
+
+    record->behind_ns = 0;
+    for (uint32_t behind = 1; behind < sched->outstanding; behind++) { /* the oldest goes on as it began */
+        struct batch_record *batch =
+            &record->batches[(record->batch_tail - sched->outstanding + behind) & (LEAT_WORKER_BATCHES - 1)];
+        const struct leat_application *app = dispatcher->applications[batch->application];
+        batch->class = record->class;
+        batch->predicted_ns = predict_mean(app, app->id, batch->variant, batch->class, batch->items);
+        record->behind_ns += batch->predicted_ns;
+    }
+    sched->free_at_ns = sched->outstanding > 0 ? record->ends_ns + record->behind_ns : dispatcher->now_ns;
+}
+
 /* What a selector is shown: the queries of the waiting list at these places. A batch may hold fewer. */
 struct offer {
     uint32_t count;
@@ -803,8 +837,12 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
     struct leat_sched_worker *sched = &dispatcher->sched_workers[worker_index];
     const struct leat_query_entry *entries = &waiting->entries[waiting->head];
     const uint16_t *at = offer->at + selection.skip;
-    uint32_t items = 0;
+    uint32_t items = 0, length = 0;
 
+    for (uint32_t i = 0; i < selection.queries; i++) {
+        length = entries[at[i]].length > length ? entries[at[i]].length : length;
+    }
+    selection.variant = leat_application_shorten(app, selection.variant, length);
     for (uint32_t i = 0; i < selection.queries; i++) {
         struct leat_work_cell *cell = leat_worker_cell(worker, i);
         const struct leat_query_entry *entry = &entries[at[i]];
@@ -816,7 +854,8 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
         cell->session = entry->session;
         cell->slot = entry->slot;
         cell->variant = app->variants[selection.variant]->index;
-        cell->application_variant = (uint16_t)selection.variant;
+        cell->application_variant = (uint8_t)selection.variant;
+        cell->length = entry->length;
         record->sessions[(worker->dispatcher.work_position + i) & (LEAT_WORKER_QUEUE - 1)] = entry->session;
         items += entry->items_less_1 + 1u;
     }
@@ -828,6 +867,7 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
         .application = app->id,
         .variant = (uint8_t)selection.variant,
         .online = waiting == &app->waiting[LEAT_RANK_ONLINE],
+        .class = record->class,
         .items = items,
     };
     record->batch_tail++;
@@ -876,10 +916,33 @@ offer_run(const struct leat_dispatcher *dispatcher, uint32_t at, uint32_t count)
     return (struct offer){.count = unmarked_run(dispatcher->marks, at, count), .at = dispatcher->places + at};
 }
 
+/* Do the same plans hold the sequences of both? */
+static bool
+alike(const struct leat_application *app, const struct leat_sched_query *a, const struct leat_sched_query *b)
+{
+    return app->target.length_count <= 1 || leat_application_bucket(app, a->length) == leat_application_bucket(app, b->length);
+}
+
+/* The queries from the `at`-th on that the same plans hold; those of other lengths between them are passed over. */
+static struct offer
+offer_alike(struct leat_dispatcher *dispatcher, const struct leat_application *app, const struct leat_route_input *route, uint32_t at)
+{
+    const uint32_t end = at + unmarked_run(dispatcher->marks, at, route->pending_count - at);
+    uint32_t count = 0;
+
+    for (uint32_t q = at; q < end && count < LEAT_BATCH_QUERIES; q++) {
+        if (alike(app, &route->pending[at], &route->pending[q])) {
+            dispatcher->dealt_at[count] = (uint16_t)q;
+            dispatcher->dealt[count++] = route->pending[q];
+        }
+    }
+    return (struct offer){.count = count, .at = dispatcher->dealt_at};
+}
+
 /* Of the queries from the `at`-th on the worker's own; returns how many it has, offered or not. */
 static uint32_t
-offer_dealt(struct leat_dispatcher *dispatcher, const struct leat_route_input *route, struct leat_route_pair pair,
-            struct offer *ret_offer)
+offer_dealt(struct leat_dispatcher *dispatcher, const struct leat_application *app, const struct leat_route_input *route,
+            struct leat_route_pair pair, struct offer *ret_offer)
 {
     uint32_t own = 0, count = 0;
 
@@ -888,7 +951,7 @@ offer_dealt(struct leat_dispatcher *dispatcher, const struct leat_route_input *r
             continue;
         }
         own++;
-        if (count < LEAT_BATCH_QUERIES) {
+        if (count < LEAT_BATCH_QUERIES && alike(app, &route->pending[pair.query], &route->pending[q])) {
             dispatcher->dealt_at[count] = (uint16_t)q;
             dispatcher->dealt[count++] = route->pending[q];
         }
@@ -958,15 +1021,20 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, enum
     const uint32_t most = room < LEAT_BATCH_QUERIES ? room : LEAT_BATCH_QUERIES;
     const uint32_t behind = route->pending_count - pair.query;
     uint32_t waiting = leat_waiting_count(list) - pair.query;
-    struct offer offer = offer_run(dispatcher, pair.query, behind);
-    if (app->router->deals) {
-        waiting = offer_dealt(dispatcher, route, pair, &offer);
+    const bool chosen = app->router->deals || app->target.length_count > 1; /* which are shown to the selector: not all in a row */
+    struct offer offer;
+    if (LEAT_LIKELY(!chosen)) {
+        offer = offer_run(dispatcher, pair.query, behind);
+    } else if (app->router->deals) {
+        waiting = offer_dealt(dispatcher, app, route, pair, &offer);
+    } else {
+        offer = offer_alike(dispatcher, app, route, pair.query);
     }
     if (most == 0 || (rank > LEAT_RANK_ONLINE && sched->outstanding > 0)) {
         return PAIR_SKIPPED;
     }
     struct leat_select_input select = select_input(
-        dispatcher, app, app->router->deals ? dispatcher->dealt : route->pending + pair.query, offer.count, waiting);
+        dispatcher, app, chosen ? dispatcher->dealt : route->pending + pair.query, offer.count, waiting);
     select.worker = sched;
     select.instances = app->instances.all != NULL ? leat_instances_of(&app->instances, pair.worker) : NULL;
     struct leat_selection selection = rank == LEAT_RANK_LATE && app->selector->when_idle
@@ -1220,12 +1288,28 @@ end_batch(struct leat_dispatcher *dispatcher, struct leat_application *app, uint
     const struct leat_instance_batch ended = {
         .run_ns = done->exec_ns,
         .profiled_ns =
-            whole ? leat_profile_mean(&app->instances.measured[batch->variant][record->class], done->items) : 0,
+            whole ? leat_profile_mean(&app->instances.measured[batch->variant][done->shape.worker_class], done->items) : 0,
         .response_ns = dispatcher->now_ns - batch->arrived_ns,
         .items = done->items,
     };
     leat_instance_end(&leat_instances_of(&app->instances, worker_index)[batch->variant], &record->shared,
                       dispatcher->now_ns, &ended);
+}
+
+/* Once it has run a batch in the new shape, or has none left, nothing runs in the old one any more. */
+static void
+end_resize(struct leat_dispatcher *dispatcher, uint32_t worker_index, const struct leat_done_cell *done)
+{
+    struct worker_record *record = &dispatcher->records[worker_index];
+    struct leat_resize *resize = record->resize;
+    const bool taken = done->shape.cores == resize->shape.cores && done->shape.worker_class == resize->shape.worker_class;
+
+    if (taken || dispatcher->sched_workers[worker_index].outstanding == 0) {
+        const struct leat_event event = {.kind = LEAT_EVENT_RESIZED, .resize = resize};
+        resize->effect_ns = taken ? done->start_ns : dispatcher->now_ns;
+        record->resize = NULL;
+        leat_dispatcher_send(dispatcher, &event);
+    }
 }
 
 static void
@@ -1259,19 +1343,23 @@ take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, const str
     bump(&app->counters.expired, done->expired);
     bump(&app->counters.failed, done->failed);
     bump(&app->counters.ok, ran - done->failed);
-    if (app->selector->when_idle && batch->online && ran > 0) {
+    const uint16_t class = done->shape.worker_class;
+    if (app->selector->when_idle && batch->online && ran > 0 && class == batch->class) {
         learn_reserve(dispatcher, app, batch);
     }
     if (app->selector->ended != NULL && batch->online && ran > 0 && done->failed == 0) {
         app->selector->ended(app->selector_state, batch->variant, done->items, done->exec_ns);
     }
-    leat_probing_end(&app->probing[record->class], batch->probe, dispatcher->now_ns, batch->predicted_ns,
+    leat_probing_end(&app->probing[batch->class], batch->probe, dispatcher->now_ns, batch->predicted_ns,
                      done->exec_ns);
     if (ran > 0 && done->failed == 0) {
-        leat_profile_learn(&app->profiles[batch->variant][record->class], done->items, done->exec_ns);
+        leat_profile_learn(&app->profiles[batch->variant][class], done->items, done->exec_ns);
     }
     if (LEAT_LIKELY(app->instances.all != NULL)) {
         end_batch(dispatcher, app, worker_index, batch, done);
+    }
+    if (LEAT_UNLIKELY(record->resize != NULL)) {
+        end_resize(dispatcher, worker_index, done);
     }
 }
 
@@ -1305,10 +1393,10 @@ evaluate_application(struct leat_dispatcher *dispatcher, struct leat_application
     uint32_t *worker = &dispatcher->evaluation.worker;
 
     for (; *worker < app->instances.worker_count; ++*worker) {
-        if (*budget < app->variant_count) {
+        if (*budget < app->instances.variant_count) {
             return false;
         }
-        *budget -= app->variant_count;
+        *budget -= app->instances.variant_count;
         leat_instances_evaluate(&app->instances, *worker, &dispatcher->records[*worker].shared, &demand);
     }
     for (uint32_t v = 0; v < app->instances.variant_count; v++) {
@@ -1461,7 +1549,7 @@ static void
 check_waiting(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
 {
     const struct leat_waiting *waiting = &app->waiting[rank];
-    uint64_t items = 0, barred = 0;
+    uint64_t items = 0, positions = 0, barred = 0;
 
     for (uint32_t i = waiting->head; i < waiting->tail; i++) {
         const struct leat_query_entry *entry = &waiting->entries[i];
@@ -1470,9 +1558,11 @@ check_waiting(const struct leat_dispatcher *dispatcher, const struct leat_applic
         LEAT_ASSERT(app->sweep_due || !session_at(dispatcher, entry->session)->dispatcher.closing);
         LEAT_ASSERT(!app->drop_late || app->next_expiry_ns <= entry->deadline_ns);
         items += waiting->queries[i].items;
+        positions += (uint64_t)waiting->queries[i].items * waiting->queries[i].length;
         barred += waiting->queries[i].barred_classes != 0;
     }
-    LEAT_ASSERT(barred == waiting->barred && items == waiting->items && leat_waiting_count(waiting) <= app->waiting_max);
+    LEAT_ASSERT(barred == waiting->barred && items == waiting->items && positions == waiting->positions);
+    LEAT_ASSERT(leat_waiting_count(waiting) <= app->waiting_max);
 }
 
 static bool
@@ -1567,6 +1657,8 @@ leat_dispatcher_check(const struct leat_dispatcher *dispatcher)
         LEAT_ASSERT(worker->dispatcher.queries <= LEAT_WORKER_QUEUE);
         LEAT_ASSERT(worker->dispatcher.batches <= LEAT_WORKER_BATCHES);
         LEAT_ASSERT(worker->dispatcher.batches > 1 || record->behind_ns == 0);
+        LEAT_ASSERT(record->class == dispatcher->sched_workers[w].worker_class && (dispatcher->classes >> record->class & 1) != 0);
+        LEAT_ASSERT(record->resize == NULL || worker->dispatcher.batches > 0);
         idle += worker->dispatcher.batches == 0;
         room += worker->dispatcher.batches < dispatcher->sched_workers[w].depth;
     }
@@ -1642,6 +1734,8 @@ leat_dispatcher_create(const struct leat_dispatcher_options *options, struct lea
         dispatcher->sched_workers[w] = (struct leat_sched_worker){
             .depth = options->worker_depth, .worker_class = options->worker_classes[w]};
     }
+    LEAT_ASSERT(options->class_count == 0 || options->class_count >= dispatcher->class_count);
+    dispatcher->class_count = options->class_count != 0 ? options->class_count : dispatcher->class_count;
     dispatcher->tightest_ns = LEAT_NO_DEADLINE;
     dispatcher->idle_count = dispatcher->room_count = options->worker_count;
     for (uint32_t q = 0; q < LEAT_SCHED_PENDING_MAX; q++) {

@@ -25,7 +25,8 @@ struct leat_dispatcher;
 struct leat_dispatcher_options {
     struct leat_shared_tables *tables;
     struct leat_worker *const *workers; /* filled in before start; worker_count of them */
-    const uint16_t *worker_classes;     /* [worker_count], < LEAT_WORKER_CLASSES_MAX */
+    const uint16_t *worker_classes;     /* [worker_count], < LEAT_WORKER_CLASSES_MAX; that they start with */
+    uint32_t class_count; /* those that they can become counted; 0: those that they start with */
     uint32_t worker_count;              /* 1..LEAT_SCHED_WORKERS_MAX */
     uint32_t worker_depth;              /* batches handed to a worker at once, 1..LEAT_WORKER_BATCHES */
     uint32_t queue_capacity;            /* of the central queue; power of two */
@@ -44,6 +45,7 @@ enum leat_command_kind {
     LEAT_COMMAND_REPLACE_APPLICATION,
     LEAT_COMMAND_COPY_PROFILES,      /* profiles; answered by LEAT_EVENT_PROFILES_COPIED */
     LEAT_COMMAND_SET_POLICY,         /* policy; answered by LEAT_EVENT_POLICY_SET */
+    LEAT_COMMAND_RESIZE,             /* resize; answered by LEAT_EVENT_RESIZED */
     LEAT_COMMAND_DRAIN,              /* refuse what is new; answered by LEAT_EVENT_DRAINED when all is done */
     LEAT_COMMAND_STOP,               /* end the thread */
 };
@@ -72,6 +74,19 @@ struct leat_policy_change {
     struct leat_policy *policy;
 };
 
+/*
+ * Another shape of a worker's team, for the batches that it begins from now on, and for predictions. The dispatcher's from the
+ * command until the event: by then no batch runs any more that began in the shape before. One at a time for a worker.
+ */
+struct leat_resize {
+    uint16_t worker;
+    struct leat_team_shape shape;
+    uint64_t effect_ns; /* when the first batch in the new shape began or, where none had, could */
+    bool idle;          /* the worker had no batch when the dispatcher learned of it */
+    struct leat_team_shape before; /* control's */
+    bool answered;                 /* control's */
+};
+
 struct leat_command {
     enum leat_command_kind kind;
     union {
@@ -79,6 +94,7 @@ struct leat_command {
         struct leat_application *application;
         struct leat_profile_copy *profiles;
         struct leat_policy_change *policy;
+        struct leat_resize *resize;
     };
 };
 
@@ -87,6 +103,7 @@ enum leat_event_kind {
     LEAT_EVENT_APPLICATION_GONE, /* nor the application */
     LEAT_EVENT_PROFILES_COPIED,
     LEAT_EVENT_POLICY_SET,
+    LEAT_EVENT_RESIZED,
     LEAT_EVENT_DRAINED,
 };
 
@@ -97,6 +114,7 @@ struct leat_event {
         struct leat_application *application;
         struct leat_profile_copy *profiles;
         struct leat_policy_change *policy;
+        struct leat_resize *resize;
     };
 };
 

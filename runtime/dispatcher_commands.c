@@ -72,8 +72,8 @@ remove_application(struct leat_dispatcher *dispatcher, struct leat_application *
 static void
 pass_profiles_on(const struct leat_application *app, struct leat_application *successor)
 {
-    for (uint32_t v = 0; v < successor->variant_count; v++) {
-        for (uint32_t own = 0; own < app->variant_count && (successor->fresh >> v & 1) == 0; own++) {
+    for (uint32_t v = 0; v < successor->variant_count + successor->shorter_count; v++) {
+        for (uint32_t own = 0; own < app->variant_count + app->shorter_count && (successor->fresh >> v & 1) == 0; own++) {
             if (app->variants[own] == successor->variants[v]) {
                 if (app->instances.all != NULL) {
                     leat_instances_pass_on(&app->instances, own, &successor->instances, v);
@@ -151,7 +151,7 @@ copy_profiles(struct leat_dispatcher *dispatcher, struct leat_profile_copy *copy
     struct leat_application *app = dispatcher->applications[copy->application];
     const struct leat_event event = {.kind = LEAT_EVENT_PROFILES_COPIED, .profiles = copy};
 
-    copy->found = app != NULL && strcmp(app->name, copy->name) == 0 && copy->variant < app->variant_count;
+    copy->found = app != NULL && strcmp(app->name, copy->name) == 0 && copy->variant < app->variant_count + app->shorter_count;
     if (copy->found) {
         memcpy(copy->profiles, app->profiles[copy->variant], sizeof(copy->profiles));
         copy->rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns);
@@ -181,6 +181,54 @@ set_policy(struct leat_dispatcher *dispatcher, struct leat_policy_change *change
         change->policy = policy;
     }
     leat_dispatcher_send(dispatcher, &event);
+}
+
+/* A cap holds for the classes that have workers: these are other ones now. */
+static void
+bar_again(struct leat_dispatcher *dispatcher, struct leat_application *app)
+{
+    for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
+        struct leat_waiting *waiting = &app->waiting[rank];
+        waiting->barred = 0;
+        for (uint32_t i = waiting->head; i < waiting->tail; i++) {
+            struct leat_sched_query *query = &waiting->queries[i];
+            query->barred_classes = leat_dispatcher_barred_classes(dispatcher, app, query);
+            waiting->barred += query->barred_classes != 0;
+        }
+    }
+}
+
+static void
+resize_worker(struct leat_dispatcher *dispatcher, struct leat_resize *resize)
+{
+    struct worker_record *record = &dispatcher->records[resize->worker];
+    struct leat_sched_worker *sched = &dispatcher->sched_workers[resize->worker];
+
+    LEAT_ASSERT(record->resize == NULL && resize->shape.worker_class < dispatcher->class_count);
+    leat_worker_reshape(dispatcher->options.workers[resize->worker], resize->shape);
+    record->class = sched->worker_class = resize->shape.worker_class;
+    leat_dispatcher_predict_again(dispatcher, resize->worker);
+    dispatcher->changes++;
+    dispatcher->classes = 0;
+    for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
+        dispatcher->classes |= UINT32_C(1) << dispatcher->records[w].class;
+    }
+    for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
+        struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
+        bar_again(dispatcher, app);
+        app->next_expiry_ns = 0; /* what can be in time has changed: the next sweep finds it */
+        for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
+            app->waiting[rank].look_at_ns = 0;
+        }
+    }
+    record->resize = resize;
+    resize->idle = sched->outstanding == 0;
+    if (resize->idle) {
+        resize->effect_ns = dispatcher->now_ns;
+        const struct leat_event event = {.kind = LEAT_EVENT_RESIZED, .resize = resize};
+        record->resize = NULL;
+        leat_dispatcher_send(dispatcher, &event);
+    }
 }
 
 void
@@ -216,6 +264,9 @@ leat_dispatcher_obey(struct leat_dispatcher *dispatcher, const struct leat_comma
         break;
     case LEAT_COMMAND_SET_POLICY:
         set_policy(dispatcher, command->policy);
+        break;
+    case LEAT_COMMAND_RESIZE:
+        resize_worker(dispatcher, command->resize);
         break;
     case LEAT_COMMAND_DRAIN:
         dispatcher->draining = true;

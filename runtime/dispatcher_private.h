@@ -10,9 +10,9 @@
 
 enum {
     COMMANDS = 1024, /* ring size, a power of two */
-    EVENTS = 4096,   /* ring size; at least all sessions and applications, so it is never full */
+    EVENTS = 4096,   /* ring size; at least all sessions, applications and workers, so it is never full */
 };
-_Static_assert(EVENTS >= LEAT_SESSIONS_MAX + LEAT_APPLICATIONS_MAX + 2, "events are never dropped");
+_Static_assert(EVENTS >= LEAT_SESSIONS_MAX + LEAT_APPLICATIONS_MAX + LEAT_SCHED_WORKERS_MAX + 2, "events are never dropped");
 
 /* A batch on its way, in the order in which its worker will report it. */
 struct batch_record {
@@ -22,6 +22,7 @@ struct batch_record {
     uint16_t application;
     uint8_t variant; /* within the application */
     bool probe, online;
+    uint16_t class; /* of the worker, for predicted_ns */
     uint32_t items;
 };
 _Static_assert(LEAT_SCHED_VARIANTS_MAX <= UINT8_MAX, "the place of a variant fits");
@@ -35,7 +36,8 @@ struct worker_record {
     uint64_t ends_ns;    /* when the oldest outstanding batch is predicted to end */
     uint64_t behind_ns;  /* and how long those behind it will take */
     struct leat_instance_worker shared; /* by its instances */
-    uint16_t class;
+    uint16_t class; /* in the shape that it was told of last */
+    struct leat_resize *resize; /* that is not answered; NULL: none */
 };
 
 struct leat_dispatcher {
@@ -55,7 +57,7 @@ struct leat_dispatcher {
     enum leat_rank rank; /* the last whose turn it was */
     struct leat_sched_worker sched_workers[LEAT_SCHED_WORKERS_MAX];
     struct leat_sched_worker candidates[LEAT_SCHED_WORKERS_MAX]; /* the same, where a router is shown fewer of them */
-    uint32_t class_count, classes; /* classes: a bit for each that has workers */
+    uint32_t class_count, classes; /* classes: a bit for each that has workers now */
     bool idle_wanted; /* an application with waiting queries gives work to idle workers only */
     uint32_t idle_count, room_count; /* workers without a batch; workers with fewer than they may have */
     uint64_t changes;                /* of sched_workers, ever: batches handed over and reported */
@@ -120,6 +122,9 @@ uint8_t leat_dispatcher_barred_classes(const struct leat_dispatcher *dispatcher,
 /* Its number, by which it is one worker's where the router deals; those that are too dear for it are passed over. */
 void leat_dispatcher_deal(const struct leat_dispatcher *dispatcher, const struct leat_application *app,
                           struct leat_waiting *waiting, struct leat_sched_query *query);
+
+/* Predictions for what waits in the worker's ring, of the class that it has become. */
+void leat_dispatcher_predict_again(struct leat_dispatcher *dispatcher, uint32_t worker_index);
 
 /* The reserve that was learned, for selectors and for who asks. */
 void leat_dispatcher_keep_reserve(struct leat_application *app);

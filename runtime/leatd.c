@@ -3,11 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,6 +16,7 @@
 #include "kernels/mapping.h"
 #include "runtime/cgroup.h"
 #include "runtime/config.h"
+#include "runtime/cores.h"
 #include "runtime/daemon.h"
 #include "runtime/log.h"
 #include "runtime/policy_make.h"
@@ -122,27 +123,34 @@ load_config(const struct arguments *arguments, struct leat_config **ret_config)
 
 /* ---- Models ----------------------------------------------------------------------------------- */
 
-/* Maps a file read-only for the time of loading it. */
+/* A model's file, for as long as weights stay there. Takes fd. */
 static enum leat_status
-map_file(const char *path, void **ret_bytes, size_t *ret_count)
+map_file(int fd, const char *name, struct leat_mapping **ret_mapping, const void **ret_bytes, size_t *ret_count)
 {
-    struct stat info;
+    struct leat_mapping *mapping = NULL;
+
+    enum leat_status status = leat_mapping_create(fd, name, &mapping);
+    (void)close(fd);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    *ret_bytes = leat_mapping_data(mapping, ret_count);
+    if (*ret_count == 0) {
+        leat_mapping_release(mapping);
+        return LEAT_FAIL(LEAT_ERR_PROTO, "the file '%.64s' is empty", name);
+    }
+    *ret_mapping = mapping;
+    return LEAT_OK;
+}
+
+static enum leat_status
+map_path(const char *path, struct leat_mapping **ret_mapping, const void **ret_bytes, size_t *ret_count)
+{
+    const char *slash = strrchr(path, '/');
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
 
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        if (fd >= 0) {
-            (void)close(fd);
-        }
-        return LEAT_FAIL(LEAT_ERR_SYS, "cannot open %s", path);
-    }
-    void *bytes = info.st_size > 0 ? mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
-    (void)close(fd);
-    if (bytes == MAP_FAILED) {
-        return LEAT_FAIL(LEAT_ERR_SYS, "cannot map %s (%lld bytes)", path, (long long)info.st_size);
-    }
-    *ret_bytes = bytes;
-    *ret_count = (size_t)info.st_size;
-    return LEAT_OK;
+    return fd >= 0 ? map_file(fd, slash != NULL ? slash + 1 : path, ret_mapping, ret_bytes, ret_count)
+                   : LEAT_FAIL(LEAT_ERR_SYS, "cannot open %s", path);
 }
 
 /* Those that the model names, beside its own. */
@@ -172,7 +180,8 @@ size_of(int fd)
 static enum leat_status
 load_configured_model(struct leat_daemon *daemon, const struct leat_config_model *model)
 {
-    void *onnx = NULL;
+    struct leat_mapping *mapping = NULL;
+    const void *onnx = NULL;
     size_t onnx_bytes = 0;
     char *options_json = NULL;
     struct leat_onnx_file opened[LEAT_ONNX_FILES_MAX];
@@ -187,14 +196,12 @@ load_configured_model(struct leat_daemon *daemon, const struct leat_config_model
         }
     }
     if (model->path[0] != '\0') {
-        enum leat_status status = map_file(model->path, &onnx, &onnx_bytes);
+        enum leat_status status = map_path(model->path, &mapping, &onnx, &onnx_bytes);
         if (status == LEAT_OK) {
             status = open_files_beside(model->path, onnx, onnx_bytes, opened, &file_count);
         }
         if (status != LEAT_OK) {
-            if (onnx != NULL) {
-                (void)munmap(onnx, onnx_bytes);
-            }
+            leat_mapping_release(mapping);
             return leat_err_prefix(status, "model '%s'", model->name);
         }
     }
@@ -206,6 +213,7 @@ load_configured_model(struct leat_daemon *daemon, const struct leat_config_model
         .backend = model->backend,
         .onnx = onnx,
         .onnx_bytes = onnx_bytes,
+        .onnx_mapping = mapping,
         .files = files,
         .file_count = file_count,
         .options_json = options_json != NULL ? options_json : model->options_json,
@@ -218,9 +226,7 @@ load_configured_model(struct leat_daemon *daemon, const struct leat_config_model
     const enum leat_status status = leat_daemon_load_model(daemon, &source, NULL, false);
     leat_onnx_close_files(opened, file_count);
     free(options_json);
-    if (onnx != NULL) {
-        (void)munmap(onnx, onnx_bytes);
-    }
+    leat_mapping_release(mapping); /* weights that stay there hold it */
     return status;
 }
 
@@ -253,11 +259,17 @@ load_kept_model(struct leat_daemon *daemon, struct leat_registry *registry, cons
     struct leat_registry_validation validation = {0};
     struct leat_variant_file files[LEAT_ONNX_FILES_MAX];
     uint32_t file_count = 0;
-    void *data = NULL;
+    struct leat_mapping *mapping = NULL;
+    const void *onnx = NULL;
+    size_t onnx_bytes = 0;
     enum leat_status status = LEAT_OK;
 
     if (model->sha256[0] != '\0') {
-        status = leat_registry_read(registry, model, &data);
+        int fd;
+        status = leat_registry_open_model(registry, model, &fd);
+        if (status == LEAT_OK) {
+            status = map_file(fd, model->name, &mapping, &onnx, &onnx_bytes);
+        }
     }
     if (status == LEAT_OK) {
         status = open_kept_files(registry, model, files, &file_count);
@@ -270,8 +282,9 @@ load_kept_model(struct leat_daemon *daemon, struct leat_registry *registry, cons
         const struct leat_variant_source source = {
             .name = model->name,
             .backend = model->backend,
-            .onnx = data,
-            .onnx_bytes = model->bytes,
+            .onnx = onnx,
+            .onnx_bytes = onnx_bytes,
+            .onnx_mapping = mapping,
             .files = files,
             .file_count = file_count,
             .options_json = model->options_json,
@@ -288,7 +301,7 @@ load_kept_model(struct leat_daemon *daemon, struct leat_registry *registry, cons
     for (uint32_t f = 0; f < file_count; f++) {
         (void)close(files[f].fd);
     }
-    free(data);
+    leat_mapping_release(mapping);
     if (status != LEAT_OK) {
         leat_log(LEAT_LOG_ERROR, "kept model '%s' is not served: %s", model->name, leat_error_text());
         leat_daemon_note_failure(daemon, false, model->name, leat_error_text());
@@ -347,6 +360,9 @@ keep_parts(struct leat_registry *registry, const struct leat_daemon_change *chan
         status = leat_registry_put_made(registry, change->made->application, change->made->made_from, change->made->policy,
                                         change->made->policy->bytes);
     }
+    if (status == LEAT_OK && change->job != NULL) {
+        status = leat_registry_put_job(registry, change->job);
+    }
     if (status == LEAT_OK && change->removed_application != NULL) {
         status = leat_registry_remove_application(registry, change->removed_application);
     }
@@ -356,10 +372,31 @@ keep_parts(struct leat_registry *registry, const struct leat_daemon_change *chan
     return status;
 }
 
+/* The registry, for one thread at a time: offline jobs change it beside whoever loads models. */
+struct kept {
+    struct leat_registry *registry;
+    pthread_mutex_t mutex;
+};
+
+static struct leat_registry *
+take(void *context)
+{
+    struct kept *kept = context;
+    LEAT_MUST(pthread_mutex_lock(&kept->mutex) == 0);
+    return kept->registry;
+}
+
+static void
+give(void *context)
+{
+    struct kept *kept = context;
+    LEAT_MUST(pthread_mutex_unlock(&kept->mutex) == 0);
+}
+
 static enum leat_status
 keep(void *context, const struct leat_daemon_change *change)
 {
-    struct leat_registry *registry = context;
+    struct leat_registry *registry = take(context);
 
     enum leat_status status = leat_registry_begin(registry);
     if (status == LEAT_OK) {
@@ -370,6 +407,7 @@ keep(void *context, const struct leat_daemon_change *change)
             leat_registry_rollback(registry);
         }
     }
+    give(context);
     return status;
 }
 
@@ -379,7 +417,8 @@ find_made(void *context, const char *application, const char *made_from, struct 
     void *bytes = NULL;
     size_t size = 0;
 
-    enum leat_status status = leat_registry_get_made(context, application, made_from, &bytes, &size);
+    enum leat_status status = leat_registry_get_made(take(context), application, made_from, &bytes, &size);
+    give(context);
     if (status == LEAT_OK) {
         status = leat_policy_copy(bytes, size, ret_policy);
     }
@@ -390,14 +429,16 @@ find_made(void *context, const char *application, const char *made_from, struct 
 static enum leat_status
 read_kept(void *context, const char *name, void **ret_bytes, size_t *ret_count)
 {
+    struct leat_registry *registry = take(context);
     struct leat_registry_model model;
 
-    enum leat_status status = leat_registry_get(context, name, &model);
+    enum leat_status status = leat_registry_get(registry, name, &model);
     if (status == LEAT_OK) {
-        status = model.sha256[0] != '\0' ? leat_registry_read(context, &model, ret_bytes)
+        status = model.sha256[0] != '\0' ? leat_registry_read(registry, &model, ret_bytes)
                                          : LEAT_FAIL(LEAT_ERR_NOT_FOUND, "model '%s' is synthetic: it has no file", name);
         leat_registry_free_model(&model);
     }
+    give(context);
     if (status == LEAT_OK) {
         *ret_count = model.bytes;
     }
@@ -409,7 +450,8 @@ take_file(void *context, int fd, struct leat_variant_file *ret_file)
 {
     struct leat_registry_file taken = {.name = (char *)(uintptr_t)ret_file->name}; /* only read */
 
-    const enum leat_status status = leat_registry_take_file(context, fd, &taken, &ret_file->fd);
+    const enum leat_status status = leat_registry_take_file(take(context), fd, &taken, &ret_file->fd);
+    give(context);
     if (status == LEAT_OK) {
         ret_file->bytes = taken.bytes;
         memcpy(ret_file->sha256, taken.sha256, sizeof(ret_file->sha256));
@@ -420,25 +462,34 @@ take_file(void *context, int fd, struct leat_variant_file *ret_file)
 static void
 release_files(void *context)
 {
-    leat_registry_release_files(context);
+    leat_registry_release_files(take(context));
+    give(context);
 }
 
 static enum leat_status
-open_kept(void *context, const char *name, const char *file, int *ret_fd)
+open_kept_file(struct leat_registry *registry, const char *name, const char *file, int *ret_fd)
 {
     struct leat_registry_model model;
 
-    enum leat_status status = leat_registry_get(context, name, &model);
+    enum leat_status status = leat_registry_get(registry, name, &model);
     if (status != LEAT_OK) {
         return status;
     }
     status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "model '%s' has no file '%.64s'", name, file);
     for (uint32_t f = 0; f < model.file_count; f++) {
         if (strcmp(model.files[f].name, file) == 0) {
-            status = leat_registry_open_file(context, &model.files[f], ret_fd);
+            status = leat_registry_open_file(registry, &model.files[f], ret_fd);
         }
     }
     leat_registry_free_model(&model);
+    return status;
+}
+
+static enum leat_status
+open_kept(void *context, const char *name, const char *file, int *ret_fd)
+{
+    const enum leat_status status = open_kept_file(take(context), name, file, ret_fd);
+    give(context);
     return status;
 }
 
@@ -540,6 +591,20 @@ add_kept_applications(struct leat_daemon *daemon, struct leat_registry *registry
     return status;
 }
 
+static enum leat_status
+add_kept_jobs(struct leat_daemon *daemon, struct leat_registry *registry)
+{
+    struct leat_registry_job *kept = NULL;
+    uint32_t count = 0;
+
+    enum leat_status status = leat_registry_list_jobs(registry, &kept, &count);
+    for (uint32_t j = 0; j < count && status == LEAT_OK; j++) {
+        status = leat_daemon_add_job(daemon, &kept[j]);
+    }
+    free(kept);
+    return status;
+}
+
 /* Forgets what was made for applications that are gone. */
 static enum leat_status
 prune_policies(const struct leat_config *config, struct leat_registry *registry)
@@ -577,6 +642,9 @@ load_everything(struct leat_daemon *daemon, const struct leat_config *config, st
     }
     if (status == LEAT_OK) {
         status = prune_policies(config, registry);
+    }
+    if (status == LEAT_OK) {
+        status = add_kept_jobs(daemon, registry);
     }
     return status;
 }
@@ -629,11 +697,24 @@ copy_places(const struct leat_placement *placement, struct leat_daemon_worker *w
         LEAT_ASSERT(own->cpu_count <= LEAT_TEAM_MAX); /* as the configuration says */
         workers[w] = (struct leat_daemon_worker){
             .core_count = own->cpu_count,
+            .cores_max = own->cores_max,
             .node = own->node,
             .worker_class = own->worker_class,
         };
         memcpy(workers[w].cpus, own->cpus, workers[w].core_count * sizeof(workers[w].cpus[0]));
     }
+}
+
+/* What workers of that name start with: where classes are listed, all with the same. */
+static uint32_t
+cores_at_start(const struct leat_placement *placement, const char *class_name)
+{
+    for (uint32_t w = 0; w < placement->worker_count; w++) {
+        if (strcmp(placement->classes[placement->workers[w].worker_class].name, class_name) == 0) {
+            return placement->workers[w].cpu_count;
+        }
+    }
+    return 1;
 }
 
 static void
@@ -642,8 +723,10 @@ copy_classes(const struct leat_config *config, const struct leat_placement *plac
     for (uint32_t c = 0; c < placement->class_count; c++) {
         const struct leat_config_class *own = leat_config_find_class(config, placement->classes[c].name);
         (void)snprintf(classes[c].name, sizeof(classes[c].name), "%s", placement->classes[c].name);
-        if (own != NULL) {
-            classes[c].price_micro = own->price_micro;
+        classes[c].cores = placement->classes[c].cores;
+        if (own != NULL) { /* the price is that of a worker as it starts: what has other cores costs in proportion */
+            classes[c].price_micro =
+                own->price_micro * classes[c].cores / cores_at_start(placement, placement->classes[c].name);
             classes[c].count_max = own->count_max != LEAT_AUTO ? own->count_max : 0;
         }
     }
@@ -670,8 +753,12 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
     struct leat_daemon_worker *workers = calloc(placement->worker_count, sizeof(*workers));
     json_t *described = leat_topology_json(topology, placement);
     struct leat_registry *registry = NULL;
+    struct leat_cores *cores = NULL;
     enum leat_status status = leat_registry_open(config->state_dir, &registry);
 
+    if (status == LEAT_OK) {
+        status = leat_cores_create(topology, placement, &cores);
+    }
     if (status != LEAT_OK) {
         goto out_free;
     }
@@ -682,6 +769,8 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
     struct leat_daemon_class classes[LEAT_PLACEMENT_CLASSES_MAX] = {0};
     copy_places(placement, workers);
     copy_classes(config, placement, classes);
+    struct kept kept = {.registry = registry};
+    LEAT_MUST(pthread_mutex_init(&kept.mutex, NULL) == 0);
     const bool spin_given = config->dispatcher.spin_ns != LEAT_CONFIG_SPIN_AUTO; /* an order, whatever the cores */
     const struct leat_daemon_store store = {.keep = keep,
                                             .find_made = find_made,
@@ -689,7 +778,7 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
                                             .take_file = take_file,
                                             .release_files = release_files,
                                             .open_file = open_kept,
-                                            .context = registry};
+                                            .context = &kept};
     char host[LEAT_MEASURED_HOST_BYTES];
     leat_measured_host(topology->usable_cpus, host);
     const struct leat_daemon_options options = {
@@ -710,11 +799,14 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
         .workers = workers,
         .worker_count = placement->worker_count,
         .classes = classes,
+        .class_count = placement->class_count,
+        .cores = cores,
         .pin = true,
         .dispatcher_cpu = (int)placement->dispatcher_cpu,
         .worker_depth = config->worker_queue_depth,
         .queue_capacity = config->limits.central_queue,
         .model_memory_bytes = config->limits.model_memory_bytes,
+        .offline_utilisation_ppm = config->offline_utilisation_ppm,
         .spin_ns = spin_given ? config->dispatcher.spin_ns : placement->may_spin ? SPIN_AUTO_NS : 0,
         .hold_cpu_dma_latency = config->dispatcher.hold_cpu_dma_latency,
         .operators = config->access.operators,
@@ -742,6 +834,7 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
 
 out_free:
     leat_registry_close(registry);
+    leat_cores_destroy(cores);
     json_decref(described);
     free(workers);
     return status;

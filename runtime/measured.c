@@ -53,18 +53,18 @@ leat_measured_free(struct leat_measured *measured)
 }
 
 static bool
-is_of(const struct leat_measured_point *point, const char *worker_class, uint32_t cores, bool by_class)
+is_of(const struct leat_measured_point *point, const char *worker_class, uint32_t cores, bool by_class, uint32_t length)
 {
     const bool any = strcmp(point->worker_class, "*") == 0;
-    return (point->cores == 0 || point->cores == cores) && (any || !by_class || strcmp(point->worker_class, worker_class) == 0);
+    return point->length == length && (point->cores == 0 || point->cores == cores) && (any || !by_class || strcmp(point->worker_class, worker_class) == 0);
 }
 
 const struct leat_measured_point *
 leat_measured_find(const struct leat_measured *measured, const char *worker_class, uint32_t cores, bool by_class,
-                   uint32_t items)
+                   uint32_t length, uint32_t items)
 {
     for (uint32_t p = 0; p < measured->count; p++) {
-        if (measured->points[p].items == items && is_of(&measured->points[p], worker_class, cores, by_class)) {
+        if (measured->points[p].items == items && is_of(&measured->points[p], worker_class, cores, by_class, length)) {
             return &measured->points[p];
         }
     }
@@ -73,14 +73,14 @@ leat_measured_find(const struct leat_measured *measured, const char *worker_clas
 
 bool
 leat_measured_teach(const struct leat_measured *measured, const char *worker_class, uint32_t cores, bool by_class,
-                    uint32_t items_max, struct leat_profile *profile)
+                    uint32_t length, uint32_t items_max, struct leat_profile *profile)
 {
-    if (leat_measured_find(measured, worker_class, cores, by_class, items_max) == NULL) {
+    if (leat_measured_find(measured, worker_class, cores, by_class, length, items_max) == NULL) {
         return false;
     }
     for (uint32_t p = 0; p < measured->count; p++) {
         const struct leat_measured_point *point = &measured->points[p];
-        if (is_of(point, worker_class, cores, by_class)) {
+        if (is_of(point, worker_class, cores, by_class, length)) {
             leat_profile_set(profile, point->items, point->p50_ns);
         }
     }

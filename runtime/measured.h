@@ -22,6 +22,7 @@ struct leat_measured_point {
     char worker_class[LEAT_MEASURED_CLASS_BYTES]; /* "*": any */
     uint32_t cores;                               /* of one worker; 0: any */
     uint32_t items;                               /* 1..LEAT_ITEMS_MAX */
+    uint32_t length;                              /* of sequences; 0: the model has none */
     uint32_t runs;                                /* that the times are of; 0: not known */
     uint64_t mean_ns, p50_ns, p95_ns, p99_ns;
 };
@@ -40,15 +41,15 @@ LEAT_MUST_CHECK enum leat_status leat_measured_copy(const struct leat_measured *
 void leat_measured_free(struct leat_measured *measured); /* accepts zeroes, and leaves them */
 
 /*
- * The first of the points that says how long `items` take on such workers; NULL where there is none. `by_class`: workers of
- * one size differ by their class.
+ * The first of the points that says how long `items` with sequences of `length` take on such workers; NULL where there is none.
+ * `by_class`: workers of one size differ by their class.
  */
 const struct leat_measured_point *leat_measured_find(const struct leat_measured *measured, const char *worker_class,
-                                                     uint32_t cores, bool by_class, uint32_t items);
+                                                     uint32_t cores, bool by_class, uint32_t length, uint32_t items);
 
 /* Tells the profile what such workers take. False, and nothing is told, where the largest batch was not measured on them. */
 bool leat_measured_teach(const struct leat_measured *measured, const char *worker_class, uint32_t cores, bool by_class,
-                         uint32_t items_max, struct leat_profile *profile);
+                         uint32_t length, uint32_t items_max, struct leat_profile *profile);
 
 /*
  * Statistics of [count] >= 1 times, which are sorted. What took more than thrice the median is the machine's doing and left

@@ -81,28 +81,49 @@ class_name_of(const struct leat_worker_group *group)
                                                                       : group->class_name;
 }
 
+static uint32_t
+cores_max_of(const struct leat_worker_group *group)
+{
+    return group->cores_max == 0 || group->cores_max == LEAT_AUTO ? group->cores : group->cores_max;
+}
+
 static enum leat_status
 find_class(struct leat_placement *placement, const struct leat_worker_group *group, uint32_t number,
-           uint16_t *ret_class)
+           uint32_t cores, uint16_t *ret_class)
 {
     const char *name = class_name_of(group);
 
     for (uint32_t c = 0; c < placement->class_count; c++) {
-        if (strcmp(placement->classes[c].name, name) == 0 &&
-            placement->classes[c].cores == group->cores) {
+        if (strcmp(placement->classes[c].name, name) == 0 && placement->classes[c].cores == cores) {
             *ret_class = (uint16_t)c;
             return LEAT_OK;
         }
     }
     if (placement->class_count == LEAT_PLACEMENT_CLASSES_MAX) {
-        return LEAT_FAIL(LEAT_ERR_CONFIG, "workers[%u]: more than %u kinds of worker", number,
-                         LEAT_PLACEMENT_CLASSES_MAX);
+        return LEAT_FAIL(LEAT_ERR_CONFIG,
+                         "workers[%u]: more than %u kinds of worker: each class and number of cores, and each size that "
+                         "cores_max allows, is one",
+                         number, LEAT_PLACEMENT_CLASSES_MAX);
     }
     struct leat_worker_class *class = &placement->classes[placement->class_count];
     (void)snprintf(class->name, sizeof(class->name), "%s", name);
-    class->cores = group->cores;
+    class->cores = cores;
     *ret_class = (uint16_t)placement->class_count++;
     return LEAT_OK;
+}
+
+/* Its own first, then those that its workers can become. */
+static enum leat_status
+find_classes(struct leat_placement *placement, const struct leat_worker_group *group, uint32_t number, uint16_t *ret_class)
+{
+    const uint32_t cores_max = cores_max_of(group);
+    uint16_t ignored;
+
+    enum leat_status status = find_class(placement, group, number, group->cores, ret_class);
+    for (uint32_t cores = 1; cores_max > group->cores && cores < cores_max && status == LEAT_OK; cores *= 2) {
+        status = find_class(placement, group, number, cores, &ignored);
+    }
+    return status == LEAT_OK ? find_class(placement, group, number, cores_max, &ignored) : status;
 }
 
 static enum leat_status
@@ -116,7 +137,7 @@ add_worker(struct maker *maker, uint32_t number, const uint32_t *cpus, uint32_t 
         return LEAT_FAIL(LEAT_ERR_CONFIG, "workers[%u]: more than %u workers in all", number,
                          LEAT_PLACEMENT_WORKERS_MAX);
     }
-    const enum leat_status status = find_class(placement, group, number, &worker_class);
+    const enum leat_status status = find_classes(placement, group, number, &worker_class);
     if (status != LEAT_OK) {
         return status;
     }
@@ -126,7 +147,7 @@ add_worker(struct maker *maker, uint32_t number, const uint32_t *cpus, uint32_t 
     }
     memcpy(copy, cpus, group->cores * sizeof(*copy));
     placement->workers[placement->worker_count++] =
-        (struct leat_worker_place){copy, group->cores, node, worker_class, false};
+        (struct leat_worker_place){copy, group->cores, cores_max_of(group), node, worker_class, false};
     return LEAT_OK;
 }
 
@@ -504,6 +525,10 @@ place_all(struct maker *maker)
             if (group->cores == 0 || group->cores > LEAT_CPU_MAX) {
                 return LEAT_FAIL(LEAT_ERR_CONFIG, "workers[%u].cores: must be 1..%u", g,
                                  LEAT_CPU_MAX);
+            }
+            if (cores_max_of(group) < group->cores) {
+                return LEAT_FAIL(LEAT_ERR_CONFIG, "workers[%u].cores_max: %u is less than cores, %u", g,
+                                 group->cores_max, group->cores);
             }
             if (turn == pass) {
                 status = listed ? place_listed(maker, g) : place_unlisted(maker, g);

@@ -98,6 +98,42 @@ static const char files_schema[] =
     ") STRICT, WITHOUT ROWID;"
     "CREATE INDEX model_files_by_content ON model_files (sha256);";
 
+/* What schema 5 has beyond schema 4: profiles of models of sequences. */
+static const char lengths_schema[] =
+    "CREATE TABLE length_profiles ("
+    " model TEXT NOT NULL REFERENCES measurements (model) ON DELETE CASCADE,"
+    " worker_class TEXT NOT NULL,"
+    " cores INTEGER NOT NULL,"
+    " length INTEGER NOT NULL,"
+    " items INTEGER NOT NULL,"
+    " runs INTEGER NOT NULL,"
+    " mean_ns INTEGER NOT NULL,"
+    " p50_ns INTEGER NOT NULL,"
+    " p95_ns INTEGER NOT NULL,"
+    " p99_ns INTEGER NOT NULL,"
+    " PRIMARY KEY (model, worker_class, cores, length, items)"
+    ") STRICT, WITHOUT ROWID;";
+
+/* What schema 6 has beyond schema 5. */
+static const char jobs_schema[] =
+    "CREATE TABLE offline_jobs ("
+    " id INTEGER PRIMARY KEY,"
+    " owner_uid INTEGER NOT NULL,"
+    " state INTEGER NOT NULL,"
+    " application TEXT NOT NULL," /* perhaps of the configuration */
+    " input TEXT NOT NULL,"
+    " output TEXT NOT NULL,"
+    " input_device INTEGER NOT NULL,"
+    " input_inode INTEGER NOT NULL,"
+    " output_device INTEGER NOT NULL,"
+    " output_inode INTEGER NOT NULL,"
+    " accuracy_floor_ppm INTEGER NOT NULL,"
+    " created_s INTEGER NOT NULL,"
+    " items INTEGER NOT NULL,"
+    " answered INTEGER NOT NULL,"
+    " failed INTEGER NOT NULL"
+    ") STRICT;";
+
 enum leat_status
 leat_registry_fail(const struct leat_registry *registry, const char *what)
 {
@@ -164,12 +200,14 @@ check_integrity(const struct leat_registry *registry)
 static enum leat_status
 make_schema(const struct leat_registry *registry, int64_t version)
 {
-    char sql[sizeof(models_schema) + sizeof(applications_schema) + sizeof(policies_schema) + sizeof(files_schema) + 128];
+    char sql[sizeof(models_schema) + sizeof(applications_schema) + sizeof(policies_schema) + sizeof(files_schema) +
+             sizeof(lengths_schema) + sizeof(jobs_schema) + 128];
 
     (void)snprintf(sql, sizeof(sql),
-                   "BEGIN IMMEDIATE; %s %s %s %s PRAGMA application_id=%d; PRAGMA user_version=%u; COMMIT;",
+                   "BEGIN IMMEDIATE; %s %s %s %s %s %s PRAGMA application_id=%d; PRAGMA user_version=%u; COMMIT;",
                    version < 1 ? models_schema : "", version < 2 ? applications_schema : "",
-                   version < 3 ? policies_schema : "", files_schema, APPLICATION_ID, LEAT_REGISTRY_SCHEMA);
+                   version < 3 ? policies_schema : "", version < 4 ? files_schema : "",
+                   version < 5 ? lengths_schema : "", jobs_schema, APPLICATION_ID, LEAT_REGISTRY_SCHEMA);
     leat_registry_step();
     const enum leat_status status = leat_registry_execute(registry, sql, "making the tables");
     leat_registry_step();
@@ -870,5 +908,12 @@ leat_registry_read(struct leat_registry *registry, const struct leat_registry_mo
     }
     const enum leat_status status =
         leat_registry_files_get(&registry->files, model->sha256, model->bytes, ret_data);
+    return status == LEAT_OK ? status : leat_err_prefix(status, "model '%s'", model->name);
+}
+
+enum leat_status
+leat_registry_open_model(struct leat_registry *registry, const struct leat_registry_model *model, int *ret_fd)
+{
+    const enum leat_status status = leat_registry_files_open(&registry->files, model->sha256, model->bytes, true, ret_fd);
     return status == LEAT_OK ? status : leat_err_prefix(status, "model '%s'", model->name);
 }

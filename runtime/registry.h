@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runtime/registry.h - the durable list of models, with their files and profiles, and of applications.
+ * runtime/registry.h - the durable list of models, with their files and profiles, of applications and of offline jobs.
  *
  * Role       state_dir/registry.db (SQLite) says which models and applications exist, and has their policies;
  *            state_dir/models/<sha256> holds each model's content once. A call that returned LEAT_OK survives SIGKILL and
@@ -23,7 +23,8 @@
 #include "runtime/measured.h"
 #include "sched/policy.h"
 
-#define LEAT_REGISTRY_SCHEMA 4u /* 1 had models only, 2 no policies, 3 one file to a model: open() adds the rest */
+/* 1 had models only, 2 no policies, 3 one file to a model, 4 no lengths, 5 no offline jobs: open() adds the rest. */
+#define LEAT_REGISTRY_SCHEMA 6u
 
 struct leat_registry;
 
@@ -64,12 +65,31 @@ struct leat_registry_application {
     char models[LEAT_SCHED_VARIANTS_MAX][LEAT_NAME_MAX]; /* by place; they need not be in the registry */
 };
 
-/* The accuracy of a model as it answered a labelled set. */
+/* How a model answered a set: its accuracy, or, without labels, its agreement with f32; see runtime/validation.h. */
 struct leat_registry_validation {
-    char inputs_sha256[65], labels_sha256[65]; /* of the data */
+    char inputs_sha256[65]; /* of the data; of several inputs, of their digests in the model's order */
+    char labels_sha256[65]; /* likewise; "": there were none, it is an agreement */
     uint64_t samples;
-    uint32_t accuracy_ppm;
+    uint32_t accuracy_ppm; /* or agreement */
     uint64_t measured_s; /* since the Epoch */
+};
+
+#define LEAT_REGISTRY_PATH_BYTES 4096u
+#define LEAT_REGISTRY_JOBS_KEPT  256u /* of those that have ended, the newest */
+
+enum leat_registry_job_state { LEAT_REGISTRY_JOB_ACTIVE, LEAT_REGISTRY_JOB_DONE, LEAT_REGISTRY_JOB_CANCELLED };
+
+/* A folder of items for an application, and one for the answers: runtime/offline.h. */
+struct leat_registry_job {
+    uint64_t id;        /* 1.. */
+    uint32_t owner_uid; /* whose folders these are */
+    uint32_t state;     /* enum leat_registry_job_state */
+    char application[LEAT_NAME_MAX];
+    char input[LEAT_REGISTRY_PATH_BYTES], output[LEAT_REGISTRY_PATH_BYTES]; /* from the root */
+    uint64_t input_device, input_inode, output_device, output_inode; /* which folders these paths led to */
+    uint32_t accuracy_floor_ppm;                                     /* 0: any */
+    uint64_t created_s;                                              /* since the Epoch */
+    uint64_t items, answered, failed;                                /* when it ended */
 };
 
 /*
@@ -127,8 +147,11 @@ void leat_registry_free_model(struct leat_registry_model *model); /* what it poi
  */
 LEAT_MUST_CHECK enum leat_status leat_registry_read(struct leat_registry *registry,
                                                     const struct leat_registry_model *model, void **ret_data);
+/* The same, open for reading; it has a file. */
+LEAT_MUST_CHECK enum leat_status leat_registry_open_model(struct leat_registry *registry,
+                                                          const struct leat_registry_model *model, int *ret_fd);
 
-/* What was measured of a model of the registry, in place of what was. The points' (class, cores, items) differ. */
+/* What was measured of a model of the registry, in place of what was. The points' (class, cores, length, items) differ. */
 LEAT_MUST_CHECK enum leat_status leat_registry_put_measured(struct leat_registry *registry, const char *model,
                                                             const struct leat_measured *measured);
 /* LEAT_ERR_NOT_FOUND when nothing was. The caller frees it. */
@@ -161,14 +184,20 @@ LEAT_MUST_CHECK enum leat_status leat_registry_get_made(struct leat_registry *re
 LEAT_MUST_CHECK enum leat_status leat_registry_prune_made(struct leat_registry *registry, const char *const *applications,
                                                           uint32_t count);
 
+/* Adds a job, or puts it in the place of that of its id. Of those that have ended only the newest stay. */
+LEAT_MUST_CHECK enum leat_status leat_registry_put_job(struct leat_registry *registry, const struct leat_registry_job *job);
+/* All, by id; to be free()'d. */
+LEAT_MUST_CHECK enum leat_status leat_registry_list_jobs(struct leat_registry *registry, struct leat_registry_job **ret_jobs,
+                                                         uint32_t *ret_count);
+
 /* Whatever is changed between begin and commit is, or none of it is. Everything between begin and rollback was not. */
 LEAT_MUST_CHECK enum leat_status leat_registry_begin(struct leat_registry *registry);
 LEAT_MUST_CHECK enum leat_status leat_registry_commit(struct leat_registry *registry); /* on failure rolled back */
 void leat_registry_rollback(struct leat_registry *registry);
 
 /*
- * Called before and after each step that changes the disk, with a number that counts up from 1 in each
- * process; NULL outside tests, which kill the process there.
+ * Called before and after each step that changes the disk, those of offline jobs in their folders too, with a number that
+ * counts up from 1 in each process; NULL outside tests, which kill the process there.
  */
 extern void (*leat_registry_step_hook)(unsigned step);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The registry's applications, and what is known of its models: profiles and validations. */
+/* The registry's applications, what is known of its models: profiles and validations, and offline jobs. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,8 +179,14 @@ insert_points(const struct leat_registry *registry, const char *model, const str
                                        {.number = (int64_t)point->mean_ns},
                                        {.number = (int64_t)point->p50_ns},
                                        {.number = (int64_t)point->p95_ns},
-                                       {.number = (int64_t)point->p99_ns}};
-        status = change(registry, "INSERT INTO profiles VALUES (?,?,?,?,?,?,?,?,?)", values, 9, "keeping a profile");
+                                       {.number = (int64_t)point->p99_ns},
+                                       {.number = point->length}};
+        status = point->length == 0
+                     ? change(registry, "INSERT INTO profiles VALUES (?,?,?,?,?,?,?,?,?)", values, 9, "keeping a profile")
+                     : change(registry,
+                              "INSERT INTO length_profiles (model, worker_class, cores, items, runs, mean_ns, p50_ns, p95_ns, "
+                              "p99_ns, length) VALUES (?,?,?,?,?,?,?,?,?,?)",
+                              values, 10, "keeping a profile");
     }
     return status;
 }
@@ -228,7 +234,8 @@ read_point(const struct leat_registry *registry, sqlite3_stmt *row, void *contex
                       read_u32(row, 3, UINT32_MAX, &point.runs) && read_u64(row, 4, LEAT_PROFILE_NS_MAX, &point.mean_ns) &&
                       read_u64(row, 5, LEAT_PROFILE_NS_MAX, &point.p50_ns) &&
                       read_u64(row, 6, LEAT_PROFILE_NS_MAX, &point.p95_ns) &&
-                      read_u64(row, 7, LEAT_PROFILE_NS_MAX, &point.p99_ns);
+                      read_u64(row, 7, LEAT_PROFILE_NS_MAX, &point.p99_ns) &&
+                      read_u32(row, 8, LEAT_LENGTH_MAX, &point.length);
     return good && point.items >= 1 ? leat_measured_add(context, &point) : nonsense(registry, "a profile");
 }
 
@@ -246,8 +253,10 @@ leat_registry_get_measured(struct leat_registry *registry, const char *model, st
                    : status;
     }
     status = look_up(registry,
-                     "SELECT worker_class, cores, items, runs, mean_ns, p50_ns, p95_ns, p99_ns FROM profiles WHERE model = ? "
-                     "ORDER BY worker_class, cores, items",
+                     "SELECT worker_class, cores, items, runs, mean_ns, p50_ns, p95_ns, p99_ns, 0 AS length FROM profiles "
+                     "WHERE model = ?1 UNION ALL "
+                     "SELECT worker_class, cores, items, runs, mean_ns, p50_ns, p95_ns, p99_ns, length FROM length_profiles "
+                     "WHERE model = ?1 ORDER BY worker_class, cores, length, items",
                      model, read_point, &measured);
     if (status != LEAT_OK && status != LEAT_ERR_NOT_FOUND) {
         leat_measured_free(&measured);
@@ -490,4 +499,92 @@ leat_registry_prune_made(struct leat_registry *registry, const char *const *appl
                                            &value, 1, "forgetting policies");
     free(text);
     return status;
+}
+
+/* ---- Offline jobs -------------------------------------------------------------------------------- */
+
+#define JOB_COLUMNS                                                                                                     \
+    "id, owner_uid, state, application, input, output, input_device, input_inode, output_device, output_inode, "       \
+    "accuracy_floor_ppm, created_s, items, answered, failed"
+
+enum leat_status
+leat_registry_put_job(struct leat_registry *registry, const struct leat_registry_job *job)
+{
+    const struct value values[] = {{.number = (int64_t)job->id},
+                                   {.number = job->owner_uid},
+                                   {.number = job->state},
+                                   {.text = job->application},
+                                   {.text = job->input},
+                                   {.text = job->output},
+                                   {.number = (int64_t)job->input_device},
+                                   {.number = (int64_t)job->input_inode},
+                                   {.number = (int64_t)job->output_device},
+                                   {.number = (int64_t)job->output_inode},
+                                   {.number = job->accuracy_floor_ppm},
+                                   {.number = (int64_t)job->created_s},
+                                   {.number = (int64_t)job->items},
+                                   {.number = (int64_t)job->answered},
+                                   {.number = (int64_t)job->failed}};
+    const struct value kept = {.number = LEAT_REGISTRY_JOBS_KEPT};
+
+    enum leat_status status = save(registry);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    status = change(registry, "INSERT OR REPLACE INTO offline_jobs (" JOB_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                    values, 15, "keeping an offline job");
+    if (status == LEAT_OK) {
+        status = change(registry,
+                        "DELETE FROM offline_jobs WHERE state <> 0 AND id NOT IN"
+                        " (SELECT id FROM offline_jobs WHERE state <> 0 ORDER BY id DESC LIMIT ?)",
+                        &kept, 1, "forgetting offline jobs");
+    }
+    return release(registry, status);
+}
+
+struct job_list {
+    struct leat_registry_job *jobs;
+    uint32_t count;
+};
+
+static enum leat_status
+read_job(const struct leat_registry *registry, sqlite3_stmt *row, void *context)
+{
+    struct job_list *list = context;
+    struct leat_registry_job *more = reallocarray(list->jobs, list->count + 1, sizeof(*more));
+
+    if (more == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u offline jobs", list->count + 1);
+    }
+    list->jobs = more;
+    struct leat_registry_job *job = &more[list->count];
+    *job = (struct leat_registry_job){.input_device = (uint64_t)sqlite3_column_int64(row, 6),
+                                      .input_inode = (uint64_t)sqlite3_column_int64(row, 7),
+                                      .output_device = (uint64_t)sqlite3_column_int64(row, 8),
+                                      .output_inode = (uint64_t)sqlite3_column_int64(row, 9)};
+    const bool good = read_u64(row, 0, INT64_MAX, &job->id) && job->id > 0 && read_u32(row, 1, UINT32_MAX, &job->owner_uid) &&
+                      read_u32(row, 2, LEAT_REGISTRY_JOB_CANCELLED, &job->state) &&
+                      read_text(row, 3, job->application, sizeof(job->application)) &&
+                      read_text(row, 4, job->input, sizeof(job->input)) && read_text(row, 5, job->output, sizeof(job->output)) &&
+                      read_u32(row, 10, 1000000, &job->accuracy_floor_ppm) && read_u64(row, 11, INT64_MAX, &job->created_s) &&
+                      read_u64(row, 12, INT64_MAX, &job->items) && read_u64(row, 13, INT64_MAX, &job->answered) &&
+                      read_u64(row, 14, INT64_MAX, &job->failed);
+    list->count += good;
+    return good ? LEAT_OK : nonsense(registry, "an offline job");
+}
+
+enum leat_status
+leat_registry_list_jobs(struct leat_registry *registry, struct leat_registry_job **ret_jobs, uint32_t *ret_count)
+{
+    struct job_list list = {0};
+
+    const enum leat_status status =
+        look_up(registry, "SELECT " JOB_COLUMNS " FROM offline_jobs ORDER BY id", NULL, read_job, &list);
+    if (status != LEAT_OK && status != LEAT_ERR_NOT_FOUND) {
+        free(list.jobs);
+        return status;
+    }
+    *ret_jobs = list.jobs;
+    *ret_count = list.count;
+    return LEAT_OK;
 }

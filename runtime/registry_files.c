@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <nettle/sha2.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,9 +23,9 @@ void (*leat_registry_step_hook)(unsigned step);
 void
 leat_registry_step(void)
 {
-    static unsigned step; /* of the process; one thread at a time */
+    static _Atomic unsigned step; /* of the process; offline jobs take theirs beside whoever has the registry */
     if (leat_registry_step_hook != NULL) {
-        leat_registry_step_hook(++step);
+        leat_registry_step_hook(1 + atomic_fetch_add_explicit(&step, 1, memory_order_relaxed));
     }
 }
 

@@ -775,6 +775,12 @@ take_events(struct leat_server *server)
         case LEAT_EVENT_POLICY_SET:
             server->options.policy_set(server->options.context, event.policy);
             break;
+        case LEAT_EVENT_RESIZED:
+            server->options.spinners += event.resize->shape.cores;
+            server->options.spinners -= event.resize->before.cores;
+            update_spin(server);
+            server->options.resized(server->options.context, event.resize);
+            break;
         case LEAT_EVENT_DRAINED:
             server->drained = true;
             break;

@@ -46,6 +46,7 @@ struct leat_server_options {
     void (*application_gone)(void *context, struct leat_application *application);
     void (*profiles_copied)(void *context, struct leat_profile_copy *copy); /* NULL where none are asked for */
     void (*policy_set)(void *context, struct leat_policy_change *change); /* likewise */
+    void (*resized)(void *context, struct leat_resize *resize);           /* likewise */
     /* About twice a second, until run returns: the dispatcher's rounds, to feed a watchdog. */
     void (*tick)(void *context, uint64_t rounds);
     /* The drain begins. */

@@ -94,6 +94,21 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_session_populate(struct leat_daemon
 LEAT_MUST_CHECK enum leat_status leat_daemon_session_take_back(struct leat_daemon_session *session, uint64_t bytes);
 void leat_daemon_session_destroy(struct leat_daemon_session *session); /* accepts NULL */
 
+/*
+ * TSan does not see the client, another process, collect an answer (C1) before it submits its next query (S0) with the same
+ * tensors. Told here, it knows that what was written for answers is older than what is done for later queries. It still
+ * sees a missing order between the client's two ends: tests/runtime/test_session.c runs them in one process.
+ */
+#if defined(__SANITIZE_THREAD__)
+void __tsan_acquire(void *address);
+void __tsan_release(void *address);
+#define LEAT_TSAN_ANSWERED(session) __tsan_release(session)
+#define LEAT_TSAN_ASKED(session)    __tsan_acquire(session)
+#else
+#define LEAT_TSAN_ANSWERED(session) ((void)(session))
+#define LEAT_TSAN_ASKED(session)    ((void)(session))
+#endif
+
 /* Publishes one response on `lane`. Only the lane's producer calls it. Does not ring. */
 static inline void
 leat_daemon_session_respond(struct leat_daemon_session *session, uint32_t lane,
@@ -105,6 +120,7 @@ leat_daemon_session_respond(struct leat_daemon_session *session, uint32_t lane,
     const size_t body = offsetof(struct leat_wire_response, queue_ns);
 
     memcpy((char *)cell + body, (const char *)response + body, sizeof(*cell) - body);
+    LEAT_TSAN_ANSWERED(session);
     atomic_store_explicit(&cell->sequence, position + 1, memory_order_release); /* C0 */
 }
 

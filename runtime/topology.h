@@ -68,7 +68,8 @@ void leat_topology_destroy(struct leat_topology *topology); /* accepts NULL */
 /* One entry of the configuration's `workers`. */
 struct leat_worker_group {
     uint32_t count;     /* LEAT_AUTO: as many as there are cores for */
-    uint32_t cores;     /* of each worker; >= 1 */
+    uint32_t cores;     /* of each worker, >= 1; what it starts with */
+    uint32_t cores_max; /* that it can be given while it runs; 0 or LEAT_AUTO: cores */
     const char *cpus;   /* a CPU list to take them from; NULL or "": leat chooses */
     const char *class_name; /* NULL or "": "cpu" */
 };
@@ -82,6 +83,7 @@ struct leat_placement_request {
 struct leat_worker_place {
     uint32_t *cpus; /* the leader's first */
     uint32_t cpu_count;
+    uint32_t cores_max;    /* >= cpu_count */
     uint32_t node;
     uint16_t worker_class; /* index in placement->classes */
     bool shared;           /* another thread of leat was given one of these CPUs too */
@@ -99,7 +101,11 @@ struct leat_placement {
     uint32_t dispatcher_cpu;
     struct leat_worker_place *workers;
     uint32_t worker_count;
-    struct leat_worker_class classes[LEAT_PLACEMENT_CLASSES_MAX]; /* by (class name, cores) */
+    /*
+     * By (class name, cores). A worker that can have more cores than it starts with has one for each size that it can take:
+     * those of its name with at most cores_max, of which there are 1, 2, 4, ... up to cores_max, and cores_max.
+     */
+    struct leat_worker_class classes[LEAT_PLACEMENT_CLASSES_MAX];
     uint32_t class_count;
     uint32_t *client_cpus; /* allowed CPUs of cores that leat leaves alone; failing that, siblings of its own */
     uint32_t client_cpu_count;

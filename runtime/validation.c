@@ -2,6 +2,7 @@
 #include "runtime/validation.h"
 
 #include <errno.h>
+#include <math.h>
 #include <nettle/sha2.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,17 +16,24 @@
 
 #define SAMPLES_MAX INT64_C(1000000000)
 
+/* What a batch needs of one variant. */
+struct side {
+    const struct leat_variant *variant;
+    void *scratch;
+    unsigned char *tensors[LEAT_TENSORS_MAX]; /* inputs are the first side's */
+};
+
 /* One run through the set. */
 struct pass {
-    const struct leat_variant *variant;
     const struct leat_target *signature;
     const struct leat_validation_set *set;
+    struct leat_validation_array inputs[LEAT_TENSORS_MAX]; /* as the model has them */
     uint64_t classes;
-    void *scratch;
-    unsigned char *tensors[LEAT_TENSORS_MAX]; /* of a batch */
-    unsigned char *labels;                    /* likewise */
+    struct side sides[2]; /* the variant, and what it is compared with, whose variant may be NULL */
+    uint32_t items_max;
+    unsigned char *labels; /* of a batch */
     struct leat_team *team;
-    struct sha256_ctx inputs_sha, labels_sha;
+    struct sha256_ctx inputs_sha[LEAT_TENSORS_MAX], labels_sha;
     uint64_t right;
 };
 
@@ -73,32 +81,83 @@ count_classes(const struct leat_tensor_info *output)
     return known && output->rank >= 2 && output->dims[output->rank - 1] >= 2 ? (uint64_t)output->dims[output->rank - 1] : 0;
 }
 
-static enum leat_status
-check_set(const struct leat_target *signature, const struct leat_validation_set *set, uint64_t *ret_classes)
+/* The set's array for that input. */
+static const struct leat_validation_array *
+find_input(const struct leat_validation_set *set, const char *name)
 {
-    const struct leat_validation_array *inputs = &set->inputs, *labels = &set->labels;
-    const struct leat_tensor_info *input = &signature->tensors[0], *output = &signature->tensors[signature->input_count];
+    for (uint32_t i = 0; i < set->input_count; i++) {
+        if (set->inputs[i].name == NULL || strcmp(set->inputs[i].name, name) == 0) {
+            return &set->inputs[i].array;
+        }
+    }
+    return NULL;
+}
 
-    if (signature->input_count != 1) {
-        return LEAT_FAIL(LEAT_ERR_SHAPE, "validation: the model has %u inputs; only one can be validated",
-                         signature->input_count);
+static enum leat_status
+check_labels(const struct leat_validation_set *set, const struct leat_tensor_info *output, uint64_t classes, int64_t samples)
+{
+    const struct leat_validation_array *labels = &set->labels;
+
+    if (classes == 0) {
+        return LEAT_FAIL(LEAT_ERR_SHAPE,
+                         "validation: the model's output '%s' is %s, no list of scores of classes; a set for it has no labels",
+                         output->name, shape_of(output->dtype, output->dims, output->rank).text);
     }
+    return is_whole(labels->dtype) && labels->rank == 1 && labels->dims[0] == samples
+               ? LEAT_OK
+               : LEAT_FAIL(LEAT_ERR_SHAPE, "validation: the labels are %s; there must be a whole number for each of %lld inputs",
+                           shape_of(labels->dtype, labels->dims, labels->rank).text, (long long)samples);
+}
+
+/* Outputs that no score can be read from cannot be compared. */
+static enum leat_status
+check_outputs(const struct leat_target *signature)
+{
+    for (uint32_t o = 0; o < signature->output_count; o++) {
+        const struct leat_tensor_info *output = &signature->tensors[signature->input_count + o];
+        if (!is_whole(output->dtype) && output->dtype != LEAT_DTYPE_F32 && output->dtype != LEAT_DTYPE_F64) {
+            return LEAT_FAIL(LEAT_ERR_SHAPE, "validation: the model's output '%s' is %s, which is not compared", output->name,
+                             shape_of(output->dtype, output->dims, output->rank).text);
+        }
+    }
+    return LEAT_OK;
+}
+
+/* Fills in inputs, as the model has them, and classes, 0 where the first output has no scores of any. */
+static enum leat_status
+check_set(const struct leat_target *signature, const struct leat_validation_set *set, struct leat_validation_array *ret_inputs,
+          uint64_t *ret_classes)
+{
+    if (set->input_count != signature->input_count) {
+        return LEAT_FAIL(LEAT_ERR_SHAPE, "validation: there are %u inputs, the model has %u, '%s' first", set->input_count,
+                         signature->input_count, signature->tensors[0].name);
+    }
+    for (uint32_t i = 0; i < signature->input_count; i++) {
+        const struct leat_tensor_info *input = &signature->tensors[i];
+        const struct leat_validation_array *array = find_input(set, input->name);
+        if (array == NULL) {
+            return LEAT_FAIL(LEAT_ERR_SHAPE, "validation: there is nothing for the model's input '%s'", input->name);
+        }
+        if (array->dtype != input->dtype || array->rank != input->rank ||
+            memcmp(array->dims + 1, input->dims + 1, (input->rank - 1) * sizeof(input->dims[0])) != 0) {
+            return LEAT_FAIL(LEAT_ERR_SHAPE, "validation: the inputs are %s, the model's input '%s' is %s",
+                             shape_of(array->dtype, array->dims, array->rank).text, input->name,
+                             shape_of(input->dtype, input->dims, input->rank).text);
+        }
+        ret_inputs[i] = *array;
+        if (array->dims[0] != ret_inputs[0].dims[0]) {
+            return LEAT_FAIL(LEAT_ERR_SHAPE, "validation: there are %lld items for input '%s' and %lld for '%s'",
+                             (long long)array->dims[0], input->name, (long long)ret_inputs[0].dims[0], signature->tensors[0].name);
+        }
+    }
+    const struct leat_tensor_info *output = &signature->tensors[signature->input_count];
+    const int64_t samples = ret_inputs[0].dims[0];
     *ret_classes = count_classes(output);
-    if (*ret_classes == 0) {
-        return LEAT_FAIL(LEAT_ERR_SHAPE, "validation: the model's output '%s' is %s, no list of scores of classes", output->name,
-                         shape_of(output->dtype, output->dims, output->rank).text);
+    const enum leat_status status = set->has_labels ? check_labels(set, output, *ret_classes, samples) : check_outputs(signature);
+    if (status != LEAT_OK) {
+        return status;
     }
-    if (inputs->dtype != input->dtype || inputs->rank != input->rank ||
-        memcmp(inputs->dims + 1, input->dims + 1, (input->rank - 1) * sizeof(input->dims[0])) != 0) {
-        return LEAT_FAIL(LEAT_ERR_SHAPE, "validation: the inputs are %s, the model's input '%s' is %s",
-                         shape_of(inputs->dtype, inputs->dims, inputs->rank).text, input->name,
-                         shape_of(input->dtype, input->dims, input->rank).text);
-    }
-    if (!is_whole(labels->dtype) || labels->rank != 1 || labels->dims[0] != inputs->dims[0]) {
-        return LEAT_FAIL(LEAT_ERR_SHAPE, "validation: the labels are %s; there must be a whole number for each of %lld inputs",
-                         shape_of(labels->dtype, labels->dims, labels->rank).text, (long long)inputs->dims[0]);
-    }
-    return inputs->dims[0] >= 1 && inputs->dims[0] <= SAMPLES_MAX
+    return samples >= 1 && samples <= SAMPLES_MAX
                ? LEAT_OK
                : LEAT_FAIL(LEAT_ERR_SHAPE, "validation: there are no inputs, or more than %lld", (long long)SAMPLES_MAX);
 }
@@ -172,59 +231,140 @@ read_part(const struct leat_validation_set *set, uint64_t offset, unsigned char 
 }
 
 static enum leat_status
+read_batch(struct pass *pass, uint64_t first, uint32_t items)
+{
+    const struct leat_validation_set *set = pass->set;
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t i = 0; i < pass->signature->input_count && status == LEAT_OK; i++) {
+        const uint64_t item_bytes = pass->signature->tensors[i].item_bytes;
+        const size_t bytes = (size_t)(item_bytes * items);
+        status = read_part(set, pass->inputs[i].offset + first * item_bytes, pass->sides[0].tensors[i], bytes);
+        if (status == LEAT_OK) {
+            sha256_update(&pass->inputs_sha[i], bytes, pass->sides[0].tensors[i]);
+        }
+    }
+    if (status == LEAT_OK && set->has_labels) {
+        const size_t label_bytes = leat_dtype_bytes(set->labels.dtype);
+        status = read_part(set, set->labels.offset + first * label_bytes, pass->labels, items * label_bytes);
+        sha256_update(&pass->labels_sha, status == LEAT_OK ? items * label_bytes : 0, pass->labels);
+    }
+    return status;
+}
+
+static enum leat_status
+run_side(const struct pass *pass, const struct side *side, uint64_t first, uint32_t items)
+{
+    const struct leat_variant *variant = side->variant;
+    struct leat_segment segment = {.items = items, .length = variant->length};
+
+    for (uint32_t t = 0; t < variant->tensor_count; t++) {
+        segment.tensors[t] = t < pass->signature->input_count ? pass->sides[0].tensors[t] : side->tensors[t];
+    }
+    const struct leat_plan *plan = variant->copies[0].plans[leat_variant_top_plan(variant)];
+    const enum leat_status status = variant->backend->plan_run(plan, &segment, 1, side->scratch, pass->team);
+    return status == LEAT_OK ? LEAT_OK
+                             : leat_err_prefix(status, "validation: items from %llu on", (unsigned long long)first);
+}
+
+/* Is what the variant gives near what f32 gives? What is no number is near nothing. */
+static bool
+is_near(const struct pass *pass, uint32_t item)
+{
+    for (uint32_t o = 0; o < pass->signature->output_count; o++) {
+        const uint32_t t = pass->signature->input_count + o, dtype = pass->signature->tensors[t].dtype;
+        const uint64_t elements = pass->signature->tensors[t].item_bytes / leat_dtype_bytes(dtype);
+        double difference = 0, whole = 0;
+        for (uint64_t e = item * elements; e < (item + UINT64_C(1)) * elements; e++) {
+            const double exact = score_at(pass->sides[1].tensors[t], dtype, e);
+            const double apart = score_at(pass->sides[0].tensors[t], dtype, e) - exact;
+            difference += apart * apart;
+            whole += exact * exact;
+        }
+        if (!(sqrt(difference) <= LEAT_AGREEMENT_DISTANCE * sqrt(whole))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool
+agrees(const struct pass *pass, uint32_t item)
+{
+    const uint32_t t = pass->signature->input_count, dtype = pass->signature->tensors[t].dtype;
+
+    if (pass->sides[1].variant == NULL) {
+        return true;
+    }
+    return pass->classes > 0 ? class_of(pass->sides[0].tensors[t], dtype, item, pass->classes) ==
+                                   class_of(pass->sides[1].tensors[t], dtype, item, pass->classes)
+                             : is_near(pass, item);
+}
+
+static enum leat_status
 run_batch(struct pass *pass, uint64_t first, uint32_t items)
 {
-    const struct leat_variant *variant = pass->variant;
-    const struct leat_validation_array *labels = &pass->set->labels;
-    const uint32_t score_dtype = pass->signature->tensors[1].dtype;
-    const size_t input_bytes = (size_t)(variant->item_bytes[0] * items), label_bytes = leat_dtype_bytes(labels->dtype);
-    struct leat_segment segment = {.items = items};
+    const uint32_t t = pass->signature->input_count, score_dtype = pass->signature->tensors[t].dtype;
 
-    enum leat_status status =
-        read_part(pass->set, pass->set->inputs.offset + first * variant->item_bytes[0], pass->tensors[0], input_bytes);
-    if (status == LEAT_OK) {
-        status = read_part(pass->set, labels->offset + first * label_bytes, pass->labels, items * label_bytes);
+    enum leat_status status = read_batch(pass, first, items);
+    for (uint32_t s = 0; s < 2 && status == LEAT_OK; s++) {
+        status = pass->sides[s].variant != NULL ? run_side(pass, &pass->sides[s], first, items) : LEAT_OK;
     }
     if (status != LEAT_OK) {
         return status;
     }
-    sha256_update(&pass->inputs_sha, input_bytes, pass->tensors[0]);
-    sha256_update(&pass->labels_sha, items * label_bytes, pass->labels);
-    for (uint32_t t = 0; t < variant->tensor_count; t++) {
-        segment.tensors[t] = pass->tensors[t];
-    }
-    const struct leat_plan *plan = variant->copies[0].plans[leat_variant_top_plan(variant)];
-    status = variant->backend->plan_run(plan, &segment, 1, pass->scratch, pass->team);
-    if (status != LEAT_OK) {
-        return leat_err_prefix(status, "validation: items from %llu on", (unsigned long long)first);
-    }
     for (uint32_t i = 0; i < items; i++) {
-        const uint64_t label = whole_at(pass->labels, labels->dtype, i);
+        if (!pass->set->has_labels) {
+            pass->right += agrees(pass, i);
+            continue;
+        }
+        const uint64_t label = whole_at(pass->labels, pass->set->labels.dtype, i);
         if (label >= pass->classes) {
             return LEAT_FAIL(LEAT_ERR_INVALID, "validation: the label of item %llu is none of the model's %llu classes",
                              (unsigned long long)(first + i), (unsigned long long)pass->classes);
         }
-        pass->right += class_of(pass->tensors[1], score_dtype, i, pass->classes) == label;
+        pass->right += class_of(pass->sides[0].tensors[t], score_dtype, i, pass->classes) == label;
     }
     return LEAT_OK;
 }
 
 static enum leat_status
-make_memory(struct pass *pass)
+make_side(struct pass *pass, struct side *side)
 {
-    const struct leat_variant *variant = pass->variant;
+    const struct leat_variant *variant = side->variant;
     const struct leat_plan *plan = variant->copies[0].plans[leat_variant_top_plan(variant)];
-    const size_t scratch_bytes = variant->backend->plan_scratch_bytes(plan);
     bool good = true;
 
-    pass->scratch = aligned_alloc(4096, leat_round_up(scratch_bytes + 1, 4096));
-    pass->labels = calloc(variant->items_max, sizeof(uint64_t));
-    for (uint32_t t = 0; t < variant->tensor_count; t++) {
-        pass->tensors[t] = aligned_alloc(4096, leat_round_up(variant->item_bytes[t] * variant->items_max, 4096));
-        good = good && pass->tensors[t] != NULL;
+    side->scratch = aligned_alloc(4096, leat_round_up(variant->backend->plan_scratch_bytes(plan) + 1, 4096));
+    for (uint32_t t = side == pass->sides ? 0 : pass->signature->input_count; t < variant->tensor_count; t++) {
+        side->tensors[t] = aligned_alloc(4096, leat_round_up(variant->item_bytes[t] * pass->items_max, 4096));
+        good = good && side->tensors[t] != NULL;
     }
-    return good && pass->scratch != NULL && pass->labels != NULL ? LEAT_OK
-                                                                 : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to validate");
+    return good && side->scratch != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to validate");
+}
+
+static enum leat_status
+make_memory(struct pass *pass)
+{
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t s = 0; s < 2 && status == LEAT_OK; s++) {
+        status = pass->sides[s].variant != NULL ? make_side(pass, &pass->sides[s]) : LEAT_OK;
+    }
+    pass->labels = calloc(pass->items_max, sizeof(uint64_t));
+    return status != LEAT_OK || pass->labels != NULL ? status : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to validate");
+}
+
+static void
+free_memory(struct pass *pass)
+{
+    for (uint32_t s = 0; s < 2; s++) {
+        free(pass->sides[s].scratch);
+        for (uint32_t t = 0; t < LEAT_TENSORS_MAX; t++) {
+            free(pass->sides[s].tensors[t]);
+        }
+    }
+    free(pass->labels);
 }
 
 static void
@@ -238,39 +378,64 @@ write_digest(struct sha256_ctx *context, char text[65])
     }
 }
 
-enum leat_status
-leat_validate(const struct leat_variant *variant, const struct leat_target *signature, const struct leat_validation_set *set,
-              uint32_t cores, const _Atomic uint32_t *stop, struct leat_registry_validation *ret_validation)
+/* Of one input, its own digest. */
+static void
+write_inputs_digest(struct pass *pass, char text[65])
 {
-    struct pass pass = {.variant = variant, .signature = signature, .set = set};
+    struct sha256_ctx all;
+    uint8_t digest[SHA256_DIGEST_SIZE];
+
+    if (pass->signature->input_count == 1) {
+        write_digest(&pass->inputs_sha[0], text);
+        return;
+    }
+    sha256_init(&all);
+    for (uint32_t i = 0; i < pass->signature->input_count; i++) {
+        sha256_digest(&pass->inputs_sha[i], sizeof(digest), digest);
+        sha256_update(&all, sizeof(digest), digest);
+    }
+    write_digest(&all, text);
+}
+
+enum leat_status
+leat_validate(const struct leat_variant *variant, const struct leat_variant *exact, const struct leat_target *signature,
+              const struct leat_validation_set *set, uint32_t cores, const _Atomic uint32_t *stop,
+              struct leat_registry_validation *ret_validation)
+{
+    struct pass pass = {.signature = signature, .set = set, .items_max = variant->items_max};
     struct leat_registry_validation validation = {0};
 
-    enum leat_status status = check_set(signature, set, &pass.classes);
+    pass.sides[0].variant = variant;
+    pass.sides[1].variant = set->has_labels ? NULL : exact;
+    if (pass.sides[1].variant != NULL && exact->items_max < pass.items_max) {
+        pass.items_max = exact->items_max;
+    }
+    enum leat_status status = check_set(signature, set, pass.inputs, &pass.classes);
     if (status != LEAT_OK) {
         return status;
     }
-    sha256_init(&pass.inputs_sha);
+    for (uint32_t i = 0; i < signature->input_count; i++) {
+        sha256_init(&pass.inputs_sha[i]);
+    }
     sha256_init(&pass.labels_sha);
     status = make_memory(&pass);
     if (status == LEAT_OK && cores > 1) {
         status = leat_team_create(&(struct leat_team_options){.size = cores}, &pass.team);
     }
-    validation.samples = (uint64_t)set->inputs.dims[0];
-    for (uint64_t first = 0; first < validation.samples && status == LEAT_OK; first += variant->items_max) {
+    validation.samples = (uint64_t)pass.inputs[0].dims[0];
+    for (uint64_t first = 0; first < validation.samples && status == LEAT_OK; first += pass.items_max) {
         const uint64_t left = validation.samples - first;
         status = atomic_load_explicit(stop, memory_order_relaxed) != 0
                      ? LEAT_FAIL(LEAT_AGAIN, "the daemon is shutting down")
-                     : run_batch(&pass, first, left < variant->items_max ? (uint32_t)left : variant->items_max);
+                     : run_batch(&pass, first, left < pass.items_max ? (uint32_t)left : pass.items_max);
     }
     leat_team_destroy(pass.team);
-    free(pass.scratch);
-    free(pass.labels);
-    for (uint32_t t = 0; t < variant->tensor_count; t++) {
-        free(pass.tensors[t]);
-    }
+    free_memory(&pass);
     if (status == LEAT_OK) {
-        write_digest(&pass.inputs_sha, validation.inputs_sha256);
-        write_digest(&pass.labels_sha, validation.labels_sha256);
+        write_inputs_digest(&pass, validation.inputs_sha256);
+        if (set->has_labels) {
+            write_digest(&pass.labels_sha, validation.labels_sha256);
+        }
         validation.accuracy_ppm = (uint32_t)((pass.right * 1000000 + validation.samples / 2) / validation.samples);
         validation.measured_s = (uint64_t)time(NULL);
         *ret_validation = validation;
@@ -281,22 +446,40 @@ leat_validate(const struct leat_variant *variant, const struct leat_target *sign
 /* ---- Calibration -------------------------------------------------------------------------------- */
 
 static enum leat_status
-run_calibration(struct leat_calibration *calibration, const struct leat_validation_set *set, size_t batch_bytes, uint32_t count,
-                const _Atomic uint32_t *stop)
+read_calibration(const struct leat_target *signature, const struct leat_validation_set *set,
+                 const struct leat_validation_array *inputs, uint32_t batch, uint32_t items, unsigned char *const *data)
 {
-    unsigned char *batch = aligned_alloc(4096, leat_round_up(batch_bytes, 4096));
-    const void *const inputs[1] = {batch};
-    enum leat_status status = batch != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to calibrate");
+    enum leat_status status = LEAT_OK;
 
+    for (uint32_t i = 0; i < signature->input_count && status == LEAT_OK; i++) {
+        const size_t bytes = (size_t)signature->tensors[i].item_bytes * items;
+        status = read_part(set, inputs[i].offset + batch * bytes, data[i], bytes);
+    }
+    return status;
+}
+
+static enum leat_status
+run_calibration(struct leat_calibration *calibration, const struct leat_target *signature, const struct leat_validation_set *set,
+                const struct leat_validation_array *inputs, uint32_t items, uint32_t count, const _Atomic uint32_t *stop)
+{
+    unsigned char *data[LEAT_TENSORS_MAX] = {NULL};
+    const void *batch[LEAT_TENSORS_MAX] = {NULL};
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t i = 0; i < signature->input_count && status == LEAT_OK; i++) {
+        batch[i] = data[i] = aligned_alloc(4096, leat_round_up(signature->tensors[i].item_bytes * items, 4096));
+        status = data[i] != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to calibrate");
+    }
     for (uint32_t b = 0; b < count && status == LEAT_OK; b++) {
-        status = atomic_load_explicit(stop, memory_order_relaxed) != 0
-                     ? LEAT_FAIL(LEAT_AGAIN, "the daemon is shutting down")
-                     : read_part(set, set->inputs.offset + b * batch_bytes, batch, batch_bytes);
+        status = atomic_load_explicit(stop, memory_order_relaxed) != 0 ? LEAT_FAIL(LEAT_AGAIN, "the daemon is shutting down")
+                                                                       : read_calibration(signature, set, inputs, b, items, data);
         if (status == LEAT_OK) {
-            status = leat_calibration_run(calibration, inputs);
+            status = leat_calibration_run(calibration, batch);
         }
     }
-    free(batch);
+    for (uint32_t i = 0; i < signature->input_count; i++) {
+        free(data[i]);
+    }
     return status;
 }
 
@@ -326,21 +509,26 @@ leat_calibrate(const struct leat_variant_source *source, const struct leat_valid
     struct leat_calibration *calibration = NULL;
     struct leat_target signature;
     struct leat_graph *graph;
+    struct leat_validation_array inputs[LEAT_TENSORS_MAX] = {{.rank = 0}};
     uint64_t classes;
 
     enum leat_status status = leat_variant_import(source, &graph, &signature);
     if (status != LEAT_OK) {
         return status;
     }
-    status = check_set(&signature, set, &classes);
-    const uint32_t samples = set->inputs.dims[0] < (int64_t)LEAT_CALIBRATION_ITEMS ? (uint32_t)set->inputs.dims[0]
-                                                                                    : LEAT_CALIBRATION_ITEMS;
-    const uint32_t items = samples < BATCH ? 1 : BATCH;
+    status = check_set(&signature, set, inputs, &classes);
+    const uint32_t samples =
+        inputs[0].dims[0] < (int64_t)LEAT_CALIBRATION_ITEMS ? (uint32_t)inputs[0].dims[0] : LEAT_CALIBRATION_ITEMS;
+    uint32_t items = samples < BATCH ? 1 : BATCH;
     if (status == LEAT_OK) {
         status = leat_calibration_create(graph, items, &calibration);
     }
+    if (status == LEAT_ERR_LIMIT && items > 1) { /* the memory that one item takes may do */
+        items = 1;
+        status = leat_calibration_create(graph, items, &calibration);
+    }
     if (status == LEAT_OK) {
-        status = run_calibration(calibration, set, (size_t)signature.tensors[0].item_bytes * items, samples / items, stop);
+        status = run_calibration(calibration, &signature, set, inputs, items, samples / items, stop);
     }
     if (status == LEAT_OK) {
         status = write_ranges(calibration, ret_ranges);

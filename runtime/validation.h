@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runtime/validation.h - how accurate a variant is, and what ranges its values have, found by running a labelled set through it.
+ * runtime/validation.h - how accurate a variant is, and what ranges its values have, found by running a set through it.
  *
- * Role     Top-1: an answer is right when the largest value of its first output, over the last dimension, stands where
- *          the label says.
+ * Role     Of a set with labels, top-1: an answer is right when the largest value of its first output, over the last dimension,
+ *          stands where the label says. Of one without, agreement with f32: where that output has scores of classes, the
+ *          largest stands where it does in the file's own precision; else each output is within LEAT_AGREEMENT_DISTANCE of what
+ *          that gives, as the length of the difference to that of the f32 output.
  * Trust    The set's file is a client's, and may change while it is read: that costs the client a wrong accuracy.
  * Threads  Any control thread.
  */
@@ -24,19 +26,29 @@ struct leat_validation_array {
     int64_t dims[LEAT_RANK_MAX];
 };
 
+#define LEAT_AGREEMENT_DISTANCE 0.05
+
+struct leat_validation_input {
+    const char *name; /* of the model's input; the caller's; NULL where there is one only */
+    struct leat_validation_array array; /* the first dimension counts items */
+};
+
 struct leat_validation_set {
     int fd;
-    struct leat_validation_array inputs; /* of the variant's one input: the first dimension counts items */
-    struct leat_validation_array labels; /* a whole number for each */
+    struct leat_validation_input inputs[LEAT_TENSORS_MAX]; /* in any order */
+    uint32_t input_count;
+    bool has_labels;
+    struct leat_validation_array labels; /* a whole number for each item */
 };
 
 /*
- * LEAT_ERR_SHAPE, with both shapes in words, where the set is not for such a variant; LEAT_ERR_INVALID where a label is none
- * of its classes; LEAT_AGAIN once *stop is not 0. `cores` run it.
+ * LEAT_ERR_SHAPE, with both shapes in words, where the set is not for such a variant, or the model refuses an item;
+ * LEAT_ERR_INVALID where a label is none of its classes; LEAT_AGAIN once *stop is not 0. `cores` run it. `exact`: the same model
+ * in f32, which a set without labels is compared with; NULL: this is the one.
  */
-LEAT_MUST_CHECK enum leat_status leat_validate(const struct leat_variant *variant, const struct leat_target *signature,
-                                               const struct leat_validation_set *set, uint32_t cores,
-                                               const _Atomic uint32_t *stop,
+LEAT_MUST_CHECK enum leat_status leat_validate(const struct leat_variant *variant, const struct leat_variant *exact,
+                                               const struct leat_target *signature, const struct leat_validation_set *set,
+                                               uint32_t cores, const _Atomic uint32_t *stop,
                                                struct leat_registry_validation *ret_validation);
 
 /*

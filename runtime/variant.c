@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "kernels/cpu/calibrate.h"
 #include "kernels/graph.h"
+#include "kernels/sequence.h"
 #include "runtime/memory.h"
 
 #define RANGE_MAX 3.4e38 /* about the greatest float */
@@ -25,6 +26,7 @@ build_plans(const struct leat_variant_source *source, const struct leat_variant 
             .team_sizes = source->team_sizes,
             .team_size_count = source->team_size_count,
             .runs = source->runs,
+            .length = variant->length,
         };
         const enum leat_status status = variant->backend->plan_build(copy->model, &options, &copy->plans[bucket]);
         if (status != LEAT_OK) {
@@ -56,6 +58,7 @@ leat_variant_measure_team(const struct leat_variant *variant, uint32_t cores, st
     shadow.copies = &copy;
     shadow.copy_count = 1;
     (void)snprintf(name, sizeof(name), "%u cores", cores);
+    shadow.shorter_count = 0;
     enum leat_status status = build_plans(&source, &shadow, &copy, &loaded);
     if (status == LEAT_OK) {
         status = leat_variant_measure(&shadow, 0, name, cores, measured);
@@ -81,6 +84,26 @@ peak_bytes(const struct leat_loaded_variant *loaded)
     return bytes;
 }
 
+/* What the worker class takes for one of the loaded variants, its own or a shorter one. */
+static enum leat_status
+profile_class(const struct leat_variant_source *source, const struct leat_variant *variant, uint32_t class, uint32_t cores,
+              struct leat_loaded_variant *loaded, struct leat_profile *profile)
+{
+    const char *name = source->class_names != NULL ? source->class_names[class] : "";
+    const bool by_class = variant->backend->times_by_class;
+
+    if (leat_measured_teach(&loaded->measured, name, cores, by_class, variant->length, variant->items_max, profile)) {
+        return leat_variant_warm(variant, 0, class, cores);
+    }
+    const enum leat_status status = leat_variant_measure(variant, class, name, cores, &loaded->measured);
+    loaded->measured_anew = true;
+    if (status != LEAT_OK) {
+        return status;
+    }
+    LEAT_MUST(leat_measured_teach(&loaded->measured, name, cores, by_class, variant->length, variant->items_max, profile));
+    return leat_variant_warm(variant, 1, class, cores); /* the first copy has run */
+}
+
 enum leat_status
 leat_variant_profile(const struct leat_variant_source *source, struct leat_loaded_variant *loaded)
 {
@@ -88,7 +111,6 @@ leat_variant_profile(const struct leat_variant_source *source, struct leat_loade
     const struct leat_measured *known = source->measured;
     const uint32_t *sizes = source->team_size_count > 0 ? source->team_sizes : alone;
     const uint32_t count = source->team_size_count > 0 ? source->team_size_count : 1;
-    const bool by_class = loaded->variant->backend->times_by_class;
     const char *host = source->host != NULL ? source->host : "";
     enum leat_status status = LEAT_OK;
 
@@ -97,15 +119,10 @@ leat_variant_profile(const struct leat_variant_source *source, struct leat_loade
         status = leat_measured_copy(known, &loaded->measured);
     }
     for (uint32_t class = 0; class < count && status == LEAT_OK; class++) {
-        const char *name = source->class_names != NULL ? source->class_names[class] : "";
-        if (!leat_measured_teach(&loaded->measured, name, sizes[class], by_class, source->items_max,
-                                 &loaded->profiles[class])) {
-            status = leat_variant_measure(loaded->variant, class, name, sizes[class], &loaded->measured);
-            loaded->measured_anew = true;
-            if (status == LEAT_OK) {
-                LEAT_MUST(leat_measured_teach(&loaded->measured, name, sizes[class], by_class, source->items_max,
-                                              &loaded->profiles[class]));
-            }
+        status = profile_class(source, loaded->variant, class, sizes[class], loaded, &loaded->profiles[class]);
+        for (uint32_t s = 0; s < loaded->variant->shorter_count && status == LEAT_OK; s++) {
+            status = profile_class(source, loaded->variant->shorter[s], class, sizes[class], loaded,
+                                   &loaded->shorter_profiles[s][class]);
         }
     }
     if (status != LEAT_OK) {
@@ -121,12 +138,14 @@ leat_variant_profile(const struct leat_variant_source *source, struct leat_loade
 
 /* A backend's word on a file, of which nobody else knows what is in it. */
 static enum leat_status
-check_tensor(const struct leat_backend *backend, const struct leat_tensor_info *info)
+check_tensor(const struct leat_backend *backend, const struct leat_tensor_info *info, bool is_output)
 {
     uint64_t bytes = leat_dtype_bytes(info->dtype);
     bool good = bytes > 0 && info->rank >= 1 && info->rank <= LEAT_RANK_MAX && info->dims[0] == -1 &&
                 memchr(info->name, '\0', sizeof(info->name)) != NULL;
 
+    good = good && info->varying < info->rank && info->reserved == 0 &&
+           (info->varying == 0 || (is_output && info->dims[info->varying] <= (int64_t)LEAT_SIZE_MAX));
     for (uint32_t d = 1; good && d < info->rank; d++) {
         good = info->dims[d] > 0 && leat_mul_u64(bytes, (uint64_t)info->dims[d], &bytes) && bytes <= LEAT_VALUE_BYTES_MAX;
     }
@@ -136,18 +155,21 @@ check_tensor(const struct leat_backend *backend, const struct leat_tensor_info *
 }
 
 static enum leat_status
-ask_for_signature(const struct leat_variant_source *source, const struct leat_backend *backend, struct leat_target *signature)
+ask_for_signature(const struct leat_model_source *source, const struct leat_backend *backend, struct leat_target *signature)
 {
     uint32_t inputs = 0, outputs = 0;
 
-    enum leat_status status =
-        backend->model_describe(source->onnx, source->onnx_bytes, signature->tensors, &inputs, &outputs);
+    memset(signature->tensors, 0, sizeof(signature->tensors));
+    enum leat_status status = backend->model_describe(source, signature->tensors, &inputs, &outputs);
     if (status == LEAT_OK && (inputs < 1 || outputs < 1 || inputs > LEAT_TENSORS_MAX || outputs > LEAT_TENSORS_MAX - inputs)) {
         status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "%u inputs and %u outputs; at least one of each, and up to %u in all, can be had",
                            inputs, outputs, LEAT_TENSORS_MAX);
     }
     for (uint32_t t = 0; t < inputs + outputs && status == LEAT_OK; t++) {
-        status = check_tensor(backend, &signature->tensors[t]);
+        status = check_tensor(backend, &signature->tensors[t], t >= inputs);
+    }
+    if (status == LEAT_OK && leat_signature_sizes(signature->tensors, inputs + outputs) > LEAT_SIZES_MAX) {
+        status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "more than %u outputs vary", LEAT_SIZES_MAX);
     }
     if (status == LEAT_OK) {
         signature->input_count = inputs;
@@ -156,34 +178,131 @@ ask_for_signature(const struct leat_variant_source *source, const struct leat_ba
     return status;
 }
 
+/* What a model is in: a graph, or one for each of its lengths. Both NULL: a backend describes it by itself. */
+struct graphs {
+    struct leat_graph *graph;
+    struct leat_sequence *sequence;
+};
+
+static void
+destroy_graphs(struct graphs *graphs)
+{
+    leat_graph_destroy(graphs->graph);
+    leat_sequence_destroy(graphs->sequence);
+    *graphs = (struct graphs){0};
+}
+
+/* The graph gives way to one for each length. */
+static enum leat_status
+bind_lengths(const char *name, const json_t *array, struct graphs *graphs)
+{
+    uint32_t lengths[LEAT_LENGTHS_MAX], count = 0;
+
+    for (; count < json_array_size(array); count++) {
+        LEAT_ASSERT(count < LEAT_LENGTHS_MAX); /* read_lengths */
+        lengths[count] = (uint32_t)json_integer_value(json_array_get(array, count));
+    }
+    const enum leat_status status = leat_sequence_create(graphs->graph, name, lengths, count, &graphs->sequence);
+    leat_graph_destroy(graphs->graph);
+    graphs->graph = NULL;
+    return status;
+}
+
 /* Free dimensions get the values that the options gave. */
 static enum leat_status
-bind_dims(const struct leat_variant *variant, struct leat_graph *graph)
+bind_dims(const struct leat_variant *variant, struct graphs *graphs)
 {
     struct leat_dim_value values[LEAT_GRAPH_SYMBOLS_MAX];
     json_t *dims = variant->dims_json != NULL ? json_loads(variant->dims_json, 0, NULL) : json_object(), *value;
     enum leat_status status = dims != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for dimensions");
-    const char *name;
+    const char *name, *sequence = NULL;
     uint32_t count = 0;
 
     json_object_foreach(dims, name, value) {
         LEAT_ASSERT(count < LEAT_COUNT_OF(values)); /* read_options */
-        values[count++] = (struct leat_dim_value){.name = name, .value = json_integer_value(value)};
+        if (json_is_array(value)) {
+            sequence = name;
+        } else {
+            values[count++] = (struct leat_dim_value){.name = name, .value = json_integer_value(value)};
+        }
     }
     if (status == LEAT_OK) {
-        status = leat_graph_bind(graph, values, count);
+        status = leat_graph_bind(graphs->graph, values, count);
+    }
+    if (status == LEAT_OK && sequence != NULL) {
+        status = bind_lengths(sequence, json_object_get(dims, sequence), graphs);
     }
     json_decref(dims);
     return status;
 }
 
-/* Fills the model source and the signature from the file, or from the synthetic description. */
+/* What a backend that describes files gets of them. */
+struct given {
+    struct leat_model_file files[LEAT_ONNX_FILES_MAX];
+    struct leat_model_dim dims[LEAT_GRAPH_SYMBOLS_MAX];
+    uint32_t dim_count;
+    json_t *dims_json; /* that has their names; to be released */
+};
+
 static enum leat_status
-describe(const struct leat_variant_source *source, const struct leat_variant *variant, struct leat_graph **ret_graph,
+give(const struct leat_variant_source *source, const struct leat_variant *variant, struct given *ret)
+{
+    const char *name;
+    json_t *value;
+
+    LEAT_ASSERT(source->file_count <= LEAT_ONNX_FILES_MAX);
+    for (uint32_t f = 0; f < source->file_count; f++) {
+        ret->files[f] = (struct leat_model_file){.name = source->files[f].name, .fd = source->files[f].fd};
+    }
+    ret->dim_count = 0;
+    ret->dims_json = variant->dims_json != NULL ? json_loads(variant->dims_json, 0, NULL) : json_object();
+    json_object_foreach(ret->dims_json, name, value) {
+        LEAT_ASSERT(ret->dim_count < LEAT_COUNT_OF(ret->dims)); /* read_options */
+        if (json_is_array(value) && variant->backend->model_describe != NULL) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "backend '%s' takes one value of dimension '%.64s', not several",
+                             variant->backend->name, name);
+        }
+        ret->dims[ret->dim_count++] = (struct leat_model_dim){.name = name, .value = json_integer_value(value)};
+    }
+    return ret->dims_json != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for dimensions");
+}
+
+/* One whose items may meet is run for one of them at a time. */
+static enum leat_status
+sign(struct leat_variant *variant, const struct graphs *graphs, struct leat_target *signature)
+{
+    const struct leat_sequence *sequence = graphs->sequence;
+
+    if (sequence == NULL) {
+        enum leat_status status =
+            leat_graph_signature(graphs->graph, signature->tensors, &signature->input_count, &signature->output_count);
+        variant->one_by_one = status != LEAT_OK && status != LEAT_ERR_NOMEM;
+        if (variant->one_by_one) {
+            status = leat_graph_signature_of_one(graphs->graph, signature->tensors, &signature->input_count,
+                                                 &signature->output_count);
+        }
+        return status;
+    }
+    signature->input_count = sequence->input_count;
+    signature->output_count = sequence->output_count;
+    memcpy(signature->tensors, sequence->infos, sizeof(signature->tensors));
+    signature->length_count = sequence->length_count;
+    signature->length_max = sequence->lengths[sequence->length_count - 1];
+    memcpy(signature->lengths, sequence->lengths, sequence->length_count * sizeof(signature->lengths[0]));
+    for (uint32_t t = 0; t < signature->input_count + signature->output_count; t++) {
+        signature->length_axes[t] = (uint8_t)(sequence->axes[t] > 0 ? sequence->axes[t] : 0);
+    }
+    return LEAT_OK;
+}
+
+/* Fills in the graphs and the signature from the file, or from the synthetic description. */
+static enum leat_status
+describe(const struct leat_variant_source *source, struct leat_variant *variant, struct graphs *graphs,
          struct leat_target *signature)
 {
     const struct leat_backend *backend = variant->backend;
 
+    *graphs = (struct graphs){0};
     if (source->onnx == NULL) {
         LEAT_ASSERT(source->input_count + source->output_count <= LEAT_TENSORS_MAX);
         signature->input_count = source->input_count;
@@ -193,41 +312,93 @@ describe(const struct leat_variant_source *source, const struct leat_variant *va
         return LEAT_OK;
     }
     if (backend->model_describe != NULL) {
-        return variant->dims_json != NULL ? LEAT_FAIL(LEAT_ERR_INVALID, "backend '%s' reads files itself and takes no dimensions",
-                                                      backend->name)
-                                          : ask_for_signature(source, backend, signature);
+        struct given given;
+        const enum leat_status status = give(source, variant, &given);
+        const struct leat_model_source described = {.file = source->onnx,
+                                                    .file_bytes = source->onnx_bytes,
+                                                    .files = given.files,
+                                                    .file_count = source->file_count,
+                                                    .dims = given.dims,
+                                                    .dim_count = given.dim_count};
+        const enum leat_status answer = status == LEAT_OK ? ask_for_signature(&described, backend, signature) : status;
+        json_decref(given.dims_json);
+        return answer;
     }
     struct leat_onnx_file files[LEAT_ONNX_FILES_MAX];
     const struct leat_onnx_source file = {.bytes = source->onnx,
                                           .byte_count = source->onnx_bytes,
+                                          .mapping = source->onnx_mapping,
                                           .folder_fd = -1,
                                           .files = files,
                                           .file_count = source->file_count,
                                           .memory_bytes_max = source->memory_bytes_max};
-    struct leat_graph *graph;
 
     LEAT_ASSERT(source->file_count <= LEAT_ONNX_FILES_MAX);
     for (uint32_t f = 0; f < source->file_count; f++) {
         files[f] = (struct leat_onnx_file){.name = (char *)(uintptr_t)source->files[f].name, /* only read */
                                            .fd = source->files[f].fd};
     }
-    enum leat_status status = leat_onnx_import_from(&file, &graph);
+    enum leat_status status = leat_onnx_import_from(&file, &graphs->graph);
     if (status != LEAT_OK) {
         return status;
     }
-    status = bind_dims(variant, graph);
+    status = bind_dims(variant, graphs);
     if (status == LEAT_OK) {
-        status = leat_graph_signature(graph, signature->tensors, &signature->input_count, &signature->output_count);
+        status = sign(variant, graphs, signature);
     }
     if (status == LEAT_OK) {
-        status = leat_graph_optimise(graph, UINT64_MAX);
+        status = graphs->sequence != NULL ? leat_sequence_optimise(graphs->sequence, UINT64_MAX)
+                                          : leat_graph_optimise(graphs->graph, UINT64_MAX);
     }
     if (status != LEAT_OK) {
-        leat_graph_destroy(graph);
-        return status;
+        destroy_graphs(graphs);
     }
-    *ret_graph = graph;
+    return status;
+}
+
+/* One with plans for shorter sequences than the variant's. */
+static enum leat_status
+add_shorter(struct leat_variant *variant, uint32_t length)
+{
+    struct leat_variant *shorter = calloc(1, sizeof(*shorter));
+
+    if (shorter == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a variant");
+    }
+    (void)snprintf(shorter->name, sizeof(shorter->name), "%.*s@%u", LEAT_NAME_MAX - 1, variant->name, length);
+    shorter->length = length;
+    variant->shorter[variant->shorter_count++] = shorter;
     return LEAT_OK;
+}
+
+/* [32, 64, 128] */
+static enum leat_status
+read_lengths(const json_t *array, const char *name, struct leat_variant *variant)
+{
+    const size_t count = json_array_size(array);
+    json_int_t before = 0;
+    bool good = count >= 2 && count <= LEAT_LENGTHS_MAX && variant->length == 0;
+    enum leat_status status = LEAT_OK;
+
+    for (size_t l = 0; l < count && good; l++) {
+        const json_int_t length = json_integer_value(json_array_get(array, l));
+        good = length > before && length <= LEAT_LENGTH_MAX;
+        before = length;
+    }
+    if (!good) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "dimension '%s' is to have several lengths: one dimension may, 2 to %u of them, each of "
+                                           "1 to %u, the longest last",
+                         name, LEAT_LENGTHS_MAX, LEAT_LENGTH_MAX);
+    }
+    if (!variant->backend->takes_lengths) {
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "backend '%s' runs no sequences of several lengths: give '%s' one value",
+                         variant->backend->name, name);
+    }
+    for (size_t l = 0; l + 1 < count && status == LEAT_OK; l++) {
+        status = add_shorter(variant, (uint32_t)json_integer_value(json_array_get(array, l)));
+    }
+    variant->length = (uint32_t)before;
+    return status;
 }
 
 /* {"sequence": 128}; what the file makes of it is seen when it is imported. */
@@ -239,11 +410,18 @@ read_dims(const json_t *dims, struct leat_variant *variant)
     bool good = json_is_object(dims) && json_object_size(dims) <= LEAT_GRAPH_SYMBOLS_MAX;
 
     json_object_foreach((json_t *)(uintptr_t)dims, name, value) { /* only read */
-        good = good && json_is_integer(value);
+        good = good && (json_is_integer(value) || json_is_array(value));
     }
     if (!good) {
-        return LEAT_FAIL(LEAT_ERR_INVALID, "'dims' of the options must be whole numbers by the names of at most %u dimensions",
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'dims' of the options must be whole numbers, or lengths, by the names of at most %u "
+                                           "dimensions",
                          LEAT_GRAPH_SYMBOLS_MAX);
+    }
+    json_object_foreach((json_t *)(uintptr_t)dims, name, value) {
+        const enum leat_status status = json_is_array(value) ? read_lengths(value, name, variant) : LEAT_OK;
+        if (status != LEAT_OK) {
+            return status;
+        }
     }
     variant->dims_json = json_object_size(dims) > 0 ? json_dumps(dims, JSON_COMPACT) : NULL;
     return json_object_size(dims) == 0 || variant->dims_json != NULL ? LEAT_OK
@@ -325,45 +503,80 @@ static enum leat_status
 load_model(const struct leat_variant_source *source, struct leat_variant *variant, struct leat_variant_copy *copy,
            struct leat_loaded_variant *loaded)
 {
-    struct leat_graph *graph = NULL;
-    enum leat_status status = describe(source, variant, &graph, &loaded->signature);
+    struct graphs graphs;
+    struct given given = {.dims_json = NULL};
+    enum leat_status status = describe(source, variant, &graphs, &loaded->signature);
 
-    if (status == LEAT_OK && graph != NULL) {
-        status = set_ranges(variant, graph);
+    if (status == LEAT_OK && graphs.graph != NULL) {
+        status = set_ranges(variant, graphs.graph);
+    }
+    for (uint32_t l = 0; graphs.sequence != NULL && l < graphs.sequence->length_count && status == LEAT_OK; l++) {
+        status = set_ranges(variant, graphs.sequence->graphs[l]);
+    }
+    if (status == LEAT_OK) {
+        status = give(source, variant, &given);
     }
     if (status != LEAT_OK) {
-        leat_graph_destroy(graph);
+        json_decref(given.dims_json);
+        destroy_graphs(&graphs);
         return status;
     }
     variant->tensor_count = loaded->signature.input_count + loaded->signature.output_count;
     for (uint32_t t = 0; t < variant->tensor_count; t++) {
         variant->item_bytes[t] = loaded->signature.tensors[t].item_bytes;
+        variant->dtypes[t] = loaded->signature.tensors[t].dtype;
     }
-    const struct leat_model_source model_source = {
-        .graph = graph,
+    variant->size_count = leat_signature_sizes(loaded->signature.tensors, variant->tensor_count);
+    if (variant->size_count > 0 && variant->items_max > LEAT_SIZES_MAX / variant->size_count) {
+        variant->items_max = LEAT_SIZES_MAX / variant->size_count;
+        variant->items_bound = LEAT_BATCH_LIMIT;
+    }
+    struct leat_model_source model_source = {
+        .graph = graphs.graph,
         .file = source->onnx,
         .file_bytes = source->onnx_bytes,
+        .files = given.files,
+        .file_count = source->file_count,
+        .dims = given.dims,
+        .dim_count = given.dim_count,
         .precision = variant->precision,
         .options_json = source->options_json,
         .infos = loaded->signature.tensors,
         .input_count = loaded->signature.input_count,
         .output_count = loaded->signature.output_count,
+        .one_by_one = variant->one_by_one,
         .class_names = source->class_names,
         .class_count = source->class_names != NULL ? source->team_size_count : 0,
     };
+    if (graphs.sequence != NULL) {
+        leat_sequence_describe(graphs.sequence, &model_source);
+    }
     status = variant->backend->model_load(&model_source, &copy->model);
-    leat_graph_destroy(graph);
+    json_decref(given.dims_json);
+    destroy_graphs(&graphs);
     return status;
 }
 
+/* The c-th copy of a variant, and of those for shorter sequences, which have plans of their own for its model. */
 static enum leat_status
-load_copy(const struct leat_variant_source *source, struct leat_variant *variant, struct leat_variant_copy *copy,
-          struct leat_loaded_variant *loaded)
+load_copy(const struct leat_variant_source *source, struct leat_variant *variant, uint32_t c, struct leat_loaded_variant *loaded)
 {
+    struct leat_variant_copy *copy = &variant->copies[c];
     enum leat_status status = load_model(source, variant, copy, loaded);
 
     if (status == LEAT_OK) {
         status = build_plans(source, variant, copy, loaded);
+    }
+    for (uint32_t s = 0; s < variant->shorter_count && status == LEAT_OK; s++) {
+        struct leat_variant *shorter = variant->shorter[s];
+        shorter->tensor_count = variant->tensor_count;
+        shorter->items_max = variant->items_max;
+        shorter->items_bound = variant->items_bound;
+        memcpy(shorter->item_bytes, variant->item_bytes, sizeof(shorter->item_bytes));
+        memcpy(shorter->dtypes, variant->dtypes, sizeof(shorter->dtypes));
+        shorter->copies[c].model = copy->model;
+        status = build_plans(source, shorter, &shorter->copies[c], loaded);
+        status = status == LEAT_OK ? status : leat_err_prefix(status, "length %u", shorter->length);
     }
     if (status == LEAT_OK) {
         loaded->model_bytes += variant->backend->model_bytes(copy->model);
@@ -376,16 +589,19 @@ load_copies(const struct leat_variant_source *source, struct leat_variant *varia
 {
     const uint32_t count = source->node_count > 0 ? source->node_count : 1;
 
-    variant->copies = calloc(count, sizeof(*variant->copies));
-    if (variant->copies == NULL) {
-        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u copies", count);
+    for (uint32_t s = 0; s <= variant->shorter_count; s++) {
+        struct leat_variant *own = s < variant->shorter_count ? variant->shorter[s] : variant;
+        own->copies = calloc(count, sizeof(*own->copies));
+        if (own->copies == NULL) {
+            return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u copies", count);
+        }
+        own->copy_count = count;
     }
-    variant->copy_count = count;
     for (uint32_t c = 0; c < count; c++) {
         if (source->node_count > 0) {
             leat_memory_enter_node(source->nodes[c]);
         }
-        const enum leat_status status = load_copy(source, variant, &variant->copies[c], loaded);
+        const enum leat_status status = load_copy(source, variant, c, loaded);
         leat_memory_leave_node();
         if (status != LEAT_OK) {
             return status;
@@ -417,6 +633,11 @@ new_variant(const struct leat_variant_source *source, struct leat_variant **ret_
         leat_variant_destroy(variant);
         return status;
     }
+    for (uint32_t s = 0; s < variant->shorter_count; s++) {
+        variant->shorter[s]->backend = backend;
+        variant->shorter[s]->precision = variant->precision;
+        variant->shorter[s]->accuracy_ppm = variant->accuracy_ppm;
+    }
     *ret_variant = variant;
     return LEAT_OK;
 }
@@ -424,20 +645,25 @@ new_variant(const struct leat_variant_source *source, struct leat_variant **ret_
 enum leat_status
 leat_variant_import(const struct leat_variant_source *source, struct leat_graph **ret_graph, struct leat_target *ret_signature)
 {
-    struct leat_graph *graph = NULL;
     struct leat_variant *variant;
+    struct graphs graphs;
 
     enum leat_status status = new_variant(source, &variant);
     if (status != LEAT_OK) {
         return status;
     }
-    status = describe(source, variant, &graph, ret_signature);
+    status = describe(source, variant, &graphs, ret_signature);
     leat_variant_destroy(variant);
-    if (status == LEAT_OK && graph == NULL) {
+    if (status == LEAT_OK && graphs.sequence != NULL) { /* the longest */
+        graphs.graph = graphs.sequence->graphs[graphs.sequence->length_count - 1];
+        graphs.sequence->graphs[graphs.sequence->length_count - 1] = NULL;
+        leat_sequence_destroy(graphs.sequence);
+    }
+    if (status == LEAT_OK && graphs.graph == NULL) {
         status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "backend '%s' has a graph of no model", source->backend);
     }
     if (status == LEAT_OK) {
-        *ret_graph = graph;
+        *ret_graph = graphs.graph;
     }
     return status;
 }
@@ -463,7 +689,7 @@ leat_variant_load(const struct leat_variant_source *source, struct leat_loaded_v
         leat_variant_destroy(variant);
         return leat_err_prefix(status, "model '%s'", source->name);
     }
-    loaded.signature.items_max = source->items_max;
+    loaded.signature.items_max = variant->items_max;
     *ret_loaded = loaded;
     return LEAT_OK;
 }
@@ -490,9 +716,13 @@ open_candidate(struct candidate *candidate)
     }
     candidate->variant = variant;
     variant->copies = calloc(1, sizeof(*variant->copies));
-    variant->copy_count = variant->copies != NULL ? 1 : 0;
-    return variant->copies == NULL ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a copy")
-                                   : load_model(candidate->source, variant, &variant->copies[0], &loaded);
+    if (variant->copies == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a copy");
+    }
+    variant->copy_count = 1;
+    const enum leat_status loading = load_model(candidate->source, variant, &variant->copies[0], &loaded);
+    candidate->choice->items_limit = variant->size_count > 0 ? LEAT_SIZES_MAX / variant->size_count : LEAT_ITEMS_MAX;
+    return loading;
 }
 
 /* The plan of the next size is its variant's; LEAT_AGAIN: there is no memory for it. */
@@ -504,7 +734,7 @@ add_size(struct candidate *candidate)
     struct leat_batch_choice *choice = candidate->choice;
     const uint32_t items = 1u << choice->size_count;
     const struct leat_plan_options options = {
-        .items = items, .team_sizes = source->team_sizes, .team_size_count = source->team_size_count};
+        .items = items, .team_sizes = source->team_sizes, .team_size_count = source->team_size_count, .length = variant->length};
     struct leat_plan **plan = &variant->copies[0].plans[choice->size_count];
 
     /* Twice the batch takes about twice the memory: what is far too large is not made. */
@@ -593,21 +823,33 @@ leat_variant_choose_items(const struct leat_variant_source *sources, uint32_t co
     return LEAT_OK;
 }
 
+static void
+destroy_plans(const struct leat_variant *variant)
+{
+    for (uint32_t c = 0; c < variant->copy_count; c++) {
+        for (uint32_t bucket = 0; bucket < LEAT_PLANS_MAX; bucket++) {
+            if (variant->copies[c].plans[bucket] != NULL) {
+                variant->backend->plan_destroy(variant->copies[c].plans[bucket]);
+            }
+        }
+    }
+}
+
 void
 leat_variant_destroy(struct leat_variant *variant)
 {
     if (variant == NULL) {
         return;
     }
+    for (uint32_t s = 0; s < variant->shorter_count; s++) {
+        destroy_plans(variant->shorter[s]);
+        free(variant->shorter[s]->copies);
+        free(variant->shorter[s]);
+    }
+    destroy_plans(variant);
     for (uint32_t c = 0; c < variant->copy_count; c++) {
-        struct leat_variant_copy *copy = &variant->copies[c];
-        for (uint32_t bucket = 0; bucket < LEAT_PLANS_MAX; bucket++) {
-            if (copy->plans[bucket] != NULL) {
-                variant->backend->plan_destroy(copy->plans[bucket]);
-            }
-        }
-        if (copy->model != NULL) {
-            variant->backend->model_destroy(copy->model);
+        if (variant->copies[c].model != NULL) {
+            variant->backend->model_destroy(variant->copies[c].model);
         }
     }
     free(variant->copies);

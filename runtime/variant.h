@@ -21,17 +21,21 @@ struct leat_variant_file {
     char sha256[65]; /* "" where it is not kept */
 };
 
+struct leat_mapping;
+
 struct leat_variant_source {
     const char *name;
     const char *backend;     /* name of the backend */
     const void *onnx;        /* the file, or NULL for synthetic */
     size_t onnx_bytes;
+    struct leat_mapping *onnx_mapping; /* of the file, where it may stay; NULL: it is other memory */
     const struct leat_variant_file *files; /* of weights; mapped, not read */
     uint32_t file_count;                   /* at most LEAT_ONNX_FILES_MAX */
     /*
      * May be NULL. Of a file: {"precision": "f32" (unless given) or another that the backend has here, "dims": {name: value} of
-     * dimensions that the file leaves free, "items_bound": why items_max is what it is, "given" unless it was chosen, "ranges":
-     * {name: [least, most]} of values, as leat_calibrate() finds them, without which there is no int8}. Else the backend's own.
+     * dimensions that the file leaves free, or {name: [value, ...]} of the one that is the length of sequences, ascending,
+     * "items_bound": why items_max is what it is, "given" unless it was chosen, "ranges": {name: [least, most]} of values, as
+     * leat_calibrate() finds them, without which there is no int8}. Else the backend's own.
      */
     const char *options_json;
     uint32_t items_max;      /* largest batch, 1..LEAT_ITEMS_MAX */
@@ -53,6 +57,7 @@ struct leat_loaded_variant {
     struct leat_variant *variant;
     struct leat_target signature; /* id unset */
     struct leat_profile profiles[LEAT_WORKER_CLASSES_MAX]; /* measured, by worker class */
+    struct leat_profile shorter_profiles[LEAT_LENGTHS_MAX - 1][LEAT_WORKER_CLASSES_MAX]; /* of its shorter variants */
     size_t scratch_bytes;         /* the most that any of its plans needs */
     size_t model_bytes;           /* of all copies */
     uint64_t load_ns; /* without measuring */
@@ -93,13 +98,20 @@ uint32_t leat_variant_plan_items(const struct leat_variant *variant, uint32_t bu
 
 /*
  * Adds the points of a team of so many cores. Where the backend knows the times by itself, of every size that profiles have a
- * knot for; else each plan is run on zeros. All plans take turns, so that a machine that stalls for a moment spoils a few
+ * knot for; else each plan is run on zeros, or on ones where the model refuses zeros: LEAT_ERR_SHAPE where it refuses both. All plans take turns, so that a machine that stalls for a moment spoils a few
  * runs of each instead of all of one; a plan whose first run took less than a tenth of a second is run five times at least.
  * See leat_measured_summarise for what becomes of runs that were held up.
  */
 LEAT_MUST_CHECK enum leat_status leat_variant_measure(const struct leat_variant *variant, uint32_t worker_class,
                                                       const char *class_name, uint32_t cores,
                                                       struct leat_measured *measured);
+
+/*
+ * Runs plans of the copies from `first_copy` on once, on zeros, smallest first, until that took 20 ms: what a first run finds cold,
+ * pages of code and of tables, is warm then. Nothing is run where the backend knows the times by itself.
+ */
+LEAT_MUST_CHECK enum leat_status leat_variant_warm(const struct leat_variant *variant, uint32_t first_copy,
+                                                   uint32_t worker_class, uint32_t cores);
 
 /*
  * Adds what all batches take on a team of so many cores that no class of workers has, under the class "N cores"; with plans of its

@@ -45,7 +45,9 @@ leat_batch_choice_decide(struct leat_batch_choice *choice)
 {
     uint32_t best[LEAT_SCHED_CLASSES_MAX] = {0}; /* by class: the last size that was faster there, and in time */
     const uint32_t last = choice->size_count - 1;
-    const uint32_t limit = choice->items_given > 0 ? choice->items_given : LEAT_ITEMS_MAX;
+    const uint32_t limit = choice->items_given > 0   ? choice->items_given
+                           : choice->items_limit > 0 ? choice->items_limit
+                                                     : LEAT_ITEMS_MAX;
 
     LEAT_ASSERT(choice->class_count >= 1 && choice->class_count <= LEAT_SCHED_CLASSES_MAX);
     LEAT_ASSERT(choice->size_count >= 1 && choice->size_count <= LEAT_CHOICE_SIZES);

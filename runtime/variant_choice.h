@@ -33,7 +33,7 @@ enum leat_batch_bound {
     LEAT_BATCH_GAIN,    /* twice as many are hardly faster */
     LEAT_BATCH_LATENCY, /* they take longer than is allowed */
     LEAT_BATCH_MEMORY,
-    LEAT_BATCH_LIMIT,   /* LEAT_ITEMS_MAX */
+    LEAT_BATCH_LIMIT,   /* LEAT_ITEMS_MAX, or as many as an answer can tell the sizes of */
     LEAT_BATCH_BOUND_COUNT,
 };
 
@@ -44,6 +44,7 @@ struct leat_batch_choice {
     uint64_t latency_max_ns, bytes_max; /* the caller's, set before the first size, as these are */
     uint32_t class_count;
     uint32_t items_given; /* the largest batch, where it is not to be chosen; else 0 */
+    uint32_t items_limit; /* a power of two; 0: LEAT_ITEMS_MAX */
     uint64_t least_ns[LEAT_CHOICE_SIZES][LEAT_SCHED_CLASSES_MAX]; /* the caller's: what 2^s items take; at least 1 */
     uint32_t size_count; /* the caller's: those that were measured */
     bool full; /* there is no memory for twice as many as the last one */

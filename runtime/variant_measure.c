@@ -20,6 +20,7 @@ enum {
     SETTLED_PASSES = 5, /* in a row, without a least time that falls by a hundredth: enough */
     TIMED_PASSES = 40,  /* at most */
     TEAM_SPIN_NS = 50000,
+    WARM_MS = 20, /* what is cold in a longer run is little beside it */
 };
 
 /* The runs of one plan. */
@@ -29,10 +30,12 @@ struct cell {
     uint64_t spent_ns;
 };
 
-/* What a run needs, for the largest batch. */
+/* What a run needs, for the largest batch. Zeros, unless the model refuses them; then ones. */
 struct payload {
     void *scratch;
     unsigned char *tensors[LEAT_TENSORS_MAX];
+    uint32_t items;
+    bool ones;
 };
 
 uint32_t
@@ -88,24 +91,59 @@ make_payload(const struct leat_variant *variant, size_t scratch_bytes, uint32_t 
         free_payload(&payload);
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to measure a batch of %u", items);
     }
+    payload.items = items;
     *ret_payload = payload;
     return LEAT_OK;
 }
 
+static void
+fill_with_ones(const struct leat_variant *variant, struct payload *payload)
+{
+    static const float f32 = 1;
+    static const double f64 = 1;
+    static const uint16_t f16 = 0x3c00, bf16 = 0x3f80;
+    static const uint64_t whole = 1; /* little endian */
+
+    for (uint32_t t = 0; t < variant->tensor_count; t++) {
+        const size_t bytes = leat_dtype_bytes(variant->dtypes[t]);
+        const size_t elements = (size_t)(variant->item_bytes[t] * payload->items) / bytes;
+        const void *one = &whole;
+        switch (variant->dtypes[t]) {
+        case LEAT_DTYPE_F32: one = &f32; break;
+        case LEAT_DTYPE_F64: one = &f64; break;
+        case LEAT_DTYPE_F16: one = &f16; break;
+        case LEAT_DTYPE_BF16: one = &bf16; break;
+        default: break;
+        }
+        for (size_t i = 0; i < elements; i++) {
+            memcpy(payload->tensors[t] + i * bytes, one, bytes);
+        }
+    }
+    payload->ones = true;
+}
+
+/* What fails takes another time than what is done: it is not counted. */
 static enum leat_status
-run_once(const struct leat_variant *variant, const struct leat_plan *plan, uint32_t items, const struct payload *payload,
+run_once(const struct leat_variant *variant, const struct leat_plan *plan, uint32_t items, struct payload *payload,
          struct leat_team *team, struct cell *cell)
 {
-    struct leat_segment segment = {.items = items};
+    struct leat_segment segment = {.items = items, .length = variant->length};
+    enum leat_status status = LEAT_OK;
+    uint64_t start_ns, took_ns;
 
     for (uint32_t t = 0; t < variant->tensor_count; t++) {
         segment.tensors[t] = payload->tensors[t];
     }
-    const uint64_t start_ns = leat_monotonic_ns();
-    const enum leat_status status = variant->backend->plan_run(plan, &segment, 1, payload->scratch, team);
-    const uint64_t took_ns = leat_monotonic_ns() - start_ns;
-    if (status != LEAT_OK && status != LEAT_ERR_SHAPE) { /* zeros may be refused as payload: still timed */
-        return leat_err_prefix(status, "batch of %u", segment.items);
+    do {
+        if (status != LEAT_OK) {
+            fill_with_ones(variant, payload);
+        }
+        start_ns = leat_monotonic_ns();
+        status = variant->backend->plan_run(plan, &segment, 1, payload->scratch, team);
+        took_ns = leat_monotonic_ns() - start_ns;
+    } while (status == LEAT_ERR_SHAPE && !payload->ones);
+    if (status != LEAT_OK) {
+        return leat_err_prefix(status, status == LEAT_ERR_SHAPE ? "batch of %u, of zeros and of ones" : "batch of %u", items);
     }
     cell->samples_ns[cell->count++] = took_ns;
     cell->spent_ns += took_ns;
@@ -119,7 +157,7 @@ is_slow(const struct cell *cell)
 }
 
 static enum leat_status
-measure_cells(const struct leat_variant *variant, const struct payload *payload, struct leat_team *team, struct cell *cells)
+measure_cells(const struct leat_variant *variant, struct payload *payload, struct leat_team *team, struct cell *cells)
 {
     enum leat_status status = LEAT_OK;
 
@@ -155,7 +193,8 @@ add_points(const struct leat_variant *variant, const char *class_name, uint32_t 
     for (uint32_t bucket = 0; bucket <= leat_variant_top_plan(variant) && status == LEAT_OK; bucket++) {
         struct cell *cell = &cells[bucket];
         const uint32_t warm = cell->count > 1 ? 1 : 0;
-        struct leat_measured_point point = {.cores = cores, .items = leat_variant_plan_items(variant, bucket)};
+        struct leat_measured_point point = {
+            .cores = cores, .items = leat_variant_plan_items(variant, bucket), .length = variant->length};
         (void)snprintf(point.worker_class, sizeof(point.worker_class), "%s", class_name);
         leat_measured_summarise(cell->samples_ns + warm, cell->count - warm, &point);
         status = leat_measured_add(measured, &point);
@@ -173,7 +212,7 @@ ask_backend(const struct leat_variant *variant, uint32_t worker_class, const cha
     enum leat_status status = LEAT_OK;
 
     for (uint32_t items = 1, next; items <= variant->items_max && status == LEAT_OK; items = next) {
-        struct leat_measured_point point = {.cores = cores, .items = items};
+        struct leat_measured_point point = {.cores = cores, .items = items, .length = variant->length};
         if (variant->backend->plan_times == NULL || !variant->backend->plan_times(plan, worker_class, items, &times)) {
             return LEAT_AGAIN;
         }
@@ -225,9 +264,42 @@ leat_variant_measure(const struct leat_variant *variant, uint32_t worker_class, 
     return status;
 }
 
+enum leat_status
+leat_variant_warm(const struct leat_variant *variant, uint32_t first_copy, uint32_t worker_class, uint32_t cores)
+{
+    const struct leat_team_options options = {.size = cores, .spin_ns = TEAM_SPIN_NS, .worker_class = worker_class};
+    struct leat_team *team = NULL;
+    struct leat_plan_times times;
+    struct payload payload;
+
+    if (first_copy >= variant->copy_count ||
+        (variant->backend->plan_times != NULL && variant->backend->plan_times(variant->copies[0].plans[0], worker_class, 1, &times))) {
+        return LEAT_OK;
+    }
+    enum leat_status status = make_payload(variant, most_scratch_bytes(variant), variant->items_max, &payload);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (cores > 1 || worker_class > 0) {
+        status = leat_team_create(&options, &team);
+    }
+    for (uint32_t c = first_copy; c < variant->copy_count; c++) {
+        struct cell cell = {.count = 0};
+        for (uint32_t bucket = 0; status == LEAT_OK && bucket <= leat_variant_top_plan(variant) && cell.spent_ns < WARM_MS * MS;
+             bucket++) {
+            status = run_once(variant, variant->copies[c].plans[bucket], leat_variant_plan_items(variant, bucket), &payload, team,
+                              &cell);
+        }
+        status = status == LEAT_ERR_SHAPE ? LEAT_OK : status; /* it is warm all the same */
+    }
+    leat_team_destroy(team);
+    free_payload(&payload);
+    return status;
+}
+
 /* A turn of one plan, whose least time may fall. */
 static enum leat_status
-take_turn(struct leat_timed_plan *timed, const struct payload *payload, struct leat_team *team, uint32_t worker_class,
+take_turn(struct leat_timed_plan *timed, struct payload *payload, struct leat_team *team, uint32_t worker_class,
           bool *settled)
 {
     const uint64_t before_ns = timed->least_ns[worker_class];
@@ -249,7 +321,7 @@ take_turn(struct leat_timed_plan *timed, const struct payload *payload, struct l
 }
 
 static enum leat_status
-take_turns(struct leat_timed_plan *plans, uint32_t count, const struct payload *payload, struct leat_team *team,
+take_turns(struct leat_timed_plan *plans, uint32_t count, struct payload *payload, struct leat_team *team,
            uint32_t worker_class)
 {
     enum leat_status status = LEAT_OK;

@@ -18,12 +18,14 @@ enum { SPINS_PER_CLOCK = 32 };
 struct leat_worker_run {
     struct leat_worker *worker;
     struct leat_team *team;
+    uint32_t shape; /* as last read */
     uint64_t work_position;
     uint64_t done_position;
     uint64_t opened; /* sessions ever opened, when it looked last */
     uint64_t spin_budget_ns; /* adaptive */
     uint64_t team_spin_ns;   /* what the team was told last */
     struct leat_segment segments[LEAT_BATCH_QUERIES];
+    uint16_t sizes[LEAT_BATCH_QUERIES][LEAT_SIZES_MAX]; /* of each query's answer, where outputs vary */
     struct leat_work_cell queries[LEAT_BATCH_QUERIES]; /* private copies of the batch's cells */
 };
 
@@ -93,9 +95,12 @@ fill_segments(struct leat_worker_run *run, const struct leat_variant *variant, u
             atomic_load_explicit(&tables->sessions[query->session], memory_order_relaxed);
         struct leat_segment *segment = &run->segments[i];
         segment->items = query->items_less_1 + 1u;
+        segment->length = query->length;
+        segment->sizes = variant->size_count > 0 ? run->sizes[i] : NULL;
         for (uint32_t t = 0; t < variant->tensor_count; t++) {
             segment->tensors[t] = session->arena + (uint64_t)query->units[t] * LEAT_TENSOR_ALIGN;
         }
+        LEAT_ASSERT(segment->items * variant->size_count <= LEAT_SIZES_MAX || variant->size_count == 0);
         items += segment->items;
     }
     return items;
@@ -146,15 +151,20 @@ plan_for(const struct leat_worker_run *run, const struct leat_variant *variant, 
     return variant->copies[run->worker->options.copy].plans[bucket];
 }
 
+/* To query i of the batch. */
 static void
-respond_to(struct leat_worker_run *run, const struct leat_work_cell *query, const struct leat_variant *variant,
-           enum leat_status status, uint32_t batch_items, uint64_t start_ns, uint64_t end_ns)
+respond_to(struct leat_worker_run *run, uint32_t i, const struct leat_variant *variant, enum leat_status status,
+           uint32_t batch_items, uint64_t start_ns, uint64_t end_ns)
 {
+    const struct leat_work_cell *query = &run->queries[i];
     struct leat_wire_response response = response_to(query, status == LEAT_OK ? LEAT_OUTCOME_OK : LEAT_OUTCOME_FAILED,
                                                      start_ns, end_ns, run->worker->options.index);
     response.reason = status == LEAT_OK ? LEAT_REASON_NONE : reason_of(status);
     response.batch_items = batch_items;
     response.accuracy_ppm = variant->accuracy_ppm;
+    if (LEAT_UNLIKELY(variant->size_count > 0) && status == LEAT_OK) {
+        memcpy(response.sizes, run->sizes[i], run->segments[i].items * variant->size_count * sizeof(response.sizes[0]));
+    }
     respond(run, query, &response);
 }
 
@@ -172,11 +182,33 @@ run_one_by_one(struct leat_worker_run *run, const struct leat_variant *variant, 
         const uint32_t items = run->segments[i].items;
         const enum leat_status status =
             variant->backend->plan_run(plan_for(run, variant, items), &run->segments[i], 1, scratch, run->team);
-        respond_to(run, &run->queries[i], variant, status, items, start_ns,
+        respond_to(run, i, variant, status, items, start_ns,
                    leat_clock_now(&run->worker->options.tables->clock));
         failed += status != LEAT_OK;
     }
     return failed;
+}
+
+static uint32_t
+pack_shape(struct leat_team_shape shape)
+{
+    return (uint32_t)shape.worker_class << 16 | shape.cores;
+}
+
+/* The team has another size from here on where the dispatcher said so. */
+static struct leat_team_shape
+take_shape(struct leat_worker_run *run)
+{
+    const uint32_t packed = atomic_load_explicit(&run->worker->shape, memory_order_relaxed);
+    const struct leat_team_shape shape = {.cores = (uint16_t)packed, .worker_class = (uint16_t)(packed >> 16)};
+
+    if (LEAT_UNLIKELY(packed != run->shape)) {
+        run->shape = packed;
+        if (run->team != NULL) {
+            leat_team_resize(run->team, shape.cores, shape.worker_class);
+        }
+    }
+    return shape;
 }
 
 static void
@@ -185,7 +217,7 @@ run_batch(struct leat_worker_run *run, uint32_t count)
     struct leat_worker *worker = run->worker;
     struct leat_shared_tables *tables = worker->options.tables;
     const uint64_t start_ns = leat_clock_now(&tables->clock);
-    struct leat_done_cell report = {.start_ns = start_ns, .queries = count};
+    struct leat_done_cell report = {.start_ns = start_ns, .queries = count, .shape = take_shape(run)};
 
     const uint32_t kept = drop_unwanted(run, count, start_ns);
     report.expired = count - kept;
@@ -202,7 +234,7 @@ run_batch(struct leat_worker_run *run, uint32_t count)
             report.failed = run_one_by_one(run, variant, kept, start_ns, scratch);
         } else {
             for (uint32_t i = 0; i < kept; i++) {
-                respond_to(run, &run->queries[i], variant, status, items, start_ns, end_ns);
+                respond_to(run, i, variant, status, items, start_ns, end_ns);
             }
             report.failed = status != LEAT_OK ? kept : 0;
         }
@@ -234,9 +266,8 @@ static uint32_t
 take_batch(struct leat_worker_run *run)
 {
     const struct leat_work_cell *cells = run->worker->work;
-    const uint32_t count = cells[run->work_position & (LEAT_WORKER_QUEUE - 1)].queries;
+    const uint32_t count = cells[run->work_position & (LEAT_WORKER_QUEUE - 1)].queries_less_1 + 1u;
 
-    LEAT_ASSERT(count >= 1 && count <= LEAT_BATCH_QUERIES);
     for (uint32_t i = 0; i < count; i++) {
         memcpy(&run->queries[i], &cells[(run->work_position + i) & (LEAT_WORKER_QUEUE - 1)],
                sizeof(run->queries[i]));
@@ -328,7 +359,7 @@ await_work(struct leat_worker_run *run)
         if (work_ready(run)) {
             return true;
         }
-        if (atomic_load_explicit(&worker->stop, memory_order_relaxed)) {
+        if (atomic_load_explicit(&worker->stop, memory_order_acquire)) { /* Z1 */
             return false;
         }
         adjust_team(run);
@@ -378,6 +409,7 @@ worker_main(void *argument)
     const struct leat_team_options team_options = {
         .cpus = options->cpus,
         .size = options->core_count,
+        .size_max = options->cores_max,
         .spin_ns = worker->run->team_spin_ns,
         .enter = leat_memory_enter_node,
         .node = options->node,
@@ -433,6 +465,9 @@ leat_worker_create(const struct leat_worker_options *options, struct leat_worker
     memset(worker->done, 0, LEAT_WORKER_BATCHES * sizeof(worker->done[0]));
     worker->run->worker = worker;
     worker->run->team = NULL;
+    worker->run->shape =
+        pack_shape((struct leat_team_shape){.cores = (uint16_t)options->core_count, .worker_class = (uint16_t)options->worker_class});
+    atomic_init(&worker->shape, worker->run->shape);
     worker->run->work_position = worker->run->done_position = worker->run->opened = 0;
     worker->run->spin_budget_ns = worker->run->team_spin_ns =
         atomic_load_explicit(&options->tables->spin_ns, memory_order_relaxed);
@@ -462,6 +497,16 @@ leat_worker_start(struct leat_worker *worker)
     }
     worker->running = true;
     return LEAT_OK;
+}
+
+enum leat_status
+leat_worker_pin(struct leat_worker *worker, uint32_t member, uint32_t cpu)
+{
+    LEAT_ASSERT(worker->running);
+    if (worker->options.cpus == NULL) {
+        return LEAT_OK;
+    }
+    return leat_team_pin(worker->run->team, member, cpu);
 }
 
 /* A larger scratch block links to the one it replaces, which a running batch may still use. */
@@ -496,7 +541,7 @@ leat_worker_stop(struct leat_worker *worker)
     if (!worker->running) {
         return;
     }
-    atomic_store_explicit(&worker->stop, true, memory_order_relaxed); /* publishes nothing; the bell wakes who sleeps */
+    atomic_store_explicit(&worker->stop, true, memory_order_release); /* Z0; the bell wakes who sleeps */
     if (leat_bell_ring(&worker->bell) != LEAT_BELL_AWAKE) {
         leat_bell_futex_wake(&worker->bell, false);
     }
@@ -527,12 +572,19 @@ leat_worker_destroy(struct leat_worker *worker)
 /* ---- Dispatcher side -------------------------------------------------------------------------- */
 
 void
+leat_worker_reshape(struct leat_worker *worker, struct leat_team_shape shape)
+{
+    LEAT_ASSERT(shape.cores >= 1);
+    atomic_store_explicit(&worker->shape, pack_shape(shape), memory_order_relaxed);
+}
+
+void
 leat_worker_submit(struct leat_worker *worker, uint32_t queries)
 {
     struct leat_work_cell *first = leat_worker_cell(worker, 0);
 
     LEAT_ASSERT(queries >= 1 && queries <= LEAT_BATCH_QUERIES && leat_worker_has_room(worker, queries));
-    first->queries = (uint16_t)queries;
+    first->queries_less_1 = (uint8_t)(queries - 1);
     /* The cells behind the first hold stale sequences of an earlier lap, so only W0 makes the batch visible. */
     atomic_store_explicit(&first->sequence, worker->dispatcher.work_position + 1, memory_order_release); /* W0 */
     worker->dispatcher.work_position += queries;

@@ -14,6 +14,8 @@
  *               whole, and every read of the batch's work cells and every response came before.
  *            G0 control stores a larger scratch block, release -> G1 worker loads it at the start of a batch, acquire:
  *               the block is zeroed. A batch that needs it comes later still, by W0.
+ *            Z0 control stores `stop`, release -> Z1 worker loads it before it ends, acquire: its team goes after control has
+ *               moved members of it for the last time.
  *            Neither ring has a consumer index: the dispatcher counts what it has outstanding (bounded by
  *            LEAT_WORKER_QUEUE queries), and D1 is what lets it reuse a work cell.
  */
@@ -31,6 +33,7 @@
 #define LEAT_WORKER_QUEUE   1024u /* work cells; a power of two */
 #define LEAT_WORKER_BATCHES 64u   /* done cells; a power of two; more batches are never outstanding */
 #define LEAT_BATCH_QUERIES  256u  /* queries in one batch */
+_Static_assert(LEAT_BATCH_QUERIES - 1 <= UINT8_MAX && LEAT_SCHED_VARIANTS_MAX - 1 <= UINT8_MAX, "both fit into a work cell");
 
 struct leat_work_cell {
     _Atomic uint64_t sequence; /* W: dispatcher W0  R: worker W1 */
@@ -42,10 +45,16 @@ struct leat_work_cell {
     uint16_t session;
     uint16_t slot;
     uint16_t variant;             /* in the daemon's table */
-    uint16_t application_variant; /* the same within its application, for the response */
-    uint16_t queries;             /* in the batch; meaningful in its first cell */
+    uint16_t length;              /* of its sequences; 0: the model has none */
+    uint8_t application_variant;  /* the variant within its application, for the response */
+    uint8_t queries_less_1;       /* in the batch; meaningful in its first cell */
 };
 _Static_assert(sizeof(struct leat_work_cell) == LEAT_CACHE_LINE, "one query is one line");
+
+/* How many members a team has, and of which class the worker is then. */
+struct leat_team_shape {
+    uint16_t cores, worker_class;
+};
 
 struct leat_done_cell {
     _Atomic uint64_t sequence; /* W: worker D0  R: dispatcher D1 */
@@ -55,7 +64,8 @@ struct leat_done_cell {
     uint32_t expired; /* of them, not run because too late or of a dead session */
     uint32_t items;   /* that were run */
     uint32_t failed;  /* of those that were run */
-    unsigned char pad[24];
+    struct leat_team_shape shape; /* of the team that ran it */
+    unsigned char pad[20];
 };
 _Static_assert(sizeof(struct leat_done_cell) == LEAT_CACHE_LINE, "one report is one line");
 
@@ -81,6 +91,7 @@ struct leat_worker_options {
     uint32_t index;          /* worker number; it answers on lane 1 + index */
     const uint32_t *cpus;    /* leader's CPU first; NULL: unpinned */
     uint32_t core_count;     /* >= 1 */
+    uint32_t cores_max;      /* that its team can grow to; 0: core_count */
     uint32_t node;           /* NUMA node of the cpus: where its memory lies */
     uint32_t worker_class;   /* for backends whose times depend on it */
     uint32_t copy;           /* which of a variant's copies lies there */
@@ -99,6 +110,12 @@ struct leat_worker {
     struct leat_worker_options options;
     pthread_t thread;
     bool running;
+
+    /*
+     * W: dispatcher  R: worker at the start of a batch. Relaxed: W0 publishes it to the batches that follow, and those that wait in
+     * the ring may have the one or the other shape, which their reports tell.
+     */
+    _Alignas(LEAT_ISOLATE) _Atomic uint32_t shape;
 
     struct { /* W: dispatcher */
         _Alignas(LEAT_ISOLATE) uint64_t work_position;
@@ -140,6 +157,15 @@ bool leat_worker_step(struct leat_worker *worker);
 /* [C] Asks the thread to end, which it does when it next finds its ring empty, and joins it. */
 void leat_worker_stop(struct leat_worker *worker);
 void leat_worker_destroy(struct leat_worker *worker); /* [C] accepts NULL */
+
+/*
+ * [C] Moves a member of its team, which is beyond the size that the dispatcher was told of last, to a CPU. Nothing where the worker
+ * is not pinned.
+ */
+LEAT_MUST_CHECK enum leat_status leat_worker_pin(struct leat_worker *worker, uint32_t member, uint32_t cpu);
+
+/* [D] For the batches that it begins from now on. What it has begun goes on as it is. */
+void leat_worker_reshape(struct leat_worker *worker, struct leat_team_shape shape);
 
 /* [D] Room for `queries` more in one batch? */
 static inline bool

@@ -37,12 +37,13 @@ read_file(const void *file, size_t bytes, struct leat_model *ret_model)
 }
 
 static enum leat_status
-describe(const void *file, size_t bytes, struct leat_tensor_info *ret_infos, uint32_t *ret_inputs, uint32_t *ret_outputs)
+describe(const struct leat_model_source *source, struct leat_tensor_info *ret_infos, uint32_t *ret_inputs, uint32_t *ret_outputs)
 {
     struct leat_model model;
-    const enum leat_status status = read_file(file, bytes, &model);
+    const enum leat_status status = read_file(source->file, source->file_bytes, &model);
 
     if (status != LEAT_OK) return status;
+    if (source->dim_count > 0) return leat->fail(LEAT_ERR_INVALID, "there is no dimension '%s'", source->dims[0].name);
     for (int t = 0; t < 2; t++) {
         ret_infos[t] = (struct leat_tensor_info){.dtype = LEAT_DTYPE_F32, .rank = 2, .dims = {-1, model.width}};
         ret_infos[t].item_bytes = model.width * sizeof(float);

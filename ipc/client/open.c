@@ -411,6 +411,7 @@ remember_target(struct leat_session *session, const struct leat_target *target)
     struct leat_client_target *known = &session->targets[target->id];
     *known = (struct leat_client_target){.known = true,
                                          .items_max = target->items_max,
+                                         .length_max = target->length_max,
                                          .tensor_count = target->input_count + target->output_count};
     for (uint32_t i = 0; i < known->tensor_count; i++) {
         known->item_bytes[i] = target->tensors[i].item_bytes;
@@ -426,10 +427,14 @@ target_is_sane(const struct leat_target *target)
         target->input_count + target->output_count > LEAT_TENSORS_MAX) {
         return false;
     }
+    if (target->length_count > LEAT_LENGTHS_MAX || target->length_max > LEAT_LENGTH_MAX ||
+        (target->length_count > 0 ? target->lengths[target->length_count - 1] : 0) != target->length_max) {
+        return false;
+    }
     for (uint32_t i = 0; i < target->input_count + target->output_count; i++) {
         const struct leat_tensor_info *info = &target->tensors[i];
         if (memchr(info->name, '\0', sizeof(info->name)) == NULL || info->rank == 0 || info->rank > LEAT_RANK_MAX ||
-            leat_dtype_bytes(info->dtype) == 0 || info->item_bytes == 0 || info->item_bytes > UINT64_C(1) << 40) {
+            leat_dtype_bytes(info->dtype) == 0 || target->length_axes[i] >= info->rank || info->item_bytes == 0 || info->item_bytes > UINT64_C(1) << 40) {
             return false;
         }
     }

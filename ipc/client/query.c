@@ -100,6 +100,12 @@ check_query(const struct leat_session *session, const struct leat_query *query)
     if (LEAT_UNLIKELY(query->items == 0 || query->items > items_max)) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "%u items, but a query here has 1 to %u", query->items, items_max);
     }
+    const uint32_t length_max = session->targets[query->target].length_max;
+    if (LEAT_UNLIKELY(query->length > length_max)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, length_max > 0 ? "a sequence of %u, but here it has 1 to %u positions"
+                                                          : "a sequence of %u, but no model here has sequences of a length of their own",
+                         query->length, length_max);
+    }
     if (LEAT_UNLIKELY(query->latency_ns > UINT64_C(1000) * UINT32_MAX || query->accuracy_floor_ppm > 1000000 ||
                       (query->flags & ~LEAT_QUERY_OFFLINE) != 0)) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "latency_ns, accuracy_floor_ppm or flags out of range");
@@ -158,7 +164,8 @@ accept_query(struct leat_session *session, const struct leat_query *query, uint6
     request.submit_ns = now_ns;
     request.latency_us = (uint32_t)((query->latency_ns + 999) / 1000);
     request.accuracy_floor_ppm = query->accuracy_floor_ppm;
-    request.items = query->items;
+    request.items = query->items & LEAT_WIRE_ITEMS_MASK; /* check_query has seen both */
+    request.length = query->length & LEAT_LENGTH_MAX;
     request.slot = slot;
     request.target = (uint16_t)query->target;
     request.flags = (query->flags & LEAT_QUERY_OFFLINE) != 0 ? LEAT_WIRE_OFFLINE : 0;
@@ -272,6 +279,7 @@ take_response(struct leat_session *session, const struct leat_wire_response *cel
         .accuracy_ppm = cell->accuracy_ppm,
         .cost_nano = cell->cost_nano,
     };
+    memcpy(completion->sizes, cell->sizes, sizeof(completion->sizes));
     release_slot(session, slot);
     return true;
 }
@@ -600,6 +608,22 @@ leat_event_arm(struct leat_session *session)
 
 /* ---- Texts ------------------------------------------------------------------------------------ */
 
+uint32_t
+leat_output_size(const struct leat_target *target, const struct leat_completion *completion, uint32_t tensor, uint32_t item)
+{
+    const uint32_t count = target->input_count + target->output_count;
+    uint64_t sizes = 0, place = 0;
+
+    for (uint32_t t = 0; t < count && t < LEAT_TENSORS_MAX; t++) {
+        place += t < tensor && target->tensors[t].varying != 0;
+        sizes += target->tensors[t].varying != 0;
+    }
+    place += sizes * item;
+    return tensor < count && tensor < LEAT_TENSORS_MAX && target->tensors[tensor].varying != 0 && place < LEAT_SIZES_MAX
+               ? completion->sizes[place]
+               : 0;
+}
+
 const char *
 leat_outcome_text(uint32_t outcome)
 {
@@ -630,6 +654,7 @@ leat_reason_text(uint32_t reason)
         [LEAT_REASON_MALFORMED] = "the request asks for something that the daemon does not know",
         [LEAT_REASON_COST] = "no variant that is accurate enough is cheap enough",
         [LEAT_REASON_PRICE] = "a class of workers has no price, and no other is cheap enough",
+        [LEAT_REASON_LENGTH] = "a longer sequence than the model has",
     };
     return reason < LEAT_COUNT_OF(texts) ? texts[reason] : "unknown";
 }

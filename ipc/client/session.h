@@ -27,6 +27,7 @@ struct leat_client_slot {
 struct leat_client_target {
     bool known;
     uint32_t items_max;
+    uint32_t length_max;
     uint32_t tensor_count;
     uint64_t item_bytes[LEAT_TENSORS_MAX];
 };

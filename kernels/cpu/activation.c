@@ -2,64 +2,36 @@
 #include "kernels/cpu/activation.h"
 
 #include "base/status.h"
-#include "kernels/cpu/product.h"
+#include "kernels/cpu/exponential.h"
 
-#define LN_2_HIGH      0.693145751953125 /* its first 16 bits */
-#define LN_2_LOW       1.42860682030941723e-6
 #define SQRT_2_OVER_PI 0.797884560802865356
-
-/* Bounds of exponents: neither e^x nor its reciprocal is a subnormal number. */
-#define EXPONENT_MAX 87.0f
-
-CPU_INLINE __m512
-all(double x)
-{
-    return _mm512_set1_ps((float)x);
-}
-
-/* e^x for x in -EXPONENT_MAX..EXPONENT_MAX, else e to that bound; NaN stays NaN, for it comes second. */
-CPU_INLINE __m512
-exponential(__m512 x)
-{
-    x = _mm512_max_ps(all(-EXPONENT_MAX), _mm512_min_ps(all(EXPONENT_MAX), x));
-    const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, all(1.44269504088896341)), 0);
-    const __m512 r = _mm512_fnmadd_ps(n, all(LN_2_LOW), _mm512_fnmadd_ps(n, all(LN_2_HIGH), x));
-    __m512 p = all(1.0 / 720);
-    p = _mm512_fmadd_ps(p, r, all(1.0 / 120));
-    p = _mm512_fmadd_ps(p, r, all(1.0 / 24));
-    p = _mm512_fmadd_ps(p, r, all(1.0 / 6));
-    p = _mm512_fmadd_ps(p, r, all(1.0 / 2));
-    p = _mm512_fmadd_ps(p, r, all(1));
-    p = _mm512_fmadd_ps(p, r, all(1));
-    return _mm512_scalef_ps(p, n);
-}
 
 /* 1 / x of normal numbers: an estimate of 14 bits and a step of Newton's. */
 CPU_INLINE __m512
 reciprocal(__m512 x)
 {
     const __m512 y = _mm512_rcp14_ps(x);
-    return _mm512_mul_ps(y, _mm512_fnmadd_ps(x, y, all(2)));
+    return _mm512_mul_ps(y, _mm512_fnmadd_ps(x, y, cpu_all(2)));
 }
 
 CPU_INLINE __m512
 sigmoid(__m512 x)
 {
-    return reciprocal(_mm512_add_ps(all(1), exponential(_mm512_sub_ps(_mm512_setzero_ps(), x))));
+    return reciprocal(_mm512_add_ps(cpu_all(1), cpu_exponential(_mm512_sub_ps(_mm512_setzero_ps(), x))));
 }
 
 CPU_INLINE __m512
 gelu(__m512 x)
 {
-    const __m512 u = _mm512_mul_ps(_mm512_abs_ps(x), all(0.707106781186547524));
-    const __m512 t = reciprocal(_mm512_fmadd_ps(u, all(0.3275911), all(1)));
-    __m512 p = all(1.061405429);
-    p = _mm512_fmadd_ps(p, t, all(-1.453152027));
-    p = _mm512_fmadd_ps(p, t, all(1.421413741));
-    p = _mm512_fmadd_ps(p, t, all(-0.284496736));
-    p = _mm512_fmadd_ps(p, t, all(0.254829592));
-    const __m512 e = exponential(_mm512_fnmadd_ps(u, u, _mm512_setzero_ps()));
-    const __m512 tail = _mm512_mul_ps(_mm512_mul_ps(_mm512_mul_ps(p, t), e), _mm512_mul_ps(x, all(0.5)));
+    const __m512 u = _mm512_mul_ps(_mm512_abs_ps(x), cpu_all(0.707106781186547524));
+    const __m512 t = reciprocal(_mm512_fmadd_ps(u, cpu_all(0.3275911), cpu_all(1)));
+    __m512 p = cpu_all(1.061405429);
+    p = _mm512_fmadd_ps(p, t, cpu_all(-1.453152027));
+    p = _mm512_fmadd_ps(p, t, cpu_all(1.421413741));
+    p = _mm512_fmadd_ps(p, t, cpu_all(-0.284496736));
+    p = _mm512_fmadd_ps(p, t, cpu_all(0.254829592));
+    const __m512 e = cpu_exponential(_mm512_fnmadd_ps(u, u, _mm512_setzero_ps()));
+    const __m512 tail = _mm512_mul_ps(_mm512_mul_ps(_mm512_mul_ps(p, t), e), _mm512_mul_ps(x, cpu_all(0.5)));
     /* x (1 - tail') / 2 ... of a negative x the tail is all that is left */
     const __mmask16 negative = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ);
     return _mm512_mask_mov_ps(_mm512_sub_ps(x, tail), negative, tail);
@@ -72,14 +44,14 @@ activation_of(enum leat_activation activation, __m512 x)
     case LEAT_ACTIVATION_SIGMOID:
         return sigmoid(x);
     case LEAT_ACTIVATION_TANH: /* 2 s(2x) - 1 */
-        return _mm512_fmsub_ps(all(2), sigmoid(_mm512_add_ps(x, x)), all(1));
+        return _mm512_fmsub_ps(cpu_all(2), sigmoid(_mm512_add_ps(x, x)), cpu_all(1));
     case LEAT_ACTIVATION_SWISH:
         return _mm512_mul_ps(x, sigmoid(x));
     case LEAT_ACTIVATION_GELU:
         return gelu(x);
     default: { /* GELU_TANH: x (1 + tanh(u)) / 2 = x s(2u) */
-        const __m512 cubic = _mm512_fmadd_ps(_mm512_mul_ps(x, x), all(0.044715), all(1));
-        const __m512 u = _mm512_mul_ps(_mm512_mul_ps(x, cubic), all(2 * SQRT_2_OVER_PI));
+        const __m512 cubic = _mm512_fmadd_ps(_mm512_mul_ps(x, x), cpu_all(0.044715), cpu_all(1));
+        const __m512 u = _mm512_mul_ps(_mm512_mul_ps(x, cubic), cpu_all(2 * SQRT_2_OVER_PI));
         return _mm512_mul_ps(x, sigmoid(u));
     }
     }

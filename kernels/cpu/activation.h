@@ -2,8 +2,7 @@
 /*
  * kernels/cpu/activation.h - smooth activations of many elements, where oneDNN's take several times as long.
  *
- * Source     erf: Abramowitz and Stegun, "Handbook of Mathematical Functions", 7.1.26; exp: its Taylor polynomial of
- *            degree 6 between -ln(2) / 2 and ln(2) / 2.
+ * Source     erf: Abramowitz and Stegun, "Handbook of Mathematical Functions", 7.1.26; exp: kernels/cpu/exponential.h.
  * Numerics   Errors are below 4e-7 max(1, |x|). Of an infinity the result is the limit, or NaN; of NaN it is NaN.
  */
 #ifndef LEAT_KERNELS_CPU_ACTIVATION_H

@@ -2,7 +2,8 @@
 /*
  * The cpu backend: oneDNN primitives, and plain loops for what it does not have.
  *
- * Weights    Converted once into each layout that some kernel wants, kept by the model, shared read-only.
+ * Weights    Converted once into each layout that some kernel wants, kept by the model, shared read-only, by plans of
+ *            all lengths too.
  * Plans      A program per team size. Items that a batch leaves over repeat the last one, so that they
  *            cannot fail where the items do not.
  * Runs       oneDNN's memory objects hold their address, so two runs cannot share them: a plan has a slot
@@ -23,19 +24,26 @@
 #include "kernels/cpu/program.h"
 #include "kernels/graph_build.h"
 #include "kernels/mapping.h"
+#include "kernels/sequence.h"
 #include "kernels/team.h"
 
 struct leat_model {
-    struct leat_graph *graph; /* our copy; payloads are shared with the source */
-    const void **payloads;    /* of the graph's constants, ascending */
+    uint32_t graph_count; /* lengths, or 1 */
+    uint32_t lengths[LEAT_LENGTHS_MAX];
+    struct leat_graph *graphs[LEAT_LENGTHS_MAX]; /* our copies; payloads are shared with the source */
+    const void **payloads;                       /* of the graphs' constants, ascending */
     uint32_t payload_count;
     dnnl_engine_t engine;
     dnnl_data_type_t type;
     bool quantised;
     pthread_mutex_t mutex; /* of `constants`: control threads only */
     struct cpu_constant *constants;
+    uint64_t memory_left;        /* of the graph's limit, for all that is made of it */
+    _Atomic uint64_t memory_bytes; /* of that: W: control threads */
     uint32_t input_count, output_count;
-    uint64_t item_bytes[LEAT_TENSORS_MAX]; /* inputs, then outputs */
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX]; /* inputs, then outputs */
+    bool one_by_one; /* programs are for 1 item */
+    struct leat_item_layout layout;
 };
 
 /* One run under way. */
@@ -47,6 +55,7 @@ struct slot {
 
 struct leat_plan {
     const struct leat_model *model;
+    uint32_t which, length; /* of the model's graphs */
     uint32_t items;
     uint32_t program_count;
     struct cpu_program **programs; /* by rising number of threads; the first has 1 */
@@ -85,6 +94,38 @@ cpu_model_is_quantised(const struct leat_model *model)
     return model->quantised;
 }
 
+enum leat_status
+cpu_model_may_take(const struct leat_model *model, uint64_t bytes)
+{
+    const uint64_t taken = atomic_load_explicit(&model->memory_bytes, memory_order_relaxed);
+
+    if (taken > model->memory_left || bytes > model->memory_left - taken) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "its layouts and kernels take %llu bytes beside the constants, the model's limit leaves %llu",
+                         (unsigned long long)(taken + bytes), (unsigned long long)model->memory_left);
+    }
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_model_take(struct leat_model *model, struct cpu_program *program, uint64_t bytes)
+{
+    const enum leat_status status = cpu_model_may_take(model, bytes);
+
+    if (status == LEAT_OK) {
+        (void)atomic_fetch_add_explicit(&model->memory_bytes, bytes, memory_order_relaxed);
+        if (program != NULL) {
+            program->memory_bytes += bytes;
+        }
+    }
+    return status;
+}
+
+void
+cpu_model_give_back(struct leat_model *model, uint64_t bytes)
+{
+    (void)atomic_fetch_sub_explicit(&model->memory_bytes, bytes, memory_order_relaxed);
+}
+
 static int
 compare_pointers(const void *a, const void *b)
 {
@@ -119,7 +160,9 @@ cpu_model_destroy(struct leat_model *model)
     }
     cpu_constants_destroy(model->constants);
     (void)dnnl_engine_destroy(model->engine);
-    leat_graph_destroy(model->graph);
+    for (uint32_t k = 0; k < model->graph_count; k++) {
+        leat_graph_destroy(model->graphs[k]);
+    }
     LEAT_MUST(pthread_mutex_destroy(&model->mutex) == 0);
     free(model->payloads);
     free(model);
@@ -128,13 +171,20 @@ cpu_model_destroy(struct leat_model *model)
 static enum leat_status
 list_payloads(struct leat_model *model)
 {
-    model->payloads = calloc((size_t)model->graph->value_count + 1, sizeof(*model->payloads));
+    size_t values = 1;
+
+    for (uint32_t k = 0; k < model->graph_count; k++) {
+        values += model->graphs[k]->value_count;
+    }
+    model->payloads = calloc(values, sizeof(*model->payloads));
     if (model->payloads == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a model");
     }
-    for (uint32_t v = 0; v < model->graph->value_count; v++) {
-        if (model->graph->values[v].data != NULL) {
-            model->payloads[model->payload_count++] = model->graph->values[v].data;
+    for (uint32_t k = 0; k < model->graph_count; k++) {
+        for (uint32_t v = 0; v < model->graphs[k]->value_count; v++) {
+            if (model->graphs[k]->values[v].data != NULL) {
+                model->payloads[model->payload_count++] = model->graphs[k]->values[v].data;
+            }
         }
     }
     qsort(model->payloads, model->payload_count, sizeof(*model->payloads), compare_pointers);
@@ -160,19 +210,24 @@ cpu_model_load(const struct leat_model_source *source, struct leat_model **ret_m
     model->output_count = source->output_count;
     model->type = source->precision == LEAT_PRECISION_BF16 ? dnnl_bf16 : dnnl_f32;
     model->quantised = source->precision == LEAT_PRECISION_INT8;
-    for (uint32_t t = 0; t < tensors; t++) {
-        model->item_bytes[t] = source->infos[t].item_bytes;
-    }
+    memcpy(model->infos, source->infos, tensors * sizeof(model->infos[0]));
+    model->one_by_one = source->one_by_one;
+    leat_item_layout_init(&model->layout, source);
     enum leat_status status = cpu_check(NULL, "engine", dnnl_engine_create(&model->engine, dnnl_cpu, 0));
     if (status == LEAT_OK) {
-        status = leat_graph_copy(source->graph, &model->graph);
+        status = leat_source_copy_graphs(source, model->graphs, model->lengths, &model->graph_count);
     }
     if (status == LEAT_OK) {
+        const uint64_t most = leat_graph_memory_max(model->graphs[0]), taken = leat_graphs_bytes(model->graphs, model->graph_count);
+        model->memory_left = taken < most ? most - taken : 0;
         status = list_payloads(model);
     }
     if (status == LEAT_OK) {
         /* What no plan could do is refused now, and the weights are there before the first plan. */
-        status = cpu_program_build(model, model->graph, 1, 1, &program);
+        status = cpu_program_build(model, model->graphs[model->graph_count - 1], 1, 1, &program);
+        if (status == LEAT_OK && leat_graph_is_bounded(program->graph) && !model->one_by_one) {
+            status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "a shape depends on tensor contents");
+        }
         cpu_program_destroy(program);
     }
     if (status != LEAT_OK) {
@@ -187,11 +242,8 @@ static size_t
 cpu_model_bytes(const struct leat_model *model)
 {
     struct leat_model *mutable = (struct leat_model *)(uintptr_t)model; /* for the mutex alone */
-    size_t bytes = sizeof(*model);
+    size_t bytes = sizeof(*model) + leat_graphs_bytes(model->graphs, model->graph_count);
 
-    for (uint32_t v = 0; v < model->graph->value_count; v++) {
-        bytes += model->graph->values[v].mapping == NULL ? model->graph->values[v].data_bytes : 0;
-    }
     for (const struct cpu_constant *c = *cpu_model_lock_constants(mutable); c != NULL; c = c->next) {
         bytes += sizeof(*c) + c->bytes;
     }
@@ -235,14 +287,15 @@ next_team_size(const struct leat_plan_options *options, uint32_t size)
 }
 
 static enum leat_status
-check_signature(const struct leat_model *model, const struct leat_graph *graph, uint32_t items)
+check_signature(const struct leat_model *model, const struct leat_graph *graph, uint32_t items, uint32_t length)
 {
     for (uint32_t t = 0; t < model->input_count + model->output_count; t++) {
         const uint32_t value = t < model->input_count ? graph->inputs[t] : graph->outputs[t - model->input_count];
         const size_t bytes = leat_value_bytes(&graph->values[value]);
-        if (bytes != items * model->item_bytes[t]) {
-            return LEAT_FAIL(LEAT_ERR_SHAPE, "tensor %u has %zu bytes for %u items, its signature says %llu", t, bytes,
-                             items, (unsigned long long)(items * model->item_bytes[t]));
+        const size_t expected = items * leat_item_bytes(&model->layout, t, length);
+        if (bytes != expected) {
+            return LEAT_FAIL(LEAT_ERR_SHAPE, "tensor %u has %zu bytes for %u items, its signature says %zu", t, bytes,
+                             items, expected);
         }
     }
     return LEAT_OK;
@@ -255,17 +308,18 @@ build_programs(struct leat_model *model, const struct leat_plan_options *options
     if (plan->programs == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
     }
+    const uint32_t items = model->one_by_one ? 1 : plan->items;
     for (uint32_t threads = 1; threads != UINT32_MAX; threads = next_team_size(options, threads)) {
         struct cpu_program *program;
         if (threads > LEAT_TEAM_MAX) {
             return LEAT_FAIL(LEAT_ERR_INVALID, "a plan for a team of %u; 1 to %u are possible", threads, LEAT_TEAM_MAX);
         }
-        enum leat_status status = cpu_program_build(model, model->graph, plan->items, threads, &program);
+        enum leat_status status = cpu_program_build(model, model->graphs[plan->which], items, threads, &program);
         if (status != LEAT_OK) {
             return status;
         }
         plan->programs[plan->program_count++] = program;
-        status = check_signature(model, program->graph, plan->items);
+        status = check_signature(model, program->graph, items, plan->length);
         if (status != LEAT_OK) {
             return status;
         }
@@ -311,7 +365,11 @@ cpu_plan_build(struct leat_model *model, const struct leat_plan_options *options
     }
     plan->model = model;
     plan->items = options->items;
-    enum leat_status status = build_programs(model, options, plan);
+    enum leat_status status = leat_length_find(model->lengths, model->graph_count, options->length, &plan->which);
+    if (status == LEAT_OK) {
+        plan->length = model->lengths[plan->which];
+        status = build_programs(model, options, plan);
+    }
     if (status == LEAT_OK) {
         status = make_slots(plan, options->runs > 0 ? options->runs : 1);
     }
@@ -352,6 +410,31 @@ acquire_slot(const struct leat_plan *plan, const void *scratch)
     return NULL;
 }
 
+/* What a run made of one item. */
+static enum leat_status
+store_outputs(const struct leat_model *model, const struct cpu_program *program, const struct cpu_run *run,
+              const struct leat_segment *segment)
+{
+    uint16_t size, *next_size = segment->sizes;
+
+    for (uint32_t o = 0; o < model->output_count; o++) {
+        const struct leat_tensor_info *info = &model->infos[model->input_count + o];
+        const uint32_t value = program->graph->outputs[o];
+        /* The cast drops const: output tensors of a segment are for us to write. */
+        const enum leat_status status =
+            leat_signature_store(info, &program->graph->values[value], cpu_run_dims(run, value),
+                                 cpu_run_tensor(run, program->outputs[o]),
+                                 (void *)(uintptr_t)segment->tensors[model->input_count + o], &size);
+        if (status != LEAT_OK) {
+            return status;
+        }
+        if (info->varying != 0 && next_size != NULL) {
+            *next_size++ = size;
+        }
+    }
+    return LEAT_OK;
+}
+
 static enum leat_status
 run_program(const struct leat_plan *plan, const struct cpu_program *program, struct cpu_run *run,
             const struct leat_segment *segments, uint32_t count, uint32_t missing, struct leat_team *team)
@@ -359,15 +442,35 @@ run_program(const struct leat_plan *plan, const struct cpu_program *program, str
     const struct leat_model *model = plan->model;
 
     for (uint32_t t = 0; t < model->input_count; t++) {
-        leat_segments_gather(segments, count, t, model->item_bytes[t], missing, cpu_run_tensor(run, program->inputs[t]));
+        leat_items_gather(&model->layout, plan->length, segments, count, t, missing, cpu_run_tensor(run, program->inputs[t]));
     }
     enum leat_status status = cpu_run_execute(run, team);
-    if (LEAT_UNLIKELY(leat_mapping_any_damaged()) && leat_graph_is_damaged(model->graph)) {
+    if (LEAT_UNLIKELY(leat_mapping_any_damaged()) && leat_graph_is_damaged(model->graphs[plan->which])) {
         status = LEAT_ERR_SYS;
+    }
+    if (status == LEAT_OK && model->one_by_one) {
+        return store_outputs(model, program, run, &segments[0]);
     }
     for (uint32_t o = 0; o < model->output_count && status == LEAT_OK; o++) {
         const uint32_t t = model->input_count + o;
-        leat_segments_scatter(segments, count, t, model->item_bytes[t], cpu_run_tensor(run, program->outputs[o]));
+        leat_items_scatter(&model->layout, plan->length, segments, count, t, cpu_run_tensor(run, program->outputs[o]));
+    }
+    return status;
+}
+
+static enum leat_status
+run_one_by_one(const struct leat_plan *plan, const struct cpu_program *program, struct cpu_run *run,
+               const struct leat_segment *segments, uint32_t count, struct leat_team *team)
+{
+    const struct leat_model *model = plan->model;
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t item = 0; item < segments[i].items && status == LEAT_OK; item++) {
+            const struct leat_segment one =
+                leat_segment_item(&segments[i], item, model->infos, model->input_count + model->output_count);
+            status = run_program(plan, program, run, &one, 1, 0, team);
+        }
     }
     return status;
 }
@@ -382,7 +485,8 @@ cpu_plan_run(const struct leat_plan *plan, const struct leat_segment *segments, 
     for (uint32_t i = 0; i < count; i++) {
         items += segments[i].items;
     }
-    if (LEAT_UNLIKELY(items == 0 || items > plan->items)) {
+    if (LEAT_UNLIKELY(items == 0 || items > plan->items ||
+                      !leat_items_fit(&plan->model->layout, plan->length, segments, count))) {
         return LEAT_ERR_INVALID;
     }
     while (plan->programs[p]->threads > leat_team_size(team)) {
@@ -395,8 +499,10 @@ cpu_plan_run(const struct leat_plan *plan, const struct leat_segment *segments, 
     leat_openmp_enter(team, plan->programs[p]->threads);
     leat_cxx_heap_enter();
     cpu_run_bind(slot->runs[p], scratch);
-    const enum leat_status status = run_program(plan, plan->programs[p], slot->runs[p], segments, count,
-                                                plan->items - (uint32_t)items, team);
+    const enum leat_status status =
+        plan->model->one_by_one
+            ? run_one_by_one(plan, plan->programs[p], slot->runs[p], segments, count, team)
+            : run_program(plan, plan->programs[p], slot->runs[p], segments, count, plan->items - (uint32_t)items, team);
     leat_cxx_heap_leave();
     leat_openmp_leave();
     atomic_store_explicit(&slot->busy, 0, memory_order_release); /* P0 */
@@ -406,6 +512,7 @@ cpu_plan_run(const struct leat_plan *plan, const struct leat_segment *segments, 
 const struct leat_backend leat_backend_cpu = {
     .abi = LEAT_BACKEND_ABI,
     .name = "cpu",
+    .takes_lengths = true,
     .precisions = cpu_precisions,
     .model_load = cpu_model_load,
     .model_destroy = cpu_model_destroy,

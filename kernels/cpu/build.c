@@ -230,6 +230,19 @@ set_factors(struct cpu_builder *b, dnnl_primitive_attr_t attributes, const struc
                    dnnl_primitive_attr_set_output_scales(attributes, (dnnl_dim_t)factors->count, factors->mask, factors->data));
 }
 
+/* What oneDNN takes for a primitive, as measured: 30 to 75 KiB. */
+enum { PRIMITIVE_BYTES = 64 << 10 };
+
+/* What a reorder that runs here and now works in lies in oneDNN's own memory. */
+static enum leat_status
+may_work(struct cpu_builder *b, const_dnnl_primitive_desc_t pd)
+{
+    int64_t bytes = 0;
+    const enum leat_status status =
+        CPU_TRY(b, "layout of a constant", dnnl_primitive_desc_query(pd, dnnl_query_memory_consumption_s64, 0, &bytes));
+    return status == LEAT_OK ? cpu_model_may_take(b->model, PRIMITIVE_BYTES + (uint64_t)(bytes > 0 ? bytes : 0)) : status;
+}
+
 /* Reads `source` as seen_as and writes it as md; no step: it happens here and now, on this thread. */
 static enum leat_status
 reorder_now(struct cpu_builder *b, const void *source, const dnnl_memory_desc_t *seen_as, const struct factors *factors,
@@ -260,6 +273,9 @@ reorder_now(struct cpu_builder *b, const void *source, const dnnl_memory_desc_t 
     }
     (void)dnnl_primitive_attr_destroy(attributes);
     if (status == LEAT_OK) {
+        status = may_work(b, pd);
+    }
+    if (status == LEAT_OK) {
         status = CPU_TRY(b, "layout of a constant", dnnl_primitive_create(&primitive, pd));
     }
     if (status == LEAT_OK) {
@@ -278,7 +294,7 @@ reorder_now(struct cpu_builder *b, const void *source, const dnnl_memory_desc_t 
 }
 
 static enum leat_status
-make_constant(struct cpu_builder *b, const void *source, size_t bytes, const dnnl_memory_desc_t *seen_as,
+make_constant(struct cpu_builder *b, bool shared, const void *source, size_t bytes, const dnnl_memory_desc_t *seen_as,
               const dnnl_memory_desc_t *md, const struct factors *factors, bool payload_stays, struct cpu_constant **ret)
 {
     struct cpu_constant *constant = calloc(1, sizeof(*constant));
@@ -290,11 +306,15 @@ make_constant(struct cpu_builder *b, const void *source, size_t bytes, const dnn
     enum leat_status status = LEAT_OK;
     if (!as_it_is || !payload_stays) {
         constant->bytes = (size_t)leat_round_up(as_it_is ? bytes : dnnl_memory_desc_get_size(md), CPU_ALIGN);
-        constant->owned = aligned_alloc(CPU_ALIGN, constant->bytes + CPU_ALIGN);
-        constant->data = constant->owned;
-        if (constant->owned == NULL) {
+        status = cpu_model_take(b->model, shared ? NULL : b->program, constant->bytes);
+        if (status == LEAT_OK) {
+            constant->owned = aligned_alloc(CPU_ALIGN, constant->bytes + CPU_ALIGN);
+            constant->data = constant->owned;
+            status = constant->owned != NULL ? LEAT_OK : no_memory();
+        }
+        if (status != LEAT_OK) {
             free(constant);
-            return no_memory();
+            return status;
         }
         if (as_it_is) {
             memcpy(constant->owned, source, bytes);
@@ -308,11 +328,49 @@ make_constant(struct cpu_builder *b, const void *source, size_t bytes, const dnn
         status = reorder_now(b, source, seen_as, factors, constant->memory);
     }
     if (status != LEAT_OK) {
+        if (shared) {
+            cpu_model_give_back(b->model, constant->bytes);
+        }
         destroy_constant(constant);
         return status;
     }
     *ret = constant;
     return LEAT_OK;
+}
+
+enum leat_status
+cpu_open_constant(struct cpu_builder *b, const struct leat_value *value, struct leat_elements *ret)
+{
+    const enum leat_status status =
+        leat_value_in_place(value) ? LEAT_OK : cpu_model_may_take(b->model, value->data_bytes);
+    return status == LEAT_OK ? leat_value_open(value, ret) : status;
+}
+
+/* The constant over `v` as it is: where it lies, or in the one copy of it that the list has. */
+static enum leat_status
+make_constant_of(struct cpu_builder *b, struct cpu_constant *const *list, bool shared, const struct leat_value *v,
+                 const dnnl_memory_desc_t *seen_as, const dnnl_memory_desc_t *md, const struct factors *factors,
+                 struct cpu_constant **ret)
+{
+    struct leat_elements elements = {.data = NULL};
+    bool stays = leat_value_in_place(v);
+    enum leat_status status = LEAT_OK;
+
+    for (const struct cpu_constant *c = *list; c != NULL && !stays; c = c->next) {
+        stays = c->source == v->data && c->owned != NULL && c->pack == NULL && cpu_same_bytes(&c->seen_as, &c->md);
+        elements.data = stays ? c->owned : NULL;
+    }
+    if (elements.data == NULL) {
+        status = cpu_open_constant(b, v, &elements);
+    }
+    if (status == LEAT_OK) {
+        status = make_constant(b, shared, elements.data, v->data_bytes, seen_as, md, factors, stays, ret);
+        leat_elements_close(&elements);
+    }
+    if (status == LEAT_OK) {
+        (*ret)->source = v->data;
+    }
+    return status;
 }
 
 static enum leat_status
@@ -331,7 +389,7 @@ constant_as(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t *see
         constant = constant->next;
     }
     if (constant == NULL) {
-        status = make_constant(b, v->data, v->data_bytes, seen_as, md, factors, true, &constant);
+        status = make_constant_of(b, list, shared, v, seen_as, md, factors, &constant);
         if (status == LEAT_OK) {
             constant->next = *list;
             *list = constant;
@@ -363,6 +421,35 @@ cpu_constant_scaled(struct cpu_builder *b, uint32_t value, const dnnl_memory_des
     return constant_as(b, value, seen_as, md, &all, ret_tensor);
 }
 
+static enum leat_status
+pack_constant(struct cpu_builder *b, bool shared, const struct leat_value *v, cpu_pack pack, size_t bytes, struct cpu_constant **ret)
+{
+    struct leat_value seen = *v;
+    struct leat_elements elements;
+
+    enum leat_status status = cpu_model_take(b->model, shared ? NULL : b->program, bytes);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    void *packed = aligned_alloc(CPU_ALIGN, (size_t)leat_round_up(bytes, CPU_ALIGN));
+    struct cpu_constant *constant = calloc(1, sizeof(*constant));
+    status = packed != NULL && constant != NULL ? cpu_open_constant(b, v, &elements) : no_memory();
+    if (status != LEAT_OK) {
+        if (shared) {
+            cpu_model_give_back(b->model, bytes);
+        }
+        free(packed);
+        free(constant);
+        return status;
+    }
+    seen.data = elements.data;
+    pack(&seen, packed);
+    leat_elements_close(&elements);
+    *constant = (struct cpu_constant){.source = v->data, .pack = pack, .data = packed, .owned = packed, .bytes = bytes};
+    *ret = constant;
+    return LEAT_OK;
+}
+
 enum leat_status
 cpu_constant_packed(struct cpu_builder *b, uint32_t value, cpu_pack pack, size_t bytes, uint32_t *ret_tensor)
 {
@@ -375,25 +462,19 @@ cpu_constant_packed(struct cpu_builder *b, uint32_t value, cpu_pack pack, size_t
     while (constant != NULL && (constant->source != v->data || constant->pack != pack)) {
         constant = constant->next;
     }
+    enum leat_status status = LEAT_OK;
     if (constant == NULL) {
-        void *packed = aligned_alloc(CPU_ALIGN, (size_t)leat_round_up(bytes, CPU_ALIGN));
-        constant = calloc(1, sizeof(*constant));
-        if (packed != NULL && constant != NULL) {
-            pack(v, packed);
-            *constant = (struct cpu_constant){
-                .next = *list, .source = v->data, .pack = pack, .data = packed, .owned = packed, .bytes = bytes};
+        status = pack_constant(b, shared, v, pack, bytes, &constant);
+        if (status == LEAT_OK) {
+            constant->next = *list;
             *list = constant;
-        } else {
-            free(packed);
-            free(constant);
-            constant = NULL;
         }
     }
     if (shared) {
         cpu_model_unlock_constants(b->model);
     }
-    if (constant == NULL) {
-        return no_memory();
+    if (status != LEAT_OK) {
+        return status;
     }
     const struct cpu_tensor tensor = {.bytes = bytes, .buffer = CPU_NONE, .constant = constant};
     return add_tensor(b->program, &tensor, ret_tensor);
@@ -406,7 +487,7 @@ cpu_private_vector(struct cpu_builder *b, const float *data, size_t count, uint3
     const dnnl_memory_desc_t md = cpu_plain_md(dims, 1);
     struct cpu_constant *constant;
 
-    enum leat_status status = make_constant(b, data, count * sizeof(*data), &md, &md, NULL, false, &constant);
+    enum leat_status status = make_constant(b, false, data, count * sizeof(*data), &md, &md, NULL, false, &constant);
     if (status != LEAT_OK) {
         return status;
     }
@@ -616,7 +697,10 @@ cpu_add_primitive(struct cpu_builder *b, dnnl_primitive_desc_t pd, const struct 
     struct cpu_step step = {.node = b->node};
     struct cpu_arg *all = calloc(arg_count + 1, sizeof(*all));
 
-    enum leat_status status = all == NULL ? no_memory() : CPU_TRY(b, "kernel", dnnl_primitive_create(&step.primitive, pd));
+    enum leat_status status = all == NULL ? no_memory() : cpu_model_take(b->model, b->program, PRIMITIVE_BYTES);
+    if (status == LEAT_OK) {
+        status = CPU_TRY(b, "kernel", dnnl_primitive_create(&step.primitive, pd));
+    }
     if (status == LEAT_OK) {
         memcpy(all, args, arg_count * sizeof(*all));
         if (scratch.ndims != 0 && dnnl_memory_desc_get_size(&scratch) > 0) {
@@ -790,6 +874,8 @@ lower_as_kind(struct cpu_builder *b)
         return cpu_lower_gemm(b);
     case LEAT_OP_MATMUL:
         return cpu_lower_matmul(b);
+    case LEAT_OP_ATTENTION:
+        return cpu_lower_attention(b);
     case LEAT_OP_MAX_POOL:
     case LEAT_OP_AVERAGE_POOL:
         return cpu_lower_pool(b);
@@ -833,21 +919,22 @@ lower_as_kind(struct cpu_builder *b)
     }
 }
 
-static enum leat_status
-lower(struct cpu_builder *b, const struct leat_node *node)
+static bool
+touches_bounded(const struct leat_graph *graph, const struct leat_node *node)
 {
-    const bool fused = node->fused_add != LEAT_VALUE_NONE || node->fused_activation != LEAT_ACTIVATION_NONE;
-    const bool fusible = node->op->kind == LEAT_OP_CONV || node->op->kind == LEAT_OP_GEMM ||
-                         node->op->kind == LEAT_OP_MATMUL;
+    bool bounded = leat_node_reads_bounded(graph, node);
 
-    b->node = node;
-    enum leat_status status = fused && !fusible ? LEAT_AGAIN : lower_as_kind(b);
-    if (status == LEAT_AGAIN) {
-        status = cpu_lower_reference(b);
+    for (uint32_t o = 0; o < node->output_count; o++) {
+        const struct leat_value *output = leat_node_output(graph, node, o);
+        bounded = bounded || (output != NULL && output->bounded);
     }
-    if (status == LEAT_OK && b->observer != NULL) {
-        status = cpu_observe(b);
-    }
+    return bounded;
+}
+
+/* The node has read what it reads. */
+static void
+release_inputs(struct cpu_builder *b, const struct leat_node *node)
+{
     for (uint32_t i = 0; i < node->input_count; i++) {
         if (node->inputs[i] != LEAT_VALUE_NONE) {
             b->uses[node->inputs[i]]--;
@@ -856,6 +943,40 @@ lower(struct cpu_builder *b, const struct leat_node *node)
     if (node->fused_add != LEAT_VALUE_NONE) {
         b->uses[node->fused_add]--;
     }
+}
+
+static enum leat_status
+lower(struct cpu_builder *b, const struct leat_node *node)
+{
+    const uint32_t first = node->input_count > 0 ? node->inputs[0] : LEAT_VALUE_NONE;
+    const struct leat_node *waiting = first != LEAT_VALUE_NONE ? b->waiting[first] : NULL;
+    const bool fused = node->fused_add != LEAT_VALUE_NONE || node->fused_activation != LEAT_ACTIVATION_NONE;
+    const bool fusible = node->op->kind == LEAT_OP_CONV || node->op->kind == LEAT_OP_GEMM ||
+                         node->op->kind == LEAT_OP_MATMUL;
+
+    b->node = node;
+    /* What is as large as it turns out to be in a run is for the reference functions. */
+    const bool bounded = touches_bounded(b->graph, node);
+#if defined(__x86_64__)
+    if (!bounded && cpu_expansion_waits(b)) {
+        b->waiting[node->outputs[0]] = node;
+        return LEAT_OK;
+    }
+    if (waiting != NULL) {
+        const enum leat_status together = cpu_lower_expansion(b, waiting);
+        release_inputs(b, waiting);
+        release_inputs(b, node);
+        return together;
+    }
+#endif
+    enum leat_status status = bounded || (fused && !fusible) ? LEAT_AGAIN : lower_as_kind(b);
+    if (status == LEAT_AGAIN) {
+        status = cpu_lower_reference(b);
+    }
+    if (status == LEAT_OK && b->observer != NULL && !bounded) {
+        status = cpu_observe(b);
+    }
+    release_inputs(b, node);
     return status;
 }
 
@@ -904,12 +1025,13 @@ build(struct cpu_builder *b)
 
     b->best = malloc(values * sizeof(*b->best));
     b->uses = calloc(values, sizeof(*b->uses));
+    b->waiting = calloc(values, sizeof(const struct leat_node *));
     b->aliased = calloc(values, sizeof(*b->aliased));
     program->plain = malloc(values * sizeof(*program->plain));
     b->whole = malloc(values * sizeof(*b->whole));
     b->wants_whole = calloc(values, sizeof(*b->wants_whole));
     b->quantised = calloc((size_t)b->graph->node_count + 1, sizeof(*b->quantised));
-    if (b->best == NULL || b->uses == NULL || b->aliased == NULL || program->plain == NULL || b->whole == NULL ||
+    if (b->best == NULL || b->uses == NULL || b->waiting == NULL || b->aliased == NULL || program->plain == NULL || b->whole == NULL ||
         b->wants_whole == NULL || b->quantised == NULL) {
         return no_memory();
     }
@@ -927,16 +1049,23 @@ build(struct cpu_builder *b)
     if (status == LEAT_OK) {
         status = make_outputs(b);
     }
-    if (status != LEAT_OK) {
-        return status;
+    if (status == LEAT_OK) {
+        status = cpu_place_buffers(program->buffers, program->buffer_count, &program->scratch_bytes);
     }
-    uint32_t *order = malloc(((size_t)program->buffer_count + 1) * sizeof(*order));
-    if (order == NULL) {
-        return no_memory();
+    return status == LEAT_OK ? cpu_model_may_take(b->model, program->scratch_bytes) : status;
+}
+
+/* What this number of items made constant. */
+static enum leat_status
+take_folded(struct cpu_program *program)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t v = 0; v < program->graph->value_count; v++) {
+        const struct leat_value *value = &program->graph->values[v];
+        bytes += value->data != NULL && !cpu_model_owns(program->model, value->data) ? value->data_bytes : 0;
     }
-    program->scratch_bytes = cpu_place_buffers(program->buffers, program->buffer_count, order);
-    free(order);
-    return LEAT_OK;
+    return cpu_model_take(program->model, program, bytes);
 }
 
 static enum leat_status
@@ -949,12 +1078,13 @@ build_program(struct leat_model *model, const struct leat_graph *graph, uint32_t
     if (program == NULL) {
         return no_memory();
     }
+    program->model = model;
     program->items = items;
     program->threads = threads;
     program->observer = observer;
     enum leat_status status = leat_graph_specialise(graph, items, &program->graph);
-    if (status == LEAT_OK && leat_graph_is_bounded(program->graph)) {
-        status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "a shape depends on tensor contents");
+    if (status == LEAT_OK) {
+        status = take_folded(program);
     }
     if (status == LEAT_OK) {
         b.graph = program->graph;
@@ -965,6 +1095,7 @@ build_program(struct leat_model *model, const struct leat_graph *graph, uint32_t
     }
     free(b.best);
     free(b.uses);
+    free(b.waiting);
     free(b.aliased);
     free(b.whole);
     free(b.wants_whole);
@@ -1002,6 +1133,7 @@ cpu_program_destroy(struct cpu_program *program)
         free(program->steps[s].args);
     }
     cpu_constants_destroy(program->constants);
+    cpu_model_give_back(program->model, program->memory_bytes);
     leat_graph_destroy(program->graph);
     free(program->tensors);
     free(program->buffers);

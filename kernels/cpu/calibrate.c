@@ -100,11 +100,15 @@ no_memory(void)
 }
 
 static enum leat_status
-want(struct cpu_observer *observer, const struct leat_graph *graph, uint32_t value)
+want(struct leat_model *model, struct cpu_observer *observer, const struct leat_graph *graph, uint32_t value)
 {
     if (value == LEAT_VALUE_NONE || observer->by_value[value] != NULL ||
         graph->values[value].data != NULL || graph->values[value].dtype != LEAT_DTYPE_F32) {
         return LEAT_OK;
+    }
+    const enum leat_status status = cpu_model_take(model, NULL, sizeof(struct histogram));
+    if (status != LEAT_OK) {
+        return status;
     }
     struct histogram *histogram = calloc(1, sizeof(*histogram));
     if (histogram == NULL) {
@@ -116,7 +120,7 @@ want(struct cpu_observer *observer, const struct leat_graph *graph, uint32_t val
 }
 
 static enum leat_status
-make_observer(struct cpu_observer *observer, const struct leat_graph *graph)
+make_observer(struct leat_model *model, struct cpu_observer *observer, const struct leat_graph *graph)
 {
     enum leat_status status = LEAT_OK;
 
@@ -133,7 +137,7 @@ make_observer(struct cpu_observer *observer, const struct leat_graph *graph)
         }
         const uint32_t values[3] = {node->inputs[0], node->outputs[0], node->fused_add};
         for (uint32_t i = 0; i < LEAT_COUNT_OF(values) && status == LEAT_OK; i++) {
-            status = want(observer, graph, values[i]);
+            status = want(model, observer, graph, values[i]);
         }
     }
     return status;
@@ -165,7 +169,7 @@ leat_calibration_create(const struct leat_graph *graph, uint32_t items,
         status = leat_graph_specialise(graph, items, &known); /* as the program will do */
     }
     if (status == LEAT_OK) {
-        status = make_observer(&calibration->observer, known);
+        status = make_observer(calibration->model, &calibration->observer, known);
     }
     if (status == LEAT_OK) {
         status = cpu_program_build_observed(calibration->model, graph, items,

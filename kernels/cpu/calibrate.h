@@ -23,7 +23,10 @@ struct leat_range {
     float least, most; /* least <= 0 <= most, one of them not 0, both finite */
 };
 
-/* For batches of so many items of a graph that was optimised and has no free dimensions but the batch. */
+/*
+ * For batches of so many items of a graph that was optimised and has no free dimensions but the batch. LEAT_ERR_LIMIT where that
+ * takes more than the graph's limit leaves.
+ */
 LEAT_MUST_CHECK enum leat_status leat_calibration_create(const struct leat_graph *graph,
                                                          uint32_t items,
                                                          struct leat_calibration **ret_calibration);

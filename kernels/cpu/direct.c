@@ -14,6 +14,9 @@ enum {
      */
     BLOCK_BYTES = 384 << 10,
     BLOCK_ROWS = 16 * CPU_ROWS,
+    /* Of a 1x1 convolution with more channels, so many at a time, for blocks of enough rows. */
+    SLICE_CHANNELS = 8 * CPU_CHANNELS,
+    PACKED_INPUTS = 16,
 };
 
 static int64_t
@@ -40,32 +43,62 @@ cpu_direct_pack(const struct cpu_direct *conv, const float *weights, float *ret_
 {
     const int64_t taps = taps_of(conv), inputs = conv->inputs;
 
-    memset(ret_packed, 0, cpu_direct_weights_bytes(conv));
-    for (int64_t o = 0; o < conv->outputs; o++) {
-        for (int64_t i = 0; i < inputs; i++) {
-            for (int64_t t = 0; t < taps; t++) {
-                ret_packed[((o / CPU_PANEL * taps + t) * inputs + i) * CPU_PANEL + o % CPU_PANEL] =
-                    weights[(o * inputs + i) * taps + t];
+    if (conv->outputs % CPU_PANEL != 0) {
+        memset(ret_packed, 0, cpu_direct_weights_bytes(conv));
+    }
+    /* A few inputs of all outputs of a panel: so much of the result stays in the cache while it is written. */
+    for (int64_t panel = 0; panel < panels_of(conv); panel++) {
+        for (int64_t begin = 0; begin < inputs; begin += PACKED_INPUTS) {
+            const int64_t end = begin + PACKED_INPUTS < inputs ? begin + PACKED_INPUTS : inputs;
+            for (int64_t o = panel * CPU_PANEL; o < (panel + 1) * CPU_PANEL && o < conv->outputs; o++) {
+                for (int64_t i = begin; i < end; i++) {
+                    for (int64_t t = 0; t < taps; t++) {
+                        ret_packed[((panel * taps + t) * inputs + i) * CPU_PANEL + o % CPU_PANEL] =
+                            weights[(o * inputs + i) * taps + t];
+                    }
+                }
             }
         }
     }
 }
 
-/* Some channels of one pixel of the windows, for one panel. */
+void
+cpu_direct_pack_transposed(const struct cpu_direct *conv, const float *weights, float *ret_packed)
+{
+    LEAT_ASSERT(taps_of(conv) == 1);
+    for (int64_t p = 0; p < panels_of(conv); p++) {
+        const int64_t left = conv->outputs - p * CPU_PANEL, count = left < CPU_PANEL ? left : CPU_PANEL;
+        for (int64_t i = 0; i < conv->inputs; i++, ret_packed += CPU_PANEL) {
+            memcpy(ret_packed, weights + i * conv->outputs + p * CPU_PANEL, (size_t)count * sizeof(*weights));
+            memset(ret_packed + count, 0, (size_t)(CPU_PANEL - count) * sizeof(*weights));
+        }
+    }
+}
+
+/* Channels at a time: slices of one size, all that there are where there is one. */
+static int64_t
+slice_of(const struct cpu_direct *conv)
+{
+    const int64_t slices = taps_of(conv) == 1 ? (conv->inputs + SLICE_CHANNELS - 1) / SLICE_CHANNELS : 1;
+    const int64_t channels = (conv->inputs + slices - 1) / slices;
+    return slices == 1 ? conv->inputs : (channels + CPU_CHANNELS - 1) / CPU_CHANNELS * CPU_CHANNELS;
+}
+
+/* Some channels of one pixel of the windows, for some vectors of one panel. */
 struct part {
     int64_t channel, channels;
-    const float *weights;        /* of these channels */
+    const float *weights;        /* of these channels, from the first of these vectors on */
     const float *next;           /* weights that come after them */
     const float *source;         /* pixels that come after the block: as many lines as the block has of these channels */
     const float *bias;
-    int vectors; /* of the panel that there are outputs for */
+    int vectors;
     bool first, last;
 };
 
 /* `count` rows, a constant, from `result` on. */
 CPU_INLINE void
 multiply_rows(const struct cpu_direct *conv, const struct part *part, const float *const pixels[], const float *ahead,
-              float *result, const int vectors, const int count)
+              int64_t step, float *result, const int vectors, const int count)
 {
     const float *rows[CPU_ROWS];
     __m512 sums[CPU_ROWS][CPU_VECTORS];
@@ -80,8 +113,8 @@ multiply_rows(const struct cpu_direct *conv, const struct part *part, const floa
         }
     }
 #pragma GCC unroll 4
-    for (int v = 0; v < CPU_VECTORS; v++) {
-        const bool has = part->first && part->bias != NULL && v < vectors;
+    for (int v = 0; v < vectors; v++) {
+        const bool has = part->first && part->bias != NULL;
         const __m512 start = has ? _mm512_loadu_ps(part->bias + v * CPU_LANES) : _mm512_setzero_ps();
 #pragma GCC unroll 6
         for (int r = 0; r < count; r++) {
@@ -101,13 +134,13 @@ multiply_rows(const struct cpu_direct *conv, const struct part *part, const floa
     for (int r = 0; r < count; r++) {
         rows[r] = pixels[r] + part->channel;
     }
-    cpu_product(rows, part->channels, part->weights, ahead, sums, count);
+    cpu_product(rows, part->channels, part->weights, ahead, step, sums, vectors, count);
     if (part->last) {
         const __m512 least = _mm512_set1_ps(conv->least), most = _mm512_set1_ps(conv->most);
 #pragma GCC unroll 6
         for (int r = 0; r < count; r++) {
 #pragma GCC unroll 4
-            for (int v = 0; v < CPU_VECTORS; v++) { /* in this order NaN stays NaN */
+            for (int v = 0; v < vectors; v++) { /* in this order NaN stays NaN */
                 sums[r][v] = _mm512_min_ps(most, _mm512_max_ps(least, sums[r][v]));
             }
         }
@@ -123,13 +156,13 @@ multiply_rows(const struct cpu_direct *conv, const struct part *part, const floa
 
 CPU_INLINE void
 multiply_group(const struct cpu_direct *conv, const struct part *part, const float *const pixels[], const float *ahead,
-               float *result, const int count)
+               int64_t step, float *result, const int count)
 {
     switch (part->vectors) {
-    case 1: multiply_rows(conv, part, pixels, ahead, result, 1, count); break;
-    case 2: multiply_rows(conv, part, pixels, ahead, result, 2, count); break;
-    case 3: multiply_rows(conv, part, pixels, ahead, result, 3, count); break;
-    default: multiply_rows(conv, part, pixels, ahead, result, CPU_VECTORS, count); break;
+    case 1: multiply_rows(conv, part, pixels, ahead, step, result, 1, count); break;
+    case 2: multiply_rows(conv, part, pixels, ahead, step, result, 2, count); break;
+    case 3: multiply_rows(conv, part, pixels, ahead, step, result, 3, count); break;
+    default: multiply_rows(conv, part, pixels, ahead, step, result, CPU_VECTORS, count); break;
     }
 }
 
@@ -140,19 +173,22 @@ multiply(const struct cpu_direct *conv, const struct part *part, const float *co
 {
     const int64_t groups = cpu_groups(count), floats = part->channels * CPU_LANES; /* that a group asks for */
     for (int64_t g = 0; g < groups; g++) {
-        const int64_t r = count * g / groups, source = (g - CPU_VECTORS) * floats;
+        const int64_t r = count * g / groups, source = (g - part->vectors) * floats;
+        /* Of whole panels one part after another, else one vector after another of each channel. */
+        const bool whole = part->vectors == CPU_VECTORS;
+        const int64_t step = g < part->vectors && !whole ? CPU_PANEL : CPU_LANES;
         const float *const *from = pixels + r;
-        const float *ahead = g < CPU_VECTORS                                             ? part->next + g * floats
+        const float *ahead = g < part->vectors ? part->next + g * (whole ? floats : CPU_LANES)
                              : part->source != NULL && source < count * part->channels ? part->source + source
                                                                                          : part->weights; /* are there */
         float *to = result + r * conv->outputs;
         switch (count * (g + 1) / groups - r) {
-        case 1: multiply_group(conv, part, from, ahead, to, 1); break;
-        case 2: multiply_group(conv, part, from, ahead, to, 2); break;
-        case 3: multiply_group(conv, part, from, ahead, to, 3); break;
-        case 4: multiply_group(conv, part, from, ahead, to, 4); break;
-        case 5: multiply_group(conv, part, from, ahead, to, 5); break;
-        default: multiply_group(conv, part, from, ahead, to, CPU_ROWS); break;
+        case 1: multiply_group(conv, part, from, ahead, step, to, 1); break;
+        case 2: multiply_group(conv, part, from, ahead, step, to, 2); break;
+        case 3: multiply_group(conv, part, from, ahead, step, to, 3); break;
+        case 4: multiply_group(conv, part, from, ahead, step, to, 4); break;
+        case 5: multiply_group(conv, part, from, ahead, step, to, 5); break;
+        default: multiply_group(conv, part, from, ahead, step, to, CPU_ROWS); break;
         }
         if (part->last && conv->smooth != LEAT_ACTIVATION_NONE) { /* while they are in the first-level cache */
             for (int64_t row = r; row < count * (g + 1) / groups; row++) {
@@ -164,29 +200,29 @@ multiply(const struct cpu_direct *conv, const struct part *part, const float *co
 
 /* ---- Blocks ----------------------------------------------------------------------------------------- */
 
-/* A member's share: rows are the pixels of the result, panels its channels. */
+/* A member's share: rows are the pixels of the result, vectors its channels. */
 struct share {
     int64_t first_row, last_row, block; /* rows of a block */
-    int64_t first_panel, last_panel;
+    int64_t first_vector, last_vector;
 };
 
 static struct share
 share_of(const struct cpu_direct *conv, uint32_t member, uint32_t members)
 {
-    const int64_t rows = conv->items * conv->out_height * conv->out_width, panels = panels_of(conv);
+    const int64_t rows = conv->items * conv->out_height * conv->out_width, vectors = conv->outputs / CPU_LANES;
     /* Few pixels are shared by all members, who split the weights: each weight is then read by one of them. */
-    const bool by_panels = rows < (int64_t)members * BLOCK_ROWS && panels >= (int64_t)members;
-    struct share share = {0, rows, 0, 0, panels};
+    const bool by_vectors = rows < (int64_t)members * BLOCK_ROWS && vectors >= (int64_t)members;
+    struct share share = {0, rows, 0, 0, vectors};
 
-    if (by_panels) {
-        share.first_panel = panels * member / members;
-        share.last_panel = panels * (member + 1) / members;
+    if (by_vectors) {
+        share.first_vector = vectors * member / members;
+        share.last_vector = vectors * (member + 1) / members;
     } else {
         share.first_row = rows * member / members;
         share.last_row = rows * (member + 1) / members;
     }
     const int64_t count = share.last_row - share.first_row;
-    const int64_t fitting = BLOCK_BYTES / (int64_t)sizeof(float) / conv->inputs;
+    const int64_t fitting = BLOCK_BYTES / (int64_t)sizeof(float) / slice_of(conv);
     const int64_t least = fitting < CPU_ROWS ? CPU_ROWS : fitting > BLOCK_ROWS ? BLOCK_ROWS : fitting;
     const int64_t blocks = count < least ? 1 : count / least;
     share.block = ((count + blocks - 1) / blocks + CPU_ROWS - 1) / CPU_ROWS * CPU_ROWS;
@@ -231,12 +267,56 @@ find_pixels(const struct cpu_direct *conv, bool dense, const float *source, cons
     }
 }
 
+/* Of a vector of results: the first of its weights in its panel, from channel `begin` on. */
+static const float *
+weights_of(const struct cpu_direct *conv, const float *packed, int64_t vector, int64_t begin)
+{
+    const int64_t panel = vector / CPU_VECTORS * taps_of(conv) * conv->inputs;
+    return packed + (panel + begin) * CPU_PANEL + vector % CPU_VECTORS * CPU_LANES;
+}
+
+/* A block's channels from `begin` to `end` with the vectors of a share. */
+static void
+multiply_slice(const struct cpu_direct *conv, const struct share *share, const float *const *pixels, int64_t count,
+               int64_t begin, int64_t end, const float *packed, const float *bias, bool dense, float *result)
+{
+    const int64_t taps = taps_of(conv), inputs = conv->inputs;
+
+    for (int64_t v = share->first_vector, next; v < share->last_vector; v = next) {
+        const int64_t end_of_panel = (v / CPU_VECTORS + 1) * CPU_VECTORS;
+        const float *weights = weights_of(conv, packed, v, begin);
+        next = end_of_panel < share->last_vector ? end_of_panel : share->last_vector;
+        /* Of the next vectors, or of the next slice and the first. */
+        const float *then = next < share->last_vector ? weights_of(conv, packed, next, begin)
+                                                      : weights_of(conv, packed, share->first_vector, end % inputs);
+        for (int64_t t = 0; t < taps; t++) {
+            for (int64_t c = begin; c < end; c += CPU_CHANNELS) {
+                const int64_t channels = end - c < CPU_CHANNELS ? end - c : CPU_CHANNELS;
+                const bool last = t + 1 == taps && c + channels == end;
+                const struct part part = {
+                    .channel = c,
+                    .channels = channels,
+                    .weights = weights,
+                    .next = last ? then : weights + channels * CPU_PANEL,
+                    .source = dense && v == share->first_vector ? pixels[0] + share->block * inputs + c * share->block : NULL,
+                    .bias = bias != NULL ? bias + v * CPU_LANES : NULL,
+                    .vectors = (int)(next - v),
+                    .first = t == 0 && c == 0,
+                    .last = last && end == inputs,
+                };
+                multiply(conv, &part, pixels + t * BLOCK_ROWS_MAX, count, result + v * CPU_LANES);
+                weights += channels * CPU_PANEL;
+            }
+        }
+    }
+}
+
 void
 cpu_direct_run(const struct cpu_direct *conv, const float *source, const float *packed, const float *bias, float *result,
                void *scratch, uint32_t member, uint32_t members)
 {
     const struct share share = share_of(conv, member, members);
-    const int64_t taps = taps_of(conv), inputs = conv->inputs;
+    const int64_t taps = taps_of(conv), inputs = conv->inputs, slice = slice_of(conv);
     /* The next block's pixels follow this one's. */
     const bool dense = taps == 1 && conv->out_height == conv->height && conv->out_width == conv->width &&
                        conv->pad_top == 0 && conv->pad_left == 0;
@@ -246,29 +326,9 @@ cpu_direct_run(const struct cpu_direct *conv, const float *source, const float *
     for (int64_t row = share.first_row; row < share.last_row; row += share.block) {
         const int64_t left = share.last_row - row, count = left < share.block ? left : share.block;
         find_pixels(conv, dense, source, zeros, row, count, pixels);
-        for (int64_t p = share.first_panel; p < share.last_panel; p++) {
-            const int64_t outputs = conv->outputs - p * CPU_PANEL;
-            const float *weights = packed + p * taps * inputs * CPU_PANEL;
-            for (int64_t t = 0; t < taps; t++) {
-                for (int64_t c = 0; c < inputs; c += CPU_CHANNELS) {
-                    const int64_t channels = inputs - c < CPU_CHANNELS ? inputs - c : CPU_CHANNELS;
-                    const bool last = t + 1 == taps && c + channels == inputs;
-                    const struct part part = {
-                        .channel = c,
-                        .channels = channels,
-                        .weights = weights,
-                        .next = last && p + 1 == share.last_panel ? packed + share.first_panel * taps * inputs * CPU_PANEL
-                                                                  : weights + channels * CPU_PANEL,
-                        .source = dense && p == share.first_panel ? pixels[0] + share.block * inputs + c * share.block : NULL,
-                        .bias = bias != NULL ? bias + p * CPU_PANEL : NULL,
-                        .vectors = outputs < CPU_PANEL ? (int)(outputs / CPU_LANES) : CPU_VECTORS,
-                        .first = t == 0 && c == 0,
-                        .last = last,
-                    };
-                    multiply(conv, &part, pixels + t * BLOCK_ROWS_MAX, count, result + row * conv->outputs + p * CPU_PANEL);
-                    weights += channels * CPU_PANEL;
-                }
-            }
+        for (int64_t c = 0; c < inputs; c += slice) {
+            multiply_slice(conv, &share, pixels, count, c, inputs - c < slice ? inputs : c + slice, packed, bias,
+                           dense && slice == inputs, result + row * conv->outputs);
         }
     }
 }

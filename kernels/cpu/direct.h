@@ -28,6 +28,8 @@ struct cpu_direct {
 
 size_t cpu_direct_weights_bytes(const struct cpu_direct *conv);
 void cpu_direct_pack(const struct cpu_direct *conv, const float *weights, float *ret_packed);
+/* The same of f32[inputs][outputs], for a window of one pixel. */
+void cpu_direct_pack_transposed(const struct cpu_direct *conv, const float *weights, float *ret_packed);
 
 /* Of one member. */
 size_t cpu_direct_scratch_bytes(const struct cpu_direct *conv);

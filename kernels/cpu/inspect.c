@@ -14,6 +14,7 @@ struct leat_inspection {
     struct cpu_program *program;
     struct cpu_run *run;
     unsigned char *scratch;
+    size_t live_bytes;
 };
 
 enum leat_status
@@ -24,6 +25,7 @@ leat_inspection_create(const struct leat_graph *graph, enum leat_precision preci
     const struct leat_model_source source = {.graph = graph,
                                              .precision = precision,
                                              .infos = infos,
+                                             .one_by_one = true, /* whoever runs it knows how many items meet */
                                              .input_count = graph->input_count,
                                              .output_count = graph->output_count};
 
@@ -38,6 +40,9 @@ leat_inspection_create(const struct leat_graph *graph, enum leat_precision preci
     enum leat_status status = leat_backend_cpu.model_load(&source, &inspection->model);
     if (status == LEAT_OK) {
         status = cpu_program_build(inspection->model, graph, items, threads, &inspection->program);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_live_bytes(inspection->program->buffers, inspection->program->buffer_count, &inspection->live_bytes);
     }
     if (status == LEAT_OK) {
         status = cpu_run_create(inspection->program, cpu_model_engine(inspection->model), &inspection->run);
@@ -107,18 +112,7 @@ leat_inspection_planned_bytes(const struct leat_inspection *inspection)
 size_t
 leat_inspection_bound_bytes(const struct leat_inspection *inspection)
 {
-    const struct cpu_program *program = inspection->program;
-    size_t most = 0;
-
-    for (uint32_t s = 0; s <= program->step_count; s++) { /* outputs live one step longer than there are steps */
-        size_t live = 0;
-        for (uint32_t b = 0; b < program->buffer_count; b++) {
-            const struct cpu_buffer *buffer = &program->buffers[b];
-            live += buffer->first != CPU_NONE && buffer->first <= s && buffer->last >= s ? buffer->bytes : 0;
-        }
-        most = live > most ? live : most;
-    }
-    return most;
+    return inspection->live_bytes;
 }
 
 size_t

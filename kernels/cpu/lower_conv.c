@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Convolutions on kernels of our own, which need AVX-512 and activations with channels last: that is how oneDNN wants
- * them on such CPUs. Which one a convolution gets follows from its shape and the number of threads alone.
+ * Convolutions, and products with constant weights, which are 1x1 convolutions, on kernels of our own, which need AVX-512
+ * and activations with channels last: that is how oneDNN wants them on such CPUs. Which one a node gets follows from its
+ * shape and the number of threads alone.
  */
 #include <math.h>
 #include <string.h>
@@ -9,6 +10,8 @@
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/depthwise.h"
 #include "kernels/cpu/direct.h"
+#include "kernels/cpu/expand.h"
+#include "kernels/cpu/image.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/winograd.h"
@@ -26,9 +29,11 @@ enum {
      * Weights that do not stay in the caches: ours come in ahead of time, oneDNN's do not. Where they do stay, ours are
      * as fast at best, or faster for a 1x1 convolution of whole panels that waits for its activations.
      */
-    POINT_WEIGHTS_BYTES = 512 << 10, /* of 1x1 convolutions */
+    POINT_WEIGHTS_BYTES = 512 << 10, /* of 1x1 convolutions and of products */
     WINDOW_WEIGHTS_BYTES = 2 << 20,
     TAPS_MAX = 64, /* pixels of a window: the table of them grows with it */
+    IMAGE_TERMS_MAX = 32, /* of a result, in convolutions of planes: with more, converting them first costs little */
+    EXPAND_INPUTS_MAX = 512, /* of an expansion: a panel of its weights stays in the second-level cache */
 };
 
 enum { SOURCE, RESULT, WEIGHTS, SCRATCH, BIAS, ARGS }; /* of a step; the last only where there is a bias */
@@ -106,6 +111,17 @@ winograd_of(const struct leat_node *node, const int64_t *source, const int64_t *
     };
 }
 
+static struct cpu_expand
+expand_of(const struct leat_node *points, const struct leat_node *windows, const int64_t *source, const int64_t *result,
+          const int64_t *window)
+{
+    const int64_t expanded[4] = {source[0], result[1], source[2], source[3]};
+    return (struct cpu_expand){
+        .depthwise = depthwise_of(windows, expanded, result, window),
+        .inputs = source[1], .least = least_of(points), .most = most_of(points), .smooth = smooth_of(points),
+    };
+}
+
 /* ---- Run -------------------------------------------------------------------------------------------- */
 
 struct work {
@@ -114,6 +130,7 @@ struct work {
     uint32_t members;
     struct cpu_depthwise depthwise;
     struct cpu_direct direct;
+    struct cpu_expand expand;
     struct cpu_winograd winograd;
 };
 
@@ -132,6 +149,14 @@ run_direct(const struct work *work, uint32_t member)
 }
 
 static void
+run_image(const struct work *work, uint32_t member)
+{
+    void *const *p = work->call->pointers;
+    unsigned char *scratch = (unsigned char *)p[SCRATCH] + member * cpu_image_scratch_bytes(&work->direct);
+    cpu_image_run(&work->direct, p[SOURCE], p[WEIGHTS], bias_of(work->call), p[RESULT], scratch, member, work->members);
+}
+
+static void
 run_depthwise(const struct work *work, uint32_t member)
 {
     void *const *p = work->call->pointers;
@@ -147,6 +172,22 @@ run_winograd(const struct work *work, uint32_t member)
     unsigned char *scratch = (unsigned char *)p[SCRATCH] + member * cpu_winograd_scratch_bytes(&work->winograd);
     cpu_winograd_run(&work->winograd, p[SOURCE], p[WEIGHTS], bias_of(work->call), p[RESULT], (float *)(void *)scratch,
                      member, work->members);
+}
+
+/* args: SOURCE, RESULT, WEIGHTS of the windows, SCRATCH, weights of the points, then biases of both where they are. */
+enum { POINTS = BIAS, EXPAND_ARGS = POINTS + 3 };
+
+static void
+run_expand(const struct work *work, uint32_t member)
+{
+    void *const *p = work->call->pointers;
+    const struct cpu_step *step = work->call->step;
+    const struct cpu_expand_weights weights = {.points = p[POINTS],
+                                               .points_bias = step->outer != 0 ? p[step->outer] : NULL,
+                                               .windows = p[WEIGHTS],
+                                               .windows_bias = step->inner != 0 ? p[step->inner] : NULL};
+    unsigned char *scratch = (unsigned char *)p[SCRATCH] + member * cpu_expand_scratch_bytes(&work->expand);
+    cpu_expand_run(&work->expand, p[SOURCE], &weights, p[RESULT], scratch, member, work->members);
 }
 
 static void
@@ -188,6 +229,15 @@ direct(const struct cpu_call *call)
 }
 
 static enum leat_status
+image(const struct cpu_call *call)
+{
+    struct work work = {.run = run_image};
+    work.direct = direct_of(call->step->node, dims_of(call, SOURCE), dims_of(call, RESULT), call->step->dims);
+    run(call, &work);
+    return LEAT_OK;
+}
+
+static enum leat_status
 depthwise(const struct cpu_call *call)
 {
     struct work work = {.run = run_depthwise};
@@ -205,6 +255,17 @@ winograd(const struct cpu_call *call)
     return LEAT_OK;
 }
 
+static enum leat_status
+expand(const struct cpu_call *call)
+{
+    const struct cpu_step *step = call->step;
+    struct work work = {.run = run_expand};
+    work.expand = expand_of(&call->program->graph->nodes[step->count], step->node, dims_of(call, SOURCE), dims_of(call, RESULT),
+                            step->dims);
+    run(call, &work);
+    return LEAT_OK;
+}
+
 /* ---- Lowering --------------------------------------------------------------------------------------- */
 
 static void
@@ -213,6 +274,30 @@ pack_direct(const struct leat_value *weights, void *ret_packed)
     const int64_t *w = weights->dims;
     cpu_direct_pack(&(struct cpu_direct){.outputs = w[0], .inputs = w[1], .kernel_down = w[2], .kernel_across = w[3]},
                     weights->data, ret_packed);
+}
+
+static void
+pack_rows(const struct leat_value *weights, void *ret_packed)
+{
+    const int64_t *w = weights->dims;
+    cpu_direct_pack(&(struct cpu_direct){.outputs = w[0], .inputs = w[1], .kernel_down = 1, .kernel_across = 1},
+                    weights->data, ret_packed);
+}
+
+static void
+pack_columns(const struct leat_value *weights, void *ret_packed)
+{
+    const int64_t *w = weights->dims;
+    cpu_direct_pack_transposed(&(struct cpu_direct){.outputs = w[1], .inputs = w[0], .kernel_down = 1, .kernel_across = 1},
+                               weights->data, ret_packed);
+}
+
+static void
+pack_image(const struct leat_value *weights, void *ret_packed)
+{
+    const int64_t *w = weights->dims;
+    cpu_image_pack(&(struct cpu_direct){.outputs = w[0], .inputs = w[1], .kernel_down = w[2], .kernel_across = w[3]},
+                   weights->data, ret_packed);
 }
 
 static void
@@ -266,6 +351,20 @@ suits_direct(const struct cpu_direct *conv)
         return conv->smooth != LEAT_ACTIVATION_NONE || bytes > POINT_WEIGHTS_BYTES || (conv->outputs % CPU_PANEL == 0 && conv->inputs >= CPU_PANEL);
     }
     return taps <= TAPS_MAX && bytes > WINDOW_WEIGHTS_BYTES;
+}
+
+/* The source has planes, and so needs no conversion. */
+static bool
+suits_image(const struct cpu_builder *b, const struct cpu_direct *conv, dnnl_memory_desc_t *ret_source)
+{
+    const uint32_t value = b->node->inputs[0], source = b->best[value];
+
+    if (conv->add || conv->inputs > CPU_IMAGE_INPUTS_MAX || conv->kernel_down > CPU_IMAGE_WINDOW_MAX ||
+        conv->inputs * conv->kernel_down * conv->kernel_across > IMAGE_TERMS_MAX || source == CPU_NONE) {
+        return false;
+    }
+    *ret_source = cpu_value_md(&b->graph->values[value]);
+    return cpu_same_bytes(&b->program->tensors[source].md, ret_source);
 }
 
 static bool
@@ -333,9 +432,174 @@ cpu_lower_own_conv(struct cpu_builder *b, const struct cpu_conv *conv)
                         cpu_winograd_scratch_bytes(&parameters));
     }
     const struct cpu_direct parameters = direct_of(b->node, source, result, window);
+    dnnl_memory_desc_t planes;
+    if (suits_image(b, &parameters, &planes)) {
+        return add_step(b, &(struct cpu_conv){w, &planes, conv->result}, window, image, pack_image,
+                        cpu_image_weights_bytes(&parameters), cpu_image_scratch_bytes(&parameters));
+    }
     if (suits_direct(&parameters)) {
         return add_step(b, conv, window, direct, pack_direct, cpu_direct_weights_bytes(&parameters),
                         cpu_direct_scratch_bytes(&parameters));
     }
     return LEAT_AGAIN;
+}
+
+/* One pixel a row. */
+static dnnl_memory_desc_t
+pixels_md(int64_t rows, int64_t channels)
+{
+    const int64_t dims[4] = {1, channels, rows, 1}, strides[4] = {rows * channels, 1, channels, channels};
+    return cpu_strided_md(dims, strides, 4);
+}
+
+enum leat_status
+cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product)
+{
+    const struct leat_node *node = b->node;
+    const dnnl_memory_desc_t none = {.ndims = 0}, value_md = cpu_value_md(leat_node_output(b->graph, node, 0));
+    const dnnl_memory_desc_t source = pixels_md(product->rows, product->inner), result = pixels_md(product->rows, product->columns);
+    const int64_t window[6] = {1, 1, 1, 1, 0, 0};
+    const struct cpu_direct parameters = direct_of(node, source.dims, result.dims, window);
+    struct cpu_arg args[ARGS] = {[BIAS] = {0, product->bias}};
+    struct cpu_step *step;
+    uint32_t plain, output;
+
+    if (cpu_model_type(b->model) != dnnl_f32 || !cpu_winograd_runs_here() || product->columns % CPU_LANES != 0 ||
+        cpu_direct_weights_bytes(&parameters) <= POINT_WEIGHTS_BYTES ||
+        (node->fused_activation > LEAT_ACTIVATION_CLIP && !cpu_activation_runs_here(node->fused_activation))) {
+        return LEAT_AGAIN;
+    }
+    enum leat_status status = cpu_plain(b, node->inputs[0], &plain);
+    if (status == LEAT_OK) {
+        status = cpu_view(b, plain, &source, &args[SOURCE].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_destination(b, &value_md, &output);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_view(b, output, &result, &args[RESULT].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_constant_packed(b, node->inputs[1], product->transposed ? pack_rows : pack_columns,
+                                     cpu_direct_weights_bytes(&parameters), &args[WEIGHTS].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_new_tensor(b, &none, b->program->threads * cpu_direct_scratch_bytes(&parameters), &args[SCRATCH].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_add_kernel(b, direct, args, product->has_bias ? ARGS : BIAS, &step);
+    }
+    if (status == LEAT_OK) {
+        memcpy(step->dims, window, sizeof(window));
+        cpu_set_output(b, 0, output);
+    }
+    return status;
+}
+
+/* ---- Two at once ------------------------------------------------------------------------------------ */
+
+/* What reads the value, if that is one node and nothing else. */
+static const struct leat_node *
+reader_of(const struct cpu_builder *b, uint32_t value)
+{
+    const struct leat_node *last = b->graph->nodes + b->graph->node_count;
+
+    for (const struct leat_node *n = b->node + 1; b->uses[value] == 1 && n < last; n++) {
+        if (n->input_count > 0 && n->inputs[0] == value) {
+            return n;
+        }
+    }
+    return NULL;
+}
+
+static bool
+has_window(const struct cpu_builder *b, const struct leat_node *node, struct leat_window *ret)
+{
+    return node->op->kind == LEAT_OP_CONV && node->fused_add == LEAT_VALUE_NONE &&
+           leat_node_input(b->graph, node, 1)->data != NULL &&
+           (node->fused_activation <= LEAT_ACTIVATION_CLIP || cpu_activation_runs_here(node->fused_activation)) &&
+           leat_window_of(b->graph, node, ret) == LEAT_OK && ret->rank == 2 && ret->dilation[LEAT_WINDOW_RANK - 2] == 1 &&
+           ret->dilation[LEAT_WINDOW_RANK - 1] == 1;
+}
+
+bool
+cpu_expansion_waits(const struct cpu_builder *b)
+{
+    const uint32_t y = LEAT_WINDOW_RANK - 2, x = LEAT_WINDOW_RANK - 1;
+    struct leat_window points, windows;
+
+    if (b->node->op->kind != LEAT_OP_CONV || b->observer != NULL || cpu_model_is_quantised(b->model) ||
+        cpu_model_type(b->model) != dnnl_f32 || !cpu_winograd_runs_here()) {
+        return false;
+    }
+    const struct leat_node *reader = reader_of(b, b->node->outputs[0]);
+    if (reader == NULL || !has_window(b, b->node, &points) || !has_window(b, reader, &windows)) {
+        return false;
+    }
+    const int64_t *source = leat_node_input(b->graph, b->node, 0)->dims;
+    const int64_t *between = leat_node_output(b->graph, b->node, 0)->dims, *result = leat_node_output(b->graph, reader, 0)->dims;
+    const uint32_t from = b->best[b->node->inputs[0]];
+    return from != CPU_NONE && cpu_has_channels_last(&b->program->tensors[from].md) &&
+           points.kernel[y] == 1 && points.kernel[x] == 1 && leat_node_int(b->node, "group", 1) == 1 &&
+           source[2] == between[2] && source[3] == between[3] && points.pad_begin[y] == 0 && points.pad_begin[x] == 0 &&
+           source[1] <= EXPAND_INPUTS_MAX && between[1] % CPU_LANES == 0 && result[1] == between[1] &&
+           leat_node_int(reader, "group", 1) == between[1] && windows.kernel[y] <= CPU_EXPAND_WINDOW_MAX &&
+           windows.kernel[y] * windows.kernel[x] <= TAPS_MAX && leat_value_elements(leat_node_output(b->graph, reader, 0)) > 0;
+}
+
+enum leat_status
+cpu_lower_expansion(struct cpu_builder *b, const struct leat_node *points)
+{
+    const uint32_t y = LEAT_WINDOW_RANK - 2, x = LEAT_WINDOW_RANK - 1;
+    const dnnl_memory_desc_t none = {.ndims = 0};
+    const struct leat_value *result = leat_node_output(b->graph, b->node, 0);
+    const int64_t *d = result->dims;
+    const dnnl_memory_desc_t md =
+        cpu_strided_md(d, (const int64_t[4]){d[1] * d[2] * d[3], 1, d[1] * d[3], d[1]}, 4);
+    struct cpu_arg args[EXPAND_ARGS] = {{0, 0}};
+    uint32_t count = POINTS + 1, points_bias = 0, windows_bias = 0;
+    struct cpu_step *step;
+    struct leat_window w;
+
+    enum leat_status status = leat_window_of(b->graph, b->node, &w);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const int64_t window[6] = {w.kernel[y], w.kernel[x], w.stride[y], w.stride[x], w.pad_begin[y], w.pad_begin[x]};
+    const int64_t *source = leat_node_input(b->graph, points, 0)->dims;
+    const struct cpu_expand conv = expand_of(points, b->node, source, d, window);
+    const struct cpu_direct direct = {.outputs = d[1], .inputs = source[1], .kernel_down = 1, .kernel_across = 1};
+    status = cpu_best(b, points->inputs[0], &args[SOURCE].tensor);
+    if (status == LEAT_OK) {
+        status = cpu_new_tensor(b, &md, dnnl_memory_desc_get_size(&md), &args[RESULT].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_constant_packed(b, b->node->inputs[1], pack_depthwise, cpu_depthwise_weights_bytes(&conv.depthwise),
+                                     &args[WEIGHTS].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_new_tensor(b, &none, b->program->threads * cpu_expand_scratch_bytes(&conv), &args[SCRATCH].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_constant_packed(b, points->inputs[1], pack_direct, cpu_direct_weights_bytes(&direct), &args[POINTS].tensor);
+    }
+    if (status == LEAT_OK && leat_node_input(b->graph, points, 2) != NULL) {
+        points_bias = count++;
+        status = cpu_plain(b, points->inputs[2], &args[points_bias].tensor);
+    }
+    if (status == LEAT_OK && leat_node_input(b->graph, b->node, 2) != NULL) {
+        windows_bias = count++;
+        status = cpu_plain(b, b->node->inputs[2], &args[windows_bias].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_add_kernel(b, expand, args, count, &step);
+    }
+    if (status == LEAT_OK) {
+        memcpy(step->dims, window, sizeof(window));
+        step->count = (size_t)(points - b->graph->nodes);
+        step->outer = points_bias;
+        step->inner = windows_bias;
+        cpu_set_output(b, 0, args[RESULT].tensor);
+    }
+    return status;
 }

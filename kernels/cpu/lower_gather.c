@@ -5,6 +5,7 @@
 #include "base/align.h"
 #include "kernels/cpu/program.h"
 #include "kernels/op.h"
+#include "kernels/payload.h"
 
 enum {
     AHEAD = 12,             /* rows that are asked for before they are read: tables do not fit into the caches */
@@ -15,20 +16,13 @@ enum {
 
 /* ---- Indices ---------------------------------------------------------------------------------------- */
 
-/* Untrusted: each is copied, and the copy checked. False, and *ret untouched, when it is outside of 0..rows. */
+/* Untrusted: read once, and what was read is checked. False, and *ret untouched, when it is outside of 0..rows. */
 static bool
 row_at(const struct cpu_step *step, const unsigned char *indices, size_t i, size_t *ret)
 {
     const int64_t rows = step->dims[0];
-    int64_t index;
+    const int64_t index = step->element_bytes == sizeof(int32_t) ? leat_payload_i32(indices, i) : leat_payload_i64(indices, i);
 
-    if (step->element_bytes == sizeof(int32_t)) {
-        int32_t narrow;
-        memcpy(&narrow, indices + i * sizeof(narrow), sizeof(narrow));
-        index = narrow;
-    } else {
-        memcpy(&index, indices + i * sizeof(index), sizeof(index));
-    }
     if (LEAT_UNLIKELY(index < -rows || index >= rows)) {
         return false;
     }

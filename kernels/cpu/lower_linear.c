@@ -10,14 +10,6 @@
 #include "kernels/cpu/program.h"
 #include "kernels/op.h"
 
-/* y[rows][columns] = scale * x[rows][inner] * w, and what goes with it. */
-struct product {
-    int64_t rows, inner, columns;
-    bool transposed; /* w is [columns][inner], else [inner][columns] */
-    bool has_bias;
-    uint32_t bias; /* tensor of `columns` elements */
-};
-
 /* [rows][columns] over memory with these strides. */
 static dnnl_memory_desc_t
 matrix_md(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride)
@@ -49,7 +41,7 @@ describe_quantised(struct cpu_builder *b, const void *context, dnnl_data_type_t 
 }
 
 static enum leat_status
-lower_quantised(struct cpu_builder *b, const struct product *p, const dnnl_memory_desc_t *weights_as)
+lower_quantised(struct cpu_builder *b, const struct cpu_product *p, const dnnl_memory_desc_t *weights_as)
 {
     const struct cpu_constant *bias = p->has_bias ? b->program->tensors[p->bias].constant : NULL;
     struct cpu_quantised q = {
@@ -68,7 +60,7 @@ lower_quantised(struct cpu_builder *b, const struct product *p, const dnnl_memor
 
 /* Constant weights: x is read plain as [rows][inner], y made plain. */
 static enum leat_status
-add_inner_product(struct cpu_builder *b, const struct product *p)
+add_inner_product(struct cpu_builder *b, const struct cpu_product *p)
 {
     const struct leat_node *node = b->node;
     const dnnl_memory_desc_t x = matrix_md(p->rows, p->inner, p->inner, 1);
@@ -85,6 +77,11 @@ add_inner_product(struct cpu_builder *b, const struct product *p)
     uint32_t plain, output;
 
     enum leat_status status = lower_quantised(b, p, &seen_as);
+#if defined(__x86_64__)
+    if (status == LEAT_AGAIN) {
+        status = cpu_lower_own_product(b, p);
+    }
+#endif
     if (status != LEAT_AGAIN) {
         return status;
     }
@@ -208,7 +205,7 @@ cpu_lower_gemm(struct cpu_builder *b)
     const struct leat_value *c = leat_node_input(b->graph, node, 2), *y = leat_node_output(b->graph, node, 0);
     const bool trans_a = leat_node_int(node, "transA", 0) != 0, trans_b = leat_node_int(node, "transB", 0) != 0;
     const float beta = leat_node_float(node, "beta", 1.0f);
-    struct product p = {
+    struct cpu_product p = {
         .rows = y->dims[0], .inner = a->dims[trans_a ? 0 : 1], .columns = y->dims[1], .transposed = trans_b};
     enum leat_status status = LEAT_OK;
 
@@ -265,7 +262,7 @@ cpu_lower_matmul(struct cpu_builder *b)
     }
     if (w->rank == 2 && w->data != NULL) {
         const int64_t inner = a->dims[a->rank - 1];
-        struct product p = {.rows = (int64_t)leat_value_elements(a) / inner, .inner = inner, .columns = w->dims[1],
+        struct cpu_product p = {.rows = (int64_t)leat_value_elements(a) / inner, .inner = inner, .columns = w->dims[1],
                             .has_bias = leat_node_input(b->graph, node, 2) != NULL};
         const enum leat_status status = p.has_bias ? cpu_plain(b, node->inputs[2], &p.bias) : LEAT_OK;
         return status == LEAT_OK ? add_inner_product(b, &p) : status;

@@ -235,11 +235,19 @@ static enum leat_status
 run_reference(const struct cpu_call *call)
 {
     const struct cpu_step *step = call->step;
+    const struct leat_graph *graph = call->program->graph;
     const bool has_workspace = step->node->op->workspace_bytes != NULL;
-    const struct leat_eval eval = {.graph = call->program->graph,
+    const struct leat_eval eval = {.graph = call->live != NULL ? call->live : graph,
                                    .node = step->node,
                                    .data = call->values,
+                                   .values = call->live != NULL ? call->live->values : NULL,
                                    .workspace = has_workspace ? call->pointers[step->arg_count - 1] : NULL};
+    if (call->live != NULL) {
+        const enum leat_status status = leat_reference_shrink_outputs(graph, call->live, (uint32_t)(step->node - graph->nodes));
+        if (status != LEAT_OK) {
+            return status;
+        }
+    }
     return leat_reference_run_node(&eval);
 }
 

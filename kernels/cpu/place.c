@@ -1,24 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Offset assignment for buffers with known lifetimes: largest first, each at the lowest gap between the
- * buffers already placed that live at the same time (greedy by size, as in Pisarchyk and Lee, "Efficient
- * Memory Management for Deep Neural Net Inference", MLSys 2020, section 5.2).
+ * Offset assignment for buffers with known lifetimes, greedily: one after the other, each at the lowest gap between the
+ * buffers already placed that live at the same time. Largest first (Pisarchyk and Lee, "Efficient Memory Management for
+ * Deep Neural Net Inference", MLSys 2020, section 5.2); while that takes more than lives at once, the buffer that came to lie
+ * highest goes first and all are placed again; then the same from other orders (by breadth is that paper's section 5.3). The best
+ * placement is kept.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/align.h"
 #include "kernels/cpu/program.h"
 
-/* Falling bytes, then rising index. */
+struct key {
+    uint64_t rank, bytes; /* falling */
+    uint32_t index;       /* rising */
+};
+
+enum order { BY_SIZE, BY_BREADTH, BY_AREA, ORDERS };
+
+/* Of comparisons: no more than that are tried but for the first placement, which takes what it takes. */
+#define WORK_MAX (UINT64_C(1) << 26)
+enum { ROUNDS_MAX = 256 }; /* of one order */
+
 static int
-compare_bytes(const void *a, const void *b, void *context)
+compare_keys(const void *a, const void *b)
 {
-    const struct cpu_buffer *buffers = context;
-    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    if (buffers[x].bytes != buffers[y].bytes) {
-        return buffers[x].bytes > buffers[y].bytes ? -1 : 1;
+    const struct key *x = a, *y = b;
+    if (x->rank != y->rank) {
+        return x->rank > y->rank ? -1 : 1;
     }
-    return (x > y) - (x < y);
+    if (x->bytes != y->bytes) {
+        return x->bytes > y->bytes ? -1 : 1;
+    }
+    return (x->index > y->index) - (x->index < y->index);
 }
 
 /* `placed` holds indices by rising offset. */
@@ -40,31 +55,155 @@ lowest_gap(const struct cpu_buffer *buffers, const uint32_t *placed, uint32_t co
     return at;
 }
 
-size_t
-cpu_place_buffers(struct cpu_buffer *buffers, uint32_t count, uint32_t *order)
+/* live[s]: bytes that live at step s, for all steps up to the last; returns the most. */
+static size_t
+sum_live(const struct cpu_buffer *buffers, uint32_t count, uint32_t steps, size_t *live)
 {
-    uint32_t live = 0;
+    size_t sum = 0, most = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (buffers[i].first != CPU_NONE) {
+            live[buffers[i].first] += buffers[i].bytes;
+            live[buffers[i].last + 1] -= buffers[i].bytes; /* the sums come out right modulo 2^64 */
+        }
+    }
+    for (uint32_t s = 0; s < steps; s++) {
+        sum += live[s];
+        live[s] = sum;
+        most = sum > most ? sum : most;
+    }
+    return most;
+}
+
+static size_t
+breadth(const struct cpu_buffer *buffer, const size_t *live)
+{
+    size_t most = 0;
+    for (uint32_t s = buffer->first; s <= buffer->last; s++) {
+        most = live[s] > most ? live[s] : most;
+    }
+    return most;
+}
+
+static uint32_t
+sort_keys(const struct cpu_buffer *buffers, uint32_t count, const size_t *live, enum order order, struct key *keys)
+{
+    uint32_t used = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct cpu_buffer *buffer = &buffers[i];
+        if (buffer->first == CPU_NONE || buffer->bytes == 0) {
+            continue;
+        }
+        const uint64_t life = (uint64_t)buffer->last - buffer->first + 1;
+        const uint64_t rank = order == BY_BREADTH ? breadth(buffer, live) : order == BY_AREA ? life * buffer->bytes : 0;
+        keys[used++] = (struct key){.rank = rank, .bytes = buffer->bytes, .index = i};
+    }
+    qsort(keys, used, sizeof(*keys), compare_keys);
+    return used;
+}
+
+/* Offsets in the order of the keys; returns the bytes needed. */
+static size_t
+place(struct cpu_buffer *buffers, const struct key *keys, uint32_t count, uint32_t *placed)
+{
     size_t total = 0;
+
+    for (uint32_t k = 0; k < count; k++) {
+        struct cpu_buffer *buffer = &buffers[keys[k].index];
+        buffer->offset = lowest_gap(buffers, placed, k, buffer);
+        total = buffer->offset + buffer->bytes > total ? buffer->offset + buffer->bytes : total;
+        uint32_t at = k;
+        while (at > 0 && buffers[placed[at - 1]].offset > buffer->offset) {
+            placed[at] = placed[at - 1];
+            at--;
+        }
+        placed[at] = keys[k].index;
+    }
+    return total;
+}
+
+/* The one that ends at `total` becomes the first; false where it is. */
+static bool
+raise_highest(const struct cpu_buffer *buffers, struct key *keys, uint32_t count, size_t total)
+{
+    uint32_t k = 0;
+    while (k < count && buffers[keys[k].index].offset + buffers[keys[k].index].bytes < total) {
+        k++;
+    }
+    if (k == 0 || k == count) {
+        return false;
+    }
+    const struct key highest = keys[k];
+    memmove(keys + 1, keys, k * sizeof(*keys));
+    keys[0] = highest;
+    return true;
+}
+
+static uint32_t
+count_steps(const struct cpu_buffer *buffers, uint32_t count)
+{
+    uint32_t steps = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        steps = buffers[i].first != CPU_NONE && buffers[i].last >= steps ? buffers[i].last + 1 : steps;
+    }
+    return steps;
+}
+
+enum leat_status
+cpu_live_bytes(const struct cpu_buffer *buffers, uint32_t count, size_t *ret_bytes)
+{
+    const uint32_t steps = count_steps(buffers, count);
+    size_t *live = calloc((size_t)steps + 1, sizeof(*live));
+
+    if (live == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+    }
+    *ret_bytes = sum_live(buffers, count, steps, live);
+    free(live);
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_place_buffers(struct cpu_buffer *buffers, uint32_t count, size_t *ret_bytes)
+{
+    const uint32_t steps = count_steps(buffers, count);
+    size_t *live = calloc((size_t)steps + 1, sizeof(*live)), *best = calloc((size_t)count + 1, sizeof(*best));
+    uint32_t *placed = malloc(((size_t)count + 1) * sizeof(*placed));
+    struct key *keys = malloc(((size_t)count + 1) * sizeof(*keys));
+    const bool room = live != NULL && best != NULL && placed != NULL && keys != NULL;
+    size_t least = SIZE_MAX;
+    uint64_t tried = 0;
 
     for (uint32_t i = 0; i < count; i++) {
         buffers[i].bytes = (size_t)leat_round_up(buffers[i].bytes, CPU_ALIGN);
-        if (buffers[i].first != CPU_NONE && buffers[i].bytes > 0) {
-            order[live++] = i;
+    }
+    const size_t bound = room ? sum_live(buffers, count, steps, live) : 0;
+    for (uint32_t order = 0; room && order < ORDERS; order++) {
+        const uint32_t used = sort_keys(buffers, count, live, order, keys);
+        const uint64_t work = (uint64_t)used * used + 1;
+        for (uint32_t round = 0; least > bound && round < ROUNDS_MAX && (tried == 0 || tried + work <= WORK_MAX / ORDERS * (order + 1)); round++) {
+            const size_t total = place(buffers, keys, used, placed);
+            for (uint32_t i = 0; i < count && total < least; i++) {
+                best[i] = buffers[i].offset;
+            }
+            least = total < least ? total : least;
+            tried += work;
+            if (!raise_highest(buffers, keys, used, total)) {
+                break;
+            }
         }
     }
-    qsort_r(order, live, sizeof(*order), compare_bytes, buffers);
-    /* order[0..k) becomes the placed ones by offset, while order[k..] is still by size. */
-    for (uint32_t k = 0; k < live; k++) {
-        const uint32_t index = order[k];
-        struct cpu_buffer *buffer = &buffers[index];
-        buffer->offset = lowest_gap(buffers, order, k, buffer);
-        total = buffer->offset + buffer->bytes > total ? buffer->offset + buffer->bytes : total;
-        uint32_t at = k;
-        while (at > 0 && buffers[order[at - 1]].offset > buffer->offset) {
-            order[at] = order[at - 1];
-            at--;
-        }
-        order[at] = index;
+    for (uint32_t i = 0; room && i < count; i++) {
+        buffers[i].offset = best[i];
     }
-    return total;
+    free(live);
+    free(best);
+    free(placed);
+    free(keys);
+    if (!room) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+    }
+    *ret_bytes = least;
+    return LEAT_OK;
 }

@@ -2,8 +2,8 @@
 /*
  * kernels/cpu/product.h - what our convolutions spend their time in: a few rows times a panel of weights.
  *
- * Shapes     rows f32[CPU_ROWS][channels], each at its own address; panel f32[channels][CPU_PANEL], 64-byte aligned;
- *            sums [CPU_ROWS][CPU_VECTORS], which stay in registers together with one row of the panel.
+ * Shapes     rows f32[CPU_ROWS][channels], each at its own address; panel f32[channels][CPU_PANEL], 64-byte aligned, or
+ *            some vectors of it; sums [CPU_ROWS][CPU_VECTORS], which stay in registers together with one row of the panel.
  * Numerics   A sum's terms are added in the order of the channels, whatever the number of rows.
  */
 #ifndef LEAT_KERNELS_CPU_PRODUCT_H
@@ -33,25 +33,26 @@ cpu_groups(int64_t rows)
 }
 
 /*
- * Adds the products of `count` rows, a constant, to the sums. Meanwhile asks for what comes next, one cache line for each
- * channel from `ahead` on: CPU_VECTORS of these products bring in a panel.
+ * Adds the products of `count` rows and the first `vectors` of the panel, constants, to the sums. Meanwhile asks for what
+ * comes next, one cache line for each channel from `ahead` on, `step` floats apart: CPU_VECTORS of these products bring in
+ * a panel.
  */
 CPU_INLINE void
-cpu_product(const float *const rows[CPU_ROWS], int64_t channels, const float *panel, const float *ahead,
-            __m512 sums[CPU_ROWS][CPU_VECTORS], const int count)
+cpu_product(const float *const rows[CPU_ROWS], int64_t channels, const float *panel, const float *ahead, int64_t step,
+            __m512 sums[CPU_ROWS][CPU_VECTORS], const int vectors, const int count)
 {
     for (int64_t c = 0; c < channels; c++) {
         __m512 weights[CPU_VECTORS];
-        _mm_prefetch((const char *)(ahead + c * CPU_LANES), _MM_HINT_T1);
+        _mm_prefetch((const char *)(ahead + c * step), _MM_HINT_T1);
 #pragma GCC unroll 4
-        for (int v = 0; v < CPU_VECTORS; v++) {
+        for (int v = 0; v < vectors; v++) {
             weights[v] = _mm512_load_ps(panel + c * CPU_PANEL + v * CPU_LANES);
         }
 #pragma GCC unroll 6
         for (int r = 0; r < count; r++) {
             const __m512 x = _mm512_set1_ps(rows[r][c]);
 #pragma GCC unroll 4
-            for (int v = 0; v < CPU_VECTORS; v++) {
+            for (int v = 0; v < vectors; v++) {
                 sums[r][v] = _mm512_fmadd_ps(x, weights[v], sums[r][v]);
             }
         }

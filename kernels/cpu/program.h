@@ -68,6 +68,7 @@ struct cpu_call {
     void *const *pointers;  /* [step->arg_count] */
     void *const *values;    /* [value_count] plain forms, for the reference functions */
     struct leat_team *team; /* at least program->threads members, or NULL */
+    struct leat_graph *live; /* the graph with the shapes of this run; NULL: they are as planned */
 };
 
 struct cpu_step {
@@ -97,6 +98,8 @@ struct cpu_program {
     struct cpu_observer *observer;  /* NULL unless it is calibrated */
     struct cpu_constant *constants; /* private ones */
     size_t scratch_bytes;
+    struct leat_model *model;
+    uint64_t memory_bytes; /* taken of the model's: private constants and primitives */
 };
 
 struct leat_model;
@@ -113,6 +116,7 @@ struct cpu_builder {
     uint32_t *uses;               /* [value_count] readers that are still to come */
     bool *aliased;                /* [value_count] other values look into its memory */
     struct cpu_observer *observer; /* sees the result of each node in each run; NULL unless it is calibrated */
+    const struct leat_node **waiting; /* [value_count] what makes it runs together with what reads it; NULL: has run */
     /* All CPU_NONE and false unless the model is quantised: */
     uint32_t *whole;  /* [value_count] the tensor of 8-bit whole numbers, or CPU_NONE */
     bool *wants_whole; /* [value_count] somebody reads it as such */
@@ -157,6 +161,9 @@ LEAT_MUST_CHECK enum leat_status cpu_constant_scaled(struct cpu_builder *b, uint
 LEAT_MUST_CHECK enum leat_status cpu_constant_packed(struct cpu_builder *b, uint32_t value, cpu_pack pack,
                                                      size_t bytes, uint32_t *ret_tensor);
 void cpu_constants_destroy(struct cpu_constant *list);
+/* leat_value_open(), where the model's limit leaves room for it. */
+LEAT_MUST_CHECK enum leat_status cpu_open_constant(struct cpu_builder *b, const struct leat_value *value,
+                                                   struct leat_elements *ret);
 /* `count` floats that the lowering computed; copied. */
 LEAT_MUST_CHECK enum leat_status cpu_private_vector(struct cpu_builder *b, const float *data, size_t count,
                                                     uint32_t *ret_tensor);
@@ -260,13 +267,28 @@ struct cpu_conv {
 bool cpu_has_channels_last(const dnnl_memory_desc_t *md);
 /* On a kernel of our own, where one is faster than oneDNN's. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_own_conv(struct cpu_builder *b, const struct cpu_conv *conv);
+/* y[rows][columns] = x[rows][inner] w, and what goes with it; w is the node's input 1, a constant. */
+struct cpu_product {
+    int64_t rows, inner, columns;
+    bool transposed; /* w is [columns][inner], else [inner][columns] */
+    bool has_bias;
+    uint32_t bias; /* tensor of `columns` elements */
+};
+/* On the same kernel. */
+LEAT_MUST_CHECK enum leat_status cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product);
+/* A mean over all pixels, channels last. */
+LEAT_MUST_CHECK enum leat_status cpu_lower_mean(struct cpu_builder *b);
 /* A product with one factor for each channel of each item. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_scale(struct cpu_builder *b, uint32_t value, uint32_t factors);
+/* The node is a 1x1 convolution of which a depthwise one makes the only use: they are lowered together, as the latter. */
+bool cpu_expansion_waits(const struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_expansion(struct cpu_builder *b, const struct leat_node *points);
 LEAT_MUST_CHECK enum leat_status cpu_lower_pool(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_global_pool(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_batch_norm(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_gemm(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_matmul(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_attention(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_unary(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_binary(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_softmax(struct cpu_builder *b);
@@ -283,8 +305,10 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_reference(struct cpu_builder *b); /* 
 
 /* ---- place.c ------------------------------------------------------------------------------------- */
 
-/* Offsets for all buffers such that two that live at one step do not overlap; returns the bytes needed. */
-size_t cpu_place_buffers(struct cpu_buffer *buffers, uint32_t count, uint32_t *order);
+/* Offsets for all buffers, whose bytes become multiples of CPU_ALIGN, such that two that live at one step do not overlap. */
+LEAT_MUST_CHECK enum leat_status cpu_place_buffers(struct cpu_buffer *buffers, uint32_t count, size_t *ret_bytes);
+/* Of placed buffers: what lives at once at the worst step, less than which no placement needs. */
+LEAT_MUST_CHECK enum leat_status cpu_live_bytes(const struct cpu_buffer *buffers, uint32_t count, size_t *ret_bytes);
 
 /* ---- model ------------------------------------------------------------------------------------------ */
 
@@ -296,6 +320,14 @@ dnnl_data_type_t cpu_model_type(const struct leat_model *model);
 bool cpu_model_is_quantised(const struct leat_model *model);
 /* True when the payload belongs to the model's own graph and so lives as long as the model. */
 bool cpu_model_owns(const struct leat_model *model, const void *payload);
+/*
+ * Before memory is taken for a program, until that is destroyed, or for the model (`program` is NULL): LEAT_ERR_LIMIT where the limit
+ * of the model's graph does not leave `bytes` more, else they are counted.
+ */
+LEAT_MUST_CHECK enum leat_status cpu_model_take(struct leat_model *model, struct cpu_program *program, uint64_t bytes);
+void cpu_model_give_back(struct leat_model *model, uint64_t bytes);
+/* The same of what is taken in a run, or only for a moment: nothing is counted. */
+LEAT_MUST_CHECK enum leat_status cpu_model_may_take(const struct leat_model *model, uint64_t bytes);
 struct cpu_constant **cpu_model_lock_constants(struct leat_model *model);
 void cpu_model_unlock_constants(struct leat_model *model);
 
@@ -318,6 +350,8 @@ void cpu_run_destroy(struct cpu_run *run); /* accepts NULL */
 /* Points all tensors into `scratch`. */
 void cpu_run_bind(struct cpu_run *run, unsigned char *scratch);
 void *cpu_run_tensor(const struct cpu_run *run, uint32_t tensor);
+/* Of a value, as the last run had them. */
+const int64_t *cpu_run_dims(const struct cpu_run *run, uint32_t value);
 LEAT_MUST_CHECK enum leat_status cpu_run_step(struct cpu_run *run, uint32_t step, struct leat_team *team);
 LEAT_MUST_CHECK enum leat_status cpu_run_execute(struct cpu_run *run, struct leat_team *team);
 

@@ -51,7 +51,7 @@ is_product(const struct leat_graph *graph, const struct leat_node *node)
 {
     const enum leat_op_kind kind = node->op->kind;
     return (kind == LEAT_OP_CONV || kind == LEAT_OP_GEMM || kind == LEAT_OP_MATMUL) &&
-           leat_node_input(graph, node, 1)->data != NULL;
+           leat_node_input(graph, node, 1)->data != NULL && !leat_node_output(graph, node, 0)->bounded;
 }
 
 static void
@@ -235,11 +235,17 @@ find_steps(struct cpu_builder *b, const struct cpu_quantised *q, bool whole, str
     if (steps->weights == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
     }
+    struct leat_elements elements;
+    const enum leat_status opened = cpu_open_constant(b, weights, &elements);
+    if (opened != LEAT_OK) {
+        free(steps->weights);
+        return opened;
+    }
     steps->sums = steps->weights + q->channels;
     steps->bias = steps->sums + q->channels;
     for (int64_t c = 0; c < q->channels; c++) {
         const float furthest =
-            most_of_channel(weights->data, leat_value_elements(weights), q->channels, c, last);
+            most_of_channel(elements.data, leat_value_elements(weights), q->channels, c, last);
         const float step =
             furthest > 0 && furthest / most > 0 && isfinite(furthest) ? furthest / most : 1;
         steps->weights[c] = 1 / step;
@@ -247,10 +253,12 @@ find_steps(struct cpu_builder *b, const struct cpu_quantised *q, bool whole, str
         steps->bias[c] = q->bias != NULL ? q->bias[c] / steps->sums[c] : 0;
         if (!isfinite(steps->weights[c]) || !isfinite(steps->bias[c]) ||
             !(steps->sums[c] > 0 && isfinite(steps->sums[c]))) {
+            leat_elements_close(&elements);
             free(steps->weights);
             return LEAT_AGAIN; /* too small for the arithmetic of floats */
         }
     }
+    leat_elements_close(&elements);
     return LEAT_OK;
 }
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/align.h"
 #include "kernels/cpu/program.h"
+#include "kernels/graph_build.h"
 #include "kernels/team.h"
 
 struct sharing {
@@ -69,6 +71,11 @@ struct cpu_run {
     dnnl_exec_arg_t *args;   /* [arg_count] */
     void **pointers;         /* [arg_count] */
     void **values;           /* [value_count] plain forms */
+    /*
+     * The program's graph with values of its own where some are bounded: these become what they are before anybody reads them,
+     * in each run anew. Else values is NULL.
+     */
+    struct leat_graph live;
 };
 
 void *
@@ -78,6 +85,29 @@ cpu_run_tensor(const struct cpu_run *run, uint32_t tensor)
     /* The cast drops const: nothing writes to a constant. */
     return t->constant != NULL ? (void *)(uintptr_t)t->constant->data
                                : run->scratch + run->program->buffers[t->buffer].offset;
+}
+
+const int64_t *
+cpu_run_dims(const struct cpu_run *run, uint32_t value)
+{
+    return run->live.values != NULL ? run->live.values[value].dims : run->program->graph->values[value].dims;
+}
+
+static enum leat_status
+create_live(struct cpu_run *run)
+{
+    const struct leat_graph *graph = run->program->graph;
+
+    if (!leat_graph_is_bounded(graph)) {
+        return LEAT_OK;
+    }
+    run->live = *graph;
+    run->live.values = malloc(graph->value_count * sizeof(*graph->values));
+    if (run->live.values == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+    }
+    memcpy(run->live.values, graph->values, graph->value_count * sizeof(*graph->values));
+    return LEAT_OK;
 }
 
 static enum leat_status
@@ -130,6 +160,9 @@ cpu_run_create(const struct cpu_program *program, dnnl_engine_t engine, struct c
     if (status == LEAT_OK) {
         status = create_memories(run, engine);
     }
+    if (status == LEAT_OK) {
+        status = create_live(run);
+    }
     if (status != LEAT_OK) {
         cpu_run_destroy(run);
         return status;
@@ -152,6 +185,7 @@ cpu_run_destroy(struct cpu_run *run)
     free(run->args);
     free(run->pointers);
     free(run->values);
+    free(run->live.values);
     free(run);
 }
 
@@ -199,6 +233,7 @@ cpu_run_step(struct cpu_run *run, uint32_t s, struct leat_team *team)
         .pointers = run->pointers + step->first_arg,
         .values = run->values,
         .team = team,
+        .live = run->live.values != NULL ? &run->live : NULL,
     };
     return step->kernel(&call);
 }

@@ -16,6 +16,7 @@ enum {
     BLOCK_BYTES = 1 << 20,   /* of one block's tiles: half of a second-level cache of 2 MiB */
     BLOCK_LEAST = 96,        /* tiles, where the weights do not stay in that cache: they are read for each block */
     WEIGHTS_BYTES = 4 << 20, /* such weights */
+    PACKED_INPUTS = 4,
 };
 
 /* The points a = sqrt(1/2) and b = sqrt(2). */
@@ -57,24 +58,39 @@ transform_weights(const double g[3], double ret[SEEN])
     ret[5] = g[2];
 }
 
+/* The points of one output and input, `stride` floats apart. */
+static void
+pack_one(const float *w, float *ret_packed, int64_t stride)
+{
+    double columns[3][SEEN];
+
+    for (int x = 0; x < 3; x++) {
+        transform_weights((const double[3]){(double)w[x], (double)w[3 + x], (double)w[6 + x]}, columns[x]);
+    }
+    for (int y = 0; y < SEEN; y++) {
+        double row[SEEN];
+        transform_weights((const double[3]){columns[0][y], columns[1][y], columns[2][y]}, row);
+        for (int x = 0; x < SEEN; x++, ret_packed += stride) {
+            *ret_packed = (float)row[x];
+        }
+    }
+}
+
 /* [panels][POINTS][inputs][PANEL], with zeros behind the last output. */
 void
 cpu_winograd_pack(const float *weights, int64_t inputs, int64_t outputs, float *ret_packed)
 {
-    memset(ret_packed, 0, cpu_winograd_weights_bytes(inputs, outputs));
-    for (int64_t o = 0; o < outputs; o++) {
-        for (int64_t i = 0; i < inputs; i++) {
-            const float *w = weights + (o * inputs + i) * 9;
-            double columns[3][SEEN];
-            for (int x = 0; x < 3; x++) {
-                transform_weights((const double[3]){(double)w[x], (double)w[3 + x], (double)w[6 + x]}, columns[x]);
-            }
-            for (int y = 0; y < SEEN; y++) {
-                double row[SEEN];
-                transform_weights((const double[3]){columns[0][y], columns[1][y], columns[2][y]}, row);
-                for (int x = 0; x < SEEN; x++) {
-                    const int64_t point = y * SEEN + x;
-                    ret_packed[((o / PANEL * POINTS + point) * inputs + i) * PANEL + o % PANEL] = (float)row[x];
+    if (outputs % PANEL != 0) {
+        memset(ret_packed, 0, cpu_winograd_weights_bytes(inputs, outputs));
+    }
+    /* A few inputs of all outputs of a panel: so much of the result stays in the cache while it is written. */
+    for (int64_t first = 0; first < outputs; first += PANEL) {
+        for (int64_t begin = 0; begin < inputs; begin += PACKED_INPUTS) {
+            const int64_t end = begin + PACKED_INPUTS < inputs ? begin + PACKED_INPUTS : inputs;
+            for (int64_t o = first; o < first + PANEL && o < outputs; o++) {
+                for (int64_t i = begin; i < end; i++) {
+                    pack_one(weights + (o * inputs + i) * 9,
+                             ret_packed + (first / PANEL * POINTS * inputs + i) * PANEL + o - first, inputs * PANEL);
                 }
             }
         }
@@ -226,7 +242,7 @@ multiply_rows(const float *inputs, int64_t stride, int64_t channels, const float
             sums[r][v] = first ? _mm512_setzero_ps() : _mm512_load_ps(products + r * PANEL + v * LANES);
         }
     }
-    cpu_product(rows, channels, weights, ahead, sums, count);
+    cpu_product(rows, channels, weights, ahead, LANES, sums, CPU_VECTORS, count);
 #pragma GCC unroll 6
     for (int r = 0; r < count; r++) {
 #pragma GCC unroll 4

@@ -243,6 +243,7 @@ join(const struct leat_node *node, const struct leat_shape *other, struct leat_s
             continue;
         }
         out->bounded = true;
+        out->open |= 1u << d;
         out->dims[d] = out->dims[d] < 0 || other->dims[d] < 0 ? LEAT_DIM_UNKNOWN
                        : out->dims[d] > other->dims[d]        ? out->dims[d]
                                                               : other->dims[d];
@@ -388,6 +389,7 @@ LEAT_INFER_FUNCTION(loop)
         } else {
             status = stack(node, result, 0, known ? trips : (int64_t)graph->trips_max, &shape);
             shape.bounded = !known;
+            shape.open = !known;
         }
         if (status == LEAT_OK && o < node->output_count) {
             outputs[o] = shape;

@@ -14,6 +14,7 @@
     enum leat_status leat_infer_##name(const struct leat_graph *graph, const struct leat_node *node, \
                                        struct leat_shape *outputs, bool *mixes_items)
 LEAT_INFER_FUNCTION(arg_reduce);
+LEAT_INFER_FUNCTION(attention);
 LEAT_INFER_FUNCTION(batch_normalization);
 LEAT_INFER_FUNCTION(bit_shift);
 LEAT_INFER_FUNCTION(broadcast); /* operands of one type */

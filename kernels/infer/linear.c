@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gemm and MatMul. */
+/* Gemm, MatMul and Attention. */
 #include "kernels/infer/infer.h"
 
 /* The inner dimensions of a product: equal, or one of them not known yet. */
@@ -82,4 +82,42 @@ leat_infer_product(const struct leat_node *node, const struct leat_value *a,
     }
     return check_inner(node, a->dims[a->rank - 1], b->dims[b->rank > 1 ? b->rank - 2 : 0],
                        mixes_items);
+}
+
+/* Both are known and differ. Whoever has the batch against a number mixes items. */
+static bool
+differ(int64_t a, int64_t b, bool *mixes_items)
+{
+    *mixes_items = *mixes_items || ((a == LEAT_DIM_BATCH) != (b == LEAT_DIM_BATCH) && (a >= 0 || b >= 0));
+    return a >= 0 && b >= 0 && a != b;
+}
+
+LEAT_INFER_FUNCTION(attention)
+{
+    const int64_t heads = leat_node_int(node, "heads", 1);
+    const struct leat_value *x[4];
+
+    for (uint32_t i = 0; i < 4; i++) {
+        x[i] = leat_node_input(graph, node, i);
+        if (x[i] != NULL && (x[i]->dtype != LEAT_DTYPE_F32 || (i < 3 ? x[i]->rank != 3 : x[i]->rank < 1 || x[i]->rank > 4))) {
+            return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "it needs three f32 tensors of rank 3, and a mask of rank 1 to 4");
+        }
+    }
+    const int64_t *q = x[0]->dims, *k = x[1]->dims, *v = x[2]->dims;
+    bool wrong = differ(q[0], k[0], mixes_items) || differ(q[0], v[0], mixes_items) || differ(k[1], v[1], mixes_items) ||
+                 differ(q[2], k[2], mixes_items) || heads < 1;
+    for (uint32_t i = 0; i < 3 && !wrong; i++) {
+        wrong = x[i]->dims[2] == 0 || (x[i]->dims[2] > 0 && x[i]->dims[2] % heads != 0);
+        *mixes_items = *mixes_items || leat_has_batch(x[i], 1, 3);
+    }
+    const int64_t scores[4] = {q[0], heads, q[1], k[1]};
+    for (uint32_t d = 0; x[3] != NULL && d < x[3]->rank && !wrong; d++) {
+        const uint32_t axis = 4 - x[3]->rank + d;
+        wrong = (axis == 3 || x[3]->dims[d] != 1) && differ(x[3]->dims[d], scores[axis], mixes_items);
+    }
+    if (wrong) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "its operands do not fit together");
+    }
+    outputs[0] = (struct leat_shape){.dtype = LEAT_DTYPE_F32, .rank = 3, .dims = {q[0], q[1], v[2]}};
+    return LEAT_OK;
 }

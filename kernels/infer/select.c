@@ -21,7 +21,8 @@ LEAT_INFER_FUNCTION(non_zero)
         (struct leat_shape){.dtype = LEAT_DTYPE_I64,
                             .rank = 2,
                             .dims = {(int64_t)x->rank, elements >= 0 ? elements : LEAT_DIM_UNKNOWN},
-                            .bounded = true};
+                            .bounded = true,
+                            .open = 1u << 1};
     return LEAT_OK;
 }
 
@@ -45,6 +46,7 @@ LEAT_INFER_FUNCTION(compress)
     outputs[0] = flat ? (struct leat_shape){.dtype = x->dtype, .rank = 1} : leat_shape_of(x);
     outputs[0].dims[axis] = size >= 0 && given >= 0 ? least(size, given) : LEAT_DIM_UNKNOWN;
     outputs[0].bounded = true;
+    outputs[0].open = 1u << axis;
     return LEAT_OK;
 }
 
@@ -68,9 +70,10 @@ LEAT_INFER_FUNCTION(unique)
     outputs[0] =
         flat ? (struct leat_shape){.dtype = x->dtype, .rank = 1, .dims = {size}} : leat_shape_of(x);
     outputs[0].bounded = true;
+    outputs[0].open = 1u << axis;
     for (uint32_t o = 1; o < node->output_count; o++) {
         outputs[o] = (struct leat_shape){
-            .dtype = LEAT_DTYPE_I64, .rank = 1, .dims = {size}, .bounded = o != 2};
+            .dtype = LEAT_DTYPE_I64, .rank = 1, .dims = {size}, .bounded = o != 2, .open = o != 2};
     }
     return LEAT_OK;
 }
@@ -112,6 +115,7 @@ LEAT_INFER_FUNCTION(non_max_suppression)
     outputs[0] = (struct leat_shape){.dtype = LEAT_DTYPE_I64,
                                      .rank = 2,
                                      .dims = {rows >= 0 ? rows : LEAT_DIM_UNKNOWN, 3},
-                                     .bounded = true};
+                                     .bounded = true,
+                                     .open = 1u << 0};
     return LEAT_OK;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "kernels/mapping.h"
 #include "kernels/onnx/importer.h"
 #include "kernels/op.h"
 
@@ -757,6 +758,39 @@ find_opset(const Onnx__ModelProto *model, int64_t *ret)
     return LEAT_FAIL(LEAT_ERR_PROTO, "the file names no opset of the standard operators");
 }
 
+static bool
+has_graphs(const Onnx__GraphProto *proto)
+{
+    for (size_t n = 0; n < proto->n_node; n++) {
+        for (size_t a = 0; a < proto->node[n]->n_attribute; a++) {
+            if (proto->node[n]->attribute[a]->g != NULL) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Weights of products stay in the model's file; what anything else reads is copied. */
+static enum leat_status
+settle_others(struct leat_graph *graph)
+{
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t n = 0; n < graph->node_count && status == LEAT_OK; n++) {
+        const struct leat_node *node = &graph->nodes[n];
+        const bool product = node->op->kind == LEAT_OP_MATMUL || node->op->kind == LEAT_OP_GEMM;
+        for (uint32_t i = 0; i < node->input_count && status == LEAT_OK; i++) {
+            status = (product && i == 1) || node->inputs[i] == LEAT_VALUE_NONE ? LEAT_OK
+                                                                               : leat_graph_settle_constant(graph, node->inputs[i]);
+        }
+    }
+    for (uint32_t o = 0; o < graph->output_count && status == LEAT_OK; o++) {
+        status = leat_graph_settle_constant(graph, graph->outputs[o]);
+    }
+    return status;
+}
+
 static enum leat_status
 import_model(const Onnx__ModelProto *model, const struct leat_onnx_source *source, struct leat_graph **ret_graph)
 {
@@ -767,6 +801,10 @@ import_model(const Onnx__ModelProto *model, const struct leat_onnx_source *sourc
     if (model->graph == NULL) {
         return LEAT_FAIL(LEAT_ERR_PROTO, "there is no graph in the file");
     }
+    /* Constants that inner graphs read are theirs too: there, all are in place. */
+    files.in_place_min = has_graphs(model->graph)        ? SIZE_MAX
+                         : source->mapped_bytes_min > 0 ? source->mapped_bytes_min
+                                                        : LEAT_MAPPED_BYTES_MIN;
     enum leat_status status = find_opset(model, &opset);
     if (status == LEAT_OK) {
         status = leat_graph_create(leat_onnx_text(model->graph->name), opset, &importer.graph);
@@ -779,7 +817,11 @@ import_model(const Onnx__ModelProto *model, const struct leat_onnx_source *sourc
     if (status == LEAT_OK) {
         status = unroll(importer.graph);
     }
-    if (status == LEAT_OK && leat_graph_is_damaged(importer.graph)) {
+    if (status == LEAT_OK) {
+        status = settle_others(importer.graph);
+    }
+    const bool cut = source->mapping != NULL && leat_mapping_is_damaged(source->mapping);
+    if (status == LEAT_OK && (cut || leat_graph_is_damaged(importer.graph))) {
         status = LEAT_FAIL(LEAT_ERR_PROTO, "a file of weights has become shorter");
     }
     importer_fini(&importer);
@@ -799,8 +841,14 @@ leat_onnx_import_from(const struct leat_onnx_source *source, struct leat_graph *
 
     enum leat_status status =
         leat_onnx_unpack(&onnx__model_proto__descriptor, source->bytes, source->byte_count, &message);
+    if (status == LEAT_OK && source->mapping != NULL) {
+        leat_mapping_give_back(source->mapping); /* the system maps more than what was read */
+    }
     if (status == LEAT_OK) {
         status = import_model((const Onnx__ModelProto *)(const void *)message, source, ret_graph);
+    }
+    if (source->mapping != NULL) {
+        leat_mapping_give_back(source->mapping);
     }
     leat_onnx_free(message);
     return status;

@@ -5,11 +5,14 @@
  * Trust    Every number and string comes from an untrusted file. leat_onnx_scan() runs before
  *          protobuf-c sees the bytes: it bounds nesting (protobuf-c recurses without limit) and refuses
  *          repeated singular messages (protobuf-c merges them in quadratic time).
+ * Memory   The elements of a large tensor stay where they are in the file until they are copied into the graph: protobuf-c would
+ *          copy them once more.
  */
 #ifndef LEAT_KERNELS_ONNX_ONNX_H
 #define LEAT_KERNELS_ONNX_ONNX_H
 
 #include <onnx.pb-c.h>
+#include <stdbool.h>
 
 #include "kernels/graph_build.h"
 
@@ -20,15 +23,27 @@
 LEAT_MUST_CHECK enum leat_status leat_onnx_scan(const ProtobufCMessageDescriptor *descriptor,
                                                 const void *bytes, size_t byte_count);
 
-/* NULL for NULL or a message that a bounded amount of memory cannot hold; see leat_onnx_free(). */
+/*
+ * Fails for a message that a bounded amount of memory cannot hold; see leat_onnx_free(). Raw data of a tensor from
+ * LEAT_ONNX_IN_PLACE_MIN bytes on stay in `bytes`, which have to outlive the message: leat_onnx_raw() finds them. Fields that
+ * the descriptors do not have are gone.
+ */
+#define LEAT_ONNX_IN_PLACE_MIN 4096u
 LEAT_MUST_CHECK enum leat_status leat_onnx_unpack(const ProtobufCMessageDescriptor *descriptor,
                                                   const void *bytes, size_t byte_count,
                                                   ProtobufCMessage **ret_message);
 void leat_onnx_free(ProtobufCMessage *message);
 
+/* Of no message in onnx.proto; fixed64 each. */
+#define LEAT_ONNX_FIELD_PLACE  UINT64_C(50001)
+#define LEAT_ONNX_FIELD_LENGTH UINT64_C(50002)
+/* False where the tensor has no raw data. It is a part of a message that leat_onnx_unpack() made. */
+bool leat_onnx_raw(const Onnx__TensorProto *tensor, ProtobufCBinaryData *ret_raw);
+
 /* Files beside the model that tensors lie in: each is mapped once. */
 struct leat_onnx_files {
     const struct leat_onnx_source *source; /* whose files and folder they are */
+    size_t in_place_min;                  /* floats of as many bytes stay in the model's own file, where that is mapped */
     uint32_t count;
     const char *names[LEAT_ONNX_FILES_MAX]; /* of the unpacked message */
     struct leat_mapping *mappings[LEAT_ONNX_FILES_MAX];

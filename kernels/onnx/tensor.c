@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* TensorProto: where its elements lie, and that there are exactly as many as its shape says. */
-#include <string.h>
-
 #include "base/align.h"
 #include "kernels/onnx/onnx.h"
 #include "kernels/op.h"
@@ -132,24 +130,30 @@ leat_onnx_tensor(struct leat_graph *graph, struct leat_onnx_files *files, const 
     }
     /* Compare before allocating: a few bytes of file must not ask for gigabytes. */
     const size_t size = leat_dtype_bytes(dtype), typed = typed_count(tensor, dtype);
-    const bool raw = tensor->has_raw_data && (tensor->raw_data.len > 0 || typed == 0);
-    if (raw ? tensor->raw_data.len != elements * size || typed > 0 : typed != elements) {
+    ProtobufCBinaryData bytes;
+    const bool has_raw = leat_onnx_raw(tensor, &bytes), raw = has_raw && (bytes.len > 0 || typed == 0);
+    if (raw ? bytes.len != elements * size || typed > 0 : typed != elements) {
         return LEAT_FAIL(LEAT_ERR_PROTO,
                          "tensor '%.64s' has %zu %s, its shape needs %llu elements of %zu bytes",
-                         name, raw ? tensor->raw_data.len : typed, raw ? "raw bytes" : "elements",
+                         name, raw ? bytes.len : typed, raw ? "raw bytes" : "elements",
                          (unsigned long long)elements, size);
     }
     status =
         leat_graph_add_value(graph, name, dtype, (uint32_t)tensor->n_dims, tensor->dims, &index);
-    if (status == LEAT_OK) {
+    /* A short tensor may lie in a message that was copied. */
+    const bool mapped = raw && files != NULL && files->source->mapping != NULL && bytes.len >= LEAT_ONNX_IN_PLACE_MIN;
+    if (status == LEAT_OK && mapped && dtype == LEAT_DTYPE_F32 && bytes.len >= files->in_place_min) {
+        leat_graph_map_constant(graph, index, files->source->mapping,
+                                (size_t)(bytes.data - (const unsigned char *)files->source->bytes));
+    } else if (status == LEAT_OK && raw) {
+        status = leat_graph_copy_constant(graph, index, bytes.data, mapped);
+    } else if (status == LEAT_OK) {
         status = leat_graph_make_constant(graph, index, &data);
     }
     if (status != LEAT_OK) {
         return status;
     }
-    if (raw && elements > 0) {
-        memcpy(data, tensor->raw_data.data, (size_t)elements * size);
-    } else if (!raw) {
+    if (data != NULL) {
         copy_typed(tensor, dtype, (size_t)elements, data);
     }
     *ret_index = index;

@@ -13,7 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ORT_VERSION 11u /* that has the last function below: ONNX Runtime 1.11 */
+#define ORT_VERSION       11u /* that has all functions below but the last: ONNX Runtime 1.11 */
+#define ORT_VERSION_FILES 18u /* that has the last one too */
 
 struct ort_allocator;
 struct ort_env;
@@ -87,7 +88,8 @@ struct ort_api {
     struct ort_status *(*element_type)(const struct ort_tensor_info *info, enum ort_type *ret_type);
     struct ort_status *(*rank)(const struct ort_tensor_info *info, size_t *ret_rank);
     struct ort_status *(*dims)(const struct ort_tensor_info *info, int64_t *dims, size_t rank); /* -1: not known */
-    ORT_GAP(63, 69);
+    struct ort_status *(*dim_names)(const struct ort_tensor_info *info, const char **names, size_t rank); /* "": none */
+    ORT_GAP(64, 69);
     struct ort_status *(*create_cpu_memory)(int allocator_type, int memory_type, struct ort_memory_info **ret_memory);
     ORT_GAP(70, 76);
     struct ort_status *(*allocator_free)(struct ort_allocator *allocator, void *block);
@@ -103,12 +105,18 @@ struct ort_api {
     void (*release_type_info)(struct ort_type_info *info);
     ORT_GAP(99, 100);
     void (*release_options)(struct ort_options *options);
-    ORT_GAP(101, 130);
+    ORT_GAP(101, 124);
+    struct ort_status *(*set_dim)(struct ort_options *options, const char *name, int64_t value);
+    ORT_GAP(125, 130);
     struct ort_status *(*set_config)(struct ort_options *options, const char *key, const char *value);
     ORT_GAP(131, 196);
     struct ort_status *(*set_start_thread)(struct ort_options *options, ort_start_thread start);
     struct ort_status *(*set_thread_context)(struct ort_options *options, void *context);
     struct ort_status *(*set_join_thread)(struct ort_options *options, ort_join_thread join);
+    ORT_GAP(199, 279);
+    /* Weights that the model looks for in files of these names; the blocks are the caller's, until no session has them. */
+    struct ort_status *(*set_files)(struct ort_options *options, const char *const *names, char *const *blocks,
+                                    const size_t *bytes, size_t count);
 };
 
 #define ORT_PLACE(function, place) \
@@ -130,7 +138,10 @@ ORT_PLACE(release_value, 96);
 ORT_PLACE(release_type_info, 98);
 ORT_PLACE(release_options, 100);
 ORT_PLACE(set_config, 130);
+ORT_PLACE(dim_names, 63);
+ORT_PLACE(set_dim, 124);
 ORT_PLACE(set_join_thread, 198);
+ORT_PLACE(set_files, 279);
 
 struct ort_api_base {
     const struct ort_api *(*get_api)(uint32_t version); /* NULL: the library is older */

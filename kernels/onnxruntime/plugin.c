@@ -7,16 +7,21 @@
  * Threads    A team of one runs a session that all workers share, on the worker's own thread. A team of more runs a session
  *            whose threads are as many as the team but one, moved to the cores of the team's helpers when that runs it first; each
  *            worker has one of its own then, with weights of its own. They spin while a batch runs, and sleep between batches.
+ * Files      Weights in other files are copied into memory, once for a model. Free dimensions but the first take the values given.
  * Hot path   ONNX Runtime allocates, locks and wakes threads while it runs: nothing that leat says of that holds here.
  * Trust      It reads payload as often as it likes, so inputs and outputs are copies that no client can change. That indices are
  *            in range is for it to check. It does not tell whether items of a batch depend on one another: a model in which
  *            they do shows one client another's items, unless its largest batch is one.
  */
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <leat/backend.h>
 
@@ -27,6 +32,7 @@ enum { ALIGN = 64 };
 static struct {
     const struct leat_backend_host *leat;
     const struct ort_api *api;
+    bool takes_files;
     struct ort_env *env;
     struct ort_memory_info *memory;
     struct ort_allocator *allocator;
@@ -58,9 +64,19 @@ struct tensor {
     size_t item_bytes;
 };
 
-struct leat_model {
-    void *file; /* for the sessions that plans ask for */
+/* What sessions are made from: those that plans ask for too. */
+struct origin {
+    void *file;
     size_t file_bytes;
+    uint32_t weights_count, dim_count;
+    char **names; /* [weights_count] of files */
+    char **blocks;
+    size_t *bytes;
+    struct leat_model_dim *dims; /* [dim_count] */
+};
+
+struct leat_model {
+    struct origin origin;
     uint32_t input_count, output_count;
     struct tensor tensors[LEAT_TENSORS_MAX]; /* inputs, then outputs */
     struct session *alone;
@@ -184,7 +200,22 @@ set_options(struct ort_options *options, struct session *session, int optimisati
 }
 
 static enum leat_status
-create_session(const void *file, size_t file_bytes, uint32_t size, int optimisation, struct session **ret_session)
+set_origin(struct ort_options *options, const struct origin *origin)
+{
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t d = 0; d < origin->dim_count && status == LEAT_OK; d++) {
+        status = check("dimension", ort.api->set_dim(options, origin->dims[d].name, origin->dims[d].value));
+    }
+    if (status == LEAT_OK && origin->weights_count > 0) {
+        status = check("files", ort.api->set_files(options, (const char *const *)origin->names, origin->blocks, origin->bytes,
+                                                   origin->weights_count));
+    }
+    return status;
+}
+
+static enum leat_status
+create_session(const struct origin *origin, uint32_t size, int optimisation, struct session **ret_session)
 {
     struct session *session = calloc(1, sizeof(*session));
     struct ort_options *options = NULL;
@@ -199,7 +230,10 @@ create_session(const void *file, size_t file_bytes, uint32_t size, int optimisat
         status = set_options(options, session, optimisation);
     }
     if (status == LEAT_OK) {
-        status = check("model", ort.api->create_session(ort.env, file, file_bytes, options, &session->ort));
+        status = set_origin(options, origin);
+    }
+    if (status == LEAT_OK) {
+        status = check("model", ort.api->create_session(ort.env, origin->file, origin->file_bytes, options, &session->ort));
     }
     if (options != NULL) {
         ort.api->release_options(options);
@@ -324,8 +358,26 @@ check_dims(const struct tensor *tensor, const char *side)
     return LEAT_OK;
 }
 
+/* It does not follow sizes through all operators: an output may still call them by the names that inputs had. */
 static enum leat_status
-read_type(const struct ort_type_info *type, const char *side, struct tensor *tensor)
+fill_dims(const struct ort_tensor_info *info, const struct origin *origin, struct tensor *tensor)
+{
+    const char *names[LEAT_RANK_MAX];
+
+    if (origin->dim_count == 0) {
+        return LEAT_OK;
+    }
+    const enum leat_status status = check("shape", ort.api->dim_names(info, names, tensor->rank));
+    for (uint32_t t = 0; t < tensor->rank && status == LEAT_OK; t++) {
+        for (uint32_t d = 0; d < origin->dim_count && tensor->dims[t] < 0; d++) {
+            tensor->dims[t] = strcmp(names[t], origin->dims[d].name) == 0 ? origin->dims[d].value : tensor->dims[t];
+        }
+    }
+    return status;
+}
+
+static enum leat_status
+read_type(const struct ort_type_info *type, const struct origin *origin, const char *side, struct tensor *tensor)
 {
     const struct ort_tensor_info *info = NULL;
     size_t rank = 0;
@@ -349,6 +401,9 @@ read_type(const struct ort_type_info *type, const char *side, struct tensor *ten
         status = check("shape", ort.api->dims(info, tensor->dims, rank));
     }
     if (status == LEAT_OK) {
+        status = fill_dims(info, origin, tensor);
+    }
+    if (status == LEAT_OK) {
         status = check_dims(tensor, side);
     }
     if (status == LEAT_OK) {
@@ -361,7 +416,7 @@ read_type(const struct ort_type_info *type, const char *side, struct tensor *ten
 }
 
 static enum leat_status
-read_tensor(const struct ort_session *session, bool input, size_t index, struct tensor *tensor)
+read_tensor(const struct ort_session *session, const struct origin *origin, bool input, size_t index, struct tensor *tensor)
 {
     const struct ort_api *api = ort.api;
     struct ort_type_info *type = NULL;
@@ -380,7 +435,7 @@ read_tensor(const struct ort_session *session, bool input, size_t index, struct 
         status = check("type", input ? api->input_type(session, index, &type) : api->output_type(session, index, &type));
     }
     if (status == LEAT_OK) {
-        status = read_type(type, input ? "input" : "output", tensor);
+        status = read_type(type, origin, input ? "input" : "output", tensor);
         api->release_type_info(type);
     }
     return status;
@@ -400,7 +455,7 @@ read_tensors(const struct ort_session *session, struct leat_model *model)
                                 LEAT_TENSORS_MAX);
     }
     for (size_t t = 0; status == LEAT_OK && t < inputs + outputs; t++) {
-        status = read_tensor(session, t < inputs, t < inputs ? t : t - inputs, &model->tensors[t]);
+        status = read_tensor(session, &model->origin, t < inputs, t < inputs ? t : t - inputs, &model->tensors[t]);
     }
     model->input_count = (uint32_t)inputs;
     model->output_count = (uint32_t)outputs;
@@ -415,13 +470,158 @@ free_names(struct leat_model *model)
     }
 }
 
-static enum leat_status
-describe(const void *file, size_t file_bytes, struct leat_tensor_info *ret_infos, uint32_t *ret_inputs, uint32_t *ret_outputs)
+/* ---- Where a model comes from ------------------------------------------------------------------- */
+
+static void
+free_origin(struct origin *origin)
 {
-    struct leat_model model = {.file = NULL};
+    for (uint32_t w = 0; w < origin->weights_count; w++) {
+        free(origin->names[w]);
+        free(origin->blocks[w]);
+    }
+    for (uint32_t d = 0; d < origin->dim_count; d++) {
+        free((char *)(uintptr_t)origin->dims[d].name); /* ours */
+    }
+    free(origin->names);
+    free(origin->blocks);
+    free(origin->bytes);
+    free(origin->dims);
+    free(origin->file);
+}
+
+/* What is read once cannot be cut short later. */
+static enum leat_status
+read_weights(const struct leat_model_file *file, char **ret_block, size_t *ret_bytes)
+{
+    struct stat info;
+    size_t done = 0;
+
+    if (fstat(file->fd, &info) != 0 || info.st_size < 0) {
+        return ort.leat->fail(LEAT_ERR_SYS, "%s: %s", file->name, strerror(errno));
+    }
+    const size_t bytes = (size_t)info.st_size;
+    char *block = malloc(bytes + 1);
+    if (block == NULL) {
+        return no_memory();
+    }
+    while (done < bytes) {
+        const ssize_t got = pread(file->fd, block + done, bytes - done, (off_t)done);
+        if (got <= 0 && !(got < 0 && errno == EINTR)) {
+            free(block);
+            return ort.leat->fail(LEAT_ERR_SYS, "%s: %s", file->name, got == 0 ? "it has become shorter" : strerror(errno));
+        }
+        done += got > 0 ? (size_t)got : 0;
+    }
+    *ret_block = block;
+    *ret_bytes = bytes;
+    return LEAT_OK;
+}
+
+static enum leat_status
+read_origin(const struct leat_model_source *source, struct origin *origin)
+{
+    enum leat_status status = LEAT_OK;
+
+    if (source->file_count > 0 && !ort.takes_files) {
+        return ort.leat->fail(LEAT_ERR_VERSION, "its weights are in other files: ONNX Runtime 1.%u is needed", ORT_VERSION_FILES);
+    }
+    *origin = (struct origin){.file_bytes = source->file_bytes};
+    origin->file = malloc(source->file_bytes + 1);
+    origin->names = calloc((size_t)source->file_count + 1, sizeof(*origin->names));
+    origin->blocks = calloc((size_t)source->file_count + 1, sizeof(*origin->blocks));
+    origin->bytes = calloc((size_t)source->file_count + 1, sizeof(*origin->bytes));
+    origin->dims = calloc((size_t)source->dim_count + 1, sizeof(*origin->dims));
+    if (origin->file == NULL || origin->names == NULL || origin->blocks == NULL || origin->bytes == NULL || origin->dims == NULL) {
+        status = no_memory();
+    } else {
+        memcpy(origin->file, source->file, source->file_bytes);
+    }
+    for (uint32_t d = 0; d < source->dim_count && status == LEAT_OK; d++) {
+        const struct leat_model_dim *dim = &source->dims[d];
+        if (dim->value < 1) {
+            status = ort.leat->fail(LEAT_ERR_INVALID, "dimension '%.64s' cannot be %lld", dim->name, (long long)dim->value);
+        } else {
+            origin->dims[d] = (struct leat_model_dim){.name = strdup(dim->name), .value = dim->value};
+            origin->dim_count++;
+            status = origin->dims[d].name != NULL ? LEAT_OK : no_memory();
+        }
+    }
+    for (uint32_t w = 0; w < source->file_count && status == LEAT_OK; w++) {
+        origin->names[w] = strdup(source->files[w].name);
+        origin->weights_count++;
+        status = origin->names[w] != NULL ? read_weights(&source->files[w], &origin->blocks[w], &origin->bytes[w]) : no_memory();
+    }
+    if (status != LEAT_OK) {
+        free_origin(origin);
+        *origin = (struct origin){.file = NULL};
+    }
+    return status;
+}
+
+/* True where an input has a dimension of that name. */
+static bool
+has_dim(const struct ort_session *session, size_t inputs, const char *name)
+{
+    const char *names[LEAT_RANK_MAX];
+    const struct ort_tensor_info *info;
+    struct ort_type_info *type;
+    bool found = false;
+    size_t rank;
+
+    for (size_t i = 0; i < inputs && !found; i++) {
+        if (check("type", ort.api->input_type(session, i, &type)) != LEAT_OK) {
+            return false;
+        }
+        if (check("type", ort.api->tensor_info(type, &info)) == LEAT_OK && info != NULL &&
+            check("shape", ort.api->rank(info, &rank)) == LEAT_OK && rank <= LEAT_RANK_MAX &&
+            check("shape", ort.api->dim_names(info, names, rank)) == LEAT_OK) {
+            for (size_t d = 0; d < rank && !found; d++) {
+                found = strcmp(names[d], name) == 0;
+            }
+        }
+        ort.api->release_type_info(type);
+    }
+    return found;
+}
+
+/* ONNX Runtime is silent about those that no input has. */
+static enum leat_status
+check_given_dims(const struct origin *origin)
+{
+    struct origin free_dims = *origin;
+    struct session *session = NULL;
+    size_t inputs = 0;
+
+    if (origin->dim_count == 0) {
+        return LEAT_OK;
+    }
+    free_dims.dim_count = 0;
+    enum leat_status status = create_session(&free_dims, 1, ORT_OPTIMISE_NOTHING, &session);
+    if (status == LEAT_OK) {
+        status = check("inputs", ort.api->input_count(session->ort, &inputs));
+    }
+    for (uint32_t d = 0; d < origin->dim_count && status == LEAT_OK; d++) {
+        if (!has_dim(session->ort, inputs, origin->dims[d].name)) {
+            status = ort.leat->fail(LEAT_ERR_INVALID, "no dimension '%.64s' can be given a value", origin->dims[d].name);
+        }
+    }
+    destroy_session(session);
+    return status;
+}
+
+static enum leat_status
+describe(const struct leat_model_source *source, struct leat_tensor_info *ret_infos, uint32_t *ret_inputs, uint32_t *ret_outputs)
+{
+    struct leat_model model = {.alone = NULL};
     struct session *session = NULL;
 
-    enum leat_status status = create_session(file, file_bytes, 1, ORT_OPTIMISE_NOTHING, &session);
+    enum leat_status status = read_origin(source, &model.origin);
+    if (status == LEAT_OK) {
+        status = check_given_dims(&model.origin);
+    }
+    if (status == LEAT_OK) {
+        status = create_session(&model.origin, 1, ORT_OPTIMISE_NOTHING, &session);
+    }
     if (status == LEAT_OK) {
         status = read_tensors(session->ort, &model);
     }
@@ -438,6 +638,7 @@ describe(const void *file, size_t file_bytes, struct leat_tensor_info *ret_infos
     }
     destroy_session(session);
     free_names(&model);
+    free_origin(&model.origin);
     return status;
 }
 
@@ -456,7 +657,7 @@ destroy_model(struct leat_model *model)
     destroy_session(model->alone);
     (void)pthread_mutex_destroy(&model->mutex);
     free_names(model);
-    free(model->file);
+    free_origin(&model->origin);
     free(model);
 }
 
@@ -470,14 +671,9 @@ load_model(const struct leat_model_source *source, struct leat_model **ret_model
     }
     (void)pthread_mutex_init(&model->mutex, NULL);
     model->session_count = 1;
-    model->file_bytes = source->file_bytes;
-    model->file = malloc(source->file_bytes + 1);
-    enum leat_status status = LEAT_OK;
-    if (model->file == NULL) {
-        status = no_memory();
-    } else {
-        memcpy(model->file, source->file, source->file_bytes);
-        status = create_session(model->file, model->file_bytes, 1, ORT_OPTIMISE_ALL, &model->alone);
+    enum leat_status status = read_origin(source, &model->origin);
+    if (status == LEAT_OK) {
+        status = create_session(&model->origin, 1, ORT_OPTIMISE_ALL, &model->alone);
     }
     if (status == LEAT_OK) {
         status = read_tensors(model->alone->ort, model);
@@ -494,7 +690,12 @@ load_model(const struct leat_model_source *source, struct leat_model **ret_model
 static size_t
 model_bytes(const struct leat_model *model)
 {
-    return sizeof(*model) + model->file_bytes * (1 + (size_t)model->session_count);
+    size_t bytes = model->origin.file_bytes;
+
+    for (uint32_t w = 0; w < model->origin.weights_count; w++) {
+        bytes += model->origin.bytes[w];
+    }
+    return sizeof(*model) + bytes * (1 + (size_t)model->session_count);
 }
 
 /* As many sessions of that size as there may be runs at once; other plans of the model use them too. */
@@ -510,7 +711,7 @@ ensure_sessions(struct leat_model *model, uint32_t size, uint32_t runs)
     (void)pthread_mutex_unlock(&model->mutex);
     for (; count < runs; count++) {
         struct session *session = NULL;
-        const enum leat_status status = create_session(model->file, model->file_bytes, size, ORT_OPTIMISE_ALL, &session);
+        const enum leat_status status = create_session(&model->origin, size, ORT_OPTIMISE_ALL, &session);
         if (status != LEAT_OK) {
             return status;
         }
@@ -681,7 +882,9 @@ open_plugin(const struct leat_backend_host *host, const char *options, const str
     }
     memcpy(&get_base, &symbol, sizeof(get_base)); /* ISO C has no cast for it, POSIX says that it is one */
     const struct ort_api_base *base = get_base();
-    ort.api = base->get_api(ORT_VERSION);
+    unsigned minor = 0;
+    ort.takes_files = sscanf(base->version_text(), "1.%u", &minor) == 1 && minor >= ORT_VERSION_FILES;
+    ort.api = base->get_api(ort.takes_files ? ORT_VERSION_FILES : ORT_VERSION);
     if (ort.api == NULL) {
         return host->fail(LEAT_ERR_VERSION, "ONNX Runtime %s is too old: 1.%u is needed", base->version_text(), ORT_VERSION);
     }

@@ -42,14 +42,15 @@ new_constant(struct leat_graph *graph, const char *name, uint32_t like, uint32_t
 }
 
 static enum leat_status
-fold(struct leat_graph *graph, struct leat_node *conv, const struct leat_node *norm)
+fold(struct leat_graph *graph, const struct leat_pass_index *index, struct leat_node *conv, const struct leat_node *norm)
 {
     const uint32_t w = conv->inputs[1];
     const uint32_t b = conv->input_count > 2 ? conv->inputs[2] : LEAT_VALUE_NONE;
-    uint32_t new_w, new_b;
-    float *weights, *bias;
+    uint32_t new_w = w, new_b;
+    float *weights = index->uses[w] == 1 ? leat_graph_own_constant(graph, w) : NULL, *bias;
 
-    enum leat_status status = new_constant(graph, graph->values[w].name, w, &new_w, &weights);
+    enum leat_status status =
+        weights != NULL ? LEAT_OK : new_constant(graph, graph->values[w].name, w, &new_w, &weights);
     if (status == LEAT_OK) {
         status = new_constant(graph, graph->values[norm->inputs[2]].name, norm->inputs[2], &new_b,
                               &bias);
@@ -97,7 +98,7 @@ LEAT_PASS_FUNCTION(fold_batch_norm)
             !leat_graph_may_fold(graph, leat_node_input(graph, conv, 1)->data_bytes)) {
             continue;
         }
-        status = fold(graph, conv, norm);
+        status = fold(graph, &index, conv, norm);
         if (status == LEAT_OK) {
             leat_pass_take_output(&index, graph, conv, norm);
             changed = true;

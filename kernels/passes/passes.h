@@ -15,11 +15,13 @@
 #define LEAT_PASS_FUNCTION(name) \
     enum leat_status leat_pass_##name(struct leat_graph *graph, bool *ret_changed)
 LEAT_PASS_FUNCTION(fold_constants);
+LEAT_PASS_FUNCTION(fold_shapes);
 LEAT_PASS_FUNCTION(remove_identities);
 LEAT_PASS_FUNCTION(fuse_layer_norm);
 LEAT_PASS_FUNCTION(fuse_gelu);
 LEAT_PASS_FUNCTION(fuse_swish);
 LEAT_PASS_FUNCTION(fuse_embedding);
+LEAT_PASS_FUNCTION(fuse_attention);
 LEAT_PASS_FUNCTION(fold_batch_norm);
 LEAT_PASS_FUNCTION(fold_bias);
 LEAT_PASS_FUNCTION(fuse_add);

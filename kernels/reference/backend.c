@@ -4,6 +4,8 @@
  *
  * A plan holds the graph for 1, 2, 4, ... items up to its limit; a batch runs on the smallest that fits.
  * The rows that are left over repeat the last item, so that they cannot fail where the items do not.
+ * A model whose items are run one by one has a graph for 1 item alone.
+ * Models with sequences have a graph for each length; a plan is of one of them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,18 +15,25 @@
 #include "kernels/graph_build.h"
 #include "kernels/mapping.h"
 #include "kernels/reference/reference.h"
+#include "kernels/sequence.h"
 
 #define ALIGN     64u
 #define SIZES_MAX 18u /* 1, 2, ... 2^16, and one in between that is the limit itself */
 
 struct leat_model {
-    struct leat_graph *graph; /* our copy; payloads are shared with the source */
+    uint32_t graph_count; /* lengths, or 1 */
+    uint32_t lengths[LEAT_LENGTHS_MAX];
+    struct leat_graph *graphs[LEAT_LENGTHS_MAX]; /* our copies; payloads are shared with the source */
     uint32_t input_count, output_count;
-    uint64_t item_bytes[LEAT_TENSORS_MAX]; /* inputs, then outputs */
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX]; /* inputs, then outputs */
+    bool one_by_one;
+    struct leat_item_layout layout;
 };
 
 struct leat_plan {
     const struct leat_model *model;
+    uint32_t items;
+    uint32_t which, length; /* of the model's graphs */
     uint32_t size_count;
     uint32_t sizes[SIZES_MAX]; /* ascending */
     struct leat_graph *graphs[SIZES_MAX];
@@ -37,7 +46,9 @@ static void
 reference_model_destroy(struct leat_model *model)
 {
     if (model != NULL) {
-        leat_graph_destroy(model->graph);
+        for (uint32_t k = 0; k < model->graph_count; k++) {
+            leat_graph_destroy(model->graphs[k]);
+        }
         free(model);
     }
 }
@@ -58,10 +69,13 @@ reference_model_load(const struct leat_model_source *source, struct leat_model *
     }
     model->input_count = source->input_count;
     model->output_count = source->output_count;
-    for (uint32_t t = 0; t < tensors; t++) {
-        model->item_bytes[t] = source->infos[t].item_bytes;
+    memcpy(model->infos, source->infos, tensors * sizeof(model->infos[0]));
+    model->one_by_one = source->one_by_one;
+    leat_item_layout_init(&model->layout, source);
+    enum leat_status status = leat_source_copy_graphs(source, model->graphs, model->lengths, &model->graph_count);
+    for (uint32_t k = 0; k < model->graph_count && status == LEAT_OK; k++) {
+        status = leat_graph_settle(model->graphs[k]);
     }
-    const enum leat_status status = leat_graph_copy(source->graph, &model->graph);
     if (status != LEAT_OK) {
         reference_model_destroy(model);
         return status;
@@ -73,11 +87,7 @@ reference_model_load(const struct leat_model_source *source, struct leat_model *
 static size_t
 reference_model_bytes(const struct leat_model *model)
 {
-    size_t bytes = sizeof(*model);
-    for (uint32_t v = 0; v < model->graph->value_count; v++) {
-        bytes += model->graph->values[v].mapping == NULL ? model->graph->values[v].data_bytes : 0;
-    }
-    return bytes;
+    return sizeof(*model) + leat_graphs_bytes(model->graphs, model->graph_count);
 }
 
 static void
@@ -107,21 +117,22 @@ add_size(struct leat_plan *plan, uint32_t items)
     size_t run_bytes, used = 0;
 
     LEAT_ASSERT(s < SIZES_MAX);
-    enum leat_status status = leat_graph_specialise(model->graph, items, &plan->graphs[s]);
+    enum leat_status status = leat_graph_specialise(model->graphs[plan->which], items, &plan->graphs[s]);
     if (status != LEAT_OK) {
         return status;
     }
     plan->sizes[s] = items;
     plan->size_count++;
-    if (leat_graph_is_bounded(plan->graphs[s])) {
+    if (leat_graph_is_bounded(plan->graphs[s]) && !model->one_by_one) {
         return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "a shape depends on tensor contents");
     }
     for (uint32_t t = 0; t < model->input_count + model->output_count; t++) {
         const size_t bytes = leat_value_bytes(tensor_value(model, plan->graphs[s], t));
-        if (bytes != items * model->item_bytes[t]) {
+        const size_t expected = items * leat_item_bytes(&model->layout, t, plan->length);
+        if (bytes != expected) {
             return LEAT_FAIL(LEAT_ERR_SHAPE,
-                             "tensor %u has %zu bytes for %u items, its signature says %llu", t,
-                             bytes, items, (unsigned long long)(items * model->item_bytes[t]));
+                             "tensor %u has %zu bytes for %u items, its signature says %zu", t,
+                             bytes, items, expected);
         }
         plan->tensor_offset[s][t] = used;
         used += (size_t)leat_round_up(bytes, ALIGN);
@@ -148,12 +159,15 @@ reference_plan_build(struct leat_model *model, const struct leat_plan_options *o
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
     }
     plan->model = model;
-    enum leat_status status = LEAT_OK;
-    for (uint32_t size = 1; size < items && status == LEAT_OK; size *= 2) {
+    plan->items = items;
+    const uint32_t largest = model->one_by_one ? 1 : items;
+    enum leat_status status = leat_length_find(model->lengths, model->graph_count, options->length, &plan->which);
+    plan->length = status == LEAT_OK ? model->lengths[plan->which] : 0;
+    for (uint32_t size = 1; size < largest && status == LEAT_OK; size *= 2) {
         status = add_size(plan, size);
     }
     if (status == LEAT_OK) {
-        status = add_size(plan, items);
+        status = add_size(plan, largest);
     }
     if (status != LEAT_OK) {
         reference_plan_destroy(plan);
@@ -169,14 +183,51 @@ reference_plan_scratch_bytes(const struct leat_plan *plan)
     return plan->scratch_bytes;
 }
 
+/* On graph s, whose items these are together. */
+static enum leat_status
+run_graph(const struct leat_plan *plan, uint32_t s, const struct leat_segment *segments, uint32_t count, uint32_t items,
+          unsigned char *scratch)
+{
+    const struct leat_model *model = plan->model;
+    const void *inputs[LEAT_TENSORS_MAX];
+    void *outputs[LEAT_TENSORS_MAX];
+    struct leat_shape shapes[LEAT_TENSORS_MAX];
+    uint16_t size, *next_size = segments[0].sizes;
+
+    for (uint32_t t = 0; t < model->input_count; t++) {
+        unsigned char *gathered = scratch + plan->tensor_offset[s][t];
+        leat_items_gather(&model->layout, plan->length, segments, count, t, plan->sizes[s] - items, gathered);
+        inputs[t] = gathered;
+    }
+    for (uint32_t o = 0; o < model->output_count; o++) {
+        outputs[o] = scratch + plan->tensor_offset[s][model->input_count + o];
+    }
+    enum leat_status status = leat_reference_run(plan->graphs[s], inputs, outputs, scratch + plan->run_offset[s], shapes);
+    if (LEAT_UNLIKELY(leat_mapping_any_damaged()) && leat_graph_is_damaged(model->graphs[plan->which])) {
+        return LEAT_ERR_SYS;
+    }
+    for (uint32_t o = 0; o < model->output_count && status == LEAT_OK; o++) {
+        const uint32_t t = model->input_count + o;
+        if (!model->one_by_one) {
+            leat_items_scatter(&model->layout, plan->length, segments, count, t, outputs[o]);
+            continue;
+        }
+        /* The cast drops const: output tensors of a segment are for us to write. */
+        status = leat_signature_store(&model->infos[t], tensor_value(model, plan->graphs[s], t), shapes[o].dims, outputs[o],
+                                      (void *)(uintptr_t)segments[0].tensors[t], &size);
+        if (status == LEAT_OK && model->infos[t].varying != 0 && next_size != NULL) {
+            *next_size++ = size;
+        }
+    }
+    return status;
+}
+
 static enum leat_status
 reference_plan_run(const struct leat_plan *plan, const struct leat_segment *segments,
                    uint32_t count, void *scratch, struct leat_team *team)
 {
     const struct leat_model *model = plan->model;
-    unsigned char *base = scratch;
-    const void *inputs[LEAT_TENSORS_MAX];
-    void *outputs[LEAT_TENSORS_MAX];
+    enum leat_status status = LEAT_OK;
     uint64_t items = 0;
     uint32_t s = 0;
 
@@ -184,28 +235,21 @@ reference_plan_run(const struct leat_plan *plan, const struct leat_segment *segm
     for (uint32_t i = 0; i < count; i++) {
         items += segments[i].items;
     }
-    if (items == 0 || items > plan->sizes[plan->size_count - 1]) {
+    if (items == 0 || items > plan->items || !leat_items_fit(&model->layout, plan->length, segments, count)) {
         return LEAT_ERR_INVALID;
     }
-    while (plan->sizes[s] < items) {
-        s++;
+    if (!model->one_by_one) {
+        while (plan->sizes[s] < items) {
+            s++;
+        }
+        return run_graph(plan, s, segments, count, (uint32_t)items, scratch);
     }
-    for (uint32_t t = 0; t < model->input_count; t++) {
-        unsigned char *gathered = base + plan->tensor_offset[s][t];
-        leat_segments_gather(segments, count, t, model->item_bytes[t], plan->sizes[s] - (uint32_t)items, gathered);
-        inputs[t] = gathered;
-    }
-    for (uint32_t o = 0; o < model->output_count; o++) {
-        outputs[o] = base + plan->tensor_offset[s][model->input_count + o];
-    }
-    const enum leat_status status =
-        leat_reference_run(plan->graphs[s], inputs, outputs, base + plan->run_offset[s], NULL);
-    if (LEAT_UNLIKELY(leat_mapping_any_damaged()) && leat_graph_is_damaged(model->graph)) {
-        return LEAT_ERR_SYS;
-    }
-    for (uint32_t o = 0; o < model->output_count && status == LEAT_OK; o++) {
-        leat_segments_scatter(segments, count, model->input_count + o, model->item_bytes[model->input_count + o],
-                              outputs[o]);
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t item = 0; item < segments[i].items && status == LEAT_OK; item++) {
+            const struct leat_segment one =
+                leat_segment_item(&segments[i], item, model->infos, model->input_count + model->output_count);
+            status = run_graph(plan, 0, &one, 1, 1, scratch);
+        }
     }
     return status;
 }
@@ -213,6 +257,7 @@ reference_plan_run(const struct leat_plan *plan, const struct leat_segment *segm
 const struct leat_backend leat_backend_reference = {
     .abi = LEAT_BACKEND_ABI,
     .name = "reference",
+    .takes_lengths = true,
     .model_load = reference_model_load,
     .model_destroy = reference_model_destroy,
     .model_bytes = reference_model_bytes,

@@ -7,6 +7,7 @@
 
 #include "base/align.h"
 #include "kernels/graph_build.h"
+#include "kernels/payload.h"
 #include "kernels/reference/reference.h"
 
 #define ALIGN 64u
@@ -143,7 +144,7 @@ take_trip(struct call *call)
 LEAT_REFERENCE_FUNCTION(if)
 {
     static const char *const names[] = {"else_branch", "then_branch"};
-    const bool condition = *(const uint8_t *)leat_eval_in(eval, 0) != 0;
+    const bool condition = leat_payload_u8(leat_eval_in(eval, 0), 0) != 0;
     struct leat_shape shapes[LEAT_NODE_OUTPUTS_MAX];
     struct call call;
 
@@ -270,8 +271,8 @@ LEAT_REFERENCE_FUNCTION(loop)
 {
     const struct leat_node *node = eval->node;
     const uint32_t states = leat_node_own_inputs(node) - 2;
-    const int64_t count = leat_eval_input(eval, 0) != NULL ? *(const int64_t *)leat_eval_in(eval, 0) : INT64_MAX;
-    const bool goes_on = leat_eval_input(eval, 1) == NULL || *(const uint8_t *)leat_eval_in(eval, 1) != 0;
+    const int64_t count = leat_eval_input(eval, 0) != NULL ? leat_payload_i64(leat_eval_in(eval, 0), 0) : INT64_MAX;
+    const bool goes_on = leat_eval_input(eval, 1) == NULL || leat_payload_u8(leat_eval_in(eval, 1), 0) != 0;
     struct call call;
     int64_t done = 0;
 

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/payload.h"
+
 static double
 half_to_double(uint16_t half)
 {
@@ -53,7 +55,7 @@ float_to_bfloat(float x)
 /* clang-format off */
 #define READ_INTEGER(DTYPE, type)                                                                   \
     case LEAT_DTYPE_##DTYPE: {                                                                      \
-        const type x = ((const type *)data)[i];                                                     \
+        const type x = atomic_load_explicit((const _Atomic type *)data + i, memory_order_relaxed);  \
         return (struct leat_number){.is_negative = x < 1 && x != 0, .bits = (uint64_t)x};                \
     }
 #define READ_REAL(DTYPE, type, EXPRESSION)                                                          \
@@ -88,7 +90,7 @@ leat_number_read(uint32_t dtype, const void *data, size_t i)
         READ_INTEGER(I64, int64_t)
         READ_INTEGER(U64, uint64_t)
     case LEAT_DTYPE_BOOL: {
-        const uint8_t x = ((const uint8_t *)data)[i]; /* payload is untrusted: any byte may stand here */
+        const uint8_t x = leat_payload_u8(data, i); /* payload is untrusted: any byte may stand here */
         return (struct leat_number){.bits = x != 0};
     }
     default:
@@ -248,8 +250,8 @@ int64_t
 leat_eval_int(const struct leat_eval *eval, uint32_t input, size_t i)
 {
     return leat_eval_input(eval, input)->dtype == LEAT_DTYPE_I32
-               ? ((const volatile int32_t *)leat_eval_in(eval, input))[i]
-               : ((const volatile int64_t *)leat_eval_in(eval, input))[i];
+               ? leat_payload_i32(leat_eval_in(eval, input), i)
+               : leat_payload_i64(leat_eval_in(eval, input), i);
 }
 
 enum leat_status

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Element by element: unary functions, broadcast arithmetic, Clip, Cast, copies, BatchNormalization. */
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "kernels/reference/element.h"
@@ -119,14 +120,15 @@ division_by_zero(const struct leat_eval *eval)
     return LEAT_NODE_FAIL(eval->node, LEAT_ERR_SHAPE, "division of an integer by zero");
 }
 
-/* b == -1 is negation in wrapping arithmetic: INT_MIN / -1 would trap. Unsigned types never equal -1. */
+/* The divisor is read once. b == -1 is negation in wrapping arithmetic: INT_MIN / -1 would trap. Unsigned types never equal -1. */
 #define DIV_FLOAT(DTYPE, type, wide) BINARY_CASE(DTYPE, type, a / b)
 #define DIV_INTEGER(DTYPE, type, wide)                                                              \
     case LEAT_DTYPE_##DTYPE: {                                                                      \
         const type *in_a = leat_eval_in(eval, 0), *in_b = leat_eval_in(eval, 1);                    \
         type *out = leat_eval_out(eval, 0);                                                         \
         for (size_t i = 0; i < count; i++, leat_walk_next(&walk)) {                                      \
-            const type a = in_a[walk.index[0]], b = in_b[walk.index[1]];                            \
+            const type a = in_a[walk.index[0]];                                                     \
+            const type b = atomic_load_explicit((const _Atomic type *)in_b + walk.index[1], memory_order_relaxed); \
             if (b == 0) {                                                                           \
                 return division_by_zero(eval);                                                      \
             }                                                                                       \

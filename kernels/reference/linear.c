@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gemm, MatMul and Softmax. */
+/* Gemm, MatMul, Softmax and Attention. */
 #include <math.h>
 #include <string.h>
 
@@ -108,6 +108,67 @@ LEAT_REFERENCE_FUNCTION(softmax)
         for (size_t i = 0; i < extent.inner; i++) {
             const size_t first = o * extent.axis * extent.inner + i;
             softmax_row(in + first, out + first, extent.axis, extent.inner);
+        }
+    }
+    return LEAT_OK;
+}
+
+/* Where the mask lies for query i of a head of an item: its keys are side by side. */
+static size_t
+mask_offset(const struct leat_value *mask, size_t item, size_t head, size_t i)
+{
+    const size_t at[3] = {item, head, i};
+    size_t offset = 0;
+
+    for (uint32_t d = 0; d < mask->rank; d++) {
+        const uint32_t axis = 4 - mask->rank + d;
+        offset = offset * (size_t)mask->dims[d] + (axis < 3 && mask->dims[d] != 1 ? at[axis] : 0);
+    }
+    return offset;
+}
+
+size_t
+leat_workspace_attention(const struct leat_graph *graph, const struct leat_node *node)
+{
+    return (size_t)leat_node_input(graph, node, 1)->dims[1] * sizeof(double); /* a row of scores */
+}
+
+LEAT_REFERENCE_FUNCTION(attention)
+{
+    const struct leat_value *q = leat_eval_input(eval, 0), *k = leat_eval_input(eval, 1), *v = leat_eval_input(eval, 2);
+    const struct leat_value *mask = leat_eval_input(eval, 3);
+    const float *in_q = leat_eval_in(eval, 0), *in_k = leat_eval_in(eval, 1), *in_v = leat_eval_in(eval, 2);
+    const float *in_mask = mask != NULL ? leat_eval_in(eval, 3) : NULL;
+    const size_t items = (size_t)q->dims[0], rows = (size_t)q->dims[1], keys = (size_t)k->dims[1];
+    const size_t heads = (size_t)leat_node_int(eval->node, "heads", 1);
+    const size_t depth = (size_t)q->dims[2] / heads, width = (size_t)v->dims[2] / heads;
+    const double scale = (double)leat_node_float(eval->node, "scale", 1.0f);
+    double *scores = eval->workspace;
+    float *out = leat_eval_out(eval, 0);
+
+    for (size_t r = 0; r < items * rows * heads; r++) {
+        const size_t head = r % heads, i = r / heads % rows, item = r / heads / rows;
+        const float *query = in_q + ((item * rows + i) * heads + head) * depth;
+        double max = -INFINITY, sum = 0;
+        for (size_t j = 0; j < keys; j++) {
+            const float *key = in_k + ((item * keys + j) * heads + head) * depth;
+            double score = 0;
+            for (size_t d = 0; d < depth; d++) {
+                score += (double)query[d] * (double)key[d];
+            }
+            scores[j] = scale * score + (mask != NULL ? (double)in_mask[mask_offset(mask, item, head, i) + j] : 0);
+            max = scores[j] > max ? scores[j] : max;
+        }
+        for (size_t j = 0; j < keys; j++) {
+            scores[j] = exp(scores[j] - max);
+            sum += scores[j];
+        }
+        for (size_t d = 0; d < width; d++) {
+            double mean = 0;
+            for (size_t j = 0; j < keys; j++) {
+                mean += scores[j] * (double)in_v[((item * keys + j) * heads + head) * width + d];
+            }
+            *out++ = (float)(mean / sum);
         }
     }
     return LEAT_OK;

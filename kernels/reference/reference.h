@@ -20,6 +20,7 @@ void leat_reference_activate(const struct leat_node *node, float *y, size_t coun
 
 /* What leat_eval.workspace of one node needs; 0 for most. */
 size_t leat_reference_workspace_bytes(const struct leat_graph *graph, const struct leat_node *node);
+size_t leat_workspace_attention(const struct leat_graph *graph, const struct leat_node *node);
 size_t leat_workspace_control(const struct leat_graph *graph, const struct leat_node *node);
 size_t leat_workspace_det(const struct leat_graph *graph, const struct leat_node *node);
 size_t leat_workspace_resize(const struct leat_graph *graph, const struct leat_node *node);
@@ -45,6 +46,12 @@ LEAT_MUST_CHECK enum leat_status leat_reference_run_inner(const struct leat_grap
                                                           const void *const *inputs, void *const *outputs,
                                                           void *scratch, struct leat_shape *ret_shapes, uint32_t *trips);
 
+/*
+ * Before node n runs: shapes of its outputs from those that its inputs have in this run. `live` is `graph` with values of its own.
+ * The memory was planned for the bounds: whatever a shape has become, it must fit.
+ */
+LEAT_MUST_CHECK enum leat_status leat_reference_shrink_outputs(const struct leat_graph *graph, struct leat_graph *live, uint32_t n);
+
 #define LEAT_REFERENCE_FUNCTION(name) enum leat_status leat_reference_##name(const struct leat_eval *eval)
 LEAT_REFERENCE_FUNCTION(abs);
 LEAT_REFERENCE_FUNCTION(acos);
@@ -57,6 +64,7 @@ LEAT_REFERENCE_FUNCTION(asin);
 LEAT_REFERENCE_FUNCTION(asinh);
 LEAT_REFERENCE_FUNCTION(atan);
 LEAT_REFERENCE_FUNCTION(atanh);
+LEAT_REFERENCE_FUNCTION(attention);
 LEAT_REFERENCE_FUNCTION(average_pool);
 LEAT_REFERENCE_FUNCTION(batch_normalization);
 LEAT_REFERENCE_FUNCTION(bit_shift);

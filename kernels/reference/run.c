@@ -100,6 +100,7 @@ point_at_values(const struct leat_graph *graph, const void *const *inputs, unsig
 
     /* The casts drop const: reference functions write outputs only. */
     for (uint32_t v = 0; v < graph->value_count; v++) {
+        LEAT_ASSERT(leat_value_in_place(&graph->values[v]));
         data[v] = (void *)(uintptr_t)graph->values[v].data;
     }
     for (uint32_t i = 0; i < graph->input_count; i++) {
@@ -117,22 +118,19 @@ point_at_values(const struct leat_graph *graph, const void *const *inputs, unsig
     return next;
 }
 
-/*
- * Shapes of a node's outputs from those that its inputs have in this run. The memory was planned for the bounds:
- * whatever a shape has become, it must fit.
- */
-static enum leat_status
-shrink_outputs(const struct leat_graph *graph, struct leat_graph *live, uint32_t n)
+enum leat_status
+leat_reference_shrink_outputs(const struct leat_graph *graph, struct leat_graph *live, uint32_t n)
 {
     struct leat_node *node = &live->nodes[n];
-    bool bounded = false;
 
-    for (uint32_t i = 0; i < node->input_count; i++) {
-        const struct leat_value *input = leat_node_input(live, node, i);
-        bounded = bounded || (input != NULL && input->bounded);
-    }
-    if (!bounded) {
-        return LEAT_OK; /* as planned */
+    if (!leat_node_reads_bounded(live, node)) {
+        for (uint32_t o = 0; o < node->output_count; o++) { /* as planned, whatever the last run made of them */
+            if (node->outputs[o] != LEAT_VALUE_NONE) {
+                memcpy(live->values[node->outputs[o]].dims, graph->values[node->outputs[o]].dims,
+                       sizeof(live->values[0].dims));
+            }
+        }
+        return LEAT_OK;
     }
     if (leat_graph_infer_node(live, node) != LEAT_OK) {
         return LEAT_ERR_SHAPE;
@@ -164,7 +162,7 @@ run_nodes(const struct leat_graph *graph, struct leat_graph *live, bool shrinks,
                                        .values = shrinks ? live->values : NULL,
                                        .workspace = workspace,
                                        .trips = trips};
-        enum leat_status status = shrinks ? shrink_outputs(graph, live, n) : LEAT_OK;
+        enum leat_status status = shrinks ? leat_reference_shrink_outputs(graph, live, n) : LEAT_OK;
         if (status == LEAT_OK) {
             status = leat_reference_run_node(&eval);
         }

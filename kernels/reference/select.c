@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/payload.h"
 #include "kernels/reference/element.h"
 
 /* ---- Sorting without memory of its own ---------------------------------------------------------------------- */
@@ -91,16 +92,18 @@ LEAT_REFERENCE_FUNCTION(compress)
     int64_t dims[LEAT_RANK_MAX], kept = 0;
 
     for (size_t i = 0; i < given; i++) {
-        kept += chosen[i] != 0;
+        kept += leat_payload_u8(chosen, i) != 0;
     }
     memcpy(dims, x->dims, sizeof(dims));
     dims[axis] = kept;
     const enum leat_status status = leat_eval_set_dims(eval, 0, dims);
     for (size_t o = 0; o < outer && status == LEAT_OK; o++) {
-        for (size_t i = 0; i < given; i++) {
-            if (chosen[i] != 0) {
+        int64_t left = kept; /* what was counted: the condition may be another one by now */
+        for (size_t i = 0; i < given && left > 0; i++) {
+            if (leat_payload_u8(chosen, i) != 0) {
                 memcpy(out, in + (o * size + i) * row, row);
                 out += row;
+                left--;
             }
         }
     }

@@ -362,7 +362,7 @@ static void
 settle_debt(struct peer *peer, const struct leat_wire_response *response, uint32_t lane)
 {
     LEAT_ASSERT(response->outcome >= LEAT_OUTCOME_OK && response->outcome <= LEAT_OUTCOME_FAILED);
-    LEAT_ASSERT(response->reason <= LEAT_REASON_PRICE);
+    LEAT_ASSERT(response->reason <= LEAT_REASON_LENGTH);
     const bool malformed = response->reason == LEAT_REASON_MALFORMED;
     LEAT_ASSERT(!malformed || response->outcome == LEAT_OUTCOME_REJECTED);
     LEAT_ASSERT(response->worker == (lane == 0 ? UINT16_MAX : lane - 1));
@@ -425,6 +425,7 @@ take_events(void)
             break;
         case LEAT_EVENT_PROFILES_COPIED:
         case LEAT_EVENT_POLICY_SET:
+        case LEAT_EVENT_RESIZED:
         case LEAT_EVENT_DRAINED:
             LEAT_ASSERT(draining && !drained);
             drained = true;
@@ -613,7 +614,8 @@ publish(struct input *input, struct peer *peer)
     cell->latency_us = (how & 8) != 0 ? take_number(input) : 0;
     cell->accuracy_floor_ppm = (how & 16) != 0 ? take_number(input) * 10000 : 0;
     cell->target = (uint16_t)take_number(input);
-    cell->items = take_number(input);
+    cell->items = take_number(input) & LEAT_WIRE_ITEMS_MASK;
+    cell->length = (how & 64) != 0 ? take_number(input) & LEAT_LENGTH_MAX : 0;
     cell->slot = (uint16_t)take_number(input);
     cell->ticket_low = take(input);
     for (uint32_t t = 0; t < 3; t++) {

@@ -16,6 +16,8 @@
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/depthwise.h"
 #include "kernels/cpu/direct.h"
+#include "kernels/cpu/expand.h"
+#include "kernels/cpu/image.h"
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/winograd.h"
 #include "kernels/graph.h"
@@ -25,7 +27,7 @@
 #include "tests/kernels/model_builder.h"
 #include "tests/leat_test.h"
 
-enum { KERNEL_ROUNDS = 150, NETWORK_ROUNDS = 60, SAMPLES = 1000, GUARD = 64, MEMBERS = 3, TEAM = 2, ITEMS = 4 };
+enum { KERNEL_ROUNDS = 150, NETWORK_ROUNDS = 60, SAMPLES = 1000, GUARD = 64, MEMBERS = 3, TEAM = 2, ITEMS = 4, MANY_ROUNDS = 8 };
 
 static uint64_t random_state;
 
@@ -236,8 +238,70 @@ test_kernels(void)
 }
 
 static void
+test_image_shape(const struct cpu_direct *c)
+{
+    const size_t pixels = (size_t)(c->height * c->width), inputs = (size_t)c->inputs, sources = (size_t)c->items * inputs * pixels;
+    const size_t results = (size_t)(c->items * c->out_height * c->out_width * c->outputs);
+    const size_t weight_count = (size_t)(c->outputs * c->inputs * c->kernel_down * c->kernel_across);
+    const size_t scratch_count = cpu_image_scratch_bytes(c) / sizeof(float);
+    float *source = guarded_random(sources), *planes = guarded(sources), *weights = guarded_random(weight_count);
+    float *bias = between(0, 1) != 0 ? guarded_random((size_t)c->outputs) : NULL;
+    float *packed = guarded(weight_count), *result = guarded(results), *again = guarded(results);
+
+    for (size_t i = 0; i < sources; i++) {
+        planes[(i / inputs / pixels * inputs + i % inputs) * pixels + i / inputs % pixels] = source[i];
+    }
+    EXPECT(cpu_image_weights_bytes(c) == weight_count * sizeof(float));
+    cpu_image_pack(c, weights, packed);
+    for (uint32_t members = 1; members <= MEMBERS; members++) {
+        float *scratch = guarded(scratch_count), *to = members == 1 ? result : again;
+        for (uint32_t m = 0; m < members; m++) {
+            cpu_image_run(c, planes, packed, bias, to, scratch, m, members);
+        }
+        release(scratch, scratch_count);
+        EXPECT(memcmp(result, to, results * sizeof(*result)) == 0);
+    }
+    check(c, source, weights, bias, result, result);
+    release(source, sources);
+    release(planes, sources);
+    release(weights, weight_count);
+    if (bias != NULL) {
+        release(bias, (size_t)c->outputs);
+    }
+    release(packed, weight_count);
+    release(result, results);
+    release(again, results);
+}
+
+static void
+test_image(void)
+{
+    for (int round = 0; round < KERNEL_ROUNDS; round++) {
+        struct cpu_direct c = {.items = between(1, 3),
+                               .inputs = between(1, CPU_IMAGE_INPUTS_MAX),
+                               .outputs = 16 * between(1, 9),
+                               .height = between(1, 30),
+                               .width = between(1, 30),
+                               .kernel_down = between(1, 7),
+                               .kernel_across = between(1, 7),
+                               .stride_down = between(1, 3),
+                               .stride_across = between(1, 3),
+                               .pad_top = between(0, 3),
+                               .pad_left = between(0, 3),
+                               .least = between(0, 1) != 0 ? 0 : -INFINITY,
+                               .most = between(0, 2) == 0 ? 1.5f : INFINITY,
+                               .smooth = between(0, 1) != 0 ? LEAT_ACTIVATION_NONE : LEAT_ACTIVATION_SWISH};
+        c.out_height = (c.height + c.pad_top + between(0, 3) - c.kernel_down) / c.stride_down + 1;
+        c.out_width = (c.width + c.pad_left + between(0, 3) - c.kernel_across) / c.stride_across + 1;
+        if (c.out_height >= 1 && c.out_width >= 1) {
+            test_image_shape(&c);
+        }
+    }
+}
+
+static void
 check_depthwise(const struct cpu_depthwise *c, const float *source, const float *weights, const float *bias,
-                const float *result)
+                const float *result, double tolerance)
 {
     const struct cpu_direct one = { /* a channel, as one of many that lie further apart */
         .inputs = 1, .height = c->height, .width = c->width, .kernel_down = c->kernel_down,
@@ -255,7 +319,7 @@ check_depthwise(const struct cpu_depthwise *c, const float *source, const float 
             double size, sum = bias != NULL ? (double)bias[o] : 0;
             sum += sum_at(&one, channel, weights + o * taps, r / c->out_width / c->out_height, y, x, 0, &size);
             sum = activated(sum, c->least, c->most, c->smooth);
-            EXPECT(fabs(sum - (double)result[r * c->channels + o]) <= 1e-6 * (size + 2));
+            EXPECT(fabs(sum - (double)result[r * c->channels + o]) <= tolerance * (size + 2));
         }
     }
     release(channel, (size_t)(c->items * pixels));
@@ -295,7 +359,7 @@ test_depthwise(void)
             release(scratch, scratch_count);
             EXPECT(memcmp(result, to, results * sizeof(*result)) == 0);
         }
-        check_depthwise(&c, source, weights, bias, result);
+        check_depthwise(&c, source, weights, bias, result, 1e-6);
         release(source, sources);
         release(weights, weight_count);
         if (bias != NULL) {
@@ -304,6 +368,95 @@ test_depthwise(void)
         release(packed, weight_count);
         release(result, results);
         release(again, results);
+    }
+}
+
+/* What lies between, by the definition. */
+static float *
+expanded_of(const struct cpu_expand *c, const float *source, const float *weights, const float *bias)
+{
+    const struct cpu_depthwise *d = &c->depthwise;
+    const struct cpu_direct points = {.inputs = c->inputs, .height = d->height, .width = d->width, .kernel_down = 1,
+                                      .kernel_across = 1, .stride_down = 1, .stride_across = 1};
+    float *expanded = guarded((size_t)(d->items * d->height * d->width * d->channels));
+
+    for (int64_t i = 0; i < d->items * d->height * d->width * d->channels; i++) {
+        const int64_t o = i % d->channels, x = i / d->channels % d->width, y = i / d->channels / d->width % d->height;
+        double size, sum = sum_at(&points, source, weights, i / d->channels / d->width / d->height, y, x, o, &size);
+        sum += bias != NULL ? (double)bias[o] : 0;
+        expanded[i] = (float)activated(sum, c->least, c->most, c->smooth);
+    }
+    return expanded;
+}
+
+static void
+test_expand_shape(const struct cpu_expand *c)
+{
+    const struct cpu_depthwise *d = &c->depthwise;
+    const struct cpu_direct points = {.outputs = d->channels, .inputs = c->inputs, .kernel_down = 1, .kernel_across = 1};
+    const size_t channels = (size_t)d->channels, pixels = (size_t)(d->items * d->height * d->width);
+    const size_t sources = pixels * (size_t)c->inputs, middle = pixels * channels;
+    const size_t results = (size_t)(d->items * d->out_height * d->out_width) * channels;
+    const size_t point_count = channels * (size_t)c->inputs, packed_count = cpu_direct_weights_bytes(&points) / sizeof(float);
+    const size_t window_count = channels * (size_t)(d->kernel_down * d->kernel_across);
+    const size_t scratch_count = cpu_expand_scratch_bytes(c) / sizeof(float);
+    float *source = guarded_random(sources), *point = guarded_random(point_count), *window = guarded_random(window_count);
+    float *point_bias = between(0, 1) != 0 ? guarded_random(channels) : NULL;
+    float *window_bias = between(0, 1) != 0 ? guarded_random(channels) : NULL;
+    float *packed_points = guarded(packed_count), *packed_windows = guarded(window_count);
+    float *result = guarded(results), *again = guarded(results);
+
+    cpu_direct_pack(&points, point, packed_points);
+    cpu_depthwise_pack(d, window, packed_windows);
+    const struct cpu_expand_weights weights = {packed_points, point_bias, packed_windows, window_bias};
+    for (uint32_t members = 1; members <= MEMBERS; members++) {
+        float *scratch = guarded(scratch_count), *to = members == 1 ? result : again;
+        for (uint32_t m = 0; m < members; m++) {
+            cpu_expand_run(c, source, &weights, to, scratch, m, members);
+        }
+        release(scratch, scratch_count);
+        EXPECT(memcmp(result, to, results * sizeof(*result)) == 0);
+    }
+    float *expanded = expanded_of(c, source, point, point_bias);
+    check_depthwise(d, expanded, window, window_bias, result, 1e-5);
+    release(expanded, middle);
+    release(source, sources);
+    release(point, point_count);
+    release(window, window_count);
+    if (point_bias != NULL) {
+        release(point_bias, channels);
+    }
+    if (window_bias != NULL) {
+        release(window_bias, channels);
+    }
+    release(packed_points, packed_count);
+    release(packed_windows, window_count);
+    release(result, results);
+    release(again, results);
+}
+
+static void
+test_expand(void)
+{
+    for (int round = 0; round < KERNEL_ROUNDS; round++) {
+        struct cpu_expand c = {.depthwise = {.items = between(1, 3), .channels = 16 * between(1, 9),
+                                             .height = between(1, 30), .width = between(1, 30),
+                                             .kernel_down = between(1, 5), .kernel_across = between(1, 5),
+                                             .stride_down = between(1, 3), .stride_across = between(1, 3),
+                                             .pad_top = between(0, 3), .pad_left = between(0, 3),
+                                             .least = between(0, 1) != 0 ? 0 : -INFINITY,
+                                             .most = between(0, 2) == 0 ? 0.5f : INFINITY,
+                                             .smooth = between(0, 1) != 0 ? LEAT_ACTIVATION_NONE : LEAT_ACTIVATION_SWISH},
+                               .inputs = between(1, 20),
+                               .least = between(0, 1) != 0 ? 0 : -INFINITY,
+                               .most = between(0, 2) == 0 ? 1.5f : INFINITY,
+                               .smooth = between(0, 1) != 0 ? LEAT_ACTIVATION_NONE : LEAT_ACTIVATION_SWISH};
+        struct cpu_depthwise *d = &c.depthwise;
+        d->out_height = (d->height + d->pad_top + between(0, 3) - d->kernel_down) / d->stride_down + 1;
+        d->out_width = (d->width + d->pad_left + between(0, 3) - d->kernel_across) / d->stride_across + 1;
+        if (d->out_height >= 1 && d->out_width >= 1) {
+            test_expand_shape(&c);
+        }
     }
 }
 
@@ -433,12 +586,12 @@ own_convolutions(struct leat_model *model, const struct leat_graph *graph, uint3
 }
 
 static void
-answer(const struct leat_backend *backend, const struct leat_model_source *source, struct leat_team *team,
+answer(const struct leat_backend *backend, const struct leat_model_source *source, uint32_t items, struct leat_team *team,
        const float *x, size_t count, float *y)
 {
-    const uint32_t team_size = TEAM;
-    const struct leat_plan_options options = {.items = ITEMS, .team_sizes = &team_size, .team_size_count = 1};
-    struct leat_segment segment = {.items = ITEMS, .tensors = {x, y}};
+    const uint32_t team_size = leat_team_size(team);
+    const struct leat_plan_options options = {.items = items, .team_sizes = &team_size, .team_size_count = 1};
+    struct leat_segment segment = {.items = items, .tensors = {x, y}};
     struct leat_model *model;
     struct leat_plan *plan;
     float *again = guarded(count);
@@ -456,19 +609,16 @@ answer(const struct leat_backend *backend, const struct leat_model_source *sourc
     backend->model_destroy(model);
 }
 
+/* The cpu backend's answers, alone and with a team, and the reference's. */
 static void
-test_network(const struct network *n, struct leat_team *team)
+compare_backends(const struct leat_model_source *source, uint32_t items, struct leat_team *team)
 {
-    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
-    struct leat_graph *graph = network_graph(n);
-    struct leat_model_source source = {.graph = graph, .infos = infos};
-
-    EXPECT(leat_graph_signature(graph, infos, &source.input_count, &source.output_count) == LEAT_OK);
-    const size_t inputs = ITEMS * infos[0].item_bytes / sizeof(float), outputs = ITEMS * infos[1].item_bytes / sizeof(float);
+    const size_t inputs = items * source->infos[0].item_bytes / sizeof(float);
+    const size_t outputs = items * source->infos[1].item_bytes / sizeof(float);
     float *x = guarded_random(inputs), *expected = guarded(outputs), *y = guarded(outputs);
-    answer(&leat_backend_reference, &source, NULL, x, outputs, expected);
+    answer(&leat_backend_reference, source, items, NULL, x, outputs, expected);
     for (int with_team = 0; with_team < 2; with_team++) {
-        answer(&leat_backend_cpu, &source, with_team != 0 ? team : NULL, x, outputs, y);
+        answer(&leat_backend_cpu, source, items, with_team != 0 ? team : NULL, x, outputs, y);
         for (size_t i = 0; i < outputs; i++) {
             EXPECT(fabsf(y[i] - expected[i]) <= 1e-4f * (1 + fabsf(expected[i])));
         }
@@ -476,6 +626,17 @@ test_network(const struct network *n, struct leat_team *team)
     release(x, inputs);
     release(expected, outputs);
     release(y, outputs);
+}
+
+static void
+test_network(const struct network *n, uint32_t items, struct leat_team *team)
+{
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    struct leat_graph *graph = network_graph(n);
+    struct leat_model_source source = {.graph = graph, .infos = infos};
+
+    EXPECT(leat_graph_signature(graph, infos, &source.input_count, &source.output_count) == LEAT_OK);
+    compare_backends(&source, items, team);
     leat_graph_destroy(graph);
 }
 
@@ -500,8 +661,123 @@ test_networks(struct leat_team *team)
                                        .add = between(0, 1) != 0,
                                        .activation = activations[between(0, 5)],
                                        .excite = between(0, 2) == 0},
-                     team);
+                     ITEMS, team);
     }
+}
+
+/* More members than rows and vectors of channels, which leaves some of them without work, whatever the step. */
+static void
+test_many_members(void)
+{
+    for (uint32_t size = 1; size <= 9; size++) {
+        struct leat_team *team;
+        EXPECT(leat_team_create(&(struct leat_team_options){.size = size}, &team) == LEAT_OK);
+        for (int round = 0; round < MANY_ROUNDS; round++) {
+            const int64_t channels = 16 * between(1, 3);
+            const bool depthwise = between(0, 2) == 0;
+            test_network(&(struct network){.inputs = channels,
+                                           .outputs = channels,
+                                           .image = between(1, 5),
+                                           .kernel = 3,
+                                           .stride = between(1, 2),
+                                           .pad = 1,
+                                           .groups = depthwise ? channels : 1,
+                                           .add = between(0, 1) != 0,
+                                           .activation = between(0, 1) != 0 ? "Relu" : NULL,
+                                           .excite = true},
+                         (uint32_t)between(1, 3), team);
+        }
+        leat_team_destroy(team);
+    }
+}
+
+/* ---- An expansion and its windows ------------------------------------------------------------------- */
+
+struct bottleneck {
+    int64_t inputs, channels, image, kernel, stride;
+    const char *activation;
+    bool shortcut; /* a convolution is added to what is expanded, between the two */
+    bool shared;   /* somebody else reads what is between */
+};
+
+static struct leat_graph *
+bottleneck_graph(const struct bottleneck *n)
+{
+    const struct network stem = {.inputs = 16, .outputs = n->inputs, .kernel = 1, .stride = 1, .groups = 1};
+    const struct network points = {.inputs = n->inputs, .outputs = n->channels, .kernel = 1, .stride = 1, .groups = 1};
+    const struct network windows = {.inputs = n->channels, .outputs = n->channels, .kernel = n->kernel, .stride = n->stride,
+                                    .pad = n->kernel / 2, .groups = n->channels};
+    struct leat_graph *graph = NULL;
+    struct builder b;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, 16, n->image, n->image));
+    add_conv(&b, &stem, "stem_weights", "x stem_weights", "stem");
+    add_conv(&b, &points, "point_weights", "stem point_weights", "points");
+    (void)builder_node(&b, n->activation, "points", "expanded");
+    if (n->shortcut) { /* in the place of stem, if nobody else read that */
+        add_conv(&b, &stem, "side_weights", "x side_weights", "side");
+        (void)builder_node(&b, "Add", "side stem", "sum");
+    }
+    add_conv(&b, &windows, "window_weights", "expanded window_weights", "windows");
+    (void)builder_node(&b, n->activation, "windows", "result");
+    const char *last = n->shared ? "result expanded" : n->shortcut ? "result sum" : NULL;
+    if (last != NULL) {
+        (void)builder_int(&b, builder_node(&b, "Concat", last, "both"), "axis", 1);
+    }
+    builder_output(&b, last != NULL ? "both" : "result");
+    EXPECT(builder_import(&b, &graph) == LEAT_OK);
+    EXPECT(leat_graph_optimise(graph, ~UINT64_C(0)) == LEAT_OK);
+    builder_fini(&b);
+    return graph;
+}
+
+/* Right, and without a step for the expansion where `together` says so. */
+static void
+test_bottleneck(const struct bottleneck *n, bool together, struct leat_team *team)
+{
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    struct leat_graph *graph = bottleneck_graph(n);
+    struct leat_model_source source = {.graph = graph, .infos = infos};
+    struct leat_model *model;
+    struct cpu_program *program;
+    uint32_t convolutions = 0;
+
+    EXPECT(leat_graph_signature(graph, infos, &source.input_count, &source.output_count) == LEAT_OK);
+    compare_backends(&source, ITEMS, team);
+    EXPECT(leat_backend_cpu.model_load(&source, &model) == LEAT_OK);
+    EXPECT(cpu_program_build(model, graph, ITEMS, TEAM, &program) == LEAT_OK);
+    for (uint32_t s = 0; s < program->step_count; s++) {
+        const struct cpu_step *step = &program->steps[s];
+        dnnl_primitive_kind_t kind = dnnl_convolution;
+        const_dnnl_primitive_desc_t pd;
+        if (step->primitive != NULL) {
+            EXPECT(dnnl_primitive_get_primitive_desc(step->primitive, &pd) == dnnl_success);
+            EXPECT(dnnl_primitive_desc_query(pd, dnnl_query_primitive_kind, 0, &kind) == dnnl_success);
+        }
+        convolutions += kind == dnnl_convolution && step->node != NULL && step->node->op->kind == LEAT_OP_CONV;
+    }
+    EXPECT(!cpu_winograd_runs_here() || convolutions == (n->shortcut ? 4 : 3) - (together ? 1u : 0u));
+    cpu_program_destroy(program);
+    leat_backend_cpu.model_destroy(model);
+    leat_graph_destroy(graph);
+}
+
+static void
+test_bottlenecks(struct leat_team *team)
+{
+    for (int round = 0; round < NETWORK_ROUNDS / 2; round++) {
+        const int64_t unit = 16 * between(1, 3);
+        struct bottleneck n = {.inputs = unit, .channels = between(0, 1) != 0 ? unit : 16 * between(1, 9),
+                               .image = between(3, 20), .kernel = between(0, 1) != 0 ? 3 : 5, .stride = between(1, 2),
+                               .activation = "Relu"};
+        n.shortcut = n.stride == 1 && between(0, 1) != 0;
+        test_bottleneck(&n, true, team);
+        n.shortcut = false;
+        n.shared = n.stride == 1;
+        test_bottleneck(&n, !n.shared, team);
+    }
+    test_bottleneck(&(struct bottleneck){24, 24, 9, 3, 1, "Relu", false, false}, false, team); /* no whole vectors */
 }
 
 /* What ours are there for: windows of stride 1, products of whole panels, weights that are too many for the caches. */
@@ -530,11 +806,15 @@ main(void)
     random_state = leat_test_seed;
     if (cpu_winograd_runs_here()) {
         test_kernels();
+        test_image();
         test_depthwise();
+        test_expand();
         test_activations();
     }
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
     test_networks(team);
+    test_many_members();
+    test_bottlenecks(team);
     const struct network window = {64, 64, 14, 3, 1, 1, 1, true, true, "Relu", false};
     test_choice(&window, 8, 1, true);
     test_choice(&window, 8, 2, true);
@@ -551,6 +831,10 @@ main(void)
     test_choice(&channels, 1, 1, true);
     const struct network clamped = {32, 32, 7, 3, 1, 1, 32, true, false, "Relu", false};
     test_choice(&clamped, 1, 1, false);
+    const struct network photo = {3, 32, 15, 3, 2, 1, 1, true, false, "Relu", false};
+    test_choice(&photo, 1, 2, true);
+    const struct network large = {3, 32, 15, 5, 2, 2, 1, true, false, "Relu", false};
+    test_choice(&large, 1, 2, false);
     leat_team_destroy(team);
     return 0;
 }

@@ -483,6 +483,150 @@ test_layer_norm(void)
     expect_nodes(pass_bit("fuse-layer-norm"), 7);
 }
 
+/* What the nodes of an attention differ in. */
+struct attention {
+    const char *scale;          /* of queries, of scores or of neither */
+    const char *mask;           /* NULL: none; x: an input; else constant */
+    int64_t mask_dims[4];
+    int64_t queries, keys, axis, items;
+    bool twice;                 /* keys are transposed twice */
+    bool scores_too;            /* are an output */
+};
+
+static void
+split(const char *from, const char *to, int64_t length, const int64_t perm[4])
+{
+    char target[16], name[16], inputs[40];
+
+    (void)snprintf(target, sizeof(target), "%s_dims", to);
+    (void)snprintf(name, sizeof(name), "%s_apart", to);
+    (void)snprintf(inputs, sizeof(inputs), "%s %s", from, target);
+    (void)builder_constant(&b, target, 7, (const int64_t[]){0, length, 2, 3}, DIMS(4));
+    (void)builder_node(&b, "Reshape", inputs, name);
+    (void)builder_ints(&b, builder_node(&b, "Transpose", name, to), "perm", perm, 4);
+}
+
+static void
+add_attention(const struct attention *a)
+{
+    static const int64_t heads[4] = {0, 2, 1, 3}, across[4] = {0, 2, 3, 1}, last[4] = {0, 1, 3, 2}, whole[3] = {0, 0, 6};
+    const char *q = "q", *scores = "scores", *masked = "masked";
+    char list[32];
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(a->items, a->queries, 6));
+    (void)builder_input(&b, "y", 1, DIMS(-1, a->keys, 6));
+    split("x", "q", a->queries, heads);
+    split("y", "k", a->keys, a->twice ? heads : across);
+    split("y", "v", a->keys, heads);
+    scalar("factor", 0.6f);
+    if (a->twice) {
+        (void)builder_ints(&b, builder_node(&b, "Transpose", "k", "kt"), "perm", last, 4);
+    }
+    if (strcmp(a->scale, "queries") == 0) {
+        (void)builder_node(&b, "Mul", "factor q", "scaled_q");
+        q = "scaled_q";
+    }
+    (void)snprintf(list, sizeof(list), "%s %s", q, a->twice ? "kt" : "k");
+    (void)builder_node(&b, "MatMul", list, "scores");
+    if (strcmp(a->scale, "scores") == 0) {
+        (void)builder_node(&b, "Div", "scores factor", "scaled");
+        scores = "scaled";
+    }
+    if (a->mask != NULL && strcmp(a->mask, "x") == 0) {
+        (void)builder_input(&b, "mask", 1, a->mask_dims, 4);
+    } else if (a->mask != NULL) {
+        weights("mask", a->mask_dims, 4, &random_state, false);
+    }
+    if (a->mask != NULL) {
+        (void)snprintf(list, sizeof(list), "mask %s", scores);
+        (void)builder_node(&b, "Add", list, "masked");
+    } else {
+        masked = scores;
+    }
+    (void)builder_int(&b, builder_node(&b, "Softmax", masked, "shares"), "axis", a->axis);
+    (void)builder_node(&b, "MatMul", "shares v", "context");
+    (void)builder_ints(&b, builder_node(&b, "Transpose", "context", "rows"), "perm", heads, 4);
+    (void)builder_constant(&b, "whole", 7, whole, DIMS(3));
+    (void)builder_node(&b, "Reshape", "rows whole", "z");
+    builder_output(&b, "z");
+    if (a->scores_too) {
+        builder_output(&b, "scores");
+    }
+}
+
+static void
+test_attention(void)
+{
+    const struct attention fitting[] = {
+        {"scores", "x", {-1, 1, 1, 5}, 4, 5, -1, -1, false, false},
+        {"queries", "x", {-1, 2, 4, 5}, 4, 5, 3, -1, true, false},
+        {"", "constant", {1, 2, 1, 5}, 1, 5, -1, -1, false, false},
+        {"scores", "constant", {1, 1, 4, 5}, 4, 5, -1, -1, true, false},
+        {"scores", NULL, {0}, 7, 1, -1, -1, false, false},
+    };
+    const struct attention others[] = {
+        {"scores", "x", {-1, 1, 4, 1}, 4, 5, -1, -1, false, false},    /* a mask of rows */
+        {"scores", NULL, {0}, 5, 5, 2, -1, false, false},              /* shares of queries */
+        {"scores", NULL, {0}, 4, 5, -1, 1, false, false},              /* one item's queries for all */
+    };
+
+    for (size_t i = 0; i < LEAT_COUNT_OF(fitting); i++) {
+        add_attention(&fitting[i]);
+        expect_one(pass_bit("fuse-attention"), LEAT_OP_ATTENTION);
+    }
+    struct attention shown = fitting[0];
+    shown.scores_too = true;
+    add_attention(&shown);
+    expect_nodes(pass_bit("fuse-attention"), 6);
+    for (size_t i = 0; i < LEAT_COUNT_OF(others); i++) {
+        add_attention(&others[i]);
+        struct leat_graph *graph = optimised(pass_bit("fuse-attention"));
+        EXPECT(graph->node_count > 1);
+        leat_graph_destroy(graph);
+    }
+}
+
+/* The two first sizes of x, then `last`. */
+static void
+add_computed_target(const char *last)
+{
+    static const int64_t first[1] = {0}, second[1] = {1};
+    char list[48];
+
+    (void)builder_node(&b, "Shape", "x", "sizes");
+    (void)builder_constant(&b, "first", 7, first, DIMS(1));
+    (void)builder_constant(&b, "second", 7, second, DIMS(1));
+    (void)builder_node(&b, "Gather", "sizes first", "batch");
+    (void)builder_node(&b, "Gather", "sizes second", "length");
+    (void)snprintf(list, sizeof(list), "batch length %s", last);
+    (void)builder_int(&b, builder_node(&b, "Concat", list, "target"), "axis", 0);
+    (void)builder_node(&b, "Reshape", "x target", "y");
+    builder_output(&b, "y");
+}
+
+static void
+test_shapes(void)
+{
+    static const int64_t sizes[2] = {2, 3}, rest[1] = {-1};
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, 5, 6));
+    (void)builder_constant(&b, "last", 7, sizes, DIMS(2));
+    add_computed_target("last");
+    struct leat_graph *graph = optimised(pass_bit("fold-shapes"));
+    EXPECT(graph->node_count == 1);
+    const struct leat_value *y = &graph->values[graph->outputs[0]];
+    EXPECT(y->rank == 4 && y->dims[0] == LEAT_DIM_BATCH && y->dims[1] == 5 && y->dims[2] == 2 && y->dims[3] == 3);
+    leat_graph_destroy(graph);
+
+    builder_init(&b, 13); /* two entries that are not known */
+    (void)builder_input(&b, "x", 1, DIMS(-1, 6));
+    (void)builder_constant(&b, "rest", 7, rest, DIMS(1));
+    add_computed_target("rest");
+    expect_nodes(pass_bit("fold-shapes"), 4); /* but the second size of x is */
+}
+
 static void
 test_embedding(void)
 {
@@ -657,6 +801,47 @@ random_layer_norm(uint64_t *random, int step, const char *x, const char *to)
     (void)builder_node(&b, "Add", last, to);
 }
 
+/* Attention of 24 rows of 6, each with itself, and back by a computed target. */
+static void
+random_attention(uint64_t *random, int step, const char *x, const char *to)
+{
+    static const int64_t flat[3] = {0, 24, 6}, apart[4] = {0, 24, 2, 3}, sizes[3] = {4, 6, 6}, first[1] = {0};
+    static const char *const names[][2] = {{"flat", "apart"}, {"sizes", "first"}};
+    const int64_t *const data[2][2] = {{flat, apart}, {sizes, first}}, counts[2][2] = {{3, 4}, {3, 1}};
+    char text[24], pair[48];
+
+    for (int i = 0; i < 4; i++) {
+        (void)snprintf(text, sizeof(text), "%s%d", names[i / 2][i % 2], step);
+        (void)builder_constant(&b, text, 7, data[i / 2][i % 2], &counts[i / 2][i % 2], 1);
+    }
+    numbered_scalar(step, "factor", 0.577f);
+    (void)snprintf(text, sizeof(text), "mask%d", step);
+    weights(text, DIMS(2, 1, 24), random, false);
+    add_numbered(step, "Reshape", x, x, "flat", "r");
+    add_numbered(step, "Reshape", x, "r", "apart", "h");
+    (void)snprintf(text, sizeof(text), "h%d", step);
+    (void)snprintf(pair, sizeof(pair), "q%d", step);
+    (void)builder_ints(&b, builder_node(&b, "Transpose", text, pair), "perm", DIMS(0, 2, 1, 3));
+    (void)snprintf(pair, sizeof(pair), "k%d", step);
+    (void)builder_ints(&b, builder_node(&b, "Transpose", text, pair), "perm", DIMS(0, 2, 3, 1));
+    add_numbered(step, "MatMul", x, "q", "k", "p");
+    add_numbered(step, "Mul", x, "p", "factor", "scaled");
+    add_numbered(step, "Add", x, "scaled", "mask", "masked");
+    add_numbered(step, "Softmax", x, "masked", NULL, "shares");
+    add_numbered(step, "MatMul", x, "shares", "q", "context");
+    (void)snprintf(text, sizeof(text), "context%d", step);
+    (void)snprintf(pair, sizeof(pair), "o%d", step);
+    (void)builder_ints(&b, builder_node(&b, "Transpose", text, pair), "perm", DIMS(0, 2, 1, 3));
+    add_numbered(step, "Reshape", x, "o", "flat", "whole");
+    add_numbered(step, "Shape", x, x, NULL, "all");
+    add_numbered(step, "Gather", x, "all", "first", "items");
+    (void)snprintf(text, sizeof(text), "items%d sizes%d", step, step);
+    (void)snprintf(pair, sizeof(pair), "target%d", step);
+    (void)builder_int(&b, builder_node(&b, "Concat", text, pair), "axis", 0);
+    (void)snprintf(pair, sizeof(pair), "whole%d target%d", step, step);
+    (void)builder_node(&b, "Reshape", pair, to);
+}
+
 /* A random step of a model with 4 channels of 6 x 6; returns false when nothing was added. */
 static void
 random_step(uint64_t *random, int step, const char *from, const char *to, const char *earlier)
@@ -666,7 +851,7 @@ random_step(uint64_t *random, int step, const char *from, const char *to, const 
 
     (void)snprintf(a, sizeof(a), "a%d", step);
     (void)snprintf(c, sizeof(c), "b%d", step);
-    switch (leat_test_random(random) % 14) {
+    switch (leat_test_random(random) % 15) {
     case 0:
     case 1:
     case 2: {
@@ -746,6 +931,9 @@ random_step(uint64_t *random, int step, const char *from, const char *to, const 
         return;
     case 12:
         random_layer_norm(random, step, from, to);
+        return;
+    case 13:
+        random_attention(random, step, from, to);
         return;
     default:
         (void)builder_node(&b, "Sigmoid", from, to);
@@ -843,6 +1031,8 @@ main(void)
     test_gelu();
     test_swish();
     test_layer_norm();
+    test_attention();
+    test_shapes();
     test_embedding();
     test_identities();
     test_constants_and_dead_code();

@@ -3,7 +3,8 @@
  * Goal     What passes make of matrix products, and of what stands before and behind them in transformers, gives on the
  *          cpu backend what the reference backend makes of the model as it was.
  * Method   Random shapes of x w + bias + side, with constant or computed w, an activation of one node or of many, and
- *          the layer norm of it; passes on and off, alone and with a team.
+ *          the layer norm of it; passes on and off, alone and with a team. Small weights, and such as no cache holds, which are
+ *          multiplied by another kernel.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
 
-enum { ROUNDS = 80, TEAM = 2 };
+enum { ROUNDS = 80, LARGE_ROUNDS = 24, TEAM = 2 };
 
 static uint64_t random_state;
 static struct builder b;
@@ -115,11 +116,13 @@ expect_same(const struct leat_graph *fused, const struct leat_graph *plain, stru
 }
 
 static void
-test_product(struct leat_team *team)
+test_product(struct leat_team *team, bool large)
 {
     static const char *const activations[] = {"", "Relu", "Sigmoid", "Tanh", "Swish", "Gelu"};
-    const int64_t heads = between(1, 3), rows = between(1, 40), inner = between(1, 40), columns = between(2, 70);
-    const bool computed = between(0, 2) == 0, matrices = !computed && between(0, 2) == 0;
+    const int64_t heads = between(1, 3), rows = between(1, large ? 100 : 40), inner = large ? between(130, 2300) : between(1, 40);
+    const int64_t columns = large ? 16 * ((128 << 10) / inner / 16 + between(1, 4)) : between(2, 70);
+    const bool computed = !large && between(0, 2) == 0, matrices = !computed && between(0, 2) == 0;
+    const bool transposed = large && matrices;
     const bool bias = between(0, 1) != 0, side = between(0, 1) != 0, norm = between(0, 2) == 0;
     const char *activation = activations[between(0, 5)], *last = "p";
     char list[32];
@@ -131,10 +134,14 @@ test_product(struct leat_team *team)
     if (computed) {
         (void)builder_input(&b, "w", ONNX_F32, DIMS(heads, inner, columns));
     } else {
-        constant("w", DIMS(inner, columns));
+        constant("w", (const int64_t[]){transposed ? columns : inner, transposed ? inner : columns}, 2);
     }
     (void)builder_input(&b, "side", ONNX_F32, y_dims + first, 3 - first);
-    (void)builder_node(&b, "MatMul", "x w", "p");
+    if (transposed) {
+        (void)builder_int(&b, builder_node(&b, "Gemm", "x w", "p"), "transB", 1);
+    } else {
+        (void)builder_node(&b, "MatMul", "x w", "p");
+    }
     if (bias) {
         constant("bias", DIMS(columns));
         (void)builder_node(&b, "Add", "bias p", "biased");
@@ -180,6 +187,69 @@ test_product(struct leat_team *team)
     builder_fini(&b);
 }
 
+/* x[items][length][heads * depth] as [items][heads][length][depth], or with the last two axes across. */
+static void
+split_heads(const char *x, int64_t length, int64_t heads, int64_t depth, bool across, const char *to)
+{
+    char dims[16], apart[16], list[32];
+
+    (void)snprintf(dims, sizeof(dims), "%s_dims", to);
+    (void)snprintf(apart, sizeof(apart), "%s_apart", to);
+    (void)snprintf(list, sizeof(list), "%s %s", x, dims);
+    (void)builder_constant(&b, dims, ONNX_I64, (const int64_t[]){-1, length, heads, depth}, DIMS(4));
+    (void)builder_node(&b, "Reshape", list, apart);
+    (void)builder_ints(&b, builder_node(&b, "Transpose", apart, to), "perm",
+                       across ? (const int64_t[]){0, 2, 3, 1} : (const int64_t[]){0, 2, 1, 3}, 4);
+}
+
+static void
+test_attention(struct leat_team *team)
+{
+    const int64_t items = between(1, 3), heads = between(1, 4), rows = between(1, 20), keys = between(1, 150);
+    const int64_t depth = between(1, 80), width = between(1, 80), mask_form = between(0, 4);
+    const int64_t mask_dims[5][4] = {{items, 1, 1, keys}, {1, heads, rows, keys}, {items, heads, 1, keys}, {items, 1, rows, keys}};
+    const bool gone = between(0, 1) != 0; /* some keys have no weight */
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "q", ONNX_F32, DIMS(items, rows, heads * depth));
+    (void)builder_input(&b, "k", ONNX_F32, DIMS(items, keys, heads * depth));
+    (void)builder_input(&b, "v", ONNX_F32, DIMS(items, keys, heads * width));
+    split_heads("q", rows, heads, depth, false, "qh");
+    split_heads("k", keys, heads, depth, true, "kh");
+    split_heads("v", keys, heads, width, false, "vh");
+    scalar("factor", 1.5f);
+    (void)builder_node(&b, "MatMul", "qh kh", "p");
+    (void)builder_node(&b, "Div", "p factor", "scores");
+    const char *last = "scores";
+    if (mask_form < 4) {
+        (void)builder_input(&b, "mask", ONNX_F32, mask_dims[mask_form], 4);
+        (void)builder_node(&b, "Add", "scores mask", "masked");
+        last = "masked";
+    }
+    (void)builder_int(&b, builder_node(&b, "Softmax", last, "shares"), "axis", -1);
+    (void)builder_node(&b, "MatMul", "shares vh", "yh");
+    (void)builder_ints(&b, builder_node(&b, "Transpose", "yh", "merged"), "perm", DIMS(0, 2, 1, 3));
+    (void)builder_constant(&b, "whole", ONNX_I64, (const int64_t[]){-1, rows, heads * width}, DIMS(3));
+    (void)builder_node(&b, "Reshape", "merged whole", "y");
+    builder_output(&b, "y");
+    struct leat_graph *plain = import_graph(&b), *fused = import_graph(&b);
+    EXPECT(leat_graph_optimise(fused, ~UINT64_C(0)) == LEAT_OK && leat_graph_check(fused) == LEAT_OK);
+    EXPECT(fused->node_count == 1 && fused->nodes[0].op->kind == LEAT_OP_ATTENTION);
+    float *q = floats((size_t)(items * rows * heads * depth)), *k = floats((size_t)(items * keys * heads * depth));
+    float *v = floats((size_t)(items * keys * heads * width)), *mask = floats((size_t)(items * heads * rows * keys));
+    for (size_t i = 0; gone && i < (size_t)(items * heads * rows * keys); i++) {
+        mask[i] = between(0, 3) == 0 ? -3.4028235e38f : mask[i];
+    }
+    expect_same(fused, plain, team, (const void *const[4]){q, k, v, mask});
+    free(q);
+    free(k);
+    free(v);
+    free(mask);
+    leat_graph_destroy(plain);
+    leat_graph_destroy(fused);
+    builder_fini(&b);
+}
+
 int
 main(void)
 {
@@ -189,7 +259,13 @@ main(void)
     random_state = leat_test_seed;
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
     for (int round = 0; round < ROUNDS; round++) {
-        test_product(team);
+        test_product(team, false);
+    }
+    for (int round = 0; round < LARGE_ROUNDS; round++) {
+        test_product(team, true);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        test_attention(team);
     }
     leat_team_destroy(team);
     return 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     Convolutions and products of 8-bit whole numbers give what their definition says, with everything that is fused onto
- *          them, and nothing is capped on the way; calibration finds ranges, the same in any order of the batches.
+ *          them, and nothing is capped on the way; so do products with a factor for each channel, in every precision;
+ *          calibration finds ranges, the same in any order of the batches.
  * Method   Random nodes between others that do nothing: the first and the last stay in floats, and one behind it makes the result
  *          whole numbers too. Inputs lie on the steps of their ranges or far beyond them, weights on steps of theirs, so that
  *          rounding is no matter of taste; sums by plain loops in double. A result in floats has to be right to 1e-5 of what is
@@ -233,11 +234,10 @@ set_range(struct leat_graph *graph, const char *name, float least, float most, b
 }
 
 static void
-run_graph(struct leat_graph *graph, uint32_t items, const float *x, float *y)
+run_in(enum leat_precision precision, struct leat_graph *graph, const struct leat_segment *segment)
 {
-    struct leat_model_source source = {.graph = graph, .precision = LEAT_PRECISION_INT8};
+    struct leat_model_source source = {.graph = graph, .precision = precision};
     struct leat_tensor_info infos[LEAT_TENSORS_MAX];
-    const struct leat_segment segment = {.items = items, .tensors = {x, y}};
     struct leat_model *model;
     struct leat_plan *plan;
 
@@ -245,15 +245,22 @@ run_graph(struct leat_graph *graph, uint32_t items, const float *x, float *y)
            LEAT_OK);
     source.infos = infos;
     EXPECT(leat_backend_cpu.model_load(&source, &model) == LEAT_OK);
-    EXPECT(leat_backend_cpu.plan_build(model, &(struct leat_plan_options){.items = items}, &plan) ==
-           LEAT_OK);
+    EXPECT(leat_backend_cpu.plan_build(model, &(struct leat_plan_options){.items = segment->items},
+                                       &plan) == LEAT_OK);
     void *scratch =
         aligned_alloc(64, (size_t)leat_round_up(leat_backend_cpu.plan_scratch_bytes(plan) + 1, 64));
     EXPECT(scratch != NULL);
-    EXPECT(leat_backend_cpu.plan_run(plan, &segment, 1, scratch, NULL) == LEAT_OK);
+    EXPECT(leat_backend_cpu.plan_run(plan, segment, 1, scratch, NULL) == LEAT_OK);
     free(scratch);
     leat_backend_cpu.plan_destroy(plan);
     leat_backend_cpu.model_destroy(model);
+}
+
+static void
+run_graph(struct leat_graph *graph, uint32_t items, const float *x, float *y)
+{
+    const struct leat_segment segment = {.items = items, .tensors = {x, y}};
+    run_in(LEAT_PRECISION_INT8, graph, &segment);
 }
 
 /* The greatest of 2x2. */
@@ -275,8 +282,8 @@ test_layer(const struct layer *l)
     const int64_t source_least = l->signed_source ? -128 : 0,
                   /* a step below the range is a number too */ source_most =
                       l->signed_source ? 127 : 255;
-    const double source_step = 0.0123,
-                 addend_step = l->signed_source ? 0.0123 : 0.0369; /* the side's own */
+    /* Powers of two, so that the first layer may be in bf16; the addend's is the side's own. */
+    const double source_step = 1.0 / 64, addend_step = l->signed_source ? 1.0 / 64 : 3.0 / 64;
     float *x = floats(source_count), *weights = floats(weight_count),
           *bias = floats((size_t)l->outputs), *y = floats(result_count);
     double *source = calloc(source_count, sizeof(double)),
@@ -495,6 +502,88 @@ test_calibration(void)
     free(weights);
 }
 
+/* ---- Factors of channels ---------------------------------------------------------------------------- */
+
+/*
+ * Between two convolutions that do nothing, and before a third, so that in int8 its result is whole numbers. `beside`: what is
+ * scaled is read as whole numbers too, and reaches "z".
+ */
+static struct leat_graph *
+make_scaled(const struct layer *l, bool beside)
+{
+    struct leat_graph *graph = NULL;
+    struct builder b;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, l->inputs, l->image, l->image));
+    (void)builder_input(&b, "factors", 1, DIMS(-1, l->inputs, 1, 1));
+    add_identity(&b, l, l->inputs, "first_weights", "x", "first");
+    (void)builder_node(&b, "Mul", "first factors", "scaled");
+    add_identity(&b, l, l->inputs, "middle_weights", "scaled", "middle");
+    add_identity(&b, l, l->inputs, "last_weights", "middle", "y");
+    builder_output(&b, "y");
+    if (beside) {
+        add_identity(&b, l, l->inputs, "side_weights", "first", "side");
+        add_identity(&b, l, l->inputs, "end_weights", "side", "z");
+        builder_output(&b, "z");
+    }
+    EXPECT(builder_import(&b, &graph) == LEAT_OK);
+    EXPECT(leat_graph_optimise(graph, ~UINT64_C(0)) == LEAT_OK);
+    builder_fini(&b);
+    return graph;
+}
+
+/* In a precision that the processor has; inputs are exact in all of them. */
+static void
+test_scaled(enum leat_precision precision)
+{
+    const struct layer l = {.items = random_of(1, 3), .inputs = random_of(1, CHANNELS_MAX), .image = random_of(1, IMAGE_MAX)};
+    const size_t pixels = (size_t)(l.image * l.image), count = (size_t)(l.items * l.inputs) * pixels;
+    const bool is_signed = random_of(0, 1) == 0, beside = random_of(0, 1) == 0;
+    const float step = is_signed ? 90.0f / 127 : 90.0f / 255; /* some results are beyond the range */
+    float *x = floats(count), *factors = floats((size_t)(l.items * l.inputs)), *y = floats(count), *z = floats(count);
+    struct leat_graph *graph = make_scaled(&l, beside);
+    const struct leat_segment segment = {.items = (uint32_t)l.items, .tensors = {x, factors, y, z}};
+
+    for (size_t i = 0; i < count; i++) {
+        x[i] = (float)random_of(is_signed ? -100 : 0, 100);
+    }
+    for (int64_t i = 0; i < l.items * l.inputs; i++) {
+        factors[i] = (float)random_of(0, 255) / 256;
+    }
+    set_range(graph, "scaled", is_signed ? -90 : 0, 90, true);
+    set_range(graph, "first", is_signed ? -100 : 0, 100, true);
+    run_in(precision, graph, &segment);
+    for (size_t i = 0; i < count; i++) {
+        const float exact = x[i] * factors[i / pixels];
+        const float least = is_signed ? -128 * step : 0, most = is_signed ? 127 * step : 255 * step;
+        const float wanted = precision == LEAT_PRECISION_INT8 ? fmaxf(least, fminf(most, exact)) : exact;
+        const float bound = precision == LEAT_PRECISION_INT8   ? 0.51f * step
+                            : precision == LEAT_PRECISION_BF16 ? fabsf(exact) / 256
+                                                               : 0;
+        EXPECT(fabsf(y[i] - wanted) <= bound + 1e-5f * fabsf(exact));
+        EXPECT(!beside || fabsf(z[i] - x[i]) <= 0.51f * 100 / (is_signed ? 127 : 255));
+    }
+    leat_graph_destroy(graph);
+    free(x);
+    free(factors);
+    free(y);
+    free(z);
+}
+
+static void
+test_factors(void)
+{
+    const uint32_t precisions = leat_backend_precisions(&leat_backend_cpu);
+
+    for (int round = 0; round < ROUNDS; round++) {
+        const enum leat_precision precision = (enum leat_precision)(round % LEAT_PRECISION_COUNT);
+        if ((precisions & LEAT_PRECISION_BIT(precision)) != 0) {
+            test_scaled(precision);
+        }
+    }
+}
+
 int
 main(void)
 {
@@ -505,6 +594,7 @@ main(void)
         return LEAT_TEST_SKIP;
     }
     test_layers();
+    test_factors();
     test_calibration();
     return 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     A run reaches every member once, its writes are visible afterwards, no wake-up is lost whatever
- *          the pauses between runs, a barrier holds everyone back, and an idle team takes no CPU time.
+ *          the pauses between runs, a barrier holds everyone back, an idle team takes no CPU time, and a team that
+ *          changes its size runs those who are in it and nobody else.
  * Method   Random team sizes, spin budgets and pauses; plain (not atomic) data on purpose, so that the
  *          thread sanitizer and the comparison both see a missing order. Each case runs under an alarm: a
  *          lost wake-up would hang.
@@ -284,6 +285,79 @@ test_helpers_enter_first(void)
 }
 
 static void
+note_size(void *context, uint32_t member, uint32_t size)
+{
+    uint32_t *sizes = context;
+    sizes[member] = size;
+}
+
+/* Between any two runs the team takes another size: those who are in it run, once, and the others do not. */
+static void
+test_random_resizes(uint64_t spin_ns)
+{
+    static struct work work;
+    const struct leat_team_options options = {.size = 3, .size_max = SIZE_MAX_TESTED, .spin_ns = spin_ns};
+    uint64_t random = leat_test_seed, sums[SIZE_MAX_TESTED] = {0};
+
+    memset(&work, 0, sizeof(work));
+    work.size = 3;
+    EXPECT(leat_team_create(&options, &work.team) == LEAT_OK);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        EXPECT(leat_team_size(work.team) == work.size);
+        work.input = leat_test_random(&random) % 1000;
+        work.slow_ns = round % 32 == 3 ? leat_test_random(&random) % 100000 : 0;
+        for (uint64_t runs = leat_test_random(&random) % 3; runs > 0; runs--) {
+            leat_team_run(work.team, fill, &work);
+            for (uint32_t m = 0; m < work.size; m++) {
+                sums[m] += work.input + m;
+            }
+        }
+        for (uint32_t m = 0; m < SIZE_MAX_TESTED; m++) {
+            EXPECT(work.output[m][0] == sums[m]);
+        }
+        work.size = 1 + (uint32_t)(leat_test_random(&random) % SIZE_MAX_TESTED);
+        leat_team_resize(work.team, work.size, round);
+        EXPECT(leat_team_class(work.team) == round);
+    }
+    leat_team_destroy(work.team);
+}
+
+/* Helpers that would spin for ever sleep once they are beyond the size, and serve again when they are not, where they were put. */
+static void
+test_who_is_beyond_the_size_sleeps(void)
+{
+    const struct leat_team_options options = {.size = 4, .spin_ns = UINT64_MAX / 4};
+    uint32_t sizes[4] = {0}, seen[4];
+    int tids[4] = {0};
+    struct leat_team *team;
+    cpu_set_t allowed;
+    uint32_t cpu = 0;
+
+    EXPECT(sched_getaffinity(0, sizeof(allowed), &allowed) == 0);
+    while (!CPU_ISSET(cpu, &allowed)) {
+        cpu++;
+    }
+    EXPECT(leat_team_create(&options, &team) == LEAT_OK);
+    leat_team_run(team, note_thread, tids);
+    leat_team_resize(team, 2, 0);
+    leat_team_run(team, note_size, sizes); /* between a run and its next, and while others run */
+    EXPECT(sizes[0] == 2 && sizes[1] == 2 && sizes[2] == 0 && sizes[3] == 0);
+    for (uint32_t m = 2; m < 4; m++) {
+        while (state_of(tids[m]) != 'S') {
+            (void)sched_yield();
+        }
+        EXPECT(leat_team_pin(team, m, cpu) == LEAT_OK);
+    }
+    EXPECT(CPU_ISSET(CPU_SETSIZE - 1, &allowed) || leat_team_pin(team, 3, CPU_SETSIZE - 1) != LEAT_OK);
+    leat_team_resize(team, 4, 0);
+    leat_team_run(team, note_size, sizes);
+    EXPECT(sizes[0] == 4 && sizes[1] == 4 && sizes[2] == 4 && sizes[3] == 4);
+    leat_team_run(team, where, seen);
+    EXPECT(seen[2] == cpu && seen[3] == cpu);
+    leat_team_destroy(team);
+}
+
+static void
 test_no_team(void)
 {
     struct work work = {.size = 1, .input = 5};
@@ -305,5 +379,8 @@ main(void)
     test_members_stay_on_their_cpus();
     test_spin_can_be_changed();
     test_helpers_enter_first();
+    test_random_resizes(0);
+    test_random_resizes(20000);
+    test_who_is_beyond_the_size_sleeps();
     return 0;
 }

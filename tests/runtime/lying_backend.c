@@ -6,18 +6,18 @@
 
 static const struct leat_backend_host *leat;
 
-/* "inputs outputs dtype rank dim0 dim1 item_bytes", the same for each tensor. */
+/* "inputs outputs dtype rank dim0 dim1 item_bytes", the same for each tensor, and how the outputs vary, or all of them: "1", "1 all". */
 static enum leat_status
-describe(const void *file, size_t file_bytes, struct leat_tensor_info *ret_infos, uint32_t *ret_inputs, uint32_t *ret_outputs)
+describe(const struct leat_model_source *source, struct leat_tensor_info *ret_infos, uint32_t *ret_inputs, uint32_t *ret_outputs)
 {
     struct leat_tensor_info info = {.name = "tensor"};
     char text[128] = "";
     long long dims[2];
     unsigned long long item_bytes;
 
-    memcpy(text, file, file_bytes < sizeof(text) ? file_bytes : sizeof(text) - 1);
-    if (sscanf(text, "%u %u %u %u %lld %lld %llu", ret_inputs, ret_outputs, &info.dtype, &info.rank, &dims[0], &dims[1],
-               &item_bytes) != 7) {
+    memcpy(text, source->file, source->file_bytes < sizeof(text) ? source->file_bytes : sizeof(text) - 1);
+    if (sscanf(text, "%u %u %u %u %lld %lld %llu %u", ret_inputs, ret_outputs, &info.dtype, &info.rank, &dims[0], &dims[1],
+               &item_bytes, &info.varying) < 7) {
         return leat->fail(LEAT_ERR_PROTO, "seven numbers are needed");
     }
     info.dims[0] = dims[0];
@@ -25,6 +25,7 @@ describe(const void *file, size_t file_bytes, struct leat_tensor_info *ret_infos
     info.item_bytes = item_bytes;
     for (uint32_t t = 0; t < LEAT_TENSORS_MAX; t++) {
         ret_infos[t] = info;
+        ret_infos[t].varying = t >= *ret_inputs || strstr(text, "all") != NULL ? info.varying : 0;
     }
     return LEAT_OK;
 }

@@ -31,7 +31,12 @@ variant_of(const struct leat_plan *plan)
 static uint64_t
 time_of(uint32_t variant, uint16_t class, uint32_t items)
 {
-    return (variant + 1) * (options.latency_ns[class] + items * options.per_item_ns[class]);
+    const uint64_t time_ns = options.latency_ns[class] + items * options.per_item_ns[class];
+    if (options.length_count > 0) { /* the longest is the first, and then from the shortest on */
+        const uint32_t longest = options.length_count - 1;
+        return time_ns * options.lengths[variant > 0 ? variant - 1 : longest] / options.lengths[longest];
+    }
+    return (variant + 1) * time_ns;
 }
 
 static enum leat_status
@@ -39,14 +44,18 @@ run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
     struct leat_team *team)
 {
     const uint32_t variant = variant_of(plan), slow = steps.slow[running][variant];
+    const uint16_t class = (uint16_t)(atomic_load_explicit(&steps.workers[running]->shape, memory_order_relaxed) >> 16);
     uint32_t items = 0;
 
     (void)scratch;
     (void)team;
     for (uint32_t i = 0; i < count; i++) {
         items += segments[i].items;
+        steps.ran.lengths[i] = segments[i].length;
     }
-    steps.now_ns += (slow > 0 ? slow : 1) * time_of(variant, options.classes[running], items);
+    steps.ran.variant = variant;
+    steps.ran.count = count;
+    steps.now_ns += (slow > 0 ? slow : 1) * time_of(variant, class, items);
     if (options.real_clock) {
         return LEAT_ERR_SYS;
     }
@@ -84,6 +93,32 @@ command(const struct leat_command *order)
 }
 
 static void
+tell_lengths(void)
+{
+    struct leat_application *app = &steps.app;
+    const uint32_t count = options.length_count;
+
+    app->target.length_count = count;
+    app->target.length_max = count > 0 ? options.lengths[count - 1] : 0;
+    memcpy(app->target.lengths, options.lengths, count * sizeof(options.lengths[0]));
+    for (uint32_t v = 0; v < count; v++) {
+        for (uint32_t b = 0; b < count; b++) {
+            app->at_length[v][b] = (uint8_t)(b + 1 < count ? b + 1 : 0);
+        }
+        const uint32_t own = v > 0 ? v - 1 : count - 1;
+        app->by_time[v] = (uint8_t)(v + 1 < count ? v + 1 : 0);
+        app->sched_variants[v].length_min = (uint16_t)(own > 0 ? options.lengths[own - 1] + 1 : 1);
+        app->sched_variants[v].length_max = (uint16_t)options.lengths[own];
+    }
+    if (options.all_alike) {
+        app->variant_count = 1;
+        app->shorter_count = count - 1;
+        app->by_time[0] = 0;
+        app->sched_variants[0].length_min = 0;
+    }
+}
+
+static void
 start_application(void)
 {
     steps.app = (struct leat_application){
@@ -114,6 +149,7 @@ start_application(void)
             steps.app.instances.measured[v][class] = profiles[v][class];
         }
     }
+    tell_lengths();
     command(&(struct leat_command){.kind = LEAT_COMMAND_ADD_APPLICATION, .application = &steps.app});
 }
 
@@ -147,7 +183,7 @@ steps_start(const struct steps_options *given)
         steps.tables.clock = (struct leat_clock){.kind = LEAT_CLOCK_TSC, .mult = 0, .base_ns = steps.now_ns};
     }
     NEED(options.variant_count <= STEPS_VARIANTS_MAX);
-    options.variant_count = options.variant_count > 0 ? options.variant_count : 1;
+    options.variant_count = options.length_count > 0 ? options.length_count : options.variant_count > 0 ? options.variant_count : 1;
     make_variants();
     const struct leat_dispatcher_options dispatcher_options = {.tables = &steps.tables,
                                                                .workers = steps.workers,
@@ -160,6 +196,7 @@ steps_start(const struct steps_options *given)
     for (uint32_t w = 0; w < options.worker_count; w++) {
         const struct leat_worker_options worker_options = {.index = w,
                                                            .core_count = 1,
+                                                           .worker_class = options.classes[w],
                                                            .tables = &steps.tables,
                                                            .dispatcher_bell = leat_dispatcher_bell(steps.dispatcher),
                                                            .dispatcher_event =
@@ -191,13 +228,14 @@ steps_stop(void)
 }
 
 static void
-submit(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t cost_cap_nano, uint16_t flags)
+submit(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t cost_cap_nano, uint16_t flags, uint32_t length)
 {
     const size_t body = offsetof(struct leat_wire_request, submit_ns);
     const uint32_t c = number / STEPS_SLOTS, slot = number % STEPS_SLOTS;
     const struct leat_wire_request request = {.submit_ns = steps.now_ns,
                                               .latency_us = latency_us,
-                                              .items = items,
+                                              .items = items & LEAT_WIRE_ITEMS_MASK,
+                                              .length = length & LEAT_LENGTH_MAX,
                                               .flags = flags,
                                               .slot = (uint16_t)slot,
                                               .target = steps.app.id,
@@ -216,19 +254,25 @@ submit(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t cost_cap_n
 void
 steps_submit(uint32_t number, uint32_t items, uint32_t latency_us)
 {
-    submit(number, items, latency_us, 0, 0);
+    submit(number, items, latency_us, 0, 0, 0);
 }
 
 void
 steps_submit_capped(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t cost_cap_nano)
 {
-    submit(number, items, latency_us, cost_cap_nano, 0);
+    submit(number, items, latency_us, cost_cap_nano, 0, 0);
 }
 
 void
 steps_submit_offline(uint32_t number, uint32_t items)
 {
-    submit(number, items, 0, 0, LEAT_WIRE_OFFLINE);
+    submit(number, items, 0, 0, LEAT_WIRE_OFFLINE, 0);
+}
+
+void
+steps_submit_long(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t length)
+{
+    submit(number, items, latency_us, 0, 0, length);
 }
 
 void

@@ -23,6 +23,9 @@ struct steps_options {
     const struct leat_selector *selector;
     bool drop_late;
     uint32_t variant_count; /* 0: 1. The v-th takes v + 1 times as long as what follows, and costs that much less */
+    /* One model of sequences, instead of variants: the last is the longest, and takes as long as the class; others in proportion. */
+    uint32_t lengths[STEPS_VARIANTS_MAX], length_count;
+    bool all_alike; /* decisions are as for the longest */
     /* What the profiles say at first, by class: latency_ns + items * per_item_ns. */
     uint64_t latency_ns[LEAT_WORKER_CLASSES_MAX], per_item_ns[LEAT_WORKER_CLASSES_MAX];
     /* Decisions take their time; rounds happen when the caller says. Batches fail, so that nothing is learnt of them. */
@@ -36,6 +39,10 @@ extern struct steps {
     struct leat_application app;
     uint32_t slow[LEAT_SCHED_WORKERS_MAX][STEPS_VARIANTS_MAX]; /* so many times as long do batches take there; 0: 1 */
     uint64_t now_ns;
+    /* The last batch that ran. */
+    struct {
+        uint32_t variant, count, lengths[LEAT_BATCH_QUERIES];
+    } ran;
 } steps;
 
 void steps_start(const struct steps_options *options);
@@ -45,6 +52,7 @@ void steps_stop(void); /* everything has ended */
 void steps_submit(uint32_t number, uint32_t items, uint32_t latency_us);
 void steps_submit_capped(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t cost_cap_nano);
 void steps_submit_offline(uint32_t number, uint32_t items);
+void steps_submit_long(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t length);
 
 /* One round of the dispatcher, `later_ns` after the last. */
 void steps_round(uint64_t later_ns);

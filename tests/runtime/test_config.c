@@ -48,7 +48,7 @@ test_defaults(void)
     EXPECT(config->limits.arena_bytes_per_session == UINT64_C(1) << 30);
     EXPECT(config->limits.arena_default_bytes == 64u << 20);
     EXPECT(config->limits.model_memory_bytes == UINT64_C(32) << 30);
-    EXPECT(config->drain_ns == UINT64_C(45000000000));
+    EXPECT(config->drain_ns == UINT64_C(45000000000) && config->offline_utilisation_ppm == 400000);
     EXPECT(config->limits.session_memory_bytes == 0 && config->limits.session_memory_per_user_bytes == 0);
     EXPECT(config->dispatcher.cpu == LEAT_AUTO && config->dispatcher.spin_ns == LEAT_CONFIG_SPIN_AUTO);
     EXPECT(!config->dispatcher.hold_cpu_dma_latency);
@@ -89,7 +89,7 @@ test_example_equals_defaults(const char *path)
         EXPECT(strstr(file_text, key) != NULL);
         keys += !heading;
     }
-    EXPECT(keys == 28);
+    EXPECT(keys == 30);
     free(example_text);
     free(defaults_text);
     leat_config_free(example);
@@ -127,7 +127,7 @@ static const char full[] =
     "    queue: 5\n"
     "models:\n"
     "  - {name: m.1, path: /m/1.onnx, items_max: 32, accuracy: 0.761, backend: reference,\n"
-    "     dims: [sequence=128, \"a \\\"=b=2147483647\"]}\n"
+    "     dims: [\"t=32,64,128\", sequence=128, \"a \\\"=b=2147483647\"]}\n"
     "  - name: m_2\n"
     "    backend: synthetic\n"
     "    synthetic:\n"
@@ -169,7 +169,7 @@ test_everything_is_read_and_survives_printing(void)
     EXPECT(config->applications[0].queue == 5);
     EXPECT(config->model_count == 4 && config->models[0].accuracy_ppm == 761000);
     EXPECT(config->models[0].items_max == 32);
-    EXPECT(strcmp(config->models[0].options_json, "{\"dims\":{\"sequence\":128,\"a \\\"=b\":2147483647}}") == 0);
+    EXPECT(strcmp(config->models[0].options_json, "{\"dims\":{\"t\":[32,64,128],\"sequence\":128,\"a \\\"=b\":2147483647}}") == 0);
     EXPECT(config->models[3].options_json == NULL);
     const struct leat_config_model *synthetic = &config->models[1];
     EXPECT(synthetic->input_count == 2 && synthetic->output_count == 1);
@@ -202,7 +202,8 @@ test_everything_is_read_and_survives_printing(void)
     EXPECT(json_real_value(json_object_get(application, "percentile")) > 99.89);
     EXPECT(json_integer_value(json_object_get(application, "latency_ns")) == 20000000);
     const json_t *dims = json_object_get(json_array_get(json_object_get(settings, "models"), 0), "dims");
-    EXPECT(json_object_size(dims) == 2 && json_integer_value(json_object_get(dims, "sequence")) == 128);
+    EXPECT(json_object_size(dims) == 3 && json_array_size(json_object_get(dims, "t")) == 3);
+    EXPECT(json_integer_value(json_object_get(dims, "sequence")) == 128);
     EXPECT(json_array_size(json_object_get(settings, "models")) == 4 && json_array_size(json_object_get(settings, "backends")) == 2);
     EXPECT(strstr(json, "\"applications[0].selector\"") != NULL);
     EXPECT(strstr(json, "\"dispatcher.spin_ns\"") == NULL);
@@ -255,6 +256,7 @@ test_mistakes_are_named_with_their_place(void)
         {"limits: {slots_per_session: 16384}\n", ":1:29: ", "allowed are 2 to 8192"},
         {"worker_queue_depth: 65\n", ":1:21: ", "allowed are 1 to 64"},
         {"drain: 2h\n", ":1:8: drain: ", "needs a unit"},
+        {"offline_utilisation: 40\n", ":1:22: offline_utilisation: ", ""},
         {"drain: 3601s\n", ":1:8: drain: ", "allowed are 0 to 3600s"},
         {"workers: [{cores: 257}]\n", ":1:19: workers[0].cores: ", "allowed are 1 to 256"},
         {"limits: {sessions: 99999999999999999999}\n", ":1:20: ", "not a whole number"},
@@ -278,6 +280,7 @@ test_mistakes_are_named_with_their_place(void)
         {"log_level: loud\n", ":1:12: ", "allowed are error, warning, info and debug"},
         {"socket: \"\"\n", ":1:9: ", "allowed are 1 to 107"},
         {"workers: [{count: 0}]\n", ":1:19: workers[0].count: ", "allowed are auto and 1 to 256"},
+        {"workers: [{cores_max: 0}]\n", ":1:23: workers[0].cores_max: ", "allowed are auto and 1 to 256"},
         {"workers: [{cpus: 3-1}]\n", ":1:18: workers[0].cpus: ", "no valid end"},
         {"classes: [{name: a, price: -3}]\n", ":1:28: classes[0].price: ", "numbers from 0"},
         {"classes: [{name: a, price: nan}]\n", ":1:28: ", "numbers from 0"},
@@ -316,6 +319,8 @@ test_mistakes_are_named_with_their_place(void)
         {"models: [{name: a}]\n", ":1:10: models[0]: ", "'path' is missing"},
         {"models: [{name: a, path: x, dims: [s]}]\n", ":1:36: models[0].dims[0]: ", "'s' is no dimension; write for example sequence=128"},
         {"models: [{name: a, path: x, dims: [\"=3\"]}]\n", ":1:36: models[0].dims[0]: ", "'=3' is no dimension"},
+        {"models: [{name: a, path: x, dims: [\"s=8,0\"]}]\n", ":1:36: models[0].dims[0]: ", "allowed are 1 to 2147483647"},
+        {"models: [{name: a, path: x, dims: [\"s=8,\"]}]\n", ":1:36: models[0].dims[0]: ", ""},
         {"models: [{name: a, path: x, dims: [s=0]}]\n", ":1:36: models[0].dims[0]: ", "allowed are 1 to 2147483647"},
         {"models: [{name: a, path: x, dims: [s=2147483648]}]\n", ":1:36: models[0].dims[0]: ", "out of range"},
         {"models: [{name: a, path: x, dims: [s=-1]}]\n", ":1:36: models[0].dims[0]: ", "'-1' is not a whole number"},
@@ -411,6 +416,7 @@ test_what_the_file_does_not_show(void)
         {"dispatcher: {cpu: 4}\n", ":1:19: dispatcher.cpu: ", "CPU 4 does not exist here"},
         {"workers:\n- {cpus: 1-2}\n- {cpus: 3-4}\n", ":3:10: workers[1].cpus: ", "CPU 4 does not exist here"},
         {"workers: [{cores: 5}]\n", ":1:19: workers[0].cores: ", "no NUMA node has 5 usable cores"},
+        {"workers: [{cores: 2, cores_max: 1}]\n", ":1:33: workers[0].cores_max: ", "1 is less than cores, 2"},
     };
     const struct leat_topology_source source = {.synthetic = "core:4 pu:1", .root = "/nowhere", .affinity = "0-3"};
     const struct leat_registry_model kept = {.name = "kept", .backend = "synthetic", .items_max = 1};

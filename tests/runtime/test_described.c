@@ -39,6 +39,10 @@ main(int argc, char **argv)
         "1 1 1 2 -1 4 15",                   /* bytes that are none of its shape's */
         "1 1 1 2 -1 4611686018427387904 0",  /* and that overflow */
         "1 1 1 2 -1 1099511627776 4398046511104",
+        "1 1 1 2 -1 4 16 2",                 /* a dimension varies that is none */
+        "1 1 1 2 -1 4 16 4294967295",
+        "1 1 1 2 -1 4 16 1 all",             /* an input does */
+        "1 1 1 2 -1 65536 262144 1",         /* more than can be told */
     };
     static const char *const counts[] = {"0 1 1 2 -1 4 16", "1 0 1 2 -1 4 16", "6 1 1 2 -1 4 16", "1 4294967295 1 2 -1 4 16",
                                          "4294967295 1 1 2 -1 4 16", "4294967295 4294967295 1 2 -1 4 16"};
@@ -57,6 +61,8 @@ main(int argc, char **argv)
     EXPECT(status == LEAT_OK);
     expect(LEAT_ERR_DEVICE, "believed: 1 and 2, without a graph", "1 2 1 2 -1 4 16");
     expect(LEAT_ERR_DEVICE, "believed: 5 and 1, without a graph", "5 1 1 1 -1 0 4");
+    expect(LEAT_ERR_DEVICE, "believed: 1 and 4, without a graph", "1 4 1 2 -1 65535 262140 1");
+    expect(LEAT_ERR_UNSUPPORTED, "more than 4 outputs vary", "1 5 1 2 -1 4 16 1");
     expect(LEAT_ERR_PROTO, "model 'm': seven numbers", "1 2");
     for (size_t i = 0; i < LEAT_COUNT_OF(impossible); i++) {
         expect(LEAT_ERR_SHAPE, "backend 'lying' says of tensor 'tensor' what cannot be", impossible[i]);

@@ -3,7 +3,8 @@
  * Goal     A profile that says too much does not refuse for ever. What clients cancel, let expire or leave behind costs
  *          the dispatcher a bounded amount of work a round: a cancel that names nothing costs no look at any list, and
  *          everything else together one look at each waiting query. What stays keeps its order. A policy goes to the
- *          application that it was made for and to no other, and what is not in force comes back.
+ *          application that it was made for and to no other, and what is not in force comes back. Selectors hear of the runs
+ *          that say something, and reserves outlive the application's variants.
  *          Offline queries take what others leave, and are neither load nor backlog of theirs; what is served late,
  *          though it cannot be in time, goes in between.
  * Method   The dispatcher driven round by round over sessions whose clients are this test, with a worker that does not
@@ -41,8 +42,10 @@ static struct {
     uint32_t tickets[SLOTS];            /* it named */
 } clients[SESSIONS];
 static struct leat_policy_change *policy_change; /* last answered */
+static struct leat_application *application_gone; /* last */
 static uint64_t now_ns;
 static uint64_t run_ns; /* that every run takes */
+static enum leat_status run_status;
 static uint64_t random_state;
 
 /* ---- The daemon ------------------------------------------------------------------------------- */
@@ -57,7 +60,7 @@ run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
     (void)scratch;
     (void)team;
     tables.clock.base_ns += run_ns;
-    return LEAT_OK;
+    return run_status;
 }
 
 static const struct leat_backend backend = {.abi = LEAT_BACKEND_ABI, .name = "nothing", .plan_run = run};
@@ -131,6 +134,10 @@ step(void)
     while (leat_dispatcher_poll_event(dispatcher, &event)) {
         if (event.kind == LEAT_EVENT_POLICY_SET) {
             policy_change = event.policy;
+            continue;
+        }
+        if (event.kind == LEAT_EVENT_APPLICATION_GONE) {
+            application_gone = event.application;
             continue;
         }
         EXPECT(event.kind == LEAT_EVENT_SESSION_GONE);
@@ -609,6 +616,109 @@ test_a_policy_is_for_one_generation(void)
     stop();
 }
 
+/* ---- What selectors are told ------------------------------------------------------------------- */
+
+static void
+run_one(void)
+{
+    EXPECT(leat_worker_step(worker));
+    (void)step();
+}
+
+static uint32_t told;
+static uint32_t told_items;
+static uint64_t told_run_ns;
+
+static void
+tell(void *state, uint32_t of_variant, uint32_t items, uint64_t took_ns)
+{
+    EXPECT(state == &told && of_variant == 0);
+    told++;
+    told_items += items;
+    told_run_ns += took_ns;
+}
+
+/* Of every batch that ran in whole, but not of offline ones, of what had expired, nor of runs that failed. */
+static void
+test_selectors_are_told_of_runs(void)
+{
+    struct leat_selector listener = leat_selector_fixed;
+
+    start();
+    listener.ended = tell;
+    apps[TIGHT].selector = &listener;
+    apps[TIGHT].selector_state = &told;
+    told = told_items = 0;
+    told_run_ns = 0;
+    run_ns = 7000;
+    for (uint32_t n = 0; n < 3; n++) {
+        submit(0, n, n, TIGHT, MINUTE_US);
+        (void)step();
+        EXPECT(told == n);
+        run_one();
+        EXPECT(told == n + 1 && told_items == n + 1 && told_run_ns == 7000 * (n + 1));
+    }
+    submit(0, 3, 3, PLAIN, 0); /* another application's */
+    (void)step();
+    run_one();
+    submit_as(LEAT_WIRE_OFFLINE, 0, 4, 4, TIGHT, 0);
+    (void)step();
+    run_one();
+    submit(0, 5, 5, TIGHT, 1000); /* expires on its way to the worker */
+    (void)step();
+    EXPECT(apps[TIGHT].running == 1);
+    tables.clock.base_ns += 2000000;
+    run_one();
+    EXPECT(atomic_load(&apps[TIGHT].counters.expired) == 1);
+    run_status = LEAT_ERR_DEVICE;
+    submit(0, 6, 6, TIGHT, MINUTE_US);
+    (void)step();
+    run_one();
+    run_status = LEAT_OK;
+    EXPECT(atomic_load(&apps[TIGHT].counters.failed) == 1 && told == 3);
+    run_ns = 0;
+    stop();
+}
+
+/* What batches ended later than predicted is kept in reserve, where the selector decides at idle workers, and by a successor too. */
+static void
+test_reserves_are_handed_on(void)
+{
+    enum { BATCHES = 20 };
+    static struct leat_application successor;
+    struct leat_selector patient = leat_selector_fixed;
+    const uint64_t late_ns = 10000000, objective_ns = 16 * late_ns; /* of the latter an eighth is more */
+
+    for (uint32_t when_idle = 0; when_idle < 2; when_idle++) {
+        start();
+        patient.when_idle = when_idle;
+        apps[PLAIN].selector = &patient;
+        apps[PLAIN].latency_ns = objective_ns;
+        for (uint32_t n = 0; n < BATCHES; n++) {
+            run_ns = n % 8 == 7 ? late_ns : 1000; /* seldom enough to be none of the usual times */
+            submit(0, n, n, PLAIN, MINUTE_US);
+            (void)step();
+            run_one();
+        }
+        run_ns = 0;
+        const uint64_t reserve_ns = atomic_load(&apps[PLAIN].reserve_ns);
+        EXPECT(when_idle ? reserve_ns >= late_ns && reserve_ns <= late_ns + late_ns / 4 : reserve_ns == 0);
+
+        successor = apps[PLAIN];
+        successor.reserve = (struct leat_reserve){0};
+        atomic_store(&successor.reserve_ns, 0);
+        successor.latency_ns = objective_ns / 4; /* of which an eighth is less */
+        EXPECT(leat_waiting_init(successor.waiting, successor.waiting_max) == LEAT_OK);
+        leat_dispatcher_command(dispatcher, &(struct leat_command){.kind = LEAT_COMMAND_REPLACE_APPLICATION,
+                                                                   .application = &successor});
+        (void)step();
+        EXPECT(application_gone == &apps[PLAIN]);
+        EXPECT(atomic_load(&successor.reserve_ns) == (when_idle ? objective_ns / 4 / LEAT_RESERVE_SHARE : 0));
+        stop();
+        leat_waiting_fini(successor.waiting);
+    }
+}
+
 /* ---- Who decides when workers are idle --------------------------------------------------------- */
 
 /*
@@ -660,13 +770,6 @@ waiting_offline(uint32_t app)
 }
 
 /* The worker ends a batch, and what follows from it. */
-static void
-run_one(void)
-{
-    EXPECT(leat_worker_step(worker));
-    (void)step();
-}
-
 /* What is offline waits until all that is online has left, of its application and of another; it is first in, first out. */
 static void
 test_online_goes_first(void)
@@ -1037,6 +1140,8 @@ main(void)
     test_probes_are_few();
     test_a_policy_is_for_one_generation();
     test_idle_workers_are_waited_for();
+    test_selectors_are_told_of_runs();
+    test_reserves_are_handed_on();
     test_online_goes_first();
     test_what_is_held_goes_first();
     test_offline_wants_no_worker();

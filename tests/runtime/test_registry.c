@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     What the registry acknowledged is there after any death; what it did not is there whole or not at all;
- *          one process has it; what schemas 1 to 3 wrote is there in schema 4; damage, foreign files and newer schemas are
+ *          one process has it; what schemas 1 to 5 wrote is there in schema 6; damage, foreign files and newer schemas are
  *          refused with words.
  * Method   A child runs a fixed list of changes and is killed (SIGKILL) at its n-th step, for every n until it
  *          gets through; after each death the parent compares names, contents and the folder with a model.
@@ -223,7 +223,8 @@ measured_on(const char *host, uint32_t point_count)
     for (uint32_t p = 0; p < point_count; p++) {
         const struct leat_measured_point point = {.worker_class = "a class, \"quoted\"",
                                                   .cores = 2,
-                                                  .items = p + 1,
+                                                  .items = p % 20 + 1,
+                                                  .length = p / 20 * 64, /* those without one first */
                                                   .runs = 100 + p,
                                                   .mean_ns = 1000 * p,
                                                   .p50_ns = 900 * p,
@@ -606,7 +607,7 @@ test_schema_1(const char *path)
 {
     static const char as_then[] =
         "DROP TABLE members; DROP TABLE applications; DROP TABLE validations; DROP TABLE profiles; DROP TABLE measurements;"
-        "DROP TABLE made_policies; DROP TABLE model_files; PRAGMA user_version = 1";
+        "DROP TABLE made_policies; DROP TABLE model_files; DROP TABLE length_profiles; DROP TABLE offline_jobs; PRAGMA user_version = 1";
     struct leat_registry_application app = application_named("app", 1);
     const struct leat_registry_model old = model_named("old");
     struct leat_registry *registry = open_registry(path);
@@ -633,8 +634,8 @@ test_schema_1(const char *path)
         leat_measured_free(&measured);
     }
     execute(db_path, "DELETE FROM models; DELETE FROM applications; PRAGMA user_version = 0");
-    refuse(path, LEAT_ERR_VERSION, "has schema 0, this leat knows 4");
-    execute(db_path, "PRAGMA user_version = 4");
+    refuse(path, LEAT_ERR_VERSION, "has schema 0, this leat knows 6");
+    execute(db_path, "PRAGMA user_version = 6");
 }
 
 /* Schema 3 knew of no files beside a model's own. */
@@ -648,7 +649,7 @@ test_schema_3(const char *path)
     leat_registry_close(registry);
     (void)snprintf(db_path, sizeof(db_path), "%s/registry.db", path);
     for (unsigned step = 1; step < 12; step++) {
-        execute(db_path, "DROP TABLE model_files; PRAGMA user_version = 3");
+        execute(db_path, "DROP TABLE model_files; DROP TABLE length_profiles; DROP TABLE offline_jobs; PRAGMA user_version = 3");
         EXPECT(peek_count(path) == 1);
         open_and_die(path, step);
         EXPECT(peek_count(path) == 1);
@@ -662,6 +663,119 @@ test_schema_3(const char *path)
         EXPECT(count_files(path) == 1); /* the one that "a" is */
         leat_registry_close(registry);
     }
+}
+
+/* Schema 4 knew of no lengths. */
+static void
+test_schema_4(const char *path)
+{
+    struct leat_registry *registry = open_registry(path);
+    struct leat_measured few = measured_on("this host", 20), many = measured_on("this host", 60);
+    char db_path[256];
+
+    change_model(registry, 0, true);
+    EXPECT(leat_registry_put_measured(registry, names[0], &few) == LEAT_OK);
+    leat_registry_close(registry);
+    (void)snprintf(db_path, sizeof(db_path), "%s/registry.db", path);
+    for (unsigned step = 1; step < 12; step++) {
+        execute(db_path, "DROP TABLE length_profiles; DROP TABLE offline_jobs; PRAGMA user_version = 4");
+        open_and_die(path, step);
+        EXPECT(inspect(path) == 1);
+        registry = open_registry(path);
+        expect_measured(registry, names[0], &few);
+        EXPECT(leat_registry_put_measured(registry, names[0], &many) == LEAT_OK);
+        expect_measured(registry, names[0], &many);
+        EXPECT(leat_registry_put_measured(registry, names[0], &few) == LEAT_OK);
+        leat_registry_close(registry);
+    }
+    leat_measured_free(&few);
+    leat_measured_free(&many);
+}
+
+/* ---- Offline jobs ---------------------------------------------------------------------------------- */
+
+static struct leat_registry_job
+job_numbered(uint64_t id, uint32_t state)
+{
+    struct leat_registry_job job = {.id = id,
+                                    .owner_uid = UINT32_MAX,
+                                    .state = state,
+                                    .application = "app",
+                                    .input_device = UINT64_MAX,
+                                    .input_inode = id,
+                                    .output_device = 1,
+                                    .output_inode = UINT64_MAX - id,
+                                    .accuracy_floor_ppm = 900000,
+                                    .created_s = 5,
+                                    .items = 3 * id,
+                                    .answered = 2 * id,
+                                    .failed = id};
+    (void)snprintf(job.input, sizeof(job.input), "/in/%llu", (unsigned long long)id);
+    (void)snprintf(job.output, sizeof(job.output), "/out/%llu", (unsigned long long)id);
+    return job;
+}
+
+static void
+expect_jobs(struct leat_registry *registry, const struct leat_registry_job *expected, uint32_t count)
+{
+    struct leat_registry_job *jobs = NULL;
+    uint32_t found;
+
+    EXPECT(leat_registry_list_jobs(registry, &jobs, &found) == LEAT_OK && found == count);
+    for (uint32_t j = 0; j < count; j++) {
+        EXPECT(memcmp(&jobs[j], &expected[j], sizeof(jobs[j])) == 0); /* both were zeroed first, and have no padding */
+    }
+    free(jobs);
+}
+
+/* Schema 5 knew of no offline jobs. */
+static void
+test_offline_jobs(const char *path)
+{
+    static struct leat_registry_job jobs[2];
+    struct leat_registry_job ended;
+    struct leat_registry *registry = open_registry(path);
+    char db_path[256];
+    uint32_t count;
+
+    expect_jobs(registry, NULL, 0);
+    leat_registry_close(registry);
+    (void)snprintf(db_path, sizeof(db_path), "%s/registry.db", path);
+    for (unsigned step = 1; step < 12; step++) {
+        execute(db_path, "DROP TABLE offline_jobs; PRAGMA user_version = 5");
+        open_and_die(path, step);
+        registry = open_registry(path);
+        jobs[0] = job_numbered(1, LEAT_REGISTRY_JOB_ACTIVE);
+        jobs[1] = job_numbered(7, LEAT_REGISTRY_JOB_ACTIVE);
+        EXPECT(leat_registry_put_job(registry, &jobs[1]) == LEAT_OK && leat_registry_put_job(registry, &jobs[0]) == LEAT_OK);
+        expect_jobs(registry, jobs, 2);
+        jobs[0].state = LEAT_REGISTRY_JOB_DONE;
+        EXPECT(leat_registry_put_job(registry, &jobs[0]) == LEAT_OK);
+        leat_registry_close(registry);
+        registry = open_registry(path);
+        expect_jobs(registry, jobs, 2);
+        leat_registry_close(registry);
+    }
+
+    /* Of those that have ended the newest stay; those that have not are never forgotten. */
+    registry = open_registry(path);
+    EXPECT(leat_registry_begin(registry) == LEAT_OK);
+    for (uint64_t id = 100; id < 101 + LEAT_REGISTRY_JOBS_KEPT; id++) {
+        ended = job_numbered(id, id % 2 == 0 ? LEAT_REGISTRY_JOB_DONE : LEAT_REGISTRY_JOB_CANCELLED);
+        EXPECT(leat_registry_put_job(registry, &ended) == LEAT_OK);
+    }
+    EXPECT(leat_registry_commit(registry) == LEAT_OK);
+    struct leat_registry_job *all = NULL;
+    EXPECT(leat_registry_list_jobs(registry, &all, &count) == LEAT_OK && count == 1 + LEAT_REGISTRY_JOBS_KEPT);
+    EXPECT(all[0].id == 7 && all[1].id == 101 && all[count - 1].id == 100 + LEAT_REGISTRY_JOBS_KEPT);
+    free(all);
+    leat_registry_close(registry);
+    execute(db_path, "UPDATE offline_jobs SET state = 3 WHERE id = 7");
+    registry = open_registry(path);
+    all = NULL;
+    EXPECT(leat_registry_list_jobs(registry, &all, &count) == LEAT_ERR_PROTO && all == NULL);
+    EXPECT(strstr(leat_error_text(), "an offline job makes no sense") != NULL);
+    leat_registry_close(registry);
 }
 
 /* ---- Files beside a model's own -------------------------------------------------------------------- */
@@ -844,10 +958,10 @@ test_other_schemas_and_rows(const char *path)
     EXPECT(leat_registry_add(registry, &model, "content", 7) == LEAT_OK);
     leat_registry_close(registry);
     (void)snprintf(db_path, sizeof(db_path), "%s/registry.db", path);
-    execute(db_path, "PRAGMA user_version = 5");
-    refuse(path, LEAT_ERR_VERSION, "has schema 5, this leat knows 4");
+    execute(db_path, "PRAGMA user_version = 7");
+    refuse(path, LEAT_ERR_VERSION, "has schema 7, this leat knows 6");
     EXPECT(leat_registry_peek(path, &models, &count) == LEAT_ERR_VERSION && models == NULL);
-    execute(db_path, "PRAGMA user_version = 4; PRAGMA application_id = 7");
+    execute(db_path, "PRAGMA user_version = 6; PRAGMA application_id = 7");
     refuse(path, LEAT_ERR_PROTO, "not a registry of leat");
     execute(db_path, "PRAGMA application_id = 1818583412; UPDATE models SET items_max = 0");
     registry = open_registry(path);
@@ -932,6 +1046,10 @@ main(void)
     test_schema_2(path);
     (void)snprintf(path, sizeof(path), "%s/five", root.path);
     test_schema_3(path);
+    (void)snprintf(path, sizeof(path), "%s/seven", root.path);
+    test_schema_4(path);
+    (void)snprintf(path, sizeof(path), "%s/eight", root.path);
+    test_offline_jobs(path);
     (void)snprintf(path, sizeof(path), "%s/six", root.path);
     test_large_file(path);
     fake_root_fini(&root);

@@ -224,6 +224,31 @@ test_small_boxes_share_and_say_so(void)
     leat_topology_destroy(topology);
 }
 
+/* A class for each size that a worker can take: 1, 2, 4, ... and the largest, beside what it starts with. */
+static void
+test_classes_of_sizes(void)
+{
+    static const struct leat_worker_group groups[] = {{.count = 2, .cores = 3, .cores_max = 6, .class_name = "elastic"},
+                                                      {.count = 1, .cores = 2, .class_name = "elastic"},
+                                                      {.count = 1, .cores = 1, .cores_max = LEAT_AUTO}};
+    static const uint32_t sizes[] = {3, 1, 2, 4, 6};
+    struct leat_topology *topology = machine("core:16 pu:1", "/nonexistent", NULL);
+    struct leat_placement *placement = place(topology, groups, 3);
+
+    EXPECT(placement->class_count == 6 && placement->worker_count == 4);
+    for (uint32_t c = 0; c < 5; c++) {
+        EXPECT(strcmp(placement->classes[c].name, "elastic") == 0 && placement->classes[c].cores == sizes[c]);
+    }
+    EXPECT(placement->workers[0].worker_class == 0 && placement->workers[0].cores_max == 6 && placement->workers[0].cpu_count == 3);
+    EXPECT(placement->workers[2].worker_class == 2 && placement->workers[2].cores_max == 2);
+    EXPECT(placement->workers[3].worker_class == 5 && placement->workers[3].cores_max == 1);
+    leat_placement_destroy(placement);
+    const struct leat_worker_group many = {.count = 1, .cores = 1, .cores_max = 256}, fewer = {.count = 1, .cores = 2, .cores_max = 1};
+    refuse(topology, LEAT_AUTO, &many, 1, "more than 8 kinds of worker");
+    refuse(topology, LEAT_AUTO, &fewer, 1, "workers[0].cores_max: 1 is less than cores, 2");
+    leat_topology_destroy(topology);
+}
+
 static void
 test_big_box(void)
 {
@@ -424,6 +449,7 @@ main(void)
     test_quota_v1_in_a_container();
     test_v2_cpuset_of_the_nearest_group();
     test_small_boxes_share_and_say_so();
+    test_classes_of_sizes();
     test_big_box();
     test_wrong_requests_name_the_setting();
     test_random_machines_keep_the_invariants();

@@ -12,6 +12,7 @@
 #include "base/align.h"
 #include "kernels/cpu/openmp.h"
 #include "runtime/variant.h"
+#include "tests/kernels/model_builder.h"
 #include "tests/leat_test.h"
 #include "tools/zoo/zoo.h"
 
@@ -177,7 +178,7 @@ test_known(void)
         EXPECT((leat_profile_mean(&loaded.profiles[1], 1) == 111000000) == counts);
         EXPECT(leat_profile_mean(&loaded.profiles[0], 1) < 100000000); /* the largest batch was not known: measured */
         EXPECT(loaded.measured_anew && strcmp(loaded.measured.host, "here") == 0 && loaded.measured.measured_s > 0);
-        const struct leat_measured_point *point = leat_measured_find(&loaded.measured, "slow", 1, true, 5);
+        const struct leat_measured_point *point = leat_measured_find(&loaded.measured, "slow", 1, true, 0, 5);
         EXPECT(point != NULL && point->runs >= 5 && point->p50_ns >= 1000 && point->p95_ns >= point->p50_ns);
         EXPECT(loaded.measured.peak_bytes >= 5 * 16);
 
@@ -390,6 +391,46 @@ test_refusals(const unsigned char *file, size_t size)
     leat_variant_destroy(NULL);
 }
 
+/* The largest of the elements of x, or of x * (1 - x), that are not 0: it fails where there is none. */
+static enum leat_status
+measure_picky(bool product)
+{
+    struct leat_loaded_variant loaded;
+    struct builder b;
+    size_t size;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_TYPE_F32, DIMS(-1, 4));
+    (void)builder_constant(&b, "one", ONNX_TYPE_F32, (const float[]){1}, DIMS(1));
+    (void)builder_constant(&b, "k", ONNX_TYPE_I64, (const int64_t[]){1}, DIMS(1));
+    (void)builder_node(&b, "Sub", "one x", "rest");
+    (void)builder_node(&b, "Mul", "x rest", "xx");
+    (void)builder_node(&b, "NonZero", product ? "xx" : "x", "columns");
+    (void)builder_node(&b, "Transpose", "columns", "rows");
+    (void)builder_node(&b, "GatherND", "x rows", "found");
+    (void)builder_node(&b, "TopK", "found k", "most place");
+    builder_output(&b, "most");
+    void *bytes = builder_pack(&b, &size);
+    const struct leat_variant_source source = {
+        .name = "picky", .backend = "cpu", .onnx = bytes, .onnx_bytes = size, .items_max = 2};
+    const enum leat_status status = leat_variant_load(&source, &loaded);
+    if (status == LEAT_OK) {
+        EXPECT(loaded.variant->one_by_one && loaded.measured.count == 2);
+        leat_variant_destroy(loaded.variant);
+        leat_measured_free(&loaded.measured);
+    }
+    builder_fini(&b);
+    return status;
+}
+
+/* Runs that fail are no times. */
+static void
+test_refused_payload(void)
+{
+    EXPECT(measure_picky(false) == LEAT_OK); /* on ones */
+    EXPECT(measure_picky(true) == LEAT_ERR_SHAPE && strstr(leat_error_text(), "of zeros and of ones") != NULL);
+}
+
 int
 main(void)
 {
@@ -408,6 +449,7 @@ main(void)
     test_dims();
     test_teams(file, size);
     test_refusals(file, size);
+    test_refused_payload();
     free(file);
     return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     A worker whose scratch grows while it runs goes on with a whole block (G0, G1), and keeps the old one as long
- *          as a batch may use it.
+ *          as a batch may use it. Each batch runs on a team of the shape that the worker was told of before it, and says so.
  * Method   This thread is dispatcher and control. A batch is held inside the backend with another behind it; then
  *          the scratch grows, with nothing else between the two threads that would order it: the batch behind, submitted
  *          before, is the first to meet the new block. TSan sees the missing order if there is none.
@@ -9,14 +9,16 @@
 #include <sched.h>
 #include <string.h>
 
+#include "kernels/team.h"
 #include "runtime/worker.h"
 #include "tests/leat_test.h"
 
-enum { GROWTHS = 6, SMALLEST = 4096 };
+enum { GROWTHS = 6, SMALLEST = 4096, CORES_MAX = 4 };
 
 static struct leat_shared_tables tables;
 static _Atomic uint32_t begun, allowed; /* batches; relaxed on purpose: they order nothing */
 static void *blocks[2 * GROWTHS];       /* that each batch got; W: worker */
+static struct leat_team_shape shapes[2 * GROWTHS]; /* likewise */
 
 static enum leat_status
 run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
@@ -28,8 +30,8 @@ run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
     (void)plan;
     (void)segments;
     (void)count;
-    (void)team;
     blocks[batch] = scratch;
+    shapes[batch] = (struct leat_team_shape){.cores = (uint16_t)leat_team_size(team), .worker_class = (uint16_t)leat_team_class(team)};
     const unsigned char expected = batch > 0 && blocks[batch - 1] == scratch ? 0xff : 0;
     for (uint32_t b = 0; b < SMALLEST; b++) {
         EXPECT(bytes[b] == expected);
@@ -74,10 +76,12 @@ main(void)
     atomic_store_explicit(&tables.sessions[0], session, memory_order_relaxed);
     atomic_store_explicit(&tables.variants[variant.index], &variant, memory_order_relaxed);
     const struct leat_worker_options options = {
-        .core_count = 1, .tables = &tables, .dispatcher_bell = &dispatcher_bell, .dispatcher_event = -1};
+        .core_count = 1, .cores_max = CORES_MAX, .tables = &tables, .dispatcher_bell = &dispatcher_bell, .dispatcher_event = -1};
     EXPECT(leat_worker_create(&options, &worker) == LEAT_OK && leat_worker_start(worker) == LEAT_OK);
     EXPECT(leat_worker_reserve(worker, SMALLEST) == LEAT_OK);
     for (uint32_t growth = 0; growth < GROWTHS; growth++) {
+        const struct leat_team_shape told = {.cores = (uint16_t)(CORES_MAX - growth % CORES_MAX), .worker_class = (uint16_t)growth};
+        leat_worker_reshape(worker, told);
         submit(worker);
         submit(worker);
         while (atomic_load_explicit(&begun, memory_order_relaxed) <= 2 * growth) {
@@ -90,6 +94,9 @@ main(void)
                 (void)sched_yield();
             }
             EXPECT(done.queries == 1 && done.failed == 0);
+            const struct leat_team_shape *ran = &shapes[2 * growth + reports];
+            EXPECT(ran->cores == told.cores && ran->worker_class == told.worker_class);
+            EXPECT(done.shape.cores == told.cores && done.shape.worker_class == told.worker_class);
         }
         EXPECT(blocks[2 * growth] != blocks[2 * growth + 1]);
         EXPECT(growth == 0 || blocks[2 * growth] == blocks[2 * growth - 1]);

@@ -226,14 +226,6 @@ box_start(const struct box_options *options)
     o->workers = o->workers != 0 ? o->workers : 1;
     o->variants = o->variants != 0 ? o->variants : 1;
     NEED(o->variants <= BOX_VARIANTS_MAX);
-#if defined(__SANITIZE_THREAD__)
-    /*
-     * Client and daemon map a session at different addresses, so TSan cannot see that an answer collected there comes
-     * before the next query of the same tensors: with two workers it would report them. tests/runtime/test_session.c
-     * checks those orders over one mapping.
-     */
-    o->workers = 1;
-#endif
     o->items_max = o->items_max != 0 ? o->items_max : 8;
     o->item_bytes = o->item_bytes != 0 ? o->item_bytes : 64;
     o->waiting_max = o->waiting_max != 0 ? o->waiting_max : 64;
@@ -263,6 +255,7 @@ box_start(const struct box_options *options)
         const struct leat_worker_options worker_options = {
             .index = w,
             .core_count = o->team,
+            .worker_class = box->classes[w],
             .tables = &box->tables,
             .dispatcher_bell = leat_dispatcher_bell(box->dispatcher),
             .dispatcher_event = leat_dispatcher_event_fd(box->dispatcher),

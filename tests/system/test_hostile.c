@@ -125,7 +125,8 @@ almost_right(struct intruder *intruder, uint64_t *position, uint64_t *random)
     cell->submit_ns = leat_test_random(random) % 3 == 0 ? UINT64_MAX : leat_test_random(random);
     cell->latency_us = edges[leat_test_random(random) % edge_count];
     cell->accuracy_floor_ppm = edges[leat_test_random(random) % edge_count];
-    cell->items = edges[leat_test_random(random) % edge_count];
+    cell->items = edges[leat_test_random(random) % edge_count] & LEAT_WIRE_ITEMS_MASK;
+    cell->length = leat_test_random(random) % 4 == 0 ? edges[leat_test_random(random) % edge_count] & LEAT_LENGTH_MAX : 0;
     cell->slot = (uint16_t)edges[leat_test_random(random) % edge_count];
     cell->target = leat_test_random(random) % 4 == 0 ? (uint16_t)leat_test_random(random) : 0;
     cell->flags = leat_test_random(random) % 4 == 0 ? (uint16_t)leat_test_random(random) : 0;
@@ -136,7 +137,7 @@ almost_right(struct intruder *intruder, uint64_t *position, uint64_t *random)
     (*position)++;
     atomic_store_explicit(&cell->sequence, *position, memory_order_release);
     if (leat_test_random(random) % 2 == 0) {
-        ((volatile struct leat_wire_request *)cell)->items = UINT32_MAX;
+        ((volatile struct leat_wire_request *)cell)->items = LEAT_WIRE_ITEMS_MASK;
         ((volatile struct leat_wire_request *)cell)->units[0] = UINT32_MAX;
         ((volatile struct leat_wire_request *)cell)->slot = UINT16_MAX;
     }
@@ -266,7 +267,8 @@ test_socket_protocol(unsigned rounds)
         const bool welcomed = leat_test_random(&random) % 2 == 0;
         if (welcomed) { /* a good start, then nonsense */
             const struct leat_wire_hello hello = {
-                .header = {LEAT_WIRE_MAGIC, 0, LEAT_WIRE_HELLO}, .version_min = 1, .version_max = 1};
+                .header = {LEAT_WIRE_MAGIC, 0, LEAT_WIRE_HELLO}, .version_min = LEAT_WIRE_VERSION,
+                .version_max = LEAT_WIRE_VERSION};
             EXPECT(leat_socket_send(fd, &hello, sizeof(hello), NULL, 0) == LEAT_OK);
         }
         for (int n = 0; n < 4; n++) {
@@ -316,14 +318,16 @@ test_version_is_negotiated(void)
     struct leat_wire_error error;
     struct leat_packet packet = {.bytes = &error, .capacity = sizeof(error)};
     struct leat_wire_hello hello = {
-        .header = {LEAT_WIRE_MAGIC, 0, LEAT_WIRE_HELLO}, .version_min = 2, .version_max = 9};
+        .header = {LEAT_WIRE_MAGIC, 0, LEAT_WIRE_HELLO}, .version_min = LEAT_WIRE_VERSION + 1, .version_max = 9};
     struct box *box = box_start(&options);
+    char range[16];
 
     int fd = connect_raw();
     EXPECT(leat_socket_send(fd, &hello, sizeof(hello), NULL, 0) == LEAT_OK);
     EXPECT(leat_socket_receive(fd, &packet) == LEAT_OK && packet.size == sizeof(error));
     EXPECT(error.header.type == LEAT_WIRE_ERROR && error.status == LEAT_ERR_VERSION);
-    EXPECT(strstr(error.text, "2 to 9") != NULL);
+    (void)snprintf(range, sizeof(range), "%u to 9", LEAT_WIRE_VERSION + 1);
+    EXPECT(strstr(error.text, range) != NULL);
     (void)close(fd);
     fd = connect_raw();
     EXPECT(leat_socket_send(fd, "GET / HTTP/1.1\r\n\r\n", 18, NULL, 0) == LEAT_OK);

@@ -319,10 +319,7 @@ count_sleeps(const struct daemon *daemon, int tid)
 
 /* ---- Queries ----------------------------------------------------------------------------------------- */
 
-/*
- * A session with all its queries. None of the memory is used twice: TSan cannot see in the daemon that one worker's
- * answer was collected before the client gave its tensors to the next.
- */
+/* A session with all its queries. */
 struct client {
     struct leat_session *session;
     struct leat_query queries[QUERIES];

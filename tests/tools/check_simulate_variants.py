@@ -63,7 +63,8 @@ def check_help():
     both = leat("--help").decode()
     assert "leat simulate --profile FILE" in both and "leat simulate --profiles FILE" in both and "jellyfish" in both
     text = leat("--profiles", "x", "--help").decode()
-    assert both.endswith(text) and "example: leat simulate --profiles" in text
+    assert text in both and "example: leat simulate --profiles" in text
+    assert leat("--stages", "x", "--help").decode() in both
 
 
 def check_by_hand():

@@ -60,3 +60,17 @@ command_run(struct command *command, const char *socket_path, const char *const 
     command_finish(command);
     return command->exit_code;
 }
+
+void
+command_expect(struct command *command, const char *socket_path, int exit_code, const char *text, const char *const *arguments)
+{
+    const int got = command_run(command, socket_path, arguments);
+    if (got != exit_code || (strstr(command->out, text) == NULL && strstr(command->err, text) == NULL)) {
+        (void)fprintf(stderr, "leat");
+        for (size_t i = 0; arguments[i] != NULL; i++) {
+            (void)fprintf(stderr, " %s", arguments[i]);
+        }
+        (void)fprintf(stderr, "\nexit code %d, not %d with '%s':\n%s%s", got, exit_code, text, command->out, command->err);
+        EXPECT(!"leat does as it is told");
+    }
+}

@@ -22,4 +22,7 @@ void command_finish(struct command *command);
 /* Both; returns the exit code. */
 int command_run(struct command *command, const char *socket_path, const char *const *arguments);
 
+/* Runs it and expects the exit code, and the text on either of its outputs. */
+void command_expect(struct command *command, const char *socket_path, int exit_code, const char *text, const char *const *arguments);
+
 #endif /* LEAT_TESTS_COMMAND_H */

@@ -11,39 +11,13 @@
 
 #include "tests/system/leatd.h"
 #include "tests/tools/command.h"
-#include "tools/zoo/zoo.h"
+#include "tests/tools/zoo_file.h"
 
 static struct leatd leatd;
 static struct command command;
 
-/* Runs leat with these words and expects the exit code, and the text on either of its outputs. */
-static void
-expect_leat(int exit_code, const char *text, const char *const *arguments)
-{
-    const int got = command_run(&command, leatd.socket_path, arguments);
-    if (got != exit_code || (strstr(command.out, text) == NULL && strstr(command.err, text) == NULL)) {
-        (void)fprintf(stderr, "leat %s %s: exit code %d, not %d with '%s':\n%s%s", arguments[0], arguments[1], got, exit_code,
-                      text, command.out, command.err);
-        EXPECT(!"leat does as it is told");
-    }
-}
-#define LEAT(exit_code, text, ...) expect_leat(exit_code, text, (const char *const[]){__VA_ARGS__, NULL})
-
-/* A model of the zoo as a file in leatd's folder; its path is the caller's. */
-static char *
-write_model(const char *name)
-{
-    char *path;
-    void *bytes;
-    size_t size;
-
-    EXPECT(asprintf(&path, "%s/%s.onnx", leatd.root.path, name) > 0);
-    EXPECT(zoo_write(zoo_find(name), ZOO_SIZE_TEST, leat_test_seed, &bytes, &size) == LEAT_OK);
-    FILE *file = fopen(path, "wb");
-    EXPECT(file != NULL && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
-    free(bytes);
-    return path;
-}
+#define LEAT(exit_code, text, ...)                                          \
+    command_expect(&command, leatd.socket_path, exit_code, text, (const char *const[]){__VA_ARGS__, NULL})
 
 static void
 expect_sequence(const char *model, json_int_t length)
@@ -122,7 +96,7 @@ main(void)
 
     leat_test_init();
     leatd_init(&leatd);
-    char *gru = write_model("gru-classifier"), *bert = write_model("bert-tiny"), *words = write_model("lstm-lm");
+    char *gru = zoo_file(leatd.root.path, "gru-classifier"), *bert = zoo_file(leatd.root.path, "bert-tiny"), *words = zoo_file(leatd.root.path, "lstm-lm");
     leatd_start(&leatd, "");
     test_add(gru, bert, words);
     test_requests();

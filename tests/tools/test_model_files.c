@@ -32,18 +32,8 @@
 static struct leatd leatd;
 static struct command command;
 
-/* Runs leat with these words and expects the exit code, and the text on either of its outputs. */
-static void
-expect_leat(int exit_code, const char *text, const char *const *arguments)
-{
-    const int got = command_run(&command, leatd.socket_path, arguments);
-    if (got != exit_code || (strstr(command.out, text) == NULL && strstr(command.err, text) == NULL)) {
-        (void)fprintf(stderr, "leat %s %s: exit code %d, not %d with '%s':\n%s%s", arguments[0], arguments[1], got, exit_code,
-                      text, command.out, command.err);
-        EXPECT(!"leat does as it is told");
-    }
-}
-#define LEAT(exit_code, text, ...) expect_leat(exit_code, text, (const char *const[]){__VA_ARGS__, NULL})
+#define LEAT(exit_code, text, ...)                                          \
+    command_expect(&command, leatd.socket_path, exit_code, text, (const char *const[]){__VA_ARGS__, NULL})
 
 /* ---- Models --------------------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
  *          changed byte of a good file.
  */
 #include "tests/runtime/fake_root.h"
-#include "tools/cli/npy.h"
+#include "base/npy.h"
 
 #include "base/align.h"
 

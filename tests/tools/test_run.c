@@ -3,7 +3,7 @@
 #include <signal.h>
 #include "tests/system/leatd.h"
 #include "tests/tools/command.h"
-#include "tools/cli/npy.h"
+#include "base/npy.h"
 
 static struct leatd leatd;
 

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# leatd serves models through the plug-in onnxruntime: one that leat runs too answers the same, one with a Scan is served, both
-# over a restart and on a team of two. Usage: check_onnxruntime_backend.sh LEATD LEAT LEAT_ZOO PLUGIN LIBRARY
+# leatd serves models through the plug-in onnxruntime: those that leat runs too answer the same, also with weights in another file
+# and with a dimension that is given a value; one with a Scan is served; all over a restart and on a team of two.
+# Usage: check_onnxruntime_backend.sh LEATD LEAT LEAT_ZOO PLUGIN LIBRARY
 set -eu
 leatd=$1 leat=$2 zoo=$3 plugin=$4 library=$5
 work=$(mktemp -d)
@@ -53,12 +54,34 @@ start
 "$leat" model add ours "$work/lenet5.onnx"
 "$leat" model add theirs "$work/lenet5.onnx" --backend onnxruntime --items-max auto
 "$leat" model add outside "$work/dien.onnx" --backend onnxruntime
+# Weights in another file, and a dimension that is given a value.
+"$zoo" write lenet5 --size test --external-data -o "$work/apart.onnx" > /dev/null
+"$zoo" write bert-tiny --size test -o "$work/bert.onnx" > /dev/null
+"$leat" model add apart "$work/apart.onnx" --backend onnxruntime | grep -q 'in files'
+rm "$work"/apart.*
+"$leat" model add bert "$work/bert.onnx" --backend onnxruntime --dim sequence=16
+"$leat" model add bert-ours "$work/bert.onnx" --dim sequence=16
+refuse() { # text, then words for leat
+    text=$1
+    shift
+    if "$leat" "$@" > "$work/out" 2>&1 || ! grep -q "$text" "$work/out"; then
+        cat "$work/out"
+        exit 1
+    fi
+}
+refuse "no dimension 'length' can be given a value" model add bad "$work/bert.onnx" --backend onnxruntime --dim sequence=16 --dim length=3
+refuse 'has a free or empty dimension 1' model add bad "$work/bert.onnx" --backend onnxruntime
 "$leat" model list | grep -q '^theirs *onnxruntime' || { "$leat" model list; exit 1; }
 for round in 1 2; do
     for model in ours theirs; do
         "$leat" run $model --output "$work/$model.npy" --items 3 > /dev/null
     done
+    "$leat" run apart --output "$work/apart.npy" --items 3 > /dev/null
+    "$leat" run bert --output "$work/bert.npy" --items 2 > /dev/null
+    "$leat" run bert-ours --output "$work/bert-ours.npy" --items 2 > /dev/null
     agree "$work/ours.npy" "$work/theirs.npy"
+    agree "$work/ours.npy" "$work/apart.npy"
+    agree "$work/bert-ours.npy" "$work/bert.npy"
     "$leat" run outside --items 2 > "$work/out" || { cat "$work/out"; exit 1; }
     stop
     [ $round = 1 ] || break

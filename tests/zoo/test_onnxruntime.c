@@ -127,7 +127,7 @@ check_description(const struct leat_model_source *source)
     struct leat_tensor_info infos[LEAT_TENSORS_MAX];
     uint32_t inputs, outputs;
 
-    EXPECT(ort->model_describe(source->file, source->file_bytes, infos, &inputs, &outputs) == LEAT_OK);
+    EXPECT(ort->model_describe(source, infos, &inputs, &outputs) == LEAT_OK);
     EXPECT(inputs == source->input_count && outputs == source->output_count);
     for (uint32_t t = 0; t < inputs + outputs; t++) {
         const struct leat_tensor_info *a = &infos[t], *b = &source->infos[t];
@@ -222,7 +222,7 @@ test_outside_our_operators(void)
     if (leat_onnx_import(source.file, source.file_bytes, &graph) == LEAT_OK) {
         leat_graph_destroy(graph); /* by now it has: still something to run */
     }
-    EXPECT(ort->model_describe(source.file, source.file_bytes, infos, &source.input_count, &source.output_count) == LEAT_OK);
+    EXPECT(ort->model_describe(&source, infos, &source.input_count, &source.output_count) == LEAT_OK);
     EXPECT(source.input_count == 1 && source.output_count == 1 && infos[1].rank == 2 && infos[1].dims[1] == 5);
     load(&theirs, ort, &source);
     tensors[0] = aligned(ITEMS * infos[0].item_bytes);
@@ -259,7 +259,7 @@ test_hostile_indices(void)
     builder_node(&builder, "Gather", "table i", "y");
     builder_output(&builder, "y");
     source.file = builder_pack(&builder, &source.file_bytes);
-    EXPECT(ort->model_describe(source.file, source.file_bytes, infos, &source.input_count, &source.output_count) == LEAT_OK);
+    EXPECT(ort->model_describe(&source, infos, &source.input_count, &source.output_count) == LEAT_OK);
     load(&theirs, ort, &source);
     tensors[0] = aligned(ITEMS * infos[0].item_bytes);
     tensors[1] = aligned(ITEMS * infos[1].item_bytes);
@@ -283,9 +283,10 @@ static void
 expect_refused(enum leat_status status, const char *text, const void *file, size_t size)
 {
     struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    const struct leat_model_source source = {.file = file, .file_bytes = size};
     uint32_t inputs = 77, outputs = 77;
 
-    EXPECT(ort->model_describe(file, size, infos, &inputs, &outputs) == status && inputs == 77 && outputs == 77);
+    EXPECT(ort->model_describe(&source, infos, &inputs, &outputs) == status && inputs == 77 && outputs == 77);
     if (strstr(leat_error_text(), text) == NULL) {
         (void)fprintf(stderr, "'%s' instead of '%s'\n", leat_error_text(), text);
         EXPECT(!"the reason is given");
@@ -383,7 +384,7 @@ test_threads(void)
     }
     EXPECT(zoo_write(zoo_find("mlp"), ZOO_SIZE_TEST, 1, &file, &source.file_bytes) == LEAT_OK);
     source.file = file;
-    EXPECT(ort->model_describe(file, source.file_bytes, infos, &source.input_count, &source.output_count) == LEAT_OK);
+    EXPECT(ort->model_describe(&source, infos, &source.input_count, &source.output_count) == LEAT_OK);
     EXPECT(each_thread(count_awake, &count) == 0);
     load(&theirs, ort, &source);
     unsigned char *tensors[2] = {aligned(ITEMS * infos[0].item_bytes), aligned(ITEMS * infos[1].item_bytes)};

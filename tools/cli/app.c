@@ -284,6 +284,27 @@ print_times(const json_t *variant)
     }
 }
 
+static void
+print_times_header(void)
+{
+    (void)printf("    %-14s %5s %6s %11s %11s %11s %6s\n", "class", "cores", "items", "p50", "p95", "p99", "runs");
+}
+
+void
+print_shorter(const json_t *variant, bool header)
+{
+    size_t s;
+    json_t *shorter;
+
+    json_array_foreach(json_object_get(variant, "shorter"), s, shorter) {
+        (void)printf("%s: sequences of up to %lld\n", text_of(shorter, "name"), number_of(shorter, "length"));
+        if (header) {
+            print_times_header();
+        }
+        print_times(shorter);
+    }
+}
+
 /* ", 2 interfered (workers 0, 3)", if there are any. */
 static void
 print_state(const json_t *variant, const char *state, const char *workers_key, const char **separator)
@@ -341,7 +362,10 @@ print_variant(const json_t *variant)
     } else {
         (void)printf("accuracy unknown");
     }
-    if (validation != NULL) {
+    if (json_object_get(validation, "agreement_ppm") != NULL) {
+        (void)printf(", %.2f %% of %lld agree with f32", (double)number_of(validation, "agreement_ppm") / 1e4,
+                     number_of(validation, "samples"));
+    } else if (validation != NULL) {
         (void)printf(", %.2f %% of %lld right", (double)number_of(validation, "accuracy_ppm") / 1e4,
                      number_of(validation, "samples"));
     }
@@ -352,10 +376,19 @@ print_variant(const json_t *variant)
     if (text_of(variant, "host")[0] != '\0' && !json_is_true(json_object_get(variant, "host_matches"))) {
         (void)printf("    which is not this host\n");
     }
+    if (json_is_true(json_object_get(variant, "one_by_one"))) {
+        (void)printf("    run for one item at a time\n");
+    }
     const char *name, *separator = "    dimensions ";
     json_t *value;
     json_object_foreach(json_object_get(variant, "dims"), name, value) {
-        (void)printf("%s%s=%lld", separator, name, (long long)json_integer_value(value));
+        (void)printf("%s%s=", separator, name);
+        for (size_t l = 0; l < json_array_size(value); l++) {
+            (void)printf("%s%lld", l > 0 ? "," : "", (long long)json_integer_value(json_array_get(value, l)));
+        }
+        if (!json_is_array(value)) {
+            (void)printf("%lld", (long long)json_integer_value(value));
+        }
         separator = ", ";
     }
     (void)printf("%s", json_object_size(json_object_get(variant, "dims")) > 0 ? "\n" : "");
@@ -370,11 +403,12 @@ print_app(const json_t *app)
 
     print_application(app);
     if (json_array_size(json_object_get(app, "variants")) > 0) {
-        (void)printf("    %-14s %5s %6s %11s %11s %11s %6s\n", "class", "cores", "items", "p50", "p95", "p99", "runs");
+        print_times_header();
     }
     json_array_foreach(json_object_get(app, "variants"), v, variant) {
         print_variant(variant);
         print_times(variant);
+        print_shorter(variant, false);
     }
 }
 

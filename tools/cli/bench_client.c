@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/slice.h"
 #include "tools/cli/cli.h"
-#include "tools/cli/npy.h"
+#include "base/npy.h"
 
 enum { POLL_MAX = 64 };
 #define WAKE_EARLY_NS UINT64_C(50000)   /* waking up takes that long; the rest is spun */

@@ -29,6 +29,8 @@ int verb_model(int argc, char **argv);
 int verb_app(int argc, char **argv);
 int verb_policy(int argc, char **argv);
 int verb_pool(int argc, char **argv);
+int verb_scale(int argc, char **argv);
+int verb_offline(int argc, char **argv);
 int verb_bench(int argc, char **argv);
 int verb_simulate(int argc, char **argv);
 int verb_version(int argc, char **argv);
@@ -81,6 +83,8 @@ long long number_of(const json_t *object, const char *key);
 
 /* What is known of a variant, without its times. */
 void print_variant(const json_t *variant);
+/* Its variants for shorter sequences, with their times; `header`: what the columns are before each. */
+void print_shorter(const json_t *variant, bool header);
 /* Why a model's largest batch is what it is, in words; NULL: somebody said so. */
 const char *batch_bound_of(const json_t *model);
 

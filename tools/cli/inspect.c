@@ -119,6 +119,21 @@ import(const struct inspect_order *order, struct inspected_graph *graph, uint32_
     return status;
 }
 
+/* What no daemon could serve is shown all the same. */
+static enum leat_status
+find_one_by_one(struct inspected *inspected)
+{
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    const struct leat_graph *graph = inspected->before.source;
+    uint32_t inputs, outputs;
+
+    inspected->one_by_one = leat_graph_signature(graph, infos, &inputs, &outputs) != LEAT_OK &&
+                            leat_graph_signature_of_one(graph, infos, &inputs, &outputs) == LEAT_OK;
+    return inspected->one_by_one && inspected->order->items > 1
+               ? LEAT_FAIL(LEAT_ERR_INVALID, "it is run for one item at a time: there are no batches of %u", inspected->order->items)
+               : LEAT_OK;
+}
+
 static enum leat_status
 plan(const struct inspect_order *order, struct inspected_graph *graph)
 {
@@ -359,6 +374,9 @@ inspect_model(const struct inspect_order *order, struct inspected *ret_inspected
     }
     if (status == LEAT_OK) {
         status = import(order, &inspected.before, &inspected.file_nodes);
+    }
+    if (status == LEAT_OK) {
+        status = find_one_by_one(&inspected);
     }
     if (status == LEAT_OK) {
         status = import(order, &inspected.after, &inspected.file_nodes);

@@ -67,6 +67,7 @@ struct inspected {
     uint32_t cpus[INSPECT_CORES_MAX]; /* [order->cores] */
     uint32_t runs;
     uint32_t file_nodes;
+    bool one_by_one; /* the daemon runs it for one item at a time */
     struct inspected_pass passes[64];
     uint32_t pass_count;
     struct inspected_graph before, after;

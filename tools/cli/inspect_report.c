@@ -77,6 +77,9 @@ inspect_print(const struct inspected *inspected, FILE *out)
         (void)fprintf(out, " %u", inspected->cpus[c]);
     }
     (void)fprintf(out, "), medians of %u runs\n", inspected->runs);
+    if (inspected->one_by_one) {
+        (void)fprintf(out, "run for one item at a time: items of a batch may meet, or sizes depend on what is in them\n");
+    }
     (void)fprintf(out, "passes: %u nodes in the file", inspected->file_nodes);
     for (uint32_t p = 0; p < inspected->pass_count; p++) {
         if (inspected->passes[p].node_count != count) {
@@ -163,7 +166,8 @@ inspect_print_json(const struct inspected *inspected)
     for (uint32_t c = 0; c < order->cores; c++) {
         (void)json_array_append_new(cpus, json_integer(inspected->cpus[c]));
     }
-    print_json(json_pack("{s:s, s:i, s:s, s:o, s:i, s:i, s:o, s:o, s:o}", "model", order->name, "items", (int)order->items,
+    print_json(json_pack("{s:s, s:i, s:b, s:s, s:o, s:i, s:i, s:o, s:o, s:o}", "model", order->name, "items", (int)order->items,
+                         "one_by_one", (int)inspected->one_by_one,
                          "precision", leat_precision_text(order->precision), "cpus", cpus, "runs", (int)inspected->runs,
                          "nodes_in_file", (int)inspected->file_nodes, "passes", passes, "before", graph_json(&inspected->before),
                          "after", graph_json(&inspected->after)));

@@ -12,9 +12,11 @@ static const struct verb verbs[] = {
     {"topology", "cores, memory nodes and who gets them", verb_topology},
     {"model", "add, list, measure and remove models", verb_model},
     {"app", "applications over models: add, change, show, remove, import, export", verb_app},
+    {"offline", "folders of items, answered when nobody waits", verb_offline},
     {"bench", "open-loop load and latency measurement", verb_bench},
     {"simulate", "routers and mixes of workers on a virtual clock", verb_simulate},
     {"policy", "which variant and batch, solved ahead by load and slack", verb_policy},
+    {"scale", "cores of workers: show them, change them while they run", verb_scale},
     {"pool", "which mix of workers a budget should buy", verb_pool},
     {"version", "versions of this program and the daemon", verb_version},
 };

@@ -15,13 +15,13 @@
 #include "sched/policy.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/inspect.h"
-#include "tools/cli/npy.h"
+#include "base/npy.h"
 
 static void
 print_model_help(void)
 {
     (void)printf(
-        "usage: leat model add NAME FILE.onnx [--app NAME] [--validation INPUTS.npy,LABELS.npy] [--variants] [option...]\n"
+        "usage: leat model add NAME FILE.onnx [--app NAME] [--validation SET] [--variants] [option...]\n"
         "       leat model add NAME --synthetic JSON [--app NAME] [option...]\n"
         "       leat model list\n"
         "       leat model show NAME\n"
@@ -38,17 +38,21 @@ print_model_help(void)
         "                   of workers, in the application's objective (in a second where it has none) and a quarter of the\n"
         "                   memory (default auto with --app and a file, else 8)\n"
         "  --app NAME       an application that it is to answer for: see leat app\n"
-        "  --validation I,L a labelled set: NumPy arrays of inputs and of a whole number for each, the place of the\n"
+        "  --validation SET INPUTS.npy,LABELS.npy: NumPy arrays of inputs and of a whole number for each, the place of the\n"
         "                   largest value that its first output should have; the share of those it gets right is its\n"
-        "                   accuracy\n"
+        "                   accuracy. Of several inputs NAME=INPUTS.npy,NAME=INPUTS.npy,...,LABELS.npy. With no LABELS.npy\n"
+        "                   behind NAME=..., what is measured is the agreement with f32: the share of items of which the largest\n"
+        "                   value is in the same place, or, where the first output has no scores of classes, of which each output\n"
+        "                   differs by at most 5 %% of its length\n"
         "  --variants       one in each precision that the processor multiplies fast: NAME, and NAME-bf16 and NAME-int8 where\n"
         "                   it has them; each is measured and validated, and left out where it is faster at no size, or too inaccurate;\n"
         "                   all are added, or none\n"
-        "  --max-loss F     of accuracy, by another precision than the file's (default 0.01)\n"
+        "  --max-loss F     of accuracy, or of agreement, by another precision than the file's (default 0.01)\n"
         "  --precision P    one variant, f32, bf16 or int8 (default f32); int8 is calibrated on the inputs of --validation;\n"
         "                   with a set, one that loses more than --max-loss is refused\n"
         "  --dim NAME=N     what a dimension that the file leaves free is to be, such as the length of a sequence; once for\n"
-        "                   each but the batch, which queries choose\n"
+        "                   each but the batch, which queries choose; one may be NAME=N,N,...: lengths that plans are made\n"
+        "                   for, where queries say how long their sequences are; tensors are as for the last, the longest\n"
         "  --accuracy F     accuracy it stands for, 0 to 1, reported with its answers, whatever a validation says\n"
         "  --cores N,...    to measure on teams of so many cores too, beside those that workers have; measured again whenever\n"
         "                   the model is, until --cores says otherwise\n"
@@ -73,7 +77,7 @@ struct model_options {
     bool items_auto, variants;
     uint64_t items_max, input_bytes, output_bytes; /* items_max is 0: not said */
     double accuracy, max_loss; /* max_loss below 0: not said */
-    const char *dims[DIMS_MAX]; /* "NAME=N" */
+    const char *dims[DIMS_MAX]; /* "NAME=N" or "NAME=N,N,..." */
     uint32_t dim_count;
     uint32_t cores[LEAT_SCHED_CLASSES_MAX], core_count; /* core_count is 0: not said */
     struct inspect_flags inspect;
@@ -108,14 +112,36 @@ parse_cores(const char *text, struct model_options *options)
     return false;
 }
 
+/* "128", or "32,64,128" as an array; NULL where it is neither. */
+static json_t *
+dim_value(const char *text)
+{
+    json_t *array = json_array();
+    bool good = true;
+
+    for (const char *at = text; good && at != NULL;) {
+        const char *comma = strchr(at, ',');
+        char *number = strndup(at, comma != NULL ? (size_t)(comma - at) : strlen(at));
+        uint64_t value = 0;
+        good = number != NULL && parse_u64(number, 1, INT32_MAX, &value) &&
+               json_array_append_new(array, json_integer((json_int_t)value)) == 0;
+        free(number);
+        at = comma != NULL ? comma + 1 : NULL;
+    }
+    json_t *value = !good ? NULL : json_array_size(array) == 1 ? json_incref(json_array_get(array, 0)) : json_incref(array);
+    json_decref(array);
+    return value;
+}
+
 /* "sequence=128"; names may have a '=' in them. */
 static bool
 parse_dim(const char *text, struct model_options *options)
 {
     const char *equals = strrchr(text, '=');
-    uint64_t value;
+    json_t *value = equals != NULL && equals != text ? dim_value(equals + 1) : NULL;
 
-    if (equals == NULL || equals == text || !parse_u64(equals + 1, 1, INT32_MAX, &value) || options->dim_count == DIMS_MAX) {
+    json_decref(value);
+    if (value == NULL || options->dim_count == DIMS_MAX) {
         return false;
     }
     options->dims[options->dim_count++] = text;
@@ -213,40 +239,104 @@ describe_array(const struct npy_array *array)
     return json_pack("{s:s, s:o}", "dtype", leat_dtype_text(array->dtype), "dims", dims);
 }
 
-/* "inputs.npy,labels.npy" */
-static enum leat_status
-read_set(const char *text, struct npy_array *inputs, struct npy_array *labels)
-{
-    char path[4096];
-    const char *comma = strrchr(text, ',');
+/* What is to run through a model. */
+struct set {
+    char *text; /* that names are in */
+    const char *names[LEAT_TENSORS_MAX]; /* of inputs; NULL: the one that there is */
+    struct npy_array inputs[LEAT_TENSORS_MAX], labels; /* labels.data is NULL: there are none */
+    uint32_t input_count;
+};
 
-    if (comma == NULL || comma == text || comma[1] == '\0' || (size_t)(comma - text) >= sizeof(path)) {
+static void
+free_set(struct set *set)
+{
+    for (uint32_t i = 0; i < set->input_count; i++) {
+        npy_free(&set->inputs[i]);
+    }
+    npy_free(&set->labels);
+    free(set->text);
+}
+
+/* "inputs.npy,labels.npy", or "name=inputs.npy,name=inputs.npy,labels.npy", where the last may be missing. */
+static enum leat_status
+read_set(const char *text, struct set *set)
+{
+    const char *comma = strrchr(text, ',');
+    const bool named = strchr(text, '=') != NULL;
+    enum leat_status status = LEAT_OK;
+    char *rest = NULL;
+
+    if (!named && (comma == NULL || comma == text || comma[1] == '\0')) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "--validation: '%s' is not two files with a comma between them", text);
     }
-    (void)snprintf(path, sizeof(path), "%.*s", (int)(comma - text), text);
-    enum leat_status status = npy_read(path, inputs);
-    if (status == LEAT_OK) {
-        status = npy_read(comma + 1, labels);
+    set->text = strdup(text);
+    char *part = set->text != NULL ? strtok_r(set->text, ",", &rest) : NULL;
+    for (bool labelled = false; part != NULL && status == LEAT_OK; part = strtok_r(NULL, ",", &rest)) {
+        char *equals = strchr(part, '=');
+        if (labelled || equals == part || (equals == NULL && named && set->input_count == 0) ||
+            (equals != NULL && set->input_count == LEAT_TENSORS_MAX - 1)) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "--validation: '%s' is not INPUTS.npy,LABELS.npy, or NAME=INPUTS.npy for each of "
+                                               "up to %d inputs and LABELS.npy, where there are labels", text, LEAT_TENSORS_MAX - 1);
+        }
+        labelled = equals == NULL && set->input_count > 0;
+        if (labelled) {
+            status = npy_read(part, &set->labels);
+            continue;
+        }
+        if (equals != NULL) {
+            *equals = '\0';
+            set->names[set->input_count] = part;
+        }
+        status = npy_read(equals != NULL ? equals + 1 : part, &set->inputs[set->input_count]);
+        set->input_count += status == LEAT_OK;
     }
     return status;
 }
 
+static bool
+append_array(int fd, const struct npy_array *array)
+{
+    return append(fd, array->data, array->elements * leat_dtype_bytes(array->dtype));
+}
+
+static json_t *
+describe_set(const struct set *set)
+{
+    json_t *object = json_object(), *inputs = json_array();
+
+    for (uint32_t i = 0; i < set->input_count; i++) {
+        json_t *input = describe_array(&set->inputs[i]);
+        if (set->names[i] != NULL) {
+            (void)json_object_set_new(input, "name", json_string(set->names[i]));
+        }
+        (void)json_array_append_new(inputs, input);
+    }
+    (void)json_object_set(object, "inputs", set->names[0] != NULL ? inputs : json_array_get(inputs, 0));
+    json_decref(inputs);
+    if (set->labels.data != NULL) {
+        (void)json_object_set_new(object, "labels", describe_array(&set->labels));
+    }
+    return object;
+}
+
 /*
- * The model and, behind it, the data of the validation, in one file of memory: a request takes one descriptor. Takes `*fd` over
- * and puts the other in its place.
+ * The model and, behind it, the data of the validation, in one file of memory: other descriptors are of the model's weights. Takes
+ * `*fd` over and puts the other in its place.
  */
 static enum leat_status
 join_validation(const char *text, json_t *request, int *fd)
 {
-    struct npy_array inputs = {0}, labels = {0};
+    struct set set = {.input_count = 0};
     struct stat info;
-    enum leat_status status = read_set(text, &inputs, &labels);
+    enum leat_status status = read_set(text, &set);
 
     if (status == LEAT_OK) {
         const int joined = memfd_create("leat-model", MFD_CLOEXEC);
-        if (fstat(*fd, &info) != 0 || joined < 0 || !append_file(joined, *fd, (size_t)info.st_size) ||
-            !append(joined, inputs.data, inputs.elements * leat_dtype_bytes(inputs.dtype)) ||
-            !append(joined, labels.data, labels.elements * leat_dtype_bytes(labels.dtype))) {
+        bool good = fstat(*fd, &info) == 0 && joined >= 0 && append_file(joined, *fd, (size_t)info.st_size);
+        for (uint32_t i = 0; i < set.input_count && good; i++) {
+            good = append_array(joined, &set.inputs[i]);
+        }
+        if (!good || (set.labels.data != NULL && !append_array(joined, &set.labels))) {
             status = LEAT_FAIL(LEAT_ERR_SYS, "cannot put model and validation together");
             if (joined >= 0) {
                 (void)close(joined);
@@ -255,12 +345,10 @@ join_validation(const char *text, json_t *request, int *fd)
             (void)close(*fd);
             *fd = joined;
             (void)json_object_set_new(request, "model_bytes", json_integer((json_int_t)info.st_size));
-            (void)json_object_set_new(request, "validation", json_pack("{s:o, s:o}", "inputs", describe_array(&inputs), "labels",
-                                                                       describe_array(&labels)));
+            (void)json_object_set_new(request, "validation", describe_set(&set));
         }
     }
-    npy_free(&inputs);
-    npy_free(&labels);
+    free_set(&set);
     return status;
 }
 
@@ -269,14 +357,12 @@ static json_t *
 make_dims(const struct model_options *options)
 {
     json_t *dims = json_object();
-    uint64_t value = 0;
 
     for (uint32_t d = 0; d < options->dim_count; d++) {
         const char *equals = strrchr(options->dims[d], '=');
         char *name = strndup(options->dims[d], (size_t)(equals - options->dims[d]));
-        (void)parse_u64(equals + 1, 1, INT32_MAX, &value); /* parse_dim has seen it */
         const bool twice = json_object_get(dims, name) != NULL;
-        if (twice || json_object_set_new(dims, name, json_integer((json_int_t)value)) != 0) {
+        if (twice || json_object_set_new(dims, name, dim_value(equals + 1)) != 0) { /* parse_dim has seen it */
             (void)usage_error("model", "--dim: '%s' %s", name, twice ? "is given two values" : "is no text");
             json_decref(dims);
             dims = NULL;
@@ -424,6 +510,7 @@ print_added(const char *verb, const json_t *reply)
 {
     const double accuracy = (double)number_of(reply, "accuracy_ppm") / 1e4;
     const long long samples = number_of(reply, "validation_samples");
+    const bool labelled = json_object_get(reply, "validation_ppm") != NULL;
 
     (void)printf("%s %s: %s", verb, text_of(reply, "name"), format_bytes((double)number_of(reply, "bytes")).text);
     print_file_bytes(reply);
@@ -435,10 +522,12 @@ print_added(const char *verb, const json_t *reply)
     if (batch_bound_of(reply) != NULL) {
         (void)printf(", batches of up to %lld (%s)", number_of(reply, "items_max"), batch_bound_of(reply));
     }
-    if (samples > 0) {
+    if (samples > 0 && labelled) {
         (void)printf(", %.2f %% of %lld right", (double)number_of(reply, "validation_ppm") / 1e4, samples);
+    } else if (samples > 0) {
+        (void)printf(", %.2f %% of %lld agree with f32", (double)number_of(reply, "agreement_ppm") / 1e4, samples);
     }
-    if (accuracy > 0 && (samples == 0 || number_of(reply, "validation_ppm") != number_of(reply, "accuracy_ppm"))) {
+    if (accuracy > 0 && (!labelled || number_of(reply, "validation_ppm") != number_of(reply, "accuracy_ppm"))) {
         (void)printf(", stands for %.2f %%", accuracy);
     }
     (void)printf("\n");
@@ -584,6 +673,7 @@ model_show(int argc, char **argv, const struct model_options *options)
     (void)printf("    %-14s %5s %6s %11s %11s %11s %12s %6s\n", "class", "cores", "items", "p50", "p95", "p99", "items/s",
                  "runs");
     print_points(json_object_get(model, "points"));
+    print_shorter(model, true);
     json_decref(model);
     return EXIT_DONE;
 }
@@ -597,7 +687,7 @@ print_tensor(const json_t *tensor)
     (void)printf("    %-7s %-24s %s[N", text_of(tensor, "role"), text_of(tensor, "name"), text_of(tensor, "dtype"));
     json_array_foreach(json_object_get(tensor, "dims"), i, dim) {
         if (i > 0) {
-            (void)printf(",%lld", (long long)json_integer_value(dim));
+            (void)printf(",%s%lld", number_of(tensor, "varying") == (long long)i ? "0.." : "", (long long)json_integer_value(dim));
         }
     }
     (void)printf("]\n");
@@ -639,6 +729,9 @@ model_list(const struct model_options *options)
         (void)(accuracy > 0 ? printf("%8.2f%%\n", accuracy * 100) : printf("%9s\n", "-"));
         if (batch_bound_of(row) != NULL) {
             (void)printf("    batches of up to %lld: %s\n", number_of(row, "items_max"), batch_bound_of(row));
+        }
+        if (json_is_true(json_object_get(row, "one_by_one"))) {
+            (void)printf("    run for one item at a time\n");
         }
         json_array_foreach(json_object_get(row, "tensors"), t, tensor) {
             print_tensor(tensor);

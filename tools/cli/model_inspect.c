@@ -116,7 +116,7 @@ find_model(const char *name, const struct inspect_flags *flags, struct found *fo
     return good;
 }
 
-/* What the command line says, else the daemon; names stay theirs. */
+/* What the command line says, else the daemon; names stay theirs. Of several lengths the longest. */
 static bool
 read_dims(const struct inspect_flags *flags, const struct found *found, struct inspect_order *order)
 {
@@ -128,7 +128,8 @@ read_dims(const struct inspect_flags *flags, const struct found *found, struct i
         if (order->dim_count == LEAT_GRAPH_SYMBOLS_MAX) {
             return false;
         }
-        order->dims[order->dim_count++] = (struct leat_dim_value){.name = name, .value = json_integer_value(value)};
+        const json_t *last = json_is_array(value) ? json_array_get(value, json_array_size(value) - 1) : value;
+        order->dims[order->dim_count++] = (struct leat_dim_value){.name = name, .value = json_integer_value(last)};
     }
     return true;
 }

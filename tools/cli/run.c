@@ -7,14 +7,14 @@
 
 #include "base/align.h"
 #include "tools/cli/cli.h"
-#include "tools/cli/npy.h"
+#include "base/npy.h"
 
 struct run_options {
     const char *socket_path, *target;
     const char *inputs[LEAT_TENSORS_MAX], *outputs[LEAT_TENSORS_MAX]; /* "name=path" or "path" */
     uint32_t input_count, output_count;
     uint64_t items; /* 0 until --items or the first file says */
-    uint64_t latency_ns, count;
+    uint64_t latency_ns, count, length;
     double accuracy_floor, cost_cap; /* 0: any */
     bool json, help, items_given, offline;
 };
@@ -27,6 +27,7 @@ print_run_help(void)
         "Sends one query to an application or model and shows the answer. Inputs are NumPy .npy files of the\n"
         "tensor's type and shape, the first dimension being the items; inputs that are not given are zeros.\n\n"
         "  --items N        items in the query: the first N of each file (default: all of the first file, else 1)\n"
+        "  --length N       of the sequences, of which the first N positions of inputs are read (default: all)\n"
         "  --latency TIME   latency objective, such as 20ms (default: the application's)\n"
         "  --accuracy-floor SHARE  no variant that is less accurate, such as 0.9\n"
         "  --cost-cap PRICE what the answer may cost, in what prices of workers are in\n"
@@ -46,7 +47,7 @@ parse_run_options(int argc, char **argv, struct run_options *options)
         {"output", required_argument, NULL, 'o'},  {"items", required_argument, NULL, 'n'},
         {"latency", required_argument, NULL, 'l'}, {"count", required_argument, NULL, 'c'},
         {"accuracy-floor", required_argument, NULL, 'a'}, {"cost-cap", required_argument, NULL, 'p'},
-        {"offline", no_argument, NULL, 'O'},
+        {"offline", no_argument, NULL, 'O'},       {"length", required_argument, NULL, 'L'},
         {NULL, 0, NULL, 0},
     };
     bool good = true;
@@ -77,6 +78,7 @@ parse_run_options(int argc, char **argv, struct run_options *options)
         case 'a': good = parse_double(optarg, 0, 1, &options->accuracy_floor); break;
         case 'p': good = parse_double(optarg, 1e-9, UINT32_MAX / 1e9, &options->cost_cap); break;
         case 'O': options->offline = true; break;
+        case 'L': good = parse_u64(optarg, 1, LEAT_LENGTH_MAX, &options->length); break;
         default: good = false; break;
         }
     }
@@ -172,9 +174,35 @@ load_input(struct leat_session *session, const struct leat_target *target, struc
     return status == LEAT_OK ? EXIT_DONE : report_status("run", "input", status);
 }
 
+/* Of one output: elements of which item i has rows[i] * inner in each of `outer` rows of `room`. */
+struct extent {
+    size_t outer, room, inner;
+};
+
+static struct extent
+extent_of(const struct leat_tensor_info *info)
+{
+    struct extent extent = {.outer = 1, .room = 1, .inner = 1};
+
+    for (uint32_t d = 1; d < info->rank; d++) {
+        *(d < info->varying ? &extent.outer : &extent.room) *= (size_t)info->dims[d];
+        extent.inner *= d > info->varying ? (size_t)info->dims[d] : 1;
+    }
+    return extent;
+}
+
+/* Elements of a row of an item's; all of them where the output does not vary. */
+static size_t
+row_of(const struct leat_target *target, const struct leat_completion *done, uint32_t t, uint32_t item,
+       const struct extent *extent)
+{
+    return target->tensors[t].varying == 0 ? extent->room : leat_output_size(target, done, t, item) * extent->inner;
+}
+
+/* As long as the longest item; where others are shorter, zeros. */
 static int
 save_output(const struct leat_target *target, const struct run_options *options, const char *argument,
-            uint32_t position, const struct leat_query *query)
+            uint32_t position, const struct leat_query *query, const struct leat_completion *done)
 {
     const char *path;
     const int tensor = tensor_of(target, argument, position, true, &path);
@@ -183,41 +211,89 @@ save_output(const struct leat_target *target, const struct run_options *options,
         return usage_error("run", "'%s' has no output for '%s'", options->target, argument);
     }
     const struct leat_tensor_info *info = &target->tensors[tensor];
-    struct npy_array array = {.dtype = info->dtype, .rank = info->rank, .data = query->tensors[tensor]};
+    const struct extent extent = extent_of(info);
+    const size_t element_bytes = leat_dtype_bytes(info->dtype);
+    struct npy_array array = {.dtype = info->dtype, .rank = info->rank};
+    size_t longest = 0;
     memcpy(array.dims, info->dims, sizeof(array.dims));
     array.dims[0] = (int64_t)query->items;
-    array.elements = info->item_bytes / leat_dtype_bytes(info->dtype) * query->items;
+    for (uint32_t item = 0; item < query->items; item++) {
+        const size_t row = row_of(target, done, (uint32_t)tensor, item, &extent);
+        longest = row > longest ? row : longest;
+    }
+    if (info->varying != 0) {
+        array.dims[info->varying] = (int64_t)(longest / extent.inner);
+    }
+    array.elements = extent.outer * longest * query->items;
+    unsigned char *rows = malloc(array.elements * element_bytes + 1);
+    if (rows == NULL) {
+        return report_status("run", "output", LEAT_ERR_NOMEM);
+    }
+    for (size_t r = 0; r < extent.outer * query->items; r++) {
+        memcpy(rows + r * longest * element_bytes,
+               (const unsigned char *)query->tensors[tensor] + r * extent.room * element_bytes, longest * element_bytes);
+    }
+    array.data = rows;
     const enum leat_status status = npy_write(path, &array);
+    free(rows);
     return status == LEAT_OK ? EXIT_DONE : report_status("run", "output", status);
 }
 
-/* A few numbers of each output, so that an answer can be seen without a file. */
 static json_t *
-preview(const struct leat_target *target, const struct leat_query *query)
+element_of(uint32_t dtype, const void *data, size_t i)
+{
+    switch (dtype) {
+    case LEAT_DTYPE_F32: return json_real(((const float *)data)[i]);
+    case LEAT_DTYPE_I64: return json_integer(((const int64_t *)data)[i]);
+    case LEAT_DTYPE_I32: return json_integer(((const int32_t *)data)[i]);
+    case LEAT_DTYPE_U8: return json_integer(((const uint8_t *)data)[i]);
+    default: return NULL;
+    }
+}
+
+/* A few numbers of each output, so that an answer can be seen without a file; of those that items have. */
+static json_t *
+preview(const struct leat_target *target, const struct leat_query *query, const struct leat_completion *done)
 {
     enum { SHOWN = 10 };
     json_t *outputs = json_object();
 
     for (uint32_t t = target->input_count; t < target->input_count + target->output_count; t++) {
         const struct leat_tensor_info *info = &target->tensors[t];
+        const struct extent extent = extent_of(info);
         json_t *values = json_array();
-        const size_t elements = info->item_bytes / leat_dtype_bytes(info->dtype) * query->items;
-        for (size_t i = 0; i < elements && i < SHOWN; i++) {
-            switch (info->dtype) {
-            case LEAT_DTYPE_F32: json_array_append_new(values, json_real(((const float *)query->tensors[t])[i])); break;
-            case LEAT_DTYPE_I64:
-                json_array_append_new(values, json_integer(((const int64_t *)query->tensors[t])[i]));
-                break;
-            case LEAT_DTYPE_I32:
-                json_array_append_new(values, json_integer(((const int32_t *)query->tensors[t])[i]));
-                break;
-            case LEAT_DTYPE_U8: json_array_append_new(values, json_integer(((const uint8_t *)query->tensors[t])[i])); break;
-            default: break;
+        for (size_t r = 0; r < extent.outer * query->items && json_array_size(values) < SHOWN; r++) {
+            const size_t row = row_of(target, done, t, (uint32_t)(r / extent.outer), &extent);
+            for (size_t i = 0; i < row && json_array_size(values) < SHOWN; i++) {
+                json_t *value = element_of(info->dtype, query->tensors[t], r * extent.room + i);
+                if (value == NULL) {
+                    continue; /* a NaN is no JSON */
+                }
+                (void)json_array_append_new(values, value);
             }
         }
         json_object_set_new(outputs, info->name, values);
     }
     return outputs;
+}
+
+/* Of each output that varies: how much each item has. */
+static json_t *
+list_sizes(const struct leat_target *target, const struct leat_query *query, const struct leat_completion *done)
+{
+    json_t *sizes = json_object();
+
+    for (uint32_t t = target->input_count; t < target->input_count + target->output_count; t++) {
+        if (target->tensors[t].varying == 0) {
+            continue;
+        }
+        json_t *list = json_array();
+        for (uint32_t item = 0; item < query->items; item++) {
+            (void)json_array_append_new(list, json_integer((json_int_t)leat_output_size(target, done, t, item)));
+        }
+        (void)json_object_set_new(sizes, target->tensors[t].name, list);
+    }
+    return sizes;
 }
 
 /* Where the names of variants and classes are. NULL: the daemon does not say. */
@@ -263,15 +339,17 @@ show(const struct run_options *options, const struct leat_target *target, const 
      const struct leat_completion *done, const json_t *known)
 {
     const char *variant = variant_name(known, options->target, done->variant), *unpriced = unpriced_class(known, done);
-    json_t *outputs = done->outcome == LEAT_OUTCOME_OK ? preview(target, query) : json_object();
+    const bool answered = done->outcome == LEAT_OUTCOME_OK;
+    json_t *outputs = answered ? preview(target, query, done) : json_object();
+    json_t *sizes = answered ? list_sizes(target, query, done) : json_object();
     if (options->json) {
-        print_json(json_pack("{s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:s?, s:i, s:i, s:I, s:s?, s:o}", "outcome",
+        print_json(json_pack("{s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:s?, s:i, s:i, s:I, s:s?, s:o, s:o}", "outcome",
                              leat_outcome_text(done->outcome), "reason", leat_reason_text(done->reason), "queue_ns",
                              (json_int_t)done->queue_ns, "exec_ns", (json_int_t)done->exec_ns, "total_ns",
                              (json_int_t)done->total_ns, "batch_items", (int)done->batch_items, "variant",
                              (int)done->variant, "variant_name", variant, "worker", (int)done->worker, "accuracy_ppm",
                              (int)done->accuracy_ppm, "cost_nano", (json_int_t)done->cost_nano, "unpriced_class", unpriced,
-                             "outputs", outputs));
+                             "outputs", outputs, "sizes", sizes));
         return;
     }
     (void)printf("%s", leat_outcome_text(done->outcome));
@@ -300,10 +378,17 @@ show(const struct run_options *options, const struct leat_target *target, const 
     json_t *values;
     json_object_foreach(outputs, name, values) {
         char *text = json_dumps(values, JSON_COMPACT | JSON_REAL_PRECISION(6));
-        (void)printf("  %s = %s%s\n", name, text != NULL ? text : "?", json_array_size(values) == 10 ? " ..." : "");
+        (void)printf("  %s = %s%s", name, text != NULL ? text : "?", json_array_size(values) == 10 ? " ..." : "");
+        free(text);
+        text = json_dumps(json_object_get(sizes, name), JSON_COMPACT | JSON_ENCODE_ANY);
+        if (json_object_get(sizes, name) != NULL && text != NULL) {
+            (void)printf(", size %s", text);
+        }
+        (void)printf("\n");
         free(text);
     }
     json_decref(outputs);
+    json_decref(sizes);
 }
 
 static int
@@ -327,6 +412,7 @@ ask(struct leat_session *session, struct run_options *options)
     options->items = options->items == 0 ? 1 : options->items;
     query.target = target.id;
     query.items = (uint32_t)options->items;
+    query.length = (uint32_t)options->length;
     query.latency_ns = options->latency_ns;
     query.accuracy_floor_ppm = (uint32_t)(options->accuracy_floor * 1e6 + 0.5);
     query.cost_cap_nano = (uint32_t)(options->cost_cap * 1e9);
@@ -354,7 +440,7 @@ ask(struct leat_session *session, struct run_options *options)
     }
     json_decref(known);
     for (uint32_t i = 0; i < options->output_count && exit_code == EXIT_DONE; i++) {
-        exit_code = save_output(&target, options, options->outputs[i], i, &query);
+        exit_code = save_output(&target, options, options->outputs[i], i, &query, &done);
     }
     return exit_code;
 }

@@ -12,6 +12,8 @@
 #include "base/align.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/output.h"
+#include "tools/cli/simulate_autoscale.h"
+#include "tools/cli/simulate_stages.h"
 #include "tools/cli/simulate_variants.h"
 #include "tools/simulate/parallel.h"
 
@@ -26,7 +28,9 @@ print_simulate_help(void)
 {
     (void)printf(
         "usage: leat simulate --profile FILE --model NAME --sizes SIZES --mix MIX --objective TIME [OPTION...]\n"
-        "       leat simulate --profiles FILE ...: selectors among variants, and batches, instead; see below\n\n"
+        "       leat simulate --profiles FILE ...: selectors among variants, and batches, instead; see below\n"
+        "       leat simulate --stages FILE ...: a pipeline whose stages are scaled, instead; see below\n"
+        "       leat simulate --autoscale FILE ...: variants that come and go, instead; see below\n\n"
         "Queries, workers and routers on a virtual clock, with the code that decides in the daemon. Finds the highest rate at\n"
         "which a router keeps the objective, or with --rate what it does at given rates. Every figure is simulated.\n"
         "One query is one batch; a query that is late is served all the same. Needs no daemon.\n\n"
@@ -636,11 +640,19 @@ verb_simulate(int argc, char **argv)
         if (strncmp(argv[i], "--profiles", strlen("--profiles")) == 0) {
             return simulate_variants(argc, argv);
         }
+        if (strncmp(argv[i], "--stages", strlen("--stages")) == 0) {
+            return simulate_stages(argc, argv);
+        }
+        if (strncmp(argv[i], "--autoscale", strlen("--autoscale")) == 0) {
+            return simulate_autoscale(argc, argv, NULL);
+        }
     }
     if (parse_simulate_options(argc, argv, &study)) {
         if (study.help) {
             print_simulate_help();
             simulate_variants_help();
+            simulate_stages_help();
+            simulate_autoscale_help();
             exit_code = EXIT_DONE;
             goto out;
         }

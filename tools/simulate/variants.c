@@ -32,6 +32,7 @@ struct batch {
     uint64_t end_ns, predicted_ns;
     uint64_t run_ns, arrived_ns; /* as it will turn out; its oldest query */
     uint32_t variant, queries;
+    bool online; /* not of what is served late */
 };
 
 struct worker {
@@ -224,7 +225,8 @@ dispatch(struct variants_run *run, const struct leat_sched_query *queries, uint3
                        .run_ns = service_ns,
                        .arrived_ns = queries[0].arrival_ns,
                        .variant = variant,
-                       .queries = count};
+                       .queries = count,
+                       .online = queries[0].deadline_ns != LEAT_NO_DEADLINE};
     leat_instance_begin(&run->instances[w][variant]);
     worker->free_ns = end_ns;
     if (sched->outstanding == 0) {
@@ -269,10 +271,13 @@ complete(struct variants_run *run)
                                               .response_ns = run->now_ns - ended->arrived_ns,
                                               .items = ended->queries};
 
+    const struct leat_selector *selector = run->options->selector;
     const struct leat_policy *policy = run->options->selector_options.policy;
-    leat_reserve_learn(&run->reserve, ended->run_ns, ended->predicted_ns, policy != NULL ? policy->spread_permille : 0);
-    if (run->options->selector->ended != NULL) {
-        run->options->selector->ended(run->selector_state, ended->variant, ended->queries, ended->run_ns);
+    if (selector->when_idle && ended->online) {
+        leat_reserve_learn(&run->reserve, ended->run_ns, ended->predicted_ns, policy != NULL ? policy->spread_permille : 0);
+    }
+    if (selector->ended != NULL && ended->online) {
+        selector->ended(run->selector_state, ended->variant, ended->queries, ended->run_ns);
     }
     leat_instance_end(&run->instances[w][ended->variant], &worker->shared, run->now_ns, &batch);
     events_pop(run->heap, &run->heap_count);

@@ -8,7 +8,7 @@ import struct
 import numpy as np
 
 FLOAT, UINT8, INT64 = 1, 2, 7
-ATTRIBUTE_FLOAT, ATTRIBUTE_INT, ATTRIBUTE_INTS = 1, 2, 7
+ATTRIBUTE_FLOAT, ATTRIBUTE_INT, ATTRIBUTE_INTS, ATTRIBUTE_STRINGS = 1, 2, 7, 8
 
 
 def _varint(value):
@@ -37,6 +37,8 @@ def _attribute(name, value):
         return head + _varint(2 << 3 | 5) + struct.pack("<f", value) + _int(20, ATTRIBUTE_FLOAT)
     if isinstance(value, int):
         return head + _int(3, value) + _int(20, ATTRIBUTE_INT)
+    if isinstance(value[0], str):
+        return head + b"".join(_bytes(9, v) for v in value) + _int(20, ATTRIBUTE_STRINGS)
     return head + b"".join(_int(8, v) for v in value) + _int(20, ATTRIBUTE_INTS)
 
 

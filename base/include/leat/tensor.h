@@ -36,10 +36,17 @@ enum leat_dtype {
 #define LEAT_NAME_MAX       64  /* bytes with the closing zero; application and model names */
 #define LEAT_TENSORS_MAX    6   /* inputs plus outputs of one query */
 #define LEAT_ITEMS_MAX      65536u
+#define LEAT_LENGTH_MAX     32767u /* of a sequence */
+#define LEAT_LENGTHS_MAX    8u     /* that a model has plans for */
+
+#define LEAT_SIZES_MAX      4u      /* that an answer tells: its items times the outputs that vary */
+#define LEAT_SIZE_MAX       65535u  /* of a dimension that varies */
 
 /*
  * One input or output of an application or model. dims[0] is the batch dimension and always reads
  * -1: a query of `items` items has items * item_bytes bytes, densely packed, row-major.
+ * A detector finds as many boxes as there are: of an output that varies, dims[varying] is the most that an item can have.
+ * The answer tells how many it has (leat_completion.sizes); they come first, what is behind them is zeros.
  */
 struct leat_tensor_info {
     char name[LEAT_TENSOR_NAME_MAX];
@@ -47,6 +54,8 @@ struct leat_tensor_info {
     uint32_t rank;  /* 1..LEAT_RANK_MAX */
     int64_t dims[LEAT_RANK_MAX];
     uint64_t item_bytes; /* bytes of one item: product of dims[1..] * element bytes; > 0 */
+    uint32_t varying;    /* of an output: the dimension, 1..rank-1, whose size tensor contents decide; 0: none */
+    uint32_t reserved;   /* 0 */
 };
 
 /* Bytes of one element, 0 for an unknown type. */

@@ -65,6 +65,7 @@ enum leat_reason {
     LEAT_REASON_MALFORMED = 11, /* the request asks for something that this daemon does not know */
     LEAT_REASON_COST = 12,      /* no variant that is accurate enough is cheap enough */
     LEAT_REASON_PRICE = 13,     /* nor on classes of workers that have a price; `worker` is of one that has none */
+    LEAT_REASON_LENGTH = 14,    /* a longer sequence than the model has, or the model has none */
 };
 
 struct leat_options {
@@ -82,6 +83,14 @@ struct leat_target {
     uint32_t id;
     uint32_t items_max; /* largest number of items in one query */
     uint32_t input_count, output_count;
+    /*
+     * Of a model of sequences: how long they may be. Tensors are as large as for the longest, whatever a query says; a shorter one
+     * takes less time, as the next of `lengths` does that holds it. 0: the model has none.
+     */
+    uint32_t length_max;
+    uint32_t length_count;
+    uint32_t lengths[LEAT_LENGTHS_MAX]; /* ascending, length_count of them; the last is length_max */
+    uint8_t length_axes[8];             /* of each tensor, the dimension that counts positions; 0: none does */
     struct leat_tensor_info tensors[LEAT_TENSORS_MAX]; /* inputs, then outputs */
 };
 
@@ -107,9 +116,15 @@ struct leat_query {
     uint32_t cost_cap_nano;
     uint64_t user_data;              /* comes back in the completion */
     void *tensors[LEAT_TENSORS_MAX]; /* from leat_tensor_alloc: inputs, then outputs */
-    uint64_t reserved[2];
+    /*
+     * Of its items' sequences, 1..leat_target.length_max; 0: that. What lies in inputs behind it is not read, zeros count there; outputs
+     * are zeros there. So an answer is that of a model for exactly this length.
+     */
+    uint32_t length;
+    uint32_t reserved_0; /* zero, as the next */
+    uint64_t reserved[1];
 };
-#define LEAT_QUERY_INIT {sizeof(struct leat_query), 0, 1, 0, 0, 0, 0, 0, {0}, {0, 0}}
+#define LEAT_QUERY_INIT {sizeof(struct leat_query), 0, 1, 0, 0, 0, 0, 0, {0}, 0, 0, {0}}
 
 struct leat_completion {
     uint64_t user_data;
@@ -128,6 +143,8 @@ struct leat_completion {
     uint32_t worker;       /* that it came to, or see LEAT_REASON_PRICE; UINT16_MAX: none */
     uint32_t accuracy_ppm; /* that the variant stands for; 0: unknown */
     uint32_t cost_nano;    /* refused: what the closest variant would cost where it is cheapest; 0: unknown */
+    /* OK: how much of each output that varies (leat_tensor_info.varying) an item has: [items][such outputs], in their order. */
+    uint16_t sizes[LEAT_SIZES_MAX];
 };
 
 /* ---- Session ---------------------------------------------------------------------------------- */
@@ -230,6 +247,13 @@ LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_call(struct leat_session *sess
                                                        const void *const *inputs, void *const *outputs,
                                                        uint64_t latency_ns,
                                                        struct leat_completion *ret_completion);
+
+/*
+ * How much of tensor `tensor` item `item` of an answered query has: of its dimension `varying`, where it varies, else 0. That is
+ * the element of completion->sizes which stands for both. Any thread.
+ */
+LEAT_PUBLIC uint32_t leat_output_size(const struct leat_target *target, const struct leat_completion *completion,
+                                      uint32_t tensor, uint32_t item);
 
 /* ---- Event loops ------------------------------------------------------------------------------ */
 

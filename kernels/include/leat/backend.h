@@ -14,6 +14,13 @@
  *            plan_run may be called at the same time by as many workers as the plan was built for, each
  *            with its own scratch and team. A backend starts no threads of its own that are busy between runs: workers
  *            have cores to themselves.
+ * Sequences  A model may have one dimension beside the batch that says how long a sequence is, and a query may use only its
+ *            first `length` positions. Tensors in a segment have the signature's shape whatever the length is. What an input
+ *            has behind the length is not read and counts as zeros, in an output it is written as zeros: so an answer depends
+ *            on the first `length` positions alone, and leat has proved of the graphs that it is the same in every plan.
+ *            A backend that does not say `takes_lengths` gets no such model.
+ * Sizes      An output of a signature may vary (leat_tensor_info.varying). plan_run writes as much of it as an item has, zeros
+ *            behind that, and how much that is to the segment's `sizes`.
  * Hot path   plan_run neither allocates, locks nor makes system calls. What cannot keep to that says so: synthetic has
  *            a timer, and onnxruntime does as ONNX Runtime does.
  * Trust      Tensor payload is untrusted and may change while plan_run reads it. Segments have been
@@ -35,7 +42,7 @@ extern "C" {
 #endif
 
 /* Changes with everything below: a library that was built for another number is not loaded. */
-#define LEAT_BACKEND_ABI 6u
+#define LEAT_BACKEND_ABI 9u
 
 struct leat_graph; /* private to leat */
 struct leat_model; /* a backend's own */
@@ -45,7 +52,9 @@ struct leat_team;  /* the threads of one worker; NULL means the calling thread a
 /* One query's share of a batch. Pointers are to items * item_bytes of each tensor, 64-byte aligned. */
 struct leat_segment {
     uint32_t items;
+    uint32_t length; /* of the sequences of its items, 1..the plan's; 0: full, and where the model has none */
     const void *tensors[LEAT_TENSORS_MAX]; /* inputs first, then outputs (written by plan_run) */
+    uint16_t *sizes; /* [items][outputs that vary], written by plan_run; NULL: nobody asks */
 };
 
 /* Of what a model multiplies; its inputs, outputs and sums are as the graph has them. */
@@ -58,16 +67,41 @@ enum leat_precision {
 
 #define LEAT_PRECISION_BIT(precision) (UINT32_C(1) << (precision))
 
+/* A file that weights of a model lie in, beside its own: what the model calls it, and open for reading, for leat to close. */
+struct leat_model_file {
+    const char *name;
+    int fd;
+};
+
+/* What a dimension that a file leaves free is to be. */
+struct leat_model_dim {
+    const char *name;
+    int64_t value;
+};
+
 struct leat_model_source {
     const struct leat_graph *graph;      /* imported and optimised; NULL for synthetic and where the backend describes files */
     const void *file;                    /* as it was given, until model_load returns; NULL for synthetic */
     size_t file_bytes;
+    /* For a backend that describes files, until the call returns: */
+    const struct leat_model_file *files; /* that the model has beside its own */
+    uint32_t file_count;
+    const struct leat_model_dim *dims;   /* that whoever added the model gave */
+    uint32_t dim_count;
     enum leat_precision precision;       /* one of those that the backend has here */
     const char *options_json;            /* backend options, e.g. synthetic's profile; NULL for none */
     const struct leat_tensor_info *infos; /* signature: inputs, then outputs */
     uint32_t input_count, output_count;
+    bool one_by_one; /* items of the graph may meet in a batch, or sizes depend on their contents: it is run for one at a time */
     const char *const *class_names;      /* of workers: leat_team_class counts in it; may be NULL */
     uint32_t class_count;
+    /* Of a model with sequences; else length_count is 0 and the others are NULL. */
+    uint32_t length_count;
+    const uint32_t *lengths;             /* that plans are made for, ascending; the last is the full length, that of `infos` */
+    const struct leat_graph *const *graphs; /* for each of them, as `graph`, which is the last; constants share memory */
+    const int32_t *sequence_axes;        /* of each tensor in `infos`: which dimension is the length; -1: none is */
+    uint32_t mask_inputs;                /* bit i: input i has a 1 for each position that counts. Without any below a query's length,
+                                            all of them count: the answer would else be made of padding */
 };
 
 /*
@@ -80,6 +114,7 @@ struct leat_plan_options {
     const uint32_t *team_sizes;  /* any order, each 1..256; may be NULL */
     uint32_t team_size_count;
     uint32_t runs;               /* plan_run calls under way at once; 0 means 1 */
+    uint32_t length;             /* one of the model's: no segment of a run is longer; 0: the full length */
 };
 
 /* Of runs of one size on one class of workers. */
@@ -90,15 +125,16 @@ struct leat_plan_times {
 struct leat_backend {
     uint32_t abi; /* LEAT_BACKEND_ABI */
     const char *name;
+    bool takes_lengths;  /* it runs models with sequences */
     bool times_by_class; /* how long a run takes depends on the team's class, not on its size alone */
     uint32_t (*precisions)(void); /* LEAT_PRECISION_BIT of those that pay on this machine; NULL: f32 alone */
 
     /*
-     * Of a backend that reads files by itself, whatever is in them: the signature of the model in one; `ret_infos` has room for
-     * LEAT_TENSORS_MAX. At least one input and output, dims[0] of each -1, the others known. Queries of different clients share
+     * Of a backend that reads files by itself, whatever is in them: the signature of the model in one, of whose source file, files and
+     * dims are set; `ret_infos` has room for LEAT_TENSORS_MAX. At least one input and output, dims[0] of each -1, the others known. Queries of different clients share
      * batches: no item's answer may depend on another item. NULL: files are ONNX, imported by leat, which sees to that.
      */
-    enum leat_status (*model_describe)(const void *file, size_t file_bytes, struct leat_tensor_info *ret_infos,
+    enum leat_status (*model_describe)(const struct leat_model_source *source, struct leat_tensor_info *ret_infos,
                                        uint32_t *ret_input_count, uint32_t *ret_output_count);
     enum leat_status (*model_load)(const struct leat_model_source *source, struct leat_model **ret_model);
     void (*model_destroy)(struct leat_model *model); /* every plan of it is gone; accepts NULL */

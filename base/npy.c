@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/cli/npy.h"
+#include "base/npy.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,11 +106,12 @@ may_hold(FILE *file, uint64_t bytes)
            (info.st_size >= at && (uint64_t)(info.st_size - at) >= bytes);
 }
 
-static enum leat_status
-read_file(FILE *file, struct npy_array *array)
+enum leat_status
+npy_read_header(FILE *file, struct npy_array *ret_array)
 {
     unsigned char start[12];
     char header[HEADER_MAX + 1];
+    struct npy_array array = {0};
 
     if (fread(start, 1, 10, file) != 10 || memcmp(start, "\x93NUMPY", 6) != 0) {
         return LEAT_FAIL(LEAT_ERR_PROTO, "it is no .npy file");
@@ -130,17 +131,26 @@ read_file(FILE *file, struct npy_array *array)
         return LEAT_FAIL(LEAT_ERR_PROTO, "it ends in its header");
     }
     header[length] = '\0';
-    const enum leat_status status = parse_header(header, array);
-    if (status != LEAT_OK) {
-        return status;
+    const enum leat_status status = parse_header(header, &array);
+    if (status == LEAT_OK) {
+        *ret_array = array;
     }
+    return status;
+}
+
+enum leat_status
+npy_read_data(FILE *file, struct npy_array *array)
+{
     const size_t bytes = array->elements * leat_dtype_bytes(array->dtype);
     const bool whole = may_hold(file, bytes);
+
     array->data = whole ? malloc(bytes + 1) : NULL;
     if (whole && array->data == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for its %zu bytes", bytes);
     }
     if (!whole || fread(array->data, 1, bytes, file) != bytes) {
+        free(array->data);
+        array->data = NULL;
         return LEAT_FAIL(LEAT_ERR_PROTO, "it has fewer than the %zu bytes of data that its shape needs", bytes);
     }
     return LEAT_OK;
@@ -154,28 +164,39 @@ npy_read(const char *path, struct npy_array *ret_array)
     if (file == NULL) {
         return LEAT_FAIL(LEAT_ERR_SYS, "cannot open %s", path);
     }
-    const enum leat_status status = read_file(file, &array);
+    enum leat_status status = npy_read_header(file, &array);
+    if (status == LEAT_OK) {
+        status = npy_read_data(file, &array);
+    }
     (void)fclose(file);
     if (status != LEAT_OK) {
-        free(array.data);
         return leat_err_prefix(status, "%s", path);
     }
     *ret_array = array;
     return LEAT_OK;
 }
 
-enum leat_status
-npy_write(const char *path, const struct npy_array *array)
+/* NULL, with a text, where the format has none. */
+static const char *
+descr_of(uint32_t dtype)
 {
-    char header[512];
-    const char *descr = NULL;
-
     for (size_t i = 0; i < LEAT_COUNT_OF(types); i++) {
-        descr = types[i].dtype == array->dtype ? types[i].descr : descr;
+        if (types[i].dtype == dtype) {
+            return types[i].descr;
+        }
     }
+    (void)LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "element type %s has no .npy name", leat_dtype_text(dtype));
+    return NULL;
+}
+
+enum leat_status
+npy_write_file(FILE *file, const struct npy_array *array)
+{
+    const char *descr = descr_of(array->dtype);
+    char header[512];
+
     if (descr == NULL) {
-        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "%s: element type %s has no .npy name", path,
-                         leat_dtype_text(array->dtype));
+        return LEAT_ERR_UNSUPPORTED;
     }
     int used = snprintf(header, sizeof(header), "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
     for (uint32_t i = 0; i < array->rank; i++) {
@@ -186,20 +207,30 @@ npy_write(const char *path, const struct npy_array *array)
         header[used++] = ' ';
     }
     header[used++] = '\n';
-    FILE *file = fopen(path, "wb");
-    if (file == NULL) {
-        return LEAT_FAIL(LEAT_ERR_SYS, "cannot create %s", path);
-    }
     const unsigned char start[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)(used & 0xff),
                                      (unsigned char)(used >> 8)};
     const size_t bytes = array->elements * leat_dtype_bytes(array->dtype);
-    const bool written = fwrite(start, 1, sizeof(start), file) == sizeof(start) &&
-                         fwrite(header, 1, (size_t)used, file) == (size_t)used &&
-                         fwrite(array->data, 1, bytes, file) == bytes;
-    if (fclose(file) != 0 || !written) {
-        return LEAT_FAIL(LEAT_ERR_SYS, "cannot write %s", path);
+    if (fwrite(start, 1, sizeof(start), file) != sizeof(start) || fwrite(header, 1, (size_t)used, file) != (size_t)used ||
+        fwrite(array->data, 1, bytes, file) != bytes || fflush(file) != 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot write its %zu bytes", bytes);
     }
     return LEAT_OK;
+}
+
+enum leat_status
+npy_write(const char *path, const struct npy_array *array)
+{
+    FILE *file = descr_of(array->dtype) != NULL ? fopen(path, "wb") : NULL;
+
+    if (file == NULL) {
+        return descr_of(array->dtype) == NULL ? leat_err_prefix(LEAT_ERR_UNSUPPORTED, "%s", path)
+                                              : LEAT_FAIL(LEAT_ERR_SYS, "cannot create %s", path);
+    }
+    const enum leat_status status = npy_write_file(file, array);
+    if (fclose(file) != 0 && status == LEAT_OK) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot write %s", path);
+    }
+    return status == LEAT_OK ? LEAT_OK : leat_err_prefix(status, "%s", path);
 }
 
 bool

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/cores.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A core that workers can be given, by one of its CPUs. In the order of the topology: what is near has near places. */
+struct core {
+    uint32_t cpu, node, l3, core;
+    uint32_t users; /* threads of leat that run on it */
+};
+
+struct holding {
+    uint32_t *cpus;   /* [count], room for all cores there are */
+    uint32_t *places; /* [count], of their cores */
+    uint32_t count;
+    uint32_t placed; /* of them, by the placement: others may have these too */
+    uint32_t node;
+};
+
+struct leat_cores {
+    struct core *all;
+    uint32_t count;
+    struct holding *workers;
+    uint32_t worker_count;
+    uint32_t dispatcher; /* its core's place */
+    uint32_t limit;      /* cores that the workers may use in all */
+};
+
+/* The place of the core that the CPU belongs to. */
+static uint32_t
+place_of(const struct leat_cores *cores, const struct leat_topology *topology, uint32_t cpu)
+{
+    uint32_t core = UINT32_MAX;
+
+    for (uint32_t c = 0; c < topology->cpu_count; c++) {
+        core = topology->cpus[c].cpu == cpu ? topology->cpus[c].core : core;
+    }
+    uint32_t place = UINT32_MAX;
+    for (uint32_t c = 0; c < cores->count; c++) {
+        if (cores->all[c].cpu == cpu) {
+            return c;
+        }
+        place = cores->all[c].core == core ? c : place;
+    }
+    LEAT_ASSERT(place != UINT32_MAX); /* placements are made of allowed CPUs, and each core of these has one here */
+    return place;
+}
+
+static uint32_t
+used(const struct leat_cores *cores)
+{
+    uint32_t count = 0;
+    for (uint32_t c = 0; c < cores->count; c++) {
+        count += c != cores->dispatcher && cores->all[c].users > 0;
+    }
+    return count;
+}
+
+/* One CPU of each core, as placements choose them; each CPU where there is one core only. */
+static void
+list_cores(struct leat_cores *cores, const struct leat_topology *topology)
+{
+    for (uint32_t c = 0; c < topology->cpu_count; c++) {
+        const struct leat_topology_cpu *cpu = &topology->cpus[c];
+        if (cpu->allowed && (topology->allowed_cores < 2 || cpu->thread == 0)) {
+            cores->all[cores->count++] =
+                (struct core){.cpu = cpu->cpu, .node = cpu->node, .l3 = cpu->l3, .core = cpu->core};
+        }
+    }
+}
+
+static enum leat_status
+enter(struct leat_cores *cores, const struct leat_topology *topology, const struct leat_worker_place *place,
+      struct holding *holding)
+{
+    const size_t room = (size_t)cores->count + place->cpu_count;
+
+    holding->cpus = calloc(room, sizeof(holding->cpus[0]));
+    holding->places = calloc(room, sizeof(holding->places[0]));
+    if (holding->cpus == NULL || holding->places == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the owner of cores");
+    }
+    memcpy(holding->cpus, place->cpus, place->cpu_count * sizeof(holding->cpus[0]));
+    holding->count = holding->placed = place->cpu_count;
+    holding->node = place->node;
+    for (uint32_t i = 0; i < place->cpu_count; i++) {
+        holding->places[i] = place_of(cores, topology, place->cpus[i]);
+        cores->all[holding->places[i]].users++;
+    }
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_cores_create(const struct leat_topology *topology, const struct leat_placement *placement, struct leat_cores **ret_cores)
+{
+    struct leat_cores *cores = calloc(1, sizeof(*cores));
+    enum leat_status status = LEAT_OK;
+
+    if (cores == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the owner of cores");
+    }
+    cores->all = calloc(topology->cpu_count, sizeof(cores->all[0]));
+    cores->workers = calloc(placement->worker_count, sizeof(cores->workers[0]));
+    if (cores->all == NULL || cores->workers == NULL) {
+        leat_cores_destroy(cores);
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the owner of cores");
+    }
+    list_cores(cores, topology);
+    cores->dispatcher = place_of(cores, topology, placement->dispatcher_cpu);
+    cores->all[cores->dispatcher].users++;
+    while (cores->worker_count < placement->worker_count && status == LEAT_OK) {
+        const uint32_t w = cores->worker_count++;
+        status = enter(cores, topology, &placement->workers[w], &cores->workers[w]);
+    }
+    if (status != LEAT_OK) {
+        leat_cores_destroy(cores);
+        return status;
+    }
+    cores->limit = placement->worker_cores > used(cores) ? placement->worker_cores : used(cores);
+    *ret_cores = cores;
+    return LEAT_OK;
+}
+
+void
+leat_cores_destroy(struct leat_cores *cores)
+{
+    if (cores == NULL) {
+        return;
+    }
+    for (uint32_t w = 0; w < cores->worker_count; w++) {
+        free(cores->workers[w].cpus);
+        free(cores->workers[w].places);
+    }
+    free(cores->workers);
+    free(cores->all);
+    free(cores);
+}
+
+uint32_t
+leat_cores_of(const struct leat_cores *cores, uint32_t worker, const uint32_t **ret_cpus)
+{
+    LEAT_ASSERT(worker < cores->worker_count);
+    *ret_cpus = cores->workers[worker].cpus;
+    return cores->workers[worker].count;
+}
+
+uint32_t
+leat_cores_node(const struct leat_cores *cores, uint32_t worker)
+{
+    LEAT_ASSERT(worker < cores->worker_count);
+    return cores->workers[worker].node;
+}
+
+uint32_t
+leat_cores_free(const struct leat_cores *cores, uint32_t node)
+{
+    const uint32_t most = cores->limit - used(cores);
+    uint32_t count = 0;
+
+    for (uint32_t c = 0; c < cores->count; c++) {
+        count += cores->all[c].users == 0 && cores->all[c].node == node;
+    }
+    return count < most ? count : most;
+}
+
+uint32_t
+leat_cores_free_cpus(const struct leat_cores *cores, uint32_t *cpus)
+{
+    uint32_t count = 0;
+
+    for (uint32_t c = 0; c < cores->count; c++) {
+        if (cores->all[c].users == 0) {
+            cpus[count++] = cores->all[c].cpu;
+        }
+    }
+    return count;
+}
+
+/* How far a core is from another: those that share its L3 come first. */
+static uint32_t
+distance(const struct leat_cores *cores, uint32_t place, uint32_t other)
+{
+    const uint32_t apart = place > other ? place - other : other - place;
+    return apart + (cores->all[place].l3 != cores->all[other].l3 ? cores->count : 0);
+}
+
+enum leat_status
+leat_cores_give(struct leat_cores *cores, uint32_t worker, uint32_t *ret_cpu)
+{
+    LEAT_ASSERT(worker < cores->worker_count);
+    struct holding *holding = &cores->workers[worker];
+    uint32_t nearest = UINT32_MAX;
+
+    for (uint32_t c = 0; c < cores->count && used(cores) < cores->limit; c++) {
+        if (cores->all[c].users == 0 && cores->all[c].node == holding->node &&
+            (nearest == UINT32_MAX ||
+             distance(cores, c, holding->places[0]) < distance(cores, nearest, holding->places[0]))) {
+            nearest = c;
+        }
+    }
+    if (nearest == UINT32_MAX) {
+        return LEAT_FAIL(LEAT_ERR_BUSY, "no core of NUMA node %u is free for worker %u", holding->node, worker);
+    }
+    cores->all[nearest].users = 1;
+    holding->places[holding->count] = nearest;
+    holding->cpus[holding->count++] = cores->all[nearest].cpu;
+    *ret_cpu = cores->all[nearest].cpu;
+    return LEAT_OK;
+}
+
+uint32_t
+leat_cores_take_back(struct leat_cores *cores, uint32_t worker)
+{
+    LEAT_ASSERT(worker < cores->worker_count && cores->workers[worker].count > 1);
+    struct holding *holding = &cores->workers[worker];
+    struct core *core = &cores->all[holding->places[--holding->count]];
+
+    LEAT_ASSERT(core->users > 0);
+    core->users--;
+    holding->placed = holding->placed < holding->count ? holding->placed : holding->count;
+    return holding->cpus[holding->count];
+}
+
+void
+leat_cores_check(const struct leat_cores *cores)
+{
+    for (uint32_t c = 0; c < cores->count; c++) {
+        uint32_t users = c == cores->dispatcher, given = 0;
+        for (uint32_t w = 0; w < cores->worker_count; w++) {
+            const struct holding *holding = &cores->workers[w];
+            for (uint32_t i = 0; i < holding->count; i++) {
+                users += holding->places[i] == c;
+                given += holding->places[i] == c && i >= holding->placed;
+            }
+        }
+        LEAT_ASSERT(users == cores->all[c].users && given <= 1);
+        LEAT_ASSERT(given == 0 || users == 1);
+    }
+    LEAT_ASSERT(used(cores) <= cores->limit);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime/cores.h - the owner of the cores that workers run on: who has which, and which one is next.
+ *
+ * Role       Starts from a placement. What the configuration has two workers share they share; no core that
+ *            anybody has is ever given to another worker. A worker gets cores of its own node, those that share an
+ *            L3 with its leader first, of these the nearest to it, and gives those back that it got last: so
+ *            its leader and memory stay where they are.
+ * Units      A core is named by the one CPU of it that a thread of leat runs on (runtime/topology.h).
+ * Ownership  A copy of what it needs; topology and placement may go after create.
+ * Threads    None of its own and no lock: one caller at a time. Pure: it pins nobody.
+ */
+#ifndef LEAT_RUNTIME_CORES_H
+#define LEAT_RUNTIME_CORES_H
+
+#include "runtime/topology.h"
+
+struct leat_cores;
+
+LEAT_MUST_CHECK enum leat_status leat_cores_create(const struct leat_topology *topology, const struct leat_placement *placement,
+                                                   struct leat_cores **ret_cores);
+void leat_cores_destroy(struct leat_cores *cores); /* accepts NULL */
+
+/* What the worker has, its leader's first, in the order in which it got them. */
+uint32_t leat_cores_of(const struct leat_cores *cores, uint32_t worker, const uint32_t **ret_cpus);
+/* Cores of the node that nobody has and that may be given: a CPU quota may allow fewer than there are. */
+uint32_t leat_cores_free(const struct leat_cores *cores, uint32_t node);
+/* Their CPUs, whatever the quota; `cpus` has room for LEAT_CPU_MAX. */
+uint32_t leat_cores_free_cpus(const struct leat_cores *cores, uint32_t *cpus);
+uint32_t leat_cores_node(const struct leat_cores *cores, uint32_t worker);
+
+/* Gives it one more. LEAT_ERR_BUSY where none of its node is free. */
+LEAT_MUST_CHECK enum leat_status leat_cores_give(struct leat_cores *cores, uint32_t worker, uint32_t *ret_cpu);
+/* The one that it got last, which is not its only one, is nobody's. Returns its CPU. */
+uint32_t leat_cores_take_back(struct leat_cores *cores, uint32_t worker);
+
+/* Asserts that each core has as many users as there are who say so, and that what was given is no other's. */
+void leat_cores_check(const struct leat_cores *cores);
+
+#endif /* LEAT_RUNTIME_CORES_H */

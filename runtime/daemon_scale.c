@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sizes of workers while they run: who asks whom for what, in which order. The cores' owner is runtime/cores.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/cores.h"
+#include "runtime/daemon_private.h"
+
+void
+leat_daemon_scale_init(struct leat_daemon *daemon)
+{
+    LEAT_MUST(pthread_mutex_init(&daemon->scale.mutex, NULL) == 0);
+    LEAT_MUST(pthread_cond_init(&daemon->scale.changed, NULL) == 0);
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        daemon->scale.workers[w] = (struct leat_daemon_size_state){
+            .shape = {.cores = (uint16_t)daemon->options.workers[w].core_count,
+                      .worker_class = daemon->options.workers[w].worker_class},
+            .since_ns = daemon->started_ns,
+        };
+    }
+}
+
+void
+leat_daemon_scale_fini(struct leat_daemon *daemon)
+{
+    LEAT_MUST(pthread_mutex_destroy(&daemon->scale.mutex) == 0);
+    LEAT_MUST(pthread_cond_destroy(&daemon->scale.changed) == 0);
+}
+
+void
+leat_daemon_scale_end(struct leat_daemon *daemon)
+{
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    daemon->scale.ended = true;
+    LEAT_MUST(pthread_cond_broadcast(&daemon->scale.changed) == 0);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+}
+
+void
+leat_daemon_resized(void *context, struct leat_resize *resize)
+{
+    struct leat_daemon *daemon = context;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    resize->answered = true;
+    LEAT_MUST(pthread_cond_broadcast(&daemon->scale.changed) == 0);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+}
+
+/* ---- What there is -------------------------------------------------------------------------------- */
+
+bool
+leat_daemon_class_of(const struct leat_daemon *daemon, uint32_t worker, uint32_t cores, uint16_t *ret_class)
+{
+    const struct leat_daemon_worker *spec = &daemon->options.workers[worker];
+    const char *name = daemon->classes[spec->worker_class].name;
+
+    if (cores == spec->core_count) { /* names may be missing */
+        *ret_class = spec->worker_class;
+        return true;
+    }
+    for (uint16_t c = 0; c < daemon->class_count && cores <= spec->cores_max; c++) {
+        if (daemon->team_sizes[c] == cores && strcmp(daemon->classes[c].name, name) == 0) {
+            *ret_class = c;
+            return true;
+        }
+    }
+    return false;
+}
+
+void
+leat_daemon_held(struct leat_daemon *daemon, uint32_t worker, struct leat_daemon_held *ret_held)
+{
+    const struct leat_daemon_worker *spec = &daemon->options.workers[worker];
+    const struct leat_daemon_size_state *state = &daemon->scale.workers[worker];
+    const uint32_t *cpus = spec->cpus;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    *ret_held = (struct leat_daemon_held){
+        .cpu_count = spec->core_count, .shape = state->shape, .since_ns = state->since_ns, .resizes = state->resizes};
+    if (daemon->options.cores != NULL) {
+        ret_held->cpu_count = leat_cores_of(daemon->options.cores, worker, &cpus);
+    }
+    memcpy(ret_held->cpus, cpus, ret_held->cpu_count * sizeof(cpus[0]));
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+}
+
+uint32_t
+leat_daemon_free_cpus(struct leat_daemon *daemon, uint32_t *cpus)
+{
+    uint32_t count = 0;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    if (daemon->options.cores != NULL) {
+        count = leat_cores_free_cpus(daemon->options.cores, cpus);
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+    return count;
+}
+
+uint32_t
+leat_daemon_free_cores(struct leat_daemon *daemon, uint32_t node)
+{
+    uint32_t count = 0;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    if (daemon->options.cores != NULL) {
+        count = leat_cores_free(daemon->options.cores, node);
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+    return count;
+}
+
+/* ---- Changes; all with the mutex held, which waits release ---------------------------------------- */
+
+static enum leat_status
+refuse_size(const struct leat_daemon *daemon, const struct leat_daemon_size *size)
+{
+    const struct leat_daemon_worker *spec = &daemon->options.workers[size->worker];
+    char sizes[64] = "";
+    uint16_t class;
+
+    for (uint32_t cores = 1; cores <= LEAT_TEAM_MAX; cores++) {
+        if (leat_daemon_class_of(daemon, size->worker, cores, &class)) {
+            const size_t used = strlen(sizes);
+            (void)snprintf(sizes + used, sizeof(sizes) - used, "%s%u", used > 0 ? ", " : "", cores);
+        }
+    }
+    if (spec->cores_max <= spec->core_count) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "worker %u has %s cores, always: set cores_max of its entry of workers", size->worker,
+                         sizes);
+    }
+    return LEAT_FAIL(LEAT_ERR_INVALID, "worker %u cannot have %u cores but %s: cores_max of its entry of workers says what it can have",
+                     size->worker, size->cores, sizes);
+}
+
+/* Are there cores for all of them, once those that shrink have given theirs back? */
+static enum leat_status
+check_cores(const struct leat_daemon *daemon, const struct leat_daemon_size *sizes, uint32_t count)
+{
+    for (uint32_t n = 0; n < daemon->node_count; n++) {
+        const uint32_t node = daemon->nodes[n];
+        int64_t left = leat_cores_free(daemon->options.cores, node);
+        for (uint32_t i = 0; i < count; i++) {
+            if (daemon->options.workers[sizes[i].worker].node == node) {
+                left -= (int64_t)sizes[i].cores - daemon->scale.workers[sizes[i].worker].shape.cores;
+            }
+        }
+        if (left < 0) {
+            return LEAT_FAIL(LEAT_ERR_BUSY,
+                             "NUMA node %u has %u cores free, %lld too few: take them from another worker (leat scale show)", node,
+                             leat_cores_free(daemon->options.cores, node), (long long)-left);
+        }
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+check_sizes(const struct leat_daemon *daemon, const struct leat_daemon_size *sizes, uint32_t count)
+{
+    uint16_t class;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (sizes[i].worker >= daemon->options.worker_count) {
+            return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no worker %u: they are 0 to %u (leat scale show)", sizes[i].worker,
+                             daemon->options.worker_count - 1);
+        }
+        for (uint32_t before = 0; before < i; before++) {
+            if (sizes[before].worker == sizes[i].worker) {
+                return LEAT_FAIL(LEAT_ERR_INVALID, "worker %u is listed twice", sizes[i].worker);
+            }
+        }
+        if (!leat_daemon_class_of(daemon, sizes[i].worker, sizes[i].cores, &class)) {
+            return refuse_size(daemon, &sizes[i]);
+        }
+    }
+    return daemon->options.cores != NULL ? check_cores(daemon, sizes, count)
+                                         : LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "workers of this daemon keep the cores that they have");
+}
+
+static void
+tell(struct leat_daemon *daemon, const struct leat_daemon_size *size)
+{
+    struct leat_daemon_size_state *state = &daemon->scale.workers[size->worker];
+    struct leat_team_shape shape = {.cores = (uint16_t)size->cores};
+
+    LEAT_MUST(leat_daemon_class_of(daemon, size->worker, size->cores, &shape.worker_class));
+    state->resize = (struct leat_resize){.worker = (uint16_t)size->worker, .shape = shape, .before = state->shape};
+    state->shape = shape;
+    const struct leat_command command = {.kind = LEAT_COMMAND_RESIZE, .resize = &state->resize};
+    leat_dispatcher_command(daemon->dispatcher, &command);
+}
+
+static enum leat_status
+await(struct leat_daemon *daemon, struct leat_daemon_size *size, uint64_t asked_ns)
+{
+    struct leat_daemon_size_state *state = &daemon->scale.workers[size->worker];
+
+    while (!state->resize.answered && !daemon->scale.ended) {
+        LEAT_MUST(pthread_cond_wait(&daemon->scale.changed, &daemon->scale.mutex) == 0);
+    }
+    if (!state->resize.answered) {
+        return LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down");
+    }
+    size->idle = state->resize.idle;
+    size->effect_ns = state->resize.effect_ns > asked_ns ? state->resize.effect_ns - asked_ns : 0;
+    state->since_ns = leat_monotonic_ns();
+    state->resizes++;
+    return LEAT_OK;
+}
+
+/* What no batch runs on any more goes back. */
+static enum leat_status
+shrink(struct leat_daemon *daemon, struct leat_daemon_size *sizes, uint32_t count, uint64_t asked_ns)
+{
+    bool told[LEAT_SCHED_WORKERS_MAX] = {false};
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (sizes[i].cores < daemon->scale.workers[sizes[i].worker].shape.cores) {
+            tell(daemon, &sizes[i]);
+            told[i] = true;
+        }
+    }
+    for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
+        if (told[i] && (status = await(daemon, &sizes[i], asked_ns)) == LEAT_OK) {
+            const struct leat_resize *resize = &daemon->scale.workers[sizes[i].worker].resize;
+            for (uint32_t c = resize->shape.cores; c < resize->before.cores; c++) {
+                (void)leat_cores_take_back(daemon->options.cores, sizes[i].worker);
+            }
+        }
+    }
+    return status;
+}
+
+/* Gives the worker its cores, with its sleeping helpers on them. On failure it has what it had. */
+static enum leat_status
+give(struct leat_daemon *daemon, const struct leat_daemon_size *size)
+{
+    const uint32_t before = daemon->scale.workers[size->worker].shape.cores;
+    enum leat_status status = LEAT_OK;
+    uint32_t have = before;
+
+    while (have < size->cores && status == LEAT_OK) {
+        uint32_t cpu;
+        status = leat_cores_give(daemon->options.cores, size->worker, &cpu);
+        if (status == LEAT_OK) {
+            status = leat_worker_pin(daemon->workers[size->worker], have++, cpu);
+        }
+    }
+    for (; status != LEAT_OK && have > before; have--) {
+        (void)leat_cores_take_back(daemon->options.cores, size->worker);
+    }
+    return status;
+}
+
+static enum leat_status
+grow(struct leat_daemon *daemon, struct leat_daemon_size *sizes, uint32_t count, uint64_t asked_ns)
+{
+    bool told[LEAT_SCHED_WORKERS_MAX] = {false};
+    enum leat_status status = LEAT_OK, awaited;
+
+    for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
+        if (sizes[i].cores > daemon->scale.workers[sizes[i].worker].shape.cores &&
+            (status = give(daemon, &sizes[i])) == LEAT_OK) {
+            tell(daemon, &sizes[i]);
+            told[i] = true;
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (told[i] && (awaited = await(daemon, &sizes[i], asked_ns)) != LEAT_OK) {
+            return awaited;
+        }
+    }
+    return status;
+}
+
+enum leat_status
+leat_daemon_resize(struct leat_daemon *daemon, struct leat_daemon_size *sizes, uint32_t count)
+{
+    const uint64_t asked_ns = leat_clock_now(&daemon->tables->clock);
+    struct leat_daemon_scale *scale = &daemon->scale;
+
+    LEAT_MUST(pthread_mutex_lock(&scale->mutex) == 0);
+    while (scale->busy && !scale->ended) {
+        LEAT_MUST(pthread_cond_wait(&scale->changed, &scale->mutex) == 0);
+    }
+    enum leat_status status = scale->ended ? LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down")
+                                           : check_sizes(daemon, sizes, count);
+    if (status == LEAT_OK) {
+        scale->busy = true;
+        for (uint32_t i = 0; i < count; i++) {
+            sizes[i].effect_ns = 0;
+            sizes[i].idle = false;
+        }
+        status = shrink(daemon, sizes, count, asked_ns);
+        status = status == LEAT_OK ? grow(daemon, sizes, count, asked_ns) : status;
+        leat_cores_check(daemon->options.cores);
+        scale->busy = false;
+        LEAT_MUST(pthread_cond_broadcast(&scale->changed) == 0);
+    }
+    LEAT_MUST(pthread_mutex_unlock(&scale->mutex) == 0);
+    return status;
+}

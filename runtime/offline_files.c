@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/offline_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/npy.h"
+#include "runtime/registry_files.h"
+
+struct name {
+    char text[NAME_MAX + 32];
+};
+
+/* ---- Folders ---------------------------------------------------------------------------------- */
+
+/* The daemon can do whatever these can: nothing is opened for them that they could not open. */
+static bool
+is_trusted(uid_t owner)
+{
+    return owner == 0 || owner == geteuid();
+}
+
+/* Takes the descriptor over; -1: errno says why there is none. */
+static enum leat_status
+check_folder(int fd, const char *what, uid_t owner, struct leat_offline_folder *ret_folder)
+{
+    struct stat info;
+
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        const enum leat_status status = LEAT_FAIL(LEAT_ERR_SYS, "cannot open %s (the daemon's user must be let in)", what);
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        return status;
+    }
+    if (!is_trusted(owner) && info.st_uid != owner) {
+        (void)close(fd);
+        return LEAT_FAIL(LEAT_ERR_ACCESS, "%s belongs to user %u: offline jobs of user %u are for folders of its own", what,
+                         (unsigned)info.st_uid, (unsigned)owner);
+    }
+    *ret_folder = (struct leat_offline_folder){.fd = fd, .device = info.st_dev, .inode = info.st_ino};
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_offline_folder_take(int fd, uid_t owner, struct leat_offline_folder *ret_folder)
+{
+    /* Opened anew: what we do to it does not move the client's place in it. */
+    return check_folder(openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), "the folder", owner, ret_folder);
+}
+
+enum leat_status
+leat_offline_folder_open(const char *path, uid_t owner, struct leat_offline_folder *ret_folder)
+{
+    return check_folder(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), path, owner, ret_folder);
+}
+
+void
+leat_offline_folder_close(struct leat_offline_folder *folder)
+{
+    if (folder->fd >= 0) {
+        (void)close(folder->fd);
+        folder->fd = -1;
+    }
+}
+
+/* What is being written: one file of a job at a time, and its report. */
+static struct name
+unfinished(const struct leat_offline_folders *folders, const char *what)
+{
+    struct name name;
+    (void)snprintf(name.text, sizeof(name.text), ".leat-offline-%llu.%s", (unsigned long long)folders->job, what);
+    return name;
+}
+
+/* What a killed daemon left is removed, never written to: it may be a link to something else by now. */
+static enum leat_status
+create(const struct leat_offline_folders *folders, const char *name, FILE **ret_file)
+{
+    const int folder = folders->output.fd;
+
+    leat_registry_step();
+    (void)unlinkat(folder, name, 0);
+    leat_registry_step();
+    const int fd = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    leat_registry_step();
+    FILE *file = fd >= 0 ? fdopen(fd, "wb") : NULL;
+    if (file == NULL) {
+        const enum leat_status status = LEAT_FAIL(
+            LEAT_ERR_SYS, "cannot write to the output folder (the daemon, as user %u, needs write permission)", (unsigned)geteuid());
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        return status;
+    }
+    if (geteuid() == 0 && folders->owner != 0 && fchown(fd, folders->owner, (gid_t)-1) != 0) {
+        const enum leat_status status = LEAT_FAIL(LEAT_ERR_SYS, "cannot give a file to user %u", (unsigned)folders->owner);
+        (void)fclose(file);
+        return status;
+    }
+    *ret_file = file;
+    return LEAT_OK;
+}
+
+/* Closes the file in any case. */
+static enum leat_status
+settle(FILE *file, enum leat_status status)
+{
+    leat_registry_step();
+    if (status == LEAT_OK && (fflush(file) != 0 || fsync(fileno(file)) != 0)) {
+        status = LEAT_FAIL(LEAT_ERR_SYS, "cannot write to the output folder");
+    }
+    leat_registry_step();
+    (void)fclose(file); /* on failure the first error is told */
+    return status;
+}
+
+enum leat_status
+leat_offline_probe(const struct leat_offline_folders *folders)
+{
+    const struct name name = unfinished(folders, "probe");
+    FILE *file;
+
+    const enum leat_status status = create(folders, name.text, &file);
+    if (status == LEAT_OK) {
+        (void)fclose(file);
+        (void)unlinkat(folders->output.fd, name.text, 0);
+    }
+    return status;
+}
+
+/* ---- Items ------------------------------------------------------------------------------------ */
+
+enum leat_status
+leat_offline_check_target(const struct leat_target *target)
+{
+    if (target->input_count != 1) {
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "it has %u inputs: an item of an offline job is one file, for one input",
+                         target->input_count);
+    }
+    for (uint32_t t = 0; t < target->input_count + target->output_count; t++) {
+        if (target->tensors[t].dtype == LEAT_DTYPE_BF16) {
+            return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "its tensor '%s' is bf16, which .npy files have no name for",
+                             target->tensors[t].name);
+        }
+        if (target->tensors[t].varying != 0) {
+            return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "the size of its output '%s' varies: 'leat run' writes such answers",
+                             target->tensors[t].name);
+        }
+    }
+    return LEAT_OK;
+}
+
+/* NULL: it is no item. */
+static const char *
+ending_of(const char *name)
+{
+    const size_t length = strlen(name);
+    const char *end = length > 4 ? name + length - 4 : "";
+    return name[0] != '.' && (strcmp(end, ".npy") == 0 || strcmp(end, ".raw") == 0) ? end : NULL;
+}
+
+static bool
+is_array(const char *name)
+{
+    return strcmp(ending_of(name), ".npy") == 0;
+}
+
+static struct name
+answer_name(const char *name, const struct leat_target *target, uint32_t output)
+{
+    const char *ending = ending_of(name);
+    struct name answer;
+
+    if (target->output_count == 1) {
+        (void)snprintf(answer.text, sizeof(answer.text), "%s", name);
+    } else {
+        (void)snprintf(answer.text, sizeof(answer.text), "%.*s.%u%s", (int)(ending - name), name, output, ending);
+    }
+    return answer;
+}
+
+static bool
+is_answered(const struct leat_offline_folders *folders, const struct leat_target *target, const char *name)
+{
+    struct stat info;
+    return fstatat(folders->output.fd, answer_name(name, target, 0).text, &info, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static int
+compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static enum leat_status
+add_name(struct leat_offline_items *items, uint32_t *room, const char *name)
+{
+    if (items->count + items->answered == LEAT_OFFLINE_ITEMS_MAX) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "the input folder has more than %u items: use several folders", LEAT_OFFLINE_ITEMS_MAX);
+    }
+    if (items->count == *room) {
+        const uint32_t more = *room > 0 ? 2 * *room : 64;
+        char **names = reallocarray(items->names, more, sizeof(*names));
+        if (names == NULL) {
+            return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the names of %u items", more);
+        }
+        items->names = names;
+        *room = more;
+    }
+    items->names[items->count] = strdup(name);
+    if (items->names[items->count] == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for an item's name");
+    }
+    items->count++;
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_offline_list(const struct leat_offline_folders *folders, const struct leat_target *target,
+                  struct leat_offline_items *ret_items)
+{
+    struct leat_offline_items items = {0};
+    enum leat_status status = LEAT_OK;
+    uint32_t room = 0;
+    const int fd = openat(folders->input.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+
+    if (folder == NULL) {
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot read the input folder");
+    }
+    errno = 0;
+    for (const struct dirent *entry; status == LEAT_OK && (entry = readdir(folder)) != NULL; errno = 0) {
+        if (ending_of(entry->d_name) == NULL) {
+            continue;
+        }
+        if (is_answered(folders, target, entry->d_name)) {
+            items.answered++;
+        } else {
+            status = add_name(&items, &room, entry->d_name);
+        }
+    }
+    if (status == LEAT_OK && errno != 0) {
+        status = LEAT_FAIL(LEAT_ERR_SYS, "cannot read the input folder");
+    }
+    (void)closedir(folder);
+    if (status != LEAT_OK) {
+        leat_offline_free_items(&items);
+        return status;
+    }
+    if (items.count > 0) {
+        qsort(items.names, items.count, sizeof(*items.names), compare_names);
+    }
+    *ret_items = items;
+    return LEAT_OK;
+}
+
+void
+leat_offline_free_items(struct leat_offline_items *items)
+{
+    for (uint32_t i = 0; i < items->count; i++) {
+        free(items->names[i]);
+    }
+    free(items->names);
+    *items = (struct leat_offline_items){0};
+}
+
+static enum leat_status
+check_items(uint64_t items, const struct leat_target *target)
+{
+    return items >= 1 && items <= target->items_max
+               ? LEAT_OK
+               : LEAT_FAIL(LEAT_ERR_LIMIT, "it holds %llu items, and a query takes 1 to %u: split it", (unsigned long long)items,
+                           target->items_max);
+}
+
+static enum leat_status
+read_array(FILE *file, const struct leat_target *target, void *to, uint32_t *ret_items)
+{
+    const struct leat_tensor_info *info = &target->tensors[0];
+    struct npy_array array;
+    int64_t dims[LEAT_RANK_MAX];
+
+    enum leat_status status = npy_read_header(file, &array);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (!npy_holds_items(&array, info)) {
+        memcpy(dims, info->dims, sizeof(dims));
+        dims[0] = -1;
+        return LEAT_FAIL(LEAT_ERR_SHAPE, "it holds %s, but input '%s' needs %s", npy_shape(array.dtype, array.dims, array.rank).text,
+                         info->name, npy_shape(info->dtype, dims, info->rank).text);
+    }
+    status = check_items((uint64_t)array.dims[0], target);
+    if (status == LEAT_OK) {
+        status = npy_read_data(file, &array);
+    }
+    if (status == LEAT_OK) {
+        *ret_items = (uint32_t)array.dims[0];
+        memcpy(to, array.data, *ret_items * info->item_bytes);
+        npy_free(&array);
+    }
+    return status;
+}
+
+static enum leat_status
+read_raw(FILE *file, uint64_t bytes, const struct leat_target *target, void *to, uint32_t *ret_items)
+{
+    const struct leat_tensor_info *info = &target->tensors[0];
+
+    if (bytes % info->item_bytes != 0) {
+        return LEAT_FAIL(LEAT_ERR_SHAPE, "it has %llu bytes, and an item of input '%s' %llu", (unsigned long long)bytes, info->name,
+                         (unsigned long long)info->item_bytes);
+    }
+    const enum leat_status status = check_items(bytes / info->item_bytes, target);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (fread(to, 1, bytes, file) != bytes) {
+        return LEAT_FAIL(LEAT_ERR_PROTO, "it was cut short while it was read");
+    }
+    *ret_items = (uint32_t)(bytes / info->item_bytes);
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_offline_read(const struct leat_offline_folders *folders, const char *name, const struct leat_target *target, void *to,
+                  uint32_t *ret_items)
+{
+    struct stat info;
+    enum leat_status status;
+    const int fd = openat(folders->input.fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        status = errno == ELOOP    ? LEAT_FAIL(LEAT_ERR_ACCESS, "it is a symbolic link, which is not followed")
+                 : errno == ENOENT ? LEAT_FAIL(LEAT_ERR_NOT_FOUND, "it has gone")
+                                   : LEAT_FAIL(LEAT_ERR_SYS, "it cannot be opened by the daemon, user %u", (unsigned)geteuid());
+    } else if (!S_ISREG(info.st_mode)) {
+        status = LEAT_FAIL(LEAT_ERR_INVALID, "it is no regular file");
+    } else if (!is_trusted(folders->owner) && info.st_uid != folders->owner) {
+        status = LEAT_FAIL(LEAT_ERR_ACCESS, "it belongs to user %u, the job to user %u", (unsigned)info.st_uid,
+                           (unsigned)folders->owner);
+    } else {
+        FILE *file = fdopen(fd, "rb");
+        if (file == NULL) {
+            status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to read it");
+        } else {
+            status = is_array(name) ? read_array(file, target, to, ret_items)
+                                    : read_raw(file, (uint64_t)info.st_size, target, to, ret_items);
+            (void)fclose(file);
+            return status;
+        }
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return status;
+}
+
+/* ---- Answers ---------------------------------------------------------------------------------- */
+
+static enum leat_status
+put_output(FILE *file, bool as_array, const struct leat_tensor_info *info, uint32_t items, void *data)
+{
+    const size_t bytes = items * info->item_bytes;
+    struct npy_array array = {
+        .dtype = info->dtype, .rank = info->rank, .elements = bytes / leat_dtype_bytes(info->dtype), .data = data};
+
+    if (as_array) {
+        memcpy(array.dims, info->dims, sizeof(array.dims));
+        array.dims[0] = items;
+        return npy_write_file(file, &array);
+    }
+    return fwrite(data, 1, bytes, file) == bytes ? LEAT_OK : LEAT_FAIL(LEAT_ERR_SYS, "cannot write %zu bytes", bytes);
+}
+
+enum leat_status
+leat_offline_write(const struct leat_offline_folders *folders, const char *name, const struct leat_target *target, uint32_t items,
+                   void *const *outputs)
+{
+    const struct name made = unfinished(folders, "answer");
+    const int folder = folders->output.fd;
+    FILE *file;
+
+    for (uint32_t o = target->output_count; o-- > 0;) {
+        enum leat_status status = create(folders, made.text, &file);
+        if (status == LEAT_OK) {
+            status = put_output(file, is_array(name), &target->tensors[target->input_count + o], items, outputs[o]);
+            status = settle(file, status);
+        }
+        if (status != LEAT_OK) {
+            return status;
+        }
+        /* An answer that is there stays: another job may have put it there. */
+        const struct name final = answer_name(name, target, o);
+        if (renameat2(folder, made.text, folder, final.text, RENAME_NOREPLACE) == 0) {
+            leat_registry_step();
+        } else if (errno == EEXIST) {
+            (void)unlinkat(folder, made.text, 0);
+        } else {
+            return LEAT_FAIL(LEAT_ERR_SYS, "cannot rename an answer to %s in the output folder", final.text);
+        }
+    }
+    return LEAT_OK;
+}
+
+/* ---- Report ----------------------------------------------------------------------------------- */
+
+static struct name
+report_name(const struct leat_offline_folders *folders)
+{
+    struct name name;
+    (void)snprintf(name.text, sizeof(name.text), "leat-offline-%llu.failed.jsonl", (unsigned long long)folders->job);
+    return name;
+}
+
+enum leat_status
+leat_offline_report_begin(const struct leat_offline_folders *folders, FILE **ret_report)
+{
+    return create(folders, unfinished(folders, "report").text, ret_report);
+}
+
+enum leat_status
+leat_offline_report_add(FILE *report, const char *name, const char *error)
+{
+    json_t *line = json_pack("{s:s, s:s}", "item", name, "error", error);
+
+    if (line == NULL) { /* a name need not be UTF-8 */
+        line = json_pack("{s:s, s:s}", "item", "(its name is not UTF-8)", "error", error);
+    }
+    const bool added = line != NULL && json_dumpf(line, report, JSON_COMPACT) == 0 && fputc('\n', report) != EOF;
+    json_decref(line);
+    return added ? LEAT_OK : LEAT_FAIL(LEAT_ERR_SYS, "cannot write the report");
+}
+
+enum leat_status
+leat_offline_report_end(const struct leat_offline_folders *folders, FILE *report, bool any)
+{
+    const struct name made = unfinished(folders, "report"), final = report_name(folders);
+    const int folder = folders->output.fd;
+
+    const enum leat_status status = settle(report, LEAT_OK);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (any && renameat(folder, made.text, folder, final.text) != 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot rename the report");
+    }
+    if (!any) {
+        (void)unlinkat(folder, made.text, 0);
+        (void)unlinkat(folder, final.text, 0); /* of a run before */
+    }
+    leat_registry_step();
+    return fsync(folder) == 0 ? LEAT_OK : LEAT_FAIL(LEAT_ERR_SYS, "cannot sync the output folder");
+}
+
+void
+leat_offline_report_drop(const struct leat_offline_folders *folders, FILE *report)
+{
+    if (report != NULL) {
+        (void)fclose(report);
+        (void)unlinkat(folders->output.fd, unfinished(folders, "report").text, 0);
+    }
+}

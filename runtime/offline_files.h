@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime/offline_files.h - the two folders of an offline job: items are read from one, answers put into the other.
+ *
+ * Role     An item is a regular file whose name ends with .npy, an array of one item or several, or .raw, their bytes alone. Its
+ *          answer has the same name and form; of several outputs each has the number of the output before that ending:
+ *          cat.npy, cat.0.npy. It is written under another name, synced and renamed, the first output last: an item is answered
+ *          once that one's name is there, and never by half. What could not be answered is told in a report, a line of JSON for
+ *          each item, which is there once the job has ended.
+ * Trust    Folders and what is in them are a client's, and may change at any moment. Folders are opened on its behalf: unless the
+ *          owner is root or the daemon's own user, whose rights the daemon has anyway, only those that belong to it, and in them
+ *          only files that do. Names are of the folder itself, links are not followed, nothing waits for a device or pipe, and
+ *          what is written to was made anew.
+ * Steps    Before and after each change of the disk leat_registry_step() is called.
+ * Threads  One thread at a time for each pair.
+ */
+#ifndef LEAT_RUNTIME_OFFLINE_FILES_H
+#define LEAT_RUNTIME_OFFLINE_FILES_H
+
+#include <leat/leat.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "base/status.h"
+
+#define LEAT_OFFLINE_ITEMS_MAX 1000000u /* files in a folder */
+
+struct leat_offline_folder {
+    int fd; /* -1: not open */
+    uint64_t device, inode;
+};
+
+struct leat_offline_folders {
+    struct leat_offline_folder input, output;
+    uid_t owner;
+    uint64_t job; /* names what is not done yet */
+};
+
+/*
+ * Open again, by our own rights, what a client passed or a path leads to, if it is the owner's folder. LEAT_ERR_ACCESS,
+ * LEAT_ERR_SYS, with what to do. The caller closes.
+ */
+LEAT_MUST_CHECK enum leat_status leat_offline_folder_take(int fd, uid_t owner, struct leat_offline_folder *ret_folder);
+LEAT_MUST_CHECK enum leat_status leat_offline_folder_open(const char *path, uid_t owner, struct leat_offline_folder *ret_folder);
+void leat_offline_folder_close(struct leat_offline_folder *folder); /* what is not open stays so */
+
+/* Can answers be written there? Makes a file, and removes it. */
+LEAT_MUST_CHECK enum leat_status leat_offline_probe(const struct leat_offline_folders *folders);
+
+/* Can these be asked in files: one input, outputs of known sizes? */
+LEAT_MUST_CHECK enum leat_status leat_offline_check_target(const struct leat_target *target);
+
+/* Names of items, in order. */
+struct leat_offline_items {
+    char **names; /* those without an answer; each may be freed and NULL */
+    uint32_t count;
+    uint64_t answered; /* others, which have one */
+};
+LEAT_MUST_CHECK enum leat_status leat_offline_list(const struct leat_offline_folders *folders, const struct leat_target *target,
+                                                   struct leat_offline_items *ret_items);
+void leat_offline_free_items(struct leat_offline_items *items); /* accepts zeroes */
+
+/* Into `to`, which has room for the target's largest query. An error is the item's own. */
+LEAT_MUST_CHECK enum leat_status leat_offline_read(const struct leat_offline_folders *folders, const char *name,
+                                                   const struct leat_target *target, void *to, uint32_t *ret_items);
+
+/* What was answered; outputs[i] is the i-th output. An error is the folder's, and the item has no answer. */
+LEAT_MUST_CHECK enum leat_status leat_offline_write(const struct leat_offline_folders *folders, const char *name,
+                                                    const struct leat_target *target, uint32_t items, void *const *outputs);
+
+/* A new report, or NULL with an error; one line for an item; under its name and durable, or gone where it has no lines. */
+LEAT_MUST_CHECK enum leat_status leat_offline_report_begin(const struct leat_offline_folders *folders, FILE **ret_report);
+LEAT_MUST_CHECK enum leat_status leat_offline_report_add(FILE *report, const char *name, const char *error);
+LEAT_MUST_CHECK enum leat_status leat_offline_report_end(const struct leat_offline_folders *folders, FILE *report, bool any);
+/* Leaves it; the next one begins anew. Accepts NULL. */
+void leat_offline_report_drop(const struct leat_offline_folders *folders, FILE *report);
+
+#endif /* LEAT_RUNTIME_OFFLINE_FILES_H */

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/offline_gauge.h"
+
+#include "runtime/daemon_private.h"
+
+static bool
+is_slow(const struct leat_application *app)
+{
+    uint32_t counts[LEAT_INSTANCE_STATES];
+
+    for (uint32_t v = 0; v < app->instances.variant_count; v++) {
+        leat_instances_count(&app->instances, v, counts);
+        if (counts[LEAT_INSTANCE_OVERLOADED] + counts[LEAT_INSTANCE_INTERFERED] > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* An application that took another's place counts on from its counters. */
+static void
+look_at(struct leat_offline_gauge *gauge, const struct leat_application *app, uint64_t now_ns)
+{
+    const uint64_t busy_ns = atomic_load_explicit(&app->counters.busy_ns, memory_order_relaxed);
+    const bool same = gauge->applications[app->id].generation == app->generation;
+    const uint64_t before_ns = same ? gauge->applications[app->id].busy_ns : busy_ns;
+    const bool grew = busy_ns > before_ns;
+
+    gauge->busy_ns += grew ? busy_ns - before_ns : 0;
+    gauge->applications[app->id].generation = app->generation;
+    gauge->applications[app->id].busy_ns = busy_ns;
+    if (grew) {
+        gauge->applications[app->id].changed_ns = now_ns;
+        gauge->applications[app->id].asked = true;
+    }
+    gauge->slow = gauge->slow || (gauge->applications[app->id].asked &&
+                                  now_ns - gauge->applications[app->id].changed_ns < LEAT_OFFLINE_RECENT_NS && is_slow(app));
+}
+
+void
+leat_offline_gauge_sample(struct leat_offline_gauge *gauge, struct leat_daemon *daemon, uint64_t now_ns)
+{
+    gauge->slow = false;
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX; id++) {
+        if (daemon->applications[id] != NULL) {
+            look_at(gauge, daemon->applications[id], now_ns);
+        }
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    const uint32_t room = LEAT_OFFLINE_SAMPLES + 1;
+    gauge->newest = (gauge->newest + 1) % room;
+    gauge->count += gauge->count < room;
+    gauge->samples[gauge->newest].at_ns = now_ns;
+    gauge->samples[gauge->newest].busy_ns = gauge->busy_ns;
+    const uint32_t oldest = (gauge->newest + room + 1 - gauge->count) % room;
+    const uint64_t span_ns = now_ns - gauge->samples[oldest].at_ns;
+    const uint64_t busy_ns = gauge->busy_ns - gauge->samples[oldest].busy_ns;
+    gauge->known = span_ns > 0;
+    gauge->utilisation_ppm =
+        gauge->known ? (uint32_t)(busy_ns / 1000 * 1000000 / (span_ns / 1000 * daemon->options.worker_count + 1)) : 0;
+}
+
+void
+leat_offline_gauge_restart(struct leat_offline_gauge *gauge)
+{
+    gauge->count = 0;
+    gauge->known = false;
+}

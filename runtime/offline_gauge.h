@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime/offline_gauge.h - what online queries take of the workers, lately, and whether they take longer than they should.
+ *
+ * Threads  One owner.
+ */
+#ifndef LEAT_RUNTIME_OFFLINE_GAUGE_H
+#define LEAT_RUNTIME_OFFLINE_GAUGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/server.h"
+
+struct leat_daemon;
+
+#define LEAT_OFFLINE_SAMPLE_NS  UINT64_C(100000000)
+#define LEAT_OFFLINE_SAMPLES    10u                    /* that utilisation is of */
+#define LEAT_OFFLINE_RECENT_NS  UINT64_C(10000000000) /* an application that was asked so long ago is not any more */
+
+/* All zeroes at first. */
+struct leat_offline_gauge {
+    struct {
+        uint64_t at_ns, busy_ns;
+    } samples[LEAT_OFFLINE_SAMPLES + 1]; /* a ring */
+    uint32_t count, newest;
+    struct {
+        uint64_t generation, busy_ns, changed_ns;
+        bool asked; /* changed_ns is known */
+    } applications[LEAT_APPLICATIONS_MAX];
+    uint64_t busy_ns;          /* sum of what was added to counters since the beginning */
+    uint32_t utilisation_ppm;  /* of the workers' time, over the samples */
+    bool known;                /* there are two samples */
+    bool slow;                 /* an instance in use is overloaded or interfered */
+};
+
+/* Once every LEAT_OFFLINE_SAMPLE_NS or later, at CLOCK_MONOTONIC. Takes the daemon's mutex. */
+void leat_offline_gauge_sample(struct leat_offline_gauge *gauge, struct leat_daemon *daemon, uint64_t now_ns);
+
+/* Forgets samples: time has passed without any. */
+void leat_offline_gauge_restart(struct leat_offline_gauge *gauge);
+
+#endif /* LEAT_RUNTIME_OFFLINE_GAUGE_H */

@@ -1,0 +1,785 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/kernels/padded_models.h"
+
+#include <math.h>
+
+#include "base/align.h"
+
+static const float wide[16] = {0.5f, -1, 0.25f, 2, 1, 0.75f, -0.5f, 1, -2, 1, 0.5f, 0.25f, 1, -1, 1, 0.5f};
+static const int64_t zero = 0, one = 1, two = 2, minus_one = -1, hundreds = 1000, all_but_last[2] = {0, -1};
+
+static Onnx__NodeProto *
+node(struct builder *b, const char *op, const char *inputs, const char *outputs)
+{
+    Onnx__NodeProto *made = builder_node(b, op, inputs, outputs);
+    made->name = made->output[0];
+    return made;
+}
+
+static void
+scalar(struct builder *b, const char *name, float value)
+{
+    builder_constant(b, name, 1, &value, NULL, 0);
+}
+
+static void
+whole(struct builder *b, const char *name, const int64_t *values, int64_t count)
+{
+    builder_constant(b, name, 7, values, DIMS(count));
+}
+
+/* f32 scores[N][M][M] of x, and keys of them that are 1 and 0: f32[N][1][M]. */
+static void
+scores(struct builder *b)
+{
+    builder_constant(b, "w", 1, wide, DIMS(4, 4));
+    builder_ints(b, node(b, "Transpose", "x", "turned"), "perm", (const int64_t[]){0, 2, 1}, 3);
+    node(b, "MatMul", "x w", "queries");
+    node(b, "MatMul", "queries turned", "scores");
+    builder_ints(b, node(b, "Unsqueeze", "mask", "row"), "axes", &one, 1);
+    builder_int(b, node(b, "Cast", "row", "keys"), "to", 1);
+}
+
+static void
+attend(struct builder *b, const char *from)
+{
+    builder_int(b, node(b, "Softmax", from, "weights"), "axis", 2);
+    node(b, "MatMul", "weights x", "y");
+}
+
+static void
+add_mask(struct builder *b, float excluded)
+{
+    scores(b);
+    scalar(b, "one", 1);
+    scalar(b, "excluded", excluded);
+    node(b, "Sub", "one keys", "inverse");
+    node(b, "Mul", "inverse excluded", "bias");
+    node(b, "Add", "scores bias", "masked");
+}
+
+static void
+bias_of_10000(struct builder *b)
+{
+    add_mask(b, -10000);
+    attend(b, "masked");
+}
+
+static void
+bias_that_is_scaled(struct builder *b)
+{
+    add_mask(b, -10000);
+    scalar(b, "by", 2);
+    node(b, "Div", "masked by", "scaled");
+    attend(b, "scaled");
+}
+
+static void
+bias_scaled_away(struct builder *b)
+{
+    add_mask(b, -10000);
+    scalar(b, "by", 1000);
+    node(b, "Div", "masked by", "scaled");
+    attend(b, "scaled");
+}
+
+static void
+bias_too_small(struct builder *b)
+{
+    add_mask(b, -100);
+    attend(b, "masked");
+}
+
+static void
+bias_of_the_others(struct builder *b)
+{
+    scores(b);
+    scalar(b, "excluded", -10000);
+    node(b, "Mul", "keys excluded", "bias");
+    node(b, "Add", "scores bias", "masked");
+    attend(b, "masked");
+}
+
+static void
+bias_taken_back(struct builder *b)
+{
+    add_mask(b, -10000);
+    node(b, "Sub", "masked bias", "unmasked");
+    attend(b, "unmasked");
+}
+
+static void
+no_bias(struct builder *b)
+{
+    scores(b);
+    attend(b, "scores");
+}
+
+static void
+replaced_by_infinity(struct builder *b)
+{
+    scores(b);
+    scalar(b, "excluded", -INFINITY);
+    builder_int(b, node(b, "Cast", "keys", "counts"), "to", 9);
+    node(b, "Where", "counts scores excluded", "masked");
+    attend(b, "masked");
+}
+
+/* As a bias with -inf made ahead, which 0 must not be multiplied by. */
+static void
+infinite_bias(struct builder *b)
+{
+    scores(b);
+    scalar(b, "excluded", -INFINITY);
+    scalar(b, "zero", 0);
+    builder_int(b, node(b, "Cast", "keys", "counts"), "to", 9);
+    node(b, "Where", "counts zero excluded", "bias");
+    node(b, "Add", "scores bias", "masked");
+    attend(b, "masked");
+}
+
+static void
+infinite_product(struct builder *b)
+{
+    add_mask(b, -INFINITY); /* no number where a position counts */
+    attend(b, "masked");
+}
+
+static void
+mask_of_ids(struct builder *b)
+{
+    scores(b);
+    builder_constant(b, "table", 1, wide, DIMS(16, 1));
+    node(b, "Gather", "table mask", "rows");
+    scalar(b, "excluded", -10000);
+    builder_int(b, node(b, "Cast", "keys", "counts"), "to", 9);
+    node(b, "Where", "counts scores excluded", "masked");
+    attend(b, "masked");
+    node(b, "Add", "y rows", "sum");
+    b->graph.output[0]->name = b->graph.node[b->graph.n_node - 1]->output[0];
+}
+
+static void
+two_masks(struct builder *b)
+{
+    add_mask(b, -10000);
+    builder_ints(b, node(b, "Unsqueeze", "ids", "other_row"), "axes", &one, 1);
+    builder_int(b, node(b, "Cast", "other_row", "other_keys"), "to", 1);
+    node(b, "Sub", "one other_keys", "other_inverse");
+    node(b, "Mul", "other_inverse excluded", "other_bias");
+    node(b, "Add", "masked other_bias", "twice");
+    attend(b, "twice");
+}
+
+static void
+causal(struct builder *b)
+{
+    scores(b);
+    builder_constant(b, "ends", 7, &one, DIMS(1));
+    node(b, "Shape", "ids", "shape");
+    builder_int(b, node(b, "Gather", "shape ends", "length"), "axis", 0);
+    builder_constant(b, "zero", 7, &zero, NULL, 0);
+    builder_constant(b, "step", 7, &one, NULL, 0);
+    builder_ints(b, node(b, "Squeeze", "length", "last"), "axes", &zero, 1);
+    node(b, "Range", "zero last step", "positions");
+    builder_ints(b, node(b, "Unsqueeze", "positions", "queried"), "axes", &one, 1);
+    node(b, "Less", "queried positions", "later");
+    builder_int(b, node(b, "Cast", "later", "later_float"), "to", 1);
+    scalar(b, "excluded", -100000);
+    node(b, "Mul", "later_float excluded", "bias");
+    node(b, "Add", "scores bias", "masked");
+    attend(b, "masked");
+}
+
+static void
+weights_of_what_is_infinite(struct builder *b)
+{
+    add_mask(b, -10000);
+    builder_int(b, node(b, "Softmax", "masked", "weights"), "axis", 2);
+    node(b, "Reciprocal", "x", "values");
+    node(b, "MatMul", "weights values", "y");
+}
+
+static void
+excluded_is_zero(struct builder *b)
+{
+    builder_ints(b, node(b, "Unsqueeze", "mask", "column"), "axes", &two, 1);
+    builder_int(b, node(b, "Cast", "column", "counts"), "to", 1);
+    scalar(b, "shift", 3);
+    node(b, "Add", "x shift", "shifted");
+}
+
+static void
+mean_of_counted(struct builder *b)
+{
+    excluded_is_zero(b);
+    node(b, "Mul", "shifted counts", "kept");
+    builder_ints(b, node(b, "ReduceSum", "kept", "sum"), "axes", &one, 1);
+    builder_ints(b, node(b, "ReduceSum", "counts", "count"), "axes", &one, 1);
+    scalar(b, "least", 1e-9f);
+    node(b, "Clip", "count least", "some");
+    node(b, "Div", "sum some", "y");
+}
+
+static void
+chosen_sum(struct builder *b)
+{
+    excluded_is_zero(b);
+    scalar(b, "nothing", 0);
+    builder_int(b, node(b, "Cast", "counts", "condition"), "to", 9);
+    node(b, "Where", "condition shifted nothing", "kept");
+    builder_ints(b, node(b, "ReduceSum", "kept", "y"), "axes", &one, 1);
+}
+
+static void
+sum_of_logarithms(struct builder *b)
+{
+    excluded_is_zero(b);
+    node(b, "Log", "x", "logarithms");
+    node(b, "Mul", "logarithms counts", "kept");
+    builder_ints(b, node(b, "ReduceSum", "kept", "y"), "axes", &one, 1);
+}
+
+static void
+sum_of_all(struct builder *b)
+{
+    excluded_is_zero(b);
+    builder_ints(b, node(b, "ReduceSum", "shifted", "y"), "axes", &one, 1);
+}
+
+static void
+sum_of_zeros(struct builder *b)
+{
+    builder_ints(b, node(b, "ReduceSum", "x", "y"), "axes", &one, 1);
+}
+
+static void
+mean(struct builder *b)
+{
+    builder_ints(b, node(b, "ReduceMean", "x", "y"), "axes", &one, 1);
+}
+
+static void
+greatest(struct builder *b)
+{
+    builder_ints(b, node(b, "ReduceMax", "x", "y"), "axes", &one, 1);
+}
+
+static void
+product_of_positions(struct builder *b)
+{
+    scalar(b, "shift", 3);
+    node(b, "Add", "x shift", "shifted");
+    builder_ints(b, node(b, "Transpose", "shifted", "turned"), "perm", (const int64_t[]){0, 2, 1}, 3);
+    node(b, "MatMul", "turned shifted", "y");
+}
+
+/* x is zeros behind the end. */
+static void
+product_of_zeros(struct builder *b)
+{
+    builder_ints(b, node(b, "Transpose", "x", "turned"), "perm", (const int64_t[]){0, 2, 1}, 3);
+    node(b, "MatMul", "turned x", "y");
+}
+
+static void
+window(struct builder *b)
+{
+    builder_ints(b, node(b, "Transpose", "x", "turned"), "perm", (const int64_t[]){0, 2, 1}, 3);
+    builder_constant(b, "w", 1, wide, DIMS(1, 4, 3));
+    builder_ints(b, node(b, "Conv", "turned w", "y"), "pads", (const int64_t[]){1, 1}, 2);
+}
+
+static void
+turned_by_reshape(struct builder *b)
+{
+    whole(b, "shape", (const int64_t[]){0, 4, -1}, 3);
+    node(b, "Reshape", "x shape", "y");
+}
+
+static void
+rows(struct builder *b)
+{
+    whole(b, "flat", (const int64_t[]){-1, 4}, 2);
+    node(b, "Reshape", "x flat", "matrix");
+    builder_constant(b, "w", 1, wide, DIMS(4, 4));
+    builder_constant(b, "c", 1, wide, DIMS(4));
+    node(b, "Gemm", "matrix w c", "product");
+    node(b, "Shape", "x", "shape");
+    node(b, "Reshape", "product shape", "y");
+}
+
+static void
+second(struct builder *b)
+{
+    builder_constant(b, "index", 7, &one, NULL, 0);
+    builder_int(b, node(b, "Gather", "x index", "y"), "axis", 1);
+}
+
+static void
+first(struct builder *b)
+{
+    builder_constant(b, "index", 7, &zero, NULL, 0);
+    builder_int(b, node(b, "Gather", "x index", "y"), "axis", 1);
+}
+
+static void
+last(struct builder *b)
+{
+    builder_constant(b, "index", 7, &minus_one, NULL, 0);
+    builder_int(b, node(b, "Gather", "x index", "y"), "axis", 1);
+}
+
+static void
+first_slice(struct builder *b)
+{
+    whole(b, "from", &zero, 1);
+    whole(b, "to", &one, 1);
+    whole(b, "axes", &one, 1);
+    node(b, "Slice", "x from to axes", "y");
+}
+
+static void
+two_of_them(struct builder *b)
+{
+    whole(b, "from", &zero, 1);
+    whole(b, "to", &two, 1);
+    whole(b, "axes", &one, 1);
+    node(b, "Slice", "x from to axes", "y");
+}
+
+static void
+but_the_last(struct builder *b)
+{
+    whole(b, "from", all_but_last, 1);
+    whole(b, "to", all_but_last + 1, 1);
+    whole(b, "axes", &one, 1);
+    node(b, "Slice", "x from to axes", "y");
+}
+
+static void
+sums_so_far(struct builder *b)
+{
+    builder_constant(b, "axis", 7, &one, NULL, 0);
+    node(b, "CumSum", "x axis", "y");
+}
+
+static void
+sums_from_here(struct builder *b)
+{
+    builder_constant(b, "axis", 7, &one, NULL, 0);
+    builder_int(b, node(b, "CumSum", "x axis", "y"), "reverse", 1);
+}
+
+static void
+joined(struct builder *b)
+{
+    builder_int(b, node(b, "Concat", "x x", "y"), "axis", 1);
+}
+
+static void
+beside(struct builder *b)
+{
+    builder_int(b, node(b, "Concat", "x x", "y"), "axis", 2);
+}
+
+static void
+by_the_length(struct builder *b)
+{
+    whole(b, "index", &one, 1);
+    node(b, "Shape", "x", "shape");
+    builder_int(b, node(b, "Gather", "shape index", "length"), "axis", 0);
+    builder_int(b, node(b, "Cast", "length", "divisor"), "to", 1);
+    node(b, "Div", "x divisor", "y");
+}
+
+static void
+out_of_range(struct builder *b)
+{
+    builder_constant(b, "table", 1, wide, DIMS(16, 1));
+    whole(b, "shift", &hundreds, 1);
+    node(b, "Add", "ids shift", "indices");
+    node(b, "Gather", "table indices", "y");
+}
+
+static void
+looked_up(struct builder *b)
+{
+    builder_constant(b, "table", 1, wide, DIMS(16, 1));
+    node(b, "Gather", "table ids", "y");
+}
+
+/* As RoBERTa counts its positions: those that are padding by their id have none. */
+static void
+counted_positions(struct builder *b, int64_t rows)
+{
+    builder_constant(b, "table", 1, wide, DIMS(rows, 1));
+    builder_constant(b, "padding", 7, &one, NULL, 0);
+    builder_constant(b, "axis", 7, &one, NULL, 0);
+    node(b, "Equal", "ids padding", "is_padding");
+    node(b, "Not", "is_padding", "counts");
+    builder_int(b, node(b, "Cast", "counts", "steps"), "to", 7);
+    node(b, "CumSum", "steps axis", "so_far");
+    node(b, "Mul", "so_far steps", "positions");
+    node(b, "Add", "positions padding", "places");
+    node(b, "Gather", "table places", "y");
+}
+
+static void
+positions_in_table(struct builder *b)
+{
+    counted_positions(b, 10);
+}
+
+static void
+positions_beyond_table(struct builder *b)
+{
+    counted_positions(b, 9);
+}
+
+static void
+cut_off(struct builder *b)
+{
+    add_mask(b, -1e30f);
+    scalar(b, "lowest", -1e20f);
+    node(b, "Max", "masked lowest", "cut");
+    attend(b, "cut");
+}
+
+static void
+cut_off_too_high(struct builder *b)
+{
+    add_mask(b, -1e30f);
+    scalar(b, "lowest", -100);
+    node(b, "Max", "masked lowest", "cut");
+    attend(b, "cut");
+}
+
+static void
+divided_by_zeros(struct builder *b)
+{
+    whole(b, "dividend", &hundreds, 1);
+    node(b, "Div", "dividend ids", "quotient");
+    builder_int(b, node(b, "Cast", "quotient", "y"), "to", 1);
+}
+
+static void
+backwards(struct builder *b)
+{
+    builder_constant(b, "w", 1, wide, DIMS(1, 3, 4));
+    builder_constant(b, "r", 1, wide, DIMS(1, 3, 1));
+    builder_ints(b, node(b, "Transpose", "x", "steps"), "perm", (const int64_t[]){1, 0, 2}, 3);
+    Onnx__NodeProto *gru = node(b, "GRU", "steps w r", "states");
+    builder_int(b, gru, "hidden_size", 1);
+    builder_string(b, gru, "direction", "reverse");
+    builder_ints(b, node(b, "Transpose", "states", "y"), "perm", (const int64_t[]){2, 0, 1, 3}, 4);
+}
+
+static void
+in_order(struct builder *b)
+{
+    builder_constant(b, "table", 1, wide, DIMS(16, 1));
+    builder_int(b, node(b, "Hardmax", "x", "highest"), "axis", 2);
+    builder_int(b, node(b, "ArgMax", "highest", "which"), "axis", 2);
+    builder_int(b, node(b, "Cast", "which", "y"), "to", 1);
+}
+
+/* Constants that are folded from the length. */
+static void
+length_of_ids(struct builder *b)
+{
+    whole(b, "ends", &one, 1);
+    node(b, "Shape", "ids", "shape");
+    builder_int(b, node(b, "Gather", "shape ends", "length"), "axis", 0);
+}
+
+static void
+divided_length(struct builder *b, int64_t dividend, const char *operands, const char *quotient)
+{
+    length_of_ids(b);
+    whole(b, "by", &dividend, 1);
+    node(b, "Div", operands, quotient);
+}
+
+static void
+one_against_eight(struct builder *b)
+{
+    builder_constant(b, "places", 1, NULL, DIMS(8, 4));
+    node(b, "Add", "x places", "y");
+}
+
+static void
+expanded_to_eight(struct builder *b)
+{
+    whole(b, "shape", (const int64_t[]){1, 8, 4}, 3);
+    node(b, "Expand", "x shape", "y");
+}
+
+static void
+product_against_eight(struct builder *b)
+{
+    builder_constant(b, "right", 1, NULL, DIMS(8, 1, 2));
+    builder_ints(b, node(b, "Unsqueeze", "x", "rows"), "axes", &two, 1);
+    builder_constant(b, "left", 1, wide, DIMS(4, 1));
+    node(b, "MatMul", "rows left", "column");
+    node(b, "MatMul", "column right", "y");
+}
+
+static void
+tiled_to_eight(struct builder *b)
+{
+    divided_length(b, 8, "by length", "times");
+    whole(b, "once", &one, 1);
+    builder_int(b, node(b, "Concat", "once times once", "repeats"), "axis", 0);
+    node(b, "Tile", "x repeats", "y");
+}
+
+static void
+slice_by_length(struct builder *b)
+{
+    divided_length(b, 4, "length by", "from");
+    whole(b, "one", &one, 1);
+    whole(b, "axes", &two, 1);
+    node(b, "Add", "from one", "to");
+    node(b, "Slice", "x from to axes", "y");
+}
+
+static void
+greatest_of_one(struct builder *b)
+{
+    scalar(b, "three", 3);
+    node(b, "Max", "three", "limit");
+    node(b, "Max", "x", "only");
+    node(b, "Add", "only limit", "y");
+}
+
+/* Weights times their transpose: behind the end of both axes there is something. */
+static void
+sum_of_squares_of_weights(struct builder *b)
+{
+    causal(b);
+    builder_ints(b, node(b, "Transpose", "weights", "columns"), "perm", (const int64_t[]){0, 2, 1}, 3);
+    node(b, "Mul", "weights columns", "products");
+    builder_ints(b, node(b, "ReduceSum", "products", "z"), "axes", (const int64_t[]){1, 2}, 2);
+    b->graph.output[0]->name = b->graph.node[b->graph.n_node - 1]->output[0];
+}
+
+/* f32 numbers[1][M][1], of eight. */
+static void
+numbers_of_length(struct builder *b, float last)
+{
+    float all[8] = {1, 2, 3, 4, last, last, last, last};
+
+    length_of_ids(b);
+    builder_constant(b, "eight", 1, all, DIMS(1, 8, 1));
+    whole(b, "from", &zero, 1);
+    whole(b, "axes", &one, 1);
+    node(b, "Slice", "eight from length axes", "numbers");
+    excluded_is_zero(b);
+}
+
+static void
+divided_by_constants(struct builder *b, float last)
+{
+    numbers_of_length(b, last);
+    node(b, "Div", "x numbers", "quotient");
+    node(b, "Mul", "quotient counts", "kept");
+    node(b, "Add", "kept x", "more");
+    builder_ints(b, node(b, "ReduceSum", "more", "y"), "axes", &one, 1);
+}
+
+static void
+divided_by_constant_zeros(struct builder *b)
+{
+    divided_by_constants(b, 0);
+}
+
+static void
+divided_by_others(struct builder *b)
+{
+    divided_by_constants(b, -3);
+}
+
+static void
+times_infinity(struct builder *b)
+{
+    numbers_of_length(b, INFINITY);
+    node(b, "Mul", "x numbers", "kept");
+    builder_ints(b, node(b, "ReduceSum", "kept", "y"), "axes", &one, 1);
+}
+
+static void
+constant_places(struct builder *b)
+{
+    length_of_ids(b);
+    whole(b, "eight", (const int64_t[]){0, 1, 2, 3, 4, 5, 6, 7}, 8);
+    whole(b, "from", &zero, 1);
+    node(b, "Slice", "eight from length", "places");
+    builder_constant(b, "table", 1, wide, DIMS(8, 2));
+    node(b, "Gather", "table places", "rows");
+    builder_constant(b, "w", 1, wide, DIMS(4, 2));
+    node(b, "MatMul", "x w", "narrow");
+    node(b, "Add", "narrow rows", "y");
+}
+
+static void
+undone_by_quotient(struct builder *b)
+{
+    add_mask(b, -10000);
+    node(b, "Div", "bias one", "again");
+    node(b, "Sub", "masked again", "undone");
+    attend(b, "undone");
+}
+
+static void
+undone_by_relu(struct builder *b)
+{
+    add_mask(b, -10000);
+    node(b, "Neg", "bias", "opposite");
+    node(b, "Relu", "opposite", "positive");
+    node(b, "Add", "masked positive", "undone");
+    attend(b, "undone");
+}
+
+static void
+undone_by_sum(struct builder *b)
+{
+    add_mask(b, -10000);
+    builder_ints(b, node(b, "Unsqueeze", "bias", "column"), "axes", (const int64_t[]){3}, 1);
+    builder_ints(b, node(b, "ReduceSum", "column", "again"), "axes", (const int64_t[]){3}, 1);
+    builder_int(b, b->graph.node[b->graph.n_node - 1], "keepdims", 0);
+    node(b, "Sub", "masked again", "undone");
+    attend(b, "undone");
+}
+
+static void
+undone_before(struct builder *b)
+{
+    add_mask(b, -10000);
+    node(b, "Sub", "scores bias", "raised");
+    node(b, "Add", "raised bias", "undone");
+    attend(b, "undone");
+}
+
+/* What other ids exclude is raised first. */
+static void
+undone_by_other(struct builder *b)
+{
+    add_mask(b, -10000);
+    builder_ints(b, node(b, "Unsqueeze", "ids", "other_row"), "axes", &one, 1);
+    builder_int(b, node(b, "Cast", "other_row", "other_keys"), "to", 1);
+    node(b, "Sub", "one other_keys", "other_inverse");
+    node(b, "Mul", "other_inverse excluded", "other_bias");
+    node(b, "Neg", "other_bias", "opposite");
+    node(b, "Relu", "opposite", "positive");
+    node(b, "Add", "scores positive", "raised");
+    node(b, "Add", "raised bias", "undone");
+    attend(b, "undone");
+}
+
+static void
+mask_as_numbers(struct builder *b)
+{
+    bias_of_10000(b);
+    builder_ints(b, node(b, "Unsqueeze", "mask", "column"), "axes", &two, 1);
+    builder_int(b, node(b, "Cast", "column", "numbers"), "to", 1);
+    node(b, "Sqrt", "numbers", "root");
+    node(b, "Mul", "y root", "z");
+    b->graph.output[0]->name = b->graph.node[b->graph.n_node - 1]->output[0];
+}
+
+static void
+mask_put_out(struct builder *b)
+{
+    bias_of_10000(b);
+    builder_int(b, node(b, "Cast", "mask", "z"), "to", 1);
+    builder_output(b, "z");
+}
+
+/* As sentence encoders do. */
+static void
+attention_and_mean(struct builder *b)
+{
+    add_mask(b, -10000);
+    builder_int(b, node(b, "Softmax", "masked", "weights"), "axis", 2);
+    node(b, "MatMul", "weights x", "values");
+    builder_ints(b, node(b, "Unsqueeze", "mask", "column"), "axes", &two, 1);
+    builder_int(b, node(b, "Cast", "column", "counts"), "to", 1);
+    node(b, "Mul", "values counts", "kept");
+    builder_ints(b, node(b, "ReduceSum", "kept", "sum"), "axes", &one, 1);
+    builder_ints(b, node(b, "ReduceSum", "counts", "count"), "axes", &one, 1);
+    scalar(b, "least", 1e-9f);
+    node(b, "Clip", "count least", "some");
+    node(b, "Div", "sum some", "y");
+}
+
+#define USUAL {3, 5, 8}
+
+const struct padded_model padded_models[] = {
+    {"bias", bias_of_10000, NULL, USUAL},
+    {"bias, scaled", bias_that_is_scaled, NULL, USUAL},
+    {"bias, scaled away", bias_scaled_away, "'weights'", USUAL},
+    {"small bias", bias_too_small, "'weights'", USUAL},
+    {"bias of others", bias_of_the_others, "'weights'", USUAL},
+    {"bias taken back", bias_taken_back, "'weights'", USUAL},
+    {"no bias", no_bias, "'weights'", USUAL},
+    {"replaced", replaced_by_infinity, NULL, USUAL},
+    {"infinite bias", infinite_bias, NULL, USUAL},
+    {"infinite product", infinite_product, "'weights'", USUAL},
+    {"mask of ids", mask_of_ids, "'mask'", USUAL},
+    {"two masks", two_masks, "'weights'", USUAL},
+    {"causal", causal, NULL, USUAL},
+    {"infinite values", weights_of_what_is_infinite, "'y'", USUAL},
+    {"mean of counted", mean_of_counted, NULL, USUAL},
+    {"chosen sum", chosen_sum, NULL, USUAL},
+    {"sum of logarithms", sum_of_logarithms, "'y'", USUAL},
+    {"sum of all", sum_of_all, "'y'", USUAL},
+    {"sum of zeros", sum_of_zeros, NULL, USUAL},
+    {"mean", mean, "'y'", USUAL},
+    {"greatest", greatest, "'y'", USUAL},
+    {"product", product_of_positions, "'y'", USUAL},
+    {"product of zeros", product_of_zeros, NULL, USUAL},
+    {"window", window, "'y'", USUAL},
+    {"turned by reshape", turned_by_reshape, "'y'", USUAL},
+    {"rows", rows, NULL, USUAL},
+    {"second", second, "'y'", USUAL},
+    {"first", first, NULL, USUAL},
+    {"last", last, "'y'", USUAL},
+    {"first slice", first_slice, NULL, USUAL},
+    {"two of them", two_of_them, "'y'", USUAL},
+    {"but the last", but_the_last, "'y'", USUAL},
+    {"sums so far", sums_so_far, NULL, USUAL},
+    {"sums from here", sums_from_here, "'y'", USUAL},
+    {"joined", joined, "'y'", USUAL},
+    {"beside", beside, NULL, USUAL},
+    {"by the length", by_the_length, "'y'", USUAL},
+    {"out of range", out_of_range, "'y'", USUAL},
+    {"looked up", looked_up, NULL, USUAL},
+    {"positions in a table", positions_in_table, NULL, USUAL},
+    {"positions beyond it", positions_beyond_table, "'y'", USUAL},
+    {"cut off", cut_off, NULL, USUAL},
+    {"cut off too high", cut_off_too_high, "'weights'", USUAL},
+    {"divided by zeros", divided_by_zeros, "'quotient'", USUAL},
+    {"backwards", backwards, "'states'", USUAL},
+    {"in order", in_order, "'highest'", USUAL},
+    {"one against eight", one_against_eight, "'y'", {1, 8, 0}},
+    {"expanded to eight", expanded_to_eight, "'y'", {1, 8, 0}},
+    {"product against eight", product_against_eight, "'y'", {1, 8, 0}},
+    {"tiled to eight", tiled_to_eight, "'y'", {4, 8, 0}},
+    {"slice by length", slice_by_length, "'y'", {4, 8, 0}},
+    {"greatest of one", greatest_of_one, NULL, USUAL},
+    {"sum of squares of weights", sum_of_squares_of_weights, "'z'", USUAL},
+    {"divided by constant zeros", divided_by_constant_zeros, "'y'", {4, 8, 0}},
+    {"divided by others", divided_by_others, NULL, {4, 8, 0}},
+    {"times infinity", times_infinity, "'y'", {4, 8, 0}},
+    {"constant places", constant_places, NULL, USUAL},
+    {"undone by quotient", undone_by_quotient, "'weights'", USUAL},
+    {"undone by relu", undone_by_relu, "'weights'", USUAL},
+    {"undone by sum", undone_by_sum, "'weights'", USUAL},
+    {"undone before", undone_before, "'weights'", USUAL},
+    {"undone by other", undone_by_other, "'weights'", USUAL},
+    {"mask as numbers", mask_as_numbers, "'mask'", USUAL},
+    {"mask put out", mask_put_out, "'mask'", USUAL},
+    {"attention and mean", attention_and_mean, NULL, USUAL},
+};
+const size_t padded_model_count = LEAT_COUNT_OF(padded_models);

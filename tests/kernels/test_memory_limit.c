@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     The limit of a graph's memory holds for all that the cpu backend makes of it: weights in other layouts, kernels,
+ *          constants of a batch, a run's scratch, and what counts elements while a model is calibrated. A plan that is gone
+ *          gives back what it took.
+ * Method   The least limit with which something works, by bisection: it is what was made, or more, and one byte less is
+ *          LEAT_ERR_LIMIT.
+ */
+#include <string.h>
+
+#include "base/align.h"
+#include "kernels/cpu/calibrate.h"
+#include "tests/kernels/one_batch.h"
+#include "tests/leat_test.h"
+
+enum { LAYERS = 6, CHANNELS = 40, SIDE = 128, HISTOGRAM_BYTES = 128 << 10 };
+
+/* Convolutions one after the other, whose weights no kernel wants as they are. */
+static struct leat_graph *
+make_graph(void)
+{
+    static const char *const names[LAYERS + 1] = {"x", "a", "b", "c", "d", "e", "y"};
+    static const char *const weights[LAYERS] = {"w0", "w1", "w2", "w3", "w4", "w5"};
+    static float data[CHANNELS * CHANNELS * 9];
+    struct builder b;
+    char inputs[16];
+
+    for (size_t i = 0; i < LEAT_COUNT_OF(data); i++) {
+        data[i] = (float)(i % 7) / 64;
+    }
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(1, CHANNELS, SIDE, SIDE));
+    for (int l = 0; l < LAYERS; l++) {
+        (void)builder_constant(&b, weights[l], ONNX_F32, data, DIMS(CHANNELS, CHANNELS, 3, 3));
+        (void)snprintf(inputs, sizeof(inputs), "%s %s", names[l], weights[l]);
+        Onnx__NodeProto *node = builder_node(&b, "Conv", inputs, names[l + 1]);
+        (void)builder_ints(&b, node, "pads", DIMS(1, 1, 1, 1));
+    }
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    builder_fini(&b);
+    return graph;
+}
+
+/* What a trial with this limit gives; *ret_bytes: what is certain to have been taken. */
+typedef enum leat_status (*trial)(struct leat_graph *graph, uint64_t *ret_bytes);
+
+static enum leat_status
+make_model(const struct leat_graph *graph, struct leat_model **ret_model)
+{
+    const struct leat_tensor_info infos[2] = {info_of(&graph->values[graph->inputs[0]]),
+                                              info_of(&graph->values[graph->outputs[0]])};
+    const struct leat_model_source source = {
+        .graph = graph, .infos = infos, .input_count = 1, .output_count = 1};
+    return leat_backend_cpu.model_load(&source, ret_model);
+}
+
+static enum leat_status
+make_plan_for(struct leat_graph *graph, uint32_t teams, uint64_t *ret_bytes)
+{
+    static const uint32_t sizes[3] = {2, 3, 4};
+    const struct leat_plan_options options = {
+        .items = 1, .team_sizes = sizes, .team_size_count = teams};
+    struct leat_model *model = NULL;
+    struct leat_plan *plan = NULL;
+
+    enum leat_status status = make_model(graph, &model);
+    if (status == LEAT_OK) {
+        status = leat_backend_cpu.plan_build(model, &options, &plan);
+    }
+    if (status == LEAT_OK) {
+        *ret_bytes =
+            leat_backend_cpu.model_bytes(model) + leat_backend_cpu.plan_scratch_bytes(plan);
+    }
+    leat_backend_cpu.plan_destroy(plan);
+    leat_backend_cpu.model_destroy(model);
+    return status;
+}
+
+static enum leat_status
+make_plan(struct leat_graph *graph, uint64_t *ret_bytes)
+{
+    return make_plan_for(graph, 0, ret_bytes);
+}
+
+/* A program each: for one thread and for three teams. */
+static enum leat_status
+make_plans(struct leat_graph *graph, uint64_t *ret_bytes)
+{
+    return make_plan_for(graph, 3, ret_bytes);
+}
+
+static enum leat_status
+make_calibration(struct leat_graph *graph, uint64_t *ret_bytes)
+{
+    struct leat_calibration *calibration = NULL;
+    uint64_t model_bytes = 0;
+
+    const enum leat_status status = leat_calibration_create(graph, 1, &calibration);
+    leat_calibration_destroy(calibration);
+    if (status == LEAT_OK) {
+        leat_graph_limit_memory(graph, 0);
+        EXPECT(make_plan(graph, &model_bytes) == LEAT_OK);
+        *ret_bytes = model_bytes + (LAYERS + 1) * HISTOGRAM_BYTES;
+    }
+    return status;
+}
+
+/* The least limit that is enough. */
+static uint64_t
+least(struct leat_graph *graph, trial made, const char *name)
+{
+    uint64_t refused = 1, enough = UINT64_C(1) << 30, bytes = 0, payload = 0;
+
+    for (uint32_t v = 0; v < graph->value_count; v++) {
+        payload += graph->values[v].data_bytes;
+    }
+    leat_graph_limit_memory(graph, enough);
+    EXPECT(made(graph, &bytes) == LEAT_OK);
+    while (enough - refused > 1) {
+        const uint64_t limit = refused + (enough - refused) / 2;
+        leat_graph_limit_memory(graph, limit);
+        const enum leat_status status = made(graph, &bytes);
+        EXPECT(status == LEAT_OK || status == LEAT_ERR_LIMIT);
+        *(status == LEAT_OK ? &enough : &refused) = limit;
+    }
+    (void)printf("%s: %llu bytes of weights, at least %llu of all, limit %llu\n", name,
+                 (unsigned long long)payload, (unsigned long long)bytes,
+                 (unsigned long long)enough);
+    /* What the backend needs for itself, a few structures, is not of a size that a file can choose. */
+    EXPECT(bytes > payload && enough + 4096 >= bytes && enough <= 64 * bytes);
+    return enough;
+}
+
+/* A second plan fits only where the first one is gone. */
+static void
+test_given_back(struct leat_graph *graph, uint64_t limit)
+{
+    const struct leat_plan_options options = {.items = 1};
+    struct leat_model *model = NULL;
+    struct leat_plan *plan = NULL, *other = NULL;
+
+    leat_graph_limit_memory(graph, limit);
+    EXPECT(make_model(graph, &model) == LEAT_OK);
+    for (int i = 0; i < 3; i++) {
+        EXPECT(leat_backend_cpu.plan_build(model, &options, &plan) == LEAT_OK);
+        EXPECT(leat_backend_cpu.plan_build(model, &options, &other) == LEAT_ERR_LIMIT &&
+               other == NULL);
+        leat_backend_cpu.plan_destroy(plan);
+    }
+    leat_backend_cpu.model_destroy(model);
+}
+
+int
+main(void)
+{
+    struct leat_graph *graph = make_graph();
+
+    leat_test_init();
+    const uint64_t one = least(graph, make_plan, "one plan");
+    const uint64_t four = least(graph, make_plans, "a plan for four teams");
+    EXPECT(four > one);
+    EXPECT(least(graph, make_calibration, "calibration") > one);
+    test_given_back(graph, one);
+    leat_graph_destroy(graph);
+    return 0;
+}

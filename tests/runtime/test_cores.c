@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     The owner of cores gives no core twice, none of another node, none beyond the quota, the nearest first, and gets
+ *          back exactly what it gave: it refuses only where nothing is left.
+ * Method   Examples on synthetic machines for the order, then random machines, placements and sequences against a
+ *          model of who has what that shares no code with the owner.
+ */
+#include "runtime/cores.h"
+
+#include <string.h>
+
+#include "base/align.h"
+#include "tests/leat_test.h"
+#include "tests/runtime/fake_root.h"
+
+enum { STEPS = 2000, MACHINES = 200, WORKERS_MAX = 16 };
+
+struct machine {
+    struct leat_topology *topology;
+    struct leat_placement *placement;
+    struct leat_cores *cores;
+};
+
+static void
+make_from(struct machine *machine, const struct leat_topology_source *source, const struct leat_worker_group *groups, uint32_t count)
+{
+    const struct leat_placement_request request = {.dispatcher_cpu = LEAT_AUTO, .groups = groups, .group_count = count};
+
+    EXPECT(leat_topology_discover(source, &machine->topology) == LEAT_OK);
+    EXPECT(leat_placement_make(machine->topology, &request, &machine->placement) == LEAT_OK);
+    EXPECT(leat_cores_create(machine->topology, machine->placement, &machine->cores) == LEAT_OK);
+}
+
+static void
+make(struct machine *machine, const char *synthetic, const char *affinity, const struct leat_worker_group *groups, uint32_t count)
+{
+    const struct leat_topology_source source = {.root = "/nonexistent", .synthetic = synthetic, .affinity = affinity};
+    make_from(machine, &source, groups, count);
+}
+
+static void
+destroy(struct machine *machine)
+{
+    leat_cores_destroy(machine->cores);
+    leat_placement_destroy(machine->placement);
+    leat_topology_destroy(machine->topology);
+}
+
+static const struct leat_topology_cpu *
+cpu_of(const struct machine *machine, uint32_t number)
+{
+    for (uint32_t i = 0; i < machine->topology->cpu_count; i++) {
+        if (machine->topology->cpus[i].cpu == number) {
+            return &machine->topology->cpus[i];
+        }
+    }
+    EXPECT(!"the CPU exists");
+    return NULL;
+}
+
+/* Its L3 first, then what else the node has, never the other node; then back in the opposite order. */
+static void
+test_order(void)
+{
+    static const struct leat_worker_group groups[] = {{.count = 1, .cores = 2, .cpus = "4,5"}, {.count = 1, .cores = 1, .cpus = "6"}};
+    static const uint32_t expected[] = {7, 3, 2, 1}; /* 0 is the dispatcher's; 8-15 lie on the other node */
+    const uint32_t *cpus;
+    struct machine machine;
+    uint32_t cpu;
+
+    make(&machine, "numa:2 l3:2 core:4 pu:1", "0-15", groups, 2);
+    EXPECT(machine.placement->dispatcher_cpu == 0);
+    EXPECT(leat_cores_free(machine.cores, 0) == 4 && leat_cores_free(machine.cores, 1) == 8);
+    for (uint32_t i = 0; i < LEAT_COUNT_OF(expected); i++) {
+        EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_OK && cpu == expected[i]);
+        leat_cores_check(machine.cores);
+    }
+    EXPECT(leat_cores_of(machine.cores, 0, &cpus) == 6 && cpus[0] == 4 && cpus[1] == 5 && cpus[2] == 7 && cpus[5] == 1);
+    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_ERR_BUSY && strstr(leat_error_text(), "node 0") != NULL);
+    EXPECT(leat_cores_give(machine.cores, 1, &cpu) == LEAT_ERR_BUSY);
+    EXPECT(leat_cores_take_back(machine.cores, 0) == 1 && leat_cores_take_back(machine.cores, 0) == 2);
+    EXPECT(leat_cores_give(machine.cores, 1, &cpu) == LEAT_OK && cpu == 2); /* the nearer of 1 and 2 */
+    leat_cores_check(machine.cores);
+    destroy(&machine);
+}
+
+/* Of a core's two CPUs one is given; the other one is nobody's, and a listed sibling takes its core. */
+static void
+test_siblings(void)
+{
+    static const struct leat_worker_group groups[] = {{.count = 1, .cores = 1, .cpus = "3"}};
+    struct machine machine;
+    uint32_t cpu;
+
+    make(&machine, "numa:1 core:4 pu:2", "0-7", groups, 1);
+    EXPECT(machine.placement->dispatcher_cpu == 0);
+    EXPECT(leat_cores_free(machine.cores, 0) == 2);
+    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_OK && cpu == 4);
+    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_OK && cpu == 6);
+    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_ERR_BUSY);
+    destroy(&machine);
+}
+
+/* What the configuration has several share is nobody's alone when one gives it back. */
+static void
+test_shared(void)
+{
+    static const struct leat_worker_group groups[] = {{.count = 3, .cores = 2}};
+    struct machine machine;
+    uint32_t cpu;
+
+    make(&machine, "numa:1 core:3 pu:1", "0-2", groups, 1);
+    EXPECT(machine.placement->workers[0].shared && leat_cores_free(machine.cores, 0) == 0);
+    leat_cores_check(machine.cores);
+    (void)leat_cores_take_back(machine.cores, 0);
+    leat_cores_check(machine.cores);
+    EXPECT(leat_cores_free(machine.cores, 0) == 0); /* another has it still */
+    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_ERR_BUSY);
+    (void)leat_cores_take_back(machine.cores, 1);
+    (void)leat_cores_take_back(machine.cores, 2);
+    leat_cores_check(machine.cores);
+    destroy(&machine);
+}
+
+/* A CPU quota of three leaves two to workers, though five cores are idle. */
+static void
+test_quota(void)
+{
+    static const struct leat_worker_group groups[] = {{.count = 1, .cores = 1}};
+    struct fake_root root;
+    struct machine machine;
+    uint32_t cpu;
+
+    fake_root_init(&root);
+    fake_root_write(&root, "/proc/self/cgroup", "0::/\n");
+    fake_root_write(&root, "/proc/self/mountinfo", "1 0 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    fake_root_write(&root, "/sys/fs/cgroup/cpu.max", "300000 100000\n");
+    const struct leat_topology_source source = {.root = root.path, .synthetic = "core:6 pu:1", .affinity = "0-5"};
+    make_from(&machine, &source, groups, 1);
+    EXPECT(machine.topology->usable_cpus == 3 && leat_cores_free(machine.cores, 0) == 1);
+    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_OK);
+    EXPECT(leat_cores_free(machine.cores, 0) == 0 && leat_cores_give(machine.cores, 0, &cpu) == LEAT_ERR_BUSY);
+    leat_cores_check(machine.cores);
+    EXPECT(leat_cores_take_back(machine.cores, 0) == cpu && leat_cores_free(machine.cores, 0) == 1);
+    destroy(&machine);
+    fake_root_fini(&root);
+}
+
+/* ---- Random sequences ----------------------------------------------------------------------------- */
+
+struct model {
+    uint32_t worker_count, placed[WORKERS_MAX];
+    uint32_t held[WORKERS_MAX][LEAT_CPU_MAX], held_count[WORKERS_MAX];
+};
+
+static uint32_t
+users_of(const struct machine *machine, const struct model *model, uint32_t core)
+{
+    uint32_t users = cpu_of(machine, machine->placement->dispatcher_cpu)->core == core;
+
+    for (uint32_t w = 0; w < model->worker_count; w++) {
+        for (uint32_t i = 0; i < model->held_count[w]; i++) {
+            users += cpu_of(machine, model->held[w][i])->core == core;
+        }
+    }
+    return users;
+}
+
+/* Cores with users that are not the dispatcher's, and cores of the node without any. */
+static void
+count_cores(const struct machine *machine, const struct model *model, uint32_t node, uint32_t *ret_used, uint32_t *ret_free)
+{
+    const uint32_t dispatcher = cpu_of(machine, machine->placement->dispatcher_cpu)->core;
+
+    *ret_used = *ret_free = 0;
+    for (uint32_t i = 0; i < machine->topology->cpu_count; i++) {
+        const struct leat_topology_cpu *cpu = &machine->topology->cpus[i];
+        if (cpu->thread == 0) {
+            const uint32_t users = users_of(machine, model, cpu->core);
+            *ret_used += users > 0 && cpu->core != dispatcher;
+            *ret_free += users == 0 && cpu->node == node;
+        }
+    }
+}
+
+static void
+give(const struct machine *machine, struct model *model, uint32_t worker, uint32_t limit)
+{
+    const struct leat_topology_cpu *leader = cpu_of(machine, model->held[worker][0]);
+    uint32_t cpu, used, left;
+
+    count_cores(machine, model, leader->node, &used, &left);
+    const bool possible = left > 0 && used < limit;
+    EXPECT(leat_cores_free(machine->cores, leader->node) == (left < limit - used ? left : limit - used));
+    if (leat_cores_give(machine->cores, worker, &cpu) != LEAT_OK) {
+        EXPECT(!possible);
+        return;
+    }
+    const struct leat_topology_cpu *given = cpu_of(machine, cpu);
+    EXPECT(possible && given->node == leader->node && given->thread == 0);
+    EXPECT(users_of(machine, model, given->core) == 0);
+    for (uint32_t i = 0; i < machine->topology->cpu_count && given->l3 != leader->l3; i++) { /* there is none in its L3 */
+        const struct leat_topology_cpu *other = &machine->topology->cpus[i];
+        EXPECT(other->l3 != leader->l3 || users_of(machine, model, other->core) > 0);
+    }
+    model->held[worker][model->held_count[worker]++] = cpu;
+}
+
+static void
+one_machine(uint64_t *random)
+{
+    static struct model model;
+    struct leat_worker_group groups[WORKERS_MAX];
+    struct machine machine;
+    char synthetic[64], all[16];
+    const uint32_t count = 1 + (uint32_t)(leat_test_random(random) % 4), nodes = 1 + (uint32_t)(leat_test_random(random) % 3);
+    const uint32_t l3 = 1 + (uint32_t)(leat_test_random(random) % 3), core_count = 2 + (uint32_t)(leat_test_random(random) % 5);
+    const uint32_t threads = 1 + (uint32_t)(leat_test_random(random) % 2);
+
+    (void)snprintf(synthetic, sizeof(synthetic), "numa:%u l3:%u core:%u pu:%u", nodes, l3, core_count, threads);
+    (void)snprintf(all, sizeof(all), "0-%u", nodes * l3 * core_count * threads - 1);
+    for (uint32_t g = 0; g < count; g++) {
+        groups[g] = (struct leat_worker_group){.count = 1 + (uint32_t)(leat_test_random(random) % 3),
+                                               .cores = 1 + (uint32_t)(leat_test_random(random) % 2)};
+    }
+    make(&machine, synthetic, all, groups, count);
+    memset(&model, 0, sizeof(model));
+    model.worker_count = machine.placement->worker_count;
+    for (uint32_t w = 0; w < model.worker_count; w++) {
+        model.held_count[w] = machine.placement->workers[w].cpu_count;
+        memcpy(model.held[w], machine.placement->workers[w].cpus, model.held_count[w] * sizeof(uint32_t));
+    }
+    uint32_t used, left;
+    count_cores(&machine, &model, 0, &used, &left);
+    const uint32_t limit = used > machine.placement->worker_cores ? used : machine.placement->worker_cores;
+    for (uint32_t step = 0; step < STEPS / model.worker_count; step++) {
+        const uint32_t worker = (uint32_t)(leat_test_random(random) % model.worker_count);
+        const uint32_t *cpus;
+        if (leat_test_random(random) % 2 == 0) {
+            give(&machine, &model, worker, limit);
+        } else if (model.held_count[worker] > 1) {
+            EXPECT(leat_cores_take_back(machine.cores, worker) == model.held[worker][--model.held_count[worker]]);
+        }
+        EXPECT(leat_cores_of(machine.cores, worker, &cpus) == model.held_count[worker]);
+        EXPECT(memcmp(cpus, model.held[worker], model.held_count[worker] * sizeof(uint32_t)) == 0);
+        leat_cores_check(machine.cores);
+    }
+    destroy(&machine);
+}
+
+int
+main(void)
+{
+    uint64_t random;
+
+    leat_test_init();
+    random = leat_test_seed;
+    test_order();
+    test_siblings();
+    test_shared();
+    test_quota();
+    for (uint32_t i = 0; i < MACHINES; i++) {
+        one_machine(&random);
+    }
+    return 0;
+}

@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     Of an offline job's folders: items are those files, in order, that have no answer yet; one that cannot be asked is an
+ *          error that says why, whatever it is; an answer is there whole or not at all, whenever the process dies, and what
+ *          was there stays; nothing is opened for an owner that is not its own.
+ * Method   A folder with one item of each kind; a child that is killed before and after each step of an answer, and of a report.
+ *          Other owners only where the test is root.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "base/align.h"
+#include "base/npy.h"
+#include "runtime/offline_files.h"
+#include "runtime/registry.h"
+#include "tests/runtime/fake_root.h"
+
+enum { ITEMS_MAX = 3, DIM = 4 };
+
+static struct fake_root root;
+static struct leat_offline_folders folders;
+static unsigned kill_at;
+
+static const struct leat_target target = {
+    .items_max = ITEMS_MAX,
+    .input_count = 1,
+    .output_count = 2,
+    .tensors = {{.name = "x", .dtype = LEAT_DTYPE_F32, .rank = 2, .dims = {1, DIM}, .item_bytes = DIM * 4},
+                {.name = "y", .dtype = LEAT_DTYPE_I32, .rank = 2, .dims = {1, DIM}, .item_bytes = DIM * 4},
+                {.name = "z/0", .dtype = LEAT_DTYPE_U8, .rank = 1, .dims = {1}, .item_bytes = 1}},
+};
+
+static void
+path_of(const char *folder, const char *name, char path[512])
+{
+    (void)snprintf(path, 512, "%s/%s/%s", root.path, folder, name);
+}
+
+static void
+put_array(const char *name, uint32_t dtype, int64_t items, int64_t dim)
+{
+    char path[512];
+    struct npy_array array = {
+        .dtype = dtype, .rank = 2, .dims = {items, dim}, .elements = (uint64_t)(items * dim), .data = calloc(1, 4096)};
+
+    EXPECT(array.data != NULL);
+    memset(array.data, name[0], 4096);
+    path_of("in", name, path);
+    EXPECT(npy_write(path, &array) == LEAT_OK);
+    npy_free(&array);
+}
+
+static void
+put_bytes(const char *name, const char *bytes)
+{
+    char path[256];
+    (void)snprintf(path, sizeof(path), "/in/%s", name);
+    fake_root_write(&root, path, bytes);
+}
+
+/* Of what the folder holds, but for itself and the one above. */
+static uint32_t
+count_entries(const char *folder)
+{
+    char path[512];
+    uint32_t count = 0;
+
+    path_of(folder, "", path);
+    DIR *open_folder = opendir(path);
+    EXPECT(open_folder != NULL);
+    for (const struct dirent *entry; (entry = readdir(open_folder)) != NULL;) {
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    }
+    EXPECT(closedir(open_folder) == 0);
+    return count;
+}
+
+static void
+start(void)
+{
+    char path[512];
+
+    fake_root_init(&root);
+    path_of("in", "", path);
+    EXPECT(mkdir(path, 0700) == 0);
+    EXPECT(leat_offline_folder_open(path, geteuid(), &folders.input) == LEAT_OK);
+    path_of("out", "", path);
+    EXPECT(mkdir(path, 0700) == 0);
+    EXPECT(leat_offline_folder_open(path, geteuid(), &folders.output) == LEAT_OK);
+    folders.owner = geteuid();
+    folders.job = 7;
+}
+
+static void
+stop(void)
+{
+    leat_offline_folder_close(&folders.input);
+    leat_offline_folder_close(&folders.output);
+    fake_root_fini(&root);
+}
+
+static void
+expect_error(const char *name, enum leat_status expected, const char *part)
+{
+    unsigned char room[ITEMS_MAX * DIM * 4];
+    uint32_t items;
+
+    EXPECT(leat_offline_read(&folders, name, &target, room, &items) == expected);
+    if (strstr(leat_error_text(), part) == NULL) {
+        (void)fprintf(stderr, "%s\n", leat_error_text());
+        EXPECT(!"the error says what is wrong");
+    }
+}
+
+static void
+test_items(void)
+{
+    static const char *const expected[] = {"a.npy", "b.npy", "c.raw", "device.npy", "few.npy",  "gone.npy",
+                                           "link.npy", "many.npy", "no.npy", "none.npy", "odd.raw", "pipe.raw",
+                                           "shape.npy", "type.npy"};
+    unsigned char room[ITEMS_MAX * DIM * 4];
+    struct leat_offline_items items;
+    char path[512], other[512];
+    uint32_t count = 0;
+
+    start();
+    put_array("b.npy", LEAT_DTYPE_F32, 3, DIM);
+    put_array("a.npy", LEAT_DTYPE_F32, 1, DIM);
+    put_bytes("c.raw", "0123456789abcdef0123456789abcdef");
+    put_array("many.npy", LEAT_DTYPE_F32, 4, DIM);
+    put_array("none.npy", LEAT_DTYPE_F32, 0, DIM);
+    put_array("shape.npy", LEAT_DTYPE_F32, 1, DIM + 1);
+    put_array("type.npy", LEAT_DTYPE_I32, 1, DIM);
+    put_bytes("no.npy", "this is no array");
+    put_bytes("odd.raw", "17 bytes are odd.");
+    put_array("few.npy", LEAT_DTYPE_F32, 2, DIM);
+    path_of("in", "few.npy", path);
+    EXPECT(truncate(path, 150) == 0);
+    put_array("gone.npy", LEAT_DTYPE_F32, 1, DIM);
+    path_of("in", "link.npy", path);
+    path_of("in", "a.npy", other);
+    EXPECT(symlink(other, path) == 0);
+    path_of("in", "pipe.raw", path);
+    EXPECT(mkfifo(path, 0600) == 0);
+    path_of("in", "device.npy", path);
+    EXPECT(mkdir(path, 0700) == 0);
+    put_bytes("notes.txt", "not an item");
+    put_bytes(".hidden.npy", "nor this");
+    put_bytes(".npy", "nor this");
+
+    EXPECT(leat_offline_list(&folders, &target, &items) == LEAT_OK);
+    EXPECT(items.count == LEAT_COUNT_OF(expected) && items.answered == 0);
+    for (uint32_t i = 0; i < items.count; i++) {
+        EXPECT(strcmp(items.names[i], expected[i]) == 0);
+    }
+    leat_offline_free_items(&items);
+    path_of("in", "gone.npy", path);
+    EXPECT(unlink(path) == 0);
+
+    EXPECT(leat_offline_read(&folders, "b.npy", &target, room, &count) == LEAT_OK && count == 3);
+    for (size_t i = 0; i < sizeof(room); i++) {
+        EXPECT(room[i] == 'b');
+    }
+    EXPECT(leat_offline_read(&folders, "c.raw", &target, room, &count) == LEAT_OK && count == 2);
+    EXPECT(memcmp(room, "0123456789abcdef0123456789abcdef", 32) == 0);
+    expect_error("many.npy", LEAT_ERR_LIMIT, "holds 4 items, and a query takes 1 to 3");
+    expect_error("none.npy", LEAT_ERR_LIMIT, "holds 0 items");
+    expect_error("shape.npy", LEAT_ERR_SHAPE, "holds f32[1,5], but input 'x' needs f32[N,4]");
+    expect_error("type.npy", LEAT_ERR_SHAPE, "holds i32[1,4]");
+    expect_error("no.npy", LEAT_ERR_PROTO, "no .npy file");
+    expect_error("odd.raw", LEAT_ERR_SHAPE, "has 17 bytes, and an item of input 'x' 16");
+    expect_error("few.npy", LEAT_ERR_PROTO, "fewer than the 32 bytes");
+    expect_error("gone.npy", LEAT_ERR_NOT_FOUND, "gone");
+    expect_error("link.npy", LEAT_ERR_ACCESS, "symbolic link");
+    expect_error("pipe.raw", LEAT_ERR_INVALID, "no regular file"); /* which nobody writes to: it does not wait */
+    expect_error("device.npy", LEAT_ERR_INVALID, "no regular file");
+    stop();
+}
+
+static int32_t numbers[ITEMS_MAX][DIM];
+static uint8_t letters[ITEMS_MAX] = {'p', 'q', 'r'};
+static void *const outputs[] = {numbers, letters};
+
+static void
+check_answer(const char *name, uint32_t items)
+{
+    struct npy_array array;
+    char path[512], output[64];
+
+    (void)snprintf(output, sizeof(output), "%s.0.npy", name);
+    path_of("out", output, path);
+    EXPECT(npy_read(path, &array) == LEAT_OK && array.dtype == LEAT_DTYPE_I32 && array.rank == 2);
+    EXPECT(array.dims[0] == items && array.dims[1] == DIM && memcmp(array.data, numbers, items * DIM * 4) == 0);
+    npy_free(&array);
+    (void)snprintf(output, sizeof(output), "%s.1.npy", name);
+    path_of("out", output, path);
+    EXPECT(npy_read(path, &array) == LEAT_OK && array.dtype == LEAT_DTYPE_U8 && array.rank == 1);
+    EXPECT(array.dims[0] == items && memcmp(array.data, letters, items) == 0);
+    npy_free(&array);
+}
+
+static void
+test_answers(void)
+{
+    struct leat_offline_items items;
+    char path[512], victim[512];
+    struct stat info;
+
+    start();
+    EXPECT(leat_offline_probe(&folders) == LEAT_OK && count_entries("out") == 0);
+    for (uint32_t i = 0; i < ITEMS_MAX * DIM; i++) {
+        numbers[i / DIM][i % DIM] = (int32_t)(i * 1000 + 1);
+    }
+    put_array("a.npy", LEAT_DTYPE_F32, 1, DIM);
+    put_array("b.npy", LEAT_DTYPE_F32, 2, DIM);
+    EXPECT(leat_offline_write(&folders, "b.npy", &target, 2, outputs) == LEAT_OK);
+    check_answer("b", 2);
+    EXPECT(leat_offline_write(&folders, "r.raw", &target, 3, outputs) == LEAT_OK);
+    path_of("out", "r.0.raw", path);
+    EXPECT(stat(path, &info) == 0 && info.st_size == ITEMS_MAX * DIM * 4);
+    EXPECT(leat_offline_list(&folders, &target, &items) == LEAT_OK);
+    EXPECT(items.count == 1 && items.answered == 1 && strcmp(items.names[0], "a.npy") == 0);
+    leat_offline_free_items(&items);
+
+    /* What is there stays, and what somebody else linked to the name that we write under is not written to. */
+    numbers[0][0] = -1;
+    EXPECT(leat_offline_write(&folders, "b.npy", &target, 1, outputs) == LEAT_OK);
+    numbers[0][0] = 1;
+    check_answer("b", 2);
+    path_of("in", "a.npy", victim);
+    path_of("out", ".leat-offline-7.answer", path);
+    EXPECT(link(victim, path) == 0 && stat(victim, &info) == 0);
+    const off_t size = info.st_size;
+    EXPECT(leat_offline_write(&folders, "a.npy", &target, 1, outputs) == LEAT_OK);
+    EXPECT(stat(victim, &info) == 0 && info.st_size == size && info.st_nlink == 1);
+    EXPECT(count_entries("out") == 6);
+    check_answer("a", 1);
+    stop();
+}
+
+static void
+die_at_step(unsigned step)
+{
+    if (step == kill_at) {
+        (void)raise(SIGKILL);
+    }
+}
+
+static bool
+exists(const char *name)
+{
+    char path[512];
+    path_of("out", name, path);
+    return access(path, F_OK) == 0;
+}
+
+static enum leat_status
+answer_and_report(void)
+{
+    FILE *report = NULL;
+
+    enum leat_status status = leat_offline_report_begin(&folders, &report);
+    if (status == LEAT_OK) {
+        status = leat_offline_write(&folders, "a.npy", &target, 2, outputs);
+    }
+    if (status == LEAT_OK) {
+        status = leat_offline_report_add(report, "b\".npy", "it is \"bad\"");
+    }
+    return status == LEAT_OK ? leat_offline_report_end(&folders, report, true) : status;
+}
+
+static void
+test_death_at_every_step(void)
+{
+    static const char line[] = "{\"item\":\"b\\\".npy\",\"error\":\"it is \\\"bad\\\"\"}\n";
+    char path[512], text[256];
+    int ended = -1;
+    unsigned step;
+
+    for (step = 1; !WIFEXITED(ended); step++) {
+        start();
+        const pid_t child = fork();
+        EXPECT(child >= 0);
+        if (child == 0) {
+            kill_at = step;
+            leat_registry_step_hook = die_at_step;
+            _exit(answer_and_report() == LEAT_OK ? 0 : 1);
+        }
+        EXPECT(waitpid(child, &ended, 0) == child);
+        EXPECT(WIFEXITED(ended) ? WEXITSTATUS(ended) == 0 : WTERMSIG(ended) == SIGKILL);
+        EXPECT(!exists("a.0.npy") || exists("a.1.npy"));
+        if (exists("a.0.npy")) {
+            check_answer("a", 2);
+        }
+        EXPECT(answer_and_report() == LEAT_OK);
+        check_answer("a", 2);
+        EXPECT(count_entries("out") == 3); /* the answer's two, the report, and nothing that was left */
+        path_of("out", "leat-offline-7.failed.jsonl", path);
+        FILE *report = fopen(path, "r");
+        EXPECT(report != NULL);
+        const size_t got = fread(text, 1, sizeof(text) - 1, report);
+        EXPECT(got == strlen(line) && memcmp(text, line, got) == 0 && fclose(report) == 0);
+        FILE *again = NULL;
+        EXPECT(leat_offline_report_begin(&folders, &again) == LEAT_OK);
+        EXPECT(leat_offline_report_end(&folders, again, false) == LEAT_OK && count_entries("out") == 2);
+        stop();
+    }
+    EXPECT(step > 15);
+}
+
+static void
+test_owners(void)
+{
+    enum { OTHER = 54321, ANOTHER = 54322 };
+    unsigned char room[ITEMS_MAX * DIM * 4];
+    struct leat_offline_folder folder;
+    char path[512], linked[512];
+    uint32_t items;
+
+    if (geteuid() != 0) {
+        (void)printf("not root: other owners are not tested\n");
+        return;
+    }
+    start();
+    path_of("in", "", path);
+    EXPECT(leat_offline_folder_open(path, OTHER, &folder) == LEAT_ERR_ACCESS);
+    EXPECT(strstr(leat_error_text(), "belongs to user 0") != NULL);
+    EXPECT(leat_offline_folder_take(folders.input.fd, OTHER, &folder) == LEAT_ERR_ACCESS);
+    EXPECT(chown(path, OTHER, (gid_t)-1) == 0);
+    EXPECT(leat_offline_folder_take(folders.input.fd, OTHER, &folder) == LEAT_OK);
+    EXPECT(folder.device == folders.input.device && folder.inode == folders.input.inode);
+    leat_offline_folder_close(&folder);
+    EXPECT(leat_offline_folder_open("/proc/none", OTHER, &folder) == LEAT_ERR_SYS);
+
+    folders.owner = OTHER;
+    put_array("a.npy", LEAT_DTYPE_F32, 1, DIM);
+    put_array("b.npy", LEAT_DTYPE_F32, 1, DIM);
+    path_of("in", "a.npy", path);
+    EXPECT(chown(path, OTHER, (gid_t)-1) == 0);
+    EXPECT(leat_offline_read(&folders, "a.npy", &target, room, &items) == LEAT_OK);
+    path_of("in", "b.npy", path);
+    EXPECT(chown(path, ANOTHER, (gid_t)-1) == 0);
+    path_of("in", "c.npy", linked);
+    EXPECT(link(path, linked) == 0);
+    expect_error("b.npy", LEAT_ERR_ACCESS, "belongs to user 54322, the job to user 54321");
+    expect_error("c.npy", LEAT_ERR_ACCESS, "belongs to user 54322");
+    EXPECT(leat_offline_write(&folders, "a.npy", &target, 1, outputs) == LEAT_OK);
+    struct stat info;
+    path_of("out", "a.0.npy", path);
+    EXPECT(stat(path, &info) == 0 && info.st_uid == OTHER);
+    stop();
+}
+
+static void
+test_targets(void)
+{
+    struct leat_target other = target;
+
+    EXPECT(leat_offline_check_target(&target) == LEAT_OK);
+    other.input_count = 2;
+    other.output_count = 1;
+    EXPECT(leat_offline_check_target(&other) == LEAT_ERR_UNSUPPORTED && strstr(leat_error_text(), "2 inputs") != NULL);
+    other = target;
+    other.tensors[1].varying = 1;
+    EXPECT(leat_offline_check_target(&other) == LEAT_ERR_UNSUPPORTED && strstr(leat_error_text(), "'y' varies") != NULL);
+    other = target;
+    other.tensors[0].dtype = LEAT_DTYPE_BF16;
+    EXPECT(leat_offline_check_target(&other) == LEAT_ERR_UNSUPPORTED && strstr(leat_error_text(), "bf16") != NULL);
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    test_targets();
+    test_items();
+    test_answers();
+    test_death_at_every_step();
+    test_owners();
+    return 0;
+}

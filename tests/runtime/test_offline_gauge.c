@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     Utilisation is the share of the workers' time that applications' online queries took over the last second, whatever
+ *          was before and whoever comes, goes or is replaced; instances out of order count while somebody asks for them.
+ * Method   Applications made by hand, on a clock that the test has; a second sum beside the gauge's.
+ */
+#include "runtime/daemon_private.h"
+#include "runtime/offline_gauge.h"
+#include "tests/leat_test.h"
+
+enum { WORKERS = 3, APPS = 4 };
+
+static struct leat_daemon *daemon;
+static struct leat_offline_gauge gauge;
+static uint64_t now_ns = 1000000000000;
+
+static void
+add(uint32_t id)
+{
+    struct leat_application *app = calloc(1, sizeof(*app));
+
+    EXPECT(app != NULL && leat_instances_init(&app->instances, WORKERS, 2) == LEAT_OK);
+    app->id = (uint16_t)id;
+    app->generation = ++daemon->generations;
+    daemon->applications[id] = app;
+}
+
+static void
+take_away(uint32_t id)
+{
+    leat_instances_fini(&daemon->applications[id]->instances);
+    free(daemon->applications[id]);
+    daemon->applications[id] = NULL;
+}
+
+static void
+work(uint32_t id, uint64_t busy_ns)
+{
+    (void)atomic_fetch_add_explicit(&daemon->applications[id]->counters.busy_ns, busy_ns, memory_order_relaxed);
+}
+
+static void
+sample(void)
+{
+    now_ns += LEAT_OFFLINE_SAMPLE_NS;
+    leat_offline_gauge_sample(&gauge, daemon, now_ns);
+}
+
+static bool
+is_about(uint32_t ppm)
+{
+    return gauge.utilisation_ppm <= ppm && gauge.utilisation_ppm + 10 >= ppm;
+}
+
+static void
+test_utilisation(void)
+{
+    uint64_t random = leat_test_seed, history[64], sum;
+
+    work(0, 123456789); /* before anybody looked */
+    sample();
+    EXPECT(!gauge.known);
+    sample();
+    EXPECT(gauge.known && gauge.utilisation_ppm == 0);
+    for (uint32_t s = 0; s < 64; s++) {
+        history[s] = leat_test_random(&random) % LEAT_OFFLINE_SAMPLE_NS;
+        work(leat_test_random(&random) % APPS, history[s]);
+        sample();
+        sum = 0;
+        for (uint32_t back = 0; back < LEAT_OFFLINE_SAMPLES && back <= s; back++) {
+            sum += history[s - back];
+        }
+        const uint64_t span_ns = (s + 2 < LEAT_OFFLINE_SAMPLES ? s + 2 : LEAT_OFFLINE_SAMPLES) * LEAT_OFFLINE_SAMPLE_NS;
+        EXPECT(is_about((uint32_t)(sum / 1000 * 1000000 / (span_ns / 1000 * WORKERS))));
+    }
+    /* Somebody else under the number begins where its counters are; one that goes takes nothing back. */
+    take_away(1);
+    add(1);
+    work(1, UINT64_C(1) << 50);
+    for (uint32_t s = 0; s <= LEAT_OFFLINE_SAMPLES; s++) {
+        sample();
+    }
+    EXPECT(gauge.utilisation_ppm == 0);
+    work(1, WORKERS * LEAT_OFFLINE_SAMPLE_NS);
+    sample();
+    EXPECT(is_about(1000000 / LEAT_OFFLINE_SAMPLES));
+    take_away(1);
+    sample();
+    EXPECT(is_about(1000000 / LEAT_OFFLINE_SAMPLES));
+    add(1);
+    now_ns += 3600 * UINT64_C(1000000000); /* nobody looked for an hour */
+    work(0, 5 * LEAT_OFFLINE_SAMPLE_NS);
+    leat_offline_gauge_restart(&gauge);
+    EXPECT(!gauge.known);
+    sample();
+    EXPECT(!gauge.known);
+    sample();
+    EXPECT(gauge.known && gauge.utilisation_ppm == 0);
+}
+
+static void
+set_state(uint32_t id, uint32_t place, enum leat_instance_state state)
+{
+    atomic_store_explicit(&daemon->applications[id]->instances.states[place], (uint8_t)state, memory_order_relaxed);
+}
+
+static void
+test_states(void)
+{
+    for (uint32_t state = LEAT_INSTANCE_OVERLOADED; state <= LEAT_INSTANCE_INTERFERED; state++) {
+        for (uint32_t s = 0; s * LEAT_OFFLINE_SAMPLE_NS < LEAT_OFFLINE_RECENT_NS; s++) {
+            sample(); /* what was asked for before this is long ago */
+        }
+        set_state(2, 2 * WORKERS - 1, (enum leat_instance_state)state);
+        sample();
+        EXPECT(!gauge.slow); /* nobody asks for it */
+        work(3, 1);
+        sample();
+        EXPECT(!gauge.slow);
+        work(2, 1);
+        sample();
+        EXPECT(gauge.slow);
+        for (uint32_t s = 1; s * LEAT_OFFLINE_SAMPLE_NS < LEAT_OFFLINE_RECENT_NS; s++) {
+            sample();
+            EXPECT(gauge.slow);
+        }
+        sample();
+        EXPECT(!gauge.slow);
+        work(2, 1);
+        sample();
+        EXPECT(gauge.slow);
+        set_state(2, 2 * WORKERS - 1, LEAT_INSTANCE_ACTIVE);
+        sample();
+        EXPECT(!gauge.slow);
+    }
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    daemon = calloc(1, sizeof(*daemon));
+    EXPECT(daemon != NULL && pthread_mutex_init(&daemon->mutex, NULL) == 0);
+    daemon->options.worker_count = WORKERS;
+    for (uint32_t id = 0; id < APPS; id++) {
+        add(id);
+    }
+    test_utilisation();
+    test_states();
+    for (uint32_t id = 0; id < APPS; id++) {
+        take_away(id);
+    }
+    EXPECT(pthread_mutex_destroy(&daemon->mutex) == 0);
+    free(daemon);
+    return 0;
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     Workers of leatd get more and fewer cores while queries run: cores and threads are exactly accounted for after each
+ *          of many random changes, what cannot be is refused and changes nothing, no query is lost, and a worker of so
+ *          many cores gives the bits that it gave with as many before.
+ * Method   leatd as a process, with a network of leat-zoo in its test size on the cpu backend. One thread keeps queries under way,
+ *          the other changes sizes at random against a model of who has how many cores. Threads are looked at in
+ *          /proc. Where there are no cores to give, the refusals are what is tested.
+ */
+#include <dirent.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+
+#include "base/align.h"
+#include "runtime/topology.h"
+#include "tests/system/leatd.h"
+#include "tools/zoo/zoo.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { RESIZES = 500 };
+#else
+enum { RESIZES = 10000 };
+#endif
+enum { WORKERS = 2, CORES_MAX = 4, QUERIES = 16, CHECKS = 100, THREADS_MAX = 64, SIZES = CORES_MAX + 1 };
+
+static const char config[] = "limits: {sessions: 4, sessions_per_user: 4}\n"
+                             "workers: [{count: %d, cores: 1, cores_max: %d}]\n"
+                             "models: [{name: net, path: %s/net.onnx, items_max: 1}]\n";
+
+static struct leatd leatd;
+static uint32_t held[WORKERS], free_cores;
+static bool known[SIZES];
+static unsigned char *expected[SIZES]; /* the answer of a worker of so many cores */
+static size_t input_bytes, output_bytes;
+static unsigned char *input;
+
+/* ---- Queries -------------------------------------------------------------------------------------- */
+
+struct client {
+    struct leat_session *session;
+    struct leat_query queries[QUERIES];
+    uint64_t asked, answered;
+    _Atomic bool stop;
+};
+
+static void
+connect(struct client *client)
+{
+    struct leat_target target;
+
+    *client = (struct client){.session = leatd_open_session(&leatd, QUERIES, UINT64_C(64) << 20)};
+    EXPECT(leat_find(client->session, "net", &target) == LEAT_OK);
+    input_bytes = target.tensors[0].item_bytes;
+    output_bytes = target.tensors[1].item_bytes;
+    for (uint32_t q = 0; q < QUERIES; q++) {
+        struct leat_query *query = &client->queries[q];
+        *query = (struct leat_query)LEAT_QUERY_INIT;
+        query->target = target.id;
+        query->user_data = q;
+        query->items = 1;
+        EXPECT(leat_tensor_alloc(client->session, input_bytes, &query->tensors[0]) == LEAT_OK);
+        EXPECT(leat_tensor_alloc(client->session, output_bytes, &query->tensors[1]) == LEAT_OK);
+    }
+}
+
+static void
+ask(struct client *client, uint64_t q)
+{
+    memcpy(client->queries[q].tensors[0], input, input_bytes);
+    memset(client->queries[q].tensors[1], 0x5a, output_bytes);
+    EXPECT(leat_submit(client->session, &client->queries[q], NULL) == LEAT_OK);
+    client->asked++;
+}
+
+static struct leat_completion
+take(struct client *client)
+{
+    struct leat_completion done;
+    size_t count;
+
+    EXPECT(leat_wait(client->session, &done, 1, UINT64_MAX, &count) == LEAT_OK && count == 1);
+    EXPECT(done.outcome == LEAT_OUTCOME_OK && done.worker < WORKERS);
+    client->answered++;
+    return done;
+}
+
+static bool
+is_answer(const struct client *client, uint64_t q, uint32_t cores)
+{
+    return known[cores] && memcmp(client->queries[q].tensors[1], expected[cores], output_bytes) == 0;
+}
+
+/* Keeps its queries under way until it is told to stop: every answer is that of some size. */
+static void *
+load(void *argument)
+{
+    struct client *client = argument;
+
+    for (uint64_t q = 0; q < QUERIES; q++) {
+        ask(client, q);
+    }
+    while (leat_in_flight(client->session) > 0) {
+        const struct leat_completion done = take(client);
+        bool right = false;
+        for (uint32_t cores = 1; cores < SIZES; cores++) {
+            right = right || is_answer(client, done.user_data, cores);
+        }
+        EXPECT(right);
+        if (!atomic_load_explicit(&client->stop, memory_order_relaxed)) {
+            ask(client, done.user_data);
+        }
+    }
+    return NULL;
+}
+
+/* All answers of the worker are those of its size; the first ones say what that is. */
+static void
+expect_answers(struct client *client, uint32_t worker)
+{
+    for (uint32_t of_it = 0; of_it < 4;) {
+        for (uint64_t q = 0; q < QUERIES; q++) { /* enough for the other worker to be busy */
+            ask(client, q);
+        }
+        for (uint32_t q = 0; q < QUERIES; q++) {
+            const struct leat_completion done = take(client);
+            const uint32_t cores = held[done.worker];
+            if (!known[cores]) {
+                memcpy(expected[cores], client->queries[done.user_data].tensors[1], output_bytes);
+                known[cores] = true;
+            }
+            EXPECT(is_answer(client, done.user_data, cores));
+            of_it += done.worker == worker;
+        }
+    }
+}
+
+/* ---- Cores and threads ------------------------------------------------------------------------------ */
+
+static uint32_t
+cpu_list(const json_t *array, uint32_t *cpus)
+{
+    for (uint32_t i = 0; i < json_array_size(array); i++) {
+        cpus[i] = (uint32_t)json_integer_value(json_array_get(array, i));
+    }
+    return (uint32_t)json_array_size(array);
+}
+
+/* The only CPU that a thread of leatd may run on, and its name; false when the thread has gone. */
+static bool
+read_thread(const char *tid, char name[32], uint32_t *ret_cpu)
+{
+    char path[320], line[512];
+    uint32_t cpus[LEAT_CPU_MAX], count = 0;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/task/%s/status", (int)leatd.pid, tid);
+    FILE *file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        (void)sscanf(line, "Name: %31s", name);
+        if (strncmp(line, "Cpus_allowed_list:\t", 19) == 0) {
+            EXPECT(leat_cpu_list_parse(line + 19, cpus, LEAT_CPU_MAX, &count) == LEAT_OK);
+        }
+    }
+    if (file == NULL || fclose(file) != 0) {
+        return false;
+    }
+    *ret_cpu = count == 1 ? cpus[0] : UINT32_MAX;
+    return true;
+}
+
+/* Threads of the name on each CPU; returns how many in all. */
+static uint32_t
+count_threads(const char *wanted, uint32_t on[LEAT_CPU_MAX])
+{
+    char path[64], name[32];
+    const struct dirent *entry;
+    uint32_t count = 0, cpu;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/task", (int)leatd.pid);
+    DIR *tasks = opendir(path);
+    EXPECT(tasks != NULL);
+    memset(on, 0, LEAT_CPU_MAX * sizeof(on[0]));
+    while ((entry = readdir(tasks)) != NULL) {
+        if (entry->d_name[0] != '.' && read_thread(entry->d_name, name, &cpu) && strncmp(name, wanted, strlen(wanted)) == 0) {
+            EXPECT(cpu < LEAT_CPU_MAX);
+            on[cpu]++;
+            count++;
+        }
+    }
+    (void)closedir(tasks);
+    return count;
+}
+
+/* As the model says: no CPU is anybody's twice, and each has its thread. */
+static void
+check_cores(struct leat_session *session, uint64_t resizes)
+{
+    static uint32_t leaders[LEAT_CPU_MAX], helpers[LEAT_CPU_MAX];
+    json_t *shown = leatd_request(session, "{\"op\":\"scale-show\"}"), *status = leatd_request(session, "{\"op\":\"status\"}");
+    uint32_t cpus[LEAT_CPU_MAX], users[LEAT_CPU_MAX] = {0}, count, classes = 0;
+    uint64_t counted = 0;
+    const json_t *row;
+    size_t i;
+
+    EXPECT(count_threads("leat-worker-", leaders) == WORKERS);
+    EXPECT(count_threads("leat-helper", helpers) == WORKERS * (CORES_MAX - 1));
+    for (uint32_t w = 0; w < WORKERS; w++) {
+        const json_t *worker = json_array_get(json_object_get(shown, "workers"), w);
+        EXPECT(leatd_number(worker, "worker") == w && leatd_number(worker, "cores") == held[w]);
+        EXPECT((count = cpu_list(json_object_get(worker, "cpus"), cpus)) == held[w]);
+        EXPECT(leaders[cpus[0]] == 1);
+        for (uint32_t c = 0; c < count; c++) {
+            EXPECT(users[cpus[c]]++ == 0 && (c == 0 || helpers[cpus[c]] >= 1));
+        }
+        counted += leatd_number(worker, "resizes");
+        const json_t *class = json_array_get(json_object_get(status, "classes"), (size_t)leatd_number(worker, "class"));
+        EXPECT(leatd_number(class, "cores") == held[w]);
+    }
+    EXPECT(counted == resizes);
+    json_array_foreach(json_object_get(status, "classes"), i, row) {
+        classes += (uint32_t)leatd_number(row, "workers");
+    }
+    EXPECT(classes == WORKERS);
+    count = cpu_list(json_object_get(shown, "free_cpus"), cpus);
+    for (uint32_t c = 0; c < count; c++) {
+        EXPECT(users[cpus[c]] == 0);
+    }
+    EXPECT(count >= free_cores);
+    EXPECT(leatd_number(json_array_get(json_object_get(shown, "nodes"), 0), "free_cores") == free_cores);
+    json_decref(shown);
+    json_decref(status);
+}
+
+/* Obeys if and only if the model says that it can; true where that was a change. */
+static bool
+resize(struct leat_session *session, uint32_t worker, uint32_t cores)
+{
+    char text[96];
+
+    (void)snprintf(text, sizeof(text), "{\"op\":\"scale-set\",\"worker\":%u,\"cores\":%u}", worker, cores);
+    json_t *answer = leatd_request(session, text);
+    const json_t *error = json_object_get(answer, "error");
+    const bool change = cores != held[worker];
+    const bool possible = cores <= held[worker] || cores - held[worker] <= free_cores;
+    if (possible) {
+        EXPECT(error == NULL && leatd_number(answer, "cores") == cores);
+        EXPECT(json_array_size(json_object_get(answer, "cpus")) == cores);
+        EXPECT(leatd_number(answer, "effect_ns") > 0 || !change || json_is_true(json_object_get(answer, "idle")));
+        free_cores = free_cores + held[worker] - cores;
+        held[worker] = cores;
+    } else {
+        EXPECT(json_integer_value(json_object_get(answer, "status")) == LEAT_ERR_BUSY);
+        EXPECT(strstr(json_string_value(error), "leat scale show") != NULL);
+    }
+    json_decref(answer);
+    return possible && change;
+}
+
+static void
+refuse(struct leat_session *session, const char *request, const char *part)
+{
+    json_t *answer = leatd_request(session, request);
+    const char *error = json_string_value(json_object_get(answer, "error"));
+
+    if (error == NULL || strstr(error, part) == NULL) {
+        (void)fprintf(stderr, "got: %s\nwant: %s\n", error != NULL ? error : "no error", part);
+        EXPECT(!"the error says what is wrong");
+    }
+    json_decref(answer);
+}
+
+static void
+test_refusals(struct leat_session *session)
+{
+    refuse(session, "{\"op\":\"scale-set\",\"worker\":2,\"cores\":1}", "there is no worker 2: they are 0 to 1");
+    refuse(session, "{\"op\":\"scale-set\",\"worker\":0,\"cores\":3}", "worker 0 cannot have 3 cores but 1, 2, 4: cores_max");
+    refuse(session, "{\"op\":\"scale-set\",\"worker\":0,\"cores\":8}", "cannot have 8 cores");
+    refuse(session, "{\"op\":\"scale-set\",\"worker\":0,\"cores\":0}", "cores must be 1 to");
+    refuse(session, "{\"op\":\"scale-set\",\"worker\":0}", "cores must be 1 to");
+    refuse(session, "{\"op\":\"scale-set\",\"cores\":1}", "worker must be its number");
+    refuse(session, "{\"op\":\"scale-set\",\"worker\":-1,\"cores\":1}", "worker must be its number");
+    check_cores(session, 0);
+}
+
+/* ---- All of it ---------------------------------------------------------------------------------------- */
+
+static void
+start(void)
+{
+    char yaml[sizeof(config) + 200];
+    size_t file_bytes;
+    void *file;
+
+    EXPECT(zoo_write(zoo_find("resnet18"), ZOO_SIZE_TEST, leat_test_seed, &file, &file_bytes) == LEAT_OK);
+    leatd_init(&leatd);
+    (void)snprintf(yaml, sizeof(yaml), "%s/net.onnx", leatd.root.path);
+    FILE *out = fopen(yaml, "wb");
+    EXPECT(out != NULL && fwrite(file, file_bytes, 1, out) == 1 && fclose(out) == 0);
+    free(file);
+    (void)snprintf(yaml, sizeof(yaml), config, WORKERS, CORES_MAX, leatd.root.path);
+    leatd_start(&leatd, yaml);
+
+}
+
+static void
+make_buffers(uint64_t *random)
+{
+    input = malloc(input_bytes);
+    EXPECT(input != NULL);
+    for (size_t i = 0; i < input_bytes / sizeof(float); i++) {
+        ((float *)(void *)input)[i] = (float)(leat_test_random(random) % 2000) / 1000.0f - 1.0f;
+    }
+    for (uint32_t cores = 1; cores < SIZES; cores++) {
+        expected[cores] = malloc(output_bytes);
+        EXPECT(expected[cores] != NULL);
+    }
+}
+
+int
+main(void)
+{
+    struct client client;
+    uint64_t random, resizes = 0;
+    pthread_t thread;
+
+    leat_test_init();
+    random = leat_test_seed;
+    start();
+    struct leat_session *control = leatd_open_session(&leatd, 2, 4096);
+    connect(&client);
+    make_buffers(&random);
+    json_t *shown = leatd_request(control, "{\"op\":\"scale-show\"}");
+    free_cores = (uint32_t)leatd_number(json_array_get(json_object_get(shown, "nodes"), 0), "free_cores");
+    json_decref(shown);
+    for (uint32_t w = 0; w < WORKERS; w++) {
+        held[w] = 1;
+    }
+    const uint32_t free_cores_at_start = free_cores;
+    if (free_cores == 0) {
+        (void)printf("no core is free: only refusals are tested\n");
+    }
+    test_refusals(control);
+    for (uint32_t cores = 1; cores <= CORES_MAX; cores *= 2) { /* what each size answers */
+        resizes += resize(control, 0, cores);
+        expect_answers(&client, 0);
+    }
+    EXPECT(pthread_create(&thread, NULL, load, &client) == 0);
+    const uint32_t before = (uint32_t)resizes;
+    for (uint32_t i = 0; (free_cores_at_start > 0 ? (uint32_t)resizes - before : i) < RESIZES; i++) {
+        const uint32_t worker = (uint32_t)(leat_test_random(&random) % WORKERS);
+        const uint32_t any = 1u << leat_test_random(&random) % 3;
+        resizes += resize(control, worker, leat_test_random(&random) % 8 == 0 ? any : held[worker] == 1 ? 2 : 1);
+        if (i % (RESIZES / CHECKS) == 0) {
+            check_cores(control, resizes);
+        }
+    }
+    atomic_store_explicit(&client.stop, true, memory_order_relaxed);
+    EXPECT(pthread_join(thread, NULL) == 0);
+    for (uint32_t worker = 0; worker < WORKERS; worker++) {
+        resizes += resize(control, worker, 1);
+        expect_answers(&client, worker);
+    }
+    check_cores(control, resizes);
+    (void)printf("%llu resizes, %llu queries\n", (unsigned long long)resizes, (unsigned long long)client.answered);
+    EXPECT(client.asked == client.answered);
+    while (leatd_counter(control, "ok") < client.answered) { /* the report to the dispatcher comes after the answer */
+        (void)sched_yield();
+    }
+    EXPECT(leatd_counter(control, "ok") == client.asked && leatd_counter(control, "accepted") == client.asked);
+    leat_close(client.session);
+    leat_close(control);
+    leatd_end(&leatd, SIGTERM);
+    leatd_fini(&leatd);
+    free(input);
+    for (uint32_t cores = 1; cores < SIZES; cores++) {
+        free(expected[cores]);
+    }
+    return 0;
+}

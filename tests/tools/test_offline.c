@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     `leat offline`: every item of a folder is answered once and right, or told of in the report, also if the daemon is
+ *          killed at any step that changes the disk, drained or started with other folders in place; what was cancelled can go
+ *          on; while online queries keep the workers busy, nothing starts.
+ * Method   leatd with models that copy their input, and a leatd that kills itself at a step, each step in turn.
+ */
+#include <dirent.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+
+#include "base/npy.h"
+#include "tests/system/leatd.h"
+#include "tests/tools/command.h"
+
+enum { ITEM_BYTES = 16, ITEMS_MAX = 4 };
+
+static struct leatd leatd;
+static struct command command;
+
+static const char one_worker[] = "workers: [{count: 1}]\n";
+
+/* ---- Folders ---------------------------------------------------------------------------------- */
+
+static const char *
+path_of(const char *name)
+{
+    static char paths[4][320];
+    static unsigned next;
+    char *path = paths[next++ % 4];
+    (void)snprintf(path, sizeof(paths[0]), "%s/%s", leatd.root.path, name);
+    return path;
+}
+
+static uint32_t
+items_of(uint32_t item)
+{
+    return 1 + item % ITEMS_MAX;
+}
+
+static void
+fill(uint32_t item, unsigned char bytes[ITEMS_MAX * ITEM_BYTES])
+{
+    for (uint32_t b = 0; b < ITEMS_MAX * ITEM_BYTES; b++) {
+        bytes[b] = (unsigned char)(item * 7 + b + 1);
+    }
+}
+
+static const char *
+item_path(const char *folder, uint32_t item)
+{
+    char name[128];
+    (void)snprintf(name, sizeof(name), "%s/%05u.%s", folder, item, item % 2 == 0 ? "npy" : "raw");
+    return path_of(name);
+}
+
+static void
+put_items(const char *folder, uint32_t first, uint32_t end)
+{
+    unsigned char bytes[ITEMS_MAX * ITEM_BYTES];
+
+    EXPECT(mkdir(path_of(folder), 0700) == 0 || errno == EEXIST);
+    for (uint32_t item = first; item < end; item++) {
+        const uint32_t count = items_of(item);
+        const struct npy_array array = {
+            .dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {count, ITEM_BYTES}, .elements = count * ITEM_BYTES, .data = bytes};
+        fill(item, bytes);
+        if (item % 2 == 0) {
+            EXPECT(npy_write(item_path(folder, item), &array) == LEAT_OK);
+        } else {
+            FILE *file = fopen(item_path(folder, item), "wb");
+            EXPECT(file != NULL && fwrite(bytes, ITEM_BYTES, count, file) == count && fclose(file) == 0);
+        }
+    }
+}
+
+/* Is there an answer? If so it is the item, whole. */
+static bool
+is_answered(const char *folder, uint32_t item)
+{
+    unsigned char bytes[ITEMS_MAX * ITEM_BYTES], found[ITEMS_MAX * ITEM_BYTES + 1];
+    const size_t size = items_of(item) * ITEM_BYTES;
+    struct npy_array array;
+    const char *path = item_path(folder, item);
+
+    if (access(path, F_OK) != 0) {
+        return false;
+    }
+    fill(item, bytes);
+    if (item % 2 == 0) {
+        EXPECT(npy_read(path, &array) == LEAT_OK && array.dtype == LEAT_DTYPE_U8 && array.rank == 2);
+        EXPECT(array.dims[0] == items_of(item) && array.dims[1] == ITEM_BYTES && memcmp(array.data, bytes, size) == 0);
+        npy_free(&array);
+    } else {
+        FILE *file = fopen(path, "rb");
+        EXPECT(file != NULL && fread(found, 1, sizeof(found), file) == size && memcmp(found, bytes, size) == 0);
+        EXPECT(fclose(file) == 0);
+    }
+    return true;
+}
+
+static uint32_t
+count_entries(const char *folder)
+{
+    uint32_t count = 0;
+    DIR *open_folder = opendir(path_of(folder));
+
+    EXPECT(open_folder != NULL);
+    for (const struct dirent *entry; (entry = readdir(open_folder)) != NULL;) {
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    }
+    EXPECT(closedir(open_folder) == 0);
+    return count;
+}
+
+/* All of them, and `others` beside: nothing that is not finished. */
+static void
+expect_answers(const char *folder, uint32_t count, uint32_t others)
+{
+    for (uint32_t item = 0; item < count; item++) {
+        EXPECT(is_answered(folder, item));
+    }
+    EXPECT(count_entries(folder) == count + others);
+}
+
+/* ---- Jobs ------------------------------------------------------------------------------------- */
+
+static void
+add_model(const char *name, uint64_t latency_ns)
+{
+    char text[512];
+
+    (void)snprintf(text, sizeof(text),
+                   "{\"op\":\"model-add\",\"name\":\"%s\",\"backend\":\"synthetic\",\"items_max\":%d,\"input_bytes\":%d,"
+                   "\"output_bytes\":%d,\"options\":{\"latency_ns\":%llu,\"payload\":\"copy\"}}",
+                   name, ITEMS_MAX, ITEM_BYTES, ITEM_BYTES, (unsigned long long)latency_ns);
+    struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
+    json_t *answer = leatd_request(session, text);
+    EXPECT(json_object_get(answer, "error") == NULL);
+    json_decref(answer);
+    leat_close(session);
+}
+
+/* Returns the exit code. */
+static int
+submit(const char *application, const char *input, const char *output)
+{
+    const char *const arguments[] = {"offline", "submit",       "--application", application,     "--input",
+                                     path_of(input), "--output", path_of(output), "--json", NULL};
+    return command_run(&command, leatd.socket_path, arguments);
+}
+
+/* What the last command printed. */
+static json_t *
+printed(void)
+{
+    json_t *json = json_loads(command.out, JSON_REJECT_DUPLICATES, NULL);
+    EXPECT(json != NULL);
+    return json;
+}
+
+static uint64_t
+printed_id(void)
+{
+    json_t *job = printed();
+    const uint64_t id = leatd_number(job, "id");
+    json_decref(job);
+    return id;
+}
+
+/* `more` and what it takes may be NULL. */
+static int
+run(const char *what, uint64_t id, const char *more, const char *value)
+{
+    char number[24];
+    const char *const arguments[] = {"offline", what, number, "--json", more, value, NULL};
+
+    (void)snprintf(number, sizeof(number), "%llu", (unsigned long long)id);
+    return command_run(&command, leatd.socket_path, arguments);
+}
+
+static void
+expect_text(const char *key, const char *expected)
+{
+    json_t *job = printed();
+    const char *text = json_string_value(json_object_get(job, key));
+    if (text == NULL || strstr(text, expected) == NULL) {
+        (void)fprintf(stderr, "%s%s", command.out, command.err);
+        EXPECT(!"the job shows it");
+    }
+    json_decref(job);
+}
+
+static void
+expect_counts(uint64_t items, uint64_t answered, uint64_t failed)
+{
+    json_t *job = printed();
+    EXPECT(leatd_number(job, "items") == items && leatd_number(job, "answered") == answered);
+    EXPECT(leatd_number(job, "failed") == failed && leatd_number(job, "in_flight") == 0);
+    json_decref(job);
+}
+
+static void
+expect_refusal(int exit_code, const char *part)
+{
+    if (command.exit_code != exit_code || strstr(command.err, part) == NULL) {
+        (void)fprintf(stderr, "exit code %d: %s%s", command.exit_code, command.out, command.err);
+        EXPECT(!"it is refused for that");
+    }
+}
+
+/* ---- Cases ------------------------------------------------------------------------------------ */
+
+static void
+test_items_and_report(void)
+{
+    char line[512];
+    uint32_t lines = 0;
+
+    add_model("copy", 1000000);
+    put_items("in", 0, 30);
+    fake_root_write(&leatd.root, "/in/bad.raw", "no item has so many bytes");
+    EXPECT(symlink("/etc/passwd", path_of("in/away.npy")) == 0);
+    EXPECT(submit("copy", "in", "out") == 0);
+    const uint64_t id = printed_id();
+    EXPECT(id == 1);
+    EXPECT(run("show", id, "--wait", NULL) == 1); /* not all of them */
+    expect_text("state", "done");
+    expect_text("report", "leat-offline-1.failed.jsonl");
+    expect_counts(32, 30, 2);
+    expect_answers("out", 30, 1);
+    FILE *report = fopen(path_of("out/leat-offline-1.failed.jsonl"), "r");
+    EXPECT(report != NULL);
+    while (fgets(line, sizeof(line), report) != NULL) {
+        EXPECT(strstr(line, lines == 0 ? "{\"item\":\"away.npy\",\"error\":\"it is a symbolic link" :
+                                         "{\"item\":\"bad.raw\",\"error\":\"it has 25 bytes") == line);
+        lines++;
+    }
+    EXPECT(lines == 2 && fclose(report) == 0);
+
+    /* What failed can be mended: what is answered stays. */
+    EXPECT(unlink(path_of("in/away.npy")) == 0 && unlink(path_of("in/bad.raw")) == 0);
+    put_items("in", 30, 31);
+    EXPECT(run("resume", id, "--wait", NULL) == 0);
+    expect_counts(31, 31, 0);
+    expect_answers("out", 31, 0);
+
+    EXPECT(submit("nobody", "in", "out2") == 3);
+    expect_refusal(3, "there is no application or model 'nobody'");
+    EXPECT(submit("copy", "in", "in") == 3);
+    expect_refusal(3, "the output folder must be another");
+    EXPECT(submit("copy", "nowhere", "out2") == 1);
+    expect_refusal(1, "cannot open the folder");
+    EXPECT(run("show", 99, NULL, NULL) == 3);
+    expect_refusal(3, "there is no offline job 99");
+    EXPECT(run("cancel", id, NULL, NULL) == 3);
+    expect_refusal(3, "has ended");
+    EXPECT(run("lose", id, NULL, NULL) == 2);
+    struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
+    json_t *answer = leatd_request(session, "{\"op\":\"offline-submit\",\"application\":\"copy\",\"input\":\"/\",\"output\":\"/\"}");
+    EXPECT(strstr(json_string_value(json_object_get(answer, "error")), "two descriptors") != NULL);
+    json_decref(answer);
+    leat_close(session);
+}
+
+/* Some are answered, and not all were when `interrupt` came: else again with twice as many items. Returns how many there are. */
+static uint32_t
+interrupt_job(const char *kind, bool (*interrupt)(uint64_t id), char input[32], char output[32], uint64_t *ret_id)
+{
+    for (uint32_t count = 60;; count *= 2) {
+        (void)snprintf(input, 32, "%s-%u", kind, count);
+        (void)snprintf(output, 32, "%s-%u-out", kind, count);
+        put_items(input, 0, count);
+        EXPECT(submit("slow", input, output) == 0);
+        *ret_id = printed_id();
+        while (!is_answered(output, 3)) {
+        }
+        if (interrupt(*ret_id) && !is_answered(output, count - 1)) {
+            return count;
+        }
+    }
+}
+
+static bool
+cancel(uint64_t id)
+{
+    return run("cancel", id, NULL, NULL) == 0;
+}
+
+/* Cancelled, it stays so; resumed, it goes on; drained and started again, it goes on by itself. */
+static void
+test_cancel_resume_and_restart(void)
+{
+    char input[32], output[32];
+    uint64_t id;
+
+    add_model("slow", 10000000);
+    const uint32_t count = interrupt_job("cancelled", cancel, input, output, &id);
+    leatd_end(&leatd, SIGTERM);
+    leatd_start(&leatd, one_worker);
+    EXPECT(run("show", id, "--wait", NULL) == 1);
+    expect_text("state", "cancelled");
+    EXPECT(!is_answered(output, count - 1));
+    EXPECT(run("resume", id, NULL, NULL) == 0);
+    while (!is_answered(output, count / 2)) {
+    }
+    leatd_end(&leatd, SIGTERM);
+    leatd_start(&leatd, one_worker);
+    EXPECT(run("show", id, "--wait", NULL) == 0);
+    expect_counts(count, count, 0);
+    expect_answers(output, count, 0);
+}
+
+static char moving[32], moved[64];
+
+/* Its folder goes elsewhere while no daemon runs. */
+static bool
+kill_and_move(uint64_t id)
+{
+    (void)id;
+    leatd_end(&leatd, SIGKILL);
+    (void)snprintf(moved, sizeof(moved), "%s-moved", moving);
+    EXPECT(rename(path_of(moving), path_of(moved)) == 0 && mkdir(path_of(moving), 0700) == 0);
+    leatd_start(&leatd, one_worker);
+    return true;
+}
+
+/* A path may lead to another folder after a restart: that is not the client's word. */
+static void
+test_other_folder(void)
+{
+    char output[32];
+    uint64_t id;
+
+    const uint32_t count = interrupt_job("moving", kill_and_move, moving, output, &id);
+    do {
+        EXPECT(run("show", id, NULL, NULL) == 0);
+    } while (strstr(command.out, "\"trouble\":\"\"") != NULL);
+    expect_text("state", "waiting");
+    expect_text("trouble", "must give it its folders anew");
+    EXPECT(run("resume", id, "--input", path_of(moved)) == 0);
+    EXPECT(run("show", id, "--wait", NULL) == 0);
+    expect_text("input", moved);
+    expect_counts(count, count, 0);
+    expect_answers(output, count, 0);
+}
+
+static uint64_t
+counter_of(struct leat_session *session, const char *application, const char *key)
+{
+    json_t *status = leatd_request(session, "{\"op\":\"status\"}"), *app;
+    uint64_t value = UINT64_MAX;
+    size_t i;
+
+    json_array_foreach(json_object_get(status, "applications"), i, app) {
+        if (strcmp(json_string_value(json_object_get(app, "name")), application) == 0) {
+            value = leatd_number(app, key);
+        }
+    }
+    json_decref(status);
+    EXPECT(value != UINT64_MAX);
+    return value;
+}
+
+/* Online queries, some always under way, from a thread of their own. */
+struct load {
+    pthread_t thread;
+    _Atomic uint32_t answered;
+    _Atomic bool stop;
+};
+
+static void *
+keep_busy(void *argument)
+{
+    enum { UNDER_WAY = 8 };
+    struct load *load = argument;
+    struct leat_session *session = leatd_open_session(&leatd, 16, 65536);
+    struct leat_query query = LEAT_QUERY_INIT;
+    struct leat_completion done[UNDER_WAY];
+    struct leat_target target;
+    size_t count;
+
+    EXPECT(leat_find(session, "online", &target) == LEAT_OK);
+    query.target = target.id;
+    for (uint32_t t = 0; t < 2; t++) {
+        EXPECT(leat_tensor_alloc(session, ITEM_BYTES, &query.tensors[t]) == LEAT_OK);
+    }
+    do {
+        while (!load->stop && leat_in_flight(session) < UNDER_WAY) {
+            EXPECT(leat_submit(session, &query, NULL) == LEAT_OK);
+        }
+        EXPECT(leat_wait(session, done, UNDER_WAY, UINT64_MAX, &count) == LEAT_OK);
+        for (size_t d = 0; d < count; d++) {
+            EXPECT(done[d].outcome == LEAT_OUTCOME_OK);
+        }
+        load->answered += (uint32_t)count;
+    } while (leat_in_flight(session) > 0);
+    leat_close(session);
+    return NULL;
+}
+
+static void
+await_answers(const struct load *load, uint32_t more)
+{
+    const uint32_t from = load->answered;
+    while (load->answered - from < more) {
+        EXPECT(sched_yield() == 0);
+    }
+}
+
+static void
+test_throttling(void)
+{
+    enum { COUNT = 8 };
+    struct load load = {0};
+    char text[64];
+    bool held = false;
+
+    add_model("online", 5000000);
+    put_items("held", 0, COUNT);
+    EXPECT(pthread_create(&load.thread, NULL, keep_busy, &load) == 0);
+    struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
+    await_answers(&load, 50);
+    const uint64_t before = counter_of(session, "copy", "accepted");
+    EXPECT(submit("copy", "held", "held-out") == 0);
+    const uint64_t id = printed_id();
+    (void)snprintf(text, sizeof(text), "{\"op\":\"offline-show\",\"id\":%llu}", (unsigned long long)id);
+    for (uint32_t look = 0; look < 20 || !held; look++) {
+        await_answers(&load, 20); /* a tenth of a second: so often is it decided anew */
+        json_t *job = leatd_request(session, text);
+        EXPECT(leatd_number(job, "answered") == 0 && leatd_number(job, "in_flight") == 0);
+        held = held || (strcmp(json_string_value(json_object_get(job, "held_by")), "utilisation") == 0 &&
+                        leatd_number(job, "items") == COUNT);
+        json_decref(job);
+    }
+    EXPECT(run("resume", id, NULL, NULL) == 3);
+    expect_refusal(3, "goes on by itself");
+    EXPECT(counter_of(session, "copy", "accepted") == before);
+    load.stop = true;
+    EXPECT(pthread_join(load.thread, NULL) == 0);
+    EXPECT(run("show", id, "--wait", NULL) == 0);
+    expect_answers("held-out", COUNT, 0);
+    leat_close(session);
+}
+
+static void
+test_death_at_every_step(void)
+{
+    enum { COUNT = 2 };
+    char step_text[16], output[32], report[96];
+    bool died = true;
+    unsigned step;
+    uint64_t id;
+    const char *plain = leatd.program;
+
+    put_items("short", 0, COUNT);
+    fake_root_write(&leatd.root, "/short/bad.raw", "17 bytes are odd.");
+    EXPECT(setenv("LEAT_TEST_KILL_ARM", path_of("arm"), 1) == 0);
+    for (step = 1; died; step++) {
+        (void)snprintf(step_text, sizeof(step_text), "%u", step);
+        (void)snprintf(output, sizeof(output), "out-%u", step);
+        EXPECT(setenv("LEAT_TEST_KILL_STEP", step_text, 1) == 0);
+        leatd.program = LEATD_KILLED;
+        leatd_start(&leatd, one_worker);
+        fake_root_write(&leatd.root, "/arm", "");
+        const bool acknowledged = submit("copy", "short", output) == 0;
+        id = acknowledged ? printed_id() : 0;
+        if (acknowledged) {
+            EXPECT(run("show", id, "--wait", NULL) == 1);
+            died = command.out[0] == '\0';
+        }
+        leatd_end(&leatd, SIGKILL);
+        EXPECT(unlink(path_of("arm")) == 0);
+        for (uint32_t item = 0; item < COUNT; item++) {
+            (void)is_answered(output, item); /* whole, if it is there */
+        }
+        leatd.program = plain;
+        leatd_start(&leatd, one_worker);
+        if (!acknowledged) { /* it may be there all the same */
+            EXPECT(submit("copy", "short", output) == 0);
+            id = printed_id();
+        }
+        EXPECT(run("show", id, "--wait", NULL) == 1);
+        expect_counts(COUNT + 1, COUNT, 1);
+        (void)snprintf(report, sizeof(report), "%s/leat-offline-%llu.failed.jsonl", output, (unsigned long long)id);
+        EXPECT(access(path_of(report), F_OK) == 0);
+        const uint32_t others = count_entries(output) - COUNT;
+        EXPECT(others == 1 || (!acknowledged && others == 2)); /* a report of each job */
+        expect_answers(output, COUNT, others);
+        leatd_end(&leatd, SIGTERM);
+    }
+    EXPECT(step > 30);
+}
+
+int
+main(void)
+{
+    leatd_init(&leatd);
+    leatd_start(&leatd, one_worker);
+    test_items_and_report();
+    test_cancel_resume_and_restart();
+    test_other_folder();
+    test_throttling();
+    leatd_end(&leatd, SIGTERM);
+    test_death_at_every_step();
+    leatd_fini(&leatd);
+    return 0;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     `leat scale` shows what the daemon says, changes one worker's cores, and says of a wrong use what to do.
+ * Method   The command as a process beside leatd, with workers that have their size for good and one that has not.
+ */
+#include <signal.h>
+
+#include "tests/system/leatd.h"
+#include "tests/tools/command.h"
+
+static const char config[] = "workers: [{count: 1, cores: 1}, {count: 1, cores: 1, cores_max: 2, class: elastic}]\n";
+
+int
+main(void)
+{
+    static struct command command;
+    struct leatd leatd;
+
+    leat_test_init();
+    leatd_init(&leatd);
+    leatd_start(&leatd, config);
+    const char *socket_path = leatd.socket_path;
+    command_expect(&command, socket_path, 0, "example: leat scale set", (const char *const[]){"scale", "--help", NULL});
+    command_expect(&command, socket_path, 2, "show or set", (const char *const[]){"scale", NULL});
+    command_expect(&command, socket_path, 2, "needs --cores", (const char *const[]){"scale", "set", "0", NULL});
+    command_expect(&command, socket_path, 2, "number of one worker", (const char *const[]){"scale", "set", "--cores", "1", NULL});
+    command_expect(&command, socket_path, 2, "--cores", (const char *const[]){"scale", "set", "0", "--cores", "0", NULL});
+    command_expect(&command, socket_path, 2, "'x' is no number", (const char *const[]){"scale", "set", "x", "--cores", "1", NULL});
+    command_expect(&command, socket_path, 3, "no worker 7", (const char *const[]){"scale", "set", "7", "--cores", "1", NULL});
+    command_expect(&command, socket_path, 3, "worker 0 has 1 cores, always: set cores_max",
+                   (const char *const[]){"scale", "set", "0", "--cores", "2", NULL});
+    command_expect(&command, socket_path, 0, "elastic", (const char *const[]){"scale", "show", NULL});
+    EXPECT(command_run(&command, socket_path, (const char *const[]){"scale", "show", "--json", NULL}) == 0);
+    json_t *shown = json_loads(command.out, 0, NULL);
+    const json_t *worker = json_array_get(json_object_get(shown, "workers"), 1);
+    EXPECT(leatd_number(worker, "cores") == 1 && json_array_size(json_object_get(worker, "sizes")) == 2);
+    const uint64_t left = leatd_number(json_array_get(json_object_get(shown, "nodes"), 0), "free_cores");
+    json_decref(shown);
+    if (left == 0) {
+        command_expect(&command, socket_path, 3, "leat scale show", (const char *const[]){"scale", "set", "1", "--cores", "2", NULL});
+    } else {
+        command_expect(&command, socket_path, 0, "worker 1 has 2 cores", (const char *const[]){"scale", "set", "1", "--cores", "2", NULL});
+        EXPECT(command_run(&command, socket_path, (const char *const[]){"scale", "set", "1", "--cores=1", "--json", NULL}) == 0);
+        json_t *set = json_loads(command.out, 0, NULL);
+        EXPECT(leatd_number(set, "cores") == 1 && leatd_number(set, "resizes") == 2);
+        json_decref(set);
+    }
+    leatd_end(&leatd, SIGTERM);
+    leatd_fini(&leatd);
+    return 0;
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/simulate/stages_table.h"
+
+#include <string.h>
+
+#include "base/csv.h"
+
+#define COEFFICIENT_MAX_MS 1e9
+
+static enum leat_status
+read_stage(const struct leat_csv *csv, const uint32_t *columns, struct leat_themis_stage *ret_stage)
+{
+    struct leat_themis_stage stage;
+    double *const coefficients[] = {&stage.latency.alpha_ms, &stage.latency.beta_ms, &stage.latency.gamma_ms, &stage.latency.zeta_ms};
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t i = 0; i < 4 && status == LEAT_OK; i++) {
+        status = leat_csv_number(csv, columns[i], -COEFFICIENT_MAX_MS, COEFFICIENT_MAX_MS, coefficients[i]);
+    }
+    status = status == LEAT_OK ? leat_csv_integer(csv, columns[4], 1, LEAT_SCALE_BATCH_MAX, &stage.batch_max) : status;
+    status = status == LEAT_OK ? leat_csv_integer(csv, columns[5], 1, LEAT_SCALE_CORES_MAX, &stage.cores_max) : status;
+    for (uint32_t c = 1; status == LEAT_OK && c <= stage.cores_max; c++) {
+        for (uint32_t b = 1; b <= stage.batch_max; b++) {
+            if (leat_scale_latency_ms(&stage.latency, b, c) <= 0) {
+                return leat_csv_fail(csv, "a batch of %u on %u cores would take no time", b, c);
+            }
+        }
+    }
+    if (status == LEAT_OK) {
+        *ret_stage = stage;
+    }
+    return status;
+}
+
+static enum leat_status
+read_rows(struct leat_csv *csv, const char *pipeline, struct leat_themis_pipeline *table)
+{
+    static const char *const names[] = {"alpha", "beta", "gamma", "zeta", "max_batch", "max_cores"};
+    const uint32_t of = leat_csv_find(csv, "pipeline");
+    uint32_t columns[6];
+    enum leat_status status = LEAT_OK;
+
+    if ((of != LEAT_CSV_NO_COLUMN) != (pipeline != NULL)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "%s: %s", csv->path,
+                         pipeline != NULL ? "no column pipeline: it has one pipeline, which needs no name"
+                                          : "a column pipeline: which one is meant has to be said");
+    }
+    for (uint32_t i = 0; i < 6 && status == LEAT_OK; i++) {
+        status = leat_csv_need(csv, names[i], &columns[i]);
+    }
+    while (status == LEAT_OK && (status = leat_csv_next(csv)) == LEAT_OK) {
+        if (pipeline != NULL && strcmp(csv->fields[of], pipeline) != 0) {
+            continue;
+        }
+        if (table->stage_count == LEAT_SCALE_STAGES_MAX) {
+            return leat_csv_fail(csv, "more than %u stages", LEAT_SCALE_STAGES_MAX);
+        }
+        status = read_stage(csv, columns, &table->stages[table->stage_count++]);
+    }
+    if (status == LEAT_AGAIN) {
+        status = table->stage_count > 0 ? LEAT_OK
+                                        : LEAT_FAIL(LEAT_ERR_NOT_FOUND, "%s: no stage%s%s", csv->path,
+                                                    pipeline != NULL ? " of pipeline " : "", pipeline != NULL ? pipeline : "");
+    }
+    return status;
+}
+
+enum leat_status
+stages_table_read(const char *path, const char *pipeline, struct leat_themis_pipeline *ret_pipeline)
+{
+    struct leat_themis_pipeline table = {0};
+    struct leat_csv csv;
+    enum leat_status status = leat_csv_open(path, &csv);
+
+    if (status != LEAT_OK) {
+        return status;
+    }
+    status = read_rows(&csv, pipeline, &table);
+    leat_csv_close(&csv);
+    if (status == LEAT_OK) {
+        *ret_pipeline = table;
+    }
+    return status;
+}
