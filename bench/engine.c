@@ -11,23 +11,35 @@
 #include "base/clock.h"
 #include "bench/support.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/calibrate.h"
 #include "kernels/graph.h"
 #include "kernels/team.h"
 #include "tools/zoo/zoo.h"
 
 static const char measures[] =
     "Measures   Items a second of the cpu backend on whole networks with random weights, in batches of 1, 8 and 32, on\n"
-    "           one and on two cores, and the geometric mean of the ratios. Sequences are 128 long.\n"
+    "           one and on two cores, and the geometric means of the ratios. Sequences are 128 long.\n"
+    "           --precision f32,bf16,int8 chooses among those that the processor has, --networks among the networks.\n"
     "Beside it  ONNX Runtime on the same files, inputs and cores in the same run: all graph optimisations, inputs and\n"
-    "           outputs bound ahead, as many threads, each on its core. Its answers are compared with ours.\n"
-    "           LEAT_BENCH_PYTHON names the Python that has the package onnxruntime, else it is /usr/bin/python3.\n"
-    "Does not   say what loading costs, or what a query costs that comes through the daemon.\n"
+    "           outputs bound ahead, as many threads, each on its core. To bf16 it is compared in f32, to int8 in int8:\n"
+    "           quantised by its own tools, calibrated on the inputs that ours are, with weights by channel, as QDQ\n"
+    "           with activations u8 and s8, as QOperator with u8 and with ranges found in each run, whichever is the fastest in\n"
+    "           the case at hand. Its f32 answers are compared with ours, and ours in bf16 and int8 with those in f32.\n"
+    "           LEAT_BENCH_PYTHON names the Python that has the packages onnxruntime and onnx, else it is\n"
+    "           /usr/bin/python3.\n"
+    "Does not   say what loading costs, what a query costs that comes through the daemon, or how accurate a precision is:\n"
+    "           random weights recognise nothing.\n"
     "Method     The two take turns, a window each of at least one run, after one that is not counted; a window's figure\n"
     "           is the median of its runs.";
 
-static const char *const models[] = {"resnet50", "mobilenetv2", "efficientnet-b0", "bert-base", "dlrm-rm2", "wide-deep"};
+static const struct network {
+    const char *name;
+    bool narrow; /* worth narrower numbers: it multiplies rather than looks up */
+    bool dense;  /* nearly all that it does is large products */
+} networks[] = {{"resnet50", true, true},   {"mobilenetv2", true, false}, {"efficientnet-b0", true, false},
+                {"bert-base", true, true}, {"dlrm-rm2", false, false},   {"wide-deep", false, false}};
 static const uint32_t batches[] = {1, 8, 32}, threads[] = {1, 2};
-enum { RUNS_MAX = 1000, THREADS_MAX = 2, SYMBOLS_MAX = 4 };
+enum { RUNS_MAX = 1000, THREADS_MAX = 2, SYMBOLS_MAX = 4, CALIBRATION_ITEMS = 8 };
 
 static void *
 allocate(size_t bytes)
@@ -46,6 +58,8 @@ struct subject {
     struct leat_model_source source;
     struct leat_tensor_info infos[LEAT_TENSORS_MAX];
     struct leat_model *model;
+    void *exact[LEAT_TENSORS_MAX]; /* what f32 answers for one item */
+    float bounds[LEAT_TENSORS_MAX]; /* how far from that bf16 may be */
     struct leat_plan *plan;
     struct leat_team *team;
     int64_t ends[LEAT_TENSORS_MAX]; /* of inputs: indices are below */
@@ -91,26 +105,6 @@ fill(const struct leat_tensor_info *info, int64_t end, uint32_t items, void *dat
 }
 
 static void
-load(struct subject *s, const struct zoo_model *model, enum zoo_size zoo_size, const void *file, size_t size)
-{
-    *s = (struct subject){.source = {.infos = s->infos}};
-    LEAT_MUST(zoo_describe(model, zoo_size, note_ends, s) == LEAT_OK);
-    LEAT_MUST(leat_onnx_import(file, size, &s->graph) == LEAT_OK);
-    LEAT_MUST(leat_graph_bind(s->graph, s->lengths, s->length_count) == LEAT_OK);
-    LEAT_MUST(leat_graph_optimise(s->graph, UINT64_MAX) == LEAT_OK);
-    s->source.graph = s->graph;
-    LEAT_MUST(leat_graph_signature(s->graph, s->infos, &s->source.input_count, &s->source.output_count) == LEAT_OK);
-    LEAT_MUST(leat_backend_cpu.model_load(&s->source, &s->model) == LEAT_OK);
-}
-
-static void
-unload(struct subject *s)
-{
-    leat_backend_cpu.model_destroy(s->model);
-    leat_graph_destroy(s->graph);
-}
-
-static void
 plan(struct subject *s, uint32_t items, uint32_t size, const int *cpus)
 {
     const struct leat_plan_options options = {.items = items, .team_sizes = &size, .team_size_count = 1};
@@ -151,6 +145,137 @@ run(struct subject *s)
         segment.tensors[t] = s->tensors[t];
     }
     LEAT_MUST(leat_backend_cpu.plan_run(s->plan, &segment, 1, s->scratch, s->team) == LEAT_OK);
+}
+
+static void
+calibrate(struct subject *s)
+{
+    struct leat_calibration *calibration;
+    const void *inputs[LEAT_TENSORS_MAX];
+
+    for (uint32_t t = 0; t < s->source.input_count; t++) {
+        void *input = allocate(CALIBRATION_ITEMS * s->infos[t].item_bytes);
+        fill(&s->infos[t], s->ends[t], CALIBRATION_ITEMS, input);
+        inputs[t] = input;
+    }
+    LEAT_MUST(leat_calibration_create(s->graph, CALIBRATION_ITEMS, &calibration) == LEAT_OK);
+    LEAT_MUST(leat_calibration_run(calibration, inputs) == LEAT_OK);
+    for (uint32_t i = 0; i < leat_calibration_count(calibration); i++) {
+        const struct leat_range range = leat_calibration_range(calibration, i);
+        LEAT_MUST(leat_graph_set_range(s->graph, &range));
+    }
+    leat_calibration_destroy(calibration);
+    for (uint32_t t = 0; t < s->source.input_count; t++) {
+        free((void *)(uintptr_t)inputs[t]);
+    }
+}
+
+static float
+largest_of(const float *data, size_t count)
+{
+    float largest = 0;
+    for (size_t i = 0; i < count; i++) {
+        largest = fmaxf(largest, fabsf(data[i]));
+    }
+    return largest;
+}
+
+static bool
+is_within(const float *ours, const float *wanted, size_t count, float bound)
+{
+    bool within = true;
+    for (size_t i = 0; i < count; i++) {
+        within = within && fabsf(ours[i] - wanted[i]) <= bound;
+    }
+    return within;
+}
+
+/* Moves floats up and down in turn by as much as bf16 rounds twice. */
+static void
+shake(struct subject *s)
+{
+    for (uint32_t t = 0; t < s->source.input_count; t++) {
+        for (size_t i = 0; s->infos[t].dtype == LEAT_DTYPE_F32 && i < s->infos[t].item_bytes / sizeof(float); i++) {
+            ((float *)s->tensors[t])[i] *= i % 2 == 0 ? 1 + 1.0f / 256 : 1 - 1.0f / 256;
+        }
+    }
+}
+
+/* For one item, and how far off other precisions may be: as in the tests of the backend. */
+static void
+find_exact(struct subject *s, int cpu)
+{
+    plan(s, 1, 1, &cpu);
+    run(s);
+    for (uint32_t t = s->source.input_count; t < s->source.input_count + s->source.output_count; t++) {
+        s->exact[t] = allocate(s->infos[t].item_bytes);
+        memcpy(s->exact[t], s->tensors[t], s->infos[t].item_bytes);
+    }
+    shake(s);
+    run(s);
+    for (uint32_t t = s->source.input_count; t < s->source.input_count + s->source.output_count; t++) {
+        const float *exact = s->exact[t], *moved = s->tensors[t];
+        const size_t count = s->infos[t].item_bytes / sizeof(float);
+        float furthest = 0;
+        LEAT_ASSERT(s->infos[t].dtype == LEAT_DTYPE_F32);
+        for (size_t i = 0; i < count; i++) {
+            furthest = fmaxf(furthest, fabsf(moved[i] - exact[i]));
+        }
+        s->bounds[t] = fmaxf(8 * furthest, 0.05f * largest_of(exact, count));
+    }
+    unplan(s);
+}
+
+/* The network in f32, and what it answers so. */
+static void
+load(struct subject *s, const struct zoo_model *model, enum zoo_size zoo_size, const void *file, size_t size, int cpu)
+{
+    *s = (struct subject){.source = {.infos = s->infos}};
+    LEAT_MUST(zoo_describe(model, zoo_size, note_ends, s) == LEAT_OK);
+    LEAT_MUST(leat_onnx_import(file, size, &s->graph) == LEAT_OK);
+    LEAT_MUST(leat_graph_bind(s->graph, s->lengths, s->length_count) == LEAT_OK);
+    LEAT_MUST(leat_graph_optimise(s->graph, UINT64_MAX) == LEAT_OK);
+    s->source.graph = s->graph;
+    LEAT_MUST(leat_graph_signature(s->graph, s->infos, &s->source.input_count, &s->source.output_count) == LEAT_OK);
+    LEAT_MUST(leat_backend_cpu.model_load(&s->source, &s->model) == LEAT_OK);
+    find_exact(s, cpu);
+}
+
+static void
+load_in(struct subject *s, enum leat_precision precision)
+{
+    if (precision == s->source.precision) {
+        return;
+    }
+    leat_backend_cpu.model_destroy(s->model);
+    s->source.precision = precision;
+    if (precision == LEAT_PRECISION_INT8) {
+        calibrate(s);
+    }
+    LEAT_MUST(leat_backend_cpu.model_load(&s->source, &s->model) == LEAT_OK);
+}
+
+static void
+unload(struct subject *s)
+{
+    for (uint32_t t = 0; t < LEAT_TENSORS_MAX; t++) {
+        free(s->exact[t]);
+    }
+    leat_backend_cpu.model_destroy(s->model);
+    leat_graph_destroy(s->graph);
+}
+
+/* The first item's answers: sums of thousands of products, in another order or of narrower numbers, layer upon layer. */
+static void
+check(const struct subject *s)
+{
+    for (uint32_t t = s->source.input_count; t < s->source.input_count + s->source.output_count; t++) {
+        const size_t count = s->infos[t].item_bytes / sizeof(float);
+        const float bound = s->source.precision == LEAT_PRECISION_F32    ? 1e-4f * largest_of(s->exact[t], count)
+                            : s->source.precision == LEAT_PRECISION_BF16 ? s->bounds[t]
+                                                                         : 4 * s->bounds[t];
+        LEAT_ASSERT(is_within(s->tensors[t], s->exact[t], count, bound));
+    }
 }
 
 static double
@@ -222,50 +347,72 @@ write_file(const char *path, const void *data, size_t size)
     LEAT_MUST(fwrite(data, 1, size, file) == size && fclose(file) == 0);
 }
 
-/* Sums of thousands of products, taken in two orders, layer upon layer. */
+/* The end of a request: the sizes of free dimensions. */
 static void
-compare(const float *ours, const float *theirs, size_t count)
+send_lengths(struct peer *peer, const struct subject *s)
 {
-    float largest = 0;
-    for (size_t i = 0; i < count; i++) {
-        largest = fmaxf(largest, fabsf(theirs[i]));
-    }
-    for (size_t i = 0; i < count; i++) {
-        LEAT_ASSERT(fabsf(ours[i] - theirs[i]) <= 1e-4f * largest);
-    }
-}
-
-/* Gives the peer our inputs and compares its outputs with ours. */
-static void
-load_peer(struct peer *peer, const struct subject *s, const char *folder, uint32_t size, const int *cpus)
-{
-    char inputs[64], outputs[64], answer[8];
-
-    (void)snprintf(inputs, sizeof(inputs), "%s/inputs", folder);
-    (void)snprintf(outputs, sizeof(outputs), "%s/outputs", folder);
-    FILE *file = fopen(inputs, "wb");
-    LEAT_ASSERT(file != NULL);
-    for (uint32_t t = 0; t < s->source.input_count; t++) {
-        LEAT_MUST(fwrite(s->tensors[t], s->infos[t].item_bytes, s->items, file) == s->items);
-    }
-    LEAT_MUST(fclose(file) == 0);
-    (void)fprintf(peer->to, "load %s/model %s %s %u", folder, inputs, outputs, s->items);
-    for (uint32_t m = 0; m < size; m++) {
-        (void)fprintf(peer->to, " %d", cpus[m]);
-    }
     for (uint32_t i = 0; i < s->length_count; i++) {
         (void)fprintf(peer->to, " %s=%" PRId64, s->lengths[i].name, s->lengths[i].value);
     }
     (void)fprintf(peer->to, "\n");
     (void)fflush(peer->to);
+}
+
+static void
+write_inputs(const struct subject *s, uint32_t items, const char *path)
+{
+    FILE *file = fopen(path, "wb");
+    LEAT_ASSERT(file != NULL);
+    for (uint32_t t = 0; t < s->source.input_count; t++) {
+        void *input = allocate(items * s->infos[t].item_bytes);
+        fill(&s->infos[t], s->ends[t], items, input);
+        LEAT_MUST(fwrite(input, s->infos[t].item_bytes, items, file) == items);
+        free(input);
+    }
+    LEAT_MUST(fclose(file) == 0);
+}
+
+/* False: it cannot. */
+static bool
+quantise_peer(struct peer *peer, const struct subject *s, const char *folder)
+{
+    char inputs[64], answer[8];
+
+    (void)snprintf(inputs, sizeof(inputs), "%s/inputs", folder);
+    write_inputs(s, CALIBRATION_ITEMS, inputs);
+    (void)fprintf(peer->to, "quantise %s/model %s %d", folder, inputs, CALIBRATION_ITEMS);
+    send_lengths(peer, s);
+    LEAT_MUST(fscanf(peer->from, "%7s", answer) == 1);
+    (void)unlink(inputs);
+    return strcmp(answer, "ok") == 0;
+}
+
+/* Gives the peer our inputs, and compares its answers, where they are in f32, with ours in f32. */
+static void
+load_peer(struct peer *peer, const struct subject *s, const char *folder, uint32_t size, const int *cpus)
+{
+    const enum leat_precision precision = s->source.precision;
+    char inputs[64], outputs[64], answer[8];
+
+    (void)snprintf(inputs, sizeof(inputs), "%s/inputs", folder);
+    (void)snprintf(outputs, sizeof(outputs), "%s/outputs", folder);
+    write_inputs(s, s->items, inputs);
+    (void)fprintf(peer->to, "%s %s/model %s %s %u", precision == LEAT_PRECISION_INT8 ? "load_quantised" : "load", folder,
+                  inputs, outputs, s->items);
+    for (uint32_t m = 0; m < size; m++) {
+        (void)fprintf(peer->to, " %d", cpus[m]);
+    }
+    send_lengths(peer, s);
     LEAT_MUST(fscanf(peer->from, "%7s", answer) == 1 && strcmp(answer, "ok") == 0);
-    file = fopen(outputs, "rb");
+    FILE *file = fopen(outputs, "rb");
     LEAT_ASSERT(file != NULL);
     for (uint32_t t = s->source.input_count; t < s->source.input_count + s->source.output_count; t++) {
-        float *theirs = allocate(s->items * s->infos[t].item_bytes);
-        LEAT_ASSERT(s->infos[t].dtype == LEAT_DTYPE_F32);
-        LEAT_MUST(fread(theirs, s->infos[t].item_bytes, s->items, file) == s->items);
-        compare(s->tensors[t], theirs, s->items * s->infos[t].item_bytes / sizeof(float));
+        const size_t item = s->infos[t].item_bytes, of_item = item / sizeof(float);
+        float *theirs = allocate(s->items * item);
+        LEAT_MUST(fread(theirs, item, s->items, file) == s->items);
+        const float bound = 1e-4f * largest_of(theirs, s->items * of_item);
+        LEAT_ASSERT(precision == LEAT_PRECISION_INT8 || is_within(s->exact[t], theirs, of_item, bound));
+        LEAT_ASSERT(precision != LEAT_PRECISION_F32 || is_within(s->tensors[t], theirs, s->items * of_item, bound));
         free(theirs);
     }
     (void)fclose(file);
@@ -287,10 +434,25 @@ their_window(struct peer *peer, uint32_t runs)
 
 /* ---- Rounds ------------------------------------------------------------------------------------ */
 
-/* The ratio of their time to ours, 0 where they are missing. */
+/* What a case wants of its ratio; 0: nothing. */
+static double
+target_of(const struct network *network, enum leat_precision precision)
+{
+    return precision == LEAT_PRECISION_F32 ? 0.95 : precision == LEAT_PRECISION_INT8 ? 1.1 : network->dense ? 1.8 : 0;
+}
+
+/* " in bf16"; "" for f32. */
+static const char *
+in_precision(enum leat_precision precision)
+{
+    static const char *const texts[LEAT_PRECISION_COUNT] = {"", " in bf16", " in int8"};
+    return texts[precision];
+}
+
+/* The ratio of their time to ours, 0 where they are missing (NULL). */
 static double
 measure(const struct bench_options *options, const struct leat_clock *clock, struct subject *s, struct peer *peer,
-        const char *name, uint32_t size)
+        const struct network *network, uint32_t size)
 {
     static double ours[BENCH_WINDOWS_MAX], theirs[BENCH_WINDOWS_MAX], ratios[BENCH_WINDOWS_MAX];
     const double trial_ns = our_window(clock, s, 1);
@@ -300,80 +462,160 @@ measure(const struct bench_options *options, const struct leat_clock *clock, str
 
     for (uint32_t w = 0; w < options->windows; w++) {
         ours[w] = our_window(clock, s, runs);
-        if (is_there(peer)) {
+        if (peer != NULL) {
             theirs[w] = their_window(peer, runs);
             ratios[w] = theirs[w] / ours[w];
         }
     }
-    (void)snprintf(subject, sizeof(subject), "%s, %u items, %u %s", name, s->items, size, size == 1 ? "core" : "cores");
+    (void)snprintf(subject, sizeof(subject), "%s%s, %u items, %u %s", network->name,
+                   in_precision(s->source.precision), s->items, size, size == 1 ? "core" : "cores");
     struct bench_row row = {.subject = subject, .metric = "rate", .unit = "items/s", .windows = options->windows,
                             .value = s->items * 1e9 / bench_median(ours, options->windows)};
-    if (is_there(peer)) {
-        row.peer = "ONNX Runtime";
+    if (peer != NULL) {
+        row.peer = s->source.precision == LEAT_PRECISION_INT8 ? "ONNX Runtime in int8" : "ONNX Runtime";
         row.peer_version = peer->version;
         row.ratio = bench_median(ratios, options->windows);
-        row.goal = BENCH_AT_LEAST;
-        row.target = 0.95;
+        row.target = target_of(network, s->source.precision);
+        row.goal = row.target > 0 ? BENCH_AT_LEAST : BENCH_NO_GOAL;
     }
     bench_print(options, &row);
     return row.ratio;
 }
 
+/* Of ratios. */
+struct mean {
+    double logarithms;
+    uint32_t count;
+};
+
+/* The network in all batches on all teams. */
+static void
+measure_all(const struct bench_options *options, const struct leat_clock *clock, struct subject *s, struct peer *peer,
+            const struct network *network, const char *folder, struct mean *mean)
+{
+    for (size_t t = 0; t < LEAT_COUNT_OF(threads) && threads[t] <= options->cpu_count; t++) {
+        for (size_t b = 0; b < LEAT_COUNT_OF(batches); b++) {
+            plan(s, batches[b], threads[t], options->cpus);
+            run(s);
+            check(s);
+            if (peer != NULL) {
+                load_peer(peer, s, folder, threads[t], options->cpus);
+            }
+            const double ratio = measure(options, clock, s, peer, network, threads[t]);
+            if (ratio > 0) {
+                mean->logarithms += log(ratio);
+                mean->count++;
+            }
+            unplan(s);
+        }
+    }
+}
+
+static void
+measure_network(const struct bench_options *options, const struct leat_clock *clock, struct peer *peer,
+                const struct network *network, const char *folder, uint32_t precisions,
+                struct mean means[LEAT_PRECISION_COUNT])
+{
+    const enum zoo_size zoo_size = options->smoke ? ZOO_SIZE_TEST : ZOO_SIZE_FULL;
+    const struct zoo_model *model = zoo_find(network->name);
+    struct subject subject;
+    char path[64];
+    size_t size;
+    void *file;
+
+    (void)snprintf(path, sizeof(path), "%s/model", folder);
+    LEAT_MUST(zoo_write(model, zoo_size, 1, &file, &size) == LEAT_OK);
+    write_file(path, file, size);
+    load(&subject, model, zoo_size, file, size, options->cpus[0]);
+    free(file);
+    for (uint32_t p = 0; p < LEAT_PRECISION_COUNT; p++) {
+        if ((precisions & LEAT_PRECISION_BIT(p)) == 0 || (p != LEAT_PRECISION_F32 && !network->narrow)) {
+            continue;
+        }
+        struct peer *beside = is_there(peer) ? peer : NULL;
+        if (beside != NULL && p == LEAT_PRECISION_INT8 && !quantise_peer(peer, &subject, folder)) {
+            bench_print_missing(options, "ONNX Runtime in int8", "the Python has no package onnx");
+            beside = NULL;
+        }
+        load_in(&subject, p);
+        measure_all(options, clock, &subject, beside, network, folder, &means[p]);
+    }
+    unload(&subject);
+    (void)unlink(path);
+}
+
+static bool
+is_listed(const char *list, const char *name)
+{
+    const size_t length = strlen(name);
+    const char *at = list;
+
+    while (at != NULL && (strncmp(at, name, length) != 0 || (at[length] != ',' && at[length] != '\0'))) {
+        at = strchr(at, ',');
+        at = at != NULL ? at + 1 : NULL;
+    }
+    return at != NULL;
+}
+
+/* LEAT_PRECISION_BIT of those that are in the list and can be had; 0 after a word to the user. */
+static uint32_t
+choose(const char *list)
+{
+    const uint32_t here = leat_backend_precisions(&leat_backend_cpu);
+    uint32_t chosen = 0;
+
+    for (uint32_t p = 0; p < LEAT_PRECISION_COUNT; p++) {
+        if ((here & LEAT_PRECISION_BIT(p)) != 0 && (list == NULL || is_listed(list, leat_precision_text(p)))) {
+            chosen |= LEAT_PRECISION_BIT(p);
+        }
+    }
+    if (chosen == 0) {
+        (void)fprintf(stderr, "none of these precisions can be had here\n");
+    }
+    return chosen;
+}
+
 int
 main(int argc, char **argv)
 {
-    struct bench_options options = {.name = "engine", .windows = 7, .window_ns = 500000000};
-    char folder[] = "/tmp/leat-bench-XXXXXX", path[64];
+    struct bench_option own[] = {{"precision", NULL}, {"networks", NULL}, {NULL, NULL}};
+    struct bench_options options = {.name = "engine", .windows = 7, .window_ns = 500000000, .own = own};
+    static const double targets[LEAT_PRECISION_COUNT] = {[LEAT_PRECISION_F32] = 1.1};
+    struct mean means[LEAT_PRECISION_COUNT] = {{0, 0}};
+    char folder[] = "/tmp/leat-bench-XXXXXX", subject[32];
     struct leat_clock clock;
     struct peer peer;
-    double logarithms = 0;
-    uint32_t count = 0;
     int status;
 
     if (!bench_parse(argc, argv, measures, &options, &status)) {
         return status;
     }
+    const uint32_t precisions = choose(own[0].value);
+    if (precisions == 0) {
+        return 2;
+    }
     leat_clock_init(&clock);
     LEAT_MUST(mkdtemp(folder) != NULL);
-    (void)snprintf(path, sizeof(path), "%s/model", folder);
     start_peer(&peer);
     if (!is_there(&peer)) {
         bench_print_missing(&options, "ONNX Runtime", "the Python has no package onnxruntime");
     }
-    for (size_t m = 0; m < LEAT_COUNT_OF(models); m++) {
-        struct subject subject;
-        size_t size;
-        void *file;
-        const enum zoo_size zoo_size = options.smoke ? ZOO_SIZE_TEST : ZOO_SIZE_FULL;
-        const struct zoo_model *model = zoo_find(models[m]);
-        LEAT_MUST(zoo_write(model, zoo_size, 1, &file, &size) == LEAT_OK);
-        write_file(path, file, size);
-        load(&subject, model, zoo_size, file, size);
-        free(file);
-        for (size_t t = 0; t < LEAT_COUNT_OF(threads) && threads[t] <= options.cpu_count; t++) {
-            for (size_t b = 0; b < LEAT_COUNT_OF(batches); b++) {
-                plan(&subject, batches[b], threads[t], options.cpus);
-                run(&subject);
-                if (is_there(&peer)) {
-                    load_peer(&peer, &subject, folder, threads[t], options.cpus);
-                }
-                const double ratio = measure(&options, &clock, &subject, &peer, models[m], threads[t]);
-                if (ratio > 0) {
-                    logarithms += log(ratio);
-                    count++;
-                }
-                unplan(&subject);
-            }
+    for (size_t n = 0; n < LEAT_COUNT_OF(networks); n++) {
+        if (own[1].value == NULL || is_listed(own[1].value, networks[n].name)) {
+            measure_network(&options, &clock, &peer, &networks[n], folder, precisions, means);
         }
-        unload(&subject);
     }
-    if (count > 0) {
-        bench_print(&options, &(struct bench_row){.subject = "all", .metric = "rate", .value = exp(logarithms / count),
-                                                  .unit = "geo mean", .windows = options.windows,
-                                                  .goal = BENCH_AT_LEAST, .target = 1.1});
+    for (uint32_t p = 0; p < LEAT_PRECISION_COUNT; p++) {
+        if (means[p].count == 0) {
+            continue;
+        }
+        (void)snprintf(subject, sizeof(subject), "all%s", in_precision(p));
+        bench_print(&options, &(struct bench_row){.subject = subject, .metric = "rate", .unit = "geo mean",
+                                                  .value = exp(means[p].logarithms / means[p].count),
+                                                  .windows = options.windows, .target = targets[p],
+                                                  .goal = targets[p] > 0 ? BENCH_AT_LEAST : BENCH_NO_GOAL});
     }
     stop_peer(&peer);
-    (void)unlink(path);
     (void)rmdir(folder);
     bench_note_load(&options);
     return 0;

@@ -107,15 +107,19 @@ parse_option(int option, struct bench_options *options)
 bool
 bench_parse(int argc, char **argv, const char *measures, struct bench_options *options, int *ret_exit)
 {
-    static const struct option known[] = {
+    enum { OWN = 256, OWN_MAX = 4, KNOWN = 8 };
+    struct option known[KNOWN + OWN_MAX + 1] = {
         {"windows", required_argument, NULL, 'w'},    {"window-ms", required_argument, NULL, 'm'},
         {"cpus", required_argument, NULL, 'c'},       {"json", no_argument, NULL, 'j'},
         {"smoke", no_argument, NULL, 's'},            {"daemon", required_argument, NULL, 'd'},
-        {"hold-dma-latency", no_argument, NULL, 'l'},
-        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
+        {"hold-dma-latency", no_argument, NULL, 'l'}, {"help", no_argument, NULL, 'h'}};
     cpu_set_t allowed;
     int option;
 
+    for (int i = 0; options->own != NULL && options->own[i].name != NULL; i++) {
+        LEAT_ASSERT(i < OWN_MAX);
+        known[KNOWN + i] = (struct option){options->own[i].name, required_argument, NULL, OWN + i};
+    }
     LEAT_MUST(sched_getaffinity(0, sizeof(allowed), &allowed) == 0);
     for (int cpu = 0; cpu < CPU_SETSIZE && options->cpu_count < BENCH_CPUS_MAX; cpu++) {
         if (CPU_ISSET((size_t)cpu, &allowed)) {
@@ -128,7 +132,9 @@ bench_parse(int argc, char **argv, const char *measures, struct bench_options *o
             *ret_exit = 0;
             return false;
         }
-        if (!parse_option(option, options)) {
+        if (option >= OWN) {
+            options->own[option - OWN].value = optarg;
+        } else if (!parse_option(option, options)) {
             usage(stderr, measures, options);
             *ret_exit = 2;
             return false;

@@ -18,6 +18,12 @@
 
 enum { BENCH_WINDOWS_MAX = 1000, BENCH_CPUS_MAX = 64 };
 
+/* An option of one bench alone, with a value. */
+struct bench_option {
+    const char *name;  /* NULL ends a list */
+    const char *value; /* NULL: not given */
+};
+
 struct bench_options {
     const char *name;     /* of the bench, in every row */
     uint32_t windows;     /* of each case */
@@ -28,6 +34,7 @@ struct bench_options {
     int cpus[BENCH_CPUS_MAX];
     uint32_t cpu_count;
     const char *daemon_path; /* NULL: this bench starts none */
+    struct bench_option *own; /* NULL: it has none; `measures` says what they mean */
 };
 
 /* Returns true to go on; otherwise the process ends with *ret_exit. `measures` is the help text. */

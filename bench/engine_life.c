@@ -1,0 +1,652 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/align.h"
+#include "base/clock.h"
+#include "bench/support.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/inspect.h"
+#include "kernels/graph.h"
+#include "kernels/mapping.h"
+#include "kernels/team.h"
+#include "tools/zoo/zoo.h"
+
+static const char measures[] =
+    "Measures   The life of a model in the cpu backend on one core: how long it takes from a file to a plan, the first run\n"
+    "           beside those that follow, how far runs spread, the memory that the process had at most less that of one\n"
+    "           that loads nothing; what a plan's run takes beside the sum of its steps; what it costs to give a worker's\n"
+    "           team a second core and to take it away, with the same answers for the same cores.\n"
+    "Beside it  ONNX Runtime from the same files, batches and core in the same run: all graph optimisations, one thread, inputs and\n"
+    "           outputs bound ahead. Its process without a model has loaded its library too.\n"
+    "           LEAT_BENCH_PYTHON names the Python that has the package onnxruntime, else it is /usr/bin/python3.\n"
+    "           Small inputs differ from run to run, as many as 512 of them: of one and the same, all rows of a table that it\n"
+    "           reads would be in the caches.\n"
+    "Method     Each life is a process of its own, theirs and ours in turns; files are in the page cache. --windows is how many,\n"
+    "           --window-ms how long each goes on running. A figure is the median of the lives; of the\n"
+    "           overhead, of windows, the fastest runs of each compared.";
+
+enum { RUNS_MAX = 20000, SYMBOLS_MAX = 4, TURNS = 200, SETS_MAX = 512, SET_BYTES_MAX = 16 << 20 };
+
+static const struct life_case {
+    const char *name;
+    uint32_t items;
+} cases[] = {{"resnet50", 1}, {"resnet50", 8}, {"bert-base", 1}, {"bert-base", 8}, {"dlrm-rm2", 1}, {"dlrm-rm2", 8}};
+
+/* What is known of a network before it is loaded. */
+struct network {
+    const struct zoo_model *model;
+    enum zoo_size size;
+    char path[64], inputs_path[64];
+    int64_t ends[LEAT_TENSORS_MAX]; /* of inputs: indices are below */
+    struct leat_dim_value lengths[SYMBOLS_MAX]; /* of free dimensions but the batch */
+    char names[SYMBOLS_MAX][32];
+    uint32_t length_count;
+};
+
+/* Figures of one life; the peer prints them in this order. */
+struct life {
+    double load_ns, first_ns, p50_ns, p99_ns;
+    double peak_bytes, empty_bytes; /* resident at most; of a process without a model */
+    double import_ns, passes_ns, model_ns; /* of load_ns, the rest is the plan; ours alone */
+};
+
+static void *
+allocate(size_t bytes)
+{
+    void *memory = aligned_alloc(LEAT_CACHE_LINE, leat_round_up(bytes + 1, LEAT_CACHE_LINE));
+    LEAT_ASSERT(memory != NULL);
+    memset(memory, 0, leat_round_up(bytes + 1, LEAT_CACHE_LINE));
+    return memory;
+}
+
+static void
+note_network(const struct zoo_model *model, const struct onnx_summary *summary, void *context)
+{
+    struct network *network = context;
+
+    (void)model;
+    LEAT_ASSERT(summary->input_count <= LEAT_TENSORS_MAX && summary->symbol_count - 1 <= SYMBOLS_MAX);
+    for (uint32_t i = 0; i < summary->input_count; i++) {
+        network->ends[i] = summary->inputs[i].end;
+    }
+    for (uint32_t i = 1; i < summary->symbol_count; i++) { /* the first is the batch */
+        char *name = network->names[network->length_count];
+        (void)snprintf(name, sizeof(network->names[0]), "%s", summary->symbols[i].name);
+        network->lengths[network->length_count++] = (struct leat_dim_value){name, summary->symbols[i].nominal};
+    }
+}
+
+static void
+write_network(const struct network *network)
+{
+    size_t size;
+    void *bytes;
+
+    LEAT_MUST(zoo_write(network->model, network->size, 1, &bytes, &size) == LEAT_OK);
+    FILE *file = fopen(network->path, "wb");
+    LEAT_ASSERT(file != NULL);
+    LEAT_MUST(fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
+    free(bytes);
+}
+
+/* ---- Ours -------------------------------------------------------------------------------------- */
+
+struct subject {
+    struct leat_graph *graph;
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    struct leat_model_source source;
+    struct leat_model *model;
+    struct leat_plan *plan;
+    struct leat_segment segment;
+    void *tensors[LEAT_TENSORS_MAX]; /* of inputs: `sets` of them, one behind the other */
+    uint32_t sets, next;
+    void *scratch;
+};
+
+static void
+import_file(const struct network *network, struct subject *s)
+{
+    struct leat_onnx_source source = {.folder_fd = -1};
+    const int fd = open(network->path, O_RDONLY | O_CLOEXEC);
+
+    LEAT_MUST(fd >= 0 && leat_mapping_create(fd, "model", &source.mapping) == LEAT_OK);
+    source.bytes = leat_mapping_data(source.mapping, &source.byte_count);
+    LEAT_MUST(leat_onnx_import_from(&source, &s->graph) == LEAT_OK);
+    leat_mapping_release(source.mapping); /* weights that stay there hold it */
+    LEAT_MUST(close(fd) == 0);
+    LEAT_MUST(leat_graph_bind(s->graph, network->lengths, network->length_count) == LEAT_OK);
+    s->source = (struct leat_model_source){.graph = s->graph, .infos = s->infos};
+    LEAT_MUST(leat_graph_signature(s->graph, s->infos, &s->source.input_count, &s->source.output_count) == LEAT_OK);
+}
+
+/* All zeros. */
+static void
+make_tensors(struct subject *s)
+{
+    size_t bytes = 0;
+
+    for (uint32_t t = 0; t < s->source.input_count; t++) {
+        bytes += s->segment.items * s->infos[t].item_bytes;
+    }
+    s->sets = bytes * SETS_MAX <= SET_BYTES_MAX ? SETS_MAX : 1;
+    for (uint32_t t = 0; t < s->source.input_count + s->source.output_count; t++) {
+        s->tensors[t] = allocate((t < s->source.input_count ? s->sets : 1) * s->segment.items * s->infos[t].item_bytes);
+        s->segment.tensors[t] = s->tensors[t];
+    }
+}
+
+/* Each on the next of the inputs. */
+static uint64_t
+run(struct subject *s, struct leat_team *team)
+{
+    for (uint32_t t = 0; t < s->source.input_count; t++) {
+        s->segment.tensors[t] = (unsigned char *)s->tensors[t] + s->next * s->segment.items * s->infos[t].item_bytes;
+    }
+    s->next = (s->next + 1) % s->sets;
+    const uint64_t start_ns = leat_monotonic_ns();
+    LEAT_MUST(leat_backend_cpu.plan_run(s->plan, &s->segment, 1, s->scratch, team) == LEAT_OK);
+    return leat_monotonic_ns() - start_ns;
+}
+
+/* From the file to a plan for teams of 1..threads. */
+static void
+load(const struct network *network, uint32_t items, uint32_t threads, struct subject *s, struct life *ret_life)
+{
+    const struct leat_plan_options options = {.items = items, .team_sizes = &threads, .team_size_count = 1};
+    const uint64_t start_ns = leat_monotonic_ns();
+
+    *s = (struct subject){.segment = {.items = items}};
+    import_file(network, s);
+    const uint64_t imported_ns = leat_monotonic_ns();
+    LEAT_MUST(leat_graph_optimise(s->graph, UINT64_MAX) == LEAT_OK);
+    const uint64_t passed_ns = leat_monotonic_ns();
+    LEAT_MUST(leat_backend_cpu.model_load(&s->source, &s->model) == LEAT_OK);
+    leat_graph_destroy(s->graph);
+    const uint64_t loaded_ns = leat_monotonic_ns();
+    LEAT_MUST(leat_backend_cpu.plan_build(s->model, &options, &s->plan) == LEAT_OK);
+    s->scratch = allocate(leat_backend_cpu.plan_scratch_bytes(s->plan)); /* as a worker gets it */
+    make_tensors(s);
+    if (items == 1) { /* on zeros, as the daemon does with its smallest plans */
+        (void)run(s, NULL);
+    }
+    ret_life->load_ns = (double)(leat_monotonic_ns() - start_ns);
+    ret_life->import_ns = (double)(imported_ns - start_ns);
+    ret_life->passes_ns = (double)(passed_ns - imported_ns);
+    ret_life->model_ns = (double)(loaded_ns - passed_ns);
+}
+
+static void
+fill(const struct network *network, struct subject *s)
+{
+    uint64_t state = 1;
+
+    for (uint32_t t = 0; t < s->source.input_count; t++) {
+        const struct leat_tensor_info *info = &s->infos[t];
+        for (size_t i = 0; i < s->sets * s->segment.items * info->item_bytes / leat_dtype_bytes(info->dtype); i++) {
+            state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+            if (info->dtype == LEAT_DTYPE_F32) {
+                ((float *)s->tensors[t])[i] = (float)(state >> 40) / 8388608.0f - 1.0f;
+            } else { /* an index into a table */
+                LEAT_ASSERT(info->dtype == LEAT_DTYPE_I64);
+                ((int64_t *)s->tensors[t])[i] = (int64_t)(state >> 32) % network->ends[t];
+            }
+        }
+    }
+}
+
+/* For the peer: the same numbers. */
+static void
+write_inputs(const struct network *network, const struct subject *s)
+{
+    FILE *file = fopen(network->inputs_path, "wb");
+    LEAT_ASSERT(file != NULL);
+    for (uint32_t t = 0; t < s->source.input_count; t++) {
+        const size_t items = (size_t)s->sets * s->segment.items;
+        LEAT_MUST(fwrite(s->tensors[t], s->infos[t].item_bytes, items, file) == items);
+    }
+    LEAT_MUST(fclose(file) == 0);
+}
+
+static void
+unload(struct subject *s)
+{
+    for (uint32_t t = 0; t < s->source.input_count + s->source.output_count; t++) {
+        free(s->tensors[t]);
+    }
+    free(s->scratch);
+    leat_backend_cpu.plan_destroy(s->plan);
+    leat_backend_cpu.model_destroy(s->model);
+}
+
+/* Resident memory at most, until now. */
+static double
+peak_bytes(void)
+{
+    FILE *file = fopen("/proc/self/status", "r");
+    char line[256];
+    double kib = 0;
+
+    LEAT_ASSERT(file != NULL);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        (void)sscanf(line, "VmHWM: %lf", &kib);
+    }
+    (void)fclose(file);
+    return kib * 1024;
+}
+
+static void
+live(const struct bench_options *options, const struct network *network, uint32_t items, struct life *ret_life)
+{
+    static uint64_t runs_ns[RUNS_MAX];
+    struct subject subject;
+    uint64_t spent_ns = 0;
+    uint32_t runs = 0;
+
+    bench_pin(options->cpus, 1);
+    ret_life->empty_bytes = peak_bytes();
+    load(network, items, 1, &subject, ret_life);
+    fill(network, &subject);
+    write_inputs(network, &subject);
+    ret_life->first_ns = (double)run(&subject, NULL);
+    while (runs < RUNS_MAX && (runs < 3 || spent_ns < options->window_ns)) {
+        runs_ns[runs] = run(&subject, NULL);
+        spent_ns += runs_ns[runs++];
+    }
+    ret_life->peak_bytes = peak_bytes();
+    const struct bench_latency latency = bench_order(runs_ns, runs);
+    ret_life->p50_ns = (double)latency.p50;
+    ret_life->p99_ns = (double)latency.p99;
+    unload(&subject);
+}
+
+static void
+our_life(const struct bench_options *options, const struct network *network, uint32_t items, struct life *ret_life)
+{
+    int ends[2];
+
+    LEAT_MUST(pipe(ends) == 0);
+    const pid_t child = bench_fork();
+    if (child == 0) {
+        struct life life = {0};
+        live(options, network, items, &life);
+        LEAT_MUST(write(ends[1], &life, sizeof(life)) == (ssize_t)sizeof(life));
+        _exit(0);
+    }
+    (void)close(ends[1]);
+    LEAT_MUST(read(ends[0], ret_life, sizeof(*ret_life)) == (ssize_t)sizeof(*ret_life));
+    (void)close(ends[0]);
+    bench_reap(child);
+}
+
+/* ---- ONNX Runtime ------------------------------------------------------------------------------ */
+
+struct peer {
+    bool there;
+    char version[32];
+};
+
+/* network NULL: only whether it is there. */
+static void
+their_life(const struct bench_options *options, const struct network *network, uint32_t items, struct peer *peer,
+           struct life *ret_life)
+{
+    const char *named = getenv("LEAT_BENCH_PYTHON"), *path = named != NULL ? named : "/usr/bin/python3";
+    char *arguments[9 + SYMBOLS_MAX] = {(char *)(uintptr_t)path, (char *)(uintptr_t)LEAT_BENCH_ENGINE_LIFE_PEER};
+    char texts[3 + SYMBOLS_MAX][64];
+    uint32_t count = 2;
+    int ends[2];
+
+    if (network != NULL) {
+        arguments[count++] = (char *)(uintptr_t)network->path;
+        arguments[count++] = (char *)(uintptr_t)network->inputs_path;
+        (void)snprintf(texts[0], sizeof(texts[0]), "%u", items);
+        (void)snprintf(texts[1], sizeof(texts[1]), "%d", options->cpus[0]);
+        (void)snprintf(texts[2], sizeof(texts[2]), "%" PRIu64, options->window_ns);
+        for (uint32_t i = 0; i < network->length_count; i++) {
+            (void)snprintf(texts[3 + i], sizeof(texts[0]), "%s=%" PRId64, network->lengths[i].name, network->lengths[i].value);
+        }
+        for (uint32_t i = 0; i < 3 + network->length_count; i++) {
+            arguments[count++] = texts[i];
+        }
+    }
+    LEAT_MUST(pipe(ends) == 0);
+    const pid_t child = bench_fork();
+    if (child == 0) {
+        LEAT_MUST(dup2(ends[1], STDOUT_FILENO) >= 0);
+        LEAT_MUST(freopen("/dev/null", "w", stderr) != NULL);
+        (void)close(ends[0]);
+        (void)execv(path, arguments);
+        _exit(1);
+    }
+    (void)close(ends[1]);
+    FILE *file = fdopen(ends[0], "r");
+    LEAT_ASSERT(file != NULL);
+    peer->there = fscanf(file, "%31s", peer->version) == 1;
+    if (network != NULL) {
+        LEAT_MUST(fscanf(file, "%lf %lf %lf %lf %lf %lf", &ret_life->load_ns, &ret_life->first_ns, &ret_life->p50_ns,
+                         &ret_life->p99_ns, &ret_life->peak_bytes, &ret_life->empty_bytes) == 6);
+    }
+    (void)fclose(file);
+    (void)waitpid(child, NULL, 0);
+}
+
+/* ---- Rounds ------------------------------------------------------------------------------------ */
+
+static double
+load_ms(const struct life *life)
+{
+    return life->load_ns / 1e6;
+}
+
+static double
+first(const struct life *life)
+{
+    return life->first_ns / life->p50_ns;
+}
+
+static double
+spread(const struct life *life)
+{
+    return life->p99_ns / life->p50_ns;
+}
+
+static double
+memory_mib(const struct life *life)
+{
+    return (life->peak_bytes - life->empty_bytes) / (1 << 20);
+}
+
+static double
+import_ms(const struct life *life)
+{
+    return life->import_ns / 1e6;
+}
+
+static double
+passes_ms(const struct life *life)
+{
+    return life->passes_ns / 1e6;
+}
+
+static double
+model_ms(const struct life *life)
+{
+    return life->model_ns / 1e6;
+}
+
+static double
+plan_ms(const struct life *life)
+{
+    return (life->load_ns - life->import_ns - life->passes_ns - life->model_ns) / 1e6;
+}
+
+/* goal: of the ratio of ours to theirs, but of ours alone where `own` */
+static const struct figure {
+    double (*of)(const struct life *life);
+    const char *metric, *unit;
+    bool beside, own;
+    double target;
+} figures[] = {
+    {load_ms, "load", "ms", true, false, 1},      {first, "first/p50", "x", true, true, 1.05},
+    {spread, "p99/p50", "x", true, true, 1.1},    {memory_mib, "memory", "MiB", true, false, 1},
+    {import_ms, "of load: import", "ms", false, false, 0}, {passes_ms, "of load: passes", "ms", false, false, 0},
+    {model_ms, "of load: model", "ms", false, false, 0},   {plan_ms, "of load: plan", "ms", false, false, 0},
+};
+
+static void
+print_figure(const struct bench_options *options, const struct figure *figure, const char *subject, const struct life *ours,
+             const struct life *theirs, const struct peer *peer)
+{
+    static double values[BENCH_WINDOWS_MAX], ratios[BENCH_WINDOWS_MAX];
+    const bool beside = figure->beside && peer->there;
+
+    for (uint32_t w = 0; w < options->windows; w++) {
+        values[w] = figure->of(&ours[w]);
+        ratios[w] = beside ? values[w] / figure->of(&theirs[w]) : 0;
+    }
+    struct bench_row row = {.subject = subject, .metric = figure->metric, .unit = figure->unit,
+                            .windows = options->windows, .value = bench_median(values, options->windows)};
+    if (figure->own) {
+        row.goal = BENCH_AT_MOST;
+        row.target = figure->target;
+        bench_print(options, &row);
+        row.goal = BENCH_NO_GOAL;
+    }
+    if (beside) {
+        row.peer = "ONNX Runtime";
+        row.peer_version = peer->version;
+        row.ratio = bench_median(ratios, options->windows);
+        row.goal = figure->own ? BENCH_NO_GOAL : BENCH_AT_MOST;
+        row.target = figure->target;
+    }
+    if (beside || !figure->own) {
+        bench_print(options, &row);
+    }
+}
+
+static void
+measure_lives(const struct bench_options *options, const struct network *network, uint32_t items, struct peer *peer)
+{
+    static struct life ours[BENCH_WINDOWS_MAX], theirs[BENCH_WINDOWS_MAX];
+    char subject[96];
+
+    for (uint32_t w = 0; w < options->windows; w++) {
+        our_life(options, network, items, &ours[w]);
+        if (peer->there) {
+            their_life(options, network, items, peer, &theirs[w]);
+        }
+    }
+    (void)snprintf(subject, sizeof(subject), "%s, %u items", network->model->name, items);
+    for (size_t f = 0; f < LEAT_COUNT_OF(figures); f++) {
+        print_figure(options, &figures[f], subject, ours, theirs, peer);
+    }
+}
+
+/* ---- A plan beside the sum of its steps ---------------------------------------------------------- */
+
+struct marks {
+    uint64_t first_ns, last_ns;
+};
+
+static void
+mark(void *context, uint32_t count)
+{
+    struct marks *marks = context;
+    marks->last_ns = leat_monotonic_ns();
+    marks->first_ns = count == 0 ? marks->last_ns : marks->first_ns;
+}
+
+/* Other work on the machine makes runs slower, and none faster. */
+static double
+least(uint64_t *samples_ns, uint32_t count)
+{
+    (void)bench_order(samples_ns, count);
+    return (double)samples_ns[0];
+}
+
+/* In percent; the time of the looks at the clock between steps is taken off. */
+static void
+measure_overhead(const struct bench_options *options, const struct network *network)
+{
+    static double overheads[BENCH_WINDOWS_MAX];
+    static uint64_t plans_ns[RUNS_MAX], steps_ns[RUNS_MAX];
+    struct subject subject = {.graph = NULL};
+    struct leat_inspection *inspection;
+    struct life ignored = {0};
+    struct marks marks = {0};
+    char text[96];
+
+    bench_pin(options->cpus, 1);
+    import_file(network, &subject);
+    LEAT_MUST(leat_graph_optimise(subject.graph, UINT64_MAX) == LEAT_OK);
+    LEAT_MUST(leat_inspection_create(subject.graph, LEAT_PRECISION_F32, 1, 1, &inspection) == LEAT_OK);
+    leat_graph_destroy(subject.graph);
+    load(network, 1, 1, &subject, &ignored);
+    fill(network, &subject);
+    subject.sets = 1;
+    mark(&marks, 0);
+    for (uint32_t i = 1; i <= RUNS_MAX; i++) {
+        mark(&marks, i);
+    }
+    const double look_ns = (double)(marks.last_ns - marks.first_ns) / RUNS_MAX;
+    const double looks_ns = look_ns * leat_inspection_step_count(inspection);
+    const double trial_ns = (double)(run(&subject, NULL) + run(&subject, NULL));
+    const double wanted = (double)options->window_ns / trial_ns;
+    const uint32_t runs = wanted > RUNS_MAX ? RUNS_MAX : wanted < 1 ? 1 : (uint32_t)wanted;
+    for (uint32_t w = 0; w < options->windows; w++) {
+        for (uint32_t r = 0; r < runs; r++) { /* in turns, so that neighbours meet both */
+            LEAT_MUST(leat_inspection_run(inspection, (const void *const *)subject.tensors, NULL, mark, &marks) == LEAT_OK);
+            steps_ns[r] = marks.last_ns - marks.first_ns;
+            plans_ns[r] = run(&subject, NULL);
+        }
+        overheads[w] = 100 * ((least(plans_ns, runs) - look_ns) / (least(steps_ns, runs) - looks_ns) - 1);
+    }
+    (void)snprintf(text, sizeof(text), "%s, 1 items", network->model->name);
+    bench_print(options, &(struct bench_row){.subject = text, .metric = "overhead", .unit = "%", .windows = options->windows,
+                                             .value = bench_median(overheads, options->windows), .goal = BENCH_AT_MOST,
+                                             .target = 2});
+    leat_inspection_destroy(inspection);
+    unload(&subject);
+}
+
+/* ---- A team that grows and shrinks ---------------------------------------------------------------- */
+
+static struct leat_team *
+make_team(const struct bench_options *options, uint32_t size)
+{
+    const uint32_t cpus[2] = {(uint32_t)options->cpus[0], (uint32_t)options->cpus[size - 1]};
+    struct leat_team *team;
+
+    LEAT_MUST(leat_team_create(&(struct leat_team_options){.cpus = cpus, .size = size, .spin_ns = 50000}, &team) == LEAT_OK);
+    return team;
+}
+
+/* From one core to two and back. Answers on as many cores are the same, bit by bit, whatever was between. */
+static void
+measure_resize(const struct bench_options *options, const struct network *network)
+{
+    static uint64_t resizes_ns[TURNS], turns_ns[TURNS], runs_ns[2][TURNS];
+    struct subject subject;
+    struct life ignored = {0};
+    void *answers[2];
+    const uint32_t turns = options->smoke ? 3 : TURNS;
+    char text[96];
+
+    load(network, 1, 2, &subject, &ignored);
+    fill(network, &subject);
+    const uint32_t output = subject.source.input_count;
+    subject.sets = 1;
+    struct leat_team *team = make_team(options, 1);
+    for (uint32_t size = 1; size <= 2; size++) { /* steady runs, and the answers */
+        leat_team_destroy(team);
+        team = make_team(options, size);
+        for (uint32_t t = 0; t < turns; t++) {
+            runs_ns[size - 1][t] = run(&subject, team);
+        }
+        answers[size - 1] = allocate(subject.infos[output].item_bytes);
+        memcpy(answers[size - 1], subject.tensors[output], subject.infos[output].item_bytes);
+    }
+    leat_team_destroy(team);
+    team = make_team(options, 1);
+    for (uint32_t t = 0; t < turns; t++) {
+        resizes_ns[t] = turns_ns[t] = 0;
+        for (uint32_t step = 0; step < 2; step++) {
+            const uint32_t size = 2 - step;
+            const uint64_t start_ns = leat_monotonic_ns();
+            leat_team_destroy(team);
+            team = make_team(options, size);
+            resizes_ns[t] += leat_monotonic_ns() - start_ns;
+            (void)run(&subject, team);
+            turns_ns[t] += leat_monotonic_ns() - start_ns;
+            LEAT_ASSERT(memcmp(answers[size - 1], subject.tensors[output], subject.infos[output].item_bytes) == 0);
+        }
+    }
+    leat_team_destroy(team);
+    const uint64_t steady_ns = bench_order(runs_ns[0], turns).p50 + bench_order(runs_ns[1], turns).p50;
+    const struct bench_latency resize = bench_order(resizes_ns, turns), turn = bench_order(turns_ns, turns);
+    (void)snprintf(text, sizeof(text), "%s, 1 to 2 to 1 cores", network->model->name);
+    bench_print(options, &(struct bench_row){.subject = text, .metric = "resize", .unit = "us", .windows = turns,
+                                             .value = (double)resize.p50 / 1e3, .worst = (double)resize.p99 / 1e3,
+                                             .goal = BENCH_AT_MOST, .target = 200});
+    bench_print(options, &(struct bench_row){.subject = text, .metric = "resize, and later runs", .unit = "us", .windows = turns,
+                                             .value = ((double)turn.p50 - (double)steady_ns) / 1e3,
+                                             .worst = ((double)turn.p99 - (double)steady_ns) / 1e3,
+                                             .goal = BENCH_AT_MOST, .target = 200});
+    free(answers[0]);
+    free(answers[1]);
+    unload(&subject);
+}
+
+/* ---- All ----------------------------------------------------------------------------------------- */
+
+/* Each part has a process of its own, so that none finds another's memory: this one stays small. */
+static void
+apart(const struct bench_options *options, const struct network *network,
+      void (*part)(const struct bench_options *options, const struct network *network))
+{
+    const pid_t child = bench_fork();
+    if (child == 0) {
+        part(options, network);
+        (void)fflush(stdout);
+        _exit(0);
+    }
+    bench_reap(child);
+}
+
+static void
+write_part(const struct bench_options *options, const struct network *network)
+{
+    (void)options;
+    write_network(network);
+}
+
+static void
+with_network(const struct bench_options *options, const char *folder, const char *name, struct network *ret_network)
+{
+    *ret_network = (struct network){.model = zoo_find(name), .size = options->smoke ? ZOO_SIZE_TEST : ZOO_SIZE_FULL};
+    (void)snprintf(ret_network->path, sizeof(ret_network->path), "%s/model", folder);
+    (void)snprintf(ret_network->inputs_path, sizeof(ret_network->inputs_path), "%s/inputs", folder);
+    LEAT_MUST(zoo_describe(ret_network->model, ret_network->size, note_network, ret_network) == LEAT_OK);
+    apart(options, ret_network, write_part);
+}
+
+int
+main(int argc, char **argv)
+{
+    struct bench_options options = {.name = "engine_life", .windows = 5, .window_ns = 2000000000};
+    char folder[] = "/tmp/leat-bench-XXXXXX";
+    struct network network = {.model = NULL};
+    struct peer peer = {.there = false};
+    int status;
+
+    if (!bench_parse(argc, argv, measures, &options, &status)) {
+        return status;
+    }
+    LEAT_MUST(mkdtemp(folder) != NULL);
+    their_life(&options, NULL, 0, &peer, NULL);
+    if (!peer.there) {
+        bench_print_missing(&options, "ONNX Runtime", "the Python has no package onnxruntime");
+    }
+    for (size_t c = 0; c < LEAT_COUNT_OF(cases); c++) {
+        if (c == 0 || strcmp(cases[c].name, cases[c - 1].name) != 0) {
+            with_network(&options, folder, cases[c].name, &network);
+            apart(&options, &network, measure_overhead);
+        }
+        measure_lives(&options, &network, cases[c].items, &peer);
+    }
+    if (options.cpu_count > 1) {
+        with_network(&options, folder, "mlp", &network);
+        apart(&options, &network, measure_resize);
+    }
+    (void)unlink(network.path);
+    (void)unlink(network.inputs_path);
+    (void)rmdir(folder);
+    bench_note_load(&options);
+    return 0;
+}

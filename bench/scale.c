@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/align.h"
+#include "base/clock.h"
+#include "bench/support.h"
+#include "sched/scaler.h"
+#include "tests/sched/themis.h"
+
+static const char measures[] =
+    "Measures   Time of one solution on one core, for the three pipelines of Themis at many rates: the paper's two programs,\n"
+    "           the joint one on a machine of 96 cores, and a whole decision of the scaler, which solves that twice or more.\n"
+    "Beside it  The paper's vertical program; the joint one solves more and is to take no longer than 2 ms.\n"
+    "Does not   say what following an answer costs.\n"
+    "Method     One thread, all taking turns, a window each; medians over windows of the mean solution, and of each\n"
+    "           window's 99th percentile.";
+
+enum { RATES = 16, BOX_CORES = 96, KINDS = 4, CORES = 8, SAMPLES = 1 << 16 };
+static const char *const kinds[KINDS] = {"paper, vertical", "paper, horizontal", "joint", "decision"};
+static const char *const pipelines[THEMIS_PIPELINES] = {"video", "sentiment", "nlp"};
+static const uint32_t most_qps[THEMIS_PIPELINES] = {62, 32, 13};
+
+static const struct leat_joint_box box = {.class_count = 1, .classes = {{BOX_CORES, 1}}};
+static uint64_t tables[THEMIS_PIPELINES][LEAT_SCALE_STAGES_MAX][CORES * LEAT_SCALE_BATCH_MAX];
+static struct leat_joint_application joints[THEMIS_PIPELINES];
+static struct leat_scaler_application scaled;
+static void *memory;
+static volatile uint64_t sink;
+
+static void
+make_joint(uint32_t p)
+{
+    const struct leat_themis_pipeline *pipeline = &themis_pipelines[p];
+    struct leat_joint_application *joint = &joints[p];
+
+    *joint = (struct leat_joint_application){
+        .stage_count = pipeline->stage_count, .objective_ns = pipeline->objective_ms * UINT64_C(1000000), .weight = 1};
+    for (uint32_t s = 0; s < pipeline->stage_count; s++) {
+        const struct leat_themis_stage *stage = &pipeline->stages[s];
+        for (uint32_t c = 1; c <= stage->cores_max; c++) {
+            for (uint32_t b = 1; b <= stage->batch_max; b++) {
+                tables[p][s][(c - 1) * stage->batch_max + b - 1] = (uint64_t)(1e6 * leat_scale_latency_ms(&stage->latency, b, c));
+            }
+        }
+        joint->stages[s] = (struct leat_joint_stage){.latency_ns = {tables[p][s]},
+                                                     .cores_max = stage->cores_max,
+                                                     .batch_max = stage->batch_max,
+                                                     .cores_min = 1,
+                                                     .instances_min = 1,
+                                                     .instances_max = UINT32_MAX,
+                                                     .calls = 1};
+        joint->terms[joint->term_count++] = (int8_t)s;
+        if (s > 0) {
+            joint->terms[joint->term_count++] = LEAT_JOINT_SERIES;
+        }
+    }
+}
+
+static void
+solve(uint32_t kind, uint32_t p, uint32_t rate_qps)
+{
+    static const struct leat_scaler_options scaler_options = LEAT_SCALER_OPTIONS_INIT;
+    const uint32_t instances[] = {4, 8, 8};
+    struct leat_scale_plan plan;
+    struct leat_joint_answer answer;
+
+    switch (kind) {
+    case 0:
+        sink = leat_themis_vertical(&themis_pipelines[p], rate_qps, instances, memory, &plan) == LEAT_OK ? plan.cost : 0;
+        break;
+    case 1:
+        sink = leat_themis_horizontal(&themis_pipelines[p], rate_qps, memory, &plan) == LEAT_OK ? plan.cost : 0;
+        break;
+    case 2:
+        joints[p].demand_qps = rate_qps;
+        sink = leat_joint_solve(&box, &joints[p], 1, memory, &answer);
+        break;
+    default:
+        scaled.joint = joints[p];
+        scaled.rate_qps = rate_qps;
+        for (uint32_t s = 0; s < joints[p].stage_count; s++) {
+            scaled.stages[s] = (struct leat_scaler_stage){.ready = instances[s], .cores = 1};
+        }
+        leat_scaler_decide(&scaler_options, &box, &(struct leat_scaler_application *){&scaled}, 1, memory);
+        sink = scaled.orders[0].cores;
+        break;
+    }
+}
+
+/* The mean time of a solution, and the 99th percentile. */
+static double
+window(const struct leat_clock *clock, uint64_t window_ns, uint32_t kind, uint32_t p, double *ret_p99_ns)
+{
+    static uint64_t samples_ns[SAMPLES];
+    const uint64_t start_ns = leat_clock_now(clock);
+    uint64_t now_ns = start_ns, count = 0;
+
+    while (now_ns - start_ns < window_ns && count + RATES <= SAMPLES) {
+        for (uint32_t r = 1; r <= RATES; r++) {
+            const uint64_t before_ns = now_ns;
+            solve(kind, p, 1 + most_qps[p] * r / RATES);
+            now_ns = leat_clock_now(clock);
+            samples_ns[count++] = now_ns - before_ns;
+        }
+    }
+    *ret_p99_ns = (double)bench_order(samples_ns, count).p99;
+    return (double)(now_ns - start_ns) / (double)count;
+}
+
+static void
+measure(const struct bench_options *options, const struct leat_clock *clock, uint32_t p)
+{
+    static double means[KINDS][BENCH_WINDOWS_MAX], p99_ns[KINDS][BENCH_WINDOWS_MAX], ratios[KINDS][BENCH_WINDOWS_MAX];
+    static const double targets_us[KINDS] = {500, 500, 2000, 0};
+
+    for (uint32_t w = 0; w < options->windows; w++) {
+        for (uint32_t kind = 0; kind < KINDS; kind++) {
+            means[kind][w] = window(clock, options->window_ns, kind, p, &p99_ns[kind][w]);
+            ratios[kind][w] = means[kind][w] / means[0][w];
+        }
+    }
+    for (uint32_t kind = 0; kind < KINDS; kind++) {
+        char subject[64];
+        (void)snprintf(subject, sizeof(subject), "%s, %s", pipelines[p], kinds[kind]);
+        bench_print(options, &(struct bench_row){.subject = subject,
+                                                 .metric = "mean",
+                                                 .value = bench_median(means[kind], options->windows) / 1e3,
+                                                 .unit = "us",
+                                                 .windows = options->windows,
+                                                 .peer = kind > 0 ? kinds[0] : NULL,
+                                                 .ratio = kind > 0 ? bench_median(ratios[kind], options->windows) : 0});
+        bench_print(options, &(struct bench_row){.subject = subject,
+                                                 .metric = "p99",
+                                                 .value = bench_median(p99_ns[kind], options->windows) / 1e3,
+                                                 .unit = "us",
+                                                 .windows = options->windows,
+                                                 .goal = targets_us[kind] > 0 && p == THEMIS_NLP ? BENCH_AT_MOST : BENCH_NO_GOAL,
+                                                 .target = targets_us[kind]});
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    struct bench_options options = {.name = "scale", .windows = 20, .window_ns = 20000000};
+    struct leat_clock clock;
+    size_t bytes = leat_joint_bytes(&box, 1);
+    int status;
+
+    if (!bench_parse(argc, argv, measures, &options, &status)) {
+        return status;
+    }
+    bench_pin(&options.cpus[options.cpu_count - 1], 1);
+    leat_clock_init(&clock);
+    for (uint32_t p = 0; p < THEMIS_PIPELINES; p++) {
+        make_joint(p);
+        bytes = leat_themis_bytes(&themis_pipelines[p]) > bytes ? leat_themis_bytes(&themis_pipelines[p]) : bytes;
+    }
+    memory = aligned_alloc(LEAT_CACHE_LINE, leat_round_up(bytes, LEAT_CACHE_LINE));
+    LEAT_MUST(memory != NULL);
+    for (uint32_t p = 0; p < THEMIS_PIPELINES; p++) {
+        measure(&options, &clock, p);
+    }
+    free(memory);
+    bench_note_load(&options);
+    return 0;
+}
