@@ -148,6 +148,26 @@ struct leat_daemon_size {
  */
 LEAT_MUST_CHECK enum leat_status leat_daemon_resize(struct leat_daemon *daemon, struct leat_daemon_size *sizes, uint32_t count);
 
+/* What a worker is to have and to serve. */
+#define LEAT_ARRANGED_FOR_ALL    UINT16_MAX
+#define LEAT_ARRANGED_FOR_NOBODY (UINT16_MAX - 1u) /* it has its cores and is given nothing, as while it is to count as starting */
+struct leat_daemon_arrangement {
+    uint32_t worker;
+    uint16_t cores;       /* 0: it is parked, and runs nothing, whatever `application` says */
+    uint16_t application; /* id; or one of the above */
+};
+
+/*
+ * Any thread but the server's, no mutex held: what the workers listed, each once, are to be, all at once, those that give before those
+ * that get; the others stay as they are. Who has workers of its own is served by these only, all others by those for
+ * all or, where there are none, by all that are not for nobody. What was handed over before still runs where it was. Returns when all
+ * is in force. What cannot be done is refused before anything changes: LEAT_ERR_NOT_FOUND for a worker or an application that
+ * is not there, LEAT_ERR_INVALID for sizes, or where nobody would be left to serve, LEAT_ERR_BUSY where cores are missing or the
+ * daemon shuts down.
+ */
+LEAT_MUST_CHECK enum leat_status leat_daemon_arrange(struct leat_daemon *daemon, const struct leat_daemon_arrangement *workers,
+                                                     uint32_t count);
+
 /* What a worker has now. */
 struct leat_daemon_held {
     uint32_t cpus[LEAT_TEAM_MAX], cpu_count; /* with what it is giving back */

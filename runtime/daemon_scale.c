@@ -302,3 +302,18 @@ leat_daemon_resize(struct leat_daemon *daemon, struct leat_daemon_size *sizes, u
     LEAT_MUST(pthread_mutex_unlock(&scale->mutex) == 0);
     return status;
 }
+
+enum leat_status
+leat_daemon_arrange(struct leat_daemon *daemon, const struct leat_daemon_arrangement *workers, uint32_t count)
+{
+    struct leat_daemon_size sizes[LEAT_SCHED_WORKERS_MAX];
+
+    LEAT_ASSERT(count <= LEAT_SCHED_WORKERS_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        if (workers[i].cores == 0 || workers[i].application != LEAT_ARRANGED_FOR_ALL) {
+            return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "workers cannot be parked, or kept for one application");
+        }
+        sizes[i] = (struct leat_daemon_size){.worker = workers[i].worker, .cores = workers[i].cores};
+    }
+    return leat_daemon_resize(daemon, sizes, count);
+}
