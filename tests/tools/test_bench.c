@@ -21,14 +21,40 @@
 
 static struct leatd leatd;
 
-/* Runs it and returns what it printed, whose sums have been checked. */
+/* The tenths of a second of the run that was written last add up to it, and cover its window. */
+static void
+check_course(const json_t *r, const char *path)
+{
+    FILE *file = fopen(path, "r");
+    uint64_t offered = 0, in_time = 0, seconds_10 = 0;
+    unsigned long long second, tenth, due, answered;
+
+    EXPECT(file != NULL && fscanf(file, "second,offered,in_time ") == 0);
+    while (fscanf(file, "%llu.%1llu,%llu,%llu ", &second, &tenth, &due, &answered) == 4) {
+        EXPECT(second * 10 + tenth == seconds_10 && answered <= due);
+        offered += due;
+        in_time += answered;
+        seconds_10++;
+    }
+    EXPECT(feof(file) && fclose(file) == 0);
+    EXPECT(offered == leatd_number(r, "offered") && in_time == leatd_number(r, "in_time"));
+    EXPECT(seconds_10 == (uint64_t)(json_real_value(json_object_get(r, "window_s")) * 10 + 1e-6) + 1);
+}
+
+/* Runs it and returns what it printed. */
 static json_t *
 run_bench(const char *const *arguments)
 {
     static struct command command;
-    const char *all[30] = {"bench", "--json"};
-    size_t count = 2;
+    char course[sizeof(leatd.root.path) + 16];
+    const char *all[32] = {"bench", "--json", "--course", course};
+    size_t count = 4;
 
+    (void)snprintf(course, sizeof(course), "%s/course.csv", leatd.root.path);
+    for (const char *const *word = arguments; *word != NULL; word++) {
+        count = strcmp(*word, "--search") == 0 ? 2 : count;
+    }
+    const bool with_course = count == 4;
     while (*arguments != NULL) {
         EXPECT(count < LEAT_COUNT_OF(all) - 1);
         all[count++] = *arguments++;
@@ -39,6 +65,9 @@ run_bench(const char *const *arguments)
     }
     json_t *r = json_loads(command.out, JSON_REJECT_DUPLICATES, NULL);
     EXPECT(json_is_object(r));
+    if (with_course) {
+        check_course(r, course);
+    }
     return r;
 }
 
@@ -458,6 +487,8 @@ test_wrong_options(void)
         {{"bench", "slow", "--search", "--rate-max", "20", "--latency", "1s"}, 2, "needs --rate-min"},
         {{"bench", "slow", "--search", "--rate-min", "20", "--rate-max", "20", "--latency", "1s"}, 2, "needs --rate-min"},
         {{"bench", "slow", "--search", "--rate-min", "10", "--rate-max", "20"}, 2, "needs --latency"},
+        {{"bench", "slow", "--search", "--rate-min", "1", "--rate-max", "2", "--course", "c"}, 2, "of one run"},
+        {{"bench", "slow", "--rate", "10", "--course", "/no/such/c"}, 1, "--course"},
         {{"bench", "strict", "--search", "--rate-min", "1", "--rate-max", "2", "--rate", "1"}, 2, "no --rate"},
         {{"bench", "slow", "--rate", "10", "--violations", "100%"}, 2, "--violations: '100%' is malformed"},
         {{"bench", "slow", "--rate", "10", "--accuracy-floor", "90%"}, 2, "--accuracy-floor: '90%' is malformed"},

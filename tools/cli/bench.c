@@ -10,6 +10,7 @@
 
 #include "base/align.h"
 #include "tools/cli/cli.h"
+#include "tools/cli/output.h"
 
 static void
 print_bench_help(void)
@@ -52,6 +53,7 @@ print_bench_help(void)
         "                      a file's are refused, a Gaussian's cut to that and counted\n"
         "  --inputs FILE.npy   input 0, cycled through; zeros without it\n"
         "  --labels FILE.npy   class of each input; measures the accuracy of the answers\n"
+        "  --course FILE       CSV of each tenth of a second: queries that were due in it, and those answered in time\n"
         "  --seed N            (default 1)\n"
         "  --json              one JSON object\n"
         "  --socket PATH       the daemon's socket\n\n"
@@ -66,7 +68,7 @@ print_bench_help(void)
 static bool
 parse_bench_options(int argc, char **argv, struct bench_options *options)
 {
-    enum { SEARCH = 256, RATE_MIN, RATE_MAX, VIOLATIONS, TOLERANCE, FLOOR, CAP, OFFLINE, SLOTS };
+    enum { SEARCH = 256, RATE_MIN, RATE_MAX, VIOLATIONS, TOLERANCE, FLOOR, CAP, OFFLINE, SLOTS, COURSE };
     static const struct option known[] = {
         {"socket", required_argument, NULL, 's'},       {"json", no_argument, NULL, 'j'},
         {"help", no_argument, NULL, 'h'},               {"rate", required_argument, NULL, 'r'},
@@ -82,6 +84,7 @@ parse_bench_options(int argc, char **argv, struct bench_options *options)
         {"violations", required_argument, NULL, VIOLATIONS}, {"tolerance", required_argument, NULL, TOLERANCE},
         {"accuracy-floor", required_argument, NULL, FLOOR}, {"cost-cap", required_argument, NULL, CAP},
         {"offline", no_argument, NULL, OFFLINE}, {"slots", required_argument, NULL, SLOTS},
+        {"course", required_argument, NULL, COURSE},
         {NULL, 0, NULL, 0},
     };
     bool good = true;
@@ -124,6 +127,7 @@ parse_bench_options(int argc, char **argv, struct bench_options *options)
         case FLOOR: good = parse_double(optarg, 0, 1, &options->accuracy_floor); break;
         case CAP: good = parse_double(optarg, 1e-9, UINT32_MAX / 1e9, &options->cost_cap); break;
         case OFFLINE: options->offline = true; break;
+        case COURSE: options->course_path = optarg; break;
         case SLOTS: good = parse_u64(optarg, 1, BENCH_SLOTS_MAX, &options->slots); break;
         case TOLERANCE: good = parse_share(optarg, &options->tolerance) && options->tolerance >= 1e-4; break;
         default: good = false; break;
@@ -158,6 +162,9 @@ check_options(struct bench_options *options)
     }
     if (ranged && !options->search) {
         return usage_error("bench", "--rate-min and --rate-max go with --search");
+    }
+    if (options->search && options->course_path != NULL) {
+        return usage_error("bench", "--course is of one run: not with --search");
     }
     if (options->search && (options->rate_qps > 0 || !(options->rate_min_qps > 0) ||
                             !(options->rate_min_qps < options->rate_max_qps))) {
@@ -294,6 +301,7 @@ verb_bench(int argc, char **argv)
         return EXIT_DONE;
     }
     int exit_code = check_options(&options);
+    exit_code = exit_code == EXIT_DONE ? output_check("bench", "--course", options.course_path) : exit_code;
     exit_code = exit_code == EXIT_DONE ? prepare_arrivals(&options) : exit_code;
     exit_code = exit_code == EXIT_DONE ? prepare_sizes(&options) : exit_code;
     exit_code = exit_code == EXIT_DONE ? learn_objective(&options) : exit_code;

@@ -15,6 +15,7 @@
 
 struct bench_options {
     const char *socket_path, *target, *arrivals_text, *sizes_text, *inputs_path, *labels_path;
+    const char *course_path; /* NULL: how it went in time is not written */
     double rate_qps, burst_factor, burst_share;
     uint64_t duration_ns, warmup_ns, drain_ns, items, queries, processes, slots, seed, burst_mean_ns;
     uint64_t objective_ns; /* of each query, from when it was due; 0: none, and nothing is late */
@@ -98,6 +99,12 @@ struct bench_result {
     char error[256];
 };
 
+/* Queries that were due in one part of the window. */
+#define BENCH_MOMENT_NS UINT64_C(100000000)
+struct bench_moment {
+    uint64_t offered, in_time;
+};
+
 struct bench_client_task {
     const struct bench_options *options;
     const struct bench_plan *plan;
@@ -109,6 +116,8 @@ struct bench_client_task {
     uint64_t *latencies_ns; /* [room], result->latency_count of them in the end */
     uint64_t *delays_ns;    /* [room], result->sent of them: from when a query was due, and a slot free, until it left */
     uint64_t room;          /* no less than this process's measured queries */
+    struct bench_moment *course; /* [moment_count] */
+    uint64_t moment_count;       /* all of the window, 1 and more */
 };
 
 /* All that a client process does, but its end; result->exit_code and result->error say how it went. */

@@ -243,6 +243,14 @@ add_latency(struct client *client, uint64_t latency_ns)
     client->task->latencies_ns[client->result->latency_count++] = latency_ns;
 }
 
+/* When a query was due that was due in the window. */
+static struct bench_moment *
+moment_of(const struct client *client, uint64_t due_ns)
+{
+    const uint64_t moment = (due_ns - client->window_ns) / BENCH_MOMENT_NS;
+    return &client->task->course[moment < client->task->moment_count ? moment : client->task->moment_count - 1];
+}
+
 /* Counts the end of a query that was due in the window. */
 static void
 count_end(struct client *client, const struct slot *slot, const struct leat_completion *done, uint64_t latency_ns,
@@ -254,6 +262,7 @@ count_end(struct client *client, const struct slot *slot, const struct leat_comp
     case LEAT_OUTCOME_OK:
         result->ok++;
         result->late += !in_time;
+        moment_of(client, slot->due_ns)->in_time += in_time;
         if (done->accuracy_ppm > 0) {
             result->accuracy_ok.count++;
             result->accuracy_ok.ppm_sum += done->accuracy_ppm;
@@ -400,6 +409,9 @@ take_turn(struct client *client, const struct bench_query *query)
     const bool waited = client->slot_free_ns > due_ns;
 
     result->offered += measured;
+    if (measured) {
+        moment_of(client, due_ns)->offered++;
+    }
     result->items += measured ? query->items : 0;
     result->clipped += measured && query->clipped;
     if (now_ns == 0) {

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "tools/cli/cli.h"
+#include "tools/cli/output.h"
 #include "tools/simulate/random.h"
 
 #define QUERIES_MAX    1e9             /* of a run: their latencies are held in memory */
@@ -92,7 +93,7 @@ make_plan(const struct bench_options *options, double rate_qps, struct bench_pla
 struct shared {
     uint64_t start_ns; /* W: the parent, before the processes look */
     struct bench_result results[BENCH_PROCESSES_MAX];
-    uint64_t times_ns[]; /* [processes][room] latencies, then as many delays */
+    uint64_t times_ns[]; /* [processes][room] latencies, then as many delays; then struct bench_moment[processes][moment_count] */
 };
 
 struct child {
@@ -152,6 +153,7 @@ run_children(const struct bench_client_task *first, struct shared *shared, struc
         task.result = &shared->results[started];
         task.latencies_ns += started * task.room;
         task.delays_ns += started * task.room;
+        task.course += started * task.moment_count;
         all = start_child(task, go, &children[started]);
         started++;
     }
@@ -282,6 +284,23 @@ summarize(const struct bench_client_task *first, const struct shared *shared, st
     summary->delay = find_quantiles(first->delays_ns, sum->sent);
 }
 
+static void
+write_course(const void *of, FILE *out)
+{
+    const struct bench_client_task *first = of;
+
+    (void)fprintf(out, "second,offered,in_time\n");
+    for (uint64_t m = 0; m < first->moment_count; m++) {
+        struct bench_moment sum = {0};
+        for (uint64_t p = 0; p < first->options->processes; p++) {
+            sum.offered += first->course[p * first->moment_count + m].offered;
+            sum.in_time += first->course[p * first->moment_count + m].in_time;
+        }
+        (void)fprintf(out, "%.1f,%llu,%llu\n", (double)(m * BENCH_MOMENT_NS) / 1e9, (unsigned long long)sum.offered,
+                      (unsigned long long)sum.in_time);
+    }
+}
+
 int
 bench_run(const struct bench_options *options, double rate_qps, struct bench_summary *ret_summary)
 {
@@ -293,7 +312,9 @@ bench_run(const struct bench_options *options, double rate_qps, struct bench_sum
         return planned;
     }
     const uint64_t room = summary.plan.measured_count / options->processes + 1;
-    const size_t bytes = sizeof(struct shared) + 2 * room * options->processes * sizeof(uint64_t);
+    const uint64_t moment_count = summary.plan.window_ns / BENCH_MOMENT_NS + 1;
+    const size_t bytes = sizeof(struct shared) + 2 * room * options->processes * sizeof(uint64_t) +
+                         moment_count * options->processes * sizeof(struct bench_moment);
     struct shared *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) {
         (void)fprintf(stderr, "leat bench: no memory for %llu latencies: %s\n",
@@ -307,6 +328,8 @@ bench_run(const struct bench_options *options, double rate_qps, struct bench_sum
         .latencies_ns = shared->times_ns,
         .delays_ns = shared->times_ns + room * options->processes,
         .room = room,
+        .course = (struct bench_moment *)(shared->times_ns + 2 * room * options->processes),
+        .moment_count = moment_count,
     };
     int exit_code;
     summary.names_before = bench_ask_names(options, &exit_code);
@@ -317,6 +340,11 @@ bench_run(const struct bench_options *options, double rate_qps, struct bench_sum
     }
     if (exit_code == EXIT_DONE) {
         summary.names_after = bench_ask_names(options, &exit_code);
+    }
+    if (exit_code == EXIT_DONE) {
+        const struct output course = {options->course_path, write_course};
+        const enum leat_status written = output_write(&course, 1, &first);
+        exit_code = written == LEAT_OK ? EXIT_DONE : report_status("bench", "--course", written);
     }
     if (exit_code == EXIT_DONE) {
         summarize(&first, shared, &summary);

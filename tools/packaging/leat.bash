@@ -20,7 +20,7 @@ _leat() {
     offline) options='--application --input --output --accuracy-floor --wait --json --socket --help'
              [ "$COMP_CWORD" -eq 2 ] && options="submit list show cancel resume $options" ;;
     bench) options='--rate --duration --warmup --queries --drain --processes --slots --arrivals --burst-factor --burst-share --burst-mean
-                    --latency --accuracy-floor --cost-cap --offline --items --sizes --inputs --labels --seed --search --rate-min --rate-max --violations --tolerance
+                    --latency --accuracy-floor --cost-cap --offline --items --sizes --inputs --labels --course --seed --search --rate-min --rate-max --violations --tolerance
                     --json --socket --help' ;;
     simulate) options='--profile --model --classes --mix --prices --sizes --later-sizes --change-at --arrivals --burst-factor
                        --burst-share --burst-queries --queries --seed --seeds --router --threshold --depth --base
@@ -57,7 +57,7 @@ _leat() {
             [ "$verb" = simulate ] && options="last $options" ;;
     --load) options='known measured' files= ;;
     --by) options='simulation bound' files= ;;
-    --config|--socket|--state-dir|--input|--output|--inputs|--labels|--profile|--profiles|--accuracies|--policy|--trace|--sizes|--later-sizes|--prices|--csv|--svg|--late-svg|--stages|--autoscale|--violations-svg) options= ;;
+    --config|--socket|--state-dir|--input|--output|--inputs|--labels|--profile|--profiles|--accuracies|--policy|--trace|--sizes|--later-sizes|--prices|--course|--csv|--svg|--late-svg|--stages|--autoscale|--violations-svg) options= ;;
     --scaler) options='none fa2 sponge themis leat' files= ;;
     --batches) options='waiting whole' files= ;;
     esac
