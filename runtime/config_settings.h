@@ -63,7 +63,8 @@ enum leat_setting_kind {
     X(session_memory_per_user, AUTO_SIZE, limits.session_memory_per_user_bytes,    \
       1048576, UINT64_C(1) << 47, "auto")                                          \
     X(central_queue, POWER2, limits.central_queue, 64, 1048576, "4096")            \
-    X(model_memory, SIZE, limits.model_memory_bytes, 1048576, UINT64_C(1) << 47, "32GiB")
+    X(model_memory, SIZE, limits.model_memory_bytes, 1048576, UINT64_C(1) << 47, "32GiB") \
+    X(pipeline_memory, SIZE, limits.pipeline_memory_bytes, 1048576, UINT64_C(1) << 36, "256MiB")
 
 #define LEAT_SETTINGS_DISPATCHER(X)                                                \
     X(cpu, AUTO, dispatcher.cpu, 0, LEAT_CPU_MAX - 1, "auto")                      \

@@ -134,6 +134,13 @@ static const char jobs_schema[] =
     " failed INTEGER NOT NULL"
     ") STRICT;";
 
+/* What schema 7 has beyond schema 6. */
+static const char pipelines_schema[] =
+    "CREATE TABLE pipelines ("
+    " name TEXT PRIMARY KEY,"
+    " description TEXT NOT NULL" /* JSON, as it was given; its applications are perhaps of the configuration */
+    ") STRICT, WITHOUT ROWID;";
+
 enum leat_status
 leat_registry_fail(const struct leat_registry *registry, const char *what)
 {
@@ -201,13 +208,13 @@ static enum leat_status
 make_schema(const struct leat_registry *registry, int64_t version)
 {
     char sql[sizeof(models_schema) + sizeof(applications_schema) + sizeof(policies_schema) + sizeof(files_schema) +
-             sizeof(lengths_schema) + sizeof(jobs_schema) + 128];
+             sizeof(lengths_schema) + sizeof(jobs_schema) + sizeof(pipelines_schema) + 128];
 
     (void)snprintf(sql, sizeof(sql),
-                   "BEGIN IMMEDIATE; %s %s %s %s %s %s PRAGMA application_id=%d; PRAGMA user_version=%u; COMMIT;",
+                   "BEGIN IMMEDIATE; %s %s %s %s %s %s %s PRAGMA application_id=%d; PRAGMA user_version=%u; COMMIT;",
                    version < 1 ? models_schema : "", version < 2 ? applications_schema : "",
                    version < 3 ? policies_schema : "", version < 4 ? files_schema : "",
-                   version < 5 ? lengths_schema : "", jobs_schema, APPLICATION_ID, LEAT_REGISTRY_SCHEMA);
+                   version < 5 ? lengths_schema : "", version < 6 ? jobs_schema : "", pipelines_schema, APPLICATION_ID, LEAT_REGISTRY_SCHEMA);
     leat_registry_step();
     const enum leat_status status = leat_registry_execute(registry, sql, "making the tables");
     leat_registry_step();

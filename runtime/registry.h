@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runtime/registry.h - the durable list of models, with their files and profiles, of applications and of offline jobs.
+ * runtime/registry.h - the durable list of models, with their files and profiles, of applications, pipelines and offline jobs.
  *
  * Role       state_dir/registry.db (SQLite) says which models and applications exist, and has their policies;
  *            state_dir/models/<sha256> holds each model's content once. A call that returned LEAT_OK survives SIGKILL and
@@ -23,8 +23,8 @@
 #include "runtime/measured.h"
 #include "sched/policy.h"
 
-/* 1 had models only, 2 no policies, 3 one file to a model, 4 no lengths, 5 no offline jobs: open() adds the rest. */
-#define LEAT_REGISTRY_SCHEMA 6u
+/* 1 had models only, 2 no policies, 3 one file to a model, 4 no lengths, 5 no offline jobs, 6 no pipelines: open() adds the rest. */
+#define LEAT_REGISTRY_SCHEMA 7u
 
 struct leat_registry;
 
@@ -90,6 +90,12 @@ struct leat_registry_job {
     uint32_t accuracy_floor_ppm;                                     /* 0: any */
     uint64_t created_s;                                              /* since the Epoch */
     uint64_t items, answered, failed;                                /* when it ended */
+};
+
+/* As it was described, unchecked: runtime/pipeline_spec.h reads it. */
+struct leat_registry_pipeline {
+    char name[LEAT_NAME_MAX];
+    char *description; /* JSON */
 };
 
 /*
@@ -189,6 +195,16 @@ LEAT_MUST_CHECK enum leat_status leat_registry_put_job(struct leat_registry *reg
 /* All, by id; to be free()'d. */
 LEAT_MUST_CHECK enum leat_status leat_registry_list_jobs(struct leat_registry *registry, struct leat_registry_job **ret_jobs,
                                                          uint32_t *ret_count);
+
+/* LEAT_ERR_EXISTS when the name is taken. */
+LEAT_MUST_CHECK enum leat_status leat_registry_add_pipeline(struct leat_registry *registry,
+                                                            const struct leat_registry_pipeline *pipeline);
+/* LEAT_ERR_NOT_FOUND when there is none of that name. */
+LEAT_MUST_CHECK enum leat_status leat_registry_remove_pipeline(struct leat_registry *registry, const char *name);
+/* All, by name; leat_registry_free_pipelines. */
+LEAT_MUST_CHECK enum leat_status leat_registry_list_pipelines(struct leat_registry *registry,
+                                                              struct leat_registry_pipeline **ret_pipelines, uint32_t *ret_count);
+void leat_registry_free_pipelines(struct leat_registry_pipeline *pipelines, uint32_t count); /* accepts NULL */
 
 /* Whatever is changed between begin and commit is, or none of it is. Everything between begin and rollback was not. */
 LEAT_MUST_CHECK enum leat_status leat_registry_begin(struct leat_registry *registry);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The registry's applications, what is known of its models: profiles and validations, and offline jobs. */
+/* The registry's applications, what is known of its models: profiles and validations, offline jobs and pipelines. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -587,4 +587,90 @@ leat_registry_list_jobs(struct leat_registry *registry, struct leat_registry_job
     *ret_jobs = list.jobs;
     *ret_count = list.count;
     return LEAT_OK;
+}
+
+/* ---- Pipelines ----------------------------------------------------------------------------------- */
+
+static enum leat_status
+read_anything(const struct leat_registry *registry, sqlite3_stmt *row, void *context)
+{
+    (void)registry;
+    (void)row;
+    (void)context;
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_registry_add_pipeline(struct leat_registry *registry, const struct leat_registry_pipeline *pipeline)
+{
+    const struct value values[] = {{.text = pipeline->name}, {.text = pipeline->description}};
+
+    const enum leat_status status =
+        look_up(registry, "SELECT 1 FROM pipelines WHERE name = ?", pipeline->name, read_anything, NULL);
+    if (status == LEAT_OK) {
+        return LEAT_FAIL(LEAT_ERR_EXISTS, "the registry has a pipeline '%s'", pipeline->name);
+    }
+    return status == LEAT_ERR_NOT_FOUND
+               ? change(registry, "INSERT INTO pipelines (name, description) VALUES (?,?)", values, 2, "keeping a pipeline")
+               : status;
+}
+
+enum leat_status
+leat_registry_remove_pipeline(struct leat_registry *registry, const char *name)
+{
+    const struct value values[] = {{.text = name}};
+
+    const enum leat_status status = change(registry, "DELETE FROM pipelines WHERE name = ?", values, 1, "removing a pipeline");
+    return status == LEAT_OK && sqlite3_changes(registry->db) == 0
+               ? LEAT_FAIL(LEAT_ERR_NOT_FOUND, "the registry has no pipeline '%s'", name)
+               : status;
+}
+
+struct pipeline_list {
+    struct leat_registry_pipeline *pipelines;
+    uint32_t count;
+};
+
+static enum leat_status
+read_pipeline(const struct leat_registry *registry, sqlite3_stmt *row, void *context)
+{
+    struct pipeline_list *list = context;
+    const char *description = (const char *)sqlite3_column_text(row, 1);
+    struct leat_registry_pipeline *more = reallocarray(list->pipelines, list->count + 1u, sizeof(*more));
+
+    if (more != NULL) {
+        list->pipelines = more;
+    }
+    char *copy = more != NULL && description != NULL ? strdup(description) : NULL;
+    if (copy == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u pipelines", list->count + 1);
+    }
+    more[list->count].description = copy;
+    list->count++;
+    return read_text(row, 0, more[list->count - 1].name, LEAT_NAME_MAX) ? LEAT_OK : nonsense(registry, "the name of a pipeline");
+}
+
+enum leat_status
+leat_registry_list_pipelines(struct leat_registry *registry, struct leat_registry_pipeline **ret_pipelines, uint32_t *ret_count)
+{
+    struct pipeline_list list = {0};
+
+    const enum leat_status status =
+        look_up(registry, "SELECT name, description FROM pipelines ORDER BY name", NULL, read_pipeline, &list);
+    if (status != LEAT_OK && status != LEAT_ERR_NOT_FOUND) {
+        leat_registry_free_pipelines(list.pipelines, list.count);
+        return status;
+    }
+    *ret_pipelines = list.pipelines;
+    *ret_count = list.count;
+    return LEAT_OK;
+}
+
+void
+leat_registry_free_pipelines(struct leat_registry_pipeline *pipelines, uint32_t count)
+{
+    for (uint32_t p = 0; p < count; p++) {
+        free(pipelines[p].description);
+    }
+    free(pipelines);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     What the registry acknowledged is there after any death; what it did not is there whole or not at all;
- *          one process has it; what schemas 1 to 5 wrote is there in schema 6; damage, foreign files and newer schemas are
+ *          one process has it; what schemas 1 to 6 wrote is there in schema 7; damage, foreign files and newer schemas are
  *          refused with words.
  * Method   A child runs a fixed list of changes and is killed (SIGKILL) at its n-th step, for every n until it
  *          gets through; after each death the parent compares names, contents and the folder with a model.
@@ -607,7 +607,8 @@ test_schema_1(const char *path)
 {
     static const char as_then[] =
         "DROP TABLE members; DROP TABLE applications; DROP TABLE validations; DROP TABLE profiles; DROP TABLE measurements;"
-        "DROP TABLE made_policies; DROP TABLE model_files; DROP TABLE length_profiles; DROP TABLE offline_jobs; PRAGMA user_version = 1";
+        "DROP TABLE made_policies; DROP TABLE model_files; DROP TABLE length_profiles; DROP TABLE offline_jobs; DROP TABLE pipelines;"
+        "PRAGMA user_version = 1";
     struct leat_registry_application app = application_named("app", 1);
     const struct leat_registry_model old = model_named("old");
     struct leat_registry *registry = open_registry(path);
@@ -634,8 +635,8 @@ test_schema_1(const char *path)
         leat_measured_free(&measured);
     }
     execute(db_path, "DELETE FROM models; DELETE FROM applications; PRAGMA user_version = 0");
-    refuse(path, LEAT_ERR_VERSION, "has schema 0, this leat knows 6");
-    execute(db_path, "PRAGMA user_version = 6");
+    refuse(path, LEAT_ERR_VERSION, "has schema 0, this leat knows 7");
+    execute(db_path, "PRAGMA user_version = 7");
 }
 
 /* Schema 3 knew of no files beside a model's own. */
@@ -649,7 +650,8 @@ test_schema_3(const char *path)
     leat_registry_close(registry);
     (void)snprintf(db_path, sizeof(db_path), "%s/registry.db", path);
     for (unsigned step = 1; step < 12; step++) {
-        execute(db_path, "DROP TABLE model_files; DROP TABLE length_profiles; DROP TABLE offline_jobs; PRAGMA user_version = 3");
+        execute(db_path, "DROP TABLE model_files; DROP TABLE length_profiles; DROP TABLE offline_jobs; DROP TABLE pipelines;"
+                         "PRAGMA user_version = 3");
         EXPECT(peek_count(path) == 1);
         open_and_die(path, step);
         EXPECT(peek_count(path) == 1);
@@ -678,7 +680,7 @@ test_schema_4(const char *path)
     leat_registry_close(registry);
     (void)snprintf(db_path, sizeof(db_path), "%s/registry.db", path);
     for (unsigned step = 1; step < 12; step++) {
-        execute(db_path, "DROP TABLE length_profiles; DROP TABLE offline_jobs; PRAGMA user_version = 4");
+        execute(db_path, "DROP TABLE length_profiles; DROP TABLE offline_jobs; DROP TABLE pipelines; PRAGMA user_version = 4");
         open_and_die(path, step);
         EXPECT(inspect(path) == 1);
         registry = open_registry(path);
@@ -742,7 +744,7 @@ test_offline_jobs(const char *path)
     leat_registry_close(registry);
     (void)snprintf(db_path, sizeof(db_path), "%s/registry.db", path);
     for (unsigned step = 1; step < 12; step++) {
-        execute(db_path, "DROP TABLE offline_jobs; PRAGMA user_version = 5");
+        execute(db_path, "DROP TABLE offline_jobs; DROP TABLE pipelines; PRAGMA user_version = 5");
         open_and_die(path, step);
         registry = open_registry(path);
         jobs[0] = job_numbered(1, LEAT_REGISTRY_JOB_ACTIVE);
@@ -775,6 +777,68 @@ test_offline_jobs(const char *path)
     all = NULL;
     EXPECT(leat_registry_list_jobs(registry, &all, &count) == LEAT_ERR_PROTO && all == NULL);
     EXPECT(strstr(leat_error_text(), "an offline job makes no sense") != NULL);
+    leat_registry_close(registry);
+}
+
+/* ---- Pipelines ------------------------------------------------------------------------------------- */
+
+static void
+expect_pipelines(struct leat_registry *registry, const struct leat_registry_pipeline *expected, uint32_t count)
+{
+    struct leat_registry_pipeline *pipelines = NULL;
+    uint32_t found;
+
+    EXPECT(leat_registry_list_pipelines(registry, &pipelines, &found) == LEAT_OK && found == count);
+    for (uint32_t p = 0; p < count; p++) {
+        EXPECT(strcmp(pipelines[p].name, expected[p].name) == 0);
+        EXPECT(strcmp(pipelines[p].description, expected[p].description) == 0);
+    }
+    leat_registry_free_pipelines(pipelines, found);
+}
+
+/* Schema 6 knew of no pipelines. */
+static void
+test_pipelines(const char *path)
+{
+    static char descriptions[][32] = {"{\"stages\":[]}", "whatever it is", "\xc3\xa4"};
+    const struct leat_registry_pipeline all[] = {
+        {.name = "alpha", .description = descriptions[0]}, {.name = "beta", .description = descriptions[1]},
+        {.name = "gamma", .description = descriptions[2]}};
+    const struct leat_registry_pipeline two[] = {all[0], all[2]};
+    struct leat_registry *registry = open_registry(path);
+    char db_path[256];
+
+    expect_pipelines(registry, NULL, 0);
+    leat_registry_close(registry);
+    (void)snprintf(db_path, sizeof(db_path), "%s/registry.db", path);
+    for (unsigned step = 1; step < 12; step++) {
+        execute(db_path, "DROP TABLE pipelines; PRAGMA user_version = 6");
+        open_and_die(path, step);
+        registry = open_registry(path);
+        for (int p = 2; p >= 0; p--) {
+            EXPECT(leat_registry_add_pipeline(registry, &all[p]) == LEAT_OK);
+        }
+        EXPECT(leat_registry_add_pipeline(registry, &all[1]) == LEAT_ERR_EXISTS);
+        expect_pipelines(registry, all, 3);
+        leat_registry_close(registry);
+        registry = open_registry(path);
+        expect_pipelines(registry, all, 3);
+        EXPECT(leat_registry_begin(registry) == LEAT_OK && leat_registry_remove_pipeline(registry, "alpha") == LEAT_OK);
+        expect_pipelines(registry, &all[1], 2);
+        leat_registry_rollback(registry);
+        EXPECT(leat_registry_remove_pipeline(registry, "beta") == LEAT_OK);
+        EXPECT(leat_registry_remove_pipeline(registry, "beta") == LEAT_ERR_NOT_FOUND);
+        leat_registry_close(registry);
+        registry = open_registry(path);
+        expect_pipelines(registry, two, 2);
+        leat_registry_close(registry);
+    }
+    execute(db_path, "UPDATE pipelines SET name = printf('%064d', 1) WHERE name = 'alpha'");
+    struct leat_registry_pipeline *none = NULL;
+    uint32_t count;
+    registry = open_registry(path);
+    EXPECT(leat_registry_list_pipelines(registry, &none, &count) == LEAT_ERR_PROTO && none == NULL);
+    EXPECT(strstr(leat_error_text(), "the name of a pipeline makes no sense") != NULL);
     leat_registry_close(registry);
 }
 
@@ -958,10 +1022,10 @@ test_other_schemas_and_rows(const char *path)
     EXPECT(leat_registry_add(registry, &model, "content", 7) == LEAT_OK);
     leat_registry_close(registry);
     (void)snprintf(db_path, sizeof(db_path), "%s/registry.db", path);
-    execute(db_path, "PRAGMA user_version = 7");
-    refuse(path, LEAT_ERR_VERSION, "has schema 7, this leat knows 6");
+    execute(db_path, "PRAGMA user_version = 8");
+    refuse(path, LEAT_ERR_VERSION, "has schema 8, this leat knows 7");
     EXPECT(leat_registry_peek(path, &models, &count) == LEAT_ERR_VERSION && models == NULL);
-    execute(db_path, "PRAGMA user_version = 6; PRAGMA application_id = 7");
+    execute(db_path, "PRAGMA user_version = 7; PRAGMA application_id = 7");
     refuse(path, LEAT_ERR_PROTO, "not a registry of leat");
     execute(db_path, "PRAGMA application_id = 1818583412; UPDATE models SET items_max = 0");
     registry = open_registry(path);
@@ -1050,6 +1114,8 @@ main(void)
     test_schema_4(path);
     (void)snprintf(path, sizeof(path), "%s/eight", root.path);
     test_offline_jobs(path);
+    (void)snprintf(path, sizeof(path), "%s/nine", root.path);
+    test_pipelines(path);
     (void)snprintf(path, sizeof(path), "%s/six", root.path);
     test_large_file(path);
     fake_root_fini(&root);
