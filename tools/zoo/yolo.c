@@ -3,14 +3,14 @@
  * Detectors of one stage. YOLOv3-tiny: Redmon, Farhadi, "YOLOv3: An Incremental Improvement", and Darknet's
  * configuration of that name. YOLOv5n: Jocher et al., release 7.0, whose exporter folds normalisations into
  * convolutions and writes operator set 12. Both end with boxes decoded in pixels: f32[N][boxes][5 + classes] of
- * centre, size, objectness and classes; the variant with NonMaxSuppression gives f32[detections][7] instead, of
- * item, corners, class and score.
+ * centre, size, objectness and classes; the variants with NonMaxSuppression give f32[detections][7] instead, of
+ * item, corners, class and score, and one of them beside it the part of the image in each box, for a classifier.
  */
 #include "base/align.h"
 #include "tools/zoo/layers.h"
 #include "tools/zoo/zoo.h"
 
-enum { ANCHORS = 3, CELLS_MAX = 80, BOXES_MAX = 100 };
+enum { ANCHORS = 3, CELLS_MAX = 80, BOXES_MAX = 100, CROPS_MAX = 8 };
 
 struct yolo {
     struct onnx_builder *b;
@@ -204,16 +204,21 @@ pyramid5(const struct yolo *net, int index, struct onnx_tensor x, int64_t output
     return conv5(net, "cv2", layer_concat(net->b, "concat", 1, parts, 4), outputs, 1, 1);
 }
 
+static struct onnx_tensor
+images5(const struct yolo *net)
+{
+    return onnx_builder_input(net->b, "images", (const int64_t[]){3, net->image, net->image}, 3);
+}
+
 /* f32[N][boxes][5 + classes] */
 static struct onnx_tensor
-yolov5n(const struct yolo *net)
+yolov5n(const struct yolo *net, struct onnx_tensor x)
 {
     static const float anchors[3][2 * ANCHORS] = {
         {10, 13, 16, 30, 33, 23}, {30, 61, 62, 45, 59, 119}, {116, 90, 156, 198, 373, 326}};
     static const char *const heads[3] = {"model.24.0", "model.24.1", "model.24.2"};
     struct onnx_builder *b = net->b;
     struct onnx_tensor scales[3], parts[2], boxes[3], fine, middle, up_middle, up_coarse;
-    struct onnx_tensor x = onnx_builder_input(b, "images", (const int64_t[]){3, net->image, net->image}, 3);
 
     x = block5(net, 2, down5(net, 1, down5(net, 0, x, 16, 6), 32, 3), 32, 1, true);
     fine = block5(net, 4, down5(net, 3, x, 64, 3), 64, 2, true);
@@ -264,11 +269,11 @@ pick(struct onnx_builder *b, const char *name, struct onnx_tensor x, struct onnx
  * must reach is above that of a trained detector: among random scores many are high.
  */
 static struct onnx_tensor
-suppress(const struct yolo *net, struct onnx_tensor x, float score)
+suppress(const struct yolo *net, struct onnx_tensor x, float score, int64_t boxes_max)
 {
     static const float corners[4][4] = {{1, 0, 1, 0}, {0, 1, 0, 1}, {-0.5f, 0, 0.5f, 0}, {0, -0.5f, 0, 0.5f}};
     struct onnx_builder *b = net->b;
-    const int64_t detections = onnx_builder_symbol(b, "detections", BOXES_MAX);
+    const int64_t detections = onnx_builder_symbol(b, "detections", boxes_max);
     struct onnx_tensor to_corners = {.rank = 2, .dims = {4, 4}, .power = 1.0}, pairs, picked[4];
     const char *inputs[5];
 
@@ -289,7 +294,7 @@ suppress(const struct yolo *net, struct onnx_tensor x, float score)
 
     inputs[0] = apart.name;
     inputs[1] = layer_transpose(b, "best_first", best, (const int64_t[]){0, 2, 1}).name;
-    inputs[2] = onnx_builder_constant_integers(b, "boxes_max", (const int64_t[]){BOXES_MAX}, 1);
+    inputs[2] = onnx_builder_constant_integers(b, "boxes_max", &boxes_max, 1);
     inputs[3] = onnx_builder_floats(b, "iou", (const float[]){0.45f}, (const int64_t[]){1}, 1);
     inputs[4] = onnx_builder_floats(b, "score", &score, (const int64_t[]){1}, 1);
     pairs = (struct onnx_tensor){.rank = 2, .dims = {detections, 3}};
@@ -317,12 +322,41 @@ void
 zoo_build_yolov5n(struct onnx_builder *b, enum zoo_size size)
 {
     const struct yolo net = make_v5(b, size);
-    onnx_builder_output(b, yolov5n(&net), "output0");
+    onnx_builder_output(b, yolov5n(&net, images5(&net)), "output0");
+}
+
+/* The part of its image in each box, in a size that classifiers take: f32[detections][3][size][size]. */
+static struct onnx_tensor
+crop(const struct yolo *net, struct onnx_tensor images, struct onnx_tensor detections, int64_t size)
+{
+    struct onnx_builder *b = net->b;
+    struct onnx_tensor item = layer_squeeze(b, "crop_item", layer_slice(b, "crop_items", detections, 1, 0, 1), 1);
+
+    item = layer_cast(b, "crop_index", item, ONNX_TYPE_I64);
+    const char *inputs[3] = {images.name, layer_slice(b, "crop_boxes", detections, 1, 1, 5).name, item.name};
+    struct onnx_node *node = onnx_builder_node(b, "RoiAlign", "crops", inputs, 3);
+    onnx_node_int(node, "output_height", size);
+    onnx_node_int(node, "output_width", size);
+    onnx_node_int(node, "sampling_ratio", 1);
+    return (struct onnx_tensor){
+        .name = onnx_node_output(node), .rank = 4, .dims = {detections.dims[0], 3, size, size}, .power = images.power};
 }
 
 void
 zoo_build_yolov5n_nms(struct onnx_builder *b, enum zoo_size size)
 {
     const struct yolo net = make_v5(b, size);
-    onnx_builder_output(b, suppress(&net, yolov5n(&net), size == ZOO_SIZE_FULL ? 0.93f : 0.3f), "output");
+    onnx_builder_output(b, suppress(&net, yolov5n(&net, images5(&net)), size == ZOO_SIZE_FULL ? 0.93f : 0.3f, BOXES_MAX), "output");
+}
+
+void
+zoo_build_yolov5n_crops(struct onnx_builder *b, enum zoo_size size)
+{
+    const bool full = size == ZOO_SIZE_FULL;
+    const struct yolo net = make_v5(b, size);
+    const struct onnx_tensor images = images5(&net);
+    const struct onnx_tensor detections = suppress(&net, yolov5n(&net, images), full ? 0.99f : 0.3f, CROPS_MAX);
+
+    onnx_builder_output(b, detections, "detections");
+    onnx_builder_output(b, crop(&net, images, detections, full ? 224 : 64), "crops");
 }

@@ -21,6 +21,7 @@ const struct zoo_model zoo_models[] = {
     {"yolov3-tiny", "YOLOv3-tiny: detector on two scales, boxes decoded", zoo_build_yolov3_tiny},
     {"yolov5n", "YOLOv5n: detector on three scales, boxes decoded", zoo_build_yolov5n},
     {"yolov5n-nms", "YOLOv5n with NonMaxSuppression: detections of all items in one list", zoo_build_yolov5n_nms},
+    {"yolov5n-crops", "YOLOv5n before a classifier: detections, and the part of the image in each", zoo_build_yolov5n_crops},
     /* text */
     {"bert-tiny", "BERT of 2 layers of 128: attention mask, layer norm, GELU by Erf", zoo_build_bert_tiny},
     {"bert-base", "BERT of 12 layers of 768", zoo_build_bert_base},

@@ -53,6 +53,7 @@ void zoo_build_shufflenetv2(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_yolov3_tiny(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_yolov5n(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_yolov5n_nms(struct onnx_builder *builder, enum zoo_size size);
+void zoo_build_yolov5n_crops(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_bert_tiny(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_bert_base(struct onnx_builder *builder, enum zoo_size size);
 void zoo_build_distilbert(struct onnx_builder *builder, enum zoo_size size);
