@@ -37,7 +37,7 @@ uint32_t leat_team_size(const struct leat_team *team); /* 1 for NULL */
 uint32_t leat_team_class(const struct leat_team *team); /* 0 for NULL */
 /* 1..size_max members from the next run on, and what leat_team_class then says. */
 void leat_team_resize(struct leat_team *team, uint32_t size, uint32_t worker_class);
-/* Moves member 1..size_max-1, which is beyond the present size, to a CPU. */
+/* Moves member 1..size_max-1 to a CPU, whatever it does. */
 LEAT_MUST_CHECK enum leat_status leat_team_pin(struct leat_team *team, uint32_t member, uint32_t cpu);
 /* Calls body(context, member, size) on every member and returns when all are done. */
 void leat_team_run(struct leat_team *team, void (*body)(void *context, uint32_t member, uint32_t size),

@@ -19,6 +19,7 @@
 #include "runtime/histogram.h"
 #include "runtime/instances.h"
 #include "runtime/variant_choice.h"
+#include "runtime/worker_set.h"
 #include "sched/load.h"
 #include "sched/policy.h"
 #include "sched/probing.h"
@@ -80,6 +81,15 @@ struct leat_waiting {
     uint64_t changes_seen;     /* of the workers, when it was asked last */
 };
 
+/* The workers that an application's queries go to. */
+struct leat_serving {
+    struct leat_worker_set set;
+    uint32_t count;                     /* of them, 1 at the least */
+    uint32_t classes;                   /* that they are of: a bit for each */
+    uint8_t at[LEAT_SCHED_WORKERS_MAX]; /* their numbers, ascending: a router, which is shown no others, has them by these places */
+};
+_Static_assert(LEAT_SCHED_WORKERS_MAX - 1 <= UINT8_MAX, "the number of a worker fits");
+
 /* W: dispatcher, relaxed. R: anyone, for statistics only. */
 struct leat_application_counters {
     _Atomic uint64_t accepted, ok, rejected, expired, cancelled, failed, batches, waiting;
@@ -138,6 +148,8 @@ struct leat_application {
     _Atomic uint32_t worker_count; /* that it may count on; 0: all. W: control  R: dispatcher, relaxed */
 
     /* Dispatcher's. */
+    struct leat_serving serving;
+    enum leat_rank turn; /* the last of its ranks whose turn it was */
     struct leat_waiting waiting[LEAT_RANKS];
     uint64_t next_expiry_ns; /* no waiting query expires before it or, where late ones are served, becomes late */
     uint32_t running; /* queries handed to workers and not reported done */

@@ -177,6 +177,19 @@ leat_cores_free_cpus(const struct leat_cores *cores, uint32_t *cpus)
     return count;
 }
 
+bool
+leat_cores_shared(const struct leat_cores *cores, uint32_t worker)
+{
+    LEAT_ASSERT(worker < cores->worker_count);
+    const struct holding *holding = &cores->workers[worker];
+    bool shared = false;
+
+    for (uint32_t i = 0; i < holding->count; i++) {
+        shared = shared || cores->all[holding->places[i]].users > 1;
+    }
+    return shared;
+}
+
 /* How far a core is from another: those that share its L3 come first. */
 static uint32_t
 distance(const struct leat_cores *cores, uint32_t place, uint32_t other)
@@ -190,7 +203,7 @@ leat_cores_give(struct leat_cores *cores, uint32_t worker, uint32_t *ret_cpu)
 {
     LEAT_ASSERT(worker < cores->worker_count);
     struct holding *holding = &cores->workers[worker];
-    uint32_t nearest = UINT32_MAX;
+    uint32_t nearest = UINT32_MAX; /* to the first place, which stays what it was where it has no core */
 
     for (uint32_t c = 0; c < cores->count && used(cores) < cores->limit; c++) {
         if (cores->all[c].users == 0 && cores->all[c].node == holding->node &&
@@ -212,7 +225,7 @@ leat_cores_give(struct leat_cores *cores, uint32_t worker, uint32_t *ret_cpu)
 uint32_t
 leat_cores_take_back(struct leat_cores *cores, uint32_t worker)
 {
-    LEAT_ASSERT(worker < cores->worker_count && cores->workers[worker].count > 1);
+    LEAT_ASSERT(worker < cores->worker_count && cores->workers[worker].count > 0);
     struct holding *holding = &cores->workers[worker];
     struct core *core = &cores->all[holding->places[--holding->count]];
 

@@ -5,7 +5,7 @@
  * Role       Starts from a placement. What the configuration has two workers share they share; no core that
  *            anybody has is ever given to another worker. A worker gets cores of its own node, those that share an
  *            L3 with its leader first, of these the nearest to it, and gives those back that it got last: so
- *            its leader and memory stay where they are.
+ *            its leader and memory stay where they are. One that gave back all gets the nearest to where its leader was.
  * Units      A core is named by the one CPU of it that a thread of leat runs on (runtime/topology.h).
  * Ownership  A copy of what it needs; topology and placement may go after create.
  * Threads    None of its own and no lock: one caller at a time. Pure: it pins nobody.
@@ -29,9 +29,12 @@ uint32_t leat_cores_free(const struct leat_cores *cores, uint32_t node);
 uint32_t leat_cores_free_cpus(const struct leat_cores *cores, uint32_t *cpus);
 uint32_t leat_cores_node(const struct leat_cores *cores, uint32_t worker);
 
+/* Has another thread of leat one of its cores too? The configuration said so then. */
+bool leat_cores_shared(const struct leat_cores *cores, uint32_t worker);
+
 /* Gives it one more. LEAT_ERR_BUSY where none of its node is free. */
 LEAT_MUST_CHECK enum leat_status leat_cores_give(struct leat_cores *cores, uint32_t worker, uint32_t *ret_cpu);
-/* The one that it got last, which is not its only one, is nobody's. Returns its CPU. */
+/* The one that it got last is nobody's. Returns its CPU. */
 uint32_t leat_cores_take_back(struct leat_cores *cores, uint32_t worker);
 
 /* Asserts that each core has as many users as there are who say so, and that what was given is no other's. */

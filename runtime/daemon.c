@@ -733,6 +733,7 @@ start_parts(struct leat_daemon *daemon)
     options->server.profiles_copied = leat_daemon_profiles_copied;
     options->server.policy_set = leat_policy_keeper_set;
     options->server.resized = leat_daemon_resized;
+    options->server.dedicated = leat_daemon_dedicated;
     options->server.tick = tick;
     options->server.stopping = stopping;
     options->server.context = daemon;

@@ -357,6 +357,9 @@ leat_daemon_application_gone(void *context, struct leat_application *app)
     const bool replaced = daemon->successor != NULL && daemon->successor->id == app->id;
     daemon->applications[app->id] = replaced ? daemon->successor : NULL;
     daemon->successor = replaced ? NULL : daemon->successor;
+    if (!replaced) {
+        leat_daemon_release_workers(daemon, app->id);
+    }
     leat_daemon_free_application(app);
     LEAT_MUST(pthread_cond_broadcast(&daemon->answered) == 0);
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);

@@ -52,14 +52,16 @@ struct leat_admin_lane {
     bool started;
 };
 
-/* Sizes of workers; all under its mutex, under which only commands are given. */
+/* Sizes of workers, and whom they serve; all under its mutex, under which only commands are given. It may be taken with the daemon's. */
 struct leat_daemon_scale {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    bool busy;  /* somebody changes sizes */
+    bool busy;  /* somebody changes workers */
     bool ended; /* nobody reads the dispatcher's events any more */
+    struct leat_dedication dedication; /* under way, or the last one */
     struct leat_daemon_size_state {
-        struct leat_team_shape shape; /* as the dispatcher was told last */
+        struct leat_team_shape shape; /* as the dispatcher was told last; without cores it is parked */
+        uint16_t owner;               /* likewise: whom it serves */
         uint64_t since_ns;            /* monotonic: when it was in force, or the daemon started */
         uint64_t resizes;             /* so far */
         struct leat_resize resize;    /* under way, or the last one */
@@ -133,6 +135,9 @@ void leat_daemon_scale_fini(struct leat_daemon *daemon);
 void leat_daemon_scale_end(struct leat_daemon *daemon); /* nobody reads the dispatcher's events any more */
 /* What the server calls; the context is the daemon. */
 void leat_daemon_resized(void *context, struct leat_resize *resize);
+void leat_daemon_dedicated(void *context, struct leat_dedication *dedication);
+/* The application has gone, and its id may be another's: its workers are for all. */
+void leat_daemon_release_workers(struct leat_daemon *daemon, uint16_t application);
 
 struct leat_daemon_size {
     uint32_t worker, cores;
@@ -141,16 +146,16 @@ struct leat_daemon_size {
 };
 
 /*
- * Any thread but the server's: gives each of the workers, which are listed once, so many cores, all of them or, where a size or the
- * cores do not allow it, none. Those that shrink go first, so that others can have what they leave. Returns when all is
+ * Any thread but the server's: gives each of the workers, which are listed once, so many cores, 1 at the least, all of them or, where a
+ * size or the cores do not allow it, none. One that is parked serves all then. Those that shrink go first, so that others can have what they leave. Returns when all is
  * in force and no batch of a former size runs any more. LEAT_ERR_BUSY where cores are missing or the daemon shuts down; where
  * a worker gives back cores that another has too, that is seen only then, and what was done before stays.
  */
 LEAT_MUST_CHECK enum leat_status leat_daemon_resize(struct leat_daemon *daemon, struct leat_daemon_size *sizes, uint32_t count);
 
 /* What a worker is to have and to serve. */
-#define LEAT_ARRANGED_FOR_ALL    UINT16_MAX
-#define LEAT_ARRANGED_FOR_NOBODY (UINT16_MAX - 1u) /* it has its cores and is given nothing, as while it is to count as starting */
+#define LEAT_ARRANGED_FOR_ALL    LEAT_WORKER_FOR_ALL
+#define LEAT_ARRANGED_FOR_NOBODY LEAT_WORKER_FOR_NOBODY /* it has its cores and is given nothing, as while it is to count as starting */
 struct leat_daemon_arrangement {
     uint32_t worker;
     uint16_t cores;       /* 0: it is parked, and runs nothing, whatever `application` says */
@@ -162,8 +167,8 @@ struct leat_daemon_arrangement {
  * that get; the others stay as they are. Who has workers of its own is served by these only, all others by those for
  * all or, where there are none, by all that are not for nobody. What was handed over before still runs where it was. Returns when all
  * is in force. What cannot be done is refused before anything changes: LEAT_ERR_NOT_FOUND for a worker or an application that
- * is not there, LEAT_ERR_INVALID for sizes, or where nobody would be left to serve, LEAT_ERR_BUSY where cores are missing or the
- * daemon shuts down.
+ * is not there, LEAT_ERR_INVALID for sizes, for a worker that is to be parked and shares its cores, or where nobody would be left to
+ * serve, LEAT_ERR_BUSY where cores are missing or the daemon shuts down.
  */
 LEAT_MUST_CHECK enum leat_status leat_daemon_arrange(struct leat_daemon *daemon, const struct leat_daemon_arrangement *workers,
                                                      uint32_t count);
@@ -171,11 +176,12 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_arrange(struct leat_daemon *daemon,
 /* What a worker has now. */
 struct leat_daemon_held {
     uint32_t cpus[LEAT_TEAM_MAX], cpu_count; /* with what it is giving back */
-    struct leat_team_shape shape;
+    struct leat_team_shape shape; /* without cores: it is parked, and of its last class */
+    uint16_t application;         /* that it serves, as in an arrangement; LEAT_ARRANGED_FOR_NOBODY where it is parked */
     uint64_t since_ns, resizes;
 };
 void leat_daemon_held(struct leat_daemon *daemon, uint32_t worker, struct leat_daemon_held *ret_held);
-/* The class of a worker with so many cores; false where it cannot have them. */
+/* The class of a worker with so many cores, 1 at the least; false where it cannot have them. */
 bool leat_daemon_class_of(const struct leat_daemon *daemon, uint32_t worker, uint32_t cores, uint16_t *ret_class);
 /* That could be given: their CPUs, with room for LEAT_CPU_MAX, and on the node how many. */
 uint32_t leat_daemon_free_cpus(struct leat_daemon *daemon, uint32_t *cpus);

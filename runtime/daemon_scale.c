@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes of workers while they run: who asks whom for what, in which order. The cores' owner is runtime/cores.h. */
+/* Sizes of workers while they run, and whom they serve: who asks whom for what, in which order. The cores' owner is runtime/cores.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,6 +15,7 @@ leat_daemon_scale_init(struct leat_daemon *daemon)
         daemon->scale.workers[w] = (struct leat_daemon_size_state){
             .shape = {.cores = (uint16_t)daemon->options.workers[w].core_count,
                       .worker_class = daemon->options.workers[w].worker_class},
+            .owner = LEAT_WORKER_FOR_ALL,
             .since_ns = daemon->started_ns,
         };
     }
@@ -44,6 +45,31 @@ leat_daemon_resized(void *context, struct leat_resize *resize)
     LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
     resize->answered = true;
     LEAT_MUST(pthread_cond_broadcast(&daemon->scale.changed) == 0);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+}
+
+void
+leat_daemon_dedicated(void *context, struct leat_dedication *dedication)
+{
+    struct leat_daemon *daemon = context;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        daemon->scale.workers[w].owner = dedication->owners[w];
+    }
+    dedication->answered = true;
+    LEAT_MUST(pthread_cond_broadcast(&daemon->scale.changed) == 0);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+}
+
+void
+leat_daemon_release_workers(struct leat_daemon *daemon, uint16_t application)
+{
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        uint16_t *owner = &daemon->scale.workers[w].owner;
+        *owner = *owner == application ? LEAT_WORKER_FOR_ALL : *owner;
+    }
     LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
 }
 
@@ -77,7 +103,11 @@ leat_daemon_held(struct leat_daemon *daemon, uint32_t worker, struct leat_daemon
 
     LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
     *ret_held = (struct leat_daemon_held){
-        .cpu_count = spec->core_count, .shape = state->shape, .since_ns = state->since_ns, .resizes = state->resizes};
+        .cpu_count = spec->core_count,
+        .shape = state->shape,
+        .application = state->owner,
+        .since_ns = state->since_ns,
+        .resizes = state->resizes};
     if (daemon->options.cores != NULL) {
         ret_held->cpu_count = leat_cores_of(daemon->options.cores, worker, &cpus);
     }
@@ -155,12 +185,64 @@ check_cores(const struct leat_daemon *daemon, const struct leat_daemon_size *siz
     return LEAT_OK;
 }
 
+/* Whom the worker that is listed i-th is to serve. */
+static uint16_t
+owner_of(const struct leat_daemon *daemon, const struct leat_daemon_size *size, const uint16_t *owners, uint32_t i)
+{
+    const struct leat_daemon_size_state *state = &daemon->scale.workers[size->worker];
+    const uint16_t kept = state->shape.cores > 0 ? state->owner : LEAT_WORKER_FOR_ALL;
+
+    return size->cores == 0 ? LEAT_WORKER_FOR_NOBODY : owners != NULL ? owners[i] : kept;
+}
+
+/* Whom all are to serve. False where that is as it is. */
+static bool
+list_owners(const struct leat_daemon *daemon, const struct leat_daemon_size *sizes, const uint16_t *owners, uint32_t count,
+            uint16_t ret_owners[LEAT_SCHED_WORKERS_MAX])
+{
+    bool changed = false;
+
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        ret_owners[w] = daemon->scale.workers[w].owner;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        ret_owners[sizes[i].worker] = owner_of(daemon, &sizes[i], owners, i);
+        changed = changed || ret_owners[sizes[i].worker] != daemon->scale.workers[sizes[i].worker].owner;
+    }
+    return changed;
+}
+
+static enum leat_status
+check_owners(const struct leat_daemon *daemon, const struct leat_daemon_size *sizes, const uint16_t *owners, uint32_t count)
+{
+    uint16_t all[LEAT_SCHED_WORKERS_MAX];
+
+    (void)list_owners(daemon, sizes, owners, count, all);
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        if (all[w] != LEAT_WORKER_FOR_NOBODY) {
+            return LEAT_OK;
+        }
+    }
+    return LEAT_FAIL(LEAT_ERR_INVALID, "no worker would be left to serve anybody");
+}
+
+static enum leat_status
+check_parking(const struct leat_daemon *daemon, uint32_t worker)
+{
+    return daemon->options.cores == NULL || !leat_cores_shared(daemon->options.cores, worker)
+               ? LEAT_OK
+               : LEAT_FAIL(LEAT_ERR_INVALID, "worker %u cannot be parked: others have its cores too", worker);
+}
+
+/* LEAT_OK where nobody's size changes, whoever owns cores. */
 static enum leat_status
 check_sizes(const struct leat_daemon *daemon, const struct leat_daemon_size *sizes, uint32_t count)
 {
+    enum leat_status status = LEAT_OK;
+    bool changed = false;
     uint16_t class;
 
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
         if (sizes[i].worker >= daemon->options.worker_count) {
             return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no worker %u: they are 0 to %u (leat scale show)", sizes[i].worker,
                              daemon->options.worker_count - 1);
@@ -170,21 +252,65 @@ check_sizes(const struct leat_daemon *daemon, const struct leat_daemon_size *siz
                 return LEAT_FAIL(LEAT_ERR_INVALID, "worker %u is listed twice", sizes[i].worker);
             }
         }
-        if (!leat_daemon_class_of(daemon, sizes[i].worker, sizes[i].cores, &class)) {
+        if (sizes[i].cores > 0 && !leat_daemon_class_of(daemon, sizes[i].worker, sizes[i].cores, &class)) {
             return refuse_size(daemon, &sizes[i]);
         }
+        status = sizes[i].cores == 0 ? check_parking(daemon, sizes[i].worker) : LEAT_OK;
+        changed = changed || sizes[i].cores != daemon->scale.workers[sizes[i].worker].shape.cores;
+    }
+    if (status != LEAT_OK || !changed) {
+        return status;
     }
     return daemon->options.cores != NULL ? check_cores(daemon, sizes, count)
                                          : LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "workers of this daemon keep the cores that they have");
 }
 
 static void
+await_answer(struct leat_daemon *daemon, const bool *answered)
+{
+    while (!*answered && !daemon->scale.ended) {
+        LEAT_MUST(pthread_cond_wait(&daemon->scale.changed, &daemon->scale.mutex) == 0);
+    }
+}
+
+/* In force when it returns. */
+static enum leat_status
+dedicate(struct leat_daemon *daemon, const uint16_t owners[LEAT_SCHED_WORKERS_MAX])
+{
+    struct leat_dedication *dedication = &daemon->scale.dedication;
+    const struct leat_command command = {.kind = LEAT_COMMAND_DEDICATE, .dedication = dedication};
+
+    memcpy(dedication->owners, owners, sizeof(dedication->owners));
+    dedication->answered = false;
+    leat_dispatcher_command(daemon->dispatcher, &command);
+    await_answer(daemon, &dedication->answered);
+    return dedication->answered ? LEAT_OK : LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down");
+}
+
+/* After a change that ended early: who got no cores serves nobody, where others are left. */
+static void
+forget_parked(struct leat_daemon *daemon)
+{
+    uint16_t owners[LEAT_SCHED_WORKERS_MAX];
+    bool left = false;
+
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        const struct leat_daemon_size_state *state = &daemon->scale.workers[w];
+        owners[w] = state->shape.cores > 0 ? state->owner : LEAT_WORKER_FOR_NOBODY;
+        left = left || owners[w] != LEAT_WORKER_FOR_NOBODY;
+    }
+    if (left) {
+        (void)dedicate(daemon, owners);
+    }
+}
+
+static void
 tell(struct leat_daemon *daemon, const struct leat_daemon_size *size)
 {
     struct leat_daemon_size_state *state = &daemon->scale.workers[size->worker];
-    struct leat_team_shape shape = {.cores = (uint16_t)size->cores};
+    struct leat_team_shape shape = {.cores = (uint16_t)size->cores, .worker_class = state->shape.worker_class};
 
-    LEAT_MUST(leat_daemon_class_of(daemon, size->worker, size->cores, &shape.worker_class));
+    LEAT_MUST(size->cores == 0 || leat_daemon_class_of(daemon, size->worker, size->cores, &shape.worker_class));
     state->resize = (struct leat_resize){.worker = (uint16_t)size->worker, .shape = shape, .before = state->shape};
     state->shape = shape;
     const struct leat_command command = {.kind = LEAT_COMMAND_RESIZE, .resize = &state->resize};
@@ -196,9 +322,7 @@ await(struct leat_daemon *daemon, struct leat_daemon_size *size, uint64_t asked_
 {
     struct leat_daemon_size_state *state = &daemon->scale.workers[size->worker];
 
-    while (!state->resize.answered && !daemon->scale.ended) {
-        LEAT_MUST(pthread_cond_wait(&daemon->scale.changed, &daemon->scale.mutex) == 0);
-    }
+    await_answer(daemon, &state->resize.answered);
     if (!state->resize.answered) {
         return LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down");
     }
@@ -233,7 +357,7 @@ shrink(struct leat_daemon *daemon, struct leat_daemon_size *sizes, uint32_t coun
     return status;
 }
 
-/* Gives the worker its cores, with its sleeping helpers on them. On failure it has what it had. */
+/* Gives the worker its cores, with its sleeping threads on them. On failure it has what it had. */
 static enum leat_status
 give(struct leat_daemon *daemon, const struct leat_daemon_size *size)
 {
@@ -275,11 +399,13 @@ grow(struct leat_daemon *daemon, struct leat_daemon_size *sizes, uint32_t count,
     return status;
 }
 
-enum leat_status
-leat_daemon_resize(struct leat_daemon *daemon, struct leat_daemon_size *sizes, uint32_t count)
+/* Owners: [count], whom each is to serve; NULL: whom it does. */
+static enum leat_status
+change(struct leat_daemon *daemon, struct leat_daemon_size *sizes, const uint16_t *owners, uint32_t count)
 {
     const uint64_t asked_ns = leat_clock_now(&daemon->tables->clock);
     struct leat_daemon_scale *scale = &daemon->scale;
+    uint16_t all[LEAT_SCHED_WORKERS_MAX];
 
     LEAT_MUST(pthread_mutex_lock(&scale->mutex) == 0);
     while (scale->busy && !scale->ended) {
@@ -287,15 +413,24 @@ leat_daemon_resize(struct leat_daemon *daemon, struct leat_daemon_size *sizes, u
     }
     enum leat_status status = scale->ended ? LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down")
                                            : check_sizes(daemon, sizes, count);
+    status = status == LEAT_OK ? check_owners(daemon, sizes, owners, count) : status;
     if (status == LEAT_OK) {
         scale->busy = true;
         for (uint32_t i = 0; i < count; i++) {
             sizes[i].effect_ns = 0;
             sizes[i].idle = false;
         }
-        status = shrink(daemon, sizes, count, asked_ns);
+        if (list_owners(daemon, sizes, owners, count, all)) { /* who is to wake is given work once it has its cores */
+            status = dedicate(daemon, all);
+        }
+        status = status == LEAT_OK ? shrink(daemon, sizes, count, asked_ns) : status;
         status = status == LEAT_OK ? grow(daemon, sizes, count, asked_ns) : status;
-        leat_cores_check(daemon->options.cores);
+        if (status != LEAT_OK && !scale->ended) {
+            forget_parked(daemon);
+        }
+        if (daemon->options.cores != NULL) {
+            leat_cores_check(daemon->options.cores);
+        }
         scale->busy = false;
         LEAT_MUST(pthread_cond_broadcast(&scale->changed) == 0);
     }
@@ -304,16 +439,39 @@ leat_daemon_resize(struct leat_daemon *daemon, struct leat_daemon_size *sizes, u
 }
 
 enum leat_status
+leat_daemon_resize(struct leat_daemon *daemon, struct leat_daemon_size *sizes, uint32_t count)
+{
+    return change(daemon, sizes, NULL, count);
+}
+
+static enum leat_status
+check_applications(struct leat_daemon *daemon, const struct leat_daemon_arrangement *workers, uint32_t count)
+{
+    enum leat_status status = LEAT_OK;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
+        const uint16_t id = workers[i].application;
+        const bool named = workers[i].cores > 0 && id != LEAT_ARRANGED_FOR_ALL && id != LEAT_ARRANGED_FOR_NOBODY;
+        if (named && (id >= LEAT_APPLICATIONS_MAX || daemon->applications[id] == NULL)) {
+            status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application %u for worker %u to serve", id, workers[i].worker);
+        }
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return status;
+}
+
+enum leat_status
 leat_daemon_arrange(struct leat_daemon *daemon, const struct leat_daemon_arrangement *workers, uint32_t count)
 {
     struct leat_daemon_size sizes[LEAT_SCHED_WORKERS_MAX];
+    uint16_t owners[LEAT_SCHED_WORKERS_MAX];
 
     LEAT_ASSERT(count <= LEAT_SCHED_WORKERS_MAX);
     for (uint32_t i = 0; i < count; i++) {
-        if (workers[i].cores == 0 || workers[i].application != LEAT_ARRANGED_FOR_ALL) {
-            return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "workers cannot be parked, or kept for one application");
-        }
         sizes[i] = (struct leat_daemon_size){.worker = workers[i].worker, .cores = workers[i].cores};
+        owners[i] = workers[i].application;
     }
-    return leat_daemon_resize(daemon, sizes, count);
+    const enum leat_status status = check_applications(daemon, workers, count);
+    return status == LEAT_OK ? change(daemon, sizes, owners, count) : status;
 }

@@ -182,11 +182,10 @@ cost_nano(const void *profiles, uint16_t application, uint32_t variant, uint16_t
 
 /* The classes of workers where the variant breaks the query's cap: a bit for each. */
 static uint32_t
-barred_by(const struct leat_dispatcher *dispatcher, const struct leat_application *app, uint32_t variant,
-          const struct leat_sched_query *query)
+barred_by(const struct leat_application *app, uint32_t variant, const struct leat_sched_query *query)
 {
     uint32_t barred = 0;
-    for (uint32_t left = query->cost_cap_nano > 0 ? dispatcher->classes : 0; left != 0; left &= left - 1) {
+    for (uint32_t left = query->cost_cap_nano > 0 ? app->serving.classes : 0; left != 0; left &= left - 1) {
         const uint16_t class = (uint16_t)__builtin_ctz(left);
         barred |= (uint32_t)(cost_nano(app, app->id, variant, class, query->items) > query->cost_cap_nano) << class;
     }
@@ -195,16 +194,15 @@ barred_by(const struct leat_dispatcher *dispatcher, const struct leat_applicatio
 
 /* Those where all variants that fit do. Where all classes are, no router is to keep it waiting: it is refused when decided. */
 uint8_t
-leat_dispatcher_barred_classes(const struct leat_dispatcher *dispatcher, const struct leat_application *app,
-                               const struct leat_sched_query *query)
+leat_dispatcher_barred_classes(const struct leat_application *app, const struct leat_sched_query *query)
 {
-    uint32_t barred = query->cost_cap_nano > 0 ? dispatcher->classes : 0;
+    uint32_t barred = query->cost_cap_nano > 0 ? app->serving.classes : 0;
     for (uint32_t v = 0; v < app->variant_count && barred != 0; v++) {
         if (app->sched_variants[v].ready && leat_select_fits(&app->sched_variants[v], query)) {
-            barred &= barred_by(dispatcher, app, v, query);
+            barred &= barred_by(app, v, query);
         }
     }
-    return (uint8_t)(barred == dispatcher->classes ? 0 : barred);
+    return (uint8_t)(barred == app->serving.classes ? 0 : barred);
 }
 
 /* Waiting queries that go before another. */
@@ -220,18 +218,18 @@ close_by(const struct leat_dispatcher *dispatcher, const struct leat_application
                             .accuracy_ppm = app->sched_variants[variant].accuracy_ppm,
                             .cost_nano = leat_application_least_nano(app, variant, items),
                             .exec_ns = leat_application_least_ns(app, variant, items, dispatcher->class_count,
-                                                                 ~dispatcher->classes)};
+                                                                 ~app->serving.classes)};
 }
 
-/* The first worker whose class has no price; UINT16_MAX: all have. */
+/* The first worker that serves it whose class has no price; UINT16_MAX: all have. */
 static uint16_t
 unpriced_worker(const struct leat_dispatcher *dispatcher, const struct leat_application *app)
 {
-    uint32_t w = 0;
-    while (w < dispatcher->options.worker_count && app->price_micro[dispatcher->records[w].class] > 0) {
-        w++;
+    uint32_t i = 0;
+    while (i < app->serving.count && app->price_micro[dispatcher->records[app->serving.at[i]].class] > 0) {
+        i++;
     }
-    return w < dispatcher->options.worker_count ? (uint16_t)w : UINT16_MAX;
+    return i < app->serving.count ? app->serving.at[i] : UINT16_MAX;
 }
 
 /*
@@ -252,7 +250,7 @@ fastest_for(const struct leat_dispatcher *dispatcher, const struct leat_applicat
             continue;
         }
         if (LEAT_LIKELY(leat_select_fits(variant, query))) {
-            if (LEAT_LIKELY(query->cost_cap_nano == 0 || barred_by(dispatcher, app, v, query) != dispatcher->classes)) {
+            if (LEAT_LIKELY(query->cost_cap_nano == 0 || barred_by(app, v, query) != app->serving.classes)) {
                 return v;
             }
             const struct closest close = close_by(dispatcher, app, v, query->items);
@@ -278,7 +276,7 @@ fastest_for(const struct leat_dispatcher *dispatcher, const struct leat_applicat
 }
 
 /*
- * Could any worker have a query that arrives now done in this variant by its deadline, after the backlog? Whose sequences are taken
+ * Could any worker that serves it have a query that arrives now done in this variant by its deadline, after the backlog? Whose sequences are taken
  * to be of their mean length.
  */
 static bool
@@ -289,14 +287,14 @@ is_in_time_after(const struct leat_dispatcher *dispatcher, const struct leat_app
     const bool single = app->selector->single && backlog.queries > 0;
     const uint32_t batch_items = single ? (uint32_t)(backlog.items / backlog.queries) : app->variants[variant]->items_max;
     const uint64_t batches =
-        (single ? backlog.queries : backlog.items / batch_items) / dispatcher->options.worker_count;
+        (single ? backlog.queries : backlog.items / batch_items) / app->serving.count;
     const uint32_t ahead = batches > 0 && app->shorter_count == 0 && app->target.length_count > 1
                                ? leat_application_shorten(app, variant, (uint32_t)(backlog.positions / backlog.items))
                                : variant;
 
     memset(free_ns, 0xff, sizeof(free_ns));
-    for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
-        const struct leat_sched_worker *worker = &dispatcher->sched_workers[w];
+    for (uint32_t i = 0; i < app->serving.count; i++) {
+        const struct leat_sched_worker *worker = &dispatcher->sched_workers[app->serving.at[i]];
         const uint64_t at_ns =
             worker->outstanding > 0 && worker->free_at_ns > dispatcher->now_ns ? worker->free_at_ns : dispatcher->now_ns;
         if (at_ns < free_ns[worker->worker_class]) {
@@ -461,8 +459,8 @@ leat_dispatcher_deal(const struct leat_dispatcher *dispatcher, const struct leat
                      struct leat_sched_query *query)
 {
     if (LEAT_UNLIKELY(app->router->deals && query->barred_classes != 0)) {
-        for (uint32_t tried = 0; tried < dispatcher->options.worker_count; tried++) {
-            const uint32_t worker = waiting->ordinal % dispatcher->options.worker_count;
+        for (uint32_t tried = 0; tried < app->serving.count; tried++) {
+            const uint32_t worker = app->serving.at[waiting->ordinal % app->serving.count];
             if ((query->barred_classes >> dispatcher->records[worker].class & 1) == 0) {
                 break;
             }
@@ -473,9 +471,9 @@ leat_dispatcher_deal(const struct leat_dispatcher *dispatcher, const struct leat
 }
 
 static void decide_for(struct leat_dispatcher *dispatcher, struct leat_application *app, enum leat_rank rank);
-static struct leat_route_input route_input(const struct leat_dispatcher *dispatcher, const struct leat_application *app,
+static struct leat_route_input route_input(struct leat_dispatcher *dispatcher, const struct leat_application *app,
                                            enum leat_rank rank);
-static void probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t worker_index);
+static void probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t place);
 
 static void
 enter(struct leat_dispatcher *dispatcher, struct leat_application *app, struct leat_waiting *waiting,
@@ -496,7 +494,7 @@ late_at(const struct leat_dispatcher *dispatcher, const struct leat_application 
 {
     const uint64_t time_ns =
         leat_application_least_ns(app, variant, query->items, dispatcher->class_count,
-                                  query->barred_classes | ~dispatcher->classes);
+                                  query->barred_classes | ~app->serving.classes);
     return query->deadline_ns > time_ns ? query->deadline_ns - time_ns + 1 : 0;
 }
 
@@ -557,7 +555,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         finish_close_to(dispatcher, entry, LEAT_OUTCOME_REJECTED, reason, closest);
         return;
     }
-    query.barred_classes = leat_dispatcher_barred_classes(dispatcher, app, &query);
+    query.barred_classes = leat_dispatcher_barred_classes(app, &query);
     if (online && !app->drop_late && entry->deadline_ns != LEAT_NO_DEADLINE) {
         const uint64_t late_ns = late_at(dispatcher, app, variant, &query);
         if (late_ns <= dispatcher->now_ns) {
@@ -769,16 +767,22 @@ poll_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *ses
 
 /* ---- Deciding and handing over ---------------------------------------------------------------- */
 
+void
+leat_dispatcher_note_room(struct leat_dispatcher *dispatcher, uint32_t worker_index)
+{
+    const struct leat_sched_worker *worker = &dispatcher->sched_workers[worker_index];
+
+    leat_worker_set_put(&dispatcher->idle, worker_index, worker->outstanding == 0 && worker->depth > 0);
+    leat_worker_set_put(&dispatcher->room, worker_index, worker->outstanding < worker->depth);
+    dispatcher->changes++;
+}
+
 /* The worker has one batch more, or one less. */
 static void
-count_batch(struct leat_dispatcher *dispatcher, struct leat_sched_worker *worker, int by)
+count_batch(struct leat_dispatcher *dispatcher, uint32_t worker_index, int by)
 {
-    dispatcher->idle_count -= worker->outstanding == 0;
-    dispatcher->room_count -= worker->outstanding < worker->depth;
-    worker->outstanding += (uint32_t)by;
-    dispatcher->idle_count += worker->outstanding == 0;
-    dispatcher->room_count += worker->outstanding < worker->depth;
-    dispatcher->changes++;
+    dispatcher->sched_workers[worker_index].outstanding += (uint32_t)by;
+    leat_dispatcher_note_room(dispatcher, worker_index);
 }
 
 static const struct batch_record *
@@ -881,7 +885,7 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
         record->behind_ns += predicted_ns;
     }
     sched->free_at_ns = record->ends_ns + record->behind_ns;
-    count_batch(dispatcher, sched, 1);
+    count_batch(dispatcher, worker_index, 1);
     app->running += selection.queries;
     app->running_batches++;
     bump(&app->counters.batches, 1);
@@ -939,7 +943,7 @@ offer_alike(struct leat_dispatcher *dispatcher, const struct leat_application *a
     return (struct offer){.count = count, .at = dispatcher->dealt_at};
 }
 
-/* Of the queries from the `at`-th on the worker's own; returns how many it has, offered or not. */
+/* Of the queries from the pair's on the worker's own; returns how many it has, offered or not. */
 static uint32_t
 offer_dealt(struct leat_dispatcher *dispatcher, const struct leat_application *app, const struct leat_route_input *route,
             struct leat_route_pair pair, struct offer *ret_offer)
@@ -968,19 +972,19 @@ enum pair_fate {
 
 /* That the application may count on. */
 static uint32_t
-own_workers(const struct leat_dispatcher *dispatcher, const struct leat_application *app)
+own_workers(const struct leat_application *app)
 {
     const uint32_t own = atomic_load_explicit(&app->worker_count, memory_order_relaxed);
-    return own > 0 && own < dispatcher->options.worker_count ? own : dispatcher->options.worker_count;
+    return own > 0 && own < app->serving.count ? own : app->serving.count;
 }
 
 /* Of those. Who has a share finds as many idle as run nothing of its own, if there are so many, and one for what it decides now. */
 static uint32_t
 own_idle(const struct leat_dispatcher *dispatcher, const struct leat_application *app)
 {
-    const uint32_t own = own_workers(dispatcher, app), idle = dispatcher->idle_count;
+    const uint32_t own = own_workers(app), idle = leat_worker_set_count_common(&dispatcher->idle, &app->serving.set);
     const uint32_t left = own > app->running_batches ? own - app->running_batches : 1;
-    return own < dispatcher->options.worker_count && left < idle ? left : idle;
+    return own < app->serving.count && left < idle ? left : idle;
 }
 
 /* What a selector is shown of these queries, on no worker yet. */
@@ -995,7 +999,7 @@ select_input(const struct leat_dispatcher *dispatcher, struct leat_application *
         .waiting_count = waiting_count,
         .variants = app->sched_variants,
         .variant_count = app->variant_count,
-        .worker_count = own_workers(dispatcher, app),
+        .worker_count = own_workers(app),
         .idle_count = own_idle(dispatcher, app),
         .rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns),
         .rising_qps = leat_load_rising_qps(&app->load, dispatcher->now_ns),
@@ -1007,7 +1011,7 @@ select_input(const struct leat_dispatcher *dispatcher, struct leat_application *
     };
 }
 
-/* Asks the selector what the worker is to make of the query, and hands it over. */
+/* Asks the selector what the worker, which is known by its place in app->serving, is to make of the query, and hands it over. */
 static enum pair_fate
 carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, enum leat_rank rank,
           const struct leat_route_input *route, struct leat_route_pair pair)
@@ -1015,9 +1019,10 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, enum
     const struct leat_waiting *list = &app->waiting[rank];
     LEAT_ASSERT(pair.query < route->pending_count && pair.worker < route->worker_count);
     LEAT_ASSERT((dispatcher->marks[pair.query / 64] >> pair.query % 64 & 1) == 0);
-    const struct leat_sched_worker *sched = &dispatcher->sched_workers[pair.worker];
+    const uint32_t worker_index = app->serving.at[pair.worker];
+    const struct leat_sched_worker *sched = &dispatcher->sched_workers[worker_index];
     LEAT_ASSERT(sched->outstanding < sched->depth);
-    const uint32_t room = LEAT_WORKER_QUEUE - dispatcher->options.workers[pair.worker]->dispatcher.queries;
+    const uint32_t room = LEAT_WORKER_QUEUE - dispatcher->options.workers[worker_index]->dispatcher.queries;
     const uint32_t most = room < LEAT_BATCH_QUERIES ? room : LEAT_BATCH_QUERIES;
     const uint32_t behind = route->pending_count - pair.query;
     uint32_t waiting = leat_waiting_count(list) - pair.query;
@@ -1036,7 +1041,7 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, enum
     struct leat_select_input select = select_input(
         dispatcher, app, chosen ? dispatcher->dealt : route->pending + pair.query, offer.count, waiting);
     select.worker = sched;
-    select.instances = app->instances.all != NULL ? leat_instances_of(&app->instances, pair.worker) : NULL;
+    select.instances = app->instances.all != NULL ? leat_instances_of(&app->instances, worker_index) : NULL;
     struct leat_selection selection = rank == LEAT_RANK_LATE && app->selector->when_idle
                                           ? leat_batch_of_late(&select)
                                           : app->selector->select(app->selector_state, &select);
@@ -1058,7 +1063,7 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, enum
     if (rank > LEAT_RANK_ONLINE) { /* whoever comes next is to wait no longer for it */
         selection.queries = leat_batch_within(&select, selection, dispatcher->tightest_ns / BESIDE_SHARE);
     }
-    hand_over(dispatcher, app, list, &offer, pair.worker, selection);
+    hand_over(dispatcher, app, list, &offer, worker_index, selection);
     const bool alone = selection.queries == 1 && selection.skip == 0;
     return alone || app->router->deals ? PAIR_DONE : PAIR_BATCHED; /* nobody else's pair names what was dealt to this worker */
 }
@@ -1071,23 +1076,36 @@ wants_idle(const struct leat_application *app)
 
 /*
  * Nobody's work goes behind a batch while others wait for its end, and what is not online never does: whoever comes next would
- * wait for it too.
+ * wait for it too. Others are those that have a worker in common with it.
  */
 static bool
 idle_only(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
 {
-    return rank > LEAT_RANK_ONLINE || wants_idle(app) || dispatcher->idle_wanted;
+    return rank > LEAT_RANK_ONLINE || wants_idle(app) || leat_worker_set_meet(&dispatcher->idle_wanted, &app->serving.set);
 }
 
 /* Is there a worker that the router might choose? */
 static bool
 has_room(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
 {
-    return (idle_only(dispatcher, app, rank) ? dispatcher->idle_count : dispatcher->room_count) > 0;
+    return leat_worker_set_meet(idle_only(dispatcher, app, rank) ? &dispatcher->idle : &dispatcher->room, &app->serving.set);
+}
+
+/* What its router is shown of workers: those that serve it. */
+static const struct leat_sched_worker *
+show_workers(struct leat_dispatcher *dispatcher, const struct leat_application *app)
+{
+    if (LEAT_LIKELY(app->serving.count == dispatcher->options.worker_count)) {
+        return dispatcher->sched_workers;
+    }
+    for (uint32_t i = 0; i < app->serving.count; i++) {
+        dispatcher->shown[i] = dispatcher->sched_workers[app->serving.at[i]];
+    }
+    return dispatcher->shown;
 }
 
 static struct leat_route_input
-route_input(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
+route_input(struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
 {
     const struct leat_waiting *list = &app->waiting[rank];
     const uint32_t waiting = leat_waiting_count(list);
@@ -1095,8 +1113,8 @@ route_input(const struct leat_dispatcher *dispatcher, const struct leat_applicat
         .now_ns = dispatcher->now_ns,
         .pending = &list->queries[list->head],
         .pending_count = waiting < LEAT_SCHED_PENDING_MAX ? waiting : LEAT_SCHED_PENDING_MAX,
-        .workers = dispatcher->sched_workers,
-        .worker_count = dispatcher->options.worker_count,
+        .workers = show_workers(dispatcher, app),
+        .worker_count = app->serving.count,
         .class_count = dispatcher->class_count,
         .items_max = app->variants[0]->items_max,
         .application = app->id,
@@ -1119,21 +1137,23 @@ narrow(struct leat_dispatcher *dispatcher, struct leat_application *app, enum le
         .select = &select,
         .workers = route->workers,
         .worker_count = route->worker_count,
+        .at = app->serving.at,
         .instances = app->instances.all,
         .stride = app->instances.variant_count,
         .idle_only = idle_only(dispatcher, app, rank),
     };
 
-    leat_candidates_show(&input, dispatcher->candidates);
-    route->workers = dispatcher->candidates;
+    leat_candidates_show(&input, dispatcher->shown);
+    route->workers = dispatcher->shown;
 }
 
-/* Gives the online query that came last to the worker, whatever the router would say. */
+/* Gives the online query that came last to the worker at this place in app->serving, whatever the router would say. */
 static void
-probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t worker_index)
+probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t place)
 {
     const struct leat_route_input route = route_input(dispatcher, app, LEAT_RANK_ONLINE);
-    const struct leat_route_pair pair = {.query = route.pending_count - 1, .worker = worker_index};
+    const struct leat_route_pair pair = {.query = route.pending_count - 1, .worker = place};
+    const uint32_t worker_index = app->serving.at[place];
     struct worker_record *record = &dispatcher->records[worker_index];
 
     LEAT_ASSERT(route.pending_count == leat_waiting_count(&app->waiting[LEAT_RANK_ONLINE])); /* leat_probing_find() sees to it */
@@ -1149,12 +1169,12 @@ probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t
 static bool
 decide(struct leat_dispatcher *dispatcher, struct leat_application *app, enum leat_rank rank)
 {
-    struct leat_route_input route = route_input(dispatcher, app, rank);
     bool any = false;
 
     if (!has_room(dispatcher, app, rank)) {
         return false;
     }
+    struct leat_route_input route = route_input(dispatcher, app, rank);
     const uint64_t begin_ns = leat_clock_now(&dispatcher->options.tables->clock);
     if (LEAT_UNLIKELY(app->instances.out_count > 0) && app->router->narrowed && app->selector->rank_worker != NULL) {
         narrow(dispatcher, app, rank, &route);
@@ -1202,21 +1222,25 @@ decide_for(struct leat_dispatcher *dispatcher, struct leat_application *app, enu
 }
 
 /*
- * May workers take what is of this rank? Not while what goes before it waits, whoever left it for later; but where a router
- * deals, that is for workers that are busy.
+ * The workers that may not take what is of this rank: what goes before it waits for them, whoever left it for later. But where a
+ * router deals, that is for workers that are busy.
  */
-static bool
-is_its_turn(const struct leat_dispatcher *dispatcher, enum leat_rank rank)
+static struct leat_worker_set
+spoken_for(const struct leat_dispatcher *dispatcher, enum leat_rank rank)
 {
-    for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
+    struct leat_worker_set set = {{0}};
+
+    for (uint32_t b = 0; b < dispatcher->busy_count && rank > 0; b++) {
         const struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
+        uint32_t waiting = 0;
         for (uint32_t before = 0; before < rank; before++) {
-            if (leat_waiting_count(&app->waiting[before]) > 0 && !app->router->deals) {
-                return false;
-            }
+            waiting += leat_waiting_count(&app->waiting[before]);
+        }
+        if (waiting > 0 && !app->router->deals) {
+            leat_worker_set_add(&set, &app->serving.set);
         }
     }
-    return true;
+    return set;
 }
 
 /* Every application with waiting queries gets decisions until no worker has room for it. */
@@ -1227,17 +1251,22 @@ decide_all(struct leat_dispatcher *dispatcher)
         return;
     }
     uint32_t kept = 0;
-    dispatcher->idle_wanted = false;
+    dispatcher->idle_wanted = (struct leat_worker_set){{0}};
     for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
         const struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
-        const bool online = leat_waiting_count(&app->waiting[LEAT_RANK_ONLINE]) > 0;
-        dispatcher->idle_wanted = dispatcher->idle_wanted || (online && wants_idle(app));
-    }
-    for (uint32_t rank = 0; rank < LEAT_RANKS && is_its_turn(dispatcher, rank); rank++) {
-        for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
-            decide_for(dispatcher, dispatcher->applications[dispatcher->busy[b]], rank);
+        if (leat_waiting_count(&app->waiting[LEAT_RANK_ONLINE]) > 0 && wants_idle(app)) {
+            leat_worker_set_add(&dispatcher->idle_wanted, &app->serving.set);
         }
-        dispatcher->rank = rank;
+    }
+    for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
+        const struct leat_worker_set taken = spoken_for(dispatcher, rank);
+        for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
+            struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
+            if (!leat_worker_set_meet(&taken, &app->serving.set)) {
+                decide_for(dispatcher, app, rank);
+                app->turn = rank;
+            }
+        }
     }
     for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
         struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
@@ -1328,7 +1357,7 @@ take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, const str
         session->dispatcher.in_flight--;
         record->sessions_head++;
     }
-    count_batch(dispatcher, sched, -1);
+    count_batch(dispatcher, worker_index, -1);
     record->ends_ns = dispatcher->now_ns;
     if (sched->outstanding > 0) { /* the next one began about now */
         const uint64_t next_ns = oldest_batch(dispatcher, worker_index)->predicted_ns;
@@ -1388,7 +1417,7 @@ evaluate_application(struct leat_dispatcher *dispatcher, struct leat_application
     const struct leat_instance_demand demand = {
         .rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns),
         .waiting_items = (uint32_t)(items < UINT32_MAX ? items : UINT32_MAX),
-        .worker_count = dispatcher->options.worker_count,
+        .worker_count = app->serving.count,
     };
     uint32_t *worker = &dispatcher->evaluation.worker;
 
@@ -1477,7 +1506,7 @@ sleep_ms(const struct leat_dispatcher *dispatcher)
     for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
         const struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
         next_ns = app->next_expiry_ns < next_ns ? app->next_expiry_ns : next_ns;
-        for (uint32_t rank = 0; rank <= dispatcher->rank; rank++) {
+        for (uint32_t rank = 0; rank <= app->turn; rank++) {
             const struct leat_waiting *waiting = &app->waiting[rank];
             const uint64_t look_ns = leat_waiting_count(waiting) > 0 ? waiting->look_at_ns : LEAT_NO_DEADLINE;
             next_ns = look_ns < next_ns ? look_ns : next_ns;
@@ -1598,6 +1627,27 @@ check_slots(const struct leat_dispatcher *dispatcher, const struct leat_daemon_s
     }
 }
 
+/* Asserts that those serve it that do: its own, or those for all, or whoever is for anybody. */
+static void
+check_serving(const struct leat_dispatcher *dispatcher, const struct leat_application *app)
+{
+    const struct leat_serving *serving = &app->serving;
+    uint32_t own = 0, common = 0, count = 0, classes = 0;
+
+    for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
+        own += dispatcher->records[w].owner == app->id;
+        common += dispatcher->records[w].owner == LEAT_WORKER_FOR_ALL;
+    }
+    for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
+        const uint16_t owner = dispatcher->records[w].owner;
+        const bool serves = own > 0 ? owner == app->id : common > 0 ? owner == LEAT_WORKER_FOR_ALL : owner != LEAT_WORKER_FOR_NOBODY;
+        LEAT_ASSERT(leat_worker_set_has(&serving->set, w) == serves && (!serves || serving->at[count] == w));
+        classes |= (uint32_t)serves << dispatcher->records[w].class;
+        count += serves;
+    }
+    LEAT_ASSERT(count > 0 && count == serving->count && classes == serving->classes);
+}
+
 /* Queries that the applications hold, waiting or running; asserts that the busy list names those that wait, once. */
 static uint64_t
 check_applications(const struct leat_dispatcher *dispatcher)
@@ -1618,6 +1668,7 @@ check_applications(const struct leat_dispatcher *dispatcher)
         }
         const uint32_t waiting = leat_waiting_total(app->waiting);
         LEAT_ASSERT(app->id == id && (waiting == 0 || (app->busy && !app->removing)));
+        check_serving(dispatcher, app);
         LEAT_ASSERT(app->busy || !app->sweep_due);
         for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
             check_waiting(dispatcher, app, rank);
@@ -1648,7 +1699,6 @@ leat_dispatcher_check(const struct leat_dispatcher *dispatcher)
         }
     }
     LEAT_ASSERT(in_flight == queued + held);
-    uint32_t idle = 0, room = 0;
     for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
         const struct leat_worker *worker = dispatcher->options.workers[w];
         const struct worker_record *record = &dispatcher->records[w];
@@ -1657,12 +1707,13 @@ leat_dispatcher_check(const struct leat_dispatcher *dispatcher)
         LEAT_ASSERT(worker->dispatcher.queries <= LEAT_WORKER_QUEUE);
         LEAT_ASSERT(worker->dispatcher.batches <= LEAT_WORKER_BATCHES);
         LEAT_ASSERT(worker->dispatcher.batches > 1 || record->behind_ns == 0);
-        LEAT_ASSERT(record->class == dispatcher->sched_workers[w].worker_class && (dispatcher->classes >> record->class & 1) != 0);
+        LEAT_ASSERT(record->class == dispatcher->sched_workers[w].worker_class);
         LEAT_ASSERT(record->resize == NULL || worker->dispatcher.batches > 0);
-        idle += worker->dispatcher.batches == 0;
-        room += worker->dispatcher.batches < dispatcher->sched_workers[w].depth;
+        const uint32_t depth = dispatcher->sched_workers[w].depth;
+        LEAT_ASSERT(leat_worker_set_has(&dispatcher->idle, w) == (worker->dispatcher.batches == 0 && depth > 0));
+        LEAT_ASSERT(leat_worker_set_has(&dispatcher->room, w) == (worker->dispatcher.batches < depth));
+        LEAT_ASSERT(record->owner >= LEAT_APPLICATIONS_MAX || dispatcher->applications[record->owner] != NULL);
     }
-    LEAT_ASSERT(idle == dispatcher->idle_count && room == dispatcher->room_count);
 }
 
 static void *
@@ -1727,17 +1778,18 @@ leat_dispatcher_create(const struct leat_dispatcher_options *options, struct lea
     leat_central_queue_init(&dispatcher->queue, dispatcher->queue_cells, options->queue_capacity);
     for (uint32_t w = 0; w < options->worker_count; w++) {
         dispatcher->records[w].class = options->worker_classes[w];
-        dispatcher->classes |= UINT32_C(1) << options->worker_classes[w];
+        dispatcher->records[w].owner = LEAT_WORKER_FOR_ALL;
         if (dispatcher->class_count <= options->worker_classes[w]) {
             dispatcher->class_count = options->worker_classes[w] + 1u;
         }
         dispatcher->sched_workers[w] = (struct leat_sched_worker){
             .depth = options->worker_depth, .worker_class = options->worker_classes[w]};
+        leat_dispatcher_note_room(dispatcher, w);
     }
+    dispatcher->rest = leat_dispatcher_serving(dispatcher, LEAT_APPLICATIONS_MAX);
     LEAT_ASSERT(options->class_count == 0 || options->class_count >= dispatcher->class_count);
     dispatcher->class_count = options->class_count != 0 ? options->class_count : dispatcher->class_count;
     dispatcher->tightest_ns = LEAT_NO_DEADLINE;
-    dispatcher->idle_count = dispatcher->room_count = options->worker_count;
     for (uint32_t q = 0; q < LEAT_SCHED_PENDING_MAX; q++) {
         dispatcher->places[q] = (uint16_t)q;
     }

@@ -46,6 +46,7 @@ enum leat_command_kind {
     LEAT_COMMAND_COPY_PROFILES,      /* profiles; answered by LEAT_EVENT_PROFILES_COPIED */
     LEAT_COMMAND_SET_POLICY,         /* policy; answered by LEAT_EVENT_POLICY_SET */
     LEAT_COMMAND_RESIZE,             /* resize; answered by LEAT_EVENT_RESIZED */
+    LEAT_COMMAND_DEDICATE,           /* dedication; answered by LEAT_EVENT_DEDICATED */
     LEAT_COMMAND_DRAIN,              /* refuse what is new; answered by LEAT_EVENT_DRAINED when all is done */
     LEAT_COMMAND_STOP,               /* end the thread */
 };
@@ -76,7 +77,8 @@ struct leat_policy_change {
 
 /*
  * Another shape of a worker's team, for the batches that it begins from now on, and for predictions. The dispatcher's from the
- * command until the event: by then no batch runs any more that began in the shape before. One at a time for a worker.
+ * command until the event: by then no batch runs any more that began in the shape before. One at a time for a worker. Without cores
+ * it is given nothing until it has some again, and has ended all by the event; its class stays.
  */
 struct leat_resize {
     uint16_t worker;
@@ -87,6 +89,20 @@ struct leat_resize {
     bool answered;                 /* control's */
 };
 
+#define LEAT_WORKER_FOR_ALL    UINT16_MAX
+#define LEAT_WORKER_FOR_NOBODY (UINT16_MAX - 1u)
+
+/*
+ * Whom each worker serves, from the next decision on. Who has workers of its own is given to these only, all others to those for all or,
+ * where there are none, to all that are not for nobody, of which there is one at the least. What was handed over before
+ * runs where it was. Workers of an application that is not there, or goes, are for all. The dispatcher's from the command until
+ * the event, when it says what is in force.
+ */
+struct leat_dedication {
+    uint16_t owners[LEAT_SCHED_WORKERS_MAX]; /* [worker_count]: id of an application, or one of the above */
+    bool answered;                           /* control's */
+};
+
 struct leat_command {
     enum leat_command_kind kind;
     union {
@@ -95,6 +111,7 @@ struct leat_command {
         struct leat_profile_copy *profiles;
         struct leat_policy_change *policy;
         struct leat_resize *resize;
+        struct leat_dedication *dedication;
     };
 };
 
@@ -104,6 +121,7 @@ enum leat_event_kind {
     LEAT_EVENT_PROFILES_COPIED,
     LEAT_EVENT_POLICY_SET,
     LEAT_EVENT_RESIZED,
+    LEAT_EVENT_DEDICATED,
     LEAT_EVENT_DRAINED,
 };
 
@@ -115,6 +133,7 @@ struct leat_event {
         struct leat_profile_copy *profiles;
         struct leat_policy_change *policy;
         struct leat_resize *resize;
+        struct leat_dedication *dedication;
     };
 };
 

@@ -111,7 +111,7 @@ pass_waiting_on(struct leat_dispatcher *dispatcher, const struct leat_waiting *f
     for (uint32_t i = from->head; i < from->tail; i++) {
         if (leat_waiting_count(to) < successor->waiting_max) {
             struct leat_sched_query query = from->queries[i];
-            query.barred_classes = leat_dispatcher_barred_classes(dispatcher, successor, &query);
+            query.barred_classes = leat_dispatcher_barred_classes(successor, &query);
             leat_dispatcher_deal(dispatcher, successor, to, &query);
             leat_waiting_push(to, &from->entries[i], &query);
         } else {
@@ -134,6 +134,8 @@ take_over(struct leat_dispatcher *dispatcher, struct leat_application *app)
     leat_histogram_merge(&successor->sizes, &app->sizes);
     successor->load = app->load;
     successor->reserve = app->reserve;
+    successor->serving = app->serving;
+    successor->turn = app->turn;
     leat_dispatcher_keep_reserve(successor);
     successor->busy = app->busy;
     successor->sweep_due = app->busy;
@@ -183,18 +185,105 @@ set_policy(struct leat_dispatcher *dispatcher, struct leat_policy_change *change
     leat_dispatcher_send(dispatcher, &event);
 }
 
-/* A cap holds for the classes that have workers: these are other ones now. */
+/* A cap holds for the classes that have workers, and a number for one of these: they are other ones now. */
 static void
-bar_again(struct leat_dispatcher *dispatcher, struct leat_application *app)
+bar_again(const struct leat_dispatcher *dispatcher, struct leat_application *app)
 {
     for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
         struct leat_waiting *waiting = &app->waiting[rank];
         waiting->barred = 0;
         for (uint32_t i = waiting->head; i < waiting->tail; i++) {
             struct leat_sched_query *query = &waiting->queries[i];
-            query->barred_classes = leat_dispatcher_barred_classes(dispatcher, app, query);
+            query->barred_classes = leat_dispatcher_barred_classes(app, query);
             waiting->barred += query->barred_classes != 0;
+            leat_dispatcher_deal(dispatcher, app, waiting, query);
         }
+    }
+}
+
+struct leat_serving
+leat_dispatcher_serving(const struct leat_dispatcher *dispatcher, uint32_t application)
+{
+    struct leat_serving serving = {.count = 0};
+    uint32_t own = 0, common = 0;
+
+    for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
+        own += dispatcher->records[w].owner == application;
+        common += dispatcher->records[w].owner == LEAT_WORKER_FOR_ALL;
+    }
+    for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
+        const uint16_t owner = dispatcher->records[w].owner;
+        if (own > 0 ? owner == application : common > 0 ? owner == LEAT_WORKER_FOR_ALL : owner != LEAT_WORKER_FOR_NOBODY) {
+            leat_worker_set_put(&serving.set, w, true);
+            serving.at[serving.count++] = (uint8_t)w;
+            serving.classes |= UINT32_C(1) << dispatcher->records[w].class;
+        }
+    }
+    LEAT_ASSERT(serving.count > 0); /* control leaves somebody for them */
+    return serving;
+}
+
+/* Workers serve others, or are of other classes, than when decisions were made for what waits. */
+static void
+serve_anew(struct leat_dispatcher *dispatcher)
+{
+    bool has_own[LEAT_APPLICATIONS_MAX] = {false};
+
+    for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
+        const uint16_t owner = dispatcher->records[w].owner;
+        if (owner < LEAT_APPLICATIONS_MAX) {
+            has_own[owner] = true;
+        }
+    }
+    dispatcher->changes++;
+    dispatcher->rest = leat_dispatcher_serving(dispatcher, LEAT_APPLICATIONS_MAX);
+    for (uint32_t id = 0; id < dispatcher->application_top; id++) {
+        struct leat_application *app = dispatcher->applications[id];
+        if (app != NULL) {
+            app->serving = has_own[id] ? leat_dispatcher_serving(dispatcher, id) : dispatcher->rest;
+        }
+    }
+    for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
+        struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
+        bar_again(dispatcher, app);
+        app->next_expiry_ns = 0; /* what can be in time has changed: the next sweep finds it */
+        for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
+            app->waiting[rank].look_at_ns = 0;
+        }
+    }
+}
+
+static void
+dedicate(struct leat_dispatcher *dispatcher, struct leat_dedication *dedication)
+{
+    const struct leat_event event = {.kind = LEAT_EVENT_DEDICATED, .dedication = dedication};
+
+    for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
+        uint16_t *owner = &dedication->owners[w];
+        if (*owner < LEAT_APPLICATIONS_MAX &&
+            (dispatcher->applications[*owner] == NULL || dispatcher->applications[*owner]->removing)) {
+            *owner = LEAT_WORKER_FOR_ALL;
+        }
+        dispatcher->records[w].owner = *owner;
+    }
+    serve_anew(dispatcher);
+    leat_dispatcher_send(dispatcher, &event);
+}
+
+/* Its workers are for all. */
+static void
+release_workers(struct leat_dispatcher *dispatcher, uint32_t application)
+{
+    bool any = false;
+
+    for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
+        if (dispatcher->records[w].owner == application) {
+            dispatcher->records[w].owner = LEAT_WORKER_FOR_ALL;
+            any = true;
+        }
+    }
+    if (any) {
+        serve_anew(dispatcher);
     }
 }
 
@@ -207,20 +296,10 @@ resize_worker(struct leat_dispatcher *dispatcher, struct leat_resize *resize)
     LEAT_ASSERT(record->resize == NULL && resize->shape.worker_class < dispatcher->class_count);
     leat_worker_reshape(dispatcher->options.workers[resize->worker], resize->shape);
     record->class = sched->worker_class = resize->shape.worker_class;
+    sched->depth = resize->shape.cores > 0 ? dispatcher->options.worker_depth : 0;
+    leat_dispatcher_note_room(dispatcher, resize->worker);
     leat_dispatcher_predict_again(dispatcher, resize->worker);
-    dispatcher->changes++;
-    dispatcher->classes = 0;
-    for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
-        dispatcher->classes |= UINT32_C(1) << dispatcher->records[w].class;
-    }
-    for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
-        struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
-        bar_again(dispatcher, app);
-        app->next_expiry_ns = 0; /* what can be in time has changed: the next sweep finds it */
-        for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
-            app->waiting[rank].look_at_ns = 0;
-        }
-    }
+    serve_anew(dispatcher);
     record->resize = resize;
     resize->idle = sched->outstanding == 0;
     if (resize->idle) {
@@ -246,6 +325,7 @@ leat_dispatcher_obey(struct leat_dispatcher *dispatcher, const struct leat_comma
         LEAT_ASSERT(app->id < LEAT_APPLICATIONS_MAX && dispatcher->applications[app->id] == NULL);
         app->next_expiry_ns = LEAT_NO_DEADLINE;
         leat_load_init(&app->load, LEAT_LOAD_WINDOW_NS, dispatcher->now_ns);
+        app->serving = dispatcher->rest;
         dispatcher->applications[app->id] = app;
         dispatcher->application_top =
             app->id >= dispatcher->application_top ? app->id + 1u : dispatcher->application_top;
@@ -267,6 +347,9 @@ leat_dispatcher_obey(struct leat_dispatcher *dispatcher, const struct leat_comma
         break;
     case LEAT_COMMAND_RESIZE:
         resize_worker(dispatcher, command->resize);
+        break;
+    case LEAT_COMMAND_DEDICATE:
+        dedicate(dispatcher, command->dedication);
         break;
     case LEAT_COMMAND_DRAIN:
         dispatcher->draining = true;
@@ -311,6 +394,7 @@ leat_dispatcher_settle(struct leat_dispatcher *dispatcher)
             }
         }
         dispatcher->applications[id] = NULL;
+        release_workers(dispatcher, id);
         leat_dispatcher_send(dispatcher, &event);
     }
     if (dispatcher->draining && !dispatcher->drained_sent && dispatcher->busy_count == 0) {

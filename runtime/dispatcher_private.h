@@ -37,6 +37,7 @@ struct worker_record {
     uint64_t behind_ns;  /* and how long those behind it will take */
     struct leat_instance_worker shared; /* by its instances */
     uint16_t class; /* in the shape that it was told of last */
+    uint16_t owner; /* whom it serves: as in leat_dedication */
     struct leat_resize *resize; /* that is not answered; NULL: none */
 };
 
@@ -54,12 +55,12 @@ struct leat_dispatcher {
     uint64_t tightest_ns;     /* objective of those in service; LEAT_NO_DEADLINE: none has one */
     uint16_t busy[LEAT_APPLICATIONS_MAX]; /* ids with waiting queries, busy_count of them */
     uint32_t busy_count;
-    enum leat_rank rank; /* the last whose turn it was */
-    struct leat_sched_worker sched_workers[LEAT_SCHED_WORKERS_MAX];
-    struct leat_sched_worker candidates[LEAT_SCHED_WORKERS_MAX]; /* the same, where a router is shown fewer of them */
-    uint32_t class_count, classes; /* classes: a bit for each that has workers now */
-    bool idle_wanted; /* an application with waiting queries gives work to idle workers only */
-    uint32_t idle_count, room_count; /* workers without a batch; workers with fewer than they may have */
+    struct leat_sched_worker sched_workers[LEAT_SCHED_WORKERS_MAX]; /* parked ones without depth */
+    struct leat_sched_worker shown[LEAT_SCHED_WORKERS_MAX]; /* those that serve an application, where these are not all */
+    uint32_t class_count;
+    struct leat_worker_set idle_wanted; /* that serve applications with waiting queries which go to idle workers only */
+    struct leat_worker_set idle, room;  /* without a batch; with fewer than they may have */
+    struct leat_serving rest;           /* whoever has no workers of its own */
     uint64_t changes;                /* of sched_workers, ever: batches handed over and reported */
     struct worker_record *records;   /* [worker_count] */
     struct leat_route_pair pairs[LEAT_SCHED_WORKERS_MAX]; /* the router's answer */
@@ -116,8 +117,7 @@ void leat_dispatcher_finish(struct leat_dispatcher *dispatcher, const struct lea
 void leat_dispatcher_send(struct leat_dispatcher *dispatcher, const struct leat_event *event);
 
 /* Classes where every variant that fits breaks the query's cap; none where it does in all: then it is refused when decided. */
-uint8_t leat_dispatcher_barred_classes(const struct leat_dispatcher *dispatcher, const struct leat_application *app,
-                                       const struct leat_sched_query *query);
+uint8_t leat_dispatcher_barred_classes(const struct leat_application *app, const struct leat_sched_query *query);
 
 /* Its number, by which it is one worker's where the router deals; those that are too dear for it are passed over. */
 void leat_dispatcher_deal(const struct leat_dispatcher *dispatcher, const struct leat_application *app,
@@ -126,12 +126,18 @@ void leat_dispatcher_deal(const struct leat_dispatcher *dispatcher, const struct
 /* Predictions for what waits in the worker's ring, of the class that it has become. */
 void leat_dispatcher_predict_again(struct leat_dispatcher *dispatcher, uint32_t worker_index);
 
+/* Whether it is idle and has room, when its batches or its depth have changed. */
+void leat_dispatcher_note_room(struct leat_dispatcher *dispatcher, uint32_t worker_index);
+
 /* The reserve that was learned, for selectors and for who asks. */
 void leat_dispatcher_keep_reserve(struct leat_application *app);
 
 /* ---- runtime/dispatcher_commands.c -------------------------------------------------------------- */
 
 void leat_dispatcher_obey(struct leat_dispatcher *dispatcher, const struct leat_command *command);
+
+/* The workers that serve an application of this id. */
+struct leat_serving leat_dispatcher_serving(const struct leat_dispatcher *dispatcher, uint32_t application);
 
 /* Lets go of sessions and applications to which nothing refers any more, and says when a drain is over. */
 void leat_dispatcher_settle(struct leat_dispatcher *dispatcher);

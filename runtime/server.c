@@ -781,6 +781,9 @@ take_events(struct leat_server *server)
             update_spin(server);
             server->options.resized(server->options.context, event.resize);
             break;
+        case LEAT_EVENT_DEDICATED:
+            server->options.dedicated(server->options.context, event.dedication);
+            break;
         case LEAT_EVENT_DRAINED:
             server->drained = true;
             break;

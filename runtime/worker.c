@@ -199,8 +199,8 @@ pack_shape(struct leat_team_shape shape)
 static struct leat_team_shape
 take_shape(struct leat_worker_run *run)
 {
-    const uint32_t packed = atomic_load_explicit(&run->worker->shape, memory_order_relaxed);
-    const struct leat_team_shape shape = {.cores = (uint16_t)packed, .worker_class = (uint16_t)(packed >> 16)};
+    const uint32_t packed = atomic_load_explicit(&run->worker->shape, memory_order_relaxed) & ~LEAT_WORKER_PARKED;
+    const struct leat_team_shape shape = leat_worker_unpack_shape(packed);
 
     if (LEAT_UNLIKELY(packed != run->shape)) {
         run->shape = packed;
@@ -337,10 +337,20 @@ park(struct leat_worker_run *run)
     }
 }
 
-/* The helpers spin under the ceiling that the leader finds. */
+static bool
+is_parked(const struct leat_worker *worker)
+{
+    return (atomic_load_explicit(&worker->shape, memory_order_relaxed) & LEAT_WORKER_PARKED) != 0;
+}
+
+/* The helpers spin under the ceiling that the leader finds, and not at all while the worker is parked. */
 static void
 adjust_team(struct leat_worker_run *run)
 {
+    if (LEAT_UNLIKELY(is_parked(run->worker)) && run->shape != 0) {
+        leat_team_resize(run->team, 1, leat_team_class(run->team));
+        run->shape = 0; /* the next batch, whatever its shape, makes the team anew */
+    }
     const uint64_t ceiling_ns = atomic_load_explicit(&run->worker->options.tables->spin_ns, memory_order_relaxed);
     if (LEAT_UNLIKELY(ceiling_ns != run->team_spin_ns)) {
         run->team_spin_ns = ceiling_ns;
@@ -363,7 +373,7 @@ await_work(struct leat_worker_run *run)
             return false;
         }
         adjust_team(run);
-        if (leat_spin_budget(tables, run->spin_budget_ns) > 0) {
+        if (leat_spin_budget(tables, run->spin_budget_ns) > 0 && !is_parked(worker)) {
             const uint64_t begin_ns = leat_clock_now(&tables->clock);
             do {
                 for (int i = 0; i < SPINS_PER_CLOCK; i++) {
@@ -374,7 +384,7 @@ await_work(struct leat_worker_run *run)
                     leat_spin_pause();
                 }
             } while (leat_clock_now(&tables->clock) - begin_ns < leat_spin_budget(tables, run->spin_budget_ns) &&
-                     !atomic_load_explicit(&worker->stop, memory_order_relaxed));
+                     !is_parked(worker) && !atomic_load_explicit(&worker->stop, memory_order_relaxed));
         }
         park(run);
     }
@@ -506,7 +516,15 @@ leat_worker_pin(struct leat_worker *worker, uint32_t member, uint32_t cpu)
     if (worker->options.cpus == NULL) {
         return LEAT_OK;
     }
-    return leat_team_pin(worker->run->team, member, cpu);
+    if (member > 0) {
+        return leat_team_pin(worker->run->team, member, cpu);
+    }
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)cpu, &set);
+    const int error = pthread_setaffinity_np(worker->thread, sizeof(set), &set);
+    return error == 0 ? LEAT_OK
+                      : LEAT_FAIL(LEAT_ERR_SYS, "cannot pin worker %u to CPU %u: %s", worker->options.index, cpu, strerror(error));
 }
 
 /* A larger scratch block links to the one it replaces, which a running batch may still use. */
@@ -574,8 +592,12 @@ leat_worker_destroy(struct leat_worker *worker)
 void
 leat_worker_reshape(struct leat_worker *worker, struct leat_team_shape shape)
 {
-    LEAT_ASSERT(shape.cores >= 1);
-    atomic_store_explicit(&worker->shape, pack_shape(shape), memory_order_relaxed);
+    const uint32_t before = atomic_load_explicit(&worker->shape, memory_order_relaxed);
+
+    atomic_store_explicit(&worker->shape, shape.cores > 0 ? pack_shape(shape) : before | LEAT_WORKER_PARKED, memory_order_relaxed);
+    if (shape.cores == 0 && leat_bell_ring(&worker->bell) != LEAT_BELL_AWAKE) { /* its helpers may spin still */
+        leat_bell_futex_wake(&worker->bell, false);
+    }
 }
 
 void

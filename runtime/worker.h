@@ -112,8 +112,8 @@ struct leat_worker {
     bool running;
 
     /*
-     * W: dispatcher  R: worker at the start of a batch. Relaxed: W0 publishes it to the batches that follow, and those that wait in
-     * the ring may have the one or the other shape, which their reports tell.
+     * W: dispatcher  R: worker at the start of a batch, and while it waits. Relaxed: W0 publishes it to the batches that follow, and
+     * those that wait in the ring may have the one or the other shape, which their reports tell.
      */
     _Alignas(LEAT_ISOLATE) _Atomic uint32_t shape;
 
@@ -142,6 +142,14 @@ leat_spin_budget(const struct leat_shared_tables *tables, uint64_t budget_ns)
     return budget_ns < ceiling_ns ? budget_ns : ceiling_ns;
 }
 
+#define LEAT_WORKER_PARKED UINT32_C(0x80000000) /* in `shape`, beside the last shape that it had */
+
+static inline struct leat_team_shape
+leat_worker_unpack_shape(uint32_t shape)
+{
+    return (struct leat_team_shape){.cores = (uint16_t)shape, .worker_class = (uint16_t)((shape & ~LEAT_WORKER_PARKED) >> 16)};
+}
+
 /* [C] Makes the rings, near the CPUs that use them. */
 LEAT_MUST_CHECK enum leat_status leat_worker_create(const struct leat_worker_options *options,
                                                     struct leat_worker **ret_worker);
@@ -158,13 +166,13 @@ bool leat_worker_step(struct leat_worker *worker);
 void leat_worker_stop(struct leat_worker *worker);
 void leat_worker_destroy(struct leat_worker *worker); /* [C] accepts NULL */
 
-/*
- * [C] Moves a member of its team, which is beyond the size that the dispatcher was told of last, to a CPU. Nothing where the worker
- * is not pinned.
- */
+/* [C] Moves a member of its team, the leader being 0, to a CPU, whatever it does. Nothing where the worker is not pinned. */
 LEAT_MUST_CHECK enum leat_status leat_worker_pin(struct leat_worker *worker, uint32_t member, uint32_t cpu);
 
-/* [D] For the batches that it begins from now on. What it has begun goes on as it is. */
+/*
+ * [D] For the batches that it begins from now on. What it has begun goes on as it is. Without cores it is parked: it runs what it was
+ * handed before in the shape that it had, and no thread of it spins from then on.
+ */
 void leat_worker_reshape(struct leat_worker *worker, struct leat_team_shape shape);
 
 /* [D] Room for `queries` more in one batch? */

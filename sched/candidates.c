@@ -17,7 +17,7 @@ leat_candidates_show(const struct leat_candidates_input *input, struct leat_sche
             continue;
         }
         select.worker = &input->workers[w];
-        select.instances = &input->instances[(size_t)w * input->stride];
+        select.instances = &input->instances[(size_t)(input->at != NULL ? input->at[w] : w) * input->stride];
         ranks[w] = input->selector->rank_worker(input->selector_state, &select);
         best = ranks[w] < best ? ranks[w] : best;
     }

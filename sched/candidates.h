@@ -25,12 +25,13 @@ struct leat_candidates_input {
     const struct leat_select_input *select;   /* without worker and instances: of the queries that the router is shown */
     const struct leat_sched_worker *workers;  /* [worker_count] */
     uint32_t worker_count;                    /* all of them, whatever the selector is told of its application's share */
-    const struct leat_instance *instances;    /* of the first worker: [variant_count] */
-    uint32_t stride;                          /* from them to those of the next worker */
+    const uint8_t *at;                        /* [worker_count]: their numbers, by which they have instances; NULL: 0, 1, ... */
+    const struct leat_instance *instances;    /* of worker 0: [variant_count] */
+    uint32_t stride;                          /* from them to those of worker 1 */
     bool idle_only;                           /* nothing is to go behind a batch */
 };
 
-/* Copies the workers to ret_workers[worker_count], those that are no candidates without depth. */
+/* Copies the workers to ret_workers[worker_count], which may be where they are, those that are no candidates without depth. */
 void leat_candidates_show(const struct leat_candidates_input *input, struct leat_sched_worker *ret_workers);
 
 #endif /* LEAT_SCHED_CANDIDATES_H */

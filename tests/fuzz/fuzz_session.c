@@ -426,6 +426,7 @@ take_events(void)
         case LEAT_EVENT_PROFILES_COPIED:
         case LEAT_EVENT_POLICY_SET:
         case LEAT_EVENT_RESIZED:
+        case LEAT_EVENT_DEDICATED:
         case LEAT_EVENT_DRAINED:
             LEAT_ASSERT(draining && !drained);
             drained = true;

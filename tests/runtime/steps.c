@@ -10,7 +10,7 @@
 
 struct steps steps;
 static struct steps_options options;
-static struct leat_profile profiles[STEPS_VARIANTS_MAX][LEAT_WORKER_CLASSES_MAX];
+static struct leat_profile profiles[1 + STEPS_OTHERS_MAX][STEPS_VARIANTS_MAX][LEAT_WORKER_CLASSES_MAX];
 static uint32_t running; /* the worker that steps_run is at */
 static struct {
     struct leat_daemon_session *daemon;
@@ -44,7 +44,8 @@ run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
     struct leat_team *team)
 {
     const uint32_t variant = variant_of(plan), slow = steps.slow[running][variant];
-    const uint16_t class = (uint16_t)(atomic_load_explicit(&steps.workers[running]->shape, memory_order_relaxed) >> 16);
+    const uint16_t class =
+        leat_worker_unpack_shape(atomic_load_explicit(&steps.workers[running]->shape, memory_order_relaxed)).worker_class;
     uint32_t items = 0;
 
     (void)scratch;
@@ -93,9 +94,8 @@ command(const struct leat_command *order)
 }
 
 static void
-tell_lengths(void)
+tell_lengths(struct leat_application *app)
 {
-    struct leat_application *app = &steps.app;
     const uint32_t count = options.length_count;
 
     app->target.length_count = count;
@@ -118,39 +118,48 @@ tell_lengths(void)
     }
 }
 
-static void
-start_application(void)
+static struct leat_application *
+application_at(uint32_t id)
 {
-    steps.app = (struct leat_application){
+    return id > 0 ? &steps.others[id - 1] : &steps.app;
+}
+
+static void
+start_application(uint16_t id)
+{
+    struct leat_application *app = application_at(id);
+    const struct leat_router *other = id > 0 ? options.other_routers[id - 1] : NULL;
+
+    *app = (struct leat_application){
+        .id = id,
         .target = {.items_max = STEPS_ITEMS_MAX, .input_count = 1, .output_count = 1},
         .drop_late = options.drop_late,
         .waiting_max = STEPS_SLOTS * STEPS_SESSIONS_MAX,
-        .router = options.router,
+        .router = other != NULL ? other : options.router,
         .selector = options.selector,
         .variant_count = options.variant_count,
-        .profiles = profiles,
-        .router_state = calloc(1, options.router->state_bytes + 1),
+        .profiles = profiles[id],
     };
-    NEED(steps.app.router_state != NULL);
-    NEED(options.router->init == NULL ||
-         options.router->init(steps.app.router_state, &(struct leat_router_options){0}) == LEAT_OK);
-    NEED(leat_waiting_init(steps.app.waiting, steps.app.waiting_max) == LEAT_OK);
-    NEED(leat_instances_init(&steps.app.instances, options.worker_count, options.variant_count) == LEAT_OK);
-    memset(profiles, 0, sizeof(profiles));
+    app->router_state = calloc(1, app->router->state_bytes + 1);
+    NEED(app->router_state != NULL);
+    NEED(app->router->init == NULL || app->router->init(app->router_state, &(struct leat_router_options){0}) == LEAT_OK);
+    NEED(leat_waiting_init(app->waiting, app->waiting_max) == LEAT_OK);
+    NEED(leat_instances_init(&app->instances, options.worker_count, options.variant_count) == LEAT_OK);
+    memset(profiles[id], 0, sizeof(profiles[id]));
     for (uint32_t v = 0; v < options.variant_count; v++) {
-        steps.app.variants[v] = &variants[v];
-        steps.app.by_time[v] = (uint8_t)v;
-        steps.app.sched_variants[v] = (struct leat_sched_variant){
+        app->variants[v] = &variants[v];
+        app->by_time[v] = (uint8_t)v;
+        app->sched_variants[v] = (struct leat_sched_variant){
             .items_max = STEPS_ITEMS_MAX, .cost_nano = options.variant_count - v, .ready = true};
         for (uint16_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
             for (uint32_t items = 1; items <= STEPS_ITEMS_MAX && time_of(v, class, items) > 0; items *= 2) {
-                leat_profile_set(&profiles[v][class], items, time_of(v, class, items));
+                leat_profile_set(&profiles[id][v][class], items, time_of(v, class, items));
             }
-            steps.app.instances.measured[v][class] = profiles[v][class];
+            app->instances.measured[v][class] = profiles[id][v][class];
         }
     }
-    tell_lengths();
-    command(&(struct leat_command){.kind = LEAT_COMMAND_ADD_APPLICATION, .application = &steps.app});
+    tell_lengths(app);
+    command(&(struct leat_command){.kind = LEAT_COMMAND_ADD_APPLICATION, .application = app});
 }
 
 static void
@@ -174,7 +183,7 @@ steps_start(const struct steps_options *given)
 {
     options = *given;
     memset(&steps, 0, sizeof(steps));
-    NEED(options.sessions <= STEPS_SESSIONS_MAX);
+    NEED(options.sessions <= STEPS_SESSIONS_MAX && options.other_count <= STEPS_OTHERS_MAX);
     if (options.real_clock) {
         leat_clock_init(&steps.tables.clock);
         steps.now_ns = leat_clock_now(&steps.tables.clock);
@@ -203,7 +212,9 @@ steps_start(const struct steps_options *given)
                                                                leat_dispatcher_event_fd(steps.dispatcher)};
         NEED(leat_worker_create(&worker_options, &steps.workers[w]) == LEAT_OK);
     }
-    start_application();
+    for (uint16_t id = 0; id <= options.other_count; id++) {
+        start_application(id);
+    }
     start_clients();
 }
 
@@ -212,7 +223,9 @@ steps_stop(void)
 {
     struct leat_event event;
 
-    NEED(leat_waiting_total(steps.app.waiting) == 0 && steps.app.running == 0);
+    for (uint32_t id = 0; id <= options.other_count; id++) {
+        NEED(leat_waiting_total(application_at(id)->waiting) == 0 && application_at(id)->running == 0);
+    }
     for (uint32_t c = 0; c < options.sessions; c++) {
         command(&(struct leat_command){.kind = LEAT_COMMAND_CLOSE_SESSION, .session = clients[c].daemon});
         NEED(leat_dispatcher_poll_event(steps.dispatcher, &event) && event.kind == LEAT_EVENT_SESSION_GONE);
@@ -222,13 +235,16 @@ steps_stop(void)
     for (uint32_t w = 0; w < options.worker_count; w++) {
         leat_worker_destroy(steps.workers[w]);
     }
-    leat_waiting_fini(steps.app.waiting);
-    leat_instances_fini(&steps.app.instances);
-    free(steps.app.router_state);
+    for (uint32_t id = 0; id <= options.other_count; id++) {
+        leat_waiting_fini(application_at(id)->waiting);
+        leat_instances_fini(&application_at(id)->instances);
+        free(application_at(id)->router_state);
+    }
 }
 
 static void
-submit(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t cost_cap_nano, uint16_t flags, uint32_t length)
+submit(uint32_t application, uint32_t number, uint32_t items, uint32_t latency_us, uint32_t cost_cap_nano, uint16_t flags,
+       uint32_t length)
 {
     const size_t body = offsetof(struct leat_wire_request, submit_ns);
     const uint32_t c = number / STEPS_SLOTS, slot = number % STEPS_SLOTS;
@@ -238,7 +254,7 @@ submit(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t cost_cap_n
                                               .length = length & LEAT_LENGTH_MAX,
                                               .flags = flags,
                                               .slot = (uint16_t)slot,
-                                              .target = steps.app.id,
+                                              .target = application_at(application)->id,
                                               .cost_cap = leat_wire_cost_code(cost_cap_nano),
                                               .ticket_low = number,
                                               .units = {0, 1}};
@@ -254,25 +270,32 @@ submit(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t cost_cap_n
 void
 steps_submit(uint32_t number, uint32_t items, uint32_t latency_us)
 {
-    submit(number, items, latency_us, 0, 0, 0);
+    submit(0, number, items, latency_us, 0, 0, 0);
+}
+
+void
+steps_submit_to(uint32_t application, uint32_t number, uint32_t items, uint32_t latency_us)
+{
+    const bool offline = latency_us == UINT32_MAX;
+    submit(application, number, items, offline ? 0 : latency_us, 0, offline ? LEAT_WIRE_OFFLINE : 0, 0);
 }
 
 void
 steps_submit_capped(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t cost_cap_nano)
 {
-    submit(number, items, latency_us, cost_cap_nano, 0, 0);
+    submit(0, number, items, latency_us, cost_cap_nano, 0, 0);
 }
 
 void
 steps_submit_offline(uint32_t number, uint32_t items)
 {
-    submit(number, items, 0, 0, LEAT_WIRE_OFFLINE, 0);
+    submit(0, number, items, 0, 0, LEAT_WIRE_OFFLINE, 0);
 }
 
 void
 steps_submit_long(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t length)
 {
-    submit(number, items, latency_us, 0, 0, length);
+    submit(0, number, items, latency_us, 0, 0, length);
 }
 
 void

@@ -12,7 +12,7 @@
 
 #include "runtime/dispatcher.h"
 
-enum { STEPS_SLOTS = 1024, STEPS_SESSIONS_MAX = 20, STEPS_ITEMS_MAX = 1024, STEPS_VARIANTS_MAX = 4 };
+enum { STEPS_SLOTS = 1024, STEPS_SESSIONS_MAX = 20, STEPS_ITEMS_MAX = 1024, STEPS_VARIANTS_MAX = 4, STEPS_OTHERS_MAX = 3 };
 
 struct steps_options {
     uint32_t worker_count;
@@ -21,6 +21,8 @@ struct steps_options {
     uint32_t sessions; /* STEPS_SLOTS queries of each may be under way */
     const struct leat_router *router;
     const struct leat_selector *selector;
+    uint32_t other_count; /* applications beside the first, which are like it */
+    const struct leat_router *other_routers[STEPS_OTHERS_MAX]; /* NULL: as the first */
     bool drop_late;
     uint32_t variant_count; /* 0: 1. The v-th takes v + 1 times as long as what follows, and costs that much less */
     /* One model of sequences, instead of variants: the last is the longest, and takes as long as the class; others in proportion. */
@@ -36,7 +38,7 @@ extern struct steps {
     struct leat_shared_tables tables;
     struct leat_dispatcher *dispatcher;
     struct leat_worker *workers[LEAT_SCHED_WORKERS_MAX];
-    struct leat_application app;
+    struct leat_application app, others[STEPS_OTHERS_MAX]; /* their ids are 0, 1, ... */
     uint32_t slow[LEAT_SCHED_WORKERS_MAX][STEPS_VARIANTS_MAX]; /* so many times as long do batches take there; 0: 1 */
     uint64_t now_ns;
     /* The last batch that ran. */
@@ -52,6 +54,8 @@ void steps_stop(void); /* everything has ended */
 void steps_submit(uint32_t number, uint32_t items, uint32_t latency_us);
 void steps_submit_capped(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t cost_cap_nano);
 void steps_submit_offline(uint32_t number, uint32_t items);
+/* To the application of this id; offline where latency_us is UINT32_MAX. */
+void steps_submit_to(uint32_t application, uint32_t number, uint32_t items, uint32_t latency_us);
 void steps_submit_long(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t length);
 
 /* One round of the dispatcher, `later_ns` after the last. */
