@@ -26,7 +26,6 @@ enum {
     LOOK_AGAIN_NS = 1000000, /* what a router leaves for later though a worker has room is shown to it again */
     BESIDE_SHARE = 8,        /* a batch that is not online is to take at most this part of the tightest objective */
     OVERRUN_SHARE = 16,      /* a batch beyond its prediction is taken to go on for this part of it */
-    FLOOR_MAX_PPM = (1 << 20) - 1, /* beyond what any variant can have */
     NOBODY = UINT32_MAX, /* no variant */
     EVALUATIONS_PER_ROUND = 256, /* of instances and applications, so that a round stays short */
 };
@@ -355,12 +354,12 @@ in_flight_max(const struct leat_dispatcher *dispatcher, const struct leat_daemon
 }
 
 /*
- * What is wrong with a request, LEAT_REASON_NONE if nothing. On success *ret_app is its application. The order
- * of the checks matters: later ones rely on earlier ones.
+ * What is wrong with a request to a target, NULL for one that is not there; LEAT_REASON_NONE if nothing. The order of the
+ * checks matters: later ones rely on earlier ones.
  */
 static enum leat_reason
 check_request(const struct leat_dispatcher *dispatcher, const struct leat_daemon_session *session,
-              const struct leat_wire_request *request, struct leat_application **ret_app)
+              const struct leat_wire_request *request, const struct leat_target *target)
 {
     if (dispatcher->draining) {
         return LEAT_REASON_DRAINING;
@@ -368,25 +367,54 @@ check_request(const struct leat_dispatcher *dispatcher, const struct leat_daemon
     if (LEAT_UNLIKELY((request->flags & ~LEAT_WIRE_OFFLINE) != 0 || request->cost_cap > LEAT_WIRE_COST_MAX)) {
         return LEAT_REASON_MALFORMED;
     }
-    if (request->target >= dispatcher->application_top || dispatcher->applications[request->target] == NULL ||
-        dispatcher->applications[request->target]->removing) {
+    if (target == NULL) {
         return LEAT_REASON_TARGET;
     }
-    struct leat_application *app = dispatcher->applications[request->target];
-    if (request->items == 0 || request->items > app->target.items_max) {
+    if (request->items == 0 || request->items > target->items_max) {
         return LEAT_REASON_ITEMS;
     }
-    if (LEAT_UNLIKELY(request->length > app->target.length_max)) {
+    if (LEAT_UNLIKELY(request->length > target->length_max)) {
         return LEAT_REASON_LENGTH;
     }
-    if (!tensors_are_sound(session, &app->target, request)) {
+    if (!tensors_are_sound(session, target, request)) {
         return LEAT_REASON_TENSOR;
     }
     if (session->dispatcher.in_flight >= in_flight_max(dispatcher, session)) {
         return LEAT_REASON_IN_FLIGHT;
     }
-    *ret_app = app;
     return LEAT_REASON_NONE;
+}
+
+static void
+refuse(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session, const struct leat_wire_request *request,
+       uint64_t submit_ns, enum leat_reason reason)
+{
+    answer(dispatcher, session, request->slot, request->ticket_low, submit_ns, LEAT_OUTCOME_REJECTED, reason, nothing_close);
+}
+
+/* A stamp from the future would be the client's lie or a clock step: it counts as now. */
+static uint64_t
+submitted_ns(const struct leat_dispatcher *dispatcher, const struct leat_wire_request *request)
+{
+    return request->submit_ns < dispatcher->now_ns ? request->submit_ns : dispatcher->now_ns;
+}
+
+static void
+accept_run(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session, const struct leat_wire_request *request)
+{
+    struct leat_pipeline *pipeline = leat_dispatcher_pipeline(dispatcher, request->target);
+    const uint64_t submit_ns = submitted_ns(dispatcher, request);
+    enum leat_reason reason = check_request(dispatcher, session, request,
+                                            pipeline != NULL && !pipeline->removing ? &pipeline->target : NULL);
+
+    if (LEAT_LIKELY(reason == LEAT_REASON_NONE)) {
+        reason = leat_dispatcher_begin_run(dispatcher, pipeline, session, request, submit_ns);
+    } else if (reason != LEAT_REASON_DRAINING) {
+        bump(&dispatcher->statistics.rejected_malformed, 1);
+    }
+    if (LEAT_UNLIKELY(reason != LEAT_REASON_NONE)) {
+        refuse(dispatcher, session, request, submit_ns, reason);
+    }
 }
 
 static bool drain_queue(struct leat_dispatcher *dispatcher);
@@ -395,10 +423,10 @@ static void
 accept_request(struct leat_dispatcher *dispatcher, struct leat_daemon_session *session,
                const struct leat_wire_request *request)
 {
-    struct leat_application *app = NULL;
-    /* A stamp from the future would be the client's lie or a clock step: it counts as now. */
-    const uint64_t submit_ns = request->submit_ns < dispatcher->now_ns ? request->submit_ns : dispatcher->now_ns;
-    enum leat_reason reason = check_request(dispatcher, session, request, &app);
+    struct leat_application *app = request->target < dispatcher->application_top ? dispatcher->applications[request->target] : NULL;
+    const uint64_t submit_ns = submitted_ns(dispatcher, request);
+    enum leat_reason reason =
+        check_request(dispatcher, session, request, app != NULL && !app->removing ? &app->target : NULL);
 
     if (LEAT_LIKELY(reason == LEAT_REASON_NONE)) {
         const uint32_t floor_ppm = request->accuracy_floor_ppm < FLOOR_MAX_PPM ? request->accuracy_floor_ppm : FLOOR_MAX_PPM;
@@ -434,15 +462,11 @@ accept_request(struct leat_dispatcher *dispatcher, struct leat_daemon_session *s
             return;
         }
         reason = LEAT_REASON_QUEUE_FULL;
-    }
-    if (app == NULL && reason != LEAT_REASON_DRAINING) {
+        bump(&app->counters.rejected, 1);
+    } else if (reason != LEAT_REASON_DRAINING) {
         bump(&dispatcher->statistics.rejected_malformed, 1);
     }
-    if (app != NULL) {
-        bump(&app->counters.rejected, 1);
-    }
-    answer(dispatcher, session, request->slot, request->ticket_low, submit_ns, LEAT_OUTCOME_REJECTED, reason,
-           nothing_close);
+    refuse(dispatcher, session, request, submit_ns, reason);
 }
 
 /* ---- From the central queue into the applications' waiting lists ------------------------------ */
@@ -691,9 +715,20 @@ drain_queue(struct leat_dispatcher *dispatcher)
     }
 }
 
+void
+leat_dispatcher_take_back(struct leat_dispatcher *dispatcher, struct leat_waiting_slot *slot)
+{
+    struct leat_application *app = dispatcher->applications[slot->application];
+
+    slot->state = LEAT_SLOT_CANCELLED;
+    if (app != NULL && app->busy) {
+        app->sweep_due = true;
+    }
+}
+
 /*
- * Constant time, whatever it names and whatever waits: the query is only marked here. It leaves its list when the
- * list is swept, or is not entered in it; either comes later in this round.
+ * Constant time, whatever it names and whatever waits, but for what its own run has waiting: the query is only marked here. It leaves
+ * its list when the list is swept, or is not entered in it; either comes later in this round.
  */
 static void
 cancel(struct leat_dispatcher *dispatcher, const struct leat_daemon_session *session,
@@ -704,11 +739,11 @@ cancel(struct leat_dispatcher *dispatcher, const struct leat_daemon_session *ses
     if (slot->state == LEAT_SLOT_IDLE || slot->ticket_low != request->ticket_low) {
         return; /* it runs, or has ended: its one completion is on its way */
     }
-    slot->state = LEAT_SLOT_CANCELLED;
-    struct leat_application *app = dispatcher->applications[slot->application];
-    if (app != NULL && app->busy) {
-        app->sweep_due = true;
+    if (LEAT_UNLIKELY(slot->application >= LEAT_PIPELINE_TARGET)) {
+        leat_dispatcher_cancel_run(dispatcher, session, request->slot);
+        return;
     }
+    leat_dispatcher_take_back(dispatcher, slot);
 }
 
 static bool
@@ -719,13 +754,14 @@ command_ready(const struct leat_dispatcher *dispatcher)
 }
 
 /*
- * Does the request name what a waiting command may add? Its client can have heard of an application before the command
+ * Does the request name what a waiting command may add? Its client can have heard of an application or a pipeline before the command
  * that adds it is obeyed, but not before it was given: S1 has made it visible.
  */
 static bool
 is_ahead_of_a_command(const struct leat_dispatcher *dispatcher, const struct leat_wire_request *request)
 {
-    const bool known = request->target < dispatcher->application_top && dispatcher->applications[request->target] != NULL;
+    const bool known = request->target < dispatcher->application_top ? dispatcher->applications[request->target] != NULL
+                                                                     : leat_dispatcher_pipeline(dispatcher, request->target) != NULL;
     return LEAT_UNLIKELY(!known) && (request->flags & LEAT_WIRE_CANCEL) == 0 && command_ready(dispatcher);
 }
 
@@ -758,6 +794,8 @@ poll_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *ses
             } else {
                 bump(&dispatcher->statistics.rejected_malformed, 1); /* a cancel has no answer of its own */
             }
+        } else if (LEAT_UNLIKELY(request.target >= LEAT_PIPELINE_TARGET)) {
+            accept_run(dispatcher, session, &request);
         } else {
             accept_request(dispatcher, session, &request);
         }
@@ -1350,8 +1388,10 @@ take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, const str
     struct leat_application *app = dispatcher->applications[batch->application];
 
     LEAT_ASSERT(sched->outstanding > 0 && app != NULL && app->running >= done->queries && app->running_batches > 0);
+    uint32_t of_stages = 0;
     for (uint32_t i = 0; i < done->queries; i++) {
         const uint16_t index = record->sessions[record->sessions_head & (LEAT_WORKER_QUEUE - 1)];
+        of_stages += index == LEAT_PIPELINE_SESSION;
         struct leat_daemon_session *session = session_at(dispatcher, index);
         LEAT_ASSERT(session->dispatcher.in_flight > 0);
         session->dispatcher.in_flight--;
@@ -1389,6 +1429,9 @@ take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, const str
     }
     if (LEAT_UNLIKELY(record->resize != NULL)) {
         end_resize(dispatcher, worker_index, done);
+    }
+    if (LEAT_UNLIKELY(of_stages > 0)) {
+        leat_dispatcher_take_answers(dispatcher, worker_index, class, of_stages);
     }
 }
 
@@ -1561,9 +1604,11 @@ leat_dispatcher_round(struct leat_dispatcher *dispatcher, uint64_t now_ns)
     for (uint32_t i = 0; i < dispatcher->active_count; i++) {
         any = poll_session(dispatcher, dispatcher->active[i]) || any;
     }
+    any = leat_dispatcher_make_queries(dispatcher) || any;
     sweep_lists(dispatcher); /* after the last cancel, before the first decision */
     any = drain_queue(dispatcher) || any;
     decide_all(dispatcher);
+    any = leat_dispatcher_take_refusals(dispatcher) || any;
     any = evaluate_instances(dispatcher) || any;
     any = poll_commands(dispatcher) || any;
     if (LEAT_UNLIKELY(dispatcher->closing_count > 0 || dispatcher->removing_count > 0 || dispatcher->draining)) {
@@ -1582,7 +1627,9 @@ check_waiting(const struct leat_dispatcher *dispatcher, const struct leat_applic
 
     for (uint32_t i = waiting->head; i < waiting->tail; i++) {
         const struct leat_query_entry *entry = &waiting->entries[i];
-        LEAT_ASSERT(entry->application == app->id && !was_cancelled(dispatcher, entry) && (rank == LEAT_RANK_OFFLINE) == entry->offline);
+        const bool taken_back = entry->session == LEAT_PIPELINE_SESSION && app->sweep_due; /* after the last sweep */
+        LEAT_ASSERT(entry->application == app->id && (rank == LEAT_RANK_OFFLINE) == entry->offline);
+        LEAT_ASSERT(taken_back || !was_cancelled(dispatcher, entry));
         LEAT_ASSERT(rank != LEAT_RANK_LATE || waiting->queries[i].deadline_ns == LEAT_NO_DEADLINE);
         LEAT_ASSERT(app->sweep_due || !session_at(dispatcher, entry->session)->dispatcher.closing);
         LEAT_ASSERT(!app->drop_late || app->next_expiry_ns <= entry->deadline_ns);
@@ -1614,8 +1661,12 @@ check_slots(const struct leat_dispatcher *dispatcher, const struct leat_daemon_s
     for (uint32_t s = 0; s < session->slots; s++) {
         const struct leat_waiting_slot *slot = &session->dispatcher.slots[s];
         bool found = false;
-        LEAT_ASSERT(slot->state == LEAT_SLOT_IDLE || slot->state == LEAT_SLOT_WAITS);
+        LEAT_ASSERT(slot->state != LEAT_SLOT_CANCELLED || session->index == LEAT_PIPELINE_SESSION);
         if (slot->state == LEAT_SLOT_IDLE) {
+            continue;
+        }
+        if (slot->application >= LEAT_PIPELINE_TARGET) {
+            leat_dispatcher_check_run_slot(dispatcher, session, s);
             continue;
         }
         const struct leat_application *app = dispatcher->applications[slot->application];
@@ -1698,7 +1749,14 @@ leat_dispatcher_check(const struct leat_dispatcher *dispatcher)
             check_slots(dispatcher, session);
         }
     }
-    LEAT_ASSERT(in_flight == queued + held);
+    const uint64_t runs = leat_dispatcher_check_pipelines(dispatcher);
+    if (dispatcher->pipelines.session != NULL) {
+        in_flight += dispatcher->pipelines.session->dispatcher.in_flight;
+        if (queued == 0) {
+            check_slots(dispatcher, dispatcher->pipelines.session);
+        }
+    }
+    LEAT_ASSERT(in_flight == queued + held + runs);
     for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
         const struct leat_worker *worker = dispatcher->options.workers[w];
         const struct worker_record *record = &dispatcher->records[w];

@@ -17,6 +17,7 @@
 
 #include "runtime/application.h"
 #include "runtime/histogram.h"
+#include "runtime/pipeline.h"
 #include "runtime/session.h"
 #include "runtime/worker.h"
 
@@ -47,6 +48,12 @@ enum leat_command_kind {
     LEAT_COMMAND_SET_POLICY,         /* policy; answered by LEAT_EVENT_POLICY_SET */
     LEAT_COMMAND_RESIZE,             /* resize; answered by LEAT_EVENT_RESIZED */
     LEAT_COMMAND_DEDICATE,           /* dedication; answered by LEAT_EVENT_DEDICATED */
+    /*
+     * pipeline. The session of stages' queries is in the table by then, is always the same, and outlives all pipelines. Applications
+     * of stages were added before, and are there until the event.
+     */
+    LEAT_COMMAND_ADD_PIPELINE,
+    LEAT_COMMAND_REMOVE_PIPELINE, /* pipeline, whose runs go on; answered by LEAT_EVENT_PIPELINE_GONE */
     LEAT_COMMAND_DRAIN,              /* refuse what is new; answered by LEAT_EVENT_DRAINED when all is done */
     LEAT_COMMAND_STOP,               /* end the thread */
 };
@@ -112,6 +119,7 @@ struct leat_command {
         struct leat_policy_change *policy;
         struct leat_resize *resize;
         struct leat_dedication *dedication;
+        struct leat_pipeline *pipeline;
     };
 };
 
@@ -122,6 +130,7 @@ enum leat_event_kind {
     LEAT_EVENT_POLICY_SET,
     LEAT_EVENT_RESIZED,
     LEAT_EVENT_DEDICATED,
+    LEAT_EVENT_PIPELINE_GONE,
     LEAT_EVENT_DRAINED,
 };
 
@@ -134,6 +143,7 @@ struct leat_event {
         struct leat_policy_change *policy;
         struct leat_resize *resize;
         struct leat_dedication *dedication;
+        struct leat_pipeline *pipeline;
     };
 };
 

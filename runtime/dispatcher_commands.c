@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the dispatcher is told: sessions and applications come and go, once nothing refers to them any more. */
+/* What the dispatcher is told: sessions, applications and pipelines come and go, once nothing refers to them any more. */
 #include <string.h>
 #include <sys/epoll.h>
 
@@ -30,6 +30,9 @@ close_session(struct leat_dispatcher *dispatcher, struct leat_daemon_session *se
     }
     LEAT_MUST(epoll_ctl(dispatcher->epoll_fd, EPOLL_CTL_DEL, session->wake_fd, NULL) == 0);
     bump(&dispatcher->statistics.abandoned, session->dispatcher.in_flight);
+    if (session->dispatcher.in_flight > 0) {
+        leat_dispatcher_leave_runs(dispatcher, session);
+    }
     for (uint32_t b = 0; b < dispatcher->busy_count && session->dispatcher.in_flight > 0; b++) {
         dispatcher->applications[dispatcher->busy[b]]->sweep_due = true;
     }
@@ -44,7 +47,7 @@ refuse(void *context, const struct leat_query_entry *entry, const struct leat_sc
     return false;
 }
 
-/* To be called whenever an application comes, changes or goes. */
+/* To be called whenever an application or a pipeline comes, changes or goes. */
 static void
 find_tightest(struct leat_dispatcher *dispatcher)
 {
@@ -53,6 +56,12 @@ find_tightest(struct leat_dispatcher *dispatcher)
         const struct leat_application *app = dispatcher->applications[id];
         if (app != NULL && !app->removing && app->latency_ns != 0 && app->latency_ns < dispatcher->tightest_ns) {
             dispatcher->tightest_ns = app->latency_ns;
+        }
+    }
+    for (uint32_t p = 0; p < LEAT_PIPELINES_MAX; p++) {
+        const struct leat_pipeline *pipeline = dispatcher->pipelines.all[p];
+        if (pipeline != NULL && !pipeline->removing && pipeline->latency_ns != 0 && pipeline->latency_ns < dispatcher->tightest_ns) {
+            dispatcher->tightest_ns = pipeline->latency_ns;
         }
     }
 }
@@ -351,6 +360,14 @@ leat_dispatcher_obey(struct leat_dispatcher *dispatcher, const struct leat_comma
     case LEAT_COMMAND_DEDICATE:
         dedicate(dispatcher, command->dedication);
         break;
+    case LEAT_COMMAND_ADD_PIPELINE:
+        leat_dispatcher_add_pipeline(dispatcher, command->pipeline);
+        find_tightest(dispatcher);
+        break;
+    case LEAT_COMMAND_REMOVE_PIPELINE:
+        leat_dispatcher_remove_pipeline(dispatcher, command->pipeline);
+        find_tightest(dispatcher);
+        break;
     case LEAT_COMMAND_DRAIN:
         dispatcher->draining = true;
         break;
@@ -375,6 +392,9 @@ leat_dispatcher_settle(struct leat_dispatcher *dispatcher)
         const struct leat_event event = {.kind = LEAT_EVENT_SESSION_GONE, .session = session};
         leat_dispatcher_send(dispatcher, &event);
     }
+    if (dispatcher->removing_count > 0) {
+        leat_dispatcher_settle_pipelines(dispatcher);
+    }
     for (uint32_t id = 0; dispatcher->removing_count > 0 && id < dispatcher->application_top; id++) {
         struct leat_application *app = dispatcher->applications[id];
         if (app == NULL || (!app->removing && app->successor == NULL) || app->running > 0) {
@@ -397,7 +417,8 @@ leat_dispatcher_settle(struct leat_dispatcher *dispatcher)
         release_workers(dispatcher, id);
         leat_dispatcher_send(dispatcher, &event);
     }
-    if (dispatcher->draining && !dispatcher->drained_sent && dispatcher->busy_count == 0) {
+    const bool waits = dispatcher->busy_count > 0 || dispatcher->pipelines.live.first != NULL;
+    if (dispatcher->draining && !dispatcher->drained_sent && !waits) {
         for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
             if (dispatcher->sched_workers[w].outstanding > 0) {
                 return;

@@ -6,13 +6,16 @@
 #include <pthread.h>
 
 #include "runtime/dispatcher.h"
+#include "runtime/pipeline.h"
 #include "sched/route_caps.h"
 
 enum {
     COMMANDS = 1024, /* ring size, a power of two */
-    EVENTS = 4096,   /* ring size; at least all sessions, applications and workers, so it is never full */
+    EVENTS = 4096,   /* ring size; at least all sessions, applications, pipelines and workers, so it is never full */
+    FLOOR_MAX_PPM = (1 << 20) - 1, /* beyond what any variant can have */
 };
-_Static_assert(EVENTS >= LEAT_SESSIONS_MAX + LEAT_APPLICATIONS_MAX + LEAT_SCHED_WORKERS_MAX + 2, "events are never dropped");
+_Static_assert(EVENTS >= LEAT_SESSIONS_MAX + LEAT_APPLICATIONS_MAX + LEAT_PIPELINES_MAX + LEAT_SCHED_WORKERS_MAX + 2,
+               "events are never dropped");
 
 /* A batch on its way, in the order in which its worker will report it. */
 struct batch_record {
@@ -39,6 +42,35 @@ struct worker_record {
     uint16_t class; /* in the shape that it was told of last */
     uint16_t owner; /* whom it serves: as in leat_dedication */
     struct leat_resize *resize; /* that is not answered; NULL: none */
+};
+
+/* Of runs. */
+enum run_list_kind {
+    RUN_LIVE, /* all that have not ended */
+    RUN_OPEN, /* those with queries still to be made */
+    RUN_LISTS,
+};
+
+struct run_list {
+    struct leat_pipeline_run *first, *last;
+};
+
+/* What a slot of LEAT_PIPELINE_SESSION stands for. */
+struct stage_query {
+    struct leat_pipeline_run *run; /* NULL: it is free */
+    uint32_t items;
+    uint32_t cap_nano;       /* 0: none */
+    uint16_t next, previous; /* of the run's; of free ones, next alone */
+    uint8_t stage;
+};
+
+struct pipelines {
+    struct leat_pipeline *all[LEAT_PIPELINES_MAX]; /* by index */
+    struct leat_daemon_session *session;           /* of stages' queries; NULL: there was no pipeline yet */
+    struct stage_query queries[LEAT_SLOTS_MAX];    /* by slot */
+    uint16_t free_query;
+    uint64_t taken[LEAT_LANES_MAX]; /* answers, of each of its lanes */
+    struct run_list live, open;
 };
 
 struct leat_dispatcher {
@@ -73,7 +105,7 @@ struct leat_dispatcher {
         uint64_t at_ns;               /* instances are evaluated */
         uint32_t application, worker; /* where the last round left off */
     } evaluation;
-    uint32_t removing_count; /* applications that go once nothing of them runs */
+    uint32_t removing_count; /* applications and pipelines that go once nothing of them runs */
     uint64_t now_ns; /* of this round */
     uint64_t spin_budget_ns;
     bool draining, drained_sent, stop;
@@ -97,6 +129,7 @@ struct leat_dispatcher {
         _Alignas(LEAT_ISOLATE) _Atomic uint64_t rounds, parks, rejected_malformed, decisions, abandoned, swept;
     } statistics;
     struct leat_histogram decision_ns;
+    struct pipelines pipelines;
     pthread_t thread;
     bool running;
 };
@@ -112,6 +145,9 @@ bump(_Atomic uint64_t *counter, uint64_t by)
 /* Ends an accepted query that never reached a worker. */
 void leat_dispatcher_finish(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry, enum leat_outcome outcome,
                             enum leat_reason reason);
+
+/* A query that waits is to leave the application's list, or not to enter it. */
+void leat_dispatcher_take_back(struct leat_dispatcher *dispatcher, struct leat_waiting_slot *slot);
 
 /* To the control side. */
 void leat_dispatcher_send(struct leat_dispatcher *dispatcher, const struct leat_event *event);
@@ -141,5 +177,37 @@ struct leat_serving leat_dispatcher_serving(const struct leat_dispatcher *dispat
 
 /* Lets go of sessions and applications to which nothing refers any more, and says when a drain is over. */
 void leat_dispatcher_settle(struct leat_dispatcher *dispatcher);
+
+/* ---- runtime/dispatcher_pipelines.c ------------------------------------------------------------- */
+
+/* NULL: there is none. */
+struct leat_pipeline *leat_dispatcher_pipeline(const struct leat_dispatcher *dispatcher, uint32_t target);
+
+void leat_dispatcher_add_pipeline(struct leat_dispatcher *dispatcher, struct leat_pipeline *pipeline);
+void leat_dispatcher_remove_pipeline(struct leat_dispatcher *dispatcher, struct leat_pipeline *pipeline);
+/* Lets go of those that are to go and have no runs. */
+void leat_dispatcher_settle_pipelines(struct leat_dispatcher *dispatcher);
+
+/* LEAT_REASON_NONE, or why a request to it that is sound otherwise is refused. */
+LEAT_MUST_CHECK enum leat_reason leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeline *pipeline,
+                                                           struct leat_daemon_session *client,
+                                                           const struct leat_wire_request *request, uint64_t submit_ns);
+/* The run that the slot names. No further stage of it begins. */
+void leat_dispatcher_cancel_run(struct leat_dispatcher *dispatcher, const struct leat_daemon_session *client, uint32_t slot_index);
+/* All runs of a client that closes. */
+void leat_dispatcher_leave_runs(struct leat_dispatcher *dispatcher, const struct leat_daemon_session *client);
+
+/* Puts queries of stages that have begun into the central queue, as far as there is room; true when there were any. */
+bool leat_dispatcher_make_queries(struct leat_dispatcher *dispatcher);
+/* The worker's next answers to stages' queries, `count` of them, which a report of a batch on this class has published. */
+void leat_dispatcher_take_answers(struct leat_dispatcher *dispatcher, uint32_t worker_index, uint16_t worker_class, uint32_t count);
+/* The dispatcher's own; true when there were any. */
+bool leat_dispatcher_take_refusals(struct leat_dispatcher *dispatcher);
+
+/* Asserts that runs, stages and slots add up; returns how many runs there are. */
+uint64_t leat_dispatcher_check_pipelines(const struct leat_dispatcher *dispatcher);
+/* Asserts that the run is there which a cancel would find in the client's slot. */
+void leat_dispatcher_check_run_slot(const struct leat_dispatcher *dispatcher, const struct leat_daemon_session *client,
+                                    uint32_t slot_index);
 
 #endif /* LEAT_RUNTIME_DISPATCHER_PRIVATE_H */

@@ -7,6 +7,7 @@
  *            queries into the central queue, as if a client had asked the stage's application.
  * Stages     In topological order, each once for a run; a stage that repeats (`each_stage`) asks for as many items as its
  *            source found, none included.
+ * Queries    A stage's query is one of LEAT_PIPELINE_SESSION, and its `ticket_low` is the client's place in the table of sessions.
  * Tensors    Inputs and outputs of the pipeline lie in the client's arena, and a stage writes an output of the pipeline where
  *            the client wants it. What lies between is in the daemon's own memory, a *workspace* for each run: nothing is copied,
  *            and no client sees it.
@@ -27,6 +28,8 @@
 #define LEAT_PIPELINE_TARGET     1024u /* ids of targets from here on are pipelines' */
 #define LEAT_PIPELINE_SESSION    1023u /* place in the daemon's table of the session that stages' queries belong to */
 #define LEAT_PIPELINE_RUNS_MAX   1024u /* of one pipeline at a time */
+#define LEAT_PIPELINE_ITEMS_MAX  1024u /* of one query: the dispatcher writes a row of `stage_ns` for each */
+#define LEAT_PIPELINE_UNIT       (UINT32_C(1) << 31) /* in a unit of a stage's query: in a workspace, else in the client's arena */
 
 /* What becomes of a run that cannot end by its deadline, looked at before each stage. */
 enum leat_pipeline_late {
@@ -72,7 +75,7 @@ struct leat_pipeline {
     char name[LEAT_NAME_MAX];
     uint16_t index; /* < LEAT_PIPELINES_MAX; its target id is LEAT_PIPELINE_TARGET + index */
     /*
-     * What clients see. Its last output is `stage_ns`, u64 [items][stage_count][2]: of each stage how long it waited from when
+     * What clients see; it has no lengths. Its last output is `stage_ns`, u64 [items][stage_count][2]: of each stage how long it waited from when
      * its sources were there until it began, and how long it took then; zeros where a stage had no items. Of outputs that
      * vary, what lies behind their size is undefined.
      */
@@ -89,13 +92,24 @@ struct leat_pipeline {
     uint32_t runs_max;        /* 1..LEAT_PIPELINE_RUNS_MAX: more at a time are refused, LEAT_REASON_QUEUE_FULL */
     uint64_t workspaces_unit; /* of the first run's, in the arena of LEAT_PIPELINE_SESSION; runs_max of them lie there */
 
+    struct leat_pipeline_run *runs; /* [runs_max]; run i has the i-th workspace */
+
     /* Dispatcher's. */
+    struct leat_pipeline_run *free_runs;
     bool removing;
     uint32_t running;
+    uint32_t each_mean[LEAT_PIPELINE_STAGES_MAX]; /* items of a repeating stage for one of the query's, lately, in 1/256; 0: unknown */
     struct leat_pipeline_counters counters;
     struct {
         struct leat_histogram queue_ns, exec_ns;
     } times[LEAT_PIPELINE_STAGES_MAX]; /* of stages that ran. W: dispatcher */
 };
+
+/*
+ * Makes room for runs_max runs, all pages present, since none is to be made while queries are served. Control, before the command; the
+ * way back after the event, or for one that has none.
+ */
+LEAT_MUST_CHECK enum leat_status leat_pipeline_init_runs(struct leat_pipeline *pipeline);
+void leat_pipeline_fini_runs(struct leat_pipeline *pipeline);
 
 #endif /* LEAT_RUNTIME_PIPELINE_H */

@@ -6,9 +6,9 @@
 void
 leat_quota_init(struct leat_quota *quota, const struct leat_quota_limits *limits)
 {
-    *quota = (struct leat_quota){.limits = *limits, .free_count = LEAT_SESSIONS_MAX};
-    for (uint32_t i = 0; i < LEAT_SESSIONS_MAX; i++) {
-        quota->free_indices[i] = (uint16_t)(LEAT_SESSIONS_MAX - 1 - i); /* 0 on top */
+    *quota = (struct leat_quota){.limits = *limits, .free_count = LEAT_QUOTA_SESSIONS};
+    for (uint32_t i = 0; i < LEAT_QUOTA_SESSIONS; i++) {
+        quota->free_indices[i] = (uint16_t)(LEAT_QUOTA_SESSIONS - 1 - i); /* 0 on top */
     }
 }
 
@@ -21,7 +21,7 @@ leat_quota_take(struct leat_quota *quota, uid_t uid, uint64_t bytes, uint16_t *r
     uint64_t all_bytes = 0, user_bytes = 0;
 
     LEAT_ASSERT(bytes > 0);
-    for (uint32_t i = 0; i < LEAT_SESSIONS_MAX; i++) {
+    for (uint32_t i = 0; i < LEAT_QUOTA_SESSIONS; i++) {
         const bool users = quota->held[i].bytes > 0 && quota->held[i].uid == uid;
         all_bytes += quota->held[i].bytes;
         user_sessions += users;

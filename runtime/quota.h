@@ -4,7 +4,7 @@
  *
  * Role     A session counts from its HELLO until its memory has been given back, so one that is being made counts, and
  *          so does one whose client has left while a query of it still runs. What counts has an index below
- *          LEAT_SESSIONS_MAX, which is the session's in the daemon's tables too.
+ *          LEAT_QUOTA_SESSIONS, which is the session's in the daemon's tables too.
  * Threads  The server's.
  */
 #ifndef LEAT_RUNTIME_QUOTA_H
@@ -15,7 +15,11 @@
 #include <sys/types.h>
 
 #include "base/status.h"
+#include "runtime/pipeline.h"
 #include "runtime/session.h"
+
+#define LEAT_QUOTA_SESSIONS LEAT_PIPELINE_SESSION /* the last place of the daemon's table is no client's */
+_Static_assert(LEAT_QUOTA_SESSIONS == LEAT_SESSIONS_MAX - 1, "all others are");
 
 struct leat_quota_limits {
     uint32_t sessions, sessions_per_user;
@@ -28,8 +32,8 @@ struct leat_quota {
     struct {
         uint64_t bytes; /* 0: free */
         uid_t uid;
-    } held[LEAT_SESSIONS_MAX];
-    uint16_t free_indices[LEAT_SESSIONS_MAX]; /* stack */
+    } held[LEAT_QUOTA_SESSIONS];
+    uint16_t free_indices[LEAT_QUOTA_SESSIONS]; /* stack */
     uint32_t free_count;
 };
 
@@ -43,7 +47,7 @@ void leat_quota_give(struct leat_quota *quota, uint16_t index);
 static inline uint32_t
 leat_quota_sessions(const struct leat_quota *quota)
 {
-    return LEAT_SESSIONS_MAX - quota->free_count;
+    return LEAT_QUOTA_SESSIONS - quota->free_count;
 }
 
 #endif /* LEAT_RUNTIME_QUOTA_H */

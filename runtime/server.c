@@ -784,6 +784,9 @@ take_events(struct leat_server *server)
         case LEAT_EVENT_DEDICATED:
             server->options.dedicated(server->options.context, event.dedication);
             break;
+        case LEAT_EVENT_PIPELINE_GONE:
+            server->options.pipeline_gone(server->options.context, event.pipeline);
+            break;
         case LEAT_EVENT_DRAINED:
             server->drained = true;
             break;

@@ -18,7 +18,7 @@
 
 #include "ipc/wire.h"
 
-#define LEAT_SESSIONS_MAX 1024u
+#define LEAT_SESSIONS_MAX 1024u /* places in the daemon's table; clients have those below LEAT_PIPELINE_SESSION */
 
 enum leat_slot_state {
     LEAT_SLOT_IDLE = 0,
@@ -29,8 +29,9 @@ enum leat_slot_state {
 /* What a slot's last accepted query was, as long as it waits: what a cancel is looked up in. */
 struct leat_waiting_slot {
     uint32_t ticket_low;
-    uint16_t application;
-    uint16_t state; /* enum leat_slot_state */
+    uint16_t application; /* id; LEAT_PIPELINE_TARGET and above: a pipeline's, whose run it is until that has ended */
+    uint16_t state : 2;   /* enum leat_slot_state */
+    uint16_t run : 14;
 };
 _Static_assert(sizeof(struct leat_waiting_slot) == 8, "eight to a line");
 

@@ -11,6 +11,7 @@
 #include "base/slice.h"
 #include "kernels/team.h"
 #include "runtime/memory.h"
+#include "runtime/pipeline.h"
 
 enum { SPINS_PER_CLOCK = 32 };
 
@@ -54,6 +55,20 @@ response_to(const struct leat_work_cell *query, uint8_t outcome, uint64_t start_
     };
 }
 
+/* A stage's query of a pipeline is not the client's own, whose place in the table its ticket is. */
+static struct leat_daemon_session *
+client_of_run(const struct leat_worker_run *run, const struct leat_work_cell *query)
+{
+    return atomic_load_explicit(&run->worker->options.tables->sessions[query->ticket_low], memory_order_relaxed);
+}
+
+static bool
+is_of_dead_run(const struct leat_worker_run *run, const struct leat_work_cell *query)
+{
+    return LEAT_UNLIKELY(query->session == LEAT_PIPELINE_SESSION) &&
+           atomic_load_explicit(&client_of_run(run, query)->dead, memory_order_relaxed);
+}
+
 /* Drops what is too late or whose client is gone; returns how many queries are left to run. */
 static uint32_t
 drop_unwanted(struct leat_worker_run *run, uint32_t count, uint64_t now_ns)
@@ -68,7 +83,7 @@ drop_unwanted(struct leat_worker_run *run, uint32_t count, uint64_t now_ns)
         if (LEAT_UNLIKELY(atomic_load_explicit(&session->dead, memory_order_relaxed))) {
             continue;
         }
-        if (LEAT_UNLIKELY(query->deadline_ns <= now_ns)) {
+        if (LEAT_UNLIKELY(query->deadline_ns <= now_ns || is_of_dead_run(run, query))) {
             const struct leat_wire_response response =
                 response_to(query, LEAT_OUTCOME_EXPIRED, now_ns, now_ns, run->worker->options.index);
             leat_daemon_session_respond(session, 1 + run->worker->options.index, &response);
@@ -81,6 +96,19 @@ drop_unwanted(struct leat_worker_run *run, uint32_t count, uint64_t now_ns)
         kept++;
     }
     return kept;
+}
+
+/* Of a stage's query: what is not the client's lies in the daemon's own memory. */
+static void
+place_tensors(struct leat_worker_run *run, const struct leat_work_cell *query, unsigned char *workspaces, uint32_t count,
+              const void *tensors[LEAT_TENSORS_MAX])
+{
+    unsigned char *arena = client_of_run(run, query)->arena;
+
+    for (uint32_t t = 0; t < count; t++) {
+        unsigned char *start = (query->units[t] & LEAT_PIPELINE_UNIT) != 0 ? workspaces : arena;
+        tensors[t] = start + (uint64_t)(query->units[t] & ~LEAT_PIPELINE_UNIT) * LEAT_TENSOR_ALIGN;
+    }
 }
 
 static uint32_t
@@ -97,8 +125,12 @@ fill_segments(struct leat_worker_run *run, const struct leat_variant *variant, u
         segment->items = query->items_less_1 + 1u;
         segment->length = query->length;
         segment->sizes = variant->size_count > 0 ? run->sizes[i] : NULL;
-        for (uint32_t t = 0; t < variant->tensor_count; t++) {
-            segment->tensors[t] = session->arena + (uint64_t)query->units[t] * LEAT_TENSOR_ALIGN;
+        if (LEAT_UNLIKELY(query->session == LEAT_PIPELINE_SESSION)) {
+            place_tensors(run, query, session->arena, variant->tensor_count, segment->tensors);
+        } else {
+            for (uint32_t t = 0; t < variant->tensor_count; t++) {
+                segment->tensors[t] = session->arena + (uint64_t)query->units[t] * LEAT_TENSOR_ALIGN;
+            }
         }
         LEAT_ASSERT(segment->items * variant->size_count <= LEAT_SIZES_MAX || variant->size_count == 0);
         items += segment->items;

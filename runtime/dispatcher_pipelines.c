@@ -1,0 +1,970 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs of pipelines: which stage begins when, with what, and what their answers come to. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/dispatcher_private.h"
+#include "sched/select.h"
+
+/* What becomes of one stage in a run. Bits of the run's say how far it is. */
+struct stage_progress {
+    uint64_t deadline_ns; /* of its queries */
+    uint64_t latest_ns;   /* after it, they cannot be in time any more */
+    uint64_t ready_ns;    /* its sources were there */
+    uint64_t start_ns, end_ns; /* of the first and of the last of its queries */
+    uint64_t cap_nano;    /* of the run's cap, what this stage may still cost */
+    uint32_t least_nano;  /* what it costs at the least; 0: unknown, or there is no cap */
+    uint32_t items;       /* that no query was made of yet */
+    uint32_t outstanding; /* queries */
+    uint32_t accuracy_ppm; /* the least of its answers */
+    uint16_t at_item, at;  /* where it repeats, the next query begins at the at-th of what item at_item of the run has */
+    uint16_t sizes[LEAT_SIZES_MAX]; /* where it does not repeat, as its answer has them */
+};
+
+struct leat_pipeline_run {
+    struct leat_pipeline *pipeline; /* NULL: the run is free */
+    struct {
+        struct leat_pipeline_run *next, *previous;
+    } links[RUN_LISTS]; /* of free ones, next in RUN_LIVE alone */
+    uint64_t submit_ns;
+    uint64_t cap_nano; /* that no stage has got; UINT64_MAX: there is no cap */
+    uint32_t units[LEAT_TENSORS_MAX];
+    uint32_t ticket_low, accuracy_floor_ppm;
+    uint32_t items;
+    uint16_t session, slot;
+    uint16_t first_query; /* of those that are outstanding; NO_QUERY: none */
+    uint16_t failed_stage;
+    uint8_t outcome, reason; /* of a run that was stopped */
+    bool offline;
+    bool stopped;                /* no query is made any more: it ends when none is outstanding */
+    uint32_t begun, open, ended; /* bit s: the sources of stage s are there; queries of it are still to be made; it has ended */
+    uint32_t outstanding;        /* queries of all its stages */
+    struct stage_progress stages[LEAT_PIPELINE_STAGES_MAX];
+};
+
+enum { NO_QUERY = UINT16_MAX, EACH_MEAN_SHIFT = 4 };
+_Static_assert(LEAT_SLOTS_MAX < NO_QUERY, "any slot can be told from none");
+_Static_assert(LEAT_PIPELINE_RUNS_MAX <= 1u << 14, "a slot names any run");
+
+/* ---- Control side ----------------------------------------------------------------------------- */
+
+enum leat_status
+leat_pipeline_init_runs(struct leat_pipeline *pipeline)
+{
+    LEAT_ASSERT(pipeline->runs_max >= 1 && pipeline->runs_max <= LEAT_PIPELINE_RUNS_MAX && pipeline->runs == NULL);
+    pipeline->runs = malloc(pipeline->runs_max * sizeof(pipeline->runs[0]));
+    if (pipeline->runs == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u runs of a pipeline", pipeline->runs_max);
+    }
+    memset(pipeline->runs, 0, pipeline->runs_max * sizeof(pipeline->runs[0]));
+    pipeline->free_runs = NULL;
+    for (uint32_t r = pipeline->runs_max; r-- > 0;) {
+        pipeline->runs[r].links[RUN_LIVE].next = pipeline->free_runs;
+        pipeline->free_runs = &pipeline->runs[r];
+    }
+    return LEAT_OK;
+}
+
+void
+leat_pipeline_fini_runs(struct leat_pipeline *pipeline)
+{
+    LEAT_ASSERT(pipeline->running == 0);
+    free(pipeline->runs);
+    pipeline->runs = pipeline->free_runs = NULL;
+}
+
+/* ---- Lists ------------------------------------------------------------------------------------ */
+
+static void
+list_append(struct run_list *list, enum run_list_kind kind, struct leat_pipeline_run *run)
+{
+    run->links[kind].next = NULL;
+    run->links[kind].previous = list->last;
+    if (list->last != NULL) {
+        list->last->links[kind].next = run;
+    } else {
+        list->first = run;
+    }
+    list->last = run;
+}
+
+static void
+list_remove(struct run_list *list, enum run_list_kind kind, struct leat_pipeline_run *run)
+{
+    struct leat_pipeline_run *next = run->links[kind].next, *previous = run->links[kind].previous;
+
+    *(previous != NULL ? &previous->links[kind].next : &list->first) = next;
+    *(next != NULL ? &next->links[kind].previous : &list->last) = previous;
+}
+
+static uint16_t
+take_query(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, uint32_t stage)
+{
+    struct pipelines *pipelines = &dispatcher->pipelines;
+    const uint16_t slot = pipelines->free_query;
+    struct stage_query *query = &pipelines->queries[slot];
+
+    LEAT_ASSERT(slot != NO_QUERY && query->run == NULL);
+    pipelines->free_query = query->next;
+    *query = (struct stage_query){.run = run, .stage = (uint8_t)stage, .next = run->first_query, .previous = NO_QUERY};
+    if (run->first_query != NO_QUERY) {
+        pipelines->queries[run->first_query].previous = slot;
+    }
+    run->first_query = slot;
+    run->outstanding++;
+    run->stages[stage].outstanding++;
+    return slot;
+}
+
+static void
+give_query(struct leat_dispatcher *dispatcher, uint16_t slot)
+{
+    struct pipelines *pipelines = &dispatcher->pipelines;
+    struct stage_query *query = &pipelines->queries[slot];
+    struct leat_pipeline_run *run = query->run;
+
+    *(query->previous != NO_QUERY ? &pipelines->queries[query->previous].next : &run->first_query) = query->next;
+    if (query->next != NO_QUERY) {
+        pipelines->queries[query->next].previous = query->previous;
+    }
+    run->outstanding--;
+    run->stages[query->stage].outstanding--;
+    query->run = NULL;
+    query->next = pipelines->free_query;
+    pipelines->free_query = slot;
+}
+
+/* ---- The end of a run ------------------------------------------------------------------------- */
+
+static uint32_t
+all_stages(const struct leat_pipeline *pipeline)
+{
+    return (UINT32_C(1) << pipeline->stage_count) - 1;
+}
+
+static struct leat_daemon_session *
+client_of(const struct leat_dispatcher *dispatcher, const struct leat_pipeline_run *run)
+{
+    return atomic_load_explicit(&dispatcher->options.tables->sessions[run->session], memory_order_relaxed);
+}
+
+static void
+write_stage_times(const struct leat_pipeline_run *run, struct leat_daemon_session *client)
+{
+    const struct leat_pipeline *pipeline = run->pipeline;
+    const uint32_t tensor = pipeline->target.input_count + pipeline->target.output_count - 1;
+    uint64_t(*rows)[2] = (void *)(client->arena + (uint64_t)run->units[tensor] * LEAT_TENSOR_ALIGN);
+
+    for (uint32_t i = 0; i < run->items; i++) {
+        for (uint32_t s = 0; s < pipeline->stage_count; s++) {
+            const struct stage_progress *progress = &run->stages[s];
+            (*rows)[0] = progress->start_ns - progress->ready_ns;
+            (*rows)[1] = progress->end_ns - progress->start_ns;
+            rows++;
+        }
+    }
+}
+
+/* From when its first query began until the last has ended. */
+static struct leat_wire_response
+response_of(const struct leat_dispatcher *dispatcher, const struct leat_pipeline_run *run)
+{
+    const struct leat_pipeline *pipeline = run->pipeline;
+    struct leat_wire_response response = {
+        .ticket_low = run->ticket_low,
+        .slot = run->slot,
+        .outcome = run->outcome,
+        .reason = run->reason,
+        .variant = run->failed_stage,
+        .worker = UINT16_MAX,
+        .total_ns = dispatcher->now_ns > run->submit_ns ? dispatcher->now_ns - run->submit_ns : 0,
+    };
+    uint64_t start_ns = UINT64_MAX, end_ns = 0;
+
+    for (uint32_t s = 0; s < pipeline->stage_count; s++) {
+        const struct stage_progress *progress = &run->stages[s];
+        if (progress->end_ns > 0) {
+            start_ns = progress->start_ns < start_ns ? progress->start_ns : start_ns;
+            end_ns = progress->end_ns > end_ns ? progress->end_ns : end_ns;
+        }
+    }
+    response.queue_ns = end_ns > 0 ? start_ns - run->submit_ns : response.total_ns;
+    response.exec_ns = end_ns > 0 ? end_ns - start_ns : 0;
+    if (run->outcome == LEAT_OUTCOME_OK) {
+        uint64_t accuracy_ppm = 1000000;
+        for (uint32_t s = 0; s < pipeline->stage_count; s++) {
+            accuracy_ppm = accuracy_ppm * run->stages[s].accuracy_ppm / 1000000;
+        }
+        response.accuracy_ppm = (uint32_t)accuracy_ppm;
+        for (uint32_t i = 0; i < run->items * pipeline->size_count; i++) {
+            const uint32_t item = i / pipeline->size_count, size = i % pipeline->size_count, s = pipeline->size_of[size];
+            response.sizes[i] = run->stages[s].sizes[item * pipeline->stages[s].size_count + pipeline->size_at[size]];
+        }
+    }
+    return response;
+}
+
+static void
+count_outcome(struct leat_pipeline *pipeline, uint8_t outcome)
+{
+    switch (outcome) {
+    case LEAT_OUTCOME_OK:
+        bump(&pipeline->counters.ok, 1);
+        break;
+    case LEAT_OUTCOME_REJECTED:
+        bump(&pipeline->counters.rejected, 1);
+        break;
+    case LEAT_OUTCOME_EXPIRED:
+        bump(&pipeline->counters.expired, 1);
+        break;
+    case LEAT_OUTCOME_CANCELLED:
+        bump(&pipeline->counters.cancelled, 1);
+        break;
+    default:
+        bump(&pipeline->counters.failed, 1);
+        break;
+    }
+}
+
+/* Answers the client, whose memory nothing of the run touches any more. */
+static void
+end_run(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
+{
+    struct leat_pipeline *pipeline = run->pipeline;
+    struct leat_daemon_session *client = client_of(dispatcher, run);
+    struct leat_waiting_slot *slot = &client->dispatcher.slots[run->slot];
+
+    LEAT_ASSERT(run->outstanding == 0 && run->open == 0 && client->dispatcher.in_flight > 0 && pipeline->running > 0);
+    client->dispatcher.in_flight--;
+    if (slot->ticket_low == run->ticket_low) { /* else the client used the slot again meanwhile */
+        slot->state = LEAT_SLOT_IDLE;
+    }
+    count_outcome(pipeline, run->outcome);
+    if (!client->dispatcher.closing) {
+        if (run->outcome == LEAT_OUTCOME_OK) {
+            write_stage_times(run, client);
+        }
+        const struct leat_wire_response response = response_of(dispatcher, run);
+        leat_daemon_session_respond(client, 0, &response);
+        leat_daemon_session_ring(client);
+    }
+    list_remove(&dispatcher->pipelines.live, RUN_LIVE, run);
+    run->pipeline = NULL;
+    run->links[RUN_LIVE].next = pipeline->free_runs;
+    pipeline->free_runs = run;
+    pipeline->running--;
+    atomic_store_explicit(&pipeline->counters.running, pipeline->running, memory_order_relaxed);
+}
+
+static void
+end_run_if_over(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
+{
+    if (run->outstanding == 0 && (run->stopped || run->ended == all_stages(run->pipeline))) {
+        end_run(dispatcher, run);
+    }
+}
+
+/* No further query is made of it, and those that wait are to leave their lists. */
+static void
+stop_run(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, enum leat_outcome outcome, enum leat_reason reason,
+         uint32_t stage)
+{
+    struct leat_waiting_slot *slots = dispatcher->pipelines.session->dispatcher.slots;
+
+    LEAT_ASSERT(!run->stopped);
+    run->stopped = true;
+    run->outcome = (uint8_t)outcome;
+    run->reason = (uint8_t)reason;
+    run->failed_stage = (uint16_t)stage;
+    if (run->open != 0) {
+        run->open = 0;
+        list_remove(&dispatcher->pipelines.open, RUN_OPEN, run);
+    }
+    for (uint16_t q = run->first_query; q != NO_QUERY; q = dispatcher->pipelines.queries[q].next) {
+        if (slots[q].state == LEAT_SLOT_WAITS) {
+            leat_dispatcher_take_back(dispatcher, &slots[q]);
+        }
+    }
+}
+
+/* ---- Stages ----------------------------------------------------------------------------------- */
+
+static struct leat_application *
+application_of(const struct leat_dispatcher *dispatcher, const struct leat_pipeline_stage *stage)
+{
+    struct leat_application *app = dispatcher->applications[stage->application];
+    LEAT_ASSERT(app != NULL); /* as long as the pipeline is there */
+    return app;
+}
+
+static bool
+is_repeating(const struct leat_pipeline_stage *stage)
+{
+    return stage->each_stage != UINT32_MAX;
+}
+
+/* Of each of the run's items, how many of the stage's: as its source's answer says. */
+static uint32_t
+items_of(const struct leat_pipeline_run *run, const struct leat_pipeline_stage *stage, uint32_t item)
+{
+    const uint32_t source = stage->each_stage;
+    return run->stages[source].sizes[item * run->pipeline->stages[source].size_count + stage->each_size];
+}
+
+/* The variant that is admitted by: the fastest that is accurate enough; variant_count: there is none. */
+static uint32_t
+fastest_variant(const struct leat_application *app, const struct leat_sched_query *query)
+{
+    for (uint32_t i = 0; i < app->variant_count; i++) {
+        const struct leat_sched_variant *variant = &app->sched_variants[app->by_time[i]];
+        if (variant->ready && leat_select_fits(variant, query)) {
+            return app->by_time[i];
+        }
+    }
+    return app->variant_count;
+}
+
+/* What these items take on average at the least, where a worker is idle. */
+static uint64_t
+least_ns(const struct leat_application *app, const struct leat_sched_query *query)
+{
+    const uint32_t variant = fastest_variant(app, query);
+    uint64_t least = UINT64_MAX;
+
+    for (uint32_t left = variant < app->variant_count ? app->serving.classes : 0; left != 0; left &= left - 1) {
+        const uint64_t time_ns = leat_profile_mean(&app->profiles[variant][__builtin_ctz(left)], query->items);
+        least = time_ns < least ? time_ns : least;
+    }
+    return least == UINT64_MAX ? 0 : least;
+}
+
+/* What they cost at the least in any variant that is accurate enough; 0: unknown. */
+static uint32_t
+least_nano(const struct leat_application *app, const struct leat_sched_query *query, uint32_t items)
+{
+    uint32_t least = UINT32_MAX;
+
+    for (uint32_t v = 0; v < app->variant_count; v++) {
+        const struct leat_sched_variant *variant = &app->sched_variants[v];
+        const uint32_t nano = variant->ready && leat_select_fits(variant, query) ? leat_application_least_nano(app, v, items) : 0;
+        least = nano > 0 && nano < least ? nano : least;
+    }
+    return least == UINT32_MAX ? 0 : least;
+}
+
+/* As many items as the stage will have, as far as that can be known before; one at the least. */
+static uint32_t
+expected_items(const struct leat_pipeline_run *run, uint32_t s)
+{
+    if (!is_repeating(&run->pipeline->stages[s])) {
+        return run->items;
+    }
+    const uint32_t items = (uint32_t)((uint64_t)run->pipeline->each_mean[s] * run->items >> 8);
+    return items > 0 ? items : 1;
+}
+
+/*
+ * A stage is due so long before the run's end as the longest chain of stages behind it takes at the least: who admits, orders and drops
+ * its queries by that deadline does so by the run's.
+ */
+static void
+plan(const struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, uint64_t end_ns)
+{
+    const struct leat_pipeline *pipeline = run->pipeline;
+    uint64_t behind_ns[LEAT_PIPELINE_STAGES_MAX] = {0};
+
+    for (uint32_t s = pipeline->stage_count; s-- > 0;) {
+        const struct leat_pipeline_stage *stage = &pipeline->stages[s];
+        const struct leat_application *app = application_of(dispatcher, stage);
+        const uint32_t items = expected_items(run, s);
+        const struct leat_sched_query query = {.items = !is_repeating(stage) || items < stage->each_items ? items : stage->each_items,
+                                               .accuracy_floor_ppm = run->accuracy_floor_ppm,
+                                               .length = (uint16_t)app->target.length_max};
+        const uint64_t own_ns = least_ns(app, &query), from_ns = behind_ns[s] + own_ns;
+        run->stages[s] = (struct stage_progress){.accuracy_ppm = UINT32_MAX, .deadline_ns = LEAT_NO_DEADLINE, .latest_ns = LEAT_NO_DEADLINE};
+        if (end_ns != LEAT_NO_DEADLINE) {
+            run->stages[s].deadline_ns = end_ns > behind_ns[s] ? end_ns - behind_ns[s] : 0;
+            run->stages[s].latest_ns = end_ns > from_ns ? end_ns - from_ns : 0;
+        }
+        for (uint32_t left = stage->after; left != 0; left &= left - 1) {
+            uint64_t *source_ns = &behind_ns[__builtin_ctz(left)];
+            *source_ns = from_ns > *source_ns ? from_ns : *source_ns;
+        }
+        if (LEAT_UNLIKELY(run->cap_nano != UINT64_MAX)) {
+            run->stages[s].least_nano = least_nano(app, &query, items);
+        }
+    }
+}
+
+/* What is left of the cap is divided among the stages that have not begun, in proportion to what they cost at the least. */
+static void
+give_share(struct leat_pipeline_run *run, uint32_t s)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t left = all_stages(run->pipeline) & ~run->begun; left != 0; left &= left - 1) {
+        sum += run->stages[__builtin_ctz(left)].least_nano;
+    }
+    const uint32_t least = run->stages[s].least_nano;
+    const uint64_t share = least > 0 ? run->cap_nano * least / sum : run->cap_nano; /* what costs nothing known is refused with the reason */
+    run->stages[s].cap_nano = share;
+    run->cap_nano -= share;
+}
+
+static void
+end_stage(struct leat_pipeline_run *run, uint32_t s)
+{
+    struct leat_pipeline *pipeline = run->pipeline;
+    struct stage_progress *progress = &run->stages[s];
+
+    run->ended |= UINT32_C(1) << s;
+    run->cap_nano += run->cap_nano != UINT64_MAX ? progress->cap_nano : 0;
+    if (progress->accuracy_ppm == UINT32_MAX) { /* it had no items: nothing was wrong with them */
+        progress->accuracy_ppm = 1000000;
+        progress->start_ns = progress->end_ns = progress->ready_ns;
+        return;
+    }
+    leat_histogram_add(&pipeline->times[s].queue_ns, progress->start_ns - progress->ready_ns);
+    leat_histogram_add(&pipeline->times[s].exec_ns, progress->end_ns - progress->start_ns);
+}
+
+/* How many there are on average decides what is expected of the next runs. */
+static void
+learn_items(struct leat_pipeline *pipeline, uint32_t s, uint32_t count)
+{
+    const int64_t mean = pipeline->each_mean[s], seen = (int64_t)count << 8;
+    pipeline->each_mean[s] = (uint32_t)(mean == 0 ? seen : mean + (seen - mean) / (1 << EACH_MEAN_SHIFT));
+}
+
+/* Its sources are there. */
+static void
+begin_stage(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, uint32_t s)
+{
+    struct leat_pipeline *pipeline = run->pipeline;
+    const struct leat_pipeline_stage *stage = &pipeline->stages[s];
+    struct stage_progress *progress = &run->stages[s];
+
+    if (LEAT_UNLIKELY(run->cap_nano != UINT64_MAX)) {
+        give_share(run, s);
+    }
+    run->begun |= UINT32_C(1) << s;
+    progress->ready_ns = run->submit_ns;
+    for (uint32_t left = stage->after; left != 0; left &= left - 1) {
+        const uint64_t end_ns = run->stages[__builtin_ctz(left)].end_ns;
+        progress->ready_ns = end_ns > progress->ready_ns ? end_ns : progress->ready_ns;
+    }
+    progress->start_ns = UINT64_MAX;
+    progress->items = is_repeating(stage) ? 0 : run->items;
+    for (uint32_t i = 0; i < run->items && is_repeating(stage); i++) {
+        const uint32_t count = items_of(run, stage, i);
+        if (LEAT_UNLIKELY(count > stage->each_max)) { /* its engine broke its word, and there is no room for them */
+            stop_run(dispatcher, run, LEAT_OUTCOME_FAILED, LEAT_REASON_DEVICE, stage->each_stage);
+            return;
+        }
+        learn_items(pipeline, s, count);
+        progress->items += count;
+    }
+    if (progress->items == 0) {
+        end_stage(run, s);
+        return;
+    }
+    if (run->open == 0) {
+        list_append(&dispatcher->pipelines.open, RUN_OPEN, run);
+    }
+    run->open |= UINT32_C(1) << s;
+}
+
+/* Those whose sources have all ended. One without items ends at once; what that lets begin comes behind it. */
+static void
+begin_stages(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
+{
+    for (uint32_t s = 0; s < run->pipeline->stage_count && !run->stopped; s++) {
+        if ((run->begun >> s & 1) == 0 && (run->pipeline->stages[s].after & ~run->ended) == 0) {
+            begin_stage(dispatcher, run, s);
+        }
+    }
+}
+
+/* Where the stage's items from the start-th on lie. */
+static void
+place_tensors(const struct leat_pipeline_run *run, const struct leat_pipeline_stage *stage, uint32_t start,
+              uint32_t units[LEAT_TENSORS_MAX])
+{
+    const struct leat_pipeline *pipeline = run->pipeline;
+    const uint64_t workspace = pipeline->workspaces_unit +
+                               (uint64_t)(run - pipeline->runs) * (pipeline->workspace_bytes / LEAT_TENSOR_ALIGN);
+
+    for (uint32_t t = 0; t < stage->input_count + stage->output_count; t++) {
+        const struct leat_pipeline_tensor *tensor = &stage->tensors[t];
+        const uint64_t behind = start * stage->item_bytes[t];
+        const bool own = tensor->place == LEAT_PIPELINE_WORKSPACE;
+        const uint64_t unit = own ? workspace + tensor->index : run->units[tensor->index];
+        LEAT_ASSERT(behind % LEAT_TENSOR_ALIGN == 0 && unit + behind / LEAT_TENSOR_ALIGN < LEAT_PIPELINE_UNIT);
+        units[t] = (uint32_t)(unit + behind / LEAT_TENSOR_ALIGN) | (own ? LEAT_PIPELINE_UNIT : 0);
+    }
+}
+
+/* Of a repeating stage, the items that the next query has: all of one item of the run's, at most each_items. Returns how many. */
+static uint32_t
+next_items(const struct leat_pipeline_run *run, const struct leat_pipeline_stage *stage, struct stage_progress *progress,
+           uint32_t *ret_start)
+{
+    while (progress->at == items_of(run, stage, progress->at_item)) {
+        progress->at_item++;
+        progress->at = 0;
+    }
+    const uint32_t left = items_of(run, stage, progress->at_item) - progress->at;
+    *ret_start = progress->at_item * stage->each_max + progress->at;
+    return left < stage->each_items ? left : stage->each_items;
+}
+
+enum made {
+    MADE,
+    MADE_LATER, /* no slot is free, or the central queue is full */
+    MADE_NONE,  /* the run was stopped */
+};
+
+/* Makes the stage's next query. */
+static enum made
+make_query(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, uint32_t s)
+{
+    struct pipelines *pipelines = &dispatcher->pipelines;
+    const struct leat_pipeline_stage *stage = &run->pipeline->stages[s];
+    struct stage_progress *progress = &run->stages[s];
+    struct leat_application *app = application_of(dispatcher, stage);
+    const bool capped = run->cap_nano != UINT64_MAX;
+    uint32_t items = progress->items, start = 0;
+
+    if (LEAT_UNLIKELY(dispatcher->now_ns > progress->latest_ns)) {
+        if (run->ended == 0) {
+            stop_run(dispatcher, run, LEAT_OUTCOME_REJECTED, LEAT_REASON_DEADLINE, s);
+        } else {
+            stop_run(dispatcher, run, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE, s);
+        }
+        return MADE_NONE;
+    }
+    if (is_repeating(stage)) {
+        items = next_items(run, stage, progress, &start);
+    }
+    const uint64_t share = capped ? progress->cap_nano * items / progress->items : 0;
+    const uint16_t cap_code = leat_wire_cost_code(share < UINT32_MAX ? (uint32_t)share : UINT32_MAX);
+    if (LEAT_UNLIKELY(capped && cap_code == 0)) {
+        stop_run(dispatcher, run, LEAT_OUTCOME_REJECTED, LEAT_REASON_COST, s);
+        return MADE_NONE;
+    }
+    if (LEAT_UNLIKELY(pipelines->free_query == NO_QUERY)) {
+        return MADE_LATER;
+    }
+    struct leat_query_entry entry = {
+        .submit_ns = progress->ready_ns,
+        .deadline_ns = progress->deadline_ns,
+        .items_less_1 = (uint16_t)(items - 1),
+        .accuracy_floor_ppm = run->accuracy_floor_ppm & FLOOR_MAX_PPM,
+        .cost_cap = cap_code & LEAT_WIRE_COST_MAX,
+        .offline = run->offline,
+        .ticket_low = run->session,
+        .session = LEAT_PIPELINE_SESSION,
+        .slot = pipelines->free_query & (LEAT_SLOTS_MAX - 1),
+        .application = stage->application & (LEAT_APPLICATIONS_MAX - 1),
+        .length = app->target.length_max & LEAT_LENGTH_MAX,
+    };
+    place_tensors(run, stage, start, entry.units);
+    if (LEAT_UNLIKELY(leat_central_queue_push(&dispatcher->queue, &entry, 1) == LEAT_AGAIN)) {
+        return MADE_LATER;
+    }
+    struct stage_query *query = &pipelines->queries[take_query(dispatcher, run, s)];
+    query->items = items;
+    query->cap_nano = capped ? leat_wire_cost_nano(cap_code) : 0;
+    progress->cap_nano -= query->cap_nano;
+    progress->items -= items;
+    progress->at = (uint16_t)(progress->at + items);
+    pipelines->session->dispatcher.in_flight++;
+    pipelines->session->dispatcher.slots[entry.slot] = (struct leat_waiting_slot){
+        .ticket_low = run->session, .application = stage->application, .state = LEAT_SLOT_WAITS};
+    bump(&app->counters.accepted, 1);
+    leat_histogram_add(&app->sizes, items);
+    return MADE;
+}
+
+/* Makes the queries of stages that have begun; false when the rest comes later. */
+static bool
+make_queries(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
+{
+    while (run->open != 0) {
+        const uint32_t s = (uint32_t)__builtin_ctz(run->open);
+        while (run->stages[s].items > 0) {
+            const enum made made = make_query(dispatcher, run, s);
+            if (made != MADE) {
+                return made == MADE_NONE;
+            }
+        }
+        run->open &= ~(UINT32_C(1) << s);
+    }
+    list_remove(&dispatcher->pipelines.open, RUN_OPEN, run);
+    return true;
+}
+
+bool
+leat_dispatcher_make_queries(struct leat_dispatcher *dispatcher)
+{
+    bool any = false;
+
+    while (dispatcher->pipelines.open.first != NULL) {
+        struct leat_pipeline_run *run = dispatcher->pipelines.open.first;
+        if (!make_queries(dispatcher, run)) {
+            return any;
+        }
+        end_run_if_over(dispatcher, run);
+        any = true;
+    }
+    return any;
+}
+
+/* ---- Answers ---------------------------------------------------------------------------------- */
+
+/* It ran on a worker of this class. */
+static void
+take_ok(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, const struct stage_query *query,
+        const struct leat_wire_response *response, uint16_t worker_class)
+{
+    struct stage_progress *progress = &run->stages[query->stage];
+    const struct leat_pipeline_stage *stage = &run->pipeline->stages[query->stage];
+    const uint64_t start_ns = progress->ready_ns + response->queue_ns, end_ns = progress->ready_ns + response->total_ns;
+
+    progress->start_ns = start_ns < progress->start_ns ? start_ns : progress->start_ns;
+    progress->end_ns = end_ns > progress->end_ns ? end_ns : progress->end_ns;
+    progress->accuracy_ppm = response->accuracy_ppm < progress->accuracy_ppm ? response->accuracy_ppm : progress->accuracy_ppm;
+    if (!is_repeating(stage)) {
+        memcpy(progress->sizes, response->sizes, sizeof(progress->sizes));
+    }
+    if (LEAT_UNLIKELY(query->cap_nano > 0)) {
+        const struct leat_application *app = application_of(dispatcher, stage);
+        const uint64_t cost_nano = leat_application_cost_nano(app, response->variant, worker_class, query->items);
+        progress->cap_nano += cost_nano < query->cap_nano ? query->cap_nano - cost_nano : 0;
+    }
+}
+
+static void
+take_answer(struct leat_dispatcher *dispatcher, const struct leat_wire_response *response, uint16_t worker_class)
+{
+    const struct stage_query *query = &dispatcher->pipelines.queries[response->slot];
+    struct leat_pipeline_run *run = query->run;
+    const uint32_t s = query->stage;
+
+    LEAT_ASSERT(run != NULL && response->ticket_low == run->session);
+    LEAT_ASSERT(dispatcher->pipelines.session->dispatcher.slots[response->slot].state == LEAT_SLOT_IDLE);
+    if (LEAT_LIKELY(response->outcome == LEAT_OUTCOME_OK)) {
+        take_ok(dispatcher, run, query, response, worker_class);
+    }
+    give_query(dispatcher, response->slot);
+    if (LEAT_UNLIKELY(response->outcome != LEAT_OUTCOME_OK && !run->stopped)) {
+        stop_run(dispatcher, run, response->outcome, response->reason, s);
+    }
+    if (!run->stopped && run->stages[s].outstanding == 0 && (run->open >> s & 1) == 0) {
+        end_stage(run, s);
+        begin_stages(dispatcher, run);
+    }
+    end_run_if_over(dispatcher, run);
+}
+
+/* The lane's next answer, which has been published. */
+static const struct leat_wire_response *
+next_answer(struct leat_dispatcher *dispatcher, uint32_t lane)
+{
+    struct pipelines *pipelines = &dispatcher->pipelines;
+    const uint64_t position = pipelines->taken[lane]++;
+    const struct leat_wire_response *cell =
+        &pipelines->session->lanes[(size_t)lane * pipelines->session->slots + (position & (pipelines->session->slots - 1))];
+
+    LEAT_ASSERT(atomic_load_explicit(&cell->sequence, memory_order_relaxed) == position + 1);
+    return cell;
+}
+
+void
+leat_dispatcher_take_answers(struct leat_dispatcher *dispatcher, uint32_t worker_index, uint16_t worker_class, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        take_answer(dispatcher, next_answer(dispatcher, 1 + worker_index), worker_class);
+    }
+}
+
+bool
+leat_dispatcher_take_refusals(struct leat_dispatcher *dispatcher)
+{
+    const struct leat_daemon_session *session = dispatcher->pipelines.session;
+    bool any = false;
+
+    while (session != NULL && dispatcher->pipelines.taken[0] != session->lane_positions[0].next) {
+        take_answer(dispatcher, next_answer(dispatcher, 0), 0);
+        any = true;
+    }
+    return any;
+}
+
+/* ---- What clients ask ------------------------------------------------------------------------- */
+
+struct leat_pipeline *
+leat_dispatcher_pipeline(const struct leat_dispatcher *dispatcher, uint32_t target)
+{
+    const uint32_t index = target - LEAT_PIPELINE_TARGET;
+    return index < LEAT_PIPELINES_MAX ? dispatcher->pipelines.all[index] : NULL;
+}
+
+/* Units of its queries have a bit less than a client's. */
+static bool
+units_fit(const struct leat_pipeline *pipeline, const struct leat_wire_request *request)
+{
+    for (uint32_t t = 0; t < pipeline->target.input_count + pipeline->target.output_count; t++) {
+        const uint64_t bytes = pipeline->target.tensors[t].item_bytes * request->items;
+        if (request->units[t] + bytes / LEAT_TENSOR_ALIGN >= LEAT_PIPELINE_UNIT) {
+            return false;
+        }
+    }
+    return true;
+}
+
+enum leat_reason
+leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeline *pipeline, struct leat_daemon_session *client,
+                          const struct leat_wire_request *request, uint64_t submit_ns)
+{
+    struct leat_pipeline_run *run = pipeline->free_runs;
+    const bool offline = (request->flags & LEAT_WIRE_OFFLINE) != 0;
+    const uint64_t latency_ns = request->latency_us != 0 ? (uint64_t)request->latency_us * 1000 : offline ? 0 : pipeline->latency_ns;
+    const uint32_t lives = pipeline->late == LEAT_PIPELINE_DROP_THRICE ? 3 : 1;
+
+    if (!units_fit(pipeline, request)) {
+        bump(&pipeline->counters.rejected, 1);
+        return LEAT_REASON_TENSOR;
+    }
+    if (run == NULL) {
+        bump(&pipeline->counters.rejected, 1);
+        return LEAT_REASON_QUEUE_FULL;
+    }
+    pipeline->free_runs = run->links[RUN_LIVE].next;
+    *run = (struct leat_pipeline_run){
+        .pipeline = pipeline,
+        .submit_ns = submit_ns,
+        .cap_nano = request->cost_cap != 0 ? leat_wire_cost_nano(request->cost_cap) : UINT64_MAX,
+        .ticket_low = request->ticket_low,
+        .accuracy_floor_ppm = request->accuracy_floor_ppm < FLOOR_MAX_PPM ? request->accuracy_floor_ppm : FLOOR_MAX_PPM,
+        .items = request->items,
+        .session = client->index,
+        .slot = request->slot,
+        .first_query = NO_QUERY,
+        .failed_stage = UINT16_MAX,
+        .outcome = LEAT_OUTCOME_OK,
+        .offline = offline,
+    };
+    memcpy(run->units, request->units, sizeof(run->units));
+    plan(dispatcher, run,
+         latency_ns == 0 || pipeline->late == LEAT_PIPELINE_SERVE ? LEAT_NO_DEADLINE : submit_ns + lives * latency_ns);
+    list_append(&dispatcher->pipelines.live, RUN_LIVE, run);
+    client->dispatcher.in_flight++;
+    client->dispatcher.slots[request->slot] = (struct leat_waiting_slot){.ticket_low = request->ticket_low,
+                                                                         .application = request->target,
+                                                                         .state = LEAT_SLOT_WAITS,
+                                                                         .run = (run - pipeline->runs) & (LEAT_PIPELINE_RUNS_MAX - 1)};
+    bump(&pipeline->counters.accepted, 1);
+    pipeline->running++;
+    atomic_store_explicit(&pipeline->counters.running, pipeline->running, memory_order_relaxed);
+    begin_stages(dispatcher, run);
+    return LEAT_REASON_NONE;
+}
+
+/* Is there something of it that is not with a worker? */
+static bool
+can_be_stopped(const struct leat_dispatcher *dispatcher, const struct leat_pipeline_run *run)
+{
+    bool waits = run->begun != all_stages(run->pipeline) || run->open != 0;
+
+    for (uint16_t q = run->first_query; q != NO_QUERY && !waits; q = dispatcher->pipelines.queries[q].next) {
+        waits = dispatcher->pipelines.session->dispatcher.slots[q].state == LEAT_SLOT_WAITS;
+    }
+    return waits;
+}
+
+void
+leat_dispatcher_cancel_run(struct leat_dispatcher *dispatcher, const struct leat_daemon_session *client, uint32_t slot_index)
+{
+    const struct leat_waiting_slot *slot = &client->dispatcher.slots[slot_index];
+    struct leat_pipeline_run *run = &leat_dispatcher_pipeline(dispatcher, slot->application)->runs[slot->run];
+
+    LEAT_ASSERT(run->pipeline != NULL && run->session == client->index && run->slot == slot_index);
+    if (!run->stopped && can_be_stopped(dispatcher, run)) {
+        stop_run(dispatcher, run, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE, UINT16_MAX);
+        end_run_if_over(dispatcher, run);
+    }
+}
+
+void
+leat_dispatcher_leave_runs(struct leat_dispatcher *dispatcher, const struct leat_daemon_session *client)
+{
+    struct leat_pipeline_run *next;
+
+    for (struct leat_pipeline_run *run = dispatcher->pipelines.live.first; run != NULL; run = next) {
+        next = run->links[RUN_LIVE].next;
+        if (run->session == client->index && !run->stopped) {
+            stop_run(dispatcher, run, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE, UINT16_MAX);
+            end_run_if_over(dispatcher, run);
+        }
+    }
+}
+
+/* ---- Pipelines come and go -------------------------------------------------------------------- */
+
+/* The first pipeline comes: what its queries belong to is there from now on. */
+static void
+take_session(struct leat_dispatcher *dispatcher)
+{
+    struct pipelines *pipelines = &dispatcher->pipelines;
+    struct leat_daemon_session *session =
+        atomic_load_explicit(&dispatcher->options.tables->sessions[LEAT_PIPELINE_SESSION], memory_order_relaxed);
+
+    LEAT_ASSERT(session != NULL && session->index == LEAT_PIPELINE_SESSION);
+    LEAT_ASSERT(session->lane_count > dispatcher->options.worker_count && session->slots <= LEAT_SLOTS_MAX);
+    LEAT_ASSERT(pipelines->session == NULL || pipelines->session == session);
+    if (pipelines->session == NULL) {
+        pipelines->session = session;
+        for (uint32_t q = 0; q < session->slots; q++) {
+            pipelines->queries[q] = (struct stage_query){.next = q + 1 < session->slots ? (uint16_t)(q + 1) : NO_QUERY};
+        }
+        pipelines->free_query = 0;
+    }
+}
+
+/* Asserts what the rest relies on. */
+static void
+check_description(const struct leat_dispatcher *dispatcher, const struct leat_pipeline *pipeline)
+{
+    const struct leat_target *target = &pipeline->target;
+    const uint32_t tensors = target->input_count + target->output_count;
+
+    LEAT_ASSERT(pipeline->stage_count >= 1 && pipeline->stage_count <= LEAT_PIPELINE_STAGES_MAX && pipeline->runs != NULL);
+    LEAT_ASSERT(target->items_max >= 1 && target->items_max <= LEAT_PIPELINE_ITEMS_MAX && target->length_max == 0);
+    LEAT_ASSERT(target->output_count >= 1 && tensors <= LEAT_TENSORS_MAX);
+    LEAT_ASSERT(target->tensors[tensors - 1].item_bytes == pipeline->stage_count * 2 * sizeof(uint64_t));
+    LEAT_ASSERT(pipeline->size_count == 0 || target->items_max * pipeline->size_count <= LEAT_SIZES_MAX);
+    LEAT_ASSERT(pipeline->workspace_bytes % LEAT_TENSOR_ALIGN == 0);
+    LEAT_ASSERT(pipeline->workspaces_unit + pipeline->runs_max * (pipeline->workspace_bytes / LEAT_TENSOR_ALIGN) <=
+                dispatcher->pipelines.session->arena_bytes / LEAT_TENSOR_ALIGN);
+    for (uint32_t s = 0; s < pipeline->stage_count; s++) {
+        const struct leat_pipeline_stage *stage = &pipeline->stages[s];
+        const struct leat_application *app = application_of(dispatcher, stage);
+        const uint32_t items_max = is_repeating(stage) ? stage->each_items : target->items_max; /* of its queries */
+        LEAT_ASSERT(stage->after >> s == 0 && items_max >= 1 && items_max <= app->target.items_max);
+        LEAT_ASSERT(stage->size_count * items_max <= LEAT_SIZES_MAX);
+        if (is_repeating(stage)) {
+            LEAT_ASSERT(stage->each_stage < s && (stage->after >> stage->each_stage & 1) != 0 && stage->each_max >= 1);
+            LEAT_ASSERT(!is_repeating(&pipeline->stages[stage->each_stage]));
+            LEAT_ASSERT(stage->each_size < pipeline->stages[stage->each_stage].size_count);
+        }
+    }
+    for (uint32_t i = 0; i < pipeline->size_count; i++) {
+        LEAT_ASSERT(pipeline->size_of[i] < pipeline->stage_count && !is_repeating(&pipeline->stages[pipeline->size_of[i]]));
+        LEAT_ASSERT(pipeline->size_at[i] < pipeline->stages[pipeline->size_of[i]].size_count);
+    }
+}
+
+void
+leat_dispatcher_add_pipeline(struct leat_dispatcher *dispatcher, struct leat_pipeline *pipeline)
+{
+    LEAT_ASSERT(pipeline->index < LEAT_PIPELINES_MAX && dispatcher->pipelines.all[pipeline->index] == NULL);
+    take_session(dispatcher);
+    check_description(dispatcher, pipeline);
+    dispatcher->pipelines.all[pipeline->index] = pipeline;
+}
+
+void
+leat_dispatcher_remove_pipeline(struct leat_dispatcher *dispatcher, struct leat_pipeline *pipeline)
+{
+    LEAT_ASSERT(dispatcher->pipelines.all[pipeline->index] == pipeline && !pipeline->removing);
+    pipeline->removing = true;
+    dispatcher->removing_count++;
+}
+
+void
+leat_dispatcher_settle_pipelines(struct leat_dispatcher *dispatcher)
+{
+    for (uint32_t i = 0; i < LEAT_PIPELINES_MAX; i++) {
+        struct leat_pipeline *pipeline = dispatcher->pipelines.all[i];
+        if (pipeline != NULL && pipeline->removing && pipeline->running == 0) {
+            const struct leat_event event = {.kind = LEAT_EVENT_PIPELINE_GONE, .pipeline = pipeline};
+            dispatcher->pipelines.all[i] = NULL;
+            dispatcher->removing_count--;
+            leat_dispatcher_send(dispatcher, &event);
+        }
+    }
+}
+
+/* ---- Checking --------------------------------------------------------------------------------- */
+
+static void
+check_run(const struct leat_dispatcher *dispatcher, const struct leat_pipeline_run *run)
+{
+    const struct leat_daemon_session *client = client_of(dispatcher, run);
+    uint32_t listed = 0, counted = 0, open = 0;
+
+    for (uint16_t q = run->first_query; q != NO_QUERY; q = dispatcher->pipelines.queries[q].next) {
+        LEAT_ASSERT(dispatcher->pipelines.queries[q].run == run);
+        listed++;
+    }
+    for (const struct leat_pipeline_run *other = dispatcher->pipelines.open.first; other != NULL; other = other->links[RUN_OPEN].next) {
+        open += other == run;
+    }
+    for (uint32_t s = 0; s < run->pipeline->stage_count; s++) {
+        const struct stage_progress *progress = &run->stages[s];
+        counted += progress->outstanding;
+        LEAT_ASSERT((run->begun >> s & 1) != 0 || progress->outstanding == 0);
+        LEAT_ASSERT((run->ended >> s & 1) == 0 || progress->outstanding + progress->items == 0);
+        LEAT_ASSERT(run->stopped || (run->open >> s & 1) == (progress->items > 0));
+    }
+    LEAT_ASSERT(listed == run->outstanding && counted == listed && open == (run->open != 0));
+    LEAT_ASSERT((run->open & ~run->begun) == 0 && (run->ended & ~run->begun) == 0 && (run->open & run->ended) == 0);
+    LEAT_ASSERT(run->outstanding > 0 || run->open != 0); /* else it would have ended */
+    LEAT_ASSERT(client != NULL && client->dispatcher.in_flight > 0 && (run->stopped || !client->dispatcher.closing));
+}
+
+uint64_t
+leat_dispatcher_check_pipelines(const struct leat_dispatcher *dispatcher)
+{
+    const struct pipelines *pipelines = &dispatcher->pipelines;
+    uint64_t runs = 0, running = 0, outstanding = 0, free_queries = 0;
+
+    if (pipelines->session == NULL) {
+        LEAT_ASSERT(pipelines->live.first == NULL);
+        return 0;
+    }
+    for (const struct leat_pipeline_run *run = pipelines->live.first; run != NULL; run = run->links[RUN_LIVE].next) {
+        check_run(dispatcher, run);
+        outstanding += run->outstanding;
+        runs++;
+    }
+    for (uint32_t i = 0; i < LEAT_PIPELINES_MAX; i++) {
+        const struct leat_pipeline *pipeline = pipelines->all[i];
+        uint32_t count = 0;
+        for (const struct leat_pipeline_run *run = pipeline != NULL ? pipeline->free_runs : NULL; run != NULL; run = run->links[RUN_LIVE].next) {
+            LEAT_ASSERT(run->pipeline == NULL);
+            count++;
+        }
+        LEAT_ASSERT(pipeline == NULL || count + pipeline->running == pipeline->runs_max);
+        running += pipeline != NULL ? pipeline->running : 0;
+    }
+    for (uint16_t q = pipelines->free_query; q != NO_QUERY; q = pipelines->queries[q].next) {
+        LEAT_ASSERT(pipelines->queries[q].run == NULL && pipelines->session->dispatcher.slots[q].state == LEAT_SLOT_IDLE);
+        free_queries++;
+    }
+    LEAT_ASSERT(runs == running && outstanding + free_queries == pipelines->session->slots);
+    LEAT_ASSERT(pipelines->session->dispatcher.in_flight == outstanding);
+    return runs;
+}
+
+void
+leat_dispatcher_check_run_slot(const struct leat_dispatcher *dispatcher, const struct leat_daemon_session *client, uint32_t slot_index)
+{
+    const struct leat_waiting_slot *slot = &client->dispatcher.slots[slot_index];
+    const struct leat_pipeline *pipeline = leat_dispatcher_pipeline(dispatcher, slot->application);
+    LEAT_ASSERT(pipeline != NULL && slot->run < pipeline->runs_max);
+    const struct leat_pipeline_run *run = &pipeline->runs[slot->run];
+    LEAT_ASSERT(run->pipeline == pipeline && run->session == client->index && run->slot == slot_index &&
+                run->ticket_low == slot->ticket_low);
+}
