@@ -882,6 +882,9 @@ lower_as_kind(struct cpu_builder *b)
     case LEAT_OP_GLOBAL_AVERAGE_POOL:
     case LEAT_OP_GLOBAL_MAX_POOL:
         return cpu_lower_global_pool(b);
+    case LEAT_OP_RESIZE:
+    case LEAT_OP_UPSAMPLE:
+        return cpu_lower_resize(b);
     case LEAT_OP_BATCH_NORMALIZATION:
         return cpu_lower_batch_norm(b);
     case LEAT_OP_ADD:

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolution, pooling and batch normalisation. oneDNN chooses the layouts of their activations. */
+/* Convolution, pooling, enlarging and batch normalisation. oneDNN chooses the layouts of their activations. */
 #include <string.h>
 
 #include "base/align.h"
 #include "kernels/cpu/program.h"
 #include "kernels/op.h"
+#include "kernels/resize.h"
 #include "kernels/window.h"
 
 /* The operator's own spatial dimensions as oneDNN wants them. */
@@ -311,6 +312,74 @@ cpu_lower_global_pool(struct cpu_builder *b)
     }
     return add_pool(b, &geometry, b->node->op->kind == LEAT_OP_GLOBAL_MAX_POOL ? dnnl_pooling_max
                                                                                 : dnnl_pooling_avg_exclude_padding);
+}
+
+/* Each pixel becomes several equal ones: what the nearest one is, all conventions agree on then, but those that count from corners. */
+static bool
+repeats_pixels(const struct leat_resize *resize, const struct leat_value *x, const struct leat_value *y)
+{
+    const bool centres = (resize->place == LEAT_PLACE_HALF_PIXEL || resize->place == LEAT_PLACE_PYTORCH_HALF_PIXEL) &&
+                         (resize->round == LEAT_ROUND_PREFER_FLOOR || resize->round == LEAT_ROUND_PREFER_CEIL);
+    const bool edges = (resize->place == LEAT_PLACE_ASYMMETRIC || resize->place == LEAT_PLACE_TF_HALF_PIXEL_FOR_NN) &&
+                       resize->round == LEAT_ROUND_FLOOR;
+
+    if (resize->mode != LEAT_RESIZE_NEAREST || !(centres || edges) || x->rank < 3 || x->rank > 5) {
+        return false;
+    }
+    for (uint32_t d = 0; d < x->rank; d++) {
+        const int64_t times = x->dims[d] > 0 ? y->dims[d] / x->dims[d] : 0;
+        if (times < 1 || times * x->dims[d] != y->dims[d] || resize->scale[d] != (double)times || (d < 2 && times != 1)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+enum leat_status
+cpu_lower_resize(struct cpu_builder *b)
+{
+    const struct leat_value *x = leat_node_input(b->graph, b->node, 0), *y = leat_node_output(b->graph, b->node, 0);
+    struct cpu_arg args[2] = {{DNNL_ARG_SRC, 0}, {DNNL_ARG_DST, 0}};
+    struct leat_resize resize;
+    dnnl_resampling_desc_t resampling;
+    dnnl_primitive_desc_t pd;
+    bool known;
+
+    if (leat_value_elements(y) == 0 || x->dtype != LEAT_DTYPE_F32) { /* a region that is not asked for may be empty */
+        return LEAT_AGAIN;
+    }
+    enum leat_status status = leat_resize_of(b->graph, b->node, &resize, &known);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (!known || !repeats_pixels(&resize, x, y)) {
+        return LEAT_AGAIN;
+    }
+    status = cpu_best(b, b->node->inputs[0], &args[0].tensor);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const dnnl_memory_desc_t src = b->program->tensors[args[0].tensor].md;
+    const dnnl_memory_desc_t any_y = cpu_any_md(y->dims, y->rank, src.data_type);
+    status = CPU_TRY(b, "resampling", dnnl_resampling_forward_desc_init(&resampling, dnnl_forward_inference,
+                                                                        dnnl_resampling_nearest, NULL, &src, &any_y));
+    if (status == LEAT_OK) {
+        status = cpu_describe(b, &resampling, false, &pd);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const dnnl_memory_desc_t dst = cpu_query_md(pd, dnnl_query_dst_md);
+    status = cpu_new_tensor(b, &dst, dnnl_memory_desc_get_size(&dst), &args[1].tensor);
+    if (status != LEAT_OK) {
+        (void)dnnl_primitive_desc_destroy(pd);
+        return status;
+    }
+    status = cpu_add_primitive(b, pd, args, 2);
+    if (status == LEAT_OK) {
+        cpu_set_output(b, 0, args[1].tensor);
+    }
+    return status;
 }
 
 enum leat_status

@@ -285,6 +285,7 @@ bool cpu_expansion_waits(const struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_expansion(struct cpu_builder *b, const struct leat_node *points);
 LEAT_MUST_CHECK enum leat_status cpu_lower_pool(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_global_pool(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_resize(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_batch_norm(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_gemm(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_matmul(struct cpu_builder *b);

@@ -469,7 +469,41 @@ test_shared_payloads(void)
     free(file);
 }
 
-/* ---- Sums ------------------------------------------------------------------------------------------- */
+/* ---- Single nodes ----------------------------------------------------------------------------------- */
+
+/* A graph of input x and output y, in both backends, without passes. */
+static void
+compare_backends(struct builder *b, const char *name, uint64_t *random)
+{
+    const struct leat_backend *const backends[] = {&leat_backend_reference, &leat_backend_cpu};
+    const uint32_t whole = ITEMS;
+    struct network n = {.name = name};
+    unsigned char *answers[LEAT_TENSORS_MAX] = {NULL};
+
+    builder_output(b, "y");
+    EXPECT(builder_import(b, &n.graph) == LEAT_OK);
+    builder_fini(b);
+    n.source = (struct leat_model_source){.graph = n.graph, .infos = n.infos};
+    EXPECT(leat_graph_signature(n.graph, n.infos, &n.source.input_count, &n.source.output_count) == LEAT_OK);
+    n.inputs[0] = aligned(ITEMS * n.infos[0].item_bytes);
+    n.expected[1] = aligned(ITEMS * n.infos[1].item_bytes);
+    answers[1] = aligned(ITEMS * n.infos[1].item_bytes);
+    fill(&n.infos[0], 0, n.inputs[0], random);
+    for (size_t i = 0; i < LEAT_COUNT_OF(backends); i++) {
+        struct leat_model *model;
+        struct leat_plan *plan;
+        EXPECT(backends[i]->model_load(&n.source, &model) == LEAT_OK);
+        EXPECT(backends[i]->plan_build(model, &(struct leat_plan_options){.items = ITEMS}, &plan) == LEAT_OK);
+        void *scratch = aligned(backends[i]->plan_scratch_bytes(plan));
+        EXPECT(run(backends[i], plan, &n, &whole, 1, scratch, NULL, i == 0 ? n.expected : answers) == LEAT_OK);
+        free(scratch);
+        backends[i]->plan_destroy(plan);
+        backends[i]->model_destroy(model);
+    }
+    compare(&n, ITEMS, answers);
+    free(answers[1]);
+    destroy_network(&n);
+}
 
 /* [items][a][b][c] over one, two or all of the last three axes: results in vectors and what is left over. */
 static void
@@ -477,15 +511,12 @@ test_sums(void)
 {
     static const int64_t axes[][3] = {{1}, {2}, {3}, {1, 2}, {2, 3}, {1, 3}, {1, 2, 3}};
     static const size_t counts[] = {1, 1, 1, 2, 2, 2, 3};
-    const struct leat_backend *const backends[] = {&leat_backend_reference, &leat_backend_cpu};
     uint64_t random = leat_test_seed;
 
     for (uint32_t round = 0; round < 70; round++) {
         const int64_t dims[4] = {-1, 1 + (int64_t)(leat_test_random(&random) % 9), 1 + (int64_t)(leat_test_random(&random) % 9),
                                  1 + (int64_t)(leat_test_random(&random) % 50)};
-        const uint32_t kind = round % LEAT_COUNT_OF(axes), whole = ITEMS;
-        struct network n = {.name = "ReduceSum"};
-        unsigned char *answers[LEAT_TENSORS_MAX] = {NULL};
+        const uint32_t kind = round % LEAT_COUNT_OF(axes);
         struct builder b;
 
         builder_init(&b, 11);
@@ -493,29 +524,39 @@ test_sums(void)
         Onnx__NodeProto *node = builder_node(&b, "ReduceSum", "x", "y");
         (void)builder_ints(&b, node, "axes", axes[kind], counts[kind]);
         (void)builder_int(&b, node, "keepdims", round % 2);
-        builder_output(&b, "y");
-        EXPECT(builder_import(&b, &n.graph) == LEAT_OK);
-        builder_fini(&b);
-        n.source = (struct leat_model_source){.graph = n.graph, .infos = n.infos};
-        EXPECT(leat_graph_signature(n.graph, n.infos, &n.source.input_count, &n.source.output_count) == LEAT_OK);
-        n.inputs[0] = aligned(ITEMS * n.infos[0].item_bytes);
-        n.expected[1] = aligned(ITEMS * n.infos[1].item_bytes);
-        answers[1] = aligned(ITEMS * n.infos[1].item_bytes);
-        fill(&n.infos[0], 0, n.inputs[0], &random);
-        for (size_t i = 0; i < LEAT_COUNT_OF(backends); i++) {
-            struct leat_model *model;
-            struct leat_plan *plan;
-            EXPECT(backends[i]->model_load(&n.source, &model) == LEAT_OK);
-            EXPECT(backends[i]->plan_build(model, &(struct leat_plan_options){.items = ITEMS}, &plan) == LEAT_OK);
-            void *scratch = aligned(backends[i]->plan_scratch_bytes(plan));
-            EXPECT(run(backends[i], plan, &n, &whole, 1, scratch, NULL, i == 0 ? n.expected : answers) == LEAT_OK);
-            free(scratch);
-            backends[i]->plan_destroy(plan);
-            backends[i]->model_destroy(model);
+        compare_backends(&b, "ReduceSum", &random);
+    }
+}
+
+/* Nearest pixels by every convention, of images, rows and volumes, with channels and whole factors as they come, and with others. */
+static void
+test_enlarged(void)
+{
+    static const char *const places[] = {"half_pixel", "pytorch_half_pixel", "asymmetric", "tf_half_pixel_for_nn", "align_corners"};
+    static const char *const rounds_to[] = {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"};
+    uint64_t random = leat_test_seed;
+
+    for (uint32_t round = 0; round < 200; round++) {
+        const uint32_t rank = 3 + (uint32_t)(leat_test_random(&random) % 3);
+        int64_t dims[5] = {-1};
+        float scales[5] = {1, 1};
+        struct builder b;
+
+        for (uint32_t d = 1; d < rank; d++) {
+            dims[d] = 1 + (int64_t)(leat_test_random(&random) % (d == 1 ? 33 : 7));
         }
-        compare(&n, ITEMS, answers);
-        free(answers[1]);
-        destroy_network(&n);
+        for (uint32_t d = 2; d < rank; d++) {
+            scales[d] = (float)(1 + leat_test_random(&random) % 4);
+            scales[d] *= leat_test_random(&random) % 8 == 0 && (float)dims[d] * scales[d] >= 2 ? 0.75f : 1; /* of one, none is left */
+        }
+        builder_init(&b, 13);
+        (void)builder_input(&b, "x", 1, dims, rank);
+        (void)builder_constant(&b, "scales", 1, scales, DIMS(rank));
+        Onnx__NodeProto *node = builder_node(&b, "Resize", "x - scales", "y");
+        (void)builder_string(&b, node, "mode", "nearest");
+        (void)builder_string(&b, node, "coordinate_transformation_mode", places[round % LEAT_COUNT_OF(places)]);
+        (void)builder_string(&b, node, "nearest_mode", rounds_to[leat_test_random(&random) % LEAT_COUNT_OF(rounds_to)]);
+        compare_backends(&b, "Resize", &random);
     }
 }
 
@@ -629,6 +670,7 @@ main(int argc, char **argv)
         test_placement();
         test_shared_payloads();
         test_sums();
+        test_enlarged();
         test_precision_names();
     }
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
