@@ -8,16 +8,16 @@
 
 /* What becomes of one stage in a run. Bits of the run's say how far it is. */
 struct stage_progress {
-    uint64_t deadline_ns; /* of its queries */
-    uint64_t latest_ns;   /* after it, they cannot be in time any more */
-    uint64_t ready_ns;    /* its sources were there */
+    uint64_t deadline_ns;      /* of its queries */
+    uint64_t latest_ns;        /* after it, they cannot be in time any more */
+    uint64_t ready_ns;         /* its sources were there */
     uint64_t start_ns, end_ns; /* of the first and of the last of its queries */
-    uint64_t cap_nano;    /* of the run's cap, what this stage may still cost */
-    uint32_t least_nano;  /* what it costs at the least; 0: unknown, or there is no cap */
-    uint32_t items;       /* that no query was made of yet */
-    uint32_t outstanding; /* queries */
-    uint32_t accuracy_ppm; /* the least of its answers */
-    uint16_t at_item, at;  /* where it repeats, the next query begins at the at-th of what item at_item of the run has */
+    uint64_t cap_nano;         /* of the run's cap, what this stage may still cost */
+    uint64_t least_nano;       /* what it costs at the least; 0: unknown, or there is no cap */
+    uint32_t items;            /* that no query was made of yet */
+    uint32_t outstanding;      /* queries */
+    uint32_t accuracy_ppm;     /* the least of its answers */
+    uint16_t at_item, at; /* where it repeats, the next query begins at the at-th of what item at_item of the run has */
     uint16_t sizes[LEAT_SIZES_MAX]; /* where it does not repeat, as its answer has them */
 };
 
@@ -36,11 +36,14 @@ struct leat_pipeline_run {
     uint16_t failed_stage;
     uint8_t outcome, reason; /* of a run that was stopped */
     bool offline;
-    bool stopped;                /* no query is made any more: it ends when none is outstanding */
-    uint32_t begun, open, ended; /* bit s: the sources of stage s are there; queries of it are still to be made; it has ended */
-    uint32_t outstanding;        /* queries of all its stages */
+    bool stopped; /* no query is made any more: it ends when none is outstanding */
+    /* Bit s: the sources of stage s are there; queries of it are still to be made; it has ended. */
+    uint32_t begun, open, ended;
+    uint32_t outstanding; /* queries of all its stages */
     struct stage_progress stages[LEAT_PIPELINE_STAGES_MAX];
 };
+
+__extension__ typedef unsigned __int128 wide;
 
 enum { NO_QUERY = UINT16_MAX, EACH_MEAN_SHIFT = 4 };
 _Static_assert(LEAT_SLOTS_MAX < NO_QUERY, "any slot can be told from none");
@@ -266,8 +269,8 @@ end_run_if_over(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *ru
 
 /* No further query is made of it, and those that wait are to leave their lists. */
 static void
-stop_run(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, enum leat_outcome outcome, enum leat_reason reason,
-         uint32_t stage)
+stop_run(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, enum leat_outcome outcome,
+         enum leat_reason reason, uint32_t stage)
 {
     struct leat_waiting_slot *slots = dispatcher->pipelines.session->dispatcher.slots;
 
@@ -338,15 +341,16 @@ least_ns(const struct leat_application *app, const struct leat_sched_query *quer
     return least == UINT64_MAX ? 0 : least;
 }
 
-/* What they cost at the least in any variant that is accurate enough; 0: unknown. */
+/* What a query costs at the least in any variant that is accurate enough; 0: unknown. */
 static uint32_t
-least_nano(const struct leat_application *app, const struct leat_sched_query *query, uint32_t items)
+least_nano(const struct leat_application *app, const struct leat_sched_query *query)
 {
     uint32_t least = UINT32_MAX;
 
     for (uint32_t v = 0; v < app->variant_count; v++) {
         const struct leat_sched_variant *variant = &app->sched_variants[v];
-        const uint32_t nano = variant->ready && leat_select_fits(variant, query) ? leat_application_least_nano(app, v, items) : 0;
+        const bool fits = variant->ready && leat_select_fits(variant, query);
+        const uint32_t nano = fits ? leat_application_least_nano(app, v, query->items) : 0;
         least = nano > 0 && nano < least ? nano : least;
     }
     return least == UINT32_MAX ? 0 : least;
@@ -364,8 +368,8 @@ expected_items(const struct leat_pipeline_run *run, uint32_t s)
 }
 
 /*
- * A stage is due so long before the run's end as the longest chain of stages behind it takes at the least: who admits, orders and drops
- * its queries by that deadline does so by the run's.
+ * A stage is due so long before the run's end as the longest chain of stages behind it takes at the least: who admits,
+ * orders and drops its queries by that deadline does so by the run's.
  */
 static void
 plan(const struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, uint64_t end_ns)
@@ -377,11 +381,13 @@ plan(const struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, ui
         const struct leat_pipeline_stage *stage = &pipeline->stages[s];
         const struct leat_application *app = application_of(dispatcher, stage);
         const uint32_t items = expected_items(run, s);
-        const struct leat_sched_query query = {.items = !is_repeating(stage) || items < stage->each_items ? items : stage->each_items,
-                                               .accuracy_floor_ppm = run->accuracy_floor_ppm,
-                                               .length = (uint16_t)app->target.length_max};
+        const struct leat_sched_query query = {
+            .items = !is_repeating(stage) || items < stage->each_items ? items : stage->each_items,
+            .accuracy_floor_ppm = run->accuracy_floor_ppm,
+            .length = (uint16_t)app->target.length_max};
         const uint64_t own_ns = least_ns(app, &query), from_ns = behind_ns[s] + own_ns;
-        run->stages[s] = (struct stage_progress){.accuracy_ppm = UINT32_MAX, .deadline_ns = LEAT_NO_DEADLINE, .latest_ns = LEAT_NO_DEADLINE};
+        run->stages[s] = (struct stage_progress){
+            .accuracy_ppm = UINT32_MAX, .deadline_ns = LEAT_NO_DEADLINE, .latest_ns = LEAT_NO_DEADLINE};
         if (end_ns != LEAT_NO_DEADLINE) {
             run->stages[s].deadline_ns = end_ns > behind_ns[s] ? end_ns - behind_ns[s] : 0;
             run->stages[s].latest_ns = end_ns > from_ns ? end_ns - from_ns : 0;
@@ -391,7 +397,7 @@ plan(const struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, ui
             *source_ns = from_ns > *source_ns ? from_ns : *source_ns;
         }
         if (LEAT_UNLIKELY(run->cap_nano != UINT64_MAX)) {
-            run->stages[s].least_nano = least_nano(app, &query, items);
+            run->stages[s].least_nano = (uint64_t)least_nano(app, &query) * ((items + query.items - 1) / query.items);
         }
     }
 }
@@ -405,8 +411,9 @@ give_share(struct leat_pipeline_run *run, uint32_t s)
     for (uint32_t left = all_stages(run->pipeline) & ~run->begun; left != 0; left &= left - 1) {
         sum += run->stages[__builtin_ctz(left)].least_nano;
     }
-    const uint32_t least = run->stages[s].least_nano;
-    const uint64_t share = least > 0 ? run->cap_nano * least / sum : run->cap_nano; /* what costs nothing known is refused with the reason */
+    const uint64_t least = run->stages[s].least_nano;
+    /* What has no price is refused for that, and not for the cap. */
+    const uint64_t share = least > 0 ? (uint64_t)((wide)run->cap_nano * least / sum) : run->cap_nano;
     run->stages[s].cap_nano = share;
     run->cap_nano -= share;
 }
@@ -491,8 +498,8 @@ place_tensors(const struct leat_pipeline_run *run, const struct leat_pipeline_st
               uint32_t units[LEAT_TENSORS_MAX])
 {
     const struct leat_pipeline *pipeline = run->pipeline;
-    const uint64_t workspace = pipeline->workspaces_unit +
-                               (uint64_t)(run - pipeline->runs) * (pipeline->workspace_bytes / LEAT_TENSOR_ALIGN);
+    const uint64_t workspace =
+        pipeline->workspaces_unit + (uint64_t)(run - pipeline->runs) * (pipeline->workspace_bytes / LEAT_TENSOR_ALIGN);
 
     for (uint32_t t = 0; t < stage->input_count + stage->output_count; t++) {
         const struct leat_pipeline_tensor *tensor = &stage->tensors[t];
@@ -504,7 +511,7 @@ place_tensors(const struct leat_pipeline_run *run, const struct leat_pipeline_st
     }
 }
 
-/* Of a repeating stage, the items that the next query has: all of one item of the run's, at most each_items. Returns how many. */
+/* Of a repeating stage, how many items the next query has: all of one item of the run's, at most each_items. */
 static uint32_t
 next_items(const struct leat_pipeline_run *run, const struct leat_pipeline_stage *stage, struct stage_progress *progress,
            uint32_t *ret_start)
@@ -579,8 +586,8 @@ make_query(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, ui
     progress->items -= items;
     progress->at = (uint16_t)(progress->at + items);
     pipelines->session->dispatcher.in_flight++;
-    pipelines->session->dispatcher.slots[entry.slot] = (struct leat_waiting_slot){
-        .ticket_low = run->session, .application = stage->application, .state = LEAT_SLOT_WAITS};
+    pipelines->session->dispatcher.slots[entry.slot] =
+        (struct leat_waiting_slot){.ticket_low = run->session, .application = stage->application, .state = LEAT_SLOT_WAITS};
     bump(&app->counters.accepted, 1);
     leat_histogram_add(&app->sizes, items);
     return MADE;
@@ -633,7 +640,8 @@ take_ok(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, const
 
     progress->start_ns = start_ns < progress->start_ns ? start_ns : progress->start_ns;
     progress->end_ns = end_ns > progress->end_ns ? end_ns : progress->end_ns;
-    progress->accuracy_ppm = response->accuracy_ppm < progress->accuracy_ppm ? response->accuracy_ppm : progress->accuracy_ppm;
+    progress->accuracy_ppm =
+        response->accuracy_ppm < progress->accuracy_ppm ? response->accuracy_ppm : progress->accuracy_ppm;
     if (!is_repeating(stage)) {
         memcpy(progress->sizes, response->sizes, sizeof(progress->sizes));
     }
@@ -681,7 +689,8 @@ next_answer(struct leat_dispatcher *dispatcher, uint32_t lane)
 }
 
 void
-leat_dispatcher_take_answers(struct leat_dispatcher *dispatcher, uint32_t worker_index, uint16_t worker_class, uint32_t count)
+leat_dispatcher_take_answers(struct leat_dispatcher *dispatcher, uint32_t worker_index, uint16_t worker_class,
+                             uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         take_answer(dispatcher, next_answer(dispatcher, 1 + worker_index), worker_class);
@@ -724,12 +733,13 @@ units_fit(const struct leat_pipeline *pipeline, const struct leat_wire_request *
 }
 
 enum leat_reason
-leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeline *pipeline, struct leat_daemon_session *client,
-                          const struct leat_wire_request *request, uint64_t submit_ns)
+leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeline *pipeline,
+                          struct leat_daemon_session *client, const struct leat_wire_request *request, uint64_t submit_ns)
 {
     struct leat_pipeline_run *run = pipeline->free_runs;
     const bool offline = (request->flags & LEAT_WIRE_OFFLINE) != 0;
-    const uint64_t latency_ns = request->latency_us != 0 ? (uint64_t)request->latency_us * 1000 : offline ? 0 : pipeline->latency_ns;
+    const uint64_t default_ns = offline ? 0 : pipeline->latency_ns;
+    const uint64_t latency_ns = request->latency_us != 0 ? (uint64_t)request->latency_us * 1000 : default_ns;
     const uint32_t lives = pipeline->late == LEAT_PIPELINE_DROP_THRICE ? 3 : 1;
 
     if (!units_fit(pipeline, request)) {
@@ -760,10 +770,11 @@ leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeli
          latency_ns == 0 || pipeline->late == LEAT_PIPELINE_SERVE ? LEAT_NO_DEADLINE : submit_ns + lives * latency_ns);
     list_append(&dispatcher->pipelines.live, RUN_LIVE, run);
     client->dispatcher.in_flight++;
-    client->dispatcher.slots[request->slot] = (struct leat_waiting_slot){.ticket_low = request->ticket_low,
-                                                                         .application = request->target,
-                                                                         .state = LEAT_SLOT_WAITS,
-                                                                         .run = (run - pipeline->runs) & (LEAT_PIPELINE_RUNS_MAX - 1)};
+    client->dispatcher.slots[request->slot] =
+        (struct leat_waiting_slot){.ticket_low = request->ticket_low,
+                                   .application = request->target,
+                                   .state = LEAT_SLOT_WAITS,
+                                   .run = (run - pipeline->runs) & (LEAT_PIPELINE_RUNS_MAX - 1)};
     bump(&pipeline->counters.accepted, 1);
     pipeline->running++;
     atomic_store_explicit(&pipeline->counters.running, pipeline->running, memory_order_relaxed);
@@ -784,7 +795,8 @@ can_be_stopped(const struct leat_dispatcher *dispatcher, const struct leat_pipel
 }
 
 void
-leat_dispatcher_cancel_run(struct leat_dispatcher *dispatcher, const struct leat_daemon_session *client, uint32_t slot_index)
+leat_dispatcher_cancel_run(struct leat_dispatcher *dispatcher, const struct leat_daemon_session *client,
+                           uint32_t slot_index)
 {
     const struct leat_waiting_slot *slot = &client->dispatcher.slots[slot_index];
     struct leat_pipeline_run *run = &leat_dispatcher_pipeline(dispatcher, slot->application)->runs[slot->run];
@@ -908,7 +920,8 @@ check_run(const struct leat_dispatcher *dispatcher, const struct leat_pipeline_r
         LEAT_ASSERT(dispatcher->pipelines.queries[q].run == run);
         listed++;
     }
-    for (const struct leat_pipeline_run *other = dispatcher->pipelines.open.first; other != NULL; other = other->links[RUN_OPEN].next) {
+    for (const struct leat_pipeline_run *other = dispatcher->pipelines.open.first; other != NULL;
+         other = other->links[RUN_OPEN].next) {
         open += other == run;
     }
     for (uint32_t s = 0; s < run->pipeline->stage_count; s++) {
@@ -942,7 +955,8 @@ leat_dispatcher_check_pipelines(const struct leat_dispatcher *dispatcher)
     for (uint32_t i = 0; i < LEAT_PIPELINES_MAX; i++) {
         const struct leat_pipeline *pipeline = pipelines->all[i];
         uint32_t count = 0;
-        for (const struct leat_pipeline_run *run = pipeline != NULL ? pipeline->free_runs : NULL; run != NULL; run = run->links[RUN_LIVE].next) {
+        for (const struct leat_pipeline_run *run = pipeline != NULL ? pipeline->free_runs : NULL; run != NULL;
+             run = run->links[RUN_LIVE].next) {
             LEAT_ASSERT(run->pipeline == NULL);
             count++;
         }
@@ -959,7 +973,8 @@ leat_dispatcher_check_pipelines(const struct leat_dispatcher *dispatcher)
 }
 
 void
-leat_dispatcher_check_run_slot(const struct leat_dispatcher *dispatcher, const struct leat_daemon_session *client, uint32_t slot_index)
+leat_dispatcher_check_run_slot(const struct leat_dispatcher *dispatcher, const struct leat_daemon_session *client,
+                               uint32_t slot_index)
 {
     const struct leat_waiting_slot *slot = &client->dispatcher.slots[slot_index];
     const struct leat_pipeline *pipeline = leat_dispatcher_pipeline(dispatcher, slot->application);

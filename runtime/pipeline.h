@@ -75,9 +75,9 @@ struct leat_pipeline {
     char name[LEAT_NAME_MAX];
     uint16_t index; /* < LEAT_PIPELINES_MAX; its target id is LEAT_PIPELINE_TARGET + index */
     /*
-     * What clients see; it has no lengths. Its last output is `stage_ns`, u64 [items][stage_count][2]: of each stage how long it waited from when
-     * its sources were there until it began, and how long it took then; zeros where a stage had no items. Of outputs that
-     * vary, what lies behind their size is undefined.
+     * What clients see; it has no lengths. Its last output is `stage_ns`, u64 [items][stage_count][2]: of each stage how long
+     * it waited from when its sources were there until it began, and how long it took then; zeros where a stage had no
+     * items. Of outputs that vary, what lies behind their size is undefined.
      */
     struct leat_target target;
     uint64_t latency_ns; /* default objective; 0: none */
@@ -106,8 +106,8 @@ struct leat_pipeline {
 };
 
 /*
- * Makes room for runs_max runs, all pages present, since none is to be made while queries are served. Control, before the command; the
- * way back after the event, or for one that has none.
+ * Makes room for runs_max runs, all pages present, since none is to be made while queries are served. Control, before the
+ * command; the way back after the event, or for one that has none.
  */
 LEAT_MUST_CHECK enum leat_status leat_pipeline_init_runs(struct leat_pipeline *pipeline);
 void leat_pipeline_fini_runs(struct leat_pipeline *pipeline);

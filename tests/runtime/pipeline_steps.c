@@ -18,11 +18,11 @@ enum {
     EACH_MAX = PIPELINE_STEPS_EACH_MAX,
     NONE = PIPELINE_STEPS_NONE,
     STAGES = LEAT_PIPELINE_STAGES_MAX,
-    ELEMENT = 32,                        /* bytes; so many are one item, but of outputs that vary */
-    WIDE = EACH_MAX * ELEMENT,           /* an item of one that does */
-    TENSOR = ITEMS * WIDE,               /* that any tensor has room in */
-    ASKED = LEAT_TENSORS_MAX * TENSOR,   /* of a client's arena, for each slot */
-    FIRST_WORKSPACE = 3,                 /* unit: before it lies what is nobody's */
+    ELEMENT = 32,                      /* bytes; so many are one item, but of outputs that vary */
+    WIDE = EACH_MAX * ELEMENT,         /* an item of one that does */
+    TENSOR = ITEMS * WIDE,             /* that any tensor has room in */
+    ASKED = LEAT_TENSORS_MAX * TENSOR, /* of a client's arena, for each slot */
+    FIRST_WORKSPACE = 3,               /* unit: before it lies what is nobody's */
     VARIANTS = 2,
     INPUT = 100, /* stands for what the client wrote */
 };
@@ -31,13 +31,13 @@ struct pipeline_steps pipeline_steps;
 static struct pipeline_steps_options options;
 static struct leat_profile profiles[STAGES][VARIANTS][LEAT_WORKER_CLASSES_MAX];
 static struct leat_daemon_session *stages_session;
-static bool gone, ending;
+static bool ending;
 static struct {
     struct leat_daemon_session *daemon; /* NULL: gone */
     bool closing;
     uint64_t sent, taken;
 } clients[CLIENTS];
-static uint64_t batch_ns; /* when the last batch began */
+static uint64_t batch_ns;       /* when the last batch began */
 static uint32_t found[QUERIES]; /* as pipeline_steps.found was */
 
 /* ---- What is right ---------------------------------------------------------------------------- */
@@ -226,7 +226,8 @@ query_of(uint32_t s, const struct leat_segment *segment)
 }
 
 static enum leat_status
-run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch, struct leat_team *team)
+run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
+    struct leat_team *team)
 {
     const uint32_t place = (uint32_t)((const char *)plan - &plans[0][0]), s = place / VARIANTS, variant = place % VARIANTS;
     const uint64_t start_ns = pipeline_steps.tables.clock.base_ns;
@@ -367,9 +368,9 @@ describe(struct leat_pipeline *pipeline)
         stage->input_count = t;
         place[s] = from->output ? ++outputs : 0;
         stage->item_bytes[t] = elements(s) * ELEMENT;
-        stage->tensors[t] = (struct leat_pipeline_tensor){
-            .place = from->output ? LEAT_PIPELINE_CLIENT : LEAT_PIPELINE_WORKSPACE,
-            .index = from->output ? outputs : s * TENSOR / LEAT_TENSOR_ALIGN};
+        stage->tensors[t] =
+            (struct leat_pipeline_tensor){.place = from->output ? LEAT_PIPELINE_CLIENT : LEAT_PIPELINE_WORKSPACE,
+                                          .index = from->output ? outputs : s * TENSOR / LEAT_TENSOR_ALIGN};
         if (from->output) {
             target->tensors[outputs].item_bytes = (repeats ? EACH_MAX : elements(s)) * ELEMENT;
             if (from->varies && pipeline->size_count == 0) {
@@ -406,7 +407,8 @@ pipeline_steps_start(const struct pipeline_steps_options *given)
     const struct leat_session_options session_options = {
         .slots = given->stage_slots,
         .lane_count = 1 + given->worker_count,
-        .arena_bytes = leat_round_up(FIRST_WORKSPACE * LEAT_TENSOR_ALIGN + (uint64_t)given->runs_max * STAGES * TENSOR, 4096)};
+        .arena_bytes =
+            leat_round_up(FIRST_WORKSPACE * LEAT_TENSOR_ALIGN + (uint64_t)given->runs_max * STAGES * TENSOR, 4096)};
     const struct leat_dispatcher_options dispatcher_options = {.tables = &pipeline_steps.tables,
                                                                .workers = pipeline_steps.workers,
                                                                .worker_classes = classes,
@@ -417,7 +419,7 @@ pipeline_steps_start(const struct pipeline_steps_options *given)
     char note[160];
 
     options = *given;
-    gone = ending = false;
+    ending = false;
     memset(&pipeline_steps, 0, sizeof(pipeline_steps));
     memset(clients, 0, sizeof(clients));
     pipeline_steps.found = UINT32_MAX;
@@ -425,12 +427,12 @@ pipeline_steps_start(const struct pipeline_steps_options *given)
     pipeline_steps.tables.clock = (struct leat_clock){.kind = LEAT_CLOCK_TSC, .mult = 0, .base_ns = pipeline_steps.now_ns};
     NEED(leat_dispatcher_create(&dispatcher_options, &pipeline_steps.dispatcher) == LEAT_OK);
     for (uint32_t w = 0; w < options.worker_count; w++) {
-        const struct leat_worker_options worker_options = {.index = w,
-                                                           .core_count = 1,
-                                                           .tables = &pipeline_steps.tables,
-                                                           .dispatcher_bell = leat_dispatcher_bell(pipeline_steps.dispatcher),
-                                                           .dispatcher_event =
-                                                               leat_dispatcher_event_fd(pipeline_steps.dispatcher)};
+        const struct leat_worker_options worker_options = {
+            .index = w,
+            .core_count = 1,
+            .tables = &pipeline_steps.tables,
+            .dispatcher_bell = leat_dispatcher_bell(pipeline_steps.dispatcher),
+            .dispatcher_event = leat_dispatcher_event_fd(pipeline_steps.dispatcher)};
         NEED(leat_worker_create(&worker_options, &pipeline_steps.workers[w]) == LEAT_OK);
     }
     NEED(leat_daemon_session_create(&session_options, &stages_session, note) == LEAT_OK);
@@ -452,10 +454,10 @@ pipeline_steps_stop(void)
 {
     pipeline_steps_settle();
     NEED(stages_session->dispatcher.in_flight == 0 && pipeline_steps.pipeline.running == 0);
-    if (!gone) {
+    if (!pipeline_steps.gone) {
         pipeline_steps_command(
             &(struct leat_command){.kind = LEAT_COMMAND_REMOVE_PIPELINE, .pipeline = &pipeline_steps.pipeline});
-        NEED(gone);
+        NEED(pipeline_steps.gone);
     }
     for (uint32_t c = 0; c < CLIENTS; c++) {
         ending = clients[c].closing = true;
@@ -535,10 +537,9 @@ void
 pipeline_steps_cancel(uint32_t number)
 {
     pipeline_steps.queries[number].cancelled = true;
-    publish(number / SLOTS, &(struct leat_wire_request){.slot = (uint16_t)(number % SLOTS),
-                                                        .ticket_low = number,
-                                                        .flags = LEAT_WIRE_CANCEL,
-                                                        .target = UINT16_MAX});
+    publish(number / SLOTS,
+            &(struct leat_wire_request){
+                .slot = (uint16_t)(number % SLOTS), .ticket_low = number, .flags = LEAT_WIRE_CANCEL, .target = UINT16_MAX});
 }
 
 void
@@ -594,7 +595,8 @@ check_outputs(uint32_t number)
     for (uint32_t s = 0; s < options.stage_count; s++) {
         NEED(query->ran[s] == query->due[s]);
         const uint64_t ran_ns = pipeline_steps_ran_ns(number, s);
-        NEED(query->due[s] == 0 ? ran_ns + pipeline_steps_queued_ns(number, s) == 0 : ran_ns >= query->stop_ns[s] - query->start_ns[s]);
+        NEED(query->due[s] == 0 ? ran_ns + pipeline_steps_queued_ns(number, s) == 0
+                                : ran_ns >= query->stop_ns[s] - query->start_ns[s]);
     }
 }
 
@@ -651,8 +653,12 @@ take_events(void)
 
     while (leat_dispatcher_poll_event(pipeline_steps.dispatcher, &event)) {
         if (event.kind == LEAT_EVENT_PIPELINE_GONE) {
-            NEED(!gone && event.pipeline == &pipeline_steps.pipeline && event.pipeline->running == 0);
-            gone = true;
+            NEED(!pipeline_steps.gone && event.pipeline == &pipeline_steps.pipeline && event.pipeline->running == 0);
+            pipeline_steps.gone = true;
+            continue;
+        }
+        if (event.kind == LEAT_EVENT_DRAINED) {
+            pipeline_steps.drained = true;
             continue;
         }
         NEED(event.kind == LEAT_EVENT_SESSION_GONE && clients[event.session->index].closing);
@@ -716,10 +722,15 @@ pipeline_steps_settle(void)
     }
 }
 
-bool
-pipeline_steps_is_gone(void)
+void
+pipeline_steps_add_again(void)
 {
-    return gone;
+    NEED(pipeline_steps.gone);
+    pipeline_steps.gone = false;
+    leat_pipeline_fini_runs(&pipeline_steps.pipeline);
+    describe(&pipeline_steps.pipeline);
+    leat_dispatcher_command(pipeline_steps.dispatcher, &(struct leat_command){.kind = LEAT_COMMAND_ADD_PIPELINE,
+                                                                              .pipeline = &pipeline_steps.pipeline});
 }
 
 uint64_t

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tests/runtime/pipeline_steps.h - a dispatcher with one pipeline, its workers and clients in one thread, driven step by step on a
- * clock that stands still but while a batch runs.
+ * tests/runtime/pipeline_steps.h - a dispatcher with one pipeline, its workers and clients in one thread, driven step by step
+ * on a clock that stands still but while a batch runs.
  *
- * Each stage has an application of its own, whose model mixes all that it reads into what it writes, so that an answer is right only if
- * every stage ran once, on the right tensors, after its sources: all that is compared with an evaluation of the DAG by recursion,
- * and asserted while the models run. Queries are numbered by whoever submits them, over all clients: query n is slot n % SLOTS of client
- * n / SLOTS, and may be submitted again once it was answered.
+ * Each stage has an application of its own, whose model mixes all that it reads into what it writes, so that an answer is
+ * right only if every stage ran once, on the right tensors, after its sources: all that is compared with an evaluation of the
+ * DAG by recursion, and asserted while the models run. Queries are numbered by whoever submits them, over all clients: query n
+ * is slot n % SLOTS of client n / SLOTS, and may be submitted again once it was answered.
  */
 #ifndef LEAT_TESTS_PIPELINE_STEPS_H
 #define LEAT_TESTS_PIPELINE_STEPS_H
@@ -23,11 +23,11 @@ enum {
 };
 
 struct pipeline_steps_stage {
-    uint32_t after;         /* at most four; a repeating stage is waited for, not read */
-    uint32_t each;          /* source; PIPELINE_STEPS_NONE: it does not repeat */
-    bool varies;            /* its answer says how many of PIPELINE_STEPS_EACH_MAX elements it found */
-    bool output;            /* of the pipeline; at most four */
-    uint64_t time_ns;       /* of an item */
+    uint32_t after;   /* at most four; a repeating stage is waited for, not read */
+    uint32_t each;    /* source; PIPELINE_STEPS_NONE: it does not repeat */
+    bool varies;      /* its answer says how many of PIPELINE_STEPS_EACH_MAX elements it found */
+    bool output;      /* of the pipeline; at most four */
+    uint64_t time_ns; /* of an item */
     uint32_t accuracy_ppm;
     uint32_t slow_accuracy_ppm; /* of a second variant, which takes three times as long; 0: there is none */
 };
@@ -60,20 +60,21 @@ extern struct pipeline_steps {
     struct leat_application apps[LEAT_PIPELINE_STAGES_MAX];
     struct leat_worker *workers[LEAT_SCHED_WORKERS_MAX];
     uint64_t now_ns;
-    uint32_t found; /* elements that a stage finds in each item of queries submitted from now on; UINT32_MAX: as many as its input says */
+    uint32_t found; /* elements, in each item of queries submitted from now on; UINT32_MAX: as many as the input says */
     struct pipeline_steps_query {
         bool under_way, closed, cancelled;
-        uint32_t fails_at;  /* stage that refuses its values; PIPELINE_STEPS_NONE: none */
-        bool failed;        /* a batch that it was in failed */
+        uint32_t fails_at; /* stage that refuses its values; PIPELINE_STEPS_NONE: none */
+        bool failed;       /* a batch that it was in failed */
         struct pipeline_steps_ask ask;
-        uint64_t end_ns;    /* no stage may begin after it, where applications drop what is late */
+        uint64_t end_ns; /* no stage may begin after it, where applications drop what is late */
         uint32_t ran[LEAT_PIPELINE_STAGES_MAX], due[LEAT_PIPELINE_STAGES_MAX]; /* items */
         uint64_t start_ns[LEAT_PIPELINE_STAGES_MAX], stop_ns[LEAT_PIPELINE_STAGES_MAX];
         struct leat_wire_response answer; /* the last */
     } queries[PIPELINE_STEPS_QUERIES];
     uint32_t largest_batch; /* queries in it, ever */
     uint32_t batches;
-    bool device_fails; /* the next batch does */
+    bool device_fails;  /* the next batch does */
+    bool gone, drained; /* the dispatcher says so of the pipeline and of itself */
 } pipeline_steps;
 
 void pipeline_steps_start(const struct pipeline_steps_options *options);
@@ -93,8 +94,8 @@ void pipeline_steps_round(uint64_t later_ns);
 bool pipeline_steps_run(uint32_t worker);
 /* Rounds and batches until nothing is under way. */
 void pipeline_steps_settle(void);
-/* Did the dispatcher say that the pipeline is gone? */
-bool pipeline_steps_is_gone(void);
+/* Commands that the pipeline, which has gone, be added again. */
+void pipeline_steps_add_again(void);
 
 /* The row of the last answer to it that was OK. */
 uint64_t pipeline_steps_queued_ns(uint32_t number, uint32_t stage);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Runs of pipelines: chains, fans, diamonds and repeating stages give right answers; objectives, accuracy floors, caps on
- *          costs and offline work hold for all stages together; a cancel or the client's end stops a run at any moment; tables that
- *          are full delay or refuse, and lose nothing.
+ * Goal     Runs of pipelines: chains, fans, diamonds and repeating stages give right answers; objectives, accuracy floors, caps
+ *          on costs and offline work hold for all stages together; a cancel or the client's end stops a run at any moment;
+ *          tables that are full delay or refuse, and lose nothing.
  * Method   tests/runtime/pipeline_steps.h: step by step, every answer compared with an evaluation of the DAG.
  */
 #include <string.h>
@@ -10,8 +10,10 @@
 #include "tests/leat_test.h"
 #include "tests/runtime/pipeline_steps.h"
 
+enum { NONE = PIPELINE_STEPS_NONE, QUERIES = PIPELINE_STEPS_QUERIES };
 #define MS UINT64_C(1000000)
 
+/* Each stage after the one before; stage s takes s + 1 ms. */
 static struct pipeline_steps_options
 chain(uint32_t stage_count)
 {
@@ -25,7 +27,7 @@ chain(uint32_t stage_count)
                                              .waiting_max = 64};
     for (uint32_t s = 0; s < stage_count; s++) {
         options.stages[s] = (struct pipeline_steps_stage){.after = s > 0 ? UINT32_C(1) << (s - 1) : 0,
-                                                          .each = PIPELINE_STEPS_NONE,
+                                                          .each = NONE,
                                                           .output = s == stage_count - 1,
                                                           .time_ns = (s + 1) * MS,
                                                           .accuracy_ppm = 900000};
@@ -33,19 +35,53 @@ chain(uint32_t stage_count)
     return options;
 }
 
+/* The second stage repeats for what the first finds. */
+static struct pipeline_steps_options
+repeating(void)
+{
+    struct pipeline_steps_options options = chain(3);
+    options.stages[0].varies = options.stages[0].output = options.stages[1].output = true;
+    options.stages[1].each = 0;
+    for (uint32_t s = 0; s < 3; s++) {
+        options.stages[s].time_ns = MS;
+    }
+    return options;
+}
+
+static void
+ask(uint32_t number, const struct pipeline_steps_ask *what)
+{
+    pipeline_steps.queries[number].fails_at = NONE;
+    pipeline_steps_submit(number, what);
+}
+
 static void
 submit(uint32_t number, uint32_t items)
 {
-    pipeline_steps.queries[number].fails_at = PIPELINE_STEPS_NONE;
-    pipeline_steps_submit(number, &(struct pipeline_steps_ask){.items = items});
+    ask(number, &(struct pipeline_steps_ask){.items = items});
 }
 
-static uint32_t
-outcome_of(uint32_t number)
+static const struct leat_wire_response *
+answer_of(uint32_t number)
 {
     EXPECT(!pipeline_steps.queries[number].under_way);
-    return pipeline_steps.queries[number].answer.outcome;
+    return &pipeline_steps.queries[number].answer;
 }
+
+static bool
+ended(uint32_t number, enum leat_outcome outcome, enum leat_reason reason, uint32_t stage)
+{
+    const struct leat_wire_response *answer = answer_of(number);
+    return answer->outcome == outcome && answer->reason == reason && answer->variant == stage;
+}
+
+static bool
+is_ok(uint32_t number)
+{
+    return ended(number, LEAT_OUTCOME_OK, LEAT_REASON_NONE, UINT16_MAX);
+}
+
+/* ---- Shapes ----------------------------------------------------------------------------------- */
 
 static void
 test_chain(void)
@@ -55,22 +91,460 @@ test_chain(void)
     pipeline_steps_start(&options);
     submit(0, 2);
     pipeline_steps_settle();
-    const struct leat_wire_response *answer = &pipeline_steps.queries[0].answer;
-    EXPECT(outcome_of(0) == LEAT_OUTCOME_OK && pipeline_steps.batches == 3);
+    const struct leat_wire_response *answer = answer_of(0);
+    EXPECT(is_ok(0) && pipeline_steps.batches == 3);
     EXPECT(answer->accuracy_ppm == 729000 && answer->batch_items == 0 && answer->cost_nano == 0);
     for (uint32_t s = 0; s < 3; s++) {
         EXPECT(pipeline_steps_ran_ns(0, s) == 2 * (s + 1) * MS && pipeline_steps_queued_ns(0, s) < MS);
     }
     EXPECT(answer->queue_ns == pipeline_steps_queued_ns(0, 0) && answer->exec_ns >= 12 * MS && answer->exec_ns < 13 * MS);
     EXPECT(answer->total_ns >= answer->queue_ns + answer->exec_ns);
-    for (uint32_t n = 0; n < PIPELINE_STEPS_QUERIES; n++) { /* runs share batches */
+    for (uint32_t n = 0; n < QUERIES; n++) { /* runs share batches */
         submit(n, 1 + n % 4);
     }
     pipeline_steps_settle();
     EXPECT(pipeline_steps.largest_batch > 1);
-    for (uint32_t n = 0; n < PIPELINE_STEPS_QUERIES; n++) {
-        EXPECT(outcome_of(n) == LEAT_OUTCOME_OK);
+    for (uint32_t n = 0; n < QUERIES; n++) {
+        EXPECT(is_ok(n));
     }
+    const struct leat_pipeline *pipeline = &pipeline_steps.pipeline;
+    EXPECT(atomic_load(&pipeline->counters.accepted) == 1 + QUERIES && atomic_load(&pipeline->counters.ok) == 1 + QUERIES);
+    EXPECT(leat_histogram_summarise(&pipeline->times[2].exec_ns).count == 1 + QUERIES);
+    EXPECT(leat_histogram_summarise(&pipeline->times[0].queue_ns).count == 1 + QUERIES);
+    pipeline_steps_stop();
+}
+
+static void
+test_diamond(void)
+{
+    struct pipeline_steps_options options = chain(4);
+
+    options.worker_count = 2;
+    options.stages[2].after = 1; /* 0, then 1 and 2 side by side, then 3 */
+    options.stages[3].after = 6;
+    pipeline_steps_start(&options);
+    submit(0, 3);
+    pipeline_steps_round(1);
+    EXPECT(pipeline_steps_run(0) || pipeline_steps_run(1));
+    pipeline_steps_round(1);
+    for (uint32_t w = 0; w < 2; w++) {
+        EXPECT(pipeline_steps.workers[w]->dispatcher.batches == 1 && pipeline_steps_run(w));
+        EXPECT(pipeline_steps.queries[0].under_way);
+    }
+    pipeline_steps_settle();
+    EXPECT(is_ok(0) && pipeline_steps.batches == 4 && answer_of(0)->accuracy_ppm == 656100);
+    pipeline_steps_stop();
+
+    options = chain(5); /* one read by three, whose answers are all outputs; and one that waits for all */
+    for (uint32_t s = 1; s < 4; s++) {
+        options.stages[s].after = 1;
+        options.stages[s].output = true;
+    }
+    options.stages[4].after = 15;
+    pipeline_steps_start(&options);
+    for (uint32_t n = 0; n < QUERIES; n++) {
+        submit(n, 4);
+    }
+    pipeline_steps_settle();
+    for (uint32_t n = 0; n < QUERIES; n++) {
+        EXPECT(is_ok(n));
+    }
+    pipeline_steps_stop();
+}
+
+static void
+test_repeating(void)
+{
+    const struct pipeline_steps_options options = repeating();
+    const uint32_t founds[] = {0, 1, 4, 5, 8};
+
+    for (uint32_t f = 0; f < LEAT_COUNT_OF(founds); f++) {
+        for (uint32_t items = 1; items <= 4; items++) {
+            pipeline_steps_start(&options);
+            pipeline_steps.found = founds[f];
+            submit(0, items);
+            pipeline_steps_settle();
+            const uint32_t queries = items * ((founds[f] + options.each_items - 1) / options.each_items);
+            EXPECT(is_ok(0) && answer_of(0)->sizes[items - 1] == founds[f]);
+            EXPECT(pipeline_steps.largest_batch == (queries > 1 ? queries : 1) &&
+                   pipeline_steps.batches == 2 + (founds[f] > 0));
+            EXPECT(answer_of(0)->accuracy_ppm == (founds[f] > 0 ? 729000 : 810000));
+            EXPECT(pipeline_steps_ran_ns(0, 1) == items * founds[f] * MS);
+            pipeline_steps_stop();
+        }
+    }
+}
+
+/* What is to be found decides how early the first stage is due, as it was lately. */
+static void
+test_expected_items(void)
+{
+    struct pipeline_steps_options options = repeating();
+
+    options.each_items = 8;
+    options.latency_ns = 9 * MS + MS / 2;
+    pipeline_steps_start(&options);
+    pipeline_steps.found = 8; /* 1 + 8 + 1 ms, but nothing is known of it yet */
+    submit(0, 1);
+    pipeline_steps_settle();
+    EXPECT(ended(0, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE, 2));
+    submit(0, 1);
+    pipeline_steps_settle();
+    EXPECT(ended(0, LEAT_OUTCOME_REJECTED, LEAT_REASON_DEADLINE, 0));
+    pipeline_steps.found = 0;
+    ask(0, &(struct pipeline_steps_ask){.latency_us = 100000});
+    pipeline_steps_settle();
+    submit(1, 1); /* eight less often */
+    pipeline_steps_settle();
+    EXPECT(is_ok(0) && is_ok(1));
+    pipeline_steps_stop();
+}
+
+/* ---- Objectives ------------------------------------------------------------------------------- */
+
+/* After its first stage a run stands still for so long. */
+static void
+stand_still(const struct pipeline_steps_options *options, uint64_t ns)
+{
+    pipeline_steps_start(options);
+    submit(0, 1);
+    pipeline_steps_round(1);
+    EXPECT(pipeline_steps_run(0));
+    pipeline_steps_round(ns);
+    pipeline_steps_settle();
+    pipeline_steps_stop();
+}
+
+static void
+test_deadlines(void)
+{
+    struct pipeline_steps_options options = chain(3);
+
+    options.latency_ns = 10 * MS;
+    for (uint32_t drop_late = 0; drop_late < 2; drop_late++) {
+        options.drop_late = drop_late > 0;
+        options.late = LEAT_PIPELINE_DROP; /* the second stage and the third take 5 ms */
+        stand_still(&options, 3 * MS);
+        EXPECT(is_ok(0) && pipeline_steps.batches == 3);
+        stand_still(&options, 5 * MS);
+        EXPECT(ended(0, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE, 1) && pipeline_steps.batches == 1);
+        EXPECT(answer_of(0)->exec_ns == MS);
+        options.late = LEAT_PIPELINE_DROP_THRICE;
+        stand_still(&options, 23 * MS);
+        EXPECT(is_ok(0) && pipeline_steps.batches == 3);
+        stand_still(&options, 25 * MS);
+        EXPECT(ended(0, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE, 1) && pipeline_steps.batches == 1);
+        options.late = LEAT_PIPELINE_SERVE;
+        stand_still(&options, 1000 * MS);
+        EXPECT(is_ok(0) && pipeline_steps.batches == 3);
+
+        options.late = LEAT_PIPELINE_DROP;
+        pipeline_steps_start(&options);
+        ask(0, &(struct pipeline_steps_ask){.latency_us = 5500}); /* 1 + 2 + 3 ms */
+        ask(1, &(struct pipeline_steps_ask){.latency_us = 6500});
+        pipeline_steps_settle();
+        EXPECT(ended(0, LEAT_OUTCOME_REJECTED, LEAT_REASON_DEADLINE, 0) && is_ok(1));
+        pipeline_steps_stop();
+    }
+}
+
+/* A query that waits in its application's list expires there, and that is the run's end. */
+static void
+test_expires_waiting(void)
+{
+    struct pipeline_steps_options options = chain(2);
+
+    options.latency_ns = 12 * MS;
+    options.drop_late = true;
+    pipeline_steps_start(&options);
+    submit(0, 1);
+    pipeline_steps_round(1);
+    submit(1, 1); /* waits behind it */
+    pipeline_steps_round(1);
+    EXPECT(leat_waiting_total(pipeline_steps.apps[0].waiting) == 1);
+    pipeline_steps_round(11 * MS);
+    EXPECT(ended(1, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE, 0) && pipeline_steps.queries[0].under_way);
+    pipeline_steps_settle();
+    EXPECT(ended(0, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE, 0)); /* by the worker */
+    pipeline_steps_stop();
+}
+
+static void
+test_offline(void)
+{
+    const struct pipeline_steps_options options = chain(3);
+
+    pipeline_steps_start(&options);
+    ask(0, &(struct pipeline_steps_ask){.offline = true});
+    submit(1, 1);
+    pipeline_steps_settle();
+    const struct pipeline_steps_query *queries = pipeline_steps.queries;
+    EXPECT(is_ok(0) && is_ok(1) && queries[0].start_ns[0] >= queries[1].stop_ns[2]);
+    pipeline_steps_stop();
+}
+
+/* ---- Accuracies and costs --------------------------------------------------------------------- */
+
+static void
+test_accuracy(void)
+{
+    struct pipeline_steps_options options = chain(2);
+
+    options.stages[0].accuracy_ppm = 950000;
+    options.stages[1].accuracy_ppm = 800000;
+    options.stages[1].slow_accuracy_ppm = 940000;
+    pipeline_steps_start(&options);
+    submit(0, 1);
+    ask(1, &(struct pipeline_steps_ask){.accuracy_floor_ppm = 900000});
+    ask(2, &(struct pipeline_steps_ask){.accuracy_floor_ppm = 945000});
+    ask(3, &(struct pipeline_steps_ask){.accuracy_floor_ppm = 955000});
+    pipeline_steps_settle();
+    EXPECT(is_ok(0) && is_ok(1) && answer_of(0)->accuracy_ppm >= 760000 && answer_of(1)->accuracy_ppm == 893000);
+    EXPECT(ended(2, LEAT_OUTCOME_REJECTED, LEAT_REASON_ACCURACY, 1));
+    EXPECT(ended(3, LEAT_OUTCOME_REJECTED, LEAT_REASON_ACCURACY, 0));
+    pipeline_steps_stop();
+
+    options.stages[0].accuracy_ppm = 0; /* unknown */
+    pipeline_steps_start(&options);
+    submit(0, 1);
+    pipeline_steps_settle();
+    EXPECT(is_ok(0) && answer_of(0)->accuracy_ppm == 0);
+    pipeline_steps_stop();
+}
+
+/* A millisecond of a worker costs 278 of 10^-9. */
+static void
+test_costs(void)
+{
+    struct pipeline_steps_options options = chain(3);
+
+    options.priced = true;
+    pipeline_steps_start(&options);
+    ask(0, &(struct pipeline_steps_ask){.cost_cap_nano = 278 * 6 * 11 / 10});
+    ask(1, &(struct pipeline_steps_ask){.cost_cap_nano = 278 * 5});
+    ask(2, &(struct pipeline_steps_ask){.cost_cap_nano = 1});
+    pipeline_steps_settle();
+    EXPECT(is_ok(0) && ended(1, LEAT_OUTCOME_REJECTED, LEAT_REASON_COST, 0));
+    EXPECT(ended(2, LEAT_OUTCOME_REJECTED, LEAT_REASON_COST, 0));
+    pipeline_steps_stop();
+
+    options = repeating(); /* a third of the cap each, and what the first leaves goes to both others */
+    options.priced = true;
+    pipeline_steps_start(&options);
+    pipeline_steps.found = 4;
+    ask(0, &(struct pipeline_steps_ask){.cost_cap_nano = 278 * 10});
+    pipeline_steps_settle();
+    EXPECT(is_ok(0));
+    pipeline_steps_stop();
+    pipeline_steps_start(&options);
+    pipeline_steps.found = 5;
+    ask(0, &(struct pipeline_steps_ask){.cost_cap_nano = 278 * 10});
+    pipeline_steps_settle();
+    EXPECT(ended(0, LEAT_OUTCOME_REJECTED, LEAT_REASON_COST, 1));
+    pipeline_steps_stop();
+
+    options.priced = false;
+    pipeline_steps_start(&options);
+    ask(0, &(struct pipeline_steps_ask){.cost_cap_nano = 1000000});
+    pipeline_steps_settle();
+    EXPECT(ended(0, LEAT_OUTCOME_REJECTED, LEAT_REASON_PRICE, 0));
+    pipeline_steps_stop();
+}
+
+/* ---- Ends ------------------------------------------------------------------------------------- */
+
+/* A round, then what the worker has got, and so on. */
+static void
+move(uint32_t moves)
+{
+    for (uint32_t m = 0; m < moves; m++) {
+        if (m % 2 == 0) {
+            pipeline_steps_round(1);
+        } else {
+            EXPECT(pipeline_steps_run(0));
+        }
+    }
+}
+
+static void
+test_cancel_at_any_moment(void)
+{
+    const struct pipeline_steps_options options = chain(3);
+
+    for (uint32_t moves = 0; moves < 8; moves++) { /* before the fifth there is a stage that no worker has got */
+        pipeline_steps_start(&options);
+        submit(0, 1);
+        move(moves);
+        pipeline_steps_cancel(0);
+        pipeline_steps_settle();
+        EXPECT(moves < 5 ? ended(0, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE, UINT16_MAX) : is_ok(0));
+        EXPECT(pipeline_steps.batches == (moves < 5 ? (moves + 1) / 2 : 3));
+        submit(0, 1); /* the slot is free again */
+        pipeline_steps_settle();
+        EXPECT(is_ok(0));
+        pipeline_steps_stop();
+    }
+}
+
+/* The last stages of a diamond: one runs, the other waits for the worker. */
+static void
+test_cancel_takes_back_what_waits(void)
+{
+    struct pipeline_steps_options options = chain(3);
+
+    options.stages[2].after = 1;
+    options.stages[1].output = true;
+    pipeline_steps_start(&options);
+    submit(0, 1);
+    move(3);
+    EXPECT(leat_waiting_total(pipeline_steps.apps[1].waiting) + leat_waiting_total(pipeline_steps.apps[2].waiting) == 1);
+    pipeline_steps_cancel(0);
+    pipeline_steps_round(1);
+    EXPECT(leat_waiting_total(pipeline_steps.apps[1].waiting) + leat_waiting_total(pipeline_steps.apps[2].waiting) == 0);
+    EXPECT(pipeline_steps.queries[0].under_way); /* until what runs has ended */
+    pipeline_steps_settle();
+    EXPECT(ended(0, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE, UINT16_MAX) && pipeline_steps.batches == 2);
+    pipeline_steps_stop();
+}
+
+static void
+test_close_at_any_moment(void)
+{
+    const struct pipeline_steps_options options = chain(3);
+
+    for (uint32_t moves = 0; moves < 7; moves++) {
+        pipeline_steps_start(&options);
+        submit(0, 1);
+        move(moves);
+        const uint32_t batches = pipeline_steps.batches;
+        pipeline_steps_close(0);
+        pipeline_steps_settle();
+        EXPECT(pipeline_steps.batches == batches &&
+               pipeline_steps.pipeline.running == 0); /* nothing ran for who has left */
+        EXPECT(pipeline_steps_is_open(0));
+        submit(0, 1);
+        pipeline_steps_settle();
+        EXPECT(is_ok(0));
+        pipeline_steps_stop();
+    }
+}
+
+static void
+test_failures(void)
+{
+    struct pipeline_steps_options options = chain(4);
+
+    options.stages[2].after = 1;
+    options.stages[3].after = 6;
+    pipeline_steps_start(&options);
+    for (uint32_t s = 0; s < 4; s++) {
+        for (uint32_t n = 0; n < QUERIES; n++) { /* the others of its batches go on */
+            pipeline_steps.queries[n].fails_at = n == s ? s : NONE;
+            pipeline_steps_submit(n, &(struct pipeline_steps_ask){.items = 1});
+        }
+        pipeline_steps_settle();
+        for (uint32_t n = 0; n < QUERIES; n++) {
+            EXPECT(n == s ? ended(n, LEAT_OUTCOME_FAILED, LEAT_REASON_PAYLOAD, s) : is_ok(n));
+        }
+        EXPECT(pipeline_steps.queries[s].ran[3] == 0);
+    }
+    submit(0, 1);
+    pipeline_steps.device_fails = true;
+    pipeline_steps_settle();
+    EXPECT(ended(0, LEAT_OUTCOME_FAILED, LEAT_REASON_DEVICE, 0));
+    pipeline_steps_stop();
+}
+
+/* ---- Tables that are full --------------------------------------------------------------------- */
+
+static void
+test_full_tables(void)
+{
+    struct pipeline_steps_options options = repeating();
+    uint32_t refused = 0;
+
+    options.stage_slots = options.queue_capacity = 2; /* delay */
+    pipeline_steps_start(&options);
+    for (uint32_t n = 0; n < QUERIES; n++) {
+        submit(n, 4);
+    }
+    pipeline_steps_settle();
+    for (uint32_t n = 0; n < QUERIES; n++) {
+        EXPECT(is_ok(n));
+    }
+    pipeline_steps_stop();
+
+    options = chain(2);
+    options.waiting_max = 1; /* refuses */
+    pipeline_steps_start(&options);
+    for (uint32_t n = 0; n < QUERIES; n++) {
+        submit(n, 1);
+    }
+    pipeline_steps_settle();
+    for (uint32_t n = 0; n < QUERIES; n++) {
+        refused += ended(n, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL, 0);
+        EXPECT(is_ok(n) || answer_of(n)->reason == LEAT_REASON_QUEUE_FULL);
+    }
+    EXPECT(refused > 0 && refused < QUERIES);
+    pipeline_steps_stop();
+
+    options = chain(2);
+    options.runs_max = 3;
+    pipeline_steps_start(&options);
+    for (uint32_t n = 0; n < QUERIES; n++) {
+        submit(n, 1);
+    }
+    pipeline_steps_round(1);
+    EXPECT(pipeline_steps.pipeline.running == 3);
+    pipeline_steps_settle();
+    for (uint32_t n = 0; n < QUERIES; n++) {
+        EXPECT(n < 3 ? is_ok(n) : ended(n, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL, UINT16_MAX));
+    }
+    pipeline_steps_stop();
+}
+
+/* ---- Pipelines come and go -------------------------------------------------------------------- */
+
+static void
+test_removal(void)
+{
+    const struct pipeline_steps_options options = chain(3);
+
+    pipeline_steps_start(&options);
+    submit(0, 1);
+    move(3);
+    pipeline_steps_command(
+        &(struct leat_command){.kind = LEAT_COMMAND_REMOVE_PIPELINE, .pipeline = &pipeline_steps.pipeline});
+    EXPECT(!pipeline_steps.gone);
+    submit(1, 1);
+    pipeline_steps_round(1);
+    EXPECT(ended(1, LEAT_OUTCOME_REJECTED, LEAT_REASON_TARGET, UINT16_MAX));
+    pipeline_steps_settle();
+    EXPECT(is_ok(0) && pipeline_steps.gone);
+    submit(0, 1);
+    pipeline_steps_settle();
+    EXPECT(ended(0, LEAT_OUTCOME_REJECTED, LEAT_REASON_TARGET, UINT16_MAX));
+    submit(0, 1); /* its client has heard of the one that the next command adds */
+    pipeline_steps_add_again();
+    pipeline_steps_settle();
+    EXPECT(is_ok(0));
+    pipeline_steps_stop();
+}
+
+static void
+test_drain(void)
+{
+    const struct pipeline_steps_options options = chain(3);
+
+    pipeline_steps_start(&options);
+    submit(0, 1);
+    move(2);
+    pipeline_steps_command(&(struct leat_command){.kind = LEAT_COMMAND_DRAIN});
+    submit(1, 1);
+    pipeline_steps_round(1);
+    EXPECT(ended(1, LEAT_OUTCOME_REJECTED, LEAT_REASON_DRAINING, UINT16_MAX) && !pipeline_steps.drained);
+    pipeline_steps_settle();
+    EXPECT(is_ok(0) && pipeline_steps.drained);
     pipeline_steps_stop();
 }
 
@@ -79,5 +553,20 @@ main(void)
 {
     leat_test_init();
     test_chain();
+    test_diamond();
+    test_repeating();
+    test_expected_items();
+    test_deadlines();
+    test_expires_waiting();
+    test_offline();
+    test_accuracy();
+    test_costs();
+    test_cancel_at_any_moment();
+    test_cancel_takes_back_what_waits();
+    test_close_at_any_moment();
+    test_failures();
+    test_full_tables();
+    test_removal();
+    test_drain();
     return 0;
 }

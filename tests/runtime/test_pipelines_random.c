@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Whatever a DAG looks like and whatever happens to its runs, every query ends exactly once, with an answer that is right or a
- *          reason that is true; every stage runs at most once, after its sources, and not when it cannot be in time any more;
- *          and nothing is left of it.
- * Method   Random DAGs, random tables that are as small as they may be, and random steps: submit, cancel, close, fail, remove, move on. The
- *          oracle is in tests/runtime/pipeline_steps.h. LEAT_SEED replays.
+ * Goal     Whatever a DAG looks like and whatever happens to its runs, every query ends exactly once, with an answer that is
+ *          right or a reason that is true; every stage runs at most once, after its sources, and not when it is too late for
+ *          it; and nothing is left of it.
+ * Method   Random DAGs, random tables that are as small as they may be, and random steps: submit, cancel, close, fail, remove,
+ *          move on. The oracle is in tests/runtime/pipeline_steps.h. LEAT_SEED replays.
  */
 #include <string.h>
 
@@ -37,8 +37,9 @@ draw_dag(struct pipeline_steps_options *options)
     options->stage_count = 1 + below(LEAT_PIPELINE_STAGES_MAX);
     for (uint32_t s = 0; s < options->stage_count; s++) {
         struct pipeline_steps_stage *stage = &options->stages[s];
-        *stage = (struct pipeline_steps_stage){
-            .each = PIPELINE_STEPS_NONE, .time_ns = 1000 * (1 + below(2000)), .accuracy_ppm = one_in(8) ? 0 : 900000 + below(100001)};
+        *stage = (struct pipeline_steps_stage){.each = PIPELINE_STEPS_NONE,
+                                               .time_ns = 1000 * (1 + below(2000)),
+                                               .accuracy_ppm = one_in(8) ? 0 : 900000 + below(100001)};
         for (uint32_t n = s > 0 ? below(4) : 0; n > 0; n--) {
             stage->after |= UINT32_C(1) << below(s);
         }
@@ -129,7 +130,8 @@ move(const struct pipeline_steps_options *options)
     if (which < 20) {
         submit(options);
     } else if (which < 23) {
-        if (pipeline_steps.queries[number].under_way && pipeline_steps_is_open(client) && !pipeline_steps.queries[number].cancelled) {
+        if (pipeline_steps.queries[number].under_way && pipeline_steps_is_open(client) &&
+            !pipeline_steps.queries[number].cancelled) {
             pipeline_steps_cancel(number);
         }
     } else if (which == 23) {
@@ -174,7 +176,8 @@ main(void)
     EXPECT(reasons[LEAT_REASON_DEADLINE] > 0 && reasons[LEAT_REASON_QUEUE_FULL] > 0 && reasons[LEAT_REASON_COST] > 0);
     EXPECT(reasons[LEAT_REASON_ACCURACY] > 0 && reasons[LEAT_REASON_PRICE] > 0 && reasons[LEAT_REASON_PAYLOAD] > 0);
     EXPECT(reasons[LEAT_REASON_DEVICE] > 0 && reasons[LEAT_REASON_TARGET] == 0 && empty > 0 && chunked > 0);
-    (void)printf("%u ok, %u rejected, %u expired, %u cancelled, %u failed; %u stages without items, %u in several queries\n",
-                 outcomes[1], outcomes[2], outcomes[3], outcomes[4], outcomes[5], empty, chunked);
+    (void)printf(
+        "%u ok, %u rejected, %u expired, %u cancelled, %u failed; %u stages without items, %u in several queries\n",
+        outcomes[1], outcomes[2], outcomes[3], outcomes[4], outcomes[5], empty, chunked);
     return 0;
 }
