@@ -29,13 +29,25 @@ describe_sizes(const struct leat_daemon *daemon, uint32_t worker)
     return sizes;
 }
 
+/* NULL where it is none's. */
+static json_t *
+name_application(struct leat_daemon *daemon, uint16_t id)
+{
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    json_t *name = id < LEAT_APPLICATIONS_MAX && daemon->applications[id] != NULL ? json_string(daemon->applications[id]->name) : NULL;
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return name;
+}
+
 static json_t *
 describe_held(struct leat_daemon *daemon, uint32_t worker)
 {
     struct leat_daemon_held held;
 
     leat_daemon_held(daemon, worker, &held);
-    return json_pack("{s:I, s:I, s:o, s:o, s:I, s:I, s:s, s:I, s:I}", "worker", (json_int_t)worker, "cores",
+    json_t *own = name_application(daemon, held.application);
+    const char *serves = own != NULL ? "application" : held.application == LEAT_ARRANGED_FOR_NOBODY ? "nobody" : "all";
+    return json_pack("{s:s, s:o?, s:I, s:I, s:o, s:o, s:I, s:I, s:s, s:I, s:I}", "serves", serves, "application", own, "worker", (json_int_t)worker, "cores",
                      (json_int_t)held.shape.cores, "sizes", describe_sizes(daemon, worker), "cpus",
                      daemon->options.pin ? numbers(held.cpus, held.cpu_count) : json_array(), "node",
                      (json_int_t)daemon->options.workers[worker].node, "class", (json_int_t)held.shape.worker_class,
@@ -62,22 +74,57 @@ leat_admin_scale_show(struct leat_daemon *daemon)
                      daemon->options.pin ? "affinity" : "nothing");
 }
 
+/* Whom it is to serve, with the cores that it has where none are said; null: all. */
+static enum leat_status
+arrange(struct leat_daemon *daemon, uint32_t worker, const json_t *cores, const json_t *application)
+{
+    struct leat_daemon_arrangement arrangement = {.worker = worker, .application = LEAT_ARRANGED_FOR_ALL};
+    struct leat_daemon_held held;
+    const char *name = json_string_value(application);
+
+    if (worker >= daemon->options.worker_count) {
+        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no worker %u: they are 0 to %u (leat scale show)", worker,
+                         daemon->options.worker_count - 1);
+    }
+    if (name == NULL && !json_is_null(application)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "application must be a name, or null for all");
+    }
+    if (name != NULL) {
+        LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+        const struct leat_application *app = leat_daemon_find_application(daemon, name);
+        arrangement.application = app != NULL ? app->id : LEAT_ARRANGED_FOR_NOBODY;
+        LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+        if (arrangement.application == LEAT_ARRANGED_FOR_NOBODY) {
+            return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application or model '%s'", name);
+        }
+    }
+    leat_daemon_held(daemon, worker, &held);
+    arrangement.cores = cores != NULL ? (uint16_t)json_integer_value(cores) : held.shape.cores;
+    return arrangement.cores > 0 ? leat_daemon_arrange(daemon, &arrangement, 1)
+                                 : LEAT_FAIL(LEAT_ERR_INVALID, "worker %u serves nobody without cores", worker);
+}
+
 json_t *
 leat_admin_scale_set(struct leat_daemon *daemon, const json_t *request)
 {
     const json_t *worker = json_object_get(request, "worker"), *cores = json_object_get(request, "cores");
+    const json_t *application = json_object_get(request, "application");
+    const uint64_t begin_ns = leat_monotonic_ns();
 
     if (!json_is_integer(worker) || json_integer_value(worker) < 0 || json_integer_value(worker) > UINT16_MAX) {
         return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_INVALID, "worker must be its number (leat scale show)"));
     }
-    if (!json_is_integer(cores) || json_integer_value(cores) < 1 || json_integer_value(cores) > LEAT_TEAM_MAX) {
-        return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_INVALID, "cores must be 1 to %u", LEAT_TEAM_MAX));
+    if ((cores != NULL || application == NULL) &&
+        (!json_is_integer(cores) || json_integer_value(cores) < 0 || json_integer_value(cores) > LEAT_TEAM_MAX)) {
+        return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_INVALID, "cores must be 0 to %u", LEAT_TEAM_MAX));
     }
     struct leat_daemon_size size = {.worker = (uint32_t)json_integer_value(worker), .cores = (uint32_t)json_integer_value(cores)};
-    const enum leat_status status = leat_daemon_resize(daemon, &size, 1);
+    const enum leat_status status = application != NULL ? arrange(daemon, size.worker, cores, application)
+                                                        : leat_daemon_resize(daemon, &size, 1);
     if (status != LEAT_OK) {
         return leat_admin_refusal(status);
     }
+    size.effect_ns = application != NULL ? leat_monotonic_ns() - begin_ns : size.effect_ns;
     json_t *answer = describe_held(daemon, size.worker);
     (void)json_object_set_new(answer, "effect_ns", json_integer((json_int_t)size.effect_ns));
     (void)json_object_set_new(answer, "idle", json_boolean(size.idle));

@@ -146,8 +146,8 @@ struct leat_daemon_size {
 };
 
 /*
- * Any thread but the server's: gives each of the workers, which are listed once, so many cores, 1 at the least, all of them or, where a
- * size or the cores do not allow it, none. One that is parked serves all then. Those that shrink go first, so that others can have what they leave. Returns when all is
+ * Any thread but the server's: gives each of the workers, which are listed once, so many cores, all of them or, where a size or the
+ * cores do not allow it, none. Without cores it is parked, as in an arrangement; one that was serves all. Those that shrink go first, so that others can have what they leave. Returns when all is
  * in force and no batch of a former size runs any more. LEAT_ERR_BUSY where cores are missing or the daemon shuts down; where
  * a worker gives back cores that another has too, that is seen only then, and what was done before stays.
  */

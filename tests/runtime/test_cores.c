@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     The owner of cores gives no core twice, none of another node, none beyond the quota, the nearest first, and gets
- *          back exactly what it gave: it refuses only where nothing is left.
+ *          back exactly what it gave, the last core of a worker too: it refuses only where nothing is left.
  * Method   Examples on synthetic machines for the order, then random machines, placements and sequences against a
  *          model of who has what that shares no code with the owner.
  */
@@ -84,6 +84,30 @@ test_order(void)
     destroy(&machine);
 }
 
+/* One that gave back all finds the nearest to where its leader was; another may have that by then. */
+static void
+test_parked(void)
+{
+    static const struct leat_worker_group groups[] = {{.count = 1, .cores = 2, .cpus = "4,5"}, {.count = 1, .cores = 1, .cpus = "6"}};
+    const uint32_t *cpus;
+    struct machine machine;
+    uint32_t cpu;
+
+    make(&machine, "numa:2 l3:2 core:4 pu:1", "0-15", groups, 2);
+    EXPECT(leat_cores_take_back(machine.cores, 0) == 5 && leat_cores_take_back(machine.cores, 0) == 4);
+    EXPECT(leat_cores_of(machine.cores, 0, &cpus) == 0 && leat_cores_free(machine.cores, 0) == 6);
+    leat_cores_check(machine.cores);
+    EXPECT(leat_cores_give(machine.cores, 1, &cpu) == LEAT_OK && cpu == 5);
+    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_OK && cpu == 4);
+    EXPECT(leat_cores_take_back(machine.cores, 0) == 4);
+    EXPECT(leat_cores_give(machine.cores, 1, &cpu) == LEAT_OK && cpu == 7);
+    EXPECT(leat_cores_give(machine.cores, 1, &cpu) == LEAT_OK && cpu == 4);
+    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_OK && cpu == 3);
+    EXPECT(!leat_cores_shared(machine.cores, 0) && !leat_cores_shared(machine.cores, 1));
+    leat_cores_check(machine.cores);
+    destroy(&machine);
+}
+
 /* Of a core's two CPUs one is given; the other one is nobody's, and a listed sibling takes its core. */
 static void
 test_siblings(void)
@@ -111,6 +135,7 @@ test_shared(void)
 
     make(&machine, "numa:1 core:3 pu:1", "0-2", groups, 1);
     EXPECT(machine.placement->workers[0].shared && leat_cores_free(machine.cores, 0) == 0);
+    EXPECT(leat_cores_shared(machine.cores, 0) && leat_cores_shared(machine.cores, 1));
     leat_cores_check(machine.cores);
     (void)leat_cores_take_back(machine.cores, 0);
     leat_cores_check(machine.cores);
@@ -151,6 +176,7 @@ test_quota(void)
 struct model {
     uint32_t worker_count, placed[WORKERS_MAX];
     uint32_t held[WORKERS_MAX][LEAT_CPU_MAX], held_count[WORKERS_MAX];
+    uint32_t home[WORKERS_MAX]; /* its leader's CPU, or the last one */
 };
 
 static uint32_t
@@ -186,7 +212,7 @@ count_cores(const struct machine *machine, const struct model *model, uint32_t n
 static void
 give(const struct machine *machine, struct model *model, uint32_t worker, uint32_t limit)
 {
-    const struct leat_topology_cpu *leader = cpu_of(machine, model->held[worker][0]);
+    const struct leat_topology_cpu *leader = cpu_of(machine, model->home[worker]);
     uint32_t cpu, used, left;
 
     count_cores(machine, model, leader->node, &used, &left);
@@ -203,6 +229,7 @@ give(const struct machine *machine, struct model *model, uint32_t worker, uint32
         const struct leat_topology_cpu *other = &machine->topology->cpus[i];
         EXPECT(other->l3 != leader->l3 || users_of(machine, model, other->core) > 0);
     }
+    model->home[worker] = model->held_count[worker] == 0 ? cpu : model->home[worker];
     model->held[worker][model->held_count[worker]++] = cpu;
 }
 
@@ -229,6 +256,7 @@ one_machine(uint64_t *random)
     for (uint32_t w = 0; w < model.worker_count; w++) {
         model.held_count[w] = machine.placement->workers[w].cpu_count;
         memcpy(model.held[w], machine.placement->workers[w].cpus, model.held_count[w] * sizeof(uint32_t));
+        model.home[w] = model.held[w][0];
     }
     uint32_t used, left;
     count_cores(&machine, &model, 0, &used, &left);
@@ -238,7 +266,7 @@ one_machine(uint64_t *random)
         const uint32_t *cpus;
         if (leat_test_random(random) % 2 == 0) {
             give(&machine, &model, worker, limit);
-        } else if (model.held_count[worker] > 1) {
+        } else if (model.held_count[worker] > 0) {
             EXPECT(leat_cores_take_back(machine.cores, worker) == model.held[worker][--model.held_count[worker]]);
         }
         EXPECT(leat_cores_of(machine.cores, worker, &cpus) == model.held_count[worker]);
@@ -256,6 +284,7 @@ main(void)
     leat_test_init();
     random = leat_test_seed;
     test_order();
+    test_parked();
     test_siblings();
     test_shared();
     test_quota();

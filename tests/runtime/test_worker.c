@@ -2,10 +2,13 @@
 /*
  * Goal     A worker whose scratch grows while it runs goes on with a whole block (G0, G1), and keeps the old one as long
  *          as a batch may use it. Each batch runs on a team of the shape that the worker was told of before it, and says so.
+ *          A parked worker ends what it was handed before in the shape that it had, and all its threads sleep then, however
+ *          long they may spin.
  * Method   This thread is dispatcher and control. A batch is held inside the backend with another behind it; then
  *          the scratch grows, with nothing else between the two threads that would order it: the batch behind, submitted
  *          before, is the first to meet the new block. TSan sees the missing order if there is none.
  */
+#include <dirent.h>
 #include <sched.h>
 #include <string.h>
 
@@ -13,12 +16,12 @@
 #include "runtime/worker.h"
 #include "tests/leat_test.h"
 
-enum { GROWTHS = 6, SMALLEST = 4096, CORES_MAX = 4 };
+enum { GROWTHS = 6, SMALLEST = 4096, CORES_MAX = 4, PARKINGS = 20, BATCHES = 2 * GROWTHS + 4 * PARKINGS };
 
 static struct leat_shared_tables tables;
 static _Atomic uint32_t begun, allowed; /* batches; relaxed on purpose: they order nothing */
-static void *blocks[2 * GROWTHS];       /* that each batch got; W: worker */
-static struct leat_team_shape shapes[2 * GROWTHS]; /* likewise */
+static void *blocks[BATCHES];       /* that each batch got; W: worker */
+static struct leat_team_shape shapes[BATCHES]; /* likewise */
 
 static enum leat_status
 run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
@@ -58,6 +61,64 @@ submit(struct leat_worker *worker)
     cell->slot = 0;
     cell->variant = variant.index;
     leat_worker_submit(worker, 1);
+}
+
+/* Threads of this process that have the name and do not sleep. */
+static uint32_t
+count_awake(const char *wanted)
+{
+    const struct dirent *entry;
+    uint32_t count = 0;
+
+    DIR *tasks = opendir("/proc/self/task");
+    EXPECT(tasks != NULL);
+    while ((entry = readdir(tasks)) != NULL) {
+        char path[300], line[256] = "", *state;
+        (void)snprintf(path, sizeof(path), "/proc/self/task/%s/stat", entry->d_name);
+        FILE *file = fopen(path, "r");
+        if (file != NULL) {
+            state = fgets(line, sizeof(line), file) != NULL ? strrchr(line, ')') : NULL;
+            count += state != NULL && strstr(line, wanted) != NULL && state[2] == 'R';
+            EXPECT(fclose(file) == 0);
+        }
+    }
+    EXPECT(closedir(tasks) == 0);
+    return count;
+}
+
+/* With two batches under way, or none. */
+static void
+park(struct leat_worker *worker, bool busy)
+{
+    static const struct leat_team_shape awake = {.cores = 3, .worker_class = 1}, parked = {.cores = 0, .worker_class = 1};
+    const uint32_t first = atomic_load_explicit(&begun, memory_order_relaxed);
+    struct leat_done_cell done;
+
+    leat_worker_reshape(worker, awake);
+    submit(worker);
+    submit(worker);
+    if (!busy) {
+        atomic_store_explicit(&allowed, first + 2, memory_order_relaxed);
+    }
+    while (atomic_load_explicit(&begun, memory_order_relaxed) < first + (busy ? 1 : 2)) {
+        (void)sched_yield();
+    }
+    for (uint32_t reports = 0; reports < 2; reports++) {
+        if (busy && reports == 0) {
+            leat_worker_reshape(worker, parked);
+            atomic_store_explicit(&allowed, first + 2, memory_order_relaxed);
+        }
+        while (!leat_worker_poll_done(worker, &done)) {
+            (void)sched_yield();
+        }
+        EXPECT(done.shape.cores == awake.cores && shapes[first + reports].cores == awake.cores);
+    }
+    if (!busy) {
+        leat_worker_reshape(worker, parked);
+    }
+    while (count_awake("leat-worker-") + count_awake("leat-helper") > 0) {
+        (void)sched_yield();
+    }
 }
 
 int
@@ -100,6 +161,11 @@ main(void)
         }
         EXPECT(blocks[2 * growth] != blocks[2 * growth + 1]);
         EXPECT(growth == 0 || blocks[2 * growth] == blocks[2 * growth - 1]);
+    }
+    atomic_store_explicit(&tables.spin_ns, UINT64_MAX / 2, memory_order_relaxed); /* who is awake spins for ever */
+    for (uint32_t parking = 0; parking < PARKINGS; parking++) {
+        park(worker, true);
+        park(worker, false);
     }
     leat_worker_stop(worker);
     leat_worker_destroy(worker);

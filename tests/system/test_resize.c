@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Workers of leatd get more and fewer cores while queries run: cores and threads are exactly accounted for after each
- *          of many random changes, what cannot be is refused and changes nothing, no query is lost, and a worker of so
- *          many cores gives the bits that it gave with as many before.
+ * Goal     Workers of leatd get more and fewer cores while queries run, none at all too, and serve one application or all: cores and
+ *          threads are exactly accounted for after each of many random changes, what cannot be is refused and changes
+ *          nothing, no query is lost, a parked worker runs nothing, and a worker of so many cores gives the bits that it
+ *          gave with as many before.
  * Method   leatd as a process, with a network of leat-zoo in its test size on the cpu backend. One thread keeps queries under way,
  *          the other changes sizes at random against a model of who has how many cores. Threads are looked at in
  *          /proc. Where there are no cores to give, the refusals are what is tested.
@@ -30,6 +31,7 @@ static const char config[] = "limits: {sessions: 4, sessions_per_user: 4}\n"
 
 static struct leatd leatd;
 static uint32_t held[WORKERS], free_cores;
+static bool own[WORKERS]; /* is the network's only */
 static bool known[SIZES];
 static unsigned char *expected[SIZES]; /* the answer of a worker of so many cores */
 static size_t input_bytes, output_bytes;
@@ -169,9 +171,9 @@ read_thread(const char *tid, char name[32], uint32_t *ret_cpu)
     return true;
 }
 
-/* Threads of the name on each CPU; returns how many in all. */
+/* Threads of the name on each CPU, and that of the last number that a name ends in; returns how many in all. */
 static uint32_t
-count_threads(const char *wanted, uint32_t on[LEAT_CPU_MAX])
+count_threads(const char *wanted, uint32_t on[LEAT_CPU_MAX], uint32_t numbered[WORKERS])
 {
     char path[64], name[32];
     const struct dirent *entry;
@@ -185,6 +187,11 @@ count_threads(const char *wanted, uint32_t on[LEAT_CPU_MAX])
         if (entry->d_name[0] != '.' && read_thread(entry->d_name, name, &cpu) && strncmp(name, wanted, strlen(wanted)) == 0) {
             EXPECT(cpu < LEAT_CPU_MAX);
             on[cpu]++;
+            if (numbered != NULL) {
+                const unsigned long number = strtoul(name + strlen(wanted), NULL, 10);
+                EXPECT(number < WORKERS);
+                numbered[number] = cpu;
+            }
             count++;
         }
     }
@@ -197,25 +204,29 @@ static void
 check_cores(struct leat_session *session, uint64_t resizes)
 {
     static uint32_t leaders[LEAT_CPU_MAX], helpers[LEAT_CPU_MAX];
+    uint32_t at[WORKERS];
     json_t *shown = leatd_request(session, "{\"op\":\"scale-show\"}"), *status = leatd_request(session, "{\"op\":\"status\"}");
     uint32_t cpus[LEAT_CPU_MAX], users[LEAT_CPU_MAX] = {0}, count, classes = 0;
     uint64_t counted = 0;
     const json_t *row;
     size_t i;
 
-    EXPECT(count_threads("leat-worker-", leaders) == WORKERS);
-    EXPECT(count_threads("leat-helper", helpers) == WORKERS * (CORES_MAX - 1));
+    EXPECT(count_threads("leat-worker-", leaders, at) == WORKERS);
+    EXPECT(count_threads("leat-helper", helpers, NULL) == WORKERS * (CORES_MAX - 1));
     for (uint32_t w = 0; w < WORKERS; w++) {
         const json_t *worker = json_array_get(json_object_get(shown, "workers"), w);
         EXPECT(leatd_number(worker, "worker") == w && leatd_number(worker, "cores") == held[w]);
         EXPECT((count = cpu_list(json_object_get(worker, "cpus"), cpus)) == held[w]);
-        EXPECT(leaders[cpus[0]] == 1);
+        EXPECT(held[w] == 0 || at[w] == cpus[0]); /* that of a parked one sleeps where it was */
+        const char *application = json_string_value(json_object_get(worker, "application"));
+        EXPECT((application != NULL) == (own[w] && held[w] > 0) && (application == NULL || strcmp(application, "net") == 0));
+        EXPECT(application != NULL || strcmp(json_string_value(json_object_get(worker, "serves")), held[w] > 0 ? "all" : "nobody") == 0);
         for (uint32_t c = 0; c < count; c++) {
             EXPECT(users[cpus[c]]++ == 0 && (c == 0 || helpers[cpus[c]] >= 1));
         }
         counted += leatd_number(worker, "resizes");
         const json_t *class = json_array_get(json_object_get(status, "classes"), (size_t)leatd_number(worker, "class"));
-        EXPECT(leatd_number(class, "cores") == held[w]);
+        EXPECT(held[w] == 0 || leatd_number(class, "cores") == held[w]);
     }
     EXPECT(counted == resizes);
     json_array_foreach(json_object_get(status, "classes"), i, row) {
@@ -237,17 +248,25 @@ static bool
 resize(struct leat_session *session, uint32_t worker, uint32_t cores)
 {
     char text[96];
+    uint32_t awake = 0;
 
+    for (uint32_t w = 0; w < WORKERS; w++) {
+        awake += w != worker && held[w] > 0;
+    }
     (void)snprintf(text, sizeof(text), "{\"op\":\"scale-set\",\"worker\":%u,\"cores\":%u}", worker, cores);
     json_t *answer = leatd_request(session, text);
     const json_t *error = json_object_get(answer, "error");
     const bool change = cores != held[worker];
-    const bool possible = cores <= held[worker] || cores - held[worker] <= free_cores;
-    if (possible) {
+    const bool last = cores == 0 && awake == 0;
+    const bool possible = !last && (cores <= held[worker] || cores - held[worker] <= free_cores);
+    if (last) {
+        EXPECT(json_integer_value(json_object_get(answer, "status")) == LEAT_ERR_INVALID && error != NULL);
+    } else if (possible) {
         EXPECT(error == NULL && leatd_number(answer, "cores") == cores);
         EXPECT(json_array_size(json_object_get(answer, "cpus")) == cores);
         EXPECT(leatd_number(answer, "effect_ns") > 0 || !change || json_is_true(json_object_get(answer, "idle")));
         free_cores = free_cores + held[worker] - cores;
+        own[worker] = own[worker] && held[worker] > 0 && cores > 0;
         held[worker] = cores;
     } else {
         EXPECT(json_integer_value(json_object_get(answer, "status")) == LEAT_ERR_BUSY);
@@ -255,6 +274,36 @@ resize(struct leat_session *session, uint32_t worker, uint32_t cores)
     }
     json_decref(answer);
     return possible && change;
+}
+
+/* Of the network only, or of all; a parked one cannot be told. */
+static void
+dedicate(struct leat_session *session, uint32_t worker, bool to_one)
+{
+    char text[96];
+
+    (void)snprintf(text, sizeof(text), "{\"op\":\"scale-set\",\"worker\":%u,\"application\":%s}", worker, to_one ? "\"net\"" : "null");
+    json_t *answer = leatd_request(session, text);
+    if (held[worker] == 0) {
+        EXPECT(json_integer_value(json_object_get(answer, "status")) == LEAT_ERR_INVALID);
+    } else {
+        EXPECT(json_object_get(answer, "error") == NULL && leatd_number(answer, "cores") == held[worker]);
+        own[worker] = to_one;
+    }
+    json_decref(answer);
+}
+
+/* None of the answers to many queries is of the parked worker, or of who is not the network's while the other is. */
+static void
+expect_served(struct client *client)
+{
+    for (uint64_t q = 0; q < QUERIES; q++) {
+        ask(client, q);
+    }
+    for (uint32_t q = 0; q < QUERIES; q++) {
+        const struct leat_completion done = take(client);
+        EXPECT(held[done.worker] > 0 && (own[done.worker] || !own[1 - done.worker]));
+    }
 }
 
 static void
@@ -276,8 +325,12 @@ test_refusals(struct leat_session *session)
     refuse(session, "{\"op\":\"scale-set\",\"worker\":2,\"cores\":1}", "there is no worker 2: they are 0 to 1");
     refuse(session, "{\"op\":\"scale-set\",\"worker\":0,\"cores\":3}", "worker 0 cannot have 3 cores but 1, 2, 4: cores_max");
     refuse(session, "{\"op\":\"scale-set\",\"worker\":0,\"cores\":8}", "cannot have 8 cores");
-    refuse(session, "{\"op\":\"scale-set\",\"worker\":0,\"cores\":0}", "cores must be 1 to");
-    refuse(session, "{\"op\":\"scale-set\",\"worker\":0}", "cores must be 1 to");
+    refuse(session, "{\"op\":\"scale-set\",\"worker\":0,\"cores\":-1}", "cores must be 0 to");
+    refuse(session, "{\"op\":\"scale-set\",\"worker\":0}", "cores must be 0 to");
+    refuse(session, "{\"op\":\"scale-set\",\"worker\":0,\"application\":\"no\"}", "no application or model 'no'");
+    refuse(session, "{\"op\":\"scale-set\",\"worker\":0,\"application\":7}", "application must be a name");
+    refuse(session, "{\"op\":\"scale-set\",\"worker\":9,\"application\":null}", "there is no worker 9");
+    refuse(session, "{\"op\":\"scale-set\",\"worker\":0,\"cores\":0,\"application\":\"net\"}", "serves nobody without cores");
     refuse(session, "{\"op\":\"scale-set\",\"cores\":1}", "worker must be its number");
     refuse(session, "{\"op\":\"scale-set\",\"worker\":-1,\"cores\":1}", "worker must be its number");
     check_cores(session, 0);
@@ -350,15 +403,35 @@ main(void)
     for (uint32_t i = 0; (free_cores_at_start > 0 ? (uint32_t)resizes - before : i) < RESIZES; i++) {
         const uint32_t worker = (uint32_t)(leat_test_random(&random) % WORKERS);
         const uint32_t any = 1u << leat_test_random(&random) % 3;
-        resizes += resize(control, worker, leat_test_random(&random) % 8 == 0 ? any : held[worker] == 1 ? 2 : 1);
+        const uint32_t other = free_cores_at_start > 0 && any == 2 ? 0 : any; /* shared cores keep their workers */
+        resizes += resize(control, worker, leat_test_random(&random) % 8 == 0 ? other : held[worker] == 1 ? 2 : 1);
+        if (leat_test_random(&random) % 8 == 0) {
+            dedicate(control, (uint32_t)(leat_test_random(&random) % WORKERS), leat_test_random(&random) % 2 == 0);
+        }
         if (i % (RESIZES / CHECKS) == 0) {
             check_cores(control, resizes);
         }
     }
     atomic_store_explicit(&client.stop, true, memory_order_relaxed);
     EXPECT(pthread_join(thread, NULL) == 0);
+    for (uint32_t parked = 0; parked < WORKERS && free_cores_at_start > 0; parked++) {
+        resizes += resize(control, 1 - parked, 1);
+        dedicate(control, 1 - parked, false);
+        resizes += resize(control, parked, 0);
+        check_cores(control, resizes);
+        expect_served(&client);
+        resizes += resize(control, 1 - parked, 2);
+        resizes += resize(control, 1 - parked, 1);
+        resizes += resize(control, parked, 1);
+        dedicate(control, parked, true);
+        expect_served(&client);
+        dedicate(control, 1 - parked, true);
+        expect_served(&client);
+    }
     for (uint32_t worker = 0; worker < WORKERS; worker++) {
         resizes += resize(control, worker, 1);
+        dedicate(control, worker, worker > 0);
+        dedicate(control, 1 - worker, worker > 0);
         expect_answers(&client, worker);
     }
     check_cores(control, resizes);

@@ -13,16 +13,20 @@ print_help(void)
 {
     (void)printf(
         "usage: leat scale show [OPTION...]\n"
-        "       leat scale set WORKER --cores N [OPTION...]\n\n"
+        "       leat scale set WORKER [--cores N] [--for APPLICATION | --for-all] [OPTION...]\n\n"
         "Shows which cores each worker has, and gives one more or fewer while it runs: from its next batch on, with nothing\n"
         "loaded anew. How many it can have is cores_max in its entry of workers in the configuration: 1, 2, 4, ... up to it.\n"
-        "set returns when no batch of the former size runs any more.\n\n"
+        "With none it is parked: it serves nobody, and its cores can be given to others. An application that has workers of\n"
+        "its own is served by these only, all others by those for all or, where there are none, by any that is awake.\n"
+        "set returns when no batch of the former size runs any more; what waits in the worker's queue it still runs.\n\n"
         "options:\n"
-        "  --cores N       how many the worker is to have\n"
+        "  --cores N       how many the worker is to have; 0 parks it\n"
+        "  --for NAME      the application that it serves from now on\n"
+        "  --for-all       it serves all from now on, but those that have workers of their own\n"
         "  --json          print the daemon's answer\n"
         "  --socket PATH   of the daemon\n"
         "  --help\n\n"
-        "example: leat scale set 0 --cores 4\n");
+        "example: leat scale set 0 --cores 4 --for images\n");
 }
 
 /* A list of whole numbers, "1, 2, 4"; "-" where it is empty. */
@@ -40,6 +44,14 @@ list_of(const json_t *object, const char *key, char *text, size_t bytes)
     return text;
 }
 
+/* Whom it serves. */
+static const char *
+served_by(const json_t *worker)
+{
+    const char *application = json_string_value(json_object_get(worker, "application"));
+    return application != NULL ? application : number_of(worker, "cores") == 0 ? "(parked)" : text_of(worker, "serves");
+}
+
 static void
 print_workers(const json_t *reply)
 {
@@ -47,13 +59,13 @@ print_workers(const json_t *reply)
     const json_t *worker, *node;
     size_t i;
 
-    (void)printf("%6s %5s  %-12s %-16s %4s  %-16s %12s %8s\n", "worker", "cores", "can have", "CPUs", "node", "class", "since",
-                 "resizes");
+    (void)printf("%6s %5s  %-12s %-16s %4s  %-16s %12s %8s  %s\n", "worker", "cores", "can have", "CPUs", "node", "class", "since",
+                 "resizes", "serves");
     json_array_foreach(json_object_get(reply, "workers"), i, worker) {
-        (void)printf("%6lld %5lld  %-12s %-16s %4lld  %-16s %12s %8lld\n", number_of(worker, "worker"), number_of(worker, "cores"),
+        (void)printf("%6lld %5lld  %-12s %-16s %4lld  %-16s %12s %8lld  %s\n", number_of(worker, "worker"), number_of(worker, "cores"),
                      list_of(worker, "sizes", sizes, sizeof(sizes)), list_of(worker, "cpus", cpus, sizeof(cpus)),
                      number_of(worker, "node"), text_of(worker, "class_name"),
-                     format_ns((double)number_of(worker, "since_ns")).text, number_of(worker, "resizes"));
+                     format_ns((double)number_of(worker, "since_ns")).text, number_of(worker, "resizes"), served_by(worker));
     }
     json_array_foreach(json_object_get(reply, "nodes"), i, node) {
         (void)printf("node %lld: %lld cores can be given\n", number_of(node, "node"), number_of(node, "free_cores"));
@@ -64,8 +76,9 @@ print_workers(const json_t *reply)
 
 struct arguments {
     const char *socket_path;
-    uint64_t worker, cores; /* 0: not given */
-    bool json;
+    const char *application; /* NULL: not given */
+    uint64_t worker, cores;
+    bool cores_given, for_all, json;
 };
 
 /* -1: go on. */
@@ -76,6 +89,8 @@ parse(int argc, char **argv, bool set, struct arguments *arguments)
                                             {"json", no_argument, NULL, 'j'},
                                             {"socket", required_argument, NULL, 's'},
                                             {"cores", required_argument, NULL, 'c'},
+                                            {"for", required_argument, NULL, 'f'},
+                                            {"for-all", no_argument, NULL, 'a'},
                                             {NULL, 0, NULL, 0}};
     int option;
 
@@ -87,7 +102,16 @@ parse(int argc, char **argv, bool set, struct arguments *arguments)
         case 'j': arguments->json = true; break;
         case 's': arguments->socket_path = optarg; break;
         case 'c':
-            if (set && parse_u64(optarg, 1, CORES_MAX, &arguments->cores)) {
+            if (set && parse_u64(optarg, 0, CORES_MAX, &arguments->cores)) {
+                arguments->cores_given = true;
+                break;
+            }
+            return option_error("scale", argv);
+        case 'f':
+        case 'a':
+            if (set && arguments->application == NULL && !arguments->for_all) {
+                arguments->application = optarg;
+                arguments->for_all = option == 'a';
                 break;
             }
             return option_error("scale", argv);
@@ -101,7 +125,8 @@ parse(int argc, char **argv, bool set, struct arguments *arguments)
     if (set && !parse_u64(argv[optind], 0, WORKERS_MAX, &arguments->worker)) {
         return usage_error("scale", "'%s' is no number of a worker (leat scale show)", argv[optind]);
     }
-    return set && arguments->cores == 0 ? usage_error("scale", "set needs --cores N") : -1;
+    const bool any = arguments->cores_given || arguments->application != NULL || arguments->for_all;
+    return set && !any ? usage_error("scale", "set needs --cores N, --for APPLICATION or --for-all") : -1;
 }
 
 int
@@ -122,9 +147,17 @@ verb_scale(int argc, char **argv)
     if (parsed >= 0) {
         return parsed;
     }
-    json_t *request = set ? json_pack("{s:s, s:I, s:I}", "op", "scale-set", "worker", (json_int_t)arguments.worker, "cores",
-                                      (json_int_t)arguments.cores)
-                          : json_pack("{s:s}", "op", "scale-show");
+    json_t *request = json_pack("{s:s}", "op", set ? "scale-set" : "scale-show");
+    if (set) {
+        (void)json_object_set_new(request, "worker", json_integer((json_int_t)arguments.worker));
+    }
+    if (arguments.cores_given) {
+        (void)json_object_set_new(request, "cores", json_integer((json_int_t)arguments.cores));
+    }
+    if (arguments.application != NULL || arguments.for_all) {
+        (void)json_object_set_new(request, "application",
+                                  arguments.for_all ? json_null() : json_string(arguments.application));
+    }
     json_t *reply = ask_daemon("scale", arguments.socket_path, request, -1, &exit_code);
     if (reply == NULL) {
         return exit_code;
@@ -133,8 +166,10 @@ verb_scale(int argc, char **argv)
         print_json(json_incref(reply));
     } else if (set) {
         char cpus[256];
-        (void)printf("worker %lld has %lld cores, CPUs %s, after %s\n", number_of(reply, "worker"), number_of(reply, "cores"),
-                     list_of(reply, "cpus", cpus, sizeof(cpus)), format_ns((double)number_of(reply, "effect_ns")).text);
+        (void)printf("worker %lld has %lld cores, CPUs %s, and serves %s, after %s\n", number_of(reply, "worker"),
+                     number_of(reply, "cores"), list_of(reply, "cpus", cpus, sizeof(cpus)),
+                     number_of(reply, "cores") > 0 ? served_by(reply) : "nobody",
+                     format_ns((double)number_of(reply, "effect_ns")).text);
     } else {
         print_workers(reply);
     }

@@ -37,7 +37,7 @@ _leat() {
     pool) options='--budget --objective --price --max --cores --base --sizes --variant --top --by --router --seed --profile --model
                    --prices --percentile --json --socket --help'
           [ "$COMP_CWORD" -eq 2 ] && options="plan $options" ;;
-    scale) options='--cores --json --socket --help'
+    scale) options='--cores --for --for-all --json --socket --help'
            [ "$COMP_CWORD" -eq 2 ] && options="show set $options" ;;
     status) options='--wait --json --socket --help' ;;
     topology|version) options='--json --socket --help' ;;
