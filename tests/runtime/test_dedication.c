@@ -13,7 +13,7 @@
 #include "tests/leat_test.h"
 #include "tests/runtime/steps.h"
 
-enum { WORKERS = 4, APPLICATIONS = 3, DEPTH = 2, ROUNDS = 3000, BURST = 6, PATIENCE = 100000 };
+enum { WORKERS = 4, APPLICATIONS = 3, DEPTH = 2, ROUNDS = 800, BURST = 6, PATIENCE = 100000 };
 
 #define OFFLINE UINT32_MAX
 #define ALL     LEAT_WORKER_FOR_ALL
