@@ -546,6 +546,7 @@ load_model(const struct leat_variant_source *source, struct leat_variant *varian
         .output_count = loaded->signature.output_count,
         .one_by_one = variant->one_by_one,
         .class_names = source->class_names,
+        .class_cores = source->class_names != NULL ? source->team_sizes : NULL,
         .class_count = source->class_names != NULL ? source->team_size_count : 0,
     };
     if (graphs.sequence != NULL) {

@@ -7,8 +7,10 @@
  * Options, a JSON object:
  *   "latency_ns"   time of any batch; default 0
  *   "per_item_ns"  added for each item; default 0
+ *   "parallel_ns", "parallel_per_item_ns"  the same, divided by the cores of the team; default 0. So a batch of b items on c
+ *                  cores takes latency + per_item b + (parallel + parallel_per_item b) / c, as sched/scale.h has it
  *   "points"       [{"items": n, "latency_ns": t}, ...] rising in items: linear between the points, flat before
- *                  the first, and beyond the last by its slope; instead of the two above
+ *                  the first, and beyond the last by its slope; instead of latency and per_item
  *   "tables"       {"class name": [{"items": n, "samples_ns": [t, ...]}, ...], ...} rising in items, for every class of
  *                  workers; instead of all of the above. Class "*" is any that is not named. A batch takes one of the samples
  *                  of the first size that is not smaller, each as likely as the others: how a machine behaves that was
@@ -60,7 +62,9 @@ struct leat_model {
     _Atomic uint64_t draws; /* so far. W: whoever begins a batch, relaxed */
     struct point points[POINTS_MAX];
     uint32_t point_count; /* 0: the affine form */
-    uint64_t latency_ns, per_item_ns;
+    uint64_t latency_ns, per_item_ns, parallel_ns, parallel_per_item_ns;
+    uint32_t *class_cores; /* [class_count] */
+    uint32_t class_count;
     bool burn;
     enum { PAYLOAD_LEAVE, PAYLOAD_READ, PAYLOAD_COPY } payload;
     uint32_t input_count;
@@ -239,7 +243,8 @@ read_word(const json_t *options, const char *key, const char *const *words, size
 static enum leat_status
 read_options(const json_t *options, const struct leat_model_source *source, struct leat_model *model)
 {
-    const char *const known[] = {"latency_ns", "per_item_ns", "points", "tables", "seed", "mode", "payload"};
+    const char *const known[] = {"latency_ns", "per_item_ns", "parallel_ns", "parallel_per_item_ns", "points", "tables", "seed", "mode",
+                                 "payload"};
     static const char *const modes[] = {"sleep", "burn"};
     static const char *const payloads[] = {[PAYLOAD_LEAVE] = "leave", [PAYLOAD_READ] = "read", [PAYLOAD_COPY] = "copy"};
     size_t mode = 0, payload = 0;
@@ -258,6 +263,12 @@ read_options(const json_t *options, const struct leat_model_source *source, stru
     enum leat_status status = read_u64(options, "latency_ns", &model->latency_ns);
     if (status == LEAT_OK) {
         status = read_u64(options, "per_item_ns", &model->per_item_ns);
+    }
+    if (status == LEAT_OK) {
+        status = read_u64(options, "parallel_ns", &model->parallel_ns);
+    }
+    if (status == LEAT_OK) {
+        status = read_u64(options, "parallel_per_item_ns", &model->parallel_per_item_ns);
     }
     if (status == LEAT_OK && json_object_get(options, "points") != NULL) {
         status = read_points(json_object_get(options, "points"), model);
@@ -293,7 +304,27 @@ synthetic_model_destroy(struct leat_model *model)
         free(model->tables[t].rows);
     }
     free(model->tables);
+    free(model->class_cores);
     free(model);
+}
+
+static enum leat_status
+keep_classes(const struct leat_model_source *source, struct leat_model *model)
+{
+    if (model->tables != NULL && (model->parallel_ns > 0 || model->parallel_per_item_ns > 0)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "synthetic option 'tables' has the times of batches: leave 'parallel_ns' and "
+                                           "'parallel_per_item_ns' out");
+    }
+    if (source->class_cores == NULL || source->class_count == 0) {
+        return LEAT_OK;
+    }
+    model->class_cores = malloc(source->class_count * sizeof(model->class_cores[0]));
+    if (model->class_cores == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for classes of workers");
+    }
+    memcpy(model->class_cores, source->class_cores, source->class_count * sizeof(model->class_cores[0]));
+    model->class_count = source->class_count;
+    return LEAT_OK;
 }
 
 static enum leat_status
@@ -309,6 +340,9 @@ synthetic_model_load(const struct leat_model_source *source, struct leat_model *
     enum leat_status status = LEAT_ERR_NOMEM;
     if (model != NULL) {
         status = read_options(options, source, model);
+    }
+    if (status == LEAT_OK) {
+        status = keep_classes(source, model);
     }
     json_decref(options);
     if (status != LEAT_OK) {
@@ -399,8 +433,9 @@ sampled_ns(struct leat_model *model, uint32_t worker_class, uint64_t items)
     return row->samples_ns[(draw(model) >> 32) * row->count >> 32];
 }
 
+/* As if on one core, or on any number of them. */
 static uint64_t
-batch_ns(const struct leat_model *model, uint64_t items)
+alone_ns(const struct leat_model *model, uint64_t items)
 {
     if (model->point_count == 0) {
         return model->latency_ns + model->per_item_ns * items;
@@ -422,6 +457,19 @@ batch_ns(const struct leat_model *model, uint64_t items)
     return value > 0 ? (uint64_t)value : 0;
 }
 
+static uint64_t
+batch_ns(const struct leat_model *model, uint64_t items, uint32_t cores)
+{
+    return alone_ns(model, items) + (model->parallel_ns + model->parallel_per_item_ns * items) / cores;
+}
+
+/* Of a team of the class; 1 where classes are not known. */
+static uint32_t
+cores_of_class(const struct leat_model *model, uint32_t worker_class)
+{
+    return worker_class < model->class_count ? model->class_cores[worker_class] : 1;
+}
+
 /* But for wake-ups. What is done to payload takes time that is not known. */
 static bool
 synthetic_plan_times(const struct leat_plan *plan, uint32_t worker_class, uint32_t items,
@@ -435,7 +483,7 @@ synthetic_plan_times(const struct leat_plan *plan, uint32_t worker_class, uint32
     if (model->tables != NULL) {
         *ret_times = find_row(model, worker_class, items)->times;
     } else {
-        const uint64_t ns = batch_ns(model, items);
+        const uint64_t ns = batch_ns(model, items, cores_of_class(model, worker_class));
         *ret_times = (struct leat_plan_times){.mean_ns = ns, .p50_ns = ns, .p95_ns = ns, .p99_ns = ns};
     }
     return true;
@@ -510,7 +558,7 @@ synthetic_plan_run(const struct leat_plan *plan, const struct leat_segment *segm
         }
     }
     const uint64_t duration_ns =
-        model->tables != NULL ? sampled_ns(model, leat_team_class(team), items) : batch_ns(model, items);
+        model->tables != NULL ? sampled_ns(model, leat_team_class(team), items) : batch_ns(model, items, leat_team_size(team));
     if (duration_ns == 0) {
         return LEAT_OK;
     }

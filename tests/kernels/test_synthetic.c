@@ -27,11 +27,13 @@ static enum leat_status
 load(const char *options, struct leat_model **ret_model)
 {
     static const char *const classes[] = {"fast", "slow"};
+    static const uint32_t cores[] = {1, 2};
     const struct leat_model_source source = {.options_json = options,
                                              .infos = infos,
                                              .input_count = 1,
                                              .output_count = 1,
                                              .class_names = classes,
+                                             .class_cores = cores,
                                              .class_count = 2};
     return backend->model_load(&source, ret_model);
 }
@@ -113,6 +115,22 @@ burn_once(struct leat_team *team)
     EXPECT(leat_monotonic_ns() - start_ns >= 20000000);
     backend->plan_destroy(plan);
     backend->model_destroy(model);
+}
+
+/* A part of the time is divided among the members of the team. */
+static void
+test_parallel_times(void)
+{
+    static const uint32_t items[] = {1, 4};
+    static const uint64_t expected_ns[2][2] = {{8000000, 14000000}, {5000000, 8000000}};
+
+    for (uint32_t size = 1; size <= 2; size++) {
+        struct leat_team *team;
+        EXPECT(leat_team_create(&(struct leat_team_options){.size = size}, &team) == LEAT_OK);
+        (void)expect_times("{\"latency_ns\": 2000000, \"parallel_ns\": 4000000, \"parallel_per_item_ns\": 2000000}", items,
+                           expected_ns[size - 1], LEAT_COUNT_OF(items), team);
+        leat_team_destroy(team);
+    }
 }
 
 /* What sleeping and burning cost in CPU time, on a team of two. */
@@ -271,6 +289,10 @@ test_times_are_known(void)
     struct leat_plan *plan;
 
     expect_known("{\"latency_ns\": 9, \"per_item_ns\": 2}", 1, 3, (struct leat_plan_times){15, 15, 15, 15});
+    expect_known("{\"latency_ns\": 9, \"per_item_ns\": 2, \"parallel_ns\": 10, \"parallel_per_item_ns\": 4}", 0, 3,
+                 (struct leat_plan_times){37, 37, 37, 37});
+    expect_known("{\"latency_ns\": 9, \"per_item_ns\": 2, \"parallel_ns\": 10, \"parallel_per_item_ns\": 4}", 1, 3,
+                 (struct leat_plan_times){26, 26, 26, 26});
     expect_known(sampled, 0, 1, (struct leat_plan_times){25, 20, 40, 40});
     expect_known(sampled, 0, 4, (struct leat_plan_times){25, 20, 40, 40});
     expect_known(sampled, 0, 5, (struct leat_plan_times){7, 7, 7, 7});
@@ -293,6 +315,7 @@ test_wrong_options(void)
         "{\"points\": [{\"items\": 2, \"latency_ns\": 1}, {\"items\": 2, \"latency_ns\": 1}]}",
         "{\"seed\": -1}", "{" TABLES(ROW(1, ""), ROW(1, "1")) "}", "{" TABLES(ROW(1, "1"), ROW(1, "-1")) "}",
         "{" TABLES(ROW(1, "1"), ROW(1, "1.5")) "}", "{" TABLES(ROW(0, "1"), ROW(1, "1")) "}",
+        "{\"parallel_ns\": 1, " TABLES(ROW(1, "1"), ROW(1, "1")) "}", "{\"parallel_per_item_ns\": -1}",
         "{" TABLES(ROW(2, "1") "," ROW(2, "1"), ROW(1, "1")) "}", "{" TABLES(ROW(1, "1"), "3") "}",
     };
     for (size_t i = 0; i < LEAT_COUNT_OF(wrong); i++) {
@@ -309,6 +332,7 @@ main(void)
 {
     leat_test_init();
     test_profiles();
+    test_parallel_times();
     test_modes();
     test_payload_of_each_segment();
     test_tables();

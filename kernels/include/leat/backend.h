@@ -42,7 +42,7 @@ extern "C" {
 #endif
 
 /* Changes with everything below: a library that was built for another number is not loaded. */
-#define LEAT_BACKEND_ABI 9u
+#define LEAT_BACKEND_ABI 10u
 
 struct leat_graph; /* private to leat */
 struct leat_model; /* a backend's own */
@@ -94,6 +94,7 @@ struct leat_model_source {
     uint32_t input_count, output_count;
     bool one_by_one; /* items of the graph may meet in a batch, or sizes depend on their contents: it is run for one at a time */
     const char *const *class_names;      /* of workers: leat_team_class counts in it; may be NULL */
+    const uint32_t *class_cores;         /* of one worker of each class, likewise; NULL where class_names is */
     uint32_t class_count;
     /* Of a model with sequences; else length_count is 0 and the others are NULL. */
     uint32_t length_count;
