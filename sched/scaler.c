@@ -51,6 +51,12 @@ keep_class(struct leat_joint_stage *joint, const struct leat_scaler_stage *stage
     }
 }
 
+static uint32_t
+least_instances(const struct leat_scaler_stage *stage)
+{
+    return stage->instances_min > 0 ? stage->instances_min : 1;
+}
+
 static void
 take(uint32_t *left, uint32_t cores)
 {
@@ -70,8 +76,9 @@ order_instances(struct decision *decision, const struct leat_joint_box *box)
         *joint = application->joint;
         joint->demand_qps = demand(decision->options, application, most_qps, false);
         for (uint32_t s = 0; s < joint->stage_count; s++) {
-            joint->stages[s].instances_min = 1;
-            joint->stages[s].instances_max = UINT32_MAX;
+            const struct leat_scaler_stage *stage = &application->stages[s];
+            joint->stages[s].instances_min = least_instances(stage);
+            joint->stages[s].instances_max = stage->instances_max > 0 ? stage->instances_max : UINT32_MAX;
             keep_class(&joint->stages[s], &application->stages[s]);
         }
     }
@@ -87,8 +94,10 @@ order_instances(struct decision *decision, const struct leat_joint_box *box)
             const uint32_t begun = stage->ready + stage->starting;
             struct leat_scaler_order *order = &application->orders[s];
             const uint32_t fewer = stage->ready > 0 && choice->instances < stage->ready ? stage->ready - 1 : choice->instances;
+            const uint32_t kept = stage->instances_min < stage->ready ? stage->instances_min : stage->ready;
             order->worker_class = begun > 0 ? stage->worker_class : choice->worker_class;
             order->instances = fewer < begun ? fewer : begun;
+            order->instances = order->instances > kept ? order->instances : kept;
             take(&left[order->worker_class], order->instances * application->joint.stages[s].cores_min);
         }
     }
@@ -244,7 +253,8 @@ order_shed(struct decision *decision, const struct leat_joint_box *box)
             const struct leat_joint_stage *joint = &application->joint.stages[s];
             struct leat_scaler_order *order = &application->orders[s];
             const uint32_t left = spare(decision, box, order->worker_class);
-            order->instances = left >= joint->cores_min ? 1 : 0;
+            const uint32_t most = left / joint->cores_min, least = least_instances(&application->stages[s]);
+            order->instances = least < most ? least : most;
             order->cores = joint->cores_min;
             order->batch = joint->batch_max;
             decision->answers[a].stages[s] = (struct leat_joint_choice){

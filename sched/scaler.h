@@ -41,6 +41,7 @@ struct leat_scaler_stage {
     uint32_t worker_class;    /* of all of them, if there are any */
     uint32_t cores;           /* of each that is ready: as ordered, where that is not yet in force */
     uint32_t waiting;         /* queries that the next batch of an instance has no room for */
+    uint32_t instances_min, instances_max; /* to order; 0: 1 and more. Where all of it is shed, or cores are missing, fewer */
 };
 
 struct leat_scaler_order {
