@@ -900,6 +900,9 @@ lower_as_kind(struct cpu_builder *b)
         return cpu_lower_reduce(b);
     case LEAT_OP_REDUCE_SUM:
         return cpu_lower_sum(b);
+    case LEAT_OP_REDUCE_MAX:
+    case LEAT_OP_ARG_MAX:
+        return cpu_lower_greatest(b);
     case LEAT_OP_RESHAPE:
     case LEAT_OP_FLATTEN:
     case LEAT_OP_SQUEEZE:

@@ -458,3 +458,68 @@ cpu_lower_sum(struct cpu_builder *b)
     }
     return status;
 }
+
+/* The place of the greatest of a row, the first of equal ones; the first NaN is greater than all. */
+static size_t
+greatest_of(const float *row, size_t count)
+{
+    size_t place = 0;
+
+    for (size_t i = 1; i < count && !isnan(row[place]); i++) {
+        place = row[i] <= row[place] ? place : i;
+    }
+    return place;
+}
+
+/* [outer][count] -> [outer], i64 where places are asked for. args: x, y. */
+static void
+take_greatest(const struct cpu_call *call, size_t begin, size_t end)
+{
+    const size_t count = call->step->count;
+    const float *x = call->pointers[0];
+
+    for (size_t o = begin; o < end; o++) {
+        const size_t place = greatest_of(x + o * count, count);
+        if (call->step->node->op->kind == LEAT_OP_ARG_MAX) {
+            ((int64_t *)call->pointers[1])[o] = (int64_t)place;
+        } else {
+            ((float *)call->pointers[1])[o] = x[o * count + place];
+        }
+    }
+}
+
+static enum leat_status
+greatest_rows(const struct cpu_call *call)
+{
+    cpu_share(call, take_greatest, call->step->outer, 1 + SHARED_LEAST / call->step->count);
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_lower_greatest(struct cpu_builder *b)
+{
+    const struct leat_value *x = leat_node_input(b->graph, b->node, 0);
+    const bool place = b->node->op->kind == LEAT_OP_ARG_MAX;
+    struct cpu_arg args[2] = {{0, 0}};
+    struct cpu_step *step;
+
+    if (!is_f32(x) || x->rank == 0 || leat_value_elements(x) == 0 || leat_node_int(b->node, "select_last_index", 0) != 0) {
+        return LEAT_AGAIN;
+    }
+    const uint32_t last = x->rank - 1;
+    if (place ? leat_node_axis(b->node, 0, x->rank) != last : leat_reduce_axes(b->graph, b->node) != 1u << last) {
+        return LEAT_AGAIN;
+    }
+    enum leat_status status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
+    if (status == LEAT_OK) {
+        status = cpu_plain_output(b, 0, &args[1].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_add_kernel(b, greatest_rows, args, 2, &step);
+    }
+    if (status == LEAT_OK) {
+        step->count = (size_t)x->dims[last];
+        step->outer = leat_value_elements(x) / step->count;
+    }
+    return status;
+}

@@ -296,6 +296,7 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_softmax(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_layer_norm(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_reduce(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_sum(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_greatest(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_view(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_concat(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_transpose(struct cpu_builder *b);

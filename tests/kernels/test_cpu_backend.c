@@ -471,9 +471,11 @@ test_shared_payloads(void)
 
 /* ---- Single nodes ----------------------------------------------------------------------------------- */
 
-/* A graph of input x and output y, in both backends, without passes. */
+enum { ROWS = 64 };
+
+/* A graph of one input and output y, in both backends, without passes; to the last bit, or as near as whole networks. */
 static void
-compare_backends(struct builder *b, const char *name, uint64_t *random)
+compare_backends(struct builder *b, const char *name, bool exact, uint64_t *random)
 {
     const struct leat_backend *const backends[] = {&leat_backend_reference, &leat_backend_cpu};
     const uint32_t whole = ITEMS;
@@ -488,7 +490,7 @@ compare_backends(struct builder *b, const char *name, uint64_t *random)
     n.inputs[0] = aligned(ITEMS * n.infos[0].item_bytes);
     n.expected[1] = aligned(ITEMS * n.infos[1].item_bytes);
     answers[1] = aligned(ITEMS * n.infos[1].item_bytes);
-    fill(&n.infos[0], 0, n.inputs[0], random);
+    fill(&n.infos[0], ROWS, n.inputs[0], random);
     for (size_t i = 0; i < LEAT_COUNT_OF(backends); i++) {
         struct leat_model *model;
         struct leat_plan *plan;
@@ -500,7 +502,11 @@ compare_backends(struct builder *b, const char *name, uint64_t *random)
         backends[i]->plan_destroy(plan);
         backends[i]->model_destroy(model);
     }
-    compare(&n, ITEMS, answers);
+    if (exact) {
+        EXPECT(memcmp(answers[1], n.expected[1], ITEMS * n.infos[1].item_bytes) == 0);
+    } else {
+        compare(&n, ITEMS, answers);
+    }
     free(answers[1]);
     destroy_network(&n);
 }
@@ -524,7 +530,39 @@ test_sums(void)
         Onnx__NodeProto *node = builder_node(&b, "ReduceSum", "x", "y");
         (void)builder_ints(&b, node, "axes", axes[kind], counts[kind]);
         (void)builder_int(&b, node, "keepdims", round % 2);
-        compare_backends(&b, "ReduceSum", &random);
+        compare_backends(&b, "ReduceSum", false, &random);
+    }
+}
+
+/* Of rows of few different numbers, NaN and infinities among them: which of equal ones it is shows. */
+static void
+test_greatest(void)
+{
+    static const float numbers[] = {-1, 0, 1, 2, 3, INFINITY, -INFINITY, NAN};
+    uint64_t random = leat_test_seed;
+
+    for (uint32_t round = 0; round < 120; round++) {
+        const int64_t rows = 1 + (int64_t)(leat_test_random(&random) % 5), count = 1 + (int64_t)(leat_test_random(&random) % 9);
+        const bool place = round % 2 == 0;
+        float table[ROWS * 9];
+        struct builder b;
+
+        for (size_t i = 0; i < LEAT_COUNT_OF(table); i++) {
+            table[i] = numbers[leat_test_random(&random) % (round % 3 == 0 ? LEAT_COUNT_OF(numbers) : 5)];
+        }
+        builder_init(&b, 12);
+        (void)builder_input(&b, "row", 7, DIMS(-1, rows));
+        (void)builder_constant(&b, "table", 1, table, DIMS(ROWS, count));
+        (void)builder_int(&b, builder_node(&b, "Gather", "table row", "x"), "axis", 0);
+        Onnx__NodeProto *node = builder_node(&b, place ? "ArgMax" : "ReduceMax", "x", "y");
+        if (place) {
+            (void)builder_int(&b, node, "axis", round % 4 == 0 ? 2 : -1);
+            (void)builder_int(&b, node, "select_last_index", round % 7 == 0);
+        } else {
+            (void)builder_ints(&b, node, "axes", (const int64_t[]){2}, 1);
+        }
+        (void)builder_int(&b, node, "keepdims", round % 3 == 0);
+        compare_backends(&b, place ? "ArgMax" : "ReduceMax", true, &random);
     }
 }
 
@@ -556,7 +594,7 @@ test_enlarged(void)
         (void)builder_string(&b, node, "mode", "nearest");
         (void)builder_string(&b, node, "coordinate_transformation_mode", places[round % LEAT_COUNT_OF(places)]);
         (void)builder_string(&b, node, "nearest_mode", rounds_to[leat_test_random(&random) % LEAT_COUNT_OF(rounds_to)]);
-        compare_backends(&b, "Resize", &random);
+        compare_backends(&b, "Resize", true, &random);
     }
 }
 
@@ -671,6 +709,7 @@ main(int argc, char **argv)
         test_shared_payloads();
         test_sums();
         test_enlarged();
+        test_greatest();
         test_precision_names();
     }
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
