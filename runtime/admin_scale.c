@@ -3,6 +3,7 @@
 #include <jansson.h>
 
 #include "runtime/admin_private.h"
+#include "runtime/scale_keeper.h"
 
 static json_t *
 numbers(const uint32_t *values, uint32_t count)
@@ -70,8 +71,8 @@ leat_admin_scale_show(struct leat_daemon *daemon)
                              (json_int_t)leat_daemon_free_cores(daemon, daemon->nodes[n])));
     }
     const uint32_t count = leat_daemon_free_cpus(daemon, cpus);
-    return json_pack("{s:o, s:o, s:o, s:s}", "workers", workers, "nodes", nodes, "free_cpus", numbers(cpus, count), "held_by",
-                     daemon->options.pin ? "affinity" : "nothing");
+    return json_pack("{s:o, s:o, s:o, s:o, s:s}", "scaling", leat_scale_keeper_describe(daemon), "workers", workers, "nodes", nodes,
+                     "free_cpus", numbers(cpus, count), "held_by", daemon->options.pin ? "affinity" : "nothing");
 }
 
 /* Whom it is to serve, with the cores that it has where none are said; null: all. */
@@ -117,6 +118,10 @@ leat_admin_scale_set(struct leat_daemon *daemon, const json_t *request)
     if ((cores != NULL || application == NULL) &&
         (!json_is_integer(cores) || json_integer_value(cores) < 0 || json_integer_value(cores) > LEAT_TEAM_MAX)) {
         return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_INVALID, "cores must be 0 to %u", LEAT_TEAM_MAX));
+    }
+    if (daemon->scaling != NULL) {
+        return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_BUSY, "workers follow the load, as scaling.mode of the configuration says: %s",
+                                            leat_scaling_modes[daemon->options.scaling.mode]));
     }
     struct leat_daemon_size size = {.worker = (uint32_t)json_integer_value(worker), .cores = (uint32_t)json_integer_value(cores)};
     const enum leat_status status = application != NULL ? arrange(daemon, size.worker, cores, application)

@@ -284,6 +284,59 @@ read_workers(const struct loader *loader, const struct leat_raw_config *raw)
     return LEAT_OK;
 }
 
+/* ---- scaling ------------------------------------------------------------------------------------- */
+
+static enum leat_status
+read_scaled(const struct loader *loader, const struct leat_raw_scaling *raw)
+{
+    struct leat_scaling *scaling = &loader->config->scaling;
+    char prefix[LEAT_CONFIG_PATH_BYTES], path[LEAT_CONFIG_PATH_BYTES];
+
+    if (raw->applications_count > LEAT_SCALER_APPLICATIONS_MAX) {
+        return leat_config_fail(&loader->text, "scaling.applications", "lists %u; allowed are up to %u",
+                                raw->applications_count, LEAT_SCALER_APPLICATIONS_MAX);
+    }
+    while (scaling->application_count < raw->applications_count) {
+        const uint32_t i = scaling->application_count++;
+        (void)snprintf(prefix, sizeof(prefix), "scaling.applications[%u]", i);
+        const enum leat_status status =
+            read_table(loader, &leat_settings_scaled, prefix, &raw->applications[i], &scaling->applications[i]);
+        if (status != LEAT_OK) {
+            return status;
+        }
+        for (uint32_t before = 0; before < i; before++) {
+            if (strcmp(scaling->applications[before].name, scaling->applications[i].name) == 0) {
+                return leat_config_fail(&loader->text, join(path, prefix, "name"), "'%s' is listed twice",
+                                        scaling->applications[i].name);
+            }
+        }
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+read_scaling(const struct loader *loader, const struct leat_raw_scaling *raw)
+{
+    const struct leat_scaling *scaling = &loader->config->scaling;
+    enum leat_status status = read_table(loader, &leat_settings_scaling, "scaling", raw, loader->config);
+
+    if (status == LEAT_OK) {
+        status = read_scaled(loader, raw);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (scaling->hold_ns / scaling->interval_ns > LEAT_SCALER_HOLD_MAX) {
+        return leat_config_fail(&loader->text, "scaling.hold", "is %" PRIu64 " intervals; allowed are up to %u",
+                                scaling->hold_ns / scaling->interval_ns, LEAT_SCALER_HOLD_MAX);
+    }
+    if (scaling->mode != LEAT_SCALING_OFF && scaling->application_count == 0) {
+        return leat_config_fail(&loader->text, "scaling", "mode %s needs 'applications': which are to be scaled",
+                                leat_scaling_modes[scaling->mode]);
+    }
+    return LEAT_OK;
+}
+
 /* ---- backends ------------------------------------------------------------------------------------ */
 
 static enum leat_status
@@ -509,7 +562,8 @@ check_times(const struct loader *loader, const char *prefix, const struct leat_c
     }
     for (uint32_t i = 0; i < leat_settings_synthetic.count; i++) {
         const struct leat_setting *setting = &leat_settings_synthetic.settings[i];
-        const bool given = strcmp(setting->key, "latency") == 0 || strcmp(setting->key, "per_item") == 0;
+        const bool given = strcmp(setting->key, "latency") == 0 || strcmp(setting->key, "per_item") == 0 ||
+                           strncmp(setting->key, "parallel", 8) == 0;
         const bool drawn = strcmp(setting->key, "seed") == 0;
         if ((from_file ? given : drawn) && !leat_setting_is_default(setting, model)) {
             return leat_config_fail(&loader->text, join(path, prefix, setting->key), "%s",
@@ -525,7 +579,7 @@ read_synthetic(const struct loader *loader, const struct leat_raw_synthetic *raw
                struct leat_config_model *model)
 {
     static const struct leat_raw_synthetic nothing = {0};
-    char path[LEAT_CONFIG_PATH_BYTES], options[160];
+    char path[LEAT_CONFIG_PATH_BYTES], options[240];
 
     raw = raw == NULL ? &nothing : raw;
     join(path, prefix, "synthetic");
@@ -551,9 +605,10 @@ read_synthetic(const struct loader *loader, const struct leat_raw_synthetic *raw
         return model->options_json == NULL ? no_memory() : LEAT_OK;
     }
     (void)snprintf(options, sizeof(options),
-                   "{\"latency_ns\":%" PRIu64 ",\"per_item_ns\":%" PRIu64 ",\"mode\":\"%s\"}",
-                   model->synthetic_latency_ns, model->synthetic_per_item_ns,
-                   model->synthetic_burn ? "burn" : "sleep");
+                   "{\"latency_ns\":%" PRIu64 ",\"per_item_ns\":%" PRIu64 ",\"parallel_ns\":%" PRIu64
+                   ",\"parallel_per_item_ns\":%" PRIu64 ",\"mode\":\"%s\"}",
+                   model->synthetic_latency_ns, model->synthetic_per_item_ns, model->synthetic_parallel_ns,
+                   model->synthetic_parallel_per_item_ns, model->synthetic_burn ? "burn" : "sleep");
     model->options_json = strdup(options);
     return model->options_json == NULL ? no_memory() : LEAT_OK;
 }
@@ -704,6 +759,9 @@ read_all(const struct loader *loader, const struct leat_raw_config *raw)
     if (status == LEAT_OK) {
         status = read_table(loader, &leat_settings_dispatcher, "dispatcher", &raw->dispatcher,
                             loader->config);
+    }
+    if (status == LEAT_OK) {
+        status = read_scaling(loader, &raw->scaling);
     }
     if (status == LEAT_OK) {
         status = read_classes(loader, raw);

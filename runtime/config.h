@@ -20,6 +20,7 @@
 #include <leat/tensor.h>
 
 #include "runtime/log.h"
+#include "runtime/scaling.h"
 #include "runtime/topology.h"
 #include "sched/policy.h"
 
@@ -33,6 +34,7 @@ struct leat_config_model {
     uint32_t accuracy_ppm;   /* 0: unknown */
     char *options_json;      /* for the backend, or {"dims": {name: value}} of a file; NULL for none */
     uint64_t synthetic_latency_ns, synthetic_per_item_ns; /* what options_json says */
+    uint64_t synthetic_parallel_ns, synthetic_parallel_per_item_ns;
     bool synthetic_burn;
     char *synthetic_times, *synthetic_times_model; /* CSV file of times by worker class, and which rows of it; or "" */
     uint32_t synthetic_seed;
@@ -98,6 +100,7 @@ struct leat_config {
         uint64_t spin_ns; /* LEAT_CONFIG_SPIN_AUTO: while every thread that spins has a core */
         bool hold_cpu_dma_latency;
     } dispatcher;
+    struct leat_scaling scaling;
     struct leat_config_class *classes; /* none: workers' classes are what workers call them, at no price */
     uint32_t class_count;              /* 0..LEAT_PLACEMENT_CLASSES_MAX */
     struct leat_worker_group *workers; /* for leat_placement_request */

@@ -155,6 +155,23 @@ check_applications(const struct leat_config *config)
     return status;
 }
 
+/* What the solver goes by. */
+static enum leat_status
+check_scaling(const struct leat_config *config)
+{
+    for (uint32_t i = 0; i < config->scaling.application_count; i++) {
+        for (uint32_t a = 0; a < config->application_count; a++) {
+            const struct leat_config_application *application = &config->applications[a];
+            if (strcmp(application->name, config->scaling.applications[i].name) == 0 && application->latency_ns == 0) {
+                return LEAT_FAIL(LEAT_ERR_CONFIG,
+                                 "scaling.applications[%u].name: applications[%u] has no objective: give it 'latency'", i,
+                                 a);
+            }
+        }
+    }
+    return LEAT_OK;
+}
+
 /* Each class that has workers needs times, up to the model's largest batch. */
 static enum leat_status
 check_tables(const struct leat_config_model *model, uint32_t number, const json_t *tables,
@@ -245,6 +262,9 @@ leat_config_check(const struct leat_config *config, const struct leat_topology *
     }
     if (status == LEAT_OK) {
         status = check_applications(config);
+    }
+    if (status == LEAT_OK) {
+        status = check_scaling(config);
     }
     struct leat_placement *placement = NULL;
     if (status == LEAT_OK) {

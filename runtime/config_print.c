@@ -13,7 +13,8 @@ static const struct {
 } sections[] = {{"", &leat_settings_root},
                 {"access", &leat_settings_access},
                 {"limits", &leat_settings_limits},
-                {"dispatcher", &leat_settings_dispatcher}};
+                {"dispatcher", &leat_settings_dispatcher},
+                {"scaling", &leat_settings_scaling}};
 
 static bool
 is_text(enum leat_setting_kind kind)
@@ -76,6 +77,15 @@ print_operators(const struct leat_config *config, FILE *out)
         (void)fprintf(out, "%s%u", i > 0 ? ", " : "", (unsigned)config->access.operators[i]);
     }
     (void)fprintf(out, "]%s\n", config->access.operator_count == 0 ? "  # default" : "");
+}
+
+static void
+print_scaled(const struct leat_config *config, FILE *out)
+{
+    (void)fprintf(out, "  applications:%s\n", config->scaling.application_count == 0 ? " []  # default" : "");
+    for (uint32_t i = 0; i < config->scaling.application_count; i++) {
+        print_table(&leat_settings_scaled, &config->scaling.applications[i], "    - ", "      ", out);
+    }
 }
 
 static void
@@ -228,6 +238,9 @@ print_yaml(const struct leat_config *config, const struct leat_placement *placem
         print_table(sections[s].table, config, indent, indent, out);
         if (strcmp(sections[s].name, "access") == 0) {
             print_operators(config, out);
+        }
+        if (strcmp(sections[s].name, "scaling") == 0) {
+            print_scaled(config, out);
         }
     }
     print_classes(config, placement, out);
@@ -409,6 +422,11 @@ print_json(const struct leat_config *config, const struct leat_placement *placem
                 (void)json_array_append_new(operators, json_integer(config->access.operators[i]));
             }
             (void)json_object_set_new(object, "operators", operators);
+        }
+        if (strcmp(sections[s].name, "scaling") == 0) {
+            (void)json_object_set_new(object, "applications",
+                                      list_json(&leat_settings_scaled, "scaling.applications", config->scaling.applications,
+                                                config->scaling.application_count, sizeof(config->scaling.applications[0]), defaults));
         }
         if (sections[s].name[0] == '\0') {
             json_decref(object);

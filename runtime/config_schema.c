@@ -9,6 +9,8 @@
 #define ACCESS_FIELD(...)      FIELD_OF(struct leat_raw_access, __VA_ARGS__)
 #define LIMITS_FIELD(...)      FIELD_OF(struct leat_raw_limits, __VA_ARGS__)
 #define DISPATCHER_FIELD(...)  FIELD_OF(struct leat_raw_dispatcher, __VA_ARGS__)
+#define SCALING_FIELD(...)     FIELD_OF(struct leat_raw_scaling, __VA_ARGS__)
+#define SCALED_FIELD(...)      FIELD_OF(struct leat_raw_scaled, __VA_ARGS__)
 #define WORKER_FIELD(...)      FIELD_OF(struct leat_raw_worker, __VA_ARGS__)
 #define CLASS_FIELD(...)       FIELD_OF(struct leat_raw_class, __VA_ARGS__)
 #define APPLICATION_FIELD(...) FIELD_OF(struct leat_raw_application, __VA_ARGS__)
@@ -37,6 +39,19 @@ static const cyaml_schema_field_t limits_fields[] = {
 
 static const cyaml_schema_field_t dispatcher_fields[] = {
     LEAT_SETTINGS_DISPATCHER(DISPATCHER_FIELD)
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_field_t scaled_fields[] = {
+    LEAT_SETTINGS_SCALED(SCALED_FIELD)
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t scaled_value = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct leat_raw_scaled, scaled_fields)};
+
+static const cyaml_schema_field_t scaling_fields[] = {
+    LEAT_SETTINGS_SCALING(SCALING_FIELD)
+    LIST(struct leat_raw_scaling, applications, &scaled_value),
     CYAML_FIELD_END,
 };
 
@@ -99,6 +114,7 @@ static const cyaml_schema_field_t root_fields[] = {
     CYAML_FIELD_MAPPING("limits", CYAML_FLAG_OPTIONAL, struct leat_raw_config, limits, limits_fields),
     CYAML_FIELD_MAPPING("dispatcher", CYAML_FLAG_OPTIONAL, struct leat_raw_config, dispatcher,
                         dispatcher_fields),
+    CYAML_FIELD_MAPPING("scaling", CYAML_FLAG_OPTIONAL, struct leat_raw_config, scaling, scaling_fields),
     LIST(struct leat_raw_config, classes, &class_value),
     LIST(struct leat_raw_config, workers, &worker_value),
     LIST(struct leat_raw_config, backends, &backend_value),

@@ -22,6 +22,8 @@
 #define ACCESS_SETTING(...)      SETTING_OF(struct leat_raw_access, struct leat_config, __VA_ARGS__)
 #define LIMITS_SETTING(...)      SETTING_OF(struct leat_raw_limits, struct leat_config, __VA_ARGS__)
 #define DISPATCHER_SETTING(...)  SETTING_OF(struct leat_raw_dispatcher, struct leat_config, __VA_ARGS__)
+#define SCALING_SETTING(...)     SETTING_OF(struct leat_raw_scaling, struct leat_config, __VA_ARGS__)
+#define SCALED_SETTING(...)      SETTING_OF(struct leat_raw_scaled, struct leat_scaled, __VA_ARGS__)
 #define WORKER_SETTING(...)      SETTING_OF(struct leat_raw_worker, struct leat_worker_group, __VA_ARGS__)
 #define CLASS_SETTING(...)       SETTING_OF(struct leat_raw_class, struct leat_config_class, __VA_ARGS__)
 #define APPLICATION_SETTING(...) SETTING_OF(struct leat_raw_application, struct leat_config_application, __VA_ARGS__)
@@ -34,6 +36,8 @@ TABLE(root, LEAT_SETTINGS_ROOT, struct leat_raw_config, struct leat_config, ROOT
 TABLE(access, LEAT_SETTINGS_ACCESS, struct leat_raw_access, struct leat_config, ACCESS_SETTING);
 TABLE(limits, LEAT_SETTINGS_LIMITS, struct leat_raw_limits, struct leat_config, LIMITS_SETTING);
 TABLE(dispatcher, LEAT_SETTINGS_DISPATCHER, struct leat_raw_dispatcher, struct leat_config, DISPATCHER_SETTING);
+TABLE(scaling, LEAT_SETTINGS_SCALING, struct leat_raw_scaling, struct leat_config, SCALING_SETTING);
+TABLE(scaled, LEAT_SETTINGS_SCALED, struct leat_raw_scaled, struct leat_scaled, SCALED_SETTING);
 TABLE(worker, LEAT_SETTINGS_WORKER, struct leat_raw_worker, struct leat_worker_group, WORKER_SETTING);
 TABLE(class, LEAT_SETTINGS_CLASS, struct leat_raw_class, struct leat_config_class, CLASS_SETTING);
 TABLE(application, LEAT_SETTINGS_APPLICATION, struct leat_raw_application, struct leat_config_application,
@@ -326,6 +330,37 @@ read_level(const char *text, enum leat_log_level *value, char *problem)
 }
 
 static bool
+read_scaling(const char *text, enum leat_scaling_mode *value, char *problem)
+{
+    for (uint32_t mode = 0; mode < LEAT_SCALING_MODES; mode++) {
+        if (strcmp(text, leat_scaling_modes[mode]) == 0) {
+            *value = mode;
+            return true;
+        }
+    }
+    return wrong(problem, "no mode '%.40s' of scaling; allowed are off, leat, horizontal and vertical", text);
+}
+
+static bool
+read_forecast(const char *text, enum leat_forecast *value, char *problem)
+{
+    char names[256] = "off";
+
+    if (strcmp(text, "off") == 0) {
+        *value = LEAT_SCALING_FORESEES_NOTHING;
+        return true;
+    }
+    if (leat_forecast_find(text, value)) {
+        return true;
+    }
+    for (uint32_t f = 0; f < LEAT_FORECASTS; f++) {
+        const size_t used = strlen(names);
+        (void)snprintf(names + used, sizeof(names) - used, ", %s", leat_forecast_name(f));
+    }
+    return wrong(problem, "no forecast '%.40s'; allowed: %s", text, names);
+}
+
+static bool
 read_policy(bool router, const char *text, void *field, char *problem)
 {
     char names[256] = "";
@@ -421,6 +456,10 @@ leat_setting_read(const struct leat_setting *setting, const char *text, void *ta
         return read_policy(setting->kind == LEAT_SETTING_ROUTER, text, field, problem);
     case LEAT_SETTING_DTYPE:
         return read_dtype(text, field, problem);
+    case LEAT_SETTING_SCALING:
+        return read_scaling(text, field, problem);
+    case LEAT_SETTING_FORECAST:
+        return read_forecast(text, field, problem);
     }
     LEAT_ASSERT(!"every kind is handled");
     return false;
@@ -514,6 +553,14 @@ leat_setting_write(const struct leat_setting *setting, const void *target, char 
         break;
     case LEAT_SETTING_DTYPE:
         word = leat_dtype_text(*(const uint32_t *)field);
+        break;
+    case LEAT_SETTING_SCALING:
+        word = leat_scaling_modes[*(const enum leat_scaling_mode *)field];
+        break;
+    case LEAT_SETTING_FORECAST:
+        word = *(const enum leat_forecast *)field == LEAT_SCALING_FORESEES_NOTHING
+                   ? "off"
+                   : leat_forecast_name(*(const enum leat_forecast *)field);
         break;
     }
     (void)snprintf(text, bytes, "%s", word);

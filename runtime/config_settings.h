@@ -36,6 +36,8 @@ enum leat_setting_kind {
     LEAT_SETTING_ROUTER,
     LEAT_SETTING_SELECTOR,
     LEAT_SETTING_DTYPE,   /* u32 */
+    LEAT_SETTING_SCALING, /* enum leat_scaling_mode */
+    LEAT_SETTING_FORECAST, /* enum leat_forecast, or off */
 };
 
 #define LEAT_SETTINGS_ROOT(X)                                                      \
@@ -70,6 +72,18 @@ enum leat_setting_kind {
     X(cpu, AUTO, dispatcher.cpu, 0, LEAT_CPU_MAX - 1, "auto")                      \
     X(spin, AUTO_TIME, dispatcher.spin_ns, 0, 10000000, "auto")                    \
     X(hold_cpu_dma_latency, BOOL, dispatcher.hold_cpu_dma_latency, 0, 0, "false")
+
+#define LEAT_SETTINGS_SCALING(X)                                                   \
+    X(mode, SCALING, scaling.mode, 0, 0, "off")                                    \
+    X(interval, TIME, scaling.interval_ns, 10000000, UINT64_C(10000000000), "100ms") \
+    X(hold, TIME, scaling.hold_ns, 10000000, UINT64_C(3600000000000), "30s")       \
+    X(settle, TIME, scaling.settle_ns, 10000000, UINT64_C(3600000000000), "1s")    \
+    X(instance_delay, AUTO_TIME, scaling.instance_delay_ns, 0, UINT64_C(3600000000000), "auto") \
+    X(forecast, FORECAST, scaling.forecast, 0, 0, "quantile50")
+
+#define LEAT_SETTINGS_SCALED(X)                                                    \
+    X(name, NAME, name, 0, 0, NULL)                                                \
+    X(weight, U32, weight, 1, 1000, "1")
 
 #define LEAT_SETTINGS_WORKER(X)                                                    \
     X(count, AUTO, count, 1, LEAT_PLACEMENT_WORKERS_MAX, "auto")                   \
@@ -109,6 +123,8 @@ enum leat_setting_kind {
 #define LEAT_SETTINGS_SYNTHETIC(X)                                                 \
     X(latency, TIME, synthetic_latency_ns, 0, UINT64_C(60000000000), "1ms")        \
     X(per_item, TIME, synthetic_per_item_ns, 0, UINT64_C(60000000000), "0")        \
+    X(parallel, TIME, synthetic_parallel_ns, 0, UINT64_C(60000000000), "0")        \
+    X(parallel_per_item, TIME, synthetic_parallel_per_item_ns, 0, UINT64_C(60000000000), "0") \
     X(mode, BURN, synthetic_burn, 0, 0, "sleep")                                   \
     X(times, TEXT, synthetic_times, 0, 4000, "")                                   \
     X(times_model, TEXT, synthetic_times_model, 0, 63, "")                         \
@@ -133,6 +149,16 @@ struct leat_raw_limits {
 
 struct leat_raw_dispatcher {
     LEAT_SETTINGS_DISPATCHER(LEAT_RAW_FIELD)
+};
+
+struct leat_raw_scaled {
+    LEAT_SETTINGS_SCALED(LEAT_RAW_FIELD)
+};
+
+struct leat_raw_scaling {
+    LEAT_SETTINGS_SCALING(LEAT_RAW_FIELD)
+    struct leat_raw_scaled *applications;
+    uint32_t applications_count;
 };
 
 struct leat_raw_worker {
@@ -177,6 +203,7 @@ struct leat_raw_config {
     struct leat_raw_access access;
     struct leat_raw_limits limits;
     struct leat_raw_dispatcher dispatcher;
+    struct leat_raw_scaling scaling;
     struct leat_raw_class *classes;
     struct leat_raw_worker *workers;
     struct leat_raw_backend *backends;
@@ -200,8 +227,8 @@ struct leat_setting_table {
 };
 
 extern const struct leat_setting_table leat_settings_root, leat_settings_access, leat_settings_limits,
-    leat_settings_dispatcher, leat_settings_class, leat_settings_worker, leat_settings_backend, leat_settings_application,
-    leat_settings_model, leat_settings_synthetic, leat_settings_tensor;
+    leat_settings_dispatcher, leat_settings_scaling, leat_settings_scaled, leat_settings_class, leat_settings_worker,
+    leat_settings_backend, leat_settings_application, leat_settings_model, leat_settings_synthetic, leat_settings_tensor;
 
 #define LEAT_SETTING_TEXT_BYTES 4200
 

@@ -16,6 +16,7 @@
 
 #include "kernels/team.h"
 #include "runtime/registry.h"
+#include "runtime/scaling.h"
 #include "runtime/server.h"
 #include "runtime/topology.h"
 #include "runtime/variant.h"
@@ -96,6 +97,7 @@ struct leat_daemon_options {
     const struct leat_daemon_class *classes; /* of all worker_class; NULL: they have no names and no prices */
     uint32_t class_count;     /* of classes, those that workers can become too; 0: those that they are of */
     struct leat_cores *cores; /* that workers are on and can be given; borrowed. NULL: they stay as they are */
+    struct leat_scaling scaling; /* off unless there are cores that workers can be given */
     bool pin;              /* false: leave placement to the kernel */
     int dispatcher_cpu;    /* -1: unpinned */
     uint32_t worker_depth;

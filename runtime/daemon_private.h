@@ -94,6 +94,7 @@ struct leat_daemon {
     pthread_cond_t answered; /* the dispatcher has let go of an application, or copied profiles */
     struct leat_profile_copy profiles; /* the answer to the one thread that looks */
     struct leat_policy_keeper *keeper; /* runtime/policy_keeper.h */
+    struct leat_scale_keeper *scaling; /* runtime/scale_keeper.h; NULL: workers are not scaled */
     struct leat_offline *offline; /* runtime/offline.h */
     struct leat_application *applications[LEAT_APPLICATIONS_MAX]; /* by id */
     uint64_t generations; /* of applications, so far */

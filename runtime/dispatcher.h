@@ -65,7 +65,9 @@ struct leat_profile_copy {
     uint32_t variant;
     bool found;
     uint32_t rate_qps, dispersion_ppm; /* of the application's arrivals */
+    uint32_t rising_qps;               /* the rate, but that of late where it rises */
     uint64_t queries, items;           /* that arrived so far */
+    uint64_t waiting_items;            /* of online queries */
     struct leat_profile profiles[LEAT_WORKER_CLASSES_MAX];
     bool answered; /* control's */
 };

@@ -166,6 +166,8 @@ copy_profiles(struct leat_dispatcher *dispatcher, struct leat_profile_copy *copy
     if (copy->found) {
         memcpy(copy->profiles, app->profiles[copy->variant], sizeof(copy->profiles));
         copy->rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns);
+        copy->rising_qps = leat_load_rising_qps(&app->load, dispatcher->now_ns);
+        copy->waiting_items = app->waiting[LEAT_RANK_ONLINE].items;
         copy->dispersion_ppm = leat_load_dispersion_ppm(&app->load, dispatcher->now_ns);
         copy->queries = app->load.queries;
         copy->items = app->load.items;

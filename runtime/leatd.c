@@ -801,6 +801,7 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
         .classes = classes,
         .class_count = placement->class_count,
         .cores = cores,
+        .scaling = config->scaling,
         .pin = true,
         .dispatcher_cpu = (int)placement->dispatcher_cpu,
         .worker_depth = config->worker_queue_depth,

@@ -53,6 +53,9 @@ test_defaults(void)
     EXPECT(config->limits.session_memory_bytes == 0 && config->limits.session_memory_per_user_bytes == 0);
     EXPECT(config->dispatcher.cpu == LEAT_AUTO && config->dispatcher.spin_ns == LEAT_CONFIG_SPIN_AUTO);
     EXPECT(!config->dispatcher.hold_cpu_dma_latency);
+    EXPECT(config->scaling.mode == LEAT_SCALING_OFF && config->scaling.application_count == 0);
+    EXPECT(config->scaling.interval_ns == 100000000 && config->scaling.hold_ns == UINT64_C(30000000000));
+    EXPECT(config->scaling.instance_delay_ns == LEAT_SCALING_DELAY_AUTO && config->scaling.forecast == LEAT_FORECAST_DEFAULT);
     EXPECT(config->worker_group_count == 1 && config->workers[0].count == LEAT_AUTO);
     EXPECT(config->workers[0].cores == 1 && strcmp(config->workers[0].class_name, "cpu") == 0);
     EXPECT(config->application_count == 0 && config->model_count == 0 && config->file == NULL);
@@ -90,7 +93,7 @@ test_example_equals_defaults(const char *path)
         EXPECT(strstr(file_text, key) != NULL);
         keys += !heading;
     }
-    EXPECT(keys == 31);
+    EXPECT(keys == 38);
     free(example_text);
     free(defaults_text);
     leat_config_free(example);
@@ -113,6 +116,8 @@ static const char full[] =
     "  session_memory_per_user: 512MiB\n"
     "  central_queue: 128\n"
     "dispatcher: {cpu: 3, spin: 0, hold_cpu_dma_latency: true}\n"
+    "scaling: {mode: vertical, interval: 50ms, hold: 2s, settle: 300ms, instance_delay: 0, forecast: off,\n"
+    "          applications: [{name: app-1, weight: 3}, {name: m_2}]}\n"
     "classes: [{name: cpu}, {name: fast, price: 0.526, count_max: 5}]\n"
     "workers:\n"
     "  - {count: 2, cores: 4, cpus: \"0-7\", class: fast}\n"
@@ -134,6 +139,8 @@ static const char full[] =
     "    synthetic:\n"
     "      latency: 1500us\n"
     "      per_item: 2us\n"
+    "      parallel: 3us\n"
+    "      parallel_per_item: 4us\n"
     "      mode: burn\n"
     "      inputs: [{name: a, dims: [3, 224, 224]}, {name: b, dtype: i64}]\n"
     "      outputs: [{name: c, dtype: bool, dims: [10]}]\n"
@@ -155,6 +162,11 @@ test_everything_is_read_and_survives_printing(void)
     EXPECT(config->limits.session_memory_per_user_bytes == 512u << 20);
     EXPECT(config->dispatcher.cpu == 3 && config->dispatcher.spin_ns == 0);
     EXPECT(config->dispatcher.hold_cpu_dma_latency);
+    EXPECT(config->scaling.mode == LEAT_SCALING_VERTICAL && config->scaling.interval_ns == 50000000);
+    EXPECT(config->scaling.hold_ns == UINT64_C(2000000000) && config->scaling.settle_ns == 300000000);
+    EXPECT(config->scaling.instance_delay_ns == 0 && config->scaling.forecast == LEAT_SCALING_FORESEES_NOTHING);
+    EXPECT(config->scaling.application_count == 2 && config->scaling.applications[0].weight == 3);
+    EXPECT(strcmp(config->scaling.applications[1].name, "m_2") == 0 && config->scaling.applications[1].weight == 1);
     EXPECT(config->worker_group_count == 2 && config->workers[0].count == 2);
     EXPECT(config->workers[0].cores == 4 && strcmp(config->workers[0].cpus, "0-7") == 0);
     EXPECT(config->class_count == 2 && config->classes[0].price_micro == 0 && config->classes[0].count_max == LEAT_AUTO);
@@ -179,7 +191,8 @@ test_everything_is_read_and_survives_printing(void)
     EXPECT(synthetic->infos[1].rank == 1 && synthetic->infos[1].item_bytes == 8);
     EXPECT(synthetic->infos[2].dtype == LEAT_DTYPE_BOOL && synthetic->infos[2].item_bytes == 10);
     EXPECT(strcmp(synthetic->options_json,
-                  "{\"latency_ns\":1500000,\"per_item_ns\":2000,\"mode\":\"burn\"}") == 0);
+                  "{\"latency_ns\":1500000,\"per_item_ns\":2000,\"parallel_ns\":3000,\"parallel_per_item_ns\":4000,"
+                  "\"mode\":\"burn\"}") == 0);
     EXPECT(config->backend_count == 2 && strcmp(config->backends[0].path, "/b/t.so") == 0);
     EXPECT(strcmp(config->backends[0].options, "a: b") == 0 && config->backends[1].options[0] == '\0');
     EXPECT(strcmp(config->models[3].backend, "plain") == 0);
@@ -208,6 +221,11 @@ test_everything_is_read_and_survives_printing(void)
     EXPECT(json_array_size(json_object_get(settings, "models")) == 4 && json_array_size(json_object_get(settings, "backends")) == 2);
     EXPECT(strstr(json, "\"applications[0].selector\"") != NULL);
     EXPECT(strstr(json, "\"dispatcher.spin_ns\"") == NULL);
+    const json_t *scaling = json_object_get(settings, "scaling");
+    EXPECT(strcmp(json_string_value(json_object_get(scaling, "mode")), "vertical") == 0);
+    EXPECT(json_integer_value(json_object_get(scaling, "hold_ns")) == 2000000000);
+    EXPECT(json_array_size(json_object_get(scaling, "applications")) == 2);
+    EXPECT(strstr(json, "\"scaling.applications[1].weight\"") != NULL);
     json_decref(object);
     free(json);
     free(text);
@@ -257,6 +275,14 @@ test_mistakes_are_named_with_their_place(void)
         {"limits: {slots_per_session: 16384}\n", ":1:29: ", "allowed are 2 to 8192"},
         {"worker_queue_depth: 65\n", ":1:21: ", "allowed are 1 to 64"},
         {"drain: 2h\n", ":1:8: drain: ", "needs a unit"},
+        {"scaling: {mode: up}\n", ":1:17: scaling.mode: ", "allowed are off, leat, horizontal and vertical"},
+        {"scaling: {mode: leat}\n", ":1:10: scaling: ", "needs 'applications'"},
+        {"scaling: {forecast: rain}\n", ":1:21: scaling.forecast: ", "allowed: off, last, mean"},
+        {"scaling: {interval: 1ms}\n", ":1:21: scaling.interval: ", "allowed are 10ms to 10s"},
+        {"scaling: {interval: 10ms, hold: 11s}\n", ":1:33: scaling.hold: ", "is 1100 intervals; allowed are up to 1024"},
+        {"scaling: {applications: [{name: a}, {name: a}]}\n", ":1:44: scaling.applications[1].name: ", "listed twice"},
+        {"scaling: {applications: [{name: a, weight: 0}]}\n", ":1:44: scaling.applications[0].weight: ", "allowed are 1 to 1000"},
+        {"scaling: {applications: [{weight: 2}]}\n", ":1:26: scaling.applications[0]: ","'name' is missing"},
         {"offline_utilisation: 40\n", ":1:22: offline_utilisation: ", ""},
         {"drain: 3601s\n", ":1:8: drain: ", "allowed are 0 to 3600s"},
         {"workers: [{cores: 257}]\n", ":1:19: workers[0].cores: ", "allowed are 1 to 256"},

@@ -18,7 +18,9 @@ print_help(void)
         "loaded anew. How many it can have is cores_max in its entry of workers in the configuration: 1, 2, 4, ... up to it.\n"
         "With none it is parked: it serves nobody, and its cores can be given to others. An application that has workers of\n"
         "its own is served by these only, all others by those for all or, where there are none, by any that is awake.\n"
-        "set returns when no batch of the former size runs any more; what waits in the worker's queue it still runs.\n\n"
+        "set returns when no batch of the former size runs any more; what waits in the worker's queue it still runs. Where cores\n"
+        "follow the load (scaling in the configuration), show tells too which applications have what, why, and what changed\n"
+        "lately, and set is refused.\n\n"
         "options:\n"
         "  --cores N       how many the worker is to have; 0 parks it\n"
         "  --for NAME      the application that it serves from now on\n"
@@ -72,6 +74,61 @@ print_workers(const json_t *reply)
     }
     (void)printf("free CPUs: %s; threads are held by %s\n", list_of(reply, "free_cpus", cpus, sizeof(cpus)),
                  text_of(reply, "held_by"));
+}
+
+static void
+print_scaled(const json_t *scaling)
+{
+    char workers[256];
+    const json_t *application;
+    size_t i;
+
+    (void)printf("\n%-24s %9s %8s %5s  %-16s %12s %12s %8s\n", "application", "instances", "starting", "cores", "workers", "items/s",
+                 "foreseen", "waiting");
+    json_array_foreach(json_object_get(scaling, "applications"), i, application) {
+        (void)printf("%-24s %9lld %8lld %5lld  %-16s %12.1f %12.1f %8lld\n", text_of(application, "name"),
+                     number_of(application, "instances"), number_of(application, "starting"), number_of(application, "cores"),
+                     list_of(application, "workers", workers, sizeof(workers)),
+                     json_number_value(json_object_get(application, "rate_items_per_s")),
+                     json_number_value(json_object_get(application, "expected_items_per_s")), number_of(application, "waiting_items"));
+        if (text_of(application, "trouble")[0] != '\0') {
+            (void)printf("  is not scaled: %s\n", text_of(application, "trouble"));
+        }
+    }
+}
+
+static void
+print_history(const json_t *scaling)
+{
+    const json_t *change;
+    size_t i;
+
+    json_array_foreach(json_object_get(scaling, "history"), i, change) {
+        const json_t *from = json_object_get(change, "from"), *to = json_object_get(change, "to");
+        (void)printf("%s%10s ago  %s: %lld on %lld cores, %lld starting, before %lld on %lld, %lld starting; %s\n", i == 0 ? "\n" : "",
+                     format_ns((double)number_of(change, "ago_ns")).text, text_of(change, "application"), number_of(to, "instances"),
+                     number_of(to, "cores"), number_of(to, "starting"), number_of(from, "instances"), number_of(from, "cores"),
+                     number_of(from, "starting"), text_of(change, "why"));
+    }
+}
+
+static void
+print_scaling(const json_t *scaling)
+{
+    const char *mode = text_of(scaling, "mode");
+
+    (void)printf("scaling: %s", mode);
+    if (strcmp(mode, "off") == 0) {
+        (void)printf("\n");
+        return;
+    }
+    (void)printf(", every %s, forecast %s; %lld decisions, %lld changes\n", format_ns((double)number_of(scaling, "interval_ns")).text,
+                 text_of(scaling, "forecast"), number_of(scaling, "decisions"), number_of(scaling, "changes"));
+    if (text_of(scaling, "trouble")[0] != '\0') {
+        (void)printf("workers stay as they are: %s\n", text_of(scaling, "trouble"));
+    }
+    print_scaled(scaling);
+    print_history(scaling);
 }
 
 struct arguments {
@@ -172,6 +229,7 @@ verb_scale(int argc, char **argv)
                      format_ns((double)number_of(reply, "effect_ns")).text);
     } else {
         print_workers(reply);
+        print_scaling(json_object_get(reply, "scaling"));
     }
     json_decref(reply);
     return exit_code;

@@ -1,0 +1,625 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "runtime/log.h"
+#include "runtime/scale_keeper_private.h"
+
+#define SECOND_NS UINT64_C(1000000000)
+
+const char *const leat_scaling_modes[LEAT_SCALING_MODES] = {"off", "leat", "horizontal", "vertical"};
+
+/* ---- What is looked at; mutex held, released while the dispatcher copies ----------------------------- */
+
+/* Why it is not scaled. */
+static bool
+leave_out(struct leat_scale_application *scaled, const char *why)
+{
+    scaled->served = false;
+    (void)snprintf(scaled->trouble, sizeof(scaled->trouble), "%s", why);
+    return false;
+}
+
+/* False: the application has gone, or changed, or the daemon shuts down. */
+static bool
+copy_variant(struct leat_daemon *daemon, const struct leat_application *app, uint32_t variant)
+{
+    const uint32_t id = app->id;
+    const uint64_t generation = app->generation;
+
+    return leat_daemon_copy_profiles(daemon, app, variant, &daemon->scaling->copy) == LEAT_OK &&
+           daemon->applications[id] == app && app->generation == generation;
+}
+
+/* That most batches ran in since the last look; without any, that of before. */
+static bool
+find_variant(struct leat_daemon *daemon, const struct leat_application *app, struct leat_scale_application *scaled)
+{
+    const struct leat_profile_copy *copy = &daemon->scaling->copy;
+    uint32_t most = 0;
+
+    for (uint32_t v = 0; v < app->variant_count && app->variant_count > 1; v++) {
+        uint32_t runs = 0;
+        if (!copy_variant(daemon, app, v)) {
+            return false;
+        }
+        for (uint32_t class = 0; class < daemon->class_count; class ++) {
+            runs += copy->profiles[class].number;
+        }
+        if (runs - scaled->runs_seen[v] > most) {
+            most = runs - scaled->runs_seen[v];
+            scaled->variant = v;
+        }
+        scaled->runs_seen[v] = runs;
+    }
+    return true;
+}
+
+static void
+fill_times(const struct leat_scale_keeper *keeper, struct leat_scale_application *scaled, uint32_t batch_max)
+{
+    struct leat_joint_stage *stage = &scaled->scaler.joint.stages[0];
+
+    *stage = (struct leat_joint_stage){
+        .cores_max = keeper->cores_max, .cores_min = keeper->cores_min, .batch_max = batch_max, .calls = 1};
+    for (uint32_t k = 0; k < keeper->class_count; k++) {
+        stage->latency_ns[k] = scaled->latency_ns[k];
+        for (uint32_t cores = 1; cores <= keeper->cores_max; cores++) {
+            const uint16_t class = keeper->class_of[k][cores];
+            for (uint32_t items = 1; items <= batch_max; items++) {
+                scaled->latency_ns[k][(cores - 1) * batch_max + items - 1] =
+                    class != UINT16_MAX ? leat_profile_predict(&keeper->copy.profiles[class], items) : 0;
+            }
+        }
+    }
+}
+
+/* The sum of what its models took to load; they are loaded one after another. */
+static uint64_t
+load_ns(const struct leat_daemon *daemon, const struct leat_application *app)
+{
+    uint64_t sum_ns = 0;
+
+    for (uint32_t m = 0; m < daemon->model_count; m++) {
+        for (uint32_t v = 0; v < app->variant_count; v++) {
+            sum_ns += daemon->models[m]->variant == app->variants[v] ? daemon->models[m]->load_ns : 0;
+        }
+    }
+    return sum_ns;
+}
+
+/* Counts whole seconds; of how many items came in each. */
+static void
+remember_rate(struct leat_scale_application *scaled, uint64_t items, uint64_t now_ns)
+{
+    if (scaled->second_ns == 0 || items < scaled->items_seen) {
+        scaled->seconds = 0;
+    } else if (now_ns - scaled->second_ns < SECOND_NS) {
+        return;
+    } else {
+        const double qps = (double)(items - scaled->items_seen) * (double)SECOND_NS / (double)(now_ns - scaled->second_ns);
+        scaled->rates[scaled->seconds++ % LEAT_SCALE_FORECAST_RATES] = (float)qps;
+    }
+    scaled->second_ns = now_ns;
+    scaled->items_seen = items;
+}
+
+static double
+foresee(const struct leat_scale_application *scaled, enum leat_forecast forecast)
+{
+    double maxima_qps[LEAT_FORECAST_WINDOWS];
+
+    if (forecast == LEAT_SCALING_FORESEES_NOTHING || scaled->seconds < LEAT_SCALE_FORECAST_RATES) {
+        return 0;
+    }
+    for (uint32_t w = 0; w < LEAT_FORECAST_WINDOWS; w++) {
+        maxima_qps[w] = 0;
+        for (uint32_t s = 0; s < LEAT_FORECAST_WINDOW_S; s++) {
+            const uint32_t second =
+                scaled->seconds + w * LEAT_FORECAST_WINDOW_S + s; /* the oldest is the next to be replaced */
+            maxima_qps[w] = fmax(maxima_qps[w], scaled->rates[second % LEAT_SCALE_FORECAST_RATES]);
+        }
+    }
+    return fmax(leat_forecast_qps(forecast, maxima_qps), 0);
+}
+
+static bool
+look_at(struct leat_daemon *daemon, uint32_t a)
+{
+    struct leat_scale_keeper *keeper = daemon->scaling;
+    const struct leat_scaling *options = &daemon->options.scaling;
+    struct leat_scale_application *scaled = &keeper->applications[a];
+    const struct leat_application *app = leat_daemon_find_application(daemon, options->applications[a].name);
+
+    if (app == NULL) {
+        return leave_out(scaled, "there is no application of that name");
+    }
+    if (app->latency_ns == 0) {
+        return leave_out(scaled, "it has no objective: give it a latency");
+    }
+    if (scaled->generation != app->generation) {
+        scaled->generation = app->generation;
+        scaled->variant = 0;
+        memset(scaled->runs_seen, 0, sizeof(scaled->runs_seen));
+    }
+    const uint16_t id = app->id;
+    const uint64_t latency_ns = app->latency_ns;
+    if (!find_variant(daemon, app, scaled) || !copy_variant(daemon, app, scaled->variant)) {
+        return leave_out(scaled, "it changes");
+    }
+    const uint32_t items_max = app->sched_variants[scaled->variant].items_max;
+    fill_times(keeper, scaled, items_max < LEAT_SCALE_BATCH_MAX ? items_max : LEAT_SCALE_BATCH_MAX);
+    scaled->scaler.joint.objective_ns = latency_ns;
+    scaled->scaler.joint.weight = options->applications[a].weight;
+    scaled->delay_ns = options->instance_delay_ns != LEAT_SCALING_DELAY_AUTO ? options->instance_delay_ns
+                       : options->mode == LEAT_SCALING_HORIZONTAL            ? load_ns(daemon, app)
+                                                                             : 0;
+    remember_rate(scaled, keeper->copy.items, leat_monotonic_ns());
+    scaled->scaler.rate_qps = keeper->copy.rising_qps;
+    scaled->scaler.expected_qps = foresee(scaled, options->forecast);
+    scaled->waiting_items = keeper->copy.waiting_items;
+    scaled->id = id;
+    scaled->served = true;
+    scaled->trouble[0] = '\0';
+    return true;
+}
+
+/* ---- What is decided; on the keeper's thread alone --------------------------------------------------- */
+
+static struct leat_scale_part
+part_of(const struct leat_scale_worker *workers, uint32_t worker_count, uint32_t a)
+{
+    struct leat_scale_part part = {0};
+
+    for (uint32_t w = 0; w < worker_count; w++) {
+        if (workers[w].application == a) {
+            part.ready += !workers[w].starting;
+            part.starting += workers[w].starting;
+            part.cores += workers[w].cores;
+        }
+    }
+    return part;
+}
+
+static uint32_t
+class_served_by(const struct leat_daemon *daemon, uint32_t a)
+{
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        if (daemon->scaling->workers[w].application == a) {
+            return daemon->scaling->workers[w].class;
+        }
+    }
+    return 0;
+}
+
+/* Workers that it has or could have. */
+static uint32_t
+within_reach(const struct leat_daemon *daemon, uint32_t a)
+{
+    const struct leat_scale_keeper *keeper = daemon->scaling;
+    uint32_t count = 0;
+
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        count += keeper->workers[w].application == a || keeper->workers[w].application == LEAT_SCALE_NOBODY;
+    }
+    return count;
+}
+
+/* What it has, as the scaler sees it. In mode vertical all that are served have as many workers, the first some more. */
+static void
+describe_stage(const struct leat_daemon *daemon, uint32_t a, uint32_t number, uint32_t served)
+{
+    const struct leat_scale_keeper *keeper = daemon->scaling;
+    struct leat_scale_application *scaled = &daemon->scaling->applications[a];
+    const struct leat_scale_part part = part_of(keeper->workers, daemon->options.worker_count, a);
+    const struct leat_scaler_order *order = &scaled->scaler.orders[0];
+    const uint64_t room = part.ready > 0 ? order->batch : 0;
+    const uint64_t waiting = scaled->waiting_items > room ? scaled->waiting_items - room : 0;
+    const uint32_t share = daemon->options.worker_count / served + (number < daemon->options.worker_count % served);
+    const bool fixed = daemon->options.scaling.mode == LEAT_SCALING_VERTICAL;
+    const uint32_t reach = within_reach(daemon, a);
+
+    scaled->scaler.stages[0] = (struct leat_scaler_stage){
+        .ready = part.ready,
+        .starting = part.starting,
+        .worker_class = class_served_by(daemon, a),
+        .cores = part.ready > 0 ? order->cores : keeper->cores_min,
+        .waiting = waiting < UINT32_MAX ? (uint32_t)waiting : UINT32_MAX,
+        .instances_min = fixed ? share : 0,
+        .instances_max = fixed       ? share
+                         : reach > 0 ? reach
+                                     : 1,
+    };
+}
+
+static void
+decide(struct leat_daemon *daemon, struct leat_scale_wanted *wanted)
+{
+    struct leat_scale_keeper *keeper = daemon->scaling;
+    const struct leat_scaling *options = &daemon->options.scaling;
+    const struct leat_scaler_options scaler = {
+        .deviations = 2,
+        .hold = (uint32_t)(options->hold_ns / options->interval_ns) + (options->hold_ns < options->interval_ns),
+        .settle = (uint32_t)((options->settle_ns + options->interval_ns - 1) / options->interval_ns),
+    };
+    struct leat_scaler_application *served[LEAT_SCALER_APPLICATIONS_MAX];
+    uint32_t count = 0, number = 0;
+
+    for (uint32_t a = 0; a < options->application_count; a++) {
+        count += keeper->applications[a].served;
+    }
+    for (uint32_t a = 0; a < options->application_count; a++) {
+        if (keeper->applications[a].served) {
+            describe_stage(daemon, a, number, count);
+            served[number++] = &keeper->applications[a].scaler;
+        }
+    }
+    if (count > 0) {
+        leat_scaler_decide(&scaler, &keeper->box, served, count, keeper->memory);
+    }
+    for (uint32_t a = 0; a < options->application_count; a++) {
+        const struct leat_scale_application *scaled = &keeper->applications[a];
+        const struct leat_scaler_order *order = &scaled->scaler.orders[0];
+        wanted[a] = (struct leat_scale_wanted){0};
+        if (scaled->served) {
+            wanted[a] = (struct leat_scale_wanted){.instances = order->instances,
+                                                   .cores = order->cores,
+                                                   .class = order->worker_class,
+                                                   .delays = scaled->delay_ns > 0 && scaled->scaler.stages[0].ready > 0};
+        }
+    }
+}
+
+/* ---- What is carried out ------------------------------------------------------------------------------- */
+
+/* Sizes as they are now: somebody else may have changed them. */
+static void
+see_workers(struct leat_daemon *daemon, uint32_t *ret_free_cores)
+{
+    struct leat_scale_keeper *keeper = daemon->scaling;
+    const uint64_t now_ns = leat_monotonic_ns();
+
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        struct leat_daemon_held held;
+        leat_daemon_held(daemon, w, &held);
+        keeper->workers[w].cores = held.shape.cores;
+        if (keeper->workers[w].starting && now_ns >= keeper->due_ns[w]) {
+            keeper->workers[w].starting = false;
+        }
+    }
+    for (uint32_t n = 0; n < daemon->node_count; n++) {
+        ret_free_cores[n] = leat_daemon_free_cores(daemon, daemon->nodes[n]);
+    }
+}
+
+/* What differs from what the daemon was told last. */
+static uint32_t
+list_changes(const struct leat_daemon *daemon, const struct leat_scale_worker *planned,
+             struct leat_daemon_arrangement *changes)
+{
+    const struct leat_scale_keeper *keeper = daemon->scaling;
+    uint32_t count = 0;
+
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        const struct leat_scale_worker *worker = &planned[w];
+        const bool owned = worker->application != LEAT_SCALE_NOBODY;
+        const struct leat_daemon_arrangement wanted = {
+            .worker = w,
+            .cores = (uint16_t)worker->cores,
+            .application = worker->starting ? LEAT_ARRANGED_FOR_NOBODY
+                           : owned          ? keeper->applications[worker->application].id
+                                            : LEAT_ARRANGED_FOR_ALL,
+        };
+        if (wanted.cores != keeper->workers[w].cores || wanted.application != keeper->told[w].application) {
+            changes[count++] = wanted;
+        }
+    }
+    return count;
+}
+
+static void
+note_change(struct leat_daemon *daemon, uint32_t a, const struct leat_scale_part *to)
+{
+    struct leat_scale_keeper *keeper = daemon->scaling;
+    const struct leat_scale_application *scaled = &keeper->applications[a];
+    struct leat_scale_change *change = &keeper->history[keeper->changes++ % LEAT_SCALE_CHANGES_KEPT];
+    const struct leat_scale_part *from = &scaled->part;
+    char why[sizeof(change->why)];
+
+    *change = (struct leat_scale_change){.at_ns = leat_monotonic_ns(), .application = a, .from = *from, .to = *to};
+    (void)snprintf(why, sizeof(why), "%.0f items/s come, %.0f are foreseen, %llu wait%s%s", scaled->scaler.rate_qps,
+                   scaled->scaler.expected_qps, (unsigned long long)scaled->waiting_items, scaled->served ? "" : "; ",
+                   scaled->trouble);
+    memcpy(change->why, why, sizeof(why));
+    leat_log(LEAT_LOG_INFO, "application '%s': %u instances on %u cores and %u that start, before %u on %u and %u: %s",
+             daemon->options.scaling.applications[a].name, to->ready, to->cores, to->starting, from->ready, from->cores,
+             from->starting, why);
+}
+
+/* They are as planned from now on. Mutex held. */
+static void
+commit(struct leat_daemon *daemon, const struct leat_scale_worker *planned, const struct leat_daemon_arrangement *changes,
+       uint32_t count)
+{
+    struct leat_scale_keeper *keeper = daemon->scaling;
+    const uint64_t now_ns = leat_monotonic_ns();
+
+    for (uint32_t i = 0; i < count; i++) {
+        keeper->told[changes[i].worker] = changes[i];
+    }
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        if (planned[w].starting &&
+            !(keeper->workers[w].starting && keeper->workers[w].application == planned[w].application)) {
+            keeper->due_ns[w] = now_ns + keeper->applications[planned[w].application].delay_ns;
+        }
+        keeper->workers[w] = planned[w];
+    }
+    for (uint32_t a = 0; a < daemon->options.scaling.application_count; a++) {
+        const struct leat_scale_part part = part_of(planned, daemon->options.worker_count, a);
+        if (memcmp(&part, &keeper->applications[a].part, sizeof(part)) != 0) {
+            note_change(daemon, a, &part);
+            keeper->applications[a].part = part;
+        }
+    }
+    keeper->trouble[0] = '\0';
+}
+
+static void
+note_failure(struct leat_scale_keeper *keeper, const char *why)
+{
+    if (strncmp(keeper->trouble, why, sizeof(keeper->trouble) - 1) != 0) {
+        (void)snprintf(keeper->trouble, sizeof(keeper->trouble), "%s", why);
+        leat_log(LEAT_LOG_WARNING, "workers stay as they are: %s", why);
+    }
+}
+
+/* Mutex held, released while the workers change. */
+static void
+carry_out(struct leat_daemon *daemon, const struct leat_scale_wanted *wanted, const uint32_t *free_cores)
+{
+    static const char shutting_down[] = "the daemon is shutting down";
+    struct leat_scale_keeper *keeper = daemon->scaling;
+    struct leat_scale_worker planned[LEAT_SCHED_WORKERS_MAX];
+    struct leat_daemon_arrangement changes[LEAT_SCHED_WORKERS_MAX];
+    struct leat_scale_plan_input input = {.workers = keeper->workers,
+                                          .worker_count = daemon->options.worker_count,
+                                          .free_cores = free_cores,
+                                          .node_count = daemon->node_count,
+                                          .wanted = wanted,
+                                          .application_count = daemon->options.scaling.application_count};
+
+    for (uint32_t a = 0; a < input.application_count; a++) {
+        input.parks = input.parks || wanted[a].instances > 0;
+    }
+    leat_scale_assign(&input, planned);
+    const uint32_t count = list_changes(daemon, planned, changes);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    const enum leat_status status = count > 0 ? leat_daemon_arrange(daemon, changes, count) : LEAT_OK;
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    keeper->decisions++;
+    if (status == LEAT_OK) {
+        commit(daemon, planned, changes, count);
+    } else if (!keeper->stop && !daemon->server_done) {
+        note_failure(keeper, strcmp(leat_error_text(), shutting_down) == 0 ? shutting_down : leat_error_text());
+    }
+}
+
+/* Mutex held, released meanwhile. */
+static void
+look_around(struct leat_daemon *daemon)
+{
+    struct leat_scale_keeper *keeper = daemon->scaling;
+    struct leat_scale_wanted wanted[LEAT_SCALER_APPLICATIONS_MAX];
+    uint32_t free_cores[LEAT_SCHED_WORKERS_MAX];
+
+    for (uint32_t a = 0; a < daemon->options.scaling.application_count && !keeper->stop; a++) {
+        (void)look_at(daemon, a);
+    }
+    if (keeper->stop || daemon->server_done) {
+        return;
+    }
+    see_workers(daemon, free_cores);
+    decide(daemon, wanted);
+    carry_out(daemon, wanted, free_cores);
+}
+
+static void *
+keeper_main(void *argument)
+{
+    struct leat_daemon *daemon = argument;
+    struct leat_scale_keeper *keeper = daemon->scaling;
+    uint64_t next_ns = leat_monotonic_ns();
+
+    (void)pthread_setname_np(pthread_self(), "leat-scaling");
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    while (!keeper->stop) {
+        const struct timespec next = {(time_t)(next_ns / SECOND_NS), (long)(next_ns % SECOND_NS)};
+        if (leat_monotonic_ns() < next_ns) {
+            const int waited = pthread_cond_timedwait(&keeper->turn, &daemon->mutex, &next);
+            LEAT_ASSERT(waited == 0 || waited == ETIMEDOUT);
+            continue;
+        }
+        next_ns = leat_monotonic_ns() + daemon->options.scaling.interval_ns;
+        look_around(daemon);
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return NULL;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------------------ */
+
+/* The solver's class of a worker: its class' name. False: there are too many. */
+static bool
+find_class(struct leat_daemon *daemon, uint32_t w, uint32_t *ret_class)
+{
+    struct leat_scale_keeper *keeper = daemon->scaling;
+    const char *name = daemon->classes[daemon->options.workers[w].worker_class].name;
+    uint32_t k = 0;
+
+    while (k < keeper->class_count && strcmp(keeper->class_names[k], name) != 0) {
+        k++;
+    }
+    if (k == LEAT_JOINT_CLASSES_MAX) {
+        return false;
+    }
+    if (k == keeper->class_count) {
+        keeper->class_names[keeper->class_count++] = name;
+        memset(keeper->class_of[k], 0xff, sizeof(keeper->class_of[k]));
+    }
+    *ret_class = k;
+    return true;
+}
+
+static void
+add_worker(struct leat_daemon *daemon, uint32_t w, uint32_t class)
+{
+    struct leat_scale_keeper *keeper = daemon->scaling;
+    uint32_t sizes = 0;
+
+    for (uint32_t cores = 1; cores <= LEAT_SCALE_CORES_MAX; cores++) {
+        uint16_t own;
+        if (leat_daemon_class_of(daemon, w, cores, &own)) {
+            sizes |= UINT32_C(1) << (cores - 1);
+            keeper->class_of[class][cores] = own;
+        }
+    }
+    const uint32_t least = leat_scale_least(sizes);
+    if (daemon->options.scaling.mode == LEAT_SCALING_HORIZONTAL) {
+        sizes &= -sizes;
+    }
+    const uint32_t most = leat_scale_most(sizes, LEAT_SCALE_CORES_MAX);
+    keeper->cores_min = keeper->cores_min == 0 || least < keeper->cores_min ? least : keeper->cores_min;
+    keeper->cores_max = most > keeper->cores_max ? most : keeper->cores_max;
+    keeper->workers[w] = (struct leat_scale_worker){.node = daemon->worker_copies[w],
+                                                    .class = class,
+                                                    .sizes = sizes,
+                                                    .cores = daemon->options.workers[w].core_count,
+                                                    .application = LEAT_SCALE_NOBODY};
+    keeper->told[w] = (struct leat_daemon_arrangement){
+        .worker = w, .cores = (uint16_t)daemon->options.workers[w].core_count, .application = LEAT_ARRANGED_FOR_ALL};
+    keeper->box.classes[class].cores += daemon->options.workers[w].core_count;
+    keeper->node_class[daemon->worker_copies[w]] = class;
+}
+
+/* What a core costs beside others: by the classes' prices, where they have any. */
+static uint32_t
+price_of(const struct leat_daemon *daemon, const char *name)
+{
+    for (uint32_t c = 0; c < daemon->class_count; c++) {
+        const uint64_t price = daemon->classes[c].price_micro / daemon->team_sizes[c] / 1000;
+        if (strcmp(daemon->classes[c].name, name) == 0 && price > 0) {
+            return price < UINT16_MAX ? (uint32_t)price : UINT16_MAX;
+        }
+    }
+    return 1;
+}
+
+static enum leat_status
+survey(struct leat_daemon *daemon)
+{
+    struct leat_scale_keeper *keeper = daemon->scaling;
+    uint64_t cells = 1;
+    uint32_t class;
+
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        if (!find_class(daemon, w, &class)) {
+            return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "scaling knows up to %u classes of workers: this machine has more",
+                             LEAT_JOINT_CLASSES_MAX);
+        }
+        add_worker(daemon, w, class);
+    }
+    if (keeper->cores_min == 0) {
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "scaling knows workers of up to %u cores: these have more",
+                         LEAT_SCALE_CORES_MAX);
+    }
+    for (uint32_t n = 0; n < daemon->node_count; n++) {
+        keeper->box.classes[keeper->node_class[n]].cores += leat_daemon_free_cores(daemon, daemon->nodes[n]);
+    }
+    keeper->box.class_count = keeper->class_count;
+    for (uint32_t k = 0; k < keeper->class_count; k++) {
+        keeper->box.classes[k].price = price_of(daemon, keeper->class_names[k]);
+        cells *= keeper->box.classes[k].cores + 1ull;
+    }
+    return cells <= UINT64_C(1) << 20
+               ? LEAT_OK
+               : LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "scaling cannot decide about as many classes of so many cores");
+}
+
+enum leat_status
+leat_scale_keeper_create(struct leat_daemon *daemon)
+{
+    const struct leat_scaling *options = &daemon->options.scaling;
+
+    if (options->mode == LEAT_SCALING_OFF) {
+        return LEAT_OK;
+    }
+    LEAT_ASSERT(options->application_count >= 1 && options->application_count <= LEAT_SCALER_APPLICATIONS_MAX);
+    LEAT_ASSERT(options->interval_ns > 0 && options->hold_ns / options->interval_ns <= LEAT_SCALER_HOLD_MAX);
+    struct leat_scale_keeper *keeper = calloc(1, sizeof(*keeper));
+    if (keeper == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to scale applications");
+    }
+    leat_daemon_init_timed_condition(&keeper->turn);
+    daemon->scaling = keeper;
+    for (uint32_t a = 0; a < options->application_count; a++) {
+        struct leat_joint_application *joint = &keeper->applications[a].scaler.joint;
+        joint->stage_count = joint->term_count = 1; /* terms[0] is stage 0 */
+    }
+    const enum leat_status status = survey(daemon);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const size_t bytes = leat_round_up(leat_joint_bytes(&keeper->box, options->application_count), LEAT_CACHE_LINE);
+    keeper->memory = aligned_alloc(LEAT_CACHE_LINE, bytes);
+    return keeper->memory != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to scale applications");
+}
+
+enum leat_status
+leat_scale_keeper_start(struct leat_daemon *daemon)
+{
+    struct leat_scale_keeper *keeper = daemon->scaling;
+
+    if (keeper == NULL) {
+        return LEAT_OK;
+    }
+    const int error = pthread_create(&keeper->thread, NULL, keeper_main, daemon);
+    if (error != 0) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "cannot start thread leat-scaling: %s", strerror(error));
+    }
+    keeper->started = true;
+    return LEAT_OK;
+}
+
+void
+leat_scale_keeper_stop(struct leat_daemon *daemon)
+{
+    struct leat_scale_keeper *keeper = daemon->scaling;
+
+    if (keeper == NULL || !keeper->started) {
+        return;
+    }
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    keeper->stop = true;
+    LEAT_MUST(pthread_cond_broadcast(&keeper->turn) == 0);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    LEAT_MUST(pthread_join(keeper->thread, NULL) == 0);
+    keeper->started = false;
+}
+
+void
+leat_scale_keeper_destroy(struct leat_daemon *daemon)
+{
+    struct leat_scale_keeper *keeper = daemon->scaling;
+
+    if (keeper == NULL) {
+        return;
+    }
+    LEAT_MUST(pthread_cond_destroy(&keeper->turn) == 0);
+    free(keeper->memory);
+    free(keeper);
+    daemon->scaling = NULL;
+}

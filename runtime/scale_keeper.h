@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime/scale_keeper.h - sees to it that applications have the cores and instances that their load asks for.
+ *
+ * Role       A thread looks at each scaled application several times a second: how many items come, how many wait,
+ *            what batches take on teams of each size. It asks sched/scaler.h what all of them are to have, makes workers
+ *            of that (runtime/scale_plan.h) and has them arranged (leat_daemon_arrange): cores and instances change in
+ *            one go, and who gives goes first.
+ * Workers    All are its own: each is one application's, starts for it, or is parked. Applications that are not listed
+ *            are served by the same workers, beside those whose they are. While none of the listed is served all workers
+ *            are for all.
+ * Rates      In items, as batches are. A rise counts in full at once (sched/load.h).
+ * Times      Those of the variant that ran most batches lately, on each class of workers, at the application's percentile.
+ * Forecast   From the highest rate of a second in each of the last six windows of ten seconds, once there are so many.
+ * Failure    What cannot be carried out is decided anew at the next look; why is told, and logged when it is a new reason.
+ * Threads    create, start, stop and destroy as for the daemon; describe on any.
+ */
+#ifndef LEAT_RUNTIME_SCALE_KEEPER_H
+#define LEAT_RUNTIME_SCALE_KEEPER_H
+
+#include "runtime/daemon_private.h"
+
+/*
+ * Once workers were surveyed. Nothing, where scaling is off. LEAT_ERR_UNSUPPORTED: workers are of more classes, or have
+ * more cores, than can be decided about.
+ */
+LEAT_MUST_CHECK enum leat_status leat_scale_keeper_create(struct leat_daemon *daemon);
+LEAT_MUST_CHECK enum leat_status
+leat_scale_keeper_start(struct leat_daemon *daemon);     /* once the dispatcher's events are read */
+void leat_scale_keeper_stop(struct leat_daemon *daemon); /* after leat_daemon_scale_end; waits for its thread, if it runs */
+void leat_scale_keeper_destroy(struct leat_daemon *daemon);
+
+/* Mode, what was decided last and why, who has what, and what changed lately. */
+json_t *leat_scale_keeper_describe(struct leat_daemon *daemon);
+
+#endif /* LEAT_RUNTIME_SCALE_KEEPER_H */

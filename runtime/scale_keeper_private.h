@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/scale_keeper_private.h - the keeper's state, shared by scale_keeper*.c only. */
+#ifndef LEAT_RUNTIME_SCALE_KEEPER_PRIVATE_H
+#define LEAT_RUNTIME_SCALE_KEEPER_PRIVATE_H
+
+#include "runtime/scale_keeper.h"
+#include "runtime/scale_plan.h"
+
+#define LEAT_SCALE_CHANGES_KEPT   64u
+#define LEAT_SCALE_FORECAST_RATES (LEAT_FORECAST_WINDOWS * LEAT_FORECAST_WINDOW_S) /* seconds */
+
+/* What an application has of workers. */
+struct leat_scale_part {
+    uint32_t ready, starting;
+    uint32_t cores; /* of all of them */
+};
+
+struct leat_scale_application {
+    struct leat_scaler_application scaler;
+    bool served; /* it is there, and can be scaled */
+    uint16_t id;
+    uint64_t generation;
+    uint32_t variant;                            /* that ran most batches lately */
+    uint32_t runs_seen[LEAT_SCHED_VARIANTS_MAX]; /* observations of each, at the last look */
+    uint64_t delay_ns;                           /* of a new instance */
+    uint64_t second_ns, items_seen;              /* when the last whole second ended, and what had come by then */
+    float rates[LEAT_SCALE_FORECAST_RATES];      /* ring, of whole seconds */
+    uint32_t seconds;                            /* so far */
+    uint64_t waiting_items;
+    struct leat_scale_part part; /* as it was carried out last */
+    char trouble[128];           /* why it is not scaled; "" where it is */
+    uint64_t latency_ns[LEAT_JOINT_CLASSES_MAX][LEAT_SCALE_CORES_MAX * LEAT_SCALE_BATCH_MAX];
+};
+
+struct leat_scale_change {
+    uint64_t at_ns; /* monotonic */
+    uint32_t application;
+    struct leat_scale_part from, to;
+    char why[160];
+};
+
+struct leat_scale_keeper {
+    pthread_t thread;
+    pthread_cond_t turn; /* with daemon->mutex: it is to stop */
+    bool started, stop;
+    struct leat_profile_copy copy;
+    /* The thread's, but for what describe() reads with daemon->mutex held: that is written with it held. */
+    struct leat_scale_application applications[LEAT_SCALER_APPLICATIONS_MAX];
+    struct leat_scale_worker workers[LEAT_SCHED_WORKERS_MAX];
+    struct leat_daemon_arrangement told[LEAT_SCHED_WORKERS_MAX]; /* by worker, as the daemon obeyed last */
+    uint64_t due_ns[LEAT_SCHED_WORKERS_MAX];                     /* of those that start: when they have */
+    uint64_t decisions, changes;
+    struct leat_scale_change history[LEAT_SCALE_CHANGES_KEPT]; /* ring */
+    char trouble[256];                                         /* why the last decision was not carried out; "" */
+    /* As things are for good. */
+    uint32_t class_count, cores_min, cores_max; /* of one worker, whatever its class */
+    const char *class_names[LEAT_JOINT_CLASSES_MAX];
+    uint16_t class_of[LEAT_JOINT_CLASSES_MAX][LEAT_SCALE_CORES_MAX + 1]; /* daemon's, by cores; UINT16_MAX: none */
+    uint32_t node_class[LEAT_SCHED_WORKERS_MAX]; /* whose the free cores of the node are taken to be */
+    struct leat_joint_box box;                   /* all cores */
+    void *memory;                                /* the solver's */
+};
+
+#endif /* LEAT_RUNTIME_SCALE_KEEPER_PRIVATE_H */

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     Cores go where the load is, and go back: of two applications the one that is asked ten times as much gets cores, by larger
+ *          teams, more instances or both as the mode says, while the other keeps the least; then the other way round; at the end both
+ *          have the least. At every look all cores are somebody's or free, once each, and every query has one answer.
+ * Method   The daemon's own parts in this process, on a machine that is made up, so threads are not pinned. Synthetic models, whose
+ *          times follow the cores of their team. States are waited for by administrative requests.
+ */
+#include <errno.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include <leat/leat.h>
+
+#include "base/align.h"
+#include "base/clock.h"
+#include "runtime/cores.h"
+#include "runtime/daemon.h"
+#include "tests/runtime/fake_root.h"
+
+enum { APPS = 2, QUERIES = 256, CORES = 10 /* one is the dispatcher's */, WORKERS_MAX = CORES - 1 };
+
+#define CALM_QPS 10u
+#define HIGH_QPS 100u
+
+static const char *const names[APPS] = {"first", "second"};
+
+/* ---- The daemon ---------------------------------------------------------------------------------------- */
+
+struct box {
+    struct fake_root root;
+    char socket_path[160];
+    struct leat_topology *topology;
+    struct leat_placement *placement;
+    struct leat_cores *cores;
+    struct leat_scaling scaling;
+    struct leat_daemon *daemon;
+    pthread_t thread;
+    sem_t serving;
+};
+
+/* On c cores b items take 2 + 20 b / c ms. */
+static void
+load_model(struct leat_daemon *daemon, const char *name)
+{
+    static const struct leat_tensor_info infos[2] = {
+        {.name = "x", .dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {-1, 64}, .item_bytes = 64},
+        {.name = "y", .dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {-1, 64}, .item_bytes = 64},
+    };
+    struct leat_registry_application application = {.latency_ns = 100000000, .drop_late = true, .queue = QUERIES, .model_count = 1};
+    char model[LEAT_NAME_MAX];
+
+    (void)snprintf(model, sizeof(model), "of-%.32s", name);
+    const struct leat_variant_source source = {.name = model,
+                                               .backend = "synthetic",
+                                               .options_json = "{\"latency_ns\": 2000000, \"parallel_per_item_ns\": 20000000}",
+                                               .items_max = 4,
+                                               .infos = infos,
+                                               .input_count = 1,
+                                               .output_count = 1};
+    EXPECT(leat_daemon_load_model(daemon, &source, NULL, false) == LEAT_OK);
+    (void)snprintf(application.name, sizeof(application.name), "%s", name);
+    (void)snprintf(application.models[0], sizeof(application.models[0]), "%s", model);
+    EXPECT(leat_daemon_add_application(daemon, &application, true) == LEAT_OK);
+}
+
+/* Create, run and destroy belong on one thread. */
+static void *
+serve(void *argument)
+{
+    struct box *box = argument;
+    struct leat_daemon_worker workers[WORKERS_MAX] = {0};
+    struct leat_daemon_class classes[LEAT_PLACEMENT_CLASSES_MAX] = {0};
+    json_t *topology = json_pack("{s:s}", "text", "a machine");
+
+    for (uint32_t w = 0; w < box->placement->worker_count; w++) {
+        const struct leat_worker_place *place = &box->placement->workers[w];
+        workers[w] = (struct leat_daemon_worker){.cpus = {place->cpus[0]},
+                                                 .core_count = place->cpu_count,
+                                                 .cores_max = place->cores_max,
+                                                 .node = place->node,
+                                                 .worker_class = place->worker_class};
+        EXPECT(place->cpu_count == 1);
+    }
+    for (uint32_t c = 0; c < box->placement->class_count; c++) {
+        (void)snprintf(classes[c].name, sizeof(classes[c].name), "%s", box->placement->classes[c].name);
+        classes[c].cores = box->placement->classes[c].cores;
+    }
+    const struct leat_daemon_options options = {
+        .server = {.socket_path = box->socket_path,
+                   .socket_mode = 0600,
+                   .socket_group = (gid_t)-1,
+                   .limits = {.sessions = 8, .sessions_per_user = 8, .bytes = 1 << 26, .bytes_per_user = 1 << 26},
+                   .slots_default = QUERIES,
+                   .slots_max = QUERIES,
+                   .arena_default_bytes = 1 << 20,
+                   .arena_max_bytes = 1 << 20},
+        .workers = workers,
+        .worker_count = box->placement->worker_count,
+        .classes = classes,
+        .class_count = box->placement->class_count,
+        .cores = box->cores,
+        .scaling = box->scaling,
+        .dispatcher_cpu = -1,
+        .worker_depth = 2,
+        .queue_capacity = 1024,
+        .topology = topology,
+    };
+
+    EXPECT(leat_daemon_create(&options, &box->daemon) == LEAT_OK);
+    for (uint32_t a = 0; a < APPS; a++) {
+        load_model(box->daemon, names[a]);
+    }
+    EXPECT(sem_post(&box->serving) == 0);
+    EXPECT(leat_daemon_run(box->daemon, UINT64_C(60000000000)) == LEAT_OK);
+    leat_daemon_destroy(box->daemon);
+    json_decref(topology);
+    return NULL;
+}
+
+static void
+start(struct box *box, enum leat_scaling_mode mode, uint32_t workers, uint32_t cores_max, uint64_t instance_delay_ns)
+{
+    const struct leat_topology_source source = {.root = "/nonexistent", .synthetic = "numa:1 core:10 pu:1", .affinity = "0-9"};
+    const struct leat_worker_group group = {.count = workers, .cores = 1, .cores_max = cores_max};
+    const struct leat_placement_request request = {.dispatcher_cpu = LEAT_AUTO, .groups = &group, .group_count = 1};
+
+    *box = (struct box){.scaling = {.mode = mode,
+                                    .interval_ns = 20000000,
+                                    .hold_ns = 1000000000,
+                                    .settle_ns = 200000000,
+                                    .instance_delay_ns = instance_delay_ns,
+                                    .forecast = LEAT_SCALING_FORESEES_NOTHING,
+                                    .application_count = APPS}};
+    for (uint32_t a = 0; a < APPS; a++) {
+        struct leat_scaled *scaled = &box->scaling.applications[a];
+        (void)snprintf(scaled->name, sizeof(scaled->name), "%s", names[a]);
+        scaled->weight = 1;
+    }
+    fake_root_init(&box->root);
+    (void)snprintf(box->socket_path, sizeof(box->socket_path), "%s/leat.sock", box->root.path);
+    EXPECT(leat_topology_discover(&source, &box->topology) == LEAT_OK);
+    EXPECT(leat_placement_make(box->topology, &request, &box->placement) == LEAT_OK && box->placement->worker_count == workers);
+    EXPECT(leat_cores_create(box->topology, box->placement, &box->cores) == LEAT_OK);
+    EXPECT(sem_init(&box->serving, 0, 0) == 0);
+    EXPECT(pthread_create(&box->thread, NULL, serve, box) == 0);
+    while (sem_wait(&box->serving) != 0) {
+    }
+}
+
+static void
+stop(struct box *box)
+{
+    leat_daemon_stop(box->daemon);
+    EXPECT(pthread_join(box->thread, NULL) == 0);
+    EXPECT(sem_destroy(&box->serving) == 0);
+    leat_cores_check(box->cores);
+    leat_cores_destroy(box->cores);
+    leat_placement_destroy(box->placement);
+    leat_topology_destroy(box->topology);
+    fake_root_fini(&box->root);
+}
+
+static struct leat_session *
+open_session(const struct box *box)
+{
+    struct leat_options options = LEAT_OPTIONS_INIT;
+    struct leat_session *session = NULL;
+
+    options.socket_path = box->socket_path;
+    EXPECT(leat_open(&options, &session) == LEAT_OK);
+    return session;
+}
+
+/* ---- The load, on a thread of its own ------------------------------------------------------------------- */
+
+struct load {
+    struct leat_session *session;
+    struct leat_query queries[QUERIES];
+    uint32_t idle[QUERIES], idle_count; /* queries that are not under way */
+    uint32_t targets[APPS];
+    uint64_t asked, answered;
+    _Atomic uint32_t rate_qps[APPS]; /* W: the test, relaxed */
+    _Atomic bool stop;
+    pthread_t thread;
+};
+
+static void
+take_answers(struct load *load, uint64_t wait_ns)
+{
+    struct leat_completion done[QUERIES];
+    size_t count = 0;
+
+    const enum leat_status status = leat_wait(load->session, done, QUERIES, wait_ns, &count);
+    EXPECT(status == LEAT_OK || status == LEAT_TIMEOUT || status == LEAT_AGAIN);
+    for (size_t i = 0; i < count; i++) {
+        EXPECT(done[i].outcome == LEAT_OUTCOME_OK || done[i].outcome == LEAT_OUTCOME_EXPIRED ||
+               done[i].outcome == LEAT_OUTCOME_REJECTED);
+        load->idle[load->idle_count++] = (uint32_t)done[i].user_data;
+        load->answered++;
+    }
+}
+
+static void *
+ask(void *argument)
+{
+    struct load *load = argument;
+    uint64_t next_ns[APPS];
+
+    for (uint32_t a = 0; a < APPS; a++) {
+        next_ns[a] = leat_monotonic_ns();
+    }
+    while (!atomic_load_explicit(&load->stop, memory_order_relaxed)) {
+        const uint32_t a = next_ns[0] <= next_ns[1] ? 0 : 1;
+        const uint64_t now_ns = leat_monotonic_ns();
+        if (now_ns < next_ns[a] || load->idle_count == 0) {
+            take_answers(load, now_ns < next_ns[a] ? next_ns[a] - now_ns : UINT64_MAX);
+            continue;
+        }
+        struct leat_query *query = &load->queries[load->idle[--load->idle_count]];
+        query->target = load->targets[a];
+        EXPECT(leat_submit(load->session, query, NULL) == LEAT_OK);
+        load->asked++;
+        next_ns[a] = now_ns + 1000000000 / atomic_load_explicit(&load->rate_qps[a], memory_order_relaxed);
+    }
+    while (load->answered < load->asked) {
+        take_answers(load, UINT64_MAX);
+    }
+    return NULL;
+}
+
+static void
+set_rates(struct load *load, uint32_t first_qps, uint32_t second_qps)
+{
+    atomic_store_explicit(&load->rate_qps[0], first_qps, memory_order_relaxed);
+    atomic_store_explicit(&load->rate_qps[1], second_qps, memory_order_relaxed);
+}
+
+static void
+begin_load(struct load *load, const struct box *box)
+{
+    struct leat_target target;
+
+    *load = (struct load){.session = open_session(box)};
+    for (uint32_t a = 0; a < APPS; a++) {
+        EXPECT(leat_find(load->session, names[a], &target) == LEAT_OK);
+        load->targets[a] = target.id;
+    }
+    for (uint32_t q = 0; q < QUERIES; q++) {
+        load->queries[q] = (struct leat_query)LEAT_QUERY_INIT;
+        load->queries[q].user_data = q;
+        for (uint32_t t = 0; t < 2; t++) {
+            EXPECT(leat_tensor_alloc(load->session, target.tensors[t].item_bytes, &load->queries[q].tensors[t]) == LEAT_OK);
+        }
+        load->idle[load->idle_count++] = q;
+    }
+    set_rates(load, CALM_QPS, CALM_QPS);
+    EXPECT(pthread_create(&load->thread, NULL, ask, load) == 0);
+}
+
+static void
+end_load(struct load *load)
+{
+    atomic_store_explicit(&load->stop, true, memory_order_relaxed);
+    EXPECT(pthread_join(load->thread, NULL) == 0);
+    EXPECT(load->asked == load->answered && load->idle_count == QUERIES);
+    leat_close(load->session);
+}
+
+/* ---- What there is ---------------------------------------------------------------------------------------- */
+
+struct seen {
+    uint32_t instances[APPS], starting[APPS], cores[APPS], largest[APPS]; /* team */
+    uint64_t changes;
+};
+
+static uint64_t
+number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    EXPECT(json_is_integer(value) && json_integer_value(value) >= 0);
+    return (uint64_t)json_integer_value(value);
+}
+
+static json_t *
+request(struct leat_session *session, const char *text)
+{
+    char *reply = NULL;
+
+    EXPECT(leat_admin(session, text, -1, &reply) == LEAT_OK);
+    json_t *answer = json_loads(reply, 0, NULL);
+    leat_admin_free(reply);
+    EXPECT(answer != NULL);
+    return answer;
+}
+
+/* Each core is one worker's, or free. */
+static void
+check_cores(const json_t *shown)
+{
+    uint32_t users[CORES] = {0};
+    const json_t *worker, *cpu;
+    size_t w, c;
+
+    json_array_foreach(json_object_get(shown, "workers"), w, worker) {
+        uint64_t sum = number(worker, "cores");
+        EXPECT(sum <= CORES);
+    }
+    json_array_foreach(json_object_get(shown, "free_cpus"), c, cpu) {
+        EXPECT(json_integer_value(cpu) > 0 && json_integer_value(cpu) < CORES);
+        users[json_integer_value(cpu)]++;
+    }
+    for (uint32_t n = 0; n < CORES; n++) {
+        EXPECT(users[n] <= 1);
+    }
+}
+
+static struct seen
+see(struct leat_session *control)
+{
+    json_t *shown = request(control, "{\"op\":\"scale-show\"}");
+    const json_t *scaling = json_object_get(shown, "scaling"), *workers = json_object_get(shown, "workers"), *worker;
+    struct seen seen = {.changes = number(scaling, "changes")};
+    size_t i;
+
+    check_cores(shown);
+    EXPECT(json_array_size(json_object_get(scaling, "applications")) == APPS);
+    for (uint32_t a = 0; a < APPS; a++) {
+        const json_t *application = json_array_get(json_object_get(scaling, "applications"), a);
+        EXPECT(strcmp(json_string_value(json_object_get(application, "name")), names[a]) == 0);
+        seen.instances[a] = (uint32_t)number(application, "instances");
+        seen.starting[a] = (uint32_t)number(application, "starting");
+        seen.cores[a] = (uint32_t)number(application, "cores");
+        EXPECT(json_array_size(json_object_get(application, "workers")) == seen.instances[a] + seen.starting[a]);
+        json_array_foreach(json_object_get(application, "workers"), i, worker) {
+            const uint32_t cores = (uint32_t)number(json_array_get(workers, (size_t)json_integer_value(worker)), "cores");
+            seen.largest[a] = cores > seen.largest[a] ? cores : seen.largest[a];
+        }
+    }
+    EXPECT(seen.cores[0] + seen.cores[1] < CORES);
+    json_decref(shown);
+    return seen;
+}
+
+static void
+expect_history(struct leat_session *control)
+{
+    json_t *shown = request(control, "{\"op\":\"scale-show\"}");
+    const json_t *scaling = json_object_get(shown, "scaling"), *history = json_object_get(scaling, "history");
+    const json_t *latest = json_array_get(history, 0);
+
+    EXPECT(json_array_size(history) == (number(scaling, "changes") < 64 ? number(scaling, "changes") : 64));
+    EXPECT(strstr(json_string_value(json_object_get(latest, "why")), "items/s come") != NULL);
+    EXPECT(strcmp(json_string_value(json_object_get(scaling, "trouble")), "") == 0 && number(scaling, "decisions") > 0);
+    json_decref(shown);
+}
+
+/* ---- The test ---------------------------------------------------------------------------------------------- */
+
+/* Waits until one of them has at least so many cores, and the other the least that an application has. */
+static void
+await(struct leat_session *control, uint32_t busy, uint32_t cores, uint32_t least)
+{
+    for (;;) {
+        const struct seen seen = see(control);
+        if (seen.cores[busy] >= cores && seen.cores[1 - busy] == least) {
+            return;
+        }
+        (void)sched_yield();
+    }
+}
+
+static void
+await_least(struct leat_session *control, uint32_t least)
+{
+    struct seen seen;
+    do {
+        (void)sched_yield();
+        seen = see(control);
+    } while (seen.cores[0] != least || seen.cores[1] != least || seen.starting[0] + seen.starting[1] > 0);
+}
+
+static void
+test_mode(enum leat_scaling_mode mode, uint32_t workers, uint32_t cores_max, uint64_t instance_delay_ns)
+{
+    static struct load load;
+    struct box box;
+
+    start(&box, mode, workers, cores_max, instance_delay_ns);
+    struct leat_session *control = open_session(&box);
+    begin_load(&load, &box);
+    await_least(control, 1);
+    set_rates(&load, HIGH_QPS, CALM_QPS);
+    await(control, 0, 3, 1);
+    set_rates(&load, CALM_QPS, HIGH_QPS);
+    await(control, 1, 3, 1);
+    set_rates(&load, CALM_QPS, CALM_QPS);
+    await_least(control, 1);
+    const struct seen seen = see(control);
+    EXPECT(mode != LEAT_SCALING_HORIZONTAL || (seen.largest[0] == 1 && seen.largest[1] == 1));
+    EXPECT(mode != LEAT_SCALING_VERTICAL || (seen.instances[0] == 1 && seen.instances[1] == 1));
+    EXPECT(seen.changes >= 4);
+    expect_history(control);
+    json_t *refused = request(control, "{\"op\":\"scale-set\",\"worker\":0,\"cores\":1}");
+    EXPECT(strstr(json_string_value(json_object_get(refused, "error")), "workers follow the load") != NULL);
+    json_decref(refused);
+    end_load(&load);
+    leat_close(control);
+    stop(&box);
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    test_mode(LEAT_SCALING_LEAT, 8, 4, LEAT_SCALING_DELAY_AUTO);
+    test_mode(LEAT_SCALING_HORIZONTAL, 8, 1, 50000000);
+    test_mode(LEAT_SCALING_VERTICAL, 2, 4, LEAT_SCALING_DELAY_AUTO);
+    return 0;
+}
