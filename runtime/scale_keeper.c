@@ -127,6 +127,23 @@ foresee(const struct leat_scale_application *scaled, enum leat_forecast forecast
     return fmax(leat_forecast_qps(forecast, maxima_qps), 0);
 }
 
+/* Another one has its name now. Its workers are told so again, for when the last one went they became everybody's. */
+static void
+begin_anew(struct leat_daemon *daemon, uint32_t a, const struct leat_application *app)
+{
+    struct leat_scale_keeper *keeper = daemon->scaling;
+    struct leat_scale_application *scaled = &keeper->applications[a];
+
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        if (keeper->workers[w].application == a && keeper->told[w].application == scaled->id) {
+            keeper->told[w].application = LEAT_ARRANGED_FOR_ALL;
+        }
+    }
+    scaled->generation = app->generation;
+    scaled->variant = 0;
+    memset(scaled->runs_seen, 0, sizeof(scaled->runs_seen));
+}
+
 static bool
 look_at(struct leat_daemon *daemon, uint32_t a)
 {
@@ -142,9 +159,7 @@ look_at(struct leat_daemon *daemon, uint32_t a)
         return leave_out(scaled, "it has no objective: give it a latency");
     }
     if (scaled->generation != app->generation) {
-        scaled->generation = app->generation;
-        scaled->variant = 0;
-        memset(scaled->runs_seen, 0, sizeof(scaled->runs_seen));
+        begin_anew(daemon, a, app);
     }
     const uint16_t id = app->id;
     const uint64_t latency_ns = app->latency_ns;
