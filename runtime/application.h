@@ -86,6 +86,7 @@ struct leat_serving {
     struct leat_worker_set set;
     uint32_t count;                     /* of them, 1 at the least */
     uint32_t classes;                   /* that they are of: a bit for each */
+    bool own;                           /* they serve nobody else */
     uint8_t at[LEAT_SCHED_WORKERS_MAX]; /* their numbers, ascending: a router, which is shown no others, has them by these places */
 };
 _Static_assert(LEAT_SCHED_WORKERS_MAX - 1 <= UINT8_MAX, "the number of a worker fits");
@@ -145,7 +146,8 @@ struct leat_application {
     uint64_t price_micro[LEAT_WORKER_CLASSES_MAX]; /* of a worker of the class an hour, in millionths; 0: it has none */
     uint64_t fresh; /* bit v: what was learned of variant v before does not count any more, should this take over */
 
-    _Atomic uint32_t worker_count; /* that it may count on; 0: all. W: control  R: dispatcher, relaxed */
+    /* That it may count on where it has none of its own; 0: all that serve it. W: control  R: dispatcher, relaxed */
+    _Atomic uint32_t worker_count;
 
     /* Dispatcher's. */
     struct leat_serving serving;

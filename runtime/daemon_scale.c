@@ -116,6 +116,25 @@ leat_daemon_held(struct leat_daemon *daemon, uint32_t worker, struct leat_daemon
 }
 
 uint32_t
+leat_daemon_count_workers(struct leat_daemon *daemon, uint16_t ret_own[LEAT_APPLICATIONS_MAX])
+{
+    uint32_t common = 0, any = 0;
+
+    memset(ret_own, 0, LEAT_APPLICATIONS_MAX * sizeof(ret_own[0]));
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        const uint16_t owner = daemon->scale.workers[w].owner;
+        common += owner == LEAT_WORKER_FOR_ALL;
+        any += owner != LEAT_WORKER_FOR_NOBODY;
+        if (owner < LEAT_APPLICATIONS_MAX) {
+            ret_own[owner]++;
+        }
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+    return common > 0 ? common : any;
+}
+
+uint32_t
 leat_daemon_free_cpus(struct leat_daemon *daemon, uint32_t *cpus)
 {
     uint32_t count = 0;

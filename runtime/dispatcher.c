@@ -1013,7 +1013,7 @@ static uint32_t
 own_workers(const struct leat_application *app)
 {
     const uint32_t own = atomic_load_explicit(&app->worker_count, memory_order_relaxed);
-    return own > 0 && own < app->serving.count ? own : app->serving.count;
+    return own > 0 && own < app->serving.count && !app->serving.own ? own : app->serving.count;
 }
 
 /* Of those. Who has a share finds as many idle as run nothing of its own, if there are so many, and one for what it decides now. */
@@ -1696,7 +1696,7 @@ check_serving(const struct leat_dispatcher *dispatcher, const struct leat_applic
         classes |= (uint32_t)serves << dispatcher->records[w].class;
         count += serves;
     }
-    LEAT_ASSERT(count > 0 && count == serving->count && classes == serving->classes);
+    LEAT_ASSERT(count > 0 && count == serving->count && classes == serving->classes && serving->own == (own > 0));
 }
 
 /* Queries that the applications hold, waiting or running; asserts that the busy list names those that wait, once. */

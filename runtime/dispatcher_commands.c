@@ -230,6 +230,7 @@ leat_dispatcher_serving(const struct leat_dispatcher *dispatcher, uint32_t appli
             serving.classes |= UINT32_C(1) << dispatcher->records[w].class;
         }
     }
+    serving.own = own > 0;
     LEAT_ASSERT(serving.count > 0); /* control leaves somebody for them */
     return serving;
 }

@@ -464,11 +464,11 @@ see_demand(struct leat_daemon *daemon, struct leat_application *app, uint64_t el
     return true;
 }
 
-/* Gives each application its share of the workers; mutex held, released meanwhile. */
+/* Gives each application its own workers, or its share of those that are nobody's; mutex held, released meanwhile. */
 static void
 share_workers(struct leat_daemon *daemon, uint64_t elapsed_ns)
 {
-    const uint32_t worker_count = daemon->options.worker_count;
+    uint16_t own[LEAT_APPLICATIONS_MAX];
     struct leat_share *shares[LEAT_APPLICATIONS_MAX];
     uint32_t count = 0;
     uint64_t other_permille = 0, seen_permille;
@@ -479,22 +479,25 @@ share_workers(struct leat_daemon *daemon, uint64_t elapsed_ns)
             leat_share_look(&app->keeping.share, seen_permille);
         }
     }
+    const uint32_t common = leat_daemon_count_workers(daemon, own);
     for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX; id++) {
         struct leat_application *app = daemon->applications[id];
-        if (app != NULL && app->selector->counts_workers) {
+        if (app != NULL && own[id] > 0) {
+            app->keeping.share.workers = own[id];
+        } else if (app != NULL && app->selector->counts_workers) {
             shares[count++] = &app->keeping.share;
         } else if (app != NULL) {
             other_permille += app->keeping.share.demand_permille;
         }
     }
-    leat_share_divide(shares, count, other_permille, worker_count);
+    leat_share_divide(shares, count, other_permille, common);
     for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX; id++) {
         struct leat_application *app = daemon->applications[id];
         if (app != NULL && app->selector->counts_workers &&
             atomic_load_explicit(&app->worker_count, memory_order_relaxed) != app->keeping.share.workers) {
             atomic_store_explicit(&app->worker_count, app->keeping.share.workers, memory_order_relaxed);
             leat_log(LEAT_LOG_INFO, "application '%s' may count on %u of %u workers", app->name, app->keeping.share.workers,
-                     worker_count);
+                     own[id] > 0 ? own[id] : common);
         }
     }
 }

@@ -7,8 +7,8 @@
  *            another matter than the policy was made for, three times running, it makes a new one and has the
  *            dispatcher exchange it between two decisions. The load itself rarely needs anything new: a policy has
  *            all loads that the workers can carry, and some beyond.
- * Shares     Where several applications are busy, each whose selector goes by the number of workers may count on its share of
- *            them (sched/share.h). Its selector is told at once, and a policy of its own is made anew for that many.
+ * Shares     An application counts on all workers that serve it alone. Where several are busy that have none, each whose selector goes by the number of
+ *            workers may count on its share of the others (sched/share.h). Its selector is told at once, and a policy of its own is made anew for that many.
  *            The first one is for all workers, and is what is kept.
  * Files      A policy from a file is not replaced. In what it is not for what is seen, three times running or when it was read,
  *            is in keeping.trouble, and logged once of each matter (runtime/policy_fit.h).

@@ -273,7 +273,7 @@ note_and_select(void *state, const struct leat_select_input *input)
     return leat_selector_single.select(state, input);
 }
 
-/* Selectors count the application's workers, its share of them at the most. */
+/* Selectors count the application's own workers, or its share of those that are for all. */
 static void
 test_counts(void)
 {
@@ -281,7 +281,7 @@ test_counts(void)
 
     selector.select = note_and_select;
     start_with(&leat_router_fcfs, NULL, &selector, false);
-    dedicate(0, 1, 1, 1);
+    dedicate(0, ALL, ALL, ALL);
     steps_submit_to(1, 0, 1, 0);
     steps_round(1);
     EXPECT(told_workers == 3 && told_idle == 3);
@@ -297,7 +297,13 @@ test_counts(void)
     steps_round(1);
     EXPECT(told_workers == 1 && told_idle == 1 && told_class == 0);
     run_all();
-    expect_answers(0, 4, LEAT_OUTCOME_OK);
+    atomic_store_explicit(&steps.others[0].worker_count, 1, memory_order_relaxed); /* which was for all */
+    dedicate(0, 1, 1, 1);
+    steps_submit_to(1, 4, 1, 0);
+    steps_round(1);
+    EXPECT(told_workers == 3 && told_idle == 3);
+    run_all();
+    expect_answers(0, 5, LEAT_OUTCOME_OK);
     steps_stop();
 }
 
