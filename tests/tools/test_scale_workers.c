@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     `leat scale` shows what the daemon says, changes one worker's cores, and says of a wrong use what to do.
- * Method   The command as a process beside leatd, with workers that have their size for good and one that has not.
+ * Goal     `leat scale` shows what the daemon says, changes one worker's cores, and says of a wrong use what to do; where cores
+ *          follow the load it shows who has what and why, and changes nothing.
+ * Method   The command as a process beside leatd, with workers that have their size for good and one that has not; then beside one
+ *          that scales an application, and another that is not there.
  */
 #include <signal.h>
 
@@ -9,6 +11,43 @@
 #include "tests/tools/command.h"
 
 static const char config[] = "workers: [{count: 1, cores: 1}, {count: 1, cores: 1, cores_max: 2, class: elastic}]\n";
+
+static const char scaled[] = "scaling: {mode: leat, interval: 20ms, hold: 2s, applications: [{name: app}, {name: late}]}\n"
+                             "workers: [{count: 2, cores: 1}]\n"
+                             "applications: [{name: app, models: [model], latency: 1s}]\n"
+                             "models: [{name: model, backend: synthetic}]\n";
+
+static bool
+has_worker(const struct leatd *leatd)
+{
+    struct leat_session *session = leatd_open_session(leatd, 2, 4096);
+    json_t *shown = leatd_request(session, "{\"op\":\"scale-show\"}");
+    const json_t *app = json_array_get(json_object_get(json_object_get(shown, "scaling"), "applications"), 0);
+    const bool has = leatd_number(app, "instances") == 1;
+
+    json_decref(shown);
+    leat_close(session);
+    return has;
+}
+
+static void
+test_scaling(void)
+{
+    static struct command command;
+    struct leatd leatd;
+
+    leatd_init(&leatd);
+    leatd_start(&leatd, scaled);
+    while (!has_worker(&leatd)) {
+    }
+    const char *socket_path = leatd.socket_path;
+    command_expect(&command, socket_path, 0, "scaling: leat, every 20.00 ms, forecast quantile50", (const char *const[]){"scale", "show", NULL});
+    EXPECT(strstr(command.out, "is not scaled: there is no application of that name") != NULL);
+    EXPECT(strstr(command.out, "app: 1 on 1 cores, 0 starting, before 0 on 0, 0 starting") != NULL);
+    command_expect(&command, socket_path, 3, "workers follow the load", (const char *const[]){"scale", "set", "0", "--cores", "1", NULL});
+    leatd_end(&leatd, SIGTERM);
+    leatd_fini(&leatd);
+}
 
 int
 main(void)
@@ -24,7 +63,7 @@ main(void)
     command_expect(&command, socket_path, 2, "show or set", (const char *const[]){"scale", NULL});
     command_expect(&command, socket_path, 2, "needs --cores", (const char *const[]){"scale", "set", "0", NULL});
     command_expect(&command, socket_path, 2, "number of one worker", (const char *const[]){"scale", "set", "--cores", "1", NULL});
-    command_expect(&command, socket_path, 2, "--cores", (const char *const[]){"scale", "set", "0", "--cores", "0", NULL});
+    command_expect(&command, socket_path, 2, "--cores", (const char *const[]){"scale", "set", "0", "--cores", "257", NULL});
     command_expect(&command, socket_path, 2, "'x' is no number", (const char *const[]){"scale", "set", "x", "--cores", "1", NULL});
     command_expect(&command, socket_path, 3, "no worker 7", (const char *const[]){"scale", "set", "7", "--cores", "1", NULL});
     command_expect(&command, socket_path, 3, "worker 0 has 1 cores, always: set cores_max",
@@ -47,5 +86,6 @@ main(void)
     }
     leatd_end(&leatd, SIGTERM);
     leatd_fini(&leatd);
+    test_scaling();
     return 0;
 }
