@@ -544,19 +544,6 @@ measure_network(const struct bench_options *options, const struct leat_clock *cl
     (void)unlink(path);
 }
 
-static bool
-is_listed(const char *list, const char *name)
-{
-    const size_t length = strlen(name);
-    const char *at = list;
-
-    while (at != NULL && (strncmp(at, name, length) != 0 || (at[length] != ',' && at[length] != '\0'))) {
-        at = strchr(at, ',');
-        at = at != NULL ? at + 1 : NULL;
-    }
-    return at != NULL;
-}
-
 /* LEAT_PRECISION_BIT of those that are in the list and can be had; 0 after a word to the user. */
 static uint32_t
 choose(const char *list)
@@ -565,7 +552,7 @@ choose(const char *list)
     uint32_t chosen = 0;
 
     for (uint32_t p = 0; p < LEAT_PRECISION_COUNT; p++) {
-        if ((here & LEAT_PRECISION_BIT(p)) != 0 && (list == NULL || is_listed(list, leat_precision_text(p)))) {
+        if ((here & LEAT_PRECISION_BIT(p)) != 0 && (list == NULL || bench_is_listed(list, leat_precision_text(p)))) {
             chosen |= LEAT_PRECISION_BIT(p);
         }
     }
@@ -601,7 +588,7 @@ main(int argc, char **argv)
         bench_print_missing(&options, "ONNX Runtime", "the Python has no package onnxruntime");
     }
     for (size_t n = 0; n < LEAT_COUNT_OF(networks); n++) {
-        if (own[1].value == NULL || is_listed(own[1].value, networks[n].name)) {
+        if (own[1].value == NULL || bench_is_listed(own[1].value, networks[n].name)) {
             measure_network(&options, &clock, &peer, &networks[n], folder, precisions, means);
         }
     }

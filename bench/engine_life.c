@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/align.h"
@@ -25,13 +26,15 @@ static const char measures[] =
     "Beside it  ONNX Runtime from the same files, batches and core in the same run: all graph optimisations, one thread, inputs and\n"
     "           outputs bound ahead. Its process without a model has loaded its library too.\n"
     "           LEAT_BENCH_PYTHON names the Python that has the package onnxruntime, else it is /usr/bin/python3.\n"
-    "           Small inputs differ from run to run, as many as 512 of them: of one and the same, all rows of a table that it\n"
-    "           reads would be in the caches.\n"
+    "           Indices into tables are drawn anew before each run, the first one too, theirs the same as ours: a service meets\n"
+    "           other rows in each query, and those of one input would soon all be in the caches.\n"
+    "           First runs are also told beside runs that follow a pause of 20 ms: their core did something else meanwhile, too, and\n"
+    "           its caches are not as full of the model as in runs that follow one another.\n"
     "Method     Each life is a process of its own, theirs and ours in turns; files are in the page cache. --windows is how many,\n"
-    "           --window-ms how long each goes on running. A figure is the median of the lives; of the\n"
+    "           --window-ms how long each goes on running; --networks chooses among them, by commas. A figure is the median of the lives; of the\n"
     "           overhead, of windows, the fastest runs of each compared.";
 
-enum { RUNS_MAX = 20000, SYMBOLS_MAX = 4, TURNS = 200, SETS_MAX = 512, SET_BYTES_MAX = 16 << 20 };
+enum { RUNS_MAX = 20000, SYMBOLS_MAX = 4, TURNS = 200, PAUSES = 25, PAUSE_NS = 20000000 };
 
 static const struct life_case {
     const char *name;
@@ -43,7 +46,7 @@ struct network {
     const struct zoo_model *model;
     enum zoo_size size;
     char path[64], inputs_path[64];
-    int64_t ends[LEAT_TENSORS_MAX]; /* of inputs: indices are below */
+    int64_t ends[LEAT_TENSORS_MAX]; /* of inputs: whole numbers are indices below */
     struct leat_dim_value lengths[SYMBOLS_MAX]; /* of free dimensions but the batch */
     char names[SYMBOLS_MAX][32];
     uint32_t length_count;
@@ -52,6 +55,7 @@ struct network {
 /* Figures of one life; the peer prints them in this order. */
 struct life {
     double load_ns, first_ns, p50_ns, p99_ns;
+    double paused_ns; /* the median of runs after a pause */
     double peak_bytes, empty_bytes; /* resident at most; of a process without a model */
     double import_ns, passes_ns, model_ns; /* of load_ns, the rest is the plan; ours alone */
 };
@@ -104,8 +108,8 @@ struct subject {
     struct leat_model *model;
     struct leat_plan *plan;
     struct leat_segment segment;
-    void *tensors[LEAT_TENSORS_MAX]; /* of inputs: `sets` of them, one behind the other */
-    uint32_t sets, next;
+    void *tensors[LEAT_TENSORS_MAX];
+    uint64_t drawn; /* indices so far */
     void *scratch;
 };
 
@@ -129,26 +133,15 @@ import_file(const struct network *network, struct subject *s)
 static void
 make_tensors(struct subject *s)
 {
-    size_t bytes = 0;
-
-    for (uint32_t t = 0; t < s->source.input_count; t++) {
-        bytes += s->segment.items * s->infos[t].item_bytes;
-    }
-    s->sets = bytes * SETS_MAX <= SET_BYTES_MAX ? SETS_MAX : 1;
     for (uint32_t t = 0; t < s->source.input_count + s->source.output_count; t++) {
-        s->tensors[t] = allocate((t < s->source.input_count ? s->sets : 1) * s->segment.items * s->infos[t].item_bytes);
+        s->tensors[t] = allocate(s->segment.items * s->infos[t].item_bytes);
         s->segment.tensors[t] = s->tensors[t];
     }
 }
 
-/* Each on the next of the inputs. */
 static uint64_t
 run(struct subject *s, struct leat_team *team)
 {
-    for (uint32_t t = 0; t < s->source.input_count; t++) {
-        s->segment.tensors[t] = (unsigned char *)s->tensors[t] + s->next * s->segment.items * s->infos[t].item_bytes;
-    }
-    s->next = (s->next + 1) % s->sets;
     const uint64_t start_ns = leat_monotonic_ns();
     LEAT_MUST(leat_backend_cpu.plan_run(s->plan, &s->segment, 1, s->scratch, team) == LEAT_OK);
     return leat_monotonic_ns() - start_ns;
@@ -181,34 +174,53 @@ load(const struct network *network, uint32_t items, uint32_t threads, struct sub
     ret_life->model_ns = (double)(loaded_ns - passed_ns);
 }
 
+static size_t
+elements(const struct subject *s, uint32_t t)
+{
+    return s->segment.items * s->infos[t].item_bytes / leat_dtype_bytes(s->infos[t].dtype);
+}
+
+/* The next indices: number n of a life is a hash of n, as the peer's is. */
+static void
+draw(const struct network *network, struct subject *s)
+{
+    for (uint32_t t = 0; t < s->source.input_count; t++) {
+        for (size_t i = 0; s->infos[t].dtype == LEAT_DTYPE_I64 && i < elements(s, t); i++) {
+            uint64_t x = s->drawn++ * UINT64_C(0x9e3779b97f4a7c15);
+            x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+            x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+            ((int64_t *)s->tensors[t])[i] = (int64_t)((x >> 32) % (uint64_t)network->ends[t]);
+        }
+    }
+}
+
 static void
 fill(const struct network *network, struct subject *s)
 {
     uint64_t state = 1;
 
     for (uint32_t t = 0; t < s->source.input_count; t++) {
-        const struct leat_tensor_info *info = &s->infos[t];
-        for (size_t i = 0; i < s->sets * s->segment.items * info->item_bytes / leat_dtype_bytes(info->dtype); i++) {
+        LEAT_ASSERT(s->infos[t].dtype == LEAT_DTYPE_F32 || s->infos[t].dtype == LEAT_DTYPE_I64);
+        for (size_t i = 0; s->infos[t].dtype == LEAT_DTYPE_F32 && i < elements(s, t); i++) {
             state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-            if (info->dtype == LEAT_DTYPE_F32) {
-                ((float *)s->tensors[t])[i] = (float)(state >> 40) / 8388608.0f - 1.0f;
-            } else { /* an index into a table */
-                LEAT_ASSERT(info->dtype == LEAT_DTYPE_I64);
-                ((int64_t *)s->tensors[t])[i] = (int64_t)(state >> 32) % network->ends[t];
-            }
+            ((float *)s->tensors[t])[i] = (float)(state >> 40) / 8388608.0f - 1.0f;
         }
     }
+    draw(network, s);
 }
 
-/* For the peer: the same numbers. */
+/* For the peer: the same numbers; of indices, below what. */
 static void
 write_inputs(const struct network *network, const struct subject *s)
 {
     FILE *file = fopen(network->inputs_path, "wb");
     LEAT_ASSERT(file != NULL);
     for (uint32_t t = 0; t < s->source.input_count; t++) {
-        const size_t items = (size_t)s->sets * s->segment.items;
-        LEAT_MUST(fwrite(s->tensors[t], s->infos[t].item_bytes, items, file) == items);
+        if (s->infos[t].dtype == LEAT_DTYPE_I64) {
+            LEAT_MUST(fwrite(&network->ends[t], sizeof(network->ends[t]), 1, file) == 1);
+        } else {
+            LEAT_MUST(fwrite(s->tensors[t], sizeof(float), elements(s, t), file) == elements(s, t));
+        }
     }
     LEAT_MUST(fclose(file) == 0);
 }
@@ -255,13 +267,20 @@ live(const struct bench_options *options, const struct network *network, uint32_
     write_inputs(network, &subject);
     ret_life->first_ns = (double)run(&subject, NULL);
     while (runs < RUNS_MAX && (runs < 3 || spent_ns < options->window_ns)) {
+        draw(network, &subject);
         runs_ns[runs] = run(&subject, NULL);
         spent_ns += runs_ns[runs++];
     }
-    ret_life->peak_bytes = peak_bytes();
     const struct bench_latency latency = bench_order(runs_ns, runs);
     ret_life->p50_ns = (double)latency.p50;
     ret_life->p99_ns = (double)latency.p99;
+    for (runs = 0; runs < (options->smoke ? 1 : PAUSES); runs++) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        draw(network, &subject);
+        runs_ns[runs] = run(&subject, NULL);
+    }
+    ret_life->paused_ns = (double)bench_order(runs_ns, runs).p50;
+    ret_life->peak_bytes = peak_bytes();
     unload(&subject);
 }
 
@@ -329,8 +348,8 @@ their_life(const struct bench_options *options, const struct network *network, u
     LEAT_ASSERT(file != NULL);
     peer->there = fscanf(file, "%31s", peer->version) == 1;
     if (network != NULL) {
-        LEAT_MUST(fscanf(file, "%lf %lf %lf %lf %lf %lf", &ret_life->load_ns, &ret_life->first_ns, &ret_life->p50_ns,
-                         &ret_life->p99_ns, &ret_life->peak_bytes, &ret_life->empty_bytes) == 6);
+        LEAT_MUST(fscanf(file, "%lf %lf %lf %lf %lf %lf %lf", &ret_life->load_ns, &ret_life->first_ns, &ret_life->p50_ns,
+                         &ret_life->p99_ns, &ret_life->paused_ns, &ret_life->peak_bytes, &ret_life->empty_bytes) == 7);
     }
     (void)fclose(file);
     (void)waitpid(child, NULL, 0);
@@ -348,6 +367,12 @@ static double
 first(const struct life *life)
 {
     return life->first_ns / life->p50_ns;
+}
+
+static double
+first_paused(const struct life *life)
+{
+    return life->first_ns / life->paused_ns;
 }
 
 static double
@@ -386,7 +411,7 @@ plan_ms(const struct life *life)
     return (life->load_ns - life->import_ns - life->passes_ns - life->model_ns) / 1e6;
 }
 
-/* goal: of the ratio of ours to theirs, but of ours alone where `own` */
+/* target: of the ratio of ours to theirs, but of ours alone where `own`; 0: none */
 static const struct figure {
     double (*of)(const struct life *life);
     const char *metric, *unit;
@@ -394,6 +419,7 @@ static const struct figure {
     double target;
 } figures[] = {
     {load_ms, "load", "ms", true, false, 1},      {first, "first/p50", "x", true, true, 1.05},
+    {first_paused, "first/paused", "x", true, false, 0},
     {spread, "p99/p50", "x", true, true, 1.1},    {memory_mib, "memory", "MiB", true, false, 1},
     {import_ms, "of load: import", "ms", false, false, 0}, {passes_ms, "of load: passes", "ms", false, false, 0},
     {model_ms, "of load: model", "ms", false, false, 0},   {plan_ms, "of load: plan", "ms", false, false, 0},
@@ -422,7 +448,7 @@ print_figure(const struct bench_options *options, const struct figure *figure, c
         row.peer = "ONNX Runtime";
         row.peer_version = peer->version;
         row.ratio = bench_median(ratios, options->windows);
-        row.goal = figure->own ? BENCH_NO_GOAL : BENCH_AT_MOST;
+        row.goal = figure->own || figure->target == 0 ? BENCH_NO_GOAL : BENCH_AT_MOST;
         row.target = figure->target;
     }
     if (beside || !figure->own) {
@@ -489,7 +515,6 @@ measure_overhead(const struct bench_options *options, const struct network *netw
     leat_graph_destroy(subject.graph);
     load(network, 1, 1, &subject, &ignored);
     fill(network, &subject);
-    subject.sets = 1;
     mark(&marks, 0);
     for (uint32_t i = 1; i <= RUNS_MAX; i++) {
         mark(&marks, i);
@@ -541,7 +566,6 @@ measure_resize(const struct bench_options *options, const struct network *networ
     load(network, 1, 2, &subject, &ignored);
     fill(network, &subject);
     const uint32_t output = subject.source.input_count;
-    subject.sets = 1;
     struct leat_team *team = make_team(options, 1);
     for (uint32_t size = 1; size <= 2; size++) { /* steady runs, and the answers */
         leat_team_destroy(team);
@@ -619,7 +643,8 @@ with_network(const struct bench_options *options, const char *folder, const char
 int
 main(int argc, char **argv)
 {
-    struct bench_options options = {.name = "engine_life", .windows = 5, .window_ns = 2000000000};
+    struct bench_option own[] = {{"networks", NULL}, {NULL, NULL}};
+    struct bench_options options = {.name = "engine_life", .windows = 5, .window_ns = 2000000000, .own = own};
     char folder[] = "/tmp/leat-bench-XXXXXX";
     struct network network = {.model = NULL};
     struct peer peer = {.there = false};
@@ -634,13 +659,16 @@ main(int argc, char **argv)
         bench_print_missing(&options, "ONNX Runtime", "the Python has no package onnxruntime");
     }
     for (size_t c = 0; c < LEAT_COUNT_OF(cases); c++) {
+        if (own[0].value != NULL && !bench_is_listed(own[0].value, cases[c].name)) {
+            continue;
+        }
         if (c == 0 || strcmp(cases[c].name, cases[c - 1].name) != 0) {
             with_network(&options, folder, cases[c].name, &network);
             apart(&options, &network, measure_overhead);
         }
         measure_lives(&options, &network, cases[c].items, &peer);
     }
-    if (options.cpu_count > 1) {
+    if (options.cpu_count > 1 && (own[0].value == NULL || bench_is_listed(own[0].value, "mlp"))) {
         with_network(&options, folder, "mlp", &network);
         apart(&options, &network, measure_resize);
     }

@@ -4,8 +4,9 @@
 engine_life_peer.py [MODEL INPUTS BATCH CPU WINDOW_NS NAME=SIZE...]
 
 Prints the version of ONNX Runtime, nothing where it is not there; and, of a model with one thread on that CPU, with free dimensions of
-these sizes: ns of the session's creation, of the first run, of the median and of the 99th percentile of those that follow for
-WINDOW_NS, and the bytes that were resident at most, at the end and before the session.
+these sizes and indices drawn anew before each run: ns of the session's creation, of the first run, of the median and of the 99th
+percentile of those that follow for WINDOW_NS, of the median of some after a pause of 20 ms each, and the bytes that were resident at most, at the end and before the session. INPUTS has
+the elements of each input; of one of whole numbers, the number that they are below.
 """
 import os
 import sys
@@ -18,6 +19,7 @@ try:
 except ImportError:
     sys.exit(0)
 
+PAUSES = 25
 TYPES = {"tensor(float)": numpy.float32, "tensor(int64)": numpy.int64}
 
 
@@ -32,20 +34,34 @@ def timed(call, *arguments):
     return time.perf_counter_ns() - begin
 
 
+def draw(indices, drawn):
+    """The next of a life into (OrtValue, shape, end) each, by the hash of bench/engine_life.c. Returns how many there were so far."""
+    for value, shape, end in indices:
+        count = int(numpy.prod(shape))
+        x = numpy.arange(drawn, drawn + count, dtype=numpy.uint64) * numpy.uint64(0x9e3779b97f4a7c15)
+        x = (x ^ (x >> numpy.uint64(30))) * numpy.uint64(0xbf58476d1ce4e5b9)
+        x = (x ^ (x >> numpy.uint64(27))) * numpy.uint64(0x94d049bb133111eb)
+        value.update_inplace(((x >> numpy.uint64(32)) % numpy.uint64(end)).astype(numpy.int64).reshape(shape))
+        drawn += count
+    return drawn
+
+
 def bind(session, file, batch, sizes):
-    """One binding for each set of inputs: all of one tensor's lie behind one another."""
+    """The binding, and of inputs that are indices what draw() needs."""
     shapes = {t.name: [batch] + [sizes.get(dim, dim) for dim in t.shape[1:]] for t in session.get_inputs() + session.get_outputs()}
-    set_bytes = sum(int(numpy.prod(shapes[t.name])) * TYPES[t.type]().itemsize for t in session.get_inputs())
-    bindings = [session.io_binding() for _ in range(os.fstat(file.fileno()).st_size // set_bytes)]
+    binding, indices = session.io_binding(), []
     for tensor in session.get_inputs():
-        for binding in bindings:
-            values = numpy.fromfile(file, TYPES[tensor.type], numpy.prod(shapes[tensor.name])).reshape(shapes[tensor.name])
-            binding.bind_ortvalue_input(tensor.name, onnxruntime.OrtValue.ortvalue_from_numpy(values))
+        kind, shape = TYPES[tensor.type], shapes[tensor.name]
+        if kind == numpy.int64:
+            value = onnxruntime.OrtValue.ortvalue_from_numpy(numpy.zeros(shape, kind))
+            indices.append((value, shape, int(numpy.fromfile(file, kind, 1)[0])))
+        else:
+            value = onnxruntime.OrtValue.ortvalue_from_numpy(numpy.fromfile(file, kind, numpy.prod(shape)).reshape(shape))
+        binding.bind_ortvalue_input(tensor.name, value)
     for tensor in session.get_outputs():
-        value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(shapes[tensor.name], TYPES[tensor.type])
-        for binding in bindings:
-            binding.bind_ortvalue_output(tensor.name, value)
-    return bindings
+        binding.bind_ortvalue_output(tensor.name, onnxruntime.OrtValue.ortvalue_from_shape_and_type(shapes[tensor.name],
+                                                                                                   TYPES[tensor.type]))
+    return binding, indices
 
 
 def live(model, inputs, batch, window_ns, sizes):
@@ -60,14 +76,22 @@ def live(model, inputs, batch, window_ns, sizes):
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     load_ns = time.perf_counter_ns() - begin
     with open(inputs, "rb") as file:
-        bindings = bind(session, file, batch, sizes)
-    first_ns = timed(session.run_with_iobinding, bindings[0])
+        binding, indices = bind(session, file, batch, sizes)
+    drawn = draw(indices, 0)
+    first_ns = timed(session.run_with_iobinding, binding)
     runs_ns, spent_ns = [], 0
     while len(runs_ns) < 20000 and (len(runs_ns) < 3 or spent_ns < window_ns):
-        runs_ns.append(timed(session.run_with_iobinding, bindings[(len(runs_ns) + 1) % len(bindings)]))
+        drawn = draw(indices, drawn)
+        runs_ns.append(timed(session.run_with_iobinding, binding))
         spent_ns += runs_ns[-1]
     runs_ns.sort()
-    print(load_ns, first_ns, runs_ns[len(runs_ns) // 2], runs_ns[len(runs_ns) * 99 // 100], peak_bytes(), empty)
+    paused_ns = []
+    for _ in range(PAUSES):
+        time.sleep(0.02)
+        drawn = draw(indices, drawn)
+        paused_ns.append(timed(session.run_with_iobinding, binding))
+    paused_ns.sort()
+    print(load_ns, first_ns, runs_ns[len(runs_ns) // 2], runs_ns[len(runs_ns) * 99 // 100], paused_ns[PAUSES // 2], peak_bytes(), empty)
 
 
 print(onnxruntime.__version__, flush=True)

@@ -152,6 +152,19 @@ bench_parse(int argc, char **argv, const char *measures, struct bench_options *o
 
 /* ---- Processes and CPUs ----------------------------------------------------------------------- */
 
+bool
+bench_is_listed(const char *list, const char *name)
+{
+    const size_t length = strlen(name);
+    const char *at = list;
+
+    while (at != NULL && (strncmp(at, name, length) != 0 || (at[length] != ',' && at[length] != '\0'))) {
+        at = strchr(at, ',');
+        at = at != NULL ? at + 1 : NULL;
+    }
+    return at != NULL;
+}
+
 void
 bench_pin(const int *cpus, uint32_t count)
 {

@@ -40,6 +40,9 @@ struct bench_options {
 /* Returns true to go on; otherwise the process ends with *ret_exit. `measures` is the help text. */
 bool bench_parse(int argc, char **argv, const char *measures, struct bench_options *options, int *ret_exit);
 
+/* Is it one of the words of a list, with commas between? */
+bool bench_is_listed(const char *list, const char *name);
+
 void bench_pin(const int *cpus, uint32_t count);
 
 /* A child that dies with this process. Returns 0 in the child, as fork does. */

@@ -424,23 +424,27 @@ leat_elements_close(const struct leat_elements *elements)
 }
 
 enum leat_status
-leat_graph_settle_constant(struct leat_graph *graph, uint32_t index)
+leat_graph_unmap_constant(struct leat_graph *graph, uint32_t index)
 {
     struct leat_value *value = &graph->values[index];
     const struct leat_value lain = *value;
     void *copy;
 
-    if (leat_value_in_place(value)) {
-        return LEAT_OK;
-    }
+    LEAT_ASSERT(lain.mapping != NULL);
     value->data = NULL;
     value->mapping = NULL;
-    enum leat_status status = make_constant(graph, index, true, &copy);
+    enum leat_status status = make_constant(graph, index, false, &copy);
     if (status == LEAT_OK) {
         status = read_mapped(&lain, copy);
     }
     payload_release(&lain);
     return status;
+}
+
+enum leat_status
+leat_graph_settle_constant(struct leat_graph *graph, uint32_t index)
+{
+    return leat_value_in_place(&graph->values[index]) ? LEAT_OK : leat_graph_unmap_constant(graph, index);
 }
 
 enum leat_status

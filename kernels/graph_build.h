@@ -52,6 +52,9 @@ void *leat_graph_own_constant(const struct leat_graph *graph, uint32_t index);
 /* Gives a value of known shape a payload in a mapping, all in it. */
 void leat_graph_map_constant(struct leat_graph *graph, uint32_t index, struct leat_mapping *mapping, size_t offset);
 
+/* A constant in a mapping is in memory of its own from now on, in this graph. LEAT_ERR_PROTO as leat_mapping_read(). */
+LEAT_MUST_CHECK enum leat_status leat_graph_unmap_constant(struct leat_graph *graph, uint32_t index);
+
 /* A constant that is not leat_value_in_place() is from now on, in this graph: in memory of its own. All of them. */
 LEAT_MUST_CHECK enum leat_status leat_graph_settle_constant(struct leat_graph *graph, uint32_t index);
 LEAT_MUST_CHECK enum leat_status leat_graph_settle(struct leat_graph *graph);

@@ -191,9 +191,20 @@ list_payloads(struct leat_model *model)
     return LEAT_OK;
 }
 
+/* oneDNN writes the code of its own matrix product when one first runs, which takes some ms: not in somebody's batch. */
+static void
+write_product(void)
+{
+    const float one = 1;
+    float sum = 0;
+
+    LEAT_MUST(dnnl_sgemm('N', 'N', 1, 1, 1, 1, &one, 1, &one, 1, 0, &sum, 1) == dnnl_success);
+}
+
 static enum leat_status
 cpu_model_load(const struct leat_model_source *source, struct leat_model **ret_model)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     const uint32_t tensors = source->input_count + source->output_count;
     struct cpu_program *program = NULL;
 
@@ -205,6 +216,7 @@ cpu_model_load(const struct leat_model_source *source, struct leat_model **ret_m
     if (model == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a model");
     }
+    LEAT_MUST(pthread_once(&once, write_product) == 0);
     LEAT_MUST(pthread_mutex_init(&model->mutex, NULL) == 0);
     model->input_count = source->input_count;
     model->output_count = source->output_count;

@@ -771,9 +771,18 @@ has_graphs(const Onnx__GraphProto *proto)
     return false;
 }
 
-/* Weights of products stay in the model's file; what anything else reads is copied. */
+/* What lies in the model's own file is copied. What is in others is large and aligned. */
 static enum leat_status
-settle_others(struct leat_graph *graph)
+settle(struct leat_graph *graph, const struct leat_mapping *own, uint32_t index)
+{
+    const struct leat_mapping *mapping = index != LEAT_VALUE_NONE ? graph->values[index].mapping : NULL;
+
+    return mapping != NULL && mapping == own ? leat_graph_unmap_constant(graph, index) : LEAT_OK;
+}
+
+/* Weights of products stay in the model's file; what anything else reads does not, wherever it lies there: tables get huge pages. */
+static enum leat_status
+settle_others(struct leat_graph *graph, const struct leat_mapping *own)
 {
     enum leat_status status = LEAT_OK;
 
@@ -781,12 +790,11 @@ settle_others(struct leat_graph *graph)
         const struct leat_node *node = &graph->nodes[n];
         const bool product = node->op->kind == LEAT_OP_MATMUL || node->op->kind == LEAT_OP_GEMM;
         for (uint32_t i = 0; i < node->input_count && status == LEAT_OK; i++) {
-            status = (product && i == 1) || node->inputs[i] == LEAT_VALUE_NONE ? LEAT_OK
-                                                                               : leat_graph_settle_constant(graph, node->inputs[i]);
+            status = product && i == 1 ? LEAT_OK : settle(graph, own, node->inputs[i]);
         }
     }
     for (uint32_t o = 0; o < graph->output_count && status == LEAT_OK; o++) {
-        status = leat_graph_settle_constant(graph, graph->outputs[o]);
+        status = settle(graph, own, graph->outputs[o]);
     }
     return status;
 }
@@ -818,7 +826,7 @@ import_model(const Onnx__ModelProto *model, const struct leat_onnx_source *sourc
         status = unroll(importer.graph);
     }
     if (status == LEAT_OK) {
-        status = settle_others(importer.graph);
+        status = settle_others(importer.graph, source->mapping);
     }
     const bool cut = source->mapping != NULL && leat_mapping_is_damaged(source->mapping);
     if (status == LEAT_OK && (cut || leat_graph_is_damaged(importer.graph))) {
