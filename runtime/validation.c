@@ -12,6 +12,7 @@
 
 #include "base/align.h"
 #include "kernels/cpu/calibrate.h"
+#include "kernels/sequence.h"
 #include "kernels/team.h"
 
 #define SAMPLES_MAX INT64_C(1000000000)
@@ -445,95 +446,149 @@ leat_validate(const struct leat_variant *variant, const struct leat_variant *exa
 
 /* ---- Calibration -------------------------------------------------------------------------------- */
 
+/* One graph of a model, and how many positions of its sequences items keep: all of `shortest`..`length` in turn. */
+struct calibrated {
+    const struct leat_graph *graph;
+    const struct leat_item_layout *layout;
+    uint32_t shortest, length;
+    const struct leat_validation_set *set;
+    struct leat_validation_array inputs[LEAT_TENSORS_MAX]; /* as the model has them */
+};
+
+/* Items from `first` on into `data`, as they lie in the set, and as the graph reads them into `batch`. */
 static enum leat_status
-read_calibration(const struct leat_target *signature, const struct leat_validation_set *set,
-                 const struct leat_validation_array *inputs, uint32_t batch, uint32_t items, unsigned char *const *data)
+read_calibration(const struct calibrated *calibrated, uint32_t input_count, uint32_t first, uint32_t items,
+                 unsigned char *const *data, unsigned char *const *batch)
 {
-    enum leat_status status = LEAT_OK;
+    const struct leat_item_layout *layout = calibrated->layout;
 
-    for (uint32_t i = 0; i < signature->input_count && status == LEAT_OK; i++) {
-        const size_t bytes = (size_t)signature->tensors[i].item_bytes * items;
-        status = read_part(set, inputs[i].offset + batch * bytes, data[i], bytes);
-    }
-    return status;
-}
-
-static enum leat_status
-run_calibration(struct leat_calibration *calibration, const struct leat_target *signature, const struct leat_validation_set *set,
-                const struct leat_validation_array *inputs, uint32_t items, uint32_t count, const _Atomic uint32_t *stop)
-{
-    unsigned char *data[LEAT_TENSORS_MAX] = {NULL};
-    const void *batch[LEAT_TENSORS_MAX] = {NULL};
-    enum leat_status status = LEAT_OK;
-
-    for (uint32_t i = 0; i < signature->input_count && status == LEAT_OK; i++) {
-        batch[i] = data[i] = aligned_alloc(4096, leat_round_up(signature->tensors[i].item_bytes * items, 4096));
-        status = data[i] != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to calibrate");
-    }
-    for (uint32_t b = 0; b < count && status == LEAT_OK; b++) {
-        status = atomic_load_explicit(stop, memory_order_relaxed) != 0 ? LEAT_FAIL(LEAT_AGAIN, "the daemon is shutting down")
-                                                                       : read_calibration(signature, set, inputs, b, items, data);
-        if (status == LEAT_OK) {
-            status = leat_calibration_run(calibration, batch);
+    for (uint32_t t = 0; t < input_count; t++) {
+        const size_t full_bytes = layout->tensors[t].item_bytes, bytes = leat_item_bytes(layout, t, calibrated->length);
+        const enum leat_status status =
+            read_part(calibrated->set, calibrated->inputs[t].offset + first * full_bytes, data[t], full_bytes * items);
+        if (status != LEAT_OK) {
+            return status;
+        }
+        for (uint32_t i = 0; i < items; i++) {
+            struct leat_segment segment = {.items = 1};
+            segment.length = calibrated->shortest + (first + i) % (calibrated->length - calibrated->shortest + 1);
+            segment.tensors[t] = data[t] + i * full_bytes;
+            leat_items_gather(layout, calibrated->length, &segment, 1, t, 0, batch[t] + i * bytes);
         }
     }
-    for (uint32_t i = 0; i < signature->input_count; i++) {
-        free(data[i]);
+    return LEAT_OK;
+}
+
+static enum leat_status
+run_calibration(struct leat_calibration *calibration, const struct calibrated *calibrated, uint32_t items, uint32_t count,
+                const _Atomic uint32_t *stop)
+{
+    const uint32_t input_count = calibrated->graph->input_count;
+    unsigned char *data[LEAT_TENSORS_MAX] = {NULL}, *batch[LEAT_TENSORS_MAX] = {NULL};
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t t = 0; t < input_count && status == LEAT_OK; t++) {
+        const size_t bytes = (size_t)leat_round_up(calibrated->layout->tensors[t].item_bytes * items, 4096);
+        data[t] = aligned_alloc(4096, bytes);
+        batch[t] = aligned_alloc(4096, bytes);
+        status = data[t] != NULL && batch[t] != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to calibrate");
+    }
+    for (uint32_t b = 0; b < count && status == LEAT_OK; b++) {
+        status = atomic_load_explicit(stop, memory_order_relaxed) != 0
+                     ? LEAT_FAIL(LEAT_AGAIN, "the daemon is shutting down")
+                     : read_calibration(calibrated, input_count, b * items, items, data, batch);
+        if (status == LEAT_OK) {
+            status = leat_calibration_run(calibration, (const void *const *)batch);
+        }
+    }
+    for (uint32_t t = 0; t < input_count; t++) {
+        free(data[t]);
+        free(batch[t]);
     }
     return status;
 }
 
+/* Ranges reach as far as those of any graph of the model. */
 static enum leat_status
-write_ranges(const struct leat_calibration *calibration, json_t **ret_ranges)
+widen_ranges(const struct leat_calibration *calibration, json_t *ranges)
 {
-    json_t *ranges = json_object();
-    bool good = ranges != NULL;
-
-    for (uint32_t i = 0; i < leat_calibration_count(calibration) && good; i++) {
+    for (uint32_t i = 0; i < leat_calibration_count(calibration); i++) {
         const struct leat_range range = leat_calibration_range(calibration, i);
-        good = json_object_set_new(ranges, range.name, json_pack("[f, f]", (double)range.least, (double)range.most)) == 0;
+        const json_t *before = json_object_get(ranges, range.name);
+        const double least = json_number_value(json_array_get(before, 0)), most = json_number_value(json_array_get(before, 1));
+        if (json_object_set_new(ranges, range.name, json_pack("[f, f]", fmin(least, (double)range.least), fmax(most, (double)range.most))) != 0) {
+            return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for ranges");
+        }
     }
-    if (!good) {
-        json_decref(ranges);
-        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for ranges");
-    }
-    *ret_ranges = ranges;
     return LEAT_OK;
+}
+
+static enum leat_status
+calibrate_graph(const struct calibrated *calibrated, const _Atomic uint32_t *stop, json_t *ranges)
+{
+    enum { BATCH = 8 };
+    const int64_t there = calibrated->inputs[0].dims[0];
+    const uint32_t samples = there < (int64_t)LEAT_CALIBRATION_ITEMS ? (uint32_t)there : LEAT_CALIBRATION_ITEMS;
+    uint32_t items = samples < BATCH ? 1 : BATCH;
+    struct leat_calibration *calibration = NULL;
+
+    enum leat_status status = leat_calibration_create(calibrated->graph, items, &calibration);
+    if (status == LEAT_ERR_LIMIT && items > 1) { /* the memory that one item takes may do */
+        items = 1;
+        status = leat_calibration_create(calibrated->graph, items, &calibration);
+    }
+    if (status == LEAT_OK) {
+        status = run_calibration(calibration, calibrated, items, samples / items, stop);
+    }
+    if (status == LEAT_OK) {
+        status = widen_ranges(calibration, ranges);
+    }
+    leat_calibration_destroy(calibration);
+    return status;
 }
 
 enum leat_status
 leat_calibrate(const struct leat_variant_source *source, const struct leat_validation_set *set, const _Atomic uint32_t *stop,
                json_t **ret_ranges)
 {
-    enum { BATCH = 8 };
-    struct leat_calibration *calibration = NULL;
+    struct calibrated calibrated = {.set = set};
+    struct leat_item_layout layout;
     struct leat_target signature;
     struct leat_graph *graph;
-    struct leat_validation_array inputs[LEAT_TENSORS_MAX] = {{.rank = 0}};
+    struct leat_sequence *sequence;
     uint64_t classes;
 
-    enum leat_status status = leat_variant_import(source, &graph, &signature);
+    enum leat_status status = leat_variant_import(source, &graph, &sequence, &signature);
     if (status != LEAT_OK) {
         return status;
     }
-    status = check_set(&signature, set, inputs, &classes);
-    const uint32_t samples =
-        inputs[0].dims[0] < (int64_t)LEAT_CALIBRATION_ITEMS ? (uint32_t)inputs[0].dims[0] : LEAT_CALIBRATION_ITEMS;
-    uint32_t items = samples < BATCH ? 1 : BATCH;
-    if (status == LEAT_OK) {
-        status = leat_calibration_create(graph, items, &calibration);
+    struct leat_model_source model = {
+        .infos = signature.tensors, .input_count = signature.input_count, .output_count = signature.output_count};
+    if (sequence != NULL) {
+        leat_sequence_describe(sequence, &model);
     }
-    if (status == LEAT_ERR_LIMIT && items > 1) { /* the memory that one item takes may do */
-        items = 1;
-        status = leat_calibration_create(graph, items, &calibration);
+    leat_item_layout_init(&layout, &model);
+    calibrated.layout = &layout;
+    status = check_set(&signature, set, calibrated.inputs, &classes);
+    json_t *ranges = json_object();
+    if (ranges == NULL && status == LEAT_OK) {
+        status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for ranges");
     }
-    if (status == LEAT_OK) {
-        status = run_calibration(calibration, &signature, set, inputs, items, samples / items, stop);
+    for (uint32_t l = 0; l < (sequence != NULL ? model.length_count : 1) && status == LEAT_OK; l++) {
+        calibrated.graph = sequence != NULL ? model.graphs[l] : graph;
+        if (sequence != NULL) { /* the longest has items as they are, the others beginnings of them: all lengths that they serve */
+            const uint32_t next = l > 0 ? model.lengths[l - 1] + 1 : 1;
+            calibrated.length = model.lengths[l];
+            calibrated.shortest = l + 1 < model.length_count ? next : calibrated.length;
+        }
+        status = calibrate_graph(&calibrated, stop, ranges);
     }
-    if (status == LEAT_OK) {
-        status = write_ranges(calibration, ret_ranges);
-    }
-    leat_calibration_destroy(calibration);
+    leat_sequence_destroy(sequence);
     leat_graph_destroy(graph);
-    return status;
+    if (status != LEAT_OK) {
+        json_decref(ranges);
+        return status;
+    }
+    *ret_ranges = ranges;
+    return LEAT_OK;
 }

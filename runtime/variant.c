@@ -644,7 +644,8 @@ new_variant(const struct leat_variant_source *source, struct leat_variant **ret_
 }
 
 enum leat_status
-leat_variant_import(const struct leat_variant_source *source, struct leat_graph **ret_graph, struct leat_target *ret_signature)
+leat_variant_import(const struct leat_variant_source *source, struct leat_graph **ret_graph, struct leat_sequence **ret_sequence,
+                    struct leat_target *ret_signature)
 {
     struct leat_variant *variant;
     struct graphs graphs;
@@ -655,16 +656,12 @@ leat_variant_import(const struct leat_variant_source *source, struct leat_graph 
     }
     status = describe(source, variant, &graphs, ret_signature);
     leat_variant_destroy(variant);
-    if (status == LEAT_OK && graphs.sequence != NULL) { /* the longest */
-        graphs.graph = graphs.sequence->graphs[graphs.sequence->length_count - 1];
-        graphs.sequence->graphs[graphs.sequence->length_count - 1] = NULL;
-        leat_sequence_destroy(graphs.sequence);
-    }
-    if (status == LEAT_OK && graphs.graph == NULL) {
+    if (status == LEAT_OK && graphs.graph == NULL && graphs.sequence == NULL) {
         status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "backend '%s' has a graph of no model", source->backend);
     }
     if (status == LEAT_OK) {
         *ret_graph = graphs.graph;
+        *ret_sequence = graphs.sequence;
     }
     return status;
 }

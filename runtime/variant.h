@@ -70,9 +70,13 @@ LEAT_MUST_CHECK enum leat_status leat_variant_load(const struct leat_variant_sou
                                                    struct leat_loaded_variant *ret_loaded);
 void leat_variant_destroy(struct leat_variant *variant); /* accepts NULL */
 
-/* The optimised graph of a file that leat imports, with the dimensions that the options give, and its signature. */
+/*
+ * The optimised graph of a file that leat imports, with the dimensions that the options give, and its signature; or the graphs of
+ * all lengths: one of the two is NULL.
+ */
+struct leat_sequence;
 LEAT_MUST_CHECK enum leat_status leat_variant_import(const struct leat_variant_source *source, struct leat_graph **ret_graph,
-                                                     struct leat_target *ret_signature);
+                                                     struct leat_sequence **ret_sequence, struct leat_target *ret_signature);
 
 /*
  * The largest batches that pay, of [count] sources of one model that differ in their options, 1..LEAT_PRECISION_COUNT of them; for

@@ -4,7 +4,8 @@
  *          exactly does, whatever lies behind them, alone and in batches with others, as its own application and beside another
  *          model, and after a restart; outputs are zeros behind n. The completion names the shortest plans that hold it. Models in
  *          which positions meet without a mask are refused by node and operator, and so is what leat or a client says that
- *          cannot be.
+ *          cannot be. In int8, ordered or found to be worth it, all lengths are in whole numbers, by the ranges of one set at full
+ *          length, and near the answers in f32.
  * Method   leatd and leat as processes and this test as a client; the encoders of leat-zoo in their test size, each bound to
  *          several lengths, and to each of those that are asked.
  */
@@ -13,11 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/npy.h"
+#include "kernels/backend.h"
 #include "tests/system/leatd.h"
 #include "tests/tools/command.h"
 #include "tests/tools/zoo_file.h"
 
-enum { FULL = 32, VOCABULARY = 200, QUERIES = 48 };
+enum { FULL = 32, VOCABULARY = 200, QUERIES = 48, SAMPLES = 64 };
 
 static const uint32_t lengths[] = {1, 5, 8, 9, 16, 17, 31, 32}; /* that are asked; plans are for 8, 16 and 32 */
 enum { LENGTHS = sizeof(lengths) / sizeof(lengths[0]) };
@@ -26,6 +29,7 @@ static struct leatd leatd;
 static struct command command;
 static struct leat_session *session;
 static uint64_t random_state;
+static bool has_int8;
 
 #define LEAT(exit_code, text, ...)                                          \
     command_expect(&command, leatd.socket_path, exit_code, text, (const char *const[]){__VA_ARGS__, NULL})
@@ -110,10 +114,18 @@ prepare(const struct leat_target *target, struct query *query, uint32_t k, uint3
     }
 }
 
-/* Against the exact answer; where an output has positions, those behind the length are zeros. */
-static void
-expect_answer(const struct leat_target *target, const struct query *query, const float *exact)
+/* How far an answer may be from the exact one, of its largest element: in f32, and in int8, which is never as near as that. */
+static const float f32_apart = 1e-4f, int8_apart = 0.2f;
+
+/*
+ * Against the exact answer; where an output has positions, those behind the length are zeros. Returns how far they are apart, of
+ * the largest element.
+ */
+static float
+expect_answer(const struct leat_target *target, const struct query *query, const float *exact, float apart)
 {
+    float furthest = 0;
+
     for (uint32_t t = target->input_count; t < target->input_count + target->output_count; t++) {
         const float *got = query->query.tensors[t];
         const uint32_t count = (uint32_t)(target->tensors[t].item_bytes / sizeof(float));
@@ -125,7 +137,8 @@ expect_answer(const struct leat_target *target, const struct query *query, const
         }
         for (uint32_t e = 0; e < count; e++) {
             const float wanted = e < valid ? exact[e] : 0;
-            if (!(fabsf(got[e] - wanted) <= (e < valid ? 1e-4f * most : 0))) {
+            furthest = fmaxf(furthest, fabsf(got[e] - wanted) / most);
+            if (!(fabsf(got[e] - wanted) <= (e < valid ? apart * most : 0))) {
                 (void)fprintf(stderr, "output %u[%u] of sequence %u, %u long: %g, not %g\n", t, e, query->k,
                               query->query.length, (double)got[e], (double)wanted);
                 EXPECT(!"the answer of the exact model");
@@ -133,6 +146,7 @@ expect_answer(const struct leat_target *target, const struct query *query, const
         }
         exact += valid;
     }
+    return furthest;
 }
 
 /* The name of the variant that answered. */
@@ -157,7 +171,7 @@ expect_variant(const char *application, uint32_t variant, const char *wanted)
  * what the names of the exact ones begin with.
  */
 static void
-expect_served(const char *name, const char *variant, const char *models)
+expect_served(const char *name, const char *variant, const char *models, float apart)
 {
     const struct leat_target target = find(name);
     struct leat_completion done[QUERIES];
@@ -185,7 +199,8 @@ expect_served(const char *name, const char *variant, const char *models)
             exact[l][k] = exact_answer(&bound, k, lengths[l]);
             prepare(&target, &queries[0], k, l);
             EXPECT(leat_run(session, &queries[0].query, done) == LEAT_OK && done[0].outcome == LEAT_OUTCOME_OK);
-            expect_answer(&target, &queries[0], exact[l][k]);
+            const float furthest = expect_answer(&target, &queries[0], exact[l][k], apart);
+            EXPECT(apart == f32_apart || furthest > f32_apart);
         }
         (void)snprintf(text, sizeof(text), lengths[l] <= 8 ? "%s@8" : lengths[l] <= 16 ? "%s@16" : "%s", variant);
         expect_variant(name, done[0].variant, text);
@@ -204,7 +219,7 @@ expect_served(const char *name, const char *variant, const char *models)
             for (size_t i = 0; i < count; i++) {
                 const struct query *query = &queries[done[i].user_data];
                 EXPECT(done[i].outcome == LEAT_OUTCOME_OK);
-                expect_answer(&target, query, exact[query->which][query->k]);
+                (void)expect_answer(&target, query, exact[query->which][query->k], apart);
             }
         }
     }
@@ -281,6 +296,44 @@ test_shown(void)
     LEAT(2, "", "run", "bert", "--length", "0");
 }
 
+/* For calibration, at full length: an array for each input, by their names. */
+static const char *
+write_set(void)
+{
+    static const char *const tensors[] = {"input_ids", "attention_mask", "token_type_ids"};
+    static char set[1024];
+    char path[256];
+    size_t used = 0;
+
+    for (size_t t = 0; t < sizeof(tensors) / sizeof(tensors[0]); t++) {
+        struct npy_array array = {.dtype = LEAT_DTYPE_I64, .rank = 2, .dims = {SAMPLES, FULL}, .elements = SAMPLES * FULL};
+        int64_t *numbers = array.data = calloc(array.elements, sizeof(*numbers));
+        EXPECT(numbers != NULL);
+        for (uint32_t k = 0; k < SAMPLES; k++) {
+            fill(numbers + k * FULL, tensors[t], k, FULL, FULL);
+        }
+        (void)snprintf(path, sizeof(path), "%s/%s.npy", leatd.root.path, tensors[t]);
+        EXPECT(npy_write(path, &array) == LEAT_OK);
+        npy_free(&array);
+        used += (size_t)snprintf(set + used, sizeof(set) - used, "%s%s=%s", t > 0 ? "," : "", tensors[t], path);
+        EXPECT(used < sizeof(set));
+    }
+    return set;
+}
+
+/* Ordered by itself, and where leat looks what precisions are worth it: then it is tried at all lengths, and kept or left out. */
+static void
+add_int8(const char *bert)
+{
+    const char *set = write_set();
+
+    LEAT(0, "agree with f32", "model", "add", "whole", bert, "--dim", "sequence=8,16,32", "--precision", "int8", "--validation", set,
+         "--max-loss", "1", "--items-max", "4");
+    LEAT(0, "\nwhole@16: sequences of up to 16\n", "model", "show", "whole");
+    LEAT(0, "-int8", "model", "add", "tried", bert, "--dim", "sequence=8,16,32", "--variants", "--validation", set, "--max-loss", "1");
+    LEAT(0, "removed tried", "model", "remove", "tried");
+}
+
 /* One application of two models, decided with regard to lengths, or without any. */
 static void
 test_applications(void)
@@ -289,17 +342,20 @@ test_applications(void)
     LEAT(0, "alike", "app", "add", "alike", "--models", "bert", "--latency", "1s", "--late", "serve", "--selector", "jellyfish");
     LEAT(3, "differ in inputs, outputs or lengths", "app", "add", "other", "--models", "bert,bert-32");
     LEAT(0, "\nplain@8: sequences of up to 8\n", "app", "show", "texts");
-    expect_served("texts", "bert", "bert");
-    expect_served("alike", "bert", "bert");
+    expect_served("texts", "bert", "bert", f32_apart);
+    expect_served("alike", "bert", "bert", f32_apart);
 }
 
 static void
 expect_all(void)
 {
     session = leatd_open_session(&leatd, 64, 4 << 20);
-    expect_served("bert", "bert", "bert");
-    expect_served("distil", "distil", "distil");
-    expect_served("plain", "plain", "bert");
+    expect_served("bert", "bert", "bert", f32_apart);
+    expect_served("distil", "distil", "distil", f32_apart);
+    expect_served("plain", "plain", "bert", f32_apart);
+    if (has_int8) {
+        expect_served("whole", "whole", "bert", int8_apart);
+    }
     leat_close(session);
 }
 
@@ -310,6 +366,7 @@ main(void)
 
     leat_test_init();
     random_state = leat_test_seed;
+    has_int8 = (leat_backend_precisions(&leat_backend_cpu) & LEAT_PRECISION_BIT(LEAT_PRECISION_INT8)) != 0;
     leatd_init(&leatd);
     char *bert = zoo_file(leatd.root.path, "bert-tiny"), *distil = zoo_file(leatd.root.path, "distilbert"), *gru = zoo_file(leatd.root.path, "gru-classifier"),
          *conformer = zoo_file(leatd.root.path, "conformer-ctc-small");
@@ -318,6 +375,9 @@ main(void)
     LEAT(0, "added bert", "model", "add", "bert", bert, "--dim", "sequence=8,16,32", "--items-max", "4");
     LEAT(0, "added plain", "model", "add", "plain", bert, "--dim", "sequence=8,16,32", "--backend", "reference");
     LEAT(0, "added distil", "model", "add", "distil", distil, "--dim", "sequence=8,16,32");
+    if (has_int8) {
+        add_int8(bert);
+    }
     add_exact("bert", bert);
     add_exact("distil", distil);
     test_shown();
