@@ -25,6 +25,7 @@ static const char measures[] =
     "           keeps 64 queries under way; resizes that found the worker idle all the same are counted, and left out.\n"
     "Beside it  Latencies of these queries in windows without a resize, which take turns with those with resizes one after\n"
     "           the other, a millisecond apart.\n"
+    "           With --cgroups KIND (auto) workers' threads are held as the setting of that name says.\n"
     "Does not   measure a resize of an idle worker, nor what a size is worth.\n"
     "Method     Closed loop on both sides. Percentiles are of all windows of a kind together.";
 
@@ -35,6 +36,8 @@ static struct shared {
     uint64_t counts[2];
     uint64_t latencies_ns[2][RECORDS_MAX];
 } *shared;
+
+static struct bench_option own[] = {{.name = "cgroups"}, {.name = NULL}};
 
 static struct run {
     const struct bench_options *options;
@@ -79,11 +82,11 @@ start_daemon(void)
     write_file("net.onnx", file, bytes);
     free(file);
     (void)snprintf(config, sizeof(config),
-                   "socket: %s\nstate_dir: %s/state\n"
+                   "socket: %s\nstate_dir: %s/state\ncgroups: %s\n"
                    "dispatcher: {spin: 50us}\n" /* who asks for sizes counts as a client that spins, and does not */
                    "workers: [{count: 1, cores: 1, cores_max: 2}]\n"
                    "models: [{name: net, path: %s/net.onnx, items_max: 1}]\n",
-                   run.socket_path, run.folder, run.folder);
+                   run.socket_path, run.folder, own[0].value != NULL ? own[0].value : "auto", run.folder);
     write_file("leat.yaml", config, strlen(config));
     (void)snprintf(config, sizeof(config), "%s/leat.yaml", run.folder);
     run.daemon = bench_fork();
@@ -181,6 +184,18 @@ pause_ns(uint64_t ns)
     (void)nanosleep(&time, NULL);
 }
 
+static void
+note_holder(struct leat_session *session)
+{
+    char *reply;
+
+    LEAT_MUST(leat_admin(session, "{\"op\":\"scale-show\"}", -1, &reply) == LEAT_OK);
+    json_t *answer = json_loads(reply, 0, NULL);
+    bench_note(run.options, "threads of the worker are held by %s", json_string_value(json_object_get(answer, "held_by")));
+    json_decref(answer);
+    leat_admin_free(reply);
+}
+
 /* False where the machine has no core to give. */
 static bool
 resize(struct leat_session *session, uint32_t cores)
@@ -257,7 +272,7 @@ print_latency(const char *subject, struct bench_latency of, const char *peer, st
 int
 main(int argc, char **argv)
 {
-    struct bench_options options = {.name = "resize", .windows = 10, .window_ns = 1000000000, .daemon_path = LEATD_PATH};
+    struct bench_options options = {.name = "resize", .windows = 10, .window_ns = 1000000000, .daemon_path = LEATD_PATH, .own = own};
     int exit_code = 0;
 
     if (!bench_parse(argc, argv, measures, &options, &exit_code)) {
@@ -273,6 +288,7 @@ main(int argc, char **argv)
         send_all();
     }
     const bool good = measure(session);
+    note_holder(session);
     atomic_store_explicit(&shared->kind, 3, memory_order_relaxed);
     bench_reap(client);
     leat_close(session);

@@ -41,6 +41,7 @@ struct member {
     struct leat_team *team;
     uint32_t index;
     pthread_t thread;
+    _Atomic uint32_t thread_id; /* W: the member's thread, once, relaxed: publishes nothing  R: any; 0: it does not run yet */
     _Alignas(LEAT_ISOLATE) _Atomic uint64_t done; /* W: helper, T2: the generation it has run */
 };
 
@@ -55,7 +56,7 @@ struct leat_team {
     void (*enter)(uint32_t node);
     uint32_t node;
     uint32_t worker_class;
-    struct member *members; /* [size_max]; [0] is unused */
+    struct member *members; /* [size_max]; of [0] only thread_id */
     _Alignas(LEAT_ISOLATE) _Atomic uint32_t leader_asleep; /* W: leader sets and clears, helpers clear */
     _Alignas(LEAT_ISOLATE) _Atomic uint32_t arrived;       /* W: members add, the last one resets */
     _Alignas(LEAT_ISOLATE) _Atomic uint32_t released;      /* W: the last to arrive adds */
@@ -159,6 +160,13 @@ rouse(_Atomic uint32_t *asleep)
     }
 }
 
+static void
+announce(struct member *member)
+{
+    atomic_store_explicit(&member->thread_id, (uint32_t)gettid(), memory_order_relaxed);
+    futex_wake(&member->thread_id);
+}
+
 static void *
 helper_main(void *argument)
 {
@@ -166,6 +174,7 @@ helper_main(void *argument)
     struct leat_team *team = member->team;
     uint64_t seen = 0;
 
+    announce(member);
     (void)pthread_setname_np(pthread_self(), "leat-helper");
     leat_slice_shorten();
     if (team->enter != NULL) {
@@ -220,6 +229,7 @@ leat_team_create(const struct leat_team_options *options, struct leat_team **ret
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a team of %u", size_max);
     }
     memset(team->members, 0, size_max * sizeof(team->members[0]));
+    announce(&team->members[0]);
     enum leat_status status = options->cpus != NULL ? pin(options->cpus[0]) : LEAT_OK;
     for (uint32_t i = 1; i < size_max && status == LEAT_OK; i++) {
         pthread_attr_t attributes;
@@ -280,6 +290,19 @@ leat_team_pin(struct leat_team *team, uint32_t member, uint32_t cpu)
     const int error = pthread_setaffinity_np(team->members[member].thread, sizeof(set), &set);
     return error == 0 ? LEAT_OK
                       : LEAT_FAIL(LEAT_ERR_SYS, "cannot pin a thread to CPU %u: %s", cpu, strerror(error));
+}
+
+pid_t
+leat_team_thread(struct leat_team *team, uint32_t member)
+{
+    LEAT_ASSERT(member <= team->started);
+    _Atomic uint32_t *thread_id = &team->members[member].thread_id;
+    uint32_t found;
+
+    while ((found = atomic_load_explicit(thread_id, memory_order_relaxed)) == 0) {
+        futex_wait(thread_id, 0);
+    }
+    return (pid_t)found;
 }
 
 void

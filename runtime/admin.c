@@ -474,7 +474,7 @@ answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
         return handle_status(daemon);
     }
     if (strcmp(op, "topology") == 0) {
-        return json_incref(daemon->options.topology);
+        return leat_admin_topology(daemon);
     }
     if (strcmp(op, "profiles") == 0) {
         return handle_profiles(daemon, job->json);

@@ -87,6 +87,8 @@ LEAT_MUST_CHECK enum leat_status leat_admin_import(struct leat_daemon *daemon,
 
 /* ---- runtime/admin_scale.c ---------------------------------------------------------------------- */
 
+/* What was discovered at the start, and what holds threads now; the caller's. */
+json_t *leat_admin_topology(const struct leat_daemon *daemon);
 json_t *leat_admin_scale_show(struct leat_daemon *daemon);
 /* On the thread of `sizes`. */
 json_t *leat_admin_scale_set(struct leat_daemon *daemon, const json_t *request);

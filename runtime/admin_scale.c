@@ -3,6 +3,7 @@
 #include <jansson.h>
 
 #include "runtime/admin_private.h"
+#include "runtime/cpuset.h"
 #include "runtime/scale_keeper.h"
 
 static json_t *
@@ -40,6 +41,29 @@ name_application(struct leat_daemon *daemon, uint16_t id)
     return name;
 }
 
+static const char *
+held_by(const struct leat_daemon *daemon)
+{
+    return daemon->options.pin ? leat_cpusets_name(daemon->options.cpusets) : "nothing";
+}
+
+json_t *
+leat_admin_topology(const struct leat_daemon *daemon)
+{
+    if (daemon->options.cpusets == NULL) {
+        return json_incref(daemon->options.topology);
+    }
+    const char *reason = leat_cpusets_reason(daemon->options.cpusets);
+    json_t *answer = json_copy(daemon->options.topology);
+
+    (void)json_object_set_new(answer, "held_by", json_string(held_by(daemon)));
+    (void)json_object_set_new(answer, "held_why", json_string(reason));
+    (void)json_object_set_new(answer, "text",
+                              json_sprintf("%sthreads     of workers held by %s%s%s\n", json_string_value(json_object_get(answer, "text")),
+                                           held_by(daemon), reason[0] != '\0' ? ": " : "", reason));
+    return answer;
+}
+
 static json_t *
 describe_held(struct leat_daemon *daemon, uint32_t worker)
 {
@@ -48,12 +72,14 @@ describe_held(struct leat_daemon *daemon, uint32_t worker)
     leat_daemon_held(daemon, worker, &held);
     json_t *own = name_application(daemon, held.application);
     const char *serves = own != NULL ? "application" : held.application == LEAT_ARRANGED_FOR_NOBODY ? "nobody" : "all";
-    return json_pack("{s:s, s:o?, s:I, s:I, s:o, s:o, s:I, s:I, s:s, s:I, s:I}", "serves", serves, "application", own, "worker", (json_int_t)worker, "cores",
+    const char *group = leat_cpusets_path(daemon->options.cpusets, worker);
+    return json_pack("{s:s, s:o?, s:I, s:I, s:o, s:o, s:I, s:I, s:s, s:I, s:I, s:s?}", "serves", serves, "application", own, "worker", (json_int_t)worker, "cores",
                      (json_int_t)held.shape.cores, "sizes", describe_sizes(daemon, worker), "cpus",
                      daemon->options.pin ? numbers(held.cpus, held.cpu_count) : json_array(), "node",
                      (json_int_t)daemon->options.workers[worker].node, "class", (json_int_t)held.shape.worker_class,
                      "class_name", daemon->classes[held.shape.worker_class].name, "since_ns",
-                     (json_int_t)(leat_monotonic_ns() - held.since_ns), "resizes", (json_int_t)held.resizes);
+                     (json_int_t)(leat_monotonic_ns() - held.since_ns), "resizes", (json_int_t)held.resizes,
+                     "group", group[0] != '\0' ? group : NULL);
 }
 
 json_t *
@@ -71,8 +97,9 @@ leat_admin_scale_show(struct leat_daemon *daemon)
                              (json_int_t)leat_daemon_free_cores(daemon, daemon->nodes[n])));
     }
     const uint32_t count = leat_daemon_free_cpus(daemon, cpus);
-    return json_pack("{s:o, s:o, s:o, s:o, s:s}", "scaling", leat_scale_keeper_describe(daemon), "workers", workers, "nodes", nodes,
-                     "free_cpus", numbers(cpus, count), "held_by", daemon->options.pin ? "affinity" : "nothing");
+    return json_pack("{s:o, s:o, s:o, s:o, s:s, s:s}", "scaling", leat_scale_keeper_describe(daemon), "workers", workers, "nodes",
+                     nodes, "free_cpus", numbers(cpus, count), "held_by", held_by(daemon), "held_why",
+                     leat_cpusets_reason(daemon->options.cpusets));
 }
 
 /* Whom it is to serve, with the cores that it has where none are said; null: all. */

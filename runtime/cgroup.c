@@ -295,3 +295,16 @@ leat_cgroup_memory(const char *root)
     }
     return lowest;
 }
+
+bool
+leat_cgroup_folder(const char *root, const char *controller, char *path, size_t bytes)
+{
+    struct hierarchy hierarchy;
+
+    root = root == NULL ? "" : root;
+    if (!open_hierarchy(root, controller, &hierarchy)) {
+        return false;
+    }
+    const int used = snprintf(path, bytes, "%s%s%s", root, hierarchy.mount_point, hierarchy.group);
+    return used > 0 && (size_t)used < bytes;
+}

@@ -4,12 +4,14 @@
  *
  * Role   Finds the process's own groups in /proc/self/cgroup and their mounts in /proc/self/mountinfo, then
  *        walks from the own group up to the mount: the tightest quota on the way counts, the lowest
- *        memory limit, and the nearest group that has a cpuset.
+ *        memory limit, and the nearest group that has a cpuset. Groups are made in runtime/cpuset.h.
  * Trust  Kernel files; malformed ones read as "no limit".
  */
 #ifndef LEAT_RUNTIME_CGROUP_H
 #define LEAT_RUNTIME_CGROUP_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define LEAT_CGROUP_LIST_BYTES 4096u
@@ -25,5 +27,11 @@ void leat_cgroup_cpu_read(const char *root, struct leat_cgroup_cpu *ret_limits);
 
 /* Bytes that this process and its neighbours in the group may have; UINT64_MAX for no limit. `root` as above. */
 uint64_t leat_cgroup_memory(const char *root);
+
+/*
+ * The folder of the own group, `root` in front: in the hierarchy of v1 that has the controller, or with NULL in that of v2. False
+ * where none is mounted, or the path does not fit.
+ */
+bool leat_cgroup_folder(const char *root, const char *controller, char *path, size_t bytes);
 
 #endif /* LEAT_RUNTIME_CGROUP_H */

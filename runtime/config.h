@@ -19,6 +19,7 @@
 
 #include <leat/tensor.h>
 
+#include "runtime/cpuset.h"
 #include "runtime/log.h"
 #include "runtime/scaling.h"
 #include "runtime/topology.h"
@@ -106,6 +107,7 @@ struct leat_config {
     struct leat_worker_group *workers; /* for leat_placement_request */
     uint32_t worker_group_count;       /* >= 1 */
     uint32_t worker_queue_depth;
+    enum leat_cpusets_kind cgroups; /* that hold workers' threads to their CPUs */
     uint64_t drain_ns; /* from SIGTERM on, what was accepted is answered for so long */
     uint32_t offline_utilisation_ppm; /* of workers, by online queries: above it offline jobs wait */
     struct leat_config_backend *backends; /* in the order in which they are loaded */

@@ -68,6 +68,11 @@ static const struct {
               {"info", LEAT_LOG_INFO},
               {"debug", LEAT_LOG_DEBUG}};
 
+static const struct {
+    const char *text;
+    enum leat_cpusets_kind kind;
+} cgroups[] = {{"auto", LEAT_CPUSETS_AUTO}, {"v2", LEAT_CPUSETS_V2}, {"v1", LEAT_CPUSETS_V1}, {"off", LEAT_CPUSETS_OFF}};
+
 static bool wrong(char *problem, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 static bool
@@ -361,6 +366,18 @@ read_forecast(const char *text, enum leat_forecast *value, char *problem)
 }
 
 static bool
+read_cgroups(const char *text, enum leat_cpusets_kind *value, char *problem)
+{
+    for (size_t i = 0; i < LEAT_COUNT_OF(cgroups); i++) {
+        if (strcmp(text, cgroups[i].text) == 0) {
+            *value = cgroups[i].kind;
+            return true;
+        }
+    }
+    return wrong(problem, "no kind of cgroups '%.40s'; allowed are auto, v2, v1 and off", text);
+}
+
+static bool
 read_policy(bool router, const char *text, void *field, char *problem)
 {
     char names[256] = "";
@@ -451,6 +468,8 @@ leat_setting_read(const struct leat_setting *setting, const char *text, void *ta
         return read_price(text, field, problem);
     case LEAT_SETTING_LEVEL:
         return read_level(text, field, problem);
+    case LEAT_SETTING_CGROUPS:
+        return read_cgroups(text, field, problem);
     case LEAT_SETTING_ROUTER:
     case LEAT_SETTING_SELECTOR:
         return read_policy(setting->kind == LEAT_SETTING_ROUTER, text, field, problem);
@@ -539,6 +558,13 @@ leat_setting_write(const struct leat_setting *setting, const void *target, char 
         for (size_t i = 0; i < LEAT_COUNT_OF(levels); i++) {
             if (levels[i].level == *(const enum leat_log_level *)field) {
                 word = levels[i].text;
+            }
+        }
+        break;
+    case LEAT_SETTING_CGROUPS:
+        for (size_t i = 0; i < LEAT_COUNT_OF(cgroups); i++) {
+            if (cgroups[i].kind == *(const enum leat_cpusets_kind *)field) {
+                word = cgroups[i].text;
             }
         }
         break;

@@ -33,6 +33,7 @@ enum leat_setting_kind {
     LEAT_SETTING_PRICE, /* u64 millionths, from a decimal number >= 0 */
     LEAT_SETTING_CPUS, /* char *, a CPU list or "" */
     LEAT_SETTING_LEVEL, /* enum leat_log_level */
+    LEAT_SETTING_CGROUPS, /* enum leat_cpusets_kind */
     LEAT_SETTING_ROUTER,
     LEAT_SETTING_SELECTOR,
     LEAT_SETTING_DTYPE,   /* u32 */
@@ -45,6 +46,7 @@ enum leat_setting_kind {
     X(state_dir, TEXT, state_dir, 1, 4000, "/var/lib/leat")                        \
     X(log_level, LEVEL, log_level, 0, 0, "info")                                   \
     X(worker_queue_depth, U32, worker_queue_depth, 1, LEAT_WORKER_BATCHES, "2")    \
+    X(cgroups, CGROUPS, cgroups, 0, 0, "auto")                                     \
     X(drain, TIME, drain_ns, 0, UINT64_C(3600000000000), "45s")                    \
     X(offline_utilisation, PPM, offline_utilisation_ppm, 0, 0, "0.4")
 

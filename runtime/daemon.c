@@ -715,6 +715,9 @@ start_parts(struct leat_daemon *daemon)
         status = create_workers(daemon);
     }
     if (status == LEAT_OK) {
+        status = leat_daemon_group_workers(daemon);
+    }
+    if (status == LEAT_OK) {
         status = leat_dispatcher_start(daemon->dispatcher);
     }
     if (status != LEAT_OK) {

@@ -23,6 +23,7 @@
 #include "sched/policy_table.h"
 
 struct leat_cores;
+struct leat_cpusets;
 struct leat_daemon;
 
 struct leat_daemon_worker {
@@ -97,6 +98,7 @@ struct leat_daemon_options {
     const struct leat_daemon_class *classes; /* of all worker_class; NULL: they have no names and no prices */
     uint32_t class_count;     /* of classes, those that workers can become too; 0: those that they are of */
     struct leat_cores *cores; /* that workers are on and can be given; borrowed. NULL: they stay as they are */
+    struct leat_cpusets *cpusets; /* that hold workers' threads; borrowed. NULL: none do */
     struct leat_scaling scaling; /* off unless there are cores that workers can be given */
     bool pin;              /* false: leave placement to the kernel */
     int dispatcher_cpu;    /* -1: unpinned */

@@ -132,6 +132,8 @@ struct leat_daemon_model *leat_daemon_find_model(struct leat_daemon *daemon, con
 /* ---- runtime/daemon_scale.c --------------------------------------------------------------------- */
 
 void leat_daemon_scale_init(struct leat_daemon *daemon); /* once workers were surveyed */
+/* Once they run: their threads enter control groups of their own, where there are any; which it is is logged. */
+LEAT_MUST_CHECK enum leat_status leat_daemon_group_workers(struct leat_daemon *daemon);
 void leat_daemon_scale_fini(struct leat_daemon *daemon);
 void leat_daemon_scale_end(struct leat_daemon *daemon); /* nobody reads the dispatcher's events any more */
 /* What the server calls; the context is the daemon. */

@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "runtime/cores.h"
+#include "runtime/cpuset.h"
 #include "runtime/daemon_private.h"
+#include "runtime/log.h"
 
 void
 leat_daemon_scale_init(struct leat_daemon *daemon)
@@ -19,6 +21,28 @@ leat_daemon_scale_init(struct leat_daemon *daemon)
             .since_ns = daemon->started_ns,
         };
     }
+}
+
+enum leat_status
+leat_daemon_group_workers(struct leat_daemon *daemon)
+{
+    struct leat_cpusets *cpusets = daemon->options.cpusets;
+    enum leat_status status = LEAT_OK;
+    pid_t threads[LEAT_TEAM_MAX];
+
+    LEAT_ASSERT(cpusets == NULL || daemon->options.pin);
+    for (uint32_t w = 0; w < daemon->options.worker_count && cpusets != NULL && status == LEAT_OK; w++) {
+        const struct leat_daemon_worker *spec = &daemon->options.workers[w];
+        const uint32_t count = leat_worker_threads(daemon->workers[w], threads);
+        status = leat_cpusets_enter(cpusets, w, threads, count, spec->cpus, spec->core_count);
+    }
+    if (status != LEAT_OK && !leat_cpusets_give_up(cpusets)) {
+        return leat_err_prefix(status, "cgroups");
+    }
+    if (cpusets != NULL) {
+        leat_log(LEAT_LOG_INFO, "workers' threads are held by %s: %s", leat_cpusets_name(cpusets), leat_cpusets_reason(cpusets));
+    }
+    return LEAT_OK;
 }
 
 void
@@ -376,20 +400,48 @@ shrink(struct leat_daemon *daemon, struct leat_daemon_size *sizes, uint32_t coun
     return status;
 }
 
+/*
+ * Its group's CPUs, where it has a group, are those that the worker has by now. One that has none sleeps in its group as it is. The
+ * kernel may take its time: meanwhile the mutex is released.
+ */
+static enum leat_status
+regroup(struct leat_daemon *daemon, uint32_t worker)
+{
+    uint32_t cpus[LEAT_TEAM_MAX];
+    const uint32_t *held;
+    const uint32_t count = leat_cores_of(daemon->options.cores, worker, &held);
+    enum leat_status status = LEAT_OK;
+
+    LEAT_ASSERT(daemon->scale.busy && count <= LEAT_TEAM_MAX);
+    if (count > 0) {
+        memcpy(cpus, held, count * sizeof(cpus[0]));
+        LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+        status = leat_cpusets_set(daemon->options.cpusets, worker, cpus, count);
+        LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    }
+    return status;
+}
+
 /* Gives the worker its cores, with its sleeping threads on them. On failure it has what it had. */
 static enum leat_status
 give(struct leat_daemon *daemon, const struct leat_daemon_size *size)
 {
     const uint32_t before = daemon->scale.workers[size->worker].shape.cores;
     enum leat_status status = LEAT_OK;
+    const uint32_t *cpus;
     uint32_t have = before;
 
     while (have < size->cores && status == LEAT_OK) {
         uint32_t cpu;
         status = leat_cores_give(daemon->options.cores, size->worker, &cpu);
-        if (status == LEAT_OK) {
-            status = leat_worker_pin(daemon->workers[size->worker], have++, cpu);
-        }
+        have += status == LEAT_OK;
+    }
+    if (status == LEAT_OK) {
+        status = regroup(daemon, size->worker); /* first, or the kernel refuses the CPUs to the threads */
+    }
+    (void)leat_cores_of(daemon->options.cores, size->worker, &cpus);
+    for (uint32_t member = before; member < size->cores && status == LEAT_OK; member++) {
+        status = leat_worker_pin(daemon->workers[size->worker], member, cpus[member]);
     }
     for (; status != LEAT_OK && have > before; have--) {
         (void)leat_cores_take_back(daemon->options.cores, size->worker);
@@ -416,6 +468,17 @@ grow(struct leat_daemon *daemon, struct leat_daemon_size *sizes, uint32_t count,
         }
     }
     return status;
+}
+
+/* Groups of those that gave CPUs back keep them until all else is in force: nothing in there runs on them, and nobody waits. */
+static void
+regroup_all(struct leat_daemon *daemon, const struct leat_daemon_size *sizes, uint32_t count)
+{
+    for (uint32_t i = 0; i < count && !daemon->scale.ended; i++) {
+        if (regroup(daemon, sizes[i].worker) != LEAT_OK) {
+            leat_log(LEAT_LOG_WARNING, "a control group keeps the CPUs that it had: %s", leat_error_text());
+        }
+    }
 }
 
 /* Owners: [count], whom each is to serve; NULL: whom it does. */
@@ -448,6 +511,7 @@ change(struct leat_daemon *daemon, struct leat_daemon_size *sizes, const uint16_
             forget_parked(daemon);
         }
         if (daemon->options.cores != NULL) {
+            regroup_all(daemon, sizes, count);
             leat_cores_check(daemon->options.cores);
         }
         scale->busy = false;

@@ -17,6 +17,7 @@
 #include "runtime/cgroup.h"
 #include "runtime/config.h"
 #include "runtime/cores.h"
+#include "runtime/cpuset.h"
 #include "runtime/daemon.h"
 #include "runtime/log.h"
 #include "runtime/policy_make.h"
@@ -754,10 +755,15 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
     json_t *described = leat_topology_json(topology, placement);
     struct leat_registry *registry = NULL;
     struct leat_cores *cores = NULL;
+    struct leat_cpusets *cpusets = NULL;
     enum leat_status status = leat_registry_open(config->state_dir, &registry);
 
     if (status == LEAT_OK) {
         status = leat_cores_create(topology, placement, &cores);
+    }
+    if (status == LEAT_OK) {
+        const struct leat_cpusets_options options = {.wanted = config->cgroups, .worker_count = placement->worker_count};
+        status = leat_cpusets_create(&options, &cpusets);
     }
     if (status != LEAT_OK) {
         goto out_free;
@@ -801,6 +807,7 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
         .classes = classes,
         .class_count = placement->class_count,
         .cores = cores,
+        .cpusets = cpusets,
         .scaling = config->scaling,
         .pin = true,
         .dispatcher_cpu = (int)placement->dispatcher_cpu,
@@ -835,6 +842,7 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
 
 out_free:
     leat_registry_close(registry);
+    leat_cpusets_destroy(cpusets);
     leat_cores_destroy(cores);
     json_decref(described);
     free(workers);

@@ -559,6 +559,18 @@ leat_worker_pin(struct leat_worker *worker, uint32_t member, uint32_t cpu)
                       : LEAT_FAIL(LEAT_ERR_SYS, "cannot pin worker %u to CPU %u: %s", worker->options.index, cpu, strerror(error));
 }
 
+uint32_t
+leat_worker_threads(struct leat_worker *worker, pid_t *threads)
+{
+    const uint32_t most = worker->options.cores_max, count = most != 0 ? most : worker->options.core_count;
+
+    LEAT_ASSERT(worker->running);
+    for (uint32_t member = 0; member < count; member++) {
+        threads[member] = leat_team_thread(worker->run->team, member);
+    }
+    return count;
+}
+
 /* A larger scratch block links to the one it replaces, which a running batch may still use. */
 struct scratch_header {
     _Alignas(LEAT_CACHE_LINE) struct scratch_header *older;

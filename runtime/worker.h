@@ -169,6 +169,9 @@ void leat_worker_destroy(struct leat_worker *worker); /* [C] accepts NULL */
 /* [C] Moves a member of its team, the leader being 0, to a CPU, whatever it does. Nothing where the worker is not pinned. */
 LEAT_MUST_CHECK enum leat_status leat_worker_pin(struct leat_worker *worker, uint32_t member, uint32_t cpu);
 
+/* [C] The kernel's numbers of its threads, leader first, with room for LEAT_TEAM_MAX; returns how many. While it runs. */
+uint32_t leat_worker_threads(struct leat_worker *worker, pid_t *threads);
+
 /*
  * [D] For the batches that it begins from now on. What it has begun goes on as it is. Without cores it is parked: it runs what it was
  * handed before in the shape that it had, and no thread of it spins from then on.

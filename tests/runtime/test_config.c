@@ -42,6 +42,7 @@ test_defaults(void)
     EXPECT(strcmp(config->socket, "/run/leat/leat.sock") == 0);
     EXPECT(strcmp(config->state_dir, "/var/lib/leat") == 0);
     EXPECT(config->log_level == LEAT_LOG_INFO && config->worker_queue_depth == 2);
+    EXPECT(config->cgroups == LEAT_CPUSETS_AUTO);
     EXPECT(config->access.mode == 0660 && config->access.gid == (gid_t)-1);
     EXPECT(config->limits.sessions == 256 && config->limits.sessions_per_user == 64);
     EXPECT(config->limits.slots_per_session == 1024 && config->limits.central_queue == 4096);
@@ -104,6 +105,7 @@ static const char full[] =
     "socket: /tmp/s.sock\n"
     "state_dir: state\n"
     "log_level: debug\n"
+    "cgroups: v1\n"
     "worker_queue_depth: 7\n"
     "access: {mode: \"0600\", group: root, operators: [root, 1234]}\n"
     "limits:\n"
@@ -156,6 +158,7 @@ test_everything_is_read_and_survives_printing(void)
     EXPECT(config->access.operator_count == 2 && config->access.operators[0] == 0);
     EXPECT(config->access.operators[1] == 1234);
     EXPECT(config->log_level == LEAT_LOG_DEBUG && config->worker_queue_depth == 7);
+    EXPECT(config->cgroups == LEAT_CPUSETS_V1);
     EXPECT(config->limits.arena_bytes_per_session == 8u << 20);
     EXPECT(config->limits.arena_default_bytes == 8192 && config->limits.sessions == 8);
     EXPECT(config->limits.session_memory_bytes == UINT64_C(4) << 30);
@@ -304,6 +307,7 @@ test_mistakes_are_named_with_their_place(void)
         {"access: {mode: \"01777\"}\n", ":1:16: ", "not a file mode"},
         {"access: {group: no-such-group-here}\n", ":1:17: access.group: ", "no group 'no-such-group-here'"},
         {"access:\n  operators:\n  - root\n  - no-such-user\n", ":4:5: access.operators[1]: ", "no user"},
+        {"cgroups: v3\n", ":1:10: ", "allowed are auto, v2, v1 and off"},
         {"log_level: loud\n", ":1:12: ", "allowed are error, warning, info and debug"},
         {"socket: \"\"\n", ":1:9: ", "allowed are 1 to 107"},
         {"workers: [{count: 0}]\n", ":1:19: workers[0].count: ", "allowed are auto and 1 to 256"},

@@ -3,7 +3,8 @@
  * Goal     Workers of leatd get more and fewer cores while queries run, none at all too, and serve one application or all: cores and
  *          threads are exactly accounted for after each of many random changes, what cannot be is refused and changes
  *          nothing, no query is lost, a parked worker runs nothing, and a worker of so many cores gives the bits that it
- *          gave with as many before.
+ *          gave with as many before. Where workers have control groups, these have the worker's threads and CPUs, no others,
+ *          and are gone when leatd is, at the latest after the next one's start.
  * Method   leatd as a process, with a network of leat-zoo in its test size on the cpu backend. One thread keeps queries under way,
  *          the other changes sizes at random against a model of who has how many cores. Threads are looked at in
  *          /proc. Where there are no cores to give, the refusals are what is tested.
@@ -199,6 +200,49 @@ count_threads(const char *wanted, uint32_t on[LEAT_CPU_MAX], uint32_t numbered[W
     return count;
 }
 
+static FILE *
+open_in_group(const char *group, const char *name)
+{
+    char path[512];
+
+    (void)snprintf(path, sizeof(path), "%s/%s", group, name);
+    return fopen(path, "r");
+}
+
+/* Its group has its CPUs, all its threads and nobody else. One that is parked sleeps in its group as that was. */
+static void
+check_group(const json_t *worker, const uint32_t *cpus, uint32_t count)
+{
+    const char *group = json_string_value(json_object_get(worker, "group"));
+    char line[512], name[32], leader[32];
+    uint32_t listed[LEAT_CPU_MAX], listed_count, cpu, leaders = 0, helpers = 0;
+
+    FILE *file = open_in_group(group, "cpuset.cpus");
+    EXPECT(file != NULL && fgets(line, sizeof(line), file) != NULL && fclose(file) == 0);
+    line[strcspn(line, "\n")] = '\0';
+    EXPECT(leat_cpu_list_parse(line, listed, LEAT_CPU_MAX, &listed_count) == LEAT_OK);
+    EXPECT(listed_count == count || count == 0);
+    for (uint32_t c = 0; c < count; c++) {
+        bool found = false;
+        for (uint32_t l = 0; l < count; l++) {
+            found = found || listed[l] == cpus[c];
+        }
+        EXPECT(found);
+    }
+    file = open_in_group(group, "cgroup.threads");
+    file = file != NULL ? file : open_in_group(group, "tasks");
+    EXPECT(file != NULL);
+    (void)snprintf(leader, sizeof(leader), "leat-worker-%u", (uint32_t)leatd_number(worker, "worker"));
+    while (fgets(line, sizeof(line), file) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        EXPECT(read_thread(line, name, &cpu));
+        leaders += strcmp(name, leader) == 0;
+        helpers += strcmp(name, "leat-helper") == 0;
+        EXPECT(cpu < LEAT_CPU_MAX);
+    }
+    EXPECT(fclose(file) == 0 && leaders == 1 && helpers == CORES_MAX - 1);
+}
+
 /* As the model says: no CPU is anybody's twice, and each has its thread. */
 static void
 check_cores(struct leat_session *session, uint64_t resizes)
@@ -206,7 +250,7 @@ check_cores(struct leat_session *session, uint64_t resizes)
     static uint32_t leaders[LEAT_CPU_MAX], helpers[LEAT_CPU_MAX];
     uint32_t at[WORKERS];
     json_t *shown = leatd_request(session, "{\"op\":\"scale-show\"}"), *status = leatd_request(session, "{\"op\":\"status\"}");
-    uint32_t cpus[LEAT_CPU_MAX], users[LEAT_CPU_MAX] = {0}, count, classes = 0;
+    uint32_t cpus[LEAT_CPU_MAX], users[LEAT_CPU_MAX] = {0}, count, classes = 0, grouped = 0;
     uint64_t counted = 0;
     const json_t *row;
     size_t i;
@@ -224,10 +268,15 @@ check_cores(struct leat_session *session, uint64_t resizes)
         for (uint32_t c = 0; c < count; c++) {
             EXPECT(users[cpus[c]]++ == 0 && (c == 0 || helpers[cpus[c]] >= 1));
         }
+        if (!json_is_null(json_object_get(worker, "group"))) {
+            check_group(worker, cpus, count);
+            grouped++;
+        }
         counted += leatd_number(worker, "resizes");
         const json_t *class = json_array_get(json_object_get(status, "classes"), (size_t)leatd_number(worker, "class"));
         EXPECT(held[w] == 0 || leatd_number(class, "cores") == held[w]);
     }
+    EXPECT(grouped == (strncmp(json_string_value(json_object_get(shown, "held_by")), "cgroup v", 8) == 0 ? WORKERS : 0));
     EXPECT(counted == resizes);
     json_array_foreach(json_object_get(status, "classes"), i, row) {
         classes += (uint32_t)leatd_number(row, "workers");
@@ -338,10 +387,11 @@ test_refusals(struct leat_session *session)
 
 /* ---- All of it ---------------------------------------------------------------------------------------- */
 
+static char yaml[sizeof(config) + 200];
+
 static void
 start(void)
 {
-    char yaml[sizeof(config) + 200];
     size_t file_bytes;
     void *file;
 
@@ -353,7 +403,56 @@ start(void)
     free(file);
     (void)snprintf(yaml, sizeof(yaml), config, WORKERS, CORES_MAX, leatd.root.path);
     leatd_start(&leatd, yaml);
+}
 
+/* The folders of groups, "" where there are none; returns why. */
+static json_t *
+list_groups(char groups[WORKERS][512])
+{
+    struct leat_session *control = leatd_open_session(&leatd, 2, 4096);
+    json_t *shown = leatd_request(control, "{\"op\":\"scale-show\"}"), *why = json_incref(json_object_get(shown, "held_why"));
+
+    for (uint32_t w = 0; w < WORKERS; w++) {
+        const char *group = json_string_value(json_object_get(json_array_get(json_object_get(shown, "workers"), w), "group"));
+        (void)snprintf(groups[w], sizeof(groups[w]), "%s", group != NULL ? group : "");
+        EXPECT(group == NULL || access(group, F_OK) == 0);
+    }
+    json_decref(shown);
+    leat_close(control);
+    return why;
+}
+
+/* Ends it; then a killed one, whose groups stay for the next to remove, which then ends too. */
+static void
+test_ends(void)
+{
+    char groups[WORKERS][512], before[WORKERS][512];
+
+    json_t *why = list_groups(groups);
+    if (groups[0][0] == '\0') {
+        (void)printf("no control groups are tested: %s\n", json_string_value(why));
+    }
+    json_decref(why);
+    leatd_end(&leatd, SIGTERM);
+    for (uint32_t w = 0; w < WORKERS; w++) {
+        EXPECT(groups[w][0] == '\0' || access(groups[w], F_OK) != 0);
+    }
+    leatd_start(&leatd, yaml);
+    json_decref(list_groups(before));
+    leatd_end(&leatd, SIGKILL);
+    for (uint32_t w = 0; w < WORKERS; w++) {
+        EXPECT(before[w][0] == '\0' || access(before[w], F_OK) == 0);
+    }
+    leatd_start(&leatd, yaml);
+    json_decref(list_groups(groups));
+    for (uint32_t w = 0; w < WORKERS; w++) {
+        EXPECT(before[w][0] == '\0' || (access(before[w], F_OK) != 0 && strcmp(before[w], groups[w]) != 0));
+    }
+    EXPECT(before[0][0] == '\0' || leatd_logged(&leatd, "control groups in"));
+    leatd_end(&leatd, SIGTERM);
+    for (uint32_t w = 0; w < WORKERS; w++) {
+        EXPECT(groups[w][0] == '\0' || access(groups[w], F_OK) != 0);
+    }
 }
 
 static void
@@ -443,7 +542,7 @@ main(void)
     EXPECT(leatd_counter(control, "ok") == client.asked && leatd_counter(control, "accepted") == client.asked);
     leat_close(client.session);
     leat_close(control);
-    leatd_end(&leatd, SIGTERM);
+    test_ends();
     leatd_fini(&leatd);
     free(input);
     for (uint32_t cores = 1; cores < SIZES; cores++) {

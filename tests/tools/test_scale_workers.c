@@ -10,7 +10,8 @@
 #include "tests/system/leatd.h"
 #include "tests/tools/command.h"
 
-static const char config[] = "workers: [{count: 1, cores: 1}, {count: 1, cores: 1, cores_max: 2, class: elastic}]\n";
+static const char config[] = "cgroups: off\n"
+                             "workers: [{count: 1, cores: 1}, {count: 1, cores: 1, cores_max: 2, class: elastic}]\n";
 
 static const char scaled[] = "scaling: {mode: leat, interval: 20ms, hold: 2s, applications: [{name: app}, {name: late}]}\n"
                              "workers: [{count: 2, cores: 1}]\n"
@@ -69,9 +70,13 @@ main(void)
     command_expect(&command, socket_path, 3, "worker 0 has 1 cores, always: set cores_max",
                    (const char *const[]){"scale", "set", "0", "--cores", "2", NULL});
     command_expect(&command, socket_path, 0, "elastic", (const char *const[]){"scale", "show", NULL});
+    command_expect(&command, socket_path, 0, "held by affinity: not v2: the configuration says so; not v1:",
+                   (const char *const[]){"scale", "show", NULL});
+    command_expect(&command, socket_path, 0, "held by affinity: not v2", (const char *const[]){"topology", NULL});
     EXPECT(command_run(&command, socket_path, (const char *const[]){"scale", "show", "--json", NULL}) == 0);
     json_t *shown = json_loads(command.out, 0, NULL);
     const json_t *worker = json_array_get(json_object_get(shown, "workers"), 1);
+    EXPECT(json_is_null(json_object_get(worker, "group")));
     EXPECT(leatd_number(worker, "cores") == 1 && json_array_size(json_object_get(worker, "sizes")) == 2);
     const uint64_t left = leatd_number(json_array_get(json_object_get(shown, "nodes"), 0), "free_cores");
     json_decref(shown);

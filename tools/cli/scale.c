@@ -72,8 +72,9 @@ print_workers(const json_t *reply)
     json_array_foreach(json_object_get(reply, "nodes"), i, node) {
         (void)printf("node %lld: %lld cores can be given\n", number_of(node, "node"), number_of(node, "free_cores"));
     }
-    (void)printf("free CPUs: %s; threads are held by %s\n", list_of(reply, "free_cpus", cpus, sizeof(cpus)),
-                 text_of(reply, "held_by"));
+    const char *why = text_of(reply, "held_why");
+    (void)printf("free CPUs: %s; threads are held by %s%s%s\n", list_of(reply, "free_cpus", cpus, sizeof(cpus)),
+                 text_of(reply, "held_by"), why[0] != '\0' ? ": " : "", why);
 }
 
 static void
