@@ -94,7 +94,7 @@ test_example_equals_defaults(const char *path)
         EXPECT(strstr(file_text, key) != NULL);
         keys += !heading;
     }
-    EXPECT(keys == 38);
+    EXPECT(keys == 39);
     free(example_text);
     free(defaults_text);
     leat_config_free(example);
