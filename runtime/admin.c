@@ -261,16 +261,16 @@ handle_status(struct leat_daemon *daemon)
             (void)json_array_append_new(applications, describe_application(daemon, daemon->applications[id]));
         }
     }
-    json_t *unserved = describe_unserved(daemon);
+    json_t *unserved = describe_unserved(daemon), *pipelines = leat_admin_pipelines_status(daemon);
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
-    return json_pack("{s:s, s:I, s:i, s:I, s:I, s:{s:I, s:I, s:I, s:I, s:o}, s:o, s:o, s:o, s:o, s:o}", "version", LEAT_VERSION_TEXT,
+    return json_pack("{s:s, s:I, s:i, s:I, s:I, s:{s:I, s:I, s:I, s:I, s:o}, s:o, s:o, s:o, s:o, s:o, s:o}", "version", LEAT_VERSION_TEXT,
                      "uptime_ns", (json_int_t)(leat_monotonic_ns() - daemon->started_ns), "sessions",
                      (int)server.sessions, "connections_accepted", (json_int_t)server.accepted, "connections_refused",
                      (json_int_t)server.refused, "dispatcher", "rounds", (json_int_t)dispatcher.rounds, "sleeps",
                      (json_int_t)dispatcher.parks, "decisions", (json_int_t)dispatcher.decisions, "malformed",
                      (json_int_t)dispatcher.rejected_malformed, "decision_ns",
                      describe_histogram(leat_dispatcher_decision_times(daemon->dispatcher)), "classes",
-                     describe_classes(daemon), "workers", workers, "applications", applications, "unserved", unserved, "instances",
+                     describe_classes(daemon), "workers", workers, "applications", applications, "pipelines", pipelines, "unserved", unserved, "instances",
                      sum_instances(applications, unserved));
 }
 
@@ -444,7 +444,9 @@ bool
 leat_admin_changes(const struct leat_daemon *daemon, struct leat_admin_job *job)
 {
     const char *op = read_op(job);
-    return op != NULL && (leat_admin_changes_model(op) || leat_admin_changes_application(op) || leat_admin_changes_offline(op)) &&
+    return op != NULL &&
+           (leat_admin_changes_model(op) || leat_admin_changes_application(op) || leat_admin_changes_pipeline(op) ||
+            leat_admin_changes_offline(op)) &&
            leat_admin_may_change(daemon, job->uid);
 }
 
@@ -503,10 +505,20 @@ answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
                    : leat_admin_refusal(LEAT_FAIL(LEAT_ERR_ACCESS, "user %u may not resize workers: add it to access.operators",
                                                   (unsigned)job->uid));
     }
+    if (strcmp(op, "pipeline-list") == 0) {
+        return leat_admin_pipeline_list(daemon);
+    }
+    if (strcmp(op, "pipeline-show") == 0) {
+        return leat_admin_pipeline_show(daemon, job->json);
+    }
     const bool models = strncmp(op, "model-", 6) == 0, offline = strncmp(op, "offline-", 8) == 0;
-    if ((models || offline || strncmp(op, "app-", 4) == 0) && !leat_admin_may_change(daemon, job->uid)) {
+    const bool pipelines = leat_admin_changes_pipeline(op);
+    if ((models || offline || pipelines || strncmp(op, "app-", 4) == 0) && !leat_admin_may_change(daemon, job->uid)) {
         return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_ACCESS, "user %u may not change %s: add it to access.operators",
-                                            (unsigned)job->uid, models ? "models" : offline ? "offline jobs" : "applications"));
+                                            (unsigned)job->uid, models      ? "models"
+                                            : offline   ? "offline jobs"
+                                            : pipelines ? "pipelines"
+                                                        : "applications"));
     }
     if (offline) {
         return leat_admin_offline(daemon, op, job);
@@ -514,16 +526,21 @@ answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
     if (strcmp(op, "app-policy") == 0) { /* not for everybody, as it has the daemon write to a file */
         return handle_policy(daemon, job->json, first_fd(job));
     }
-    if (leat_admin_changes_application(op)) {
-        return leat_admin_change_application(daemon, op, job->json, first_fd(job));
+    if (pipelines) {
+        return leat_admin_change_pipeline(daemon, op, job->json);
     }
-    if (leat_admin_changes_model(op)) {
-        return leat_admin_change_model(daemon, op, job->json, job->fds, job->fd_count);
+    const bool applications = leat_admin_changes_application(op);
+    if (applications || leat_admin_changes_model(op)) {
+        json_t *answer = applications ? leat_admin_change_application(daemon, op, job->json, first_fd(job))
+                                      : leat_admin_change_model(daemon, op, job->json, job->fds, job->fd_count);
+        leat_daemon_serve_pipelines(daemon); /* those that waited for it */
+        return answer;
     }
     return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
                              "there is no request '%.64s' (status, topology, profiles, model-list, model-add, model-profile, model-file, model-remove, app-list, "
                              "app-show, app-profiles, app-policy, app-add, app-change, app-import, app-policy-refresh, app-remove, scale-show, "
-                             "scale-set, offline-submit, offline-list, offline-show, offline-cancel, offline-resume)", op));
+                             "scale-set, pipeline-add, pipeline-list, pipeline-show, pipeline-remove, offline-submit, offline-list, "
+                             "offline-show, offline-cancel, offline-resume)", op));
 }
 
 static void

@@ -15,8 +15,8 @@
 #define MODEL_BYTES_MAX ((uint64_t)2 << 30)
 #define FILE_NAME_MAX   255u
 
-static json_t *
-describe_tensors(const struct leat_target *target)
+json_t *
+leat_admin_describe_tensors(const struct leat_target *target)
 {
     json_t *tensors = json_array();
 
@@ -79,7 +79,7 @@ describe_model(const struct leat_daemon_model *model)
                   model->variant->backend->name, "items_max", (int)model->variant->items_max, "bytes",
                   (json_int_t)model->bytes, "load_ns", (json_int_t)model->load_ns, "latency_ns",
                   (json_int_t)leat_profile_predict(&model->profiles[0], 1), "accuracy_ppm", (int)model->variant->accuracy_ppm,
-                  "persistent", (int)model->persistent, "tensors", describe_tensors(&model->signature));
+                  "persistent", (int)model->persistent, "tensors", leat_admin_describe_tensors(&model->signature));
     leat_admin_describe_choices(model->variant, object);
     leat_admin_describe_files(model, false, object);
     if (model->validation.samples > 0) {

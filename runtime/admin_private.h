@@ -30,6 +30,8 @@ bool leat_admin_name_is_good(const char *name);
 /* ---- runtime/admin_models.c --------------------------------------------------------------------- */
 
 json_t *leat_admin_model_list(struct leat_daemon *daemon);
+/* Inputs and outputs, one object each. */
+json_t *leat_admin_describe_tensors(const struct leat_target *target);
 /* Adds "precision", "items_bound", why its largest batch is not larger, and "dims", where free dimensions were given values. */
 /* Adds "file_bytes", of all files beside the model's own, where it has some, and with `each` "files". */
 void leat_admin_describe_files(const struct leat_daemon_model *model, bool each, json_t *object);
@@ -78,6 +80,16 @@ json_t *leat_admin_change_application(struct leat_daemon *daemon, const char *op
 json_t *leat_admin_offline(struct leat_daemon *daemon, const char *op, const struct leat_admin_job *job);
 /* Does it change an offline job? */
 bool leat_admin_changes_offline(const char *op);
+
+/* ---- runtime/admin_pipelines.c ------------------------------------------------------------------ */
+
+/* Of all in service, with what their stages take; mutex held. */
+json_t *leat_admin_pipelines_status(const struct leat_daemon *daemon);
+json_t *leat_admin_pipeline_list(struct leat_daemon *daemon);
+json_t *leat_admin_pipeline_show(struct leat_daemon *daemon, const json_t *request);
+/* Does it add or remove a pipeline? */
+bool leat_admin_changes_pipeline(const char *op);
+json_t *leat_admin_change_pipeline(struct leat_daemon *daemon, const char *op, const json_t *request);
 
 /* ---- runtime/admin_import.c --------------------------------------------------------------------- */
 

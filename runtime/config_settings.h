@@ -11,6 +11,7 @@
 #include "kernels/backend.h"
 #include "kernels/team.h"
 #include "runtime/config.h"
+#include "runtime/quota.h"
 #include "runtime/session.h"
 #include "runtime/worker.h"
 
@@ -55,8 +56,8 @@ enum leat_setting_kind {
     X(group, TEXT, access.group, 0, 255, "")
 
 #define LEAT_SETTINGS_LIMITS(X)                                                    \
-    X(sessions, U32, limits.sessions, 1, LEAT_SESSIONS_MAX, "256")                 \
-    X(sessions_per_user, U32, limits.sessions_per_user, 1, LEAT_SESSIONS_MAX, "64") \
+    X(sessions, U32, limits.sessions, 1, LEAT_QUOTA_SESSIONS, "256")               \
+    X(sessions_per_user, U32, limits.sessions_per_user, 1, LEAT_QUOTA_SESSIONS, "64") \
     X(slots_per_session, POWER2, limits.slots_per_session, 2, LEAT_SLOTS_MAX, "1024") \
     X(arena_bytes_per_session, SIZE, limits.arena_bytes_per_session, 4096,         \
       UINT64_C(1) << 37, "1GiB")                                                   \

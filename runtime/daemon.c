@@ -42,10 +42,17 @@ find_target(void *context, const char *name, struct leat_target *ret_target)
 
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     const struct leat_application *app = leat_daemon_find_application(daemon, name);
+    const struct leat_daemon_pipeline *own = app == NULL ? leat_daemon_find_pipeline(daemon, name) : NULL;
     if (app != NULL) {
         *ret_target = app->target;
+    } else if (own != NULL && own->pipeline != NULL && !own->removing) {
+        *ret_target = own->pipeline->target;
+    } else if (own != NULL && !own->removing) {
+        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "pipeline '%s' is not served: %s", name, own->failure);
     } else {
-        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application or model '%s': 'leat model list' shows them",
+        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND,
+                           "there is no application or model '%s', nor a pipeline: 'leat model list' and 'leat pipeline list' "
+                           "show them",
                            name);
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
@@ -103,6 +110,9 @@ enter_model(struct leat_daemon *daemon, struct leat_daemon_model *model)
 {
     if (leat_daemon_find_application(daemon, model->name) != NULL) {
         return LEAT_FAIL(LEAT_ERR_EXISTS, "a model or application '%s' exists: remove it first", model->name);
+    }
+    if (leat_daemon_find_pipeline(daemon, model->name) != NULL) {
+        return LEAT_FAIL(LEAT_ERR_EXISTS, "a pipeline '%s' exists: remove it first", model->name);
     }
     if (daemon->model_count == LEAT_APPLICATIONS_MAX) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "%u models are loaded, the limit", daemon->model_count);
@@ -389,6 +399,10 @@ leat_daemon_unload_model(struct leat_daemon *daemon, const char *name)
     struct leat_application *own = leat_daemon_find_application(daemon, name);
     if (model == NULL) {
         status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no model '%s'", name);
+        goto out_unlock;
+    }
+    status = leat_daemon_pipelines_allow(daemon, name, NULL);
+    if (status != LEAT_OK) {
         goto out_unlock;
     }
     for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX; id++) {
@@ -734,6 +748,7 @@ start_parts(struct leat_daemon *daemon)
     options->server.find = find_target;
     options->server.admin = queue_admin;
     options->server.application_gone = leat_daemon_application_gone;
+    options->server.pipeline_gone = leat_daemon_pipeline_gone;
     options->server.profiles_copied = leat_daemon_profiles_copied;
     options->server.policy_set = leat_policy_keeper_set;
     options->server.resized = leat_daemon_resized;
@@ -918,6 +933,7 @@ leat_daemon_destroy(struct leat_daemon *daemon)
     for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
         leat_worker_destroy(daemon->workers[w]);
     }
+    leat_daemon_pipelines_fini(daemon);
     for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX; id++) {
         leat_daemon_free_application(daemon->applications[id]);
     }

@@ -67,10 +67,12 @@ struct leat_daemon_change {
     const char *removed_application;
     const struct leat_daemon_made *made; /* in the place of the application's one before */
     const struct leat_registry_job *job; /* new, or in the place of that of its id */
+    const struct leat_registry_pipeline *pipeline; /* new */
+    const char *removed_pipeline;
 };
 
 /*
- * Where models, applications, their policies and offline jobs are kept over restarts; called on the thread that loads models, but
+ * Where models, applications, their policies, pipelines and offline jobs are kept over restarts; called on the thread that loads models, but
  * `keep` of a job alone on another too.
  */
 struct leat_daemon_store {
@@ -105,6 +107,7 @@ struct leat_daemon_options {
     uint32_t worker_depth;
     uint32_t queue_capacity;
     uint64_t model_memory_bytes; /* of one model; 0: without a limit */
+    uint64_t pipeline_memory_bytes; /* of what lies between stages of pipelines; a multiple of the page size, at most 2^36 */
     uint32_t offline_utilisation_ppm; /* of workers, by online queries: above it offline jobs wait */
     uint64_t spin_ns;           /* ceiling for dispatcher, workers and clients; server.cores says while what */
     bool hold_cpu_dma_latency;  /* keep /dev/cpu_dma_latency open at 0 while running */
@@ -138,6 +141,14 @@ void leat_daemon_note_failure(struct leat_daemon *daemon, bool application, cons
 LEAT_MUST_CHECK enum leat_status leat_daemon_add_application(struct leat_daemon *daemon,
                                                              const struct leat_registry_application *application,
                                                              bool configured);
+
+/*
+ * Before run, after all applications: a pipeline that is kept. What cannot be served now is returned, told by whoever lists it, and
+ * tried again whenever applications change.
+ */
+LEAT_MUST_CHECK enum leat_status leat_daemon_restore_pipeline(struct leat_daemon *daemon,
+                                                              const struct leat_registry_pipeline *kept);
+void leat_daemon_serve_pipelines(struct leat_daemon *daemon); /* once all were restored */
 
 /* Before run: an offline job that is kept. */
 LEAT_MUST_CHECK enum leat_status leat_daemon_add_job(struct leat_daemon *daemon, const struct leat_registry_job *job);

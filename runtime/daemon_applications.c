@@ -477,6 +477,9 @@ new_definition(struct leat_daemon *daemon, const struct leat_registry_applicatio
         leat_daemon_find_application(daemon, application->name) != NULL) {
         return LEAT_FAIL(LEAT_ERR_EXISTS, "application '%s': a model or application of that name exists", application->name);
     }
+    if (leat_daemon_find_pipeline(daemon, application->name) != NULL) {
+        return LEAT_FAIL(LEAT_ERR_EXISTS, "application '%s': a pipeline of that name exists: remove it first", application->name);
+    }
     if (daemon->definition_count == LEAT_COUNT_OF(daemon->definitions)) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "%u applications exist, the limit", daemon->definition_count);
     }
@@ -638,6 +641,12 @@ leat_daemon_put_application(struct leat_daemon *daemon, const struct leat_regist
     if (status == LEAT_OK) {
         status = build_changed(daemon, application, old, &app);
     }
+    if (status == LEAT_OK) {
+        status = leat_daemon_pipelines_allow(daemon, application->name, app != NULL ? &app->target : NULL);
+        if (status != LEAT_OK) {
+            leat_daemon_free_application(app);
+        }
+    }
     if (status == LEAT_OK) { /* nobody but this thread changes what stands here meanwhile */
         LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
         change.application = application;
@@ -725,11 +734,14 @@ leat_daemon_remove_application(struct leat_daemon *daemon, const char *name, boo
         status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application '%s': 'leat app list' shows them", name);
     } else if (definition->configured) {
         status = LEAT_FAIL(LEAT_ERR_EXISTS, "application '%s' is the configuration's: remove it there", name);
+    } else {
+        status = leat_daemon_pipelines_allow(daemon, name, NULL);
     }
     for (uint32_t m = 0; status == LEAT_OK && models && m < definition->application.model_count; m++) {
         const struct leat_daemon_model *model = leat_daemon_find_model(daemon, definition->application.models[m]);
         if (model != NULL && model->persistent && !serves_another(daemon, model->name, definition)) {
             removed[change.removed_model_count++] = definition->application.models[m];
+            status = leat_daemon_pipelines_allow(daemon, model->name, NULL);
         }
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);

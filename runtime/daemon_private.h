@@ -7,6 +7,7 @@
 
 #include "ipc/socket.h"
 #include "runtime/daemon.h"
+#include "runtime/pipeline_spec.h"
 
 struct leat_daemon_model {
     char name[LEAT_NAME_MAX];
@@ -29,6 +30,22 @@ struct leat_daemon_definition {
     struct leat_registry_application application; /* its policy_table is the definition's own */
     bool configured;
     char failure[256]; /* why it is not served; "" where it is, or has no models */
+};
+
+/* A pipeline as it was described, and what it was made into. */
+struct leat_daemon_pipeline {
+    struct leat_pipeline_spec spec;
+    char *description;              /* JSON; NULL: what was kept is none that can be read */
+    struct leat_pipeline *pipeline; /* the dispatcher's; NULL: it is not served */
+    bool removing;                  /* the dispatcher was told; it is for nobody to find */
+    bool barred;                    /* whatever applications there are, it cannot be served */
+    char failure[512];              /* why it is not served; "" where it is */
+};
+
+struct leat_daemon_pipelines {
+    struct leat_daemon_pipeline *all[LEAT_PIPELINES_MAX];
+    uint32_t count;
+    struct leat_daemon_session *session; /* of stages' queries, with the workspaces in its arena; NULL until there is a pipeline */
 };
 
 struct leat_admin_job {
@@ -103,6 +120,7 @@ struct leat_daemon {
     uint32_t definition_count;
     struct leat_daemon_model *models[LEAT_APPLICATIONS_MAX];
     uint32_t model_count;
+    struct leat_daemon_pipelines pipelines;
     char loading[LEAT_NAME_MAX]; /* the model that is being loaded; "": none */
     struct {
         char name[LEAT_NAME_MAX];
@@ -191,6 +209,26 @@ bool leat_daemon_class_of(const struct leat_daemon *daemon, uint32_t worker, uin
 /* That could be given: their CPUs, with room for LEAT_CPU_MAX, and on the node how many. */
 uint32_t leat_daemon_free_cpus(struct leat_daemon *daemon, uint32_t *cpus);
 uint32_t leat_daemon_free_cores(struct leat_daemon *daemon, uint32_t node);
+
+/* ---- runtime/daemon_pipelines.c ----------------------------------------------------------------- */
+
+/* Mutex held; NULL when there is none. */
+struct leat_daemon_pipeline *leat_daemon_find_pipeline(struct leat_daemon *daemon, const char *name);
+
+/* Mutex held: may that application be served so, or go (NULL), for all that pipelines in service ask of it? Else LEAT_ERR_BUSY. */
+LEAT_MUST_CHECK enum leat_status leat_daemon_pipelines_allow(const struct leat_daemon *daemon, const char *application,
+                                                             const struct leat_target *target);
+
+/*
+ * On the thread of `changes`. add: NULL for the name that the description has. remove waits until no run is left; queries that
+ * come meanwhile are refused.
+ */
+LEAT_MUST_CHECK enum leat_status leat_daemon_add_pipeline(struct leat_daemon *daemon, const char *name, const json_t *description);
+LEAT_MUST_CHECK enum leat_status leat_daemon_remove_pipeline(struct leat_daemon *daemon, const char *name);
+
+/* What the server calls; the context is the daemon. */
+void leat_daemon_pipeline_gone(void *context, struct leat_pipeline *pipeline);
+void leat_daemon_pipelines_fini(struct leat_daemon *daemon); /* once dispatcher and workers are gone */
 
 /* ---- runtime/daemon_applications.c -------------------------------------------------------------- */
 

@@ -364,6 +364,12 @@ keep_parts(struct leat_registry *registry, const struct leat_daemon_change *chan
     if (status == LEAT_OK && change->job != NULL) {
         status = leat_registry_put_job(registry, change->job);
     }
+    if (status == LEAT_OK && change->pipeline != NULL) {
+        status = leat_registry_add_pipeline(registry, change->pipeline);
+    }
+    if (status == LEAT_OK && change->removed_pipeline != NULL) {
+        status = leat_registry_remove_pipeline(registry, change->removed_pipeline);
+    }
     if (status == LEAT_OK && change->removed_application != NULL) {
         status = leat_registry_remove_application(registry, change->removed_application);
     }
@@ -592,6 +598,24 @@ add_kept_applications(struct leat_daemon *daemon, struct leat_registry *registry
     return status;
 }
 
+/* Likewise. */
+static enum leat_status
+restore_pipelines(struct leat_daemon *daemon, struct leat_registry *registry)
+{
+    struct leat_registry_pipeline *kept = NULL;
+    uint32_t count = 0;
+
+    const enum leat_status status = leat_registry_list_pipelines(registry, &kept, &count);
+    for (uint32_t p = 0; p < count; p++) {
+        if (leat_daemon_restore_pipeline(daemon, &kept[p]) != LEAT_OK) {
+            leat_log(LEAT_LOG_ERROR, "kept pipeline '%s' is not served: %s", kept[p].name, leat_error_text());
+        }
+    }
+    leat_registry_free_pipelines(kept, count);
+    leat_daemon_serve_pipelines(daemon);
+    return status;
+}
+
 static enum leat_status
 add_kept_jobs(struct leat_daemon *daemon, struct leat_registry *registry)
 {
@@ -640,6 +664,9 @@ load_everything(struct leat_daemon *daemon, const struct leat_config *config, st
     }
     if (status == LEAT_OK && !leat_daemon_is_stopping(daemon)) {
         status = add_kept_applications(daemon, registry);
+    }
+    if (status == LEAT_OK && !leat_daemon_is_stopping(daemon)) {
+        status = restore_pipelines(daemon, registry);
     }
     if (status == LEAT_OK) {
         status = prune_policies(config, registry);
@@ -814,6 +841,7 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
         .worker_depth = config->worker_queue_depth,
         .queue_capacity = config->limits.central_queue,
         .model_memory_bytes = config->limits.model_memory_bytes,
+        .pipeline_memory_bytes = config->limits.pipeline_memory_bytes,
         .offline_utilisation_ppm = config->offline_utilisation_ppm,
         .spin_ns = spin_given ? config->dispatcher.spin_ns : placement->may_spin ? SPIN_AUTO_NS : 0,
         .hold_cpu_dma_latency = config->dispatcher.hold_cpu_dma_latency,

@@ -10,7 +10,7 @@
 #include "runtime/pipeline_spec.h"
 
 enum {
-    EACH_QUERIES = 16,     /* that a repeating stage asks for an item at the most, if batches allow it: workers share them */
+    EACH_QUERIES = 16, /* that a repeating stage asks for an item at the most, if batches allow it: workers share them */
     NOT_AN_OUTPUT = 255,
 };
 
@@ -32,7 +32,7 @@ struct binding {
     struct leat_pipeline *pipeline;
     const struct leat_target *targets[LEAT_PIPELINE_STAGES_MAX];
     struct value values[LEAT_PIPELINE_STAGES_MAX][LEAT_TENSORS_MAX]; /* [stage][output] */
-    uint32_t before[LEAT_PIPELINE_STAGES_MAX]; /* bit t: stage t has ended when the stage begins */
+    uint32_t before[LEAT_PIPELINE_STAGES_MAX];                       /* bit t: stage t has ended when the stage begins */
 };
 
 /* "f32[N,0..16,4]" */
@@ -107,14 +107,15 @@ find_applications(struct binding *binding, const struct leat_pipeline_house *hou
         const struct leat_pipeline_spec_stage *stage = &binding->spec->stages[s];
         const struct leat_target *target = house->find(house->context, stage->application);
         if (target == NULL) {
-            return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "stage '%s': there is no application or model '%s': add it first", stage->name,
-                             stage->application);
+            return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "stage '%s': there is no application or model '%s': add it first",
+                             stage->name, stage->application);
         }
         if (target->length_max > 0) {
-            return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
-                             "stage '%s': model '%s' has sequences of several lengths, which a pipeline does not tell its stages: "
-                             "add the model with one length",
-                             stage->name, stage->application);
+            return LEAT_FAIL(
+                LEAT_ERR_UNSUPPORTED,
+                "stage '%s': model '%s' has sequences of several lengths, which a pipeline does not tell its stages: "
+                "add the model with one length",
+                stage->name, stage->application);
         }
         binding->targets[s] = target;
         for (uint32_t t = 0; t < s; t++) {
@@ -149,9 +150,12 @@ bind_each(struct binding *binding, uint32_t s)
     const char *source = binding->spec->stages[stage->each.stage].name;
     if (value->count_of != stage->each.stage) {
         return binding->pipeline->stages[stage->each.stage].each_stage != UINT32_MAX
-                   ? LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "%s: stage '%s' repeats itself: give both the same 'each'", where, source)
-                   : LEAT_FAIL(LEAT_ERR_SHAPE, "%s: %s.%s is %s, which does not vary in its first dimension behind the items: leave 'each' out",
-                               where, source, stage->each.tensor, type_of(&value->info).text);
+                   ? LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "%s: stage '%s' repeats itself: give both the same 'each'", where,
+                               source)
+                   : LEAT_FAIL(
+                         LEAT_ERR_SHAPE,
+                         "%s: %s.%s is %s, which does not vary in its first dimension behind the items: leave 'each' out",
+                         where, source, stage->each.tensor, type_of(&value->info).text);
     }
     own->each_stage = stage->each.stage;
     own->each_size = value->count_size;
@@ -167,23 +171,27 @@ items_of(const struct binding *binding, uint32_t s, const struct leat_pipeline_e
          struct leat_tensor_info *ret_info)
 {
     const struct leat_pipeline_stage *own = &binding->pipeline->stages[s];
-    const struct leat_pipeline_spec_stage *stage = &binding->spec->stages[s], *source = &binding->spec->stages[edge->source.stage];
+    const struct leat_pipeline_spec_stage *stage = &binding->spec->stages[s],
+                                          *source = &binding->spec->stages[edge->source.stage];
     const bool repeated = binding->pipeline->stages[edge->source.stage].each_stage != UINT32_MAX;
 
     *ret_info = value->info;
     if (own->each_stage == UINT32_MAX) {
-        return !repeated ? LEAT_OK
-                         : LEAT_FAIL(LEAT_ERR_SHAPE,
-                                     "stage '%s': input '%s' reads %s.%s, of which there is as much as stage '%s' has items: give the "
-                                     "stage the same 'each', or make that an output of the pipeline",
-                                     stage->name, edge->name, source->name, edge->source.tensor, source->name);
+        return !repeated
+                   ? LEAT_OK
+                   : LEAT_FAIL(
+                         LEAT_ERR_SHAPE,
+                         "stage '%s': input '%s' reads %s.%s, of which there is as much as stage '%s' has items: give the "
+                         "stage the same 'each', or make that an output of the pipeline",
+                         stage->name, edge->name, source->name, edge->source.tensor, source->name);
     }
     if (value->count_of != own->each_stage || value->info.dims[1] != (int64_t)own->each_max ||
         (repeated && value->count_size != own->each_size)) {
         return LEAT_FAIL(LEAT_ERR_SHAPE,
-                         "stage '%s': input '%s' reads %s.%s, which is %s, and the stage repeats for each of '%s': it can read what varies "
-                         "as that does, of the same stage or of one with the same 'each'",
-                         stage->name, edge->name, source->name, edge->source.tensor, type_of(&value->info).text, stage->each.tensor);
+                         "stage '%s': input '%s' reads %s.%s, which is %s, and the stage repeats for each of '%s': it can "
+                         "read what varies as that does, of the same stage or of one with the same 'each'",
+                         stage->name, edge->name, source->name, edge->source.tensor, type_of(&value->info).text,
+                         stage->each.tensor);
     }
     ret_info->rank--;
     ret_info->varying = 0;
@@ -202,8 +210,9 @@ read_input(struct binding *binding, uint32_t s, const struct leat_pipeline_edge 
     uint32_t i = 0;
 
     if (stage->repeats) {
-        return LEAT_FAIL(LEAT_ERR_SHAPE, "stage '%s': input '%s' reads input.%s, but the stage repeats for each of '%s': it can read what "
-                                         "varies as that does, of the same stage or of one with the same 'each'",
+        return LEAT_FAIL(LEAT_ERR_SHAPE,
+                         "stage '%s': input '%s' reads input.%s, but the stage repeats for each of '%s': it can read what "
+                         "varies as that does, of the same stage or of one with the same 'each'",
                          stage->name, edge->name, edge->source.tensor, stage->each.tensor);
     }
     while (i < target->input_count && strcmp(target->tensors[i].name, edge->source.tensor) != 0) {
@@ -218,8 +227,9 @@ read_input(struct binding *binding, uint32_t s, const struct leat_pipeline_edge 
         (void)strcpy(target->tensors[i].name, edge->source.tensor);
         target->input_count++;
     } else if (!same_type(&target->tensors[i], info)) {
-        return LEAT_FAIL(LEAT_ERR_SHAPE, "stage '%s': input '%s' is %s, but another stage reads input.%s as %s: they need an input each",
-                         stage->name, edge->name, type_of(info).text, edge->source.tensor, type_of(&target->tensors[i]).text);
+        return LEAT_FAIL(
+            LEAT_ERR_SHAPE, "stage '%s': input '%s' is %s, but another stage reads input.%s as %s: they need an input each",
+            stage->name, edge->name, type_of(info).text, edge->source.tensor, type_of(&target->tensors[i]).text);
     }
     *ret_tensor = (struct leat_pipeline_tensor){LEAT_PIPELINE_CLIENT, i};
     return LEAT_OK;
@@ -255,7 +265,8 @@ bind_inputs(struct binding *binding, uint32_t s)
         struct leat_tensor_info items;
         struct value *value;
         if (edge == NULL) {
-            return LEAT_FAIL(LEAT_ERR_INVALID, "stage '%s': input '%s' of application '%s' has no source: add it to the stage's 'inputs'",
+            return LEAT_FAIL(LEAT_ERR_INVALID,
+                             "stage '%s': input '%s' of application '%s' has no source: add it to the stage's 'inputs'",
                              stage->name, target->tensors[i].name, stage->application);
         }
         if (edge->source.stage == LEAT_PIPELINE_INPUT) {
@@ -275,7 +286,8 @@ bind_inputs(struct binding *binding, uint32_t s)
         }
         if (!same_type(&items, &target->tensors[i])) {
             return LEAT_FAIL(LEAT_ERR_SHAPE, "%s is %s, but %s.%s is %s%s", where, type_of(&target->tensors[i]).text,
-                             binding->spec->stages[edge->source.stage].name, edge->source.tensor, type_of(&value->info).text,
+                             binding->spec->stages[edge->source.stage].name, edge->source.tensor,
+                             type_of(&value->info).text,
                              own->each_stage != UINT32_MAX ? ", and an element of it has another shape" : "");
         }
         value->readers |= 1u << s;
@@ -304,13 +316,14 @@ bind_outputs(struct binding *binding, uint32_t s)
             continue;
         }
         if (made->varying != 0) {
-            return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "stage '%s': output '%s' of application '%s' is %s: a stage with 'each' may have none "
-                                                   "that varies",
+            return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
+                             "stage '%s': output '%s' of application '%s' is %s: a stage with 'each' may have none "
+                             "that varies",
                              stage->name, made->name, stage->application, type_of(made).text);
         }
-        if (made->rank == LEAT_RANK_MAX ||
-            !leat_mul_u64(made->item_bytes, own->each_max, &value->info.item_bytes)) {
-            return LEAT_FAIL(LEAT_ERR_LIMIT, "stage '%s': output '%s' is %s, and one for each of up to %u is more than there can be",
+        if (made->rank == LEAT_RANK_MAX || !leat_mul_u64(made->item_bytes, own->each_max, &value->info.item_bytes)) {
+            return LEAT_FAIL(LEAT_ERR_LIMIT,
+                             "stage '%s': output '%s' is %s, and one for each of up to %u is more than there can be",
                              stage->name, made->name, type_of(made).text, own->each_max);
         }
         value->info.rank++;
@@ -347,8 +360,8 @@ divide_items(struct binding *binding, uint32_t s)
 
     if (step > target->items_max && own->each_max > target->items_max) {
         return LEAT_FAIL(LEAT_ERR_LIMIT,
-                         "stage '%s': only every %u items of '%s' lie on a multiple of %u bytes, and a query to it has %u items at most: "
-                         "add the model with --items-max %u",
+                         "stage '%s': only every %u items of '%s' lie on a multiple of %u bytes, and a query to it has %u "
+                         "items at most: add the model with --items-max %u",
                          stage->name, step, stage->application, LEAT_TENSOR_ALIGN, target->items_max, step);
     }
     uint32_t items = step;
@@ -397,8 +410,8 @@ add_outputs(struct binding *binding)
     struct value *value;
 
     if (target->input_count + spec->output_count + 1 > LEAT_TENSORS_MAX) {
-        return LEAT_FAIL(LEAT_ERR_LIMIT, "%u inputs and %u outputs, and 'stage_ns': a query has %d tensors at most", target->input_count,
-                         spec->output_count, LEAT_TENSORS_MAX);
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "%u inputs and %u outputs, and 'stage_ns': a query has %d tensors at most",
+                         target->input_count, spec->output_count, LEAT_TENSORS_MAX);
     }
     for (uint32_t o = 0; o < spec->output_count; o++) {
         const struct leat_pipeline_edge *edge = &spec->outputs[o];
@@ -408,7 +421,8 @@ add_outputs(struct binding *binding)
             return status;
         }
         if (strcmp(edge->name, "stage_ns") == 0) {
-            return LEAT_FAIL(LEAT_ERR_INVALID, "%s: that is the name of the output with the stages' times: choose another", where);
+            return LEAT_FAIL(LEAT_ERR_INVALID, "%s: that is the name of the output with the stages' times: choose another",
+                             where);
         }
         if (value->output != NOT_AN_OUTPUT) {
             return LEAT_FAIL(LEAT_ERR_INVALID, "%s: %s.%s is output '%s' already: it lies in one place only", where,
@@ -420,8 +434,8 @@ add_outputs(struct binding *binding)
         (void)strcpy(info->name, edge->name);
         if (info->varying != 0) {
             if (pipeline->size_count == LEAT_SIZES_MAX) {
-                return LEAT_FAIL(LEAT_ERR_LIMIT, "%s: an answer tells %u sizes at most, and as many outputs vary already", where,
-                                 LEAT_SIZES_MAX);
+                return LEAT_FAIL(LEAT_ERR_LIMIT, "%s: an answer tells %u sizes at most, and as many outputs vary already",
+                                 where, LEAT_SIZES_MAX);
             }
             uint32_t at = value->count_size, of = value->count_of;
             if (of == UINT32_MAX) { /* it varies in another dimension than 1 */
@@ -449,7 +463,7 @@ add_outputs(struct binding *binding)
 static uint32_t
 most_items(const struct binding *binding, char why[256])
 {
-    uint32_t most = LEAT_ITEMS_MAX;
+    uint32_t most = LEAT_PIPELINE_ITEMS_MAX;
 
     (void)snprintf(why, 256, "no more are possible");
     for (uint32_t s = 0; s < binding->spec->stage_count; s++) {
@@ -546,9 +560,10 @@ lay_out(struct binding *binding, uint64_t memory_bytes)
             struct value *value = &binding->values[s][o];
             const uint64_t most = value->output == NOT_AN_OUTPUT ? memory_bytes : BYTES_MAX;
             if (!leat_mul_u64(value->info.item_bytes, pipeline->target.items_max, &value->bytes) || value->bytes > most) {
-                return LEAT_FAIL(LEAT_ERR_LIMIT, "%s.%s is %s: for %u items it takes more than the %llu bytes of %s: lower 'items_max'",
-                                 pipeline->stages[s].name, value->info.name, type_of(&value->info).text, pipeline->target.items_max,
-                                 (unsigned long long)most, most == memory_bytes ? "limits.pipeline_memory" : "any arena");
+                return LEAT_FAIL(
+                    LEAT_ERR_LIMIT, "%s.%s is %s: for %u items it takes more than the %llu bytes of %s: lower 'items_max'",
+                    pipeline->stages[s].name, value->info.name, type_of(&value->info).text, pipeline->target.items_max,
+                    (unsigned long long)most, most == memory_bytes ? "limits.pipeline_memory" : "any arena");
             }
             value->bytes = leat_round_up(value->bytes, LEAT_TENSOR_ALIGN);
             if (value->output == NOT_AN_OUTPUT) {
@@ -578,8 +593,8 @@ choose_runs(struct binding *binding, uint64_t memory_bytes)
                                                             : (uint32_t)(fit > 0 ? fit : 1);
     if (bytes > memory_bytes / pipeline->runs_max) {
         return LEAT_FAIL(LEAT_ERR_LIMIT,
-                         "what lies between its stages takes %llu bytes, %u times, and limits.pipeline_memory is %llu: lower 'in_flight' "
-                         "or 'items_max', or raise that",
+                         "what lies between its stages takes %llu bytes, %u times, and limits.pipeline_memory is %llu: "
+                         "lower 'in_flight' or 'items_max', or raise that",
                          (unsigned long long)bytes, pipeline->runs_max, (unsigned long long)memory_bytes);
     }
     return LEAT_OK;
@@ -604,24 +619,29 @@ tell_places(struct binding *binding)
     for (uint32_t s = 0; s < pipeline->stage_count; s++) {
         struct leat_pipeline_stage *own = &pipeline->stages[s];
         for (uint32_t i = 0; i < own->input_count; i++) {
-            const struct leat_pipeline_edge *edge = find_edge(&binding->spec->stages[s], binding->targets[s]->tensors[i].name);
+            const struct leat_pipeline_edge *edge =
+                find_edge(&binding->spec->stages[s], binding->targets[s]->tensors[i].name);
             if (edge->source.stage == LEAT_PIPELINE_INPUT) {
                 continue;
             }
             struct value *value;
-            LEAT_MUST(find_value(binding, "", &edge->source, &value) == LEAT_OK); /* it was found when the stage was bound */
+            /* It was found when the stage was bound. */
+            LEAT_MUST(find_value(binding, "", &edge->source, &value) == LEAT_OK);
             const struct leat_pipeline_stage *source = &pipeline->stages[edge->source.stage];
-            own->tensors[i] = source->tensors[source->input_count + (uint32_t)(value - binding->values[edge->source.stage])];
+            own->tensors[i] =
+                source->tensors[source->input_count + (uint32_t)(value - binding->values[edge->source.stage])];
         }
     }
 }
 
 enum leat_status
-leat_pipeline_bind(const struct leat_pipeline_spec *spec, const struct leat_pipeline_house *house, struct leat_pipeline **ret_pipeline)
+leat_pipeline_bind(const struct leat_pipeline_spec *spec, const struct leat_pipeline_house *house,
+                   struct leat_pipeline **ret_pipeline)
 {
     struct binding *binding = calloc(1, sizeof(*binding));
     struct leat_pipeline *pipeline = calloc(1, sizeof(*pipeline));
-    enum leat_status status = binding != NULL && pipeline != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a pipeline");
+    enum leat_status status =
+        binding != NULL && pipeline != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a pipeline");
 
     LEAT_ASSERT(spec->stage_count >= 1 && spec->stage_count <= LEAT_PIPELINE_STAGES_MAX);
     if (status == LEAT_OK) {

@@ -63,7 +63,8 @@ read_latency(const json_t *object, uint64_t *ret_latency_ns)
     const json_t *value = json_object_get(object, "latency_ms");
     const double latency_ns = json_number_value(value) * 1e6;
 
-    if (value != NULL && (!json_is_number(value) || !(latency_ns >= 1000) || latency_ns > (double)LEAT_PIPELINE_LATENCY_MAX_NS)) {
+    if (value != NULL &&
+        (!json_is_number(value) || !(latency_ns >= 1000) || latency_ns > (double)LEAT_PIPELINE_LATENCY_MAX_NS)) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "'latency_ms' must be a number from 0.001 to 3600000, or left out for none");
     }
     *ret_latency_ns = (uint64_t)llround(latency_ns);
@@ -108,13 +109,14 @@ report_stages(const struct leat_pipeline_spec *spec, const char *where, const ch
     for (uint32_t s = 0; s < spec->stage_count; s++) {
         used += (size_t)snprintf(list + used, sizeof(list) - used, "'%s', ", spec->stages[s].name);
     }
-    return LEAT_FAIL(LEAT_ERR_INVALID, "%s: there is no stage '%.*s', but %sand '" INPUT_NAME "'", where, length < 64 ? length : 64,
-                     name, list);
+    return LEAT_FAIL(LEAT_ERR_INVALID, "%s: there is no stage '%.*s', but %sand '" INPUT_NAME "'", where,
+                     length < 64 ? length : 64, name, list);
 }
 
 /* "STAGE.OUTPUT" or "input.NAME". */
 static enum leat_status
-read_source(const struct leat_pipeline_spec *spec, const char *where, const json_t *value, struct leat_pipeline_source *ret_source)
+read_source(const struct leat_pipeline_spec *spec, const char *where, const json_t *value,
+            struct leat_pipeline_source *ret_source)
 {
     const char *text = json_string_value(value);
     const char *dot = text != NULL ? strchr(text, '.') : NULL;
@@ -144,7 +146,8 @@ read_edges(const struct leat_pipeline_spec *spec, const char *where, const json_
     json_t *value;
 
     if (json_object_size(object) == 0) {
-        return LEAT_FAIL(LEAT_ERR_INVALID, "%s must be an object {\"NAME\": \"SOURCE\", ...} with a member at least", where);
+        return LEAT_FAIL(LEAT_ERR_INVALID, "%s must be an object {\"NAME\": \"SOURCE\", ...} with a member at least",
+                         where);
     }
     json_object_foreach((json_t *)(uintptr_t)object, key, value) { /* only read */
         if (count == LEAT_TENSORS_MAX) {
@@ -194,7 +197,8 @@ read_stage_names(struct leat_pipeline_spec *spec, const json_t *object)
                          where, LEAT_NAME_MAX - 1);
     }
     if (find_stage(spec, name, strlen(name)) < spec->stage_count) {
-        return LEAT_FAIL(LEAT_ERR_INVALID, "%s: there is a stage '%s' already: give one of them another 'name'", where, name);
+        return LEAT_FAIL(LEAT_ERR_INVALID, "%s: there is a stage '%s' already: give one of them another 'name'", where,
+                         name);
     }
     struct leat_pipeline_spec_stage *stage = &spec->stages[spec->stage_count++];
     (void)strcpy(stage->name, name);
@@ -222,7 +226,8 @@ read_stage_edges(struct leat_pipeline_spec *spec, struct leat_pipeline_spec_stag
         stage->repeats = true;
         status = read_source(spec, where, each, &stage->each);
         if (status == LEAT_OK && stage->each.stage == LEAT_PIPELINE_INPUT) {
-            status = LEAT_FAIL(LEAT_ERR_INVALID, "%s must be an output of a stage: inputs have as many items as the query", where);
+            status = LEAT_FAIL(LEAT_ERR_INVALID, "%s must be an output of a stage: inputs have as many items as the query",
+                               where);
         }
     }
     if (status != LEAT_OK) {
@@ -353,7 +358,8 @@ check_uses(const struct leat_pipeline_spec *spec)
 enum leat_status
 leat_pipeline_spec_read(const json_t *object, struct leat_pipeline_spec *ret_spec)
 {
-    static const char *const allowed[] = {"name", "latency_ms", "late", "in_flight", "items_max", "stages", "outputs", NULL};
+    static const char *const allowed[] = {"name",      "latency_ms", "late",    "in_flight",
+                                          "items_max", "stages",     "outputs", NULL};
     const json_t *name = json_object_get(object, "name");
     struct leat_pipeline_spec spec = {.name = ""};
 
@@ -363,8 +369,10 @@ leat_pipeline_spec_read(const json_t *object, struct leat_pipeline_spec *ret_spe
     enum leat_status status = check_keys(object, "a pipeline", allowed);
     if (status == LEAT_OK && name != NULL) {
         if (!leat_pipeline_name_is_good(json_string_value(name))) {
-            return LEAT_FAIL(LEAT_ERR_INVALID, "a pipeline's 'name' has 1 to %d letters, digits, '.', '_' or '-', and starts with a "
-                                               "letter, digit or '_'", LEAT_NAME_MAX - 1);
+            return LEAT_FAIL(LEAT_ERR_INVALID,
+                             "a pipeline's 'name' has 1 to %d letters, digits, '.', '_' or '-', and starts with a "
+                             "letter, digit or '_'",
+                             LEAT_NAME_MAX - 1);
         }
         (void)strcpy(spec.name, json_string_value(name));
     }
@@ -378,7 +386,7 @@ leat_pipeline_spec_read(const json_t *object, struct leat_pipeline_spec *ret_spe
         status = read_count(object, "in_flight", LEAT_PIPELINE_RUNS_MAX, &spec.in_flight);
     }
     if (status == LEAT_OK) {
-        status = read_count(object, "items_max", LEAT_ITEMS_MAX, &spec.items_max);
+        status = read_count(object, "items_max", LEAT_PIPELINE_ITEMS_MAX, &spec.items_max);
     }
     if (status == LEAT_OK) {
         status = read_stages(object, &spec);

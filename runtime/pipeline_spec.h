@@ -10,14 +10,15 @@
  *                        {"name": "classify", "application": "resnet", "each": "detect.crops",
  *                         "inputs": {"input": "detect.crops"}}],
  *             "outputs": {"boxes": "detect.boxes", "labels": "classify.output"}}
- *            Only stages and outputs are needed, and of a stage its application and inputs; its name is the application's then.
- *            A source is "STAGE.OUTPUT", or "input.NAME", which makes NAME an input of the pipeline.
+ *            Only stages and outputs are needed, and of a stage its application and inputs; its name is the
+ *            application's then. A source is "STAGE.OUTPUT", or "input.NAME", which makes NAME an input of the pipeline.
  * Types      Whoever reads a source must have its element type, rank and dimensions. With `each` a stage is asked for the
  *            elements of a source that varies in its dimension 1, as items of its own; all that it reads must be the same
  *            stage's then and vary likewise, or be of a stage with the same `each`.
  * Memory     Outputs of stages that are none of the pipeline's lie in a workspace. Two of them share memory where one can
  *            only be made once all that read the other must have ended.
- * Trust      The object may be anything: wrong ones get an error that names the place, both ends of an edge and the way out.
+ * Trust      The object may be anything: wrong ones get an error that names the place, both ends of an edge and
+ *            the way out.
  * Failure    LEAT_ERR_INVALID: malformed, or names that do not exist; LEAT_ERR_NOT_FOUND: an application is not there;
  *            LEAT_ERR_SHAPE: ends of an edge differ; LEAT_ERR_LIMIT; LEAT_ERR_UNSUPPORTED; LEAT_ERR_NOMEM.
  * Threads    Any; nothing is kept.
@@ -57,7 +58,8 @@ struct leat_pipeline_spec {
     uint64_t latency_ns;      /* 0: none */
     enum leat_pipeline_late late;
     uint32_t items_max; /* of one query; 0: as many as its stages take */
-    uint32_t in_flight; /* 0: LEAT_PIPELINE_RUNS_DEFAULT, fewer where these took more than a quarter of the memory, but one */
+    uint32_t
+        in_flight; /* 0: LEAT_PIPELINE_RUNS_DEFAULT, fewer where these took more than a quarter of the memory, but one */
     uint32_t stage_count;
     struct leat_pipeline_spec_stage stages[LEAT_PIPELINE_STAGES_MAX]; /* each behind those that it reads of */
     uint32_t output_count;
@@ -77,7 +79,8 @@ bool leat_pipeline_name_is_good(const char *name);
 LEAT_MUST_CHECK enum leat_status leat_pipeline_spec_read(const json_t *object, struct leat_pipeline_spec *ret_spec);
 
 /* To be free()'d; its index and place in memory are still to be set. */
-LEAT_MUST_CHECK enum leat_status leat_pipeline_bind(const struct leat_pipeline_spec *spec, const struct leat_pipeline_house *house,
+LEAT_MUST_CHECK enum leat_status leat_pipeline_bind(const struct leat_pipeline_spec *spec,
+                                                    const struct leat_pipeline_house *house,
                                                     struct leat_pipeline **ret_pipeline);
 
 #endif /* LEAT_RUNTIME_PIPELINE_SPEC_H */

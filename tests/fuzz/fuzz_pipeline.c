@@ -2,8 +2,8 @@
 /*
  * Target    leat_pipeline_spec_read and leat_pipeline_bind.
  * Input     The description, byte for byte.
- * Property  No crash, leak or sanitizer report; a refusal says why; what is accepted reads of earlier stages only, lies within
- *           its memory, and begins on multiples of LEAT_TENSOR_ALIGN wherever a query may begin.
+ * Property  No crash, leak or sanitizer report; a refusal says why; what is accepted reads of earlier stages only, lies
+ *           within its memory, and begins on multiples of LEAT_TENSOR_ALIGN wherever a query may begin.
  */
 #include <stdlib.h>
 
@@ -27,12 +27,14 @@ check_stage(const struct leat_pipeline *pipeline, uint32_t s)
         const uint64_t items = (uint64_t)pipeline->target.items_max * (repeats ? stage->each_max : 1);
         if (at.place == LEAT_PIPELINE_CLIENT) {
             LEAT_ASSERT(at.index < pipeline->target.input_count + pipeline->target.output_count - 1);
-            LEAT_ASSERT(stage->item_bytes[t] * (repeats ? stage->each_max : 1) == pipeline->target.tensors[at.index].item_bytes);
+            LEAT_ASSERT(stage->item_bytes[t] * (repeats ? stage->each_max : 1) ==
+                        pipeline->target.tensors[at.index].item_bytes);
         } else {
             LEAT_ASSERT((uint64_t)at.index * LEAT_TENSOR_ALIGN + items * stage->item_bytes[t] <= pipeline->workspace_bytes);
         }
         if (repeats) {
-            LEAT_ASSERT(stage->each_items == stage->each_max || stage->each_items * stage->item_bytes[t] % LEAT_TENSOR_ALIGN == 0);
+            LEAT_ASSERT(stage->each_items == stage->each_max ||
+                        stage->each_items * stage->item_bytes[t] % LEAT_TENSOR_ALIGN == 0);
             LEAT_ASSERT(pipeline->target.items_max == 1 || stage->each_max * stage->item_bytes[t] % LEAT_TENSOR_ALIGN == 0);
         }
     }

@@ -9,15 +9,13 @@
 #include "ipc/wire.h"
 #include "runtime/pipeline_spec.h"
 
-#define HOUSE_F32(tensor_name, ...) HOUSE_TENSOR(tensor_name, LEAT_DTYPE_F32, 4, 0, __VA_ARGS__)
+#define HOUSE_F32(tensor_name, ...)  HOUSE_TENSOR(tensor_name, LEAT_DTYPE_F32, 4, 0, __VA_ARGS__)
 #define HOUSE_MANY(tensor_name, ...) HOUSE_TENSOR(tensor_name, LEAT_DTYPE_F32, 4, 1, __VA_ARGS__)
-#define HOUSE_TENSOR(tensor_name, type, element, varies, ...)                                               \
-    {.name = tensor_name,                                                                                   \
-     .dtype = type,                                                                                         \
-     .rank = (uint32_t)(1 + sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                             \
-     .dims = {-1, __VA_ARGS__},                                                                             \
-     .item_bytes = element,                                                                                 \
-     .varying = varies}
+#define HOUSE_TENSOR(tensor_name, type, element, varies, ...)                                                           \
+    {                                                                                                                   \
+        .name = tensor_name, .dtype = type, .rank = (uint32_t)(1 + sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), \
+        .dims = {-1, __VA_ARGS__}, .item_bytes = element, .varying = varies                                             \
+    }
 
 struct house_application {
     const char *name;
@@ -33,9 +31,17 @@ static struct house_application house_applications[] = {
       .tensors = {HOUSE_F32("images", 3, 64, 64), HOUSE_MANY("boxes", 16, 4), HOUSE_MANY("scores", 16),
                   HOUSE_MANY("crops", 16, 3, 32, 32)}}},
     {"classify",
-     {.id = 2, .items_max = 8, .input_count = 1, .output_count = 1, .tensors = {HOUSE_F32("x", 3, 32, 32), HOUSE_F32("prob", 10)}}},
+     {.id = 2,
+      .items_max = 8,
+      .input_count = 1,
+      .output_count = 1,
+      .tensors = {HOUSE_F32("x", 3, 32, 32), HOUSE_F32("prob", 10)}}},
     {"classify4",
-     {.id = 3, .items_max = 4, .input_count = 1, .output_count = 1, .tensors = {HOUSE_F32("x", 3, 32, 32), HOUSE_F32("prob", 10)}}},
+     {.id = 3,
+      .items_max = 4,
+      .input_count = 1,
+      .output_count = 1,
+      .tensors = {HOUSE_F32("x", 3, 32, 32), HOUSE_F32("prob", 10)}}},
     {"map",
      {.id = 4, .items_max = 4, .input_count = 1, .output_count = 1, .tensors = {HOUSE_F32("x", 16), HOUSE_F32("y", 16)}}},
     {"join",
@@ -44,7 +50,8 @@ static struct house_application house_applications[] = {
       .input_count = 2,
       .output_count = 2,
       .tensors = {HOUSE_F32("left", 16), HOUSE_F32("right", 16), HOUSE_F32("sum", 16), HOUSE_F32("rest", 3)}}},
-    {"whole", {.id = 6, .items_max = 4, .input_count = 1, .output_count = 1, .tensors = {HOUSE_F32("x", 16, 4), HOUSE_F32("y", 2)}}},
+    {"whole",
+     {.id = 6, .items_max = 4, .input_count = 1, .output_count = 1, .tensors = {HOUSE_F32("x", 16, 4), HOUSE_F32("y", 2)}}},
     {"text",
      {.id = 7,
       .items_max = 4,
@@ -55,7 +62,11 @@ static struct house_application house_applications[] = {
       .lengths = {128},
       .tensors = {HOUSE_F32("x", 128), HOUSE_F32("y", 16)}}},
     {"counts",
-     {.id = 8, .items_max = 4, .input_count = 1, .output_count = 1, .tensors = {HOUSE_F32("x", 3, 32, 32), HOUSE_MANY("y", 5, 2)}}},
+     {.id = 8,
+      .items_max = 4,
+      .input_count = 1,
+      .output_count = 1,
+      .tensors = {HOUSE_F32("x", 3, 32, 32), HOUSE_MANY("y", 5, 2)}}},
     {"deep",
      {.id = 9,
       .items_max = 64,
@@ -87,8 +98,12 @@ static struct house_application house_applications[] = {
       .output_count = 1,
       .tensors = {HOUSE_F32("a", 16), HOUSE_F32("b", 16), HOUSE_F32("c", 16), HOUSE_F32("d", 16), HOUSE_F32("e", 16),
                   HOUSE_F32("y", 16)}}},
-    {"boxes2", {.id = 14, .items_max = 8, .input_count = 2, .output_count = 1,
-                .tensors = {HOUSE_F32("box", 4), HOUSE_F32("prob", 10), HOUSE_F32("y", 16)}}},
+    {"boxes2",
+     {.id = 14,
+      .items_max = 8,
+      .input_count = 2,
+      .output_count = 1,
+      .tensors = {HOUSE_F32("box", 4), HOUSE_F32("prob", 10), HOUSE_F32("y", 16)}}},
 };
 
 static const struct leat_target *

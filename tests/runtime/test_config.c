@@ -272,9 +272,9 @@ test_mistakes_are_named_with_their_place(void)
         {"a: b: c\n", ":1:5: ", "not YAML"},
         {"\tsocket: x\n", ":1:1: ", "not YAML"},
         /* values */
-        {"limits:\n  sessions: many\n", ":2:13: limits.sessions: ", "'many' is not a whole number; allowed are 1 to 1024"},
-        {"limits:\n  sessions: 0\n", ":2:13: ", "out of range; allowed are 1 to 1024"},
-        {"limits:\n  sessions: 1025\n", ":2:13: ", "out of range; allowed are 1 to 1024"},
+        {"limits:\n  sessions: many\n", ":2:13: limits.sessions: ", "'many' is not a whole number; allowed are 1 to 1023"},
+        {"limits:\n  sessions: 0\n", ":2:13: ", "out of range; allowed are 1 to 1023"},
+        {"limits:\n  sessions: 1024\n", ":2:13: ", "out of range; allowed are 1 to 1023"},
         {"limits: {slots_per_session: 16384}\n", ":1:29: ", "allowed are 2 to 8192"},
         {"worker_queue_depth: 65\n", ":1:21: ", "allowed are 1 to 64"},
         {"drain: 2h\n", ":1:8: drain: ", "needs a unit"},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     A description of a pipeline becomes what the dispatcher runs, or an error that names place and way out; memory is
- *          shared between tensors only where no order of events has them alive at once.
+ * Goal     A description of a pipeline becomes what the dispatcher runs, or an error that names place and way out;
+ *          memory is shared between tensors only where no order of events has them alive at once.
  * Method   Each error once, by a description that has just that mistake. What is accepted is looked at field by field.
  *          Random graphs are played in random orders, each stage painting what it makes and looking at what it reads.
  */
@@ -48,9 +48,10 @@ make_good(const char *text)
 
 /* ---- Errors ----------------------------------------------------------------------------------- */
 
-#define MAP(name, source)   "{\"name\":\"" name "\",\"application\":\"map\",\"inputs\":{\"x\":\"" source "\"}}"
-#define DETECT              "{\"application\":\"detect\",\"inputs\":{\"images\":\"input.image\"}}"
-#define EACH(application)   "{\"name\":\"c\",\"application\":\"" application "\",\"each\":\"detect.crops\",\"inputs\":{\"x\":\"detect.crops\"}}"
+#define MAP(name, source) "{\"name\":\"" name "\",\"application\":\"map\",\"inputs\":{\"x\":\"" source "\"}}"
+#define DETECT            "{\"application\":\"detect\",\"inputs\":{\"images\":\"input.image\"}}"
+#define EACH(application) \
+    "{\"name\":\"c\",\"application\":\"" application "\",\"each\":\"detect.crops\",\"inputs\":{\"x\":\"detect.crops\"}}"
 #define OF(stages, outputs) "{\"stages\":[" stages "],\"outputs\":{" outputs "}}"
 
 static const struct {
@@ -76,7 +77,7 @@ static const struct {
     {"{\"in_flight\":0}", LEAT_ERR_INVALID, "'in_flight' must be a whole number from 1 to 1024"},
     {"{\"in_flight\":1025}", LEAT_ERR_INVALID, "'in_flight'"},
     {"{\"in_flight\":1.5}", LEAT_ERR_INVALID, "'in_flight'"},
-    {"{\"items_max\":65537}", LEAT_ERR_INVALID, "'items_max' must be a whole number from 1 to 65536"},
+    {"{\"items_max\":1025}", LEAT_ERR_INVALID, "'items_max' must be a whole number from 1 to 1024"},
     {"{\"stages\":{}}", LEAT_ERR_INVALID, "'stages' must be a list"},
     {"{\"stages\":[]}", LEAT_ERR_INVALID, "'stages' must be a list"},
     {"{\"stages\":[1,2,3,4,5,6,7,8,9]}", LEAT_ERR_LIMIT, "9 stages: a pipeline has 8 at most"},
@@ -92,35 +93,42 @@ static const struct {
     /* Edges. */
     {"{\"stages\":[{\"application\":\"map\"}]}", LEAT_ERR_INVALID, "stage 'map': inputs must be an object"},
     {"{\"stages\":[{\"application\":\"map\",\"inputs\":[]}]}", LEAT_ERR_INVALID, "stage 'map': inputs must be an object"},
-    {"{\"stages\":[{\"application\":\"map\",\"inputs\":{\"x\":1}}]}", LEAT_ERR_INVALID, "inputs.x must be \"STAGE.OUTPUT\""},
+    {"{\"stages\":[{\"application\":\"map\",\"inputs\":{\"x\":1}}]}", LEAT_ERR_INVALID,
+     "inputs.x must be \"STAGE.OUTPUT\""},
     {"{\"stages\":[{\"application\":\"map\",\"inputs\":{\"x\":\"input\"}}]}", LEAT_ERR_INVALID, "not 'input'"},
     {"{\"stages\":[{\"application\":\"map\",\"inputs\":{\"x\":\".y\"}}]}", LEAT_ERR_INVALID, "not '.y'"},
     {"{\"stages\":[{\"application\":\"map\",\"inputs\":{\"x\":\"input.\"}}]}", LEAT_ERR_INVALID, "not 'input.'"},
     {"{\"stages\":[{\"application\":\"map\",\"inputs\":{\"\":\"input.x\"}}]}", LEAT_ERR_INVALID, "names have 1 to 63"},
-    {"{\"stages\":[{\"application\":\"map\",\"inputs\":{\"a\":\"input.x\",\"b\":\"input.x\",\"c\":\"input.x\",\"d\":\"input.x\","
+    {"{\"stages\":[{\"application\":\"map\",\"inputs\":{\"a\":\"input.x\",\"b\":\"input.x\",\"c\":\"input.x\",\"d\":"
+     "\"input.x\","
      "\"e\":\"input.x\",\"f\":\"input.x\",\"g\":\"input.x\"}}]}",
      LEAT_ERR_LIMIT, "more than 6 tensors"},
-    {OF(MAP("a", "nobody.y"), "\"y\":\"a.y\""), LEAT_ERR_INVALID, "inputs.x: there is no stage 'nobody', but 'a', and 'input'"},
+    {OF(MAP("a", "nobody.y"), "\"y\":\"a.y\""), LEAT_ERR_INVALID,
+     "inputs.x: there is no stage 'nobody', but 'a', and 'input'"},
     {OF(MAP("a", "input.x"), "\"y\":\"b.y\""), LEAT_ERR_INVALID, "outputs.y: there is no stage 'b'"},
     {OF(MAP("a", "input.x"), ""), LEAT_ERR_INVALID, "outputs must be an object"},
     {"{\"stages\":[" MAP("a", "input.x") "]}", LEAT_ERR_INVALID, "outputs must be an object"},
     {OF(MAP("a", "input.x"), "\"x\":\"input.x\",\"y\":\"a.y\""), LEAT_ERR_INVALID, "outputs.x: an input is no output"},
-    {OF(MAP("a", "input.x") "," MAP("b", "input.x"), "\"y\":\"a.y\""), LEAT_ERR_INVALID, "nobody reads what stage 'b' makes"},
+    {OF(MAP("a", "input.x") "," MAP("b", "input.x"), "\"y\":\"a.y\""), LEAT_ERR_INVALID,
+     "nobody reads what stage 'b' makes"},
     {OF(MAP("a", "a.y"), "\"y\":\"a.y\""), LEAT_ERR_INVALID, "in a circle: 'a' of 'a'"},
-    {OF(MAP("z", "input.x") "," MAP("a", "b.y") "," MAP("b", "c.y") "," MAP("c", "b.y"), "\"y\":\"a.y\",\"z\":\"z.y\""), LEAT_ERR_INVALID,
-     "of 'b'"},
-    {OF("{\"application\":\"map\",\"each\":\"input.x\",\"inputs\":{\"x\":\"input.x\"}}", "\"y\":\"map.y\""), LEAT_ERR_INVALID,
-     "'each' must be an output of a stage"},
-    {OF("{\"application\":\"map\",\"each\":3,\"inputs\":{\"x\":\"input.x\"}}", "\"y\":\"map.y\""), LEAT_ERR_INVALID, "'each' must be"},
+    {OF(MAP("z", "input.x") "," MAP("a", "b.y") "," MAP("b", "c.y") "," MAP("c", "b.y"), "\"y\":\"a.y\",\"z\":\"z.y\""),
+     LEAT_ERR_INVALID, "of 'b'"},
+    {OF("{\"application\":\"map\",\"each\":\"input.x\",\"inputs\":{\"x\":\"input.x\"}}", "\"y\":\"map.y\""),
+     LEAT_ERR_INVALID, "'each' must be an output of a stage"},
+    {OF("{\"application\":\"map\",\"each\":3,\"inputs\":{\"x\":\"input.x\"}}", "\"y\":\"map.y\""), LEAT_ERR_INVALID,
+     "'each' must be"},
     /* Applications. */
     {OF("{\"application\":\"gone\",\"inputs\":{\"x\":\"input.x\"}}", "\"y\":\"gone.y\""), LEAT_ERR_NOT_FOUND,
      "no application or model 'gone': add it first"},
     {OF("{\"application\":\"text\",\"inputs\":{\"x\":\"input.x\"}}", "\"y\":\"text.y\""), LEAT_ERR_UNSUPPORTED,
      "add the model with one length"},
-    {OF("{\"application\":\"map\",\"inputs\":{\"z\":\"input.x\"}}", "\"y\":\"map.y\""), LEAT_ERR_INVALID, "has no input 'z', but 'x'"},
+    {OF("{\"application\":\"map\",\"inputs\":{\"z\":\"input.x\"}}", "\"y\":\"map.y\""), LEAT_ERR_INVALID,
+     "has no input 'z', but 'x'"},
     {OF("{\"application\":\"join\",\"inputs\":{\"left\":\"input.x\"}}", "\"y\":\"join.sum\""), LEAT_ERR_INVALID,
      "input 'right' of application 'join' has no source"},
-    {OF(MAP("a", "input.x"), "\"y\":\"a.x\""), LEAT_ERR_INVALID, "outputs.y: application 'map' of stage 'a' has no output 'x', but 'y'"},
+    {OF(MAP("a", "input.x"), "\"y\":\"a.x\""), LEAT_ERR_INVALID,
+     "outputs.y: application 'map' of stage 'a' has no output 'x', but 'y'"},
     {OF(MAP("a", "input.x") "," MAP("b", "a.z"), "\"y\":\"b.y\""), LEAT_ERR_INVALID,
      "stage 'b': input 'x': application 'map' of stage 'a' has no output 'z'"},
     /* Types. */
@@ -128,21 +136,25 @@ static const struct {
      "stage 'map': input 'x' is f32[N,16], but detect.boxes is f32[N,0..16,4]"},
     {OF(MAP("a", "input.x") ",{\"application\":\"bits\",\"inputs\":{\"x\":\"a.y\"}}", "\"y\":\"bits.y\""), LEAT_ERR_SHAPE,
      "is i32[N,16], but a.y is f32[N,16]"},
-    {OF(MAP("a", "input.x") ",{\"application\":\"bits\",\"inputs\":{\"x\":\"input.x\"}}", "\"y\":\"bits.y\",\"z\":\"a.y\""), LEAT_ERR_SHAPE,
-     "input 'x' is i32[N,16], but another stage reads input.x as f32[N,16]"},
-    {OF(DETECT ",{\"application\":\"map\",\"each\":\"detect.scores\",\"inputs\":{\"x\":\"detect.crops\"}}", "\"y\":\"map.y\""),
+    {OF(MAP("a", "input.x") ",{\"application\":\"bits\",\"inputs\":{\"x\":\"input.x\"}}", "\"y\":\"bits.y\",\"z\":\"a.y\""),
+     LEAT_ERR_SHAPE, "input 'x' is i32[N,16], but another stage reads input.x as f32[N,16]"},
+    {OF(DETECT ",{\"application\":\"map\",\"each\":\"detect.scores\",\"inputs\":{\"x\":\"detect.crops\"}}",
+        "\"y\":\"map.y\""),
      LEAT_ERR_SHAPE, "but detect.crops is f32[N,0..16,3,32,32], and an element"},
     /* Stages that repeat. */
     {OF(MAP("a", "input.x") ",{\"application\":\"join\",\"each\":\"a.y\",\"inputs\":{\"left\":\"a.y\",\"right\":\"a.y\"}}",
         "\"y\":\"join.sum\""),
      LEAT_ERR_SHAPE, "a.y is f32[N,16], which does not vary in its first dimension behind the items: leave 'each' out"},
-    {OF("{\"application\":\"wide\",\"inputs\":{\"x\":\"input.x\"}},{\"application\":\"map\",\"each\":\"wide.y\",\"inputs\":{\"x\":\"wide.y\"}}",
+    {OF("{\"application\":\"wide\",\"inputs\":{\"x\":\"input.x\"}},{\"application\":\"map\",\"each\":\"wide.y\",\"inputs\":"
+        "{\"x\":\"wide.y\"}}",
         "\"y\":\"map.y\""),
      LEAT_ERR_SHAPE, "wide.y is f32[N,2,0..9], which does not vary in its first"},
-    {OF(DETECT "," EACH("classify") ",{\"name\":\"d\",\"application\":\"map\",\"each\":\"c.prob\",\"inputs\":{\"x\":\"c.prob\"}}",
+    {OF(DETECT
+        "," EACH("classify") ",{\"name\":\"d\",\"application\":\"map\",\"each\":\"c.prob\",\"inputs\":{\"x\":\"c.prob\"}}",
         "\"y\":\"d.y\""),
      LEAT_ERR_UNSUPPORTED, "stage 'c' repeats itself: give both the same 'each'"},
-    {OF(DETECT "," EACH("counts"), "\"y\":\"c.y\""), LEAT_ERR_UNSUPPORTED, "is f32[N,0..5,2]: a stage with 'each' may have none"},
+    {OF(DETECT "," EACH("counts"), "\"y\":\"c.y\""), LEAT_ERR_UNSUPPORTED,
+     "is f32[N,0..5,2]: a stage with 'each' may have none"},
     {OF(DETECT "," EACH("deep"), "\"y\":\"c.y\""), LEAT_ERR_LIMIT, "one for each of up to 16"},
     {OF(DETECT "," EACH("classify4"), "\"y\":\"c.prob\""), LEAT_ERR_LIMIT, "add the model with --items-max 8"},
     {OF(DETECT "," EACH("classify") ",{\"application\":\"join\",\"inputs\":{\"left\":\"c.prob\",\"right\":\"c.prob\"}}",
@@ -153,13 +165,14 @@ static const struct {
         "\"y\":\"c.y\""),
      LEAT_ERR_SHAPE, "reads input.prob, but the stage repeats for each of 'crops'"},
     {OF(DETECT "," MAP("m", "input.m") ",{\"name\":\"c\",\"application\":\"boxes2\",\"each\":\"detect.crops\",\"inputs\":{"
-               "\"box\":\"detect.boxes\",\"prob\":\"m.y\"}}",
+                                       "\"box\":\"detect.boxes\",\"prob\":\"m.y\"}}",
         "\"y\":\"c.y\""),
      LEAT_ERR_SHAPE, "reads m.y, which is f32[N,16], and the stage repeats for each of 'crops'"},
     /* Too much. */
-    {OF(MAP("a", "input.a") "," MAP("b", "input.b") "," MAP("c", "input.c"), "\"a\":\"a.y\",\"b\":\"b.y\",\"c\":\"c.y\""), LEAT_ERR_LIMIT,
-     "3 inputs and 3 outputs, and 'stage_ns': a query has 6 tensors at most"},
-    {OF("{\"application\":\"six\",\"inputs\":{\"a\":\"input.a\",\"b\":\"input.b\",\"c\":\"input.c\",\"d\":\"input.d\",\"e\":\"input.e\"}},"
+    {OF(MAP("a", "input.a") "," MAP("b", "input.b") "," MAP("c", "input.c"), "\"a\":\"a.y\",\"b\":\"b.y\",\"c\":\"c.y\""),
+     LEAT_ERR_LIMIT, "3 inputs and 3 outputs, and 'stage_ns': a query has 6 tensors at most"},
+    {OF("{\"application\":\"six\",\"inputs\":{\"a\":\"input.a\",\"b\":\"input.b\",\"c\":\"input.c\",\"d\":\"input.d\","
+        "\"e\":\"input.e\"}},"
         "{\"application\":\"join\",\"inputs\":{\"left\":\"input.f\",\"right\":\"input.g\"}}",
         "\"y\":\"six.y\",\"z\":\"join.sum\""),
      LEAT_ERR_LIMIT, "input.g is one input too many"},
@@ -167,13 +180,17 @@ static const struct {
     {OF(MAP("a", "input.x"), "\"stage_ns\":\"a.y\""), LEAT_ERR_INVALID, "choose another"},
     {"{\"items_max\":5,\"stages\":[" MAP("a", "input.x") "],\"outputs\":{\"y\":\"a.y\"}}", LEAT_ERR_LIMIT,
      "'items_max' may be 4 at most: stage 'a' takes no more"},
-    {"{\"items_max\":2,\"stages\":[{\"application\":\"find\",\"inputs\":{\"x\":\"input.x\"}},{\"name\":\"c\",\"application\":\"join\","
-     "\"each\":\"find.found\",\"inputs\":{\"left\":\"find.found\",\"right\":\"find.found\"}}],\"outputs\":{\"y\":\"c.sum\"}}",
+    {"{\"items_max\":2,\"stages\":[{\"application\":\"find\",\"inputs\":{\"x\":\"input.x\"}},{\"name\":\"c\","
+     "\"application\":\"join\","
+     "\"each\":\"find.found\",\"inputs\":{\"left\":\"find.found\",\"right\":\"find.found\"}}],\"outputs\":{\"y\":\"c.sum\"}"
+     "}",
      LEAT_ERR_LIMIT, "6 times 'rest' of stage 'c' is no multiple of 64 bytes"},
-    {"{\"items_max\":3,\"stages\":[{\"application\":\"find\",\"inputs\":{\"x\":\"input.x\"}},{\"name\":\"c\",\"application\":\"map\","
+    {"{\"items_max\":3,\"stages\":[{\"application\":\"find\",\"inputs\":{\"x\":\"input.x\"}},{\"name\":\"c\","
+     "\"application\":\"map\","
      "\"each\":\"find.found\",\"inputs\":{\"x\":\"find.found\"}}],\"outputs\":{\"y\":\"c.y\",\"found\":\"find.found\"}}",
      LEAT_ERR_LIMIT, "an answer tells 4 sizes, and 2 outputs vary"},
-    {OF("{\"name\":\"f\",\"application\":\"find\",\"inputs\":{\"x\":\"input.x\"}},{\"name\":\"g\",\"application\":\"find\",\"inputs\":{\"x\":"
+    {OF("{\"name\":\"f\",\"application\":\"find\",\"inputs\":{\"x\":\"input.x\"}},{\"name\":\"g\",\"application\":\"find\","
+        "\"inputs\":{\"x\":"
         "\"input.x\"}},{\"name\":\"h\",\"application\":\"detect\",\"inputs\":{\"images\":\"input.image\"}}",
         "\"a\":\"f.found\",\"b\":\"g.found\",\"c\":\"h.boxes\",\"d\":\"h.scores\",\"e\":\"h.crops\""),
      LEAT_ERR_LIMIT, "a query has 6 tensors at most"},
@@ -188,8 +205,8 @@ test_errors(void)
         struct leat_pipeline *pipeline = NULL;
         const enum leat_status status = make(wrong[w].text, &pipeline);
         if (status != wrong[w].status || strstr(leat_error_text(), wrong[w].says) == NULL) {
-            (void)fprintf(stderr, "%s\ngot %d: %s\nnot %d: %s\n", wrong[w].text, (int)status, status == LEAT_OK ? "" : leat_error_text(),
-                          (int)wrong[w].status, wrong[w].says);
+            (void)fprintf(stderr, "%s\ngot %d: %s\nnot %d: %s\n", wrong[w].text, (int)status,
+                          status == LEAT_OK ? "" : leat_error_text(), (int)wrong[w].status, wrong[w].says);
             EXPECT(!"the error says what is wrong");
         }
         EXPECT(pipeline == NULL);
@@ -235,21 +252,26 @@ static void
 test_linear(void)
 {
     /* Given the wrong way round. */
-    struct leat_pipeline *p = make_good("{\"name\":\"two\",\"latency_ms\":1.5,\"late\":\"drop_thrice\",\"in_flight\":7,\"stages\":["
-                                        "{\"name\":\"second\",\"application\":\"map\",\"inputs\":{\"x\":\"map.y\"}},"
-                                        "{\"application\":\"map\",\"inputs\":{\"x\":\"input.in\"}}],\"outputs\":{\"out\":\"second.y\"}}");
+    struct leat_pipeline *p =
+        make_good("{\"name\":\"two\",\"latency_ms\":1.5,\"late\":\"drop_thrice\",\"in_flight\":7,\"stages\":["
+                  "{\"name\":\"second\",\"application\":\"map\",\"inputs\":{\"x\":\"map.y\"}},"
+                  "{\"application\":\"map\",\"inputs\":{\"x\":\"input.in\"}}],\"outputs\":{\"out\":\"second.y\"}}");
 
-    EXPECT(strcmp(p->name, "two") == 0 && p->latency_ns == 1500000 && p->late == LEAT_PIPELINE_DROP_THRICE && p->runs_max == 7);
+    EXPECT(strcmp(p->name, "two") == 0 && p->latency_ns == 1500000 && p->late == LEAT_PIPELINE_DROP_THRICE &&
+           p->runs_max == 7);
     EXPECT(p->stage_count == 2 && strcmp(p->stages[0].name, "map") == 0 && strcmp(p->stages[1].name, "second") == 0);
     EXPECT(p->stages[0].after == 0 && p->stages[1].after == 1 && p->stages[1].application == 4);
     EXPECT(p->stages[0].each_stage == UINT32_MAX && p->stages[1].item_bytes[0] == 64 && p->stages[1].item_bytes[1] == 64);
-    EXPECT(lies(p->stages[0].tensors[0], LEAT_PIPELINE_CLIENT, 0) && lies(p->stages[0].tensors[1], LEAT_PIPELINE_WORKSPACE, 0));
-    EXPECT(lies(p->stages[1].tensors[0], LEAT_PIPELINE_WORKSPACE, 0) && lies(p->stages[1].tensors[1], LEAT_PIPELINE_CLIENT, 1));
+    EXPECT(lies(p->stages[0].tensors[0], LEAT_PIPELINE_CLIENT, 0) &&
+           lies(p->stages[0].tensors[1], LEAT_PIPELINE_WORKSPACE, 0));
+    EXPECT(lies(p->stages[1].tensors[0], LEAT_PIPELINE_WORKSPACE, 0) &&
+           lies(p->stages[1].tensors[1], LEAT_PIPELINE_CLIENT, 1));
     EXPECT(p->target.items_max == 4 && p->workspace_bytes == 4 * 64 && p->size_count == 0);
     EXPECT(p->target.input_count == 1 && p->target.output_count == 2);
     EXPECT(strcmp(p->target.tensors[0].name, "in") == 0 && strcmp(p->target.tensors[1].name, "out") == 0);
     const struct leat_tensor_info *times = &p->target.tensors[2];
-    EXPECT(strcmp(times->name, "stage_ns") == 0 && times->dtype == LEAT_DTYPE_U64 && times->rank == 3 && times->item_bytes == 32);
+    EXPECT(strcmp(times->name, "stage_ns") == 0 && times->dtype == LEAT_DTYPE_U64 && times->rank == 3 &&
+           times->item_bytes == 32);
     EXPECT(times->dims[0] == -1 && times->dims[1] == 2 && times->dims[2] == 2 && times->varying == 0);
     free(p);
 }
@@ -259,13 +281,16 @@ static void
 test_outputs(void)
 {
     struct leat_pipeline *p = make_good(OF(MAP("a", "input.x"), "\"y\":\"a.y\""));
-    EXPECT(p->workspace_bytes == 0 && p->runs_max == LEAT_PIPELINE_RUNS_DEFAULT && p->name[0] == '\0' && p->latency_ns == 0);
+    EXPECT(p->workspace_bytes == 0 && p->runs_max == LEAT_PIPELINE_RUNS_DEFAULT && p->name[0] == '\0' &&
+           p->latency_ns == 0);
     free(p);
-    p = make_good("{\"items_max\":3,\"stages\":[" MAP("a", "input.x") "," MAP("b", "a.y") "],\"outputs\":{\"z\":\"b.y\",\"y\":\"a.y\"}}");
+    p = make_good("{\"items_max\":3,\"stages\":[" MAP("a", "input.x") "," MAP(
+        "b", "a.y") "],\"outputs\":{\"z\":\"b.y\",\"y\":\"a.y\"}}");
     EXPECT(p->workspace_bytes == 0 && p->target.items_max == 3 && lies(p->stages[1].tensors[0], LEAT_PIPELINE_CLIENT, 2));
     EXPECT(lies(p->stages[1].tensors[1], LEAT_PIPELINE_CLIENT, 1));
     free(p);
-    p = make_good(OF(DETECT ",{\"application\":\"whole\",\"inputs\":{\"x\":\"detect.boxes\"}}", "\"y\":\"whole.y\",\"s\":\"detect.scores\""));
+    p = make_good(OF(DETECT ",{\"application\":\"whole\",\"inputs\":{\"x\":\"detect.boxes\"}}",
+                     "\"y\":\"whole.y\",\"s\":\"detect.scores\""));
     EXPECT(p->size_count == 1 && p->size_of[0] == 0 && p->size_at[0] == 1 && p->stages[0].size_count == 3); /* read whole */
     free(p);
     p = make_good(OF("{\"application\":\"wide\",\"inputs\":{\"x\":\"input.x\"}}", "\"y\":\"wide.y\""));
@@ -277,8 +302,9 @@ static void
 test_each(void)
 {
     struct leat_pipeline *p = make_good(
-        OF(DETECT "," EACH("classify") ",{\"name\":\"d\",\"application\":\"boxes2\",\"each\":\"detect.crops\",\"inputs\":{\"box\":"
-                                       "\"detect.boxes\",\"prob\":\"c.prob\"}}",
+        OF(DETECT
+           "," EACH("classify") ",{\"name\":\"d\",\"application\":\"boxes2\",\"each\":\"detect.crops\",\"inputs\":{\"box\":"
+                                "\"detect.boxes\",\"prob\":\"c.prob\"}}",
            "\"boxes\":\"detect.boxes\",\"labels\":\"c.prob\",\"y\":\"d.y\""));
     const struct leat_pipeline_stage *c = &p->stages[1], *d = &p->stages[2];
 
@@ -288,18 +314,21 @@ test_each(void)
     EXPECT(p->size_count == 3 && p->size_of[0] == 0 && p->size_at[0] == 0);
     EXPECT(p->size_of[1] == 0 && p->size_at[1] == 2 && p->size_of[2] == 0 && p->size_at[2] == 2);
     const struct leat_tensor_info *labels = &p->target.tensors[2];
-    EXPECT(labels->rank == 3 && labels->dims[1] == 16 && labels->dims[2] == 10 && labels->varying == 1 && labels->item_bytes == 640);
+    EXPECT(labels->rank == 3 && labels->dims[1] == 16 && labels->dims[2] == 10 && labels->varying == 1 &&
+           labels->item_bytes == 640);
     EXPECT(lies(d->tensors[0], LEAT_PIPELINE_CLIENT, 1) && lies(d->tensors[1], LEAT_PIPELINE_CLIENT, 2));
     EXPECT(lies(d->tensors[2], LEAT_PIPELINE_CLIENT, 3) && c->tensors[0].place == LEAT_PIPELINE_WORKSPACE);
     free(p);
     /* Many items a query where each lies on a multiple of 64, and one for each where they are few. */
-    p = make_good("{\"items_max\":2,\"stages\":[{\"application\":\"find\",\"inputs\":{\"x\":\"input.x\"}},{\"name\":\"c\",\"application\":"
+    p = make_good("{\"items_max\":2,\"stages\":[{\"application\":\"find\",\"inputs\":{\"x\":\"input.x\"}},{\"name\":\"c\","
+                  "\"application\":"
                   "\"map\",\"each\":\"find.found\",\"inputs\":{\"x\":\"find.found\"}}],\"outputs\":{\"y\":\"c.y\"}}");
     EXPECT(p->stages[1].each_items == 1 && p->stages[1].each_max == 6 && p->target.items_max == 2);
     free(p);
-    p = make_good(OF("{\"application\":\"find\",\"inputs\":{\"x\":\"input.x\"}},{\"name\":\"c\",\"application\":\"join\",\"each\":"
-                     "\"find.found\",\"inputs\":{\"left\":\"find.found\",\"right\":\"find.found\"}}",
-                     "\"y\":\"c.sum\""));
+    p = make_good(
+        OF("{\"application\":\"find\",\"inputs\":{\"x\":\"input.x\"}},{\"name\":\"c\",\"application\":\"join\",\"each\":"
+           "\"find.found\",\"inputs\":{\"left\":\"find.found\",\"right\":\"find.found\"}}",
+           "\"y\":\"c.sum\""));
     EXPECT(p->target.items_max == 1 && p->stages[1].each_items == 6); /* all at once: no multiple of 64 is needed then */
     free(p);
 }
@@ -316,11 +345,13 @@ overlaps(const struct leat_pipeline *p, uint32_t s, uint32_t t)
 static void
 test_sharing(void)
 {
-    struct leat_pipeline *p = make_good(OF(MAP("a", "input.x") "," MAP("b", "a.y") "," MAP("c", "b.y") "," MAP("d", "c.y"), "\"y\":\"d.y\""));
+    struct leat_pipeline *p =
+        make_good(OF(MAP("a", "input.x") "," MAP("b", "a.y") "," MAP("c", "b.y") "," MAP("d", "c.y"), "\"y\":\"d.y\""));
     EXPECT(p->workspace_bytes == 2 * 256 && overlaps(p, 0, 2) && !overlaps(p, 0, 1) && !overlaps(p, 1, 2));
     free(p);
-    p = make_good(OF(MAP("a", "input.x") "," MAP("b", "a.y") "," MAP("c", "a.y") ",{\"application\":\"join\",\"inputs\":{\"left\":\"b.y\","
-                                         "\"right\":\"c.y\"}}",
+    p = make_good(OF(MAP("a", "input.x") "," MAP("b", "a.y") "," MAP(
+                         "c", "a.y") ",{\"application\":\"join\",\"inputs\":{\"left\":\"b.y\","
+                                     "\"right\":\"c.y\"}}",
                      "\"y\":\"join.rest\""));
     EXPECT(p->stages[3].after == 6 && p->workspace_bytes == 3 * 256); /* join.sum, which nobody reads, where a.y was */
     EXPECT(!overlaps(p, 0, 1) && !overlaps(p, 0, 2) && !overlaps(p, 1, 2) && overlaps(p, 0, 3));
@@ -339,8 +370,7 @@ struct graph {
     } stages[LEAT_PIPELINE_STAGES_MAX];
 };
 
-static void
-put(struct graph *graph, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(struct graph *graph, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 static void
 put(struct graph *graph, const char *format, ...)
@@ -377,7 +407,8 @@ draw_graph(struct graph *graph, uint64_t *random)
             graph->stages[s].sources[i] = source == s ? UINT32_MAX : source;
             used |= source == s || (i == 1 && !graph->stages[s].joins) ? 0 : 1u << source;
         }
-        put(graph, "%s{\"name\":\"s%u\",\"application\":\"%s\",\"inputs\":{", s > 0 ? "," : "", s, graph->stages[s].joins ? "join" : "map");
+        put(graph, "%s{\"name\":\"s%u\",\"application\":\"%s\",\"inputs\":{", s > 0 ? "," : "", s,
+            graph->stages[s].joins ? "join" : "map");
         put_source(graph, graph->stages[s].joins ? "left" : "x", graph->stages[s].sources[0]);
         if (graph->stages[s].joins) {
             put(graph, ",");
@@ -485,7 +516,8 @@ test_random_graphs(void)
             for (uint32_t o = 0; o < p->stages[s].output_count; o++) {
                 const struct leat_pipeline_stage *stage = &p->stages[s];
                 const uint64_t bytes = stage->item_bytes[stage->input_count + o] * p->target.items_max;
-                apart += stage->tensors[stage->input_count + o].place == LEAT_PIPELINE_WORKSPACE ? leat_round_up(bytes, 64) : 0;
+                apart +=
+                    stage->tensors[stage->input_count + o].place == LEAT_PIPELINE_WORKSPACE ? leat_round_up(bytes, 64) : 0;
             }
         }
         EXPECT(p->workspace_bytes <= apart);

@@ -50,7 +50,7 @@ END
 refused 1:18 'CPU 4095 ' << 'END'
 workers: [{cpus: "4095"}]
 END
-refused 1:20 'allowed are 1 to 1024' << 'END'
+refused 1:20 'allowed are 1 to 1023' << 'END'
 limits: {sessions: 4000}
 END
 refused 1:19 'allowed are 1 to 256' << 'END'

@@ -18,7 +18,7 @@ print_bench_help(void)
     (void)printf(
         "usage: leat bench NAME --rate QPS [OPTION...]\n"
         "       leat bench NAME --search --rate-min QPS --rate-max QPS [OPTION...]\n\n"
-        "Open-loop load on an application or model: queries leave at times that do not depend on the answers, and latency\n"
+        "Open-loop load on an application, model or pipeline: queries leave at times that do not depend on the answers, and latency\n"
         "counts from when a query was due. With a seed the queries are the same, however many processes send them.\n\n"
         "offered     queries due in the measured time\n"
         "answered    answers that came in the measured time; 'in time' (goodput): those within the objective\n"
@@ -226,20 +226,14 @@ prepare_sizes(struct bench_options *options)
     return status == LEAT_OK ? EXIT_DONE : report_status("bench", "sizes", status);
 }
 
-/* What the daemon says of the application; NULL where it has none of that name, which is reported later. The caller's. */
+/* What the daemon says of the application or pipeline; NULL where it has none of that name, which is reported later. The caller's. */
 static json_t *
 ask_application(const struct bench_options *options, int *ret_exit)
 {
-    json_t *application, *found = NULL;
-    size_t i;
-
     json_t *status = ask_daemon("bench", options->socket_path, json_pack("{s:s}", "op", "status"), -1, ret_exit);
-    json_array_foreach(json_object_get(status, "applications"), i, application) {
-        const char *name = json_string_value(json_object_get(application, "name"));
-        if (name != NULL && strcmp(name, options->target) == 0) {
-            found = json_incref(application);
-        }
-    }
+    json_t *found = find_named(json_object_get(status, "applications"), options->target);
+
+    found = json_incref(found != NULL ? found : find_named(json_object_get(status, "pipelines"), options->target));
     json_decref(status);
     return found;
 }
@@ -254,17 +248,22 @@ bench_ask_names(const struct bench_options *options, int *ret_exit)
     return names;
 }
 
-/* The application's objective, where none was given. */
+/* The application's objective, where none was given, and which stages it has if it is a pipeline. */
 static int
-learn_objective(struct bench_options *options)
+learn_target(struct bench_options *options)
 {
     int exit_code = EXIT_DONE;
+    json_t *application = ask_application(options, &exit_code);
+    const json_t *stages = json_object_get(application, "stages");
 
     if (!options->objective_given && !options->offline) {
-        json_t *application = ask_application(options, &exit_code);
         options->objective_ns = (uint64_t)json_integer_value(json_object_get(application, "latency_ns"));
-        json_decref(application);
     }
+    for (size_t s = 0; s < json_array_size(stages) && s < BENCH_STAGES_MAX; s++) {
+        (void)snprintf(options->stages[s], sizeof(options->stages[s]), "%s", text_of(json_array_get(stages, s), "name"));
+        options->stage_count++;
+    }
+    json_decref(application);
     return exit_code;
 }
 
@@ -304,7 +303,7 @@ verb_bench(int argc, char **argv)
     exit_code = exit_code == EXIT_DONE ? output_check("bench", "--course", options.course_path) : exit_code;
     exit_code = exit_code == EXIT_DONE ? prepare_arrivals(&options) : exit_code;
     exit_code = exit_code == EXIT_DONE ? prepare_sizes(&options) : exit_code;
-    exit_code = exit_code == EXIT_DONE ? learn_objective(&options) : exit_code;
+    exit_code = exit_code == EXIT_DONE ? learn_target(&options) : exit_code;
     exit_code = exit_code == EXIT_DONE ? bench(&options) : exit_code;
     simulate_draw_fini(&options.draw);
     simulate_sizes_free(&options.sizes);

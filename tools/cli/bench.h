@@ -4,6 +4,7 @@
 #define LEAT_TOOLS_BENCH_H
 
 #include <jansson.h>
+#include <leat/tensor.h>
 
 #include "sched/policy.h"
 #include "tools/simulate/arrivals.h"
@@ -12,6 +13,7 @@
 #define BENCH_PROCESSES_MAX 64
 #define BENCH_SLOTS_MAX     8192 /* queries in flight, of each process */
 #define BENCH_VARIANTS_MAX  LEAT_SCHED_VARIANTS_MAX
+#define BENCH_STAGES_MAX    8 /* of a pipeline */
 
 struct bench_options {
     const char *socket_path, *target, *arrivals_text, *sizes_text, *inputs_path, *labels_path;
@@ -28,6 +30,8 @@ struct bench_options {
     struct arrivals_trace trace; /* with a file of arrivals */
     struct simulate_sizes sizes;
     struct simulate_draw draw; /* of sizes, with sizes_text */
+    uint32_t stage_count; /* of the pipeline that is asked; 0: it is none */
+    char stages[BENCH_STAGES_MAX][LEAT_NAME_MAX];
 };
 
 /* ---- The queries of a run ---------------------------------------------------------------------- */
@@ -93,6 +97,9 @@ struct bench_result {
         uint32_t accuracy_ppm; /* 0: unknown */
     } of_variant[BENCH_VARIANTS_MAX]; /* in the application's order, which may change meanwhile */
     uint64_t batch_items_sum, queue_ns_sum, exec_ns_sum;
+    struct {
+        uint64_t count, queue_ns_sum, exec_ns_sum; /* items of answers for which it ran */
+    } of_stage[BENCH_STAGES_MAX];
     uint64_t latency_count;
     uint64_t slot_waits; /* sent after they were due, because all slots were taken */
     int exit_code;

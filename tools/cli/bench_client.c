@@ -236,6 +236,25 @@ judge(struct client *client, const struct slot *slot, bool in_time)
     }
 }
 
+/* What the stages of a pipeline took; its last output says. */
+static void
+count_stages(struct client *client, const struct slot *slot)
+{
+    const uint32_t stage_count = client->options->stage_count, last = client->target.input_count + client->target.output_count - 1;
+    const uint64_t *times = slot->tensors[last];
+
+    if (client->target.tensors[last].item_bytes != stage_count * 2 * sizeof(uint64_t)) {
+        return; /* it was a pipeline with other stages when the daemon was asked, or none */
+    }
+    for (uint64_t i = 0; i < slot->items * stage_count; i++, times += 2) {
+        if (times[1] > 0) {
+            client->result->of_stage[i % stage_count].count++;
+            client->result->of_stage[i % stage_count].queue_ns_sum += times[0];
+            client->result->of_stage[i % stage_count].exec_ns_sum += times[1];
+        }
+    }
+}
+
 static void
 add_latency(struct client *client, uint64_t latency_ns)
 {
@@ -278,6 +297,9 @@ count_end(struct client *client, const struct slot *slot, const struct leat_comp
         result->queue_ns_sum += done->queue_ns;
         result->exec_ns_sum += done->exec_ns;
         add_latency(client, latency_ns);
+        if (client->options->stage_count > 0) {
+            count_stages(client, slot);
+        }
         if (client->labels.data != NULL) {
             judge(client, slot, in_time);
         }

@@ -115,6 +115,33 @@ report_variants(const struct bench_summary *summary)
     (void)printf("%s", count > 1 ? "\n" : "");
 }
 
+/* What the stages of a pipeline took: means. */
+static json_t *
+stages_json(const struct bench_options *options, const struct bench_result *sum)
+{
+    json_t *array = json_array();
+
+    for (uint32_t s = 0; s < options->stage_count; s++) {
+        const double count = sum->of_stage[s].count > 0 ? (double)sum->of_stage[s].count : 1;
+        (void)json_array_append_new(array, json_pack("{s:s, s:I, s:f, s:f}", "stage", options->stages[s], "count",
+                                                     (json_int_t)sum->of_stage[s].count, "queue_mean_ns",
+                                                     (double)sum->of_stage[s].queue_ns_sum / count, "exec_mean_ns",
+                                                     (double)sum->of_stage[s].exec_ns_sum / count));
+    }
+    return array;
+}
+
+static void
+report_stages(const struct bench_options *options, const struct bench_result *sum)
+{
+    for (uint32_t s = 0; s < options->stage_count; s++) {
+        const double count = sum->of_stage[s].count > 0 ? (double)sum->of_stage[s].count : 1;
+        (void)printf("  stage     %s: waited %s, took %s (means of %llu)\n", options->stages[s],
+                     format_ns((double)sum->of_stage[s].queue_ns_sum / count).text,
+                     format_ns((double)sum->of_stage[s].exec_ns_sum / count).text, (unsigned long long)sum->of_stage[s].count);
+    }
+}
+
 static double
 per_second(const struct bench_summary *summary, uint64_t count)
 {
@@ -186,6 +213,9 @@ bench_report_json(const struct bench_options *options, const struct bench_summar
         (void)json_object_set_new(object, "served_accuracy", json_real(served_accuracy_of(sum)));
     }
     (void)json_object_set_new(object, "variants", variants_json(summary));
+    if (options->stage_count > 0) {
+        (void)json_object_set_new(object, "stages", stages_json(options, sum));
+    }
     return object;
 }
 
@@ -209,9 +239,13 @@ report_text(const struct bench_options *options, const struct bench_summary *sum
     (void)printf("  latency   p50 %s, p99 %s, p99.9 %s, max %s (from when they were due)\n",
                  format_ns((double)summary->latency.p50_ns).text, format_ns((double)summary->latency.p99_ns).text,
                  format_ns((double)summary->latency.p999_ns).text, format_ns((double)summary->latency.max_ns).text);
-    (void)printf("  inside    queue %s, execution %s, batch %.2f items (means)\n",
-                 format_ns((double)sum->queue_ns_sum / ok).text, format_ns((double)sum->exec_ns_sum / ok).text,
-                 (double)sum->batch_items_sum / ok);
+    (void)printf("  inside    queue %s, execution %s", format_ns((double)sum->queue_ns_sum / ok).text,
+                 format_ns((double)sum->exec_ns_sum / ok).text);
+    if (options->stage_count == 0) {
+        (void)printf(", batch %.2f items", (double)sum->batch_items_sum / ok);
+    }
+    (void)printf(" (means)\n");
+    report_stages(options, sum);
     (void)printf(
         "  violated  %.2f %% of %llu: %llu late, %llu rejected, %llu expired, %llu cancelled, %llu failed, %llu lost, "
         "%llu unanswered, %llu not sent\n",

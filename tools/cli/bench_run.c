@@ -237,6 +237,11 @@ add(struct bench_result *sum, const struct bench_result *one)
             sum->of_variant[v].accuracy_ppm = one->of_variant[v].accuracy_ppm;
         }
     }
+    for (uint32_t s = 0; s < BENCH_STAGES_MAX; s++) {
+        sum->of_stage[s].count += one->of_stage[s].count;
+        sum->of_stage[s].queue_ns_sum += one->of_stage[s].queue_ns_sum;
+        sum->of_stage[s].exec_ns_sum += one->of_stage[s].exec_ns_sum;
+    }
     sum->batch_items_sum += one->batch_items_sum;
     sum->queue_ns_sum += one->queue_ns_sum;
     sum->exec_ns_sum += one->exec_ns_sum;

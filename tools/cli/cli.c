@@ -242,6 +242,19 @@ warn_of_short_runs(const char *verb, double rate_qps, uint64_t objective_ns, uin
     }
 }
 
+json_t *
+find_named(const json_t *list, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *object = json_array_get(list, i);
+        const char *own = json_string_value(json_object_get(object, "name"));
+        if (own != NULL && strcmp(own, name) == 0) {
+            return object;
+        }
+    }
+    return NULL;
+}
+
 const char *
 text_of(const json_t *object, const char *key)
 {

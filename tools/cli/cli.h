@@ -31,6 +31,7 @@ int verb_policy(int argc, char **argv);
 int verb_pool(int argc, char **argv);
 int verb_scale(int argc, char **argv);
 int verb_offline(int argc, char **argv);
+int verb_pipeline(int argc, char **argv);
 int verb_bench(int argc, char **argv);
 int verb_simulate(int argc, char **argv);
 int verb_version(int argc, char **argv);
@@ -80,6 +81,9 @@ void warn_of_short_runs(const char *verb, double rate_qps, uint64_t objective_ns
 /* A member of an object: "-" where there is no such text, 0 where there is no such whole number. */
 const char *text_of(const json_t *object, const char *key);
 long long number_of(const json_t *object, const char *key);
+
+/* Of a list of objects, the one of that name; NULL: there is none. */
+json_t *find_named(const json_t *list, const char *name);
 
 /* What is known of a variant, without its times. */
 void print_variant(const json_t *variant);

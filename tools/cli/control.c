@@ -154,6 +154,33 @@ print_instances(const json_t *applications, const json_t *unserved)
     }
 }
 
+/* How they went, and what each of their stages takes. */
+static void
+print_pipelines(const json_t *pipelines)
+{
+    const json_t *pipeline, *stage;
+    size_t p, s;
+
+    json_array_foreach(pipelines, p, pipeline) {
+        if (p == 0) {
+            (void)printf("\n%-24s %-24s %10s %10s %9s %9s %9s %9s %8s\n", "pipeline", "", "accepted", "ok", "rejected", "expired",
+                         "cancelled", "failed", "running");
+            (void)printf("%-24s %-24s %10s %10s %9s %9s %9s\n", "  stage", "", "times", "wait p50", "p99", "run p50", "p99");
+        }
+        (void)printf("%-24s %-24s %10lld %10lld %9lld %9lld %9lld %9lld %8lld\n", text_of(pipeline, "name"), "",
+                     number_of(pipeline, "accepted"), number_of(pipeline, "ok"), number_of(pipeline, "rejected"),
+                     number_of(pipeline, "expired"), number_of(pipeline, "cancelled"), number_of(pipeline, "failed"),
+                     number_of(pipeline, "running"));
+        json_array_foreach(json_object_get(pipeline, "stages"), s, stage) {
+            const json_t *queue = json_object_get(stage, "queue_ns"), *exec = json_object_get(stage, "exec_ns");
+            (void)printf("  %-22s %-24s %10lld %10s %9s %9s %9s\n", text_of(stage, "name"), text_of(stage, "application"),
+                         number_of(exec, "count"), format_ns((double)number_of(queue, "p50")).text,
+                         format_ns((double)number_of(queue, "p99")).text, format_ns((double)number_of(exec, "p50")).text,
+                         format_ns((double)number_of(exec, "p99")).text);
+        }
+    }
+}
+
 static void
 print_status(const json_t *status)
 {
@@ -184,6 +211,7 @@ print_status(const json_t *status)
                      number_of(row, "rejected"), number_of(row, "expired"), number_of(row, "cancelled"),
                      number_of(row, "failed"), number_of(row, "waiting"));
     }
+    print_pipelines(json_object_get(status, "pipelines"));
     print_instances(json_object_get(status, "applications"), json_object_get(status, "unserved"));
 }
 
@@ -227,7 +255,8 @@ verb_status(int argc, char **argv)
     if (common.help) {
         (void)printf("usage: leat status [--wait[=TIME]] [--json] [--socket PATH]\n\n"
                      "What the daemon is doing: dispatcher, workers, and for each application how many queries\n"
-                     "were accepted and how they ended; where it can choose, how it goes with each model.\n\n"
+                     "were accepted and how they ended; where it can choose, how it goes with each model; of pipelines, how\n"
+                     "long their stages wait and run.\n\n"
                      "  --wait[=TIME]    where no daemon answers yet, wait for one, 60s unless given\n"
                      "  --json           one JSON object\n"
                      "  --socket PATH    the daemon's socket\n\n"

@@ -7,11 +7,12 @@
 
 static const struct verb verbs[] = {
     {"serve", "run the daemon in the foreground", verb_serve},
-    {"run", "ask one model or application one question", verb_run},
+    {"run", "ask one model, application or pipeline one question", verb_run},
     {"status", "what the daemon is doing", verb_status},
     {"topology", "cores, memory nodes and who gets them", verb_topology},
     {"model", "add, list, measure and remove models", verb_model},
     {"app", "applications over models: add, change, show, remove, import, export", verb_app},
+    {"pipeline", "several applications behind one query: add, list, show, remove", verb_pipeline},
     {"offline", "folders of items, answered when nobody waits", verb_offline},
     {"bench", "open-loop load and latency measurement", verb_bench},
     {"simulate", "routers and mixes of workers on a virtual clock", verb_simulate},

@@ -24,8 +24,9 @@ print_run_help(void)
 {
     (void)printf(
         "usage: leat run NAME [--input [TENSOR=]FILE.npy]... [--output [TENSOR=]FILE.npy]... [OPTION...]\n\n"
-        "Sends one query to an application or model and shows the answer. Inputs are NumPy .npy files of the\n"
-        "tensor's type and shape, the first dimension being the items; inputs that are not given are zeros.\n\n"
+        "Sends one query to an application, model or pipeline and shows the answer. Inputs are NumPy .npy files of the\n"
+        "tensor's type and shape, the first dimension being the items; inputs that are not given are zeros. Of a pipeline,\n"
+        "how long each stage waited and took is shown.\n\n"
         "  --items N        items in the query: the first N of each file (default: all of the first file, else 1)\n"
         "  --length N       of the sequences, of which the first N positions of inputs are read (default: all)\n"
         "  --latency TIME   latency objective, such as 20ms (default: the application's)\n"
@@ -90,7 +91,7 @@ parse_run_options(int argc, char **argv, struct run_options *options)
         return true;
     }
     if (optind + 1 != argc) {
-        (void)usage_error("run", "one application or model, please");
+        (void)usage_error("run", "one application, model or pipeline, please");
         return false;
     }
     options->target = argv[optind];
@@ -247,6 +248,7 @@ element_of(uint32_t dtype, const void *data, size_t i)
     case LEAT_DTYPE_I64: return json_integer(((const int64_t *)data)[i]);
     case LEAT_DTYPE_I32: return json_integer(((const int32_t *)data)[i]);
     case LEAT_DTYPE_U8: return json_integer(((const uint8_t *)data)[i]);
+    case LEAT_DTYPE_U64: return json_integer((json_int_t)((const uint64_t *)data)[i]);
     default: return NULL;
     }
 }
@@ -296,6 +298,51 @@ list_sizes(const struct leat_target *target, const struct leat_query *query, con
     return sizes;
 }
 
+/* How long each stage of a pipeline waited and took, for the item that had to longest; NULL: it is none, or unknown. */
+static json_t *
+list_stages(const json_t *status, const char *name, const struct leat_target *target, const struct leat_query *query)
+{
+    const json_t *stages = json_object_get(find_named(json_object_get(status, "pipelines"), name), "stages");
+    const uint32_t last = target->input_count + target->output_count - 1;
+    const uint64_t *times = query->tensors[last];
+
+    if (stages == NULL || target->tensors[last].item_bytes != json_array_size(stages) * 2 * sizeof(uint64_t)) {
+        return NULL;
+    }
+    json_t *list = json_array();
+    for (size_t s = 0; s < json_array_size(stages); s++) {
+        uint64_t queue_ns = 0, exec_ns = 0;
+        for (uint32_t item = 0; item < query->items; item++) {
+            const uint64_t *own = &times[(item * json_array_size(stages) + s) * 2];
+            queue_ns = own[0] > queue_ns ? own[0] : queue_ns;
+            exec_ns = own[1] > exec_ns ? own[1] : exec_ns;
+        }
+        (void)json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "name", text_of(json_array_get(stages, s), "name"),
+                                                    "queue_ns", (json_int_t)queue_ns, "exec_ns", (json_int_t)exec_ns));
+    }
+    return list;
+}
+
+static void
+print_stages(const json_t *stages)
+{
+    const json_t *stage;
+    size_t s;
+
+    json_array_foreach(stages, s, stage) {
+        (void)printf("  stage %s: waited %s, took %s\n", text_of(stage, "name"),
+                     format_ns((double)number_of(stage, "queue_ns")).text, format_ns((double)number_of(stage, "exec_ns")).text);
+    }
+}
+
+/* The stage of a pipeline that did not do; NULL: none, it is no pipeline, or unknown. */
+static const char *
+stage_name(const json_t *status, const char *name, const struct leat_completion *done)
+{
+    const json_t *stages = json_object_get(find_named(json_object_get(status, "pipelines"), name), "stages");
+    return json_string_value(json_object_get(json_array_get(stages, done->variant), "name"));
+}
+
 /* Where the names of variants and classes are. NULL: the daemon does not say. */
 static json_t *
 daemon_status(struct leat_session *session)
@@ -314,16 +361,8 @@ daemon_status(struct leat_session *session)
 static const char *
 variant_name(const json_t *status, const char *application, uint32_t variant)
 {
-    json_t *app;
-    size_t i;
-
-    json_array_foreach(json_object_get(status, "applications"), i, app) {
-        const char *name = json_string_value(json_object_get(app, "name"));
-        if (name != NULL && strcmp(name, application) == 0) {
-            return json_string_value(json_array_get(json_object_get(app, "models"), variant));
-        }
-    }
-    return NULL;
+    const json_t *app = find_named(json_object_get(status, "applications"), application);
+    return json_string_value(json_array_get(json_object_get(app, "models"), variant));
 }
 
 /* Of the class that lacks a price; NULL: none does, or it is unknown. */
@@ -342,14 +381,16 @@ show(const struct run_options *options, const struct leat_target *target, const 
     const bool answered = done->outcome == LEAT_OUTCOME_OK;
     json_t *outputs = answered ? preview(target, query, done) : json_object();
     json_t *sizes = answered ? list_sizes(target, query, done) : json_object();
+    json_t *stages = answered ? list_stages(known, options->target, target, query) : NULL;
+    const char *stage = stage_name(known, options->target, done);
     if (options->json) {
-        print_json(json_pack("{s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:s?, s:i, s:i, s:I, s:s?, s:o, s:o}", "outcome",
+        print_json(json_pack("{s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:s?, s:i, s:i, s:I, s:s?, s:o, s:o, s:o*, s:s*}", "outcome",
                              leat_outcome_text(done->outcome), "reason", leat_reason_text(done->reason), "queue_ns",
                              (json_int_t)done->queue_ns, "exec_ns", (json_int_t)done->exec_ns, "total_ns",
                              (json_int_t)done->total_ns, "batch_items", (int)done->batch_items, "variant",
                              (int)done->variant, "variant_name", variant, "worker", (int)done->worker, "accuracy_ppm",
                              (int)done->accuracy_ppm, "cost_nano", (json_int_t)done->cost_nano, "unpriced_class", unpriced,
-                             "outputs", outputs, "sizes", sizes));
+                             "outputs", outputs, "sizes", sizes, "stages", stages, "stage", stage));
         return;
     }
     (void)printf("%s", leat_outcome_text(done->outcome));
@@ -361,7 +402,7 @@ show(const struct run_options *options, const struct leat_target *target, const 
     }
     (void)printf("; total %s, queue %s, execution %s", format_ns((double)done->total_ns).text,
                  format_ns((double)done->queue_ns).text, format_ns((double)done->exec_ns).text);
-    if (done->outcome == LEAT_OUTCOME_OK) {
+    if (done->outcome == LEAT_OUTCOME_OK && done->worker != UINT16_MAX) {
         (void)printf("; worker %u, batch of %u", done->worker, done->batch_items);
     }
     if (variant != NULL) {
@@ -373,7 +414,12 @@ show(const struct run_options *options, const struct leat_target *target, const 
             (void)printf(", would cost %.9f", done->cost_nano / 1e9);
         }
     }
+    if (stage != NULL) {
+        (void)printf("; in stage '%s'", stage);
+    }
     (void)printf("\n");
+    print_stages(stages);
+    json_decref(stages);
     const char *name;
     json_t *values;
     json_object_foreach(outputs, name, values) {

@@ -3,11 +3,11 @@
 _leat() {
     local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]:-} options= files=1
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W 'serve run status topology model app offline bench simulate policy scale pool version help --help --version' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'serve run status topology model app pipeline offline bench simulate policy scale pool version help --help --version' -- "$word")
         return
     fi
     case $verb in
-    help) options='serve run status topology model app offline bench simulate policy scale pool version' files= ;;
+    help) options='serve run status topology model app pipeline offline bench simulate policy scale pool version' files= ;;
     serve) options='--config --socket --state-dir --check-config --json --version --help' ;;
     run) options='--input --output --items --length --latency --accuracy-floor --cost-cap --offline --count --json --socket --help' ;;
     model) options='--app --validation --variants --max-loss --precision --cores --items --dim --runs --svg --backend --items-max --accuracy --synthetic --input-bytes --output-bytes --json --socket
@@ -17,6 +17,8 @@ _leat() {
                   --with-models --profiles --accuracies --task --front --statistic --repair --items-max --mode --prefix
                   --input-bytes --output-bytes --json --socket --help'
          [ "$COMP_CWORD" -eq 2 ] && options="add change list show remove export import $options" ;;
+    pipeline) options='--name --json --socket --help'
+              [ "$COMP_CWORD" -eq 2 ] && options="add list show remove $options" ;;
     offline) options='--application --input --output --accuracy-floor --wait --json --socket --help'
              [ "$COMP_CWORD" -eq 2 ] && options="submit list show cancel resume $options" ;;
     bench) options='--rate --duration --warmup --queries --drain --processes --slots --arrivals --burst-factor --burst-share --burst-mean
