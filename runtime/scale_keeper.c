@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,185 +12,15 @@
 
 const char *const leat_scaling_modes[LEAT_SCALING_MODES] = {"off", "leat", "horizontal", "vertical"};
 
-/* ---- What is looked at; mutex held, released while the dispatcher copies ----------------------------- */
-
-/* Why it is not scaled. */
-static bool
-leave_out(struct leat_scale_application *scaled, const char *why)
-{
-    scaled->served = false;
-    (void)snprintf(scaled->trouble, sizeof(scaled->trouble), "%s", why);
-    return false;
-}
-
-/* False: the application has gone, or changed, or the daemon shuts down. */
-static bool
-copy_variant(struct leat_daemon *daemon, const struct leat_application *app, uint32_t variant)
-{
-    const uint32_t id = app->id;
-    const uint64_t generation = app->generation;
-
-    return leat_daemon_copy_profiles(daemon, app, variant, &daemon->scaling->copy) == LEAT_OK &&
-           daemon->applications[id] == app && app->generation == generation;
-}
-
-/* That most batches ran in since the last look; without any, that of before. */
-static bool
-find_variant(struct leat_daemon *daemon, const struct leat_application *app, struct leat_scale_application *scaled)
-{
-    const struct leat_profile_copy *copy = &daemon->scaling->copy;
-    uint32_t most = 0;
-
-    for (uint32_t v = 0; v < app->variant_count && app->variant_count > 1; v++) {
-        uint32_t runs = 0;
-        if (!copy_variant(daemon, app, v)) {
-            return false;
-        }
-        for (uint32_t class = 0; class < daemon->class_count; class ++) {
-            runs += copy->profiles[class].number;
-        }
-        if (runs - scaled->runs_seen[v] > most) {
-            most = runs - scaled->runs_seen[v];
-            scaled->variant = v;
-        }
-        scaled->runs_seen[v] = runs;
-    }
-    return true;
-}
-
-static void
-fill_times(const struct leat_scale_keeper *keeper, struct leat_scale_application *scaled, uint32_t batch_max)
-{
-    struct leat_joint_stage *stage = &scaled->scaler.joint.stages[0];
-
-    *stage = (struct leat_joint_stage){
-        .cores_max = keeper->cores_max, .cores_min = keeper->cores_min, .batch_max = batch_max, .calls = 1};
-    for (uint32_t k = 0; k < keeper->class_count; k++) {
-        stage->latency_ns[k] = scaled->latency_ns[k];
-        for (uint32_t cores = 1; cores <= keeper->cores_max; cores++) {
-            const uint16_t class = keeper->class_of[k][cores];
-            for (uint32_t items = 1; items <= batch_max; items++) {
-                scaled->latency_ns[k][(cores - 1) * batch_max + items - 1] =
-                    class != UINT16_MAX ? leat_profile_predict(&keeper->copy.profiles[class], items) : 0;
-            }
-        }
-    }
-}
-
-/* The sum of what its models took to load; they are loaded one after another. */
-static uint64_t
-load_ns(const struct leat_daemon *daemon, const struct leat_application *app)
-{
-    uint64_t sum_ns = 0;
-
-    for (uint32_t m = 0; m < daemon->model_count; m++) {
-        for (uint32_t v = 0; v < app->variant_count; v++) {
-            sum_ns += daemon->models[m]->variant == app->variants[v] ? daemon->models[m]->load_ns : 0;
-        }
-    }
-    return sum_ns;
-}
-
-/* Counts whole seconds; of how many items came in each. */
-static void
-remember_rate(struct leat_scale_application *scaled, uint64_t items, uint64_t now_ns)
-{
-    if (scaled->second_ns == 0 || items < scaled->items_seen) {
-        scaled->seconds = 0;
-    } else if (now_ns - scaled->second_ns < SECOND_NS) {
-        return;
-    } else {
-        const double qps = (double)(items - scaled->items_seen) * (double)SECOND_NS / (double)(now_ns - scaled->second_ns);
-        scaled->rates[scaled->seconds++ % LEAT_SCALE_FORECAST_RATES] = (float)qps;
-    }
-    scaled->second_ns = now_ns;
-    scaled->items_seen = items;
-}
-
-static double
-foresee(const struct leat_scale_application *scaled, enum leat_forecast forecast)
-{
-    double maxima_qps[LEAT_FORECAST_WINDOWS];
-
-    if (forecast == LEAT_SCALING_FORESEES_NOTHING || scaled->seconds < LEAT_SCALE_FORECAST_RATES) {
-        return 0;
-    }
-    for (uint32_t w = 0; w < LEAT_FORECAST_WINDOWS; w++) {
-        maxima_qps[w] = 0;
-        for (uint32_t s = 0; s < LEAT_FORECAST_WINDOW_S; s++) {
-            const uint32_t second =
-                scaled->seconds + w * LEAT_FORECAST_WINDOW_S + s; /* the oldest is the next to be replaced */
-            maxima_qps[w] = fmax(maxima_qps[w], scaled->rates[second % LEAT_SCALE_FORECAST_RATES]);
-        }
-    }
-    return fmax(leat_forecast_qps(forecast, maxima_qps), 0);
-}
-
-/* Another one has its name now. Its workers are told so again, for when the last one went they became everybody's. */
-static void
-begin_anew(struct leat_daemon *daemon, uint32_t a, const struct leat_application *app)
-{
-    struct leat_scale_keeper *keeper = daemon->scaling;
-    struct leat_scale_application *scaled = &keeper->applications[a];
-
-    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
-        if (keeper->workers[w].application == a && keeper->told[w].application == scaled->id) {
-            keeper->told[w].application = LEAT_ARRANGED_FOR_ALL;
-        }
-    }
-    scaled->generation = app->generation;
-    scaled->variant = 0;
-    memset(scaled->runs_seen, 0, sizeof(scaled->runs_seen));
-}
-
-static bool
-look_at(struct leat_daemon *daemon, uint32_t a)
-{
-    struct leat_scale_keeper *keeper = daemon->scaling;
-    const struct leat_scaling *options = &daemon->options.scaling;
-    struct leat_scale_application *scaled = &keeper->applications[a];
-    const struct leat_application *app = leat_daemon_find_application(daemon, options->applications[a].name);
-
-    if (app == NULL) {
-        return leave_out(scaled, "there is no application of that name");
-    }
-    if (app->latency_ns == 0) {
-        return leave_out(scaled, "it has no objective: give it a latency");
-    }
-    if (scaled->generation != app->generation) {
-        begin_anew(daemon, a, app);
-    }
-    const uint16_t id = app->id;
-    const uint64_t latency_ns = app->latency_ns;
-    if (!find_variant(daemon, app, scaled) || !copy_variant(daemon, app, scaled->variant)) {
-        return leave_out(scaled, "it changes");
-    }
-    const uint32_t items_max = app->sched_variants[scaled->variant].items_max;
-    fill_times(keeper, scaled, items_max < LEAT_SCALE_BATCH_MAX ? items_max : LEAT_SCALE_BATCH_MAX);
-    scaled->scaler.joint.objective_ns = latency_ns;
-    scaled->scaler.joint.weight = options->applications[a].weight;
-    scaled->delay_ns = options->instance_delay_ns != LEAT_SCALING_DELAY_AUTO ? options->instance_delay_ns
-                       : options->mode == LEAT_SCALING_HORIZONTAL            ? load_ns(daemon, app)
-                                                                             : 0;
-    remember_rate(scaled, keeper->copy.items, leat_monotonic_ns());
-    scaled->scaler.rate_qps = keeper->copy.rising_qps;
-    scaled->scaler.expected_qps = foresee(scaled, options->forecast);
-    scaled->waiting_items = keeper->copy.waiting_items;
-    scaled->id = id;
-    scaled->served = true;
-    scaled->trouble[0] = '\0';
-    return true;
-}
-
 /* ---- What is decided; on the keeper's thread alone --------------------------------------------------- */
 
 static struct leat_scale_part
-part_of(const struct leat_scale_worker *workers, uint32_t worker_count, uint32_t a)
+part_of(const struct leat_scale_worker *workers, uint32_t worker_count, uint32_t unit)
 {
     struct leat_scale_part part = {0};
 
     for (uint32_t w = 0; w < worker_count; w++) {
-        if (workers[w].application == a) {
+        if (workers[w].application == unit) {
             part.ready += !workers[w].starting;
             part.starting += workers[w].starting;
             part.cores += workers[w].cores;
@@ -200,11 +29,12 @@ part_of(const struct leat_scale_worker *workers, uint32_t worker_count, uint32_t
     return part;
 }
 
+/* Of its instances; 0 where it has none. */
 static uint32_t
-class_served_by(const struct leat_daemon *daemon, uint32_t a)
+class_of(const struct leat_daemon *daemon, uint32_t unit)
 {
     for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
-        if (daemon->scaling->workers[w].application == a) {
+        if (daemon->scaling->workers[w].application == unit) {
             return daemon->scaling->workers[w].class;
         }
     }
@@ -213,46 +43,68 @@ class_served_by(const struct leat_daemon *daemon, uint32_t a)
 
 /* Workers that it has or could have. */
 static uint32_t
-within_reach(const struct leat_daemon *daemon, uint32_t a)
+within_reach(const struct leat_daemon *daemon, uint32_t unit)
 {
     const struct leat_scale_keeper *keeper = daemon->scaling;
     uint32_t count = 0;
 
     for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
-        count += keeper->workers[w].application == a || keeper->workers[w].application == LEAT_SCALE_NOBODY;
+        count += keeper->workers[w].application == unit || keeper->workers[w].application == LEAT_SCALE_NOBODY;
+    }
+    return count > 0 ? count : 1;
+}
+
+/* What it has, as the scaler sees it; with `share`, which is not 0, it is to have as many instances. */
+static void
+describe_stage(const struct leat_daemon *daemon, uint32_t a, uint32_t s, uint32_t share)
+{
+    const struct leat_scale_keeper *keeper = daemon->scaling;
+    struct leat_scale_application *scaled = &daemon->scaling->applications[a];
+    const uint32_t unit = leat_scale_unit(a, s);
+    const struct leat_scale_part part = part_of(keeper->workers, daemon->options.worker_count, unit);
+    const struct leat_scaler_order *order = &scaled->scaler.orders[s];
+    const uint64_t waiting_items = scaled->stages[s].waiting_items, room = part.ready > 0 ? order->batch : 0;
+    const uint64_t waiting = waiting_items > room ? waiting_items - room : 0;
+
+    scaled->scaler.stages[s] = (struct leat_scaler_stage){
+        .ready = part.ready,
+        .starting = part.starting,
+        .worker_class = class_of(daemon, unit),
+        .cores = part.ready > 0 ? order->cores : keeper->cores_min,
+        .waiting = waiting < UINT32_MAX ? (uint32_t)waiting : UINT32_MAX,
+        .instances_min = share,
+        .instances_max = share > 0 ? share : within_reach(daemon, unit),
+    };
+}
+
+/* In mode vertical all stages that are served have as many workers, the first some more. Returns how many applications are served. */
+static uint32_t
+describe_stages(const struct leat_daemon *daemon, struct leat_scaler_application **served)
+{
+    struct leat_scale_keeper *keeper = daemon->scaling;
+    const struct leat_scaling *options = &daemon->options.scaling;
+    const bool fixed = options->mode == LEAT_SCALING_VERTICAL;
+    uint32_t count = 0, stage_count = 0, number = 0;
+
+    for (uint32_t a = 0; a < options->application_count; a++) {
+        if (keeper->applications[a].served) {
+            stage_count += keeper->applications[a].scaler.joint.stage_count;
+            served[count++] = &keeper->applications[a].scaler;
+        }
+    }
+    for (uint32_t a = 0; a < options->application_count; a++) {
+        const struct leat_scale_application *scaled = &keeper->applications[a];
+        for (uint32_t s = 0; scaled->served && s < scaled->scaler.joint.stage_count; s++, number++) {
+            const uint32_t worker_count = daemon->options.worker_count;
+            const uint32_t share = worker_count / stage_count + (number < worker_count % stage_count);
+            describe_stage(daemon, a, s, !fixed ? 0 : share > 0 ? share : 1);
+        }
     }
     return count;
 }
 
-/* What it has, as the scaler sees it. In mode vertical all that are served have as many workers, the first some more. */
 static void
-describe_stage(const struct leat_daemon *daemon, uint32_t a, uint32_t number, uint32_t served)
-{
-    const struct leat_scale_keeper *keeper = daemon->scaling;
-    struct leat_scale_application *scaled = &daemon->scaling->applications[a];
-    const struct leat_scale_part part = part_of(keeper->workers, daemon->options.worker_count, a);
-    const struct leat_scaler_order *order = &scaled->scaler.orders[0];
-    const uint64_t room = part.ready > 0 ? order->batch : 0;
-    const uint64_t waiting = scaled->waiting_items > room ? scaled->waiting_items - room : 0;
-    const uint32_t share = daemon->options.worker_count / served + (number < daemon->options.worker_count % served);
-    const bool fixed = daemon->options.scaling.mode == LEAT_SCALING_VERTICAL;
-    const uint32_t reach = within_reach(daemon, a);
-
-    scaled->scaler.stages[0] = (struct leat_scaler_stage){
-        .ready = part.ready,
-        .starting = part.starting,
-        .worker_class = class_served_by(daemon, a),
-        .cores = part.ready > 0 ? order->cores : keeper->cores_min,
-        .waiting = waiting < UINT32_MAX ? (uint32_t)waiting : UINT32_MAX,
-        .instances_min = fixed ? share : 0,
-        .instances_max = fixed       ? share
-                         : reach > 0 ? reach
-                                     : 1,
-    };
-}
-
-static void
-decide(struct leat_daemon *daemon, struct leat_scale_wanted *wanted)
+decide(struct leat_daemon *daemon, struct leat_scale_wanted wanted[LEAT_SCALE_UNITS])
 {
     struct leat_scale_keeper *keeper = daemon->scaling;
     const struct leat_scaling *options = &daemon->options.scaling;
@@ -262,29 +114,21 @@ decide(struct leat_daemon *daemon, struct leat_scale_wanted *wanted)
         .settle = (uint32_t)((options->settle_ns + options->interval_ns - 1) / options->interval_ns),
     };
     struct leat_scaler_application *served[LEAT_SCALER_APPLICATIONS_MAX];
-    uint32_t count = 0, number = 0;
+    const uint32_t count = describe_stages(daemon, served);
 
-    for (uint32_t a = 0; a < options->application_count; a++) {
-        count += keeper->applications[a].served;
-    }
-    for (uint32_t a = 0; a < options->application_count; a++) {
-        if (keeper->applications[a].served) {
-            describe_stage(daemon, a, number, count);
-            served[number++] = &keeper->applications[a].scaler;
-        }
-    }
     if (count > 0) {
         leat_scaler_decide(&scaler, &keeper->box, served, count, keeper->memory);
     }
+    memset(wanted, 0, LEAT_SCALE_UNITS * sizeof(wanted[0]));
     for (uint32_t a = 0; a < options->application_count; a++) {
         const struct leat_scale_application *scaled = &keeper->applications[a];
-        const struct leat_scaler_order *order = &scaled->scaler.orders[0];
-        wanted[a] = (struct leat_scale_wanted){0};
-        if (scaled->served) {
-            wanted[a] = (struct leat_scale_wanted){.instances = order->instances,
-                                                   .cores = order->cores,
-                                                   .class = order->worker_class,
-                                                   .delays = scaled->delay_ns > 0 && scaled->scaler.stages[0].ready > 0};
+        for (uint32_t s = 0; scaled->served && s < scaled->scaler.joint.stage_count; s++) {
+            const struct leat_scaler_order *order = &scaled->scaler.orders[s];
+            wanted[leat_scale_unit(a, s)] =
+                (struct leat_scale_wanted){.instances = order->instances,
+                                           .cores = order->cores,
+                                           .class = order->worker_class,
+                                           .delays = scaled->stages[s].delay_ns > 0 && scaled->scaler.stages[s].ready > 0};
         }
     }
 }
@@ -311,12 +155,18 @@ see_workers(struct leat_daemon *daemon, uint32_t *ret_free_cores)
     }
 }
 
+static struct leat_scale_stage *
+stage_of(struct leat_scale_keeper *keeper, uint32_t unit)
+{
+    return &keeper->applications[unit / LEAT_SCALE_STAGES_MAX].stages[unit % LEAT_SCALE_STAGES_MAX];
+}
+
 /* What differs from what the daemon was told last. */
 static uint32_t
 list_changes(const struct leat_daemon *daemon, const struct leat_scale_worker *planned,
              struct leat_daemon_arrangement *changes)
 {
-    const struct leat_scale_keeper *keeper = daemon->scaling;
+    struct leat_scale_keeper *keeper = daemon->scaling;
     uint32_t count = 0;
 
     for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
@@ -326,7 +176,7 @@ list_changes(const struct leat_daemon *daemon, const struct leat_scale_worker *p
             .worker = w,
             .cores = (uint16_t)worker->cores,
             .application = worker->starting ? LEAT_ARRANGED_FOR_NOBODY
-                           : owned          ? keeper->applications[worker->application].id
+                           : owned          ? stage_of(keeper, worker->application)->id
                                             : LEAT_ARRANGED_FOR_ALL,
         };
         if (wanted.cores != keeper->workers[w].cores || wanted.application != keeper->told[w].application) {
@@ -337,22 +187,22 @@ list_changes(const struct leat_daemon *daemon, const struct leat_scale_worker *p
 }
 
 static void
-note_change(struct leat_daemon *daemon, uint32_t a, const struct leat_scale_part *to)
+note_change(struct leat_daemon *daemon, uint32_t a, uint32_t s, const struct leat_scale_part *to)
 {
     struct leat_scale_keeper *keeper = daemon->scaling;
     const struct leat_scale_application *scaled = &keeper->applications[a];
+    const struct leat_scale_stage *stage = &scaled->stages[s];
     struct leat_scale_change *change = &keeper->history[keeper->changes++ % LEAT_SCALE_CHANGES_KEPT];
-    const struct leat_scale_part *from = &scaled->part;
+    const struct leat_scale_part *from = &stage->part;
     char why[sizeof(change->why)];
 
     *change = (struct leat_scale_change){.at_ns = leat_monotonic_ns(), .application = a, .from = *from, .to = *to};
-    (void)snprintf(why, sizeof(why), "%.0f items/s come, %.0f are foreseen, %llu wait%s%s", scaled->scaler.rate_qps,
-                   scaled->scaler.expected_qps, (unsigned long long)scaled->waiting_items, scaled->served ? "" : "; ",
-                   scaled->trouble);
-    memcpy(change->why, why, sizeof(why));
+    memcpy(change->stage, stage->name, sizeof(change->stage));
+    (void)snprintf(why, sizeof(why), "%.0f items/s come, %.0f are foreseen, %llu wait", stage->rate_qps,
+                   scaled->scaler.expected_qps, (unsigned long long)stage->waiting_items);
+    memcpy(change->why, scaled->served ? why : scaled->trouble, sizeof(why));
     leat_log(LEAT_LOG_INFO, "application '%s': %u instances on %u cores and %u that start, before %u on %u and %u: %s",
-             daemon->options.scaling.applications[a].name, to->ready, to->cores, to->starting, from->ready, from->cores,
-             from->starting, why);
+             stage->name, to->ready, to->cores, to->starting, from->ready, from->cores, from->starting, change->why);
 }
 
 /* They are as planned from now on. Mutex held. */
@@ -369,15 +219,18 @@ commit(struct leat_daemon *daemon, const struct leat_scale_worker *planned, cons
     for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
         if (planned[w].starting &&
             !(keeper->workers[w].starting && keeper->workers[w].application == planned[w].application)) {
-            keeper->due_ns[w] = now_ns + keeper->applications[planned[w].application].delay_ns;
+            keeper->due_ns[w] = now_ns + stage_of(keeper, planned[w].application)->delay_ns;
         }
         keeper->workers[w] = planned[w];
     }
     for (uint32_t a = 0; a < daemon->options.scaling.application_count; a++) {
-        const struct leat_scale_part part = part_of(planned, daemon->options.worker_count, a);
-        if (memcmp(&part, &keeper->applications[a].part, sizeof(part)) != 0) {
-            note_change(daemon, a, &part);
-            keeper->applications[a].part = part;
+        for (uint32_t s = 0; s < LEAT_SCALE_STAGES_MAX; s++) {
+            struct leat_scale_stage *stage = &keeper->applications[a].stages[s];
+            const struct leat_scale_part part = part_of(planned, daemon->options.worker_count, leat_scale_unit(a, s));
+            if (memcmp(&part, &stage->part, sizeof(part)) != 0) {
+                note_change(daemon, a, s, &part);
+                stage->part = part;
+            }
         }
     }
     keeper->trouble[0] = '\0';
@@ -405,10 +258,10 @@ carry_out(struct leat_daemon *daemon, const struct leat_scale_wanted *wanted, co
                                           .free_cores = free_cores,
                                           .node_count = daemon->node_count,
                                           .wanted = wanted,
-                                          .application_count = daemon->options.scaling.application_count};
+                                          .application_count = LEAT_SCALE_UNITS};
 
-    for (uint32_t a = 0; a < input.application_count; a++) {
-        input.parks = input.parks || wanted[a].instances > 0;
+    for (uint32_t unit = 0; unit < LEAT_SCALE_UNITS; unit++) {
+        input.parks = input.parks || wanted[unit].instances > 0;
     }
     leat_scale_assign(&input, planned);
     const uint32_t count = list_changes(daemon, planned, changes);
@@ -428,11 +281,11 @@ static void
 look_around(struct leat_daemon *daemon)
 {
     struct leat_scale_keeper *keeper = daemon->scaling;
-    struct leat_scale_wanted wanted[LEAT_SCALER_APPLICATIONS_MAX];
+    struct leat_scale_wanted wanted[LEAT_SCALE_UNITS];
     uint32_t free_cores[LEAT_SCHED_WORKERS_MAX];
 
     for (uint32_t a = 0; a < daemon->options.scaling.application_count && !keeper->stop; a++) {
-        (void)look_at(daemon, a);
+        keeper->applications[a].served = leat_scale_look(daemon, a);
     }
     if (keeper->stop || daemon->server_done) {
         return;
@@ -580,10 +433,6 @@ leat_scale_keeper_create(struct leat_daemon *daemon)
     }
     leat_daemon_init_timed_condition(&keeper->turn);
     daemon->scaling = keeper;
-    for (uint32_t a = 0; a < options->application_count; a++) {
-        struct leat_joint_application *joint = &keeper->applications[a].scaler.joint;
-        joint->stage_count = joint->term_count = 1; /* terms[0] is stage 0 */
-    }
     const enum leat_status status = survey(daemon);
     if (status != LEAT_OK) {
         return status;

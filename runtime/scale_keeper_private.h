@@ -8,33 +8,43 @@
 
 #define LEAT_SCALE_CHANGES_KEPT   64u
 #define LEAT_SCALE_FORECAST_RATES (LEAT_FORECAST_WINDOWS * LEAT_FORECAST_WINDOW_S) /* seconds */
+#define LEAT_SCALE_UNITS          (LEAT_SCALER_APPLICATIONS_MAX * LEAT_SCALE_STAGES_MAX)
 
-/* What an application has of workers. */
+/* What a stage has of workers. */
 struct leat_scale_part {
     uint32_t ready, starting;
     uint32_t cores; /* of all of them */
 };
 
-struct leat_scale_application {
-    struct leat_scaler_application scaler;
-    bool served; /* it is there, and can be scaled */
+/* An application by itself, or as a stage of a pipeline. */
+struct leat_scale_stage {
+    char name[LEAT_NAME_MAX]; /* the application's */
     uint16_t id;
     uint64_t generation;
     uint32_t variant;                            /* that ran most batches lately */
     uint32_t runs_seen[LEAT_SCHED_VARIANTS_MAX]; /* observations of each, at the last look */
     uint64_t delay_ns;                           /* of a new instance */
-    uint64_t second_ns, items_seen;              /* when the last whole second ended, and what had come by then */
-    float rates[LEAT_SCALE_FORECAST_RATES];      /* ring, of whole seconds */
-    uint32_t seconds;                            /* so far */
+    double rate_qps;                             /* of items, now */
     uint64_t waiting_items;
     struct leat_scale_part part; /* as it was carried out last */
-    char trouble[128];           /* why it is not scaled; "" where it is */
     uint64_t latency_ns[LEAT_JOINT_CLASSES_MAX][LEAT_SCALE_CORES_MAX * LEAT_SCALE_BATCH_MAX];
 };
 
+/* What is listed in the configuration. The stages beyond its number have no workers. */
+struct leat_scale_application {
+    struct leat_scaler_application scaler;
+    bool served;                            /* it is there, and can be scaled */
+    uint64_t second_ns, items_seen;         /* when the last whole second ended, and what had come by then */
+    float rates[LEAT_SCALE_FORECAST_RATES]; /* ring, of whole seconds */
+    uint32_t seconds;                       /* so far */
+    char trouble[160];                      /* why it is not scaled; "" where it is */
+    struct leat_scale_stage stages[LEAT_SCALE_STAGES_MAX];
+};
+
 struct leat_scale_change {
-    uint64_t at_ns; /* monotonic */
-    uint32_t application;
+    uint64_t at_ns;       /* monotonic */
+    uint32_t application; /* of the configuration */
+    char stage[LEAT_NAME_MAX];
     struct leat_scale_part from, to;
     char why[160];
 };
@@ -60,5 +70,18 @@ struct leat_scale_keeper {
     struct leat_joint_box box;                   /* all cores */
     void *memory;                                /* the solver's */
 };
+
+/* To the plan each stage of each application is one that has workers. */
+static inline uint32_t
+leat_scale_unit(uint32_t application, uint32_t stage)
+{
+    return application * LEAT_SCALE_STAGES_MAX + stage;
+}
+
+/*
+ * Looks at what comes and waits for an application, and at what its stages take; fills in all that the scaler is told but for its
+ * stages. False, with trouble: it cannot be scaled. Mutex held, released meanwhile.
+ */
+bool leat_scale_look(struct leat_daemon *daemon, uint32_t a);
 
 #endif /* LEAT_RUNTIME_SCALE_KEEPER_PRIVATE_H */

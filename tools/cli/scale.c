@@ -78,20 +78,36 @@ print_workers(const json_t *reply)
 }
 
 static void
-print_scaled(const json_t *scaling)
+print_row(const char *indent, const char *name, const json_t *part, const char *foreseen)
 {
     char workers[256];
-    const json_t *application;
-    size_t i;
 
-    (void)printf("\n%-24s %9s %8s %5s  %-16s %12s %12s %8s\n", "application", "instances", "starting", "cores", "workers", "items/s",
-                 "foreseen", "waiting");
-    json_array_foreach(json_object_get(scaling, "applications"), i, application) {
-        (void)printf("%-24s %9lld %8lld %5lld  %-16s %12.1f %12.1f %8lld\n", text_of(application, "name"),
-                     number_of(application, "instances"), number_of(application, "starting"), number_of(application, "cores"),
-                     list_of(application, "workers", workers, sizeof(workers)),
-                     json_number_value(json_object_get(application, "rate_items_per_s")),
-                     json_number_value(json_object_get(application, "expected_items_per_s")), number_of(application, "waiting_items"));
+    (void)printf("%s%-*s %9lld %8lld %5lld  %-16s %12.1f %12s %8lld\n", indent, 24 - (int)strlen(indent), name,
+                 number_of(part, "instances"), number_of(part, "starting"), number_of(part, "cores"),
+                 list_of(part, "workers", workers, sizeof(workers)),
+                 json_number_value(json_object_get(part, "rate_items_per_s")), foreseen, number_of(part, "waiting_items"));
+}
+
+static void
+print_scaled(const json_t *scaling)
+{
+    const json_t *application, *stage;
+    size_t i, s;
+
+    (void)printf("\n%-24s %9s %8s %5s  %-16s %12s %12s %8s\n", "application", "instances", "starting", "cores", "workers",
+                 "items/s", "foreseen", "waiting");
+    json_array_foreach(json_object_get(scaling, "applications"), i, application)
+    {
+        const json_t *stages = json_object_get(application, "stages");
+        char foreseen[32];
+        (void)snprintf(foreseen, sizeof(foreseen), "%.1f", json_number_value(json_object_get(application, "expected_items_per_s")));
+        print_row("", text_of(application, "name"), application, foreseen);
+        json_array_foreach(stages, s, stage)
+        {
+            if (json_array_size(stages) > 1) {
+                print_row("  ", text_of(stage, "application"), stage, "");
+            }
+        }
         if (text_of(application, "trouble")[0] != '\0') {
             (void)printf("  is not scaled: %s\n", text_of(application, "trouble"));
         }
@@ -107,7 +123,7 @@ print_history(const json_t *scaling)
     json_array_foreach(json_object_get(scaling, "history"), i, change) {
         const json_t *from = json_object_get(change, "from"), *to = json_object_get(change, "to");
         (void)printf("%s%10s ago  %s: %lld on %lld cores, %lld starting, before %lld on %lld, %lld starting; %s\n", i == 0 ? "\n" : "",
-                     format_ns((double)number_of(change, "ago_ns")).text, text_of(change, "application"), number_of(to, "instances"),
+                     format_ns((double)number_of(change, "ago_ns")).text, text_of(change, "stage"), number_of(to, "instances"),
                      number_of(to, "cores"), number_of(to, "starting"), number_of(from, "instances"), number_of(from, "cores"),
                      number_of(from, "starting"), text_of(change, "why"));
     }

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the keeper looks at: arrivals, what waits, and what batches take, of each stage of what is scaled. Mutex held. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/scale_keeper_private.h"
+
+#define SECOND_NS UINT64_C(1000000000)
+
+static bool leave_out(struct leat_scale_application *scaled, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Why it is not scaled. */
+static bool
+leave_out(struct leat_scale_application *scaled, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(scaled->trouble, sizeof(scaled->trouble), format, args);
+    va_end(args);
+    return false;
+}
+
+/* ---- A stage's application ------------------------------------------------------------------------------ */
+
+/* False: the application has gone, or changed, or the daemon shuts down. The mutex was released meanwhile. */
+static bool
+copy_variant(struct leat_daemon *daemon, const struct leat_application *app, uint32_t variant)
+{
+    const uint32_t id = app->id;
+    const uint64_t generation = app->generation;
+
+    return leat_daemon_copy_profiles(daemon, app, variant, &daemon->scaling->copy) == LEAT_OK &&
+           daemon->applications[id] == app && app->generation == generation;
+}
+
+/* That most batches ran in since the last look; without any, that of before. */
+static bool
+find_variant(struct leat_daemon *daemon, const struct leat_application *app, struct leat_scale_stage *stage)
+{
+    const struct leat_profile_copy *copy = &daemon->scaling->copy;
+    uint32_t most = 0;
+
+    for (uint32_t v = 0; v < app->variant_count && app->variant_count > 1; v++) {
+        uint32_t runs = 0;
+        if (!copy_variant(daemon, app, v)) {
+            return false;
+        }
+        for (uint32_t c = 0; c < daemon->class_count; c++) {
+            runs += copy->profiles[c].number;
+        }
+        if (runs - stage->runs_seen[v] > most) {
+            most = runs - stage->runs_seen[v];
+            stage->variant = v;
+        }
+        stage->runs_seen[v] = runs;
+    }
+    return true;
+}
+
+static void
+fill_times(const struct leat_scale_keeper *keeper, struct leat_scale_stage *stage, uint32_t batch_max,
+           struct leat_joint_stage *joint)
+{
+    joint->cores_min = keeper->cores_min;
+    joint->cores_max = keeper->cores_max;
+    joint->batch_max = batch_max;
+    for (uint32_t k = 0; k < keeper->class_count; k++) {
+        joint->latency_ns[k] = stage->latency_ns[k];
+        for (uint32_t cores = 1; cores <= keeper->cores_max; cores++) {
+            const uint16_t own = keeper->class_of[k][cores];
+            for (uint32_t items = 1; items <= batch_max; items++) {
+                stage->latency_ns[k][(cores - 1) * batch_max + items - 1] =
+                    own != UINT16_MAX ? leat_profile_predict(&keeper->copy.profiles[own], items) : 0;
+            }
+        }
+    }
+}
+
+/* The sum of what its models took to load; they are loaded one after another. */
+static uint64_t
+load_ns(const struct leat_daemon *daemon, const struct leat_application *app)
+{
+    uint64_t sum_ns = 0;
+
+    for (uint32_t m = 0; m < daemon->model_count; m++) {
+        for (uint32_t v = 0; v < app->variant_count; v++) {
+            sum_ns += daemon->models[m]->variant == app->variants[v] ? daemon->models[m]->load_ns : 0;
+        }
+    }
+    return sum_ns;
+}
+
+/* Another one is the stage now. Workers of one that went became everybody's: they are told anew. */
+static void
+begin_anew(struct leat_daemon *daemon, uint32_t unit, const struct leat_application *app, struct leat_scale_stage *stage)
+{
+    struct leat_scale_keeper *keeper = daemon->scaling;
+
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        if (keeper->workers[w].application == unit && keeper->told[w].application == stage->id) {
+            keeper->told[w].application = LEAT_ARRANGED_FOR_ALL;
+        }
+    }
+    memcpy(stage->name, app->name, sizeof(stage->name));
+    stage->id = app->id;
+    stage->generation = app->generation;
+    stage->variant = 0;
+    memset(stage->runs_seen, 0, sizeof(stage->runs_seen));
+}
+
+/* Does another stage of what is scaled have the application? Its workers serve one of them. */
+static bool
+is_anothers(const struct leat_daemon *daemon, uint32_t unit, const struct leat_application *app)
+{
+    const struct leat_scale_keeper *keeper = daemon->scaling;
+
+    for (uint32_t a = 0; a <= unit / LEAT_SCALE_STAGES_MAX; a++) {
+        const struct leat_scale_application *scaled = &keeper->applications[a];
+        for (uint32_t s = 0; s < scaled->scaler.joint.stage_count && leat_scale_unit(a, s) < unit; s++) {
+            if (scaled->stages[s].id == app->id && (scaled->served || a == unit / LEAT_SCALE_STAGES_MAX)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static bool
+look_at(struct leat_daemon *daemon, uint32_t a, uint32_t s, const char *name)
+{
+    const struct leat_scaling *options = &daemon->options.scaling;
+    struct leat_scale_keeper *keeper = daemon->scaling;
+    struct leat_scale_application *scaled = &keeper->applications[a];
+    struct leat_scale_stage *stage = &scaled->stages[s];
+    const struct leat_application *app = leat_daemon_find_application(daemon, name);
+
+    if (app == NULL) {
+        return leave_out(scaled, "there is no application '%s'", name);
+    }
+    if (is_anothers(daemon, leat_scale_unit(a, s), app)) {
+        return leave_out(scaled, "application '%s' is scaled as a part of another, or twice in this one", name);
+    }
+    if (stage->generation != app->generation) {
+        begin_anew(daemon, leat_scale_unit(a, s), app, stage);
+    }
+    if (!find_variant(daemon, app, stage) || !copy_variant(daemon, app, stage->variant)) {
+        return leave_out(scaled, "application '%s' is being changed", name);
+    }
+    const uint32_t items_max = app->sched_variants[stage->variant].items_max;
+    fill_times(keeper, stage, items_max < LEAT_SCALE_BATCH_MAX ? items_max : LEAT_SCALE_BATCH_MAX,
+               &scaled->scaler.joint.stages[s]);
+    stage->delay_ns = options->instance_delay_ns != LEAT_SCALING_DELAY_AUTO ? options->instance_delay_ns
+                      : options->mode == LEAT_SCALING_HORIZONTAL            ? load_ns(daemon, app)
+                                                                            : 0;
+    stage->rate_qps = keeper->copy.rising_qps;
+    stage->waiting_items = keeper->copy.waiting_items;
+    return true;
+}
+
+/* ---- What comes, as a whole ------------------------------------------------------------------------------ */
+
+/* Counts whole seconds; of how many items came in each. */
+static void
+remember_rate(struct leat_scale_application *scaled, uint64_t items, uint64_t now_ns)
+{
+    if (scaled->second_ns == 0 || items < scaled->items_seen) {
+        scaled->seconds = 0;
+    } else if (now_ns - scaled->second_ns < SECOND_NS) {
+        return;
+    } else {
+        const double qps = (double)(items - scaled->items_seen) * (double)SECOND_NS / (double)(now_ns - scaled->second_ns);
+        scaled->rates[scaled->seconds++ % LEAT_SCALE_FORECAST_RATES] = (float)qps;
+    }
+    scaled->second_ns = now_ns;
+    scaled->items_seen = items;
+}
+
+static double
+foresee(const struct leat_scale_application *scaled, enum leat_forecast forecast)
+{
+    double maxima_qps[LEAT_FORECAST_WINDOWS];
+
+    if (forecast == LEAT_SCALING_FORESEES_NOTHING || scaled->seconds < LEAT_SCALE_FORECAST_RATES) {
+        return 0;
+    }
+    for (uint32_t w = 0; w < LEAT_FORECAST_WINDOWS; w++) {
+        maxima_qps[w] = 0;
+        for (uint32_t s = 0; s < LEAT_FORECAST_WINDOW_S; s++) { /* the oldest is the next to be replaced */
+            const uint32_t second = scaled->seconds + w * LEAT_FORECAST_WINDOW_S + s;
+            maxima_qps[w] = fmax(maxima_qps[w], scaled->rates[second % LEAT_SCALE_FORECAST_RATES]);
+        }
+    }
+    return fmax(leat_forecast_qps(forecast, maxima_qps), 0);
+}
+
+/* One stage, asked once for each item. */
+static bool
+look_at_application(struct leat_daemon *daemon, uint32_t a, const struct leat_application *app)
+{
+    struct leat_scale_application *scaled = &daemon->scaling->applications[a];
+    struct leat_joint_application *joint = &scaled->scaler.joint;
+
+    if (app->latency_ns == 0) {
+        return leave_out(scaled, "it has no objective: give it a latency");
+    }
+    joint->objective_ns = app->latency_ns;
+    joint->stage_count = joint->term_count = 1;
+    joint->terms[0] = 0;
+    joint->stages[0].calls = 1;
+    return look_at(daemon, a, 0, daemon->options.scaling.applications[a].name);
+}
+
+bool
+leat_scale_look(struct leat_daemon *daemon, uint32_t a)
+{
+    const struct leat_scaling *options = &daemon->options.scaling;
+    struct leat_scale_keeper *keeper = daemon->scaling;
+    struct leat_scale_application *scaled = &keeper->applications[a];
+    const struct leat_application *app = leat_daemon_find_application(daemon, options->applications[a].name);
+
+    if (app == NULL) {
+        return leave_out(scaled, "there is no application of that name");
+    }
+    if (!look_at_application(daemon, a, app)) {
+        return false;
+    }
+    scaled->scaler.joint.weight = options->applications[a].weight;
+    remember_rate(scaled, keeper->copy.items, leat_monotonic_ns());
+    scaled->scaler.rate_qps = scaled->stages[0].rate_qps;
+    scaled->scaler.expected_qps = foresee(scaled, options->forecast);
+    scaled->trouble[0] = '\0';
+    return true;
+}
