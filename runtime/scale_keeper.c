@@ -135,7 +135,7 @@ decide(struct leat_daemon *daemon, struct leat_scale_wanted wanted[LEAT_SCALE_UN
 
 /* ---- What is carried out ------------------------------------------------------------------------------- */
 
-/* Sizes as they are now: somebody else may have changed them. */
+/* As they are now, which is not all this thread's doing: who serves an application that goes serves all from then on. */
 static void
 see_workers(struct leat_daemon *daemon, uint32_t *ret_free_cores)
 {
@@ -146,6 +146,7 @@ see_workers(struct leat_daemon *daemon, uint32_t *ret_free_cores)
         struct leat_daemon_held held;
         leat_daemon_held(daemon, w, &held);
         keeper->workers[w].cores = held.shape.cores;
+        keeper->serves[w] = held.application;
         if (keeper->workers[w].starting && now_ns >= keeper->due_ns[w]) {
             keeper->workers[w].starting = false;
         }
@@ -161,7 +162,7 @@ stage_of(struct leat_scale_keeper *keeper, uint32_t unit)
     return &keeper->applications[unit / LEAT_SCALE_STAGES_MAX].stages[unit % LEAT_SCALE_STAGES_MAX];
 }
 
-/* What differs from what the daemon was told last. */
+/* What is to be another way. */
 static uint32_t
 list_changes(const struct leat_daemon *daemon, const struct leat_scale_worker *planned,
              struct leat_daemon_arrangement *changes)
@@ -179,7 +180,7 @@ list_changes(const struct leat_daemon *daemon, const struct leat_scale_worker *p
                            : owned          ? stage_of(keeper, worker->application)->id
                                             : LEAT_ARRANGED_FOR_ALL,
         };
-        if (wanted.cores != keeper->workers[w].cores || wanted.application != keeper->told[w].application) {
+        if (wanted.cores != keeper->workers[w].cores || (wanted.cores > 0 && wanted.application != keeper->serves[w])) {
             changes[count++] = wanted;
         }
     }
@@ -207,15 +208,11 @@ note_change(struct leat_daemon *daemon, uint32_t a, uint32_t s, const struct lea
 
 /* They are as planned from now on. Mutex held. */
 static void
-commit(struct leat_daemon *daemon, const struct leat_scale_worker *planned, const struct leat_daemon_arrangement *changes,
-       uint32_t count)
+commit(struct leat_daemon *daemon, const struct leat_scale_worker *planned)
 {
     struct leat_scale_keeper *keeper = daemon->scaling;
     const uint64_t now_ns = leat_monotonic_ns();
 
-    for (uint32_t i = 0; i < count; i++) {
-        keeper->told[changes[i].worker] = changes[i];
-    }
     for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
         if (planned[w].starting &&
             !(keeper->workers[w].starting && keeper->workers[w].application == planned[w].application)) {
@@ -270,7 +267,7 @@ carry_out(struct leat_daemon *daemon, const struct leat_scale_wanted *wanted, co
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     keeper->decisions++;
     if (status == LEAT_OK) {
-        commit(daemon, planned, changes, count);
+        commit(daemon, planned);
     } else if (!keeper->stop && !daemon->server_done) {
         note_failure(keeper, strcmp(leat_error_text(), shutting_down) == 0 ? shutting_down : leat_error_text());
     }
@@ -367,8 +364,6 @@ add_worker(struct leat_daemon *daemon, uint32_t w, uint32_t class)
                                                     .sizes = sizes,
                                                     .cores = daemon->options.workers[w].core_count,
                                                     .application = LEAT_SCALE_NOBODY};
-    keeper->told[w] = (struct leat_daemon_arrangement){
-        .worker = w, .cores = (uint16_t)daemon->options.workers[w].core_count, .application = LEAT_ARRANGED_FOR_ALL};
     keeper->box.classes[class].cores += daemon->options.workers[w].core_count;
     keeper->node_class[daemon->worker_copies[w]] = class;
 }

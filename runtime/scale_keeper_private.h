@@ -25,6 +25,8 @@ struct leat_scale_stage {
     uint32_t runs_seen[LEAT_SCHED_VARIANTS_MAX]; /* observations of each, at the last look */
     uint64_t delay_ns;                           /* of a new instance */
     double rate_qps;                             /* of items, now */
+    double calls;                                /* items for one of the first stage's, lately */
+    uint64_t items;                              /* that came so far */
     uint64_t waiting_items;
     struct leat_scale_part part; /* as it was carried out last */
     uint64_t latency_ns[LEAT_JOINT_CLASSES_MAX][LEAT_SCALE_CORES_MAX * LEAT_SCALE_BATCH_MAX];
@@ -57,8 +59,8 @@ struct leat_scale_keeper {
     /* The thread's, but for what describe() reads with daemon->mutex held: that is written with it held. */
     struct leat_scale_application applications[LEAT_SCALER_APPLICATIONS_MAX];
     struct leat_scale_worker workers[LEAT_SCHED_WORKERS_MAX];
-    struct leat_daemon_arrangement told[LEAT_SCHED_WORKERS_MAX]; /* by worker, as the daemon obeyed last */
-    uint64_t due_ns[LEAT_SCHED_WORKERS_MAX];                     /* of those that start: when they have */
+    uint16_t serves[LEAT_SCHED_WORKERS_MAX]; /* whom each worker serves, as in an arrangement */
+    uint64_t due_ns[LEAT_SCHED_WORKERS_MAX]; /* of those that start: when they have */
     uint64_t decisions, changes;
     struct leat_scale_change history[LEAT_SCALE_CHANGES_KEPT]; /* ring */
     char trouble[256];                                         /* why the last decision was not carried out; "" */

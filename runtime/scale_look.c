@@ -7,6 +7,8 @@
 #include "runtime/scale_keeper_private.h"
 
 #define SECOND_NS UINT64_C(1000000000)
+#define CALLS_MIN (1.0 / 64)
+#define CALLS_MAX 64.0
 
 static bool leave_out(struct leat_scale_application *scaled, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -91,21 +93,15 @@ load_ns(const struct leat_daemon *daemon, const struct leat_application *app)
     return sum_ns;
 }
 
-/* Another one is the stage now. Workers of one that went became everybody's: they are told anew. */
+/* Another one is the stage now. */
 static void
-begin_anew(struct leat_daemon *daemon, uint32_t unit, const struct leat_application *app, struct leat_scale_stage *stage)
+begin_anew(const struct leat_application *app, struct leat_scale_stage *stage)
 {
-    struct leat_scale_keeper *keeper = daemon->scaling;
-
-    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
-        if (keeper->workers[w].application == unit && keeper->told[w].application == stage->id) {
-            keeper->told[w].application = LEAT_ARRANGED_FOR_ALL;
-        }
-    }
     memcpy(stage->name, app->name, sizeof(stage->name));
     stage->id = app->id;
     stage->generation = app->generation;
     stage->variant = 0;
+    stage->calls = 1;
     memset(stage->runs_seen, 0, sizeof(stage->runs_seen));
 }
 
@@ -142,7 +138,7 @@ look_at(struct leat_daemon *daemon, uint32_t a, uint32_t s, const char *name)
         return leave_out(scaled, "application '%s' is scaled as a part of another, or twice in this one", name);
     }
     if (stage->generation != app->generation) {
-        begin_anew(daemon, leat_scale_unit(a, s), app, stage);
+        begin_anew(app, stage);
     }
     if (!find_variant(daemon, app, stage) || !copy_variant(daemon, app, stage->variant)) {
         return leave_out(scaled, "application '%s' is being changed", name);
@@ -155,6 +151,7 @@ look_at(struct leat_daemon *daemon, uint32_t a, uint32_t s, const char *name)
                                                                             : 0;
     stage->rate_qps = keeper->copy.rising_qps;
     stage->waiting_items = keeper->copy.waiting_items;
+    stage->items = keeper->copy.items;
     return true;
 }
 
@@ -211,6 +208,89 @@ look_at_application(struct leat_daemon *daemon, uint32_t a, const struct leat_ap
     return look_at(daemon, a, 0, daemon->options.scaling.applications[a].name);
 }
 
+/* ---- Pipelines ------------------------------------------------------------------------------------------- */
+
+/*
+ * How stages follow one another, as the solver is told: those that are as many steps from the start run side by side, and
+ * each such row follows the one before. That is no shorter than the longest way through any DAG, and exact for rows and chains.
+ */
+static void
+join_stages(const uint32_t *after, uint32_t stage_count, struct leat_joint_application *joint)
+{
+    uint32_t steps[LEAT_SCALE_STAGES_MAX] = {0}, last = 0;
+
+    for (uint32_t s = 0; s < stage_count; s++) {
+        for (uint32_t before = 0; before < s; before++) {
+            if ((after[s] >> before & 1) != 0 && steps[before] >= steps[s]) {
+                steps[s] = steps[before] + 1;
+            }
+        }
+        last = steps[s] > last ? steps[s] : last;
+    }
+    joint->stage_count = stage_count;
+    joint->term_count = 0;
+    for (uint32_t step = 0; step <= last; step++) {
+        bool beside = false;
+        for (uint32_t s = 0; s < stage_count; s++) {
+            if (steps[s] == step) {
+                joint->terms[joint->term_count++] = (int8_t)s;
+                if (beside) {
+                    joint->terms[joint->term_count++] = LEAT_JOINT_PARALLEL;
+                }
+                beside = true;
+            }
+        }
+        if (step > 0) {
+            joint->terms[joint->term_count++] = LEAT_JOINT_SERIES;
+        }
+    }
+    LEAT_ASSERT(joint->term_count == 2 * stage_count - 1);
+}
+
+/* How many items a stage is asked for one of the pipeline's: by the rates, which are the same up to chance where it does not repeat. */
+static void
+count_calls(struct leat_scale_application *scaled)
+{
+    struct leat_joint_application *joint = &scaled->scaler.joint;
+    const double first_qps = scaled->stages[0].rate_qps;
+
+    for (uint32_t s = 0; s < joint->stage_count; s++) {
+        struct leat_scale_stage *stage = &scaled->stages[s];
+        if (first_qps > 0 && stage->rate_qps > 0) {
+            stage->calls += (fmin(fmax(stage->rate_qps / first_qps, CALLS_MIN), CALLS_MAX) - stage->calls) / 16;
+        }
+        joint->stages[s].calls = s == 0 ? 1 : stage->calls;
+    }
+}
+
+static bool
+look_at_pipeline(struct leat_daemon *daemon, uint32_t a, const struct leat_pipeline *pipeline)
+{
+    struct leat_scale_application *scaled = &daemon->scaling->applications[a];
+    struct leat_joint_application *joint = &scaled->scaler.joint;
+    char names[LEAT_SCALE_STAGES_MAX][LEAT_NAME_MAX];
+    uint32_t after[LEAT_SCALE_STAGES_MAX];
+    const uint32_t stage_count = pipeline->stage_count;
+
+    _Static_assert(LEAT_PIPELINE_STAGES_MAX <= LEAT_SCALE_STAGES_MAX, "the solver knows as many stages");
+    if (pipeline->latency_ns == 0) {
+        return leave_out(scaled, "it has no objective: give it a latency");
+    }
+    joint->objective_ns = pipeline->latency_ns;
+    for (uint32_t s = 0; s < stage_count; s++) { /* it may go while its stages are looked at */
+        memcpy(names[s], pipeline->stages[s].application_name, sizeof(names[s]));
+        after[s] = pipeline->stages[s].after;
+    }
+    join_stages(after, stage_count, joint);
+    for (uint32_t s = 0; s < stage_count; s++) {
+        if (!look_at(daemon, a, s, names[s])) {
+            return false;
+        }
+    }
+    count_calls(scaled);
+    return true;
+}
+
 bool
 leat_scale_look(struct leat_daemon *daemon, uint32_t a)
 {
@@ -218,15 +298,16 @@ leat_scale_look(struct leat_daemon *daemon, uint32_t a)
     struct leat_scale_keeper *keeper = daemon->scaling;
     struct leat_scale_application *scaled = &keeper->applications[a];
     const struct leat_application *app = leat_daemon_find_application(daemon, options->applications[a].name);
+    const struct leat_daemon_pipeline *own = leat_daemon_find_pipeline(daemon, options->applications[a].name);
 
-    if (app == NULL) {
-        return leave_out(scaled, "there is no application of that name");
+    if (app == NULL && (own == NULL || own->pipeline == NULL || own->removing)) {
+        return leave_out(scaled, "there is no application or pipeline of that name");
     }
-    if (!look_at_application(daemon, a, app)) {
+    if (!(app != NULL ? look_at_application(daemon, a, app) : look_at_pipeline(daemon, a, own->pipeline))) {
         return false;
     }
     scaled->scaler.joint.weight = options->applications[a].weight;
-    remember_rate(scaled, keeper->copy.items, leat_monotonic_ns());
+    remember_rate(scaled, scaled->stages[0].items, leat_monotonic_ns());
     scaled->scaler.rate_qps = scaled->stages[0].rate_qps;
     scaled->scaler.expected_qps = foresee(scaled, options->forecast);
     scaled->trouble[0] = '\0';

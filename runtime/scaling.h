@@ -29,7 +29,7 @@ extern const char *const leat_scaling_modes[LEAT_SCALING_MODES];
 #define LEAT_SCALING_FORESEES_NOTHING LEAT_FORECASTS
 
 struct leat_scaled {
-    char name[LEAT_NAME_MAX]; /* of an application or model, which may come later, or go */
+    char name[LEAT_NAME_MAX]; /* of an application, model or pipeline, which may come later, or go */
     uint32_t weight;          /* of what is shed of its load where there are too few cores */
 };
 

@@ -3,7 +3,7 @@
  * Goal     Cores go where the load is, and go back: of two applications the one that is asked ten times as much gets cores, by larger
  *          teams, more instances or both as the mode says, while the other keeps the least; then the other way round; at the end both
  *          have the least. No core is free twice at any look, all are somebody's or free at the end, and every query has one
- *          answer, those for an application that is not scaled too.
+ *          answer, those for an application that is not scaled too. A pipeline of both has cores for each of its stages.
  * Method   The daemon's own parts in this process, on a machine that is made up, so threads are not pinned. Synthetic models, whose
  *          times follow the cores of their team. States are waited for by administrative requests.
  */
@@ -110,6 +110,7 @@ serve(void *argument)
         .dispatcher_cpu = -1,
         .worker_depth = 2,
         .queue_capacity = 1024,
+        .pipeline_memory_bytes = 1 << 20,
         .topology = topology,
     };
 
@@ -125,7 +126,8 @@ serve(void *argument)
 }
 
 static void
-start(struct box *box, enum leat_scaling_mode mode, uint32_t workers, uint32_t cores_max, uint64_t instance_delay_ns)
+start(struct box *box, enum leat_scaling_mode mode, uint32_t workers, uint32_t cores_max, uint64_t instance_delay_ns,
+      const char *const *scaled, uint32_t scaled_count)
 {
     const struct leat_topology_source source = {
         .root = "/nonexistent", .synthetic = "numa:1 core:10 pu:1", .affinity = "0-9"};
@@ -138,11 +140,10 @@ start(struct box *box, enum leat_scaling_mode mode, uint32_t workers, uint32_t c
                                     .settle_ns = 200000000,
                                     .instance_delay_ns = instance_delay_ns,
                                     .forecast = LEAT_SCALING_FORESEES_NOTHING,
-                                    .application_count = APPS}};
-    for (uint32_t a = 0; a < APPS; a++) {
-        struct leat_scaled *scaled = &box->scaling.applications[a];
-        (void)snprintf(scaled->name, sizeof(scaled->name), "%s", names[a]);
-        scaled->weight = 1;
+                                    .application_count = scaled_count}};
+    for (uint32_t a = 0; a < scaled_count; a++) {
+        (void)snprintf(box->scaling.applications[a].name, LEAT_NAME_MAX, "%s", scaled[a]);
+        box->scaling.applications[a].weight = 1;
     }
     fake_root_init(&box->root);
     (void)snprintf(box->socket_path, sizeof(box->socket_path), "%s/leat.sock", box->root.path);
@@ -251,19 +252,19 @@ set_rates(struct load *load, uint32_t first_qps, uint32_t second_qps)
 }
 
 static void
-begin_load(struct load *load, const struct box *box)
+begin_load(struct load *load, const struct box *box, const char *const asked[APPS])
 {
     struct leat_target target;
 
     *load = (struct load){.session = open_session(box)};
     for (uint32_t a = 0; a < APPS; a++) {
-        EXPECT(leat_find(load->session, names[a], &target) == LEAT_OK);
+        EXPECT(leat_find(load->session, asked[a], &target) == LEAT_OK);
         load->targets[a] = target.id;
     }
     for (uint32_t q = 0; q < QUERIES; q++) {
         load->queries[q] = (struct leat_query)LEAT_QUERY_INIT;
         load->queries[q].user_data = q;
-        for (uint32_t t = 0; t < 2; t++) {
+        for (uint32_t t = 0; t < target.input_count + target.output_count; t++) {
             EXPECT(leat_tensor_alloc(load->session, target.tensors[t].item_bytes, &load->queries[q].tensors[t]) == LEAT_OK);
         }
         load->idle[load->idle_count++] = q;
@@ -415,9 +416,9 @@ test_mode(enum leat_scaling_mode mode, uint32_t workers, uint32_t cores_max, uin
     static struct load load;
     struct box box;
 
-    start(&box, mode, workers, cores_max, instance_delay_ns);
+    start(&box, mode, workers, cores_max, instance_delay_ns, names, APPS);
     struct leat_session *control = open_session(&box);
-    begin_load(&load, &box);
+    begin_load(&load, &box, names);
     await_least(control, 1);
     set_rates(&load, HIGH_QPS, CALM_QPS);
     await(control, 0, 3, 1);
@@ -439,6 +440,61 @@ test_mode(enum leat_scaling_mode mode, uint32_t workers, uint32_t cores_max, uin
     stop(&box);
 }
 
+static void
+await_stages(struct leat_session *control, uint32_t least, uint32_t most)
+{
+    bool there = false;
+
+    while (!there) {
+        json_t *shown = request(control, "{\"op\":\"scale-show\"}");
+        const json_t *application = json_array_get(json_object_get(json_object_get(shown, "scaling"), "applications"), 0);
+        const json_t *stages = json_object_get(application, "stages"), *stage;
+        size_t s;
+
+        check_free(shown);
+        there = json_array_size(stages) == APPS;
+        json_array_foreach(stages, s, stage)
+        {
+            EXPECT(strcmp(json_string_value(json_object_get(stage, "application")), names[s]) == 0);
+            there = there && number(stage, "cores") >= least && number(stage, "cores") <= most &&
+                    number(stage, "instances") > 0;
+        }
+        json_decref(shown);
+        (void)sched_yield();
+    }
+}
+
+/* It comes while the daemon runs: until then all workers are for all. */
+static void
+test_pipeline(void)
+{
+    static const char *const scaled[] = {"both", "second"}, *const asked[APPS] = {"both", "both"};
+    static struct load load;
+    struct box box;
+
+    start(&box, LEAT_SCALING_LEAT, 8, 4, LEAT_SCALING_DELAY_AUTO, scaled, 2);
+    struct leat_session *control = open_session(&box);
+    json_decref(request(control, "{\"op\":\"pipeline-add\",\"pipeline\":{\"name\":\"both\",\"latency_ms\":200,\"stages\":["
+                                 "{\"application\":\"first\",\"inputs\":{\"x\":\"input.x\"}},"
+                                 "{\"application\":\"second\",\"inputs\":{\"x\":\"first.y\"}}],"
+                                 "\"outputs\":{\"y\":\"second.y\"}}}"));
+    begin_load(&load, &box, asked);
+    set_rates(&load, CALM_QPS / 2, CALM_QPS / 2);
+    await_stages(control, 1, 1);
+    set_rates(&load, HIGH_QPS / 2, HIGH_QPS / 2);
+    await_stages(control, 3, CORES);
+    json_t *shown = request(control, "{\"op\":\"scale-show\"}");
+    const json_t *second = json_array_get(json_object_get(json_object_get(shown, "scaling"), "applications"), 1);
+    EXPECT(json_is_false(json_object_get(second, "scaled")));
+    EXPECT(strstr(json_string_value(json_object_get(second, "trouble")), "as a part of another") != NULL);
+    json_decref(shown);
+    set_rates(&load, CALM_QPS / 2, CALM_QPS / 2);
+    await_stages(control, 1, 1);
+    end_load(&load);
+    leat_close(control);
+    stop(&box);
+}
+
 int
 main(void)
 {
@@ -446,5 +502,6 @@ main(void)
     test_mode(LEAT_SCALING_LEAT, 8, 4, LEAT_SCALING_DELAY_AUTO);
     test_mode(LEAT_SCALING_HORIZONTAL, 8, 1, 50000000);
     test_mode(LEAT_SCALING_VERTICAL, 2, 4, LEAT_SCALING_DELAY_AUTO);
+    test_pipeline();
     return 0;
 }
