@@ -77,7 +77,7 @@ describe_stage(const struct leat_daemon *daemon, uint32_t a, uint32_t s, uint32_
     };
 }
 
-/* In mode vertical all stages that are served have as many workers, the first some more. Returns how many applications are served. */
+/* In mode vertical all stages have as many workers, the first some more. Returns how many applications are served. */
 static uint32_t
 describe_stages(const struct leat_daemon *daemon, struct leat_scaler_application **served)
 {

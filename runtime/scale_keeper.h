@@ -10,8 +10,8 @@
  *            are served by the same workers, beside those whose they are. While none of the listed is served all workers
  *            are for all.
  * Rates      In items, as batches are. A rise counts in full at once (sched/load.h).
- * Pipelines  One that is listed has workers for each of its stages, decided about together, for its own objective. An application
- *            is scaled once: as itself or as one stage.
+ * Pipelines  One that is listed has workers for each of its stages, decided about together, for its own objective. An
+ *            application is scaled once: as itself or as one stage.
  * Times      Those of the variant that ran most batches lately, on each class of workers, at the application's percentile.
  * Forecast   From the highest rate of a second in each of the last six windows of ten seconds, once there are so many.
  * Failure    What cannot be carried out is decided anew at the next look; why is told, and logged when it is a new reason.

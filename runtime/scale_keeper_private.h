@@ -81,8 +81,8 @@ leat_scale_unit(uint32_t application, uint32_t stage)
 }
 
 /*
- * Looks at what comes and waits for an application, and at what its stages take; fills in all that the scaler is told but for its
- * stages. False, with trouble: it cannot be scaled. Mutex held, released meanwhile.
+ * Looks at what comes and waits for an application, and at what its stages take; fills in all that the scaler is told
+ * but for its stages. False, with trouble: it cannot be scaled. Mutex held, released meanwhile.
  */
 bool leat_scale_look(struct leat_daemon *daemon, uint32_t a);
 

@@ -212,7 +212,7 @@ look_at_application(struct leat_daemon *daemon, uint32_t a, const struct leat_ap
 
 /*
  * How stages follow one another, as the solver is told: those that are as many steps from the start run side by side, and
- * each such row follows the one before. That is no shorter than the longest way through any DAG, and exact for rows and chains.
+ * each such row follows the one before. That is no shorter than the longest way through any DAG, and exact for chains.
  */
 static void
 join_stages(const uint32_t *after, uint32_t stage_count, struct leat_joint_application *joint)
@@ -247,7 +247,7 @@ join_stages(const uint32_t *after, uint32_t stage_count, struct leat_joint_appli
     LEAT_ASSERT(joint->term_count == 2 * stage_count - 1);
 }
 
-/* How many items a stage is asked for one of the pipeline's: by the rates, which are the same up to chance where it does not repeat. */
+/* How many items a stage is asked for one of the pipeline's: by the rates, which are alike where it does not repeat. */
 static void
 count_calls(struct leat_scale_application *scaled)
 {

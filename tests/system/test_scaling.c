@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Cores go where the load is, and go back: of two applications the one that is asked ten times as much gets cores, by larger
- *          teams, more instances or both as the mode says, while the other keeps the least; then the other way round; at the end both
- *          have the least. No core is free twice at any look, all are somebody's or free at the end, and every query has one
- *          answer, those for an application that is not scaled too. A pipeline of both has cores for each of its stages.
- * Method   The daemon's own parts in this process, on a machine that is made up, so threads are not pinned. Synthetic models, whose
- *          times follow the cores of their team. States are waited for by administrative requests.
+ * Goal     Cores go where the load is, and go back: of two applications the one that is asked ten times as much gets cores,
+ *          by larger teams, more instances or both as the mode says, while the other keeps the least; then the other way
+ *          round; at the end both have the least. No core is free twice at any look, all are somebody's or free at the
+ *          end, and every query has one answer, those for an application that is not scaled too. A pipeline of both has
+ *          cores for each of its stages.
+ * Method   The daemon's own parts in this process, on a machine that is made up, so threads are not pinned. Synthetic
+ *          models, whose times follow the cores of their team. States are waited for by administrative requests.
  */
 #include <errno.h>
 #include <jansson.h>
