@@ -461,6 +461,7 @@ begin_stage(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, u
         progress->ready_ns = end_ns > progress->ready_ns ? end_ns : progress->ready_ns;
     }
     progress->start_ns = UINT64_MAX;
+    LEAT_ASSERT(!is_repeating(stage) || (run->ended >> stage->each_stage & 1) != 0);
     progress->items = is_repeating(stage) ? 0 : run->items;
     for (uint32_t i = 0; i < run->items && is_repeating(stage); i++) {
         const uint32_t count = items_of(run, stage, i);
@@ -866,7 +867,7 @@ check_description(const struct leat_dispatcher *dispatcher, const struct leat_pi
         LEAT_ASSERT(stage->after >> s == 0 && items_max >= 1 && items_max <= app->target.items_max);
         LEAT_ASSERT(stage->size_count * items_max <= LEAT_SIZES_MAX);
         if (is_repeating(stage)) {
-            LEAT_ASSERT(stage->each_stage < s && (stage->after >> stage->each_stage & 1) != 0 && stage->each_max >= 1);
+            LEAT_ASSERT(stage->each_stage < s && stage->each_max >= 1);
             LEAT_ASSERT(!is_repeating(&pipeline->stages[stage->each_stage]));
             LEAT_ASSERT(stage->each_size < pipeline->stages[stage->each_stage].size_count);
         }

@@ -50,15 +50,16 @@ mix(uint32_t a, uint32_t b)
     return (uint32_t)(z >> 32);
 }
 
-/* Which of its sources a stage reads. */
+/* Which of its sources a stage reads: where both repeat for the same, or neither. */
 static uint32_t
 reads(uint32_t s)
 {
-    uint32_t sources = options.stages[s].each != NONE ? UINT32_C(1) << options.stages[s].each : options.stages[s].after;
-    for (uint32_t left = sources; left != 0; left &= left - 1) {
-        if (options.stages[__builtin_ctz(left)].each != NONE) {
-            sources &= ~(left & -left);
-        }
+    const uint32_t each = options.stages[s].each;
+    uint32_t sources = each != NONE ? UINT32_C(1) << each : 0;
+
+    for (uint32_t left = options.stages[s].after; left != 0; left &= left - 1) {
+        const uint32_t source = (uint32_t)__builtin_ctz(left);
+        sources |= (uint32_t)(options.stages[source].each == each) << source;
     }
     return sources;
 }
@@ -91,12 +92,11 @@ read_by(uint32_t number, uint32_t s, uint32_t item, uint32_t element)
     const uint32_t sources = reads(s);
     uint32_t read = 0;
 
-    if (options.stages[s].each != NONE) {
-        return mix(read, value_of(number, options.stages[s].each, item, element));
-    }
     for (uint32_t left = sources; left != 0; left &= left - 1) {
-        for (uint32_t e = 0; e < elements((uint32_t)__builtin_ctz(left)); e++) {
-            read = mix(read, value_of(number, (uint32_t)__builtin_ctz(left), item, e));
+        const uint32_t source = (uint32_t)__builtin_ctz(left);
+        const bool repeats = options.stages[s].each != NONE;
+        for (uint32_t e = repeats ? element : 0; e < (repeats ? element + 1 : elements(source)); e++) {
+            read = mix(read, value_of(number, source, item, e));
         }
     }
     return sources != 0 ? read : mix(read, value_of(number, INPUT, item, 0));
@@ -168,11 +168,11 @@ read_segment(uint32_t s, const struct leat_segment *segment, uint32_t i, uint32_
     const uint32_t sources = reads(s);
     uint32_t read = 0, number, t = 0;
 
-    if (options.stages[s].each != NONE || sources == 0) {
+    if (sources == 0) {
         return mix(read, get(segment->tensors[0], i, ret_number));
     }
     for (uint32_t left = sources; left != 0; left &= left - 1) {
-        const uint32_t count = elements((uint32_t)__builtin_ctz(left));
+        const uint32_t count = options.stages[s].each != NONE ? 1 : elements((uint32_t)__builtin_ctz(left));
         for (uint32_t e = 0; e < count; e++) {
             read = mix(read, get(segment->tensors[t], i * count + e, &number));
             NEED((t == 0 && e == 0) || number == *ret_number);

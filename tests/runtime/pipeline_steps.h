@@ -23,7 +23,7 @@ enum {
 };
 
 struct pipeline_steps_stage {
-    uint32_t after;   /* at most four; a repeating stage is waited for, not read */
+    uint32_t after;   /* at most four; what repeats otherwise is waited for, not read */
     uint32_t each;    /* source; PIPELINE_STEPS_NONE: it does not repeat */
     bool varies;      /* its answer says how many of PIPELINE_STEPS_EACH_MAX elements it found */
     bool output;      /* of the pipeline; at most four */

@@ -53,9 +53,9 @@ enum leat_outcome {
 enum leat_reason {
     LEAT_REASON_NONE = 0,
     LEAT_REASON_DEADLINE = 1,   /* the latency objective cannot be met with the work already queued */
-    LEAT_REASON_QUEUE_FULL = 2, /* the application's or the daemon's queue is at its bound */
+    LEAT_REASON_QUEUE_FULL = 2, /* the application's or the daemon's queue is at its bound, or runs of the pipeline are */
     LEAT_REASON_DRAINING = 3,   /* the daemon is shutting down */
-    LEAT_REASON_TARGET = 4,     /* the application or model was removed, or is not loaded */
+    LEAT_REASON_TARGET = 4,     /* the application, model or pipeline was removed, or is not loaded */
     LEAT_REASON_TENSOR = 5,     /* a tensor lies outside the arena, is misaligned or overlaps an output */
     LEAT_REASON_ITEMS = 6,      /* more items than the largest batch, or none */
     LEAT_REASON_ACCURACY = 7,   /* no variant reaches the accuracy floor */
@@ -78,7 +78,12 @@ struct leat_options {
 };
 #define LEAT_OPTIONS_INIT {sizeof(struct leat_options), 0, NULL, 0, UINT64_MAX, {0, 0, 0, 0}}
 
-/* An application or model, resolved once. */
+/*
+ * An application, a model or a pipeline, resolved once. A query to a pipeline is one query: with one deadline, floor, cap and
+ * answer. It asks the pipeline's stages, each an application, one after another or side by side; what flows between them never
+ * leaves the daemon. Its last output, `stage_ns`, u64 [items][stages][2], says of each stage how long it waited from when what
+ * it needs was there until it began, and how long it took then: zeros where there was nothing for it to do.
+ */
 struct leat_target {
     uint32_t id;
     uint32_t items_max; /* largest number of items in one query */
@@ -107,11 +112,12 @@ struct leat_query {
     uint32_t items;  /* 1..items_max */
     uint32_t flags;
     uint64_t latency_ns;         /* objective, from now; 0: the application's own. At most 2^32 us */
-    uint32_t accuracy_floor_ppm; /* 0: any. 950000 is 95 % */
+    uint32_t accuracy_floor_ppm; /* 0: any. 950000 is 95 %. Of a pipeline: each stage reaches it */
     /*
      * What an answer may cost, in billionths of what prices are in; kept to 3 %, never exceeded. 0: any. The cost of an answer is
      * the time that its items take by themselves, as measured when the model was loaded, at the worker's price. Workers of a
-     * class without a price do not serve a query that has a cap.
+     * class without a price do not serve a query that has a cap. Of a pipeline, all stages together: each may cost a part of
+     * what those before it left, by what it and those behind it cost at the least.
      */
     uint32_t cost_cap_nano;
     uint64_t user_data;              /* comes back in the completion */
@@ -126,6 +132,12 @@ struct leat_query {
 };
 #define LEAT_QUERY_INIT {sizeof(struct leat_query), 0, 1, 0, 0, 0, 0, 0, {0}, 0, 0, {0}}
 
+/*
+ * Of a pipeline: batch_items is 0, worker UINT16_MAX; execution is from when its first stage began until its last one ended.
+ * OK: variant is UINT16_MAX, and accuracy_ppm the product of what the variants of its stages stand for, 0 if one is unknown.
+ * Else the first stage that was refused, expired or failed says how it ended and why: variant is its place in the pipeline,
+ * UINT16_MAX where it came to none; accuracy_ppm and cost_nano are 0.
+ */
 struct leat_completion {
     uint64_t user_data;
     uint64_t ticket;       /* as returned by leat_submit */
@@ -222,7 +234,8 @@ LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_wait(struct leat_session *sess
 
 /*
  * Asks that a query not run. It still ends in exactly one completion: CANCELLED if it had not been handed to
- * a worker, else as it would have. LEAT_ERR_NOT_FOUND: no such query is in flight.
+ * a worker, else as it would have; of a pipeline, if some of its work had not been, once what had been has ended.
+ * LEAT_ERR_NOT_FOUND: no such query is in flight.
  */
 LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_cancel(struct leat_session *session, uint64_t ticket);
 
