@@ -259,6 +259,10 @@ run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
         struct pipeline_steps_query *query = query_of(s, &segments[i]);
         query->start_ns[s] = start_ns < query->start_ns[s] ? start_ns : query->start_ns[s];
         query->stop_ns[s] = pipeline_steps.tables.clock.base_ns;
+        if (query->ask.cost_cap_nano > 0) {
+            query->cost_nano += leat_application_cost_nano(&pipeline_steps.apps[s], variant, 0, segments[i].items);
+            NEED(query->cost_nano <= query->ask.cost_cap_nano);
+        }
     }
     return LEAT_OK;
 }

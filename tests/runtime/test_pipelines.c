@@ -534,7 +534,7 @@ test_removal(void)
 static void
 test_drain(void)
 {
-    const struct pipeline_steps_options options = chain(3);
+    struct pipeline_steps_options options = chain(3);
 
     pipeline_steps_start(&options);
     submit(0, 1);
@@ -545,6 +545,17 @@ test_drain(void)
     EXPECT(ended(1, LEAT_OUTCOME_REJECTED, LEAT_REASON_DRAINING, UINT16_MAX) && !pipeline_steps.drained);
     pipeline_steps_settle();
     EXPECT(is_ok(0) && pipeline_steps.drained);
+    pipeline_steps_stop();
+
+    options.queue_capacity = 2; /* runs that wait for room there, while nothing waits anywhere else */
+    pipeline_steps_start(&options);
+    for (uint32_t n = 0; n < 6; n++) {
+        ask(n, &(struct pipeline_steps_ask){.accuracy_floor_ppm = 990000});
+    }
+    pipeline_steps_command(&(struct leat_command){.kind = LEAT_COMMAND_DRAIN});
+    EXPECT(pipeline_steps.queries[5].under_way && !pipeline_steps.drained);
+    pipeline_steps_settle();
+    EXPECT(ended(5, LEAT_OUTCOME_REJECTED, LEAT_REASON_ACCURACY, 0) && pipeline_steps.drained);
     pipeline_steps_stop();
 }
 

@@ -39,7 +39,8 @@ draw_dag(struct pipeline_steps_options *options)
         struct pipeline_steps_stage *stage = &options->stages[s];
         *stage = (struct pipeline_steps_stage){.each = PIPELINE_STEPS_NONE,
                                                .time_ns = 1000 * (1 + below(2000)),
-                                               .accuracy_ppm = one_in(8) ? 0 : 900000 + below(100001)};
+                                               .accuracy_ppm = one_in(8) ? 0 : 900000 + below(100001),
+                                               .slow_accuracy_ppm = one_in(4) ? 950000 + below(50001) : 0};
         for (uint32_t n = s > 0 ? below(4) : 0; n > 0; n--) {
             stage->after |= UINT32_C(1) << below(s);
         }
