@@ -34,8 +34,8 @@ leat_daemon_find_model(struct leat_daemon *daemon, const char *name)
     return NULL;
 }
 
-static enum leat_status
-find_target(void *context, const char *name, struct leat_target *ret_target)
+enum leat_status
+leat_daemon_find_target(void *context, const char *name, struct leat_target *ret_target)
 {
     struct leat_daemon *daemon = context;
     enum leat_status status = LEAT_OK;
@@ -745,7 +745,7 @@ start_parts(struct leat_daemon *daemon)
     }
     options->server.tables = daemon->tables;
     options->server.dispatcher = daemon->dispatcher;
-    options->server.find = find_target;
+    options->server.find = leat_daemon_find_target;
     options->server.admin = queue_admin;
     options->server.application_gone = leat_daemon_application_gone;
     options->server.pipeline_gone = leat_daemon_pipeline_gone;

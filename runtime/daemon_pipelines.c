@@ -226,7 +226,7 @@ leat_daemon_serve_pipelines(struct leat_daemon *daemon)
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     for (uint32_t p = 0; p < daemon->pipelines.count; p++) {
         struct leat_daemon_pipeline *own = daemon->pipelines.all[p];
-        if (own->pipeline != NULL || own->barred) {
+        if (own->pipeline != NULL || own->barred || own->removing) {
             continue;
         }
         if (build(daemon, &own->spec, &pipeline) == LEAT_OK) {

@@ -147,6 +147,9 @@ struct leat_application *leat_daemon_find_application(struct leat_daemon *daemon
 struct leat_daemon_definition *leat_daemon_find_definition(struct leat_daemon *daemon, const char *name);
 struct leat_daemon_model *leat_daemon_find_model(struct leat_daemon *daemon, const char *name);
 
+/* Of an application, a model or a pipeline that is served. What the server calls; the context is the daemon. Mutex not held. */
+LEAT_MUST_CHECK enum leat_status leat_daemon_find_target(void *context, const char *name, struct leat_target *ret_target);
+
 /* ---- runtime/daemon_scale.c --------------------------------------------------------------------- */
 
 void leat_daemon_scale_init(struct leat_daemon *daemon); /* once workers were surveyed */

@@ -180,7 +180,6 @@ response_of(const struct leat_dispatcher *dispatcher, const struct leat_pipeline
         .reason = run->reason,
         .variant = run->failed_stage,
         .worker = UINT16_MAX,
-        .total_ns = dispatcher->now_ns > run->submit_ns ? dispatcher->now_ns - run->submit_ns : 0,
     };
     uint64_t start_ns = UINT64_MAX, end_ns = 0;
 
@@ -191,6 +190,8 @@ response_of(const struct leat_dispatcher *dispatcher, const struct leat_pipeline
             end_ns = progress->end_ns > end_ns ? progress->end_ns : end_ns;
         }
     }
+    const uint64_t over_ns = end_ns > dispatcher->now_ns ? end_ns : dispatcher->now_ns; /* a worker may end within the round */
+    response.total_ns = over_ns > run->submit_ns ? over_ns - run->submit_ns : 0;
     response.queue_ns = end_ns > 0 ? start_ns - run->submit_ns : response.total_ns;
     response.exec_ns = end_ns > 0 ? end_ns - start_ns : 0;
     if (run->outcome == LEAT_OUTCOME_OK) {

@@ -215,17 +215,7 @@ leat_offline_list_jobs(struct leat_offline *offline)
 static enum leat_status
 find_target(struct leat_offline *offline, const char *name, struct leat_target *ret_target)
 {
-    struct leat_daemon *daemon = offline->daemon;
-    enum leat_status status = LEAT_OK;
-
-    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
-    const struct leat_application *app = leat_daemon_find_application(daemon, name);
-    if (app != NULL) {
-        *ret_target = app->target;
-    } else {
-        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application or model '%s': 'leat app list' shows them", name);
-    }
-    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    enum leat_status status = leat_daemon_find_target(offline->daemon, name, ret_target);
     if (status == LEAT_OK) {
         status = leat_offline_check_target(ret_target);
         status = status == LEAT_OK ? LEAT_OK : leat_err_prefix(status, "'%s'", name);

@@ -101,7 +101,7 @@ find(void *context, const char *name, struct leat_target *ret_target)
     return LEAT_OK;
 }
 
-/* Models are another target's: who brings a file, or asks for a synthetic one, is not allowed to. */
+/* Models and pipelines are other targets': who brings a file, asks for a synthetic one, or adds one is not allowed to. */
 static void
 admin(void *context, char *request, uid_t uid, struct leat_packet *packet, int reply_socket)
 {
@@ -112,7 +112,7 @@ admin(void *context, char *request, uid_t uid, struct leat_packet *packet, int r
         .request = request, .uid = uid, .fd_count = (uint32_t)packet->fd_count, .reply_socket = reply_socket};
     memcpy(job->fds, packet->fds, packet->fd_count * sizeof(job->fds[0]));
     packet->fd_count = 0;
-    if (strstr(request, "synthetic") != NULL || strstr(request, "\\u") != NULL ||
+    if (strstr(request, "synthetic") != NULL || strstr(request, "pipeline-add") != NULL || strstr(request, "\\u") != NULL ||
         (job->fd_count > 0 && fcntl(job->fds[0], F_GET_SEALS) >= 0)) {
         job->uid = geteuid() + 1;
     }

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/align.h"
 #include "tests/kernels/model_builder.h"
@@ -333,6 +334,21 @@ test_words(void)
                            "\"outputs\":{\"y\":\"x.y\"}}")));
 }
 
+/* Folders of items are answered by pipelines too. */
+static void
+test_offline(void)
+{
+    static const unsigned char item[64] = {1};
+    char input[256], output[256];
+
+    (void)snprintf(input, sizeof(input), "%s/items", leatd.root.path);
+    (void)snprintf(output, sizeof(output), "%s/answers", leatd.root.path);
+    EXPECT(mkdir(input, 0700) == 0);
+    (void)write_file("items/0.raw", item, sizeof(item));
+    (void)write_file("items/1.raw", item, sizeof(item));
+    LEAT(0, "2 of 2 items answered", "offline", "submit", "--application", "one", "--input", input, "--output", output, "--wait");
+}
+
 /* Names are taken once, and who is asked stays. */
 static void
 test_holds(void)
@@ -354,6 +370,7 @@ test_holds(void)
     LEAT(3, "pipeline 'one' asks 'sized'", "app", "remove", "sized");
     LEAT(0, "sized", "app", "change", "sized", "--remove-models", "small");
     LEAT(0, "stage sized: waited", "run", "one", "--items", "8");
+    test_offline();
     LEAT(0, "removed one", "pipeline", "remove", "one");
     LEAT(0, "removed", "app", "remove", "sized", "--with-models");
 }
