@@ -6,9 +6,8 @@
 #include "runtime/scale_keeper.h"
 #include "runtime/scale_plan.h"
 
-#define LEAT_SCALE_CHANGES_KEPT   64u
-#define LEAT_SCALE_FORECAST_RATES (LEAT_FORECAST_WINDOWS * LEAT_FORECAST_WINDOW_S) /* seconds */
-#define LEAT_SCALE_UNITS          (LEAT_SCALER_APPLICATIONS_MAX * LEAT_SCALE_STAGES_MAX)
+#define LEAT_SCALE_CHANGES_KEPT 64u
+#define LEAT_SCALE_UNITS        (LEAT_SCALER_APPLICATIONS_MAX * LEAT_SCALE_STAGES_MAX)
 
 /* What a stage has of workers. */
 struct leat_scale_part {
@@ -35,11 +34,9 @@ struct leat_scale_stage {
 /* What is listed in the configuration. The stages beyond its number have no workers. */
 struct leat_scale_application {
     struct leat_scaler_application scaler;
-    bool served;                            /* it is there, and can be scaled */
-    uint64_t second_ns, items_seen;         /* when the last whole second ended, and what had come by then */
-    float rates[LEAT_SCALE_FORECAST_RATES]; /* ring, of whole seconds */
-    uint32_t seconds;                       /* so far */
-    char trouble[160];                      /* why it is not scaled; "" where it is */
+    bool served; /* it is there, and can be scaled */
+    struct leat_forecast_memory memory;
+    char trouble[160]; /* why it is not scaled; "" where it is */
     struct leat_scale_stage stages[LEAT_SCALE_STAGES_MAX];
 };
 

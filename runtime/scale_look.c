@@ -6,7 +6,6 @@
 
 #include "runtime/scale_keeper_private.h"
 
-#define SECOND_NS UINT64_C(1000000000)
 #define CALLS_MIN (1.0 / 64)
 #define CALLS_MAX 64.0
 
@@ -157,40 +156,6 @@ look_at(struct leat_daemon *daemon, uint32_t a, uint32_t s, const char *name)
 
 /* ---- What comes, as a whole ------------------------------------------------------------------------------ */
 
-/* Counts whole seconds; of how many items came in each. */
-static void
-remember_rate(struct leat_scale_application *scaled, uint64_t items, uint64_t now_ns)
-{
-    if (scaled->second_ns == 0 || items < scaled->items_seen) {
-        scaled->seconds = 0;
-    } else if (now_ns - scaled->second_ns < SECOND_NS) {
-        return;
-    } else {
-        const double qps = (double)(items - scaled->items_seen) * (double)SECOND_NS / (double)(now_ns - scaled->second_ns);
-        scaled->rates[scaled->seconds++ % LEAT_SCALE_FORECAST_RATES] = (float)qps;
-    }
-    scaled->second_ns = now_ns;
-    scaled->items_seen = items;
-}
-
-static double
-foresee(const struct leat_scale_application *scaled, enum leat_forecast forecast)
-{
-    double maxima_qps[LEAT_FORECAST_WINDOWS];
-
-    if (forecast == LEAT_SCALING_FORESEES_NOTHING || scaled->seconds < LEAT_SCALE_FORECAST_RATES) {
-        return 0;
-    }
-    for (uint32_t w = 0; w < LEAT_FORECAST_WINDOWS; w++) {
-        maxima_qps[w] = 0;
-        for (uint32_t s = 0; s < LEAT_FORECAST_WINDOW_S; s++) { /* the oldest is the next to be replaced */
-            const uint32_t second = scaled->seconds + w * LEAT_FORECAST_WINDOW_S + s;
-            maxima_qps[w] = fmax(maxima_qps[w], scaled->rates[second % LEAT_SCALE_FORECAST_RATES]);
-        }
-    }
-    return fmax(leat_forecast_qps(forecast, maxima_qps), 0);
-}
-
 /* One stage, asked once for each item. */
 static bool
 look_at_application(struct leat_daemon *daemon, uint32_t a, const struct leat_application *app)
@@ -209,43 +174,6 @@ look_at_application(struct leat_daemon *daemon, uint32_t a, const struct leat_ap
 }
 
 /* ---- Pipelines ------------------------------------------------------------------------------------------- */
-
-/*
- * How stages follow one another, as the solver is told: those that are as many steps from the start run side by side, and
- * each such row follows the one before. That is no shorter than the longest way through any DAG, and exact for chains.
- */
-static void
-join_stages(const uint32_t *after, uint32_t stage_count, struct leat_joint_application *joint)
-{
-    uint32_t steps[LEAT_SCALE_STAGES_MAX] = {0}, last = 0;
-
-    for (uint32_t s = 0; s < stage_count; s++) {
-        for (uint32_t before = 0; before < s; before++) {
-            if ((after[s] >> before & 1) != 0 && steps[before] >= steps[s]) {
-                steps[s] = steps[before] + 1;
-            }
-        }
-        last = steps[s] > last ? steps[s] : last;
-    }
-    joint->stage_count = stage_count;
-    joint->term_count = 0;
-    for (uint32_t step = 0; step <= last; step++) {
-        bool beside = false;
-        for (uint32_t s = 0; s < stage_count; s++) {
-            if (steps[s] == step) {
-                joint->terms[joint->term_count++] = (int8_t)s;
-                if (beside) {
-                    joint->terms[joint->term_count++] = LEAT_JOINT_PARALLEL;
-                }
-                beside = true;
-            }
-        }
-        if (step > 0) {
-            joint->terms[joint->term_count++] = LEAT_JOINT_SERIES;
-        }
-    }
-    LEAT_ASSERT(joint->term_count == 2 * stage_count - 1);
-}
 
 /* How many items a stage is asked for one of the pipeline's: by the rates, which are alike where it does not repeat. */
 static void
@@ -281,7 +209,7 @@ look_at_pipeline(struct leat_daemon *daemon, uint32_t a, const struct leat_pipel
         memcpy(names[s], pipeline->stages[s].application_name, sizeof(names[s]));
         after[s] = pipeline->stages[s].after;
     }
-    join_stages(after, stage_count, joint);
+    leat_joint_follow(joint, after, stage_count);
     for (uint32_t s = 0; s < stage_count; s++) {
         if (!look_at(daemon, a, s, names[s])) {
             return false;
@@ -307,9 +235,10 @@ leat_scale_look(struct leat_daemon *daemon, uint32_t a)
         return false;
     }
     scaled->scaler.joint.weight = options->applications[a].weight;
-    remember_rate(scaled, scaled->stages[0].items, leat_monotonic_ns());
+    leat_forecast_remember(&scaled->memory, scaled->stages[0].items, leat_monotonic_ns());
     scaled->scaler.rate_qps = scaled->stages[0].rate_qps;
-    scaled->scaler.expected_qps = foresee(scaled, options->forecast);
+    scaled->scaler.expected_qps =
+        options->forecast != LEAT_SCALING_FORESEES_NOTHING ? leat_forecast_foresee(&scaled->memory, options->forecast) : 0;
     scaled->trouble[0] = '\0';
     return true;
 }

@@ -50,3 +50,37 @@ leat_forecast_qps(enum leat_forecast forecast, const double maxima_qps[LEAT_FORE
     const double qps = forecast == LEAT_FORECAST_MAXIMUM ? most_qps : sum_qps;
     return qps > 0 ? qps : 0; /* a line that falls steeply ends below */
 }
+
+void
+leat_forecast_remember(struct leat_forecast_memory *memory, uint64_t arrived, uint64_t now_ns)
+{
+    const uint64_t second_ns = 1000000000, passed_ns = now_ns - memory->second_ns;
+
+    if (memory->second_ns == 0 || arrived < memory->arrived) {
+        *memory = (struct leat_forecast_memory){0};
+    } else if (passed_ns < second_ns) {
+        return;
+    } else {
+        memory->rates_qps[memory->next] = (float)((double)(arrived - memory->arrived) * (double)second_ns / (double)passed_ns);
+        memory->next = (memory->next + 1) % LEAT_FORECAST_SECONDS;
+        memory->seconds += memory->seconds < LEAT_FORECAST_SECONDS;
+    }
+    memory->second_ns = now_ns;
+    memory->arrived = arrived;
+}
+
+double
+leat_forecast_foresee(const struct leat_forecast_memory *memory, enum leat_forecast forecast)
+{
+    double maxima_qps[LEAT_FORECAST_WINDOWS] = {0};
+
+    if (memory->seconds < LEAT_FORECAST_SECONDS) {
+        return 0;
+    }
+    for (uint32_t s = 0; s < LEAT_FORECAST_SECONDS; s++) { /* from the oldest, which is the next to be replaced */
+        const double qps = memory->rates_qps[(memory->next + s) % LEAT_FORECAST_SECONDS];
+        double *most_qps = &maxima_qps[s / LEAT_FORECAST_WINDOW_S];
+        *most_qps = qps > *most_qps ? qps : *most_qps;
+    }
+    return leat_forecast_qps(forecast, maxima_qps);
+}

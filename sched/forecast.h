@@ -12,6 +12,7 @@
 #define LEAT_SCHED_FORECAST_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #define LEAT_FORECAST_WINDOWS   6u
 #define LEAT_FORECAST_WINDOW_S 10u
@@ -33,5 +34,24 @@ bool leat_forecast_find(const char *name, enum leat_forecast *ret_forecast);
 
 /* The highest rate of a second in the next window, from those of the last windows, the latest last; none is negative. */
 double leat_forecast_qps(enum leat_forecast forecast, const double maxima_qps[LEAT_FORECAST_WINDOWS]);
+
+#define LEAT_FORECAST_SECONDS (LEAT_FORECAST_WINDOWS * LEAT_FORECAST_WINDOW_S)
+
+/* The rates of the last seconds. All zeroes at the start. */
+struct leat_forecast_memory {
+    uint64_t second_ns, arrived; /* when the last second ended, and how many had arrived by then */
+    uint32_t seconds;            /* that are known; stays at LEAT_FORECAST_SECONDS */
+    uint32_t next;               /* place of the next one */
+    float rates_qps[LEAT_FORECAST_SECONDS]; /* ring */
+};
+
+/*
+ * How many have arrived by now; to be told several times a second. A second ends at the first telling behind its end. Who has
+ * fewer than before has begun anew, and so does the memory.
+ */
+void leat_forecast_remember(struct leat_forecast_memory *memory, uint64_t arrived, uint64_t now_ns);
+
+/* From what is remembered; 0 until that is all windows. */
+double leat_forecast_foresee(const struct leat_forecast_memory *memory, enum leat_forecast forecast);
 
 #endif /* LEAT_SCHED_FORECAST_H */

@@ -93,6 +93,41 @@ leat_joint_demand(double rate_qps, uint64_t window_ns, double deviations)
     return rate_qps + deviations * sqrt(rate_qps * 1e9 / (double)window_ns);
 }
 
+void
+leat_joint_follow(struct leat_joint_application *application, const uint32_t *after, uint32_t stage_count)
+{
+    uint32_t steps[LEAT_SCALE_STAGES_MAX] = {0}, last = 0;
+
+    LEAT_ASSERT(stage_count >= 1 && stage_count <= LEAT_SCALE_STAGES_MAX);
+    for (uint32_t s = 0; s < stage_count; s++) {
+        LEAT_ASSERT(after[s] >> s == 0);
+        for (uint32_t before = 0; before < s; before++) {
+            if ((after[s] >> before & 1) != 0 && steps[before] >= steps[s]) {
+                steps[s] = steps[before] + 1;
+            }
+        }
+        last = steps[s] > last ? steps[s] : last;
+    }
+    application->stage_count = stage_count;
+    application->term_count = 0;
+    for (uint32_t step = 0; step <= last; step++) {
+        bool beside = false;
+        for (uint32_t s = 0; s < stage_count; s++) {
+            if (steps[s] == step) {
+                application->terms[application->term_count++] = (int8_t)s;
+                if (beside) {
+                    application->terms[application->term_count++] = LEAT_JOINT_PARALLEL;
+                }
+                beside = true;
+            }
+        }
+        if (step > 0) {
+            application->terms[application->term_count++] = LEAT_JOINT_SERIES;
+        }
+    }
+    LEAT_ASSERT(application->term_count == 2 * stage_count - 1);
+}
+
 static uint32_t
 cores_of(const struct solver *solver, uint32_t cell, uint32_t k)
 {

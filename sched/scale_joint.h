@@ -58,6 +58,13 @@ struct leat_joint_application {
     uint32_t weight;   /* of each query a second that is shed; 1 and more */
 };
 
+/*
+ * Says how the stages of a DAG follow one another: bit p of after[s] that stage s waits for stage p, an earlier one. Those that
+ * are as many steps from the start are joined in parallel, and each such row follows the one before. So the latency is never less
+ * than that of the longest way through the DAG, and is just that where it is a chain, or one row.
+ */
+void leat_joint_follow(struct leat_joint_application *application, const uint32_t *after, uint32_t stage_count);
+
 struct leat_joint_choice {
     uint32_t worker_class, instances, cores, batch; /* instances 0: the application is shed */
 };

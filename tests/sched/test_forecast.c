@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Forecasts are what their names say, grow with the load, and lie in the order of their quantiles on the paper's trace.
+ * Goal     Forecasts are what their names say, of the seconds that were remembered, grow with the load, and lie in the order of their quantiles on the paper's trace.
  * Method   Constant loads and lines by hand; random windows at several scales; windows of the committed slice of the Twitter stream,
  *          with how often the load then rose above each quantile.
  */
@@ -56,6 +56,36 @@ test_scale(void)
     }
 }
 
+/* Told at odd moments, and after stalls: as a plain list of the seconds says. */
+static void
+test_memory(void)
+{
+    static double rates[1000];
+    struct leat_forecast_memory memory = {0};
+    uint64_t random_state = leat_test_seed, now_ns = 5, arrived = 7, second_ns = 5, second_arrived = 7;
+    uint32_t count = 0;
+
+    leat_forecast_remember(&memory, arrived, now_ns);
+    while (count < 1000) {
+        double maxima[LEAT_FORECAST_WINDOWS] = {0};
+        now_ns += 1 + leat_test_random(&random_state) % (leat_test_random(&random_state) % 50 == 0 ? 7000000000u : 300000000u);
+        arrived += leat_test_random(&random_state) % 100;
+        leat_forecast_remember(&memory, arrived, now_ns);
+        if (now_ns - second_ns >= 1000000000) {
+            rates[count++] = (double)(float)((double)(arrived - second_arrived) * 1e9 / (double)(now_ns - second_ns));
+            second_ns = now_ns;
+            second_arrived = arrived;
+        }
+        for (uint32_t s = 0; s < 60 && count >= 60; s++) {
+            maxima[s / 10] = fmax(maxima[s / 10], rates[count - 60 + s]);
+        }
+        EXPECT(leat_forecast_foresee(&memory, LEAT_FORECAST_TREND) ==
+               (count >= 60 ? leat_forecast_qps(LEAT_FORECAST_TREND, maxima) : 0));
+    }
+    leat_forecast_remember(&memory, 0, now_ns + 1); /* another one has begun */
+    EXPECT(memory.seconds == 0 && leat_forecast_foresee(&memory, LEAT_FORECAST_MAXIMUM) == 0);
+}
+
 /* The slice is 64 windows of a load that jumps: shares are wide of those that were learned, their order is not. */
 static void
 test_quantiles(const char *path)
@@ -93,6 +123,7 @@ main(int argc, char **argv)
     test_names();
     test_by_hand();
     test_scale();
+    test_memory();
     test_quantiles(argv[1]);
     return 0;
 }

@@ -278,6 +278,42 @@ test_demand(void)
     EXPECT(fabs(leat_joint_demand(100, 250000000, 3) - 160) < 1e-9); /* shorter windows vary more */
 }
 
+/* ---- DAGs ---------------------------------------------------------------------------------------------- */
+
+/* Each stage once, never less than the longest way, and that way itself for chains and rows. */
+static void
+test_follow(void)
+{
+    for (uint32_t round = 0; round < 20000; round++) {
+        const uint32_t count = 1 + below(LEAT_SCALE_STAGES_MAX), kind = below(3); /* a chain, a row, whatever comes */
+        struct leat_joint_application application = {0};
+        uint32_t after[LEAT_SCALE_STAGES_MAX] = {0}, seen = 0;
+        uint64_t stages_ns[LEAT_SCALE_STAGES_MAX], ends_ns[LEAT_SCALE_STAGES_MAX], longest_ns = 0;
+
+        for (uint32_t s = 0; s < count; s++) {
+            after[s] = kind == 0 ? (s > 0 ? 1u << (s - 1) : 0) : kind == 1 ? 0 : below(1u << s);
+            stages_ns[s] = 1 + below(1000);
+            ends_ns[s] = stages_ns[s];
+            for (uint32_t before = 0; before < s; before++) {
+                const uint64_t end_ns = (after[s] >> before & 1) != 0 ? ends_ns[before] + stages_ns[s] : 0;
+                ends_ns[s] = end_ns > ends_ns[s] ? end_ns : ends_ns[s];
+            }
+            longest_ns = ends_ns[s] > longest_ns ? ends_ns[s] : longest_ns;
+        }
+        leat_joint_follow(&application, after, count);
+        EXPECT(application.stage_count == count && application.term_count == 2 * count - 1);
+        for (uint32_t t = 0; t < application.term_count; t++) {
+            if (application.terms[t] >= 0) {
+                EXPECT((seen >> application.terms[t] & 1) == 0);
+                seen |= 1u << application.terms[t];
+            }
+        }
+        EXPECT(seen == (1u << count) - 1);
+        const uint64_t latency_ns = latency_of(&application, stages_ns);
+        EXPECT(kind == 2 ? latency_ns >= longest_ns : latency_ns == longest_ns);
+    }
+}
+
 int
 main(void)
 {
@@ -286,5 +322,6 @@ main(void)
     test_against_all_choices();
     test_the_objective_itself();
     test_demand();
+    test_follow();
     return 0;
 }
