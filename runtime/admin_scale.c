@@ -73,13 +73,14 @@ describe_held(struct leat_daemon *daemon, uint32_t worker)
     json_t *own = name_application(daemon, held.application);
     const char *serves = own != NULL ? "application" : held.application == LEAT_ARRANGED_FOR_NOBODY ? "nobody" : "all";
     const char *group = leat_cpusets_path(daemon->options.cpusets, worker);
-    return json_pack("{s:s, s:o?, s:I, s:I, s:o, s:o, s:I, s:I, s:s, s:I, s:I, s:s?}", "serves", serves, "application", own, "worker", (json_int_t)worker, "cores",
+    return json_pack("{s:s, s:o?, s:I, s:I, s:o, s:o, s:I, s:I, s:s, s:I, s:I, s:I, s:s?}", "serves", serves, "application", own,
+                     "worker", (json_int_t)worker, "cores",
                      (json_int_t)held.shape.cores, "sizes", describe_sizes(daemon, worker), "cpus",
                      daemon->options.pin ? numbers(held.cpus, held.cpu_count) : json_array(), "node",
                      (json_int_t)daemon->options.workers[worker].node, "class", (json_int_t)held.shape.worker_class,
                      "class_name", daemon->classes[held.shape.worker_class].name, "since_ns",
-                     (json_int_t)(leat_monotonic_ns() - held.since_ns), "resizes", (json_int_t)held.resizes,
-                     "group", group[0] != '\0' ? group : NULL);
+                     (json_int_t)(leat_monotonic_ns() - held.since_ns), "resizes", (json_int_t)held.resizes, "moves",
+                     (json_int_t)held.moves, "group", group[0] != '\0' ? group : NULL);
 }
 
 json_t *

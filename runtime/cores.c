@@ -8,6 +8,7 @@
 struct core {
     uint32_t cpu, node, l3, core;
     uint32_t users; /* threads of leat that run on it */
+    bool left;      /* a worker was moved away from it, and nobody has had it since */
 };
 
 struct holding {
@@ -216,6 +217,7 @@ leat_cores_give(struct leat_cores *cores, uint32_t worker, uint32_t *ret_cpu)
         return LEAT_FAIL(LEAT_ERR_BUSY, "no core of NUMA node %u is free for worker %u", holding->node, worker);
     }
     cores->all[nearest].users = 1;
+    cores->all[nearest].left = false;
     holding->places[holding->count] = nearest;
     holding->cpus[holding->count++] = cores->all[nearest].cpu;
     *ret_cpu = cores->all[nearest].cpu;
@@ -233,6 +235,82 @@ leat_cores_take_back(struct leat_cores *cores, uint32_t worker)
     core->users--;
     holding->placed = holding->placed < holding->count ? holding->placed : holding->count;
     return holding->cpus[holding->count];
+}
+
+/* By which cores are chosen for the worker to move to: no two have the same. */
+static uint64_t
+order_of(const struct leat_cores *cores, const struct holding *holding, uint32_t place)
+{
+    return (uint64_t)cores->all[place].left << 63 | (uint64_t)distance(cores, place, holding->places[0]) << 32 | place;
+}
+
+enum leat_status
+leat_cores_choose_others(const struct leat_cores *cores, uint32_t worker, uint32_t *cpus)
+{
+    LEAT_ASSERT(worker < cores->worker_count);
+    const struct holding *holding = &cores->workers[worker];
+    uint64_t last = 0;
+
+    if (leat_cores_shared(cores, worker)) {
+        return LEAT_FAIL(LEAT_ERR_BUSY, "worker %u shares its cores", worker);
+    }
+    for (uint32_t i = 0; i < holding->count; i++) {
+        uint64_t next = UINT64_MAX;
+        for (uint32_t c = 0; c < cores->count; c++) {
+            const uint64_t order = order_of(cores, holding, c);
+            if (cores->all[c].users == 0 && cores->all[c].node == holding->node && order < next && (i == 0 || order > last)) {
+                next = order;
+            }
+        }
+        if (next == UINT64_MAX) {
+            return LEAT_FAIL(LEAT_ERR_BUSY, "fewer than %u cores of NUMA node %u are free for worker %u to move to", holding->count,
+                             holding->node, worker);
+        }
+        cpus[i] = cores->all[next & UINT32_MAX].cpu;
+        last = next;
+    }
+    return LEAT_OK;
+}
+
+void
+leat_cores_move(struct leat_cores *cores, uint32_t worker, const uint32_t *cpus)
+{
+    LEAT_ASSERT(worker < cores->worker_count);
+    struct holding *holding = &cores->workers[worker];
+
+    for (uint32_t i = 0; i < holding->count; i++) {
+        struct core *core = &cores->all[holding->places[i]];
+        uint32_t c = 0;
+        while (c < cores->count && cores->all[c].cpu != cpus[i]) {
+            c++;
+        }
+        LEAT_ASSERT(c < cores->count && cores->all[c].users == 0 && core->users == 1);
+        core->users = 0;
+        core->left = true;
+        cores->all[c].users = 1;
+        cores->all[c].left = false;
+        holding->places[i] = c;
+        holding->cpus[i] = cpus[i];
+    }
+    holding->placed = 0;
+}
+
+void
+leat_cores_swap(struct leat_cores *cores, uint32_t worker, uint32_t other)
+{
+    LEAT_ASSERT(worker < cores->worker_count && other < cores->worker_count && worker != other);
+    struct holding *a = &cores->workers[worker], *b = &cores->workers[other];
+
+    LEAT_ASSERT(a->count == b->count && a->node == b->node);
+    LEAT_ASSERT(!leat_cores_shared(cores, worker) && !leat_cores_shared(cores, other));
+    for (uint32_t i = 0; i < a->count; i++) {
+        const uint32_t cpu = a->cpus[i], place = a->places[i];
+        a->cpus[i] = b->cpus[i];
+        a->places[i] = b->places[i];
+        b->cpus[i] = cpu;
+        b->places[i] = place;
+    }
+    a->placed = b->placed = 0;
 }
 
 void

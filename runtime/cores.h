@@ -37,6 +37,16 @@ LEAT_MUST_CHECK enum leat_status leat_cores_give(struct leat_cores *cores, uint3
 /* The one that it got last is nobody's. Returns its CPU. */
 uint32_t leat_cores_take_back(struct leat_cores *cores, uint32_t worker);
 
+/*
+ * As many other cores of its node as it has, that nobody has: `cpus` has room for as many. The nearest first, and those that
+ * somebody was moved away from and nobody has had since last. LEAT_ERR_BUSY where there are fewer, or it shares its own.
+ */
+LEAT_MUST_CHECK enum leat_status leat_cores_choose_others(const struct leat_cores *cores, uint32_t worker, uint32_t *cpus);
+/* It has those now, and nobody what it had. */
+void leat_cores_move(struct leat_cores *cores, uint32_t worker, const uint32_t *cpus);
+/* Each has what the other had: as many of one node, that nobody else has. */
+void leat_cores_swap(struct leat_cores *cores, uint32_t worker, uint32_t other);
+
 /* Asserts that each core has as many users as there are who say so, and that what was given is no other's. */
 void leat_cores_check(const struct leat_cores *cores);
 

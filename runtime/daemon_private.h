@@ -80,7 +80,7 @@ struct leat_daemon_scale {
         struct leat_team_shape shape; /* as the dispatcher was told last; without cores it is parked */
         uint16_t owner;               /* likewise: whom it serves */
         uint64_t since_ns;            /* monotonic: when it was in force, or the daemon started */
-        uint64_t resizes;             /* so far */
+        uint64_t resizes, moves;      /* so far */
         struct leat_resize resize;    /* under way, or the last one */
     } workers[LEAT_SCHED_WORKERS_MAX];
 };
@@ -197,12 +197,21 @@ struct leat_daemon_arrangement {
 LEAT_MUST_CHECK enum leat_status leat_daemon_arrange(struct leat_daemon *daemon, const struct leat_daemon_arrangement *workers,
                                                      uint32_t count);
 
+/*
+ * Any thread but the server's, no mutex held: moves the worker to other cores of its node, as many, while it runs: to free ones, or where
+ * `other` is a worker, to what that has, which gets its. LEAT_ERR_BUSY where too few are free, it is parked, one of the two shares its
+ * cores, they have not as many or not on one node, or the daemon shuts down; LEAT_ERR_UNSUPPORTED where threads are not pinned.
+ */
+#define LEAT_TO_FREE_CORES UINT32_MAX
+LEAT_MUST_CHECK enum leat_status leat_daemon_move(struct leat_daemon *daemon, uint32_t worker, uint32_t other);
+bool leat_daemon_shares_cores(struct leat_daemon *daemon, uint32_t worker);
+
 /* What a worker has now. */
 struct leat_daemon_held {
     uint32_t cpus[LEAT_TEAM_MAX], cpu_count; /* with what it is giving back */
     struct leat_team_shape shape; /* without cores: it is parked, and of its last class */
     uint16_t application;         /* that it serves, as in an arrangement; LEAT_ARRANGED_FOR_NOBODY where it is parked */
-    uint64_t since_ns, resizes;
+    uint64_t since_ns, resizes, moves;
 };
 void leat_daemon_held(struct leat_daemon *daemon, uint32_t worker, struct leat_daemon_held *ret_held);
 /* How many workers each application, by id, has of its own; returns how many those have together that have none. */

@@ -131,7 +131,8 @@ leat_daemon_held(struct leat_daemon *daemon, uint32_t worker, struct leat_daemon
         .shape = state->shape,
         .application = state->owner,
         .since_ns = state->since_ns,
-        .resizes = state->resizes};
+        .resizes = state->resizes,
+        .moves = state->moves};
     if (daemon->options.cores != NULL) {
         ret_held->cpu_count = leat_cores_of(daemon->options.cores, worker, &cpus);
     }
@@ -557,4 +558,112 @@ leat_daemon_arrange(struct leat_daemon *daemon, const struct leat_daemon_arrange
     }
     const enum leat_status status = check_applications(daemon, workers, count);
     return status == LEAT_OK ? change(daemon, sizes, owners, count) : status;
+}
+
+/* ---- Other cores for who is disturbed where it is --------------------------------------------------- */
+
+bool
+leat_daemon_shares_cores(struct leat_daemon *daemon, uint32_t worker)
+{
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    const bool shares = daemon->options.cores == NULL || leat_cores_shared(daemon->options.cores, worker);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+    return shares;
+}
+
+/* Its first threads, on a CPU each, and its group, where it has one. The mutex is released meanwhile, as in regroup(). */
+static enum leat_status
+settle_on(struct leat_daemon *daemon, uint32_t worker, const uint32_t *cpus, uint32_t count)
+{
+    LEAT_ASSERT(daemon->scale.busy && count > 0);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+    enum leat_status status = leat_cpusets_set(daemon->options.cpusets, worker, cpus, count);
+    for (uint32_t member = 0; member < count && status == LEAT_OK; member++) {
+        status = leat_worker_pin(daemon->workers[worker], member, cpus[member]);
+    }
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    return status;
+}
+
+/* The same; on failure they are back where they could run a moment ago. */
+static enum leat_status
+settle_or_return(struct leat_daemon *daemon, uint32_t worker, const uint32_t *cpus, const uint32_t *before, uint32_t count)
+{
+    const enum leat_status status = settle_on(daemon, worker, cpus, count);
+
+    if (status != LEAT_OK) {
+        const enum leat_status back = settle_on(daemon, worker, before, count);
+        (void)back;
+    }
+    return status;
+}
+
+static enum leat_status
+move_to_free(struct leat_daemon *daemon, uint32_t worker)
+{
+    uint32_t cpus[LEAT_TEAM_MAX];
+    const uint32_t *before;
+
+    const uint32_t count = leat_cores_of(daemon->options.cores, worker, &before);
+    enum leat_status status = leat_cores_choose_others(daemon->options.cores, worker, cpus);
+    status = status == LEAT_OK ? settle_or_return(daemon, worker, cpus, before, count) : status;
+    if (status == LEAT_OK) {
+        leat_cores_move(daemon->options.cores, worker, cpus);
+    }
+    return status;
+}
+
+static enum leat_status
+swap_with(struct leat_daemon *daemon, uint32_t worker, uint32_t other)
+{
+    struct leat_cores *cores = daemon->options.cores;
+    const uint32_t *own, *others;
+    const uint32_t count = leat_cores_of(cores, worker, &own);
+
+    if (worker == other || leat_cores_of(cores, other, &others) != count ||
+        leat_cores_node(cores, worker) != leat_cores_node(cores, other) || leat_cores_shared(cores, worker) ||
+        leat_cores_shared(cores, other)) {
+        return LEAT_FAIL(LEAT_ERR_BUSY, "workers %u and %u cannot have each other's cores", worker, other);
+    }
+    enum leat_status status = settle_or_return(daemon, worker, others, own, count);
+    if (status == LEAT_OK && (status = settle_or_return(daemon, other, own, others, count)) != LEAT_OK) {
+        const enum leat_status back = settle_on(daemon, worker, own, count);
+        (void)back;
+    }
+    if (status == LEAT_OK) {
+        leat_cores_swap(cores, worker, other);
+        daemon->scale.workers[other].moves++;
+    }
+    return status;
+}
+
+enum leat_status
+leat_daemon_move(struct leat_daemon *daemon, uint32_t worker, uint32_t other)
+{
+    struct leat_daemon_scale *scale = &daemon->scale;
+    const uint32_t *cpus;
+
+    LEAT_ASSERT(worker < daemon->options.worker_count && (other < daemon->options.worker_count || other == LEAT_TO_FREE_CORES));
+    if (daemon->options.cores == NULL || !daemon->options.pin) {
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "threads of this daemon are not pinned: they run where the kernel has them run");
+    }
+    LEAT_MUST(pthread_mutex_lock(&scale->mutex) == 0);
+    while (scale->busy && !scale->ended) {
+        LEAT_MUST(pthread_cond_wait(&scale->changed, &scale->mutex) == 0);
+    }
+    enum leat_status status = LEAT_OK;
+    if (scale->ended) {
+        status = LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down");
+    } else if (leat_cores_of(daemon->options.cores, worker, &cpus) == 0) {
+        status = LEAT_FAIL(LEAT_ERR_BUSY, "worker %u is parked", worker);
+    } else {
+        scale->busy = true;
+        status = other == LEAT_TO_FREE_CORES ? move_to_free(daemon, worker) : swap_with(daemon, worker, other);
+        scale->workers[worker].moves += status == LEAT_OK;
+        leat_cores_check(daemon->options.cores);
+        scale->busy = false;
+        LEAT_MUST(pthread_cond_broadcast(&scale->changed) == 0);
+    }
+    LEAT_MUST(pthread_mutex_unlock(&scale->mutex) == 0);
+    return status;
 }

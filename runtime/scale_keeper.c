@@ -310,6 +310,10 @@ keeper_main(void *argument)
         }
         next_ns = leat_monotonic_ns() + daemon->options.scaling.interval_ns;
         look_around(daemon);
+        if (!keeper->stop && leat_monotonic_ns() >= keeper->relief_ns) {
+            keeper->relief_ns = leat_monotonic_ns() + LEAT_INSTANCE_INTERVAL_NS;
+            leat_scale_keeper_relieve(daemon);
+        }
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     return NULL;

@@ -108,6 +108,45 @@ test_parked(void)
     destroy(&machine);
 }
 
+/* Others, the nearest first, those that somebody left last; whoever shares stays. */
+static void
+test_moved(void)
+{
+    static const struct leat_worker_group groups[] = {{.count = 1, .cores = 2, .cpus = "4,5"}, {.count = 1, .cores = 2, .cpus = "6,7"}};
+    static const struct leat_worker_group shared[] = {{.count = 3, .cores = 1}};
+    uint32_t cpus[2], cpu;
+    const uint32_t *own;
+    struct machine machine;
+
+    make(&machine, "numa:2 l3:2 core:4 pu:1", "0-15", groups, 2);
+    EXPECT(leat_cores_choose_others(machine.cores, 0, cpus) == LEAT_OK && cpus[0] == 3 && cpus[1] == 2);
+    leat_cores_move(machine.cores, 0, cpus);
+    leat_cores_check(machine.cores);
+    EXPECT(leat_cores_of(machine.cores, 0, &own) == 2 && own[0] == 3 && own[1] == 2 && leat_cores_free(machine.cores, 0) == 3);
+    EXPECT(leat_cores_choose_others(machine.cores, 0, cpus) == LEAT_OK && cpus[0] == 1 && cpus[1] == 4);
+    leat_cores_swap(machine.cores, 0, 1);
+    leat_cores_check(machine.cores);
+    EXPECT(leat_cores_of(machine.cores, 0, &own) == 2 && own[0] == 6 && own[1] == 7);
+    EXPECT(leat_cores_of(machine.cores, 1, &own) == 2 && own[0] == 3 && own[1] == 2);
+    EXPECT(leat_cores_choose_others(machine.cores, 0, cpus) == LEAT_OK && cpus[0] == 1 && cpus[1] == 5); /* 5 is nearer */
+    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_OK && cpu == 5); /* it had been left */
+    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_OK && cpu == 4);
+    EXPECT(leat_cores_choose_others(machine.cores, 0, cpus) == LEAT_ERR_BUSY && leat_cores_choose_others(machine.cores, 1, cpus) == LEAT_ERR_BUSY);
+    EXPECT(leat_cores_take_back(machine.cores, 0) == 4 && leat_cores_choose_others(machine.cores, 1, cpus) == LEAT_OK);
+    EXPECT(cpus[0] == 1 && cpus[1] == 4);
+    leat_cores_check(machine.cores);
+    destroy(&machine);
+    make(&machine, "numa:1 core:3 pu:1", "0-2", shared, 1);
+    EXPECT(leat_cores_take_back(machine.cores, 1) > 0);
+    uint32_t moved = 0;
+    for (uint32_t w = 0; w < 3; w += 2) {
+        moved += leat_cores_choose_others(machine.cores, w, cpus) == LEAT_OK;
+        EXPECT(!leat_cores_shared(machine.cores, w) || leat_cores_choose_others(machine.cores, w, cpus) == LEAT_ERR_BUSY);
+    }
+    EXPECT(moved == 2 * leat_cores_free(machine.cores, 0) || leat_cores_shared(machine.cores, 0));
+    destroy(&machine);
+}
+
 /* Of a core's two CPUs one is given; the other one is nobody's, and a listed sibling takes its core. */
 static void
 test_siblings(void)
@@ -233,6 +272,56 @@ give(const struct machine *machine, struct model *model, uint32_t worker, uint32
     model->held[worker][model->held_count[worker]++] = cpu;
 }
 
+static bool
+is_shared(const struct machine *machine, const struct model *model, uint32_t worker)
+{
+    bool shared = false;
+
+    for (uint32_t i = 0; i < model->held_count[worker]; i++) {
+        shared = shared || users_of(machine, model, cpu_of(machine, model->held[worker][i])->core) > 1;
+    }
+    return shared;
+}
+
+/* To cores that nobody has. */
+static void
+move(const struct machine *machine, struct model *model, uint32_t worker)
+{
+    uint32_t cpus[LEAT_CPU_MAX], used, left;
+    const uint32_t node = cpu_of(machine, model->home[worker])->node, count = model->held_count[worker];
+    const bool shared = is_shared(machine, model, worker);
+
+    count_cores(machine, model, node, &used, &left);
+    const bool possible = !shared && left >= count;
+    EXPECT((leat_cores_choose_others(machine->cores, worker, cpus) == LEAT_OK) == possible);
+    for (uint32_t i = 0; i < count && possible; i++) {
+        EXPECT(users_of(machine, model, cpu_of(machine, cpus[i])->core) == 0 && cpu_of(machine, cpus[i])->node == node);
+    }
+    if (possible && count > 0) {
+        leat_cores_move(machine->cores, worker, cpus);
+        memcpy(model->held[worker], cpus, count * sizeof(cpus[0]));
+        model->home[worker] = cpus[0];
+    }
+}
+
+static void
+swap(const struct machine *machine, struct model *model, uint32_t worker, uint32_t other)
+{
+    const uint32_t count = model->held_count[worker];
+    uint32_t cpus[LEAT_CPU_MAX];
+
+    if (worker == other || count == 0 || count != model->held_count[other] || is_shared(machine, model, worker) ||
+        is_shared(machine, model, other) || cpu_of(machine, model->home[worker])->node != cpu_of(machine, model->home[other])->node) {
+        return;
+    }
+    leat_cores_swap(machine->cores, worker, other);
+    memcpy(cpus, model->held[worker], count * sizeof(cpus[0]));
+    memcpy(model->held[worker], model->held[other], count * sizeof(cpus[0]));
+    memcpy(model->held[other], cpus, count * sizeof(cpus[0]));
+    model->home[worker] = model->held[worker][0];
+    model->home[other] = model->held[other][0];
+}
+
 static void
 one_machine(uint64_t *random)
 {
@@ -264,7 +353,12 @@ one_machine(uint64_t *random)
     for (uint32_t step = 0; step < STEPS / model.worker_count; step++) {
         const uint32_t worker = (uint32_t)(leat_test_random(random) % model.worker_count);
         const uint32_t *cpus;
-        if (leat_test_random(random) % 2 == 0) {
+        const uint64_t choice = leat_test_random(random) % 16;
+        if (choice == 0) {
+            move(&machine, &model, worker);
+        } else if (choice == 1) {
+            swap(&machine, &model, worker, (uint32_t)(leat_test_random(random) % model.worker_count));
+        } else if (choice % 2 == 0) {
             give(&machine, &model, worker, limit);
         } else if (model.held_count[worker] > 0) {
             EXPECT(leat_cores_take_back(machine.cores, worker) == model.held[worker][--model.held_count[worker]]);
@@ -285,6 +379,7 @@ main(void)
     random = leat_test_seed;
     test_order();
     test_parked();
+    test_moved();
     test_siblings();
     test_shared();
     test_quota();

@@ -61,13 +61,14 @@ print_workers(const json_t *reply)
     const json_t *worker, *node;
     size_t i;
 
-    (void)printf("%6s %5s  %-12s %-16s %4s  %-16s %12s %8s  %s\n", "worker", "cores", "can have", "CPUs", "node", "class", "since",
-                 "resizes", "serves");
+    (void)printf("%6s %5s  %-12s %-16s %4s  %-16s %12s %8s %6s  %s\n", "worker", "cores", "can have", "CPUs", "node", "class", "since",
+                 "resizes", "moves", "serves");
     json_array_foreach(json_object_get(reply, "workers"), i, worker) {
-        (void)printf("%6lld %5lld  %-12s %-16s %4lld  %-16s %12s %8lld  %s\n", number_of(worker, "worker"), number_of(worker, "cores"),
-                     list_of(worker, "sizes", sizes, sizeof(sizes)), list_of(worker, "cpus", cpus, sizeof(cpus)),
-                     number_of(worker, "node"), text_of(worker, "class_name"),
-                     format_ns((double)number_of(worker, "since_ns")).text, number_of(worker, "resizes"), served_by(worker));
+        (void)printf("%6lld %5lld  %-12s %-16s %4lld  %-16s %12s %8lld %6lld  %s\n", number_of(worker, "worker"),
+                     number_of(worker, "cores"), list_of(worker, "sizes", sizes, sizeof(sizes)),
+                     list_of(worker, "cpus", cpus, sizeof(cpus)), number_of(worker, "node"), text_of(worker, "class_name"),
+                     format_ns((double)number_of(worker, "since_ns")).text, number_of(worker, "resizes"),
+                     number_of(worker, "moves"), served_by(worker));
     }
     json_array_foreach(json_object_get(reply, "nodes"), i, node) {
         (void)printf("node %lld: %lld cores can be given\n", number_of(node, "node"), number_of(node, "free_cores"));

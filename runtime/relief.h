@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime/relief.h - which worker is to have other cores, because something disturbs it where it is.
+ *
+ * Role     A worker is disturbed when an instance that it runs is interfered (sched/instance.h): slower than its profile, and
+ *          not for being at its peak. Once a second the one of them that has run most lately is moved: to free cores of its
+ *          node or, where these are too few, to those of the worker with as many there that has run least lately,
+ *          half as much at the most, which gets its. Whatever is on its cores then disturbs nobody, or somebody less.
+ * Rest     A verdict takes a while, and cores may all be as bad: who was moved stays for LEAT_RELIEF_REST looks, and for twice
+ *          as many as the last time, up to LEAT_RELIEF_REST_MAX, when it has to move again within twice as many.
+ * Units    Looks; time that workers ran in nanoseconds.
+ * Threads  None of its own. Pure: it moves nobody.
+ */
+#ifndef LEAT_RUNTIME_RELIEF_H
+#define LEAT_RUNTIME_RELIEF_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LEAT_RELIEF_REST     16u
+#define LEAT_RELIEF_REST_MAX 256u
+
+struct leat_relief_worker {
+    /* The caller's, for each look. */
+    uint32_t node;     /* its number among those that have workers */
+    uint32_t cores;    /* 0: it is parked */
+    bool disturbed;
+    bool fixed;        /* others have its cores too: it stays */
+    uint64_t busy_ns;  /* that it ran so far */
+    /* Kept from look to look; zeroes at first. */
+    uint64_t seen_ns, lately_ns;
+    uint32_t rest;  /* looks before it may move again */
+    uint32_t last;  /* looks that it was to stay for, when it was moved last; 0: it never was */
+    uint32_t since; /* looks since then */
+};
+
+struct leat_relief_move {
+    uint32_t worker;
+    uint32_t other; /* that it changes places with; UINT32_MAX: to free cores */
+};
+
+/* One look at all workers; free_cores[node]. False where all stay. */
+bool leat_relief_look(struct leat_relief_worker *workers, uint32_t count, const uint32_t *free_cores,
+                      struct leat_relief_move *ret_move);
+
+#endif /* LEAT_RUNTIME_RELIEF_H */

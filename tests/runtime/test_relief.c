@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     A disturbed worker moves to free cores, or changes places with one that runs little, one worker at a look; who shares cores,
+ *          is parked or has just been moved stays, longer each time it did not help; nobody moves who is not disturbed, but
+ *          as the other of two.
+ * Method   Examples, then random worlds against the rules.
+ */
+#include "runtime/relief.h"
+
+#include <string.h>
+
+#include "tests/leat_test.h"
+
+enum { WORKERS = 6, NODES = 2, LOOKS = 20000 };
+
+static struct leat_relief_worker workers[WORKERS];
+
+/* All on one core of node 0, and `busy_ns` longer since the last look. */
+static void
+begin(uint32_t count)
+{
+    memset(workers, 0, sizeof(workers));
+    for (uint32_t w = 0; w < count; w++) {
+        workers[w].cores = 1;
+    }
+}
+
+static void
+test_examples(void)
+{
+    struct leat_relief_move move;
+    uint32_t free_cores[NODES] = {1, 0};
+
+    begin(3);
+    EXPECT(!leat_relief_look(workers, 3, free_cores, &move));
+    workers[1].disturbed = workers[2].disturbed = true;
+    workers[1].busy_ns = 10;
+    workers[2].busy_ns = 20;
+    EXPECT(leat_relief_look(workers, 3, free_cores, &move) && move.worker == 2 && move.other == UINT32_MAX);
+    workers[1].busy_ns += 5;
+    EXPECT(leat_relief_look(workers, 3, free_cores, &move) && move.worker == 1); /* while the other rests */
+    EXPECT(!leat_relief_look(workers, 3, free_cores, &move));
+
+    free_cores[0] = 0; /* then it is a swap */
+    begin(3);
+    workers[0].disturbed = true;
+    workers[0].busy_ns = 100;
+    workers[1].busy_ns = 51;
+    workers[2].busy_ns = 50;
+    EXPECT(leat_relief_look(workers, 3, free_cores, &move) && move.worker == 0 && move.other == 2);
+    EXPECT(workers[2].rest > 0);
+
+    begin(2);
+    workers[0].disturbed = true;
+    workers[0].busy_ns = 100;
+    workers[1].busy_ns = 51; /* which would be disturbed about as much */
+    EXPECT(!leat_relief_look(workers, 2, free_cores, &move));
+}
+
+/* Disturbed wherever it is: it tries less and less often, and as at first once it has long been well. */
+static void
+test_rest(void)
+{
+    const uint32_t free_cores[NODES] = {1, 0};
+    struct leat_relief_move move;
+    uint32_t stays = LEAT_RELIEF_REST;
+
+    begin(1);
+    workers[0].disturbed = true;
+    EXPECT(leat_relief_look(workers, 1, free_cores, &move));
+    for (uint32_t moves = 0; moves < 8; moves++) {
+        for (uint32_t look = 1; look < stays; look++) {
+            EXPECT(!leat_relief_look(workers, 1, free_cores, &move));
+        }
+        EXPECT(leat_relief_look(workers, 1, free_cores, &move));
+        stays = stays < LEAT_RELIEF_REST_MAX ? 2 * stays : LEAT_RELIEF_REST_MAX;
+    }
+    workers[0].disturbed = false;
+    for (uint32_t look = 0; look < 2 * LEAT_RELIEF_REST_MAX + 1; look++) {
+        EXPECT(!leat_relief_look(workers, 1, free_cores, &move));
+    }
+    workers[0].disturbed = true;
+    EXPECT(leat_relief_look(workers, 1, free_cores, &move) && workers[0].rest == LEAT_RELIEF_REST);
+}
+
+static void
+test_random(uint64_t *random)
+{
+    uint32_t swaps = 0, frees = 0;
+
+    begin(WORKERS);
+    for (uint32_t look = 0; look < LOOKS; look++) {
+        const uint32_t free_cores[NODES] = {(uint32_t)(leat_test_random(random) % 3), (uint32_t)(leat_test_random(random) % 3)};
+        struct leat_relief_worker before[WORKERS];
+        struct leat_relief_move move;
+        for (uint32_t w = 0; w < WORKERS; w++) {
+            workers[w].node = w % NODES;
+            workers[w].cores = (uint32_t)(leat_test_random(random) % 3);
+            workers[w].disturbed = leat_test_random(random) % 64 == 0;
+            workers[w].fixed = leat_test_random(random) % 8 == 0;
+            workers[w].busy_ns += leat_test_random(random) % 1000;
+        }
+        memcpy(before, workers, sizeof(before));
+        if (!leat_relief_look(workers, WORKERS, free_cores, &move)) {
+            for (uint32_t w = 0; w < WORKERS; w++) { /* nobody could have gone to free cores */
+                const bool might = before[w].disturbed && !before[w].fixed && before[w].cores > 0 && before[w].rest <= 1;
+                EXPECT(!might || free_cores[before[w].node] < before[w].cores);
+            }
+            continue;
+        }
+        const struct leat_relief_worker *moved = &before[move.worker];
+        EXPECT(moved->disturbed && !moved->fixed && moved->cores > 0 && moved->rest <= 1);
+        if (move.other == UINT32_MAX) {
+            EXPECT(free_cores[moved->node] >= moved->cores);
+            frees++;
+        } else {
+            const struct leat_relief_worker *other = &before[move.other];
+            EXPECT(move.other != move.worker && !other->disturbed && !other->fixed && other->rest <= 1);
+            EXPECT(other->cores == moved->cores && other->node == moved->node && free_cores[moved->node] < moved->cores);
+            EXPECT(other->busy_ns - other->seen_ns <= (moved->busy_ns - moved->seen_ns) / 2);
+            swaps++;
+        }
+    }
+    EXPECT(swaps > 50 && frees > 200);
+}
+
+int
+main(void)
+{
+    uint64_t random;
+
+    leat_test_init();
+    random = leat_test_seed;
+    test_examples();
+    test_rest();
+    test_random(&random);
+    return 0;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     A worker whose core others use as well moves to another core by itself, its threads with it, and loses no query.
+ * Method   leatd as a process, with a network of leat-zoo in its test size that is scaled. Processes that do nothing but burn the
+ *          worker's CPU begin once it has served for a while. Where its leader runs is looked at in /proc. States are waited
+ *          for; where no core is free there is nowhere to go.
+ */
+#include <dirent.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/align.h"
+#include "runtime/topology.h"
+#include "tests/system/leatd.h"
+#include "tools/zoo/zoo.h"
+
+enum { BURNERS = 8, WARM_UP = 50, ITEMS = 64 }; /* so that a batch takes longer than the kernel lets a thread run at a stretch */
+
+static const char config[] = "workers: [{count: 1, cores: 1}]\n"
+                             "models: [{name: net, path: %s/net.onnx, items_max: %u}]\n"
+                             "applications: [{name: app, models: [net], latency: 5s}]\n"
+                             "scaling: {mode: leat, applications: [{name: app}]}\n";
+
+static struct leatd leatd;
+
+/* ---- Queries, one at a time: no load to speak of ------------------------------------------------------- */
+
+static _Atomic uint64_t answered;
+static _Atomic bool stop;
+
+static void *
+load(void *argument)
+{
+    struct leat_session *session = leatd_open_session(&leatd, 2, UINT64_C(64) << 20);
+    struct leat_query query = LEAT_QUERY_INIT;
+    struct leat_completion done;
+    struct leat_target target;
+    size_t count;
+
+    (void)argument;
+    EXPECT(leat_find(session, "app", &target) == LEAT_OK);
+    query.target = target.id;
+    query.items = ITEMS;
+    for (uint32_t t = 0; t < 2; t++) {
+        EXPECT(leat_tensor_alloc(session, ITEMS * target.tensors[t].item_bytes, &query.tensors[t]) == LEAT_OK);
+    }
+    memset(query.tensors[0], 0, ITEMS * target.tensors[0].item_bytes);
+    while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
+        EXPECT(leat_submit(session, &query, NULL) == LEAT_OK);
+        EXPECT(leat_wait(session, &done, 1, UINT64_MAX, &count) == LEAT_OK && count == 1 && done.outcome == LEAT_OUTCOME_OK);
+        (void)atomic_fetch_add_explicit(&answered, 1, memory_order_relaxed);
+    }
+    leat_close(session);
+    return NULL;
+}
+
+/* ---- Cores --------------------------------------------------------------------------------------------- */
+
+static uint32_t
+cpu_of_worker(struct leat_session *session, uint64_t *ret_moves)
+{
+    json_t *shown = leatd_request(session, "{\"op\":\"scale-show\"}");
+    const json_t *worker = json_array_get(json_object_get(shown, "workers"), 0);
+    const uint32_t cpu = (uint32_t)json_integer_value(json_array_get(json_object_get(worker, "cpus"), 0));
+
+    EXPECT(json_array_size(json_object_get(worker, "cpus")) == 1);
+    *ret_moves = leatd_number(worker, "moves");
+    json_decref(shown);
+    return cpu;
+}
+
+/* The only CPU that the leader may run on. */
+static uint32_t
+cpu_of_leader(void)
+{
+    char path[320], line[512], name[32] = "";
+    uint32_t cpus[LEAT_CPU_MAX], count = 0, cpu = UINT32_MAX;
+    const struct dirent *entry;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/task", (int)leatd.pid);
+    DIR *tasks = opendir(path);
+    EXPECT(tasks != NULL);
+    while ((entry = readdir(tasks)) != NULL) {
+        (void)snprintf(path, sizeof(path), "/proc/%d/task/%s/status", (int)leatd.pid, entry->d_name);
+        FILE *file = entry->d_name[0] != '.' ? fopen(path, "r") : NULL;
+        while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+            line[strcspn(line, "\n")] = '\0';
+            (void)sscanf(line, "Name: %31s", name);
+            if (strncmp(line, "Cpus_allowed_list:\t", 19) == 0 && strcmp(name, "leat-worker-0") == 0) {
+                EXPECT(leat_cpu_list_parse(line + 19, cpus, LEAT_CPU_MAX, &count) == LEAT_OK && count == 1);
+                cpu = cpus[0];
+            }
+        }
+        if (file != NULL) {
+            EXPECT(fclose(file) == 0);
+        }
+    }
+    EXPECT(closedir(tasks) == 0 && cpu != UINT32_MAX);
+    return cpu;
+}
+
+static pid_t
+burn(uint32_t cpu)
+{
+    const pid_t parent = getpid(), pid = fork();
+    cpu_set_t set;
+
+    EXPECT(pid >= 0);
+    if (pid > 0) {
+        return pid;
+    }
+    CPU_ZERO(&set);
+    CPU_SET((size_t)cpu, &set);
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent || sched_setaffinity(0, sizeof(set), &set) != 0) {
+        _exit(1);
+    }
+    for (volatile uint64_t turns = 0;; turns++) {
+    }
+}
+
+static void
+start(void)
+{
+    char text[sizeof(config) + 200];
+    size_t file_bytes;
+    void *file;
+
+    EXPECT(zoo_write(zoo_find("resnet18"), ZOO_SIZE_TEST, leat_test_seed, &file, &file_bytes) == LEAT_OK);
+    leatd_init(&leatd);
+    (void)snprintf(text, sizeof(text), "%s/net.onnx", leatd.root.path);
+    FILE *out = fopen(text, "wb");
+    EXPECT(out != NULL && fwrite(file, file_bytes, 1, out) == 1 && fclose(out) == 0);
+    free(file);
+    (void)snprintf(text, sizeof(text), config, leatd.root.path, ITEMS);
+    leatd_start(&leatd, text);
+}
+
+int
+main(void)
+{
+    pid_t burners[BURNERS];
+    pthread_t thread;
+    uint64_t moves, before;
+
+    leat_test_init();
+    start();
+    struct leat_session *control = leatd_open_session(&leatd, 2, 4096);
+    json_t *shown = leatd_request(control, "{\"op\":\"scale-show\"}");
+    const uint64_t free_cores = leatd_number(json_array_get(json_object_get(shown, "nodes"), 0), "free_cores");
+    json_decref(shown);
+    if (free_cores > 0) {
+        EXPECT(pthread_create(&thread, NULL, load, NULL) == 0);
+        while (atomic_load_explicit(&answered, memory_order_relaxed) < WARM_UP) {
+            (void)sched_yield();
+        }
+        const uint32_t burnt = cpu_of_worker(control, &before);
+        for (uint32_t b = 0; b < BURNERS; b++) {
+            burners[b] = burn(burnt);
+        }
+        while (cpu_of_worker(control, &moves) == burnt || moves == before) {
+            (void)sched_yield();
+        }
+        while (cpu_of_leader() != cpu_of_worker(control, &moves)) { /* it may move once more in between */
+            (void)sched_yield();
+        }
+        EXPECT(leatd_logged(&leatd, "batches of 'app' took much longer there"));
+        for (uint32_t b = 0; b < BURNERS; b++) {
+            int status;
+            EXPECT(kill(burners[b], SIGKILL) == 0 && waitpid(burners[b], &status, 0) == burners[b] && WIFSIGNALED(status));
+        }
+        atomic_store_explicit(&stop, true, memory_order_relaxed);
+        EXPECT(pthread_join(thread, NULL) == 0);
+        (void)printf("moved off CPU %u, %llu queries\n", burnt,
+                     (unsigned long long)atomic_load_explicit(&answered, memory_order_relaxed));
+    }
+    leat_close(control);
+    leatd_end(&leatd, SIGTERM);
+    leatd_fini(&leatd);
+    if (free_cores == 0) {
+        (void)printf("no core is free: there is nowhere to move to\n");
+        return LEAT_TEST_SKIP;
+    }
+    return 0;
+}
