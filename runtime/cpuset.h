@@ -9,7 +9,7 @@
  *            alone does it.
  * Lifecycle  create -> enter of each worker -> set, as its CPUs change -> its threads end -> destroy. Groups are named by the
  *            process, so those that a killed one left are found and removed by the next. One set of groups a process.
- * Threads    One caller at a time, any thread. set writes two small files' worth of text and waits for the kernel: some
+ * Threads    One caller at a time, any thread. set writes a line of text and waits for the kernel: some
  *            ten microseconds, but it can be milliseconds.
  * Kernel     Before Linux 6.2 a thread's own affinity is forgotten whenever its group's CPUs change. So they are pinned anew
  *            each time; between the two a thread may run on any CPU of its worker.
