@@ -398,10 +398,10 @@ survey(struct leat_daemon *daemon)
                              LEAT_JOINT_CLASSES_MAX);
         }
         add_worker(daemon, w, class);
-    }
-    if (keeper->cores_min == 0) {
-        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "scaling knows workers of up to %u cores: these have more",
-                         LEAT_SCALE_CORES_MAX);
+        if (keeper->workers[w].sizes == 0) {
+            return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "scaling knows workers of up to %u cores: worker %u has more",
+                             LEAT_SCALE_CORES_MAX, w);
+        }
     }
     for (uint32_t n = 0; n < daemon->node_count; n++) {
         keeper->box.classes[keeper->node_class[n]].cores += leat_daemon_free_cores(daemon, daemon->nodes[n]);

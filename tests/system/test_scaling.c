@@ -465,7 +465,26 @@ await_stages(struct leat_session *control, uint32_t least, uint32_t most)
     }
 }
 
-/* It comes while the daemon runs: until then all workers are for all. */
+/* Its stage is an application of its own again. */
+static void
+await_end_of_pipeline(struct leat_session *control)
+{
+    bool gone = false;
+
+    while (!gone) {
+        json_t *shown = request(control, "{\"op\":\"scale-show\"}");
+        const json_t *applications = json_object_get(json_object_get(shown, "scaling"), "applications");
+        const json_t *both = json_array_get(applications, 0), *second = json_array_get(applications, 1);
+
+        check_free(shown);
+        gone = json_is_false(json_object_get(both, "scaled")) && number(both, "instances") + number(both, "cores") == 0 &&
+               json_is_true(json_object_get(second, "scaled")) && number(second, "instances") == 1;
+        json_decref(shown);
+        (void)sched_yield();
+    }
+}
+
+/* It comes while the daemon runs, and goes. */
 static void
 test_pipeline(void)
 {
@@ -492,6 +511,8 @@ test_pipeline(void)
     set_rates(&load, CALM_QPS / 2, CALM_QPS / 2);
     await_stages(control, 1, 1);
     end_load(&load);
+    json_decref(request(control, "{\"op\":\"pipeline-remove\",\"name\":\"both\"}"));
+    await_end_of_pipeline(control);
     leat_close(control);
     stop(&box);
 }
