@@ -12,6 +12,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include <sqlite3.h>
+
 #include "base/align.h"
 #include "tests/kernels/model_builder.h"
 #include "tests/system/leatd.h"
@@ -21,6 +23,8 @@
 enum { CLIENTS = 3, ROUNDS = 24, CLASSES = 10, ONNX_F32 = 1 };
 
 static const char two_workers[] = "workers: [{count: 2}]\n";
+
+static const char *const networks[] = {"detect", "classify", "second", "halve", "vote"};
 
 static struct leatd leatd;
 static struct command command;
@@ -346,7 +350,8 @@ test_offline(void)
     EXPECT(mkdir(input, 0700) == 0);
     (void)write_file("items/0.raw", item, sizeof(item));
     (void)write_file("items/1.raw", item, sizeof(item));
-    LEAT(0, "2 of 2 items answered", "offline", "submit", "--application", "one", "--input", input, "--output", output, "--wait");
+    LEAT(0, "2 of 2 items answered", "offline", "submit", "--application", "one", "--input", input, "--output", output,
+         "--wait");
 }
 
 /* Names are taken once, and who is asked stays. */
@@ -400,6 +405,7 @@ test_removal(void)
     EXPECT(leat_wait(session, done, 1, UINT64_MAX, &count) == LEAT_OK &&
            count == 1); /* all have been accepted long since */
     EXPECT(done[0].outcome == LEAT_OUTCOME_OK);
+    LEAT(3, "in stage 'a'", "run", "slowly", "--latency", "1ms"); /* which takes 20 by itself */
     command_start(&command, leatd.socket_path, (const char *const[]){"pipeline", "remove", "slowly", NULL});
     for (ended = 1; ended < QUERIES; ended += count) {
         EXPECT(leat_wait(session, done, QUERIES, UINT64_MAX, &count) == LEAT_OK);
@@ -491,6 +497,86 @@ test_restart(void)
     leatd_end(&leatd, SIGTERM);
 }
 
+/* A description that nobody could have given: it is told of, and can be removed. */
+static void
+test_damage(void)
+{
+    char path[256];
+    sqlite3 *db;
+
+    (void)snprintf(path, sizeof(path), "%s/state/registry.db", leatd.root.path);
+    EXPECT(sqlite3_open(path, &db) == SQLITE_OK);
+    EXPECT(sqlite3_exec(db, "INSERT INTO pipelines VALUES ('cut', '{\"stages\":['), ('odd', '{\"stages\":7}')", NULL, NULL,
+                        NULL) == SQLITE_OK);
+    EXPECT(sqlite3_close(db) == SQLITE_OK);
+    leatd_start(&leatd, two_workers);
+    EXPECT(leatd_logged(&leatd, "kept pipeline 'cut' is not served: its description is no JSON"));
+    LEAT(0, "not served: its description is no JSON", "pipeline", "show", "cut");
+    LEAT(0, "not served: 'stages' must be a list", "pipeline", "list");
+    LEAT(0, "removed cut", "pipeline", "remove", "cut");
+    LEAT(0, "removed odd", "pipeline", "remove", "odd");
+    LEAT(0, "stage b: waited", "run", "m1");
+    leatd_end(&leatd, SIGTERM);
+}
+
+static bool
+is_there(const char *name)
+{
+    const int exit_code = command_run(&command, leatd.socket_path, (const char *const[]){"pipeline", "show", name, NULL});
+    EXPECT(exit_code == 0 || strstr(command.err, "there is no pipeline") != NULL);
+    return exit_code == 0;
+}
+
+/* Killed before and after each step that changes the disk: what was acknowledged holds, and nothing is there by half. */
+static void
+test_kills(void)
+{
+    static const char *const add[] = {"pipeline", "add", NULL, NULL}, *const drop[] = {"pipeline", "remove", "m1", NULL};
+    const char *plain = leatd.program;
+    char arm[256], step_text[16], path[256];
+    bool died = true;
+    unsigned step;
+
+    (void)snprintf(arm, sizeof(arm), "%s/arm", leatd.root.path);
+    (void)snprintf(path, sizeof(path), "%s/pipeline.json", leatd.root.path);
+    EXPECT(setenv("LEAT_TEST_KILL_ARM", arm, 1) == 0);
+    leatd_start(&leatd, two_workers);
+    LEAT(0, "m1", "pipeline", "show", "m1", "--json");
+    json_t *shown = json_loads(command.out, 0, NULL);
+    char *description = json_dumps(json_object_get(shown, "description"), JSON_COMPACT);
+    EXPECT(description != NULL);
+    (void)write_file("pipeline.json", description, strlen(description));
+    free(description);
+    json_decref(shown);
+    LEAT(0, "removed m1", "pipeline", "remove", "m1");
+    leatd_end(&leatd, SIGTERM);
+    for (step = 1; died; step++) {
+        const char *arguments[LEAT_COUNT_OF(add)];
+        (void)snprintf(step_text, sizeof(step_text), "%u", step);
+        EXPECT(setenv("LEAT_TEST_KILL_STEP", step_text, 1) == 0);
+        leatd.program = LEATD_KILLED;
+        leatd_start(&leatd, two_workers);
+        fake_root_write(&leatd.root, "/arm", "");
+        memcpy(arguments, add, sizeof(add));
+        arguments[2] = path;
+        const bool added = command_run(&command, leatd.socket_path, arguments) == 0;
+        const bool removed = added && command_run(&command, leatd.socket_path, drop) == 0;
+        died = !removed;
+        leatd_end(&leatd, SIGKILL);
+        EXPECT(unlink(arm) == 0);
+        leatd.program = plain;
+        leatd_start(&leatd, two_workers);
+        const bool there = is_there("m1");
+        EXPECT(!removed || !there);
+        if (there) {
+            LEAT(0, "stage b: waited", "run", "m1");
+            LEAT(0, "removed m1", "pipeline", "remove", "m1");
+        }
+        leatd_end(&leatd, SIGTERM);
+    }
+    EXPECT(step > 8);
+}
+
 int
 main(void)
 {
@@ -512,8 +598,13 @@ main(void)
     leatd_start(&leatd, "workers: [{count: 1}]\nlimits: {pipeline_memory: 1MiB}\n");
     LEAT(0, "removed traffic", "pipeline", "remove", "traffic");
     LEAT(0, "removed committee", "pipeline", "remove", "committee");
+    for (size_t n = 0; n < LEAT_COUNT_OF(networks); n++) {
+        LEAT(0, "removed", "model", "remove", networks[n]);
+    }
     test_memory();
     leatd_end(&leatd, SIGTERM);
+    test_damage();
+    test_kills();
     leatd_fini(&leatd);
     return 0;
 }
