@@ -3,7 +3,8 @@
  * Target    The daemon's half of sessions: dispatcher, workers, policies and session memory, against malicious clients.
  * Input     Two bytes that size the daemon, then a program: what two malicious clients write, publish and ring, when
  *           dispatcher and workers move on and time passes, when sessions open and close and an application is
- *           removed, and what an honest client submits, cancels and collects in between.
+ *           removed, and what an honest client submits, cancels and collects in between. There is a pipeline, of one
+ *           application after itself.
  * Method    Everything on one thread with a clock set by hand, so an input always does the same. The mappings
  *           lie between pages without access. A shadow of every request ring, kept beside the dispatcher, says how many
  *           requests it must have read and which responses it owes. The daemon and the honest session outlive an
@@ -86,6 +87,10 @@ static enum { APP_GONE, APP_SERVING, APP_REMOVING } app_states[APPS];
 static struct leat_dispatcher *dispatcher;
 static struct leat_worker *workers[WORKERS];
 static struct peer peers[PEERS];
+static struct leat_pipeline pipeline;
+static struct leat_daemon_session *stages_session; /* of its stages' queries */
+static bool pipeline_serves;
+static uint64_t pipeline_command; /* number of the command that adds it */
 static bool tight_queues; /* the honest client may find them full */
 static bool draining, drained;
 static bool running; /* the daemon is, made for running_sizes */
@@ -137,13 +142,13 @@ command(const struct leat_command *what)
 
 /* ---- The models ------------------------------------------------------------------------------- */
 
-/* Asserts that [tensor, tensor + bytes) lies in the arena of one open session. */
+/* Asserts that [tensor, tensor + bytes) lies in the arena of one open session, or of the pipeline's. */
 static void
 check_tensor(const void *tensor, uint64_t bytes)
 {
     const unsigned char *at = tensor;
-    for (uint32_t p = 0; p < PEERS; p++) {
-        const struct leat_daemon_session *session = peers[p].session;
+    for (uint32_t p = 0; p <= PEERS; p++) {
+        const struct leat_daemon_session *session = p < PEERS ? peers[p].session : stages_session;
         if (session != NULL && at >= session->arena && at < session->arena + session->arena_bytes) {
             LEAT_ASSERT(bytes <= session->arena_bytes - (uint64_t)(at - session->arena));
             LEAT_ASSERT((uint64_t)(at - session->arena) % LEAT_TENSOR_ALIGN == 0);
@@ -245,6 +250,40 @@ add_application(uint16_t id, const struct leat_router *router)
     app_commands[id] = commands_sent;
 }
 
+/* APP_PLAIN after APP_PLAIN; what the first makes lies in the daemon's own memory. */
+static void
+add_pipeline(void)
+{
+    const uint64_t item_bytes = variants[APP_PLAIN].item_bytes[0];
+    const uint32_t items_max = variants[APP_PLAIN].items_max;
+
+    pipeline = (struct leat_pipeline){
+        .late = LEAT_PIPELINE_DROP,
+        .stage_count = 2,
+        .workspace_bytes = item_bytes * items_max,
+        .runs_max = tight_queues ? 2 : 16,
+        .target = {.id = LEAT_PIPELINE_TARGET,
+                   .items_max = items_max,
+                   .input_count = 1,
+                   .output_count = 2,
+                   .tensors = {{.item_bytes = item_bytes}, {.item_bytes = item_bytes}, {.item_bytes = 4 * sizeof(uint64_t)}}},
+    };
+    for (uint32_t s = 0; s < 2; s++) {
+        pipeline.stages[s] = (struct leat_pipeline_stage){.application = APP_PLAIN,
+                                                          .after = s,
+                                                          .input_count = 1,
+                                                          .output_count = 1,
+                                                          .item_bytes = {item_bytes, item_bytes},
+                                                          .each_stage = UINT32_MAX};
+        pipeline.stages[s].tensors[1 - s].place = LEAT_PIPELINE_WORKSPACE;
+    }
+    pipeline.stages[1].tensors[1].index = 1;
+    LEAT_MUST(leat_pipeline_init_runs(&pipeline) == LEAT_OK);
+    command(&(struct leat_command){.kind = LEAT_COMMAND_ADD_PIPELINE, .pipeline = &pipeline});
+    pipeline_serves = true;
+    pipeline_command = commands_sent;
+}
+
 static void
 remove_application(uint16_t id)
 {
@@ -324,8 +363,10 @@ session_gone(struct leat_daemon_session *session)
 static bool
 waits_for_commands(const struct leat_wire_request *cell)
 {
-    const bool known = cell->target < APPS && app_states[cell->target] != APP_GONE &&
-                       app_commands[cell->target] <= commands_obeyed;
+    const bool known = cell->target == LEAT_PIPELINE_TARGET
+                           ? pipeline_serves && pipeline_command <= commands_obeyed
+                           : cell->target < APPS && app_states[cell->target] != APP_GONE &&
+                                 app_commands[cell->target] <= commands_obeyed;
     return !known && (cell->flags & LEAT_WIRE_CANCEL) == 0 && commands_obeyed < commands_sent;
 }
 
@@ -365,7 +406,7 @@ settle_debt(struct peer *peer, const struct leat_wire_response *response, uint32
     LEAT_ASSERT(response->reason <= LEAT_REASON_LENGTH);
     const bool malformed = response->reason == LEAT_REASON_MALFORMED;
     LEAT_ASSERT(!malformed || response->outcome == LEAT_OUTCOME_REJECTED);
-    LEAT_ASSERT(response->worker == (lane == 0 ? UINT16_MAX : lane - 1));
+    LEAT_ASSERT(response->worker == (lane == 0 ? UINT16_MAX : lane - 1) || response->reason == LEAT_REASON_PRICE);
     for (uint32_t i = 0; i < peer->owed_count; i++) {
         if (peer->owed[i].slot == response->slot && peer->owed[i].ticket_low == response->ticket_low &&
             (draining || peer->owed[i].malformed == malformed)) {
@@ -423,11 +464,15 @@ take_events(void)
             free(event.application->router_state);
             app_states[event.application->id] = APP_GONE;
             break;
+        case LEAT_EVENT_PIPELINE_GONE:
+            LEAT_ASSERT(pipeline_serves && event.pipeline == &pipeline);
+            leat_pipeline_fini_runs(&pipeline);
+            pipeline_serves = false;
+            break;
         case LEAT_EVENT_PROFILES_COPIED:
         case LEAT_EVENT_POLICY_SET:
         case LEAT_EVENT_RESIZED:
         case LEAT_EVENT_DEDICATED:
-        case LEAT_EVENT_PIPELINE_GONE:
         case LEAT_EVENT_DRAINED:
             LEAT_ASSERT(draining && !drained);
             drained = true;
@@ -771,6 +816,11 @@ start_daemon(uint8_t sizes)
         };
         LEAT_MUST(leat_worker_create(&worker_options, &workers[w]) == LEAT_OK);
     }
+    const struct leat_session_options session_options = {.slots = 8, .lane_count = LANES, .arena_bytes = ARENA_BYTES};
+    char note[160];
+    LEAT_MUST(leat_daemon_session_create(&session_options, &stages_session, note) == LEAT_OK);
+    stages_session->index = LEAT_PIPELINE_SESSION;
+    atomic_store_explicit(&tables.sessions[LEAT_PIPELINE_SESSION], stages_session, memory_order_relaxed);
     open_session(HONEST, HONEST_SLOTS);
     connect_client();
     dispatcher_step();
@@ -790,6 +840,7 @@ stop_daemon(void)
         leat_worker_destroy(workers[w]);
     }
     leat_dispatcher_destroy(dispatcher);
+    leat_daemon_session_destroy(stages_session);
     running = false;
 }
 
@@ -809,6 +860,12 @@ finish(bool drain)
         }
         honest_collect();
     }
+    command(&(struct leat_command){.kind = LEAT_COMMAND_REMOVE_PIPELINE, .pipeline = &pipeline});
+    while (pipeline_serves) {
+        LEAT_ASSERT(rounds++ < SETTLE_MAX);
+        dispatcher_step();
+    }
+    LEAT_ASSERT(stages_session->dispatcher.in_flight == 0);
     for (uint16_t id = 0; id < APPS; id++) {
         if (app_states[id] == APP_SERVING) {
             remove_application(id);
@@ -859,8 +916,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const uint64_t descriptors = open_descriptors();
     add_application(APP_PLAIN, (how & 1) != 0 ? &leat_router_round_robin : &leat_router_fcfs);
     add_application(APP_TIGHT, (how & 2) != 0 ? &leat_router_round_robin : &leat_router_fcfs);
+    add_pipeline();
     open_session(1, (how & 4) != 0 ? 2 : 32);
-    for (int c = 0; c < 3; c++) {
+    for (int c = 0; c < 4; c++) {
         dispatcher_step();
     }
     for (int n = 0; n < STEPS_MAX && input.left > 0; n++) {
