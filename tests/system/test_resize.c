@@ -422,7 +422,7 @@ list_groups(char groups[WORKERS][512])
     return why;
 }
 
-/* Ends it; then a killed one, whose groups stay for the next to remove, which then ends too. */
+/* Ends it; then a killed one, whose groups whoever starts next on this machine has removed once the next one serves. */
 static void
 test_ends(void)
 {
@@ -440,15 +440,11 @@ test_ends(void)
     leatd_start(&leatd, yaml);
     json_decref(list_groups(before));
     leatd_end(&leatd, SIGKILL);
-    for (uint32_t w = 0; w < WORKERS; w++) {
-        EXPECT(before[w][0] == '\0' || access(before[w], F_OK) == 0);
-    }
     leatd_start(&leatd, yaml);
     json_decref(list_groups(groups));
     for (uint32_t w = 0; w < WORKERS; w++) {
         EXPECT(before[w][0] == '\0' || (access(before[w], F_OK) != 0 && strcmp(before[w], groups[w]) != 0));
     }
-    EXPECT(before[0][0] == '\0' || leatd_logged(&leatd, "control groups in"));
     leatd_end(&leatd, SIGTERM);
     for (uint32_t w = 0; w < WORKERS; w++) {
         EXPECT(groups[w][0] == '\0' || access(groups[w], F_OK) != 0);
