@@ -19,7 +19,7 @@
 #include "tests/system/leatd.h"
 #include "tools/zoo/zoo.h"
 
-enum { BURNERS = 8, WARM_UP = 50, ITEMS = 64 }; /* so that a batch takes longer than the kernel lets a thread run at a stretch */
+enum { BURNERS = 8, WARM_UP = 50, ITEMS = 16 }; /* longer than the kernel lets a thread run at a stretch, but several a second */
 
 static const char config[] = "workers: [{count: 1, cores: 1}]\n"
                              "models: [{name: net, path: %s/net.onnx, items_max: %u}]\n"
