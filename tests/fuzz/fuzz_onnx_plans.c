@@ -4,7 +4,8 @@
  * Input     An ONNX file, byte for byte. Mutations are those of onnx_mutate.h. Payload comes from a hash of the file.
  * Property  No crash, no sanitizer report, no more memory than the model's limit. What one backend refuses the other does
  *           too; answers in f32 are as near as docs/architecture.md says, or not further apart than where the graph
- *           itself is unstable; a batch leaves nothing behind that another one sees.
+ *           itself is unstable; a batch leaves nothing behind that another one sees. What cannot be batched is run one item at a
+ *           time, and tells the same sizes.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -48,7 +49,8 @@ struct trial {
     const struct leat_graph *plain, *optimised; /* the reference's and the cpu backend's */
     struct leat_tensor_info infos[LEAT_TENSORS_MAX];
     uint32_t inputs, outputs, items;
-    struct leat_graph *concrete; /* of `plain` */
+    bool one_by_one; /* the last of `outputs` is no output of the graphs: the sizes of each item */
+    struct leat_graph *concrete; /* of `plain`, for all items or for one */
     uint64_t seed;
 };
 
@@ -148,7 +150,8 @@ load(const struct trial *t, const struct leat_graph *graph, const struct leat_ba
                                              .precision = precision,
                                              .infos = t->infos,
                                              .input_count = t->inputs,
-                                             .output_count = t->outputs};
+                                             .output_count = t->outputs - t->one_by_one,
+                                             .one_by_one = t->one_by_one};
     const struct leat_plan_options options = {
         .items = t->items, .team_sizes = &team_size, .team_size_count = 1};
 
@@ -178,7 +181,12 @@ run(const struct trial *t, const struct loaded *l, unsigned char *const *tensors
     for (uint32_t b = 0; b < count * (t->inputs + t->outputs); b++) {
         const uint32_t i = b / count, s = b % count;
         const size_t bytes = segments[s].items * t->infos[i].item_bytes;
-        segments[s].tensors[i] = blocks[b] = block_of(bytes);
+        blocks[b] = block_of(bytes);
+        if (t->one_by_one && i + 1 == t->inputs + t->outputs) {
+            segments[s].sizes = blocks[b];
+        } else {
+            segments[s].tensors[i] = blocks[b];
+        }
         memset(blocks[b], 0x5a, bytes);
         if (i < t->inputs) {
             memcpy(blocks[b], tensors[i] + s * t->infos[i].item_bytes, bytes);
@@ -222,18 +230,41 @@ disturb(const struct leat_value *value, double noise, uint64_t *random, void *da
     return most;
 }
 
-/* As the reference backend does, each tensor in memory of its own. *ret_most: the largest magnitude anywhere. */
+/* Output o of the graph, which a run gave the shape of `now`, to where item `item` has it. */
 static enum leat_status
-run_disturbed(const struct trial *t, double noise, uint64_t seed, unsigned char *const *inputs,
-              unsigned char **outputs, double *ret_most)
+keep_output(const struct trial *t, uint32_t o, uint32_t item, const struct leat_value *now, const void *data,
+            unsigned char **outputs)
+{
+    const struct leat_tensor_info *info = &t->infos[t->inputs + o];
+    uint16_t *sizes = (uint16_t *)(void *)(outputs[t->outputs - 1] + item * t->infos[t->inputs + t->outputs - 1].item_bytes);
+    uint16_t ignored;
+
+    if (!t->one_by_one) {
+        memcpy(outputs[o], data, leat_value_bytes(now));
+        return LEAT_OK;
+    }
+    for (uint32_t before = 0; before < o; before++) {
+        sizes += t->infos[t->inputs + before].varying != 0;
+    }
+    return leat_signature_store(info, &t->concrete->values[t->concrete->outputs[o]], now->dims, data,
+                                outputs[o] + item * info->item_bytes, info->varying != 0 ? sizes : &ignored);
+}
+
+/* As the reference backend does, each tensor in memory of its own. *most: the largest magnitude anywhere, so far. */
+static enum leat_status
+run_disturbed_once(const struct trial *t, double noise, uint64_t *seed, uint32_t item, unsigned char *const *inputs,
+                   unsigned char **outputs, double *most)
 {
     const struct leat_graph *graph = t->concrete;
+    const bool shrinks = leat_graph_is_bounded(graph);
+    struct leat_graph live = *graph;
     void **data = calloc(graph->value_count + 1, sizeof(*data));
     enum leat_status status = LEAT_OK;
     uint32_t trips = graph->trips_max;
-    double most = 0;
 
-    LEAT_ASSERT(data != NULL);
+    live.values = calloc(graph->value_count + 1, sizeof(*live.values));
+    LEAT_ASSERT(data != NULL && live.values != NULL);
+    memcpy(live.values, graph->values, graph->value_count * sizeof(*live.values));
     for (uint32_t v = 0; v < graph->value_count; v++) {
         const size_t bytes =
             leat_value_is_known(&graph->values[v]) ? leat_value_bytes(&graph->values[v]) : 0;
@@ -244,31 +275,50 @@ run_disturbed(const struct trial *t, double noise, uint64_t seed, unsigned char 
     }
     for (uint32_t i = 0; i < graph->input_count; i++) {
         const struct leat_value *value = &graph->values[graph->inputs[i]];
-        memcpy(data[graph->inputs[i]], inputs[i], leat_value_bytes(value));
-        most = fmax(most, disturb(value, noise, &seed, data[graph->inputs[i]]));
+        memcpy(data[graph->inputs[i]], inputs[i] + item * t->infos[i].item_bytes, leat_value_bytes(value));
+        *most = fmax(*most, disturb(value, noise, seed, data[graph->inputs[i]]));
     }
     for (uint32_t n = 0; n < graph->node_count && status == LEAT_OK; n++) {
-        const struct leat_node *node = &graph->nodes[n];
-        void *workspace = block_of(leat_reference_workspace_bytes(graph, node));
-        const struct leat_eval eval = {
-            .graph = graph, .node = node, .data = data, .workspace = workspace, .trips = &trips};
-        status = leat_reference_run_node(&eval);
+        const struct leat_node *node = &live.nodes[n];
+        void *workspace = block_of(leat_reference_workspace_bytes(graph, &graph->nodes[n]));
+        const struct leat_eval eval = {.graph = &live,
+                                       .node = node,
+                                       .data = data,
+                                       .values = shrinks ? live.values : NULL,
+                                       .workspace = workspace,
+                                       .trips = &trips};
+        status = shrinks ? leat_reference_shrink_outputs(graph, &live, n) : LEAT_OK;
+        if (status == LEAT_OK) {
+            status = leat_reference_run_node(&eval);
+        }
         for (uint32_t o = 0; o < node->output_count && status == LEAT_OK; o++) {
-            const struct leat_value *value = leat_node_output(graph, node, o);
-            most = value == NULL ? most
-                                 : fmax(most, disturb(value, noise, &seed, data[node->outputs[o]]));
+            const struct leat_value *value = leat_node_output(&live, node, o);
+            *most = value == NULL ? *most
+                                  : fmax(*most, disturb(value, noise, seed, data[node->outputs[o]]));
         }
         free(workspace);
     }
     for (uint32_t o = 0; o < graph->output_count && status == LEAT_OK; o++) {
-        memcpy(outputs[o], data[graph->outputs[o]],
-               leat_value_bytes(&graph->values[graph->outputs[o]]));
+        status = keep_output(t, o, item, &live.values[graph->outputs[o]], data[graph->outputs[o]], outputs);
     }
     for (uint32_t v = 0; v < graph->value_count; v++) {
         free(data[v]);
     }
+    free(live.values);
     free(data);
-    *ret_most = most;
+    return status;
+}
+
+static enum leat_status
+run_disturbed(const struct trial *t, double noise, uint64_t seed, unsigned char *const *inputs,
+              unsigned char **outputs, double *ret_most)
+{
+    enum leat_status status = LEAT_OK;
+
+    *ret_most = 0;
+    for (uint32_t item = 0; item < (t->one_by_one ? t->items : 1) && status == LEAT_OK; item++) {
+        status = run_disturbed_once(t, noise, &seed, item, inputs, outputs, ret_most);
+    }
     return status;
 }
 
@@ -456,7 +506,7 @@ calibrate(const struct trial *t, struct leat_graph *graph, enum payload kind)
     unsigned char *tensors[LEAT_TENSORS_MAX];
     bool found = false;
 
-    if (leat_calibration_create(graph, t->items, &calibration) != LEAT_OK) {
+    if (leat_calibration_create(graph, t->one_by_one ? 1 : t->items, &calibration) != LEAT_OK) {
         return false;
     }
     for (uint32_t i = 0; i < t->inputs; i++) {
@@ -507,12 +557,12 @@ run_precision(const struct trial *t, enum leat_precision precision)
 }
 
 static bool
-is_small(const struct leat_graph *graph)
+is_small(const struct leat_graph *graph, bool one_by_one)
 {
     size_t bytes = 0;
     uint64_t flop = 0;
 
-    if (leat_graph_is_bounded(graph) || leat_reference_scratch_bytes(graph, &bytes) != LEAT_OK ||
+    if ((leat_graph_is_bounded(graph) && !one_by_one) || leat_reference_scratch_bytes(graph, &bytes) != LEAT_OK ||
         bytes > RUN_BYTES_MAX) {
         return false;
     }
@@ -538,10 +588,10 @@ try(struct trial *t)
     struct loaded reference, cpu;
     struct leat_team *team = (t->seed >> 16) % 4 == 0 ? team_of_two() : NULL;
 
-    if (leat_graph_specialise(t->plain, t->items, &t->concrete) != LEAT_OK) {
+    if (leat_graph_specialise(t->plain, t->one_by_one ? 1 : t->items, &t->concrete) != LEAT_OK) {
         return;
     }
-    if (is_small(t->concrete) && load(t, t->plain, &leat_backend_reference, LEAT_PRECISION_F32,
+    if (is_small(t->concrete, t->one_by_one) && load(t, t->plain, &leat_backend_reference, LEAT_PRECISION_F32,
                                       NULL, &reference) == LEAT_OK) {
         const enum leat_status status =
             load(t, t->optimised, &leat_backend_cpu, LEAT_PRECISION_F32, team, &cpu);
@@ -605,6 +655,22 @@ try_batch(const struct leat_graph *plain, const struct leat_graph *optimised, ui
     }
 }
 
+/* Those that no batch is possible of, as the daemon runs them, and others, for which it must make no difference. */
+static void
+try_one_by_one(const struct leat_graph *plain, const struct leat_graph *optimised, uint64_t seed)
+{
+    struct trial t = {.plain = plain, .optimised = optimised, .items = ITEMS, .seed = seed, .one_by_one = true};
+
+    if (fits(plain) && plain->input_count + plain->output_count < LEAT_TENSORS_MAX &&
+        leat_graph_signature_of_one(plain, t.infos, &t.inputs, &t.outputs) == LEAT_OK) {
+        const size_t sizes = leat_signature_sizes(t.infos, t.inputs + t.outputs);
+        t.infos[t.inputs + t.outputs] =
+            (struct leat_tensor_info){.dtype = LEAT_DTYPE_U16, .item_bytes = sizes * sizeof(uint16_t)};
+        t.outputs++;
+        try(&t);
+    }
+}
+
 /* Free dimensions are few and small. */
 static enum leat_status
 bind(struct leat_graph *graph, uint64_t seed)
@@ -654,6 +720,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         leat_graph_optimise(optimised, UINT64_MAX) == LEAT_OK) {
         try_whole(from_file(seed) ? graph : optimised, optimised, seed);
         try_batch(from_file(seed) ? graph : optimised, optimised, seed);
+        try_one_by_one(from_file(seed) ? graph : optimised, optimised, seed);
     }
     leat_graph_destroy(optimised);
     leat_graph_destroy(graph);
