@@ -30,11 +30,12 @@ position(const struct leat_window *window, const int64_t o[3], const int64_t k[3
     return true;
 }
 
-/* The part of one output element that comes from one input channel. */
+/* The part of one output element that comes from the inputs; x and w are of the first of the channels. */
 static double
-convolve_channel(const struct leat_window *window, const int64_t o[3], const float *x,
-                 const float *w)
+convolve_channels(const struct leat_window *window, const int64_t o[3], size_t channels, const float *x,
+                  const float *w)
 {
+    const size_t in_plane = volume(window->in), taps = volume(window->kernel);
     double sum = 0;
     int64_t k[3];
     size_t at;
@@ -42,8 +43,11 @@ convolve_channel(const struct leat_window *window, const int64_t o[3], const flo
     for (k[0] = 0; k[0] < window->kernel[0]; k[0]++) {
         for (k[1] = 0; k[1] < window->kernel[1]; k[1]++) {
             for (k[2] = 0; k[2] < window->kernel[2]; k[2]++, w++) {
-                if (position(window, o, k, &at)) {
-                    sum += (double)x[at] * (double)*w;
+                if (!position(window, o, k, &at)) {
+                    continue;
+                }
+                for (size_t c = 0; c < channels; c++) {
+                    sum += (double)x[c * in_plane + at] * (double)w[c * taps];
                 }
             }
         }
@@ -56,17 +60,12 @@ static void
 convolve_plane(const struct leat_window *window, size_t channels, const float *x, const float *w,
                double bias, float *y)
 {
-    const size_t in_plane = volume(window->in), taps = volume(window->kernel);
     int64_t o[3];
 
     for (o[0] = 0; o[0] < window->out[0]; o[0]++) {
         for (o[1] = 0; o[1] < window->out[1]; o[1]++) {
             for (o[2] = 0; o[2] < window->out[2]; o[2]++) {
-                double sum = bias;
-                for (size_t c = 0; c < channels; c++) {
-                    sum += convolve_channel(window, o, x + c * in_plane, w + c * taps);
-                }
-                *y++ = (float)sum;
+                *y++ = (float)(bias + convolve_channels(window, o, channels, x, w));
             }
         }
     }
