@@ -184,7 +184,7 @@ LEAT_PUBLIC const char *leat_session_note(const struct leat_session *session);
 
 /* ---- Targets ---------------------------------------------------------------------------------- */
 
-/* Looks up an application or, failing that, a model. Asks the daemon: not for the hot path. */
+/* Looks up an application, a model or a pipeline; names are of one of them. Asks the daemon: not for the hot path. */
 LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_find(struct leat_session *session, const char *name,
                                                        struct leat_target *ret_target);
 
