@@ -272,7 +272,8 @@ print_latency(const char *subject, struct bench_latency of, const char *peer, st
 int
 main(int argc, char **argv)
 {
-    struct bench_options options = {.name = "resize", .windows = 10, .window_ns = 1000000000, .daemon_path = LEATD_PATH, .own = own};
+    struct bench_options options = {
+        .name = "resize", .windows = 10, .window_ns = 1000000000, .daemon_path = LEATD_PATH, .own = own};
     int exit_code = 0;
 
     if (!bench_parse(argc, argv, measures, &options, &exit_code)) {

@@ -41,7 +41,7 @@ struct member {
     struct leat_team *team;
     uint32_t index;
     pthread_t thread;
-    _Atomic uint32_t thread_id; /* W: the member's thread, once, relaxed: publishes nothing  R: any; 0: it does not run yet */
+    _Atomic uint32_t thread_id; /* W: the member's thread, once, relaxed  R: any; 0: it does not run yet */
     _Alignas(LEAT_ISOLATE) _Atomic uint64_t done; /* W: helper, T2: the generation it has run */
 };
 

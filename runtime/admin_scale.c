@@ -58,9 +58,9 @@ leat_admin_topology(const struct leat_daemon *daemon)
 
     (void)json_object_set_new(answer, "held_by", json_string(held_by(daemon)));
     (void)json_object_set_new(answer, "held_why", json_string(reason));
+    const char *text = json_string_value(json_object_get(answer, "text"));
     (void)json_object_set_new(answer, "text",
-                              json_sprintf("%sthreads     of workers held by %s%s%s\n", json_string_value(json_object_get(answer, "text")),
-                                           held_by(daemon), reason[0] != '\0' ? ": " : "", reason));
+                              json_sprintf("%sthreads     of workers held by %s: %s\n", text, held_by(daemon), reason));
     return answer;
 }
 
@@ -98,8 +98,8 @@ leat_admin_scale_show(struct leat_daemon *daemon)
                              (json_int_t)leat_daemon_free_cores(daemon, daemon->nodes[n])));
     }
     const uint32_t count = leat_daemon_free_cpus(daemon, cpus);
-    return json_pack("{s:o, s:o, s:o, s:o, s:s, s:s}", "scaling", leat_scale_keeper_describe(daemon), "workers", workers, "nodes",
-                     nodes, "free_cpus", numbers(cpus, count), "held_by", held_by(daemon), "held_why",
+    return json_pack("{s:o, s:o, s:o, s:o, s:s, s:s}", "scaling", leat_scale_keeper_describe(daemon), "workers", workers,
+                     "nodes", nodes, "free_cpus", numbers(cpus, count), "held_by", held_by(daemon), "held_why",
                      leat_cpusets_reason(daemon->options.cpusets));
 }
 

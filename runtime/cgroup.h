@@ -29,8 +29,8 @@ void leat_cgroup_cpu_read(const char *root, struct leat_cgroup_cpu *ret_limits);
 uint64_t leat_cgroup_memory(const char *root);
 
 /*
- * The folder of the own group, `root` in front: in the hierarchy of v1 that has the controller, or with NULL in that of v2. False
- * where none is mounted, or the path does not fit.
+ * The folder of the own group, `root` in front: in the hierarchy of v1 that has the controller, or with NULL in that of v2.
+ * False where none is mounted, or the path does not fit.
  */
 bool leat_cgroup_folder(const char *root, const char *controller, char *path, size_t bytes);
 

@@ -24,7 +24,7 @@
 #define PATH_BYTES   4096
 #define REASON_BYTES 2048
 /* A thread that was joined may be in its group for a moment longer, and v1 tells nobody when it is not any more. */
-#define LEAVE_TRIES 1000
+#define LEAVE_TRIES    1000
 #define LEAVE_PAUSE_NS 1000000
 
 struct group {
@@ -36,7 +36,7 @@ struct group {
 
 struct leat_cpusets {
     enum leat_cpusets_kind wanted, kind;
-    char folder[PATH_BYTES]; /* the daemon's own group */
+    char folder[PATH_BYTES];                /* the daemon's own group */
     char why_not[REASON_BYTES];             /* of a better kind */
     char reason[REASON_BYTES + PATH_BYTES]; /* with it */
     uint32_t count;
@@ -136,8 +136,8 @@ has_ended(pid_t pid)
 }
 
 /*
- * Those of daemons that are gone, and of an earlier one with our number. What lives is left alone: it may be about to enter its groups.
- * A group with threads cannot be removed, whoever tries.
+ * Those of daemons that are gone, and of an earlier one with our number. What lives is left alone: it may be about to enter
+ * its groups. A group with threads cannot be removed, whoever tries.
  */
 static void
 remove_left_over(const char *folder)
@@ -252,11 +252,12 @@ try_v2(struct leat_cpusets *cpusets, const char *root)
     remove_left_over(cpusets->folder);
     enum leat_status status = read_in(cpusets->folder, "cgroup.controllers", controllers, sizeof(controllers));
     if (status == LEAT_OK && !has_word(controllers, "cpuset")) {
-        status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "%s/cgroup.controllers has no cpuset: delegate it (Delegate=cpuset in a unit)",
-                           cpusets->folder);
+        status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
+                           "%s/cgroup.controllers has no cpuset: delegate it (Delegate=cpuset in a unit)", cpusets->folder);
     }
     if (status == LEAT_OK && cpusets->wanted == LEAT_CPUSETS_AUTO && !is_delegated(root, cpusets->folder)) {
-        status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "%s was not delegated to the daemon (Delegate=cpuset in a unit)", cpusets->folder);
+        status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "%s was not delegated to the daemon (Delegate=cpuset in a unit)",
+                           cpusets->folder);
     }
     if (status == LEAT_OK) { /* allowed beside processes: these and threaded groups may compete for CPUs */
         status = write_in(cpusets->folder, "cgroup.subtree_control", "+cpuset");
@@ -426,8 +427,8 @@ note_cpus(struct group *group, const uint32_t *cpus, uint32_t cpu_count)
 }
 
 enum leat_status
-leat_cpusets_enter(struct leat_cpusets *cpusets, uint32_t worker, const pid_t *threads, uint32_t thread_count, const uint32_t *cpus,
-                   uint32_t cpu_count)
+leat_cpusets_enter(struct leat_cpusets *cpusets, uint32_t worker, const pid_t *threads, uint32_t thread_count,
+                   const uint32_t *cpus, uint32_t cpu_count)
 {
     if (leat_cpusets_kind(cpusets) == LEAT_CPUSETS_OFF) {
         return LEAT_OK;

@@ -40,7 +40,8 @@ leat_daemon_group_workers(struct leat_daemon *daemon)
         return leat_err_prefix(status, "cgroups");
     }
     if (cpusets != NULL) {
-        leat_log(LEAT_LOG_INFO, "workers' threads are held by %s: %s", leat_cpusets_name(cpusets), leat_cpusets_reason(cpusets));
+        leat_log(LEAT_LOG_INFO, "workers' threads are held by %s: %s", leat_cpusets_name(cpusets),
+                 leat_cpusets_reason(cpusets));
     }
     return LEAT_OK;
 }
@@ -402,8 +403,8 @@ shrink(struct leat_daemon *daemon, struct leat_daemon_size *sizes, uint32_t coun
 }
 
 /*
- * Its group's CPUs, where it has a group, are those that the worker has by now. One that has none sleeps in its group as it is. The
- * kernel may take its time: meanwhile the mutex is released.
+ * Its group's CPUs, where it has a group, are those that the worker has by now. One that has none sleeps in its group as it
+ * is. The kernel may take its time: meanwhile the mutex is released.
  */
 static enum leat_status
 regroup(struct leat_daemon *daemon, uint32_t worker)
@@ -471,7 +472,7 @@ grow(struct leat_daemon *daemon, struct leat_daemon_size *sizes, uint32_t count,
     return status;
 }
 
-/* Groups of those that gave CPUs back keep them until all else is in force: nothing in there runs on them, and nobody waits. */
+/* Groups of those that gave CPUs back keep them until all else is in force: nothing runs on them, and nobody waits. */
 static void
 regroup_all(struct leat_daemon *daemon, const struct leat_daemon_size *sizes, uint32_t count)
 {

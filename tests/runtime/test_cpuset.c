@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Workers' threads are in groups of their own with the CPUs that they have and with no others, of v2 or of v1; nobody else's
- *          thread is moved, what cannot be had is said, what a failure left half done is undone, and what killed daemons
- *          left is removed, but nothing that lives.
- * Method   Real threads, and a folder in the kernel's place: mkdir, rmdir, write and getxattr of the module are this file's, which
- *          answer by the rules of cgroups, and at chosen calls by an error. As Linux before 6.2 does, a change of a
- *          group's CPUs makes its threads forget their own affinity.
+ * Goal     Workers' threads are in groups of their own with the CPUs that they have and with no others, of v2 or of v1;
+ *          nobody else's thread is moved, what cannot be had is said, what a failure left half done is undone, and what
+ *          killed daemons left is removed, but nothing that lives.
+ * Method   Real threads, and a folder in the kernel's place: mkdir, rmdir, write and getxattr of the module are this
+ *          file's, which answer by the rules of cgroups, and at chosen calls by an error. As Linux before 6.2 does, a
+ *          change of a group's CPUs makes its threads forget their own affinity.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -29,7 +29,7 @@ static struct fake_root root;
 static pid_t threads[THREADS];
 static uint32_t cpus[TEAM]; /* that this machine has; less than three: some twice */
 static struct {             /* what goes wrong, once */
-    const char *at; /* the end of a path; NULL: nothing */
+    const char *at;         /* the end of a path; NULL: nothing */
     int error;
     uint32_t after; /* so many calls that go well */
 } fault;
@@ -219,7 +219,8 @@ enter_group(const char *folder, const char *number)
     if (is_v2(folder) && !ends_with(folder, V2) && strcmp(read_text(folder, "cgroup.type", text), "threaded\n") != 0) {
         return EOPNOTSUPP;
     }
-    if (!is_v2(folder) && (read_text(folder, "cpuset.cpus", text)[0] == '\n' || read_text(folder, "cpuset.mems", text)[0] == '\n')) {
+    if (!is_v2(folder) &&
+        (read_text(folder, "cpuset.cpus", text)[0] == '\n' || read_text(folder, "cpuset.mems", text)[0] == '\n')) {
         return ENOSPC;
     }
     for (uint32_t w = 0; w < WORKERS; w++) {
@@ -304,7 +305,8 @@ make_machine(const char *controllers)
     fake_root_init(&root);
     fake_root_write(&root, "/proc/self/cgroup", "4:cpuset:/unit\n0::/unit\n");
     fake_root_write(&root, "/proc/self/mountinfo",
-                    "30 29 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n31 29 0:27 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n");
+                    "30 29 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+                    "31 29 0:27 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n");
     fake_root_write(&root, V2 "/cgroup.controllers", controllers);
     fake_root_write(&root, V2 "/cgroup.subtree_control", "\n");
     fake_root_write(&root, V1 "/cpuset.mems", "0-1\n");
@@ -649,7 +651,8 @@ test_refused_cpus(void)
     EXPECT(leat_cpusets_set(cpusets, 0, cpus, 2) == LEAT_OK);
     fault.at = "worker-0/cpuset.cpus";
     fault.error = EACCES;
-    EXPECT(leat_cpusets_set(cpusets, 0, cpus, 1) == LEAT_ERR_SYS && strstr(leat_error_text(), "worker 0: cannot write") != NULL);
+    EXPECT(leat_cpusets_set(cpusets, 0, cpus, 1) == LEAT_ERR_SYS &&
+           strstr(leat_error_text(), "worker 0: cannot write") != NULL);
     expect_group(cpusets, V2, 0, 2);
     EXPECT(leat_cpusets_set(cpusets, 0, beyond, 2) == LEAT_ERR_SYS && strstr(leat_error_text(), "cannot pin") != NULL);
     expect_group(cpusets, V2, 0, 2);

@@ -3,8 +3,8 @@
  * Goal     Workers of leatd get more and fewer cores while queries run, none at all too, and serve one application or all: cores and
  *          threads are exactly accounted for after each of many random changes, what cannot be is refused and changes
  *          nothing, no query is lost, a parked worker runs nothing, and a worker of so many cores gives the bits that it
- *          gave with as many before. Where workers have control groups, these have the worker's threads and CPUs, no others,
- *          and are gone when leatd is, at the latest after the next one's start.
+ *          gave with as many before. Where workers have control groups, these have the worker's threads and CPUs, no
+ *          others, and are gone when leatd is, at the latest after the next one's start.
  * Method   leatd as a process, with a network of leat-zoo in its test size on the cpu backend. One thread keeps queries under way,
  *          the other changes sizes at random against a model of who has how many cores. Threads are looked at in
  *          /proc. Where there are no cores to give, the refusals are what is tested.
@@ -410,10 +410,12 @@ static json_t *
 list_groups(char groups[WORKERS][512])
 {
     struct leat_session *control = leatd_open_session(&leatd, 2, 4096);
-    json_t *shown = leatd_request(control, "{\"op\":\"scale-show\"}"), *why = json_incref(json_object_get(shown, "held_why"));
+    json_t *shown = leatd_request(control, "{\"op\":\"scale-show\"}");
+    json_t *why = json_incref(json_object_get(shown, "held_why"));
 
     for (uint32_t w = 0; w < WORKERS; w++) {
-        const char *group = json_string_value(json_object_get(json_array_get(json_object_get(shown, "workers"), w), "group"));
+        const json_t *worker = json_array_get(json_object_get(shown, "workers"), w);
+        const char *group = json_string_value(json_object_get(worker, "group"));
         (void)snprintf(groups[w], sizeof(groups[w]), "%s", group != NULL ? group : "");
         EXPECT(group == NULL || access(group, F_OK) == 0);
     }
