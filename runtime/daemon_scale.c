@@ -161,6 +161,19 @@ leat_daemon_count_workers(struct leat_daemon *daemon, uint16_t ret_own[LEAT_APPL
 }
 
 uint32_t
+leat_daemon_count_awake(struct leat_daemon *daemon)
+{
+    uint32_t awake = 0;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        awake += daemon->scale.workers[w].shape.cores > 0;
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+    return awake;
+}
+
+uint32_t
 leat_daemon_free_cpus(struct leat_daemon *daemon, uint32_t *cpus)
 {
     uint32_t count = 0;

@@ -49,16 +49,19 @@ leat_offline_gauge_sample(struct leat_offline_gauge *gauge, struct leat_daemon *
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     const uint32_t room = LEAT_OFFLINE_SAMPLES + 1;
+    const uint64_t before_ns = gauge->count > 0 ? gauge->samples[gauge->newest].at_ns : now_ns;
+    gauge->awake_ns += (now_ns - before_ns) * leat_daemon_count_awake(daemon);
     gauge->newest = (gauge->newest + 1) % room;
     gauge->count += gauge->count < room;
     gauge->samples[gauge->newest].at_ns = now_ns;
     gauge->samples[gauge->newest].busy_ns = gauge->busy_ns;
+    gauge->samples[gauge->newest].awake_ns = gauge->awake_ns;
     const uint32_t oldest = (gauge->newest + room + 1 - gauge->count) % room;
     const uint64_t span_ns = now_ns - gauge->samples[oldest].at_ns;
     const uint64_t busy_ns = gauge->busy_ns - gauge->samples[oldest].busy_ns;
+    const uint64_t awake_ns = gauge->awake_ns - gauge->samples[oldest].awake_ns;
     gauge->known = span_ns > 0;
-    gauge->utilisation_ppm =
-        gauge->known ? (uint32_t)(busy_ns / 1000 * 1000000 / (span_ns / 1000 * daemon->options.worker_count + 1)) : 0;
+    gauge->utilisation_ppm = gauge->known ? (uint32_t)(busy_ns / 1000 * 1000000 / (awake_ns / 1000 + 1)) : 0;
 }
 
 void

@@ -21,7 +21,7 @@ struct leat_daemon;
 /* All zeroes at first. */
 struct leat_offline_gauge {
     struct {
-        uint64_t at_ns, busy_ns;
+        uint64_t at_ns, busy_ns, awake_ns;
     } samples[LEAT_OFFLINE_SAMPLES + 1]; /* a ring */
     uint32_t count, newest;
     struct {
@@ -29,7 +29,8 @@ struct leat_offline_gauge {
         bool asked; /* changed_ns is known */
     } applications[LEAT_APPLICATIONS_MAX];
     uint64_t busy_ns;          /* sum of what was added to counters since the beginning */
-    uint32_t utilisation_ppm;  /* of the workers' time, over the samples */
+    uint64_t awake_ns;         /* time of all workers that were not parked while it looked */
+    uint32_t utilisation_ppm;  /* of the time of workers that are not parked, over the samples */
     bool known;                /* there are two samples */
     bool slow;                 /* an instance in use is overloaded or interfered */
 };

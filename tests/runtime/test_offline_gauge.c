@@ -98,6 +98,26 @@ test_utilisation(void)
     EXPECT(gauge.known && gauge.utilisation_ppm == 0);
 }
 
+/* The time of parked workers is nobody's. */
+static void
+test_parked(void)
+{
+    for (uint32_t w = 1; w < WORKERS; w++) {
+        daemon->scale.workers[w].shape.cores = 0;
+    }
+    for (uint32_t s = 0; s <= LEAT_OFFLINE_SAMPLES; s++) {
+        sample();
+    }
+    work(0, LEAT_OFFLINE_SAMPLE_NS);
+    sample();
+    EXPECT(is_about(1000000 / LEAT_OFFLINE_SAMPLES));
+    for (uint32_t w = 1; w < WORKERS; w++) {
+        daemon->scale.workers[w].shape.cores = 1;
+    }
+    sample(); /* from now on there are more */
+    EXPECT(is_about(1000000 / (LEAT_OFFLINE_SAMPLES - 1 + WORKERS)));
+}
+
 static void
 set_state(uint32_t id, uint32_t place, enum leat_instance_state state)
 {
@@ -141,16 +161,21 @@ main(void)
     leat_test_init();
     daemon = calloc(1, sizeof(*daemon));
     EXPECT(daemon != NULL && pthread_mutex_init(&daemon->mutex, NULL) == 0);
+    EXPECT(pthread_mutex_init(&daemon->scale.mutex, NULL) == 0);
     daemon->options.worker_count = WORKERS;
+    for (uint32_t w = 0; w < WORKERS; w++) {
+        daemon->scale.workers[w].shape.cores = 1;
+    }
     for (uint32_t id = 0; id < APPS; id++) {
         add(id);
     }
     test_utilisation();
+    test_parked();
     test_states();
     for (uint32_t id = 0; id < APPS; id++) {
         take_away(id);
     }
-    EXPECT(pthread_mutex_destroy(&daemon->mutex) == 0);
+    EXPECT(pthread_mutex_destroy(&daemon->mutex) == 0 && pthread_mutex_destroy(&daemon->scale.mutex) == 0);
     free(daemon);
     return 0;
 }
