@@ -30,9 +30,12 @@ static const char measures[] =
     "           other rows in each query, and those of one input would soon all be in the caches.\n"
     "           First runs are also told beside runs that follow a pause of 20 ms: their core did something else meanwhile, too, and\n"
     "           its caches are not as full of the model as in runs that follow one another.\n"
+    "           Beside the spread: what share of their CPU's time other guests of the host took from our runs, as the kernel tells\n"
+    "           it, in ticks of 10 ms as a rule, and the spread of those lives alone in which that was nothing. What other\n"
+    "           processes here took is not in it.\n"
     "Method     Each life is a process of its own, theirs and ours in turns; files are in the page cache. --windows is how many,\n"
-    "           --window-ms how long each goes on running; --networks chooses among them, by commas. A figure is the median of the lives; of the\n"
-    "           overhead, of windows, the fastest runs of each compared.";
+    "           --window-ms how long each goes on running; --networks chooses among them, by commas. A figure is\n"
+    "           the median of the lives; of the overhead, of windows, the fastest runs of each compared.";
 
 enum { RUNS_MAX = 20000, SYMBOLS_MAX = 4, TURNS = 200, PAUSES = 25, PAUSE_NS = 20000000 };
 
@@ -56,6 +59,7 @@ struct network {
 struct life {
     double load_ns, first_ns, p50_ns, p99_ns;
     double paused_ns; /* the median of runs after a pause */
+    double stolen;    /* of the time of the runs that follow one another, by other guests of the host; ours alone */
     double peak_bytes, empty_bytes; /* resident at most; of a process without a model */
     double import_ns, passes_ns, model_ns; /* of load_ns, the rest is the plan; ours alone */
 };
@@ -266,11 +270,13 @@ live(const struct bench_options *options, const struct network *network, uint32_
     fill(network, &subject);
     write_inputs(network, &subject);
     ret_life->first_ns = (double)run(&subject, NULL);
+    const uint64_t stolen_ns = bench_stolen_ns(options->cpus[0]), start_ns = leat_monotonic_ns();
     while (runs < RUNS_MAX && (runs < 3 || spent_ns < options->window_ns)) {
         draw(network, &subject);
         runs_ns[runs] = run(&subject, NULL);
         spent_ns += runs_ns[runs++];
     }
+    ret_life->stolen = (double)(bench_stolen_ns(options->cpus[0]) - stolen_ns) / (double)(leat_monotonic_ns() - start_ns);
     const struct bench_latency latency = bench_order(runs_ns, runs);
     ret_life->p50_ns = (double)latency.p50;
     ret_life->p99_ns = (double)latency.p99;
@@ -456,6 +462,30 @@ print_figure(const struct bench_options *options, const struct figure *figure, c
     }
 }
 
+/* How much of our runs' CPU the host gave to others, and how far runs spread in lives in which it was nothing. */
+static void
+print_stolen(const struct bench_options *options, const char *subject, const struct life *ours)
+{
+    static double shares[BENCH_WINDOWS_MAX], spreads[BENCH_WINDOWS_MAX];
+    double worst = 0;
+    uint32_t whole = 0;
+
+    for (uint32_t w = 0; w < options->windows; w++) {
+        shares[w] = 100 * ours[w].stolen;
+        worst = shares[w] > worst ? shares[w] : worst;
+        if (ours[w].stolen == 0) {
+            spreads[whole++] = spread(&ours[w]);
+        }
+    }
+    bench_print(options, &(struct bench_row){.subject = subject, .metric = "stolen", .unit = "%", .windows = options->windows,
+                                             .value = bench_median(shares, options->windows), .worst = worst});
+    if (whole > 0) {
+        bench_print(options, &(struct bench_row){.subject = subject, .metric = "p99/p50, nothing stolen", .unit = "x",
+                                                 .windows = whole, .value = bench_median(spreads, whole),
+                                                 .goal = BENCH_AT_MOST, .target = 1.1});
+    }
+}
+
 static void
 measure_lives(const struct bench_options *options, const struct network *network, uint32_t items, struct peer *peer)
 {
@@ -472,6 +502,7 @@ measure_lives(const struct bench_options *options, const struct network *network
     for (size_t f = 0; f < LEAT_COUNT_OF(figures); f++) {
         print_figure(options, &figures[f], subject, ours, theirs, peer);
     }
+    print_stolen(options, subject, ours);
 }
 
 /* ---- A plan beside the sum of its steps ---------------------------------------------------------- */

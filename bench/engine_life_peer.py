@@ -4,9 +4,10 @@
 engine_life_peer.py [MODEL INPUTS BATCH CPU WINDOW_NS NAME=SIZE...]
 
 Prints the version of ONNX Runtime, nothing where it is not there; and, of a model with one thread on that CPU, with free dimensions of
-these sizes and indices drawn anew before each run: ns of the session's creation, of the first run, of the median and of the 99th
-percentile of those that follow for WINDOW_NS, of the median of some after a pause of 20 ms each, and the bytes that were resident at most, at the end and before the session. INPUTS has
-the elements of each input; of one of whole numbers, the number that they are below.
+these sizes and indices drawn anew before each run: ns of the session's creation, of the first run, of the median and of the
+99th percentile of those that follow for WINDOW_NS, of the median of some after a pause of 20 ms each, and the bytes that were
+resident at most, at the end and before the session. INPUTS has the elements of each input; of one of whole numbers, the number
+that they are below.
 """
 import os
 import sys
@@ -35,7 +36,7 @@ def timed(call, *arguments):
 
 
 def draw(indices, drawn):
-    """The next of a life into (OrtValue, shape, end) each, by the hash of bench/engine_life.c. Returns how many there were so far."""
+    """The next of a life into (OrtValue, shape, end) each, by the hash of bench/engine_life.c. Returns how many were drawn."""
     for value, shape, end in indices:
         count = int(numpy.prod(shape))
         x = numpy.arange(drawn, drawn + count, dtype=numpy.uint64) * numpy.uint64(0x9e3779b97f4a7c15)
@@ -91,7 +92,8 @@ def live(model, inputs, batch, window_ns, sizes):
         drawn = draw(indices, drawn)
         paused_ns.append(timed(session.run_with_iobinding, binding))
     paused_ns.sort()
-    print(load_ns, first_ns, runs_ns[len(runs_ns) // 2], runs_ns[len(runs_ns) * 99 // 100], paused_ns[PAUSES // 2], peak_bytes(), empty)
+    print(load_ns, first_ns, runs_ns[len(runs_ns) // 2], runs_ns[len(runs_ns) * 99 // 100], paused_ns[PAUSES // 2], peak_bytes(),
+          empty)
 
 
 print(onnxruntime.__version__, flush=True)

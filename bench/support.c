@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -174,6 +175,26 @@ bench_pin(const int *cpus, uint32_t count)
         CPU_SET((size_t)cpus[i], &set);
     }
     LEAT_MUST(sched_setaffinity(0, sizeof(set), &set) == 0);
+}
+
+uint64_t
+bench_stolen_ns(int cpu)
+{
+    const uint64_t ticks_s = (uint64_t)sysconf(_SC_CLK_TCK);
+    FILE *file = fopen("/proc/stat", "r");
+    char line[1024];
+    uint64_t stolen = 0, found = 0;
+    int number;
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        if (sscanf(line, "cpu%d %*u %*u %*u %*u %*u %*u %*u %" SCNu64, &number, &found) == 2 && number == cpu) {
+            stolen = found;
+        }
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return stolen * UINT64_C(1000000000) / ticks_s;
 }
 
 pid_t

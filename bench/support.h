@@ -45,6 +45,12 @@ bool bench_is_listed(const char *list, const char *name);
 
 void bench_pin(const int *cpus, uint32_t count);
 
+/*
+ * How long other guests of the host have had this CPU since it started, as the kernel counts it: in ticks of 10 ms as a rule, so
+ * that less than one may not be seen. 0 where it is not told.
+ */
+uint64_t bench_stolen_ns(int cpu);
+
 /* A child that dies with this process. Returns 0 in the child, as fork does. */
 pid_t bench_fork(void);
 void bench_reap(pid_t child); /* waits; the child must have ended with 0 */

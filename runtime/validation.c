@@ -515,8 +515,10 @@ widen_ranges(const struct leat_calibration *calibration, json_t *ranges)
     for (uint32_t i = 0; i < leat_calibration_count(calibration); i++) {
         const struct leat_range range = leat_calibration_range(calibration, i);
         const json_t *before = json_object_get(ranges, range.name);
-        const double least = json_number_value(json_array_get(before, 0)), most = json_number_value(json_array_get(before, 1));
-        if (json_object_set_new(ranges, range.name, json_pack("[f, f]", fmin(least, (double)range.least), fmax(most, (double)range.most))) != 0) {
+        const double least = json_number_value(json_array_get(before, 0));
+        const double most = json_number_value(json_array_get(before, 1));
+        json_t *both = json_pack("[f, f]", fmin(least, (double)range.least), fmax(most, (double)range.most));
+        if (json_object_set_new(ranges, range.name, both) != 0) {
             return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for ranges");
         }
     }
@@ -576,7 +578,7 @@ leat_calibrate(const struct leat_variant_source *source, const struct leat_valid
     }
     for (uint32_t l = 0; l < (sequence != NULL ? model.length_count : 1) && status == LEAT_OK; l++) {
         calibrated.graph = sequence != NULL ? model.graphs[l] : graph;
-        if (sequence != NULL) { /* the longest has items as they are, the others beginnings of them: all lengths that they serve */
+        if (sequence != NULL) { /* the longest has items as they are, the others their beginnings: of all lengths that they serve */
             const uint32_t next = l > 0 ? model.lengths[l - 1] + 1 : 1;
             calibrated.length = model.lengths[l];
             calibrated.shortest = l + 1 < model.length_count ? next : calibrated.length;

@@ -780,7 +780,7 @@ settle(struct leat_graph *graph, const struct leat_mapping *own, uint32_t index)
     return mapping != NULL && mapping == own ? leat_graph_unmap_constant(graph, index) : LEAT_OK;
 }
 
-/* Weights of products stay in the model's file; what anything else reads does not, wherever it lies there: tables get huge pages. */
+/* Weights of products stay in the model's file; what anything else reads does not, wherever it lies: tables get huge pages. */
 static enum leat_status
 settle_others(struct leat_graph *graph, const struct leat_mapping *own)
 {

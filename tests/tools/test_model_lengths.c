@@ -321,16 +321,17 @@ write_set(void)
     return set;
 }
 
-/* Ordered by itself, and where leat looks what precisions are worth it: then it is tried at all lengths, and kept or left out. */
+/* Ordered by itself, and where leat looks what precisions are worth it: then it is tried, and kept or left out. */
 static void
 add_int8(const char *bert)
 {
     const char *set = write_set();
 
-    LEAT(0, "agree with f32", "model", "add", "whole", bert, "--dim", "sequence=8,16,32", "--precision", "int8", "--validation", set,
-         "--max-loss", "1", "--items-max", "4");
+    LEAT(0, "agree with f32", "model", "add", "whole", bert, "--dim", "sequence=8,16,32", "--precision", "int8", "--validation",
+         set, "--max-loss", "1", "--items-max", "4");
     LEAT(0, "\nwhole@16: sequences of up to 16\n", "model", "show", "whole");
-    LEAT(0, "-int8", "model", "add", "tried", bert, "--dim", "sequence=8,16,32", "--variants", "--validation", set, "--max-loss", "1");
+    LEAT(0, "-int8", "model", "add", "tried", bert, "--dim", "sequence=8,16,32", "--variants", "--validation", set, "--max-loss",
+         "1");
     LEAT(0, "removed tried", "model", "remove", "tried");
 }
 
