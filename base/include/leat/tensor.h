@@ -46,7 +46,8 @@ enum leat_dtype {
  * One input or output of an application or model. dims[0] is the batch dimension and always reads
  * -1: a query of `items` items has items * item_bytes bytes, densely packed, row-major.
  * A detector finds as many boxes as there are: of an output that varies, dims[varying] is the most that an item can have.
- * The answer tells how many it has (leat_completion.sizes); they come first, what is behind them is zeros.
+ * The answer tells how many it has (leat_completion.sizes); they come first, what is behind them is zeros,
+ * in answers of pipelines anything.
  */
 struct leat_tensor_info {
     char name[LEAT_TENSOR_NAME_MAX];
