@@ -21,6 +21,7 @@ struct leat_scale_stage {
     char name[LEAT_NAME_MAX]; /* the application's */
     uint16_t id;
     uint64_t generation;
+    bool seen; /* what follows, and what the scaler is told of it, is the application's, or of one whose place it took */
     uint32_t variant;                            /* that ran most batches lately */
     uint32_t runs_seen[LEAT_SCHED_VARIANTS_MAX]; /* observations of each, at the last look */
     uint64_t delay_ns;                           /* of a new instance */
@@ -82,7 +83,8 @@ leat_scale_unit(uint32_t application, uint32_t stage)
 
 /*
  * Looks at what comes and waits for an application, and at what its stages take; fills in all that the scaler is told
- * but for its stages. False, with trouble: it cannot be scaled. Mutex held, released meanwhile.
+ * but for its stages. False, with trouble: it cannot be scaled. One that was served and cannot be seen at this look, as
+ * while it is replaced, is as it was seen last, with trouble. Mutex held, released meanwhile.
  */
 bool leat_scale_look(struct leat_daemon *daemon, uint32_t a);
 

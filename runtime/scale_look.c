@@ -9,17 +9,21 @@
 #define CALLS_MIN (1.0 / 64)
 #define CALLS_MAX 64.0
 
-static bool leave_out(struct leat_scale_application *scaled, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* ABSENT: it is not there, or not to be scaled. UNSEEN: at this look; what was seen last holds. */
+enum look { LOOK_SEEN, LOOK_UNSEEN, LOOK_ABSENT };
 
-/* Why it is not scaled. */
-static bool
-leave_out(struct leat_scale_application *scaled, const char *format, ...)
+static enum look leave_out(struct leat_scale_application *scaled, enum look look, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Why it is not scaled, or as it was before. */
+static enum look
+leave_out(struct leat_scale_application *scaled, enum look look, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
     (void)vsnprintf(scaled->trouble, sizeof(scaled->trouble), format, args);
     va_end(args);
-    return false;
+    return look;
 }
 
 /* ---- A stage's application ------------------------------------------------------------------------------ */
@@ -97,6 +101,7 @@ static void
 begin_anew(const struct leat_application *app, struct leat_scale_stage *stage)
 {
     memcpy(stage->name, app->name, sizeof(stage->name));
+    stage->seen = stage->seen && stage->id == app->id; /* who takes another's place has its workers */
     stage->id = app->id;
     stage->generation = app->generation;
     stage->variant = 0;
@@ -121,7 +126,7 @@ is_anothers(const struct leat_daemon *daemon, uint32_t unit, const struct leat_a
     return false;
 }
 
-static bool
+static enum look
 look_at(struct leat_daemon *daemon, uint32_t a, uint32_t s, const char *name)
 {
     const struct leat_scaling *options = &daemon->options.scaling;
@@ -131,16 +136,16 @@ look_at(struct leat_daemon *daemon, uint32_t a, uint32_t s, const char *name)
     const struct leat_application *app = leat_daemon_find_application(daemon, name);
 
     if (app == NULL) {
-        return leave_out(scaled, "there is no application '%s'", name);
+        return leave_out(scaled, LOOK_ABSENT, "there is no application '%s'", name);
     }
     if (is_anothers(daemon, leat_scale_unit(a, s), app)) {
-        return leave_out(scaled, "application '%s' is scaled as a part of another, or twice in this one", name);
+        return leave_out(scaled, LOOK_ABSENT, "application '%s' is scaled as a part of another, or twice in this one", name);
     }
     if (stage->generation != app->generation) {
         begin_anew(app, stage);
     }
     if (!find_variant(daemon, app, stage) || !copy_variant(daemon, app, stage->variant)) {
-        return leave_out(scaled, "application '%s' is being changed", name);
+        return leave_out(scaled, stage->seen ? LOOK_UNSEEN : LOOK_ABSENT, "application '%s' is being changed", name);
     }
     const uint32_t items_max = app->sched_variants[stage->variant].items_max;
     fill_times(keeper, stage, items_max < LEAT_SCALE_BATCH_MAX ? items_max : LEAT_SCALE_BATCH_MAX,
@@ -151,20 +156,21 @@ look_at(struct leat_daemon *daemon, uint32_t a, uint32_t s, const char *name)
     stage->rate_qps = keeper->copy.rising_qps;
     stage->waiting_items = keeper->copy.waiting_items;
     stage->items = keeper->copy.items;
-    return true;
+    stage->seen = true;
+    return LOOK_SEEN;
 }
 
 /* ---- What comes, as a whole ------------------------------------------------------------------------------ */
 
 /* One stage, asked once for each item. */
-static bool
+static enum look
 look_at_application(struct leat_daemon *daemon, uint32_t a, const struct leat_application *app)
 {
     struct leat_scale_application *scaled = &daemon->scaling->applications[a];
     struct leat_joint_application *joint = &scaled->scaler.joint;
 
     if (app->latency_ns == 0) {
-        return leave_out(scaled, "it has no objective: give it a latency");
+        return leave_out(scaled, LOOK_ABSENT, "it has no objective: give it a latency");
     }
     joint->objective_ns = app->latency_ns;
     joint->stage_count = joint->term_count = 1;
@@ -191,7 +197,7 @@ count_calls(struct leat_scale_application *scaled)
     }
 }
 
-static bool
+static enum look
 look_at_pipeline(struct leat_daemon *daemon, uint32_t a, const struct leat_pipeline *pipeline)
 {
     struct leat_scale_application *scaled = &daemon->scaling->applications[a];
@@ -199,10 +205,11 @@ look_at_pipeline(struct leat_daemon *daemon, uint32_t a, const struct leat_pipel
     char names[LEAT_SCALE_STAGES_MAX][LEAT_NAME_MAX];
     uint32_t after[LEAT_SCALE_STAGES_MAX];
     const uint32_t stage_count = pipeline->stage_count;
+    enum look look = LOOK_SEEN;
 
     _Static_assert(LEAT_PIPELINE_STAGES_MAX <= LEAT_SCALE_STAGES_MAX, "the solver knows as many stages");
     if (pipeline->latency_ns == 0) {
-        return leave_out(scaled, "it has no objective: give it a latency");
+        return leave_out(scaled, LOOK_ABSENT, "it has no objective: give it a latency");
     }
     joint->objective_ns = pipeline->latency_ns;
     for (uint32_t s = 0; s < stage_count; s++) { /* it may go while its stages are looked at */
@@ -210,13 +217,14 @@ look_at_pipeline(struct leat_daemon *daemon, uint32_t a, const struct leat_pipel
         after[s] = pipeline->stages[s].after;
     }
     leat_joint_follow(joint, after, stage_count);
-    for (uint32_t s = 0; s < stage_count; s++) {
-        if (!look_at(daemon, a, s, names[s])) {
-            return false;
-        }
+    for (uint32_t s = 0; s < stage_count && look != LOOK_ABSENT; s++) {
+        const enum look stage_look = look_at(daemon, a, s, names[s]);
+        look = stage_look > look ? stage_look : look;
     }
-    count_calls(scaled);
-    return true;
+    if (look == LOOK_SEEN) {
+        count_calls(scaled);
+    }
+    return look;
 }
 
 bool
@@ -229,10 +237,12 @@ leat_scale_look(struct leat_daemon *daemon, uint32_t a)
     const struct leat_daemon_pipeline *own = leat_daemon_find_pipeline(daemon, options->applications[a].name);
 
     if (app == NULL && (own == NULL || own->pipeline == NULL || own->removing)) {
-        return leave_out(scaled, "there is no application or pipeline of that name");
-    }
-    if (!(app != NULL ? look_at_application(daemon, a, app) : look_at_pipeline(daemon, a, own->pipeline))) {
+        (void)leave_out(scaled, LOOK_ABSENT, "there is no application or pipeline of that name");
         return false;
+    }
+    const enum look look = app != NULL ? look_at_application(daemon, a, app) : look_at_pipeline(daemon, a, own->pipeline);
+    if (look != LOOK_SEEN) {
+        return look == LOOK_UNSEEN && scaled->served;
     }
     scaled->scaler.joint.weight = options->applications[a].weight;
     leat_forecast_remember(&scaled->memory, scaled->stages[0].items, leat_monotonic_ns());

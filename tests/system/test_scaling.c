@@ -4,7 +4,7 @@
  *          by larger teams, more instances or both as the mode says, while the other keeps the least; then the other way
  *          round; at the end both have the least. No core is free twice at any look, all are somebody's or free at the
  *          end, and every query has one answer, those for an application that is not scaled too. A pipeline of both has
- *          cores for each of its stages.
+ *          cores for each of its stages. Who cannot be looked at for a while keeps its workers.
  * Method   The daemon's own parts in this process, on a machine that is made up, so threads are not pinned. Synthetic
  *          models, whose times follow the cores of their team. States are waited for by administrative requests.
  */
@@ -20,7 +20,7 @@
 #include "base/align.h"
 #include "base/clock.h"
 #include "runtime/cores.h"
-#include "runtime/daemon.h"
+#include "runtime/daemon_private.h"
 #include "tests/runtime/fake_root.h"
 
 enum { APPS = 2, QUERIES = 256, CORES = 10 /* one is the dispatcher's */, WORKERS_MAX = CORES - 1 };
@@ -386,6 +386,64 @@ expect_service(struct leat_session *control)
     EXPECT(leat_wait(control, &done, 1, UINT64_MAX, &count) == LEAT_OK && count == 1 && done.outcome == LEAT_OUTCOME_OK);
 }
 
+/* ---- Looks that fail ------------------------------------------------------------------------------------ */
+
+static _Atomic bool refuses; /* W: the test, relaxed */
+
+enum leat_status __real_leat_daemon_copy_profiles(struct leat_daemon *daemon, const struct leat_application *app,
+                                                  uint32_t variant, struct leat_profile_copy *copy);
+enum leat_status __wrap_leat_daemon_copy_profiles(struct leat_daemon *daemon, const struct leat_application *app,
+                                                  uint32_t variant, struct leat_profile_copy *copy);
+
+/* As while the application is being replaced. */
+enum leat_status
+__wrap_leat_daemon_copy_profiles(struct leat_daemon *daemon, const struct leat_application *app, uint32_t variant,
+                                 struct leat_profile_copy *copy)
+{
+    return atomic_load_explicit(&refuses, memory_order_relaxed)
+               ? LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s' has gone", app->name)
+               : __real_leat_daemon_copy_profiles(daemon, app, variant, copy);
+}
+
+/* How many are scaled, each with workers; with `unseen`, none of them could be looked at. */
+static uint32_t
+count_scaled(struct leat_session *control, bool unseen, uint64_t *ret_decisions)
+{
+    json_t *shown = request(control, "{\"op\":\"scale-show\"}");
+    const json_t *scaling = json_object_get(shown, "scaling"), *application;
+    uint32_t count = 0;
+    size_t a;
+
+    json_array_foreach(json_object_get(scaling, "applications"), a, application)
+    {
+        const bool scaled = json_is_true(json_object_get(application, "scaled"));
+        const bool told = strstr(json_string_value(json_object_get(application, "trouble")), "is being changed") != NULL;
+        EXPECT(!scaled || (number(application, "instances") > 0 && number(application, "cores") > 0));
+        EXPECT(!scaled || !unseen || told);
+        count += scaled;
+    }
+    *ret_decisions = number(scaling, "decisions");
+    json_decref(shown);
+    return count;
+}
+
+/* The first of these decisions may have begun before. */
+static void
+expect_kept_unseen(struct leat_session *control)
+{
+    uint64_t before, now;
+
+    const uint32_t scaled = count_scaled(control, false, &before);
+    EXPECT(scaled > 0);
+    atomic_store_explicit(&refuses, true, memory_order_relaxed);
+    do {
+        EXPECT(count_scaled(control, false, &now) == scaled);
+        (void)sched_yield();
+    } while (now < before + 4);
+    EXPECT(count_scaled(control, true, &now) == scaled);
+    atomic_store_explicit(&refuses, false, memory_order_relaxed);
+}
+
 /* ---- The test ---------------------------------------------------------------------------------------------- */
 
 /* Waits until one of them has at least so many cores, and the other the least that an application has. */
@@ -424,6 +482,7 @@ test_mode(enum leat_scaling_mode mode, uint32_t workers, uint32_t cores_max, uin
     set_rates(&load, HIGH_QPS, CALM_QPS);
     await(control, 0, 3, 1);
     expect_service(control);
+    expect_kept_unseen(control);
     set_rates(&load, CALM_QPS, HIGH_QPS);
     await(control, 1, 3, 1);
     set_rates(&load, CALM_QPS, CALM_QPS);
@@ -503,6 +562,7 @@ test_pipeline(void)
     await_stages(control, 1, 1);
     set_rates(&load, HIGH_QPS / 2, HIGH_QPS / 2);
     await_stages(control, 3, CORES);
+    expect_kept_unseen(control);
     json_t *shown = request(control, "{\"op\":\"scale-show\"}");
     const json_t *second = json_array_get(json_object_get(json_object_get(shown, "scaling"), "applications"), 1);
     EXPECT(json_is_false(json_object_get(second, "scaled")));
