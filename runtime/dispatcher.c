@@ -457,6 +457,7 @@ accept_request(struct leat_dispatcher *dispatcher, struct leat_daemon_session *s
             session->dispatcher.in_flight++;
             session->dispatcher.slots[request->slot] = (struct leat_waiting_slot){
                 .ticket_low = request->ticket_low, .application = app->id, .state = LEAT_SLOT_WAITS};
+            app->queued[entry.offline ? LEAT_RANK_OFFLINE : LEAT_RANK_ONLINE]++;
             bump(&app->counters.accepted, 1);
             leat_histogram_add(&app->sizes, request->items);
             return;
@@ -546,6 +547,10 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
     struct leat_application *app = dispatcher->applications[entry->application];
     const struct leat_daemon_session *session = session_at(dispatcher, entry->session);
 
+    if (LEAT_LIKELY(app != NULL)) {
+        LEAT_ASSERT(app->queued[rank_of(entry)] > 0);
+        app->queued[rank_of(entry)]--;
+    }
     if (LEAT_UNLIKELY(app == NULL || app->removing)) {
         leat_dispatcher_finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_TARGET);
         return;
@@ -1541,11 +1546,16 @@ anything_ready(const struct leat_dispatcher *dispatcher)
     return false;
 }
 
-/* Milliseconds until a waiting query's deadline or a router's next look, at most SLEEP_MAX_MS. */
+/* Milliseconds until a waiting query's deadline or the next look of a router or at runs, at most SLEEP_MAX_MS. */
 static int
 sleep_ms(const struct leat_dispatcher *dispatcher)
 {
+    const struct run_list *open = dispatcher->pipelines.open;
     uint64_t next_ns = LEAT_NO_DEADLINE;
+
+    if (LEAT_UNLIKELY(open[0].first != NULL || open[1].first != NULL)) { /* what waits for room may become too late */
+        next_ns = dispatcher->now_ns + LOOK_AGAIN_NS;
+    }
     for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
         const struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
         next_ns = app->next_expiry_ns < next_ns ? app->next_expiry_ns : next_ns;
@@ -1638,7 +1648,7 @@ check_waiting(const struct leat_dispatcher *dispatcher, const struct leat_applic
         barred += waiting->queries[i].barred_classes != 0;
     }
     LEAT_ASSERT(barred == waiting->barred && items == waiting->items && positions == waiting->positions);
-    LEAT_ASSERT(leat_waiting_count(waiting) <= app->waiting_max);
+    LEAT_ASSERT(leat_waiting_count(waiting) <= app->waiting_max && app->queued[rank] == 0);
 }
 
 static bool

@@ -45,7 +45,11 @@ struct leat_pipeline_run {
 
 __extension__ typedef unsigned __int128 wide;
 
-enum { NO_QUERY = UINT16_MAX, EACH_MEAN_SHIFT = 4 };
+enum {
+    NO_QUERY = UINT16_MAX,
+    EACH_MEAN_SHIFT = 4,
+    LOOKS_PER_ROUND = 64, /* at runs of a rank with queries still to be made, so that a round stays short */
+};
 _Static_assert(LEAT_SLOTS_MAX < NO_QUERY, "any slot can be told from none");
 _Static_assert(LEAT_PIPELINE_RUNS_MAX <= 1u << 14, "a slot names any run");
 
@@ -100,6 +104,37 @@ list_remove(struct run_list *list, enum run_list_kind kind, struct leat_pipeline
     *(next != NULL ? &next->links[kind].previous : &list->last) = previous;
 }
 
+/* Those before `first` come last. */
+static void
+list_rotate(struct run_list *list, enum run_list_kind kind, struct leat_pipeline_run *first)
+{
+    struct leat_pipeline_run *last = first->links[kind].previous;
+
+    if (last != NULL) {
+        last->links[kind].next = NULL;
+        first->links[kind].previous = NULL;
+        list->first->links[kind].previous = list->last;
+        list->last->links[kind].next = list->first;
+        list->first = first;
+        list->last = last;
+    }
+}
+
+/* Of the run's rank. */
+static struct run_list *
+open_runs(struct leat_dispatcher *dispatcher, const struct leat_pipeline_run *run)
+{
+    return &dispatcher->pipelines.open[run->offline ? 1 : 0];
+}
+
+/* Is there one for it? Offline runs hold half of them at the most, so that the others find some. */
+static bool
+has_slot(const struct pipelines *pipelines, bool offline)
+{
+    return pipelines->free_query != NO_QUERY &&
+           (!offline || pipelines->offline_queries < (pipelines->session->slots + 1) / 2);
+}
+
 static uint16_t
 take_query(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, uint32_t stage)
 {
@@ -114,6 +149,7 @@ take_query(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, ui
         pipelines->queries[run->first_query].previous = slot;
     }
     run->first_query = slot;
+    pipelines->offline_queries += run->offline;
     run->outstanding++;
     run->stages[stage].outstanding++;
     return slot;
@@ -130,6 +166,7 @@ give_query(struct leat_dispatcher *dispatcher, uint16_t slot)
     if (query->next != NO_QUERY) {
         pipelines->queries[query->next].previous = query->previous;
     }
+    pipelines->offline_queries -= run->offline;
     run->outstanding--;
     run->stages[query->stage].outstanding--;
     query->run = NULL;
@@ -282,7 +319,7 @@ stop_run(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, enum
     run->failed_stage = (uint16_t)stage;
     if (run->open != 0) {
         run->open = 0;
-        list_remove(&dispatcher->pipelines.open, RUN_OPEN, run);
+        list_remove(open_runs(dispatcher, run), RUN_OPEN, run);
     }
     for (uint16_t q = run->first_query; q != NO_QUERY; q = dispatcher->pipelines.queries[q].next) {
         if (slots[q].state == LEAT_SLOT_WAITS) {
@@ -478,7 +515,7 @@ begin_stage(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, u
         return;
     }
     if (run->open == 0) {
-        list_append(&dispatcher->pipelines.open, RUN_OPEN, run);
+        list_append(open_runs(dispatcher, run), RUN_OPEN, run);
     }
     run->open |= UINT32_C(1) << s;
 }
@@ -527,9 +564,22 @@ next_items(const struct leat_pipeline_run *run, const struct leat_pipeline_stage
     return left < stage->each_items ? left : stage->each_items;
 }
 
+/*
+ * Is there room for its query in the application's list, behind what is on the way there? The first query of a run does not
+ * ask: it is a client's who comes, and refused where the list is full. What has begun waits for its room, behind clients
+ * who ask the application itself, until it cannot be in time.
+ */
+static bool
+has_room(const struct leat_application *app, const struct leat_pipeline_run *run)
+{
+    const enum leat_rank rank = run->offline ? LEAT_RANK_OFFLINE : LEAT_RANK_ONLINE;
+    const bool first = run->ended == 0 && run->outstanding == 0;
+    return first || leat_waiting_count(&app->waiting[rank]) + app->queued[rank] < app->waiting_max;
+}
+
 enum made {
     MADE,
-    MADE_LATER, /* no slot is free, or the central queue is full */
+    MADE_LATER, /* no slot is free, or the application's list or the central queue is full */
     MADE_NONE,  /* the run was stopped */
 };
 
@@ -561,7 +611,7 @@ make_query(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, ui
         stop_run(dispatcher, run, LEAT_OUTCOME_REJECTED, LEAT_REASON_COST, s);
         return MADE_NONE;
     }
-    if (LEAT_UNLIKELY(pipelines->free_query == NO_QUERY)) {
+    if (LEAT_UNLIKELY(!has_slot(pipelines, run->offline) || !has_room(app, run))) {
         return MADE_LATER;
     }
     struct leat_query_entry entry = {
@@ -582,6 +632,7 @@ make_query(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, ui
         return MADE_LATER;
     }
     struct stage_query *query = &pipelines->queries[take_query(dispatcher, run, s)];
+    app->queued[run->offline ? LEAT_RANK_OFFLINE : LEAT_RANK_ONLINE]++;
     query->items = items;
     query->cap_nano = capped ? leat_wire_cost_nano(cap_code) : 0;
     progress->cap_nano -= query->cap_nano;
@@ -595,36 +646,47 @@ make_query(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, ui
     return MADE;
 }
 
-/* Makes the queries of stages that have begun; false when the rest comes later. */
+/* Makes the queries of stages that have begun, as far as there is room; true when there were any, or it was stopped. */
 static bool
 make_queries(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
 {
-    while (run->open != 0) {
-        const uint32_t s = (uint32_t)__builtin_ctz(run->open);
-        while (run->stages[s].items > 0) {
-            const enum made made = make_query(dispatcher, run, s);
-            if (made != MADE) {
-                return made == MADE_NONE;
-            }
+    bool any = false;
+
+    for (uint32_t left = run->open; left != 0; left &= left - 1) {
+        const uint32_t s = (uint32_t)__builtin_ctz(left);
+        enum made made = MADE;
+        while (run->stages[s].items > 0 && (made = make_query(dispatcher, run, s)) == MADE) {
+            any = true;
         }
-        run->open &= ~(UINT32_C(1) << s);
+        if (made == MADE_NONE) {
+            return true;
+        }
+        run->open &= ~((uint32_t)(made == MADE) << s);
     }
-    list_remove(&dispatcher->pipelines.open, RUN_OPEN, run);
-    return true;
+    if (run->open == 0) {
+        list_remove(open_runs(dispatcher, run), RUN_OPEN, run);
+    }
+    return any;
 }
 
+/* Online runs come first. One that has to wait holds up no other; where many do, the next round goes on behind them. */
 bool
 leat_dispatcher_make_queries(struct leat_dispatcher *dispatcher)
 {
+    struct pipelines *pipelines = &dispatcher->pipelines;
     bool any = false;
 
-    while (dispatcher->pipelines.open.first != NULL) {
-        struct leat_pipeline_run *run = dispatcher->pipelines.open.first;
-        if (!make_queries(dispatcher, run)) {
-            return any;
+    for (uint32_t offline = 0; offline < 2; offline++) {
+        struct leat_pipeline_run *run = pipelines->open[offline].first, *next;
+        for (uint32_t looks = 0; run != NULL && looks < LOOKS_PER_ROUND; looks++) {
+            next = run->links[RUN_OPEN].next;
+            any = make_queries(dispatcher, run) || any;
+            end_run_if_over(dispatcher, run);
+            run = next;
         }
-        end_run_if_over(dispatcher, run);
-        any = true;
+        if (run != NULL && has_slot(pipelines, offline > 0)) { /* else whoever waits longest gets the next */
+            list_rotate(&pipelines->open[offline], RUN_OPEN, run);
+        }
     }
     return any;
 }
@@ -922,7 +984,7 @@ check_run(const struct leat_dispatcher *dispatcher, const struct leat_pipeline_r
         LEAT_ASSERT(dispatcher->pipelines.queries[q].run == run);
         listed++;
     }
-    for (const struct leat_pipeline_run *other = dispatcher->pipelines.open.first; other != NULL;
+    for (const struct leat_pipeline_run *other = dispatcher->pipelines.open[run->offline ? 1 : 0].first; other != NULL;
          other = other->links[RUN_OPEN].next) {
         open += other == run;
     }
@@ -943,7 +1005,7 @@ uint64_t
 leat_dispatcher_check_pipelines(const struct leat_dispatcher *dispatcher)
 {
     const struct pipelines *pipelines = &dispatcher->pipelines;
-    uint64_t runs = 0, running = 0, outstanding = 0, free_queries = 0;
+    uint64_t runs = 0, running = 0, outstanding = 0, offline = 0, free_queries = 0;
 
     if (pipelines->session == NULL) {
         LEAT_ASSERT(pipelines->live.first == NULL);
@@ -952,6 +1014,7 @@ leat_dispatcher_check_pipelines(const struct leat_dispatcher *dispatcher)
     for (const struct leat_pipeline_run *run = pipelines->live.first; run != NULL; run = run->links[RUN_LIVE].next) {
         check_run(dispatcher, run);
         outstanding += run->outstanding;
+        offline += run->offline ? run->outstanding : 0;
         runs++;
     }
     for (uint32_t i = 0; i < LEAT_PIPELINES_MAX; i++) {
@@ -970,7 +1033,7 @@ leat_dispatcher_check_pipelines(const struct leat_dispatcher *dispatcher)
         free_queries++;
     }
     LEAT_ASSERT(runs == running && outstanding + free_queries == pipelines->session->slots);
-    LEAT_ASSERT(pipelines->session->dispatcher.in_flight == outstanding);
+    LEAT_ASSERT(pipelines->session->dispatcher.in_flight == outstanding && pipelines->offline_queries == offline);
     return runs;
 }
 

@@ -70,7 +70,8 @@ struct pipelines {
     struct stage_query queries[LEAT_SLOTS_MAX];    /* by slot */
     uint16_t free_query;
     uint64_t taken[LEAT_LANES_MAX]; /* answers, of each of its lanes */
-    struct run_list live, open;
+    uint32_t offline_queries; /* of `queries`, those of runs that are */
+    struct run_list live, open[2]; /* open: of online runs, then of offline ones */
 };
 
 struct leat_dispatcher {

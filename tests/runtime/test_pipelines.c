@@ -2,7 +2,7 @@
 /*
  * Goal     Runs of pipelines: chains, fans, diamonds and repeating stages give right answers; objectives, accuracy floors, caps
  *          on costs and offline work hold for all stages together; a cancel or the client's end stops a run at any moment;
- *          tables that are full delay or refuse, and lose nothing.
+ *          tables that are full delay or refuse, and lose nothing; a run that waits holds up no other.
  * Method   tests/runtime/pipeline_steps.h: step by step, every answer compared with an evaluation of the DAG.
  */
 #include <string.h>
@@ -503,6 +503,82 @@ test_full_tables(void)
     pipeline_steps_stop();
 }
 
+/* A stage with more queries than its application's list holds waits for room there, a few at a time. */
+static void
+test_wide_stage(void)
+{
+    struct pipeline_steps_options options = repeating();
+
+    options.each_items = 2;
+    options.waiting_max = 4;
+    for (uint32_t offline = 0; offline < 2; offline++) {
+        pipeline_steps_start(&options);
+        pipeline_steps.found = 8;
+        ask(0, &(struct pipeline_steps_ask){.items = 4, .offline = offline > 0});
+        pipeline_steps_settle();
+        EXPECT(is_ok(0) && pipeline_steps.queries[0].ran[1] == 32);
+        pipeline_steps_stop();
+    }
+    options.latency_ns = 20 * MS; /* then it expires there */
+    pipeline_steps_start(&options);
+    pipeline_steps.found = 8;
+    submit(0, 4);
+    pipeline_steps_settle();
+    EXPECT(ended(0, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE, 1));
+    pipeline_steps_stop();
+}
+
+/* Until the query was answered. */
+static void
+settle_one(uint32_t number)
+{
+    while (pipeline_steps.queries[number].under_way) {
+        pipeline_steps_round(1);
+        (void)pipeline_steps_run(0);
+    }
+}
+
+/* A run that has to wait holds up no other: not where a list is full, and not where offline runs could take all slots. */
+static void
+test_held_up(void)
+{
+    struct pipeline_steps_options options = repeating();
+
+    options.each_items = 2;
+    options.waiting_max = 4;
+    pipeline_steps_start(&options);
+    pipeline_steps.found = 8;
+    submit(0, 4);
+    move(3);
+    pipeline_steps.found = 0;
+    submit(1, 1);
+    settle_one(1);
+    EXPECT(is_ok(1) && pipeline_steps.queries[0].under_way);
+    pipeline_steps_stop();
+    EXPECT(is_ok(0));
+
+    options.waiting_max = 64;
+    options.stage_slots = 8;
+    options.latency_ns = 40 * MS;
+    pipeline_steps_start(&options);
+    pipeline_steps.found = 8;
+    for (uint32_t n = 0; n < 8; n++) {
+        ask(n, &(struct pipeline_steps_ask){.items = 4, .offline = true});
+    }
+    move(20);
+    pipeline_steps.found = 1;
+    submit(8, 1);
+    settle_one(8);
+    EXPECT(is_ok(8));
+    for (uint32_t n = 0; n < 8; n++) {
+        EXPECT(pipeline_steps.queries[n].under_way);
+    }
+    pipeline_steps_stop();
+    for (uint32_t n = 0; n < 8; n++) {
+        EXPECT(is_ok(n));
+    }
+}
+
 /* ---- Pipelines come and go -------------------------------------------------------------------- */
 
 static void
@@ -577,6 +653,8 @@ main(void)
     test_close_at_any_moment();
     test_failures();
     test_full_tables();
+    test_wide_stage();
+    test_held_up();
     test_removal();
     test_drain();
     return 0;
