@@ -27,6 +27,7 @@ struct leat_pipeline_run {
         struct leat_pipeline_run *next, *previous;
     } links[RUN_LISTS]; /* of free ones, next in RUN_LIVE alone */
     uint64_t submit_ns;
+    uint64_t end_ns;   /* its stages are due so that it ends by then */
     uint64_t cap_nano; /* that no stage has got; UINT64_MAX: there is no cap */
     uint32_t units[LEAT_TENSORS_MAX];
     uint32_t ticket_low, accuracy_floor_ppm;
@@ -394,50 +395,106 @@ least_nano(const struct leat_application *app, const struct leat_sched_query *qu
     return least == UINT32_MAX ? 0 : least;
 }
 
-/* As many items as the stage will have, as far as that can be known before; one at the least. */
+/* Has its source told how many items it has? */
+static bool
+is_counted(const struct leat_pipeline_run *run, uint32_t s)
+{
+    const struct leat_pipeline_stage *stage = &run->pipeline->stages[s];
+    return !is_repeating(stage) || (run->ended >> stage->each_stage & 1) != 0;
+}
+
+/* As many items as the stage will have: as lately, and one at the least, as long as that is not known. */
 static uint32_t
 expected_items(const struct leat_pipeline_run *run, uint32_t s)
 {
-    if (!is_repeating(&run->pipeline->stages[s])) {
+    const struct leat_pipeline_stage *stage = &run->pipeline->stages[s];
+    uint32_t items = 0;
+
+    if (!is_repeating(stage)) {
         return run->items;
     }
-    const uint32_t items = (uint32_t)((uint64_t)run->pipeline->each_mean[s] * run->items >> 8);
-    return items > 0 ? items : 1;
+    for (uint32_t i = 0; i < run->items && is_counted(run, s); i++) {
+        items += items_of(run, stage, i);
+    }
+    if (!is_counted(run, s)) {
+        items = (uint32_t)((uint64_t)run->pipeline->each_mean[s] * run->items >> 8);
+        items = items > 0 ? items : 1;
+    }
+    return items;
+}
+
+/* Of those, how many its largest query has. */
+static uint32_t
+largest_query(const struct leat_pipeline_run *run, uint32_t s)
+{
+    const struct leat_pipeline_stage *stage = &run->pipeline->stages[s];
+    uint32_t items = is_repeating(stage) && is_counted(run, s) ? 0 : expected_items(run, s);
+
+    for (uint32_t i = 0; i < run->items && is_repeating(stage) && is_counted(run, s); i++) {
+        const uint32_t own = items_of(run, stage, i);
+        items = own > items ? own : items;
+    }
+    return !is_repeating(stage) || items < stage->each_items ? items : stage->each_items;
+}
+
+static struct leat_sched_query
+query_of(const struct leat_dispatcher *dispatcher, const struct leat_pipeline_run *run, uint32_t s)
+{
+    const struct leat_application *app = application_of(dispatcher, &run->pipeline->stages[s]);
+    return (struct leat_sched_query){.items = largest_query(run, s),
+                                     .accuracy_floor_ppm = run->accuracy_floor_ppm,
+                                     .length = (uint16_t)app->target.length_max};
 }
 
 /*
  * A stage is due so long before the run's end as the longest chain of stages behind it takes at the least: who admits,
- * orders and drops its queries by that deadline does so by the run's.
+ * orders and drops its queries by that deadline does so by the run's. To be set again when more is known of the items.
  */
 static void
-plan(const struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, uint64_t end_ns)
+set_deadlines(const struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
 {
     const struct leat_pipeline *pipeline = run->pipeline;
     uint64_t behind_ns[LEAT_PIPELINE_STAGES_MAX] = {0};
 
-    for (uint32_t s = pipeline->stage_count; s-- > 0;) {
+    for (uint32_t s = run->end_ns != LEAT_NO_DEADLINE ? pipeline->stage_count : 0; s-- > 0;) {
         const struct leat_pipeline_stage *stage = &pipeline->stages[s];
-        const struct leat_application *app = application_of(dispatcher, stage);
-        const uint32_t items = expected_items(run, s);
-        const struct leat_sched_query query = {
-            .items = !is_repeating(stage) || items < stage->each_items ? items : stage->each_items,
-            .accuracy_floor_ppm = run->accuracy_floor_ppm,
-            .length = (uint16_t)app->target.length_max};
-        const uint64_t own_ns = least_ns(app, &query), from_ns = behind_ns[s] + own_ns;
-        run->stages[s] = (struct stage_progress){
-            .accuracy_ppm = UINT32_MAX, .deadline_ns = LEAT_NO_DEADLINE, .latest_ns = LEAT_NO_DEADLINE};
-        if (end_ns != LEAT_NO_DEADLINE) {
-            run->stages[s].deadline_ns = end_ns > behind_ns[s] ? end_ns - behind_ns[s] : 0;
-            run->stages[s].latest_ns = end_ns > from_ns ? end_ns - from_ns : 0;
-        }
+        const struct leat_sched_query query = query_of(dispatcher, run, s);
+        const uint64_t own_ns = query.items > 0 ? least_ns(application_of(dispatcher, stage), &query) : 0;
+        const uint64_t from_ns = behind_ns[s] + own_ns;
+        run->stages[s].deadline_ns = run->end_ns > behind_ns[s] ? run->end_ns - behind_ns[s] : 0;
+        run->stages[s].latest_ns = run->end_ns > from_ns ? run->end_ns - from_ns : 0;
         for (uint32_t left = stage->after; left != 0; left &= left - 1) {
             uint64_t *source_ns = &behind_ns[__builtin_ctz(left)];
             *source_ns = from_ns > *source_ns ? from_ns : *source_ns;
         }
+    }
+}
+
+static void
+plan(const struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
+{
+    for (uint32_t s = 0; s < run->pipeline->stage_count; s++) {
+        run->stages[s] = (struct stage_progress){
+            .accuracy_ppm = UINT32_MAX, .deadline_ns = LEAT_NO_DEADLINE, .latest_ns = LEAT_NO_DEADLINE};
         if (LEAT_UNLIKELY(run->cap_nano != UINT64_MAX)) {
-            run->stages[s].least_nano = (uint64_t)least_nano(app, &query) * ((items + query.items - 1) / query.items);
+            const struct leat_application *app = application_of(dispatcher, &run->pipeline->stages[s]);
+            const struct leat_sched_query query = query_of(dispatcher, run, s);
+            const uint32_t queries = (expected_items(run, s) + query.items - 1) / query.items;
+            run->stages[s].least_nano = (uint64_t)least_nano(app, &query) * queries;
         }
     }
+    set_deadlines(dispatcher, run);
+}
+
+/* Does a stage repeat for what this one finds? */
+static bool
+tells_items(const struct leat_pipeline *pipeline, uint32_t s)
+{
+    uint32_t behind = s + 1;
+    while (behind < pipeline->stage_count && pipeline->stages[behind].each_stage != s) {
+        behind++;
+    }
+    return behind < pipeline->stage_count;
 }
 
 /* What is left of the cap is divided among the stages that have not begun, in proportion to what they cost at the least. */
@@ -734,6 +791,9 @@ take_answer(struct leat_dispatcher *dispatcher, const struct leat_wire_response 
     }
     if (!run->stopped && run->stages[s].outstanding == 0 && (run->open >> s & 1) == 0) {
         end_stage(run, s);
+        if (tells_items(run->pipeline, s)) {
+            set_deadlines(dispatcher, run);
+        }
         begin_stages(dispatcher, run);
     }
     end_run_if_over(dispatcher, run);
@@ -805,6 +865,7 @@ leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeli
     const uint64_t default_ns = offline ? 0 : pipeline->latency_ns;
     const uint64_t latency_ns = request->latency_us != 0 ? (uint64_t)request->latency_us * 1000 : default_ns;
     const uint32_t lives = pipeline->late == LEAT_PIPELINE_DROP_THRICE ? 3 : 1;
+    const bool endless = latency_ns == 0 || pipeline->late == LEAT_PIPELINE_SERVE;
 
     if (!units_fit(pipeline, request)) {
         bump(&pipeline->counters.rejected, 1);
@@ -818,6 +879,7 @@ leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeli
     *run = (struct leat_pipeline_run){
         .pipeline = pipeline,
         .submit_ns = submit_ns,
+        .end_ns = endless ? LEAT_NO_DEADLINE : submit_ns + lives * latency_ns,
         .cap_nano = request->cost_cap != 0 ? leat_wire_cost_nano(request->cost_cap) : UINT64_MAX,
         .ticket_low = request->ticket_low,
         .accuracy_floor_ppm = request->accuracy_floor_ppm < FLOOR_MAX_PPM ? request->accuracy_floor_ppm : FLOOR_MAX_PPM,
@@ -830,8 +892,7 @@ leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeli
         .offline = offline,
     };
     memcpy(run->units, request->units, sizeof(run->units));
-    plan(dispatcher, run,
-         latency_ns == 0 || pipeline->late == LEAT_PIPELINE_SERVE ? LEAT_NO_DEADLINE : submit_ns + lives * latency_ns);
+    plan(dispatcher, run);
     list_append(&dispatcher->pipelines.live, RUN_LIVE, run);
     client->dispatcher.in_flight++;
     client->dispatcher.slots[request->slot] =

@@ -187,7 +187,7 @@ test_expected_items(void)
     pipeline_steps.found = 8; /* 1 + 8 + 1 ms, but nothing is known of it yet */
     submit(0, 1);
     pipeline_steps_settle();
-    EXPECT(ended(0, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE, 2));
+    EXPECT(ended(0, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE, 1)); /* once it is, the rest of the time does not do */
     submit(0, 1);
     pipeline_steps_settle();
     EXPECT(ended(0, LEAT_OUTCOME_REJECTED, LEAT_REASON_DEADLINE, 0));
@@ -198,6 +198,38 @@ test_expected_items(void)
     pipeline_steps_settle();
     EXPECT(is_ok(0) && is_ok(1));
     pipeline_steps_stop();
+}
+
+/* What is found decides how late the stages behind may begin, whatever was found lately. */
+static void
+test_found_items(void)
+{
+    struct pipeline_steps_options options = repeating();
+
+    options.each_items = 8;
+    options.latency_ns = 12 * MS;
+    for (uint32_t shape = 0; shape < 2; shape++) {
+        if (shape == 1) { /* a stage between them, which is in time if few were found */
+            options.stages[1].each = NONE;
+            options.stages[2].each = 0;
+            options.stages[2].after = 3;
+        }
+        for (uint32_t found = 0; found < 3; found++) {
+            pipeline_steps_start(&options);
+            pipeline_steps.found = 8;
+            ask(0, &(struct pipeline_steps_ask){.latency_us = 100000});
+            pipeline_steps_settle();
+            EXPECT(is_ok(0));
+            pipeline_steps.found = found < 2 ? found : 8;
+            submit(0, 1);
+            pipeline_steps_round(1);
+            EXPECT(pipeline_steps_run(0));
+            pipeline_steps_round(5 * MS);
+            pipeline_steps_settle();
+            EXPECT(found < 2 ? is_ok(0) : ended(0, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE, 1));
+            pipeline_steps_stop();
+        }
+    }
 }
 
 /* ---- Objectives ------------------------------------------------------------------------------- */
@@ -643,6 +675,7 @@ main(void)
     test_diamond();
     test_repeating();
     test_expected_items();
+    test_found_items();
     test_deadlines();
     test_expires_waiting();
     test_offline();
