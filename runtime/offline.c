@@ -847,6 +847,17 @@ choose(const struct leat_offline *offline, uint64_t *ret_wait_ns)
     return NULL;
 }
 
+bool
+leat_offline_has_work(struct leat_offline *offline)
+{
+    uint64_t wait_ns;
+
+    lock(offline);
+    const bool has = !offline->stop && (offline->running != NULL || choose(offline, &wait_ns) != NULL);
+    unlock(offline);
+    return has;
+}
+
 static void *
 offline_main(void *argument)
 {

@@ -6,6 +6,7 @@
 
 #include "base/align.h"
 #include "runtime/log.h"
+#include "runtime/offline.h"
 #include "runtime/scale_keeper_private.h"
 
 #define SECOND_NS UINT64_C(1000000000)
@@ -260,6 +261,7 @@ carry_out(struct leat_daemon *daemon, const struct leat_scale_wanted *wanted, co
     for (uint32_t unit = 0; unit < LEAT_SCALE_UNITS; unit++) {
         input.parks = input.parks || wanted[unit].instances > 0;
     }
+    input.parks = input.parks && !leat_offline_has_work(daemon->offline);
     leat_scale_assign(&input, planned);
     const uint32_t count = list_changes(daemon, planned, changes);
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);

@@ -214,6 +214,7 @@ look_at_pipeline(struct leat_daemon *daemon, uint32_t a, const struct leat_pipel
     joint->objective_ns = pipeline->latency_ns;
     for (uint32_t s = 0; s < stage_count; s++) { /* it may go while its stages are looked at */
         memcpy(names[s], pipeline->stages[s].application_name, sizeof(names[s]));
+        memcpy(scaled->stages[s].name, names[s], sizeof(names[s])); /* who asks meanwhile sees all of them */
         after[s] = pipeline->stages[s].after;
     }
     leat_joint_follow(joint, after, stage_count);

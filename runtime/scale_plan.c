@@ -117,8 +117,7 @@ keep_what_stays(struct plan *plan)
 {
     for (uint32_t w = 0; w < plan->input->worker_count; w++) {
         const struct leat_scale_worker *worker = &plan->workers[w];
-        const bool stays = worker->application != LEAT_SCALE_NOBODY || !plan->input->parks;
-        if (stays && worker->cores >= leat_scale_least(worker->sizes)) {
+        if (worker->application != LEAT_SCALE_NOBODY && worker->cores >= leat_scale_least(worker->sizes)) {
             LEAT_ASSERT(give_least(plan, w));
         }
     }
@@ -149,6 +148,21 @@ grow(struct plan *plan, uint32_t application, uint32_t cores)
     }
 }
 
+/* What is left, first to who has it: so a plan that is carried out is planned again. */
+static void
+wake_the_rest(struct plan *plan)
+{
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        for (uint32_t w = 0; w < plan->input->worker_count; w++) {
+            const struct leat_scale_worker *worker = &plan->workers[w];
+            const bool has = worker->cores > 0 && worker->cores >= leat_scale_least(worker->sizes);
+            if (worker->application == LEAT_SCALE_NOBODY && plan->given[w] == 0 && (has || turn > 0)) {
+                (void)give_least(plan, w);
+            }
+        }
+    }
+}
+
 void
 leat_scale_assign(const struct leat_scale_plan_input *input, struct leat_scale_worker *ret_workers)
 {
@@ -170,13 +184,11 @@ leat_scale_assign(const struct leat_scale_plan_input *input, struct leat_scale_w
         for (uint32_t has = count_of(&plan, a); has < input->wanted[a].instances && take_one(&plan, a); has++) {
         }
     }
-    for (uint32_t w = 0; w < input->worker_count; w++) {
-        if (ret_workers[w].application == LEAT_SCALE_NOBODY && !input->parks) {
-            (void)give_least(&plan, w);
-        }
-    }
     for (uint32_t a = 0; a < input->application_count; a++) {
         grow(&plan, a, input->wanted[a].cores);
+    }
+    if (!input->parks) {
+        wake_the_rest(&plan);
     }
     for (uint32_t w = 0; w < input->worker_count; w++) {
         ret_workers[w].cores = plan.given[w];

@@ -5,7 +5,8 @@
  * Role      The scaler orders numbers; here they become workers. Who serves an application goes on, instances that go are
  *           those that have not begun, new ones are workers that nobody has, where cores are. Cores that a node lacks its
  *           workers go without.
- * Owner     A worker is one application's, or nobody's. Who is nobody's is parked, or has the least that it can have.
+ * Owner     A worker is one application's, or nobody's. Who is nobody's is parked, or has the least that it can have, where
+ *           applications leave that.
  * Starting  An instance that gets no queries yet has the least that its worker can have.
  * Units     A size is a number of cores that a worker can have: bit c - 1 of `sizes` for c, up to LEAT_SCALE_CORES_MAX.
  * Threads   None; a pure function.

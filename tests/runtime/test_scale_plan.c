@@ -82,6 +82,37 @@ test_who_goes_and_comes(void)
     EXPECT(workers[2].cores == 1 && workers[3].cores == 1 && !workers[3].starting);
 }
 
+/* Who is nobody's has what is left, and gives it back to those that are to have it. */
+static void
+test_nobodys(void)
+{
+    struct leat_scale_worker workers[3] = {worker_of(0, 1, false), worker_of(LEAT_SCALE_NOBODY, 0, false),
+                                           worker_of(LEAT_SCALE_NOBODY, 0, false)};
+    struct leat_scale_wanted wanted[] = {{.instances = 1, .cores = 1}};
+    uint32_t free_cores = 3;
+    const struct leat_scale_plan_input input = {.workers = workers,
+                                                .worker_count = 3,
+                                                .free_cores = &free_cores,
+                                                .node_count = 1,
+                                                .wanted = wanted,
+                                                .application_count = 1};
+
+    leat_scale_assign(&input, workers);
+    EXPECT(workers[0].cores == 1 && workers[1].cores == 1 && workers[2].cores == 1);
+    free_cores = 1;
+    wanted[0].cores = 2;
+    leat_scale_assign(&input, workers);
+    EXPECT(workers[0].cores == 2 && workers[1].cores == 1 && workers[2].cores == 1);
+    free_cores = 0;
+    wanted[0].cores = 4;
+    leat_scale_assign(&input, workers);
+    EXPECT(workers[0].cores == 4 && workers[1].cores == 0 && workers[2].cores == 0);
+    EXPECT(workers[0].application == 0 && workers[1].application == LEAT_SCALE_NOBODY);
+    wanted[0] = (struct leat_scale_wanted){.instances = 2, .cores = 2};
+    leat_scale_assign(&input, workers); /* who comes has it too */
+    EXPECT(workers[0].cores == 2 && workers[1].cores == 2 && workers[1].application == 0 && workers[2].cores == 0);
+}
+
 /* A core that went elsewhere: who cannot have the least waits until it can, and is nobody's meanwhile. */
 static void
 test_missing_cores(void)
@@ -227,6 +258,7 @@ main(void)
     random_state = leat_test_seed;
     test_sizes();
     test_who_goes_and_comes();
+    test_nobodys();
     test_missing_cores();
     test_random_worlds();
     return 0;

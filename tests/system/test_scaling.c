@@ -5,15 +5,18 @@
  *          round; at the end both have the least. No core is free twice at any look, all are somebody's or free at the
  *          end, and every query has one answer, those for an application that is not scaled too. A pipeline of both has
  *          cores for each of its stages. Who cannot be looked at for a while keeps its workers.
+ *          While there is an offline job, workers that nobody has are awake, and run it; the one that is owned does not.
  * Method   The daemon's own parts in this process, on a machine that is made up, so threads are not pinned. Synthetic
  *          models, whose times follow the cores of their team. States are waited for by administrative requests.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <leat/leat.h>
 
@@ -21,6 +24,9 @@
 #include "base/clock.h"
 #include "runtime/cores.h"
 #include "runtime/daemon_private.h"
+#include "runtime/offline.h"
+#include "runtime/offline_gauge.h"
+#include "runtime/worker.h"
 #include "tests/runtime/fake_root.h"
 
 enum { APPS = 2, QUERIES = 256, CORES = 10 /* one is the dispatcher's */, WORKERS_MAX = CORES - 1 };
@@ -109,6 +115,7 @@ serve(void *argument)
         .cores = box->cores,
         .scaling = box->scaling,
         .dispatcher_cpu = -1,
+        .offline_utilisation_ppm = 10,
         .worker_depth = 2,
         .queue_capacity = 1024,
         .pipeline_memory_bytes = 1 << 20,
@@ -577,6 +584,131 @@ test_pipeline(void)
     stop(&box);
 }
 
+/* ---- An offline job ---------------------------------------------------------------------------------------- */
+
+enum { ITEMS = 40, OFFLINE_WORKERS = 8 };
+
+static void
+put_items(const char *folder)
+{
+    static const char item[64] = "an item";
+    char path[256];
+
+    EXPECT(mkdir(folder, 0700) == 0);
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        (void)snprintf(path, sizeof(path), "%s/%02u.raw", folder, i);
+        const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        EXPECT(fd >= 0 && write(fd, item, sizeof(item)) == (ssize_t)sizeof(item) && close(fd) == 0);
+    }
+}
+
+static uint64_t
+submit_job(const struct box *box, const char *application)
+{
+    struct leat_registry_job order = {.owner_uid = getuid()};
+    json_t *job = NULL;
+
+    (void)snprintf(order.application, sizeof(order.application), "%s", application);
+    (void)snprintf(order.input, sizeof(order.input), "%.128s/items", box->root.path);
+    (void)snprintf(order.output, sizeof(order.output), "%.128s/answers", box->root.path);
+    put_items(order.input);
+    EXPECT(mkdir(order.output, 0700) == 0);
+    const int input_fd = open(order.input, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int output_fd = open(order.output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    EXPECT(leat_offline_submit(box->daemon->offline, &order, input_fd, output_fd, &job) == LEAT_OK);
+    const uint64_t id = number(job, "id");
+    json_decref(job);
+    EXPECT(close(input_fd) == 0 && close(output_fd) == 0);
+    return id;
+}
+
+static bool
+job_is(const struct box *box, uint64_t id, const char *state)
+{
+    json_t *job = NULL;
+
+    EXPECT(leat_offline_show(box->daemon->offline, id, &job) == LEAT_OK);
+    const bool is = strcmp(json_string_value(json_object_get(job, "state")), state) == 0;
+    EXPECT(strcmp(state, "done") != 0 || !is || number(job, "answered") == ITEMS);
+    json_decref(job);
+    return is;
+}
+
+/* How many workers are awake and for all; one more is the application's. */
+static bool
+awake_are(const struct box *box, uint32_t count, uint32_t *ret_owned)
+{
+    uint32_t common = 0, own = 0;
+
+    for (uint32_t w = 0; w < OFFLINE_WORKERS; w++) {
+        struct leat_daemon_held held;
+        leat_daemon_held(box->daemon, w, &held);
+        if (held.shape.cores > 0 && held.application == LEAT_ARRANGED_FOR_ALL) {
+            common++;
+        } else if (held.shape.cores > 0) {
+            own++;
+            *ret_owned = w;
+        }
+    }
+    return common == count && own == 1;
+}
+
+static uint64_t
+batches_of(const struct box *box, uint32_t worker)
+{
+    return atomic_load_explicit(&box->daemon->workers[worker]->statistics.batches, memory_order_relaxed);
+}
+
+/* As if the listed one had kept workers busy: the job is held for a second after the last time. */
+static void
+hold_job(const struct box *box)
+{
+    LEAT_MUST(pthread_mutex_lock(&box->daemon->mutex) == 0);
+    struct leat_application *app = leat_daemon_find_application(box->daemon, names[0]);
+    (void)atomic_fetch_add_explicit(&app->counters.busy_ns, LEAT_OFFLINE_SAMPLE_NS, memory_order_relaxed);
+    LEAT_MUST(pthread_mutex_unlock(&box->daemon->mutex) == 0);
+}
+
+static void
+test_offline_job(void)
+{
+    uint32_t owned = 0, before;
+    uint64_t first, now;
+    struct box box;
+
+    start(&box, LEAT_SCALING_LEAT, OFFLINE_WORKERS, 4, LEAT_SCALING_DELAY_AUTO, names, 1);
+    struct leat_session *control = open_session(&box);
+    while (!awake_are(&box, 0, &owned)) {
+        (void)sched_yield();
+    }
+    const uint64_t job = submit_job(&box, names[1]);
+    do {
+        hold_job(&box);
+        (void)sched_yield();
+    } while (!job_is(&box, job, "held"));
+    EXPECT(count_scaled(control, false, &first) == 1);
+    do { /* one that began after that */
+        hold_job(&box);
+        EXPECT(count_scaled(control, false, &now) == 1);
+    } while (now < first + 3);
+    before = owned;
+    EXPECT(awake_are(&box, OFFLINE_WORKERS - 1, &owned) && owned == before);
+    const uint64_t batches = batches_of(&box, owned);
+    uint64_t others = 0;
+    while (!job_is(&box, job, "done")) {
+        (void)sched_yield();
+    }
+    while (!awake_are(&box, 0, &owned)) {
+        (void)sched_yield();
+    }
+    for (uint32_t w = 0; w < OFFLINE_WORKERS; w++) {
+        others += w != before ? batches_of(&box, w) : 0;
+    }
+    EXPECT(owned == before && batches_of(&box, owned) == batches && others > 0);
+    leat_close(control);
+    stop(&box);
+}
+
 int
 main(void)
 {
@@ -585,5 +717,6 @@ main(void)
     test_mode(LEAT_SCALING_HORIZONTAL, 8, 1, 50000000);
     test_mode(LEAT_SCALING_VERTICAL, 2, 4, LEAT_SCALING_DELAY_AUTO);
     test_pipeline();
+    test_offline_job();
     return 0;
 }
