@@ -16,7 +16,7 @@ add_counters(json_t *object, const struct leat_pipeline *pipeline)
     } all[] = {{"accepted", &counters->accepted},   {"ok", &counters->ok},
                {"rejected", &counters->rejected},   {"expired", &counters->expired},
                {"cancelled", &counters->cancelled}, {"failed", &counters->failed},
-               {"running", &counters->running}};
+               {"running", &counters->running},     {"ok_late", &counters->late}};
 
     for (size_t c = 0; c < LEAT_COUNT_OF(all); c++) {
         const uint64_t value = atomic_load_explicit(all[c].counter, memory_order_relaxed);

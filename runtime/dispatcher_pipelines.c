@@ -8,8 +8,8 @@
 
 /* What becomes of one stage in a run. Bits of the run's say how far it is. */
 struct stage_progress {
-    uint64_t deadline_ns;      /* of its queries */
-    uint64_t latest_ns;        /* after it, they cannot be in time any more */
+    uint64_t behind_ns;        /* what the stages behind it take at the least */
+    uint64_t from_ns;          /* it and those */
     uint64_t ready_ns;         /* its sources were there */
     uint64_t start_ns, end_ns; /* of the first and of the last of its queries */
     uint64_t cap_nano;         /* of the run's cap, what this stage may still cost */
@@ -27,7 +27,8 @@ struct leat_pipeline_run {
         struct leat_pipeline_run *next, *previous;
     } links[RUN_LISTS]; /* of free ones, next in RUN_LIVE alone */
     uint64_t submit_ns;
-    uint64_t end_ns;   /* its stages are due so that it ends by then */
+    uint64_t aim_ns;   /* its objective: its stages are due so that it ends by then, as long as it can */
+    uint64_t end_ns;   /* it is dropped where it cannot end by then */
     uint64_t cap_nano; /* that no stage has got; UINT64_MAX: there is no cap */
     uint32_t units[LEAT_TENSORS_MAX];
     uint32_t ticket_low, accuracy_floor_ppm;
@@ -41,6 +42,7 @@ struct leat_pipeline_run {
     /* Bit s: the sources of stage s are there; queries of it are still to be made; it has ended. */
     uint32_t begun, open, ended;
     uint32_t outstanding; /* queries of all its stages */
+    uint32_t again;       /* of those, to be pushed again */
     struct stage_progress stages[LEAT_PIPELINE_STAGES_MAX];
 };
 
@@ -136,24 +138,26 @@ has_slot(const struct pipelines *pipelines, bool offline)
            (!offline || pipelines->offline_queries < (pipelines->session->slots + 1) / 2);
 }
 
-static uint16_t
-take_query(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, uint32_t stage)
+static void
+take_query(struct leat_dispatcher *dispatcher, const struct stage_query *what)
 {
     struct pipelines *pipelines = &dispatcher->pipelines;
+    struct leat_pipeline_run *run = what->run;
     const uint16_t slot = pipelines->free_query;
     struct stage_query *query = &pipelines->queries[slot];
 
     LEAT_ASSERT(slot != NO_QUERY && query->run == NULL);
     pipelines->free_query = query->next;
-    *query = (struct stage_query){.run = run, .stage = (uint8_t)stage, .next = run->first_query, .previous = NO_QUERY};
+    *query = *what;
+    query->next = run->first_query;
+    query->previous = NO_QUERY;
     if (run->first_query != NO_QUERY) {
         pipelines->queries[run->first_query].previous = slot;
     }
     run->first_query = slot;
     pipelines->offline_queries += run->offline;
     run->outstanding++;
-    run->stages[stage].outstanding++;
-    return slot;
+    run->stages[what->stage].outstanding++;
 }
 
 static void
@@ -206,6 +210,18 @@ write_stage_times(const struct leat_pipeline_run *run, struct leat_daemon_sessio
     }
 }
 
+/* When the last of its queries ended; a worker may end within the round. */
+static uint64_t
+over_ns(const struct leat_dispatcher *dispatcher, const struct leat_pipeline_run *run)
+{
+    uint64_t over_ns = dispatcher->now_ns;
+
+    for (uint32_t s = 0; s < run->pipeline->stage_count; s++) {
+        over_ns = run->stages[s].end_ns > over_ns ? run->stages[s].end_ns : over_ns;
+    }
+    return over_ns;
+}
+
 /* From when its first query began until the last has ended. */
 static struct leat_wire_response
 response_of(const struct leat_dispatcher *dispatcher, const struct leat_pipeline_run *run)
@@ -228,8 +244,8 @@ response_of(const struct leat_dispatcher *dispatcher, const struct leat_pipeline
             end_ns = progress->end_ns > end_ns ? progress->end_ns : end_ns;
         }
     }
-    const uint64_t over_ns = end_ns > dispatcher->now_ns ? end_ns : dispatcher->now_ns; /* a worker may end within the round */
-    response.total_ns = over_ns > run->submit_ns ? over_ns - run->submit_ns : 0;
+    const uint64_t ended_ns = over_ns(dispatcher, run);
+    response.total_ns = ended_ns > run->submit_ns ? ended_ns - run->submit_ns : 0;
     response.queue_ns = end_ns > 0 ? start_ns - run->submit_ns : response.total_ns;
     response.exec_ns = end_ns > 0 ? end_ns - start_ns : 0;
     if (run->outcome == LEAT_OUTCOME_OK) {
@@ -282,6 +298,7 @@ end_run(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
         slot->state = LEAT_SLOT_IDLE;
     }
     count_outcome(pipeline, run->outcome);
+    bump(&pipeline->counters.late, run->outcome == LEAT_OUTCOME_OK && over_ns(dispatcher, run) > run->aim_ns);
     if (!client->dispatcher.closing) {
         if (run->outcome == LEAT_OUTCOME_OK) {
             write_stage_times(run, client);
@@ -306,24 +323,36 @@ end_run_if_over(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *ru
     }
 }
 
+/* Are queries of it still to be made, or to be pushed again? */
+static bool
+is_open(const struct leat_pipeline_run *run)
+{
+    return run->open != 0 || run->again > 0;
+}
+
 /* No further query is made of it, and those that wait are to leave their lists. */
 static void
 stop_run(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, enum leat_outcome outcome,
          enum leat_reason reason, uint32_t stage)
 {
     struct leat_waiting_slot *slots = dispatcher->pipelines.session->dispatcher.slots;
+    const struct stage_query *queries = dispatcher->pipelines.queries;
+    uint16_t next;
 
     LEAT_ASSERT(!run->stopped);
     run->stopped = true;
     run->outcome = (uint8_t)outcome;
     run->reason = (uint8_t)reason;
     run->failed_stage = (uint16_t)stage;
-    if (run->open != 0) {
-        run->open = 0;
+    if (is_open(run)) {
+        run->open = run->again = 0;
         list_remove(open_runs(dispatcher, run), RUN_OPEN, run);
     }
-    for (uint16_t q = run->first_query; q != NO_QUERY; q = dispatcher->pipelines.queries[q].next) {
-        if (slots[q].state == LEAT_SLOT_WAITS) {
+    for (uint16_t q = run->first_query; q != NO_QUERY; q = next) {
+        next = queries[q].next;
+        if (queries[q].again) {
+            give_query(dispatcher, q);
+        } else if (slots[q].state == LEAT_SLOT_WAITS) {
             leat_dispatcher_take_back(dispatcher, &slots[q]);
         }
     }
@@ -447,22 +476,23 @@ query_of(const struct leat_dispatcher *dispatcher, const struct leat_pipeline_ru
 }
 
 /*
- * A stage is due so long before the run's end as the longest chain of stages behind it takes at the least: who admits,
- * orders and drops its queries by that deadline does so by the run's. To be set again when more is known of the items.
+ * How long the longest chain of stages behind each takes at the least. A stage is due so long before the run's end: who
+ * admits, orders and drops its queries by that deadline does so by the run's. To be looked at again when more is known of
+ * the items.
  */
 static void
-set_deadlines(const struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
+look_ahead(const struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
 {
     const struct leat_pipeline *pipeline = run->pipeline;
     uint64_t behind_ns[LEAT_PIPELINE_STAGES_MAX] = {0};
 
-    for (uint32_t s = run->end_ns != LEAT_NO_DEADLINE ? pipeline->stage_count : 0; s-- > 0;) {
+    for (uint32_t s = run->aim_ns != LEAT_NO_DEADLINE ? pipeline->stage_count : 0; s-- > 0;) {
         const struct leat_pipeline_stage *stage = &pipeline->stages[s];
         const struct leat_sched_query query = query_of(dispatcher, run, s);
         const uint64_t own_ns = query.items > 0 ? least_ns(application_of(dispatcher, stage), &query) : 0;
         const uint64_t from_ns = behind_ns[s] + own_ns;
-        run->stages[s].deadline_ns = run->end_ns > behind_ns[s] ? run->end_ns - behind_ns[s] : 0;
-        run->stages[s].latest_ns = run->end_ns > from_ns ? run->end_ns - from_ns : 0;
+        run->stages[s].behind_ns = behind_ns[s];
+        run->stages[s].from_ns = from_ns;
         for (uint32_t left = stage->after; left != 0; left &= left - 1) {
             uint64_t *source_ns = &behind_ns[__builtin_ctz(left)];
             *source_ns = from_ns > *source_ns ? from_ns : *source_ns;
@@ -474,8 +504,7 @@ static void
 plan(const struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
 {
     for (uint32_t s = 0; s < run->pipeline->stage_count; s++) {
-        run->stages[s] = (struct stage_progress){
-            .accuracy_ppm = UINT32_MAX, .deadline_ns = LEAT_NO_DEADLINE, .latest_ns = LEAT_NO_DEADLINE};
+        run->stages[s] = (struct stage_progress){.accuracy_ppm = UINT32_MAX};
         if (LEAT_UNLIKELY(run->cap_nano != UINT64_MAX)) {
             const struct leat_application *app = application_of(dispatcher, &run->pipeline->stages[s]);
             const struct leat_sched_query query = query_of(dispatcher, run, s);
@@ -483,7 +512,7 @@ plan(const struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
             run->stages[s].least_nano = (uint64_t)least_nano(app, &query) * queries;
         }
     }
-    set_deadlines(dispatcher, run);
+    look_ahead(dispatcher, run);
 }
 
 /* Does a stage repeat for what this one finds? */
@@ -571,7 +600,7 @@ begin_stage(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, u
         end_stage(run, s);
         return;
     }
-    if (run->open == 0) {
+    if (!is_open(run)) {
         list_append(open_runs(dispatcher, run), RUN_OPEN, run);
     }
     run->open |= UINT32_C(1) << s;
@@ -640,23 +669,73 @@ enum made {
     MADE_NONE,  /* the run was stopped */
 };
 
-/* Makes the stage's next query. */
+static uint64_t
+before(uint64_t end_ns, uint64_t ns)
+{
+    return end_ns == LEAT_NO_DEADLINE ? LEAT_NO_DEADLINE : end_ns > ns ? end_ns - ns : 0;
+}
+
+/* It cannot end in time any more if a query of the stage only comes now. */
+static bool
+stop_if_late(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, uint32_t s)
+{
+    if (LEAT_LIKELY(dispatcher->now_ns <= before(run->end_ns, run->stages[s].from_ns))) {
+        return false;
+    }
+    if (run->ended == 0) {
+        stop_run(dispatcher, run, LEAT_OUTCOME_REJECTED, LEAT_REASON_DEADLINE, s);
+    } else {
+        stop_run(dispatcher, run, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE, s);
+    }
+    return true;
+}
+
+/* Into the central queue, of this slot; false: that is full. */
+static bool
+push_query(struct leat_dispatcher *dispatcher, const struct stage_query *query, uint32_t slot)
+{
+    const struct leat_pipeline_run *run = query->run;
+    const struct leat_pipeline_stage *stage = &run->pipeline->stages[query->stage];
+    struct leat_daemon_session *session = dispatcher->pipelines.session;
+    struct leat_application *app = application_of(dispatcher, stage);
+    struct leat_query_entry entry = {
+        .submit_ns = run->stages[query->stage].ready_ns,
+        .deadline_ns = before(query->aims ? run->aim_ns : run->end_ns, run->stages[query->stage].behind_ns),
+        .items_less_1 = (uint16_t)(query->items - 1),
+        .accuracy_floor_ppm = run->accuracy_floor_ppm & FLOOR_MAX_PPM,
+        .cost_cap = query->cap_code & LEAT_WIRE_COST_MAX,
+        .offline = run->offline,
+        .ticket_low = run->session,
+        .session = LEAT_PIPELINE_SESSION,
+        .slot = slot & (LEAT_SLOTS_MAX - 1),
+        .application = stage->application & (LEAT_APPLICATIONS_MAX - 1),
+        .length = app->target.length_max & LEAT_LENGTH_MAX,
+    };
+
+    place_tensors(run, stage, query->start, entry.units);
+    if (LEAT_UNLIKELY(leat_central_queue_push(&dispatcher->queue, &entry, 1) == LEAT_AGAIN)) {
+        return false;
+    }
+    app->queued[run->offline ? LEAT_RANK_OFFLINE : LEAT_RANK_ONLINE]++;
+    session->dispatcher.in_flight++;
+    session->dispatcher.slots[slot] =
+        (struct leat_waiting_slot){.ticket_low = run->session, .application = stage->application, .state = LEAT_SLOT_WAITS};
+    bump(&app->counters.accepted, 1);
+    leat_histogram_add(&app->sizes, query->items);
+    return true;
+}
+
+/* Makes the stage's next query, which aims at the objective if that can still be met. */
 static enum made
 make_query(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, uint32_t s)
 {
     struct pipelines *pipelines = &dispatcher->pipelines;
     const struct leat_pipeline_stage *stage = &run->pipeline->stages[s];
     struct stage_progress *progress = &run->stages[s];
-    struct leat_application *app = application_of(dispatcher, stage);
     const bool capped = run->cap_nano != UINT64_MAX;
     uint32_t items = progress->items, start = 0;
 
-    if (LEAT_UNLIKELY(dispatcher->now_ns > progress->latest_ns)) {
-        if (run->ended == 0) {
-            stop_run(dispatcher, run, LEAT_OUTCOME_REJECTED, LEAT_REASON_DEADLINE, s);
-        } else {
-            stop_run(dispatcher, run, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE, s);
-        }
+    if (LEAT_UNLIKELY(stop_if_late(dispatcher, run, s))) {
         return MADE_NONE;
     }
     if (is_repeating(stage)) {
@@ -668,38 +747,48 @@ make_query(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, ui
         stop_run(dispatcher, run, LEAT_OUTCOME_REJECTED, LEAT_REASON_COST, s);
         return MADE_NONE;
     }
-    if (LEAT_UNLIKELY(!has_slot(pipelines, run->offline) || !has_room(app, run))) {
-        return MADE_LATER;
-    }
-    struct leat_query_entry entry = {
-        .submit_ns = progress->ready_ns,
-        .deadline_ns = progress->deadline_ns,
-        .items_less_1 = (uint16_t)(items - 1),
-        .accuracy_floor_ppm = run->accuracy_floor_ppm & FLOOR_MAX_PPM,
-        .cost_cap = cap_code & LEAT_WIRE_COST_MAX,
-        .offline = run->offline,
-        .ticket_low = run->session,
-        .session = LEAT_PIPELINE_SESSION,
-        .slot = pipelines->free_query & (LEAT_SLOTS_MAX - 1),
-        .application = stage->application & (LEAT_APPLICATIONS_MAX - 1),
-        .length = app->target.length_max & LEAT_LENGTH_MAX,
+    const struct stage_query query = {
+        .run = run,
+        .items = items,
+        .start = start,
+        .cap_nano = capped ? leat_wire_cost_nano(cap_code) : 0,
+        .cap_code = cap_code,
+        .stage = (uint8_t)s,
+        .aims = run->aim_ns != run->end_ns && dispatcher->now_ns <= before(run->aim_ns, progress->from_ns),
     };
-    place_tensors(run, stage, start, entry.units);
-    if (LEAT_UNLIKELY(leat_central_queue_push(&dispatcher->queue, &entry, 1) == LEAT_AGAIN)) {
+    if (LEAT_UNLIKELY(!has_slot(pipelines, run->offline) || !has_room(application_of(dispatcher, stage), run) ||
+                      !push_query(dispatcher, &query, pipelines->free_query))) {
         return MADE_LATER;
     }
-    struct stage_query *query = &pipelines->queries[take_query(dispatcher, run, s)];
-    app->queued[run->offline ? LEAT_RANK_OFFLINE : LEAT_RANK_ONLINE]++;
-    query->items = items;
-    query->cap_nano = capped ? leat_wire_cost_nano(cap_code) : 0;
-    progress->cap_nano -= query->cap_nano;
+    take_query(dispatcher, &query);
+    progress->cap_nano -= query.cap_nano;
     progress->items -= items;
     progress->at = (uint16_t)(progress->at + items);
-    pipelines->session->dispatcher.in_flight++;
-    pipelines->session->dispatcher.slots[entry.slot] =
-        (struct leat_waiting_slot){.ticket_low = run->session, .application = stage->application, .state = LEAT_SLOT_WAITS};
-    bump(&app->counters.accepted, 1);
-    leat_histogram_add(&app->sizes, items);
+    return MADE;
+}
+
+/* Pushes again what is to be, as far as there is room. */
+static enum made
+make_again(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
+{
+    struct stage_query *queries = dispatcher->pipelines.queries;
+
+    for (uint16_t q = run->first_query; run->again > 0; q = queries[q].next) {
+        LEAT_ASSERT(q != NO_QUERY);
+        const uint32_t s = queries[q].stage;
+        if (!queries[q].again) {
+            continue;
+        }
+        if (LEAT_UNLIKELY(stop_if_late(dispatcher, run, s))) {
+            return MADE_NONE;
+        }
+        if (!has_room(application_of(dispatcher, &run->pipeline->stages[s]), run) ||
+            !push_query(dispatcher, &queries[q], q)) {
+            return MADE_LATER;
+        }
+        queries[q].again = false;
+        run->again--;
+    }
     return MADE;
 }
 
@@ -707,8 +796,15 @@ make_query(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, ui
 static bool
 make_queries(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
 {
-    bool any = false;
+    bool any = run->again > 0;
 
+    if (LEAT_UNLIKELY(any)) {
+        const uint32_t again = run->again;
+        if (make_again(dispatcher, run) == MADE_NONE) {
+            return true;
+        }
+        any = run->again < again;
+    }
     for (uint32_t left = run->open; left != 0; left &= left - 1) {
         const uint32_t s = (uint32_t)__builtin_ctz(left);
         enum made made = MADE;
@@ -720,7 +816,7 @@ make_queries(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
         }
         run->open &= ~((uint32_t)(made == MADE) << s);
     }
-    if (run->open == 0) {
+    if (!is_open(run)) {
         list_remove(open_runs(dispatcher, run), RUN_OPEN, run);
     }
     return any;
@@ -773,10 +869,30 @@ take_ok(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, const
     }
 }
 
+/* It was dropped for the objective, and its run is not to be: it comes again, without that aim. */
+static bool
+ask_again(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, struct stage_query *query,
+          const struct leat_wire_response *response)
+{
+    const bool dropped = response->outcome == LEAT_OUTCOME_EXPIRED ||
+                         (response->outcome == LEAT_OUTCOME_REJECTED && response->reason == LEAT_REASON_DEADLINE);
+
+    if (LEAT_LIKELY(!dropped || !query->aims || run->stopped)) {
+        return false;
+    }
+    if (!is_open(run)) {
+        list_append(open_runs(dispatcher, run), RUN_OPEN, run);
+    }
+    query->aims = false;
+    query->again = true;
+    run->again++;
+    return true;
+}
+
 static void
 take_answer(struct leat_dispatcher *dispatcher, const struct leat_wire_response *response, uint16_t worker_class)
 {
-    const struct stage_query *query = &dispatcher->pipelines.queries[response->slot];
+    struct stage_query *query = &dispatcher->pipelines.queries[response->slot];
     struct leat_pipeline_run *run = query->run;
     const uint32_t s = query->stage;
 
@@ -785,6 +901,9 @@ take_answer(struct leat_dispatcher *dispatcher, const struct leat_wire_response 
     if (LEAT_LIKELY(response->outcome == LEAT_OUTCOME_OK)) {
         take_ok(dispatcher, run, query, response, worker_class);
     }
+    if (LEAT_UNLIKELY(ask_again(dispatcher, run, query, response))) {
+        return;
+    }
     give_query(dispatcher, response->slot);
     if (LEAT_UNLIKELY(response->outcome != LEAT_OUTCOME_OK && !run->stopped)) {
         stop_run(dispatcher, run, response->outcome, response->reason, s);
@@ -792,7 +911,7 @@ take_answer(struct leat_dispatcher *dispatcher, const struct leat_wire_response 
     if (!run->stopped && run->stages[s].outstanding == 0 && (run->open >> s & 1) == 0) {
         end_stage(run, s);
         if (tells_items(run->pipeline, s)) {
-            set_deadlines(dispatcher, run);
+            look_ahead(dispatcher, run);
         }
         begin_stages(dispatcher, run);
     }
@@ -879,6 +998,7 @@ leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeli
     *run = (struct leat_pipeline_run){
         .pipeline = pipeline,
         .submit_ns = submit_ns,
+        .aim_ns = latency_ns == 0 ? LEAT_NO_DEADLINE : submit_ns + latency_ns,
         .end_ns = endless ? LEAT_NO_DEADLINE : submit_ns + lives * latency_ns,
         .cap_nano = request->cost_cap != 0 ? leat_wire_cost_nano(request->cost_cap) : UINT64_MAX,
         .ticket_low = request->ticket_low,
@@ -911,7 +1031,7 @@ leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeli
 static bool
 can_be_stopped(const struct leat_dispatcher *dispatcher, const struct leat_pipeline_run *run)
 {
-    bool waits = run->begun != all_stages(run->pipeline) || run->open != 0;
+    bool waits = run->begun != all_stages(run->pipeline) || is_open(run);
 
     for (uint16_t q = run->first_query; q != NO_QUERY && !waits; q = dispatcher->pipelines.queries[q].next) {
         waits = dispatcher->pipelines.session->dispatcher.slots[q].state == LEAT_SLOT_WAITS;
@@ -1039,10 +1159,11 @@ static void
 check_run(const struct leat_dispatcher *dispatcher, const struct leat_pipeline_run *run)
 {
     const struct leat_daemon_session *client = client_of(dispatcher, run);
-    uint32_t listed = 0, counted = 0, open = 0;
+    uint32_t listed = 0, counted = 0, open = 0, again = 0;
 
     for (uint16_t q = run->first_query; q != NO_QUERY; q = dispatcher->pipelines.queries[q].next) {
         LEAT_ASSERT(dispatcher->pipelines.queries[q].run == run);
+        again += dispatcher->pipelines.queries[q].again;
         listed++;
     }
     for (const struct leat_pipeline_run *other = dispatcher->pipelines.open[run->offline ? 1 : 0].first; other != NULL;
@@ -1056,7 +1177,7 @@ check_run(const struct leat_dispatcher *dispatcher, const struct leat_pipeline_r
         LEAT_ASSERT((run->ended >> s & 1) == 0 || progress->outstanding + progress->items == 0);
         LEAT_ASSERT(run->stopped || (run->open >> s & 1) == (progress->items > 0));
     }
-    LEAT_ASSERT(listed == run->outstanding && counted == listed && open == (run->open != 0));
+    LEAT_ASSERT(listed == run->outstanding && counted == listed && again == run->again && open == is_open(run));
     LEAT_ASSERT((run->open & ~run->begun) == 0 && (run->ended & ~run->begun) == 0 && (run->open & run->ended) == 0);
     LEAT_ASSERT(run->outstanding > 0 || run->open != 0); /* else it would have ended */
     LEAT_ASSERT(client != NULL && client->dispatcher.in_flight > 0 && (run->stopped || !client->dispatcher.closing));
@@ -1066,7 +1187,7 @@ uint64_t
 leat_dispatcher_check_pipelines(const struct leat_dispatcher *dispatcher)
 {
     const struct pipelines *pipelines = &dispatcher->pipelines;
-    uint64_t runs = 0, running = 0, outstanding = 0, offline = 0, free_queries = 0;
+    uint64_t runs = 0, running = 0, outstanding = 0, again = 0, offline = 0, free_queries = 0;
 
     if (pipelines->session == NULL) {
         LEAT_ASSERT(pipelines->live.first == NULL);
@@ -1075,6 +1196,7 @@ leat_dispatcher_check_pipelines(const struct leat_dispatcher *dispatcher)
     for (const struct leat_pipeline_run *run = pipelines->live.first; run != NULL; run = run->links[RUN_LIVE].next) {
         check_run(dispatcher, run);
         outstanding += run->outstanding;
+        again += run->again;
         offline += run->offline ? run->outstanding : 0;
         runs++;
     }
@@ -1094,7 +1216,7 @@ leat_dispatcher_check_pipelines(const struct leat_dispatcher *dispatcher)
         free_queries++;
     }
     LEAT_ASSERT(runs == running && outstanding + free_queries == pipelines->session->slots);
-    LEAT_ASSERT(pipelines->session->dispatcher.in_flight == outstanding && pipelines->offline_queries == offline);
+    LEAT_ASSERT(pipelines->session->dispatcher.in_flight == outstanding - again && pipelines->offline_queries == offline);
     return runs;
 }
 

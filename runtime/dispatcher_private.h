@@ -58,10 +58,13 @@ struct run_list {
 /* What a slot of LEAT_PIPELINE_SESSION stands for. */
 struct stage_query {
     struct leat_pipeline_run *run; /* NULL: it is free */
-    uint32_t items;
+    uint32_t items, start;   /* the stage's items from `start` on */
     uint32_t cap_nano;       /* 0: none */
+    uint16_t cap_code;
     uint16_t next, previous; /* of the run's; of free ones, next alone */
     uint8_t stage;
+    bool aims;  /* at the objective of a run that goes on without */
+    bool again; /* it was dropped for that, and is to be pushed again */
 };
 
 struct pipelines {

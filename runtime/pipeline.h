@@ -31,7 +31,10 @@
 #define LEAT_PIPELINE_ITEMS_MAX  1024u /* of one query: the dispatcher writes a row of `stage_ns` for each */
 #define LEAT_PIPELINE_UNIT       (UINT32_C(1) << 31) /* in a unit of a stage's query: in a workspace, else in the client's arena */
 
-/* What becomes of a run that cannot end by its deadline, looked at before each stage. */
+/*
+ * What becomes of a run that cannot end by its deadline, looked at before each stage. Its queries are due for the
+ * objective as long as that can be met, whatever becomes of it then.
+ */
 enum leat_pipeline_late {
     LEAT_PIPELINE_DROP,        /* it expires */
     LEAT_PIPELINE_DROP_THRICE, /* it expires where it cannot end within three times its objective either */
@@ -69,6 +72,7 @@ struct leat_pipeline_stage {
 
 struct leat_pipeline_counters { /* W: dispatcher, relaxed. R: anyone, for statistics only */
     _Atomic uint64_t accepted, ok, rejected, expired, cancelled, failed, running;
+    _Atomic uint64_t late; /* of those that were ok: after their objective */
 };
 
 struct leat_pipeline {

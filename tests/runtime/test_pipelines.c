@@ -301,6 +301,49 @@ test_expires_waiting(void)
     pipeline_steps_stop();
 }
 
+/* Where late runs go on, queries aim at the objective first, and come again without that aim. */
+static void
+test_aims(void)
+{
+    struct pipeline_steps_options options = chain(3);
+
+    options.latency_ns = 12 * MS;
+    for (uint32_t choice = 0; choice < 4; choice++) {
+        options.drop_late = choice % 2 > 0;
+        options.late = choice < 2 ? LEAT_PIPELINE_DROP_THRICE : LEAT_PIPELINE_SERVE;
+        pipeline_steps_start(&options);
+        const struct leat_waiting *waiting = pipeline_steps.apps[0].waiting;
+        submit(0, 1);
+        pipeline_steps_round(1);
+        const uint64_t submit_ns = pipeline_steps.now_ns;
+        submit(1, 1); /* waits behind it */
+        pipeline_steps_round(1);
+        EXPECT(leat_waiting_count(&waiting[LEAT_RANK_ONLINE]) == 1);
+        EXPECT(waiting[LEAT_RANK_ONLINE].entries[waiting[LEAT_RANK_ONLINE].head].deadline_ns == submit_ns + 7 * MS);
+        pipeline_steps_round(8 * MS);
+        pipeline_steps_round(1);
+        EXPECT(leat_waiting_total(waiting) == 1);
+        if (options.drop_late) {
+            const uint64_t due_ns = choice < 2 ? submit_ns + 31 * MS : LEAT_NO_DEADLINE;
+            EXPECT(waiting[LEAT_RANK_ONLINE].entries[waiting[LEAT_RANK_ONLINE].head].deadline_ns == due_ns);
+        }
+        pipeline_steps_settle();
+        EXPECT(is_ok(0) && is_ok(1) && atomic_load(&pipeline_steps.pipeline.counters.late) == 2);
+        submit(0, 1);
+        pipeline_steps_settle();
+        EXPECT(is_ok(0) && atomic_load(&pipeline_steps.pipeline.counters.late) == 2);
+        submit(0, 1);
+        pipeline_steps_round(1);
+        submit(1, 1);
+        pipeline_steps_round(1);
+        pipeline_steps_round(8 * MS); /* it was dropped, and not yet pushed again */
+        pipeline_steps_cancel(1);
+        pipeline_steps_settle();
+        EXPECT(is_ok(0) && ended(1, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE, UINT16_MAX));
+        pipeline_steps_stop();
+    }
+}
+
 static void
 test_offline(void)
 {
@@ -678,6 +721,7 @@ main(void)
     test_found_items();
     test_deadlines();
     test_expires_waiting();
+    test_aims();
     test_offline();
     test_accuracy();
     test_costs();

@@ -163,14 +163,14 @@ print_pipelines(const json_t *pipelines)
 
     json_array_foreach(pipelines, p, pipeline) {
         if (p == 0) {
-            (void)printf("\n%-24s %-24s %10s %10s %9s %9s %9s %9s %8s\n", "pipeline", "", "accepted", "ok", "rejected", "expired",
-                         "cancelled", "failed", "running");
+            (void)printf("\n%-24s %-24s %10s %10s %9s %9s %9s %9s %9s %8s\n", "pipeline", "", "accepted", "ok", "late",
+                         "rejected", "expired", "cancelled", "failed", "running");
             (void)printf("%-24s %-24s %10s %10s %9s %9s %9s\n", "  stage", "", "times", "wait p50", "p99", "run p50", "p99");
         }
-        (void)printf("%-24s %-24s %10lld %10lld %9lld %9lld %9lld %9lld %8lld\n", text_of(pipeline, "name"), "",
-                     number_of(pipeline, "accepted"), number_of(pipeline, "ok"), number_of(pipeline, "rejected"),
-                     number_of(pipeline, "expired"), number_of(pipeline, "cancelled"), number_of(pipeline, "failed"),
-                     number_of(pipeline, "running"));
+        (void)printf("%-24s %-24s %10lld %10lld %9lld %9lld %9lld %9lld %9lld %8lld\n", text_of(pipeline, "name"), "",
+                     number_of(pipeline, "accepted"), number_of(pipeline, "ok"), number_of(pipeline, "ok_late"),
+                     number_of(pipeline, "rejected"), number_of(pipeline, "expired"), number_of(pipeline, "cancelled"),
+                     number_of(pipeline, "failed"), number_of(pipeline, "running"));
         json_array_foreach(json_object_get(pipeline, "stages"), s, stage) {
             const json_t *queue = json_object_get(stage, "queue_ns"), *exec = json_object_get(stage, "exec_ns");
             (void)printf("  %-22s %-24s %10lld %10s %9s %9s %9s\n", text_of(stage, "name"), text_of(stage, "application"),
