@@ -640,9 +640,11 @@ test_held_up(void)
     for (uint32_t n = 0; n < 8; n++) {
         ask(n, &(struct pipeline_steps_ask){.items = 4, .offline = true});
     }
-    move(20);
+    move(21); /* the worker has some of them */
     pipeline_steps.found = 1;
     submit(8, 1);
+    pipeline_steps_round(1);
+    EXPECT(leat_waiting_count(&pipeline_steps.apps[0].waiting[LEAT_RANK_ONLINE]) == 1); /* in a slot that was left */
     settle_one(8);
     EXPECT(is_ok(8));
     for (uint32_t n = 0; n < 8; n++) {

@@ -150,7 +150,8 @@ print_pipeline(const json_t *pipeline)
     json_array_foreach(json_object_get(pipeline, "stages"), i, row) {
         print_stage(row);
     }
-    (void)printf("  %lld accepted: %lld ok (%lld late), %lld rejected, %lld expired, %lld cancelled, %lld failed; %lld running\n",
+    (void)printf("  %lld accepted: %lld ok (%lld late), %lld rejected, %lld expired, %lld cancelled, %lld failed; "
+                 "%lld running\n",
                  number_of(pipeline, "accepted"), number_of(pipeline, "ok"), number_of(pipeline, "ok_late"),
                  number_of(pipeline, "rejected"), number_of(pipeline, "expired"), number_of(pipeline, "cancelled"),
                  number_of(pipeline, "failed"), number_of(pipeline, "running"));
