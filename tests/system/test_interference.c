@@ -20,11 +20,14 @@
 #include "tools/zoo/zoo.h"
 
 /* A batch takes longer than the kernel lets a thread run at a stretch, or the burners would be hardly felt; but there are several a second. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { BURNERS = 8, WARM_UP = 50, ITEMS = 16 };
+#if defined(__SANITIZE_THREAD__)
+enum { ITEMS = 16 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { ITEMS = 32 };
 #else
-enum { BURNERS = 8, WARM_UP = 50, ITEMS = 64 };
+enum { ITEMS = 128 };
 #endif
+enum { BURNERS = 8, WARM_UP = 50 };
 
 static const char config[] = "workers: [{count: 1, cores: 1}]\n"
                              "models: [{name: net, path: %s/net.onnx, items_max: %u}]\n"
