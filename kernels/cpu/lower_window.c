@@ -200,6 +200,26 @@ cpu_lower_conv(struct cpu_builder *b)
     return status;
 }
 
+/* args: source, and the result, which becomes a new tensor in the layout that the primitive wants, of the source's scale. */
+static enum leat_status
+add_with_result(struct cpu_builder *b, const_dnnl_op_desc_t operation, struct cpu_arg args[2])
+{
+    dnnl_primitive_desc_t pd;
+
+    enum leat_status status = cpu_describe(b, operation, false, &pd);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const dnnl_memory_desc_t dst = cpu_query_md(pd, dnnl_query_dst_md);
+    status = cpu_new_tensor(b, &dst, dnnl_memory_desc_get_size(&dst), &args[1].tensor);
+    if (status != LEAT_OK) {
+        (void)dnnl_primitive_desc_destroy(pd);
+        return status;
+    }
+    b->program->tensors[args[1].tensor].scale = b->program->tensors[args[0].tensor].scale;
+    return cpu_add_primitive(b, pd, args, 2);
+}
+
 static enum leat_status
 add_pool(struct cpu_builder *b, const struct geometry *geometry, dnnl_alg_kind_t algorithm)
 {
@@ -208,7 +228,6 @@ add_pool(struct cpu_builder *b, const struct geometry *geometry, dnnl_alg_kind_t
     const bool whole = algorithm == dnnl_pooling_max && b->whole[x] != CPU_NONE && b->wants_whole[b->node->outputs[0]];
     struct cpu_arg args[2] = {{DNNL_ARG_SRC, b->whole[x]}, {DNNL_ARG_DST, 0}};
     dnnl_pooling_v2_desc_t pool;
-    dnnl_primitive_desc_t pd;
 
     enum leat_status status = whole ? LEAT_OK : cpu_best(b, x, &args[0].tensor);
     if (status != LEAT_OK) {
@@ -221,19 +240,8 @@ add_pool(struct cpu_builder *b, const struct geometry *geometry, dnnl_alg_kind_t
                                                        geometry->stride, geometry->kernel, geometry->dilation,
                                                        geometry->pad_begin, geometry->pad_end));
     if (status == LEAT_OK) {
-        status = cpu_describe(b, &pool, false, &pd);
+        status = add_with_result(b, &pool, args);
     }
-    if (status != LEAT_OK) {
-        return status;
-    }
-    const dnnl_memory_desc_t dst = cpu_query_md(pd, dnnl_query_dst_md);
-    status = cpu_new_tensor(b, &dst, dnnl_memory_desc_get_size(&dst), &args[1].tensor);
-    if (status != LEAT_OK) {
-        (void)dnnl_primitive_desc_destroy(pd);
-        return status;
-    }
-    b->program->tensors[args[1].tensor].scale = b->program->tensors[args[0].tensor].scale;
-    status = cpu_add_primitive(b, pd, args, 2);
     if (status == LEAT_OK && whole) {
         cpu_set_whole(b, args[1].tensor);
     } else if (status == LEAT_OK) {
@@ -342,7 +350,6 @@ cpu_lower_resize(struct cpu_builder *b)
     struct cpu_arg args[2] = {{DNNL_ARG_SRC, 0}, {DNNL_ARG_DST, 0}};
     struct leat_resize resize;
     dnnl_resampling_desc_t resampling;
-    dnnl_primitive_desc_t pd;
     bool known;
 
     if (leat_value_elements(y) == 0 || x->dtype != LEAT_DTYPE_F32) { /* a region that is not asked for may be empty */
@@ -364,18 +371,8 @@ cpu_lower_resize(struct cpu_builder *b)
     status = CPU_TRY(b, "resampling", dnnl_resampling_forward_desc_init(&resampling, dnnl_forward_inference,
                                                                         dnnl_resampling_nearest, NULL, &src, &any_y));
     if (status == LEAT_OK) {
-        status = cpu_describe(b, &resampling, false, &pd);
+        status = add_with_result(b, &resampling, args);
     }
-    if (status != LEAT_OK) {
-        return status;
-    }
-    const dnnl_memory_desc_t dst = cpu_query_md(pd, dnnl_query_dst_md);
-    status = cpu_new_tensor(b, &dst, dnnl_memory_desc_get_size(&dst), &args[1].tensor);
-    if (status != LEAT_OK) {
-        (void)dnnl_primitive_desc_destroy(pd);
-        return status;
-    }
-    status = cpu_add_primitive(b, pd, args, 2);
     if (status == LEAT_OK) {
         cpu_set_output(b, 0, args[1].tensor);
     }
