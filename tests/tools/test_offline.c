@@ -386,16 +386,19 @@ keep_busy(void *argument)
     for (uint32_t t = 0; t < 2; t++) {
         EXPECT(leat_tensor_alloc(session, ITEM_BYTES, &query.tensors[t]) == LEAT_OK);
     }
-    do {
+    for (;;) { /* all of them may be answered at once */
         while (!load->stop && leat_in_flight(session) < UNDER_WAY) {
             EXPECT(leat_submit(session, &query, NULL) == LEAT_OK);
+        }
+        if (leat_in_flight(session) == 0) {
+            break;
         }
         EXPECT(leat_wait(session, done, UNDER_WAY, UINT64_MAX, &count) == LEAT_OK);
         for (size_t d = 0; d < count; d++) {
             EXPECT(done[d].outcome == LEAT_OUTCOME_OK);
         }
         load->answered += (uint32_t)count;
-    } while (leat_in_flight(session) > 0);
+    }
     leat_close(session);
     return NULL;
 }
