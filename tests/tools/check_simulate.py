@@ -17,37 +17,17 @@ import sys
 import tempfile
 import xml.etree.ElementTree as xml
 
-LEAT, LEATD = map(os.path.realpath, sys.argv[1:])
+from simulate_command import LEAT, leat, results, write
+
+LEATD = os.path.realpath(sys.argv[2])
 SVG = "{http://www.w3.org/2000/svg}"
 seed = int(os.environ.get("LEAT_SEED", "1"))
 print("seed", seed)
 
 
-def leat(*arguments, code=0, says=(), **how):
-    done = subprocess.run([LEAT, "simulate", *map(str, arguments)], capture_output=True, **how)
-    text = done.stderr.decode(errors="replace")
-    assert done.returncode == code, f"{arguments}: exit code {done.returncode}, not {code}: {text}"
-    assert (text == "") == (code == 0 and not says), f"{arguments}: on standard error: {text}"
-    for word in says:
-        assert word in text, f"{arguments}: '{word}' is not in: {text}"
-    return done.stdout
-
-
-def write(name, text):
-    with open(name, "w") as file:
-        file.write(text)
-    return name
-
-
 def read(name):
     with open(name, "rb") as file:
         return file.read()
-
-
-def results(*arguments, says=()):
-    found = json.loads(leat(*arguments, "--json", says=says))
-    assert found["simulated"] is True
-    return found["results"]
 
 
 def profiles():

@@ -8,29 +8,14 @@ Method   The command as a process. CSV, JSON and SVG are read by Python's own pa
 import csv
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as xml
 
-LEAT, DATA = os.path.realpath(sys.argv[1]), os.path.realpath(sys.argv[2])
+from simulate_command import leat, write
+
+DATA = os.path.realpath(sys.argv[2])
 POLICIES = ["static-cpu", "static-gpu", "replicate-cpu", "replicate-gpu", "infaas", "leat"]
-
-
-def leat(*arguments, code=0, says=()):
-    done = subprocess.run([LEAT, "simulate", *map(str, arguments)], capture_output=True)
-    text = done.stderr.decode(errors="replace")
-    assert done.returncode == code, f"{arguments}: exit code {done.returncode}, not {code}: {text}"
-    assert (text == "") == (code == 0), f"{arguments}: on standard error: {text}"
-    for word in says:
-        assert word in text, f"{arguments}: '{word}' is not in: {text}"
-    return done.stdout
-
-
-def write(name, text):
-    with open(name, "w") as file:
-        file.write(text)
-    return name
 
 
 LOAD = ("--autoscale", f"{DATA}/resnet50.csv", "--trace", f"{DATA}/fluctuating.rates", "--duration", "100s", "--seeds", 2)

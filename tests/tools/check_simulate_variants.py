@@ -7,39 +7,15 @@ Method   The command as a process. Where the answer can be worked out by hand it
          Python's own parsers and compared with one another.
 """
 import csv
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import xml.etree.ElementTree as xml
 
-LEAT = os.path.realpath(sys.argv[1])
+from simulate_command import leat, results, write
+
 SVG = "{http://www.w3.org/2000/svg}"
 seed = int(os.environ.get("LEAT_SEED", "1"))
 print("seed", seed)
-
-
-def leat(*arguments, code=0, says=()):
-    done = subprocess.run([LEAT, "simulate", *map(str, arguments)], capture_output=True)
-    text = done.stderr.decode(errors="replace")
-    assert done.returncode == code, f"{arguments}: exit code {done.returncode}, not {code}: {text}"
-    assert (text == "") == (code == 0 and not says), f"{arguments}: on standard error: {text}"
-    for word in says:
-        assert word in text, f"{arguments}: '{word}' is not in: {text}"
-    return done.stdout
-
-
-def write(name, text):
-    with open(name, "w") as file:
-        file.write(text)
-    return name
-
-
-def results(*arguments, says=()):
-    found = json.loads(leat(*arguments, "--json", says=says))
-    assert found["simulated"] is True
-    return found["results"]
 
 
 def files():

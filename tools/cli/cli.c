@@ -61,6 +61,13 @@ report_status(const char *verb, const char *what, enum leat_status status)
                : EXIT_FAILED;
 }
 
+int
+report_failure(const char *verb)
+{
+    (void)fprintf(stderr, "leat %s: %s\n", verb, leat_error_text());
+    return EXIT_FAILED;
+}
+
 bool
 connect_daemon(const char *verb, const char *socket_path, const struct leat_options *template,
                struct leat_session **ret_session, int *ret_exit)
@@ -227,6 +234,19 @@ parse_share(const char *text, double *ret_share)
     return true;
 }
 
+bool
+append_text(char **list, const char *text)
+{
+    char *longer = NULL;
+
+    if (asprintf(&longer, "%s%s%s", *list != NULL ? *list : "", *list != NULL ? "," : "", text) < 0) {
+        return false;
+    }
+    free(*list);
+    *list = longer;
+    return true;
+}
+
 void
 warn_of_short_runs(const char *verb, double rate_qps, uint64_t objective_ns, uint64_t queries)
 {
@@ -266,6 +286,12 @@ long long
 number_of(const json_t *object, const char *key)
 {
     return (long long)json_integer_value(json_object_get(object, key));
+}
+
+void
+set_member(json_t *object, const char *key, json_t *value)
+{
+    (void)json_object_set_new(object, key, value != NULL ? value : json_null());
 }
 
 void

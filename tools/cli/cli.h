@@ -48,6 +48,9 @@ int router_error(const char *verb, const char *name);
 /* Prints "leat VERB: what: leat_error_text()"; returns EXIT_REFUSED for refusals by the daemon, else EXIT_FAILED. */
 int report_status(const char *verb, const char *what, enum leat_status status);
 
+/* Prints "leat VERB: leat_error_text()"; returns EXIT_FAILED. */
+int report_failure(const char *verb);
+
 /* Opens a session or reports why not; *ret_exit is then the exit code. */
 bool connect_daemon(const char *verb, const char *socket_path, const struct leat_options *template,
                     struct leat_session **ret_session, int *ret_exit);
@@ -72,6 +75,9 @@ bool parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *ret);
 bool parse_double(const char *text, double min, double max, double *ret);
 bool parse_share(const char *text, double *ret_share); /* "1%" or "0.01", from 0 to below 1 */
 
+/* Adds ",text" to a list on the heap, which may be NULL. False: no memory. */
+bool append_text(char **list, const char *text);
+
 /*
  * Warns where a run of so many simulated queries at this rate is over within a few objectives: what is left then may
  * still be in time, so the rate is too high.
@@ -91,6 +97,9 @@ void print_variant(const json_t *variant);
 void print_shorter(const json_t *variant, bool header);
 /* Why a model's largest batch is what it is, in words; NULL: somebody said so. */
 const char *batch_bound_of(const json_t *model);
+
+/* Takes the value; NULL, as of text that is not UTF-8, becomes null. */
+void set_member(json_t *object, const char *key, json_t *value);
 
 /* Prints a JSON object on one line on standard output and drops it. */
 void print_json(json_t *object);

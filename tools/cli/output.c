@@ -109,3 +109,18 @@ output_write(const struct output *outputs, size_t count, const void *of)
     LEAT_MUST(sigprocmask(SIG_SETMASK, &before, NULL) == 0);
     return status;
 }
+
+void
+output_csv_field(FILE *out, const char *field)
+{
+    if (strpbrk(field, ",\"\r\n") == NULL) {
+        (void)fputs(field, out);
+        return;
+    }
+    (void)fputc('"', out);
+    for (; *field != '\0'; field++) {
+        (void)fputs(*field == '"' ? "\"" : "", out);
+        (void)fputc(*field, out);
+    }
+    (void)fputc('"', out);
+}

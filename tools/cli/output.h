@@ -19,4 +19,7 @@ int output_check(const char *verb, const char *option, const char *path);
 /* What is there stays if writing fails. Signals wait meanwhile; the caller has no other threads. */
 LEAT_MUST_CHECK enum leat_status output_write(const struct output *outputs, size_t count, const void *of);
 
+/* A field of CSV, quoted where it has to be. */
+void output_csv_field(FILE *out, const char *field);
+
 #endif /* LEAT_TOOLS_CLI_OUTPUT_H */

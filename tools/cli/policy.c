@@ -56,8 +56,8 @@ read_block(FILE *file, const char *path, struct leat_policy **ret_policy)
     return LEAT_OK;
 }
 
-static enum leat_status
-read_policy(const char *path, struct leat_policy **ret_policy)
+enum leat_status
+policy_read(const char *path, struct leat_policy **ret_policy)
 {
     FILE *file = fopen(path, "r");
 
@@ -67,13 +67,6 @@ read_policy(const char *path, struct leat_policy **ret_policy)
     const enum leat_status status = read_block(file, path, ret_policy);
     (void)fclose(file);
     return status;
-}
-
-static int
-fail(void)
-{
-    (void)fprintf(stderr, "leat policy: %s\n", leat_error_text());
-    return EXIT_FAILED;
 }
 
 /* ---- Fetch ------------------------------------------------------------------------------------- */
@@ -107,7 +100,7 @@ parse_fetch_options(int argc, char **argv, struct fetching *fetching)
         }
     }
     if (!good) {
-        (void)usage_error("policy", "'%s' is no option, or its value is missing", argv[optind - 1]);
+        (void)option_error("policy", argv);
         return false;
     }
     if (!fetching->help && (argc != optind + 1 || fetching->path == NULL)) {
@@ -146,18 +139,18 @@ fetch(int argc, char **argv)
     FILE *file = fdopen(memfd_create("policy", MFD_CLOEXEC), "r+");
     if (file == NULL) {
         (void)LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a policy");
-        return fail();
+        return report_failure("policy");
     }
     json_t *reply = ask_daemon("policy", fetching.socket_path,
                                json_pack("{s:s, s:s}", "op", "app-policy", "name", fetching.name), fileno(file), &exit_code);
     if (reply != NULL && read_block(file, fetching.name, &policy) != LEAT_OK) {
-        exit_code = fail();
+        exit_code = report_failure("policy");
     }
     (void)fclose(file);
     json_decref(reply);
     const struct output output = {.path = fetching.path, .write = write_block};
     if (policy != NULL && output_write(&output, 1, policy) != LEAT_OK) {
-        exit_code = fail();
+        exit_code = report_failure("policy");
     } else if (policy != NULL && fetching.json) {
         print_json(policy_json(policy));
     }
@@ -185,7 +178,7 @@ refresh(int argc, char **argv)
         case 'h': policy_print_help(); return EXIT_DONE;
         case 'j': json = true; break;
         case 's': socket_path = optarg; break;
-        default: return usage_error("policy", "'%s' is no option, or its value is missing", argv[optind - 1]);
+        default: return option_error("policy", argv);
         }
     }
     if (argc != optind + 1) {
@@ -502,7 +495,7 @@ evaluate(const struct leat_policy *policy, bool json)
                              "rungs", rungs));
     }
     json_decref(rungs);
-    return status == LEAT_OK ? EXIT_DONE : fail();
+    return status == LEAT_OK ? EXIT_DONE : report_failure("policy");
 }
 
 /* ---- The verb ---------------------------------------------------------------------------------- */
@@ -598,7 +591,7 @@ parse_view_options(int argc, char **argv, struct viewing *viewing)
         }
     }
     if (!good) {
-        (void)usage_error("policy", "'%s' is no option, or its value is missing", argv[optind - 1]);
+        (void)option_error("policy", argv);
         return false;
     }
     if (!viewing->help && argc != optind + 1) {
@@ -630,8 +623,8 @@ view(int argc, char **argv, bool evaluates)
     if (exit_code != EXIT_DONE) {
         return exit_code;
     }
-    if (read_policy(viewing.path, &policy) != LEAT_OK) {
-        return fail();
+    if (policy_read(viewing.path, &policy) != LEAT_OK) {
+        return report_failure("policy");
     }
     if (evaluates) {
         exit_code = evaluate(policy, viewing.json);
@@ -642,7 +635,7 @@ view(int argc, char **argv, bool evaluates)
     }
     const struct output svg = {.path = viewing.svg_path, .write = policy_plot};
     if (exit_code == EXIT_DONE && output_write(&svg, 1, policy) != LEAT_OK) {
-        exit_code = fail();
+        exit_code = report_failure("policy");
     }
     free(policy);
     return exit_code;

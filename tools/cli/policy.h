@@ -13,6 +13,9 @@
 
 void policy_print_help(void);
 
+/* Checked; to be freed. Errors name the file. */
+LEAT_MUST_CHECK enum leat_status policy_read(const char *path, struct leat_policy **ret_policy);
+
 /* A table for people: what each rung expects. */
 void policy_print_rungs(const struct leat_policy *policy);
 

@@ -189,7 +189,7 @@ parse_generate_options(int argc, char **argv, struct generation *generation)
         }
     }
     if (!good) {
-        (void)usage_error("policy", "'%s' is no option, or its value is missing or out of range", argv[optind - 1]);
+        (void)option_error("policy", argv);
     }
     return good;
 }
@@ -270,13 +270,6 @@ check_generate_options(int argc, char **argv, struct generation *generation)
 
 /* ---- What is known ----------------------------------------------------------------------------- */
 
-static int
-fail(void)
-{
-    (void)fprintf(stderr, "leat policy: %s\n", leat_error_text());
-    return EXIT_FAILED;
-}
-
 /* FROM:TO:STEP, or a rate alone. */
 static bool
 parse_rate_range(const char *text, uint64_t ret_range[3])
@@ -347,7 +340,7 @@ read_variants(struct generation *generation)
         options->names = generation->names;
     }
     if (simulate_profiles_read(options, &generation->profiles) != LEAT_OK) {
-        return fail();
+        return report_failure("policy");
     }
     if (front) {
         simulate_profiles_keep_front(&generation->profiles);
@@ -395,11 +388,11 @@ read_latencies(struct generation *generation)
     generation->latency_us = calloc((size_t)profiles->count * items, sizeof(*generation->latency_us));
     if (generation->filled_us == NULL || generation->latency_us == NULL) {
         (void)LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the times");
-        return fail();
+        return report_failure("policy");
     }
     for (uint32_t v = 0; v < profiles->count; v++) {
         if (simulate_profile_fill(&profiles->variants[v], filled, items, &generation->filled_us[(size_t)v * items]) != LEAT_OK) {
-            return fail();
+            return report_failure("policy");
         }
     }
     for (uint32_t v = 0; v < profiles->count; v++) {
@@ -408,7 +401,7 @@ read_latencies(struct generation *generation)
     problem->names = generation->names;
     problem->accuracy = generation->accuracy;
     problem->latency_us = generation->latency_us;
-    return leat_policy_problem_check(problem, generation->rung_count) == LEAT_OK ? EXIT_DONE : fail();
+    return leat_policy_problem_check(problem, generation->rung_count) == LEAT_OK ? EXIT_DONE : report_failure("policy");
 }
 
 /* ---- Solving ----------------------------------------------------------------------------------- */
@@ -457,19 +450,19 @@ solve(struct generation *generation)
     void *memory = aligned_alloc(64, leat_round_up(leat_policy_problem_bytes(problem, generation->rung_count), 64));
     if (memory == NULL) {
         (void)LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the policy");
-        return fail();
+        return report_failure("policy");
     }
     enum leat_status status =
         leat_policy_begin(memory, problem, generation->rates_qps, generation->rung_count, &generation->policy);
     if (status != LEAT_OK) {
         free(memory);
-        return fail();
+        return report_failure("policy");
     }
     status = simulate_parallel(threads, generation->rung_count, solve_rung, generation, NULL, NULL);
     if (status == LEAT_OK) {
         status = leat_policy_seal(generation->policy);
     }
-    return status == LEAT_OK ? EXIT_DONE : fail();
+    return status == LEAT_OK ? EXIT_DONE : report_failure("policy");
 }
 
 /* By simulating each variant at each rate. */
@@ -479,7 +472,7 @@ switch_models(struct generation *generation)
     struct variants_table table;
 
     if (variants_table_make(&generation->profiles, &table) != LEAT_OK) {
-        return fail();
+        return report_failure("policy");
     }
     const struct switching_options options = {
         .table = &table,
@@ -492,7 +485,7 @@ switch_models(struct generation *generation)
     };
     const enum leat_status status = switching_generate(&options, &generation->policy);
     variants_table_free(&table);
-    return status == LEAT_OK ? EXIT_DONE : fail();
+    return status == LEAT_OK ? EXIT_DONE : report_failure("policy");
 }
 
 static void
@@ -553,7 +546,7 @@ policy_generate(int argc, char **argv)
     const uint64_t took_ns = leat_monotonic_ns() - start_ns;
     const struct output file = {.path = generation.out_path, .write = put_block};
     if (exit_code == EXIT_DONE && output_write(&file, 1, generation.policy) != LEAT_OK) {
-        exit_code = fail();
+        exit_code = report_failure("policy");
     }
     if (exit_code == EXIT_DONE) {
         report(&generation, took_ns);

@@ -233,13 +233,6 @@ check_pool_options(int argc, char **argv, struct plan *plan)
 /* ---- What is known ----------------------------------------------------------------------------- */
 
 static int
-fail(void)
-{
-    (void)fprintf(stderr, "leat pool: %s\n", leat_error_text());
-    return EXIT_FAILED;
-}
-
-static int
 find_class(const struct plan *plan, const char *name)
 {
     for (uint32_t c = 0; c < plan->space.class_count; c++) {
@@ -378,12 +371,12 @@ static int
 read_files(struct plan *plan)
 {
     if (simulate_table_read(plan->profile_path, plan->model, NULL, 0, &plan->table) != LEAT_OK) {
-        return fail();
+        return report_failure("pool");
     }
     plan->space.class_count = plan->table.class_count;
     plan->items_max = plan->table.items_max;
     memcpy(plan->names, plan->table.class_names, sizeof(plan->table.class_names));
-    return simulate_prices_read(plan->prices_path, &plan->table, plan->space.classes) == LEAT_OK ? EXIT_DONE : fail();
+    return simulate_prices_read(plan->prices_path, &plan->table, plan->space.classes) == LEAT_OK ? EXIT_DONE : report_failure("pool");
 }
 
 static int
@@ -393,7 +386,7 @@ read_sizes(struct plan *plan)
         return EXIT_DONE;
     }
     if (simulate_sizes_read(plan->sizes_path, &plan->sizes, &plan->size_count) != LEAT_OK) {
-        return fail();
+        return report_failure("pool");
     }
     const uint32_t largest = plan->sizes[plan->size_count - 1].items;
     if (largest > plan->items_max) {
@@ -712,7 +705,7 @@ make_plan(struct plan *plan)
     } else if (status == LEAT_OK) {
         status = choose_by_simulation(plan);
     }
-    return status == LEAT_OK ? EXIT_DONE : fail();
+    return status == LEAT_OK ? EXIT_DONE : report_failure("pool");
 }
 
 /* The workers that the daemon has, bounded; false where there is no daemon, or none of its workers is a base. */

@@ -83,20 +83,6 @@ print_simulate_help(void)
         SIMULATE_DEPTH_MAX, DEPTH);
 }
 
-/* Adds ",text" to a list. */
-static bool
-append_text(char **list, const char *text)
-{
-    char *longer = NULL;
-
-    if (asprintf(&longer, "%s%s%s", *list != NULL ? *list : "", *list != NULL ? "," : "", text) < 0) {
-        return false;
-    }
-    free(*list);
-    *list = longer;
-    return true;
-}
-
 static bool
 parse_simulate_options(int argc, char **argv, struct study *study)
 {
@@ -239,13 +225,6 @@ check_simulate_options(const struct study *study)
 /* ---- Inputs: EXIT_DONE, or what went wrong is said --------------------------------------------- */
 
 static int
-fail(void)
-{
-    (void)fprintf(stderr, "leat simulate: %s\n", leat_error_text());
-    return EXIT_FAILED;
-}
-
-static int
 find_class(const struct simulate_table *table, const char *name)
 {
     for (uint32_t c = 0; c < table->class_count; c++) {
@@ -267,7 +246,7 @@ read_profile(struct study *study)
         copy = strdup(study->classes_text);
         if (copy == NULL) {
             (void)LEAT_FAIL(LEAT_ERR_NOMEM, "no memory");
-            return fail();
+            return report_failure("simulate");
         }
         for (char *name = strtok_r(copy, ",", &rest); name != NULL; name = strtok_r(NULL, ",", &rest)) {
             if (count == LEAT_SCHED_CLASSES_MAX) {
@@ -280,7 +259,7 @@ read_profile(struct study *study)
     const enum leat_status status = simulate_table_read(study->profile_path, study->model, names, count, &study->table);
     free(copy);
     if (status != LEAT_OK) {
-        return fail();
+        return report_failure("simulate");
     }
     if (study->base_text != NULL) {
         const int base = find_class(&study->table, study->base_text);
@@ -290,7 +269,7 @@ read_profile(struct study *study)
         study->base = (uint32_t)base;
     }
     if (study->prices_path != NULL && simulate_prices_read(study->prices_path, &study->table, study->prices) != LEAT_OK) {
-        return fail();
+        return report_failure("simulate");
     }
     return EXIT_DONE;
 }
@@ -301,7 +280,7 @@ parse_sizes(const struct study *study, const char *option, const char *text, str
     const enum leat_status status = simulate_sizes_parse(text, ret_sizes);
 
     if (status != LEAT_OK) {
-        return status == LEAT_ERR_INVALID ? usage_error("simulate", "%s: %s", option, leat_error_text()) : fail();
+        return status == LEAT_ERR_INVALID ? usage_error("simulate", "%s: %s", option, leat_error_text()) : report_failure("simulate");
     }
     if (ret_sizes->count > 0 && ret_sizes->sizes[ret_sizes->count - 1].items > study->table.items_max) {
         (void)fprintf(stderr, "leat simulate: %s has a query of %u items, but the profile ends at %u\n", text,
@@ -453,7 +432,7 @@ read_routers(struct study *study)
 
     if (study->router_text == NULL && !append_text(&study->router_text, "all")) {
         (void)LEAT_FAIL(LEAT_ERR_NOMEM, "no memory");
-        return fail();
+        return report_failure("simulate");
     }
     for (char *name = strtok_r(study->router_text, ",", &rest); name != NULL; name = strtok_r(NULL, ",", &rest)) {
         const bool all = strcmp(name, "all") == 0, oracle = strcmp(name, "oracle") == 0;
@@ -580,10 +559,10 @@ simulate(struct study *study)
     study->workloads = calloc(seeds, sizeof(*study->workloads));
     if (study->workloads == NULL) {
         (void)LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u seeds", seeds);
-        return fail();
+        return report_failure("simulate");
     }
     if (simulate_parallel(threads, seeds, make_workload, study, NULL, NULL) != LEAT_OK) {
-        return fail();
+        return report_failure("simulate");
     }
     int exit_code = read_rates(study);
     if (exit_code == EXIT_DONE) {
@@ -596,9 +575,9 @@ simulate(struct study *study)
     study->runs = calloc(progress.count, sizeof(*study->runs));
     if (study->runs == NULL) {
         (void)LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u runs", progress.count);
-        return fail();
+        return report_failure("simulate");
     }
-    return simulate_parallel(threads, progress.count, run_case, &progress, NULL, NULL) == LEAT_OK ? EXIT_DONE : fail();
+    return simulate_parallel(threads, progress.count, run_case, &progress, NULL, NULL) == LEAT_OK ? EXIT_DONE : report_failure("simulate");
 }
 
 static void
@@ -667,7 +646,7 @@ verb_simulate(int argc, char **argv)
     if (exit_code == EXIT_DONE) {
         study_report(&study);
         check_run_length(&study);
-        exit_code = study_write_files(&study) == LEAT_OK ? EXIT_DONE : fail();
+        exit_code = study_write_files(&study) == LEAT_OK ? EXIT_DONE : report_failure("simulate");
     }
 out:
     free_study(&study);

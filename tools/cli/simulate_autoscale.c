@@ -2,22 +2,39 @@
 /* leat simulate --autoscale: applications whose variants come and go, on a virtual clock, with the daemon's own code. */
 #include "tools/cli/simulate_autoscale.h"
 
-#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/align.h"
 #include "tools/cli/cli.h"
-#include "tools/cli/output.h"
-#include "tools/simulate/parallel.h"
+#include "tools/cli/simulate_course.h"
 
-#define VERB        "simulate"
-#define THREADS_MAX 256u
-#define SECOND_NS   UINT64_C(1000000000)
+#define VERB      "simulate"
+#define SECOND_NS UINT64_C(1000000000)
+
+struct serving {
+    struct course course;
+    const char *table_path;
+    uint64_t period_ns, hold_ns, cpu_cores, inferentia_cores;
+    double gpus;
+    struct leat_autoscale_options options;
+    autoscale_exact exact;
+    struct autoscale_table table;
+};
 
 static const struct leat_autoscale_options defaults = LEAT_AUTOSCALE_OPTIONS_INIT;
+
+static struct serving *
+serving_of(struct course *course)
+{
+    return (struct serving *)course;
+}
+
+static const struct serving *
+serving_in(const struct course *course)
+{
+    return (const struct serving *)course;
+}
 
 /* ---- Options ----------------------------------------------------------------------------------- */
 
@@ -60,232 +77,221 @@ simulate_autoscale_help(void)
         defaults.headroom, defaults.deviations, defaults.load_weight_per_s);
 }
 
-static bool
-parse_ns(const char *text, uint64_t *ret_ns)
-{
-    return parse_duration_ns(text, ret_ns) && *ret_ns <= UINT64_C(1000000) * SECOND_NS;
-}
+static const struct option options[] = {
+    {"autoscale", required_argument, NULL, 'a'},
+    {"cpu-cores", required_argument, NULL, 'c'},
+    {"inferentia-cores", required_argument, NULL, 'i'},
+    {"gpus", required_argument, NULL, 'g'},
+    {"headroom", required_argument, NULL, 'H'},
+    {"deviations", required_argument, NULL, 'D'},
+    {"load-weight", required_argument, NULL, 'L'},
+    {"hold", required_argument, NULL, 'O'},
+    {"period", required_argument, NULL, 'P'},
+    COURSE_OPTIONS("policy"),
+};
 
 static bool
-parse_options(int argc, char **argv, struct serving *serving)
+take(struct course *course, int option)
 {
-    static const struct option known[] = {
-        {"help", no_argument, NULL, 'h'},
-        {"json", no_argument, NULL, 'j'},
-        {"autoscale", required_argument, NULL, 'a'},
-        {"policy", required_argument, NULL, 'p'},
-        {"cpu-cores", required_argument, NULL, 'c'},
-        {"inferentia-cores", required_argument, NULL, 'i'},
-        {"gpus", required_argument, NULL, 'g'},
-        {"headroom", required_argument, NULL, 'H'},
-        {"deviations", required_argument, NULL, 'D'},
-        {"load-weight", required_argument, NULL, 'L'},
-        {"hold", required_argument, NULL, 'O'},
-        {"period", required_argument, NULL, 'P'},
-        {"trace", required_argument, NULL, 'T'},
-        {"rate", required_argument, NULL, 'R'},
-        {"duration", required_argument, NULL, 'u'},
-        {"drop", required_argument, NULL, 'd'},
-        {"seed", required_argument, NULL, 'e'},
-        {"seeds", required_argument, NULL, 'E'},
-        {"csv", required_argument, NULL, 'C'},
-        {"svg", required_argument, NULL, 'V'},
-        {"violations-svg", required_argument, NULL, 'W'},
-        {"threads", required_argument, NULL, 'j' + 256},
-        {NULL, 0, NULL, 0},
-    };
-    bool good = true;
-    int option;
+    struct serving *serving = serving_of(course);
 
-    *serving = (struct serving){.period_ns = SECOND_NS,
-                                .hold_ns = 30 * SECOND_NS,
-                                .seed = 1,
-                                .seed_count = 1,
-                                .cpu_cores = 8,
-                                .inferentia_cores = 4,
-                                .gpus = 1,
-                                .drop_multiple = 1,
-                                .options = defaults,
-                                .threads = simulate_core_count()};
-    opterr = 0;
-    optind = 1;
-    while (good && (option = getopt_long(argc, argv, "h", known, NULL)) != -1) {
-        switch (option) {
-        case 'h': serving->help = true; break;
-        case 'j': serving->json = true; break;
-        case 'a': serving->table_path = optarg; break;
-        case 'p':
-            free(serving->policy_text);
-            serving->policy_text = strdup(optarg);
-            good = serving->policy_text != NULL;
-            break;
-        case 'c': good = parse_u64(optarg, 0, 100000, &serving->cpu_cores); break;
-        case 'i': good = parse_u64(optarg, 0, 100000, &serving->inferentia_cores); break;
-        case 'g': good = parse_double(optarg, 0, 10000, &serving->gpus); break;
-        case 'H': good = parse_double(optarg, 1, 100, &serving->options.headroom); break;
-        case 'D': good = parse_double(optarg, 0, 100, &serving->options.deviations); break;
-        case 'L': good = parse_double(optarg, 0, 1000, &serving->options.load_weight_per_s); break;
-        case 'O': good = parse_ns(optarg, &serving->hold_ns); break;
-        case 'P': good = parse_ns(optarg, &serving->period_ns) && serving->period_ns >= SECOND_NS / 1000; break;
-        case 'T': serving->trace_path = optarg; break;
-        case 'R': good = parse_double(optarg, 1e-3, RATES_QPS_MAX, &serving->rate_qps); break;
-        case 'u': good = parse_ns(optarg, &serving->duration_ns); break;
-        case 'd': good = parse_double(optarg, 0, 1000, &serving->drop_multiple); break;
-        case 'e': good = parse_u64(optarg, 0, UINT64_MAX - SERVING_SEEDS_MAX, &serving->seed); break;
-        case 'E': good = parse_u64(optarg, 1, SERVING_SEEDS_MAX, &serving->seed_count); break;
-        case 'C': serving->csv_path = optarg; break;
-        case 'V': serving->svg_path = optarg; break;
-        case 'W': serving->violations_svg_path = optarg; break;
-        case 'j' + 256: good = parse_u64(optarg, 1, THREADS_MAX, &serving->threads); break;
-        default: good = false; break;
-        }
+    switch (option) {
+    case 'a': serving->table_path = optarg; return true;
+    case 'c': return parse_u64(optarg, 0, 100000, &serving->cpu_cores);
+    case 'i': return parse_u64(optarg, 0, 100000, &serving->inferentia_cores);
+    case 'g': return parse_double(optarg, 0, 10000, &serving->gpus);
+    case 'H': return parse_double(optarg, 1, 100, &serving->options.headroom);
+    case 'D': return parse_double(optarg, 0, 100, &serving->options.deviations);
+    case 'L': return parse_double(optarg, 0, 1000, &serving->options.load_weight_per_s);
+    case 'O': return course_parse_ns(optarg, &serving->hold_ns);
+    case 'P': return course_parse_ns(optarg, &serving->period_ns) && serving->period_ns >= SECOND_NS / 1000;
+    default: return false;
     }
-    if (!good) {
-        (void)usage_error(VERB, "'%s' is no option, or its value is missing or out of range", argv[optind - 1]);
-    } else if (optind != argc && !serving->help) {
-        (void)usage_error(VERB, "'%s' is no option", argv[optind]);
-        good = false;
-    }
-    return good;
-}
-
-/* ---- Inputs: EXIT_DONE, or what went wrong is said --------------------------------------------- */
-
-static int
-fail(void)
-{
-    (void)fprintf(stderr, "leat simulate: %s\n", leat_error_text());
-    return EXIT_FAILED;
 }
 
 static int
-add_policy(struct serving *serving, const char *name)
+check(struct course *course)
 {
-    for (enum autoscale_policy known = 0; known < AUTOSCALE_POLICIES; known++) {
-        if (strcmp(name, autoscale_policy_names[known]) != 0 || serving->policy_count == AUTOSCALE_POLICIES) {
-            continue;
-        }
-        if (known == AUTOSCALE_ILP && serving->exact == NULL) {
+    return serving_in(course)->table_path != NULL ? EXIT_DONE : usage_error(VERB, "--autoscale is needed");
+}
+
+static int
+read_inputs(struct course *course)
+{
+    struct serving *serving = serving_of(course);
+
+    for (uint32_t i = 0; i < course->subject_count; i++) {
+        if (course->subjects[i] == AUTOSCALE_ILP && serving->exact == NULL) {
             return usage_error(VERB, "--policy: ilp: this program has no solver of integer programs, infaas_ilp of bench has");
         }
-        serving->policies[serving->policy_count++] = known;
-        return EXIT_DONE;
     }
-    return usage_error(VERB, "--policy: '%s' is none, or there are too many", name);
-}
-
-static int
-read_policies(struct serving *serving)
-{
-    char *rest = NULL;
-    int exit_code = EXIT_DONE;
-
-    for (enum autoscale_policy known = 0; known < AUTOSCALE_ILP && serving->policy_text == NULL; known++) {
-        exit_code = add_policy(serving, autoscale_policy_names[known]);
-    }
-    for (char *name = serving->policy_text != NULL ? strtok_r(serving->policy_text, ",", &rest) : NULL;
-         name != NULL && exit_code == EXIT_DONE; name = strtok_r(NULL, ",", &rest)) {
-        exit_code = add_policy(serving, name);
-    }
-    return exit_code != EXIT_DONE || serving->policy_count > 0 ? exit_code : usage_error(VERB, "--policy: no name");
-}
-
-static int
-read_inputs(struct serving *serving)
-{
-    if (autoscale_table_read(serving->table_path, &serving->table) != LEAT_OK ||
-        rates_read(serving->trace_path, 0, &serving->rates) != LEAT_OK) {
-        return fail();
-    }
-    if (serving->rate_qps > 0) {
-        rates_scale(&serving->rates, serving->rate_qps / rates_mean_qps(&serving->rates));
-    }
-    if (serving->duration_ns == 0) {
-        serving->duration_ns = (uint64_t)(serving->rates.steps[serving->rates.count - 1].end_s * 1e9);
-    }
-    return EXIT_DONE;
+    return autoscale_table_read(serving->table_path, &serving->table) == LEAT_OK ? EXIT_DONE : report_failure(VERB);
 }
 
 /* ---- Runs -------------------------------------------------------------------------------------- */
 
 static enum leat_status
-run_case(struct simulate_run *unused, uint32_t index, void *context)
+run(struct course *course, uint32_t subject, uint64_t seed, void *ret_result)
 {
-    struct serving *serving = context;
-    const struct autoscale_options options = {
+    const struct serving *serving = serving_in(course);
+    const struct autoscale_options asked = {
         .table = &serving->table,
-        .policy = serving->policies[index / serving->seed_count],
+        .policy = (enum autoscale_policy)subject,
         .exact = serving->exact,
         .box = {.resource_count = AUTOSCALE_HARDWARE,
                 .totals = {(uint32_t)serving->cpu_cores, (uint32_t)serving->inferentia_cores, (uint32_t)lround(100 * serving->gpus)}},
         .leat = serving->options,
-        .arrivals = {.kind = ARRIVALS_RATES, .rates = &serving->rates, .dispersion = 1},
-        .duration_ns = serving->duration_ns,
-        .seed = serving->seed + index % serving->seed_count,
+        .arrivals = {.kind = ARRIVALS_RATES, .rates = &course->rates, .dispersion = 1},
+        .duration_ns = course->duration_ns,
+        .seed = seed,
         .period_ns = serving->period_ns,
         .hold_ns = serving->hold_ns,
-        .drop_multiple = serving->drop_multiple,
+        .drop_multiple = course->drop_multiple,
     };
 
-    (void)unused;
-    return autoscale_simulate(&options, &serving->results[index]);
-}
-
-static int
-run_all(struct serving *serving)
-{
-    const uint32_t count = serving->policy_count * (uint32_t)serving->seed_count;
-
-    serving->results = calloc(count, sizeof(*serving->results));
-    if (serving->results == NULL) {
-        (void)LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u runs", count);
-        return fail();
-    }
-    return simulate_parallel((uint32_t)serving->threads, count, run_case, serving, NULL, NULL) == LEAT_OK ? EXIT_DONE : fail();
+    return autoscale_simulate(&asked, ret_result);
 }
 
 static void
-free_serving(struct serving *serving)
+free_result(void *result)
 {
-    for (uint32_t i = 0; serving->results != NULL && i < serving->policy_count * serving->seed_count; i++) {
-        autoscale_result_free(&serving->results[i]);
+    autoscale_result_free(result);
+}
+
+/* ---- Results ----------------------------------------------------------------------------------- */
+
+enum quantity { COST, COST_CPU, COST_INFERENTIA, COST_GPU, VIOLATION, DROPPED, IN_TIME_QPS, ANSWERED_QPS, P50_NS, P99_NS, STARTS };
+
+static const char *const keys[] = {
+    [COST] = "cost",
+    [COST_CPU] = "cost_cpu",
+    [COST_INFERENTIA] = "cost_inferentia",
+    [COST_GPU] = "cost_gpu",
+    [VIOLATION] = "violation_share",
+    [DROPPED] = "dropped_share",
+    [IN_TIME_QPS] = "in_time_qps",
+    [ANSWERED_QPS] = "answered_qps",
+    [P50_NS] = "latency_p50_ns",
+    [P99_NS] = "latency_p99_ns",
+    [STARTS] = "instances_started",
+};
+
+static double
+value_of(const void *of, uint32_t key)
+{
+    const struct autoscale_result *result = of;
+    const double queries = result->queries > 0 ? (double)result->queries : NAN;
+
+    switch ((enum quantity)key) {
+    case COST: return result->cost;
+    case COST_CPU: return result->costs[AUTOSCALE_CPU];
+    case COST_INFERENTIA: return result->costs[AUTOSCALE_INFERENTIA];
+    case COST_GPU: return result->costs[AUTOSCALE_GPU];
+    case VIOLATION: return (double)(result->queries - result->in_time) / queries;
+    case DROPPED: return (double)result->dropped / queries;
+    case IN_TIME_QPS: return (double)result->in_time / result->second_count;
+    case ANSWERED_QPS: return (double)(result->in_time + result->late) / result->second_count;
+    case P50_NS: return (double)result->p50_ns;
+    case P99_NS: return (double)result->p99_ns;
+    case STARTS: return (double)result->starts;
     }
-    free(serving->results);
-    free(serving->policy_text);
-    rates_free(&serving->rates);
+    return NAN;
+}
+
+static const struct simulate_second *
+seconds_of(const void *of, uint32_t *ret_count)
+{
+    const struct autoscale_result *result = of;
+    *ret_count = result->second_count;
+    return result->seconds;
+}
+
+static void
+describe(const struct course *course, char *text, size_t room)
+{
+    const struct serving *serving = serving_in(course);
+    char drops[64] = "nothing is dropped";
+
+    if (course->drop_multiple > 0) {
+        (void)snprintf(drops, sizeof(drops), "dropped when it would end later than %g objectives", course->drop_multiple);
+    }
+    (void)snprintf(text, room,
+                   "%u application%s, %s; %llu CPU cores, %llu Inferentia cores, %g GPUs",
+                   serving->table.count, serving->table.count == 1 ? "" : "s", drops, (unsigned long long)serving->cpu_cores,
+                   (unsigned long long)serving->inferentia_cores, serving->gpus);
+}
+
+static void
+print_table(const struct course *course, const char *conditions)
+{
+    (void)printf("simulated: %s\n"
+                 "           cost: of all of it, with the part of GPUs; violations: %% of queries late, dropped or left; mean, least and\n"
+                 "           most of seeds; rest: means of seeds\n\n"
+                 "%-13s  %10s %10s %10s  %10s %8s %8s  %9s %9s %9s  %6s\n",
+                 conditions, "policy", "cost", "of GPUs", "most", "violations", "least", "most", "in time/s", "p50", "p99", "starts");
+    for (uint32_t i = 0; i < course->subject_count; i++) {
+        const struct course_spread violation = course_spread_of(course, i, VIOLATION), cost = course_spread_of(course, i, COST);
+        (void)printf("%-13s  %10.4g %10.4g %10.4g  %10.4f %8.4f %8.4f  %9.1f %9s", course_subject_name(course, i),
+                     cost.mean, course_spread_of(course, i, COST_GPU).mean, cost.max, 100 * violation.mean, 100 * violation.min,
+                     100 * violation.max, course_spread_of(course, i, IN_TIME_QPS).mean,
+                     format_ns(course_spread_of(course, i, P50_NS).mean).text);
+        (void)printf(" %9s  %6.0f\n", format_ns(course_spread_of(course, i, P99_NS).mean).text, course_spread_of(course, i, STARTS).mean);
+    }
+}
+
+static void
+add_members(const struct course *course, json_t *object)
+{
+    const struct serving *serving = serving_in(course);
+
+    set_member(object, "variants", json_string(serving->table_path));
+    set_member(object, "applications", json_integer((json_int_t)serving->table.count));
+    set_member(object, "cpu_cores", json_integer((json_int_t)serving->cpu_cores));
+    set_member(object, "inferentia_cores", json_integer((json_int_t)serving->inferentia_cores));
+    set_member(object, "gpus", json_real(serving->gpus));
+    set_member(object, "headroom", json_real(serving->options.headroom));
+    set_member(object, "deviations", json_real(serving->options.deviations));
+    set_member(object, "load_weight_per_s", json_real(serving->options.load_weight_per_s));
+    set_member(object, "hold_ns", json_integer((json_int_t)serving->hold_ns));
+    set_member(object, "period_ns", json_integer((json_int_t)serving->period_ns));
 }
 
 int
 simulate_autoscale(int argc, char **argv, autoscale_exact exact)
 {
-    static int (*const steps[])(struct serving *) = {read_policies, read_inputs, run_all};
+    static const struct course_kind kind = {
+        .subject = "policy",
+        .used = "cost",
+        .used_title = "Cost over time (simulated)",
+        .used_label = "cost of a second, normalised",
+        .names = autoscale_policy_names,
+        .name_count = AUTOSCALE_POLICIES,
+        .first = 0,
+        .end = AUTOSCALE_ILP,
+        .keys = keys,
+        .key_count = LEAT_COUNT_OF(keys),
+        .options = options,
+        .result_bytes = sizeof(struct autoscale_result),
+        .help = simulate_autoscale_help,
+        .take = take,
+        .check = check,
+        .read = read_inputs,
+        .run = run,
+        .free_result = free_result,
+        .value = value_of,
+        .seconds = seconds_of,
+        .describe = describe,
+        .add_members = add_members,
+        .print_table = print_table,
+    };
     static struct serving serving;
-    int exit_code = EXIT_USAGE;
 
-    if (parse_options(argc, argv, &serving)) {
-        if (serving.help) {
-            simulate_autoscale_help();
-            free_serving(&serving);
-            return EXIT_DONE;
-        }
-        exit_code = serving.table_path == NULL   ? usage_error(VERB, "--autoscale is needed")
-                    : serving.trace_path == NULL ? usage_error(VERB, "--trace is needed")
-                                                 : EXIT_DONE;
-    }
-    serving.exact = exact;
-    const struct {
-        const char *option, *path;
-    } files[] = {{"--csv", serving.csv_path}, {"--svg", serving.svg_path}, {"--violations-svg", serving.violations_svg_path}};
-    for (size_t i = 0; i < LEAT_COUNT_OF(files) && exit_code == EXIT_DONE; i++) {
-        exit_code = output_check(VERB, files[i].option, files[i].path);
-    }
-    for (size_t i = 0; i < LEAT_COUNT_OF(steps) && exit_code == EXIT_DONE; i++) {
-        exit_code = steps[i](&serving);
-    }
-    if (exit_code == EXIT_DONE) {
-        serving_report(&serving);
-        exit_code = serving_write_files(&serving) == LEAT_OK ? EXIT_DONE : fail();
-    }
-    free_serving(&serving);
-    return exit_code;
+    serving = (struct serving){.period_ns = SECOND_NS,
+                               .hold_ns = 30 * SECOND_NS,
+                               .cpu_cores = 8,
+                               .inferentia_cores = 4,
+                               .gpus = 1,
+                               .options = defaults,
+                               .exact = exact};
+    return course_main(&kind, &serving.course, argc, argv);
 }

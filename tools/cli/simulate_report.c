@@ -261,39 +261,31 @@ case_json(const struct study *study, uint32_t mix, uint32_t router, uint32_t rat
 static json_t *
 study_json(const struct study *study)
 {
-    const struct {
-        const char *key;
-        json_t *value; /* NULL: not UTF-8 */
-    } members[] = {
-        {"simulated", json_true()},
-        {"profile", json_string(study->profile_path)},
-        {"model", json_string(study->model)},
-        {"sizes", study->sizes_text != NULL ? json_string(study->sizes_text) : json_null()},
-        {"later_sizes", study->later_sizes_text != NULL ? json_string(study->later_sizes_text) : json_null()},
-        {"change_at", json_integer((json_int_t)study->change_at)},
-        {"arrivals", json_string(study->arrivals_text)},
-        {"queries", json_integer((json_int_t)study->query_count)},
-        {"seed", json_integer((json_int_t)study->seed)},
-        {"seeds", json_integer((json_int_t)study->seed_count)},
-        {"clipped", json_integer((json_int_t)clipped(study))},
-        {"objective_ns", json_integer((json_int_t)study->objective_ns)},
-        {"violation_share_allowed", json_real(study->violation_share)},
-        {"worker_queue_depth", json_integer((json_int_t)study->depth)},
-        {"prediction_percentile", study->percentile > 0 ? json_real(study->percentile) : json_null()},
-        {"prediction_noise_share", json_real(study->noise_share)},
-        {"service_noise_share", json_real(study->service_noise_share)},
-        {"learned", study->learn ? json_true() : json_false()},
-        {"tolerance_share", json_real(study->tolerance)},
-    };
     json_t *object = json_object(), *classes = json_array(), *results = json_array();
 
-    for (size_t i = 0; i < LEAT_COUNT_OF(members); i++) {
-        (void)json_object_set_new(object, members[i].key, members[i].value != NULL ? members[i].value : json_null());
-    }
+    set_member(object, "simulated", json_true());
+    set_member(object, "profile", json_string(study->profile_path));
+    set_member(object, "model", json_string(study->model));
+    set_member(object, "sizes", study->sizes_text != NULL ? json_string(study->sizes_text) : NULL);
+    set_member(object, "later_sizes", study->later_sizes_text != NULL ? json_string(study->later_sizes_text) : NULL);
+    set_member(object, "change_at", json_integer((json_int_t)study->change_at));
+    set_member(object, "arrivals", json_string(study->arrivals_text));
+    set_member(object, "queries", json_integer((json_int_t)study->query_count));
+    set_member(object, "seed", json_integer((json_int_t)study->seed));
+    set_member(object, "seeds", json_integer((json_int_t)study->seed_count));
+    set_member(object, "clipped", json_integer((json_int_t)clipped(study)));
+    set_member(object, "objective_ns", json_integer((json_int_t)study->objective_ns));
+    set_member(object, "violation_share_allowed", json_real(study->violation_share));
+    set_member(object, "worker_queue_depth", json_integer((json_int_t)study->depth));
+    set_member(object, "prediction_percentile", study->percentile > 0 ? json_real(study->percentile) : json_null());
+    set_member(object, "prediction_noise_share", json_real(study->noise_share));
+    set_member(object, "service_noise_share", json_real(study->service_noise_share));
+    set_member(object, "learned", study->learn ? json_true() : json_false());
+    set_member(object, "tolerance_share", json_real(study->tolerance));
     for (uint32_t c = 0; c < study->table.class_count; c++) {
         (void)json_array_append_new(classes, json_string(study->table.class_names[c]));
     }
-    (void)json_object_set_new(object, "classes", classes);
+    set_member(object, "classes", classes);
     for (uint32_t m = 0; m < study->mix_count; m++) {
         for (uint32_t r = 0; r < study->router_count; r++) {
             for (uint32_t rate = 0; rate == 0 || rate < study->rate_count; rate++) {
@@ -301,7 +293,7 @@ study_json(const struct study *study)
             }
         }
     }
-    (void)json_object_set_new(object, "results", results);
+    set_member(object, "results", results);
     return object;
 }
 
@@ -317,29 +309,13 @@ study_report(const struct study *study)
 
 /* ---- CSV --------------------------------------------------------------------------------------- */
 
-/* Quoted where it has to be. */
-static void
-put_field(FILE *out, const char *field)
-{
-    if (strpbrk(field, ",\"\r\n") == NULL) {
-        (void)fputs(field, out);
-        return;
-    }
-    (void)fputc('"', out);
-    for (; *field != '\0'; field++) {
-        (void)fputs(*field == '"' ? "\"" : "", out);
-        (void)fputc(*field, out);
-    }
-    (void)fputc('"', out);
-}
-
 static void
 write_csv_run(const struct study *study, uint32_t mix, uint32_t router, uint64_t seed, const struct study_run *run, FILE *out)
 {
     const struct simulate_result *result = &run->result;
 
     (void)fputs("simulated,", out);
-    put_field(out, study->model);
+    output_csv_field(out, study->model);
     (void)fprintf(out, ",%s,", mix_text(study, mix).text);
     if (study->prices_path != NULL) {
         (void)fprintf(out, "%.6f,", mix_usd_per_hour(study, mix));

@@ -2,20 +2,42 @@
 /* leat simulate --stages: a pipeline whose stages are scaled while it serves, on a virtual clock, with the daemon's own code. */
 #include "tools/cli/simulate_stages.h"
 
-#include <getopt.h>
+#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/align.h"
 #include "tools/cli/cli.h"
-#include "tools/cli/output.h"
-#include "tools/simulate/parallel.h"
+#include "tools/cli/simulate_course.h"
+#include "tools/cli/simulate_forecast.h"
+#include "tools/simulate/stages.h"
 #include "tools/simulate/stages_table.h"
 
-#define VERB        "simulate"
-#define THREADS_MAX 256u
-#define SECOND_NS   UINT64_C(1000000000)
+#define VERB      "simulate"
+#define SECOND_NS UINT64_C(1000000000)
+
+struct scaling {
+    struct course course;
+    const char *stages_path, *pipeline_name, *forecast_name;
+    uint64_t objective_ns, start_ns, resize_ns, hold_ns, period_ns, settle, cores;
+    double noise_share, dispersion, deviations;
+    bool whole_batches;
+
+    struct leat_themis_pipeline pipeline;
+    struct forecaster forecaster;
+};
+
+static struct scaling *
+scaling_of(struct course *course)
+{
+    return (struct scaling *)course;
+}
+
+static const struct scaling *
+scaling_in(const struct course *course)
+{
+    return (const struct scaling *)course;
+}
 
 /* ---- Options ----------------------------------------------------------------------------------- */
 
@@ -61,108 +83,48 @@ simulate_stages_help(void)
         ((struct leat_scaler_options)LEAT_SCALER_OPTIONS_INIT).deviations, leat_forecast_name(LEAT_FORECAST_DEFAULT));
 }
 
-static bool
-parse_ns(const char *text, uint64_t *ret_ns)
-{
-    return parse_duration_ns(text, ret_ns) && *ret_ns <= UINT64_C(1000000) * SECOND_NS;
-}
+static const struct option options[] = {
+    {"stages", required_argument, NULL, 's'},
+    {"pipeline", required_argument, NULL, 'p'},
+    {"objective", required_argument, NULL, 'o'},
+    {"resize-delay", required_argument, NULL, 'r'},
+    {"start-delay", required_argument, NULL, 'b'},
+    {"settle", required_argument, NULL, 't'},
+    {"deviations", required_argument, NULL, 'D'},
+    {"hold", required_argument, NULL, 'H'},
+    {"period", required_argument, NULL, 'P'},
+    {"forecast", required_argument, NULL, 'f'},
+    {"cores", required_argument, NULL, 'c'},
+    {"dispersion", required_argument, NULL, 'i'},
+    {"batches", required_argument, NULL, 'B'},
+    {"service-noise", required_argument, NULL, 'N'},
+    COURSE_OPTIONS("scaler"),
+};
 
 static bool
-parse_options(int argc, char **argv, struct scaling *scaling)
+take(struct course *course, int option)
 {
-    static const struct option known[] = {
-        {"help", no_argument, NULL, 'h'},
-        {"json", no_argument, NULL, 'j'},
-        {"stages", required_argument, NULL, 's'},
-        {"pipeline", required_argument, NULL, 'p'},
-        {"objective", required_argument, NULL, 'o'},
-        {"scaler", required_argument, NULL, 'S'},
-        {"resize-delay", required_argument, NULL, 'r'},
-        {"start-delay", required_argument, NULL, 'b'},
-        {"settle", required_argument, NULL, 't'},
-        {"deviations", required_argument, NULL, 'D'},
-        {"hold", required_argument, NULL, 'H'},
-        {"period", required_argument, NULL, 'P'},
-        {"forecast", required_argument, NULL, 'f'},
-        {"cores", required_argument, NULL, 'c'},
-        {"trace", required_argument, NULL, 'T'},
-        {"rate", required_argument, NULL, 'R'},
-        {"duration", required_argument, NULL, 'u'},
-        {"dispersion", required_argument, NULL, 'i'},
-        {"batches", required_argument, NULL, 'B'},
-        {"drop", required_argument, NULL, 'd'},
-        {"service-noise", required_argument, NULL, 'N'},
-        {"seed", required_argument, NULL, 'e'},
-        {"seeds", required_argument, NULL, 'E'},
-        {"csv", required_argument, NULL, 'C'},
-        {"svg", required_argument, NULL, 'V'},
-        {"violations-svg", required_argument, NULL, 'W'},
-        {"threads", required_argument, NULL, 'j' + 256},
-        {NULL, 0, NULL, 0},
-    };
-    bool good = true;
-    int option;
+    struct scaling *scaling = scaling_of(course);
 
-    *scaling = (struct scaling){.start_ns = 5 * SECOND_NS,
-                                .resize_ns = SECOND_NS / 10,
-                                .period_ns = SECOND_NS / 10,
-                                .seed = 1,
-                                .seed_count = 1,
-                                .settle = 10,
-                                .cores = 96,
-                                .drop_multiple = 1,
-                                .dispersion = 1,
-                                .forecaster = {.simple = LEAT_FORECAST_DEFAULT},
-                                .deviations = ((struct leat_scaler_options)LEAT_SCALER_OPTIONS_INIT).deviations,
-                                .threads = simulate_core_count()};
-    opterr = 0;
-    optind = 1;
-    while (good && (option = getopt_long(argc, argv, "h", known, NULL)) != -1) {
-        switch (option) {
-        case 'h': scaling->help = true; break;
-        case 'j': scaling->json = true; break;
-        case 's': scaling->stages_path = optarg; break;
-        case 'p': scaling->pipeline_name = optarg; break;
-        case 'o': good = parse_ns(optarg, &scaling->objective_ns); break;
-        case 'S':
-            free(scaling->scaler_text);
-            scaling->scaler_text = strdup(optarg);
-            good = scaling->scaler_text != NULL;
-            break;
-        case 'r': good = parse_ns(optarg, &scaling->resize_ns); break;
-        case 'b': good = parse_ns(optarg, &scaling->start_ns); break;
-        case 't': good = parse_u64(optarg, 0, 1000000, &scaling->settle); break;
-        case 'D': good = parse_double(optarg, 0, 100, &scaling->deviations); break;
-        case 'H': good = parse_ns(optarg, &scaling->hold_ns) && scaling->hold_ns > 0; break;
-        case 'P': good = parse_ns(optarg, &scaling->period_ns) && scaling->period_ns >= SECOND_NS / 1000; break;
-        case 'f': scaling->forecast_name = optarg; break;
-        case 'c': good = parse_u64(optarg, 1, 1024, &scaling->cores); break;
-        case 'T': scaling->trace_path = optarg; break;
-        case 'R': good = parse_double(optarg, 1e-3, RATES_QPS_MAX, &scaling->rate_qps); break;
-        case 'u': good = parse_ns(optarg, &scaling->duration_ns); break;
-        case 'i': good = parse_double(optarg, 1, ARRIVALS_DISPERSION_MAX, &scaling->dispersion); break;
-        case 'B':
-            scaling->whole_batches = strcmp(optarg, "whole") == 0;
-            good = scaling->whole_batches || strcmp(optarg, "waiting") == 0;
-            break;
-        case 'd': good = parse_double(optarg, 0, 1000, &scaling->drop_multiple); break;
-        case 'N': good = parse_share(optarg, &scaling->noise_share); break;
-        case 'e': good = parse_u64(optarg, 0, UINT64_MAX - SCALING_SEEDS_MAX, &scaling->seed); break;
-        case 'E': good = parse_u64(optarg, 1, SCALING_SEEDS_MAX, &scaling->seed_count); break;
-        case 'C': scaling->csv_path = optarg; break;
-        case 'V': scaling->svg_path = optarg; break;
-        case 'W': scaling->violations_svg_path = optarg; break;
-        case 'j' + 256: good = parse_u64(optarg, 1, THREADS_MAX, &scaling->threads); break;
-        default: good = false; break;
-        }
+    switch (option) {
+    case 's': scaling->stages_path = optarg; return true;
+    case 'p': scaling->pipeline_name = optarg; return true;
+    case 'o': return course_parse_ns(optarg, &scaling->objective_ns);
+    case 'r': return course_parse_ns(optarg, &scaling->resize_ns);
+    case 'b': return course_parse_ns(optarg, &scaling->start_ns);
+    case 't': return parse_u64(optarg, 0, 1000000, &scaling->settle);
+    case 'D': return parse_double(optarg, 0, 100, &scaling->deviations);
+    case 'H': return course_parse_ns(optarg, &scaling->hold_ns) && scaling->hold_ns > 0;
+    case 'P': return course_parse_ns(optarg, &scaling->period_ns) && scaling->period_ns >= SECOND_NS / 1000;
+    case 'f': scaling->forecast_name = optarg; return true;
+    case 'c': return parse_u64(optarg, 1, 1024, &scaling->cores);
+    case 'i': return parse_double(optarg, 1, ARRIVALS_DISPERSION_MAX, &scaling->dispersion);
+    case 'B':
+        scaling->whole_batches = strcmp(optarg, "whole") == 0;
+        return scaling->whole_batches || strcmp(optarg, "waiting") == 0;
+    case 'N': return parse_share(optarg, &scaling->noise_share);
+    default: return false;
     }
-    if (!good) {
-        (void)usage_error(VERB, "'%s' is no option, or its value is missing or out of range", argv[optind - 1]);
-    } else if (optind != argc && !scaling->help) {
-        (void)usage_error(VERB, "'%s' is no option", argv[optind]);
-        good = false;
-    }
-    return good;
 }
 
 static bool
@@ -179,21 +141,15 @@ listens(const struct scaling *scaling, enum stages_scaler scaler)
 }
 
 static int
-check_options(struct scaling *scaling)
+check(struct course *course)
 {
-    const struct {
-        const char *name;
-        bool given;
-    } needed[] = {
-        {"--stages", scaling->stages_path != NULL},
-        {"--objective", scaling->objective_ns > 0},
-        {"--trace", scaling->trace_path != NULL},
-    };
+    struct scaling *scaling = scaling_of(course);
 
-    for (size_t i = 0; i < LEAT_COUNT_OF(needed); i++) {
-        if (!needed[i].given) {
-            return usage_error(VERB, "%s is needed", needed[i].name);
-        }
+    if (scaling->stages_path == NULL) {
+        return usage_error(VERB, "--stages is needed");
+    }
+    if (scaling->objective_ns == 0) {
+        return usage_error(VERB, "--objective is needed");
     }
     if (scaling->objective_ns % 1000000 != 0 || scaling->objective_ns > 1000 * SECOND_NS) {
         return usage_error(VERB, "--objective: whole milliseconds, at most 1000 s");
@@ -207,157 +163,203 @@ check_options(struct scaling *scaling)
     return EXIT_DONE;
 }
 
-/* ---- Inputs: EXIT_DONE, or what went wrong is said --------------------------------------------- */
-
 static int
-fail(void)
+read_inputs(struct course *course)
 {
-    (void)fprintf(stderr, "leat simulate: %s\n", leat_error_text());
-    return EXIT_FAILED;
-}
+    struct scaling *scaling = scaling_of(course);
 
-static int
-read_inputs(struct scaling *scaling)
-{
-    if (stages_table_read(scaling->stages_path, scaling->pipeline_name, &scaling->pipeline) != LEAT_OK ||
-        rates_read(scaling->trace_path, 0, &scaling->rates) != LEAT_OK) {
-        return fail();
-    }
-    if (scaling->forecast_name != NULL && !forecast_is(scaling, "oracle") && !forecast_is(scaling, "none") &&
-        forecaster_open(scaling->forecast_name, &leat_backend_reference, (uint32_t)scaling->threads, &scaling->forecaster) != LEAT_OK) {
-        return fail();
+    if (stages_table_read(scaling->stages_path, scaling->pipeline_name, &scaling->pipeline) != LEAT_OK) {
+        return report_failure(VERB);
     }
     scaling->pipeline.objective_ms = (uint32_t)(scaling->objective_ns / 1000000);
-    if (scaling->rate_qps > 0) {
-        rates_scale(&scaling->rates, scaling->rate_qps / rates_mean_qps(&scaling->rates));
-    }
-    if (scaling->duration_ns == 0) {
-        scaling->duration_ns = (uint64_t)(scaling->rates.steps[scaling->rates.count - 1].end_s * 1e9);
+    if (scaling->forecast_name != NULL && !forecast_is(scaling, "oracle") && !forecast_is(scaling, "none") &&
+        forecaster_open(scaling->forecast_name, &leat_backend_reference, (uint32_t)course->threads, &scaling->forecaster) != LEAT_OK) {
+        return report_failure(VERB);
     }
     return EXIT_DONE;
-}
-
-static int
-add_scaler(struct scaling *scaling, const char *name)
-{
-    for (enum stages_scaler known = STAGES_NONE; known < STAGES_SCALERS; known++) {
-        if (strcmp(name, stages_scaler_names[known]) == 0 && scaling->scaler_count < STAGES_SCALERS) {
-            scaling->scalers[scaling->scaler_count++] = known;
-            return EXIT_DONE;
-        }
-    }
-    return usage_error(VERB, "--scaler: '%s' is none, or there are too many", name);
-}
-
-static int
-read_scalers(struct scaling *scaling)
-{
-    char *rest = NULL;
-    int exit_code = EXIT_DONE;
-
-    for (enum stages_scaler known = STAGES_FA2; known < STAGES_SCALERS && scaling->scaler_text == NULL; known++) {
-        exit_code = add_scaler(scaling, stages_scaler_names[known]);
-    }
-    for (char *name = scaling->scaler_text != NULL ? strtok_r(scaling->scaler_text, ",", &rest) : NULL;
-         name != NULL && exit_code == EXIT_DONE; name = strtok_r(NULL, ",", &rest)) {
-        exit_code = add_scaler(scaling, name);
-    }
-    return exit_code != EXIT_DONE || scaling->scaler_count > 0 ? exit_code : usage_error(VERB, "--scaler: no name");
 }
 
 /* ---- Runs -------------------------------------------------------------------------------------- */
 
 static enum leat_status
-run_case(struct simulate_run *unused, uint32_t index, void *context)
+run(struct course *course, uint32_t subject, uint64_t seed, void *ret_result)
 {
-    struct scaling *scaling = context;
-    const enum stages_scaler scaler = scaling->scalers[index / scaling->seed_count];
-    const struct stages_options options = {
+    struct scaling *scaling = scaling_of(course);
+    const struct stages_options asked = {
         .pipeline = &scaling->pipeline,
-        .scaler = scaler,
-        .arrivals = {.kind = ARRIVALS_RATES, .rates = &scaling->rates, .dispersion = scaling->dispersion},
-        .duration_ns = scaling->duration_ns,
-        .seed = scaling->seed + index % scaling->seed_count,
+        .scaler = (enum stages_scaler)subject,
+        .arrivals = {.kind = ARRIVALS_RATES, .rates = &course->rates, .dispersion = scaling->dispersion},
+        .duration_ns = course->duration_ns,
+        .seed = seed,
         .start_ns = scaling->start_ns,
         .resize_ns = scaling->resize_ns,
         .settle_decisions = (uint32_t)scaling->settle,
         .whole_batches = scaling->whole_batches,
-        .drop_multiple = scaling->drop_multiple,
+        .drop_multiple = course->drop_multiple,
         .noise_share = scaling->noise_share,
         .leat = {.deviations = scaling->deviations,
                  .hold = (uint32_t)(scaling->hold_ns / scaling->period_ns),
                  .settle = ((struct leat_scaler_options)LEAT_SCALER_OPTIONS_INIT).settle},
         .leat_period_ns = scaling->period_ns,
         .box_cores = (uint32_t)scaling->cores,
-        .forecast = listens(scaling, scaler) ? forecaster_qps : NULL,
+        .forecast = listens(scaling, (enum stages_scaler)subject) ? forecaster_qps : NULL,
         .forecast_context = &scaling->forecaster,
         .oracle = forecast_is(scaling, "oracle"),
     };
 
-    (void)unused;
-    return stages_simulate(&options, &scaling->results[index]);
-}
-
-static int
-run_all(struct scaling *scaling)
-{
-    const uint32_t count = scaling->scaler_count * (uint32_t)scaling->seed_count;
-
-    scaling->results = calloc(count, sizeof(*scaling->results));
-    if (scaling->results == NULL) {
-        (void)LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u runs", count);
-        return fail();
+    const enum leat_status status = stages_simulate(&asked, ret_result);
+    if (status == LEAT_OK && atomic_load_explicit(&scaling->forecaster.failed, memory_order_relaxed)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "%s cannot be run on this load", scaling->forecast_name);
     }
-    if (simulate_parallel((uint32_t)scaling->threads, count, run_case, scaling, NULL, NULL) != LEAT_OK) {
-        return fail();
-    }
-    if (atomic_load_explicit(&scaling->forecaster.failed, memory_order_relaxed)) {
-        (void)LEAT_FAIL(LEAT_ERR_INVALID, "%s cannot be run on this load", scaling->forecast_name);
-        return fail();
-    }
-    return EXIT_DONE;
+    return status;
 }
 
 static void
-free_scaling(struct scaling *scaling)
+free_result(void *result)
 {
-    for (uint32_t i = 0; scaling->results != NULL && i < scaling->scaler_count * scaling->seed_count; i++) {
-        stages_result_free(&scaling->results[i]);
+    stages_result_free(result);
+}
+
+/* ---- Results ----------------------------------------------------------------------------------- */
+
+enum quantity { VIOLATION, DROPPED, CORES, CORES_MOST, P50_NS, P99_NS, STARTS, RESIZES };
+
+static const char *const keys[] = {
+    [VIOLATION] = "violation_share",
+    [DROPPED] = "dropped_share",
+    [CORES] = "cores_mean",
+    [CORES_MOST] = "cores_max",
+    [P50_NS] = "latency_p50_ns",
+    [P99_NS] = "latency_p99_ns",
+    [STARTS] = "instances_started",
+    [RESIZES] = "resizes",
+};
+
+static double
+value_of(const void *of, uint32_t key)
+{
+    const struct stages_result *result = of;
+    const double queries = result->queries > 0 ? (double)result->queries : NAN;
+    double most = 0;
+
+    switch ((enum quantity)key) {
+    case VIOLATION: return (double)(result->queries - result->in_time) / queries;
+    case DROPPED: return (double)result->dropped / queries;
+    case CORES: return result->core_s / result->second_count;
+    case CORES_MOST:
+        for (uint32_t n = 0; n < result->second_count; n++) {
+            most = fmax(most, result->seconds[n].used);
+        }
+        return most;
+    case P50_NS: return (double)result->p50_ns;
+    case P99_NS: return (double)result->p99_ns;
+    case STARTS: return (double)result->starts;
+    case RESIZES: return (double)result->resizes;
     }
-    free(scaling->results);
-    free(scaling->scaler_text);
-    forecaster_close(&scaling->forecaster);
-    rates_free(&scaling->rates);
+    return NAN;
+}
+
+static const struct simulate_second *
+seconds_of(const void *of, uint32_t *ret_count)
+{
+    const struct stages_result *result = of;
+    *ret_count = result->second_count;
+    return result->seconds;
+}
+
+static void
+describe(const struct course *course, char *text, size_t room)
+{
+    const struct scaling *scaling = scaling_in(course);
+    char drops[64] = "nothing is dropped";
+
+    if (course->drop_multiple > 0) {
+        (void)snprintf(drops, sizeof(drops), "dropped when %g objectives old", course->drop_multiple);
+    }
+    (void)snprintf(text, room, "%s%s%u stages, objective %s, %s; cores take %s, instances %s",
+                   scaling->pipeline_name != NULL ? scaling->pipeline_name : "", scaling->pipeline_name != NULL ? ", " : "",
+                   scaling->pipeline.stage_count, format_ns((double)scaling->objective_ns).text, drops,
+                   format_ns((double)scaling->resize_ns).text, format_ns((double)scaling->start_ns).text);
+}
+
+static void
+print_table(const struct course *course, const char *conditions)
+{
+    (void)printf("simulated: %s\n"
+                 "           violations: %% of queries late, dropped or left; mean, least and most of seeds; rest: means of seeds\n\n"
+                 "%-8s  %10s %8s %8s  %9s  %6s %6s  %9s %9s  %7s %7s\n",
+                 conditions, "scaler", "violations", "least", "most", "dropped %", "cores", "most", "p50", "p99", "starts", "resizes");
+    for (uint32_t i = 0; i < course->subject_count; i++) {
+        const struct course_spread violation = course_spread_of(course, i, VIOLATION);
+        (void)printf("%-8s  %10.4f %8.4f %8.4f  %9.4f  %6.1f %6.1f  %9s", course_subject_name(course, i),
+                     100 * violation.mean, 100 * violation.min, 100 * violation.max, 100 * course_spread_of(course, i, DROPPED).mean,
+                     course_spread_of(course, i, CORES).mean, course_spread_of(course, i, CORES_MOST).mean,
+                     format_ns(course_spread_of(course, i, P50_NS).mean).text);
+        (void)printf(" %9s  %7.0f %7.0f\n", format_ns(course_spread_of(course, i, P99_NS).mean).text, course_spread_of(course, i, STARTS).mean,
+                     course_spread_of(course, i, RESIZES).mean);
+    }
+}
+
+static void
+add_members(const struct course *course, json_t *object)
+{
+    const struct scaling *scaling = scaling_in(course);
+
+    set_member(object, "stages", json_string(scaling->stages_path));
+    set_member(object, "pipeline", scaling->pipeline_name != NULL ? json_string(scaling->pipeline_name) : NULL);
+    set_member(object, "objective_ns", json_integer((json_int_t)scaling->objective_ns));
+    set_member(object, "resize_delay_ns", json_integer((json_int_t)scaling->resize_ns));
+    set_member(object, "start_delay_ns", json_integer((json_int_t)scaling->start_ns));
+    set_member(object, "batches", json_string(scaling->whole_batches ? "whole" : "waiting"));
+    set_member(object, "service_noise_share", json_real(scaling->noise_share));
+    set_member(object, "dispersion", json_real(scaling->dispersion));
+    set_member(object, "deviations", json_real(scaling->deviations));
+    set_member(object, "hold_ns", json_integer((json_int_t)scaling->hold_ns));
+    set_member(object, "period_ns", json_integer((json_int_t)scaling->period_ns));
+    set_member(object, "forecast", scaling->forecast_name != NULL ? json_string(scaling->forecast_name) : NULL);
+    set_member(object, "settle_decisions", json_integer((json_int_t)scaling->settle));
+    set_member(object, "cores", json_integer((json_int_t)scaling->cores));
 }
 
 int
 simulate_stages(int argc, char **argv)
 {
-    static int (*const steps[])(struct scaling *) = {read_scalers, read_inputs, run_all};
+    static const struct course_kind kind = {
+        .subject = "scaler",
+        .used = "cores",
+        .used_title = "Cores over time (simulated)",
+        .used_label = "cores held",
+        .names = stages_scaler_names,
+        .name_count = STAGES_SCALERS,
+        .first = STAGES_FA2,
+        .end = STAGES_SCALERS,
+        .keys = keys,
+        .key_count = LEAT_COUNT_OF(keys),
+        .options = options,
+        .result_bytes = sizeof(struct stages_result),
+        .help = simulate_stages_help,
+        .take = take,
+        .check = check,
+        .read = read_inputs,
+        .run = run,
+        .free_result = free_result,
+        .value = value_of,
+        .seconds = seconds_of,
+        .describe = describe,
+        .add_members = add_members,
+        .print_table = print_table,
+    };
     static struct scaling scaling;
-    int exit_code = EXIT_USAGE;
 
-    if (parse_options(argc, argv, &scaling)) {
-        if (scaling.help) {
-            simulate_stages_help();
-            free_scaling(&scaling);
-            return EXIT_DONE;
-        }
-        exit_code = check_options(&scaling);
-    }
-    const struct {
-        const char *option, *path;
-    } files[] = {{"--csv", scaling.csv_path}, {"--svg", scaling.svg_path}, {"--violations-svg", scaling.violations_svg_path}};
-    for (size_t i = 0; i < LEAT_COUNT_OF(files) && exit_code == EXIT_DONE; i++) {
-        exit_code = output_check(VERB, files[i].option, files[i].path);
-    }
-    for (size_t i = 0; i < LEAT_COUNT_OF(steps) && exit_code == EXIT_DONE; i++) {
-        exit_code = steps[i](&scaling);
-    }
-    if (exit_code == EXIT_DONE) {
-        scaling_report(&scaling);
-        exit_code = scaling_write_files(&scaling) == LEAT_OK ? EXIT_DONE : fail();
-    }
-    free_scaling(&scaling);
+    scaling = (struct scaling){.start_ns = 5 * SECOND_NS,
+                               .resize_ns = SECOND_NS / 10,
+                               .period_ns = SECOND_NS / 10,
+                               .settle = 10,
+                               .cores = 96,
+                               .dispersion = 1,
+                               .forecaster = {.simple = LEAT_FORECAST_DEFAULT},
+                               .deviations = ((struct leat_scaler_options)LEAT_SCALER_OPTIONS_INIT).deviations};
+    const int exit_code = course_main(&kind, &scaling.course, argc, argv);
+    forecaster_close(&scaling.forecaster);
     return exit_code;
 }

@@ -11,12 +11,12 @@
 #include "base/align.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/output.h"
+#include "tools/cli/policy.h"
 #include "tools/simulate/parallel.h"
 
-#define VERB             "simulate"
-#define THREADS_MAX      256u
-#define POLICY_BYTES_MAX ((size_t)1 << 30)
-#define RUNS_MAX         100000u
+#define VERB        "simulate"
+#define THREADS_MAX 256u
+#define RUNS_MAX    100000u
 
 /* ---- Options ----------------------------------------------------------------------------------- */
 
@@ -77,20 +77,6 @@ simulate_variants_help(void)
         "             --variants front --objective 150ms --workers 60 --rate 400:4000:400 \\\n"
         "             --selector jellyfish,greedy --seeds 3\n",
         LEAT_SELECTOR_RATE_STEP_QPS, LEAT_SCHED_WORKERS_MAX);
-}
-
-/* Adds ",text" to a list. */
-static bool
-append_text(char **list, const char *text)
-{
-    char *longer = NULL;
-
-    if (asprintf(&longer, "%s%s%s", *list != NULL ? *list : "", *list != NULL ? "," : "", text) < 0) {
-        return false;
-    }
-    free(*list);
-    *list = longer;
-    return true;
 }
 
 static bool
@@ -232,7 +218,7 @@ parse_options(int argc, char **argv, struct survey *survey)
         }
     }
     if (!good) {
-        (void)usage_error(VERB, "'%s' is no option, or its value is missing or out of range", argv[optind - 1]);
+        (void)option_error(VERB, argv);
     } else if (optind != argc && !survey->help) {
         (void)usage_error(VERB, "'%s' is no option", argv[optind]);
         good = false;
@@ -273,13 +259,6 @@ check_options(const struct survey *survey)
 /* ---- Inputs: EXIT_DONE, or what went wrong is said --------------------------------------------- */
 
 static int
-fail(void)
-{
-    (void)fprintf(stderr, "leat simulate: %s\n", leat_error_text());
-    return EXIT_FAILED;
-}
-
-static int
 read_table(struct survey *survey)
 {
     const char *names[SIMULATE_VARIANTS_MAX];
@@ -303,46 +282,14 @@ read_table(struct survey *survey)
         names[options.name_count++] = name;
     }
     if (simulate_profiles_read(&options, &profiles) != LEAT_OK) {
-        return fail();
+        return report_failure(VERB);
     }
     if (front) {
         simulate_profiles_keep_front(&profiles);
     }
     const enum leat_status status = variants_table_make(&profiles, &survey->table);
     simulate_profiles_free(&profiles);
-    return status == LEAT_OK ? EXIT_DONE : fail();
-}
-
-static enum leat_status
-read_policy(struct survey_policy *policy)
-{
-    long size = -1;
-    FILE *file = fopen(policy->path, "rb");
-
-    if (file == NULL) {
-        return LEAT_FAIL(LEAT_ERR_SYS, "cannot open %s", policy->path);
-    }
-    if (fseek(file, 0, SEEK_END) == 0) {
-        size = ftell(file);
-        rewind(file);
-    }
-    enum leat_status status = LEAT_OK;
-    if (size < 0 || (size_t)size > POLICY_BYTES_MAX) {
-        status = LEAT_FAIL(LEAT_ERR_PROTO, "%s is no policy", policy->path);
-    } else {
-        policy->bytes = malloc((size_t)size + 1);
-        if (policy->bytes == NULL) {
-            status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %s", policy->path);
-        } else if (fread(policy->bytes, 1, (size_t)size, file) != (size_t)size) {
-            status = LEAT_FAIL(LEAT_ERR_SYS, "cannot read %s", policy->path);
-        }
-    }
-    (void)fclose(file);
-    if (status == LEAT_OK) {
-        status = leat_policy_check(policy->bytes, (size_t)size, &policy->policy);
-        status = status == LEAT_OK ? LEAT_OK : leat_err_prefix(status, "%s", policy->path);
-    }
-    return status;
+    return status == LEAT_OK ? EXIT_DONE : report_failure(VERB);
 }
 
 static int
@@ -350,8 +297,8 @@ read_policies(struct survey *survey)
 {
     for (uint32_t i = 0; i < survey->policy_count; i++) {
         struct survey_policy *policy = &survey->policies[i];
-        if (read_policy(policy) != LEAT_OK) {
-            return fail();
+        if (policy_read(policy->path, &policy->policy) != LEAT_OK) {
+            return report_failure(VERB);
         }
         if (policy->policy->objective_ns != survey->objective_ns) {
             (void)fprintf(stderr, "leat simulate: note: %s was made for an objective of %s\n", policy->path,
@@ -404,7 +351,7 @@ read_subjects(struct survey *survey)
 
     if (survey->selector_text == NULL && !append_text(&survey->selector_text, "jellyfish")) {
         (void)LEAT_FAIL(LEAT_ERR_NOMEM, "no memory");
-        return fail();
+        return report_failure(VERB);
     }
     for (char *name = strtok_r(survey->selector_text, ",", &rest); name != NULL; name = strtok_r(NULL, ",", &rest)) {
         const struct leat_selector *selector = leat_selector_find(name);
@@ -501,12 +448,12 @@ read_arrivals(struct survey *survey)
     }
     if (survey->trace_path != NULL) {
         if (rates_read(survey->trace_path, (double)survey->cycle_ns / 1e9, &survey->rates) != LEAT_OK) {
-            return fail();
+            return report_failure(VERB);
         }
         own_qps = rates_mean_qps(&survey->rates);
     } else if (!is_kind) {
         if (arrivals_read_file(survey->arrivals_text, &survey->times) != LEAT_OK) {
-            return fail();
+            return report_failure(VERB);
         }
         if (survey->times.items != NULL) {
             (void)fprintf(stderr, "leat simulate: note: queries have one item here, whatever %s says\n",
@@ -555,7 +502,7 @@ scale_trace(struct survey *survey)
     }
     if (!good) {
         (void)LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for traces");
-        return fail();
+        return report_failure(VERB);
     }
     return EXIT_DONE;
 }
@@ -643,10 +590,10 @@ run_all(struct survey *survey)
     survey->results = calloc(count, sizeof(*survey->results));
     if (survey->results == NULL) {
         (void)LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %llu runs", (unsigned long long)count);
-        return fail();
+        return report_failure(VERB);
     }
     const uint32_t threads = (uint32_t)survey->threads;
-    return simulate_parallel(threads, (uint32_t)count, run_case, survey, NULL, NULL) == LEAT_OK ? EXIT_DONE : fail();
+    return simulate_parallel(threads, (uint32_t)count, run_case, survey, NULL, NULL) == LEAT_OK ? EXIT_DONE : report_failure(VERB);
 }
 
 static void
@@ -656,7 +603,7 @@ free_survey(struct survey *survey)
         rates_free(&survey->scaled[i]);
     }
     for (uint32_t i = 0; i < survey->policy_count; i++) {
-        free(survey->policies[i].bytes);
+        free(survey->policies[i].policy);
     }
     free(survey->scaled);
     free(survey->results);
@@ -695,7 +642,7 @@ simulate_variants(int argc, char **argv)
     }
     if (exit_code == EXIT_DONE) {
         survey_report(&survey);
-        exit_code = survey_write_files(&survey) == LEAT_OK ? EXIT_DONE : fail();
+        exit_code = survey_write_files(&survey) == LEAT_OK ? EXIT_DONE : report_failure(VERB);
     }
     free_survey(&survey);
     return exit_code;

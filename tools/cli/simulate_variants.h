@@ -20,8 +20,7 @@ enum {
 /* A policy from a file. */
 struct survey_policy {
     const char *path;
-    void *bytes; /* ours */
-    const struct leat_policy *policy;
+    struct leat_policy *policy; /* ours */
 };
 
 /* What is compared: a selector, with one of the policies where it needs one. */

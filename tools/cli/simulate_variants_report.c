@@ -245,37 +245,29 @@ case_json(const struct survey *survey, uint32_t subject, uint32_t rate)
 static json_t *
 survey_json(const struct survey *survey)
 {
-    const struct {
-        const char *key;
-        json_t *value; /* NULL: not UTF-8 */
-    } members[] = {
-        {"simulated", json_true()},
-        {"profiles", json_string(survey->profiles_path)},
-        {"accuracies", survey->accuracies_path != NULL ? json_string(survey->accuracies_path) : json_null()},
-        {"task", survey->task != NULL ? json_string(survey->task) : json_null()},
-        {"arrivals", json_string(survey->trace_path != NULL ? survey->trace_path : survey->arrivals_text)},
-        {"dispersion", json_real(survey->dispersion)},
-        {"load", json_string(survey->load_known ? "known" : "measured")},
-        {"workers", integer(survey->worker_count)},
-        {"worker_queue_depth", integer(survey->depth)},
-        {"objective_ns", integer(survey->objective_ns)},
-        {"duration_ns", integer(survey->duration_ns)},
-        {"late", json_string(simulate_late_text(survey->late))},
-        {"service_noise_share", json_real(survey->noise_share)},
-        {"seed", integer(survey->seed)},
-        {"seeds", integer(survey->seed_count)},
-    };
     json_t *object = json_object(), *results = json_array();
 
-    for (size_t i = 0; i < LEAT_COUNT_OF(members); i++) {
-        (void)json_object_set_new(object, members[i].key, members[i].value != NULL ? members[i].value : json_null());
-    }
+    set_member(object, "simulated", json_true());
+    set_member(object, "profiles", json_string(survey->profiles_path));
+    set_member(object, "accuracies", survey->accuracies_path != NULL ? json_string(survey->accuracies_path) : NULL);
+    set_member(object, "task", survey->task != NULL ? json_string(survey->task) : NULL);
+    set_member(object, "arrivals", json_string(survey->trace_path != NULL ? survey->trace_path : survey->arrivals_text));
+    set_member(object, "dispersion", json_real(survey->dispersion));
+    set_member(object, "load", json_string(survey->load_known ? "known" : "measured"));
+    set_member(object, "workers", integer(survey->worker_count));
+    set_member(object, "worker_queue_depth", integer(survey->depth));
+    set_member(object, "objective_ns", integer(survey->objective_ns));
+    set_member(object, "duration_ns", integer(survey->duration_ns));
+    set_member(object, "late", json_string(simulate_late_text(survey->late)));
+    set_member(object, "service_noise_share", json_real(survey->noise_share));
+    set_member(object, "seed", integer(survey->seed));
+    set_member(object, "seeds", integer(survey->seed_count));
     for (uint32_t rate = 0; rate < survey->rate_count; rate++) {
         for (uint32_t i = 0; i < survey->subject_count; i++) {
             (void)json_array_append_new(results, case_json(survey, i, rate));
         }
     }
-    (void)json_object_set_new(object, "results", results);
+    set_member(object, "results", results);
     return object;
 }
 
@@ -291,18 +283,6 @@ survey_report(const struct survey *survey)
 
 /* ---- CSV --------------------------------------------------------------------------------------- */
 
-/* Quoted: a name may have anything in it. */
-static void
-put_field(FILE *out, const char *field)
-{
-    (void)fputc('"', out);
-    for (; *field != '\0'; field++) {
-        (void)fputs(*field == '"' ? "\"" : "", out);
-        (void)fputc(*field, out);
-    }
-    (void)fputc('"', out);
-}
-
 static void
 write_csv_run(const struct survey *survey, uint32_t subject, uint32_t rate, uint64_t seed, FILE *out)
 {
@@ -313,7 +293,7 @@ write_csv_run(const struct survey *survey, uint32_t subject, uint32_t rate, uint
                                result->p50_ns, result->p99_ns, result->max_ns};
 
     (void)fputs("simulated,", out);
-    put_field(out, survey->subjects[subject].name);
+    output_csv_field(out, survey->subjects[subject].name);
     (void)fprintf(out, ",%s,%.17g,%llu,%.17g,%.17g,%.17g", options.router->name, survey->rates_qps[rate],
                   (unsigned long long)options.seed, variants_accuracy(&survey->table, result), variants_violation(result),
                   variants_utilisation(&options, result));
