@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sched/scaler.h"
 
+#include <string.h>
+
 #include "base/status.h"
 
 enum { RELAXATIONS = 4 }; /* of an objective that cannot be kept, each to twice */
@@ -10,8 +12,13 @@ struct decision {
     struct leat_scaler_application *const *applications;
     uint32_t count;
     void *memory;
-    struct leat_joint_application joints[LEAT_SCALER_APPLICATIONS_MAX];
     struct leat_joint_answer answers[LEAT_SCALER_APPLICATIONS_MAX];
+
+    /* What is solved for: some of the applications. */
+    uint32_t of[LEAT_SCALER_APPLICATIONS_MAX], joint_count;
+    double rates_qps[LEAT_SCALER_APPLICATIONS_MAX];
+    struct leat_joint_application joints[LEAT_SCALER_APPLICATIONS_MAX];
+    struct leat_joint_answer solved[LEAT_SCALER_APPLICATIONS_MAX];
 };
 
 /* ---- Demand -------------------------------------------------------------------------------------- */
@@ -28,17 +35,68 @@ remember(const struct leat_scaler_options *options, struct leat_scaler_applicati
     return most_qps;
 }
 
-/* What is to be carried at the rate; with what waits, which is to be gone within an objective. */
-static double
-demand(const struct leat_scaler_options *options, const struct leat_scaler_application *application, double rate_qps, bool waits)
+/* What comes and, where `waits`, what waits is to be carried within the objective. */
+static void
+set_demand(struct decision *decision, uint32_t i, bool waits)
 {
-    const struct leat_joint_application *joint = &application->joint;
-    double demand_qps = leat_joint_demand(rate_qps, joint->objective_ns, options->deviations);
+    const struct leat_scaler_application *application = decision->applications[decision->of[i]];
+    struct leat_joint_application *joint = &decision->joints[i];
 
+    joint->demand_qps = leat_joint_demand(decision->rates_qps[i], joint->objective_ns, decision->options->deviations);
     for (uint32_t s = 0; s < joint->stage_count && waits; s++) {
-        demand_qps += application->stages[s].waiting / joint->stages[s].calls * 1e9 / (double)joint->objective_ns;
+        joint->demand_qps += application->stages[s].waiting / joint->stages[s].calls * 1e9 / (double)joint->objective_ns;
     }
-    return demand_qps;
+}
+
+/*
+ * What can be carried of what is shed in part is less than a share more: in finer shares no core is left idle. But not at
+ * the cost of those that are carried whole.
+ */
+static void
+solve_finer(struct decision *decision, const struct leat_joint_box *box)
+{
+    struct leat_joint_answer finer[LEAT_SCALER_APPLICATIONS_MAX];
+
+    for (uint32_t i = 0; i < decision->joint_count; i++) {
+        const uint32_t share = decision->solved[i].share;
+        decision->joints[i].demand_qps *= share < LEAT_JOINT_SHARES ? (share + 1.0) / LEAT_JOINT_SHARES : 1;
+    }
+    (void)leat_joint_solve(box, decision->joints, decision->joint_count, decision->memory, finer);
+    for (uint32_t i = 0; i < decision->joint_count; i++) {
+        if (decision->solved[i].share == LEAT_JOINT_SHARES && finer[i].share < LEAT_JOINT_SHARES) {
+            return;
+        }
+    }
+    memcpy(decision->solved, finer, decision->joint_count * sizeof(finer[0]));
+}
+
+/* The answers. Of an application that cannot be carried whole, for an objective twice as long, and so on. */
+static void
+solve(struct decision *decision, const struct leat_joint_box *box, bool waits)
+{
+    bool whole = decision->joint_count == 0;
+
+    for (uint32_t i = 0; i < decision->joint_count; i++) {
+        set_demand(decision, i, waits);
+    }
+    for (uint32_t round = 0; !whole && round <= RELAXATIONS; round++) {
+        (void)leat_joint_solve(box, decision->joints, decision->joint_count, decision->memory, decision->solved);
+        whole = true;
+        for (uint32_t i = 0; i < decision->joint_count; i++) {
+            const bool shed = decision->solved[i].share < LEAT_JOINT_SHARES;
+            whole = whole && !shed;
+            if (shed && round < RELAXATIONS) {
+                decision->joints[i].objective_ns *= 2;
+                set_demand(decision, i, waits);
+            }
+        }
+    }
+    if (!whole) {
+        solve_finer(decision, box);
+    }
+    for (uint32_t i = 0; i < decision->joint_count; i++) {
+        decision->answers[decision->of[i]] = decision->solved[i];
+    }
 }
 
 /* ---- Settle: instances for the highest rate of late ------------------------------------------------ */
@@ -71,10 +129,10 @@ order_instances(struct decision *decision, const struct leat_joint_box *box)
     for (uint32_t a = 0; a < decision->count; a++) {
         struct leat_scaler_application *application = decision->applications[a];
         struct leat_joint_application *joint = &decision->joints[a];
-        const double most_qps = remember(decision->options, application);
 
+        decision->of[a] = a;
+        decision->rates_qps[a] = remember(decision->options, application);
         *joint = application->joint;
-        joint->demand_qps = demand(decision->options, application, most_qps, false);
         for (uint32_t s = 0; s < joint->stage_count; s++) {
             const struct leat_scaler_stage *stage = &application->stages[s];
             joint->stages[s].instances_min = least_instances(stage);
@@ -82,7 +140,8 @@ order_instances(struct decision *decision, const struct leat_joint_box *box)
             keep_class(&joint->stages[s], &application->stages[s]);
         }
     }
-    (void)leat_joint_solve(box, decision->joints, decision->count, decision->memory, decision->answers);
+    decision->joint_count = decision->count;
+    solve(decision, box, false);
     for (uint32_t k = 0; k < box->class_count; k++) {
         left[k] = box->classes[k].cores;
     }
@@ -155,44 +214,27 @@ box_left(const struct decision *decision, const struct leat_joint_box *box)
     return left;
 }
 
-/* The answers for instances as they run, objectives relaxed where they cannot be kept. Applications without any are left out. */
+/* The answers for instances as they run. Applications without any are left out. */
 static void
 solve_cores(struct decision *decision, const struct leat_joint_box *box)
 {
-    uint32_t of[LEAT_SCALER_APPLICATIONS_MAX], count = 0;
-    struct leat_joint_answer answers[LEAT_SCALER_APPLICATIONS_MAX];
-
+    decision->joint_count = 0;
     for (uint32_t a = 0; a < decision->count; a++) {
         struct leat_scaler_application *application = decision->applications[a];
-        struct leat_joint_application *joint = &decision->joints[count];
+        struct leat_joint_application *joint = &decision->joints[decision->joint_count];
         decision->answers[a] = (struct leat_joint_answer){0};
         if (!serves(application)) {
             continue;
         }
         *joint = application->joint;
-        joint->demand_qps = demand(decision->options, application, application->rate_qps, true);
         for (uint32_t s = 0; s < joint->stage_count; s++) {
             joint->stages[s].instances_min = joint->stages[s].instances_max = serving(application, s);
             keep_class(&joint->stages[s], &application->stages[s]);
         }
-        of[count++] = a;
+        decision->rates_qps[decision->joint_count] = application->rate_qps;
+        decision->of[decision->joint_count++] = a;
     }
-    for (uint32_t round = 0; count > 0; round++) {
-        bool whole = true;
-        (void)leat_joint_solve(box, decision->joints, count, decision->memory, answers);
-        for (uint32_t i = 0; i < count; i++) {
-            if (answers[i].share < LEAT_JOINT_SHARES) {
-                decision->joints[i].objective_ns *= 2;
-                whole = false;
-            }
-        }
-        if (whole || round == RELAXATIONS) {
-            break;
-        }
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        decision->answers[of[i]] = answers[i];
-    }
+    solve(decision, box, true);
 }
 
 /* Cores of a class that the answers leave. */

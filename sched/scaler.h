@@ -6,7 +6,7 @@
  * Role      Whoever watches the load asks every tenth of a second or so. Cores of running instances change at once; new
  *           instances take a while, and are ordered for loads that stay.
  * Up        Cores: the least price that carries the present rate, and what waits, in time with the instances that run.
- *           Where nothing does in time, what does in twice the time, and so on. At once.
+ *           At once. Where nothing does in time, what does in twice the time, and so on; then what carries most.
  * Settle    Instances: as many as the least price of all takes to carry the highest rate of late, whatever runs now. They
  *           are ordered at once, and given back, one in a decision, once that highest rate has been forgotten. So a load that
  *           stays high ends up on more instances of fewer cores, which is where Amdahl's law makes them cheap.

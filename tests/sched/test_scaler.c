@@ -282,6 +282,59 @@ test_scarcity(void)
     free(memory);
 }
 
+struct split {
+    uint32_t instances[2], cores[2];
+};
+
+/* What both stages carry, of queries of which each asks the second one eight times. */
+static double
+carried_qps(const uint64_t *first_ns, const uint64_t *second_ns, const struct split *split)
+{
+    const double first_qps = split->instances[0] * 1e9 / (double)first_ns[split->cores[0] - 1];
+    const uint64_t all_ns = second_ns[(split->cores[1] - 1) * 8 + 7]; /* a query's eight at once */
+    const double second_qps = split->instances[1] * 1e9 / (double)all_ns;
+    return fmin(first_qps, second_qps);
+}
+
+/* More than all cores carry: what is ordered carries nearly as much as they can, and no core is idle for the rate's sake. */
+static void
+test_overload(void)
+{
+    enum { CORES = 3 };
+    static const uint64_t first_ns[2] = {106000000, 58000000};
+    static const struct split splits[] = {{{2, 1}, {1, 1}}, {{1, 1}, {2, 1}}, {{1, 2}, {1, 1}}, {{1, 1}, {1, 2}}};
+    static struct leat_scaler_application application;
+    struct leat_scaler_application *const all[] = {&application};
+    const struct leat_joint_box box = {.class_count = 1, .classes = {{CORES, 1}}};
+    uint64_t second_ns[2 * 8];
+    double most_qps = 0;
+    void *memory = memory_for(&box, 1);
+
+    for (uint32_t i = 0; i < 2 * 8; i++) {
+        second_ns[i] = (15 + 10 * (i % 8 + 1)) * UINT64_C(1000000) * 5 / (i < 8 ? 5 : 9);
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        most_qps = fmax(most_qps, carried_qps(first_ns, second_ns, &splits[i]));
+    }
+    for (double rate_qps = most_qps; rate_qps < 20 * most_qps; rate_qps *= 1.1) {
+        application = (struct leat_scaler_application){
+            .joint = {.stage_count = 2, .term_count = 3, .terms = {0, 1, LEAT_JOINT_SERIES}, .objective_ns = 600000000,
+                      .weight = 1},
+            .rate_qps = rate_qps,
+            .stages = {{.ready = 2, .cores = 1}, {.ready = 1, .cores = 1}}};
+        application.joint.stages[0] = (struct leat_joint_stage){
+            .latency_ns = {first_ns}, .cores_max = 2, .batch_max = 1, .cores_min = 1, .calls = 1};
+        application.joint.stages[1] = (struct leat_joint_stage){
+            .latency_ns = {second_ns}, .cores_max = 2, .batch_max = 8, .cores_min = 1, .calls = 8};
+        leat_scaler_decide(&(struct leat_scaler_options){.deviations = 2, .hold = 1, .settle = 1}, &box, all, 1, memory);
+        const struct leat_scaler_order *orders = application.orders;
+        const struct split ordered = {{orders[0].instances, orders[1].instances}, {orders[0].cores, orders[1].cores}};
+        EXPECT(ordered.instances[0] * ordered.cores[0] + ordered.instances[1] * ordered.cores[1] == CORES);
+        EXPECT(carried_qps(first_ns, second_ns, &ordered) >= 0.9 * most_qps);
+    }
+    free(memory);
+}
+
 int
 main(void)
 {
@@ -291,5 +344,6 @@ main(void)
     test_a_load_that_jumps();
     test_forecasts_and_what_waits();
     test_scarcity();
+    test_overload();
     return 0;
 }
