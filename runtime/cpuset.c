@@ -26,6 +26,8 @@
 /* A thread that was joined may be in its group for a moment longer, and v1 tells nobody when it is not any more. */
 #define LEAVE_TRIES    1000
 #define LEAVE_PAUSE_NS 1000000
+/* An empty group beside the others: it was leat that enabled cpuset there. Kept as long as that is, by the kernel. */
+#define MARK "leat-cpuset"
 
 struct group {
     char *path;
@@ -45,48 +47,56 @@ struct leat_cpusets {
 
 /* ---- Files ---------------------------------------------------------------------------------------- */
 
-static enum leat_status
-open_in(const char *folder, const char *name, int flags, char path[PATH_BYTES], int *ret_fd)
+/* False with errno. */
+static bool
+path_in(const char *folder, const char *name, char path[PATH_BYTES])
 {
     const int used = snprintf(path, PATH_BYTES, "%s/%s", folder, name);
+    errno = ENAMETOOLONG;
+    return used > 0 && used < PATH_BYTES;
+}
 
-    if (used < 0 || used >= PATH_BYTES) {
-        return LEAT_FAIL(LEAT_ERR_LIMIT, "the path of the control group %.64s... is too long", folder);
+/* -1 with errno. */
+static int
+open_in(const char *folder, const char *name, int flags)
+{
+    char path[PATH_BYTES];
+    return path_in(folder, name, path) ? open(path, flags | O_CLOEXEC) : -1;
+}
+
+/* False with errno. */
+static bool
+put_in(const char *folder, const char *name, const char *text)
+{
+    const ssize_t bytes = (ssize_t)strlen(text);
+
+    const int fd = open_in(folder, name, O_WRONLY);
+    const bool good = fd >= 0 && write(fd, text, (size_t)bytes) == bytes; /* the kernel takes all of it or none */
+    const int error = errno;
+    if (fd >= 0) {
+        (void)close(fd);
     }
-    *ret_fd = open(path, flags | O_CLOEXEC);
-    return *ret_fd >= 0 ? LEAT_OK : LEAT_FAIL(LEAT_ERR_SYS, "cannot open %s", path);
+    errno = error;
+    return good;
 }
 
 static enum leat_status
 write_in(const char *folder, const char *name, const char *text)
 {
-    char path[PATH_BYTES];
-    int fd;
-
-    enum leat_status status = open_in(folder, name, O_WRONLY, path, &fd);
-    if (status == LEAT_OK) {
-        const size_t bytes = strlen(text);
-        if (write(fd, text, bytes) != (ssize_t)bytes) { /* the kernel takes all of it or none */
-            status = LEAT_FAIL(LEAT_ERR_SYS, "cannot write '%s' to %s", text, path);
-        }
-        (void)close(fd);
-    }
-    return status;
+    return put_in(folder, name, text) ? LEAT_OK : LEAT_FAIL(LEAT_ERR_SYS, "cannot write '%s' to %s/%s", text, folder, name);
 }
 
 /* The file's only line, which may be empty. */
 static enum leat_status
 read_in(const char *folder, const char *name, char *text, size_t bytes)
 {
-    char path[PATH_BYTES];
-    int fd;
+    const int fd = open_in(folder, name, O_RDONLY);
+    const ssize_t got = fd >= 0 ? read(fd, text, bytes - 1) : -1;
+    const enum leat_status status = got >= 0 ? LEAT_OK : LEAT_FAIL(LEAT_ERR_SYS, "cannot read %s/%s", folder, name);
 
-    enum leat_status status = open_in(folder, name, O_RDONLY, path, &fd);
-    if (status == LEAT_OK) {
-        const ssize_t got = read(fd, text, bytes - 1);
-        status = got >= 0 ? LEAT_OK : LEAT_FAIL(LEAT_ERR_SYS, "cannot read %s", path);
-        text[got > 0 ? got : 0] = '\0';
-        text[strcspn(text, "\n")] = '\0';
+    text[got > 0 ? got : 0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    if (fd >= 0) {
         (void)close(fd);
     }
     return status;
@@ -150,8 +160,7 @@ remove_left_over(const char *folder)
     while (entries != NULL && (entry = readdir(entries)) != NULL) {
         const pid_t owner = owner_of(entry->d_name);
         const bool gone = owner != 0 && (owner == getpid() || has_ended(owner));
-        const int used = snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
-        removed += gone && used > 0 && used < PATH_BYTES && rmdir(path) == 0;
+        removed += gone && path_in(folder, entry->d_name, path) && rmdir(path) == 0;
     }
     if (entries != NULL) {
         (void)closedir(entries);
@@ -177,6 +186,61 @@ remove_group(const char *path)
     }
 }
 
+/* ---- cpuset for children of a group of v2 ------------------------------------------------------------- */
+
+static bool
+has_groups(const char *folder)
+{
+    DIR *entries = opendir(folder);
+    const struct dirent *entry;
+    bool found = false;
+
+    while (entries != NULL && !found && (entry = readdir(entries)) != NULL) {
+        found = owner_of(entry->d_name) != 0;
+    }
+    if (entries != NULL) {
+        (void)closedir(entries);
+    }
+    return found;
+}
+
+/* The mark is there before and after what it stands for, so that whoever is killed leaves it. */
+static enum leat_status
+enable_cpuset(const char *folder)
+{
+    char path[PATH_BYTES], enabled[512];
+
+    enum leat_status status = read_in(folder, "cgroup.subtree_control", enabled, sizeof(enabled));
+    if (status != LEAT_OK || has_word(enabled, "cpuset")) {
+        return status;
+    }
+    if (!path_in(folder, MARK, path) || (mkdir(path, 0755) != 0 && errno != EEXIST)) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot make the control group %s/" MARK, folder);
+    }
+    status = write_in(folder, "cgroup.subtree_control", "+cpuset"); /* allowed beside processes: it divides CPUs alone */
+    if (status != LEAT_OK) {
+        (void)rmdir(path);
+    }
+    return status;
+}
+
+/* Where a leat enabled it and none has groups any more. */
+static void
+put_back_cpuset(const char *folder)
+{
+    char path[PATH_BYTES];
+
+    if (!path_in(folder, MARK, path) || access(path, F_OK) != 0 || has_groups(folder)) {
+        return;
+    }
+    if (put_in(folder, "cgroup.subtree_control", "-cpuset")) {
+        remove_group(path);
+    } else {
+        leat_log(LEAT_LOG_WARNING, "cannot write '-cpuset' to %s/cgroup.subtree_control (%s): the next daemon will try again", folder,
+                 strerror(errno));
+    }
+}
+
 static void
 remove_groups(struct leat_cpusets *cpusets)
 {
@@ -186,6 +250,9 @@ remove_groups(struct leat_cpusets *cpusets)
             free(cpusets->groups[w].path);
         }
         cpusets->groups[w] = (struct group){0};
+    }
+    if (cpusets->kind == LEAT_CPUSETS_V2) {
+        put_back_cpuset(cpusets->folder);
     }
 }
 
@@ -250,6 +317,7 @@ try_v2(struct leat_cpusets *cpusets, const char *root)
         return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "no cgroup v2 is mounted");
     }
     remove_left_over(cpusets->folder);
+    put_back_cpuset(cpusets->folder);
     enum leat_status status = read_in(cpusets->folder, "cgroup.controllers", controllers, sizeof(controllers));
     if (status == LEAT_OK && !has_word(controllers, "cpuset")) {
         status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
@@ -259,10 +327,14 @@ try_v2(struct leat_cpusets *cpusets, const char *root)
         status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "%s was not delegated to the daemon (Delegate=cpuset in a unit)",
                            cpusets->folder);
     }
-    if (status == LEAT_OK) { /* allowed beside processes: these and threaded groups may compete for CPUs */
-        status = write_in(cpusets->folder, "cgroup.subtree_control", "+cpuset");
+    if (status == LEAT_OK) {
+        status = enable_cpuset(cpusets->folder);
     }
-    return status == LEAT_OK ? make_groups(cpusets, prepare_v2, "threaded") : status;
+    status = status == LEAT_OK ? make_groups(cpusets, prepare_v2, "threaded") : status;
+    if (status != LEAT_OK) {
+        put_back_cpuset(cpusets->folder);
+    }
+    return status;
 }
 
 static enum leat_status

@@ -2,7 +2,7 @@
 /*
  * Goal     Workers' threads are in groups of their own with the CPUs that they have and with no others, of v2 or of v1;
  *          nobody else's thread is moved, what cannot be had is said, what a failure left half done is undone, and what
- *          killed daemons left is removed, but nothing that lives.
+ *          killed daemons left is removed, but nothing that lives. cpuset is disabled again where a daemon enabled it.
  * Method   Real threads, and a folder in the kernel's place: mkdir, rmdir, write and getxattr of the module are this
  *          file's, which answer by the rules of cgroups, and at chosen calls by an error. As Linux before 6.2 does, a
  *          change of a group's CPUs makes its threads forget their own affinity.
@@ -277,7 +277,8 @@ __wrap_write(int fd, const void *bytes, size_t count)
     } else if (strcmp(name, "cgroup.type") == 0) {
         errno = strcmp(text, "threaded") == 0 ? 0 : EINVAL;
     } else if (strcmp(name, "cgroup.subtree_control") == 0) {
-        errno = strcmp(text, "+cpuset") == 0 ? 0 : EINVAL;
+        errno = strcmp(text, "+cpuset") == 0 || strcmp(text, "-cpuset") == 0 ? 0 : EINVAL;
+        (void)strcpy(text, text[0] == '+' ? "memory cpuset" : "memory");
     } else {
         errno = strcmp(name, "cpuset.mems") == 0 ? 0 : EACCES;
     }
@@ -308,7 +309,7 @@ make_machine(const char *controllers)
                     "30 29 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
                     "31 29 0:27 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n");
     fake_root_write(&root, V2 "/cgroup.controllers", controllers);
-    fake_root_write(&root, V2 "/cgroup.subtree_control", "\n");
+    fake_root_write(&root, V2 "/cgroup.subtree_control", "memory\n");
     fake_root_write(&root, V1 "/cpuset.mems", "0-1\n");
     fake_root_write(&root, V1 "/cpuset.cpus", "0-7\n");
     for (uint32_t t = 0; t < THREADS; t++) {
@@ -360,6 +361,18 @@ is_pinned(pid_t thread, uint32_t cpu)
 
     EXPECT(sched_getaffinity(thread, sizeof(set), &set) == 0);
     return CPU_COUNT(&set) == 1 && CPU_ISSET((size_t)cpu, &set);
+}
+
+/* What the daemon's own group gives its children, and whether a mark says who enabled that. */
+static void
+expect_enabled(bool cpuset, bool mark)
+{
+    char path[512], text[LINE_BYTES];
+
+    (void)snprintf(path, sizeof(path), "%s" V2, root.path);
+    EXPECT(strcmp(read_text(path, "cgroup.subtree_control", text), cpuset ? "memory cpuset\n" : "memory\n") == 0);
+    (void)strcat(path, "/leat-cpuset");
+    EXPECT((access(path, F_OK) == 0) == mark);
 }
 
 /* Its group has its threads and CPUs, and each thread the CPU that it should. */
@@ -442,6 +455,7 @@ use(enum leat_cpusets_kind wanted, enum leat_cpusets_kind expected, const char *
     EXPECT(leat_cpusets_kind(cpusets) == expected);
     EXPECT(strcmp(leat_cpusets_name(cpusets), expected == LEAT_CPUSETS_V2 ? "cgroup v2" : "cgroup v1") == 0);
     expect_reason(cpusets, folder);
+    expect_enabled(expected == LEAT_CPUSETS_V2, expected == LEAT_CPUSETS_V2);
     EXPECT(groups_in(V2) == (expected == LEAT_CPUSETS_V2 ? WORKERS : 0));
     EXPECT(groups_in(V1) == (expected == LEAT_CPUSETS_V1 ? WORKERS : 0));
     for (uint32_t w = 0; w < WORKERS; w++) {
@@ -461,6 +475,7 @@ use(enum leat_cpusets_kind wanted, enum leat_cpusets_kind expected, const char *
     leat_cpusets_destroy(cpusets);
     EXPECT(fault.at == NULL && groups_in(folder) == 0);
     expect_home(folder, false);
+    expect_enabled(false, false);
 }
 
 static void
@@ -514,6 +529,7 @@ test_obstacles(void)
         int error;
         const char *why;
     } cases[] = {{V2 "/cgroup.subtree_control", EACCES, "cannot write '+cpuset' to "},
+                 {"leat-cpuset", EACCES, "cannot make the control group "},
                  {"worker-1", EACCES, "cannot make the control group "},
                  {"worker-1/cgroup.type", EOPNOTSUPP, "cannot write 'threaded' to "}};
 
@@ -525,10 +541,12 @@ test_obstacles(void)
         EXPECT(leat_cpusets_kind(cpusets) == LEAT_CPUSETS_V1 && groups_in(V2) == 0 && groups_in(V1) == WORKERS);
         expect_reason(cpusets, cases[c].why);
         expect_reason(cpusets, strerror(cases[c].error));
+        expect_enabled(false, false);
         leat_cpusets_destroy(cpusets);
         fault.at = cases[c].at;
         refuse(LEAT_CPUSETS_V2, cases[c].why);
         EXPECT(groups_in(V2) == 0 && groups_in(V1) == 0);
+        expect_enabled(false, false);
         fake_root_fini(&root);
     }
     make_machine("\n");
@@ -604,6 +622,45 @@ test_left_over(const char *folder, const char *controllers)
     fake_root_fini(&root);
 }
 
+/* cpuset is disabled again by the last one that has groups there, killed or not, if it was a daemon that enabled it. */
+static void
+test_enabling(void)
+{
+    char mark[512], of_other[512];
+    struct leat_cpusets *cpusets;
+
+    make_machine("cpuset\n");
+    fake_root_write(&root, V2 "/cgroup.subtree_control", "memory cpuset\n");
+    cpusets = create(LEAT_CPUSETS_V2);
+    expect_enabled(true, false);
+    leat_cpusets_destroy(cpusets);
+    expect_enabled(true, false);
+
+    (void)snprintf(mark, sizeof(mark), "%s" V2 "/leat-cpuset", root.path); /* one was killed, another lives */
+    EXPECT(__wrap_mkdir(mark, 0755) == 0);
+    EXPECT(__wrap_mkdir(group_named(V2, getppid(), "-worker-0", of_other), 0755) == 0);
+    cpusets = create(LEAT_CPUSETS_V2);
+    leat_cpusets_destroy(cpusets);
+    expect_enabled(true, true);
+    EXPECT(__wrap_rmdir(of_other) == 0);
+    fake_root_write(&root, "/run/systemd/system/keep", ""); /* the next one may not have groups there */
+    cpusets = create(LEAT_CPUSETS_AUTO);
+    EXPECT(leat_cpusets_kind(cpusets) == LEAT_CPUSETS_V1);
+    expect_enabled(false, false);
+    leat_cpusets_destroy(cpusets);
+
+    cpusets = create(LEAT_CPUSETS_V2);
+    expect_enabled(true, true);
+    fault.at = V2 "/cgroup.subtree_control"; /* what cannot be done is left to the next one */
+    fault.error = EBUSY;
+    leat_cpusets_destroy(cpusets);
+    EXPECT(fault.at == NULL && groups_in(V2) == 0);
+    expect_enabled(true, true);
+    leat_cpusets_destroy(create(LEAT_CPUSETS_V2));
+    expect_enabled(false, false);
+    fake_root_fini(&root);
+}
+
 /* A thread that cannot enter: auto goes back to affinity, all threads home; who demanded it hears why. */
 static void
 test_entering(enum leat_cpusets_kind kind, const char *folder, const char *file)
@@ -630,6 +687,7 @@ test_entering(enum leat_cpusets_kind kind, const char *folder, const char *file)
             expect_reason(cpusets, strerror(EACCES));
             EXPECT(strncmp(leat_cpusets_reason(cpusets), "not v2: ", 8) == 0);
             expect_home(folder, true);
+            expect_enabled(false, false);
             EXPECT(is_pinned(threads[0], cpus[0]) && is_pinned(threads[1], cpus[1]) && is_pinned(threads[2], cpus[0]));
             EXPECT(leat_cpusets_set(cpusets, 0, cpus, 1) == LEAT_OK);
         }
@@ -712,6 +770,7 @@ main(void)
     test_delegation();
     test_left_over(V2, "cpuset\n");
     test_left_over(V1, "\n");
+    test_enabling();
     test_entering(LEAT_CPUSETS_V2, V2, "cgroup.threads");
     test_entering(LEAT_CPUSETS_V1, V1, "tasks");
     test_refused_cpus();
