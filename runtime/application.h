@@ -81,12 +81,12 @@ struct leat_waiting {
     uint64_t changes_seen;     /* of the workers, when it was asked last */
 };
 
-/* The workers that an application's queries go to. */
+/* The workers that an application's queries of one rank go to. */
 struct leat_serving {
     struct leat_worker_set set;
     uint32_t count;                     /* of them, 1 at the least */
     uint32_t classes;                   /* that they are of: a bit for each */
-    bool own;                           /* they serve nobody else */
+    bool own;                           /* some are the application's own */
     uint8_t at[LEAT_SCHED_WORKERS_MAX]; /* their numbers, ascending: a router, which is shown no others, has them by these places */
 };
 _Static_assert(LEAT_SCHED_WORKERS_MAX - 1 <= UINT8_MAX, "the number of a worker fits");
@@ -150,7 +150,7 @@ struct leat_application {
     _Atomic uint32_t worker_count;
 
     /* Dispatcher's. */
-    struct leat_serving serving;
+    struct leat_serving serving[LEAT_RANKS];
     enum leat_rank turn; /* the last of its ranks whose turn it was */
     struct leat_waiting waiting[LEAT_RANKS];
     uint32_t queued[LEAT_RANKS]; /* queries in the central queue that are on the way there */

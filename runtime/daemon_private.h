@@ -216,6 +216,8 @@ struct leat_daemon_held {
 void leat_daemon_held(struct leat_daemon *daemon, uint32_t worker, struct leat_daemon_held *ret_held);
 /* How many workers each application, by id, has of its own; returns how many those have together that have none. */
 uint32_t leat_daemon_count_workers(struct leat_daemon *daemon, uint16_t ret_own[LEAT_APPLICATIONS_MAX]);
+/* Whom each worker serves: as in leat_dedication. */
+void leat_daemon_list_owners(struct leat_daemon *daemon, uint16_t ret_owners[LEAT_SCHED_WORKERS_MAX]);
 /* How many workers are not parked. */
 uint32_t leat_daemon_count_awake(struct leat_daemon *daemon);
 /* The class of a worker with so many cores, 1 at the least; false where it cannot have them. */

@@ -160,6 +160,16 @@ leat_daemon_count_workers(struct leat_daemon *daemon, uint16_t ret_own[LEAT_APPL
     return common > 0 ? common : any;
 }
 
+void
+leat_daemon_list_owners(struct leat_daemon *daemon, uint16_t ret_owners[LEAT_SCHED_WORKERS_MAX])
+{
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        ret_owners[w] = daemon->scale.workers[w].owner;
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+}
+
 uint32_t
 leat_daemon_count_awake(struct leat_daemon *daemon)
 {

@@ -179,12 +179,12 @@ cost_nano(const void *profiles, uint16_t application, uint32_t variant, uint16_t
     return leat_application_cost_nano(profiles, variant, worker_class, items);
 }
 
-/* The classes of workers where the variant breaks the query's cap: a bit for each. */
+/* Of these classes of workers those where the variant breaks the query's cap: a bit for each. */
 static uint32_t
-barred_by(const struct leat_application *app, uint32_t variant, const struct leat_sched_query *query)
+barred_by(const struct leat_application *app, uint32_t variant, const struct leat_sched_query *query, uint32_t classes)
 {
     uint32_t barred = 0;
-    for (uint32_t left = query->cost_cap_nano > 0 ? app->serving.classes : 0; left != 0; left &= left - 1) {
+    for (uint32_t left = query->cost_cap_nano > 0 ? classes : 0; left != 0; left &= left - 1) {
         const uint16_t class = (uint16_t)__builtin_ctz(left);
         barred |= (uint32_t)(cost_nano(app, app->id, variant, class, query->items) > query->cost_cap_nano) << class;
     }
@@ -193,15 +193,16 @@ barred_by(const struct leat_application *app, uint32_t variant, const struct lea
 
 /* Those where all variants that fit do. Where all classes are, no router is to keep it waiting: it is refused when decided. */
 uint8_t
-leat_dispatcher_barred_classes(const struct leat_application *app, const struct leat_sched_query *query)
+leat_dispatcher_barred_classes(const struct leat_application *app, enum leat_rank rank, const struct leat_sched_query *query)
 {
-    uint32_t barred = query->cost_cap_nano > 0 ? app->serving.classes : 0;
+    const uint32_t classes = app->serving[rank].classes;
+    uint32_t barred = query->cost_cap_nano > 0 ? classes : 0;
     for (uint32_t v = 0; v < app->variant_count && barred != 0; v++) {
         if (app->sched_variants[v].ready && leat_select_fits(&app->sched_variants[v], query)) {
-            barred &= barred_by(app, v, query);
+            barred &= barred_by(app, v, query, classes);
         }
     }
-    return (uint8_t)(barred == app->serving.classes ? 0 : barred);
+    return (uint8_t)(barred == classes ? 0 : barred);
 }
 
 /* Waiting queries that go before another. */
@@ -210,25 +211,27 @@ struct backlog {
 };
 
 static struct closest
-close_by(const struct leat_dispatcher *dispatcher, const struct leat_application *app, uint32_t variant, uint32_t items)
+close_by(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank, uint32_t variant,
+         uint32_t items)
 {
     return (struct closest){.variant = (uint16_t)variant,
                             .worker = UINT16_MAX,
                             .accuracy_ppm = app->sched_variants[variant].accuracy_ppm,
                             .cost_nano = leat_application_least_nano(app, variant, items),
                             .exec_ns = leat_application_least_ns(app, variant, items, dispatcher->class_count,
-                                                                 ~app->serving.classes)};
+                                                                 ~app->serving[rank].classes)};
 }
 
 /* The first worker that serves it whose class has no price; UINT16_MAX: all have. */
 static uint16_t
-unpriced_worker(const struct leat_dispatcher *dispatcher, const struct leat_application *app)
+unpriced_worker(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
 {
+    const struct leat_serving *serving = &app->serving[rank];
     uint32_t i = 0;
-    while (i < app->serving.count && app->price_micro[dispatcher->records[app->serving.at[i]].class] > 0) {
+    while (i < serving->count && app->price_micro[dispatcher->records[serving->at[i]].class] > 0) {
         i++;
     }
-    return i < app->serving.count ? app->serving.at[i] : UINT16_MAX;
+    return i < serving->count ? serving->at[i] : UINT16_MAX;
 }
 
 /*
@@ -236,9 +239,10 @@ unpriced_worker(const struct leat_dispatcher *dispatcher, const struct leat_appl
  * suits; *ret_reason then says what it asks too much of, and *ret_closest which variant comes closest to that.
  */
 static uint32_t
-fastest_for(const struct leat_dispatcher *dispatcher, const struct leat_application *app, const struct leat_sched_query *query,
-            enum leat_reason *ret_reason, struct closest *ret_closest)
+fastest_for(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank,
+            const struct leat_sched_query *query, enum leat_reason *ret_reason, struct closest *ret_closest)
 {
+    const uint32_t classes = app->serving[rank].classes;
     struct closest cheapest = nothing_close; /* of those that fit */
     uint32_t accurate = NOBODY, enough = NOBODY; /* the most accurate; the largest of those that are accurate enough */
 
@@ -249,10 +253,10 @@ fastest_for(const struct leat_dispatcher *dispatcher, const struct leat_applicat
             continue;
         }
         if (LEAT_LIKELY(leat_select_fits(variant, query))) {
-            if (LEAT_LIKELY(query->cost_cap_nano == 0 || barred_by(app, v, query) != app->serving.classes)) {
+            if (LEAT_LIKELY(query->cost_cap_nano == 0 || barred_by(app, v, query, classes) != classes)) {
                 return v;
             }
-            const struct closest close = close_by(dispatcher, app, v, query->items);
+            const struct closest close = close_by(dispatcher, app, rank, v, query->items);
             if (cheapest.variant == UINT16_MAX || (close.cost_nano > 0 && close.cost_nano < cheapest.cost_nano)) {
                 cheapest = close;
             }
@@ -263,14 +267,14 @@ fastest_for(const struct leat_dispatcher *dispatcher, const struct leat_applicat
         }
     }
     if (cheapest.variant != UINT16_MAX) {
-        cheapest.worker = unpriced_worker(dispatcher, app);
+        cheapest.worker = unpriced_worker(dispatcher, app, rank);
         *ret_reason = cheapest.worker == UINT16_MAX ? LEAT_REASON_COST : LEAT_REASON_PRICE;
         *ret_closest = cheapest;
         return NOBODY;
     }
     const uint32_t v = enough != NOBODY ? enough : accurate;
     *ret_reason = enough != NOBODY ? LEAT_REASON_ITEMS : LEAT_REASON_ACCURACY;
-    *ret_closest = v == NOBODY ? nothing_close : close_by(dispatcher, app, v, query->items);
+    *ret_closest = v == NOBODY ? nothing_close : close_by(dispatcher, app, rank, v, query->items);
     return NOBODY;
 }
 
@@ -279,21 +283,21 @@ fastest_for(const struct leat_dispatcher *dispatcher, const struct leat_applicat
  * to be of their mean length.
  */
 static bool
-is_in_time_after(const struct leat_dispatcher *dispatcher, const struct leat_application *app, struct backlog backlog,
-                 uint32_t variant, const struct leat_sched_query *query)
+is_in_time_after(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank,
+                 struct backlog backlog, uint32_t variant, const struct leat_sched_query *query)
 {
+    const struct leat_serving *serving = &app->serving[rank];
     uint64_t free_ns[LEAT_WORKER_CLASSES_MAX], soonest_ns = UINT64_MAX;
     const bool single = app->selector->single && backlog.queries > 0;
     const uint32_t batch_items = single ? (uint32_t)(backlog.items / backlog.queries) : app->variants[variant]->items_max;
-    const uint64_t batches =
-        (single ? backlog.queries : backlog.items / batch_items) / app->serving.count;
+    const uint64_t batches = (single ? backlog.queries : backlog.items / batch_items) / serving->count;
     const uint32_t ahead = batches > 0 && app->shorter_count == 0 && app->target.length_count > 1
                                ? leat_application_shorten(app, variant, (uint32_t)(backlog.positions / backlog.items))
                                : variant;
 
     memset(free_ns, 0xff, sizeof(free_ns));
-    for (uint32_t i = 0; i < app->serving.count; i++) {
-        const struct leat_sched_worker *worker = &dispatcher->sched_workers[app->serving.at[i]];
+    for (uint32_t i = 0; i < serving->count; i++) {
+        const struct leat_sched_worker *worker = &dispatcher->sched_workers[serving->at[i]];
         const uint64_t at_ns =
             worker->outstanding > 0 && worker->free_at_ns > dispatcher->now_ns ? worker->free_at_ns : dispatcher->now_ns;
         if (at_ns < free_ns[worker->worker_class]) {
@@ -330,7 +334,7 @@ can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_appli
         backlog.positions += app->waiting[r].positions;
     }
 
-    if (LEAT_LIKELY(is_in_time_after(dispatcher, app, backlog, variant, query))) {
+    if (LEAT_LIKELY(is_in_time_after(dispatcher, app, rank, backlog, variant, query))) {
         return true;
     }
     for (uint32_t q = 0; q < looked_at; q++) {
@@ -340,7 +344,7 @@ can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_appli
             backlog.positions -= (uint64_t)queries[q].items * queries[q].length;
         }
     }
-    return looked_at > 0 && is_in_time_after(dispatcher, app, backlog, variant, query);
+    return looked_at > 0 && is_in_time_after(dispatcher, app, rank, backlog, variant, query);
 }
 
 /*
@@ -480,12 +484,15 @@ rank_of(const struct leat_query_entry *entry)
 
 /* Its number, by which it is one worker's where the router deals; those that are too dear for it are passed over. */
 void
-leat_dispatcher_deal(const struct leat_dispatcher *dispatcher, const struct leat_application *app, struct leat_waiting *waiting,
+leat_dispatcher_deal(const struct leat_dispatcher *dispatcher, struct leat_application *app, enum leat_rank rank,
                      struct leat_sched_query *query)
 {
+    const struct leat_serving *serving = &app->serving[rank];
+    struct leat_waiting *waiting = &app->waiting[rank];
+
     if (LEAT_UNLIKELY(app->router->deals && query->barred_classes != 0)) {
-        for (uint32_t tried = 0; tried < app->serving.count; tried++) {
-            const uint32_t worker = app->serving.at[waiting->ordinal % app->serving.count];
+        for (uint32_t tried = 0; tried < serving->count; tried++) {
+            const uint32_t worker = serving->at[waiting->ordinal % serving->count];
             if ((query->barred_classes >> dispatcher->records[worker].class & 1) == 0) {
                 break;
             }
@@ -512,14 +519,14 @@ enter(struct leat_dispatcher *dispatcher, struct leat_application *app, struct l
     leat_waiting_push(waiting, entry, query);
 }
 
-/* From when on it cannot be in time even alone, by the fastest variant that suits it. */
+/* From when on an online query cannot be in time even alone, by the fastest variant that suits it. */
 static uint64_t
 late_at(const struct leat_dispatcher *dispatcher, const struct leat_application *app, uint32_t variant,
         const struct leat_sched_query *query)
 {
     const uint64_t time_ns =
         leat_application_least_ns(app, variant, query->items, dispatcher->class_count,
-                                  query->barred_classes | ~app->serving.classes);
+                                  query->barred_classes | ~app->serving[LEAT_RANK_ONLINE].classes);
     return query->deadline_ns > time_ns ? query->deadline_ns - time_ns + 1 : 0;
 }
 
@@ -537,7 +544,7 @@ put_last(struct leat_dispatcher *dispatcher, struct leat_application *app, const
         return;
     }
     last.deadline_ns = LEAT_NO_DEADLINE;
-    leat_dispatcher_deal(dispatcher, app, late, &last);
+    leat_dispatcher_deal(dispatcher, app, LEAT_RANK_LATE, &last);
     enter(dispatcher, app, late, entry, &last);
 }
 
@@ -578,13 +585,13 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
     struct leat_sched_query query = leat_waiting_query(entry, dispatcher->now_ns);
     enum leat_reason reason;
     struct closest closest;
-    const uint32_t variant = fastest_for(dispatcher, app, &query, &reason, &closest);
+    const uint32_t variant = fastest_for(dispatcher, app, rank, &query, &reason, &closest);
     if (LEAT_UNLIKELY(variant == NOBODY)) {
         bump(&app->counters.rejected, 1);
         finish_close_to(dispatcher, entry, LEAT_OUTCOME_REJECTED, reason, closest);
         return;
     }
-    query.barred_classes = leat_dispatcher_barred_classes(app, &query);
+    query.barred_classes = leat_dispatcher_barred_classes(app, rank, &query);
     if (online && !app->drop_late && entry->deadline_ns != LEAT_NO_DEADLINE) {
         const uint64_t late_ns = late_at(dispatcher, app, variant, &query);
         if (late_ns <= dispatcher->now_ns) {
@@ -607,7 +614,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
             probed = leat_probing_find(app->probing, &route, query.items, entry->deadline_ns, lost);
         }
         if (LEAT_UNLIKELY(lost && probed == LEAT_PROBING_NONE)) {
-            closest = close_by(dispatcher, app, variant, query.items);
+            closest = close_by(dispatcher, app, rank, variant, query.items);
             bump(&app->counters.rejected, 1);
             finish_close_to(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_DEADLINE, closest);
             return;
@@ -616,7 +623,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
     if (app->drop_late) {
         app->next_expiry_ns = entry->deadline_ns < app->next_expiry_ns ? entry->deadline_ns : app->next_expiry_ns;
     }
-    leat_dispatcher_deal(dispatcher, app, waiting, &query);
+    leat_dispatcher_deal(dispatcher, app, rank, &query);
     enter(dispatcher, app, waiting, entry, &query);
     if (LEAT_UNLIKELY(probed != LEAT_PROBING_NONE)) {
         probe(dispatcher, app, probed);
@@ -640,7 +647,7 @@ goes_on_in_time(struct sweep *sweep, const struct leat_query_entry *entry, const
     if (sweep->rank != LEAT_RANK_ONLINE || query->deadline_ns == LEAT_NO_DEADLINE) {
         return true;
     }
-    const uint32_t variant = fastest_for(sweep->dispatcher, sweep->app, query, &reason, &closest);
+    const uint32_t variant = fastest_for(sweep->dispatcher, sweep->app, sweep->rank, query, &reason, &closest);
     const uint64_t late_ns = variant != NOBODY ? late_at(sweep->dispatcher, sweep->app, variant, query) : query->deadline_ns;
     if (late_ns <= sweep->dispatcher->now_ns) {
         put_last(sweep->dispatcher, sweep->app, entry, query);
@@ -1015,24 +1022,33 @@ enum pair_fate {
 
 /* That the application may count on. */
 static uint32_t
-own_workers(const struct leat_application *app)
+own_workers(const struct leat_application *app, enum leat_rank rank)
 {
+    const struct leat_serving *serving = &app->serving[rank];
     const uint32_t own = atomic_load_explicit(&app->worker_count, memory_order_relaxed);
-    return own > 0 && own < app->serving.count && !app->serving.own ? own : app->serving.count;
+    return own > 0 && own < serving->count && !serving->own ? own : serving->count;
+}
+
+/* Of the workers that serve it, those that nothing of an earlier rank waits for. */
+static struct leat_worker_set
+open_workers(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
+{
+    return leat_worker_set_without(&app->serving[rank].set, &dispatcher->spoken_for);
 }
 
 /* Of those. Who has a share finds as many idle as run nothing of its own, if there are so many, and one for what it decides now. */
 static uint32_t
-own_idle(const struct leat_dispatcher *dispatcher, const struct leat_application *app)
+own_idle(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
 {
-    const uint32_t own = own_workers(app), idle = leat_worker_set_count_common(&dispatcher->idle, &app->serving.set);
+    const struct leat_worker_set open = open_workers(dispatcher, app, rank);
+    const uint32_t own = own_workers(app, rank), idle = leat_worker_set_count_common(&dispatcher->idle, &open);
     const uint32_t left = own > app->running_batches ? own - app->running_batches : 1;
-    return own < app->serving.count && left < idle ? left : idle;
+    return own < app->serving[rank].count && left < idle ? left : idle;
 }
 
 /* What a selector is shown of these queries, on no worker yet. */
 static struct leat_select_input
-select_input(const struct leat_dispatcher *dispatcher, struct leat_application *app,
+select_input(const struct leat_dispatcher *dispatcher, struct leat_application *app, enum leat_rank rank,
              const struct leat_sched_query *pending, uint32_t pending_count, uint32_t waiting_count)
 {
     return (struct leat_select_input){
@@ -1042,8 +1058,8 @@ select_input(const struct leat_dispatcher *dispatcher, struct leat_application *
         .waiting_count = waiting_count,
         .variants = app->sched_variants,
         .variant_count = app->variant_count,
-        .worker_count = own_workers(app),
-        .idle_count = own_idle(dispatcher, app),
+        .worker_count = own_workers(app, rank),
+        .idle_count = own_idle(dispatcher, app, rank),
         .rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns),
         .rising_qps = leat_load_rising_qps(&app->load, dispatcher->now_ns),
         .application = app->id,
@@ -1054,7 +1070,7 @@ select_input(const struct leat_dispatcher *dispatcher, struct leat_application *
     };
 }
 
-/* Asks the selector what the worker, which is known by its place in app->serving, is to make of the query, and hands it over. */
+/* Asks the selector what the worker, known by its place among those that serve the rank, is to make of the query; hands it over. */
 static enum pair_fate
 carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, enum leat_rank rank,
           const struct leat_route_input *route, struct leat_route_pair pair)
@@ -1062,7 +1078,7 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, enum
     const struct leat_waiting *list = &app->waiting[rank];
     LEAT_ASSERT(pair.query < route->pending_count && pair.worker < route->worker_count);
     LEAT_ASSERT((dispatcher->marks[pair.query / 64] >> pair.query % 64 & 1) == 0);
-    const uint32_t worker_index = app->serving.at[pair.worker];
+    const uint32_t worker_index = app->serving[rank].at[pair.worker];
     const struct leat_sched_worker *sched = &dispatcher->sched_workers[worker_index];
     LEAT_ASSERT(sched->outstanding < sched->depth);
     const uint32_t room = LEAT_WORKER_QUEUE - dispatcher->options.workers[worker_index]->dispatcher.queries;
@@ -1082,7 +1098,7 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, enum
         return PAIR_SKIPPED;
     }
     struct leat_select_input select = select_input(
-        dispatcher, app, chosen ? dispatcher->dealt : route->pending + pair.query, offer.count, waiting);
+        dispatcher, app, rank, chosen ? dispatcher->dealt : route->pending + pair.query, offer.count, waiting);
     select.worker = sched;
     select.instances = app->instances.all != NULL ? leat_instances_of(&app->instances, worker_index) : NULL;
     struct leat_selection selection = rank == LEAT_RANK_LATE && app->selector->when_idle
@@ -1096,7 +1112,7 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, enum
         /* Its variant has gone since it was admitted. */
         enum leat_reason reason = LEAT_REASON_ACCURACY;
         struct closest closest = nothing_close;
-        (void)fastest_for(dispatcher, app, &route->pending[pair.query], &reason, &closest);
+        (void)fastest_for(dispatcher, app, rank, &route->pending[pair.query], &reason, &closest);
         bump(&app->counters.rejected, 1);
         finish_close_to(dispatcher, &list->entries[list->head + pair.query], LEAT_OUTCOME_REJECTED, reason, closest);
         return PAIR_DONE;
@@ -1124,25 +1140,32 @@ wants_idle(const struct leat_application *app)
 static bool
 idle_only(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
 {
-    return rank > LEAT_RANK_ONLINE || wants_idle(app) || leat_worker_set_meet(&dispatcher->idle_wanted, &app->serving.set);
+    return rank > LEAT_RANK_ONLINE || wants_idle(app) || leat_worker_set_meet(&dispatcher->idle_wanted, &app->serving[rank].set);
 }
 
-/* Is there a worker that the router might choose? */
+/* Is there a worker among these that the router might choose? */
 static bool
-has_room(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
+has_room(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank,
+         const struct leat_worker_set *among)
 {
-    return leat_worker_set_meet(idle_only(dispatcher, app, rank) ? &dispatcher->idle : &dispatcher->room, &app->serving.set);
+    return leat_worker_set_meet(idle_only(dispatcher, app, rank) ? &dispatcher->idle : &dispatcher->room, among);
 }
 
-/* What its router is shown of workers: those that serve it. */
+/* What its router is shown of workers: those that serve it, without depth where something of an earlier rank waits for them. */
 static const struct leat_sched_worker *
-show_workers(struct leat_dispatcher *dispatcher, const struct leat_application *app)
+show_workers(struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
 {
-    if (LEAT_LIKELY(app->serving.count == dispatcher->options.worker_count)) {
+    const struct leat_serving *serving = &app->serving[rank];
+
+    if (LEAT_LIKELY(serving->count == dispatcher->options.worker_count &&
+                    !leat_worker_set_meet(&serving->set, &dispatcher->spoken_for))) {
         return dispatcher->sched_workers;
     }
-    for (uint32_t i = 0; i < app->serving.count; i++) {
-        dispatcher->shown[i] = dispatcher->sched_workers[app->serving.at[i]];
+    for (uint32_t i = 0; i < serving->count; i++) {
+        dispatcher->shown[i] = dispatcher->sched_workers[serving->at[i]];
+        if (leat_worker_set_has(&dispatcher->spoken_for, serving->at[i])) {
+            dispatcher->shown[i].depth = 0;
+        }
     }
     return dispatcher->shown;
 }
@@ -1156,8 +1179,8 @@ route_input(struct leat_dispatcher *dispatcher, const struct leat_application *a
         .now_ns = dispatcher->now_ns,
         .pending = &list->queries[list->head],
         .pending_count = waiting < LEAT_SCHED_PENDING_MAX ? waiting : LEAT_SCHED_PENDING_MAX,
-        .workers = show_workers(dispatcher, app),
-        .worker_count = app->serving.count,
+        .workers = show_workers(dispatcher, app, rank),
+        .worker_count = app->serving[rank].count,
         .class_count = dispatcher->class_count,
         .items_max = app->variants[0]->items_max,
         .application = app->id,
@@ -1173,14 +1196,14 @@ narrow(struct leat_dispatcher *dispatcher, struct leat_application *app, enum le
        struct leat_route_input *route)
 {
     const struct leat_select_input select =
-        select_input(dispatcher, app, route->pending, route->pending_count, leat_waiting_count(&app->waiting[rank]));
+        select_input(dispatcher, app, rank, route->pending, route->pending_count, leat_waiting_count(&app->waiting[rank]));
     const struct leat_candidates_input input = {
         .selector = app->selector,
         .selector_state = app->selector_state,
         .select = &select,
         .workers = route->workers,
         .worker_count = route->worker_count,
-        .at = app->serving.at,
+        .at = app->serving[rank].at,
         .instances = app->instances.all,
         .stride = app->instances.variant_count,
         .idle_only = idle_only(dispatcher, app, rank),
@@ -1190,13 +1213,13 @@ narrow(struct leat_dispatcher *dispatcher, struct leat_application *app, enum le
     route->workers = dispatcher->shown;
 }
 
-/* Gives the online query that came last to the worker at this place in app->serving, whatever the router would say. */
+/* Gives the online query that came last to the worker at this place among those that serve it, whatever the router would say. */
 static void
 probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t place)
 {
     const struct leat_route_input route = route_input(dispatcher, app, LEAT_RANK_ONLINE);
     const struct leat_route_pair pair = {.query = route.pending_count - 1, .worker = place};
-    const uint32_t worker_index = app->serving.at[place];
+    const uint32_t worker_index = app->serving[LEAT_RANK_ONLINE].at[place];
     struct worker_record *record = &dispatcher->records[worker_index];
 
     LEAT_ASSERT(route.pending_count == leat_waiting_count(&app->waiting[LEAT_RANK_ONLINE])); /* leat_probing_find() sees to it */
@@ -1212,9 +1235,10 @@ probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t
 static bool
 decide(struct leat_dispatcher *dispatcher, struct leat_application *app, enum leat_rank rank)
 {
+    const struct leat_worker_set open = open_workers(dispatcher, app, rank);
     bool any = false;
 
-    if (!has_room(dispatcher, app, rank)) {
+    if (!has_room(dispatcher, app, rank, &open)) {
         return false;
     }
     struct leat_route_input route = route_input(dispatcher, app, rank);
@@ -1261,12 +1285,14 @@ decide_for(struct leat_dispatcher *dispatcher, struct leat_application *app, enu
         bump(&dispatcher->statistics.decisions, 1);
     }
     waiting->changes_seen = dispatcher->changes;
-    waiting->look_at_ns = has_room(dispatcher, app, rank) ? dispatcher->now_ns + LOOK_AGAIN_NS : LEAT_NO_DEADLINE;
+    /* Of all that serve it: what waits for some of them now may leave without using them. */
+    waiting->look_at_ns =
+        has_room(dispatcher, app, rank, &app->serving[rank].set) ? dispatcher->now_ns + LOOK_AGAIN_NS : LEAT_NO_DEADLINE;
 }
 
 /*
- * The workers that may not take what is of this rank: what goes before it waits for them, whoever left it for later. But where a
- * router deals, that is for workers that are busy.
+ * The workers that may not take what is of this rank: what goes before it waits for them, whoever left it for later. What waits for
+ * others only holds nothing up here. But where a router deals, that is for workers that are busy.
  */
 static struct leat_worker_set
 spoken_for(const struct leat_dispatcher *dispatcher, enum leat_rank rank)
@@ -1275,12 +1301,10 @@ spoken_for(const struct leat_dispatcher *dispatcher, enum leat_rank rank)
 
     for (uint32_t b = 0; b < dispatcher->busy_count && rank > 0; b++) {
         const struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
-        uint32_t waiting = 0;
         for (uint32_t before = 0; before < rank; before++) {
-            waiting += leat_waiting_count(&app->waiting[before]);
-        }
-        if (waiting > 0 && !app->router->deals) {
-            leat_worker_set_add(&set, &app->serving.set);
+            if (leat_waiting_count(&app->waiting[before]) > 0 && !app->router->deals) {
+                leat_worker_set_add(&set, &app->serving[before].set);
+            }
         }
     }
     return set;
@@ -1298,19 +1322,21 @@ decide_all(struct leat_dispatcher *dispatcher)
     for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
         const struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
         if (leat_waiting_count(&app->waiting[LEAT_RANK_ONLINE]) > 0 && wants_idle(app)) {
-            leat_worker_set_add(&dispatcher->idle_wanted, &app->serving.set);
+            leat_worker_set_add(&dispatcher->idle_wanted, &app->serving[LEAT_RANK_ONLINE].set);
         }
     }
     for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
-        const struct leat_worker_set taken = spoken_for(dispatcher, rank);
+        dispatcher->spoken_for = spoken_for(dispatcher, rank);
         for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
             struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
-            if (!leat_worker_set_meet(&taken, &app->serving.set)) {
+            const struct leat_worker_set open = open_workers(dispatcher, app, rank);
+            if (!leat_worker_set_is_empty(&open)) {
                 decide_for(dispatcher, app, rank);
                 app->turn = rank;
             }
         }
     }
+    dispatcher->spoken_for = (struct leat_worker_set){{0}};
     for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
         struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
         const uint32_t waiting = leat_waiting_total(app->waiting);
@@ -1465,8 +1491,9 @@ evaluate_application(struct leat_dispatcher *dispatcher, struct leat_application
     const struct leat_instance_demand demand = {
         .rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns),
         .waiting_items = (uint32_t)(items < UINT32_MAX ? items : UINT32_MAX),
-        .worker_count = app->serving.count,
+        .worker_count = app->serving[LEAT_RANK_ONLINE].count,
     };
+    const struct leat_instance_demand nothing = {.worker_count = demand.worker_count}; /* of those that run what is offline alone */
     uint32_t *worker = &dispatcher->evaluation.worker;
 
     for (; *worker < app->instances.worker_count; ++*worker) {
@@ -1474,7 +1501,8 @@ evaluate_application(struct leat_dispatcher *dispatcher, struct leat_application
             return false;
         }
         *budget -= app->instances.variant_count;
-        leat_instances_evaluate(&app->instances, *worker, &dispatcher->records[*worker].shared, &demand);
+        const bool asked = leat_worker_set_has(&app->serving[LEAT_RANK_ONLINE].set, *worker);
+        leat_instances_evaluate(&app->instances, *worker, &dispatcher->records[*worker].shared, asked ? &demand : &nothing);
     }
     for (uint32_t v = 0; v < app->instances.variant_count; v++) {
         for (uint32_t class = 0; class < dispatcher->class_count; class++) {
@@ -1688,11 +1716,11 @@ check_slots(const struct leat_dispatcher *dispatcher, const struct leat_daemon_s
     }
 }
 
-/* Asserts that those serve it that do: its own, or those for all, or whoever is for anybody. */
+/* Asserts that those serve it that do: its own, with those for all for what is offline; or those for all, or whoever is for anybody. */
 static void
-check_serving(const struct leat_dispatcher *dispatcher, const struct leat_application *app)
+check_serving(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
 {
-    const struct leat_serving *serving = &app->serving;
+    const struct leat_serving *serving = &app->serving[rank];
     uint32_t own = 0, common = 0, count = 0, classes = 0;
 
     for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
@@ -1701,7 +1729,10 @@ check_serving(const struct leat_dispatcher *dispatcher, const struct leat_applic
     }
     for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
         const uint16_t owner = dispatcher->records[w].owner;
-        const bool serves = own > 0 ? owner == app->id : common > 0 ? owner == LEAT_WORKER_FOR_ALL : owner != LEAT_WORKER_FOR_NOBODY;
+        const bool for_all = owner == LEAT_WORKER_FOR_ALL;
+        const bool serves = own > 0      ? owner == app->id || (rank == LEAT_RANK_OFFLINE && for_all)
+                            : common > 0 ? for_all
+                                         : owner != LEAT_WORKER_FOR_NOBODY;
         LEAT_ASSERT(leat_worker_set_has(&serving->set, w) == serves && (!serves || serving->at[count] == w));
         classes |= (uint32_t)serves << dispatcher->records[w].class;
         count += serves;
@@ -1729,9 +1760,9 @@ check_applications(const struct leat_dispatcher *dispatcher)
         }
         const uint32_t waiting = leat_waiting_total(app->waiting);
         LEAT_ASSERT(app->id == id && (waiting == 0 || (app->busy && !app->removing)));
-        check_serving(dispatcher, app);
         LEAT_ASSERT(app->busy || !app->sweep_due);
         for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
+            check_serving(dispatcher, app, rank);
             check_waiting(dispatcher, app, rank);
         }
         held += waiting + app->running;
@@ -1854,7 +1885,7 @@ leat_dispatcher_create(const struct leat_dispatcher_options *options, struct lea
             .depth = options->worker_depth, .worker_class = options->worker_classes[w]};
         leat_dispatcher_note_room(dispatcher, w);
     }
-    dispatcher->rest = leat_dispatcher_serving(dispatcher, LEAT_APPLICATIONS_MAX);
+    dispatcher->rest = leat_dispatcher_serving(dispatcher, LEAT_APPLICATIONS_MAX, LEAT_RANK_ONLINE);
     LEAT_ASSERT(options->class_count == 0 || options->class_count >= dispatcher->class_count);
     dispatcher->class_count = options->class_count != 0 ? options->class_count : dispatcher->class_count;
     dispatcher->tightest_ns = LEAT_NO_DEADLINE;

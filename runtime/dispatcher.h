@@ -102,10 +102,10 @@ struct leat_resize {
 #define LEAT_WORKER_FOR_NOBODY (UINT16_MAX - 1u)
 
 /*
- * Whom each worker serves, from the next decision on. Who has workers of its own is given to these only, all others to those for all or,
- * where there are none, to all that are not for nobody, of which there is one at the least. What was handed over before
- * runs where it was. Workers of an application that is not there, or goes, are for all. The dispatcher's from the command until
- * the event, when it says what is in force.
+ * Whom each worker serves, from the next decision on. Who has workers of its own is given to these only, but for offline
+ * queries, which go to those for all, too. All others go to those for all or, where there are none, to all that are not for
+ * nobody, of which there is one at the least. What was handed over before runs where it was. Workers of an application
+ * that is not there, or goes, are for all. The dispatcher's from the command until the event, when it says what is in force.
  */
 struct leat_dedication {
     uint16_t owners[LEAT_SCHED_WORKERS_MAX]; /* [worker_count]: id of an application, or one of the above */

@@ -114,14 +114,17 @@ pass_counters_on(const struct leat_application_counters *from, struct leat_appli
 }
 
 static void
-pass_waiting_on(struct leat_dispatcher *dispatcher, const struct leat_waiting *from, struct leat_application *successor,
-                struct leat_waiting *to)
+pass_waiting_on(struct leat_dispatcher *dispatcher, const struct leat_application *app, struct leat_application *successor,
+                enum leat_rank rank)
 {
+    const struct leat_waiting *from = &app->waiting[rank];
+    struct leat_waiting *to = &successor->waiting[rank];
+
     for (uint32_t i = from->head; i < from->tail; i++) {
         if (leat_waiting_count(to) < successor->waiting_max) {
             struct leat_sched_query query = from->queries[i];
-            query.barred_classes = leat_dispatcher_barred_classes(successor, &query);
-            leat_dispatcher_deal(dispatcher, successor, to, &query);
+            query.barred_classes = leat_dispatcher_barred_classes(successor, rank, &query);
+            leat_dispatcher_deal(dispatcher, successor, rank, &query);
             leat_waiting_push(to, &from->entries[i], &query);
         } else {
             bump(&successor->counters.rejected, 1);
@@ -143,14 +146,14 @@ take_over(struct leat_dispatcher *dispatcher, struct leat_application *app)
     leat_histogram_merge(&successor->sizes, &app->sizes);
     successor->load = app->load;
     successor->reserve = app->reserve;
-    successor->serving = app->serving;
+    memcpy(successor->serving, app->serving, sizeof(successor->serving));
     successor->turn = app->turn;
     leat_dispatcher_keep_reserve(successor);
     successor->busy = app->busy;
     successor->sweep_due = app->busy;
     successor->next_expiry_ns = app->busy ? 0 : LEAT_NO_DEADLINE; /* the next sweep finds it */
     for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
-        pass_waiting_on(dispatcher, &app->waiting[rank], successor, &successor->waiting[rank]);
+        pass_waiting_on(dispatcher, app, successor, rank);
     }
     dispatcher->applications[app->id] = successor;
     find_tightest(dispatcher);
@@ -205,15 +208,15 @@ bar_again(const struct leat_dispatcher *dispatcher, struct leat_application *app
         waiting->barred = 0;
         for (uint32_t i = waiting->head; i < waiting->tail; i++) {
             struct leat_sched_query *query = &waiting->queries[i];
-            query->barred_classes = leat_dispatcher_barred_classes(app, query);
+            query->barred_classes = leat_dispatcher_barred_classes(app, rank, query);
             waiting->barred += query->barred_classes != 0;
-            leat_dispatcher_deal(dispatcher, app, waiting, query);
+            leat_dispatcher_deal(dispatcher, app, rank, query);
         }
     }
 }
 
 struct leat_serving
-leat_dispatcher_serving(const struct leat_dispatcher *dispatcher, uint32_t application)
+leat_dispatcher_serving(const struct leat_dispatcher *dispatcher, uint32_t application, enum leat_rank rank)
 {
     struct leat_serving serving = {.count = 0};
     uint32_t own = 0, common = 0;
@@ -224,7 +227,9 @@ leat_dispatcher_serving(const struct leat_dispatcher *dispatcher, uint32_t appli
     }
     for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
         const uint16_t owner = dispatcher->records[w].owner;
-        if (own > 0 ? owner == application : common > 0 ? owner == LEAT_WORKER_FOR_ALL : owner != LEAT_WORKER_FOR_NOBODY) {
+        const bool for_all = owner == LEAT_WORKER_FOR_ALL;
+        const bool beside = for_all && rank == LEAT_RANK_OFFLINE; /* those that it has of its own */
+        if (own > 0 ? owner == application || beside : common > 0 ? for_all : owner != LEAT_WORKER_FOR_NOBODY) {
             leat_worker_set_put(&serving.set, w, true);
             serving.at[serving.count++] = (uint8_t)w;
             serving.classes |= UINT32_C(1) << dispatcher->records[w].class;
@@ -233,6 +238,14 @@ leat_dispatcher_serving(const struct leat_dispatcher *dispatcher, uint32_t appli
     serving.own = own > 0;
     LEAT_ASSERT(serving.count > 0); /* control leaves somebody for them */
     return serving;
+}
+
+static void
+find_serving(const struct leat_dispatcher *dispatcher, struct leat_application *app, bool has_own)
+{
+    for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
+        app->serving[rank] = has_own ? leat_dispatcher_serving(dispatcher, app->id, rank) : dispatcher->rest;
+    }
 }
 
 /* Workers serve others, or are of other classes, than when decisions were made for what waits. */
@@ -248,11 +261,11 @@ serve_anew(struct leat_dispatcher *dispatcher)
         }
     }
     dispatcher->changes++;
-    dispatcher->rest = leat_dispatcher_serving(dispatcher, LEAT_APPLICATIONS_MAX);
+    dispatcher->rest = leat_dispatcher_serving(dispatcher, LEAT_APPLICATIONS_MAX, LEAT_RANK_ONLINE);
     for (uint32_t id = 0; id < dispatcher->application_top; id++) {
         struct leat_application *app = dispatcher->applications[id];
         if (app != NULL) {
-            app->serving = has_own[id] ? leat_dispatcher_serving(dispatcher, id) : dispatcher->rest;
+            find_serving(dispatcher, app, has_own[id]);
         }
     }
     for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
@@ -337,7 +350,7 @@ leat_dispatcher_obey(struct leat_dispatcher *dispatcher, const struct leat_comma
         LEAT_ASSERT(app->id < LEAT_APPLICATIONS_MAX && dispatcher->applications[app->id] == NULL);
         app->next_expiry_ns = LEAT_NO_DEADLINE;
         leat_load_init(&app->load, LEAT_LOAD_WINDOW_NS, dispatcher->now_ns);
-        app->serving = dispatcher->rest;
+        find_serving(dispatcher, app, false);
         dispatcher->applications[app->id] = app;
         dispatcher->application_top =
             app->id >= dispatcher->application_top ? app->id + 1u : dispatcher->application_top;

@@ -397,12 +397,12 @@ fastest_variant(const struct leat_application *app, const struct leat_sched_quer
 
 /* What these items take on average at the least, where a worker is idle. */
 static uint64_t
-least_ns(const struct leat_application *app, const struct leat_sched_query *query)
+least_ns(const struct leat_application *app, const struct leat_sched_query *query, enum leat_rank rank)
 {
     const uint32_t variant = fastest_variant(app, query);
     uint64_t least = UINT64_MAX;
 
-    for (uint32_t left = variant < app->variant_count ? app->serving.classes : 0; left != 0; left &= left - 1) {
+    for (uint32_t left = variant < app->variant_count ? app->serving[rank].classes : 0; left != 0; left &= left - 1) {
         const uint64_t time_ns = leat_profile_mean(&app->profiles[variant][__builtin_ctz(left)], query->items);
         least = time_ns < least ? time_ns : least;
     }
@@ -484,12 +484,13 @@ static void
 look_ahead(const struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
 {
     const struct leat_pipeline *pipeline = run->pipeline;
+    const enum leat_rank rank = run->offline ? LEAT_RANK_OFFLINE : LEAT_RANK_ONLINE;
     uint64_t behind_ns[LEAT_PIPELINE_STAGES_MAX] = {0};
 
     for (uint32_t s = run->aim_ns != LEAT_NO_DEADLINE ? pipeline->stage_count : 0; s-- > 0;) {
         const struct leat_pipeline_stage *stage = &pipeline->stages[s];
         const struct leat_sched_query query = query_of(dispatcher, run, s);
-        const uint64_t own_ns = query.items > 0 ? least_ns(application_of(dispatcher, stage), &query) : 0;
+        const uint64_t own_ns = query.items > 0 ? least_ns(application_of(dispatcher, stage), &query, rank) : 0;
         const uint64_t from_ns = behind_ns[s] + own_ns;
         run->stages[s].behind_ns = behind_ns[s];
         run->stages[s].from_ns = from_ns;

@@ -96,6 +96,7 @@ struct leat_dispatcher {
     uint32_t class_count;
     struct leat_worker_set idle_wanted; /* that serve applications with waiting queries which go to idle workers only */
     struct leat_worker_set idle, room;  /* without a batch; with fewer than they may have */
+    struct leat_worker_set spoken_for;  /* by what goes before the rank that is decided for */
     struct leat_serving rest;           /* whoever has no workers of its own */
     uint64_t changes;                /* of sched_workers, ever: batches handed over and reported */
     struct worker_record *records;   /* [worker_count] */
@@ -157,11 +158,11 @@ void leat_dispatcher_take_back(struct leat_dispatcher *dispatcher, struct leat_w
 void leat_dispatcher_send(struct leat_dispatcher *dispatcher, const struct leat_event *event);
 
 /* Classes where every variant that fits breaks the query's cap; none where it does in all: then it is refused when decided. */
-uint8_t leat_dispatcher_barred_classes(const struct leat_application *app, const struct leat_sched_query *query);
+uint8_t leat_dispatcher_barred_classes(const struct leat_application *app, enum leat_rank rank, const struct leat_sched_query *query);
 
 /* Its number, by which it is one worker's where the router deals; those that are too dear for it are passed over. */
-void leat_dispatcher_deal(const struct leat_dispatcher *dispatcher, const struct leat_application *app,
-                          struct leat_waiting *waiting, struct leat_sched_query *query);
+void leat_dispatcher_deal(const struct leat_dispatcher *dispatcher, struct leat_application *app, enum leat_rank rank,
+                          struct leat_sched_query *query);
 
 /* Predictions for what waits in the worker's ring, of the class that it has become. */
 void leat_dispatcher_predict_again(struct leat_dispatcher *dispatcher, uint32_t worker_index);
@@ -177,7 +178,7 @@ void leat_dispatcher_keep_reserve(struct leat_application *app);
 void leat_dispatcher_obey(struct leat_dispatcher *dispatcher, const struct leat_command *command);
 
 /* The workers that serve an application of this id. */
-struct leat_serving leat_dispatcher_serving(const struct leat_dispatcher *dispatcher, uint32_t application);
+struct leat_serving leat_dispatcher_serving(const struct leat_dispatcher *dispatcher, uint32_t application, enum leat_rank rank);
 
 /* Lets go of sessions and applications to which nothing refers any more, and says when a drain is over. */
 void leat_dispatcher_settle(struct leat_dispatcher *dispatcher);

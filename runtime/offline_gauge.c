@@ -3,15 +3,22 @@
 
 #include "runtime/daemon_private.h"
 
+/* Where it has workers of its own, the others run nothing of it that is online. */
 static bool
-is_slow(const struct leat_application *app)
+is_slow(const struct leat_application *app, const uint16_t *owners)
 {
-    uint32_t counts[LEAT_INSTANCE_STATES];
+    const struct leat_instances *instances = &app->instances;
+    bool own = false;
 
-    for (uint32_t v = 0; v < app->instances.variant_count; v++) {
-        leat_instances_count(&app->instances, v, counts);
-        if (counts[LEAT_INSTANCE_OVERLOADED] + counts[LEAT_INSTANCE_INTERFERED] > 0) {
-            return true;
+    for (uint32_t w = 0; w < instances->worker_count; w++) {
+        own = own || owners[w] == app->id;
+    }
+    for (uint32_t w = 0; w < instances->worker_count; w++) {
+        for (uint32_t v = 0; v < instances->variant_count && (!own || owners[w] == app->id); v++) {
+            const enum leat_instance_state state = leat_instances_state(instances, w, v);
+            if (state == LEAT_INSTANCE_OVERLOADED || state == LEAT_INSTANCE_INTERFERED) {
+                return true;
+            }
         }
     }
     return false;
@@ -19,7 +26,7 @@ is_slow(const struct leat_application *app)
 
 /* An application that took another's place counts on from its counters. */
 static void
-look_at(struct leat_offline_gauge *gauge, const struct leat_application *app, uint64_t now_ns)
+look_at(struct leat_offline_gauge *gauge, const struct leat_application *app, const uint16_t *owners, uint64_t now_ns)
 {
     const uint64_t busy_ns = atomic_load_explicit(&app->counters.busy_ns, memory_order_relaxed);
     const bool same = gauge->applications[app->id].generation == app->generation;
@@ -34,17 +41,21 @@ look_at(struct leat_offline_gauge *gauge, const struct leat_application *app, ui
         gauge->applications[app->id].asked = true;
     }
     gauge->slow = gauge->slow || (gauge->applications[app->id].asked &&
-                                  now_ns - gauge->applications[app->id].changed_ns < LEAT_OFFLINE_RECENT_NS && is_slow(app));
+                                  now_ns - gauge->applications[app->id].changed_ns < LEAT_OFFLINE_RECENT_NS &&
+                                  is_slow(app, owners));
 }
 
 void
 leat_offline_gauge_sample(struct leat_offline_gauge *gauge, struct leat_daemon *daemon, uint64_t now_ns)
 {
+    uint16_t owners[LEAT_SCHED_WORKERS_MAX];
+
     gauge->slow = false;
+    leat_daemon_list_owners(daemon, owners);
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX; id++) {
         if (daemon->applications[id] != NULL) {
-            look_at(gauge, daemon->applications[id], now_ns);
+            look_at(gauge, daemon->applications[id], owners, now_ns);
         }
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);

@@ -32,7 +32,7 @@ struct leat_offline_gauge {
     uint64_t awake_ns;         /* time of all workers that were not parked while it looked */
     uint32_t utilisation_ppm;  /* of the time of workers that are not parked, over the samples */
     bool known;                /* there are two samples */
-    bool slow;                 /* an instance in use is overloaded or interfered */
+    bool slow;                 /* an instance that answers online queries is overloaded or interfered */
 };
 
 /* Once every LEAT_OFFLINE_SAMPLE_NS or later, at CLOCK_MONOTONIC. Takes the daemon's mutex. */

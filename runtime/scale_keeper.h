@@ -9,8 +9,8 @@
  * Workers    All are its own: each is one application's, starts for it, or is parked. Applications that are not listed
  *            are served by the same workers, beside those whose they are. While none of the listed is served all workers
  *            are for all. While there is offline work (runtime/offline.h), held or not, who would be parked has its least
- *            cores, where there are any, and is for all: these alone then serve those that are not listed. Its cores are the
- *            first to go where one of the listed is to have more.
+ *            cores, where there are any, and is for all: these alone then serve those that are not listed, and the listed's
+ *            offline queries beside their own workers. Its cores are the first to go where one of the listed is to have more.
  * Rates      In items, as batches are. A rise counts in full at once (sched/load.h).
  * Pipelines  One that is listed has workers for each of its stages, decided about together, for its own objective. An
  *            application is scaled once: as itself or as one stage.

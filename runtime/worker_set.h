@@ -36,6 +36,27 @@ leat_worker_set_add(struct leat_worker_set *set, const struct leat_worker_set *m
     }
 }
 
+/* Those of a set that are not in the other. */
+static inline struct leat_worker_set
+leat_worker_set_without(const struct leat_worker_set *set, const struct leat_worker_set *less)
+{
+    struct leat_worker_set left;
+    for (uint32_t i = 0; i < LEAT_WORKER_SET_WORDS; i++) {
+        left.words[i] = set->words[i] & ~less->words[i];
+    }
+    return left;
+}
+
+static inline bool
+leat_worker_set_is_empty(const struct leat_worker_set *set)
+{
+    uint64_t any = 0;
+    for (uint32_t i = 0; i < LEAT_WORKER_SET_WORDS; i++) {
+        any |= set->words[i];
+    }
+    return any == 0;
+}
+
 /* Is any worker in both? */
 static inline bool
 leat_worker_set_meet(const struct leat_worker_set *a, const struct leat_worker_set *b)

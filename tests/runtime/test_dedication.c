@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Workers serve whom they are for: no batch is handed to a worker that was not its application's at that moment, whatever the
- *          router, while masks, sizes and parked workers change under load; what was handed over before still runs where it
- *          was; nothing waits for ever. Applications that have no worker in common do not hold up one another, by rank or by
+ * Goal     Workers serve whom they are for: nothing is handed to a worker that was not its application's at that moment or, of
+ *          what is offline, for all; nor to one that a query of an earlier rank waits for; whatever the router, while masks,
+ *          sizes and parked workers change under load. What was handed over before still runs where it was; nothing waits for ever. Applications that have no worker in common do not hold up one another, by rank or by
  *          what their routers want, and each is told of its own workers only.
  * Method   Steps on a clock that stands still, against a model of who serves whom that shares no code with the dispatcher.
  */
@@ -14,6 +14,7 @@
 #include "tests/runtime/steps.h"
 
 enum { WORKERS = 4, APPLICATIONS = 3, DEPTH = 2, ROUNDS = 800, BURST = 6, PATIENCE = 100000 };
+enum { SESSIONS = 2 * APPLICATIONS }; /* online and offline queries of each */
 
 #define OFFLINE UINT32_MAX
 #define ALL     LEAT_WORKER_FOR_ALL
@@ -29,7 +30,7 @@ start_with(const struct leat_router *router, const struct leat_router *others, c
     const struct steps_options options = {.worker_count = WORKERS,
                                           .classes = classes,
                                           .worker_depth = DEPTH,
-                                          .sessions = 1,
+                                          .sessions = SESSIONS,
                                           .router = router,
                                           .selector = selector,
                                           .other_count = APPLICATIONS - 1,
@@ -198,10 +199,11 @@ test_gone(void)
     EXPECT(dedication.owners[0] == 2 && dedication.owners[2] == ALL && dedication.owners[3] == 1);
     command(&(struct leat_command){.kind = LEAT_COMMAND_REMOVE_APPLICATION, .application = &steps.others[1]});
     EXPECT(leat_dispatcher_poll_event(steps.dispatcher, &event) && event.kind == LEAT_EVENT_APPLICATION_GONE);
-    EXPECT(steps.dispatcher->records[0].owner == ALL && steps.app.serving.count == 3 && steps.others[0].serving.count == 1);
+    EXPECT(steps.dispatcher->records[0].owner == ALL && steps.app.serving[LEAT_RANK_ONLINE].count == 3 &&
+           steps.others[0].serving[LEAT_RANK_ONLINE].count == 1);
     leat_dispatcher_check(steps.dispatcher);
     dedicate(2, 2, 2, 1);
-    EXPECT(steps.app.serving.count == 3);
+    EXPECT(steps.app.serving[LEAT_RANK_ONLINE].count == 3);
     steps_stop();
 }
 
@@ -224,7 +226,7 @@ test_admission(void)
     steps_stop();
 }
 
-/* Offline queries of one do not wait for online ones of another that has other workers. */
+/* Offline queries of one do not wait for online ones of another that has other workers, but for the workers in common. */
 static void
 test_ranks(void)
 {
@@ -234,12 +236,89 @@ test_ranks(void)
         steps_submit_to(0, q, 1, 0);
     }
     steps_submit_to(1, 4, 1, OFFLINE);
-    steps_submit_to(2, 5, 1, OFFLINE); /* which shares all of them, and so waits */
+    steps_submit_to(2, 5, 1, OFFLINE); /* which shares all of them */
+    steps_submit_to(2, 6, 1, OFFLINE);
     steps_round(1);
     EXPECT(leat_waiting_total(steps.app.waiting) == 2);
-    EXPECT(batches_of(0) == 2 && batches_of(1) + batches_of(2) == 1 && leat_waiting_total(steps.others[1].waiting) == 1);
+    EXPECT(has_batches(2, 1, 1, 0) && leat_waiting_total(steps.others[1].waiting) == 1);
     run_all();
-    expect_answers(0, 6, LEAT_OUTCOME_OK);
+    expect_answers(0, 7, LEAT_OUTCOME_OK);
+    steps_stop();
+}
+
+/*
+ * What is offline goes to workers for all, too, and only there while online queries wait for the application's own, each of
+ * which waits for one offline batch at the most.
+ */
+static void
+test_offline_beside(void)
+{
+    start_with(&leat_router_fcfs, NULL, &leat_selector_single, false);
+    dedicate(0, ALL, ALL, NOBODY);
+    for (uint32_t q = 0; q < 4; q++) {
+        steps_submit_to(0, q, 1, OFFLINE);
+    }
+    steps_round(1);
+    EXPECT(has_batches(1, 1, 1, 0) && leat_waiting_total(steps.app.waiting) == 1);
+    run_all();
+    for (uint32_t q = 4; q < 7; q++) {
+        steps_submit_to(0, q, 1, 0);
+    }
+    for (uint32_t q = 7; q < 10; q++) {
+        steps_submit_to(0, q, 1, OFFLINE);
+    }
+    steps_round(1);
+    EXPECT(has_batches(2, 1, 1, 0) && leat_waiting_count(&steps.app.waiting[LEAT_RANK_ONLINE]) == 1);
+    run_all();
+    for (uint32_t q = 10; q < 15; q++) {
+        steps_submit_to(1, q, 1, 0); /* one of these waits for workers for all */
+    }
+    steps_submit_to(0, 15, 1, OFFLINE);
+    steps_submit_to(0, 16, 1, OFFLINE);
+    steps_round(1);
+    EXPECT(has_batches(1, 2, 2, 0) && leat_waiting_total(steps.app.waiting) == 1);
+    run_all();
+    for (uint32_t q = 17; q < 25; q++) {
+        steps_submit_to(0, q, 1, OFFLINE);
+    }
+    steps_round(1);
+    steps_submit_to(0, 25, 1, 0);
+    steps_round(1);
+    EXPECT(has_batches(2, 1, 1, 0) && steps_run(0) && steps_run(0));
+    expect_answers(25, 26, LEAT_OUTCOME_OK);
+    run_all();
+    expect_answers(0, 25, LEAT_OUTCOME_OK);
+    steps_stop();
+}
+
+/* A query of two items is left for later. */
+static struct leat_selection
+hold_pairs(void *state, const struct leat_select_input *input)
+{
+    return input->pending[0].items == 2 ? (struct leat_selection){.hold = true} : leat_selector_single.select(state, input);
+}
+
+/* An idle worker that an online query waits for is no offline one's, until that query has gone without it, though nothing else changes. */
+static void
+test_held(void)
+{
+    struct leat_selector selector = leat_selector_single;
+    struct leat_wire_response response;
+
+    selector.select = hold_pairs;
+    start_with(&leat_router_fcfs, NULL, &selector, true);
+    dedicate(0, ALL, NOBODY, NOBODY);
+    steps_submit_to(1, 0, 2, 20000);
+    steps_submit_to(0, 1, 1, OFFLINE);
+    steps_submit_to(0, 2, 1, OFFLINE);
+    steps_round(1);
+    EXPECT(has_batches(1, 0, 0, 0) && leat_waiting_count(&steps.app.waiting[LEAT_RANK_OFFLINE]) == 1);
+    steps_round(10000000);
+    EXPECT(has_batches(1, 0, 0, 0));
+    steps_round(10000000);
+    EXPECT(has_batches(1, 1, 0, 0) && steps_answer(0, &response) && response.outcome == LEAT_OUTCOME_EXPIRED);
+    run_all();
+    expect_answers(1, 3, LEAT_OUTCOME_OK);
     steps_stop();
 }
 
@@ -343,12 +422,12 @@ test_parked(void)
 
 struct model {
     uint16_t owners[WORKERS];
-    uint64_t handed[WORKERS]; /* batches, when it was looked at last */
+    uint64_t handed[WORKERS]; /* queries, when it was looked at last */
     bool parked[WORKERS], resizing[WORKERS];
 };
 
 static bool
-may_have(const struct model *model, uint32_t worker, uint16_t application)
+may_have(const struct model *model, uint32_t worker, uint32_t application, bool offline)
 {
     bool own = false, common = false;
 
@@ -359,10 +438,32 @@ may_have(const struct model *model, uint32_t worker, uint16_t application)
     if (model->parked[worker] || model->owners[worker] == NOBODY) {
         return false;
     }
-    return own ? model->owners[worker] == application : !common || model->owners[worker] == ALL;
+    const bool for_all = model->owners[worker] == ALL;
+    return own ? model->owners[worker] == application || (offline && for_all) : !common || for_all;
 }
 
-/* A round, in which commands come last; all batches that it hands over go where the model has them. */
+static const struct leat_application *
+application(uint32_t number)
+{
+    return number == 0 ? &steps.app : &steps.others[number - 1];
+}
+
+/* Does a query that is online, or was, wait for the worker? */
+static bool
+is_waited_for(const struct model *model, uint32_t worker)
+{
+    bool waited_for = false;
+
+    for (uint32_t a = 0; a < APPLICATIONS; a++) {
+        const struct leat_application *app = application(a);
+        const uint32_t waiting =
+            leat_waiting_count(&app->waiting[LEAT_RANK_ONLINE]) + leat_waiting_count(&app->waiting[LEAT_RANK_LATE]);
+        waited_for = waited_for || (waiting > 0 && !app->router->deals && may_have(model, worker, a, false));
+    }
+    return waited_for;
+}
+
+/* A round, in which commands come last; all queries that it hands over go where the model has them. */
 static void
 round_of(struct model *model)
 {
@@ -370,8 +471,11 @@ round_of(struct model *model)
     leat_dispatcher_check(steps.dispatcher);
     for (uint32_t w = 0; w < WORKERS; w++) {
         const struct worker_record *record = &steps.dispatcher->records[w];
-        for (; model->handed[w] < record->batch_tail; model->handed[w]++) {
-            EXPECT(may_have(model, w, record->batches[model->handed[w] & (LEAT_WORKER_BATCHES - 1)].application));
+        for (; model->handed[w] < steps.workers[w]->dispatcher.work_position; model->handed[w]++) {
+            const uint32_t session = record->sessions[model->handed[w] & (LEAT_WORKER_QUEUE - 1)];
+            const bool offline = session % 2 == 1;
+            EXPECT(may_have(model, w, session / 2, offline));
+            EXPECT(!offline || !is_waited_for(model, w));
         }
     }
 }
@@ -437,16 +541,20 @@ static void
 test_random(const struct leat_router *router, const struct leat_router *others, bool drop_late, uint64_t *random)
 {
     struct model model = {.owners = {ALL, ALL, ALL, ALL}};
-    uint32_t asked = 0, done = 0;
+    uint32_t asked[SESSIONS] = {0}, done[SESSIONS] = {0};
 
     start_with(router, others, &leat_selector_fixed, drop_late);
     for (uint32_t round = 0; round < ROUNDS; round++) {
         struct leat_wire_response response;
-        for (uint64_t more = leat_test_random(random) % BURST; more > 0 && asked < STEPS_SLOTS; more--) {
-            static const uint32_t latencies[] = {0, 0, 5000, 20000, OFFLINE};
-            steps_submit_to((uint32_t)(leat_test_random(random) % APPLICATIONS), asked++,
-                            1 + (uint32_t)(leat_test_random(random) % 3),
-                            latencies[leat_test_random(random) % LEAT_COUNT_OF(latencies)]);
+        for (uint64_t more = leat_test_random(random) % BURST; more > 0; more--) {
+            static const uint32_t latencies[] = {0, 0, 5000, 20000, OFFLINE, OFFLINE};
+            const uint32_t latency_us = latencies[leat_test_random(random) % LEAT_COUNT_OF(latencies)];
+            const uint32_t number = (uint32_t)(leat_test_random(random) % APPLICATIONS);
+            const uint32_t session = 2 * number + (latency_us == OFFLINE);
+            if (asked[session] < STEPS_SLOTS) {
+                steps_submit_to(number, session * STEPS_SLOTS + asked[session]++, 1 + (uint32_t)(leat_test_random(random) % 3),
+                                latency_us);
+            }
         }
         if (leat_test_random(random) % 4 == 0) {
             change(&model, random);
@@ -454,16 +562,20 @@ test_random(const struct leat_router *router, const struct leat_router *others, 
         (void)steps_run((uint32_t)(leat_test_random(random) % WORKERS));
         round_of(&model);
         take_events(&model);
-        while (done < asked && steps_answer(done, &response)) { /* about in order: the rest is found at the end */
-            done++;
+        for (uint32_t s = 0; s < SESSIONS; s++) {
+            while (done[s] < asked[s] && steps_answer(s * STEPS_SLOTS + done[s], &response)) {
+                done[s]++; /* about in order: the rest is found at the end */
+            }
+            asked[s] = done[s] == asked[s] ? done[s] = 0 : asked[s]; /* slots anew */
         }
-        asked = done == asked ? done = 0 : asked; /* slots anew */
     }
     run_all();
     take_events(&model);
-    for (; done < asked; done++) {
-        struct leat_wire_response response;
-        EXPECT(steps_answer(done, &response));
+    for (uint32_t s = 0; s < SESSIONS; s++) {
+        for (; done[s] < asked[s]; done[s]++) {
+            struct leat_wire_response response;
+            EXPECT(steps_answer(s * STEPS_SLOTS + done[s], &response));
+        }
     }
     for (uint32_t w = 0; w < WORKERS; w++) {
         EXPECT(!model.resizing[w]);
@@ -483,6 +595,8 @@ main(void)
     test_gone();
     test_admission();
     test_ranks();
+    test_offline_beside();
+    test_held();
     test_idle_wanted();
     test_counts();
     test_parked();

@@ -179,6 +179,64 @@ test_saturated_instance_is_overloaded(void)
     steps_stop();
 }
 
+/* So many online and offline queries wait all the time, or are run by one worker each. */
+static void
+serve_both(uint32_t queries, uint32_t seconds)
+{
+    const uint64_t end_ns = steps.now_ns + seconds * LEAT_INSTANCE_INTERVAL_NS;
+    struct leat_wire_response response;
+
+    for (uint32_t q = 0; q < queries; q++) {
+        steps_submit(q, 1, 0);
+        steps_submit_offline(STEPS_SLOTS + q, 1);
+    }
+    for (bool any = true; any;) {
+        steps_round(0);
+        any = steps_run(0);
+        any = steps_run(1) || any;
+        for (uint32_t q = 0; q < queries && steps.now_ns < end_ns; q++) {
+            if (steps_answer(q, &response)) {
+                EXPECT(response.worker == 0);
+                steps_submit(q, 1, 0);
+            }
+            if (steps_answer(STEPS_SLOTS + q, &response)) {
+                steps_submit_offline(STEPS_SLOTS + q, 1);
+            }
+        }
+        EXPECT(state_of(1, 0) == LEAT_INSTANCE_ACTIVE);
+        steps_round(0);
+    }
+    for (uint32_t q = 0; q < queries; q++) {
+        (void)steps_answer(q, &response);
+        (void)steps_answer(STEPS_SLOTS + q, &response);
+    }
+}
+
+/* A worker that runs what is offline alone is not asked for what waits for others. */
+static void
+test_offline_instance_is_not_overloaded(void)
+{
+    const struct steps_options options = {
+        .worker_count = WORKERS,
+        .classes = classes,
+        .worker_depth = 2,
+        .sessions = 2,
+        .router = &leat_router_fcfs,
+        .selector = &leat_selector_single,
+        .latency_ns = {3000000},
+    };
+    static struct leat_dedication dedication = {.owners = {0, LEAT_WORKER_FOR_ALL}};
+    struct leat_event event;
+
+    steps_start(&options);
+    leat_dispatcher_command(steps.dispatcher, &(struct leat_command){.kind = LEAT_COMMAND_DEDICATE, .dedication = &dedication});
+    steps_round(0);
+    EXPECT(leat_dispatcher_poll_event(steps.dispatcher, &event) && event.kind == LEAT_EVENT_DEDICATED);
+    serve_both(500, 5);
+    expect_counts(0, 1, 1, 0);
+    steps_stop();
+}
+
 /* ---- One variant on several workers ------------------------------------------------------------- */
 
 #define RUN_NS UINT64_C(1000000)
@@ -440,6 +498,7 @@ main(void)
     test_slow_workers_serve(&leat_router_shortest_queue);
     test_slow_worker_is_idle();
     test_saturated_instance_is_overloaded();
+    test_offline_instance_is_not_overloaded();
     test_many();
     test_pass_on();
     return 0;

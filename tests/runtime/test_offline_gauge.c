@@ -125,6 +125,36 @@ set_state(uint32_t id, uint32_t place, enum leat_instance_state state)
 }
 
 static void
+set_owners(uint16_t first, uint16_t second, uint16_t third)
+{
+    const uint16_t owners[WORKERS] = {first, second, third};
+    for (uint32_t w = 0; w < WORKERS; w++) {
+        daemon->scale.workers[w].owner = owners[w];
+    }
+}
+
+/* The last worker runs nothing of the application that is online, where others are the application's own. */
+static void
+test_own(void)
+{
+    set_state(2, 2 * WORKERS - 1, LEAT_INSTANCE_INTERFERED);
+    work(2, 1);
+    set_owners(LEAT_WORKER_FOR_ALL, 1, LEAT_WORKER_FOR_ALL);
+    sample();
+    EXPECT(gauge.slow);
+    set_owners(2, 1, LEAT_WORKER_FOR_ALL);
+    sample();
+    EXPECT(!gauge.slow);
+    set_owners(2, 1, 2);
+    sample();
+    EXPECT(gauge.slow);
+    set_owners(LEAT_WORKER_FOR_ALL, LEAT_WORKER_FOR_ALL, LEAT_WORKER_FOR_ALL);
+    set_state(2, 2 * WORKERS - 1, LEAT_INSTANCE_ACTIVE);
+    sample();
+    EXPECT(!gauge.slow);
+}
+
+static void
 test_states(void)
 {
     for (uint32_t state = LEAT_INSTANCE_OVERLOADED; state <= LEAT_INSTANCE_INTERFERED; state++) {
@@ -165,6 +195,7 @@ main(void)
     daemon->options.worker_count = WORKERS;
     for (uint32_t w = 0; w < WORKERS; w++) {
         daemon->scale.workers[w].shape.cores = 1;
+        daemon->scale.workers[w].owner = LEAT_WORKER_FOR_ALL;
     }
     for (uint32_t id = 0; id < APPS; id++) {
         add(id);
@@ -172,6 +203,7 @@ main(void)
     test_utilisation();
     test_parked();
     test_states();
+    test_own();
     for (uint32_t id = 0; id < APPS; id++) {
         take_away(id);
     }
