@@ -392,6 +392,7 @@ survey(struct leat_daemon *daemon)
 {
     struct leat_scale_keeper *keeper = daemon->scaling;
     uint64_t cells = 1;
+    bool few = true;
     uint32_t class;
 
     for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
@@ -412,8 +413,9 @@ survey(struct leat_daemon *daemon)
     for (uint32_t k = 0; k < keeper->class_count; k++) {
         keeper->box.classes[k].price = price_of(daemon, keeper->class_names[k]);
         cells *= keeper->box.classes[k].cores + 1ull;
+        few = few && keeper->box.classes[k].cores <= LEAT_JOINT_CORES_MAX;
     }
-    return cells <= UINT64_C(1) << 20
+    return few && cells <= UINT64_C(1) << 20
                ? LEAT_OK
                : LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "scaling cannot decide about as many classes of so many cores");
 }

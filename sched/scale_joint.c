@@ -2,91 +2,81 @@
 #include "sched/scale_joint.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "base/align.h"
 #include "base/status.h"
+#include "sched/scale_joint_private.h"
 
-/*
- * A cell is a number of cores of each class, counted as the digits of a number are: so the cells of two that share the machine add up,
- * and so do their indices.
- */
-struct term {
-    uint64_t *latency_ns; /* by cell, of exactly these cores; UINT64_MAX: there is no such way */
-    uint32_t *how;        /* by cell: of a stage, a packed choice; of others, the left one's cell */
-    int8_t kind;          /* as in the application */
-    uint32_t left, right; /* terms */
+/* Bounds of what is looked at, in steps of a nanosecond or a few. */
+#define CELLS_STEPS UINT64_C(100000)  /* of all cells */
+#define PAIRS_STEPS UINT64_C(2000000) /* of pairs of points of terms */
+#define STAGE_STEPS UINT64_C(1600000) /* of batches and instances of stages */
+#define PACK_STEPS  UINT64_C(1000000) /* of offers and cells */
+
+enum {
+    KINDS_MAX = 2 * LEAT_JOINT_CLASSES_MAX + 1, /* ways to tell what cores cost */
+    OFFERS_MAX = KINDS_MAX * LEAT_JOINT_SHARES + 1,
+};
+
+/* A way to carry a share of an application; the first one of each carries nothing. */
+struct offer {
+    uint32_t cores[LEAT_JOINT_CLASSES_MAX];
+    uint64_t shed;
+    struct leat_joint_answer answer;
 };
 
 struct solver {
     const struct leat_joint_box *box;
-    uint32_t cells, stride[LEAT_JOINT_CLASSES_MAX];
-    struct term terms[LEAT_JOINT_TERMS_MAX];
-    uint64_t *least_ns;       /* by cell: of these cores or fewer */
-    uint32_t *left, *right;   /* cells worth looking at */
+    const struct leat_joint_application *applications;
+    uint32_t count;
+    struct leat_joint_line line;
+    struct offer *offers;                          /* [count][OFFERS_MAX] */
+    uint32_t offer_count[64], taken[64];           /* by application; offers */
+    uint32_t left[LEAT_JOINT_CLASSES_MAX];         /* cores that those taken leave */
+    uint32_t unit[LEAT_JOINT_CLASSES_MAX];         /* cores of a step of a cell */
+    uint32_t steps[LEAT_JOINT_CLASSES_MAX], cells; /* of all */
     uint64_t *shed, *shed_by; /* by cell: of the applications so far, and one more */
-    struct offer *offers;     /* of one application */
-    uint32_t *taken;          /* by application and cell: its offer */
+    uint8_t *taken_by;        /* [count][cells_max]: an offer */
+    size_t cells_max;
 };
 
-/* A cell that carries this share of an application, and no part of which does. */
-struct offer {
-    uint32_t cell, share;
-};
-
-static uint32_t
-cells_of(const struct leat_joint_box *box)
-{
-    uint64_t cells = 1;
-    for (uint32_t k = 0; k < box->class_count; k++) {
-        cells *= box->classes[k].cores + 1ull;
-        LEAT_ASSERT(cells <= UINT64_C(1) << 20);
-    }
-    return (uint32_t)cells;
-}
-
-/* Takes the next bytes of the memory; with NULL, counts them. */
-static void *
-carve(char *memory, size_t *at, size_t bytes)
+void *
+leat_joint_carve(char *memory, size_t *at, size_t bytes)
 {
     void *block = memory != NULL ? memory + *at : NULL;
     *at += leat_round_up(bytes, LEAT_CACHE_LINE);
     return block;
 }
 
+static uint64_t
+cells_of(const struct leat_joint_box *box)
+{
+    uint64_t cells = 1;
+    for (uint32_t k = 0; k < box->class_count; k++) {
+        cells *= box->classes[k].cores + 1ull;
+        LEAT_ASSERT(box->classes[k].cores <= LEAT_JOINT_CORES_MAX);
+        LEAT_ASSERT(cells <= UINT64_C(1) << 20);
+    }
+    return cells;
+}
+
 static size_t
 lay_out(struct solver *solver, const struct leat_joint_box *box, uint32_t count, char *memory)
 {
-    const size_t cells = cells_of(box);
+    const uint64_t cells = cells_of(box);
     size_t at = 0;
 
-    *solver = (struct solver){.box = box, .cells = (uint32_t)cells};
-    for (uint32_t k = 0, stride = 1; k < box->class_count; k++) {
-        solver->stride[k] = stride;
-        stride *= box->classes[k].cores + 1;
-    }
-    for (uint32_t t = 0; t < LEAT_JOINT_TERMS_MAX; t++) {
-        solver->terms[t].latency_ns = carve(memory, &at, cells * sizeof(uint64_t));
-        solver->terms[t].how = carve(memory, &at, cells * sizeof(uint32_t));
-    }
-    solver->least_ns = carve(memory, &at, cells * sizeof(uint64_t));
-    solver->left = carve(memory, &at, cells * sizeof(uint32_t));
-    solver->right = carve(memory, &at, cells * sizeof(uint32_t));
-    solver->shed = carve(memory, &at, cells * sizeof(uint64_t));
-    solver->shed_by = carve(memory, &at, cells * sizeof(uint64_t));
-    solver->offers = carve(memory, &at, cells * sizeof(struct offer) * LEAT_JOINT_SHARES + sizeof(struct offer));
-    solver->taken = carve(memory, &at, cells * sizeof(uint32_t) * 2 * count);
+    *solver = (struct solver){.box = box, .count = count};
+    solver->cells_max = cells;
+    leat_joint_line_lay_out(&solver->line, box, memory, &at);
+    solver->offers =
+        leat_joint_carve(memory, &at, (size_t)count * OFFERS_MAX * sizeof(solver->offers[0]));
+    solver->shed = leat_joint_carve(memory, &at, solver->cells_max * sizeof(solver->shed[0]));
+    solver->shed_by = leat_joint_carve(memory, &at, solver->cells_max * sizeof(solver->shed_by[0]));
+    solver->taken_by = leat_joint_carve(memory, &at, solver->cells_max * count);
     return at;
 }
-
-size_t
-leat_joint_bytes(const struct leat_joint_box *box, uint32_t application_count)
-{
-    struct solver solver;
-    return lay_out(&solver, box, application_count, NULL);
-}
-
 double
 leat_joint_demand(double rate_qps, uint64_t window_ns, double deviations)
 {
@@ -94,7 +84,8 @@ leat_joint_demand(double rate_qps, uint64_t window_ns, double deviations)
 }
 
 void
-leat_joint_follow(struct leat_joint_application *application, const uint32_t *after, uint32_t stage_count)
+leat_joint_follow(struct leat_joint_application *application, const uint32_t *after,
+                  uint32_t stage_count)
 {
     uint32_t steps[LEAT_SCALE_STAGES_MAX] = {0}, last = 0;
 
@@ -128,216 +119,259 @@ leat_joint_follow(struct leat_joint_application *application, const uint32_t *af
     LEAT_ASSERT(application->term_count == 2 * stage_count - 1);
 }
 
-static uint32_t
-cores_of(const struct solver *solver, uint32_t cell, uint32_t k)
+uint64_t
+leat_joint_shed(const struct leat_joint_application *application, uint32_t share)
 {
-    return cell / solver->stride[k] % (solver->box->classes[k].cores + 1);
+    return (uint64_t)(application->demand_qps * 1000 + 0.5) * application->weight *
+           (LEAT_JOINT_SHARES - share);
+}
+
+static uint64_t
+price_of(const struct leat_joint_box *box, const uint32_t *cores)
+{
+    uint64_t price = 0;
+    for (uint32_t k = 0; k < box->class_count; k++) {
+        price += (uint64_t)cores[k] * box->classes[k].price;
+    }
+    return price;
 }
 
 static bool
-fit_together(const struct solver *solver, uint32_t a, uint32_t b)
+fits(const struct leat_joint_box *box, const uint32_t *cores, const uint32_t *left)
 {
-    for (uint32_t k = 0; k < solver->box->class_count; k++) {
-        if (cores_of(solver, a, k) + cores_of(solver, b, k) > solver->box->classes[k].cores) {
+    for (uint32_t k = 0; k < box->class_count; k++) {
+        if (cores[k] > left[k]) {
             return false;
         }
     }
     return true;
 }
 
-/* ---- Stages and terms --------------------------------------------------------------------------- */
+/* ---- Offers ------------------------------------------------------------------------------------------ */
 
+static struct offer *
+offers_of(const struct solver *solver, uint32_t a)
+{
+    return solver->offers + (size_t)a * OFFERS_MAX;
+}
+
+/* Pairs of points that each of so many solutions of an application may look at in each of its terms. */
 static uint32_t
-pack(uint32_t worker_class, uint32_t cores, uint32_t batch)
+pairs_max(const struct leat_joint_application *application, uint64_t solutions)
 {
-    return worker_class << 16 | cores << 8 | batch;
+    const uint64_t joins = application->stage_count > 2 ? application->stage_count - 2 : 1;
+    const uint64_t pairs = PAIRS_STEPS / (solutions * joins);
+    return pairs < UINT32_MAX ? (uint32_t)pairs : UINT32_MAX;
 }
 
-/* The least latency on n instances of c cores: any batch that carries the demand. */
-static uint64_t
-least_latency(const struct leat_joint_stage *stage, const uint64_t *latency_ns, double demand_qps, uint32_t n, uint32_t *ret_batch)
+/* Adds what carries the share within the limit, which becomes its cost. False: nothing does. */
+static bool
+offer(struct solver *solver, uint32_t a, uint32_t share, uint64_t solutions, uint32_t *limit)
 {
-    uint64_t least_ns = UINT64_MAX;
+    const struct leat_joint_application *application = &solver->applications[a];
+    struct offer *offer = &offers_of(solver, a)[solver->offer_count[a]];
 
-    for (uint32_t b = 1; b <= stage->batch_max; b++) {
-        const uint64_t run_ns = latency_ns[b - 1];
-        if (run_ns == 0 || (double)n * b * 1e9 < demand_qps * (double)run_ns) {
-            continue;
-        }
-        const uint64_t ns = run_ns + (run_ns + n - 1) / n;
-        if (ns < least_ns) {
-            least_ns = ns;
-            *ret_batch = b;
-        }
+    *offer = (struct offer){.shed = leat_joint_shed(application, share)};
+    if (!leat_joint_line_solve(&solver->line, application, share, *limit,
+                               pairs_max(application, solutions), &offer->answer, limit)) {
+        return false;
     }
-    return least_ns;
-}
-
-static void
-solve_stage(const struct solver *solver, const struct leat_joint_stage *stage, double demand_qps, struct term *term)
-{
-    memset(term->latency_ns, 0xff, solver->cells * sizeof(term->latency_ns[0]));
+    for (uint32_t s = 0; s < application->stage_count; s++) {
+        const struct leat_joint_choice *choice = &offer->answer.stages[s];
+        offer->cores[choice->worker_class] += choice->instances * choice->cores;
+    }
     for (uint32_t k = 0; k < solver->box->class_count; k++) {
-        const uint32_t cores = solver->box->classes[k].cores;
-        if (stage->latency_ns[k] == NULL) {
-            continue;
-        }
-        for (uint32_t c = stage->cores_min; c <= stage->cores_max && c <= cores; c++) {
-            const uint64_t *latency_ns = stage->latency_ns[k] + (size_t)(c - 1) * stage->batch_max;
-            for (uint32_t n = stage->instances_min; n <= stage->instances_max && n * c <= cores; n++) {
-                const uint32_t cell = n * c * solver->stride[k];
-                uint32_t batch = 0;
-                const uint64_t ns = least_latency(stage, latency_ns, demand_qps, n, &batch);
-                if (ns < term->latency_ns[cell]) {
-                    term->latency_ns[cell] = ns;
-                    term->how[cell] = pack(k, c, batch);
-                }
-            }
+        if (offer->cores[k] > solver->box->classes[k].cores) {
+            return true; /* of another class than there are so many of: nobody's, but there may be a cheaper one */
         }
     }
+    solver->offer_count[a]++;
+    return true;
 }
 
-/* Fills in least_ns, and lists the cells that are better than all that have no more of anything. */
+/* Shares that are offered are multiples of so many sixteenths: of one, unless that takes too many steps. */
 static uint32_t
-list_better(struct solver *solver, const struct term *term, uint64_t latency_max_ns, uint32_t *list)
+share_step(const struct solver *solver, uint32_t kinds)
 {
-    uint32_t count = 0;
+    const uint32_t list = solver->box->class_count > 1 ? 2 * LEAT_JOINT_LINE_MAX : 0;
+    uint64_t steps = 0;
+    uint32_t step = 1;
 
-    for (uint32_t cell = 0; cell < solver->cells; cell++) {
-        uint64_t least_ns = UINT64_MAX;
-        for (uint32_t k = 0; k < solver->box->class_count; k++) {
-            if (cores_of(solver, cell, k) > 0) {
-                const uint64_t ns = solver->least_ns[cell - solver->stride[k]];
-                least_ns = ns < least_ns ? ns : least_ns;
+    for (uint32_t a = 0; a < solver->count; a++) {
+        for (uint32_t s = 0; s < solver->applications[a].stage_count; s++) {
+            const struct leat_joint_stage *stage = &solver->applications[a].stages[s];
+            steps += list;
+            for (uint32_t k = 0; k < solver->box->class_count; k++) {
+                const uint64_t most =
+                    4ull *
+                    solver->box->classes[k].cores; /* about the sum of the cores by 1, 2, 3 */
+                const uint64_t own =
+                    (stage->instances_max - stage->instances_min + UINT64_C(1)) * stage->cores_max;
+                const uint64_t batches = (uint64_t)stage->cores_max * stage->batch_max;
+                steps += stage->latency_ns[k] != NULL ? batches + (own < most ? own : most) : 0;
             }
         }
-        const uint64_t own_ns = term->latency_ns[cell];
-        if (own_ns < least_ns && own_ns <= latency_max_ns) {
-            list[count++] = cell;
-        }
-        solver->least_ns[cell] = own_ns < least_ns ? own_ns : least_ns;
     }
-    return count;
+    while (step < LEAT_JOINT_SHARES && steps * kinds * LEAT_JOINT_SHARES / step > STAGE_STEPS) {
+        step *= 2;
+    }
+    return step;
 }
 
+/* Each share for as little as it takes, where that is less than what more of it takes. */
 static void
-solve_join(struct solver *solver, struct term *term, uint64_t latency_max_ns)
+offer_shares(struct solver *solver, uint32_t a, uint32_t step, uint64_t solutions)
 {
-    const struct term *left = &solver->terms[term->left], *right = &solver->terms[term->right];
-    const uint32_t left_count = list_better(solver, left, latency_max_ns, solver->left);
-    const uint32_t right_count = list_better(solver, right, latency_max_ns, solver->right);
+    uint32_t none = LEAT_JOINT_SHARES / step + 1, first = 0, cost = solver->line.most;
 
-    memset(term->latency_ns, 0xff, solver->cells * sizeof(term->latency_ns[0]));
-    for (uint32_t l = 0; l < left_count; l++) {
-        const uint32_t at = solver->left[l];
-        const uint64_t left_ns = left->latency_ns[at];
-        for (uint32_t r = 0; r < right_count; r++) {
-            const uint64_t right_ns = right->latency_ns[solver->right[r]];
-            const uint64_t longest_ns = left_ns > right_ns ? left_ns : right_ns;
-            const uint64_t ns = term->kind == LEAT_JOINT_SERIES ? left_ns + right_ns : longest_ns;
-            const uint32_t cell = at + solver->right[r];
-            if (fit_together(solver, at, solver->right[r]) && ns < term->latency_ns[cell]) {
-                term->latency_ns[cell] = ns;
-                term->how[cell] = at;
-            }
-        }
-    }
-}
-
-/* The terms of an application that is to carry this share. The last one is the whole. */
-static const struct term *
-solve_terms(struct solver *solver, const struct leat_joint_application *application, uint32_t share)
-{
-    const double demand_qps = application->demand_qps * share / LEAT_JOINT_SHARES;
-    uint32_t stack[LEAT_JOINT_TERMS_MAX], depth = 0;
-
-    for (uint32_t t = 0; t < application->term_count; t++) {
-        struct term *term = &solver->terms[t];
-        term->kind = application->terms[t];
-        if (term->kind >= 0) {
-            const struct leat_joint_stage *stage = &application->stages[term->kind];
-            solve_stage(solver, stage, demand_qps * stage->calls, term);
+    for (uint32_t share = none - 1; none - first > 1;
+         share = (first + none) / 2) { /* the most that is carried */
+        uint32_t limit = solver->line.most;
+        if (offer(solver, a, share * step, solutions, &limit)) {
+            first = share;
+            cost = limit;
         } else {
-            LEAT_ASSERT(depth >= 2);
-            term->right = stack[--depth];
-            term->left = stack[--depth];
-            solve_join(solver, term, application->objective_ns);
+            none = share;
         }
-        stack[depth++] = t;
     }
-    LEAT_ASSERT(depth == 1);
-    return &solver->terms[application->term_count - 1];
+    for (uint32_t share = first; share > 1 && cost > 0;) {
+        uint32_t less = cost - 1;
+        if (offer(solver, a, --share * step, solutions, &less)) {
+            cost = less;
+        }
+    }
 }
 
-/* What each stage has where the term has the cores of the cell. */
+/* What cores are to cost: their prices; each class in turn twice that; and eight times. */
 static void
-choose(const struct solver *solver, uint32_t t, uint32_t cell, struct leat_joint_choice *choices)
+set_prices(struct solver *solver, uint32_t kind)
 {
-    const struct term *term = &solver->terms[t];
+    const uint32_t classes = solver->box->class_count;
+    uint64_t prices[LEAT_JOINT_CLASSES_MAX];
 
-    if (term->kind < 0) {
-        choose(solver, term->left, term->how[cell], choices);
-        choose(solver, term->right, cell - term->how[cell], choices);
-        return;
+    for (uint32_t k = 0; k < classes; k++) {
+        const uint64_t times = kind == 1 + k ? 2 : kind == 1 + classes + k ? 8 : 1;
+        prices[k] = solver->box->classes[k].price * times;
     }
-    const uint32_t how = term->how[cell], worker_class = how >> 16, cores = how >> 8 & 0xff;
-    choices[term->kind] = (struct leat_joint_choice){.worker_class = worker_class,
-                                                     .instances = cores_of(solver, cell, worker_class) / cores,
-                                                     .cores = cores,
-                                                     .batch = how & 0xff};
+    leat_joint_line_set(&solver->line, prices);
 }
 
-/* ---- Applications -------------------------------------------------------------------------------- */
+/* ---- Who takes which --------------------------------------------------------------------------------- */
 
-/* The cells that carry the share in time, and of which no part does. */
+static void
+take(struct solver *solver, uint32_t a, uint32_t o)
+{
+    const struct offer *gone = &offers_of(solver, a)[solver->taken[a]],
+                       *now = &offers_of(solver, a)[o];
+
+    for (uint32_t k = 0; k < solver->box->class_count; k++) {
+        solver->left[k] = solver->left[k] + gone->cores[k] - now->cores[k];
+    }
+    solver->taken[a] = o;
+}
+
+/* All of each application at its least price. False: that is not to be had, or not for all. */
+static bool
+take_whole(struct solver *solver)
+{
+    bool all = true;
+
+    set_prices(solver, 0);
+    for (uint32_t a = 0; a < solver->count; a++) {
+        uint32_t limit = solver->line.most;
+        solver->offer_count[a] = 1;
+        offers_of(solver, a)[0] =
+            (struct offer){.shed = leat_joint_shed(&solver->applications[a], 0)};
+        (void)offer(solver, a, LEAT_JOINT_SHARES, solver->count, &limit);
+        all = all && solver->offer_count[a] == 2 &&
+              fits(solver->box, offers_of(solver, a)[1].cores, solver->left);
+        if (all) {
+            take(solver, a, 1);
+        }
+    }
+    return all;
+}
+
+/* Cells of so many cores that all offers can be tried in each. */
+static void
+set_units(struct solver *solver)
+{
+    const struct leat_joint_box *box = solver->box;
+    uint64_t offers = 0, cells;
+
+    for (uint32_t a = 0; a < solver->count; a++) {
+        offers += solver->offer_count[a];
+    }
+    for (uint32_t k = 0; k < box->class_count; k++) {
+        solver->unit[k] = 1;
+    }
+    for (;;) {
+        uint32_t most = 0;
+        cells = 1;
+        for (uint32_t k = 0; k < box->class_count; k++) {
+            solver->steps[k] = box->classes[k].cores / solver->unit[k] + 1;
+            cells *= solver->steps[k];
+            most = solver->steps[k] > solver->steps[most] ? k : most;
+        }
+        if (cells * offers <= PACK_STEPS || solver->steps[most] == 1 || box->class_count == 1) {
+            break;
+        }
+        solver->unit[most]++;
+    }
+    solver->cells = (uint32_t)cells;
+}
+
+/* Puts an offer beside what is in the cells of a row: those that differ in the cores of the first class alone. */
+static void
+try_row(struct solver *solver, uint8_t *taken, uint32_t o, uint64_t shed_more, uint32_t row,
+        uint32_t first, uint32_t to)
+{
+    for (uint32_t x = 0; x + first < solver->steps[0]; x++) {
+        const uint64_t before = solver->shed[row + x], shed = before + shed_more;
+        if (before != UINT64_MAX && shed < solver->shed_by[to + x]) {
+            solver->shed_by[to + x] = shed;
+            taken[to + x] = (uint8_t)o;
+        }
+    }
+}
+
 static uint32_t
-offer_share(struct solver *solver, const struct leat_joint_application *application, uint32_t share, struct offer *offers)
+steps_of(const struct solver *solver, const struct offer *offer, uint32_t k)
 {
-    const uint64_t objective_ns = application->objective_ns;
-    uint32_t count = 0;
-
-    if (share == 0) {
-        offers[0] = (struct offer){0, 0};
-        return 1;
-    }
-    (void)list_better(solver, solve_terms(solver, application, share), objective_ns, solver->left);
-    for (uint32_t cell = 0; cell < solver->cells; cell++) {
-        bool least = solver->least_ns[cell] <= objective_ns;
-        for (uint32_t k = 0; k < solver->box->class_count && least; k++) {
-            least = cores_of(solver, cell, k) == 0 || solver->least_ns[cell - solver->stride[k]] > objective_ns;
-        }
-        if (least) {
-            offers[count++] = (struct offer){cell, share};
-        }
-    }
-    return count;
+    return (offer->cores[k] + solver->unit[k] - 1) / solver->unit[k];
 }
 
-static uint64_t
-shed_by(const struct leat_joint_application *application, uint32_t share)
+/* How many cells further on it is with the offer. False: it does not fit there. */
+static bool
+move(const struct solver *solver, const struct offer *offer, uint32_t row, uint32_t *ret_cells)
 {
-    return (uint64_t)(application->demand_qps * 1000 + 0.5) * application->weight * (LEAT_JOINT_SHARES - share);
+    uint32_t stride = solver->steps[0];
+
+    *ret_cells = steps_of(solver, offer, 0);
+    for (uint32_t k = 1; k < solver->box->class_count; k++) {
+        const uint32_t more = steps_of(solver, offer, k);
+        if (row / stride % solver->steps[k] + more >= solver->steps[k]) {
+            return false;
+        }
+        *ret_cells += more * stride;
+        stride *= solver->steps[k];
+    }
+    return true;
 }
 
-/* Puts one more application beside those so far, in each of the ways that it offers. */
 static void
-add_application(struct solver *solver, const struct leat_joint_application *application, uint32_t share_min, uint32_t *taken)
+add_application(struct solver *solver, uint32_t a)
 {
-    uint32_t count = 0;
+    uint8_t *taken = solver->taken_by + (size_t)a * solver->cells_max;
 
-    for (uint32_t share = LEAT_JOINT_SHARES + 1; share-- > share_min;) {
-        count += offer_share(solver, application, share, solver->offers + count);
-    }
     memset(solver->shed_by, 0xff, solver->cells * sizeof(solver->shed_by[0]));
-    for (uint32_t cell = 0; cell < solver->cells; cell++) {
-        for (uint32_t o = 0; o < count && solver->shed[cell] != UINT64_MAX; o++) {
-            const struct offer *offer = &solver->offers[o];
-            const uint64_t shed = solver->shed[cell] + shed_by(application, offer->share);
-            const uint32_t to = cell + offer->cell;
-            if (fit_together(solver, cell, offer->cell) && shed < solver->shed_by[to]) {
-                solver->shed_by[to] = shed;
-                taken[2 * to] = offer->cell;
-                taken[2 * to + 1] = offer->share;
+    for (uint32_t o = 0; o < solver->offer_count[a]; o++) {
+        const struct offer *offer = &offers_of(solver, a)[o];
+        for (uint32_t row = 0; row < solver->cells; row += solver->steps[0]) {
+            uint32_t cells;
+            if (move(solver, offer, row, &cells)) {
+                try_row(solver, taken, o, offer->shed, row, steps_of(solver, offer, 0),
+                        row + cells);
             }
         }
     }
@@ -345,60 +379,132 @@ add_application(struct solver *solver, const struct leat_joint_application *appl
 }
 
 static uint64_t
-price_of(const struct solver *solver, uint32_t cell)
+cell_price(const struct solver *solver, uint32_t cell)
 {
-    uint64_t price = 0;
+    uint32_t cores[LEAT_JOINT_CLASSES_MAX];
+
     for (uint32_t k = 0; k < solver->box->class_count; k++) {
-        price += (uint64_t)cores_of(solver, cell, k) * solver->box->classes[k].price;
+        cores[k] = cell % solver->steps[k] * solver->unit[k];
+        cell /= solver->steps[k];
     }
-    return price;
+    return price_of(solver->box, cores);
 }
 
-/* Sheds no application below the share; returns the best cell for all of them, or one past the last. */
-static uint32_t
-pack_all(struct solver *solver, const struct leat_joint_application *applications, uint32_t count, uint32_t share_min)
+/* The offers that shed least of all together, and then cost least. */
+static void
+take_best(struct solver *solver)
 {
-    uint32_t best = solver->cells;
+    uint32_t best = UINT32_MAX;
 
+    set_units(solver);
     memset(solver->shed, 0xff, solver->cells * sizeof(solver->shed[0]));
     solver->shed[0] = 0;
-    for (uint32_t a = 0; a < count; a++) {
-        add_application(solver, &applications[a], share_min, solver->taken + (size_t)a * 2 * solver->cells);
+    for (uint32_t a = 0; a < solver->count; a++) {
+        add_application(solver, a);
     }
     for (uint32_t cell = 0; cell < solver->cells; cell++) {
         const uint64_t shed = solver->shed[cell];
         if (shed != UINT64_MAX &&
-            (best == solver->cells || shed < solver->shed[best] ||
-             (shed == solver->shed[best] && price_of(solver, cell) < price_of(solver, best)))) {
+            (best == UINT32_MAX || shed < solver->shed[best] ||
+             (shed == solver->shed[best] && cell_price(solver, cell) < cell_price(solver, best)))) {
             best = cell;
         }
     }
-    return best;
+    for (uint32_t a = solver->count, cell = best; a-- > 0;) {
+        const uint32_t o = solver->taken_by[(size_t)a * solver->cells_max + cell];
+        uint32_t cells;
+        take(solver, a, o);
+        LEAT_ASSERT(move(solver, &offers_of(solver, a)[o], 0, &cells) && cells <= cell);
+        cell -= cells;
+    }
+}
+
+/* Whether it sheds less, or as much for a lower price; and there are cores for it. */
+static bool
+betters(const struct solver *solver, uint32_t a, uint32_t o)
+{
+    const struct offer *other = &offers_of(solver, a)[o],
+                       *taken = &offers_of(solver, a)[solver->taken[a]];
+    uint32_t left[LEAT_JOINT_CLASSES_MAX];
+
+    for (uint32_t k = 0; k < solver->box->class_count; k++) {
+        left[k] = solver->left[k] + taken->cores[k];
+    }
+    return (other->shed < taken->shed ||
+            (other->shed == taken->shed &&
+             price_of(solver->box, other->cores) < price_of(solver->box, taken->cores))) &&
+           fits(solver->box, other->cores, left);
+}
+
+/* Cells are of several cores: what they leave goes to who can do most with it, one application after another. */
+static void
+take_rest(struct solver *solver)
+{
+    for (uint32_t a = 0; a < solver->count; a++) {
+        for (uint32_t o = 0; o < solver->offer_count[a]; o++) {
+            if (betters(solver, a, o)) {
+                take(solver, a, o);
+            }
+        }
+    }
+}
+
+/* ---- All of it ---------------------------------------------------------------------------------------- */
+
+static bool
+knows_cells(const struct leat_joint_box *box)
+{
+    return box->class_count > 1 && cells_of(box) <= LEAT_JOINT_CELLS_MAX;
+}
+
+size_t
+leat_joint_bytes(const struct leat_joint_box *box, uint32_t application_count)
+{
+    struct solver solver;
+    const size_t bytes = lay_out(&solver, box, application_count, NULL);
+    const size_t cells = knows_cells(box) ? leat_joint_cells_bytes(box, application_count) : 0;
+    return bytes > cells ? bytes : cells;
 }
 
 uint64_t
-leat_joint_solve(const struct leat_joint_box *box, const struct leat_joint_application *applications, uint32_t count, void *memory,
+leat_joint_solve(const struct leat_joint_box *box,
+                 const struct leat_joint_application *applications, uint32_t count, void *memory,
                  struct leat_joint_answer *ret_answers)
 {
     struct solver solver;
+    uint64_t price = 0;
 
     LEAT_ASSERT(count >= 1 && count <= 64);
-    (void)lay_out(&solver, box, count, memory);
-    uint32_t cell = pack_all(&solver, applications, count, LEAT_JOINT_SHARES);
-    if (cell == solver.cells) {
-        cell = pack_all(&solver, applications, count, 0);
+    if (knows_cells(box) && leat_joint_cells_solve(box, applications, count, CELLS_STEPS, memory,
+                                                   ret_answers, &price)) {
+        return price;
     }
-    const uint64_t price = price_of(&solver, cell);
-    for (uint32_t a = count; a-- > 0;) {
-        const uint32_t *taken = solver.taken + (size_t)a * 2 * solver.cells + 2 * cell;
-        struct leat_joint_answer *answer = &ret_answers[a];
-        *answer = (struct leat_joint_answer){.share = taken[1]};
-        if (answer->share > 0) {
-            const struct term *whole = solve_terms(&solver, &applications[a], answer->share);
-            choose(&solver, applications[a].term_count - 1, taken[0], answer->stages);
-            answer->latency_ns = whole->latency_ns[taken[0]];
+    (void)lay_out(&solver, box, count, memory);
+    solver.applications = applications;
+    for (uint32_t k = 0; k < box->class_count; k++) {
+        solver.left[k] = box->classes[k].cores;
+    }
+    if (!take_whole(&solver)) {
+        const uint32_t kinds = box->class_count > 1 ? 2 * box->class_count + 1 : 1,
+                       step = share_step(&solver, kinds);
+        memset(solver.taken, 0, sizeof(solver.taken));
+        for (uint32_t kind = 0; kind < kinds; kind++) {
+            set_prices(&solver, kind);
+            for (uint32_t a = 0; a < count; a++) {
+                solver.offer_count[a] = kind == 0 ? 1 : solver.offer_count[a];
+                offer_shares(&solver, a, step, (uint64_t)count * kinds * LEAT_JOINT_SHARES / step);
+            }
         }
-        cell -= taken[0];
+        for (uint32_t k = 0; k < box->class_count; k++) {
+            solver.left[k] = box->classes[k].cores;
+        }
+        take_best(&solver);
+        take_rest(&solver);
+    }
+    for (uint32_t a = 0; a < count; a++) {
+        const struct offer *taken = &offers_of(&solver, a)[solver.taken[a]];
+        ret_answers[a] = taken->answer;
+        price += price_of(box, taken->cores);
     }
     return price;
 }

@@ -4,14 +4,23 @@
  *
  * Role      Themis (sched/scale_themis.h) fixes either cores or instances, one application at a time, on times rounded to milliseconds.
  *           Here both are free unless the caller bounds them, classes of cores differ in speed and price, and applications
- *           share what there is. Exact: no other choice is cheaper in this model.
+ *           share what there is.
  * Model     A stage whose n instances, of c cores of one class each, run batches of b in l(b, c) carries n b / l queries a
  *           second. Whoever comes waits for the next instance to be free, l / n at most where they end one after
  *           another, and then runs: l + l / n. Latencies add up along a series, the longest counts of what is parallel.
  * Scarcity  Where the machine is too small, the answer first sheds as little demand as it can, in sixteenths of an
  *           application's and weighed by the caller, and is then the cheapest.
- * Method    For each number of cores of each class the least latency of a stage, then of terms; merging two of them takes
- *           all pairs that are no worse in everything. Time grows with the square of what the machine has cells for.
+ * Method    For each price the least latency of a stage, then of terms, where merging two takes all pairs that are no worse
+ *           in price and time. The cheapest that is in time is what an application takes for a share of its demand; of all
+ *           applications' shares those are taken that shed least and fit the machine. Where cores are of several classes
+ *           each class is dear in turn, which gives ways to spare it.
+ * Exact     No other choice sheds less, or as little for less: with one class of cores, and with several that make few
+ *           cells (some hundreds: the product of all cores + 1). With more, where they are scarce, some percent more of
+ *           the demand are shed: tests/sched/test_scale_joint.c measures how much.
+ * Time      Bounded, some milliseconds: where applications have more stages and sizes than that allows, shares are
+ *           multiples of two, four, eight or sixteen sixteenths, and points of terms are left out evenly. 16 applications
+ *           of three stages of 32 cores and batches of 32 on 255 cores of one class are just solved in full. More cores
+ *           take longer in proportion.
  * Numerics  Demand in doubles; times, cores and prices in whole numbers. Of equal answers the first, which is the same each time.
  * Memory    The caller's, leat_joint_bytes(); contents mean nothing between calls.
  * Threads   None of its own; what a call may write, one thread at a time.
@@ -27,11 +36,12 @@
 #define LEAT_JOINT_CLASSES_MAX 4u
 #define LEAT_JOINT_TERMS_MAX   (2 * LEAT_SCALE_STAGES_MAX - 1)
 #define LEAT_JOINT_SHARES      16u
+#define LEAT_JOINT_CORES_MAX   16384u
 
 struct leat_joint_box {
     uint32_t class_count; /* 1..LEAT_JOINT_CLASSES_MAX */
     struct {
-        uint32_t cores; /* that there are */
+        uint32_t cores; /* that there are; up to LEAT_JOINT_CORES_MAX */
         uint32_t price; /* of one; 1 and more */
     } classes[LEAT_JOINT_CLASSES_MAX]; /* the product of all cores + 1 is at most 2^20 */
 };

@@ -2,19 +2,31 @@
 /*
  * Goal     No choice of cores, instances and batches is cheaper than the answer, nor sheds less; and the answer is one: it fits the
  *          machine, carries what it says and is in time.
+ *          On larger machines likewise with one class of cores; with several, and with more than is looked at in full, it is
+ *          measured how much more the answer sheds.
  * Method   All choices of small machines, random applications, series and parallel; what an answer says is computed from it anew.
+ *          For larger ones a plain program over all cells of the machine, which takes its time.
  */
 #include <math.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sched/scale_joint.h"
 #include "tests/leat_test.h"
 
-enum { CORES_MAX = 3, BATCH_MAX = 3, APPLICATIONS_MAX = 2 };
+enum {
+    CORES_MAX = 3,
+    BATCH_MAX = 3,
+    APPLICATIONS_MAX = 2,
+    LARGE_MAX = 8,
+    LARGE_APPLICATIONS_MAX = 16
+};
 
 static uint64_t random_state;
 static uint64_t latencies[APPLICATIONS_MAX][LEAT_SCALE_STAGES_MAX][LEAT_JOINT_CLASSES_MAX][CORES_MAX * BATCH_MAX];
+
+static uint64_t large[LARGE_APPLICATIONS_MAX][LEAT_SCALE_STAGES_MAX][2][LARGE_MAX * LARGE_MAX];
 
 static uint32_t
 below(uint32_t n)
@@ -50,6 +62,58 @@ latency_of(const struct leat_joint_application *application, const uint64_t *sta
     }
     EXPECT(depth == 1);
     return stack[0];
+}
+
+static uint64_t
+shed_of(const struct leat_joint_application *application, uint32_t share)
+{
+    return (uint64_t)(application->demand_qps * 1000 + 0.5) * application->weight *
+           (LEAT_JOINT_SHARES - share);
+}
+
+struct worth {
+    uint64_t shed, price;
+};
+
+/* Sees that the answers are some. */
+static struct worth
+check_answers(const struct leat_joint_box *box, const struct leat_joint_application *applications,
+              uint32_t count, const struct leat_joint_answer *answers)
+{
+    uint32_t used[LEAT_JOINT_CLASSES_MAX] = {0};
+    struct worth worth = {0};
+
+    for (uint32_t a = 0; a < count; a++) {
+        const struct leat_joint_application *application = &applications[a];
+        uint64_t stages_ns[LEAT_SCALE_STAGES_MAX];
+        worth.shed += shed_of(application, answers[a].share);
+        for (uint32_t s = 0; s < application->stage_count; s++) {
+            const struct leat_joint_choice *choice = &answers[a].stages[s];
+            const struct leat_joint_stage *stage = &application->stages[s];
+            EXPECT((choice->instances > 0) == (answers[a].share > 0));
+            if (choice->instances == 0) {
+                continue;
+            }
+            EXPECT(choice->instances >= stage->instances_min &&
+                   choice->instances <= stage->instances_max);
+            EXPECT(choice->cores >= stage->cores_min && choice->cores <= stage->cores_max &&
+                   choice->batch <= stage->batch_max);
+            EXPECT(carries(stage, choice,
+                           application->demand_qps * answers[a].share / LEAT_JOINT_SHARES,
+                           &stages_ns[s]));
+            used[choice->worker_class] += choice->instances * choice->cores;
+            worth.price += (uint64_t)choice->instances * choice->cores *
+                           box->classes[choice->worker_class].price;
+        }
+        if (answers[a].share > 0) {
+            EXPECT(latency_of(application, stages_ns) == answers[a].latency_ns);
+            EXPECT(answers[a].latency_ns <= application->objective_ns);
+        }
+    }
+    for (uint32_t k = 0; k < box->class_count; k++) {
+        EXPECT(used[k] <= box->classes[k].cores);
+    }
+    return worth;
 }
 
 /* ---- All choices ----------------------------------------------------------------------------------- */
@@ -101,12 +165,6 @@ search_stage(struct search *search, uint32_t a, uint32_t s, uint64_t shed, uint6
             }
         }
     }
-}
-
-static uint64_t
-shed_of(const struct leat_joint_application *application, uint32_t share)
-{
-    return (uint64_t)(application->demand_qps * 1000 + 0.5) * application->weight * (LEAT_JOINT_SHARES - share);
 }
 
 static void
@@ -181,8 +239,6 @@ test_against_all_choices(void)
         struct leat_joint_application applications[APPLICATIONS_MAX];
         struct leat_joint_answer answers[APPLICATIONS_MAX];
         const uint32_t count = 1 + below(APPLICATIONS_MAX);
-        uint64_t shed = 0, price = 0;
-        uint32_t used[LEAT_JOINT_CLASSES_MAX] = {0};
 
         for (uint32_t k = 0; k < box.class_count; k++) {
             box.classes[k].cores = below(box.class_count > 2 ? 4 : 7);
@@ -208,35 +264,14 @@ test_against_all_choices(void)
         const uint64_t said = leat_joint_solve(&box, applications, count, memory, answers);
         free(memory);
 
+        const struct worth worth = check_answers(&box, applications, count, answers);
         for (uint32_t a = 0; a < count; a++) {
-            const struct leat_joint_application *application = &applications[a];
-            uint64_t stages_ns[LEAT_SCALE_STAGES_MAX];
-            shed += shed_of(application, answers[a].share);
             whole += answers[a].share == LEAT_JOINT_SHARES;
             partial += answers[a].share > 0 && answers[a].share < LEAT_JOINT_SHARES;
             none += answers[a].share == 0;
-            for (uint32_t s = 0; s < application->stage_count; s++) {
-                const struct leat_joint_choice *choice = &answers[a].stages[s];
-                const struct leat_joint_stage *stage = &application->stages[s];
-                EXPECT((choice->instances > 0) == (answers[a].share > 0));
-                if (choice->instances == 0) {
-                    continue;
-                }
-                EXPECT(choice->instances >= stage->instances_min && choice->instances <= stage->instances_max);
-                EXPECT(choice->cores >= stage->cores_min && choice->cores <= stage->cores_max && choice->batch <= stage->batch_max);
-                EXPECT(carries(stage, choice, application->demand_qps * answers[a].share / LEAT_JOINT_SHARES, &stages_ns[s]));
-                used[choice->worker_class] += choice->instances * choice->cores;
-                price += (uint64_t)choice->instances * choice->cores * box.classes[choice->worker_class].price;
-            }
-            if (answers[a].share > 0) {
-                EXPECT(latency_of(application, stages_ns) == answers[a].latency_ns);
-                EXPECT(answers[a].latency_ns <= application->objective_ns);
-            }
         }
-        for (uint32_t k = 0; k < box.class_count; k++) {
-            EXPECT(used[k] <= box.classes[k].cores);
-        }
-        EXPECT(shed == search.best_shed && price == search.best_price && said == price);
+        EXPECT(worth.shed == search.best_shed && worth.price == search.best_price &&
+               said == worth.price);
     }
     (void)printf("%u applications carried, %u in part, %u not\n", whole, partial, none);
     EXPECT(whole > 100 && partial > 100 && none > 50);
@@ -276,6 +311,256 @@ test_demand(void)
     EXPECT(leat_joint_demand(100, 1000000000, 0) == 100);
     EXPECT(fabs(leat_joint_demand(100, 1000000000, 3) - 130) < 1e-9);
     EXPECT(fabs(leat_joint_demand(100, 250000000, 3) - 160) < 1e-9); /* shorter windows vary more */
+}
+
+/* ---- Larger machines -------------------------------------------------------------------------------- */
+
+/* All cells of a machine of up to two classes, and of each what all the others may be. */
+struct plain {
+    const struct leat_joint_box *box;
+    uint32_t width, cells; /* cores of the first class and one; of all */
+    uint64_t *terms_ns[LEAT_JOINT_TERMS_MAX];
+};
+
+static bool
+both_fit(const struct plain *plain, uint32_t a, uint32_t b)
+{
+    return a % plain->width + b % plain->width < plain->width && a + b < plain->cells;
+}
+
+static void
+plain_stage(const struct plain *plain, const struct leat_joint_stage *stage, double demand_qps,
+            uint64_t *ret_ns)
+{
+    const struct leat_joint_box *box = plain->box;
+
+    memset(ret_ns, 0xff, plain->cells * sizeof(ret_ns[0]));
+    for (uint32_t k = 0; k < box->class_count; k++) {
+        for (uint32_t c = stage->cores_min; c <= stage->cores_max; c++) {
+            for (uint32_t n = stage->instances_min;
+                 n <= stage->instances_max && n * c <= box->classes[k].cores; n++) {
+                for (uint32_t b = 1; b <= stage->batch_max; b++) {
+                    const struct leat_joint_choice choice = {k, n, c, b};
+                    uint64_t ns, *cell_ns = &ret_ns[k == 0 ? n * c : n * c * plain->width];
+                    if (carries(stage, &choice, demand_qps / stage->calls, &ns) && ns < *cell_ns) {
+                        *cell_ns = ns;
+                    }
+                }
+            }
+        }
+    }
+}
+
+static void
+plain_join(const struct plain *plain, bool series, uint64_t objective_ns, const uint64_t *left_ns,
+           const uint64_t *right_ns, uint64_t *ret_ns)
+{
+    memset(ret_ns, 0xff, plain->cells * sizeof(ret_ns[0]));
+    for (uint32_t l = 0; l < plain->cells; l++) {
+        for (uint32_t r = 0; left_ns[l] <= objective_ns && r < plain->cells - l; r++) {
+            if (right_ns[r] <= objective_ns && both_fit(plain, l, r)) {
+                const uint64_t ns = series                     ? left_ns[l] + right_ns[r]
+                                    : left_ns[l] > right_ns[r] ? left_ns[l]
+                                                               : right_ns[r];
+                ret_ns[l + r] = ns < ret_ns[l + r] ? ns : ret_ns[l + r];
+            }
+        }
+    }
+}
+
+/* The least latency of the whole, by cell. */
+static const uint64_t *
+plain_application(const struct plain *plain, const struct leat_joint_application *application,
+                  uint32_t share)
+{
+    const double demand_qps = application->demand_qps * share / LEAT_JOINT_SHARES;
+    uint32_t stack[LEAT_JOINT_TERMS_MAX], depth = 0;
+
+    for (uint32_t t = 0; t < application->term_count; t++) {
+        if (application->terms[t] >= 0) {
+            const struct leat_joint_stage *stage = &application->stages[application->terms[t]];
+            plain_stage(plain, stage, demand_qps * stage->calls, plain->terms_ns[t]);
+        } else {
+            const uint32_t right = stack[--depth], left = stack[--depth];
+            plain_join(plain, application->terms[t] == LEAT_JOINT_SERIES, application->objective_ns,
+                       plain->terms_ns[left], plain->terms_ns[right], plain->terms_ns[t]);
+        }
+        stack[depth++] = t;
+    }
+    return plain->terms_ns[stack[0]];
+}
+
+static struct worth
+plain_solve(const struct leat_joint_box *box, const struct leat_joint_application *applications,
+            uint32_t count)
+{
+    struct plain plain = {
+        .box = box, .width = box->classes[0].cores + 1, .cells = box->classes[0].cores + 1};
+    plain.cells *= box->class_count > 1 ? box->classes[1].cores + 1 : 1;
+    uint64_t *shed = malloc(plain.cells * sizeof(shed[0])),
+             *more = malloc(plain.cells * sizeof(more[0]));
+    struct worth best = {UINT64_MAX, UINT64_MAX};
+
+    EXPECT(shed != NULL && more != NULL);
+    for (uint32_t t = 0; t < LEAT_JOINT_TERMS_MAX; t++) {
+        plain.terms_ns[t] = malloc(plain.cells * sizeof(plain.terms_ns[t][0]));
+        EXPECT(plain.terms_ns[t] != NULL);
+    }
+    memset(shed, 0xff, plain.cells * sizeof(shed[0]));
+    shed[0] = 0;
+    for (uint32_t a = 0; a < count; a++) {
+        for (uint32_t cell = 0; cell < plain.cells; cell++) {
+            more[cell] =
+                shed[cell] != UINT64_MAX ? shed[cell] + shed_of(&applications[a], 0) : UINT64_MAX;
+        }
+        for (uint32_t share = 1; share <= LEAT_JOINT_SHARES; share++) {
+            const uint64_t *latency_ns = plain_application(&plain, &applications[a], share);
+            for (uint32_t cell = 0; cell < plain.cells; cell++) {
+                for (uint32_t from = 0;
+                     latency_ns[cell] <= applications[a].objective_ns && from < plain.cells - cell;
+                     from++) {
+                    const uint64_t sum = shed[from] != UINT64_MAX
+                                             ? shed[from] + shed_of(&applications[a], share)
+                                             : UINT64_MAX;
+                    if (sum < more[from + cell] && both_fit(&plain, from, cell)) {
+                        more[from + cell] = sum;
+                    }
+                }
+            }
+        }
+        memcpy(shed, more, plain.cells * sizeof(shed[0]));
+    }
+    for (uint32_t cell = 0; cell < plain.cells; cell++) {
+        const uint64_t price = (uint64_t)(cell % plain.width) * box->classes[0].price +
+                               (uint64_t)(cell / plain.width) * box->classes[1].price;
+        if (shed[cell] < best.shed || (shed[cell] == best.shed && price < best.price)) {
+            best = (struct worth){shed[cell], price};
+        }
+    }
+    for (uint32_t t = 0; t < LEAT_JOINT_TERMS_MAX; t++) {
+        free(plain.terms_ns[t]);
+    }
+    free(shed);
+    free(more);
+    return best;
+}
+
+static struct worth
+joint_solve(const struct leat_joint_box *box, const struct leat_joint_application *applications,
+            uint32_t count)
+{
+    struct leat_joint_answer answers[LARGE_APPLICATIONS_MAX];
+    void *memory = aligned_alloc(64, leat_joint_bytes(box, count));
+
+    EXPECT(memory != NULL);
+    const uint64_t said = leat_joint_solve(box, applications, count, memory, answers);
+    free(memory);
+    const struct worth worth = check_answers(box, applications, count, answers);
+    EXPECT(said == worth.price);
+    return worth;
+}
+
+/* Latencies that grow with batches and shrink with cores, as those of models do. */
+static void
+draw_large(const struct leat_joint_box *box, uint32_t a, uint32_t stage_count,
+           struct leat_joint_application *application)
+{
+    *application = (struct leat_joint_application){.stage_count = stage_count,
+                                                   .demand_qps = 1 + below(2000) / 20.0,
+                                                   .objective_ns = 1000000ull * stage_count *
+                                                                   (100 + below(500)),
+                                                   .weight = 1 + below(3)};
+    for (uint32_t s = 0; s < stage_count; s++) {
+        const double parallel = 0.5 + below(50) / 100.0, one_ns = 1e6 * (10 + below(100)),
+                     batch = 0.2 + below(80) / 100.0;
+        struct leat_joint_stage *stage = &application->stages[s];
+        *stage = (struct leat_joint_stage){.cores_max = LARGE_MAX,
+                                           .batch_max = LARGE_MAX,
+                                           .cores_min = 1,
+                                           .instances_min = 1,
+                                           .instances_max = UINT32_MAX,
+                                           .calls = 1};
+        for (uint32_t k = 0; k < box->class_count; k++) {
+            const double slow = k == 0 ? 1 : 1 + below(200) / 100.0;
+            for (uint32_t c = 1; c <= LARGE_MAX; c++) {
+                for (uint32_t b = 1; b <= LARGE_MAX; b++) {
+                    large[a][s][k][(c - 1) * LARGE_MAX + b - 1] =
+                        (uint64_t)(slow * one_ns * (1 - parallel + parallel / c) *
+                                   (1 - batch + batch * b));
+                }
+            }
+            stage->latency_ns[k] = large[a][s][k];
+        }
+        application->terms[application->term_count++] = (int8_t)s;
+        if (s > 0) {
+            application->terms[application->term_count++] =
+                below(4) > 0 ? LEAT_JOINT_SERIES : LEAT_JOINT_PARALLEL;
+        }
+    }
+}
+
+static double
+demand_of(const struct leat_joint_application *applications, uint32_t count)
+{
+    double all = 0;
+    for (uint32_t a = 0; a < count; a++) {
+        all += (double)shed_of(&applications[a], 0);
+    }
+    return all;
+}
+
+/* One class of cores: exact, whether it is enough for all or not. */
+static void
+test_one_class(void)
+{
+    static struct leat_joint_application applications[LARGE_APPLICATIONS_MAX];
+    uint32_t whole = 0, scarce = 0;
+
+    for (uint32_t round = 0; round < 60; round++) {
+        const uint32_t count = 1 + below(LARGE_APPLICATIONS_MAX);
+        const struct leat_joint_box box = {.class_count = 1,
+                                           .classes = {{10 + below(80), 1 + below(3)}}};
+        for (uint32_t a = 0; a < count; a++) {
+            draw_large(&box, a, 1 + below(3), &applications[a]);
+        }
+        const struct worth plain = plain_solve(&box, applications, count),
+                           joint = joint_solve(&box, applications, count);
+        EXPECT(plain.shed == joint.shed && plain.price == joint.price);
+        whole += plain.shed == 0;
+        scarce += plain.shed > 0;
+    }
+    (void)printf("one class: %u times enough, %u times not\n", whole, scarce);
+    EXPECT(whole > 5 && scarce > 20);
+}
+
+/* How much more than the least is shed, of all that comes: the mean, and the most. */
+static void
+measure_gap(const char *what, uint32_t rounds, struct leat_joint_box box, uint32_t count,
+            uint32_t stage_count, double load, double mean_max, double most_max)
+{
+    static struct leat_joint_application applications[LARGE_APPLICATIONS_MAX];
+    double sum = 0, most = 0;
+    uint32_t scarce = 0;
+
+    for (uint32_t round = 0; round < rounds; round++) {
+        for (uint32_t k = 0; k < box.class_count; k++) {
+            box.classes[k].price = 1 + below(4);
+        }
+        for (uint32_t a = 0; a < count; a++) {
+            draw_large(&box, a, stage_count, &applications[a]);
+            applications[a].demand_qps *= load;
+        }
+        const struct worth plain = plain_solve(&box, applications, count),
+                           joint = joint_solve(&box, applications, count);
+        scarce += plain.shed > 0;
+        EXPECT(joint.shed > plain.shed || (joint.shed == plain.shed && joint.price >= plain.price));
+        const double gap = (double)(joint.shed - plain.shed) / demand_of(applications, count);
+        sum += gap;
+        most = fmax(most, gap);
+    }
+    (void)printf("%s: %.2f %% of all demand more shed than the least, %.2f %% at most\n", what,
+                 100 * sum / rounds, 100 * most);
+    EXPECT(2 * scarce > rounds && sum / rounds <= mean_max && most <= most_max);
 }
 
 /* ---- DAGs ---------------------------------------------------------------------------------------------- */
@@ -320,6 +605,11 @@ main(void)
     leat_test_init();
     random_state = leat_test_seed;
     test_against_all_choices();
+    test_one_class();
+    measure_gap("two classes, of 30 and 20 cores", 12,
+                (struct leat_joint_box){2, {{30, 1}, {20, 1}}}, 6, 3, 3, 0.05, 0.2);
+    measure_gap("16 applications of eight stages, 255 cores", 2,
+                (struct leat_joint_box){1, {{255, 1}}}, 16, 8, 3, 0.03, 0.06);
     test_the_objective_itself();
     test_demand();
     test_follow();
