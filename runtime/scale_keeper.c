@@ -78,20 +78,17 @@ describe_stage(const struct leat_daemon *daemon, uint32_t a, uint32_t s, uint32_
     };
 }
 
-/* In mode vertical all stages have as many workers, the first some more. Returns how many applications are served. */
-static uint32_t
-describe_stages(const struct leat_daemon *daemon, struct leat_scaler_application **served)
+/* In mode vertical all stages have as many workers, the first some more. */
+static void
+describe_stages(const struct leat_daemon *daemon)
 {
     struct leat_scale_keeper *keeper = daemon->scaling;
     const struct leat_scaling *options = &daemon->options.scaling;
     const bool fixed = options->mode == LEAT_SCALING_VERTICAL;
-    uint32_t count = 0, stage_count = 0, number = 0;
+    uint32_t stage_count = 0, number = 0;
 
     for (uint32_t a = 0; a < options->application_count; a++) {
-        if (keeper->applications[a].served) {
-            stage_count += keeper->applications[a].scaler.joint.stage_count;
-            served[count++] = &keeper->applications[a].scaler;
-        }
+        stage_count += keeper->applications[a].served ? keeper->applications[a].scaler.joint.stage_count : 0;
     }
     for (uint32_t a = 0; a < options->application_count; a++) {
         const struct leat_scale_application *scaled = &keeper->applications[a];
@@ -101,7 +98,32 @@ describe_stages(const struct leat_daemon *daemon, struct leat_scaler_application
             describe_stage(daemon, a, s, !fixed ? 0 : share > 0 ? share : 1);
         }
     }
-    return count;
+}
+
+/* Mutex held, released meanwhile: it may take some milliseconds. What others see changes once it is held again. */
+static void
+solve(struct leat_daemon *daemon, const struct leat_scaler_options *options)
+{
+    struct leat_scale_keeper *keeper = daemon->scaling;
+    struct leat_scaler_application *served[LEAT_SCALER_APPLICATIONS_MAX];
+    uint32_t of[LEAT_SCALER_APPLICATIONS_MAX], count = 0;
+
+    for (uint32_t a = 0; a < daemon->options.scaling.application_count; a++) {
+        if (keeper->applications[a].served) {
+            served[count] = &keeper->decided[count];
+            keeper->decided[count] = keeper->applications[a].scaler;
+            of[count++] = a;
+        }
+    }
+    if (count == 0) {
+        return;
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    leat_scaler_decide(options, &keeper->box, served, count, keeper->memory);
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    for (uint32_t i = 0; i < count; i++) {
+        keeper->applications[of[i]].scaler = keeper->decided[i];
+    }
 }
 
 static void
@@ -114,12 +136,9 @@ decide(struct leat_daemon *daemon, struct leat_scale_wanted wanted[LEAT_SCALE_UN
         .hold = (uint32_t)(options->hold_ns / options->interval_ns) + (options->hold_ns < options->interval_ns),
         .settle = (uint32_t)((options->settle_ns + options->interval_ns - 1) / options->interval_ns),
     };
-    struct leat_scaler_application *served[LEAT_SCALER_APPLICATIONS_MAX];
-    const uint32_t count = describe_stages(daemon, served);
 
-    if (count > 0) {
-        leat_scaler_decide(&scaler, &keeper->box, served, count, keeper->memory);
-    }
+    describe_stages(daemon);
+    solve(daemon, &scaler);
     memset(wanted, 0, LEAT_SCALE_UNITS * sizeof(wanted[0]));
     for (uint32_t a = 0; a < options->application_count; a++) {
         const struct leat_scale_application *scaled = &keeper->applications[a];
@@ -155,6 +174,24 @@ see_workers(struct leat_daemon *daemon, uint32_t *ret_free_cores)
     for (uint32_t n = 0; n < daemon->node_count; n++) {
         ret_free_cores[n] = leat_daemon_free_cores(daemon, daemon->nodes[n]);
     }
+}
+
+/* Whether all that it was decided about are there, or another that took over as it. */
+static bool
+all_there(const struct leat_daemon *daemon)
+{
+    const struct leat_scale_keeper *keeper = daemon->scaling;
+
+    for (uint32_t a = 0; a < daemon->options.scaling.application_count; a++) {
+        const struct leat_scale_application *scaled = &keeper->applications[a];
+        for (uint32_t s = 0; scaled->served && s < scaled->scaler.joint.stage_count; s++) {
+            const struct leat_application *app = daemon->applications[scaled->stages[s].id];
+            if (app == NULL || strcmp(app->name, scaled->stages[s].name) != 0) {
+                return false;
+            }
+        }
+    }
+    return true;
 }
 
 static struct leat_scale_stage *
@@ -291,6 +328,10 @@ look_around(struct leat_daemon *daemon)
     }
     see_workers(daemon, free_cores);
     decide(daemon, wanted);
+    if (keeper->stop || daemon->server_done || !all_there(daemon)) {
+        return; /* another look is next */
+    }
+    see_workers(daemon, free_cores); /* somebody may have changed them meanwhile */
     carry_out(daemon, wanted, free_cores);
 }
 

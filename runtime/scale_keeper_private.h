@@ -71,7 +71,9 @@ struct leat_scale_keeper {
     uint16_t class_of[LEAT_JOINT_CLASSES_MAX][LEAT_SCALE_CORES_MAX + 1]; /* daemon's, by cores; UINT16_MAX: none */
     uint32_t node_class[LEAT_SCHED_WORKERS_MAX]; /* whose the free cores of the node are taken to be */
     struct leat_joint_box box;                   /* all cores */
-    void *memory;                                /* the solver's */
+    /* The thread's alone, for while it decides without the mutex. */
+    struct leat_scaler_application decided[LEAT_SCALER_APPLICATIONS_MAX];
+    void *memory; /* the solver's */
 };
 
 /* To the plan each stage of each application is one that has workers. */

@@ -462,7 +462,9 @@ leat_joint_bytes(const struct leat_joint_box *box, uint32_t application_count)
 {
     struct solver solver;
     const size_t bytes = lay_out(&solver, box, application_count, NULL);
-    const size_t cells = knows_cells(box) ? leat_joint_cells_bytes(box, application_count) : 0;
+    const uint64_t all = cells_of(box);
+    const uint32_t some = all < LEAT_JOINT_CELLS_MAX ? (uint32_t)all : LEAT_JOINT_CELLS_MAX; /* of a box with less of it */
+    const size_t cells = box->class_count > 1 ? leat_joint_cells_bytes(some, application_count) : 0;
     return bytes > cells ? bytes : cells;
 }
 

@@ -91,6 +91,7 @@ struct leat_joint_answer {
  */
 double leat_joint_demand(double rate_qps, uint64_t window_ns, double deviations);
 
+/* They suffice for a box with fewer cores, too. */
 size_t leat_joint_bytes(const struct leat_joint_box *box, uint32_t application_count);
 
 /* Returns the price of it all. Applications: 1..64. */

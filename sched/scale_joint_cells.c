@@ -45,16 +45,11 @@ cells_of(const struct leat_joint_box *box)
 }
 
 static size_t
-lay_out(struct solver *solver, const struct leat_joint_box *box, uint32_t count, char *memory)
+lay_out(struct solver *solver, size_t cells, uint32_t count, char *memory)
 {
-    const size_t cells = cells_of(box);
     size_t at = 0;
 
-    *solver = (struct solver){.box = box, .cells = (uint32_t)cells};
-    for (uint32_t k = 0, stride = 1; k < box->class_count; k++) {
-        solver->stride[k] = stride;
-        stride *= box->classes[k].cores + 1;
-    }
+    *solver = (struct solver){.cells = (uint32_t)cells};
     for (uint32_t t = 0; t < LEAT_JOINT_TERMS_MAX; t++) {
         solver->terms[t].latency_ns = leat_joint_carve(memory, &at, cells * sizeof(uint64_t));
         solver->terms[t].how = leat_joint_carve(memory, &at, cells * sizeof(uint32_t));
@@ -72,10 +67,10 @@ lay_out(struct solver *solver, const struct leat_joint_box *box, uint32_t count,
 }
 
 size_t
-leat_joint_cells_bytes(const struct leat_joint_box *box, uint32_t application_count)
+leat_joint_cells_bytes(uint32_t cells, uint32_t application_count)
 {
     struct solver solver;
-    return lay_out(&solver, box, application_count, NULL);
+    return lay_out(&solver, cells, application_count, NULL);
 }
 
 static bool
@@ -331,7 +326,12 @@ leat_joint_cells_solve(const struct leat_joint_box *box,
 {
     struct solver solver;
 
-    (void)lay_out(&solver, box, count, memory);
+    (void)lay_out(&solver, cells_of(box), count, memory);
+    solver.box = box;
+    for (uint32_t k = 0, stride = 1; k < box->class_count; k++) {
+        solver.stride[k] = stride;
+        stride *= box->classes[k].cores + 1;
+    }
     solver.steps_left = steps_max;
     uint32_t cell = pack_all(&solver, applications, count, LEAT_JOINT_SHARES);
     if (cell == solver.cells) {

@@ -42,8 +42,7 @@ leat_joint_line_set(struct leat_joint_line *line, const uint64_t *prices)
     for (uint32_t k = 0; k < box->class_count; k++) {
         sum += prices[k] * box->classes[k].cores;
     }
-    const uint64_t unit =
-        box->class_count == 1 ? prices[0] : (sum + LEAT_JOINT_LINE_MAX - 1) / LEAT_JOINT_LINE_MAX;
+    const uint64_t unit = box->class_count == 1 ? prices[0] : sum / LEAT_JOINT_LINE_MAX + 1;
     line->most = 0;
     for (uint32_t k = 0; k < box->class_count; k++) {
         const uint32_t cores = box->classes[k].cores;

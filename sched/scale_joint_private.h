@@ -25,7 +25,7 @@ uint32_t leat_joint_batches(const uint64_t *latency_ns, uint32_t batch_max, doub
 
 #define LEAT_JOINT_CELLS_MAX 2048u
 
-size_t leat_joint_cells_bytes(const struct leat_joint_box *box, uint32_t application_count);
+size_t leat_joint_cells_bytes(uint32_t cells, uint32_t application_count);
 
 /* False: that takes more than so many steps. */
 bool leat_joint_cells_solve(const struct leat_joint_box *box,
