@@ -13,7 +13,7 @@
 #include "tests/leat_test.h"
 #include "tests/runtime/steps.h"
 
-enum { WORKERS = 4, APPLICATIONS = 3, DEPTH = 2, ROUNDS = 800, BURST = 6, PATIENCE = 100000 };
+enum { WORKERS = 4, APPLICATIONS = 3, DEPTH = 2, ROUNDS = 400, BURST = 6, PATIENCE = 100000 };
 enum { SESSIONS = 2 * APPLICATIONS }; /* online and offline queries of each */
 
 #define OFFLINE UINT32_MAX
