@@ -918,17 +918,17 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
         .predicted_ns = predicted_ns,
         .handed_ns = dispatcher->now_ns,
         .arrived_ns = entries[at[0]].offline ? dispatcher->now_ns : waiting->queries[waiting->head + at[0]].arrival_ns,
+        .ready_ns = sched->outstanding == 0 ? leat_clock_now(&dispatcher->options.tables->clock) : 0,
         .application = app->id,
         .variant = (uint8_t)selection.variant,
         .online = waiting == &app->waiting[LEAT_RANK_ONLINE],
         .class = record->class,
         .items = items,
     };
-    record->batch_tail++;
     if (LEAT_LIKELY(app->instances.all != NULL)) {
         leat_instance_begin(&leat_instances_of(&app->instances, worker_index)[selection.variant]);
     }
-    leat_worker_submit(worker, selection.queries);
+    record->batches[record->batch_tail++ & (LEAT_WORKER_BATCHES - 1)].slept = leat_worker_submit(worker, selection.queries);
     if (sched->outstanding == 0) {
         record->ends_ns = dispatcher->now_ns + predicted_ns;
     } else {
@@ -1376,7 +1376,18 @@ learn_reserve(const struct leat_dispatcher *dispatcher, struct leat_application 
     }
 }
 
-/* What the batch says of its instance: nothing, where not all of it ran as it should. */
+static void
+publish_lag(const struct leat_dispatcher *dispatcher, uint32_t worker_index)
+{
+    const bool behind = dispatcher->records[worker_index].lag.behind;
+    _Atomic bool *published = &dispatcher->options.workers[worker_index]->behind;
+
+    if (LEAT_UNLIKELY(atomic_load_explicit(published, memory_order_relaxed) != behind)) {
+        atomic_store_explicit(published, behind, memory_order_relaxed);
+    }
+}
+
+/* What the batch says of its instance, and of its worker: nothing, where not all of it ran as it should. */
 static void
 end_batch(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t worker_index,
           const struct batch_record *batch, const struct leat_done_cell *done)
@@ -1392,6 +1403,13 @@ end_batch(struct leat_dispatcher *dispatcher, struct leat_application *app, uint
     };
     leat_instance_end(&leat_instances_of(&app->instances, worker_index)[batch->variant], &record->shared,
                       dispatcher->now_ns, &ended);
+    if (batch->ready_ns > 0 && ended.profiled_ns > 0) {
+        leat_lag_note(&record->lag, &dispatcher->usual_lag,
+                      &(struct leat_lag_begin){.slept = batch->slept,
+                                               .lag_ns = done->start_ns > batch->ready_ns ? done->start_ns - batch->ready_ns : 0,
+                                               .profiled_ns = ended.profiled_ns});
+        publish_lag(dispatcher, worker_index);
+    }
 }
 
 /* Once it has run a batch in the new shape, or has none left, nothing runs in the old one any more. */
@@ -1528,6 +1546,10 @@ evaluate_instances(struct leat_dispatcher *dispatcher)
         }
         dispatcher->evaluation.worker = 0;
         budget -= budget > 0;
+    }
+    for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
+        leat_lag_age(&dispatcher->records[w].lag);
+        publish_lag(dispatcher, w);
     }
     dispatcher->evaluation.application = 0;
     dispatcher->evaluation.at_ns = dispatcher->now_ns + LEAT_INSTANCE_INTERVAL_NS;

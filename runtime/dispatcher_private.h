@@ -7,6 +7,7 @@
 
 #include "runtime/dispatcher.h"
 #include "runtime/pipeline.h"
+#include "sched/lag.h"
 #include "sched/route_caps.h"
 
 enum {
@@ -22,9 +23,11 @@ struct batch_record {
     uint64_t predicted_ns; /* on average */
     uint64_t handed_ns;
     uint64_t arrived_ns;   /* the oldest query; offline ones have time */
+    uint64_t ready_ns;     /* by the clock, when a worker that had none could begin; 0: it had others */
     uint16_t application;
     uint8_t variant; /* within the application */
     bool probe, online;
+    bool slept; /* the worker, then */
     uint16_t class; /* of the worker, for predicted_ns */
     uint32_t items;
 };
@@ -39,6 +42,7 @@ struct worker_record {
     uint64_t ends_ns;    /* when the oldest outstanding batch is predicted to end */
     uint64_t behind_ns;  /* and how long those behind it will take */
     struct leat_instance_worker shared; /* by its instances */
+    struct leat_lag lag;
     uint16_t class; /* in the shape that it was told of last */
     uint16_t owner; /* whom it serves: as in leat_dedication */
     struct leat_resize *resize; /* that is not answered; NULL: none */
@@ -110,6 +114,7 @@ struct leat_dispatcher {
         uint64_t at_ns;               /* instances are evaluated */
         uint32_t application, worker; /* where the last round left off */
     } evaluation;
+    struct leat_lag_usual usual_lag;
     uint32_t removing_count; /* applications and pipelines that go once nothing of them runs */
     uint64_t now_ns; /* of this round */
     uint64_t spin_budget_ns;

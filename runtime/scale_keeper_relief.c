@@ -36,7 +36,9 @@ look_at_workers(struct leat_daemon *daemon, char (*names)[LEAT_NAME_MAX])
         (void)snprintf(names[w], sizeof(names[w]), "%s", app != NULL ? app->name : "");
         worker->node = daemon->worker_copies[w];
         worker->cores = held.shape.cores;
-        worker->disturbed = app != NULL;
+        worker->disturbed =
+            app != NULL || (held.application != LEAT_ARRANGED_FOR_NOBODY &&
+                            atomic_load_explicit(&daemon->workers[w]->behind, memory_order_relaxed));
         worker->fixed = leat_daemon_shares_cores(daemon, w);
         worker->busy_ns = atomic_load_explicit(&daemon->workers[w]->statistics.busy_ns, memory_order_relaxed);
     }
@@ -46,13 +48,15 @@ static void
 tell(struct leat_daemon *daemon, const struct leat_relief_move *move, const struct leat_daemon_held *before, const char *name)
 {
     struct leat_daemon_held now;
-    char from[128], to[128];
+    char from[128], to[128], why[LEAT_NAME_MAX + 64] = "it began its batches much later there than is usual";
 
+    if (name[0] != '\0') {
+        (void)snprintf(why, sizeof(why), "batches of '%s' took much longer there than they were measured", name);
+    }
     leat_daemon_held(daemon, move->worker, &now);
-    leat_log(LEAT_LOG_INFO, "worker %u has CPUs %s%s instead of %s: batches of '%s' took much longer there than they were measured",
-             move->worker, leat_cpu_list_text(now.cpus, now.cpu_count, to, sizeof(to)),
-             move->other != UINT32_MAX ? ", another worker's," : "",
-             leat_cpu_list_text(before->cpus, before->cpu_count, from, sizeof(from)), name);
+    leat_log(LEAT_LOG_INFO, "worker %u has CPUs %s%s instead of %s: %s", move->worker,
+             leat_cpu_list_text(now.cpus, now.cpu_count, to, sizeof(to)), move->other != UINT32_MAX ? ", another worker's," : "",
+             leat_cpu_list_text(before->cpus, before->cpu_count, from, sizeof(from)), why);
 }
 
 void

@@ -644,7 +644,7 @@ leat_worker_reshape(struct leat_worker *worker, struct leat_team_shape shape)
     }
 }
 
-void
+bool
 leat_worker_submit(struct leat_worker *worker, uint32_t queries)
 {
     struct leat_work_cell *first = leat_worker_cell(worker, 0);
@@ -656,9 +656,11 @@ leat_worker_submit(struct leat_worker *worker, uint32_t queries)
     worker->dispatcher.work_position += queries;
     worker->dispatcher.queries += queries;
     worker->dispatcher.batches++;
-    if (LEAT_UNLIKELY(leat_bell_ring(&worker->bell) != LEAT_BELL_AWAKE)) {
+    const bool slept = leat_bell_ring(&worker->bell) != LEAT_BELL_AWAKE;
+    if (LEAT_UNLIKELY(slept)) {
         leat_bell_futex_wake(&worker->bell, false);
     }
+    return slept;
 }
 
 bool

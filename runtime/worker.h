@@ -116,6 +116,8 @@ struct leat_worker {
      * those that wait in the ring may have the one or the other shape, which their reports tell.
      */
     _Alignas(LEAT_ISOLATE) _Atomic uint32_t shape;
+    /* It begins what it is handed much later than is usual (sched/lag.h). W: dispatcher, seldom  R: anyone, relaxed. */
+    _Atomic bool behind;
 
     struct { /* W: dispatcher */
         _Alignas(LEAT_ISOLATE) uint64_t work_position;
@@ -193,8 +195,8 @@ leat_worker_cell(struct leat_worker *worker, uint32_t i)
     return &worker->work[(worker->dispatcher.work_position + i) & (LEAT_WORKER_QUEUE - 1)];
 }
 
-/* [D] Publishes the `queries` cells filled above as one batch and wakes the worker if it sleeps. */
-void leat_worker_submit(struct leat_worker *worker, uint32_t queries);
+/* [D] Publishes the `queries` cells filled above as one batch and wakes the worker if it sleeps; whether it did. */
+bool leat_worker_submit(struct leat_worker *worker, uint32_t queries);
 
 /* [D] Copies the next report out; false when there is none. */
 bool leat_worker_poll_done(struct leat_worker *worker, struct leat_done_cell *ret_done);

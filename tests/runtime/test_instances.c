@@ -3,11 +3,13 @@
  * Goal     The dispatcher tells instances what happens to them and evaluates all of them in time; selector infaas avoids a
  *          variant where it has become slower than its profile, and only there, until it is not any more; and a worker that
  *          has no other, as long as others have room.
+ *          A worker that is kept from beginning is known as such.
  * Method   The dispatcher driven round by round, with workers that are as slow as the test says.
  */
 #include <stdio.h>
 #include <string.h>
 
+#include "sched/lag.h"
 #include "tests/leat_test.h"
 #include "tests/runtime/steps.h"
 
@@ -491,6 +493,65 @@ test_pass_on(void)
     leat_instances_fini(&to);
 }
 
+static bool
+is_behind(uint32_t w)
+{
+    return atomic_load_explicit(&steps.workers[w]->behind, memory_order_relaxed);
+}
+
+/* So many times a query for each worker; the last one begins so much later than it could. */
+static void
+serve_late(uint32_t times, uint64_t late_ns)
+{
+    struct leat_wire_response response;
+
+    for (uint32_t i = 0; i < times; i++) {
+        for (uint32_t q = 0; q < WORKERS; q++) {
+            steps_submit(q, 1, 0);
+            steps_round(0);
+        }
+        for (uint32_t w = 0; w < WORKERS; w++) {
+            steps_round(w == WORKERS - 1 ? late_ns : 0);
+            EXPECT(steps_run(w));
+            steps_round(0);
+        }
+        for (uint32_t q = 0; q < WORKERS; q++) {
+            EXPECT(steps_answer(q, &response) && response.outcome == LEAT_OUTCOME_OK);
+        }
+    }
+}
+
+/* A worker that begins late is behind, though its batches take no longer than they should, and no other is. */
+static void
+test_late_worker_is_behind(void)
+{
+    const struct steps_options options = {
+        .worker_count = WORKERS,
+        .classes = classes,
+        .worker_depth = 1,
+        .sessions = 1,
+        .router = &leat_router_fcfs,
+        .selector = &leat_selector_fixed,
+        .latency_ns = {10000},
+    };
+    const uint32_t last = WORKERS - 1;
+
+    steps_start(&options);
+    serve_late(LEAT_LAG_LEARNED, 0);
+    EXPECT(!is_behind(0) && !is_behind(last));
+    serve_late(2 * LEAT_LAG_BATCHES, 5000000);
+    EXPECT(!is_behind(0) && is_behind(last) && state_of(last, 0) == LEAT_INSTANCE_ACTIVE);
+    serve_late(2 * LEAT_LAG_BATCHES, 0);
+    EXPECT(!is_behind(0) && !is_behind(last));
+    serve_late(2 * LEAT_LAG_BATCHES, 5000000);
+    EXPECT(is_behind(last));
+    for (uint32_t i = 0; i <= LEAT_LAG_QUIET; i++) { /* nothing says so any more */
+        steps_round(LEAT_INSTANCE_INTERVAL_NS);
+    }
+    EXPECT(!is_behind(last));
+    steps_stop();
+}
+
 int
 main(void)
 {
@@ -508,5 +569,6 @@ main(void)
     test_offline_instance_is_not_overloaded();
     test_many();
     test_pass_on();
+    test_late_worker_is_behind();
     return 0;
 }

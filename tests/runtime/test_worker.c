@@ -60,7 +60,7 @@ submit(struct leat_worker *worker)
     cell->session = 0;
     cell->slot = 0;
     cell->variant = variant.index;
-    leat_worker_submit(worker, 1);
+    (void)leat_worker_submit(worker, 1);
 }
 
 /* Threads of this process that have the name and do not sleep. */
