@@ -164,6 +164,7 @@ struct leat_application {
     bool busy;      /* in the dispatcher's list of those to decide for */
     bool sweep_due; /* a query that waits was cancelled, or its session closed */
     struct leat_load load; /* of online queries */
+    uint64_t jump_items; /* of those: as many waiting are LEAT_EVENT_JUMP; 0: none are */
     struct leat_reserve reserve;
     _Atomic uint64_t reserve_ns; /* as it is kept. W: dispatcher  R: control, relaxed */
     struct leat_application_counters counters;

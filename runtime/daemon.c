@@ -753,6 +753,7 @@ start_parts(struct leat_daemon *daemon)
     options->server.policy_set = leat_policy_keeper_set;
     options->server.resized = leat_daemon_resized;
     options->server.dedicated = leat_daemon_dedicated;
+    options->server.jumped = leat_scale_keeper_wake;
     options->server.tick = tick;
     options->server.stopping = stopping;
     options->server.context = daemon;

@@ -517,6 +517,11 @@ enter(struct leat_dispatcher *dispatcher, struct leat_application *app, struct l
     }
     waiting->look_at_ns = 0;
     leat_waiting_push(waiting, entry, query);
+    if (LEAT_UNLIKELY(app->jump_items > 0 && app->waiting[LEAT_RANK_ONLINE].items >= app->jump_items)) {
+        const struct leat_event event = {.kind = LEAT_EVENT_JUMP, .application = app};
+        app->jump_items = 0;
+        leat_dispatcher_send(dispatcher, &event);
+    }
 }
 
 /* From when on an online query cannot be in time even alone, by the fastest variant that suits it. */

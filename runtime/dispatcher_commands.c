@@ -145,6 +145,7 @@ take_over(struct leat_dispatcher *dispatcher, struct leat_application *app)
     pass_profiles_on(app, successor);
     leat_histogram_merge(&successor->sizes, &app->sizes);
     successor->load = app->load;
+    successor->jump_items = app->jump_items;
     successor->reserve = app->reserve;
     memcpy(successor->serving, app->serving, sizeof(successor->serving));
     successor->turn = app->turn;
@@ -171,6 +172,7 @@ copy_profiles(struct leat_dispatcher *dispatcher, struct leat_profile_copy *copy
         copy->rate_qps = leat_load_rate_qps(&app->load, dispatcher->now_ns);
         copy->rising_qps = leat_load_rising_qps(&app->load, dispatcher->now_ns);
         copy->waiting_items = app->waiting[LEAT_RANK_ONLINE].items;
+        app->jump_items = copy->jump_items > 0 ? copy->waiting_items + copy->jump_items : app->jump_items;
         copy->dispersion_ppm = leat_load_dispersion_ppm(&app->load, dispatcher->now_ns);
         copy->queries = app->load.queries;
         copy->items = app->load.items;

@@ -12,10 +12,10 @@
 
 enum {
     COMMANDS = 1024, /* ring size, a power of two */
-    EVENTS = 4096,   /* ring size; at least all sessions, applications, pipelines and workers, so it is never full */
+    EVENTS = 4096,   /* ring size; at least all sessions, pipelines and workers, and twice all applications, so it is never full */
     FLOOR_MAX_PPM = (1 << 20) - 1, /* beyond what any variant can have */
 };
-_Static_assert(EVENTS >= LEAT_SESSIONS_MAX + LEAT_APPLICATIONS_MAX + LEAT_PIPELINES_MAX + LEAT_SCHED_WORKERS_MAX + 2,
+_Static_assert(EVENTS >= LEAT_SESSIONS_MAX + 2 * LEAT_APPLICATIONS_MAX + LEAT_PIPELINES_MAX + LEAT_SCHED_WORKERS_MAX + 2,
                "events are never dropped");
 
 /* A batch on its way, in the order in which its worker will report it. */

@@ -127,7 +127,7 @@ solve(struct leat_daemon *daemon, const struct leat_scaler_options *options)
 }
 
 static void
-decide(struct leat_daemon *daemon, struct leat_scale_wanted wanted[LEAT_SCALE_UNITS])
+decide(struct leat_daemon *daemon, bool between, struct leat_scale_wanted wanted[LEAT_SCALE_UNITS])
 {
     struct leat_scale_keeper *keeper = daemon->scaling;
     const struct leat_scaling *options = &daemon->options.scaling;
@@ -135,6 +135,7 @@ decide(struct leat_daemon *daemon, struct leat_scale_wanted wanted[LEAT_SCALE_UN
         .deviations = 2,
         .hold = (uint32_t)(options->hold_ns / options->interval_ns) + (options->hold_ns < options->interval_ns),
         .settle = (uint32_t)((options->settle_ns + options->interval_ns - 1) / options->interval_ns),
+        .between = between,
     };
 
     describe_stages(daemon);
@@ -312,9 +313,9 @@ carry_out(struct leat_daemon *daemon, const struct leat_scale_wanted *wanted, co
     }
 }
 
-/* Mutex held, released meanwhile. */
+/* Mutex held, released meanwhile. `between`: before its time. */
 static void
-look_around(struct leat_daemon *daemon)
+look_around(struct leat_daemon *daemon, bool between)
 {
     struct leat_scale_keeper *keeper = daemon->scaling;
     struct leat_scale_wanted wanted[LEAT_SCALE_UNITS];
@@ -327,7 +328,7 @@ look_around(struct leat_daemon *daemon)
         return;
     }
     see_workers(daemon, free_cores);
-    decide(daemon, wanted);
+    decide(daemon, between, wanted);
     if (keeper->stop || daemon->server_done || !all_there(daemon)) {
         return; /* another look is next */
     }
@@ -340,19 +341,24 @@ keeper_main(void *argument)
 {
     struct leat_daemon *daemon = argument;
     struct leat_scale_keeper *keeper = daemon->scaling;
-    uint64_t next_ns = leat_monotonic_ns();
+    const uint64_t interval_ns = daemon->options.scaling.interval_ns;
+    uint64_t next_ns = leat_monotonic_ns(), soonest_ns = next_ns;
 
     (void)pthread_setname_np(pthread_self(), "leat-scaling");
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     while (!keeper->stop) {
-        const struct timespec next = {(time_t)(next_ns / SECOND_NS), (long)(next_ns % SECOND_NS)};
-        if (leat_monotonic_ns() < next_ns) {
-            const int waited = pthread_cond_timedwait(&keeper->turn, &daemon->mutex, &next);
+        const uint64_t now_ns = leat_monotonic_ns(), due_ns = keeper->jumped && soonest_ns < next_ns ? soonest_ns : next_ns;
+        const struct timespec due = {(time_t)(due_ns / SECOND_NS), (long)(due_ns % SECOND_NS)};
+        if (now_ns < due_ns) {
+            const int waited = pthread_cond_timedwait(&keeper->turn, &daemon->mutex, &due);
             LEAT_ASSERT(waited == 0 || waited == ETIMEDOUT);
             continue;
         }
-        next_ns = leat_monotonic_ns() + daemon->options.scaling.interval_ns;
-        look_around(daemon);
+        const bool between = now_ns < next_ns;
+        next_ns = between ? next_ns : now_ns + interval_ns;
+        soonest_ns = now_ns + LEAT_SCALE_REST_NS;
+        keeper->jumped = false;
+        look_around(daemon, between);
         if (!keeper->stop && leat_monotonic_ns() >= keeper->relief_ns) {
             keeper->relief_ns = leat_monotonic_ns() + LEAT_INSTANCE_INTERVAL_NS;
             leat_scale_keeper_relieve(daemon);
@@ -500,6 +506,17 @@ leat_scale_keeper_start(struct leat_daemon *daemon)
     }
     keeper->started = true;
     return LEAT_OK;
+}
+
+void
+leat_scale_keeper_wake(void *context)
+{
+    struct leat_daemon *daemon = context;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    daemon->scaling->jumped = true;
+    LEAT_MUST(pthread_cond_broadcast(&daemon->scaling->turn) == 0);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
 }
 
 void

@@ -11,6 +11,8 @@
  *            are for all. While there is offline work (runtime/offline.h), held or not, who would be parked has its least
  *            cores, where there are any, and is for all: these alone then serve those that are not listed, and the listed's
  *            offline queries beside their own workers. Its cores are the first to go where one of the listed is to have more.
+ * Jumps      When much more waits for one than its instances take at once, it looks before its time, though not within
+ *            LEAT_SCALE_REST_NS of the last look. Nothing is given back by what is decided then.
  * Rates      In items, as batches are. A rise counts in full at once (sched/load.h).
  * Pipelines  One that is listed has workers for each of its stages, decided about together, for its own objective. An
  *            application is scaled once: as itself or as one stage.
@@ -29,6 +31,8 @@
 
 #include "runtime/daemon_private.h"
 
+#define LEAT_SCALE_REST_NS UINT64_C(10000000) /* between looks, at the least */
+
 /*
  * Once workers were surveyed. Nothing, where scaling is off. LEAT_ERR_UNSUPPORTED: workers are of more classes, or have
  * more cores, than can be decided about.
@@ -38,6 +42,7 @@ LEAT_MUST_CHECK enum leat_status
 leat_scale_keeper_start(struct leat_daemon *daemon);     /* once the dispatcher's events are read */
 void leat_scale_keeper_stop(struct leat_daemon *daemon); /* after leat_daemon_scale_end; waits for its thread, if it runs */
 void leat_scale_keeper_destroy(struct leat_daemon *daemon);
+void leat_scale_keeper_wake(void *daemon); /* while the server runs: more waits than was expected */
 
 /* Mode, what was decided last and why, who has what, and what changed lately. */
 json_t *leat_scale_keeper_describe(struct leat_daemon *daemon);

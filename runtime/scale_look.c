@@ -96,6 +96,14 @@ load_ns(const struct leat_daemon *daemon, const struct leat_application *app)
     return sum_ns;
 }
 
+/* That more wait than at the last look are reason to look before its time: twice what all instances take at once. */
+static uint64_t
+jump_items(const struct leat_scale_application *scaled, uint32_t s)
+{
+    const uint64_t at_once = (uint64_t)scaled->stages[s].part.ready * scaled->scaler.orders[s].batch;
+    return 2 * (at_once > 0 ? at_once : 1);
+}
+
 /* Another one is the stage now. */
 static void
 begin_anew(const struct leat_application *app, struct leat_scale_stage *stage)
@@ -144,6 +152,7 @@ look_at(struct leat_daemon *daemon, uint32_t a, uint32_t s, const char *name)
     if (stage->generation != app->generation) {
         begin_anew(app, stage);
     }
+    keeper->copy.jump_items = jump_items(scaled, s);
     if (!find_variant(daemon, app, stage) || !copy_variant(daemon, app, stage->variant)) {
         return leave_out(scaled, stage->seen ? LOOK_UNSEEN : LOOK_ABSENT, "application '%s' is being changed", name);
     }

@@ -787,6 +787,9 @@ take_events(struct leat_server *server)
         case LEAT_EVENT_PIPELINE_GONE:
             server->options.pipeline_gone(server->options.context, event.pipeline);
             break;
+        case LEAT_EVENT_JUMP:
+            server->options.jumped(server->options.context);
+            break;
         case LEAT_EVENT_DRAINED:
             server->drained = true;
             break;

@@ -49,6 +49,7 @@ struct leat_server_options {
     void (*resized)(void *context, struct leat_resize *resize);           /* likewise */
     void (*dedicated)(void *context, struct leat_dedication *dedication); /* likewise */
     void (*pipeline_gone)(void *context, struct leat_pipeline *pipeline); /* likewise */
+    void (*jumped)(void *context); /* likewise: more waits for an application than was expected */
     /* About twice a second, until run returns: the dispatcher's rounds, to feed a watchdog. */
     void (*tick)(void *context, uint64_t rounds);
     /* The drain begins. */

@@ -26,9 +26,15 @@ struct decision {
 static double
 remember(const struct leat_scaler_options *options, struct leat_scaler_application *application)
 {
+    const float rate_qps = (float)application->rate_qps;
     double most_qps = application->expected_qps;
 
-    application->rates[application->decisions++ % options->hold] = (float)application->rate_qps;
+    if (options->between && application->decisions > 0) { /* of the last one's time, too */
+        float *last_qps = &application->rates[(application->decisions - 1) % options->hold];
+        *last_qps = rate_qps > *last_qps ? rate_qps : *last_qps;
+    } else {
+        application->rates[application->decisions++ % options->hold] = rate_qps;
+    }
     for (uint32_t i = 0; i < options->hold; i++) {
         most_qps = application->rates[i] > most_qps ? application->rates[i] : most_qps;
     }
@@ -152,7 +158,8 @@ order_instances(struct decision *decision, const struct leat_joint_box *box)
             const struct leat_scaler_stage *stage = &application->stages[s];
             const uint32_t begun = stage->ready + stage->starting;
             struct leat_scaler_order *order = &application->orders[s];
-            const uint32_t fewer = stage->ready > 0 && choice->instances < stage->ready ? stage->ready - 1 : choice->instances;
+            const uint32_t given_back = stage->ready > 0 && choice->instances < stage->ready ? stage->ready - 1 : choice->instances;
+            const uint32_t fewer = decision->options->between && given_back < begun ? begun : given_back;
             const uint32_t kept = stage->instances_min < stage->ready ? stage->instances_min : stage->ready;
             order->worker_class = begun > 0 ? stage->worker_class : choice->worker_class;
             order->instances = fewer < begun ? fewer : begun;
@@ -270,7 +277,7 @@ order_cores(struct decision *decision, const struct leat_joint_box *box)
                 continue;
             }
             const uint32_t more = cores > choice->cores ? (cores - choice->cores) * choice->instances : 0;
-            application->calm[s] = more > 0 ? application->calm[s] + 1 : 0;
+            application->calm[s] = more > 0 ? application->calm[s] + !decision->options->between : 0;
             const bool stays = more > 0 && more <= left[order->worker_class] && application->calm[s] < decision->options->settle;
             if (!stays) {
                 application->calm[s] = 0;

@@ -32,8 +32,9 @@ struct leat_scaler_options {
     double deviations;   /* of the demand, 0 and more */
     uint32_t hold;       /* decisions that a rate is remembered for; 1..LEAT_SCALER_HOLD_MAX */
     uint32_t settle;     /* decisions in a row before cores are given back; 1 and more */
+    bool between;        /* a decision before its time, for a load that jumps: nothing is forgotten or given back for it */
 };
-#define LEAT_SCALER_OPTIONS_INIT {2, 300, 10}
+#define LEAT_SCALER_OPTIONS_INIT {2, 300, 10, false}
 
 /* As it is. */
 struct leat_scaler_stage {

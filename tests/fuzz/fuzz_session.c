@@ -473,6 +473,7 @@ take_events(void)
         case LEAT_EVENT_POLICY_SET:
         case LEAT_EVENT_RESIZED:
         case LEAT_EVENT_DEDICATED:
+        case LEAT_EVENT_JUMP:
         case LEAT_EVENT_DRAINED:
             LEAT_ASSERT(draining && !drained);
             drained = true;

@@ -172,6 +172,7 @@ test_a_load_that_jumps(void)
     static struct leat_scaler_application application;
     struct leat_scaler_application *const all[] = {&application};
     const struct leat_scaler_options options = {.deviations = 2, .hold = 20, .settle = 5};
+    const struct leat_scaler_options between = {.deviations = 2, .hold = 20, .settle = 5, .between = true};
     const struct leat_joint_box box = {.class_count = 1, .classes = {{128, 1}}};
     void *memory = memory_for(&box, 1);
 
@@ -186,8 +187,8 @@ test_a_load_that_jumps(void)
     const uint32_t calm_cores = ordered_cores(&application);
     const uint32_t calm_instances = application.stages[0].ready;
 
-    application.rate_qps = 14; /* cores at once, and instances too, which take their time */
-    leat_scaler_decide(&options, &box, all, 1, memory);
+    application.rate_qps = 14; /* cores at once, and instances too, which take their time; before the time of a decision, too */
+    leat_scaler_decide(&between, &box, all, 1, memory);
     const uint32_t jump_cores = ordered_cores(&application);
     EXPECT(jump_cores > 2 * calm_cores && application.stages[0].ready == calm_instances);
     EXPECT(application.orders[0].instances > calm_instances && application.orders[0].cores > 1);
@@ -208,6 +209,11 @@ test_a_load_that_jumps(void)
     EXPECT(settled <= jump_cores && instances > calm_instances);
 
     application.rate_qps = 3; /* remembered for 20 decisions; then instances go, one after another */
+    for (uint32_t n = 0; n < 40; n++) { /* those before their time do not count */
+        leat_scaler_decide(&between, &box, all, 1, memory);
+        EXPECT(application.orders[0].instances == instances && ordered_cores(&application) == settled);
+        carry_out(&application, true);
+    }
     for (uint32_t n = 0; n < 19; n++) {
         leat_scaler_decide(&options, &box, all, 1, memory);
         EXPECT(application.orders[0].instances == instances);

@@ -5,6 +5,7 @@
  *          round; at the end both have the least. No core is free twice at any look, all are somebody's or free at the
  *          end, and every query has one answer, those for an application that is not scaled too. A pipeline of both has
  *          cores for each of its stages. Who cannot be looked at for a while keeps its workers.
+ *          A load that jumps has cores before the time of the next look, which takes none from anybody.
  *          While there is an offline job, workers that nobody has are awake, and run it, though it be of an application that is
  *          scaled; what another owns does not. Online queries of that application beside its job are all answered in time, and
  *          when their load asks for cores, workers that run the job give theirs.
@@ -37,6 +38,7 @@ enum { APPS = 2, QUERIES = 256, CORES = 10 /* one is the dispatcher's */, WORKER
 #define HIGH_QPS 100u
 
 static const char *const names[APPS] = {"first", "second"};
+static uint64_t interval_ns = 20000000; /* between looks */
 
 /* ---- The daemon ---------------------------------------------------------------------------------------- */
 
@@ -147,7 +149,7 @@ start(struct box *box, enum leat_scaling_mode mode, uint32_t workers, uint32_t c
 
     *box = (struct box){.offline_utilisation_ppm = box->offline_utilisation_ppm,
                         .scaling = {.mode = mode,
-                                    .interval_ns = 20000000,
+                                    .interval_ns = interval_ns,
                                     .hold_ns = 1000000000,
                                     .settle_ns = 200000000,
                                     .instance_delay_ns = instance_delay_ns,
@@ -590,6 +592,30 @@ test_pipeline(void)
     stop(&box);
 }
 
+/* ---- Before its time ------------------------------------------------------------------------------------- */
+
+/* There is a look at the start, and none after it for an hour but those that a jump asks for. */
+static void
+test_jump(void)
+{
+    static struct load load;
+    struct box box = {0};
+
+    interval_ns = UINT64_C(3600000000000);
+    start(&box, LEAT_SCALING_LEAT, 8, 4, LEAT_SCALING_DELAY_AUTO, names, APPS);
+    struct leat_session *control = open_session(&box);
+    await_least(control, 1);
+    begin_load(&load, &box, names);
+    set_rates(&load, HIGH_QPS, CALM_QPS);
+    await(control, 0, 2, 1);
+    set_rates(&load, CALM_QPS, CALM_QPS);
+    EXPECT(see(control).cores[0] >= 2);
+    end_load(&load);
+    leat_close(control);
+    stop(&box);
+    interval_ns = 20000000;
+}
+
 /* ---- An offline job ---------------------------------------------------------------------------------------- */
 
 enum { ITEMS = 40, MANY_ITEMS = 2000, OFFLINE_WORKERS = 8 };
@@ -772,6 +798,7 @@ main(void)
     test_mode(LEAT_SCALING_HORIZONTAL, 8, 1, 50000000);
     test_mode(LEAT_SCALING_VERTICAL, 2, 4, LEAT_SCALING_DELAY_AUTO);
     test_pipeline();
+    test_jump();
     test_offline_job(names[1]);
     test_offline_job(names[0]);
     test_offline_beside_load();
