@@ -605,7 +605,7 @@ test_jump(void)
     start(&box, LEAT_SCALING_LEAT, 8, 4, LEAT_SCALING_DELAY_AUTO, names, APPS);
     struct leat_session *control = open_session(&box);
     await_least(control, 1);
-    begin_load(&load, &box, names);
+    begin_load(&load, &box, names, 0);
     set_rates(&load, HIGH_QPS, CALM_QPS);
     await(control, 0, 2, 1);
     set_rates(&load, CALM_QPS, CALM_QPS);
