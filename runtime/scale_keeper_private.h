@@ -6,6 +6,7 @@
 #include "runtime/scale_keeper.h"
 #include "runtime/relief.h"
 #include "runtime/scale_plan.h"
+#include "sched/calls.h"
 
 #define LEAT_SCALE_CHANGES_KEPT 64u
 #define LEAT_SCALE_UNITS        (LEAT_SCALER_APPLICATIONS_MAX * LEAT_SCALE_STAGES_MAX)
@@ -26,7 +27,7 @@ struct leat_scale_stage {
     uint32_t runs_seen[LEAT_SCHED_VARIANTS_MAX]; /* observations of each, at the last look */
     uint64_t delay_ns;                           /* of a new instance */
     double rate_qps;                             /* of items, now */
-    double calls;                                /* items for one of the first stage's, lately */
+    struct leat_calls calls;                     /* for one of the first stage's items */
     uint64_t items;                              /* that came so far */
     uint64_t waiting_items;
     struct leat_scale_part part; /* as it was carried out last */

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the keeper looks at: arrivals, what waits, and what batches take, of each stage of what is scaled. Mutex held. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "runtime/scale_keeper_private.h"
-
-#define CALLS_MIN (1.0 / 64)
-#define CALLS_MAX 64.0
 
 /* ABSENT: it is not there, or not to be scaled. UNSEEN: at this look; what was seen last holds. */
 enum look { LOOK_SEEN, LOOK_UNSEEN, LOOK_ABSENT };
@@ -39,7 +35,10 @@ copy_variant(struct leat_daemon *daemon, const struct leat_application *app, uin
            daemon->applications[id] == app && app->generation == generation;
 }
 
-/* That most batches ran in since the last look; without any, that of before. */
+/*
+ * That most batches ran in since the last look; without any, that of before. Others' times do not count: a mix of them, made of what ran
+ * with the cores that there were, would have less accurate and quicker variants confirm that they need no more.
+ */
 static bool
 find_variant(struct leat_daemon *daemon, const struct leat_application *app, struct leat_scale_stage *stage)
 {
@@ -113,7 +112,7 @@ begin_anew(const struct leat_application *app, struct leat_scale_stage *stage)
     stage->id = app->id;
     stage->generation = app->generation;
     stage->variant = 0;
-    stage->calls = 1;
+    stage->calls = (struct leat_calls)LEAT_CALLS_INIT;
     memset(stage->runs_seen, 0, sizeof(stage->runs_seen));
 }
 
@@ -190,19 +189,16 @@ look_at_application(struct leat_daemon *daemon, uint32_t a, const struct leat_ap
 
 /* ---- Pipelines ------------------------------------------------------------------------------------------- */
 
-/* How many items a stage is asked for one of the pipeline's: by the rates, which are alike where it does not repeat. */
+/* How many items each stage is asked for one of the pipeline's. */
 static void
 count_calls(struct leat_scale_application *scaled)
 {
     struct leat_joint_application *joint = &scaled->scaler.joint;
-    const double first_qps = scaled->stages[0].rate_qps;
 
-    for (uint32_t s = 0; s < joint->stage_count; s++) {
-        struct leat_scale_stage *stage = &scaled->stages[s];
-        if (first_qps > 0 && stage->rate_qps > 0) {
-            stage->calls += (fmin(fmax(stage->rate_qps / first_qps, CALLS_MIN), CALLS_MAX) - stage->calls) / 16;
-        }
-        joint->stages[s].calls = s == 0 ? 1 : stage->calls;
+    joint->stages[0].calls = 1;
+    for (uint32_t s = 1; s < joint->stage_count; s++) {
+        leat_calls_count(&scaled->stages[s].calls, scaled->stages[0].items, scaled->stages[s].items);
+        joint->stages[s].calls = scaled->stages[s].calls.each;
     }
 }
 
