@@ -174,9 +174,10 @@ fit_line(struct leat_profile *profile)
 static uint32_t
 superfluous(const struct leat_profile_observation *points, uint32_t count)
 {
+    const bool alike = points[0].items == points[count - 1].items;
     uint32_t nearest = 0;
 
-    for (uint32_t i = 1; i + 1 < count; i++) { /* p[i] : p[i + 1] > p[nearest] : p[nearest + 1] */
+    for (uint32_t i = 1; i + 1 < count && !alike; i++) { /* p[i] : p[i + 1] > p[nearest] : p[nearest + 1] */
         if ((uint64_t)points[i].items * points[nearest + 1].items > (uint64_t)points[nearest].items * points[i + 1].items) {
             nearest = i;
         }
@@ -188,26 +189,22 @@ superfluous(const struct leat_profile_observation *points, uint32_t count)
 static void
 observe(struct leat_profile *profile, uint32_t items, uint64_t latency)
 {
-    struct leat_profile_observation points[LEAT_PROFILE_POINTS + 1];
-    const uint32_t number = profile->number++;
-    uint32_t count = profile->point_count, at = 0;
+    struct leat_profile_observation *points = profile->points;
+    const uint32_t number = profile->number++, before = profile->point_count;
+    uint32_t at = 0;
 
-    while (at < count && profile->points[at].items <= items) {
+    while (at < before && points[at].items <= items) {
         at++;
     }
-    memcpy(points, profile->points, at * sizeof(points[0]));
+    memmove(points + at + 1, points + at, (before - at) * sizeof(points[0]));
     points[at] = (struct leat_profile_observation){.latency = latency, .items = items, .number = number};
-    memcpy(points + at + 1, profile->points + at, (count - at) * sizeof(points[0]));
-    count++;
-    if (count > LEAT_PROFILE_POINTS) {
-        const uint32_t out = superfluous(points, count);
-        memmove(points + out, points + out + 1, (count - out - 1) * sizeof(points[0]));
-        count--;
+    if (before < LEAT_PROFILE_POINTS) {
+        profile->point_count++;
+    } else {
+        const uint32_t out = superfluous(points, before + 1);
+        memmove(points + out, points + out + 1, (before - out) * sizeof(points[0]));
     }
-    memcpy(profile->points, points, count * sizeof(points[0]));
-    const bool grown = count > profile->point_count;
-    profile->point_count = count;
-    if (grown || number % FIT_EVERY == 0) {
+    if (before < LEAT_PROFILE_POINTS || number % FIT_EVERY == 0) {
         fit_line(profile);
     }
 }
@@ -409,6 +406,13 @@ struct lesson {
     uint32_t step;     /* share, such that both knots' steps together take the prediction the whole way */
 };
 
+/* a / b: of what is below 2^32, as times up to milliseconds are, in a third of the time of a division in 64 bits. */
+static uint64_t
+divide(uint64_t a, uint32_t b)
+{
+    return a <= UINT32_MAX ? (uint32_t)a / b : a / b;
+}
+
 static void
 teach_mean(struct leat_profile_knot *knot, const struct lesson *lesson)
 {
@@ -423,7 +427,7 @@ teach_mean(struct leat_profile_knot *knot, const struct lesson *lesson)
         knot->memory = MEMORY_CHANGED;
     }
     const uint64_t error = (uint64_t)(((wide)lesson->error * lesson->step) >> SHARE_BITS);
-    const uint64_t step = clamp(error, 0, knot->mean / 2) * MEMORY_ONE / (knot->memory + MEMORY_ONE);
+    const uint64_t step = divide(clamp(error, 0, knot->mean / 2) * MEMORY_ONE, knot->memory + MEMORY_ONE);
     knot->mean = clamp(lesson->up ? knot->mean + step : knot->mean - step, ONE_NS, CAP);
     const uint32_t memory = knot->memory + ((MEMORY_ONE * lesson->share + SHARE_ONE / 2) >> SHARE_BITS);
     const uint32_t samples = knot->samples + ((lesson->share << SAMPLE_BITS) >> SHARE_BITS);
@@ -486,7 +490,7 @@ leat_profile_learn(struct leat_profile *profile, uint32_t items, uint64_t latenc
     struct lesson lesson = {
         .error = error < mean / 2 ? error : mean / 2,
         .up = sample > mean,
-        .far = error > mean / (sample > mean ? 2 : 3),
+        .far = error > (sample > mean ? mean / 2 : mean / 3),
         .above = sample > between(knots[0].predicted, last->predicted, place.beyond, place.shift),
         .steady = true,
     };
@@ -504,7 +508,7 @@ leat_profile_learn(struct leat_profile *profile, uint32_t items, uint64_t latenc
             continue;
         }
         lesson.share = (uint32_t)(i == 0 ? low_share : top_share);
-        lesson.step = (uint32_t)(((uint64_t)lesson.share << (2 * SHARE_BITS)) / squares);
+        lesson.step = place.beyond == 0 ? SHARE_ONE : (uint32_t)(((uint64_t)lesson.share << (2 * SHARE_BITS)) / squares);
         teach_mean(&knots[i], &lesson);
         if (quantile_ppm == LEAT_PROFILE_MEAN) {
             knots[i].predicted = knots[i].mean;

@@ -77,7 +77,7 @@ struct leat_profile {
     uint64_t line_floor; /* 1/256 ns; no time on the line is less */
     uint64_t line_base;  /* 1/256 ns, at no items */
     uint64_t line_slope; /* 1/2^14 ns an item */
-    struct leat_profile_observation points[LEAT_PROFILE_POINTS]; /* by items, the older first */
+    struct leat_profile_observation points[LEAT_PROFILE_POINTS + 1]; /* by items, the older first; the last for a moment */
     struct leat_profile_knot knots[LEAT_PROFILE_KNOTS];
 };
 
