@@ -86,7 +86,8 @@ discount(struct leat_waiting *waiting, const struct leat_sched_query *query)
 void
 leat_waiting_remove(struct leat_waiting *waiting, uint64_t marks[LEAT_WAITING_MARKS])
 {
-    uint32_t words = LEAT_WAITING_MARKS;
+    const uint32_t live = leat_waiting_count(waiting);
+    uint32_t words = live < 64 * LEAT_WAITING_MARKS ? (live + 63) / 64 : LEAT_WAITING_MARKS;
 
     while (words > 0 && marks[words - 1] == 0) {
         words--;
@@ -96,11 +97,13 @@ leat_waiting_remove(struct leat_waiting *waiting, uint64_t marks[LEAT_WAITING_MA
     }
     const uint32_t end = 64 * words - (uint32_t)__builtin_clzll(marks[words - 1]);
     uint32_t kept = waiting->head + end;
-    LEAT_ASSERT(end <= leat_waiting_count(waiting));
+    LEAT_ASSERT(end <= live);
     /* Close the gaps from the front: routers mostly take the oldest, and then nothing moves. */
     for (uint32_t q = end; q-- > 0;) {
         const uint32_t at = waiting->head + q;
-        if ((marks[q / 64] >> q % 64 & 1) != 0) {
+        const uint64_t mark = UINT64_C(1) << q % 64;
+        if ((marks[q / 64] & mark) != 0) {
+            marks[q / 64] &= ~mark;
             discount(waiting, &waiting->queries[at]);
         } else if (--kept != at) {
             waiting->queries[kept] = waiting->queries[at];
@@ -111,7 +114,6 @@ leat_waiting_remove(struct leat_waiting *waiting, uint64_t marks[LEAT_WAITING_MA
     if (waiting->head == waiting->tail) {
         waiting->head = waiting->tail = 0;
     }
-    memset(marks, 0, words * sizeof(marks[0]));
 }
 
 void

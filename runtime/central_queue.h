@@ -98,6 +98,7 @@ leat_central_queue_push(struct leat_central_queue *queue, const struct leat_quer
         cell->entry = entries[i];
         atomic_store_explicit(&cell->sequence, position + i + 1, memory_order_release); /* Q0 */
     }
+    __builtin_prefetch(&queue->cells[(position + count) & mask], 1); /* last used a whole lap ago */
     return LEAT_OK;
 }
 

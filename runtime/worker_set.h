@@ -74,7 +74,8 @@ leat_worker_set_count_common(const struct leat_worker_set *a, const struct leat_
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < LEAT_WORKER_SET_WORDS; i++) {
-        count += (uint32_t)__builtin_popcountll(a->words[i] & b->words[i]);
+        const uint64_t common = a->words[i] & b->words[i];
+        count += common != 0 ? (uint32_t)__builtin_popcountll(common) : 0; /* a call, where the processor may be any */
     }
     return count;
 }
