@@ -915,7 +915,9 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
         cell->variant = app->variants[selection.variant]->index;
         cell->application_variant = (uint8_t)selection.variant;
         cell->length = entry->length;
-        record->sessions[(worker->dispatcher.work_position + i) & (LEAT_WORKER_QUEUE - 1)] = entry->session;
+        const uint64_t position = worker->dispatcher.work_position + i;
+        record->queries[position & (LEAT_WORKER_QUEUE - 1)].session = entry->session;
+        record->queries[position & (LEAT_WORKER_QUEUE - 1)].slot = entry->slot;
         items += entry->items_less_1 + 1u;
     }
     const uint64_t predicted_ns = predict_mean(app, app->id, selection.variant, record->class, items);
@@ -1433,40 +1435,20 @@ end_resize(struct leat_dispatcher *dispatcher, uint32_t worker_index, const stru
     }
 }
 
+/* What the batch says of its variant, its instance and its class. Nobody waits for that: who is free gets work first. */
 static void
-take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, const struct leat_done_cell *done)
+learn(struct leat_dispatcher *dispatcher, const struct lesson *lesson)
 {
-    struct worker_record *record = &dispatcher->records[worker_index];
-    struct leat_sched_worker *sched = &dispatcher->sched_workers[worker_index];
-    const struct batch_record *batch = oldest_batch(dispatcher, worker_index);
+    const struct batch_record *batch = &lesson->batch;
+    const struct leat_done_cell *done = &lesson->done;
     struct leat_application *app = dispatcher->applications[batch->application];
-
-    LEAT_ASSERT(sched->outstanding > 0 && app != NULL && app->running >= done->queries && app->running_batches > 0);
-    uint32_t of_stages = 0;
-    for (uint32_t i = 0; i < done->queries; i++) {
-        const uint16_t index = record->sessions[record->sessions_head & (LEAT_WORKER_QUEUE - 1)];
-        of_stages += index == LEAT_PIPELINE_SESSION;
-        struct leat_daemon_session *session = session_at(dispatcher, index);
-        LEAT_ASSERT(session->dispatcher.in_flight > 0);
-        session->dispatcher.in_flight--;
-        record->sessions_head++;
-    }
-    count_batch(dispatcher, worker_index, -1);
-    record->ends_ns = dispatcher->now_ns;
-    if (sched->outstanding > 0) { /* the next one began about now */
-        const uint64_t next_ns = oldest_batch(dispatcher, worker_index)->predicted_ns;
-        record->ends_ns += next_ns;
-        record->behind_ns -= next_ns;
-    }
-    sched->free_at_ns = record->ends_ns + record->behind_ns;
-    app->running -= done->queries;
-    app->running_batches--;
-    bump(&app->counters.busy_ns, batch->online ? done->exec_ns : 0);
     const uint32_t ran = done->queries - done->expired;
+    const uint16_t class = done->shape.worker_class;
+
+    bump(&app->counters.busy_ns, batch->online ? done->exec_ns : 0);
     bump(&app->counters.expired, done->expired);
     bump(&app->counters.failed, done->failed);
     bump(&app->counters.ok, ran - done->failed);
-    const uint16_t class = done->shape.worker_class;
     if (app->selector->when_idle && batch->online && ran > 0 && class == batch->class) {
         learn_reserve(dispatcher, app, batch);
     }
@@ -1479,25 +1461,70 @@ take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, const str
         leat_profile_learn(&app->profiles[batch->variant][class], done->items, done->exec_ns);
     }
     if (LEAT_LIKELY(app->instances.all != NULL)) {
-        end_batch(dispatcher, app, worker_index, batch, done);
+        end_batch(dispatcher, app, lesson->worker, batch, done);
     }
+}
+
+static void
+learn_all(struct leat_dispatcher *dispatcher)
+{
+    for (uint32_t i = 0; i < dispatcher->lesson_count; i++) {
+        learn(dispatcher, &dispatcher->lessons[i]);
+    }
+    dispatcher->lesson_count = 0;
+}
+
+/* What it says of queries and workers, who may be waited for. The rest is to be learnt. */
+static void
+take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, struct lesson *lesson)
+{
+    struct worker_record *record = &dispatcher->records[worker_index];
+    struct leat_sched_worker *sched = &dispatcher->sched_workers[worker_index];
+    const struct leat_done_cell *done = &lesson->done;
+
+    lesson->worker = worker_index;
+    lesson->batch = *oldest_batch(dispatcher, worker_index);
+    struct leat_application *app = dispatcher->applications[lesson->batch.application];
+
+    LEAT_ASSERT(sched->outstanding > 0 && app != NULL && app->running >= done->queries && app->running_batches > 0);
+    uint32_t of_stages = 0;
+    for (uint32_t i = 0; i < done->queries; i++) {
+        const uint16_t index = record->queries[record->queries_head & (LEAT_WORKER_QUEUE - 1)].session;
+        of_stages += index == LEAT_PIPELINE_SESSION;
+        struct leat_daemon_session *session = session_at(dispatcher, index);
+        LEAT_ASSERT(session->dispatcher.in_flight > 0);
+        session->dispatcher.in_flight--;
+        record->queries_head++;
+    }
+    count_batch(dispatcher, worker_index, -1);
+    record->ends_ns = dispatcher->now_ns;
+    if (sched->outstanding > 0) { /* the next one began about now */
+        const uint64_t next_ns = oldest_batch(dispatcher, worker_index)->predicted_ns;
+        record->ends_ns += next_ns;
+        record->behind_ns -= next_ns;
+    }
+    sched->free_at_ns = record->ends_ns + record->behind_ns;
+    app->running -= done->queries;
+    app->running_batches--;
     if (LEAT_UNLIKELY(record->resize != NULL)) {
         end_resize(dispatcher, worker_index, done);
     }
     if (LEAT_UNLIKELY(of_stages > 0)) {
-        leat_dispatcher_take_answers(dispatcher, worker_index, class, of_stages);
+        leat_dispatcher_take_answers(dispatcher, worker_index, &lesson->batch, done);
     }
 }
 
 static bool
 poll_workers(struct leat_dispatcher *dispatcher)
 {
-    struct leat_done_cell done;
     bool any = false;
 
     for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
-        while (leat_worker_poll_done(dispatcher->options.workers[w], &done)) {
-            take_report(dispatcher, w, &done);
+        while (leat_worker_poll_done(dispatcher->options.workers[w], &dispatcher->lessons[dispatcher->lesson_count].done)) {
+            take_report(dispatcher, w, &dispatcher->lessons[dispatcher->lesson_count]);
+            if (LEAT_UNLIKELY(++dispatcher->lesson_count == LESSONS)) {
+                learn_all(dispatcher);
+            }
             any = true;
         }
     }
@@ -1673,6 +1700,7 @@ leat_dispatcher_round(struct leat_dispatcher *dispatcher, uint64_t now_ns)
     sweep_lists(dispatcher); /* after the last cancel, before the first decision */
     any = drain_queue(dispatcher) || any;
     decide_all(dispatcher);
+    learn_all(dispatcher);
     any = leat_dispatcher_take_refusals(dispatcher) || any;
     any = evaluate_instances(dispatcher) || any;
     any = poll_commands(dispatcher) || any;
@@ -1829,7 +1857,7 @@ leat_dispatcher_check(const struct leat_dispatcher *dispatcher)
         const struct leat_worker *worker = dispatcher->options.workers[w];
         const struct worker_record *record = &dispatcher->records[w];
         LEAT_ASSERT(dispatcher->sched_workers[w].outstanding == worker->dispatcher.batches);
-        LEAT_ASSERT(worker->dispatcher.work_position - record->sessions_head == worker->dispatcher.queries);
+        LEAT_ASSERT(worker->dispatcher.work_position - record->queries_head == worker->dispatcher.queries);
         LEAT_ASSERT(worker->dispatcher.queries <= LEAT_WORKER_QUEUE);
         LEAT_ASSERT(worker->dispatcher.batches <= LEAT_WORKER_BATCHES);
         LEAT_ASSERT(worker->dispatcher.batches > 1 || record->behind_ns == 0);

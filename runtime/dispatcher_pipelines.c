@@ -41,6 +41,7 @@ struct leat_pipeline_run {
     bool stopped; /* no query is made any more: it ends when none is outstanding */
     /* Bit s: the sources of stage s are there; queries of it are still to be made; it has ended. */
     uint32_t begun, open, ended;
+    uint32_t ran;         /* bit s: it has ended, and had items */
     uint32_t outstanding; /* queries of all its stages */
     uint32_t again;       /* of those, to be pushed again */
     struct stage_progress stages[LEAT_PIPELINE_STAGES_MAX];
@@ -307,6 +308,11 @@ end_run(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
         leat_daemon_session_respond(client, 0, &response);
         leat_daemon_session_ring(client);
     }
+    for (uint32_t left = run->ran; left != 0; left &= left - 1) {
+        const uint32_t s = (uint32_t)__builtin_ctz(left);
+        leat_histogram_add(&pipeline->times[s].queue_ns, run->stages[s].start_ns - run->stages[s].ready_ns);
+        leat_histogram_add(&pipeline->times[s].exec_ns, run->stages[s].end_ns - run->stages[s].start_ns);
+    }
     list_remove(&dispatcher->pipelines.live, RUN_LIVE, run);
     run->pipeline = NULL;
     run->links[RUN_LIVE].next = pipeline->free_runs;
@@ -546,7 +552,6 @@ give_share(struct leat_pipeline_run *run, uint32_t s)
 static void
 end_stage(struct leat_pipeline_run *run, uint32_t s)
 {
-    struct leat_pipeline *pipeline = run->pipeline;
     struct stage_progress *progress = &run->stages[s];
 
     run->ended |= UINT32_C(1) << s;
@@ -556,8 +561,7 @@ end_stage(struct leat_pipeline_run *run, uint32_t s)
         progress->start_ns = progress->end_ns = progress->ready_ns;
         return;
     }
-    leat_histogram_add(&pipeline->times[s].queue_ns, progress->start_ns - progress->ready_ns);
-    leat_histogram_add(&pipeline->times[s].exec_ns, progress->end_ns - progress->start_ns);
+    run->ran |= UINT32_C(1) << s;
 }
 
 /* How many there are on average decides what is expected of the next runs. */
@@ -607,11 +611,11 @@ begin_stage(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, u
     run->open |= UINT32_C(1) << s;
 }
 
-/* Those whose sources have all ended. One without items ends at once; what that lets begin comes behind it. */
+/* Those from `first` on whose sources have all ended. One without items ends at once; what that lets begin is behind it. */
 static void
-begin_stages(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
+begin_stages(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, uint32_t first)
 {
-    for (uint32_t s = 0; s < run->pipeline->stage_count && !run->stopped; s++) {
+    for (uint32_t s = first; s < run->pipeline->stage_count && !run->stopped; s++) {
         if ((run->begun >> s & 1) == 0 && (run->pipeline->stages[s].after & ~run->ended) == 0) {
             begin_stage(dispatcher, run, s);
         }
@@ -743,7 +747,7 @@ make_query(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, ui
         items = next_items(run, stage, progress, &start);
     }
     const uint64_t share = capped ? progress->cap_nano * items / progress->items : 0;
-    const uint16_t cap_code = leat_wire_cost_code(share < UINT32_MAX ? (uint32_t)share : UINT32_MAX);
+    const uint16_t cap_code = capped ? leat_wire_cost_code(share < UINT32_MAX ? (uint32_t)share : UINT32_MAX) : 0;
     if (LEAT_UNLIKELY(capped && cap_code == 0)) {
         stop_run(dispatcher, run, LEAT_OUTCOME_REJECTED, LEAT_REASON_COST, s);
         return MADE_NONE;
@@ -847,25 +851,31 @@ leat_dispatcher_make_queries(struct leat_dispatcher *dispatcher)
 
 /* ---- Answers ---------------------------------------------------------------------------------- */
 
-/* It ran on a worker of this class. */
+/* What has become of a stage's query. */
+struct stage_answer {
+    uint64_t start_ns, end_ns; /* not before its sources were there */
+    const uint16_t *sizes;     /* as an answer has them; NULL: it tells none */
+    uint32_t accuracy_ppm;
+    uint16_t variant, worker_class;
+    uint8_t outcome, reason;
+};
+
 static void
 take_ok(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, const struct stage_query *query,
-        const struct leat_wire_response *response, uint16_t worker_class)
+        const struct stage_answer *answer)
 {
     struct stage_progress *progress = &run->stages[query->stage];
     const struct leat_pipeline_stage *stage = &run->pipeline->stages[query->stage];
-    const uint64_t start_ns = progress->ready_ns + response->queue_ns, end_ns = progress->ready_ns + response->total_ns;
 
-    progress->start_ns = start_ns < progress->start_ns ? start_ns : progress->start_ns;
-    progress->end_ns = end_ns > progress->end_ns ? end_ns : progress->end_ns;
-    progress->accuracy_ppm =
-        response->accuracy_ppm < progress->accuracy_ppm ? response->accuracy_ppm : progress->accuracy_ppm;
-    if (!is_repeating(stage)) {
-        memcpy(progress->sizes, response->sizes, sizeof(progress->sizes));
+    progress->start_ns = answer->start_ns < progress->start_ns ? answer->start_ns : progress->start_ns;
+    progress->end_ns = answer->end_ns > progress->end_ns ? answer->end_ns : progress->end_ns;
+    progress->accuracy_ppm = answer->accuracy_ppm < progress->accuracy_ppm ? answer->accuracy_ppm : progress->accuracy_ppm;
+    if (answer->sizes != NULL && !is_repeating(stage)) {
+        memcpy(progress->sizes, answer->sizes, sizeof(progress->sizes));
     }
     if (LEAT_UNLIKELY(query->cap_nano > 0)) {
         const struct leat_application *app = application_of(dispatcher, stage);
-        const uint64_t cost_nano = leat_application_cost_nano(app, response->variant, worker_class, query->items);
+        const uint64_t cost_nano = leat_application_cost_nano(app, answer->variant, answer->worker_class, query->items);
         progress->cap_nano += cost_nano < query->cap_nano ? query->cap_nano - cost_nano : 0;
     }
 }
@@ -873,10 +883,10 @@ take_ok(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, const
 /* It was dropped for the objective, and its run is not to be: it comes again, without that aim. */
 static bool
 ask_again(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, struct stage_query *query,
-          const struct leat_wire_response *response)
+          const struct stage_answer *answer)
 {
-    const bool dropped = response->outcome == LEAT_OUTCOME_EXPIRED ||
-                         (response->outcome == LEAT_OUTCOME_REJECTED && response->reason == LEAT_REASON_DEADLINE);
+    const bool dropped = answer->outcome == LEAT_OUTCOME_EXPIRED ||
+                         (answer->outcome == LEAT_OUTCOME_REJECTED && answer->reason == LEAT_REASON_DEADLINE);
 
     if (LEAT_LIKELY(!dropped || !query->aims || run->stopped)) {
         return false;
@@ -891,37 +901,36 @@ ask_again(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, str
 }
 
 static void
-take_answer(struct leat_dispatcher *dispatcher, const struct leat_wire_response *response, uint16_t worker_class)
+take_answer(struct leat_dispatcher *dispatcher, uint16_t slot, const struct stage_answer *answer)
 {
-    struct stage_query *query = &dispatcher->pipelines.queries[response->slot];
+    struct stage_query *query = &dispatcher->pipelines.queries[slot];
     struct leat_pipeline_run *run = query->run;
     const uint32_t s = query->stage;
 
-    LEAT_ASSERT(run != NULL && response->ticket_low == run->session);
-    LEAT_ASSERT(dispatcher->pipelines.session->dispatcher.slots[response->slot].state == LEAT_SLOT_IDLE);
-    if (LEAT_LIKELY(response->outcome == LEAT_OUTCOME_OK)) {
-        take_ok(dispatcher, run, query, response, worker_class);
+    LEAT_ASSERT(run != NULL && dispatcher->pipelines.session->dispatcher.slots[slot].state == LEAT_SLOT_IDLE);
+    if (LEAT_LIKELY(answer->outcome == LEAT_OUTCOME_OK)) {
+        take_ok(dispatcher, run, query, answer);
     }
-    if (LEAT_UNLIKELY(ask_again(dispatcher, run, query, response))) {
+    if (LEAT_UNLIKELY(ask_again(dispatcher, run, query, answer))) {
         return;
     }
-    give_query(dispatcher, response->slot);
-    if (LEAT_UNLIKELY(response->outcome != LEAT_OUTCOME_OK && !run->stopped)) {
-        stop_run(dispatcher, run, response->outcome, response->reason, s);
+    give_query(dispatcher, slot);
+    if (LEAT_UNLIKELY(answer->outcome != LEAT_OUTCOME_OK && !run->stopped)) {
+        stop_run(dispatcher, run, answer->outcome, answer->reason, s);
     }
     if (!run->stopped && run->stages[s].outstanding == 0 && (run->open >> s & 1) == 0) {
         end_stage(run, s);
         if (tells_items(run->pipeline, s)) {
             look_ahead(dispatcher, run);
         }
-        begin_stages(dispatcher, run);
+        begin_stages(dispatcher, run, s + 1);
     }
     end_run_if_over(dispatcher, run);
 }
 
-/* The lane's next answer, which has been published. */
-static const struct leat_wire_response *
-next_answer(struct leat_dispatcher *dispatcher, uint32_t lane)
+/* From the lane's next answer, which has been published; it comes from a worker of the class, or from no worker. */
+static void
+take_next_answer(struct leat_dispatcher *dispatcher, uint32_t lane, uint16_t worker_class)
 {
     struct pipelines *pipelines = &dispatcher->pipelines;
     const uint64_t position = pipelines->taken[lane]++;
@@ -929,15 +938,47 @@ next_answer(struct leat_dispatcher *dispatcher, uint32_t lane)
         &pipelines->session->lanes[(size_t)lane * pipelines->session->slots + (position & (pipelines->session->slots - 1))];
 
     LEAT_ASSERT(atomic_load_explicit(&cell->sequence, memory_order_relaxed) == position + 1);
-    return cell;
+    const struct stage_query *query = &pipelines->queries[cell->slot];
+    LEAT_ASSERT(query->run != NULL && cell->ticket_low == query->run->session);
+    const uint64_t ready_ns = query->run->stages[query->stage].ready_ns;
+    take_answer(dispatcher, cell->slot,
+                &(struct stage_answer){.start_ns = ready_ns + cell->queue_ns,
+                                       .end_ns = ready_ns + cell->total_ns,
+                                       .sizes = cell->sizes,
+                                       .accuracy_ppm = cell->accuracy_ppm,
+                                       .variant = cell->variant,
+                                       .worker_class = worker_class,
+                                       .outcome = cell->outcome,
+                                       .reason = cell->reason});
 }
 
 void
-leat_dispatcher_take_answers(struct leat_dispatcher *dispatcher, uint32_t worker_index, uint16_t worker_class,
-                             uint32_t count)
+leat_dispatcher_take_answers(struct leat_dispatcher *dispatcher, uint32_t worker_index, const struct batch_record *batch,
+                             const struct leat_done_cell *done)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        take_answer(dispatcher, next_answer(dispatcher, 1 + worker_index), worker_class);
+    const struct worker_record *record = &dispatcher->records[worker_index];
+    const struct leat_variant *variant = dispatcher->applications[batch->application]->variants[batch->variant];
+    struct stage_answer answer = {.accuracy_ppm = variant->accuracy_ppm,
+                                  .variant = batch->variant,
+                                  .worker_class = done->shape.worker_class,
+                                  .outcome = LEAT_OUTCOME_OK};
+
+    for (uint64_t position = record->queries_head - done->queries; position != record->queries_head; position++) {
+        const uint32_t at = position & (LEAT_WORKER_QUEUE - 1);
+        if (record->queries[at].session != LEAT_PIPELINE_SESSION) {
+            continue;
+        }
+        if (LEAT_UNLIKELY(!done->tells_all)) { /* which of them it is, the answer says */
+            take_next_answer(dispatcher, 1 + worker_index, done->shape.worker_class);
+            continue;
+        }
+        const uint16_t slot = record->queries[at].slot;
+        const struct stage_query *query = &dispatcher->pipelines.queries[slot];
+        LEAT_ASSERT(query->run != NULL);
+        const uint64_t ready_ns = query->run->stages[query->stage].ready_ns, end_ns = done->start_ns + done->exec_ns;
+        answer.start_ns = done->start_ns > ready_ns ? done->start_ns : ready_ns;
+        answer.end_ns = end_ns > ready_ns ? end_ns : ready_ns;
+        take_answer(dispatcher, slot, &answer);
     }
 }
 
@@ -948,7 +989,7 @@ leat_dispatcher_take_refusals(struct leat_dispatcher *dispatcher)
     bool any = false;
 
     while (session != NULL && dispatcher->pipelines.taken[0] != session->lane_positions[0].next) {
-        take_answer(dispatcher, next_answer(dispatcher, 0), 0);
+        take_next_answer(dispatcher, 0, 0);
         any = true;
     }
     return any;
@@ -1024,7 +1065,7 @@ leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeli
     bump(&pipeline->counters.accepted, 1);
     pipeline->running++;
     atomic_store_explicit(&pipeline->counters.running, pipeline->running, memory_order_relaxed);
-    begin_stages(dispatcher, run);
+    begin_stages(dispatcher, run, 0);
     return LEAT_REASON_NONE;
 }
 

@@ -14,6 +14,7 @@ enum {
     COMMANDS = 1024, /* ring size, a power of two */
     EVENTS = 4096,   /* ring size; at least all sessions, pipelines and workers, and twice all applications, so it is never full */
     FLOOR_MAX_PPM = (1 << 20) - 1, /* beyond what any variant can have */
+    LESSONS = 64, /* that may wait until all is decided; then those are learnt at once */
 };
 _Static_assert(EVENTS >= LEAT_SESSIONS_MAX + 2 * LEAT_APPLICATIONS_MAX + LEAT_PIPELINES_MAX + LEAT_SCHED_WORKERS_MAX + 2,
                "events are never dropped");
@@ -33,10 +34,19 @@ struct batch_record {
 };
 _Static_assert(LEAT_SCHED_VARIANTS_MAX <= UINT8_MAX, "the place of a variant fits");
 
+/* Of a batch that has ended, what is to be learnt from it. */
+struct lesson {
+    uint32_t worker;
+    struct batch_record batch;
+    struct leat_done_cell done;
+};
+
 /* What the dispatcher remembers of one worker. Both rings are indexed by the worker's own positions. */
 struct worker_record {
-    uint16_t sessions[LEAT_WORKER_QUEUE]; /* of each query, for its in-flight count */
-    uint64_t sessions_head;               /* position of the oldest unreported query */
+    struct {
+        uint16_t session, slot; /* session: for its in-flight count; slot: where it is a stage's */
+    } queries[LEAT_WORKER_QUEUE];
+    uint64_t queries_head; /* position of the oldest unreported query */
     struct batch_record batches[LEAT_WORKER_BATCHES];
     uint64_t batch_tail; /* batches ever submitted */
     uint64_t ends_ns;    /* when the oldest outstanding batch is predicted to end */
@@ -104,6 +114,8 @@ struct leat_dispatcher {
     struct leat_serving rest;           /* whoever has no workers of its own */
     uint64_t changes;                /* of sched_workers, ever: batches handed over and reported */
     struct worker_record *records;   /* [worker_count] */
+    struct lesson lessons[LESSONS];  /* of this round's reports, lesson_count of them */
+    uint32_t lesson_count;
     struct leat_route_pair pairs[LEAT_SCHED_WORKERS_MAX]; /* the router's answer */
     uint64_t marks[LEAT_WAITING_MARKS];                   /* queries that have left the list that it was shown */
     uint16_t places[LEAT_SCHED_PENDING_MAX];              /* 0, 1, ... */
@@ -209,8 +221,12 @@ void leat_dispatcher_leave_runs(struct leat_dispatcher *dispatcher, const struct
 
 /* Puts queries of stages that have begun into the central queue, as far as there is room; true when there were any. */
 bool leat_dispatcher_make_queries(struct leat_dispatcher *dispatcher);
-/* The worker's next answers to stages' queries, `count` of them, which a report of a batch on this class has published. */
-void leat_dispatcher_take_answers(struct leat_dispatcher *dispatcher, uint32_t worker_index, uint16_t worker_class, uint32_t count);
+/*
+ * What has become of stages' queries among those that the worker has just reported, the last before its queries_head: as
+ * the report says or, where that does not tell all, as the worker's next answers do, which it has published.
+ */
+void leat_dispatcher_take_answers(struct leat_dispatcher *dispatcher, uint32_t worker_index,
+                                  const struct batch_record *batch, const struct leat_done_cell *done);
 /* The dispatcher's own; true when there were any. */
 bool leat_dispatcher_take_refusals(struct leat_dispatcher *dispatcher);
 

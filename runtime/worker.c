@@ -138,13 +138,14 @@ fill_segments(struct leat_worker_run *run, const struct leat_variant *variant, u
     return items;
 }
 
-/* Rings each client of the batch once, when its queries stand together. */
+/* Rings each client of the batch once, when its queries stand together. Of stages' queries the report tells. */
 static void
 ring_clients(struct leat_worker_run *run, uint32_t count)
 {
     struct leat_shared_tables *tables = run->worker->options.tables;
     for (uint32_t i = 0; i < count; i++) {
-        if (i + 1 < count && run->queries[i + 1].session == run->queries[i].session) {
+        if ((i + 1 < count && run->queries[i + 1].session == run->queries[i].session) ||
+            run->queries[i].session == LEAT_PIPELINE_SESSION) {
             continue;
         }
         leat_daemon_session_ring(
@@ -265,8 +266,11 @@ run_batch(struct leat_worker_run *run, uint32_t count)
         if (LEAT_UNLIKELY(status == LEAT_ERR_SHAPE && kept > 1)) {
             report.failed = run_one_by_one(run, variant, kept, start_ns, scratch);
         } else {
+            report.tells_all = kept == count && status == LEAT_OK && variant->size_count == 0;
             for (uint32_t i = 0; i < kept; i++) {
-                respond_to(run, i, variant, status, items, start_ns, end_ns);
+                if (!report.tells_all || run->queries[i].session != LEAT_PIPELINE_SESSION) {
+                    respond_to(run, i, variant, status, items, start_ns, end_ns);
+                }
             }
             report.failed = status != LEAT_OK ? kept : 0;
         }

@@ -65,7 +65,9 @@ struct leat_done_cell {
     uint32_t items;   /* that were run */
     uint32_t failed;  /* of those that were run */
     struct leat_team_shape shape; /* of the team that ran it */
-    unsigned char pad[20];
+    /* All of it ran well, and answers tell no sizes: what they could say is said here, and stages' queries have none. */
+    bool tells_all;
+    unsigned char pad[19];
 };
 _Static_assert(sizeof(struct leat_done_cell) == LEAT_CACHE_LINE, "one report is one line");
 

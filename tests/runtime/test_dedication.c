@@ -472,7 +472,7 @@ round_of(struct model *model)
     for (uint32_t w = 0; w < WORKERS; w++) {
         const struct worker_record *record = &steps.dispatcher->records[w];
         for (; model->handed[w] < steps.workers[w]->dispatcher.work_position; model->handed[w]++) {
-            const uint32_t session = record->sessions[model->handed[w] & (LEAT_WORKER_QUEUE - 1)];
+            const uint32_t session = record->queries[model->handed[w] & (LEAT_WORKER_QUEUE - 1)].session;
             const bool offline = session % 2 == 1;
             EXPECT(may_have(model, w, session / 2, offline));
             EXPECT(!offline || !is_waited_for(model, w));

@@ -3,7 +3,7 @@
  * Goal     The dispatcher carries out what a router answers, pair by pair, and what is left keeps its order; a deep
  *          queue costs no more than what the router is shown, and the selector is shown as much; what is left for later is
  *          shown again; workers' times say what can be known; nobody is refused for what waits and would go behind it; batches
- *          of what is not online are short. A share
+ *          of what is not online are short. However many reports come at once, something is learnt of each. A share
  *          of the workers is shown as so many workers, and only what online queries take counts as asked for.
  * Method   The dispatcher driven round by round, with routers made here: one that answers at random, beside a list kept
  *          by the test; one that holds back; and one that only looks; and the real ones. Queries behind what a router
@@ -961,6 +961,46 @@ test_time_that_is_left_is_not_asked_for(void)
     steps_stop();
 }
 
+/* Of more than are kept until all is decided, too. */
+static void
+test_many_reports_at_once(void)
+{
+    enum { DEPTH = 60, TWO = 2 };
+    static const uint16_t classes[TWO];
+    const struct steps_options options = {.worker_count = TWO,
+                                          .classes = classes,
+                                          .worker_depth = DEPTH,
+                                          .sessions = 1,
+                                          .router = leat_router_find("shortest_queue"),
+                                          .selector = &leat_selector_single,
+                                          .latency_ns = {1000000}};
+    const struct leat_application_counters *counters = &steps.app.counters;
+    struct leat_wire_response answer;
+
+    steps_start(&options);
+    const uint32_t before = steps.app.profiles[0][0].number;
+    for (uint32_t lap = 1; lap <= 2; lap++) {
+        for (uint32_t q = 0; q < TWO * DEPTH; q++) {
+            steps_submit(q, 1, 0);
+        }
+        while (steps.app.running < TWO * DEPTH) {
+            steps_round(1000);
+        }
+        for (uint32_t w = 0; w < TWO; w++) {
+            while (steps_run(w)) {
+            }
+        }
+        EXPECT(atomic_load(&counters->ok) == (lap - 1) * TWO * DEPTH);
+        steps_round(1000);
+        EXPECT(atomic_load(&counters->ok) == lap * TWO * DEPTH && steps.app.running == 0);
+        EXPECT(steps.app.profiles[0][0].number - before == lap * TWO * DEPTH);
+        for (uint32_t q = 0; q < TWO * DEPTH; q++) {
+            EXPECT(steps_answer(q, &answer) && answer.outcome == LEAT_OUTCOME_OK);
+        }
+    }
+    steps_stop();
+}
+
 int
 main(void)
 {
@@ -983,5 +1023,6 @@ main(void)
     test_a_share_of_the_workers(0, WORKERS, (const uint32_t[WORKERS]){5, 4, 3, 2, 1});
     test_a_share_of_the_workers(9, WORKERS, (const uint32_t[WORKERS]){5, 4, 3, 2, 1});
     test_time_that_is_left_is_not_asked_for();
+    test_many_reports_at_once();
     return 0;
 }
