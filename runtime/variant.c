@@ -521,7 +521,8 @@ load_model(const struct leat_variant_source *source, struct leat_variant *varian
         destroy_graphs(&graphs);
         return status;
     }
-    variant->tensor_count = loaded->signature.input_count + loaded->signature.output_count;
+    variant->input_count = loaded->signature.input_count;
+    variant->tensor_count = variant->input_count + loaded->signature.output_count;
     for (uint32_t t = 0; t < variant->tensor_count; t++) {
         variant->item_bytes[t] = loaded->signature.tensors[t].item_bytes;
         variant->dtypes[t] = loaded->signature.tensors[t].dtype;
@@ -570,6 +571,7 @@ load_copy(const struct leat_variant_source *source, struct leat_variant *variant
     }
     for (uint32_t s = 0; s < variant->shorter_count && status == LEAT_OK; s++) {
         struct leat_variant *shorter = variant->shorter[s];
+        shorter->input_count = variant->input_count;
         shorter->tensor_count = variant->tensor_count;
         shorter->items_max = variant->items_max;
         shorter->items_bound = variant->items_bound;

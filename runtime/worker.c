@@ -111,6 +111,20 @@ place_tensors(struct leat_worker_run *run, const struct leat_work_cell *query, u
     }
 }
 
+/*
+ * The synthetic backend leaves outputs as they are, or most of them. In a workspace that is what a query of another client
+ * left there, and the next stage may show it; so those are zeros first.
+ */
+static void
+clear_workspace(const struct leat_work_cell *query, const struct leat_variant *variant, const struct leat_segment *segment)
+{
+    for (uint32_t t = variant->input_count; t < variant->tensor_count; t++) {
+        if ((query->units[t] & LEAT_PIPELINE_UNIT) != 0) { /* the daemon's own: not const */
+            memset((void *)(uintptr_t)segment->tensors[t], 0, variant->item_bytes[t] * segment->items);
+        }
+    }
+}
+
 static uint32_t
 fill_segments(struct leat_worker_run *run, const struct leat_variant *variant, uint32_t count)
 {
@@ -127,6 +141,9 @@ fill_segments(struct leat_worker_run *run, const struct leat_variant *variant, u
         segment->sizes = variant->size_count > 0 ? run->sizes[i] : NULL;
         if (LEAT_UNLIKELY(query->session == LEAT_PIPELINE_SESSION)) {
             place_tensors(run, query, session->arena, variant->tensor_count, segment->tensors);
+            if (variant->backend == &leat_backend_synthetic) {
+                clear_workspace(query, variant, segment);
+            }
         } else {
             for (uint32_t t = 0; t < variant->tensor_count; t++) {
                 segment->tensors[t] = session->arena + (uint64_t)query->units[t] * LEAT_TENSOR_ALIGN;

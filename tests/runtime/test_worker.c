@@ -3,7 +3,7 @@
  * Goal     A worker whose scratch grows while it runs goes on with a whole block (G0, G1), and keeps the old one as long
  *          as a batch may use it. Each batch runs on a team of the shape that the worker was told of before it, and says so.
  *          A parked worker ends what it was handed before in the shape that it had, and all its threads sleep then, however
- *          long they may spin.
+ *          long they may spin. What a synthetic model leaves of a stage's outputs shows nothing of an earlier query.
  * Method   This thread is dispatcher and control. A batch is held inside the backend with another behind it; then
  *          the scratch grows, with nothing else between the two threads that would order it: the batch behind, submitted
  *          before, is the first to meet the new block. TSan sees the missing order if there is none.
@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "kernels/team.h"
+#include "runtime/pipeline.h"
 #include "runtime/worker.h"
 #include "tests/leat_test.h"
 
@@ -121,6 +122,74 @@ park(struct leat_worker *worker, bool busy)
     }
 }
 
+/* A stage with an output in a workspace and one where its client wants it, on a worker without a thread. */
+static void
+test_workspaces_are_cleared(void)
+{
+    enum { ITEM = 2 * LEAT_TENSOR_ALIGN, CLIENT = 3 };
+    const struct leat_session_options session_options = {.slots = LEAT_SLOTS_MIN, .lane_count = 2, .arena_bytes = 4096};
+    const struct leat_tensor_info info = {.dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {-1, ITEM}, .item_bytes = ITEM};
+    const struct leat_tensor_info infos[3] = {info, info, info};
+    static const char *const payloads[] = {"leave", "read", "copy"};
+    static unsigned char old[4096];
+    static struct leat_bell bell; /* nobody sleeps at it */
+    const struct leat_worker_options options = {
+        .core_count = 1, .tables = &tables, .dispatcher_bell = &bell, .dispatcher_event = -1};
+    const struct leat_plan_options plan_options = {.items = 2};
+    struct leat_daemon_session *stages, *client;
+    struct leat_worker *worker;
+    struct leat_done_cell done;
+    char note[160];
+
+    memset(old, 0xee, sizeof(old));
+    EXPECT(leat_daemon_session_create(&session_options, &stages, note) == LEAT_OK);
+    EXPECT(leat_daemon_session_create(&session_options, &client, note) == LEAT_OK);
+    atomic_store_explicit(&tables.sessions[LEAT_PIPELINE_SESSION], stages, memory_order_relaxed);
+    atomic_store_explicit(&tables.sessions[CLIENT], client, memory_order_relaxed);
+    EXPECT(leat_worker_create(&options, &worker) == LEAT_OK);
+    for (uint32_t p = 0; p < 3; p++) {
+        struct leat_variant_copy synthetic = {0};
+        const struct leat_variant left = {.index = 2,
+                                          .backend = &leat_backend_synthetic,
+                                          .copies = &synthetic,
+                                          .copy_count = 1,
+                                          .items_max = 2,
+                                          .tensor_count = 3,
+                                          .input_count = 1,
+                                          .item_bytes = {ITEM, ITEM, ITEM}};
+        char text[64];
+        (void)snprintf(text, sizeof(text), "{\"payload\": \"%s\"}", payloads[p]);
+        const struct leat_model_source source = {.options_json = text, .infos = infos, .input_count = 1, .output_count = 2};
+        EXPECT(left.backend->model_load(&source, &synthetic.model) == LEAT_OK);
+        EXPECT(left.backend->plan_build(synthetic.model, &plan_options, &synthetic.plans[1]) == LEAT_OK);
+        atomic_store_explicit(&tables.variants[left.index], (struct leat_variant *)(uintptr_t)&left, memory_order_relaxed);
+        memset(stages->arena, 0xee, sizeof(old));
+        memset(client->arena, 0xee, sizeof(old));
+        struct leat_work_cell *cell = leat_worker_cell(worker, 0);
+        cell->deadline_ns = LEAT_NO_DEADLINE;
+        cell->items_less_1 = 1;
+        cell->session = LEAT_PIPELINE_SESSION;
+        cell->ticket_low = CLIENT;
+        cell->variant = left.index;
+        cell->units[0] = LEAT_PIPELINE_UNIT | 4; /* of 64 bytes: each tensor has four */
+        cell->units[1] = LEAT_PIPELINE_UNIT | 12;
+        cell->units[2] = 8;
+        leat_worker_submit(worker, 1);
+        EXPECT(leat_worker_step(worker) && leat_worker_poll_done(worker, &done) && done.failed == 0 && done.tells_all);
+        const unsigned char *y = stages->arena + 12 * LEAT_TENSOR_ALIGN;
+        EXPECT(memcmp(stages->arena, old, 12 * LEAT_TENSOR_ALIGN) == 0 && memcmp(client->arena, old, sizeof(old)) == 0);
+        EXPECT(memcmp(y + 2 * ITEM, old, sizeof(old) - 12 * LEAT_TENSOR_ALIGN - 2 * ITEM) == 0);
+        for (uint32_t b = p == 1 ? sizeof(uint64_t) : 0; b < 2 * ITEM; b++) { /* "read" begins with a sum */
+            EXPECT(y[b] == (p == 2 ? 0xee : 0));
+        }
+        left.backend->plan_destroy(synthetic.plans[1]);
+        left.backend->model_destroy(synthetic.model);
+    }
+    leat_worker_destroy(worker);
+    leat_daemon_session_destroy(client);
+    leat_daemon_session_destroy(stages);
+}
+
 int
 main(void)
 {
@@ -133,6 +202,7 @@ main(void)
 
     leat_test_init();
     leat_clock_init(&tables.clock);
+    test_workspaces_are_cleared();
     EXPECT(leat_daemon_session_create(&session_options, &session, note) == LEAT_OK);
     atomic_store_explicit(&tables.sessions[0], session, memory_order_relaxed);
     atomic_store_explicit(&tables.variants[variant.index], &variant, memory_order_relaxed);
