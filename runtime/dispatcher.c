@@ -886,6 +886,18 @@ struct offer {
     const uint16_t *at; /* [count] */
 };
 
+/* When the worker is not to begin it any more. Of a stage's query its run says that, even where the application serves late. */
+static uint64_t
+give_up_at(const struct leat_dispatcher *dispatcher, const struct leat_application *app,
+           const struct leat_query_entry *entry)
+{
+    if (app->drop_late) {
+        return entry->deadline_ns;
+    }
+    return LEAT_UNLIKELY(entry->session == LEAT_PIPELINE_SESSION) ? leat_dispatcher_stage_end(dispatcher, entry->slot)
+                                                                  : LEAT_NO_DEADLINE;
+}
+
 /* Gives the worker a batch of those offered queries that were selected, and marks them. */
 static void
 hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, const struct leat_waiting *waiting,
@@ -906,7 +918,7 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
         struct leat_work_cell *cell = leat_worker_cell(worker, i);
         const struct leat_query_entry *entry = &entries[at[i]];
         cell->submit_ns = entry->submit_ns;
-        cell->deadline_ns = app->drop_late ? entry->deadline_ns : LEAT_NO_DEADLINE;
+        cell->deadline_ns = give_up_at(dispatcher, app, entry);
         memcpy(cell->units, entry->units, sizeof(cell->units));
         cell->items_less_1 = entry->items_less_1;
         cell->ticket_low = entry->ticket_low;

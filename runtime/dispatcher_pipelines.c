@@ -680,6 +680,13 @@ before(uint64_t end_ns, uint64_t ns)
     return end_ns == LEAT_NO_DEADLINE ? LEAT_NO_DEADLINE : end_ns > ns ? end_ns - ns : 0;
 }
 
+uint64_t
+leat_dispatcher_stage_end(const struct leat_dispatcher *dispatcher, uint16_t slot)
+{
+    const struct stage_query *query = &dispatcher->pipelines.queries[slot];
+    return before(query->run->end_ns, query->run->stages[query->stage].behind_ns);
+}
+
 /* It cannot end in time any more if a query of the stage only comes now. */
 static bool
 stop_if_late(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, uint32_t s)
@@ -687,7 +694,7 @@ stop_if_late(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, 
     if (LEAT_LIKELY(dispatcher->now_ns <= before(run->end_ns, run->stages[s].from_ns))) {
         return false;
     }
-    if (run->ended == 0) {
+    if (run->ended == 0 && run->outstanding == 0) { /* nothing of it has been asked */
         stop_run(dispatcher, run, LEAT_OUTCOME_REJECTED, LEAT_REASON_DEADLINE, s);
     } else {
         stop_run(dispatcher, run, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE, s);

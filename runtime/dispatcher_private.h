@@ -219,6 +219,9 @@ void leat_dispatcher_cancel_run(struct leat_dispatcher *dispatcher, const struct
 /* All runs of a client that closes. */
 void leat_dispatcher_leave_runs(struct leat_dispatcher *dispatcher, const struct leat_daemon_session *client);
 
+/* When the stage's query in this slot is to have ended, or its run ends too late; LEAT_NO_DEADLINE: whenever. */
+uint64_t leat_dispatcher_stage_end(const struct leat_dispatcher *dispatcher, uint16_t slot);
+
 /* Puts queries of stages that have begun into the central queue, as far as there is room; true when there were any. */
 bool leat_dispatcher_make_queries(struct leat_dispatcher *dispatcher);
 /*

@@ -32,8 +32,8 @@
 #define LEAT_PIPELINE_UNIT       (UINT32_C(1) << 31) /* in a unit of a stage's query: in a workspace, else in the client's arena */
 
 /*
- * What becomes of a run that cannot end by its deadline, looked at before each stage. Its queries are due for the
- * objective as long as that can be met, whatever becomes of it then.
+ * What becomes of a run that cannot end by its deadline, looked at before each stage and when a worker begins a query of
+ * it. Its queries are due for the objective as long as that can be met, whatever becomes of it then.
  */
 enum leat_pipeline_late {
     LEAT_PIPELINE_DROP,        /* it expires */

@@ -193,7 +193,7 @@ check_may_run(struct pipeline_steps_query *query, uint32_t s, uint32_t items)
         NEED(query->ran[source] == query->due[source] && query->stop_ns[source] <= pipeline_steps.tables.clock.base_ns);
     }
     NEED(!query->closed);
-    NEED(!options.drop_late || batch_ns < query->end_ns);
+    NEED(batch_ns < query->end_ns);
 }
 
 static void

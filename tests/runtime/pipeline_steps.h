@@ -67,7 +67,7 @@ extern struct pipeline_steps {
         bool failed;       /* a batch that it was in failed */
         struct pipeline_steps_ask ask;
         uint64_t cost_nano; /* of what ran; never above the cap */
-        uint64_t end_ns; /* no stage may begin after it, where applications drop what is late */
+        uint64_t end_ns; /* no stage may begin after it */
         uint32_t ran[LEAT_PIPELINE_STAGES_MAX], due[LEAT_PIPELINE_STAGES_MAX]; /* items */
         uint64_t start_ns[LEAT_PIPELINE_STAGES_MAX], stop_ns[LEAT_PIPELINE_STAGES_MAX];
         struct leat_wire_response answer; /* the last */

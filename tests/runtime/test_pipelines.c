@@ -301,6 +301,38 @@ test_expires_waiting(void)
     pipeline_steps_stop();
 }
 
+/*
+ * A run waits behind another's batch for so long that it can, or cannot, end by its last moment. Where its application
+ * serves late queries late, it waits among these, and is given up when its turn comes.
+ */
+static void
+test_gives_up_waiting(void)
+{
+    struct pipeline_steps_options options = chain(2); /* of 1 and 2 ms */
+
+    options.latency_ns = 10 * MS;
+    for (uint32_t choice = 0; choice < 8; choice++) {
+        const bool late = choice % 2 > 0;
+        const uint64_t last = choice < 4 ? 10 * MS : 30 * MS;
+        options.drop_late = choice / 2 % 2 > 0;
+        options.late = choice < 4 ? LEAT_PIPELINE_DROP : LEAT_PIPELINE_DROP_THRICE;
+        pipeline_steps_start(&options);
+        ask(0, &(struct pipeline_steps_ask){.latency_us = 1000000});
+        pipeline_steps_round(1);
+        submit(1, 1);
+        pipeline_steps_round(1);
+        EXPECT(leat_waiting_total(pipeline_steps.apps[0].waiting) == 1);
+        pipeline_steps_cancel(0); /* after its first stage, which takes 1 ms */
+        pipeline_steps_round(late ? last - 3 * MS : last - 5 * MS);
+        pipeline_steps_round(1);
+        pipeline_steps_settle();
+        EXPECT(ended(0, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE, UINT16_MAX) && pipeline_steps.batches == (late ? 1 : 3));
+        EXPECT(late ? ended(1, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE, 0) : is_ok(1));
+        EXPECT(pipeline_steps.queries[1].ran[0] == (late ? 0 : 1));
+        pipeline_steps_stop();
+    }
+}
+
 /* Where late runs go on, queries aim at the objective first, and come again without that aim. */
 static void
 test_aims(void)
@@ -723,6 +755,7 @@ main(void)
     test_found_items();
     test_deadlines();
     test_expires_waiting();
+    test_gives_up_waiting();
     test_aims();
     test_offline();
     test_accuracy();
