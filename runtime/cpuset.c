@@ -236,7 +236,8 @@ put_back_cpuset(const char *folder)
     if (put_in(folder, "cgroup.subtree_control", "-cpuset")) {
         remove_group(path);
     } else {
-        leat_log(LEAT_LOG_WARNING, "cannot write '-cpuset' to %s/cgroup.subtree_control (%s): the next daemon will try again", folder,
+        leat_log(LEAT_LOG_WARNING,
+                 "cannot write '-cpuset' to %s/cgroup.subtree_control (%s): the next daemon will try again", folder,
                  strerror(errno));
     }
 }

@@ -43,7 +43,8 @@ static bool
 same_signature(const struct leat_target *a, const struct leat_target *b)
 {
     if (a->input_count != b->input_count || a->output_count != b->output_count || a->length_count != b->length_count ||
-        memcmp(a->lengths, b->lengths, sizeof(a->lengths)) != 0 || memcmp(a->length_axes, b->length_axes, sizeof(a->length_axes)) != 0) {
+        memcmp(a->lengths, b->lengths, sizeof(a->lengths)) != 0 ||
+        memcmp(a->length_axes, b->length_axes, sizeof(a->length_axes)) != 0) {
         return false;
     }
     for (uint32_t t = 0; t < a->input_count + a->output_count; t++) {
@@ -179,12 +180,14 @@ has_choice(const struct leat_application *app)
 
 /* Takes time where a policy has to be made. */
 static enum leat_status
-init_policies(const struct leat_daemon *daemon, struct leat_application *app, const struct leat_application_options *options)
+init_policies(const struct leat_daemon *daemon, struct leat_application *app,
+              const struct leat_application_options *options)
 {
     app->router = options->router != NULL ? leat_router_find(options->router) : leat_router_default(daemon->class_count);
     if (app->router != NULL) {
-        app->selector = options->selector != NULL ? leat_selector_find(options->selector)
-                                                  : leat_selector_default(daemon->class_count, app->router, has_choice(app));
+        app->selector = options->selector != NULL
+                            ? leat_selector_find(options->selector)
+                            : leat_selector_default(daemon->class_count, app->router, has_choice(app));
     }
     if (app->router == NULL || app->selector == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s': there is no %s '%s'", options->name,
@@ -212,7 +215,8 @@ build_application(struct leat_daemon *daemon, const struct leat_application_opti
     const uint32_t variant_count = count_variants(daemon, options);
     LEAT_ASSERT(options->model_count >= 1 && options->model_count <= LEAT_SCHED_VARIANTS_MAX);
     if (variant_count > LEAT_SCHED_VARIANTS_MAX) {
-        return LEAT_FAIL(LEAT_ERR_LIMIT, "application '%s': %u models are %u variants with those for shorter sequences, %u is the limit",
+        return LEAT_FAIL(LEAT_ERR_LIMIT,
+                         "application '%s': %u models are %u variants with those for shorter sequences, %u is the limit",
                          options->name, options->model_count, variant_count, LEAT_SCHED_VARIANTS_MAX);
     }
     struct leat_application *app = calloc(1, sizeof(*app));
@@ -475,10 +479,12 @@ new_definition(struct leat_daemon *daemon, const struct leat_registry_applicatio
 {
     if (leat_daemon_find_definition(daemon, application->name) != NULL ||
         leat_daemon_find_application(daemon, application->name) != NULL) {
-        return LEAT_FAIL(LEAT_ERR_EXISTS, "application '%s': a model or application of that name exists", application->name);
+        return LEAT_FAIL(LEAT_ERR_EXISTS, "application '%s': a model or application of that name exists",
+                         application->name);
     }
     if (leat_daemon_find_pipeline(daemon, application->name) != NULL) {
-        return LEAT_FAIL(LEAT_ERR_EXISTS, "application '%s': a pipeline of that name exists: remove it first", application->name);
+        return LEAT_FAIL(LEAT_ERR_EXISTS, "application '%s': a pipeline of that name exists: remove it first",
+                         application->name);
     }
     if (daemon->definition_count == LEAT_COUNT_OF(daemon->definitions)) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "%u applications exist, the limit", daemon->definition_count);
@@ -498,7 +504,8 @@ new_definition(struct leat_daemon *daemon, const struct leat_registry_applicatio
 }
 
 enum leat_status
-leat_daemon_add_application(struct leat_daemon *daemon, const struct leat_registry_application *application, bool configured)
+leat_daemon_add_application(struct leat_daemon *daemon, const struct leat_registry_application *application,
+                            bool configured)
 {
     const char *models[LEAT_SCHED_VARIANTS_MAX];
     struct leat_daemon_definition *definition = NULL;

@@ -45,7 +45,8 @@ struct leat_daemon_pipeline {
 struct leat_daemon_pipelines {
     struct leat_daemon_pipeline *all[LEAT_PIPELINES_MAX];
     uint32_t count;
-    struct leat_daemon_session *session; /* of stages' queries, with the workspaces in its arena; NULL until there is a pipeline */
+    struct leat_daemon_session
+        *session; /* of stages' queries, with the workspaces in its arena; NULL until there is a pipeline */
 };
 
 struct leat_admin_job {
@@ -69,7 +70,10 @@ struct leat_admin_lane {
     bool started;
 };
 
-/* Sizes of workers, and whom they serve; all under its mutex, under which only commands are given. It may be taken with the daemon's. */
+/*
+ * Sizes of workers, and whom they serve; all under its mutex, under which only commands are given. It may be taken with the
+ * daemon's.
+ */
 struct leat_daemon_scale {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -147,7 +151,7 @@ struct leat_application *leat_daemon_find_application(struct leat_daemon *daemon
 struct leat_daemon_definition *leat_daemon_find_definition(struct leat_daemon *daemon, const char *name);
 struct leat_daemon_model *leat_daemon_find_model(struct leat_daemon *daemon, const char *name);
 
-/* Of an application, a model or a pipeline that is served. What the server calls; the context is the daemon. Mutex not held. */
+/* Of an application, model or pipeline that is served. What the server calls; the context is the daemon. Mutex not held. */
 LEAT_MUST_CHECK enum leat_status leat_daemon_find_target(void *context, const char *name, struct leat_target *ret_target);
 
 /* ---- runtime/daemon_scale.c --------------------------------------------------------------------- */
@@ -170,16 +174,19 @@ struct leat_daemon_size {
 };
 
 /*
- * Any thread but the server's: gives each of the workers, which are listed once, so many cores, all of them or, where a size or the
- * cores do not allow it, none. Without cores it is parked, as in an arrangement; one that was serves all. Those that shrink go first, so that others can have what they leave. Returns when all is
- * in force and no batch of a former size runs any more. LEAT_ERR_BUSY where cores are missing or the daemon shuts down; where
- * a worker gives back cores that another has too, that is seen only then, and what was done before stays.
+ * Any thread but the server's: gives each of the workers, which are listed once, so many cores, all of them or, where a
+ * size or the cores do not allow it, none. Without cores it is parked, as in an arrangement; one that was serves all. Those
+ * that shrink go first, so that others can have what they leave. Returns when all is in force and no batch of a former size
+ * runs any more. LEAT_ERR_BUSY where cores are missing or the daemon shuts down; where a worker gives back cores that
+ * another has too, that is seen only then, and what was done before stays.
  */
-LEAT_MUST_CHECK enum leat_status leat_daemon_resize(struct leat_daemon *daemon, struct leat_daemon_size *sizes, uint32_t count);
+LEAT_MUST_CHECK enum leat_status leat_daemon_resize(struct leat_daemon *daemon, struct leat_daemon_size *sizes,
+                                                    uint32_t count);
 
 /* What a worker is to have and to serve. */
 #define LEAT_ARRANGED_FOR_ALL    LEAT_WORKER_FOR_ALL
-#define LEAT_ARRANGED_FOR_NOBODY LEAT_WORKER_FOR_NOBODY /* it has its cores and is given nothing, as while it is to count as starting */
+#define LEAT_ARRANGED_FOR_NOBODY \
+    LEAT_WORKER_FOR_NOBODY /* it has its cores and is given nothing, as while it is to count as starting */
 struct leat_daemon_arrangement {
     uint32_t worker;
     uint16_t cores;       /* 0: it is parked, and runs nothing, whatever `application` says */
@@ -187,20 +194,21 @@ struct leat_daemon_arrangement {
 };
 
 /*
- * Any thread but the server's, no mutex held: what the workers listed, each once, are to be, all at once, those that give before those
- * that get; the others stay as they are. Who has workers of its own is served by these only, all others by those for
- * all or, where there are none, by all that are not for nobody. What was handed over before still runs where it was. Returns when all
- * is in force. What cannot be done is refused before anything changes: LEAT_ERR_NOT_FOUND for a worker or an application that
- * is not there, LEAT_ERR_INVALID for sizes, for a worker that is to be parked and shares its cores, or where nobody would be left to
- * serve, LEAT_ERR_BUSY where cores are missing or the daemon shuts down.
+ * Any thread but the server's, no mutex held: what the workers listed, each once, are to be, all at once, those that give
+ * before those that get; the others stay as they are. Who has workers of its own is served by these only, all others by
+ * those for all or, where there are none, by all that are not for nobody. What was handed over before still runs where it
+ * was. Returns when all is in force. What cannot be done is refused before anything changes: LEAT_ERR_NOT_FOUND for a
+ * worker or an application that is not there, LEAT_ERR_INVALID for sizes, for a worker that is to be parked and shares its
+ * cores, or where nobody would be left to serve, LEAT_ERR_BUSY where cores are missing or the daemon shuts down.
  */
-LEAT_MUST_CHECK enum leat_status leat_daemon_arrange(struct leat_daemon *daemon, const struct leat_daemon_arrangement *workers,
-                                                     uint32_t count);
+LEAT_MUST_CHECK enum leat_status leat_daemon_arrange(struct leat_daemon *daemon,
+                                                     const struct leat_daemon_arrangement *workers, uint32_t count);
 
 /*
- * Any thread but the server's, no mutex held: moves the worker to other cores of its node, as many, while it runs: to free ones, or where
- * `other` is a worker, to what that has, which gets its. LEAT_ERR_BUSY where too few are free, it is parked, one of the two shares its
- * cores, they have not as many or not on one node, or the daemon shuts down; LEAT_ERR_UNSUPPORTED where threads are not pinned.
+ * Any thread but the server's, no mutex held: moves the worker to other cores of its node, as many, while it runs: to free
+ * ones, or where `other` is a worker, to what that has, which gets its. LEAT_ERR_BUSY where too few are free, it is parked,
+ * one of the two shares its cores, they have not as many or not on one node, or the daemon shuts down; LEAT_ERR_UNSUPPORTED
+ * where threads are not pinned.
  */
 #define LEAT_TO_FREE_CORES UINT32_MAX
 LEAT_MUST_CHECK enum leat_status leat_daemon_move(struct leat_daemon *daemon, uint32_t worker, uint32_t other);
@@ -231,15 +239,16 @@ uint32_t leat_daemon_free_cores(struct leat_daemon *daemon, uint32_t node);
 /* Mutex held; NULL when there is none. */
 struct leat_daemon_pipeline *leat_daemon_find_pipeline(struct leat_daemon *daemon, const char *name);
 
-/* Mutex held: may that application be served so, or go (NULL), for all that pipelines in service ask of it? Else LEAT_ERR_BUSY. */
+/* Mutex held: may it be served so, or go (NULL), for all that pipelines in service ask of it? Else LEAT_ERR_BUSY. */
 LEAT_MUST_CHECK enum leat_status leat_daemon_pipelines_allow(const struct leat_daemon *daemon, const char *application,
                                                              const struct leat_target *target);
 
 /*
- * On the thread of `changes`. add: NULL for the name that the description has. remove waits until no run is left; queries that
- * come meanwhile are refused.
+ * On the thread of `changes`. add: NULL for the name that the description has. remove waits until no run is left; queries
+ * that come meanwhile are refused.
  */
-LEAT_MUST_CHECK enum leat_status leat_daemon_add_pipeline(struct leat_daemon *daemon, const char *name, const json_t *description);
+LEAT_MUST_CHECK enum leat_status leat_daemon_add_pipeline(struct leat_daemon *daemon, const char *name,
+                                                          const json_t *description);
 LEAT_MUST_CHECK enum leat_status leat_daemon_remove_pipeline(struct leat_daemon *daemon, const char *name);
 
 /* What the server calls; the context is the daemon. */
@@ -259,7 +268,8 @@ struct leat_application_options {
      * objective, and models of known accuracies that differ; else leat_selector_default.
      */
     const char *selector;
-    const char *policy_path; /* of selectors that follow one; NULL: made from profiles, and anew when they or the load change */
+    const char
+        *policy_path; /* of selectors that follow one; NULL: made from profiles, and anew when they or the load change */
     const void *policy_table; /* what was in the file; NULL: nothing is known of that */
     size_t policy_bytes;
     struct leat_router_options router_options;
@@ -293,15 +303,17 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_remove_application(struct leat_daem
 LEAT_MUST_CHECK enum leat_status leat_daemon_refresh(struct leat_daemon *daemon, const struct leat_daemon_model *model);
 
 /*
- * The policy of an order, to be free()'d: the one that was kept if it was made from the same, else made now, which is slow, and
- * kept. On the thread that builds the application; mutex not held.
+ * The policy of an order, to be free()'d: the one that was kept if it was made from the same, else made now, which is slow,
+ * and kept. On the thread that builds the application; mutex not held.
  */
 struct leat_policy_order;
 LEAT_MUST_CHECK enum leat_status leat_daemon_make_policy(const struct leat_daemon *daemon, const char *application,
-                                                         const struct leat_policy_order *order, struct leat_policy **ret_policy);
+                                                         const struct leat_policy_order *order,
+                                                         struct leat_policy **ret_policy);
 
 /* Keeps a change, where there is a store; mutex not held. */
-LEAT_MUST_CHECK enum leat_status leat_daemon_keep(const struct leat_daemon *daemon, const struct leat_daemon_change *change);
+LEAT_MUST_CHECK enum leat_status leat_daemon_keep(const struct leat_daemon *daemon,
+                                                  const struct leat_daemon_change *change);
 
 void leat_daemon_free_definition(struct leat_daemon_definition *definition); /* accepts NULL */
 /* Once the dispatcher has let go of it. */
@@ -311,18 +323,19 @@ void leat_daemon_application_gone(void *context, struct leat_application *app);
 void leat_daemon_profiles_copied(void *context, struct leat_profile_copy *copy);
 
 /*
- * Mutex held, released while waiting: fills a copy that lives as long as the daemon and is this thread's own. LEAT_ERR_BUSY when
- * the daemon shuts down meanwhile.
+ * Mutex held, released while waiting: fills a copy that lives as long as the daemon and is this thread's own. LEAT_ERR_BUSY
+ * when the daemon shuts down meanwhile.
  */
 LEAT_MUST_CHECK enum leat_status leat_daemon_copy_profiles(struct leat_daemon *daemon, const struct leat_application *app,
                                                            uint32_t variant, struct leat_profile_copy *copy);
 
 /*
- * On the thread that loads models, in this order: loads and profiles one that nobody can call yet; measures its accuracy by a
- * labelled set, which is then its own unless the source gave one; makes it callable, or frees it where that fails. `model` is
- * the daemon's from then on.
+ * On the thread that loads models, in this order: loads and profiles one that nobody can call yet; measures its accuracy by
+ * a labelled set, which is then its own unless the source gave one; makes it callable, or frees it where that fails.
+ * `model` is the daemon's from then on.
  */
-LEAT_MUST_CHECK enum leat_status leat_daemon_prepare_model(struct leat_daemon *daemon, const struct leat_variant_source *source,
+LEAT_MUST_CHECK enum leat_status leat_daemon_prepare_model(struct leat_daemon *daemon,
+                                                           const struct leat_variant_source *source,
                                                            struct leat_daemon_model **ret_model);
 struct leat_validation_set;
 /* What int8 needs: see leat_calibrate(). */
@@ -334,9 +347,10 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_validate_model(const struct leat_da
                                                             struct leat_daemon_model *model);
 LEAT_MUST_CHECK enum leat_status leat_daemon_enter_model(struct leat_daemon *daemon, struct leat_daemon_model *model);
 /* Before them: leat_variant_choose_items for the daemon's workers. */
-LEAT_MUST_CHECK enum leat_status leat_daemon_choose_items(struct leat_daemon *daemon, const struct leat_variant_source *sources,
-                                                          uint32_t count, uint32_t items_given, uint64_t latency_max_ns,
-                                                          uint64_t bytes_max, struct leat_batch_choice *ret_choices);
+LEAT_MUST_CHECK enum leat_status leat_daemon_choose_items(struct leat_daemon *daemon,
+                                                          const struct leat_variant_source *sources, uint32_t count,
+                                                          uint32_t items_given, uint64_t latency_max_ns, uint64_t bytes_max,
+                                                          struct leat_batch_choice *ret_choices);
 void leat_daemon_free_model(struct leat_daemon_model *model);
 
 /* Sizes of teams that no class of workers has. */
@@ -350,8 +364,8 @@ void leat_daemon_measured_teams(const struct leat_daemon *daemon, const struct l
                                 struct leat_daemon_team_sizes *ret_sizes);
 
 /*
- * On the thread of `changes`: measures it again, keeps that, and gives it to whatever it serves. On teams of `sizes` too, NULL: of
- * those it was measured on before.
+ * On the thread of `changes`: measures it again, keeps that, and gives it to whatever it serves. On teams of `sizes` too,
+ * NULL: of those it was measured on before.
  */
 LEAT_MUST_CHECK enum leat_status leat_daemon_profile_model(struct leat_daemon *daemon, const char *name,
                                                            const struct leat_daemon_team_sizes *sizes);

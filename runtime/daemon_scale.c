@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes of workers while they run, and whom they serve: who asks whom for what, in which order. The cores' owner is runtime/cores.h. */
+/* Sizes of workers while they run, and whom they serve: who asks whom, in which order. Cores' owner is runtime/cores.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -225,10 +225,11 @@ refuse_size(const struct leat_daemon *daemon, const struct leat_daemon_size *siz
         }
     }
     if (spec->cores_max <= spec->core_count) {
-        return LEAT_FAIL(LEAT_ERR_INVALID, "worker %u has %s cores, always: set cores_max of its entry of workers", size->worker,
-                         sizes);
+        return LEAT_FAIL(LEAT_ERR_INVALID, "worker %u has %s cores, always: set cores_max of its entry of workers",
+                         size->worker, sizes);
     }
-    return LEAT_FAIL(LEAT_ERR_INVALID, "worker %u cannot have %u cores but %s: cores_max of its entry of workers says what it can have",
+    return LEAT_FAIL(LEAT_ERR_INVALID,
+                     "worker %u cannot have %u cores but %s: cores_max of its entry of workers says what it can have",
                      size->worker, size->cores, sizes);
 }
 
@@ -312,8 +313,8 @@ check_sizes(const struct leat_daemon *daemon, const struct leat_daemon_size *siz
 
     for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
         if (sizes[i].worker >= daemon->options.worker_count) {
-            return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no worker %u: they are 0 to %u (leat scale show)", sizes[i].worker,
-                             daemon->options.worker_count - 1);
+            return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no worker %u: they are 0 to %u (leat scale show)",
+                             sizes[i].worker, daemon->options.worker_count - 1);
         }
         for (uint32_t before = 0; before < i; before++) {
             if (sizes[before].worker == sizes[i].worker) {
@@ -329,8 +330,9 @@ check_sizes(const struct leat_daemon *daemon, const struct leat_daemon_size *siz
     if (status != LEAT_OK || !changed) {
         return status;
     }
-    return daemon->options.cores != NULL ? check_cores(daemon, sizes, count)
-                                         : LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "workers of this daemon keep the cores that they have");
+    return daemon->options.cores != NULL
+               ? check_cores(daemon, sizes, count)
+               : LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "workers of this daemon keep the cores that they have");
 }
 
 static void
@@ -562,7 +564,8 @@ check_applications(struct leat_daemon *daemon, const struct leat_daemon_arrangem
         const uint16_t id = workers[i].application;
         const bool named = workers[i].cores > 0 && id != LEAT_ARRANGED_FOR_ALL && id != LEAT_ARRANGED_FOR_NOBODY;
         if (named && (id >= LEAT_APPLICATIONS_MAX || daemon->applications[id] == NULL)) {
-            status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application %u for worker %u to serve", id, workers[i].worker);
+            status =
+                LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application %u for worker %u to serve", id, workers[i].worker);
         }
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
@@ -667,9 +670,11 @@ leat_daemon_move(struct leat_daemon *daemon, uint32_t worker, uint32_t other)
     struct leat_daemon_scale *scale = &daemon->scale;
     const uint32_t *cpus;
 
-    LEAT_ASSERT(worker < daemon->options.worker_count && (other < daemon->options.worker_count || other == LEAT_TO_FREE_CORES));
+    LEAT_ASSERT(worker < daemon->options.worker_count &&
+                (other < daemon->options.worker_count || other == LEAT_TO_FREE_CORES));
     if (daemon->options.cores == NULL || !daemon->options.pin) {
-        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "threads of this daemon are not pinned: they run where the kernel has them run");
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
+                         "threads of this daemon are not pinned: they run where the kernel has them run");
     }
     LEAT_MUST(pthread_mutex_lock(&scale->mutex) == 0);
     while (scale->busy && !scale->ended) {

@@ -2,12 +2,13 @@
 /*
  * runtime/relief.h - which worker is to have other cores, because something disturbs it where it is.
  *
- * Role     A worker is disturbed when an instance that it runs is interfered (sched/instance.h): slower than its profile, and
- *          not for being at its peak; or when it begins its batches late (sched/lag.h). Once a second the one of them that has run most lately is moved: to free cores of its
- *          node or, where these are too few, to those of the worker with as many there that has run least lately,
- *          half as much at the most, which gets its. Whatever is on its cores then disturbs nobody, or somebody less.
- * Rest     A verdict takes a while, and cores may all be as bad: who was moved stays for LEAT_RELIEF_REST looks, and for twice
- *          as many as the last time, up to LEAT_RELIEF_REST_MAX, when it has to move again within twice as many.
+ * Role     A worker is disturbed when an instance that it runs is interfered (sched/instance.h): slower than its profile,
+ *          and not for being at its peak; or when it begins its batches late (sched/lag.h). Once a second the one of them
+ *          that has run most lately is moved: to free cores of its node or, where these are too few, to those of the worker
+ *          with as many there that has run least lately, half as much at the most, which gets its. Whatever is on its cores
+ *          then disturbs nobody, or somebody less.
+ * Rest     A verdict takes a while, and cores may all be as bad: who was moved stays for LEAT_RELIEF_REST looks, and for
+ *          twice as many as the last time, up to LEAT_RELIEF_REST_MAX, when it has to move again within twice as many.
  * Units    Looks; time that workers ran in nanoseconds.
  * Threads  None of its own. Pure: it moves nobody.
  */

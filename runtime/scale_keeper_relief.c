@@ -45,7 +45,8 @@ look_at_workers(struct leat_daemon *daemon, char (*names)[LEAT_NAME_MAX])
 }
 
 static void
-tell(struct leat_daemon *daemon, const struct leat_relief_move *move, const struct leat_daemon_held *before, const char *name)
+tell(struct leat_daemon *daemon, const struct leat_relief_move *move, const struct leat_daemon_held *before,
+     const char *name)
 {
     struct leat_daemon_held now;
     char from[128], to[128], why[LEAT_NAME_MAX + 64] = "it began its batches much later there than is usual";
@@ -55,7 +56,8 @@ tell(struct leat_daemon *daemon, const struct leat_relief_move *move, const stru
     }
     leat_daemon_held(daemon, move->worker, &now);
     leat_log(LEAT_LOG_INFO, "worker %u has CPUs %s%s instead of %s: %s", move->worker,
-             leat_cpu_list_text(now.cpus, now.cpu_count, to, sizeof(to)), move->other != UINT32_MAX ? ", another worker's," : "",
+             leat_cpu_list_text(now.cpus, now.cpu_count, to, sizeof(to)),
+             move->other != UINT32_MAX ? ", another worker's," : "",
              leat_cpu_list_text(before->cpus, before->cpu_count, from, sizeof(from)), why);
 }
 

@@ -36,8 +36,9 @@ copy_variant(struct leat_daemon *daemon, const struct leat_application *app, uin
 }
 
 /*
- * That most batches ran in since the last look; without any, that of before. Others' times do not count: a mix of them, made of what ran
- * with the cores that there were, would have less accurate and quicker variants confirm that they need no more.
+ * That most batches ran in since the last look; without any, that of before. Others' times do not count: a mix of them,
+ * made of what ran with the cores that there were, would have less accurate and quicker variants confirm that this is
+ * enough.
  */
 static bool
 find_variant(struct leat_daemon *daemon, const struct leat_application *app, struct leat_scale_stage *stage)
@@ -146,7 +147,8 @@ look_at(struct leat_daemon *daemon, uint32_t a, uint32_t s, const char *name)
         return leave_out(scaled, LOOK_ABSENT, "there is no application '%s'", name);
     }
     if (is_anothers(daemon, leat_scale_unit(a, s), app)) {
-        return leave_out(scaled, LOOK_ABSENT, "application '%s' is scaled as a part of another, or twice in this one", name);
+        return leave_out(scaled, LOOK_ABSENT, "application '%s' is scaled as a part of another, or twice in this one",
+                         name);
     }
     if (stage->generation != app->generation) {
         begin_anew(app, stage);

@@ -38,7 +38,7 @@ struct leat_scaling {
     uint64_t interval_ns; /* between decisions */
     uint64_t hold_ns;     /* for which a rate is remembered; at most LEAT_SCALER_HOLD_MAX intervals */
     uint64_t settle_ns;   /* in which fewer cores must have sufficed until they are given back */
-    /* Until an instance beside others gets queries. Auto: the time that its models took to load in mode horizontal, else none. */
+    /* Until an instance beside others gets queries. Auto: what its models took to load in mode horizontal, else none. */
     uint64_t instance_delay_ns;
     enum leat_forecast forecast; /* LEAT_SCALING_FORESEES_NOTHING: none */
     struct leat_scaled applications[LEAT_SCALER_APPLICATIONS_MAX];

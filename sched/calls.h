@@ -2,9 +2,9 @@
 /*
  * sched/calls.h - how many items a stage of a pipeline is asked for each item of the first stage, lately.
  *
- * Role     By how many came to both since the last count, not by their rates: whoever looks late, seldom or at one stage after the
- *          other counts in a later look what one lacks. What is asked of the stage beside the pipeline counts as well, for
- *          its workers serve that too.
+ * Role     By how many came to both since the last count, not by their rates: whoever looks late, seldom or at one stage
+ *          after the other counts in a later look what one lacks. What is asked of the stage beside the pipeline counts as
+ *          well, for its workers serve that too.
  * Memory   The mean at first; half of what is known is of the last LEAT_CALLS_ITEMS items of the first stage, then.
  * Threads  One owner.
  */
@@ -26,7 +26,7 @@ struct leat_calls {
 };
 #define LEAT_CALLS_INIT {.each = 1}
 
-/* Items that came so far to the first stage and to this one. Where either is less than before, another application is there. */
+/* Items that came so far to the first stage and to this one. Either less than before: another application is there. */
 void leat_calls_count(struct leat_calls *calls, uint64_t first, uint64_t own);
 
 #endif /* LEAT_SCHED_CALLS_H */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     What is counted of a stage's calls is what came, whenever and however seldom somebody looks, and follows what changes.
- * Method   Random pipelines whose stage is asked a random number of times an item, some items later; who looks skips looks, and
- *          sees one stage later than the other.
+ * Goal     What is counted of a stage's calls is what came, whenever and however seldom somebody looks, and follows what
+ *          changes.
+ * Method   Random pipelines whose stage is asked a random number of times an item, some items later; who looks skips looks,
+ *          and sees one stage later than the other.
  */
 #include "sched/calls.h"
 #include "tests/leat_test.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     A worker that is kept from waking is behind while it is, however short its batches; one that is as quick or slow to wake
- *          as the others never is, idle or busy, on machines that are quick to wake their threads and on such as are not; nor are any
- *          where all are disturbed alike for long.
+ * Goal     A worker that is kept from waking is behind while it is, however short its batches; one that is as quick or slow
+ *          to wake as the others never is, idle or busy, on machines that are quick to wake their threads and on such as
+ *          are not; nor are any where all are disturbed alike for long.
  * Method   Random machines, each with its own times of waking, their spread, and stalls now and then; workers that are
  *          asleep the more often the less they have to do. Then rules at their limits.
  */
@@ -136,7 +136,8 @@ static bool
 note(uint32_t count, uint64_t lag_ns, uint64_t profiled_ns)
 {
     for (uint32_t i = 0; i < count; i++) {
-        leat_lag_note(&machine.lags[0], &machine.usual, &(struct leat_lag_begin){.lag_ns = lag_ns, .profiled_ns = profiled_ns});
+        leat_lag_note(&machine.lags[0], &machine.usual,
+                      &(struct leat_lag_begin){.lag_ns = lag_ns, .profiled_ns = profiled_ns});
     }
     return machine.lags[0].behind;
 }

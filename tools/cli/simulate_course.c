@@ -77,7 +77,8 @@ check_options(struct course *course)
 {
     const struct {
         const char *option, *path;
-    } files[] = {{"--csv", course->csv_path}, {"--svg", course->svg_path}, {"--violations-svg", course->violations_svg_path}};
+    } files[] = {
+        {"--csv", course->csv_path}, {"--svg", course->svg_path}, {"--violations-svg", course->violations_svg_path}};
 
     int exit_code = course->kind->check(course);
     if (exit_code == EXIT_DONE && course->trace_path == NULL) {
@@ -162,8 +163,9 @@ run_all(struct course *course)
         (void)LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %u runs", count);
         return report_failure(VERB);
     }
-    return simulate_parallel((uint32_t)course->threads, count, run_case, course, NULL, NULL) == LEAT_OK ? EXIT_DONE
-                                                                                                      : report_failure(VERB);
+    return simulate_parallel((uint32_t)course->threads, count, run_case, course, NULL, NULL) == LEAT_OK
+               ? EXIT_DONE
+               : report_failure(VERB);
 }
 
 /* ---- Text and JSON ----------------------------------------------------------------------------- */
@@ -195,7 +197,8 @@ describe(const struct course *course, char text[CONDITIONS_BYTES])
     const size_t used = strlen(text);
     (void)snprintf(text + used, CONDITIONS_BYTES - used, "; %.4g queries/s for %s; %llu seed%s from %llu",
                    rates_mean_qps(&course->rates), format_ns((double)course->duration_ns).text,
-                   (unsigned long long)course->seed_count, course->seed_count == 1 ? "" : "s", (unsigned long long)course->seed);
+                   (unsigned long long)course->seed_count, course->seed_count == 1 ? "" : "s",
+                   (unsigned long long)course->seed);
 }
 
 /* The values of each seed. */
@@ -263,7 +266,8 @@ write_csv(const void *of, FILE *out)
             const struct simulate_second *seconds = course->kind->seconds(result_at(course, i, s), &second_count);
             for (uint32_t n = 0; n < second_count; n++) {
                 (void)fprintf(out, "simulated,%s,%llu,%u,%u,%u,%.6g\n", course_subject_name(course, i),
-                              (unsigned long long)(course->seed + s), n, seconds[n].arrived, seconds[n].violated, seconds[n].used);
+                              (unsigned long long)(course->seed + s), n, seconds[n].arrived, seconds[n].violated,
+                              seconds[n].used);
             }
         }
     }
@@ -306,7 +310,8 @@ write_figure(const struct course *course, bool violations, FILE *out)
         x[b] = b * BIN_S;
     }
     for (uint32_t i = 0; i < course->subject_count; i++) {
-        series[i] = (struct plot_series){.name = course_subject_name(course, i), .values = series_of(course, i, violations, bins)};
+        series[i] =
+            (struct plot_series){.name = course_subject_name(course, i), .values = series_of(course, i, violations, bins)};
         good = good && series[i].values != NULL;
     }
     describe(course, conditions);

@@ -2,9 +2,9 @@
 /*
  * tools/cli/simulate_course.h - `leat simulate` where a load that changes is served: what all kinds of it have in common.
  *
- * Role   Who serves (subjects: scalers, policies) is compared over seeds, on the same arrivals. A kind says what there is to
- *        compare and adds options of its own; here are the others, the load, the runs, and results as JSON, as CSV and as
- *        figures over time.
+ * Role   Who serves (subjects: scalers, policies) is compared over seeds, on the same arrivals. A kind says what there is
+ *        to compare and adds options of its own; here are the others, the load, the runs, and results as JSON, as CSV and
+ *        as figures over time.
  */
 #ifndef LEAT_TOOLS_CLI_SIMULATE_COURSE_H
 #define LEAT_TOOLS_CLI_SIMULATE_COURSE_H
