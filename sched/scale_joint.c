@@ -11,7 +11,7 @@
 /* Bounds of what is looked at, in steps of a nanosecond or a few. */
 #define CELLS_STEPS UINT64_C(100000)  /* of all cells */
 #define PAIRS_STEPS UINT64_C(2000000) /* of pairs of points of terms */
-#define STAGE_STEPS UINT64_C(1600000) /* of batches and instances of stages */
+#define STAGE_STEPS UINT64_C(1000000) /* of batches and instances of stages */
 #define PACK_STEPS  UINT64_C(1000000) /* of offers and cells */
 
 enum {

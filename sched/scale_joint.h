@@ -19,7 +19,7 @@
  *           the demand are shed: tests/sched/test_scale_joint.c measures how much.
  * Time      Bounded, some milliseconds: where applications have more stages and sizes than that allows, shares are
  *           multiples of two, four, eight or sixteen sixteenths, and points of terms are left out evenly. 16 applications
- *           of three stages of 32 cores and batches of 32 on 255 cores of one class are just solved in full. More cores
+ *           of three stages of 16 cores and batches of 16 on 255 cores of one class are just solved in full. More cores
  *           take longer in proportion.
  * Numerics  Demand in doubles; times, cores and prices in whole numbers. Of equal answers the first, which is the same each time.
  * Memory    The caller's, leat_joint_bytes(); contents mean nothing between calls.

@@ -524,6 +524,7 @@ test_one_class(void)
                                            .classes = {{10 + below(80), 1 + below(3)}}};
         for (uint32_t a = 0; a < count; a++) {
             draw_large(&box, a, 1 + below(3), &applications[a]);
+            applications[a].demand_qps *= round % 2 == 0 ? 1 : 4;
         }
         const struct worth plain = plain_solve(&box, applications, count),
                            joint = joint_solve(&box, applications, count);
@@ -532,7 +533,7 @@ test_one_class(void)
         scarce += plain.shed > 0;
     }
     (void)printf("one class: %u times enough, %u times not\n", whole, scarce);
-    EXPECT(whole > 5 && scarce > 20);
+    EXPECT(whole > 5 && scarce > 15);
 }
 
 /* How much more than the least is shed, of all that comes: the mean, and the most. */

@@ -58,7 +58,7 @@ simulate_stages_help(void)
         "  --start-delay TIME      from the order to a new instance (default 5s)\n"
         "  --settle N              themis, fa2: calm decisions before instances replace cores, or go (default 10)\n"
         "  --deviations D          leat: how far above the rate it plans, in deviations of a window's arrivals (default %g)\n"
-        "  --hold TIME             leat: how long it remembers a rate (default 1s; without a forecast 10s)\n"
+        "  --hold TIME             leat: how long it remembers a rate (default 20s; without a forecast 10s)\n"
         "  --period TIME           leat: between two decisions (default 100ms); the others decide once a second\n"
         "  --forecast NAME|FILE    themis, leat: what they are told of the highest second of the next ten: last (of the highest\n"
         "                          of the last six times ten seconds), mean, maximum, trend, quantile50, quantile90, quantile99,\n"
@@ -155,7 +155,7 @@ check(struct course *course)
         return usage_error(VERB, "--objective: whole milliseconds, at most 1000 s");
     }
     if (scaling->hold_ns == 0) {
-        scaling->hold_ns = (forecast_is(scaling, "none") ? 10 : 1) * SECOND_NS;
+        scaling->hold_ns = (forecast_is(scaling, "none") ? 10 : 20) * SECOND_NS;
     }
     if (scaling->hold_ns / scaling->period_ns < 1 || scaling->hold_ns / scaling->period_ns > LEAT_SCALER_HOLD_MAX) {
         return usage_error(VERB, "--hold: 1 to %u periods", LEAT_SCALER_HOLD_MAX);
