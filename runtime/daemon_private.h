@@ -45,8 +45,8 @@ struct leat_daemon_pipeline {
 struct leat_daemon_pipelines {
     struct leat_daemon_pipeline *all[LEAT_PIPELINES_MAX];
     uint32_t count;
-    struct leat_daemon_session
-        *session; /* of stages' queries, with the workspaces in its arena; NULL until there is a pipeline */
+    /* Of stages' queries, with the workspaces in its arena; NULL until there is a pipeline. */
+    struct leat_daemon_session *session;
 };
 
 struct leat_admin_job {
@@ -185,8 +185,7 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_resize(struct leat_daemon *daemon, 
 
 /* What a worker is to have and to serve. */
 #define LEAT_ARRANGED_FOR_ALL    LEAT_WORKER_FOR_ALL
-#define LEAT_ARRANGED_FOR_NOBODY \
-    LEAT_WORKER_FOR_NOBODY /* it has its cores and is given nothing, as while it is to count as starting */
+#define LEAT_ARRANGED_FOR_NOBODY LEAT_WORKER_FOR_NOBODY /* it has its cores and is given nothing, as while it starts */
 struct leat_daemon_arrangement {
     uint32_t worker;
     uint16_t cores;       /* 0: it is parked, and runs nothing, whatever `application` says */
@@ -268,8 +267,7 @@ struct leat_application_options {
      * objective, and models of known accuracies that differ; else leat_selector_default.
      */
     const char *selector;
-    const char
-        *policy_path; /* of selectors that follow one; NULL: made from profiles, and anew when they or the load change */
+    const char *policy_path; /* of selectors that follow one; NULL: made from profiles, anew when they or the load change */
     const void *policy_table; /* what was in the file; NULL: nothing is known of that */
     size_t policy_bytes;
     struct leat_router_options router_options;
