@@ -16,8 +16,12 @@
 
 enum {
     KINDS_MAX = 2 * LEAT_JOINT_CLASSES_MAX + 1, /* ways to tell what cores cost */
-    OFFERS_MAX = KINDS_MAX * LEAT_JOINT_SHARES + 1,
+    HALVES_MAX = 4, /* of the search for the largest share */
+    TRIES_MAX = LEAT_JOINT_SHARES - 2 + HALVES_MAX, /* 15 sixteenths, by halves, and then all that is less */
+    OFFERS_MAX = KINDS_MAX * TRIES_MAX + 1,
 };
+_Static_assert(LEAT_JOINT_SHARES == 1 << HALVES_MAX, "shares are halved so often");
+_Static_assert(OFFERS_MAX <= UINT8_MAX, "taken_by");
 
 /* A way to carry a share of an application; the first one of each carries nothing. */
 struct offer {
@@ -171,6 +175,7 @@ offer(struct solver *solver, uint32_t a, uint32_t share, uint64_t solutions, uin
     const struct leat_joint_application *application = &solver->applications[a];
     struct offer *offer = &offers_of(solver, a)[solver->offer_count[a]];
 
+    LEAT_ASSERT(solver->offer_count[a] < OFFERS_MAX);
     *offer = (struct offer){.shed = leat_joint_shed(application, share)};
     if (!leat_joint_line_solve(&solver->line, application, share, *limit,
                                pairs_max(application, solutions), &offer->answer, limit)) {

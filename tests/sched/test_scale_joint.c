@@ -26,7 +26,8 @@ enum {
 static uint64_t random_state;
 static uint64_t latencies[APPLICATIONS_MAX][LEAT_SCALE_STAGES_MAX][LEAT_JOINT_CLASSES_MAX][CORES_MAX * BATCH_MAX];
 
-static uint64_t large[LARGE_APPLICATIONS_MAX][LEAT_SCALE_STAGES_MAX][2][LARGE_MAX * LARGE_MAX];
+static uint64_t large[LARGE_APPLICATIONS_MAX][LEAT_SCALE_STAGES_MAX][LEAT_JOINT_CLASSES_MAX]
+                     [LARGE_MAX * LARGE_MAX];
 
 static uint32_t
 below(uint32_t n)
@@ -315,17 +316,48 @@ test_demand(void)
 
 /* ---- Larger machines -------------------------------------------------------------------------------- */
 
-/* All cells of a machine of up to two classes, and of each what all the others may be. */
+/* All cells of a machine, and of each what all the others may be. */
 struct plain {
     const struct leat_joint_box *box;
-    uint32_t width, cells; /* cores of the first class and one; of all */
+    uint32_t stride[LEAT_JOINT_CLASSES_MAX], cells;
     uint64_t *terms_ns[LEAT_JOINT_TERMS_MAX];
+    uint32_t *left, *right; /* cells that are in time */
 };
 
 static bool
 both_fit(const struct plain *plain, uint32_t a, uint32_t b)
 {
-    return a % plain->width + b % plain->width < plain->width && a + b < plain->cells;
+    for (uint32_t k = 0; k < plain->box->class_count; k++) {
+        const uint32_t cores = plain->box->classes[k].cores, width = cores + 1;
+        if (a / plain->stride[k] % width + b / plain->stride[k] % width > cores) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static uint64_t
+plain_price(const struct plain *plain, uint32_t cell)
+{
+    uint64_t price = 0;
+    for (uint32_t k = 0; k < plain->box->class_count; k++) {
+        price += (uint64_t)(cell / plain->stride[k] % (plain->box->classes[k].cores + 1)) *
+                 plain->box->classes[k].price;
+    }
+    return price;
+}
+
+static uint32_t
+list_in_time(const struct plain *plain, const uint64_t *latency_ns, uint64_t objective_ns,
+             uint32_t *list)
+{
+    uint32_t count = 0;
+    for (uint32_t cell = 0; cell < plain->cells; cell++) {
+        if (latency_ns[cell] <= objective_ns) {
+            list[count++] = cell;
+        }
+    }
+    return count;
 }
 
 static void
@@ -341,7 +373,7 @@ plain_stage(const struct plain *plain, const struct leat_joint_stage *stage, dou
                  n <= stage->instances_max && n * c <= box->classes[k].cores; n++) {
                 for (uint32_t b = 1; b <= stage->batch_max; b++) {
                     const struct leat_joint_choice choice = {k, n, c, b};
-                    uint64_t ns, *cell_ns = &ret_ns[k == 0 ? n * c : n * c * plain->width];
+                    uint64_t ns, *cell_ns = &ret_ns[n * c * plain->stride[k]];
                     if (carries(stage, &choice, demand_qps / stage->calls, &ns) && ns < *cell_ns) {
                         *cell_ns = ns;
                     }
@@ -355,14 +387,18 @@ static void
 plain_join(const struct plain *plain, bool series, uint64_t objective_ns, const uint64_t *left_ns,
            const uint64_t *right_ns, uint64_t *ret_ns)
 {
+    const uint32_t left_count = list_in_time(plain, left_ns, objective_ns, plain->left);
+    const uint32_t right_count = list_in_time(plain, right_ns, objective_ns, plain->right);
+
     memset(ret_ns, 0xff, plain->cells * sizeof(ret_ns[0]));
-    for (uint32_t l = 0; l < plain->cells; l++) {
-        for (uint32_t r = 0; left_ns[l] <= objective_ns && r < plain->cells - l; r++) {
-            if (right_ns[r] <= objective_ns && both_fit(plain, l, r)) {
-                const uint64_t ns = series                     ? left_ns[l] + right_ns[r]
-                                    : left_ns[l] > right_ns[r] ? left_ns[l]
-                                                               : right_ns[r];
-                ret_ns[l + r] = ns < ret_ns[l + r] ? ns : ret_ns[l + r];
+    for (uint32_t i = 0; i < left_count; i++) {
+        for (uint32_t j = 0; j < right_count; j++) {
+            const uint32_t l = plain->left[i], r = plain->right[j];
+            const uint64_t ns = series                     ? left_ns[l] + right_ns[r]
+                                : left_ns[l] > right_ns[r] ? left_ns[l]
+                                                           : right_ns[r];
+            if (both_fit(plain, l, r) && ns < ret_ns[l + r]) {
+                ret_ns[l + r] = ns;
             }
         }
     }
@@ -390,18 +426,50 @@ plain_application(const struct plain *plain, const struct leat_joint_application
     return plain->terms_ns[stack[0]];
 }
 
+/* Puts an application beside those before it, with each share in each cell that is in time. */
+static void
+plain_add(const struct plain *plain, const struct leat_joint_application *application,
+          const uint64_t *shed, uint64_t *ret_shed)
+{
+    for (uint32_t cell = 0; cell < plain->cells; cell++) {
+        ret_shed[cell] =
+            shed[cell] != UINT64_MAX ? shed[cell] + shed_of(application, 0) : UINT64_MAX;
+    }
+    for (uint32_t share = 1; share <= LEAT_JOINT_SHARES; share++) {
+        const uint64_t *latency_ns = plain_application(plain, application, share);
+        const uint32_t count =
+            list_in_time(plain, latency_ns, application->objective_ns, plain->left);
+        for (uint32_t from = 0; from < plain->cells; from++) {
+            if (shed[from] == UINT64_MAX) {
+                continue;
+            }
+            const uint64_t sum = shed[from] + shed_of(application, share);
+            for (uint32_t i = 0; i < count && from + plain->left[i] < plain->cells; i++) {
+                const uint32_t to = from + plain->left[i];
+                if (sum < ret_shed[to] && both_fit(plain, from, plain->left[i])) {
+                    ret_shed[to] = sum;
+                }
+            }
+        }
+    }
+}
+
 static struct worth
 plain_solve(const struct leat_joint_box *box, const struct leat_joint_application *applications,
             uint32_t count)
 {
-    struct plain plain = {
-        .box = box, .width = box->classes[0].cores + 1, .cells = box->classes[0].cores + 1};
-    plain.cells *= box->class_count > 1 ? box->classes[1].cores + 1 : 1;
-    uint64_t *shed = malloc(plain.cells * sizeof(shed[0])),
-             *more = malloc(plain.cells * sizeof(more[0]));
+    struct plain plain = {.box = box, .cells = 1};
     struct worth best = {UINT64_MAX, UINT64_MAX};
 
-    EXPECT(shed != NULL && more != NULL);
+    for (uint32_t k = 0; k < box->class_count; k++) {
+        plain.stride[k] = plain.cells;
+        plain.cells *= box->classes[k].cores + 1;
+    }
+    uint64_t *shed = malloc(plain.cells * sizeof(shed[0])),
+             *more = malloc(plain.cells * sizeof(more[0]));
+    plain.left = malloc(plain.cells * sizeof(plain.left[0]));
+    plain.right = malloc(plain.cells * sizeof(plain.right[0]));
+    EXPECT(shed != NULL && more != NULL && plain.left != NULL && plain.right != NULL);
     for (uint32_t t = 0; t < LEAT_JOINT_TERMS_MAX; t++) {
         plain.terms_ns[t] = malloc(plain.cells * sizeof(plain.terms_ns[t][0]));
         EXPECT(plain.terms_ns[t] != NULL);
@@ -409,30 +477,11 @@ plain_solve(const struct leat_joint_box *box, const struct leat_joint_applicatio
     memset(shed, 0xff, plain.cells * sizeof(shed[0]));
     shed[0] = 0;
     for (uint32_t a = 0; a < count; a++) {
-        for (uint32_t cell = 0; cell < plain.cells; cell++) {
-            more[cell] =
-                shed[cell] != UINT64_MAX ? shed[cell] + shed_of(&applications[a], 0) : UINT64_MAX;
-        }
-        for (uint32_t share = 1; share <= LEAT_JOINT_SHARES; share++) {
-            const uint64_t *latency_ns = plain_application(&plain, &applications[a], share);
-            for (uint32_t cell = 0; cell < plain.cells; cell++) {
-                for (uint32_t from = 0;
-                     latency_ns[cell] <= applications[a].objective_ns && from < plain.cells - cell;
-                     from++) {
-                    const uint64_t sum = shed[from] != UINT64_MAX
-                                             ? shed[from] + shed_of(&applications[a], share)
-                                             : UINT64_MAX;
-                    if (sum < more[from + cell] && both_fit(&plain, from, cell)) {
-                        more[from + cell] = sum;
-                    }
-                }
-            }
-        }
+        plain_add(&plain, &applications[a], shed, more);
         memcpy(shed, more, plain.cells * sizeof(shed[0]));
     }
     for (uint32_t cell = 0; cell < plain.cells; cell++) {
-        const uint64_t price = (uint64_t)(cell % plain.width) * box->classes[0].price +
-                               (uint64_t)(cell / plain.width) * box->classes[1].price;
+        const uint64_t price = plain_price(&plain, cell);
         if (shed[cell] < best.shed || (shed[cell] == best.shed && price < best.price)) {
             best = (struct worth){shed[cell], price};
         }
@@ -442,6 +491,8 @@ plain_solve(const struct leat_joint_box *box, const struct leat_joint_applicatio
     }
     free(shed);
     free(more);
+    free(plain.left);
+    free(plain.right);
     return best;
 }
 
@@ -566,6 +617,49 @@ measure_gap(const char *what, uint32_t rounds, struct leat_joint_box box, uint32
     EXPECT(2 * scarce > rounds && sum / rounds <= mean_max && most <= most_max);
 }
 
+/* One stage of a core and an item: so many cores carry it all, and 15 sixteenths of them as much of it. */
+static void
+set_steps(struct leat_joint_application *application, const uint64_t *latency_ns, uint32_t cores)
+{
+    *application = (struct leat_joint_application){.stages = {{.latency_ns = {latency_ns},
+                                                               .cores_max = 1,
+                                                               .batch_max = 1,
+                                                               .cores_min = 1,
+                                                               .instances_min = 1,
+                                                               .instances_max = UINT32_MAX,
+                                                               .calls = 1}},
+                                                   .terms = {0},
+                                                   .stage_count = 1,
+                                                   .term_count = 1,
+                                                   .demand_qps = cores * 1e9 / (double)latency_ns[0],
+                                                   .objective_ns = 2 * latency_ns[0],
+                                                   .weight = 1};
+}
+
+/*
+ * As many offers as there can be: at all prices 15 sixteenths are found by halves, and then all that is less in turn. The
+ * applications after the first one show whether they keep what is theirs.
+ */
+static void
+test_most_offers(void)
+{
+    static const uint64_t latency_ns[1] = {1000000};
+
+    for (uint32_t classes = 2; classes <= LEAT_JOINT_CLASSES_MAX; classes++) {
+        const struct leat_joint_box box = {classes, {{31, 1}, {64, 1}, {8, 1}, {8, 1}}};
+        struct leat_joint_application applications[3];
+
+        for (uint32_t heavy = 0; heavy < 1; heavy++) {
+            for (uint32_t a = 0; a < 3; a++) {
+                set_steps(&applications[a], latency_ns, 32);
+                applications[a].weight = a == heavy ? 100 : 1;
+            }
+            const struct worth joint = joint_solve(&box, applications, 3);
+            EXPECT(joint.price == 30 && joint.shed == 32 * UINT64_C(1000000) * (100 + 16 + 16));
+        }
+    }
+}
+
 /* ---- DAGs ---------------------------------------------------------------------------------------------- */
 
 /* Each stage once, never less than the longest way, and that way itself for chains and rows. */
@@ -613,6 +707,7 @@ main(void)
                 (struct leat_joint_box){2, {{30, 1}, {20, 1}}}, 6, 3, 3, 0.05, 0.2);
     measure_gap("16 applications of eight stages, 255 cores", 2,
                 (struct leat_joint_box){1, {{255, 1}}}, 16, 8, 3, 0.03, 0.06);
+    test_most_offers();
     test_the_objective_itself();
     test_demand();
     test_follow();
