@@ -79,10 +79,10 @@ enum leat_setting_kind {
 #define LEAT_SETTINGS_SCALING(X)                                                   \
     X(mode, SCALING, scaling.mode, 0, 0, "off")                                    \
     X(interval, TIME, scaling.interval_ns, 10000000, UINT64_C(10000000000), "100ms") \
-    X(hold, TIME, scaling.hold_ns, 10000000, UINT64_C(3600000000000), "30s")       \
+    X(hold, TIME, scaling.hold_ns, 10000000, UINT64_C(3600000000000), "10s")       \
     X(settle, TIME, scaling.settle_ns, 10000000, UINT64_C(3600000000000), "1s")    \
     X(instance_delay, AUTO_TIME, scaling.instance_delay_ns, 0, UINT64_C(3600000000000), "auto") \
-    X(forecast, FORECAST, scaling.forecast, 0, 0, "quantile50")
+    X(forecast, FORECAST, scaling.forecast, 0, 0, "off")
 
 #define LEAT_SETTINGS_SCALED(X)                                                    \
     X(name, NAME, name, 0, 0, NULL)                                                \

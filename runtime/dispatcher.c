@@ -507,6 +507,18 @@ static struct leat_route_input route_input(struct leat_dispatcher *dispatcher, c
                                            enum leat_rank rank);
 static void probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t place);
 
+/* Once, where it was asked for. */
+static void
+tell_jump(struct leat_dispatcher *dispatcher, struct leat_application *app)
+{
+    const struct leat_event event = {.kind = LEAT_EVENT_JUMP};
+
+    if (app->jump_items > 0) {
+        app->jump_items = 0;
+        leat_dispatcher_send(dispatcher, &event);
+    }
+}
+
 static void
 enter(struct leat_dispatcher *dispatcher, struct leat_application *app, struct leat_waiting *waiting,
       const struct leat_query_entry *entry, const struct leat_sched_query *query)
@@ -518,9 +530,7 @@ enter(struct leat_dispatcher *dispatcher, struct leat_application *app, struct l
     waiting->look_at_ns = 0;
     leat_waiting_push(waiting, entry, query);
     if (LEAT_UNLIKELY(app->jump_items > 0 && app->waiting[LEAT_RANK_ONLINE].items >= app->jump_items)) {
-        const struct leat_event event = {.kind = LEAT_EVENT_JUMP, .application = app};
-        app->jump_items = 0;
-        leat_dispatcher_send(dispatcher, &event);
+        tell_jump(dispatcher, app);
     }
 }
 
@@ -620,6 +630,9 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         }
         if (LEAT_UNLIKELY(lost && probed == LEAT_PROBING_NONE)) {
             closest = close_by(dispatcher, app, rank, variant, query.items);
+            if (online) {
+                tell_jump(dispatcher, app); /* what is refused never waits */
+            }
             bump(&app->counters.rejected, 1);
             finish_close_to(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_DEADLINE, closest);
             return;

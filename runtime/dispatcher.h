@@ -63,7 +63,7 @@ struct leat_profile_copy {
     uint16_t application;     /* id */
     char name[LEAT_NAME_MAX]; /* and its name: by now the id may be another's */
     uint32_t variant;
-    uint64_t jump_items; /* once as many more wait than now, LEAT_EVENT_JUMP comes; 0: as was asked before */
+    uint64_t jump_items; /* once as many more wait than now, or time refuses one, LEAT_EVENT_JUMP comes; 0: as before */
     bool found;
     uint32_t rate_qps, dispersion_ppm; /* of the application's arrivals */
     uint32_t rising_qps;               /* the rate, but that of late where it rises */
@@ -134,7 +134,7 @@ enum leat_event_kind {
     LEAT_EVENT_RESIZED,
     LEAT_EVENT_DEDICATED,
     LEAT_EVENT_PIPELINE_GONE,
-    LEAT_EVENT_JUMP, /* of what waits, as LEAT_COMMAND_COPY_PROFILES asked; once for each time that it does */
+    LEAT_EVENT_JUMP, /* of what waits, as LEAT_COMMAND_COPY_PROFILES asked; of no application; once for each that asks */
     LEAT_EVENT_DRAINED,
 };
 

@@ -281,8 +281,8 @@ note_failure(struct leat_scale_keeper *keeper, const char *why)
     }
 }
 
-/* Mutex held, released while the workers change. */
-static void
+/* Mutex held, released while the workers change. Returns how many change. */
+static uint32_t
 carry_out(struct leat_daemon *daemon, const struct leat_scale_wanted *wanted, const uint32_t *free_cores)
 {
     static const char shutting_down[] = "the daemon is shutting down";
@@ -311,6 +311,7 @@ carry_out(struct leat_daemon *daemon, const struct leat_scale_wanted *wanted, co
     } else if (!keeper->stop && !daemon->server_done) {
         note_failure(keeper, strcmp(leat_error_text(), shutting_down) == 0 ? shutting_down : leat_error_text());
     }
+    return count;
 }
 
 /* Mutex held, released meanwhile. `between`: before its time. */
@@ -330,10 +331,11 @@ look_around(struct leat_daemon *daemon, bool between)
     see_workers(daemon, free_cores);
     decide(daemon, between, wanted);
     if (keeper->stop || daemon->server_done || !all_there(daemon)) {
-        return; /* another look is next */
+        keeper->jumped = true; /* another look is next */
+        return;
     }
     see_workers(daemon, free_cores); /* somebody may have changed them meanwhile */
-    carry_out(daemon, wanted, free_cores);
+    keeper->fruitless = carry_out(daemon, wanted, free_cores) == 0 && between;
 }
 
 static void *
@@ -347,7 +349,8 @@ keeper_main(void *argument)
     (void)pthread_setname_np(pthread_self(), "leat-scaling");
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     while (!keeper->stop) {
-        const uint64_t now_ns = leat_monotonic_ns(), due_ns = keeper->jumped && soonest_ns < next_ns ? soonest_ns : next_ns;
+        const bool early = keeper->jumped && !keeper->fruitless && soonest_ns < next_ns;
+        const uint64_t now_ns = leat_monotonic_ns(), due_ns = early ? soonest_ns : next_ns;
         const struct timespec due = {(time_t)(due_ns / SECOND_NS), (long)(due_ns % SECOND_NS)};
         if (now_ns < due_ns) {
             const int waited = pthread_cond_timedwait(&keeper->turn, &daemon->mutex, &due);

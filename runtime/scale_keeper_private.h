@@ -55,6 +55,7 @@ struct leat_scale_keeper {
     pthread_t thread;
     pthread_cond_t turn; /* with daemon->mutex: it is to stop, or to look */
     bool started, stop, jumped;
+    bool fruitless; /* a look before its time has changed nothing */
     struct leat_profile_copy copy;
     /* The thread's, but for what describe() reads with daemon->mutex held: that is written with it held. */
     struct leat_scale_application applications[LEAT_SCALER_APPLICATIONS_MAX];

@@ -27,7 +27,6 @@ enum leat_forecast {
     LEAT_FORECAST_QUANTILE99,
     LEAT_FORECASTS,
 };
-#define LEAT_FORECAST_DEFAULT LEAT_FORECAST_QUANTILE50 /* the one that took the fewest cores: docs/results/themis.md */
 
 const char *leat_forecast_name(enum leat_forecast forecast); /* "quantile50" */
 bool leat_forecast_find(const char *name, enum leat_forecast *ret_forecast);

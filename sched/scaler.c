@@ -54,14 +54,27 @@ set_demand(struct decision *decision, uint32_t i, bool waits)
     }
 }
 
+/* Weighed. */
+static double
+carried_qps(const struct decision *decision, const struct leat_joint_answer *answers)
+{
+    double sum_qps = 0;
+
+    for (uint32_t i = 0; i < decision->joint_count; i++) {
+        sum_qps += decision->joints[i].weight * decision->joints[i].demand_qps * answers[i].share / LEAT_JOINT_SHARES;
+    }
+    return sum_qps;
+}
+
 /*
- * What can be carried of what is shed in part is less than a share more: in finer shares no core is left idle. But not at
- * the cost of those that are carried whole.
+ * What can be carried of what is shed in part is less than a share more: finer shares leave less of it, and of the cores. But
+ * they are other shares, which may carry less; and nothing goes at the cost of those that are carried whole.
  */
 static void
 solve_finer(struct decision *decision, const struct leat_joint_box *box)
 {
     struct leat_joint_answer finer[LEAT_SCALER_APPLICATIONS_MAX];
+    const double before_qps = carried_qps(decision, decision->solved);
 
     for (uint32_t i = 0; i < decision->joint_count; i++) {
         const uint32_t share = decision->solved[i].share;
@@ -72,6 +85,9 @@ solve_finer(struct decision *decision, const struct leat_joint_box *box)
         if (decision->solved[i].share == LEAT_JOINT_SHARES && finer[i].share < LEAT_JOINT_SHARES) {
             return;
         }
+    }
+    if (carried_qps(decision, finer) < before_qps) {
+        return;
     }
     memcpy(decision->solved, finer, decision->joint_count * sizeof(finer[0]));
 }

@@ -56,7 +56,7 @@ test_defaults(void)
     EXPECT(!config->dispatcher.hold_cpu_dma_latency);
     EXPECT(config->scaling.mode == LEAT_SCALING_OFF && config->scaling.application_count == 0);
     EXPECT(config->scaling.interval_ns == 100000000 && config->scaling.hold_ns == UINT64_C(30000000000));
-    EXPECT(config->scaling.instance_delay_ns == LEAT_SCALING_DELAY_AUTO && config->scaling.forecast == LEAT_FORECAST_DEFAULT);
+    EXPECT(config->scaling.instance_delay_ns == LEAT_SCALING_DELAY_AUTO && config->scaling.forecast == LEAT_SCALING_FORESEES_NOTHING);
     EXPECT(config->worker_group_count == 1 && config->workers[0].count == LEAT_AUTO);
     EXPECT(config->workers[0].cores == 1 && strcmp(config->workers[0].class_name, "cpu") == 0);
     EXPECT(config->application_count == 0 && config->model_count == 0 && config->file == NULL);

@@ -341,6 +341,32 @@ test_overload(void)
     free(memory);
 }
 
+/* Of many cores that are too few: as much as the best of sixteen shares carries, at the least. */
+static void
+test_shares(void)
+{
+    static const uint64_t second_ns = 1000000000; /* so a core carries one query a second */
+    static struct leat_scaler_application application;
+    struct leat_scaler_application *const all[] = {&application};
+
+    for (uint32_t cores = 20; cores <= 140; cores += 8) {
+        const struct leat_joint_box box = {.class_count = 1, .classes = {{cores, 1}}};
+        void *memory = memory_for(&box, 1);
+        for (uint32_t rate_qps = cores + 1; rate_qps < 4 * cores; rate_qps += 1 + cores / 9) {
+            const uint32_t shares = LEAT_JOINT_SHARES * cores / rate_qps;
+            application = (struct leat_scaler_application){
+                .joint = {.stage_count = 1, .term_count = 1, .objective_ns = 16 * second_ns, .weight = 1},
+                .rate_qps = rate_qps,
+                .stages = {{.ready = cores, .cores = 1}}};
+            application.joint.stages[0] = (struct leat_joint_stage){
+                .latency_ns = {&second_ns}, .cores_max = 1, .batch_max = 1, .cores_min = 1, .calls = 1};
+            leat_scaler_decide(&(struct leat_scaler_options){.deviations = 0, .hold = 1, .settle = 1}, &box, all, 1, memory);
+            EXPECT(application.orders[0].instances * LEAT_JOINT_SHARES >= shares * rate_qps);
+        }
+        free(memory);
+    }
+}
+
 int
 main(void)
 {
@@ -351,5 +377,6 @@ main(void)
     test_forecasts_and_what_waits();
     test_scarcity();
     test_overload();
+    test_shares();
     return 0;
 }

@@ -42,7 +42,7 @@ test_scaling(void)
     while (!has_worker(&leatd)) {
     }
     const char *socket_path = leatd.socket_path;
-    command_expect(&command, socket_path, 0, "scaling: leat, every 20.00 ms, forecast quantile50", (const char *const[]){"scale", "show", NULL});
+    command_expect(&command, socket_path, 0, "scaling: leat, every 20.00 ms, forecast off", (const char *const[]){"scale", "show", NULL});
     EXPECT(strstr(command.out, "is not scaled: there is no application or pipeline of that name") != NULL);
     EXPECT(strstr(command.out, "app: 1 on 1 cores, 0 starting, before 0 on 0, 0 starting") != NULL);
     command_expect(&command, socket_path, 3, "workers follow the load", (const char *const[]){"scale", "set", "0", "--cores", "1", NULL});

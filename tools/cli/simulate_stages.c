@@ -58,12 +58,12 @@ simulate_stages_help(void)
         "  --start-delay TIME      from the order to a new instance (default 5s)\n"
         "  --settle N              themis, fa2: calm decisions before instances replace cores, or go (default 10)\n"
         "  --deviations D          leat: how far above the rate it plans, in deviations of a window's arrivals (default %g)\n"
-        "  --hold TIME             leat: how long it remembers a rate (default 20s; without a forecast 10s)\n"
+        "  --hold TIME             leat: how long it remembers a rate (default 10s)\n"
         "  --period TIME           leat: between two decisions (default 100ms); the others decide once a second\n"
         "  --forecast NAME|FILE    themis, leat: what they are told of the highest second of the next ten: last (of the highest\n"
         "                          of the last six times ten seconds), mean, maximum, trend, quantile50, quantile90, quantile99,\n"
         "                          a model FILE.onnx of these six, oracle: what will come, or none: leat nothing, themis last\n"
-        "                          (default: themis last, leat %s)\n"
+        "                          (default: none)\n"
         "  --cores N               that leat may give (default 96)\n\n"
         "  --trace FILE            Poisson arrivals at rates that change: CSV with start_s and qps, or a rate a second, one\n"
         "                          a line; as they are or, with --rate QPS, scaled to that mean\n"
@@ -80,7 +80,7 @@ simulate_stages_help(void)
         "  --violations-svg FILE   a figure: violations over time\n"
         "  --threads N             (default: cores of the affinity mask); results do not depend on it\n\n"
         "example: leat simulate --stages stages.csv --pipeline video --objective 780ms --trace rates.txt --seeds 5\n",
-        ((struct leat_scaler_options)LEAT_SCALER_OPTIONS_INIT).deviations, leat_forecast_name(LEAT_FORECAST_DEFAULT));
+        ((struct leat_scaler_options)LEAT_SCALER_OPTIONS_INIT).deviations);
 }
 
 static const struct option options[] = {
@@ -133,11 +133,11 @@ forecast_is(const struct scaling *scaling, const char *name)
     return scaling->forecast_name != NULL && strcmp(scaling->forecast_name, name) == 0;
 }
 
-/* Whether a scaler is told what the forecaster says. */
+/* Whether scalers are told what the forecaster says. */
 static bool
-listens(const struct scaling *scaling, enum stages_scaler scaler)
+listens(const struct scaling *scaling)
 {
-    return scaling->forecast_name == NULL ? scaler == STAGES_LEAT : !forecast_is(scaling, "none");
+    return scaling->forecast_name != NULL && !forecast_is(scaling, "none");
 }
 
 static int
@@ -153,9 +153,6 @@ check(struct course *course)
     }
     if (scaling->objective_ns % 1000000 != 0 || scaling->objective_ns > 1000 * SECOND_NS) {
         return usage_error(VERB, "--objective: whole milliseconds, at most 1000 s");
-    }
-    if (scaling->hold_ns == 0) {
-        scaling->hold_ns = (forecast_is(scaling, "none") ? 10 : 20) * SECOND_NS;
     }
     if (scaling->hold_ns / scaling->period_ns < 1 || scaling->hold_ns / scaling->period_ns > LEAT_SCALER_HOLD_MAX) {
         return usage_error(VERB, "--hold: 1 to %u periods", LEAT_SCALER_HOLD_MAX);
@@ -202,7 +199,7 @@ run(struct course *course, uint32_t subject, uint64_t seed, void *ret_result)
                  .settle = ((struct leat_scaler_options)LEAT_SCALER_OPTIONS_INIT).settle},
         .leat_period_ns = scaling->period_ns,
         .box_cores = (uint32_t)scaling->cores,
-        .forecast = listens(scaling, (enum stages_scaler)subject) ? forecaster_qps : NULL,
+        .forecast = listens(scaling) ? forecaster_qps : NULL,
         .forecast_context = &scaling->forecaster,
         .oracle = forecast_is(scaling, "oracle"),
     };
@@ -354,10 +351,10 @@ simulate_stages(int argc, char **argv)
     scaling = (struct scaling){.start_ns = 5 * SECOND_NS,
                                .resize_ns = SECOND_NS / 10,
                                .period_ns = SECOND_NS / 10,
+                               .hold_ns = 10 * SECOND_NS,
                                .settle = 10,
                                .cores = 96,
                                .dispersion = 1,
-                               .forecaster = {.simple = LEAT_FORECAST_DEFAULT},
                                .deviations = ((struct leat_scaler_options)LEAT_SCALER_OPTIONS_INIT).deviations};
     const int exit_code = course_main(&kind, &scaling.course, argc, argv);
     forecaster_close(&scaling.forecaster);
