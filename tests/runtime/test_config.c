@@ -55,7 +55,7 @@ test_defaults(void)
     EXPECT(config->dispatcher.cpu == LEAT_AUTO && config->dispatcher.spin_ns == LEAT_CONFIG_SPIN_AUTO);
     EXPECT(!config->dispatcher.hold_cpu_dma_latency);
     EXPECT(config->scaling.mode == LEAT_SCALING_OFF && config->scaling.application_count == 0);
-    EXPECT(config->scaling.interval_ns == 100000000 && config->scaling.hold_ns == UINT64_C(30000000000));
+    EXPECT(config->scaling.interval_ns == 100000000 && config->scaling.hold_ns == UINT64_C(10000000000));
     EXPECT(config->scaling.instance_delay_ns == LEAT_SCALING_DELAY_AUTO && config->scaling.forecast == LEAT_SCALING_FORESEES_NOTHING);
     EXPECT(config->worker_group_count == 1 && config->workers[0].count == LEAT_AUTO);
     EXPECT(config->workers[0].cores == 1 && strcmp(config->workers[0].class_name, "cpu") == 0);

@@ -220,6 +220,9 @@ test_a_load_that_jumps(void)
         carry_out(&application, true);
     }
     for (uint32_t left = instances; left > calm_instances; left--) {
+        leat_scaler_decide(&between, &box, all, 1, memory);
+        EXPECT(application.orders[0].instances == left);
+        carry_out(&application, true);
         leat_scaler_decide(&options, &box, all, 1, memory);
         EXPECT(application.orders[0].instances == left - 1);
         carry_out(&application, true);
