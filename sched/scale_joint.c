@@ -424,33 +424,64 @@ take_best(struct solver *solver)
     }
 }
 
-/* Whether it sheds less, or as much for a lower price; and there are cores for it. */
+struct gain {
+    uint64_t shed; /* less than now */
+    int64_t price; /* likewise; below 0: it is dearer */
+};
+
+/* How much less it sheds than what is taken, and costs. False: neither, or there are no cores for it. */
 static bool
-betters(const struct solver *solver, uint32_t a, uint32_t o)
+betters(const struct solver *solver, uint32_t a, uint32_t o, struct gain *ret_gain)
 {
     const struct offer *other = &offers_of(solver, a)[o],
                        *taken = &offers_of(solver, a)[solver->taken[a]];
+    const uint64_t price = price_of(solver->box, other->cores),
+                   taken_price = price_of(solver->box, taken->cores);
     uint32_t left[LEAT_JOINT_CLASSES_MAX];
 
     for (uint32_t k = 0; k < solver->box->class_count; k++) {
         left[k] = solver->left[k] + taken->cores[k];
     }
-    return (other->shed < taken->shed ||
-            (other->shed == taken->shed &&
-             price_of(solver->box, other->cores) < price_of(solver->box, taken->cores))) &&
-           fits(solver->box, other->cores, left);
+    if (other->shed > taken->shed || (other->shed == taken->shed && price >= taken_price) ||
+        !fits(solver->box, other->cores, left)) {
+        return false;
+    }
+    *ret_gain =
+        (struct gain){.shed = taken->shed - other->shed, .price = (int64_t)(taken_price - price)};
+    return true;
 }
 
-/* Cells are of several cores: what they leave goes to who can do most with it, one application after another. */
+/* Takes the offer that most lowers what is shed, of such the one that most lowers the price. False: none does either. */
+static bool
+take_better(struct solver *solver)
+{
+    struct gain best = {0}, gain;
+    uint32_t who = 0, which = 0;
+    bool found = false;
+
+    for (uint32_t a = 0; a < solver->count; a++) {
+        for (uint32_t o = 0; o < solver->offer_count[a]; o++) {
+            if (betters(solver, a, o, &gain) &&
+                (!found || gain.shed > best.shed ||
+                 (gain.shed == best.shed && gain.price > best.price))) {
+                best = gain;
+                who = a;
+                which = o;
+                found = true;
+            }
+        }
+    }
+    if (found) {
+        take(solver, who, which);
+    }
+    return found;
+}
+
+/* Cells are of several cores: what they leave goes to who sheds least with it. Ends: each time it is better than before. */
 static void
 take_rest(struct solver *solver)
 {
-    for (uint32_t a = 0; a < solver->count; a++) {
-        for (uint32_t o = 0; o < solver->offer_count[a]; o++) {
-            if (betters(solver, a, o)) {
-                take(solver, a, o);
-            }
-        }
+    while (take_better(solver)) {
     }
 }
 
