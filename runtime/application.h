@@ -151,7 +151,7 @@ struct leat_application {
 
     /* Dispatcher's. */
     struct leat_serving serving[LEAT_RANKS];
-    enum leat_rank turn; /* the last of its ranks whose turn it was */
+    uint8_t decided_ranks; /* a bit for each that was decided for in the last round */
     struct leat_waiting waiting[LEAT_RANKS];
     uint32_t queued[LEAT_RANKS]; /* queries in the central queue that are on the way there */
     uint64_t next_expiry_ns; /* no waiting query expires before it or, where late ones are served, becomes late */

@@ -1362,9 +1362,11 @@ decide_all(struct leat_dispatcher *dispatcher)
         for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
             struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
             const struct leat_worker_set open = open_workers(dispatcher, app, rank);
+            const uint8_t bit = (uint8_t)(1u << rank);
+            app->decided_ranks &= (uint8_t)~bit;
             if (!leat_worker_set_is_empty(&open)) {
                 decide_for(dispatcher, app, rank);
-                app->turn = rank;
+                app->decided_ranks |= bit;
             }
         }
     }
@@ -1435,8 +1437,8 @@ end_batch(struct leat_dispatcher *dispatcher, struct leat_application *app, uint
     };
     leat_instance_end(&leat_instances_of(&app->instances, worker_index)[batch->variant], &record->shared,
                       dispatcher->now_ns, &ended);
-    if (batch->ready_ns > 0 && ended.profiled_ns > 0) {
-        leat_lag_note(&record->lag, &dispatcher->usual_lag,
+    if (batch->online && batch->ready_ns > 0 && ended.profiled_ns > 0) { /* who waits for what is offline has time */
+        leat_lag_note(&record->lag, worker_index, &dispatcher->usual_lag,
                       &(struct leat_lag_begin){.slept = batch->slept,
                                                .lag_ns = done->start_ns > batch->ready_ns ? done->start_ns - batch->ready_ns : 0,
                                                .profiled_ns = ended.profiled_ns});
@@ -1604,8 +1606,9 @@ evaluate_instances(struct leat_dispatcher *dispatcher)
         dispatcher->evaluation.worker = 0;
         budget -= budget > 0;
     }
+    dispatcher->usual_lag = (struct leat_lag_usual){0};
     for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
-        leat_lag_age(&dispatcher->records[w].lag);
+        leat_lag_age(&dispatcher->records[w].lag, w, &dispatcher->usual_lag);
         publish_lag(dispatcher, w);
     }
     dispatcher->evaluation.application = 0;
@@ -1653,9 +1656,9 @@ anything_ready(const struct leat_dispatcher *dispatcher)
     return false;
 }
 
-/* Milliseconds until a waiting query's deadline or the next look of a router or at runs, at most SLEEP_MAX_MS. */
-static int
-sleep_ms(const struct leat_dispatcher *dispatcher)
+/* What has no worker to be decided for waits for what goes before it, which is looked at in time. */
+int
+leat_dispatcher_sleep_ms(const struct leat_dispatcher *dispatcher)
 {
     const struct run_list *open = dispatcher->pipelines.open;
     uint64_t next_ns = LEAT_NO_DEADLINE;
@@ -1666,9 +1669,10 @@ sleep_ms(const struct leat_dispatcher *dispatcher)
     for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
         const struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
         next_ns = app->next_expiry_ns < next_ns ? app->next_expiry_ns : next_ns;
-        for (uint32_t rank = 0; rank <= app->turn; rank++) {
+        for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
             const struct leat_waiting *waiting = &app->waiting[rank];
-            const uint64_t look_ns = leat_waiting_count(waiting) > 0 ? waiting->look_at_ns : LEAT_NO_DEADLINE;
+            const bool looked = (app->decided_ranks >> rank & 1) != 0 && leat_waiting_count(waiting) > 0;
+            const uint64_t look_ns = looked ? waiting->look_at_ns : LEAT_NO_DEADLINE;
             next_ns = look_ns < next_ns ? look_ns : next_ns;
         }
     }
@@ -1692,7 +1696,7 @@ sleep_until_rung(struct leat_dispatcher *dispatcher)
     }
     if (!anything_ready(dispatcher)) {
         const uint64_t before_ns = leat_clock_now(clock);
-        const int woken = epoll_wait(dispatcher->epoll_fd, &event, 1, sleep_ms(dispatcher));
+        const int woken = epoll_wait(dispatcher->epoll_fd, &event, 1, leat_dispatcher_sleep_ms(dispatcher));
         const uint64_t slept_ns = leat_clock_now(clock) - before_ns;
         const uint64_t ceiling_ns = atomic_load_explicit(&dispatcher->options.tables->spin_ns, memory_order_relaxed);
         if (woken > 0 && slept_ns < 2 * ceiling_ns) {

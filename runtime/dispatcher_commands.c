@@ -148,7 +148,7 @@ take_over(struct leat_dispatcher *dispatcher, struct leat_application *app)
     successor->jump_items = app->jump_items;
     successor->reserve = app->reserve;
     memcpy(successor->serving, app->serving, sizeof(successor->serving));
-    successor->turn = app->turn;
+    successor->decided_ranks = app->decided_ranks;
     leat_dispatcher_keep_reserve(successor);
     successor->busy = app->busy;
     successor->sweep_due = app->busy;

@@ -190,6 +190,9 @@ void leat_dispatcher_note_room(struct leat_dispatcher *dispatcher, uint32_t work
 /* The reserve that was learned, for selectors and for who asks. */
 void leat_dispatcher_keep_reserve(struct leat_application *app);
 
+/* Milliseconds until a waiting query's deadline or the next look of a router or at runs; at most SLEEP_MAX_MS. */
+int leat_dispatcher_sleep_ms(const struct leat_dispatcher *dispatcher);
+
 /* ---- runtime/dispatcher_commands.c -------------------------------------------------------------- */
 
 void leat_dispatcher_obey(struct leat_dispatcher *dispatcher, const struct leat_command *command);

@@ -298,14 +298,14 @@ steps_submit_long(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t
     submit(0, number, items, latency_us, 0, 0, length);
 }
 
-void
+bool
 steps_round(uint64_t later_ns)
 {
     steps.now_ns += later_ns;
     if (!options.real_clock) {
         steps.tables.clock.base_ns = steps.now_ns;
     }
-    (void)leat_dispatcher_round(steps.dispatcher, steps.now_ns);
+    return leat_dispatcher_round(steps.dispatcher, steps.now_ns);
 }
 
 bool

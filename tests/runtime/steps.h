@@ -58,8 +58,8 @@ void steps_submit_offline(uint32_t number, uint32_t items);
 void steps_submit_to(uint32_t application, uint32_t number, uint32_t items, uint32_t latency_us);
 void steps_submit_long(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t length);
 
-/* One round of the dispatcher, `later_ns` after the last. */
-void steps_round(uint64_t later_ns);
+/* One round of the dispatcher, `later_ns` after the last. False when it had nothing to do. */
+bool steps_round(uint64_t later_ns);
 
 /* The worker runs its next batch, if it has one, and the clock moves on by what that takes. */
 bool steps_run(uint32_t worker);

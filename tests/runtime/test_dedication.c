@@ -3,7 +3,7 @@
  * Goal     Workers serve whom they are for: nothing is handed to a worker that was not its application's at that moment or, of
  *          what is offline, for all; nor to one that a query of an earlier rank waits for; whatever the router, while masks,
  *          sizes and parked workers change under load. What was handed over before still runs where it was; nothing waits for ever. Applications that have no worker in common do not hold up one another, by rank or by
- *          what their routers want, and each is told of its own workers only.
+ *          what their routers want, and each is told of its own workers only. Who has nothing to do sleeps.
  * Method   Steps on a clock that stands still, against a model of who serves whom that shares no code with the dispatcher.
  */
 #include "runtime/dispatcher_private.h"
@@ -322,6 +322,25 @@ test_held(void)
     steps_stop();
 }
 
+/* Late queries wait for online ones, while workers for all have nothing to do: nobody has to look again before one ends. */
+static void
+test_sleep(void)
+{
+    start_with(&leat_router_fcfs, NULL, &leat_selector_single, false);
+    dedicate(0, ALL, NOBODY, NOBODY);
+    for (uint32_t q = 0; q < 3; q++) {
+        steps_submit_to(0, q, 1, 0);
+    }
+    steps_submit_to(0, 3, 1, 1000);
+    steps_round(1);
+    EXPECT(!steps_round(1) && leat_waiting_count(&steps.app.waiting[LEAT_RANK_ONLINE]) == 1);
+    EXPECT(leat_waiting_count(&steps.app.waiting[LEAT_RANK_LATE]) == 1 && has_batches(2, 0, 0, 0));
+    EXPECT(leat_dispatcher_sleep_ms(steps.dispatcher) > 0);
+    run_all();
+    expect_answers(0, 4, LEAT_OUTCOME_OK);
+    steps_stop();
+}
+
 /* One whose router waits for idle workers keeps another's from queues of their own no longer. */
 static void
 test_idle_wanted(void)
@@ -467,8 +486,9 @@ is_waited_for(const struct model *model, uint32_t worker)
 static void
 round_of(struct model *model)
 {
-    steps_round(1000001);
+    const bool any = steps_round(1000001);
     leat_dispatcher_check(steps.dispatcher);
+    EXPECT(any || leat_dispatcher_sleep_ms(steps.dispatcher) > 0);
     for (uint32_t w = 0; w < WORKERS; w++) {
         const struct worker_record *record = &steps.dispatcher->records[w];
         for (; model->handed[w] < steps.workers[w]->dispatcher.work_position; model->handed[w]++) {
@@ -597,6 +617,7 @@ main(void)
     test_ranks();
     test_offline_beside();
     test_held();
+    test_sleep();
     test_idle_wanted();
     test_counts();
     test_parked();

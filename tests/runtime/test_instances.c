@@ -521,6 +521,25 @@ serve_late(uint32_t times, uint64_t late_ns)
     }
 }
 
+/* An offline query for each worker, begun at once. */
+static void
+serve_offline(void)
+{
+    struct leat_wire_response response;
+
+    for (uint32_t q = 0; q < WORKERS; q++) {
+        steps_submit_offline(q, 1);
+        steps_round(0);
+    }
+    for (uint32_t w = 0; w < WORKERS; w++) {
+        EXPECT(steps_run(w));
+    }
+    steps_round(0);
+    for (uint32_t q = 0; q < WORKERS; q++) {
+        EXPECT(steps_answer(q, &response) && response.outcome == LEAT_OUTCOME_OK);
+    }
+}
+
 /* A worker that begins late is behind, though its batches take no longer than they should, and no other is. */
 static void
 test_late_worker_is_behind(void)
@@ -538,6 +557,7 @@ test_late_worker_is_behind(void)
 
     steps_start(&options);
     serve_late(LEAT_LAG_LEARNED, 0);
+    steps_round(LEAT_INSTANCE_INTERVAL_NS); /* then it is known what is usual */
     EXPECT(!is_behind(0) && !is_behind(last));
     serve_late(2 * LEAT_LAG_BATCHES, 5000000);
     EXPECT(!is_behind(0) && is_behind(last) && state_of(last, 0) == LEAT_INSTANCE_ACTIVE);
@@ -545,6 +565,11 @@ test_late_worker_is_behind(void)
     EXPECT(!is_behind(0) && !is_behind(last));
     serve_late(2 * LEAT_LAG_BATCHES, 5000000);
     EXPECT(is_behind(last));
+    for (uint32_t i = 0; i < 2 * LEAT_LAG_BATCHES; i++) { /* what is offline has time, and says nothing */
+        serve_offline();
+        serve_late(1, 5000000);
+    }
+    EXPECT(!is_behind(0) && is_behind(last));
     for (uint32_t i = 0; i <= LEAT_LAG_QUIET; i++) { /* nothing says so any more */
         steps_round(LEAT_INSTANCE_INTERVAL_NS);
     }
