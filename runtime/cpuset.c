@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <time.h>
@@ -204,7 +205,29 @@ has_groups(const char *folder)
     return found;
 }
 
-/* The mark is there before and after what it stands for, so that whoever is killed leaves it. */
+/* Only one daemon at a time enables, makes its first groups there, or disables. -1, or what is to be closed. */
+static int
+lock_folder(const char *folder)
+{
+    const struct timespec pause = {.tv_nsec = LEAVE_PAUSE_NS};
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    for (uint32_t tries = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0; tries++) {
+        const int error = errno;
+        if ((error != EWOULDBLOCK && error != EINTR) || tries == LEAVE_TRIES) { /* whoever can read it can lock it */
+            (void)close(fd);
+            errno = error;
+            return -1;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    return fd;
+}
+
+/*
+ * The mark is there only while what it stands for is: whoever is killed between the two leaves cpuset enabled, which harms
+ * nobody, but no mark by which what an administrator enables later would be disabled.
+ */
 static enum leat_status
 enable_cpuset(const char *folder)
 {
@@ -214,17 +237,15 @@ enable_cpuset(const char *folder)
     if (status != LEAT_OK || has_word(enabled, "cpuset")) {
         return status;
     }
-    if (!path_in(folder, MARK, path) || (mkdir(path, 0755) != 0 && errno != EEXIST)) {
-        return LEAT_FAIL(LEAT_ERR_SYS, "cannot make the control group %s/" MARK, folder);
-    }
     status = write_in(folder, "cgroup.subtree_control", "+cpuset"); /* allowed beside processes: it divides CPUs alone */
-    if (status != LEAT_OK) {
-        (void)rmdir(path);
+    if (status == LEAT_OK && (!path_in(folder, MARK, path) || (mkdir(path, 0755) != 0 && errno != EEXIST))) {
+        status = LEAT_FAIL(LEAT_ERR_SYS, "cannot make the control group %s/" MARK, folder);
+        (void)put_in(folder, "cgroup.subtree_control", "-cpuset");
     }
     return status;
 }
 
-/* Where a leat enabled it and none has groups any more. */
+/* Where a leat enabled it and none has groups any more. The folder is locked. */
 static void
 put_back_cpuset(const char *folder)
 {
@@ -233,12 +254,14 @@ put_back_cpuset(const char *folder)
     if (!path_in(folder, MARK, path) || access(path, F_OK) != 0 || has_groups(folder)) {
         return;
     }
-    if (put_in(folder, "cgroup.subtree_control", "-cpuset")) {
-        remove_group(path);
-    } else {
+    if (rmdir(path) != 0) {
+        leat_log(LEAT_LOG_WARNING, "cannot remove the control group %s (%s): the next daemon will try again", path,
+                 strerror(errno));
+    } else if (!put_in(folder, "cgroup.subtree_control", "-cpuset")) {
         leat_log(LEAT_LOG_WARNING,
                  "cannot write '-cpuset' to %s/cgroup.subtree_control (%s): the next daemon will try again", folder,
                  strerror(errno));
+        (void)mkdir(path, 0755);
     }
 }
 
@@ -253,7 +276,14 @@ remove_groups(struct leat_cpusets *cpusets)
         cpusets->groups[w] = (struct group){0};
     }
     if (cpusets->kind == LEAT_CPUSETS_V2) {
-        put_back_cpuset(cpusets->folder);
+        const int lock = lock_folder(cpusets->folder);
+        if (lock >= 0) {
+            put_back_cpuset(cpusets->folder);
+            (void)close(lock);
+        } else {
+            leat_log(LEAT_LOG_WARNING, "cannot lock %s (%s): the next daemon will disable cpuset there", cpusets->folder,
+                     strerror(errno));
+        }
     }
 }
 
@@ -317,6 +347,10 @@ try_v2(struct leat_cpusets *cpusets, const char *root)
     if (!leat_cgroup_folder(root, NULL, cpusets->folder, sizeof(cpusets->folder))) {
         return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "no cgroup v2 is mounted");
     }
+    const int lock = lock_folder(cpusets->folder);
+    if (lock < 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot lock %s", cpusets->folder);
+    }
     remove_left_over(cpusets->folder);
     put_back_cpuset(cpusets->folder);
     enum leat_status status = read_in(cpusets->folder, "cgroup.controllers", controllers, sizeof(controllers));
@@ -335,6 +369,7 @@ try_v2(struct leat_cpusets *cpusets, const char *root)
     if (status != LEAT_OK) {
         put_back_cpuset(cpusets->folder);
     }
+    (void)close(lock);
     return status;
 }
 

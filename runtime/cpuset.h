@@ -10,7 +10,8 @@
  * Lifecycle  create -> enter of each worker -> set, as its CPUs change -> its threads end -> destroy. Groups are named
  *            by the process, so those that a killed one left are found and removed by the next. What the daemon enabled for
  *            children of its group of v2 it disables at the end, unless another has groups there: who is the last does. An
- *            empty group, leat-cpuset, says that it was one of them. One set of groups a process.
+ *            empty group, leat-cpuset, says that it was one of them. They lock its folder meanwhile, so nobody makes groups
+ *            while another disables. One set of groups a process.
  * Threads    One caller at a time, any thread. set writes a line of text and waits for the kernel: some ten
  *            microseconds, but it can be milliseconds.
  * Kernel     Before Linux 6.2 a thread's own affinity is forgotten whenever its group's CPUs change. So they are pinned

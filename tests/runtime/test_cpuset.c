@@ -13,6 +13,7 @@
 #include <semaphore.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 
 #include "base/align.h"
@@ -114,6 +115,15 @@ static void
 parent_of(const char *path, char parent[512])
 {
     (void)snprintf(parent, 512, "%.*s", (int)(strrchr(path, '/') - path), path);
+}
+
+/* No other daemon would be let in now. */
+static void
+expect_alone(const char *folder)
+{
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    EXPECT(fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && close(fd) == 0);
 }
 
 int
@@ -258,7 +268,7 @@ set_cpus(const char *folder, const char *list)
 ssize_t
 __wrap_write(int fd, const void *bytes, size_t count)
 {
-    char link[64], path[512] = "", folder[512], text[512];
+    char link[64], path[512] = "", folder[512], text[512], line[LINE_BYTES];
 
     (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     if (readlink(link, path, sizeof(path) - 1) < 0 || !is_ours(path)) {
@@ -275,10 +285,16 @@ __wrap_write(int fd, const void *bytes, size_t count)
     } else if (strcmp(name, "cpuset.cpus") == 0) {
         errno = set_cpus(folder, text);
     } else if (strcmp(name, "cgroup.type") == 0) {
-        errno = strcmp(text, "threaded") == 0 ? 0 : EINVAL;
+        parent_of(folder, line); /* which has processes: threads cannot be divided by what divides these */
+        const bool domain = strstr(read_text(line, "cgroup.subtree_control", line), "memory") != NULL;
+        errno = strcmp(text, "threaded") != 0 ? EINVAL : domain ? EOPNOTSUPP : 0;
     } else if (strcmp(name, "cgroup.subtree_control") == 0) {
+        expect_alone(folder);
+        (void)snprintf(line, sizeof(line), "%s/leat-cpuset", folder);
+        EXPECT(access(line, F_OK) != 0); /* who is killed before or after leaves no mark for what is not enabled */
+        const bool memory = strstr(read_text(folder, name, line), "memory") != NULL;
         errno = strcmp(text, "+cpuset") == 0 || strcmp(text, "-cpuset") == 0 ? 0 : EINVAL;
-        (void)strcpy(text, text[0] == '+' ? "memory cpuset" : "memory");
+        (void)snprintf(text, sizeof(text), "%s%s", memory ? "memory" : "pids", text[0] == '+' ? " cpuset" : "");
     } else {
         errno = strcmp(name, "cpuset.mems") == 0 ? 0 : EACCES;
     }
@@ -309,7 +325,7 @@ make_machine(const char *controllers)
                     "30 29 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
                     "31 29 0:27 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n");
     fake_root_write(&root, V2 "/cgroup.controllers", controllers);
-    fake_root_write(&root, V2 "/cgroup.subtree_control", "memory\n");
+    fake_root_write(&root, V2 "/cgroup.subtree_control", "pids\n");
     fake_root_write(&root, V1 "/cpuset.mems", "0-1\n");
     fake_root_write(&root, V1 "/cpuset.cpus", "0-7\n");
     for (uint32_t t = 0; t < THREADS; t++) {
@@ -370,7 +386,7 @@ expect_enabled(bool cpuset, bool mark)
     char path[512], text[LINE_BYTES];
 
     (void)snprintf(path, sizeof(path), "%s" V2, root.path);
-    EXPECT(strcmp(read_text(path, "cgroup.subtree_control", text), cpuset ? "memory cpuset\n" : "memory\n") == 0);
+    EXPECT(strcmp(read_text(path, "cgroup.subtree_control", text), cpuset ? "pids cpuset\n" : "pids\n") == 0);
     (void)strcat(path, "/leat-cpuset");
     EXPECT((access(path, F_OK) == 0) == mark);
 }
@@ -532,6 +548,7 @@ test_obstacles(void)
                  {"leat-cpuset", EACCES, "cannot make the control group "},
                  {"worker-1", EACCES, "cannot make the control group "},
                  {"worker-1/cgroup.type", EOPNOTSUPP, "cannot write 'threaded' to "}};
+    char path[512];
 
     for (size_t c = 0; c < LEAT_COUNT_OF(cases); c++) {
         make_machine("cpuset\n");
@@ -549,6 +566,19 @@ test_obstacles(void)
         expect_enabled(false, false);
         fake_root_fini(&root);
     }
+    make_machine("cpuset\n"); /* memory is divided among processes, beside which no group can be threaded */
+    fake_root_write(&root, V2 "/cgroup.subtree_control", "memory\n");
+    refuse(LEAT_CPUSETS_V2, "cannot write 'threaded' to ");
+    EXPECT(groups_in(V2) == 0);
+    fake_root_fini(&root);
+    make_machine("cpuset\n"); /* somebody keeps it locked */
+    (void)snprintf(path, sizeof(path), "%s" V2, root.path);
+    const int lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    EXPECT(lock >= 0 && flock(lock, LOCK_EX) == 0);
+    refuse(LEAT_CPUSETS_V2, "cannot lock ");
+    expect_enabled(false, false);
+    EXPECT(close(lock) == 0);
+    fake_root_fini(&root);
     make_machine("\n");
     fault.at = "worker-0/cpuset.mems";
     fault.error = EACCES;
@@ -630,7 +660,7 @@ test_enabling(void)
     struct leat_cpusets *cpusets;
 
     make_machine("cpuset\n");
-    fake_root_write(&root, V2 "/cgroup.subtree_control", "memory cpuset\n");
+    fake_root_write(&root, V2 "/cgroup.subtree_control", "pids cpuset\n");
     cpusets = create(LEAT_CPUSETS_V2);
     expect_enabled(true, false);
     leat_cpusets_destroy(cpusets);
