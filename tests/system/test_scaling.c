@@ -625,7 +625,7 @@ test_jump(void)
 
 /* ---- An offline job ---------------------------------------------------------------------------------------- */
 
-enum { ITEMS = 40, MANY_ITEMS = 2000, OFFLINE_WORKERS = 8 };
+enum { ITEMS = 40, MANY_ITEMS = 20000, OFFLINE_WORKERS = 8 };
 
 static void
 put_items(const char *folder, uint32_t count)
@@ -762,7 +762,7 @@ test_offline_job(const char *application)
     stop(&box);
 }
 
-/* Utilisation holds nothing here: the job runs while cores are taken. */
+/* Utilisation holds nothing here: the job, of a minute if nothing stopped it, runs while cores are taken. */
 static void
 test_offline_beside_load(void)
 {
@@ -776,16 +776,16 @@ test_offline_beside_load(void)
     struct leat_session *control = open_session(&box);
     const uint64_t job = submit_job(&box, names[0], MANY_ITEMS);
     while (!awake_are(&box, OFFLINE_WORKERS - 1, &owned)) {
-        (void)sched_yield();
+        EXPECT(!job_is(&box, job, "done"));
     }
     begin_load(&load, &box, asked, UINT64_C(3600000000000));
     set_rates(&load, CALM_QPS / 2, CALM_QPS / 2);
-    do {
-        (void)sched_yield();
-    } while (!job_is(&box, job, "running"));
+    while (!job_is(&box, job, "running")) {
+        EXPECT(!job_is(&box, job, "done"));
+    }
     set_rates(&load, HIGH_QPS / 2, HIGH_QPS / 2);
     while (count_cores(control) < 3) {
-        (void)sched_yield();
+        EXPECT(!job_is(&box, job, "done"));
     }
     end_load(&load);
     EXPECT(leat_offline_cancel(box.daemon->offline, job, &shown) == LEAT_OK);
