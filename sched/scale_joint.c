@@ -168,22 +168,34 @@ pairs_max(const struct leat_joint_application *application, uint64_t solutions)
     return pairs < UINT32_MAX ? (uint32_t)pairs : UINT32_MAX;
 }
 
+/* What carries the share within the limit, which becomes its cost. False: nothing does. */
+static bool
+carry(struct solver *solver, uint32_t a, uint32_t share, uint64_t solutions, uint32_t *limit,
+      struct offer *ret_offer)
+{
+    const struct leat_joint_application *application = &solver->applications[a];
+
+    *ret_offer = (struct offer){.shed = leat_joint_shed(application, share)};
+    if (!leat_joint_line_solve(&solver->line, application, share, *limit,
+                               pairs_max(application, solutions), &ret_offer->answer, limit)) {
+        return false;
+    }
+    for (uint32_t s = 0; s < application->stage_count; s++) {
+        const struct leat_joint_choice *choice = &ret_offer->answer.stages[s];
+        ret_offer->cores[choice->worker_class] += choice->instances * choice->cores;
+    }
+    return true;
+}
+
 /* Adds what carries the share within the limit, which becomes its cost. False: nothing does. */
 static bool
 offer(struct solver *solver, uint32_t a, uint32_t share, uint64_t solutions, uint32_t *limit)
 {
-    const struct leat_joint_application *application = &solver->applications[a];
     struct offer *offer = &offers_of(solver, a)[solver->offer_count[a]];
 
     LEAT_ASSERT(solver->offer_count[a] < OFFERS_MAX);
-    *offer = (struct offer){.shed = leat_joint_shed(application, share)};
-    if (!leat_joint_line_solve(&solver->line, application, share, *limit,
-                               pairs_max(application, solutions), &offer->answer, limit)) {
+    if (!carry(solver, a, share, solutions, limit, offer)) {
         return false;
-    }
-    for (uint32_t s = 0; s < application->stage_count; s++) {
-        const struct leat_joint_choice *choice = &offer->answer.stages[s];
-        offer->cores[choice->worker_class] += choice->instances * choice->cores;
     }
     for (uint32_t k = 0; k < solver->box->class_count; k++) {
         if (offer->cores[k] > solver->box->classes[k].cores) {
@@ -247,9 +259,9 @@ offer_shares(struct solver *solver, uint32_t a, uint32_t step, uint64_t solution
     }
 }
 
-/* What cores are to cost: their prices; each class in turn twice that; and eight times. */
+/* What cores are to cost: their prices; each class in turn twice that; and eight times. No more is spent than the most. */
 static void
-set_prices(struct solver *solver, uint32_t kind)
+set_prices(struct solver *solver, uint32_t kind, uint64_t spent_max)
 {
     const uint32_t classes = solver->box->class_count;
     uint64_t prices[LEAT_JOINT_CLASSES_MAX];
@@ -258,7 +270,30 @@ set_prices(struct solver *solver, uint32_t kind)
         const uint64_t times = kind == 1 + k ? 2 : kind == 1 + classes + k ? 8 : 1;
         prices[k] = solver->box->classes[k].price * times;
     }
-    leat_joint_line_set(&solver->line, prices);
+    leat_joint_line_set(&solver->line, prices, spent_max);
+}
+
+/*
+ * As much for less, where costs were rounded: in steps as fine as its price allows, and again while it has become so much cheaper
+ * that they can be much finer. It may take more cores of a class than there are.
+ */
+static struct offer
+cheapen(struct solver *solver, uint32_t a, const struct offer *offer)
+{
+    struct offer best = *offer, other;
+    uint64_t price = price_of(solver->box, offer->cores), before;
+
+    do {
+        before = price;
+        set_prices(solver, 0, price);
+        uint32_t limit = solver->line.most;
+        if (carry(solver, a, offer->answer.share, solver->count, &limit, &other) &&
+            price_of(solver->box, other.cores) < price) {
+            best = other;
+            price = price_of(solver->box, other.cores);
+        }
+    } while (!solver->line.exact && price <= before / 2);
+    return best;
 }
 
 /* ---- Who takes which --------------------------------------------------------------------------------- */
@@ -281,15 +316,17 @@ take_whole(struct solver *solver)
 {
     bool all = true;
 
-    set_prices(solver, 0);
-    for (uint32_t a = 0; a < solver->count; a++) {
+    for (uint32_t a = 0; a < solver->count && all; a++) {
+        struct offer *whole = &offers_of(solver, a)[1];
+        if (a == 0 || solver->box->class_count > 1) {
+            set_prices(solver, 0, UINT64_MAX);
+        }
         uint32_t limit = solver->line.most;
-        solver->offer_count[a] = 1;
-        offers_of(solver, a)[0] =
-            (struct offer){.shed = leat_joint_shed(&solver->applications[a], 0)};
-        (void)offer(solver, a, LEAT_JOINT_SHARES, solver->count, &limit);
-        all = all && solver->offer_count[a] == 2 &&
-              fits(solver->box, offers_of(solver, a)[1].cores, solver->left);
+        all = carry(solver, a, LEAT_JOINT_SHARES, solver->count, &limit, whole);
+        if (all && !solver->line.exact) {
+            *whole = cheapen(solver, a, whole);
+        }
+        all = all && fits(solver->box, whole->cores, solver->left);
         if (all) {
             take(solver, a, 1);
         }
@@ -485,6 +522,29 @@ take_rest(struct solver *solver)
     }
 }
 
+/* Each share that is taken for less, if there are cores for it. */
+static void
+take_cheaper(struct solver *solver)
+{
+    for (uint32_t a = 0; a < solver->count; a++) {
+        struct offer *taken = &offers_of(solver, a)[solver->taken[a]];
+        if (taken->answer.share == 0) {
+            continue;
+        }
+        const struct offer cheaper = cheapen(solver, a, taken);
+        uint32_t left[LEAT_JOINT_CLASSES_MAX];
+        for (uint32_t k = 0; k < solver->box->class_count; k++) {
+            left[k] = solver->left[k] + taken->cores[k];
+        }
+        if (fits(solver->box, cheaper.cores, left)) {
+            for (uint32_t k = 0; k < solver->box->class_count; k++) {
+                solver->left[k] = left[k] - cheaper.cores[k];
+            }
+            *taken = cheaper;
+        }
+    }
+}
+
 /* ---- All of it ---------------------------------------------------------------------------------------- */
 
 static bool
@@ -522,12 +582,15 @@ leat_joint_solve(const struct leat_joint_box *box,
     for (uint32_t k = 0; k < box->class_count; k++) {
         solver.left[k] = box->classes[k].cores;
     }
+    for (uint32_t a = 0; a < count; a++) {
+        offers_of(&solver, a)[0] = (struct offer){.shed = leat_joint_shed(&applications[a], 0)};
+    }
     if (!take_whole(&solver)) {
         const uint32_t kinds = box->class_count > 1 ? 2 * box->class_count + 1 : 1,
                        step = share_step(&solver, kinds);
         memset(solver.taken, 0, sizeof(solver.taken));
         for (uint32_t kind = 0; kind < kinds; kind++) {
-            set_prices(&solver, kind);
+            set_prices(&solver, kind, UINT64_MAX);
             for (uint32_t a = 0; a < count; a++) {
                 solver.offer_count[a] = kind == 0 ? 1 : solver.offer_count[a];
                 offer_shares(&solver, a, step, (uint64_t)count * kinds * LEAT_JOINT_SHARES / step);
@@ -538,6 +601,9 @@ leat_joint_solve(const struct leat_joint_box *box,
         }
         take_best(&solver);
         take_rest(&solver);
+        if (box->class_count > 1) {
+            take_cheaper(&solver);
+        }
     }
     for (uint32_t a = 0; a < count; a++) {
         const struct offer *taken = &offers_of(&solver, a)[solver.taken[a]];

@@ -14,9 +14,11 @@
  *           in price and time. The cheapest that is in time is what an application takes for a share of its demand; of all
  *           applications' shares those are taken that shed least and fit the machine. Where cores are of several classes
  *           each class is dear in turn, which gives ways to spare it.
- * Exact     No other choice sheds less, or as little for less: with one class of cores, and with several that make few
- *           cells (some hundreds: the product of all cores + 1). With more, where they are scarce, some percent more of
- *           the demand are shed: tests/sched/test_scale_joint.c measures how much.
+ * Exact     No other choice sheds less, or as little for less: with one class of cores, unless shares or points are left out
+ *           (Time), and with several that make few cells (some hundreds: the product of all cores + 1). With more cells, where
+ *           each application gets its cheapest, the price is the least but for one and a 256th for each stage, and just the
+ *           least up to 512 times what prices have in common; where they are scarce, some percent more of the demand are shed
+ *           than the least. tests/sched/test_scale_joint.c measures how much, for two to four classes.
  * Time      Bounded, some milliseconds: where applications have more stages and sizes than that allows, shares are
  *           multiples of two, four, eight or sixteen sixteenths, and points of terms are left out evenly. 16 applications
  *           of three stages of 16 cores and batches of 16 on 255 cores of one class are just solved in full. More cores

@@ -33,24 +33,41 @@ leat_joint_line_lay_out(struct leat_joint_line *line, const struct leat_joint_bo
     }
 }
 
+static uint64_t
+common_divisor(uint64_t a, uint64_t b)
+{
+    while (b > 0) {
+        const uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 void
-leat_joint_line_set(struct leat_joint_line *line, const uint64_t *prices)
+leat_joint_line_set(struct leat_joint_line *line, const uint64_t *prices, uint64_t spent_max)
 {
     const struct leat_joint_box *box = line->box;
-    uint64_t sum = 0;
+    const bool one = box->class_count == 1;
+    const uint64_t end = one ? UINT32_MAX : LEAT_JOINT_LINE_MAX + LEAT_JOINT_CLASSES_MAX;
+    uint64_t sum = 0, divisor = 0, most = 0;
 
     for (uint32_t k = 0; k < box->class_count; k++) {
         sum += prices[k] * box->classes[k].cores;
+        divisor = common_divisor(prices[k], divisor);
     }
-    const uint64_t unit = box->class_count == 1 ? prices[0] : sum / LEAT_JOINT_LINE_MAX + 1;
-    line->most = 0;
+    const uint64_t spent = spent_max < sum ? spent_max : sum;
+    const uint64_t unit = one ? divisor : (spent / divisor / LEAT_JOINT_LINE_MAX + 1) * divisor;
     for (uint32_t k = 0; k < box->class_count; k++) {
         const uint32_t cores = box->classes[k].cores;
         for (uint32_t c = 0; c <= cores; c++) {
-            line->costs[k][c] = (uint32_t)((c * prices[k] + unit - 1) / unit);
+            const uint64_t cost = (c * prices[k] + unit - 1) / unit;
+            line->costs[k][c] = (uint32_t)(cost < end ? cost : end); /* the end is beyond every limit */
         }
-        line->most += line->costs[k][cores];
+        most += line->costs[k][cores];
     }
+    line->most = (uint32_t)(most < end ? most : end - 1);
+    line->exact = unit == divisor;
 }
 
 /* ---- Stages --------------------------------------------------------------------------------------------- */

@@ -47,7 +47,8 @@ struct leat_joint_point {
 struct leat_joint_line {
     const struct leat_joint_box *box;
     uint32_t *costs[LEAT_JOINT_CLASSES_MAX]; /* of so many cores of the class */
-    uint32_t most;                           /* that all cores cost */
+    uint32_t most;                           /* that all cores cost, or the last step */
+    bool exact;                              /* steps are such that nothing is rounded */
     uint64_t *latency_ns;                    /* by cost */
     uint32_t *how, *instances;
     uint8_t *batches;
@@ -59,8 +60,11 @@ struct leat_joint_line {
 void leat_joint_line_lay_out(struct leat_joint_line *line, const struct leat_joint_box *box,
                              char *memory, size_t *at);
 
-/* What a core of each class costs from now on; where there are several, cores are rounded up to steps of the line. */
-void leat_joint_line_set(struct leat_joint_line *line, const uint64_t *prices);
+/*
+ * What a core of each class costs from now on. Where there are several, costs are rounded up to steps of the line: the less is
+ * to be spent at most, the finer they are.
+ */
+void leat_joint_line_set(struct leat_joint_line *line, const uint64_t *prices, uint64_t spent_max);
 
 /*
  * The least cost, `limit` at most, of carrying the share in time. The answer may take more cores of a class than there are

@@ -617,6 +617,74 @@ measure_gap(const char *what, uint32_t rounds, struct leat_joint_box box, uint32
     EXPECT(2 * scarce > rounds && sum / rounds <= mean_max && most <= most_max);
 }
 
+/*
+ * Where all is carried with fewer cores than the smallest class has, even of the cheapest, the price is the least: to the last
+ * where prices are multiples of a thousand, and else to one and a 256th for each stage.
+ */
+static void
+test_prices(struct leat_joint_box box)
+{
+    static struct leat_joint_application applications[LARGE_APPLICATIONS_MAX];
+    uint32_t judged = 0, cores_min = UINT32_MAX;
+
+    for (uint32_t k = 0; k < box.class_count; k++) {
+        cores_min = box.classes[k].cores < cores_min ? box.classes[k].cores : cores_min;
+    }
+    for (uint32_t round = 0; round < 40; round++) {
+        const bool even = round % 2 == 0;
+        const uint32_t count = 1 + below(2), stage_count = 1 + below(2);
+        uint32_t price_min = UINT32_MAX;
+        for (uint32_t k = 0; k < box.class_count; k++) {
+            box.classes[k].price = even ? 1000 * (1 + below(4)) : 1000 + below(3000);
+            price_min = box.classes[k].price < price_min ? box.classes[k].price : price_min;
+        }
+        for (uint32_t a = 0; a < count; a++) {
+            draw_large(&box, a, stage_count, &applications[a]);
+            applications[a].demand_qps /= 10;
+        }
+        const struct worth plain = plain_solve(&box, applications, count),
+                           joint = joint_solve(&box, applications, count);
+        if (plain.shed > 0 || plain.price > (uint64_t)price_min * cores_min) {
+            continue;
+        }
+        judged++;
+        EXPECT(joint.shed == 0 && joint.price >= plain.price);
+        EXPECT(joint.price - plain.price <=
+               (even ? 0 : (uint64_t)stage_count * (joint.price / 256 + count)));
+    }
+    (void)printf("%u classes: %u least prices\n", box.class_count, judged);
+    EXPECT(judged >= 5);
+}
+
+/* One core suffices, and four are faster: in 1/512 of the machine they cost the same. */
+static void
+test_few_of_many_cores(void)
+{
+    static const uint64_t latency_ns[4] = {4000000, 2000000, 1500000, 1000000};
+    const struct leat_joint_box box = {2, {{1000, 1}, {1000, 1}}};
+    struct leat_joint_application application = {
+        .stages = {{.latency_ns = {latency_ns, latency_ns},
+                    .cores_max = 4,
+                    .batch_max = 1,
+                    .cores_min = 1,
+                    .instances_min = 1,
+                    .instances_max = UINT32_MAX,
+                    .calls = 1}},
+        .terms = {0},
+        .stage_count = 1,
+        .term_count = 1,
+        .demand_qps = 100,
+        .objective_ns = 8000000,
+        .weight = 1};
+    struct leat_joint_answer answer;
+    void *memory = aligned_alloc(64, leat_joint_bytes(&box, 1));
+
+    EXPECT(memory != NULL);
+    EXPECT(leat_joint_solve(&box, &application, 1, memory, &answer) == 1);
+    EXPECT(check_answers(&box, &application, 1, &answer).shed == 0);
+    free(memory);
+}
+
 /* One stage of a core and an item: so many cores carry it all, and 15 sixteenths of them as much of it. */
 static void
 set_steps(struct leat_joint_application *application, const uint64_t *latency_ns, uint32_t cores)
@@ -706,8 +774,16 @@ main(void)
     test_one_class();
     measure_gap("two classes, of 30 and 20 cores", 12,
                 (struct leat_joint_box){2, {{30, 1}, {20, 1}}}, 6, 3, 3, 0.05, 0.2);
+    measure_gap("three classes, of 14, 12 and 11 cores", 4,
+                (struct leat_joint_box){3, {{14, 1}, {12, 1}, {11, 1}}}, 4, 2, 4, 0.05, 0.2);
+    measure_gap("four classes, of 7, 6, 6 and 5 cores", 4,
+                (struct leat_joint_box){4, {{7, 1}, {6, 1}, {6, 1}, {5, 1}}}, 4, 2, 4, 0.05, 0.2);
     measure_gap("16 applications of eight stages, 255 cores", 2,
                 (struct leat_joint_box){1, {{255, 1}}}, 16, 8, 3, 0.03, 0.06);
+    test_few_of_many_cores();
+    test_prices((struct leat_joint_box){2, {{50, 1}, {45, 1}}});
+    test_prices((struct leat_joint_box){3, {{14, 1}, {12, 1}, {11, 1}}});
+    test_prices((struct leat_joint_box){4, {{7, 1}, {6, 1}, {6, 1}, {5, 1}}});
     test_most_offers();
     test_the_objective_itself();
     test_demand();
