@@ -260,7 +260,7 @@ test_usage(void)
     refused(2, "--svg is for show", (const char *const[]){"policy", "evaluate", policy_path, "--svg", svg_path, NULL});
     refused(2, "generate needs --profile", GENERATE("--rates", "1"));
     refused(2, "generate takes no 'more'", GENERATE(COMMON, "--rates", "1", "more"));
-    refused(2, "'fast' is no option, or its value", GENERATE(COMMON, "--rates", "1", "--mode", "fast"));
+    refused(2, "--mode: 'fast' is malformed or out of range", GENERATE(COMMON, "--rates", "1", "--mode", "fast"));
     refused(2, "are for --mode leat", GENERATE(COMMON, "--rates", "1", "--mode", "paper", "--prompt"));
     refused(2, "are for --mode dealt and paper", GENERATE(COMMON, "--rates", "1", "--grid", "latency"));
     refused(2, "--queue is 256 at most", GENERATE(COMMON, "--rates", "1", "--mode", "paper", "--queue", "257"));
