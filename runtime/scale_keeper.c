@@ -332,6 +332,7 @@ look_around(struct leat_daemon *daemon, bool between)
     decide(daemon, between, wanted);
     if (keeper->stop || daemon->server_done || !all_there(daemon)) {
         keeper->jumped = true; /* another look is next */
+        keeper->fruitless = false;
         return;
     }
     see_workers(daemon, free_cores); /* somebody may have changed them meanwhile */

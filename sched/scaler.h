@@ -32,7 +32,7 @@ struct leat_scaler_options {
     double deviations;   /* of the demand, 0 and more */
     uint32_t hold;       /* decisions that a rate is remembered for; 1..LEAT_SCALER_HOLD_MAX */
     uint32_t settle;     /* decisions in a row before cores are given back; 1 and more */
-    bool between;        /* a decision before its time, for a load that jumps: nothing is forgotten for it, or given back but where cores are missing */
+    bool between;        /* before its time, for a load that jumps: nothing is forgotten, or given back but for want of cores */
 };
 #define LEAT_SCALER_OPTIONS_INIT {2, 300, 10, false}
 

@@ -499,12 +499,21 @@ is_behind(uint32_t w)
     return atomic_load_explicit(&steps.workers[w]->behind, memory_order_relaxed);
 }
 
+/* To a query for each worker. */
+static void
+expect_answers(void)
+{
+    struct leat_wire_response response;
+
+    for (uint32_t q = 0; q < WORKERS; q++) {
+        EXPECT(steps_answer(q, &response) && response.outcome == LEAT_OUTCOME_OK);
+    }
+}
+
 /* So many times a query for each worker; the last one begins so much later than it could. */
 static void
 serve_late(uint32_t times, uint64_t late_ns)
 {
-    struct leat_wire_response response;
-
     for (uint32_t i = 0; i < times; i++) {
         for (uint32_t q = 0; q < WORKERS; q++) {
             steps_submit(q, 1, 0);
@@ -515,9 +524,7 @@ serve_late(uint32_t times, uint64_t late_ns)
             EXPECT(steps_run(w));
             steps_round(0);
         }
-        for (uint32_t q = 0; q < WORKERS; q++) {
-            EXPECT(steps_answer(q, &response) && response.outcome == LEAT_OUTCOME_OK);
-        }
+        expect_answers();
     }
 }
 
@@ -525,8 +532,6 @@ serve_late(uint32_t times, uint64_t late_ns)
 static void
 serve_offline(void)
 {
-    struct leat_wire_response response;
-
     for (uint32_t q = 0; q < WORKERS; q++) {
         steps_submit_offline(q, 1);
         steps_round(0);
@@ -535,9 +540,7 @@ serve_offline(void)
         EXPECT(steps_run(w));
     }
     steps_round(0);
-    for (uint32_t q = 0; q < WORKERS; q++) {
-        EXPECT(steps_answer(q, &response) && response.outcome == LEAT_OUTCOME_OK);
-    }
+    expect_answers();
 }
 
 /* A worker that begins late is behind, though its batches take no longer than they should, and no other is. */
