@@ -126,8 +126,9 @@ leat_joint_follow(struct leat_joint_application *application, const uint32_t *af
 uint64_t
 leat_joint_shed(const struct leat_joint_application *application, uint32_t share)
 {
-    return (uint64_t)(application->demand_qps * 1000 + 0.5) * application->weight *
-           (LEAT_JOINT_SHARES - share);
+    const uint64_t starved = share == 0 ? (uint64_t)(application->starved_qps * 1000 + 0.5) : 0;
+    return (uint64_t)(application->demand_qps * 1000 + 0.5) * application->weight * (LEAT_JOINT_SHARES - share) +
+           starved * LEAT_JOINT_SHARES;
 }
 
 static uint64_t

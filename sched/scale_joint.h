@@ -9,7 +9,8 @@
  *           second. Whoever comes waits for the next instance to be free, l / n at most where they end one after
  *           another, and then runs: l + l / n. Latencies add up along a series, the longest counts of what is parallel.
  * Scarcity  Where the machine is too small, the answer first sheds as little demand as it can, in sixteenths of an
- *           application's and weighed by the caller, and is then the cheapest.
+ *           application's and weighed by the caller, and is then the cheapest. The caller may say that to carry nothing of an
+ *           application counts as more than what it asks for, so that the greedy do not starve the modest.
  * Method    For each price the least latency of a stage, then of terms, where merging two takes all pairs that are no worse
  *           in price and time. The cheapest that is in time is what an application takes for a share of its demand; of all
  *           applications' shares those are taken that shed least and fit the machine. Where cores are of several classes
@@ -67,7 +68,8 @@ struct leat_joint_application {
     uint32_t stage_count, term_count;
     double demand_qps; /* what is to be carried: leat_joint_demand() of a rate, say */
     uint64_t objective_ns;
-    uint32_t weight;   /* of each query a second that is shed; 1 and more */
+    uint32_t weight;    /* of each query a second that is shed; 1 and more */
+    double starved_qps; /* that is shed besides, of weight 1, where nothing is carried; 0 and more */
 };
 
 /*

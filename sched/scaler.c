@@ -54,6 +54,20 @@ set_demand(struct decision *decision, uint32_t i, bool waits)
     }
 }
 
+/* That an application is left with nothing is worse than all else that may be shed. */
+static void
+forbid_starving(struct decision *decision)
+{
+    double all_qps = 0;
+
+    for (uint32_t i = 0; i < decision->joint_count; i++) {
+        all_qps += decision->joints[i].weight * decision->joints[i].demand_qps;
+    }
+    for (uint32_t i = 0; i < decision->joint_count; i++) {
+        decision->joints[i].starved_qps = 1 + all_qps;
+    }
+}
+
 /* Weighed. */
 static double
 carried_qps(const struct decision *decision, const struct leat_joint_answer *answers)
@@ -66,9 +80,24 @@ carried_qps(const struct decision *decision, const struct leat_joint_answer *ans
     return sum_qps;
 }
 
+/* The finer shares leave fewer with nothing; or as few, where they carry as much and nothing that was carried whole goes. */
+static bool
+is_better(const struct decision *decision, const struct leat_joint_answer *finer, double before_qps)
+{
+    uint32_t starved = 0, finer_starved = 0;
+    bool keeps = true;
+
+    for (uint32_t i = 0; i < decision->joint_count; i++) {
+        starved += decision->solved[i].share == 0;
+        finer_starved += finer[i].share == 0;
+        keeps = keeps && (decision->solved[i].share < LEAT_JOINT_SHARES || finer[i].share == LEAT_JOINT_SHARES);
+    }
+    return finer_starved < starved || (finer_starved == starved && keeps && carried_qps(decision, finer) >= before_qps);
+}
+
 /*
- * What can be carried of what is shed in part is less than a share more: finer shares leave less of it, and of the cores. But
- * they are other shares, which may carry less; and nothing goes at the cost of those that are carried whole.
+ * What can be carried of what is shed in part is less than a share more: finer shares leave less of it, and of the cores, and
+ * some for those that had nothing. But they are other shares, which may carry less.
  */
 static void
 solve_finer(struct decision *decision, const struct leat_joint_box *box)
@@ -80,16 +109,11 @@ solve_finer(struct decision *decision, const struct leat_joint_box *box)
         const uint32_t share = decision->solved[i].share;
         decision->joints[i].demand_qps *= share < LEAT_JOINT_SHARES ? (share + 1.0) / LEAT_JOINT_SHARES : 1;
     }
+    forbid_starving(decision);
     (void)leat_joint_solve(box, decision->joints, decision->joint_count, decision->memory, finer);
-    for (uint32_t i = 0; i < decision->joint_count; i++) {
-        if (decision->solved[i].share == LEAT_JOINT_SHARES && finer[i].share < LEAT_JOINT_SHARES) {
-            return;
-        }
+    if (is_better(decision, finer, before_qps)) {
+        memcpy(decision->solved, finer, decision->joint_count * sizeof(finer[0]));
     }
-    if (carried_qps(decision, finer) < before_qps) {
-        return;
-    }
-    memcpy(decision->solved, finer, decision->joint_count * sizeof(finer[0]));
 }
 
 /* The answers. Of an application that cannot be carried whole, for an objective twice as long, and so on. */

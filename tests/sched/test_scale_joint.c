@@ -68,8 +68,9 @@ latency_of(const struct leat_joint_application *application, const uint64_t *sta
 static uint64_t
 shed_of(const struct leat_joint_application *application, uint32_t share)
 {
-    return (uint64_t)(application->demand_qps * 1000 + 0.5) * application->weight *
-           (LEAT_JOINT_SHARES - share);
+    const double nothing_qps = share == 0 ? application->starved_qps : 0;
+    return (uint64_t)(application->demand_qps * 1000 + 0.5) * application->weight * (LEAT_JOINT_SHARES - share) +
+           (uint64_t)(nothing_qps * 1000 + 0.5) * LEAT_JOINT_SHARES;
 }
 
 struct worth {
@@ -201,7 +202,8 @@ draw_application(const struct leat_joint_box *box, uint32_t a, uint32_t stage_co
     *application = (struct leat_joint_application){.stage_count = stage_count,
                                                    .demand_qps = 1 + below(2000) / 10.0,
                                                    .objective_ns = 1000000 + 1000000ull * below(300),
-                                                   .weight = 1 + below(3)};
+                                                   .weight = 1 + below(3),
+                                                   .starved_qps = below(3) == 0 ? below(2000) : 0};
     for (uint32_t s = 0; s < stage_count; s++) {
         struct leat_joint_stage *stage = &application->stages[s];
         *stage = (struct leat_joint_stage){.cores_max = CORES_MAX,
@@ -522,7 +524,8 @@ draw_large(const struct leat_joint_box *box, uint32_t a, uint32_t stage_count,
                                                    .demand_qps = 1 + below(2000) / 20.0,
                                                    .objective_ns = 1000000ull * stage_count *
                                                                    (100 + below(500)),
-                                                   .weight = 1 + below(3)};
+                                                   .weight = 1 + below(3),
+                                                   .starved_qps = below(3) == 0 ? below(2000) : 0};
     for (uint32_t s = 0; s < stage_count; s++) {
         const double parallel = 0.5 + below(50) / 100.0, one_ns = 1e6 * (10 + below(100)),
                      batch = 0.2 + below(80) / 100.0;
@@ -603,6 +606,7 @@ measure_gap(const char *what, uint32_t rounds, struct leat_joint_box box, uint32
         for (uint32_t a = 0; a < count; a++) {
             draw_large(&box, a, stage_count, &applications[a]);
             applications[a].demand_qps *= load;
+            applications[a].starved_qps = 0;
         }
         const struct worth plain = plain_solve(&box, applications, count),
                            joint = joint_solve(&box, applications, count);
@@ -615,6 +619,33 @@ measure_gap(const char *what, uint32_t rounds, struct leat_joint_box box, uint32
     (void)printf("%s: %.2f %% of all demand more shed than the least, %.2f %% at most\n", what,
                  100 * sum / rounds, 100 * most);
     EXPECT(2 * scarce > rounds && sum / rounds <= mean_max && most <= most_max);
+}
+
+/* How many more of the applications than need be are left with nothing where that is worse than all else: the mean. */
+static void
+measure_starved(const char *what, uint32_t rounds, struct leat_joint_box box, uint32_t count, uint32_t stage_count, double load,
+                double mean_max)
+{
+    static struct leat_joint_application applications[LARGE_APPLICATIONS_MAX];
+    uint32_t least = 0, seen = 0;
+
+    for (uint32_t round = 0; round < rounds; round++) {
+        double all_qps = 0;
+        for (uint32_t a = 0; a < count; a++) {
+            draw_large(&box, a, stage_count, &applications[a]);
+            applications[a].demand_qps *= a == 0 ? 10 * load : load;
+            applications[a].starved_qps = 0;
+            all_qps += applications[a].weight * applications[a].demand_qps;
+        }
+        for (uint32_t a = 0; a < count; a++) {
+            applications[a].starved_qps = 1 + all_qps;
+        }
+        const uint64_t one = shed_of(&applications[0], 0) - shed_of(&applications[0], 1);
+        least += (uint32_t)(plain_solve(&box, applications, count).shed / one);
+        seen += (uint32_t)(joint_solve(&box, applications, count).shed / one);
+    }
+    (void)printf("%s: %.2f of %u with nothing, of which %.2f need be\n", what, (double)seen / rounds, count, (double)least / rounds);
+    EXPECT(seen >= least && seen - least <= mean_max * rounds);
 }
 
 /*
@@ -773,13 +804,17 @@ main(void)
     test_against_all_choices();
     test_one_class();
     measure_gap("two classes, of 30 and 20 cores", 12,
-                (struct leat_joint_box){2, {{30, 1}, {20, 1}}}, 6, 3, 3, 0.05, 0.2);
+                (struct leat_joint_box){2, {{30, 1}, {20, 1}}}, 6, 3, 3, 0.06, 0.2);
     measure_gap("three classes, of 14, 12 and 11 cores", 4,
-                (struct leat_joint_box){3, {{14, 1}, {12, 1}, {11, 1}}}, 4, 2, 4, 0.05, 0.2);
+                (struct leat_joint_box){3, {{14, 1}, {12, 1}, {11, 1}}}, 4, 2, 4, 0.15, 0.3);
     measure_gap("four classes, of 7, 6, 6 and 5 cores", 4,
-                (struct leat_joint_box){4, {{7, 1}, {6, 1}, {6, 1}, {5, 1}}}, 4, 2, 4, 0.05, 0.2);
+                (struct leat_joint_box){4, {{7, 1}, {6, 1}, {6, 1}, {5, 1}}}, 4, 2, 4, 0.15, 0.3);
     measure_gap("16 applications of eight stages, 255 cores", 2,
                 (struct leat_joint_box){1, {{255, 1}}}, 16, 8, 3, 0.03, 0.06);
+    measure_starved("one class", 12, (struct leat_joint_box){1, {{20, 1}}}, 6, 2, 1, 0);
+    measure_starved("two classes", 12, (struct leat_joint_box){2, {{20, 1}, {15, 1}}}, 6, 2, 1, 0.25);
+    measure_starved("three classes", 8, (struct leat_joint_box){3, {{10, 1}, {8, 1}, {7, 1}}}, 4, 2, 1, 0.5);
+    measure_starved("four classes", 8, (struct leat_joint_box){4, {{6, 1}, {5, 1}, {5, 1}, {4, 1}}}, 4, 2, 1, 0.75);
     test_few_of_many_cores();
     test_prices((struct leat_joint_box){2, {{50, 1}, {45, 1}}});
     test_prices((struct leat_joint_box){3, {{14, 1}, {12, 1}, {11, 1}}});

@@ -88,7 +88,7 @@ test_random_worlds(void)
 {
     static struct leat_scaler_application applications[3];
     struct leat_scaler_application *all[3] = {&applications[0], &applications[1], &applications[2]};
-    uint32_t shed = 0, started = 0, resized = 0;
+    uint32_t without = 0, started = 0, resized = 0;
 
     for (uint32_t world = 0; world < 25; world++) {
         const struct leat_joint_box box = {.class_count = 1 + below(2), .classes = {{1 + below(60), 1 + below(3)}, {below(30), 1}}};
@@ -118,7 +118,7 @@ test_random_worlds(void)
                 for (uint32_t s = 0; s < applications[a].joint.stage_count; s++) {
                     struct leat_scaler_stage *stage = &applications[a].stages[s];
                     const struct leat_scaler_order *order = &applications[a].orders[s];
-                    shed += order->instances == 0;
+                    without += order->instances == 0;
                     resized += stage->ready > 0 && stage->cores != order->cores;
                     stage->worker_class = order->worker_class;
                     stage->cores = order->cores;
@@ -134,7 +134,8 @@ test_random_worlds(void)
         }
         free(memory);
     }
-    EXPECT(shed > 20 && started > 500 && resized > 500);
+    (void)printf("%u without, %u started, %u resized\n", without, started, resized);
+    EXPECT(started > 500 && resized > 200);
 }
 
 /* ---- One load ----------------------------------------------------------------------------------------- */
@@ -260,7 +261,7 @@ test_forecasts_and_what_waits(void)
     free(memory);
 }
 
-/* Too much for all cores: what is dearest to shed stays, and what no cores help goes as fast as they make it. */
+/* Too much for all cores: what is dearest to shed gets most, the other has its least, and what no cores help goes as fast as they make it. */
 static void
 test_scarcity(void)
 {
@@ -280,7 +281,8 @@ test_scarcity(void)
         }
         leat_scaler_decide(&options, &box, all, 2, memory);
         EXPECT(ordered_cores(&applications[dear]) > ordered_cores(&applications[1 - dear]));
-        EXPECT(applications[dear].orders[0].batch == 1 && applications[1 - dear].orders[0].batch > 1); /* in time; late, but all of it */
+        EXPECT(applications[dear].orders[0].batch == 1); /* in time */
+        EXPECT(applications[1 - dear].orders[0].instances > 0 && applications[1 - dear].orders[1].instances > 0);
         check(&box, all, 2);
     }
     applications[0].rate_qps = 1e4; /* no objective is kept, however relaxed */
@@ -289,6 +291,43 @@ test_scarcity(void)
     EXPECT(applications[0].orders[0].cores >= 1 && applications[1].orders[0].instances >= 1);
     check(&box, all, 2);
     free(memory);
+}
+
+/* However much one asks for, and however dear it is, another that asks for little is not left without. */
+static void
+test_the_modest(void)
+{
+    static const uint64_t latency_ns[3] = {20000000, 11000000, 8000000};
+    static struct leat_scaler_application applications[4];
+    struct leat_scaler_application *all[4];
+    const struct leat_scaler_options options = {.deviations = 2, .hold = 1, .settle = 1};
+
+    for (uint32_t count = 2; count <= 4; count++) {
+        for (uint32_t cores = 1; cores <= 12; cores++) {
+            const struct leat_joint_box box = {.class_count = 1, .classes = {{cores, 1}}};
+            void *memory = memory_for(&box, count);
+            for (uint32_t a = 0; a < count; a++) {
+                all[a] = &applications[a];
+                applications[a] = (struct leat_scaler_application){
+                    .joint = {.stage_count = 1, .term_count = 1, .objective_ns = 100000000, .weight = a == 0 ? 1000 : 1},
+                    .rate_qps = a == 0 ? 5000 : 2 + 3 * a,
+                    .stages = {{.ready = cores >= count ? 1 : 0, .cores = 1}}};
+                applications[a].joint.stages[0] = (struct leat_joint_stage){
+                    .latency_ns = {latency_ns}, .cores_max = 3, .batch_max = 1, .cores_min = 1, .calls = 1};
+            }
+            for (uint32_t decision = 0; decision < 3; decision++) {
+                uint32_t served = 0;
+                leat_scaler_decide(&options, &box, all, count, memory);
+                for (uint32_t a = 0; a < count; a++) {
+                    served += applications[a].orders[0].instances > 0;
+                    applications[a].stages[0].ready = applications[a].orders[0].instances;
+                    applications[a].stages[0].cores = applications[a].orders[0].cores;
+                }
+                EXPECT(served == (cores < count ? cores : count));
+            }
+            free(memory);
+        }
+    }
 }
 
 struct split {
@@ -379,6 +418,7 @@ main(void)
     test_a_load_that_jumps();
     test_forecasts_and_what_waits();
     test_scarcity();
+    test_the_modest();
     test_overload();
     test_shares();
     return 0;
