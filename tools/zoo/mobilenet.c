@@ -40,10 +40,10 @@ inverted_residual(struct onnx_builder *b, struct onnx_tensor x, int64_t expansio
     return shortcut ? layer_add(b, "add", x, y) : y;
 }
 
-void
-zoo_build_mobilenetv2(struct onnx_builder *b, enum zoo_size size)
+static void
+mobilenetv2(struct onnx_builder *b, enum zoo_size size, int64_t pixels)
 {
-    const int64_t image = size == ZOO_SIZE_FULL ? 224 : 64;
+    const int64_t image = size == ZOO_SIZE_FULL ? pixels : 64;
     const int64_t divisor = size == ZOO_SIZE_FULL ? 1 : 8;
     struct onnx_tensor x = onnx_builder_input(b, "input", (const int64_t[]){3, image, image}, 3);
     int index = 1;
@@ -62,4 +62,16 @@ zoo_build_mobilenetv2(struct onnx_builder *b, enum zoo_size size)
     onnx_builder_scope(b, "classifier");
     x = layer_reshape(b, "reshape", layer_global_average_pool(b, "avgpool", x));
     onnx_builder_output(b, layer_gemm(b, "fc", x, size == ZOO_SIZE_FULL ? 1000 : 10), "output");
+}
+
+void
+zoo_build_mobilenetv2(struct onnx_builder *b, enum zoo_size size)
+{
+    mobilenetv2(b, size, 224);
+}
+
+void
+zoo_build_mobilenetv2_96(struct onnx_builder *b, enum zoo_size size)
+{
+    mobilenetv2(b, size, 96);
 }

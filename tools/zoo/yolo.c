@@ -310,18 +310,18 @@ suppress(const struct yolo *net, struct onnx_tensor x, float score, int64_t boxe
 }
 
 static struct yolo
-make_v5(struct onnx_builder *b, enum zoo_size size)
+make_v5(struct onnx_builder *b, enum zoo_size size, int64_t image)
 {
     const bool full = size == ZOO_SIZE_FULL;
 
     onnx_builder_opset(b, 12);
-    return (struct yolo){.b = b, .image = full ? 640 : 64, .classes = full ? 80 : 4, .divisor = full ? 1 : 4};
+    return (struct yolo){.b = b, .image = full ? image : 64, .classes = full ? 80 : 4, .divisor = full ? 1 : 4};
 }
 
 void
 zoo_build_yolov5n(struct onnx_builder *b, enum zoo_size size)
 {
-    const struct yolo net = make_v5(b, size);
+    const struct yolo net = make_v5(b, size, 640);
     onnx_builder_output(b, yolov5n(&net, images5(&net)), "output0");
 }
 
@@ -345,18 +345,30 @@ crop(const struct yolo *net, struct onnx_tensor images, struct onnx_tensor detec
 void
 zoo_build_yolov5n_nms(struct onnx_builder *b, enum zoo_size size)
 {
-    const struct yolo net = make_v5(b, size);
+    const struct yolo net = make_v5(b, size, 640);
     onnx_builder_output(b, suppress(&net, yolov5n(&net, images5(&net)), size == ZOO_SIZE_FULL ? 0.93f : 0.3f, BOXES_MAX), "output");
+}
+
+static void
+yolov5n_crops(struct onnx_builder *b, enum zoo_size size, int64_t image, int64_t part)
+{
+    const bool full = size == ZOO_SIZE_FULL;
+    const struct yolo net = make_v5(b, size, image);
+    const struct onnx_tensor images = images5(&net);
+    const struct onnx_tensor detections = suppress(&net, yolov5n(&net, images), full ? 0.99f : 0.3f, CROPS_MAX);
+
+    onnx_builder_output(b, detections, "detections");
+    onnx_builder_output(b, crop(&net, images, detections, full ? part : 64), "crops");
 }
 
 void
 zoo_build_yolov5n_crops(struct onnx_builder *b, enum zoo_size size)
 {
-    const bool full = size == ZOO_SIZE_FULL;
-    const struct yolo net = make_v5(b, size);
-    const struct onnx_tensor images = images5(&net);
-    const struct onnx_tensor detections = suppress(&net, yolov5n(&net, images), full ? 0.99f : 0.3f, CROPS_MAX);
+    yolov5n_crops(b, size, 640, 224);
+}
 
-    onnx_builder_output(b, detections, "detections");
-    onnx_builder_output(b, crop(&net, images, detections, full ? 224 : 64), "crops");
+void
+zoo_build_yolov5n_crops_256(struct onnx_builder *b, enum zoo_size size)
+{
+    yolov5n_crops(b, size, 256, 96);
 }
