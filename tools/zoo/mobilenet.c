@@ -71,7 +71,7 @@ zoo_build_mobilenetv2(struct onnx_builder *b, enum zoo_size size)
 }
 
 void
-zoo_build_mobilenetv2_96(struct onnx_builder *b, enum zoo_size size)
+zoo_build_mobilenetv2_64(struct onnx_builder *b, enum zoo_size size)
 {
-    mobilenetv2(b, size, 96);
+    mobilenetv2(b, size, 64);
 }

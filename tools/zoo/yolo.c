@@ -368,7 +368,7 @@ zoo_build_yolov5n_crops(struct onnx_builder *b, enum zoo_size size)
 }
 
 void
-zoo_build_yolov5n_crops_256(struct onnx_builder *b, enum zoo_size size)
+zoo_build_yolov5n_crops_128(struct onnx_builder *b, enum zoo_size size)
 {
-    yolov5n_crops(b, size, 256, 96);
+    yolov5n_crops(b, size, 128, 64);
 }

@@ -15,7 +15,7 @@ const struct zoo_model zoo_models[] = {
     {"resnet50", "ResNet-50 v1.5: bottleneck blocks", zoo_build_resnet50},
     {"resnext50", "ResNeXt-50 32x4d: grouped convolutions", zoo_build_resnext50},
     {"mobilenetv2", "MobileNetV2 1.0: depthwise convolutions, ReLU6", zoo_build_mobilenetv2},
-    {"mobilenetv2-96", "MobileNetV2 1.0 for images of 96 x 96", zoo_build_mobilenetv2_96},
+    {"mobilenetv2-64", "MobileNetV2 1.0 for images of 64 x 64", zoo_build_mobilenetv2_64},
     {"mobilenetv3-large", "MobileNetV3 large: hard swish, squeeze and excite", zoo_build_mobilenetv3_large},
     {"efficientnet-b0", "EfficientNet-B0: SiLU, squeeze and excite", zoo_build_efficientnet_b0},
     {"shufflenetv2", "ShuffleNetV2 1x: channels split and shuffled", zoo_build_shufflenetv2},
@@ -23,7 +23,7 @@ const struct zoo_model zoo_models[] = {
     {"yolov5n", "YOLOv5n: detector on three scales, boxes decoded", zoo_build_yolov5n},
     {"yolov5n-nms", "YOLOv5n with NonMaxSuppression: detections of all items in one list", zoo_build_yolov5n_nms},
     {"yolov5n-crops", "YOLOv5n before a classifier: detections, and the part of the image in each", zoo_build_yolov5n_crops},
-    {"yolov5n-crops-256", "the same for images of 256 x 256, with parts of 96 x 96", zoo_build_yolov5n_crops_256},
+    {"yolov5n-crops-128", "the same for images of 128 x 128, with parts of 64 x 64", zoo_build_yolov5n_crops_128},
     /* text */
     {"bert-tiny", "BERT of 2 layers of 128: attention mask, layer norm, GELU by Erf", zoo_build_bert_tiny},
     {"bert-base", "BERT of 12 layers of 768", zoo_build_bert_base},
