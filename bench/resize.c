@@ -24,7 +24,8 @@ static const char measures[] =
     "           has ended. leatd has one worker on the cpu backend, of 1 core or 2, and a small network; one process\n"
     "           keeps 64 queries under way; resizes that found the worker idle all the same are counted, and left out.\n"
     "Beside it  Latencies of these queries in windows without a resize, which take turns with those with resizes one after\n"
-    "           the other, a millisecond apart.\n"
+    "           the other, a millisecond apart; and how many of each would be late for an objective of three times the median\n"
+    "           without a resize.\n"
     "           With --cgroups KIND (auto) workers' threads are held as the setting of that name says.\n"
     "Does not   measure a resize of an idle worker, nor what a size is worth.\n"
     "Method     Closed loop on both sides. Percentiles are of all windows of a kind together.";
@@ -280,6 +281,30 @@ print_latency(const char *subject, struct bench_latency of, const char *peer, st
     }
 }
 
+/* Of queries in order. */
+static double
+late_percent(const uint64_t *latencies_ns, uint64_t count, uint64_t objective_ns)
+{
+    uint64_t in_time = count;
+    while (in_time > 0 && latencies_ns[in_time - 1] > objective_ns) {
+        in_time--;
+    }
+    return 100.0 * (double)(count - in_time) / (double)count;
+}
+
+static void
+print_late(uint64_t objective_ns)
+{
+    const double calm = late_percent(shared->latencies_ns[0], count_of(1), objective_ns);
+    const double busy = late_percent(shared->latencies_ns[1], count_of(2), objective_ns);
+
+    bench_print(run.options, &(struct bench_row){.subject = "query, no resize", .metric = "late", .unit = "%", .value = calm,
+                                                 .windows = run.options->windows});
+    bench_print(run.options, &(struct bench_row){.subject = "query, resizes", .metric = "late", .unit = "%", .value = busy,
+                                                 .windows = run.options->windows, .peer = "query, no resize",
+                                                 .ratio = calm > 0 ? busy / calm : 0});
+}
+
 int
 main(int argc, char **argv)
 {
@@ -317,6 +342,7 @@ main(int argc, char **argv)
     const struct bench_latency busy = bench_order(shared->latencies_ns[1], count_of(2));
     print_latency("query, no resize", calm, NULL, none, 0);
     print_latency("query, resizes", busy, "query, no resize", calm, 0);
+    print_late(3 * calm.p50);
     bench_note(&options, "%u resizes of a busy worker, %u of an idle one; %llu queries with none, %llu beside resizes, none lost",
                run.resizes, run.idle,
                (unsigned long long)calm.count, (unsigned long long)busy.count);

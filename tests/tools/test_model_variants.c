@@ -347,14 +347,49 @@ predicted_ns(void)
     return latency_ns;
 }
 
+static double
+number_in(const json_t *object, const char *key)
+{
+    const json_t *number = json_object_get(object, key);
+    EXPECT(json_is_number(number));
+    return json_number_value(number);
+}
+
+/* How far what is said of batches and cores is from the points that it is of, at most; below 0: nothing is said. */
+static double
+see_fit(double *ret_said)
+{
+    LEAT(0, "fits", "model", "show", "given-mlp", "--json");
+    json_t *model = printed(), *point;
+    const json_t *fit = json_array_get(json_object_get(model, "fits"), 0);
+    double off = fit != NULL ? 0 : -1;
+    size_t p;
+
+    json_array_foreach(fit != NULL ? json_object_get(model, "points") : NULL, p, point) {
+        const double c = (double)json_integer_value(json_array_get(point, 1)), b = (double)json_integer_value(json_array_get(point, 2));
+        const double ms = (double)json_integer_value(json_array_get(point, 7)) / 1e6;
+        const double said = number_in(fit, "alpha_ms") * b / c + number_in(fit, "beta_ms") * b +
+                            number_in(fit, "gamma_ms") / c + number_in(fit, "zeta_ms");
+        off = fmax(off, fabs(said / ms - 1));
+    }
+    EXPECT(fit == NULL || number_in(fit, "points") == (double)json_array_size(json_object_get(model, "points")));
+    *ret_said = fit != NULL ? number_in(fit, "off") : -1;
+    json_decref(model);
+    return off;
+}
+
 static void
 test_cores(void)
 {
     char path[160];
+    double said;
 
     EXPECT(count_points(1) == 3 && count_points(2) == 0); /* batches of 1, 2 and 3 */
     LEAT(0, "measured given-mlp", "model", "profile", "given-mlp", "--cores", "2,1,2");
     EXPECT(count_points(1) == 3 && count_points(2) == 3);
+    const double off = see_fit(&said);
+    EXPECT(off >= 0 && fabs(off - said) < 1e-6 * (1 + off));
+    LEAT(0, "b items on c cores", "model", "show", "given-mlp");
     json_t *before = show("given");
     const json_t *classes = json_object_get(json_array_get(json_object_get(before, "variants"), 0), "classes");
     EXPECT(json_array_size(classes) == 2 && json_is_true(json_object_get(json_array_get(classes, 0), "workers")));
@@ -383,6 +418,7 @@ test_cores(void)
     EXPECT(count_points(1) == 3 && count_points(2) == 3);
     LEAT(0, "measured given-mlp", "model", "profile", "given-mlp", "--cores", "1");
     EXPECT(count_points(1) == 3 && count_points(2) == 0);
+    EXPECT(see_fit(&said) < 0 && said < 0);
     LEAT(0, "items/s", "model", "show", "given-mlp");
     LEAT(3, "which the daemon may use", "model", "profile", "given-mlp", "--cores", "60000");
     LEAT(3, "there is no model 'nobody'", "model", "show", "nobody");

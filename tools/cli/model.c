@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "base/status.h"
 #include "kernels/graph.h"
 #include "sched/policy.h"
+#include "sched/scale.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/inspect.h"
 #include "base/npy.h"
@@ -634,6 +636,81 @@ print_points(const json_t *points)
     }
 }
 
+/* Of a class of workers, or of as many cores as no worker has, which are of any class. */
+static bool
+is_of_class(const json_t *point, const char *name)
+{
+    const char *of = json_string_value(json_array_get(point, 0));
+    return strcmp(of, name) == 0 || strchr(of, ' ') != NULL;
+}
+
+/*
+ * What batches take by batch and cores, as `simulate --stages` has it: fitted to the 99th percentiles of all points of the class, as
+ * Themis does. NULL: they do not tell it.
+ */
+static json_t *
+fit_class(const json_t *points, const char *name)
+{
+    const size_t most = json_array_size(points);
+    struct leat_scale_point *measured = calloc(most + 1, sizeof(measured[0]));
+    struct leat_scale_latency fit;
+    uint32_t count = 0;
+    double off = 0;
+    json_t *point, *found = NULL;
+    size_t p;
+
+    json_array_foreach(points, p, point) {
+        if (measured != NULL && is_of_class(point, name)) {
+            measured[count++] = (struct leat_scale_point){.cores = (uint32_t)json_integer_value(json_array_get(point, 1)),
+                                                          .batch = (uint32_t)json_integer_value(json_array_get(point, 2)),
+                                                          .latency_ms = (double)json_integer_value(json_array_get(point, 7)) / 1e6};
+        }
+    }
+    if (measured != NULL && leat_scale_fit(measured, count, &fit) == LEAT_OK) {
+        for (uint32_t i = 0; i < count; i++) {
+            off = fmax(off, fabs(leat_scale_latency_ms(&fit, measured[i].batch, measured[i].cores) / measured[i].latency_ms - 1));
+        }
+        found = json_pack("{s:s, s:f, s:f, s:f, s:f, s:i, s:f}", "class", name, "alpha_ms", fit.alpha_ms, "beta_ms", fit.beta_ms,
+                          "gamma_ms", fit.gamma_ms, "zeta_ms", fit.zeta_ms, "points", (int)count, "off", isfinite(off) ? off : -1);
+    }
+    free(measured);
+    return found;
+}
+
+static json_t *
+fit_classes(const json_t *model)
+{
+    json_t *fits = json_array(), *class;
+    size_t c;
+
+    json_array_foreach(json_object_get(model, "classes"), c, class) {
+        json_t *fit = fit_class(json_object_get(model, "points"), text_of(class, "class"));
+        bool again = strcmp(text_of(class, "class"), "none") == 0;
+        for (size_t f = 0; f < json_array_size(fits); f++) { /* a class has several sizes of workers */
+            again = again || strcmp(text_of(json_array_get(fits, f), "class"), text_of(class, "class")) == 0;
+        }
+        if (fit != NULL && !again) {
+            (void)json_array_append(fits, fit);
+        }
+        json_decref(fit);
+    }
+    return fits;
+}
+
+static void
+print_fits(const json_t *fits)
+{
+    json_t *fit;
+    size_t f;
+
+    json_array_foreach(fits, f, fit) {
+        (void)printf("    p99 of %s, b items on c cores: %.4g b/c + %.4g b + %.4g/c + %.4g ms, off by %.0f %% at most\n",
+                     text_of(fit, "class"), json_real_value(json_object_get(fit, "alpha_ms")),
+                     json_real_value(json_object_get(fit, "beta_ms")), json_real_value(json_object_get(fit, "gamma_ms")),
+                     json_real_value(json_object_get(fit, "zeta_ms")), 100 * json_real_value(json_object_get(fit, "off")));
+    }
+}
+
 static int
 model_show(int argc, char **argv, const struct model_options *options)
 {
@@ -660,6 +737,7 @@ model_show(int argc, char **argv, const struct model_options *options)
         }
     } while (from > 0);
     (void)json_object_del(model, "next");
+    (void)json_object_set_new(model, "fits", fit_classes(model));
     if (options->json) {
         print_json(model);
         return EXIT_DONE;
@@ -673,6 +751,7 @@ model_show(int argc, char **argv, const struct model_options *options)
     (void)printf("    %-14s %5s %6s %11s %11s %11s %12s %6s\n", "class", "cores", "items", "p50", "p95", "p99", "items/s",
                  "runs");
     print_points(json_object_get(model, "points"));
+    print_fits(json_object_get(model, "fits"));
     print_shorter(model, true);
     json_decref(model);
     return EXIT_DONE;
