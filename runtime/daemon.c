@@ -34,10 +34,22 @@ leat_daemon_find_model(struct leat_daemon *daemon, const char *name)
     return NULL;
 }
 
-enum leat_status
-leat_daemon_find_target(void *context, const char *name, struct leat_target *ret_target)
+/* Mutex held. A run's first query is refused where its stage's list is full. */
+static uint32_t
+offline_max(const struct leat_daemon *daemon, const struct leat_pipeline *pipeline)
 {
-    struct leat_daemon *daemon = context;
+    uint32_t most = leat_pipeline_offline_max(pipeline);
+
+    for (uint32_t s = 0; s < pipeline->stage_count; s++) {
+        const struct leat_application *app = daemon->applications[pipeline->stages[s].application];
+        most = app != NULL && app->waiting_max < most ? app->waiting_max : most;
+    }
+    return most;
+}
+
+enum leat_status
+leat_daemon_find_offline(struct leat_daemon *daemon, const char *name, struct leat_target *ret_target, uint32_t *ret_most)
+{
     enum leat_status status = LEAT_OK;
 
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
@@ -45,8 +57,10 @@ leat_daemon_find_target(void *context, const char *name, struct leat_target *ret
     const struct leat_daemon_pipeline *own = app == NULL ? leat_daemon_find_pipeline(daemon, name) : NULL;
     if (app != NULL) {
         *ret_target = app->target;
+        *ret_most = app->waiting_max;
     } else if (own != NULL && own->pipeline != NULL && !own->removing) {
         *ret_target = own->pipeline->target;
+        *ret_most = offline_max(daemon, own->pipeline);
     } else if (own != NULL && !own->removing) {
         status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "pipeline '%s' is not served: %s", name, own->failure);
     } else {
@@ -57,6 +71,13 @@ leat_daemon_find_target(void *context, const char *name, struct leat_target *ret
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     return status;
+}
+
+enum leat_status
+leat_daemon_find_target(void *context, const char *name, struct leat_target *ret_target)
+{
+    uint32_t most;
+    return leat_daemon_find_offline(context, name, ret_target, &most);
 }
 
 /* ---- Models ----------------------------------------------------------------------------------- */

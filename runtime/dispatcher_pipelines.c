@@ -59,6 +59,12 @@ _Static_assert(LEAT_PIPELINE_RUNS_MAX <= 1u << 14, "a slot names any run");
 
 /* ---- Control side ----------------------------------------------------------------------------- */
 
+uint32_t
+leat_pipeline_offline_max(const struct leat_pipeline *pipeline)
+{
+    return pipeline->runs_max / 2;
+}
+
 enum leat_status
 leat_pipeline_init_runs(struct leat_pipeline *pipeline)
 {
@@ -318,6 +324,7 @@ end_run(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
     run->links[RUN_LIVE].next = pipeline->free_runs;
     pipeline->free_runs = run;
     pipeline->running--;
+    pipeline->offline_running -= run->offline;
     atomic_store_explicit(&pipeline->counters.running, pipeline->running, memory_order_relaxed);
 }
 
@@ -1024,6 +1031,13 @@ units_fit(const struct leat_pipeline *pipeline, const struct leat_wire_request *
     return true;
 }
 
+/* Is there one for it? */
+static bool
+has_run(const struct leat_pipeline *pipeline, bool offline)
+{
+    return pipeline->free_runs != NULL && (!offline || pipeline->offline_running < leat_pipeline_offline_max(pipeline));
+}
+
 enum leat_reason
 leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeline *pipeline,
                           struct leat_daemon_session *client, const struct leat_wire_request *request, uint64_t submit_ns)
@@ -1039,7 +1053,7 @@ leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeli
         bump(&pipeline->counters.rejected, 1);
         return LEAT_REASON_TENSOR;
     }
-    if (run == NULL) {
+    if (LEAT_UNLIKELY(!has_run(pipeline, offline))) {
         bump(&pipeline->counters.rejected, 1);
         return LEAT_REASON_QUEUE_FULL;
     }
@@ -1071,6 +1085,7 @@ leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeli
                                    .run = (run - pipeline->runs) & (LEAT_PIPELINE_RUNS_MAX - 1)};
     bump(&pipeline->counters.accepted, 1);
     pipeline->running++;
+    pipeline->offline_running += offline;
     atomic_store_explicit(&pipeline->counters.running, pipeline->running, memory_order_relaxed);
     begin_stages(dispatcher, run, 0);
     return LEAT_REASON_NONE;
@@ -1242,8 +1257,10 @@ leat_dispatcher_check_pipelines(const struct leat_dispatcher *dispatcher)
         LEAT_ASSERT(pipelines->live.first == NULL);
         return 0;
     }
+    uint32_t offline_runs[LEAT_PIPELINES_MAX] = {0};
     for (const struct leat_pipeline_run *run = pipelines->live.first; run != NULL; run = run->links[RUN_LIVE].next) {
         check_run(dispatcher, run);
+        offline_runs[run->pipeline->index] += run->offline;
         outstanding += run->outstanding;
         again += run->again;
         offline += run->offline ? run->outstanding : 0;
@@ -1258,6 +1275,7 @@ leat_dispatcher_check_pipelines(const struct leat_dispatcher *dispatcher)
             count++;
         }
         LEAT_ASSERT(pipeline == NULL || count + pipeline->running == pipeline->runs_max);
+        LEAT_ASSERT(pipeline == NULL || pipeline->offline_running == offline_runs[i]);
         running += pipeline != NULL ? pipeline->running : 0;
     }
     for (uint16_t q = pipelines->free_query; q != NO_QUERY; q = pipelines->queries[q].next) {

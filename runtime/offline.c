@@ -213,12 +213,17 @@ leat_offline_list_jobs(struct leat_offline *offline)
 /* ---- Orders ----------------------------------------------------------------------------------- */
 
 static enum leat_status
-find_target(struct leat_offline *offline, const char *name, struct leat_target *ret_target)
+find_target(struct leat_offline *offline, const char *name, struct leat_target *ret_target, uint32_t *ret_most)
 {
-    enum leat_status status = leat_daemon_find_target(offline->daemon, name, ret_target);
+    enum leat_status status = leat_daemon_find_offline(offline->daemon, name, ret_target, ret_most);
     if (status == LEAT_OK) {
         status = leat_offline_check_target(ret_target);
         status = status == LEAT_OK ? LEAT_OK : leat_err_prefix(status, "'%s'", name);
+    }
+    if (status == LEAT_OK && *ret_most == 0) {
+        status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
+                           "pipeline '%s' answers one query at a time, which is for online ones: give it an in_flight of 2",
+                           name);
     }
     return status;
 }
@@ -288,8 +293,9 @@ leat_offline_submit(struct leat_offline *offline, const struct leat_registry_job
     struct leat_registry_job kept = *order;
     struct leat_offline_folders folders;
     struct leat_target target;
+    uint32_t most;
 
-    enum leat_status status = find_target(offline, kept.application, &target);
+    enum leat_status status = find_target(offline, kept.application, &target, &most);
     if (status != LEAT_OK) {
         return status;
     }
@@ -446,6 +452,7 @@ struct run {
     struct job *job;
     struct leat_session *session;
     struct leat_target target;
+    uint32_t most; /* items under way, that none is refused */
     struct leat_offline_items items;
     FILE *report;
     uint32_t next;                /* of items, not asked yet */
@@ -474,10 +481,11 @@ open_session(struct run *run)
     for (uint32_t t = 0; t < tensors; t++) {
         slot_bytes += tensor_bytes(&run->target, t) + 4096;
     }
-    const uint64_t most = daemon->server.arena_max_bytes < ARENA_BYTES ? daemon->server.arena_max_bytes : ARENA_BYTES;
+    const uint64_t bytes_max = daemon->server.arena_max_bytes < ARENA_BYTES ? daemon->server.arena_max_bytes : ARENA_BYTES;
+    wanted = wanted < run->most ? wanted : run->most;
     wanted = wanted < SLOTS_MAX ? wanted : SLOTS_MAX;
     wanted = wanted < daemon->server.slots_max ? wanted : daemon->server.slots_max;
-    wanted = wanted * slot_bytes <= most ? wanted : most / slot_bytes;
+    wanted = wanted * slot_bytes <= bytes_max ? wanted : bytes_max / slot_bytes;
     run->slot_count = wanted > 0 ? (uint32_t)wanted : 1; /* a large one by itself, or refused */
     options.socket_path = daemon->server.socket_path;
     options.slots = run->slot_count < 2 ? 2 : run->slot_count;
@@ -723,7 +731,7 @@ run_job(struct run *run)
 {
     struct job *job = run->job;
 
-    enum leat_status status = find_target(run->offline, job->kept.application, &run->target);
+    enum leat_status status = find_target(run->offline, job->kept.application, &run->target, &run->most);
     if (status == LEAT_OK) {
         status = leat_offline_list(&job->folders, &run->target, &run->items);
     }

@@ -93,7 +93,11 @@ struct leat_pipeline {
     uint32_t size_of[LEAT_SIZES_MAX], size_at[LEAT_SIZES_MAX];
 
     uint64_t workspace_bytes; /* of one run; a multiple of LEAT_TENSOR_ALIGN */
-    uint32_t runs_max;        /* 1..LEAT_PIPELINE_RUNS_MAX: more at a time are refused, LEAT_REASON_QUEUE_FULL */
+    /*
+     * 1..LEAT_PIPELINE_RUNS_MAX: more at a time are refused, LEAT_REASON_QUEUE_FULL, and so are offline ones beyond
+     * leat_pipeline_offline_max().
+     */
+    uint32_t runs_max;
     uint64_t workspaces_unit; /* of the first run's, in the arena of LEAT_PIPELINE_SESSION; runs_max of them lie there */
 
     struct leat_pipeline_run *runs; /* [runs_max]; run i has the i-th workspace */
@@ -101,7 +105,7 @@ struct leat_pipeline {
     /* Dispatcher's. */
     struct leat_pipeline_run *free_runs;
     bool removing;
-    uint32_t running;
+    uint32_t running, offline_running; /* of them, those that are offline */
     uint32_t each_mean[LEAT_PIPELINE_STAGES_MAX]; /* items of a repeating stage for one of the query's, lately, in 1/256; 0: unknown */
     struct leat_pipeline_counters counters;
     struct {
@@ -115,5 +119,8 @@ struct leat_pipeline {
  */
 LEAT_MUST_CHECK enum leat_status leat_pipeline_init_runs(struct leat_pipeline *pipeline);
 void leat_pipeline_fini_runs(struct leat_pipeline *pipeline);
+
+/* Half of runs_max: online runs find the rest. 0 where runs_max is 1: all offline ones are refused. */
+uint32_t leat_pipeline_offline_max(const struct leat_pipeline *pipeline);
 
 #endif /* LEAT_RUNTIME_PIPELINE_H */

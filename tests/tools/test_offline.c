@@ -2,7 +2,8 @@
 /*
  * Goal     `leat offline`: every item of a folder is answered once and right, or told of in the report, also if the daemon is
  *          killed at any step that changes the disk, drained or started with other folders in place; what was cancelled can go
- *          on; while online queries keep the workers busy, nothing starts.
+ *          on; while online queries keep the workers busy, nothing starts; a pipeline answers a job beside online queries,
+ *          and refuses neither.
  * Method   leatd with models that copy their input, and a leatd that kills itself at a step, each step in turn.
  */
 #include <dirent.h>
@@ -447,6 +448,85 @@ test_throttling(void)
     leat_close(session);
 }
 
+/* The model `copy` twice, one after the other. */
+static void
+add_pipeline(struct leat_session *session, const char *name, uint32_t in_flight)
+{
+    char text[512];
+
+    (void)snprintf(text, sizeof(text),
+                   "{\"op\":\"pipeline-add\",\"name\":\"%s\",\"pipeline\":{\"in_flight\":%u,\"items_max\":%d,\"stages\":["
+                   "{\"name\":\"a\",\"application\":\"copy\",\"inputs\":{\"input\":\"input.x\"}},"
+                   "{\"name\":\"b\",\"application\":\"copy\",\"inputs\":{\"input\":\"a.output\"}}],"
+                   "\"outputs\":{\"y\":\"b.output\"}}}",
+                   name, in_flight, ITEMS_MAX);
+    json_t *answer = leatd_request(session, text);
+    EXPECT(json_object_get(answer, "error") == NULL);
+    json_decref(answer);
+}
+
+static void
+remove_pipeline(struct leat_session *session, const char *name)
+{
+    char text[128];
+
+    (void)snprintf(text, sizeof(text), "{\"op\":\"pipeline-remove\",\"name\":\"%s\"}", name);
+    json_t *answer = leatd_request(session, text);
+    EXPECT(json_object_get(answer, "error") == NULL);
+    json_decref(answer);
+}
+
+/* One at a time. */
+static void
+ask_online(struct leat_session *session, const char *name, uint32_t count)
+{
+    struct leat_query query = LEAT_QUERY_INIT;
+    struct leat_completion done;
+    struct leat_target target;
+    size_t answers;
+
+    EXPECT(leat_find(session, name, &target) == LEAT_OK);
+    query.target = target.id;
+    for (uint32_t t = 0; t < target.input_count + target.output_count; t++) {
+        EXPECT(leat_tensor_alloc(session, target.tensors[t].item_bytes, &query.tensors[t]) == LEAT_OK);
+    }
+    for (uint32_t q = 0; q < count; q++) {
+        EXPECT(leat_submit(session, &query, NULL) == LEAT_OK);
+        EXPECT(leat_wait(session, &done, 1, UINT64_MAX, &answers) == LEAT_OK && answers == 1);
+        EXPECT(done.outcome == LEAT_OUTCOME_OK);
+    }
+}
+
+/* Two runs at a time are a job's, of eight that it would have, and two are left for others. */
+static void
+test_pipeline(void)
+{
+    enum { COUNT = 200, ONLINE = 20 };
+    struct leat_session *session = leatd_open_session(&leatd, 2, 65536);
+
+    add_pipeline(session, "twice", 4);
+    put_items("chained", 0, COUNT);
+    EXPECT(submit("twice", "chained", "chained-out") == 0);
+    const uint64_t id = printed_id();
+    while (count_entries("chained-out") == 0) {
+    }
+    ask_online(session, "twice", ONLINE);
+    EXPECT(run("show", id, "--wait", NULL) == 0);
+    expect_counts(COUNT, COUNT, 0);
+    EXPECT(count_entries("chained-out") == 2 * COUNT); /* stage_ns is an output, too */
+    json_t *pipeline = leatd_request(session, "{\"op\":\"pipeline-show\",\"name\":\"twice\"}");
+    EXPECT(leatd_number(pipeline, "rejected") == 0 && leatd_number(pipeline, "ok") >= COUNT + ONLINE);
+    json_decref(pipeline);
+    remove_pipeline(session, "twice");
+
+    add_pipeline(session, "single", 1);
+    EXPECT(submit("single", "chained", "out2") == 3);
+    expect_refusal(3, "pipeline 'single' answers one query at a time");
+    ask_online(session, "single", 1);
+    remove_pipeline(session, "single");
+    leat_close(session);
+}
+
 static void
 test_death_at_every_step(void)
 {
@@ -505,6 +585,7 @@ main(void)
     test_cancel_resume_and_restart();
     test_other_folder();
     test_throttling();
+    test_pipeline();
     leatd_end(&leatd, SIGTERM);
     test_death_at_every_step();
     leatd_fini(&leatd);
