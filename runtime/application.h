@@ -163,7 +163,8 @@ struct leat_application {
     struct leat_application *successor; /* that waits for what runs to end; NULL: none */
     bool busy;      /* in the dispatcher's list of those to decide for */
     bool sweep_due; /* a query that waits was cancelled, or its session closed */
-    struct leat_load load; /* of online queries */
+    struct leat_load load; /* of online queries, with those that are refused for want of room or of time */
+    uint64_t turned_away_items; /* of these, ever */
     uint64_t jump_items; /* of those: as many waiting are LEAT_EVENT_JUMP; 0: none are */
     struct leat_reserve reserve;
     _Atomic uint64_t reserve_ns; /* as it is kept. W: dispatcher  R: control, relaxed */

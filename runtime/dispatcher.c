@@ -519,6 +519,13 @@ tell_jump(struct leat_dispatcher *dispatcher, struct leat_application *app)
     }
 }
 
+void
+leat_dispatcher_turn_away(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t items)
+{
+    app->turned_away_items += items;
+    tell_jump(dispatcher, app); /* what is refused never waits */
+}
+
 static void
 enter(struct leat_dispatcher *dispatcher, struct leat_application *app, struct leat_waiting *waiting,
       const struct leat_query_entry *entry, const struct leat_sched_query *query)
@@ -592,11 +599,6 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
     if (LEAT_UNLIKELY(online && leat_waiting_count(waiting) >= app->waiting_max)) {
         decide_for(dispatcher, app, rank);
     }
-    if (LEAT_UNLIKELY(leat_waiting_count(waiting) >= app->waiting_max)) {
-        bump(&app->counters.rejected, 1);
-        leat_dispatcher_finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
-        return;
-    }
     struct leat_sched_query query = leat_waiting_query(entry, dispatcher->now_ns);
     enum leat_reason reason;
     struct closest closest;
@@ -615,8 +617,16 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         }
         app->next_expiry_ns = late_ns < app->next_expiry_ns ? late_ns : app->next_expiry_ns;
     }
-    if (online) { /* what no variant suits, or only time that is left, is no load */
+    if (online) { /* what finds no room is load, too; what no variant suits, or only time that is left, is none */
         leat_load_arrive(&app->load, dispatcher->now_ns, query.items);
+    }
+    if (LEAT_UNLIKELY(leat_waiting_count(waiting) >= app->waiting_max)) {
+        if (online) {
+            leat_dispatcher_turn_away(dispatcher, app, query.items);
+        }
+        bump(&app->counters.rejected, 1);
+        leat_dispatcher_finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
+        return;
     }
     uint32_t probed = LEAT_PROBING_NONE;
     if (entry->deadline_ns != LEAT_NO_DEADLINE) {
@@ -631,7 +641,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         if (LEAT_UNLIKELY(lost && probed == LEAT_PROBING_NONE)) {
             closest = close_by(dispatcher, app, rank, variant, query.items);
             if (online) {
-                tell_jump(dispatcher, app); /* what is refused never waits */
+                leat_dispatcher_turn_away(dispatcher, app, query.items);
             }
             bump(&app->counters.rejected, 1);
             finish_close_to(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_DEADLINE, closest);

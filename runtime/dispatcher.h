@@ -63,11 +63,12 @@ struct leat_profile_copy {
     uint16_t application;     /* id */
     char name[LEAT_NAME_MAX]; /* and its name: by now the id may be another's */
     uint32_t variant;
-    uint64_t jump_items; /* once as many more wait than now, or time refuses one, LEAT_EVENT_JUMP comes; 0: as before */
+    uint64_t jump_items; /* LEAT_EVENT_JUMP once as many more wait than now, or one lacks room or time; 0: as before */
     bool found;
     uint32_t rate_qps, dispersion_ppm; /* of the application's arrivals */
     uint32_t rising_qps;               /* the rate, but that of late where it rises */
     uint64_t queries, items;           /* that arrived so far */
+    uint64_t admitted_items;           /* of these, those that were not refused for want of room or of time */
     uint64_t waiting_items;            /* of online queries */
     struct leat_profile profiles[LEAT_WORKER_CLASSES_MAX];
     bool answered; /* control's */

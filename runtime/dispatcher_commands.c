@@ -145,6 +145,7 @@ take_over(struct leat_dispatcher *dispatcher, struct leat_application *app)
     pass_profiles_on(app, successor);
     leat_histogram_merge(&successor->sizes, &app->sizes);
     successor->load = app->load;
+    successor->turned_away_items = app->turned_away_items;
     successor->jump_items = app->jump_items;
     successor->reserve = app->reserve;
     memcpy(successor->serving, app->serving, sizeof(successor->serving));
@@ -176,6 +177,7 @@ copy_profiles(struct leat_dispatcher *dispatcher, struct leat_profile_copy *copy
         copy->dispersion_ppm = leat_load_dispersion_ppm(&app->load, dispatcher->now_ns);
         copy->queries = app->load.queries;
         copy->items = app->load.items;
+        copy->admitted_items = app->load.items - app->turned_away_items;
     }
     leat_dispatcher_send(dispatcher, &event);
 }

@@ -1038,6 +1038,33 @@ has_run(const struct leat_pipeline *pipeline, bool offline)
     return pipeline->free_runs != NULL && (!offline || pipeline->offline_running < leat_pipeline_offline_max(pipeline));
 }
 
+/* Could its first stage run it, however much that has to do? */
+static bool
+suits_first_stage(const struct leat_dispatcher *dispatcher, const struct leat_pipeline *pipeline,
+                  const struct leat_wire_request *request)
+{
+    const struct leat_application *app = application_of(dispatcher, &pipeline->stages[0]);
+    const struct leat_sched_query query = {.items = request->items,
+                                           .accuracy_floor_ppm = request->accuracy_floor_ppm,
+                                           .length = (uint16_t)app->target.length_max};
+    const uint32_t nano = request->cost_cap != 0 ? least_nano(app, &query) : 0;
+
+    return fastest_variant(app, &query) < app->variant_count &&
+           (request->cost_cap == 0 || (nano > 0 && nano <= leat_wire_cost_nano(request->cost_cap)));
+}
+
+/* It came to its first stage, by which whoever scales knows how much comes to the pipeline. */
+static void
+turn_away(struct leat_dispatcher *dispatcher, const struct leat_pipeline *pipeline, const struct leat_wire_request *request)
+{
+    struct leat_application *app = application_of(dispatcher, &pipeline->stages[0]);
+
+    if (suits_first_stage(dispatcher, pipeline, request)) {
+        leat_load_arrive(&app->load, dispatcher->now_ns, request->items);
+        leat_dispatcher_turn_away(dispatcher, app, request->items);
+    }
+}
+
 enum leat_reason
 leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeline *pipeline,
                           struct leat_daemon_session *client, const struct leat_wire_request *request, uint64_t submit_ns)
@@ -1054,6 +1081,9 @@ leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeli
         return LEAT_REASON_TENSOR;
     }
     if (LEAT_UNLIKELY(!has_run(pipeline, offline))) {
+        if (!offline) {
+            turn_away(dispatcher, pipeline, request);
+        }
         bump(&pipeline->counters.rejected, 1);
         return LEAT_REASON_QUEUE_FULL;
     }

@@ -168,6 +168,12 @@ bump(_Atomic uint64_t *counter, uint64_t by)
 void leat_dispatcher_finish(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry, enum leat_outcome outcome,
                             enum leat_reason reason);
 
+/*
+ * An online query that some variant suits, and that was told to the application's load, is refused for want of room or of
+ * time. Whoever asked for it hears of a jump.
+ */
+void leat_dispatcher_turn_away(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t items);
+
 /* A query that waits is to leave the application's list, or not to enter it. */
 void leat_dispatcher_take_back(struct leat_dispatcher *dispatcher, struct leat_waiting_slot *slot);
 

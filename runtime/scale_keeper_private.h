@@ -28,7 +28,7 @@ struct leat_scale_stage {
     uint64_t delay_ns;                           /* of a new instance */
     double rate_qps;                             /* of items, now */
     struct leat_calls calls;                     /* for one of the first stage's items */
-    uint64_t items;                              /* that came so far */
+    uint64_t items, admitted_items;              /* that came so far; that were let in */
     uint64_t waiting_items;
     struct leat_scale_part part; /* as it was carried out last */
     uint64_t latency_ns[LEAT_JOINT_CLASSES_MAX][LEAT_SCALE_CORES_MAX * LEAT_SCALE_BATCH_MAX];

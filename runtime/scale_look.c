@@ -166,6 +166,7 @@ look_at(struct leat_daemon *daemon, uint32_t a, uint32_t s, const char *name)
     stage->rate_qps = keeper->copy.rising_qps;
     stage->waiting_items = keeper->copy.waiting_items;
     stage->items = keeper->copy.items;
+    stage->admitted_items = keeper->copy.admitted_items;
     stage->seen = true;
     return LOOK_SEEN;
 }
@@ -191,7 +192,7 @@ look_at_application(struct leat_daemon *daemon, uint32_t a, const struct leat_ap
 
 /* ---- Pipelines ------------------------------------------------------------------------------------------- */
 
-/* How many items each stage is asked for one of the pipeline's. */
+/* How many items each stage is asked for one of the pipeline's: those that the first refuses, no other is asked for. */
 static void
 count_calls(struct leat_scale_application *scaled)
 {
@@ -199,7 +200,7 @@ count_calls(struct leat_scale_application *scaled)
 
     joint->stages[0].calls = 1;
     for (uint32_t s = 1; s < joint->stage_count; s++) {
-        leat_calls_count(&scaled->stages[s].calls, scaled->stages[0].items, scaled->stages[s].items);
+        leat_calls_count(&scaled->stages[s].calls, scaled->stages[0].admitted_items, scaled->stages[s].items);
         joint->stages[s].calls = scaled->stages[s].calls.each;
     }
 }

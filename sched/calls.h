@@ -26,7 +26,10 @@ struct leat_calls {
 };
 #define LEAT_CALLS_INIT {.each = 1}
 
-/* Items that came so far to the first stage and to this one. Either less than before: another application is there. */
+/*
+ * Items that came so far to the first stage and were not refused there, and that came to this one. Either less than before:
+ * another application is there.
+ */
 void leat_calls_count(struct leat_calls *calls, uint64_t first, uint64_t own);
 
 #endif /* LEAT_SCHED_CALLS_H */

@@ -2,8 +2,8 @@
 /*
  * sched/load.h - how many items a second arrive, and how unevenly, over a moving window.
  *
- * Role      An application's arrivals are told one by one; selectors and whoever makes their policies ask what they
- *           amount to.
+ * Role      An application's arrivals are told one by one, those as well that are refused because it has too much to do;
+ *           selectors, and whoever makes their policies or scales, ask what they amount to.
  * Items     What counts are a query's items: eight queries of one are the same load as one of eight, but arrive more evenly.
  * Rate      Arrivals of the last window over its length, by LEAT_LOAD_BUCKETS buckets: of the oldest, which the window
  *           only partly covers, as large a part is counted. While less than a window has passed since the start the time

@@ -665,6 +665,10 @@ take_events(void)
             pipeline_steps.drained = true;
             continue;
         }
+        if (event.kind == LEAT_EVENT_JUMP) {
+            pipeline_steps.jumps++;
+            continue;
+        }
         NEED(event.kind == LEAT_EVENT_SESSION_GONE && clients[event.session->index].closing);
         const uint16_t c = event.session->index;
         NEED(event.session->dispatcher.in_flight == 0);

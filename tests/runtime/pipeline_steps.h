@@ -76,6 +76,7 @@ extern struct pipeline_steps {
     uint32_t batches;
     bool device_fails;  /* the next batch does */
     bool gone, drained; /* the dispatcher says so of the pipeline and of itself */
+    uint32_t jumps;     /* of the load, that it told */
 } pipeline_steps;
 
 void pipeline_steps_start(const struct pipeline_steps_options *options);

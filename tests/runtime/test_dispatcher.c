@@ -6,7 +6,7 @@
  *          application that it was made for and to no other, and what is not in force comes back. Selectors hear of the runs
  *          that say something, and reserves outlive the application's variants.
  *          Offline queries take what others leave, and are neither load nor backlog of theirs; what is served late,
- *          though it cannot be in time, goes in between.
+ *          though it cannot be in time, goes in between. Online queries that find no room are load.
  * Method   The dispatcher driven round by round over sessions whose clients are this test, with a worker that does not
  *          move until it is told to, so that queries wait. Work is counted in list entries looked at, not in time.
  *          The clock stands still but where a case or a run moves it.
@@ -43,6 +43,7 @@ static struct {
 } clients[SESSIONS];
 static struct leat_policy_change *policy_change; /* last answered */
 static struct leat_application *application_gone; /* last */
+static uint32_t jumps;                            /* that it told */
 static uint64_t now_ns;
 static uint64_t run_ns; /* that every run takes */
 static enum leat_status run_status;
@@ -138,6 +139,10 @@ step(void)
         }
         if (event.kind == LEAT_EVENT_APPLICATION_GONE) {
             application_gone = event.application;
+            continue;
+        }
+        if (event.kind == LEAT_EVENT_PROFILES_COPIED || event.kind == LEAT_EVENT_JUMP) {
+            jumps += event.kind == LEAT_EVENT_JUMP;
             continue;
         }
         EXPECT(event.kind == LEAT_EVENT_SESSION_GONE);
@@ -926,6 +931,70 @@ test_what_cannot_be_served_is_no_load(void)
     stop();
 }
 
+static struct leat_profile_copy
+copy_profiles(uint16_t app, uint64_t jump_items)
+{
+    struct leat_profile_copy copied = {.application = app, .jump_items = jump_items};
+    leat_dispatcher_command(dispatcher, &(struct leat_command){.kind = LEAT_COMMAND_COPY_PROFILES, .profiles = &copied});
+    (void)step();
+    EXPECT(copied.found);
+    return copied;
+}
+
+/* But those that find no room, or no time, are; and whoever asked hears of a jump, once. */
+static void
+test_what_finds_no_room_is_load(void)
+{
+    struct leat_profile_copy copied;
+
+    start();
+    leat_profile_init(&profiles[0][0], LEAT_PROFILE_DEFAULT, NULL);
+    leat_profile_set(&profiles[0][0], 1, 50000000);
+    apps[PLAIN].waiting_max = 2;
+    jumps = 0;
+    (void)copy_profiles(PLAIN, ALL); /* more than can wait */
+    submit(0, 0, ticket_of(0, 0), PLAIN, 0);
+    (void)step();
+    for (uint32_t slot = 1; slot < 3; slot++) {
+        submit(0, slot, ticket_of(0, slot), PLAIN, 0);
+    }
+    for (uint32_t slot = 3; slot < 6; slot++) {
+        submit_as(LEAT_WIRE_OFFLINE, 0, slot, ticket_of(0, slot), PLAIN, 0);
+    }
+    (void)step();
+    EXPECT(apps[PLAIN].running == 1 && waiting(PLAIN) == 4 && clients[0].outcomes[5] == LEAT_OUTCOME_REJECTED);
+    publish(0, &(struct leat_wire_request){.submit_ns = now_ns, /* whom nothing suits */
+                                           .accuracy_floor_ppm = 500000,
+                                           .items = 1,
+                                           .slot = 6,
+                                           .target = PLAIN,
+                                           .ticket_low = 2,
+                                           .units = {0, 1}});
+    submit(0, 7, ticket_of(0, 7), PLAIN, 1000); /* late, for whom there is room */
+    (void)step();
+    EXPECT(clients[0].outcomes[6] == LEAT_OUTCOME_REJECTED && waiting(PLAIN) == 5);
+    EXPECT(apps[PLAIN].load.queries == 3 && jumps == 0);
+    for (uint32_t slot = 8; slot < 10; slot++) {
+        submit(0, slot, ticket_of(0, slot), PLAIN, 0);
+    }
+    (void)step();
+    EXPECT(clients[0].outcomes[8] == LEAT_OUTCOME_REJECTED && clients[0].outcomes[9] == LEAT_OUTCOME_REJECTED);
+    EXPECT(jumps == 1);
+    copied = copy_profiles(PLAIN, ALL);
+    EXPECT(copied.queries == 5 && copied.items == 5 && copied.admitted_items == 3);
+    for (uint32_t i = 0; i < 6; i++) {
+        run_one();
+    }
+    (void)copy_profiles(TIGHT, ALL);
+    submit(0, 0, ticket_of(0, 0), TIGHT, 1000);
+    (void)step();
+    EXPECT(clients[0].outcomes[0] == LEAT_OUTCOME_REJECTED && jumps == 2);
+    copied = copy_profiles(TIGHT, 0);
+    EXPECT(copied.queries == 1 && copied.items == 1 && copied.admitted_items == 0);
+    leat_profile_init(&profiles[0][0], LEAT_PROFILE_DEFAULT, NULL);
+    stop();
+}
+
 /* However many wait offline, as many may wait online. */
 static void
 test_offline_takes_no_place(void)
@@ -1147,6 +1216,7 @@ main(void)
     test_offline_wants_no_worker();
     test_offline_is_no_load();
     test_what_cannot_be_served_is_no_load();
+    test_what_finds_no_room_is_load();
     test_offline_takes_no_place();
     test_offline_has_time();
     test_slow_profiles_are_doubted();

@@ -2,7 +2,8 @@
 /*
  * Goal     Runs of pipelines: chains, fans, diamonds and repeating stages give right answers; objectives, accuracy floors, caps
  *          on costs and offline work hold for all stages together; a cancel or the client's end stops a run at any moment;
- *          tables that are full delay or refuse, and lose nothing; a run that waits holds up no other.
+ *          tables that are full delay or refuse, and lose nothing; a run that waits holds up no other; offline runs leave
+ *          half of all to others, and what is refused for want of a run is load.
  * Method   tests/runtime/pipeline_steps.h: step by step, every answer compared with an evaluation of the DAG.
  */
 #include <string.h>
@@ -688,6 +689,64 @@ test_held_up(void)
     }
 }
 
+/*
+ * Offline runs, however many are asked for, are half of all at the most. An online one that is refused for want of a run is
+ * load, which an offline one is not, nor one that would be refused anyway.
+ */
+static void
+test_offline_leaves_runs(void)
+{
+    struct pipeline_steps_options options = chain(2);
+    const struct leat_application *first = &pipeline_steps.apps[0];
+
+    options.runs_max = 5;
+    pipeline_steps_start(&options);
+    pipeline_steps.apps[0].jump_items = 1000; /* as whoever scales asks */
+    for (uint32_t n = 0; n < 8; n++) {
+        ask(n, &(struct pipeline_steps_ask){.offline = true});
+    }
+    pipeline_steps_round(1);
+    EXPECT(pipeline_steps.pipeline.running == 2 && pipeline_steps.pipeline.offline_running == 2);
+    for (uint32_t n = 2; n < 8; n++) {
+        EXPECT(ended(n, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL, UINT16_MAX));
+    }
+    for (uint32_t n = 8; n < 11; n++) {
+        submit(n, 1);
+    }
+    pipeline_steps_round(1);
+    pipeline_steps_round(1);
+    EXPECT(pipeline_steps.pipeline.running == 5 && first->load.queries == 3 && pipeline_steps.jumps == 0);
+    ask(11, &(struct pipeline_steps_ask){.accuracy_floor_ppm = 990000}); /* these would be refused anyway */
+    ask(12, &(struct pipeline_steps_ask){.cost_cap_nano = 1000});
+    pipeline_steps_round(1);
+    EXPECT(first->load.queries == 3 && pipeline_steps.jumps == 0);
+    submit(13, 2);
+    submit(14, 1);
+    pipeline_steps_round(1);
+    EXPECT(first->load.queries == 5 && first->load.items == 6 && first->turned_away_items == 3);
+    EXPECT(pipeline_steps.jumps == 1);
+    for (uint32_t n = 11; n < 15; n++) {
+        EXPECT(ended(n, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL, UINT16_MAX));
+    }
+    pipeline_steps_settle();
+    for (uint32_t n = 0; n < 11; n++) {
+        EXPECT(n >= 2 && n < 8 ? !is_ok(n) : is_ok(n));
+    }
+    EXPECT(pipeline_steps.apps[1].load.queries == 3 && pipeline_steps.apps[1].turned_away_items == 0);
+    ask(0, &(struct pipeline_steps_ask){.offline = true});
+    pipeline_steps_settle();
+    EXPECT(is_ok(0) && pipeline_steps.pipeline.offline_running == 0);
+    pipeline_steps_stop();
+
+    options.runs_max = 1; /* which is for others */
+    pipeline_steps_start(&options);
+    ask(0, &(struct pipeline_steps_ask){.offline = true});
+    submit(1, 1);
+    pipeline_steps_settle();
+    EXPECT(ended(0, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL, UINT16_MAX) && is_ok(1));
+    pipeline_steps_stop();
+}
+
 /* ---- Pipelines come and go -------------------------------------------------------------------- */
 
 static void
@@ -767,6 +826,7 @@ main(void)
     test_full_tables();
     test_wide_stage();
     test_held_up();
+    test_offline_leaves_runs();
     test_removal();
     test_drain();
     return 0;
