@@ -391,6 +391,9 @@ leat_offline_write(const struct leat_offline_folders *folders, const char *name,
     const int folder = folders->output.fd;
     FILE *file;
 
+    if (is_answered(folders, target, name)) { /* by another job, meanwhile: its outputs stay together */
+        return LEAT_OK;
+    }
     for (uint32_t o = target->output_count; o-- > 0;) {
         enum leat_status status = create(folders, made.text, &file);
         if (status == LEAT_OK) {
@@ -400,11 +403,11 @@ leat_offline_write(const struct leat_offline_folders *folders, const char *name,
         if (status != LEAT_OK) {
             return status;
         }
-        /* An answer that is there stays: another job may have put it there. */
+        /* The first output makes the answer, and one that is there stays. Others that are there without it are of who died. */
         const struct name final = answer_name(name, target, o);
-        if (renameat2(folder, made.text, folder, final.text, RENAME_NOREPLACE) == 0) {
+        if (renameat2(folder, made.text, folder, final.text, o == 0 ? RENAME_NOREPLACE : 0) == 0) {
             leat_registry_step();
-        } else if (errno == EEXIST) {
+        } else if (o == 0 && errno == EEXIST) {
             (void)unlinkat(folder, made.text, 0);
         } else {
             return LEAT_FAIL(LEAT_ERR_SYS, "cannot rename an answer to %s in the output folder", final.text);

@@ -5,14 +5,15 @@
  * Role     An item is a regular file whose name ends with .npy, an array of one item or several, or .raw, their bytes alone. Its
  *          answer has the same name and form; of several outputs each has the number of the output before that ending:
  *          cat.npy, cat.0.npy. It is written under another name, synced and renamed, the first output last: an item is answered
- *          once that one's name is there, and never by half. What could not be answered is told in a report, a line of JSON for
- *          each item, which is there once the job has ended.
+ *          once that one's name is there, and never by half. An answer that is there stays; other outputs without the first are
+ *          of a run that died, and are replaced, so that all outputs are of one run. What could not be answered is told in a
+ *          report, a line of JSON for each item, which is there once the job has ended.
  * Trust    Folders and what is in them are a client's, and may change at any moment. Folders are opened on its behalf: unless the
  *          owner is root or the daemon's own user, whose rights the daemon has anyway, only those that belong to it, and in them
  *          only files that do. Names are of the folder itself, links are not followed, nothing waits for a device or pipe, and
  *          what is written to was made anew.
  * Steps    Before and after each change of the disk leat_registry_step() is called.
- * Threads  One thread at a time for each pair.
+ * Threads  One thread at a time for each output folder, whatever the job.
  */
 #ifndef LEAT_RUNTIME_OFFLINE_FILES_H
 #define LEAT_RUNTIME_OFFLINE_FILES_H
@@ -65,7 +66,7 @@ void leat_offline_free_items(struct leat_offline_items *items); /* accepts zeroe
 LEAT_MUST_CHECK enum leat_status leat_offline_read(const struct leat_offline_folders *folders, const char *name,
                                                    const struct leat_target *target, void *to, uint32_t *ret_items);
 
-/* What was answered; outputs[i] is the i-th output. An error is the folder's, and the item has no answer. */
+/* What was answered; outputs[i] is the i-th output. An answer that is there stays. An error is the folder's: the item has none. */
 LEAT_MUST_CHECK enum leat_status leat_offline_write(const struct leat_offline_folders *folders, const char *name,
                                                     const struct leat_target *target, uint32_t items, void *const *outputs);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     Of an offline job's folders: items are those files, in order, that have no answer yet; one that cannot be asked is an
- *          error that says why, whatever it is; an answer is there whole or not at all, whenever the process dies, and what
- *          was there stays; nothing is opened for an owner that is not its own.
+ *          error that says why, whatever it is; an answer is there whole or not at all, whenever the process dies, all its outputs
+ *          of one run, and what was there stays; nothing is opened for an owner that is not its own.
  * Method   A folder with one item of each kind; a child that is killed before and after each step of an answer, and of a report.
  *          Other owners only where the test is root.
  */
@@ -180,7 +180,7 @@ test_items(void)
 }
 
 static int32_t numbers[ITEMS_MAX][DIM];
-static uint8_t letters[ITEMS_MAX] = {'p', 'q', 'r'};
+static uint8_t letters[ITEMS_MAX];
 static void *const outputs[] = {numbers, letters};
 
 static void
@@ -202,6 +202,25 @@ check_answer(const char *name, uint32_t items)
 }
 
 static void
+put_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    EXPECT(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+/* What the first run answers, and what another does. */
+static void
+fill(uint32_t run)
+{
+    for (uint32_t i = 0; i < ITEMS_MAX * DIM; i++) {
+        numbers[i / DIM][i % DIM] = (int32_t)(i * 1000 + run);
+    }
+    for (uint32_t i = 0; i < ITEMS_MAX; i++) {
+        letters[i] = (uint8_t)('p' + i + 5 * run);
+    }
+}
+
+static void
 test_answers(void)
 {
     struct leat_offline_items items;
@@ -210,9 +229,7 @@ test_answers(void)
 
     start();
     EXPECT(leat_offline_probe(&folders) == LEAT_OK && count_entries("out") == 0);
-    for (uint32_t i = 0; i < ITEMS_MAX * DIM; i++) {
-        numbers[i / DIM][i % DIM] = (int32_t)(i * 1000 + 1);
-    }
+    fill(1);
     put_array("a.npy", LEAT_DTYPE_F32, 1, DIM);
     put_array("b.npy", LEAT_DTYPE_F32, 2, DIM);
     EXPECT(leat_offline_write(&folders, "b.npy", &target, 2, outputs) == LEAT_OK);
@@ -225,11 +242,13 @@ test_answers(void)
     leat_offline_free_items(&items);
 
     /* What is there stays, and what somebody else linked to the name that we write under is not written to. */
-    numbers[0][0] = -1;
+    fill(2);
     EXPECT(leat_offline_write(&folders, "b.npy", &target, 1, outputs) == LEAT_OK);
-    numbers[0][0] = 1;
+    fill(1);
     check_answer("b", 2);
     path_of("in", "a.npy", victim);
+    path_of("out", "a.1.npy", path); /* without the first output it is nobody's answer */
+    put_file(path, "OLD!");
     path_of("out", ".leat-offline-7.answer", path);
     EXPECT(link(victim, path) == 0 && stat(victim, &info) == 0);
     const off_t size = info.st_size;
@@ -281,6 +300,9 @@ test_death_at_every_step(void)
 
     for (step = 1; !WIFEXITED(ended); step++) {
         start();
+        path_of("out", "a.1.npy", path);
+        put_file(path, "OLD!");
+        fill(1);
         const pid_t child = fork();
         EXPECT(child >= 0);
         if (child == 0) {
@@ -290,11 +312,13 @@ test_death_at_every_step(void)
         }
         EXPECT(waitpid(child, &ended, 0) == child);
         EXPECT(WIFEXITED(ended) ? WEXITSTATUS(ended) == 0 : WTERMSIG(ended) == SIGKILL);
-        EXPECT(!exists("a.0.npy") || exists("a.1.npy"));
-        if (exists("a.0.npy")) {
+        const bool answered = exists("a.0.npy");
+        if (answered) {
             check_answer("a", 2);
         }
+        fill(2);
         EXPECT(answer_and_report() == LEAT_OK);
+        fill(answered ? 1 : 2);
         check_answer("a", 2);
         EXPECT(count_entries("out") == 3); /* the answer's two, the report, and nothing that was left */
         path_of("out", "leat-offline-7.failed.jsonl", path);
