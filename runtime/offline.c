@@ -22,8 +22,9 @@ enum {
     JOBS_MAX = LEAT_OFFLINE_JOBS_MAX + LEAT_REGISTRY_JOBS_KEPT,
 };
 
-#define RETRY_NS    UINT64_C(1000000000) /* of what may come right by itself */
-#define ARENA_BYTES (UINT64_C(256) << 20)
+#define RETRY_NS     UINT64_C(1000000000) /* of what may come right by itself */
+#define RETRY_MAX_NS (60 * RETRY_NS)      /* where items were asked for nothing: workers may have been woken for them */
+#define ARENA_BYTES  (UINT64_C(256) << 20)
 
 struct job {
     struct leat_registry_job kept;
@@ -31,7 +32,9 @@ struct job {
     uint64_t items, answered, failed; /* answered: earlier runs' too */
     uint64_t fresh, began_ns;         /* answered in this run, and since when it runs */
     uint64_t retry_ns;                /* not before */
+    uint64_t retry_after_ns;          /* how long it waited last */
     uint32_t in_flight;
+    bool asks;          /* it runs, and has got as far as its items */
     bool needs_folders; /* that nobody but the owner can show us */
     char trouble[256];  /* why it does not run; "" */
 };
@@ -382,6 +385,7 @@ leat_offline_resume(struct leat_offline *offline, const struct leat_registry_job
         job->folders = folders;
         job->needs_folders = false;
         job->retry_ns = 0;
+        job->retry_after_ns = 0;
         job->trouble[0] = '\0';
         *ret_job = describe(offline, job);
         LEAT_MUST(pthread_cond_signal(&offline->wake) == 0);
@@ -469,6 +473,24 @@ tensor_bytes(const struct leat_target *target, uint32_t t)
     return leat_round_up(target->tensors[t].item_bytes * target->items_max, 4096);
 }
 
+/* As the session knows it: it may have changed since the items were listed. */
+static enum leat_status
+find_again(struct run *run)
+{
+    const char *name = run->job->kept.application;
+    const uint32_t output_count = run->target.output_count;
+
+    enum leat_status status = leat_find(run->session, name, &run->target);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    status = leat_offline_check_target(&run->target);
+    if (status != LEAT_OK) {
+        return leat_err_prefix(status, "'%s'", name);
+    }
+    return run->target.output_count == output_count ? LEAT_OK : LEAT_FAIL(LEAT_ERR_BUSY, "'%s' has just changed", name);
+}
+
 static enum leat_status
 open_session(struct run *run)
 {
@@ -493,7 +515,7 @@ open_session(struct run *run)
     options.spin_ns = 0;
     enum leat_status status = leat_open(&options, &run->session);
     if (status == LEAT_OK) {
-        status = leat_find(run->session, run->job->kept.application, &run->target);
+        status = find_again(run);
     }
     for (uint32_t s = 0; s < run->slot_count && status == LEAT_OK; s++) {
         for (uint32_t t = 0; t < tensors && status == LEAT_OK; t++) {
@@ -586,9 +608,7 @@ take_back(struct run *run)
 {
     for (uint32_t s = 0; s < run->slot_count; s++) {
         if (run->slots[s].used && !run->slots[s].taken_back) {
-            const enum leat_status status = leat_cancel(run->session, run->slots[s].ticket);
-            (void)status; /* too late: it is answered */
-            run->slots[s].taken_back = true;
+            run->slots[s].taken_back = leat_cancel(run->session, run->slots[s].ticket) == LEAT_OK;
         }
     }
 }
@@ -741,7 +761,6 @@ run_job(struct run *run)
     lock(run->offline);
     job->items = run->items.count + run->items.answered;
     job->began_ns = leat_monotonic_ns();
-    job->trouble[0] = '\0';
     unlock(run->offline);
     publish(run);
     status = leat_offline_report_begin(&job->folders, &run->report);
@@ -749,6 +768,10 @@ run_job(struct run *run)
         status = open_session(run);
     }
     if (status == LEAT_OK) {
+        lock(run->offline);
+        job->asks = true;
+        job->trouble[0] = '\0';
+        unlock(run->offline);
         status = run_items(run);
     }
     if (status == LEAT_OK && goes_on(run)) {
@@ -798,6 +821,13 @@ reopen(struct job *job)
     return LEAT_OK;
 }
 
+static uint64_t
+next_wait(uint64_t waited_ns)
+{
+    const uint64_t wait_ns = waited_ns > 0 ? 2 * waited_ns : RETRY_NS;
+    return wait_ns < RETRY_MAX_NS ? wait_ns : RETRY_MAX_NS;
+}
+
 /* Runs it as far as that goes; the mutex is not held. */
 static void
 attend(struct leat_offline *offline, struct job *job)
@@ -826,12 +856,20 @@ attend(struct leat_offline *offline, struct job *job)
         (void)snprintf(job->trouble, sizeof(job->trouble), "%s", leat_error_text());
     }
     job->needs_folders = needs_folders;
-    job->retry_ns = status != LEAT_OK ? leat_monotonic_ns() + RETRY_NS : 0;
+    job->retry_after_ns = job->asks && job->fresh == 0 ? next_wait(job->retry_after_ns) : RETRY_NS;
+    job->retry_ns = status != LEAT_OK ? leat_monotonic_ns() + job->retry_after_ns : 0;
+    job->asks = false;
     if (job->kept.state != LEAT_REGISTRY_JOB_ACTIVE) {
         leat_offline_folder_close(&job->folders.input);
         leat_offline_folder_close(&job->folders.output);
     }
     unlock(offline);
+}
+
+static bool
+can_run(const struct job *job)
+{
+    return job->kept.state == LEAT_REGISTRY_JOB_ACTIVE && !job->needs_folders;
 }
 
 /* Mutex held: the oldest that need not wait, or when one may be tried again. */
@@ -843,7 +881,7 @@ choose(const struct leat_offline *offline, uint64_t *ret_wait_ns)
 
     for (uint32_t j = 0; j < offline->job_count; j++) {
         struct job *job = offline->jobs[j];
-        if (job->kept.state != LEAT_REGISTRY_JOB_ACTIVE || job->needs_folders) {
+        if (!can_run(job)) {
             continue;
         }
         if (job->retry_ns <= now_ns) {
@@ -855,13 +893,19 @@ choose(const struct leat_offline *offline, uint64_t *ret_wait_ns)
     return NULL;
 }
 
+/* Trying whether what a job waits for is there now takes no worker. */
 bool
 leat_offline_has_work(struct leat_offline *offline)
 {
-    uint64_t wait_ns;
+    const uint64_t now_ns = leat_monotonic_ns();
+    bool has = false;
 
     lock(offline);
-    const bool has = !offline->stop && (offline->running != NULL || choose(offline, &wait_ns) != NULL);
+    for (uint32_t j = 0; j < offline->job_count && !offline->stop; j++) {
+        const struct job *job = offline->jobs[j];
+        const bool could = can_run(job) && job->retry_ns <= now_ns && job->trouble[0] == '\0';
+        has = has || job->asks || could;
+    }
     unlock(offline);
     return has;
 }

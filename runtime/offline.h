@@ -52,7 +52,7 @@ LEAT_MUST_CHECK enum leat_status leat_offline_resume(struct leat_offline *offlin
                                                      int input_fd, int output_fd, json_t **ret_job);
 LEAT_MUST_CHECK enum leat_status leat_offline_cancel(struct leat_offline *offline, uint64_t id, json_t **ret_job);
 
-/* A job runs, held or not, or could now. The daemon's mutex may be held. */
+/* A job asks, held or not, or has not been tried yet; not one that waits for something. The daemon's mutex may be held. */
 bool leat_offline_has_work(struct leat_offline *offline);
 
 /* LEAT_ERR_NOT_FOUND. */

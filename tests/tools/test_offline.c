@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     `leat offline`: every item of a folder is answered once and right, or told of in the report, also if the daemon is
- *          killed at any step that changes the disk, drained or started with other folders in place; what was cancelled can go
- *          on; while online queries keep the workers busy, nothing starts; a pipeline answers a job beside online queries,
- *          and refuses neither.
+ *          killed at any step that changes the disk, drained or started with other folders in place, or if the application
+ *          goes and comes; what was cancelled can go on; while online queries keep the workers busy, nothing starts; a pipeline
+ *          answers a job beside online queries, and refuses neither.
  * Method   leatd with models that copy their input, and a leatd that kills itself at a step, each step in turn.
  */
 #include <dirent.h>
@@ -347,6 +347,42 @@ test_other_folder(void)
     expect_answers(output, count, 0);
 }
 
+static bool
+remove_and_add(uint64_t id)
+{
+    struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
+    json_t *answer = leatd_request(session, "{\"op\":\"model-remove\",\"name\":\"slow\"}");
+    bool waits, done;
+
+    EXPECT(json_object_get(answer, "error") == NULL);
+    json_decref(answer);
+    leat_close(session);
+    do {
+        EXPECT(run("show", id, NULL, NULL) == 0);
+        waits = strstr(command.out, "\"trouble\":\"\"") == NULL;
+        done = strstr(command.out, "\"state\":\"done\"") != NULL;
+    } while (!waits && !done);
+    if (waits) {
+        expect_text("trouble", "'slow'");
+    }
+    add_model("slow", 10000000);
+    return waits;
+}
+
+/* A job whose application goes waits until it is there again. */
+static void
+test_application_that_goes(void)
+{
+    char input[32], output[32];
+    uint64_t id;
+
+    const uint32_t count = interrupt_job("gone", remove_and_add, input, output, &id);
+    EXPECT(run("show", id, "--wait", NULL) == 0);
+    expect_counts(count, count, 0);
+    EXPECT(strstr(command.out, "\"trouble\":\"\"") != NULL);
+    expect_answers(output, count, 0);
+}
+
 static uint64_t
 counter_of(struct leat_session *session, const char *application, const char *key)
 {
@@ -584,6 +620,7 @@ main(void)
     test_items_and_report();
     test_cancel_resume_and_restart();
     test_other_folder();
+    test_application_that_goes();
     test_throttling();
     test_pipeline();
     leatd_end(&leatd, SIGTERM);
