@@ -80,9 +80,21 @@ add_resource(glp_prob *program, const struct leat_autoscale_box *box, const stru
     glp_set_row_bnds(program, row, GLP_UP, 0, fmax(units, 0));
 }
 
+/* Called at each node, some times. */
+static void
+look_at_tree(glp_tree *tree, void *nodes_max)
+{
+    int made = 0;
+
+    glp_ios_tree_size(tree, NULL, NULL, &made);
+    if ((uint32_t)made > *(uint32_t *)nodes_max) {
+        glp_ios_terminate(tree);
+    }
+}
+
 bool
 autoscale_ilp(const struct leat_autoscale_options *options, const struct leat_autoscale_box *box,
-              struct leat_autoscale_application *applications, uint32_t count, bool beside, uint32_t time_limit_ms)
+              struct leat_autoscale_application *applications, uint32_t count, bool beside, uint32_t nodes_max)
 {
     glp_prob *program = glp_create_prob();
     glp_iocp parameters;
@@ -101,17 +113,19 @@ autoscale_ilp(const struct leat_autoscale_options *options, const struct leat_au
     parameters.gmi_cuts = GLP_ON;
     parameters.mir_cuts = GLP_ON;
     parameters.tol_int = 1e-9; /* an instance carries up to a million mqps */
-    parameters.tm_lim = time_limit_ms > 0 ? (int)time_limit_ms : parameters.tm_lim;
-    const bool solved = glp_intopt(program, &parameters) == 0 && glp_mip_status(program) == GLP_OPT;
+    parameters.cb_func = look_at_tree;
+    parameters.cb_info = &nodes_max;
+    const bool proved = glp_intopt(program, &parameters) == 0 && glp_mip_status(program) == GLP_OPT;
+    const bool found = proved || glp_mip_status(program) == GLP_FEAS;
     for (uint32_t a = 0; a < count; a++) {
         memset(applications[a].aim, 0, sizeof(applications[a].aim));
         applications[a].makes_room = false;
-        for (uint32_t v = 0; solved && v < applications[a].variant_count; v++) {
+        for (uint32_t v = 0; found && v < applications[a].variant_count; v++) {
             applications[a].aim[v] = (uint32_t)lround(glp_mip_col_val(program, column_of(a, v, false)) +
                                                       glp_mip_col_val(program, column_of(a, v, true)));
         }
     }
     glp_delete_prob(program);
     (void)glp_free_env(); /* threads that call this end */
-    return solved;
+    return proved;
 }

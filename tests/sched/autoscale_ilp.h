@@ -10,8 +10,11 @@
 
 #include "sched/autoscale.h"
 
-/* Sets the aims. False: not proved within time_limit_ms, 0: none. */
+/*
+ * Sets the aims. False: not proved with nodes_max subproblems of branch and bound; aims are then the best that was found, zeros where
+ * nothing was. No clock is asked: the answer is the same wherever the same GLPK runs.
+ */
 bool autoscale_ilp(const struct leat_autoscale_options *options, const struct leat_autoscale_box *box,
-                   struct leat_autoscale_application *applications, uint32_t count, bool beside, uint32_t time_limit_ms);
+                   struct leat_autoscale_application *applications, uint32_t count, bool beside, uint32_t nodes_max);
 
 #endif /* LEAT_TESTS_AUTOSCALE_ILP_H */

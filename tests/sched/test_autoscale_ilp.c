@@ -12,7 +12,7 @@
 #include "tests/sched/autoscale_ilp.h"
 #include "tests/sched/autoscale_world.h"
 
-enum { WORLDS_MAX = 1000, TIME_LIMIT_MS = 5000 };
+enum { WORLDS_MAX = 1000, NODES_MAX = 10000 };
 static const struct leat_autoscale_options options = LEAT_AUTOSCALE_OPTIONS_INIT;
 static uint64_t random_state;
 
@@ -27,7 +27,7 @@ compare(const void *a, const void *b)
 static double
 ratio_of(struct autoscale_world *world, bool beside)
 {
-    if (!autoscale_ilp(&options, &world->box, world->applications, world->count, beside, TIME_LIMIT_MS)) {
+    if (!autoscale_ilp(&options, &world->box, world->applications, world->count, beside, NODES_MAX)) {
         return 0;
     }
     EXPECT(leat_autoscale_fits(&world->box, world->applications, world->count, beside));
@@ -40,19 +40,17 @@ ratio_of(struct autoscale_world *world, bool beside)
     return ratio;
 }
 
-/* Where several applications have too little together, one world in a hundred may cost more. */
 static void
 judge(const char *what, double *ratios, uint32_t count, uint32_t unproved)
 {
     qsort(ratios, count, sizeof(ratios[0]), compare);
-    uint32_t optimal = 0, beyond = 0;
+    uint32_t optimal = 0;
     for (uint32_t i = 0; i < count; i++) {
         optimal += ratios[i] < 1 + 1e-6;
-        beyond += ratios[i] > 1.05;
     }
     (void)printf("%s: %u worlds (and %u not proved): optimal %.1f %%, p90 %.4f, p99 %.4f, worst %.4f\n", what, count, unproved,
                  100.0 * optimal / count, ratios[count * 9 / 10], ratios[count * 99 / 100], ratios[count - 1]);
-    EXPECT(beyond <= (count + 99) / 100 && ratios[count / 2] < 1 + 1e-6);
+    EXPECT(ratios[count - 1] <= 1.05 && ratios[count / 2] < 1 + 1e-6);
 }
 
 static void

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/align.h"
 #include "tests/leat_test.h"
 #include "tools/simulate/autoscale.h"
 
@@ -164,6 +165,57 @@ test_nothing_is_lost(void)
     EXPECT(dropped > 300 && late > 300 && starts > 60);
 }
 
+/* Solvers: one finds nothing, one what leat finds and proves nothing, one proves that. */
+static bool
+prove_nothing(const struct leat_autoscale_options *options, const struct leat_autoscale_box *box,
+              struct leat_autoscale_application *applications, uint32_t count, bool beside, uint32_t nodes_max)
+{
+    (void)options, (void)box, (void)beside, (void)nodes_max;
+    for (uint32_t a = 0; a < count; a++) {
+        memset(applications[a].aim, 0, sizeof(applications[a].aim));
+    }
+    return false;
+}
+
+static bool
+find_alone(const struct leat_autoscale_options *options, const struct leat_autoscale_box *box,
+           struct leat_autoscale_application *applications, uint32_t count, bool beside, uint32_t nodes_max)
+{
+    (void)nodes_max;
+    leat_autoscale_solve(options, box, applications, count, beside);
+    return false;
+}
+
+static bool
+prove_all(const struct leat_autoscale_options *options, const struct leat_autoscale_box *box,
+          struct leat_autoscale_application *applications, uint32_t count, bool beside, uint32_t nodes_max)
+{
+    return !find_alone(options, box, applications, count, beside, nodes_max);
+}
+
+/* What is not proved is counted, and is no worse than what leat finds. */
+static void
+test_what_is_not_proved(void)
+{
+    static const autoscale_exact solvers[] = {prove_nothing, find_alone, prove_all};
+    struct rates_step steps[] = {{.end_s = 30, .qps = 4}, {.end_s = 60, .qps = 900}, {.end_s = 90, .qps = 30}};
+    const struct rates rates = {steps, LEAT_COUNT_OF(steps)};
+    struct autoscale_options options = options_of(&resnet50, AUTOSCALE_LEAT, &rates, 1);
+    struct autoscale_result leat = simulate(&options);
+
+    EXPECT(leat.programs == 0 && leat.unproved == 0);
+    options.policy = AUTOSCALE_ILP;
+    for (uint32_t s = 0; s < LEAT_COUNT_OF(solvers); s++) {
+        options.exact = solvers[s];
+        struct autoscale_result result = simulate(&options);
+        EXPECT(result.programs > result.decisions); /* some were short */
+        EXPECT(result.unproved == (solvers[s] == prove_all ? 0 : result.programs));
+        EXPECT(result.cost == leat.cost && result.in_time == leat.in_time && result.starts == leat.starts);
+        autoscale_result_free(&result);
+    }
+    autoscale_result_free(&leat);
+}
+
 /* ---- Section 6.2 ---------------------------------------------------------------------------------------- */
 
 struct outcome {
@@ -226,6 +278,7 @@ main(int argc, char **argv)
     test_too_much_for_cpus();
     test_a_step();
     test_nothing_is_lost();
+    test_what_is_not_proved();
     test_the_papers_loads(argv[1]);
     return 0;
 }

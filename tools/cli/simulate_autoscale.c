@@ -160,7 +160,7 @@ free_result(void *result)
 
 /* ---- Results ----------------------------------------------------------------------------------- */
 
-enum quantity { COST, COST_CPU, COST_INFERENTIA, COST_GPU, VIOLATION, DROPPED, IN_TIME_QPS, ANSWERED_QPS, P50_NS, P99_NS, STARTS };
+enum quantity { COST, COST_CPU, COST_INFERENTIA, COST_GPU, VIOLATION, DROPPED, IN_TIME_QPS, ANSWERED_QPS, P50_NS, P99_NS, STARTS, PROGRAMS, UNPROVED };
 
 static const char *const keys[] = {
     [COST] = "cost",
@@ -174,6 +174,8 @@ static const char *const keys[] = {
     [P50_NS] = "latency_p50_ns",
     [P99_NS] = "latency_p99_ns",
     [STARTS] = "instances_started",
+    [PROGRAMS] = "programs",
+    [UNPROVED] = "programs_unproved",
 };
 
 static double
@@ -194,6 +196,8 @@ value_of(const void *of, uint32_t key)
     case P50_NS: return (double)result->p50_ns;
     case P99_NS: return (double)result->p99_ns;
     case STARTS: return (double)result->starts;
+    case PROGRAMS: return (double)result->programs;
+    case UNPROVED: return (double)result->unproved;
     }
     return NAN;
 }

@@ -13,7 +13,7 @@
 #define WINDOW_BUCKETS  20u                 /* that a rate is measured in */
 #define INSTANCES_MAX   512u                /* of an application */
 #define BATCH_MAX       64u
-#define EXACT_LIMIT_MS  2000u
+#define EXACT_NODES_MAX 10000u              /* of an integer program: no clock, so that all machines find the same */
 #define SHED_MULTIPLE   100u                /* of what carrying it costs on the dearest variant */
 
 const char *const autoscale_policy_names[AUTOSCALE_POLICIES] = {"static-cpu",    "static-gpu", "replicate-cpu",
@@ -336,31 +336,64 @@ sheds(const struct leat_autoscale_options *options, const struct leat_autoscale_
     return mqps < leat_autoscale_demand_mqps(options, application);
 }
 
-/* Beside what runs; where that sheds, in place of it; what is not proved in time, leat decides. */
+struct aims {
+    uint32_t of[AUTOSCALE_APPLICATIONS_MAX][LEAT_AUTOSCALE_VARIANTS_MAX];
+};
+
+static void
+keep_aims(const struct run *run, struct aims *aims)
+{
+    for (uint32_t a = 0; a < run->count; a++) {
+        memcpy(aims->of[a], run->decided[a].aim, sizeof(aims->of[a]));
+    }
+}
+
+static void
+set_aims(struct run *run, const struct aims *aims, bool makes_room)
+{
+    for (uint32_t a = 0; a < run->count; a++) {
+        memcpy(run->decided[a].aim, aims->of[a], sizeof(aims->of[a]));
+        run->decided[a].makes_room = makes_room;
+    }
+}
+
+/* Returns their price. What is not proved is the cheaper of two answers. */
+static uint64_t
+solve_exactly(struct run *run, bool beside, struct aims *ret_aims)
+{
+    const struct autoscale_options *options = run->options;
+
+    run->result->programs++;
+    const bool proved = options->exact(&options->leat, &options->box, run->decided, run->count, beside, EXACT_NODES_MAX);
+    const uint64_t price = leat_autoscale_price(&options->leat, run->decided, run->count);
+    keep_aims(run, ret_aims);
+    if (proved) {
+        return price;
+    }
+    run->result->unproved++;
+    leat_autoscale_solve(&options->leat, &options->box, run->decided, run->count, beside);
+    const uint64_t other = leat_autoscale_price(&options->leat, run->decided, run->count);
+    if (other < price) {
+        keep_aims(run, ret_aims);
+    }
+    return other < price ? other : price;
+}
+
+/* Beside what runs; where that sheds, in place of it. */
 static void
 aim_exact(struct run *run)
 {
-    const struct autoscale_options *options = run->options;
+    struct aims aims, in_place;
     bool short_of = false;
 
-    if (!options->exact(&options->leat, &options->box, run->decided, run->count, true, EXACT_LIMIT_MS)) {
-        leat_autoscale_aim_least(&options->leat, &options->box, run->decided, run->count);
-        return;
-    }
+    const uint64_t price = solve_exactly(run, true, &aims);
+    set_aims(run, &aims, false);
     for (uint32_t a = 0; a < run->count; a++) {
-        short_of = short_of || sheds(&options->leat, &run->decided[a]);
+        short_of = short_of || sheds(&run->options->leat, &run->decided[a]);
     }
-    if (!short_of) {
-        return;
-    }
-    const uint64_t price = leat_autoscale_price(&options->leat, run->decided, run->count);
-    const bool makes_room = options->exact(&options->leat, &options->box, run->decided, run->count, false, EXACT_LIMIT_MS) &&
-                            leat_autoscale_price(&options->leat, run->decided, run->count) < price;
-    for (uint32_t a = 0; a < run->count && makes_room; a++) {
-        run->decided[a].makes_room = true;
-    }
-    if (!makes_room && !options->exact(&options->leat, &options->box, run->decided, run->count, true, EXACT_LIMIT_MS)) {
-        leat_autoscale_aim_least(&options->leat, &options->box, run->decided, run->count);
+    if (short_of) {
+        const bool makes_room = solve_exactly(run, false, &in_place) < price;
+        set_aims(run, makes_room ? &in_place : &aims, makes_room);
     }
 }
 

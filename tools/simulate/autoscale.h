@@ -9,7 +9,8 @@
  *           device do not disturb one another.
  * Policies  `static` has what carries the highest rate of the trace, all the time, as far as there is room; `replicate` has more and fewer of the
  *           variant that is cheapest by the instance. Both are of one hardware, where that has a variant in time, else of whatever has.
- *           `infaas` is the paper's heuristic, `leat` the daemon's (sched/autoscale.h), `ilp` the integer program, solved at every decision.
+ *           `infaas` is the paper's heuristic, `leat` ours (sched/autoscale.h), `ilp` the integer program, solved at every decision; what
+ *           is not proved within its limit is the cheaper of what was found and what leat finds, and is counted.
  * Start     All begin with what they want for the first rate.
  * Rates     Those of the last two seconds; `leat` and `ilp` go by the last twenty where the difference may be chance, and by
  *           the highest rate of late.
@@ -66,9 +67,12 @@ enum autoscale_policy {
 };
 extern const char *const autoscale_policy_names[AUTOSCALE_POLICIES];
 
-/* Sets the aims to the integer program's optimum; false: not proved in time_limit_ms. Called from several threads. */
+/*
+ * Sets the aims to the integer program's optimum; false: not proved with nodes_max subproblems, aims are the best that was found, or zeros.
+ * Called from several threads.
+ */
 typedef bool (*autoscale_exact)(const struct leat_autoscale_options *options, const struct leat_autoscale_box *box,
-                                struct leat_autoscale_application *applications, uint32_t count, bool beside, uint32_t time_limit_ms);
+                                struct leat_autoscale_application *applications, uint32_t count, bool beside, uint32_t nodes_max);
 
 struct autoscale_options {
     const struct autoscale_table *table;
@@ -87,6 +91,7 @@ struct autoscale_result {
     double cost;                /* from the first to the last arrival's second */
     double costs[AUTOSCALE_HARDWARE];
     uint64_t starts, decisions;
+    uint64_t programs, unproved; /* ilp: that were to be solved; of these those whose answer is not proved to be the best */
     uint64_t p50_ns, p99_ns;    /* of what was answered */
     struct simulate_second *seconds; /* [second_count] */
     uint32_t second_count;
