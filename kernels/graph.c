@@ -25,15 +25,22 @@ struct chunk {
     _Alignas(ARENA_ALIGN) unsigned char bytes[];
 };
 
+/* One for a graph and all that are inside it: a file may have thousands of them. */
+struct account {
+    /* Bytes ever made constant, and those of them that folding made: against a hostile doubling chain. */
+    uint64_t constant_bytes, folded_bytes;
+    uint64_t memory_bytes_max; /* of constant_bytes; 0: anything */
+    bool damaged;              /* a constant in a damaged mapping was here, and may have been read */
+};
+
 struct leat_graph_arena {
     struct chunk *chunks; /* the first one is being filled */
     struct leat_graph *inner;  /* graphs of nodes, linked by next_inner */
     struct leat_graph *next_inner;
     size_t bytes;
     uint32_t value_capacity, node_capacity;
-    /* Bytes ever made constant, and those of them that folding made: against a hostile doubling chain. */
-    uint64_t constant_bytes, folded_bytes;
-    uint64_t memory_bytes_max; /* of constant_bytes; 0: anything */
+    struct account own;
+    struct account *account; /* own, or that of the outermost graph around */
 };
 
 /*
@@ -206,6 +213,7 @@ leat_graph_create(const char *name, int64_t opset, struct leat_graph **ret_graph
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a graph");
     }
     graph->arena = arena;
+    arena->account = &arena->own;
     graph->opset = opset;
     graph->trips_max = LEAT_TRIPS_MAX;
     graph->name = "";
@@ -228,11 +236,17 @@ leat_graph_create_inner(struct leat_graph *around, const char *name, struct leat
         return status;
     }
     graph->trips_max = around->trips_max;
-    graph->arena->memory_bytes_max = around->arena->memory_bytes_max;
+    graph->arena->account = around->arena->account;
     graph->arena->next_inner = around->arena->inner;
     around->arena->inner = graph;
     *ret_graph = graph;
     return LEAT_OK;
+}
+
+const struct leat_graph *
+leat_graph_inner(const struct leat_graph *graph, const struct leat_graph *last)
+{
+    return last == NULL ? graph->arena->inner : last->arena->next_inner;
 }
 
 void
@@ -308,10 +322,11 @@ make_constant(struct leat_graph *graph, uint32_t index, bool zeroed, void **ret_
     LEAT_ASSERT(value->data == NULL);
 
     const size_t bytes = leat_value_bytes(value);
-    const uint64_t most = graph->arena->memory_bytes_max;
-    if (most > 0 && graph->arena->constant_bytes + bytes > most) {
+    struct account *account = graph->arena->account;
+    const uint64_t most = account->memory_bytes_max;
+    if (most > 0 && account->constant_bytes + bytes > most) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "with '%.64s' the model's constants take %llu bytes, its limit is %llu", value->name,
-                         (unsigned long long)(graph->arena->constant_bytes + bytes), (unsigned long long)most);
+                         (unsigned long long)(account->constant_bytes + bytes), (unsigned long long)most);
     }
     void *data = payload_create(bytes, zeroed);
     if (data == NULL) {
@@ -319,7 +334,7 @@ make_constant(struct leat_graph *graph, uint32_t index, bool zeroed, void **ret_
     }
     value->data = data;
     value->data_bytes = bytes;
-    graph->arena->constant_bytes += bytes;
+    account->constant_bytes += bytes;
     *ret_data = data;
     return LEAT_OK;
 }
@@ -423,6 +438,16 @@ leat_elements_close(const struct leat_elements *elements)
     free(elements->copy);
 }
 
+/* The graph has this constant no more. What was made of it while pages were gone stays wrong. */
+static void
+release_constant(struct leat_graph *graph, const struct leat_value *value)
+{
+    struct account *account = graph->arena->account;
+
+    account->damaged = account->damaged || (value->mapping != NULL && leat_mapping_is_damaged(value->mapping));
+    payload_release(value);
+}
+
 enum leat_status
 leat_graph_unmap_constant(struct leat_graph *graph, uint32_t index)
 {
@@ -437,7 +462,7 @@ leat_graph_unmap_constant(struct leat_graph *graph, uint32_t index)
     if (status == LEAT_OK) {
         status = read_mapped(&lain, copy);
     }
-    payload_release(&lain);
+    release_constant(graph, &lain);
     return status;
 }
 
@@ -461,24 +486,28 @@ leat_graph_settle(struct leat_graph *graph)
 void
 leat_graph_limit_memory(struct leat_graph *graph, uint64_t bytes_max)
 {
-    graph->arena->memory_bytes_max = bytes_max;
+    graph->arena->account->memory_bytes_max = bytes_max;
 }
 
 uint64_t
 leat_graph_memory_max(const struct leat_graph *graph)
 {
-    return graph->arena->memory_bytes_max > 0 ? graph->arena->memory_bytes_max : UINT64_MAX;
+    const uint64_t most = graph->arena->account->memory_bytes_max;
+    return most > 0 ? most : UINT64_MAX;
 }
 
 bool
 leat_graph_is_damaged(const struct leat_graph *graph)
 {
-    for (uint32_t v = 0; v < graph->value_count; v++) {
-        if (graph->values[v].mapping != NULL && leat_mapping_is_damaged(graph->values[v].mapping)) {
-            return true;
-        }
+    bool damaged = graph->arena->account->damaged;
+
+    for (uint32_t v = 0; v < graph->value_count && !damaged; v++) {
+        damaged = graph->values[v].mapping != NULL && leat_mapping_is_damaged(graph->values[v].mapping);
     }
-    return false;
+    for (const struct leat_graph *inner = NULL; !damaged && (inner = leat_graph_inner(graph, inner)) != NULL;) {
+        damaged = leat_graph_is_damaged(inner);
+    }
+    return damaged;
 }
 
 void
@@ -494,7 +523,6 @@ leat_graph_share_constant(struct leat_graph *graph, uint32_t index, const struct
     memcpy(value->dims, from->dims, sizeof(value->dims));
     value->data = from->data;
     value->data_bytes = from->data_bytes;
-    graph->arena->constant_bytes += from->mapping == NULL ? from->data_bytes : 0;
 }
 
 bool
@@ -507,8 +535,7 @@ leat_graph_unify_constant(struct leat_graph *graph, uint32_t index, const struct
         value->data_bytes != from->data_bytes || memcmp(value->data, from->data, value->data_bytes) != 0) {
         return false;
     }
-    graph->arena->constant_bytes -= value->mapping == NULL ? value->data_bytes : 0;
-    payload_release(value);
+    release_constant(graph, value);
     value->data = NULL;
     leat_graph_share_constant(graph, index, from);
     return true;
@@ -777,9 +804,6 @@ copy_contents(const struct leat_graph *graph, struct leat_graph *copy)
     copy->symbol_count = graph->symbol_count;
     copy->items = graph->items;
     copy->trips_max = graph->trips_max;
-    copy->arena->constant_bytes = graph->arena->constant_bytes;
-    copy->arena->folded_bytes = graph->arena->folded_bytes;
-    copy->arena->memory_bytes_max = graph->arena->memory_bytes_max;
     return status;
 }
 
@@ -791,6 +815,7 @@ leat_graph_copy(const struct leat_graph *graph, struct leat_graph **ret_graph)
     if (status != LEAT_OK) {
         return status;
     }
+    *copy->arena->account = *graph->arena->account;
     status = copy_contents(graph, copy);
     if (status != LEAT_OK) {
         leat_graph_destroy(copy);
@@ -803,21 +828,21 @@ leat_graph_copy(const struct leat_graph *graph, struct leat_graph **ret_graph)
 bool
 leat_graph_may_fold(struct leat_graph *graph, uint64_t bytes)
 {
-    struct leat_graph_arena *arena = graph->arena;
-    const uint64_t given = arena->constant_bytes - arena->folded_bytes;
-    if (bytes > LEAT_VALUE_BYTES_MAX || arena->folded_bytes + bytes > FOLD_BYTES_FREE + 4 * given) {
+    struct account *account = graph->arena->account;
+    const uint64_t given = account->constant_bytes - account->folded_bytes;
+    if (bytes > LEAT_VALUE_BYTES_MAX || account->folded_bytes + bytes > FOLD_BYTES_FREE + 4 * given) {
         return false;
     }
-    arena->folded_bytes += bytes;
+    account->folded_bytes += bytes;
     return true;
 }
 
 /* Releases the payload of a value that nothing needs any more. */
 static void
-drop_value(struct leat_value *value)
+drop_value(struct leat_graph *graph, struct leat_value *value)
 {
     if (value->data != NULL) {
-        payload_release(value);
+        release_constant(graph, value);
         value->mapping = NULL;
         value->data = NULL;
         value->data_bytes = 0;
@@ -844,7 +869,7 @@ leat_graph_keep_values(struct leat_graph *graph, const bool *keep, uint32_t *map
             graph->values[kept++] = graph->values[v];
         } else {
             map[v] = LEAT_VALUE_NONE;
-            drop_value(&graph->values[v]);
+            drop_value(graph, &graph->values[v]);
         }
     }
     graph->value_count = kept;

@@ -180,7 +180,7 @@ struct leat_onnx_source {
 LEAT_MUST_CHECK enum leat_status leat_onnx_import_from(const struct leat_onnx_source *source,
                                                        struct leat_graph **ret_graph);
 
-/* Some of its weights were gone from their file while they were read: what was computed with it is wrong. */
+/* Weights of it or of a graph inside were gone from their file while they were read: what was computed with it is wrong. */
 bool leat_graph_is_damaged(const struct leat_graph *graph);
 
 /* What a graph may take, with what backends make of it: nothing that is mapped counts. UINT64_MAX: anything. */

@@ -21,6 +21,9 @@ LEAT_MUST_CHECK enum leat_status leat_graph_create(const char *name, int64_t ops
 LEAT_MUST_CHECK enum leat_status leat_graph_create_inner(struct leat_graph *around, const char *name,
                                                          struct leat_graph **ret_graph);
 
+/* After NULL the first graph inside a graph, then the next; NULL after the last. Those of nodes that are gone are too. */
+const struct leat_graph *leat_graph_inner(const struct leat_graph *graph, const struct leat_graph *last);
+
 /* count * size zeroed bytes, 16-byte aligned; NULL, with the error recorded, when there are none. */
 void *leat_graph_alloc(struct leat_graph *graph, size_t count, size_t size);
 
@@ -59,10 +62,10 @@ LEAT_MUST_CHECK enum leat_status leat_graph_unmap_constant(struct leat_graph *gr
 LEAT_MUST_CHECK enum leat_status leat_graph_settle_constant(struct leat_graph *graph, uint32_t index);
 LEAT_MUST_CHECK enum leat_status leat_graph_settle(struct leat_graph *graph);
 
-/* What its constants may take from now on, and those of its copies; 0: anything. */
+/* What its constants and those of all graphs inside may take together from now on, and those of its copies; 0: anything. */
 void leat_graph_limit_memory(struct leat_graph *graph, uint64_t bytes_max);
 
-/* Value `index` of known shape shares the payload of `from`, and gets its type and shape. */
+/* Value `index` of known shape shares the payload of `from`, of a graph inside or around, and gets its type and shape. */
 void leat_graph_share_constant(struct leat_graph *graph, uint32_t index, const struct leat_value *from);
 
 /* Shares the payload of `from`, of another graph, where it is the same as that of constant `index`. */
@@ -121,7 +124,7 @@ LEAT_MUST_CHECK enum leat_status leat_graph_fold(struct leat_graph *graph, bool 
 LEAT_MUST_CHECK enum leat_status leat_graph_fold_from(struct leat_graph *graph, uint32_t first, void **data,
                                                       bool *ret_changed);
 
-/* False when folding `bytes` more could exhaust memory; otherwise they are accounted for. */
+/* False when folding `bytes` more, here or in graphs inside, could exhaust memory; otherwise they are accounted for. */
 bool leat_graph_may_fold(struct leat_graph *graph, uint64_t bytes);
 
 /* Removes nodes whose op is NULL, keeping the order. */

@@ -7,6 +7,7 @@
 #include "base/align.h"
 #include "kernels/backend.h"
 #include "kernels/graph_build.h"
+#include "kernels/mapping.h"
 #include "kernels/padding/padding.h"
 
 void
@@ -183,21 +184,83 @@ leat_source_copy_graphs(const struct leat_model_source *source, struct leat_grap
         status = leat_graph_copy(source->length_count > 0 ? source->graphs[k] : source->graph, &ret_graphs[k]);
         *ret_count += status == LEAT_OK;
     }
+    for (uint32_t k = 0; k < *ret_count && status == LEAT_OK && leat_mapping_any_damaged(); k++) {
+        if (leat_graph_is_damaged(ret_graphs[k])) {
+            status = LEAT_FAIL(LEAT_ERR_PROTO, "a file of weights has become shorter");
+        }
+    }
     return status;
 }
 
-size_t
-leat_graphs_bytes(struct leat_graph *const *graphs, uint32_t count)
+/* As deep as the file nests graphs. `list` is NULL: they are only counted. */
+static size_t
+list_constants(const struct leat_graph *graph, struct leat_payload *list)
 {
-    const struct leat_graph *last = graphs[count - 1];
-    size_t bytes = 0;
+    size_t count = 0;
+
+    for (uint32_t v = 0; v < graph->value_count; v++) {
+        const struct leat_value *value = &graph->values[v];
+        if (value->data != NULL && list != NULL) {
+            list[count].data = value->data;
+            list[count].bytes = value->mapping == NULL ? value->data_bytes : 0;
+        }
+        count += value->data != NULL;
+    }
+    for (const struct leat_graph *inner = NULL; (inner = leat_graph_inner(graph, inner)) != NULL;) {
+        count += list_constants(inner, list != NULL ? list + count : NULL);
+    }
+    return count;
+}
+
+static int
+compare_payloads(const void *a, const void *b)
+{
+    const uintptr_t x = (uintptr_t)((const struct leat_payload *)a)->data;
+    const uintptr_t y = (uintptr_t)((const struct leat_payload *)b)->data;
+    return (x > y) - (x < y);
+}
+
+enum leat_status
+leat_graphs_payloads(struct leat_graph *const *graphs, uint32_t count, struct leat_payload **ret_payloads,
+                     size_t *ret_count)
+{
+    size_t listed = 0, kept = 0;
 
     for (uint32_t k = 0; k < count; k++) {
-        for (uint32_t v = 0; v < graphs[k]->value_count; v++) {
-            const struct leat_value *value = &graphs[k]->values[v];
-            const bool counted = k + 1 < count && v < last->value_count && last->values[v].data == value->data;
-            bytes += value->mapping == NULL && !counted ? value->data_bytes : 0;
+        listed += list_constants(graphs[k], NULL);
+    }
+    struct leat_payload *list = calloc(listed + 1, sizeof(*list));
+    if (list == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a list of %zu constants", listed);
+    }
+    for (size_t k = 0, at = 0; k < count; k++) {
+        at += list_constants(graphs[k], list + at);
+    }
+    qsort(list, listed, sizeof(*list), compare_payloads);
+    for (size_t i = 0; i < listed; i++) {
+        if (kept == 0 || list[i].data != list[kept - 1].data) {
+            list[kept++] = list[i];
         }
+    }
+    *ret_payloads = list;
+    *ret_count = kept;
+    return LEAT_OK;
+}
+
+bool
+leat_payloads_have(const struct leat_payload *payloads, size_t count, const void *data)
+{
+    const struct leat_payload wanted = {.data = data};
+    return bsearch(&wanted, payloads, count, sizeof(*payloads), compare_payloads) != NULL;
+}
+
+size_t
+leat_payloads_bytes(const struct leat_payload *payloads, size_t count)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        bytes += payloads[i].bytes;
     }
     return bytes;
 }

@@ -57,12 +57,25 @@ struct leat_item_layout {
     } tensors[LEAT_TENSORS_MAX];
 };
 
-/* Copies of the source's graphs: one for each length, or one of length 0. All of ret_graphs[0..*ret_count) are the caller's, after a failure too. */
+/*
+ * Copies of the source's graphs: one for each length, or one of length 0. All of ret_graphs[0..*ret_count) are the
+ * caller's, after a failure too. LEAT_ERR_PROTO when weights were gone from their file while the source's graphs were made.
+ */
 LEAT_MUST_CHECK enum leat_status leat_source_copy_graphs(const struct leat_model_source *source,
                                                          struct leat_graph *ret_graphs[LEAT_LENGTHS_MAX],
                                                          uint32_t ret_lengths[LEAT_LENGTHS_MAX], uint32_t *ret_count);
-/* Of their constants that are not mapped, each payload counted once. */
-size_t leat_graphs_bytes(struct leat_graph *const *graphs, uint32_t count);
+
+/* The elements of a constant, wherever it is one. */
+struct leat_payload {
+    const void *data;
+    size_t bytes; /* 0: they are mapped */
+};
+/* Of all constants of graphs and of the graphs inside them, each once, by address. The caller frees *ret_payloads. */
+LEAT_MUST_CHECK enum leat_status leat_graphs_payloads(struct leat_graph *const *graphs, uint32_t count,
+                                                      struct leat_payload **ret_payloads, size_t *ret_count);
+bool leat_payloads_have(const struct leat_payload *payloads, size_t count, const void *data);
+size_t leat_payloads_bytes(const struct leat_payload *payloads, size_t count);
+
 /* Which one a plan's options mean; 0 is the last. LEAT_ERR_INVALID: none. */
 LEAT_MUST_CHECK enum leat_status leat_length_find(const uint32_t *lengths, uint32_t count, uint32_t length, uint32_t *ret_which);
 

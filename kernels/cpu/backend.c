@@ -31,8 +31,8 @@ struct leat_model {
     uint32_t graph_count; /* lengths, or 1 */
     uint32_t lengths[LEAT_LENGTHS_MAX];
     struct leat_graph *graphs[LEAT_LENGTHS_MAX]; /* our copies; payloads are shared with the source */
-    const void **payloads;                       /* of the graphs' constants, ascending */
-    uint32_t payload_count;
+    struct leat_payload *payloads;               /* of the graphs' constants */
+    size_t payload_count, payload_bytes;
     dnnl_engine_t engine;
     dnnl_data_type_t type;
     bool quantised;
@@ -126,17 +126,10 @@ cpu_model_give_back(struct leat_model *model, uint64_t bytes)
     (void)atomic_fetch_sub_explicit(&model->memory_bytes, bytes, memory_order_relaxed);
 }
 
-static int
-compare_pointers(const void *a, const void *b)
-{
-    const uintptr_t x = (uintptr_t) * (const void *const *)a, y = (uintptr_t) * (const void *const *)b;
-    return (x > y) - (x < y);
-}
-
 bool
 cpu_model_owns(const struct leat_model *model, const void *payload)
 {
-    return bsearch(&payload, model->payloads, model->payload_count, sizeof(payload), compare_pointers) != NULL;
+    return leat_payloads_have(model->payloads, model->payload_count, payload);
 }
 
 struct cpu_constant **
@@ -166,29 +159,6 @@ cpu_model_destroy(struct leat_model *model)
     LEAT_MUST(pthread_mutex_destroy(&model->mutex) == 0);
     free(model->payloads);
     free(model);
-}
-
-static enum leat_status
-list_payloads(struct leat_model *model)
-{
-    size_t values = 1;
-
-    for (uint32_t k = 0; k < model->graph_count; k++) {
-        values += model->graphs[k]->value_count;
-    }
-    model->payloads = calloc(values, sizeof(*model->payloads));
-    if (model->payloads == NULL) {
-        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a model");
-    }
-    for (uint32_t k = 0; k < model->graph_count; k++) {
-        for (uint32_t v = 0; v < model->graphs[k]->value_count; v++) {
-            if (model->graphs[k]->values[v].data != NULL) {
-                model->payloads[model->payload_count++] = model->graphs[k]->values[v].data;
-            }
-        }
-    }
-    qsort(model->payloads, model->payload_count, sizeof(*model->payloads), compare_pointers);
-    return LEAT_OK;
 }
 
 /* oneDNN writes the code of its own matrix product when one first runs, which takes some ms: not in somebody's batch. */
@@ -230,11 +200,12 @@ cpu_model_load(const struct leat_model_source *source, struct leat_model **ret_m
         status = leat_source_copy_graphs(source, model->graphs, model->lengths, &model->graph_count);
     }
     if (status == LEAT_OK) {
-        const uint64_t most = leat_graph_memory_max(model->graphs[0]), taken = leat_graphs_bytes(model->graphs, model->graph_count);
-        model->memory_left = taken < most ? most - taken : 0;
-        status = list_payloads(model);
+        status = leat_graphs_payloads(model->graphs, model->graph_count, &model->payloads, &model->payload_count);
     }
     if (status == LEAT_OK) {
+        const uint64_t most = leat_graph_memory_max(model->graphs[0]);
+        model->payload_bytes = leat_payloads_bytes(model->payloads, model->payload_count);
+        model->memory_left = model->payload_bytes < most ? most - model->payload_bytes : 0;
         /* What no plan could do is refused now, and the weights are there before the first plan. */
         status = cpu_program_build(model, model->graphs[model->graph_count - 1], 1, 1, &program);
         if (status == LEAT_OK && leat_graph_is_bounded(program->graph) && !model->one_by_one) {
@@ -254,7 +225,7 @@ static size_t
 cpu_model_bytes(const struct leat_model *model)
 {
     struct leat_model *mutable = (struct leat_model *)(uintptr_t)model; /* for the mutex alone */
-    size_t bytes = sizeof(*model) + leat_graphs_bytes(model->graphs, model->graph_count);
+    size_t bytes = sizeof(*model) + model->payload_bytes;
 
     for (const struct cpu_constant *c = *cpu_model_lock_constants(mutable); c != NULL; c = c->next) {
         bytes += sizeof(*c) + c->bytes;

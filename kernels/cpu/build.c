@@ -8,6 +8,7 @@
 #include "kernels/cpu/program.h"
 #include "kernels/graph_build.h"
 #include "kernels/op.h"
+#include "kernels/sequence.h"
 
 /* ---- Small things ------------------------------------------------------------------------------------ */
 
@@ -1065,12 +1066,18 @@ build(struct cpu_builder *b)
 static enum leat_status
 take_folded(struct cpu_program *program)
 {
+    struct leat_payload *payloads;
     uint64_t bytes = 0;
+    size_t count;
 
-    for (uint32_t v = 0; v < program->graph->value_count; v++) {
-        const struct leat_value *value = &program->graph->values[v];
-        bytes += value->data != NULL && !cpu_model_owns(program->model, value->data) ? value->data_bytes : 0;
+    const enum leat_status status = leat_graphs_payloads(&program->graph, 1, &payloads, &count);
+    if (status != LEAT_OK) {
+        return status;
     }
+    for (size_t i = 0; i < count; i++) {
+        bytes += !cpu_model_owns(program->model, payloads[i].data) ? payloads[i].bytes : 0;
+    }
+    free(payloads);
     return cpu_model_take(program->model, program, bytes);
 }
 

@@ -26,6 +26,7 @@ struct leat_model {
     struct leat_graph *graphs[LEAT_LENGTHS_MAX]; /* our copies; payloads are shared with the source */
     uint32_t input_count, output_count;
     struct leat_tensor_info infos[LEAT_TENSORS_MAX]; /* inputs, then outputs */
+    size_t payload_bytes; /* of the graphs' constants */
     bool one_by_one;
     struct leat_item_layout layout;
 };
@@ -57,6 +58,8 @@ static enum leat_status
 reference_model_load(const struct leat_model_source *source, struct leat_model **ret_model)
 {
     const uint32_t tensors = source->input_count + source->output_count;
+    struct leat_payload *payloads;
+    size_t count;
 
     if (source->graph == NULL || tensors > LEAT_TENSORS_MAX ||
         source->input_count != source->graph->input_count ||
@@ -76,10 +79,15 @@ reference_model_load(const struct leat_model_source *source, struct leat_model *
     for (uint32_t k = 0; k < model->graph_count && status == LEAT_OK; k++) {
         status = leat_graph_settle(model->graphs[k]);
     }
+    if (status == LEAT_OK) {
+        status = leat_graphs_payloads(model->graphs, model->graph_count, &payloads, &count);
+    }
     if (status != LEAT_OK) {
         reference_model_destroy(model);
         return status;
     }
+    model->payload_bytes = leat_payloads_bytes(payloads, count);
+    free(payloads);
     *ret_model = model;
     return LEAT_OK;
 }
@@ -87,7 +95,7 @@ reference_model_load(const struct leat_model_source *source, struct leat_model *
 static size_t
 reference_model_bytes(const struct leat_model *model)
 {
-    return sizeof(*model) + leat_graphs_bytes(model->graphs, model->graph_count);
+    return sizeof(*model) + model->payload_bytes;
 }
 
 static void

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     Weights in other files give the answers of weights inside; large ones are mapped, not copied; no file leads out of the
- *          model's folder, is longer or shorter than it says, or takes the process down when it shrinks later.
+ *          model's folder, is longer or shorter than it says, or takes the process down when it shrinks later: then
+ *          batches of the model fail, wherever in it the weights are.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -14,11 +15,14 @@
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
 
+#define CHANNELS 128             /* their squares are weights that are mapped */
 #define COLUMNS  64
 #define ROWS     1024            /* 256 KiB: mapped */
 #define ROW      (COLUMNS * 4)
 #define MANY     INT64_C(11000000) /* rows of 256 bytes: 2.6 GiB */
 #define RESIDENT ((size_t)64 << 20)
+
+enum { ONNX_BOOL = 9 };
 
 static char folder[64];
 static int folder_fd;
@@ -340,31 +344,63 @@ on_bus_error(int number, siginfo_t *info, void *context)
     }
 }
 
+static void
+cut(const char *name)
+{
+    const int fd = openat(folder_fd, name, O_RDWR | O_CLOEXEC);
+    EXPECT(fd >= 0 && ftruncate(fd, 4096) == 0 && close(fd) == 0);
+}
+
+/* As build(), but the table is in both branches of an If that i decides. */
+static void
+build_inside(struct builder *b, struct builder branches[2], const char *name, Onnx__TensorProto **ret_bias)
+{
+    static const char *const names[2] = {"then_branch", "else_branch"};
+
+    builder_init(b, 13);
+    (void)builder_input(b, "i", ONNX_I64, DIMS(1));
+    *ret_bias = builder_constant(b, "bias", ONNX_F32, NULL, DIMS(COLUMNS));
+    (void)builder_int(b, builder_node(b, "Cast", "i", "condition"), "to", ONNX_BOOL);
+    Onnx__NodeProto *node = builder_node(b, "If", "condition", "row");
+    for (int k = 0; k < 2; k++) {
+        builder_init(&branches[k], 13);
+        Onnx__TensorProto *table = builder_constant(&branches[k], "table", ONNX_F32, NULL, DIMS(0, COLUMNS));
+        table->dims[0] = ROWS;
+        refer(&branches[k], table, "location", name);
+        (void)builder_node(&branches[k], "Gather", "table i", "looked_up");
+        builder_output(&branches[k], "looked_up");
+        builder_graph(b, node, names[k], &branches[k]);
+    }
+    (void)builder_node(b, "Add", "row bias", "y");
+    builder_output(b, "y");
+}
+
 /* A file that shrinks under a loaded model fails its batches, and no other model's. */
 static void
-test_truncated(void)
+test_truncated(bool inside)
 {
-    const struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
     Onnx__TensorProto *table, *bias;
-    struct builder b[2];
+    struct builder b[2], branches[2][2];
     struct leat_graph *graphs[2] = {NULL, NULL};
     static const char *const names[] = {"shrinks", "stays"};
 
-    EXPECT(sigaction(SIGBUS, &action, NULL) == 0);
     for (size_t i = 0; i < backend_count; i++) {
         struct loaded loaded[2];
         for (int m = 0; m < 2; m++) {
             write_weights(names[m], 0, ROWS * ROW);
-            build(&b[m], ROWS, &table, &bias);
-            refer(&b[m], table, "location", names[m]);
+            if (inside) {
+                build_inside(&b[m], branches[m], names[m], &bias);
+            } else {
+                build(&b[m], ROWS, &table, &bias);
+                refer(&b[m], table, "location", names[m]);
+            }
             refer(&b[m], bias, "location", names[m]);
             refer(&b[m], bias, "offset", "262144");
             EXPECT(import(&b[m], folder_fd, 0, &graphs[m]) == LEAT_OK);
             load(backends[i], graphs[m], &loaded[m]);
         }
         expect_row(&loaded[0], 5, 5000, LEAT_OK);
-        const int fd = openat(folder_fd, "shrinks", O_RDWR | O_CLOEXEC);
-        EXPECT(fd >= 0 && ftruncate(fd, 4096) == 0 && close(fd) == 0);
+        cut("shrinks");
         expect_row(&loaded[0], 5, 5000, LEAT_OK); /* what is still there */
         expect_row(&loaded[0], ROWS - 1, 0, LEAT_ERR_SYS);
         expect_row(&loaded[0], 5, 5000, LEAT_ERR_SYS);
@@ -373,13 +409,56 @@ test_truncated(void)
             unload(&loaded[m]);
             leat_graph_destroy(graphs[m]);
             builder_fini(&b[m]);
+            for (int k = 0; k < 2 && inside; k++) {
+                builder_fini(&branches[m][k]);
+            }
         }
     }
+}
+
+/* Weights that a pass reads once, and makes others of: the file is cut short before. */
+static void
+test_truncated_before_load(void)
+{
+    static const float ones[CHANNELS] = {1};
+    struct builder b;
+    struct leat_graph *graph = NULL;
+
+    write_weights("shrinks", 0, ROWS * ROW);
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(1, CHANNELS, 2, 2));
+    Onnx__TensorProto *w = builder_constant(&b, "w", ONNX_F32, NULL, DIMS(0, CHANNELS, 1, 1));
+    w->dims[0] = CHANNELS;
+    refer(&b, w, "location", "shrinks");
+    (void)builder_node(&b, "Conv", "x w", "z");
+    (void)builder_constant(&b, "ones", ONNX_F32, ones, DIMS(CHANNELS));
+    (void)builder_node(&b, "BatchNormalization", "z ones ones ones ones", "y");
+    builder_output(&b, "y");
+    EXPECT(import(&b, folder_fd, 0, &graph) == LEAT_OK);
+    cut("shrinks");
+    EXPECT(!leat_graph_is_damaged(graph));
+    EXPECT(leat_graph_optimise(graph, UINT64_MAX) == LEAT_OK && graph->node_count == 1);
+    for (uint32_t v = 0; v < graph->value_count; v++) {
+        EXPECT(graph->values[v].mapping == NULL);
+    }
+    EXPECT(leat_graph_is_damaged(graph));
+    const struct leat_tensor_info infos[2] = {info_of(&graph->values[graph->inputs[0]]),
+                                              info_of(&graph->values[graph->outputs[0]])};
+    const struct leat_model_source source = {.graph = graph, .infos = infos, .input_count = 1, .output_count = 1};
+    for (size_t i = 0; i < backend_count; i++) {
+        struct leat_model *model = NULL;
+        EXPECT(backends[i]->model_load(&source, &model) == LEAT_ERR_PROTO && model == NULL);
+        EXPECT(strstr(leat_error_text(), "a file of weights has become shorter") != NULL);
+    }
+    leat_graph_destroy(graph);
+    builder_fini(&b);
 }
 
 int
 main(void)
 {
+    const struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+
     leat_test_init();
     const char *base = getenv("TMPDIR");
     (void)snprintf(folder, sizeof(folder), "%.40s/leat-XXXXXX", base != NULL ? base : "/tmp");
@@ -395,7 +474,10 @@ main(void)
     test_limit();
     test_open_files();
     test_large();
-    test_truncated();
+    EXPECT(sigaction(SIGBUS, &action, NULL) == 0);
+    test_truncated(false);
+    test_truncated(true);
+    test_truncated_before_load();
     static const char *const left[] = {"sub/weights", "weights", "link", "here", "pipe", "shrinks", "stays"};
     for (size_t i = 0; i < LEAT_COUNT_OF(left); i++) {
         EXPECT(unlinkat(folder_fd, left[i], 0) == 0);

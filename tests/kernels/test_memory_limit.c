@@ -2,7 +2,7 @@
 /*
  * Goal     The limit of a graph's memory holds for all that the cpu backend makes of it: weights in other layouts, kernels,
  *          constants of a batch, a run's scratch, and what counts elements while a model is calibrated. A plan that is gone
- *          gives back what it took.
+ *          gives back what it took. What is in graphs inside nodes counts like everything else.
  * Method   The least limit with which something works, by bisection: it is what was made, or more, and one byte less is
  *          LEAT_ERR_LIMIT.
  */
@@ -13,6 +13,7 @@
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
 
+enum { ONNX_BOOL = 9, BRANCHES = 8, BRANCH_ELEMENTS = 1 << 16, BRANCH_BYTES = 4 * BRANCH_ELEMENTS };
 enum { LAYERS = 6, CHANNELS = 40, SIDE = 128, HISTOGRAM_BYTES = 128 << 10 };
 
 /* Convolutions one after the other, whose weights no kernel wants as they are. */
@@ -48,11 +49,11 @@ typedef enum leat_status (*trial)(struct leat_graph *graph, uint64_t *ret_bytes)
 static enum leat_status
 make_model(const struct leat_graph *graph, struct leat_model **ret_model)
 {
-    const struct leat_tensor_info infos[2] = {info_of(&graph->values[graph->inputs[0]]),
-                                              info_of(&graph->values[graph->outputs[0]])};
-    const struct leat_model_source source = {
-        .graph = graph, .infos = infos, .input_count = 1, .output_count = 1};
-    return leat_backend_cpu.model_load(&source, ret_model);
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    struct leat_model_source source = {.graph = graph, .infos = infos, .one_by_one = true};
+
+    const enum leat_status status = leat_graph_signature_of_one(graph, infos, &source.input_count, &source.output_count);
+    return status == LEAT_OK ? leat_backend_cpu.model_load(&source, ret_model) : status;
 }
 
 static enum leat_status
@@ -151,6 +152,105 @@ test_given_back(struct leat_graph *graph, uint64_t limit)
     leat_backend_cpu.model_destroy(model);
 }
 
+/* ---- Graphs inside nodes ----------------------------------------------------------------------------- */
+
+enum origin {
+    INSIDE,  /* each branch has a constant of its own */
+    OUTSIDE, /* all read the same one, and a small one is made after that */
+    MADE,    /* each computes one */
+    OF_BATCH /* each computes one once the batch is known */
+};
+
+/* y is the sum of what half as many Ifs as there are branches yield, by payload; each branch multiplies x by a constant. */
+static enum leat_status
+import_branches(enum origin origin, uint64_t memory_bytes_max, struct leat_graph **ret_graph)
+{
+    static const char *const names[2] = {"then_branch", "else_branch"};
+    static const int64_t size[1] = {BRANCH_ELEMENTS}, one[1] = {1};
+    static float data[BRANCH_ELEMENTS];
+    struct leat_onnx_source source = {.folder_fd = -1, .memory_bytes_max = memory_bytes_max};
+    struct builder b, branches[BRANCHES];
+    Onnx__NodeProto *node = NULL;
+    char inputs[16], output[16];
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "c", ONNX_BOOL, DIMS(1));
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(origin == OF_BATCH ? -1 : 1, BRANCH_ELEMENTS));
+    if (origin == OUTSIDE) {
+        (void)builder_constant(&b, "w", ONNX_F32, data, DIMS(BRANCH_ELEMENTS));
+    }
+    for (int k = 0; k < BRANCHES; k++) {
+        builder_init(&branches[k], 13);
+        if (origin == INSIDE) {
+            (void)builder_constant(&branches[k], "w", ONNX_F32, data, DIMS(BRANCH_ELEMENTS));
+        } else if (origin == MADE) {
+            (void)builder_constant(&branches[k], "size", ONNX_I64, size, DIMS(1));
+            (void)builder_node(&branches[k], "ConstantOfShape", "size", "w");
+        } else if (origin == OF_BATCH) {
+            (void)builder_node(&branches[k], "Shape", "x", "size");
+            (void)builder_node(&branches[k], "ConstantOfShape", "size", "w");
+        }
+        (void)builder_node(&branches[k], "Mul", "x w", "product");
+        builder_output(&branches[k], "product");
+        (void)snprintf(output, sizeof(output), "y%d", k / 2);
+        node = k % 2 == 0 ? builder_node(&b, "If", "c", output) : node;
+        builder_graph(&b, node, names[k % 2], &branches[k]);
+    }
+    for (int k = 0; k < BRANCHES / 2; k++) {
+        (void)snprintf(inputs, sizeof(inputs), k == 0 ? "x y0" : "s%d y%d", k - 1, k);
+        (void)snprintf(output, sizeof(output), "s%d", k);
+        (void)builder_node(&b, "Add", inputs, output);
+    }
+    if (origin == OUTSIDE) {
+        (void)builder_constant(&b, "one", ONNX_I64, one, DIMS(1));
+        (void)builder_node(&b, "ConstantOfShape", "one", "late");
+        (void)snprintf(inputs, sizeof(inputs), "%s late", output);
+        (void)builder_node(&b, "Add", inputs, "y");
+    }
+    builder_output(&b, origin == OUTSIDE ? "y" : output);
+    source.bytes = builder_pack(&b, &source.byte_count);
+    const enum leat_status status = leat_onnx_import_from(&source, ret_graph);
+    for (int k = 0; k < BRANCHES; k++) {
+        builder_fini(&branches[k]);
+    }
+    builder_fini(&b);
+    return status;
+}
+
+/* All together have one limit, and what they share counts once. */
+static void
+test_branches(enum origin origin, uint64_t constants)
+{
+    static const struct leat_backend *const backends[] = {&leat_backend_cpu, &leat_backend_reference};
+    struct leat_graph *graph = NULL;
+    struct loaded loaded;
+
+    EXPECT(import_branches(origin, constants - 1, &graph) == LEAT_ERR_LIMIT && graph == NULL);
+    EXPECT(import_branches(origin, constants, &graph) == LEAT_OK);
+    leat_graph_limit_memory(graph, 0);
+    for (size_t i = 0; i < LEAT_COUNT_OF(backends); i++) {
+        load(backends[i], graph, &loaded);
+        const size_t bytes = backends[i]->model_bytes(loaded.model);
+        EXPECT(bytes > constants && bytes < constants + BRANCH_BYTES);
+        unload(&loaded);
+    }
+    EXPECT(least(graph, make_plan, "branches") > constants);
+    leat_graph_destroy(graph);
+}
+
+/* Copies for a batch take more, which no model's bytes tell. */
+static void
+test_branches_of_batch(void)
+{
+    struct leat_graph *graph = NULL;
+    uint64_t bytes = 0;
+
+    EXPECT(import_branches(OF_BATCH, 0, &graph) == LEAT_OK);
+    EXPECT(make_plan(graph, &bytes) == LEAT_OK);
+    EXPECT(least(graph, make_plan, "branches of a batch") >= bytes + BRANCHES * BRANCH_BYTES);
+    leat_graph_destroy(graph);
+}
+
 int
 main(void)
 {
@@ -163,5 +263,9 @@ main(void)
     EXPECT(least(graph, make_calibration, "calibration") > one);
     test_given_back(graph, one);
     leat_graph_destroy(graph);
+    test_branches(INSIDE, BRANCHES * BRANCH_BYTES);
+    test_branches(OUTSIDE, BRANCH_BYTES + sizeof(int64_t) + sizeof(float));
+    test_branches(MADE, BRANCHES * (BRANCH_BYTES + sizeof(int64_t)));
+    test_branches_of_batch();
     return 0;
 }
