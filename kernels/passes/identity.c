@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Identity, Dropout at inference, and Cast, Transpose or reshaping that change nothing, go. */
+/*
+ * Identity, Dropout at inference, and Cast, Transpose or reshaping that change nothing, go. A Transpose of a Transpose
+ * becomes one of what the first reads, and goes where that is the identity.
+ */
 #include <stdlib.h>
 
 #include "kernels/passes/passes.h"
@@ -66,14 +69,14 @@ apply(const struct renames *renames, uint32_t *indices, uint32_t count)
 }
 
 static bool
-remove_all(struct leat_graph *graph, const uint32_t *uses, struct renames *renames)
+remove_all(struct leat_graph *graph, bool transposes_only, const uint32_t *uses, struct renames *renames)
 {
     bool changed = false;
 
     for (uint32_t n = 0; n < graph->node_count; n++) {
         struct leat_node *node = &graph->nodes[n];
         if (node->fused_add != LEAT_VALUE_NONE || node->fused_activation != LEAT_ACTIVATION_NONE ||
-            !changes_nothing(graph, node, uses)) {
+            (transposes_only && node->op->kind != LEAT_OP_TRANSPOSE) || !changes_nothing(graph, node, uses)) {
             continue;
         }
         const uint32_t x = renames->source[node->inputs[0]], y = node->outputs[0];
@@ -98,7 +101,8 @@ remove_all(struct leat_graph *graph, const uint32_t *uses, struct renames *renam
     return changed;
 }
 
-LEAT_PASS_FUNCTION(remove_identities)
+static enum leat_status
+remove_identities(struct leat_graph *graph, bool transposes_only, bool *ret_changed)
 {
     const size_t count = (size_t)graph->value_count + 1;
     struct renames renames = {.source = calloc(count, sizeof(uint32_t)),
@@ -122,7 +126,7 @@ LEAT_PASS_FUNCTION(remove_identities)
             renames.fixed[graph->outputs[o]] = true;
         }
         leat_graph_count_uses(graph, uses);
-        *ret_changed = remove_all(graph, uses, &renames);
+        *ret_changed = remove_all(graph, transposes_only, uses, &renames);
         leat_graph_sweep_nodes(graph);
     }
     free(renames.source);
@@ -130,4 +134,47 @@ LEAT_PASS_FUNCTION(remove_identities)
     free(renames.fixed);
     free(uses);
     return status;
+}
+
+LEAT_PASS_FUNCTION(remove_identities)
+{
+    return remove_identities(graph, false, ret_changed);
+}
+
+/* While others read what lies between, two Transposes stay two: only an identity is worth it then. */
+static enum leat_status
+merge_transposes(struct leat_graph *graph, struct leat_pass_index *index, struct leat_node *node, bool *ret_done)
+{
+    const struct leat_node *first =
+        node->op->kind == LEAT_OP_TRANSPOSE ? leat_pass_producer(graph, index, node->inputs[0], LEAT_OP_TRANSPOSE) : NULL;
+    uint32_t inner[LEAT_RANK_MAX], outer[LEAT_RANK_MAX];
+    bool identity = true;
+
+    if (first == NULL) {
+        return LEAT_OK;
+    }
+    const uint32_t rank = leat_node_input(graph, node, 0)->rank, x = first->inputs[0];
+    int64_t *perm = leat_graph_alloc(graph, rank, sizeof(*perm));
+    if (perm == NULL) {
+        return LEAT_ERR_NOMEM;
+    }
+    leat_transpose_perm(first, rank, inner);
+    leat_transpose_perm(node, rank, outer);
+    for (uint32_t d = 0; d < rank; d++) {
+        perm[d] = inner[outer[d]];
+        identity = identity && perm[d] == d;
+    }
+    if (!identity && index->uses[node->inputs[0]] > 1) {
+        return LEAT_OK;
+    }
+    const struct leat_attribute attribute = {.name = "perm", .kind = LEAT_ATTRIBUTE_INTS, .count = rank, .ints = perm};
+    *ret_done = true;
+    return leat_pass_replace(graph, index, node, node->op, &x, 1, &attribute, 1);
+}
+
+LEAT_PASS_FUNCTION(merge_transposes)
+{
+    bool removed;
+    const enum leat_status status = leat_pass_each(graph, merge_transposes, ret_changed);
+    return status == LEAT_OK && *ret_changed ? remove_identities(graph, true, &removed) : status;
 }

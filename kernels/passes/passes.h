@@ -22,6 +22,7 @@ LEAT_PASS_FUNCTION(fuse_gelu);
 LEAT_PASS_FUNCTION(fuse_swish);
 LEAT_PASS_FUNCTION(fuse_embedding);
 LEAT_PASS_FUNCTION(fuse_attention);
+LEAT_PASS_FUNCTION(merge_transposes);
 LEAT_PASS_FUNCTION(fold_batch_norm);
 LEAT_PASS_FUNCTION(fold_bias);
 LEAT_PASS_FUNCTION(fuse_add);

@@ -683,6 +683,91 @@ test_identities(void)
     expect_nodes(pass_bit("remove-identities"), 3);
 }
 
+/* u is c with its axes in another order, twice. */
+static void
+add_transposes(const char *c, const int64_t *first, const int64_t *second)
+{
+    (void)builder_ints(&b, builder_node(&b, "Transpose", c, "t"), "perm", first, 4);
+    (void)builder_ints(&b, builder_node(&b, "Transpose", "t", "u"), "perm", second, 4);
+}
+
+static void
+test_transposes(void)
+{
+    static const int64_t last[] = {0, 2, 3, 1}, back[] = {0, 3, 1, 2}, swap[] = {0, 1, 3, 2};
+    const uint64_t pass = pass_bit("merge-transposes");
+    struct leat_graph *graph;
+
+    start_conv(); /* there and back */
+    (void)builder_node(&b, "Relu", "c", "r");
+    add_transposes("r", last, back);
+    (void)builder_node(&b, "Neg", "u", "y");
+    builder_output(&b, "y");
+    graph = optimised(pass);
+    EXPECT(graph->node_count == 3 && graph->nodes[2].op->kind == LEAT_OP_NEG);
+    EXPECT(graph->nodes[2].inputs[0] == graph->nodes[1].outputs[0]);
+    leat_graph_destroy(graph);
+
+    start_conv(); /* two in a row become one: not each the other's inverse, nor its own */
+    add_transposes("c", last, swap);
+    (void)builder_node(&b, "Neg", "u", "y");
+    builder_output(&b, "y");
+    graph = optimised(pass);
+    EXPECT(graph->node_count == 3 && graph->nodes[1].op->kind == LEAT_OP_TRANSPOSE);
+    const struct leat_attribute *perm = leat_node_attribute(&graph->nodes[1], "perm");
+    EXPECT(perm != NULL && perm->count == 4 && perm->ints[0] == 0 && perm->ints[1] == 2 && perm->ints[2] == 1 &&
+           perm->ints[3] == 3);
+    leat_graph_destroy(graph);
+
+    start_conv(); /* three, of which the last two say nothing of their order: axes reversed */
+    (void)builder_ints(&b, builder_node(&b, "Transpose", "c", "t"), "perm", last, 4);
+    (void)builder_node(&b, "Transpose", "t", "u");
+    (void)builder_node(&b, "Transpose", "u", "v");
+    (void)builder_node(&b, "Neg", "v", "y");
+    builder_output(&b, "y");
+    expect_nodes(pass, 3);
+
+    start_conv(); /* others read what is between: the way back goes alone */
+    add_transposes("c", last, back);
+    (void)builder_node(&b, "Neg", "u", "y");
+    (void)builder_node(&b, "Relu", "t", "z");
+    builder_output(&b, "y");
+    builder_output(&b, "z");
+    expect_nodes(pass, 4);
+
+    start_conv(); /* the same, as an output of the graph */
+    add_transposes("c", last, back);
+    (void)builder_node(&b, "Neg", "u", "y");
+    builder_output(&b, "y");
+    builder_output(&b, "t");
+    expect_nodes(pass, 3);
+
+    start_conv(); /* one of both would be a third */
+    add_transposes("c", last, swap);
+    (void)builder_node(&b, "Neg", "u", "y");
+    (void)builder_node(&b, "Relu", "t", "z");
+    builder_output(&b, "y");
+    builder_output(&b, "z");
+    expect_nodes(pass, 5);
+
+    start_conv(); /* the end is an output: what is transposed has its name */
+    add_transposes("c", last, back);
+    builder_output(&b, "u");
+    expect_nodes(pass, 1);
+
+    builder_init(&b, 13); /* an input that is an output needs its copy */
+    (void)builder_input(&b, "c", 1, DIMS(-1, 3, 4, 5));
+    add_transposes("c", last, back);
+    builder_output(&b, "u");
+    expect_nodes(~UINT64_C(0), 1);
+
+    start_conv(); /* other nodes that change nothing are another pass's */
+    add_transposes("c", last, back);
+    (void)builder_node(&b, "Identity", "u", "y");
+    builder_output(&b, "y");
+    expect_nodes(pass, 2);
+}
+
 static void
 test_constants_and_dead_code(void)
 {
@@ -851,7 +936,7 @@ random_step(uint64_t *random, int step, const char *from, const char *to, const 
 
     (void)snprintf(a, sizeof(a), "a%d", step);
     (void)snprintf(c, sizeof(c), "b%d", step);
-    switch (leat_test_random(random) % 15) {
+    switch (leat_test_random(random) % 16) {
     case 0:
     case 1:
     case 2: {
@@ -934,6 +1019,12 @@ random_step(uint64_t *random, int step, const char *from, const char *to, const 
         return;
     case 13:
         random_attention(random, step, from, to);
+        return;
+    case 14: /* channels last and back, or with rows for columns: 6 x 6 either way */
+        (void)builder_ints(&b, builder_node(&b, "Transpose", from, a), "perm", DIMS(0, 2, 3, 1));
+        node = builder_node(&b, "Transpose", a, to);
+        (void)(leat_test_random(random) % 2 == 0 ? builder_ints(&b, node, "perm", DIMS(0, 3, 1, 2))
+                                                 : builder_ints(&b, node, "perm", DIMS(0, 3, 2, 1)));
         return;
     default:
         (void)builder_node(&b, "Sigmoid", from, to);
@@ -1035,6 +1126,7 @@ main(void)
     test_shapes();
     test_embedding();
     test_identities();
+    test_transposes();
     test_constants_and_dead_code();
     test_folding_is_bounded();
     test_random_models();
