@@ -21,14 +21,21 @@ leat_op_find(const char *name, int64_t opset)
 }
 
 bool
-leat_op_known(const char *name)
+leat_op_known(const char *name, uint32_t *ret_oldest, uint32_t *ret_newest)
 {
+    uint32_t oldest = 0, newest = 0;
     for (size_t i = 0; i < leat_op_count; i++) {
         if (strcmp(leat_ops[i].name, name) == 0) {
-            return true;
+            oldest = oldest == 0 ? leat_ops[i].since : oldest; /* the table is sorted */
+            newest = leat_ops[i].until;
         }
     }
-    return false;
+    if (newest == 0) {
+        return false;
+    }
+    *ret_oldest = oldest;
+    *ret_newest = newest;
+    return true;
 }
 
 static const char *

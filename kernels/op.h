@@ -244,8 +244,8 @@ const struct leat_op *leat_op_find(const char *name, int64_t opset);
 /* An operator that passes make and no file has; NULL when there is none of that kind. */
 const struct leat_op *leat_op_fused(enum leat_op_kind kind);
 
-/* True when some opset in the table has an operator of that name. */
-bool leat_op_known(const char *name);
+/* True when some opset in the table has an operator of that name; the first and the last that do. */
+bool leat_op_known(const char *name, uint32_t *ret_oldest, uint32_t *ret_newest);
 
 /* Arity, omitted inputs, attribute names and kinds of a node against its row. */
 LEAT_MUST_CHECK enum leat_status leat_op_check(const struct leat_node *node);
@@ -291,6 +291,13 @@ struct leat_slice {
 /* *ret_known is false, and *ret untouched, while the bounds are not constant. */
 LEAT_MUST_CHECK enum leat_status leat_slice_of(const struct leat_graph *graph, const struct leat_node *node,
                                                struct leat_slice *ret, bool *ret_known);
+
+/* Pad: what each axis gets at either end, and loses where that is negative. *ret_known as above. */
+struct leat_pads {
+    int64_t begin[LEAT_RANK_MAX], end[LEAT_RANK_MAX];
+};
+LEAT_MUST_CHECK enum leat_status leat_pads_of(const struct leat_graph *graph, const struct leat_node *node,
+                                              struct leat_pads *ret, bool *ret_known);
 
 /* Split: the sizes of all outputs along its axis, those that nobody reads too; false when they are not known. */
 bool leat_split_sizes(const struct leat_graph *graph, const struct leat_node *node,

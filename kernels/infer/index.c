@@ -61,7 +61,8 @@ check_reduction(const struct leat_node *node, uint32_t dtype)
     if (reduction == NULL || strcmp(reduction->s, "none") == 0 || reduction->s[0] == '\0') {
         return LEAT_OK;
     }
-    if (strcmp(reduction->s, "add") != 0 && strcmp(reduction->s, "mul") != 0) {
+    const bool extreme = node->op->since >= 18 && (strcmp(reduction->s, "max") == 0 || strcmp(reduction->s, "min") == 0);
+    if (!extreme && strcmp(reduction->s, "add") != 0 && strcmp(reduction->s, "mul") != 0) {
         return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "reduction '%.32s' is not supported",
                               reduction->s);
     }

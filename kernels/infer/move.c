@@ -298,18 +298,55 @@ LEAT_INFER_FUNCTION(gather)
     return LEAT_OK;
 }
 
+enum leat_status
+leat_pads_of(const struct leat_graph *graph, const struct leat_node *node, struct leat_pads *ret, bool *ret_known)
+{
+    const struct leat_attribute *attribute = leat_node_attribute(node, "pads");
+    const struct leat_value *given = leat_node_input(graph, node, 3);
+    const uint32_t rank = leat_node_input(graph, node, 0)->rank;
+    const int64_t *pads = attribute != NULL ? attribute->ints : NULL;
+    int64_t axes[LEAT_RANK_MAX];
+    uint32_t count = attribute != NULL ? attribute->count : 0, axis_count = rank, mask;
+
+    *ret_known = false;
+    if (attribute == NULL && !leat_value_ints(leat_node_input(graph, node, 1), &pads, &count)) {
+        return LEAT_OK;
+    }
+    for (uint32_t d = 0; d < rank; d++) {
+        axes[d] = d;
+    }
+    if (given != NULL && !leat_read_ints(given, LEAT_RANK_MAX, axes, &axis_count)) {
+        return LEAT_OK;
+    }
+    const enum leat_status status = leat_axes_mask(node, axes, axis_count, rank, &mask);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (count != 2 * axis_count) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "%u pads for %u axes", count, axis_count);
+    }
+    *ret = (struct leat_pads){.begin = {0}};
+    for (uint32_t i = 0; i < axis_count; i++) {
+        const int64_t d = axes[i] < 0 ? axes[i] + (int64_t)rank : axes[i];
+        ret->begin[d] = pads[i];
+        ret->end[d] = pads[axis_count + i];
+    }
+    *ret_known = true;
+    return LEAT_OK;
+}
+
 LEAT_INFER_FUNCTION(pad)
 {
     const struct leat_value *x = leat_node_input(graph, node, 0);
     const struct leat_value *fill = leat_node_input(graph, node, 2);
     const struct leat_attribute *mode = leat_node_attribute(node, "mode");
-    const struct leat_attribute *attribute = leat_node_attribute(node, "pads");
-    const int64_t *pads = NULL;
-    uint32_t count = 0;
+    struct leat_pads pads;
+    bool known = false;
 
     const bool reflect = mode != NULL && strcmp(mode->s, "reflect") == 0;
     const bool edge = mode != NULL && strcmp(mode->s, "edge") == 0;
-    if (mode != NULL && !reflect && !edge && mode->s[0] != '\0' &&
+    const bool wrap = mode != NULL && strcmp(mode->s, "wrap") == 0 && graph->opset >= 19;
+    if (mode != NULL && !reflect && !edge && !wrap && mode->s[0] != '\0' &&
         strcmp(mode->s, "constant") != 0) {
         return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "mode '%.32s' is not supported", mode->s);
     }
@@ -318,20 +355,16 @@ LEAT_INFER_FUNCTION(pad)
         return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "its constant_value is not a scalar of type %s",
                               leat_dtype_text(x->dtype));
     }
-    outputs[0] = leat_shape_of(x);
-    if (attribute != NULL) {
-        pads = attribute->ints;
-        count = attribute->count;
-    } else if (!leat_value_ints(leat_node_input(graph, node, 1), &pads, &count)) {
-        outputs[0] = leat_unknown_shape(x->dtype, x->rank);
-        return LEAT_OK;
+    enum leat_status status = leat_check_vector(graph, node, 3, LEAT_TYPE_INDEX, -1);
+    if (status == LEAT_OK) {
+        status = leat_pads_of(graph, node, &pads, &known);
     }
-    if (count != 2 * x->rank) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "%u pads for a tensor of rank %u", count,
-                              x->rank);
+    if (status != LEAT_OK) {
+        return status;
     }
-    for (uint32_t d = 0; d < x->rank; d++) {
-        const int64_t begin = pads[d], end = pads[x->rank + d];
+    outputs[0] = known ? leat_shape_of(x) : leat_unknown_shape(x->dtype, x->rank);
+    for (uint32_t d = 0; known && d < x->rank; d++) {
+        const int64_t begin = pads.begin[d], end = pads.end[d];
         if (begin < -LEAT_DIM_MAX || begin > LEAT_DIM_MAX || end < -LEAT_DIM_MAX ||
             end > LEAT_DIM_MAX || (x->dims[d] >= 0 && x->dims[d] + begin + end < 0)) {
             return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "pads %lld and %lld at axis %u",
@@ -339,7 +372,7 @@ LEAT_INFER_FUNCTION(pad)
         }
         /* A reflection does not repeat the border: it reaches as far as there are other elements. */
         const int64_t reach = reflect ? x->dims[d] - 1 : x->dims[d] > 0 ? LEAT_DIM_MAX : 0;
-        if ((reflect || edge) && x->dims[d] >= 0 &&
+        if ((reflect || edge || wrap) && x->dims[d] >= 0 &&
             ((begin > 0 && begin > reach) || (end > 0 && end > reach))) {
             return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "axis %u of %lld has too few elements", d,
                                   (long long)x->dims[d]);

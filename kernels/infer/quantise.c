@@ -1,8 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Quantised operators: scales are f32, zero points and weights 8-bit, accumulators i32. */
+#include "base/align.h"
 #include "kernels/infer/infer.h"
 
 #define TYPES_8BIT (LEAT_TYPE(I8) | LEAT_TYPE(U8))
+
+/* Attributes of later opsets that are supported where they say nothing new: "saturate" is of float8 alone. */
+static enum leat_status
+check_defaults(const struct leat_node *node)
+{
+    static const char *const names[] = {"block_size", "output_dtype"};
+
+    for (uint32_t i = 0; i < LEAT_COUNT_OF(names); i++) {
+        if (leat_node_int(node, names[i], 0) != 0) {
+            return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "%s %lld is not supported", names[i],
+                                  (long long)leat_node_int(node, names[i], 0));
+        }
+    }
+    return LEAT_OK;
+}
 
 /* Scale and zero point of input 0: scalars, or vectors along the axis (from opset 13 on). */
 static enum leat_status
@@ -22,7 +38,10 @@ check_axis(const struct leat_graph *graph, const struct leat_node *node, uint32_
         }
         channels = x->dims[axis];
     }
-    enum leat_status status = leat_check_by_channel(graph, node, 1, LEAT_TYPE(F32), channels);
+    enum leat_status status = check_defaults(node);
+    if (status == LEAT_OK) {
+        status = leat_check_by_channel(graph, node, 1, LEAT_TYPE(F32), channels);
+    }
     if (status == LEAT_OK) {
         status = leat_check_by_channel(graph, node, 2, zero_types, channels);
     }

@@ -95,12 +95,33 @@ size_axis(const struct leat_node *node, int64_t dim, int64_t size, uint32_t d,
     return LEAT_OK;
 }
 
+/* What opset 18 added: some of the axes, each once; the rest only as it was before. */
+static enum leat_status
+check_newer(const struct leat_node *node, const struct leat_attribute *axes, uint32_t rank)
+{
+    const struct leat_attribute *policy = leat_node_attribute(node, "keep_aspect_ratio_policy");
+    const struct leat_attribute *place = leat_node_attribute(node, "coordinate_transformation_mode");
+    uint32_t mask;
+
+    if (leat_node_int(node, "antialias", 0) != 0) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "antialias is not supported");
+    }
+    if (policy != NULL && strcmp(policy->s, "stretch") != 0) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "keep_aspect_ratio_policy '%.32s' is not supported", policy->s);
+    }
+    if (axes != NULL && place != NULL && strcmp(place->s, "tf_crop_and_resize") == 0) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "a region of some axes is not supported");
+    }
+    return axes != NULL ? leat_axes_mask(node, axes->ints, axes->count, rank, &mask) : LEAT_OK;
+}
+
 enum leat_status
 leat_resize_of(const struct leat_graph *graph, const struct leat_node *node,
                struct leat_resize *ret, bool *ret_known)
 {
     const struct leat_value *x = leat_node_input(graph, node, 0);
     const struct leat_attribute *attribute = leat_node_attribute(node, "scales");
+    const struct leat_attribute *axes = leat_node_attribute(node, "axes");
     const bool recent = node->op->kind == LEAT_OP_RESIZE && node->op->since >= 11;
     const struct leat_value *scales = leat_node_input(graph, node, recent ? 2 : 1);
     const struct leat_value *sizes = recent ? leat_node_input(graph, node, 3) : NULL;
@@ -109,6 +130,9 @@ leat_resize_of(const struct leat_graph *graph, const struct leat_node *node,
 
     *ret_known = false;
     enum leat_status status = read_modes(node, ret);
+    if (status == LEAT_OK) {
+        status = check_newer(node, axes, x->rank);
+    }
     if (status != LEAT_OK) {
         return status;
     }
@@ -126,16 +150,20 @@ leat_resize_of(const struct leat_graph *graph, const struct leat_node *node,
     } else if (is_empty(sizes)) {
         count = (uint32_t)scales->dims[0]; /* infer has made sure that it is a vector */
     }
-    if (count != x->rank) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "%u scales or sizes for %u axes", count,
-                              x->rank);
+    const uint32_t wanted = axes != NULL ? axes->count : x->rank;
+    if (count != wanted) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "%u scales or sizes for %u axes", count, wanted);
     }
-    for (uint32_t d = 0; d < count && status == LEAT_OK; d++) {
-        status =
-            !is_empty(sizes) ? size_axis(node, x->dims[d], given[d], d, ret)
-            : attribute != NULL
-                ? scale_axis(node, x->dims[d], (double)attribute->floats[d], d, ret)
-                : scale_axis(node, x->dims[d], (double)((const float *)scales->data)[d], d, ret);
+    for (uint32_t d = 0; d < x->rank; d++) {
+        ret->scale[d] = 1;
+        ret->out[d] = x->dims[d];
+    }
+    for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
+        const int64_t axis = axes != NULL ? axes->ints[i] : (int64_t)i;
+        const uint32_t d = (uint32_t)(axis < 0 ? axis + (int64_t)x->rank : axis);
+        status = !is_empty(sizes)    ? size_axis(node, x->dims[d], given[i], d, ret)
+                 : attribute != NULL ? scale_axis(node, x->dims[d], (double)attribute->floats[i], d, ret)
+                                     : scale_axis(node, x->dims[d], (double)((const float *)scales->data)[i], d, ret);
     }
     *ret_known = status == LEAT_OK;
     return status;

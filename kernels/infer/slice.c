@@ -144,8 +144,11 @@ leat_split_sizes(const struct leat_graph *graph, const struct leat_node *node,
     if (leat_node_input(graph, node, 1) != NULL) {
         return leat_read_ints(leat_node_input(graph, node, 1), count, sizes, &count);
     }
+    /* In as many parts as asked for, the last may be smaller; before opset 18 all are of one size. */
+    const bool uneven = leat_node_attribute(node, "num_outputs") != NULL;
+    const int64_t part = uneven ? (dim + count - 1) / count : dim / count;
     for (uint32_t o = 0; o < count; o++) {
-        sizes[o] = dim / count;
+        sizes[o] = uneven && o == count - 1 ? dim - part * o : part;
     }
     return dim >= 0;
 }
@@ -169,6 +172,13 @@ LEAT_INFER_FUNCTION(split)
     if (attribute != NULL && attribute->count != count) {
         return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "%u sizes for %u outputs", attribute->count,
                               count);
+    }
+    if (leat_node_int(node, "num_outputs", count) != (int64_t)count) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "num_outputs is %lld, and it has %u outputs",
+                              (long long)leat_node_int(node, "num_outputs", count), count);
+    }
+    if (leat_node_attribute(node, "num_outputs") != NULL && leat_node_input(graph, node, 1) != NULL) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "it has both num_outputs and sizes");
     }
     const int64_t dim = x->dims[axis];
     const bool known = leat_split_sizes(graph, node, sizes);

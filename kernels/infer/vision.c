@@ -20,7 +20,9 @@ LEAT_INFER_FUNCTION(grid_sample)
     if (status != LEAT_OK) {
         return status;
     }
-    if (!is_one_of(leat_node_attribute(node, "mode"), "bilinear", "nearest", "bicubic") ||
+    const bool renamed = node->op->since >= 20;
+    if (!is_one_of(leat_node_attribute(node, "mode"), renamed ? "linear" : "bilinear", "nearest",
+                   renamed ? "cubic" : "bicubic") ||
         !is_one_of(leat_node_attribute(node, "padding_mode"), "zeros", "border", "reflection")) {
         return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "its mode is not a known one");
     }

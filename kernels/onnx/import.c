@@ -198,15 +198,17 @@ find_operator(const struct importer *importer, const Onnx__NodeProto *proto, con
 {
     const char *domain = leat_onnx_text(proto->domain), *type = leat_onnx_text(proto->op_type);
     const bool standard = domain[0] == '\0' || strcmp(domain, "ai.onnx") == 0;
+    const int64_t opset = importer->graph->opset;
+    uint32_t oldest, newest;
 
-    *ret_op = standard ? leat_op_find(type, importer->graph->opset) : NULL;
+    *ret_op = standard ? leat_op_find(type, opset) : NULL;
     if (*ret_op != NULL) {
         return LEAT_OK;
     }
-    if (standard && leat_op_known(type)) {
-        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
-                         "node '%.64s' (operator %.64s) is not supported at opset %lld", name, type,
-                         (long long)importer->graph->opset);
+    if (standard && leat_op_known(type, &oldest, &newest)) {
+        const bool newer = opset > (int64_t)newest;
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "node '%.64s' (operator %.64s) is not supported at opset %lld: %s %u", name,
+                         type, (long long)opset, newer ? "up to" : "from", newer ? newest : oldest);
     }
     return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
                      "node '%.64s' (operator %.64s, domain '%.32s') is not supported; "

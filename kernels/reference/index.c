@@ -236,15 +236,16 @@ place(const struct leat_eval *eval, uint32_t dtype, size_t to, size_t from)
     unsigned char *out = leat_eval_out(eval, 0);
     const unsigned char *updates = leat_eval_in(eval, 2);
 
-    if (reduction == NULL ||
-        (strcmp(reduction->s, "add") != 0 && strcmp(reduction->s, "mul") != 0)) {
+    if (reduction == NULL || strcmp(reduction->s, "none") == 0 || reduction->s[0] == '\0') {
         memcpy(out + to * size, updates + from * size, size);
         return;
     }
-    const bool add = strcmp(reduction->s, "add") == 0;
+    const bool add = strcmp(reduction->s, "add") == 0, max = strcmp(reduction->s, "max") == 0;
     const struct leat_number a = leat_number_read(dtype, out, to);
     const struct leat_number b = leat_number_read(dtype, updates, from);
-    if (a.is_float) {
+    if (max || strcmp(reduction->s, "min") == 0) {
+        leat_number_write(dtype, out, to, leat_number_beyond(&b, &a, max) ? &b : &a);
+    } else if (a.is_float) {
         leat_element_set_real(dtype, out, to, add ? a.real + b.real : a.real * b.real);
     } else {
         leat_element_set_int(dtype, out, to, (int64_t)(add ? a.bits + b.bits : a.bits * b.bits));

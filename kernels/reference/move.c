@@ -118,27 +118,34 @@ fill_value(const struct leat_eval *eval, uint32_t dtype, unsigned char fill[8])
 LEAT_REFERENCE_FUNCTION(pad)
 {
     const struct leat_value *x = leat_eval_input(eval, 0), *output = leat_eval_output(eval, 0);
-    const struct leat_attribute *attribute = leat_node_attribute(eval->node, "pads");
-    const int64_t *pads = attribute != NULL ? attribute->ints : leat_eval_in(eval, 1);
     const size_t size = leat_dtype_bytes(x->dtype), count = leat_value_elements(output);
     const unsigned char *in = leat_eval_in(eval, 0);
     unsigned char *out = leat_eval_out(eval, 0);
     unsigned char fill[8];
+    struct leat_pads pads;
+    bool known = false;
 
+    const enum leat_status status = leat_pads_of(eval->graph, eval->node, &pads, &known);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    LEAT_ASSERT(known); /* or its output would have no shape */
     fill_value(eval, x->dtype, fill);
     const struct leat_attribute *mode = leat_node_attribute(eval->node, "mode");
     const bool reflect = mode != NULL && strcmp(mode->s, "reflect") == 0;
     const bool edge = mode != NULL && strcmp(mode->s, "edge") == 0;
+    const bool wrap = mode != NULL && strcmp(mode->s, "wrap") == 0;
     for (size_t i = 0; i < count; i++) {
         size_t rest = i, from = 0, stride = 1;
         bool inside = true;
         for (uint32_t d = output->rank; d-- > 0;) {
-            const int64_t place = (int64_t)(rest % (size_t)output->dims[d]) - pads[d];
-            const int64_t last = x->dims[d] - 1;
+            const int64_t place = (int64_t)(rest % (size_t)output->dims[d]) - pads.begin[d];
+            const int64_t last = x->dims[d] - 1, from_start = wrap ? place % x->dims[d] : 0;
             const int64_t at = reflect && place < 0      ? -place
                                : reflect && place > last ? 2 * last - place
                                : edge && place < 0       ? 0
                                : edge && place > last    ? last
+                               : wrap                    ? from_start + (from_start < 0 ? x->dims[d] : 0)
                                                          : place;
             rest /= (size_t)output->dims[d];
             inside = inside && at >= 0 && at < x->dims[d];

@@ -99,6 +99,8 @@ LEAT_REFERENCE_FUNCTION(grid_sample)
 {
     const struct leat_value *x = leat_eval_input(eval, 0), *output = leat_eval_output(eval, 0);
     const struct leat_attribute *mode = leat_node_attribute(eval->node, "mode");
+    const bool cubic = mode != NULL && (strcmp(mode->s, "bicubic") == 0 || strcmp(mode->s, "cubic") == 0);
+    const bool nearest = mode != NULL && strcmp(mode->s, "nearest") == 0;
     const struct leat_attribute *padding = leat_node_attribute(eval->node, "padding_mode");
     const size_t in_plane = leat_extent(x, 2, 4), plane = leat_extent(output, 2, 4);
     const size_t count = leat_value_elements(output), channels = (size_t)x->dims[1];
@@ -117,10 +119,9 @@ LEAT_REFERENCE_FUNCTION(grid_sample)
         const double column = place_of(&s, grid[at], x->dims[3]),
                      row = place_of(&s, grid[at + 1], x->dims[2]);
         s.plane = (const float *)leat_eval_in(eval, 0) + i / plane * in_plane;
-        out[i] =
-            (float)(mode == NULL || strcmp(mode->s, "bilinear") == 0 ? bilinear(&s, row, column)
-                    : strcmp(mode->s, "nearest") == 0 ? pixel(&s, nearbyint(row), nearbyint(column))
-                                                      : bicubic(&s, row, column));
+        out[i] = (float)(nearest ? pixel(&s, nearbyint(row), nearbyint(column))
+                         : cubic ? bicubic(&s, row, column)
+                                 : bilinear(&s, row, column));
     }
     return LEAT_OK;
 }

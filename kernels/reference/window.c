@@ -107,8 +107,9 @@ padded_count(const struct leat_window *window, const int64_t o[3])
     int64_t count = 1;
     for (uint32_t d = 0; d < LEAT_WINDOW_RANK; d++) {
         const int64_t start = o[d] * window->stride[d] - window->pad_begin[d];
-        const int64_t end = start + window->kernel[d], limit = window->in[d] + window->pad_end[d];
-        count *= (end < limit ? end : limit) - start;
+        const int64_t dilation = window->dilation[d], limit = window->in[d] + window->pad_end[d];
+        const int64_t room = (limit - start + dilation - 1) / dilation;
+        count *= room < window->kernel[d] ? room : window->kernel[d];
     }
     return count;
 }

@@ -508,7 +508,7 @@ change_opset(struct mutator *m)
 {
     Onnx__OperatorSetIdProto *opset = any_of(m, &onnx__operator_set_id_proto__descriptor);
     if (opset != NULL) {
-        opset->version = (int64_t)below(m, 20);
+        opset->version = (int64_t)below(m, LEAT_OPSET_MAX + 3);
     }
     return opset != NULL;
 }

@@ -84,11 +84,16 @@ test_operators(void)
     conv = good_model(&builder);
     conv->op_type = strcpy(builder_alloc(&builder, 8), "Erf");
     builder.opset.version = 8;
-    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "(operator Erf) is not supported at opset 8");
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "(operator Erf) is not supported at opset 8: from 9");
+
+    conv = good_model(&builder); /* an operator that a later opset changed is refused, and not the file */
+    conv->op_type = strcpy(builder_alloc(&builder, 8), "DFT");
+    builder.opset.version = 20;
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "node 'conv3' (operator DFT) is not supported at opset 20: up to 19");
 
     (void)good_model(&builder);
-    builder.opset.version = 18;
-    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "opset 18 is not supported; 1 to 17 are");
+    builder.opset.version = LEAT_OPSET_MAX + 1;
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "opset 23 is not supported; 1 to 22 are");
 
     (void)good_model(&builder);
     builder.model.n_opset_import = 0;

@@ -19,6 +19,7 @@
 #include "kernels/team.h"
 #include "tests/kernels/model_builder.h"
 #include "tests/leat_test.h"
+#include "tests/zoo/newer_forms.h"
 #include "tools/zoo/zoo.h"
 
 enum { ITEMS = 3, PLAN_ITEMS = 4 };
@@ -199,6 +200,50 @@ test_network(const struct zoo_model *model, struct leat_team *team)
     unload(&theirs);
     leat_graph_destroy(graph);
     return true;
+}
+
+/* ---- Forms of opsets after 17 --------------------------------------------------------------------- */
+
+static void
+test_newer_form(const struct newer_form *form, int64_t opset)
+{
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    struct leat_model_source source = {.infos = infos};
+    unsigned char *expected[LEAT_TENSORS_MAX] = {NULL}, *got[LEAT_TENSORS_MAX] = {NULL};
+    const struct zoo_model name = {.name = form->name};
+    uint64_t random = leat_test_seed;
+    struct leat_graph *graph = NULL;
+    struct loaded reference, theirs;
+    struct builder builder;
+
+    newer_form_build(form, opset, &builder);
+    EXPECT(builder_import(&builder, &graph) == LEAT_OK);
+    EXPECT(leat_graph_signature(graph, infos, &source.input_count, &source.output_count) == LEAT_OK);
+    source.graph = graph;
+    source.file = builder_pack(&builder, &source.file_bytes);
+    load(&reference, &leat_backend_reference, &source);
+    source.graph = NULL;
+    load(&theirs, ort, &source);
+    for (uint32_t t = 0; t < source.input_count + source.output_count; t++) {
+        expected[t] = aligned(ITEMS * infos[t].item_bytes);
+        got[t] = t < source.input_count ? expected[t] : aligned(ITEMS * infos[t].item_bytes);
+        if (t < source.input_count) {
+            fill(&infos[t], 1, expected[t], &random);
+        }
+    }
+    EXPECT(run(&reference, expected, NULL) == LEAT_OK);
+    EXPECT(run(&theirs, got, NULL) == LEAT_OK);
+    compare(&name, &source, expected, got);
+    for (uint32_t t = 0; t < source.input_count + source.output_count; t++) {
+        free(expected[t]);
+        if (t >= source.input_count) {
+            free(got[t]);
+        }
+    }
+    unload(&reference);
+    unload(&theirs);
+    leat_graph_destroy(graph);
+    builder_fini(&builder);
 }
 
 /* ---- What leat has not, and what is wrong ------------------------------------------------------- */
@@ -438,6 +483,10 @@ main(int argc, char **argv)
         ran += test_network(&zoo_models[i], team);
     }
     leat_team_destroy(team);
+    for (size_t f = 0; f < newer_form_count; f++) {
+        test_newer_form(&newer_forms[f], newer_forms[f].since);
+        test_newer_form(&newer_forms[f], LEAT_OPSET_MAX);
+    }
     EXPECT(ran >= 15);
     (void)printf("%u networks agree\n", ran);
     return 0;

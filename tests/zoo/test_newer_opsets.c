@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     Files of opsets after 17 give what they say: an operator that did not change does what it did, one that did has its
+ *          new form, and where that is not supported the node is refused by name.
+ * Method   (1) Networks of leat-zoo say that they are of each later opset: the same answers, bit for bit, or a refusal because
+ *          of an operator that an opset between changed. (2) Each new form against the same in words of opset 17, by the
+ *          reference and the cpu backend, before and after the passes. test_onnxruntime compares the forms with ONNX Runtime.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <onnx.pb-c.h>
+
+#include "base/align.h"
+#include "kernels/backend.h"
+#include "kernels/graph.h"
+#include "kernels/op.h"
+#include "tests/leat_test.h"
+#include "tests/zoo/newer_forms.h"
+#include "tests/zoo_lengths.h"
+#include "tools/zoo/zoo.h"
+
+enum { ITEMS = 2, OLDER_OPSET = 17 };
+
+struct answer {
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    uint32_t inputs, outputs;
+    void *tensors[LEAT_TENSORS_MAX];
+};
+
+static void *
+aligned(size_t bytes)
+{
+    void *block = aligned_alloc(64, (size_t)leat_round_up(bytes + 1, 64));
+    EXPECT(block != NULL);
+    return block;
+}
+
+/* Indices 0 and 1, which every table has, or f32 in [-2, 2). */
+static void
+fill(const struct leat_tensor_info *info, void *data, uint64_t *random)
+{
+    for (size_t i = 0; i < ITEMS * info->item_bytes / leat_dtype_bytes(info->dtype); i++) {
+        const uint64_t bits = leat_test_random(random);
+        if (info->dtype == LEAT_DTYPE_I64) {
+            ((int64_t *)data)[i] = (int64_t)(bits % 2);
+        } else {
+            EXPECT(info->dtype == LEAT_DTYPE_F32);
+            ((float *)data)[i] = (float)(bits % 4000) / 1000.0f - 2.0f;
+        }
+    }
+}
+
+/* What a backend makes of seeded inputs; the graph stays. */
+static void
+answer_of(const struct leat_backend *backend, const struct leat_graph *graph, struct answer *ret)
+{
+    struct leat_model_source source = {.graph = graph, .infos = ret->infos};
+    struct leat_segment segment = {.items = ITEMS};
+    uint64_t random = leat_test_seed;
+    struct leat_model *model;
+    struct leat_plan *plan;
+
+    const enum leat_status status = leat_graph_signature(graph, ret->infos, &source.input_count, &source.output_count);
+    if (status != LEAT_OK) {
+        (void)fprintf(stderr, "%s\n", leat_error_text());
+    }
+    EXPECT(status == LEAT_OK);
+    ret->inputs = source.input_count;
+    ret->outputs = source.output_count;
+    EXPECT(backend->model_load(&source, &model) == LEAT_OK);
+    EXPECT(backend->plan_build(model, &(struct leat_plan_options){.items = ITEMS}, &plan) == LEAT_OK);
+    void *scratch = aligned(backend->plan_scratch_bytes(plan));
+    for (uint32_t t = 0; t < ret->inputs + ret->outputs; t++) {
+        segment.tensors[t] = ret->tensors[t] = aligned(ITEMS * ret->infos[t].item_bytes);
+        if (t < ret->inputs) {
+            fill(&ret->infos[t], ret->tensors[t], &random);
+        }
+    }
+    EXPECT(backend->plan_run(plan, &segment, 1, scratch, NULL) == LEAT_OK);
+    free(scratch);
+    backend->plan_destroy(plan);
+    backend->model_destroy(model);
+}
+
+static void
+answer_free(struct answer *answer)
+{
+    for (uint32_t t = 0; t < answer->inputs + answer->outputs; t++) {
+        free(answer->tensors[t]);
+    }
+}
+
+/* ---- Networks of another opset ------------------------------------------------------------------ */
+
+/* The file with another opset in it; to be freed. */
+static void *
+restamp(const void *file, size_t size, int64_t opset, size_t *ret_size)
+{
+    Onnx__ModelProto *model = onnx__model_proto__unpack(NULL, size, file);
+    EXPECT(model != NULL && model->n_opset_import == 1);
+    model->opset_import[0]->version = opset;
+    void *bytes = malloc(onnx__model_proto__get_packed_size(model));
+    EXPECT(bytes != NULL);
+    *ret_size = onnx__model_proto__pack(model, bytes);
+    onnx__model_proto__free_unpacked(model, NULL);
+    return bytes;
+}
+
+/* NULL where it is refused, which has to be because of an operator. */
+static struct leat_graph *
+import(const struct zoo_model *model, const void *file, size_t size)
+{
+    struct leat_graph *graph = NULL;
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    uint32_t inputs, outputs;
+
+    if (leat_onnx_import(file, size, &graph) != LEAT_OK) {
+        return NULL;
+    }
+    if (zoo_lengths(model, ZOO_SIZE_TEST, graph) != LEAT_OK ||
+        leat_graph_signature(graph, infos, &inputs, &outputs) != LEAT_OK) {
+        leat_graph_destroy(graph);
+        return NULL;
+    }
+    return graph;
+}
+
+/* Some form that a node of the file has changed on the way from its opset to that one. */
+static void
+expect_changed(const void *file, size_t size, int64_t opset)
+{
+    Onnx__ModelProto *model = onnx__model_proto__unpack(NULL, size, file);
+    bool changed = false;
+
+    EXPECT(model != NULL);
+    for (size_t n = 0; n < model->graph->n_node; n++) {
+        const char *name = model->graph->node[n]->op_type;
+        changed = changed || leat_op_find(name, model->opset_import[0]->version) != leat_op_find(name, opset);
+    }
+    EXPECT(changed);
+    onnx__model_proto__free_unpacked(model, NULL);
+}
+
+/* How many later opsets it runs at. */
+static unsigned
+test_network(const struct zoo_model *model)
+{
+    struct answer before, after;
+    unsigned ran = 0;
+    void *file;
+    size_t size;
+
+    EXPECT(zoo_write(model, ZOO_SIZE_TEST, leat_test_seed, &file, &size) == LEAT_OK);
+    struct leat_graph *graph = import(model, file, size);
+    if (graph == NULL) {
+        free(file);
+        return 0; /* one that leat has no operator for */
+    }
+    answer_of(&leat_backend_reference, graph, &before);
+    leat_graph_destroy(graph);
+    for (int64_t opset = OLDER_OPSET + 1; opset <= LEAT_OPSET_MAX; opset++) {
+        size_t newer_size;
+        void *newer = restamp(file, size, opset, &newer_size);
+        graph = import(model, newer, newer_size);
+        if (graph == NULL) {
+            (void)fprintf(stderr, "%s at opset %lld: %s\n", model->name, (long long)opset, leat_error_text());
+            expect_changed(file, size, opset);
+        } else {
+            answer_of(&leat_backend_reference, graph, &after);
+            EXPECT(before.inputs == after.inputs && before.outputs == after.outputs);
+            for (uint32_t t = before.inputs; t < before.inputs + before.outputs; t++) {
+                EXPECT(before.infos[t].item_bytes == after.infos[t].item_bytes);
+                EXPECT(memcmp(before.tensors[t], after.tensors[t], ITEMS * after.infos[t].item_bytes) == 0);
+            }
+            answer_free(&after);
+            leat_graph_destroy(graph);
+            ran++;
+        }
+        free(newer);
+    }
+    answer_free(&before);
+    free(file);
+    return ran;
+}
+
+static void
+test_networks(void)
+{
+    enum { LATER = LEAT_OPSET_MAX - OLDER_OPSET };
+    unsigned all = 0;
+
+    for (size_t i = 0; i < zoo_model_count; i++) {
+        const unsigned ran = test_network(&zoo_models[i]);
+        EXPECT(strncmp(zoo_models[i].name, "mobilenetv2", 11) != 0 || ran == LATER);
+        EXPECT(strncmp(zoo_models[i].name, "resnet", 6) != 0 || ran == LATER);
+        all += ran == LATER;
+    }
+    (void)printf("%u of %zu networks at all of the %d later opsets\n", all, zoo_model_count, LATER);
+    EXPECT(all >= 12);
+}
+
+/* ---- New forms ---------------------------------------------------------------------------------- */
+
+static void
+compare(const struct newer_form *form, int64_t opset, const struct answer *expected, const struct answer *got)
+{
+    EXPECT(expected->inputs == got->inputs && expected->outputs == got->outputs);
+    for (uint32_t t = expected->inputs; t < expected->inputs + expected->outputs; t++) {
+        const float *want = expected->tensors[t], *have = got->tensors[t];
+        EXPECT(expected->infos[t].item_bytes == got->infos[t].item_bytes && expected->infos[t].dtype == LEAT_DTYPE_F32);
+        for (size_t i = 0; i < ITEMS * got->infos[t].item_bytes / sizeof(float); i++) {
+            if (!(fabsf(want[i] - have[i]) <= 1e-5f + 1e-5f * fabsf(want[i]))) {
+                (void)fprintf(stderr, "%s at opset %lld: %s[%zu] is %g, not %g\n", form->name, (long long)opset,
+                              got->infos[t].name, i, (double)have[i], (double)want[i]);
+                EXPECT(!"answers agree");
+            }
+        }
+    }
+}
+
+static struct leat_graph *
+import_form(struct builder *b)
+{
+    struct leat_graph *graph = NULL;
+    const enum leat_status status = builder_import(b, &graph);
+    if (status != LEAT_OK) {
+        (void)fprintf(stderr, "%s\n", leat_error_text());
+    }
+    EXPECT(status == LEAT_OK);
+    builder_fini(b);
+    return graph;
+}
+
+static void
+test_form(const struct newer_form *form)
+{
+    const struct leat_backend *cpu = leat_backend_find("cpu");
+    struct answer expected, got;
+    struct builder b;
+
+    newer_form_build_older(form, &b);
+    struct leat_graph *graph = import_form(&b);
+    answer_of(&leat_backend_reference, graph, &expected);
+    leat_graph_destroy(graph);
+    for (int64_t opset = form->since; opset <= LEAT_OPSET_MAX; opset++) {
+        newer_form_build(form, opset, &b);
+        graph = import_form(&b);
+        for (int optimised = 0; optimised < 2; optimised++) {
+            answer_of(&leat_backend_reference, graph, &got);
+            compare(form, opset, &expected, &got);
+            answer_free(&got);
+            if (cpu != NULL) {
+                answer_of(cpu, graph, &got);
+                compare(form, opset, &expected, &got);
+                answer_free(&got);
+            }
+            EXPECT(leat_graph_optimise(graph, ~UINT64_C(0)) == LEAT_OK);
+        }
+        leat_graph_destroy(graph);
+    }
+    answer_free(&expected);
+    /* Before, there was no such form. */
+    struct leat_graph *none = NULL;
+    newer_form_build(form, form->since - 1, &b);
+    EXPECT(builder_import(&b, &none) != LEAT_OK);
+    builder_fini(&b);
+}
+
+/* ---- What is refused ---------------------------------------------------------------------------- */
+
+static void
+expect_refused(const char *op, int64_t opset, const char *name, const char *text, int64_t number, const char *error)
+{
+    struct leat_graph *graph = NULL;
+    struct builder b;
+
+    builder_init(&b, opset);
+    (void)builder_input(&b, "x", 1, DIMS(-1, 4, 6, 7));
+    (void)builder_constant(&b, "scales", 1, (const float[]){1, 1, 2, 2}, DIMS(4));
+    (void)builder_constant(&b, "scale", 1, (const float[]){2}, NULL, 0);
+    const bool resize = strcmp(op, "Resize") == 0, quantise = strcmp(op, "QuantizeLinear") == 0;
+    Onnx__NodeProto *node =
+        builder_node(&b, op, resize ? "x  scales" : quantise ? "x scale" : "x", strcmp(op, "Split") == 0 ? "y z" : "y");
+    if (text != NULL) {
+        (void)builder_string(&b, node, name, text);
+    } else {
+        (void)builder_int(&b, node, name, number);
+    }
+    builder_output(&b, "y");
+    const enum leat_status status = builder_import(&b, &graph);
+    if (status == LEAT_OK || strstr(leat_error_text(), error) == NULL) {
+        (void)fprintf(stderr, "%s: '%s', not '%s'\n", op, status == LEAT_OK ? "" : leat_error_text(), error);
+        EXPECT(!"it is refused, and says why");
+    }
+    builder_fini(&b);
+}
+
+static void
+test_refusals(void)
+{
+    expect_refused("Resize", 18, "antialias", NULL, 1, "antialias is not supported");
+    expect_refused("Resize", 18, "keep_aspect_ratio_policy", "not_larger", 0, "'not_larger' is not supported");
+    expect_refused("Resize", 19, "coordinate_transformation_mode", "half_pixel_symmetric", 0, "is not supported");
+    expect_refused("Resize", 17, "antialias", NULL, 0, "attribute 'antialias' is not supported");
+    expect_refused("QuantizeLinear", 21, "block_size", NULL, 2, "block_size 2 is not supported");
+    expect_refused("QuantizeLinear", 21, "output_dtype", NULL, 3, "output_dtype 3 is not supported");
+    expect_refused("Split", 18, "num_outputs", NULL, 3, "num_outputs is 3, and it has 2 outputs");
+    expect_refused("ReduceMean", 18, "axes", NULL, 1, "attribute 'axes' is not supported");
+    expect_refused("DFT", 20, "inverse", NULL, 1, "(operator DFT) is not supported at opset 20: up to 19");
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    for (size_t f = 0; f < newer_form_count; f++) {
+        test_form(&newer_forms[f]);
+    }
+    test_refusals();
+    test_networks();
+    return 0;
+}
