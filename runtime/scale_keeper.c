@@ -42,22 +42,9 @@ class_of(const struct leat_daemon *daemon, uint32_t unit)
     return 0;
 }
 
-/* Workers that it has or could have. */
-static uint32_t
-within_reach(const struct leat_daemon *daemon, uint32_t unit)
-{
-    const struct leat_scale_keeper *keeper = daemon->scaling;
-    uint32_t count = 0;
-
-    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
-        count += keeper->workers[w].application == unit || keeper->workers[w].application == LEAT_SCALE_NOBODY;
-    }
-    return count > 0 ? count : 1;
-}
-
-/* What it has, as the scaler sees it; with `share`, which is not 0, it is to have as many instances. */
+/* What it has, as the scaler sees it, and is to have. */
 static void
-describe_stage(const struct leat_daemon *daemon, uint32_t a, uint32_t s, uint32_t share)
+describe_stage(const struct leat_daemon *daemon, uint32_t a, uint32_t s, uint32_t instances_min, uint32_t instances_max)
 {
     const struct leat_scale_keeper *keeper = daemon->scaling;
     struct leat_scale_application *scaled = &daemon->scaling->applications[a];
@@ -73,29 +60,30 @@ describe_stage(const struct leat_daemon *daemon, uint32_t a, uint32_t s, uint32_
         .worker_class = class_of(daemon, unit),
         .cores = part.ready > 0 ? order->cores : keeper->cores_min,
         .waiting = waiting < UINT32_MAX ? (uint32_t)waiting : UINT32_MAX,
-        .instances_min = share,
-        .instances_max = share > 0 ? share : within_reach(daemon, unit),
+        .instances_min = instances_min,
+        .instances_max = instances_max,
     };
 }
 
-/* In mode vertical all stages have as many workers, the first some more. */
+/* Each stage leaves a worker to each other. In mode vertical all have as many workers, the first some more. */
 static void
 describe_stages(const struct leat_daemon *daemon)
 {
     struct leat_scale_keeper *keeper = daemon->scaling;
     const struct leat_scaling *options = &daemon->options.scaling;
     const bool fixed = options->mode == LEAT_SCALING_VERTICAL;
+    const uint32_t worker_count = daemon->options.worker_count;
     uint32_t stage_count = 0, number = 0;
 
     for (uint32_t a = 0; a < options->application_count; a++) {
         stage_count += keeper->applications[a].served ? keeper->applications[a].scaler.joint.stage_count : 0;
     }
+    LEAT_ASSERT(stage_count <= worker_count); /* the looks saw to it */
     for (uint32_t a = 0; a < options->application_count; a++) {
         const struct leat_scale_application *scaled = &keeper->applications[a];
         for (uint32_t s = 0; scaled->served && s < scaled->scaler.joint.stage_count; s++, number++) {
-            const uint32_t worker_count = daemon->options.worker_count;
             const uint32_t share = worker_count / stage_count + (number < worker_count % stage_count);
-            describe_stage(daemon, a, s, !fixed ? 0 : share > 0 ? share : 1);
+            describe_stage(daemon, a, s, fixed ? share : 0, fixed ? share : worker_count - stage_count + 1);
         }
     }
 }
@@ -131,13 +119,16 @@ decide(struct leat_daemon *daemon, bool between, struct leat_scale_wanted wanted
 {
     struct leat_scale_keeper *keeper = daemon->scaling;
     const struct leat_scaling *options = &daemon->options.scaling;
-    const struct leat_scaler_options scaler = {
+    struct leat_scaler_options scaler = {
         .deviations = 2,
         .hold = (uint32_t)(options->hold_ns / options->interval_ns) + (options->hold_ns < options->interval_ns),
         .settle = (uint32_t)((options->settle_ns + options->interval_ns - 1) / options->interval_ns),
         .between = between,
     };
 
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        scaler.workers[keeper->workers[w].class]++;
+    }
     describe_stages(daemon);
     solve(daemon, &scaler);
     memset(wanted, 0, LEAT_SCALE_UNITS * sizeof(wanted[0]));
@@ -245,9 +236,34 @@ note_change(struct leat_daemon *daemon, uint32_t a, uint32_t s, const struct lea
              stage->name, to->ready, to->cores, to->starting, from->ready, from->cores, from->starting, change->why);
 }
 
+/* Who has fewer instances than it is to have: the first of them. */
+static void
+note_shortage(struct leat_daemon *daemon, const struct leat_scale_wanted *wanted)
+{
+    struct leat_scale_keeper *keeper = daemon->scaling;
+    char trouble[sizeof(keeper->trouble)] = "";
+
+    for (uint32_t unit = 0; unit < LEAT_SCALE_UNITS && trouble[0] == '\0'; unit++) {
+        const struct leat_scale_application *scaled = &keeper->applications[unit / LEAT_SCALE_STAGES_MAX];
+        const struct leat_scale_stage *stage = stage_of(keeper, unit);
+        const uint32_t has = stage->part.ready + stage->part.starting;
+        const uint32_t wants = wanted[unit].instances > 0 ? wanted[unit].instances : 1;
+        if (scaled->served && unit % LEAT_SCALE_STAGES_MAX < scaled->scaler.joint.stage_count && has < wants) {
+            (void)snprintf(trouble, sizeof(trouble), "'%s' has %u of %u instances: no worker has cores for more",
+                           stage->name, has, wants);
+        }
+    }
+    if (strcmp(trouble, keeper->trouble) != 0) {
+        memcpy(keeper->trouble, trouble, sizeof(trouble));
+        if (trouble[0] != '\0') {
+            leat_log(LEAT_LOG_WARNING, "%s", trouble);
+        }
+    }
+}
+
 /* They are as planned from now on. Mutex held. */
 static void
-commit(struct leat_daemon *daemon, const struct leat_scale_worker *planned)
+commit(struct leat_daemon *daemon, const struct leat_scale_wanted *wanted, const struct leat_scale_worker *planned)
 {
     struct leat_scale_keeper *keeper = daemon->scaling;
     const uint64_t now_ns = leat_monotonic_ns();
@@ -269,7 +285,7 @@ commit(struct leat_daemon *daemon, const struct leat_scale_worker *planned)
             }
         }
     }
-    keeper->trouble[0] = '\0';
+    note_shortage(daemon, wanted);
 }
 
 static void
@@ -307,7 +323,7 @@ carry_out(struct leat_daemon *daemon, const struct leat_scale_wanted *wanted, co
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     keeper->decisions++;
     if (status == LEAT_OK) {
-        commit(daemon, planned);
+        commit(daemon, wanted, planned);
     } else if (!keeper->stop && !daemon->server_done) {
         note_failure(keeper, strcmp(leat_error_text(), shutting_down) == 0 ? shutting_down : leat_error_text());
     }

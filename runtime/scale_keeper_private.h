@@ -66,7 +66,7 @@ struct leat_scale_keeper {
     struct leat_relief_worker relief[LEAT_SCHED_WORKERS_MAX];
     uint64_t relief_ns; /* when instances are looked at next */
     struct leat_scale_change history[LEAT_SCALE_CHANGES_KEPT]; /* ring */
-    char trouble[256];                                         /* why the last decision was not carried out; "" */
+    char trouble[256]; /* why the last decision was not carried out, or not whole; "" */
     /* As things are for good. */
     uint32_t class_count, cores_min, cores_max; /* of one worker, whatever its class */
     const char *class_names[LEAT_JOINT_CLASSES_MAX];

@@ -236,6 +236,19 @@ look_at_pipeline(struct leat_daemon *daemon, uint32_t a, const struct leat_pipel
     return look;
 }
 
+/* Each stage has a worker of its own: what is listed first has it. */
+static bool
+has_room(const struct leat_daemon *daemon, uint32_t a)
+{
+    const struct leat_scale_application *all = daemon->scaling->applications;
+    uint32_t stage_count = all[a].scaler.joint.stage_count;
+
+    for (uint32_t before = 0; before < a; before++) {
+        stage_count += all[before].served ? all[before].scaler.joint.stage_count : 0;
+    }
+    return stage_count <= daemon->options.worker_count;
+}
+
 bool
 leat_scale_look(struct leat_daemon *daemon, uint32_t a)
 {
@@ -250,6 +263,11 @@ leat_scale_look(struct leat_daemon *daemon, uint32_t a)
         return false;
     }
     const enum look look = app != NULL ? look_at_application(daemon, a, app) : look_at_pipeline(daemon, a, own->pipeline);
+    if (look != LOOK_ABSENT && !has_room(daemon, a)) {
+        (void)leave_out(scaled, LOOK_ABSENT, "%u workers are too few for it beside what is listed before it",
+                        daemon->options.worker_count);
+        return false;
+    }
     if (look != LOOK_SEEN) {
         return look == LOOK_UNSEEN && scaled->served;
     }

@@ -97,6 +97,16 @@ take_one(struct plan *plan, uint32_t application)
     return give_least(plan, best);
 }
 
+static void
+take_up_to(struct plan *plan, uint32_t most)
+{
+    for (uint32_t a = 0; a < plan->input->application_count; a++) {
+        const uint32_t wanted = plan->input->wanted[a].instances < most ? plan->input->wanted[a].instances : most;
+        for (uint32_t has = count_of(plan, a); has < wanted && take_one(plan, a); has++) {
+        }
+    }
+}
+
 /* ---- Cores ------------------------------------------------------------------------------------------- */
 
 static void
@@ -180,10 +190,8 @@ leat_scale_assign(const struct leat_scale_plan_input *input, struct leat_scale_w
         }
     }
     keep_what_stays(&plan);
-    for (uint32_t a = 0; a < input->application_count; a++) {
-        for (uint32_t has = count_of(&plan, a); has < input->wanted[a].instances && take_one(&plan, a); has++) {
-        }
-    }
+    take_up_to(&plan, 1);
+    take_up_to(&plan, UINT32_MAX);
     for (uint32_t a = 0; a < input->application_count; a++) {
         grow(&plan, a, input->wanted[a].cores);
     }

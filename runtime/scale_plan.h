@@ -3,8 +3,8 @@
  * runtime/scale_plan.h - which worker has how many cores for which application, from how many each is to have.
  *
  * Role      The scaler orders numbers; here they become workers. Who serves an application goes on, instances that go are
- *           those that have not begun, new ones are workers that nobody has, where cores are. Cores that a node lacks its
- *           workers go without.
+ *           those that have not begun, new ones are workers that nobody has, where cores are, first for who has
+ *           none. Cores that a node lacks its workers go without.
  * Owner     A worker is one application's, or nobody's. Who is nobody's is parked, or has the least that it can have, where
  *           applications leave that.
  * Starting  An instance that gets no queries yet has the least that its worker can have.

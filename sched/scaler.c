@@ -168,10 +168,8 @@ take(uint32_t *left, uint32_t cores)
 }
 
 static void
-order_instances(struct decision *decision, const struct leat_joint_box *box)
+solve_instances(struct decision *decision, const struct leat_joint_box *box)
 {
-    uint32_t left[LEAT_JOINT_CLASSES_MAX];
-
     for (uint32_t a = 0; a < decision->count; a++) {
         struct leat_scaler_application *application = decision->applications[a];
         struct leat_joint_application *joint = &decision->joints[a];
@@ -188,13 +186,37 @@ order_instances(struct decision *decision, const struct leat_joint_box *box)
     }
     decision->joint_count = decision->count;
     solve(decision, box, false);
-    for (uint32_t k = 0; k < box->class_count; k++) {
-        left[k] = box->classes[k].cores;
+}
+
+/* What is nobody's, of each class. */
+struct left {
+    uint32_t cores[LEAT_JOINT_CLASSES_MAX], workers[LEAT_JOINT_CLASSES_MAX];
+};
+
+/* False: there is no worker, or there are no cores for it. */
+static bool
+add_instance(struct left *left, const struct leat_joint_stage *joint, struct leat_scaler_order *order)
+{
+    const uint32_t k = order->worker_class;
+
+    if (left->workers[k] == 0 || left->cores[k] < joint->cores_min) {
+        return false;
     }
-    for (uint32_t a = 0; a < decision->count; a++) { /* what there is keeps its place, but for one that is given back */
+    left->workers[k]--;
+    left->cores[k] -= joint->cores_min;
+    order->instances++;
+    return true;
+}
+
+/* What there is keeps its place, but for one that is given back. */
+static void
+keep_instances(struct decision *decision, struct left *left)
+{
+    for (uint32_t a = 0; a < decision->count; a++) {
         struct leat_scaler_application *application = decision->applications[a];
         for (uint32_t s = 0; s < application->joint.stage_count; s++) {
             const struct leat_joint_choice *choice = &decision->answers[a].stages[s];
+            const struct leat_joint_stage *joint = &application->joint.stages[s];
             const struct leat_scaler_stage *stage = &application->stages[s];
             const uint32_t begun = stage->ready + stage->starting;
             struct leat_scaler_order *order = &application->orders[s];
@@ -204,23 +226,99 @@ order_instances(struct decision *decision, const struct leat_joint_box *box)
             order->worker_class = begun > 0 ? stage->worker_class : choice->worker_class;
             order->instances = fewer < begun ? fewer : begun;
             order->instances = order->instances > kept ? order->instances : kept;
-            take(&left[order->worker_class], order->instances * application->joint.stages[s].cores_min);
+            order->cores = joint->cores_min; /* unless all stages have instances that run: then of those */
+            order->batch = joint->batch_max;
+            take(&left->cores[order->worker_class], order->instances * joint->cores_min);
+            take(&left->workers[order->worker_class], order->instances);
         }
     }
+}
+
+/* Who has most workers of the class, and more than the least, is left with one less; of several, the last. */
+static void
+free_worker(struct decision *decision, struct left *left, uint32_t worker_class)
+{
+    struct leat_scaler_order *most = NULL;
+    uint32_t cores = 0;
+
     for (uint32_t a = 0; a < decision->count; a++) {
         struct leat_scaler_application *application = decision->applications[a];
         for (uint32_t s = 0; s < application->joint.stage_count; s++) {
-            const struct leat_joint_choice *choice = &decision->answers[a].stages[s];
             struct leat_scaler_order *order = &application->orders[s];
-            const uint32_t cores_min = application->joint.stages[s].cores_min;
-            while (order->instances < choice->instances && left[order->worker_class] >= cores_min) {
-                take(&left[order->worker_class], cores_min);
-                order->instances++;
+            if (order->worker_class == worker_class && order->instances > least_instances(&application->stages[s]) &&
+                (most == NULL || order->instances >= most->instances)) {
+                most = order;
+                cores = application->joint.stages[s].cores_min;
             }
-            order->cores = cores_min; /* unless all stages have instances that run: then of those */
-            order->batch = application->joint.stages[s].batch_max;
         }
     }
+    if (most != NULL) {
+        most->instances--;
+        left->workers[worker_class]++;
+        left->cores[worker_class] += cores;
+    }
+}
+
+/* Of the class of choice, else of another; where none is left, of those that others have. */
+static void
+add_first(struct decision *decision, const struct leat_joint_box *box, struct left *left, uint32_t a, uint32_t s)
+{
+    const struct leat_joint_stage *joint = &decision->joints[a].stages[s];
+    const uint32_t chosen = decision->answers[a].stages[s].worker_class;
+    struct leat_scaler_order *order = &decision->applications[a]->orders[s];
+
+    for (uint32_t turn = 0; turn < 2 * box->class_count; turn++) {
+        const uint32_t k = (chosen + turn) % box->class_count;
+        if (turn >= box->class_count && joint->latency_ns[k] != NULL && left->workers[k] == 0) {
+            free_worker(decision, left, k);
+        }
+        order->worker_class = k;
+        if (joint->latency_ns[k] != NULL && add_instance(left, joint, order)) {
+            return;
+        }
+    }
+    order->worker_class = chosen;
+}
+
+/* Who has none has one before anybody has more, and then one each in turn. */
+static void
+add_instances(struct decision *decision, const struct leat_joint_box *box, struct left *left)
+{
+    bool adds = true;
+
+    for (uint32_t a = 0; a < decision->count; a++) {
+        for (uint32_t s = 0; s < decision->applications[a]->joint.stage_count; s++) {
+            if (decision->applications[a]->orders[s].instances == 0 && decision->answers[a].stages[s].instances > 0) {
+                add_first(decision, box, left, a, s);
+            }
+        }
+    }
+    while (adds) {
+        adds = false;
+        for (uint32_t a = 0; a < decision->count; a++) {
+            struct leat_scaler_application *application = decision->applications[a];
+            for (uint32_t s = 0; s < application->joint.stage_count; s++) {
+                struct leat_scaler_order *order = &application->orders[s];
+                if (order->instances < decision->answers[a].stages[s].instances) {
+                    adds = add_instance(left, &application->joint.stages[s], order) || adds;
+                }
+            }
+        }
+    }
+}
+
+static void
+order_instances(struct decision *decision, const struct leat_joint_box *box)
+{
+    struct left left;
+
+    solve_instances(decision, box);
+    for (uint32_t k = 0; k < box->class_count; k++) {
+        left.cores[k] = box->classes[k].cores;
+        left.workers[k] = decision->options->workers[k] > 0 ? decision->options->workers[k] : box->classes[k].cores;
+    }
+    keep_instances(decision, &left);
+    add_instances(decision, box, &left);
 }
 
 /* ---- Up and down: cores for the present rate ------------------------------------------------------- */
@@ -342,7 +440,8 @@ order_shed(struct decision *decision, const struct leat_joint_box *box)
             const struct leat_joint_stage *joint = &application->joint.stages[s];
             struct leat_scaler_order *order = &application->orders[s];
             const uint32_t left = spare(decision, box, order->worker_class);
-            const uint32_t most = left / joint->cores_min, least = least_instances(&application->stages[s]);
+            const uint32_t most = left / joint->cores_min < order->instances ? left / joint->cores_min : order->instances;
+            const uint32_t least = least_instances(&application->stages[s]);
             order->instances = least < most ? least : most;
             order->cores = joint->cores_min;
             order->batch = joint->batch_max;

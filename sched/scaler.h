@@ -10,8 +10,11 @@
  * Settle    Instances: as many as the least price of all takes to carry the highest rate of late, whatever runs now. They
  *           are ordered at once, and given back, one in a decision, once that highest rate has been forgotten. So a load that
  *           stays high ends up on more instances of fewer cores, which is where Amdahl's law makes them cheap.
+ * Workers   An instance takes a worker, of which there may be fewer than cores: no more are ordered than there are. Who has
+ *           none has one before anybody has more; where none is left, who has most gives one. The rest is ordered in turn.
  * Down      Cores are given back once as few have sufficed for some decisions in a row, or where others need them.
- * Classes   A stage's first instances are of the class that makes all of it cheapest, later ones of the same.
+ * Classes   A stage's first instances are of the class that makes all of it cheapest, or of one that has workers for it;
+ *           later ones of the same.
  * Demand    Rates are taken to be those of independent arrivals: what is carried lies above the rate by some deviations
  *           of what comes within an objective (leat_joint_demand).
  * Sharing   All applications are decided together. Cores of instances that start are spoken for.
@@ -32,9 +35,10 @@ struct leat_scaler_options {
     double deviations;   /* of the demand, 0 and more */
     uint32_t hold;       /* decisions that a rate is remembered for; 1..LEAT_SCALER_HOLD_MAX */
     uint32_t settle;     /* decisions in a row before cores are given back; 1 and more */
-    bool between;        /* before its time, for a load that jumps: nothing is forgotten, or given back but for want of cores */
+    bool between; /* before its time, for a load that jumps: nothing is forgotten, or given back but where others lack it */
+    uint32_t workers[LEAT_JOINT_CLASSES_MAX]; /* of each class of the machine; 0: as many as cores */
 };
-#define LEAT_SCALER_OPTIONS_INIT {2, 300, 10, false}
+#define LEAT_SCALER_OPTIONS_INIT {2, 300, 10, false, {0}}
 
 /* As it is. */
 struct leat_scaler_stage {

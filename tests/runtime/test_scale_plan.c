@@ -113,6 +113,23 @@ test_nobodys(void)
     EXPECT(workers[0].cores == 2 && workers[1].cores == 2 && workers[1].application == 0 && workers[2].cores == 0);
 }
 
+/* Who has none has one before another has more, with the cores of whose worker goes. */
+static void
+test_firsts(void)
+{
+    struct leat_scale_worker workers[3] = {worker_of(0, 1, false), worker_of(0, 1, false),
+                                           worker_of(LEAT_SCALE_NOBODY, 0, false)};
+    const struct leat_scale_wanted two[] = {{.instances = 3, .cores = 1}, {.instances = 1, .cores = 1}};
+    const struct leat_scale_wanted three[] = {
+        {.instances = 1, .cores = 2}, {.instances = 1, .cores = 1}, {.instances = 1, .cores = 1}};
+
+    assign(workers, 3, 1, two, 2); /* there is one core */
+    EXPECT(workers[0].application == 0 && workers[1].application == 0 && workers[2].application == 1);
+    assign(workers, 3, 0, three, 3); /* none but that which one gives */
+    EXPECT(workers[0].application == 0 && workers[1].application == 2 && workers[2].application == 1);
+    EXPECT(workers[0].cores == 1 && workers[1].cores == 1 && workers[2].cores == 1);
+}
+
 /* A core that went elsewhere: who cannot have the least waits until it can, and is nobody's meanwhile. */
 static void
 test_missing_cores(void)
@@ -259,6 +276,7 @@ main(void)
     test_sizes();
     test_who_goes_and_comes();
     test_nobodys();
+    test_firsts();
     test_missing_cores();
     test_random_worlds();
     return 0;

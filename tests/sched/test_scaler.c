@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Orders never add up to more cores than there are, nor bounds that the applications set; a load that jumps gets cores at
- *          once, one that stays gets instances, one that goes gives both back, in that order; the same input gives the same orders.
+ * Goal     Orders never add up to more cores or workers than there are, nor bounds that the applications set; a load that
+ *          jumps gets cores at once, one that stays gets instances, one that goes gives both back, in that order; who comes
+ *          late has a worker of who has more; the same input gives the same orders.
  * Method   Random worlds in which orders are carried out after random delays, checked at each decision; and single steps by hand.
  */
 #include <math.h>
@@ -59,9 +60,10 @@ memory_for(const struct leat_joint_box *box, uint32_t count)
 /* ---- Whatever happens ------------------------------------------------------------------------------- */
 
 static void
-check(const struct leat_joint_box *box, struct leat_scaler_application *const *applications, uint32_t count)
+check(const struct leat_scaler_options *options, const struct leat_joint_box *box,
+      struct leat_scaler_application *const *applications, uint32_t count)
 {
-    uint32_t used[LEAT_JOINT_CLASSES_MAX] = {0};
+    uint32_t used[LEAT_JOINT_CLASSES_MAX] = {0}, workers[LEAT_JOINT_CLASSES_MAX] = {0};
 
     for (uint32_t a = 0; a < count; a++) {
         for (uint32_t s = 0; s < applications[a]->joint.stage_count; s++) {
@@ -76,10 +78,12 @@ check(const struct leat_joint_box *box, struct leat_scaler_application *const *a
                 EXPECT(order->batch >= 1 && order->batch <= applications[a]->joint.stages[s].batch_max);
             }
             used[order->worker_class] += ready * order->cores + (order->instances - ready);
+            workers[order->worker_class] += order->instances;
         }
     }
     for (uint32_t k = 0; k < box->class_count; k++) {
         EXPECT(used[k] <= box->classes[k].cores);
+        EXPECT(options->workers[k] == 0 || workers[k] <= options->workers[k]);
     }
 }
 
@@ -93,7 +97,10 @@ test_random_worlds(void)
     for (uint32_t world = 0; world < 25; world++) {
         const struct leat_joint_box box = {.class_count = 1 + below(2), .classes = {{1 + below(60), 1 + below(3)}, {below(30), 1}}};
         const uint32_t count = 1 + below(3);
-        const struct leat_scaler_options options = {.deviations = below(4), .hold = 1 + below(40), .settle = 1 + below(8)};
+        const struct leat_scaler_options options = {.deviations = below(4),
+                                                    .hold = 1 + below(40),
+                                                    .settle = 1 + below(8),
+                                                    .workers = {below(3) * below(16), below(12)}};
         void *memory = memory_for(&box, count);
         double rates[3] = {5, 5, 5};
 
@@ -113,7 +120,7 @@ test_random_worlds(void)
                 }
             }
             leat_scaler_decide(&options, &box, all, count, memory);
-            check(&box, all, count);
+            check(&options, &box, all, count);
             for (uint32_t a = 0; a < count; a++) { /* what is ordered comes, now or later */
                 for (uint32_t s = 0; s < applications[a].joint.stage_count; s++) {
                     struct leat_scaler_stage *stage = &applications[a].stages[s];
@@ -283,13 +290,13 @@ test_scarcity(void)
         EXPECT(ordered_cores(&applications[dear]) > ordered_cores(&applications[1 - dear]));
         EXPECT(applications[dear].orders[0].batch == 1); /* in time */
         EXPECT(applications[1 - dear].orders[0].instances > 0 && applications[1 - dear].orders[1].instances > 0);
-        check(&box, all, 2);
+        check(&options, &box, all, 2);
     }
     applications[0].rate_qps = 1e4; /* no objective is kept, however relaxed */
     applications[1].rate_qps = 0.5;
     leat_scaler_decide(&options, &box, all, 2, memory);
     EXPECT(applications[0].orders[0].cores >= 1 && applications[1].orders[0].instances >= 1);
-    check(&box, all, 2);
+    check(&options, &box, all, 2);
     free(memory);
 }
 
@@ -329,6 +336,92 @@ test_the_modest(void)
         }
     }
 }
+
+/* ---- Fewer workers than cores ------------------------------------------------------------------------ */
+
+enum { CROWD = 5, CROWD_CLASSES = 2 };
+
+static struct leat_scaler_application
+greedy_of(uint32_t class_count, uint32_t cores_max)
+{
+    static const uint64_t latency_ns[CROWD_CLASSES][2] = {{20000000, 11000000}, {40000000, 21000000}};
+    struct leat_scaler_application application = {
+        .joint = {.stage_count = 1, .term_count = 1, .objective_ns = 200000000, .weight = 1}, .rate_qps = 1000};
+
+    application.joint.stages[0] = (struct leat_joint_stage){
+        .latency_ns = {latency_ns[0]}, .cores_max = cores_max, .batch_max = 1, .cores_min = 1, .calls = 1};
+    application.joint.stages[0].latency_ns[1] = class_count > 1 ? latency_ns[1] : NULL;
+    return application;
+}
+
+static uint32_t
+count_workers(const struct leat_scaler_application *applications, uint32_t count, uint32_t *ret_least)
+{
+    uint32_t sum = 0;
+
+    *ret_least = UINT32_MAX;
+    for (uint32_t a = 0; a < count; a++) {
+        const uint32_t instances = applications[a].orders[0].instances;
+        sum += instances;
+        *ret_least = instances < *ret_least ? instances : *ret_least;
+    }
+    return sum;
+}
+
+/* One after another comes and asks for all that there is: it has a worker at once, and all are somebody's. */
+static void
+test_who_comes_late(bool between, uint32_t class_count)
+{
+    static struct leat_scaler_application applications[CROWD];
+    struct leat_scaler_application *all[CROWD];
+    const struct leat_joint_box box = {.class_count = class_count, .classes = {{20, 1}, {20, 1}}};
+    void *memory = memory_for(&box, CROWD);
+
+    for (uint32_t workers = CROWD; workers <= 9; workers++) {
+        struct leat_scaler_options options = {
+            .deviations = 2, .hold = 5, .settle = 1, .workers = {workers - class_count + 1, class_count - 1}};
+        for (uint32_t count = 1; count <= CROWD; count++) {
+            uint32_t least;
+            all[count - 1] = &applications[count - 1];
+            applications[count - 1] = greedy_of(class_count, 2);
+            for (uint32_t decision = 0; decision < 8; decision++) {
+                options.between = between && decision == 0;
+                leat_scaler_decide(&options, &box, all, count, memory);
+                check(&options, &box, all, count);
+                EXPECT(count_workers(applications, count, &least) <= workers && least > 0);
+                for (uint32_t a = 0; a < count; a++) {
+                    applications[a].stages[0].worker_class = applications[a].orders[0].worker_class;
+                    carry_out(&applications[a], true);
+                }
+            }
+            EXPECT(class_count > 1 || (count_workers(applications, count, &least) == workers));
+        }
+    }
+    free(memory);
+}
+
+/* No core is kept for instances that no worker is left for. */
+static void
+test_cores_beyond_workers(void)
+{
+    static struct leat_scaler_application applications[2];
+    struct leat_scaler_application *const all[] = {&applications[0], &applications[1]};
+    const struct leat_joint_box box = {.class_count = 1, .classes = {{4, 1}}};
+    const struct leat_scaler_options options = {.deviations = 0, .hold = 1, .settle = 1, .workers = {2}};
+    void *memory = memory_for(&box, 2);
+
+    for (uint32_t a = 0; a < 2; a++) {
+        applications[a] = greedy_of(1, 2);
+        applications[a].stages[0] = (struct leat_scaler_stage){.ready = 1, .cores = 1};
+    }
+    leat_scaler_decide(&options, &box, all, 2, memory);
+    for (uint32_t a = 0; a < 2; a++) {
+        EXPECT(applications[a].orders[0].instances == 1 && applications[a].orders[0].cores == 2);
+    }
+    free(memory);
+}
+
+/* ---- Too much for all cores ------------------------------------------------------------------------- */
 
 struct split {
     uint32_t instances[2], cores[2];
@@ -419,6 +512,11 @@ main(void)
     test_forecasts_and_what_waits();
     test_scarcity();
     test_the_modest();
+    for (uint32_t classes = 1; classes <= CROWD_CLASSES; classes++) {
+        test_who_comes_late(false, classes);
+        test_who_comes_late(true, classes);
+    }
+    test_cores_beyond_workers();
     test_overload();
     test_shares();
     return 0;

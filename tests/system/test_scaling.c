@@ -5,6 +5,8 @@
  *          round; at the end both have the least. No core is free twice at any look, all are somebody's or free at the
  *          end, and every query has one answer, those for an application that is not scaled too. A pipeline of both has
  *          cores for each of its stages. Who cannot be looked at for a while keeps its workers.
+ *          Who is listed and comes late has a worker of one that has more, while that one's load goes on; where there are
+ *          fewer workers than listed ones, the first have them, others say so, are answered, and have them when these go.
  *          A load that jumps is looked at before the time of the next look.
  *          While there is an offline job, workers that nobody has are awake, and run it, though it be of an application that is
  *          scaled; what another owns does not. Online queries of that application beside its job are all answered in time, and
@@ -50,6 +52,7 @@ struct box {
     struct leat_cores *cores;
     struct leat_scaling scaling;
     uint32_t offline_utilisation_ppm;
+    bool second_is_late; /* its model is there, its application not yet */
     struct leat_daemon *daemon;
     pthread_t thread;
     sem_t serving;
@@ -63,8 +66,6 @@ load_model(struct leat_daemon *daemon, const char *name)
         {.name = "x", .dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {-1, 64}, .item_bytes = 64},
         {.name = "y", .dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {-1, 64}, .item_bytes = 64},
     };
-    struct leat_registry_application application = {
-        .latency_ns = 100000000, .drop_late = true, .queue = QUERIES, .model_count = 1};
     char model[LEAT_NAME_MAX];
 
     (void)snprintf(model, sizeof(model), "of-%.32s", name);
@@ -77,9 +78,17 @@ load_model(struct leat_daemon *daemon, const char *name)
                                                .input_count = 1,
                                                .output_count = 1};
     EXPECT(leat_daemon_load_model(daemon, &source, NULL, false) == LEAT_OK);
+}
+
+static void
+add_application(struct leat_daemon *daemon, const char *name)
+{
+    struct leat_registry_application application = {
+        .latency_ns = 100000000, .drop_late = true, .queue = QUERIES, .model_count = 1};
+
     (void)snprintf(application.name, sizeof(application.name), "%s", name);
-    (void)snprintf(application.models[0], sizeof(application.models[0]), "%s", model);
-    EXPECT(leat_daemon_add_application(daemon, &application, true) == LEAT_OK);
+    (void)snprintf(application.models[0], sizeof(application.models[0]), "of-%.32s", name);
+    EXPECT(leat_daemon_add_application(daemon, &application, false) == LEAT_OK);
 }
 
 /* Create, run and destroy belong on one thread. */
@@ -130,6 +139,9 @@ serve(void *argument)
     EXPECT(leat_daemon_create(&options, &box->daemon) == LEAT_OK);
     for (uint32_t a = 0; a < APPS; a++) {
         load_model(box->daemon, names[a]);
+        if (a == 0 || !box->second_is_late) {
+            add_application(box->daemon, names[a]);
+        }
     }
     EXPECT(sem_post(&box->serving) == 0);
     EXPECT(leat_daemon_run(box->daemon, UINT64_C(60000000000)) == LEAT_OK);
@@ -148,6 +160,7 @@ start(struct box *box, enum leat_scaling_mode mode, uint32_t workers, uint32_t c
     const struct leat_placement_request request = {.dispatcher_cpu = LEAT_AUTO, .groups = &group, .group_count = 1};
 
     *box = (struct box){.offline_utilisation_ppm = box->offline_utilisation_ppm,
+                        .second_is_late = box->second_is_late,
                         .scaling = {.mode = mode,
                                     .interval_ns = interval_ns,
                                     .hold_ns = 1000000000,
@@ -383,16 +396,16 @@ expect_history(struct leat_session *control)
     json_decref(shown);
 }
 
-/* Who is not listed has no workers of its own, and is served by the others'. */
+/* Who has no workers of its own is served by the others'. */
 static void
-expect_service(struct leat_session *control)
+expect_service(struct leat_session *control, const char *name)
 {
     struct leat_query query = LEAT_QUERY_INIT;
     struct leat_completion done;
     struct leat_target target;
     size_t count;
 
-    EXPECT(leat_find(control, "of-first", &target) == LEAT_OK);
+    EXPECT(leat_find(control, name, &target) == LEAT_OK);
     query.target = target.id;
     for (uint32_t t = 0; t < 2; t++) {
         EXPECT(leat_tensor_alloc(control, target.tensors[t].item_bytes, &query.tensors[t]) == LEAT_OK);
@@ -496,7 +509,7 @@ test_mode(enum leat_scaling_mode mode, uint32_t workers, uint32_t cores_max, uin
     await_least(control, 1);
     set_rates(&load, HIGH_QPS, CALM_QPS);
     await(control, 0, 3, 1);
-    expect_service(control);
+    expect_service(control, "of-first");
     expect_kept_unseen(control);
     set_rates(&load, CALM_QPS, HIGH_QPS);
     await(control, 1, 3, 1);
@@ -588,6 +601,87 @@ test_pipeline(void)
     end_load(&load);
     json_decref(request(control, "{\"op\":\"pipeline-remove\",\"name\":\"both\"}"));
     await_end_of_pipeline(control);
+    leat_close(control);
+    stop(&box);
+}
+
+/* ---- Who comes late ------------------------------------------------------------------------------------------ */
+
+static void
+await_instances(struct leat_session *control, uint32_t first, uint32_t second)
+{
+    struct seen seen;
+    do {
+        (void)sched_yield();
+        seen = see(control);
+    } while (seen.instances[0] != first || seen.instances[1] != second);
+}
+
+static void
+change(struct leat_session *control, const char *text)
+{
+    json_t *changed = request(control, text);
+    EXPECT(json_object_get(changed, "error") == NULL);
+    json_decref(changed);
+}
+
+static void
+add_second(struct leat_session *control)
+{
+    change(control, "{\"op\":\"app-add\",\"name\":\"second\",\"models\":[\"of-second\"],\"latency_ns\":100000000}");
+}
+
+/* Of two workers the first has both, of nine cores, and goes on to ask for more than they carry. */
+static void
+test_late(enum leat_scaling_mode mode)
+{
+    static const char *const asked[APPS] = {"first", "first"};
+    static struct load load;
+    struct box box = {.second_is_late = true};
+    uint64_t before, now;
+
+    start(&box, mode, 2, 1, LEAT_SCALING_DELAY_AUTO, names, APPS);
+    struct leat_session *control = open_session(&box);
+    begin_load(&load, &box, asked, 0);
+    set_rates(&load, HIGH_QPS, HIGH_QPS);
+    await_instances(control, 2, 0);
+    add_second(control);
+    await_instances(control, 1, 1);
+    EXPECT(count_scaled(control, false, &before) == APPS);
+    do { /* and so it stays */
+        const struct seen seen = see(control);
+        EXPECT(seen.instances[0] == 1 && seen.instances[1] == 1 && seen.starting[0] + seen.starting[1] == 0);
+        EXPECT(count_scaled(control, false, &now) == APPS);
+    } while (now < before + 10);
+    end_load(&load);
+    leat_close(control);
+    stop(&box);
+}
+
+static void
+test_too_few_workers(void)
+{
+    struct box box = {.second_is_late = true};
+    json_t *shown;
+    uint64_t before, now;
+
+    start(&box, LEAT_SCALING_LEAT, 1, 4, LEAT_SCALING_DELAY_AUTO, names, APPS);
+    struct leat_session *control = open_session(&box);
+    await_instances(control, 1, 0);
+    add_second(control);
+    EXPECT(count_scaled(control, false, &before) == 1);
+    do {
+        EXPECT(count_scaled(control, false, &now) == 1);
+    } while (now < before + 3);
+    await_instances(control, 1, 0);
+    shown = request(control, "{\"op\":\"scale-show\"}");
+    const json_t *second = json_array_get(json_object_get(json_object_get(shown, "scaling"), "applications"), 1);
+    EXPECT(strstr(json_string_value(json_object_get(second, "trouble")), "1 workers are too few") != NULL);
+    json_decref(shown);
+    expect_service(control, "second");
+    change(control, "{\"op\":\"app-remove\",\"name\":\"first\"}");
+    await_instances(control, 0, 1);
+    expect_service(control, "second");
     leat_close(control);
     stop(&box);
 }
@@ -810,6 +904,10 @@ main(void)
     test_mode(LEAT_SCALING_HORIZONTAL, 8, 1, 50000000);
     test_mode(LEAT_SCALING_VERTICAL, 2, 4, LEAT_SCALING_DELAY_AUTO);
     test_pipeline();
+    test_late(LEAT_SCALING_LEAT);
+    test_late(LEAT_SCALING_HORIZONTAL);
+    test_late(LEAT_SCALING_VERTICAL);
+    test_too_few_workers();
     test_jump();
     test_offline_job(names[1]);
     test_offline_job(names[0]);

@@ -144,7 +144,7 @@ print_scaling(const json_t *scaling)
     (void)printf(", every %s, forecast %s; %lld decisions, %lld changes\n", format_ns((double)number_of(scaling, "interval_ns")).text,
                  text_of(scaling, "forecast"), number_of(scaling, "decisions"), number_of(scaling, "changes"));
     if (text_of(scaling, "trouble")[0] != '\0') {
-        (void)printf("workers stay as they are: %s\n", text_of(scaling, "trouble"));
+        (void)printf("not carried out: %s\n", text_of(scaling, "trouble"));
     }
     print_scaled(scaling);
     print_history(scaling);
