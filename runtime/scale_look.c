@@ -54,8 +54,9 @@ find_variant(struct leat_daemon *daemon, const struct leat_application *app, str
         for (uint32_t c = 0; c < daemon->class_count; c++) {
             runs += copy->profiles[c].number;
         }
-        if (runs - stage->runs_seen[v] > most) {
-            most = runs - stage->runs_seen[v];
+        const uint32_t seen = stage->runs_seen[v], more = runs > seen ? runs - seen : 0; /* it can forget */
+        if (more > most) {
+            most = more;
             stage->variant = v;
         }
         stage->runs_seen[v] = runs;

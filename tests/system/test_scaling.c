@@ -7,6 +7,7 @@
  *          cores for each of its stages. Who cannot be looked at for a while keeps its workers.
  *          Who is listed and comes late has a worker of one that has more, while that one's load goes on; where there are
  *          fewer workers than listed ones, the first have them, others say so, are answered, and have them when these go.
+ *          Times are those of the variant that runs, whatever else was learned and forgotten.
  *          A load that jumps is looked at before the time of the next look.
  *          While there is an offline job, workers that nobody has are awake, and run it, though it be of an application that is
  *          scaled; what another owns does not. Online queries of that application beside its job are all answered in time, and
@@ -31,6 +32,7 @@
 #include "runtime/daemon_private.h"
 #include "runtime/offline.h"
 #include "runtime/offline_gauge.h"
+#include "runtime/scale_keeper_private.h"
 #include "runtime/worker.h"
 #include "tests/runtime/fake_root.h"
 
@@ -417,6 +419,7 @@ expect_service(struct leat_session *control, const char *name)
 /* ---- Looks that fail ------------------------------------------------------------------------------------ */
 
 static _Atomic bool refuses; /* W: the test, relaxed */
+static _Atomic uint32_t runs[2]; /* that each variant is said to have had; 0: as it is. W: the test, relaxed */
 
 enum leat_status __real_leat_daemon_copy_profiles(struct leat_daemon *daemon, const struct leat_application *app,
                                                   uint32_t variant, struct leat_profile_copy *copy);
@@ -428,9 +431,15 @@ enum leat_status
 __wrap_leat_daemon_copy_profiles(struct leat_daemon *daemon, const struct leat_application *app, uint32_t variant,
                                  struct leat_profile_copy *copy)
 {
-    return atomic_load_explicit(&refuses, memory_order_relaxed)
-               ? LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s' has gone", app->name)
-               : __real_leat_daemon_copy_profiles(daemon, app, variant, copy);
+    const uint32_t number = atomic_load_explicit(&runs[variant % 2], memory_order_relaxed);
+    const enum leat_status status = atomic_load_explicit(&refuses, memory_order_relaxed)
+                                        ? LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s' has gone", app->name)
+                                        : __real_leat_daemon_copy_profiles(daemon, app, variant, copy);
+
+    if (number > 0) {
+        copy->profiles[0].number = number;
+    }
+    return status;
 }
 
 /* How many are scaled, each with workers; with `unseen`, none of them could be looked at. */
@@ -722,6 +731,44 @@ test_jump(void)
     interval_ns = 20000000;
 }
 
+/* ---- Variants -------------------------------------------------------------------------------------------- */
+
+/* After looks that began since. */
+static uint32_t
+variant_after(struct leat_session *control, const struct box *box, uint32_t first_runs, uint32_t second_runs)
+{
+    atomic_store_explicit(&runs[0], first_runs, memory_order_relaxed);
+    atomic_store_explicit(&runs[1], second_runs, memory_order_relaxed);
+    for (const uint64_t before = decisions_of(control); decisions_of(control) < before + 3;) {
+        (void)sched_yield();
+    }
+    LEAT_MUST(pthread_mutex_lock(&box->daemon->mutex) == 0);
+    const uint32_t variant = box->daemon->scaling->applications[1].stages[0].variant;
+    LEAT_MUST(pthread_mutex_unlock(&box->daemon->mutex) == 0);
+    return variant;
+}
+
+/* What one had learned is dropped, so it seems to have run less, while the other runs. */
+static void
+test_variants(void)
+{
+    struct box box = {.second_is_late = true};
+
+    start(&box, LEAT_SCALING_LEAT, 2, 1, LEAT_SCALING_DELAY_AUTO, names, APPS);
+    struct leat_session *control = open_session(&box);
+    change(control, "{\"op\":\"app-add\",\"name\":\"second\",\"models\":[\"of-first\",\"of-second\"],"
+                    "\"latency_ns\":100000000}");
+    await_instances(control, 1, 1);
+    EXPECT(variant_after(control, &box, 1000, 2000) == 1);
+    EXPECT(variant_after(control, &box, 2000, 2000) == 0);
+    EXPECT(variant_after(control, &box, 2001, 500) == 0);
+    EXPECT(variant_after(control, &box, 2001, 501) == 1);
+    atomic_store_explicit(&runs[0], 0, memory_order_relaxed);
+    atomic_store_explicit(&runs[1], 0, memory_order_relaxed);
+    leat_close(control);
+    stop(&box);
+}
+
 /* ---- An offline job ---------------------------------------------------------------------------------------- */
 
 enum { ITEMS = 40, MANY_ITEMS = 20000, OFFLINE_WORKERS = 8 };
@@ -909,6 +956,7 @@ main(void)
     test_late(LEAT_SCALING_VERTICAL);
     test_too_few_workers();
     test_jump();
+    test_variants();
     test_offline_job(names[1]);
     test_offline_job(names[0]);
     test_offline_beside_load();
