@@ -214,7 +214,8 @@ void leat_graph_destroy(struct leat_graph *graph);
 /*
  * The signature that clients see; `infos` has room for LEAT_TENSORS_MAX. LEAT_ERR_UNSUPPORTED when a
  * tensor has no leading batch dimension, a free inner dimension, or there are too many, or when a node
- * mixes items of a batch (a softmax over the batch, say): queries of different clients share batches.
+ * mixes items of a batch (a softmax over the batch, say) or computes with how many there are, or with their order: queries of
+ * different clients share batches.
  */
 LEAT_MUST_CHECK enum leat_status leat_graph_signature(const struct leat_graph *graph,
                                                       struct leat_tensor_info *infos,

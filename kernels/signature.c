@@ -4,14 +4,17 @@
  *
  * Two concrete copies, for 5 and 7 items, show which dims follow the batch even where a shape is
  * computed by the graph itself (Shape, Gather, Concat, Reshape). With those dims marked, inference runs
- * once more over the symbolic graph and reports operators that combine values along them.
+ * once more over the symbolic graph and reports operators that combine values along them, or that compute with how
+ * many items there are.
  *
  * A model that fails there can be run for one item at a time. Then sizes may depend on tensor contents: copies for one item in
  * which every node that finds a size in a run finds one less, and as little as it can, show which dims of outputs follow. One
  * less alone does not: of the first k of n rows there are as many.
  */
+#include <stdlib.h>
 #include <string.h>
 
+#include "kernels/batch_size.h"
 #include "kernels/graph_build.h"
 #include "kernels/infer/infer.h"
 #include "kernels/op.h"
@@ -131,11 +134,14 @@ keeps_batch(const struct leat_graph *marked, const struct leat_node *node,
 
 static enum leat_status
 check_node(struct leat_graph *marked, struct leat_node *node, const struct leat_graph *a,
-           const struct leat_graph *b)
+           const struct leat_graph *b, const bool *follows)
 {
-    bool mixes_items = false;
+    bool mixes_items = false, follows_batch = false;
 
-    const enum leat_status status = leat_graph_infer_mixing(marked, node, &mixes_items);
+    enum leat_status status = leat_graph_infer_mixing(marked, node, &mixes_items);
+    if (status == LEAT_OK) {
+        status = leat_node_follows_batch(marked, node, a, b, follows, &follows_batch);
+    }
     if (status != LEAT_OK) {
         return status;
     }
@@ -153,11 +159,29 @@ check_node(struct leat_graph *marked, struct leat_node *node, const struct leat_
         mixes_items = elements_before_batch(&marked->values[node->inputs[0]]) !=
                       elements_before_batch(&marked->values[node->outputs[0]]);
     }
-    return mixes_items
-               ? LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
-                                "it mixes the items of a batch, which may belong to different "
-                                "clients")
-               : LEAT_OK;
+    if (mixes_items) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
+                              "it mixes the items of a batch, which may belong to different "
+                              "clients");
+    }
+    return follows_batch ? LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
+                                          "it computes with how many items a batch has, or with their order in it: "
+                                          "some may belong to other clients")
+                         : LEAT_OK;
+}
+
+static enum leat_status
+check_outputs(const struct leat_graph *marked, const bool *follows)
+{
+    for (uint32_t o = 0; o < marked->output_count; o++) {
+        if (follows[marked->outputs[o]]) {
+            return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
+                             "output '%.64s' tells how many items a batch has, or their order in it: some may belong to "
+                             "other clients",
+                             marked->values[marked->outputs[o]].name);
+        }
+    }
+    return LEAT_OK;
 }
 
 static enum leat_status
@@ -165,13 +189,16 @@ check_items_apart(const struct leat_graph *graph, const struct leat_graph *a,
                   const struct leat_graph *b)
 {
     struct leat_graph *marked = NULL;
-    enum leat_status status = leat_graph_copy(graph, &marked);
+    bool *follows = calloc((size_t)graph->value_count + 1, sizeof(*follows));
+    enum leat_status status = follows != NULL ? leat_graph_copy(graph, &marked)
+                                              : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to follow shapes");
 
     if (status != LEAT_OK) {
+        free(follows);
         return status;
     }
     for (uint32_t v = 0; v < marked->value_count; v++) {
-        /* Specialising keeps the indices; what it folded away depends on no item. */
+        /* Specialising keeps the indices; what it folded away follows shapes alone. */
         if (a->values[v].rank == b->values[v].rank) {
             mark_dims(&a->values[v], &b->values[v], &marked->values[v]);
         } else {
@@ -179,12 +206,17 @@ check_items_apart(const struct leat_graph *graph, const struct leat_graph *a,
                                a->values[v].name);
         }
     }
+    if (status == LEAT_OK) {
+        leat_values_follow_batch(marked, a, b, follows);
+        status = check_outputs(marked, follows);
+    }
     for (uint32_t n = 0; n < marked->node_count && status == LEAT_OK; n++) {
         struct leat_node *node = &marked->nodes[n];
-        const bool folded = a->values[node->outputs[0]].data != NULL;
-        status = folded ? LEAT_OK : check_node(marked, node, a, b);
+        const bool folded = a->values[node->outputs[0]].data != NULL && b->values[node->outputs[0]].data != NULL;
+        status = folded ? LEAT_OK : check_node(marked, node, a, b, follows);
     }
     leat_graph_destroy(marked);
+    free(follows);
     return status;
 }
 

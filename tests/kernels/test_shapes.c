@@ -101,16 +101,29 @@ signature(struct leat_tensor_info *ret_y)
 }
 
 static void
-expect_mixing_at(int line)
+expect_refusal_at(int line, const char *text)
 {
     struct leat_tensor_info y;
     const enum leat_status status = signature(&y);
-    if (status != LEAT_ERR_UNSUPPORTED || strstr(leat_error_text(), "mixes the items") == NULL) {
+    if (status != LEAT_ERR_UNSUPPORTED || strstr(leat_error_text(), text) == NULL) {
         (void)fprintf(stderr, "line %d: status %d, %s\n", line, (int)status, leat_error_text());
     }
-    EXPECT(status == LEAT_ERR_UNSUPPORTED && strstr(leat_error_text(), "mixes the items") != NULL);
+    EXPECT(status == LEAT_ERR_UNSUPPORTED && strstr(leat_error_text(), text) != NULL);
 }
-#define EXPECT_MIXING() expect_mixing_at(__LINE__)
+#define EXPECT_MIXING()   expect_refusal_at(__LINE__, "mixes the items")
+#define EXPECT_COUNTING() expect_refusal_at(__LINE__, "computes with how many items a batch has")
+
+static void
+expect_signature_at(int line)
+{
+    struct leat_tensor_info y;
+    const enum leat_status status = signature(&y);
+    if (status != LEAT_OK) {
+        (void)fprintf(stderr, "line %d: status %d, %s\n", line, (int)status, leat_error_text());
+    }
+    EXPECT(status == LEAT_OK);
+}
+#define EXPECT_SIGNATURE() expect_signature_at(__LINE__)
 
 static void
 test_symbolic_shapes(void)
@@ -847,6 +860,256 @@ test_indexing_that_mixes(void)
     EXPECT_MIXING();
 }
 
+/* ---- How many items there are ---------------------------------------------------------------------- */
+
+static void
+number(const char *name, int64_t value)
+{
+    (void)builder_constant(&b, name, 7, &value, NULL, 0);
+}
+
+/* x: f32[N][dims...]; `items`: i64[1], how many; `dims`: i64[rank], x's; vectors `zero`, `one` and `minus`. */
+static void
+start_counting(const int64_t *dims, size_t rank)
+{
+    start(13, dims, rank);
+    ints("zero", (const int64_t[]){0}, 1);
+    ints("one", (const int64_t[]){1}, 1);
+    ints("minus", (const int64_t[]){-1}, 1);
+    (void)builder_node(&b, "Shape", "x", "dims");
+    (void)builder_node(&b, "Gather", "dims zero", "items");
+}
+
+static void
+cast_to(const char *from, const char *to, int64_t type)
+{
+    (void)builder_int(&b, builder_node(&b, "Cast", from, to), "to", type);
+}
+
+/* `places`: f32[N][1], 0 to N - 1. */
+static void
+places(void)
+{
+    number("start", 0);
+    number("step", 1);
+    (void)builder_node(&b, "Squeeze", "items zero", "end");
+    (void)builder_node(&b, "Range", "start end step", "range");
+    (void)builder_node(&b, "Unsqueeze", "range one", "column");
+    cast_to("column", "places", 1);
+}
+
+static void
+concat(const char *parts, const char *to)
+{
+    (void)builder_int(&b, builder_node(&b, "Concat", parts, to), "axis", 0);
+}
+
+static void
+test_numbers_of_items(void)
+{
+    start_counting(DIMS(-1, 2));
+    cast_to("items", "f", 1);
+    apply("Mul", "x f");
+    EXPECT_COUNTING();
+
+    start_counting(DIMS(-1, 2)); /* of all items */
+    (void)builder_node(&b, "Size", "x", "size");
+    cast_to("size", "f", 1);
+    apply("Div", "x f");
+    EXPECT_COUNTING();
+
+    start_counting(DIMS(-1, 2)); /* an item's place in the batch */
+    places();
+    apply("Add", "x places");
+    EXPECT_COUNTING();
+
+    start_counting(DIMS(-1, 2)); /* whether it is the fifth of five */
+    places();
+    ints("five", (const int64_t[]){5}, 1);
+    (void)builder_node(&b, "Sub", "items five", "more");
+    ints("many", (const int64_t[]){9}, 1);
+    (void)builder_node(&b, "Mul", "more many", "far");
+    ints("four", (const int64_t[]){4}, 1);
+    (void)builder_node(&b, "Add", "far four", "fifth");
+    (void)builder_node(&b, "Equal", "column fifth", "same");
+    cast_to("same", "f", 1);
+    apply("Add", "x f");
+    EXPECT_COUNTING();
+
+    start_counting(DIMS(-1, 2)); /* nothing but places */
+    places();
+    (void)builder_node(&b, "Expand", "places dims", "y");
+    expect_refusal_at(__LINE__, "output 'y' tells how many items a batch has");
+
+    start_counting(DIMS(-1, 2)); /* as many, but another number for each batch */
+    cast_to("items", "f", 1);
+    (void)builder_node(&b, "Expand", "f dims", "many");
+    apply("Sub", "x many");
+    EXPECT_COUNTING();
+
+    start_counting(DIMS(-1, 2)); /* a row of a table for each place */
+    places();
+    cast_to("range", "row", 7);
+    ints("two", (const int64_t[]){2}, 1);
+    (void)builder_node(&b, "Mod", "row two", "parity");
+    (void)builder_constant(&b, "table", 1, (const float[]){1, 2, 3, 4}, DIMS(2, 2));
+    (void)builder_node(&b, "Gather", "table parity", "rows");
+    apply("Add", "x rows");
+    EXPECT_COUNTING();
+
+    start_counting(DIMS(-1, 2)); /* one thing in large batches, another in small ones */
+    ints("six", (const int64_t[]){6}, 1);
+    (void)builder_node(&b, "Greater", "items six", "many");
+    (void)builder_node(&b, "Neg", "x", "n");
+    apply("Where", "many x n");
+    EXPECT_COUNTING();
+
+    start_counting(DIMS(-1, 20)); /* columns from the number of items on */
+    ints("three", (const int64_t[]){3}, 1);
+    (void)builder_node(&b, "Add", "items three", "to");
+    apply("Slice", "x items to one");
+    EXPECT_COUNTING();
+
+    start_counting(DIMS(-1, 1, 20)); /* the width of an image, and back */
+    ints("height", (const int64_t[]){1}, 1);
+    ints("width", (const int64_t[]){20}, 1);
+    concat("items height items", "small");
+    concat("items height width", "large");
+    (void)builder_node(&b, "Resize", "x - - small", "s");
+    apply("Resize", "s - - large");
+    EXPECT_COUNTING();
+
+    start_counting(DIMS(-1, 20)); /* the best, as many as there are items */
+    (void)builder_node(&b, "TopK", "x items", "best i");
+    (void)builder_constant(&b, "axes", 7, (const int64_t[]){1}, DIMS(1));
+    (void)builder_node(&b, "ReduceSum", "best axes", "s");
+    apply("Add", "x s");
+    EXPECT_COUNTING();
+}
+
+static struct builder body; /* of a Scan */
+
+/*
+ * y[n][0] is a state of x[n] after a Scan along axis 1, too long to be unrolled. It multiplies by `factor`:
+ * "inner" or "outer" is the number of items, found in the Scan or around it, "twos" are as many twos.
+ */
+static void
+scan(const char *factor)
+{
+    char operands[16];
+
+    builder_init(&body, 13);
+    (void)builder_input(&body, "s", 1, DIMS(-1));
+    (void)builder_input(&body, "e", 1, DIMS(-1));
+    (void)builder_constant(&body, "none", 7, (const int64_t[]){0}, NULL, 0);
+    (void)builder_node(&body, "Shape", "s", "inside");
+    (void)builder_node(&body, "Gather", "inside none", "length");
+    (void)builder_int(&body, builder_node(&body, "Cast", "length", "inner"), "to", 1);
+    (void)builder_node(&body, "Expand", "two inside", "twos");
+    (void)builder_node(&body, "Add", "s e", "A");
+    for (char from[] = "A", to[] = "B"; to[0] <= 'I'; from[0]++, to[0]++) {
+        (void)builder_node(&body, "Tanh", from, to);
+    }
+    (void)snprintf(operands, sizeof(operands), "I %s", factor);
+    (void)builder_node(&body, "Mul", operands, "s2");
+    builder_output(&body, "s2");
+    start_counting(DIMS(-1, 4096));
+    cast_to("items", "outer", 1);
+    (void)builder_constant(&b, "two", 1, (const float[]){2}, DIMS(1));
+    (void)builder_node(&b, "ConstantOfShape", "items", "first");
+    Onnx__NodeProto *node = builder_node(&b, "Scan", "first x", "last");
+    (void)builder_int(&b, node, "num_scan_inputs", 1);
+    (void)builder_ints(&b, node, "scan_input_axes", DIMS(1));
+    builder_graph(&b, node, "body", &body);
+    (void)builder_node(&b, "Unsqueeze", "last one", "y");
+}
+
+static void
+test_shapes_of_batches(void)
+{
+    start_counting(DIMS(-1, 3, 4));
+    concat("items minus", "target");
+    apply("Reshape", "x target");
+    EXPECT_SIGNATURE();
+
+    start_counting(DIMS(-1, 4)); /* states that are the same for each item at first */
+    (void)builder_node(&b, "ConstantOfShape", "dims", "zeros");
+    apply("Add", "x zeros");
+    EXPECT_SIGNATURE();
+
+    start_counting(DIMS(-1, 4)); /* one row for all */
+    (void)builder_constant(&b, "token", 1, (const float[]){1, 2, 3, 4}, DIMS(1, 4));
+    (void)builder_node(&b, "Expand", "token dims", "tokens");
+    (void)builder_int(&b, builder_node(&b, "Concat", "tokens x", "y"), "axis", 1);
+    EXPECT_SIGNATURE();
+
+    start_counting(DIMS(-1, 1)); /* of what is computed in a run */
+    ints("four", (const int64_t[]){4}, 1);
+    concat("items four", "target");
+    apply("Expand", "x target");
+    EXPECT_SIGNATURE();
+
+    start_counting(DIMS(-1, 6)); /* positions in a sequence, for each item */
+    number("start", 0);
+    number("step", 1);
+    (void)builder_node(&b, "Gather", "dims step", "length");
+    (void)builder_node(&b, "Range", "start length step", "range");
+    (void)builder_node(&b, "Unsqueeze", "range zero", "row");
+    (void)builder_node(&b, "Expand", "row dims", "ids");
+    cast_to("ids", "positions", 1);
+    apply("Add", "x positions");
+    EXPECT_SIGNATURE();
+
+    start_counting(DIMS(-1, 3, 2)); /* slopes of heads, for each item: rows are items and heads */
+    (void)builder_constant(&b, "slopes", 1, (const float[]){1, 2, 4}, DIMS(1, 3, 1));
+    (void)builder_node(&b, "Expand", "slopes dims", "each");
+    ints("rows", (const int64_t[]){-1, 2}, 2);
+    (void)builder_node(&b, "Reshape", "each rows", "heads");
+    (void)builder_node(&b, "Reshape", "x rows", "flat");
+    (void)builder_node(&b, "Mul", "flat heads", "product");
+    apply("Reshape", "product dims");
+    EXPECT_SIGNATURE();
+
+    start_counting(DIMS(-1, 3, 2)); /* heads before items: another order than x's */
+    (void)builder_constant(&b, "slopes", 1, (const float[]){1, 2, 4}, DIMS(3, 1, 1));
+    ints("heads", (const int64_t[]){3}, 1);
+    ints("two", (const int64_t[]){2}, 1);
+    concat("heads items two", "order");
+    (void)builder_node(&b, "Expand", "slopes order", "each");
+    ints("rows", (const int64_t[]){-1, 2}, 2);
+    (void)builder_node(&b, "Reshape", "each rows", "mixed");
+    (void)builder_node(&b, "Reshape", "x rows", "flat");
+    (void)builder_node(&b, "Mul", "flat mixed", "product");
+    apply("Reshape", "product dims");
+    EXPECT_COUNTING();
+
+    start_counting(DIMS(-1, 6)); /* the number cancels out */
+    (void)builder_node(&b, "Div", "items items", "same");
+    cast_to("same", "f", 1);
+    apply("Mul", "x f");
+    EXPECT_SIGNATURE();
+
+    start_counting(DIMS(-1, 1, 4, 4)); /* twice as large, by sizes of which the batch is one */
+    ints("sizes", (const int64_t[]){1, 8, 8}, 3);
+    concat("items sizes", "target");
+    apply("Resize", "x - - target");
+    EXPECT_SIGNATURE();
+
+    start_counting(DIMS(-1, 3)); /* a diagonal, of the batch's rows */
+    apply("EyeLike", "x");
+    expect_refusal_at(__LINE__, "output 'y' tells how many items a batch has");
+
+    scan("twos");
+    EXPECT_SIGNATURE();
+    builder_fini(&body);
+    scan("outer");
+    EXPECT_COUNTING();
+    builder_fini(&body);
+    scan("inner");
+    EXPECT_COUNTING();
+    builder_fini(&body);
+}
+
 int
 main(void)
 {
@@ -863,5 +1126,7 @@ main(void)
     test_symbolic_shapes_of_indexing();
     test_misfits_of_indexing();
     test_indexing_that_mixes();
+    test_numbers_of_items();
+    test_shapes_of_batches();
     return 0;
 }
