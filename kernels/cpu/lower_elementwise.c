@@ -5,6 +5,7 @@
 
 #include "base/align.h"
 #include "kernels/cpu/activation.h"
+#include "kernels/cpu/logarithm.h"
 #include "kernels/cpu/program.h"
 #include "kernels/op.h"
 
@@ -32,9 +33,6 @@ function_of(const struct leat_graph *graph, const struct leat_node *node, struct
         return true;
     case LEAT_OP_HARD_SWISH:
         ret->algorithm = dnnl_eltwise_hardswish;
-        return true;
-    case LEAT_OP_LOG:
-        ret->algorithm = dnnl_eltwise_log;
         return true;
     case LEAT_OP_NEG:
         *ret = (struct cpu_function){dnnl_eltwise_linear, -1.0f, 0.0f};
@@ -155,6 +153,40 @@ add_and_set(struct cpu_builder *b, const_dnnl_op_desc_t op, struct cpu_arg *args
     return cpu_add_primitive(b, pd, args, count);
 }
 
+static void
+logarithm_part(const struct cpu_call *call, size_t begin, size_t end)
+{
+    cpu_logarithms((const float *)call->pointers[0] + begin, (float *)call->pointers[1] + begin, end - begin);
+}
+
+/* args: the operand and the result, of `count` floats. */
+static enum leat_status
+take_logarithms(const struct cpu_call *call)
+{
+    cpu_share(call, logarithm_part, call->step->count, SHARED_LEAST);
+    return LEAT_OK;
+}
+
+/* In plain layout: of what pads channels in oneDNN's the logarithms are not 0. */
+static enum leat_status
+lower_logarithm(struct cpu_builder *b)
+{
+    struct cpu_arg args[2] = {{0, 0}, {0, 0}};
+    struct cpu_step *step;
+
+    enum leat_status status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
+    if (status == LEAT_OK) {
+        status = cpu_plain_output(b, 0, &args[1].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_add_kernel(b, take_logarithms, args, 2, &step);
+    }
+    if (status == LEAT_OK) {
+        step->count = leat_value_elements(leat_node_output(b->graph, b->node, 0));
+    }
+    return status;
+}
+
 enum leat_status
 cpu_lower_unary(struct cpu_builder *b)
 {
@@ -162,7 +194,13 @@ cpu_lower_unary(struct cpu_builder *b)
     struct cpu_function function;
     dnnl_eltwise_desc_t eltwise;
 
-    if (!is_f32(leat_node_output(b->graph, b->node, 0)) || !function_of(b->graph, b->node, &function)) {
+    if (!is_f32(leat_node_output(b->graph, b->node, 0))) {
+        return LEAT_AGAIN;
+    }
+    if (b->node->op->kind == LEAT_OP_LOG) {
+        return lower_logarithm(b);
+    }
+    if (!function_of(b->graph, b->node, &function)) {
         return LEAT_AGAIN;
     }
     enum leat_status status = cpu_best(b, b->node->inputs[0], &args[0].tensor);

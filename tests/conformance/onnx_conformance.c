@@ -27,7 +27,7 @@
 #define DATA_ROOT   "/usr/share/libonnx-testdata/data"
 #define TENSORS_MAX 16u
 #define RTOL        1e-3
-#define ATOL        1e-5
+#define ATOL        1e-7
 
 /* Of libonnx-testdata 1.12: raise these when operators are added, never lower them. */
 enum {

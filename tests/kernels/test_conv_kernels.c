@@ -18,6 +18,7 @@
 #include "kernels/cpu/direct.h"
 #include "kernels/cpu/expand.h"
 #include "kernels/cpu/image.h"
+#include "kernels/cpu/logarithm.h"
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/winograd.h"
 #include "kernels/graph.h"
@@ -502,6 +503,49 @@ test_activations(void)
     EXPECT(!cpu_activation_runs_here(LEAT_ACTIVATION_NONE) && !cpu_activation_runs_here(LEAT_ACTIVATION_RELU));
 }
 
+/* Of one in a thousand of all floats, and of all near 1; nothing else is written, and it may be in place. */
+static void
+test_logarithms(void)
+{
+    enum { POINTS = 4096 };
+    const float special[] = {0, -0.0f, INFINITY, 1, -1, -INFINITY, NAN}, wanted[] = {-INFINITY, -INFINITY, INFINITY, 0, NAN, NAN, NAN};
+    const uint32_t one = 0x3f800000, infinity = 0x7f800000;
+    float *x = guarded(POINTS), *y = guarded(POINTS), answer[LEAT_COUNT_OF(special)];
+
+    for (uint32_t round = 0; round < 2; round++) {
+        const uint32_t stride = round == 0 ? 1009 : 1;
+        const uint32_t begin = stride > 1 ? 1 : one - 50000, end = stride > 1 ? infinity - stride * POINTS : one + 50000;
+        for (uint32_t from = begin; from < end; from += stride * POINTS) {
+            for (uint32_t i = 0; i < POINTS; i++) {
+                const uint32_t bits = from + i * stride;
+                memcpy(&x[i], &bits, sizeof(bits));
+            }
+            cpu_logarithms(x, y, POINTS);
+            for (uint32_t i = 0; i < POINTS; i++) {
+                const double exact = log((double)x[i]);
+                EXPECT(fabs((double)y[i] - exact) <= 4e-7 * fabs(exact));
+            }
+        }
+    }
+    release(x, POINTS);
+    release(y, POINTS);
+    cpu_logarithms(special, answer, LEAT_COUNT_OF(special));
+    for (size_t i = 0; i < LEAT_COUNT_OF(special); i++) {
+        EXPECT(isnan(wanted[i]) ? isnan(answer[i]) : answer[i] == wanted[i]);
+    }
+    for (size_t count = 0; count < 40; count++) {
+        float *some = guarded(count);
+        for (size_t i = 0; i < count; i++) {
+            some[i] = 1;
+        }
+        cpu_logarithms(some, some, count);
+        for (size_t i = 0; i < count; i++) {
+            EXPECT(some[i] == 0);
+        }
+        release(some, count);
+    }
+}
+
 /* ---- Through the backend --------------------------------------------------------------------------- */
 
 /* y = activation(Conv(x) + side), and side a convolution of its own: what networks with shortcuts do. */
@@ -804,6 +848,7 @@ main(void)
 
     leat_test_init();
     random_state = leat_test_seed;
+    test_logarithms();
     if (cpu_winograd_runs_here()) {
         test_kernels();
         test_image();
