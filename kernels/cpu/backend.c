@@ -37,7 +37,7 @@ struct leat_model {
     dnnl_data_type_t type;
     bool quantised;
     pthread_mutex_t mutex; /* of `constants`: control threads only */
-    struct cpu_constant *constants;
+    struct cpu_constants constants;
     uint64_t memory_left;        /* of the graph's limit, for all that is made of it */
     _Atomic uint64_t memory_bytes; /* of that: W: control threads */
     uint32_t input_count, output_count;
@@ -132,7 +132,7 @@ cpu_model_owns(const struct leat_model *model, const void *payload)
     return leat_payloads_have(model->payloads, model->payload_count, payload);
 }
 
-struct cpu_constant **
+struct cpu_constants *
 cpu_model_lock_constants(struct leat_model *model)
 {
     LEAT_MUST(pthread_mutex_lock(&model->mutex) == 0);
@@ -151,7 +151,7 @@ cpu_model_destroy(struct leat_model *model)
     if (model == NULL) {
         return;
     }
-    cpu_constants_destroy(model->constants);
+    cpu_constants_fini(&model->constants);
     (void)dnnl_engine_destroy(model->engine);
     for (uint32_t k = 0; k < model->graph_count; k++) {
         leat_graph_destroy(model->graphs[k]);
@@ -225,13 +225,10 @@ static size_t
 cpu_model_bytes(const struct leat_model *model)
 {
     struct leat_model *mutable = (struct leat_model *)(uintptr_t)model; /* for the mutex alone */
-    size_t bytes = sizeof(*model) + model->payload_bytes;
+    const size_t constants = cpu_constants_bytes(cpu_model_lock_constants(mutable));
 
-    for (const struct cpu_constant *c = *cpu_model_lock_constants(mutable); c != NULL; c = c->next) {
-        bytes += sizeof(*c) + c->bytes;
-    }
     cpu_model_unlock_constants(mutable);
-    return bytes;
+    return sizeof(*model) + model->payload_bytes + constants;
 }
 
 /* ---- Plan ------------------------------------------------------------------------------------------- */

@@ -163,29 +163,48 @@ cpu_new_tensor(struct cpu_builder *b, const dnnl_memory_desc_t *md, size_t bytes
     return add_tensor(program, &tensor, ret_tensor);
 }
 
+/* Another constant over the same payload: its memory object has other dims. */
+static enum leat_status
+view_constant(struct cpu_builder *b, const dnnl_memory_desc_t *md, struct cpu_constant **constant)
+{
+    struct cpu_constants *constants = &b->program->constants;
+    const struct cpu_constant *from = *constant;
+    struct cpu_constant *view = cpu_constants_first(constants, from->source);
+
+    while (view != NULL && (view->source != from->source || view->data != from->data || view->pack != NULL ||
+                            !dnnl_memory_desc_equal(&view->md, md) || !dnnl_memory_desc_equal(&view->seen_as, md))) {
+        view = view->next;
+    }
+    if (view == NULL) {
+        enum leat_status status = cpu_constants_make_room(constants);
+        view = calloc(1, sizeof(*view));
+        if (status != LEAT_OK || view == NULL) {
+            free(view);
+            return status != LEAT_OK ? status : no_memory();
+        }
+        *view = (struct cpu_constant){.source = from->source, .md = *md, .seen_as = *md, .data = from->data};
+        cpu_constants_add(constants, view);
+        if (md->ndims != 0) {
+            status = CPU_TRY(b, "memory of a constant", dnnl_memory_create(&view->memory, md, cpu_model_engine(b->model),
+                                                                           (void *)(uintptr_t)view->data));
+            if (status != LEAT_OK) {
+                return status;
+            }
+        }
+    }
+    *constant = view;
+    return LEAT_OK;
+}
+
 enum leat_status
 cpu_view(struct cpu_builder *b, uint32_t tensor, const dnnl_memory_desc_t *md, uint32_t *ret_tensor)
 {
     struct cpu_tensor view = b->program->tensors[tensor];
     if (view.constant != NULL) {
-        /* Another constant over the same payload: its memory object has other dims. */
-        struct cpu_constant *constant = calloc(1, sizeof(*constant));
-        if (constant == NULL) {
-            return no_memory();
+        const enum leat_status status = view_constant(b, md, &view.constant);
+        if (status != LEAT_OK) {
+            return status;
         }
-        *constant = (struct cpu_constant){
-            .source = view.constant->source, .md = *md, .seen_as = *md, .data = view.constant->data,
-            .next = b->program->constants};
-        b->program->constants = constant;
-        if (md->ndims != 0) {
-            const enum leat_status status =
-                CPU_TRY(b, "memory of a constant", dnnl_memory_create(&constant->memory, md, cpu_model_engine(b->model),
-                                                                      (void *)(uintptr_t)constant->data));
-            if (status != LEAT_OK) {
-                return status;
-            }
-        }
-        view.constant = constant;
     }
     view.md = *md;
     return add_tensor(b->program, &view, ret_tensor);
@@ -198,24 +217,6 @@ new_in_layout(struct cpu_builder *b, const dnnl_memory_desc_t *md, uint32_t *ret
 }
 
 /* ---- Constants -------------------------------------------------------------------------------------- */
-
-static void
-destroy_constant(struct cpu_constant *constant)
-{
-    (void)dnnl_memory_destroy(constant->memory);
-    free(constant->owned);
-    free(constant);
-}
-
-void
-cpu_constants_destroy(struct cpu_constant *list)
-{
-    while (list != NULL) {
-        struct cpu_constant *next = list->next;
-        destroy_constant(list);
-        list = next;
-    }
-}
 
 /* What a constant is multiplied by on its way. */
 struct factors {
@@ -332,7 +333,7 @@ make_constant(struct cpu_builder *b, bool shared, const void *source, size_t byt
         if (shared) {
             cpu_model_give_back(b->model, constant->bytes);
         }
-        destroy_constant(constant);
+        cpu_constant_destroy(constant);
         return status;
     }
     *ret = constant;
@@ -347,21 +348,21 @@ cpu_open_constant(struct cpu_builder *b, const struct leat_value *value, struct 
     return status == LEAT_OK ? leat_value_open(value, ret) : status;
 }
 
-/* The constant over `v` as it is: where it lies, or in the one copy of it that the list has. */
+/* The constant over `v` as it is: where it lies, or in the one copy of it that is among the constants. */
 static enum leat_status
-make_constant_of(struct cpu_builder *b, struct cpu_constant *const *list, bool shared, const struct leat_value *v,
+make_constant_of(struct cpu_builder *b, struct cpu_constants *constants, bool shared, const struct leat_value *v,
                  const dnnl_memory_desc_t *seen_as, const dnnl_memory_desc_t *md, const struct factors *factors,
                  struct cpu_constant **ret)
 {
     struct leat_elements elements = {.data = NULL};
     bool stays = leat_value_in_place(v);
-    enum leat_status status = LEAT_OK;
+    enum leat_status status = cpu_constants_make_room(constants);
 
-    for (const struct cpu_constant *c = *list; c != NULL && !stays; c = c->next) {
+    for (const struct cpu_constant *c = cpu_constants_first(constants, v->data); c != NULL && !stays; c = c->next) {
         stays = c->source == v->data && c->owned != NULL && c->pack == NULL && cpu_same_bytes(&c->seen_as, &c->md);
         elements.data = stays ? c->owned : NULL;
     }
-    if (elements.data == NULL) {
+    if (status == LEAT_OK && elements.data == NULL) {
         status = cpu_open_constant(b, v, &elements);
     }
     if (status == LEAT_OK) {
@@ -370,6 +371,7 @@ make_constant_of(struct cpu_builder *b, struct cpu_constant *const *list, bool s
     }
     if (status == LEAT_OK) {
         (*ret)->source = v->data;
+        cpu_constants_add(constants, *ret);
     }
     return status;
 }
@@ -380,8 +382,8 @@ constant_as(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t *see
 {
     const struct leat_value *v = &b->graph->values[value];
     const bool shared = cpu_model_owns(b->model, v->data);
-    struct cpu_constant **list = shared ? cpu_model_lock_constants(b->model) : &b->program->constants;
-    struct cpu_constant *constant = *list;
+    struct cpu_constants *constants = shared ? cpu_model_lock_constants(b->model) : &b->program->constants;
+    struct cpu_constant *constant = cpu_constants_first(constants, v->data);
     enum leat_status status = LEAT_OK;
 
     LEAT_ASSERT(v->data != NULL);
@@ -390,11 +392,7 @@ constant_as(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t *see
         constant = constant->next;
     }
     if (constant == NULL) {
-        status = make_constant_of(b, list, shared, v, seen_as, md, factors, &constant);
-        if (status == LEAT_OK) {
-            constant->next = *list;
-            *list = constant;
-        }
+        status = make_constant_of(b, constants, shared, v, seen_as, md, factors, &constant);
     }
     if (shared) {
         cpu_model_unlock_constants(b->model);
@@ -456,8 +454,8 @@ cpu_constant_packed(struct cpu_builder *b, uint32_t value, cpu_pack pack, size_t
 {
     const struct leat_value *v = &b->graph->values[value];
     const bool shared = cpu_model_owns(b->model, v->data);
-    struct cpu_constant **list = shared ? cpu_model_lock_constants(b->model) : &b->program->constants;
-    struct cpu_constant *constant = *list;
+    struct cpu_constants *constants = shared ? cpu_model_lock_constants(b->model) : &b->program->constants;
+    struct cpu_constant *constant = cpu_constants_first(constants, v->data);
 
     LEAT_ASSERT(v->data != NULL);
     while (constant != NULL && (constant->source != v->data || constant->pack != pack)) {
@@ -465,10 +463,12 @@ cpu_constant_packed(struct cpu_builder *b, uint32_t value, cpu_pack pack, size_t
     }
     enum leat_status status = LEAT_OK;
     if (constant == NULL) {
-        status = pack_constant(b, shared, v, pack, bytes, &constant);
+        status = cpu_constants_make_room(constants);
         if (status == LEAT_OK) {
-            constant->next = *list;
-            *list = constant;
+            status = pack_constant(b, shared, v, pack, bytes, &constant);
+        }
+        if (status == LEAT_OK) {
+            cpu_constants_add(constants, constant);
         }
     }
     if (shared) {
@@ -488,13 +488,15 @@ cpu_private_vector(struct cpu_builder *b, const float *data, size_t count, uint3
     const dnnl_memory_desc_t md = cpu_plain_md(dims, 1);
     struct cpu_constant *constant;
 
-    enum leat_status status = make_constant(b, false, data, count * sizeof(*data), &md, &md, NULL, false, &constant);
+    enum leat_status status = cpu_constants_make_room(&b->program->constants);
+    if (status == LEAT_OK) {
+        status = make_constant(b, false, data, count * sizeof(*data), &md, &md, NULL, false, &constant);
+    }
     if (status != LEAT_OK) {
         return status;
     }
-    constant->source = NULL; /* the caller's buffer goes away */
-    constant->next = b->program->constants;
-    b->program->constants = constant;
+    constant->source = constant->data; /* the caller's buffer goes away */
+    cpu_constants_add(&b->program->constants, constant);
     const struct cpu_tensor tensor = {
         .md = md, .bytes = count * sizeof(*data), .buffer = CPU_NONE, .scale = 1, .constant = constant};
     return add_tensor(b->program, &tensor, ret_tensor);
@@ -1057,7 +1059,8 @@ build(struct cpu_builder *b)
         status = make_outputs(b);
     }
     if (status == LEAT_OK) {
-        status = cpu_place_buffers(program->buffers, program->buffer_count, &program->scratch_bytes);
+        uint64_t looks;
+        status = cpu_place_buffers(program->buffers, program->buffer_count, &program->scratch_bytes, &looks);
     }
     return status == LEAT_OK ? cpu_model_may_take(b->model, program->scratch_bytes) : status;
 }
@@ -1145,7 +1148,7 @@ cpu_program_destroy(struct cpu_program *program)
         (void)dnnl_primitive_destroy(program->steps[s].primitive);
         free(program->steps[s].args);
     }
-    cpu_constants_destroy(program->constants);
+    cpu_constants_fini(&program->constants);
     cpu_model_give_back(program->model, program->memory_bytes);
     leat_graph_destroy(program->graph);
     free(program->tensors);

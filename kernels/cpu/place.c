@@ -4,7 +4,8 @@
  * buffers already placed that live at the same time. Largest first (Pisarchyk and Lee, "Efficient Memory Management for
  * Deep Neural Net Inference", MLSys 2020, section 5.2); while that takes more than lives at once, the buffer that came to lie
  * highest goes first and all are placed again; then the same from other orders (by breadth is that paper's section 5.3). The best
- * placement is kept.
+ * placement is kept. Before all that, and alone where there are too many buffers for it: in the order of time, each at the lowest gap
+ * between those that live then, as far as a search from the bottom that looks at no more than so many finds one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +20,12 @@ struct key {
 
 enum order { BY_SIZE, BY_BREADTH, BY_AREA, ORDERS };
 
-/* Of comparisons: no more than that are tried but for the first placement, which takes what it takes. */
-#define WORK_MAX (UINT64_C(1) << 26)
 enum { ROUNDS_MAX = 256 }; /* of one order */
+
+/* Buffers that live, by rising offset; the ends of the list are buffer `count`. */
+struct neighbours {
+    uint32_t below, above;
+};
 
 static int
 compare_keys(const void *a, const void *b)
@@ -123,6 +127,78 @@ place(struct cpu_buffer *buffers, const struct key *keys, uint32_t count, uint32
     return total;
 }
 
+static int
+compare_firsts(const void *a, const void *b)
+{
+    const struct key *x = a, *y = b;
+    if (x->rank != y->rank) {
+        return x->rank < y->rank ? -1 : 1;
+    }
+    return compare_keys(a, b);
+}
+
+/* The live one above which `bytes` fit; `none`: at the bottom. */
+static uint32_t
+find_gap(const struct cpu_buffer *buffers, const struct neighbours *live, uint32_t none, size_t bytes, uint64_t *looks)
+{
+    size_t end = 0;
+    uint32_t below = none;
+
+    for (uint32_t i = 0; live[below].above != none; i++) {
+        const uint32_t above = live[below].above;
+        ++*looks;
+        if (end + bytes <= buffers[above].offset) {
+            return below;
+        }
+        if (i == CPU_LOOKS_EACH - 1) {
+            return live[none].below; /* above all */
+        }
+        end = buffers[above].offset + buffers[above].bytes;
+        below = above;
+    }
+    return below;
+}
+
+/*
+ * Offsets in the order of time; returns the bytes needed. `keys` and `live` have room for one more than the buffers, `dying` for each
+ * step: the last to die there, and `next` of each buffer the one before.
+ */
+static size_t
+place_by_time(struct cpu_buffer *buffers, uint32_t count, uint32_t steps, struct key *keys, struct neighbours *live, uint32_t *dying,
+              uint32_t *next, uint64_t *looks)
+{
+    uint32_t used = 0, step = 0;
+    size_t total = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (buffers[i].first != CPU_NONE && buffers[i].bytes > 0) {
+            keys[used++] = (struct key){.rank = buffers[i].first, .bytes = buffers[i].bytes, .index = i};
+        }
+    }
+    qsort(keys, used, sizeof(*keys), compare_firsts);
+    live[count] = (struct neighbours){count, count};
+    for (uint32_t s = 0; s < steps; s++) {
+        dying[s] = count;
+    }
+    for (uint32_t k = 0; k < used; k++) {
+        struct cpu_buffer *buffer = &buffers[keys[k].index];
+        for (; step < buffer->first; step++) {
+            for (uint32_t dead = dying[step]; dead != count; dead = next[dead]) {
+                live[live[dead].below].above = live[dead].above;
+                live[live[dead].above].below = live[dead].below;
+            }
+        }
+        const uint32_t below = find_gap(buffers, live, count, buffer->bytes, looks), above = live[below].above;
+        buffer->offset = below != count ? buffers[below].offset + buffers[below].bytes : 0;
+        total = buffer->offset + buffer->bytes > total ? buffer->offset + buffer->bytes : total;
+        live[keys[k].index] = (struct neighbours){below, above};
+        live[below].above = live[above].below = keys[k].index;
+        next[keys[k].index] = dying[buffer->last];
+        dying[buffer->last] = keys[k].index;
+    }
+    return total;
+}
+
 /* The one that ends at `total` becomes the first; false where it is. */
 static bool
 raise_highest(const struct cpu_buffer *buffers, struct key *keys, uint32_t count, size_t total)
@@ -164,30 +240,45 @@ cpu_live_bytes(const struct cpu_buffer *buffers, uint32_t count, size_t *ret_byt
     return LEAT_OK;
 }
 
+/* Offsets of the best placement. */
+static void
+keep(const struct cpu_buffer *buffers, uint32_t count, size_t *best)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        best[i] = buffers[i].offset;
+    }
+}
+
 enum leat_status
-cpu_place_buffers(struct cpu_buffer *buffers, uint32_t count, size_t *ret_bytes)
+cpu_place_buffers(struct cpu_buffer *buffers, uint32_t count, size_t *ret_bytes, uint64_t *ret_looks)
 {
     const uint32_t steps = count_steps(buffers, count);
     size_t *live = calloc((size_t)steps + 1, sizeof(*live)), *best = calloc((size_t)count + 1, sizeof(*best));
-    uint32_t *placed = malloc(((size_t)count + 1) * sizeof(*placed));
+    uint32_t *placed = malloc(((size_t)count + 1) * sizeof(*placed)), *dying = malloc(((size_t)steps + 1) * sizeof(*dying));
+    struct neighbours *neighbours = malloc(((size_t)count + 1) * sizeof(*neighbours));
     struct key *keys = malloc(((size_t)count + 1) * sizeof(*keys));
-    const bool room = live != NULL && best != NULL && placed != NULL && keys != NULL;
-    size_t least = SIZE_MAX;
-    uint64_t tried = 0;
+    const bool room = live != NULL && best != NULL && placed != NULL && dying != NULL && neighbours != NULL && keys != NULL;
+    const uint64_t work = (uint64_t)count * count + 1;
+    size_t least = SIZE_MAX, bound = 0;
+    uint64_t tried = 0, looks = 0;
 
     for (uint32_t i = 0; i < count; i++) {
         buffers[i].bytes = (size_t)leat_round_up(buffers[i].bytes, CPU_ALIGN);
     }
-    const size_t bound = room ? sum_live(buffers, count, steps, live) : 0;
-    for (uint32_t order = 0; room && order < ORDERS; order++) {
+    if (room) {
+        bound = sum_live(buffers, count, steps, live);
+        least = place_by_time(buffers, count, steps, keys, neighbours, dying, placed, &looks);
+        keep(buffers, count, best);
+    }
+    for (uint32_t order = 0; room && least > bound && work <= CPU_LOOKS_MAX && order < ORDERS; order++) {
         const uint32_t used = sort_keys(buffers, count, live, order, keys);
-        const uint64_t work = (uint64_t)used * used + 1;
-        for (uint32_t round = 0; least > bound && round < ROUNDS_MAX && (tried == 0 || tried + work <= WORK_MAX / ORDERS * (order + 1)); round++) {
+        for (uint32_t round = 0; least > bound && round < ROUNDS_MAX &&
+                               (tried == 0 || tried + work <= CPU_LOOKS_MAX / ORDERS * (order + 1)); round++) {
             const size_t total = place(buffers, keys, used, placed);
-            for (uint32_t i = 0; i < count && total < least; i++) {
-                best[i] = buffers[i].offset;
+            if (total < least) {
+                least = total;
+                keep(buffers, count, best);
             }
-            least = total < least ? total : least;
             tried += work;
             if (!raise_highest(buffers, keys, used, total)) {
                 break;
@@ -200,10 +291,13 @@ cpu_place_buffers(struct cpu_buffer *buffers, uint32_t count, size_t *ret_bytes)
     free(live);
     free(best);
     free(placed);
+    free(dying);
+    free(neighbours);
     free(keys);
     if (!room) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
     }
     *ret_bytes = least;
+    *ret_looks = looks + tried;
     return LEAT_OK;
 }

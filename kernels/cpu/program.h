@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/cpu/constants.h"
 #include "kernels/graph.h"
 
 #define CPU_NONE  UINT32_MAX
@@ -96,7 +97,7 @@ struct cpu_program {
     uint32_t inputs[LEAT_TENSORS_MAX], outputs[LEAT_TENSORS_MAX]; /* plain tensors */
     uint32_t *plain;                /* [value_count] tensor or CPU_NONE */
     struct cpu_observer *observer;  /* NULL unless it is calibrated */
-    struct cpu_constant *constants; /* private ones */
+    struct cpu_constants constants; /* private ones */
     size_t scratch_bytes;
     struct leat_model *model;
     uint64_t memory_bytes; /* taken of the model's: private constants and primitives */
@@ -160,7 +161,6 @@ LEAT_MUST_CHECK enum leat_status cpu_constant_scaled(struct cpu_builder *b, uint
 /* A constant value as `pack` writes it. */
 LEAT_MUST_CHECK enum leat_status cpu_constant_packed(struct cpu_builder *b, uint32_t value, cpu_pack pack,
                                                      size_t bytes, uint32_t *ret_tensor);
-void cpu_constants_destroy(struct cpu_constant *list);
 /* leat_value_open(), where the model's limit leaves room for it. */
 LEAT_MUST_CHECK enum leat_status cpu_open_constant(struct cpu_builder *b, const struct leat_value *value,
                                                    struct leat_elements *ret);
@@ -307,14 +307,21 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_reference(struct cpu_builder *b); /* 
 
 /* ---- place.c ------------------------------------------------------------------------------------- */
 
-/* Offsets for all buffers, whose bytes become multiples of CPU_ALIGN, such that two that live at one step do not overlap. */
-LEAT_MUST_CHECK enum leat_status cpu_place_buffers(struct cpu_buffer *buffers, uint32_t count, size_t *ret_bytes);
+#define CPU_LOOKS_MAX  (UINT64_C(1) << 26)
+#define CPU_LOOKS_EACH 512u
+
+/*
+ * Offsets for all buffers, whose bytes become multiples of CPU_ALIGN, such that two that live at one step do not overlap. *ret_looks is
+ * how often one was compared with another: at most CPU_LOOKS_MAX, and CPU_LOOKS_EACH for each buffer.
+ */
+LEAT_MUST_CHECK enum leat_status cpu_place_buffers(struct cpu_buffer *buffers, uint32_t count, size_t *ret_bytes,
+                                                   uint64_t *ret_looks);
 /* Of placed buffers: what lives at once at the worst step, less than which no placement needs. */
 LEAT_MUST_CHECK enum leat_status cpu_live_bytes(const struct cpu_buffer *buffers, uint32_t count, size_t *ret_bytes);
 
 /* ---- model ------------------------------------------------------------------------------------------ */
 
-/* What all programs of a model share; the list of constants grows under the mutex. */
+/* What all programs of a model share; the constants grow under the mutex. */
 dnnl_engine_t cpu_model_engine(const struct leat_model *model);
 /* Of the operands of convolutions and of products with constant weights: f32 or bf16. Sums are f32. */
 dnnl_data_type_t cpu_model_type(const struct leat_model *model);
@@ -330,7 +337,7 @@ LEAT_MUST_CHECK enum leat_status cpu_model_take(struct leat_model *model, struct
 void cpu_model_give_back(struct leat_model *model, uint64_t bytes);
 /* The same of what is taken in a run, or only for a moment: nothing is counted. */
 LEAT_MUST_CHECK enum leat_status cpu_model_may_take(const struct leat_model *model, uint64_t bytes);
-struct cpu_constant **cpu_model_lock_constants(struct leat_model *model);
+struct cpu_constants *cpu_model_lock_constants(struct leat_model *model);
 void cpu_model_unlock_constants(struct leat_model *model);
 
 /* ---- run.c: what one run in flight needs ----------------------------------------------------------- */
