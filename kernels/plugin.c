@@ -136,6 +136,7 @@ static const struct leat_backend_host host = {
     .fail = leat_err_record,
     .team_size = leat_team_size,
     .team_class = leat_team_class,
+    .team_cpu = leat_team_cpu,
     .team_run = leat_team_run,
     .team_barrier = leat_team_barrier,
     .segments_gather = leat_segments_gather,

@@ -42,6 +42,7 @@ struct member {
     uint32_t index;
     pthread_t thread;
     _Atomic uint32_t thread_id; /* W: the member's thread, once, relaxed  R: any; 0: it does not run yet */
+    _Atomic uint32_t cpu;       /* W: whoever moves the member, relaxed  R: any; UINT32_MAX: it is not pinned */
     _Alignas(LEAT_ISOLATE) _Atomic uint64_t done; /* W: helper, T2: the generation it has run */
 };
 
@@ -236,6 +237,8 @@ leat_team_create(const struct leat_team_options *options, struct leat_team **ret
         struct member *member = &team->members[i];
         member->team = team;
         member->index = i;
+        const uint32_t cpu = options->cpus == NULL ? UINT32_MAX : options->cpus[i < options->size ? i : 0];
+        atomic_store_explicit(&member->cpu, cpu, memory_order_relaxed);
         LEAT_MUST(pthread_attr_init(&attributes) == 0);
         if (options->cpus != NULL && i < options->size) {
             cpu_set_t set;
@@ -288,8 +291,18 @@ leat_team_pin(struct leat_team *team, uint32_t member, uint32_t cpu)
     CPU_ZERO(&set);
     CPU_SET((size_t)cpu, &set);
     const int error = pthread_setaffinity_np(team->members[member].thread, sizeof(set), &set);
-    return error == 0 ? LEAT_OK
-                      : LEAT_FAIL(LEAT_ERR_SYS, "cannot pin a thread to CPU %u: %s", cpu, strerror(error));
+    if (error != 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot pin a thread to CPU %u: %s", cpu, strerror(error));
+    }
+    atomic_store_explicit(&team->members[member].cpu, cpu, memory_order_relaxed);
+    return LEAT_OK;
+}
+
+uint32_t
+leat_team_cpu(const struct leat_team *team, uint32_t member)
+{
+    LEAT_ASSERT(member >= 1 && member <= team->started);
+    return atomic_load_explicit(&team->members[member].cpu, memory_order_relaxed);
 }
 
 pid_t

@@ -40,6 +40,8 @@ uint32_t leat_team_class(const struct leat_team *team); /* 0 for NULL */
 void leat_team_resize(struct leat_team *team, uint32_t size, uint32_t worker_class);
 /* Moves member 1..size_max-1 to a CPU, whatever it does. */
 LEAT_MUST_CHECK enum leat_status leat_team_pin(struct leat_team *team, uint32_t member, uint32_t cpu);
+/* Where member 1..size_max-1 was put last; UINT32_MAX: nowhere, the team was made unpinned. Any thread. */
+uint32_t leat_team_cpu(const struct leat_team *team, uint32_t member);
 /* The kernel's number of a member's thread; waits until that runs. Any thread. */
 pid_t leat_team_thread(struct leat_team *team, uint32_t member);
 /* Calls body(context, member, size) on every member and returns when all are done. */

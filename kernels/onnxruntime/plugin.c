@@ -5,7 +5,7 @@
  *
  * Options    The path of libonnxruntime.so; "": libonnxruntime.so.1 or libonnxruntime.so, as the loader finds it.
  * Threads    A team of one runs a session that all workers share, on the worker's own thread. A team of more runs a session
- *            whose threads are as many as the team but one, moved to the cores of the team's helpers when that runs it first; each
+ *            whose threads are as many as the team but one, on the cores of the team's helpers whenever that runs it; each
  *            worker has one of its own then, with weights of its own. They spin while a batch runs, and sleep between batches.
  * Files      Weights in other files are copied into memory, once for a model. Free dimensions but the first take the values given.
  * Hot path   ONNX Runtime allocates, locks and wakes threads while it runs: nothing that leat says of that holds here.
@@ -51,7 +51,7 @@ struct session {
     struct ort_session *ort;
     uint32_t size;          /* threads that run it, the caller's with them */
     struct thread *threads; /* the others */
-    cpu_set_t *cpus;        /* [size] of the team that runs it */
+    uint32_t *cpus;         /* [size] of the members that their threads stand beside; that of [0] is not kept */
     const struct leat_team *team; /* that ran it last */
     bool busy;
 };
@@ -246,39 +246,41 @@ create_session(const struct origin *origin, uint32_t size, int optimisation, str
     return LEAT_OK;
 }
 
-/* Where a member of the team may run. */
+/* To where the team's helpers are: that may be elsewhere than when it ran the session last. */
 static void
-look_at_cpus(void *context, uint32_t member, uint32_t size)
+follow(struct session *session, const struct leat_team *team, bool another)
 {
-    struct session *session = context;
-
-    (void)size;
-    if (member < session->size) {
-        CPU_ZERO(&session->cpus[member]);
-        (void)sched_getaffinity(0, sizeof(session->cpus[member]), &session->cpus[member]);
-    }
-}
-
-static void
-move_to(struct session *session, struct leat_team *team)
-{
+    bool moved = another;
     uint32_t member = 1;
+    cpu_set_t any;
 
-    ort.leat->team_run(team, look_at_cpus, session);
+    for (uint32_t m = 1; m < session->size; m++) {
+        const uint32_t cpu = ort.leat->team_cpu(team, m);
+        moved = moved || session->cpus[m] != cpu;
+        session->cpus[m] = cpu;
+    }
+    if (!moved) {
+        return;
+    }
+    (void)sched_getaffinity(0, sizeof(any), &any); /* helpers that are not pinned may run where the caller may */
     for (const struct thread *thread = session->threads; thread != NULL && member < session->size; thread = thread->next) {
-        (void)pthread_setaffinity_np(thread->id, sizeof(session->cpus[member]), &session->cpus[member]);
-        member++;
+        const uint32_t cpu = session->cpus[member++];
+        cpu_set_t set = any;
+        if (cpu != UINT32_MAX) {
+            CPU_ZERO(&set);
+            CPU_SET((size_t)cpu, &set);
+        }
+        (void)pthread_setaffinity_np(thread->id, sizeof(set), &set);
     }
 }
 
 /* One that this team has had, one that nobody has, one that another has had; NULL: all are busy. */
 static struct session *
-acquire_session(struct leat_model *model, uint32_t size, struct leat_team *team)
+acquire_session(struct leat_model *model, uint32_t size, const struct leat_team *team)
 {
     struct session *found = NULL;
-    cpu_set_t here;
+    bool another = false;
 
-    (void)sched_getaffinity(0, sizeof(here), &here);
     (void)pthread_mutex_lock(&model->mutex);
     for (struct session *session = model->teams; session != NULL; session = session->next) {
         if (session->size == size && !session->busy &&
@@ -286,14 +288,14 @@ acquire_session(struct leat_model *model, uint32_t size, struct leat_team *team)
             found = session;
         }
     }
-    const bool anew = found != NULL && (found->team != team || !CPU_EQUAL(&found->cpus[0], &here));
     if (found != NULL) {
+        another = found->team != team;
         found->busy = true;
         found->team = team;
     }
     (void)pthread_mutex_unlock(&model->mutex);
-    if (anew) {
-        move_to(found, team);
+    if (found != NULL) {
+        follow(found, team, another);
     }
     return found;
 }

@@ -610,13 +610,14 @@ test_placement(void)
     for (int round = 0; round < 300; round++) {
         const uint32_t count = 1 + (uint32_t)(leat_test_random(&random) % BUFFERS);
         size_t sum = 0, peak = 0, total = 0, bound = 0;
+        uint64_t looks;
         for (uint32_t i = 0; i < count; i++) {
             const uint32_t first = (uint32_t)(leat_test_random(&random) % STEPS);
             buffers[i] = (struct cpu_buffer){.bytes = (size_t)(leat_test_random(&random) % 5000),
                                              .first = leat_test_random(&random) % 9 == 0 ? CPU_NONE : first,
                                              .last = first + (uint32_t)(leat_test_random(&random) % 6)};
         }
-        EXPECT(cpu_place_buffers(buffers, count, &total) == LEAT_OK);
+        EXPECT(cpu_place_buffers(buffers, count, &total, &looks) == LEAT_OK);
         EXPECT(cpu_live_bytes(buffers, count, &bound) == LEAT_OK);
         for (uint32_t step = 0; step < STEPS + 6; step++) {
             size_t live = 0;

@@ -199,7 +199,8 @@ test_members_stay_on_their_cpus(void)
         (void)printf("one CPU: pinning not tested\n");
         return;
     }
-    EXPECT(leat_team_create(&(struct leat_team_options){.cpus = cpus, .size = 2}, &team) == LEAT_OK);
+    EXPECT(leat_team_create(&(struct leat_team_options){.cpus = cpus, .size = 2, .size_max = 3}, &team) == LEAT_OK);
+    EXPECT(leat_team_cpu(team, 1) == cpus[1] && leat_team_cpu(team, 2) == cpus[0]);
     for (int i = 0; i < 100; i++) {
         leat_team_run(team, where, seen);
         EXPECT(seen[0] == cpus[0] && seen[1] == cpus[1]);
@@ -346,9 +347,10 @@ test_who_is_beyond_the_size_sleeps(void)
         while (state_of(tids[m]) != 'S') {
             (void)sched_yield();
         }
-        EXPECT(leat_team_pin(team, m, cpu) == LEAT_OK);
+        EXPECT(leat_team_cpu(team, m) == UINT32_MAX && leat_team_pin(team, m, cpu) == LEAT_OK && leat_team_cpu(team, m) == cpu);
     }
     EXPECT(CPU_ISSET(CPU_SETSIZE - 1, &allowed) || leat_team_pin(team, 3, CPU_SETSIZE - 1) != LEAT_OK);
+    EXPECT(CPU_ISSET(CPU_SETSIZE - 1, &allowed) || leat_team_cpu(team, 3) == cpu); /* where it still is */
     leat_team_resize(team, 4, 0);
     leat_team_run(team, note_size, sizes);
     EXPECT(sizes[0] == 4 && sizes[1] == 4 && sizes[2] == 4 && sizes[3] == 4);

@@ -446,6 +446,14 @@ test_threads(void)
             awake = 0;
             EXPECT(each_thread(count_awake, &awake) == 1);
         } while (awake > 0);
+        /* Between runs the team gives a core away and gets another, with the same leader. */
+        leat_team_resize(team, 1, 0);
+        EXPECT(run(&theirs, tensors, team) == LEAT_OK);
+        helper = members[0];
+        EXPECT(leat_team_pin(team, 1, helper) == LEAT_OK);
+        leat_team_resize(team, 2, 0);
+        EXPECT(run(&theirs, tensors, team) == LEAT_OK);
+        EXPECT(each_thread(expect_cpu, &helper) == 1);
         leat_team_destroy(team);
     }
     EXPECT(sched_setaffinity(0, sizeof(usable), &usable) == 0);

@@ -42,7 +42,7 @@ extern "C" {
 #endif
 
 /* Changes with everything below: a library that was built for another number is not loaded. */
-#define LEAT_BACKEND_ABI 10u
+#define LEAT_BACKEND_ABI 11u
 
 struct leat_graph; /* private to leat */
 struct leat_model; /* a backend's own */
@@ -181,6 +181,8 @@ struct leat_backend_host {
     /* How many threads plan_run may use, itself one of them, and the class of their worker; 1 and 0 for NULL. */
     uint32_t (*team_size)(const struct leat_team *team);
     uint32_t (*team_class)(const struct leat_team *team);
+    /* The CPU of a member beside the calling one, 1..team_size-1, which may change between runs; UINT32_MAX: it is not pinned. */
+    uint32_t (*team_cpu)(const struct leat_team *team, uint32_t member);
     /* Calls body(context, member, size) on each, pinned to its core, and returns when all are done. It neither allocates nor locks. */
     void (*team_run)(struct leat_team *team, void (*body)(void *context, uint32_t member, uint32_t size), void *context);
     /* Inside a body: waits until members 0..members-1 have all called it; the others must not. */
