@@ -154,6 +154,9 @@ look_at(struct leat_daemon *daemon, uint32_t a, uint32_t s, const char *name)
     if (stage->generation != app->generation) {
         begin_anew(app, stage);
     }
+    if (daemon->server_done) { /* the dispatcher may still have the last copy */
+        return leave_out(scaled, LOOK_ABSENT, "the daemon is shutting down");
+    }
     keeper->copy.jump_items = jump_items(scaled, s);
     if (!find_variant(daemon, app, stage) || !copy_variant(daemon, app, stage->variant)) {
         return leave_out(scaled, stage->seen ? LOOK_UNSEEN : LOOK_ABSENT, "application '%s' is being changed", name);
