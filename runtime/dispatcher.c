@@ -570,6 +570,40 @@ put_last(struct leat_dispatcher *dispatcher, struct leat_application *app, const
     enter(dispatcher, app, late, entry, &last);
 }
 
+/* NULL: it is no stage's. */
+static struct stage_query *
+stage_of(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry)
+{
+    return LEAT_UNLIKELY(entry->session == LEAT_PIPELINE_SESSION) ? &dispatcher->pipelines.queries[entry->slot] : NULL;
+}
+
+/* It is load, once: also where it is asked again without its aim. */
+static void
+arrive(struct leat_dispatcher *dispatcher, struct leat_application *app, const struct leat_query_entry *entry)
+{
+    struct stage_query *stage = stage_of(dispatcher, entry);
+
+    if (LEAT_LIKELY(stage == NULL || !stage->arrived)) {
+        leat_load_arrive(&app->load, dispatcher->now_ns, entry->items_less_1 + 1);
+    }
+    if (stage != NULL) {
+        stage->arrived = true;
+    }
+}
+
+/* There is no time for it; what is asked again without its aim may be let in then. */
+static void
+refuse_late(struct leat_dispatcher *dispatcher, struct leat_application *app, const struct leat_query_entry *entry)
+{
+    const struct stage_query *stage = stage_of(dispatcher, entry);
+
+    if (LEAT_UNLIKELY(stage != NULL && stage->aims)) {
+        tell_jump(dispatcher, app);
+    } else {
+        leat_dispatcher_turn_away(dispatcher, app, entry->items_less_1 + 1);
+    }
+}
+
 static void
 enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry)
 {
@@ -618,7 +652,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         app->next_expiry_ns = late_ns < app->next_expiry_ns ? late_ns : app->next_expiry_ns;
     }
     if (online) { /* what finds no room is load, too; what no variant suits, or only time that is left, is none */
-        leat_load_arrive(&app->load, dispatcher->now_ns, query.items);
+        arrive(dispatcher, app, entry);
     }
     if (LEAT_UNLIKELY(leat_waiting_count(waiting) >= app->waiting_max)) {
         if (online) {
@@ -641,7 +675,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         if (LEAT_UNLIKELY(lost && probed == LEAT_PROBING_NONE)) {
             closest = close_by(dispatcher, app, rank, variant, query.items);
             if (online) {
-                leat_dispatcher_turn_away(dispatcher, app, query.items);
+                refuse_late(dispatcher, app, entry);
             }
             bump(&app->counters.rejected, 1);
             finish_close_to(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_DEADLINE, closest);

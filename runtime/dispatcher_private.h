@@ -77,8 +77,9 @@ struct stage_query {
     uint16_t cap_code;
     uint16_t next, previous; /* of the run's; of free ones, next alone */
     uint8_t stage;
-    bool aims;  /* at the objective of a run that goes on without */
-    bool again; /* it was dropped for that, and is to be pushed again */
+    bool aims;    /* at the objective of a run that goes on without */
+    bool again;   /* it was dropped for that, and is to be pushed again */
+    bool arrived; /* it was counted as load of its application, which it comes to twice then */
 };
 
 struct pipelines {

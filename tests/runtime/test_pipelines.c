@@ -377,6 +377,50 @@ test_aims(void)
     }
 }
 
+/* What comes again without its aim is load once, and turned away only if it is refused then. */
+static void
+test_aims_are_one_load(void)
+{
+    struct pipeline_steps_options options = chain(3);
+    const struct leat_application *first = &pipeline_steps.apps[0];
+
+    options.latency_ns = 12 * MS;
+    options.drop_late = true;
+    options.late = LEAT_PIPELINE_SERVE;
+    pipeline_steps_start(&options);
+    submit(0, 1);
+    pipeline_steps_round(1);
+    submit(1, 1); /* waits behind it */
+    pipeline_steps_round(1);
+    pipeline_steps_round(8 * MS);
+    pipeline_steps_round(1);
+    EXPECT(atomic_load(&first->counters.expired) == 1 && atomic_load(&first->counters.accepted) == 3);
+    EXPECT(first->load.queries == 2 && first->load.items == 2);
+    pipeline_steps_settle();
+    EXPECT(is_ok(0) && is_ok(1));
+
+    const uint64_t accepted = atomic_load(&first->counters.accepted);
+    pipeline_steps.apps[0].jump_items = 1000;
+    ask(0, &(struct pipeline_steps_ask){.items = 4, .latency_us = 1000000});
+    ask(1, &(struct pipeline_steps_ask){.items = 4, .latency_us = 1000000});
+    pipeline_steps_round(1);
+    for (uint32_t n = 2; n < 6; n++) { /* each is to end its first stage in 7 ms, and the worker has 8 to do */
+        submit(n, 1);
+    }
+    pipeline_steps_round(1);
+    pipeline_steps_round(1);
+    EXPECT(atomic_load(&first->counters.rejected) == 4 && atomic_load(&first->counters.accepted) == accepted + 6 + 4);
+    EXPECT(first->load.queries == 8 && first->load.items == 14 && first->turned_away_items == 0);
+    EXPECT(pipeline_steps.jumps == 1);
+    pipeline_steps_settle();
+    for (uint32_t n = 0; n < 6; n++) {
+        EXPECT(is_ok(n));
+    }
+    EXPECT(first->load.queries == 8 && first->turned_away_items == 0);
+    EXPECT(pipeline_steps.apps[1].load.queries == 8 && pipeline_steps.apps[2].load.queries == 8);
+    pipeline_steps_stop();
+}
+
 static void
 test_offline(void)
 {
@@ -816,6 +860,7 @@ main(void)
     test_expires_waiting();
     test_gives_up_waiting();
     test_aims();
+    test_aims_are_one_load();
     test_offline();
     test_accuracy();
     test_costs();
