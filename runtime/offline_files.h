@@ -6,8 +6,9 @@
  *          answer has the same name and form; of several outputs each has the number of the output before that ending:
  *          cat.npy, cat.0.npy. It is written under another name, synced and renamed, the first output last: an item is answered
  *          once that one's name is there, and never by half. An answer that is there stays; other outputs without the first are
- *          of a run that died, and are replaced, so that all outputs are of one run. What could not be answered is told in a
- *          report, a line of JSON for each item, which is there once the job has ended.
+ *          of a run that died, and are replaced, so that all outputs are of one run. So is whatever else has such a name: where
+ *          outputs are several, the folder is to be the job's own. What could not be answered is told in a report, a line of
+ *          JSON for each item, which is there once the job has ended.
  * Trust    Folders and what is in them are a client's, and may change at any moment. Folders are opened on its behalf: unless the
  *          owner is root or the daemon's own user, whose rights the daemon has anyway, only those that belong to it, and in them
  *          only files that do. Names are of the folder itself, links are not followed, nothing waits for a device or pipe, and
