@@ -732,9 +732,9 @@ run_items(struct run *run)
         }
         publish(run);
     }
-    /* What runs is answered; what waits is not worth waiting for. */
-    take_back(run);
+    /* What runs is answered; what waits is not worth waiting for, also where it could not be taken back at once. */
     while (run->in_flight > 0) {
+        take_back(run);
         const enum leat_status finished = collect(run, leat_monotonic_ns() + LEAT_OFFLINE_SAMPLE_NS);
         status = status == LEAT_OK ? finished : status;
         if (finished == LEAT_ERR_DISCONNECTED) {
