@@ -5,7 +5,8 @@
  * Deep Neural Net Inference", MLSys 2020, section 5.2); while that takes more than lives at once, the buffer that came to lie
  * highest goes first and all are placed again; then the same from other orders (by breadth is that paper's section 5.3). The best
  * placement is kept. Before all that, and alone where there are too many buffers for it: in the order of time, each at the lowest gap
- * between those that live then, as far as a search from the bottom that looks at no more than so many finds one.
+ * between those that live then, as far as a search that looks at no more than so many from the bottom, then from the top,
+ * finds one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -137,6 +138,23 @@ compare_firsts(const void *a, const void *b)
     return compare_keys(a, b);
 }
 
+/* Among the highest: the lowest above which `bytes` fit, or else the highest. */
+static uint32_t
+find_high_gap(const struct cpu_buffer *buffers, const struct neighbours *live, uint32_t none, size_t bytes, uint64_t *looks)
+{
+    uint32_t found = live[none].below, above = found;
+
+    for (uint32_t i = 0; i < CPU_LOOKS_EACH && live[above].below != none; i++) {
+        const uint32_t below = live[above].below;
+        ++*looks;
+        if (buffers[below].offset + buffers[below].bytes + bytes <= buffers[above].offset) {
+            found = below;
+        }
+        above = below;
+    }
+    return found;
+}
+
 /* The live one above which `bytes` fit; `none`: at the bottom. */
 static uint32_t
 find_gap(const struct cpu_buffer *buffers, const struct neighbours *live, uint32_t none, size_t bytes, uint64_t *looks)
@@ -151,7 +169,7 @@ find_gap(const struct cpu_buffer *buffers, const struct neighbours *live, uint32
             return below;
         }
         if (i == CPU_LOOKS_EACH - 1) {
-            return live[none].below; /* above all */
+            return find_high_gap(buffers, live, none, bytes, looks);
         }
         end = buffers[above].offset + buffers[above].bytes;
         below = above;

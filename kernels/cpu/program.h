@@ -312,7 +312,7 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_reference(struct cpu_builder *b); /* 
 
 /*
  * Offsets for all buffers, whose bytes become multiples of CPU_ALIGN, such that two that live at one step do not overlap. *ret_looks is
- * how often one was compared with another: at most CPU_LOOKS_MAX, and CPU_LOOKS_EACH for each buffer.
+ * how often one was compared with another: at most CPU_LOOKS_MAX, and twice CPU_LOOKS_EACH for each buffer.
  */
 LEAT_MUST_CHECK enum leat_status cpu_place_buffers(struct cpu_buffer *buffers, uint32_t count, size_t *ret_bytes,
                                                    uint64_t *ret_looks);
