@@ -370,8 +370,9 @@ LEAT_INFER_FUNCTION(pad)
             return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "pads %lld and %lld at axis %u",
                                   (long long)begin, (long long)end, d);
         }
-        /* A reflection does not repeat the border: it reaches as far as there are other elements. */
-        const int64_t reach = reflect ? x->dims[d] - 1 : x->dims[d] > 0 ? LEAT_DIM_MAX : 0;
+        /* After what is cropped. A reflection does not repeat the border: it reaches as far as there are others. */
+        const int64_t kept = x->dims[d] + (begin < 0 ? begin : 0) + (end < 0 ? end : 0);
+        const int64_t reach = reflect ? kept - 1 : kept > 0 ? LEAT_DIM_MAX : 0;
         if ((reflect || edge || wrap) && x->dims[d] >= 0 &&
             ((begin > 0 && begin > reach) || (end > 0 && end > reach))) {
             return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "axis %u of %lld has too few elements", d,

@@ -140,12 +140,15 @@ LEAT_REFERENCE_FUNCTION(pad)
         bool inside = true;
         for (uint32_t d = output->rank; d-- > 0;) {
             const int64_t place = (int64_t)(rest % (size_t)output->dims[d]) - pads.begin[d];
-            const int64_t last = x->dims[d] - 1, from_start = wrap ? place % x->dims[d] : 0;
+            /* Negative pads crop first: what wraps around is what they leave. */
+            const int64_t last = x->dims[d] - 1, start = pads.begin[d] < 0 ? -pads.begin[d] : 0;
+            const int64_t kept = x->dims[d] - start + (pads.end[d] < 0 ? pads.end[d] : 0);
+            const int64_t turn = wrap ? (place - start) % kept : 0;
             const int64_t at = reflect && place < 0      ? -place
                                : reflect && place > last ? 2 * last - place
                                : edge && place < 0       ? 0
                                : edge && place > last    ? last
-                               : wrap                    ? from_start + (from_start < 0 ? x->dims[d] : 0)
+                               : wrap                    ? start + turn + (turn < 0 ? kept : 0)
                                                          : place;
             rest /= (size_t)output->dims[d];
             inside = inside && at >= 0 && at < x->dims[d];

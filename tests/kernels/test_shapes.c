@@ -756,6 +756,13 @@ test_misfits_of_indexing(void)
     (void)builder_string(&b, builder_node(&b, "Pad", "x pads", "y"), "mode", "reflect");
     EXPECT_ERROR(LEAT_ERR_SHAPE, "too few elements");
 
+    for (const char *const *mode = (const char *const[]){"reflect", "edge", "wrap", NULL}; *mode != NULL; mode++) {
+        start(19, DIMS(-1, 6)); /* all are cropped, and two wanted */
+        ints("pads", (const int64_t[]){0, -6, 0, 2}, 4);
+        (void)builder_string(&b, builder_node(&b, "Pad", "x pads", "y"), "mode", *mode);
+        EXPECT_ERROR(LEAT_ERR_SHAPE, "axis 1 of 6 has too few elements");
+    }
+
     start(13, DIMS(-1, 3));
     weights("w", DIMS(4, 5));
     (void)builder_string(&b, builder_node(&b, "Einsum", "x w", "y"), "equation", "ni,ij->nj");

@@ -169,6 +169,10 @@ wrap_newer(struct builder *b)
     integers(b, "axes", DIMS(3));
     (void)builder_string(b, builder_node(b, "Pad", "x pads  axes", "y"), "mode", "wrap");
     builder_output(b, "y");
+    integers(b, "mixed", DIMS(-1, 3, 7, -2));
+    integers(b, "inner", DIMS(2, 3));
+    (void)builder_string(b, builder_node(b, "Pad", "x mixed  inner", "z"), "mode", "wrap");
+    builder_output(b, "z");
 }
 
 static void
@@ -183,6 +187,11 @@ wrap_older(struct builder *b)
     (void)builder_node(b, "Slice", "x start three axis", "right");
     (void)builder_int(b, builder_node(b, "Concat", "left x right", "y"), "axis", 3);
     builder_output(b, "y");
+    integers(b, "rows", DIMS(1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1, 2)); /* of 0 to 5 the first is cropped */
+    integers(b, "columns", DIMS(2, 3, 4, 0, 1, 2, 3, 4));          /* of 0 to 6 the last two */
+    (void)builder_int(b, builder_node(b, "Gather", "x rows", "w"), "axis", 2);
+    (void)builder_int(b, builder_node(b, "Gather", "w columns", "z"), "axis", 3);
+    builder_output(b, "z");
 }
 
 static void
