@@ -236,7 +236,7 @@ note_change(struct leat_daemon *daemon, uint32_t a, uint32_t s, const struct lea
              stage->name, to->ready, to->cores, to->starting, from->ready, from->cores, from->starting, change->why);
 }
 
-/* Who has fewer instances than it is to have: the first of them. */
+/* Who has fewer instances than it is to have, or is to have none: the first of them. */
 static void
 note_shortage(struct leat_daemon *daemon, const struct leat_scale_wanted *wanted)
 {
@@ -247,8 +247,14 @@ note_shortage(struct leat_daemon *daemon, const struct leat_scale_wanted *wanted
         const struct leat_scale_application *scaled = &keeper->applications[unit / LEAT_SCALE_STAGES_MAX];
         const struct leat_scale_stage *stage = stage_of(keeper, unit);
         const uint32_t has = stage->part.ready + stage->part.starting;
-        const uint32_t wants = wanted[unit].instances > 0 ? wanted[unit].instances : 1;
-        if (scaled->served && unit % LEAT_SCALE_STAGES_MAX < scaled->scaler.joint.stage_count && has < wants) {
+        const uint32_t wants = wanted[unit].instances;
+        if (!scaled->served || unit % LEAT_SCALE_STAGES_MAX >= scaled->scaler.joint.stage_count) {
+            continue;
+        }
+        if (has == 0 && wants == 0) {
+            (void)snprintf(trouble, sizeof(trouble), "'%s' has no instances: none of its load can be carried in time",
+                           stage->name);
+        } else if (has < wants) {
             (void)snprintf(trouble, sizeof(trouble), "'%s' has %u of %u instances: no worker has cores for more",
                            stage->name, has, wants);
         }
