@@ -177,6 +177,27 @@ look_at(struct leat_daemon *daemon, uint32_t a, uint32_t s, const char *name)
 
 /* ---- What comes, as a whole ------------------------------------------------------------------------------ */
 
+/*
+ * Each stage has a worker of its own: what is listed first has it. Who is left without is not looked at, nor is a look
+ * asked for before its time when more waits for it.
+ */
+static bool
+has_room(const struct leat_daemon *daemon, uint32_t a)
+{
+    struct leat_scale_application *all = daemon->scaling->applications;
+    uint32_t stage_count = all[a].scaler.joint.stage_count;
+
+    for (uint32_t before = 0; before < a; before++) {
+        stage_count += all[before].served ? all[before].scaler.joint.stage_count : 0;
+    }
+    if (stage_count > daemon->options.worker_count) {
+        (void)leave_out(&all[a], LOOK_ABSENT, "%u workers are too few for it beside what is listed before it",
+                        daemon->options.worker_count);
+        return false;
+    }
+    return true;
+}
+
 /* One stage, asked once for each item. */
 static enum look
 look_at_application(struct leat_daemon *daemon, uint32_t a, const struct leat_application *app)
@@ -191,7 +212,7 @@ look_at_application(struct leat_daemon *daemon, uint32_t a, const struct leat_ap
     joint->stage_count = joint->term_count = 1;
     joint->terms[0] = 0;
     joint->stages[0].calls = 1;
-    return look_at(daemon, a, 0, daemon->options.scaling.applications[a].name);
+    return has_room(daemon, a) ? look_at(daemon, a, 0, daemon->options.scaling.applications[a].name) : LOOK_ABSENT;
 }
 
 /* ---- Pipelines ------------------------------------------------------------------------------------------- */
@@ -230,6 +251,9 @@ look_at_pipeline(struct leat_daemon *daemon, uint32_t a, const struct leat_pipel
         after[s] = pipeline->stages[s].after;
     }
     leat_joint_follow(joint, after, stage_count);
+    if (!has_room(daemon, a)) {
+        return LOOK_ABSENT;
+    }
     for (uint32_t s = 0; s < stage_count && look != LOOK_ABSENT; s++) {
         const enum look stage_look = look_at(daemon, a, s, names[s]);
         look = stage_look > look ? stage_look : look;
@@ -238,19 +262,6 @@ look_at_pipeline(struct leat_daemon *daemon, uint32_t a, const struct leat_pipel
         count_calls(scaled);
     }
     return look;
-}
-
-/* Each stage has a worker of its own: what is listed first has it. */
-static bool
-has_room(const struct leat_daemon *daemon, uint32_t a)
-{
-    const struct leat_scale_application *all = daemon->scaling->applications;
-    uint32_t stage_count = all[a].scaler.joint.stage_count;
-
-    for (uint32_t before = 0; before < a; before++) {
-        stage_count += all[before].served ? all[before].scaler.joint.stage_count : 0;
-    }
-    return stage_count <= daemon->options.worker_count;
 }
 
 bool
@@ -267,11 +278,6 @@ leat_scale_look(struct leat_daemon *daemon, uint32_t a)
         return false;
     }
     const enum look look = app != NULL ? look_at_application(daemon, a, app) : look_at_pipeline(daemon, a, own->pipeline);
-    if (look != LOOK_ABSENT && !has_room(daemon, a)) {
-        (void)leave_out(scaled, LOOK_ABSENT, "%u workers are too few for it beside what is listed before it",
-                        daemon->options.worker_count);
-        return false;
-    }
     if (look != LOOK_SEEN) {
         return look == LOOK_UNSEEN && scaled->served;
     }
