@@ -5,6 +5,7 @@
  * Role   For the proof that items do not touch each other (kernels/signature.c). What a graph computes from
  *        its shapes is constant once the number of items is known. It may say shapes. As a number beside an
  *        item's own it tells of others.
+ * Limits What is the same in both copies is not seen to follow: whether there are more than eight, or an even number, say.
  * Words  `a` and `b` are specialised copies of `marked` for different numbers of items, and `marked` has what
  *        its values' dims are in them: a number, or LEAT_DIM_BATCH.
  */

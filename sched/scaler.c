@@ -5,7 +5,10 @@
 
 #include "base/status.h"
 
-enum { RELAXATIONS = 4 }; /* of an objective that cannot be kept, each to twice */
+enum {
+    RELAXATIONS = 4,  /* of an objective that cannot be kept, each to twice */
+    FINER_ROUNDS = 4, /* of shares, each to a sixteenth at the least */
+};
 
 struct decision {
     const struct leat_scaler_options *options;
@@ -95,24 +98,99 @@ is_better(const struct decision *decision, const struct leat_joint_answer *finer
     return finer_starved < starved || (finer_starved == starved && keeps && carried_qps(decision, finer) >= before_qps);
 }
 
+/* A share more or less of somebody is much of what it gets. */
+static bool
+any_coarse(const struct leat_joint_answer *answers, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (answers[i].share < LEAT_JOINT_SHARES / 2) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /*
  * What can be carried of what is shed in part is less than a share more: finer shares leave less of it, and of the cores, and
- * some for those that had nothing. But they are other shares, which may carry less.
+ * some for those that had nothing. But they are other shares, which may carry less. Where few of them are carried, still finer.
  */
 static void
 solve_finer(struct decision *decision, const struct leat_joint_box *box)
 {
     struct leat_joint_answer finer[LEAT_SCALER_APPLICATIONS_MAX];
-    const double before_qps = carried_qps(decision, decision->solved);
+    bool coarse = true;
 
-    for (uint32_t i = 0; i < decision->joint_count; i++) {
-        const uint32_t share = decision->solved[i].share;
-        decision->joints[i].demand_qps *= share < LEAT_JOINT_SHARES ? (share + 1.0) / LEAT_JOINT_SHARES : 1;
+    for (uint32_t round = 0; round < FINER_ROUNDS && coarse; round++) {
+        const double before_qps = carried_qps(decision, decision->solved);
+        for (uint32_t i = 0; i < decision->joint_count; i++) {
+            const uint32_t share = round == 0 ? decision->solved[i].share : finer[i].share;
+            decision->joints[i].demand_qps *= share < LEAT_JOINT_SHARES ? (share + 1.0) / LEAT_JOINT_SHARES : 1;
+        }
+        forbid_starving(decision);
+        (void)leat_joint_solve(box, decision->joints, decision->joint_count, decision->memory, finer);
+        if (is_better(decision, finer, before_qps)) {
+            memcpy(decision->solved, finer, decision->joint_count * sizeof(finer[0]));
+        }
+        coarse = any_coarse(finer, decision->joint_count);
     }
-    forbid_starving(decision);
-    (void)leat_joint_solve(box, decision->joints, decision->joint_count, decision->memory, finer);
-    if (is_better(decision, finer, before_qps)) {
-        memcpy(decision->solved, finer, decision->joint_count * sizeof(finer[0]));
+}
+
+static void
+take(uint32_t *left, uint32_t cores)
+{
+    *left = cores < *left ? *left - cores : 0;
+}
+
+/* Its least: the fewest instances of the fewest cores, of the first class that has them. False: there are no cores for it. */
+static bool
+keep_least(const struct leat_joint_application *joint, struct leat_joint_box *left, struct leat_joint_answer *ret_answer)
+{
+    struct leat_joint_box box = *left;
+    struct leat_joint_answer answer = {.share = 1};
+
+    for (uint32_t s = 0; s < joint->stage_count; s++) {
+        const struct leat_joint_stage *stage = &joint->stages[s];
+        const uint32_t cores = stage->instances_min * stage->cores_min;
+        uint32_t k = 0;
+        while (k < box.class_count && (stage->latency_ns[k] == NULL || box.classes[k].cores < cores)) {
+            k++;
+        }
+        if (k == box.class_count) {
+            return false;
+        }
+        take(&box.classes[k].cores, cores);
+        answer.stages[s] = (struct leat_joint_choice){
+            .worker_class = k, .instances = stage->instances_min, .cores = stage->cores_min, .batch = stage->batch_max};
+    }
+    *left = box;
+    *ret_answer = answer;
+    return true;
+}
+
+/*
+ * Who is left with nothing all the same has its least before all else, whatever that carries, and what is left is the others'. Ends:
+ * each time somebody more has it.
+ */
+static void
+feed_starved(struct decision *decision, const struct leat_joint_box *box)
+{
+    struct leat_joint_answer kept[LEAT_SCALER_APPLICATIONS_MAX] = {0};
+    struct leat_joint_box left = *box;
+
+    for (bool more = true; more;) {
+        more = false;
+        for (uint32_t i = 0; i < decision->joint_count; i++) {
+            if (decision->solved[i].share == 0 && kept[i].share == 0 && keep_least(&decision->joints[i], &left, &kept[i])) {
+                decision->joints[i].demand_qps = decision->joints[i].starved_qps = 0; /* so it gets no more */
+                more = true;
+            }
+        }
+        if (more) {
+            (void)leat_joint_solve(&left, decision->joints, decision->joint_count, decision->memory, decision->solved);
+        }
+        for (uint32_t i = 0; i < decision->joint_count; i++) {
+            decision->solved[i] = kept[i].share > 0 ? kept[i] : decision->solved[i];
+        }
     }
 }
 
@@ -139,6 +217,7 @@ solve(struct decision *decision, const struct leat_joint_box *box, bool waits)
     }
     if (!whole) {
         solve_finer(decision, box);
+        feed_starved(decision, box);
     }
     for (uint32_t i = 0; i < decision->joint_count; i++) {
         decision->answers[decision->of[i]] = decision->solved[i];
@@ -159,12 +238,6 @@ static uint32_t
 least_instances(const struct leat_scaler_stage *stage)
 {
     return stage->instances_min > 0 ? stage->instances_min : 1;
-}
-
-static void
-take(uint32_t *left, uint32_t cores)
-{
-    *left = cores < *left ? *left - cores : 0;
 }
 
 static void

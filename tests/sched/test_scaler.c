@@ -317,23 +317,68 @@ test_the_modest(void)
                 all[a] = &applications[a];
                 applications[a] = (struct leat_scaler_application){
                     .joint = {.stage_count = 1, .term_count = 1, .objective_ns = 100000000, .weight = a == 0 ? 1000 : 1},
-                    .rate_qps = a == 0 ? 5000 : 2 + 3 * a,
+                    .rate_qps = a > 0 ? 2 + 3 * a : cores % 2 == 0 ? 5e3 : 1e6,
                     .stages = {{.ready = cores >= count ? 1 : 0, .cores = 1}}};
                 applications[a].joint.stages[0] = (struct leat_joint_stage){
                     .latency_ns = {latency_ns}, .cores_max = 3, .batch_max = 1, .cores_min = 1, .calls = 1};
             }
             for (uint32_t decision = 0; decision < 3; decision++) {
-                uint32_t served = 0;
+                uint32_t served = 0, used = 0;
                 leat_scaler_decide(&options, &box, all, count, memory);
                 for (uint32_t a = 0; a < count; a++) {
                     served += applications[a].orders[0].instances > 0;
+                    used += applications[a].orders[0].instances * applications[a].orders[0].cores;
                     applications[a].stages[0].ready = applications[a].orders[0].instances;
                     applications[a].stages[0].cores = applications[a].orders[0].cores;
                 }
                 EXPECT(served == (cores < count ? cores : count));
+                EXPECT(decision < 2 || used == cores);
             }
             free(memory);
         }
+    }
+}
+
+/* Under a load that stays as it is, however far beyond all cores, orders settle, and everybody has an instance. */
+static void
+test_steady_overload(void)
+{
+    enum { MOST = 3, CORES = 8, BATCH = 8, DECISIONS = 60, SETTLED = 40 };
+    static uint64_t latency_ns[MOST][CORES * BATCH];
+    static struct leat_scaler_application applications[MOST];
+    struct leat_scaler_application *const all[MOST] = {&applications[0], &applications[1], &applications[2]};
+
+    for (uint32_t world = 0; world < 300; world++) {
+        const uint32_t count = 2 + below(MOST - 1), workers = count + below(3);
+        const struct leat_joint_box box = {.class_count = 1, .classes = {{workers + below(CORES - workers + 1), 1}}};
+        const struct leat_scaler_options options = {.deviations = 2, .hold = 20, .settle = 3, .workers = {workers}};
+        void *memory = memory_for(&box, count);
+
+        memset(applications, 0, sizeof(applications));
+        for (uint32_t a = 0; a < count; a++) {
+            const uint64_t item_ns = 1000000 * (1 + below(30));
+            for (uint32_t i = 0; i < CORES * BATCH; i++) {
+                latency_ns[a][i] = 1000000 + item_ns * (i % BATCH + 1) / (i / BATCH + 1);
+            }
+            applications[a] = (struct leat_scaler_application){
+                .joint = {.stage_count = 1, .term_count = 1, .objective_ns = (1 + 2 * below(2)) * latency_ns[a][0], .weight = 1},
+                .rate_qps = below(4) == 0 ? 5 : below(10) == 0 ? 1e6 : 1 + below(2000)};
+            applications[a].joint.stages[0] = (struct leat_joint_stage){
+                .latency_ns = {latency_ns[a]}, .cores_max = CORES, .batch_max = BATCH, .cores_min = 1, .calls = 1};
+            applications[a].stages[0].waiting = below(3) > 0 ? 0 : below(60000);
+        }
+        for (uint32_t decision = 0; decision < DECISIONS; decision++) {
+            leat_scaler_decide(&options, &box, all, count, memory);
+            check(&options, &box, all, count);
+            for (uint32_t a = 0; a < count; a++) {
+                const struct leat_scaler_order *order = &applications[a].orders[0];
+                const struct leat_scaler_stage *stage = &applications[a].stages[0];
+                EXPECT(decision < SETTLED || (order->instances == stage->ready && order->cores == stage->cores));
+                EXPECT(decision < SETTLED || order->instances > 0);
+                carry_out(&applications[a], true);
+            }
+        }
+        free(memory);
     }
 }
 
@@ -512,6 +557,7 @@ main(void)
     test_forecasts_and_what_waits();
     test_scarcity();
     test_the_modest();
+    test_steady_overload();
     for (uint32_t classes = 1; classes <= CROWD_CLASSES; classes++) {
         test_who_comes_late(false, classes);
         test_who_comes_late(true, classes);
