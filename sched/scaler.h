@@ -12,6 +12,9 @@
  *           stays high ends up on more instances of fewer cores, which is where Amdahl's law makes them cheap.
  * Workers   An instance takes a worker, of which there may be fewer than cores: no more are ordered than there are. Who has
  *           none has one before anybody has more; where none is left, who has most gives one. The rest is ordered in turn.
+ * Overload  Where all cores are too few, what is in time within twice the objective is looked for, and so on up to sixteen
+ *           times; then what carries most, in finer and finer shares. Who would be left with nothing has its least before
+ *           all else.
  * Down      Cores are given back once as few have sufficed for some decisions in a row, or where others need them.
  * Classes   A stage's first instances are of the class that makes all of it cheapest, or of one that has workers for it;
  *           later ones of the same.
@@ -42,7 +45,7 @@ struct leat_scaler_options {
 
 /* As it is. */
 struct leat_scaler_stage {
-    uint32_t ready, starting; /* instances; `ready` is 0 only before the first has started */
+    uint32_t ready, starting; /* instances; `ready` is 0 before the first has started, or where there was no room for one */
     uint32_t worker_class;    /* of all of them, if there are any */
     uint32_t cores;           /* of each that is ready: as ordered, where that is not yet in force */
     uint32_t waiting;         /* queries that the next batch of an instance has no room for */

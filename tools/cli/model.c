@@ -660,7 +660,7 @@ fit_class(const json_t *points, const char *name)
     size_t p;
 
     json_array_foreach(points, p, point) {
-        if (measured != NULL && is_of_class(point, name)) {
+        if (measured != NULL && is_of_class(point, name) && json_integer_value(json_array_get(point, 7)) > 0) { /* 0: not known */
             measured[count++] = (struct leat_scale_point){.cores = (uint32_t)json_integer_value(json_array_get(point, 1)),
                                                           .batch = (uint32_t)json_integer_value(json_array_get(point, 2)),
                                                           .latency_ms = (double)json_integer_value(json_array_get(point, 7)) / 1e6};
@@ -671,7 +671,7 @@ fit_class(const json_t *points, const char *name)
             off = fmax(off, fabs(leat_scale_latency_ms(&fit, measured[i].batch, measured[i].cores) / measured[i].latency_ms - 1));
         }
         found = json_pack("{s:s, s:f, s:f, s:f, s:f, s:i, s:f}", "class", name, "alpha_ms", fit.alpha_ms, "beta_ms", fit.beta_ms,
-                          "gamma_ms", fit.gamma_ms, "zeta_ms", fit.zeta_ms, "points", (int)count, "off", isfinite(off) ? off : -1);
+                          "gamma_ms", fit.gamma_ms, "zeta_ms", fit.zeta_ms, "points", (int)count, "off", off);
     }
     free(measured);
     return found;
