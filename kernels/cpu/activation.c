@@ -6,25 +6,11 @@
 
 #define SQRT_2_OVER_PI 0.797884560802865356
 
-/* 1 / x of normal numbers: an estimate of 14 bits and a step of Newton's. */
-CPU_INLINE __m512
-reciprocal(__m512 x)
-{
-    const __m512 y = _mm512_rcp14_ps(x);
-    return _mm512_mul_ps(y, _mm512_fnmadd_ps(x, y, cpu_all(2)));
-}
-
-CPU_INLINE __m512
-sigmoid(__m512 x)
-{
-    return reciprocal(_mm512_add_ps(cpu_all(1), cpu_exponential(_mm512_sub_ps(_mm512_setzero_ps(), x))));
-}
-
 CPU_INLINE __m512
 gelu(__m512 x)
 {
     const __m512 u = _mm512_mul_ps(_mm512_abs_ps(x), cpu_all(0.707106781186547524));
-    const __m512 t = reciprocal(_mm512_fmadd_ps(u, cpu_all(0.3275911), cpu_all(1)));
+    const __m512 t = cpu_reciprocal(_mm512_fmadd_ps(u, cpu_all(0.3275911), cpu_all(1)));
     __m512 p = cpu_all(1.061405429);
     p = _mm512_fmadd_ps(p, t, cpu_all(-1.453152027));
     p = _mm512_fmadd_ps(p, t, cpu_all(1.421413741));
@@ -42,17 +28,17 @@ activation_of(enum leat_activation activation, __m512 x)
 {
     switch (activation) {
     case LEAT_ACTIVATION_SIGMOID:
-        return sigmoid(x);
-    case LEAT_ACTIVATION_TANH: /* 2 s(2x) - 1 */
-        return _mm512_fmsub_ps(cpu_all(2), sigmoid(_mm512_add_ps(x, x)), cpu_all(1));
+        return cpu_sigmoid(x);
+    case LEAT_ACTIVATION_TANH:
+        return cpu_tanh(x);
     case LEAT_ACTIVATION_SWISH:
-        return _mm512_mul_ps(x, sigmoid(x));
+        return _mm512_mul_ps(x, cpu_sigmoid(x));
     case LEAT_ACTIVATION_GELU:
         return gelu(x);
     default: { /* GELU_TANH: x (1 + tanh(u)) / 2 = x s(2u) */
         const __m512 cubic = _mm512_fmadd_ps(_mm512_mul_ps(x, x), cpu_all(0.044715), cpu_all(1));
         const __m512 u = _mm512_mul_ps(_mm512_mul_ps(x, cubic), cpu_all(2 * SQRT_2_OVER_PI));
-        return _mm512_mul_ps(x, sigmoid(u));
+        return _mm512_mul_ps(x, cpu_sigmoid(u));
     }
     }
 }

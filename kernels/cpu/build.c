@@ -923,6 +923,12 @@ lower_as_kind(struct cpu_builder *b)
         return cpu_lower_embedding_bag(b);
     case LEAT_OP_SLICE:
         return cpu_lower_slice(b);
+#if defined(__x86_64__)
+    case LEAT_OP_GRU:
+    case LEAT_OP_LSTM:
+    case LEAT_OP_RNN:
+        return cpu_lower_recurrent(b);
+#endif
     default:
         return cpu_lower_unary(b);
     }

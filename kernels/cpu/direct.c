@@ -332,3 +332,19 @@ cpu_direct_run(const struct cpu_direct *conv, const float *source, const float *
         }
     }
 }
+
+void
+cpu_direct_multiply(const struct cpu_direct *conv, const float *const rows[], int64_t count, const float *packed,
+                    const float *bias, int64_t first_vector, int64_t last_vector, float *result)
+{
+    const int64_t inputs = conv->inputs, slice = slice_of(conv);
+
+    for (int64_t row = 0; row < count; row += BLOCK_ROWS) {
+        const int64_t block = count - row < BLOCK_ROWS ? count - row : BLOCK_ROWS;
+        const struct share share = {.block = block, .first_vector = first_vector, .last_vector = last_vector};
+        for (int64_t c = 0; c < inputs; c += slice) {
+            multiply_slice(conv, &share, rows + row, block, c, inputs - c < slice ? inputs : c + slice, packed, bias, false,
+                           result + row * conv->outputs);
+        }
+    }
+}

@@ -37,4 +37,11 @@ size_t cpu_direct_scratch_bytes(const struct cpu_direct *conv);
 void cpu_direct_run(const struct cpu_direct *conv, const float *source, const float *packed, const float *bias,
                     float *result, void *scratch, uint32_t member, uint32_t members);
 
+/*
+ * What one thread makes of rows that lie anywhere, by vectors first_vector..last_vector of CPU_LANES results: of a convolution of one tap.
+ * The results of rows are conv->outputs floats apart, a multiple of CPU_LANES; with conv->add they are added to what is there.
+ */
+void cpu_direct_multiply(const struct cpu_direct *conv, const float *const rows[], int64_t count, const float *packed,
+                         const float *bias, int64_t first_vector, int64_t last_vector, float *result);
+
 #endif /* LEAT_KERNELS_CPU_DIRECT_H */

@@ -290,6 +290,8 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_batch_norm(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_gemm(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_matmul(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_attention(struct cpu_builder *b);
+/* RNN, GRU and LSTM with constant weights. */
+LEAT_MUST_CHECK enum leat_status cpu_lower_recurrent(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_unary(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_binary(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_softmax(struct cpu_builder *b);
