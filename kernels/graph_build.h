@@ -124,6 +124,13 @@ LEAT_MUST_CHECK enum leat_status leat_graph_fold(struct leat_graph *graph, bool 
 LEAT_MUST_CHECK enum leat_status leat_graph_fold_from(struct leat_graph *graph, uint32_t first, void **data,
                                                       bool *ret_changed);
 
+/*
+ * Computes a node of one output, if its inputs are constants and what memory is left allows it: then the node is to go.
+ * `data` as above.
+ */
+LEAT_MUST_CHECK enum leat_status leat_graph_fold_node(struct leat_graph *graph, const struct leat_node *node, void **data,
+                                                      bool *ret_folded);
+
 /* False when folding `bytes` more, here or in graphs inside, could exhaust memory; otherwise they are accounted for. */
 bool leat_graph_may_fold(struct leat_graph *graph, uint64_t bytes);
 

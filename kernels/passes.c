@@ -6,6 +6,7 @@ const struct leat_pass leat_passes[] = {
     {"fold-constants", "compute nodes whose inputs are all constant", leat_pass_fold_constants},
     {"fold-shapes", "make constants of sizes that are known, and of targets of Reshape that are but for one entry", leat_pass_fold_shapes},
     {"remove-identities", "drop nodes that return their input", leat_pass_remove_identities},
+    {"fold-dequantised", "compute weights from the 8-bit numbers that the file has", leat_pass_fold_dequantised},
     {"fuse-layer-norm", "make one node of mean, deviation, scale and shift", leat_pass_fuse_layer_norm},
     {"fuse-gelu", "make one node of GELU, by Erf or by Tanh", leat_pass_fuse_gelu},
     {"fuse-swish", "make one node of x Sigmoid(x) or x HardSigmoid(x)", leat_pass_fuse_swish},

@@ -15,8 +15,7 @@ can_fold(struct leat_graph *graph, const struct leat_node *node)
 {
     uint64_t bytes = 0;
 
-    if ((node->op->flags & LEAT_OP_FOLDABLE) == 0 || node->output_count != 1 ||
-        node->fused_add != LEAT_VALUE_NONE || node->fused_activation != LEAT_ACTIVATION_NONE) {
+    if (node->output_count != 1 || node->op->workspace_bytes != NULL || node->fused_add != LEAT_VALUE_NONE || node->fused_activation != LEAT_ACTIVATION_NONE) {
         return false;
     }
     for (uint32_t i = 0; i < node->input_count; i++) {
@@ -60,8 +59,8 @@ settle_inputs(struct leat_graph *graph, const struct leat_node *node)
     return status;
 }
 
-static enum leat_status
-fold(struct leat_graph *graph, struct leat_node *node, void **data, bool *ret_folded)
+enum leat_status
+leat_graph_fold_node(struct leat_graph *graph, const struct leat_node *node, void **data, bool *ret_folded)
 {
     void *result = NULL;
 
@@ -127,8 +126,8 @@ leat_graph_fold_from(struct leat_graph *graph, uint32_t first, void **data, bool
             leat_graph_absorb(&graph->nodes[n], graph);
             status = leat_graph_infer_node(graph, &graph->nodes[n]);
         }
-        if (status == LEAT_OK) {
-            status = fold(graph, &graph->nodes[n], data, &folded);
+        if (status == LEAT_OK && (graph->nodes[n].op->flags & LEAT_OP_FOLDABLE) != 0) {
+            status = leat_graph_fold_node(graph, &graph->nodes[n], data, &folded);
         }
         if (!folded) {
             graph->nodes[kept++] = graph->nodes[n];

@@ -97,10 +97,16 @@ cpu_any_md(const int64_t *dims, uint32_t rank, dnnl_data_type_t type)
 dnnl_memory_desc_t
 cpu_value_md(const struct leat_value *value)
 {
-    if (value->dtype != LEAT_DTYPE_F32 || leat_value_elements(value) == 0) {
+    const dnnl_data_type_t type = value->dtype == LEAT_DTYPE_F32  ? dnnl_f32
+                                  : value->dtype == LEAT_DTYPE_U8 ? dnnl_u8
+                                  : value->dtype == LEAT_DTYPE_I8 ? dnnl_s8
+                                                                  : dnnl_data_type_undef;
+    if (type == dnnl_data_type_undef || leat_value_elements(value) == 0) {
         return (dnnl_memory_desc_t){.ndims = 0};
     }
-    return cpu_plain_md(value->dims, value->rank);
+    dnnl_memory_desc_t md = cpu_plain_md(value->dims, value->rank);
+    md.data_type = type; /* dense as it was */
+    return md;
 }
 
 bool
@@ -929,6 +935,11 @@ lower_as_kind(struct cpu_builder *b)
     case LEAT_OP_RNN:
         return cpu_lower_recurrent(b);
 #endif
+    case LEAT_OP_QUANTIZE_LINEAR:
+    case LEAT_OP_DEQUANTIZE_LINEAR:
+        return cpu_lower_scale_tensor(b);
+    case LEAT_OP_DYNAMIC_QUANTIZE_LINEAR:
+        return cpu_lower_dynamic_quantise(b);
     default:
         return cpu_lower_unary(b);
     }

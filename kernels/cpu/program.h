@@ -141,7 +141,7 @@ LEAT_MUST_CHECK enum leat_status cpu_check(const struct leat_node *node, const c
 dnnl_memory_desc_t cpu_strided_md(const int64_t *dims, const int64_t *strides, uint32_t rank);
 dnnl_memory_desc_t cpu_plain_md(const int64_t *dims, uint32_t rank);
 dnnl_memory_desc_t cpu_any_md(const int64_t *dims, uint32_t rank, dnnl_data_type_t type);
-dnnl_memory_desc_t cpu_value_md(const struct leat_value *value); /* ndims 0 unless f32 */
+dnnl_memory_desc_t cpu_value_md(const struct leat_value *value); /* ndims 0 unless f32, u8 or i8 */
 bool cpu_same_bytes(const dnnl_memory_desc_t *a, const dnnl_memory_desc_t *b); /* same elements at the same places */
 
 /* Tensors of values; each may add conversion steps. */
@@ -305,6 +305,9 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_transpose(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_gather(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_embedding_bag(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_slice(struct cpu_builder *b);
+/* QuantizeLinear, DequantizeLinear. */
+LEAT_MUST_CHECK enum leat_status cpu_lower_scale_tensor(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_dynamic_quantise(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_reference(struct cpu_builder *b); /* any operator, plain loops */
 
 /* ---- place.c ------------------------------------------------------------------------------------- */

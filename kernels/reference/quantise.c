@@ -38,13 +38,13 @@ store_quantised(uint32_t dtype, void *out, size_t i, double x, int64_t zero)
     leat_element_set_real(dtype, out, i, y < low ? low : y > high ? high : y);
 }
 
-/* Elements behind the axis that scales vary along. */
+/* Elements behind the axis that scales vary along: neighbours of one channel. */
 static size_t
 inner_of(const struct leat_eval *eval)
 {
     const struct leat_value *x = leat_eval_input(eval, 0);
     if (leat_value_elements(leat_eval_input(eval, 1)) <= 1) {
-        return 1;
+        return leat_value_elements(x);
     }
     return leat_extent(x, (uint32_t)leat_node_axis(eval->node, 1, x->rank) + 1, x->rank);
 }
@@ -55,12 +55,14 @@ LEAT_REFERENCE_FUNCTION(quantize_linear)
     const size_t count = leat_value_elements(x), inner = inner_of(eval);
     const size_t channels = leat_value_elements(leat_eval_input(eval, 1));
 
-    for (size_t i = 0; i < count; i++) {
-        const size_t channel = i / inner % channels;
-        const float value = (float)leat_element_real(x->dtype, leat_eval_in(eval, 0), i);
-        store_quantised(leat_eval_output(eval, 0)->dtype, leat_eval_out(eval, 0), i,
-                        (double)(value / (float)scale(eval, 1, channel)),
-                        zero_point(eval, 2, channel));
+    for (size_t first = 0; first < count; first += inner) {
+        const size_t channel = first / inner % channels;
+        const float step = (float)scale(eval, 1, channel);
+        const int64_t zero = zero_point(eval, 2, channel);
+        for (size_t i = first; i < first + inner; i++) {
+            const float value = (float)leat_element_real(x->dtype, leat_eval_in(eval, 0), i);
+            store_quantised(leat_eval_output(eval, 0)->dtype, leat_eval_out(eval, 0), i, (double)(value / step), zero);
+        }
     }
     return LEAT_OK;
 }
@@ -72,10 +74,14 @@ LEAT_REFERENCE_FUNCTION(dequantize_linear)
     const size_t channels = leat_value_elements(leat_eval_input(eval, 1));
     float *out = leat_eval_out(eval, 0);
 
-    for (size_t i = 0; i < count; i++) {
-        const size_t channel = i / inner % channels;
-        const int64_t q = leat_element_int(x->dtype, leat_eval_in(eval, 0), i);
-        out[i] = (float)((double)(q - zero_point(eval, 2, channel)) * scale(eval, 1, channel));
+    for (size_t first = 0; first < count; first += inner) {
+        const size_t channel = first / inner % channels;
+        const double step = scale(eval, 1, channel);
+        const int64_t zero = zero_point(eval, 2, channel);
+        for (size_t i = first; i < first + inner; i++) {
+            const int64_t q = leat_element_int(x->dtype, leat_eval_in(eval, 0), i);
+            out[i] = (float)((double)(q - zero) * step);
+        }
     }
     return LEAT_OK;
 }

@@ -16,7 +16,8 @@
 #include "tests/kernels/model_builder.h"
 #include "tests/leat_test.h"
 
-enum { PASSES_MAX = 16, ITEMS = 3 };
+enum { ONNX_U8 = 2, ONNX_I8 = 3 };
+enum { PASSES_MAX = 32, ITEMS = 3 };
 
 static struct builder b;
 
@@ -46,6 +47,31 @@ weights(const char *name, const int64_t *dims, size_t rank, uint64_t *random, bo
     for (size_t i = 0; i < tensor->raw_data.len / sizeof(float); i++) {
         data[i] = positive ? fabsf(random_float(random)) + 0.1f : random_float(random);
     }
+}
+
+/* The same from 8-bit numbers, of which one stands for 1/64: channel c's zero point is c. */
+static void
+quantised_weights(const char *name, const int64_t *dims, size_t rank, uint64_t *random)
+{
+    char numbers[24], scales[24], zeros[24], list[80];
+
+    (void)snprintf(numbers, sizeof(numbers), "%s_q", name);
+    (void)snprintf(scales, sizeof(scales), "%s_scale", name);
+    (void)snprintf(zeros, sizeof(zeros), "%s_zero", name);
+    (void)snprintf(list, sizeof(list), "%s %s %s", numbers, scales, zeros);
+    Onnx__TensorProto *tensor = builder_constant(&b, numbers, ONNX_I8, NULL, dims, rank);
+    for (size_t i = 0; i < tensor->raw_data.len; i++) {
+        tensor->raw_data.data[i] = (uint8_t)leat_test_random(random);
+    }
+    tensor = builder_constant(&b, scales, 1, NULL, dims, 1);
+    for (int64_t c = 0; c < dims[0]; c++) {
+        ((float *)(void *)tensor->raw_data.data)[c] = 1.0f / 64;
+    }
+    tensor = builder_constant(&b, zeros, ONNX_I8, NULL, dims, 1);
+    for (int64_t c = 0; c < dims[0]; c++) {
+        tensor->raw_data.data[c] = (uint8_t)c;
+    }
+    (void)builder_int(&b, builder_node(&b, "DequantizeLinear", list, name), "axis", 0);
 }
 
 static struct leat_graph *
@@ -788,6 +814,24 @@ test_constants_and_dead_code(void)
 
 /* A chain of doublings must not exhaust memory: folding stops at a bound, the graph still works. */
 static void
+test_dequantised(void)
+{
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, 3, 5, 5));
+    quantised_weights("w", DIMS(4, 3, 3, 3), &random_state);
+    (void)builder_node(&b, "Conv", "x w", "y");
+    builder_output(&b, "y");
+    expect_nodes(pass_bit("fold-dequantised"), 1);
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, 3, 5, 5));
+    quantised_weights("w", DIMS(4, 3, 3, 3), &random_state);
+    (void)builder_node(&b, "Conv", "x w", "y");
+    builder_output(&b, "y");
+    expect_nodes(pass_bit("fold-constants"), 2); /* which is for what is cheap */
+}
+
+static void
 test_folding_is_bounded(void)
 {
     struct leat_graph *graph;
@@ -1054,7 +1098,11 @@ random_model(uint64_t *random)
     }
     builder_node(&b, "GlobalAveragePool", names[steps], "pooled");
     (void)builder_node(&b, "Flatten", "pooled", "flat");
-    weights("dense", DIMS(4, 5), random, false);
+    if (leat_test_random(random) % 2 == 0) {
+        quantised_weights("dense", DIMS(4, 5), random);
+    } else {
+        weights("dense", DIMS(4, 5), random, false);
+    }
     weights("dense_bias", DIMS(5), random, false);
     (void)builder_node(&b, "MatMul", "flat dense", "product");
     static const int64_t ids[3] = {2, 0, 2}, over = 1;
@@ -1128,6 +1176,7 @@ main(void)
     test_identities();
     test_transposes();
     test_constants_and_dead_code();
+    test_dequantised();
     test_folding_is_bounded();
     test_random_models();
     return 0;

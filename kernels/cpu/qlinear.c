@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cpu/qlinear.h"
+
+#include <math.h>
+
+/* Beyond it, every number saturates, whatever the zero point is. */
+#define FAR 512.0f
+/* Added to floats of a magnitude of at most FAR, it leaves room for whole numbers alone. */
+#define ROUNDING 12582912.0f
+
+static int32_t
+least_of(const struct cpu_scale *scale)
+{
+    return scale->is_signed ? INT8_MIN : 0;
+}
+
+static int32_t
+most_of(const struct cpu_scale *scale)
+{
+    return scale->is_signed ? INT8_MAX : UINT8_MAX;
+}
+
+static uint8_t
+quantise(float x, const struct cpu_scale *scale, int32_t least, int32_t most)
+{
+    const float quotient = x / scale->scale;
+    const float near = quotient < -FAR ? -FAR : quotient > FAR ? FAR : quotient;
+    const int32_t q = (isnan(near) ? 0 : (int32_t)((near + ROUNDING) - ROUNDING)) + scale->zero;
+
+    return (uint8_t)(q < least ? least : q > most ? most : q);
+}
+
+static void
+quantise_all(const float *x, uint8_t *y, size_t count, const struct cpu_scale *scale)
+{
+    const int32_t least = least_of(scale), most = most_of(scale);
+
+    for (size_t i = 0; i < count; i++) {
+        y[i] = quantise(x[i], scale, least, most);
+    }
+}
+
+static void
+dequantise_all(const uint8_t *x, float *y, size_t count, const struct cpu_scale *scale)
+{
+    for (size_t i = 0; i < count; i++) {
+        const int32_t q = scale->is_signed ? (int8_t)x[i] : x[i];
+        y[i] = (float)(q - scale->zero) * scale->scale;
+    }
+}
+
+static void
+find_range(const float *x, size_t count, float *low, float *high)
+{
+    for (size_t i = 0; i < count; i++) {
+        *low = x[i] < *low ? x[i] : *low;
+        *high = x[i] > *high ? x[i] : *high;
+    }
+}
+
+void
+cpu_dequantise_sums(const int32_t *x, float *y, size_t count, float scale, int32_t zero)
+{
+    for (size_t i = 0; i < count; i++) {
+        y[i] = (float)(((double)x[i] - (double)zero) * (double)scale);
+    }
+}
+
+#if defined(__x86_64__)
+#include "kernels/cpu/product.h"
+
+/* Of whole vectors; returns how many elements that were. */
+CPU_AVX512 static size_t
+quantise_vectors(const float *x, uint8_t *y, size_t count, const struct cpu_scale *scale)
+{
+    const __m512 step = _mm512_set1_ps(scale->scale), least = _mm512_set1_ps(-FAR),
+                 most = _mm512_set1_ps(FAR);
+    const __m512i zero = _mm512_set1_epi32(scale->zero);
+    size_t i = 0;
+
+    for (; i + CPU_LANES <= count; i += CPU_LANES) {
+        const __m512 quotient = _mm512_div_ps(_mm512_loadu_ps(x + i), step);
+        const __mmask16 there = _mm512_cmp_ps_mask(quotient, quotient, _CMP_ORD_Q);
+        const __m512 near = _mm512_min_ps(_mm512_max_ps(quotient, least), most);
+        const __m512i q = _mm512_add_epi32(_mm512_maskz_cvtps_epi32(there, near), zero);
+        const __m128i bytes =
+            scale->is_signed ? _mm512_cvtsepi32_epi8(q)
+                             : _mm512_cvtusepi32_epi8(_mm512_max_epi32(q, _mm512_setzero_si512()));
+        _mm_storeu_si128((__m128i *)(void *)(y + i), bytes);
+    }
+    return i;
+}
+
+CPU_AVX512 static size_t
+dequantise_vectors(const uint8_t *x, float *y, size_t count, const struct cpu_scale *scale)
+{
+    const __m512 step = _mm512_set1_ps(scale->scale);
+    const __m512i zero = _mm512_set1_epi32(scale->zero);
+    size_t i = 0;
+
+    for (; i + CPU_LANES <= count; i += CPU_LANES) {
+        const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(x + i));
+        const __m512i q =
+            scale->is_signed ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes);
+        _mm512_storeu_ps(y + i, _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(q, zero)), step));
+    }
+    return i;
+}
+
+CPU_AVX512 static size_t
+range_of_vectors(const float *x, size_t count, float *low, float *high)
+{
+    __m512 least = _mm512_set1_ps(*low), most = _mm512_set1_ps(*high);
+    size_t i = 0;
+
+    for (; i + CPU_LANES <= count; i += CPU_LANES) {
+        const __m512 v = _mm512_loadu_ps(x + i);
+        least = _mm512_min_ps(v, least); /* of NaN and another the second */
+        most = _mm512_max_ps(v, most);
+    }
+    *low = _mm512_reduce_min_ps(least);
+    *high = _mm512_reduce_max_ps(most);
+    return i;
+}
+
+void
+cpu_quantise(const float *x, void *y, size_t count, const struct cpu_scale *scale)
+{
+    const size_t done =
+        __builtin_cpu_supports("avx512f") ? quantise_vectors(x, y, count, scale) : 0;
+    quantise_all(x + done, (uint8_t *)y + done, count - done, scale);
+}
+
+void
+cpu_dequantise(const void *x, float *y, size_t count, const struct cpu_scale *scale)
+{
+    const size_t done =
+        __builtin_cpu_supports("avx512f") ? dequantise_vectors(x, y, count, scale) : 0;
+    dequantise_all((const uint8_t *)x + done, y + done, count - done, scale);
+}
+
+void
+cpu_find_range(const float *x, size_t count, float *low, float *high)
+{
+    const size_t done =
+        __builtin_cpu_supports("avx512f") ? range_of_vectors(x, count, low, high) : 0;
+    find_range(x + done, count - done, low, high);
+}
+#else
+void
+cpu_quantise(const float *x, void *y, size_t count, const struct cpu_scale *scale)
+{
+    quantise_all(x, y, count, scale);
+}
+
+void
+cpu_dequantise(const void *x, float *y, size_t count, const struct cpu_scale *scale)
+{
+    dequantise_all(x, y, count, scale);
+}
+
+void
+cpu_find_range(const float *x, size_t count, float *low, float *high)
+{
+    find_range(x, count, low, high);
+}
+#endif

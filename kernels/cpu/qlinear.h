@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels/cpu/qlinear.h - elements of quantised tensors, many at a time.
+ *
+ * Units      A number q stands for (q - zero) * scale.
+ * Numerics   Bit by bit what the reference backend has (kernels/reference/quantise.c): x / scale is rounded to the nearest
+ *            whole number, halves to the even one, and saturates; NaN becomes the zero point.
+ * Threads    Any; the rounding mode is the default one.
+ */
+#ifndef LEAT_KERNELS_CPU_QLINEAR_H
+#define LEAT_KERNELS_CPU_QLINEAR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct cpu_scale {
+    float scale;
+    int32_t zero;
+    bool is_signed; /* the numbers are s8, else u8 */
+};
+
+/* x and y are apart. */
+void cpu_quantise(const float *x, void *y, size_t count, const struct cpu_scale *scale);
+void cpu_dequantise(const void *x, float *y, size_t count, const struct cpu_scale *scale);
+/* The same of i32. */
+void cpu_dequantise_sums(const int32_t *x, float *y, size_t count, float scale, int32_t zero);
+
+/* Widens low..high to all of x, NaN aside. */
+void cpu_find_range(const float *x, size_t count, float *low, float *high);
+
+#endif /* LEAT_KERNELS_CPU_QLINEAR_H */
