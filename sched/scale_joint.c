@@ -14,6 +14,9 @@
 #define STAGE_STEPS UINT64_C(1000000) /* of batches and instances of stages */
 #define PACK_STEPS  UINT64_C(1000000) /* of offers and cells */
 
+#define NEVER \
+    (UINT64_C(1) << 63) /* is shed: more than all that can be, and some of that more is no less */
+
 enum {
     KINDS_MAX = 2 * LEAT_JOINT_CLASSES_MAX + 1, /* ways to tell what cores cost */
     HALVES_MAX = 4, /* of the search for the largest share */
@@ -364,17 +367,16 @@ set_units(struct solver *solver)
     solver->cells = (uint32_t)cells;
 }
 
-/* Puts an offer beside what is in the cells of a row: those that differ in the cores of the first class alone. */
+/* Puts an offer beside what is in so many cells of a row: those that differ in the cores of the first class alone. */
 static void
-try_row(struct solver *solver, uint8_t *taken, uint32_t o, uint64_t shed_more, uint32_t row,
-        uint32_t first, uint32_t to)
+try_row(const uint64_t *shed, uint64_t shed_more, uint32_t o, uint32_t cells, uint64_t *shed_by,
+        uint8_t *taken)
 {
-    for (uint32_t x = 0; x + first < solver->steps[0]; x++) {
-        const uint64_t before = solver->shed[row + x], shed = before + shed_more;
-        if (before != UINT64_MAX && shed < solver->shed_by[to + x]) {
-            solver->shed_by[to + x] = shed;
-            taken[to + x] = (uint8_t)o;
-        }
+    for (uint32_t x = 0; x < cells; x++) {
+        const uint64_t sum = shed[x] + shed_more;
+        const bool better = sum < shed_by[x];
+        shed_by[x] = better ? sum : shed_by[x];
+        taken[x] = better ? (uint8_t)o : taken[x];
     }
 }
 
@@ -402,21 +404,60 @@ move(const struct solver *solver, const struct offer *offer, uint32_t row, uint3
     return true;
 }
 
-static void
-add_application(struct solver *solver, uint32_t a)
+/* Another offer takes no more of anything, and what it takes the same of, it has first: so this one is never the best. */
+static bool
+is_needless(const struct solver *solver, uint32_t a, uint32_t o)
 {
-    uint8_t *taken = solver->taken_by + (size_t)a * solver->cells_max;
+    const struct offer *offers = offers_of(solver, a);
+    bool needless = false;
 
-    memset(solver->shed_by, 0xff, solver->cells * sizeof(solver->shed_by[0]));
+    for (uint32_t p = 0; p < solver->offer_count[a] && !needless; p++) {
+        bool less = offers[p].shed < offers[o].shed || p < o;
+        needless = p != o && offers[p].shed <= offers[o].shed;
+        for (uint32_t k = 0; k < solver->box->class_count && needless; k++) {
+            const uint32_t steps = steps_of(solver, &offers[o], k),
+                           other_steps = steps_of(solver, &offers[p], k);
+            needless = other_steps <= steps;
+            less = less || other_steps < steps;
+        }
+        needless = needless && less;
+    }
+    return needless;
+}
+
+/* Puts one more application beside those so far, which have up to `most` steps of each class. */
+static void
+add_application(struct solver *solver, uint32_t a, uint32_t *most)
+{
+    const uint32_t width = solver->steps[0], last = solver->box->class_count - 1;
+    const uint32_t rows_end =
+        last == 0 ? width : solver->cells / solver->steps[last] * (most[last] + 1);
+    uint8_t *taken = solver->taken_by + (size_t)a * solver->cells_max;
+    uint32_t more[LEAT_JOINT_CLASSES_MAX] = {0};
+
+    for (uint32_t cell = 0; cell < solver->cells; cell++) {
+        solver->shed_by[cell] = NEVER;
+    }
     for (uint32_t o = 0; o < solver->offer_count[a]; o++) {
         const struct offer *offer = &offers_of(solver, a)[o];
-        for (uint32_t row = 0; row < solver->cells; row += solver->steps[0]) {
-            uint32_t cells;
+        const uint32_t room = width - steps_of(solver, offer, 0);
+        uint32_t cells;
+        if (is_needless(solver, a, o)) {
+            continue;
+        }
+        for (uint32_t row = 0; row < rows_end; row += width) {
             if (move(solver, offer, row, &cells)) {
-                try_row(solver, taken, o, offer->shed, row, steps_of(solver, offer, 0),
-                        row + cells);
+                try_row(&solver->shed[row], offer->shed, o, room < most[0] + 1 ? room : most[0] + 1,
+                        &solver->shed_by[row + cells], &taken[row + cells]);
             }
         }
+        for (uint32_t k = 0; k <= last; k++) {
+            const uint32_t steps = steps_of(solver, offer, k);
+            more[k] = steps > more[k] ? steps : more[k];
+        }
+    }
+    for (uint32_t k = 0; k <= last; k++) {
+        most[k] = most[k] + more[k] < solver->steps[k] ? most[k] + more[k] : solver->steps[k] - 1;
     }
     memcpy(solver->shed, solver->shed_by, solver->cells * sizeof(solver->shed[0]));
 }
@@ -437,17 +478,18 @@ cell_price(const struct solver *solver, uint32_t cell)
 static void
 take_best(struct solver *solver)
 {
-    uint32_t best = UINT32_MAX;
+    uint32_t best = UINT32_MAX, most[LEAT_JOINT_CLASSES_MAX] = {0};
 
     set_units(solver);
-    memset(solver->shed, 0xff, solver->cells * sizeof(solver->shed[0]));
-    solver->shed[0] = 0;
+    for (uint32_t cell = 0; cell < solver->cells; cell++) {
+        solver->shed[cell] = cell == 0 ? 0 : NEVER;
+    }
     for (uint32_t a = 0; a < solver->count; a++) {
-        add_application(solver, a);
+        add_application(solver, a, most);
     }
     for (uint32_t cell = 0; cell < solver->cells; cell++) {
         const uint64_t shed = solver->shed[cell];
-        if (shed != UINT64_MAX &&
+        if (shed < NEVER &&
             (best == UINT32_MAX || shed < solver->shed[best] ||
              (shed == solver->shed[best] && cell_price(solver, cell) < cell_price(solver, best)))) {
             best = cell;
@@ -579,7 +621,7 @@ leat_joint_solve(const struct leat_joint_box *box,
         return price;
     }
     (void)lay_out(&solver, box, count, memory);
-    solver.applications = applications;
+    solver.applications = solver.line.applications = applications;
     for (uint32_t k = 0; k < box->class_count; k++) {
         solver.left[k] = box->classes[k].cores;
     }
@@ -590,10 +632,10 @@ leat_joint_solve(const struct leat_joint_box *box,
         const uint32_t kinds = box->class_count > 1 ? 2 * box->class_count + 1 : 1,
                        step = share_step(&solver, kinds);
         memset(solver.taken, 0, sizeof(solver.taken));
-        for (uint32_t kind = 0; kind < kinds; kind++) {
-            set_prices(&solver, kind, UINT64_MAX);
-            for (uint32_t a = 0; a < count; a++) {
-                solver.offer_count[a] = kind == 0 ? 1 : solver.offer_count[a];
+        for (uint32_t a = 0; a < count; a++) {
+            solver.offer_count[a] = 1;
+            for (uint32_t kind = 0; kind < kinds; kind++) {
+                set_prices(&solver, kind, UINT64_MAX);
                 offer_shares(&solver, a, step, (uint64_t)count * kinds * LEAT_JOINT_SHARES / step);
             }
         }

@@ -105,6 +105,67 @@ pack(uint32_t worker_class, uint32_t cores, uint32_t batch)
     return worker_class << 16 | cores << 8 | batch;
 }
 
+static bool
+carries(double demand_qps, uint64_t run_ns, uint32_t batch, uint32_t instances)
+{
+    return (double)instances * batch * 1e9 >= demand_qps * (double)run_ns;
+}
+
+/* The fewest instances that carry the demand with the batch. */
+static uint32_t
+fewest_instances(double demand_qps, uint64_t run_ns, uint32_t batch)
+{
+    const double about = demand_qps * (double)run_ns / (batch * 1e9);
+    uint32_t n = about > 1 ? (uint32_t)about : 1; /* the quotient is rounded */
+
+    while (n > 1 && carries(demand_qps, run_ns, batch, n - 1)) {
+        n--;
+    }
+    while (!carries(demand_qps, run_ns, batch, n)) {
+        n++;
+    }
+    return n;
+}
+
+/*
+ * The batch of least time in which n instances carry the demand, of equal ones the smallest: batches[n - 1], or 0.
+ * latency_ns: of c cores, by batch. Times of limit_ns and more are none.
+ */
+static void
+list_batches(const uint64_t *latency_ns, uint32_t batch_max, double demand_qps, uint64_t limit_ns,
+             uint32_t instances_max, uint8_t *batches)
+{
+    uint32_t fewest = instances_max + 1;
+    uint64_t fewest_ns = 0; /* in which so many instances run a batch */
+    uint8_t best = 0;
+
+    memset(batches, 0, instances_max);
+    for (uint32_t b = 1; b <= batch_max; b++) {
+        const uint64_t run_ns = latency_ns[b - 1];
+        const bool slower = run_ns >= fewest_ns; /* then it is of use where fewer instances do */
+        if (run_ns == 0 || run_ns >= limit_ns ||
+            !carries(demand_qps, run_ns, b, slower ? fewest - 1 : instances_max)) {
+            continue;
+        }
+        const uint32_t n = fewest_instances(demand_qps, run_ns, b);
+        if (batches[n - 1] == 0 || run_ns < latency_ns[batches[n - 1] - 1]) {
+            batches[n - 1] = (uint8_t)b;
+        }
+        if (n < fewest) {
+            fewest = n;
+            fewest_ns = run_ns;
+        }
+    }
+    for (uint32_t n = fewest - 1; n < instances_max; n++) { /* what fewer carry, more do */
+        const uint8_t own = batches[n];
+        const bool better =
+            own != 0 && (best == 0 || latency_ns[own - 1] < latency_ns[best - 1] ||
+                         (latency_ns[own - 1] == latency_ns[best - 1] && own < best));
+        best = better ? own : best;
+        batches[n] = best;
+    }
+}
+
 static void
 solve_stage(const struct solver *solver, const struct leat_joint_stage *stage, double demand_qps,
             uint64_t latency_max_ns, struct term *term)
@@ -117,8 +178,8 @@ solve_stage(const struct solver *solver, const struct leat_joint_stage *stage, d
             const uint64_t *latency_ns = stage->latency_ns[k] + (size_t)(c - 1) * stage->batch_max;
             const uint32_t most =
                 cores / c < stage->instances_max ? cores / c : stage->instances_max;
-            leat_joint_batches(latency_ns, stage->batch_max, demand_qps, latency_max_ns, most,
-                               solver->batches);
+            list_batches(latency_ns, stage->batch_max, demand_qps, latency_max_ns, most,
+                         solver->batches);
             for (uint32_t n = stage->instances_min; n <= most; n++) {
                 const uint32_t cell = n * c * solver->stride[k], batch = solver->batches[n - 1];
                 const uint64_t run_ns = batch > 0 ? latency_ns[batch - 1] : UINT64_MAX;

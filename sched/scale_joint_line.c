@@ -6,8 +6,29 @@
 #include "sched/scale_joint_private.h"
 
 #define OBJECTIVE_MAX_NS (UINT64_C(1) << 50) /* longer ones, of thirteen days, are no other */
+#define KEPT_BYTES_MAX   (UINT64_C(1) << 20) /* of ways, but for one place */
 
 /* ---- What it costs ------------------------------------------------------------------------------------ */
+
+static void
+lay_out_ways(struct leat_joint_line *line, uint32_t cores_all, char *memory, size_t *at)
+{
+    const size_t bytes = sizeof(struct leat_joint_way) * LEAT_SCALE_STAGES_MAX * (cores_all + 1);
+
+    line->kept_count = LEAT_JOINT_SHARES;
+    while (line->kept_count > 1 && line->kept_count * bytes > KEPT_BYTES_MAX) {
+        line->kept_count /= 2;
+    }
+    for (uint32_t i = 0; i < line->kept_count; i++) {
+        struct leat_joint_way *ways = leat_joint_carve(memory, at, bytes);
+        for (uint32_t s = 0; s < LEAT_SCALE_STAGES_MAX && ways != NULL; s++) {
+            for (uint32_t k = 0; k < line->box->class_count; k++) {
+                line->kept[i].of[s][k] = ways;
+                ways += line->box->classes[k].cores;
+            }
+        }
+    }
+}
 
 void
 leat_joint_line_lay_out(struct leat_joint_line *line, const struct leat_joint_box *box,
@@ -20,6 +41,8 @@ leat_joint_line_lay_out(struct leat_joint_line *line, const struct leat_joint_bo
         cores = box->classes[k].cores > cores ? box->classes[k].cores : cores;
     }
     *line = (struct leat_joint_line){.box = box};
+    lay_out_ways(line, (uint32_t)steps, memory, at);
+    line->best = leat_joint_carve(memory, at, (cores + 1) * sizeof(line->best[0]));
     steps = box->class_count > 1 ? LEAT_JOINT_LINE_MAX + LEAT_JOINT_CLASSES_MAX : steps;
     for (uint32_t k = 0; k < box->class_count; k++) {
         line->costs[k] = leat_joint_carve(memory, at, (cores + 1) * sizeof(line->costs[k][0]));
@@ -27,7 +50,9 @@ leat_joint_line_lay_out(struct leat_joint_line *line, const struct leat_joint_bo
     line->latency_ns = leat_joint_carve(memory, at, steps * sizeof(line->latency_ns[0]));
     line->how = leat_joint_carve(memory, at, steps * sizeof(line->how[0]));
     line->instances = leat_joint_carve(memory, at, steps * sizeof(line->instances[0]));
-    line->batches = leat_joint_carve(memory, at, cores);
+    line->batches = leat_joint_carve(memory, at, LEAT_SCALE_STAGES_MAX * sizeof(line->batches[0]));
+    line->batch_count =
+        leat_joint_carve(memory, at, LEAT_SCALE_STAGES_MAX * sizeof(line->batch_count[0]));
     for (uint32_t t = 0; t < LEAT_JOINT_TERMS_MAX; t++) {
         line->points[t] = leat_joint_carve(memory, at, steps * sizeof(line->points[t][0]));
     }
@@ -60,9 +85,14 @@ leat_joint_line_set(struct leat_joint_line *line, const uint64_t *prices, uint64
     const uint64_t unit = one ? divisor : (spent / divisor / LEAT_JOINT_LINE_MAX + 1) * divisor;
     for (uint32_t k = 0; k < box->class_count; k++) {
         const uint32_t cores = box->classes[k].cores;
+        const uint64_t more = prices[k] / unit, more_rest = prices[k] % unit;
+        uint64_t cost = 0, rest = 0;
         for (uint32_t c = 0; c <= cores; c++) {
-            const uint64_t cost = (c * prices[k] + unit - 1) / unit;
-            line->costs[k][c] = (uint32_t)(cost < end ? cost : end); /* the end is beyond every limit */
+            const uint64_t rounded = cost + (rest > 0);
+            line->costs[k][c] =
+                (uint32_t)(rounded < end ? rounded : end); /* the end is beyond every limit */
+            cost += more + (rest + more_rest >= unit);
+            rest += rest + more_rest >= unit ? more_rest - unit : more_rest;
         }
         most += line->costs[k][cores];
     }
@@ -72,70 +102,50 @@ leat_joint_line_set(struct leat_joint_line *line, const uint64_t *prices, uint64
 
 /* ---- Stages --------------------------------------------------------------------------------------------- */
 
-static bool
-carries(double demand_qps, uint64_t run_ns, uint32_t batch, uint32_t instances)
-{
-    return (double)instances * batch * 1e9 >= demand_qps * (double)run_ns;
-}
-
-/* The fewest instances that carry the demand with the batch. */
+/* The batches of one number of cores in order of time, of the same time the smallest first. */
 static uint32_t
-fewest_instances(double demand_qps, uint64_t run_ns, uint32_t batch)
+sort_batches(const uint64_t *latency_ns, uint32_t batch_max, struct leat_joint_batch *batches)
 {
-    const double about = demand_qps * (double)run_ns / (batch * 1e9);
-    uint32_t n = about > 1 ? (uint32_t)about : 1; /* the quotient is rounded */
+    uint32_t count = 0;
 
-    while (n > 1 && carries(demand_qps, run_ns, batch, n - 1)) {
-        n--;
-    }
-    while (!carries(demand_qps, run_ns, batch, n)) {
-        n++;
-    }
-    return n;
-}
-
-uint32_t
-leat_joint_batches(const uint64_t *latency_ns, uint32_t batch_max, double demand_qps,
-                   uint64_t limit_ns, uint32_t instances_max, uint8_t *batches)
-{
-    uint32_t fewest = instances_max + 1;
-    uint64_t fewest_ns = 0; /* in which so many instances run a batch */
-    uint8_t best = 0;
-
-    memset(batches, 0, instances_max);
-    for (uint32_t b = 1; b <= batch_max; b++) {
-        const uint64_t run_ns = latency_ns[b - 1];
-        const bool slower = run_ns >= fewest_ns; /* then it is of use where fewer instances do */
-        if (run_ns == 0 || run_ns >= limit_ns ||
-            !carries(demand_qps, run_ns, b, slower ? fewest - 1 : instances_max)) {
+    for (uint32_t b = 0; b < batch_max; b++) {
+        const double run_ns = (double)(int64_t)latency_ns[b];
+        uint32_t i = count;
+        if (latency_ns[b] - 1 >= OBJECTIVE_MAX_NS - 1) { /* none, or too long */
             continue;
         }
-        const uint32_t n = fewest_instances(demand_qps, run_ns, b);
-        if (batches[n - 1] == 0 || run_ns < latency_ns[batches[n - 1] - 1]) {
-            batches[n - 1] = (uint8_t)b;
+        for (; i > 0 && batches[i - 1].run_ns > run_ns; i--) {
+            batches[i] = batches[i - 1];
         }
-        if (n < fewest) {
-            fewest = n;
-            fewest_ns = run_ns;
-        }
+        batches[i] = (struct leat_joint_batch){.run_ns = run_ns, .items = (int32_t)b + 1};
+        count++;
     }
-    for (uint32_t n = fewest - 1; n < instances_max; n++) { /* what fewer carry, more do */
-        const uint8_t own = batches[n];
-        const bool better =
-            own != 0 && (best == 0 || latency_ns[own - 1] < latency_ns[best - 1] ||
-                         (latency_ns[own - 1] == latency_ns[best - 1] && own < best));
-        best = better ? own : best;
-        batches[n] = best;
-    }
-    return fewest;
+    return count;
 }
 
-/* Lists what is faster than all that costs less, and in time. */
 static void
-list_points(struct leat_joint_line *line, uint32_t t, uint32_t limit, uint64_t objective_ns)
+sort_all_batches(struct leat_joint_line *line, const struct leat_joint_application *application)
+{
+    line->sorted = application;
+    for (uint32_t s = 0; s < application->stage_count; s++) {
+        const struct leat_joint_stage *stage = &application->stages[s];
+        for (uint32_t k = 0; k < line->box->class_count; k++) {
+            for (uint32_t c = stage->cores_min;
+                 stage->latency_ns[k] != NULL && c <= stage->cores_max; c++) {
+                const uint64_t *latency_ns =
+                    stage->latency_ns[k] + (size_t)(c - 1) * stage->batch_max;
+                line->batch_count[s][k][c - 1] =
+                    (uint8_t)sort_batches(latency_ns, stage->batch_max, line->batches[s][k][c - 1]);
+            }
+        }
+    }
+}
+
+/* Lists what is faster than all that costs less, and than least_ns. */
+static void
+list_points(struct leat_joint_line *line, uint32_t t, uint32_t limit, uint64_t least_ns)
 {
     struct leat_joint_point *points = line->points[t];
-    uint64_t least_ns = objective_ns < OBJECTIVE_MAX_NS ? objective_ns + 1 : OBJECTIVE_MAX_NS;
     uint32_t count = 0;
 
     for (uint32_t cost = 0; cost <= limit; cost++) {
@@ -150,42 +160,117 @@ list_points(struct leat_joint_line *line, uint32_t t, uint32_t limit, uint64_t o
     line->point_count[t] = count;
 }
 
-static void
-solve_stage(struct leat_joint_line *line, uint32_t t, const struct leat_joint_stage *stage,
-            double demand_qps, uint32_t limit, uint64_t objective_ns)
+/*
+ * The best ways of the stage with up to so many cores of the class. Of equal ones those of smaller teams stay, too: they were
+ * found first, which decides where both cost the same.
+ */
+static uint32_t
+list_ways(struct leat_joint_line *line, const struct leat_joint_application *application,
+          uint32_t s, uint32_t k, double demand_qps, uint32_t cores, uint64_t none_ns,
+          struct leat_joint_way *ways)
 {
-    const uint64_t none_ns = objective_ns < OBJECTIVE_MAX_NS ? objective_ns + 1 : OBJECTIVE_MAX_NS;
+    const struct leat_joint_stage *stage = &application->stages[s];
+    struct leat_joint_way *best = line->best;
+    uint64_t least_ns = none_ns;
+    uint32_t count = 0, team = 0;
+
+    for (uint32_t m = 0; m <= cores; m++) {
+        best[m].latency_ns = none_ns;
+    }
+    for (uint32_t c = stage->cores_min; c <= stage->cores_max && c <= cores; c++) {
+        const struct leat_joint_batch *batch = line->batches[s][k][c - 1],
+                                      *end = batch + line->batch_count[s][k][c - 1];
+        const uint32_t most = cores / c < stage->instances_max ? cores / c : stage->instances_max;
+        for (uint32_t n = most; n >= stage->instances_min;
+             n--) { /* the fewer there are, the more items each is to take */
+            while (batch < end && (int32_t)n * 1e9 * batch->items < demand_qps * batch->run_ns) {
+                batch++;
+            }
+            if (batch == end || batch->run_ns >= (double)none_ns) {
+                break;
+            }
+            const double waits_ns = (batch->run_ns + (int32_t)n - 1) /
+                                    (int32_t)n; /* below 2^53, so it is cut off as it should be */
+            const uint64_t latency_ns = (uint64_t)((int64_t)batch->run_ns + (int64_t)waits_ns);
+            if (latency_ns < best[n * c].latency_ns) {
+                best[n * c] = (struct leat_joint_way){.latency_ns = latency_ns,
+                                                      .cores = (uint16_t)(n * c),
+                                                      .instances = (uint16_t)n,
+                                                      .team = (uint8_t)c,
+                                                      .batch = (uint8_t)batch->items};
+            }
+        }
+    }
+    for (uint32_t m = 1; m <= cores; m++) {
+        if (best[m].latency_ns < least_ns ||
+            (best[m].latency_ns == least_ns && best[m].team < team)) {
+            least_ns = best[m].latency_ns;
+            team = best[m].team;
+            ways[count++] = best[m];
+        }
+    }
+    return count;
+}
+
+/* Those of the share, as far as they are known. */
+static struct leat_joint_ways *
+find_ways(struct leat_joint_line *line, const struct leat_joint_application *application,
+          uint32_t share)
+{
+    const size_t a = (size_t)(application - line->applications);
+    struct leat_joint_ways *ways =
+        &line->kept[(share + 5 * a) % line->kept_count]; /* all shares of one, or one of all */
+
+    if (line->sorted != application) {
+        sort_all_batches(line, application);
+    }
+    if (ways->application != application || ways->share != share) {
+        ways->application = application;
+        ways->share = share;
+        memset(ways->cores, 0, sizeof(ways->cores));
+        memset(ways->count, 0, sizeof(ways->count));
+    }
+    return ways;
+}
+
+static void
+solve_stage(struct leat_joint_line *line, uint32_t t, struct leat_joint_ways *ways, uint32_t s,
+            uint32_t limit)
+{
+    const struct leat_joint_application *application = ways->application;
+    const struct leat_joint_stage *stage = &application->stages[s];
+    const double demand_qps =
+        application->demand_qps * ways->share / LEAT_JOINT_SHARES * stage->calls;
+    const uint64_t none_ns = application->objective_ns < OBJECTIVE_MAX_NS
+                                 ? application->objective_ns + 1
+                                 : OBJECTIVE_MAX_NS;
 
     for (uint32_t cost = 0; cost <= limit; cost++) {
         line->latency_ns[cost] = none_ns;
     }
     for (uint32_t k = 0; k < line->box->class_count; k++) {
-        const uint32_t *costs = line->costs[k];
         uint32_t cores = line->box->classes[k].cores;
-        while (costs[cores] > limit) {
+        while (line->costs[k][cores] > limit) {
             cores--;
         }
-        for (uint32_t c = stage->cores_min;
-             stage->latency_ns[k] != NULL && c <= stage->cores_max && c <= cores; c++) {
-            const uint64_t *latency_ns = stage->latency_ns[k] + (size_t)(c - 1) * stage->batch_max;
-            const uint32_t most =
-                cores / c < stage->instances_max ? cores / c : stage->instances_max;
-            const uint32_t fewest = leat_joint_batches(latency_ns, stage->batch_max, demand_qps,
-                                                       none_ns, most, line->batches);
-            for (uint32_t n = fewest > stage->instances_min ? fewest : stage->instances_min;
-                 n <= most; n++) {
-                const uint32_t batch = line->batches[n - 1], cost = costs[n * c];
-                const uint64_t run_ns = latency_ns[batch - 1], best_ns = line->latency_ns[cost];
-                if (run_ns >= best_ns || run_ns > (best_ns - run_ns - 1) * n) {
-                    continue; /* as run_ns + run_ns / n, rounded up, is no less */
-                }
-                line->latency_ns[cost] = run_ns + (run_ns + n - 1) / n;
-                line->how[cost] = k << 16 | c << 8 | batch;
-                line->instances[cost] = n;
+        if (cores > ways->cores[s][k] && stage->latency_ns[k] != NULL) {
+            ways->cores[s][k] = cores;
+            ways->count[s][k] =
+                list_ways(line, application, s, k, demand_qps, cores, none_ns, ways->of[s][k]);
+        }
+        for (uint32_t i = 0; i < ways->count[s][k] && ways->of[s][k][i].cores <= cores; i++) {
+            const struct leat_joint_way *way = &ways->of[s][k][i];
+            const uint32_t cost = line->costs[k][way->cores];
+            const uint64_t best_ns = line->latency_ns[cost];
+            if (way->latency_ns < best_ns ||
+                (way->latency_ns == best_ns && line->how[cost] >> 16 == k)) {
+                line->latency_ns[cost] = way->latency_ns;
+                line->how[cost] = k << 16 | (uint32_t)way->team << 8 | way->batch;
+                line->instances[cost] = way->instances;
             }
         }
     }
-    list_points(line, t, limit, objective_ns);
+    list_points(line, t, limit, none_ns);
 }
 
 /* ---- Terms ---------------------------------------------------------------------------------------------- */
@@ -296,7 +381,8 @@ solve_join(struct leat_joint_line *line, const struct tree *tree, uint32_t t)
             }
         }
     }
-    list_points(line, t, limit, tree->limit_ns[t]);
+    list_points(line, t, limit,
+                tree->limit_ns[t] < OBJECTIVE_MAX_NS ? tree->limit_ns[t] + 1 : OBJECTIVE_MAX_NS);
 }
 
 /* The cheapest pair that is in time, of these the fastest: one point, if any. */
@@ -346,15 +432,13 @@ static bool
 solve_stages(struct leat_joint_line *line, const struct leat_joint_application *application,
              uint32_t share, uint32_t limit, struct tree *ret_tree)
 {
-    const double demand_qps = application->demand_qps * share / LEAT_JOINT_SHARES;
+    struct leat_joint_ways *ways = find_ways(line, application, share);
     uint32_t stack[LEAT_JOINT_TERMS_MAX], depth = 0;
 
     for (uint32_t t = 0; t < application->term_count; t++) {
         ret_tree->kind[t] = application->terms[t];
         if (application->terms[t] >= 0) {
-            const struct leat_joint_stage *stage = &application->stages[application->terms[t]];
-            solve_stage(line, t, stage, demand_qps * stage->calls, limit,
-                        application->objective_ns);
+            solve_stage(line, t, ways, (uint32_t)application->terms[t], limit);
             if (line->point_count[t] == 0) {
                 return false;
             }

@@ -13,14 +13,6 @@ void *leat_joint_carve(char *memory, size_t *at, size_t bytes);
 uint64_t leat_joint_shed(const struct leat_joint_application *application,
                          uint32_t share); /* by carrying so much alone */
 
-/*
- * The batch of least time in which n instances carry the demand, of equal ones the smallest: batches[n - 1], or 0.
- * latency_ns: of c cores, by batch. Times of limit_ns and more are none. Returns the fewest instances that do, or one more
- * than instances_max.
- */
-uint32_t leat_joint_batches(const uint64_t *latency_ns, uint32_t batch_max, double demand_qps,
-                            uint64_t limit_ns, uint32_t instances_max, uint8_t *batches);
-
 /* ---- All cells of a machine: exact ------------------------------------------------------------------ */
 
 #define LEAT_JOINT_CELLS_MAX 2048u
@@ -44,14 +36,44 @@ struct leat_joint_point {
     uint32_t instances; /* of a stage */
 };
 
+struct leat_joint_batch {
+    double run_ns, items; /* whole numbers */
+};
+
+/* How a stage carries its part of a share with so many cores of one class. */
+struct leat_joint_way {
+    uint64_t latency_ns;
+    uint16_t cores, instances; /* of all instances */
+    uint8_t team, batch;       /* cores of one */
+};
+
+/* The ways of all stages of one application that carries a share, whatever cores cost. */
+struct leat_joint_ways {
+    const struct leat_joint_application *application; /* NULL: nobody's */
+    uint32_t share;
+    uint32_t cores[LEAT_SCALE_STAGES_MAX][LEAT_JOINT_CLASSES_MAX]; /* that have been looked at */
+    uint32_t count[LEAT_SCALE_STAGES_MAX][LEAT_JOINT_CLASSES_MAX];
+    struct leat_joint_way
+        *of[LEAT_SCALE_STAGES_MAX][LEAT_JOINT_CLASSES_MAX]; /* more cores, no slower */
+};
+
 struct leat_joint_line {
     const struct leat_joint_box *box;
+    const struct leat_joint_application
+        *applications; /* all that are solved for: the caller's to set */
+    struct leat_joint_ways kept[LEAT_JOINT_SHARES]; /* in fewer places on machines of many cores */
+    uint32_t kept_count;
+    struct leat_joint_way *best;             /* by cores, of one stage and class */
     uint32_t *costs[LEAT_JOINT_CLASSES_MAX]; /* of so many cores of the class */
     uint32_t most;                           /* that all cores cost, or the last step */
     bool exact;                              /* steps are such that nothing is rounded */
     uint64_t *latency_ns;                    /* by cost */
     uint32_t *how, *instances;
-    uint8_t *batches;
+    const struct leat_joint_application
+        *sorted; /* whose batches follow, by class and cores of an instance; NULL: nobody's */
+    struct leat_joint_batch (*batches)[LEAT_JOINT_CLASSES_MAX][LEAT_SCALE_CORES_MAX]
+                                      [LEAT_SCALE_BATCH_MAX]; /* by stage */
+    uint8_t (*batch_count)[LEAT_JOINT_CLASSES_MAX][LEAT_SCALE_CORES_MAX];
     struct leat_joint_point
         *points[LEAT_JOINT_TERMS_MAX]; /* of each term: the more it costs, the faster it is */
     uint32_t point_count[LEAT_JOINT_TERMS_MAX];
@@ -69,7 +91,8 @@ void leat_joint_line_set(struct leat_joint_line *line, const uint64_t *prices, u
 /*
  * The least cost, `limit` at most, of carrying the share in time. The answer may take more cores of a class than there are
  * where there are several. Exact while no two terms have more than pairs_max pairs of points; of more, each is thinned
- * evenly first.
+ * evenly first. Applications stay as they are once the line has been laid out: how they carry a share is found once and kept
+ * for all prices, while it is one application's turn.
  */
 bool leat_joint_line_solve(struct leat_joint_line *line,
                            const struct leat_joint_application *application, uint32_t share,
