@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What clients see of a model, and the proof that the items of a batch do not touch each other.
+ * What clients see of a model.
  *
- * Two concrete copies, for 5 and 7 items, show which dims follow the batch even where a shape is
- * computed by the graph itself (Shape, Gather, Concat, Reshape). With those dims marked, inference runs
- * once more over the symbolic graph and reports operators that combine values along them, or that compute with how
- * many items there are.
+ * Two concrete copies, for 5 and 7 items, show which dims follow the batch even where a shape is computed by the graph
+ * itself (Shape, Gather, Concat, Reshape). That this holds for any number of items, and that items do not touch each
+ * other, is proved with them (kernels/items_apart.h).
  *
  * A model that fails there can be run for one item at a time. Then sizes may depend on tensor contents: copies for one item in
  * which every node that finds a size in a run finds one less, and as little as it can, show which dims of outputs follow. One
@@ -14,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/batch_size.h"
 #include "kernels/graph_build.h"
 #include "kernels/infer/infer.h"
+#include "kernels/items_apart.h"
 #include "kernels/op.h"
 
 #define PROBE_A 5 /* primes, so that few products of other dims look like one of them */
@@ -58,166 +57,6 @@ describe(const struct leat_value *a, const struct leat_value *b, const char *wha
     info.item_bytes = bytes;
     *ret = info;
     return LEAT_OK;
-}
-
-/* Dims of a value as both probes saw them: a number, the batch (or a multiple of it), or unknown. */
-static void
-mark_dims(const struct leat_value *a, const struct leat_value *b, struct leat_value *ret)
-{
-    ret->dtype = a->dtype;
-    ret->rank = a->rank;
-    for (uint32_t d = 0; d < a->rank; d++) {
-        ret->dims[d] = a->dims[d] == b->dims[d] ? a->dims[d] : LEAT_DIM_BATCH;
-    }
-}
-
-/* Elements of one slice along the batch axis, of the dims before it; 0 when there is no batch axis. */
-static size_t
-elements_before_batch(const struct leat_value *value)
-{
-    size_t before = 1;
-    for (uint32_t d = 0; d < value->rank; d++) {
-        if (value->dims[d] == LEAT_DIM_BATCH) {
-            return before;
-        }
-        before *= (size_t)value->dims[d];
-    }
-    return 0;
-}
-
-/*
- * A Slice, Tile or Resize that is no longer or shorter than its input takes each element from its own place,
- * whatever computes its parameters: unless it runs backwards, or cuts out a region.
- */
-static bool
-takes_items_in_order(const struct leat_graph *marked, const struct leat_node *node)
-{
-    const struct leat_attribute *place =
-        leat_node_attribute(node, "coordinate_transformation_mode");
-    const struct leat_value *steps = leat_node_input(marked, node, 4);
-    const int64_t *step;
-    uint32_t count = 0;
-
-    switch (node->op->kind) {
-    case LEAT_OP_TILE:
-        return true;
-    case LEAT_OP_RESIZE:
-        return place == NULL || strcmp(place->s, "tf_crop_and_resize") != 0;
-    case LEAT_OP_SLICE:
-        if (steps != NULL && !leat_value_ints(steps, &step, &count)) {
-            return false;
-        }
-        while (count > 0 && step[count - 1] > 0) {
-            count--;
-        }
-        return count == 0;
-    default:
-        return false;
-    }
-}
-
-/* The batch axis of the first input is as long in the output. */
-static bool
-keeps_batch(const struct leat_graph *marked, const struct leat_node *node,
-            const struct leat_graph *a, const struct leat_graph *b)
-{
-    const uint32_t from = node->inputs[0], to = node->outputs[0];
-    bool keeps = a->values[from].rank == a->values[to].rank;
-
-    for (uint32_t d = 0; keeps && d < marked->values[from].rank; d++) {
-        keeps = marked->values[from].dims[d] != LEAT_DIM_BATCH ||
-                (a->values[from].dims[d] == a->values[to].dims[d] &&
-                 b->values[from].dims[d] == b->values[to].dims[d]);
-    }
-    return keeps;
-}
-
-static enum leat_status
-check_node(struct leat_graph *marked, struct leat_node *node, const struct leat_graph *a,
-           const struct leat_graph *b, const bool *follows)
-{
-    bool mixes_items = false, follows_batch = false;
-
-    enum leat_status status = leat_graph_infer_mixing(marked, node, &mixes_items);
-    if (status == LEAT_OK) {
-        status = leat_node_follows_batch(marked, node, a, b, follows, &follows_batch);
-    }
-    if (status != LEAT_OK) {
-        return status;
-    }
-    for (uint32_t o = 0; o < node->output_count; o++) {
-        const uint32_t v = node->outputs[o];
-        if (v != LEAT_VALUE_NONE) {
-            mark_dims(&a->values[v], &b->values[v], &marked->values[v]);
-        }
-    }
-    if (mixes_items && takes_items_in_order(marked, node)) {
-        mixes_items = !keeps_batch(marked, node, a, b);
-    }
-    if (node->op->kind == LEAT_OP_RESHAPE || node->op->kind == LEAT_OP_FLATTEN) {
-        /* Row-major order keeps items whole only when the same number of elements comes before the batch. */
-        mixes_items = elements_before_batch(&marked->values[node->inputs[0]]) !=
-                      elements_before_batch(&marked->values[node->outputs[0]]);
-    }
-    if (mixes_items) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
-                              "it mixes the items of a batch, which may belong to different "
-                              "clients");
-    }
-    return follows_batch ? LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
-                                          "it computes with how many items a batch has, or with their order in it: "
-                                          "some may belong to other clients")
-                         : LEAT_OK;
-}
-
-static enum leat_status
-check_outputs(const struct leat_graph *marked, const bool *follows)
-{
-    for (uint32_t o = 0; o < marked->output_count; o++) {
-        if (follows[marked->outputs[o]]) {
-            return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
-                             "output '%.64s' tells how many items a batch has, or their order in it: some may belong to "
-                             "other clients",
-                             marked->values[marked->outputs[o]].name);
-        }
-    }
-    return LEAT_OK;
-}
-
-static enum leat_status
-check_items_apart(const struct leat_graph *graph, const struct leat_graph *a,
-                  const struct leat_graph *b)
-{
-    struct leat_graph *marked = NULL;
-    bool *follows = calloc((size_t)graph->value_count + 1, sizeof(*follows));
-    enum leat_status status = follows != NULL ? leat_graph_copy(graph, &marked)
-                                              : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to follow shapes");
-
-    if (status != LEAT_OK) {
-        free(follows);
-        return status;
-    }
-    for (uint32_t v = 0; v < marked->value_count; v++) {
-        /* Specialising keeps the indices; what it folded away follows shapes alone. */
-        if (a->values[v].rank == b->values[v].rank) {
-            mark_dims(&a->values[v], &b->values[v], &marked->values[v]);
-        } else {
-            status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "the rank of '%.64s' depends on the batch",
-                               a->values[v].name);
-        }
-    }
-    if (status == LEAT_OK) {
-        leat_values_follow_batch(marked, a, b, follows);
-        status = check_outputs(marked, follows);
-    }
-    for (uint32_t n = 0; n < marked->node_count && status == LEAT_OK; n++) {
-        struct leat_node *node = &marked->nodes[n];
-        const bool folded = a->values[node->outputs[0]].data != NULL && b->values[node->outputs[0]].data != NULL;
-        status = folded ? LEAT_OK : check_node(marked, node, a, b, follows);
-    }
-    leat_graph_destroy(marked);
-    free(follows);
-    return status;
 }
 
 static enum leat_status
@@ -266,7 +105,7 @@ leat_graph_signature(const struct leat_graph *graph, struct leat_tensor_info *in
         status = describe_all(a, b, found);
     }
     if (status == LEAT_OK) {
-        status = check_items_apart(graph, a, b);
+        status = leat_items_apart(graph, a, b);
     }
     leat_graph_destroy(a);
     leat_graph_destroy(b);

@@ -33,8 +33,8 @@
 enum {
     MINIMUM_PERCENT = 94,
     MINIMUM_DIRECT = 975,
-    MINIMUM_SERVED_REFERENCE = 519, /* rows of an EyeLike differ by their place in the batch */
-    MINIMUM_SERVED_CPU = 519
+    MINIMUM_SERVED_REFERENCE = 516, /* rows of an EyeLike differ by their place in the batch; three slices end at item 20 */
+    MINIMUM_SERVED_CPU = 516
 };
 
 /* Operators without a case here: tests/kernels/test_operators.c has some. */
