@@ -59,8 +59,8 @@ check_attributes(const struct leat_node *node)
             schema++;
         }
         if (schema->name == NULL) {
-            return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "attribute '%.64s' is not supported",
-                                  attribute->name);
+            return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "attribute '%.64s' is not supported at opsets %u to %u",
+                                  attribute->name, node->op->since, node->op->until);
         }
         if (schema->kind != attribute->kind) {
             return LEAT_NODE_FAIL(node, LEAT_ERR_PROTO, "attribute %s has type %s instead of %s",
@@ -87,8 +87,8 @@ leat_op_check(const struct leat_node *node)
     const struct leat_op *op = node->op;
 
     if (node->input_count < op->input_min || node->input_count > op->input_max) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_PROTO, "it has %u inputs; %u to %u are possible",
-                              node->input_count, op->input_min, op->input_max);
+        return LEAT_NODE_FAIL(node, LEAT_ERR_PROTO, "it has %u inputs; %u to %u are possible at opsets %u to %u",
+                              node->input_count, op->input_min, op->input_max, op->since, op->until);
     }
     if (node->output_count < 1 || node->output_count > op->output_max) {
         return LEAT_NODE_FAIL(node, LEAT_ERR_PROTO, "it has %u outputs; 1 to %u are possible",

@@ -11,7 +11,8 @@
 
 struct newer_form {
     const char *name;
-    int64_t since; /* the opset that brought the form */
+    int64_t since;       /* the opset that brought the form */
+    const char *refusal; /* of it in a file of the opset before */
     void (*newer)(struct builder *b);
     void (*older)(struct builder *b);
 };
