@@ -758,6 +758,7 @@ copy_node(struct leat_graph *copy, const struct leat_node *from)
         node->fused_activation = from->fused_activation;
         node->clip_min = from->clip_min;
         node->clip_max = from->clip_max;
+        node->slope = from->slope;
     }
     return status;
 }

@@ -107,6 +107,7 @@ enum leat_activation {
     LEAT_ACTIVATION_HARD_SWISH, /* x max(0, min(1, x / 6 + 1 / 2)) */
     LEAT_ACTIVATION_GELU,       /* x (1 + erf(x / sqrt(2))) / 2 */
     LEAT_ACTIVATION_GELU_TANH,  /* x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 */
+    LEAT_ACTIVATION_LEAKY_RELU, /* slope x below 0, else x */
 };
 
 struct leat_node {
@@ -119,6 +120,7 @@ struct leat_node {
     uint32_t fused_add; /* value index, or LEAT_VALUE_NONE */
     enum leat_activation fused_activation;
     float clip_min, clip_max; /* of LEAT_ACTIVATION_CLIP */
+    float slope;              /* of LEAT_ACTIVATION_LEAKY_RELU */
 };
 
 struct leat_graph {

@@ -758,6 +758,8 @@ cpu_activation_of(const struct leat_node *node)
         return (struct cpu_function){dnnl_eltwise_gelu_erf, 0, 0};
     case LEAT_ACTIVATION_GELU_TANH:
         return (struct cpu_function){dnnl_eltwise_gelu_tanh, 0, 0};
+    case LEAT_ACTIVATION_LEAKY_RELU:
+        return (struct cpu_function){dnnl_eltwise_relu, node->slope, 0};
     case LEAT_ACTIVATION_NONE:
     case LEAT_ACTIVATION_RELU:
         break;
@@ -921,8 +923,13 @@ lower_as_kind(struct cpu_builder *b)
         return cpu_lower_view(b);
     case LEAT_OP_CONCAT:
         return cpu_lower_concat(b);
+    case LEAT_OP_DEPTH_TO_SPACE:
+    case LEAT_OP_EXPAND:
+    case LEAT_OP_PAD:
+    case LEAT_OP_SPACE_TO_DEPTH:
+    case LEAT_OP_TILE:
     case LEAT_OP_TRANSPOSE:
-        return cpu_lower_transpose(b);
+        return cpu_lower_copy(b);
     case LEAT_OP_GATHER:
         return cpu_lower_gather(b);
     case LEAT_OP_EMBEDDING_BAG:

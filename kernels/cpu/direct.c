@@ -17,6 +17,9 @@ enum {
     /* Of a 1x1 convolution with more channels, so many at a time, for blocks of enough rows. */
     SLICE_CHANNELS = 8 * CPU_CHANNELS,
     PACKED_INPUTS = 16,
+    /* Groups of fewer rows than CPU_ROWS are faster than that cache: channels of which a panel's part stays in the first-level one. */
+    FEW_ROWS = 6 * CPU_ROWS,
+    FEW_CHANNELS = CPU_CHANNELS / 2,
 };
 
 static int64_t
@@ -275,12 +278,19 @@ weights_of(const struct cpu_direct *conv, const float *packed, int64_t vector, i
     return packed + (panel + begin) * CPU_PANEL + vector % CPU_VECTORS * CPU_LANES;
 }
 
+/* Channels of a part: all, where there is but one group of rows to read its weights. */
+static int64_t
+channels_of(int64_t rows, int64_t all)
+{
+    return rows <= CPU_ROWS ? all : rows < FEW_ROWS ? FEW_CHANNELS : CPU_CHANNELS;
+}
+
 /* A block's channels from `begin` to `end` with the vectors of a share. */
 static void
 multiply_slice(const struct cpu_direct *conv, const struct share *share, const float *const *pixels, int64_t count,
                int64_t begin, int64_t end, const float *packed, const float *bias, bool dense, float *result)
 {
-    const int64_t taps = taps_of(conv), inputs = conv->inputs;
+    const int64_t taps = taps_of(conv), inputs = conv->inputs, most = channels_of(count, end - begin);
 
     for (int64_t v = share->first_vector, next; v < share->last_vector; v = next) {
         const int64_t end_of_panel = (v / CPU_VECTORS + 1) * CPU_VECTORS;
@@ -290,8 +300,8 @@ multiply_slice(const struct cpu_direct *conv, const struct share *share, const f
         const float *then = next < share->last_vector ? weights_of(conv, packed, next, begin)
                                                       : weights_of(conv, packed, share->first_vector, end % inputs);
         for (int64_t t = 0; t < taps; t++) {
-            for (int64_t c = begin; c < end; c += CPU_CHANNELS) {
-                const int64_t channels = end - c < CPU_CHANNELS ? end - c : CPU_CHANNELS;
+            for (int64_t c = begin; c < end; c += most) {
+                const int64_t channels = end - c < most ? end - c : most;
                 const bool last = t + 1 == taps && c + channels == end;
                 const struct part part = {
                     .channel = c,

@@ -34,6 +34,9 @@ function_of(const struct leat_graph *graph, const struct leat_node *node, struct
     case LEAT_OP_HARD_SWISH:
         ret->algorithm = dnnl_eltwise_hardswish;
         return true;
+    case LEAT_OP_LEAKY_RELU:
+        *ret = (struct cpu_function){dnnl_eltwise_relu, leat_node_float(node, "alpha", 0.01f), 0};
+        return true;
     case LEAT_OP_NEG:
         *ret = (struct cpu_function){dnnl_eltwise_linear, -1.0f, 0.0f};
         return true;

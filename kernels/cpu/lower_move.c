@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operators that move elements, and the way out for everything that oneDNN does not do. */
+/* Views and Concat, and the way out for everything that oneDNN does not do. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,80 +152,6 @@ cpu_lower_concat(struct cpu_builder *b)
         status = concat_plain(b, args, outer);
     }
     free(args);
-    return status;
-}
-
-/* ---- Transpose -------------------------------------------------------------------------------------- */
-
-/* args: input, output. dims are the output's, strides where its neighbours lie in the input. */
-static enum leat_status
-run_transpose(const struct cpu_call *call)
-{
-    const struct cpu_step *step = call->step;
-    const unsigned char *in = call->pointers[0];
-    unsigned char *out = call->pointers[1];
-    int64_t at[LEAT_RANK_MAX] = {0};
-    size_t offset = 0;
-
-    for (size_t i = 0; i < step->count; i++) {
-        memcpy(out, in + offset * step->element_bytes, step->element_bytes);
-        out += step->element_bytes;
-        for (uint32_t d = step->rank; d-- > 0;) {
-            offset += (size_t)step->strides[d];
-            if (++at[d] < step->dims[d]) {
-                break;
-            }
-            offset -= (size_t)(step->strides[d] * step->dims[d]);
-            at[d] = 0;
-        }
-    }
-    return LEAT_OK;
-}
-
-enum leat_status
-cpu_lower_transpose(struct cpu_builder *b)
-{
-    const struct leat_value *x = leat_node_input(b->graph, b->node, 0), *y = leat_node_output(b->graph, b->node, 0);
-    uint32_t perm[LEAT_RANK_MAX];
-    int64_t stride[LEAT_RANK_MAX], step_size = 1;
-    struct cpu_arg args[2] = {{0, 0}, {0, 0}};
-    struct cpu_step *step;
-
-    if (x->rank == 0 || leat_value_elements(x) == 0) {
-        return LEAT_AGAIN;
-    }
-    leat_transpose_perm(b->node, x->rank, perm);
-    for (uint32_t d = x->rank; d-- > 0;) {
-        stride[d] = step_size;
-        step_size *= x->dims[d];
-    }
-    enum leat_status status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
-    if (status == LEAT_OK) {
-        status = cpu_plain_output(b, 0, &args[1].tensor);
-    }
-    if (status != LEAT_OK) {
-        return status;
-    }
-    if (y->dtype == LEAT_DTYPE_F32 && y->rank <= 6) {
-        int64_t strides[LEAT_RANK_MAX];
-        uint32_t turned;
-        for (uint32_t d = 0; d < y->rank; d++) {
-            strides[d] = stride[perm[d]];
-        }
-        const dnnl_memory_desc_t md = cpu_strided_md(y->dims, strides, y->rank);
-        status = cpu_view(b, args[0].tensor, &md, &turned);
-        return status == LEAT_OK ? cpu_add_reorder(b, turned, args[1].tensor) : status;
-    }
-    status = cpu_add_kernel(b, run_transpose, args, 2, &step);
-    if (status == LEAT_OK) {
-        step->rank = y->rank;
-        step->count = leat_value_elements(y);
-        step->element_bytes = leat_dtype_bytes(y->dtype);
-        for (uint32_t d = 0; d < y->rank; d++) {
-            step->dims[d] = y->dims[d];
-            step->strides[d] = stride[perm[d]];
-        }
-    }
     return status;
 }
 

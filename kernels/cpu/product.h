@@ -16,20 +16,16 @@
 #define CPU_VECTORS 4
 #define CPU_PANEL   (CPU_VECTORS * CPU_LANES)
 #define CPU_ROWS    6
-#define CPU_CHANNELS 128 /* at a time: their part of a panel stays in the first-level cache */
+#define CPU_CHANNELS 128 /* at a time: their part of a panel comes from the second-level cache as fast as it is multiplied */
 
 #define CPU_AVX512 __attribute__((target("avx512f")))
 #define CPU_INLINE static inline __attribute__((always_inline)) CPU_AVX512
 
-/*
- * In how many products `rows` of them are taken, of one size or nearly: group g begins at rows * g / groups. So many
- * that the next panel is asked for in whole, if there are two rows for each.
- */
+/* In how many products `rows` of them are taken, of one size or nearly: group g begins at rows * g / groups. */
 static inline int64_t
 cpu_groups(int64_t rows)
 {
-    const int64_t least = (rows + CPU_ROWS - 1) / CPU_ROWS, most = (rows + 1) / 2;
-    return least >= CPU_VECTORS ? least : most < CPU_VECTORS ? most : CPU_VECTORS;
+    return (rows + CPU_ROWS - 1) / CPU_ROWS;
 }
 
 /*

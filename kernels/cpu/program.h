@@ -301,7 +301,7 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_sum(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_greatest(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_view(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_concat(struct cpu_builder *b);
-LEAT_MUST_CHECK enum leat_status cpu_lower_transpose(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_copy(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_gather(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_embedding_bag(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_slice(struct cpu_builder *b);

@@ -8,32 +8,42 @@ can_fuse(const struct leat_graph *graph, const struct leat_node *node)
     return node != NULL && leat_node_output(graph, node, 0)->dtype == LEAT_DTYPE_F32;
 }
 
+/* As the fields of the same names. */
+struct activation {
+    enum leat_activation kind;
+    float clip_min, clip_max, slope;
+};
+
 /* False when the node is no activation, or its bounds are computed. */
 static bool
-activation_of(const struct leat_graph *graph, const struct leat_node *node, enum leat_activation *ret, float *ret_min,
-              float *ret_max)
+activation_of(const struct leat_graph *graph, const struct leat_node *node, struct activation *ret)
 {
+    *ret = (struct activation){.kind = LEAT_ACTIVATION_NONE};
     switch (node->op->kind) {
     case LEAT_OP_RELU:
-        *ret = LEAT_ACTIVATION_RELU;
+        ret->kind = LEAT_ACTIVATION_RELU;
         return true;
     case LEAT_OP_CLIP:
-        *ret = LEAT_ACTIVATION_CLIP;
-        return leat_clip_bounds(graph, node, ret_min, ret_max);
+        ret->kind = LEAT_ACTIVATION_CLIP;
+        return leat_clip_bounds(graph, node, &ret->clip_min, &ret->clip_max);
     case LEAT_OP_SIGMOID:
-        *ret = LEAT_ACTIVATION_SIGMOID;
+        ret->kind = LEAT_ACTIVATION_SIGMOID;
         return true;
     case LEAT_OP_TANH:
-        *ret = LEAT_ACTIVATION_TANH;
+        ret->kind = LEAT_ACTIVATION_TANH;
         return true;
     case LEAT_OP_SWISH:
-        *ret = LEAT_ACTIVATION_SWISH;
+        ret->kind = LEAT_ACTIVATION_SWISH;
         return true;
     case LEAT_OP_HARD_SWISH:
-        *ret = LEAT_ACTIVATION_HARD_SWISH;
+        ret->kind = LEAT_ACTIVATION_HARD_SWISH;
         return true;
     case LEAT_OP_GELU:
-        *ret = leat_node_int(node, "tanh", 0) != 0 ? LEAT_ACTIVATION_GELU_TANH : LEAT_ACTIVATION_GELU;
+        ret->kind = leat_node_int(node, "tanh", 0) != 0 ? LEAT_ACTIVATION_GELU_TANH : LEAT_ACTIVATION_GELU;
+        return true;
+    case LEAT_OP_LEAKY_RELU:
+        ret->kind = LEAT_ACTIVATION_LEAKY_RELU;
+        ret->slope = leat_node_float(node, "alpha", 0.01f);
         return true;
     default:
         return false;
@@ -115,18 +125,18 @@ LEAT_PASS_FUNCTION(fuse_activation)
     }
     for (uint32_t n = 0; n < graph->node_count; n++) {
         struct leat_node *activation = &graph->nodes[n];
-        enum leat_activation kind;
-        float min = 0, max = 0;
-        if (activation->op == NULL || !activation_of(graph, activation, &kind, &min, &max)) {
+        struct activation fused;
+        if (activation->op == NULL || !activation_of(graph, activation, &fused)) {
             continue;
         }
         struct leat_node *node = leat_pass_sole_producer(graph, &index, activation->inputs[0]);
         if (!can_fuse(graph, node)) {
             continue;
         }
-        node->fused_activation = kind;
-        node->clip_min = min;
-        node->clip_max = max;
+        node->fused_activation = fused.kind;
+        node->clip_min = fused.clip_min;
+        node->clip_max = fused.clip_max;
+        node->slope = fused.slope;
         leat_pass_take_output(&index, graph, node, activation);
         changed = true;
     }

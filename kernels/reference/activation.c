@@ -102,6 +102,9 @@ leat_reference_activate(const struct leat_node *node, float *y, size_t count)
         case LEAT_ACTIVATION_GELU_TANH:
             y[i] = (float)gelu_of(x, 1, 0);
             break;
+        case LEAT_ACTIVATION_LEAKY_RELU:
+            y[i] = (float)leaky_relu_of(x, (double)node->slope, 0);
+            break;
         }
     }
 }

@@ -22,7 +22,6 @@
 #define MANY     INT64_C(11000000) /* rows of 256 bytes: 2.6 GiB */
 #define RESIDENT ((size_t)64 << 20)
 
-enum { ONNX_BOOL = 9 };
 
 static char folder[64];
 static int folder_fd;

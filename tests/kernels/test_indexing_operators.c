@@ -20,7 +20,7 @@
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
 
-enum { ONNX_U64 = 13, ONNX_BOOL = 9 };
+enum { ONNX_U64 = 13 };
 enum { TENSOR_BYTES = 1024, RACES = 200 };
 
 /* What a number that is hostile enough does. */

@@ -13,7 +13,7 @@
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
 
-enum { ONNX_BOOL = 9, BRANCHES = 8, BRANCH_ELEMENTS = 1 << 16, BRANCH_BYTES = 4 * BRANCH_ELEMENTS };
+enum { BRANCHES = 8, BRANCH_ELEMENTS = 1 << 16, BRANCH_BYTES = 4 * BRANCH_ELEMENTS };
 enum { LAYERS = 6, CHANNELS = 40, SIDE = 128, HISTOGRAM_BYTES = 128 << 10 };
 
 /* Convolutions one after the other, whose weights no kernel wants as they are. */

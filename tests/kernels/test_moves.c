@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Look-ups, sums of looked-up rows and ranges of tensors give the reference backend's answers on the cpu backend,
- *          alone and split between the members of a team, and an index out of range fails the batch wherever it stands.
- * Method   Random shapes and indices, small ones and such that every member gets its part; hostile indices at random
- *          places of both halves. Sums may differ in rounding, everything else in no bit.
+ * Goal     Look-ups, sums of looked-up rows, ranges of tensors, and what repeats, spreads, permutes or surrounds elements give
+ *          the reference backend's answers on the cpu backend, alone and split between the members of a team, and an index out
+ *          of range fails the batch wherever it stands.
+ * Method   Random shapes and indices, small ones and such that every member gets its part; elements of one, four and eight
+ *          bytes; hostile indices at random places of both halves. Sums may differ in rounding, everything else in no bit.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -156,6 +157,89 @@ test_look_up(struct leat_team *team, bool bag)
     free(indices);
 }
 
+/* The node `op` with a list of numbers as its second operand. */
+static Onnx__NodeProto *
+add_with_list(struct builder *b, const char *op, const int64_t *list, size_t count)
+{
+    (void)builder_constant(b, "list", ONNX_I64, list, (const int64_t[]){(int64_t)count}, 1);
+    return builder_node(b, op, "v list", "w");
+}
+
+/* One of them on v, which has these dims, makes w. */
+static void
+add_copy(struct builder *b, int64_t *dims, size_t rank)
+{
+    int64_t list[2 * LEAT_RANK_MAX];
+
+    switch (between(0, 4)) {
+    case 0:
+        for (size_t d = 0; d < rank; d++) {
+            list[d] = between(1, 3);
+        }
+        (void)add_with_list(b, "Tile", list, rank);
+        break;
+    case 1:
+        for (size_t d = 0; d < rank; d++) {
+            list[1 + d] = dims[d] == 1 ? between(1, 5) : dims[d];
+        }
+        list[0] = between(1, 3);
+        (void)(between(0, 1) != 0 ? add_with_list(b, "Expand", list, rank + 1) : add_with_list(b, "Expand", list + 1, rank));
+        break;
+    case 2:
+        for (size_t d = 0; d < 2 * rank; d++) { /* taken away too, now and then */
+            list[d] = between(0, 9) == 0 && dims[d % rank] > 2 ? -1 : between(0, 3);
+        }
+        (void)add_with_list(b, "Pad", list, 2 * rank);
+        break;
+    case 3:
+        for (size_t d = 0; d < rank; d++) {
+            const size_t other = (size_t)between(0, (int64_t)d);
+            list[d] = list[other];
+            list[other] = (int64_t)d;
+        }
+        (void)builder_ints(b, builder_node(b, "Transpose", "v", "w"), "perm", list, rank);
+        break;
+    default: {
+        const bool deep = between(0, 1) != 0;
+        Onnx__NodeProto *node = builder_node(b, deep ? "DepthToSpace" : "SpaceToDepth", "v", "w");
+        (void)builder_int(b, node, "blocksize", 2);
+        if (deep) {
+            (void)builder_string(b, node, "mode", between(0, 1) != 0 ? "DCR" : "CRD");
+        }
+    }
+    }
+}
+
+static void
+test_copy(struct leat_team *team)
+{
+    static const int types[] = {ONNX_F32, ONNX_I64, ONNX_BOOL};
+    const int type = types[between(0, 2)];
+    int64_t dims[4];
+    struct builder b;
+    size_t count = 1;
+
+    for (size_t d = 0; d < 4; d++) { /* blocks of 2 x 2 need what they divide */
+        dims[d] = between(0, 3) == 0 && d == 0 ? 1 : d == 1 ? 4 * between(1, 3) : 2 * between(1, between(0, 3) == 0 ? 20 : 4);
+        count *= (size_t)dims[d];
+    }
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, dims, 4);
+    (void)builder_int(&b, builder_node(&b, "Cast", "x", "v"), "to", type);
+    add_copy(&b, dims, 4);
+    (void)builder_int(&b, builder_node(&b, "Cast", "w", "y"), "to", ONNX_F32);
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    float *x = floats(count);
+    for (size_t i = 0; i < count; i++) {
+        x[i] = (float)(i % 3 == 0 ? 0 : i); /* no two of them are one, but of truths */
+    }
+    expect_same(graph, graph, team, (const void *const[]){x}, 0, false);
+    free(x);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+}
+
 int
 main(void)
 {
@@ -166,6 +250,9 @@ main(void)
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
     for (int round = 0; round < ROUNDS; round++) {
         test_slice(team);
+        test_copy(team);
+        test_copy(team);
+        test_copy(team);
         test_look_up(team, true);
         test_look_up(team, false);
     }

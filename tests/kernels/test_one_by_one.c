@@ -16,7 +16,6 @@
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
 
-enum { ONNX_BOOL = 9 };
 
 static const struct leat_backend *backends[2];
 static uint32_t backend_count;
