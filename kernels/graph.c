@@ -406,6 +406,12 @@ leat_value_in_place(const struct leat_value *value)
     return (uintptr_t)value->data % PAYLOAD_ALIGN == 0;
 }
 
+bool
+leat_value_has_elements(const struct leat_value *value)
+{
+    return (uintptr_t)value->data % leat_dtype_bytes(value->dtype) == 0;
+}
+
 /* By a call, not through the mapping: its pages need not become resident, and one that is gone is an error. */
 static enum leat_status
 read_mapped(const struct leat_value *value, void *to)

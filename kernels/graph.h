@@ -163,9 +163,10 @@ LEAT_MUST_CHECK enum leat_status leat_onnx_open_files(const void *bytes, size_t 
 void leat_onnx_close_files(struct leat_onnx_file *files, uint32_t count);
 
 /*
- * The same of a model whose weights may lie in other files. Those of floats that take LEAT_MAPPED_BYTES_MIN or more and are aligned
- * to 64 bytes in their file are mapped (kernels/mapping.h), everything else is copied. In a model's own file, where that is mapped,
- * as large weights of MatMul and Gemm stay where they are, aligned or not: what multiplies by them keeps them in a layout of its own.
+ * The same of a model whose weights may lie in other files. Those of floats that take LEAT_MAPPED_BYTES_MIN or more are mapped
+ * (kernels/mapping.h) where they are aligned to 64 bytes in their file, or nobody minds that they are not: what multiplies by
+ * weights (MatMul, Gemm) keeps them in a layout of its own, and look-ups read a table element by element. Everything else is
+ * copied. In a model's own file, where that is mapped, large weights of MatMul and Gemm stay where they are, aligned or not.
  */
 struct leat_onnx_source {
     const void *bytes;
@@ -263,8 +264,10 @@ struct leat_elements {
 /* LEAT_ERR_PROTO when the file is not as it was. On success leat_elements_close() ends it. */
 LEAT_MUST_CHECK enum leat_status leat_value_open(const struct leat_value *value, struct leat_elements *ret);
 void leat_elements_close(const struct leat_elements *elements);
-/* A constant whose data is 64-byte aligned: elements may be read there. What is not lies in a file, where only bytes are. */
+/* A constant whose data is 64-byte aligned: elements may be read there. What is not lies in a file. */
 bool leat_value_in_place(const struct leat_value *value);
+/* A constant whose data is aligned as its elements are: one by one, they may be read there. Otherwise only bytes may. */
+bool leat_value_has_elements(const struct leat_value *value);
 
 /* Helpers for backends and passes. */
 const struct leat_attribute *leat_node_attribute(const struct leat_node *node, const char *name);

@@ -549,6 +549,38 @@ cpu_plain(struct cpu_builder *b, uint32_t value, uint32_t *ret_tensor)
     return status;
 }
 
+/* Nobody packs so: it keeps oneDNN and what loads whole vectors from a constant that is not as aligned as they want. */
+static void
+leave_in_place(const struct leat_value *value, void *packed)
+{
+    (void)value;
+    (void)packed;
+    LEAT_ASSERT(false && "there is nothing to write");
+}
+
+enum leat_status
+cpu_table(struct cpu_builder *b, uint32_t value, uint32_t *ret_tensor)
+{
+    const struct leat_value *v = &b->graph->values[value];
+
+    if (v->data == NULL || leat_value_in_place(v) || !leat_value_has_elements(v) || b->program->plain[value] != CPU_NONE) {
+        return cpu_plain(b, value, ret_tensor);
+    }
+    enum leat_status status = cpu_constants_make_room(&b->program->constants);
+    struct cpu_constant *constant = calloc(1, sizeof(*constant));
+    if (status == LEAT_OK && constant == NULL) {
+        status = no_memory();
+    }
+    if (status != LEAT_OK) {
+        free(constant);
+        return status;
+    }
+    *constant = (struct cpu_constant){.source = v->data, .pack = leave_in_place, .data = v->data};
+    cpu_constants_add(&b->program->constants, constant);
+    const struct cpu_tensor tensor = {.bytes = v->data_bytes, .buffer = CPU_NONE, .constant = constant};
+    return add_tensor(b->program, &tensor, ret_tensor);
+}
+
 enum leat_status
 cpu_best(struct cpu_builder *b, uint32_t value, uint32_t *ret_tensor)
 {

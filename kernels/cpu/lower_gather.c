@@ -107,7 +107,7 @@ add_look_up(struct cpu_builder *b, enum leat_status (*kernel)(const struct cpu_c
     const struct leat_value *data = leat_node_input(b->graph, b->node, 0), *indices = leat_node_input(b->graph, b->node, 1);
     struct cpu_arg args[3] = {{0, 0}, {0, 0}, {0, 0}};
 
-    enum leat_status status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
+    enum leat_status status = cpu_table(b, b->node->inputs[0], &args[0].tensor);
     if (status == LEAT_OK) {
         status = cpu_plain(b, b->node->inputs[1], &args[1].tensor);
     }

@@ -158,6 +158,8 @@ LEAT_MUST_CHECK enum leat_status cpu_constant_scaled(struct cpu_builder *b, uint
                                                      const dnnl_memory_desc_t *seen_as, const dnnl_memory_desc_t *md,
                                                      const float *factors, size_t factor_count, int mask,
                                                      uint32_t *ret_tensor);
+/* The plain form of what look-ups read, element by element: of a constant wherever that lies, if its elements are aligned. */
+LEAT_MUST_CHECK enum leat_status cpu_table(struct cpu_builder *b, uint32_t value, uint32_t *ret_tensor);
 /* A constant value as `pack` writes it. */
 LEAT_MUST_CHECK enum leat_status cpu_constant_packed(struct cpu_builder *b, uint32_t value, cpu_pack pack,
                                                      size_t bytes, uint32_t *ret_tensor);

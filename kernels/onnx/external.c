@@ -94,13 +94,18 @@ leat_onnx_files_close(struct leat_onnx_files *files)
     files->count = 0;
 }
 
-/* Floats decide nothing but answers: other types may be shapes, axes or indices, which must stay as they were checked. */
+/*
+ * Floats decide nothing but answers: other types may be shapes, axes or indices, which must stay as they were checked. f32 that is
+ * not aligned is copied when it is known who reads it, unless nobody minds; where there are graphs inside, at once.
+ */
 static bool
-may_map(const struct leat_value *value, const unsigned char *data, uint64_t offset)
+may_map(const struct leat_value *value, const unsigned char *data, uint64_t offset, bool graphs_inside)
 {
+    const bool aligned = ((uintptr_t)data + offset) % MAPPED_ALIGN == 0;
     const bool is_float = value->dtype == LEAT_DTYPE_F32 || value->dtype == LEAT_DTYPE_F64 ||
                           value->dtype == LEAT_DTYPE_F16 || value->dtype == LEAT_DTYPE_BF16;
-    return is_float && leat_value_bytes(value) >= LEAT_MAPPED_BYTES_MIN && ((uintptr_t)data + offset) % MAPPED_ALIGN == 0;
+    return is_float && leat_value_bytes(value) >= LEAT_MAPPED_BYTES_MIN &&
+           (aligned || (value->dtype == LEAT_DTYPE_F32 && !graphs_inside));
 }
 
 enum leat_status
@@ -133,7 +138,7 @@ leat_onnx_external(struct leat_graph *graph, struct leat_onnx_files *files, cons
                          (unsigned long long)(place.has_length ? place.length : file_bytes),
                          (unsigned long long)place.offset, file_bytes);
     }
-    if (may_map(value, data, place.offset)) {
+    if (may_map(value, data, place.offset, files->graphs_inside)) {
         leat_graph_map_constant(graph, index, mapping, (size_t)place.offset);
         return LEAT_OK;
     }

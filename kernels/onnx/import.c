@@ -773,16 +773,35 @@ has_graphs(const Onnx__GraphProto *proto)
     return false;
 }
 
-/* What lies in the model's own file is copied. What is in others is large and aligned. */
+/*
+ * Weights of products stay where they lie: they are packed for the kernels. So do tables of look-ups in other files, if their
+ * elements are aligned: a row is read element by element. In the model's own file they do not, wherever they lie, for tables get
+ * huge pages.
+ */
+static bool
+may_stay(const struct leat_node *node, uint32_t input, const struct leat_value *value, const struct leat_mapping *own)
+{
+    switch (node->op->kind) {
+    case LEAT_OP_GEMM:
+    case LEAT_OP_MATMUL:
+        return input == 1;
+    case LEAT_OP_GATHER:
+        return input == 0 && value->mapping != own && leat_value_has_elements(value);
+    default:
+        return false;
+    }
+}
+
+/* What lies in another file and is aligned for all, stays for all. */
 static enum leat_status
 settle(struct leat_graph *graph, const struct leat_mapping *own, uint32_t index)
 {
-    const struct leat_mapping *mapping = index != LEAT_VALUE_NONE ? graph->values[index].mapping : NULL;
+    const struct leat_value *value = &graph->values[index];
+    const bool stays = value->mapping == NULL || (value->mapping != own && leat_value_in_place(value));
 
-    return mapping != NULL && mapping == own ? leat_graph_unmap_constant(graph, index) : LEAT_OK;
+    return stays ? LEAT_OK : leat_graph_unmap_constant(graph, index);
 }
 
-/* Weights of products stay in the model's file; what anything else reads does not, wherever it lies: tables get huge pages. */
 static enum leat_status
 settle_others(struct leat_graph *graph, const struct leat_mapping *own)
 {
@@ -790,9 +809,10 @@ settle_others(struct leat_graph *graph, const struct leat_mapping *own)
 
     for (uint32_t n = 0; n < graph->node_count && status == LEAT_OK; n++) {
         const struct leat_node *node = &graph->nodes[n];
-        const bool product = node->op->kind == LEAT_OP_MATMUL || node->op->kind == LEAT_OP_GEMM;
         for (uint32_t i = 0; i < node->input_count && status == LEAT_OK; i++) {
-            status = product && i == 1 ? LEAT_OK : settle(graph, own, node->inputs[i]);
+            const uint32_t v = node->inputs[i];
+            const bool stays = v == LEAT_VALUE_NONE || may_stay(node, i, &graph->values[v], own);
+            status = stays ? LEAT_OK : settle(graph, own, v);
         }
     }
     for (uint32_t o = 0; o < graph->output_count && status == LEAT_OK; o++) {
@@ -812,7 +832,8 @@ import_model(const Onnx__ModelProto *model, const struct leat_onnx_source *sourc
         return LEAT_FAIL(LEAT_ERR_PROTO, "there is no graph in the file");
     }
     /* Constants that inner graphs read are theirs too: there, all are in place. */
-    files.in_place_min = has_graphs(model->graph)        ? SIZE_MAX
+    files.graphs_inside = has_graphs(model->graph);
+    files.in_place_min = files.graphs_inside            ? SIZE_MAX
                          : source->mapped_bytes_min > 0 ? source->mapped_bytes_min
                                                         : LEAT_MAPPED_BYTES_MIN;
     enum leat_status status = find_opset(model, &opset);

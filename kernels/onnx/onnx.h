@@ -43,6 +43,7 @@ bool leat_onnx_raw(const Onnx__TensorProto *tensor, ProtobufCBinaryData *ret_raw
 /* Files beside the model that tensors lie in: each is mapped once. */
 struct leat_onnx_files {
     const struct leat_onnx_source *source; /* whose files and folder they are */
+    bool graphs_inside;                   /* of some node: what they read has to be aligned */
     size_t in_place_min;                  /* floats of as many bytes stay in the model's own file, where that is mapped */
     uint32_t count;
     const char *names[LEAT_ONNX_FILES_MAX]; /* of the unpacked message */
