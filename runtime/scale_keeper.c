@@ -106,8 +106,14 @@ solve(struct leat_daemon *daemon, const struct leat_scaler_options *options)
     if (count == 0) {
         return;
     }
+    if (count != keeper->decided_count ||
+        memcmp(of, keeper->decided_of, count * sizeof(of[0])) != 0) {
+        memcpy(keeper->decided_of, of, count * sizeof(of[0]));
+        keeper->decided_count = count;
+        keeper->state = (struct leat_scaler_state){0}; /* it is about others */
+    }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
-    leat_scaler_decide(options, &keeper->box, served, count, keeper->memory);
+    leat_scaler_decide(options, &keeper->box, &keeper->state, served, count, keeper->memory);
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     for (uint32_t i = 0; i < count; i++) {
         keeper->applications[of[i]].scaler = keeper->decided[i];

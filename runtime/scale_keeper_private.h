@@ -75,6 +75,8 @@ struct leat_scale_keeper {
     struct leat_joint_box box;                   /* all cores */
     /* The thread's alone, for while it decides without the mutex. */
     struct leat_scaler_application decided[LEAT_SCALER_APPLICATIONS_MAX];
+    uint32_t decided_of[LEAT_SCALER_APPLICATIONS_MAX], decided_count; /* of the configuration */
+    struct leat_scaler_state state;                                   /* of decisions about these */
     void *memory; /* the solver's */
 };
 

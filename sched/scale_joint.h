@@ -11,10 +11,10 @@
  * Scarcity  Where the machine is too small, the answer first sheds as little demand as it can, in sixteenths of an
  *           application's and weighed by the caller, and is then the cheapest. The caller may say that to carry nothing of an
  *           application counts as more than what it asks for, so that the greedy do not starve the modest.
- * Method    The least latency of a stage with so many cores of a class, and for each price; then of terms, where merging two
- *           takes all pairs that are no worse in price and time. The cheapest that is in time is what an application takes for a share of its demand; of all
- *           applications' shares those are taken that shed least and fit the machine. Where cores are of several classes
- *           each class is dear in turn, which gives ways to spare it.
+ * Method    The least latency of a stage with so many cores of a class, and for each price; then of terms, where merging
+ *           two takes all pairs that are no worse in price and time. The cheapest that is in time is what an application
+ *           takes for a share of its demand; of all applications' shares those are taken that shed least and fit the
+ *           machine. Where cores are of several classes each class is dear in turn, which gives ways to spare it.
  * Exact     No other choice sheds less, or as little for less: with one class of cores, unless shares or points are left out
  *           (Time), and with several that make few cells (some hundreds: the product of all cores + 1). With more cells, where
  *           each application gets its cheapest, the price is the least but for one and a 256th for each stage, and just the

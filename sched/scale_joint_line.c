@@ -161,8 +161,8 @@ list_points(struct leat_joint_line *line, uint32_t t, uint32_t limit, uint64_t l
 }
 
 /*
- * The best ways of the stage with up to so many cores of the class. Of equal ones those of smaller teams stay, too: they were
- * found first, which decides where both cost the same.
+ * The best ways of the stage with up to so many cores of the class. Of equal ones those of smaller teams stay, too: they
+ * come first, which decides where both cost the same.
  */
 static uint32_t
 list_ways(struct leat_joint_line *line, const struct leat_joint_application *application,

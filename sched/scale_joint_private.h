@@ -91,8 +91,8 @@ void leat_joint_line_set(struct leat_joint_line *line, const uint64_t *prices, u
 /*
  * The least cost, `limit` at most, of carrying the share in time. The answer may take more cores of a class than there are
  * where there are several. Exact while no two terms have more than pairs_max pairs of points; of more, each is thinned
- * evenly first. Applications stay as they are once the line has been laid out: how they carry a share is found once and kept
- * for all prices, while it is one application's turn.
+ * evenly first. Applications stay as they are once the line has been laid out: how they carry a share is found once
+ * and kept for all prices, while it is one application's turn.
  */
 bool leat_joint_line_solve(struct leat_joint_line *line,
                            const struct leat_joint_application *application, uint32_t share,

@@ -15,6 +15,11 @@
  * Overload  Where all cores are too few, what is in time within twice the objective is looked for, and so on up to sixteen
  *           times; then what carries most, in finer and finer shares. Who would be left with nothing has its least before
  *           all else.
+ * Steady    What sufficed then is kept, and solved for at once in the next decisions, as long as each demand is between
+ *           three quarters and four thirds of what it was found for and all else but times of batches is the same. So a
+ *           load that stays gets the orders that looking for all anew gives, for one solution for instances and one for
+ *           cores. One more in each decision, for either in turn, looks for it anew: it is some twenty decisions old at most.
+ *           While a load wavers it carries as much on average (tests/sched/test_scaler.c).
  * Down      Cores are given back once as few have sufficed for some decisions in a row, or where others need them.
  * Classes   A stage's first instances are of the class that makes all of it cheapest, or of one that has workers for it;
  *           later ones of the same.
@@ -72,8 +77,42 @@ struct leat_scaler_application {
     float rates[LEAT_SCALER_HOLD_MAX]; /* ring */
 };
 
-/* Fills in the orders. The machine's cores are those that these applications may have in all. */
+/* ---- What sufficed of late where not all could be carried in time; the scaler's ---------------------- */
+
+struct leat_scaler_sought { /* of one application */
+    double part, best_part; /* of its demand that was asked for: in the last round, in the best */
+    uint32_t share, best_share;
+    uint32_t doublings; /* of its objective */
+};
+
+struct leat_scaler_attempt {
+    struct leat_scaler_sought of[LEAT_SCALER_APPLICATIONS_MAX];
+    uint32_t round;
+    bool ended, whole, best_is_finer;
+    uint8_t
+        fed[LEAT_SCALER_APPLICATIONS_MAX]; /* who has its least before all else, in that order */
+    uint32_t fed_count;
+};
+
+struct leat_scaler_search {
+    struct leat_scaler_attempt found, next;
+    double demand_qps[LEAT_SCALER_APPLICATIONS_MAX]; /* that it was found for */
+    uint64_t sum;                                    /* of what else it was found for */
+};
+
+/* The caller's: zeroed at first, and whenever what was found is to count no more. */
+struct leat_scaler_state {
+    struct leat_scaler_search searches[2]; /* for instances, and for cores */
+    uint32_t turn;
+};
+
+/*
+ * Fills in the orders. The machine's cores are those that these applications may have in all. With a state applications are
+ * those of before, in the same order; without one (NULL) all is looked for anew.
+ */
 void leat_scaler_decide(const struct leat_scaler_options *options, const struct leat_joint_box *box,
-                        struct leat_scaler_application *const *applications, uint32_t count, void *memory);
+                        struct leat_scaler_state *state,
+                        struct leat_scaler_application *const *applications, uint32_t count,
+                        void *memory);
 
 #endif /* LEAT_SCHED_SCALER_H */

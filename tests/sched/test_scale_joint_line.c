@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     What sched/scale_joint_line.c says of one stage is what looking at every way says: the least cost in time, of these
- *          the least time, and of such the first by class, cores and instances, with the smallest batch. Whatever it keeps from
- *          shares, limits and prices before changes nothing.
+ * Goal     What sched/scale_joint_line.c says of one stage is what looking at every way says: the least cost in time, of
+ *          these the least time, and of such the first by class, cores and instances, with the smallest batch. Whatever it
+ *          keeps from shares, limits and prices before changes nothing.
  * Method   Random stages, with times that are equal, missing, or no less for fewer items; shares, limits and prices in any
  *          order on one line; and the same by a loop over all there is.
  */

@@ -2,7 +2,8 @@
 /*
  * Goal     Orders never add up to more cores or workers than there are, nor bounds that the applications set; a load that
  *          jumps gets cores at once, one that stays gets instances, one that goes gives both back, in that order; who comes
- *          late has a worker of who has more; the same input gives the same orders.
+ *          late has a worker of who has more; the same input gives the same orders. While a load stays as it is, what
+ *          sufficed before gives the orders that looking for all anew gives; while it wavers, it carries as much on average.
  * Method   Random worlds in which orders are carried out after random delays, checked at each decision; and single steps by hand.
  */
 #include <math.h>
@@ -119,7 +120,7 @@ test_random_worlds(void)
                     application->stages[s].waiting = below(4) == 0 ? below(50) : 0;
                 }
             }
-            leat_scaler_decide(&options, &box, all, count, memory);
+            leat_scaler_decide(&options, &box, NULL, all, count, memory);
             check(&options, &box, all, count);
             for (uint32_t a = 0; a < count; a++) { /* what is ordered comes, now or later */
                 for (uint32_t s = 0; s < applications[a].joint.stage_count; s++) {
@@ -185,27 +186,28 @@ test_a_load_that_jumps(void)
     void *memory = memory_for(&box, 1);
 
     application = (struct leat_scaler_application){.joint = joint_of(&themis_pipelines[THEMIS_VIDEO], 0, 1), .rate_qps = 3};
-    leat_scaler_decide(&options, &box, all, 1, memory); /* nothing runs: the first instances */
+    leat_scaler_decide(&options, &box, NULL, all, 1,
+                       memory); /* nothing runs: the first instances */
     EXPECT(application.orders[0].instances == 1 && application.orders[1].instances == 1);
     carry_out(&application, true);
     for (uint32_t n = 0; n < 30; n++) {
-        leat_scaler_decide(&options, &box, all, 1, memory);
+        leat_scaler_decide(&options, &box, NULL, all, 1, memory);
         carry_out(&application, true);
     }
     const uint32_t calm_cores = ordered_cores(&application);
     const uint32_t calm_instances = application.stages[0].ready;
 
     application.rate_qps = 14; /* cores at once, and instances too, which take their time; before the time of a decision, too */
-    leat_scaler_decide(&between, &box, all, 1, memory);
+    leat_scaler_decide(&between, &box, NULL, all, 1, memory);
     const uint32_t jump_cores = ordered_cores(&application);
     EXPECT(jump_cores > 2 * calm_cores && application.stages[0].ready == calm_instances);
     EXPECT(application.orders[0].instances > calm_instances && application.orders[0].cores > 1);
     carry_out(&application, false);
-    leat_scaler_decide(&options, &box, all, 1, memory);
+    leat_scaler_decide(&options, &box, NULL, all, 1, memory);
     EXPECT(ordered_cores(&application) == jump_cores); /* the same answer while nothing has started */
     carry_out(&application, true);
     for (uint32_t n = 1; n <= 10; n++) { /* they have: fewer cores do, after a while */
-        leat_scaler_decide(&options, &box, all, 1, memory);
+        leat_scaler_decide(&options, &box, NULL, all, 1, memory);
         EXPECT((application.orders[0].cores < application.stages[0].cores) == (n == 5));
         if (n == 5) {
             carry_out(&application, true);
@@ -218,25 +220,25 @@ test_a_load_that_jumps(void)
 
     application.rate_qps = 3; /* remembered for 20 decisions; then instances go, one after another */
     for (uint32_t n = 0; n < 40; n++) { /* those before their time do not count */
-        leat_scaler_decide(&between, &box, all, 1, memory);
+        leat_scaler_decide(&between, &box, NULL, all, 1, memory);
         EXPECT(application.orders[0].instances == instances && ordered_cores(&application) == settled);
         carry_out(&application, true);
     }
     for (uint32_t n = 0; n < 19; n++) {
-        leat_scaler_decide(&options, &box, all, 1, memory);
+        leat_scaler_decide(&options, &box, NULL, all, 1, memory);
         EXPECT(application.orders[0].instances == instances);
         carry_out(&application, true);
     }
     for (uint32_t left = instances; left > calm_instances; left--) {
-        leat_scaler_decide(&between, &box, all, 1, memory);
+        leat_scaler_decide(&between, &box, NULL, all, 1, memory);
         EXPECT(application.orders[0].instances == left);
         carry_out(&application, true);
-        leat_scaler_decide(&options, &box, all, 1, memory);
+        leat_scaler_decide(&options, &box, NULL, all, 1, memory);
         EXPECT(application.orders[0].instances == left - 1);
         carry_out(&application, true);
     }
     for (uint32_t n = 0; n < 40; n++) {
-        leat_scaler_decide(&options, &box, all, 1, memory);
+        leat_scaler_decide(&options, &box, NULL, all, 1, memory);
         carry_out(&application, true);
     }
     EXPECT(ordered_cores(&application) == calm_cores && application.stages[0].ready == calm_instances);
@@ -256,14 +258,14 @@ test_forecasts_and_what_waits(void)
     application = (struct leat_scaler_application){.joint = joint_of(&themis_pipelines[THEMIS_VIDEO], 0, 1),
                                                    .rate_qps = 3,
                                                    .stages = {{.ready = 1, .cores = 1}, {.ready = 1, .cores = 1}}};
-    leat_scaler_decide(&options, &box, all, 1, memory);
+    leat_scaler_decide(&options, &box, NULL, all, 1, memory);
     const uint32_t cores = ordered_cores(&application), instances = application.orders[0].instances;
     application.expected_qps = 40;
-    leat_scaler_decide(&options, &box, all, 1, memory);
+    leat_scaler_decide(&options, &box, NULL, all, 1, memory);
     EXPECT(ordered_cores(&application) == cores && application.orders[0].instances > instances);
     application.expected_qps = 0;
     application.stages[1].waiting = 30;
-    leat_scaler_decide(&options, &box, all, 1, memory);
+    leat_scaler_decide(&options, &box, NULL, all, 1, memory);
     EXPECT(ordered_cores(&application) > cores && application.orders[0].instances == instances);
     free(memory);
 }
@@ -286,7 +288,7 @@ test_scarcity(void)
             applications[a].joint.stages[1].calls = 1;
             applications[a].joint.weight = a == dear ? 10 : 1;
         }
-        leat_scaler_decide(&options, &box, all, 2, memory);
+        leat_scaler_decide(&options, &box, NULL, all, 2, memory);
         EXPECT(ordered_cores(&applications[dear]) > ordered_cores(&applications[1 - dear]));
         EXPECT(applications[dear].orders[0].batch == 1); /* in time */
         EXPECT(applications[1 - dear].orders[0].instances > 0 && applications[1 - dear].orders[1].instances > 0);
@@ -294,7 +296,7 @@ test_scarcity(void)
     }
     applications[0].rate_qps = 1e4; /* no objective is kept, however relaxed */
     applications[1].rate_qps = 0.5;
-    leat_scaler_decide(&options, &box, all, 2, memory);
+    leat_scaler_decide(&options, &box, NULL, all, 2, memory);
     EXPECT(applications[0].orders[0].cores >= 1 && applications[1].orders[0].instances >= 1);
     check(&options, &box, all, 2);
     free(memory);
@@ -324,7 +326,7 @@ test_the_modest(void)
             }
             for (uint32_t decision = 0; decision < 3; decision++) {
                 uint32_t served = 0, used = 0;
-                leat_scaler_decide(&options, &box, all, count, memory);
+                leat_scaler_decide(&options, &box, NULL, all, count, memory);
                 for (uint32_t a = 0; a < count; a++) {
                     served += applications[a].orders[0].instances > 0;
                     used += applications[a].orders[0].instances * applications[a].orders[0].cores;
@@ -368,7 +370,7 @@ test_steady_overload(void)
             applications[a].stages[0].waiting = below(3) > 0 ? 0 : below(60000);
         }
         for (uint32_t decision = 0; decision < DECISIONS; decision++) {
-            leat_scaler_decide(&options, &box, all, count, memory);
+            leat_scaler_decide(&options, &box, NULL, all, count, memory);
             check(&options, &box, all, count);
             for (uint32_t a = 0; a < count; a++) {
                 const struct leat_scaler_order *order = &applications[a].orders[0];
@@ -431,7 +433,7 @@ test_who_comes_late(bool between, uint32_t class_count)
             applications[count - 1] = greedy_of(class_count, 2);
             for (uint32_t decision = 0; decision < 8; decision++) {
                 options.between = between && decision == 0;
-                leat_scaler_decide(&options, &box, all, count, memory);
+                leat_scaler_decide(&options, &box, NULL, all, count, memory);
                 check(&options, &box, all, count);
                 EXPECT(count_workers(applications, count, &least) <= workers && least > 0);
                 for (uint32_t a = 0; a < count; a++) {
@@ -459,7 +461,7 @@ test_cores_beyond_workers(void)
         applications[a] = greedy_of(1, 2);
         applications[a].stages[0] = (struct leat_scaler_stage){.ready = 1, .cores = 1};
     }
-    leat_scaler_decide(&options, &box, all, 2, memory);
+    leat_scaler_decide(&options, &box, NULL, all, 2, memory);
     for (uint32_t a = 0; a < 2; a++) {
         EXPECT(applications[a].orders[0].instances == 1 && applications[a].orders[0].cores == 2);
     }
@@ -512,7 +514,8 @@ test_overload(void)
             .latency_ns = {first_ns}, .cores_max = 2, .batch_max = 1, .cores_min = 1, .calls = 1};
         application.joint.stages[1] = (struct leat_joint_stage){
             .latency_ns = {second_ns}, .cores_max = 2, .batch_max = 8, .cores_min = 1, .calls = 8};
-        leat_scaler_decide(&(struct leat_scaler_options){.deviations = 2, .hold = 1, .settle = 1}, &box, all, 1, memory);
+        leat_scaler_decide(&(struct leat_scaler_options){.deviations = 2, .hold = 1, .settle = 1},
+                           &box, NULL, all, 1, memory);
         const struct leat_scaler_order *orders = application.orders;
         const struct split ordered = {{orders[0].instances, orders[1].instances}, {orders[0].cores, orders[1].cores}};
         EXPECT(ordered.instances[0] * ordered.cores[0] + ordered.instances[1] * ordered.cores[1] == CORES);
@@ -540,11 +543,233 @@ test_shares(void)
                 .stages = {{.ready = cores, .cores = 1}}};
             application.joint.stages[0] = (struct leat_joint_stage){
                 .latency_ns = {&second_ns}, .cores_max = 1, .batch_max = 1, .cores_min = 1, .calls = 1};
-            leat_scaler_decide(&(struct leat_scaler_options){.deviations = 0, .hold = 1, .settle = 1}, &box, all, 1, memory);
+            leat_scaler_decide(
+                &(struct leat_scaler_options){.deviations = 0, .hold = 1, .settle = 1}, &box, NULL,
+                all, 1, memory);
             EXPECT(application.orders[0].instances * LEAT_JOINT_SHARES >= shares * rate_qps);
         }
         free(memory);
     }
+}
+
+/* ---- What sufficed before ---------------------------------------------------------------------------- */
+
+enum { MANY = 4, MANY_CORES = 3, MANY_BATCH = 3 };
+
+static uint64_t many_ns[MANY][2][2][MANY_CORES * MANY_BATCH];
+
+/* Most are too much for the machine. */
+static struct leat_scaler_application
+draw_many(const struct leat_joint_box *box, uint32_t a)
+{
+    struct leat_scaler_application application = {.joint = {.stage_count = 1 + below(2),
+                                                            .term_count = 1,
+                                                            .terms = {0, 1, LEAT_JOINT_SERIES},
+                                                            .weight = 1 + below(3)},
+                                                  .rate_qps = below(8) == 0 ? 1e5 : 1 + below(300)};
+    struct leat_joint_application *joint = &application.joint;
+
+    joint->term_count = 2 * joint->stage_count - 1;
+    for (uint32_t s = 0; s < joint->stage_count; s++) {
+        const uint64_t item_ns = 1000000 * (1 + below(30));
+        for (uint32_t i = 0; i < MANY_CORES * MANY_BATCH; i++) {
+            many_ns[a][s][0][i] = 1000000 + item_ns * (i % MANY_BATCH + 1) / (i / MANY_BATCH + 1);
+            many_ns[a][s][1][i] = many_ns[a][s][0][i] * 2;
+        }
+        joint->stages[s] = (struct leat_joint_stage){.cores_max = MANY_CORES,
+                                                     .batch_max = MANY_BATCH,
+                                                     .cores_min = 1,
+                                                     .calls = 1 + below(4) / 3};
+        for (uint32_t k = 0; k < box->class_count; k++) {
+            joint->stages[s].latency_ns[k] = many_ns[a][s][k];
+        }
+        joint->objective_ns += (1 + 2 * below(3)) * many_ns[a][s][0][0];
+        application.stages[s].waiting = below(3) > 0 ? 0 : below(60000);
+    }
+    return application;
+}
+
+static struct leat_joint_box
+draw_box(void)
+{
+    return (struct leat_joint_box){.class_count = 1 + below(4) / 3,
+                                   .classes = {{3 + below(12), 1 + below(3)}, {1 + below(6), 1}}};
+}
+
+static void
+carry_out_there(struct leat_scaler_application *application)
+{
+    for (uint32_t s = 0; s < application->joint.stage_count; s++) {
+        application->stages[s].worker_class = application->orders[s].worker_class;
+    }
+    carry_out(application, true);
+}
+
+static bool
+same_orders(const struct leat_scaler_application *one, const struct leat_scaler_application *other)
+{
+    return memcmp(one->orders, other->orders, sizeof(one->orders)) == 0;
+}
+
+/* A load that stays: the same orders in each decision as of one that looks for all anew. */
+static void
+test_what_sufficed(void)
+{
+    static struct leat_scaler_application kept[MANY], anew[MANY];
+    struct leat_scaler_application *all_kept[MANY], *all_anew[MANY];
+    uint32_t known = 0, decisions = 0;
+
+    for (uint32_t world = 0; world < 1000; world++) {
+        const struct leat_joint_box box = draw_box();
+        const uint32_t count = 1 + below(MANY);
+        const struct leat_scaler_options options = {.deviations = below(3),
+                                                    .hold = 1 + below(8),
+                                                    .settle = 1 + below(3),
+                                                    .workers = {below(3) * below(10), below(8)}};
+        struct leat_scaler_state state = {0};
+        void *memory = memory_for(&box, count);
+
+        for (uint32_t a = 0; a < count; a++) {
+            kept[a] = anew[a] = draw_many(&box, a);
+            all_kept[a] = &kept[a];
+            all_anew[a] = &anew[a];
+        }
+        for (uint32_t decision = 0; decision < 10; decision++) {
+            leat_scaler_decide(&options, &box, &state, all_kept, count, memory);
+            leat_scaler_decide(&options, &box, NULL, all_anew, count, memory);
+            for (uint32_t a = 0; a < count; a++) {
+                EXPECT(same_orders(&kept[a], &anew[a]));
+                carry_out_there(&kept[a]);
+                carry_out_there(&anew[a]);
+            }
+            known += state.searches[0].next.round > 0;
+            decisions++;
+        }
+        free(memory);
+    }
+    (void)printf("%u decisions about a load that stays, %u in the middle of a search\n", decisions,
+                 known);
+    EXPECT(4 * known > decisions);
+}
+
+/* What all that is ordered carries, weighed, of what comes. */
+static double
+carried_of(const struct leat_scaler_application *applications, uint32_t count)
+{
+    double carried = 0, all = 0;
+
+    for (uint32_t a = 0; a < count; a++) {
+        const struct leat_scaler_application *application = &applications[a];
+        double most_qps = application->rate_qps;
+        for (uint32_t s = 0; s < application->joint.stage_count; s++) {
+            const struct leat_scaler_order *order = &application->orders[s];
+            const uint64_t *latency_ns =
+                &many_ns[a][s][order->worker_class][(order->cores - 1) * MANY_BATCH];
+            const double batch_ns =
+                (double)latency_ns[MANY_BATCH - 1] * application->joint.stages[s].calls;
+            most_qps = fmin(most_qps, order->instances * MANY_BATCH * 1e9 / batch_ns);
+        }
+        carried += application->joint.weight * most_qps;
+        all += application->joint.weight * application->rate_qps;
+    }
+    return carried / all;
+}
+
+/* One that wavers: what is ordered carries as much on average as what is looked for anew, and as few have nothing. */
+static void
+test_a_load_that_wavers(void)
+{
+    static struct leat_scaler_application kept[MANY], anew[MANY];
+    struct leat_scaler_application *all_kept[MANY], *all_anew[MANY];
+    double carried = 0, carried_anew = 0;
+    uint32_t decisions = 0, other = 0, without = 0, without_anew = 0;
+
+    for (uint32_t world = 0; world < 150; world++) {
+        const struct leat_joint_box box = draw_box();
+        const uint32_t count = 2 + below(MANY - 1);
+        const struct leat_scaler_options options = {.deviations = 2, .hold = 10, .settle = 2};
+        struct leat_scaler_state state = {0};
+        void *memory = memory_for(&box, count);
+        double rates_qps[MANY];
+
+        for (uint32_t a = 0; a < count; a++) {
+            kept[a] = draw_many(&box, a);
+            rates_qps[a] = kept[a].rate_qps;
+            all_kept[a] = &kept[a];
+            all_anew[a] = &anew[a];
+        }
+        for (uint32_t decision = 0; decision < 20; decision++) {
+            for (uint32_t a = 0; a < count; a++) {
+                kept[a].rate_qps = rates_qps[a] * (0.9 + below(201) / 1000.0);
+                anew[a] = kept[a];
+            }
+            leat_scaler_decide(&options, &box, &state, all_kept, count, memory);
+            leat_scaler_decide(&options, &box, NULL, all_anew, count, memory);
+            check(&options, &box, all_kept, count);
+            carried += carried_of(kept, count);
+            carried_anew += carried_of(anew, count);
+            decisions++;
+            for (uint32_t a = 0; a < count; a++) {
+                other += !same_orders(&kept[a], &anew[a]);
+                without += kept[a].orders[0].instances == 0;
+                without_anew += anew[a].orders[0].instances == 0;
+                carry_out_there(&kept[a]);
+            }
+        }
+        free(memory);
+    }
+    (void)printf("a load that wavers: %.4f carried, anew %.4f; %u other orders in %u decisions; %u "
+                 "without, anew %u\n",
+                 carried / decisions, carried_anew / decisions, other, decisions, without,
+                 without_anew);
+    EXPECT(carried >= 0.98 * carried_anew && without <= 1.1 * without_anew && other > 0);
+}
+
+/* It counts no more where the load is another one, and not for long where what batches take is. */
+static void
+test_what_suffices_no_more(void)
+{
+    static struct leat_scaler_application kept[MANY], anew[MANY];
+    struct leat_scaler_application *all_kept[MANY], *all_anew[MANY];
+    const struct leat_scaler_options options = {.deviations = 2, .hold = 1, .settle = 1};
+    uint32_t changed = 0;
+
+    for (uint32_t world = 0; world < 50; world++) {
+        const struct leat_joint_box box = draw_box();
+        const uint32_t count = 2 + below(MANY - 1);
+        struct leat_scaler_state state = {0};
+        void *memory = memory_for(&box, count);
+
+        for (uint32_t a = 0; a < count; a++) {
+            kept[a] = draw_many(&box, a);
+            all_kept[a] = &kept[a];
+            all_anew[a] = &anew[a];
+            for (uint32_t s = 0; s < kept[a].joint.stage_count; s++) {
+                kept[a].stages[s] = (struct leat_scaler_stage){.ready = 1, .cores = 1};
+            }
+        }
+        for (uint32_t decision = 0; decision < 60; decision++) {
+            for (uint32_t a = 0; a < count && decision == 15; a++) {
+                for (uint32_t i = 0; i < MANY_CORES * MANY_BATCH; i++) {
+                    many_ns[a][0][0][i] = many_ns[a][0][0][i] / 3 + 1;
+                }
+            }
+            for (uint32_t a = 0; a < count; a++) {
+                kept[a].rate_qps /= decision == 45 ? 50 : 1;
+                anew[a] = kept[a];
+            }
+            leat_scaler_decide(&options, &box, &state, all_kept, count, memory);
+            leat_scaler_decide(&options, &box, NULL, all_anew, count, memory);
+            for (uint32_t a = 0; a < count; a++) {
+                EXPECT((decision >= 15 && decision < 45) || same_orders(&kept[a], &anew[a]));
+                EXPECT(decision != 44 || same_orders(&kept[a], &anew[a]));
+                changed += !same_orders(&kept[a], &anew[a]);
+            }
+        }
+        free(memory);
+    }
+    (void)printf("%u orders of before\n", changed);
+    EXPECT(changed > 0);
 }
 
 int
@@ -558,6 +783,9 @@ main(void)
     test_scarcity();
     test_the_modest();
     test_steady_overload();
+    test_what_sufficed();
+    test_a_load_that_wavers();
+    test_what_suffices_no_more();
     for (uint32_t classes = 1; classes <= CROWD_CLASSES; classes++) {
         test_who_comes_late(false, classes);
         test_who_comes_late(true, classes);

@@ -49,6 +49,7 @@ struct run {
     uint32_t heap_count;
     uint32_t *buckets; /* arrivals by BUCKET_NS */
     uint32_t bucket_count;
+    struct leat_scaler_state scaler;
     void *memory;      /* of solvers */
     /* Of scalers. */
     struct leat_themis_state themis;
@@ -446,7 +447,7 @@ decide_leat(struct run *run)
                                        .cores = stage->cores_ordered,
                                        .waiting = waiting > stage->batch ? waiting - stage->batch : 0};
     }
-    leat_scaler_decide(&run->options->leat, &box, &application, 1, run->memory);
+    leat_scaler_decide(&run->options->leat, &box, &run->scaler, &application, 1, run->memory);
     for (uint32_t s = 0; s < run->pipeline->stage_count; s++) {
         const struct leat_scaler_order *order = &application->orders[s];
         uint32_t has = application->stages[s].ready + application->stages[s].starting;
