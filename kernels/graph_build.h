@@ -131,6 +131,15 @@ LEAT_MUST_CHECK enum leat_status leat_graph_fold_from(struct leat_graph *graph, 
 LEAT_MUST_CHECK enum leat_status leat_graph_fold_node(struct leat_graph *graph, const struct leat_node *node, void **data,
                                                       bool *ret_folded);
 
+/*
+ * Products of 8-bit numbers (QLinearConv, QLinearMatMul) that are not to stay become what passes make them of; folds
+ * their weights. What has computed scales stays in any case. A failure leaves a graph that is fit for
+ * leat_graph_destroy() only.
+ */
+LEAT_MUST_CHECK enum leat_status leat_graph_split_quantised(struct leat_graph *graph,
+                                                            bool (*stays)(const struct leat_graph *graph,
+                                                                          const struct leat_node *node));
+
 /* False when folding `bytes` more, here or in graphs inside, could exhaust memory; otherwise they are accounted for. */
 bool leat_graph_may_fold(struct leat_graph *graph, uint64_t bytes);
 

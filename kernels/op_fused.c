@@ -4,12 +4,16 @@
 #include "kernels/op.h"
 #include "kernels/reference/reference.h"
 
-#define F32 (1u << LEAT_DTYPE_F32)
+#define F32   (1u << LEAT_DTYPE_F32)
+#define BYTES (1u << LEAT_DTYPE_I8 | 1u << LEAT_DTYPE_U8)
 
 static const struct leat_op_attribute none[] = {{NULL, LEAT_ATTRIBUTE_INT, false}};
 static const struct leat_op_attribute gelu[] = {{"tanh", LEAT_ATTRIBUTE_INT, false}, {NULL, LEAT_ATTRIBUTE_INT, false}};
 static const struct leat_op_attribute attention[] = {
     {"heads", LEAT_ATTRIBUTE_INT, true}, {"scale", LEAT_ATTRIBUTE_FLOAT, true}, {NULL, LEAT_ATTRIBUTE_INT, false}};
+
+static const struct leat_op_attribute product[] = {{"transB", LEAT_ATTRIBUTE_INT, false},
+                                                   {NULL, LEAT_ATTRIBUTE_INT, false}};
 
 static const struct leat_op ops[] = {
     {.name = "Attention", .kind = LEAT_OP_ATTENTION, .input_min = 3, .input_max = 4, .output_max = 1, .types = F32,
@@ -26,6 +30,13 @@ static const struct leat_op ops[] = {
     {.name = "MatMul", .kind = LEAT_OP_MATMUL, .input_min = 2, .input_max = 3, .output_max = 1, .types = F32,
      .attributes = none, .infer = leat_infer_matmul, .reference = leat_reference_matmul,
      .doc = "MatMul plus a vector along the last axis"},
+    {.name = "QLinearAdd", .kind = LEAT_OP_QLINEAR_ADD, .input_min = 8, .input_max = 8, .output_max = 1, .types = BYTES,
+     .attributes = none, .infer = leat_infer_qlinear_add, .reference = leat_reference_qlinear_add,
+     .doc = "sum of quantised tensors as a quantised one; the second is repeated along the first axes of the first"},
+    {.name = "QLinearMatMul", .kind = LEAT_OP_QLINEAR_MATMUL, .input_min = 8, .input_max = 9, .output_max = 1,
+     .types = BYTES, .attributes = product, .infer = leat_infer_qlinear_matmul, .reference = leat_reference_qlinear_matmul,
+     .doc = "QLinearMatMul plus a vector along the last axis, in units of the sums; with transB of the second matrix's "
+            "transpose"},
     {.name = "Swish", .kind = LEAT_OP_SWISH, .input_min = 1, .input_max = 1, .output_max = 1, .types = F32,
      .flags = LEAT_OP_FOLDABLE, .attributes = none, .infer = leat_infer_same, .reference = leat_reference_swish,
      .doc = "y = x / (1 + e^-x)"},

@@ -82,6 +82,12 @@ cpu_model_engine(const struct leat_model *model)
     return model->engine;
 }
 
+const struct leat_graph *
+cpu_model_graph(const struct leat_model *model)
+{
+    return model->graphs[0];
+}
+
 dnnl_data_type_t
 cpu_model_type(const struct leat_model *model)
 {
@@ -198,6 +204,9 @@ cpu_model_load(const struct leat_model_source *source, struct leat_model **ret_m
     enum leat_status status = cpu_check(NULL, "engine", dnnl_engine_create(&model->engine, dnnl_cpu, 0));
     if (status == LEAT_OK) {
         status = leat_source_copy_graphs(source, model->graphs, model->lengths, &model->graph_count);
+    }
+    for (uint32_t k = 0; k < model->graph_count && status == LEAT_OK; k++) {
+        status = leat_graph_split_quantised(model->graphs[k], cpu_multiplies_whole);
     }
     if (status == LEAT_OK) {
         status = leat_graphs_payloads(model->graphs, model->graph_count, &model->payloads, &model->payload_count);

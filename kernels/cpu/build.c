@@ -974,6 +974,12 @@ lower_as_kind(struct cpu_builder *b)
     case LEAT_OP_RNN:
         return cpu_lower_recurrent(b);
 #endif
+    case LEAT_OP_QLINEAR_ADD:
+        return cpu_lower_qlinear_add(b);
+    case LEAT_OP_QLINEAR_CONV:
+        return cpu_lower_qlinear_conv(b);
+    case LEAT_OP_QLINEAR_MATMUL:
+        return cpu_lower_qlinear_matmul(b);
     case LEAT_OP_QUANTIZE_LINEAR:
     case LEAT_OP_DEQUANTIZE_LINEAR:
         return cpu_lower_scale_tensor(b);

@@ -166,6 +166,7 @@ leat_calibration_create(const struct leat_graph *graph, uint32_t items,
     }
     enum leat_status status = leat_backend_cpu.model_load(&source, &calibration->model);
     if (status == LEAT_OK) {
+        graph = cpu_model_graph(calibration->model);
         status = leat_graph_specialise(graph, items, &known); /* as the program will do */
     }
     if (status == LEAT_OK) {

@@ -39,7 +39,7 @@ leat_inspection_create(const struct leat_graph *graph, enum leat_precision preci
     }
     enum leat_status status = leat_backend_cpu.model_load(&source, &inspection->model);
     if (status == LEAT_OK) {
-        status = cpu_program_build(inspection->model, graph, items, threads, &inspection->program);
+        status = cpu_program_build(inspection->model, cpu_model_graph(inspection->model), items, threads, &inspection->program);
     }
     if (status == LEAT_OK) {
         status = cpu_live_bytes(inspection->program->buffers, inspection->program->buffer_count, &inspection->live_bytes);

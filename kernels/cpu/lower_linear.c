@@ -27,12 +27,17 @@ narrowed(struct cpu_builder *b, const dnnl_memory_desc_t *md, uint32_t *tensor)
     return status == LEAT_OK ? cpu_add_reorder(b, from, *tensor) : status;
 }
 
+/* What an operation sees of source and result. */
+struct views {
+    dnnl_memory_desc_t source, result;
+};
+
 static enum leat_status
 describe_quantised(struct cpu_builder *b, const void *context, dnnl_data_type_t source, const dnnl_memory_desc_t *weights,
                    const dnnl_memory_desc_t *bias, dnnl_data_type_t result, void *ret_op)
 {
-    const struct cpu_quantised *q = context;
-    dnnl_memory_desc_t src = q->source_as, dst = q->result_as;
+    const struct views *views = context;
+    dnnl_memory_desc_t src = views->source, dst = views->result;
 
     src.data_type = source;
     dst.data_type = result;
@@ -44,18 +49,41 @@ static enum leat_status
 lower_quantised(struct cpu_builder *b, const struct cpu_product *p, const dnnl_memory_desc_t *weights_as)
 {
     const struct cpu_constant *bias = p->has_bias ? b->program->tensors[p->bias].constant : NULL;
-    struct cpu_quantised q = {
+    const struct views views = {matrix_md(p->rows, p->inner, p->inner, 1), matrix_md(p->rows, p->columns, p->columns, 1)};
+    const struct cpu_quantised q = {
         .channels = p->columns,
         .weights_mask = 1,
         .weights_as = *weights_as,
         .bias = bias != NULL ? bias->data : NULL,
         .describe = describe_quantised,
-        .context = &q,
-        .source_as = matrix_md(p->rows, p->inner, p->inner, 1),
-        .result_as = matrix_md(p->rows, p->columns, p->columns, 1),
+        .context = &views,
+        .source_as = views.source,
+        .result_as = views.result,
     };
 
     return b->quantised[b->node - b->graph->nodes] && (bias != NULL || !p->has_bias) ? cpu_lower_quantised(b, &q) : LEAT_AGAIN;
+}
+
+enum leat_status
+cpu_lower_qlinear_matmul(struct cpu_builder *b)
+{
+    const struct leat_value *x = leat_node_input(b->graph, b->node, 0), *w = leat_node_input(b->graph, b->node, 3);
+    const bool transposed = leat_node_int(b->node, "transB", 0) != 0;
+
+    if (!cpu_multiplies_whole(b->graph, b->node) || leat_value_elements(x) == 0 || leat_value_elements(w) == 0) {
+        return LEAT_AGAIN;
+    }
+    const int64_t inner = w->dims[transposed ? 1 : 0], columns = w->dims[transposed ? 0 : 1];
+    const int64_t rows = (int64_t)leat_value_elements(x) / inner;
+    const struct views views = {matrix_md(rows, inner, inner, 1), matrix_md(rows, columns, columns, 1)};
+    dnnl_memory_desc_t weights_as = matrix_md(columns, inner, transposed ? inner : 1, transposed ? 1 : columns);
+    weights_as.data_type = dnnl_s8; /* as dense as it was */
+    return cpu_lower_qlinear(b, &(struct cpu_qlinear){.channels = columns,
+                                                      .weights_as = weights_as,
+                                                      .describe = describe_quantised,
+                                                      .context = &views,
+                                                      .source_as = views.source,
+                                                      .result_as = views.result});
 }
 
 /* Constant weights: x is read plain as [rows][inner], y made plain. */

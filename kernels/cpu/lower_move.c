@@ -132,7 +132,7 @@ cpu_lower_concat(struct cpu_builder *b)
     const struct leat_value *y = leat_node_output(b->graph, b->node, 0);
     const int64_t axis = leat_node_axis(b->node, 0, y->rank);
     size_t outer = 1;
-    bool feature_maps = y->dtype == LEAT_DTYPE_F32 && y->rank >= 3 && b->node->input_count <= 64;
+    bool feature_maps = cpu_value_md(y).ndims != 0 && y->rank >= 3 && b->node->input_count <= 64;
 
     if (leat_value_elements(y) == 0) {
         return LEAT_AGAIN;

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operators on tensors that the file has quantised. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/align.h"
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/qlinear.h"
@@ -237,6 +241,338 @@ cpu_lower_dynamic_quantise(struct cpu_builder *b)
         step->count = count;
         step->outer = places[1];
         step->inner = places[2];
+    }
+    return status;
+}
+
+/* ---- Convolutions and products ------------------------------------------------------------------------ */
+
+/* Inputs of QLinearConv, QLinearMatMul and, but for the last, QLinearAdd. */
+enum { X, X_SCALE, X_ZERO, W, W_SCALE, W_ZERO, Y_SCALE, Y_ZERO, SUM_BIAS };
+
+static bool
+is_constant(const struct leat_graph *graph, const struct leat_node *node, uint32_t input)
+{
+    const struct leat_value *value = leat_node_input(graph, node, input);
+    return value->data != NULL && leat_value_in_place(value);
+}
+
+static float
+float_of(const struct leat_graph *graph, const struct leat_node *node, uint32_t input,
+         size_t channel)
+{
+    const struct leat_value *value = leat_node_input(graph, node, input);
+    return ((const float *)value->data)[place_in(value, channel)];
+}
+
+static struct cpu_scale
+constant_scale(const struct leat_graph *graph, const struct leat_node *node, uint32_t scale,
+               uint32_t zero)
+{
+    const struct leat_value *zeros = leat_node_input(graph, node, zero);
+    const bool is_signed = zeros->dtype == LEAT_DTYPE_I8;
+
+    return (struct cpu_scale){.scale = float_of(graph, node, scale, 0),
+                              .zero = is_signed ? *(const int8_t *)zeros->data
+                                                : *(const uint8_t *)zeros->data,
+                              .is_signed = is_signed};
+}
+
+/* A sum, in units of the result, is times this. */
+static float
+unit_of(const struct leat_graph *graph, const struct leat_node *node, size_t channel)
+{
+    const double unit = (double)float_of(graph, node, X_SCALE, 0) *
+                        (double)float_of(graph, node, W_SCALE, channel) /
+                        (double)float_of(graph, node, Y_SCALE, 0);
+    return (float)unit;
+}
+
+bool
+cpu_multiplies_whole(const struct leat_graph *graph, const struct leat_node *node)
+{
+    const bool conv = node->op->kind == LEAT_OP_QLINEAR_CONV;
+    const struct leat_value *x = leat_node_input(graph, node, X),
+                            *w = leat_node_input(graph, node, W);
+    const struct leat_value *zeros = leat_node_input(graph, node, W_ZERO),
+                            *scales = leat_node_input(graph, node, W_SCALE);
+
+    for (uint32_t i = X_SCALE; i < node->input_count; i++) {
+        if (i != W && node->inputs[i] != LEAT_VALUE_NONE && !is_constant(graph, node, i)) {
+            return false;
+        }
+    }
+    if (w->data == NULL || w->dtype != LEAT_DTYPE_I8 || (!conv && w->rank != 2) ||
+        leat_value_elements(leat_node_input(graph, node, X_SCALE)) != 1 ||
+        leat_value_elements(leat_node_input(graph, node, X_ZERO)) != 1 ||
+        leat_value_elements(leat_node_input(graph, node, Y_SCALE)) != 1 || (!conv && x->rank < 2) ||
+        cpu_weights_most(conv, x->dtype == LEAT_DTYPE_I8 ? dnnl_s8 : dnnl_u8) < INT8_MAX) {
+        return false;
+    }
+    for (size_t i = 0; i < leat_value_elements(zeros); i++) {
+        if (((const int8_t *)zeros->data)[i] != 0) {
+            return false;
+        }
+    }
+    const float zero = (float)constant_scale(graph, node, Y_SCALE, Y_ZERO).zero;
+    for (size_t c = 0; c < leat_value_elements(scales); c++) {
+        const float unit = unit_of(graph, node, c);
+        if (!(unit > 0) || !isfinite(unit) || !isfinite(zero / unit)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Of all weights of channel c, which lie together, or `channels` apart. */
+static int64_t
+sum_of_channel(const int8_t *weights, size_t count, size_t channels, size_t c, bool last)
+{
+    const size_t each = count / channels;
+    int64_t sum = 0;
+
+    for (size_t i = 0; i < each; i++) {
+        sum += weights[last ? i * channels + c : c * each + i];
+    }
+    return sum;
+}
+
+/* [channels] units, then what is added to the sums: bias and zero points, those of the source where nothing is padded. */
+static enum leat_status
+find_units(struct cpu_builder *b, const struct cpu_qlinear *q, float **ret)
+{
+    const struct leat_node *node = b->node;
+    const struct leat_value *bias = leat_node_input(b->graph, node, SUM_BIAS),
+                            *w = leat_node_input(b->graph, node, W);
+    const size_t channels = (size_t)q->channels, count = leat_value_elements(w);
+    const int32_t source = q->padded ? 0 : constant_scale(b->graph, node, X_SCALE, X_ZERO).zero;
+    const int32_t result = constant_scale(b->graph, node, Y_SCALE, Y_ZERO).zero;
+    const bool last = q->weights_as.ndims == 2 &&
+                      q->weights_as.format_desc.blocking.strides[0] == 1 &&
+                      q->weights_as.dims[1] != 1;
+    struct leat_elements elements = {.data = NULL};
+    float *units = malloc(2 * channels * sizeof(*units));
+
+    enum leat_status status =
+        units != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+    if (status == LEAT_OK && source != 0) {
+        status = cpu_open_constant(b, w, &elements);
+    }
+    if (status != LEAT_OK) {
+        free(units);
+        return status;
+    }
+    for (size_t c = 0; c < channels; c++) {
+        const int64_t sum =
+            source != 0 ? sum_of_channel(elements.data, count, channels, c, last) : 0;
+        const int32_t given = bias != NULL ? ((const int32_t *)bias->data)[c] : 0;
+        units[c] = unit_of(b->graph, node, c);
+        units[channels + c] = (float)((double)given - (double)source * (double)sum +
+                                      (double)result / (double)units[c]);
+    }
+    if (source != 0) {
+        leat_elements_close(&elements);
+    }
+    *ret = units;
+    return LEAT_OK;
+}
+
+static enum leat_status
+describe_qlinear(struct cpu_builder *b, const struct cpu_qlinear *q, const float *units,
+                 const_dnnl_op_desc_t op, dnnl_primitive_desc_t *ret_pd)
+{
+    const int32_t zero = constant_scale(b->graph, b->node, X_SCALE, X_ZERO).zero;
+    dnnl_primitive_attr_t attributes = NULL;
+    const char *kernel = "";
+
+    enum leat_status status = CPU_TRY(b, "attributes", dnnl_primitive_attr_create(&attributes));
+    if (status == LEAT_OK) {
+        status =
+            CPU_TRY(b, "attributes",
+                    dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user));
+    }
+    if (status == LEAT_OK) {
+        status =
+            CPU_TRY(b, "attributes",
+                    dnnl_primitive_attr_set_output_scales(attributes, q->channels, 1 << 1, units));
+    }
+    if (status == LEAT_OK && q->padded && zero != 0) {
+        status =
+            CPU_TRY(b, "attributes",
+                    dnnl_primitive_attr_set_zero_points(attributes, DNNL_ARG_SRC, 1, 0, &zero));
+    }
+    if (status == LEAT_OK) {
+        const dnnl_status_t made =
+            dnnl_primitive_desc_create(ret_pd, op, attributes, cpu_model_engine(b->model), NULL);
+        status = made == dnnl_unimplemented ? LEAT_AGAIN : CPU_TRY(b, "operation", made);
+    }
+    (void)dnnl_primitive_attr_destroy(attributes);
+    if (status == LEAT_OK &&
+        dnnl_primitive_desc_query(*ret_pd, dnnl_query_impl_info_str, 0, &kernel) == dnnl_success &&
+        strncmp(kernel, "ref", 3) == 0) {
+        (void)dnnl_primitive_desc_destroy(*ret_pd);
+        return LEAT_AGAIN;
+    }
+    return status;
+}
+
+/* The step; source and result in the layouts that the operation wants. */
+static enum leat_status
+add_qlinear(struct cpu_builder *b, const struct cpu_qlinear *q, const float *added,
+            dnnl_primitive_desc_t pd)
+{
+    const bool viewed = q->source_as.ndims != 0;
+    const dnnl_memory_desc_t weights = cpu_query_md(pd, dnnl_query_weights_md),
+                             source = cpu_query_md(pd, dnnl_query_src_md);
+    const dnnl_memory_desc_t seen = cpu_query_md(pd, dnnl_query_dst_md);
+    const dnnl_memory_desc_t result =
+        viewed ? cpu_value_md(leat_node_output(b->graph, b->node, 0)) : seen;
+    struct cpu_arg args[4] = {
+        {DNNL_ARG_SRC, 0}, {DNNL_ARG_WEIGHTS, 0}, {DNNL_ARG_DST, 0}, {DNNL_ARG_BIAS, 0}};
+    uint32_t output = CPU_NONE, plain;
+
+    enum leat_status status = viewed
+                                  ? cpu_plain(b, b->node->inputs[X], &plain)
+                                  : cpu_in_layout(b, b->node->inputs[X], &source, &args[0].tensor);
+    if (status == LEAT_OK && viewed) {
+        status = cpu_view(b, plain, &source, &args[0].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_constant_as(b, b->node->inputs[W], &q->weights_as, &weights, &args[1].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_private_vector(b, added, (size_t)q->channels, &args[3].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_new_tensor(b, &result, dnnl_memory_desc_get_size(&result), &output);
+        args[2].tensor = output;
+    }
+    if (status == LEAT_OK && viewed) {
+        status = cpu_view(b, output, &seen, &args[2].tensor);
+    }
+    if (status != LEAT_OK) {
+        (void)dnnl_primitive_desc_destroy(pd);
+        return status;
+    }
+    status = cpu_add_primitive(b, pd, args, 4);
+    if (status == LEAT_OK) {
+        cpu_set_output(b, 0, output);
+    }
+    return status;
+}
+
+enum leat_status
+cpu_lower_qlinear(struct cpu_builder *b, const struct cpu_qlinear *q)
+{
+    const dnnl_memory_desc_t bias = cpu_plain_md(&q->channels, 1);
+    const dnnl_memory_desc_t weights =
+        cpu_any_md(q->weights_as.dims, (uint32_t)q->weights_as.ndims, dnnl_s8);
+    const dnnl_data_type_t source = cpu_value_md(leat_node_input(b->graph, b->node, X)).data_type;
+    const dnnl_data_type_t result = cpu_value_md(leat_node_output(b->graph, b->node, 0)).data_type;
+    dnnl_primitive_desc_t pd;
+    float *units;
+    union {
+        dnnl_convolution_desc_t convolution;
+        dnnl_inner_product_desc_t product;
+    } op;
+
+    enum leat_status status = find_units(b, q, &units);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    status = q->describe(b, q->context, source, &weights, &bias, result, &op);
+    if (status == LEAT_OK) {
+        status = describe_qlinear(b, q, units, &op, &pd);
+    }
+    if (status == LEAT_OK) {
+        status = add_qlinear(b, q, units + q->channels, pd);
+    }
+    free(units);
+    return status;
+}
+
+/* ---- Sums ----------------------------------------------------------------------------------------------- */
+
+enum { REPEATED = 256 }; /* elements of a short operand that are added at a time */
+
+/* `inner` elements of b are repeated; args: a, b, y. */
+static void
+add_part(const struct cpu_call *call, size_t begin, size_t end)
+{
+    const struct leat_graph *graph = call->program->graph;
+    const struct leat_node *node = call->step->node;
+    const struct cpu_scale a = constant_scale(graph, node, X_SCALE, X_ZERO),
+                           b = constant_scale(graph, node, W_SCALE, W_ZERO);
+    const struct cpu_scale y = constant_scale(graph, node, Y_SCALE, Y_ZERO);
+    const uint8_t *first = call->pointers[0], *second = call->pointers[1];
+    uint8_t repeated[REPEATED];
+    size_t period = call->step->inner;
+
+    if (period <= REPEATED / 2) {
+        const size_t times = REPEATED / period;
+        for (size_t t = 0; t < times; t++) {
+            memcpy(repeated + t * period, second, period);
+        }
+        second = repeated;
+        period *= times;
+    }
+    for (size_t i = begin, count; i < end; i += count) {
+        const size_t left = period - i % period;
+        count = left < end - i ? left : end - i;
+        cpu_add_quantised(first + i, &a, second + i % period, &b, (uint8_t *)call->pointers[2] + i,
+                          &y, count);
+    }
+}
+
+static enum leat_status
+add_numbers(const struct cpu_call *call)
+{
+    cpu_share(call, add_part, call->step->count, SHARED_LEAST);
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_lower_qlinear_add(struct cpu_builder *b)
+{
+    const struct leat_node *node = b->node;
+    const struct leat_value *y = leat_node_output(b->graph, node, 0);
+    const size_t count = leat_value_elements(y),
+                 period = leat_value_elements(leat_node_input(b->graph, node, W));
+    struct cpu_arg args[3] = {{0, 0}};
+    struct cpu_step *step;
+
+    for (uint32_t i = X_SCALE; i <= Y_ZERO; i++) {
+        if (i != W && !is_constant(b->graph, node, i)) {
+            return LEAT_AGAIN;
+        }
+    }
+    if (count == 0 || period == 0) {
+        return LEAT_AGAIN;
+    }
+    const bool whole = period == count && leat_node_input(b->graph, node, W)->rank == y->rank;
+    enum leat_status status = source_of(b, !whole, &args[0].tensor);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    dnnl_memory_desc_t md = b->program->tensors[args[0].tensor].md;
+    if (whole) {
+        dnnl_memory_desc_t second = md;
+        second.data_type = cpu_value_md(leat_node_input(b->graph, node, W)).data_type;
+        status = cpu_in_layout(b, node->inputs[W], &second, &args[1].tensor);
+    } else {
+        status = cpu_plain(b, node->inputs[W], &args[1].tensor);
+    }
+    if (status == LEAT_OK) {
+        md.data_type = cpu_value_md(y).data_type;
+        status = cpu_new_tensor(b, &md, count, &args[2].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_add_kernel(b, add_numbers, args, 3, &step);
+    }
+    if (status == LEAT_OK) {
+        step->count = count;
+        step->inner = period;
+        cpu_set_output(b, 0, args[2].tensor);
     }
     return status;
 }

@@ -200,6 +200,36 @@ cpu_lower_conv(struct cpu_builder *b)
     return status;
 }
 
+enum leat_status
+cpu_lower_qlinear_conv(struct cpu_builder *b)
+{
+    const struct leat_value *w = leat_node_input(b->graph, b->node, 3);
+    int64_t w_dims[LEAT_RANK_MAX + 1];
+    struct leat_window window;
+    struct geometry geometry;
+    bool padded = false;
+
+    if (!cpu_multiplies_whole(b->graph, b->node) || !has_elements(b->graph, b->node)) {
+        return LEAT_AGAIN;
+    }
+    const enum leat_status status = leat_window_of(b->graph, b->node, &window);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    geometry_of(&window, &geometry);
+    for (uint32_t i = 0; i < window.rank; i++) {
+        padded = padded || geometry.pad_begin[i] != 0 || geometry.pad_end[i] != 0;
+    }
+    const uint32_t w_rank = grouped_dims(w, leat_node_int(b->node, "group", 1), w_dims);
+    dnnl_memory_desc_t weights_as = cpu_plain_md(w_dims, w_rank);
+    weights_as.data_type = dnnl_s8; /* dense as it was */
+    return cpu_lower_qlinear(b, &(struct cpu_qlinear){.channels = w->dims[0],
+                                                      .weights_as = weights_as,
+                                                      .padded = padded,
+                                                      .describe = describe_quantised,
+                                                      .context = &geometry});
+}
+
 /* args: source, and the result, which becomes a new tensor in the layout that the primitive wants, of the source's scale. */
 static enum leat_status
 add_with_result(struct cpu_builder *b, const_dnnl_op_desc_t operation, struct cpu_arg args[2])
@@ -282,7 +312,8 @@ cpu_lower_pool(struct cpu_builder *b)
     struct leat_window window;
     struct geometry geometry;
 
-    if (!has_elements(b->graph, node) || leat_node_input(b->graph, node, 0)->dtype != LEAT_DTYPE_F32 ||
+    if (!has_elements(b->graph, node) || (!is_max && leat_node_input(b->graph, node, 0)->dtype != LEAT_DTYPE_F32) ||
+        cpu_value_md(leat_node_input(b->graph, node, 0)).ndims == 0 ||
         (node->output_count > 1 && node->outputs[1] != LEAT_VALUE_NONE)) {
         return LEAT_AGAIN;
     }

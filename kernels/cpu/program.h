@@ -310,6 +310,27 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_slice(struct cpu_builder *b);
 /* QuantizeLinear, DequantizeLinear. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_scale_tensor(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_dynamic_quantise(struct cpu_builder *b);
+/*
+ * The node, a QLinearConv or QLinearMatMul, can be computed in whole numbers here: weights are constants in s8 about
+ * 0, scales are constants, and the processor caps no sums of their products.
+ */
+bool cpu_multiplies_whole(const struct leat_graph *graph, const struct leat_node *node);
+/* Such a one. */
+struct cpu_qlinear {
+    int64_t channels;              /* of the result */
+    dnnl_memory_desc_t weights_as; /* how the payload is read, channels first */
+    bool padded;                   /* the operation adds zeros around its source */
+    /* As cpu_quantised's. */
+    enum leat_status (*describe)(struct cpu_builder *b, const void *context, dnnl_data_type_t source,
+                                 const dnnl_memory_desc_t *weights, const dnnl_memory_desc_t *bias,
+                                 dnnl_data_type_t result, void *ret_op);
+    const void *context;
+    dnnl_memory_desc_t source_as, result_as;
+};
+LEAT_MUST_CHECK enum leat_status cpu_lower_qlinear(struct cpu_builder *b, const struct cpu_qlinear *q);
+LEAT_MUST_CHECK enum leat_status cpu_lower_qlinear_conv(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_qlinear_matmul(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_qlinear_add(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_reference(struct cpu_builder *b); /* any operator, plain loops */
 
 /* ---- place.c ------------------------------------------------------------------------------------- */
@@ -330,6 +351,8 @@ LEAT_MUST_CHECK enum leat_status cpu_live_bytes(const struct cpu_buffer *buffers
 
 /* What all programs of a model share; the constants grow under the mutex. */
 dnnl_engine_t cpu_model_engine(const struct leat_model *model);
+/* That plans are made of; where there are several lengths, the one of the first. */
+const struct leat_graph *cpu_model_graph(const struct leat_model *model);
 /* Of the operands of convolutions and of products with constant weights: f32 or bf16. Sums are f32. */
 dnnl_data_type_t cpu_model_type(const struct leat_model *model);
 /* What has a range is multiplied in whole numbers; the rest in cpu_model_type(). */

@@ -40,12 +40,30 @@ quantise_all(const float *x, uint8_t *y, size_t count, const struct cpu_scale *s
     }
 }
 
+static float
+dequantised(const uint8_t *x, size_t i, const struct cpu_scale *scale)
+{
+    const int32_t q = scale->is_signed ? (int8_t)x[i] : x[i];
+    return (float)(q - scale->zero) * scale->scale;
+}
+
 static void
 dequantise_all(const uint8_t *x, float *y, size_t count, const struct cpu_scale *scale)
 {
     for (size_t i = 0; i < count; i++) {
-        const int32_t q = scale->is_signed ? (int8_t)x[i] : x[i];
-        y[i] = (float)(q - scale->zero) * scale->scale;
+        y[i] = dequantised(x, i, scale);
+    }
+}
+
+static void
+add_all(const uint8_t *a, const struct cpu_scale *scale_a, const uint8_t *b,
+        const struct cpu_scale *scale_b, uint8_t *y, const struct cpu_scale *scale_y, size_t count)
+{
+    const int32_t least = least_of(scale_y), most = most_of(scale_y);
+
+    for (size_t i = 0; i < count; i++) {
+        const float sum = dequantised(a, i, scale_a) + dequantised(b, i, scale_b);
+        y[i] = quantise(sum, scale_y, least, most);
     }
 }
 
@@ -69,40 +87,65 @@ cpu_dequantise_sums(const int32_t *x, float *y, size_t count, float scale, int32
 #if defined(__x86_64__)
 #include "kernels/cpu/product.h"
 
+CPU_INLINE __m128i
+quantised_vector(__m512 x, const struct cpu_scale *scale)
+{
+    const __m512 quotient = _mm512_div_ps(x, _mm512_set1_ps(scale->scale));
+    const __mmask16 there = _mm512_cmp_ps_mask(quotient, quotient, _CMP_ORD_Q);
+    const __m512 near =
+        _mm512_min_ps(_mm512_max_ps(quotient, _mm512_set1_ps(-FAR)), _mm512_set1_ps(FAR));
+    const __m512i q =
+        _mm512_add_epi32(_mm512_maskz_cvtps_epi32(there, near), _mm512_set1_epi32(scale->zero));
+
+    return scale->is_signed ? _mm512_cvtsepi32_epi8(q)
+                            : _mm512_cvtusepi32_epi8(_mm512_max_epi32(q, _mm512_setzero_si512()));
+}
+
+CPU_INLINE __m512
+dequantised_vector(const uint8_t *x, const struct cpu_scale *scale)
+{
+    const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)x);
+    const __m512i q = scale->is_signed ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes);
+
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(q, _mm512_set1_epi32(scale->zero))),
+                         _mm512_set1_ps(scale->scale));
+}
+
 /* Of whole vectors; returns how many elements that were. */
 CPU_AVX512 static size_t
-quantise_vectors(const float *x, uint8_t *y, size_t count, const struct cpu_scale *scale)
+quantise_vectors(const float *x, uint8_t *y, size_t count, const struct cpu_scale scale)
 {
-    const __m512 step = _mm512_set1_ps(scale->scale), least = _mm512_set1_ps(-FAR),
-                 most = _mm512_set1_ps(FAR);
-    const __m512i zero = _mm512_set1_epi32(scale->zero);
     size_t i = 0;
 
     for (; i + CPU_LANES <= count; i += CPU_LANES) {
-        const __m512 quotient = _mm512_div_ps(_mm512_loadu_ps(x + i), step);
-        const __mmask16 there = _mm512_cmp_ps_mask(quotient, quotient, _CMP_ORD_Q);
-        const __m512 near = _mm512_min_ps(_mm512_max_ps(quotient, least), most);
-        const __m512i q = _mm512_add_epi32(_mm512_maskz_cvtps_epi32(there, near), zero);
-        const __m128i bytes =
-            scale->is_signed ? _mm512_cvtsepi32_epi8(q)
-                             : _mm512_cvtusepi32_epi8(_mm512_max_epi32(q, _mm512_setzero_si512()));
-        _mm_storeu_si128((__m128i *)(void *)(y + i), bytes);
+        _mm_storeu_si128((__m128i *)(void *)(y + i),
+                         quantised_vector(_mm512_loadu_ps(x + i), &scale));
     }
     return i;
 }
 
 CPU_AVX512 static size_t
-dequantise_vectors(const uint8_t *x, float *y, size_t count, const struct cpu_scale *scale)
+dequantise_vectors(const uint8_t *x, float *y, size_t count, const struct cpu_scale scale)
 {
-    const __m512 step = _mm512_set1_ps(scale->scale);
-    const __m512i zero = _mm512_set1_epi32(scale->zero);
     size_t i = 0;
 
     for (; i + CPU_LANES <= count; i += CPU_LANES) {
-        const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(x + i));
-        const __m512i q =
-            scale->is_signed ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes);
-        _mm512_storeu_ps(y + i, _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(q, zero)), step));
+        _mm512_storeu_ps(y + i, dequantised_vector(x + i, &scale));
+    }
+    return i;
+}
+
+CPU_AVX512 static size_t
+add_vectors(const uint8_t *a, const struct cpu_scale scale_a, const uint8_t *b,
+            const struct cpu_scale scale_b, uint8_t *y, const struct cpu_scale scale_y,
+            size_t count)
+{
+    size_t i = 0;
+
+    for (; i + CPU_LANES <= count; i += CPU_LANES) {
+        const __m512 sum =
+            _mm512_add_ps(dequantised_vector(a + i, &scale_a), dequantised_vector(b + i, &scale_b));
+        _mm_storeu_si128((__m128i *)(void *)(y + i), quantised_vector(sum, &scale_y));
     }
     return i;
 }
@@ -127,7 +170,7 @@ void
 cpu_quantise(const float *x, void *y, size_t count, const struct cpu_scale *scale)
 {
     const size_t done =
-        __builtin_cpu_supports("avx512f") ? quantise_vectors(x, y, count, scale) : 0;
+        __builtin_cpu_supports("avx512f") ? quantise_vectors(x, y, count, *scale) : 0;
     quantise_all(x + done, (uint8_t *)y + done, count - done, scale);
 }
 
@@ -135,8 +178,20 @@ void
 cpu_dequantise(const void *x, float *y, size_t count, const struct cpu_scale *scale)
 {
     const size_t done =
-        __builtin_cpu_supports("avx512f") ? dequantise_vectors(x, y, count, scale) : 0;
+        __builtin_cpu_supports("avx512f") ? dequantise_vectors(x, y, count, *scale) : 0;
     dequantise_all((const uint8_t *)x + done, y + done, count - done, scale);
+}
+
+void
+cpu_add_quantised(const void *a, const struct cpu_scale *scale_a, const void *b,
+                  const struct cpu_scale *scale_b, void *y, const struct cpu_scale *scale_y,
+                  size_t count)
+{
+    const size_t done = __builtin_cpu_supports("avx512f")
+                            ? add_vectors(a, *scale_a, b, *scale_b, y, *scale_y, count)
+                            : 0;
+    add_all((const uint8_t *)a + done, scale_a, (const uint8_t *)b + done, scale_b,
+            (uint8_t *)y + done, scale_y, count - done);
 }
 
 void
@@ -147,6 +202,14 @@ cpu_find_range(const float *x, size_t count, float *low, float *high)
     find_range(x + done, count - done, low, high);
 }
 #else
+void
+cpu_add_quantised(const void *a, const struct cpu_scale *scale_a, const void *b,
+                  const struct cpu_scale *scale_b, void *y, const struct cpu_scale *scale_y,
+                  size_t count)
+{
+    add_all(a, scale_a, b, scale_b, y, scale_y, count);
+}
+
 void
 cpu_quantise(const float *x, void *y, size_t count, const struct cpu_scale *scale)
 {

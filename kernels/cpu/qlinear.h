@@ -26,6 +26,11 @@ void cpu_dequantise(const void *x, float *y, size_t count, const struct cpu_scal
 /* The same of i32. */
 void cpu_dequantise_sums(const int32_t *x, float *y, size_t count, float scale, int32_t zero);
 
+/* y = a + b, in floats between. */
+void cpu_add_quantised(const void *a, const struct cpu_scale *scale_a, const void *b,
+                       const struct cpu_scale *scale_b, void *y, const struct cpu_scale *scale_y,
+                       size_t count);
+
 /* Widens low..high to all of x, NaN aside. */
 void cpu_find_range(const float *x, size_t count, float *low, float *high);
 

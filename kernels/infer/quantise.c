@@ -112,15 +112,24 @@ LEAT_INFER_FUNCTION(matmul_integer)
     return status;
 }
 
-/* a, its scale and zero point, b, its scale and zero point, scale and zero point of y */
+/* a, its scale and zero point, b, its scale and zero point, scale and zero point of y; what passes make may have a bias */
 LEAT_INFER_FUNCTION(qlinear_matmul)
 {
     const struct leat_value *a = leat_node_input(graph, node, 0);
-    const struct leat_value *b = leat_node_input(graph, node, 3);
+    struct leat_value turned = *leat_node_input(graph, node, 3);
+    const struct leat_value *b = &turned;
 
     enum leat_status status = leat_check_input(graph, node, 3, TYPES_8BIT, 1, LEAT_RANK_MAX);
+    if (status == LEAT_OK && leat_node_int(node, "transB", 0) != 0) {
+        status = leat_check_input(graph, node, 3, TYPES_8BIT, 2, 2);
+        turned.dims[0] = leat_node_input(graph, node, 3)->dims[1];
+        turned.dims[1] = leat_node_input(graph, node, 3)->dims[0];
+    }
     if (status == LEAT_OK) {
         status = leat_infer_product(node, a, b, outputs, mixes_items);
+    }
+    if (status == LEAT_OK) {
+        status = leat_check_vector(graph, node, 8, LEAT_TYPE(I32), columns_of(b));
     }
     for (uint32_t i = 1; i < 7 && status == LEAT_OK; i += i == 2 ? 2 : 1) {
         const int64_t channels = i < 3 ? rows_of(a) : i < 6 ? columns_of(b) : 1;
@@ -130,6 +139,24 @@ LEAT_INFER_FUNCTION(qlinear_matmul)
     if (status == LEAT_OK) {
         status = leat_check_scalar(graph, node, 7, TYPES_8BIT);
     }
+    outputs[0].dtype = leat_node_input(graph, node, 7)->dtype;
+    return status;
+}
+
+/* a, its scale and zero point, b, its scale and zero point, scale and zero point of y; a has the shape of y */
+LEAT_INFER_FUNCTION(qlinear_add)
+{
+    (void)mixes_items;
+    enum leat_status status = leat_check_input(graph, node, 3, TYPES_8BIT, 0, leat_node_input(graph, node, 0)->rank);
+
+    for (uint32_t i = 1; i < 8 && status == LEAT_OK; i += i == 2 ? 2 : 1) {
+        const uint32_t types = i == 2   ? 1u << leat_node_input(graph, node, 0)->dtype
+                               : i == 5 ? 1u << leat_node_input(graph, node, 3)->dtype
+                               : i == 7 ? TYPES_8BIT
+                                        : LEAT_TYPE(F32);
+        status = leat_check_scalar(graph, node, i, types);
+    }
+    outputs[0] = leat_shape_of(leat_node_input(graph, node, 0));
     outputs[0].dtype = leat_node_input(graph, node, 7)->dtype;
     return status;
 }

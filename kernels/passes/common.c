@@ -159,7 +159,9 @@ leat_pass_replace(struct leat_graph *graph, struct leat_pass_index *index, struc
     }
     for (uint32_t i = 0; i < input_count; i++) {
         new_inputs[i] = inputs[i];
-        index->uses[inputs[i]]++; /* before the old ones are released */
+        if (inputs[i] < index->count) {
+            index->uses[inputs[i]]++; /* before the old ones are released */
+        }
     }
     for (uint32_t a = 0; a < attribute_count; a++) {
         new_attributes[a] = attributes[a];

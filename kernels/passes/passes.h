@@ -17,6 +17,8 @@
 LEAT_PASS_FUNCTION(fold_constants);
 LEAT_PASS_FUNCTION(fold_shapes);
 LEAT_PASS_FUNCTION(remove_identities);
+LEAT_PASS_FUNCTION(shift_quantised);
+LEAT_PASS_FUNCTION(fuse_quantised);
 LEAT_PASS_FUNCTION(fold_dequantised);
 LEAT_PASS_FUNCTION(fuse_layer_norm);
 LEAT_PASS_FUNCTION(fuse_gelu);

@@ -134,7 +134,9 @@ multiply(const struct leat_eval *eval, const struct product *p)
     const struct leat_value *output = leat_eval_output(eval, 0);
     const size_t rows = a->rank > 1 ? (size_t)a->dims[a->rank - 2] : 1;
     const size_t inner = (size_t)a->dims[a->rank - 1];
-    const size_t columns = b->rank > 1 ? (size_t)b->dims[b->rank - 1] : 1;
+    const bool turned = leat_node_int(eval->node, "transB", 0) != 0;
+    const size_t columns = b->rank > 1 ? (size_t)b->dims[b->rank - (turned ? 2 : 1)] : 1;
+    const size_t down = turned ? 1 : columns, across = turned ? inner : 1; /* neighbours in b */
     const uint32_t batches = output->rank - (a->rank > 1) - (b->rank > 1);
     const size_t count = leat_value_elements(output);
 
@@ -149,7 +151,7 @@ multiply(const struct leat_eval *eval, const struct product *p)
             const int64_t q_a =
                 leat_element_int(a->dtype, leat_eval_in(eval, p->a), first_a + row * inner + k);
             const int64_t q_b = leat_element_int(b->dtype, leat_eval_in(eval, p->b),
-                                                 first_b + k * columns + column);
+                                                 first_b + k * down + column * across);
             sum += (q_a - zero_a) * (q_b - zero_b);
         }
         p->store(eval, i, row, column, sum);
@@ -170,9 +172,37 @@ store_product(const struct leat_eval *eval, size_t i, size_t row, size_t column,
                     (double)sum * factor, zero_point(eval, 7, 0));
 }
 
+/* The same of a sum and the bias that there may be. */
+static void
+store_biased(const struct leat_eval *eval, size_t i, size_t row, size_t column, int64_t sum)
+{
+    const int64_t bias = leat_eval_input(eval, 8) != NULL
+                             ? leat_element_int(LEAT_DTYPE_I32, leat_eval_in(eval, 8), column)
+                             : 0;
+    store_product(eval, i, row, column, sum + bias);
+}
+
 LEAT_REFERENCE_FUNCTION(qlinear_matmul)
 {
-    multiply(eval, &(struct product){0, 2, 3, 5, store_product});
+    multiply(eval, &(struct product){0, 2, 3, 5, store_biased});
+    return LEAT_OK;
+}
+
+/* What DequantizeLinear, Add and QuantizeLinear make; b is repeated. */
+LEAT_REFERENCE_FUNCTION(qlinear_add)
+{
+    const struct leat_value *a = leat_eval_input(eval, 0), *b = leat_eval_input(eval, 3);
+    const size_t count = leat_value_elements(a), period = leat_value_elements(b);
+    const float step = (float)scale(eval, 6, 0);
+
+    for (size_t i = 0; i < count; i++) {
+        const int64_t q_a = leat_element_int(a->dtype, leat_eval_in(eval, 0), i);
+        const int64_t q_b = leat_element_int(b->dtype, leat_eval_in(eval, 3), i % period);
+        const float x = (float)((double)(q_a - zero_point(eval, 2, 0)) * scale(eval, 1, 0));
+        const float y = (float)((double)(q_b - zero_point(eval, 5, 0)) * scale(eval, 4, 0));
+        store_quantised(leat_eval_output(eval, 0)->dtype, leat_eval_out(eval, 0), i, (double)((x + y) / step),
+                        zero_point(eval, 7, 0));
+    }
     return LEAT_OK;
 }
 
@@ -242,16 +272,7 @@ LEAT_REFERENCE_FUNCTION(conv_integer)
     return convolve_all(eval, &(struct product){0, 2, 1, 3, store_i32});
 }
 
-static void
-store_convolved(const struct leat_eval *eval, size_t i, size_t row, size_t column, int64_t sum)
-{
-    const int64_t bias = leat_eval_input(eval, 8) != NULL
-                             ? leat_element_int(LEAT_DTYPE_I32, leat_eval_in(eval, 8), column)
-                             : 0;
-    store_product(eval, i, row, column, sum + bias);
-}
-
 LEAT_REFERENCE_FUNCTION(qlinear_conv)
 {
-    return convolve_all(eval, &(struct product){0, 2, 3, 5, store_convolved});
+    return convolve_all(eval, &(struct product){0, 2, 3, 5, store_biased});
 }
