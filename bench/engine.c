@@ -19,7 +19,8 @@
 static const char measures[] =
     "Measures   Items a second of the cpu backend on whole networks with random weights, in batches of 1, 8 and 32, on\n"
     "           one and on two cores, and the geometric means of the ratios, recurrent networks left out. Sequences are 128 long.\n"
-    "           --precision f32,bf16,int8 chooses among those that the processor has, --networks among the networks.\n"
+    "           --precision f32,bf16,int8 chooses among those that the processor has, --networks among the networks, or\n"
+    "           others of the zoo.\n"
     "Beside it  ONNX Runtime on the same files, inputs and cores in the same run: all graph optimisations, inputs and\n"
     "           outputs bound ahead, as many threads, each on its core. To bf16 it is compared in f32, to int8 in int8:\n"
     "           quantised by its own tools, calibrated on the inputs that ours are, with weights by channel, as QDQ\n"
@@ -571,6 +572,17 @@ choose(const char *list)
     return chosen;
 }
 
+/* One of those that are measured when nobody chooses. */
+static bool
+is_measured(const char *name)
+{
+    size_t n = 0;
+    while (n < LEAT_COUNT_OF(networks) && strcmp(networks[n].name, name) != 0) {
+        n++;
+    }
+    return n < LEAT_COUNT_OF(networks);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -599,6 +611,12 @@ main(int argc, char **argv)
     for (size_t n = 0; n < LEAT_COUNT_OF(networks); n++) {
         if (own[1].value == NULL || bench_is_listed(own[1].value, networks[n].name)) {
             measure_network(&options, &clock, &peer, &networks[n], folder, precisions, means);
+        }
+    }
+    for (size_t m = 0; m < zoo_model_count && own[1].value != NULL; m++) {
+        if (bench_is_listed(own[1].value, zoo_models[m].name) && !is_measured(zoo_models[m].name)) {
+            const struct network other = {.name = zoo_models[m].name, .narrow = true, .beside = true};
+            measure_network(&options, &clock, &peer, &other, folder, precisions, means);
         }
     }
     for (uint32_t p = 0; p < LEAT_PRECISION_COUNT; p++) {

@@ -874,6 +874,14 @@ cpu_describe(struct cpu_builder *b, const_dnnl_op_desc_t op, bool fused, dnnl_pr
 }
 
 bool
+cpu_is_plain_loops(const_dnnl_primitive_desc_t pd)
+{
+    const char *kernel = "";
+    return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &kernel) == dnnl_success &&
+           (strncmp(kernel, "ref", 3) == 0 || strncmp(kernel, "simple", 6) == 0);
+}
+
+bool
 cpu_may_overwrite(const struct cpu_builder *b, uint32_t value, uint32_t tensor)
 {
     for (uint32_t i = 0; i < b->graph->input_count; i++) {
@@ -935,6 +943,8 @@ lower_as_kind(struct cpu_builder *b)
     case LEAT_OP_MUL:
     case LEAT_OP_DIV:
         return cpu_lower_binary(b);
+    case LEAT_OP_WHERE:
+        return cpu_lower_where(b);
     case LEAT_OP_SOFTMAX:
         return cpu_lower_softmax(b);
     case LEAT_OP_LAYER_NORMALIZATION:

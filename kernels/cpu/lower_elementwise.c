@@ -137,23 +137,28 @@ cpu_add_activation(struct cpu_builder *b, uint32_t tensor)
 
 /* ---- Single elements ----------------------------------------------------------------------------------- */
 
-/* A primitive with one f32 operand in layout `args[0]` and a result in layout `dst`, which output 0 becomes. */
+/* A primitive with a result in layout `dst`. */
+static enum leat_status
+add_described(struct cpu_builder *b, dnnl_primitive_desc_t pd, struct cpu_arg *args, uint32_t dst_arg, uint32_t count,
+              const dnnl_memory_desc_t *dst)
+{
+    const enum leat_status status = cpu_new_tensor(b, dst, dnnl_memory_desc_get_size(dst), &args[dst_arg].tensor);
+    if (status != LEAT_OK) {
+        (void)dnnl_primitive_desc_destroy(pd);
+        return status;
+    }
+    return cpu_add_primitive(b, pd, args, count);
+}
+
+/* The same from its descriptor. */
 static enum leat_status
 add_and_set(struct cpu_builder *b, const_dnnl_op_desc_t op, struct cpu_arg *args, uint32_t dst_arg, uint32_t count,
             const dnnl_memory_desc_t *dst)
 {
     dnnl_primitive_desc_t pd;
 
-    enum leat_status status = cpu_describe(b, op, false, &pd);
-    if (status != LEAT_OK) {
-        return status;
-    }
-    status = cpu_new_tensor(b, dst, dnnl_memory_desc_get_size(dst), &args[dst_arg].tensor);
-    if (status != LEAT_OK) {
-        (void)dnnl_primitive_desc_destroy(pd);
-        return status;
-    }
-    return cpu_add_primitive(b, pd, args, count);
+    const enum leat_status status = cpu_describe(b, op, false, &pd);
+    return status == LEAT_OK ? add_described(b, pd, args, dst_arg, count, dst) : status;
 }
 
 static void
@@ -269,6 +274,7 @@ cpu_lower_binary(struct cpu_builder *b)
     uint32_t x0 = b->node->inputs[0], x1 = b->node->inputs[1];
     struct cpu_arg args[3] = {{DNNL_ARG_SRC_0, 0}, {DNNL_ARG_SRC_1, 0}, {DNNL_ARG_DST, 0}};
     dnnl_binary_desc_t binary;
+    dnnl_primitive_desc_t pd;
 
     if (!is_f32(y) || y->rank == 0) {
         return LEAT_AGAIN;
@@ -280,7 +286,7 @@ cpu_lower_binary(struct cpu_builder *b)
     }
     const struct leat_value *first = &b->graph->values[x0], *second = &b->graph->values[x1];
     if (!same_dims(first, y)) {
-        return LEAT_AGAIN; /* oneDNN spreads the second operand only */
+        return cpu_lower_broadcast(b); /* oneDNN spreads the second operand only */
     }
 #if defined(__x86_64__)
     const enum leat_status scaled = kind == LEAT_OP_MUL ? cpu_lower_scale(b, x0, x1) : LEAT_AGAIN;
@@ -302,7 +308,14 @@ cpu_lower_binary(struct cpu_builder *b)
     const dnnl_memory_desc_t md1 = b->program->tensors[args[1].tensor].md;
     status = CPU_TRY(b, "elementwise operation", dnnl_binary_desc_init(&binary, algorithm, &md, &md1, &md));
     if (status == LEAT_OK) {
-        status = add_and_set(b, &binary, args, 2, 3, &md);
+        status = cpu_describe(b, &binary, false, &pd);
+    }
+    if (status == LEAT_OK && cpu_is_plain_loops(pd)) {
+        (void)dnnl_primitive_desc_destroy(pd);
+        return cpu_lower_broadcast(b);
+    }
+    if (status == LEAT_OK) {
+        status = add_described(b, pd, args, 2, 3, &md);
     }
     if (status == LEAT_OK) {
         cpu_set_output(b, 0, args[2].tensor);

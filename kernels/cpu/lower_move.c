@@ -83,6 +83,7 @@ concat_primitive(struct cpu_builder *b, struct cpu_arg *args, int axis)
     dnnl_memory_desc_t *mds = calloc(count, sizeof(*mds));
     dnnl_primitive_attr_t attributes = NULL;
     dnnl_primitive_desc_t pd = NULL;
+    bool all_plain = true;
     enum leat_status status = mds == NULL ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan") : LEAT_OK;
 
     for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
@@ -95,6 +96,8 @@ concat_primitive(struct cpu_builder *b, struct cpu_arg *args, int axis)
             mds[i].data_type = mds[0].data_type;
             status = cpu_in_layout(b, b->node->inputs[i], &mds[i], &args[i].tensor);
         }
+        const dnnl_memory_desc_t plain = cpu_value_md(leat_node_input(b->graph, b->node, i));
+        all_plain = all_plain && cpu_same_bytes(&mds[i], &plain);
     }
     if (status == LEAT_OK) {
         status = CPU_TRY(b, "attributes", dnnl_primitive_attr_create(&attributes));
@@ -106,6 +109,10 @@ concat_primitive(struct cpu_builder *b, struct cpu_arg *args, int axis)
         const dnnl_status_t made = dnnl_concat_primitive_desc_create(&pd, NULL, (int)count, axis, mds, attributes,
                                                                      cpu_model_engine(b->model));
         status = made == dnnl_unimplemented ? LEAT_AGAIN : CPU_TRY(b, "concatenation", made);
+    }
+    if (status == LEAT_OK && all_plain && cpu_is_plain_loops(pd)) {
+        (void)dnnl_primitive_desc_destroy(pd);
+        status = LEAT_AGAIN;
     }
     (void)dnnl_primitive_attr_destroy(attributes);
     free(mds);

@@ -209,6 +209,8 @@ struct cpu_function cpu_activation_of(const struct leat_node *node);
 LEAT_MUST_CHECK enum leat_status cpu_describe(struct cpu_builder *b, const_dnnl_op_desc_t op, bool fused,
                                               dnnl_primitive_desc_t *ret_pd);
 dnnl_memory_desc_t cpu_query_md(const_dnnl_primitive_desc_t pd, dnnl_query_t what);
+/* oneDNN has nothing better for it. */
+bool cpu_is_plain_loops(const_dnnl_primitive_desc_t pd);
 
 /* The node that is being lowered is the last to read the value and may write its result where this tensor of it is. */
 bool cpu_may_overwrite(const struct cpu_builder *b, uint32_t value, uint32_t tensor);
@@ -296,6 +298,9 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_attention(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_recurrent(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_unary(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_binary(struct cpu_builder *b);
+/* Add, Sub, Mul or Div of floats on a kernel of our own, whatever is spread. */
+LEAT_MUST_CHECK enum leat_status cpu_lower_broadcast(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_where(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_softmax(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_layer_norm(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_reduce(struct cpu_builder *b);

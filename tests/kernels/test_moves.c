@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Look-ups, sums of looked-up rows, ranges of tensors, and what repeats, spreads, permutes or surrounds elements give
- *          the reference backend's answers on the cpu backend, alone and split between the members of a team, and an index out
- *          of range fails the batch wherever it stands.
+ * Goal     Look-ups, sums of looked-up rows, ranges of tensors, and what repeats, permutes or surrounds elements or spreads
+ *          operands over each other give the reference backend's answers on the cpu backend, alone and split between the
+ *          members of a team, and an index out of range fails the batch wherever it stands.
  * Method   Random shapes and indices, small ones and such that every member gets its part; elements of one, four and eight
  *          bytes; hostile indices at random places of both halves. Sums may differ in rounding, everything else in no bit.
  */
@@ -240,6 +240,56 @@ test_copy(struct leat_team *team)
     builder_fini(&b);
 }
 
+/* An input of `rank` axes of `dims`, some of them 1; its payload has no 0. */
+static float *
+add_operand(struct builder *b, const char *name, const int64_t *dims, size_t rank)
+{
+    const size_t missing = (size_t)between(0, (int64_t)rank - 1);
+    int64_t own[4];
+    size_t count = 1;
+
+    for (size_t d = missing; d < rank; d++) {
+        own[d] = between(0, 2) == 0 ? 1 : dims[d];
+        count *= (size_t)own[d];
+    }
+    (void)builder_input(b, name, ONNX_F32, own + missing, rank - missing);
+    float *payload = floats(count);
+    for (size_t i = 0; i < count; i++) {
+        payload[i] = payload[i] == 0 ? 1 : payload[i];
+    }
+    return payload;
+}
+
+/* Operands that are spread over each other. */
+static void
+test_broadcast(struct leat_team *team)
+{
+    static const char *const ops[] = {"Add", "Sub", "Mul", "Div", "Where"};
+    const size_t rank = (size_t)between(1, 4), op = (size_t)between(0, 4);
+    int64_t dims[4];
+    struct builder b;
+
+    for (size_t d = 0; d < rank; d++) {
+        dims[d] = between(1, between(0, 3) == 0 ? 40 : 6);
+    }
+    builder_init(&b, 13);
+    float *x = add_operand(&b, "a", dims, rank), *y = add_operand(&b, "b", dims, rank), *z = NULL;
+    if (op == 4) {
+        z = add_operand(&b, "c", dims, rank);
+        (void)builder_constant(&b, "zero", ONNX_F32, (const float[]){0}, NULL, 0);
+        (void)builder_node(&b, "Greater", "c zero", "truth");
+    }
+    (void)builder_node(&b, ops[op], op == 4 ? "truth a b" : "a b", "y");
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    expect_same(graph, graph, team, (const void *const[]){x, y, z}, 0, false);
+    free(x);
+    free(y);
+    free(z);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+}
+
 int
 main(void)
 {
@@ -253,6 +303,9 @@ main(void)
         test_copy(team);
         test_copy(team);
         test_copy(team);
+        test_broadcast(team);
+        test_broadcast(team);
+        test_broadcast(team);
         test_look_up(team, true);
         test_look_up(team, false);
     }
