@@ -6,10 +6,12 @@ load MODEL INPUTS OUTPUTS BATCH CPU... NAME=SIZE...   reads an ONNX file, and th
                                          writes the outputs to OUTPUTS: answers "ok"
 quantise MODEL INPUTS BATCH NAME=SIZE... makes int8 models of it in the forms that its documentation names for this kind of CPU,
                                          calibrated on these inputs: answers "ok"; "missing" where a package is
+keep NUMBER PATH                         writes one of them to PATH, 0 or 1: QDQ with u8 or with s8 activations: answers "ok"
 load_quantised ...                       as load, of what the last `quantise` made: the one that runs fastest
 run COUNT                                answers the time in ns of each run, after one that is not counted
 """
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -41,7 +43,6 @@ def quantise(model, inputs, batch, sizes, folder):
     """Returns the paths of what it made."""
     import onnx
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
-    from onnxruntime.quantization.shape_inference import quant_pre_process
     from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed
 
     class Reader(CalibrationDataReader):
@@ -57,8 +58,11 @@ def quantise(model, inputs, batch, sizes, folder):
     for name, size in sizes.items():
         make_dim_param_fixed(network.graph, name, size)
     onnx.save(network, fixed)
-    quant_pre_process(fixed, prepared, skip_symbolic_shape=True)
-    feed = dict(read_inputs(onnxruntime.InferenceSession(prepared, providers=["CPUExecutionProvider"]), inputs, batch, {}))
+    # What its quant_pre_process() is for, which drops what it has optimised where it may not infer symbolic shapes.
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = prepared
+    feed = dict(read_inputs(onnxruntime.InferenceSession(fixed, options, providers=["CPUExecutionProvider"]), inputs, batch, {}))
     # Left out: QOperator with s8 activations, which the documentation warns of on x86, and which takes many times as long.
     forms = [(QuantFormat.QDQ, QuantType.QUInt8), (QuantFormat.QDQ, QuantType.QInt8), (QuantFormat.QOperator, QuantType.QUInt8)]
     for number, (form, activations) in enumerate(forms):
@@ -127,6 +131,8 @@ for line in sys.stdin:
             quantised = quantise(*words[1:3], int(words[3]), sizes, folder.name)
         except ImportError:
             answer = "missing"
+    elif words[0] == "keep":
+        shutil.copyfile(quantised[int(words[1])], words[2])
     elif words[0] == "run":
         answer = " ".join(map(str, run(session, binding, int(words[1]))))
     else:
