@@ -984,7 +984,10 @@ lower_as_kind(struct cpu_builder *b)
     case LEAT_OP_RNN:
         return cpu_lower_recurrent(b);
 #endif
+    case LEAT_OP_QLINEAR_LOOKUP:
+        return cpu_lower_qlinear_lookup(b);
     case LEAT_OP_QLINEAR_ADD:
+    case LEAT_OP_QLINEAR_MUL:
         return cpu_lower_qlinear_add(b);
     case LEAT_OP_QLINEAR_CONV:
         return cpu_lower_qlinear_conv(b);

@@ -491,7 +491,7 @@ cpu_lower_qlinear(struct cpu_builder *b, const struct cpu_qlinear *q)
     return status;
 }
 
-/* ---- Sums ----------------------------------------------------------------------------------------------- */
+/* ---- Sums and functions of single elements ------------------------------------------------------------- */
 
 enum { REPEATED = 256 }; /* elements of a short operand that are added at a time */
 
@@ -519,8 +519,8 @@ add_part(const struct cpu_call *call, size_t begin, size_t end)
     for (size_t i = begin, count; i < end; i += count) {
         const size_t left = period - i % period;
         count = left < end - i ? left : end - i;
-        cpu_add_quantised(first + i, &a, second + i % period, &b, (uint8_t *)call->pointers[2] + i,
-                          &y, count);
+        cpu_combine_quantised(node->op->kind == LEAT_OP_QLINEAR_MUL, first + i, &a,
+                              second + i % period, &b, (uint8_t *)call->pointers[2] + i, &y, count);
     }
 }
 
@@ -572,6 +572,50 @@ cpu_lower_qlinear_add(struct cpu_builder *b)
     if (status == LEAT_OK) {
         step->count = count;
         step->inner = period;
+        cpu_set_output(b, 0, args[2].tensor);
+    }
+    return status;
+}
+
+/* args: numbers, table, result. */
+static void
+look_up_part(const struct cpu_call *call, size_t begin, size_t end)
+{
+    cpu_look_up_bytes((const uint8_t *)call->pointers[0] + begin, call->pointers[1],
+                      (uint8_t *)call->pointers[2] + begin, end - begin);
+}
+
+static enum leat_status
+look_up(const struct cpu_call *call)
+{
+    cpu_share(call, look_up_part, call->step->count, SHARED_LEAST);
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_lower_qlinear_lookup(struct cpu_builder *b)
+{
+    const struct leat_value *y = leat_node_output(b->graph, b->node, 0);
+    struct cpu_arg args[3] = {{0, 0}};
+    struct cpu_step *step;
+
+    if (leat_value_elements(y) == 0) {
+        return LEAT_AGAIN;
+    }
+    enum leat_status status = source_of(b, false, &args[0].tensor);
+    if (status == LEAT_OK) {
+        status = cpu_plain(b, b->node->inputs[1], &args[1].tensor);
+    }
+    if (status == LEAT_OK) {
+        dnnl_memory_desc_t md = b->program->tensors[args[0].tensor].md;
+        md.data_type = cpu_value_md(y).data_type;
+        status = cpu_new_tensor(b, &md, leat_value_bytes(y), &args[2].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_add_kernel(b, look_up, args, 3, &step);
+    }
+    if (status == LEAT_OK) {
+        step->count = leat_value_elements(y);
         cpu_set_output(b, 0, args[2].tensor);
     }
     return status;

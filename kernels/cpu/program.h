@@ -335,7 +335,8 @@ struct cpu_qlinear {
 LEAT_MUST_CHECK enum leat_status cpu_lower_qlinear(struct cpu_builder *b, const struct cpu_qlinear *q);
 LEAT_MUST_CHECK enum leat_status cpu_lower_qlinear_conv(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_qlinear_matmul(struct cpu_builder *b);
-LEAT_MUST_CHECK enum leat_status cpu_lower_qlinear_add(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_qlinear_add(struct cpu_builder *b); /* or Mul */
+LEAT_MUST_CHECK enum leat_status cpu_lower_qlinear_lookup(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_reference(struct cpu_builder *b); /* any operator, plain loops */
 
 /* ---- place.c ------------------------------------------------------------------------------------- */

@@ -56,14 +56,15 @@ dequantise_all(const uint8_t *x, float *y, size_t count, const struct cpu_scale 
 }
 
 static void
-add_all(const uint8_t *a, const struct cpu_scale *scale_a, const uint8_t *b,
-        const struct cpu_scale *scale_b, uint8_t *y, const struct cpu_scale *scale_y, size_t count)
+combine_all(bool product, const uint8_t *a, const struct cpu_scale *scale_a, const uint8_t *b,
+            const struct cpu_scale *scale_b, uint8_t *y, const struct cpu_scale *scale_y,
+            size_t count)
 {
     const int32_t least = least_of(scale_y), most = most_of(scale_y);
 
     for (size_t i = 0; i < count; i++) {
-        const float sum = dequantised(a, i, scale_a) + dequantised(b, i, scale_b);
-        y[i] = quantise(sum, scale_y, least, most);
+        const float left = dequantised(a, i, scale_a), right = dequantised(b, i, scale_b);
+        y[i] = quantise(product ? left * right : left + right, scale_y, least, most);
     }
 }
 
@@ -73,6 +74,14 @@ find_range(const float *x, size_t count, float *low, float *high)
     for (size_t i = 0; i < count; i++) {
         *low = x[i] < *low ? x[i] : *low;
         *high = x[i] > *high ? x[i] : *high;
+    }
+}
+
+void
+cpu_look_up_bytes(const uint8_t *x, const uint8_t table[UINT8_MAX + 1], uint8_t *y, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        y[i] = table[x[i]];
     }
 }
 
@@ -135,19 +144,36 @@ dequantise_vectors(const uint8_t *x, float *y, size_t count, const struct cpu_sc
     return i;
 }
 
-CPU_AVX512 static size_t
-add_vectors(const uint8_t *a, const struct cpu_scale scale_a, const uint8_t *b,
-            const struct cpu_scale scale_b, uint8_t *y, const struct cpu_scale scale_y,
-            size_t count)
+CPU_INLINE size_t
+combine_vectors(const bool product, const uint8_t *a, const struct cpu_scale scale_a,
+                const uint8_t *b, const struct cpu_scale scale_b, uint8_t *y,
+                const struct cpu_scale scale_y, size_t count)
 {
     size_t i = 0;
 
     for (; i + CPU_LANES <= count; i += CPU_LANES) {
-        const __m512 sum =
-            _mm512_add_ps(dequantised_vector(a + i, &scale_a), dequantised_vector(b + i, &scale_b));
-        _mm_storeu_si128((__m128i *)(void *)(y + i), quantised_vector(sum, &scale_y));
+        const __m512 left = dequantised_vector(a + i, &scale_a);
+        const __m512 right = dequantised_vector(b + i, &scale_b);
+        const __m512 both = product ? _mm512_mul_ps(left, right) : _mm512_add_ps(left, right);
+        _mm_storeu_si128((__m128i *)(void *)(y + i), quantised_vector(both, &scale_y));
     }
     return i;
+}
+
+CPU_AVX512 static size_t
+add_vectors(const uint8_t *a, const struct cpu_scale *scale_a, const uint8_t *b,
+            const struct cpu_scale *scale_b, uint8_t *y, const struct cpu_scale *scale_y,
+            size_t count)
+{
+    return combine_vectors(false, a, *scale_a, b, *scale_b, y, *scale_y, count);
+}
+
+CPU_AVX512 static size_t
+multiply_vectors(const uint8_t *a, const struct cpu_scale *scale_a, const uint8_t *b,
+                 const struct cpu_scale *scale_b, uint8_t *y, const struct cpu_scale *scale_y,
+                 size_t count)
+{
+    return combine_vectors(true, a, *scale_a, b, *scale_b, y, *scale_y, count);
 }
 
 CPU_AVX512 static size_t
@@ -183,15 +209,16 @@ cpu_dequantise(const void *x, float *y, size_t count, const struct cpu_scale *sc
 }
 
 void
-cpu_add_quantised(const void *a, const struct cpu_scale *scale_a, const void *b,
-                  const struct cpu_scale *scale_b, void *y, const struct cpu_scale *scale_y,
-                  size_t count)
+cpu_combine_quantised(bool product, const void *a, const struct cpu_scale *scale_a, const void *b,
+                      const struct cpu_scale *scale_b, void *y, const struct cpu_scale *scale_y,
+                      size_t count)
 {
-    const size_t done = __builtin_cpu_supports("avx512f")
-                            ? add_vectors(a, *scale_a, b, *scale_b, y, *scale_y, count)
-                            : 0;
-    add_all((const uint8_t *)a + done, scale_a, (const uint8_t *)b + done, scale_b,
-            (uint8_t *)y + done, scale_y, count - done);
+    const bool vectors = __builtin_cpu_supports("avx512f");
+    const size_t done = !vectors  ? 0
+                        : product ? multiply_vectors(a, scale_a, b, scale_b, y, scale_y, count)
+                                  : add_vectors(a, scale_a, b, scale_b, y, scale_y, count);
+    combine_all(product, (const uint8_t *)a + done, scale_a, (const uint8_t *)b + done, scale_b,
+                (uint8_t *)y + done, scale_y, count - done);
 }
 
 void
@@ -203,11 +230,11 @@ cpu_find_range(const float *x, size_t count, float *low, float *high)
 }
 #else
 void
-cpu_add_quantised(const void *a, const struct cpu_scale *scale_a, const void *b,
-                  const struct cpu_scale *scale_b, void *y, const struct cpu_scale *scale_y,
-                  size_t count)
+cpu_combine_quantised(bool product, const void *a, const struct cpu_scale *scale_a, const void *b,
+                      const struct cpu_scale *scale_b, void *y, const struct cpu_scale *scale_y,
+                      size_t count)
 {
-    add_all(a, scale_a, b, scale_b, y, scale_y, count);
+    combine_all(product, a, scale_a, b, scale_b, y, scale_y, count);
 }
 
 void

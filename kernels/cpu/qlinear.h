@@ -26,9 +26,13 @@ void cpu_dequantise(const void *x, float *y, size_t count, const struct cpu_scal
 /* The same of i32. */
 void cpu_dequantise_sums(const int32_t *x, float *y, size_t count, float scale, int32_t zero);
 
-/* y = a + b, in floats between. */
-void cpu_add_quantised(const void *a, const struct cpu_scale *scale_a, const void *b,
-                       const struct cpu_scale *scale_b, void *y, const struct cpu_scale *scale_y,
+/* y = a + b or a b, in floats between. */
+void cpu_combine_quantised(bool product, const void *a, const struct cpu_scale *scale_a,
+                           const void *b, const struct cpu_scale *scale_b, void *y,
+                           const struct cpu_scale *scale_y, size_t count);
+
+/* y[i] = table[x[i]] */
+void cpu_look_up_bytes(const uint8_t *x, const uint8_t table[UINT8_MAX + 1], uint8_t *y,
                        size_t count);
 
 /* Widens low..high to all of x, NaN aside. */

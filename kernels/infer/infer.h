@@ -70,6 +70,7 @@ LEAT_INFER_FUNCTION(pow);
 LEAT_INFER_FUNCTION(prelu);
 LEAT_INFER_FUNCTION(qlinear_add);
 LEAT_INFER_FUNCTION(qlinear_conv);
+LEAT_INFER_FUNCTION(qlinear_lookup);
 LEAT_INFER_FUNCTION(qlinear_matmul);
 LEAT_INFER_FUNCTION(quantize_linear);
 LEAT_INFER_FUNCTION(range);

@@ -160,3 +160,12 @@ LEAT_INFER_FUNCTION(qlinear_add)
     outputs[0].dtype = leat_node_input(graph, node, 7)->dtype;
     return status;
 }
+
+/* 8-bit numbers, and what becomes of each: 256 others, in the order of their bits. */
+LEAT_INFER_FUNCTION(qlinear_lookup)
+{
+    (void)mixes_items;
+    outputs[0] = leat_shape_of(leat_node_input(graph, node, 0));
+    outputs[0].dtype = leat_node_input(graph, node, 1)->dtype;
+    return leat_check_vector(graph, node, 1, TYPES_8BIT, UINT8_MAX + 1);
+}

@@ -4,8 +4,7 @@
  * floats of 8-bit numbers, and QuantizeLinear. Where all scales are constants, an operator of 8-bit numbers takes the
  * place of the three. Numerics: as Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-
  * Arithmetic-Only Inference", CVPR 2018, section 2: whole sums, multiplied by one number and rounded once. What
- * floats round on the way to them may make one step of the result of a product; sums of two tensors and what only
- * moves are the same bit by bit.
+ * floats round on the way to them may make one step of the result of a product; everything else is the same bit by bit.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -24,6 +23,10 @@ struct fusion {
     struct leat_pass_index index;
     uint32_t zeros[2]; /* of u8 and s8 */
     uint32_t *same;    /* [value_count] what is read instead of a value that has gone, or itself */
+    uint32_t numbers
+        [2]; /* all u8 and all s8 that there are, in the order of their bits; or LEAT_VALUE_NONE */
+    void **data; /* [room] for leat_graph_fold_node() */
+    uint32_t room;
     bool changed;
 };
 
@@ -406,6 +409,7 @@ repeats(const struct leat_value *a, const struct leat_value *b, const struct lea
     return same;
 }
 
+/* Or a product, element by element. */
 static enum leat_status
 fuse_sum(struct fusion *f, struct leat_node *last, const struct leat_node *node,
          const struct numbers *y)
@@ -427,7 +431,9 @@ fuse_sum(struct fusion *f, struct leat_node *last, const struct leat_node *node,
     const uint32_t inputs[8] = {a.q, a.scale, a.zero, b.q, b.scale, b.zero, y->scale, y->zero};
     struct leat_node named = *node;
     named.attribute_count = 0;
-    return replace(f, last, &named, leat_op_fused(LEAT_OP_QLINEAR_ADD), inputs, 8);
+    const enum leat_op_kind kind =
+        node->op->kind == LEAT_OP_ADD ? LEAT_OP_QLINEAR_ADD : LEAT_OP_QLINEAR_MUL;
+    return replace(f, last, &named, leat_op_fused(kind), inputs, 8);
 }
 
 /* Numbers that move, or of which the greatest is taken, keep their scale. */
@@ -457,6 +463,156 @@ fuse_move(struct fusion *f, struct leat_node *last, const struct leat_node *node
     return status;
 }
 
+/* ---- Functions of one number --------------------------------------------------------------------------- */
+
+enum { NUMBERS = UINT8_MAX + 1, FUNCTIONS_MAX = 8 };
+
+/* The operand of a function of single elements, the others of which are constants; LEAT_VALUE_NONE: it is none. */
+static uint32_t
+variable_of(const struct leat_graph *graph, const struct leat_node *node)
+{
+    const uint32_t y_rank = leat_node_output(graph, node, 0)->rank;
+    uint32_t variable = LEAT_VALUE_NONE;
+
+    switch (node->op->kind) {
+    case LEAT_OP_ABS:
+    case LEAT_OP_ADD:
+    case LEAT_OP_CLIP:
+    case LEAT_OP_DIV:
+    case LEAT_OP_ELU:
+    case LEAT_OP_ERF:
+    case LEAT_OP_EXP:
+    case LEAT_OP_GELU:
+    case LEAT_OP_HARD_SIGMOID:
+    case LEAT_OP_HARD_SWISH:
+    case LEAT_OP_LEAKY_RELU:
+    case LEAT_OP_LOG:
+    case LEAT_OP_MUL:
+    case LEAT_OP_NEG:
+    case LEAT_OP_POW:
+    case LEAT_OP_RECIPROCAL:
+    case LEAT_OP_RELU:
+    case LEAT_OP_SIGMOID:
+    case LEAT_OP_SOFTPLUS:
+    case LEAT_OP_SQRT:
+    case LEAT_OP_SUB:
+    case LEAT_OP_SWISH:
+    case LEAT_OP_TANH:
+        break;
+    default:
+        return LEAT_VALUE_NONE;
+    }
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        const struct leat_value *x = leat_node_input(graph, node, i);
+        if (x == NULL) {
+            continue;
+        }
+        if (x->data == NULL && variable == LEAT_VALUE_NONE && x->rank == y_rank) {
+            variable = node->inputs[i];
+        } else if (x->data == NULL || leat_value_elements(x) != 1 || x->rank > 1) {
+            return LEAT_VALUE_NONE;
+        }
+    }
+    return variable;
+}
+
+/* What the node makes of a vector of constants instead of its operand `from`. */
+static enum leat_status
+apply_to_all(struct fusion *f, const struct leat_node *node, uint32_t from, uint32_t vector,
+             uint32_t dtype, uint32_t *ret)
+{
+    static const int64_t dims[1] = {NUMBERS};
+    uint32_t inputs[3] = {LEAT_VALUE_NONE, LEAT_VALUE_NONE, LEAT_VALUE_NONE};
+    struct leat_node copy = *node;
+    bool folded = false;
+
+    if (node->input_count > LEAT_COUNT_OF(inputs)) {
+        *ret = LEAT_VALUE_NONE;
+        return LEAT_OK;
+    }
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        inputs[i] = node->inputs[i] == from ? vector : node->inputs[i];
+    }
+    enum leat_status status = leat_graph_add_value(f->graph, "table", dtype, 1, dims, ret);
+    if (status == LEAT_OK && f->graph->value_count > f->room) {
+        void **longer = realloc(f->data, 2 * (size_t)f->graph->value_count * sizeof(*longer));
+        if (longer == NULL) {
+            return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a pass over %u values",
+                             f->graph->value_count);
+        }
+        f->data = longer;
+        f->room = 2 * f->graph->value_count;
+    }
+    copy.inputs = inputs;
+    copy.outputs = ret;
+    if (status == LEAT_OK) {
+        status = leat_graph_fold_node(f->graph, &copy, f->data, &folded);
+    }
+    *ret = folded ? *ret : LEAT_VALUE_NONE;
+    return status;
+}
+
+static enum leat_status
+add_numbers(struct fusion *f, uint32_t dtype, uint32_t *ret)
+{
+    static const int64_t dims[1] = {NUMBERS};
+    uint32_t *numbers = &f->numbers[dtype == LEAT_DTYPE_I8 ? 1 : 0];
+    uint8_t bytes[NUMBERS];
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t i = 0; i < NUMBERS; i++) {
+        bytes[i] = (uint8_t)i;
+    }
+    if (*numbers == LEAT_VALUE_NONE) {
+        status = leat_graph_add_constant(f->graph, "numbers", dtype, 1, dims, bytes, numbers);
+    }
+    *ret = *numbers;
+    return status;
+}
+
+/* All that functions can make of 8-bit numbers is a table. */
+static enum leat_status
+fuse_functions(struct fusion *f, struct leat_node *last)
+{
+    const struct leat_node *functions[FUNCTIONS_MAX + 1];
+    uint32_t variables[FUNCTIONS_MAX + 1], count = 0, value = last->inputs[0], table;
+    struct numbers x;
+
+    while (!find_numbers(f, value, &x)) {
+        const struct leat_node *node = sole_producer(f, value);
+        value =
+            node != NULL && count < FUNCTIONS_MAX ? variable_of(f->graph, node) : LEAT_VALUE_NONE;
+        if (value == LEAT_VALUE_NONE) {
+            return LEAT_OK;
+        }
+        functions[count] = node;
+        variables[count++] = value;
+    }
+    if (f->graph->values[x.q].data != NULL) {
+        return LEAT_OK; /* constants are folded */
+    }
+    const struct leat_node *first =
+        leat_pass_producer(f->graph, &f->index, value, LEAT_OP_DEQUANTIZE_LINEAR);
+    enum leat_status status = add_numbers(f, f->graph->values[x.q].dtype, &table);
+    if (status == LEAT_OK) {
+        status = apply_to_all(f, first, x.q, table, LEAT_DTYPE_F32, &table);
+    }
+    for (uint32_t i = count; i-- > 0 && status == LEAT_OK && table != LEAT_VALUE_NONE;) {
+        status = apply_to_all(f, functions[i], variables[i], table, LEAT_DTYPE_F32, &table);
+    }
+    if (status == LEAT_OK && table != LEAT_VALUE_NONE) {
+        status = apply_to_all(f, last, last->inputs[0], table,
+                              f->graph->values[last->outputs[0]].dtype, &table);
+    }
+    if (status != LEAT_OK || table == LEAT_VALUE_NONE) {
+        return status;
+    }
+    const uint32_t inputs[2] = {x.q, table};
+    struct leat_node named = count > 0 ? *functions[0] : *last;
+    named.attribute_count = 0;
+    return replace(f, last, &named, leat_op_fused(LEAT_OP_QLINEAR_LOOKUP), inputs, 2);
+}
+
 /* Floats of numbers become these numbers again: who reads them reads the former. */
 static bool
 drop(struct fusion *f, struct leat_node *last, const struct numbers *y)
@@ -481,6 +637,33 @@ drop(struct fusion *f, struct leat_node *last, const struct numbers *y)
 }
 
 static enum leat_status
+fuse_with(struct fusion *f, struct leat_node *last, const struct leat_node *node,
+          const struct numbers *y)
+{
+    switch (node->op->kind) {
+    case LEAT_OP_CONV:
+    case LEAT_OP_GEMM:
+    case LEAT_OP_MATMUL:
+        return fuse_product(f, last, node, y);
+    case LEAT_OP_ADD:
+    case LEAT_OP_MUL:
+        return fuse_sum(f, last, node, y);
+    case LEAT_OP_CONCAT:
+    case LEAT_OP_FLATTEN:
+    case LEAT_OP_GATHER:
+    case LEAT_OP_MAX_POOL:
+    case LEAT_OP_RESHAPE:
+    case LEAT_OP_SLICE:
+    case LEAT_OP_SQUEEZE:
+    case LEAT_OP_TRANSPOSE:
+    case LEAT_OP_UNSQUEEZE:
+        return fuse_move(f, last, node, y);
+    default:
+        return LEAT_OK;
+    }
+}
+
+static enum leat_status
 fuse(struct fusion *f, struct leat_node *last)
 {
     const struct numbers y = numbers_of(f, last, last->outputs[0]);
@@ -494,27 +677,9 @@ fuse(struct fusion *f, struct leat_node *last)
     if (node != NULL && saturates(f, node, &y)) {
         node = sole_producer(f, node->inputs[0]);
     }
-    if (node == NULL) {
-        return LEAT_OK;
-    }
-    switch (node->op->kind) {
-    case LEAT_OP_CONV:
-    case LEAT_OP_GEMM:
-    case LEAT_OP_MATMUL:
-        return fuse_product(f, last, node, &y);
-    case LEAT_OP_ADD:
-        return fuse_sum(f, last, node, &y);
-    case LEAT_OP_CONCAT:
-    case LEAT_OP_FLATTEN:
-    case LEAT_OP_MAX_POOL:
-    case LEAT_OP_RESHAPE:
-    case LEAT_OP_SQUEEZE:
-    case LEAT_OP_TRANSPOSE:
-    case LEAT_OP_UNSQUEEZE:
-        return fuse_move(f, last, node, &y);
-    default:
-        return LEAT_OK;
-    }
+    const struct leat_op *op = last->op;
+    const enum leat_status status = node != NULL ? fuse_with(f, last, node, &y) : LEAT_OK;
+    return status == LEAT_OK && last->op == op ? fuse_functions(f, last) : status;
 }
 
 static void
@@ -532,7 +697,7 @@ rename_inputs(const struct fusion *f, struct leat_node *node)
 
 LEAT_PASS_FUNCTION(fuse_quantised)
 {
-    struct fusion f = {.graph = graph};
+    struct fusion f = {.graph = graph, .numbers = {LEAT_VALUE_NONE, LEAT_VALUE_NONE}};
     bool any = false;
 
     for (uint32_t n = 0; n < graph->node_count; n++) {
@@ -570,6 +735,7 @@ LEAT_PASS_FUNCTION(fuse_quantised)
     }
     leat_pass_index_destroy(&f.index);
     free(f.same);
+    free(f.data);
     leat_graph_sweep_nodes(graph);
     *ret_changed = f.changed;
     return status;

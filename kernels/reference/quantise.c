@@ -188,9 +188,22 @@ LEAT_REFERENCE_FUNCTION(qlinear_matmul)
     return LEAT_OK;
 }
 
-/* What DequantizeLinear, Add and QuantizeLinear make; b is repeated. */
+LEAT_REFERENCE_FUNCTION(qlinear_lookup)
+{
+    const uint8_t *in = leat_eval_in(eval, 0), *table = leat_eval_in(eval, 1);
+    const size_t count = leat_value_elements(leat_eval_input(eval, 0));
+    uint8_t *out = leat_eval_out(eval, 0);
+
+    for (size_t i = 0; i < count; i++) {
+        out[i] = table[in[i]];
+    }
+    return LEAT_OK;
+}
+
+/* What DequantizeLinear, Add or Mul, and QuantizeLinear make; b is repeated. */
 LEAT_REFERENCE_FUNCTION(qlinear_add)
 {
+    const bool sum = eval->node->op->kind == LEAT_OP_QLINEAR_ADD;
     const struct leat_value *a = leat_eval_input(eval, 0), *b = leat_eval_input(eval, 3);
     const size_t count = leat_value_elements(a), period = leat_value_elements(b);
     const float step = (float)scale(eval, 6, 0);
@@ -200,7 +213,7 @@ LEAT_REFERENCE_FUNCTION(qlinear_add)
         const int64_t q_b = leat_element_int(b->dtype, leat_eval_in(eval, 3), i % period);
         const float x = (float)((double)(q_a - zero_point(eval, 2, 0)) * scale(eval, 1, 0));
         const float y = (float)((double)(q_b - zero_point(eval, 5, 0)) * scale(eval, 4, 0));
-        store_quantised(leat_eval_output(eval, 0)->dtype, leat_eval_out(eval, 0), i, (double)((x + y) / step),
+        store_quantised(leat_eval_output(eval, 0)->dtype, leat_eval_out(eval, 0), i, (double)((sum ? x + y : x * y) / step),
                         zero_point(eval, 7, 0));
     }
     return LEAT_OK;

@@ -910,6 +910,19 @@ test_quantised(void)
     builder_output(&b, "y");
     expect_nodes(fuse, 5);
 
+    builder_init(&b, 13); /* functions of one number, and such of two */
+    (void)builder_input(&b, "x", 1, DIMS(-1, 3));
+    const float half = 0.5f;
+    (void)builder_constant(&b, "half", 1, &half, NULL, 0);
+    add_qdq("x", ONNX_U8, 1.0f / 64, 100, "first");
+    (void)builder_node(&b, "Mul", "half first", "halved");
+    (void)builder_node(&b, "Tanh", "halved", "active");
+    add_qdq("active", ONNX_U8, 1.0f / 64, 100, "second");
+    (void)builder_node(&b, "Mul", "first second", "product");
+    add_qdq("product", ONNX_U8, 1.0f / 64, 100, "y");
+    builder_output(&b, "y");
+    expect_nodes(fuse, 4);
+
     start_quantised(ONNX_U8, 0, false); /* other numbers behind a move than before it */
     add_qdq("c", ONNX_U8, 1.0f / 8, 100, "first");
     (void)builder_node(&b, "Flatten", "first", "flat");

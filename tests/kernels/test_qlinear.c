@@ -258,11 +258,11 @@ test_dynamic(struct leat_team *team)
 
 /* How the tensors of a network are quantised. */
 static struct {
-    int type;                /* of activations */
-    bool exact;              /* scales are powers of two, zero points even */
-    uint32_t count;          /* of tensors */
-    int zero;                /* of the last one */
-    uint32_t products, sums; /* that have to become such of 8-bit numbers */
+    int type;                           /* of activations */
+    bool exact;                         /* scales are powers of two, zero points even */
+    uint32_t count;                     /* of tensors */
+    int zero;                           /* of the last one */
+    uint32_t products, sums, functions; /* that have to become such of 8-bit numbers */
 } net;
 
 static float
@@ -421,7 +421,9 @@ expect_network(const char *last, float step, int steps, struct leat_team *team, 
            leat_graph_check(fused) == LEAT_OK);
     EXPECT(count_kind(fused, LEAT_OP_QLINEAR_CONV) + count_kind(fused, LEAT_OP_QLINEAR_MATMUL) ==
            net.products);
-    EXPECT(count_kind(fused, LEAT_OP_QLINEAR_ADD) == net.sums);
+    EXPECT(count_kind(fused, LEAT_OP_QLINEAR_ADD) + count_kind(fused, LEAT_OP_QLINEAR_MUL) ==
+           net.sums);
+    EXPECT(count_kind(fused, LEAT_OP_QLINEAR_LOOKUP) <= net.functions);
     EXPECT(count_kind(fused, LEAT_OP_QUANTIZE_LINEAR) == fused->input_count);
     const size_t x_count = leat_value_elements(&plain->values[plain->inputs[0]]);
     const size_t count = leat_value_elements(&plain->values[plain->outputs[0]]);
@@ -507,10 +509,22 @@ add_move(const char *last, int layer, int64_t *channels, int64_t *image, float s
 {
     const int zero = net.zero;
     Onnx__NodeProto *node;
+    int64_t order[64];
     char list[64], name[16];
 
+    EXPECT(*channels <= (int64_t)LEAT_COUNT_OF(order));
     (void)snprintf(name, sizeof(name), "move%d", layer);
-    switch (between(0, 3)) {
+    switch (between(0, 4)) {
+    case 4: /* channels backwards */
+        (void)snprintf(list, sizeof(list), "order%d", layer);
+        for (int64_t c = 0; c < *channels; c++) {
+            order[c] = *channels - 1 - c;
+        }
+        (void)builder_constant(&b, list, ONNX_I64, order, DIMS(*channels));
+        (void)snprintf(list, sizeof(list), "%s order%d", last, layer);
+        node = builder_node(&b, "Gather", list, name);
+        (void)builder_int(&b, node, "axis", 1);
+        break;
     case 0:
         node = builder_node(&b, "MaxPool", last, name);
         (void)builder_ints(&b, node, "kernel_shape", DIMS(2, 2));
@@ -566,16 +580,18 @@ test_chain(struct leat_team *team)
     expect_network(last, scale, whole ? 0 : 1, team, 1.0f / 128);
 }
 
-/* Two tensors of any scale, or one and a constant vector. */
+/* Two tensors of any scale, or one and a constant vector, element by element. */
 static void
-test_sum(struct leat_team *team)
+test_sum(struct leat_team *team, bool product)
 {
     const int64_t rows = between(1, 40), columns = between(1, 300);
     const bool vector = between(0, 1) == 0;
-    const float scale_x = random_scale(), scale_y = random_scale(), scale = scale_x + scale_y;
     char list[64];
 
     start_network(false);
+    const float scale_x = product ? some_scale(0.1f) : random_scale(),
+                scale_y = product ? some_scale(0.02f) : random_scale();
+    const float scale = product ? scale_x * scale_y * 100 : scale_x + scale_y;
     int8_t *numbers = random_bytes((size_t)columns);
     const int8_t zero = (int8_t)some_zero();
     (void)builder_input(&b, "x", ONNX_F32, DIMS(rows, columns));
@@ -585,10 +601,47 @@ test_sum(struct leat_team *team)
     (void)builder_node(&b, "DequantizeLinear", "v v_scale v_zero", "floats");
     const char *first = add_qdq("x", scale_x, some_zero());
     (void)snprintf(list, sizeof(list), vector ? "floats %s" : "%s %s", first, first);
-    (void)builder_node(&b, "Add", list, "y");
+    (void)builder_node(&b, product ? "Mul" : "Add", list, "y");
     net.sums++;
     expect_network(add_qdq("y", scale, some_zero()), scale, 0, team, scale_x / 2);
     free(numbers);
+}
+
+/* Functions of single elements, one behind the other: the same for all numbers that are equal. */
+static void
+test_functions(struct leat_team *team)
+{
+    static const char *const functions[] = {"Sigmoid", "Tanh", "Relu", "Erf", "HardSwish",
+                                            "Abs",     "Mul",  "Div",  "Add", ""};
+    const float two = 2, scale = some_scale(0.05f);
+    const int64_t rows = between(1, 100), columns = between(1, 200);
+    char list[64], name[16], kept[4][16];
+
+    start_network(false);
+    b.opset.version = 14; /* for HardSwish */
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(rows, columns));
+    (void)builder_constant(&b, "two", ONNX_F32, &two, NULL, 0);
+    const char *last = add_qdq("x", scale, some_zero());
+    for (int64_t i = 0, count = between(1, 4); i < count; i++) {
+        const char *function = functions[between(0, (int64_t)LEAT_COUNT_OF(functions) - 1)];
+        if (function[0] == '\0') {
+            continue;
+        }
+        const bool both = strcmp(function, "Mul") == 0 || strcmp(function, "Div") == 0 ||
+                          strcmp(function, "Add") == 0;
+        (void)snprintf(list, sizeof(list),
+                       both && i % 2 == 0 ? "two %s"
+                       : both             ? "%s two"
+                                          : "%s",
+                       last);
+        (void)snprintf(name, sizeof(name), "f%d", (int)i);
+        (void)builder_node(&b, function, list, name);
+        (void)snprintf(kept[i], sizeof(kept[i]), "%s", name);
+        last = kept[i];
+    }
+    const float result = some_scale(0.02f);
+    net.functions = 1;
+    expect_network(add_qdq(last, result, some_zero()), result, 0, team, scale / 2);
 }
 
 int
@@ -611,7 +664,9 @@ main(void)
         test_conv(team);
         test_product(team);
         test_chain(team);
-        test_sum(team);
+        test_sum(team, false);
+        test_sum(team, true);
+        test_functions(team);
     }
     leat_team_destroy(team);
     return 0;
