@@ -6,7 +6,8 @@
 
 /* A core that workers can be given, by one of its CPUs. In the order of the topology: what is near has near places. */
 struct core {
-    uint32_t cpu, node, l3, core;
+    uint32_t cpu, node, l3, core, kind;
+    uint32_t pool;  /* UINT32_MAX: nobody's */
     uint32_t users; /* threads of leat that run on it */
     bool left;      /* a worker was moved away from it, and nobody has had it since */
 };
@@ -16,7 +17,7 @@ struct holding {
     uint32_t *places; /* [count], of their cores */
     uint32_t count;
     uint32_t placed; /* of them, by the placement: others may have these too */
-    uint32_t node;
+    uint32_t node, pool;
 };
 
 struct leat_cores {
@@ -26,6 +27,7 @@ struct leat_cores {
     uint32_t worker_count;
     uint32_t dispatcher; /* its core's place */
     uint32_t limit;      /* cores that the workers may use in all */
+    uint32_t pool_count;
 };
 
 /* The place of the core that the CPU belongs to. */
@@ -65,8 +67,11 @@ list_cores(struct leat_cores *cores, const struct leat_topology *topology)
     for (uint32_t c = 0; c < topology->cpu_count; c++) {
         const struct leat_topology_cpu *cpu = &topology->cpus[c];
         if (cpu->allowed && (topology->allowed_cores < 2 || cpu->thread == 0)) {
-            cores->all[cores->count++] =
-                (struct core){.cpu = cpu->cpu, .node = cpu->node, .l3 = cpu->l3, .core = cpu->core};
+            cores->all[cores->count++] = (struct core){.cpu = cpu->cpu,
+                                                       .node = cpu->node,
+                                                       .l3 = cpu->l3,
+                                                       .core = cpu->core,
+                                                       .kind = cpu->kind};
         }
     }
 }
@@ -90,6 +95,53 @@ enter(struct leat_cores *cores, const struct leat_topology *topology, const stru
         cores->all[holding->places[i]].users++;
     }
     return LEAT_OK;
+}
+
+/* How far a core is from another: those that share its L3 come first. */
+static uint32_t
+distance(const struct leat_cores *cores, uint32_t place, uint32_t other)
+{
+    const uint32_t apart = place > other ? place - other : other - place;
+    return apart + (cores->all[place].l3 != cores->all[other].l3 ? cores->count : 0);
+}
+
+/* Each worker's: that of another of its node and class, or a new one. Where two share a core, it is of the first one's. */
+static void
+make_pools(struct leat_cores *cores, const struct leat_placement *placement)
+{
+    for (uint32_t w = 0; w < cores->worker_count; w++) {
+        const char *name = placement->classes[placement->workers[w].worker_class].name;
+        struct holding *holding = &cores->workers[w];
+        holding->pool = cores->pool_count;
+        for (uint32_t before = 0; before < w && holding->pool == cores->pool_count; before++) {
+            const char *other = placement->classes[placement->workers[before].worker_class].name;
+            if (cores->workers[before].node == holding->node && strcmp(other, name) == 0) {
+                holding->pool = cores->workers[before].pool;
+            }
+        }
+        cores->pool_count += holding->pool == cores->pool_count;
+    }
+}
+
+/* That of the nearest core of its node that a worker was placed on, of its own kind if there is any. */
+static uint32_t
+find_pool(const struct leat_cores *cores, uint32_t place)
+{
+    uint32_t pool = UINT32_MAX, least = UINT32_MAX;
+
+    for (uint32_t w = 0; w < cores->worker_count; w++) {
+        const struct holding *holding = &cores->workers[w];
+        for (uint32_t i = 0; i < holding->placed && holding->node == cores->all[place].node; i++) {
+            const uint32_t other = holding->places[i];
+            const bool alike = cores->all[other].kind == cores->all[place].kind;
+            const uint32_t far = distance(cores, place, other) + (alike ? 0 : 2 * cores->count);
+            if (far < least) {
+                least = far;
+                pool = holding->pool;
+            }
+        }
+    }
+    return pool;
 }
 
 enum leat_status
@@ -117,6 +169,10 @@ leat_cores_create(const struct leat_topology *topology, const struct leat_placem
     if (status != LEAT_OK) {
         leat_cores_destroy(cores);
         return status;
+    }
+    make_pools(cores, placement);
+    for (uint32_t c = 0; c < cores->count; c++) {
+        cores->all[c].pool = find_pool(cores, c);
     }
     cores->limit = placement->worker_cores > used(cores) ? placement->worker_cores : used(cores);
     *ret_cores = cores;
@@ -166,6 +222,43 @@ leat_cores_free(const struct leat_cores *cores, uint32_t node)
 }
 
 uint32_t
+leat_cores_pool(const struct leat_cores *cores, uint32_t worker)
+{
+    LEAT_ASSERT(worker < cores->worker_count);
+    return cores->workers[worker].pool;
+}
+
+uint32_t
+leat_cores_pool_count(const struct leat_cores *cores)
+{
+    return cores->pool_count;
+}
+
+uint32_t
+leat_cores_free_of(const struct leat_cores *cores, uint32_t pool)
+{
+    const uint32_t most = cores->limit - used(cores);
+    uint32_t count = 0;
+
+    for (uint32_t c = 0; c < cores->count; c++) {
+        count += cores->all[c].users == 0 && cores->all[c].pool == pool;
+    }
+    return count < most ? count : most;
+}
+
+uint32_t
+leat_cores_free_pools(const struct leat_cores *cores)
+{
+    const uint32_t most = cores->limit - used(cores);
+    uint32_t count = 0;
+
+    for (uint32_t c = 0; c < cores->count; c++) {
+        count += cores->all[c].users == 0 && cores->all[c].pool != UINT32_MAX;
+    }
+    return count < most ? count : most;
+}
+
+uint32_t
 leat_cores_free_cpus(const struct leat_cores *cores, uint32_t *cpus)
 {
     uint32_t count = 0;
@@ -186,17 +279,10 @@ leat_cores_shared(const struct leat_cores *cores, uint32_t worker)
     bool shared = false;
 
     for (uint32_t i = 0; i < holding->count; i++) {
-        shared = shared || cores->all[holding->places[i]].users > 1;
+        shared = shared || cores->all[holding->places[i]].users > 1 ||
+                 cores->all[holding->places[i]].pool != holding->pool;
     }
     return shared;
-}
-
-/* How far a core is from another: those that share its L3 come first. */
-static uint32_t
-distance(const struct leat_cores *cores, uint32_t place, uint32_t other)
-{
-    const uint32_t apart = place > other ? place - other : other - place;
-    return apart + (cores->all[place].l3 != cores->all[other].l3 ? cores->count : 0);
 }
 
 enum leat_status
@@ -207,14 +293,16 @@ leat_cores_give(struct leat_cores *cores, uint32_t worker, uint32_t *ret_cpu)
     uint32_t nearest = UINT32_MAX; /* to the first place, which stays what it was where it has no core */
 
     for (uint32_t c = 0; c < cores->count && used(cores) < cores->limit; c++) {
-        if (cores->all[c].users == 0 && cores->all[c].node == holding->node &&
-            (nearest == UINT32_MAX ||
-             distance(cores, c, holding->places[0]) < distance(cores, nearest, holding->places[0]))) {
+        if (cores->all[c].users == 0 && cores->all[c].pool == holding->pool &&
+            (nearest == UINT32_MAX || distance(cores, c, holding->places[0]) <
+                                          distance(cores, nearest, holding->places[0]))) {
             nearest = c;
         }
     }
     if (nearest == UINT32_MAX) {
-        return LEAT_FAIL(LEAT_ERR_BUSY, "no core of NUMA node %u is free for worker %u", holding->node, worker);
+        return LEAT_FAIL(LEAT_ERR_BUSY,
+                         "no core of NUMA node %u and its class is free for worker %u",
+                         holding->node, worker);
     }
     cores->all[nearest].users = 1;
     cores->all[nearest].left = false;
@@ -258,13 +346,16 @@ leat_cores_choose_others(const struct leat_cores *cores, uint32_t worker, uint32
         uint64_t next = UINT64_MAX;
         for (uint32_t c = 0; c < cores->count; c++) {
             const uint64_t order = order_of(cores, holding, c);
-            if (cores->all[c].users == 0 && cores->all[c].node == holding->node && order < next && (i == 0 || order > last)) {
+            if (cores->all[c].users == 0 && cores->all[c].pool == holding->pool && order < next &&
+                (i == 0 || order > last)) {
                 next = order;
             }
         }
         if (next == UINT64_MAX) {
-            return LEAT_FAIL(LEAT_ERR_BUSY, "fewer than %u cores of NUMA node %u are free for worker %u to move to", holding->count,
-                             holding->node, worker);
+            return LEAT_FAIL(LEAT_ERR_BUSY,
+                             "fewer than %u cores of NUMA node %u and its class are free for "
+                             "worker %u to move to",
+                             holding->count, holding->node, worker);
         }
         cpus[i] = cores->all[next & UINT32_MAX].cpu;
         last = next;
@@ -301,7 +392,7 @@ leat_cores_swap(struct leat_cores *cores, uint32_t worker, uint32_t other)
     LEAT_ASSERT(worker < cores->worker_count && other < cores->worker_count && worker != other);
     struct holding *a = &cores->workers[worker], *b = &cores->workers[other];
 
-    LEAT_ASSERT(a->count == b->count && a->node == b->node);
+    LEAT_ASSERT(a->count == b->count && a->pool == b->pool);
     LEAT_ASSERT(!leat_cores_shared(cores, worker) && !leat_cores_shared(cores, other));
     for (uint32_t i = 0; i < a->count; i++) {
         const uint32_t cpu = a->cpus[i], place = a->places[i];
@@ -323,6 +414,8 @@ leat_cores_check(const struct leat_cores *cores)
             for (uint32_t i = 0; i < holding->count; i++) {
                 users += holding->places[i] == c;
                 given += holding->places[i] == c && i >= holding->placed;
+                LEAT_ASSERT(holding->places[i] != c || i < holding->placed ||
+                            cores->all[c].pool == holding->pool);
             }
         }
         LEAT_ASSERT(users == cores->all[c].users && given <= 1);

@@ -235,6 +235,11 @@ bool leat_daemon_class_of(const struct leat_daemon *daemon, uint32_t worker, uin
 /* That could be given: their CPUs, with room for LEAT_CPU_MAX, and on the node how many. */
 uint32_t leat_daemon_free_cpus(struct leat_daemon *daemon, uint32_t *cpus);
 uint32_t leat_daemon_free_cores(struct leat_daemon *daemon, uint32_t node);
+/* Whose cores the worker can have (runtime/cores.h), from 0; without an owner of cores, its node's. */
+uint32_t leat_daemon_pool(const struct leat_daemon *daemon, uint32_t worker);
+/* Cores of each that may be given, all of them together too. Returns how many pools there are. */
+uint32_t leat_daemon_free_pools(struct leat_daemon *daemon,
+                                uint32_t ret_free[LEAT_SCHED_WORKERS_MAX]);
 
 /* ---- runtime/daemon_pipelines.c ----------------------------------------------------------------- */
 

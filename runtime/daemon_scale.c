@@ -209,6 +209,33 @@ leat_daemon_free_cores(struct leat_daemon *daemon, uint32_t node)
     return count;
 }
 
+uint32_t
+leat_daemon_pool(const struct leat_daemon *daemon, uint32_t worker)
+{
+    return daemon->options.cores != NULL ? leat_cores_pool(daemon->options.cores, worker)
+                                         : daemon->worker_copies[worker];
+}
+
+uint32_t
+leat_daemon_free_pools(struct leat_daemon *daemon, uint32_t ret_free[LEAT_SCHED_WORKERS_MAX])
+{
+    const struct leat_cores *cores = daemon->options.cores;
+
+    memset(ret_free, 0, LEAT_SCHED_WORKERS_MAX * sizeof(ret_free[0]));
+    if (cores == NULL) {
+        return daemon->node_count;
+    }
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    uint32_t left = leat_cores_free_pools(cores);
+    for (uint32_t p = 0; p < leat_cores_pool_count(cores); p++) {
+        const uint32_t own = leat_cores_free_of(cores, p);
+        ret_free[p] = own < left ? own : left;
+        left -= ret_free[p];
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+    return leat_cores_pool_count(cores);
+}
+
 /* ---- Changes; all with the mutex held, which waits release ---------------------------------------- */
 
 static enum leat_status
@@ -237,21 +264,36 @@ refuse_size(const struct leat_daemon *daemon, const struct leat_daemon_size *siz
 static enum leat_status
 check_cores(const struct leat_daemon *daemon, const struct leat_daemon_size *sizes, uint32_t count)
 {
-    for (uint32_t n = 0; n < daemon->node_count; n++) {
-        const uint32_t node = daemon->nodes[n];
-        int64_t left = leat_cores_free(daemon->options.cores, node);
+    const struct leat_cores *cores = daemon->options.cores;
+    int64_t all_left = leat_cores_free_pools(cores);
+
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        const uint32_t pool = leat_cores_pool(cores, w);
+        int64_t left = leat_cores_free_of(cores, pool);
         for (uint32_t i = 0; i < count; i++) {
-            if (daemon->options.workers[sizes[i].worker].node == node) {
+            if (leat_cores_pool(cores, sizes[i].worker) == pool) {
                 left -= (int64_t)sizes[i].cores - daemon->scale.workers[sizes[i].worker].shape.cores;
             }
         }
         if (left < 0) {
             return LEAT_FAIL(LEAT_ERR_BUSY,
-                             "NUMA node %u has %u cores free, %lld too few: take them from another worker (leat scale show)", node,
-                             leat_cores_free(daemon->options.cores, node), (long long)-left);
+                             "NUMA node %u has %u cores of class '%s' free, %lld too few: take "
+                             "them from another worker "
+                             "(leat scale show)",
+                             daemon->options.workers[w].node, leat_cores_free_of(cores, pool),
+                             daemon->classes[daemon->options.workers[w].worker_class].name,
+                             (long long)-left);
         }
     }
-    return LEAT_OK;
+    for (uint32_t i = 0; i < count; i++) {
+        all_left -= (int64_t)sizes[i].cores - daemon->scale.workers[sizes[i].worker].shape.cores;
+    }
+    return all_left >= 0
+               ? LEAT_OK
+               : LEAT_FAIL(LEAT_ERR_BUSY,
+                           "%u cores are free in all, %lld too few: take them from another worker "
+                           "(leat scale show)",
+                           leat_cores_free_pools(cores), (long long)-all_left);
 }
 
 /* Whom the worker that is listed i-th is to serve. */
@@ -648,8 +690,8 @@ swap_with(struct leat_daemon *daemon, uint32_t worker, uint32_t other)
     const uint32_t count = leat_cores_of(cores, worker, &own);
 
     if (worker == other || leat_cores_of(cores, other, &others) != count ||
-        leat_cores_node(cores, worker) != leat_cores_node(cores, other) || leat_cores_shared(cores, worker) ||
-        leat_cores_shared(cores, other)) {
+        leat_cores_pool(cores, worker) != leat_cores_pool(cores, other) ||
+        leat_cores_shared(cores, worker) || leat_cores_shared(cores, other)) {
         return LEAT_FAIL(LEAT_ERR_BUSY, "workers %u and %u cannot have each other's cores", worker, other);
     }
     enum leat_status status = settle_or_return(daemon, worker, others, own, count);

@@ -27,8 +27,9 @@ find_other(const struct leat_relief_worker *workers, uint32_t count, uint32_t di
 
     for (uint32_t w = 0; w < count; w++) {
         const struct leat_relief_worker *worker = &workers[w];
-        if (may_move(worker) && !worker->disturbed && worker->node == own->node && worker->cores == own->cores &&
-            worker->lately_ns <= own->lately_ns / 2 && (other == UINT32_MAX || worker->lately_ns < workers[other].lately_ns)) {
+        if (may_move(worker) && !worker->disturbed && worker->pool == own->pool &&
+            worker->cores == own->cores && worker->lately_ns <= own->lately_ns / 2 &&
+            (other == UINT32_MAX || worker->lately_ns < workers[other].lately_ns)) {
             other = w;
         }
     }
@@ -57,8 +58,10 @@ leat_relief_look(struct leat_relief_worker *workers, uint32_t count, const uint3
         const struct leat_relief_worker *worker = &workers[w];
         const bool most = move.worker == UINT32_MAX || worker->lately_ns > workers[move.worker].lately_ns;
         if (worker->disturbed && may_move(worker) && most) {
-            const uint32_t other = free_cores[worker->node] >= worker->cores ? UINT32_MAX : find_other(workers, count, w);
-            if (other != UINT32_MAX || free_cores[worker->node] >= worker->cores) {
+            const uint32_t other = free_cores[worker->pool] >= worker->cores
+                                       ? UINT32_MAX
+                                       : find_other(workers, count, w);
+            if (other != UINT32_MAX || free_cores[worker->pool] >= worker->cores) {
                 move = (struct leat_relief_move){.worker = w, .other = other};
             }
         }

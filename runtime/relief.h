@@ -4,7 +4,7 @@
  *
  * Role     A worker is disturbed when an instance that it runs is interfered (sched/instance.h): slower than its profile,
  *          and not for being at its peak; or when it begins its batches late (sched/lag.h). Once a second the one of them
- *          that has run most lately is moved: to free cores of its node or, where these are too few, to those of the worker
+ *          that has run most lately is moved: to free cores of its pool or, where these are too few, to those of the worker
  *          with as many there that has run least lately, half as much at the most, which gets its. Whatever is on its cores
  *          then disturbs nobody, or somebody less.
  * Rest     A verdict takes a while, and cores may all be as bad: who was moved stays for LEAT_RELIEF_REST looks, and for
@@ -23,7 +23,7 @@
 
 struct leat_relief_worker {
     /* The caller's, for each look. */
-    uint32_t node;     /* its number among those that have workers */
+    uint32_t pool;     /* whose cores it can have (runtime/cores.h) */
     uint32_t cores;    /* 0: it is parked */
     bool disturbed;
     bool fixed;        /* others have its cores too: it stays */
@@ -40,7 +40,7 @@ struct leat_relief_move {
     uint32_t other; /* that it changes places with; UINT32_MAX: to free cores */
 };
 
-/* One look at all workers; free_cores[node]. False where all stay. */
+/* One look at all workers; free_cores[pool]. False where all stay. */
 bool leat_relief_look(struct leat_relief_worker *workers, uint32_t count, const uint32_t *free_cores,
                       struct leat_relief_move *ret_move);
 

@@ -169,9 +169,7 @@ see_workers(struct leat_daemon *daemon, uint32_t *ret_free_cores)
             keeper->workers[w].starting = false;
         }
     }
-    for (uint32_t n = 0; n < daemon->node_count; n++) {
-        ret_free_cores[n] = leat_daemon_free_cores(daemon, daemon->nodes[n]);
-    }
+    (void)leat_daemon_free_pools(daemon, ret_free_cores);
 }
 
 /* Whether all that it was decided about are there, or another that took over as it. */
@@ -320,7 +318,7 @@ carry_out(struct leat_daemon *daemon, const struct leat_scale_wanted *wanted, co
     struct leat_scale_plan_input input = {.workers = keeper->workers,
                                           .worker_count = daemon->options.worker_count,
                                           .free_cores = free_cores,
-                                          .node_count = daemon->node_count,
+                                          .pool_count = daemon->options.worker_count,
                                           .wanted = wanted,
                                           .application_count = LEAT_SCALE_UNITS};
 
@@ -444,13 +442,13 @@ add_worker(struct leat_daemon *daemon, uint32_t w, uint32_t class)
     const uint32_t most = leat_scale_most(sizes, LEAT_SCALE_CORES_MAX);
     keeper->cores_min = keeper->cores_min == 0 || least < keeper->cores_min ? least : keeper->cores_min;
     keeper->cores_max = most > keeper->cores_max ? most : keeper->cores_max;
-    keeper->workers[w] = (struct leat_scale_worker){.node = daemon->worker_copies[w],
+    keeper->workers[w] = (struct leat_scale_worker){.pool = leat_daemon_pool(daemon, w),
                                                     .class = class,
                                                     .sizes = sizes,
                                                     .cores = daemon->options.workers[w].core_count,
                                                     .application = LEAT_SCALE_NOBODY};
     keeper->box.classes[class].cores += daemon->options.workers[w].core_count;
-    keeper->node_class[daemon->worker_copies[w]] = class;
+    keeper->pool_class[leat_daemon_pool(daemon, w)] = class;
 }
 
 /* What a core costs beside others: by the classes' prices, where they have any. */
@@ -472,7 +470,7 @@ survey(struct leat_daemon *daemon)
     struct leat_scale_keeper *keeper = daemon->scaling;
     uint64_t cells = 1;
     bool few = true;
-    uint32_t class;
+    uint32_t class, free_cores[LEAT_SCHED_WORKERS_MAX];
 
     for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
         if (!find_class(daemon, w, &class)) {
@@ -485,8 +483,9 @@ survey(struct leat_daemon *daemon)
                              LEAT_SCALE_CORES_MAX, w);
         }
     }
-    for (uint32_t n = 0; n < daemon->node_count; n++) {
-        keeper->box.classes[keeper->node_class[n]].cores += leat_daemon_free_cores(daemon, daemon->nodes[n]);
+    const uint32_t pool_count = leat_daemon_free_pools(daemon, free_cores);
+    for (uint32_t p = 0; p < pool_count; p++) {
+        keeper->box.classes[keeper->pool_class[p]].cores += free_cores[p];
     }
     keeper->box.class_count = keeper->class_count;
     for (uint32_t k = 0; k < keeper->class_count; k++) {

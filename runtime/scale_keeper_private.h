@@ -71,7 +71,7 @@ struct leat_scale_keeper {
     uint32_t class_count, cores_min, cores_max; /* of one worker, whatever its class */
     const char *class_names[LEAT_JOINT_CLASSES_MAX];
     uint16_t class_of[LEAT_JOINT_CLASSES_MAX][LEAT_SCALE_CORES_MAX + 1]; /* daemon's, by cores; UINT16_MAX: none */
-    uint32_t node_class[LEAT_SCHED_WORKERS_MAX]; /* whose the free cores of the node are taken to be */
+    uint32_t pool_class[LEAT_SCHED_WORKERS_MAX]; /* of the pool's workers and cores */
     struct leat_joint_box box;                   /* all cores */
     /* The thread's alone, for while it decides without the mutex. */
     struct leat_scaler_application decided[LEAT_SCALER_APPLICATIONS_MAX];

@@ -34,7 +34,7 @@ look_at_workers(struct leat_daemon *daemon, char (*names)[LEAT_NAME_MAX])
         leat_daemon_held(daemon, w, &held);
         const struct leat_application *app = who_suffers(daemon, w, held.application);
         (void)snprintf(names[w], sizeof(names[w]), "%s", app != NULL ? app->name : "");
-        worker->node = daemon->worker_copies[w];
+        worker->pool = leat_daemon_pool(daemon, w);
         worker->cores = held.shape.cores;
         worker->disturbed =
             app != NULL || (held.application != LEAT_ARRANGED_FOR_NOBODY &&
@@ -72,9 +72,7 @@ leat_scale_keeper_relieve(struct leat_daemon *daemon)
         return;
     }
     look_at_workers(daemon, names);
-    for (uint32_t n = 0; n < daemon->node_count; n++) {
-        free_cores[n] = leat_daemon_free_cores(daemon, daemon->nodes[n]);
-    }
+    (void)leat_daemon_free_pools(daemon, free_cores);
     if (!leat_relief_look(daemon->scaling->relief, daemon->options.worker_count, free_cores, &move)) {
         return;
     }

@@ -7,7 +7,7 @@
 struct plan {
     const struct leat_scale_plan_input *input;
     struct leat_scale_worker *workers;
-    uint32_t left[LEAT_SCHED_WORKERS_MAX];  /* cores of each node that no worker is to have */
+    uint32_t left[LEAT_SCHED_WORKERS_MAX];  /* cores of each pool that no worker is to have */
     uint32_t given[LEAT_SCHED_WORKERS_MAX]; /* to each worker */
 };
 
@@ -64,7 +64,7 @@ static bool
 give_least(struct plan *plan, uint32_t w)
 {
     const uint32_t more = lacks(plan, w);
-    uint32_t *left = &plan->left[plan->workers[w].node];
+    uint32_t *left = &plan->left[plan->workers[w].pool];
 
     if (*left < more) {
         return false;
@@ -83,9 +83,10 @@ take_one(struct plan *plan, uint32_t application)
 
     for (uint32_t w = 0; w < plan->input->worker_count; w++) {
         const struct leat_scale_worker *worker = &plan->workers[w];
-        if (worker->application == LEAT_SCALE_NOBODY && worker->class == wanted->class && worker->sizes != 0 &&
-            plan->left[worker->node] >= lacks(plan, w) &&
-            (best == LEAT_SCALE_NOBODY || plan->left[worker->node] > plan->left[plan->workers[best].node])) {
+        if (worker->application == LEAT_SCALE_NOBODY && worker->class == wanted->class &&
+            worker->sizes != 0 && plan->left[worker->pool] >= lacks(plan, w) &&
+            (best == LEAT_SCALE_NOBODY ||
+             plan->left[worker->pool] > plan->left[plan->workers[best].pool])) {
             best = w;
         }
     }
@@ -112,12 +113,12 @@ take_up_to(struct plan *plan, uint32_t most)
 static void
 count_cores(struct plan *plan)
 {
-    for (uint32_t n = 0; n < plan->input->node_count; n++) {
-        plan->left[n] = plan->input->free_cores[n];
+    for (uint32_t p = 0; p < plan->input->pool_count; p++) {
+        plan->left[p] = plan->input->free_cores[p];
     }
     for (uint32_t w = 0; w < plan->input->worker_count; w++) {
         const struct leat_scale_worker *worker = &plan->workers[w];
-        plan->left[worker->node] += worker->cores;
+        plan->left[worker->pool] += worker->cores;
     }
 }
 
@@ -148,7 +149,7 @@ grow(struct plan *plan, uint32_t application, uint32_t cores)
         if (worker->application != application || worker->starting) {
             continue;
         }
-        uint32_t *left = &plan->left[worker->node];
+        uint32_t *left = &plan->left[worker->pool];
         const uint32_t room = plan->given[w] + *left;
         const uint32_t most = leat_scale_most(worker->sizes, cores < room ? cores : room);
         if (most > plan->given[w]) {
@@ -178,9 +179,10 @@ leat_scale_assign(const struct leat_scale_plan_input *input, struct leat_scale_w
 {
     struct plan plan = {.input = input, .workers = ret_workers};
 
-    LEAT_ASSERT(input->worker_count <= LEAT_SCHED_WORKERS_MAX && input->node_count <= LEAT_SCHED_WORKERS_MAX);
+    LEAT_ASSERT(input->worker_count <= LEAT_SCHED_WORKERS_MAX &&
+                input->pool_count <= LEAT_SCHED_WORKERS_MAX);
     for (uint32_t w = 0; w < input->worker_count; w++) {
-        LEAT_ASSERT(input->workers[w].node < input->node_count);
+        LEAT_ASSERT(input->workers[w].pool < input->pool_count);
         ret_workers[w] = input->workers[w];
     }
     count_cores(&plan);

@@ -4,7 +4,8 @@
  *
  * Role      The scaler orders numbers; here they become workers. Who serves an application goes on, instances that go are
  *           those that have not begun, new ones are workers that nobody has, where cores are, first for who has
- *           none. Cores that a node lacks its workers go without.
+ *           none. A worker's cores are of its pool, a node's of one class: what that
+ *           lacks its workers go without.
  * Owner     A worker is one application's, or nobody's. Who is nobody's is parked, or has the least that it can have, where
  *           applications leave that.
  * Starting  An instance that gets no queries yet has the least that its worker can have.
@@ -22,7 +23,7 @@
 #define LEAT_SCALE_NOBODY UINT32_MAX
 
 struct leat_scale_worker {
-    uint32_t node, class; /* of the caller's, from 0 */
+    uint32_t pool, class; /* of the caller's, from 0; workers of a pool are of one class */
     uint32_t sizes;
     uint32_t cores;       /* 0: parked */
     uint32_t application; /* or LEAT_SCALE_NOBODY */
@@ -37,8 +38,8 @@ struct leat_scale_wanted {
 struct leat_scale_plan_input {
     const struct leat_scale_worker *workers;
     uint32_t worker_count;
-    const uint32_t *free_cores; /* [node_count]: that nobody has and that may be given */
-    uint32_t node_count;
+    const uint32_t *free_cores; /* [pool_count]: that nobody has and that may be given */
+    uint32_t pool_count;
     const struct leat_scale_wanted *wanted; /* [application_count] */
     uint32_t application_count;
     bool parks; /* what is nobody's holds no cores */

@@ -178,6 +178,8 @@ list_cpus(hwloc_topology_t machine, struct leat_topology *topology, hwloc_const_
         cpu->node = node_of(machine, pu);
         cpu->l3 = ancestor_index(machine, HWLOC_OBJ_L3CACHE, pu, cpu->node);
         cpu->core = ancestor_index(machine, HWLOC_OBJ_CORE, pu, pu->logical_index);
+        const int kind = hwloc_cpukinds_get_by_cpuset(machine, pu->cpuset, 0);
+        cpu->kind = kind > 0 ? (uint32_t)kind : 0;
         cpu->allowed = cpu->cpu < LEAT_CPU_MAX && hwloc_bitmap_isset(allowed, pu->os_index) != 0;
         if (cpu->core != last_core) {
             last_core = cpu->core;

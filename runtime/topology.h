@@ -41,6 +41,8 @@ struct leat_topology_cpu {
     uint32_t node; /* the kernel's NUMA node number */
     uint32_t l3;   /* counted from 0 over the box; CPUs that share one have the same */
     uint32_t core; /* counted from 0 over the box */
+    uint32_t
+        kind; /* of core, where they differ, as on hybrid CPUs; 0 where nothing is known of that */
     uint32_t thread; /* 0 for a core's first allowed hardware thread, then 1, ... */
     bool allowed;  /* by affinity mask and cpuset */
 };

@@ -210,6 +210,76 @@ test_quota(void)
     fake_root_fini(&root);
 }
 
+/* Gives the worker all that it can have: from `first` to `last` in any order. */
+static void
+expect_pool(const struct machine *machine, uint32_t worker, uint32_t first, uint32_t last)
+{
+    const uint32_t pool = leat_cores_pool(machine->cores, worker),
+                   count = leat_cores_free_of(machine->cores, pool);
+    uint32_t cpu, others[1], seen = 0;
+
+    EXPECT(count == last - first); /* one is its own */
+    EXPECT(leat_cores_choose_others(machine->cores, worker, others) == LEAT_OK &&
+           others[0] >= first && others[0] <= last);
+    for (uint32_t i = 0; i < count; i++) {
+        EXPECT(leat_cores_give(machine->cores, worker, &cpu) == LEAT_OK && cpu >= first &&
+               cpu <= last);
+        seen |= 1u << cpu;
+        leat_cores_check(machine->cores);
+    }
+    EXPECT((uint32_t)__builtin_popcount(seen) == count &&
+           leat_cores_free_of(machine->cores, pool) == 0);
+    EXPECT(leat_cores_give(machine->cores, worker, &cpu) == LEAT_ERR_BUSY &&
+           strstr(leat_error_text(), "class") != NULL);
+    for (uint32_t i = 0; i < count; i++) {
+        (void)leat_cores_take_back(machine->cores, worker);
+    }
+}
+
+/*
+ * One node with cores of two classes: each has its own, and nobody the other's. Whose a core is that no worker was placed on
+ * the kinds of cores tell, or else what is nearest; with one class all are its.
+ */
+static void
+test_two_classes(void)
+{
+    static const struct leat_topology_source source = {
+        .root = "/nonexistent", .synthetic = "numa:1 core:12 pu:1", .affinity = "0-11"};
+    static const struct {
+        const char *other_class;
+        uint32_t first_little; /* the first core of another kind; 12: all are alike */
+        uint32_t last;         /* that the first worker can have */
+    } cases[] = {{"little", 12, 4}, {"little", 4, 3}, {"little", 7, 6}, {"big", 4, 11}};
+
+    for (uint32_t i = 0; i < LEAT_COUNT_OF(cases); i++) {
+        const bool two = cases[i].last < 11;
+        const struct leat_worker_group groups[] = {
+            {.count = 1, .cores = 1, .cpus = "1", .class_name = "big"},
+            {.count = 1, .cores = 1, .cpus = "8", .class_name = cases[i].other_class}};
+        const struct leat_placement_request request = {
+            .dispatcher_cpu = LEAT_AUTO, .groups = groups, .group_count = 2};
+        struct machine machine;
+
+        EXPECT(leat_topology_discover(&source, &machine.topology) == LEAT_OK);
+        for (uint32_t c = 0; c < machine.topology->cpu_count; c++) {
+            machine.topology->cpus[c].kind = machine.topology->cpus[c].cpu >= cases[i].first_little;
+        }
+        EXPECT(leat_placement_make(machine.topology, &request, &machine.placement) == LEAT_OK);
+        EXPECT(leat_cores_create(machine.topology, machine.placement, &machine.cores) == LEAT_OK);
+        EXPECT(machine.placement->dispatcher_cpu == 0 &&
+               leat_cores_pool_count(machine.cores) == (two ? 2 : 1));
+        EXPECT(leat_cores_free(machine.cores, 0) == 9 && leat_cores_free_pools(machine.cores) == 9);
+        EXPECT((leat_cores_pool(machine.cores, 0) != leat_cores_pool(machine.cores, 1)) == two);
+        if (two) {
+            expect_pool(&machine, 0, 1, cases[i].last);
+            expect_pool(&machine, 1, cases[i].last + 1, 11);
+        } else {
+            EXPECT(leat_cores_free_of(machine.cores, 0) == 9);
+        }
+        destroy(&machine);
+    }
+}
+
 /* ---- Random sequences ----------------------------------------------------------------------------- */
 
 struct model {
@@ -383,6 +453,7 @@ main(void)
     test_siblings();
     test_shared();
     test_quota();
+    test_two_classes();
     for (uint32_t i = 0; i < MACHINES; i++) {
         one_machine(&random);
     }

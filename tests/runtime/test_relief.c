@@ -11,11 +11,11 @@
 
 #include "tests/leat_test.h"
 
-enum { WORKERS = 6, NODES = 2, LOOKS = 20000 };
+enum { WORKERS = 6, POOLS = 2, LOOKS = 20000 };
 
 static struct leat_relief_worker workers[WORKERS];
 
-/* All on one core of node 0, and `busy_ns` longer since the last look. */
+/* All on one core of pool 0, and `busy_ns` longer since the last look. */
 static void
 begin(uint32_t count)
 {
@@ -29,7 +29,7 @@ static void
 test_examples(void)
 {
     struct leat_relief_move move;
-    uint32_t free_cores[NODES] = {1, 0};
+    uint32_t free_cores[POOLS] = {1, 0};
 
     begin(3);
     EXPECT(!leat_relief_look(workers, 3, free_cores, &move));
@@ -61,7 +61,7 @@ test_examples(void)
 static void
 test_rest(void)
 {
-    const uint32_t free_cores[NODES] = {1, 0};
+    const uint32_t free_cores[POOLS] = {1, 0};
     struct leat_relief_move move;
     uint32_t stays = LEAT_RELIEF_REST;
 
@@ -90,11 +90,12 @@ test_random(uint64_t *random)
 
     begin(WORKERS);
     for (uint32_t look = 0; look < LOOKS; look++) {
-        const uint32_t free_cores[NODES] = {(uint32_t)(leat_test_random(random) % 3), (uint32_t)(leat_test_random(random) % 3)};
+        const uint32_t free_cores[POOLS] = {(uint32_t)(leat_test_random(random) % 3),
+                                            (uint32_t)(leat_test_random(random) % 3)};
         struct leat_relief_worker before[WORKERS];
         struct leat_relief_move move;
         for (uint32_t w = 0; w < WORKERS; w++) {
-            workers[w].node = w % NODES;
+            workers[w].pool = w % POOLS;
             workers[w].cores = (uint32_t)(leat_test_random(random) % 3);
             workers[w].disturbed = leat_test_random(random) % 64 == 0;
             workers[w].fixed = leat_test_random(random) % 8 == 0;
@@ -104,19 +105,20 @@ test_random(uint64_t *random)
         if (!leat_relief_look(workers, WORKERS, free_cores, &move)) {
             for (uint32_t w = 0; w < WORKERS; w++) { /* nobody could have gone to free cores */
                 const bool might = before[w].disturbed && !before[w].fixed && before[w].cores > 0 && before[w].rest <= 1;
-                EXPECT(!might || free_cores[before[w].node] < before[w].cores);
+                EXPECT(!might || free_cores[before[w].pool] < before[w].cores);
             }
             continue;
         }
         const struct leat_relief_worker *moved = &before[move.worker];
         EXPECT(moved->disturbed && !moved->fixed && moved->cores > 0 && moved->rest <= 1);
         if (move.other == UINT32_MAX) {
-            EXPECT(free_cores[moved->node] >= moved->cores);
+            EXPECT(free_cores[moved->pool] >= moved->cores);
             frees++;
         } else {
             const struct leat_relief_worker *other = &before[move.other];
             EXPECT(move.other != move.worker && !other->disturbed && !other->fixed && other->rest <= 1);
-            EXPECT(other->cores == moved->cores && other->node == moved->node && free_cores[moved->node] < moved->cores);
+            EXPECT(other->cores == moved->cores && other->pool == moved->pool &&
+                   free_cores[moved->pool] < moved->cores);
             EXPECT(other->busy_ns - other->seen_ns <= (moved->busy_ns - moved->seen_ns) / 2);
             swaps++;
         }

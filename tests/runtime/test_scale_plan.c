@@ -12,7 +12,7 @@
 #include "runtime/scale_plan.h"
 #include "tests/leat_test.h"
 
-enum { WORLDS = 2000, STEPS = 20, NODES = 3, WORKERS = 24, APPLICATIONS = 4 };
+enum { WORLDS = 2000, STEPS = 20, POOLS = 3, WORKERS = 24, APPLICATIONS = 4 };
 
 #define SIZES_1_2_4 0xbu
 
@@ -51,7 +51,7 @@ assign(struct leat_scale_worker *workers, uint32_t count, uint32_t free_cores, c
     leat_scale_assign(&(struct leat_scale_plan_input){.workers = workers,
                                                       .worker_count = count,
                                                       .free_cores = &free_cores,
-                                                      .node_count = 1,
+                                                      .pool_count = 1,
                                                       .wanted = wanted,
                                                       .application_count = applications,
                                                       .parks = true},
@@ -93,7 +93,7 @@ test_nobodys(void)
     const struct leat_scale_plan_input input = {.workers = workers,
                                                 .worker_count = 3,
                                                 .free_cores = &free_cores,
-                                                .node_count = 1,
+                                                .pool_count = 1,
                                                 .wanted = wanted,
                                                 .application_count = 1};
 
@@ -148,7 +148,7 @@ test_missing_cores(void)
 
 struct world {
     struct leat_scale_worker workers[WORKERS];
-    uint32_t worker_count, free_cores[NODES];
+    uint32_t worker_count, free_cores[POOLS];
     struct leat_scale_wanted wanted[APPLICATIONS];
     bool parks;
 };
@@ -159,12 +159,12 @@ make(struct world *world)
     static const uint32_t sizes[] = {1, 0x3, SIZES_1_2_4, 0x8b, 0x4, 0};
 
     world->worker_count = 1 + below(WORKERS);
-    for (uint32_t n = 0; n < NODES; n++) {
+    for (uint32_t n = 0; n < POOLS; n++) {
         world->free_cores[n] = below(12);
     }
     for (uint32_t w = 0; w < world->worker_count; w++) {
         const uint32_t own = sizes[below(LEAT_COUNT_OF(sizes))];
-        world->workers[w] = (struct leat_scale_worker){.node = below(NODES),
+        world->workers[w] = (struct leat_scale_worker){.pool = below(POOLS),
                                                        .class = below(2),
                                                        .sizes = own,
                                                        .cores = leat_scale_most(own, below(9)),
@@ -178,7 +178,7 @@ input_of(const struct world *world)
     return (struct leat_scale_plan_input){.workers = world->workers,
                                           .worker_count = world->worker_count,
                                           .free_cores = world->free_cores,
-                                          .node_count = NODES,
+                                          .pool_count = POOLS,
                                           .wanted = world->wanted,
                                           .application_count = APPLICATIONS,
                                           .parks = world->parks};
@@ -197,18 +197,19 @@ count_of(const struct leat_scale_worker *workers, uint32_t count, uint32_t appli
 static void
 check(const struct world *world, const struct leat_scale_worker *planned)
 {
-    uint32_t left[NODES];
+    uint32_t left[POOLS];
 
     memcpy(left, world->free_cores, sizeof(left));
     for (uint32_t w = 0; w < world->worker_count; w++) {
-        left[world->workers[w].node] += world->workers[w].cores;
+        left[world->workers[w].pool] += world->workers[w].cores;
     }
     for (uint32_t w = 0; w < world->worker_count; w++) {
         const struct leat_scale_worker *worker = &planned[w], *before = &world->workers[w];
-        EXPECT(worker->node == before->node && worker->class == before->class && worker->sizes == before->sizes);
+        EXPECT(worker->pool == before->pool && worker->class == before->class &&
+               worker->sizes == before->sizes);
         EXPECT(worker->cores == 0 || (worker->sizes >> (worker->cores - 1) & 1) != 0);
-        EXPECT(worker->cores <= left[worker->node]);
-        left[worker->node] -= worker->cores;
+        EXPECT(worker->cores <= left[worker->pool]);
+        left[worker->pool] -= worker->cores;
         EXPECT(!worker->starting ||
                (worker->application != LEAT_SCALE_NOBODY && worker->cores == leat_scale_least(worker->sizes)));
         if (worker->application != LEAT_SCALE_NOBODY) {
@@ -229,8 +230,9 @@ check(const struct world *world, const struct leat_scale_worker *planned)
         for (uint32_t w = 0; w < world->worker_count && has < world->wanted[a].instances;
              w++) { /* nobody else could serve */
             const struct leat_scale_worker *worker = &planned[w];
-            EXPECT(worker->application != LEAT_SCALE_NOBODY || worker->class != world->wanted[a].class ||
-                   worker->sizes == 0 || (worker->cores == 0 && left[worker->node] < leat_scale_least(worker->sizes)));
+            EXPECT(worker->application != LEAT_SCALE_NOBODY ||
+                   worker->class != world->wanted[a].class || worker->sizes == 0 ||
+                   (worker->cores == 0 && left[worker->pool] < leat_scale_least(worker->sizes)));
         }
     }
 }
@@ -253,7 +255,8 @@ test_random_worlds(void)
             leat_scale_assign(&now, planned);
             check(&world, planned);
             for (uint32_t w = 0; w < world.worker_count; w++) { /* carried out */
-                world.free_cores[world.workers[w].node] += world.workers[w].cores - planned[w].cores;
+                world.free_cores[world.workers[w].pool] +=
+                    world.workers[w].cores - planned[w].cores;
             }
             memcpy(world.workers, planned, sizeof(planned));
             leat_scale_assign(&now, again);
@@ -262,7 +265,7 @@ test_random_worlds(void)
                 world.workers[w].starting = world.workers[w].starting && below(2) == 0;
             }
             if (below(5) == 0) { /* somebody else takes what is free */
-                world.free_cores[below(NODES)] = 0;
+                world.free_cores[below(POOLS)] = 0;
             }
         }
     }

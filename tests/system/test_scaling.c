@@ -38,6 +38,7 @@
 
 enum { APPS = 2, QUERIES = 256, CORES = 10 /* one is the dispatcher's */, WORKERS_MAX = CORES - 1 };
 
+#define BIG      4u
 #define CALM_QPS 10u
 #define HIGH_QPS 100u
 
@@ -58,6 +59,8 @@ struct box {
     struct leat_daemon *daemon;
     pthread_t thread;
     sem_t serving;
+    bool
+        two_classes; /* of one node: BIG cores after the dispatcher's are big ones, the others little ones */
 };
 
 /* On c cores b items take 2 + 20 b / c ms. */
@@ -158,10 +161,21 @@ start(struct box *box, enum leat_scaling_mode mode, uint32_t workers, uint32_t c
 {
     const struct leat_topology_source source = {
         .root = "/nonexistent", .synthetic = "numa:1 core:10 pu:1", .affinity = "0-9"};
-    const struct leat_worker_group group = {.count = workers, .cores = 1, .cores_max = cores_max};
-    const struct leat_placement_request request = {.dispatcher_cpu = LEAT_AUTO, .groups = &group, .group_count = 1};
+    const struct leat_worker_group groups[] = {{.count = box->two_classes ? workers / 2 : workers,
+                                                .cores = 1,
+                                                .cores_max = cores_max,
+                                                .cpus = box->two_classes ? "1-4" : NULL,
+                                                .class_name = box->two_classes ? "big" : NULL},
+                                               {.count = workers / 2,
+                                                .cores = 1,
+                                                .cores_max = cores_max,
+                                                .cpus = "6-9",
+                                                .class_name = "little"}};
+    const struct leat_placement_request request = {
+        .dispatcher_cpu = LEAT_AUTO, .groups = groups, .group_count = box->two_classes ? 2 : 1};
 
-    *box = (struct box){.offline_utilisation_ppm = box->offline_utilisation_ppm,
+    *box = (struct box){.two_classes = box->two_classes,
+                        .offline_utilisation_ppm = box->offline_utilisation_ppm,
                         .second_is_late = box->second_is_late,
                         .scaling = {.mode = mode,
                                     .interval_ns = interval_ns,
@@ -532,6 +546,51 @@ test_mode(enum leat_scaling_mode mode, uint32_t workers, uint32_t cores_max, uin
     json_t *refused = request(control, "{\"op\":\"scale-set\",\"worker\":0,\"cores\":1}");
     EXPECT(strstr(json_string_value(json_object_get(refused, "error")), "workers follow the load") != NULL);
     json_decref(refused);
+    end_load(&load);
+    leat_close(control);
+    stop(&box);
+}
+
+/* Workers of a class have no more cores than there are of it, though both classes are of one node. */
+static uint64_t
+check_classes(struct leat_session *control)
+{
+    json_t *shown = request(control, "{\"op\":\"scale-show\"}");
+    const uint64_t decisions = number(json_object_get(shown, "scaling"), "decisions");
+    const json_t *worker;
+    uint32_t cores[2] = {0}; /* of big workers, of little ones */
+    size_t i;
+
+    json_array_foreach(json_object_get(shown, "workers"), i, worker)
+    {
+        const bool little =
+            strcmp(json_string_value(json_object_get(worker, "class_name")), "little") == 0;
+        cores[little] += (uint32_t)number(worker, "cores");
+    }
+    EXPECT(cores[0] <= BIG && cores[1] <= CORES - 1 - BIG);
+    json_decref(shown);
+    return decisions;
+}
+
+/* Both are on big cores: who is busy can have two of the three that the other leaves, as workers have one, two or four. */
+static void
+test_two_classes(void)
+{
+    static struct load load;
+    struct box box = {.two_classes = true};
+
+    start(&box, LEAT_SCALING_LEAT, 4, 4, LEAT_SCALING_DELAY_AUTO, names, APPS);
+    struct leat_session *control = open_session(&box);
+    begin_load(&load, &box, names, 0);
+    await_least(control, 1);
+    for (uint32_t busy = 0; busy < APPS; busy++) {
+        set_rates(&load, busy == 0 ? 4 * HIGH_QPS : CALM_QPS, busy == 1 ? 4 * HIGH_QPS : CALM_QPS);
+        await(control, busy, 2, 1);
+        const uint64_t before = check_classes(control);
+        while (check_classes(control) < before + 4) {
+            (void)sched_yield();
+        }
+    }
     end_load(&load);
     leat_close(control);
     stop(&box);
@@ -950,6 +1009,7 @@ main(void)
     test_mode(LEAT_SCALING_LEAT, 8, 4, LEAT_SCALING_DELAY_AUTO);
     test_mode(LEAT_SCALING_HORIZONTAL, 8, 1, 50000000);
     test_mode(LEAT_SCALING_VERTICAL, 2, 4, LEAT_SCALING_DELAY_AUTO);
+    test_two_classes();
     test_pipeline();
     test_late(LEAT_SCALING_LEAT);
     test_late(LEAT_SCALING_HORIZONTAL);
