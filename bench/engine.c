@@ -83,17 +83,25 @@ struct subject {
     void *scratch;
 };
 
+/* For what somebody asked for by name. */
+static _Noreturn void
+give_up(const char *name, const char *why)
+{
+    (void)fprintf(stderr, "bench_engine: %s: %s\n", name, why);
+    exit(1);
+}
+
 static void
 note_ends(const struct zoo_model *model, const struct onnx_summary *summary, void *context)
 {
     struct subject *s = context;
 
-    (void)model;
-    LEAT_ASSERT(summary->input_count <= LEAT_TENSORS_MAX);
+    if (summary->input_count > LEAT_TENSORS_MAX || summary->symbol_count < 1 || summary->symbol_count - 1 > SYMBOLS_MAX) {
+        give_up(model->name, "it has too many inputs or free dimensions to be measured here, or no batch");
+    }
     for (uint32_t i = 0; i < summary->input_count; i++) {
         s->ends[i] = summary->inputs[i].end;
     }
-    LEAT_ASSERT(summary->symbol_count - 1 <= SYMBOLS_MAX);
     for (uint32_t i = 1; i < summary->symbol_count; i++) { /* the first is the batch */
         char *name = s->names[s->length_count];
         (void)snprintf(name, sizeof(s->names[0]), "%s", summary->symbols[i].name);
@@ -426,8 +434,10 @@ load_peer(struct peer *peer, const struct subject *s, const char *folder, uint32
         LEAT_MUST(fread(theirs, item, s->items, file) == s->items);
         /* Whose 8-bit numbers differ by a step once, in one layer, differ by more behind it. */
         const float bound = (s->form != NULL ? 0.25f : 1e-4f) * largest_of(theirs, s->items * of_item);
-        LEAT_ASSERT(precision == LEAT_PRECISION_INT8 || is_within(s->exact[t], theirs, of_item, bound));
-        LEAT_ASSERT(precision != LEAT_PRECISION_F32 || is_within(s->tensors[t], theirs, s->items * of_item, bound));
+        if ((precision != LEAT_PRECISION_INT8 && !is_within(s->exact[t], theirs, of_item, bound)) ||
+            (precision == LEAT_PRECISION_F32 && !is_within(s->tensors[t], theirs, s->items * of_item, bound))) {
+            give_up("ONNX Runtime", "its answers are too far from ours: of networks in f32, further than 1e-4 of the largest one");
+        }
         free(theirs);
     }
     (void)fclose(file);
@@ -578,7 +588,9 @@ measure_network(const struct bench_options *options, const struct leat_clock *cl
     void *file;
 
     (void)snprintf(path, sizeof(path), "%s/model", folder);
-    LEAT_MUST(zoo_write(model, zoo_size, 1, &file, &size) == LEAT_OK);
+    if (zoo_write(model, zoo_size, 1, &file, &size) != LEAT_OK) {
+        give_up(network->name, leat_error_text());
+    }
     write_file(path, file, size);
     load(&subject, model, zoo_size, NULL, file, size, options->cpus[0]);
     free(file);

@@ -945,8 +945,11 @@ lower_as_kind(struct cpu_builder *b)
         return cpu_lower_binary(b);
     case LEAT_OP_WHERE:
         return cpu_lower_where(b);
+    case LEAT_OP_LOG_SOFTMAX:
     case LEAT_OP_SOFTMAX:
         return cpu_lower_softmax(b);
+    case LEAT_OP_SPLIT:
+        return cpu_lower_split(b);
     case LEAT_OP_LAYER_NORMALIZATION:
         return cpu_lower_layer_norm(b);
     case LEAT_OP_REDUCE_MEAN:

@@ -90,7 +90,7 @@ leat_inspection_step(const struct leat_inspection *inspection, uint32_t s, struc
     const struct cpu_step *step = &inspection->program->steps[s];
     const_dnnl_primitive_desc_t pd = NULL;
     dnnl_primitive_kind_t kind = dnnl_undefined_primitive;
-    const char *kernel = "leat";
+    const char *kernel = cpu_is_reference(step) ? "reference" : "leat";
 
     if (step->primitive != NULL && dnnl_primitive_get_primitive_desc(step->primitive, &pd) == dnnl_success) {
         (void)dnnl_primitive_desc_query(pd, dnnl_query_primitive_kind, 0, &kind);

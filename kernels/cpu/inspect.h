@@ -18,7 +18,7 @@ struct leat_inspection;
 struct leat_inspection_step {
     uint32_t node;   /* of the inspection's graph; LEAT_VALUE_NONE: behind the last one, results become plain */
     bool converts;   /* from one layout into another */
-    char kernel[64]; /* what oneDNN calls it, or "leat" */
+    char kernel[64]; /* what oneDNN calls it, "leat", or "reference": plain loops */
 };
 
 /*

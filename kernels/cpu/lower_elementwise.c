@@ -341,7 +341,8 @@ cpu_lower_softmax(struct cpu_builder *b)
 {
     struct cpu_arg args[2] = {{DNNL_ARG_SRC, 0}, {DNNL_ARG_DST, 0}};
     struct leat_softmax_extent extent;
-    dnnl_softmax_desc_t softmax;
+    const bool logarithm = b->node->op->kind == LEAT_OP_LOG_SOFTMAX;
+    dnnl_softmax_desc_t softmax; /* oneDNN's logarithm of it is described by the same structure */
     uint32_t plain;
 
     if (!is_f32(leat_node_output(b->graph, b->node, 0))) {
@@ -355,7 +356,8 @@ cpu_lower_softmax(struct cpu_builder *b)
         status = cpu_view(b, plain, &md, &args[0].tensor);
     }
     if (status == LEAT_OK) {
-        status = CPU_TRY(b, "softmax", dnnl_softmax_forward_desc_init(&softmax, dnnl_forward_inference, &md, 1));
+        status = CPU_TRY(b, "softmax", (logarithm ? dnnl_logsoftmax_forward_desc_init : dnnl_softmax_forward_desc_init)(
+                                           &softmax, dnnl_forward_inference, &md, 1));
     }
     if (status == LEAT_OK) {
         status = add_and_set(b, &softmax, args, 1, 2, &md);

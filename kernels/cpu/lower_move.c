@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Views and Concat, and the way out for everything that oneDNN does not do. */
+/* Views, Concat and Split, and the way out for everything that oneDNN does not do. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +7,8 @@
 #include "kernels/cpu/program.h"
 #include "kernels/op.h"
 #include "kernels/reference/reference.h"
+
+enum { SPLIT_LEAST = 16 << 10 /* bytes for each member of a team */ };
 
 enum leat_status
 cpu_lower_view(struct cpu_builder *b)
@@ -162,6 +164,67 @@ cpu_lower_concat(struct cpu_builder *b)
     return status;
 }
 
+/* ---- Split ------------------------------------------------------------------------------------------ */
+
+/* args: the input and an output, whose row of `inner` bytes begins at dims[0] of the input's, of dims[1] bytes. count: rows. */
+static void
+split_rows(const struct cpu_call *call, size_t begin, size_t end)
+{
+    const struct cpu_step *step = call->step;
+    const unsigned char *in = (const unsigned char *)call->pointers[0] + step->dims[0];
+    unsigned char *out = call->pointers[1];
+
+    for (size_t row = begin; row < end; row++) {
+        memcpy(out + row * step->inner, in + row * (size_t)step->dims[1], step->inner);
+    }
+}
+
+static enum leat_status
+run_split(const struct cpu_call *call)
+{
+    cpu_share(call, split_rows, call->step->count, SPLIT_LEAST / call->step->inner + 1);
+    return LEAT_OK;
+}
+
+/* One step for each part that somebody reads. */
+enum leat_status
+cpu_lower_split(struct cpu_builder *b)
+{
+    const struct leat_value *x = leat_node_input(b->graph, b->node, 0);
+    const int64_t axis = leat_node_axis(b->node, 0, x->rank);
+    int64_t sizes[LEAT_NODE_OUTPUTS_MAX], element = (int64_t)leat_dtype_bytes(x->dtype), done = 0;
+    struct cpu_arg args[2] = {{0, 0}, {0, 0}};
+    struct cpu_step *step;
+    size_t rows = 1;
+
+    if (leat_value_elements(x) == 0 || !leat_split_sizes(b->graph, b->node, sizes)) {
+        return LEAT_AGAIN;
+    }
+    for (uint32_t d = 0; d < x->rank; d++) {
+        rows *= d < (uint32_t)axis ? (size_t)x->dims[d] : 1;
+        element *= d > (uint32_t)axis ? x->dims[d] : 1;
+    }
+    enum leat_status status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
+    for (uint32_t o = 0; o < b->node->output_count && status == LEAT_OK; done += sizes[o++] * element) {
+        const struct leat_value *part = leat_node_output(b->graph, b->node, o);
+        if (part == NULL) {
+            continue;
+        }
+        status = cpu_plain_output(b, o, &args[1].tensor);
+        if (status != LEAT_OK || leat_value_elements(part) == 0) {
+            continue;
+        }
+        status = cpu_add_kernel(b, run_split, args, 2, &step);
+        if (status == LEAT_OK) {
+            step->count = rows;
+            step->inner = (size_t)(sizes[o] * element);
+            step->dims[0] = done;
+            step->dims[1] = x->dims[axis] * element;
+        }
+    }
+    return status;
+}
+
 /* ---- The reference functions ------------------------------------------------------------------------- */
 
 static enum leat_status
@@ -182,6 +245,12 @@ run_reference(const struct cpu_call *call)
         }
     }
     return leat_reference_run_node(&eval);
+}
+
+bool
+cpu_is_reference(const struct cpu_step *step)
+{
+    return step->kernel == run_reference;
 }
 
 enum leat_status

@@ -308,6 +308,7 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_sum(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_greatest(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_view(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_concat(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_split(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_copy(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_gather(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_embedding_bag(struct cpu_builder *b);
@@ -338,6 +339,7 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_qlinear_matmul(struct cpu_builder *b)
 LEAT_MUST_CHECK enum leat_status cpu_lower_qlinear_add(struct cpu_builder *b); /* or Mul */
 LEAT_MUST_CHECK enum leat_status cpu_lower_qlinear_lookup(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_reference(struct cpu_builder *b); /* any operator, plain loops */
+bool cpu_is_reference(const struct cpu_step *step);
 
 /* ---- place.c ------------------------------------------------------------------------------------- */
 

@@ -290,6 +290,37 @@ test_broadcast(struct leat_team *team)
     builder_fini(&b);
 }
 
+/* Parts of an axis, some of no elements, put together in another order. */
+static void
+test_split(struct leat_team *team)
+{
+    const size_t rank = (size_t)between(1, 4);
+    const int64_t axis = between(0, (int64_t)rank - 1);
+    int64_t dims[4], sizes[3];
+    struct builder b;
+    size_t count = 1;
+
+    for (size_t d = 0; d < rank; d++) {
+        dims[d] = between(1, between(0, 3) == 0 ? 60 : 9);
+        count *= (size_t)dims[d];
+    }
+    sizes[0] = between(0, dims[axis]);
+    sizes[1] = between(0, dims[axis] - sizes[0]);
+    sizes[2] = dims[axis] - sizes[0] - sizes[1];
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, dims, rank);
+    (void)builder_constant(&b, "sizes", ONNX_I64, sizes, DIMS(3));
+    (void)builder_int(&b, builder_node(&b, "Split", "x sizes", "p q r"), "axis", axis);
+    (void)builder_int(&b, builder_node(&b, "Concat", "r p q", "y"), "axis", axis);
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    float *x = floats(count);
+    expect_same(graph, graph, team, (const void *const[]){x}, 0, false);
+    free(x);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+}
+
 int
 main(void)
 {
@@ -300,6 +331,7 @@ main(void)
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
     for (int round = 0; round < ROUNDS; round++) {
         test_slice(team);
+        test_split(team);
         test_copy(team);
         test_copy(team);
         test_copy(team);
