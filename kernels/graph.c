@@ -810,6 +810,7 @@ copy_contents(const struct leat_graph *graph, struct leat_graph *copy)
     }
     copy->symbol_count = graph->symbol_count;
     copy->items = graph->items;
+    copy->batch_named = graph->batch_named;
     copy->trips_max = graph->trips_max;
     return status;
 }

@@ -134,6 +134,7 @@ struct leat_graph {
     const char *symbols[LEAT_GRAPH_SYMBOLS_MAX]; /* different names; NULL where it is bound */
     int64_t items;           /* 0 before specialisation, then the concrete batch */
     uint32_t trips_max;      /* of Loop and Scan, all together, in one run */
+    bool batch_named;        /* by whoever imported it: see leat_graph_lead_batch() */
     int64_t opset;           /* LEAT_OPSET_MIN..LEAT_OPSET_MAX; with the name it picks the operator row */
     struct leat_graph_arena *arena; /* private */
 };
@@ -177,6 +178,7 @@ struct leat_onnx_source {
     uint32_t file_count;
     uint64_t memory_bytes_max; /* of what is copied or computed, LEAT_ERR_LIMIT beyond it; 0: without a limit */
     uint32_t trips_max;        /* iterations in one run; 0: LEAT_TRIPS_MAX */
+    const char *batch;         /* which free dimension counts items, wherever in an input it is; NULL: the first of each */
     size_t mapped_bytes_min;   /* of weights that stay in the model's file; 0: LEAT_MAPPED_BYTES_MIN */
 };
 #define LEAT_MAPPED_BYTES_MIN ((size_t)64 << 10)
@@ -202,6 +204,13 @@ struct leat_dim_value {
  */
 LEAT_MUST_CHECK enum leat_status leat_graph_bind(struct leat_graph *graph, const struct leat_dim_value *values,
                                                  uint32_t count);
+
+/*
+ * Of a graph whose batch was named: inputs and outputs that have it elsewhere get it as their first dimension, and Transposes
+ * between them and what the file has. It needs all other dimensions; leat_graph_bind() does it when the last of them has its
+ * value. An output keeps what it has where two numbers of items do not tell which dimension that is.
+ */
+LEAT_MUST_CHECK enum leat_status leat_graph_lead_batch(struct leat_graph *graph);
 
 /*
  * A copy with every LEAT_DIM_BATCH replaced by `items`, all shapes inferred, constants folded. A graph

@@ -287,7 +287,8 @@ leat_graph_bind(struct leat_graph *graph, const struct leat_dim_value *values, u
     for (uint32_t s = 0; s < graph->symbol_count; s++) {
         graph->symbols[s] = bound[s] >= 0 ? NULL : graph->symbols[s];
     }
-    return count > 0 ? leat_graph_fold(graph, &changed) : LEAT_OK;
+    const enum leat_status folded = count > 0 ? leat_graph_fold(graph, &changed) : LEAT_OK;
+    return folded == LEAT_OK ? leat_graph_lead_batch(graph) : folded;
 }
 
 static enum leat_status

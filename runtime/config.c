@@ -613,13 +613,15 @@ read_synthetic(const struct loader *loader, const struct leat_raw_synthetic *raw
     return model->options_json == NULL ? no_memory() : LEAT_OK;
 }
 
-/* "128" or, as an array, "32,64,128", which is cut up. NULL, with a problem, where it is neither. */
+/* "128", "items" or, as an array, "32,64,128", which is cut up. NULL, with a problem, where it is none of them. */
 static json_t *
 read_free_dim(char *text, char problem[LEAT_SETTING_TEXT_BYTES])
 {
     const struct leat_setting number = {.kind = LEAT_SETTING_U32, .min = 1, .max = (uint64_t)LEAT_DIM_MAX};
+    if (strcmp(text, "items") == 0) {
+        return json_string(text);
+    }
     json_t *array = json_array();
-
     while (text != NULL) {
         char *comma = strchr(text, ',');
         uint32_t value = 0;

@@ -193,7 +193,8 @@ print_free_dims(const struct leat_config_model *model, FILE *out)
 
     json_object_foreach(dims, name, value) {
         const json_t *first = json_is_array(value) ? json_array_get(value, 0) : value;
-        json_t *text = json_sprintf("%s=%lld", name, (long long)json_integer_value(first));
+        json_t *text = json_is_string(value) ? json_sprintf("%s=%s", name, json_string_value(value))
+                                             : json_sprintf("%s=%lld", name, (long long)json_integer_value(first));
         for (size_t l = 1; l < json_array_size(value); l++) {
             const json_int_t length = json_integer_value(json_array_get(value, l));
             json_t *longer = json_sprintf("%s,%lld", json_string_value(text), (long long)length);

@@ -208,6 +208,19 @@ bind_lengths(const char *name, const json_t *array, struct graphs *graphs)
     return status;
 }
 
+/* {"batch": "items"} among the dims: which dimension counts items. NULL: none is named. */
+static const char *
+named_batch(json_t *dims)
+{
+    const char *name, *found = NULL;
+    json_t *value;
+
+    json_object_foreach(dims, name, value) {
+        found = json_is_string(value) ? name : found;
+    }
+    return found;
+}
+
 /* Free dimensions get the values that the options gave. */
 static enum leat_status
 bind_dims(const struct leat_variant *variant, struct graphs *graphs)
@@ -222,7 +235,7 @@ bind_dims(const struct leat_variant *variant, struct graphs *graphs)
         LEAT_ASSERT(count < LEAT_COUNT_OF(values)); /* read_options */
         if (json_is_array(value)) {
             sequence = name;
-        } else {
+        } else if (json_is_integer(value)) {
             values[count++] = (struct leat_dim_value){.name = name, .value = json_integer_value(value)};
         }
     }
@@ -260,6 +273,10 @@ give(const struct leat_variant_source *source, const struct leat_variant *varian
         LEAT_ASSERT(ret->dim_count < LEAT_COUNT_OF(ret->dims)); /* read_options */
         if (json_is_array(value) && variant->backend->model_describe != NULL) {
             return LEAT_FAIL(LEAT_ERR_INVALID, "backend '%s' takes one value of dimension '%.64s', not several",
+                             variant->backend->name, name);
+        }
+        if (json_is_string(value) && variant->backend->model_describe != NULL) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "backend '%s' takes a value of dimension '%.64s': items are counted by the first one",
                              variant->backend->name, name);
         }
         ret->dims[ret->dim_count++] = (struct leat_model_dim){.name = name, .value = json_integer_value(value)};
@@ -325,7 +342,7 @@ describe(const struct leat_variant_source *source, struct leat_variant *variant,
         return answer;
     }
     struct leat_onnx_file files[LEAT_ONNX_FILES_MAX];
-    const struct leat_onnx_source file = {.bytes = source->onnx,
+    struct leat_onnx_source file = {.bytes = source->onnx,
                                           .byte_count = source->onnx_bytes,
                                           .mapping = source->onnx_mapping,
                                           .folder_fd = -1,
@@ -338,7 +355,11 @@ describe(const struct leat_variant_source *source, struct leat_variant *variant,
         files[f] = (struct leat_onnx_file){.name = (char *)(uintptr_t)source->files[f].name, /* only read */
                                            .fd = source->files[f].fd};
     }
-    enum leat_status status = leat_onnx_import_from(&file, &graphs->graph);
+    json_t *dims = variant->dims_json != NULL ? json_loads(variant->dims_json, 0, NULL) : NULL;
+    file.batch = named_batch(dims);
+    enum leat_status status = variant->dims_json == NULL || dims != NULL ? leat_onnx_import_from(&file, &graphs->graph)
+                                                                         : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for dimensions");
+    json_decref(dims);
     if (status != LEAT_OK) {
         return status;
     }
@@ -401,20 +422,23 @@ read_lengths(const json_t *array, const char *name, struct leat_variant *variant
     return status;
 }
 
-/* {"sequence": 128}; what the file makes of it is seen when it is imported. */
+/* {"sequence": 128, "batch": "items"}; what the file makes of it is seen when it is imported. */
 static enum leat_status
 read_dims(const json_t *dims, struct leat_variant *variant)
 {
     const char *name;
     json_t *value;
     bool good = json_is_object(dims) && json_object_size(dims) <= LEAT_GRAPH_SYMBOLS_MAX;
+    uint32_t batches = 0;
 
     json_object_foreach((json_t *)(uintptr_t)dims, name, value) { /* only read */
-        good = good && (json_is_integer(value) || json_is_array(value));
+        const bool counts = json_is_string(value) && strcmp(json_string_value(value), "items") == 0;
+        good = good && (json_is_integer(value) || json_is_array(value) || counts);
+        batches += counts;
     }
-    if (!good) {
-        return LEAT_FAIL(LEAT_ERR_INVALID, "'dims' of the options must be whole numbers, or lengths, by the names of at most %u "
-                                           "dimensions",
+    if (!good || batches > 1) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'dims' of the options must be whole numbers, lengths, or once \"items\", by the names "
+                                           "of at most %u dimensions",
                          LEAT_GRAPH_SYMBOLS_MAX);
     }
     json_object_foreach((json_t *)(uintptr_t)dims, name, value) {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "kernels/infer/infer.h"
 #include "kernels/mapping.h"
 #include "kernels/onnx/importer.h"
 #include "kernels/op.h"
@@ -43,7 +44,7 @@ free_name(const Onnx__TensorShapeProto__Dimension *dim)
     }
 }
 
-/* A free dimension of input `input` that is not its first: the batch or a symbol. */
+/* A free dimension of input `input` that need not be the batch: that or a symbol. */
 static enum leat_status
 find_symbol(const struct importer *importer, const char *given, const char *input, size_t axis,
             int64_t *ret_dim)
@@ -51,14 +52,14 @@ find_symbol(const struct importer *importer, const char *given, const char *inpu
     struct leat_graph *graph = importer->graph;
     char number[96];
 
-    if (given[0] != '\0' && strcmp(given, importer->batch) == 0) {
-        *ret_dim = LEAT_DIM_BATCH;
-        return LEAT_OK;
-    }
     (void)snprintf(number, sizeof(number), "%.64s.%zu", input, axis);
     const char *name = leat_graph_text(graph, given[0] != '\0' ? given : number);
     if (name == NULL) {
         return LEAT_ERR_NOMEM;
+    }
+    if (strcmp(graph->batch_named ? name : given, importer->batch) == 0 && importer->batch[0] != '\0') {
+        *ret_dim = LEAT_DIM_BATCH;
+        return LEAT_OK;
     }
     uint32_t s = 0;
     while (s < graph->symbol_count && strcmp(graph->symbols[s], name) != 0) {
@@ -75,7 +76,7 @@ find_symbol(const struct importer *importer, const char *given, const char *inpu
     return LEAT_OK;
 }
 
-/* The first dimension, when it has no number, is the batch; others without one are symbols. */
+/* Unless the batch is named, the first dimension is it, when it has no number; others without one are symbols. */
 static enum leat_status
 read_input_shape(const struct importer *importer, const char *name,
                  const Onnx__TensorShapeProto *shape, uint32_t dtype, int64_t *dims)
@@ -97,7 +98,7 @@ read_input_shape(const struct importer *importer, const char *name,
                                  (long long)dim->dim_value);
             }
             dims[d] = dim->dim_value;
-        } else if (d == 0) {
+        } else if (d == 0 && !importer->graph->batch_named) {
             dims[d] = LEAT_DIM_BATCH;
         } else {
             const enum leat_status status = find_symbol(importer, given, name, d, &dims[d]);
@@ -165,6 +166,18 @@ add_inner_input(struct importer *importer, struct entry *entry)
                         : leat_graph_add_value(importer->graph, name, LEAT_DTYPE_F32, 0, NULL, &entry->value);
 }
 
+static bool
+has_batch(const struct leat_graph *graph)
+{
+    bool has = false;
+
+    for (uint32_t i = 0; i < graph->input_count; i++) {
+        const struct leat_value *input = &graph->values[graph->inputs[i]];
+        has = has || leat_has_batch(input, 0, input->rank);
+    }
+    return has;
+}
+
 static enum leat_status
 add_inputs(struct importer *importer)
 {
@@ -176,7 +189,9 @@ add_inputs(struct importer *importer)
     if (inputs == NULL) {
         return LEAT_ERR_NOMEM;
     }
-    importer->batch = find_batch(importer);
+    const char *named = importer->parent == NULL && importer->files != NULL ? importer->files->source->batch : NULL;
+    importer->graph->batch_named = named != NULL;
+    importer->batch = named != NULL ? named : find_batch(importer);
     for (uint32_t i = 0; i < count; i++) {
         if (leat_onnx_find(importer, entries[i].name) != &entries[i]) {
             continue; /* the name leads to its initialiser */
@@ -189,7 +204,10 @@ add_inputs(struct importer *importer)
         }
         inputs[kept++] = entries[i].value;
     }
-    return leat_graph_set_inputs(importer->graph, inputs, kept);
+    const enum leat_status status = leat_graph_set_inputs(importer->graph, inputs, kept);
+    return status == LEAT_OK && named != NULL && !has_batch(importer->graph)
+               ? LEAT_FAIL(LEAT_ERR_INVALID, "no free dimension of an input is called '%.64s': it cannot count items", named)
+               : status;
 }
 
 static enum leat_status

@@ -135,7 +135,7 @@ static const char full[] =
     "    queue: 5\n"
     "models:\n"
     "  - {name: m.1, path: /m/1.onnx, items_max: 32, accuracy: 0.761, backend: reference,\n"
-    "     dims: [\"t=32,64,128\", sequence=128, \"a \\\"=b=2147483647\"]}\n"
+    "     dims: [\"t=32,64,128\", sequence=128, b=items, \"a \\\"=b=2147483647\"]}\n"
     "  - name: m_2\n"
     "    backend: synthetic\n"
     "    synthetic:\n"
@@ -185,7 +185,7 @@ test_everything_is_read_and_survives_printing(void)
     EXPECT(config->applications[0].queue == 5);
     EXPECT(config->model_count == 4 && config->models[0].accuracy_ppm == 761000);
     EXPECT(config->models[0].items_max == 32);
-    EXPECT(strcmp(config->models[0].options_json, "{\"dims\":{\"t\":[32,64,128],\"sequence\":128,\"a \\\"=b\":2147483647}}") == 0);
+    EXPECT(strcmp(config->models[0].options_json, "{\"dims\":{\"t\":[32,64,128],\"sequence\":128,\"b\":\"items\",\"a \\\"=b\":2147483647}}") == 0);
     EXPECT(config->models[3].options_json == NULL);
     const struct leat_config_model *synthetic = &config->models[1];
     EXPECT(synthetic->input_count == 2 && synthetic->output_count == 1);
@@ -219,7 +219,7 @@ test_everything_is_read_and_survives_printing(void)
     EXPECT(json_real_value(json_object_get(application, "percentile")) > 99.89);
     EXPECT(json_integer_value(json_object_get(application, "latency_ns")) == 20000000);
     const json_t *dims = json_object_get(json_array_get(json_object_get(settings, "models"), 0), "dims");
-    EXPECT(json_object_size(dims) == 3 && json_array_size(json_object_get(dims, "t")) == 3);
+    EXPECT(json_object_size(dims) == 4 && json_array_size(json_object_get(dims, "t")) == 3);
     EXPECT(json_integer_value(json_object_get(dims, "sequence")) == 128);
     EXPECT(json_array_size(json_object_get(settings, "models")) == 4 && json_array_size(json_object_get(settings, "backends")) == 2);
     EXPECT(strstr(json, "\"applications[0].selector\"") != NULL);

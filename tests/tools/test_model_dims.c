@@ -2,13 +2,14 @@
 /*
  * Goal     A model whose file leaves dimensions free is served once they are given values, by `leat model add --dim` or in the
  *          configuration; `leat model show` says them, and they outlive a restart. What is missing, wrong, double or too large
- *          is refused with its name, and nothing is added.
+ *          is refused with its name, and nothing is added. A dimension that is not the first may be said to count items.
  * Method   leatd and leat as processes; models of leat-zoo in their test size.
  */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/kernels/model_builder.h"
 #include "tests/system/leatd.h"
 #include "tests/tools/command.h"
 #include "tests/tools/zoo_file.h"
@@ -89,6 +90,55 @@ test_requests(void)
     leat_close(session);
 }
 
+/* ---- Sequences before items --------------------------------------------------------------------- */
+
+/* An LSTM of x[M][N][4], as PyTorch has it by default: M steps of N items. */
+static char *
+write_sequence_first(void)
+{
+    struct builder b;
+    size_t size;
+    char *path = malloc(strlen(leatd.root.path) + 16);
+
+    EXPECT(path != NULL);
+    (void)sprintf(path, "%s/lstm.onnx", leatd.root.path);
+    builder_init(&b, 14);
+    (void)builder_input(&b, "x", 1, DIMS(-2, -1, 4));
+    (void)builder_constant(&b, "w", 1, NULL, DIMS(1, 8, 4));
+    (void)builder_constant(&b, "r", 1, NULL, DIMS(1, 8, 2));
+    (void)builder_constant(&b, "one", 7, (const int64_t[]){1}, DIMS(1));
+    (void)builder_int(&b, builder_node(&b, "LSTM", "x w r", "all"), "hidden_size", 2);
+    (void)builder_node(&b, "Squeeze", "all one", "y");
+    builder_output(&b, "y");
+    const void *bytes = builder_pack(&b, &size);
+    FILE *file = fopen(path, "wb");
+    EXPECT(file != NULL && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
+    builder_fini(&b);
+    return path;
+}
+
+static void
+add_sequence_first(const char *lstm)
+{
+    LEAT(3, "no free dimension of an input is called 'batch': it cannot count items", "model", "add", "lstm", lstm, "--dim",
+         "batch=items", "--dim", "M=6");
+    LEAT(3, "or once \"items\"", "model", "add", "lstm", lstm, "--dim", "N=items", "--dim", "M=items");
+    LEAT(3, "it is called 'M': give it a value (--dim M=N)", "model", "add", "lstm", lstm, "--dim", "N=items");
+    LEAT(2, "is malformed", "model", "add", "lstm", lstm, "--dim", "N=items,4");
+    LEAT(0, "added lstm", "model", "add", "lstm", lstm, "--dim", "N=items", "--dim", "M=6");
+    LEAT(0, "added lengths", "model", "add", "lengths", lstm, "--dim", "N=items", "--dim", "M=3,6");
+    LEAT(0, "f32[N,6,4]", "model", "list");
+    LEAT(0, "nodes", "model", "inspect", lstm, "--dim", "N=items", "--dim", "M=6", "--items", "3", "--runs", "1");
+}
+
+static void
+expect_sequence_first(const char *model, const char *dims)
+{
+    LEAT(0, dims, "model", "show", model);
+    EXPECT(strstr(command.out, "one item at a time") == NULL);
+    LEAT(0, "\"ok\"", "run", model, "--items", "3", "--json");
+}
+
 int
 main(void)
 {
@@ -101,15 +151,23 @@ main(void)
     test_add(gru, bert, words);
     test_requests();
     expect_served();
+    char *lstm = write_sequence_first();
+    add_sequence_first(lstm);
+    expect_sequence_first("lstm", "    dimensions N=items, M=6\n");
     leatd_end(&leatd, SIGKILL);
-    (void)snprintf(yaml, sizeof(yaml), "models: [{name: fixed, path: %s, dims: [sequence=5]}]\n", gru);
+    (void)snprintf(yaml, sizeof(yaml),
+                   "models: [{name: fixed, path: %s, dims: [sequence=5]}, {name: kept, path: %s, dims: [M=5, N=items]}]\n", gru, lstm);
     leatd_start(&leatd, yaml);
     expect_served();
+    expect_sequence_first("lstm", "    dimensions N=items, M=6\n");
+    expect_sequence_first("lengths", "    dimensions N=items, M=3,6\n");
+    expect_sequence_first("kept", "    dimensions M=5, N=items\n");
     expect_sequence("fixed", 5);
     LEAT(0, "\"ok\"", "run", "fixed", "--json");
     LEAT(0, "removed bert", "model", "remove", "bert");
     leatd_end(&leatd, SIGTERM);
     leatd_fini(&leatd);
+    free(lstm);
     free(gru);
     free(bert);
     free(words);

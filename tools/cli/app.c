@@ -386,7 +386,9 @@ print_variant(const json_t *variant)
         for (size_t l = 0; l < json_array_size(value); l++) {
             (void)printf("%s%lld", l > 0 ? "," : "", (long long)json_integer_value(json_array_get(value, l)));
         }
-        if (!json_is_array(value)) {
+        if (json_is_string(value)) {
+            (void)printf("%s", json_string_value(value));
+        } else if (!json_is_array(value)) {
             (void)printf("%lld", (long long)json_integer_value(value));
         }
         separator = ", ";

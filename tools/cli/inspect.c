@@ -93,7 +93,8 @@ import(const struct inspect_order *order, struct inspected_graph *graph, uint32_
                                             .byte_count = order->file_bytes,
                                             .folder_fd = -1,
                                             .files = order->files,
-                                            .file_count = order->file_count};
+                                            .file_count = order->file_count,
+                                            .batch = order->batch};
     enum leat_status status = leat_onnx_import_from(&source, &graph->source);
     const char *name;
     json_t *range;

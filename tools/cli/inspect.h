@@ -35,6 +35,7 @@ struct inspect_order {
     uint32_t file_count;
     const json_t *ranges; /* of values, as the daemon calibrated it; NULL: none */
     struct leat_dim_value dims[LEAT_GRAPH_SYMBOLS_MAX]; /* of free dimensions */
+    const char *batch; /* which of them counts items; NULL: the first of each input */
     uint32_t dim_count;
 };
 

@@ -28,7 +28,7 @@ print_model_help(void)
         "       leat model list\n"
         "       leat model show NAME\n"
         "       leat model profile NAME [--cores N,...]\n"
-        "       leat model inspect FILE.onnx|NAME [--items N] [--dim NAME=N]... [--cores N] [--precision P] [--runs N] [--svg FILE]\n"
+        "       leat model inspect FILE.onnx|NAME [--items N] [--dim NAME=N|items]... [--cores N] [--precision P] [--runs N] [--svg FILE]\n"
         "       leat model remove NAME\n\n"
         "Adds a model to the daemon, which copies it, loads it, measures it and keeps it over restarts; lists\n"
         "what is loaded; shows what one takes, by cores and batch; measures one again, for instance because the machine\n"
@@ -54,7 +54,9 @@ print_model_help(void)
         "                   with a set, one that loses more than --max-loss is refused\n"
         "  --dim NAME=N     what a dimension that the file leaves free is to be, such as the length of a sequence; once for\n"
         "                   each but the batch, which queries choose; one may be NAME=N,N,...: lengths that plans are made\n"
-        "                   for, where queries say how long their sequences are; tensors are as for the last, the longest\n"
+        "                   for, where queries say how long their sequences are; tensors are as for the last, the longest.\n"
+        "                   NAME=items: this one, not the first, counts items, as in [length, batch, ...]; for queries\n"
+        "                   they still come first\n"
         "  --accuracy F     accuracy it stands for, 0 to 1, reported with its answers, whatever a validation says\n"
         "  --cores N,...    to measure on teams of so many cores too, beside those that workers have; measured again whenever\n"
         "                   the model is, until --cores says otherwise\n"
@@ -114,10 +116,13 @@ parse_cores(const char *text, struct model_options *options)
     return false;
 }
 
-/* "128", or "32,64,128" as an array; NULL where it is neither. */
+/* "128", "items", or "32,64,128" as an array; NULL where it is none of them. */
 static json_t *
 dim_value(const char *text)
 {
+    if (strcmp(text, "items") == 0) {
+        return json_string(text);
+    }
     json_t *array = json_array();
     bool good = true;
 

@@ -125,6 +125,10 @@ read_dims(const struct inspect_flags *flags, const struct found *found, struct i
     json_t *value;
 
     json_object_foreach((json_t *)(uintptr_t)dims, name, value) { /* only read */
+        if (json_is_string(value)) { /* "items" */
+            order->batch = name;
+            continue;
+        }
         if (order->dim_count == LEAT_GRAPH_SYMBOLS_MAX) {
             return false;
         }
