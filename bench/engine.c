@@ -500,7 +500,7 @@ measure(const struct bench_options *options, const struct leat_clock *clock, str
         row.peer = s->source.precision == LEAT_PRECISION_INT8 ? "ONNX Runtime in int8" : "ONNX Runtime";
         row.peer_version = peer->version;
         row.ratio = bench_median(ratios, options->windows);
-        row.target = s->form != NULL ? 0 : target_of(network, s->source.precision);
+        row.target = s->form != NULL ? 1 : target_of(network, s->source.precision);
         row.goal = row.target > 0 ? BENCH_AT_LEAST : BENCH_NO_GOAL;
     }
     bench_print(options, &row);

@@ -885,6 +885,25 @@ test_quantised(void)
     builder_output(&b, "y");
     expect_nodes(fuse, 7);
 
+    start_quantised(ONNX_U8, 0, false); /* a bound below the greatest number */
+    const float bounds[2] = {0, 6};
+    (void)builder_constant(&b, "low", 1, &bounds[0], NULL, 0);
+    (void)builder_constant(&b, "high", 1, &bounds[1], NULL, 0);
+    (void)builder_node(&b, "Clip", "c low high", "r");
+    add_qdq("r", ONNX_U8, 1.0f / 8, 0, "y");
+    builder_output(&b, "y");
+    expect_nodes(fuse, 7);
+
+    builder_init(&b, 13); /* scales of weights along the inputs */
+    (void)builder_input(&b, "x", 1, DIMS(-1, 3, 5, 5));
+    add_qdq("x", ONNX_U8, 1.0f / 64, 3, "xq");
+    quantised_weights("w", DIMS(3, 3, 1, 1), 0, &random_state);
+    b.nodes[b.graph.n_node - 1]->attribute[0]->i = 1;
+    (void)builder_node(&b, "Conv", "xq w", "c");
+    add_qdq("c", ONNX_U8, 1.0f / 8, 100, "y");
+    builder_output(&b, "y");
+    expect_nodes(fuse, 6);
+
     start_quantised(ONNX_U8, 0, false); /* the convolution's own result is needed too */
     add_qdq("c", ONNX_U8, 1.0f / 8, 100, "y");
     builder_output(&b, "y");
