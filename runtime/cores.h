@@ -6,8 +6,9 @@
  *            anybody has is ever given to another worker. A worker gets cores of its own pool, those that share an
  *            L3 with its leader first, of these the nearest to it, and gives those back that it got last: so
  *            its leader and memory stay where they are. One that gave back all gets the nearest to where its leader was.
- * Pools      What the workers of one class on one node have, and can be given, is a pool. A core that no worker was placed on is
- *            of the pool of the nearest one that was, of its own kind if there is any; on a node without workers it is nobody's.
+ * Pools      What the workers of one class on one node have, and can be given, is a pool. A core that no worker was placed
+ *            on is of the pool of the nearest one that was, of its own kind if there is any; on a node without workers it
+ *            is nobody's.
  * Units      A core is named by the one CPU of it that a thread of leat runs on (runtime/topology.h).
  * Ownership  A copy of what it needs; topology and placement may go after create.
  * Threads    None of its own and no lock: one caller at a time. Pure: it pins nobody.

@@ -18,7 +18,8 @@
  * Steady    What sufficed then is kept, and solved for at once in the next decisions, as long as each demand is between
  *           three quarters and four thirds of what it was found for and all else but times of batches is the same. So a
  *           load that stays gets the orders that looking for all anew gives, for one solution for instances and one for
- *           cores. One more in each decision, for either in turn, looks for it anew: it is some twenty decisions old at most.
+ *           cores. One more in each decision, for either in turn, looks for it anew: it is some twenty decisions old at
+ *           most.
  *           While a load wavers it carries as much on average (tests/sched/test_scaler.c).
  * Down      Cores are given back once as few have sufficed for some decisions in a row, or where others need them.
  * Classes   A stage's first instances are of the class that makes all of it cheapest, or of one that has workers for it;

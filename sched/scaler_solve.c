@@ -262,8 +262,8 @@ solve_rest(struct leat_scaler_decision *decision, const struct leat_joint_box *l
 }
 
 /*
- * Who is left with nothing all the same has its least before all else, whatever that carries, and what is left is the others':
- * first who was fed before, in the same order, and then who is starved. Ends: each time somebody more is fed.
+ * Who is left with nothing all the same has its least before all else, whatever that carries, and what is left is the
+ * others': first who was fed before, in the same order, and then who is starved. Ends: each time somebody more is fed.
  */
 static void
 feed_starved(struct leat_scaler_decision *decision, const struct leat_joint_box *box,

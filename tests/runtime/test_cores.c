@@ -237,8 +237,8 @@ expect_pool(const struct machine *machine, uint32_t worker, uint32_t first, uint
 }
 
 /*
- * One node with cores of two classes: each has its own, and nobody the other's. Whose a core is that no worker was placed on
- * the kinds of cores tell, or else what is nearest; with one class all are its.
+ * One node with cores of two classes: each has its own, and nobody the other's. Whose a core is that no worker was placed
+ * on the kinds of cores tell, or else what is nearest; with one class all are its.
  */
 static void
 test_two_classes(void)

@@ -3,7 +3,8 @@
  * Goal     Orders never add up to more cores or workers than there are, nor bounds that the applications set; a load that
  *          jumps gets cores at once, one that stays gets instances, one that goes gives both back, in that order; who comes
  *          late has a worker of who has more; the same input gives the same orders. While a load stays as it is, what
- *          sufficed before gives the orders that looking for all anew gives; while it wavers, it carries as much on average.
+ *          sufficed before gives the orders that looking for all anew gives; while it wavers, it carries as much on
+ *          average.
  * Method   Random worlds in which orders are carried out after random delays, checked at each decision; and single steps by hand.
  */
 #include <math.h>
