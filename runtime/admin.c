@@ -500,10 +500,8 @@ answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
         return leat_admin_scale_show(daemon);
     }
     if (strcmp(op, "scale-set") == 0) {
-        return leat_admin_may_change(daemon, job->uid)
-                   ? leat_admin_scale_set(daemon, job->json)
-                   : leat_admin_refusal(LEAT_FAIL(LEAT_ERR_ACCESS, "user %u may not resize workers: add it to access.operators",
-                                                  (unsigned)job->uid));
+        return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_ACCESS, "user %u may not resize workers: add it to access.operators",
+                                            (unsigned)job->uid)); /* else it is another thread's */
     }
     if (strcmp(op, "pipeline-list") == 0) {
         return leat_admin_pipeline_list(daemon);
@@ -555,15 +553,20 @@ free_job(struct leat_admin_job *job)
 }
 
 void
-leat_admin_handle(struct leat_daemon *daemon, struct leat_admin_job *job)
+leat_admin_answer(struct leat_admin_job *job, json_t *answer)
 {
-    json_t *answer = answer_request(daemon, job);
     char *text = answer != NULL ? json_dumps(answer, JSON_COMPACT) : NULL;
 
     leat_server_reply(job->reply_socket, text != NULL ? text : "{\"status\":-3,\"error\":\"out of memory\"}");
     free(text);
     json_decref(answer);
     free_job(job);
+}
+
+void
+leat_admin_handle(struct leat_daemon *daemon, struct leat_admin_job *job)
+{
+    leat_admin_answer(job, answer_request(daemon, job));
 }
 
 void

@@ -102,8 +102,11 @@ LEAT_MUST_CHECK enum leat_status leat_admin_import(struct leat_daemon *daemon,
 /* What was discovered at the start, and what holds threads now; the caller's. */
 json_t *leat_admin_topology(const struct leat_daemon *daemon);
 json_t *leat_admin_scale_show(struct leat_daemon *daemon);
-/* On the thread of `sizes`. */
-json_t *leat_admin_scale_set(struct leat_daemon *daemon, const json_t *request);
+
+/* ---- runtime/admin.c, for the others ------------------------------------------------------------ */
+
+/* Frees the job, and takes the answer over. */
+void leat_admin_answer(struct leat_admin_job *job, json_t *answer);
 
 /* ---- runtime/admin_applications.c, for the others ----------------------------------------------- */
 

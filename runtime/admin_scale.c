@@ -65,22 +65,48 @@ leat_admin_topology(const struct leat_daemon *daemon)
 }
 
 static json_t *
+describe_serving(struct leat_daemon *daemon, uint32_t cores, uint16_t application)
+{
+    json_t *own = name_application(daemon, application);
+    const char *serves = own != NULL ? "application" : application == LEAT_ARRANGED_FOR_NOBODY ? "nobody" : "all";
+
+    return json_pack("{s:I, s:s, s:o?}", "cores", (json_int_t)cores, "serves", serves, "application", own);
+}
+
+/* NULL where it is as it was arranged. */
+static json_t *
+describe_pending(struct leat_daemon *daemon, const struct leat_daemon_held *held)
+{
+    if (!held->pending) {
+        return NULL;
+    }
+    json_t *pending = describe_serving(daemon, held->target.cores, held->target.application);
+    const char *waits_for = held->in_batch ? "batch" : held->target.cores > held->shape.cores ? "cores" : "turn";
+    (void)json_object_set_new(pending, "waits_for", json_string(waits_for));
+    (void)json_object_set_new(pending, "since_ns",
+                              json_integer((json_int_t)(leat_clock_now(&daemon->tables->clock) - held->asked_ns)));
+    return pending;
+}
+
+static json_t *
 describe_held(struct leat_daemon *daemon, uint32_t worker)
 {
     struct leat_daemon_held held;
 
     leat_daemon_held(daemon, worker, &held);
-    json_t *own = name_application(daemon, held.application);
-    const char *serves = own != NULL ? "application" : held.application == LEAT_ARRANGED_FOR_NOBODY ? "nobody" : "all";
     const char *group = leat_cpusets_path(daemon->options.cpusets, worker);
-    return json_pack("{s:s, s:o?, s:I, s:I, s:o, s:o, s:I, s:I, s:s, s:I, s:I, s:I, s:s?}", "serves", serves, "application", own,
-                     "worker", (json_int_t)worker, "cores",
-                     (json_int_t)held.shape.cores, "sizes", describe_sizes(daemon, worker), "cpus",
-                     daemon->options.pin ? numbers(held.cpus, held.cpu_count) : json_array(), "node",
-                     (json_int_t)daemon->options.workers[worker].node, "class", (json_int_t)held.shape.worker_class,
-                     "class_name", daemon->classes[held.shape.worker_class].name, "since_ns",
-                     (json_int_t)(leat_monotonic_ns() - held.since_ns), "resizes", (json_int_t)held.resizes, "moves",
-                     (json_int_t)held.moves, "group", group[0] != '\0' ? group : NULL);
+    json_t *object = describe_serving(daemon, held.cpu_count, held.application);
+    json_t *more = json_pack("{s:I, s:o, s:o, s:I, s:I, s:s, s:I, s:I, s:I, s:s?, s:o?, s:s}", "worker", (json_int_t)worker,
+                             "sizes", describe_sizes(daemon, worker), "cpus",
+                             daemon->options.pin ? numbers(held.cpus, held.cpu_count) : json_array(), "node",
+                             (json_int_t)daemon->options.workers[worker].node, "class", (json_int_t)held.shape.worker_class,
+                             "class_name", daemon->classes[held.shape.worker_class].name, "since_ns",
+                             (json_int_t)(leat_monotonic_ns() - held.since_ns), "resizes", (json_int_t)held.resizes,
+                             "moves", (json_int_t)held.moves, "group", group[0] != '\0' ? group : NULL, "pending",
+                             describe_pending(daemon, &held), "trouble", held.trouble);
+    (void)json_object_update(object, more);
+    json_decref(more);
+    return object;
 }
 
 json_t *
@@ -103,63 +129,97 @@ leat_admin_scale_show(struct leat_daemon *daemon)
                      leat_cpusets_reason(daemon->options.cpusets));
 }
 
-/* Whom it is to serve, with the cores that it has where none are said; null: all. */
+/* The id of the application of that name, or for all where it is null. */
 static enum leat_status
-arrange(struct leat_daemon *daemon, uint32_t worker, const json_t *cores, const json_t *application)
+read_application(struct leat_daemon *daemon, const json_t *application, uint16_t *ret_id)
 {
-    struct leat_daemon_arrangement arrangement = {.worker = worker, .application = LEAT_ARRANGED_FOR_ALL};
-    struct leat_daemon_held held;
     const char *name = json_string_value(application);
 
-    if (worker >= daemon->options.worker_count) {
-        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no worker %u: they are 0 to %u (leat scale show)", worker,
-                         daemon->options.worker_count - 1);
+    *ret_id = LEAT_ARRANGED_FOR_ALL;
+    if (name == NULL) {
+        return json_is_null(application) ? LEAT_OK
+                                         : LEAT_FAIL(LEAT_ERR_INVALID, "application must be a name, or null for all");
     }
-    if (name == NULL && !json_is_null(application)) {
-        return LEAT_FAIL(LEAT_ERR_INVALID, "application must be a name, or null for all");
-    }
-    if (name != NULL) {
-        LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
-        const struct leat_application *app = leat_daemon_find_application(daemon, name);
-        arrangement.application = app != NULL ? app->id : LEAT_ARRANGED_FOR_NOBODY;
-        LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
-        if (arrangement.application == LEAT_ARRANGED_FOR_NOBODY) {
-            return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application or model '%s'", name);
-        }
-    }
-    leat_daemon_held(daemon, worker, &held);
-    arrangement.cores = cores != NULL ? (uint16_t)json_integer_value(cores) : held.shape.cores;
-    return arrangement.cores > 0 ? leat_daemon_arrange(daemon, &arrangement, 1)
-                                 : LEAT_FAIL(LEAT_ERR_INVALID, "worker %u serves nobody without cores", worker);
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    const struct leat_application *app = leat_daemon_find_application(daemon, name);
+    *ret_id = app != NULL ? app->id : LEAT_ARRANGED_FOR_NOBODY;
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return app != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application or model '%s'", name);
 }
 
-json_t *
-leat_admin_scale_set(struct leat_daemon *daemon, const json_t *request)
+/* What is not said of a worker stays as it was arranged. */
+static enum leat_status
+read_arrangement(struct leat_daemon *daemon, const json_t *request, struct leat_daemon_arrangement *ret_arrangement)
 {
     const json_t *worker = json_object_get(request, "worker"), *cores = json_object_get(request, "cores");
     const json_t *application = json_object_get(request, "application");
-    const uint64_t begin_ns = leat_monotonic_ns();
+    struct leat_daemon_held held;
 
     if (!json_is_integer(worker) || json_integer_value(worker) < 0 || json_integer_value(worker) > UINT16_MAX) {
-        return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_INVALID, "worker must be its number (leat scale show)"));
+        return LEAT_FAIL(LEAT_ERR_INVALID, "worker must be its number (leat scale show)");
     }
     if ((cores != NULL || application == NULL) &&
         (!json_is_integer(cores) || json_integer_value(cores) < 0 || json_integer_value(cores) > LEAT_TEAM_MAX)) {
-        return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_INVALID, "cores must be 0 to %u", LEAT_TEAM_MAX));
+        return LEAT_FAIL(LEAT_ERR_INVALID, "cores must be 0 to %u", LEAT_TEAM_MAX);
     }
+    *ret_arrangement = (struct leat_daemon_arrangement){.worker = (uint32_t)json_integer_value(worker),
+                                                        .cores = cores != NULL ? (uint16_t)json_integer_value(cores)
+                                                                               : LEAT_ARRANGED_AS_BEFORE,
+                                                        .application = LEAT_ARRANGED_AS_BEFORE};
+    if (application == NULL || ret_arrangement->worker >= daemon->options.worker_count) {
+        return LEAT_OK;
+    }
+    leat_daemon_held(daemon, ret_arrangement->worker, &held);
+    const enum leat_status status = read_application(daemon, application, &ret_arrangement->application);
+    return status == LEAT_OK && (cores != NULL ? ret_arrangement->cores : held.target.cores) == 0
+               ? LEAT_FAIL(LEAT_ERR_INVALID, "worker %u serves nobody without cores", ret_arrangement->worker)
+               : status;
+}
+
+void
+leat_admin_resize(struct leat_daemon *daemon, struct leat_admin_job *job)
+{
+    struct leat_daemon_arrangement arrangement;
+    enum leat_status status;
+
     if (daemon->scaling != NULL) {
-        return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_BUSY, "workers follow the load, as scaling.mode of the configuration says: %s",
-                                            leat_scaling_modes[daemon->options.scaling.mode]));
+        status = LEAT_FAIL(LEAT_ERR_BUSY, "workers follow the load, as scaling.mode of the configuration says: %s",
+                           leat_scaling_modes[daemon->options.scaling.mode]);
+    } else {
+        status = read_arrangement(daemon, job->json, &arrangement);
     }
-    struct leat_daemon_size size = {.worker = (uint32_t)json_integer_value(worker), .cores = (uint32_t)json_integer_value(cores)};
-    const enum leat_status status = application != NULL ? arrange(daemon, size.worker, cores, application)
-                                                        : leat_daemon_resize(daemon, &size, 1);
+    if (status == LEAT_OK) {
+        status = leat_daemon_arrange(daemon, &arrangement, 1, &job->arrangement);
+    }
     if (status != LEAT_OK) {
-        return leat_admin_refusal(status);
+        leat_admin_answer(job, leat_admin_refusal(status));
+        return;
     }
-    size.effect_ns = application != NULL ? leat_monotonic_ns() - begin_ns : size.effect_ns;
-    json_t *answer = describe_held(daemon, size.worker);
-    (void)json_object_set_new(answer, "effect_ns", json_integer((json_int_t)size.effect_ns));
-    (void)json_object_set_new(answer, "idle", json_boolean(size.idle));
-    return answer;
+    job->worker = arrangement.worker;
+    job->next = daemon->waiting;
+    daemon->waiting = job;
+    leat_admin_settle(daemon);
+}
+
+void
+leat_admin_settle(struct leat_daemon *daemon)
+{
+    struct leat_daemon_effect effect;
+
+    leat_daemon_take_steps(daemon);
+    for (struct leat_admin_job **at = &daemon->waiting; *at != NULL;) {
+        struct leat_admin_job *job = *at;
+        const enum leat_status status = leat_daemon_arranged(daemon, job->worker, job->arrangement, &effect);
+        if (status == LEAT_AGAIN) {
+            at = &job->next;
+            continue;
+        }
+        *at = job->next;
+        json_t *answer = status == LEAT_OK ? describe_held(daemon, job->worker) : leat_admin_refusal(status);
+        if (status == LEAT_OK) {
+            (void)json_object_set_new(answer, "effect_ns", json_integer((json_int_t)effect.effect_ns));
+            (void)json_object_set_new(answer, "idle", json_boolean(effect.idle));
+        }
+        leat_admin_answer(job, answer);
+    }
 }

@@ -524,25 +524,45 @@ lane_main(void *argument)
     (void)pthread_setname_np(pthread_self(), lane->thread_name);
     LEAT_MUST(pthread_mutex_lock(&daemon->job_mutex) == 0);
     for (;;) {
-        while (lane->jobs == NULL && !daemon->job_stop) {
+        while (lane->jobs == NULL && !lane->due && !daemon->job_stop) {
             LEAT_MUST(pthread_cond_wait(&lane->ready, &daemon->job_mutex) == 0);
         }
-        struct leat_admin_job *job = lane->jobs;
+        const bool due = lane->due;
+        struct leat_admin_job *job = due ? NULL : lane->jobs;
         if (daemon->job_stop) {
             break;
         }
-        lane->jobs = job->next;
-        if (lane->jobs == NULL) {
-            lane->tail = &lane->jobs;
+        lane->due = false;
+        if (job != NULL) {
+            lane->jobs = job->next;
+            lane->tail = lane->jobs == NULL ? &lane->jobs : lane->tail;
         }
         LEAT_MUST(pthread_mutex_unlock(&daemon->job_mutex) == 0);
-        lane->handle(daemon, job);
+        if (job != NULL) {
+            lane->handle(daemon, job);
+        } else {
+            lane->turn(daemon);
+        }
+        LEAT_MUST(pthread_mutex_lock(&daemon->job_mutex) == 0);
+    }
+    if (lane->turn != NULL) {
+        LEAT_MUST(pthread_mutex_unlock(&daemon->job_mutex) == 0);
+        lane->turn(daemon);
         LEAT_MUST(pthread_mutex_lock(&daemon->job_mutex) == 0);
     }
     daemon->lanes_running--;
     LEAT_MUST(pthread_cond_signal(&daemon->lane_ended) == 0);
     LEAT_MUST(pthread_mutex_unlock(&daemon->job_mutex) == 0);
     return NULL;
+}
+
+void
+leat_daemon_wake_sizes(struct leat_daemon *daemon)
+{
+    LEAT_MUST(pthread_mutex_lock(&daemon->job_mutex) == 0);
+    daemon->sizes.due = true;
+    LEAT_MUST(pthread_cond_signal(&daemon->sizes.ready) == 0);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->job_mutex) == 0);
 }
 
 static void
@@ -832,7 +852,8 @@ leat_daemon_create(const struct leat_daemon_options *options, struct leat_daemon
     leat_daemon_init_timed_condition(&daemon->lane_ended);
     init_lane(daemon, &daemon->looks, "leat-admin", look);
     init_lane(daemon, &daemon->changes, "leat-loader", leat_admin_handle);
-    init_lane(daemon, &daemon->sizes, "leat-sizes", leat_admin_handle);
+    init_lane(daemon, &daemon->sizes, "leat-sizes", leat_admin_resize);
+    daemon->sizes.turn = leat_admin_settle;
     survey_workers(daemon);
     leat_daemon_scale_init(daemon);
     leat_clock_init(&tables->clock);

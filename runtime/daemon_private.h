@@ -56,6 +56,8 @@ struct leat_admin_job {
     int fds[LEAT_SOCKET_FDS_MAX];
     uint32_t fd_count;
     int reply_socket;
+    uint32_t worker; /* while it waits for that one to be as arranged */
+    uint64_t arrangement;
     struct leat_admin_job *next;
 };
 
@@ -63,8 +65,10 @@ struct leat_admin_job {
 struct leat_admin_lane {
     struct leat_daemon *daemon;
     void (*handle)(struct leat_daemon *daemon, struct leat_admin_job *job); /* takes the job over */
+    void (*turn)(struct leat_daemon *daemon); /* likewise on its thread, when it is due, and at the end; NULL: never */
     const char *thread_name;
     struct leat_admin_job *jobs, **tail;
+    bool due;
     pthread_cond_t ready;
     pthread_t thread;
     bool started;
@@ -73,19 +77,50 @@ struct leat_admin_lane {
 /*
  * Sizes of workers, and whom they serve; all under its mutex, under which only commands are given. It may be taken with the
  * daemon's.
+ *
+ * Targets     Each worker has a target, what it was arranged to have and to serve last. Whoever sets targets, and
+ *             whoever hears that a worker has let go, takes steps: each worker goes as far towards its own as it can
+ *             now. The least of it is kept: target, what the dispatcher was told, and the table of cores
+ *             (runtime/cores.h).
+ * Cores       From before a worker is told of a core until no batch runs on it any more it is that worker's in the
+ *             table, and nobody else's but where the configuration has them share it. So a worker has at least the
+ *             cores of each shape that a batch of it may run in, and exactly those of its shape when it has let go.
+ * Room        What workers of a node are to have together is no more than there is. So whoever waits for cores gets
+ *             them once others have let go of theirs, and nobody who waits holds any for it.
+ * Orders      Who gives is told at once. Who gets is told once it has its cores, with threads and group on them; what
+ *             it still holds of what it was about to give back it keeps. A worker is told something else while it has
+ *             not let go as soon as the dispatcher has answered what it was told before that: two are under way at the
+ *             most.
+ * Serving     Whom a worker serves follows its target at once, but who has no cores yet serves nobody, while others
+ *             serve.
  */
 struct leat_daemon_scale {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    bool busy;  /* somebody changes workers */
+    bool busy;  /* somebody takes steps, or moves a worker: who sets targets meanwhile leaves the steps to them */
+    bool due;   /* a target is another, or a worker has let go, since the last step */
     bool ended; /* nobody reads the dispatcher's events any more */
+    uint64_t arrangements;             /* so far */
     struct leat_dedication dedication; /* under way, or the last one */
     struct leat_daemon_size_state {
+        struct {
+            uint16_t cores;       /* 0: it is to be parked */
+            uint16_t application; /* as in an arrangement; LEAT_ARRANGED_FOR_NOBODY without cores */
+            uint64_t number;      /* of the arrangement */
+            uint64_t asked_ns;    /* by the daemon's clock */
+        } target;
         struct leat_team_shape shape; /* as the dispatcher was told last; without cores it is parked */
-        uint16_t owner;               /* likewise: whom it serves */
+        uint16_t owner;               /* whom it serves, as the dispatcher said last */
+        bool under_way;               /* it has not let go of a shape before */
+        bool regroups;                /* its group has CPUs that it has given back */
+        bool idle;                    /* the last change found it idle, */
+        uint64_t effect_ns;           /* and took so long from when it was asked for */
         uint64_t since_ns;            /* monotonic: when it was in force, or the daemon started */
         uint64_t resizes, moves;      /* so far */
-        struct leat_resize resize;    /* under way, or the last one */
+        struct leat_resize told[2];   /* `last` of them last; both answered where nothing is under way */
+        uint32_t last;
+        enum leat_status failed; /* why what was arranged last is not done; LEAT_OK where nothing failed */
+        char trouble[160];
     } workers[LEAT_SCHED_WORKERS_MAX];
 };
 
@@ -140,7 +175,8 @@ struct leat_daemon {
     uint32_t lanes_running;
     struct leat_admin_lane looks;   /* every request; passes those that change models on */
     struct leat_admin_lane changes; /* loads and removals, which take long */
-    struct leat_admin_lane sizes;   /* of workers, which wait for batches to end */
+    struct leat_admin_lane sizes;   /* of workers, which wait for batches to end; takes steps when these have */
+    struct leat_admin_job *waiting; /* for a worker to be as arranged; the thread's of `sizes` alone */
 };
 
 /* Its timed waits go by CLOCK_MONOTONIC. */
@@ -170,41 +206,49 @@ void leat_daemon_dedicated(void *context, struct leat_dedication *dedication);
 /* The application has gone, and its id may be another's: its workers are for all. */
 void leat_daemon_release_workers(struct leat_daemon *daemon, uint16_t application);
 
-struct leat_daemon_size {
-    uint32_t worker, cores;
-    uint64_t effect_ns; /* answer: from the call until its first batch of that size began or, where none had, could */
-    bool idle;          /* answer: it had nothing to do when it was told */
-};
-
-/*
- * Any thread but the server's: gives each of the workers, which are listed once, so many cores, all of them or, where a
- * size or the cores do not allow it, none. Without cores it is parked, as in an arrangement; one that was serves all. Those
- * that shrink go first, so that others can have what they leave. Returns when all is in force and no batch of a former size
- * runs any more. LEAT_ERR_BUSY where cores are missing or the daemon shuts down; where a worker gives back cores that
- * another has too, that is seen only then, and what was done before stays.
- */
-LEAT_MUST_CHECK enum leat_status leat_daemon_resize(struct leat_daemon *daemon, struct leat_daemon_size *sizes,
-                                                    uint32_t count);
-
 /* What a worker is to have and to serve. */
 #define LEAT_ARRANGED_FOR_ALL    LEAT_WORKER_FOR_ALL
 #define LEAT_ARRANGED_FOR_NOBODY LEAT_WORKER_FOR_NOBODY /* it has its cores and is given nothing, as while it starts */
+#define LEAT_ARRANGED_AS_BEFORE  (UINT16_MAX - 2u)      /* as it was arranged last; one that was parked serves all */
 struct leat_daemon_arrangement {
     uint32_t worker;
-    uint16_t cores;       /* 0: it is parked, and runs nothing, whatever `application` says */
+    uint16_t cores;       /* 0: it is parked, and runs nothing, whatever `application` says; or LEAT_ARRANGED_AS_BEFORE */
     uint16_t application; /* id; or one of the above */
 };
 
 /*
- * Any thread but the server's, no mutex held: what the workers listed, each once, are to be, all at once, those that give
- * before those that get; the others stay as they are. Who has workers of its own is served by these only, all others by
- * those for all or, where there are none, by all that are not for nobody. What was handed over before still runs where it
- * was. Returns when all is in force. What cannot be done is refused before anything changes: LEAT_ERR_NOT_FOUND for a
- * worker or an application that is not there, LEAT_ERR_INVALID for sizes, for a worker that is to be parked and shares its
- * cores, or where nobody would be left to serve, LEAT_ERR_BUSY where cores are missing or the daemon shuts down.
+ * Any thread but the server's, no mutex held: what the workers listed, each once, are to be; the others' targets stay.
+ * It does not wait for batches: each worker changes as soon as its own allows it and the cores are there that it is to
+ * have, and what was arranged for it before and is not in force yet is forgotten. Who has workers of its own is served
+ * by these only, all others by those for all or, where there are none, by all that are not for nobody. What was handed
+ * over before still runs where it was. What cannot be done is refused before anything changes: LEAT_ERR_NOT_FOUND for a
+ * worker or an application that is not there, LEAT_ERR_INVALID for sizes, for a worker that is to be parked and shares
+ * its cores, or where nobody would be left to serve, LEAT_ERR_BUSY where cores are missing or the daemon shuts down.
+ * ret_number: for leat_daemon_arranged; may be NULL.
  */
 LEAT_MUST_CHECK enum leat_status leat_daemon_arrange(struct leat_daemon *daemon,
-                                                     const struct leat_daemon_arrangement *workers, uint32_t count);
+                                                     const struct leat_daemon_arrangement *workers, uint32_t count,
+                                                     uint64_t *ret_number);
+
+/* Since it was asked for until it was in force: its first batch of a size began or, where none had, could. */
+struct leat_daemon_effect {
+    uint64_t effect_ns; /* 0: it was so already */
+    bool idle;          /* it had nothing to do when it was told of a size */
+};
+
+/*
+ * Any thread, no mutex held: whether the worker is as that arrangement, which listed it, has it. LEAT_AGAIN while it is
+ * not. LEAT_ERR_BUSY where another was made for it before, the daemon shuts down, or cores were missing after all, as
+ * where a worker gave back such as another has too; or why its threads could not be moved. In the latter two cases it
+ * keeps what it has.
+ */
+LEAT_MUST_CHECK enum leat_status leat_daemon_arranged(struct leat_daemon *daemon, uint32_t worker, uint64_t number,
+                                                      struct leat_daemon_effect *ret_effect);
+
+/* On the thread of `sizes`: what can be done now towards what was arranged. */
+void leat_daemon_take_steps(struct leat_daemon *daemon);
+/* Any thread, the scale's mutex held or not: there may be steps to take, or somebody waits for what is in force now. */
+void leat_daemon_wake_sizes(struct leat_daemon *daemon);
 
 /*
  * Any thread but the server's, no mutex held: moves the worker to other cores of its node, as many, while it runs: to free
@@ -216,12 +260,17 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_arrange(struct leat_daemon *daemon,
 LEAT_MUST_CHECK enum leat_status leat_daemon_move(struct leat_daemon *daemon, uint32_t worker, uint32_t other);
 bool leat_daemon_shares_cores(struct leat_daemon *daemon, uint32_t worker);
 
-/* What a worker has now. */
+/* What a worker has now, and is to have. */
 struct leat_daemon_held {
     uint32_t cpus[LEAT_TEAM_MAX], cpu_count; /* with what it is giving back */
-    struct leat_team_shape shape; /* without cores: it is parked, and of its last class */
+    struct leat_team_shape shape; /* of the batches that it begins; without cores: it is parked, and of its last class */
     uint16_t application;         /* that it serves, as in an arrangement; LEAT_ARRANGED_FOR_NOBODY where it is parked */
+    bool pending;                 /* it is not as it was arranged yet: */
+    struct leat_daemon_arrangement target;
+    uint64_t asked_ns; /* by the daemon's clock: when that was */
+    bool in_batch;     /* of a shape before, with whose cores it is not done */
     uint64_t since_ns, resizes, moves;
+    char trouble[160]; /* why it stays as it is though it was arranged otherwise; or "" */
 };
 void leat_daemon_held(struct leat_daemon *daemon, uint32_t worker, struct leat_daemon_held *ret_held);
 /* How many workers each application, by id, has of its own; returns how many those have together that have none. */
@@ -232,14 +281,14 @@ void leat_daemon_list_owners(struct leat_daemon *daemon, uint16_t ret_owners[LEA
 uint32_t leat_daemon_count_awake(struct leat_daemon *daemon);
 /* The class of a worker with so many cores, 1 at the least; false where it cannot have them. */
 bool leat_daemon_class_of(const struct leat_daemon *daemon, uint32_t worker, uint32_t cores, uint16_t *ret_class);
-/* That could be given: their CPUs, with room for LEAT_CPU_MAX, and on the node how many. */
+/* CPUs of cores that nobody has, with room for LEAT_CPU_MAX. */
 uint32_t leat_daemon_free_cpus(struct leat_daemon *daemon, uint32_t *cpus);
+/* Cores of the node that can be promised: those that no worker is to have. */
 uint32_t leat_daemon_free_cores(struct leat_daemon *daemon, uint32_t node);
 /* Whose cores the worker can have (runtime/cores.h), from 0; without an owner of cores, its node's. */
 uint32_t leat_daemon_pool(const struct leat_daemon *daemon, uint32_t worker);
-/* Cores of each that may be given, all of them together too. Returns how many pools there are. */
-uint32_t leat_daemon_free_pools(struct leat_daemon *daemon,
-                                uint32_t ret_free[LEAT_SCHED_WORKERS_MAX]);
+/* Cores of each that can be promised, all of them together too. Returns how many pools there are. */
+uint32_t leat_daemon_free_pools(struct leat_daemon *daemon, uint32_t ret_free[LEAT_SCHED_WORKERS_MAX]);
 
 /* ---- runtime/daemon_pipelines.c ----------------------------------------------------------------- */
 
@@ -387,6 +436,10 @@ bool leat_admin_changes(const struct leat_daemon *daemon, struct leat_admin_job 
 bool leat_admin_resizes(const struct leat_daemon *daemon, struct leat_admin_job *job);
 /* Answers one request and frees the job. */
 void leat_admin_handle(struct leat_daemon *daemon, struct leat_admin_job *job);
+/* On the thread of `sizes`: has the worker resized, and answers once that is in force. */
+void leat_admin_resize(struct leat_daemon *daemon, struct leat_admin_job *job);
+/* Likewise: takes steps, and answers those whose workers are as they were arranged, or will not be. */
+void leat_admin_settle(struct leat_daemon *daemon);
 /* Frees a job that nobody waits for any more. */
 void leat_admin_drop(struct leat_admin_job *job);
 

@@ -14,11 +14,13 @@ leat_daemon_scale_init(struct leat_daemon *daemon)
     LEAT_MUST(pthread_mutex_init(&daemon->scale.mutex, NULL) == 0);
     LEAT_MUST(pthread_cond_init(&daemon->scale.changed, NULL) == 0);
     for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        const uint16_t cores = (uint16_t)daemon->options.workers[w].core_count;
         daemon->scale.workers[w] = (struct leat_daemon_size_state){
-            .shape = {.cores = (uint16_t)daemon->options.workers[w].core_count,
-                      .worker_class = daemon->options.workers[w].worker_class},
+            .target = {.cores = cores, .application = LEAT_WORKER_FOR_ALL},
+            .shape = {.cores = cores, .worker_class = daemon->options.workers[w].worker_class},
             .owner = LEAT_WORKER_FOR_ALL,
             .since_ns = daemon->started_ns,
+            .told = {{.answered = true}, {.answered = true}},
         };
     }
 }
@@ -69,8 +71,9 @@ leat_daemon_resized(void *context, struct leat_resize *resize)
 
     LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
     resize->answered = true;
-    LEAT_MUST(pthread_cond_broadcast(&daemon->scale.changed) == 0);
+    daemon->scale.due = true;
     LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+    leat_daemon_wake_sizes(daemon);
 }
 
 void
@@ -92,8 +95,10 @@ leat_daemon_release_workers(struct leat_daemon *daemon, uint16_t application)
 {
     LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
     for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
-        uint16_t *owner = &daemon->scale.workers[w].owner;
-        *owner = *owner == application ? LEAT_WORKER_FOR_ALL : *owner;
+        struct leat_daemon_size_state *state = &daemon->scale.workers[w];
+        state->owner = state->owner == application ? LEAT_WORKER_FOR_ALL : state->owner;
+        state->target.application =
+            state->target.application == application ? LEAT_WORKER_FOR_ALL : state->target.application;
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
 }
@@ -119,25 +124,68 @@ leat_daemon_class_of(const struct leat_daemon *daemon, uint32_t worker, uint32_t
     return false;
 }
 
+/* All but where a worker serves nobody, having no cores. */
+static bool
+is_pending(const struct leat_daemon_size_state *state)
+{
+    return state->under_way || state->target.cores != state->shape.cores ||
+           (state->shape.cores > 0 && state->owner != state->target.application);
+}
+
+/* How many it has in the table of cores, and which. */
+static uint32_t
+held_by(const struct leat_daemon *daemon, uint32_t worker, const uint32_t **ret_cpus)
+{
+    *ret_cpus = daemon->options.workers[worker].cpus;
+    return daemon->options.cores != NULL ? leat_cores_of(daemon->options.cores, worker, ret_cpus)
+                                         : daemon->options.workers[worker].core_count;
+}
+
+static uint32_t
+count_held(const struct leat_daemon *daemon, uint32_t worker)
+{
+    const uint32_t *cpus;
+    return held_by(daemon, worker, &cpus);
+}
+
+#define ALL_POOLS UINT32_MAX
+
+/* What workers of the pool have more than they are to have; less than 0 where it is less. */
+static int64_t
+count_to_come(const struct leat_daemon *daemon, uint32_t pool)
+{
+    int64_t more = 0;
+
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        if (pool == ALL_POOLS || leat_daemon_pool(daemon, w) == pool) {
+            more += (int64_t)count_held(daemon, w) - daemon->scale.workers[w].target.cores;
+        }
+    }
+    return more;
+}
+
 void
 leat_daemon_held(struct leat_daemon *daemon, uint32_t worker, struct leat_daemon_held *ret_held)
 {
-    const struct leat_daemon_worker *spec = &daemon->options.workers[worker];
     const struct leat_daemon_size_state *state = &daemon->scale.workers[worker];
-    const uint32_t *cpus = spec->cpus;
+    const uint32_t *cpus;
 
     LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
     *ret_held = (struct leat_daemon_held){
-        .cpu_count = spec->core_count,
+        .cpu_count = held_by(daemon, worker, &cpus),
         .shape = state->shape,
-        .application = state->owner,
+        .application = state->shape.cores > 0 ? state->owner : LEAT_WORKER_FOR_NOBODY,
+        .pending = is_pending(state),
+        .target = {.worker = worker, .cores = state->target.cores, .application = state->target.application},
+        .asked_ns = state->target.asked_ns,
+        .in_batch = state->under_way,
         .since_ns = state->since_ns,
         .resizes = state->resizes,
         .moves = state->moves};
-    if (daemon->options.cores != NULL) {
-        ret_held->cpu_count = leat_cores_of(daemon->options.cores, worker, &cpus);
-    }
     memcpy(ret_held->cpus, cpus, ret_held->cpu_count * sizeof(cpus[0]));
+    if (state->failed != LEAT_OK) {
+        memcpy(ret_held->trouble, state->trouble, sizeof(ret_held->trouble));
+    }
     LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
 }
 
@@ -199,14 +247,15 @@ leat_daemon_free_cpus(struct leat_daemon *daemon, uint32_t *cpus)
 uint32_t
 leat_daemon_free_cores(struct leat_daemon *daemon, uint32_t node)
 {
-    uint32_t count = 0;
-
     LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
-    if (daemon->options.cores != NULL) {
-        count = leat_cores_free(daemon->options.cores, node);
+    int64_t left = daemon->options.cores != NULL ? leat_cores_free(daemon->options.cores, node) : 0;
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        if (daemon->options.workers[w].node == node) {
+            left += (int64_t)count_held(daemon, w) - daemon->scale.workers[w].target.cores;
+        }
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
-    return count;
+    return left > 0 ? (uint32_t)left : 0;
 }
 
 uint32_t
@@ -226,115 +275,80 @@ leat_daemon_free_pools(struct leat_daemon *daemon, uint32_t ret_free[LEAT_SCHED_
         return daemon->node_count;
     }
     LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
-    uint32_t left = leat_cores_free_pools(cores);
+    int64_t left = (int64_t)leat_cores_free_pools(cores) + count_to_come(daemon, ALL_POOLS);
     for (uint32_t p = 0; p < leat_cores_pool_count(cores); p++) {
-        const uint32_t own = leat_cores_free_of(cores, p);
-        ret_free[p] = own < left ? own : left;
+        const int64_t own = leat_cores_free_of(cores, p) + count_to_come(daemon, p);
+        const int64_t most = own < left ? own : left;
+        ret_free[p] = most > 0 ? (uint32_t)most : 0;
         left -= ret_free[p];
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
     return leat_cores_pool_count(cores);
 }
 
-/* ---- Changes; all with the mutex held, which waits release ---------------------------------------- */
+/* ---- What may be arranged; with the mutex held ------------------------------------------------------ */
 
 static enum leat_status
-refuse_size(const struct leat_daemon *daemon, const struct leat_daemon_size *size)
+refuse_size(const struct leat_daemon *daemon, const struct leat_daemon_arrangement *wanted)
 {
-    const struct leat_daemon_worker *spec = &daemon->options.workers[size->worker];
+    const struct leat_daemon_worker *spec = &daemon->options.workers[wanted->worker];
     char sizes[64] = "";
     uint16_t class;
 
     for (uint32_t cores = 1; cores <= LEAT_TEAM_MAX; cores++) {
-        if (leat_daemon_class_of(daemon, size->worker, cores, &class)) {
+        if (leat_daemon_class_of(daemon, wanted->worker, cores, &class)) {
             const size_t used = strlen(sizes);
             (void)snprintf(sizes + used, sizeof(sizes) - used, "%s%u", used > 0 ? ", " : "", cores);
         }
     }
     if (spec->cores_max <= spec->core_count) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "worker %u has %s cores, always: set cores_max of its entry of workers",
-                         size->worker, sizes);
+                         wanted->worker, sizes);
     }
     return LEAT_FAIL(LEAT_ERR_INVALID,
                      "worker %u cannot have %u cores but %s: cores_max of its entry of workers says what it can have",
-                     size->worker, size->cores, sizes);
+                     wanted->worker, wanted->cores, sizes);
 }
 
-/* Are there cores for all of them, once those that shrink have given theirs back? */
+/* How many more those of the pool are to have than they were to. */
+static int64_t
+count_more(const struct leat_daemon *daemon, const struct leat_daemon_arrangement *wanted, uint32_t count, uint32_t pool)
+{
+    int64_t more = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (pool == ALL_POOLS || leat_cores_pool(daemon->options.cores, wanted[i].worker) == pool) {
+            more += (int64_t)wanted[i].cores - daemon->scale.workers[wanted[i].worker].target.cores;
+        }
+    }
+    return more;
+}
+
+/* Are there cores for all of them, once those that are to have fewer have given theirs back? */
 static enum leat_status
-check_cores(const struct leat_daemon *daemon, const struct leat_daemon_size *sizes, uint32_t count)
+check_cores(const struct leat_daemon *daemon, const struct leat_daemon_arrangement *wanted, uint32_t count)
 {
     const struct leat_cores *cores = daemon->options.cores;
-    int64_t all_left = leat_cores_free_pools(cores);
 
     for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
         const uint32_t pool = leat_cores_pool(cores, w);
-        int64_t left = leat_cores_free_of(cores, pool);
-        for (uint32_t i = 0; i < count; i++) {
-            if (leat_cores_pool(cores, sizes[i].worker) == pool) {
-                left -= (int64_t)sizes[i].cores - daemon->scale.workers[sizes[i].worker].shape.cores;
-            }
-        }
-        if (left < 0) {
+        const int64_t left = leat_cores_free_of(cores, pool) + count_to_come(daemon, pool);
+        const int64_t more = count_more(daemon, wanted, count, pool);
+        if (more > 0 && more > left) {
             return LEAT_FAIL(LEAT_ERR_BUSY,
-                             "NUMA node %u has %u cores of class '%s' free, %lld too few: take "
-                             "them from another worker "
+                             "NUMA node %u has %lld cores of class '%s' free, %lld too few: take them from another worker "
                              "(leat scale show)",
-                             daemon->options.workers[w].node, leat_cores_free_of(cores, pool),
-                             daemon->classes[daemon->options.workers[w].worker_class].name,
-                             (long long)-left);
+                             daemon->options.workers[w].node, (long long)(left > 0 ? left : 0),
+                             daemon->classes[daemon->options.workers[w].worker_class].name, (long long)(more - left));
         }
     }
-    for (uint32_t i = 0; i < count; i++) {
-        all_left -= (int64_t)sizes[i].cores - daemon->scale.workers[sizes[i].worker].shape.cores;
-    }
-    return all_left >= 0
+    const int64_t left = leat_cores_free_pools(cores) + count_to_come(daemon, ALL_POOLS);
+    const int64_t more = count_more(daemon, wanted, count, ALL_POOLS);
+    return more <= 0 || more <= left
                ? LEAT_OK
                : LEAT_FAIL(LEAT_ERR_BUSY,
-                           "%u cores are free in all, %lld too few: take them from another worker "
-                           "(leat scale show)",
-                           leat_cores_free_pools(cores), (long long)-all_left);
-}
-
-/* Whom the worker that is listed i-th is to serve. */
-static uint16_t
-owner_of(const struct leat_daemon *daemon, const struct leat_daemon_size *size, const uint16_t *owners, uint32_t i)
-{
-    const struct leat_daemon_size_state *state = &daemon->scale.workers[size->worker];
-    const uint16_t kept = state->shape.cores > 0 ? state->owner : LEAT_WORKER_FOR_ALL;
-
-    return size->cores == 0 ? LEAT_WORKER_FOR_NOBODY : owners != NULL ? owners[i] : kept;
-}
-
-/* Whom all are to serve. False where that is as it is. */
-static bool
-list_owners(const struct leat_daemon *daemon, const struct leat_daemon_size *sizes, const uint16_t *owners, uint32_t count,
-            uint16_t ret_owners[LEAT_SCHED_WORKERS_MAX])
-{
-    bool changed = false;
-
-    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
-        ret_owners[w] = daemon->scale.workers[w].owner;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        ret_owners[sizes[i].worker] = owner_of(daemon, &sizes[i], owners, i);
-        changed = changed || ret_owners[sizes[i].worker] != daemon->scale.workers[sizes[i].worker].owner;
-    }
-    return changed;
-}
-
-static enum leat_status
-check_owners(const struct leat_daemon *daemon, const struct leat_daemon_size *sizes, const uint16_t *owners, uint32_t count)
-{
-    uint16_t all[LEAT_SCHED_WORKERS_MAX];
-
-    (void)list_owners(daemon, sizes, owners, count, all);
-    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
-        if (all[w] != LEAT_WORKER_FOR_NOBODY) {
-            return LEAT_OK;
-        }
-    }
-    return LEAT_FAIL(LEAT_ERR_INVALID, "no worker would be left to serve anybody");
+                           "%lld cores are free in all, %lld too few: take them from another worker (leat scale show)",
+                           (long long)(left > 0 ? left : 0), (long long)(more - left));
 }
 
 static enum leat_status
@@ -345,128 +359,144 @@ check_parking(const struct leat_daemon *daemon, uint32_t worker)
                : LEAT_FAIL(LEAT_ERR_INVALID, "worker %u cannot be parked: others have its cores too", worker);
 }
 
-/* LEAT_OK where nobody's size changes, whoever owns cores. */
+/* LEAT_OK where nobody's size is to be another, whoever owns cores. */
 static enum leat_status
-check_sizes(const struct leat_daemon *daemon, const struct leat_daemon_size *sizes, uint32_t count)
+check_sizes(const struct leat_daemon *daemon, const struct leat_daemon_arrangement *wanted, uint32_t count)
 {
     enum leat_status status = LEAT_OK;
     bool changed = false;
     uint16_t class;
 
     for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
-        if (sizes[i].worker >= daemon->options.worker_count) {
-            return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no worker %u: they are 0 to %u (leat scale show)",
-                             sizes[i].worker, daemon->options.worker_count - 1);
+        if (wanted[i].cores > 0 && !leat_daemon_class_of(daemon, wanted[i].worker, wanted[i].cores, &class)) {
+            return refuse_size(daemon, &wanted[i]);
         }
-        for (uint32_t before = 0; before < i; before++) {
-            if (sizes[before].worker == sizes[i].worker) {
-                return LEAT_FAIL(LEAT_ERR_INVALID, "worker %u is listed twice", sizes[i].worker);
-            }
-        }
-        if (sizes[i].cores > 0 && !leat_daemon_class_of(daemon, sizes[i].worker, sizes[i].cores, &class)) {
-            return refuse_size(daemon, &sizes[i]);
-        }
-        status = sizes[i].cores == 0 ? check_parking(daemon, sizes[i].worker) : LEAT_OK;
-        changed = changed || sizes[i].cores != daemon->scale.workers[sizes[i].worker].shape.cores;
+        status = wanted[i].cores == 0 ? check_parking(daemon, wanted[i].worker) : LEAT_OK;
+        changed = changed || wanted[i].cores != daemon->scale.workers[wanted[i].worker].target.cores;
     }
     if (status != LEAT_OK || !changed) {
         return status;
     }
     return daemon->options.cores != NULL
-               ? check_cores(daemon, sizes, count)
+               ? check_cores(daemon, wanted, count)
                : LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "workers of this daemon keep the cores that they have");
 }
 
-static void
-await_answer(struct leat_daemon *daemon, const bool *answered)
-{
-    while (!*answered && !daemon->scale.ended) {
-        LEAT_MUST(pthread_cond_wait(&daemon->scale.changed, &daemon->scale.mutex) == 0);
-    }
-}
-
-/* In force when it returns. */
 static enum leat_status
-dedicate(struct leat_daemon *daemon, const uint16_t owners[LEAT_SCHED_WORKERS_MAX])
+check_workers(const struct leat_daemon *daemon, const struct leat_daemon_arrangement *workers, uint32_t count)
 {
-    struct leat_dedication *dedication = &daemon->scale.dedication;
-    const struct leat_command command = {.kind = LEAT_COMMAND_DEDICATE, .dedication = dedication};
+    bool listed[LEAT_SCHED_WORKERS_MAX] = {false};
 
-    memcpy(dedication->owners, owners, sizeof(dedication->owners));
-    dedication->answered = false;
-    leat_dispatcher_command(daemon->dispatcher, &command);
-    await_answer(daemon, &dedication->answered);
-    return dedication->answered ? LEAT_OK : LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down");
-}
-
-/* After a change that ended early: who got no cores serves nobody, where others are left. */
-static void
-forget_parked(struct leat_daemon *daemon)
-{
-    uint16_t owners[LEAT_SCHED_WORKERS_MAX];
-    bool left = false;
-
-    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
-        const struct leat_daemon_size_state *state = &daemon->scale.workers[w];
-        owners[w] = state->shape.cores > 0 ? state->owner : LEAT_WORKER_FOR_NOBODY;
-        left = left || owners[w] != LEAT_WORKER_FOR_NOBODY;
+    for (uint32_t i = 0; i < count; i++) {
+        if (workers[i].worker >= daemon->options.worker_count) {
+            return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no worker %u: they are 0 to %u (leat scale show)",
+                             workers[i].worker, daemon->options.worker_count - 1);
+        }
+        if (listed[workers[i].worker]) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "worker %u is listed twice", workers[i].worker);
+        }
+        listed[workers[i].worker] = true;
     }
-    if (left) {
-        (void)dedicate(daemon, owners);
-    }
-}
-
-static void
-tell(struct leat_daemon *daemon, const struct leat_daemon_size *size)
-{
-    struct leat_daemon_size_state *state = &daemon->scale.workers[size->worker];
-    struct leat_team_shape shape = {.cores = (uint16_t)size->cores, .worker_class = state->shape.worker_class};
-
-    LEAT_MUST(size->cores == 0 || leat_daemon_class_of(daemon, size->worker, size->cores, &shape.worker_class));
-    state->resize = (struct leat_resize){.worker = (uint16_t)size->worker, .shape = shape, .before = state->shape};
-    state->shape = shape;
-    const struct leat_command command = {.kind = LEAT_COMMAND_RESIZE, .resize = &state->resize};
-    leat_dispatcher_command(daemon->dispatcher, &command);
-}
-
-static enum leat_status
-await(struct leat_daemon *daemon, struct leat_daemon_size *size, uint64_t asked_ns)
-{
-    struct leat_daemon_size_state *state = &daemon->scale.workers[size->worker];
-
-    await_answer(daemon, &state->resize.answered);
-    if (!state->resize.answered) {
-        return LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down");
-    }
-    size->idle = state->resize.idle;
-    size->effect_ns = state->resize.effect_ns > asked_ns ? state->resize.effect_ns - asked_ns : 0;
-    state->since_ns = leat_monotonic_ns();
-    state->resizes++;
     return LEAT_OK;
 }
 
-/* What no batch runs on any more goes back. */
 static enum leat_status
-shrink(struct leat_daemon *daemon, struct leat_daemon_size *sizes, uint32_t count, uint64_t asked_ns)
+check_owners(const struct leat_daemon *daemon, const struct leat_daemon_arrangement *wanted, uint32_t count)
 {
-    bool told[LEAT_SCHED_WORKERS_MAX] = {false};
-    enum leat_status status = LEAT_OK;
+    uint16_t all[LEAT_SCHED_WORKERS_MAX];
 
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        all[w] = daemon->scale.workers[w].target.application;
+    }
     for (uint32_t i = 0; i < count; i++) {
-        if (sizes[i].cores < daemon->scale.workers[sizes[i].worker].shape.cores) {
-            tell(daemon, &sizes[i]);
-            told[i] = true;
+        all[wanted[i].worker] = wanted[i].application;
+    }
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        if (all[w] != LEAT_WORKER_FOR_NOBODY) {
+            return LEAT_OK;
         }
     }
-    for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
-        if (told[i] && (status = await(daemon, &sizes[i], asked_ns)) == LEAT_OK) {
-            const struct leat_resize *resize = &daemon->scale.workers[sizes[i].worker].resize;
-            for (uint32_t c = resize->shape.cores; c < resize->before.cores; c++) {
-                (void)leat_cores_take_back(daemon->options.cores, sizes[i].worker);
-            }
-        }
+    return LEAT_FAIL(LEAT_ERR_INVALID, "no worker would be left to serve anybody");
+}
+
+/* With what stays as it was arranged before. */
+static struct leat_daemon_arrangement
+fill_in(const struct leat_daemon *daemon, const struct leat_daemon_arrangement *worker)
+{
+    const struct leat_daemon_size_state *state = &daemon->scale.workers[worker->worker];
+    const uint16_t kept = state->target.cores > 0 ? state->target.application : LEAT_WORKER_FOR_ALL;
+    struct leat_daemon_arrangement wanted = *worker;
+
+    wanted.cores = wanted.cores == LEAT_ARRANGED_AS_BEFORE ? state->target.cores : wanted.cores;
+    wanted.application = wanted.application == LEAT_ARRANGED_AS_BEFORE ? kept : wanted.application;
+    wanted.application = wanted.cores == 0 ? LEAT_WORKER_FOR_NOBODY : wanted.application;
+    return wanted;
+}
+
+/* ---- Steps; with the mutex held, which waits and regroup() release, by who is busy ------------------ */
+
+/* It keeps what it has. */
+static void
+give_up(struct leat_daemon *daemon, uint32_t worker, enum leat_status status)
+{
+    struct leat_daemon_size_state *state = &daemon->scale.workers[worker];
+    const char *why = leat_error_text();
+
+    state->failed = status;
+    state->target.cores = state->shape.cores;
+    state->target.application = state->shape.cores > 0 ? state->target.application : LEAT_WORKER_FOR_NOBODY;
+    if (strncmp(state->trouble, why, sizeof(state->trouble) - 1) != 0) {
+        (void)snprintf(state->trouble, sizeof(state->trouble), "%s", why);
+        leat_log(LEAT_LOG_WARNING, "worker %u has %u cores as before: %s", worker, state->shape.cores, why);
     }
-    return status;
+}
+
+/* What it was told last is in force, and no batch runs in a shape before: what that had more goes back. */
+static void
+settle(struct leat_daemon *daemon, uint32_t worker)
+{
+    struct leat_daemon_size_state *state = &daemon->scale.workers[worker];
+    const struct leat_resize *resize = &state->told[state->last];
+
+    if (!state->under_way || !resize->answered) {
+        return;
+    }
+    LEAT_ASSERT(!resize->replaced && state->told[1 - state->last].answered);
+    for (uint32_t have = count_held(daemon, worker); have > state->shape.cores; have--) {
+        (void)leat_cores_take_back(daemon->options.cores, worker);
+        state->regroups = true;
+    }
+    state->under_way = false;
+    state->idle = resize->idle;
+    const uint64_t effect_ns = resize->effect_ns > resize->told_ns ? resize->effect_ns : resize->told_ns;
+    state->effect_ns = effect_ns > state->target.asked_ns ? effect_ns - state->target.asked_ns : 0;
+    state->since_ns = leat_monotonic_ns();
+    state->resizes++;
+}
+
+static bool
+may_be_told(const struct leat_daemon_size_state *state)
+{
+    return state->told[1 - state->last].answered;
+}
+
+static void
+tell(struct leat_daemon *daemon, uint32_t worker, uint16_t cores)
+{
+    struct leat_daemon_size_state *state = &daemon->scale.workers[worker];
+    struct leat_team_shape shape = {.cores = cores, .worker_class = state->shape.worker_class};
+
+    LEAT_ASSERT(may_be_told(state) && cores <= count_held(daemon, worker));
+    LEAT_MUST(cores == 0 || leat_daemon_class_of(daemon, worker, cores, &shape.worker_class));
+    state->last = 1 - state->last;
+    state->told[state->last] = (struct leat_resize){.worker = (uint16_t)worker,
+                                                    .shape = shape,
+                                                    .before = state->shape,
+                                                    .told_ns = leat_clock_now(&daemon->tables->clock)};
+    state->shape = shape;
+    state->under_way = true;
+    const struct leat_command command = {.kind = LEAT_COMMAND_RESIZE, .resize = &state->told[state->last]};
+    leat_dispatcher_command(daemon->dispatcher, &command);
 }
 
 /*
@@ -478,10 +508,11 @@ regroup(struct leat_daemon *daemon, uint32_t worker)
 {
     uint32_t cpus[LEAT_TEAM_MAX];
     const uint32_t *held;
-    const uint32_t count = leat_cores_of(daemon->options.cores, worker, &held);
+    const uint32_t count = held_by(daemon, worker, &held);
     enum leat_status status = LEAT_OK;
 
     LEAT_ASSERT(daemon->scale.busy && count <= LEAT_TEAM_MAX);
+    daemon->scale.workers[worker].regroups = false;
     if (count > 0) {
         memcpy(cpus, held, count * sizeof(cpus[0]));
         LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
@@ -491,110 +522,214 @@ regroup(struct leat_daemon *daemon, uint32_t worker)
     return status;
 }
 
-/* Gives the worker its cores, with its sleeping threads on them. On failure it has what it had. */
+/* Gives the worker so many cores, with its sleeping threads on them. On failure it has what it had. */
 static enum leat_status
-give(struct leat_daemon *daemon, const struct leat_daemon_size *size)
+give(struct leat_daemon *daemon, uint32_t worker, uint32_t cores)
 {
-    const uint32_t before = daemon->scale.workers[size->worker].shape.cores;
+    const uint32_t before = count_held(daemon, worker);
     enum leat_status status = LEAT_OK;
     const uint32_t *cpus;
     uint32_t have = before;
 
-    while (have < size->cores && status == LEAT_OK) {
+    while (have < cores && status == LEAT_OK) {
         uint32_t cpu;
-        status = leat_cores_give(daemon->options.cores, size->worker, &cpu);
+        status = leat_cores_give(daemon->options.cores, worker, &cpu);
         have += status == LEAT_OK;
     }
     if (status == LEAT_OK) {
-        status = regroup(daemon, size->worker); /* first, or the kernel refuses the CPUs to the threads */
+        status = regroup(daemon, worker); /* first, or the kernel refuses the CPUs to the threads */
     }
-    (void)leat_cores_of(daemon->options.cores, size->worker, &cpus);
-    for (uint32_t member = before; member < size->cores && status == LEAT_OK; member++) {
-        status = leat_worker_pin(daemon->workers[size->worker], member, cpus[member]);
+    (void)held_by(daemon, worker, &cpus);
+    for (uint32_t member = before; member < cores && status == LEAT_OK; member++) {
+        status = leat_worker_pin(daemon->workers[worker], member, cpus[member]);
     }
     for (; status != LEAT_OK && have > before; have--) {
-        (void)leat_cores_take_back(daemon->options.cores, size->worker);
+        (void)leat_cores_take_back(daemon->options.cores, worker);
+        daemon->scale.workers[worker].regroups = true;
     }
     return status;
 }
 
-static enum leat_status
-grow(struct leat_daemon *daemon, struct leat_daemon_size *sizes, uint32_t count, uint64_t asked_ns)
-{
-    bool told[LEAT_SCHED_WORKERS_MAX] = {false};
-    enum leat_status status = LEAT_OK, awaited;
-
-    for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
-        if (sizes[i].cores > daemon->scale.workers[sizes[i].worker].shape.cores &&
-            (status = give(daemon, &sizes[i])) == LEAT_OK) {
-            tell(daemon, &sizes[i]);
-            told[i] = true;
-        }
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        if (told[i] && (awaited = await(daemon, &sizes[i], asked_ns)) != LEAT_OK) {
-            return awaited;
-        }
-    }
-    return status;
-}
-
-/* Groups of those that gave CPUs back keep them until all else is in force: nothing runs on them, and nobody waits. */
+/* As it is to be, where cores allow it: else it waits. */
 static void
-regroup_all(struct leat_daemon *daemon, const struct leat_daemon_size *sizes, uint32_t count)
+grow(struct leat_daemon *daemon, uint32_t worker)
 {
-    for (uint32_t i = 0; i < count && !daemon->scale.ended; i++) {
-        if (regroup(daemon, sizes[i].worker) != LEAT_OK) {
+    const uint16_t cores = daemon->scale.workers[worker].target.cores; /* which may be others once it has them */
+    const uint32_t have = count_held(daemon, worker);
+    enum leat_status status = LEAT_OK;
+
+    if (cores > have) {
+        if (leat_cores_free_of(daemon->options.cores, leat_daemon_pool(daemon, worker)) < cores - have) {
+            return;
+        }
+        status = give(daemon, worker, cores);
+    }
+    if (status == LEAT_OK) {
+        tell(daemon, worker, cores);
+    } else {
+        give_up(daemon, worker, status);
+    }
+}
+
+/* Where nobody is about to give any, cores that somebody waits for do not come: others have them too. */
+static void
+end_waits(struct leat_daemon *daemon)
+{
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        if (daemon->scale.workers[w].under_way) {
+            return;
+        }
+    }
+    for (uint32_t w = 0; w < daemon->options.worker_count && !daemon->scale.due; w++) {
+        const struct leat_daemon_size_state *state = &daemon->scale.workers[w];
+        if (state->target.cores > state->shape.cores) {
+            const uint32_t left = leat_cores_free_of(daemon->options.cores, leat_daemon_pool(daemon, w));
+            give_up(daemon, w,
+                    LEAT_FAIL(LEAT_ERR_BUSY, "%u cores that it can have are free, and worker %u was to have %u more", left, w,
+                              (uint32_t)state->target.cores - state->shape.cores));
+        }
+    }
+}
+
+/* Whom all are to serve now. False where that is as it is, or nobody would be left. */
+static bool
+list_owners(const struct leat_daemon *daemon, uint16_t ret_owners[LEAT_SCHED_WORKERS_MAX])
+{
+    bool changed = false, left = false;
+
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        const struct leat_daemon_size_state *state = &daemon->scale.workers[w];
+        ret_owners[w] = state->shape.cores > 0 ? state->target.application : LEAT_WORKER_FOR_NOBODY;
+        changed = changed || ret_owners[w] != state->owner;
+        left = left || ret_owners[w] != LEAT_WORKER_FOR_NOBODY;
+    }
+    return changed && left;
+}
+
+/* In force when it returns. An application that has gone meanwhile has no workers. */
+static void
+dedicate(struct leat_daemon *daemon, const uint16_t owners[LEAT_SCHED_WORKERS_MAX])
+{
+    struct leat_dedication *dedication = &daemon->scale.dedication;
+    const struct leat_command command = {.kind = LEAT_COMMAND_DEDICATE, .dedication = dedication};
+
+    memcpy(dedication->owners, owners, sizeof(dedication->owners));
+    dedication->answered = false;
+    leat_dispatcher_command(daemon->dispatcher, &command);
+    while (!dedication->answered && !daemon->scale.ended) {
+        LEAT_MUST(pthread_cond_wait(&daemon->scale.changed, &daemon->scale.mutex) == 0);
+    }
+    for (uint32_t w = 0; w < daemon->options.worker_count && dedication->answered; w++) {
+        struct leat_daemon_size_state *state = &daemon->scale.workers[w];
+        if (state->owner != owners[w] && state->target.application == owners[w]) {
+            state->target.application = state->owner;
+        }
+    }
+}
+
+static void
+serve_as_arranged(struct leat_daemon *daemon)
+{
+    uint16_t owners[LEAT_SCHED_WORKERS_MAX], before[LEAT_SCHED_WORKERS_MAX];
+
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        before[w] = daemon->scale.workers[w].owner;
+    }
+    if (!list_owners(daemon, owners)) {
+        return;
+    }
+    dedicate(daemon, owners);
+    const uint64_t now_ns = leat_clock_now(&daemon->tables->clock);
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        struct leat_daemon_size_state *state = &daemon->scale.workers[w];
+        if (state->owner != before[w] && !state->under_way && state->effect_ns == 0) {
+            state->effect_ns = now_ns - state->target.asked_ns;
+        }
+    }
+}
+
+/* Groups of those that gave CPUs back keep them until all else is done: nothing runs on them, and nobody waits. */
+static void
+regroup_all(struct leat_daemon *daemon)
+{
+    for (uint32_t w = 0; w < daemon->options.worker_count && !daemon->scale.ended; w++) {
+        if (daemon->scale.workers[w].regroups && regroup(daemon, w) != LEAT_OK) {
             leat_log(LEAT_LOG_WARNING, "a control group keeps the CPUs that it had: %s", leat_error_text());
         }
     }
 }
 
-/* Owners: [count], whom each is to serve; NULL: whom it does. */
-static enum leat_status
-change(struct leat_daemon *daemon, struct leat_daemon_size *sizes, const uint16_t *owners, uint32_t count)
+/* What is arranged holds: see struct leat_daemon_scale. */
+static void
+check(const struct leat_daemon *daemon)
 {
-    const uint64_t asked_ns = leat_clock_now(&daemon->tables->clock);
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        const struct leat_daemon_size_state *state = &daemon->scale.workers[w];
+        const uint32_t have = count_held(daemon, w);
+        LEAT_ASSERT(have >= state->shape.cores && (state->under_way || have == state->shape.cores));
+        LEAT_ASSERT(state->under_way || (state->told[0].answered && state->told[1].answered));
+        LEAT_ASSERT(state->target.cores > 0 || state->target.application == LEAT_WORKER_FOR_NOBODY);
+    }
+    if (daemon->options.cores != NULL) {
+        leat_cores_check(daemon->options.cores);
+    }
+}
+
+/* Those who give go first, so that others get what they leave. */
+static void
+step(struct leat_daemon *daemon)
+{
+    const uint32_t count = daemon->options.worker_count;
+
+    for (uint32_t w = 0; w < count; w++) {
+        settle(daemon, w);
+    }
+    for (uint32_t w = 0; w < count; w++) {
+        const struct leat_daemon_size_state *state = &daemon->scale.workers[w];
+        if (state->target.cores < state->shape.cores && may_be_told(state)) {
+            tell(daemon, w, state->target.cores);
+        }
+    }
+    for (uint32_t w = 0; w < count; w++) {
+        const struct leat_daemon_size_state *state = &daemon->scale.workers[w];
+        if (state->target.cores > state->shape.cores && may_be_told(state)) {
+            grow(daemon, w);
+        }
+    }
+    end_waits(daemon);
+    serve_as_arranged(daemon);
+    regroup_all(daemon);
+    check(daemon);
+}
+
+/* Mutex held. Where somebody is busy, they take them. */
+static void
+take_steps(struct leat_daemon *daemon)
+{
     struct leat_daemon_scale *scale = &daemon->scale;
-    uint16_t all[LEAT_SCHED_WORKERS_MAX];
 
-    LEAT_MUST(pthread_mutex_lock(&scale->mutex) == 0);
-    while (scale->busy && !scale->ended) {
-        LEAT_MUST(pthread_cond_wait(&scale->changed, &scale->mutex) == 0);
+    if (scale->busy || !scale->due) {
+        return;
     }
-    enum leat_status status = scale->ended ? LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down")
-                                           : check_sizes(daemon, sizes, count);
-    status = status == LEAT_OK ? check_owners(daemon, sizes, owners, count) : status;
-    if (status == LEAT_OK) {
-        scale->busy = true;
-        for (uint32_t i = 0; i < count; i++) {
-            sizes[i].effect_ns = 0;
-            sizes[i].idle = false;
-        }
-        if (list_owners(daemon, sizes, owners, count, all)) { /* who is to wake is given work once it has its cores */
-            status = dedicate(daemon, all);
-        }
-        status = status == LEAT_OK ? shrink(daemon, sizes, count, asked_ns) : status;
-        status = status == LEAT_OK ? grow(daemon, sizes, count, asked_ns) : status;
-        if (status != LEAT_OK && !scale->ended) {
-            forget_parked(daemon);
-        }
-        if (daemon->options.cores != NULL) {
-            regroup_all(daemon, sizes, count);
-            leat_cores_check(daemon->options.cores);
-        }
-        scale->busy = false;
-        LEAT_MUST(pthread_cond_broadcast(&scale->changed) == 0);
+    scale->busy = true;
+    while (scale->due && !scale->ended) {
+        scale->due = false;
+        step(daemon);
     }
-    LEAT_MUST(pthread_mutex_unlock(&scale->mutex) == 0);
-    return status;
+    scale->busy = false;
+    LEAT_MUST(pthread_cond_broadcast(&scale->changed) == 0);
+    leat_daemon_wake_sizes(daemon); /* somebody may wait for what is in force now */
 }
 
-enum leat_status
-leat_daemon_resize(struct leat_daemon *daemon, struct leat_daemon_size *sizes, uint32_t count)
+void
+leat_daemon_take_steps(struct leat_daemon *daemon)
 {
-    return change(daemon, sizes, NULL, count);
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    take_steps(daemon);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
 }
+
+/* ---- Arrangements ----------------------------------------------------------------------------------- */
 
 static enum leat_status
 check_applications(struct leat_daemon *daemon, const struct leat_daemon_arrangement *workers, uint32_t count)
@@ -604,7 +739,8 @@ check_applications(struct leat_daemon *daemon, const struct leat_daemon_arrangem
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
         const uint16_t id = workers[i].application;
-        const bool named = workers[i].cores > 0 && id != LEAT_ARRANGED_FOR_ALL && id != LEAT_ARRANGED_FOR_NOBODY;
+        const bool named = workers[i].cores > 0 && id != LEAT_ARRANGED_FOR_ALL && id != LEAT_ARRANGED_FOR_NOBODY &&
+                           id != LEAT_ARRANGED_AS_BEFORE;
         if (named && (id >= LEAT_APPLICATIONS_MAX || daemon->applications[id] == NULL)) {
             status =
                 LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application %u for worker %u to serve", id, workers[i].worker);
@@ -614,19 +750,79 @@ check_applications(struct leat_daemon *daemon, const struct leat_daemon_arrangem
     return status;
 }
 
-enum leat_status
-leat_daemon_arrange(struct leat_daemon *daemon, const struct leat_daemon_arrangement *workers, uint32_t count)
+/* Mutex held. */
+static enum leat_status
+set_targets(struct leat_daemon *daemon, const struct leat_daemon_arrangement *workers, uint32_t count, uint64_t asked_ns)
 {
-    struct leat_daemon_size sizes[LEAT_SCHED_WORKERS_MAX];
-    uint16_t owners[LEAT_SCHED_WORKERS_MAX];
+    struct leat_daemon_arrangement wanted[LEAT_SCHED_WORKERS_MAX];
+
+    enum leat_status status = check_workers(daemon, workers, count);
+    for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
+        wanted[i] = fill_in(daemon, &workers[i]);
+    }
+    status = status == LEAT_OK ? check_sizes(daemon, wanted, count) : status;
+    status = status == LEAT_OK ? check_owners(daemon, wanted, count) : status;
+    if (status != LEAT_OK) {
+        return status;
+    }
+    daemon->scale.arrangements++;
+    for (uint32_t i = 0; i < count; i++) {
+        struct leat_daemon_size_state *state = &daemon->scale.workers[wanted[i].worker];
+        state->target.cores = wanted[i].cores;
+        state->target.application = wanted[i].application;
+        state->target.number = daemon->scale.arrangements;
+        state->target.asked_ns = asked_ns;
+        state->effect_ns = 0;
+        state->idle = false;
+        state->failed = LEAT_OK;
+    }
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_daemon_arrange(struct leat_daemon *daemon, const struct leat_daemon_arrangement *workers, uint32_t count,
+                    uint64_t *ret_number)
+{
+    const uint64_t asked_ns = leat_clock_now(&daemon->tables->clock);
 
     LEAT_ASSERT(count <= LEAT_SCHED_WORKERS_MAX);
-    for (uint32_t i = 0; i < count; i++) {
-        sizes[i] = (struct leat_daemon_size){.worker = workers[i].worker, .cores = workers[i].cores};
-        owners[i] = workers[i].application;
+    enum leat_status status = check_applications(daemon, workers, count);
+    if (status != LEAT_OK) {
+        return status;
     }
-    const enum leat_status status = check_applications(daemon, workers, count);
-    return status == LEAT_OK ? change(daemon, sizes, owners, count) : status;
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    status = daemon->scale.ended ? LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down")
+                                 : set_targets(daemon, workers, count, asked_ns);
+    if (status == LEAT_OK) {
+        if (ret_number != NULL) {
+            *ret_number = daemon->scale.arrangements;
+        }
+        daemon->scale.due = true;
+        take_steps(daemon);
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+    return status;
+}
+
+enum leat_status
+leat_daemon_arranged(struct leat_daemon *daemon, uint32_t worker, uint64_t number, struct leat_daemon_effect *ret_effect)
+{
+    const struct leat_daemon_size_state *state = &daemon->scale.workers[worker];
+    enum leat_status status = LEAT_OK;
+
+    LEAT_ASSERT(worker < daemon->options.worker_count);
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    if (state->target.number != number) {
+        status = LEAT_FAIL(LEAT_ERR_BUSY, "worker %u was given something else to be before it was so", worker);
+    } else if (state->failed != LEAT_OK) {
+        status = LEAT_FAIL(state->failed, "%s", state->trouble);
+    } else if (is_pending(state)) {
+        status = daemon->scale.ended ? LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down") : LEAT_AGAIN;
+    } else {
+        *ret_effect = (struct leat_daemon_effect){.effect_ns = state->effect_ns, .idle = state->idle};
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+    return status;
 }
 
 /* ---- Other cores for who is disturbed where it is --------------------------------------------------- */
@@ -731,9 +927,10 @@ leat_daemon_move(struct leat_daemon *daemon, uint32_t worker, uint32_t other)
         scale->busy = true;
         status = other == LEAT_TO_FREE_CORES ? move_to_free(daemon, worker) : swap_with(daemon, worker, other);
         scale->workers[worker].moves += status == LEAT_OK;
-        leat_cores_check(daemon->options.cores);
+        check(daemon);
         scale->busy = false;
         LEAT_MUST(pthread_cond_broadcast(&scale->changed) == 0);
+        take_steps(daemon); /* that others left to it */
     }
     LEAT_MUST(pthread_mutex_unlock(&scale->mutex) == 0);
     return status;

@@ -1490,20 +1490,25 @@ end_batch(struct leat_dispatcher *dispatcher, struct leat_application *app, uint
     }
 }
 
-/* Once it has run a batch in the new shape, or has none left, nothing runs in the old one any more. */
-static void
-end_resize(struct leat_dispatcher *dispatcher, uint32_t worker_index, const struct leat_done_cell *done)
+void
+leat_dispatcher_end_resize(struct leat_dispatcher *dispatcher, uint32_t worker_index, uint64_t effect_ns)
 {
     struct worker_record *record = &dispatcher->records[worker_index];
-    struct leat_resize *resize = record->resize;
-    const bool taken = done->shape.cores == resize->shape.cores && done->shape.worker_class == resize->shape.worker_class;
+    const struct leat_event event = {.kind = LEAT_EVENT_RESIZED, .resize = record->resize};
 
-    if (taken || dispatcher->sched_workers[worker_index].outstanding == 0) {
-        const struct leat_event event = {.kind = LEAT_EVENT_RESIZED, .resize = resize};
-        resize->effect_ns = taken ? done->start_ns : dispatcher->now_ns;
-        record->resize = NULL;
-        leat_dispatcher_send(dispatcher, &event);
-    }
+    record->resize->effect_ns = effect_ns;
+    record->resize = NULL;
+    leat_dispatcher_send(dispatcher, &event);
+}
+
+/* The last of those that may have begun in a shape before. */
+static void
+take_last_of_shape(struct leat_dispatcher *dispatcher, uint32_t worker_index, const struct leat_done_cell *done)
+{
+    const struct leat_team_shape shape = dispatcher->records[worker_index].resize->shape;
+    const bool taken = done->shape.cores == shape.cores && done->shape.worker_class == shape.worker_class;
+
+    leat_dispatcher_end_resize(dispatcher, worker_index, taken ? done->start_ns : done->start_ns + done->exec_ns);
 }
 
 /* What the batch says of its variant, its instance and its class. Nobody waits for that: who is free gets work first. */
@@ -1577,8 +1582,8 @@ take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, struct le
     sched->free_at_ns = record->ends_ns + record->behind_ns;
     app->running -= done->queries;
     app->running_batches--;
-    if (LEAT_UNLIKELY(record->resize != NULL)) {
-        end_resize(dispatcher, worker_index, done);
+    if (LEAT_UNLIKELY(record->resize != NULL) && --record->resize->batches == 0) {
+        take_last_of_shape(dispatcher, worker_index, done);
     }
     if (LEAT_UNLIKELY(of_stages > 0)) {
         leat_dispatcher_take_answers(dispatcher, worker_index, &lesson->batch, done);
@@ -1935,7 +1940,8 @@ leat_dispatcher_check(const struct leat_dispatcher *dispatcher)
         LEAT_ASSERT(worker->dispatcher.batches <= LEAT_WORKER_BATCHES);
         LEAT_ASSERT(worker->dispatcher.batches > 1 || record->behind_ns == 0);
         LEAT_ASSERT(record->class == dispatcher->sched_workers[w].worker_class);
-        LEAT_ASSERT(record->resize == NULL || worker->dispatcher.batches > 0);
+        LEAT_ASSERT(record->resize == NULL ||
+                    (record->resize->batches > 0 && record->resize->batches <= worker->dispatcher.batches));
         const uint32_t depth = dispatcher->sched_workers[w].depth;
         LEAT_ASSERT(leat_worker_set_has(&dispatcher->idle, w) == (worker->dispatcher.batches == 0 && depth > 0));
         LEAT_ASSERT(leat_worker_set_has(&dispatcher->room, w) == (worker->dispatcher.batches < depth));

@@ -87,17 +87,22 @@ struct leat_policy_change {
 };
 
 /*
- * Another shape of a worker's team, for the batches that it begins from now on, and for predictions. The dispatcher's from the
- * command until the event: by then no batch runs any more that began in the shape before. One at a time for a worker. Without cores
- * it is given nothing until it has some again, and has ended all by the event; its class stays.
+ * Another shape of a worker's team, for the batches that it begins from now on, and for predictions. The dispatcher's
+ * from the command until the event: by then no batch runs any more that began in a shape before. Without cores it is
+ * given nothing until it has some again, and has ended all by the event; its class stays. A later one for the worker
+ * replaces it: then its event comes at once and says so, and only the later one's tells of batches. Two for a worker at
+ * a time.
  */
 struct leat_resize {
     uint16_t worker;
     struct leat_team_shape shape;
     uint64_t effect_ns; /* when the first batch in the new shape began or, where none had, could */
     bool idle;          /* the worker had no batch when the dispatcher learned of it */
-    struct leat_team_shape before; /* control's */
-    bool answered;                 /* control's */
+    bool replaced;      /* by a later one, before it was over */
+    uint32_t batches;   /* dispatcher's: that are waited for */
+    struct leat_team_shape before; /* control's, as what follows */
+    uint64_t told_ns;
+    bool answered;
 };
 
 #define LEAT_WORKER_FOR_ALL    UINT16_MAX

@@ -322,20 +322,22 @@ resize_worker(struct leat_dispatcher *dispatcher, struct leat_resize *resize)
     struct worker_record *record = &dispatcher->records[resize->worker];
     struct leat_sched_worker *sched = &dispatcher->sched_workers[resize->worker];
 
-    LEAT_ASSERT(record->resize == NULL && resize->shape.worker_class < dispatcher->class_count);
-    leat_worker_reshape(dispatcher->options.workers[resize->worker], resize->shape);
+    LEAT_ASSERT(resize != record->resize && resize->shape.worker_class < dispatcher->class_count);
+    if (record->resize != NULL) {
+        record->resize->replaced = true;
+        leat_dispatcher_end_resize(dispatcher, resize->worker, dispatcher->now_ns);
+    }
+    resize->batches = leat_worker_reshape(dispatcher->options.workers[resize->worker], resize->shape);
     record->class = sched->worker_class = resize->shape.worker_class;
     sched->depth = resize->shape.cores > 0 ? dispatcher->options.worker_depth : 0;
     leat_dispatcher_note_room(dispatcher, resize->worker);
     leat_dispatcher_predict_again(dispatcher, resize->worker);
     serve_anew(dispatcher);
     record->resize = resize;
+    resize->replaced = false;
     resize->idle = sched->outstanding == 0;
     if (resize->idle) {
-        resize->effect_ns = dispatcher->now_ns;
-        const struct leat_event event = {.kind = LEAT_EVENT_RESIZED, .resize = resize};
-        record->resize = NULL;
-        leat_dispatcher_send(dispatcher, &event);
+        leat_dispatcher_end_resize(dispatcher, resize->worker, dispatcher->now_ns);
     }
 }
 

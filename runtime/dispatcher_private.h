@@ -12,11 +12,12 @@
 
 enum {
     COMMANDS = 1024, /* ring size, a power of two */
-    EVENTS = 4096,   /* ring size; at least all sessions, pipelines and workers, and twice all applications, so it is never full */
+    EVENTS = 4096,   /* ring size: all sessions and pipelines, twice all applications and workers, so it is never full */
     FLOOR_MAX_PPM = (1 << 20) - 1, /* beyond what any variant can have */
     LESSONS = 64, /* that may wait until all is decided; then those are learnt at once */
 };
-_Static_assert(EVENTS >= LEAT_SESSIONS_MAX + 2 * LEAT_APPLICATIONS_MAX + LEAT_PIPELINES_MAX + LEAT_SCHED_WORKERS_MAX + 2,
+_Static_assert(EVENTS >=
+                   LEAT_SESSIONS_MAX + 2 * LEAT_APPLICATIONS_MAX + LEAT_PIPELINES_MAX + 2 * LEAT_SCHED_WORKERS_MAX + 2,
                "events are never dropped");
 
 /* A batch on its way, in the order in which its worker will report it. */
@@ -193,6 +194,9 @@ void leat_dispatcher_predict_again(struct leat_dispatcher *dispatcher, uint32_t 
 
 /* Whether it is idle and has room, when its batches or its depth have changed. */
 void leat_dispatcher_note_room(struct leat_dispatcher *dispatcher, uint32_t worker_index);
+
+/* The worker's change of shape, which is over or replaced: says so. */
+void leat_dispatcher_end_resize(struct leat_dispatcher *dispatcher, uint32_t worker_index, uint64_t effect_ns);
 
 /* The reserve that was learned, for selectors and for who asks. */
 void leat_dispatcher_keep_reserve(struct leat_application *app);

@@ -153,7 +153,7 @@ decide(struct leat_daemon *daemon, bool between, struct leat_scale_wanted wanted
 
 /* ---- What is carried out ------------------------------------------------------------------------------- */
 
-/* As they are now, which is not all this thread's doing: who serves an application that goes serves all from then on. */
+/* As they are to be now, not all by this thread's doing: who serves an application that goes serves all from then on. */
 static void
 see_workers(struct leat_daemon *daemon, uint32_t *ret_free_cores)
 {
@@ -163,8 +163,9 @@ see_workers(struct leat_daemon *daemon, uint32_t *ret_free_cores)
     for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
         struct leat_daemon_held held;
         leat_daemon_held(daemon, w, &held);
-        keeper->workers[w].cores = held.shape.cores;
-        keeper->serves[w] = held.application;
+        keeper->workers[w].has = held.cpu_count;
+        keeper->workers[w].cores = held.target.cores;
+        keeper->serves[w] = held.target.application;
         if (keeper->workers[w].starting && now_ns >= keeper->due_ns[w]) {
             keeper->workers[w].starting = false;
         }
@@ -271,7 +272,7 @@ note_shortage(struct leat_daemon *daemon, const struct leat_scale_wanted *wanted
     }
 }
 
-/* They are as planned from now on. Mutex held. */
+/* They are to be as planned from now on. Mutex held. */
 static void
 commit(struct leat_daemon *daemon, const struct leat_scale_wanted *wanted, const struct leat_scale_worker *planned)
 {
@@ -307,7 +308,7 @@ note_failure(struct leat_scale_keeper *keeper, const char *why)
     }
 }
 
-/* Mutex held, released while the workers change. Returns how many change. */
+/* Mutex held, released while the workers are told. Returns how many are to change. */
 static uint32_t
 carry_out(struct leat_daemon *daemon, const struct leat_scale_wanted *wanted, const uint32_t *free_cores)
 {
@@ -329,7 +330,7 @@ carry_out(struct leat_daemon *daemon, const struct leat_scale_wanted *wanted, co
     leat_scale_assign(&input, planned);
     const uint32_t count = list_changes(daemon, planned, changes);
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
-    const enum leat_status status = count > 0 ? leat_daemon_arrange(daemon, changes, count) : LEAT_OK;
+    const enum leat_status status = count > 0 ? leat_daemon_arrange(daemon, changes, count, NULL) : LEAT_OK;
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     keeper->decisions++;
     if (status == LEAT_OK) {

@@ -2,10 +2,10 @@
 /*
  * runtime/scale_keeper.h - sees to it that applications have the cores and instances that their load asks for.
  *
- * Role       A thread looks at each scaled application several times a second: how many items come, how many wait,
- *            what batches take on teams of each size. It asks sched/scaler.h what all of them are to have, makes workers
- *            of that (runtime/scale_plan.h) and has them arranged (leat_daemon_arrange): cores and instances change in
- *            one go, and who gives goes first.
+ * Role       A thread looks at each scaled application several times a second: how many items come, how many wait, what
+ *            batches take on teams of each size. It asks sched/scaler.h what all of them are to have, makes workers of
+ *            that (runtime/scale_plan.h) and has them arranged (leat_daemon_arrange), which does not wait for batches:
+ *            what a worker is to be counts as what it is, and the next decision may take the place of what is pending.
  * Workers    All are its own: each is one application's, starts for it, or is parked. Applications that are not listed
  *            are served by the same workers, beside those whose they are. While none of the listed is served all workers
  *            are for all. While there is offline work (leat_offline_has_work), held or not, but of no job that waits for

@@ -30,7 +30,7 @@ struct leat_scale_stage {
     struct leat_calls calls;                     /* for one of the first stage's items */
     uint64_t items, admitted_items;              /* that came so far; that were let in */
     uint64_t waiting_items;
-    struct leat_scale_part part; /* as it was carried out last */
+    struct leat_scale_part part; /* as it was arranged last */
     uint64_t latency_ns[LEAT_JOINT_CLASSES_MAX][LEAT_SCALE_CORES_MAX * LEAT_SCALE_BATCH_MAX];
 };
 

@@ -39,7 +39,7 @@ look_at_workers(struct leat_daemon *daemon, char (*names)[LEAT_NAME_MAX])
         worker->disturbed =
             app != NULL || (held.application != LEAT_ARRANGED_FOR_NOBODY &&
                             atomic_load_explicit(&daemon->workers[w]->behind, memory_order_relaxed));
-        worker->fixed = leat_daemon_shares_cores(daemon, w);
+        worker->fixed = held.pending || leat_daemon_shares_cores(daemon, w);
         worker->busy_ns = atomic_load_explicit(&daemon->workers[w]->statistics.busy_ns, memory_order_relaxed);
     }
 }

@@ -36,6 +36,12 @@ count_of(const struct plan *plan, uint32_t application)
     return count;
 }
 
+static bool
+has_begun(const struct leat_scale_worker *worker)
+{
+    return !worker->starting && worker->has > 0;
+}
+
 /* One that has not begun, else the last. */
 static void
 release_one(struct plan *plan, uint32_t application)
@@ -44,7 +50,7 @@ release_one(struct plan *plan, uint32_t application)
 
     for (uint32_t w = 0; w < plan->input->worker_count; w++) {
         struct leat_scale_worker *worker = &plan->workers[w];
-        if (worker->application == application && (best == NULL || !best->starting || worker->starting)) {
+        if (worker->application == application && (best == NULL || has_begun(best) || !has_begun(worker))) {
             best = worker;
         }
     }
@@ -74,7 +80,14 @@ give_least(struct plan *plan, uint32_t w)
     return true;
 }
 
-/* Where most cores are left. False: there is none. */
+/* How much rather it is taken than another: one that would change at once, then one where most cores are left. */
+static uint64_t
+rank_of(const struct plan *plan, const struct leat_scale_worker *worker)
+{
+    return (uint64_t)(worker->has <= worker->cores) << 32 | plan->left[worker->pool];
+}
+
+/* False: there is none. */
 static bool
 take_one(struct plan *plan, uint32_t application)
 {
@@ -83,10 +96,9 @@ take_one(struct plan *plan, uint32_t application)
 
     for (uint32_t w = 0; w < plan->input->worker_count; w++) {
         const struct leat_scale_worker *worker = &plan->workers[w];
-        if (worker->application == LEAT_SCALE_NOBODY && worker->class == wanted->class &&
-            worker->sizes != 0 && plan->left[worker->pool] >= lacks(plan, w) &&
-            (best == LEAT_SCALE_NOBODY ||
-             plan->left[worker->pool] > plan->left[plan->workers[best].pool])) {
+        if (worker->application == LEAT_SCALE_NOBODY && worker->class == wanted->class && worker->sizes != 0 &&
+            plan->left[worker->pool] >= lacks(plan, w) &&
+            (best == LEAT_SCALE_NOBODY || rank_of(plan, worker) > rank_of(plan, &plan->workers[best]))) {
             best = w;
         }
     }

@@ -2,10 +2,10 @@
 /*
  * runtime/scale_plan.h - which worker has how many cores for which application, from how many each is to have.
  *
- * Role      The scaler orders numbers; here they become workers. Who serves an application goes on, instances that go are
- *           those that have not begun, new ones are workers that nobody has, where cores are, first for who has
- *           none. A worker's cores are of its pool, a node's of one class: what that
- *           lacks its workers go without.
+ * Role      The scaler orders numbers; here they become workers. Who serves an application goes on, instances that go
+ *           are those that have not begun, new ones are workers that nobody has, where cores are, first for who has
+ *           none; rather one that has let go of its cores than one that has not. A worker's cores are of its pool, a node's of
+ *           one class: what that lacks its workers go without.
  * Owner     A worker is one application's, or nobody's. Who is nobody's is parked, or has the least that it can have, where
  *           applications leave that.
  * Starting  An instance that gets no queries yet has the least that its worker can have.
@@ -25,7 +25,8 @@
 struct leat_scale_worker {
     uint32_t pool, class; /* of the caller's, from 0; workers of a pool are of one class */
     uint32_t sizes;
-    uint32_t cores;       /* 0: parked */
+    uint32_t cores;       /* that it is to have so far; 0: parked */
+    uint32_t has;         /* with what it has not let go of yet; 0: nothing runs there */
     uint32_t application; /* or LEAT_SCALE_NOBODY */
     bool starting;
 };

@@ -654,15 +654,35 @@ leat_worker_destroy(struct leat_worker *worker)
 
 /* ---- Dispatcher side -------------------------------------------------------------------------- */
 
-void
+/* Of the batches that are not taken in yet, the one that is so many behind the first. */
+static bool
+is_reported(const struct leat_worker *worker, uint32_t behind)
+{
+    const uint64_t position = worker->dispatcher.done_position + behind;
+    const struct leat_done_cell *cell = &worker->done[position & (LEAT_WORKER_BATCHES - 1)];
+
+    return atomic_load_explicit(&cell->sequence, memory_order_acquire) == position + 1; /* D1 */
+}
+
+uint32_t
 leat_worker_reshape(struct leat_worker *worker, struct leat_team_shape shape)
 {
     const uint32_t before = atomic_load_explicit(&worker->shape, memory_order_relaxed);
+    const uint32_t outstanding = worker->dispatcher.batches;
+    uint32_t reported = 0;
 
     atomic_store_explicit(&worker->shape, shape.cores > 0 ? pack_shape(shape) : before | LEAT_WORKER_PARKED, memory_order_relaxed);
-    if (shape.cores == 0 && leat_bell_ring(&worker->bell) != LEAT_BELL_AWAKE) { /* its helpers may spin still */
-        leat_bell_futex_wake(&worker->bell, false);
+    if (shape.cores == 0) {
+        if (leat_bell_ring(&worker->bell) != LEAT_BELL_AWAKE) { /* its helpers may spin still */
+            leat_bell_futex_wake(&worker->bell, false);
+        }
+        return outstanding;
     }
+    LEAT_BELL_FENCE(worker->options.dispatcher_bell); /* H0 */
+    while (reported < outstanding && is_reported(worker, reported)) {
+        reported++;
+    }
+    return reported < outstanding ? reported + 1 : outstanding;
 }
 
 bool
@@ -687,10 +707,7 @@ leat_worker_submit(struct leat_worker *worker, uint32_t queries)
 bool
 leat_worker_done_ready(const struct leat_worker *worker)
 {
-    const struct leat_done_cell *cell =
-        &worker->done[worker->dispatcher.done_position & (LEAT_WORKER_BATCHES - 1)];
-    return atomic_load_explicit(&cell->sequence, memory_order_acquire) ==
-           worker->dispatcher.done_position + 1; /* D1 */
+    return is_reported(worker, 0);
 }
 
 bool

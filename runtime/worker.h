@@ -114,8 +114,11 @@ struct leat_worker {
     bool running;
 
     /*
-     * W: dispatcher  R: worker at the start of a batch, and while it waits. Relaxed: W0 publishes it to the batches that follow, and
-     * those that wait in the ring may have the one or the other shape, which their reports tell.
+     * W: dispatcher  R: worker at the start of a batch, and while it waits. Relaxed: W0 publishes it to the batches
+     * that follow. Of those in the ring the ones behind the first that is not reported have it too: the dispatcher
+     * writes it and looks for reports behind it, the worker reports and looks at it behind that, and a fence lies
+     * between the two on each side, H0 and the B2 of the bell. Without either both could pass each other (store-load),
+     * and a batch run in a shape that is taken to be gone.
      */
     _Alignas(LEAT_ISOLATE) _Atomic uint32_t shape;
     /* It begins what it is handed much later than is usual (sched/lag.h). W: dispatcher, seldom  R: anyone, relaxed. */
@@ -177,10 +180,11 @@ LEAT_MUST_CHECK enum leat_status leat_worker_pin(struct leat_worker *worker, uin
 uint32_t leat_worker_threads(struct leat_worker *worker, pid_t *threads);
 
 /*
- * [D] For the batches that it begins from now on. What it has begun goes on as it is. Without cores it is parked: it runs what it was
- * handed before in the shape that it had, and no thread of it spins from then on.
+ * [D] For the batches that it begins from now on. What it has begun goes on as it is. Without cores it is parked: it
+ * runs what it was handed before in the shape that it had, and no thread of it spins from then on. Returns how many
+ * batches, the next ones to be reported, may run in a shape of before: once these are, none does.
  */
-void leat_worker_reshape(struct leat_worker *worker, struct leat_team_shape shape);
+uint32_t leat_worker_reshape(struct leat_worker *worker, struct leat_team_shape shape);
 
 /* [D] Room for `queries` more in one batch? */
 static inline bool

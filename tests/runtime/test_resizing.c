@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     The dispatcher predicts by a worker's new class as soon as it is told, learns by the class that a batch ran in, and
- *          says that a resize is over when no batch of the former shape runs any more and not before; a cap on costs holds for
- *          the classes that workers have then; nothing is lost, whatever the order.
+ * Goal     The dispatcher predicts by a worker's new class as soon as it is told, learns by the class that a batch ran
+ *          in, and says that a resize is over when no batch of a former shape can run any more and not before, which is
+ *          once the one that may have begun is reported; what a later one replaces it says so of at once, and the later
+ *          one lasts as long as batches of either former shape may run; a cap on costs holds for the classes that
+ *          workers have then; nothing is lost, whatever the order.
  * Method   Steps on a clock that stands still. That a batch had begun before the worker saw its new shape is made by telling it the
  *          former one again for that batch.
  */
@@ -84,9 +86,9 @@ test_predictions_follow(void)
     steps_stop();
 }
 
-/* Two batches of the slow worker are under way, and so many of them had begun before it saw that it is fast. */
+/* Two batches of the slow worker are under way, and the first had begun before it saw that it is fast, or not. */
 static void
-test_end(uint32_t begun)
+test_end(bool begun)
 {
     const struct leat_profile *profiles;
     struct leat_resize resize;
@@ -105,17 +107,87 @@ test_end(uint32_t begun)
     EXPECT(ended() == NULL);
     EXPECT(steps.dispatcher->sched_workers[0].free_at_ns == steps.now_ns - 1 + 4000000); /* the first goes on as it began */
     for (uint32_t b = 0; b < 2; b++) {
-        leat_worker_reshape(steps.workers[0], b < begun ? slow : fast);
-        effect_ns = b == begun ? steps.now_ns : effect_ns;
+        (void)leat_worker_reshape(steps.workers[0], b == 0 && begun ? slow : fast);
+        effect_ns = b == 0 && !begun ? steps.now_ns : effect_ns;
         EXPECT(steps_run(0));
-        leat_worker_reshape(steps.workers[0], fast);
+        effect_ns = b == 0 && begun ? steps.now_ns : effect_ns;
+        (void)leat_worker_reshape(steps.workers[0], fast);
         steps_round(1);
-        effect_ns = begun == 2 ? steps.now_ns : effect_ns;
         leat_dispatcher_check(steps.dispatcher);
-        EXPECT((ended() != NULL) == (b == begun || (b == 1 && begun == 2)));
+        EXPECT((ended() != NULL) == (b == 0));
     }
-    EXPECT(resize.effect_ns == effect_ns && !resize.idle);
+    EXPECT(resize.effect_ns == effect_ns && !resize.idle && !resize.replaced);
     EXPECT(profiles[0].number == known[0] + begun && profiles[1].number == known[1] + 2 - begun);
+    while (steps_run(1)) {
+        steps_round(1);
+    }
+    for (uint32_t q = 0; q < 4; q++) {
+        EXPECT(outcome_of(q) == LEAT_OUTCOME_OK);
+    }
+    steps_stop();
+}
+
+/* A later one is over when the batch that runs then is, whether that began before the first, after it or not yet. */
+static void
+test_replaced(uint32_t begun)
+{
+    struct leat_resize first, later;
+
+    start(&leat_router_fcfs, &leat_selector_single);
+    for (uint32_t q = 0; q < 4; q++) {
+        steps_submit(q, 1, 0);
+    }
+    steps_round(1);
+    tell(&first, 0, fast);
+    if (begun > 0) {
+        EXPECT(steps_run(0));
+        steps_round(1);
+        EXPECT(ended() == &first && !first.replaced);
+    }
+    if (begun > 1) { /* another is under way, and one waits */
+        steps_submit(4, 1, 0);
+        steps_submit(5, 1, 0);
+        steps_round(1);
+    }
+    tell(&later, 0, slow);
+    EXPECT(begun > 0 || (ended() == &first && first.replaced));
+    EXPECT(ended() == NULL && steps.dispatcher->records[0].resize == &later);
+    EXPECT(steps_run(0));
+    steps_round(1);
+    leat_dispatcher_check(steps.dispatcher);
+    EXPECT(ended() == &later && !later.replaced && !later.idle && ended() == NULL);
+    while (steps_run(0) || steps_run(1)) {
+        steps_round(1);
+    }
+    for (uint32_t q = 0; q < (begun > 1 ? 6 : 4); q++) {
+        EXPECT(outcome_of(q) == LEAT_OUTCOME_OK);
+    }
+    steps_stop();
+}
+
+/* It is parked and wakes again before it has ended what it had: both wait for that, the second for no more than a batch. */
+static void
+test_parked_and_woken(void)
+{
+    static const struct leat_team_shape parked = {.cores = 0, .worker_class = 0};
+    struct leat_resize park, wake, again;
+
+    start(&leat_router_fcfs, &leat_selector_single);
+    for (uint32_t q = 0; q < 4; q++) {
+        steps_submit(q, 1, 0);
+    }
+    steps_round(1);
+    tell(&park, 0, parked);
+    EXPECT(park.batches == 2 && ended() == NULL);
+    tell(&wake, 0, fast);
+    EXPECT(ended() == &park && park.replaced && wake.batches == 1);
+    tell(&again, 0, parked);
+    EXPECT(ended() == &wake && wake.replaced && again.batches == 2);
+    for (uint32_t b = 0; b < 2; b++) {
+        EXPECT(ended() == NULL && steps_run(0));
+        steps_round(1);
+    }
+    EXPECT(ended() == &again && !again.replaced && ended() == NULL);
     while (steps_run(1)) {
         steps_round(1);
     }
@@ -152,8 +224,8 @@ test_caps_follow(void)
 static void
 test_random(const struct leat_router *router, uint64_t *random)
 {
-    struct leat_resize resizes[WORKERS];
-    bool under_way[WORKERS] = {false};
+    struct leat_resize resizes[WORKERS][2];
+    uint32_t under_way[WORKERS] = {0}, last[WORKERS] = {0};
     uint32_t asked = 0, done = 0;
 
     start(router, &leat_selector_fixed);
@@ -167,16 +239,18 @@ test_random(const struct leat_router *router, uint64_t *random)
                                 leat_test_random(random) % 2 == 0 ? 0 : 20000, cap);
         }
         const uint16_t worker = (uint16_t)(leat_test_random(random) % WORKERS);
-        if (!under_way[worker] && leat_test_random(random) % 2 == 0) {
-            under_way[worker] = true;
-            tell(&resizes[worker], worker, steps.dispatcher->records[worker].class == 0 ? fast : slow);
+        if (under_way[worker] < 2 && leat_test_random(random) % 2 == 0) {
+            under_way[worker]++;
+            last[worker] = 1 - last[worker];
+            tell(&resizes[worker][last[worker]], worker, steps.dispatcher->records[worker].class == 0 ? fast : slow);
         }
         (void)steps_run((uint32_t)(leat_test_random(random) % WORKERS));
         steps_round(1000001);
         leat_dispatcher_check(steps.dispatcher);
         for (struct leat_resize *resize; (resize = ended()) != NULL;) {
-            EXPECT(under_way[resize->worker]);
-            under_way[resize->worker] = false;
+            EXPECT(under_way[resize->worker] > 0 &&
+                   resize == &resizes[resize->worker][(last[resize->worker] + under_way[resize->worker] - 1) % 2]);
+            EXPECT(resize->replaced == (under_way[resize->worker]-- == 2));
         }
         while (done < asked && steps_answer(done, &response)) { /* about in order: the rest is found at the end */
             done++;
@@ -205,9 +279,12 @@ main(void)
     leat_test_init();
     random = leat_test_seed;
     test_predictions_follow();
+    test_end(false);
+    test_end(true);
     for (uint32_t begun = 0; begun <= 2; begun++) {
-        test_end(begun);
+        test_replaced(begun);
     }
+    test_parked_and_woken();
     test_caps_follow();
     for (size_t r = 0; leat_router_at(r) != NULL; r++) {
         test_random(leat_router_at(r), &random);

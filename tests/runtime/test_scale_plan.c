@@ -41,7 +41,7 @@ static struct leat_scale_worker
 worker_of(uint32_t application, uint32_t cores, bool starting)
 {
     return (struct leat_scale_worker){
-        .sizes = SIZES_1_2_4, .cores = cores, .application = application, .starting = starting};
+        .sizes = SIZES_1_2_4, .cores = cores, .has = cores, .application = application, .starting = starting};
 }
 
 static void
@@ -56,6 +56,9 @@ assign(struct leat_scale_worker *workers, uint32_t count, uint32_t free_cores, c
                                                       .application_count = applications,
                                                       .parks = true},
                       workers);
+    for (uint32_t w = 0; w < count; w++) {
+        workers[w].has = workers[w].cores;
+    }
 }
 
 static void
@@ -80,6 +83,28 @@ test_who_goes_and_comes(void)
     assign(workers, 4, 0, both, 2);
     EXPECT(workers[0].cores == 2 && workers[1].cores == 2 && workers[2].application == 1 && workers[3].application == 1);
     EXPECT(workers[2].cores == 1 && workers[3].cores == 1 && !workers[3].starting);
+}
+
+/* Who waits for cores goes first, and who has not let go of any comes last. */
+static void
+test_who_is_not_there_yet(void)
+{
+    struct leat_scale_worker workers[3] = {worker_of(0, 1, false), worker_of(0, 2, false), worker_of(0, 1, false)};
+    const struct leat_scale_wanted two[] = {{.instances = 2, .cores = 1}}, three[] = {{.instances = 3, .cores = 1}};
+    const struct leat_scale_wanted none[] = {{.instances = 0, .cores = 1}}, one[] = {{.instances = 1, .cores = 1}};
+
+    workers[1].has = 0;
+    assign(workers, 3, 0, two, 1);
+    EXPECT(workers[0].application == 0 && workers[2].application == 0 && workers[1].application == LEAT_SCALE_NOBODY);
+    assign(workers, 3, 2, none, 1);
+    workers[0].has = 1;
+    workers[1].has = 2;
+    assign(workers, 3, 4, one, 1);
+    EXPECT(workers[2].application == 0 && workers[0].cores + workers[1].cores == 0);
+    workers[0].has = 1;
+    workers[1].has = 2;
+    assign(workers, 3, 3, three, 1); /* there are no others */
+    EXPECT(workers[0].application == 0 && workers[1].application == 0 && workers[2].application == 0);
 }
 
 /* Who is nobody's has what is left, and gives it back to those that are to have it. */
@@ -168,6 +193,7 @@ make(struct world *world)
                                                        .class = below(2),
                                                        .sizes = own,
                                                        .cores = leat_scale_most(own, below(9)),
+                                                       .has = below(9),
                                                        .application = LEAT_SCALE_NOBODY};
     }
 }
@@ -263,6 +289,7 @@ test_random_worlds(void)
             EXPECT(memcmp(again, planned, world.worker_count * sizeof(planned[0])) == 0);
             for (uint32_t w = 0; w < world.worker_count; w++) {
                 world.workers[w].starting = world.workers[w].starting && below(2) == 0;
+                world.workers[w].has = below(2) == 0 ? world.workers[w].cores : below(9);
             }
             if (below(5) == 0) { /* somebody else takes what is free */
                 world.free_cores[below(POOLS)] = 0;
@@ -278,6 +305,7 @@ main(void)
     random_state = leat_test_seed;
     test_sizes();
     test_who_goes_and_comes();
+    test_who_is_not_there_yet();
     test_nobodys();
     test_firsts();
     test_missing_cores();

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     A worker whose scratch grows while it runs goes on with a whole block (G0, G1), and keeps the old one as long
- *          as a batch may use it. Each batch runs on a team of the shape that the worker was told of before it, and says so.
- *          A parked worker ends what it was handed before in the shape that it had, and all its threads sleep then, however
- *          long they may spin. What a synthetic model leaves of a stage's outputs shows nothing of an earlier query.
+ * Goal     A worker whose scratch grows while it runs goes on with a whole block (G0, G1), and keeps the old one as
+ *          long as a batch may use it. Each batch runs on a team of the shape that the worker was told of before it,
+ *          and says so. A parked worker ends what it was handed before in the shape that it had, and all its threads
+ *          sleep then, however long they may spin. A worker that was told of a shape says by how many reports no batch
+ *          runs in another any more, and none does (H0). What a synthetic model leaves of a stage's outputs shows
+ *          nothing of an earlier query.
  * Method   This thread is dispatcher and control. A batch is held inside the backend with another behind it; then
  *          the scratch grows, with nothing else between the two threads that would order it: the batch behind, submitted
  *          before, is the first to meet the new block. TSan sees the missing order if there is none.
@@ -18,6 +20,11 @@
 #include "tests/leat_test.h"
 
 enum { GROWTHS = 6, SMALLEST = 4096, CORES_MAX = 4, PARKINGS = 20, BATCHES = 2 * GROWTHS + 4 * PARKINGS };
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { TURNS = 20000 };
+#else
+enum { TURNS = 300000 };
+#endif
 
 static struct leat_shared_tables tables;
 static _Atomic uint32_t begun, allowed; /* batches; relaxed on purpose: they order nothing */
@@ -95,7 +102,7 @@ park(struct leat_worker *worker, bool busy)
     const uint32_t first = atomic_load_explicit(&begun, memory_order_relaxed);
     struct leat_done_cell done;
 
-    leat_worker_reshape(worker, awake);
+    (void)leat_worker_reshape(worker, awake);
     submit(worker);
     submit(worker);
     if (!busy) {
@@ -106,7 +113,7 @@ park(struct leat_worker *worker, bool busy)
     }
     for (uint32_t reports = 0; reports < 2; reports++) {
         if (busy && reports == 0) {
-            leat_worker_reshape(worker, parked);
+            EXPECT(leat_worker_reshape(worker, parked) == 2);
             atomic_store_explicit(&allowed, first + 2, memory_order_relaxed);
         }
         while (!leat_worker_poll_done(worker, &done)) {
@@ -115,11 +122,78 @@ park(struct leat_worker *worker, bool busy)
         EXPECT(done.shape.cores == awake.cores && shapes[first + reports].cores == awake.cores);
     }
     if (!busy) {
-        leat_worker_reshape(worker, parked);
+        (void)leat_worker_reshape(worker, parked);
     }
     while (count_awake("leat-worker-") + count_awake("leat-helper") > 0) {
         (void)sched_yield();
     }
+}
+
+/* Nothing but a report, and perhaps some work before it. */
+static enum leat_status
+run_short(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
+          struct leat_team *team)
+{
+    (void)plan;
+    (void)segments;
+    (void)count;
+    (void)scratch;
+    (void)team;
+    return LEAT_OK;
+}
+
+static struct leat_done_cell
+await_report(struct leat_worker *worker)
+{
+    struct leat_done_cell done;
+
+    while (!leat_worker_poll_done(worker, &done)) {
+        leat_spin_pause();
+    }
+    EXPECT(done.queries == 1 && done.failed == 0);
+    return done;
+}
+
+/* Batches of next to no time end while the worker is told of shapes, sooner or later: two are under way, one or none. */
+static void
+test_last_of_a_shape(void)
+{
+    static struct leat_bell dispatcher_bell; /* nobody sleeps at it */
+    static const struct leat_backend short_backend = {.abi = LEAT_BACKEND_ABI, .name = "short", .plan_run = run_short};
+    static const struct leat_variant short_variant = {
+        .name = "short", .index = 1, .backend = &short_backend, .copies = &copy, .copy_count = 1, .items_max = 1};
+    const struct leat_worker_options options = {
+        .core_count = 1, .cores_max = 1, .tables = &tables, .dispatcher_bell = &dispatcher_bell, .dispatcher_event = -1};
+    uint64_t random = leat_test_seed, waited[3] = {0};
+    struct leat_worker *worker;
+
+    atomic_store_explicit(&tables.variants[1], (struct leat_variant *)(uintptr_t)&short_variant, memory_order_relaxed);
+    atomic_store_explicit(&tables.spin_ns, UINT64_C(1000000), memory_order_relaxed);
+    EXPECT(leat_worker_create(&options, &worker) == LEAT_OK && leat_worker_start(worker) == LEAT_OK);
+    for (uint32_t turn = 0; turn < TURNS; turn++) {
+        const struct leat_team_shape told = {.cores = 1, .worker_class = (uint16_t)(1 + turn % 2)};
+        while (worker->dispatcher.batches < 2) {
+            submit(worker);
+        }
+        for (uint64_t pauses = leat_test_random(&random) % 32; pauses > 0; pauses--) {
+            leat_spin_pause();
+        }
+        const uint32_t waits = leat_worker_reshape(worker, told);
+        EXPECT(waits >= 1 && waits <= 2);
+        waited[waits]++;
+        for (uint32_t reports = 0; reports < waits; reports++) {
+            (void)await_report(worker);
+        }
+        submit(worker);
+        while (worker->dispatcher.batches > 0) {
+            EXPECT(await_report(worker).shape.worker_class == told.worker_class);
+        }
+        EXPECT(leat_worker_reshape(worker, told) == 0);
+    }
+    EXPECT(waited[1] > 0 && waited[2] > 0);
+    atomic_store_explicit(&tables.spin_ns, 0, memory_order_relaxed);
+    leat_worker_stop(worker);
+    leat_worker_destroy(worker);
 }
 
 /* A stage with an output in a workspace and one where its client wants it, on a worker without a thread. */
@@ -205,6 +279,7 @@ main(void)
     test_workspaces_are_cleared();
     EXPECT(leat_daemon_session_create(&session_options, &session, note) == LEAT_OK);
     atomic_store_explicit(&tables.sessions[0], session, memory_order_relaxed);
+    test_last_of_a_shape();
     atomic_store_explicit(&tables.variants[variant.index], &variant, memory_order_relaxed);
     const struct leat_worker_options options = {
         .core_count = 1, .cores_max = CORES_MAX, .tables = &tables, .dispatcher_bell = &dispatcher_bell, .dispatcher_event = -1};
@@ -212,7 +287,7 @@ main(void)
     EXPECT(leat_worker_reserve(worker, SMALLEST) == LEAT_OK);
     for (uint32_t growth = 0; growth < GROWTHS; growth++) {
         const struct leat_team_shape told = {.cores = (uint16_t)(CORES_MAX - growth % CORES_MAX), .worker_class = (uint16_t)growth};
-        leat_worker_reshape(worker, told);
+        EXPECT(leat_worker_reshape(worker, told) == 0);
         submit(worker);
         submit(worker);
         while (atomic_load_explicit(&begun, memory_order_relaxed) <= 2 * growth) {

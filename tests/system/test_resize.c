@@ -4,7 +4,7 @@
  *          threads are exactly accounted for after each of many random changes, what cannot be is refused and changes
  *          nothing, no query is lost, a parked worker runs nothing, and a worker of so many cores gives the bits that it
  *          gave with as many before. Where workers have control groups, these have the worker's threads and CPUs, no
- *          others, and are gone when leatd is, at the latest after the next one's start.
+ *          others, and are gone when leatd is, killed amid changes too, at the latest after the next one's start.
  * Method   leatd as a process, with a network of leat-zoo in its test size on the cpu backend. One thread keeps queries under way,
  *          the other changes sizes at random against a model of who has how many cores. Threads are looked at in
  *          /proc. Where there are no cores to give, the refusals are what is tested.
@@ -424,6 +424,41 @@ list_groups(char groups[WORKERS][512])
     return why;
 }
 
+static _Atomic uint32_t answers; /* relaxed */
+
+static void *
+change_until_killed(void *argument)
+{
+    struct leat_session *control = argument;
+    enum leat_status status = LEAT_OK;
+    char text[96], *reply;
+
+    for (uint32_t i = 0; status == LEAT_OK; i++) {
+        (void)snprintf(text, sizeof(text), "{\"op\":\"scale-set\",\"worker\":%u,\"cores\":%u}", i / 2 % WORKERS, 1 + i % 2);
+        status = leat_admin(control, text, -1, &reply);
+        if (status == LEAT_OK) {
+            leat_admin_free(reply);
+            (void)atomic_fetch_add_explicit(&answers, 1, memory_order_relaxed);
+        }
+    }
+    return NULL;
+}
+
+static void
+kill_amid_changes(void)
+{
+    struct leat_session *control = leatd_open_session(&leatd, 2, 4096);
+    pthread_t thread;
+
+    EXPECT(pthread_create(&thread, NULL, change_until_killed, control) == 0);
+    while (atomic_load_explicit(&answers, memory_order_relaxed) < 20) {
+        (void)sched_yield();
+    }
+    leatd_end(&leatd, SIGKILL);
+    EXPECT(pthread_join(thread, NULL) == 0);
+    leat_close(control);
+}
+
 /* Ends it; then a killed one, whose groups whoever starts next on this machine has removed once the next one serves. */
 static void
 test_ends(void)
@@ -441,7 +476,7 @@ test_ends(void)
     }
     leatd_start(&leatd, yaml);
     json_decref(list_groups(before));
-    leatd_end(&leatd, SIGKILL);
+    kill_amid_changes();
     leatd_start(&leatd, yaml);
     json_decref(list_groups(groups));
     for (uint32_t w = 0; w < WORKERS; w++) {

@@ -12,6 +12,8 @@
  *          While there is an offline job, workers that nobody has are awake, and run it, though it be of an application that is
  *          scaled; what another owns does not. Online queries of that application beside its job are all answered in time, and
  *          when their load asks for cores, workers that run the job give theirs.
+ *          A worker that is to have fewer cores and does not end its batch keeps them, and nobody else waits for it:
+ *          others get cores and give them back, by new decisions, until it has ended.
  * Method   The daemon's own parts in this process, on a machine that is made up, so threads are not pinned. Synthetic
  *          models, whose times follow the cores of their team. States are waited for by administrative requests.
  */
@@ -495,6 +497,62 @@ expect_kept_unseen(struct leat_session *control)
     atomic_store_explicit(&refuses, false, memory_order_relaxed);
 }
 
+/* ---- A batch that does not end ---------------------------------------------------------------------------- */
+
+static pthread_mutex_t held_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t held_changed = PTHREAD_COND_INITIALIZER;
+static bool is_held, is_inside; /* under held_mutex: the worker's next batch ends when it is let go; it runs */
+static uint32_t held_worker;
+
+int __real_clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, struct timespec *left);
+int __wrap_clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, struct timespec *left);
+
+/* How batches of the synthetic backend take their time. */
+int
+__wrap_clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, struct timespec *left)
+{
+    char name[32] = "", own[32];
+
+    (void)pthread_getname_np(pthread_self(), name, sizeof(name));
+    EXPECT(pthread_mutex_lock(&held_mutex) == 0);
+    (void)snprintf(own, sizeof(own), "leat-worker-%u", held_worker);
+    is_inside = is_inside || (is_held && strcmp(name, own) == 0);
+    while (is_held && strcmp(name, own) == 0) {
+        EXPECT(pthread_cond_wait(&held_changed, &held_mutex) == 0);
+    }
+    EXPECT(pthread_mutex_unlock(&held_mutex) == 0);
+    return __real_clock_nanosleep(clock, flags, until, left);
+}
+
+/* In the batch that it is in then, or the next one. */
+static void
+hold_worker(uint32_t worker)
+{
+    EXPECT(pthread_mutex_lock(&held_mutex) == 0);
+    held_worker = worker;
+    is_held = true;
+    is_inside = false;
+    EXPECT(pthread_mutex_unlock(&held_mutex) == 0);
+}
+
+static bool
+is_in_batch(void)
+{
+    EXPECT(pthread_mutex_lock(&held_mutex) == 0);
+    const bool inside = is_inside;
+    EXPECT(pthread_mutex_unlock(&held_mutex) == 0);
+    return inside;
+}
+
+static void
+let_go(void)
+{
+    EXPECT(pthread_mutex_lock(&held_mutex) == 0);
+    is_held = false;
+    EXPECT(pthread_cond_broadcast(&held_changed) == 0);
+    EXPECT(pthread_mutex_unlock(&held_mutex) == 0);
+}
+
 /* ---- The test ---------------------------------------------------------------------------------------------- */
 
 /* Waits until one of them has at least so many cores, and the other the least that an application has. */
@@ -790,6 +848,109 @@ test_jump(void)
     interval_ns = 20000000;
 }
 
+/* ---- While one does not let go --------------------------------------------------------------------------- */
+
+static bool
+is_large(const struct box *box, uint32_t worker, uint16_t application)
+{
+    struct leat_daemon_held held;
+
+    leat_daemon_held(box->daemon, worker, &held);
+    return held.application == application && held.cpu_count > 1 && !held.pending;
+}
+
+/* One of several cores that serves the application is in a batch, and stays there. Decisions may come before that. */
+static uint32_t
+hold_large(const struct box *box, uint16_t application)
+{
+    for (;;) {
+        for (uint32_t w = 0; w < box->placement->worker_count; w++) {
+            if (is_large(box, w, application)) {
+                hold_worker(w);
+                while (!is_in_batch() && is_large(box, w, application)) {
+                    (void)sched_yield();
+                }
+                if (is_in_batch() && is_large(box, w, application)) {
+                    return w;
+                }
+                let_go();
+            }
+        }
+        (void)sched_yield();
+    }
+}
+
+/* Cores that serve it alone, and are not about to be given or got. */
+static uint32_t
+cores_in_force(const struct box *box, uint16_t application)
+{
+    uint32_t cores = 0;
+
+    for (uint32_t w = 0; w < box->placement->worker_count; w++) {
+        struct leat_daemon_held held;
+        leat_daemon_held(box->daemon, w, &held);
+        cores += held.application == application && !held.pending ? held.cpu_count : 0;
+    }
+    return cores;
+}
+
+static uint16_t
+id_of(const struct box *box, const char *name)
+{
+    LEAT_MUST(pthread_mutex_lock(&box->daemon->mutex) == 0);
+    const uint16_t id = leat_daemon_find_application(box->daemon, name)->id;
+    LEAT_MUST(pthread_mutex_unlock(&box->daemon->mutex) == 0);
+    return id;
+}
+
+/* It has what it had, and is to have less. */
+static bool
+is_due(const struct box *box, uint32_t worker)
+{
+    struct leat_daemon_held held;
+
+    leat_daemon_held(box->daemon, worker, &held);
+    return held.pending && held.in_batch && held.target.cores < held.cpu_count;
+}
+
+static void
+test_held_up(void)
+{
+    static struct load load;
+    struct leat_daemon_held held;
+    struct box box = {0};
+
+    start(&box, LEAT_SCALING_LEAT, 8, 4, LEAT_SCALING_DELAY_AUTO, names, APPS);
+    struct leat_session *control = open_session(&box);
+    const uint16_t second = id_of(&box, names[1]);
+    begin_load(&load, &box, names, 0);
+    set_rates(&load, HIGH_QPS, CALM_QPS);
+    const uint32_t worker = hold_large(&box, id_of(&box, names[0]));
+    leat_daemon_held(box.daemon, worker, &held);
+    const uint32_t cores = held.cpu_count;
+    set_rates(&load, CALM_QPS, CALM_QPS);
+    while (!is_due(&box, worker)) {
+        (void)sched_yield();
+    }
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        set_rates(&load, CALM_QPS, HIGH_QPS);
+        while (see(control).cores[1] < 3 || cores_in_force(&box, second) < 3) {
+            (void)sched_yield();
+        }
+        set_rates(&load, CALM_QPS, CALM_QPS);
+        while (see(control).cores[1] != 1 || cores_in_force(&box, second) != 1) {
+            (void)sched_yield();
+        }
+        leat_daemon_held(box.daemon, worker, &held);
+        EXPECT(held.cpu_count >= cores);
+    }
+    let_go();
+    await_least(control, 1);
+    end_load(&load);
+    leat_close(control);
+    stop(&box);
+}
+
 /* ---- Variants -------------------------------------------------------------------------------------------- */
 
 /* After looks that began since. */
@@ -1016,6 +1177,7 @@ main(void)
     test_late(LEAT_SCALING_VERTICAL);
     test_too_few_workers();
     test_jump();
+    test_held_up();
     test_variants();
     test_offline_job(names[1]);
     test_offline_job(names[0]);

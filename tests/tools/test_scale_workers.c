@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     `leat scale` shows what the daemon says, changes one worker's cores, and says of a wrong use what to do; where cores
- *          follow the load it shows who has what and why, and changes nothing.
+ * Goal     `leat scale` shows what the daemon says, changes one worker's cores, says of a wrong use what to do, and of a
+ *          worker what it is to have and has not yet; where cores follow the load it shows who has what and why, and
+ *          changes nothing.
  * Method   The command as a process beside leatd, with workers that have their size for good and one that has not; then beside one
  *          that scales an application, and another that is not there.
  */
@@ -17,6 +18,9 @@ static const char scaled[] = "scaling: {mode: leat, interval: 20ms, hold: 2s, ap
                              "workers: [{count: 2, cores: 1}]\n"
                              "applications: [{name: app, models: [model], latency: 1s}]\n"
                              "models: [{name: model, backend: synthetic}]\n";
+
+static const char slow[] = "workers: [{count: 1, cores: 1, cores_max: 2}]\n"
+                           "models: [{name: model, backend: synthetic, items_max: 1, synthetic: {latency: 300ms}}]\n";
 
 static bool
 has_worker(const struct leatd *leatd)
@@ -46,6 +50,61 @@ test_scaling(void)
     EXPECT(strstr(command.out, "is not scaled: there is no application or pipeline of that name") != NULL);
     EXPECT(strstr(command.out, "app: 1 on 1 cores, 0 starting, before 0 on 0, 0 starting") != NULL);
     command_expect(&command, socket_path, 3, "workers follow the load", (const char *const[]){"scale", "set", "0", "--cores", "1", NULL});
+    leatd_end(&leatd, SIGTERM);
+    leatd_fini(&leatd);
+}
+
+/* While a worker is in a batch and another command waits for its end; where one comes too late, once more. */
+static void
+test_pending(void)
+{
+    enum { QUERIES = 3 };
+    static const char *const sizes[] = {"1", "2"};
+    static struct command setting, showing;
+    struct leat_query queries[QUERIES];
+    struct leat_completion done;
+    struct leat_target target;
+    struct leatd leatd;
+    bool seen = false;
+    size_t count;
+
+    leatd_init(&leatd);
+    leatd_start(&leatd, slow);
+    struct leat_session *session = leatd_open_session(&leatd, QUERIES, 1 << 16);
+    EXPECT(leat_find(session, "model", &target) == LEAT_OK);
+    for (uint32_t q = 0; q < QUERIES; q++) {
+        queries[q] = (struct leat_query)LEAT_QUERY_INIT;
+        queries[q].target = target.id;
+        queries[q].user_data = q;
+        for (uint32_t t = 0; t < 2; t++) {
+            EXPECT(leat_tensor_alloc(session, target.tensors[t].item_bytes, &queries[q].tensors[t]) == LEAT_OK);
+        }
+        EXPECT(leat_submit(session, &queries[q], NULL) == LEAT_OK);
+    }
+    json_t *shown = leatd_request(session, "{\"op\":\"scale-show\"}");
+    const bool free_core = leatd_number(json_array_get(json_object_get(shown, "nodes"), 0), "free_cores") > 0;
+    json_decref(shown);
+    for (uint32_t turn = 1; free_core && !seen; turn++) {
+        command_start(&setting, leatd.socket_path,
+                      (const char *const[]){"scale", "set", "0", "--cores", sizes[turn % 2], NULL});
+        for (uint32_t look = 0; look < 4 && !seen; look++) {
+            EXPECT(command_run(&showing, leatd.socket_path, (const char *const[]){"scale", "show", NULL}) == 0);
+            seen = strstr(showing.out, "and serve all, for ") != NULL &&
+                   strstr(showing.out, ": it is in a batch of its former size") != NULL;
+        }
+        command_finish(&setting);
+        EXPECT(setting.exit_code == 0);
+        while (leat_in_flight(session) == QUERIES) {
+            EXPECT(leat_wait(session, &done, 1, UINT64_MAX, &count) == LEAT_OK && count == 1);
+        }
+        while (leat_in_flight(session) < QUERIES) { /* what it has is never little */
+            EXPECT(leat_submit(session, &queries[done.user_data], NULL) == LEAT_OK);
+        }
+    }
+    while (leat_in_flight(session) > 0) {
+        EXPECT(leat_wait(session, &done, 1, UINT64_MAX, &count) == LEAT_OK);
+    }
+    leat_close(session);
     leatd_end(&leatd, SIGTERM);
     leatd_fini(&leatd);
 }
@@ -92,5 +151,6 @@ main(void)
     leatd_end(&leatd, SIGTERM);
     leatd_fini(&leatd);
     test_scaling();
+    test_pending();
     return 0;
 }

@@ -14,14 +14,22 @@ print_help(void)
     (void)printf(
         "usage: leat scale show [OPTION...]\n"
         "       leat scale set WORKER [--cores N] [--for APPLICATION | --for-all] [OPTION...]\n\n"
-        "Shows which cores each worker has, and gives one more or fewer while it runs: from its next batch on, with nothing\n"
-        "loaded anew. How many it can have is cores_max in its entry of workers in the configuration: 1, 2, 4, ... up to it.\n"
-        "With none it is parked: it serves nobody, and its cores can be given to others. An application that has workers of\n"
+        "Shows which cores each worker has, and gives one more or fewer while it runs: from its next batch on, with "
+        "nothing\n"
+        "loaded anew. How many it can have is cores_max in its entry of workers in the configuration: 1, 2, 4, ... up to "
+        "it.\n"
+        "With none it is parked: it serves nobody, and its cores can be given to others. An application that has workers "
+        "of\n"
         "its own is served by these only, its offline queries by those for all too, all others by those for all or, where\n"
         "there are none, by any that is awake.\n"
-        "set returns when no batch of the former size runs any more; what waits in the worker's queue it still runs. Where cores\n"
-        "follow the load (scaling in the configuration), show tells too which applications have what, why, and what changed\n"
-        "lately, and set is refused.\n\n"
+        "set returns when no batch of the former size runs any more, whatever other workers do; what waits in the worker's "
+        "queue it\n"
+        "still runs. Cores that another worker has been told to give it gets as soon as that lets go of them; a later set "
+        "for the\n"
+        "same worker takes the place of one that is not in force yet, and show tells what is pending. Where cores follow "
+        "the load\n"
+        "(scaling in the configuration), show tells too which applications have what, why, and what changed lately, and\n"
+        "set is refused.\n\n"
         "options:\n"
         "  --cores N       how many the worker is to have; 0 parks it\n"
         "  --for NAME      the application that it serves from now on\n"
@@ -55,6 +63,26 @@ served_by(const json_t *worker)
     return application != NULL ? application : number_of(worker, "cores") == 0 ? "(parked)" : text_of(worker, "serves");
 }
 
+/* What it is to be and is not yet, or will not be. */
+static void
+print_pending(const json_t *worker)
+{
+    const json_t *pending = json_object_get(worker, "pending");
+
+    if (json_is_object(pending)) {
+        const char *waits_for = text_of(pending, "waits_for");
+        (void)printf("worker %lld is to have %lld cores and serve %s, for %s: %s\n", number_of(worker, "worker"),
+                     number_of(pending, "cores"), number_of(pending, "cores") > 0 ? served_by(pending) : "nobody",
+                     format_ns((double)number_of(pending, "since_ns")).text,
+                     strcmp(waits_for, "batch") == 0   ? "it is in a batch of its former size"
+                     : strcmp(waits_for, "cores") == 0 ? "others have not let go of the cores yet"
+                                                       : "it is about to be told");
+    }
+    if (text_of(worker, "trouble")[0] != '\0') {
+        (void)printf("worker %lld stays as it is: %s\n", number_of(worker, "worker"), text_of(worker, "trouble"));
+    }
+}
+
 static void
 print_workers(const json_t *reply)
 {
@@ -70,6 +98,10 @@ print_workers(const json_t *reply)
                      list_of(worker, "cpus", cpus, sizeof(cpus)), number_of(worker, "node"), text_of(worker, "class_name"),
                      format_ns((double)number_of(worker, "since_ns")).text, number_of(worker, "resizes"),
                      number_of(worker, "moves"), served_by(worker));
+    }
+    json_array_foreach(json_object_get(reply, "workers"), i, worker)
+    {
+        print_pending(worker);
     }
     json_array_foreach(json_object_get(reply, "nodes"), i, node) {
         (void)printf("node %lld: %lld cores can be given\n", number_of(node, "node"), number_of(node, "free_cores"));
