@@ -36,7 +36,7 @@ function_of(const struct leat_graph *graph, const struct leat_node *node, struct
         return true;
     case LEAT_OP_LEAKY_RELU:
         *ret = (struct cpu_function){dnnl_eltwise_relu, leat_node_float(node, "alpha", 0.01f), 0};
-        return true;
+        return ret->alpha != 0; /* which oneDNN takes for Relu: NaN and infinities tell them apart */
     case LEAT_OP_NEG:
         *ret = (struct cpu_function){dnnl_eltwise_linear, -1.0f, 0.0f};
         return true;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* RNN, GRU and LSTM with constant weights, on a kernel of our own; others, and CPUs without AVX-512, take plain loops. */
+#include "base/align.h"
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/recurrent.h"
 #include "kernels/cpu/winograd.h"
 #include "kernels/op.h"
+#include "kernels/payload.h"
 
 /* Inputs and outputs of the node, in its order. */
 enum { X, W, R, B, LENGTHS, FIRST_H, FIRST_C, PEEPHOLES, INPUTS };
@@ -55,14 +57,24 @@ output_of(const struct cpu_call *call, uint32_t o)
     return leat_node_output(call->program->graph, call->step->node, o) != NULL ? call->pointers[FIRST_OUTPUT + o] : NULL;
 }
 
-static enum leat_status
-check_lengths(const struct cpu_call *call, const struct leat_recurrent *g, const int32_t *lengths)
+/* Behind the kernel's scratch: the lengths that were checked. */
+static size_t
+lengths_at(const struct cpu_recurrent *recurrent, uint32_t threads)
 {
-    for (int64_t item = 0; lengths != NULL && item < g->batch; item++) {
-        if (lengths[item] < 0 || lengths[item] > g->steps) {
-            return LEAT_NODE_FAIL(call->step->node, LEAT_ERR_SHAPE, "a sequence of %d in %lld steps", lengths[item],
+    return (size_t)leat_round_up(cpu_recurrent_scratch_bytes(recurrent, threads), CPU_ALIGN);
+}
+
+/* Untrusted: each is read once. */
+static enum leat_status
+take_lengths(const struct cpu_call *call, const struct leat_recurrent *g, const void *lengths, int32_t *ret_lengths)
+{
+    for (int64_t item = 0; item < g->batch; item++) {
+        const int64_t length = leat_payload_i32(lengths, (size_t)item);
+        if (length < 0 || length > g->steps) {
+            return LEAT_NODE_FAIL(call->step->node, LEAT_ERR_SHAPE, "a sequence of %lld in %lld steps", (long long)length,
                                   (long long)g->steps);
         }
+        ret_lengths[item] = (int32_t)length;
     }
     return LEAT_OK;
 }
@@ -73,14 +85,18 @@ run_recurrent(const struct cpu_call *call)
     struct work work = {
         .call = call,
         .operands = {.x = input_of(call, X), .weights = input_of(call, W), .recurrence = input_of(call, R), .bias = input_of(call, B),
-                     .lengths = input_of(call, LENGTHS), .first_h = input_of(call, FIRST_H), .first_c = input_of(call, FIRST_C),
+                     .first_h = input_of(call, FIRST_H), .first_c = input_of(call, FIRST_C),
                      .peepholes = input_of(call, PEEPHOLES), .y = output_of(call, Y), .last_h = output_of(call, LAST_H),
                      .last_c = output_of(call, LAST_C)},
     };
 
+    const void *lengths = input_of(call, LENGTHS);
     enum leat_status status = recurrent_of(call->program->graph, call->step->node, &work.recurrent);
-    if (status == LEAT_OK) {
-        status = check_lengths(call, &work.recurrent.geometry, work.operands.lengths);
+    if (status == LEAT_OK && lengths != NULL) {
+        unsigned char *scratch = call->pointers[SCRATCH];
+        int32_t *taken = (int32_t *)(void *)(scratch + lengths_at(&work.recurrent, call->program->threads));
+        status = take_lengths(call, &work.recurrent.geometry, lengths, taken);
+        work.operands.lengths = taken;
     }
     if (status != LEAT_OK) {
         return status;
@@ -165,7 +181,8 @@ cpu_lower_recurrent(struct cpu_builder *b)
         !cpu_winograd_runs_here()) {
         return status == LEAT_OK ? LEAT_AGAIN : status;
     }
-    status = cpu_new_tensor(b, &none, cpu_recurrent_scratch_bytes(&recurrent, b->program->threads), &scratch);
+    const size_t bytes = lengths_at(&recurrent, b->program->threads) + (size_t)g->batch * sizeof(int32_t);
+    status = cpu_new_tensor(b, &none, bytes, &scratch);
     for (uint32_t i = 0; i < ARGS; i++) {
         args[i] = (struct cpu_arg){0, scratch};
     }

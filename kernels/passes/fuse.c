@@ -44,7 +44,7 @@ activation_of(const struct leat_graph *graph, const struct leat_node *node, stru
     case LEAT_OP_LEAKY_RELU:
         ret->kind = LEAT_ACTIVATION_LEAKY_RELU;
         ret->slope = leat_node_float(node, "alpha", 0.01f);
-        return true;
+        return ret->slope != 0; /* or backends take it for Relu, which NaN and infinities tell apart */
     default:
         return false;
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "kernels/cpu/inspect.h"
 #include "tests/leat_test.h"
 
 struct leat_tensor_info
@@ -94,4 +95,21 @@ import_graph(struct builder *b)
     }
     EXPECT(status == LEAT_OK);
     return graph;
+}
+
+uint32_t
+count_plain_loops(const struct leat_graph *graph, enum leat_op_kind kind)
+{
+    struct leat_inspection *inspection = NULL;
+    uint32_t count = 0;
+
+    EXPECT(leat_inspection_create(graph, LEAT_PRECISION_F32, 1, 1, &inspection) == LEAT_OK);
+    const struct leat_graph *shown = leat_inspection_graph(inspection);
+    for (uint32_t s = 0; s < leat_inspection_step_count(inspection); s++) {
+        struct leat_inspection_step step;
+        leat_inspection_step(inspection, s, &step);
+        count += step.node != LEAT_VALUE_NONE && shown->nodes[step.node].op->kind == kind && strcmp(step.kernel, "reference") == 0;
+    }
+    leat_inspection_destroy(inspection);
+    return count;
 }

@@ -9,6 +9,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/graph_build.h"
+#include "kernels/op.h"
 #include "kernels/team.h"
 #include "tests/kernels/model_builder.h"
 
@@ -38,5 +39,8 @@ void unload(struct loaded *loaded);
 
 /* outputs[o] receives output o, filled with 0x5a before. */
 enum leat_status run(const struct loaded *loaded, const void *const *inputs, void *const *outputs);
+
+/* How many steps of such nodes the cpu backend leaves to the reference functions. */
+uint32_t count_plain_loops(const struct leat_graph *graph, enum leat_op_kind kind);
 
 #endif /* LEAT_TEST_ONE_BATCH_H */

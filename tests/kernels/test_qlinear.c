@@ -95,6 +95,9 @@ expect_same(const struct leat_graph *graph, struct leat_team *team, const void *
         want[o] = random_bytes(leat_value_bytes(&graph->values[graph->outputs[o]]));
         have[o] = random_bytes(leat_value_bytes(&graph->values[graph->outputs[o]]));
     }
+    EXPECT(count_plain_loops(graph, LEAT_OP_QUANTIZE_LINEAR) == 0);
+    EXPECT(count_plain_loops(graph, LEAT_OP_DEQUANTIZE_LINEAR) == 0);
+    EXPECT(count_plain_loops(graph, LEAT_OP_DYNAMIC_QUANTIZE_LINEAR) == 0);
     load(&leat_backend_reference, graph, &loaded);
     EXPECT(run(&loaded, inputs, want) == LEAT_OK);
     unload(&loaded);
@@ -407,6 +410,9 @@ count_kind(const struct leat_graph *graph, enum leat_op_kind kind)
     return count;
 }
 
+static const enum leat_op_kind quantised_kinds[] = {LEAT_OP_QLINEAR_CONV, LEAT_OP_QLINEAR_MATMUL, LEAT_OP_QLINEAR_ADD,
+                                                    LEAT_OP_QLINEAR_MUL,  LEAT_OP_QLINEAR_LOOKUP, LEAT_OP_QUANTIZE_LINEAR};
+
 /* The network ends in `last`, whose step is `step`; its results are off by `steps` at most. */
 static void
 expect_network(const char *last, float step, int steps, struct leat_team *team, float input)
@@ -425,6 +431,9 @@ expect_network(const char *last, float step, int steps, struct leat_team *team, 
            net.sums);
     EXPECT(count_kind(fused, LEAT_OP_QLINEAR_LOOKUP) <= net.functions);
     EXPECT(count_kind(fused, LEAT_OP_QUANTIZE_LINEAR) == fused->input_count);
+    for (size_t k = 0; k < LEAT_COUNT_OF(quantised_kinds); k++) {
+        EXPECT(count_plain_loops(fused, quantised_kinds[k]) == 0);
+    }
     const size_t x_count = leat_value_elements(&plain->values[plain->inputs[0]]);
     const size_t count = leat_value_elements(&plain->values[plain->outputs[0]]);
     float *x = malloc((x_count + 1) * sizeof(*x)), *want = random_bytes(count * sizeof(*want));
