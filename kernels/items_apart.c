@@ -7,6 +7,7 @@
 #include "kernels/batch_size.h"
 #include "kernels/infer/infer.h"
 #include "kernels/op.h"
+#include "kernels/window.h"
 
 /* ---- Dims ------------------------------------------------------------------------------------------- */
 
@@ -212,6 +213,32 @@ says_shape(const struct leat_node *node, uint32_t i)
     }
 }
 
+/*
+ * Entries of the target that rise or fall are the output's dims, in both copies. Such a dim is a multiple of the number of
+ * items, so the entry is for all: it is nowhere 0 or -1, nor 1 that another dim is broadcast along.
+ */
+static bool
+has_said_dims(const struct leat_batch_probe *probe, const struct leat_node *node)
+{
+    const struct leat_value *target = leat_node_input(probe->a, node, 1);
+    const struct leat_value *a = leat_node_output(probe->a, node, 0),
+                            *b = leat_node_output(probe->b, node, 0);
+
+    if (target == NULL || probe->roles[node->inputs[1]] != LEAT_BATCH_NUMBERS) {
+        return true;
+    }
+    const uint32_t count = (uint32_t)leat_value_elements(target);
+    bool said = count <= a->rank; /* an Expand's is aligned at the end */
+    for (uint32_t i = 0; said && i < count; i++) {
+        const uint32_t d = a->rank - count + i;
+        struct leat_batch_line line;
+        said = leat_batch_line_at(probe, node->inputs[1], i, &line) &&
+               (line.is_constant || (a->dims[d] == line.base + line.per * probe->a->items &&
+                                     b->dims[d] == line.base + line.per * probe->b->items));
+    }
+    return said;
+}
+
 /* What it yields are dims, one of which is the batch. */
 static bool
 tells_batch(const struct leat_graph *graph, const struct leat_node *node)
@@ -227,7 +254,93 @@ tells_batch(const struct leat_graph *graph, const struct leat_node *node)
     return leat_has_batch(x, (uint32_t)start, (uint32_t)(end > start ? end : start));
 }
 
+/* ---- Places of maxima ------------------------------------------------------------------------------- */
+
+static bool
+has_any_batch(const struct leat_value *value)
+{
+    return leat_has_batch(value, 0, value->rank);
+}
+
+/* Nobody reads it but as the places of a MaxUnpool. */
+static bool
+is_for_unpooling(const struct leat_graph *graph, uint32_t value)
+{
+    bool good = true;
+
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        const struct leat_node *node = &graph->nodes[n];
+        for (uint32_t i = 0; i < node->input_count; i++) {
+            good = good &&
+                   (node->inputs[i] != value || (node->op->kind == LEAT_OP_MAX_UNPOOL && i == 1));
+        }
+        good = good && node->fused_add != value;
+    }
+    for (uint32_t o = 0; o < graph->output_count; o++) {
+        good = good && graph->outputs[o] != value;
+    }
+    return good;
+}
+
+/* The places are those that a MaxPool found in a tensor as large as the unpooled one: each item's are in its own part. */
+static bool
+unpools_what_was_pooled(const struct leat_graph *graph, const struct leat_node *node)
+{
+    const struct leat_node *pool = NULL;
+    int64_t dims[LEAT_RANK_MAX];
+
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        const struct leat_node *other = &graph->nodes[n];
+        if (other->op->kind == LEAT_OP_MAX_POOL && other->output_count > 1 &&
+            other->outputs[1] == node->inputs[1]) {
+            pool = other;
+        }
+    }
+    const struct leat_value *x = leat_node_input(graph, node, 0);
+    const struct leat_value *from = pool != NULL ? leat_node_input(graph, pool, 0) : NULL;
+    bool same =
+        from != NULL && from->rank == x->rank && leat_unpool_shape(graph, node, dims) == LEAT_OK;
+    for (uint32_t d = 0; same && d < x->rank; d++) {
+        same = dims[d] == from->dims[d];
+    }
+    return same;
+}
+
+/* They number the elements of the whole batch, so they are an item's own only from one operator to the other. */
+static bool
+mixes_places(const struct leat_graph *graph, const struct leat_node *node)
+{
+    switch (node->op->kind) {
+    case LEAT_OP_MAX_POOL:
+        return node->output_count > 1 && node->outputs[1] != LEAT_VALUE_NONE &&
+               has_any_batch(leat_node_input(graph, node, 0)) &&
+               !is_for_unpooling(graph, node->outputs[1]);
+    case LEAT_OP_MAX_UNPOOL:
+        return has_any_batch(leat_node_input(graph, node, 0)) &&
+               !unpools_what_was_pooled(graph, node);
+    default:
+        return false;
+    }
+}
+
 /* ---- Nodes ------------------------------------------------------------------------------------------ */
+
+/* Along two axes of the batch a part is that of two items; arranged anew, nobody could tell of which. */
+static bool
+has_several_batches(const struct leat_batch_probe *probe, const struct leat_node *node)
+{
+    bool several = false;
+
+    for (uint32_t o = 0; o < node->output_count; o++) {
+        const uint32_t v = node->outputs[o];
+        uint32_t axes = 0;
+        for (uint32_t d = 0; v != LEAT_VALUE_NONE && d < probe->marked->values[v].rank; d++) {
+            axes += probe->marked->values[v].dims[d] == LEAT_DIM_BATCH;
+        }
+        several = several || axes > 1;
+    }
+    return several;
+}
 
 static bool
 is_folded(const struct leat_batch_probe *probe, const struct leat_node *node)
@@ -257,6 +370,9 @@ check_mixing(const struct leat_batch_probe *probe, struct leat_node *node, bool 
     if (status != LEAT_OK) {
         return status;
     }
+    if (kind == LEAT_OP_RESHAPE || kind == LEAT_OP_EXPAND) {
+        *ret_known = *ret_known && has_said_dims(probe, node);
+    }
     if (kind == LEAT_OP_SLICE) {
         bool known;
         status = check_slice(probe, node, &in_order, &known);
@@ -268,7 +384,7 @@ check_mixing(const struct leat_batch_probe *probe, struct leat_node *node, bool 
                      elements_before_batch(leat_node_output(probe->marked, node, 0));
         return status;
     } else {
-        *ret_mixes = *ret_mixes && !keeps_batch(probe, node);
+        *ret_mixes = (*ret_mixes && !keeps_batch(probe, node)) || mixes_places(probe->marked, node);
         *ret_known = *ret_known && (kind != LEAT_OP_RESIZE || resizes_alike(probe, node));
     }
     if (kind == LEAT_OP_SHAPE || kind == LEAT_OP_SIZE || leat_node_has_graphs(node)) {
@@ -338,8 +454,12 @@ check_node(const struct leat_batch_probe *probe, struct leat_node *node)
     if (status != LEAT_OK && (!folded || status == LEAT_ERR_NOMEM)) {
         return status;
     }
-    const enum leat_batch_role role =
+    enum leat_batch_role role =
         status == LEAT_OK ? role_of(probe, node, mixes, known) : LEAT_BATCH_OTHER;
+    if (role == LEAT_BATCH_APART && has_several_batches(probe, node)) {
+        role = LEAT_BATCH_OTHER;
+        mixes = true;
+    }
     for (uint32_t o = 0; o < node->output_count; o++) {
         if (node->outputs[o] != LEAT_VALUE_NONE) {
             probe->roles[node->outputs[o]] = role;

@@ -10,7 +10,8 @@
  *         nothing. Graphs inside nodes go through the same, as the two copies have them. What is not proved does not pass.
  * Claim   By induction over nodes, for every number of items: a value of role APART has dims that are each the same in all
  *         batches, or the same multiple of the number. Along the latter, equal parts belong to the items in their order,
- *         and depend on their item alone; along several of them perhaps on several items, but no output has two.
+ *         and depend on their item alone. There is one such axis at most, as elements of two items would be an item's own
+ *         no more. Only the places of maxima, from MaxPool to MaxUnpool, count from the first item of all.
  */
 #ifndef LEAT_KERNELS_ITEMS_APART_H
 #define LEAT_KERNELS_ITEMS_APART_H

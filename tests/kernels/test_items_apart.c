@@ -3,9 +3,10 @@
  * Goal     A model that is served in batches answers for each item what it answers for it alone, in batches of any size.
  *          Whatever else a graph computes from how many items there are is refused; what exporters write is not.
  * Method   (1) Expressions of the number of items, among them those that are the same for five and for seven, as a number,
- *          a condition and a shape. (2) Forms of PyTorch's and TensorFlow's exporters. (3) Graphs inside nodes.
- *          (4) Random small graphs: of those that get a signature, each batch of 1 to 16 items against its items
- *          alone, by the reference functions, bit for bit; and after the passes, up to the order of sums.
+ *          a condition and a shape; elements of two items, and places that count from the first. (2) Forms of
+ *          PyTorch's and TensorFlow's exporters. (3) Graphs inside nodes. (4) Random small graphs: of those that get a
+ *          signature, each batch of 1 to 16 items against its items alone, by the reference functions, bit for bit; and
+ *          after the passes, up to the order of sums.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -244,6 +245,163 @@ test_shapes(void)
     ints("halves", (const int64_t[]){-1, WIDTH / 2}, 2);
     (void)builder_node(&b, "Reshape", "x halves", "rows");
     (void)builder_int(&b, builder_node(&b, "GatherElements", "rows i", "y"), "axis", 1);
+    EXPECT_REFUSED(MIXES);
+}
+
+/* ---- Parts that are no item's own --------------------------------------------------------------------- */
+
+/* `c`, in which there are as many elements as in [N][N][WIDTH], is cut anew; then its diagonal. */
+static void
+add_diagonal(const char *c)
+{
+    char inputs[16];
+
+    (void)snprintf(inputs, sizeof(inputs), "%s square", c);
+    concat("items items width", "square");
+    (void)builder_node(&b, "Reshape", inputs, "r");
+    (void)builder_string(&b, builder_node(&b, "Einsum", "r", "y"), "equation", "iiq->iq");
+}
+
+static void
+test_two_axes(void)
+{
+    start(13); /* x turned, once for each item: its columns become rows of others */
+    (void)builder_node(&b, "Transpose", "x", "t");
+    concat("items width items", "sizes");
+    (void)builder_node(&b, "Expand", "t sizes", "c");
+    add_diagonal("c");
+    EXPECT_REFUSED(MIXES);
+
+    start(13);
+    (void)builder_node(&b, "Transpose", "x", "t");
+    (void)builder_node(&b, "Unsqueeze", "t zero", "u");
+    concat("items one one", "repeats");
+    (void)builder_node(&b, "Tile", "u repeats", "c");
+    add_diagonal("c");
+    EXPECT_REFUSED(MIXES);
+
+    start(13); /* rows of another: those of zeros are nobody's, but could be */
+    concat("items items", "sizes");
+    (void)builder_node(&b, "ConstantOfShape", "sizes", "zeros");
+    (void)builder_node(&b, "MatMul", "zeros x", "y");
+    EXPECT_REFUSED(MIXES);
+}
+
+/* Entries of a shape that mean something else for the five or seven items of the copies than for others. */
+static void
+test_entries(void)
+{
+    start(13); /* 7 - N: two, and 0, which copies a two */
+    ints("seven", (const int64_t[]){7}, 1);
+    ints("parts", (const int64_t[]){0, 2, WIDTH / 2}, 3);
+    (void)builder_node(&b, "Reshape", "x parts", "halves");
+    (void)builder_node(&b, "Sub", "seven items", "entry");
+    concat("items entry minus", "target");
+    (void)builder_node(&b, "Reshape", "halves target", "r");
+    Onnx__NodeProto *node = builder_node(&b, "ReduceMax", "r", "m");
+    (void)builder_ints(&b, node, "axes", DIMS(2));
+    (void)builder_node(&b, "ReduceSum", "m one", "y");
+    EXPECT_REFUSED(COUNTS);
+
+    start(13); /* the same as a number, of the shape that comes out */
+    ints("seven", (const int64_t[]){7}, 1);
+    ints("parts", (const int64_t[]){0, 2, WIDTH / 2}, 3);
+    (void)builder_node(&b, "Reshape", "x parts", "halves");
+    (void)builder_node(&b, "Sub", "seven items", "entry");
+    concat("items entry minus", "target");
+    (void)builder_node(&b, "Reshape", "halves target", "r");
+    (void)builder_node(&b, "Shape", "r", "told");
+    (void)builder_node(&b, "Gather", "told one", "number");
+    cast("number", "factor", F32);
+    (void)builder_node(&b, "Mul", "x factor", "y");
+    EXPECT_REFUSED(COUNTS);
+
+    start(13); /* N - 6: -1, which is inferred to be one, and one */
+    ints("six", (const int64_t[]){6}, 1);
+    (void)builder_node(&b, "ReduceSum", "x one", "sum");
+    (void)builder_node(&b, "Sub", "items six", "entry");
+    concat("items entry", "target");
+    (void)builder_node(&b, "Reshape", "sum target", "y");
+    EXPECT_REFUSED(COUNTS);
+
+    start(13); /* N - 4: one, which stays three, and three */
+    ints("four", (const int64_t[]){4}, 1);
+    ints("parts", (const int64_t[]){0, 4, 3}, 3);
+    (void)builder_node(&b, "Reshape", "x parts", "rows");
+    (void)builder_node(&b, "Sub", "items four", "entry");
+    concat("one entry", "target");
+    (void)builder_node(&b, "Expand", "rows target", "y");
+    EXPECT_REFUSED(COUNTS);
+
+    start(13); /* 3 N - 14: one, which stays five items, and seven */
+    ints("three", (const int64_t[]){3}, 1);
+    ints("fourteen", (const int64_t[]){14}, 1);
+    (void)builder_node(&b, "Mul", "items three", "thrice");
+    (void)builder_node(&b, "Sub", "thrice fourteen", "entry");
+    concat("entry width", "target");
+    (void)builder_node(&b, "Expand", "x target", "y");
+    EXPECT_REFUSED(COUNTS);
+}
+
+static void
+add_pool(const char *x, const char *outputs)
+{
+    Onnx__NodeProto *node = builder_node(&b, "MaxPool", x, outputs);
+    (void)builder_ints(&b, node, "kernel_shape", DIMS(2, 2));
+    (void)builder_ints(&b, node, "strides", DIMS(2, 2));
+}
+
+static void
+add_unpool(const char *inputs, const char *y, int64_t size)
+{
+    Onnx__NodeProto *node = builder_node(&b, "MaxUnpool", inputs, y);
+    (void)builder_ints(&b, node, "kernel_shape", DIMS(size, size));
+    (void)builder_ints(&b, node, "strides", DIMS(2, 2));
+}
+
+static bool check_graph(struct leat_graph *graph);
+
+/* They count from the first item of all. */
+static void
+test_places(void)
+{
+    struct leat_graph *graph;
+
+    start_image(13);
+    add_pool("x", "p places");
+    cast("places", "y", F32);
+    EXPECT_REFUSED(MIXES);
+
+    start_image(13);
+    add_pool("x", "p y");
+    EXPECT_REFUSED(MIXES);
+
+    start_image(13); /* also where some of them are used as they should be */
+    add_pool("x", "p places");
+    add_unpool("p places", "u", 2);
+    cast("places", "f", F32);
+    add_pool("u", "q");
+    (void)builder_node(&b, "Add", "f q", "y");
+    EXPECT_REFUSED(MIXES);
+
+    start(13);
+    ints("planes", (const int64_t[]){0, 1, 2, WIDTH / 2}, 4);
+    (void)builder_node(&b, "Reshape", "x planes", "plane");
+    add_pool("plane", "p places");
+    add_unpool("p places", "y", 2);
+    EXPECT(sign(&graph) == LEAT_OK);
+    EXPECT(check_graph(graph));
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+
+    start_image(13); /* of planes that are smaller than the ones that come out */
+    add_pool("x", "p places");
+    add_unpool("p places", "y", 3);
+    EXPECT_REFUSED(MIXES);
+
+    start_image(13); /* an item's own numbers, which fit for the first alone */
+    cast("x", "numbers", I64);
+    add_unpool("x numbers", "y", 2);
     EXPECT_REFUSED(MIXES);
 }
 
@@ -631,6 +789,40 @@ pair_of(const char *first, const char *second)
     return name;
 }
 
+/* Items and columns in any order, or ones. */
+static void
+triple(const char *to)
+{
+    static const char *const entries[] = {"items", "items", "width", "one"};
+    char parts[32];
+
+    (void)snprintf(parts, sizeof(parts), "%s %s %s", entries[pick(4)], entries[pick(4)],
+                   entries[pick(4)]);
+    concat(parts, to);
+}
+
+/* Repeated, arranged in three dims, and back to two. */
+static void
+add_diagonal_of(const char *x, char to[8])
+{
+    static const char *const equations[] = {"iiq->iq", "iqi->iq", "qii->iq", "ipq->iq"};
+    char shape[8], repeated[8], turned[8];
+    Onnx__NodeProto *node;
+
+    keep(turned, pick(4) != 0 ? node_of("Transpose", x, NULL, NULL, NULL) : x);
+    triple(new_name(shape));
+    if (pick(2) == 0) {
+        keep(repeated, node_of("Expand", turned, shape, NULL, NULL));
+    } else {
+        keep(repeated, node_of("Unsqueeze", turned, "zero", NULL, NULL));
+        keep(repeated, node_of("Tile", repeated, shape, NULL, NULL));
+    }
+    triple(new_name(shape));
+    keep(repeated, node_of("Reshape", repeated, shape, NULL, NULL));
+    keep(to, node_of("Einsum", repeated, NULL, NULL, &node));
+    (void)builder_string(&b, node, "equation", equations[pick(LEAT_COUNT_OF(equations))]);
+}
+
 /* f32, of two dims as a rule. */
 static void
 add_value(void)
@@ -641,7 +833,7 @@ add_value(void)
     char x[8], t[8], u[8];
 
     keep(x, some_value());
-    switch (pick(14)) {
+    switch (pick(15)) {
     case 0:
         keep(t, node_of("Cast", some_number(), NULL, NULL, &node));
         (void)builder_int(&b, node, "to", F32);
@@ -701,6 +893,9 @@ add_value(void)
         break;
     case 12:
         keep(t, node_of("MatMul", x, some_value(), NULL, NULL));
+        break;
+    case 13:
+        add_diagonal_of(x, t);
         break;
     default:
         keep(t, node_of(unary[pick(LEAT_COUNT_OF(unary))], x, NULL, NULL, NULL));
@@ -883,6 +1078,9 @@ main(void)
     leat_test_init();
     test_expressions();
     test_shapes();
+    test_two_axes();
+    test_entries();
+    test_places();
     test_exporters();
     test_inside();
     test_decided_by_items();
