@@ -789,38 +789,30 @@ pair_of(const char *first, const char *second)
     return name;
 }
 
-/* Items and columns in any order, or ones. */
-static void
-triple(const char *to)
-{
-    static const char *const entries[] = {"items", "items", "width", "one"};
-    char parts[32];
-
-    (void)snprintf(parts, sizeof(parts), "%s %s %s", entries[pick(4)], entries[pick(4)],
-                   entries[pick(4)]);
-    concat(parts, to);
-}
-
-/* Repeated, arranged in three dims, and back to two. */
+/* Repeated for each item, arranged in three dims as a rule, and back to two. */
 static void
 add_diagonal_of(const char *x, char to[8])
 {
+    static const char *const orders[] = {"items items width", "items width items",
+                                         "width items items", "items one width"};
     static const char *const equations[] = {"iiq->iq", "iqi->iq", "qii->iq", "ipq->iq"};
-    char shape[8], repeated[8], turned[8];
+    const uint64_t order = pick(LEAT_COUNT_OF(orders));
+    char shape[8], many[8];
     Onnx__NodeProto *node;
 
-    keep(turned, pick(4) != 0 ? node_of("Transpose", x, NULL, NULL, NULL) : x);
-    triple(new_name(shape));
+    keep(many, pick(4) != 0 ? node_of("Transpose", x, NULL, NULL, NULL) : x);
     if (pick(2) == 0) {
-        keep(repeated, node_of("Expand", turned, shape, NULL, NULL));
+        concat(orders[pick(LEAT_COUNT_OF(orders))], new_name(shape));
+        keep(many, node_of("Expand", many, shape, NULL, NULL));
     } else {
-        keep(repeated, node_of("Unsqueeze", turned, "zero", NULL, NULL));
-        keep(repeated, node_of("Tile", repeated, shape, NULL, NULL));
+        concat("items one one", new_name(shape));
+        keep(many, node_of("Unsqueeze", many, "zero", NULL, NULL));
+        keep(many, node_of("Tile", many, shape, NULL, NULL));
     }
-    triple(new_name(shape));
-    keep(repeated, node_of("Reshape", repeated, shape, NULL, NULL));
-    keep(to, node_of("Einsum", repeated, NULL, NULL, &node));
-    (void)builder_string(&b, node, "equation", equations[pick(LEAT_COUNT_OF(equations))]);
+    concat(orders[order], new_name(shape));
+    keep(many, node_of("Reshape", many, shape, NULL, NULL));
+    keep(to, node_of("Einsum", many, NULL, NULL, &node));
+    (void)builder_string(&b, node, "equation", equations[order]);
 }
 
 /* f32, of two dims as a rule. */
