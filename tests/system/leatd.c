@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -17,6 +18,15 @@ path_of(const struct leatd *leatd, const char *name, char path[160])
 {
     EXPECT((size_t)snprintf(path, 160, "%s/%s", leatd->root.path, name) < 160);
     return path;
+}
+
+uint32_t
+leatd_cpus(void)
+{
+    cpu_set_t set;
+
+    EXPECT(sched_getaffinity(0, sizeof(set), &set) == 0);
+    return (uint32_t)CPU_COUNT(&set);
 }
 
 void

@@ -24,6 +24,9 @@ struct leatd {
 };
 
 /* A new folder; the test may put files there before it starts leatd. */
+/* CPUs that a daemon may have: where two workers are to share none there must be three, for one is the dispatcher's. */
+uint32_t leatd_cpus(void);
+
 void leatd_init(struct leatd *leatd);
 /* Runs it with this configuration, to which socket and state_dir are added; returns once it serves. */
 void leatd_start(struct leatd *leatd, const char *yaml);

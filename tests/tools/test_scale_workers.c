@@ -150,7 +150,11 @@ main(void)
     }
     leatd_end(&leatd, SIGTERM);
     leatd_fini(&leatd);
-    test_scaling();
+    if (leatd_cpus() < 3) {
+        (void)printf("scaling is not tested: two workers that share no CPU need three, here are %u\n", leatd_cpus());
+    } else {
+        test_scaling();
+    }
     test_pending();
     return 0;
 }
