@@ -28,7 +28,8 @@
 #include "tests/kernels/model_builder.h"
 #include "tests/leat_test.h"
 
-enum { KERNEL_ROUNDS = 150, NETWORK_ROUNDS = 60, SAMPLES = 1000, GUARD = 64, MEMBERS = 3, TEAM = 2, ITEMS = 4, MANY_ROUNDS = 8 };
+enum { KERNEL_ROUNDS = LEAT_TEST_ROUNDS(150), NETWORK_ROUNDS = LEAT_TEST_ROUNDS(60), MANY_ROUNDS = 8 };
+enum { SAMPLES = 1000, GUARD = 64, MEMBERS = 3, TEAM = 2, ITEMS = 4 };
 
 static uint64_t random_state;
 

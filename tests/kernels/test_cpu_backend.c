@@ -26,7 +26,7 @@
 #include "tests/zoo_lengths.h"
 #include "tools/zoo/zoo.h"
 
-enum { ITEMS = 5, TEAM = 3, WORKERS = 3, ROUNDS = 20 };
+enum { ITEMS = 5, TEAM = 3, WORKERS = 3, ROUNDS = LEAT_TEST_ROUNDS(20) };
 
 static uint32_t rounds = ROUNDS; /* of several workers */
 static size_t quantised;         /* networks that int8 makes a difference to */
@@ -519,7 +519,7 @@ test_sums(void)
     static const size_t counts[] = {1, 1, 1, 2, 2, 2, 3};
     uint64_t random = leat_test_seed;
 
-    for (uint32_t round = 0; round < 70; round++) {
+    for (uint32_t round = 0; round < LEAT_TEST_ROUNDS(70); round++) {
         const int64_t dims[4] = {-1, 1 + (int64_t)(leat_test_random(&random) % 9), 1 + (int64_t)(leat_test_random(&random) % 9),
                                  1 + (int64_t)(leat_test_random(&random) % 50)};
         const uint32_t kind = round % LEAT_COUNT_OF(axes);
@@ -541,7 +541,7 @@ test_greatest(void)
     static const float numbers[] = {-1, 0, 1, 2, 3, INFINITY, -INFINITY, NAN};
     uint64_t random = leat_test_seed;
 
-    for (uint32_t round = 0; round < 120; round++) {
+    for (uint32_t round = 0; round < LEAT_TEST_ROUNDS(120); round++) {
         const int64_t rows = 1 + (int64_t)(leat_test_random(&random) % 5), count = 1 + (int64_t)(leat_test_random(&random) % 9);
         const bool place = round % 2 == 0;
         float table[ROWS * 9];
@@ -574,7 +574,7 @@ test_enlarged(void)
     static const char *const rounds_to[] = {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"};
     uint64_t random = leat_test_seed;
 
-    for (uint32_t round = 0; round < 200; round++) {
+    for (uint32_t round = 0; round < LEAT_TEST_ROUNDS(200); round++) {
         const uint32_t rank = 3 + (uint32_t)(leat_test_random(&random) % 3);
         int64_t dims[5] = {-1};
         float scales[5] = {1, 1};
@@ -607,7 +607,7 @@ test_placement(void)
     struct cpu_buffer buffers[BUFFERS];
     uint64_t random = leat_test_seed;
 
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < LEAT_TEST_ROUNDS(300); round++) {
         const uint32_t count = 1 + (uint32_t)(leat_test_random(&random) % BUFFERS);
         size_t sum = 0, peak = 0, total = 0, bound = 0;
         uint64_t looks;

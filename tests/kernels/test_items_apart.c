@@ -698,7 +698,7 @@ test_decided_by_items(void)
 
 /* ---- Random graphs ------------------------------------------------------------------------------------ */
 
-enum { BATCH_MAX = 16, NODES_MAX = 14, GRAPHS = 30000 };
+enum { BATCH_MAX = 16, NODES_MAX = 14, GRAPHS = LEAT_TEST_ROUNDS(30000) };
 
 static uint64_t random_state;
 static char numbers[64][8], values[64][8];

@@ -766,7 +766,7 @@ test_most_offers(void)
 static void
 test_follow(void)
 {
-    for (uint32_t round = 0; round < 20000; round++) {
+    for (uint32_t round = 0; round < LEAT_TEST_ROUNDS(20000); round++) {
         const uint32_t count = 1 + below(LEAT_SCALE_STAGES_MAX), kind = below(3); /* a chain, a row, whatever comes */
         struct leat_joint_application application = {0};
         uint32_t after[LEAT_SCALE_STAGES_MAX] = {0}, seen = 0;

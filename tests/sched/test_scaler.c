@@ -351,7 +351,7 @@ test_steady_overload(void)
     static struct leat_scaler_application applications[MOST];
     struct leat_scaler_application *const all[MOST] = {&applications[0], &applications[1], &applications[2]};
 
-    for (uint32_t world = 0; world < 300; world++) {
+    for (uint32_t world = 0; world < LEAT_TEST_ROUNDS(300); world++) {
         const uint32_t count = 2 + below(MOST - 1), workers = count + below(3);
         const struct leat_joint_box box = {.class_count = 1, .classes = {{workers + below(CORES - workers + 1), 1}}};
         const struct leat_scaler_options options = {.deviations = 2, .hold = 20, .settle = 3, .workers = {workers}};
@@ -620,7 +620,7 @@ test_what_sufficed(void)
     struct leat_scaler_application *all_kept[MANY], *all_anew[MANY];
     uint32_t known = 0, decisions = 0;
 
-    for (uint32_t world = 0; world < 1000; world++) {
+    for (uint32_t world = 0; world < LEAT_TEST_ROUNDS(1000); world++) {
         const struct leat_joint_box box = draw_box();
         const uint32_t count = 1 + below(MANY);
         const struct leat_scaler_options options = {.deviations = below(3),
@@ -685,7 +685,7 @@ test_a_load_that_wavers(void)
     double carried = 0, carried_anew = 0;
     uint32_t decisions = 0, other = 0, without = 0, without_anew = 0;
 
-    for (uint32_t world = 0; world < 150; world++) {
+    for (uint32_t world = 0; world < LEAT_TEST_ROUNDS(150); world++) {
         const struct leat_joint_box box = draw_box();
         const uint32_t count = 2 + below(MANY - 1);
         const struct leat_scaler_options options = {.deviations = 2, .hold = 10, .settle = 2};
