@@ -881,6 +881,19 @@ cpu_is_plain_loops(const_dnnl_primitive_desc_t pd)
            (strncmp(kernel, "ref", 3) == 0 || strncmp(kernel, "simple", 6) == 0);
 }
 
+enum leat_status
+cpu_describe_as(struct cpu_builder *b, const_dnnl_op_desc_t op, const_dnnl_primitive_attr_t attributes,
+                dnnl_primitive_desc_t *ret_pd)
+{
+    const dnnl_status_t described = dnnl_primitive_desc_create(ret_pd, op, attributes, cpu_model_engine(b->model), NULL);
+
+    if (described == dnnl_success && cpu_is_plain_loops(*ret_pd)) {
+        (void)dnnl_primitive_desc_destroy(*ret_pd);
+        return LEAT_AGAIN;
+    }
+    return described == dnnl_unimplemented ? LEAT_AGAIN : CPU_TRY(b, "operation", described);
+}
+
 bool
 cpu_may_overwrite(const struct cpu_builder *b, uint32_t value, uint32_t tensor)
 {

@@ -383,7 +383,6 @@ describe_qlinear(struct cpu_builder *b, const struct cpu_qlinear *q, const float
 {
     const int32_t zero = constant_scale(b->graph, b->node, X_SCALE, X_ZERO).zero;
     dnnl_primitive_attr_t attributes = NULL;
-    const char *kernel = "";
 
     enum leat_status status = CPU_TRY(b, "attributes", dnnl_primitive_attr_create(&attributes));
     if (status == LEAT_OK) {
@@ -402,17 +401,9 @@ describe_qlinear(struct cpu_builder *b, const struct cpu_qlinear *q, const float
                     dnnl_primitive_attr_set_zero_points(attributes, DNNL_ARG_SRC, 1, 0, &zero));
     }
     if (status == LEAT_OK) {
-        const dnnl_status_t made =
-            dnnl_primitive_desc_create(ret_pd, op, attributes, cpu_model_engine(b->model), NULL);
-        status = made == dnnl_unimplemented ? LEAT_AGAIN : CPU_TRY(b, "operation", made);
+        status = cpu_describe_as(b, op, attributes, ret_pd);
     }
     (void)dnnl_primitive_attr_destroy(attributes);
-    if (status == LEAT_OK &&
-        dnnl_primitive_desc_query(*ret_pd, dnnl_query_impl_info_str, 0, &kernel) == dnnl_success &&
-        strncmp(kernel, "ref", 3) == 0) {
-        (void)dnnl_primitive_desc_destroy(*ret_pd);
-        return LEAT_AGAIN;
-    }
     return status;
 }
 

@@ -208,6 +208,9 @@ struct cpu_function cpu_activation_of(const struct leat_node *node);
  */
 LEAT_MUST_CHECK enum leat_status cpu_describe(struct cpu_builder *b, const_dnnl_op_desc_t op, bool fused,
                                               dnnl_primitive_desc_t *ret_pd);
+/* The same with attributes of the caller's; LEAT_AGAIN also where there are but plain loops. */
+LEAT_MUST_CHECK enum leat_status cpu_describe_as(struct cpu_builder *b, const_dnnl_op_desc_t op,
+                                                 const_dnnl_primitive_attr_t attributes, dnnl_primitive_desc_t *ret_pd);
 dnnl_memory_desc_t cpu_query_md(const_dnnl_primitive_desc_t pd, dnnl_query_t what);
 /* oneDNN has nothing better for it. */
 bool cpu_is_plain_loops(const_dnnl_primitive_desc_t pd);

@@ -296,7 +296,6 @@ describe(struct cpu_builder *b, const struct cpu_quantised *q, struct steps *ste
                         steps->apart; /* commutes with a positive factor, bounds aside */
     dnnl_primitive_attr_t attributes = NULL;
     dnnl_post_ops_t post = NULL;
-    const char *kernel = "";
 
     for (int64_t c = 0; c < q->channels && linear; c++) {
         steps->sums[c] /= steps->result_scale;
@@ -322,18 +321,10 @@ describe(struct cpu_builder *b, const struct cpu_quantised *q, struct steps *ste
         status = CPU_TRY(b, "fused operators", dnnl_primitive_attr_set_post_ops(attributes, post));
     }
     if (status == LEAT_OK) {
-        const dnnl_status_t made =
-            dnnl_primitive_desc_create(ret_pd, op, attributes, cpu_model_engine(b->model), NULL);
-        status = made == dnnl_unimplemented ? LEAT_AGAIN : CPU_TRY(b, "operation", made);
+        status = cpu_describe_as(b, op, attributes, ret_pd);
     }
     (void)dnnl_post_ops_destroy(post);
     (void)dnnl_primitive_attr_destroy(attributes);
-    if (status == LEAT_OK &&
-        dnnl_primitive_desc_query(*ret_pd, dnnl_query_impl_info_str, 0, &kernel) == dnnl_success &&
-        strncmp(kernel, "ref", 3) == 0) {
-        (void)dnnl_primitive_desc_destroy(*ret_pd);
-        return LEAT_AGAIN;
-    }
     return status;
 }
 
