@@ -5,9 +5,11 @@
  * Each round starts from one of the files, or from the last case. What is being run lies in --case FILE, which stays
  * there when the target dies. A case may take 60 s of processor time and the process 2 GiB of memory.
  */
+#include <fcntl.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include "base/align.h"
 #include "tests/leat_test.h"
@@ -29,14 +31,14 @@ load(const char *path, uint8_t *to)
     return size;
 }
 
+/* The file stays open: closing one that was emptied and written anew makes the file system go to the disk. */
 static void
-run_guarded(const char *path, const uint8_t *data, size_t size)
+run_guarded(int file, const uint8_t *data, size_t size)
 {
     const struct itimerval limit = {.it_value = {.tv_sec = CASE_CPU_S}}, none = {0};
     struct rusage usage;
-    FILE *file = fopen(path, "wb");
 
-    EXPECT(file != NULL && fwrite(data, 1, size, file) == size && fclose(file) == 0);
+    EXPECT(pwrite(file, data, size, 0) == (ssize_t)size && ftruncate(file, (off_t)size) == 0);
     EXPECT(setitimer(ITIMER_PROF, &limit, NULL) == 0); /* SIGPROF ends the process */
     (void)LLVMFuzzerTestOneInput(data, size);
     EXPECT(setitimer(ITIMER_PROF, &none, NULL) == 0);
@@ -53,14 +55,16 @@ main(int argc, char **argv)
     EXPECT(argc > 5 && strcmp(argv[1], "--rounds") == 0 && strcmp(argv[3], "--case") == 0);
     const unsigned long rounds = strtoul(argv[2], NULL, 10);
     (void)printf("seed %llu, %lu rounds\n", (unsigned long long)leat_test_seed, rounds);
+    const int file = open(argv[4], O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0666);
+    EXPECT(file >= 0);
     uint64_t random = leat_test_seed;
     for (unsigned long round = 0; round < rounds; round++) {
         if (size == 0 || leat_test_random(&random) % 4 != 0) {
             size = load(argv[5 + leat_test_random(&random) % (uint64_t)(argc - 5)], data);
         }
         size = LLVMFuzzerCustomMutator(data, size, sizeof(data), (unsigned)leat_test_random(&random));
-        run_guarded(argv[4], data, size);
+        run_guarded(file, data, size);
     }
-    EXPECT(remove(argv[4]) == 0);
+    EXPECT(close(file) == 0 && remove(argv[4]) == 0);
     return 0;
 }
