@@ -47,8 +47,11 @@ function(leat_tool name)
   _leat_link(${name} ${arg_DEPENDS})
 endfunction()
 
+# What ThreadSanitizer is there for: the tests labelled threads or system, and what they start.
+add_custom_target(leat_threaded_tests)
+
 # leat_test(<name> SOURCES <c>... [DEPENDS <layer>...] [ARGS <arg>...] [LABEL <label>])
-# Exit code 77 means skipped, with the reason printed.
+# Exit code 77 means skipped, with the reason printed. Several labels are one argument: "unit;threads".
 function(leat_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL" "SOURCES;DEPENDS;ARGS")
   add_executable(${name} ${arg_SOURCES})
@@ -57,7 +60,10 @@ function(leat_test name)
   if(NOT arg_LABEL)
     set(arg_LABEL unit)
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} SKIP_RETURN_CODE 77)
+  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABEL}" SKIP_RETURN_CODE 77)
+  if(arg_LABEL MATCHES "threads|system")
+    add_dependencies(leat_threaded_tests ${name})
+  endif()
 endfunction()
 
 # A fuzz target is libFuzzer under clang, and a corpus replay test under every compiler.
