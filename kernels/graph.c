@@ -43,11 +43,22 @@ struct leat_graph_arena {
     struct account *account; /* own, or that of the outermost graph around */
 };
 
-/*
- * Large tables lie in huge pages: a look-up in a random row then takes two thirds of the time. What is left over behind the last
- * whole one, an eighth at most, does not.
- */
-enum { HUGE_PAGE = 2 << 20, HUGE_PAGE_LEAST = 8 * HUGE_PAGE };
+enum { HUGE_PAGE = 2 << 20 };
+
+void *
+leat_large_alloc(size_t bytes)
+{
+    const bool huge = bytes >= HUGE_PAGE;
+    void *block;
+
+    if (posix_memalign(&block, huge ? HUGE_PAGE : PAYLOAD_ALIGN, bytes > 0 ? bytes : 1) != 0) {
+        return NULL;
+    }
+    if (huge) { /* where the kernel does not, all is slower, no more */
+        (void)madvise(block, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    }
+    return block;
+}
 
 /* Lies PAYLOAD_ALIGN bytes before the elements that leat_value.data points at. */
 struct payload {
@@ -68,14 +79,10 @@ payload_create(size_t bytes, bool zeroed)
 {
     LEAT_ASSERT(bytes <= LEAT_VALUE_BYTES_MAX);
     const size_t needed = (size_t)leat_round_up(bytes, PAYLOAD_ALIGN) + 2 * PAYLOAD_ALIGN;
-    const bool huge = needed >= HUGE_PAGE_LEAST;
-    void *block;
-    if (posix_memalign(&block, huge ? HUGE_PAGE : PAYLOAD_ALIGN, needed) != 0) {
+    void *block = leat_large_alloc(needed);
+    if (block == NULL) {
         (void)LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a tensor of %zu bytes", bytes);
         return NULL;
-    }
-    if (huge) { /* where the kernel does not, look-ups are slower, no more */
-        (void)madvise(block, needed / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
     }
     struct payload *payload = block;
     unsigned char *data = (unsigned char *)block + PAYLOAD_ALIGN;
@@ -428,7 +435,7 @@ leat_value_open(const struct leat_value *value, struct leat_elements *ret)
 
     *ret = (struct leat_elements){.data = value->data};
     if (!leat_value_in_place(value)) {
-        ret->data = ret->copy = aligned_alloc(PAYLOAD_ALIGN, (size_t)leat_round_up(value->data_bytes, PAYLOAD_ALIGN));
+        ret->data = ret->copy = leat_large_alloc((size_t)leat_round_up(value->data_bytes, PAYLOAD_ALIGN));
         status = ret->copy != NULL ? read_mapped(value, ret->copy)
                                    : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a tensor of %zu bytes", value->data_bytes);
     }

@@ -316,7 +316,7 @@ make_constant(struct cpu_builder *b, bool shared, const void *source, size_t byt
         constant->bytes = (size_t)leat_round_up(as_it_is ? bytes : dnnl_memory_desc_get_size(md), CPU_ALIGN);
         status = cpu_model_take(b->model, shared ? NULL : b->program, constant->bytes);
         if (status == LEAT_OK) {
-            constant->owned = aligned_alloc(CPU_ALIGN, constant->bytes + CPU_ALIGN);
+            constant->owned = leat_large_alloc(constant->bytes + CPU_ALIGN);
             constant->data = constant->owned;
             status = constant->owned != NULL ? LEAT_OK : no_memory();
         }
@@ -436,7 +436,7 @@ pack_constant(struct cpu_builder *b, bool shared, const struct leat_value *v, cp
     if (status != LEAT_OK) {
         return status;
     }
-    void *packed = aligned_alloc(CPU_ALIGN, (size_t)leat_round_up(bytes, CPU_ALIGN));
+    void *packed = leat_large_alloc((size_t)leat_round_up(bytes, CPU_ALIGN));
     struct cpu_constant *constant = calloc(1, sizeof(*constant));
     status = packed != NULL && constant != NULL ? cpu_open_constant(b, v, &elements) : no_memory();
     if (status != LEAT_OK) {

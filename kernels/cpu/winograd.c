@@ -16,7 +16,6 @@ enum {
     BLOCK_BYTES = 1 << 20,   /* of one block's tiles: half of a second-level cache of 2 MiB */
     BLOCK_LEAST = 96,        /* tiles, where the weights do not stay in that cache: they are read for each block */
     WEIGHTS_BYTES = 4 << 20, /* such weights */
-    PACKED_INPUTS = 4,
 };
 
 /* The points a = sqrt(1/2) and b = sqrt(2). */
@@ -45,56 +44,71 @@ cpu_winograd_weights_bytes(int64_t inputs, int64_t outputs)
     return (size_t)(panels_of(outputs) * POINTS * inputs * PANEL) * sizeof(float);
 }
 
-/* Of the polynomial through three weights: its values at the points over what the interpolation divides by. */
-static void
-transform_weights(const double g[3], double ret[SEEN])
+/* Of the polynomials through three weights: their values at the points over what the interpolation divides by. */
+CPU_INLINE void
+transform_weights(const __m512d g[3], __m512d ret[SEEN])
 {
-    const double at_a = 1 / (2 * A2 * (A2 - B2)), at_b = 1 / (2 * B2 * (B2 - A2));
-    ret[0] = g[0] / (A2 * B2);
-    ret[1] = at_a * (g[0] + A * g[1] + A2 * g[2]);
-    ret[2] = at_a * (g[0] - A * g[1] + A2 * g[2]);
-    ret[3] = at_b * (g[0] + B * g[1] + B2 * g[2]);
-    ret[4] = at_b * (g[0] - B * g[1] + B2 * g[2]);
+    const __m512d at_a = _mm512_set1_pd(1 / (2 * A2 * (A2 - B2))), at_b = _mm512_set1_pd(1 / (2 * B2 * (B2 - A2)));
+    const __m512d even_a = _mm512_fmadd_pd(_mm512_set1_pd(A2), g[2], g[0]), odd_a = _mm512_mul_pd(_mm512_set1_pd(A), g[1]);
+    const __m512d even_b = _mm512_fmadd_pd(_mm512_set1_pd(B2), g[2], g[0]), odd_b = _mm512_mul_pd(_mm512_set1_pd(B), g[1]);
+
+    ret[0] = _mm512_mul_pd(_mm512_set1_pd(1 / (A2 * B2)), g[0]);
+    ret[1] = _mm512_mul_pd(at_a, _mm512_add_pd(even_a, odd_a));
+    ret[2] = _mm512_mul_pd(at_a, _mm512_sub_pd(even_a, odd_a));
+    ret[3] = _mm512_mul_pd(at_b, _mm512_add_pd(even_b, odd_b));
+    ret[4] = _mm512_mul_pd(at_b, _mm512_sub_pd(even_b, odd_b));
     ret[5] = g[2];
 }
 
-/* The points of one output and input, `stride` floats apart. */
-static void
-pack_one(const float *w, float *ret_packed, int64_t stride)
+/* The points of half a vector of outputs, whose weights are `from` floats apart, of one input. */
+CPU_INLINE void
+transform_outputs(const float *w, int64_t from, __m256 ret[POINTS])
 {
-    double columns[3][SEEN];
+    const __m512i places = _mm512_set_epi64(7 * from, 6 * from, 5 * from, 4 * from, 3 * from, 2 * from, from, 0);
+    __m512d columns[3][SEEN], row[SEEN];
 
     for (int x = 0; x < 3; x++) {
-        transform_weights((const double[3]){(double)w[x], (double)w[3 + x], (double)w[6 + x]}, columns[x]);
+        __m512d g[3];
+        for (int y = 0; y < 3; y++) {
+            g[y] = _mm512_cvtps_pd(_mm512_i64gather_ps(places, w + y * 3 + x, sizeof(*w)));
+        }
+        transform_weights(g, columns[x]);
     }
     for (int y = 0; y < SEEN; y++) {
-        double row[SEEN];
-        transform_weights((const double[3]){columns[0][y], columns[1][y], columns[2][y]}, row);
-        for (int x = 0; x < SEEN; x++, ret_packed += stride) {
-            *ret_packed = (float)row[x];
+        transform_weights((const __m512d[3]){columns[0][y], columns[1][y], columns[2][y]}, row);
+        for (int x = 0; x < SEEN; x++) {
+            ret[y * SEEN + x] = _mm512_cvtpd_ps(row[x]);
         }
     }
 }
 
-/* [panels][POINTS][inputs][PANEL], with zeros behind the last output. */
-void
+/*
+ * [panels][POINTS][inputs][PANEL], with zeros behind the last output. Nothing of it is read soon: whole lines go past the
+ * caches, of which the points of an input would share one set.
+ */
+CPU_AVX512 void
 cpu_winograd_pack(const float *weights, int64_t inputs, int64_t outputs, float *ret_packed)
 {
+    const int64_t from = inputs * 9; /* one output to the next */
+
+    LEAT_ASSERT(outputs % LANES == 0);
     if (outputs % PANEL != 0) {
         memset(ret_packed, 0, cpu_winograd_weights_bytes(inputs, outputs));
     }
-    /* A few inputs of all outputs of a panel: so much of the result stays in the cache while it is written. */
-    for (int64_t first = 0; first < outputs; first += PANEL) {
-        for (int64_t begin = 0; begin < inputs; begin += PACKED_INPUTS) {
-            const int64_t end = begin + PACKED_INPUTS < inputs ? begin + PACKED_INPUTS : inputs;
-            for (int64_t o = first; o < first + PANEL && o < outputs; o++) {
-                for (int64_t i = begin; i < end; i++) {
-                    pack_one(weights + (o * inputs + i) * 9,
-                             ret_packed + (first / PANEL * POINTS * inputs + i) * PANEL + o - first, inputs * PANEL);
-                }
+    for (int64_t o = 0; o < outputs; o += LANES) {
+        float *panel = ret_packed + o / PANEL * POINTS * inputs * PANEL + o % PANEL;
+        for (int64_t i = 0; i < inputs; i++) {
+            __m256 low[POINTS], high[POINTS];
+            transform_outputs(weights + o * from + i * 9, from, low);
+            transform_outputs(weights + (o + LANES / 2) * from + i * 9, from, high);
+            for (int p = 0; p < POINTS; p++) {
+                const __m512d half = _mm512_castpd256_pd512(_mm256_castps_pd(low[p]));
+                const __m512d both = _mm512_insertf64x4(half, _mm256_castps_pd(high[p]), 1);
+                _mm512_stream_ps(panel + (p * inputs + i) * PANEL, _mm512_castpd_ps(both));
             }
         }
     }
+    _mm_sfence(); /* before anybody is told where they are */
 }
 
 /* ---- Tiles ------------------------------------------------------------------------------------------ */
