@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     On whole networks the cpu backend gives the reference backend's answers, for every plan size, team
- *          size and split of a batch, from several workers at once, and allocates and locks nothing once it is warm.
+ *          size and split of a batch, while a team grows and shrinks between batches, from several workers at once, and
+ *          allocates and locks nothing once it is warm.
  * Method   Every model of leat-zoo in its test size, in every precision that the machine has. Outputs are compared with those
  *          of the reference backend, in f32 one by one, else by how far those move when the inputs do by as much as
  *          the precision leaves open;
@@ -381,6 +382,49 @@ test_plans(const struct network *network, struct leat_model *model, struct leat_
     }
 }
 
+/* ---- A team that is resized between batches --------------------------------------------------------- */
+
+/* At random, growing and shrinking. On as many members answers are the same, bit by bit, whatever was before. */
+static void
+test_resizes(const struct network *network, struct leat_model *model)
+{
+    static const uint32_t team_sizes[] = {TEAM, 2};
+    const struct leat_plan_options options = {.items = ITEMS, .team_sizes = team_sizes, .team_size_count = 2};
+    const struct leat_team_options growing = {.size = 1, .size_max = TEAM, .spin_ns = 20000};
+    const uint32_t whole = ITEMS;
+    unsigned char *first[TEAM + 1][LEAT_TENSORS_MAX] = {{NULL}}, *outputs[LEAT_TENSORS_MAX] = {NULL};
+    uint64_t random = leat_test_seed;
+    struct leat_team *team;
+    struct leat_plan *plan;
+
+    EXPECT(leat_backend_cpu.plan_build(model, &options, &plan) == LEAT_OK);
+    EXPECT(leat_team_create(&growing, &team) == LEAT_OK);
+    void *scratch = aligned(leat_backend_cpu.plan_scratch_bytes(plan));
+    for (uint32_t size = 1; size <= TEAM; size++) {
+        make_outputs(network, first[size]);
+        leat_team_resize(team, size, size);
+        EXPECT(run(&leat_backend_cpu, plan, network, &whole, 1, scratch, team, first[size]) == LEAT_OK);
+        compare(network, ITEMS, first[size]);
+    }
+    for (uint32_t round = 0; round < LEAT_TEST_ROUNDS(20); round++) {
+        const uint32_t size = 1 + (uint32_t)(leat_test_random(&random) % TEAM);
+        make_outputs(network, outputs);
+        leat_team_resize(team, size, size);
+        EXPECT(leat_team_size(team) == size && leat_team_class(team) == size);
+        EXPECT(run(&leat_backend_cpu, plan, network, &whole, 1, scratch, team, outputs) == LEAT_OK);
+        for (uint32_t t = network->source.input_count; t < tensors_of(network); t++) {
+            EXPECT(memcmp(outputs[t], first[size][t], ITEMS * network->infos[t].item_bytes) == 0);
+        }
+        free_outputs(network, outputs);
+    }
+    for (uint32_t size = 1; size <= TEAM; size++) {
+        free_outputs(network, first[size]);
+    }
+    free(scratch);
+    leat_team_destroy(team);
+    leat_backend_cpu.plan_destroy(plan);
+}
+
 /* ---- Several workers, one plan ---------------------------------------------------------------------- */
 
 struct worker {
@@ -664,6 +708,7 @@ test_network(struct network *network, struct leat_team *team)
         network->source.precision = precision;
         EXPECT(leat_backend_cpu.model_load(&network->source, &model) == LEAT_OK);
         test_plans(network, model, team);
+        test_resizes(network, model);
         test_workers(network, model);
         EXPECT(leat_backend_cpu.plan_build(model, &options, &plan) == LEAT_OK);
         void *scratch = aligned(leat_backend_cpu.plan_scratch_bytes(plan));
