@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,28 +22,44 @@
 static const char measures[] =
     "Measures   The life of a model in the cpu backend on one core: how long it takes from a file to a plan, the first run\n"
     "           beside those that follow, how far runs spread, the memory that the process had at most less that of one\n"
-    "           that loads nothing; what a plan's run takes beside the sum of its steps; what it costs to give a worker's\n"
-    "           team a second core and to take it away, with the same answers for the same cores.\n"
-    "Beside it  ONNX Runtime from the same files, batches and core in the same run: all graph optimisations, one thread, inputs and\n"
-    "           outputs bound ahead. Its process without a model has loaded its library too.\n"
+    "           that loads nothing; what a plan's run takes beside the sum of its steps; what it costs between two\n"
+    "           batches to give a worker's team a second core and to take it away, its helper moved to that core, and what\n"
+    "           the run after that takes beside the next one on as many; what a batch of 8 queries takes beside a query of 8\n"
+    "           items. Answers on as many cores must be the same bit by bit, on others within 1e-4 of the largest.\n"
+    "Beside it  ONNX Runtime from the same files, batches and core in the same run: all graph optimisations, one thread,\n"
+    "           inputs and outputs bound ahead. Its process without a model has loaded its library too.\n"
     "           LEAT_BENCH_PYTHON names the Python that has the package onnxruntime, else it is /usr/bin/python3.\n"
-    "           Indices into tables are drawn anew before each run, the first one too, theirs the same as ours: a service meets\n"
-    "           other rows in each query, and those of one input would soon all be in the caches.\n"
-    "           First runs are also told beside runs that follow a pause of 20 ms: their core did something else meanwhile, too, and\n"
-    "           its caches are not as full of the model as in runs that follow one another.\n"
-    "           Beside the spread: what share of their CPU's time other guests of the host took from our runs, as the kernel tells\n"
-    "           it, in ticks of 10 ms as a rule, and the spread of those lives alone in which that was nothing. What other\n"
-    "           processes here took is not in it.\n"
-    "Method     Each life is a process of its own, theirs and ours in turns; files are in the page cache. --windows is how many,\n"
-    "           --window-ms how long each goes on running; --networks chooses among them, by commas. A figure is\n"
-    "           the median of the lives; of the overhead, of windows, the fastest runs of each compared.";
+    "           Indices into tables are drawn anew before each run, the first one too, theirs the same as ours: a service\n"
+    "           meets other rows in each query, and those of one input would soon all be in the caches.\n"
+    "           First runs are also told beside runs that follow a pause of 20 ms: their core did something else meanwhile,\n"
+    "           too, and its caches are not as full of the model as in runs that follow one another.\n"
+    "           Beside the spread: what share of their CPU's time other guests of the host took from our runs, as the kernel\n"
+    "           tells it, in ticks of 10 ms as a rule, and the spread of those lives alone in which that was nothing. What\n"
+    "           other processes here took is not in it.\n"
+    "Method     Each life is a process of its own, theirs and ours in turns; files are in the page cache. --windows is how\n"
+    "           many, --window-ms how long each goes on running; --networks chooses among them, by commas. A figure is\n"
+    "           the median of the lives; of the overhead, of windows, the fastest runs of each compared. p99 is of at\n"
+    "           least 500 runs of a life, however long the window, where these take at most 30 s by the first one; a life\n"
+    "           of fewer has none. Theirs has as many runs as ours. It is 2000 at the most, and 200 resizes.\n"
+    "           With three windows networks take 4 minutes at the most each, all together 10.";
 
-enum { RUNS_MAX = 20000, SYMBOLS_MAX = 4, TURNS = 200, PAUSES = 25, PAUSE_NS = 20000000 };
+enum { RUNS_MAX = 2000, RUNS_LEAST = 500, SYMBOLS_MAX = 4, TURNS = 200, GATHERED = 8 };
+enum { PAUSES = 25, PAUSES_LEAST = 3, PAUSE_NS = 20000000 };
+static const uint64_t longest_ns = 30000000000; /* that runs enough for a p99 may take */
+
+/* What else is measured of a network, once. */
+enum { OVERHEAD = 1, RESIZE = 2, GATHER = 4 };
 
 static const struct life_case {
     const char *name;
-    uint32_t items;
-} cases[] = {{"resnet50", 1}, {"resnet50", 8}, {"bert-base", 1}, {"bert-base", 8}, {"dlrm-rm2", 1}, {"dlrm-rm2", 8}};
+    uint32_t items; /* 0: no life */
+    uint32_t parts; /* with the first case of a network */
+} cases[] = {
+    {"resnet50", 1, OVERHEAD | RESIZE | GATHER}, {"resnet50", 8, 0},
+    {"bert-base", 1, OVERHEAD | RESIZE},         {"bert-base", 8, 0},
+    {"dlrm-rm2", 1, OVERHEAD},                   {"dlrm-rm2", 8, 0},
+    {"mlp", 0, RESIZE},                          {"mobilenetv2", 0, GATHER},
+};
 
 /* What is known of a network before it is loaded. */
 struct network {
@@ -57,11 +74,13 @@ struct network {
 
 /* Figures of one life; the peer prints them in this order. */
 struct life {
-    double load_ns, first_ns, p50_ns, p99_ns;
+    double load_ns, first_ns, p50_ns;
+    double p99_ns; /* of less than RUNS_LEAST runs it says nothing */
+    uint32_t runs, pauses; /* the peer gets these */
     double paused_ns; /* the median of runs after a pause */
     double stolen;    /* of the time of the runs that follow one another, by other guests of the host; ours alone */
     double peak_bytes, empty_bytes; /* resident at most; of a process without a model */
-    double import_ns, passes_ns, model_ns; /* of load_ns, the rest is the plan; ours alone */
+    double import_ns, passes_ns, model_ns, zeros_ns; /* of load_ns, the rest is the plan; ours alone */
 };
 
 static void *
@@ -169,9 +188,8 @@ load(const struct network *network, uint32_t items, uint32_t threads, struct sub
     LEAT_MUST(leat_backend_cpu.plan_build(s->model, &options, &s->plan) == LEAT_OK);
     s->scratch = allocate(leat_backend_cpu.plan_scratch_bytes(s->plan)); /* as a worker gets it */
     make_tensors(s);
-    if (items == 1) { /* on zeros, as the daemon does with its smallest plans */
-        (void)run(s, NULL);
-    }
+    /* On zeros, as the daemon does with its smallest plans. */
+    ret_life->zeros_ns = items == 1 ? (double)run(s, NULL) : 0;
     ret_life->load_ns = (double)(leat_monotonic_ns() - start_ns);
     ret_life->import_ns = (double)(imported_ns - start_ns);
     ret_life->passes_ns = (double)(passed_ns - imported_ns);
@@ -256,13 +274,22 @@ peak_bytes(void)
     return kib * 1024;
 }
 
+/* How many follow a first one that took so long. */
+static void
+choose_runs(const struct bench_options *options, struct life *life)
+{
+    const double window_ns = (double)options->window_ns, fit = window_ns / life->first_ns;
+    const double least = !options->smoke && RUNS_LEAST * life->first_ns <= (double)longest_ns ? RUNS_LEAST : 3;
+
+    life->runs = fit > RUNS_MAX ? RUNS_MAX : fit < least ? (uint32_t)least : (uint32_t)fit;
+    life->pauses = options->smoke || fit < PAUSES_LEAST ? PAUSES_LEAST : fit > PAUSES ? PAUSES : (uint32_t)fit;
+}
+
 static void
 live(const struct bench_options *options, const struct network *network, uint32_t items, struct life *ret_life)
 {
     static uint64_t runs_ns[RUNS_MAX];
     struct subject subject;
-    uint64_t spent_ns = 0;
-    uint32_t runs = 0;
 
     bench_pin(options->cpus, 1);
     ret_life->empty_bytes = peak_bytes();
@@ -270,22 +297,22 @@ live(const struct bench_options *options, const struct network *network, uint32_
     fill(network, &subject);
     write_inputs(network, &subject);
     ret_life->first_ns = (double)run(&subject, NULL);
+    choose_runs(options, ret_life);
     const uint64_t stolen_ns = bench_stolen_ns(options->cpus[0]), start_ns = leat_monotonic_ns();
-    while (runs < RUNS_MAX && (runs < 3 || spent_ns < options->window_ns)) {
+    for (uint32_t r = 0; r < ret_life->runs; r++) {
         draw(network, &subject);
-        runs_ns[runs] = run(&subject, NULL);
-        spent_ns += runs_ns[runs++];
+        runs_ns[r] = run(&subject, NULL);
     }
     ret_life->stolen = (double)(bench_stolen_ns(options->cpus[0]) - stolen_ns) / (double)(leat_monotonic_ns() - start_ns);
-    const struct bench_latency latency = bench_order(runs_ns, runs);
+    const struct bench_latency latency = bench_order(runs_ns, ret_life->runs);
     ret_life->p50_ns = (double)latency.p50;
     ret_life->p99_ns = (double)latency.p99;
-    for (runs = 0; runs < (options->smoke ? 1 : PAUSES); runs++) {
+    for (uint32_t r = 0; r < ret_life->pauses; r++) {
         (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
         draw(network, &subject);
-        runs_ns[runs] = run(&subject, NULL);
+        runs_ns[r] = run(&subject, NULL);
     }
-    ret_life->paused_ns = (double)bench_order(runs_ns, runs).p50;
+    ret_life->paused_ns = (double)bench_order(runs_ns, ret_life->pauses).p50;
     ret_life->peak_bytes = peak_bytes();
     unload(&subject);
 }
@@ -316,14 +343,14 @@ struct peer {
     char version[32];
 };
 
-/* network NULL: only whether it is there. */
+/* With as many runs as ours had. network NULL: only whether it is there. */
 static void
-their_life(const struct bench_options *options, const struct network *network, uint32_t items, struct peer *peer,
-           struct life *ret_life)
+their_life(const struct bench_options *options, const struct network *network, uint32_t items, const struct life *ours,
+           struct peer *peer, struct life *ret_life)
 {
     const char *named = getenv("LEAT_BENCH_PYTHON"), *path = named != NULL ? named : "/usr/bin/python3";
-    char *arguments[9 + SYMBOLS_MAX] = {(char *)(uintptr_t)path, (char *)(uintptr_t)LEAT_BENCH_ENGINE_LIFE_PEER};
-    char texts[3 + SYMBOLS_MAX][64];
+    char *arguments[10 + SYMBOLS_MAX] = {(char *)(uintptr_t)path, (char *)(uintptr_t)LEAT_BENCH_ENGINE_LIFE_PEER};
+    char texts[4 + SYMBOLS_MAX][64];
     uint32_t count = 2;
     int ends[2];
 
@@ -332,11 +359,13 @@ their_life(const struct bench_options *options, const struct network *network, u
         arguments[count++] = (char *)(uintptr_t)network->inputs_path;
         (void)snprintf(texts[0], sizeof(texts[0]), "%u", items);
         (void)snprintf(texts[1], sizeof(texts[1]), "%d", options->cpus[0]);
-        (void)snprintf(texts[2], sizeof(texts[2]), "%" PRIu64, options->window_ns);
+        (void)snprintf(texts[2], sizeof(texts[2]), "%u", ours->runs);
+        (void)snprintf(texts[3], sizeof(texts[3]), "%u", ours->pauses);
         for (uint32_t i = 0; i < network->length_count; i++) {
-            (void)snprintf(texts[3 + i], sizeof(texts[0]), "%s=%" PRId64, network->lengths[i].name, network->lengths[i].value);
+            const struct leat_dim_value *length = &network->lengths[i];
+            (void)snprintf(texts[4 + i], sizeof(texts[0]), "%s=%" PRId64, length->name, length->value);
         }
-        for (uint32_t i = 0; i < 3 + network->length_count; i++) {
+        for (uint32_t i = 0; i < 4 + network->length_count; i++) {
             arguments[count++] = texts[i];
         }
     }
@@ -414,7 +443,13 @@ model_ms(const struct life *life)
 static double
 plan_ms(const struct life *life)
 {
-    return (life->load_ns - life->import_ns - life->passes_ns - life->model_ns) / 1e6;
+    return (life->load_ns - life->import_ns - life->passes_ns - life->model_ns - life->zeros_ns) / 1e6;
+}
+
+static double
+zeros_ms(const struct life *life)
+{
+    return life->zeros_ns / 1e6;
 }
 
 /* target: of the ratio of ours to theirs, but of ours alone where `own`; 0: none */
@@ -429,6 +464,7 @@ static const struct figure {
     {spread, "p99/p50", "x", true, true, 1.1},    {memory_mib, "memory", "MiB", true, false, 1},
     {import_ms, "of load: import", "ms", false, false, 0}, {passes_ms, "of load: passes", "ms", false, false, 0},
     {model_ms, "of load: model", "ms", false, false, 0},   {plan_ms, "of load: plan", "ms", false, false, 0},
+    {zeros_ms, "of load: run on zeros", "ms", false, false, 0},
 };
 
 static void
@@ -464,7 +500,7 @@ print_figure(const struct bench_options *options, const struct figure *figure, c
 
 /* How much of our runs' CPU the host gave to others, and how far runs spread in lives in which it was nothing. */
 static void
-print_stolen(const struct bench_options *options, const char *subject, const struct life *ours)
+print_stolen(const struct bench_options *options, const char *subject, bool spreads_count, const struct life *ours)
 {
     static double shares[BENCH_WINDOWS_MAX], spreads[BENCH_WINDOWS_MAX];
     double worst = 0;
@@ -473,7 +509,7 @@ print_stolen(const struct bench_options *options, const char *subject, const str
     for (uint32_t w = 0; w < options->windows; w++) {
         shares[w] = 100 * ours[w].stolen;
         worst = shares[w] > worst ? shares[w] : worst;
-        if (ours[w].stolen == 0) {
+        if (spreads_count && ours[w].stolen == 0) {
             spreads[whole++] = spread(&ours[w]);
         }
     }
@@ -490,19 +526,25 @@ static void
 measure_lives(const struct bench_options *options, const struct network *network, uint32_t items, struct peer *peer)
 {
     static struct life ours[BENCH_WINDOWS_MAX], theirs[BENCH_WINDOWS_MAX];
+    uint32_t least_runs = RUNS_MAX;
     char subject[96];
 
     for (uint32_t w = 0; w < options->windows; w++) {
         our_life(options, network, items, &ours[w]);
         if (peer->there) {
-            their_life(options, network, items, peer, &theirs[w]);
+            their_life(options, network, items, &ours[w], peer, &theirs[w]);
         }
     }
     (void)snprintf(subject, sizeof(subject), "%s, %u items", network->model->name, items);
-    for (size_t f = 0; f < LEAT_COUNT_OF(figures); f++) {
-        print_figure(options, &figures[f], subject, ours, theirs, peer);
+    for (uint32_t w = 0; w < options->windows; w++) {
+        least_runs = ours[w].runs < least_runs ? ours[w].runs : least_runs;
     }
-    print_stolen(options, subject, ours);
+    for (size_t f = 0; f < LEAT_COUNT_OF(figures); f++) {
+        if (figures[f].of != spread || least_runs >= RUNS_LEAST) {
+            print_figure(options, &figures[f], subject, ours, theirs, peer);
+        }
+    }
+    print_stolen(options, subject, least_runs >= RUNS_LEAST, ours);
 }
 
 /* ---- A plan beside the sum of its steps ---------------------------------------------------------- */
@@ -573,68 +615,153 @@ measure_overhead(const struct bench_options *options, const struct network *netw
 
 /* ---- A team that grows and shrinks ---------------------------------------------------------------- */
 
-static struct leat_team *
-make_team(const struct bench_options *options, uint32_t size)
+/* How far apart two answers of `count` numbers are, of the largest. */
+static double
+difference(const float *a, const float *b, size_t count)
 {
-    const uint32_t cpus[2] = {(uint32_t)options->cpus[0], (uint32_t)options->cpus[size - 1]};
-    struct leat_team *team;
+    double largest = 0, furthest = 0;
 
-    LEAT_MUST(leat_team_create(&(struct leat_team_options){.cpus = cpus, .size = size, .spin_ns = 50000}, &team) == LEAT_OK);
-    return team;
+    for (size_t i = 0; i < count; i++) {
+        const double size = fabs((double)a[i]), apart = fabs((double)a[i] - (double)b[i]);
+        largest = size > largest ? size : largest;
+        furthest = apart > furthest ? apart : furthest;
+    }
+    return furthest > 0 ? furthest / largest : 0;
 }
 
-/* From one core to two and back. Answers on as many cores are the same, bit by bit, whatever was between. */
+/* The answer must be that of all runs on so many cores, bit by bit; the first one is kept. */
+static void
+check_answer(const struct subject *subject, void **kept)
+{
+    const uint32_t output = subject->source.input_count;
+    const size_t bytes = subject->segment.items * subject->infos[output].item_bytes;
+
+    if (*kept == NULL) {
+        *kept = allocate(bytes);
+        memcpy(*kept, subject->tensors[output], bytes);
+    }
+    LEAT_ASSERT(memcmp(*kept, subject->tensors[output], bytes) == 0);
+}
+
+/* From one core to two and back between batches, as a worker does it. A turn: both sizes, a run right after and another. */
 static void
 measure_resize(const struct bench_options *options, const struct network *network)
 {
-    static uint64_t resizes_ns[TURNS], turns_ns[TURNS], runs_ns[2][TURNS];
+    static uint64_t resizes_ns[TURNS];
+    static double costs_ns[TURNS];
+    const uint32_t cpus[2] = {(uint32_t)options->cpus[0], (uint32_t)options->cpus[1]};
     struct subject subject;
     struct life ignored = {0};
-    void *answers[2];
-    const uint32_t turns = options->smoke ? 3 : TURNS;
+    struct leat_team *team;
+    void *answers[2] = {NULL};
     char text[96];
 
     load(network, 1, 2, &subject, &ignored);
     fill(network, &subject);
-    const uint32_t output = subject.source.input_count;
-    struct leat_team *team = make_team(options, 1);
-    for (uint32_t size = 1; size <= 2; size++) { /* steady runs, and the answers */
-        leat_team_destroy(team);
-        team = make_team(options, size);
-        for (uint32_t t = 0; t < turns; t++) {
-            runs_ns[size - 1][t] = run(&subject, team);
-        }
-        answers[size - 1] = allocate(subject.infos[output].item_bytes);
-        memcpy(answers[size - 1], subject.tensors[output], subject.infos[output].item_bytes);
-    }
-    leat_team_destroy(team);
-    team = make_team(options, 1);
+    const struct leat_team_options growing = {.cpus = cpus, .size = 1, .size_max = 2, .spin_ns = 50000};
+    LEAT_MUST(leat_team_create(&growing, &team) == LEAT_OK);
+    const uint64_t trial_ns = run(&subject, team) + run(&subject, team);
+    const double fit = (double)options->window_ns * options->windows / (2 * (double)trial_ns);
+    const uint32_t turns = options->smoke ? 3 : fit > TURNS ? TURNS : fit < 20 ? 20 : (uint32_t)fit;
     for (uint32_t t = 0; t < turns; t++) {
-        resizes_ns[t] = turns_ns[t] = 0;
-        for (uint32_t step = 0; step < 2; step++) {
-            const uint32_t size = 2 - step;
+        uint64_t after_ns = 0, steady_ns = 0;
+        resizes_ns[t] = 0;
+        for (uint32_t size = 2; size >= 1; size--) {
             const uint64_t start_ns = leat_monotonic_ns();
-            leat_team_destroy(team);
-            team = make_team(options, size);
+            if (size == 2) {
+                LEAT_MUST(leat_team_pin(team, 1, cpus[1]) == LEAT_OK);
+            }
+            leat_team_resize(team, size, 0);
             resizes_ns[t] += leat_monotonic_ns() - start_ns;
-            (void)run(&subject, team);
-            turns_ns[t] += leat_monotonic_ns() - start_ns;
-            LEAT_ASSERT(memcmp(answers[size - 1], subject.tensors[output], subject.infos[output].item_bytes) == 0);
+            after_ns += run(&subject, team);
+            check_answer(&subject, &answers[size - 1]);
+            steady_ns += run(&subject, team);
+            check_answer(&subject, &answers[size - 1]);
         }
+        costs_ns[t] = (double)resizes_ns[t] + (double)after_ns - (double)steady_ns;
     }
     leat_team_destroy(team);
-    const uint64_t steady_ns = bench_order(runs_ns[0], turns).p50 + bench_order(runs_ns[1], turns).p50;
-    const struct bench_latency resize = bench_order(resizes_ns, turns), turn = bench_order(turns_ns, turns);
+    const struct bench_latency resize = bench_order(resizes_ns, turns);
     (void)snprintf(text, sizeof(text), "%s, 1 to 2 to 1 cores", network->model->name);
     bench_print(options, &(struct bench_row){.subject = text, .metric = "resize", .unit = "us", .windows = turns,
                                              .value = (double)resize.p50 / 1e3, .worst = (double)resize.p99 / 1e3,
                                              .goal = BENCH_AT_MOST, .target = 200});
-    bench_print(options, &(struct bench_row){.subject = text, .metric = "resize, and later runs", .unit = "us", .windows = turns,
-                                             .value = ((double)turn.p50 - (double)steady_ns) / 1e3,
-                                             .worst = ((double)turn.p99 - (double)steady_ns) / 1e3,
+    bench_print(options, &(struct bench_row){.subject = text, .metric = "resize, and later runs", .unit = "us",
+                                             .windows = turns, .value = bench_median(costs_ns, turns) / 1e3,
                                              .goal = BENCH_AT_MOST, .target = 200});
+    const size_t count = subject.infos[subject.source.input_count].item_bytes / sizeof(float);
+    const double apart = difference(answers[0], answers[1], count);
+    LEAT_ASSERT(apart <= 1e-4);
+    bench_print(options, &(struct bench_row){.subject = text, .metric = "answers of both apart", .unit = "of the largest",
+                                             .windows = 1, .value = apart, .goal = BENCH_AT_MOST, .target = 1e-4});
     free(answers[0]);
     free(answers[1]);
+    unload(&subject);
+}
+
+/* ---- Batches of several queries -------------------------------------------------------------------- */
+
+/* Inputs of as many queries lie in as many places, as in clients' arenas, apart from each other; their outputs too. */
+static void
+measure_gather(const struct bench_options *options, const struct network *network)
+{
+    static double ratios[BENCH_WINDOWS_MAX], shares[BENCH_WINDOWS_MAX];
+    static uint64_t whole_ns[RUNS_MAX], apart_ns[RUNS_MAX], copies_ns[RUNS_MAX];
+    struct leat_segment queries[GATHERED];
+    struct subject subject;
+    struct life ignored = {0};
+    char text[96];
+
+    bench_pin(options->cpus, 1);
+    load(network, GATHERED, 1, &subject, &ignored);
+    fill(network, &subject);
+    const uint32_t inputs = subject.source.input_count, tensors = inputs + subject.source.output_count;
+    for (uint32_t q = 0; q < GATHERED; q++) {
+        queries[q] = (struct leat_segment){.items = 1};
+        for (uint32_t t = 0; t < tensors; t++) {
+            const size_t bytes = subject.infos[t].item_bytes;
+            void *own = allocate(bytes);
+            memcpy(own, (const char *)subject.tensors[t] + q * bytes, bytes);
+            queries[q].tensors[t] = own;
+        }
+    }
+    void *copy = allocate(GATHERED * subject.infos[0].item_bytes);
+    const double fit = (double)options->window_ns / (2 * (double)run(&subject, NULL));
+    const uint32_t runs = fit > RUNS_MAX ? RUNS_MAX : fit < 3 ? 3 : (uint32_t)fit;
+    for (uint32_t w = 0; w < options->windows; w++) {
+        for (uint32_t r = 0; r < runs; r++) {
+            whole_ns[r] = run(&subject, NULL);
+            const uint64_t start_ns = leat_monotonic_ns();
+            LEAT_MUST(leat_backend_cpu.plan_run(subject.plan, queries, GATHERED, subject.scratch, NULL) == LEAT_OK);
+            apart_ns[r] = leat_monotonic_ns() - start_ns;
+            const uint64_t copy_ns = leat_monotonic_ns(); /* after a run, which leaves little of the inputs in the caches */
+            for (uint32_t q = 0; q < GATHERED; q++) {
+                memcpy((char *)copy + q * subject.infos[0].item_bytes, queries[q].tensors[0], subject.infos[0].item_bytes);
+            }
+            __asm__ volatile("" : : "r"(copy) : "memory");
+            copies_ns[r] = leat_monotonic_ns() - copy_ns;
+        }
+        const double whole = (double)bench_order(whole_ns, runs).p50;
+        ratios[w] = 100 * ((double)bench_order(apart_ns, runs).p50 / whole - 1);
+        shares[w] = 100 * (double)bench_order(copies_ns, runs).p50 / whole;
+    }
+    for (uint32_t q = 0; q < GATHERED; q++) { /* whose answers are the same */
+        for (uint32_t t = inputs; t < tensors; t++) {
+            const size_t bytes = subject.infos[t].item_bytes;
+            LEAT_ASSERT(memcmp(queries[q].tensors[t], (const char *)subject.tensors[t] + q * bytes, bytes) == 0);
+        }
+        for (uint32_t t = 0; t < tensors; t++) {
+            free((void *)(uintptr_t)queries[q].tensors[t]);
+        }
+    }
+    free(copy);
+    (void)snprintf(text, sizeof(text), "%s, %u queries of 1 item", network->model->name, GATHERED);
+    bench_print(options, &(struct bench_row){.subject = text, .metric = "beside a query of as many", .unit = "%",
+                                             .windows = options->windows, .value = bench_median(ratios, options->windows),
+                                             .goal = BENCH_AT_MOST, .target = 1});
+    bench_print(options, &(struct bench_row){.subject = text, .metric = "copy of their inputs, of a run", .unit = "%",
+                                             .windows = options->windows, .value = bench_median(shares, options->windows),
+                                             .goal = BENCH_AT_MOST, .target = 1});
     unload(&subject);
 }
 
@@ -675,17 +802,18 @@ int
 main(int argc, char **argv)
 {
     struct bench_option own[] = {{"networks", NULL}, {NULL, NULL}};
-    struct bench_options options = {.name = "engine_life", .windows = 5, .window_ns = 2000000000, .own = own};
+    struct bench_options options = {.name = "engine_life", .windows = 3, .window_ns = 2000000000, .own = own};
     char folder[] = "/tmp/leat-bench-XXXXXX";
     struct network network = {.model = NULL};
     struct peer peer = {.there = false};
+    const char *written = "";
     int status;
 
     if (!bench_parse(argc, argv, measures, &options, &status)) {
         return status;
     }
     LEAT_MUST(mkdtemp(folder) != NULL);
-    their_life(&options, NULL, 0, &peer, NULL);
+    their_life(&options, NULL, 0, NULL, &peer, NULL);
     if (!peer.there) {
         bench_print_missing(&options, "ONNX Runtime", "the Python has no package onnxruntime");
     }
@@ -693,15 +821,22 @@ main(int argc, char **argv)
         if (own[0].value != NULL && !bench_is_listed(own[0].value, cases[c].name)) {
             continue;
         }
-        if (c == 0 || strcmp(cases[c].name, cases[c - 1].name) != 0) {
-            with_network(&options, folder, cases[c].name, &network);
-            apart(&options, &network, measure_overhead);
+        if (strcmp(cases[c].name, written) != 0) { /* large files are made once */
+            written = cases[c].name;
+            with_network(&options, folder, written, &network);
+            if ((cases[c].parts & OVERHEAD) != 0) {
+                apart(&options, &network, measure_overhead);
+            }
+            if ((cases[c].parts & RESIZE) != 0 && options.cpu_count > 1) {
+                apart(&options, &network, measure_resize);
+            }
+            if ((cases[c].parts & GATHER) != 0) {
+                apart(&options, &network, measure_gather);
+            }
         }
-        measure_lives(&options, &network, cases[c].items, &peer);
-    }
-    if (options.cpu_count > 1 && (own[0].value == NULL || bench_is_listed(own[0].value, "mlp"))) {
-        with_network(&options, folder, "mlp", &network);
-        apart(&options, &network, measure_resize);
+        if (cases[c].items > 0) {
+            measure_lives(&options, &network, cases[c].items, &peer);
+        }
     }
     (void)unlink(network.path);
     (void)unlink(network.inputs_path);

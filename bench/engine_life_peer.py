@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The peer of bench/engine_life.c: one life of a model in ONNX Runtime.
 
-engine_life_peer.py [MODEL INPUTS BATCH CPU WINDOW_NS NAME=SIZE...]
+engine_life_peer.py [MODEL INPUTS BATCH CPU RUNS PAUSES NAME=SIZE...]
 
 Prints the version of ONNX Runtime, nothing where it is not there; and, of a model with one thread on that CPU, with free dimensions of
 these sizes and indices drawn anew before each run: ns of the session's creation, of the first run, of the median and of the
-99th percentile of those that follow for WINDOW_NS, of the median of some after a pause of 20 ms each, and the bytes that were
+99th percentile of the RUNS that follow, of the median of PAUSES more, each after a pause of 20 ms, and the bytes that were
 resident at most, at the end and before the session. INPUTS has the elements of each input; of one of whole numbers, the number
 that they are below.
 """
@@ -20,7 +20,6 @@ try:
 except ImportError:
     sys.exit(0)
 
-PAUSES = 25
 TYPES = {"tensor(float)": numpy.float32, "tensor(int64)": numpy.int64}
 
 
@@ -65,7 +64,7 @@ def bind(session, file, batch, sizes):
     return binding, indices
 
 
-def live(model, inputs, batch, window_ns, sizes):
+def live(model, inputs, batch, runs, pauses, sizes):
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
@@ -80,24 +79,23 @@ def live(model, inputs, batch, window_ns, sizes):
         binding, indices = bind(session, file, batch, sizes)
     drawn = draw(indices, 0)
     first_ns = timed(session.run_with_iobinding, binding)
-    runs_ns, spent_ns = [], 0
-    while len(runs_ns) < 20000 and (len(runs_ns) < 3 or spent_ns < window_ns):
+    runs_ns = []
+    for _ in range(runs):
         drawn = draw(indices, drawn)
         runs_ns.append(timed(session.run_with_iobinding, binding))
-        spent_ns += runs_ns[-1]
     runs_ns.sort()
     paused_ns = []
-    for _ in range(PAUSES):
+    for _ in range(pauses):
         time.sleep(0.02)
         drawn = draw(indices, drawn)
         paused_ns.append(timed(session.run_with_iobinding, binding))
     paused_ns.sort()
-    print(load_ns, first_ns, runs_ns[len(runs_ns) // 2], runs_ns[len(runs_ns) * 99 // 100], paused_ns[PAUSES // 2], peak_bytes(),
+    print(load_ns, first_ns, runs_ns[len(runs_ns) // 2], runs_ns[len(runs_ns) * 99 // 100], paused_ns[pauses // 2], peak_bytes(),
           empty)
 
 
 print(onnxruntime.__version__, flush=True)
 if len(sys.argv) > 1:
-    model, inputs, batch, cpu, window_ns = sys.argv[1:6]
+    model, inputs, batch, cpu, runs, pauses = sys.argv[1:7]
     os.sched_setaffinity(0, {int(cpu)})
-    live(model, inputs, int(batch), int(window_ns), {n: int(s) for n, s in (word.split("=") for word in sys.argv[6:])})
+    live(model, inputs, int(batch), int(runs), int(pauses), {n: int(s) for n, s in (word.split("=") for word in sys.argv[7:])})
