@@ -5,6 +5,7 @@
  * shape and the number of threads alone.
  */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cpu/activation.h"
@@ -14,6 +15,7 @@
 #include "kernels/cpu/image.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/program.h"
+#include "kernels/cpu/whole_image.h"
 #include "kernels/cpu/winograd.h"
 #include "kernels/op.h"
 #include "kernels/team.h"
@@ -87,6 +89,27 @@ direct_of(const struct leat_node *node, const int64_t *source, const int64_t *re
     };
 }
 
+/* Its bounds are in units of the result, and such as that can hold. */
+static struct cpu_whole_image
+whole_image_of(const struct leat_node *node, const struct leat_value *source, const struct cpu_tensor *result, const int64_t *window)
+{
+    struct cpu_whole_image image = {
+        .conv = direct_of(node, source->dims, result->md.dims, window),
+        .pixels_in_one = CPU_WHOLE_PIXEL / fmaxf(-source->least, source->most),
+        .result = result->md.data_type == dnnl_u8   ? CPU_WHOLE_U8
+                  : result->md.data_type == dnnl_s8 ? CPU_WHOLE_S8
+                                                    : CPU_WHOLE_F32,
+    };
+
+    image.conv.least /= result->scale;
+    image.conv.most /= result->scale;
+    if (image.result != CPU_WHOLE_F32) {
+        image.conv.least = fmaxf(image.conv.least, image.result == CPU_WHOLE_U8 ? 0 : INT8_MIN);
+        image.conv.most = fminf(image.conv.most, image.result == CPU_WHOLE_U8 ? UINT8_MAX : INT8_MAX);
+    }
+    return image;
+}
+
 static struct cpu_depthwise
 depthwise_of(const struct leat_node *node, const int64_t *source, const int64_t *result, const int64_t *window)
 {
@@ -132,6 +155,7 @@ struct work {
     struct cpu_direct direct;
     struct cpu_expand expand;
     struct cpu_winograd winograd;
+    struct cpu_whole_image whole_image;
 };
 
 static const float *
@@ -154,6 +178,16 @@ run_image(const struct work *work, uint32_t member)
     void *const *p = work->call->pointers;
     unsigned char *scratch = (unsigned char *)p[SCRATCH] + member * cpu_image_scratch_bytes(&work->direct);
     cpu_image_run(&work->direct, p[SOURCE], p[WEIGHTS], bias_of(work->call), p[RESULT], scratch, member, work->members);
+}
+
+enum { SUMS = BIAS + 1, WHOLE_ARGS };
+
+static void
+run_whole_image(const struct work *work, uint32_t member)
+{
+    void *const *p = work->call->pointers;
+    unsigned char *scratch = (unsigned char *)p[SCRATCH] + member * cpu_whole_image_scratch_bytes(&work->whole_image.conv);
+    cpu_whole_image_run(&work->whole_image, p[SOURCE], p[WEIGHTS], p[SUMS], p[BIAS], p[RESULT], scratch, member, work->members);
 }
 
 static void
@@ -238,6 +272,17 @@ image(const struct cpu_call *call)
 }
 
 static enum leat_status
+whole_image(const struct cpu_call *call)
+{
+    const struct cpu_step *step = call->step;
+    struct work work = {.run = run_whole_image};
+    work.whole_image = whole_image_of(step->node, &call->program->graph->values[step->node->inputs[0]],
+                                      &call->program->tensors[step->args[RESULT].tensor], step->dims);
+    run(call, &work);
+    return LEAT_OK;
+}
+
+static enum leat_status
 depthwise(const struct cpu_call *call)
 {
     struct work work = {.run = run_depthwise};
@@ -298,6 +343,14 @@ pack_image(const struct leat_value *weights, void *ret_packed)
     const int64_t *w = weights->dims;
     cpu_image_pack(&(struct cpu_direct){.outputs = w[0], .inputs = w[1], .kernel_down = w[2], .kernel_across = w[3]},
                    weights->data, ret_packed);
+}
+
+static void
+pack_whole_image(const struct leat_value *weights, void *ret_packed)
+{
+    const int64_t *w = weights->dims;
+    cpu_whole_image_pack(&(struct cpu_direct){.outputs = w[0], .inputs = w[1], .kernel_down = w[2], .kernel_across = w[3]},
+                         weights->data, ret_packed);
 }
 
 static void
@@ -365,6 +418,25 @@ suits_image(const struct cpu_builder *b, const struct cpu_direct *conv, dnnl_mem
     }
     *ret_source = cpu_value_md(&b->graph->values[value]);
     return cpu_same_bytes(&b->program->tensors[source].md, ret_source);
+}
+
+/* Of the model's inputs, in a network of 8-bit whole numbers; bf16 with AMX is as fast. */
+static bool
+suits_whole_image(const struct cpu_builder *b, const struct leat_window *w)
+{
+    const struct leat_node *node = b->node;
+    const struct leat_value *x = leat_node_input(b->graph, node, 0), *weights = leat_node_input(b->graph, node, 1);
+    const struct leat_value *bias = leat_node_input(b->graph, node, 2), *y = leat_node_output(b->graph, node, 0);
+    const uint32_t amx = dnnl_cpu_isa_avx512_core_amx, source = b->best[node->inputs[0]];
+    const dnnl_memory_desc_t planes = cpu_value_md(x);
+
+    return cpu_model_is_quantised(b->model) && cpu_whole_image_runs_here() && (dnnl_get_effective_cpu_isa() & amx) != amx &&
+           w->rank == 2 && w->dilation[LEAT_WINDOW_RANK - 2] == 1 && w->dilation[LEAT_WINDOW_RANK - 1] == 1 &&
+           w->kernel[LEAT_WINDOW_RANK - 2] <= CPU_IMAGE_WINDOW_MAX && w->kernel[LEAT_WINDOW_RANK - 1] <= CPU_WHOLE_ACROSS_MAX &&
+           leat_node_int(node, "group", 1) == 1 && x->dims[1] <= CPU_IMAGE_INPUTS_MAX && y->dims[1] % CPU_LANES == 0 && !y->bounded &&
+           weights->data != NULL && (bias == NULL || bias->data != NULL) && node->fused_add == LEAT_VALUE_NONE &&
+           node->fused_activation <= LEAT_ACTIVATION_CLIP && cpu_has_range(x) && source != CPU_NONE &&
+           cpu_same_bytes(&b->program->tensors[source].md, &planes);
 }
 
 static bool
@@ -442,6 +514,90 @@ cpu_lower_own_conv(struct cpu_builder *b, const struct cpu_conv *conv)
                         cpu_direct_scratch_bytes(&parameters));
     }
     return LEAT_AGAIN;
+}
+
+/* What sums are multiplied by, and the bias, in units of the result. LEAT_AGAIN where floats are too coarse for that. */
+static enum leat_status
+whole_image_sums(struct cpu_builder *b, const struct cpu_whole_image *image, float result_scale, struct cpu_arg args[WHOLE_ARGS])
+{
+    const struct leat_value *weights = leat_node_input(b->graph, b->node, 1), *bias = leat_node_input(b->graph, b->node, 2);
+    const size_t channels = (size_t)image->conv.outputs;
+    struct leat_elements elements;
+    float *numbers = calloc(2 * channels, sizeof(*numbers));
+
+    if (numbers == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+    }
+    enum leat_status status = cpu_open_constant(b, weights, &elements);
+    if (status == LEAT_OK) {
+        bool good = true;
+        for (size_t c = 0; c < channels; c++) {
+            numbers[c] = 1 / (image->pixels_in_one * cpu_whole_image_factor(&image->conv, elements.data, (int64_t)c) * result_scale);
+            numbers[channels + c] = bias != NULL ? ((const float *)bias->data)[c] / result_scale : 0;
+            good = good && isnormal(numbers[c]) && isfinite(numbers[channels + c]);
+        }
+        leat_elements_close(&elements);
+        status = good ? LEAT_OK : LEAT_AGAIN;
+    }
+    if (status == LEAT_OK) {
+        status = cpu_private_vector(b, numbers, channels, &args[SUMS].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_private_vector(b, numbers + channels, channels, &args[BIAS].tensor);
+    }
+    free(numbers);
+    return status;
+}
+
+enum leat_status
+cpu_lower_whole_image(struct cpu_builder *b, const struct leat_window *w)
+{
+    const struct leat_node *node = b->node;
+    const dnnl_memory_desc_t none = {.ndims = 0};
+    const uint32_t y = LEAT_WINDOW_RANK - 2, x = LEAT_WINDOW_RANK - 1;
+    const int64_t window[6] = {w->kernel[y], w->kernel[x], w->stride[y], w->stride[x], w->pad_begin[y], w->pad_begin[x]};
+    const int64_t *d = leat_node_output(b->graph, node, 0)->dims;
+    const int64_t strides[4] = {d[1] * d[2] * d[3], 1, d[1] * d[3], d[1]};
+    struct cpu_tensor result = {.scale = 1};
+    struct cpu_arg args[WHOLE_ARGS] = {{0, 0}};
+    struct cpu_step *step;
+
+    if (!suits_whole_image(b, w)) {
+        return LEAT_AGAIN;
+    }
+    result.md = cpu_strided_md(d, strides, 4);
+    const bool whole = b->wants_whole[node->outputs[0]];
+    if (whole) {
+        result.md.data_type = cpu_whole_type(leat_node_output(b->graph, node, 0), &result.scale);
+    }
+    const struct cpu_whole_image image = whole_image_of(node, leat_node_input(b->graph, node, 0), &result, window);
+    args[SOURCE].tensor = b->best[node->inputs[0]];
+    enum leat_status status = whole_image_sums(b, &image, result.scale, args);
+    if (status == LEAT_OK && whole) {
+        status = cpu_new_tensor(b, &result.md, dnnl_memory_desc_get_size(&result.md), &args[RESULT].tensor);
+    } else if (status == LEAT_OK) {
+        status = cpu_destination(b, &result.md, &args[RESULT].tensor);
+    }
+    if (status == LEAT_OK) {
+        b->program->tensors[args[RESULT].tensor].scale = result.scale;
+        status = cpu_constant_packed(b, node->inputs[1], pack_whole_image, cpu_whole_image_weights_bytes(&image.conv),
+                                     &args[WEIGHTS].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_new_tensor(b, &none, b->program->threads * cpu_whole_image_scratch_bytes(&image.conv), &args[SCRATCH].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_add_kernel(b, whole_image, args, WHOLE_ARGS, &step);
+    }
+    if (status == LEAT_OK) {
+        memcpy(step->dims, window, sizeof(window));
+        if (whole) {
+            cpu_set_whole(b, args[RESULT].tensor);
+        } else {
+            cpu_set_output(b, 0, args[RESULT].tensor);
+        }
+    }
+    return status;
 }
 
 /* One pixel a row. */

@@ -158,6 +158,11 @@ cpu_lower_conv(struct cpu_builder *b)
     const dnnl_memory_desc_t any_x = cpu_any_md(x->dims, x->rank, type), any_y = cpu_any_md(y->dims, y->rank, type);
     const dnnl_memory_desc_t bias_md = bias != NULL ? cpu_value_md(bias) : (dnnl_memory_desc_t){.ndims = 0};
     status = lower_quantised(b, &geometry, &seen_as);
+#if defined(__x86_64__)
+    if (status == LEAT_AGAIN) {
+        status = cpu_lower_whole_image(b, &window);
+    }
+#endif
     if (status != LEAT_AGAIN) {
         return status;
     }

@@ -231,6 +231,8 @@ LEAT_MUST_CHECK enum leat_status cpu_destination(struct cpu_builder *b, const dn
 
 /* Which nodes multiply whole numbers, and which values are read as such. */
 void cpu_plan_quantised(struct cpu_builder *b);
+/* It has one whose steps are numbers that floats divide by. */
+bool cpu_has_range(const struct leat_value *value);
 /* How a value with a range is stored: u8 where nothing is negative, else s8 about 0; an element is `scale` times that. */
 dnnl_data_type_t cpu_whole_type(const struct leat_value *value, float *ret_scale);
 
@@ -274,6 +276,8 @@ struct cpu_conv {
 bool cpu_has_channels_last(const dnnl_memory_desc_t *md);
 /* On a kernel of our own, where one is faster than oneDNN's. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_own_conv(struct cpu_builder *b, const struct cpu_conv *conv);
+/* The same of the first one where others multiply whole numbers of 8 bits: in 16 bits. */
+LEAT_MUST_CHECK enum leat_status cpu_lower_whole_image(struct cpu_builder *b, const struct leat_window *window);
 /* y[rows][columns] = x[rows][inner] w, and what goes with it; w is the node's input 1, a constant. */
 struct cpu_product {
     int64_t rows, inner, columns;

@@ -7,7 +7,8 @@
  * Steps      One for each tensor of activations, from its range; one for each output channel of weights.
  * Overflow   Processors without VNNI add two products of u8 and s8 in 16 bits, and cap them. There weights have 7 bits: two times
  *            255 * 64 fit. Products of s8 stay in floats there: oneDNN's negate -128 in 8 bits.
- * First, last  What has no product before it, or none behind it, stays in floats: few multiplications, which decide much.
+ * First, last  What has no product before it, or none behind it, has more than 8 bits: few multiplications, which decide much. A first
+ *            convolution has 13 and 10 at least where there is VNNI (whole_image.h), all else floats.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -27,9 +28,8 @@ enum {
 
 /* ---- Which ------------------------------------------------------------------------------------------ */
 
-/* One whose steps are numbers that floats divide by. */
-static bool
-has_range(const struct leat_value *value)
+bool
+cpu_has_range(const struct leat_value *value)
 {
     return fmaxf(-value->least, value->most) >= 1e-30f;
 }
@@ -40,7 +40,7 @@ cpu_whole_type(const struct leat_value *value, float *ret_scale)
     const float most = fmaxf(-value->least, value->most);
     const bool is_signed = value->least < 0;
 
-    LEAT_ASSERT(has_range(value));
+    LEAT_ASSERT(cpu_has_range(value));
     *ret_scale = most / (float)(is_signed ? S8_MOST : U8_MOST);
     return is_signed ? dnnl_s8 : dnnl_u8;
 }
@@ -115,11 +115,11 @@ ask_reader(struct cpu_builder *b, uint32_t n)
         b->wants_whole[node->inputs[0]] = true;
     }
     for (uint32_t i = 0; i < node->input_count; i++) {
-        if (node->inputs[i] != LEAT_VALUE_NONE && !has_range(&graph->values[node->inputs[i]])) {
+        if (node->inputs[i] != LEAT_VALUE_NONE && !cpu_has_range(&graph->values[node->inputs[i]])) {
             b->wants_whole[node->inputs[i]] = false;
         }
     }
-    if (node->fused_add != LEAT_VALUE_NONE && !has_range(&graph->values[node->fused_add])) {
+    if (node->fused_add != LEAT_VALUE_NONE && !cpu_has_range(&graph->values[node->fused_add])) {
         b->wants_whole[node->fused_add] = false;
     }
 }
@@ -134,7 +134,7 @@ cpu_plan_quantised(struct cpu_builder *b)
     for (uint32_t n = 0; n < graph->node_count; n++) {
         const struct leat_node *node = &graph->nodes[n];
         b->quantised[n] = is_product(graph, node) && marks[node->inputs[0]] &&
-                          has_range(&graph->values[node->inputs[0]]);
+                          cpu_has_range(&graph->values[node->inputs[0]]);
         if (is_product(graph, node) || any_input(node, marks)) {
             mark_outputs(node, marks);
         }

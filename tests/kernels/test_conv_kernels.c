@@ -5,7 +5,9 @@
  * Method   Random shapes against plain loops in double precision; places before and behind results and scratch hold
  *          what must stay; every number of members must give the same bytes; an item of NaN must not reach its
  *          neighbours. Then networks of one convolution through the backend against the reference backend, with what
- *          may be fused onto it; the program of some of them must hold a step of our own.
+ *          may be fused onto it; the program of some of them must hold a step of our own. Images in whole numbers: sums of
+ *          pixels and weights as they are rounded, pixels beyond their range and none among them; in a network, half a step of
+ *          its result and what 16 bits leave.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +21,9 @@
 #include "kernels/cpu/expand.h"
 #include "kernels/cpu/image.h"
 #include "kernels/cpu/logarithm.h"
+#include "kernels/cpu/calibrate.h"
 #include "kernels/cpu/program.h"
+#include "kernels/cpu/whole_image.h"
 #include "kernels/cpu/winograd.h"
 #include "kernels/graph.h"
 #include "kernels/op.h"
@@ -297,6 +301,137 @@ test_image(void)
         c.out_width = (c.width + c.pad_left + between(0, 3) - c.kernel_across) / c.stride_across + 1;
         if (c.out_height >= 1 && c.out_width >= 1) {
             test_image_shape(&c);
+        }
+    }
+}
+
+/* ---- Images in whole numbers ------------------------------------------------------------------------ */
+
+/* As it is stored: rounded, and capped where that is not. */
+static double
+whole_pixel(const struct cpu_whole_image *w, float pixel)
+{
+    const float steps = pixel * w->pixels_in_one;
+    return isnan(pixel) ? -INT16_MAX : nearbyint((double)fminf(fmaxf(steps, -INT16_MAX), INT16_MAX));
+}
+
+static void
+check_whole_image(const struct cpu_whole_image *w, const float *planes, const float *weights, const float *sums, const float *bias,
+                  const unsigned char *result)
+{
+    const struct cpu_direct *c = &w->conv;
+    const size_t sources = (size_t)(c->items * c->inputs * c->height * c->width);
+    const int64_t taps = c->kernel_down * c->kernel_across, count = c->outputs * c->inputs * taps;
+    float *pixels = guarded(sources), *whole = guarded((size_t)count);
+
+    for (size_t i = 0; i < sources; i++) { /* [items][height][width][inputs] */
+        const size_t plane = (size_t)(c->height * c->width), channels = (size_t)c->inputs;
+        const size_t item = i / plane / channels, pixel = i / channels % plane, channel = i % channels;
+        pixels[i] = (float)whole_pixel(w, planes[(item * channels + channel) * plane + pixel]);
+    }
+    for (int64_t o = 0; o < c->outputs; o++) {
+        double total = 0, most = 0;
+        for (int64_t t = 0; t < c->inputs * taps; t++) {
+            const float *weight = &weights[o * c->inputs * taps + t];
+            whole[o * c->inputs * taps + t] = rintf(*weight * cpu_whole_image_factor(c, weights, o));
+            total += fabs((double)whole[o * c->inputs * taps + t]);
+            most = fmax(most, fabs((double)whole[o * c->inputs * taps + t]));
+        }
+        EXPECT(total <= CPU_WHOLE_SUM && most <= INT16_MAX);
+        EXPECT(most == 0 || most >= 0.9 * CPU_WHOLE_SUM / (double)(c->inputs * taps) || most >= INT16_MAX - 1); /* and not coarser */
+    }
+    const int64_t results = c->items * c->out_height * c->out_width * c->outputs;
+    for (int64_t r = 0; r < results; r += between(1, 1 + 2 * results / SAMPLES)) {
+        const int64_t o = r % c->outputs, x = r / c->outputs % c->out_width, y = r / c->outputs / c->out_width % c->out_height;
+        double size, sum = sum_at(c, pixels, whole, r / c->outputs / c->out_width / c->out_height, y, x, o, &size);
+        EXPECT(fabs(sum) <= INT32_MAX);
+        sum = fmin(fmax(sum * (double)sums[o] + (double)bias[o], (double)c->least), (double)c->most);
+        const double bound = 1e-6 * (size * (double)sums[o] + fabs((double)bias[o]) + 1);
+        const double got = w->result == CPU_WHOLE_F32  ? (double)((const float *)(const void *)result)[r]
+                           : w->result == CPU_WHOLE_U8 ? (double)result[r]
+                                                       : (double)((const int8_t *)result)[r];
+        EXPECT(fabs(got - sum) <= bound + (w->result == CPU_WHOLE_F32 ? 0 : 0.5));
+    }
+    release(pixels, sources);
+    release(whole, (size_t)count);
+}
+
+static void
+test_whole_image_shape(const struct cpu_whole_image *w)
+{
+    const struct cpu_direct *c = &w->conv;
+    const size_t sources = (size_t)(c->items * c->inputs * c->height * c->width);
+    const size_t results = (size_t)(c->items * c->out_height * c->out_width * c->outputs);
+    const size_t result_floats = w->result == CPU_WHOLE_F32 ? results : results / sizeof(float), channels = (size_t)c->outputs;
+    const size_t weight_count = (size_t)(c->outputs * c->inputs * c->kernel_down * c->kernel_across);
+    const size_t packed_count = cpu_whole_image_weights_bytes(c) / sizeof(float);
+    const size_t scratch_count = cpu_whole_image_scratch_bytes(c) / sizeof(float);
+    float *planes = guarded_random(sources), *weights = guarded_random(weight_count), *packed = guarded(packed_count);
+    float *sums = guarded_random(channels), *bias = guarded_random(channels);
+    float *result = guarded(result_floats), *again = guarded(result_floats);
+
+    for (size_t i = 0; i < sources; i++) {
+        const float hostile[] = {NAN, INFINITY, -INFINITY, 1e30f, 9, -9};
+        if (between(0, 40) == 0) {
+            planes[i] = hostile[between(0, LEAT_COUNT_OF(hostile) - 1)];
+        } else if (between(0, 3) == 0) {
+            planes[i] = between(0, 1) != 0 ? 8 : -8; /* as far as it is not capped */
+        }
+    }
+    for (size_t o = 0; o < channels; o++) {
+        const size_t of_channel = weight_count / channels;
+        const bool lone = between(0, 5) == 0; /* all of the channel's in one weight, or none at all */
+        for (size_t t = 0; t < of_channel && lone; t++) {
+            weights[o * of_channel + t] = t == o % of_channel && o % 2 == 0 ? 1e-3f : 0;
+        }
+        sums[o] = (w->result == CPU_WHOLE_F32 ? 1e-8f : 1e-6f) * (1.5f + sums[o]);
+        bias[o] *= w->result == CPU_WHOLE_F32 ? 1 : 100;
+    }
+    cpu_whole_image_pack(c, weights, (int16_t *)(void *)packed);
+    for (uint32_t members = 1; members <= MEMBERS; members++) {
+        float *scratch = guarded(scratch_count), *to = members == 1 ? result : again;
+        for (uint32_t m = 0; m < members; m++) {
+            cpu_whole_image_run(w, planes, (const int16_t *)(void *)packed, sums, bias, to, scratch, m, members);
+        }
+        release(scratch, scratch_count);
+        EXPECT(memcmp(result, to, result_floats * sizeof(*result)) == 0);
+    }
+    check_whole_image(w, planes, weights, sums, bias, (const unsigned char *)result);
+    release(planes, sources);
+    release(weights, weight_count);
+    release(packed, packed_count);
+    release(sums, channels);
+    release(bias, channels);
+    release(result, result_floats);
+    release(again, result_floats);
+}
+
+static void
+test_whole_image(void)
+{
+    static const float least[] = {-INFINITY, 0, -128}, most[] = {INFINITY, 255, 127};
+
+    for (int round = 0; round < KERNEL_ROUNDS; round++) {
+        struct cpu_whole_image w = {.conv = {.items = between(1, 3),
+                                             .inputs = between(1, CPU_IMAGE_INPUTS_MAX),
+                                             .outputs = 16 * between(1, 9),
+                                             .height = between(1, 30),
+                                             .width = between(1, 40),
+                                             .kernel_down = between(1, 7),
+                                             .kernel_across = between(1, 7),
+                                             .stride_down = between(1, 3),
+                                             .stride_across = between(1, 3),
+                                             .pad_top = between(0, 3),
+                                             .pad_left = between(0, 3)},
+                                    .pixels_in_one = CPU_WHOLE_PIXEL,
+                                    .result = (enum cpu_whole_result)between(0, 2)};
+        struct cpu_direct *c = &w.conv;
+        c->out_height = (c->height + c->pad_top + between(0, 3) - c->kernel_down) / c->stride_down + 1;
+        c->out_width = (c->width + c->pad_left + between(0, 3) - c->kernel_across) / c->stride_across + 1;
+        c->least = fmaxf(least[w.result], between(0, 1) != 0 ? 0 : -INFINITY);
+        c->most = fminf(most[w.result], between(0, 2) == 0 ? 60 : INFINITY);
+        if (c->out_height >= 1 && c->out_width >= 1) {
+            test_whole_image_shape(&w);
         }
     }
 }
@@ -710,6 +845,102 @@ test_networks(struct leat_team *team)
     }
 }
 
+/*
+ * The first of a network in 8 bits: an image, and two that pass on what it makes, of which the second is in floats. Its activation
+ * is Relu, Clip at `clip` or NULL; its result is s8 or, signed or not, u8.
+ */
+static struct leat_graph *
+image_graph(const struct network *n, const float *weights, bool is_signed, float range, float clip)
+{
+    const char *made = n->activation != NULL ? "active" : "first";
+    float identity[16 * 16] = {0};
+    struct leat_graph *graph = NULL;
+    struct builder b;
+
+    for (int c = 0; c < 16; c++) {
+        identity[c * 17] = 1;
+    }
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, n->inputs, n->image, n->image));
+    (void)builder_constant(&b, "weights", 1, weights, DIMS(16, n->inputs, n->kernel, n->kernel));
+    (void)builder_constant(&b, "ones", 1, identity, DIMS(16, 16, 1, 1));
+    (void)builder_constant(&b, "more_ones", 1, identity, DIMS(16, 16, 1, 1));
+    Onnx__NodeProto *node = builder_node(&b, "Conv", "x weights", "first");
+    (void)builder_ints(&b, node, "strides", DIMS(n->stride, n->stride));
+    (void)builder_ints(&b, node, "pads", DIMS(n->pad, n->pad, n->pad, n->pad));
+    (void)builder_constant(&b, "zero", 1, (const float[]){0}, NULL, 0);
+    (void)builder_constant(&b, "clip", 1, &clip, NULL, 0);
+    if (n->activation != NULL) {
+        (void)builder_node(&b, n->activation, strcmp(n->activation, "Clip") == 0 ? "first zero clip" : "first", made);
+    }
+    (void)builder_node(&b, "Conv", n->activation != NULL ? "active ones" : "first ones", "second");
+    (void)builder_node(&b, "Conv", "second more_ones", "y");
+    builder_output(&b, "y");
+    EXPECT(builder_import(&b, &graph) == LEAT_OK);
+    EXPECT(leat_graph_optimise(graph, ~UINT64_C(0)) == LEAT_OK);
+    builder_fini(&b);
+    EXPECT(leat_graph_set_range(graph, &(struct leat_range){"x", -1, 1}));
+    EXPECT(leat_graph_set_range(graph, &(struct leat_range){made, is_signed ? -range : 0, range}));
+    return graph;
+}
+
+/* Its first layer is right to what 16 bits leave, not 8: half a step of its result. */
+static void
+test_first_image(const struct network *n, bool is_signed, float range, uint32_t items, struct leat_team *team)
+{
+    const int64_t out = (n->image + 2 * n->pad - n->kernel) / n->stride + 1, taps = n->kernel * n->kernel;
+    const struct cpu_direct c = {.items = items, .inputs = n->inputs, .outputs = 16, .height = n->image, .width = n->image,
+                                 .out_height = out, .out_width = out, .kernel_down = n->kernel, .kernel_across = n->kernel,
+                                 .stride_down = n->stride, .stride_across = n->stride, .pad_top = n->pad, .pad_left = n->pad};
+    const size_t plane = (size_t)(n->image * n->image), inputs = (size_t)n->inputs, sources = items * inputs * plane;
+    const size_t results = items * 16 * (size_t)(out * out), weight_count = (size_t)(16 * n->inputs * taps);
+    float *x = guarded_random(sources), *pixels = guarded(sources), *weights = guarded_random(weight_count), *y = guarded(results);
+    const float clip = 0.6f * range;
+    struct leat_graph *graph = image_graph(n, weights, is_signed, range, clip);
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    struct leat_model_source source = {.graph = graph, .infos = infos, .precision = LEAT_PRECISION_INT8};
+    struct leat_model *model;
+
+    EXPECT(leat_graph_signature(graph, infos, &source.input_count, &source.output_count) == LEAT_OK);
+    EXPECT(leat_backend_cpu.model_load(&source, &model) == LEAT_OK);
+    EXPECT(!cpu_whole_image_runs_here() || own_convolutions(model, graph, items, 1) >= 1);
+    leat_backend_cpu.model_destroy(model);
+    for (size_t i = 0; i < sources; i++) {
+        pixels[i] = x[(i / inputs / plane * inputs + i % inputs) * plane + i / inputs % plane];
+    }
+    for (int with_team = 0; with_team < 2; with_team++) {
+        answer(&leat_backend_cpu, &source, items, with_team != 0 ? team : NULL, x, results, y);
+        for (size_t i = 0; i < results; i++) { /* [items][16][out][out] */
+            const int64_t at = (int64_t)(i % (size_t)(out * out)), o = (int64_t)(i / (size_t)(out * out) % 16);
+            const double step = (double)range / (is_signed ? 127 : 255);
+            double size, sum = sum_at(&c, pixels, weights, (int64_t)(i / (size_t)(16 * out * out)), at / out, at % out, o, &size);
+            sum = fmin(fmax(sum, is_signed ? -128 * step : 0), (is_signed ? 127 : 255) * step);
+            sum = n->activation != NULL && strcmp(n->activation, "Clip") == 0 ? fmin(sum, (double)clip) : sum;
+            /* Each term is off by half a step of the pixel and of the weight, at most. */
+            const double off = 0.5 * (double)(n->inputs * taps) * (1.0 / CPU_WHOLE_PIXEL + 1.1 * (double)(n->inputs * taps) / CPU_WHOLE_SUM);
+            EXPECT(fabs((double)y[i] - sum) <= 0.5 * step + off + 1e-5);
+        }
+    }
+    leat_graph_destroy(graph);
+    release(x, sources);
+    release(pixels, sources);
+    release(weights, weight_count);
+    release(y, results);
+}
+
+static void
+test_first_images(struct leat_team *team)
+{
+    static const char *const activations[] = {NULL, NULL, "Relu", "Clip"};
+
+    for (int round = 0; round < NETWORK_ROUNDS; round++) {
+        const int64_t kernel = between(1, 7);
+        const struct network n = {.inputs = between(1, 4), .image = between(7, 20), .kernel = kernel, .stride = between(1, 2),
+                                  .pad = between(0, kernel / 2), .activation = activations[between(0, 3)]};
+        test_first_image(&n, n.activation == NULL && between(0, 1) != 0, (float)between(1, 40), (uint32_t)between(1, ITEMS), team);
+    }
+}
+
 /* More members than rows and vectors of channels, which leaves some of them without work, whatever the step. */
 static void
 test_many_members(void)
@@ -857,8 +1088,14 @@ main(void)
         test_expand();
         test_activations();
     }
+    if (cpu_whole_image_runs_here()) {
+        test_whole_image();
+    }
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
     test_networks(team);
+    if ((leat_backend_precisions(&leat_backend_cpu) & LEAT_PRECISION_BIT(LEAT_PRECISION_INT8)) != 0) {
+        test_first_images(team);
+    }
     test_many_members();
     test_bottlenecks(team);
     const struct network window = {64, 64, 14, 3, 1, 1, 1, true, true, "Relu", false};
