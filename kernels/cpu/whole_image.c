@@ -94,7 +94,7 @@ round_row(const float *from, int64_t count, float factor, int16_t *to)
     const __m512 most = _mm512_set1_ps(INT16_MAX), least = _mm512_set1_ps(-INT16_MAX), factors = _mm512_set1_ps(factor);
 
     for (int64_t i = 0; i < count; i += CPU_LANES) {
-        const __mmask16 mask = count - i < CPU_LANES ? (__mmask16)((1U << (count - i)) - 1) : (__mmask16)~0U;
+        const __mmask16 mask = (__mmask16)(count - i < CPU_LANES ? (1U << (count - i)) - 1 : UINT16_MAX);
         const __m512 steps = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, from + i), factors);
         const __m512i whole = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(steps, least), most)); /* NaN is the least */
         _mm512_mask_cvtepi32_storeu_epi16(to + i, mask, whole);
