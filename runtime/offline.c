@@ -17,8 +17,7 @@
 enum {
     NICE = 10,
     SLOTS_MAX = 256,    /* items under way */
-    BATCHES_AHEAD = 2,  /* for each worker: one runs, one waits */
-    BATCH_ITEMS = 8,    /* of a usual batch: larger ones take long, and policies cut them */
+    ITEMS_AHEAD = 16,   /* for each worker: some run, and others wait while answers are made durable */
     JOBS_MAX = LEAT_OFFLINE_JOBS_MAX + LEAT_REGISTRY_JOBS_KEPT,
 };
 
@@ -465,6 +464,8 @@ struct run {
     uint64_t fresh, failed;
     uint64_t pause_ns; /* nothing is asked before: the daemon had no room */
     struct slot slots[SLOTS_MAX];
+    struct leat_offline_answer answers[LEAT_OFFLINE_ANSWERS_MAX]; /* that are written */
+    uint32_t answer_count;
 };
 
 static uint64_t
@@ -496,9 +497,8 @@ open_session(struct run *run)
 {
     const struct leat_daemon_options *daemon = &run->offline->daemon->options;
     const uint32_t tensors = run->target.input_count + run->target.output_count;
-    const uint32_t batch = run->target.items_max < BATCH_ITEMS ? run->target.items_max : BATCH_ITEMS;
     struct leat_options options = LEAT_OPTIONS_INIT;
-    uint64_t slot_bytes = 0, wanted = (uint64_t)daemon->worker_count * BATCHES_AHEAD * batch;
+    uint64_t slot_bytes = 0, wanted = (uint64_t)daemon->worker_count * ITEMS_AHEAD;
 
     for (uint32_t t = 0; t < tensors; t++) {
         slot_bytes += tensor_bytes(&run->target, t) + 4096;
@@ -613,6 +613,32 @@ take_back(struct run *run)
     }
 }
 
+/* What is written becomes durable, and counts. */
+static enum leat_status
+finish_answers(struct run *run)
+{
+    uint32_t finished;
+
+    const enum leat_status status =
+        leat_offline_finish(&run->job->folders, &run->target, run->answers, run->answer_count, &finished);
+    run->answer_count = 0;
+    run->fresh += finished;
+    return status;
+}
+
+static enum leat_status
+put_answer(struct run *run, const struct slot *slot)
+{
+    enum leat_status status = run->answer_count == LEAT_OFFLINE_ANSWERS_MAX ? finish_answers(run) : LEAT_OK;
+
+    if (status == LEAT_OK) {
+        status = leat_offline_write(&run->job->folders, run->answer_count, run->items.names[slot->item], &run->target, slot->items,
+                                    &slot->tensors[run->target.input_count], &run->answers[run->answer_count]);
+        run->answer_count += status == LEAT_OK;
+    }
+    return status;
+}
+
 /* An error is not the item's: the job waits. */
 static enum leat_status
 finish_item(struct run *run, const struct leat_completion *done)
@@ -622,7 +648,6 @@ finish_item(struct run *run, const struct leat_completion *done)
                          (done->outcome == LEAT_OUTCOME_REJECTED &&
                           (done->reason == LEAT_REASON_QUEUE_FULL || done->reason == LEAT_REASON_DRAINING ||
                            done->reason == LEAT_REASON_IN_FLIGHT || done->reason == LEAT_REASON_TARGET));
-    enum leat_status status;
     char error[128];
 
     slot->used = false;
@@ -635,10 +660,7 @@ finish_item(struct run *run, const struct leat_completion *done)
                                                     : LEAT_OK;
     }
     if (done->outcome == LEAT_OUTCOME_OK) {
-        status = leat_offline_write(&run->job->folders, run->items.names[slot->item], &run->target, slot->items,
-                                    &slot->tensors[run->target.input_count]);
-        run->fresh += status == LEAT_OK;
-        return status;
+        return put_answer(run, slot);
     }
     (void)snprintf(error, sizeof(error), "%s: %s", leat_outcome_text(done->outcome), leat_reason_text(done->reason));
     return fail_item(run, slot->item, error);
@@ -721,6 +743,8 @@ run_items(struct run *run)
         } else if (leat_monotonic_ns() >= run->pause_ns) {
             status = ask_more(run);
         }
+        const enum leat_status finished = finish_answers(run); /* workers have something to do meanwhile */
+        status = status == LEAT_OK ? finished : status;
         publish(run);
         const uint64_t until_ns = run->offline->sampled_ns + LEAT_OFFLINE_SAMPLE_NS;
         if (status == LEAT_OK && run->in_flight > 0) {
@@ -741,8 +765,9 @@ run_items(struct run *run)
             break;
         }
     }
+    const enum leat_status finished = finish_answers(run);
     publish(run);
-    return status;
+    return status == LEAT_OK ? finished : status;
 }
 
 /* OK: it is done, or was stopped or cancelled. */
@@ -763,6 +788,7 @@ run_job(struct run *run)
     job->began_ns = leat_monotonic_ns();
     unlock(run->offline);
     publish(run);
+    leat_offline_clear(&job->folders);
     status = leat_offline_report_begin(&job->folders, &run->report);
     if (status == LEAT_OK && run->items.count > 0) {
         status = open_session(run);

@@ -70,7 +70,7 @@ leat_offline_folder_close(struct leat_offline_folder *folder)
     }
 }
 
-/* What is being written: one file of a job at a time, and its report. */
+/* What is being written. */
 static struct name
 unfinished(const struct leat_offline_folders *folders, const char *what)
 {
@@ -106,6 +106,15 @@ create(const struct leat_offline_folders *folders, const char *name, FILE **ret_
     }
     *ret_file = file;
     return LEAT_OK;
+}
+
+static struct name
+unfinished_answer(const struct leat_offline_folders *folders, uint32_t place, uint32_t output)
+{
+    char what[32];
+
+    (void)snprintf(what, sizeof(what), "answer-%u.%u", place, output);
+    return unfinished(folders, what);
 }
 
 /* Closes the file in any case. */
@@ -383,29 +392,66 @@ put_output(FILE *file, bool as_array, const struct leat_tensor_info *info, uint3
     return fwrite(data, 1, bytes, file) == bytes ? LEAT_OK : LEAT_FAIL(LEAT_ERR_SYS, "cannot write %zu bytes", bytes);
 }
 
-enum leat_status
-leat_offline_write(const struct leat_offline_folders *folders, const char *name, const struct leat_target *target, uint32_t items,
-                   void *const *outputs)
+void
+leat_offline_clear(const struct leat_offline_folders *folders)
 {
-    const struct name made = unfinished(folders, "answer");
-    const int folder = folders->output.fd;
-    FILE *file;
-
-    if (is_answered(folders, target, name)) { /* by another job, meanwhile: its outputs stay together */
-        return LEAT_OK;
+    for (uint32_t place = 0; place < LEAT_OFFLINE_ANSWERS_MAX; place++) {
+        for (uint32_t o = 0; o < LEAT_TENSORS_MAX; o++) {
+            (void)unlinkat(folders->output.fd, unfinished_answer(folders, place, o).text, 0);
+        }
     }
-    for (uint32_t o = target->output_count; o-- > 0;) {
-        enum leat_status status = create(folders, made.text, &file);
+}
+
+static void
+close_files(struct leat_offline_answer *answer)
+{
+    for (uint32_t o = 0; o < answer->output_count; o++) {
+        if (answer->files[o] != NULL) {
+            (void)fclose(answer->files[o]);
+        }
+    }
+    *answer = (struct leat_offline_answer){0};
+}
+
+enum leat_status
+leat_offline_write(const struct leat_offline_folders *folders, uint32_t place, const char *name, const struct leat_target *target,
+                   uint32_t items, void *const *outputs, struct leat_offline_answer *ret_answer)
+{
+    struct leat_offline_answer answer = {.name = name, .output_count = target->output_count};
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t o = 0; o < target->output_count && status == LEAT_OK; o++) {
+        status = create(folders, unfinished_answer(folders, place, o).text, &answer.files[o]);
         if (status == LEAT_OK) {
-            status = put_output(file, is_array(name), &target->tensors[target->input_count + o], items, outputs[o]);
-            status = settle(file, status);
+            status = put_output(answer.files[o], is_array(name), &target->tensors[target->input_count + o], items, outputs[o]);
         }
-        if (status != LEAT_OK) {
-            return status;
+        if (status == LEAT_OK && fflush(answer.files[o]) != 0) {
+            status = LEAT_FAIL(LEAT_ERR_SYS, "cannot write to the output folder");
         }
-        /* The first output makes the answer, and one that is there stays. Others that are there without it are of who died. */
-        const struct name final = answer_name(name, target, o);
-        if (renameat2(folder, made.text, folder, final.text, o == 0 ? RENAME_NOREPLACE : 0) == 0) {
+        if (status == LEAT_OK) { /* under way with others: one commit of the file system makes all of them durable */
+            (void)sync_file_range(fileno(answer.files[o]), 0, 0, SYNC_FILE_RANGE_WRITE);
+        }
+    }
+    if (status != LEAT_OK) {
+        close_files(&answer);
+        return status;
+    }
+    *ret_answer = answer;
+    return LEAT_OK;
+}
+
+/* The first output makes the answer, and one that is there stays. Others that are there without it are of who died. */
+static enum leat_status
+name_answer(const struct leat_offline_folders *folders, uint32_t place, const struct leat_target *target, const char *name)
+{
+    const int folder = folders->output.fd;
+    const bool there = is_answered(folders, target, name); /* by another job, meanwhile: its outputs stay together */
+
+    for (uint32_t o = target->output_count; o-- > 0;) {
+        const struct name made = unfinished_answer(folders, place, o), final = answer_name(name, target, o);
+        if (there) {
+            (void)unlinkat(folder, made.text, 0);
+        } else if (renameat2(folder, made.text, folder, final.text, o == 0 ? RENAME_NOREPLACE : 0) == 0) {
             leat_registry_step();
         } else if (o == 0 && errno == EEXIST) {
             (void)unlinkat(folder, made.text, 0);
@@ -414,6 +460,29 @@ leat_offline_write(const struct leat_offline_folders *folders, const char *name,
         }
     }
     return LEAT_OK;
+}
+
+enum leat_status
+leat_offline_finish(const struct leat_offline_folders *folders, const struct leat_target *target, struct leat_offline_answer *answers,
+                    uint32_t count, uint32_t *ret_finished)
+{
+    enum leat_status status = LEAT_OK;
+
+    *ret_finished = 0;
+    for (uint32_t place = 0; place < count; place++) {
+        enum leat_status settled = LEAT_OK;
+        for (uint32_t o = 0; o < answers[place].output_count; o++) {
+            settled = settle(answers[place].files[o], settled);
+            answers[place].files[o] = NULL;
+        }
+        if (settled == LEAT_OK) {
+            settled = name_answer(folders, place, target, answers[place].name);
+        }
+        *ret_finished += settled == LEAT_OK;
+        status = status == LEAT_OK ? settled : status;
+        answers[place] = (struct leat_offline_answer){0};
+    }
+    return status;
 }
 
 /* ---- Report ----------------------------------------------------------------------------------- */

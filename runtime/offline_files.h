@@ -5,7 +5,8 @@
  * Role     An item is a regular file whose name ends with .npy, an array of one item or several, or .raw, their bytes alone. Its
  *          answer has the same name and form; of several outputs each has the number of the output before that ending:
  *          cat.npy, cat.0.npy. It is written under another name, synced and renamed, the first output last: an item is answered
- *          once that one's name is there, and never by half. An answer that is there stays; other outputs without the first are
+ *          once that one's name is there, and never by half. Several are written before they are synced, for what a disk takes
+ *          to make files durable it takes for some as for one. An answer that is there stays; other outputs without the first are
  *          of a run that died, and are replaced, so that all outputs are of one run. So is whatever else has such a name: where
  *          outputs are several, the folder is to be the job's own. What could not be answered is told in a report, a line of
  *          JSON for each item, which is there once the job has ended.
@@ -67,9 +68,27 @@ void leat_offline_free_items(struct leat_offline_items *items); /* accepts zeroe
 LEAT_MUST_CHECK enum leat_status leat_offline_read(const struct leat_offline_folders *folders, const char *name,
                                                    const struct leat_target *target, void *to, uint32_t *ret_items);
 
-/* What was answered; outputs[i] is the i-th output. An answer that is there stays. An error is the folder's: the item has none. */
-LEAT_MUST_CHECK enum leat_status leat_offline_write(const struct leat_offline_folders *folders, const char *name,
-                                                    const struct leat_target *target, uint32_t items, void *const *outputs);
+#define LEAT_OFFLINE_ANSWERS_MAX 32u /* that are written and not finished */
+
+/* Written, and neither durable nor under its name. */
+struct leat_offline_answer {
+    const char *name; /* the item's; the caller's */
+    uint32_t output_count;
+    FILE *files[LEAT_TENSORS_MAX];
+};
+
+/* Before the first is written: removes what a run that died left unfinished. */
+void leat_offline_clear(const struct leat_offline_folders *folders);
+/*
+ * What was answered; outputs[i] is the i-th output. The places of those that are not finished are 0, 1, ... below
+ * LEAT_OFFLINE_ANSWERS_MAX. An error is the folder's: the item has no answer.
+ */
+LEAT_MUST_CHECK enum leat_status leat_offline_write(const struct leat_offline_folders *folders, uint32_t place, const char *name,
+                                                    const struct leat_target *target, uint32_t items, void *const *outputs,
+                                                    struct leat_offline_answer *ret_answer);
+/* Those at places 0 to count - 1: durable, and under their names. An answer that is there stays. The first error; others go on. */
+LEAT_MUST_CHECK enum leat_status leat_offline_finish(const struct leat_offline_folders *folders, const struct leat_target *target,
+                                                     struct leat_offline_answer *answers, uint32_t count, uint32_t *ret_finished);
 
 /* A new report, or NULL with an error; one line for an item; under its name and durable, or gone where it has no lines. */
 LEAT_MUST_CHECK enum leat_status leat_offline_report_begin(const struct leat_offline_folders *folders, FILE **ret_report);

@@ -220,6 +220,20 @@ fill(uint32_t run)
     }
 }
 
+static enum leat_status
+answer(const char *name, uint32_t items)
+{
+    struct leat_offline_answer made;
+    uint32_t finished;
+
+    enum leat_status status = leat_offline_write(&folders, 0, name, &target, items, outputs, &made);
+    if (status == LEAT_OK) {
+        status = leat_offline_finish(&folders, &target, &made, 1, &finished);
+        EXPECT(finished == (status == LEAT_OK));
+    }
+    return status;
+}
+
 static void
 test_answers(void)
 {
@@ -232,9 +246,9 @@ test_answers(void)
     fill(1);
     put_array("a.npy", LEAT_DTYPE_F32, 1, DIM);
     put_array("b.npy", LEAT_DTYPE_F32, 2, DIM);
-    EXPECT(leat_offline_write(&folders, "b.npy", &target, 2, outputs) == LEAT_OK);
+    EXPECT(answer("b.npy", 2) == LEAT_OK);
     check_answer("b", 2);
-    EXPECT(leat_offline_write(&folders, "r.raw", &target, 3, outputs) == LEAT_OK);
+    EXPECT(answer("r.raw", 3) == LEAT_OK);
     path_of("out", "r.0.raw", path);
     EXPECT(stat(path, &info) == 0 && info.st_size == ITEMS_MAX * DIM * 4);
     EXPECT(leat_offline_list(&folders, &target, &items) == LEAT_OK);
@@ -243,16 +257,16 @@ test_answers(void)
 
     /* What is there stays, and what somebody else linked to the name that we write under is not written to. */
     fill(2);
-    EXPECT(leat_offline_write(&folders, "b.npy", &target, 1, outputs) == LEAT_OK);
+    EXPECT(answer("b.npy", 1) == LEAT_OK);
     fill(1);
     check_answer("b", 2);
     path_of("in", "a.npy", victim);
     path_of("out", "a.1.npy", path); /* without the first output it is nobody's answer */
     put_file(path, "OLD!");
-    path_of("out", ".leat-offline-7.answer", path);
+    path_of("out", ".leat-offline-7.answer-0.1", path);
     EXPECT(link(victim, path) == 0 && stat(victim, &info) == 0);
     const off_t size = info.st_size;
-    EXPECT(leat_offline_write(&folders, "a.npy", &target, 1, outputs) == LEAT_OK);
+    EXPECT(answer("a.npy", 1) == LEAT_OK);
     EXPECT(stat(victim, &info) == 0 && info.st_size == size && info.st_nlink == 1);
     EXPECT(count_entries("out") == 6);
     check_answer("a", 1);
@@ -275,14 +289,22 @@ exists(const char *name)
     return access(path, F_OK) == 0;
 }
 
+/* Two answers that are made durable together. */
 static enum leat_status
 answer_and_report(void)
 {
+    struct leat_offline_answer answers[2] = {0};
+    uint32_t finished = 0;
     FILE *report = NULL;
 
+    leat_offline_clear(&folders);
     enum leat_status status = leat_offline_report_begin(&folders, &report);
+    for (uint32_t i = 0; i < 2 && status == LEAT_OK; i++) {
+        status = leat_offline_write(&folders, i, i == 0 ? "a.npy" : "c.npy", &target, 2, outputs, &answers[i]);
+    }
     if (status == LEAT_OK) {
-        status = leat_offline_write(&folders, "a.npy", &target, 2, outputs);
+        status = leat_offline_finish(&folders, &target, answers, 2, &finished);
+        EXPECT(status != LEAT_OK || finished == 2);
     }
     if (status == LEAT_OK) {
         status = leat_offline_report_add(report, "b\".npy", "it is \"bad\"");
@@ -312,15 +334,20 @@ test_death_at_every_step(void)
         }
         EXPECT(waitpid(child, &ended, 0) == child);
         EXPECT(WIFEXITED(ended) ? WEXITSTATUS(ended) == 0 : WTERMSIG(ended) == SIGKILL);
-        const bool answered = exists("a.0.npy");
-        if (answered) {
-            check_answer("a", 2);
+        const bool answered[2] = {exists("a.0.npy"), exists("c.0.npy")};
+        EXPECT(answered[0] || !answered[1]);
+        for (uint32_t i = 0; i < 2; i++) {
+            if (answered[i]) {
+                check_answer(i == 0 ? "a" : "c", 2);
+            }
         }
         fill(2);
         EXPECT(answer_and_report() == LEAT_OK);
-        fill(answered ? 1 : 2);
-        check_answer("a", 2);
-        EXPECT(count_entries("out") == 3); /* the answer's two, the report, and nothing that was left */
+        for (uint32_t i = 0; i < 2; i++) {
+            fill(answered[i] ? 1 : 2);
+            check_answer(i == 0 ? "a" : "c", 2);
+        }
+        EXPECT(count_entries("out") == 5); /* the answers' two each, the report, and nothing that was left */
         path_of("out", "leat-offline-7.failed.jsonl", path);
         FILE *report = fopen(path, "r");
         EXPECT(report != NULL);
@@ -328,10 +355,10 @@ test_death_at_every_step(void)
         EXPECT(got == strlen(line) && memcmp(text, line, got) == 0 && fclose(report) == 0);
         FILE *again = NULL;
         EXPECT(leat_offline_report_begin(&folders, &again) == LEAT_OK);
-        EXPECT(leat_offline_report_end(&folders, again, false) == LEAT_OK && count_entries("out") == 2);
+        EXPECT(leat_offline_report_end(&folders, again, false) == LEAT_OK && count_entries("out") == 4);
         stop();
     }
-    EXPECT(step > 15);
+    EXPECT(step > 25);
 }
 
 static void
@@ -370,7 +397,7 @@ test_owners(void)
     EXPECT(link(path, linked) == 0);
     expect_error("b.npy", LEAT_ERR_ACCESS, "belongs to user 54322, the job to user 54321");
     expect_error("c.npy", LEAT_ERR_ACCESS, "belongs to user 54322");
-    EXPECT(leat_offline_write(&folders, "a.npy", &target, 1, outputs) == LEAT_OK);
+    EXPECT(answer("a.npy", 1) == LEAT_OK);
     struct stat info;
     path_of("out", "a.0.npy", path);
     EXPECT(stat(path, &info) == 0 && info.st_uid == OTHER);

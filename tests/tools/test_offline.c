@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     `leat offline`: every item of a folder is answered once and right, or told of in the report, also if the daemon is
- *          killed at any step that changes the disk, drained or started with other folders in place, or if the application
- *          goes and comes; what was cancelled can go on; while online queries keep the workers busy, nothing starts; a pipeline
- *          answers a job beside online queries, and refuses neither.
- * Method   leatd with models that copy their input, and a leatd that kills itself at a step, each step in turn.
+ *          killed at any step that changes the disk, or at any moment with tens of items under way, drained or started with
+ *          other folders in place, or if the application goes and comes; what was cancelled can go on; while online queries
+ *          keep the workers busy, nothing starts; a pipeline answers a job beside online queries, and refuses neither.
+ * Method   leatd with models that copy their input, and a leatd that kills itself at a step, each step in turn. Kills at any
+ *          moment come after a number of answers and of looks at the job that are drawn from the seed. An answer that was seen
+ *          after a kill is the same file at the end: who had answered twice would have made another.
  */
 #include <dirent.h>
 #include <sched.h>
@@ -612,9 +614,94 @@ test_death_at_every_step(void)
     EXPECT(step > 30);
 }
 
+/* ---- Kills at any moment ---------------------------------------------------------------------- */
+
+enum { KILLED_ITEMS = 480, KILLS = 10, UNDER_WAY = 30, LOOKS_MAX = 20 };
+
+static const char many_workers[] = "workers: [{count: 3}]\n";
+
+struct seen {
+    uint64_t inode;
+    struct timespec written;
+};
+
+/* Returns how many there are. */
+static uint32_t
+look_at_answers(const char *folder, struct seen *seen)
+{
+    struct stat info;
+    uint32_t answered = 0;
+
+    for (uint32_t item = 0; item < KILLED_ITEMS; item++) {
+        if (!is_answered(folder, item)) {
+            EXPECT(seen[item].inode == 0); /* what was there stays */
+            continue;
+        }
+        EXPECT(stat(item_path(folder, item), &info) == 0);
+        if (seen[item].inode == 0) {
+            seen[item] = (struct seen){.inode = info.st_ino, .written = info.st_mtim};
+        }
+        EXPECT(seen[item].inode == info.st_ino && seen[item].written.tv_sec == info.st_mtim.tv_sec &&
+               seen[item].written.tv_nsec == info.st_mtim.tv_nsec);
+        answered++;
+    }
+    return answered;
+}
+
+/* Until there are so many answers and so many items are under way, and so many looks longer; or until it is done. */
+static void
+await_items(uint64_t id, uint64_t answered, uint64_t looks)
+{
+    struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
+    bool begun = false, done = false;
+    char text[64];
+
+    (void)snprintf(text, sizeof(text), "{\"op\":\"offline-show\",\"id\":%llu}", (unsigned long long)id);
+    for (uint64_t look = 0; !done && (!begun || look < looks); look += begun) {
+        json_t *job = leatd_request(session, text);
+        begun = begun || (leatd_number(job, "answered") >= answered && leatd_number(job, "in_flight") >= UNDER_WAY);
+        done = strcmp(json_string_value(json_object_get(job, "state")), "done") == 0;
+        json_decref(job);
+    }
+    leat_close(session);
+}
+
+/* One job after the other, each killed until it is done, until as many kills as are wanted had left items to do. */
+static void
+test_kills_at_any_moment(void)
+{
+    uint64_t random = leat_test_seed;
+    char output[32];
+
+    put_items("killed", 0, KILLED_ITEMS);
+    leatd_start(&leatd, many_workers);
+    for (uint32_t job = 0, kills = 0; kills < KILLS; job++) {
+        static struct seen seen[KILLED_ITEMS];
+        uint32_t answered = 0;
+        memset(seen, 0, sizeof(seen));
+        (void)snprintf(output, sizeof(output), "killed-%u-out", job);
+        EXPECT(submit("slow", "killed", output) == 0);
+        const uint64_t id = printed_id();
+        while (answered < KILLED_ITEMS && kills < KILLS) {
+            const uint64_t more = leat_test_random(&random) % (KILLED_ITEMS / KILLS);
+            await_items(id, answered + more, leat_test_random(&random) % LOOKS_MAX);
+            leatd_end(&leatd, SIGKILL);
+            answered = look_at_answers(output, seen);
+            kills += answered < KILLED_ITEMS;
+            leatd_start(&leatd, many_workers);
+        }
+        EXPECT(run("show", id, "--wait", NULL) == 0);
+        expect_counts(KILLED_ITEMS, KILLED_ITEMS, 0);
+        EXPECT(look_at_answers(output, seen) == KILLED_ITEMS);
+        expect_answers(output, KILLED_ITEMS, 0);
+    }
+    leatd_end(&leatd, SIGTERM);
+}
+
 int
 main(void)
 {
+    leat_test_init();
     leatd_init(&leatd);
     leatd_start(&leatd, one_worker);
     test_items_and_report();
@@ -625,6 +712,7 @@ main(void)
     test_pipeline();
     leatd_end(&leatd, SIGTERM);
     test_death_at_every_step();
+    test_kills_at_any_moment();
     leatd_fini(&leatd);
     return 0;
 }
