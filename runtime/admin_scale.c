@@ -4,6 +4,7 @@
 
 #include "runtime/admin_private.h"
 #include "runtime/cpuset.h"
+#include "runtime/relief_keeper.h"
 #include "runtime/scale_keeper.h"
 
 static json_t *
@@ -96,14 +97,15 @@ describe_held(struct leat_daemon *daemon, uint32_t worker)
     leat_daemon_held(daemon, worker, &held);
     const char *group = leat_cpusets_path(daemon->options.cpusets, worker);
     json_t *object = describe_serving(daemon, held.cpu_count, held.application);
-    json_t *more = json_pack("{s:I, s:o, s:o, s:I, s:I, s:s, s:I, s:I, s:I, s:s?, s:o?, s:s}", "worker", (json_int_t)worker,
+    json_t *more = json_pack("{s:I, s:o, s:o, s:I, s:I, s:s, s:I, s:I, s:I, s:s, s:s?, s:o?, s:s}", "worker", (json_int_t)worker,
                              "sizes", describe_sizes(daemon, worker), "cpus",
                              daemon->options.pin ? numbers(held.cpus, held.cpu_count) : json_array(), "node",
                              (json_int_t)daemon->options.workers[worker].node, "class", (json_int_t)held.shape.worker_class,
                              "class_name", daemon->classes[held.shape.worker_class].name, "since_ns",
                              (json_int_t)(leat_monotonic_ns() - held.since_ns), "resizes", (json_int_t)held.resizes,
-                             "moves", (json_int_t)held.moves, "group", group[0] != '\0' ? group : NULL, "pending",
-                             describe_pending(daemon, &held), "trouble", held.trouble);
+                             "moves", (json_int_t)held.moves, "stays", leat_relief_keeper_stays(daemon, worker), "group",
+                             group[0] != '\0' ? group : NULL, "pending", describe_pending(daemon, &held), "trouble",
+                             held.trouble);
     (void)json_object_update(object, more);
     json_decref(more);
     return object;

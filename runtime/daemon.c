@@ -17,6 +17,7 @@
 #include "runtime/offline.h"
 #include "runtime/validation.h"
 #include "runtime/policy_keeper.h"
+#include "runtime/relief_keeper.h"
 #include "runtime/scale_keeper.h"
 
 #define TICK_NS UINT64_C(500000000)
@@ -817,6 +818,9 @@ start_parts(struct leat_daemon *daemon)
     if (status == LEAT_OK) {
         status = leat_scale_keeper_create(daemon);
     }
+    if (status == LEAT_OK) {
+        status = leat_relief_keeper_create(daemon);
+    }
     return status;
 }
 
@@ -908,6 +912,9 @@ leat_daemon_run(struct leat_daemon *daemon, uint64_t drain_ns)
     if (status == LEAT_OK) {
         status = leat_scale_keeper_start(daemon);
     }
+    if (status == LEAT_OK) {
+        status = leat_relief_keeper_start(daemon);
+    }
     if (status != LEAT_OK) {
         return status;
     }
@@ -920,6 +927,7 @@ leat_daemon_run(struct leat_daemon *daemon, uint64_t drain_ns)
     leat_daemon_scale_end(daemon);
     leat_policy_keeper_stop(daemon);
     leat_scale_keeper_stop(daemon);
+    leat_relief_keeper_stop(daemon);
     leat_offline_stop(daemon->offline);
     if (status == LEAT_OK) {
         status = await_lanes(daemon, drain_ns);
@@ -956,6 +964,7 @@ leat_daemon_destroy(struct leat_daemon *daemon)
     leat_offline_stop(daemon->offline);
     leat_daemon_scale_end(daemon);
     leat_scale_keeper_stop(daemon);
+    leat_relief_keeper_stop(daemon);
     stop_lanes(daemon);
     end_lane(&daemon->looks); /* before the lanes that it passes jobs on to */
     end_lane(&daemon->changes);
@@ -973,6 +982,7 @@ leat_daemon_destroy(struct leat_daemon *daemon)
     leat_dispatcher_destroy(daemon->dispatcher);
     leat_policy_keeper_destroy(daemon->keeper);
     leat_scale_keeper_destroy(daemon);
+    leat_relief_keeper_destroy(daemon);
     for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
         leat_worker_destroy(daemon->workers[w]);
     }

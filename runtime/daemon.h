@@ -32,6 +32,7 @@ struct leat_daemon_worker {
     uint32_t cores_max;           /* that it can be given; 0: core_count */
     uint32_t node;
     uint16_t worker_class;        /* < LEAT_WORKER_CLASSES_MAX */
+    bool listed;                  /* the configuration lists its CPUs */
 };
 
 /* A class of workers, for backends that tell them apart and for planning. */

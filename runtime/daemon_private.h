@@ -151,6 +151,7 @@ struct leat_daemon {
     struct leat_profile_copy profiles; /* the answer to the one thread that looks */
     struct leat_policy_keeper *keeper; /* runtime/policy_keeper.h */
     struct leat_scale_keeper *scaling; /* runtime/scale_keeper.h; NULL: workers are not scaled */
+    struct leat_relief_keeper *relief; /* runtime/relief_keeper.h; NULL: nobody is moved */
     struct leat_offline *offline; /* runtime/offline.h */
     struct leat_application *applications[LEAT_APPLICATIONS_MAX]; /* by id */
     uint64_t generations; /* of applications, so far */

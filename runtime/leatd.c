@@ -728,6 +728,7 @@ copy_places(const struct leat_placement *placement, struct leat_daemon_worker *w
             .cores_max = own->cores_max,
             .node = own->node,
             .worker_class = own->worker_class,
+            .listed = own->listed,
         };
         memcpy(workers[w].cpus, own->cpus, workers[w].core_count * sizeof(workers[w].cpus[0]));
     }

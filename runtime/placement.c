@@ -126,6 +126,12 @@ find_classes(struct leat_placement *placement, const struct leat_worker_group *g
     return status == LEAT_OK ? find_class(placement, group, number, cores_max, &ignored) : status;
 }
 
+static bool
+is_listed(const struct leat_worker_group *group)
+{
+    return group->cpus != NULL && group->cpus[0] != '\0';
+}
+
 static enum leat_status
 add_worker(struct maker *maker, uint32_t number, const uint32_t *cpus, uint32_t node)
 {
@@ -147,7 +153,12 @@ add_worker(struct maker *maker, uint32_t number, const uint32_t *cpus, uint32_t 
     }
     memcpy(copy, cpus, group->cores * sizeof(*copy));
     placement->workers[placement->worker_count++] =
-        (struct leat_worker_place){copy, group->cores, cores_max_of(group), node, worker_class, false};
+        (struct leat_worker_place){.cpus = copy,
+                                   .cpu_count = group->cores,
+                                   .cores_max = cores_max_of(group),
+                                   .node = node,
+                                   .worker_class = worker_class,
+                                   .listed = is_listed(group)};
     return LEAT_OK;
 }
 
@@ -520,8 +531,7 @@ place_all(struct maker *maker)
         }
         for (uint32_t g = 0; g < request->group_count && status == LEAT_OK; g++) {
             const struct leat_worker_group *group = &request->groups[g];
-            const bool listed = group->cpus != NULL && group->cpus[0] != '\0';
-            const uint32_t turn = listed ? 0 : group->count != LEAT_AUTO ? 1 : 2;
+            const uint32_t turn = is_listed(group) ? 0 : group->count != LEAT_AUTO ? 1 : 2;
             if (group->cores == 0 || group->cores > LEAT_CPU_MAX) {
                 return LEAT_FAIL(LEAT_ERR_CONFIG, "workers[%u].cores: must be 1..%u", g,
                                  LEAT_CPU_MAX);
@@ -531,7 +541,7 @@ place_all(struct maker *maker)
                                  group->cores_max, group->cores);
             }
             if (turn == pass) {
-                status = listed ? place_listed(maker, g) : place_unlisted(maker, g);
+                status = is_listed(group) ? place_listed(maker, g) : place_unlisted(maker, g);
             }
         }
     }

@@ -390,10 +390,6 @@ keeper_main(void *argument)
         soonest_ns = now_ns + LEAT_SCALE_REST_NS;
         keeper->jumped = false;
         look_around(daemon, between);
-        if (!keeper->stop && leat_monotonic_ns() >= keeper->relief_ns) {
-            keeper->relief_ns = leat_monotonic_ns() + LEAT_INSTANCE_INTERVAL_NS;
-            leat_scale_keeper_relieve(daemon);
-        }
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     return NULL;

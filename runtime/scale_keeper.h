@@ -20,7 +20,6 @@
  *            application is scaled once: as itself or as one stage.
  * Times      Those of the variant that ran most batches lately, on each class of workers, at the application's percentile.
  * Forecast   From the highest rate of a second in each of the last six windows of ten seconds, once there are so many.
- * Disturbed  A worker whose instances are interfered gets other cores, as runtime/relief.h has it.
  * Mutex      The daemon's is held while it looks, and while it plans what was decided for workers as they are by then; not while
  *            it decides.
  * Failure    Who cannot be seen at a look, as while it is replaced, is decided about by what was seen last, and keeps what it

@@ -4,7 +4,6 @@
 #define LEAT_RUNTIME_SCALE_KEEPER_PRIVATE_H
 
 #include "runtime/scale_keeper.h"
-#include "runtime/relief.h"
 #include "runtime/scale_plan.h"
 #include "sched/calls.h"
 
@@ -63,8 +62,6 @@ struct leat_scale_keeper {
     uint16_t serves[LEAT_SCHED_WORKERS_MAX]; /* whom each worker serves, as in an arrangement */
     uint64_t due_ns[LEAT_SCHED_WORKERS_MAX]; /* of those that start: when they have */
     uint64_t decisions, changes;
-    struct leat_relief_worker relief[LEAT_SCHED_WORKERS_MAX];
-    uint64_t relief_ns; /* when instances are looked at next */
     struct leat_scale_change history[LEAT_SCALE_CHANGES_KEPT]; /* ring */
     char trouble[256]; /* why the last decision was not carried out, or not whole; "" */
     /* As things are for good. */
@@ -93,8 +90,5 @@ leat_scale_unit(uint32_t application, uint32_t stage)
  * while it is replaced, is as it was seen last, with trouble. Mutex held, released meanwhile.
  */
 bool leat_scale_look(struct leat_daemon *daemon, uint32_t a);
-
-/* Moves a worker that is disturbed where it is, if there is one. Mutex held, released meanwhile. */
-void leat_scale_keeper_relieve(struct leat_daemon *daemon);
 
 #endif /* LEAT_RUNTIME_SCALE_KEEPER_PRIVATE_H */

@@ -88,6 +88,7 @@ struct leat_worker_place {
     uint32_t cores_max;    /* >= cpu_count */
     uint32_t node;
     uint16_t worker_class; /* index in placement->classes */
+    bool listed;           /* from its group's list */
     bool shared;           /* another thread of leat was given one of these CPUs too */
 };
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     A worker whose core others use as well moves to another core by itself, its threads with it, and loses no query.
- * Method   leatd as a process, with a network of leat-zoo in its test size that is scaled. Processes that do nothing but burn the
- *          worker's CPU begin once it has served for a while. Where its leader runs is looked at in /proc. States are waited
- *          for; where no core is free there is nowhere to go.
+ * Goal     A worker whose core others use as well moves to another core by itself, its threads with it, and loses no query,
+ *          whether cores follow the load or not; one whose CPU the configuration lists stays where they do not, and says so.
+ * Method   leatd as a process, with a network of leat-zoo in its test size, first scaled, then not. Processes that do nothing
+ *          but burn the worker's CPU begin once it has served for a while. Where its leader runs is looked at in /proc. States
+ *          are waited for; where no core is free there is nowhere to go.
  */
 #include <dirent.h>
 #include <sched.h>
@@ -29,10 +30,11 @@ enum { ITEMS = 128 };
 #endif
 enum { BURNERS = 8, WARM_UP = 50, PATIENCE = 200 };
 
-static const char config[] = "workers: [{count: 1, cores: 1}]\n"
+static const char config[] = "workers: [{count: 1, cores: 1, cpus: \"%s\"}]\n"
                              "models: [{name: net, path: %s/net.onnx, items_max: %u}]\n"
                              "applications: [{name: app, models: [net], latency: 5s}]\n"
-                             "scaling: {mode: leat, applications: [{name: app}]}\n";
+                             "%s";
+static const char scaled[] = "scaling: {mode: leat, applications: [{name: app}]}\n";
 
 static struct leatd leatd;
 
@@ -131,21 +133,28 @@ burn(uint32_t cpu)
     }
 }
 
+/* `cpus`: "" where leat chooses. */
 static void
-start(void)
+start(const char *cpus, const char *scaling)
 {
-    char text[sizeof(config) + 200];
+    static char text[sizeof(config) + sizeof(scaled) + 200];
+
+    (void)snprintf(text, sizeof(text), config, cpus, leatd.root.path, ITEMS, scaling);
+    leatd_start(&leatd, text);
+}
+
+static void
+write_network(void)
+{
+    char path[320];
     size_t file_bytes;
     void *file;
 
     EXPECT(zoo_write(zoo_find("resnet18"), ZOO_SIZE_TEST, leat_test_seed, &file, &file_bytes) == LEAT_OK);
-    leatd_init(&leatd);
-    (void)snprintf(text, sizeof(text), "%s/net.onnx", leatd.root.path);
-    FILE *out = fopen(text, "wb");
+    (void)snprintf(path, sizeof(path), "%s/net.onnx", leatd.root.path);
+    FILE *out = fopen(path, "wb");
     EXPECT(out != NULL && fwrite(file, file_bytes, 1, out) == 1 && fclose(out) == 0);
     free(file);
-    (void)snprintf(text, sizeof(text), config, leatd.root.path, ITEMS);
-    leatd_start(&leatd, text);
 }
 
 static void
@@ -178,43 +187,99 @@ burn_until_moved(struct leat_session *control, pid_t *burners)
     return burnt;
 }
 
-int
-main(void)
+/* Cores that nobody has, and why the worker would stay. */
+static uint64_t
+count_free(struct leat_session *control, char *stays, size_t bytes)
+{
+    json_t *shown = leatd_request(control, "{\"op\":\"scale-show\"}");
+    const json_t *worker = json_array_get(json_object_get(shown, "workers"), 0);
+    const uint64_t free_cores = leatd_number(json_array_get(json_object_get(shown, "nodes"), 0), "free_cores");
+
+    (void)snprintf(stays, bytes, "%s", json_string_value(json_object_get(worker, "stays")));
+    json_decref(shown);
+    return free_cores;
+}
+
+static void
+test_moving(struct leat_session *control)
 {
     pid_t burners[BURNERS];
     pthread_t thread;
     uint64_t moves;
 
-    leat_test_init();
-    start();
+    atomic_store_explicit(&answered, 0, memory_order_relaxed);
+    atomic_store_explicit(&stop, false, memory_order_relaxed);
+    EXPECT(pthread_create(&thread, NULL, load, NULL) == 0);
+    while (atomic_load_explicit(&answered, memory_order_relaxed) < WARM_UP) {
+        (void)sched_yield();
+    }
+    uint32_t burnt = burn_until_moved(control, burners);
+    while (burnt == LEAT_CPU_MAX) { /* it was measured when the machine was as busy: anew */
+        json_decref(leatd_request(control, "{\"op\":\"model-profile\",\"name\":\"net\"}"));
+        burnt = burn_until_moved(control, burners);
+    }
+    while (cpu_of_leader() != cpu_of_worker(control, &moves)) { /* it may move once more in between */
+        (void)sched_yield();
+    }
+    EXPECT(leatd_logged(&leatd, "batches of 'app' took much longer there"));
+    end_burners(burners);
+    atomic_store_explicit(&stop, true, memory_order_relaxed);
+    EXPECT(pthread_join(thread, NULL) == 0);
+    (void)printf("moved off CPU %u, %llu queries\n", burnt,
+                 (unsigned long long)atomic_load_explicit(&answered, memory_order_relaxed));
+}
+
+/* False: there is nowhere to move to. */
+static bool
+test_mode(const char *scaling)
+{
+    char stays[128];
+
+    start("", scaling);
     struct leat_session *control = leatd_open_session(&leatd, 2, 4096);
-    json_t *shown = leatd_request(control, "{\"op\":\"scale-show\"}");
-    const uint64_t free_cores = leatd_number(json_array_get(json_object_get(shown, "nodes"), 0), "free_cores");
-    json_decref(shown);
-    if (free_cores > 0) {
-        EXPECT(pthread_create(&thread, NULL, load, NULL) == 0);
-        while (atomic_load_explicit(&answered, memory_order_relaxed) < WARM_UP) {
-            (void)sched_yield();
-        }
-        uint32_t burnt = burn_until_moved(control, burners);
-        while (burnt == LEAT_CPU_MAX) { /* it was measured when the machine was as busy: anew */
-            json_decref(leatd_request(control, "{\"op\":\"model-profile\",\"name\":\"net\"}"));
-            burnt = burn_until_moved(control, burners);
-        }
-        while (cpu_of_leader() != cpu_of_worker(control, &moves)) { /* it may move once more in between */
-            (void)sched_yield();
-        }
-        EXPECT(leatd_logged(&leatd, "batches of 'app' took much longer there"));
-        end_burners(burners);
-        atomic_store_explicit(&stop, true, memory_order_relaxed);
-        EXPECT(pthread_join(thread, NULL) == 0);
-        (void)printf("moved off CPU %u, %llu queries\n", burnt,
-                     (unsigned long long)atomic_load_explicit(&answered, memory_order_relaxed));
+    const bool room = count_free(control, stays, sizeof(stays)) > 0;
+    if (room) {
+        EXPECT(stays[0] == '\0');
+        test_moving(control);
     }
     leat_close(control);
     leatd_end(&leatd, SIGTERM);
+    return room;
+}
+
+static void
+expect_listed(const char *scaling, const char *expected)
+{
+    cpu_set_t set;
+    char cpu[16], stays[128];
+    size_t last = 0;
+
+    EXPECT(sched_getaffinity(0, sizeof(set), &set) == 0);
+    for (size_t c = 0; c < CPU_SETSIZE; c++) {
+        last = CPU_ISSET(c, &set) ? c : last;
+    }
+    (void)snprintf(cpu, sizeof(cpu), "%zu", last);
+    start(cpu, scaling);
+    struct leat_session *control = leatd_open_session(&leatd, 2, 4096);
+    (void)count_free(control, stays, sizeof(stays));
+    EXPECT(strstr(stays, expected) != NULL && (stays[0] == '\0') == (expected[0] == '\0'));
+    leat_close(control);
+    leatd_end(&leatd, SIGTERM);
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    leatd_init(&leatd);
+    write_network();
+    const bool room = test_mode(scaled) && test_mode("");
+    if (room) {
+        expect_listed(scaled, "");
+        expect_listed("", "the configuration lists its CPUs");
+    }
     leatd_fini(&leatd);
-    if (free_cores == 0) {
+    if (!room) {
         (void)printf("no core is free: there is nowhere to move to\n");
         return LEAT_TEST_SKIP;
     }

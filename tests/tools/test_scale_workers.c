@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     `leat scale` shows what the daemon says, changes one worker's cores, says of a wrong use what to do, and of a
- *          worker what it is to have and has not yet; where cores follow the load it shows who has what and why, and
+ *          worker what it is to have and has not yet, and whether it stays though disturbed; where cores follow the load it shows who has what and why, and
  *          changes nothing.
  * Method   The command as a process beside leatd, with workers that have their size for good and one that has not; then beside one
  *          that scales an application, and another that is not there.
  */
+#include <sched.h>
 #include <signal.h>
 
 #include "tests/system/leatd.h"
@@ -109,6 +110,28 @@ test_pending(void)
     leatd_fini(&leatd);
 }
 
+static void
+test_listed(void)
+{
+    static struct command command;
+    struct leatd leatd;
+    cpu_set_t set;
+    char text[64];
+    size_t last = 0;
+
+    EXPECT(sched_getaffinity(0, sizeof(set), &set) == 0);
+    for (size_t c = 0; c < CPU_SETSIZE; c++) {
+        last = CPU_ISSET(c, &set) ? c : last;
+    }
+    (void)snprintf(text, sizeof(text), "workers: [{count: 1, cpus: \"%zu\"}]\n", last);
+    leatd_init(&leatd);
+    leatd_start(&leatd, text);
+    command_expect(&command, leatd.socket_path, 0, "worker 0 is not moved if something disturbs it: ",
+                   (const char *const[]){"scale", "show", NULL});
+    leatd_end(&leatd, SIGTERM);
+    leatd_fini(&leatd);
+}
+
 int
 main(void)
 {
@@ -156,5 +179,6 @@ main(void)
         test_scaling();
     }
     test_pending();
+    test_listed();
     return 0;
 }

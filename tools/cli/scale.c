@@ -26,8 +26,8 @@ print_help(void)
         "queue it\n"
         "still runs. Cores that another worker has been told to give it gets as soon as that lets go of them; a later set "
         "for the\n"
-        "same worker takes the place of one that is not in force yet, and show tells what is pending. Where cores follow "
-        "the load\n"
+        "same worker takes the place of one that is not in force yet, and show tells what is pending, how often workers moved to\n"
+        "other CPUs because something disturbed them, and who stays in any case, and why. Where cores follow the load\n"
         "(scaling in the configuration), show tells too which applications have what, why, and what changed lately, and\n"
         "set is refused.\n\n"
         "options:\n"
@@ -83,6 +83,24 @@ print_pending(const json_t *worker)
     }
 }
 
+/* Who is not moved though something disturbs it where it is; one line for neighbours with one reason. */
+static void
+print_staying(const json_t *workers)
+{
+    const size_t count = json_array_size(workers);
+
+    for (size_t i = 0, next; i < count; i = next) {
+        const char *why = text_of(json_array_get(workers, i), "stays");
+        for (next = i + 1; next < count && strcmp(text_of(json_array_get(workers, next), "stays"), why) == 0; next++) {
+        }
+        if (why[0] != '\0' && next == i + 1) {
+            (void)printf("worker %zu is not moved if something disturbs it: %s\n", i, why);
+        } else if (why[0] != '\0') {
+            (void)printf("workers %zu to %zu are not moved if something disturbs them: %s\n", i, next - 1, why);
+        }
+    }
+}
+
 static void
 print_workers(const json_t *reply)
 {
@@ -103,6 +121,7 @@ print_workers(const json_t *reply)
     {
         print_pending(worker);
     }
+    print_staying(json_object_get(reply, "workers"));
     json_array_foreach(json_object_get(reply, "nodes"), i, node) {
         (void)printf("node %lld: %lld cores can be given\n", number_of(node, "node"), number_of(node, "free_cores"));
     }
