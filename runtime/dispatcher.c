@@ -1628,7 +1628,10 @@ evaluate_application(struct leat_dispatcher *dispatcher, struct leat_application
         }
         *budget -= app->instances.variant_count;
         const bool asked = leat_worker_set_has(&app->serving[LEAT_RANK_ONLINE].set, *worker);
-        leat_instances_evaluate(&app->instances, *worker, &dispatcher->records[*worker].shared, asked ? &demand : &nothing);
+        if (leat_instances_evaluate(&app->instances, *worker, &dispatcher->records[*worker].shared,
+                                    asked ? &demand : &nothing)) {
+            tell_jump(dispatcher, app);
+        }
     }
     for (uint32_t v = 0; v < app->instances.variant_count; v++) {
         for (uint32_t class = 0; class < dispatcher->class_count; class++) {

@@ -63,7 +63,8 @@ struct leat_profile_copy {
     uint16_t application;     /* id */
     char name[LEAT_NAME_MAX]; /* and its name: by now the id may be another's */
     uint32_t variant;
-    uint64_t jump_items; /* LEAT_EVENT_JUMP once as many more wait than now, or one lacks room or time; 0: as before */
+    /* LEAT_EVENT_JUMP once as many more wait than now, one lacks room or time, or an instance becomes overloaded; 0: as before */
+    uint64_t jump_items;
     bool found;
     uint32_t rate_qps, dispersion_ppm; /* of the application's arrivals */
     uint32_t rising_qps;               /* the rate, but that of late where it rises */

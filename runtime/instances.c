@@ -40,10 +40,11 @@ leat_instances_fini(struct leat_instances *instances)
     *instances = (struct leat_instances){0};
 }
 
-void
+bool
 leat_instances_evaluate(struct leat_instances *instances, uint32_t worker, const struct leat_instance_worker *shared,
                         const struct leat_instance_demand *demand)
 {
+    bool overloaded = false;
     const struct leat_instance_limits *limits =
         instances->worker_count > 1 ? &leat_instance_limits_default : &leat_instance_limits_alone;
     struct leat_instance *row = leat_instances_of(instances, worker);
@@ -56,8 +57,10 @@ leat_instances_evaluate(struct leat_instances *instances, uint32_t worker, const
             atomic_store_explicit(&states[v], state, memory_order_relaxed);
             instances->out_count -= before != LEAT_INSTANCE_ACTIVE;
             instances->out_count += state != LEAT_INSTANCE_ACTIVE;
+            overloaded = overloaded || state == LEAT_INSTANCE_OVERLOADED;
         }
     }
+    return overloaded;
 }
 
 static bool

@@ -10,6 +10,7 @@
 #define LEAT_RUNTIME_INSTANCES_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -39,8 +40,8 @@ LEAT_MUST_CHECK enum leat_status leat_instances_init(struct leat_instances *inst
                                                      uint32_t variant_count);
 void leat_instances_fini(struct leat_instances *instances); /* [C] accepts zeroes */
 
-/* [D] Evaluates those on one worker. */
-void leat_instances_evaluate(struct leat_instances *instances, uint32_t worker, const struct leat_instance_worker *shared,
+/* [D] Evaluates those on one worker. Has one become overloaded that was not? */
+bool leat_instances_evaluate(struct leat_instances *instances, uint32_t worker, const struct leat_instance_worker *shared,
                              const struct leat_instance_demand *demand);
 
 /*

@@ -12,9 +12,10 @@
  *            something, who would be parked has its least cores, where there are any, and is for all: these alone then serve
  *            those that are not listed, and the listed's offline queries beside their own workers. Its cores are the first to
  *            go where one of the listed is to have more.
- * Jumps      When much more waits for one than its instances take at once, or a query of it is refused for want of room or of
- *            time, it looks before its time, though not within LEAT_SCALE_REST_NS of the last look. What is decided then
- *            gives nothing back but where cores are missing, and where it changes nothing there is no other until the next look.
+ * Jumps      When much more waits for one than its instances take at once, a query of it is refused for want of room or of
+ *            time, or an instance of it becomes overloaded (sched/instance.h), it looks before its time, though not within
+ *            LEAT_SCALE_REST_NS of the last look. What is decided then gives nothing back but where cores are missing, and
+ *            where it changes nothing there is no other until the next look.
  * Rates      In items, as batches are. A rise counts in full at once (sched/load.h).
  * Pipelines  One that is listed has workers for each of its stages, decided about together, for its own objective. An
  *            application is scaled once: as itself or as one stage.

@@ -168,11 +168,17 @@ test_saturated_instance_is_overloaded(void)
         .selector = &leat_selector_single,
         .latency_ns = {3000000},
     };
+    struct leat_event event;
+
     steps_start(&options);
+    steps.app.jump_items = UINT64_MAX; /* whoever scales it wants to hear of a jump, and as many never wait */
     serve_heavily(1, 5);
     EXPECT(state_of(0, 0) == LEAT_INSTANCE_ACTIVE); /* busy, but nothing waits */
+    EXPECT(!leat_dispatcher_poll_event(steps.dispatcher, &event));
     serve_heavily(20, 5);
     expect_counts(0, 0, 1, 0);
+    EXPECT(leat_dispatcher_poll_event(steps.dispatcher, &event) && event.kind == LEAT_EVENT_JUMP);
+    EXPECT(!leat_dispatcher_poll_event(steps.dispatcher, &event)); /* once, until it is asked for anew */
     EXPECT(leat_instance_peak_qps(&leat_instances_of(&steps.app.instances, 0)[0]) == 333);
     for (int i = 0; i < 40; i++) {
         steps_round(LEAT_INSTANCE_INTERVAL_NS / 10); /* also while nothing comes at all */
