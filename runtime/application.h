@@ -166,6 +166,8 @@ struct leat_application {
     struct leat_load load; /* of online queries, with those that are refused for want of room or of time */
     uint64_t turned_away_items; /* of these, ever */
     uint64_t jump_items; /* of those: as many waiting are LEAT_EVENT_JUMP; 0: none are */
+    uint64_t queries_seen;      /* of the load, at the last evaluation */
+    uint32_t asked_lately;      /* evaluations to go until it was not */
     struct leat_reserve reserve;
     _Atomic uint64_t reserve_ns; /* as it is kept. W: dispatcher  R: control, relaxed */
     struct leat_application_counters counters;

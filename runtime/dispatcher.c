@@ -24,7 +24,9 @@ enum {
     SLEEP_MAX_MS = 250,    /* so that the watchdog sees progress while nothing happens */
     SPINS_PER_CLOCK = 16,
     LOOK_AGAIN_NS = 1000000, /* what a router leaves for later though a worker has room is shown to it again */
-    BESIDE_SHARE = 8,        /* a batch that is not online is to take at most this part of the tightest objective */
+    BESIDE_SHARE = 8,        /* a batch that is not online is to take at most this part of the tightest objective; an offline
+                                one, of the briefest query, too */
+    ASKED_LATELY = 10,       /* evaluations without an online query, after which an application is not being asked */
     OVERRUN_SHARE = 16,      /* a batch beyond its prediction is taken to go on for this part of it */
     NOBODY = UINT32_MAX, /* no variant */
     EVALUATIONS_PER_ROUND = 256, /* of instances and applications, so that a round stays short */
@@ -1196,7 +1198,10 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, enum
     LEAT_ASSERT(selection.variant < app->variant_count && selection.skip + selection.queries <= offer.count);
     selection.queries = selection.queries < most ? selection.queries : most;
     if (rank > LEAT_RANK_ONLINE) { /* whoever comes next is to wait no longer for it */
-        selection.queries = leat_batch_within(&select, selection, dispatcher->tightest_ns / BESIDE_SHARE);
+        const uint64_t bound_ns = rank == LEAT_RANK_OFFLINE && dispatcher->briefest_ns < dispatcher->tightest_ns
+                                      ? dispatcher->briefest_ns
+                                      : dispatcher->tightest_ns;
+        selection.queries = leat_batch_within(&select, selection, bound_ns / BESIDE_SHARE);
     }
     hand_over(dispatcher, app, list, &offer, worker_index, selection);
     const bool alone = selection.queries == 1 && selection.skip == 0;
@@ -1641,6 +1646,20 @@ evaluate_application(struct leat_dispatcher *dispatcher, struct leat_application
     return true;
 }
 
+/* What one query takes at the least, of those that are asked. */
+static void
+note_briefest(struct leat_dispatcher *dispatcher, struct leat_application *app)
+{
+    app->asked_lately = app->load.queries != app->queries_seen ? ASKED_LATELY : app->asked_lately - (app->asked_lately > 0);
+    app->queries_seen = app->load.queries;
+    for (uint32_t v = 0; v < app->variant_count && app->asked_lately > 0; v++) {
+        const uint64_t time_ns = leat_application_least_ns(app, v, 1, dispatcher->class_count, 0);
+        if (time_ns > 0 && time_ns < dispatcher->evaluation.briefest_ns) {
+            dispatcher->evaluation.briefest_ns = time_ns;
+        }
+    }
+}
+
 /* All instances once an interval, a part of them in each round until all had their turn; true while some have not. */
 static bool
 evaluate_instances(struct leat_dispatcher *dispatcher)
@@ -1655,9 +1674,14 @@ evaluate_instances(struct leat_dispatcher *dispatcher)
         if (budget == 0 || (app != NULL && !evaluate_application(dispatcher, app, &budget))) {
             return true;
         }
+        if (app != NULL) {
+            note_briefest(dispatcher, app);
+        }
         dispatcher->evaluation.worker = 0;
         budget -= budget > 0;
     }
+    dispatcher->briefest_ns = dispatcher->evaluation.briefest_ns;
+    dispatcher->evaluation.briefest_ns = LEAT_NO_DEADLINE;
     dispatcher->usual_lag = (struct leat_lag_usual){0};
     for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
         leat_lag_age(&dispatcher->records[w].lag, w, &dispatcher->usual_lag);
@@ -2026,6 +2050,8 @@ leat_dispatcher_create(const struct leat_dispatcher_options *options, struct lea
     LEAT_ASSERT(options->class_count == 0 || options->class_count >= dispatcher->class_count);
     dispatcher->class_count = options->class_count != 0 ? options->class_count : dispatcher->class_count;
     dispatcher->tightest_ns = LEAT_NO_DEADLINE;
+    dispatcher->briefest_ns = LEAT_NO_DEADLINE;
+    dispatcher->evaluation.briefest_ns = LEAT_NO_DEADLINE;
     for (uint32_t q = 0; q < LEAT_SCHED_PENDING_MAX; q++) {
         dispatcher->places[q] = (uint16_t)q;
     }

@@ -147,6 +147,8 @@ take_over(struct leat_dispatcher *dispatcher, struct leat_application *app)
     successor->load = app->load;
     successor->turned_away_items = app->turned_away_items;
     successor->jump_items = app->jump_items;
+    successor->queries_seen = app->queries_seen;
+    successor->asked_lately = app->asked_lately;
     successor->reserve = app->reserve;
     memcpy(successor->serving, app->serving, sizeof(successor->serving));
     successor->decided_ranks = app->decided_ranks;

@@ -105,6 +105,7 @@ struct leat_dispatcher {
     struct leat_application *applications[LEAT_APPLICATIONS_MAX]; /* by id */
     uint32_t application_top; /* ids are below it */
     uint64_t tightest_ns;     /* objective of those in service; LEAT_NO_DEADLINE: none has one */
+    uint64_t briefest_ns;     /* that a query takes of those that were asked lately; LEAT_NO_DEADLINE: none was */
     uint16_t busy[LEAT_APPLICATIONS_MAX]; /* ids with waiting queries, busy_count of them */
     uint32_t busy_count;
     struct leat_sched_worker sched_workers[LEAT_SCHED_WORKERS_MAX]; /* parked ones without depth */
@@ -127,6 +128,7 @@ struct leat_dispatcher {
     struct {
         uint64_t at_ns;               /* instances are evaluated */
         uint32_t application, worker; /* where the last round left off */
+        uint64_t briefest_ns; /* so far */
     } evaluation;
     struct leat_lag_usual usual_lag;
     uint32_t removing_count; /* applications and pipelines that go once nothing of them runs */

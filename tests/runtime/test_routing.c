@@ -801,7 +801,11 @@ first_batch(enum beside kind)
     const uint32_t first = number % STEPS_SLOTS < STEPS_SLOTS - ASKED ? number : 0;
 
     number = first;
-    steps_submit(number++, 1, 0);
+    if (kind == BESIDE_OFFLINE) { /* nobody asks online */
+        steps_submit_offline(number++, 1);
+    } else {
+        steps_submit(number++, 1, 0);
+    }
     steps_round(1);
     for (uint32_t q = 0; q < ASKED; q++) {
         if (kind == BESIDE_OFFLINE) {
@@ -837,6 +841,15 @@ order(enum leat_command_kind kind, struct leat_application *application, bool en
     EXPECT(!ends || event.kind == LEAT_EVENT_APPLICATION_GONE);
 }
 
+/* Until whoever asked online did so long ago. */
+static void
+let_time_pass(void)
+{
+    for (uint32_t second = 0; second < 12; second++) {
+        steps_round(LEAT_INSTANCE_INTERVAL_NS);
+    }
+}
+
 /* A batch of what is not online takes an eighth of the tightest objective of all applications, or is of one query. */
 static void
 test_batches_beside_online_ones_are_short(void)
@@ -855,6 +868,7 @@ test_batches_beside_online_ones_are_short(void)
     steps_start(&options);
     for (enum beside kind = BESIDE_ONLINE; kind <= BESIDE_OFFLINE; kind++) {
         const bool cut = kind != BESIDE_ONLINE;
+        let_time_pass();
         for (uint32_t a = 0; a < LEAT_COUNT_OF(others); a++) {
             others[a] = (struct leat_application){.id = a < 3 ? 1 : 2, .latency_ns = objectives_ns[a]};
         }
@@ -876,6 +890,31 @@ test_batches_beside_online_ones_are_short(void)
         order(LEAT_COMMAND_REMOVE_APPLICATION, &others[3], true);
         EXPECT(first_batch(kind) == ASKED);
     }
+    steps_stop();
+}
+
+/* An offline batch takes an eighth of what a query takes that is asked online, too, or is of one query; a late one need not. */
+static void
+test_offline_batches_beside_queries_are_shorter(void)
+{
+    static const uint16_t classes[1];
+    const struct steps_options options = {.worker_count = 1,
+                                          .classes = classes,
+                                          .worker_depth = 1,
+                                          .sessions = 1,
+                                          .router = &leat_router_fcfs,
+                                          .selector = &leat_selector_fixed,
+                                          .latency_ns = {16000000},
+                                          .per_item_ns = {200000}};
+
+    steps_start(&options);
+    EXPECT(first_batch(BESIDE_OFFLINE) == ASKED);
+    EXPECT(first_batch(BESIDE_LATE) == ASKED);
+    steps_round(LEAT_INSTANCE_INTERVAL_NS);
+    EXPECT(first_batch(BESIDE_LATE) == ASKED);
+    EXPECT(first_batch(BESIDE_OFFLINE) == 1); /* 16.4 ms is what any batch takes at the least */
+    let_time_pass();
+    EXPECT(first_batch(BESIDE_OFFLINE) == ASKED);
     steps_stop();
 }
 
@@ -1019,6 +1058,7 @@ main(void)
     test_probes_are_spared();
     test_no_probe_behind_what_is_shown();
     test_batches_beside_online_ones_are_short();
+    test_offline_batches_beside_queries_are_shorter();
     test_a_share_of_the_workers(3, 3, (const uint32_t[WORKERS]){3, 2, 1, 1, 1});
     test_a_share_of_the_workers(0, WORKERS, (const uint32_t[WORKERS]){5, 4, 3, 2, 1});
     test_a_share_of_the_workers(9, WORKERS, (const uint32_t[WORKERS]){5, 4, 3, 2, 1});
