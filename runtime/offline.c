@@ -535,7 +535,7 @@ publish(struct run *run)
     job->answered = run->items.answered + run->fresh;
     job->fresh = run->fresh;
     job->failed = run->failed;
-    job->in_flight = run->in_flight;
+    job->in_flight = run->in_flight + run->answer_count; /* until their answers are there */
     unlock(run->offline);
 }
 
