@@ -152,7 +152,8 @@ leat_calibration_create(const struct leat_graph *graph, uint32_t items,
     const struct leat_model_source source = {.graph = graph,
                                              .infos = infos,
                                              .input_count = graph->input_count,
-                                             .output_count = graph->output_count};
+                                             .output_count = graph->output_count,
+                                             .one_by_one = true}; /* whoever runs it knows how many items meet */
     struct leat_graph *known = NULL;
 
     if (graph->input_count > LEAT_TENSORS_MAX ||
