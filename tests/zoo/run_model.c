@@ -1,18 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_model FILE.onnx ITEMS [NAME=N]...: one batch through the reference backend and then through cpu.
+ * run_model [-b BACKEND] [-p PRECISION] [-c COUNT] FILE.onnx ITEMS [NAME=N]...: one batch through a backend, or cpu.
  *
- * Standard input has all inputs, standard output gets all outputs of the one and then of the other, in the order of the
- * signature. Exit code 3: the engine does not have what the model needs.
+ * Standard input has the inputs of COUNT items that ranges of values come from, for int8, and then those of the batch, one
+ * whole input after the other. Standard output gets all outputs, in the order of the signature, and where some vary, how
+ * much of them there is: u16[ITEMS][outputs that vary]. Exit codes: 3, the engine does not have what the model needs; 4, this
+ * processor does not have the precision.
  */
+#include <fcntl.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/align.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/calibrate.h"
 #include "kernels/graph.h"
 #include "tests/leat_test.h"
+
+enum { EXIT_UNSUPPORTED = 3, EXIT_PRECISION = 4 };
 
 static void *
 aligned(size_t bytes)
@@ -36,71 +44,147 @@ read_file(const char *path, size_t *ret_size)
     return bytes;
 }
 
-static void
-run(const struct leat_backend *backend, const struct leat_model_source *source, const struct leat_segment *segment)
+/* Weights in other files are looked for beside it. */
+static enum leat_status
+import(char *path, struct leat_graph **ret_graph)
 {
+    struct leat_onnx_source source = {0};
+    void *file = read_file(path, &source.byte_count);
+
+    source.bytes = file;
+    source.folder_fd = open(dirname(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    EXPECT(source.folder_fd >= 0);
+    const enum leat_status status = leat_onnx_import_from(&source, ret_graph);
+    EXPECT(close(source.folder_fd) == 0);
+    free(file);
+    return status;
+}
+
+/* One whose items may meet, or whose outputs vary, is run for one of them at a time, as the daemon does. */
+static enum leat_status
+sign(struct leat_model_source *source, struct leat_tensor_info *infos)
+{
+    source->infos = infos;
+    enum leat_status status = leat_graph_signature(source->graph, infos, &source->input_count, &source->output_count);
+    if (status == LEAT_ERR_UNSUPPORTED) {
+        source->one_by_one = true;
+        status = leat_graph_signature_of_one(source->graph, infos, &source->input_count, &source->output_count);
+    }
+    return status;
+}
+
+/* Item by item. */
+static void
+calibrate(const struct leat_model_source *source, struct leat_graph *graph, uint32_t count)
+{
+    struct leat_calibration *calibration;
+    unsigned char *inputs[LEAT_TENSORS_MAX];
+    const void *item[LEAT_TENSORS_MAX];
+
+    EXPECT(leat_calibration_create(graph, 1, &calibration) == LEAT_OK);
+    for (uint32_t t = 0; t < source->input_count; t++) {
+        inputs[t] = aligned(count * source->infos[t].item_bytes);
+        EXPECT(fread(inputs[t], source->infos[t].item_bytes, count, stdin) == count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t t = 0; t < source->input_count; t++) {
+            item[t] = inputs[t] + i * source->infos[t].item_bytes;
+        }
+        EXPECT(leat_calibration_run(calibration, item) == LEAT_OK);
+    }
+    for (uint32_t i = 0; i < leat_calibration_count(calibration); i++) {
+        const struct leat_range range = leat_calibration_range(calibration, i);
+        EXPECT(leat_graph_set_range(graph, &range));
+    }
+    leat_calibration_destroy(calibration);
+    for (uint32_t t = 0; t < source->input_count; t++) {
+        free(inputs[t]);
+    }
+}
+
+static void
+run(const struct leat_backend *backend, const struct leat_model_source *source, uint32_t items)
+{
+    const uint32_t tensors = source->input_count + source->output_count;
+    const uint32_t sizes = leat_signature_sizes(source->infos, tensors);
+    struct leat_segment segment = {.items = items, .sizes = calloc((size_t)items * sizes + 1, sizeof(uint16_t))};
+    void *blocks[LEAT_TENSORS_MAX];
     struct leat_model *model;
     struct leat_plan *plan;
 
-    EXPECT(backend->model_load(source, &model) == LEAT_OK);
-    EXPECT(backend->plan_build(model, &(struct leat_plan_options){.items = segment->items}, &plan) == LEAT_OK);
-    void *scratch = aligned(backend->plan_scratch_bytes(plan));
-    EXPECT(backend->plan_run(plan, segment, 1, scratch, NULL) == LEAT_OK);
-    for (uint32_t o = 0; o < source->output_count; o++) {
-        const uint32_t t = source->input_count + o;
-        EXPECT(fwrite(segment->tensors[t], source->infos[t].item_bytes, segment->items, stdout) == segment->items);
+    EXPECT(segment.sizes != NULL);
+    for (uint32_t t = 0; t < tensors; t++) {
+        blocks[t] = aligned(items * source->infos[t].item_bytes);
+        segment.tensors[t] = blocks[t];
+        EXPECT(t >= source->input_count || fread(blocks[t], source->infos[t].item_bytes, items, stdin) == items);
     }
+    EXPECT(getchar() == EOF);
+    EXPECT(backend->model_load(source, &model) == LEAT_OK);
+    EXPECT(backend->plan_build(model, &(struct leat_plan_options){.items = items}, &plan) == LEAT_OK);
+    void *scratch = aligned(backend->plan_scratch_bytes(plan));
+    EXPECT(backend->plan_run(plan, &segment, 1, scratch, NULL) == LEAT_OK);
+    for (uint32_t t = source->input_count; t < tensors; t++) {
+        EXPECT(fwrite(blocks[t], source->infos[t].item_bytes, items, stdout) == items);
+    }
+    EXPECT(fwrite(segment.sizes, sizeof(uint16_t), (size_t)items * sizes, stdout) == (size_t)items * sizes);
     free(scratch);
     backend->plan_destroy(plan);
     backend->model_destroy(model);
+    for (uint32_t t = 0; t < tensors; t++) {
+        free(blocks[t]);
+    }
+    free(segment.sizes);
 }
 
 int
 main(int argc, char **argv)
 {
+    const struct leat_backend *backend = &leat_backend_cpu;
     struct leat_dim_value values[LEAT_GRAPH_SYMBOLS_MAX];
     struct leat_tensor_info infos[LEAT_TENSORS_MAX];
-    struct leat_model_source source = {.infos = infos};
+    struct leat_model_source source = {.precision = LEAT_PRECISION_F32};
     struct leat_graph *graph = NULL;
-    void *blocks[LEAT_TENSORS_MAX];
-    uint32_t count = 0;
-    size_t size;
+    uint32_t count = 0, calibrated = 0;
+    int option;
 
-    EXPECT(argc >= 3 && argc - 3 <= (int)LEAT_GRAPH_SYMBOLS_MAX);
-    for (int a = 3; a < argc; a++) {
+    while ((option = getopt(argc, argv, "b:p:c:")) != -1) {
+        switch (option) {
+        case 'b': backend = leat_backend_find(optarg); break;
+        case 'p': EXPECT(leat_precision_find(optarg, &source.precision)); break;
+        case 'c': calibrated = (uint32_t)strtoul(optarg, NULL, 10); break;
+        default: EXPECT(!"an option that there is");
+        }
+    }
+    EXPECT(backend != NULL && argc - optind >= 2 && argc - optind - 2 <= (int)LEAT_GRAPH_SYMBOLS_MAX);
+    for (int a = optind + 2; a < argc; a++) {
         char *equals = strrchr(argv[a], '=');
         EXPECT(equals != NULL);
         *equals = '\0';
         values[count++] = (struct leat_dim_value){.name = argv[a], .value = strtoll(equals + 1, NULL, 10)};
     }
-    void *file = read_file(argv[1], &size);
-    struct leat_segment segment = {.items = (uint32_t)strtoul(argv[2], NULL, 10)};
-    enum leat_status status = leat_onnx_import(file, size, &graph);
+    if ((leat_backend_precisions(backend) & LEAT_PRECISION_BIT(source.precision)) == 0) {
+        (void)fprintf(stderr, "backend %s has no %s on this processor\n", backend->name,
+                      leat_precision_text(source.precision));
+        return EXIT_PRECISION;
+    }
+    enum leat_status status = import(argv[optind], &graph);
     if (status == LEAT_OK) {
         status = leat_graph_bind(graph, values, count);
     }
     if (status == LEAT_OK) {
-        status = leat_graph_signature(graph, infos, &source.input_count, &source.output_count);
+        source.graph = graph;
+        status = sign(&source, infos);
     }
-    free(file);
     if (status != LEAT_OK) {
         (void)fprintf(stderr, "%s\n", leat_error_text());
         leat_graph_destroy(graph);
-        return status == LEAT_ERR_UNSUPPORTED ? 3 : 1;
+        return status == LEAT_ERR_UNSUPPORTED ? EXIT_UNSUPPORTED : EXIT_FAILURE;
     }
     EXPECT(leat_graph_optimise(graph, UINT64_MAX) == LEAT_OK);
-    source.graph = graph;
-    for (uint32_t t = 0; t < source.input_count + source.output_count; t++) {
-        blocks[t] = aligned(segment.items * infos[t].item_bytes);
-        segment.tensors[t] = blocks[t];
-        EXPECT(t >= source.input_count || fread(blocks[t], infos[t].item_bytes, segment.items, stdin) == segment.items);
+    if (calibrated > 0) {
+        calibrate(&source, graph, calibrated);
     }
-    EXPECT(getchar() == EOF);
-    run(&leat_backend_reference, &source, &segment);
-    run(&leat_backend_cpu, &source, &segment);
-    for (uint32_t t = 0; t < source.input_count + source.output_count; t++) {
-        free(blocks[t]);
-    }
+    run(backend, &source, (uint32_t)strtoul(argv[optind + 1], NULL, 10));
     leat_graph_destroy(graph);
-    return 0;
+    return EXIT_SUCCESS;
 }
