@@ -232,7 +232,12 @@ note_change(struct leat_daemon *daemon, uint32_t a, uint32_t s, const struct lea
     const struct leat_scale_part *from = &stage->part;
     char why[sizeof(change->why)];
 
-    *change = (struct leat_scale_change){.at_ns = leat_monotonic_ns(), .application = a, .from = *from, .to = *to};
+    *change = (struct leat_scale_change){.looked_ns = keeper->looked_ns,
+                                         .at_ns = leat_monotonic_ns(),
+                                         .early = keeper->early,
+                                         .application = a,
+                                         .from = *from,
+                                         .to = *to};
     memcpy(change->stage, stage->name, sizeof(change->stage));
     (void)snprintf(why, sizeof(why), "%.0f items/s come, %.0f are foreseen, %llu wait", stage->rate_qps,
                    scaled->scaler.expected_qps, (unsigned long long)stage->waiting_items);
@@ -341,14 +346,32 @@ carry_out(struct leat_daemon *daemon, const struct leat_scale_wanted *wanted, co
     return count;
 }
 
-/* Mutex held, released meanwhile. `between`: before its time. */
+/* Looks before their time that change nothing come ever later; looks in their time shorten that again. */
 static void
-look_around(struct leat_daemon *daemon, bool between)
+rest(struct leat_daemon *daemon, bool changed, bool told)
+{
+    struct leat_scale_keeper *keeper = daemon->scaling;
+    const uint64_t interval_ns = daemon->options.scaling.interval_ns;
+
+    if (changed || !told) {
+        keeper->rest_ns = LEAT_SCALE_REST_NS;
+    } else if (keeper->early) {
+        keeper->rest_ns = keeper->rest_ns < interval_ns / 2 ? 2 * keeper->rest_ns : interval_ns;
+    } else {
+        keeper->rest_ns = keeper->rest_ns > 2 * LEAT_SCALE_REST_NS ? keeper->rest_ns / 2 : LEAT_SCALE_REST_NS;
+    }
+}
+
+/* Mutex held, released meanwhile. `between`: before its time. `told`: of a jump, since the look before. */
+static void
+look_around(struct leat_daemon *daemon, bool between, bool told)
 {
     struct leat_scale_keeper *keeper = daemon->scaling;
     struct leat_scale_wanted wanted[LEAT_SCALE_UNITS];
     uint32_t free_cores[LEAT_SCHED_WORKERS_MAX];
 
+    keeper->early = between;
+    keeper->looked_ns = leat_monotonic_ns();
     for (uint32_t a = 0; a < daemon->options.scaling.application_count && !keeper->stop; a++) {
         keeper->applications[a].served = leat_scale_look(daemon, a);
     }
@@ -359,11 +382,11 @@ look_around(struct leat_daemon *daemon, bool between)
     decide(daemon, between, wanted);
     if (keeper->stop || daemon->server_done || !all_there(daemon)) {
         keeper->jumped = true; /* another look is next */
-        keeper->fruitless = false;
+        keeper->rest_ns = LEAT_SCALE_REST_NS;
         return;
     }
     see_workers(daemon, free_cores); /* somebody may have changed them meanwhile */
-    keeper->fruitless = carry_out(daemon, wanted, free_cores) == 0 && between;
+    rest(daemon, carry_out(daemon, wanted, free_cores) > 0, told);
 }
 
 static void *
@@ -372,12 +395,13 @@ keeper_main(void *argument)
     struct leat_daemon *daemon = argument;
     struct leat_scale_keeper *keeper = daemon->scaling;
     const uint64_t interval_ns = daemon->options.scaling.interval_ns;
-    uint64_t next_ns = leat_monotonic_ns(), soonest_ns = next_ns;
+    uint64_t next_ns = leat_monotonic_ns();
 
     (void)pthread_setname_np(pthread_self(), "leat-scaling");
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     while (!keeper->stop) {
-        const bool early = keeper->jumped && !keeper->fruitless && soonest_ns < next_ns;
+        const uint64_t soonest_ns = keeper->looked_ns + keeper->rest_ns;
+        const bool early = keeper->jumped && soonest_ns < next_ns;
         const uint64_t now_ns = leat_monotonic_ns(), due_ns = early ? soonest_ns : next_ns;
         const struct timespec due = {(time_t)(due_ns / SECOND_NS), (long)(due_ns % SECOND_NS)};
         if (now_ns < due_ns) {
@@ -385,11 +409,10 @@ keeper_main(void *argument)
             LEAT_ASSERT(waited == 0 || waited == ETIMEDOUT);
             continue;
         }
-        const bool between = now_ns < next_ns;
+        const bool between = now_ns < next_ns, told = keeper->jumped;
         next_ns = between ? next_ns : now_ns + interval_ns;
-        soonest_ns = now_ns + LEAT_SCALE_REST_NS;
         keeper->jumped = false;
-        look_around(daemon, between);
+        look_around(daemon, between, told);
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     return NULL;
@@ -510,6 +533,7 @@ leat_scale_keeper_create(struct leat_daemon *daemon)
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to scale applications");
     }
     leat_daemon_init_timed_condition(&keeper->turn);
+    keeper->rest_ns = LEAT_SCALE_REST_NS;
     daemon->scaling = keeper;
     const enum leat_status status = survey(daemon);
     if (status != LEAT_OK) {

@@ -14,8 +14,9 @@
  *            go where one of the listed is to have more.
  * Jumps      When much more waits for one than its instances take at once, a query of it is refused for want of room or of
  *            time, or an instance of it becomes overloaded (sched/instance.h), it looks before its time, though not within
- *            LEAT_SCALE_REST_NS of the last look. What is decided then gives nothing back but where cores are missing, and
- *            where it changes nothing there is no other until the next look.
+ *            LEAT_SCALE_REST_NS of the last look. What is decided then gives nothing back but where cores are missing. Where
+ *            it changes nothing that rest is twice as long, and so on up to the interval, until a look changes something or no
+ *            jump was told before it; a look in its time halves it.
  * Rates      In items, as batches are. A rise counts in full at once (sched/load.h).
  * Pipelines  One that is listed has workers for each of its stages, decided about together, for its own objective. An
  *            application is scaled once: as itself or as one stage.
@@ -33,7 +34,7 @@
 
 #include "runtime/daemon_private.h"
 
-#define LEAT_SCALE_REST_NS UINT64_C(10000000) /* between looks, at the least */
+#define LEAT_SCALE_REST_NS UINT64_C(10000000) /* after a look, before one before its time: at the least */
 
 /*
  * Once workers were surveyed. Nothing, where scaling is off. LEAT_ERR_UNSUPPORTED: workers are of more classes, or have

@@ -43,7 +43,8 @@ struct leat_scale_application {
 };
 
 struct leat_scale_change {
-    uint64_t at_ns;       /* monotonic */
+    uint64_t looked_ns, at_ns; /* monotonic: when the look began; when workers had been told */
+    bool early;                /* it was a look before its time */
     uint32_t application; /* of the configuration */
     char stage[LEAT_NAME_MAX];
     struct leat_scale_part from, to;
@@ -54,7 +55,9 @@ struct leat_scale_keeper {
     pthread_t thread;
     pthread_cond_t turn; /* with daemon->mutex: it is to stop, or to look */
     bool started, stop, jumped;
-    bool fruitless; /* a look before its time has changed nothing */
+    uint64_t rest_ns;   /* after a look, before there is one before its time */
+    bool early;         /* the last look was one before its time, */
+    uint64_t looked_ns; /* and began then */
     struct leat_profile_copy copy;
     /* The thread's, but for what describe() reads with daemon->mutex held: that is written with it held. */
     struct leat_scale_application applications[LEAT_SCALER_APPLICATIONS_MAX];

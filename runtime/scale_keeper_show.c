@@ -72,8 +72,10 @@ describe_history(const struct leat_daemon *daemon)
 
     for (uint64_t c = keeper->changes; c > 0 && keeper->changes - c < LEAT_SCALE_CHANGES_KEPT; c--) {
         const struct leat_scale_change *change = &keeper->history[(c - 1) % LEAT_SCALE_CHANGES_KEPT];
-        (void)json_array_append_new(history, json_pack("{s:I, s:s, s:s, s:o, s:o, s:s}", "ago_ns",
-                                                       (json_int_t)(now_ns - change->at_ns), "application",
+        (void)json_array_append_new(history, json_pack("{s:I, s:I, s:b, s:s, s:s, s:o, s:o, s:s}", "ago_ns",
+                                                       (json_int_t)(now_ns - change->at_ns), "took_ns",
+                                                       (json_int_t)(change->at_ns - change->looked_ns), "early",
+                                                       (int)change->early, "application",
                                                        daemon->options.scaling.applications[change->application].name,
                                                        "stage", change->stage, "from", describe_part(&change->from), "to",
                                                        describe_part(&change->to), "why", change->why));

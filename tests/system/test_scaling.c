@@ -410,6 +410,7 @@ expect_history(struct leat_session *control)
 
     EXPECT(json_array_size(history) == (number(scaling, "changes") < 64 ? number(scaling, "changes") : 64));
     EXPECT(strstr(json_string_value(json_object_get(latest, "why")), "items/s come") != NULL);
+    EXPECT(json_is_boolean(json_object_get(latest, "early")) && number(latest, "took_ns") > 0);
     EXPECT(strcmp(json_string_value(json_object_get(scaling, "trouble")), "") == 0 && number(scaling, "decisions") > 0);
     json_decref(shown);
 }

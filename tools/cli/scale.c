@@ -175,10 +175,12 @@ print_history(const json_t *scaling)
 
     json_array_foreach(json_object_get(scaling, "history"), i, change) {
         const json_t *from = json_object_get(change, "from"), *to = json_object_get(change, "to");
-        (void)printf("%s%10s ago  %s: %lld on %lld cores, %lld starting, before %lld on %lld, %lld starting; %s\n", i == 0 ? "\n" : "",
+        (void)printf("%s%10s ago  %s: %lld on %lld cores, %lld starting, before %lld on %lld, %lld starting; %s", i == 0 ? "\n" : "",
                      format_ns((double)number_of(change, "ago_ns")).text, text_of(change, "stage"), number_of(to, "instances"),
                      number_of(to, "cores"), number_of(to, "starting"), number_of(from, "instances"), number_of(from, "cores"),
                      number_of(from, "starting"), text_of(change, "why"));
+        (void)printf("; decided%s in %s\n", json_is_true(json_object_get(change, "early")) ? " early" : "",
+                     format_ns((double)number_of(change, "took_ns")).text);
     }
 }
 
