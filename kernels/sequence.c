@@ -134,6 +134,14 @@ leat_sequence_create(const struct leat_graph *graph, const char *name, const uin
     return LEAT_OK;
 }
 
+void
+leat_graph_unify(struct leat_graph *graph, const struct leat_graph *from)
+{
+    for (uint32_t v = 0; v < graph->value_count && v < from->value_count; v++) {
+        (void)leat_graph_unify_constant(graph, v, &from->values[v]);
+    }
+}
+
 enum leat_status
 leat_sequence_optimise(struct leat_sequence *sequence, uint64_t mask)
 {
@@ -141,12 +149,10 @@ leat_sequence_optimise(struct leat_sequence *sequence, uint64_t mask)
 
     enum leat_status status = leat_graph_optimise(sequence->graphs[last], mask);
     for (uint32_t k = 0; k < last && status == LEAT_OK; k++) {
-        struct leat_graph *graph = sequence->graphs[k];
-        const struct leat_graph *full = sequence->graphs[last];
-        status = leat_graph_optimise(graph, mask);
+        status = leat_graph_optimise(sequence->graphs[k], mask);
         /* Passes that do the same make the same values in the same order; where they do not, some weights are kept twice. */
-        for (uint32_t v = 0; v < graph->value_count && v < full->value_count && status == LEAT_OK; v++) {
-            (void)leat_graph_unify_constant(graph, v, &full->values[v]);
+        if (status == LEAT_OK) {
+            leat_graph_unify(sequence->graphs[k], sequence->graphs[last]);
         }
     }
     return status;

@@ -65,6 +65,12 @@ LEAT_MUST_CHECK enum leat_status leat_source_copy_graphs(const struct leat_model
                                                          struct leat_graph *ret_graphs[LEAT_LENGTHS_MAX],
                                                          uint32_t ret_lengths[LEAT_LENGTHS_MAX], uint32_t *ret_count);
 
+/*
+ * Constants of `graph` that are, at the same index, those of `from` become one payload: where the same was done to both
+ * graphs, all but those that depend on the length.
+ */
+void leat_graph_unify(struct leat_graph *graph, const struct leat_graph *from);
+
 /* The elements of a constant, wherever it is one. */
 struct leat_payload {
     const void *data;

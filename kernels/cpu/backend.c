@@ -205,8 +205,12 @@ cpu_model_load(const struct leat_model_source *source, struct leat_model **ret_m
     if (status == LEAT_OK) {
         status = leat_source_copy_graphs(source, model->graphs, model->lengths, &model->graph_count);
     }
-    for (uint32_t k = 0; k < model->graph_count && status == LEAT_OK; k++) {
+    /* The full length first: weights that become floats are kept once for all. */
+    for (uint32_t k = model->graph_count; k-- > 0 && status == LEAT_OK;) {
         status = leat_graph_split_quantised(model->graphs[k], cpu_multiplies_whole);
+        if (status == LEAT_OK) {
+            leat_graph_unify(model->graphs[k], model->graphs[model->graph_count - 1]);
+        }
     }
     if (status == LEAT_OK) {
         status = leat_graphs_payloads(model->graphs, model->graph_count, &model->payloads, &model->payload_count);

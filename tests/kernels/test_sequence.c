@@ -538,6 +538,43 @@ test_small(void)
     }
 }
 
+/* Weights in u8 become floats when a model is loaded: once for all lengths. */
+static void
+test_weights_of_bytes(void)
+{
+    enum { INNER = 64, OUTER = 256 };
+    static uint8_t weights[INNER * OUTER];
+    static const uint8_t point = 128;
+    static const float step = 0.015625f;
+    struct subject s = {.name = "weights of bytes", .symbol = "M", .length_count = 3, .lengths = {3, 5, 8}};
+    struct leat_model_source source = {.precision = LEAT_PRECISION_F32};
+    uint64_t random = leat_test_seed;
+    struct running cpu;
+    struct builder b;
+
+    for (size_t i = 0; i < sizeof(weights); i++) {
+        weights[i] = (uint8_t)leat_test_random(&random);
+    }
+    builder_init(&b, 11);
+    builder_input(&b, "x", 1, DIMS(-1, -2, INNER));
+    builder_output(&b, "y");
+    builder_constant(&b, "w", 2, weights, DIMS(INNER, OUTER));
+    builder_constant(&b, "step", 1, &step, NULL, 0);
+    builder_constant(&b, "point", 2, &point, NULL, 0);
+    builder_node(&b, "QuantizeLinear", "x step point", "numbers");
+    builder_node(&b, "QLinearMatMul", "numbers step point w step point step point", "product");
+    builder_node(&b, "DequantizeLinear", "product step point", "y");
+    EXPECT(builder_import(&b, &s.graph) == LEAT_OK);
+    EXPECT(leat_sequence_create(s.graph, s.symbol, s.lengths, s.length_count, &s.sequence) == LEAT_OK);
+    EXPECT(leat_sequence_optimise(s.sequence, UINT64_MAX) == LEAT_OK);
+    leat_sequence_describe(s.sequence, &source);
+    start(&leat_backend_cpu, &source, &cpu);
+    check_weights_are_shared(&source, &cpu);
+    stop(&cpu);
+    forget(&s);
+    builder_fini(&b);
+}
+
 /* Bytes of a bool are a client's; a query of the full length is as it is. */
 static void
 test_masks_of_bytes(void)
@@ -602,6 +639,7 @@ main(int argc, char **argv)
     test_masks_of_bytes();
     test_attributes();
     test_small();
+    test_weights_of_bytes();
     test_zoo(argc > 1);
     test_zoo_refused();
     return 0;
