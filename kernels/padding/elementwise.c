@@ -229,7 +229,7 @@ is_number(const struct padding_state *state)
 static bool
 is_constant(const struct operands *all, uint32_t i)
 {
-    return all->p->graph->values[all->node->inputs[i]].data != NULL;
+    return operand(all, i)->constant;
 }
 
 /* A constant that is nowhere zero. */
@@ -312,6 +312,7 @@ add_mask(const struct operands *all, struct padding_state *out)
         }
         out->masked = x->masked != 0 ? x->masked << shift_of(all, i) : UINT32_C(1) << (x->mask_axis + shift_of(all, i));
         out->margin = margin;
+        out->level = x->masked != 0 ? x->level : x->on;
         out->masks = x->masked != 0 ? x->masks : UINT32_C(1) << x->mask;
     }
 }
@@ -326,6 +327,7 @@ scale_mask(const struct operands *all, struct padding_state *out)
     if (x->masked != 0 && is_number(factor) && factor->off > 0 && factor->off - factor->off == 0) {
         out->masked = x->masked << shift_of(all, scores);
         out->margin = divides ? x->margin / factor->off : x->margin * factor->off;
+        out->level = divides ? x->level / factor->off : x->level * factor->off;
         out->masks = x->masks;
     }
 }
@@ -339,9 +341,10 @@ limit_mask(const struct operands *all, struct padding_state *out)
     }
     const uint32_t scores = is_number(all->a) ? 1 : 0;
     const struct padding_state *x = operand(all, scores), *limit = operand(all, 1 - scores);
-    if (x->masked != 0 && is_number(limit) && limit->off <= -LEAT_PADDING_MARGIN) {
+    if (x->masked != 0 && is_number(limit) && x->level - limit->off >= LEAT_PADDING_MARGIN) {
         out->masked = x->masked << shift_of(all, scores);
-        out->margin = fmin(x->margin, -limit->off);
+        out->margin = fmin(x->margin, x->level - limit->off);
+        out->level = x->level;
         out->masks = x->masks;
     }
 }
@@ -601,6 +604,7 @@ padding_elementwise(struct padding *p, const struct leat_node *node)
         case LEAT_OP_CAST:
             out->masked = all.a->masked;
             out->margin = all.a->margin;
+            out->level = all.a->level;
             out->masks = all.a->masks;
             break;
         default:

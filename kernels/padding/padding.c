@@ -102,6 +102,15 @@ padding_element(const struct leat_value *value, size_t i, double *ret)
         return false;
     }
     switch (value->dtype) {
+    case LEAT_DTYPE_BOOL:
+        *ret = ((const uint8_t *)data)[i] != 0;
+        return true;
+    case LEAT_DTYPE_I8:
+        *ret = ((const int8_t *)data)[i];
+        return true;
+    case LEAT_DTYPE_U8:
+        *ret = ((const uint8_t *)data)[i];
+        return true;
     case LEAT_DTYPE_F32:
         *ret = (double)((const float *)data)[i];
         return true;
@@ -156,7 +165,7 @@ find_causal(const struct leat_value *value, struct padding_state *state)
     const uint32_t both = value->rank >= 2 ? 3u << (value->rank - 2) : 0;
     const size_t elements = leat_value_elements(value);
     const float *data = value->data;
-    float margin = INFINITY;
+    float margin = INFINITY, level = 0;
 
     if (value->dtype != LEAT_DTYPE_F32 || !leat_value_in_place(value) || both == 0 || (state->axes & both) != both) {
         return;
@@ -165,6 +174,7 @@ find_causal(const struct leat_value *value, struct padding_state *state)
     for (size_t row = 0; row < elements / length; row++) {
         const float *scores = data + row * length;
         const size_t query = row % length;
+        level = row == 0 || scores[query] == level ? scores[query] : NAN;
         for (size_t key = query + 1; key < length; key++) {
             const float less = scores[query] - scores[key];
             margin = less < margin || less != less ? less : margin;
@@ -173,6 +183,7 @@ find_causal(const struct leat_value *value, struct padding_state *state)
     if (margin >= (float)LEAT_PADDING_MARGIN && state->axes == both) {
         state->masked = UINT32_C(1) << (value->rank - 1);
         state->margin = (double)margin;
+        state->level = (double)level;
     }
 }
 
@@ -181,21 +192,14 @@ describe_constant(const struct padding *p, uint32_t v, struct padding_state *sta
 {
     const struct leat_value *value = &p->graph->values[v];
 
-    *state = (struct padding_state){.finite = true, .mask = LEAT_VALUE_NONE};
+    *state = (struct padding_state){.constant = true, .finite = true, .mask = LEAT_VALUE_NONE};
+    state->even = value->dtype == LEAT_DTYPE_I8 || value->dtype == LEAT_DTYPE_U8;
     state->varies = !find_axes(p, v, &state->axes);
     for (uint32_t k = 0; k < p->count && !state->varies; k++) {
         state->varies = !is_prefix(&p->graphs[k]->values[v], value);
     }
     if (!state->varies && is_uniform(value)) {
-        struct leat_value one = *value;
-        one.rank = 0;
-        one.data_bytes = leat_dtype_bytes(value->dtype);
-        if (value->dtype == LEAT_DTYPE_BOOL) {
-            state->known = true;
-            state->off = *(const unsigned char *)value->data != 0;
-        } else {
-            state->known = leat_value_scalar(&one, &state->off);
-        }
+        state->known = padding_element(value, 0, &state->off);
         state->on = state->off;
         if (state->known) {
             padding_set_bounds(state, state->off, state->off);
@@ -344,7 +348,7 @@ carry_masks(struct padding *p, const struct leat_node *node)
             continue;
         }
         masks = masks || in->of_masks;
-        others = others || (!in->of_masks && p->graph->values[node->inputs[i]].data == NULL);
+        others = others || (!in->of_masks && !in->constant);
         uneven = uneven || in->uneven;
     }
     for (uint32_t o = 0; o < node->output_count; o++) {
@@ -355,7 +359,26 @@ carry_masks(struct padding *p, const struct leat_node *node)
                 uneven = uneven || (in != NULL && in->masked != 0 && out->masked == 0);
             }
             out->of_masks = masks && !others && !evens;
-            out->uneven = (uneven || (masks && others)) && !evens;
+            out->uneven = (out->uneven || uneven || (masks && others)) && !evens;
+        }
+    }
+}
+
+/* What folding left is not looked through: numbers behind the end may be anything. */
+static void
+carry_constants(struct padding *p, const struct leat_node *node)
+{
+    bool constant = node->input_count > 0;
+
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        const struct padding_state *in = padding_input(p, node, i);
+        constant = constant && (in == NULL || in->constant);
+    }
+    for (uint32_t o = 0; o < node->output_count && constant; o++) {
+        if (node->outputs[o] != LEAT_VALUE_NONE) {
+            struct padding_state *out = &p->states[node->outputs[o]];
+            out->constant = true;
+            out->uneven = out->uneven || (out->axes != 0 && !out->known && !out->even);
         }
     }
 }
@@ -378,6 +401,7 @@ check_node(struct padding *p, const struct leat_node *node)
     if (!padding_is_elementwise(node->op->kind)) {
         carry_masks(p, node);
     }
+    carry_constants(p, node);
     for (uint32_t o = 0; o < node->output_count; o++) {
         if (node->outputs[o] != LEAT_VALUE_NONE && p->states[node->outputs[o]].axes == 0) {
             p->states[node->outputs[o]].finite = true; /* there is no tail */

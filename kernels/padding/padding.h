@@ -31,10 +31,15 @@ enum padding_sign {
 struct padding_state {
     uint32_t axes;   /* bit d: axis d counts positions */
     uint32_t zero;   /* bit d: the tail along d is 0 */
+    uint32_t resting; /* of 8-bit numbers; bit d: the tail along d is the zero point `rest` */
+    double rest;
     uint32_t masked; /* bit d: the tail along d is `margin` less than some element below n of the same row */
     double margin;
+    double level;    /* and that element this far from its score; no number where it is unknown */
     uint32_t masks;  /* bit i: `masked` because of input i */
     bool of_masks;   /* made of masks and constants alone */
+    bool constant;   /* made of constants alone */
+    bool even;       /* and less than LEAT_PADDING_MARGIN apart, as far as that is followed */
     bool uneven;     /* a mask may be in it in a way that is not followed: no margin holds */
     bool varies;     /* it is another one for each length: of no use but as a shape */
     bool finite;     /* everywhere, but for a masked tail of an infinite margin */
@@ -74,6 +79,15 @@ const struct padding_state *padding_input(const struct padding *p, const struct 
 LEAT_MUST_CHECK enum leat_status padding_apply(struct padding *p, const struct leat_node *node);
 LEAT_MUST_CHECK enum leat_status padding_elementwise(struct padding *p, const struct leat_node *node);
 bool padding_is_elementwise(enum leat_op_kind kind);
+/* QuantizeLinear and DequantizeLinear. */
+LEAT_MUST_CHECK enum leat_status padding_convert(struct padding *p, const struct leat_node *node);
+
+/* Axes along which the tail of 8-bit numbers is their zero point, which is input `zero_input`, so that it stands for 0. */
+uint32_t padding_resting(const struct padding *p, const struct leat_node *node, uint32_t input, uint32_t zero_input);
+void padding_rest(struct padding_state *out, uint32_t axes, double zero);
+/* The zero point, 0 where it is omitted; false when it is not one constant. */
+bool padding_zero_point(const struct padding *p, const struct leat_node *node, uint32_t input, double *ret);
+
 /* Nothing larger or smaller can come out of these. */
 void padding_set_bounds(struct padding_state *state, double least, double most);
 

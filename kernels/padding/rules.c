@@ -55,6 +55,7 @@ move_axes(const struct padding_state *in, const uint32_t *to, uint32_t rank, str
     *out = *in;
     out->axes = axes;
     out->zero = moved(in->zero, to, rank);
+    out->resting = moved(in->resting, to, rank);
     out->masked = moved(in->masked, to, rank);
     if (in->known && in->mask != LEAT_VALUE_NONE) {
         out->mask_axis = to[in->mask_axis];
@@ -227,13 +228,15 @@ concat(const struct padding *p, const struct leat_node *node)
     if ((out->axes & BIT(leat_node_axis(node, 0, value_of(p, node, 0)->rank))) != 0) {
         return mixes(node, "it joins sequences");
     }
-    out->zero = out->axes;
+    out->zero = out->resting = out->axes;
+    out->rest = padding_input(p, node, 0)->rest;
     for (uint32_t i = 0; i < node->input_count; i++) {
         const struct padding_state *in = padding_input(p, node, i);
         if (in->varies) {
             return mixes(node, "it reads a constant that is another one for each length");
         }
         out->zero &= in->zero;
+        out->resting &= in->rest == out->rest ? in->resting : 0;
         out->finite = out->finite && padding_tail_is_finite(in);
     }
     return LEAT_OK;
@@ -241,8 +244,10 @@ concat(const struct padding *p, const struct leat_node *node)
 
 /* ---- Sums over positions ----------------------------------------------------------------------------------- */
 
-/* Axes of a matrix product: the one it sums over, the other one of each side, and those before. */
+/* A matrix product's operands, and their axes: the one it sums over, the other one of each side, and those before. */
 struct product_axes {
+    uint32_t a, b;                       /* inputs */
+    uint32_t zero_a, zero_b;             /* bit d: the tail along d of a, of b, stands for 0 */
     uint32_t sum_a, sum_b;               /* axes of a and b */
     uint32_t to_a[LEAT_RANK_MAX], to_b[LEAT_RANK_MAX]; /* in the result; LEAT_RANK_MAX: not there */
 };
@@ -250,11 +255,13 @@ struct product_axes {
 static enum leat_status
 product(struct padding *p, const struct leat_node *node, const struct product_axes *axes)
 {
-    const struct padding_state *a = padding_input(p, node, 0), *b = padding_input(p, node, 1), *c = padding_input(p, node, 2);
+    const bool biased = node->op->kind == LEAT_OP_GEMM || node->op->kind == LEAT_OP_MATMUL;
+    const struct padding_state *a = padding_input(p, node, axes->a), *b = padding_input(p, node, axes->b);
+    const struct padding_state *c = biased ? padding_input(p, node, 2) : NULL;
     struct padding_state *out = &p->states[node->outputs[0]];
-    const uint32_t rank_a = value_of(p, node, 0)->rank, rank_b = value_of(p, node, 1)->rank;
+    const uint32_t rank_a = value_of(p, node, axes->a)->rank, rank_b = value_of(p, node, axes->b)->rank;
     const bool sums = ((a->axes >> axes->sum_a) & 1) != 0 || ((b->axes >> axes->sum_b) & 1) != 0;
-    const bool zero = ((a->zero >> axes->sum_a) & 1) != 0 || ((b->zero >> axes->sum_b) & 1) != 0;
+    const bool zero = ((axes->zero_a >> axes->sum_a) & 1) != 0 || ((axes->zero_b >> axes->sum_b) & 1) != 0;
 
     const uint32_t rows = a->axes & ~BIT(axes->sum_a), columns = b->axes & ~BIT(axes->sum_b);
     if (((moved(rows, axes->to_a, rank_a) | moved(columns, axes->to_b, rank_b)) & ~out->axes) != 0 ||
@@ -269,17 +276,22 @@ product(struct padding *p, const struct leat_node *node, const struct product_ax
         return mixes(node, "it sums over positions, and what padding has there may be infinite");
     }
     if (!sums && out->finite && c == NULL) {
-        out->zero = (moved(a->zero, axes->to_a, rank_a) | moved(b->zero, axes->to_b, rank_b)) & out->axes;
+        out->zero = (moved(axes->zero_a, axes->to_a, rank_a) | moved(axes->zero_b, axes->to_b, rank_b)) & out->axes;
     }
     return LEAT_OK;
 }
 
-static enum leat_status
-matmul(struct padding *p, const struct leat_node *node)
+static struct product_axes
+matrices(const struct padding *p, const struct leat_node *node, uint32_t a, uint32_t b)
 {
-    const uint32_t rank_a = value_of(p, node, 0)->rank, rank_b = value_of(p, node, 1)->rank;
+    const uint32_t rank_a = value_of(p, node, a)->rank, rank_b = value_of(p, node, b)->rank;
     const uint32_t rank = leat_node_output(p->graph, node, 0)->rank;
-    struct product_axes axes = {.sum_a = rank_a - 1, .sum_b = rank_b >= 2 ? rank_b - 2 : 0};
+    struct product_axes axes = {.a = a,
+                                .b = b,
+                                .zero_a = padding_input(p, node, a)->zero,
+                                .zero_b = padding_input(p, node, b)->zero,
+                                .sum_a = rank_a - 1,
+                                .sum_b = rank_b >= 2 ? rank_b - 2 : 0};
     /* As if both were matrices: where the result would have them. */
     const uint32_t full = rank + (rank_a == 1) + (rank_b == 1);
 
@@ -290,14 +302,54 @@ matmul(struct padding *p, const struct leat_node *node)
         axes.to_b[d] = d + full - rank_b - (rank_a == 1 && d + 1 == rank_b);
     }
     axes.to_a[axes.sum_a] = axes.to_b[axes.sum_b] = LEAT_RANK_MAX;
+    return axes;
+}
+
+static enum leat_status
+matmul(struct padding *p, const struct leat_node *node)
+{
+    const struct product_axes axes = matrices(p, node, 0, 1);
     return product(p, node, &axes);
+}
+
+/* MatMulInteger and QLinearMatMul: numbers that are the zero point add nothing, and a sum of nothing is the result's. */
+static enum leat_status
+matmul_numbers(struct padding *p, const struct leat_node *node)
+{
+    const bool scaled = node->op->kind == LEAT_OP_QLINEAR_MATMUL;
+    const uint32_t b = scaled ? 3 : 1, zero_a = 2, zero_b = scaled ? 5 : 3, zero_y = 7;
+    struct product_axes axes = matrices(p, node, 0, b);
+    struct padding_state *out = &p->states[node->outputs[0]];
+    double point;
+
+    for (uint32_t i = 1; i < node->input_count; i++) {
+        if (i != b && padding_input(p, node, i) != NULL && padding_input(p, node, i)->axes != 0) {
+            return mixes(node, "its scales are those of positions");
+        }
+    }
+    axes.zero_a = padding_resting(p, node, 0, zero_a);
+    axes.zero_b = padding_resting(p, node, b, zero_b);
+    const enum leat_status status = product(p, node, &axes);
+    const uint32_t nothing = out->zero;
+    if (status == LEAT_OK && scaled) {
+        out->zero = 0;
+        if (padding_zero_point(p, node, zero_y, &point)) {
+            padding_rest(out, nothing, point);
+        }
+    }
+    return status;
 }
 
 static enum leat_status
 gemm(struct padding *p, const struct leat_node *node)
 {
     const bool turned_a = leat_node_int(node, "transA", 0) != 0, turned_b = leat_node_int(node, "transB", 0) != 0;
-    struct product_axes axes = {.sum_a = turned_a ? 0 : 1, .sum_b = turned_b ? 1 : 0};
+    struct product_axes axes = {.a = 0,
+                                .b = 1,
+                                .zero_a = padding_input(p, node, 0)->zero,
+                                .zero_b = padding_input(p, node, 1)->zero,
+                                .sum_a = turned_a ? 0 : 1,
+                                .sum_b = turned_b ? 1 : 0};
 
     axes.to_a[0] = axes.to_a[1] = axes.to_b[0] = axes.to_b[1] = LEAT_RANK_MAX;
     axes.to_a[turned_a ? 1 : 0] = 0;
@@ -428,6 +480,9 @@ gather(struct padding *p, const struct leat_node *node)
     }
     out->finite = padding_tail_is_finite(data);
     out->zero = moved(data->zero, to, x->rank) & out->axes;
+    out->resting = moved(data->resting, to, x->rank) & out->axes;
+    out->rest = data->rest;
+    out->even = data->even;
     return LEAT_OK;
 }
 
@@ -560,6 +615,9 @@ padding_apply(struct padding *p, const struct leat_node *node)
     if (padding_is_elementwise(node->op->kind)) {
         return padding_elementwise(p, node);
     }
+    if (node->op->kind == LEAT_OP_QUANTIZE_LINEAR || node->op->kind == LEAT_OP_DEQUANTIZE_LINEAR) {
+        return padding_convert(p, node);
+    }
     switch (node->op->kind) {
     case LEAT_OP_RESHAPE:
     case LEAT_OP_FLATTEN:
@@ -611,6 +669,9 @@ padding_apply(struct padding *p, const struct leat_node *node)
         return gemm(p, node);
     case LEAT_OP_MATMUL:
         return matmul(p, node);
+    case LEAT_OP_MATMUL_INTEGER:
+    case LEAT_OP_QLINEAR_MATMUL:
+        return matmul_numbers(p, node);
     case LEAT_OP_SOFTMAX:
     case LEAT_OP_LOG_SOFTMAX:
         return softmax(p, node);

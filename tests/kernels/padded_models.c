@@ -2,6 +2,7 @@
 #include "tests/kernels/padded_models.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "base/align.h"
 
@@ -713,6 +714,353 @@ attention_and_mean(struct builder *b)
     node(b, "Div", "sum some", "y");
 }
 
+/* ---- Numbers of 8 bits -------------------------------------------------------------------------------------- */
+
+/* Constants `name`_s and `name`_z. */
+static void
+scale_of(struct builder *b, const char *name, float step, uint8_t zero_point)
+{
+    char text[32];
+
+    (void)snprintf(text, sizeof(text), "%s_s", name);
+    scalar(b, text, step);
+    (void)snprintf(text, sizeof(text), "%s_z", name);
+    builder_constant(b, text, 2, &zero_point, NULL, 0);
+}
+
+/* `from` in numbers `to`_q and back as `to`. */
+static void
+there_and_back(struct builder *b, const char *from, const char *to, float step, uint8_t zero_point)
+{
+    char inputs[64], numbers[32];
+
+    scale_of(b, to, step, zero_point);
+    (void)snprintf(inputs, sizeof(inputs), "%s %s_s %s_z", from, to, to);
+    (void)snprintf(numbers, sizeof(numbers), "%s_q", to);
+    node(b, "QuantizeLinear", inputs, numbers);
+    (void)snprintf(inputs, sizeof(inputs), "%s %s_s %s_z", numbers, to, to);
+    node(b, "DequantizeLinear", inputs, to);
+}
+
+static void
+sum_of_numbers(struct builder *b)
+{
+    there_and_back(b, "x", "floats", 0.0078125f, 100);
+    builder_ints(b, node(b, "ReduceSum", "floats", "y"), "axes", &one, 1);
+}
+
+static void
+sum_of_shifted_numbers(struct builder *b)
+{
+    scalar(b, "shift", 0.25f);
+    node(b, "Add", "x shift", "shifted");
+    there_and_back(b, "shifted", "floats", 0.0078125f, 100);
+    builder_ints(b, node(b, "ReduceSum", "floats", "y"), "axes", &one, 1);
+}
+
+/* Another zero point is taken off than was added. */
+static void
+sum_of_other_numbers(struct builder *b)
+{
+    there_and_back(b, "x", "floats", 0.0078125f, 100);
+    scale_of(b, "other", 0.0078125f, 101);
+    node(b, "DequantizeLinear", "floats_q other_s other_z", "others");
+    builder_ints(b, node(b, "ReduceSum", "others", "y"), "axes", &one, 1);
+}
+
+/* As they are, beside themselves, turned and back. */
+static void
+moved_numbers(struct builder *b, uint8_t second)
+{
+    there_and_back(b, "x", "floats", 0.0078125f, 100);
+    there_and_back(b, "x", "others", 0.0078125f, second);
+    builder_int(b, node(b, "Concat", "floats_q others_q", "both"), "axis", 2);
+    builder_ints(b, node(b, "Transpose", "both", "turned"), "perm", (const int64_t[]){0, 2, 1}, 3);
+    builder_constant(b, "order", 7, (const int64_t[]){3, 1, 6}, DIMS(3));
+    builder_int(b, node(b, "Gather", "turned order", "some"), "axis", 1);
+    node(b, "DequantizeLinear", "some floats_s floats_z", "again");
+    builder_ints(b, node(b, "ReduceSum", "again", "y"), "axes", &two, 1);
+}
+
+static void
+moved_numbers_of_one_scale(struct builder *b)
+{
+    moved_numbers(b, 100);
+}
+
+static void
+moved_numbers_of_two(struct builder *b)
+{
+    moved_numbers(b, 7);
+}
+
+/* Sums over positions of products of numbers, whose zero points are `left` and `right` less or more than they were. */
+static void
+integer_product(struct builder *b, int left, int right)
+{
+    const uint8_t points[2] = {(uint8_t)(100 + left), (uint8_t)(100 + right)};
+
+    there_and_back(b, "x", "floats", 0.0078125f, 100);
+    builder_constant(b, "left", 2, &points[0], NULL, 0);
+    builder_constant(b, "right", 2, &points[1], NULL, 0);
+    builder_ints(b, node(b, "Transpose", "floats_q", "turned"), "perm", (const int64_t[]){0, 2, 1}, 3);
+    node(b, "MatMulInteger", "turned floats_q left right", "sums");
+    builder_int(b, node(b, "Cast", "sums", "y"), "to", 1);
+}
+
+static void
+integer_product_of_zeros(struct builder *b)
+{
+    integer_product(b, 0, 0);
+}
+
+static void
+integer_product_of_one_zero(struct builder *b)
+{
+    integer_product(b, 1, 0);
+}
+
+static void
+integer_product_of_others(struct builder *b)
+{
+    integer_product(b, 1, 1);
+}
+
+/* Products of each position; what comes of the end is the result's zero point. */
+static void
+scaled_product(struct builder *b, uint8_t taken_off)
+{
+    static const int8_t weights[16] = {1, -2, 3, 4, -5, 6, 7, -8, 9, 10, -11, 12, 13, 14, 15, -16}, none = 0;
+
+    there_and_back(b, "x", "floats", 0.0078125f, 100);
+    scale_of(b, "result", 0.25f, 130);
+    scalar(b, "w_s", 0.125f);
+    builder_constant(b, "w", 3, weights, DIMS(4, 4));
+    builder_constant(b, "w_z", 3, &none, NULL, 0);
+    node(b, "QLinearMatMul", "floats_q floats_s floats_z w w_s w_z result_s result_z", "numbers");
+    builder_constant(b, "off", 2, &taken_off, NULL, 0);
+    node(b, "DequantizeLinear", "numbers result_s off", "again");
+    builder_ints(b, node(b, "ReduceSum", "again", "y"), "axes", &one, 1);
+}
+
+static void
+scaled_product_of_zeros(struct builder *b)
+{
+    scaled_product(b, 130);
+}
+
+static void
+scaled_product_of_others(struct builder *b)
+{
+    scaled_product(b, 129);
+}
+
+/* Rows, which are positions, have a scale each. */
+static void
+scaled_rows(struct builder *b)
+{
+    static const float steps[8] = {1, 0.5f, 0.25f, 1, 1, 2, 4, 1};
+    static const uint8_t points[8] = {100, 100, 100, 100, 100, 100, 100, 100}, weights[16] = {1};
+
+    length_of_ids(b);
+    there_and_back(b, "x", "floats", 0.0078125f, 100);
+    scale_of(b, "other", 1, 3);
+    builder_constant(b, "w", 2, weights, DIMS(4, 4));
+    builder_constant(b, "steps", 1, steps, DIMS(8));
+    builder_constant(b, "points", 2, points, DIMS(8));
+    whole(b, "from", &zero, 1);
+    node(b, "Slice", "steps from length", "row_s");
+    node(b, "Slice", "points from length", "row_z");
+    node(b, "QLinearMatMul", "floats_q row_s row_z w other_s other_z other_s other_z", "numbers");
+    node(b, "DequantizeLinear", "numbers other_s other_z", "y");
+}
+
+/* A scale for each position. */
+static void
+scaled_positions(struct builder *b)
+{
+    static const float steps[8] = {1, 0.5f, 0.25f, 1, 1, 2, 4, 1};
+
+    b->opset.version = 13;
+    length_of_ids(b);
+    builder_constant(b, "steps", 1, steps, DIMS(8));
+    whole(b, "from", &zero, 1);
+    node(b, "Slice", "steps from length", "row_s");
+    builder_int(b, node(b, "QuantizeLinear", "x row_s", "numbers"), "axis", 1);
+    builder_int(b, node(b, "DequantizeLinear", "numbers row_s", "y"), "axis", 1);
+}
+
+static void
+scaled_channels(struct builder *b)
+{
+    static const float steps[4] = {0.5f, 0.03125f, 0.25f, 0.0625f};
+    static const int8_t points[4] = {0, -3, 100, 7};
+
+    b->opset.version = 13;
+    builder_constant(b, "steps", 1, steps, DIMS(4));
+    builder_constant(b, "points", 3, points, DIMS(4));
+    builder_int(b, node(b, "QuantizeLinear", "x steps points", "numbers"), "axis", 2);
+    builder_int(b, node(b, "DequantizeLinear", "numbers steps points", "y"), "axis", 2);
+}
+
+/* Padding would be in the range. */
+static void
+range_of_all(struct builder *b)
+{
+    scalar(b, "shift", 3);
+    node(b, "Add", "x shift", "shifted");
+    node(b, "DynamicQuantizeLinear", "shifted", "numbers step point");
+    node(b, "DequantizeLinear", "numbers step point", "y");
+}
+
+static void
+window_of_numbers(struct builder *b)
+{
+    static const uint8_t weights[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+
+    there_and_back(b, "x", "floats", 0.0078125f, 100);
+    builder_ints(b, node(b, "Transpose", "floats_q", "turned"), "perm", (const int64_t[]){0, 2, 1}, 3);
+    builder_constant(b, "w", 2, weights, DIMS(1, 4, 3));
+    builder_ints(b, node(b, "ConvInteger", "turned w floats_z", "sums"), "pads", (const int64_t[]){1, 1}, 2);
+    builder_int(b, node(b, "Cast", "sums", "y"), "to", 1);
+}
+
+/* As quantisers leave attention: mask, scores, their sum and the weights in 8 bits each. */
+static void
+attend_in_numbers(struct builder *b, float bias_step, uint8_t bias_zero, float step, uint8_t zero_point)
+{
+    scores(b);
+    scalar(b, "one", 1);
+    scalar(b, "excluded", -10000);
+    node(b, "Sub", "one keys", "plain_inverse");
+    there_and_back(b, "plain_inverse", "inverse", 1.0f / 255, 0);
+    node(b, "Mul", "inverse excluded", "plain_bias");
+    there_and_back(b, "plain_bias", "bias", bias_step, bias_zero);
+    node(b, "Add", "scores bias", "sum");
+    there_and_back(b, "sum", "masked", step, zero_point);
+    builder_int(b, node(b, "Softmax", "masked", "shares"), "axis", 2);
+    there_and_back(b, "shares", "weights", 1.0f / 248, 0);
+    there_and_back(b, "x", "values", 0.0078125f, 128);
+    node(b, "MatMul", "weights values", "y");
+}
+
+static void
+attention_in_numbers(struct builder *b)
+{
+    attend_in_numbers(b, 40, 255, 40, 254);
+}
+
+static void
+bias_cut_off_by_numbers(struct builder *b)
+{
+    attend_in_numbers(b, 0.25f, 255, 40, 254);
+}
+
+static void
+sum_cut_off_by_numbers(struct builder *b)
+{
+    attend_in_numbers(b, 40, 255, 0.5f, 128);
+}
+
+/* What counts is far above all that the numbers have. */
+static void
+raised_beyond_numbers(struct builder *b)
+{
+    scores(b);
+    scalar(b, "raised", 10000);
+    node(b, "Mul", "keys raised", "bias");
+    node(b, "Add", "scores bias", "sum");
+    there_and_back(b, "sum", "masked", 16, 255);
+    attend(b, "masked");
+}
+
+/* Both, what counts and what does not, are below it. */
+static void
+cut_off_between(struct builder *b)
+{
+    scores(b);
+    scalar(b, "three", 3);
+    scalar(b, "by", 10000);
+    scalar(b, "lowest", -1000);
+    node(b, "Sub", "keys three", "less");
+    node(b, "Mul", "less by", "bias");
+    node(b, "Add", "scores bias", "sum");
+    node(b, "Max", "sum lowest", "masked");
+    attend(b, "masked");
+}
+
+/* f32 `name` of one number of 8 bits. */
+static void
+number(struct builder *b, const char *name, float step, uint8_t value)
+{
+    char constant[32], inputs[64];
+
+    scale_of(b, name, step, 100);
+    (void)snprintf(constant, sizeof(constant), "%s_q", name);
+    builder_constant(b, constant, 2, &value, NULL, 0);
+    (void)snprintf(inputs, sizeof(inputs), "%s_q %s_s %s_z", name, name, name);
+    node(b, "DequantizeLinear", inputs, name);
+}
+
+static void
+excluded_by_a_number(struct builder *b)
+{
+    scores(b);
+    scalar(b, "one", 1);
+    number(b, "excluded", 128, 0);
+    node(b, "Sub", "one keys", "inverse");
+    node(b, "Mul", "inverse excluded", "bias");
+    node(b, "Add", "scores bias", "masked");
+    attend(b, "masked");
+}
+
+static void
+undone_by_a_number(struct builder *b)
+{
+    add_mask(b, -10000);
+    number(b, "raised", 100, 200);
+    node(b, "Mul", "inverse raised", "again");
+    node(b, "Add", "masked again", "undone");
+    attend(b, "undone");
+}
+
+/* Constants of 8 bits, one for each position: those behind the first four are far greater. */
+static void
+undone_by_numbers(struct builder *b, float step, const char *operands)
+{
+    static const uint8_t eight[8] = {0, 0, 0, 0, 255, 255, 255, 255};
+
+    add_mask(b, -10000);
+    length_of_ids(b);
+    builder_constant(b, "eight", 2, eight, DIMS(8));
+    whole(b, "from", &zero, 1);
+    node(b, "Slice", "eight from length", "numbers");
+    scalar(b, "step", step);
+    scalar(b, "hundred", 100);
+    node(b, "DequantizeLinear", "numbers step", "floats");
+    node(b, "Mul", "floats hundred", "more");
+    node(b, "Add", operands, "undone");
+    attend(b, "undone");
+}
+
+static void
+undone_by_large_numbers(struct builder *b)
+{
+    undone_by_numbers(b, 100, "masked floats");
+}
+
+static void
+undone_by_product_of_numbers(struct builder *b)
+{
+    undone_by_numbers(b, 1, "masked more");
+}
+
+static void
+small_numbers_added(struct builder *b)
+{
+    undone_by_numbers(b, 0.0078125f, "masked floats");
+}
+
 #define USUAL {3, 5, 8}
 
 const struct padded_model padded_models[] = {
@@ -781,5 +1129,30 @@ const struct padded_model padded_models[] = {
     {"mask as numbers", mask_as_numbers, "'mask'", USUAL},
     {"mask put out", mask_put_out, "'mask'", USUAL},
     {"attention and mean", attention_and_mean, NULL, USUAL},
+    {"cut off between", cut_off_between, "'weights'", USUAL},
+    {"sum of numbers", sum_of_numbers, NULL, USUAL},
+    {"sum of shifted numbers", sum_of_shifted_numbers, "'y'", USUAL},
+    {"sum of other numbers", sum_of_other_numbers, "'y'", USUAL},
+    {"moved numbers", moved_numbers_of_one_scale, NULL, USUAL},
+    {"moved numbers of two scales", moved_numbers_of_two, "'y'", USUAL},
+    {"integer product", integer_product_of_zeros, NULL, USUAL},
+    {"integer product, one zero", integer_product_of_one_zero, NULL, USUAL},
+    {"integer product, no zero", integer_product_of_others, "'sums'", USUAL},
+    {"scaled product", scaled_product_of_zeros, NULL, USUAL},
+    {"scaled product, other zero", scaled_product_of_others, "'y'", USUAL},
+    {"scaled rows", scaled_rows, "'numbers'", USUAL},
+    {"scaled positions", scaled_positions, "'numbers'", USUAL},
+    {"scaled channels", scaled_channels, NULL, USUAL},
+    {"range of all", range_of_all, "'numbers'", USUAL},
+    {"window of numbers", window_of_numbers, "'sums'", USUAL},
+    {"attention in numbers", attention_in_numbers, NULL, USUAL},
+    {"bias cut off by numbers", bias_cut_off_by_numbers, "'shares'", USUAL},
+    {"sum cut off by numbers", sum_cut_off_by_numbers, "'shares'", USUAL},
+    {"raised beyond numbers", raised_beyond_numbers, "'weights'", USUAL},
+    {"excluded by a number", excluded_by_a_number, NULL, USUAL},
+    {"undone by a number", undone_by_a_number, "'weights'", USUAL},
+    {"undone by large numbers", undone_by_large_numbers, "'weights'", USUAL},
+    {"undone by product of numbers", undone_by_product_of_numbers, "'weights'", USUAL},
+    {"small numbers added", small_numbers_added, NULL, USUAL},
 };
 const size_t padded_model_count = LEAT_COUNT_OF(padded_models);

@@ -2,7 +2,7 @@
 /*
  * tests/kernels/padded_models.h - small models that do one thing to the positions of a sequence each.
  *
- * Shapes     Inputs are f32 x[N][M][4], i64 mask[N][M] and i64 ids[N][M], of 0 to 15; the output is y. In operator set 11.
+ * Shapes     Inputs are f32 x[N][M][4], i64 mask[N][M] and i64 ids[N][M], of 0 to 15; the output is y. Opset 11 or 13.
  */
 #ifndef LEAT_TEST_PADDED_MODELS_H
 #define LEAT_TEST_PADDED_MODELS_H

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_model [-b BACKEND] [-p PRECISION] [-c COUNT] FILE.onnx ITEMS [NAME=N]...: one batch through a backend, or cpu.
+ * run_model [-b BACKEND] [-p PRECISION] [-c COUNT] [-l NAME=N:LENGTH,LENGTH...] FILE.onnx ITEMS [NAME=N]...: one batch
+ * through a backend, or cpu.
  *
+ * With -l, tensors have room for the last of the lengths, and sequences N positions; it runs at all lengths that hold them.
  * Standard input has the inputs of COUNT items that ranges of values come from, for int8, and then those of the batch, one
  * whole input after the other. Standard output gets all outputs, in the order of the signature, and where some vary, how
- * much of them there is: u16[ITEMS][outputs that vary]. Exit codes: 3, the engine does not have what the model needs; 4, this
+ * much of them there is: u16[ITEMS][outputs that vary]; all of that for each length. Exit codes: 3, the engine does not have what the model needs; 4, this
  * processor does not have the precision.
  */
 #include <fcntl.h>
@@ -18,6 +20,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/calibrate.h"
 #include "kernels/graph.h"
+#include "kernels/sequence.h"
 #include "tests/leat_test.h"
 
 enum { EXIT_UNSUPPORTED = 3, EXIT_PRECISION = 4 };
@@ -103,14 +106,34 @@ calibrate(const struct leat_model_source *source, struct leat_graph *graph, uint
 }
 
 static void
-run(const struct leat_backend *backend, const struct leat_model_source *source, uint32_t items)
+run_at(const struct leat_backend *backend, struct leat_model *model, uint32_t length,
+       const struct leat_model_source *source, const struct leat_segment *segment)
+{
+    const size_t sizes = leat_signature_sizes(source->infos, source->input_count + source->output_count);
+    const struct leat_plan_options options = {.items = segment->items, .length = length};
+    struct leat_plan *plan;
+
+    EXPECT(backend->plan_build(model, &options, &plan) == LEAT_OK);
+    void *scratch = aligned(backend->plan_scratch_bytes(plan));
+    EXPECT(backend->plan_run(plan, segment, 1, scratch, NULL) == LEAT_OK);
+    for (uint32_t o = 0; o < source->output_count; o++) {
+        const uint32_t t = source->input_count + o;
+        EXPECT(fwrite(segment->tensors[t], source->infos[t].item_bytes, segment->items, stdout) == segment->items);
+    }
+    EXPECT(fwrite(segment->sizes, sizeof(uint16_t), segment->items * sizes, stdout) == segment->items * sizes);
+    free(scratch);
+    backend->plan_destroy(plan);
+}
+
+static void
+run(const struct leat_backend *backend, const struct leat_model_source *source, uint32_t items, uint32_t positions)
 {
     const uint32_t tensors = source->input_count + source->output_count;
     const uint32_t sizes = leat_signature_sizes(source->infos, tensors);
-    struct leat_segment segment = {.items = items, .sizes = calloc((size_t)items * sizes + 1, sizeof(uint16_t))};
+    struct leat_segment segment = {
+        .items = items, .length = positions, .sizes = calloc((size_t)items * sizes + 1, sizeof(uint16_t))};
     void *blocks[LEAT_TENSORS_MAX];
     struct leat_model *model;
-    struct leat_plan *plan;
 
     EXPECT(segment.sizes != NULL);
     for (uint32_t t = 0; t < tensors; t++) {
@@ -120,20 +143,58 @@ run(const struct leat_backend *backend, const struct leat_model_source *source, 
     }
     EXPECT(getchar() == EOF);
     EXPECT(backend->model_load(source, &model) == LEAT_OK);
-    EXPECT(backend->plan_build(model, &(struct leat_plan_options){.items = items}, &plan) == LEAT_OK);
-    void *scratch = aligned(backend->plan_scratch_bytes(plan));
-    EXPECT(backend->plan_run(plan, &segment, 1, scratch, NULL) == LEAT_OK);
-    for (uint32_t t = source->input_count; t < tensors; t++) {
-        EXPECT(fwrite(blocks[t], source->infos[t].item_bytes, items, stdout) == items);
+    if (source->length_count == 0) {
+        run_at(backend, model, 0, source, &segment);
     }
-    EXPECT(fwrite(segment.sizes, sizeof(uint16_t), (size_t)items * sizes, stdout) == (size_t)items * sizes);
-    free(scratch);
-    backend->plan_destroy(plan);
+    for (uint32_t k = 0; k < source->length_count; k++) {
+        if (source->lengths[k] >= positions) {
+            run_at(backend, model, source->lengths[k], source, &segment);
+        }
+    }
     backend->model_destroy(model);
     for (uint32_t t = 0; t < tensors; t++) {
         free(blocks[t]);
     }
     free(segment.sizes);
+}
+
+/* What -l says. */
+struct lengths {
+    char *name; /* NULL: there are none */
+    uint32_t positions, count, lengths[LEAT_LENGTHS_MAX];
+};
+
+static void
+read_lengths(char *text, struct lengths *ret)
+{
+    char *end = strrchr(text, '=');
+
+    EXPECT(end != NULL);
+    *end = '\0';
+    ret->name = text;
+    ret->positions = (uint32_t)strtoul(end + 1, &end, 10);
+    while (*end != '\0') {
+        EXPECT(ret->count < LEAT_LENGTHS_MAX);
+        ret->lengths[ret->count++] = (uint32_t)strtoul(end + 1, &end, 10);
+    }
+}
+
+/* What backends load of the graph; *ret_sequence stays NULL where there are no lengths. */
+static enum leat_status
+describe(struct leat_graph *graph, const struct lengths *lengths, struct leat_tensor_info *infos,
+         struct leat_model_source *source, struct leat_sequence **ret_sequence)
+{
+    if (lengths->name == NULL) {
+        source->graph = graph;
+        const enum leat_status status = sign(source, infos);
+        return status == LEAT_OK ? leat_graph_optimise(graph, UINT64_MAX) : status;
+    }
+    enum leat_status status = leat_sequence_create(graph, lengths->name, lengths->lengths, lengths->count, ret_sequence);
+    if (status == LEAT_OK) {
+        status = leat_sequence_optimise(*ret_sequence, UINT64_MAX);
+        leat_sequence_describe(*ret_sequence, source);
+    }
+    return status;
 }
 
 int
@@ -143,15 +204,18 @@ main(int argc, char **argv)
     struct leat_dim_value values[LEAT_GRAPH_SYMBOLS_MAX];
     struct leat_tensor_info infos[LEAT_TENSORS_MAX];
     struct leat_model_source source = {.precision = LEAT_PRECISION_F32};
+    struct leat_sequence *sequence = NULL;
     struct leat_graph *graph = NULL;
+    struct lengths lengths = {.name = NULL};
     uint32_t count = 0, calibrated = 0;
     int option;
 
-    while ((option = getopt(argc, argv, "b:p:c:")) != -1) {
+    while ((option = getopt(argc, argv, "b:p:c:l:")) != -1) {
         switch (option) {
         case 'b': backend = leat_backend_find(optarg); break;
         case 'p': EXPECT(leat_precision_find(optarg, &source.precision)); break;
         case 'c': calibrated = (uint32_t)strtoul(optarg, NULL, 10); break;
+        case 'l': read_lengths(optarg, &lengths); break;
         default: EXPECT(!"an option that there is");
         }
     }
@@ -172,19 +236,19 @@ main(int argc, char **argv)
         status = leat_graph_bind(graph, values, count);
     }
     if (status == LEAT_OK) {
-        source.graph = graph;
-        status = sign(&source, infos);
+        status = describe(graph, &lengths, infos, &source, &sequence);
     }
     if (status != LEAT_OK) {
         (void)fprintf(stderr, "%s\n", leat_error_text());
+        leat_sequence_destroy(sequence);
         leat_graph_destroy(graph);
         return status == LEAT_ERR_UNSUPPORTED ? EXIT_UNSUPPORTED : EXIT_FAILURE;
     }
-    EXPECT(leat_graph_optimise(graph, UINT64_MAX) == LEAT_OK);
     if (calibrated > 0) {
         calibrate(&source, graph, calibrated);
     }
-    run(backend, &source, (uint32_t)strtoul(argv[optind + 1], NULL, 10));
+    run(backend, &source, (uint32_t)strtoul(argv[optind + 1], NULL, 10), lengths.positions);
+    leat_sequence_destroy(sequence);
     leat_graph_destroy(graph);
     return EXIT_SUCCESS;
 }
