@@ -8,6 +8,7 @@
 #include "kernels/cpu/cxx_heap.h"
 #include "kernels/cpu/openmp.h"
 #include "kernels/cpu/program.h"
+#include "kernels/op.h"
 
 struct leat_inspection {
     struct leat_model *model;
@@ -120,6 +121,107 @@ leat_inspection_model_bytes(const struct leat_inspection *inspection)
 {
     return leat_backend_cpu.model_bytes(inspection->model);
 }
+
+/* ---- Numbers of 8 bits ------------------------------------------------------------------------------ */
+
+const char *
+leat_in_floats_text(enum leat_in_floats why)
+{
+    static const char *const texts[LEAT_IN_FLOATS_COUNT] = {
+        "both factors are computed", "weights are not in s8 about 0", "the processor has no VNNI",
+        "scales, bias or result are not as whole numbers need them"};
+
+    LEAT_ASSERT(why < LEAT_IN_FLOATS_COUNT);
+    return texts[why];
+}
+
+static bool
+is_qlinear(const struct leat_node *node)
+{
+    return node->op->kind == LEAT_OP_QLINEAR_CONV || node->op->kind == LEAT_OP_QLINEAR_MATMUL;
+}
+
+/* Weights of a product and their zero points; false where the node is none of 8-bit numbers. */
+static bool
+find_weights(const struct leat_graph *graph, const uint32_t *producers, const struct leat_node *node,
+             const struct leat_value **ret_weights, const struct leat_value **ret_zeros)
+{
+    const enum leat_op_kind kind = node->op->kind;
+
+    if (is_qlinear(node)) {
+        *ret_weights = leat_node_input(graph, node, 3);
+        *ret_zeros = leat_node_input(graph, node, 5);
+        return true;
+    }
+    for (uint32_t i = 0; i < 2 && (kind == LEAT_OP_CONV || kind == LEAT_OP_GEMM || kind == LEAT_OP_MATMUL); i++) {
+        const uint32_t producer = producers[node->inputs[i]];
+        if (producer == UINT32_MAX || graph->nodes[producer].op->kind != LEAT_OP_DEQUANTIZE_LINEAR) {
+            return false;
+        }
+        *ret_weights = leat_node_input(graph, &graph->nodes[producer], 0);
+        *ret_zeros = leat_node_input(graph, &graph->nodes[producer], 2);
+    }
+    return kind == LEAT_OP_CONV || kind == LEAT_OP_GEMM || kind == LEAT_OP_MATMUL;
+}
+
+/* LEAT_IN_FLOATS_OTHER where nothing speaks against whole numbers. */
+static enum leat_in_floats
+why_in_floats(const struct leat_value *weights, const struct leat_value *zeros, bool conv)
+{
+    const uint8_t *points = zeros != NULL ? zeros->data : NULL;
+
+    if (weights->data == NULL) {
+        return LEAT_IN_FLOATS_COMPUTED;
+    }
+    for (size_t i = 0; points != NULL && i < zeros->data_bytes; i++) {
+        if (points[i] != 0) {
+            return LEAT_IN_FLOATS_WEIGHTS;
+        }
+    }
+    if (weights->dtype != LEAT_DTYPE_I8) {
+        return LEAT_IN_FLOATS_WEIGHTS;
+    }
+    return cpu_weights_most(conv, dnnl_u8) < INT8_MAX ? LEAT_IN_FLOATS_PROCESSOR : LEAT_IN_FLOATS_OTHER;
+}
+
+enum leat_status
+leat_inspection_numbers(const struct leat_inspection *inspection, const struct leat_graph *file,
+                        struct leat_inspection_numbers *ret_numbers)
+{
+    const struct leat_graph *after = inspection->program->graph;
+    uint32_t *producers = malloc(((size_t)file->value_count + 1) * sizeof(*producers)), whole = 0, said = 0;
+    struct leat_inspection_numbers numbers = {.products = 0};
+
+    if (producers == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to inspect a model");
+    }
+    memset(producers, 0xff, ((size_t)file->value_count + 1) * sizeof(*producers)); /* UINT32_MAX */
+    for (uint32_t n = 0; n < file->node_count; n++) {
+        const struct leat_node *node = &file->nodes[n];
+        const struct leat_value *weights = NULL, *zeros = NULL;
+        for (uint32_t o = 0; o < node->output_count; o++) {
+            if (node->outputs[o] != LEAT_VALUE_NONE) {
+                producers[node->outputs[o]] = n;
+            }
+        }
+        if (find_weights(file, producers, node, &weights, &zeros)) {
+            const bool conv = node->op->kind == LEAT_OP_CONV || node->op->kind == LEAT_OP_QLINEAR_CONV;
+            const enum leat_in_floats why = why_in_floats(weights, zeros, conv);
+            numbers.products++;
+            numbers.in_floats[why]++;
+            said += why != LEAT_IN_FLOATS_OTHER;
+        }
+    }
+    free(producers);
+    for (uint32_t n = 0; n < after->node_count; n++) {
+        whole += is_qlinear(&after->nodes[n]);
+    }
+    numbers.in_floats[LEAT_IN_FLOATS_OTHER] = numbers.products > said + whole ? numbers.products - said - whole : 0;
+    *ret_numbers = numbers;
+    return LEAT_OK;
+}
+
+/* ---- Runs ------------------------------------------------------------------------------------------- */
 
 static enum leat_status
 run_steps(struct leat_inspection *inspection, struct leat_team *team, void (*mark)(void *context, uint32_t count), void *context)

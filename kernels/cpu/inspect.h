@@ -40,6 +40,26 @@ size_t leat_inspection_planned_bytes(const struct leat_inspection *inspection);
 size_t leat_inspection_bound_bytes(const struct leat_inspection *inspection);
 size_t leat_inspection_model_bytes(const struct leat_inspection *inspection); /* weights, in all their layouts */
 
+/* Why a product of 8-bit numbers is done in floats: the first that holds. */
+enum leat_in_floats {
+    LEAT_IN_FLOATS_COMPUTED,  /* both factors are computed */
+    LEAT_IN_FLOATS_WEIGHTS,   /* weights are not s8 about 0 */
+    LEAT_IN_FLOATS_PROCESSOR, /* it caps sums of 8-bit products */
+    LEAT_IN_FLOATS_OTHER,     /* scales, bias or result are not as whole numbers need them */
+    LEAT_IN_FLOATS_COUNT
+};
+const char *leat_in_floats_text(enum leat_in_floats why);
+
+struct leat_inspection_numbers {
+    uint32_t products; /* QLinearConv, QLinearMatMul, and Conv, Gemm and MatMul of two results of DequantizeLinear */
+    uint32_t in_floats[LEAT_IN_FLOATS_COUNT];
+};
+
+/* `file` is the graph before passes, the inspection that of what they made of it. */
+LEAT_MUST_CHECK enum leat_status leat_inspection_numbers(const struct leat_inspection *inspection,
+                                                         const struct leat_graph *file,
+                                                         struct leat_inspection_numbers *ret_numbers);
+
 /*
  * Runs it on `inputs`, as the graph has them, densely packed. mark(context, step) comes right before step 0, right behind each
  * step and so before the next, its argument counting up from 0; NULL: no marks. `team` has at least as many members as threads

@@ -3,6 +3,7 @@
  * Goal     Of every network that the engine runs: its nodes' multiply-adds add up to what leat-zoo says it has, before and after
  *          the passes; an inspection has its steps in order, each of a node, calls between them, needs no less memory than its
  *          bound, and runs again and again, alone and on a team; costs saturate and count what is read of a table alone.
+ *          Of a file that is quantised it says which products are done in floats, and why.
  * Method   Test sizes at nominal lengths.
  */
 #include <stdlib.h>
@@ -11,6 +12,8 @@
 #include "base/align.h"
 #include "kernels/cost.h"
 #include "kernels/cpu/inspect.h"
+#include "kernels/cpu/program.h"
+#include "kernels/graph_build.h"
 #include "kernels/op.h"
 #include "kernels/team.h"
 #include "tests/kernels/model_builder.h"
@@ -162,6 +165,47 @@ test_costs(void)
     builder_fini(&builder);
 }
 
+/* Two products of numbers, whose weights have this type and zero point, and one of two results. */
+static void
+test_numbers(int type, uint8_t point)
+{
+    static const uint8_t weights[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, zero = 0;
+    static const float step = 0.0625f;
+    struct leat_graph *file = NULL, *graph = NULL;
+    struct leat_inspection *inspection = NULL;
+    struct leat_inspection_numbers numbers;
+    struct builder builder;
+
+    builder_init(&builder, 13);
+    builder_input(&builder, "x", 1, DIMS(-1, 4, 4));
+    builder_constant(&builder, "w", type, weights, DIMS(4, 4));
+    builder_constant(&builder, "s", 1, &step, NULL, 0);
+    builder_constant(&builder, "z", 2, &zero, NULL, 0);
+    builder_constant(&builder, "wz", type, &point, NULL, 0);
+    builder_node(&builder, "QuantizeLinear", "x s z", "xq");
+    builder_node(&builder, "QLinearMatMul", "xq s z w s wz s z", "aq");
+    builder_node(&builder, "DequantizeLinear", "aq s z", "a");
+    builder_node(&builder, "DequantizeLinear", "w s wz", "wf");
+    builder_node(&builder, "MatMul", "a wf", "b");
+    builder_node(&builder, "QuantizeLinear", "b s z", "bq");
+    builder_node(&builder, "DequantizeLinear", "bq s z", "c");
+    builder_node(&builder, "MatMul", "a c", "y");
+    builder_output(&builder, "y");
+    EXPECT(builder_import(&builder, &file) == LEAT_OK && leat_graph_copy(file, &graph) == LEAT_OK);
+    EXPECT(leat_graph_optimise(graph, UINT64_MAX) == LEAT_OK);
+    EXPECT(leat_inspection_create(graph, LEAT_PRECISION_F32, 2, 1, &inspection) == LEAT_OK);
+    EXPECT(leat_inspection_numbers(inspection, file, &numbers) == LEAT_OK);
+    const bool whole = cpu_weights_most(false, dnnl_u8) == INT8_MAX, usual = type == 3 && point == 0;
+    EXPECT(numbers.products == 3 && numbers.in_floats[LEAT_IN_FLOATS_COMPUTED] == 1);
+    EXPECT(numbers.in_floats[LEAT_IN_FLOATS_WEIGHTS] == (usual ? 0 : 2));
+    EXPECT(numbers.in_floats[LEAT_IN_FLOATS_PROCESSOR] == (usual && !whole ? 2 : 0));
+    EXPECT(numbers.in_floats[LEAT_IN_FLOATS_OTHER] == 0);
+    leat_inspection_destroy(inspection);
+    leat_graph_destroy(graph);
+    leat_graph_destroy(file);
+    builder_fini(&builder);
+}
+
 int
 main(void)
 {
@@ -170,6 +214,9 @@ main(void)
 
     leat_test_init();
     test_costs();
+    test_numbers(3, 0);
+    test_numbers(3, 1);
+    test_numbers(2, 0);
     EXPECT(leat_team_create(&(struct leat_team_options){.size = 2}, &team) == LEAT_OK);
     for (size_t i = 0; i < zoo_model_count; i++) {
         ran += test_network(&zoo_models[i], team);

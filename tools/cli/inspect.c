@@ -392,6 +392,9 @@ inspect_model(const struct inspect_order *order, struct inspected *ret_inspected
         status = plan(order, &inspected.after);
     }
     if (status == LEAT_OK) {
+        status = leat_inspection_numbers(inspected.after.inspection, inspected.before.source, &inspected.numbers);
+    }
+    if (status == LEAT_OK) {
         status = note_gone(&inspected.before, inspected.after.graph, "known shapes");
     }
     if (status == LEAT_OK) {

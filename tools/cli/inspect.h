@@ -71,6 +71,7 @@ struct inspected {
     bool one_by_one; /* the daemon runs it for one item at a time */
     struct inspected_pass passes[64];
     uint32_t pass_count;
+    struct leat_inspection_numbers numbers;
     struct inspected_graph before, after;
 };
 

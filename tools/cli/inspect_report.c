@@ -65,6 +65,25 @@ print_summary(const char *when, const struct inspected_graph *graph, FILE *out)
                   format_bytes((double)graph->model_bytes).text);
 }
 
+/* Of a file that is quantised: nothing is in floats there without a word. */
+static void
+print_numbers(const struct leat_inspection_numbers *numbers, FILE *out)
+{
+    const char *before = "; in floats:";
+
+    if (numbers->products == 0) {
+        return;
+    }
+    (void)fprintf(out, "  products of 8-bit numbers: %u", numbers->products);
+    for (uint32_t why = 0; why < LEAT_IN_FLOATS_COUNT; why++) {
+        if (numbers->in_floats[why] > 0) {
+            (void)fprintf(out, "%s %u (%s)", before, numbers->in_floats[why], leat_in_floats_text(why));
+            before = ",";
+        }
+    }
+    (void)fprintf(out, "\n");
+}
+
 void
 inspect_print(const struct inspected *inspected, FILE *out)
 {
@@ -91,6 +110,7 @@ inspect_print(const struct inspected *inspected, FILE *out)
     print_summary("before", &inspected->before, out);
     print_graph(&inspected->before, out);
     print_summary("after", &inspected->after, out);
+    print_numbers(&inspected->numbers, out);
     print_graph(&inspected->after, out);
 }
 
@@ -153,6 +173,20 @@ graph_json(const struct inspected_graph *graph)
                      (json_int_t)graph->model_bytes, "nodes", nodes);
 }
 
+static json_t *
+numbers_json(const struct leat_inspection_numbers *numbers)
+{
+    json_t *reasons = json_array();
+
+    for (uint32_t why = 0; why < LEAT_IN_FLOATS_COUNT; why++) {
+        if (numbers->in_floats[why] > 0) {
+            (void)json_array_append_new(reasons, json_pack("{s:i, s:s}", "products", (int)numbers->in_floats[why], "why",
+                                                           leat_in_floats_text(why)));
+        }
+    }
+    return json_pack("{s:i, s:o}", "products", (int)numbers->products, "in_floats", reasons);
+}
+
 void
 inspect_print_json(const struct inspected *inspected)
 {
@@ -166,9 +200,10 @@ inspect_print_json(const struct inspected *inspected)
     for (uint32_t c = 0; c < order->cores; c++) {
         (void)json_array_append_new(cpus, json_integer(inspected->cpus[c]));
     }
-    print_json(json_pack("{s:s, s:i, s:b, s:s, s:o, s:i, s:i, s:o, s:o, s:o}", "model", order->name, "items", (int)order->items,
+    print_json(json_pack("{s:s, s:i, s:b, s:s, s:o, s:i, s:i, s:o, s:o, s:o, s:o}", "model", order->name, "items",
+                         (int)order->items,
                          "one_by_one", (int)inspected->one_by_one,
                          "precision", leat_precision_text(order->precision), "cpus", cpus, "runs", (int)inspected->runs,
                          "nodes_in_file", (int)inspected->file_nodes, "passes", passes, "before", graph_json(&inspected->before),
-                         "after", graph_json(&inspected->after)));
+                         "after", graph_json(&inspected->after), "numbers", numbers_json(&inspected->numbers)));
 }
