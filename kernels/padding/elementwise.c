@@ -298,12 +298,14 @@ static void
 add_mask(const struct operands *all, struct padding_state *out)
 {
     uint32_t masked = 0;
+    double more = 0; /* than the scores */
 
     for (uint32_t i = 0; i < all->count; i++) {
         const struct padding_state *x = operand(all, i);
         const double margin = x->masked != 0 ? x->margin : margin_of(x);
         const bool subtracted = all->node->op->kind == LEAT_OP_SUB && i == 1;
         if (margin == 0 && !x->of_masks) {
+            more = is_number(x) ? (subtracted ? -x->off : x->off) : more;
             continue;
         }
         if (margin == 0 || masked++ > 0 || subtracted) {
@@ -315,6 +317,7 @@ add_mask(const struct operands *all, struct padding_state *out)
         out->level = x->masked != 0 ? x->level : x->on;
         out->masks = x->masked != 0 ? x->masks : UINT32_C(1) << x->mask;
     }
+    out->level += more;
 }
 
 static void

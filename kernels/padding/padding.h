@@ -87,6 +87,8 @@ uint32_t padding_resting(const struct padding *p, const struct leat_node *node, 
 void padding_rest(struct padding_state *out, uint32_t axes, double zero);
 /* The zero point, 0 where it is omitted; false when it is not one constant. */
 bool padding_zero_point(const struct padding *p, const struct leat_node *node, uint32_t input, double *ret);
+/* Constant, finite and positive, so that 0 stays 0. */
+bool padding_scales_hold(const struct padding *p, const struct leat_node *node, uint32_t input);
 
 /* Nothing larger or smaller can come out of these. */
 void padding_set_bounds(struct padding_state *state, double least, double most);

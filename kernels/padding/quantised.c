@@ -35,6 +35,20 @@ padding_zero_point(const struct padding *p, const struct leat_node *node, uint32
     return zero == NULL || (zero->known && zero->mask == LEAT_VALUE_NONE);
 }
 
+bool
+padding_scales_hold(const struct padding *p, const struct leat_node *node, uint32_t input)
+{
+    const struct leat_value *scales = leat_node_input(p->graph, node, input);
+    double scale;
+
+    for (size_t i = 0; scales->data != NULL && i < leat_value_elements(scales); i++) {
+        if (!padding_element(scales, i, &scale) || !(scale > 0) || !isfinite(scale)) {
+            return false;
+        }
+    }
+    return scales->data != NULL;
+}
+
 /* One positive, finite scale for all elements, and one zero point. */
 static bool
 find_scale(const struct padding *p, const struct leat_node *node, struct scale *ret)
@@ -135,7 +149,7 @@ padding_convert(struct padding *p, const struct leat_node *node)
         out->zero = out->finite ? padding_resting(p, node, 0, 2) : 0;
         const bool is_u8 = leat_node_input(p->graph, node, 0)->dtype == LEAT_DTYPE_U8;
         out->sign = one_scale && scale.zero == 0 && is_u8 ? PADDING_NOT_NEGATIVE : PADDING_ANY;
-    } else if (padding_zero_point(p, node, 2, &point)) {
+    } else if (padding_zero_point(p, node, 2, &point) && padding_scales_hold(p, node, 1)) {
         padding_rest(out, in->zero, point);
     }
     if (in->known && one_scale) {

@@ -333,7 +333,8 @@ matmul_numbers(struct padding *p, const struct leat_node *node)
     const uint32_t nothing = out->zero;
     if (status == LEAT_OK && scaled) {
         out->zero = 0;
-        if (padding_zero_point(p, node, zero_y, &point)) {
+        if (padding_zero_point(p, node, zero_y, &point) && padding_scales_hold(p, node, 1) &&
+            padding_scales_hold(p, node, 4) && padding_scales_hold(p, node, 6)) {
             padding_rest(out, nothing, point);
         }
     }

@@ -749,6 +749,14 @@ sum_of_numbers(struct builder *b)
     builder_ints(b, node(b, "ReduceSum", "floats", "y"), "axes", &one, 1);
 }
 
+/* 0 / 0 is no zero point. */
+static void
+sum_without_scale(struct builder *b)
+{
+    there_and_back(b, "x", "floats", 0, 100);
+    builder_ints(b, node(b, "ReduceSum", "floats", "y"), "axes", &one, 1);
+}
+
 static void
 sum_of_shifted_numbers(struct builder *b)
 {
@@ -989,6 +997,28 @@ cut_off_between(struct builder *b)
     attend(b, "masked");
 }
 
+/* The mask is in the numbers' range, but no longer behind what is added. */
+static void
+lowered_beyond_numbers(struct builder *b)
+{
+    add_mask(b, -10000);
+    scalar(b, "lowered", -20000);
+    node(b, "Add", "masked lowered", "less");
+    there_and_back(b, "less", "numbers", 40, 254);
+    attend(b, "numbers");
+}
+
+static void
+lowered_beyond_limit(struct builder *b)
+{
+    add_mask(b, -10000);
+    scalar(b, "lowered", 20000);
+    scalar(b, "lowest", -10000);
+    node(b, "Sub", "masked lowered", "less");
+    node(b, "Max", "less lowest", "limited");
+    attend(b, "limited");
+}
+
 /* f32 `name` of one number of 8 bits. */
 static void
 number(struct builder *b, const char *name, float step, uint8_t value)
@@ -1131,6 +1161,7 @@ const struct padded_model padded_models[] = {
     {"attention and mean", attention_and_mean, NULL, USUAL},
     {"cut off between", cut_off_between, "'weights'", USUAL},
     {"sum of numbers", sum_of_numbers, NULL, USUAL},
+    {"sum of numbers of scale 0", sum_without_scale, "'y'", USUAL},
     {"sum of shifted numbers", sum_of_shifted_numbers, "'y'", USUAL},
     {"sum of other numbers", sum_of_other_numbers, "'y'", USUAL},
     {"moved numbers", moved_numbers_of_one_scale, NULL, USUAL},
@@ -1149,6 +1180,8 @@ const struct padded_model padded_models[] = {
     {"bias cut off by numbers", bias_cut_off_by_numbers, "'shares'", USUAL},
     {"sum cut off by numbers", sum_cut_off_by_numbers, "'shares'", USUAL},
     {"raised beyond numbers", raised_beyond_numbers, "'weights'", USUAL},
+    {"lowered beyond numbers", lowered_beyond_numbers, "'weights'", USUAL},
+    {"lowered beyond a limit", lowered_beyond_limit, "'weights'", USUAL},
     {"excluded by a number", excluded_by_a_number, NULL, USUAL},
     {"undone by a number", undone_by_a_number, "'weights'", USUAL},
     {"undone by large numbers", undone_by_large_numbers, "'weights'", USUAL},

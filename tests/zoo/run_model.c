@@ -6,8 +6,8 @@
  * With -l, tensors have room for the last of the lengths, and sequences N positions; it runs at all lengths that hold them.
  * Standard input has the inputs of COUNT items that ranges of values come from, for int8, and then those of the batch, one
  * whole input after the other. Standard output gets all outputs, in the order of the signature, and where some vary, how
- * much of them there is: u16[ITEMS][outputs that vary]; all of that for each length. Exit codes: 3, the engine does not have what the model needs; 4, this
- * processor does not have the precision.
+ * much of them there is: u16[ITEMS][outputs that vary]; all of that for each length. Exit codes: 3, the engine does not
+ * have what the model needs; 4, this processor does not have the precision.
  */
 #include <fcntl.h>
 #include <libgen.h>
