@@ -50,6 +50,7 @@ struct leat_scale_choice {
 struct leat_scale_plan {
     struct leat_scale_choice stages[LEAT_SCALE_STAGES_MAX];
     uint64_t cost;
+    uint32_t latency_ms; /* of all stages, as the program that made it counts */
 };
 
 /* Cores of all instances of all stages. */

@@ -145,6 +145,7 @@ solve(const struct leat_themis_pipeline *pipeline, const struct table *table, ui
         return LEAT_ERR_NOT_FOUND;
     }
     ret_plan->cost = best_cost;
+    ret_plan->latency_ms = best_ms;
     for (uint32_t s = pipeline->stage_count; s-- > 0;) {
         const struct way *way = &table->ways[s].all[table->cells[s * row + best_ms].way];
         ret_plan->stages[s] = way->choice;
@@ -155,13 +156,16 @@ solve(const struct leat_themis_pipeline *pipeline, const struct table *table, ui
 
 /* Nothing comes: the least there is. */
 static enum leat_status
-idle(const struct leat_themis_pipeline *pipeline, const uint32_t *instances, struct leat_scale_plan *ret_plan)
+idle(const struct leat_themis_pipeline *pipeline, struct leat_scale_plan *ret_plan)
 {
-    ret_plan->cost = pipeline->stage_count;
+    int64_t latency_ms = 0;
+
     for (uint32_t s = 0; s < pipeline->stage_count; s++) {
-        ret_plan->stages[s] =
-            (struct leat_scale_choice){.instances = instances != NULL ? instances[s] : 1, .cores = 1, .batch = 1};
+        ret_plan->stages[s] = (struct leat_scale_choice){.instances = 1, .cores = 1, .batch = 1};
+        latency_ms += leat_themis_latency_ms(&pipeline->stages[s], 1, 1);
     }
+    ret_plan->cost = pipeline->stage_count;
+    ret_plan->latency_ms = latency_ms < 0 ? 0 : latency_ms < UINT32_MAX ? (uint32_t)latency_ms : UINT32_MAX;
     return LEAT_OK;
 }
 
@@ -172,7 +176,7 @@ leat_themis_horizontal(const struct leat_themis_pipeline *pipeline, uint32_t rat
     const struct table table = table_in(pipeline, memory);
 
     if (rate_qps == 0) {
-        return idle(pipeline, NULL, ret_plan);
+        return idle(pipeline, ret_plan);
     }
     for (uint32_t s = 0; s < pipeline->stage_count; s++) {
         table.ways[s].count = 0;
@@ -187,28 +191,72 @@ leat_themis_horizontal(const struct leat_themis_pipeline *pipeline, uint32_t rat
     return solve(pipeline, &table, UNREACHED - 1, ret_plan);
 }
 
-enum leat_status
-leat_themis_vertical(const struct leat_themis_pipeline *pipeline, uint32_t rate_qps, const uint32_t *instances, void *memory,
-                     struct leat_scale_plan *ret_plan)
+/* Sets the ways of all stages; false: one has none. Returns the least that all of them take together. */
+static bool
+find_vertical(const struct leat_themis_pipeline *pipeline, uint32_t rate_qps, const uint32_t *instances, struct ways *ways,
+              uint64_t *ret_least_ms)
 {
-    const struct table table = table_in(pipeline, memory);
-
-    if (rate_qps == 0) {
-        return idle(pipeline, instances, ret_plan);
-    }
+    *ret_least_ms = 0;
     for (uint32_t s = 0; s < pipeline->stage_count; s++) {
-        table.ways[s].count = 0;
+        uint32_t least_ms = UINT32_MAX;
+        ways[s].count = 0;
         for (uint32_t cores = 1; cores <= pipeline->stages[s].cores_max; cores++) {
             for (uint32_t batch = 1; batch <= pipeline->stages[s].batch_max; batch++) {
                 uint32_t taken_ms, served_qps;
                 if (judge(&pipeline->stages[s], batch, cores, rate_qps, &taken_ms, &served_qps) &&
                     (uint64_t)served_qps * instances[s] >= rate_qps) {
-                    offer(&table.ways[s], taken_ms, cores, (struct leat_scale_choice){instances[s], cores, batch});
+                    offer(&ways[s], taken_ms, cores, (struct leat_scale_choice){instances[s], cores, batch});
+                    least_ms = taken_ms < least_ms ? taken_ms : least_ms;
                 }
             }
         }
+        if (ways[s].count == 0) {
+            return false;
+        }
+        *ret_least_ms += least_ms;
+    }
+    return true;
+}
+
+/* Whether the stages before the last never have more cores than count. */
+static bool
+is_small(const struct leat_themis_pipeline *pipeline)
+{
+    uint32_t cores = 0;
+    for (uint32_t s = 0; s + 1 < pipeline->stage_count; s++) {
+        cores += pipeline->stages[s].cores_max;
+    }
+    return cores <= LEAT_THEMIS_PREFIX_CORES_MAX;
+}
+
+enum leat_status
+leat_themis_vertical(const struct leat_themis_pipeline *pipeline, uint32_t rate_qps, const uint32_t *instances, void *memory,
+                     struct leat_scale_plan *ret_plan)
+{
+    const struct table table = table_in(pipeline, memory);
+    uint64_t least_ms;
+
+    if (rate_qps == 0) {
+        return idle(pipeline, ret_plan);
+    }
+    if (!find_vertical(pipeline, rate_qps, instances, table.ways, &least_ms) || least_ms >= pipeline->objective_ms) {
+        return LEAT_ERR_NOT_FOUND;
     }
     return solve(pipeline, &table, LEAT_THEMIS_PREFIX_CORES_MAX, ret_plan);
+}
+
+/* Whether there is a plan; it is solved for only where the quickest ways of all stages may be too many cores together. */
+static bool
+is_carried(const struct leat_themis_pipeline *pipeline, uint32_t rate_qps, const uint32_t *instances, void *memory)
+{
+    struct leat_scale_plan plan;
+    uint64_t least_ms;
+
+    if (!is_small(pipeline)) {
+        return leat_themis_vertical(pipeline, rate_qps, instances, memory, &plan) == LEAT_OK;
+    }
+    return find_vertical(pipeline, rate_qps, instances, table_in(pipeline, memory).ways, &least_ms) &&
+           least_ms < pipeline->objective_ms;
 }
 
 enum leat_status
@@ -223,7 +271,7 @@ leat_themis_vertical_grown(const struct leat_themis_pipeline *pipeline, uint32_t
         uint32_t enough_qps = 1, too_much_qps = rate_qps;
         while (too_much_qps - enough_qps > 1) {
             const uint32_t middle_qps = enough_qps + (too_much_qps - enough_qps) / 2;
-            if (leat_themis_vertical(pipeline, middle_qps, instances, memory, &plan) == LEAT_OK) {
+            if (is_carried(pipeline, middle_qps, instances, memory)) {
                 enough_qps = middle_qps;
             } else {
                 too_much_qps = middle_qps;
@@ -279,6 +327,7 @@ leat_themis_decide(struct leat_themis_state *state, const struct leat_themis_pip
         state->stable = 0;
         for (uint32_t s = 0; s < pipeline->stage_count; s++) {
             struct leat_scale_choice *choice = &vertical.stages[s];
+            choice->instances = instances[s] + added[s]; /* at a rate of 0, too */
             choice->cores = choice->cores > current->stages[s].cores ? choice->cores : current->stages[s].cores;
         }
         *ret_kind = LEAT_THEMIS_VERTICAL;

@@ -41,7 +41,12 @@ size_t leat_themis_bytes(const struct leat_themis_pipeline *pipeline);
 int64_t leat_themis_latency_ms(const struct leat_themis_stage *stage, uint32_t batch, uint32_t cores);
 uint32_t leat_themis_queue_ms(uint32_t batch, uint32_t rate_qps);
 
-/* Least number of instances of one core. Cost: that number. At a rate of 0: one instance and no batching for each stage. */
+/*
+ * At a rate of 0 both programs answer one instance of one core and no batching for each stage. Latency is the sum of
+ * l and q of what is chosen.
+ */
+
+/* Least number of instances of one core. Cost: that number. */
 LEAT_MUST_CHECK enum leat_status leat_themis_horizontal(const struct leat_themis_pipeline *pipeline, uint32_t rate_qps,
                                                         void *memory, struct leat_scale_plan *ret_plan);
 
@@ -52,7 +57,7 @@ LEAT_MUST_CHECK enum leat_status leat_themis_vertical(const struct leat_themis_p
 
 /*
  * The same, and where cores are not enough: the plan of the highest rate that they are enough for, with more instances
- * of its cores for the rest. ret_added: how many of each stage's instances are new.
+ * of its cores for the rest. Cost and latency are those of that plan. ret_added: how many of each stage's instances are new.
  */
 LEAT_MUST_CHECK enum leat_status leat_themis_vertical_grown(const struct leat_themis_pipeline *pipeline, uint32_t rate_qps,
                                                             const uint32_t *instances, void *memory,
@@ -73,7 +78,7 @@ struct leat_themis_state {
 
 /*
  * The decision of every second: `current` is in force, rate_qps comes now and predicted_qps at most in the next ten
- * seconds. ret_plan is what is to be in force, `current` when kept. Cores never shrink in a vertical step.
+ * seconds. ret_plan is what is to be in force, `current` when kept. Cores never shrink in a vertical step, and instances never go.
  */
 LEAT_MUST_CHECK enum leat_status leat_themis_decide(struct leat_themis_state *state,
                                                     const struct leat_themis_pipeline *pipeline,

@@ -202,7 +202,7 @@ compare(const struct leat_themis_pipeline *pipeline, uint32_t rate_qps, const ui
             latency_ms += (uint32_t)leat_themis_latency_ms(&pipeline->stages[s], choice->batch, choice->cores) +
                           leat_themis_queue_ms(choice->batch, rate_qps);
         }
-        EXPECT(latency_ms == rule.latency_ms);
+        EXPECT(latency_ms == rule.latency_ms && plan.latency_ms == latency_ms);
     }
     free(memory);
 }
@@ -259,19 +259,23 @@ test_random_pipelines(void)
 static void
 test_more_than_cores_carry(void)
 {
+    /* Each stage alone is quick enough on cores that are too many for both together. */
+    static const struct leat_themis_pipeline large = {
+        .stages = {{{0, 0, 1000, 0}, 20, 1}, {{0, 0, 1000, 0}, 20, 1}, {{0, 0, 0, 1}, 20, 1}}, .stage_count = 3, .objective_ms = 130};
     uint64_t memory[16384];
     uint32_t grown = 0;
 
-    for (uint32_t p = 0; p < THEMIS_PIPELINES; p++) {
-        const struct leat_themis_pipeline *pipeline = &themis_pipelines[p];
+    for (uint32_t p = 0; p <= THEMIS_PIPELINES; p++) {
+        const struct leat_themis_pipeline *pipeline = p < THEMIS_PIPELINES ? &themis_pipelines[p] : &large;
         EXPECT(leat_themis_bytes(pipeline) <= sizeof(memory));
-        for (uint32_t rate_qps = 0; rate_qps <= 300; rate_qps += 7) {
+        for (uint32_t rate_qps = 0; rate_qps <= 300; rate_qps += p < THEMIS_PIPELINES ? 7 : 1) {
             const uint32_t instances[] = {1 + below(3), 1 + below(3), 1 + below(3)};
             struct leat_scale_plan plan, most;
             uint32_t added[3], enough_qps = 0;
             const enum leat_status status = leat_themis_vertical_grown(pipeline, rate_qps, instances, memory, &plan, added);
             if (leat_themis_vertical(pipeline, rate_qps, instances, memory, &most) == LEAT_OK) {
                 EXPECT(status == LEAT_OK && memcmp(&plan, &most, sizeof(most.stages[0]) * pipeline->stage_count) == 0);
+                EXPECT(plan.cost == most.cost && plan.latency_ms == most.latency_ms);
                 EXPECT(added[0] == 0 && added[1] == 0 && (pipeline->stage_count < 3 || added[2] == 0));
                 continue;
             }
@@ -287,7 +291,7 @@ test_more_than_cores_carry(void)
                 EXPECT(status == LEAT_ERR_NOT_FOUND);
                 continue;
             }
-            EXPECT(status == LEAT_OK);
+            EXPECT(status == LEAT_OK && plan.cost == most.cost && plan.latency_ms == most.latency_ms);
             grown++;
             for (uint32_t s = 0; s < pipeline->stage_count; s++) {
                 const struct leat_scale_choice *choice = &plan.stages[s];
@@ -312,7 +316,20 @@ test_idle_and_hopeless(void)
     struct leat_scale_plan plan;
     uint32_t added[3];
 
-    EXPECT(leat_themis_horizontal(&pipeline, 0, memory, &plan) == LEAT_OK && leat_scale_cores(&plan, 3) == 3);
+    /* Of both programs one instance of one core, whatever runs; l(1, 1) is 104, 376 and 370 ms. */
+    for (uint32_t program = 0; program < 3; program++) {
+        const uint32_t instances[] = {4, 2, 3};
+        memset(&plan, 0xff, sizeof(plan));
+        memset(added, 0xff, sizeof(added));
+        EXPECT((program == 0   ? leat_themis_horizontal(&pipeline, 0, memory, &plan)
+                : program == 1 ? leat_themis_vertical(&pipeline, 0, instances, memory, &plan)
+                               : leat_themis_vertical_grown(&pipeline, 0, instances, memory, &plan, added)) == LEAT_OK);
+        EXPECT(plan.cost == 3 && plan.latency_ms == 850);
+        for (uint32_t s = 0; s < 3; s++) {
+            EXPECT(plan.stages[s].instances == 1 && plan.stages[s].cores == 1 && plan.stages[s].batch == 1);
+            EXPECT(program < 2 || added[s] == 0);
+        }
+    }
     pipeline.objective_ms = 100; /* less than one query takes on all cores */
     EXPECT(leat_themis_horizontal(&pipeline, 5, memory, &plan) == LEAT_ERR_NOT_FOUND);
     EXPECT(leat_themis_vertical_grown(&pipeline, 5, (const uint32_t[]){1, 1, 1}, memory, &plan, added) == LEAT_ERR_NOT_FOUND);
@@ -355,6 +372,11 @@ test_steps(void)
     current = (struct leat_scale_plan){.stages = {{1, 8, 4}, {1, 8, 4}}};
     EXPECT(leat_themis_decide(&state, pipeline, &current, 60, 60, memory, &kind, &plan) == LEAT_OK);
     EXPECT(kind == LEAT_THEMIS_VERTICAL && plan.stages[0].cores == 8 && plan.stages[0].instances > 1 && state.stable == 0);
+    /* Nothing comes, and something will: what runs stays as it is, but batches. */
+    current = (struct leat_scale_plan){.stages = {{3, 2, 4}, {2, 1, 4}}};
+    EXPECT(leat_themis_decide(&state, pipeline, &current, 0, 60, memory, &kind, &plan) == LEAT_OK);
+    EXPECT(kind == LEAT_THEMIS_VERTICAL && plan.stages[0].instances == 3 && plan.stages[1].instances == 2);
+    EXPECT(plan.stages[0].cores == 2 && plan.stages[1].cores == 1 && plan.stages[0].batch == 1);
 }
 
 int
