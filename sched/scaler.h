@@ -47,7 +47,8 @@ struct leat_scaler_options {
     bool between; /* before its time, for a load that jumps: nothing is forgotten, or given back but where others lack it */
     uint32_t workers[LEAT_JOINT_CLASSES_MAX]; /* of each class of the machine; 0: as many as cores */
 };
-#define LEAT_SCALER_OPTIONS_INIT {2, 300, 10, false, {0}}
+/* For ten decisions a second: a rate is remembered for 10 s, cores go after 1 s. */
+#define LEAT_SCALER_OPTIONS_INIT {2, 100, 10, false, {0}}
 
 /* As it is. */
 struct leat_scaler_stage {

@@ -346,16 +346,17 @@ simulate_stages(int argc, char **argv)
         .add_members = add_members,
         .print_table = print_table,
     };
+    static const struct leat_scaler_options defaults = LEAT_SCALER_OPTIONS_INIT;
     static struct scaling scaling;
 
     scaling = (struct scaling){.start_ns = 5 * SECOND_NS,
                                .resize_ns = SECOND_NS / 10,
                                .period_ns = SECOND_NS / 10,
-                               .hold_ns = 10 * SECOND_NS,
+                               .hold_ns = defaults.hold * (SECOND_NS / 10),
                                .settle = 10,
                                .cores = 96,
                                .dispersion = 1,
-                               .deviations = ((struct leat_scaler_options)LEAT_SCALER_OPTIONS_INIT).deviations};
+                               .deviations = defaults.deviations};
     const int exit_code = course_main(&kind, &scaling.course, argc, argv);
     forecaster_close(&scaling.forecaster);
     return exit_code;
