@@ -143,7 +143,7 @@ main(void)
     leatd_start(&leatd, config);
     const char *socket_path = leatd.socket_path;
     command_expect(&command, socket_path, 0, "example: leat scale set", (const char *const[]){"scale", "--help", NULL});
-    command_expect(&command, socket_path, 2, "show or set", (const char *const[]){"scale", NULL});
+    command_expect(&command, socket_path, 2, "show, set or plan", (const char *const[]){"scale", NULL});
     command_expect(&command, socket_path, 2, "needs --cores", (const char *const[]){"scale", "set", "0", NULL});
     command_expect(&command, socket_path, 2, "number of one worker", (const char *const[]){"scale", "set", "--cores", "1", NULL});
     command_expect(&command, socket_path, 2, "--cores", (const char *const[]){"scale", "set", "0", "--cores", "257", NULL});

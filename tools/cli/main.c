@@ -17,7 +17,7 @@ static const struct verb verbs[] = {
     {"bench", "open-loop load and latency measurement", verb_bench},
     {"simulate", "routers and mixes of workers on a virtual clock", verb_simulate},
     {"policy", "which variant and batch, solved ahead by load and slack", verb_policy},
-    {"scale", "cores of workers: show them, change them while they run", verb_scale},
+    {"scale", "cores of workers: show them, change them while they run, plan them for a rate", verb_scale},
     {"pool", "which mix of workers a budget should buy", verb_pool},
     {"version", "versions of this program and the daemon", verb_version},
 };

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* leat scale: cores of workers. */
+/* leat scale: cores of workers. Plans are in scale_plan.c. */
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tools/cli/cli.h"
+#include "tools/cli/scale_plan.h"
 
 enum { WORKERS_MAX = 65535, CORES_MAX = 256 }; /* what the daemon understands; it knows how many there are */
 
@@ -13,7 +14,8 @@ print_help(void)
 {
     (void)printf(
         "usage: leat scale show [OPTION...]\n"
-        "       leat scale set WORKER [--cores N] [--for APPLICATION | --for-all] [OPTION...]\n\n"
+        "       leat scale set WORKER [--cores N] [--for APPLICATION | --for-all] [OPTION...]\n"
+        "       leat scale plan --stages FILE --objective TIME --rate QPS [OPTION...]\n\n"
         "Shows which cores each worker has, and gives one more or fewer while it runs: from its next batch on, with "
         "nothing\n"
         "loaded anew. How many it can have is cores_max in its entry of workers in the configuration: 1, 2, 4, ... up to "
@@ -29,15 +31,20 @@ print_help(void)
         "same worker takes the place of one that is not in force yet, and show tells what is pending, how often workers moved to\n"
         "other CPUs because something disturbed them, and who stays in any case, and why. Where cores follow the load\n"
         "(scaling in the configuration), show tells too which applications have what, why, and what changed lately, and\n"
-        "set is refused.\n\n"
-        "options:\n"
+        "set is refused.\n"
+        "plan prints what stages of a pipeline are to have for one rate, by their latency models, and asks no daemon.\n\n"
+        "options of show and set:\n"
         "  --cores N       how many the worker is to have; 0 parks it\n"
         "  --for NAME      the application that it serves from now on\n"
         "  --for-all       it serves all from now on, but online queries to those that have workers of their own\n"
-        "  --json          print the daemon's answer\n"
-        "  --socket PATH   of the daemon\n"
-        "  --help\n\n"
-        "example: leat scale set 0 --cores 4 --for images\n");
+        "  --socket PATH   of the daemon\n\n"
+        "options of plan:\n");
+    scale_plan_print_options();
+    (void)printf("\noptions of all:\n"
+                 "  --json             print the daemon's answer, or the plan, as one JSON object\n"
+                 "  --help\n\n"
+                 "example: leat scale set 0 --cores 4 --for images\n"
+                 "         leat scale plan --stages stages.csv --objective 780ms --rate 20 --mode paper --scaling vertical\n");
 }
 
 /* A list of whole numbers, "1, 2, 4"; "-" where it is empty. */
@@ -268,8 +275,11 @@ verb_scale(int argc, char **argv)
         print_help();
         return EXIT_DONE;
     }
+    if (argc >= 2 && strcmp(argv[1], "plan") == 0) {
+        return scale_plan(argc - 1, argv + 1);
+    }
     if (argc < 2 || (strcmp(argv[1], "show") != 0 && strcmp(argv[1], "set") != 0)) {
-        return usage_error("scale", "show or set what?");
+        return usage_error("scale", "show, set or plan what?");
     }
     const bool set = strcmp(argv[1], "set") == 0;
     const int parsed = parse(argc - 1, argv + 1, set, &arguments);

@@ -39,8 +39,9 @@ _leat() {
     pool) options='--budget --objective --price --max --cores --base --sizes --variant --top --by --router --seed --profile --model
                    --prices --percentile --json --socket --help'
           [ "$COMP_CWORD" -eq 2 ] && options="plan $options" ;;
-    scale) options='--cores --for --for-all --json --socket --help'
-           [ "$COMP_CWORD" -eq 2 ] && options="show set $options" ;;
+    scale) options='--cores --for --for-all --json --socket --help --stages --pipeline --objective --rate --mode --scaling --instances
+                    --deviations'
+           [ "$COMP_CWORD" -eq 2 ] && options="show set plan $options" ;;
     status) options='--wait --json --socket --help' ;;
     topology|version) options='--json --socket --help' ;;
     esac
@@ -51,7 +52,9 @@ _leat() {
     --router) options='clockwork dealt edf fcfs laxity matching round_robin shortest_queue threshold' files=
               [ "$verb" = simulate ] && options="all oracle $options" ;;
     --mode) options='leat dealt paper switching' files=
-            [ "$verb" = app ] && options='sleep burn' ;;
+            [ "$verb" = app ] && options='sleep burn'
+            [ "$verb" = scale ] && options='leat paper' ;;
+    --scaling) options='vertical horizontal both' files= ;;
     --batching) options='maximal variable powers' files= ;;
     --grid) options='fixed latency' files= ;;
     --split) options='round_robin shortest_queue' files= ;;

@@ -8,6 +8,7 @@
 #include "base/align.h"
 #include "tools/simulate/events.h"
 #include "tools/simulate/random.h"
+#include "tools/simulate/stages_table.h"
 
 #define SECOND_NS UINT64_C(1000000000)
 #define BUCKET_NS UINT64_C(100000000) /* that arrivals are counted by */
@@ -57,7 +58,7 @@ struct run {
     bool settles;
     uint32_t stable;                 /* FA2: decisions in a row that want fewer instances */
     struct leat_scaler_application leat;
-    uint64_t *latency_tables[LEAT_SCALE_STAGES_MAX];
+    uint64_t *latency_ns; /* of batches, for the joint program */
 };
 
 /* ---- Time and what is held ----------------------------------------------------------------------- */
@@ -606,36 +607,6 @@ draw_arrivals(struct run *run)
 }
 
 static enum leat_status
-set_up_leat(struct run *run)
-{
-    const struct leat_themis_pipeline *pipeline = run->pipeline;
-    struct leat_joint_application *joint = &run->leat.joint;
-
-    *joint = (struct leat_joint_application){.stage_count = pipeline->stage_count, .objective_ns = objective_ns(run), .weight = 1};
-    for (uint32_t s = 0; s < pipeline->stage_count; s++) {
-        const struct leat_themis_stage *stage = &pipeline->stages[s];
-        uint64_t *table = malloc((size_t)stage->cores_max * stage->batch_max * sizeof(table[0]));
-        if (table == NULL) {
-            return LEAT_ERR_NOMEM;
-        }
-        run->latency_tables[s] = table;
-        for (uint32_t c = 1; c <= stage->cores_max; c++) {
-            for (uint32_t b = 1; b <= stage->batch_max; b++) {
-                const double ms = leat_scale_latency_ms(&stage->latency, b, c);
-                table[(c - 1) * stage->batch_max + b - 1] = ms > 0.001 ? (uint64_t)(ms * 1e6) : 1000;
-            }
-        }
-        joint->stages[s] = (struct leat_joint_stage){
-            .latency_ns = {table}, .cores_max = stage->cores_max, .batch_max = stage->batch_max, .cores_min = 1, .calls = 1};
-        joint->terms[joint->term_count++] = (int8_t)s;
-        if (s > 0) {
-            joint->terms[joint->term_count++] = LEAT_JOINT_SERIES;
-        }
-    }
-    return LEAT_OK;
-}
-
-static enum leat_status
 set_up(struct run *run)
 {
     const struct stages_options *options = run->options;
@@ -672,7 +643,7 @@ set_up(struct run *run)
     }
     run->themis.settle_decisions = options->settle_decisions;
     run->random = options->seed ^ UINT64_C(0x7374616765730000);
-    return set_up_leat(run);
+    return stages_joint_make(run->pipeline, &run->leat.joint, &run->latency_ns);
 }
 
 enum leat_status
@@ -703,11 +674,11 @@ stages_simulate(const struct stages_options *options, struct stages_result *ret_
     }
     for (uint32_t s = 0; s < LEAT_SCALE_STAGES_MAX; s++) {
         free(run->stages[s].queue);
-        free(run->latency_tables[s]);
     }
     free(run->arrived_ns);
     free(run->latencies_ns);
     free(run->buckets);
+    free(run->latency_ns);
     free(run->heap);
     free(run->memory);
     free(run);

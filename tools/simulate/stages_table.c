@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/simulate/stages_table.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/csv.h"
 
 #define COEFFICIENT_MAX_MS 1e9
+#define LATENCY_MIN_NS     1000
 
 static enum leat_status
 read_stage(const struct leat_csv *csv, const uint32_t *columns, struct leat_themis_stage *ret_stage)
@@ -81,4 +83,45 @@ stages_table_read(const char *path, const char *pipeline, struct leat_themis_pip
         *ret_pipeline = table;
     }
     return status;
+}
+
+enum leat_status
+stages_joint_make(const struct leat_themis_pipeline *pipeline, struct leat_joint_application *ret_joint,
+                  uint64_t **ret_latency_ns)
+{
+    struct leat_joint_application joint = {
+        .stage_count = pipeline->stage_count, .objective_ns = pipeline->objective_ms * UINT64_C(1000000), .weight = 1};
+    size_t cells = 0;
+
+    for (uint32_t s = 0; s < pipeline->stage_count; s++) {
+        cells += (size_t)pipeline->stages[s].cores_max * pipeline->stages[s].batch_max;
+    }
+    uint64_t *const latency_ns = malloc(cells * sizeof(latency_ns[0]));
+    if (latency_ns == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for times of %u stages", pipeline->stage_count);
+    }
+    uint64_t *next_ns = latency_ns;
+    for (uint32_t s = 0; s < pipeline->stage_count; s++) {
+        const struct leat_themis_stage *stage = &pipeline->stages[s];
+        joint.stages[s] = (struct leat_joint_stage){.latency_ns = {next_ns},
+                                                    .cores_max = stage->cores_max,
+                                                    .batch_max = stage->batch_max,
+                                                    .cores_min = 1,
+                                                    .instances_min = 1,
+                                                    .instances_max = UINT32_MAX,
+                                                    .calls = 1};
+        for (uint32_t c = 1; c <= stage->cores_max; c++) {
+            for (uint32_t b = 1; b <= stage->batch_max; b++) {
+                const double ns = 1e6 * leat_scale_latency_ms(&stage->latency, b, c);
+                *next_ns++ = ns > LATENCY_MIN_NS ? (uint64_t)ns : LATENCY_MIN_NS;
+            }
+        }
+        joint.terms[joint.term_count++] = (int8_t)s;
+        if (s > 0) {
+            joint.terms[joint.term_count++] = LEAT_JOINT_SERIES;
+        }
+    }
+    *ret_joint = joint;
+    *ret_latency_ns = latency_ns;
+    return LEAT_OK;
 }

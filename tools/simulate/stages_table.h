@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tools/simulate/stages_table.h - the stages of a pipeline from a file. */
+/* tools/simulate/stages_table.h - the stages of a pipeline from a file, and as the joint program sees them. */
 #ifndef LEAT_TOOLS_SIMULATE_STAGES_TABLE_H
 #define LEAT_TOOLS_SIMULATE_STAGES_TABLE_H
 
+#include "sched/scale_joint.h"
 #include "sched/scale_themis.h"
 
 /*
@@ -12,5 +13,12 @@
  */
 LEAT_MUST_CHECK enum leat_status stages_table_read(const char *path, const char *pipeline,
                                                    struct leat_themis_pipeline *ret_pipeline);
+
+/*
+ * The same stages, one after another, on cores of one class, with no bounds on instances and no demand yet. *ret_latency_ns is what
+ * their times lie in: the caller's to free.
+ */
+LEAT_MUST_CHECK enum leat_status stages_joint_make(const struct leat_themis_pipeline *pipeline,
+                                                   struct leat_joint_application *ret_joint, uint64_t **ret_latency_ns);
 
 #endif /* LEAT_TOOLS_SIMULATE_STAGES_TABLE_H */
