@@ -408,7 +408,10 @@ end_job(struct leat_offline *offline, struct job *job, uint32_t state)
     const enum leat_status status = keep(offline, &kept);
     if (status == LEAT_OK) {
         lock(offline);
-        job->kept = kept;
+        job->kept.state = state; /* the thread reads without the mutex what never changes while it runs the job */
+        job->kept.items = kept.items;
+        job->kept.answered = kept.answered;
+        job->kept.failed = kept.failed;
         unlock(offline);
     }
     return status;
