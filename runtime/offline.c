@@ -869,6 +869,7 @@ attend(struct leat_offline *offline, struct job *job)
         run->offline = offline;
         run->job = job;
         status = run_job(run);
+        leat_offline_clear(&job->folders); /* answers that could not be kept */
         leat_offline_report_drop(&job->folders, run->report);
         leat_close(run->session);
         leat_offline_free_items(&run->items);

@@ -343,7 +343,7 @@ carry_out(struct leat_daemon *daemon, const struct leat_scale_wanted *wanted, co
     } else if (!keeper->stop && !daemon->server_done) {
         note_failure(keeper, strcmp(leat_error_text(), shutting_down) == 0 ? shutting_down : leat_error_text());
     }
-    return count;
+    return status == LEAT_OK ? count : 0;
 }
 
 /* Looks before their time that change nothing come ever later; looks in their time shorten that again. */

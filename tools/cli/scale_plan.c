@@ -331,10 +331,11 @@ print_object(const struct asked *asked, const struct planned *planned)
 static void
 print_plan(const struct asked *asked, const struct planned *planned)
 {
-    uint64_t cores = 0;
+    uint64_t cores = 0, added = 0;
 
     for (uint32_t s = 0; s < asked->pipeline.stage_count; s++) {
         cores += (uint64_t)planned->stages[s].instances * planned->stages[s].cores;
+        added += planned->added[s];
     }
     (void)printf("%s, %s: %g queries a second within %g ms", mode_names[asked->mode],
                  scaling_names[asked->scaling], asked->rate_qps, (double)asked->objective_ns / 1e6);
@@ -342,8 +343,9 @@ print_plan(const struct asked *asked, const struct planned *planned)
         (void)printf(", planned for %.1f", planned->demand_qps);
     }
     (void)printf(
-        "\ncost %llu, latency %g ms at most, %llu cores in all\n\n%5s  %9s  %8s  %10s  %5s\n",
-        (unsigned long long)planned->cost, planned->latency_ms, (unsigned long long)cores, "stage",
+        "\ncost %llu, latency %g ms at most%s, %llu cores in all\n\n%5s  %9s  %8s  %10s  %5s\n",
+        (unsigned long long)planned->cost, planned->latency_ms,
+        added > 0 ? " without the instances to start" : "", (unsigned long long)cores, "stage",
         "instances", "of these", "cores each", "batch");
     (void)printf("%5s  %9s  %8s\n", "", "", "to start");
     for (uint32_t s = 0; s < asked->pipeline.stage_count; s++) {
