@@ -49,7 +49,7 @@ cpu_whole_image_factor(const struct cpu_direct *conv, const float *weights, int6
         most = fmax(most, each);
     }
     /* Rounding adds half a step to each at most. */
-    return most > 0 ? (float)fmin((CPU_WHOLE_SUM - (double)taps) / sum, INT16_MAX / most) : 1;
+    return !isfinite(sum) ? 0 : most > 0 ? (float)fmin((CPU_WHOLE_SUM - (double)taps) / sum, INT16_MAX / most) : 1;
 }
 
 /* [inputs][kernel_down][pairs][outputs][PAIR] */

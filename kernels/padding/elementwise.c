@@ -305,7 +305,8 @@ add_mask(const struct operands *all, struct padding_state *out)
         const double margin = x->masked != 0 ? x->margin : margin_of(x);
         const bool subtracted = all->node->op->kind == LEAT_OP_SUB && i == 1;
         if (margin == 0 && !x->of_masks) {
-            more = is_number(x) ? (subtracted ? -x->off : x->off) : more;
+            const double own = is_number(x) ? x->off : x->constant ? NAN : x->level;
+            more += subtracted ? -own : own;
             continue;
         }
         if (margin == 0 || masked++ > 0 || subtracted) {
@@ -366,9 +367,11 @@ choose(const struct operands *all, struct padding_state *out)
         return;
     }
     out->zero |= tail->off == 0 ? bit : 0;
-    if (tail->off <= -LEAT_PADDING_MARGIN && counted->finite && counted->masked == 0) {
+    const double margin = (isnan(counted->level) ? 0 : counted->level) - tail->off;
+    if (margin >= LEAT_PADDING_MARGIN && tail->off <= -LEAT_PADDING_MARGIN && counted->finite && counted->masked == 0) {
         out->masked = bit;
-        out->margin = -tail->off;
+        out->margin = margin;
+        out->level = counted->level;
         out->masks = UINT32_C(1) << condition->mask;
         out->finite = true;
     }

@@ -1019,6 +1019,36 @@ lowered_beyond_limit(struct builder *b)
     attend(b, "limited");
 }
 
+/* Scores that are lowered before the mask is added, and cut off behind it. */
+static void
+lowered_before_limit(struct builder *b)
+{
+    scores(b);
+    scalar(b, "one", 1);
+    scalar(b, "excluded", -10000);
+    scalar(b, "much", 20000);
+    scalar(b, "lowest", -4000);
+    node(b, "Sub", "one keys", "inverse");
+    node(b, "Mul", "inverse excluded", "bias");
+    node(b, "Sub", "scores much", "less");
+    node(b, "Add", "less bias", "masked");
+    node(b, "Max", "masked lowest", "limited");
+    attend(b, "limited");
+}
+
+/* The tail that a mask chooses is above what was lowered. */
+static void
+lowered_before_choice(struct builder *b)
+{
+    scores(b);
+    scalar(b, "much", 20000);
+    scalar(b, "excluded", -10000);
+    node(b, "Sub", "scores much", "less");
+    builder_int(b, node(b, "Cast", "keys", "counts"), "to", 9);
+    node(b, "Where", "counts less excluded", "masked");
+    attend(b, "masked");
+}
+
 /* f32 `name` of one number of 8 bits. */
 static void
 number(struct builder *b, const char *name, float step, uint8_t value)
@@ -1182,6 +1212,8 @@ const struct padded_model padded_models[] = {
     {"raised beyond numbers", raised_beyond_numbers, "'weights'", USUAL},
     {"lowered beyond numbers", lowered_beyond_numbers, "'weights'", USUAL},
     {"lowered beyond a limit", lowered_beyond_limit, "'weights'", USUAL},
+    {"lowered before a limit", lowered_before_limit, "'weights'", USUAL},
+    {"lowered before a choice", lowered_before_choice, "'weights'", USUAL},
     {"excluded by a number", excluded_by_a_number, NULL, USUAL},
     {"undone by a number", undone_by_a_number, "'weights'", USUAL},
     {"undone by large numbers", undone_by_large_numbers, "'weights'", USUAL},
