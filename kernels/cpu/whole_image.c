@@ -77,7 +77,8 @@ cpu_whole_image_pack(const struct cpu_direct *conv, const float *weights, int16_
 static int64_t
 columns_of(const struct cpu_direct *conv)
 {
-    const int64_t own = conv->pad_left + conv->width, seen = (conv->out_width - 1) * conv->stride_across + pairs_of(conv) * PAIR;
+    const int64_t own = conv->pad_left + conv->width;
+    const int64_t seen = (conv->out_width - 1) * conv->stride_across + pairs_of(conv) * PAIR;
     return (int64_t)leat_round_up((uint64_t)(own > seen ? own : seen), 2 * CPU_LANES);
 }
 
@@ -163,7 +164,7 @@ store(const struct cpu_whole_image *image, const struct view *view, __m512i sum,
     }
 }
 
-/* Sums as the instruction has them: GCC keeps arrays of these in registers, but not of __m512i, which has lanes of 64 bits. */
+/* Sums as the instruction has them: GCC keeps arrays of these in registers, but not of __m512i, whose lanes have 64 bits. */
 typedef int32_t sums_of __attribute__((vector_size(64)));
 
 /* Two neighbouring pixels, in all lanes; they begin at any of them. */
@@ -272,7 +273,8 @@ cpu_whole_image_run(const struct cpu_whole_image *image, const float *source, co
             view.weights = packed + v * CPU_LANES * PAIR;
             view.sums = sums + v * CPU_LANES;
             view.bias = bias + v * CPU_LANES;
-            view.result = (unsigned char *)result + (size_t)(row * conv->out_width * conv->outputs + v * CPU_LANES) * element;
+            view.result = (unsigned char *)result +
+                          (size_t)(row * conv->out_width * conv->outputs + v * CPU_LANES) * element;
             sum_channels(image, &view, left < CPU_VECTORS ? left : CPU_VECTORS);
         }
     }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels/cpu/whole_image.h - the first convolution of a network in 8-bit whole numbers: of images as they come, in 16 bits.
+ * kernels/cpu/whole_image.h - the first convolution of a network in 8-bit whole numbers: of images as they come, in 16.
  *
- * Role       Eight bits are few for what all else is made of, and floats cost several times as much as they decide: pixels of 13
- *            bits and weights of 10 bits and more, whose products are added in 32 bits without loss.
- * Shapes     As kernels/cpu/image.h, windows CPU_WHOLE_ACROSS_MAX pixels wide at most; the result in floats, or rounded to u8 or
- *            s8 in `result_step`.
- * Numerics   A pixel is rounded to CPU_WHOLE_PIXEL steps of its range, and capped eight times as far out. A channel's weights are
- *            rounded such that no sum leaves 32 bits, whatever the pixels: theirs add up to CPU_WHOLE_SUM at most.
+ * Role       Eight bits are few for what all else is made of, and floats cost more than they decide: pixels of 13 bits and
+ *            weights of 10 bits and more, whose products are added in 32 bits without loss.
+ * Shapes     As kernels/cpu/image.h, windows CPU_WHOLE_ACROSS_MAX pixels wide at most; the result in floats, u8 or s8.
+ * Numerics   A pixel is rounded to CPU_WHOLE_PIXEL steps of its range, and capped eight times as far out. A channel's
+ *            weights are rounded such that no sum leaves 32 bits, whatever the pixels: they add up to CPU_WHOLE_SUM at most.
  * Threads    As kernels/cpu/direct.h. The result does not depend on the number of members.
  */
 #ifndef LEAT_KERNELS_CPU_WHOLE_IMAGE_H
@@ -33,7 +32,7 @@ bool cpu_whole_image_runs_here(void);
 size_t cpu_whole_image_weights_bytes(const struct cpu_direct *conv);
 /* f32[outputs][inputs][kernel_down][kernel_across]; all finite. */
 void cpu_whole_image_pack(const struct cpu_direct *conv, const float *weights, int16_t *ret_packed);
-/* What a weight of that channel is multiplied by before it is rounded; not finite where floats are too coarse for that. */
+/* What a weight of that channel is multiplied by before it is rounded; 0 or not finite where floats are too coarse. */
 float cpu_whole_image_factor(const struct cpu_direct *conv, const float *weights, int64_t channel);
 
 /* Of one member. */
