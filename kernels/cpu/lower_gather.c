@@ -107,6 +107,9 @@ add_look_up(struct cpu_builder *b, enum leat_status (*kernel)(const struct cpu_c
     const struct leat_value *data = leat_node_input(b->graph, b->node, 0), *indices = leat_node_input(b->graph, b->node, 1);
     struct cpu_arg args[3] = {{0, 0}, {0, 0}, {0, 0}};
 
+    if (leat_value_elements(leat_node_output(b->graph, b->node, 0)) == 0) {
+        return LEAT_AGAIN; /* no index is used, so none is wrong */
+    }
     enum leat_status status = cpu_table(b, b->node->inputs[0], &args[0].tensor);
     if (status == LEAT_OK) {
         status = cpu_plain(b, b->node->inputs[1], &args[1].tensor);
