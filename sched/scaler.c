@@ -69,6 +69,97 @@ ask_instances(struct leat_scaler_decision *decision)
     decision->waits = false;
 }
 
+/* ---- Ties: what there is stays where an answer is no better ---------------------------------------- */
+
+static uint64_t
+price_of(const struct leat_joint_box *box, const struct leat_joint_answer *answer,
+         uint32_t stage_count)
+{
+    uint64_t price = 0;
+
+    for (uint32_t s = 0; s < stage_count; s++) {
+        const struct leat_joint_choice *choice = &answer->stages[s];
+        price +=
+            (uint64_t)choice->instances * choice->cores * box->classes[choice->worker_class].price;
+    }
+    return price;
+}
+
+/* As much for the same price or less; or a share less for the same price, for times of batches and rates waver by as much. */
+static bool
+is_as_good(const struct leat_joint_box *box, const struct leat_joint_answer *one,
+           const struct leat_joint_answer *other, uint32_t stage_count)
+{
+    const uint64_t price = price_of(box, one, stage_count),
+                   other_price = price_of(box, other, stage_count);
+    return price <= other_price && one->share + (price == other_price) >= other->share &&
+           one->share > 0;
+}
+
+/* Each stage that is to give instances back is to have those that it has. Returns who has such stages, a bit each. */
+static uint32_t
+keep_what_goes(struct leat_scaler_decision *decision)
+{
+    uint32_t who = 0;
+
+    _Static_assert(LEAT_SCALER_APPLICATIONS_MAX <= 32, "a bit each");
+    for (uint32_t a = 0; a < decision->count; a++) {
+        const struct leat_scaler_application *application = decision->applications[a];
+        for (uint32_t s = 0; s < application->joint.stage_count; s++) {
+            struct leat_joint_stage *joint = &decision->joints[a].stages[s];
+            const uint32_t begun = application->stages[s].ready + application->stages[s].starting;
+            if (decision->answers[a].stages[s].instances < begun && begun <= joint->instances_max) {
+                joint->instances_min = joint->instances_max = begun;
+                who |= UINT32_C(1) << a;
+            }
+        }
+    }
+    return who;
+}
+
+static bool
+has_workers(const struct leat_scaler_decision *decision, const struct leat_joint_box *box,
+            const struct leat_joint_answer *answers)
+{
+    uint32_t instances[LEAT_JOINT_CLASSES_MAX] = {0};
+
+    for (uint32_t a = 0; a < decision->count; a++) {
+        for (uint32_t s = 0; s < decision->applications[a]->joint.stage_count; s++) {
+            instances[answers[a].stages[s].worker_class] += answers[a].stages[s].instances;
+        }
+    }
+    for (uint32_t k = 0; k < box->class_count; k++) {
+        if (decision->options->workers[k] > 0 && instances[k] > decision->options->workers[k]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Of answers that are as good any may be the next one, and each change parks a worker in the middle of its load. */
+static void
+keep_ties(struct leat_scaler_decision *decision, const struct leat_joint_box *box)
+{
+    struct leat_joint_answer answers[LEAT_SCALER_APPLICATIONS_MAX];
+    const uint32_t who = decision->options->between ? 0 : keep_what_goes(decision);
+
+    if (who == 0 || !leat_scaler_solve_again(decision, box)) {
+        return;
+    }
+    for (uint32_t a = 0; a < decision->count; a++) {
+        const struct leat_joint_answer *answer = &decision->answers[a],
+                                       *kept = &decision->solved[a];
+        const bool stays =
+            (who >> a & 1) != 0 && is_as_good(box, kept, answer, decision->joints[a].stage_count);
+        answers[a] = stays ? *kept : *answer;
+    }
+    if (has_workers(decision, box, answers)) {
+        memcpy(decision->answers, answers, decision->count * sizeof(answers[0]));
+    }
+}
+
+/* ---- What there is, and what is added ---------------------------------------------------------------- */
+
 /* What is nobody's, of each class. */
 struct left {
     uint32_t cores[LEAT_JOINT_CLASSES_MAX], workers[LEAT_JOINT_CLASSES_MAX];
@@ -198,6 +289,7 @@ order_instances(struct leat_scaler_decision *decision, const struct leat_joint_b
 
     ask_instances(decision);
     leat_scaler_solve(decision, box, &state->searches[0], state->turn % 2 == 0);
+    keep_ties(decision, box);
     for (uint32_t k = 0; k < box->class_count; k++) {
         left.cores[k] = box->classes[k].cores;
         left.workers[k] = decision->options->workers[k] > 0 ? decision->options->workers[k] : box->classes[k].cores;

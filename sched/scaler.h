@@ -10,6 +10,9 @@
  * Settle    Instances: as many as the least price of all takes to carry the highest rate of late, whatever runs now. They
  *           are ordered at once, and given back, one in a decision, once that highest rate has been forgotten. So a load that
  *           stays high ends up on more instances of fewer cores, which is where Amdahl's law makes them cheap.
+ * Ties      None is given back where what there is carries as much for the same price, or a sixteenth less: one instance of two
+ *           cores and two of one would take turns as rates and times of batches waver. That takes one solution more in a
+ *           decision that would give some back, unless somebody has its least before all else.
  * Workers   An instance takes a worker, of which there may be fewer than cores: no more are ordered than there are. Who has
  *           none has one before anybody has more; where none is left, who has most gives one. The rest is ordered in turn.
  * Overload  Where all cores are too few, what is in time within twice the objective is looked for, and so on up to sixteen

@@ -19,6 +19,7 @@ struct leat_scaler_decision {
     struct leat_joint_application
         joints[LEAT_SCALER_APPLICATIONS_MAX]; /* but for demand_qps and starved_qps */
     struct leat_joint_answer solved[LEAT_SCALER_APPLICATIONS_MAX];
+    struct leat_scaler_attempt sufficed; /* what the answers are to */
 };
 
 /*
@@ -28,5 +29,12 @@ struct leat_scaler_decision {
  */
 void leat_scaler_solve(struct leat_scaler_decision *decision, const struct leat_joint_box *box,
                        struct leat_scaler_search *search, bool turn);
+
+/*
+ * Solves once more for what sufficed, with other bounds of instances: for as much, within the same objectives. The answers
+ * stay, `solved` is another one. False: somebody had its least before all else, so there is none to compare.
+ */
+bool leat_scaler_solve_again(struct leat_scaler_decision *decision,
+                             const struct leat_joint_box *box);
 
 #endif /* LEAT_SCHED_SCALER_PRIVATE_H */

@@ -416,15 +416,29 @@ leat_scaler_solve(struct leat_scaler_decision *decision, const struct leat_joint
     if (decision->joint_count > 0) {
         const uint64_t sum = sum_of(decision, box);
         if (is_known(decision, sum, search) && follow(decision, box, &search->found)) {
+            decision->sufficed = search->found;
             if (turn) {
                 seek_anew(decision, box, sum, search);
             }
         } else {
             seek_all(decision, box, &search->found);
+            decision->sufficed = search->found;
             remember(decision, sum, search);
         }
     }
     for (uint32_t i = 0; i < decision->joint_count; i++) {
         decision->answers[decision->of[i]] = decision->solved[i];
     }
+}
+
+bool
+leat_scaler_solve_again(struct leat_scaler_decision *decision, const struct leat_joint_box *box)
+{
+    if (decision->sufficed.fed_count > 0) {
+        return false;
+    }
+    ask(decision, &decision->sufficed, true);
+    (void)leat_joint_solve(box, decision->joints, decision->joint_count, decision->memory,
+                           decision->solved);
+    return true;
 }

@@ -176,6 +176,97 @@ carry_out(struct leat_scaler_application *application, bool starts)
     }
 }
 
+static uint32_t
+held_cores(const struct leat_scaler_application *application)
+{
+    uint32_t cores = 0;
+    for (uint32_t s = 0; s < application->joint.stage_count; s++) {
+        cores += application->stages[s].ready * application->stages[s].cores;
+    }
+    return cores;
+}
+
+/* ---- Ties --------------------------------------------------------------------------------------------- */
+
+enum { TIED_BATCH = 8 };
+
+/* What batches take on one core and on two, which are from as quick as they can be to a third slower; each time a little other. */
+static void
+draw_times(uint64_t base_ns, uint64_t item_ns, uint32_t batch_max, uint32_t slower,
+           uint64_t *ret_ns)
+{
+    for (uint32_t c = 0; c < 2; c++) {
+        const uint64_t waver = 970 + below(61);
+        for (uint32_t b = 1; b <= batch_max; b++) {
+            const uint64_t one_ns = base_ns + item_ns * b;
+            ret_ns[c * batch_max + b - 1] =
+                (c == 0 ? one_ns : one_ns / 2 * (100 + slower) / 100) * waver / 1000;
+        }
+    }
+}
+
+/*
+ * A pipeline on three or four cores whose rate and times waver. Where one instance of two cores and two of one take turns as the
+ * cheapest, whoever has two instances keeps them: each change would park a worker that its load needs, or wake it.
+ */
+static void
+test_as_good_an_answer(void)
+{
+    enum { DECISIONS = 300, HOLD = 20 };
+    static struct leat_scaler_application application;
+    static uint64_t times_ns[2][2 * TIED_BATCH];
+    struct leat_scaler_application *const all[] = {&application};
+    uint32_t most = 0, sum = 0;
+
+    for (uint32_t world = 0; world < LEAT_TEST_ROUNDS(200); world++) {
+        const uint32_t cores = 3 + below(2);
+        const struct leat_scaler_options options = {
+            .deviations = 2, .hold = HOLD, .settle = 10, .workers = {cores}};
+        const struct leat_joint_box box = {.class_count = 1, .classes = {{cores, 1}}};
+        const uint32_t slower[2] = {below(31), below(31)}, rate_qps = 60 + below(500);
+        struct leat_scaler_state state = {0};
+        void *memory = memory_for(&box, 1);
+        uint32_t changes = 0;
+
+        application = (struct leat_scaler_application){.joint = {.stage_count = 2,
+                                                                 .terms = {0, 1, LEAT_JOINT_SERIES},
+                                                                 .term_count = 3,
+                                                                 .objective_ns = 49000000,
+                                                                 .weight = 1}};
+        for (uint32_t s = 0; s < 2; s++) {
+            application.joint.stages[s] =
+                (struct leat_joint_stage){.latency_ns = {times_ns[s]},
+                                          .cores_max = 2,
+                                          .batch_max = s == 0 ? 1 : TIED_BATCH,
+                                          .cores_min = 1,
+                                          .calls = s == 0 ? 1 : 2.66};
+            application.stages[s].instances_max = cores - 1;
+        }
+        for (uint32_t n = 0; n < DECISIONS; n++) {
+            draw_times(200000, 5000000, 1, slower[0], times_ns[0]);
+            draw_times(2640000, 230000, TIED_BATCH, slower[1], times_ns[1]);
+            for (uint32_t s = 0; s < 2; s++) {
+                application.stages[s].instances_max = cores - 1;
+                application.stages[s].waiting = below(8);
+            }
+            application.rate_qps = rate_qps * (0.93 + below(141) / 1000.0);
+            leat_scaler_decide(&options, &box, &state, all, 1, memory);
+            check(&options, &box, all, 1);
+            const bool changed = application.orders[0].instances != application.stages[0].ready ||
+                                 application.orders[1].instances != application.stages[1].ready;
+            const uint32_t held = held_cores(&application);
+            carry_out(&application, true);
+            changes += n > HOLD && changed && held_cores(&application) == held;
+        }
+        most = changes > most ? changes : most;
+        sum += changes;
+        free(memory);
+    }
+    (void)printf("%u changes of instances on as many cores, %u at most in %u decisions\n", sum,
+                 most, (uint32_t)DECISIONS);
+    EXPECT(most <= 2);
+}
+
 static void
 test_a_load_that_jumps(void)
 {
@@ -219,7 +310,8 @@ test_a_load_that_jumps(void)
     const uint32_t settled = ordered_cores(&application), instances = application.stages[0].ready;
     EXPECT(settled <= jump_cores && instances > calm_instances);
 
-    application.rate_qps = 3; /* remembered for 20 decisions; then instances go, one after another */
+    /* Remembered for 20 decisions; then instances go, one after another, until the rest takes as few cores as at first. */
+    application.rate_qps = 3;
     for (uint32_t n = 0; n < 40; n++) { /* those before their time do not count */
         leat_scaler_decide(&between, &box, NULL, all, 1, memory);
         EXPECT(application.orders[0].instances == instances && ordered_cores(&application) == settled);
@@ -230,7 +322,8 @@ test_a_load_that_jumps(void)
         EXPECT(application.orders[0].instances == instances);
         carry_out(&application, true);
     }
-    for (uint32_t left = instances; left > calm_instances; left--) {
+    for (uint32_t left = instances;
+         left > calm_instances && ordered_cores(&application) > calm_cores; left--) {
         leat_scaler_decide(&between, &box, NULL, all, 1, memory);
         EXPECT(application.orders[0].instances == left);
         carry_out(&application, true);
@@ -242,7 +335,7 @@ test_a_load_that_jumps(void)
         leat_scaler_decide(&options, &box, NULL, all, 1, memory);
         carry_out(&application, true);
     }
-    EXPECT(ordered_cores(&application) == calm_cores && application.stages[0].ready == calm_instances);
+    EXPECT(ordered_cores(&application) == calm_cores);
     free(memory);
 }
 
@@ -780,6 +873,7 @@ main(void)
     random_state = leat_test_seed;
     test_random_worlds();
     test_a_load_that_jumps();
+    test_as_good_an_answer();
     test_forecasts_and_what_waits();
     test_scarcity();
     test_the_modest();
