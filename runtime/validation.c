@@ -451,6 +451,7 @@ struct calibrated {
     const struct leat_graph *graph;
     const struct leat_item_layout *layout;
     uint32_t shortest, length;
+    bool one_by_one;
     const struct leat_validation_set *set;
     struct leat_validation_array inputs[LEAT_TENSORS_MAX]; /* as the model has them */
 };
@@ -531,7 +532,7 @@ calibrate_graph(const struct calibrated *calibrated, const _Atomic uint32_t *sto
     enum { BATCH = 8 };
     const int64_t there = calibrated->inputs[0].dims[0];
     const uint32_t samples = there < (int64_t)LEAT_CALIBRATION_ITEMS ? (uint32_t)there : LEAT_CALIBRATION_ITEMS;
-    uint32_t items = samples < BATCH ? 1 : BATCH;
+    uint32_t items = samples < BATCH || calibrated->one_by_one ? 1 : BATCH;
     struct leat_calibration *calibration = NULL;
 
     enum leat_status status = leat_calibration_create(calibrated->graph, items, &calibration);
@@ -560,7 +561,7 @@ leat_calibrate(const struct leat_variant_source *source, const struct leat_valid
     struct leat_sequence *sequence;
     uint64_t classes;
 
-    enum leat_status status = leat_variant_import(source, &graph, &sequence, &signature);
+    enum leat_status status = leat_variant_import(source, &graph, &sequence, &signature, &calibrated.one_by_one);
     if (status != LEAT_OK) {
         return status;
     }

@@ -671,7 +671,7 @@ new_variant(const struct leat_variant_source *source, struct leat_variant **ret_
 
 enum leat_status
 leat_variant_import(const struct leat_variant_source *source, struct leat_graph **ret_graph, struct leat_sequence **ret_sequence,
-                    struct leat_target *ret_signature)
+                    struct leat_target *ret_signature, bool *ret_one_by_one)
 {
     struct leat_variant *variant;
     struct graphs graphs;
@@ -681,6 +681,7 @@ leat_variant_import(const struct leat_variant_source *source, struct leat_graph 
         return status;
     }
     status = describe(source, variant, &graphs, ret_signature);
+    const bool one_by_one = variant->one_by_one;
     leat_variant_destroy(variant);
     if (status == LEAT_OK && graphs.graph == NULL && graphs.sequence == NULL) {
         status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "backend '%s' has a graph of no model", source->backend);
@@ -688,6 +689,7 @@ leat_variant_import(const struct leat_variant_source *source, struct leat_graph 
     if (status == LEAT_OK) {
         *ret_graph = graphs.graph;
         *ret_sequence = graphs.sequence;
+        *ret_one_by_one = one_by_one;
     }
     return status;
 }

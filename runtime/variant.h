@@ -72,11 +72,12 @@ void leat_variant_destroy(struct leat_variant *variant); /* accepts NULL */
 
 /*
  * The optimised graph of a file that leat imports, with the dimensions that the options give, and its signature; or the graphs of
- * all lengths: one of the two is NULL.
+ * all lengths: one of the two is NULL. *ret_one_by_one: it is to be run for one item at a time.
  */
 struct leat_sequence;
 LEAT_MUST_CHECK enum leat_status leat_variant_import(const struct leat_variant_source *source, struct leat_graph **ret_graph,
-                                                     struct leat_sequence **ret_sequence, struct leat_target *ret_signature);
+                                                     struct leat_sequence **ret_sequence, struct leat_target *ret_signature,
+                                                     bool *ret_one_by_one);
 
 /*
  * The largest batches that pay, of [count] sources of one model that differ in their options, 1..LEAT_PRECISION_COUNT of them; for

@@ -2,7 +2,7 @@
 /*
  * Goal     Models with several inputs get bf16 and int8 too: calibrated on, and measured by, a set with an array for each input;
  *          with labels by accuracy, without them by agreement with f32, and `leat` says which. One that loses more than is
- *          allowed is refused; what was measured is kept over a restart. Sets that are not for the model, or whose indices it
+ *          allowed is refused; what was measured is kept over a restart. Models of one item are calibrated on one at a time. Sets that are not for the model, or whose indices it
  *          refuses, are no one's measure.
  * Method   leatd and leat as processes; a BERT and a recommender of leat-zoo in their test size, and a classifier of two inputs
  *          whose labels are computed here, on inputs that are drawn. What calibration sees of some sets is next to nothing: the
@@ -181,9 +181,15 @@ run_layer(const float *weights, size_t width, const double *x, double *y)
     }
 }
 
+/* How the classifier is written. */
+enum form {
+    PLAIN,
+    ONE_ITEM, /* a shape says that there is one item alone */
+};
+
 /* Both are added and go through three layers, of which the middle one can be int8; the labels are the largest of what comes out. */
 static char *
-write_classifier(uint64_t faint)
+write_classifier(uint64_t faint, enum form form)
 {
     struct npy_array a, b, labels = {.dtype = LEAT_DTYPE_I64, .rank = 1, .dims = {ITEMS}, .elements = ITEMS};
     static float weights[LAYERS][FEATURES * FEATURES]; /* the last has fewer */
@@ -223,7 +229,9 @@ write_classifier(uint64_t faint)
     (void)builder_constant(&builder, "w0", ONNX_TYPE_F32, weights[0], DIMS(FEATURES, FEATURES));
     (void)builder_constant(&builder, "w1", ONNX_TYPE_F32, weights[1], DIMS(FEATURES, FEATURES));
     (void)builder_constant(&builder, "w2", ONNX_TYPE_F32, weights[2], DIMS(FEATURES, CLASSES));
-    (void)builder_node(&builder, "Add", "a b", "x");
+    (void)builder_constant(&builder, "one", ONNX_TYPE_I64, (const int64_t[]){1, FEATURES}, DIMS(2));
+    (void)builder_node(&builder, "Add", "a b", "sum");
+    (void)builder_node(&builder, form == ONE_ITEM ? "Reshape" : "Identity", form == ONE_ITEM ? "sum one" : "sum", "x");
     (void)builder_node(&builder, "MatMul", "x w0", "y0");
     (void)builder_node(&builder, "Relu", "y0", "x1");
     (void)builder_node(&builder, "MatMul", "x1 w1", "y1");
@@ -242,7 +250,7 @@ write_classifier(uint64_t faint)
 static void
 test_classifier(void)
 {
-    char *file = write_classifier(0), alone[1024], labelled[1024];
+    char *file = write_classifier(0, PLAIN), alone[1024], labelled[1024];
 
     (void)snprintf(alone, sizeof(alone), "b=%s,a=%s", path_of("b"), path_of("a"));
     (void)snprintf(labelled, sizeof(labelled), "%s,%s", alone, path_of("classes"));
@@ -264,12 +272,27 @@ test_classifier(void)
              "0.05");
         LEAT(0, "removed two", "model", "remove", "two");
         free(file);
-        file = write_classifier(CALIBRATED);
+        file = write_classifier(CALIBRATED, PLAIN);
         LEAT(3, "in int8 its agreement with f32 is", "model", "add", "two", file, "--precision", "int8", "--validation", alone);
         LEAT(3, "in int8 its accuracy is", "model", "add", "two", file, "--precision", "int8", "--validation", labelled);
         LEAT(3, "there is no model 'two'", "model", "show", "two");
         LEAT(0, "added two", "model", "add", "two", file, "--variants", "--validation", alone);
         EXPECT(strstr(command.out, "left out two-int8: its agreement with f32 is") != NULL);
+        LEAT(0, "removed two", "model", "remove", "two");
+    }
+    free(file);
+}
+
+/* What can be run for one item only is calibrated on one after the other. */
+static void
+test_one_item(void)
+{
+    char *file = write_classifier(0, ONE_ITEM), labelled[1024];
+
+    (void)snprintf(labelled, sizeof(labelled), "b=%s,a=%s,%s", path_of("b"), path_of("a"), path_of("classes"));
+    if (has(LEAT_PRECISION_INT8)) {
+        LEAT(0, "of 640 right", "model", "add", "two", file, "--precision", "int8", "--validation", labelled, "--max-loss",
+             "0.05");
         LEAT(0, "removed two", "model", "remove", "two");
     }
     free(file);
@@ -317,6 +340,7 @@ main(void)
     leatd_start(&leatd, "");
     test_recommender();
     test_classifier();
+    test_one_item();
     test_bert();
     leatd_end(&leatd, SIGTERM);
     leatd_fini(&leatd);
