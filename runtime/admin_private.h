@@ -56,7 +56,7 @@ struct leat_admin_order {
 
 /*
  * Loads, measures, validates, serves and keeps them, all or none. The names of those that are served are added to `names`;
- * {"name", "precision", "accuracy_ppm", "reason"} of each that was not worth it to `left_out`.
+ * {"name", "precision", "accuracy_ppm", "reason"} of each that was not worth it to `left_out`, without an accuracy where none was made.
  */
 LEAT_MUST_CHECK enum leat_status leat_admin_add_variants(struct leat_daemon *daemon, const struct leat_admin_order *order,
                                                          json_t *names, json_t *left_out);

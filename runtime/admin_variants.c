@@ -184,6 +184,24 @@ judge(const struct leat_admin_order *order, const struct made *first, const stru
     return false;
 }
 
+/* Of a file that is quantised itself: the one that was ordered is an error, one of several is left out. */
+static enum leat_status
+refuse_int8(const struct leat_admin_order *order, json_t *left_out)
+{
+    struct made made;
+
+    if (!order->variants) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "model '%s': %s", order->source.name, LEAT_VARIANT_QUANTISED);
+    }
+    const enum leat_status status = name_variant(order, LEAT_PRECISION_INT8, &made);
+    if (status == LEAT_OK) {
+        (void)json_array_append_new(left_out, json_pack("{s:s, s:s, s:s}", "name", made.name, "precision",
+                                                        leat_precision_text(LEAT_PRECISION_INT8), "reason",
+                                                        LEAT_VARIANT_QUANTISED));
+    }
+    return status;
+}
+
 /* The file's own precision, for one that was ordered in another, with a set. */
 static enum leat_status
 make_exact(struct leat_daemon *daemon, const struct leat_admin_order *order, const struct made *made, struct made *exact)
@@ -292,6 +310,10 @@ leat_admin_add_variants(struct leat_daemon *daemon, const struct leat_admin_orde
     }
     if (order->set != NULL && ((precisions & int8) != 0 || (!order->variants && ordered == LEAT_PRECISION_INT8))) {
         status = leat_daemon_calibrate(daemon, &order->source, order->set, &ranges);
+        if (status == LEAT_OK && ranges == NULL) {
+            status = refuse_int8(order, left_out);
+            precisions &= ~int8;
+        }
     }
     if (status == LEAT_OK) {
         status = choose(daemon, order, precisions, ranges, made, &chosen);

@@ -570,6 +570,12 @@ leat_calibrate(const struct leat_variant_source *source, const struct leat_valid
     if (sequence != NULL) {
         leat_sequence_describe(sequence, &model);
     }
+    if (leat_graph_is_quantised(sequence != NULL ? model.graphs[0] : graph)) {
+        leat_sequence_destroy(sequence);
+        leat_graph_destroy(graph);
+        *ret_ranges = NULL;
+        return LEAT_OK;
+    }
     leat_item_layout_init(&layout, &model);
     calibrated.layout = &layout;
     status = check_set(&signature, set, calibrated.inputs, &classes);

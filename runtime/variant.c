@@ -484,7 +484,9 @@ set_ranges(const struct leat_variant *variant, struct leat_graph *graph)
         return LEAT_OK;
     }
     if (ranges == NULL) {
-        return LEAT_FAIL(LEAT_ERR_INVALID, "int8 is calibrated on a validation set, and there is none");
+        return leat_graph_is_quantised(graph)
+                   ? LEAT_FAIL(LEAT_ERR_INVALID, LEAT_VARIANT_QUANTISED)
+                   : LEAT_FAIL(LEAT_ERR_INVALID, "int8 is calibrated on a validation set, and there is none");
     }
     json_object_foreach(ranges, name, range) {
         (void)leat_graph_set_range(graph, &(struct leat_range){.name = name,

@@ -65,6 +65,9 @@ struct leat_loaded_variant {
     bool measured_anew;            /* at least for one class of workers it was not known */
 };
 
+/* Why there is no int8 of some files. */
+#define LEAT_VARIANT_QUANTISED "its file is quantised, and runs as it says: there is no int8 of it"
+
 /* On failure nothing is held and the error text names the model and the cause. */
 LEAT_MUST_CHECK enum leat_status leat_variant_load(const struct leat_variant_source *source,
                                                    struct leat_loaded_variant *ret_loaded);

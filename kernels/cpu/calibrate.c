@@ -306,3 +306,35 @@ leat_graph_set_range(struct leat_graph *graph, const struct leat_range *range)
     }
     return found;
 }
+
+static bool
+is_output(const struct leat_graph *graph, uint32_t value)
+{
+    for (uint32_t o = 0; o < graph->output_count; o++) {
+        if (graph->outputs[o] == value) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool
+leat_graph_is_quantised(const struct leat_graph *graph)
+{
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        const struct leat_node *node = &graph->nodes[n];
+        switch (node->op->kind) {
+        case LEAT_OP_QLINEAR_CONV:
+        case LEAT_OP_QLINEAR_MATMUL:
+        case LEAT_OP_CONV_INTEGER:
+        case LEAT_OP_MATMUL_INTEGER: return true;
+        case LEAT_OP_QUANTIZE_LINEAR:
+            if (!is_output(graph, node->outputs[0])) {
+                return true;
+            }
+            break;
+        default: break;
+        }
+    }
+    return false;
+}

@@ -2,7 +2,8 @@
 /*
  * Goal     Models with several inputs get bf16 and int8 too: calibrated on, and measured by, a set with an array for each input;
  *          with labels by accuracy, without them by agreement with f32, and `leat` says which. One that loses more than is
- *          allowed is refused; what was measured is kept over a restart. Models of one item are calibrated on one at a time. Sets that are not for the model, or whose indices it
+ *          allowed is refused; what was measured is kept over a restart. Models of one item are calibrated on one at a time,
+ *          and what a file has quantised itself is not quantised again. Sets that are not for the model, or whose indices it
  *          refuses, are no one's measure.
  * Method   leatd and leat as processes; a BERT and a recommender of leat-zoo in their test size, and a classifier of two inputs
  *          whose labels are computed here, on inputs that are drawn. What calibration sees of some sets is next to nothing: the
@@ -184,7 +185,9 @@ run_layer(const float *weights, size_t width, const double *x, double *y)
 /* How the classifier is written. */
 enum form {
     PLAIN,
-    ONE_ITEM, /* a shape says that there is one item alone */
+    ONE_ITEM,   /* a shape says that there is one item alone */
+    QUANTISED,  /* what the middle layer reads is rounded to 8 bits */
+    WITH_BYTES, /* the result is, which nobody multiplies */
 };
 
 /* Both are added and go through three layers, of which the middle one can be int8; the labels are the largest of what comes out. */
@@ -234,11 +237,19 @@ write_classifier(uint64_t faint, enum form form)
     (void)builder_node(&builder, form == ONE_ITEM ? "Reshape" : "Identity", form == ONE_ITEM ? "sum one" : "sum", "x");
     (void)builder_node(&builder, "MatMul", "x w0", "y0");
     (void)builder_node(&builder, "Relu", "y0", "x1");
-    (void)builder_node(&builder, "MatMul", "x1 w1", "y1");
+    (void)builder_constant(&builder, "scale", ONNX_TYPE_F32, (const float[]){0.25f}, NULL, 0);
+    (void)builder_constant(&builder, "zero", 2 /* u8 */, (const uint8_t[]){0}, NULL, 0);
+    (void)builder_node(&builder, "QuantizeLinear", "x1 scale zero", "q1");
+    (void)builder_node(&builder, "DequantizeLinear", "q1 scale zero", "r1");
+    (void)builder_node(&builder, "MatMul", form == QUANTISED ? "r1 w1" : "x1 w1", "y1");
     (void)builder_node(&builder, "Relu", "y1", "x2");
     (void)builder_node(&builder, "MatMul", "x2 w2", "y2");
     (void)builder_node(&builder, "Relu", "y2", "y");
     builder_output(&builder, "y");
+    if (form == WITH_BYTES) {
+        (void)builder_node(&builder, "QuantizeLinear", "y scale zero", "bytes");
+        builder_output(&builder, "bytes");
+    }
     const void *bytes = builder_pack(&builder, &size);
     EXPECT(asprintf(&path, "%s/classifier.onnx", leatd.root.path) > 0);
     FILE *file = fopen(path, "wb");
@@ -298,6 +309,30 @@ test_one_item(void)
     free(file);
 }
 
+/* What a file has quantised itself runs as it says, in whatever precision: int8 of it would be the same, or worse. */
+static void
+test_quantised(void)
+{
+    char *file = write_classifier(0, QUANTISED), labelled[1024];
+
+    (void)snprintf(labelled, sizeof(labelled), "b=%s,a=%s,%s", path_of("b"), path_of("a"), path_of("classes"));
+    if (has(LEAT_PRECISION_INT8)) {
+        LEAT(3, "model 'two': its file is quantised, and runs as it says: there is no int8 of it", "model", "add", "two", file,
+             "--precision", "int8", "--validation", labelled);
+        LEAT(3, "model 'two': its file is quantised", "model", "add", "two", file, "--precision", "int8");
+        LEAT(3, "there is no model 'two'", "model", "show", "two");
+        LEAT(0, "left out two-int8: its file is quantised", "model", "add", "two", file, "--variants", "--validation", labelled);
+        LEAT(3, "there is no model 'two-int8'", "model", "show", "two-int8");
+        LEAT(0, "removed two", "model", "remove", "two");
+        free(file);
+        file = write_classifier(0, WITH_BYTES);
+        LEAT(0, "of 640 right", "model", "add", "two", file, "--precision", "int8", "--validation", labelled, "--max-loss",
+             "0.05");
+        LEAT(0, "removed two", "model", "remove", "two");
+    }
+    free(file);
+}
+
 /* ---- A BERT ------------------------------------------------------------------------------------- */
 
 static void
@@ -341,6 +376,7 @@ main(void)
     test_recommender();
     test_classifier();
     test_one_item();
+    test_quantised();
     test_bert();
     leatd_end(&leatd, SIGTERM);
     leatd_fini(&leatd);
