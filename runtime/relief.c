@@ -69,10 +69,19 @@ leat_relief_look(struct leat_relief_worker *workers, uint32_t count, const uint3
     if (move.worker == UINT32_MAX) {
         return false;
     }
-    rest(&workers[move.worker]);
-    if (move.other != UINT32_MAX) {
-        rest(&workers[move.other]);
-    }
     *ret_move = move;
     return true;
+}
+
+void
+leat_relief_note(struct leat_relief_worker *workers, const struct leat_relief_move *move, bool moved)
+{
+    if (!moved) {
+        workers[move->worker].rest = LEAT_RELIEF_RETRY;
+        return;
+    }
+    rest(&workers[move->worker]);
+    if (move->other != UINT32_MAX) {
+        rest(&workers[move->other]);
+    }
 }

@@ -8,7 +8,8 @@
  *          with as many there that has run least lately, half as much at the most, which gets its. Whatever is on its cores
  *          then disturbs nobody, or somebody less.
  * Rest     A verdict takes a while, and cores may all be as bad: who was moved stays for LEAT_RELIEF_REST looks, and for
- *          twice as many as the last time, up to LEAT_RELIEF_REST_MAX, when it has to move again within twice as many.
+ *          twice as many as the last time, up to LEAT_RELIEF_REST_MAX, when it has to move again within twice as many. Who could
+ *          not be moved has not rested for it, and is tried again at the look after the next: others come between.
  * Units    Looks; time that workers ran in nanoseconds.
  * Threads  None of its own. Pure: it moves nobody.
  */
@@ -20,6 +21,7 @@
 
 #define LEAT_RELIEF_REST     16u
 #define LEAT_RELIEF_REST_MAX 256u
+#define LEAT_RELIEF_RETRY    2u
 
 struct leat_relief_worker {
     /* The caller's, for each look. */
@@ -40,8 +42,9 @@ struct leat_relief_move {
     uint32_t other; /* that it changes places with; UINT32_MAX: to free cores */
 };
 
-/* One look at all workers; free_cores[pool]. False where all stay. */
+/* One look at all workers; free_cores[pool]. False where all stay. What came of the move is to be noted before the next look. */
 bool leat_relief_look(struct leat_relief_worker *workers, uint32_t count, const uint32_t *free_cores,
                       struct leat_relief_move *ret_move);
+void leat_relief_note(struct leat_relief_worker *workers, const struct leat_relief_move *move, bool moved);
 
 #endif /* LEAT_RUNTIME_RELIEF_H */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     A disturbed worker moves to free cores, or changes places with one that runs little, one worker at a look; who shares cores,
- *          is parked or has just been moved stays, longer each time it did not help; nobody moves who is not disturbed, but
- *          as the other of two.
+ *          is parked or has just been moved stays, longer each time it did not help; who could not be moved is tried again soon;
+ *          nobody moves who is not disturbed, but as the other of two.
  * Method   Examples, then random worlds against the rules.
  */
 #include "runtime/relief.h"
@@ -14,6 +14,17 @@
 enum { WORKERS = 6, POOLS = 2, LOOKS = 20000 };
 
 static struct leat_relief_worker workers[WORKERS];
+
+/* A look whose move succeeds. */
+static bool
+move_one(uint32_t count, const uint32_t *free_cores, struct leat_relief_move *ret_move)
+{
+    const bool moves = leat_relief_look(workers, count, free_cores, ret_move);
+    if (moves) {
+        leat_relief_note(workers, ret_move, true);
+    }
+    return moves;
+}
 
 /* All on one core of pool 0, and `busy_ns` longer since the last look. */
 static void
@@ -32,14 +43,14 @@ test_examples(void)
     uint32_t free_cores[POOLS] = {1, 0};
 
     begin(3);
-    EXPECT(!leat_relief_look(workers, 3, free_cores, &move));
+    EXPECT(!move_one(3, free_cores, &move));
     workers[1].disturbed = workers[2].disturbed = true;
     workers[1].busy_ns = 10;
     workers[2].busy_ns = 20;
-    EXPECT(leat_relief_look(workers, 3, free_cores, &move) && move.worker == 2 && move.other == UINT32_MAX);
+    EXPECT(move_one(3, free_cores, &move) && move.worker == 2 && move.other == UINT32_MAX);
     workers[1].busy_ns += 5;
-    EXPECT(leat_relief_look(workers, 3, free_cores, &move) && move.worker == 1); /* while the other rests */
-    EXPECT(!leat_relief_look(workers, 3, free_cores, &move));
+    EXPECT(move_one(3, free_cores, &move) && move.worker == 1); /* while the other rests */
+    EXPECT(!move_one(3, free_cores, &move));
 
     free_cores[0] = 0; /* then it is a swap */
     begin(3);
@@ -47,14 +58,14 @@ test_examples(void)
     workers[0].busy_ns = 100;
     workers[1].busy_ns = 51;
     workers[2].busy_ns = 50;
-    EXPECT(leat_relief_look(workers, 3, free_cores, &move) && move.worker == 0 && move.other == 2);
+    EXPECT(move_one(3, free_cores, &move) && move.worker == 0 && move.other == 2);
     EXPECT(workers[2].rest > 0);
 
     begin(2);
     workers[0].disturbed = true;
     workers[0].busy_ns = 100;
     workers[1].busy_ns = 51; /* which would be disturbed about as much */
-    EXPECT(!leat_relief_look(workers, 2, free_cores, &move));
+    EXPECT(!move_one(2, free_cores, &move));
 }
 
 /* Disturbed wherever it is: it tries less and less often, and as at first once it has long been well. */
@@ -67,26 +78,56 @@ test_rest(void)
 
     begin(1);
     workers[0].disturbed = true;
-    EXPECT(leat_relief_look(workers, 1, free_cores, &move));
+    EXPECT(move_one(1, free_cores, &move));
     for (uint32_t moves = 0; moves < 8; moves++) {
         for (uint32_t look = 1; look < stays; look++) {
-            EXPECT(!leat_relief_look(workers, 1, free_cores, &move));
+            EXPECT(!move_one(1, free_cores, &move));
         }
-        EXPECT(leat_relief_look(workers, 1, free_cores, &move));
+        EXPECT(move_one(1, free_cores, &move));
         stays = stays < LEAT_RELIEF_REST_MAX ? 2 * stays : LEAT_RELIEF_REST_MAX;
     }
     workers[0].disturbed = false;
     for (uint32_t look = 0; look < 2 * LEAT_RELIEF_REST_MAX + 1; look++) {
-        EXPECT(!leat_relief_look(workers, 1, free_cores, &move));
+        EXPECT(!move_one(1, free_cores, &move));
     }
     workers[0].disturbed = true;
-    EXPECT(leat_relief_look(workers, 1, free_cores, &move) && workers[0].rest == LEAT_RELIEF_REST);
+    EXPECT(move_one(1, free_cores, &move) && workers[0].rest == LEAT_RELIEF_REST);
+}
+
+/* A move that fails costs no rest, neither the one nor the other, and is no reason to rest longer later; others come between. */
+static void
+test_failed_move(void)
+{
+    const uint32_t free_cores[POOLS] = {1, 0}, none[POOLS] = {0};
+    struct leat_relief_move move;
+
+    begin(2);
+    workers[0].disturbed = workers[1].disturbed = true;
+    workers[0].busy_ns = 10;
+    for (uint32_t tries = 0; tries < 4; tries++) {
+        workers[0].busy_ns += 20;
+        EXPECT(leat_relief_look(workers, 2, free_cores, &move) && move.worker == 0);
+        leat_relief_note(workers, &move, false);
+        workers[0].busy_ns += 20;
+        EXPECT(leat_relief_look(workers, 2, free_cores, &move) && move.worker == 1);
+        leat_relief_note(workers, &move, false);
+    }
+    EXPECT(move_one(2, free_cores, &move) && move.worker == 0 && workers[0].rest == LEAT_RELIEF_REST);
+
+    begin(2);
+    workers[0].disturbed = true;
+    workers[0].busy_ns = 100;
+    EXPECT(leat_relief_look(workers, 2, none, &move) && move.worker == 0 && move.other == 1);
+    leat_relief_note(workers, &move, false);
+    EXPECT(workers[1].rest == 0 && workers[0].last == 0);
+    EXPECT(!leat_relief_look(workers, 2, none, &move));
+    EXPECT(move_one(2, none, &move) && move.worker == 0 && move.other == 1 && workers[1].rest == LEAT_RELIEF_REST);
 }
 
 static void
 test_random(uint64_t *random)
 {
-    uint32_t swaps = 0, frees = 0;
+    uint32_t swaps = 0, frees = 0, failures = 0;
 
     begin(WORKERS);
     for (uint32_t look = 0; look < LOOKS; look++) {
@@ -122,8 +163,12 @@ test_random(uint64_t *random)
             EXPECT(other->busy_ns - other->seen_ns <= (moved->busy_ns - moved->seen_ns) / 2);
             swaps++;
         }
+        const bool success = leat_test_random(random) % 4 != 0;
+        leat_relief_note(workers, &move, success);
+        EXPECT(workers[move.worker].rest >= (success ? LEAT_RELIEF_REST : LEAT_RELIEF_RETRY));
+        failures += !success;
     }
-    EXPECT(swaps > 50 && frees > 200);
+    EXPECT(swaps > 50 && frees > 200 && failures > 50);
 }
 
 int
@@ -135,6 +180,7 @@ main(void)
     random = leat_test_seed;
     test_examples();
     test_rest();
+    test_failed_move();
     test_random(&random);
     return 0;
 }
