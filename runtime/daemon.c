@@ -905,21 +905,24 @@ await_lanes(struct leat_daemon *daemon, uint64_t drain_ns)
     return status;
 }
 
-enum leat_status
-leat_daemon_run(struct leat_daemon *daemon, uint64_t drain_ns)
+/* Offline jobs last: their thread is a client, whom nobody answers until the server runs. */
+static enum leat_status
+start_beside(struct leat_daemon *daemon)
 {
-    enum leat_status status = leat_offline_start(daemon->offline);
-    if (status == LEAT_OK) {
-        status = leat_scale_keeper_start(daemon);
-    }
+    enum leat_status status = leat_scale_keeper_start(daemon);
     if (status == LEAT_OK) {
         status = leat_relief_keeper_start(daemon);
     }
-    if (status != LEAT_OK) {
-        return status;
+    if (status == LEAT_OK) {
+        status = leat_offline_start(daemon->offline);
     }
-    leat_notify_ready("serving");
-    status = leat_server_run(daemon->server, drain_ns);
+    return status;
+}
+
+/* Whichever of the threads beside the server run. What they wait for of the dispatcher does not come any more. */
+static void
+stop_beside(struct leat_daemon *daemon)
+{
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     daemon->server_done = true; /* nobody reads the dispatcher's events any more */
     LEAT_MUST(pthread_cond_broadcast(&daemon->answered) == 0);
@@ -929,6 +932,17 @@ leat_daemon_run(struct leat_daemon *daemon, uint64_t drain_ns)
     leat_scale_keeper_stop(daemon);
     leat_relief_keeper_stop(daemon);
     leat_offline_stop(daemon->offline);
+}
+
+enum leat_status
+leat_daemon_run(struct leat_daemon *daemon, uint64_t drain_ns)
+{
+    enum leat_status status = start_beside(daemon);
+    if (status == LEAT_OK) {
+        leat_notify_ready("serving");
+        status = leat_server_run(daemon->server, drain_ns);
+    }
+    stop_beside(daemon);
     if (status == LEAT_OK) {
         status = await_lanes(daemon, drain_ns);
     }
@@ -960,11 +974,7 @@ leat_daemon_destroy(struct leat_daemon *daemon)
     if (daemon == NULL) {
         return;
     }
-    leat_policy_keeper_stop(daemon);
-    leat_offline_stop(daemon->offline);
-    leat_daemon_scale_end(daemon);
-    leat_scale_keeper_stop(daemon);
-    leat_relief_keeper_stop(daemon);
+    stop_beside(daemon); /* where it was not run */
     stop_lanes(daemon);
     end_lane(&daemon->looks); /* before the lanes that it passes jobs on to */
     end_lane(&daemon->changes);

@@ -860,11 +860,11 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
     if (status == LEAT_OK) {
         leat_log(LEAT_LOG_INFO, "serving on %s", config->socket);
         status = leat_daemon_run(the_daemon, config->drain_ns);
-        if (status != LEAT_OK) {
+        if (status != LEAT_OK && status != LEAT_ERR_LIMIT) {
             leat_log(LEAT_LOG_ERROR, "%s", leat_error_text());
             _exit(EXIT_FAILED); /* what we would free is still in use */
         }
-        leat_log(LEAT_LOG_INFO, "stopped");
+        leat_log(LEAT_LOG_INFO, "%s", status == LEAT_OK ? "stopped" : "not started");
     }
     LEAT_MUST(signal(SIGTERM, SIG_IGN) != SIG_ERR && signal(SIGINT, SIG_IGN) != SIG_ERR);
     leat_daemon_destroy(the_daemon);
