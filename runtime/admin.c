@@ -547,6 +547,7 @@ free_job(struct leat_admin_job *job)
     for (uint32_t i = 0; i < job->fd_count; i++) {
         (void)close(job->fds[i]);
     }
+    (void)atomic_fetch_sub_explicit(job->open, job->fd_count, memory_order_relaxed);
     json_decref(job->json);
     free(job->request);
     free(job);

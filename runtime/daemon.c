@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/graph.h"
 #include "kernels/mapping.h"
 #include "kernels/team.h"
 #include "runtime/daemon_private.h"
@@ -486,20 +487,24 @@ static void
 queue_admin(void *context, char *request, uid_t uid, struct leat_packet *packet, int reply_socket)
 {
     struct leat_daemon *daemon = context;
+    const uint32_t taken = leat_admin_may_change(daemon, uid) ? (uint32_t)packet->fd_count : 0; /* nobody else's */
+    const uint32_t open = atomic_load_explicit(&daemon->admin_descriptors, memory_order_relaxed);
     struct leat_admin_job *job = malloc(sizeof(*job));
 
-    if (job == NULL) {
-        leat_server_reply(reply_socket, "{\"status\":-3,\"error\":\"out of memory\"}");
+    if (job == NULL || open + taken > LEAT_ADMIN_DESCRIPTORS) { /* none is added but here */
+        leat_server_reply(reply_socket, job == NULL ? "{\"status\":-3,\"error\":\"out of memory\"}"
+                                                    : "{\"status\":-10,\"error\":\"other requests wait with as many files as "
+                                                      "may be open at once: try again when they have been answered\"}");
+        free(job);
         free(request);
         return;
     }
-    *job = (struct leat_admin_job){.request = request, .uid = uid, .reply_socket = reply_socket};
-    /* Nobody else has descriptors of ours in waiting requests: they are not many. */
-    if (leat_admin_may_change(daemon, uid)) {
-        memcpy(job->fds, packet->fds, packet->fd_count * sizeof(job->fds[0]));
-        job->fd_count = (uint32_t)packet->fd_count;
-        packet->fd_count = 0;
-    }
+    *job = (struct leat_admin_job){
+        .request = request, .uid = uid, .open = &daemon->admin_descriptors, .reply_socket = reply_socket};
+    memcpy(job->fds, packet->fds, taken * sizeof(job->fds[0]));
+    job->fd_count = taken;
+    packet->fd_count -= taken;
+    (void)atomic_fetch_add_explicit(&daemon->admin_descriptors, taken, memory_order_relaxed);
     push_job(&daemon->looks, job);
 }
 
@@ -741,6 +746,19 @@ create_workers(struct leat_daemon *daemon)
     return LEAT_OK;
 }
 
+/* What is open at the most beside the server's descriptors and files of weights. */
+static uint32_t
+count_descriptors(void)
+{
+    const uint32_t process = 3 + 1 + 1;           /* standard streams, a notice to systemd, /dev/cpu_dma_latency */
+    const uint32_t load = LEAT_ONNX_FILES_MAX + 2; /* files of a model while it is copied or loaded, and their folder */
+    const uint32_t looks = 2 * 4;                 /* files of the kernel, such as control groups', on each control thread */
+    const uint32_t backends = 64;                 /* what their drivers open, which is not ours to count */
+
+    return process + LEAT_DISPATCHER_DESCRIPTORS + LEAT_REGISTRY_DESCRIPTORS + LEAT_OFFLINE_DESCRIPTORS + LEAT_ADMIN_DESCRIPTORS +
+           load + looks + backends;
+}
+
 /* Idle cores then poll instead of halting: wake-ups are several times cheaper, and power is burnt. */
 static void
 hold_dma_latency(struct leat_daemon *daemon)
@@ -779,6 +797,8 @@ start_parts(struct leat_daemon *daemon)
     if (status != LEAT_OK) {
         return status;
     }
+    options->server.descriptors = count_descriptors();
+    options->server.descriptors_of_files = LEAT_MAPPINGS_MAX;
     options->server.lane_count = 1 + options->worker_count;
     options->server.spin_ns = options->spin_ns;
     options->server.spinners = 1; /* the dispatcher; and every member of every team */

@@ -49,12 +49,16 @@ struct leat_daemon_pipelines {
     struct leat_daemon_session *session;
 };
 
+/* Descriptors that came with requests and are not done with, at the most. */
+#define LEAT_ADMIN_DESCRIPTORS (2 * LEAT_SOCKET_FDS_MAX)
+
 struct leat_admin_job {
     char *request;
     json_t *json; /* the request, once it was parsed */
     uid_t uid;
     int fds[LEAT_SOCKET_FDS_MAX];
     uint32_t fd_count;
+    _Atomic uint32_t *open; /* such descriptors of all jobs; W: who takes and who frees jobs, relaxed */
     int reply_socket;
     uint32_t worker; /* while it waits for that one to be as arranged */
     uint64_t arrangement;
@@ -178,6 +182,7 @@ struct leat_daemon {
     struct leat_admin_lane changes; /* loads and removals, which take long */
     struct leat_admin_lane sizes;   /* of workers, which wait for batches to end; takes steps when these have */
     struct leat_admin_job *waiting; /* for a worker to be as arranged; the thread's of `sizes` alone */
+    _Atomic uint32_t admin_descriptors; /* open in requests; at most LEAT_ADMIN_DESCRIPTORS */
 };
 
 /* Its timed waits go by CLOCK_MONOTONIC. */

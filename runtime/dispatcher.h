@@ -23,6 +23,8 @@
 
 struct leat_dispatcher;
 
+#define LEAT_DISPATCHER_DESCRIPTORS 3u /* that it has open */
+
 struct leat_dispatcher_options {
     struct leat_shared_tables *tables;
     struct leat_worker *const *workers; /* filled in before start; worker_count of them */

@@ -23,11 +23,10 @@ enum {
     REFUSALS_LOGGED = 8, /* in one tick; the others are counted */
     /*
      * Descriptors: socket and process of a connection; two of a session, and three more while it is made or has an
-     * administrative request answered; and what the daemon has beside them.
+     * administrative request answered.
      */
     DESCRIPTORS_OF_CONNECTION = 2,
     DESCRIPTORS_OF_SESSION = 5,
-    DESCRIPTORS_BESIDE = 128,
 };
 
 #define TICK_NS UINT64_C(500000000)
@@ -982,32 +981,39 @@ leat_server_stop(struct leat_server *server)
 /* ---- Creation --------------------------------------------------------------------------------- */
 
 /*
- * Each session, and each connection on its way to one, needs descriptors: raises our own limit to that, and where it
- * cannot be raised so far lowers the number of sessions.
+ * Each session, and each connection on its way to one, needs descriptors, and so does the rest of the daemon: raises our own limit
+ * to that, and where it cannot be raised so far lowers the number of sessions. Files of weights have half of what is left then, for
+ * how many there will be nobody knows.
  */
 static enum leat_status
-reserve_descriptors(struct leat_quota_limits *limits)
+reserve_descriptors(const struct leat_server_options *options, struct leat_quota_limits *limits)
 {
     const rlim_t each = 2 * DESCRIPTORS_OF_CONNECTION + DESCRIPTORS_OF_SESSION;
-    const rlim_t needed = DESCRIPTORS_BESIDE + each * limits->sessions;
+    const rlim_t beside = LEAT_SERVER_DESCRIPTORS + options->descriptors;
+    const rlim_t needed = beside + options->descriptors_of_files + each * limits->sessions;
     struct rlimit files;
 
     if (getrlimit(RLIMIT_NOFILE, &files) != 0) {
         return LEAT_FAIL(LEAT_ERR_SYS, "cannot read the limit of open files");
     }
     if (files.rlim_max < needed) {
-        const rlim_t sessions = files.rlim_max > DESCRIPTORS_BESIDE ? (files.rlim_max - DESCRIPTORS_BESIDE) / each : 0;
+        const rlim_t left = files.rlim_max > beside ? files.rlim_max - beside : 0;
+        const rlim_t half = left - left / 2;
+        const rlim_t of_files = half < options->descriptors_of_files ? half : options->descriptors_of_files;
+        const rlim_t room = (left - of_files) / each;
+        const rlim_t sessions = room < limits->sessions ? room : limits->sessions;
         if (sessions == 0) {
+            const rlim_t least = beside + each + (options->descriptors_of_files < each ? options->descriptors_of_files : each);
             return LEAT_FAIL(LEAT_ERR_LIMIT, "%llu open files are allowed (RLIMIT_NOFILE), and at least %llu needed",
-                             (unsigned long long)files.rlim_max, (unsigned long long)(DESCRIPTORS_BESIDE + each));
+                             (unsigned long long)files.rlim_max, (unsigned long long)least);
         }
         leat_log(LEAT_LOG_WARNING,
-                 "limits.sessions is %u, and the %llu open files that are allowed (RLIMIT_NOFILE) do for %llu: that many "
-                 "are accepted. %llu files would do (LimitNOFILE= of the unit, ulimit -Hn)",
+                 "limits.sessions is %u, and the %llu open files that are allowed (RLIMIT_NOFILE) do for %llu beside %llu files of "
+                 "models: that many are accepted. %llu files would do (LimitNOFILE= of the unit, ulimit -Hn)",
                  limits->sessions, (unsigned long long)files.rlim_max, (unsigned long long)sessions,
-                 (unsigned long long)needed);
+                 (unsigned long long)(left - sessions * each), (unsigned long long)needed);
+        limits->sessions_lowered = sessions < limits->sessions;
         limits->sessions = (uint32_t)sessions;
-        limits->sessions_lowered = true;
     }
     if (files.rlim_cur < needed && files.rlim_cur < files.rlim_max) {
         files.rlim_cur = needed < files.rlim_max ? needed : files.rlim_max;
@@ -1055,7 +1061,7 @@ leat_server_create(const struct leat_server_options *options, struct leat_server
     server->packet = malloc(LEAT_WIRE_PACKET_MAX + 1);
     server->jobs = calloc(LEAT_SESSIONS_MAX, sizeof(server->jobs[0]));
     struct leat_quota_limits limits = options->limits;
-    status = reserve_descriptors(&limits);
+    status = reserve_descriptors(options, &limits);
     if (status != LEAT_OK) {
         goto err_destroy;
     }

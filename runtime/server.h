@@ -19,6 +19,12 @@
 #include "runtime/dispatcher.h"
 #include "runtime/quota.h"
 
+/*
+ * The server's own descriptors: listener and the probe of its path, stop, ring, memory thread and who is just being accepted; and
+ * those that came with a packet.
+ */
+#define LEAT_SERVER_DESCRIPTORS (6 + LEAT_SOCKET_FDS_MAX)
+
 struct leat_server;
 
 struct leat_server_options {
@@ -26,6 +32,8 @@ struct leat_server_options {
     mode_t socket_mode;
     gid_t socket_group; /* (gid_t)-1: leave */
     struct leat_quota_limits limits; /* as many sessions as RLIMIT_NOFILE allows: create raises it or says so */
+    /* What else the daemon has open at the most, which sessions leave to it; and files of weights, as far as there is room. */
+    uint32_t descriptors, descriptors_of_files;
     uint32_t slots_default, slots_max; /* powers of two */
     uint64_t arena_default_bytes, arena_max_bytes; /* multiples of LEAT_TENSOR_ALIGN */
     uint32_t lane_count;

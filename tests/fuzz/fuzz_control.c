@@ -105,11 +105,12 @@ find(void *context, const char *name, struct leat_target *ret_target)
 static void
 admin(void *context, char *request, uid_t uid, struct leat_packet *packet, int reply_socket)
 {
+    static _Atomic uint32_t open;
     struct leat_admin_job *job = malloc(sizeof(*job));
 
     LEAT_ASSERT(job != NULL && uid == geteuid());
     *job = (struct leat_admin_job){
-        .request = request, .uid = uid, .fd_count = (uint32_t)packet->fd_count, .reply_socket = reply_socket};
+        .request = request, .uid = uid, .fd_count = (uint32_t)packet->fd_count, .open = &open, .reply_socket = reply_socket};
     memcpy(job->fds, packet->fds, packet->fd_count * sizeof(job->fds[0]));
     packet->fd_count = 0;
     if (strstr(request, "synthetic") != NULL || strstr(request, "pipeline-add") != NULL || strstr(request, "\\u") != NULL ||

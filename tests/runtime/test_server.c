@@ -23,7 +23,7 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-enum { STEPS_MAX = 10000, ADMINS_MAX = 8 };
+enum { STEPS_MAX = 10000, ADMINS_MAX = 8, OWN = LEAT_SERVER_DESCRIPTORS };
 
 static struct leat_shared_tables tables;
 static struct leat_dispatcher *dispatcher;
@@ -46,6 +46,8 @@ find(void *context, const char *name, struct leat_target *ret_target)
 /* Requests that a test has not answered yet. */
 static int reply_sockets[ADMINS_MAX];
 static unsigned admin_count;
+
+static uint32_t others_descriptors, files_descriptors; /* that the rest of a daemon would have */
 
 static void
 admin(void *context, char *request, uid_t uid, struct leat_packet *packet, int reply_socket)
@@ -124,6 +126,8 @@ start_server(const struct leat_quota_limits *limits)
         .socket_mode = 0600,
         .socket_group = (gid_t)-1,
         .limits = *limits,
+        .descriptors = others_descriptors,
+        .descriptors_of_files = files_descriptors,
         .slots_default = 4,
         .slots_max = 16,
         .arena_default_bytes = 4096,
@@ -510,24 +514,37 @@ limit_is_raised(void)
 
     start_server(&plenty);
     EXPECT(getrlimit(RLIMIT_NOFILE, &files) == 0);
-    EXPECT(files.rlim_cur == 128 + 9 * plenty.sessions && files.rlim_max == 4096);
+    EXPECT(files.rlim_cur == OWN + others_descriptors + files_descriptors + 9 * plenty.sessions && files.rlim_max == 4096);
     stop_server();
 }
 
 static void
 nothing_fits(void)
 {
-    const struct leat_server_options options = {.limits = plenty};
+    const struct leat_server_options options = {
+        .limits = plenty, .descriptors = others_descriptors, .descriptors_of_files = files_descriptors};
+    char least[64];
+
     EXPECT(leat_server_create(&options, &server) == LEAT_ERR_LIMIT);
-    EXPECT(strstr(leat_error_text(), "RLIMIT_NOFILE") != NULL);
+    (void)snprintf(least, sizeof(least), "at least %u needed", OWN + others_descriptors + (files_descriptors > 0 ? 18 : 9));
+    EXPECT(strstr(leat_error_text(), "RLIMIT_NOFILE") != NULL && strstr(leat_error_text(), least) != NULL);
 }
 
 static void
 test_limit_of_open_files(void)
 {
-    with_files(100, 128 + 9 * 2, sessions_are_lowered);
-    with_files(100, 4096, limit_is_raised);
-    with_files(100, 128, nothing_fits);
+    with_files(60, OWN + 9 * 2, sessions_are_lowered);
+    with_files(60, OWN + 9 * 3 - 1, sessions_are_lowered);
+    with_files(60, 4096, limit_is_raised);
+    with_files(60, OWN + 9 - 1, nothing_fits);
+    others_descriptors = 200; /* which nobody takes from them; files have half of what is left */
+    files_descriptors = 1000;
+    with_files(60, OWN + 200 + 9 * 4, sessions_are_lowered);
+    with_files(60, 4096, limit_is_raised);
+    with_files(60, OWN + 200 + 9 * 2 - 1, nothing_fits);
+    files_descriptors = 12; /* which is less than half */
+    with_files(60, OWN + 200 + 12 + 9 * 2, sessions_are_lowered);
+    others_descriptors = files_descriptors = 0;
 }
 
 /* The client's view of its arena, and the socket. */

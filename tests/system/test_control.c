@@ -10,17 +10,19 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <leat/leat.h>
 
 #include "base/align.h"
-#include "runtime/daemon.h"
+#include "runtime/daemon_private.h"
 #include "tests/runtime/fake_root.h"
 
 struct daemon {
@@ -220,6 +222,59 @@ test_looking_does_not_wait_for_a_load(void)
     stop(&daemon, 0);
 }
 
+/* Files that came with requests and wait are bounded: who brings more is told to come again, and others are answered. */
+static void *
+ask_with_files(void *argument)
+{
+    struct asker *asker = argument;
+    struct leat_options options = LEAT_OPTIONS_INIT;
+    struct leat_session *session;
+    int fds[LEAT_SOCKET_FDS_MAX];
+    char *reply;
+
+    for (uint32_t f = 0; f < LEAT_SOCKET_FDS_MAX; f++) {
+        fds[f] = STDERR_FILENO;
+    }
+    options.socket_path = asker->daemon->socket_path;
+    EXPECT(leat_open(&options, &session) == LEAT_OK);
+    EXPECT(leat_admin_files(session, asker->text, fds, LEAT_SOCKET_FDS_MAX, &reply) == LEAT_OK);
+    asker->answer = json_loads(reply, JSON_REJECT_DUPLICATES, NULL);
+    leat_admin_free(reply);
+    leat_close(session);
+    return NULL;
+}
+
+static void
+test_files_of_requests_are_bounded(void)
+{
+    struct asker add, with_files[LEAT_ADMIN_DESCRIPTORS / LEAT_SOCKET_FDS_MAX + 1];
+    const uint32_t room = LEAT_ADMIN_DESCRIPTORS / LEAT_SOCKET_FDS_MAX;
+    struct daemon daemon;
+
+    start(&daemon, UINT64_MAX, LEAT_OK);
+    begin(&add, &daemon, "model-add", "first");
+    wait_for(&daemon.held);
+    for (uint32_t a = 0; a < room; a++) {
+        with_files[a] = (struct asker){.daemon = &daemon, .text = "{\"op\":\"model-remove\",\"name\":\"nobody\"}"};
+        EXPECT(pthread_create(&with_files[a].thread, NULL, ask_with_files, &with_files[a]) == 0);
+    }
+    while (atomic_load_explicit(&daemon.daemon->admin_descriptors, memory_order_relaxed) < LEAT_ADMIN_DESCRIPTORS) {
+        EXPECT(sched_yield() == 0);
+    }
+    with_files[room] = with_files[0];
+    (void)ask_with_files(&with_files[room]);
+    EXPECT(json_integer_value(json_object_get(with_files[room].answer, "status")) == LEAT_ERR_LIMIT);
+    json_decref(with_files[room].answer);
+    EXPECT(count(&daemon, "model-list", "models") == 1);
+    EXPECT(sem_post(&daemon.release) == 0);
+    finish(&add, "latency_ns");
+    for (uint32_t a = 0; a < room; a++) {
+        finish(&with_files[a], "error"); /* there is nobody */
+    }
+    EXPECT(atomic_load_explicit(&daemon.daemon->admin_descriptors, memory_order_relaxed) == 0);
+    stop(&daemon, 0);
+}
+
 /* A session with tensors for the models of these tests, so that nothing but the query is left to do. */
 static struct leat_session *
 open_with_tensors(const struct daemon *daemon, struct leat_query *query)
@@ -359,6 +414,7 @@ main(void)
     test_without_io_uring_it_says_why(); /* forks: before there are threads */
     test_looking_does_not_wait_for_a_load();
     test_looking_while_models_come_and_go();
+    test_files_of_requests_are_bounded();
     test_a_load_does_not_hold_the_end_up();
     test_a_load_may_end_in_time();
     return 0;
