@@ -492,9 +492,10 @@ queue_admin(void *context, char *request, uid_t uid, struct leat_packet *packet,
     struct leat_admin_job *job = malloc(sizeof(*job));
 
     if (job == NULL || open + taken > LEAT_ADMIN_DESCRIPTORS) { /* none is added but here */
-        leat_server_reply(reply_socket, job == NULL ? "{\"status\":-3,\"error\":\"out of memory\"}"
-                                                    : "{\"status\":-10,\"error\":\"other requests wait with as many files as "
-                                                      "may be open at once: try again when they have been answered\"}");
+        leat_server_reply(reply_socket,
+                          job == NULL ? "{\"status\":-3,\"error\":\"out of memory\"}"
+                                      : "{\"status\":-10,\"error\":\"other requests wait with as many files as may be open "
+                                        "at once: try again when they have been answered\"}");
         free(job);
         free(request);
         return;
@@ -755,8 +756,8 @@ count_descriptors(void)
     const uint32_t looks = 2 * 4;                 /* files of the kernel, such as control groups', on each control thread */
     const uint32_t backends = 64;                 /* what their drivers open, which is not ours to count */
 
-    return process + LEAT_DISPATCHER_DESCRIPTORS + LEAT_REGISTRY_DESCRIPTORS + LEAT_OFFLINE_DESCRIPTORS + LEAT_ADMIN_DESCRIPTORS +
-           load + looks + backends;
+    return process + LEAT_DISPATCHER_DESCRIPTORS + LEAT_REGISTRY_DESCRIPTORS + LEAT_OFFLINE_DESCRIPTORS +
+           LEAT_ADMIN_DESCRIPTORS + load + looks + backends;
 }
 
 /* Idle cores then poll instead of halting: wake-ups are several times cheaper, and power is burnt. */

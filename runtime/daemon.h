@@ -156,8 +156,8 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_add_job(struct leat_daemon *daemon,
 
 /*
  * Serves until leat_daemon_stop; then drains for at most drain_ns, or until it is called again. LEAT_TIMEOUT when a batch
- * or a load goes on after that: its thread then needs the daemon, which must not be destroyed; the process should end. LEAT_ERR_LIMIT
- * when a thread could not be started: nothing was served, and what was started before has ended.
+ * or a load goes on after that: its thread then needs the daemon, which must not be destroyed; the process should end.
+ * LEAT_ERR_LIMIT when a thread could not be started: nothing was served, and what was started before has ended.
  */
 LEAT_MUST_CHECK enum leat_status leat_daemon_run(struct leat_daemon *daemon, uint64_t drain_ns);
 void leat_daemon_stop(struct leat_daemon *daemon); /* async-signal-safe */

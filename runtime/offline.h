@@ -25,8 +25,8 @@
 #define LEAT_OFFLINE_JOBS_MAX 64u /* that have not ended */
 
 /*
- * Descriptors at the most: two folders of each job, and of one that is submitted and just ending each; of the one that runs its
- * session, its answers, its report and an item or the list of them; and what one that is submitted or cancelled is tried with.
+ * Descriptors at the most: two folders of each job, and of one that is submitted and one that is just ending; of the one that
+ * runs its session, its answers, its report and an item or the list of them; and the file that a new one is tried with.
  */
 #define LEAT_OFFLINE_DESCRIPTORS (2 * (LEAT_OFFLINE_JOBS_MAX + 2) + 5 + LEAT_OFFLINE_ANSWERS_MAX * LEAT_TENSORS_MAX + 2 + 1)
 

@@ -74,7 +74,7 @@ struct leat_registry_validation {
     uint64_t measured_s; /* since the Epoch */
 };
 
-/* That it has open at the most: state, models, lock; the database with its log, index and a temporary file; two that are read or written. */
+/* Open at the most: state, models, lock; the database with its log, index and a temporary file; two files of models. */
 #define LEAT_REGISTRY_DESCRIPTORS (3u + 4u + 2u)
 
 #define LEAT_REGISTRY_PATH_BYTES 4096u

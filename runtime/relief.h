@@ -8,8 +8,8 @@
  *          with as many there that has run least lately, half as much at the most, which gets its. Whatever is on its cores
  *          then disturbs nobody, or somebody less.
  * Rest     A verdict takes a while, and cores may all be as bad: who was moved stays for LEAT_RELIEF_REST looks, and for
- *          twice as many as the last time, up to LEAT_RELIEF_REST_MAX, when it has to move again within twice as many. Who could
- *          not be moved has not rested for it, and is tried again at the look after the next: others come between.
+ *          twice as many as the last time, up to LEAT_RELIEF_REST_MAX, when it has to move again within twice as many. Who
+ *          could not be moved has no rest for it, and is tried again at the look after the next: others come between.
  * Units    Looks; time that workers ran in nanoseconds.
  * Threads  None of its own. Pure: it moves nobody.
  */
@@ -42,7 +42,7 @@ struct leat_relief_move {
     uint32_t other; /* that it changes places with; UINT32_MAX: to free cores */
 };
 
-/* One look at all workers; free_cores[pool]. False where all stay. What came of the move is to be noted before the next look. */
+/* One look at all workers; free_cores[pool]. False where all stay. What comes of the move is noted before the next look. */
 bool leat_relief_look(struct leat_relief_worker *workers, uint32_t count, const uint32_t *free_cores,
                       struct leat_relief_move *ret_move);
 void leat_relief_note(struct leat_relief_worker *workers, const struct leat_relief_move *move, bool moved);

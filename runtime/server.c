@@ -981,9 +981,9 @@ leat_server_stop(struct leat_server *server)
 /* ---- Creation --------------------------------------------------------------------------------- */
 
 /*
- * Each session, and each connection on its way to one, needs descriptors, and so does the rest of the daemon: raises our own limit
- * to that, and where it cannot be raised so far lowers the number of sessions. Files of weights have half of what is left then, for
- * how many there will be nobody knows.
+ * Each session, and each connection on its way to one, needs descriptors, and so does the rest of the daemon: raises our own
+ * limit to that, and where it cannot be raised so far lowers the number of sessions. Files of weights have half of what is
+ * left then, for how many there will be nobody knows.
  */
 static enum leat_status
 reserve_descriptors(const struct leat_server_options *options, struct leat_quota_limits *limits)
@@ -1003,13 +1003,14 @@ reserve_descriptors(const struct leat_server_options *options, struct leat_quota
         const rlim_t room = (left - of_files) / each;
         const rlim_t sessions = room < limits->sessions ? room : limits->sessions;
         if (sessions == 0) {
-            const rlim_t least = beside + each + (options->descriptors_of_files < each ? options->descriptors_of_files : each);
+            const rlim_t least =
+                beside + each + (options->descriptors_of_files < each ? options->descriptors_of_files : each);
             return LEAT_FAIL(LEAT_ERR_LIMIT, "%llu open files are allowed (RLIMIT_NOFILE), and at least %llu needed",
                              (unsigned long long)files.rlim_max, (unsigned long long)least);
         }
         leat_log(LEAT_LOG_WARNING,
-                 "limits.sessions is %u, and the %llu open files that are allowed (RLIMIT_NOFILE) do for %llu beside %llu files of "
-                 "models: that many are accepted. %llu files would do (LimitNOFILE= of the unit, ulimit -Hn)",
+                 "limits.sessions is %u, and the %llu open files that are allowed (RLIMIT_NOFILE) do for %llu beside %llu "
+                 "files of models: that many are accepted. %llu files would do (LimitNOFILE= of the unit, ulimit -Hn)",
                  limits->sessions, (unsigned long long)files.rlim_max, (unsigned long long)sessions,
                  (unsigned long long)(left - sessions * each), (unsigned long long)needed);
         limits->sessions_lowered = sessions < limits->sessions;

@@ -20,8 +20,8 @@
 #include "runtime/quota.h"
 
 /*
- * The server's own descriptors: listener and the probe of its path, stop, ring, memory thread and who is just being accepted; and
- * those that came with a packet.
+ * The server's own descriptors: listener and the probe of its path, stop, ring, memory thread and who is just being accepted;
+ * and those that came with a packet.
  */
 #define LEAT_SERVER_DESCRIPTORS (6 + LEAT_SOCKET_FDS_MAX)
 
@@ -32,7 +32,7 @@ struct leat_server_options {
     mode_t socket_mode;
     gid_t socket_group; /* (gid_t)-1: leave */
     struct leat_quota_limits limits; /* as many sessions as RLIMIT_NOFILE allows: create raises it or says so */
-    /* What else the daemon has open at the most, which sessions leave to it; and files of weights, as far as there is room. */
+    /* What else the daemon has open at the most, which sessions leave to it; files of weights, as far as there is room. */
     uint32_t descriptors, descriptors_of_files;
     uint32_t slots_default, slots_max; /* powers of two */
     uint64_t arena_default_bytes, arena_max_bytes; /* multiples of LEAT_TENSOR_ALIGN */

@@ -109,8 +109,11 @@ admin(void *context, char *request, uid_t uid, struct leat_packet *packet, int r
     struct leat_admin_job *job = malloc(sizeof(*job));
 
     LEAT_ASSERT(job != NULL && uid == geteuid());
-    *job = (struct leat_admin_job){
-        .request = request, .uid = uid, .fd_count = (uint32_t)packet->fd_count, .open = &open, .reply_socket = reply_socket};
+    *job = (struct leat_admin_job){.request = request,
+                                   .uid = uid,
+                                   .fd_count = (uint32_t)packet->fd_count,
+                                   .open = &open,
+                                   .reply_socket = reply_socket};
     memcpy(job->fds, packet->fds, packet->fd_count * sizeof(job->fds[0]));
     packet->fd_count = 0;
     if (strstr(request, "synthetic") != NULL || strstr(request, "pipeline-add") != NULL || strstr(request, "\\u") != NULL ||

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     A disturbed worker moves to free cores, or changes places with one that runs little, one worker at a look; who shares cores,
- *          is parked or has just been moved stays, longer each time it did not help; who could not be moved is tried again soon;
- *          nobody moves who is not disturbed, but as the other of two.
+ *          is parked or has just been moved stays, longer each time it did not help; who could not be moved is tried again
+ *          soon; nobody moves who is not disturbed, but as the other of two.
  * Method   Examples, then random worlds against the rules.
  */
 #include "runtime/relief.h"
@@ -94,7 +94,7 @@ test_rest(void)
     EXPECT(move_one(1, free_cores, &move) && workers[0].rest == LEAT_RELIEF_REST);
 }
 
-/* A move that fails costs no rest, neither the one nor the other, and is no reason to rest longer later; others come between. */
+/* A move that fails costs neither the one nor the other a rest, and is no reason to rest longer later; others come between. */
 static void
 test_failed_move(void)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     A daemon that may open so few files that two sessions are all that it promises keeps that promise whatever else it does: with
- *          as many offline jobs as there may be, one of which runs, administrative requests are answered, models are added and
- *          kept, and who wants one session more is refused for that limit. One file less, and it promises one.
- * Method   leatd, started by a shell with a limit of its own: first one that is too low, by which it says what it needs at least.
+ * Goal     A daemon that may open so few files that two sessions are all that it promises keeps that promise whatever else
+ *          it does: with as many offline jobs as there may be, one of which runs, administrative requests are answered,
+ *          models are added and kept, and who wants one session more is refused for that limit. One file less, and it
+ *          promises one.
+ * Method   leatd, started by a shell with a limit of its own: first one that is too low, by which it says what it needs.
  */
 #include <dirent.h>
 #include <sched.h>
@@ -37,7 +38,8 @@ least_files(void)
     char text[1024], line[1024];
     unsigned least = 0;
 
-    (void)snprintf(text, sizeof(text), "socket: %s\nstate_dir: %s/state\nworkers: [{count: 1}]\n", leatd.socket_path, leatd.root.path);
+    (void)snprintf(text, sizeof(text), "socket: %s\nstate_dir: %s/state\nworkers: [{count: 1}]\n", leatd.socket_path,
+                   leatd.root.path);
     fake_root_write(&leatd.root, "/few.yaml", text);
     (void)snprintf(text, sizeof(text), "ulimit -n 64 && exec '%s' --config '%s' 2>&1", the_leatd, path_of("few.yaml"));
     FILE *said = popen(text, "r");
@@ -87,8 +89,9 @@ submit(struct leat_session *session, uint32_t job)
     EXPECT(mkdir(path_of(name), 0700) == 0);
     const int fds[2] = {open(path_of("in"), O_RDONLY | O_DIRECTORY | O_CLOEXEC),
                         open(path_of(name), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-    (void)snprintf(text, sizeof(text), "{\"op\":\"offline-submit\",\"application\":\"slow\",\"input\":\"%s\",\"output\":\"%s\"}",
-                   path_of("in"), path_of(name));
+    (void)snprintf(text, sizeof(text),
+                   "{\"op\":\"offline-submit\",\"application\":\"slow\",\"input\":\"%s\",\"output\":\"%s\"}", path_of("in"),
+                   path_of(name));
     EXPECT(leat_admin_files(session, text, fds, 2, &reply) == LEAT_OK);
     EXPECT(close(fds[0]) == 0 && close(fds[1]) == 0);
     json_t *answer = json_loads(reply, JSON_REJECT_DUPLICATES, NULL);
@@ -153,8 +156,8 @@ main(void)
 
     start_with(two);
     session = leatd_open_session(&leatd, 2, 4096);
-    expect_done(session, "{\"op\":\"model-add\",\"name\":\"slow\",\"backend\":\"synthetic\",\"items_max\":1,\"input_bytes\":16,"
-                         "\"output_bytes\":16,\"options\":{\"latency_ns\":100000000}}");
+    expect_done(session, "{\"op\":\"model-add\",\"name\":\"slow\",\"backend\":\"synthetic\",\"items_max\":1,"
+                         "\"input_bytes\":16,\"output_bytes\":16,\"options\":{\"latency_ns\":100000000}}");
     EXPECT(mkdir(path_of("in"), 0700) == 0);
     for (uint32_t item = 0; item < 1000; item++) { /* for minutes */
         char name[32];
@@ -174,8 +177,8 @@ main(void)
         expect_done(session, "{\"op\":\"status\"}");
         expect_done(session, "{\"op\":\"offline-list\"}");
         (void)snprintf(text, sizeof(text),
-                       "{\"op\":\"model-add\",\"name\":\"m%u\",\"backend\":\"synthetic\",\"items_max\":1,\"input_bytes\":16,"
-                       "\"output_bytes\":16,\"options\":{\"latency_ns\":1000000}}",
+                       "{\"op\":\"model-add\",\"name\":\"m%u\",\"backend\":\"synthetic\",\"items_max\":1,"
+                       "\"input_bytes\":16,\"output_bytes\":16,\"options\":{\"latency_ns\":1000000}}",
                        round);
         expect_done(session, text);
     }

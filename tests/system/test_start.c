@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Whichever thread cannot be started, the daemon says which, does not serve, and can be destroyed: what was started before
- *          it ends, though it waits for an answer that only a daemon that serves can give.
- * Method   pthread_create fails for the n-th thread of a daemon that scales an application, looks after pinned workers and keeps an
- *          offline job, for each n; the last ones once the thread that scales waits for an answer.
+ * Goal     Whichever thread cannot be started, the daemon says which, does not serve, and can be destroyed: what was started
+ *          before it ends, though it waits for an answer that only a daemon that serves can give.
+ * Method   pthread_create fails for the n-th thread of a daemon that scales an application, looks after pinned workers and
+ *          keeps an offline job, for each n; the last ones once the thread that scales waits for an answer.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -39,7 +39,7 @@ enum leat_status __real_leat_daemon_copy_profiles(struct leat_daemon *daemon, co
                                                   uint32_t variant, struct leat_profile_copy *copy);
 enum leat_status __wrap_leat_daemon_copy_profiles(struct leat_daemon *daemon, const struct leat_application *app,
                                                   uint32_t variant, struct leat_profile_copy *copy);
-/* With the daemon's mutex, which the real one releases when it waits: whoever has seen `asked` and takes it finds it waiting. */
+/* With the daemon's mutex, which the real one releases when it waits: whoever takes it after `asked` finds it waiting. */
 enum leat_status
 __wrap_leat_daemon_copy_profiles(struct leat_daemon *daemon, const struct leat_application *app, uint32_t variant,
                                  struct leat_profile_copy *copy)
@@ -121,9 +121,11 @@ create(struct box *box, struct leat_daemon **ret_daemon)
                                                .output_count = 1};
     const struct leat_registry_application application = {
         .name = "first", .models = {"model"}, .model_count = 1, .latency_ns = 100000000, .queue = 16};
-    const struct leat_registry_job job = {.id = 1, .application = "first", .input = "/nonexistent/in", .output = "/nonexistent/out"};
+    const struct leat_registry_job job = {
+        .id = 1, .application = "first", .input = "/nonexistent/in", .output = "/nonexistent/out"};
     const struct leat_worker_place *place = &box->placement->workers[0];
-    const struct leat_daemon_worker worker = {.cpus = {place->cpus[0]}, .core_count = 1, .cores_max = 1, .node = place->node};
+    const struct leat_daemon_worker worker = {
+        .cpus = {place->cpus[0]}, .core_count = 1, .cores_max = 1, .node = place->node};
     const struct leat_daemon_options options = {
         .server = {.socket_path = box->socket_path,
                    .socket_mode = 0600,
