@@ -230,8 +230,41 @@ find_target(struct leat_offline *offline, const char *name, struct leat_target *
     return status;
 }
 
+/* One that has not ended and answers into that folder, of the others; 0: none. */
+static uint64_t
+find_sharing(struct leat_offline *offline, const struct leat_offline_folder *output, uint64_t id)
+{
+    uint64_t sharing = 0;
+
+    lock(offline);
+    for (uint32_t j = 0; j < offline->job_count; j++) {
+        const struct job *job = offline->jobs[j];
+        if ((job->kept.state == LEAT_REGISTRY_JOB_ACTIVE || job == offline->running) && job->kept.id != id &&
+            job->kept.output_device == output->device && job->kept.output_inode == output->inode) {
+            sharing = job->kept.id;
+        }
+    }
+    unlock(offline);
+    return sharing;
+}
+
+/* `changing` held: none gets that folder meanwhile. */
 static enum leat_status
-take_folders(const struct leat_registry_job *order, int input_fd, int output_fd, struct leat_offline_folders *ret_folders)
+own_output(struct leat_offline *offline, const struct leat_offline_folder *output, uint64_t id)
+{
+    const uint64_t sharing = find_sharing(offline, output, id);
+
+    return sharing == 0 ? leat_offline_folder_lock(output)
+                        : LEAT_FAIL(LEAT_ERR_BUSY,
+                                    "offline job %llu answers into that folder: wait until it has ended, cancel it, or use "
+                                    "another folder",
+                                    (unsigned long long)sharing);
+}
+
+/* `changing` held. */
+static enum leat_status
+take_folders(struct leat_offline *offline, const struct leat_registry_job *order, int input_fd, int output_fd,
+             struct leat_offline_folders *ret_folders)
 {
     struct leat_offline_folders folders = {
         .input = {.fd = -1}, .output = {.fd = -1}, .owner = order->owner_uid, .job = order->id};
@@ -245,6 +278,9 @@ take_folders(const struct leat_registry_job *order, int input_fd, int output_fd,
     }
     if (status == LEAT_OK && folders.input.device == folders.output.device && folders.input.inode == folders.output.inode) {
         status = LEAT_FAIL(LEAT_ERR_INVALID, "answers have their items' names: the output folder must be another than the input's");
+    }
+    if (status == LEAT_OK) {
+        status = own_output(offline, &folders.output, order->id);
     }
     if (status == LEAT_OK) {
         status = leat_offline_probe(&folders);
@@ -311,11 +347,12 @@ leat_offline_submit(struct leat_offline *offline, const struct leat_registry_job
     if (active >= LEAT_OFFLINE_JOBS_MAX) {
         status = LEAT_FAIL(LEAT_ERR_LIMIT, "%u offline jobs have not ended, the limit: wait, or cancel some", active);
     } else {
-        status = take_folders(&kept, input_fd, output_fd, &folders);
+        status = take_folders(offline, &kept, input_fd, output_fd, &folders);
     }
     if (status == LEAT_OK) {
         note_folders(&folders, &kept);
-        status = enter(offline, &kept, &folders, ret_job);
+        status = leat_offline_check_names(&folders);
+        status = status == LEAT_OK ? enter(offline, &kept, &folders, ret_job) : status;
         if (status != LEAT_OK) {
             leat_offline_folder_close(&folders.input);
             leat_offline_folder_close(&folders.output);
@@ -365,7 +402,7 @@ leat_offline_resume(struct leat_offline *offline, const struct leat_registry_job
     }
     unlock(offline);
     if (status == LEAT_OK) {
-        status = take_folders(&kept, input_fd, output_fd, &folders);
+        status = take_folders(offline, &kept, input_fd, output_fd, &folders);
     }
     if (status == LEAT_OK) {
         note_folders(&folders, &kept);
@@ -417,6 +454,30 @@ end_job(struct leat_offline *offline, struct job *job, uint32_t state)
     return status;
 }
 
+static enum leat_status
+open_output(const struct leat_registry_job *kept, struct leat_offline_folder *output)
+{
+    enum leat_status status = leat_offline_folder_open(kept->output, kept->owner_uid, output);
+    if (status == LEAT_OK && (output->device != kept->output_device || output->inode != kept->output_inode)) {
+        status = LEAT_FAIL(LEAT_ERR_ACCESS, "its path leads to another folder than the one that was given");
+    }
+    return status == LEAT_OK ? leat_offline_folder_lock(output) : status;
+}
+
+/* What a run that died left in the output folder of a job that will not run, if that is there still. Closes the folders. */
+static enum leat_status
+leave_folders(const struct leat_registry_job *kept, struct leat_offline_folders *folders)
+{
+    const enum leat_status status = folders->output.fd >= 0 ? LEAT_OK : open_output(kept, &folders->output);
+
+    if (status == LEAT_OK) {
+        leat_offline_clear(folders);
+    }
+    leat_offline_folder_close(&folders->input);
+    leat_offline_folder_close(&folders->output);
+    return status;
+}
+
 enum leat_status
 leat_offline_cancel(struct leat_offline *offline, uint64_t id, json_t **ret_job)
 {
@@ -431,13 +492,17 @@ leat_offline_cancel(struct leat_offline *offline, uint64_t id, json_t **ret_job)
     if (status == LEAT_OK) {
         lock(offline);
         job->trouble[0] = '\0';
-        if (offline->running != job) {
-            leat_offline_folder_close(&job->folders.input);
-            leat_offline_folder_close(&job->folders.output);
-        }
+        const bool runs = offline->running == job; /* then its end does the rest */
+        struct leat_offline_folders folders = job->folders;
+        job->folders.input.fd = runs ? folders.input.fd : -1;
+        job->folders.output.fd = runs ? folders.output.fd : -1;
         *ret_job = describe(offline, job);
         LEAT_MUST(pthread_cond_signal(&offline->wake) == 0);
         unlock(offline);
+        if (!runs && leave_folders(&job->kept, &folders) != LEAT_OK) {
+            leat_log(LEAT_LOG_WARNING, "offline job %llu is cancelled, and what it had not finished may lie in %s: %s",
+                     (unsigned long long)id, job->kept.output, leat_error_text());
+        }
     }
     LEAT_MUST(pthread_mutex_unlock(&offline->changing) == 0);
     return status;
@@ -834,20 +899,21 @@ reopen(struct job *job)
         return LEAT_OK;
     }
     enum leat_status status = leat_offline_folder_open(kept->input, kept->owner_uid, &folders->input);
+    if (status == LEAT_OK && (folders->input.device != kept->input_device || folders->input.inode != kept->input_inode)) {
+        status = LEAT_FAIL(LEAT_ERR_ACCESS, "its path leads to another folder than the one that was given");
+    }
     if (status == LEAT_OK) {
-        status = leat_offline_folder_open(kept->output, kept->owner_uid, &folders->output);
+        status = open_output(kept, &folders->output);
     }
-    if (status == LEAT_OK && (folders->input.device != kept->input_device || folders->input.inode != kept->input_inode ||
-                              folders->output.device != kept->output_device || folders->output.inode != kept->output_inode)) {
-        status = LEAT_FAIL(LEAT_ERR_ACCESS, "its paths lead to other folders than those that were given");
+    if (status == LEAT_OK) {
+        return LEAT_OK;
     }
-    if (status != LEAT_OK) {
-        leat_offline_folder_close(&folders->input);
-        leat_offline_folder_close(&folders->output);
-        return leat_err_prefix(status, "its owner must give it its folders anew ('leat offline resume %llu')",
-                               (unsigned long long)kept->id);
-    }
-    return LEAT_OK;
+    leat_offline_folder_close(&folders->input);
+    leat_offline_folder_close(&folders->output);
+    return status == LEAT_ERR_BUSY
+               ? status
+               : leat_err_prefix(status, "its owner must give it its folders anew ('leat offline resume %llu')",
+                                 (unsigned long long)kept->id);
 }
 
 static uint64_t
@@ -864,7 +930,7 @@ attend(struct leat_offline *offline, struct job *job)
     struct run *run = calloc(1, sizeof(*run));
 
     enum leat_status status = run != NULL ? reopen(job) : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to run an offline job");
-    const bool needs_folders = run != NULL && status != LEAT_OK;
+    const bool needs_folders = run != NULL && status != LEAT_OK && status != LEAT_ERR_BUSY; /* which ends by itself */
     if (status == LEAT_OK) {
         run->offline = offline;
         run->job = job;
@@ -940,6 +1006,35 @@ leat_offline_has_work(struct leat_offline *offline)
     return has;
 }
 
+/* A daemon that was killed may have cancelled a job, and not got as far as its folder. */
+static void
+leave_cancelled(struct leat_offline *offline)
+{
+    uint64_t id = 0;
+
+    for (bool more = true; more;) {
+        struct leat_registry_job kept;
+        LEAT_MUST(pthread_mutex_lock(&offline->changing) == 0); /* so that it is not resumed meanwhile */
+        lock(offline);
+        more = false;
+        for (uint32_t j = 0; j < offline->job_count && !more && !offline->stop; j++) { /* by id */
+            if (offline->jobs[j]->kept.id > id && offline->jobs[j]->kept.state == LEAT_REGISTRY_JOB_CANCELLED) {
+                kept = offline->jobs[j]->kept;
+                more = true;
+            }
+        }
+        unlock(offline);
+        if (more) {
+            struct leat_offline_folders folders = {
+                .input = {.fd = -1}, .output = {.fd = -1}, .owner = kept.owner_uid, .job = kept.id};
+            const enum leat_status status = leave_folders(&kept, &folders);
+            (void)status; /* another daemon may have the folder by now */
+            id = kept.id;
+        }
+        LEAT_MUST(pthread_mutex_unlock(&offline->changing) == 0);
+    }
+}
+
 static void *
 offline_main(void *argument)
 {
@@ -948,6 +1043,7 @@ offline_main(void *argument)
 
     (void)pthread_setname_np(pthread_self(), "leat-offline");
     leat_slice_stand_back(NICE);
+    leave_cancelled(offline);
     lock(offline);
     while (!offline->stop) {
         struct job *job = leat_daemon_is_stopping(offline->daemon) ? NULL : choose(offline, &wait_ns);

@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -70,6 +71,18 @@ leat_offline_folder_close(struct leat_offline_folder *folder)
     }
 }
 
+enum leat_status
+leat_offline_folder_lock(const struct leat_offline_folder *folder)
+{
+    if (flock(folder->fd, LOCK_EX | LOCK_NB) == 0) {
+        return LEAT_OK;
+    }
+    return errno == EWOULDBLOCK
+               ? LEAT_FAIL(LEAT_ERR_BUSY, "somebody else has the lock on the output folder, as offline jobs of another daemon "
+                                          "have: wait until that has ended, or use another folder")
+               : LEAT_FAIL(LEAT_ERR_SYS, "cannot lock the output folder");
+}
+
 /* What is being written. */
 static struct name
 unfinished(const struct leat_offline_folders *folders, const char *what)
@@ -115,6 +128,48 @@ unfinished_answer(const struct leat_offline_folders *folders, uint32_t place, ui
 
     (void)snprintf(what, sizeof(what), "answer-%u.%u", place, output);
     return unfinished(folders, what);
+}
+
+static struct name
+report_name(const struct leat_offline_folders *folders)
+{
+    struct name name;
+    (void)snprintf(name.text, sizeof(name.text), "leat-offline-%llu.failed.jsonl", (unsigned long long)folders->job);
+    return name;
+}
+
+static bool
+is_there(const struct leat_offline_folders *folders, const struct name *name)
+{
+    struct stat info;
+    return fstatat(folders->output.fd, name->text, &info, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static enum leat_status
+check_name(const struct leat_offline_folders *folders, const struct name *name)
+{
+    return !is_there(folders, name)
+               ? LEAT_OK
+               : LEAT_FAIL(LEAT_ERR_EXISTS, "the output folder has a file %s, of another job with the number that this one would "
+                                            "have: move that away, or use another folder",
+                           name->text);
+}
+
+enum leat_status
+leat_offline_check_names(const struct leat_offline_folders *folders)
+{
+    struct name name = report_name(folders);
+
+    enum leat_status status = check_name(folders, &name);
+    if (status == LEAT_OK) {
+        name = unfinished(folders, "report");
+        status = check_name(folders, &name);
+    }
+    for (uint32_t i = 0; i < LEAT_OFFLINE_ANSWERS_MAX * LEAT_TENSORS_MAX && status == LEAT_OK; i++) {
+        name = unfinished_answer(folders, i / LEAT_TENSORS_MAX, i % LEAT_TENSORS_MAX);
+        status = check_name(folders, &name);
+    }
+    return status;
 }
 
 /* Closes the file in any case. */
@@ -198,8 +253,8 @@ answer_name(const char *name, const struct leat_target *target, uint32_t output)
 static bool
 is_answered(const struct leat_offline_folders *folders, const struct leat_target *target, const char *name)
 {
-    struct stat info;
-    return fstatat(folders->output.fd, answer_name(name, target, 0).text, &info, AT_SYMLINK_NOFOLLOW) == 0;
+    const struct name answer = answer_name(name, target, 0);
+    return is_there(folders, &answer);
 }
 
 static int
@@ -400,6 +455,8 @@ leat_offline_clear(const struct leat_offline_folders *folders)
             (void)unlinkat(folders->output.fd, unfinished_answer(folders, place, o).text, 0);
         }
     }
+    (void)unlinkat(folders->output.fd, unfinished(folders, "report").text, 0);
+    (void)unlinkat(folders->output.fd, unfinished(folders, "probe").text, 0);
 }
 
 static void
@@ -486,14 +543,6 @@ leat_offline_finish(const struct leat_offline_folders *folders, const struct lea
 }
 
 /* ---- Report ----------------------------------------------------------------------------------- */
-
-static struct name
-report_name(const struct leat_offline_folders *folders)
-{
-    struct name name;
-    (void)snprintf(name.text, sizeof(name.text), "leat-offline-%llu.failed.jsonl", (unsigned long long)folders->job);
-    return name;
-}
 
 enum leat_status
 leat_offline_report_begin(const struct leat_offline_folders *folders, FILE **ret_report)

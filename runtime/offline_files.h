@@ -14,6 +14,9 @@
  *          owner is root or the daemon's own user, whose rights the daemon has anyway, only those that belong to it, and in them
  *          only files that do. Names are of the folder itself, links are not followed, nothing waits for a device or pipe, and
  *          what is written to was made anew.
+ * Own      Whose folder it is for answers, of all jobs of all daemons of this host, a lock on it says (flock), which ends with whoever
+ *          has it. Names of what is not finished, and of the report, have the job's number: a new one takes no folder where such a
+ *          name is taken, so whatever is there later by its number is its own, to be replaced or removed, and nothing else is.
  * Steps    Before and after each change of the disk leat_registry_step() is called.
  * Threads  One thread at a time for each output folder, whatever the job.
  */
@@ -47,6 +50,11 @@ struct leat_offline_folders {
 LEAT_MUST_CHECK enum leat_status leat_offline_folder_take(int fd, uid_t owner, struct leat_offline_folder *ret_folder);
 LEAT_MUST_CHECK enum leat_status leat_offline_folder_open(const char *path, uid_t owner, struct leat_offline_folder *ret_folder);
 void leat_offline_folder_close(struct leat_offline_folder *folder); /* what is not open stays so */
+/* Until it is closed it is nobody else's for answers. LEAT_ERR_BUSY. */
+LEAT_MUST_CHECK enum leat_status leat_offline_folder_lock(const struct leat_offline_folder *folder);
+
+/* Before a new job has its folders: LEAT_ERR_EXISTS where there is something that has the name of what it would make. */
+LEAT_MUST_CHECK enum leat_status leat_offline_check_names(const struct leat_offline_folders *folders);
 
 /* Can answers be written there? Makes a file, and removes it. */
 LEAT_MUST_CHECK enum leat_status leat_offline_probe(const struct leat_offline_folders *folders);
@@ -77,7 +85,7 @@ struct leat_offline_answer {
     FILE *files[LEAT_TENSORS_MAX];
 };
 
-/* Before the first is written: removes what a run that died left unfinished. */
+/* Before the first is written, and once none is: removes what is not finished, of a run that died too. */
 void leat_offline_clear(const struct leat_offline_folders *folders);
 /*
  * What was answered; outputs[i] is the i-th output. The places of those that are not finished are 0, 1, ... below

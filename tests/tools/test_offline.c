@@ -3,7 +3,9 @@
  * Goal     `leat offline`: every item of a folder is answered once and right, or told of in the report, also if the daemon is
  *          killed at any step that changes the disk, or at any moment with tens of items under way, drained or started with
  *          other folders in place, or if the application goes and comes; what was cancelled can go on; while online queries
- *          keep the workers busy, nothing starts; a pipeline answers a job beside online queries, and refuses neither.
+ *          keep the workers busy, nothing starts; a pipeline answers a job beside online queries, and refuses neither. What a
+ *          killed daemon left is gone once its job is cancelled, though that never runs, and no other file is. An output folder
+ *          is one job's at a time, of all daemons.
  * Method   leatd with models that copy their input, and a leatd that kills itself at a step, each step in turn. Kills at any
  *          moment come after a number of answers and of looks at the job that are drawn from the seed. An answer that was seen
  *          after a kill is the same file at the end: who had answered twice would have made another.
@@ -20,6 +22,7 @@
 enum { ITEM_BYTES = 16, ITEMS_MAX = 4 };
 
 static struct leatd leatd;
+static struct leatd *asked = &leatd; /* by commands */
 static struct command command;
 
 static const char one_worker[] = "workers: [{count: 1}]\n";
@@ -138,7 +141,7 @@ add_model(const char *name, uint64_t latency_ns)
                    "{\"op\":\"model-add\",\"name\":\"%s\",\"backend\":\"synthetic\",\"items_max\":%d,\"input_bytes\":%d,"
                    "\"output_bytes\":%d,\"options\":{\"latency_ns\":%llu,\"payload\":\"copy\"}}",
                    name, ITEMS_MAX, ITEM_BYTES, ITEM_BYTES, (unsigned long long)latency_ns);
-    struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
+    struct leat_session *session = leatd_open_session(asked, 2, 4096);
     json_t *answer = leatd_request(session, text);
     EXPECT(json_object_get(answer, "error") == NULL);
     json_decref(answer);
@@ -151,7 +154,7 @@ submit(const char *application, const char *input, const char *output)
 {
     const char *const arguments[] = {"offline", "submit",       "--application", application,     "--input",
                                      path_of(input), "--output", path_of(output), "--json", NULL};
-    return command_run(&command, leatd.socket_path, arguments);
+    return command_run(&command, asked->socket_path, arguments);
 }
 
 /* What the last command printed. */
@@ -180,7 +183,7 @@ run(const char *what, uint64_t id, const char *more, const char *value)
     const char *const arguments[] = {"offline", what, number, "--json", more, value, NULL};
 
     (void)snprintf(number, sizeof(number), "%llu", (unsigned long long)id);
-    return command_run(&command, leatd.socket_path, arguments);
+    return command_run(&command, asked->socket_path, arguments);
 }
 
 static void
@@ -383,6 +386,114 @@ test_application_that_goes(void)
     expect_counts(count, count, 0);
     EXPECT(strstr(command.out, "\"trouble\":\"\"") != NULL);
     expect_answers(output, count, 0);
+}
+
+/* ---- What is whose ---------------------------------------------------------------------------- */
+
+/* As a killed daemon leaves them, of a job. */
+static void
+leave_unfinished(const char *folder, uint64_t id)
+{
+    static const char *const names[] = {"answer-0.0", "answer-31.5", "report", "probe"};
+    char path[128];
+
+    for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++) {
+        (void)snprintf(path, sizeof(path), "/%s/.leat-offline-%llu.%s", folder, (unsigned long long)id, names[n]);
+        fake_root_write(&leatd.root, path, "a part of an answer");
+    }
+}
+
+/* A job that waits for one that is long, and that one. */
+static uint64_t
+submit_behind(const char *input, const char *output, uint64_t *ret_before)
+{
+    char long_output[64];
+
+    (void)snprintf(long_output, sizeof(long_output), "%s-before", output);
+    put_items("long", 0, 5000); /* of 10 ms each */
+    EXPECT(submit("slow", "long", long_output) == 0);
+    *ret_before = printed_id();
+    EXPECT(submit("copy", input, output) == 0);
+    return printed_id();
+}
+
+static void
+test_cancelled_without_a_run(void)
+{
+    uint64_t before;
+
+    put_items("kept", 0, 2);
+    const uint64_t id = submit_behind("kept", "kept-out", &before);
+    leatd_end(&leatd, SIGKILL);
+    leave_unfinished("kept-out", id);
+    leave_unfinished("kept-out", id + 1); /* of somebody else */
+    fake_root_write(&leatd.root, "/kept-out/.leat-offline-notes", "mine");
+    fake_root_write(&leatd.root, "/kept-out/00000.npy.part", "mine too");
+    leatd_start(&leatd, one_worker);
+    EXPECT(count_entries("kept-out") == 10);
+    EXPECT(run("cancel", id, NULL, NULL) == 0);
+    EXPECT(count_entries("kept-out") == 6);
+
+    leatd_end(&leatd, SIGKILL); /* had it been while it was cancelled, at the next start they would go */
+    leave_unfinished("kept-out", id);
+    EXPECT(count_entries("kept-out") == 10);
+    leatd_start(&leatd, one_worker);
+    while (count_entries("kept-out") != 6) {
+        EXPECT(sched_yield() == 0);
+    }
+    EXPECT(access(path_of("kept-out/.leat-offline-notes"), F_OK) == 0);
+    EXPECT(run("cancel", before, NULL, NULL) == 0);
+}
+
+static void
+test_one_folder_for_two(void)
+{
+    static struct leatd other;
+    uint64_t before, id, others_before;
+
+    leatd_init(&other);
+    leatd_start(&other, one_worker);
+    asked = &other;
+    add_model("copy", 1000000);
+    add_model("slow", 10000000);
+    asked = &leatd;
+    put_items("shared", 0, 3);
+    id = submit_behind("shared", "shared-out", &before);
+    EXPECT(submit("copy", "kept", "shared-out") == 3);
+    expect_refusal(3, "answers into that folder");
+    asked = &other;
+    EXPECT(submit("copy", "shared", "shared-out") == 3);
+    expect_refusal(3, "somebody else has the lock on the output folder");
+
+    /* While its daemon does not run, another may have the folder: it waits then. */
+    leatd_end(&leatd, SIGKILL);
+    EXPECT(submit_behind("shared", "shared-out", &others_before) == 2 && others_before == 1);
+    asked = &leatd;
+    leatd_start(&leatd, one_worker);
+    EXPECT(run("cancel", before, NULL, NULL) == 0);
+    do {
+        EXPECT(run("show", id, NULL, NULL) == 0);
+    } while (strstr(command.out, "\"trouble\":\"\"") != NULL);
+    expect_text("trouble", "somebody else has the lock on the output folder");
+    expect_text("state", "waiting");
+    asked = &other;
+    EXPECT(run("cancel", 2, NULL, NULL) == 0);
+    asked = &leatd;
+    EXPECT(run("show", id, "--wait", NULL) == 0);
+    expect_counts(3, 3, 0);
+    expect_answers("shared-out", 3, 0);
+
+    /* What has the name of what a new job would make is not its own. */
+    asked = &other;
+    EXPECT(mkdir(path_of("named-out"), 0700) == 0);
+    fake_root_write(&leatd.root, "/named-out/leat-offline-3.failed.jsonl", "of another job 3");
+    EXPECT(submit("copy", "shared", "named-out") == 3);
+    expect_refusal(3, "leat-offline-3.failed.jsonl, of another job with the number that this one would have");
+    EXPECT(count_entries("named-out") == 1 && unlink(path_of("named-out/leat-offline-3.failed.jsonl")) == 0);
+    EXPECT(submit("copy", "shared", "named-out") == 0 && printed_id() == 3);
+    asked = &leatd;
+    leatd_end(&other, SIGKILL);
+    leatd_fini(&other);
 }
 
 static uint64_t
@@ -599,8 +710,12 @@ test_death_at_every_step(void)
         leatd.program = plain;
         leatd_start(&leatd, one_worker);
         if (!acknowledged) { /* it may be there all the same */
-            EXPECT(submit("copy", "short", output) == 0);
-            id = printed_id();
+            if (submit("copy", "short", output) == 0) {
+                id = printed_id();
+            } else {
+                expect_refusal(3, "answers into that folder");
+                id = strtoull(strstr(command.err, "offline job ") + strlen("offline job "), NULL, 10);
+            }
         }
         EXPECT(run("show", id, "--wait", NULL) == 1);
         expect_counts(COUNT + 1, COUNT, 1);
@@ -708,6 +823,8 @@ main(void)
     test_cancel_resume_and_restart();
     test_other_folder();
     test_application_that_goes();
+    test_cancelled_without_a_run();
+    test_one_folder_for_two();
     test_throttling();
     test_pipeline();
     leatd_end(&leatd, SIGTERM);
