@@ -128,8 +128,8 @@ const char *
 leat_in_floats_text(enum leat_in_floats why)
 {
     static const char *const texts[LEAT_IN_FLOATS_COUNT] = {
-        "both factors are computed", "weights are not in s8 about 0", "the processor has no VNNI",
-        "scales, bias or result are not as whole numbers need them"};
+        "both factors are computed", "the constant is the first factor", "weights are not in s8 about 0",
+        "the processor has no VNNI", "scales, bias or result are not as whole numbers need them"};
 
     LEAT_ASSERT(why < LEAT_IN_FLOATS_COUNT);
     return texts[why];
@@ -141,39 +141,45 @@ is_qlinear(const struct leat_node *node)
     return node->op->kind == LEAT_OP_QLINEAR_CONV || node->op->kind == LEAT_OP_QLINEAR_MATMUL;
 }
 
-/* Weights of a product and their zero points; false where the node is none of 8-bit numbers. */
+/* The factors of a product, and the second's zero points. */
+struct factors {
+    const struct leat_value *first, *weights, *zeros; /* zeros: NULL where they are 0 */
+};
+
+/* False where the node is no product of 8-bit numbers. */
 static bool
-find_weights(const struct leat_graph *graph, const uint32_t *producers, const struct leat_node *node,
-             const struct leat_value **ret_weights, const struct leat_value **ret_zeros)
+find_factors(const struct leat_graph *graph, const uint32_t *producers, const struct leat_node *node, struct factors *ret)
 {
     const enum leat_op_kind kind = node->op->kind;
 
     if (is_qlinear(node)) {
-        *ret_weights = leat_node_input(graph, node, 3);
-        *ret_zeros = leat_node_input(graph, node, 5);
+        *ret = (struct factors){leat_node_input(graph, node, 0), leat_node_input(graph, node, 3), leat_node_input(graph, node, 5)};
         return true;
     }
+    ret->weights = NULL;
     for (uint32_t i = 0; i < 2 && (kind == LEAT_OP_CONV || kind == LEAT_OP_GEMM || kind == LEAT_OP_MATMUL); i++) {
         const uint32_t producer = producers[node->inputs[i]];
         if (producer == UINT32_MAX || graph->nodes[producer].op->kind != LEAT_OP_DEQUANTIZE_LINEAR) {
             return false;
         }
-        *ret_weights = leat_node_input(graph, &graph->nodes[producer], 0);
-        *ret_zeros = leat_node_input(graph, &graph->nodes[producer], 2);
+        ret->first = ret->weights;
+        ret->weights = leat_node_input(graph, &graph->nodes[producer], 0);
+        ret->zeros = leat_node_input(graph, &graph->nodes[producer], 2);
     }
     return kind == LEAT_OP_CONV || kind == LEAT_OP_GEMM || kind == LEAT_OP_MATMUL;
 }
 
 /* LEAT_IN_FLOATS_OTHER where nothing speaks against whole numbers. */
 static enum leat_in_floats
-why_in_floats(const struct leat_value *weights, const struct leat_value *zeros, bool conv)
+why_in_floats(const struct factors *factors, bool conv)
 {
-    const uint8_t *points = zeros != NULL ? zeros->data : NULL;
+    const struct leat_value *weights = factors->weights;
+    const uint8_t *points = factors->zeros != NULL ? factors->zeros->data : NULL;
 
     if (weights->data == NULL) {
-        return LEAT_IN_FLOATS_COMPUTED;
+        return factors->first->data != NULL ? LEAT_IN_FLOATS_FIRST : LEAT_IN_FLOATS_COMPUTED;
     }
-    for (size_t i = 0; points != NULL && i < zeros->data_bytes; i++) {
+    for (size_t i = 0; points != NULL && i < factors->zeros->data_bytes; i++) {
         if (points[i] != 0) {
             return LEAT_IN_FLOATS_WEIGHTS;
         }
@@ -198,15 +204,15 @@ leat_inspection_numbers(const struct leat_inspection *inspection, const struct l
     memset(producers, 0xff, ((size_t)file->value_count + 1) * sizeof(*producers)); /* UINT32_MAX */
     for (uint32_t n = 0; n < file->node_count; n++) {
         const struct leat_node *node = &file->nodes[n];
-        const struct leat_value *weights = NULL, *zeros = NULL;
+        struct factors factors;
         for (uint32_t o = 0; o < node->output_count; o++) {
             if (node->outputs[o] != LEAT_VALUE_NONE) {
                 producers[node->outputs[o]] = n;
             }
         }
-        if (find_weights(file, producers, node, &weights, &zeros)) {
+        if (find_factors(file, producers, node, &factors)) {
             const bool conv = node->op->kind == LEAT_OP_CONV || node->op->kind == LEAT_OP_QLINEAR_CONV;
-            const enum leat_in_floats why = why_in_floats(weights, zeros, conv);
+            const enum leat_in_floats why = why_in_floats(&factors, conv);
             numbers.products++;
             numbers.in_floats[why]++;
             said += why != LEAT_IN_FLOATS_OTHER;

@@ -43,6 +43,7 @@ size_t leat_inspection_model_bytes(const struct leat_inspection *inspection); /*
 /* Why a product of 8-bit numbers is done in floats: the first that holds. */
 enum leat_in_floats {
     LEAT_IN_FLOATS_COMPUTED,  /* both factors are computed */
+    LEAT_IN_FLOATS_FIRST,     /* the first factor is the constant one */
     LEAT_IN_FLOATS_WEIGHTS,   /* weights are not s8 about 0 */
     LEAT_IN_FLOATS_PROCESSOR, /* it caps sums of 8-bit products */
     LEAT_IN_FLOATS_OTHER,     /* scales, bias or result are not as whole numbers need them */

@@ -165,7 +165,7 @@ test_costs(void)
     builder_fini(&builder);
 }
 
-/* Two products of numbers, whose weights have this type and zero point, and one of two results. */
+/* Two products of numbers, whose weights have this type and zero point, one of two results, and one whose first factor is the constant. */
 static void
 test_numbers(int type, uint8_t point)
 {
@@ -189,14 +189,17 @@ test_numbers(int type, uint8_t point)
     builder_node(&builder, "MatMul", "a wf", "b");
     builder_node(&builder, "QuantizeLinear", "b s z", "bq");
     builder_node(&builder, "DequantizeLinear", "bq s z", "c");
-    builder_node(&builder, "MatMul", "a c", "y");
+    builder_node(&builder, "MatMul", "a c", "d");
+    builder_node(&builder, "QuantizeLinear", "d s z", "dq");
+    builder_node(&builder, "QLinearMatMul", "w s wz dq s z s z", "y");
     builder_output(&builder, "y");
     EXPECT(builder_import(&builder, &file) == LEAT_OK && leat_graph_copy(file, &graph) == LEAT_OK);
     EXPECT(leat_graph_optimise(graph, UINT64_MAX) == LEAT_OK);
     EXPECT(leat_inspection_create(graph, LEAT_PRECISION_F32, 2, 1, &inspection) == LEAT_OK);
     EXPECT(leat_inspection_numbers(inspection, file, &numbers) == LEAT_OK);
     const bool whole = cpu_weights_most(false, dnnl_u8) == INT8_MAX, usual = type == 3 && point == 0;
-    EXPECT(numbers.products == 3 && numbers.in_floats[LEAT_IN_FLOATS_COMPUTED] == 1);
+    EXPECT(numbers.products == 4 && numbers.in_floats[LEAT_IN_FLOATS_COMPUTED] == 1);
+    EXPECT(numbers.in_floats[LEAT_IN_FLOATS_FIRST] == 1);
     EXPECT(numbers.in_floats[LEAT_IN_FLOATS_WEIGHTS] == (usual ? 0 : 2));
     EXPECT(numbers.in_floats[LEAT_IN_FLOATS_PROCESSOR] == (usual && !whole ? 2 : 0));
     EXPECT(numbers.in_floats[LEAT_IN_FLOATS_OTHER] == 0);
