@@ -328,10 +328,12 @@ scale_mask(const struct operands *all, struct padding_state *out)
     const uint32_t scores = !divides && is_number(all->a) ? 1 : 0;
     const struct padding_state *x = operand(all, scores), *factor = operand(all, 1 - scores);
 
+    if (is_number(factor)) {
+        out->level = divides ? x->level / factor->off : x->level * factor->off;
+    }
     if (x->masked != 0 && is_number(factor) && factor->off > 0 && factor->off - factor->off == 0) {
         out->masked = x->masked << shift_of(all, scores);
         out->margin = divides ? x->margin / factor->off : x->margin * factor->off;
-        out->level = divides ? x->level / factor->off : x->level * factor->off;
         out->masks = x->masks;
     }
 }
@@ -345,7 +347,7 @@ limit_mask(const struct operands *all, struct padding_state *out)
     }
     const uint32_t scores = is_number(all->a) ? 1 : 0;
     const struct padding_state *x = operand(all, scores), *limit = operand(all, 1 - scores);
-    if (x->masked != 0 && is_number(limit) && x->level - limit->off >= LEAT_PADDING_MARGIN) {
+    if (x->masked != 0 && !x->lost && is_number(limit) && x->level - limit->off >= LEAT_PADDING_MARGIN) {
         out->masked = x->masked << shift_of(all, scores);
         out->margin = fmin(x->margin, x->level - limit->off);
         out->level = x->level;
@@ -368,13 +370,36 @@ choose(const struct operands *all, struct padding_state *out)
     }
     out->zero |= tail->off == 0 ? bit : 0;
     const double margin = (isnan(counted->level) ? 0 : counted->level) - tail->off;
-    if (margin >= LEAT_PADDING_MARGIN && tail->off <= -LEAT_PADDING_MARGIN && counted->finite && counted->masked == 0) {
+    if (margin >= LEAT_PADDING_MARGIN && tail->off <= -LEAT_PADDING_MARGIN && counted->finite && counted->masked == 0 &&
+        !counted->lost) {
         out->masked = bit;
         out->margin = margin;
         out->level = counted->level;
         out->masks = UINT32_C(1) << condition->mask;
         out->finite = true;
     }
+}
+
+/* Its result is not as far from a score as its state says: of scores that are not where they were, it makes something else. */
+static bool
+loses_level(const struct operands *all, const struct padding_state *out)
+{
+    const enum leat_op_kind kind = all->node->op->kind;
+    const bool scales = (kind == LEAT_OP_MUL && (is_number(all->a) || is_number(all->b))) || (kind == LEAT_OP_DIV && is_number(all->b));
+    const bool follows = kind == LEAT_OP_ADD || kind == LEAT_OP_SUB || kind == LEAT_OP_IDENTITY || kind == LEAT_OP_DROPOUT ||
+                         kind == LEAT_OP_CAST || scales || out->masked != 0;
+
+    for (uint32_t i = 0; i < all->count; i++) {
+        const struct padding_state *x = operand(all, i);
+        const double far = is_number(x) ? x->off : x->level;
+        const bool least = kind == LEAT_OP_MAX || (kind == LEAT_OP_CLIP && i == 1);
+        const bool most = kind == LEAT_OP_MIN || (kind == LEAT_OP_CLIP && i == 2);
+        const bool far_off = is_number(x) ? (least ? far : most ? -far : fabs(far)) >= LEAT_PADDING_USUAL : far != 0 && !isnan(far);
+        if (x->lost || (!follows && far_off)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Whether what the node does with masks is in its result's state. */
@@ -625,6 +650,7 @@ padding_elementwise(struct padding *p, const struct leat_node *node)
         out->masked = 0;
         out->finite = true;
     }
+    out->lost = loses_level(&all, out);
     mind_masks(p, &all, output, out);
     return LEAT_OK;
 }

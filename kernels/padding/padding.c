@@ -364,6 +364,27 @@ carry_masks(struct padding *p, const struct leat_node *node)
     }
 }
 
+/* Where scores are that lie elsewhere: elementwise.c follows them, and what moves them keeps that; products and others make new ones. */
+static void
+carry_levels(struct padding *p, const struct leat_node *node)
+{
+    const enum leat_op_kind kind = node->op->kind;
+    const bool rounds = kind == LEAT_OP_QUANTIZE_LINEAR || kind == LEAT_OP_DEQUANTIZE_LINEAR;
+    const bool takes = kind == LEAT_OP_CONCAT || kind == LEAT_OP_GATHER || kind == LEAT_OP_CUM_SUM || rounds;
+    bool lost = false;
+
+    for (uint32_t i = 0; i < (kind == LEAT_OP_CONCAT ? node->input_count : 1); i++) {
+        const struct padding_state *in = padding_input(p, node, i);
+        lost = lost || (in != NULL && (in->lost || (in->level != 0 && !isnan(in->level))));
+    }
+    for (uint32_t o = 0; o < node->output_count && (takes || padding_is_reduction(kind)); o++) {
+        if (node->outputs[o] != LEAT_VALUE_NONE) {
+            struct padding_state *out = &p->states[node->outputs[o]];
+            out->lost = out->masked == 0 && lost;
+        }
+    }
+}
+
 /* What folding left is not looked through: numbers behind the end may be anything. */
 static void
 carry_constants(struct padding *p, const struct leat_node *node)
@@ -400,6 +421,7 @@ check_node(struct padding *p, const struct leat_node *node)
     const enum leat_status status = padding_apply(p, node);
     if (!padding_is_elementwise(node->op->kind)) {
         carry_masks(p, node);
+        carry_levels(p, node);
     }
     carry_constants(p, node);
     for (uint32_t o = 0; o < node->output_count; o++) {

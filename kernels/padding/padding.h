@@ -9,8 +9,9 @@
  *            leaves nothing of the tail, and what it is at excluded and at counted positions, where it was made of a mask alone.
  * Masks      A mask is an input with one number for each position: 1 says that it counts, 0, as in the tail, that it does not.
  *            A score that is LEAT_PADDING_MARGIN less in the tail than at some counted position vanishes in a softmax: e^x is 0 in
- *            f32 for x < -104. That holds while scores without their mask differ by less than margin - 104, and where
- *            a mask has a 1: whoever gathers inputs sees to it.
+ *            f32 for x < -104. That holds while scores without their mask differ by less than margin - 104, and, where they are cut
+ *            off below, lie within margin - 104 of 0; and where a mask has a 1: whoever gathers inputs sees to it. What the graph
+ *            itself adds to scores and multiplies them by is no assumption but followed; where it is not, they are cut off in vain.
  * Bounds     Proved where weights and everything at positions below n are finite, without overflow; zeros of the tail are never
  *            multiplied by what may be infinite or no number. Constants with positions are looked through, other weights are not.
  */
@@ -20,6 +21,7 @@
 #include "kernels/op.h"
 
 #define LEAT_PADDING_MARGIN 1000.0
+#define LEAT_PADDING_USUAL  (LEAT_PADDING_MARGIN - 104) /* a score is less than that */
 
 enum padding_sign {
     PADDING_ANY,
@@ -35,7 +37,8 @@ struct padding_state {
     double rest;
     uint32_t masked; /* bit d: the tail along d is `margin` less than some element below n of the same row */
     double margin;
-    double level;    /* and that element this far from its score; no number where it is unknown */
+    double level;    /* and that element this far from its score; no number where a constant with several is in it */
+    bool lost;       /* how far that is is not followed */
     uint32_t masks;  /* bit i: `masked` because of input i */
     bool of_masks;   /* made of masks and constants alone */
     bool constant;   /* made of constants alone */
@@ -79,6 +82,7 @@ const struct padding_state *padding_input(const struct padding *p, const struct 
 LEAT_MUST_CHECK enum leat_status padding_apply(struct padding *p, const struct leat_node *node);
 LEAT_MUST_CHECK enum leat_status padding_elementwise(struct padding *p, const struct leat_node *node);
 bool padding_is_elementwise(enum leat_op_kind kind);
+bool padding_is_reduction(enum leat_op_kind kind);
 /* QuantizeLinear and DequantizeLinear. */
 LEAT_MUST_CHECK enum leat_status padding_convert(struct padding *p, const struct leat_node *node);
 

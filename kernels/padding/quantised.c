@@ -107,7 +107,7 @@ convert_masked(const struct scale *scale, const struct padding_state *in, struct
     const double level = convert(scale, in->level), margin = level - convert(scale, in->level - in->margin);
     const double rounding = scale->quantises ? 2 : 0; /* half a step for each score, with its mask and without */
 
-    if (margin > rounding) { /* not where the level is unknown */
+    if (margin > rounding && !in->lost) { /* not where the level is unknown */
         out->masked = in->masked;
         out->level = level;
         out->margin = margin - rounding;

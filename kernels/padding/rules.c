@@ -581,8 +581,8 @@ data_inputs(const struct leat_node *node)
     }
 }
 
-static bool
-is_reduction(enum leat_op_kind kind)
+bool
+padding_is_reduction(enum leat_op_kind kind)
 {
     switch (kind) {
     case LEAT_OP_REDUCE_L1:
@@ -636,7 +636,7 @@ padding_apply(struct padding *p, const struct leat_node *node)
     if (!sequence) {
         return other(p, node);
     }
-    if (is_reduction(node->op->kind)) {
+    if (padding_is_reduction(node->op->kind)) {
         return reduce(p, node);
     }
     switch (node->op->kind) {

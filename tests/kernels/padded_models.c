@@ -1036,6 +1036,96 @@ lowered_before_limit(struct builder *b)
     attend(b, "limited");
 }
 
+/* The mask behind `value`, cut off at `lowest`. */
+static void
+exclude_and_cut_off(struct builder *b, const char *value, float lowest)
+{
+    scalar(b, "one", 1);
+    scalar(b, "excluded", -10000);
+    scalar(b, "lowest", lowest);
+    node(b, "Sub", "one keys", "inverse");
+    node(b, "Mul", "inverse excluded", "bias");
+    char both[64];
+    (void)snprintf(both, sizeof(both), "%s bias", value);
+    node(b, "Add", both, "masked");
+    node(b, "Max", "masked lowest", "limited");
+    attend(b, "limited");
+}
+
+/* Scores stay where they are if they are multiplied. */
+static void
+multiplied_before_limit(struct builder *b)
+{
+    scores(b);
+    scalar(b, "twice", 2);
+    node(b, "Mul", "scores twice", "more");
+    exclude_and_cut_off(b, "more", -1500);
+}
+
+/* What was added before is multiplied, too: -900 alone is not below the limit. */
+static void
+lowered_and_multiplied_before_limit(struct builder *b)
+{
+    scores(b);
+    scalar(b, "much", 900);
+    scalar(b, "twice", 2);
+    node(b, "Sub", "scores much", "less");
+    node(b, "Mul", "twice less", "more");
+    exclude_and_cut_off(b, "more", -1900);
+}
+
+static void
+lowered_and_divided_before_limit(struct builder *b)
+{
+    scores(b);
+    scalar(b, "much", 900);
+    scalar(b, "half", 0.5f);
+    node(b, "Sub", "scores much", "less");
+    node(b, "Div", "less half", "more");
+    exclude_and_cut_off(b, "more", -1900);
+}
+
+/* Where scores lie is not followed through what else is made of them. */
+static void
+lowered_and_turned_before_limit(struct builder *b)
+{
+    scores(b);
+    scalar(b, "much", 1500);
+    node(b, "Sub", "scores much", "less");
+    node(b, "Abs", "less", "size");
+    node(b, "Neg", "size", "negative");
+    exclude_and_cut_off(b, "negative", -1400);
+}
+
+static void
+lowered_by_a_bound_before_limit(struct builder *b)
+{
+    scores(b);
+    scalar(b, "most", -1500);
+    node(b, "Min", "scores most", "less");
+    exclude_and_cut_off(b, "less", -1400);
+}
+
+/* Not by one that usual scores do not come to. */
+static void
+bounded_before_limit(struct builder *b)
+{
+    scores(b);
+    scalar(b, "most", 50);
+    node(b, "Min", "scores most", "less");
+    exclude_and_cut_off(b, "less", -1500);
+}
+
+static void
+lowered_and_rounded_before_limit(struct builder *b)
+{
+    scores(b);
+    scalar(b, "much", 1500);
+    node(b, "Sub", "scores much", "less");
+    there_and_back(b, "less", "numbers", 40, 254);
+    exclude_and_cut_off(b, "numbers", -1400);
+}
+
 /* The tail that a mask chooses is above what was lowered. */
 static void
 lowered_before_choice(struct builder *b)
@@ -1214,6 +1304,13 @@ const struct padded_model padded_models[] = {
     {"lowered beyond a limit", lowered_beyond_limit, "'weights'", USUAL},
     {"lowered before a limit", lowered_before_limit, "'weights'", USUAL},
     {"lowered before a choice", lowered_before_choice, "'weights'", USUAL},
+    {"multiplied before a limit", multiplied_before_limit, NULL, USUAL},
+    {"lowered and multiplied before a limit", lowered_and_multiplied_before_limit, "'weights'", USUAL},
+    {"lowered and divided before a limit", lowered_and_divided_before_limit, "'weights'", USUAL},
+    {"lowered and turned before a limit", lowered_and_turned_before_limit, "'weights'", USUAL},
+    {"lowered by a bound before a limit", lowered_by_a_bound_before_limit, "'weights'", USUAL},
+    {"bounded before a limit", bounded_before_limit, NULL, USUAL},
+    {"lowered and rounded before a limit", lowered_and_rounded_before_limit, "'weights'", USUAL},
     {"excluded by a number", excluded_by_a_number, NULL, USUAL},
     {"undone by a number", undone_by_a_number, "'weights'", USUAL},
     {"undone by large numbers", undone_by_large_numbers, "'weights'", USUAL},
