@@ -57,6 +57,20 @@ leat_segments_scatter(const struct leat_segment *segments, uint32_t count, uint3
     }
 }
 
+void
+leat_segments_list(const struct leat_segment *segments, uint32_t count, uint32_t t, size_t item_bytes,
+                   uint32_t missing, const void **ret_items)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t item = 0; item < segments[i].items; item++) {
+            *ret_items++ = (const unsigned char *)segments[i].tensors[t] + item * item_bytes;
+        }
+    }
+    for (uint32_t i = 0; i < missing; i++, ret_items++) {
+        ret_items[0] = ret_items[-1];
+    }
+}
+
 uint32_t
 leat_signature_sizes(const struct leat_tensor_info *infos, uint32_t count)
 {

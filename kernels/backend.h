@@ -27,6 +27,10 @@ void leat_segments_gather(const struct leat_segment *segments, uint32_t count, u
 void leat_segments_scatter(const struct leat_segment *segments, uint32_t count, uint32_t t, size_t item_bytes,
                            const unsigned char *from);
 
+/* For those that do not: the address of each item of tensor `t`, and of the last one `missing` times more. */
+void leat_segments_list(const struct leat_segment *segments, uint32_t count, uint32_t t, size_t item_bytes,
+                        uint32_t missing, const void **ret_items);
+
 /* Of a signature: how many sizes an item has. */
 uint32_t leat_signature_sizes(const struct leat_tensor_info *infos, uint32_t count);
 /* Item `i` of a segment, as one of its own. */

@@ -4,6 +4,9 @@
  *
  * Weights    Converted once into each layout that some kernel wants, kept by the model, shared read-only, by plans of
  *            all lengths too.
+ * Inputs     Read where queries have them by what makes numbers of them, item by item, in private memory: layout
+ *            conversions, roundings, first convolutions. A client that writes to them meanwhile changes its own answers.
+ *            What reads them in another way, or as indices, gets a copy.
  * Plans      A program per team size. Items that a batch leaves over repeat the last one, so that they
  *            cannot fail where the items do not.
  * Runs       oneDNN's memory objects hold their address, so two runs cannot share them: a plan has a slot
@@ -98,6 +101,12 @@ bool
 cpu_model_is_quantised(const struct leat_model *model)
 {
     return model->quantised;
+}
+
+bool
+cpu_model_takes_items(const struct leat_model *model, uint32_t input)
+{
+    return model->layout.tensors[input].outer == 0;
 }
 
 enum leat_status
@@ -435,7 +444,12 @@ run_program(const struct leat_plan *plan, const struct cpu_program *program, str
     const struct leat_model *model = plan->model;
 
     for (uint32_t t = 0; t < model->input_count; t++) {
-        leat_items_gather(&model->layout, plan->length, segments, count, t, missing, cpu_run_tensor(run, program->inputs[t]));
+        if (program->copied[t]) {
+            leat_items_gather(&model->layout, plan->length, segments, count, t, missing,
+                              cpu_run_tensor(run, program->inputs[t]));
+        } else {
+            leat_segments_list(segments, count, t, model->infos[t].item_bytes, missing, cpu_run_places(run, t));
+        }
     }
     enum leat_status status = cpu_run_execute(run, team);
     if (LEAT_UNLIKELY(leat_mapping_any_damaged()) && leat_graph_is_damaged(model->graphs[plan->which])) {

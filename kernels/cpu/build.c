@@ -10,6 +10,8 @@
 #include "kernels/op.h"
 #include "kernels/sequence.h"
 
+enum { GATHERED_LEAST = 16 << 10 }; /* bytes of an item: what is less is copied before a primitive has begun */
+
 /* ---- Small things ------------------------------------------------------------------------------------ */
 
 enum leat_status
@@ -214,6 +216,86 @@ cpu_view(struct cpu_builder *b, uint32_t tensor, const dnnl_memory_desc_t *md, u
     }
     view.md = *md;
     return add_tensor(b->program, &view, ret_tensor);
+}
+
+static enum leat_status
+add_list(struct cpu_program *program, uint32_t buffer, uint32_t count, size_t item_bytes, uint32_t *ret)
+{
+    const enum leat_status status =
+        grow(&program->lists, program->list_count, &program->list_room, sizeof(*program->lists));
+
+    if (status == LEAT_OK) {
+        program->lists[program->list_count] = (struct cpu_list){buffer, count, program->place_count, item_bytes};
+        program->place_count += count;
+        *ret = program->list_count++;
+    }
+    return status;
+}
+
+/* The input whose items may be read where queries have them, if this is its memory; else CPU_NONE. */
+static uint32_t
+input_of(const struct cpu_builder *b, const struct cpu_tensor *tensor)
+{
+    for (uint32_t i = 0; i < b->graph->input_count; i++) {
+        if (b->program->lists[i].buffer == tensor->buffer && cpu_model_takes_items(b->model, i)) {
+            return i;
+        }
+    }
+    return CPU_NONE;
+}
+
+/* Of one index of dimension 0; false where other dimensions reach further, or blocks hold several. */
+static bool
+item_md(const dnnl_memory_desc_t *all, dnnl_memory_desc_t *ret_md)
+{
+    const dnnl_blocking_desc_t *blocks = &all->format_desc.blocking;
+    const dnnl_dims_t begin = {0};
+    dnnl_dims_t dims;
+
+    if (all->ndims == 0 || all->format_kind != dnnl_blocked || all->extra.flags != 0 || all->offset0 != 0 ||
+        all->dims[0] < 1 || all->dims[0] > LEAT_ITEMS_MAX) {
+        return false;
+    }
+    for (int i = 0; i < blocks->inner_nblks; i++) {
+        if (blocks->inner_idxs[i] == 0) {
+            return false;
+        }
+    }
+    memcpy(dims, all->dims, sizeof(dims));
+    dims[0] = 1;
+    return dnnl_memory_desc_init_submemory(ret_md, all, dims, begin) == dnnl_success &&
+           dnnl_memory_desc_get_size(all) == (size_t)all->dims[0] * dnnl_memory_desc_get_size(ret_md);
+}
+
+enum leat_status
+cpu_by_item(struct cpu_builder *b, uint32_t tensor, uint32_t *ret_tensor)
+{
+    struct cpu_program *program = b->program;
+    struct cpu_tensor item = program->tensors[tensor];
+    enum leat_status status = LEAT_OK;
+
+    if (item.constant != NULL || item.by_item || !item_md(&program->tensors[tensor].md, &item.md)) {
+        return LEAT_AGAIN;
+    }
+    const uint32_t count = (uint32_t)program->tensors[tensor].md.dims[0];
+    item.bytes = dnnl_memory_desc_get_size(&item.md);
+    item.by_item = true;
+    item.list = input_of(b, &item);
+    const struct cpu_list *list = item.list != CPU_NONE ? &program->lists[item.list] : NULL;
+    if (list == NULL || list->count != count || list->item_bytes != item.bytes) {
+        status = add_list(program, item.buffer, count, item.bytes, &item.list);
+    }
+    return status == LEAT_OK ? add_tensor(program, &item, ret_tensor) : status;
+}
+
+bool
+cpu_gathers(const struct cpu_builder *b, uint32_t tensor)
+{
+    const struct cpu_tensor *of = &b->program->tensors[tensor];
+    const uint32_t input = input_of(b, of);
+
+    return input != CPU_NONE && of->md.ndims > 0 && of->md.dims[0] == (int64_t)b->program->lists[input].count &&
+           b->program->lists[input].item_bytes >= GATHERED_LEAST;
 }
 
 static enum leat_status
@@ -697,12 +779,18 @@ cpu_plain_output(struct cpu_builder *b, uint32_t o, uint32_t *ret_tensor)
 
 /* ---- Steps ------------------------------------------------------------------------------------------ */
 
+/* Items of an input may lie elsewhere: they ask for no place, but stay in one that others ask for. */
 static void
 touch(struct cpu_program *program, uint32_t tensor, uint32_t step)
 {
-    if (program->tensors[tensor].buffer != CPU_NONE) {
-        struct cpu_buffer *buffer = &program->buffers[program->tensors[tensor].buffer];
-        buffer->first = buffer->first == CPU_NONE || step < buffer->first ? step : buffer->first;
+    const struct cpu_tensor *touched = &program->tensors[tensor];
+
+    if (touched->buffer != CPU_NONE) {
+        struct cpu_buffer *buffer = &program->buffers[touched->buffer];
+        if ((!touched->by_item || touched->list >= program->graph->input_count) &&
+            (buffer->first == CPU_NONE || step < buffer->first)) {
+            buffer->first = step;
+        }
         buffer->last = step > buffer->last ? step : buffer->last;
     }
 }
@@ -835,16 +923,32 @@ make_attributes(struct cpu_builder *b, bool fused, dnnl_primitive_attr_t *ret)
     return LEAT_OK;
 }
 
+/* An input, and a result, item by item. LEAT_AGAIN: copied and converted at once it is there as soon. */
+static enum leat_status
+gather(struct cpu_builder *b, uint32_t from, uint32_t to, struct cpu_arg args[2])
+{
+    const enum leat_status status = cpu_gathers(b, from) ? cpu_by_item(b, from, &args[0].tensor) : LEAT_AGAIN;
+    return status == LEAT_OK ? cpu_by_item(b, to, &args[1].tensor) : status;
+}
+
 enum leat_status
 cpu_add_reorder(struct cpu_builder *b, uint32_t from, uint32_t to)
 {
-    const struct cpu_arg args[2] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
     const float factor = b->program->tensors[from].scale / b->program->tensors[to].scale;
+    struct cpu_arg args[2] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
     dnnl_engine_t engine = cpu_model_engine(b->model);
     dnnl_primitive_attr_t attributes;
     dnnl_primitive_desc_t pd;
 
-    enum leat_status status = make_attributes(b, false, &attributes);
+    enum leat_status status = gather(b, from, to, args);
+    const bool each = status == LEAT_OK;
+    if (status == LEAT_AGAIN) {
+        args[0].tensor = from;
+        status = LEAT_OK;
+    }
+    if (status == LEAT_OK) {
+        status = make_attributes(b, false, &attributes);
+    }
     if (status == LEAT_OK && factor != 1) {
         status = set_factors(b, attributes, &(struct factors){&factor, 1, 0});
     }
@@ -852,10 +956,16 @@ cpu_add_reorder(struct cpu_builder *b, uint32_t from, uint32_t to)
         return status;
     }
     status = CPU_TRY(b, "layout conversion",
-                     dnnl_reorder_primitive_desc_create(&pd, &b->program->tensors[from].md, engine,
-                                                        &b->program->tensors[to].md, engine, attributes));
+                     dnnl_reorder_primitive_desc_create(&pd, &b->program->tensors[args[0].tensor].md, engine,
+                                                        &b->program->tensors[args[1].tensor].md, engine, attributes));
     (void)dnnl_primitive_attr_destroy(attributes);
-    return status == LEAT_OK ? cpu_add_primitive(b, pd, args, 2) : status;
+    if (status == LEAT_OK) {
+        status = cpu_add_primitive(b, pd, args, 2);
+    }
+    if (status == LEAT_OK) {
+        b->program->steps[b->program->step_count - 1].each = each;
+    }
+    return status;
 }
 
 enum leat_status
@@ -1088,15 +1198,31 @@ make_inputs(struct cpu_builder *b)
     for (uint32_t i = 0; i < b->graph->input_count; i++) {
         const uint32_t value = b->graph->inputs[i];
         const dnnl_memory_desc_t md = cpu_value_md(&b->graph->values[value]);
-        uint32_t tensor;
-        const enum leat_status status = cpu_new_tensor(b, &md, leat_value_bytes(&b->graph->values[value]), &tensor);
+        const size_t bytes = leat_value_bytes(&b->graph->values[value]);
+        uint32_t tensor, list;
+        enum leat_status status = cpu_new_tensor(b, &md, bytes, &tensor);
+        if (status == LEAT_OK) {
+            status = add_list(program, program->tensors[tensor].buffer, program->items, bytes / program->items, &list);
+        }
         if (status != LEAT_OK) {
             return status;
         }
-        touch(program, tensor, 0); /* all are filled before the first step */
         program->inputs[i] = program->plain[value] = b->best[value] = tensor;
     }
     return LEAT_OK;
+}
+
+/* What some step reads as one block: all are copied before the first. */
+static void
+copy_inputs(struct cpu_program *program)
+{
+    for (uint32_t i = 0; i < program->graph->input_count; i++) {
+        struct cpu_buffer *buffer = &program->buffers[program->lists[i].buffer];
+        program->copied[i] = buffer->first != CPU_NONE;
+        if (program->copied[i]) {
+            buffer->first = 0;
+        }
+    }
 }
 
 static enum leat_status
@@ -1151,6 +1277,7 @@ build(struct cpu_builder *b)
     }
     if (status == LEAT_OK) {
         uint64_t looks;
+        copy_inputs(program);
         status = cpu_place_buffers(program->buffers, program->buffer_count, &program->scratch_bytes, &looks);
     }
     return status == LEAT_OK ? cpu_model_may_take(b->model, program->scratch_bytes) : status;
@@ -1245,6 +1372,7 @@ cpu_program_destroy(struct cpu_program *program)
     free(program->tensors);
     free(program->buffers);
     free(program->steps);
+    free(program->lists);
     free(program->plain);
     free(program);
 }

@@ -265,8 +265,7 @@ leat_calibration_run(struct leat_calibration *calibration, const void *const *in
     leat_cxx_heap_enter();
     cpu_run_bind(calibration->run, calibration->scratch);
     for (uint32_t i = 0; i < program->graph->input_count; i++) {
-        memcpy(cpu_run_tensor(calibration->run, program->inputs[i]), inputs[i],
-               leat_value_bytes(&program->graph->values[program->graph->inputs[i]]));
+        cpu_run_set_input(calibration->run, i, inputs[i]);
     }
     const enum leat_status status = cpu_run_execute(calibration->run, NULL);
     leat_cxx_heap_leave();

@@ -160,8 +160,8 @@ see(const struct cpu_direct *conv, struct copies *copies, int64_t y, struct view
 }
 
 void
-cpu_image_run(const struct cpu_direct *conv, const float *source, const float *packed, const float *bias, float *result,
-              void *scratch, uint32_t member, uint32_t members)
+cpu_image_run(const struct cpu_direct *conv, const void *const items[], const float *packed, const float *bias,
+              float *result, void *scratch, uint32_t member, uint32_t members)
 {
     const struct cpu_portion share =
         cpu_portion_of(conv->items * conv->out_height, conv->outputs / CPU_LANES, member, members);
@@ -173,7 +173,7 @@ cpu_image_run(const struct cpu_direct *conv, const float *source, const float *p
     for (int64_t row = share.first_row; row < share.last_row; row++) {
         const int64_t item = row / conv->out_height, y = row % conv->out_height;
         if (row == share.first_row || y == 0) {
-            copies.source = source + item * conv->inputs * conv->height * conv->width;
+            copies.source = items[item];
             copies.next = 0;
         }
         see(conv, &copies, y, &view);

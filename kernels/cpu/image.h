@@ -2,8 +2,9 @@
 /*
  * kernels/cpu/image.h - convolutions of images as they come: few channels, each a plane of its own.
  *
- * Shapes     As kernels/cpu/direct.h, but source f32[items][inputs][height][width]; inputs are CPU_IMAGE_INPUTS_MAX and
- *            rows of a window CPU_IMAGE_WINDOW_MAX at most; nothing is added.
+ * Shapes     As kernels/cpu/direct.h, but each item f32[inputs][height][width] by itself, at `items[i]`; inputs are
+ *            CPU_IMAGE_INPUTS_MAX and rows of a window CPU_IMAGE_WINDOW_MAX at most; nothing is added.
+ * Trust      Items may change meanwhile: each member copies what it reads, row by row, and sums are of the copy.
  * Threads    As kernels/cpu/direct.h. The result does not depend on the number of members.
  */
 #ifndef LEAT_KERNELS_CPU_IMAGE_H
@@ -19,8 +20,8 @@ void cpu_image_pack(const struct cpu_direct *conv, const float *weights, float *
 
 /* Of one member. */
 size_t cpu_image_scratch_bytes(const struct cpu_direct *conv);
-/* All pointers but source and bias have 64-byte alignment. */
-void cpu_image_run(const struct cpu_direct *conv, const float *source, const float *packed, const float *bias, float *result,
-                   void *scratch, uint32_t member, uint32_t members);
+/* All pointers but items and bias have 64-byte alignment. */
+void cpu_image_run(const struct cpu_direct *conv, const void *const items[], const float *packed, const float *bias,
+                   float *result, void *scratch, uint32_t member, uint32_t members);
 
 #endif /* LEAT_KERNELS_CPU_IMAGE_H */

@@ -104,6 +104,13 @@ leat_inspection_step(const struct leat_inspection *inspection, uint32_t s, struc
     (void)strncpy(ret_step->kernel, kernel, sizeof(ret_step->kernel) - 1);
 }
 
+bool
+leat_inspection_copies(const struct leat_inspection *inspection, uint32_t input)
+{
+    LEAT_ASSERT(input < inspection->program->graph->input_count);
+    return inspection->program->copied[input];
+}
+
 size_t
 leat_inspection_planned_bytes(const struct leat_inspection *inspection)
 {
@@ -255,8 +262,7 @@ leat_inspection_run(struct leat_inspection *inspection, const void *const *input
     leat_cxx_heap_enter();
     cpu_run_bind(inspection->run, inspection->scratch);
     for (uint32_t i = 0; i < program->graph->input_count; i++) { /* anew: their memory may serve others after their last use */
-        memcpy(cpu_run_tensor(inspection->run, program->inputs[i]), inputs[i],
-               leat_value_bytes(&program->graph->values[program->graph->inputs[i]]));
+        cpu_run_set_input(inspection->run, i, inputs[i]);
     }
     const enum leat_status status = run_steps(inspection, team, mark, context);
     leat_cxx_heap_leave();

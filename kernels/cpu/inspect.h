@@ -35,6 +35,9 @@ const struct leat_graph *leat_inspection_graph(const struct leat_inspection *ins
 uint32_t leat_inspection_step_count(const struct leat_inspection *inspection);
 void leat_inspection_step(const struct leat_inspection *inspection, uint32_t step, struct leat_inspection_step *ret_step);
 
+/* A batch's items of that input become one block first; else steps read them where queries have them. */
+bool leat_inspection_copies(const struct leat_inspection *inspection, uint32_t input);
+
 /* Of all that is computed in a run: what is planned, and what lives at once at the worst step, less than which cannot do. */
 size_t leat_inspection_planned_bytes(const struct leat_inspection *inspection);
 size_t leat_inspection_bound_bytes(const struct leat_inspection *inspection);

@@ -79,7 +79,7 @@ static struct cpu_direct
 direct_of(const struct leat_node *node, const int64_t *source, const int64_t *result, const int64_t *window)
 {
     return (struct cpu_direct){
-        .items = source[0], .inputs = source[1], .outputs = result[1],
+        .items = result[0], .inputs = source[1], .outputs = result[1],
         .height = source[2], .width = source[3], .out_height = result[2], .out_width = result[3],
         .kernel_down = window[0], .kernel_across = window[1],
         .stride_down = window[2], .stride_across = window[3],
@@ -458,6 +458,9 @@ add_step(struct cpu_builder *b, const struct cpu_conv *conv, const int64_t *wind
     struct cpu_step *step;
 
     enum leat_status status = cpu_in_layout(b, b->node->inputs[0], conv->source, &args[SOURCE].tensor);
+    if (status == LEAT_OK && kernel == image) {
+        status = cpu_by_item(b, args[SOURCE].tensor, &args[SOURCE].tensor);
+    }
     if (status == LEAT_OK) {
         status = cpu_destination(b, conv->result, &args[RESULT].tensor);
     }
@@ -571,8 +574,10 @@ cpu_lower_whole_image(struct cpu_builder *b, const struct leat_window *w)
         result.md.data_type = cpu_whole_type(leat_node_output(b->graph, node, 0), &result.scale);
     }
     const struct cpu_whole_image image = whole_image_of(node, leat_node_input(b->graph, node, 0), &result, window);
-    args[SOURCE].tensor = b->best[node->inputs[0]];
     enum leat_status status = whole_image_sums(b, &image, result.scale, args);
+    if (status == LEAT_OK) {
+        status = cpu_by_item(b, b->best[node->inputs[0]], &args[SOURCE].tensor);
+    }
     if (status == LEAT_OK && whole) {
         status = cpu_new_tensor(b, &result.md, dnnl_memory_desc_get_size(&result.md), &args[RESULT].tensor);
     } else if (status == LEAT_OK) {

@@ -47,8 +47,11 @@ quantise_some(const struct cpu_call *call, uint32_t dtype, size_t channel, size_
               size_t count)
 {
     const struct cpu_scale scale = scale_of(call, dtype, channel);
-    cpu_quantise((const float *)call->pointers[FROM] + first, (uint8_t *)call->pointers[TO] + first,
-                 count, &scale);
+    const bool by_item = call->program->tensors[call->step->args[FROM].tensor].by_item; /* each has step->inner elements */
+    const void *const *items = call->pointers[FROM];
+    const float *from = by_item ? (const float *)items[first / call->step->inner] + first % call->step->inner
+                                : (const float *)call->pointers[FROM] + first;
+    cpu_quantise(from, (uint8_t *)call->pointers[TO] + first, count, &scale);
 }
 
 static void
@@ -135,6 +138,7 @@ cpu_lower_scale_tensor(struct cpu_builder *b)
     const bool has_zero = leat_node_input(b->graph, node, 2) != NULL;
     struct cpu_arg args[ZERO + 1] = {{0, 0}};
     struct cpu_step *step;
+    size_t inner = count; /* elements that follow each other */
 
     if (count == 0 || (quantises && x->dtype != LEAT_DTYPE_F32)) {
         return LEAT_AGAIN;
@@ -147,6 +151,11 @@ cpu_lower_scale_tensor(struct cpu_builder *b)
         }
         md.data_type = cpu_value_md(y).data_type;
         status = cpu_new_tensor(b, &md, leat_value_bytes(y), &args[TO].tensor);
+    }
+    if (status == LEAT_OK && quantises && channels == 1 && cpu_gathers(b, args[FROM].tensor)) {
+        status = cpu_by_item(b, args[FROM].tensor, &args[FROM].tensor);
+        inner = status == LEAT_OK ? count / (size_t)x->dims[0] : count;
+        status = status == LEAT_AGAIN ? LEAT_OK : status;
     }
     if (status == LEAT_OK) {
         status = cpu_plain(b, node->inputs[1], &args[SCALE].tensor);
@@ -161,7 +170,7 @@ cpu_lower_scale_tensor(struct cpu_builder *b)
         const int64_t axis = channels > 1 ? leat_node_axis(node, 1, x->rank) : (int64_t)x->rank;
         step->count = count;
         step->outer = channels;
-        step->inner = channels > 1 ? 1 : count;
+        step->inner = channels > 1 ? 1 : inner;
         for (uint32_t d = (uint32_t)axis + 1; d < x->rank; d++) {
             step->inner *= (size_t)x->dims[d];
         }

@@ -8,6 +8,8 @@
  * Words      A *value* is the graph's. A *tensor* is a value in one layout. A *buffer* is memory that one
  *            or more tensors (views, results that replace an operand) occupy from its first to its last
  *            step. A value's *plain* form is dense row-major, its *best* form what its producer made.
+ * Inputs     Steps that read an input item by item, as numbers alone, read it where queries have it. Where any other step
+ *            reads it, it is copied before the first, and all read the copy.
  * Ownership  A program owns its graph, primitives and private constants; constants made from the model's
  *            own payloads belong to the model and are shared by all its programs.
  * Threads    Built by one control thread; read-only afterwards.
@@ -33,10 +35,19 @@ struct cpu_buffer {
     uint32_t first, last; /* steps, inclusive; first is CPU_NONE while nothing touches it */
 };
 
+/* Places of items, in a buffer or wherever queries have them. */
+struct cpu_list {
+    uint32_t buffer, count;
+    size_t first; /* of all lists, counted through */
+    size_t item_bytes;
+};
+
 struct cpu_tensor {
     dnnl_memory_desc_t md; /* ndims is 0 for types that oneDNN does not have */
     size_t bytes;
     uint32_t buffer;            /* CPU_NONE for a constant */
+    bool by_item;               /* what a step gets is the list of its items' addresses; each is as md says */
+    uint32_t list;              /* if it is by item */
     float scale;                /* an element is so many times what is stored: 1 unless that is a whole number */
     struct cpu_constant *constant; /* NULL for a computed tensor */
 };
@@ -76,6 +87,7 @@ struct cpu_step {
     const struct leat_node *node; /* NULL for a conversion between layouts */
     dnnl_primitive_t primitive;   /* or: */
     enum leat_status (*kernel)(const struct cpu_call *call);
+    bool each; /* args 0 and 1 are by item, and the primitive is for one: it runs for each */
     struct cpu_arg *args;
     uint32_t arg_count;
     uint32_t first_arg; /* of all steps, counted through */
@@ -92,9 +104,12 @@ struct cpu_program {
     struct cpu_tensor *tensors;
     struct cpu_buffer *buffers;
     struct cpu_step *steps;
-    uint32_t tensor_count, buffer_count, step_count, arg_count;
-    uint32_t tensor_room, buffer_room, step_room;
+    struct cpu_list *lists; /* the first are the inputs' */
+    uint32_t tensor_count, buffer_count, step_count, arg_count, list_count;
+    uint32_t tensor_room, buffer_room, step_room, list_room;
+    size_t place_count; /* of all lists */
     uint32_t inputs[LEAT_TENSORS_MAX], outputs[LEAT_TENSORS_MAX]; /* plain tensors */
+    bool copied[LEAT_TENSORS_MAX]; /* inputs: there is a step that reads it as one block */
     uint32_t *plain;                /* [value_count] tensor or CPU_NONE */
     struct cpu_observer *observer;  /* NULL unless it is calibrated */
     struct cpu_constants constants; /* private ones */
@@ -174,6 +189,14 @@ LEAT_MUST_CHECK enum leat_status cpu_new_tensor(struct cpu_builder *b, const dnn
 /* Another look at the memory of `tensor`. */
 LEAT_MUST_CHECK enum leat_status cpu_view(struct cpu_builder *b, uint32_t tensor, const dnnl_memory_desc_t *md,
                                           uint32_t *ret_tensor);
+/*
+ * The same memory, item by item, where items, the elements of one index of dimension 0, follow each other; else
+ * LEAT_AGAIN. For steps that take what they read as numbers alone: those of an input may change meanwhile, and be others
+ * when they are read again.
+ */
+LEAT_MUST_CHECK enum leat_status cpu_by_item(struct cpu_builder *b, uint32_t tensor, uint32_t *ret_tensor);
+/* That spares a copy: it is an input, whose items are no smaller than what a call for each costs. */
+bool cpu_gathers(const struct cpu_builder *b, uint32_t tensor);
 /* The node's output `o` is this tensor. */
 void cpu_set_output(struct cpu_builder *b, uint32_t o, uint32_t tensor);
 /* A plain tensor for output o, which is set to it. */
@@ -372,6 +395,8 @@ const struct leat_graph *cpu_model_graph(const struct leat_model *model);
 dnnl_data_type_t cpu_model_type(const struct leat_model *model);
 /* What has a range is multiplied in whole numbers; the rest in cpu_model_type(). */
 bool cpu_model_is_quantised(const struct leat_model *model);
+/* Items of the input lie in a segment as in a plan. */
+bool cpu_model_takes_items(const struct leat_model *model, uint32_t input);
 /* True when the payload belongs to the model's own graph and so lives as long as the model. */
 bool cpu_model_owns(const struct leat_model *model, const void *payload);
 /*
@@ -404,6 +429,10 @@ void cpu_run_destroy(struct cpu_run *run); /* accepts NULL */
 /* Points all tensors into `scratch`. */
 void cpu_run_bind(struct cpu_run *run, unsigned char *scratch);
 void *cpu_run_tensor(const struct cpu_run *run, uint32_t tensor);
+/* Of an input that is not copied: [program->items], for the caller to write before the steps run, which read there. */
+const void **cpu_run_places(struct cpu_run *run, uint32_t input);
+/* The input is this dense batch, which stays until the steps have run. */
+void cpu_run_set_input(struct cpu_run *run, uint32_t input, const void *batch);
 /* Of a value, as the last run had them. */
 const int64_t *cpu_run_dims(const struct cpu_run *run, uint32_t value);
 LEAT_MUST_CHECK enum leat_status cpu_run_step(struct cpu_run *run, uint32_t step, struct leat_team *team);

@@ -71,6 +71,7 @@ struct cpu_run {
     dnnl_exec_arg_t *args;   /* [arg_count] */
     void **pointers;         /* [arg_count] */
     void **values;           /* [value_count] plain forms */
+    const void **places;     /* [place_count] of lists */
     /*
      * The program's graph with values of its own where some are bounded: these become what they are before anybody reads them,
      * in each run anew. Else values is NULL.
@@ -82,9 +83,43 @@ void *
 cpu_run_tensor(const struct cpu_run *run, uint32_t tensor)
 {
     const struct cpu_tensor *t = &run->program->tensors[tensor];
+
+    if (t->by_item) {
+        return run->places + run->program->lists[t->list].first;
+    }
     /* The cast drops const: nothing writes to a constant. */
     return t->constant != NULL ? (void *)(uintptr_t)t->constant->data
                                : run->scratch + run->program->buffers[t->buffer].offset;
+}
+
+const void **
+cpu_run_places(struct cpu_run *run, uint32_t input)
+{
+    LEAT_ASSERT(!run->program->copied[input]);
+    return run->places + run->program->lists[input].first;
+}
+
+/* Where the list's items follow each other from `from` on. */
+static void
+set_places(struct cpu_run *run, uint32_t list, const unsigned char *from)
+{
+    const struct cpu_list *l = &run->program->lists[list];
+
+    for (uint32_t i = 0; i < l->count; i++) {
+        run->places[l->first + i] = from + i * l->item_bytes;
+    }
+}
+
+void
+cpu_run_set_input(struct cpu_run *run, uint32_t input, const void *batch)
+{
+    const struct cpu_program *program = run->program;
+
+    if (program->copied[input]) {
+        memcpy(cpu_run_tensor(run, program->inputs[input]), batch, program->tensors[program->inputs[input]].bytes);
+    } else {
+        set_places(run, input, batch);
+    }
 }
 
 const int64_t *
@@ -152,7 +187,8 @@ cpu_run_create(const struct cpu_program *program, dnnl_engine_t engine, struct c
     run->args = calloc((size_t)program->arg_count + 1, sizeof(*run->args));
     run->pointers = calloc((size_t)program->arg_count + 1, sizeof(*run->pointers));
     run->values = calloc((size_t)program->graph->value_count + 1, sizeof(*run->values));
-    if (run->memories == NULL || run->args == NULL || run->pointers == NULL || run->values == NULL) {
+    run->places = calloc((size_t)program->place_count + 1, sizeof(*run->places));
+    if (run->memories == NULL || run->args == NULL || run->pointers == NULL || run->values == NULL || run->places == NULL) {
         status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
     } else {
         status = cpu_check(NULL, "stream", dnnl_stream_create(&run->stream, engine, dnnl_stream_default_flags));
@@ -185,6 +221,7 @@ cpu_run_destroy(struct cpu_run *run)
     free(run->args);
     free(run->pointers);
     free(run->values);
+    free(run->places);
     free(run->live.values);
     free(run);
 }
@@ -198,8 +235,11 @@ cpu_run_bind(struct cpu_run *run, unsigned char *scratch)
         return;
     }
     run->scratch = scratch;
+    for (uint32_t l = 0; l < program->list_count; l++) { /* where inputs are not copied, each run says it anew */
+        set_places(run, l, scratch + program->buffers[program->lists[l].buffer].offset);
+    }
     for (uint32_t t = 0; t < program->tensor_count; t++) {
-        if (run->memories[t] != NULL) {
+        if (run->memories[t] != NULL && !program->tensors[t].by_item) {
             LEAT_MUST(dnnl_memory_set_data_handle_v2(run->memories[t], cpu_run_tensor(run, t), run->stream) ==
                       dnnl_success);
         }
@@ -217,11 +257,36 @@ cpu_run_bind(struct cpu_run *run, unsigned char *scratch)
     }
 }
 
+static enum leat_status
+run_each(struct cpu_run *run, const struct cpu_step *step)
+{
+    const struct cpu_tensor *from = &run->program->tensors[step->args[0].tensor];
+    const uint32_t count = run->program->lists[from->list].count;
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
+        for (uint32_t a = 0; a < 2; a++) {
+            const void *const *places = run->pointers[step->first_arg + a];
+            /* The cast drops const: nothing is written to what is read. */
+            void *place = (void *)(uintptr_t)places[i];
+            LEAT_MUST(dnnl_memory_set_data_handle_v2(run->memories[step->args[a].tensor], place, run->stream) ==
+                      dnnl_success);
+        }
+        status = cpu_check(step->node, "run",
+                           dnnl_primitive_execute(step->primitive, run->stream, (int)step->arg_count,
+                                                  run->args + step->first_arg));
+    }
+    return status;
+}
+
 enum leat_status
 cpu_run_step(struct cpu_run *run, uint32_t s, struct leat_team *team)
 {
     const struct cpu_step *step = &run->program->steps[s];
 
+    if (step->each) {
+        return run_each(run, step);
+    }
     if (step->primitive != NULL) {
         return cpu_check(step->node, "run",
                          dnnl_primitive_execute(step->primitive, run->stream, (int)step->arg_count,

@@ -248,8 +248,8 @@ sum_channels(const struct cpu_whole_image *image, const struct view *view, int64
 }
 
 void
-cpu_whole_image_run(const struct cpu_whole_image *image, const float *source, const int16_t *packed, const float *sums,
-                    const float *bias, void *result, void *scratch, uint32_t member, uint32_t members)
+cpu_whole_image_run(const struct cpu_whole_image *image, const void *const items[], const int16_t *packed,
+                    const float *sums, const float *bias, void *result, void *scratch, uint32_t member, uint32_t members)
 {
     const struct cpu_direct *conv = &image->conv;
     const size_t element = image->result == CPU_WHOLE_F32 ? sizeof(float) : 1;
@@ -264,7 +264,7 @@ cpu_whole_image_run(const struct cpu_whole_image *image, const float *source, co
     for (int64_t row = share.first_row; row < share.last_row; row++) {
         const int64_t item = row / conv->out_height, y = row % conv->out_height;
         if (row == share.first_row || y == 0) {
-            rounded.source = source + item * conv->inputs * conv->height * conv->width;
+            rounded.source = items[item];
             rounded.next = 0;
         }
         see(image, &rounded, y, &view);

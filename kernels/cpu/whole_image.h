@@ -7,6 +7,7 @@
  * Shapes     As kernels/cpu/image.h, windows CPU_WHOLE_ACROSS_MAX pixels wide at most; the result in floats, u8 or s8.
  * Numerics   A pixel is rounded to CPU_WHOLE_PIXEL steps of its range, and capped eight times as far out. A channel's
  *            weights are rounded such that no sum leaves 32 bits, whatever the pixels: they add up to CPU_WHOLE_SUM at most.
+ * Trust      As kernels/cpu/image.h.
  * Threads    As kernels/cpu/direct.h. The result does not depend on the number of members.
  */
 #ifndef LEAT_KERNELS_CPU_WHOLE_IMAGE_H
@@ -39,9 +40,10 @@ float cpu_whole_image_factor(const struct cpu_direct *conv, const float *weights
 size_t cpu_whole_image_scratch_bytes(const struct cpu_direct *conv);
 /*
  * A result is a sum of stored products times sums[channel], plus bias[channel], within the bounds, all in units of the result.
- * All pointers but the source have 64-byte alignment.
+ * All pointers but items have 64-byte alignment.
  */
-void cpu_whole_image_run(const struct cpu_whole_image *image, const float *source, const int16_t *packed, const float *sums,
-                         const float *bias, void *result, void *scratch, uint32_t member, uint32_t members);
+void cpu_whole_image_run(const struct cpu_whole_image *image, const void *const items[], const int16_t *packed,
+                         const float *sums, const float *bias, void *result, void *scratch, uint32_t member,
+                         uint32_t members);
 
 #endif /* LEAT_KERNELS_CPU_WHOLE_IMAGE_H */

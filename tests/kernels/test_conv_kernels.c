@@ -243,6 +243,26 @@ test_kernels(void)
     test_shape(&(struct cpu_direct){1, 5000, 80, 5, 5, 5, 5, 1, 1, 1, 1, 0, 0, false, 0, INFINITY, LEAT_ACTIVATION_NONE}, false);
 }
 
+/* Items of a batch, each in a block of its own. */
+static void
+take_apart(const float *batch, int64_t count, size_t floats, const void *ret_items[ITEMS])
+{
+    EXPECT(count <= ITEMS);
+    for (int64_t i = 0; i < count; i++) {
+        float *item = guarded(floats);
+        memcpy(item, batch + (size_t)i * floats, floats * sizeof(*item));
+        ret_items[i] = item;
+    }
+}
+
+static void
+release_items(const void *const *items, int64_t count, size_t floats)
+{
+    for (int64_t i = 0; i < count; i++) {
+        release((void *)(uintptr_t)items[i], floats);
+    }
+}
+
 static void
 test_image_shape(const struct cpu_direct *c)
 {
@@ -253,21 +273,24 @@ test_image_shape(const struct cpu_direct *c)
     float *source = guarded_random(sources), *planes = guarded(sources), *weights = guarded_random(weight_count);
     float *bias = between(0, 1) != 0 ? guarded_random((size_t)c->outputs) : NULL;
     float *packed = guarded(weight_count), *result = guarded(results), *again = guarded(results);
+    const void *items[ITEMS];
 
     for (size_t i = 0; i < sources; i++) {
         planes[(i / inputs / pixels * inputs + i % inputs) * pixels + i / inputs % pixels] = source[i];
     }
     EXPECT(cpu_image_weights_bytes(c) == weight_count * sizeof(float));
     cpu_image_pack(c, weights, packed);
+    take_apart(planes, c->items, inputs * pixels, items);
     for (uint32_t members = 1; members <= MEMBERS; members++) {
         float *scratch = guarded(scratch_count), *to = members == 1 ? result : again;
         for (uint32_t m = 0; m < members; m++) {
-            cpu_image_run(c, planes, packed, bias, to, scratch, m, members);
+            cpu_image_run(c, items, packed, bias, to, scratch, m, members);
         }
         release(scratch, scratch_count);
         EXPECT(memcmp(result, to, results * sizeof(*result)) == 0);
     }
     check(c, source, weights, bias, result, result);
+    release_items(items, c->items, inputs * pixels);
     release(source, sources);
     release(planes, sources);
     release(weights, weight_count);
@@ -369,6 +392,7 @@ test_whole_image_shape(const struct cpu_whole_image *w)
     float *planes = guarded_random(sources), *weights = guarded_random(weight_count), *packed = guarded(packed_count);
     float *sums = guarded_random(channels), *bias = guarded_random(channels);
     float *result = guarded(result_floats), *again = guarded(result_floats);
+    const void *items[ITEMS];
 
     for (size_t i = 0; i < sources; i++) {
         const float hostile[] = {NAN, INFINITY, -INFINITY, 1e30f, 9, -9};
@@ -388,15 +412,17 @@ test_whole_image_shape(const struct cpu_whole_image *w)
         bias[o] *= w->result == CPU_WHOLE_F32 ? 1 : 100;
     }
     cpu_whole_image_pack(c, weights, (int16_t *)(void *)packed);
+    take_apart(planes, c->items, sources / (size_t)c->items, items);
     for (uint32_t members = 1; members <= MEMBERS; members++) {
         float *scratch = guarded(scratch_count), *to = members == 1 ? result : again;
         for (uint32_t m = 0; m < members; m++) {
-            cpu_whole_image_run(w, planes, (const int16_t *)(void *)packed, sums, bias, to, scratch, m, members);
+            cpu_whole_image_run(w, items, (const int16_t *)(void *)packed, sums, bias, to, scratch, m, members);
         }
         release(scratch, scratch_count);
         EXPECT(memcmp(result, to, result_floats * sizeof(*result)) == 0);
     }
     check_whole_image(w, planes, weights, sums, bias, (const unsigned char *)result);
+    release_items(items, c->items, sources / (size_t)c->items);
     release(planes, sources);
     release(weights, weight_count);
     release(packed, packed_count);

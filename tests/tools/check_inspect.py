@@ -31,6 +31,7 @@ def write(name, *arguments):
 
 def check_graph(graph, other):
     assert graph["nodes"] and graph["run_ns"] > 0 and 0 < graph["bound_bytes"] <= graph["planned_bytes"], graph
+    assert 0 <= graph["inputs_copied"] <= graph["inputs"], graph
     total = graph["ends_ns"]
     for n, node in enumerate(graph["nodes"]):
         assert 0 <= node["layouts_ns"] <= node["time_ns"] and all(producer < n for producer in node["from"]), node

@@ -148,6 +148,9 @@ plan(const struct inspect_order *order, struct inspected_graph *graph)
     graph->planned_bytes = leat_inspection_planned_bytes(graph->inspection);
     graph->bound_bytes = leat_inspection_bound_bytes(graph->inspection);
     graph->model_bytes = leat_inspection_model_bytes(graph->inspection);
+    for (uint32_t i = 0; i < graph->graph->input_count; i++) {
+        graph->copied += leat_inspection_copies(graph->inspection, i);
+    }
     graph->nodes = calloc((size_t)graph->graph->node_count + 1, sizeof(*graph->nodes));
     if (graph->nodes == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to inspect a model");

@@ -56,6 +56,7 @@ struct inspected_graph {
     double run_ns;  /* median of whole runs, without looking at the clock between steps */
     double ends_ns; /* conversions of results, which are no node's */
     size_t planned_bytes, bound_bytes, model_bytes;
+    uint32_t copied; /* inputs of which a batch's items become one block first */
 };
 
 struct inspected_pass {

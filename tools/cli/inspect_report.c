@@ -58,11 +58,11 @@ print_summary(const char *when, const struct inspected_graph *graph, FILE *out)
 
     (void)fprintf(out,
                   "%s: %u nodes, %s a run, %s step by step, %.3f GFLOP at %.1f GFLOP/s; memory %s, at least %s (+%.1f %%); "
-                  "weights %s\n",
+                  "weights %s; inputs copied: %u of %u\n",
                   when, graph->graph->node_count, format_ns(graph->run_ns).text, format_ns(inspect_total_ns(graph)).text,
                   inspect_total_flop(graph) / 1e9, rate(inspect_total_flop(graph), graph->run_ns),
                   format_bytes((double)graph->planned_bytes).text, format_bytes((double)graph->bound_bytes).text, over,
-                  format_bytes((double)graph->model_bytes).text);
+                  format_bytes((double)graph->model_bytes).text, graph->copied, graph->graph->input_count);
 }
 
 /* Of a file that is quantised: nothing is in floats there without a word. */
@@ -167,10 +167,11 @@ graph_json(const struct inspected_graph *graph)
     for (uint32_t n = 0; n < graph->graph->node_count; n++) {
         (void)json_array_append_new(nodes, node_json(graph, n));
     }
-    return json_pack("{s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:o}", "run_ns", graph->run_ns, "steps_ns", inspect_total_ns(graph),
-                     "ends_ns", graph->ends_ns, "flop", inspect_total_flop(graph), "planned_bytes",
+    return json_pack("{s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:i, s:i, s:o}", "run_ns", graph->run_ns, "steps_ns",
+                     inspect_total_ns(graph), "ends_ns", graph->ends_ns, "flop", inspect_total_flop(graph), "planned_bytes",
                      (json_int_t)graph->planned_bytes, "bound_bytes", (json_int_t)graph->bound_bytes, "model_bytes",
-                     (json_int_t)graph->model_bytes, "nodes", nodes);
+                     (json_int_t)graph->model_bytes, "inputs", (int)graph->graph->input_count, "inputs_copied",
+                     (int)graph->copied, "nodes", nodes);
 }
 
 static json_t *
