@@ -4,18 +4,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <inttypes.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/align.h"
+#include "base/clock.h"
 
 /* ---- Options ---------------------------------------------------------------------------------- */
 
@@ -177,24 +180,99 @@ bench_pin(const int *cpus, uint32_t count)
     LEAT_MUST(sched_setaffinity(0, sizeof(set), &set) == 0);
 }
 
-uint64_t
-bench_stolen_ns(int cpu)
-{
-    const uint64_t ticks_s = (uint64_t)sysconf(_SC_CLK_TCK);
-    FILE *file = fopen("/proc/stat", "r");
-    char line[1024];
-    uint64_t stolen = 0, found = 0;
-    int number;
+typedef float speed_vector __attribute__((vector_size(16)));
+enum { SPEED_CHAINS = 10, SPEED_STEPS = 1000000, SPEED_TRIES = 12 };
+static const double speed_full = 0.9;
 
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        if (sscanf(line, "cpu%d %*u %*u %*u %*u %*u %*u %*u %" SCNu64, &number, &found) == 2 && number == cpu) {
-            stolen = found;
+struct speed {
+    pthread_t thread;
+    int cpu;
+    atomic_uint *waiting; /* for so many to come */
+    uint64_t took_ns;
+};
+
+/* As many products as the ports of a core take: more chains than one product's latency has cycles. */
+static uint64_t
+multiply(uint32_t steps)
+{
+    speed_vector chains[SPEED_CHAINS];
+
+    for (uint32_t c = 0; c < SPEED_CHAINS; c++) {
+        chains[c] = (speed_vector){1, 1, 1, 1};
+    }
+    const uint64_t start_ns = leat_monotonic_ns();
+    for (uint32_t s = 0; s < steps; s++) {
+#pragma GCC unroll 10
+        for (uint32_t c = 0; c < SPEED_CHAINS; c++) {
+            chains[c] = chains[c] * 0.5f + 0.5f;
         }
     }
-    if (file != NULL) {
-        (void)fclose(file);
+    for (uint32_t c = 0; c < SPEED_CHAINS; c++) {
+        __asm__ volatile("" : : "x"(chains[c]));
     }
-    return stolen * UINT64_C(1000000000) / ticks_s;
+    return leat_monotonic_ns() - start_ns;
+}
+
+uint64_t
+bench_multiply(void)
+{
+    return multiply(SPEED_STEPS / 10);
+}
+
+static void *
+speed_run(void *argument)
+{
+    struct speed *speed = argument;
+
+    bench_pin(&speed->cpu, 1);
+    (void)atomic_fetch_sub(speed->waiting, 1);
+    while (atomic_load(speed->waiting) > 0) {
+        leat_spin_pause();
+    }
+    speed->took_ns = multiply(SPEED_STEPS);
+    return NULL;
+}
+
+/* The longest and, in *least_ns, the shortest so far. */
+static uint64_t
+speed_try(const int *cpus, uint32_t count, uint64_t *least_ns)
+{
+    struct speed speeds[BENCH_CPUS_MAX];
+    atomic_uint waiting = count;
+    uint64_t longest_ns = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        speeds[i] = (struct speed){.cpu = cpus[i], .waiting = &waiting};
+        LEAT_MUST(pthread_create(&speeds[i].thread, NULL, speed_run, &speeds[i]) == 0);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        LEAT_MUST(pthread_join(speeds[i].thread, NULL) == 0);
+        longest_ns = speeds[i].took_ns > longest_ns ? speeds[i].took_ns : longest_ns;
+        *least_ns = *least_ns == 0 || speeds[i].took_ns < *least_ns ? speeds[i].took_ns : *least_ns;
+    }
+    return longest_ns;
+}
+
+double
+bench_speed(const int *cpus, uint32_t count)
+{
+    static uint64_t least_ns; /* of all calls */
+    double fastest = 0;
+
+    LEAT_ASSERT(count <= BENCH_CPUS_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        (void)speed_try(&cpus[i], 1, &least_ns);
+    }
+    for (uint32_t t = 0; t < SPEED_TRIES && fastest < speed_full; t++) {
+        const struct timespec nap = {.tv_nsec = 10000000};
+        const uint64_t longest_ns = speed_try(cpus, count, &least_ns);
+        const double slowest = (double)least_ns / (double)longest_ns;
+        fastest = slowest > fastest ? slowest : fastest;
+        if (fastest < speed_full) {
+            (void)nanosleep(&nap, NULL);
+        }
+    }
+    return fastest;
 }
 
 pid_t

@@ -46,10 +46,13 @@ bool bench_is_listed(const char *list, const char *name);
 void bench_pin(const int *cpus, uint32_t count);
 
 /*
- * How long other guests of the host have had this CPU since it started, as the kernel counts it: in ticks of 10 ms as a rule, so
- * that less than one may not be seen. 0 where it is not told.
+ * How fast the slowest of CPUs multiplies, all at the same time, beside the fastest that any was seen to in this process:
+ * 1 for cores of their own, 0.5 to 0.7 where a hyperthread beside one has work, perhaps another guest's, of which the host
+ * tells nothing. Tried again for up to 200 ms, as others' threads may still spin. One thread at a time.
  */
-uint64_t bench_stolen_ns(int cpu);
+double bench_speed(const int *cpus, uint32_t count);
+/* What about 0.3 ms of that take on this CPU, in ns; touches no memory. */
+uint64_t bench_multiply(void);
 
 /* A child that dies with this process. Returns 0 in the child, as fork does. */
 pid_t bench_fork(void);
