@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/align.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/depthwise.h"
 #include "kernels/cpu/direct.h"
@@ -528,6 +529,7 @@ whole_image_sums(struct cpu_builder *b, const struct cpu_whole_image *image, flo
     struct leat_elements elements;
     float *numbers = calloc(2 * channels, sizeof(*numbers));
 
+    LEAT_ASSERT(bias == NULL || leat_value_in_place(bias));
     if (numbers == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
     }

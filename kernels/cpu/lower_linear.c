@@ -219,6 +219,7 @@ bias_vector(const struct leat_value *c, float beta, int64_t columns, float *vect
     if (c->data == NULL || (count != 1 && !by_column)) {
         return false;
     }
+    LEAT_ASSERT(leat_value_in_place(c));
     for (int64_t i = 0; i < columns; i++) {
         vector[i] = beta * ((const float *)c->data)[count == 1 ? 0 : i];
     }

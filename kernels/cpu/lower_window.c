@@ -112,6 +112,7 @@ lower_quantised(struct cpu_builder *b, const struct geometry *geometry, const dn
     if (!b->quantised[b->node - b->graph->nodes] || (bias != NULL && bias->data == NULL)) {
         return LEAT_AGAIN;
     }
+    LEAT_ASSERT(bias == NULL || leat_value_in_place(bias));
     return cpu_lower_quantised(b, &(struct cpu_quantised){
                                       .channels = y->dims[1],
                                       .weights_mask = grouped ? 3 : 1,

@@ -178,7 +178,10 @@ LEAT_MUST_CHECK enum leat_status cpu_table(struct cpu_builder *b, uint32_t value
 /* A constant value as `pack` writes it. */
 LEAT_MUST_CHECK enum leat_status cpu_constant_packed(struct cpu_builder *b, uint32_t value, cpu_pack pack,
                                                      size_t bytes, uint32_t *ret_tensor);
-/* leat_value_open(), where the model's limit leaves room for it. */
+/*
+ * leat_value_open(), where the model's limit leaves room for it. For weights of products and tables, which alone stay where they
+ * lie in a file (kernels/onnx/import.c); every other constant is leat_value_in_place().
+ */
 LEAT_MUST_CHECK enum leat_status cpu_open_constant(struct cpu_builder *b, const struct leat_value *value,
                                                    struct leat_elements *ret);
 /* `count` floats that the lowering computed; copied. */
