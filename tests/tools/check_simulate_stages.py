@@ -85,6 +85,64 @@ def check_forecasts():
         assert run("--scaler", "fa2,leat,themis", "--forecast", NETWORK, "--threads", threads)[1] == told[NETWORK]
 
 
+APPLICATIONS = "application,alpha,beta,gamma,zeta,max_batch,max_cores,items_min,items_max\n"
+
+
+def stage(name, application, sources, each=None):
+    return {"name": name, "application": application, "inputs": {f"in{n}": source for n, source in enumerate(sources)}} | (
+        {"each": each} if each else {})
+
+
+def graph(name, stages, outputs, latency_ms=None):
+    return write(name, json.dumps({"stages": stages, "outputs": {f"out{n}": output for n, output in enumerate(outputs.split())}} | (
+        {"latency_ms": latency_ms} if latency_ms else {})))
+
+
+def check_graphs():
+    """A chain as the daemon takes it is the chain of the table; what fans out, joins and repeats takes its longest way."""
+    with open(f"{DATA}/stages.csv") as file:
+        rows = [r for r in csv.DictReader(file) if r["pipeline"] == "nlp"]
+    keys = HEAD.strip().split(",")
+    write("apps.csv", "application," + HEAD + "".join(f"app{n}," + ",".join(r[k] for k in keys) + "\n" for n, r in enumerate(rows)))
+    chain = graph("chain.json", [stage(f"s{n}", f"app{n}", [f"s{n - 1}.y" if n else "input.x"]) for n in range(len(rows))],
+                  f"s{len(rows) - 1}.y", 2550)
+    load = ("--trace", f"{DATA}/nlp.rates", "--duration", "60s", "--json")
+    table = json.loads(leat("--stages", f"{DATA}/stages.csv", "--pipeline", "nlp", "--objective", "2550ms", *load))
+    said = json.loads(leat("--stages", "apps.csv", "--graph", chain, *load))
+    assert len(rows) == 3 and said["results"] == table["results"] and said["graphs"][0]["objective_ns"] == 2550 * 10**6
+
+    write("apps.csv", APPLICATIONS + "find,0,0,0,10,1,1,0,1\nwide,0,0,0,35,1,1,0,1\ncrop,0,10,0,0,4,1,2,2\njoin,0,0,0,5,1,1,0,1\n")
+    both = [stage("find", "find", ["input.x"]), stage("wide", "wide", ["find.y"]), stage("crop", "crop", ["find.crops"], "find.crops"),
+            stage("join", "join", ["wide.y", "find.y"])]
+    write("calm.txt", "0.01\n" * 1000)
+    calm = ("--stages", "apps.csv", "--trace", "calm.txt", "--json", "--scaler", "none", "--drop", 0)
+    for late in (0, 1):
+        result = json.loads(leat(*calm, "--graph", graph("both.json", both, "join.y crop.y", 50 - late)))["results"][0]
+        assert result["latency_p50_ns"][0] == 50 * 10**6 and result["violation_share"][0] == late, result
+    result = json.loads(leat(*calm, "--graph", graph("crops.json", both[:1] + both[2:3], "crop.y"), "--objective", "1s"))["results"][0]
+    assert result["latency_p50_ns"][0] == 30 * 10**6, result
+
+    # Two on one box: one asks for five times what its stage carries, by a trace of its own.
+    write("busy.txt", "500\n" * 60)
+    for cores, least, most in ((3, 0.3, 1), (16, 0, 0.05)):
+        said = json.loads(leat("--stages", "apps.csv", "--graph", graph("one.json", both[:1], "find.y", 200), "--graph",
+                               graph("two.json", both[:1], "find.y", 200) + ",busy.txt", "--trace", "calm.txt", "--duration", "60s", "--cores",
+                               cores, "--scaler", "leat", "--json", "--start-delay", "1ms"))
+        result = said["results"][0]
+        assert least <= result["violation_share_worst"][0] <= most and result["cores_max"][0] <= cores + 1e-6, result
+        assert [g["trace"] for g in said["graphs"]] == [None, "busy.txt"]
+
+    leat(*calm[:4], "--scaler", "leat,themis", "--graph", "both.json", code=1, says=["themis", "one after another"])
+    leat(*calm, "--graph", chain, code=1, says=["apps.csv", "app0"])
+    leat(*calm, "--graph", "crops.json", code=1, says=["crops.json", "latency_ms"])
+    leat(*calm, "--graph", "crops.json", "--objective", "1s", "--pipeline", "x", code=2, says=["--graph"])
+    leat(*calm, "--graph", write("bad.json", "{"), code=1, says=["bad.json"])
+    leat(*calm, "--graph", graph("self.json", [stage("find", "find", ["find.y"])], "find.y", 50), code=1, says=["self.json", "find"])
+    leat(*calm, "--graph", "both.json,nowhere.txt", code=1, says=["nowhere.txt"])
+    write("apps.csv", "application," + HEAD + "find,0,0,0,10,1,1\ncrop,0,10,0,0,4,1\n")
+    leat(*calm, "--graph", "crops.json", "--objective", "1s", code=1, says=["crop", "items_min"])
+
+
 def check_errors():
     leat("--stages", "one.csv", code=2, says=["--objective"])
     leat("--stages", "one.csv", "--objective", "100ms", code=2, says=["--trace"])
@@ -107,4 +165,5 @@ with tempfile.TemporaryDirectory() as folder:
     check_files()
     check_by_hand()
     check_forecasts()
+    check_graphs()
     check_errors()

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     The simulator of scaled stages waits as queueing theory says, loses no query, accounts for cores and delays, and repeats
- *          itself; on the paper's trace leat violates a tenth of what FA2 and Sponge do, at no more cores than Themis.
+ *          itself; on the paper's trace leat violates a tenth of what FA2 and Sponge do, at no more cores than Themis. Stages
+ *          that fan out, join and repeat take what can be worked out by hand; a graph that is a chain does what the chain does;
+ *          several pipelines share one box and its cores, and where nobody scales do not know of each other.
  * Method   Erlang's distribution of waits before one server with constant times; runs of all scalers on a machine's delays
- *          that are 0, long and in between; the trace of the paper's experiments (tests/sched/data/themis).
+ *          that are 0, long and in between; the trace of the paper's experiments (tests/sched/data/themis); graphs of constant
+ *          times, and random ones.
  */
 #include <math.h>
 #include <string.h>
@@ -18,9 +21,13 @@
 static struct stages_options
 options_of(const struct leat_themis_pipeline *pipeline, enum stages_scaler scaler, const struct rates *rates, uint64_t seed)
 {
-    return (struct stages_options){.pipeline = pipeline,
+    static struct stages_pipeline chain; /* of the last one */
+
+    stages_chain(pipeline, &chain);
+    chain.arrivals = (struct arrivals){.kind = ARRIVALS_RATES, .rates = rates, .dispersion = 1};
+    return (struct stages_options){.pipelines = &chain,
+                                   .pipeline_count = 1,
                                    .scaler = scaler,
-                                   .arrivals = {.kind = ARRIVALS_RATES, .rates = rates, .dispersion = 1},
                                    .duration_ns = (uint64_t)rates->steps[rates->count - 1].end_s * SECOND_NS,
                                    .seed = seed,
                                    .start_ns = 5 * SECOND_NS,
@@ -85,7 +92,7 @@ check_sums(const struct stages_options *options, const struct stages_result *res
         arrived += result->seconds[n].arrived;
         violated += result->seconds[n].violated;
         core_s += result->seconds[n].used;
-        EXPECT(result->seconds[n].used > 0.999 * options->pipeline->stage_count);
+        EXPECT(result->seconds[n].used > 0.999 * options->pipelines[0].table.stage_count);
     }
     EXPECT(arrived == result->queries && violated == result->late + result->dropped);
     EXPECT(fabs(core_s - result->core_s) < 1e-6 * core_s);
@@ -123,6 +130,288 @@ test_nothing_is_lost(void)
             stages_result_free(&again);
         }
     }
+}
+
+/* ---- Graphs, by hand --------------------------------------------------------------------------------- */
+
+/* Constant times, each alone, unless `batch` and `each_ms` say otherwise: zeta_ms + each_ms b. */
+struct hand_stage {
+    double zeta_ms, each_ms;
+    uint32_t batch, after;
+    struct stages_items items;
+};
+
+static struct stages_pipeline
+graph_of(const struct hand_stage *stages, uint32_t count, uint32_t objective_ms)
+{
+    struct stages_pipeline pipeline = {.table = {.stage_count = count, .objective_ms = objective_ms}, .weight = 1};
+
+    for (uint32_t s = 0; s < count; s++) {
+        const bool once = stages[s].items.max == 0 && stages[s].items.same == 0;
+        pipeline.table.stages[s] = (struct leat_themis_stage){
+            .latency = {.beta_ms = stages[s].each_ms, .zeta_ms = stages[s].zeta_ms}, .batch_max = stages[s].batch, .cores_max = 1};
+        pipeline.after[s] = stages[s].after;
+        pipeline.items[s] = once ? (struct stages_items){1, 1, s} : stages[s].items;
+    }
+    return pipeline;
+}
+
+/* One instance each, of one core; nothing is dropped. */
+static struct stages_result
+serve_at(const struct stages_pipeline *graph, const double *times_s, size_t count, double drop_multiple)
+{
+    struct stages_pipeline pipeline = *graph;
+    struct stages_result result;
+
+    pipeline.arrivals = (struct arrivals){.kind = ARRIVALS_FILE, .times_s = times_s, .time_count = count};
+    const struct stages_options options = {.pipelines = &pipeline,
+                                           .pipeline_count = 1,
+                                           .scaler = STAGES_NONE,
+                                           .duration_ns = 1000 * SECOND_NS,
+                                           .seed = leat_test_seed,
+                                           .drop_multiple = drop_multiple,
+                                           .leat = LEAT_SCALER_OPTIONS_INIT,
+                                           .leat_period_ns = SECOND_NS / 10,
+                                           .box_cores = 8};
+    EXPECT(stages_simulate(&options, &result) == LEAT_OK);
+    check_sums(&options, &result);
+    EXPECT(result.queries == count);
+    free(result.seconds);
+    result.seconds = NULL;
+    return result;
+}
+
+/* That the k-th shortest of all latencies is so long, to the nanosecond that arrivals are cut to. */
+static void
+expect_latency(struct stages_pipeline *graph, const double *times_s, size_t count, size_t k, uint32_t ms)
+{
+    graph->table.objective_ms = ms;
+    EXPECT(serve_at(graph, times_s, count, 0).in_time >= k);
+    graph->table.objective_ms = ms - 1;
+    EXPECT(serve_at(graph, times_s, count, 0).in_time < k);
+}
+
+static void
+test_graphs_by_hand(void)
+{
+    static const double one[] = {1}, two[] = {1, 1.01}, both[] = {1, 1}, three[] = {1, 1, 1};
+    /* A, then B and C, then D: the longer way counts. */
+    static const struct hand_stage diamond[] = {{10, 0, 1, 0, {0}}, {20, 0, 1, 1, {0}}, {35, 0, 1, 1, {0}}, {5, 0, 1, 6, {0}}};
+    struct stages_pipeline graph = graph_of(diamond, 4, 1000);
+
+    EXPECT(serve_at(&graph, one, 1, 0).p99_ns == 50000000);
+    expect_latency(&graph, one, 1, 1, 50);
+    /* A 10..20, C busy to 45, then to 80, and D to 85: the second takes 75. */
+    graph.table.objective_ms = 74;
+    EXPECT(serve_at(&graph, two, 2, 0).in_time == 1 && serve_at(&graph, two, 2, 0).p50_ns == 50000000);
+    graph.table.objective_ms = 76;
+    EXPECT(serve_at(&graph, two, 2, 0).in_time == 2);
+
+    /* Without D it is answered when both have ended. */
+    graph = graph_of(diamond, 3, 1000);
+    EXPECT(serve_at(&graph, one, 1, 0).p99_ns == 45000000);
+
+    /* Two that wait for nobody, and one for both. */
+    static const struct hand_stage join[] = {{10, 0, 1, 0, {0}}, {30, 0, 1, 0, {0}}, {5, 0, 1, 3, {0}}};
+    graph = graph_of(join, 3, 1000);
+    EXPECT(serve_at(&graph, one, 1, 0).p99_ns == 35000000);
+
+    /* Three items in batches of two: 20 and 10; in one of four: 30 + 1; none: it ends as it begins. */
+    struct hand_stage repeat[] = {{10, 0, 1, 0, {0}}, {1, 10, 2, 1, {3, 3, 1}}, {5, 0, 1, 2, {0}}};
+    graph = graph_of(repeat, 3, 1000);
+    EXPECT(serve_at(&graph, one, 1, 0).p99_ns == 10000000 + 21000000 + 11000000 + 5000000);
+    repeat[1].batch = 4;
+    graph = graph_of(repeat, 3, 1000);
+    EXPECT(serve_at(&graph, one, 1, 0).p99_ns == 10000000 + 31000000 + 5000000);
+    repeat[1].items = (struct stages_items){0, 0, 1};
+    graph = graph_of(repeat, 3, 1000);
+    EXPECT(serve_at(&graph, one, 1, 0).p99_ns == 15000000);
+    /* Of three queries at once items come at 10, 20 and 30: three run to 41, four, one of them the third's, to 82, two to 103. */
+    repeat[1].items = (struct stages_items){3, 3, 1};
+    graph = graph_of(repeat, 3, 1000);
+    expect_latency(&graph, three, 3, 1, 46);
+    expect_latency(&graph, three, 3, 2, 87);
+    expect_latency(&graph, three, 3, 3, 108);
+
+    /* B is free at 110, too late for the second, which is dropped; C had its part long before. */
+    static const struct hand_stage dropping[] = {{10, 0, 1, 0, {0}}, {100, 0, 1, 1, {0}}, {10, 0, 1, 1, {0}}};
+    graph = graph_of(dropping, 3, 50);
+    const struct stages_result result = serve_at(&graph, both, 2, 1);
+    EXPECT(result.dropped == 1 && result.late == 1 && result.in_time == 0);
+}
+
+/* Numbers of items are all as frequent, and the same for stages that repeat for the same things. */
+static void
+test_items(void)
+{
+    enum { COUNT = 900 };
+    static double times_s[COUNT];
+    const struct hand_stage stages[] = {
+        {10, 0, 1, 0, {0}}, {0, 10, 4, 1, {0, 2, 1}}, {0, 10, 4, 1, {0, 2, 1}}, {5, 0, 1, 6, {0}}};
+    static const uint32_t objectives_ms[] = {15, 25, 35};
+    struct stages_pipeline graph = graph_of(stages, 4, 1000);
+
+    for (uint32_t q = 0; q < COUNT; q++) {
+        times_s[q] = 1 + q;
+    }
+    for (uint32_t items = 0; items < 3; items++) {
+        graph.table.objective_ms = objectives_ms[items];
+        EXPECT(fabs((double)serve_at(&graph, times_s, COUNT, 0).in_time / COUNT - (items + 1) / 3.0) < 0.08);
+    }
+    /* Of three in a row that have none the last two end within the first's end. */
+    const struct hand_stage none[] = {
+        {10, 0, 1, 0, {0}}, {9, 0, 1, 1, {0, 0, 1}}, {9, 0, 1, 3, {0, 0, 2}}, {9, 0, 1, 7, {0, 0, 3}}, {5, 0, 1, 15, {0}}};
+    struct stages_pipeline nothing = graph_of(none, 5, 1000);
+    EXPECT(serve_at(&nothing, times_s, COUNT, 0).p99_ns == 15000000);
+    graph.items[2].same = 2; /* each its own: more often has one of them some */
+    graph.table.objective_ms = 15;
+    EXPECT(fabs((double)serve_at(&graph, times_s, COUNT, 0).in_time / COUNT - 1 / 9.0) < 0.05);
+}
+
+/* ---- Graphs, at random ------------------------------------------------------------------------------- */
+
+static void
+expect_equal(const struct stages_result *a, const struct stages_result *b)
+{
+    EXPECT(a->in_time == b->in_time && a->late == b->late && a->dropped == b->dropped && a->left == b->left);
+    EXPECT(a->p50_ns == b->p50_ns && a->p99_ns == b->p99_ns && a->core_s == b->core_s);
+    EXPECT(a->starts == b->starts && a->resizes == b->resizes && a->decisions == b->decisions);
+}
+
+/* A graph that is no chain by its edges, and one by what they mean, does what the chain does, to the bit. */
+static void
+test_chains(void)
+{
+    struct rates_step steps[] = {{20, 20}, {40, 80}, {60, 20}};
+    const struct rates rates = {steps, 3};
+
+    for (uint32_t p = 0; p < THEMIS_PIPELINES; p++) {
+        for (uint32_t leat = 0; leat < 2; leat++) {
+            struct stages_options options = options_of(&themis_pipelines[p], leat ? STAGES_LEAT : STAGES_NONE, &rates, p);
+            struct stages_pipeline graph = *options.pipelines;
+            struct stages_result chain, same;
+            options.noise_share = 0.1;
+            EXPECT(stages_simulate(&options, &chain) == LEAT_OK);
+            for (uint32_t s = 0; s < graph.table.stage_count; s++) {
+                graph.after[s] = (1u << s) - 1;
+            }
+            options.pipelines = &graph;
+            EXPECT(stages_is_chain(&graph) == (graph.table.stage_count <= 2));
+            EXPECT(stages_simulate(&options, &same) == LEAT_OK);
+            expect_equal(&chain, &same);
+            stages_result_free(&chain);
+            stages_result_free(&same);
+        }
+    }
+}
+
+static struct stages_pipeline
+random_graph(uint64_t *random, const struct rates *rates)
+{
+    struct stages_pipeline graph = {.weight = 1 + (uint32_t)(leat_test_random(random) % 3)};
+
+    graph.table.stage_count = 1 + (uint32_t)(leat_test_random(random) % 5);
+    graph.table.objective_ms = 100 + (uint32_t)(leat_test_random(random) % 900);
+    for (uint32_t s = 0; s < graph.table.stage_count; s++) {
+        graph.table.stages[s] = (struct leat_themis_stage){
+            .latency = {.alpha_ms = (double)(leat_test_random(random) % 10), .zeta_ms = 1 + (double)(leat_test_random(random) % 10)},
+            .batch_max = 1 + (uint32_t)(leat_test_random(random) % 8),
+            .cores_max = 1 + (uint32_t)(leat_test_random(random) % 4)};
+        graph.after[s] = (uint32_t)leat_test_random(random) & ((1u << s) - 1);
+        graph.items[s] = (struct stages_items){1, 1, s};
+        if (s > 0 && leat_test_random(random) % 4 == 0) {
+            const uint32_t most = 1 + (uint32_t)(leat_test_random(random) % 4);
+            graph.items[s] = (struct stages_items){(uint32_t)(leat_test_random(random) % (most + 1)), most, s};
+        }
+    }
+    graph.arrivals = (struct arrivals){.kind = ARRIVALS_RATES, .rates = rates, .dispersion = 1};
+    return graph;
+}
+
+/* Several graphs on one box: nothing is lost, runs repeat, and without a scaler each fares as if it were alone. */
+static void
+test_graphs_at_random(void)
+{
+    struct rates_step steps[] = {{10, 30}, {20, 5}, {30, 60}};
+    const struct rates rates = {steps, 3};
+    uint64_t random = leat_test_seed;
+
+    for (uint32_t round = 0; round < LEAT_TEST_ROUNDS(20); round++) {
+        struct stages_pipeline graphs[3];
+        const uint32_t count = 1 + round % 3;
+        uint32_t stages = 0;
+        for (uint32_t g = 0; g < count; g++) {
+            graphs[g] = random_graph(&random, &rates);
+            stages += graphs[g].table.stage_count;
+        }
+        for (uint32_t leat = 0; leat < 2; leat++) {
+            struct stages_options options =
+                options_of(&themis_pipelines[0], leat ? STAGES_LEAT : STAGES_NONE, &rates, leat_test_random(&random));
+            struct stages_result result, again;
+            uint64_t queries = 0, in_time = 0;
+            options.pipelines = graphs;
+            options.pipeline_count = count;
+            options.drop_multiple = round % 2;
+            options.box_cores = stages + (uint32_t)(leat_test_random(&random) % 30);
+            options.start_ns = options.resize_ns = 0;
+            EXPECT(stages_simulate(&options, &result) == LEAT_OK && stages_simulate(&options, &again) == LEAT_OK);
+            expect_equal(&result, &again);
+            EXPECT(result.in_time + result.late + result.dropped + result.left == result.queries);
+            for (uint32_t g = 0; g < count; g++) {
+                queries += result.shares[g].queries;
+                in_time += result.shares[g].in_time;
+            }
+            EXPECT(queries == result.queries && in_time == result.in_time);
+            for (uint32_t g = 0; g < count && !leat; g++) {
+                struct stages_options alone = options;
+                struct stages_result own;
+                alone.pipelines = &graphs[g];
+                alone.pipeline_count = 1;
+                alone.seed = options.seed + g * UINT64_C(0x9e3779b97f4a7c15);
+                EXPECT(stages_simulate(&alone, &own) == LEAT_OK);
+                EXPECT(own.queries == result.shares[g].queries && own.in_time == result.shares[g].in_time);
+                stages_result_free(&own);
+            }
+            stages_result_free(&result);
+            stages_result_free(&again);
+        }
+    }
+}
+
+/* One stage of 10 ms each: five cores carry what two ask for, 250 and 50 a second; on three nobody is left with nothing. */
+static void
+test_sharing(void)
+{
+    const struct hand_stage stage = {10, 0, 1, 0, {0}};
+    struct rates_step much = {60, 250}, little = {60, 40};
+    const struct rates rates[] = {{&much, 1}, {&little, 1}};
+    struct stages_pipeline graphs[] = {graph_of(&stage, 1, 200), graph_of(&stage, 1, 200)};
+
+    for (uint32_t cores = 3; cores <= 8; cores += 5) {
+        struct stages_options options = options_of(&themis_pipelines[0], STAGES_LEAT, &rates[0], leat_test_seed);
+        struct stages_result result;
+        for (uint32_t g = 0; g < 2; g++) {
+            graphs[g].arrivals = (struct arrivals){.kind = ARRIVALS_RATES, .rates = &rates[g], .dispersion = 1};
+        }
+        options.pipelines = graphs;
+        options.pipeline_count = 2;
+        options.box_cores = cores;
+        options.start_ns = options.resize_ns = 0;
+        EXPECT(stages_simulate(&options, &result) == LEAT_OK);
+        for (uint32_t n = 0; n < result.second_count; n++) {
+            EXPECT(result.seconds[n].used <= cores + 1e-6);
+        }
+        const double lost[] = {1 - (double)result.shares[0].in_time / (double)result.shares[0].queries,
+                               1 - (double)result.shares[1].in_time / (double)result.shares[1].queries};
+        EXPECT(lost[1] < 0.05 && (cores == 3 ? lost[0] > 0.15 : lost[0] < 0.05)); /* two of three cores carry 200 of 250 */
+        stages_result_free(&result);
+    }
+    struct stages_pipeline join = graph_of((const struct hand_stage[]){stage, stage}, 2, 200);
+    struct stages_options options = options_of(&themis_pipelines[0], STAGES_THEMIS, &rates[0], 1);
+    struct stages_result result;
+    join.arrivals = graphs[0].arrivals;
+    options.pipelines = &join;
+    EXPECT(stages_simulate(&options, &result) == LEAT_ERR_UNSUPPORTED);
 }
 
 /* ---- The paper's trace --------------------------------------------------------------------------------- */
@@ -171,6 +460,11 @@ main(int argc, char **argv)
     EXPECT(argc == 2);
     test_waits_of_one_server();
     test_nothing_is_lost();
+    test_graphs_by_hand();
+    test_items();
+    test_chains();
+    test_graphs_at_random();
+    test_sharing();
     test_the_trace(argv[1]);
     return 0;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "runtime/pipeline_spec.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/simulate_course.h"
 #include "tools/cli/simulate_forecast.h"
@@ -16,6 +17,13 @@
 #define VERB      "simulate"
 #define SECOND_NS UINT64_C(1000000000)
 
+/* A pipeline as the daemon takes it. */
+struct graph {
+    char path[4096], *trace; /* NULL: as all */
+    struct leat_pipeline_spec spec;
+    struct rates rates; /* of a trace of its own */
+};
+
 struct scaling {
     struct course course;
     const char *stages_path, *pipeline_name, *forecast_name;
@@ -23,7 +31,11 @@ struct scaling {
     double noise_share, dispersion, deviations;
     bool whole_batches;
 
-    struct leat_themis_pipeline pipeline;
+    struct graph graphs[STAGES_PIPELINES_MAX];
+    uint32_t graph_count;
+
+    struct stages_pipeline pipelines[STAGES_PIPELINES_MAX];
+    uint32_t pipeline_count;
     struct forecaster forecaster;
 };
 
@@ -45,13 +57,19 @@ void
 simulate_stages_help(void)
 {
     (void)printf(
-        "usage: leat simulate --stages FILE --objective TIME --trace FILE [OPTION...]\n\n"
+        "usage: leat simulate --stages FILE [--objective TIME | --graph FILE...] --trace FILE [OPTION...]\n\n"
         "A pipeline of stages, each with instances of so many cores, under a load that changes: how many queries violate the\n"
         "objective, and how many cores that takes, by who scales it. Every figure is simulated. Needs no daemon.\n\n"
         "  --stages FILE           CSV with a row for each stage: alpha, beta, gamma, zeta (ms: a batch of b on c cores takes\n"
         "                          alpha b/c + beta b + gamma/c + zeta), max_batch, max_cores\n"
         "  --pipeline NAME         of several in the file, which then has a column pipeline\n"
-        "  --objective TIME        from arrival to the last stage's answer, such as 780ms; whole milliseconds\n\n"
+        "  --objective TIME        from arrival to the last stage's answer, such as 780ms; whole milliseconds\n"
+        "  --graph FILE[,TRACE]    a pipeline as `leat pipeline add` takes it: stages that fan out, join and repeat. Its latency_ms\n"
+        "                          is the objective, else --objective. Stages are then the rows of their applications, by a\n"
+        "                          column application, and what repeats has items_min to items_max items of a query, by\n"
+        "                          columns of these names. May be given up to 16 times: all share the cores of one box. With a\n"
+        "                          trace of its own it follows that. For --scaler none and leat, and chains for the others,\n"
+        "                          which do not share\n\n"
         "  --scaler NAME,...       to compare: none, fa2 (instances of one core), sponge (cores of one instance), themis (the\n"
         "                          paper's rules), leat (default: all but none)\n"
         "  --resize-delay TIME     from the order to new cores (default 100ms)\n"
@@ -87,6 +105,7 @@ static const struct option options[] = {
     {"stages", required_argument, NULL, 's'},
     {"pipeline", required_argument, NULL, 'p'},
     {"objective", required_argument, NULL, 'o'},
+    {"graph", required_argument, NULL, 'g'},
     {"resize-delay", required_argument, NULL, 'r'},
     {"start-delay", required_argument, NULL, 'b'},
     {"settle", required_argument, NULL, 't'},
@@ -102,6 +121,23 @@ static const struct option options[] = {
 };
 
 static bool
+take_graph(struct scaling *scaling, const char *text)
+{
+    struct graph *graph = &scaling->graphs[scaling->graph_count];
+
+    if (scaling->graph_count == STAGES_PIPELINES_MAX || strlen(text) >= sizeof(graph->path)) {
+        return false;
+    }
+    (void)strcpy(graph->path, text);
+    graph->trace = strchr(graph->path, ',');
+    if (graph->trace != NULL) {
+        *graph->trace++ = '\0';
+    }
+    scaling->graph_count++;
+    return true;
+}
+
+static bool
 take(struct course *course, int option)
 {
     struct scaling *scaling = scaling_of(course);
@@ -110,6 +146,7 @@ take(struct course *course, int option)
     case 's': scaling->stages_path = optarg; return true;
     case 'p': scaling->pipeline_name = optarg; return true;
     case 'o': return course_parse_ns(optarg, &scaling->objective_ns);
+    case 'g': return take_graph(scaling, optarg);
     case 'r': return course_parse_ns(optarg, &scaling->resize_ns);
     case 'b': return course_parse_ns(optarg, &scaling->start_ns);
     case 't': return parse_u64(optarg, 0, 1000000, &scaling->settle);
@@ -148,8 +185,11 @@ check(struct course *course)
     if (scaling->stages_path == NULL) {
         return usage_error(VERB, "--stages is needed");
     }
-    if (scaling->objective_ns == 0) {
+    if (scaling->objective_ns == 0 && scaling->graph_count == 0) {
         return usage_error(VERB, "--objective is needed");
+    }
+    if (scaling->pipeline_name != NULL && scaling->graph_count > 0) {
+        return usage_error(VERB, "--pipeline names stages in a row, and --graph has others");
     }
     if (scaling->objective_ns % 1000000 != 0 || scaling->objective_ns > 1000 * SECOND_NS) {
         return usage_error(VERB, "--objective: whole milliseconds, at most 1000 s");
@@ -160,15 +200,118 @@ check(struct course *course)
     return EXIT_DONE;
 }
 
+static enum leat_status
+read_spec(const char *path, struct leat_pipeline_spec *ret_spec)
+{
+    json_error_t error;
+    json_t *object = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+
+    if (object == NULL) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "%s:%d: %s", path, error.line, error.text);
+    }
+    const enum leat_status status = leat_pipeline_spec_read(object, ret_spec);
+    json_decref(object);
+    return status == LEAT_OK ? LEAT_OK : leat_err_prefix(status, "%s", path);
+}
+
+/* The first stage that repeats for the same things; its own place: none before. */
+static uint32_t
+first_alike(const struct leat_pipeline_spec *spec, uint32_t s)
+{
+    for (uint32_t other = 0; other < s && spec->stages[s].repeats; other++) {
+        const struct leat_pipeline_source *each = &spec->stages[other].each;
+        if (spec->stages[other].repeats && each->stage == spec->stages[s].each.stage &&
+            strcmp(each->tensor, spec->stages[s].each.tensor) == 0) {
+            return other;
+        }
+    }
+    return s;
+}
+
+static enum leat_status
+read_graph_stage(const char *path, const struct leat_pipeline_spec *spec, uint32_t s, struct stages_pipeline *pipeline)
+{
+    const struct leat_pipeline_spec_stage *stage = &spec->stages[s];
+    struct stages_items *items = &pipeline->items[s];
+
+    const enum leat_status status =
+        stages_table_find(path, stage->application, &pipeline->table.stages[s], &items->min, &items->max);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (stage->repeats && items->max == 0) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "%s: stage '%s' repeats, and columns items_min and items_max do not say how often",
+                         path, stage->name);
+    }
+    items->min = stage->repeats ? items->min : 1;
+    items->max = stage->repeats ? items->max : 1;
+    items->same = first_alike(spec, s);
+    pipeline->after[s] = stage->after;
+    return LEAT_OK;
+}
+
+/* With its own trace or all's. */
+static enum leat_status
+read_graph(const struct scaling *scaling, struct graph *graph, struct stages_pipeline *ret_pipeline)
+{
+    enum leat_status status = read_spec(graph->path, &graph->spec);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const uint64_t objective_ns = graph->spec.latency_ns > 0 ? graph->spec.latency_ns : scaling->objective_ns;
+    if (objective_ns == 0 || objective_ns % 1000000 != 0 || objective_ns > 1000 * SECOND_NS) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "%s: latency_ms, or else --objective, must be whole milliseconds, at most 1000 s",
+                         graph->path);
+    }
+    struct stages_pipeline pipeline = {.weight = 1};
+    pipeline.table.stage_count = graph->spec.stage_count;
+    pipeline.table.objective_ms = (uint32_t)(objective_ns / 1000000);
+    for (uint32_t s = 0; s < graph->spec.stage_count && status == LEAT_OK; s++) {
+        status = read_graph_stage(scaling->stages_path, &graph->spec, s, &pipeline);
+    }
+    if (status == LEAT_OK && graph->trace != NULL) {
+        status = rates_read(graph->trace, 0, &graph->rates);
+    }
+    *ret_pipeline = pipeline;
+    return status;
+}
+
+static enum leat_status
+read_pipelines(struct scaling *scaling)
+{
+    enum leat_status status = LEAT_OK;
+
+    scaling->pipeline_count = scaling->graph_count > 0 ? scaling->graph_count : 1;
+    if (scaling->graph_count == 0) {
+        struct leat_themis_pipeline table;
+        status = stages_table_read(scaling->stages_path, scaling->pipeline_name, &table);
+        if (status == LEAT_OK) {
+            table.objective_ms = (uint32_t)(scaling->objective_ns / 1000000);
+            stages_chain(&table, &scaling->pipelines[0]);
+        }
+    }
+    for (uint32_t g = 0; g < scaling->graph_count && status == LEAT_OK; g++) {
+        status = read_graph(scaling, &scaling->graphs[g], &scaling->pipelines[g]);
+    }
+    for (uint32_t p = 0; p < scaling->pipeline_count && status == LEAT_OK; p++) {
+        const struct graph *graph = &scaling->graphs[p];
+        scaling->pipelines[p].arrivals = (struct arrivals){
+            .kind = ARRIVALS_RATES,
+            .rates = graph->trace != NULL ? &graph->rates : &scaling->course.rates,
+            .dispersion = scaling->dispersion,
+        };
+    }
+    return status;
+}
+
 static int
 read_inputs(struct course *course)
 {
     struct scaling *scaling = scaling_of(course);
 
-    if (stages_table_read(scaling->stages_path, scaling->pipeline_name, &scaling->pipeline) != LEAT_OK) {
+    if (read_pipelines(scaling) != LEAT_OK) {
         return report_failure(VERB);
     }
-    scaling->pipeline.objective_ms = (uint32_t)(scaling->objective_ns / 1000000);
     if (scaling->forecast_name != NULL && !forecast_is(scaling, "oracle") && !forecast_is(scaling, "none") &&
         forecaster_open(scaling->forecast_name, &leat_backend_reference, (uint32_t)course->threads, &scaling->forecaster) != LEAT_OK) {
         return report_failure(VERB);
@@ -183,9 +326,9 @@ run(struct course *course, uint32_t subject, uint64_t seed, void *ret_result)
 {
     struct scaling *scaling = scaling_of(course);
     const struct stages_options asked = {
-        .pipeline = &scaling->pipeline,
+        .pipelines = scaling->pipelines,
+        .pipeline_count = scaling->pipeline_count,
         .scaler = (enum stages_scaler)subject,
-        .arrivals = {.kind = ARRIVALS_RATES, .rates = &course->rates, .dispersion = scaling->dispersion},
         .duration_ns = course->duration_ns,
         .seed = seed,
         .start_ns = scaling->start_ns,
@@ -219,10 +362,11 @@ free_result(void *result)
 
 /* ---- Results ----------------------------------------------------------------------------------- */
 
-enum quantity { VIOLATION, DROPPED, CORES, CORES_MOST, P50_NS, P99_NS, STARTS, RESIZES };
+enum quantity { VIOLATION, VIOLATION_WORST, DROPPED, CORES, CORES_MOST, P50_NS, P99_NS, STARTS, RESIZES };
 
 static const char *const keys[] = {
     [VIOLATION] = "violation_share",
+    [VIOLATION_WORST] = "violation_share_worst", /* of a pipeline */
     [DROPPED] = "dropped_share",
     [CORES] = "cores_mean",
     [CORES_MOST] = "cores_max",
@@ -241,6 +385,12 @@ value_of(const void *of, uint32_t key)
 
     switch ((enum quantity)key) {
     case VIOLATION: return (double)(result->queries - result->in_time) / queries;
+    case VIOLATION_WORST:
+        for (uint32_t p = 0; p < STAGES_PIPELINES_MAX; p++) {
+            const struct stages_share *share = &result->shares[p];
+            most = share->queries > 0 ? fmax(most, (double)(share->queries - share->in_time) / (double)share->queries) : most;
+        }
+        return most;
     case DROPPED: return (double)result->dropped / queries;
     case CORES: return result->core_s / result->second_count;
     case CORES_MOST:
@@ -273,9 +423,19 @@ describe(const struct course *course, char *text, size_t room)
     if (course->drop_multiple > 0) {
         (void)snprintf(drops, sizeof(drops), "dropped when %g objectives old", course->drop_multiple);
     }
+    if (scaling->pipeline_count > 1 || scaling->graph_count > 0) {
+        uint32_t stages = 0;
+        for (uint32_t p = 0; p < scaling->pipeline_count; p++) {
+            stages += scaling->pipelines[p].table.stage_count;
+        }
+        (void)snprintf(text, room, "%u pipelines of %u stages on %u cores, %s; cores take %s, instances %s",
+                       scaling->pipeline_count, stages, (uint32_t)scaling->cores, drops,
+                       format_ns((double)scaling->resize_ns).text, format_ns((double)scaling->start_ns).text);
+        return;
+    }
     (void)snprintf(text, room, "%s%s%u stages, objective %s, %s; cores take %s, instances %s",
                    scaling->pipeline_name != NULL ? scaling->pipeline_name : "", scaling->pipeline_name != NULL ? ", " : "",
-                   scaling->pipeline.stage_count, format_ns((double)scaling->objective_ns).text, drops,
+                   scaling->pipelines[0].table.stage_count, format_ns((double)scaling->objective_ns).text, drops,
                    format_ns((double)scaling->resize_ns).text, format_ns((double)scaling->start_ns).text);
 }
 
@@ -295,6 +455,25 @@ print_table(const struct course *course, const char *conditions)
         (void)printf(" %9s  %7.0f %7.0f\n", format_ns(course_spread_of(course, i, P99_NS).mean).text, course_spread_of(course, i, STARTS).mean,
                      course_spread_of(course, i, RESIZES).mean);
     }
+    for (uint32_t i = 0; i < course->subject_count && scaling_in(course)->pipeline_count > 1; i++) {
+        (void)printf("%s%-8s  %10.4f %% violations of the pipeline that has most\n", i == 0 ? "\n" : "", course_subject_name(course, i),
+                     100 * course_spread_of(course, i, VIOLATION_WORST).mean);
+    }
+}
+
+static json_t *
+list_graphs(const struct scaling *scaling)
+{
+    json_t *list = json_array();
+
+    for (uint32_t g = 0; g < scaling->graph_count; g++) {
+        const struct graph *graph = &scaling->graphs[g];
+        (void)json_array_append_new(list, json_pack("{s:s, s:s?, s:s, s:I, s:i}", "path", graph->path, "trace", graph->trace, "name",
+                                                    graph->spec.name, "objective_ns",
+                                                    (json_int_t)scaling->pipelines[g].table.objective_ms * 1000000, "stages",
+                                                    (int)graph->spec.stage_count));
+    }
+    return list;
 }
 
 static void
@@ -304,7 +483,8 @@ add_members(const struct course *course, json_t *object)
 
     set_member(object, "stages", json_string(scaling->stages_path));
     set_member(object, "pipeline", scaling->pipeline_name != NULL ? json_string(scaling->pipeline_name) : NULL);
-    set_member(object, "objective_ns", json_integer((json_int_t)scaling->objective_ns));
+    set_member(object, "graphs", scaling->graph_count > 0 ? list_graphs(scaling) : NULL);
+    set_member(object, "objective_ns", scaling->objective_ns > 0 ? json_integer((json_int_t)scaling->objective_ns) : NULL);
     set_member(object, "resize_delay_ns", json_integer((json_int_t)scaling->resize_ns));
     set_member(object, "start_delay_ns", json_integer((json_int_t)scaling->start_ns));
     set_member(object, "batches", json_string(scaling->whole_batches ? "whole" : "waiting"));
@@ -359,5 +539,8 @@ simulate_stages(int argc, char **argv)
                                .deviations = defaults.deviations};
     const int exit_code = course_main(&kind, &scaling.course, argc, argv);
     forecaster_close(&scaling.forecaster);
+    for (uint32_t g = 0; g < scaling.graph_count; g++) {
+        rates_free(&scaling.graphs[g].rates);
+    }
     return exit_code;
 }

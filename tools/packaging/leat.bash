@@ -29,7 +29,7 @@ _leat() {
                        --objective --violations --percentile --prediction-noise --service-noise --learn --rate --tolerance --json
                        --csv --svg --threads --help --profiles --accuracies --task --cores --statistic --variants --batch-max
                        --selector --policy --rate-step --workers --late --trace --trace-cycle --dispersion --burst-mean --load
-                       --window --duration --abort --late-svg --stages --pipeline --scaler --resize-delay --start-delay --settle
+                       --window --duration --abort --late-svg --stages --pipeline --graph --scaler --resize-delay --start-delay --settle
                        --deviations --hold --period --forecast --batches --drop --violations-svg
                        --autoscale --cpu-cores --inferentia-cores --gpus --headroom --load-weight' ;;
     policy) options='--profiles --accuracies --task --cores --statistic --variants --objective --workers --rates --output --mode
@@ -62,7 +62,7 @@ _leat() {
             [ "$verb" = simulate ] && options="last $options" ;;
     --load) options='known measured' files= ;;
     --by) options='simulation bound' files= ;;
-    --config|--socket|--state-dir|--input|--output|--inputs|--labels|--profile|--profiles|--accuracies|--policy|--trace|--sizes|--later-sizes|--prices|--course|--csv|--svg|--late-svg|--stages|--autoscale|--violations-svg) options= ;;
+    --config|--socket|--state-dir|--input|--output|--inputs|--labels|--profile|--profiles|--accuracies|--policy|--trace|--sizes|--later-sizes|--prices|--course|--csv|--svg|--late-svg|--stages|--graph|--autoscale|--violations-svg) options= ;;
     --scaler) options='none fa2 sponge themis leat' files= ;;
     --batches) options='waiting whole' files= ;;
     esac

@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tools/simulate/stages.h - discrete-event simulation of a pipeline whose stages are scaled while it serves.
+ * tools/simulate/stages.h - discrete-event simulation of pipelines whose stages are scaled while they serve.
  *
- * Model     A stage is one first-in-first-out queue before instances that are all alike; an instance runs one batch at a time, for as
- *           long as the stage's latency model says of its cores. Cores change some time after they are ordered, for batches that
+ * Model     A stage is one first-in-first-out queue before instances that are all alike; an instance runs one batch at a time, for
+ *           as long as the stage's latency model says of its cores. Cores change some time after they are ordered, for batches that
  *           begin from then on; an instance serves some time after it is ordered, and holds its cores from the order on. One
  *           that is given back goes when idle.
+ * Graphs    A pipeline's stages are a DAG, as the daemon's: a query is asked of a stage once all that this waits for have ended,
+ *           and answered once all stages have. A stage that repeats has a number of items of each query, none included, which
+ *           go into batches each by itself; the stage ends with the last of them.
+ * Sharing   Of several pipelines each has stages and arrivals of its own; leat decides about all of them together, for one
+ *           machine. The papers' scalers decide for each by itself, and know chains only.
  * Scalers   `leat` is the daemon's (sched/scaler.h). `themis` is the paper's (sched/scale_themis.h), `fa2` its horizontal half, `sponge`
  *           its vertical half on one instance a stage: they decide once a second by the last two seconds' rate, in whole
  *           queries. While instances start, Themis decides nothing, as the authors' program waits for them.
  * Batches   The authors' dispatcher waits until a batch is whole; leat's takes what is there when an instance is free.
- * Drops     A query is dropped when a stage would take it and it is as old as a multiple of the objective. It counts as a violation, like
- *           what is late, and what is still inside at the end.
+ * Drops     A query is dropped when a stage would take it and it is as old as a multiple of the objective: nothing of it is
+ *           asked any more. It counts as a violation, like what is late, and what is still inside at the end.
  * Repeats   All randomness follows from the seed; arrivals are the same for all scalers.
  * Units     Nanoseconds; rates in queries a second.
  */
@@ -35,12 +40,32 @@ enum stages_scaler {
 extern const char *const stages_scaler_names[STAGES_SCALERS];
 
 #define STAGES_INSTANCES_MAX 256u
+#define STAGES_PIPELINES_MAX LEAT_SCALER_APPLICATIONS_MAX
+#define STAGES_ITEMS_MAX     64u /* of one query, for one stage */
+
+/* Of a query for a stage: any number between these, each as often. */
+struct stages_items {
+    uint32_t min, max; /* to STAGES_ITEMS_MAX */
+    uint32_t same;     /* an earlier stage that has the same number, as it repeats for the same things; its own place: none has */
+};
+
+struct stages_pipeline {
+    struct leat_themis_pipeline table;     /* times, and the objective; each stage behind those that it waits for */
+    uint32_t after[LEAT_SCALE_STAGES_MAX]; /* bit p: it waits for stage p */
+    struct stages_items items[LEAT_SCALE_STAGES_MAX];
+    struct arrivals arrivals;
+    uint32_t weight; /* of its queries, where cores are too few; 1 and more */
+};
+
+/* Stages one after another, each asked once; weight 1. Arrivals are the caller's. */
+void stages_chain(const struct leat_themis_pipeline *table, struct stages_pipeline *ret_pipeline);
+bool stages_is_chain(const struct stages_pipeline *pipeline);
 
 struct stages_options {
-    const struct leat_themis_pipeline *pipeline;
+    const struct stages_pipeline *pipelines;
+    uint32_t pipeline_count; /* 1..STAGES_PIPELINES_MAX */
     enum stages_scaler scaler;
-    struct arrivals arrivals;
-    uint64_t duration_ns; /* of arrivals; it ends when all are answered, or an objective and a minute later */
+    uint64_t duration_ns; /* of arrivals; it ends when all are answered, or the longest objective and a minute later */
     uint64_t seed;
     uint64_t start_ns, resize_ns; /* from the order to a new instance, and to new cores */
     uint32_t settle_decisions;    /* of Themis, and of FA2 before it takes instances away */
@@ -59,8 +84,13 @@ struct stages_options {
     bool oracle; /* they are told what will come, whatever `forecast` is */
 };
 
+struct stages_share {
+    uint64_t queries, in_time;
+};
+
 struct stages_result {
     uint64_t queries, in_time, late, dropped, left;
+    struct stages_share shares[STAGES_PIPELINES_MAX]; /* of each pipeline */
     double core_s;                  /* held, from the first to the last arrival's second */
     uint64_t decisions, resizes, starts;
     uint64_t p50_ns, p99_ns;        /* of what was answered */
@@ -68,6 +98,7 @@ struct stages_result {
     uint32_t second_count;
 };
 
+/* LEAT_ERR_UNSUPPORTED: the scaler does not know such a pipeline. */
 LEAT_MUST_CHECK enum leat_status stages_simulate(const struct stages_options *options, struct stages_result *ret_result);
 void stages_result_free(struct stages_result *result); /* accepts zeros */
 

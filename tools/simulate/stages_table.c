@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/csv.h"
+#include "tools/simulate/stages.h"
 
 #define COEFFICIENT_MAX_MS 1e9
 #define LATENCY_MIN_NS     1000
@@ -34,10 +35,11 @@ read_stage(const struct leat_csv *csv, const uint32_t *columns, struct leat_them
     return status;
 }
 
+static const char *const column_names[] = {"alpha", "beta", "gamma", "zeta", "max_batch", "max_cores"};
+
 static enum leat_status
 read_rows(struct leat_csv *csv, const char *pipeline, struct leat_themis_pipeline *table)
 {
-    static const char *const names[] = {"alpha", "beta", "gamma", "zeta", "max_batch", "max_cores"};
     const uint32_t of = leat_csv_find(csv, "pipeline");
     uint32_t columns[6];
     enum leat_status status = LEAT_OK;
@@ -48,7 +50,7 @@ read_rows(struct leat_csv *csv, const char *pipeline, struct leat_themis_pipelin
                                           : "a column pipeline: which one is meant has to be said");
     }
     for (uint32_t i = 0; i < 6 && status == LEAT_OK; i++) {
-        status = leat_csv_need(csv, names[i], &columns[i]);
+        status = leat_csv_need(csv, column_names[i], &columns[i]);
     }
     while (status == LEAT_OK && (status = leat_csv_next(csv)) == LEAT_OK) {
         if (pipeline != NULL && strcmp(csv->fields[of], pipeline) != 0) {
@@ -82,6 +84,49 @@ stages_table_read(const char *path, const char *pipeline, struct leat_themis_pip
     if (status == LEAT_OK) {
         *ret_pipeline = table;
     }
+    return status;
+}
+
+static enum leat_status
+read_items(const struct leat_csv *csv, uint32_t *ret_min, uint32_t *ret_max)
+{
+    const uint32_t least = leat_csv_find(csv, "items_min"), most = leat_csv_find(csv, "items_max");
+
+    *ret_min = *ret_max = 0;
+    if (least == LEAT_CSV_NO_COLUMN && most == LEAT_CSV_NO_COLUMN) {
+        return LEAT_OK;
+    }
+    if (least == LEAT_CSV_NO_COLUMN || most == LEAT_CSV_NO_COLUMN) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "%s: of the columns items_min and items_max there is one only", csv->path);
+    }
+    enum leat_status status = leat_csv_integer(csv, most, 1, STAGES_ITEMS_MAX, ret_max);
+    return status == LEAT_OK ? leat_csv_integer(csv, least, 0, *ret_max, ret_min) : status;
+}
+
+enum leat_status
+stages_table_find(const char *path, const char *application, struct leat_themis_stage *ret_stage, uint32_t *ret_items_min,
+                  uint32_t *ret_items_max)
+{
+    uint32_t of, columns[6];
+    struct leat_csv csv;
+    enum leat_status status = leat_csv_open(path, &csv);
+
+    if (status != LEAT_OK) {
+        return status;
+    }
+    status = leat_csv_need(&csv, "application", &of);
+    for (uint32_t i = 0; i < 6 && status == LEAT_OK; i++) {
+        status = leat_csv_need(&csv, column_names[i], &columns[i]);
+    }
+    while (status == LEAT_OK && (status = leat_csv_next(&csv)) == LEAT_OK && strcmp(csv.fields[of], application) != 0) {
+    }
+    if (status == LEAT_OK) {
+        status = read_stage(&csv, columns, ret_stage);
+        status = status == LEAT_OK ? read_items(&csv, ret_items_min, ret_items_max) : status;
+    } else if (status == LEAT_AGAIN) {
+        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "%s: no row of application '%s'", path, application);
+    }
+    leat_csv_close(&csv);
     return status;
 }
 

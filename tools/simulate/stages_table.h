@@ -15,6 +15,13 @@ LEAT_MUST_CHECK enum leat_status stages_table_read(const char *path, const char 
                                                    struct leat_themis_pipeline *ret_pipeline);
 
 /*
+ * The row with that name in the column `application`, which such a file has instead; and what it says in the columns items_min and
+ * items_max of how many items a stage has that repeats, 0 where there are none.
+ */
+LEAT_MUST_CHECK enum leat_status stages_table_find(const char *path, const char *application, struct leat_themis_stage *ret_stage,
+                                                   uint32_t *ret_items_min, uint32_t *ret_items_max);
+
+/*
  * The same stages, one after another, on cores of one class, with no bounds on instances and no demand yet. *ret_latency_ns is what
  * their times lie in: the caller's to free.
  */
