@@ -180,10 +180,32 @@ add_instance(struct left *left, const struct leat_joint_stage *joint, struct lea
     return true;
 }
 
+/* Somebody is to have more than it has: what others have too many of is needed. */
+static bool
+any_rises(const struct leat_scaler_decision *decision)
+{
+    for (uint32_t a = 0; a < decision->count; a++) {
+        const struct leat_scaler_application *application = decision->applications[a];
+        for (uint32_t s = 0; s < application->joint.stage_count; s++) {
+            const struct leat_joint_choice *choice = &decision->answers[a].stages[s];
+            const struct leat_scaler_stage *stage = &application->stages[s];
+            const uint32_t cores = stage->ready * stage->cores +
+                                   stage->starting * application->joint.stages[s].cores_min;
+            if (choice->instances > stage->ready + stage->starting ||
+                choice->instances * choice->cores > cores) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* What there is keeps its place, but for one that is given back. */
 static void
 keep_instances(struct leat_scaler_decision *decision, struct left *left)
 {
+    const bool between = decision->options->between, rises = any_rises(decision);
+
     for (uint32_t a = 0; a < decision->count; a++) {
         struct leat_scaler_application *application = decision->applications[a];
         for (uint32_t s = 0; s < application->joint.stage_count; s++) {
@@ -193,7 +215,11 @@ keep_instances(struct leat_scaler_decision *decision, struct left *left)
             const uint32_t begun = stage->ready + stage->starting;
             struct leat_scaler_order *order = &application->orders[s];
             const uint32_t given_back = stage->ready > 0 && choice->instances < stage->ready ? stage->ready - 1 : choice->instances;
-            const uint32_t fewer = decision->options->between && given_back < begun ? begun : given_back;
+            application->spared[s] =
+                choice->instances < begun ? application->spared[s] + !between : 0;
+            const bool stays =
+                between || (!rises && application->spared[s] < decision->options->settle);
+            const uint32_t fewer = stays && given_back < begun ? begun : given_back;
             const uint32_t kept = stage->instances_min < stage->ready ? stage->instances_min : stage->ready;
             order->worker_class = begun > 0 ? stage->worker_class : choice->worker_class;
             order->instances = fewer < begun ? fewer : begun;

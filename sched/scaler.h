@@ -8,7 +8,8 @@
  * Up        Cores: the least price that carries the present rate, and what waits, in time with the instances that run.
  *           At once. Where nothing does in time, what does in twice the time, and so on; then what carries most.
  * Settle    Instances: as many as the least price of all takes to carry the highest rate of late, whatever runs now. They
- *           are ordered at once, and given back, one in a decision, once that highest rate has been forgotten. So a load that
+ *           are ordered at once, and given back, one in a decision, once that highest rate has been forgotten and fewer would have
+ *           sufficed for some decisions in a row, or where others need them. So a load that
  *           stays high ends up on more instances of fewer cores, which is where Amdahl's law makes them cheap.
  * Ties      None is given back where what there is carries as much for the same price, or a sixteenth less: one instance of two
  *           cores and two of one would take turns as rates and times of batches waver. That takes one solution more in a
@@ -78,6 +79,7 @@ struct leat_scaler_application {
     /* The scaler's. */
     struct leat_scaler_order orders[LEAT_SCALE_STAGES_MAX];
     uint32_t calm[LEAT_SCALE_STAGES_MAX]; /* decisions in a row that fewer cores would have sufficed in */
+    uint32_t spared[LEAT_SCALE_STAGES_MAX]; /* the same, of instances */
     uint32_t decisions;
     float rates[LEAT_SCALER_HOLD_MAX]; /* ring */
 };
