@@ -49,6 +49,20 @@ leat_team_barrier(struct leat_team *team, uint32_t members)
 #pragma omp barrier
 }
 
+/* Nobody is to come in between. */
+bool
+leat_team_yields(const struct leat_team *team)
+{
+    (void)team;
+    return false;
+}
+
+void
+leat_team_yield(struct leat_team *team)
+{
+    (void)team;
+}
+
 void
 leat_team_destroy(struct leat_team *team)
 {

@@ -139,6 +139,7 @@ static const struct leat_backend_host host = {
     .team_cpu = leat_team_cpu,
     .team_run = leat_team_run,
     .team_barrier = leat_team_barrier,
+    .team_yield = leat_team_yield,
     .segments_gather = leat_segments_gather,
     .segments_scatter = leat_segments_scatter,
     .library_open = open_library,

@@ -57,6 +57,8 @@ struct leat_team {
     void (*enter)(uint32_t node);
     uint32_t node;
     uint32_t worker_class;
+    void (*yield)(void *context); /* W, R: leader; NULL: nothing to yield to */
+    void *yield_context;
     struct member *members; /* [size_max]; of [0] only thread_id */
     _Alignas(LEAT_ISOLATE) _Atomic uint32_t leader_asleep; /* W: leader sets and clears, helpers clear */
     _Alignas(LEAT_ISOLATE) _Atomic uint32_t arrived;       /* W: members add, the last one resets */
@@ -358,6 +360,29 @@ leat_team_barrier(struct leat_team *team, uint32_t members)
         } else {
             (void)sched_yield(); /* more threads than CPUs: let the others come here */
         }
+    }
+}
+
+void
+leat_team_set_yield(struct leat_team *team, void (*yield)(void *context), void *context)
+{
+    team->yield = yield;
+    team->yield_context = context;
+}
+
+bool
+leat_team_yields(const struct leat_team *team)
+{
+    return team != NULL && team->yield != NULL;
+}
+
+void
+leat_team_yield(struct leat_team *team)
+{
+    if (leat_team_yields(team)) {
+        const uint32_t size = leat_team_size(team);
+        team->yield(team->yield_context);
+        LEAT_ASSERT(leat_team_size(team) == size);
     }
 }
 

@@ -3,15 +3,17 @@
  * kernels/team.h - the pinned threads of one worker: the calling leader plus helpers.
  *
  * Role     Runs one function on every member, fork-join. The leader is the worker's own thread.
- * Threads  create, run, resize, set_spin and destroy on the leader's thread only, pin on any. The function runs on all
- *          members; it must not call run() on the same team.
+ * Threads  create, run, resize, set_spin, set_yield, yield and destroy on the leader's thread only, pin on any. The function
+ *          runs on all members; it must not call run() on the same team.
  * Size     Between two runs it can become any up to size_max: members 0..size-1 run, the others sleep, whatever spin_ns is.
+ * Pauses   Between two runs of the leader's, whoever set_yield() named may use the team for something else.
  * Hot path run() neither allocates nor locks. Whoever waits spins for spin_ns, then parks: helpers
  *          between runs, the leader for the last helper. An idle team burns nothing.
  */
 #ifndef LEAT_KERNELS_TEAM_H
 #define LEAT_KERNELS_TEAM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -52,6 +54,12 @@ void leat_team_run(struct leat_team *team, void (*body)(void *context, uint32_t 
  * others must not call it.
  */
 void leat_team_barrier(struct leat_team *team, uint32_t members);
+/* What yield() is to call from now on; NULL: nothing. */
+void leat_team_set_yield(struct leat_team *team, void (*yield)(void *context), void *context);
+/* Does yield() call anything? False for NULL. */
+bool leat_team_yields(const struct leat_team *team);
+/* Outside a body. The team has the size that it had when it returns. */
+void leat_team_yield(struct leat_team *team);
 /* Changes spin_ns, also for helpers that are spinning. */
 void leat_team_set_spin(struct leat_team *team, uint64_t spin_ns);
 void leat_team_destroy(struct leat_team *team); /* accepts NULL */

@@ -26,6 +26,7 @@ enum {
     LOOK_AGAIN_NS = 1000000, /* what a router leaves for later though a worker has room is shown to it again */
     BESIDE_SHARE = 8,        /* a batch that is not online is to take at most this part of the tightest objective; an offline
                                 one, of the briefest query, too */
+    YIELDING_SHARE = 2,      /* the same, of one that gives way, whose longest step is about a tenth of it */
     ASKED_LATELY = 10,       /* evaluations without an online query, after which an application is not being asked */
     OVERRUN_SHARE = 16,      /* a batch beyond its prediction is taken to go on for this part of it */
     NOBODY = UINT32_MAX, /* no variant */
@@ -957,14 +958,58 @@ give_up_at(const struct leat_dispatcher *dispatcher, const struct leat_applicati
                                                                   : LEAT_NO_DEADLINE;
 }
 
+/* May the selected queries be a batch that gives way? */
+static bool
+may_yield(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank,
+          const struct offer *offer, struct leat_selection selection)
+{
+    const struct leat_waiting *waiting = &app->waiting[rank];
+
+    if (rank != LEAT_RANK_OFFLINE || !app->variants[selection.variant]->backend->yields ||
+        dispatcher->options.worker_depth == LEAT_WORKER_BATCHES) { /* there is one more */
+        return false;
+    }
+    for (uint32_t i = 0; i < selection.queries; i++) { /* their answers are taken in the order of reports */
+        if (waiting->entries[waiting->head + offer->at[selection.skip + i]].session == LEAT_PIPELINE_SESSION) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The batch is the worker's, and no other is to be counted on before it. */
+static void
+note_yielding(struct leat_dispatcher *dispatcher, uint32_t worker_index, bool yielding)
+{
+    leat_worker_set_put(&dispatcher->yielding, worker_index, yielding);
+    dispatcher->changes++;
+}
+
+/* It was handed over, and is the last of the worker's. */
+static void
+note_handed(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t worker_index, uint64_t predicted_ns)
+{
+    struct worker_record *record = &dispatcher->records[worker_index];
+    struct leat_sched_worker *sched = &dispatcher->sched_workers[worker_index];
+
+    if (sched->outstanding == 0) {
+        record->ends_ns = dispatcher->now_ns + predicted_ns;
+    } else {
+        record->behind_ns += predicted_ns;
+    }
+    sched->free_at_ns = record->ends_ns + record->behind_ns;
+    count_batch(dispatcher, worker_index, 1);
+    app->running_batches++;
+}
+
 /* Gives the worker a batch of those offered queries that were selected, and marks them. */
 static void
 hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, const struct leat_waiting *waiting,
-          const struct offer *offer, uint32_t worker_index, struct leat_selection selection)
+          const struct offer *offer, uint32_t worker_index, struct leat_selection selection, bool gives_way)
 {
     struct leat_worker *worker = dispatcher->options.workers[worker_index];
     struct worker_record *record = &dispatcher->records[worker_index];
-    struct leat_sched_worker *sched = &dispatcher->sched_workers[worker_index];
+    const bool at_once = worker->dispatcher.batches == 0;
     const struct leat_query_entry *entries = &waiting->entries[waiting->head];
     const uint16_t *at = offer->at + selection.skip;
     uint32_t items = 0, length = 0;
@@ -981,7 +1026,8 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
         memcpy(cell->units, entry->units, sizeof(cell->units));
         cell->items_less_1 = entry->items_less_1;
         cell->ticket_low = entry->ticket_low;
-        cell->session = entry->session;
+        cell->session = entry->session & 0x7fff; /* below LEAT_SESSIONS_MAX */
+        cell->gives_way = gives_way;
         cell->slot = entry->slot;
         cell->variant = app->variants[selection.variant]->index;
         cell->application_variant = (uint8_t)selection.variant;
@@ -989,14 +1035,17 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
         const uint64_t position = worker->dispatcher.work_position + i;
         record->queries[position & (LEAT_WORKER_QUEUE - 1)].session = entry->session;
         record->queries[position & (LEAT_WORKER_QUEUE - 1)].slot = entry->slot;
+        record->yielding.sessions[i] = gives_way ? entry->session : record->yielding.sessions[i];
         items += entry->items_less_1 + 1u;
     }
     const uint64_t predicted_ns = predict_mean(app, app->id, selection.variant, record->class, items);
-    record->batches[record->batch_tail & (LEAT_WORKER_BATCHES - 1)] = (struct batch_record){
+    struct batch_record *batch =
+        gives_way ? &record->yielding.batch : &record->batches[record->batch_tail & (LEAT_WORKER_BATCHES - 1)];
+    *batch = (struct batch_record){
         .predicted_ns = predicted_ns,
         .handed_ns = dispatcher->now_ns,
         .arrived_ns = entries[at[0]].offline ? dispatcher->now_ns : waiting->queries[waiting->head + at[0]].arrival_ns,
-        .ready_ns = sched->outstanding == 0 ? leat_clock_now(&dispatcher->options.tables->clock) : 0,
+        .ready_ns = at_once ? leat_clock_now(&dispatcher->options.tables->clock) : 0,
         .application = app->id,
         .variant = (uint8_t)selection.variant,
         .online = waiting == &app->waiting[LEAT_RANK_ONLINE],
@@ -1006,16 +1055,15 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
     if (LEAT_LIKELY(app->instances.all != NULL)) {
         leat_instance_begin(&leat_instances_of(&app->instances, worker_index)[selection.variant]);
     }
-    record->batches[record->batch_tail++ & (LEAT_WORKER_BATCHES - 1)].slept = leat_worker_submit(worker, selection.queries);
-    if (sched->outstanding == 0) {
-        record->ends_ns = dispatcher->now_ns + predicted_ns;
+    batch->slept = leat_worker_submit(worker, selection.queries);
+    if (LEAT_UNLIKELY(gives_way)) {
+        record->queries_head += selection.queries;
+        note_yielding(dispatcher, worker_index, true);
     } else {
-        record->behind_ns += predicted_ns;
+        record->batch_tail++;
+        note_handed(dispatcher, app, worker_index, predicted_ns);
     }
-    sched->free_at_ns = record->ends_ns + record->behind_ns;
-    count_batch(dispatcher, worker_index, 1);
     app->running += selection.queries;
-    app->running_batches++;
     bump(&app->counters.batches, 1);
     /* Not among the cells, whose lines come from the worker's cache: other stores in between make that slower. */
     for (uint32_t i = 0; i < selection.queries; i++) {
@@ -1107,11 +1155,20 @@ own_workers(const struct leat_application *app, enum leat_rank rank)
     return own > 0 && own < serving->count && !serving->own ? own : serving->count;
 }
 
-/* Of the workers that serve it, those that nothing of an earlier rank waits for. */
+/* Of the workers that serve it, those that have no other batch that gives way, where it is for such. */
+static struct leat_worker_set
+serving_workers(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
+{
+    return rank == LEAT_RANK_OFFLINE ? leat_worker_set_without(&app->serving[rank].set, &dispatcher->yielding)
+                                     : app->serving[rank].set;
+}
+
+/* Of those, those that nothing of an earlier rank waits for. */
 static struct leat_worker_set
 open_workers(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
 {
-    return leat_worker_set_without(&app->serving[rank].set, &dispatcher->spoken_for);
+    const struct leat_worker_set serving = serving_workers(dispatcher, app, rank);
+    return leat_worker_set_without(&serving, &dispatcher->spoken_for);
 }
 
 /* Of those. Who has a share finds as many idle as run nothing of its own, if there are so many, and one for what it decides now. */
@@ -1197,13 +1254,14 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, enum
     }
     LEAT_ASSERT(selection.variant < app->variant_count && selection.skip + selection.queries <= offer.count);
     selection.queries = selection.queries < most ? selection.queries : most;
+    const bool gives_way = may_yield(dispatcher, app, rank, &offer, selection);
     if (rank > LEAT_RANK_ONLINE) { /* whoever comes next is to wait no longer for it */
         const uint64_t bound_ns = rank == LEAT_RANK_OFFLINE && dispatcher->briefest_ns < dispatcher->tightest_ns
                                       ? dispatcher->briefest_ns
                                       : dispatcher->tightest_ns;
-        selection.queries = leat_batch_within(&select, selection, bound_ns / BESIDE_SHARE);
+        selection.queries = leat_batch_within(&select, selection, bound_ns / (gives_way ? YIELDING_SHARE : BESIDE_SHARE));
     }
-    hand_over(dispatcher, app, list, &offer, worker_index, selection);
+    hand_over(dispatcher, app, list, &offer, worker_index, selection, gives_way);
     const bool alone = selection.queries == 1 && selection.skip == 0;
     return alone || app->router->deals ? PAIR_DONE : PAIR_BATCHED; /* nobody else's pair names what was dealt to this worker */
 }
@@ -1232,19 +1290,43 @@ has_room(const struct leat_dispatcher *dispatcher, const struct leat_application
     return leat_worker_set_meet(idle_only(dispatcher, app, rank) ? &dispatcher->idle : &dispatcher->room, among);
 }
 
-/* What its router is shown of workers: those that serve it, without depth where something of an earlier rank waits for them. */
+/* The classes of which one that is open to it runs nothing at all. */
+static uint32_t
+idle_classes(const struct leat_dispatcher *dispatcher, const struct leat_serving *serving)
+{
+    uint32_t classes = 0;
+
+    for (uint32_t i = 0; i < serving->count; i++) {
+        const uint32_t w = serving->at[i];
+        const bool idle = leat_worker_set_has(&dispatcher->idle, w) && !leat_worker_set_has(&dispatcher->yielding, w) &&
+                          !leat_worker_set_has(&dispatcher->spoken_for, w);
+        classes |= (uint32_t)idle << dispatcher->sched_workers[w].worker_class;
+    }
+    return classes;
+}
+
+/*
+ * What its router is shown of workers: those that serve it, without depth where something of an earlier rank waits for
+ * them, or where a batch would have to give way though another worker of the class is idle.
+ */
 static const struct leat_sched_worker *
 show_workers(struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
 {
     const struct leat_serving *serving = &app->serving[rank];
 
     if (LEAT_LIKELY(serving->count == dispatcher->options.worker_count &&
-                    !leat_worker_set_meet(&serving->set, &dispatcher->spoken_for))) {
+                    !leat_worker_set_meet(&serving->set, &dispatcher->spoken_for) &&
+                    leat_worker_set_is_empty(&dispatcher->yielding))) {
         return dispatcher->sched_workers;
     }
+    const uint32_t classes = rank == LEAT_RANK_OFFLINE ? UINT32_MAX
+                             : app->router->deals      ? 0
+                                                       : idle_classes(dispatcher, serving);
     for (uint32_t i = 0; i < serving->count; i++) {
-        dispatcher->shown[i] = dispatcher->sched_workers[serving->at[i]];
-        if (leat_worker_set_has(&dispatcher->spoken_for, serving->at[i])) {
+        const uint32_t w = serving->at[i];
+        dispatcher->shown[i] = dispatcher->sched_workers[w];
+        if (leat_worker_set_has(&dispatcher->spoken_for, w) ||
+            (leat_worker_set_has(&dispatcher->yielding, w) && (classes >> dispatcher->shown[i].worker_class & 1) != 0)) {
             dispatcher->shown[i].depth = 0;
         }
     }
@@ -1367,8 +1449,8 @@ decide_for(struct leat_dispatcher *dispatcher, struct leat_application *app, enu
     }
     waiting->changes_seen = dispatcher->changes;
     /* Of all that serve it: what waits for some of them now may leave without using them. */
-    waiting->look_at_ns =
-        has_room(dispatcher, app, rank, &app->serving[rank].set) ? dispatcher->now_ns + LOOK_AGAIN_NS : LEAT_NO_DEADLINE;
+    const struct leat_worker_set all = serving_workers(dispatcher, app, rank);
+    waiting->look_at_ns = has_room(dispatcher, app, rank, &all) ? dispatcher->now_ns + LOOK_AGAIN_NS : LEAT_NO_DEADLINE;
 }
 
 /*
@@ -1481,7 +1563,7 @@ end_batch(struct leat_dispatcher *dispatcher, struct leat_application *app, uint
         .run_ns = done->exec_ns,
         .profiled_ns =
             whole ? leat_profile_mean(&app->instances.measured[batch->variant][done->shape.worker_class], done->items) : 0,
-        .response_ns = dispatcher->now_ns - batch->arrived_ns,
+        .response_ns = dispatcher->now_ns - batch->arrived_ns - done->paused_ns,
         .items = done->items,
     };
     leat_instance_end(&leat_instances_of(&app->instances, worker_index)[batch->variant], &record->shared,
@@ -1513,7 +1595,8 @@ take_last_of_shape(struct leat_dispatcher *dispatcher, uint32_t worker_index, co
     const struct leat_team_shape shape = dispatcher->records[worker_index].resize->shape;
     const bool taken = done->shape.cores == shape.cores && done->shape.worker_class == shape.worker_class;
 
-    leat_dispatcher_end_resize(dispatcher, worker_index, taken ? done->start_ns : done->start_ns + done->exec_ns);
+    leat_dispatcher_end_resize(dispatcher, worker_index,
+                               taken ? done->start_ns : done->start_ns + done->exec_ns + done->paused_ns);
 }
 
 /* What the batch says of its variant, its instance and its class. Nobody waits for that: who is free gets work first. */
@@ -1555,20 +1638,30 @@ learn_all(struct leat_dispatcher *dispatcher)
     dispatcher->lesson_count = 0;
 }
 
-/* What it says of queries and workers, who may be waited for. The rest is to be learnt. */
+/* Of a batch that gave way, which nothing was predicted of. */
 static void
-take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, struct lesson *lesson)
+take_yielding(struct leat_dispatcher *dispatcher, uint32_t worker_index, const struct leat_done_cell *done)
+{
+    const struct worker_record *record = &dispatcher->records[worker_index];
+
+    LEAT_ASSERT(leat_worker_set_has(&dispatcher->yielding, worker_index));
+    for (uint32_t i = 0; i < done->queries; i++) {
+        struct leat_daemon_session *session = session_at(dispatcher, record->yielding.sessions[i]);
+        LEAT_ASSERT(session->dispatcher.in_flight > 0);
+        session->dispatcher.in_flight--;
+    }
+    note_yielding(dispatcher, worker_index, false);
+}
+
+/* Of the worker's oldest batch; returns how many of its queries are of stages. */
+static uint32_t
+take_oldest(struct leat_dispatcher *dispatcher, uint32_t worker_index, const struct leat_done_cell *done)
 {
     struct worker_record *record = &dispatcher->records[worker_index];
     struct leat_sched_worker *sched = &dispatcher->sched_workers[worker_index];
-    const struct leat_done_cell *done = &lesson->done;
-
-    lesson->worker = worker_index;
-    lesson->batch = *oldest_batch(dispatcher, worker_index);
-    struct leat_application *app = dispatcher->applications[lesson->batch.application];
-
-    LEAT_ASSERT(sched->outstanding > 0 && app != NULL && app->running >= done->queries && app->running_batches > 0);
     uint32_t of_stages = 0;
+
+    LEAT_ASSERT(sched->outstanding > 0);
     for (uint32_t i = 0; i < done->queries; i++) {
         const uint16_t index = record->queries[record->queries_head & (LEAT_WORKER_QUEUE - 1)].session;
         of_stages += index == LEAT_PIPELINE_SESSION;
@@ -1585,8 +1678,29 @@ take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, struct le
         record->behind_ns -= next_ns;
     }
     sched->free_at_ns = record->ends_ns + record->behind_ns;
+    return of_stages;
+}
+
+/* What it says of queries and workers, who may be waited for. The rest is to be learnt. */
+static void
+take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, struct lesson *lesson)
+{
+    struct worker_record *record = &dispatcher->records[worker_index];
+    const struct leat_done_cell *done = &lesson->done;
+    uint32_t of_stages = 0;
+
+    lesson->worker = worker_index;
+    lesson->batch = done->gave_way ? record->yielding.batch : *oldest_batch(dispatcher, worker_index);
+    struct leat_application *app = dispatcher->applications[lesson->batch.application];
+    LEAT_ASSERT(app != NULL && app->running >= done->queries);
     app->running -= done->queries;
-    app->running_batches--;
+    if (LEAT_UNLIKELY(done->gave_way)) {
+        take_yielding(dispatcher, worker_index, done);
+    } else {
+        LEAT_ASSERT(app->running_batches > 0);
+        app->running_batches--;
+        of_stages = take_oldest(dispatcher, worker_index, done);
+    }
     if (LEAT_UNLIKELY(record->resize != NULL) && --record->resize->batches == 0) {
         take_last_of_shape(dispatcher, worker_index, done);
     }
@@ -1961,17 +2075,21 @@ leat_dispatcher_check(const struct leat_dispatcher *dispatcher)
     for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
         const struct leat_worker *worker = dispatcher->options.workers[w];
         const struct worker_record *record = &dispatcher->records[w];
-        LEAT_ASSERT(dispatcher->sched_workers[w].outstanding == worker->dispatcher.batches);
-        LEAT_ASSERT(worker->dispatcher.work_position - record->queries_head == worker->dispatcher.queries);
+        const bool yielding = worker->dispatcher.yielding;
+        const uint32_t outstanding = dispatcher->sched_workers[w].outstanding;
+        LEAT_ASSERT(leat_worker_set_has(&dispatcher->yielding, w) == yielding);
+        LEAT_ASSERT(outstanding + yielding == worker->dispatcher.batches);
+        LEAT_ASSERT(worker->dispatcher.work_position - record->queries_head <= worker->dispatcher.queries - yielding);
+        LEAT_ASSERT(yielding || worker->dispatcher.work_position - record->queries_head == worker->dispatcher.queries);
         LEAT_ASSERT(worker->dispatcher.queries <= LEAT_WORKER_QUEUE);
         LEAT_ASSERT(worker->dispatcher.batches <= LEAT_WORKER_BATCHES);
-        LEAT_ASSERT(worker->dispatcher.batches > 1 || record->behind_ns == 0);
+        LEAT_ASSERT(outstanding > 1 || record->behind_ns == 0);
         LEAT_ASSERT(record->class == dispatcher->sched_workers[w].worker_class);
         LEAT_ASSERT(record->resize == NULL ||
                     (record->resize->batches > 0 && record->resize->batches <= worker->dispatcher.batches));
         const uint32_t depth = dispatcher->sched_workers[w].depth;
-        LEAT_ASSERT(leat_worker_set_has(&dispatcher->idle, w) == (worker->dispatcher.batches == 0 && depth > 0));
-        LEAT_ASSERT(leat_worker_set_has(&dispatcher->room, w) == (worker->dispatcher.batches < depth));
+        LEAT_ASSERT(leat_worker_set_has(&dispatcher->idle, w) == (outstanding == 0 && depth > 0));
+        LEAT_ASSERT(leat_worker_set_has(&dispatcher->room, w) == (outstanding < depth));
         LEAT_ASSERT(record->owner >= LEAT_APPLICATIONS_MAX || dispatcher->applications[record->owner] != NULL);
     }
 }

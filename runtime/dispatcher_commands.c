@@ -337,7 +337,7 @@ resize_worker(struct leat_dispatcher *dispatcher, struct leat_resize *resize)
     serve_anew(dispatcher);
     record->resize = resize;
     resize->replaced = false;
-    resize->idle = sched->outstanding == 0;
+    resize->idle = resize->batches == 0;
     if (resize->idle) {
         leat_dispatcher_end_resize(dispatcher, resize->worker, dispatcher->now_ns);
     }
@@ -444,7 +444,7 @@ leat_dispatcher_settle(struct leat_dispatcher *dispatcher)
     const bool waits = dispatcher->busy_count > 0 || dispatcher->pipelines.live.first != NULL;
     if (dispatcher->draining && !dispatcher->drained_sent && !waits) {
         for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
-            if (dispatcher->sched_workers[w].outstanding > 0) {
+            if (dispatcher->options.workers[w]->dispatcher.batches > 0) {
                 return;
             }
         }

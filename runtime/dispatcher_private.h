@@ -50,6 +50,11 @@ struct worker_record {
     uint64_t queries_head; /* position of the oldest unreported query */
     struct batch_record batches[LEAT_WORKER_BATCHES];
     uint64_t batch_tail; /* batches ever submitted */
+    /* The batch that gives way, if there is one: it is in none of the above, nor in what is predicted, nor outstanding. */
+    struct {
+        struct batch_record batch;
+        uint16_t sessions[LEAT_BATCH_QUERIES];
+    } yielding;
     uint64_t ends_ns;    /* when the oldest outstanding batch is predicted to end */
     uint64_t behind_ns;  /* and how long those behind it will take */
     struct leat_instance_worker shared; /* by its instances */
@@ -112,7 +117,8 @@ struct leat_dispatcher {
     struct leat_sched_worker shown[LEAT_SCHED_WORKERS_MAX]; /* those that serve an application, where these are not all */
     uint32_t class_count;
     struct leat_worker_set idle_wanted; /* that serve applications with waiting queries which go to idle workers only */
-    struct leat_worker_set idle, room;  /* without a batch; with fewer than they may have */
+    struct leat_worker_set idle, room;  /* without a batch, but one that gives way; with fewer than they may have */
+    struct leat_worker_set yielding;    /* with a batch that gives way */
     struct leat_worker_set spoken_for;  /* by what goes before the rank that is decided for */
     struct leat_serving rest;           /* whoever has no workers of its own */
     uint64_t changes;                /* of sched_workers, ever: batches handed over and reported */

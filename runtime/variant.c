@@ -25,7 +25,7 @@ build_plans(const struct leat_variant_source *source, const struct leat_variant 
             .items = leat_variant_plan_items(variant, bucket),
             .team_sizes = source->team_sizes,
             .team_size_count = source->team_size_count,
-            .runs = source->runs,
+            .runs = (variant->backend->yields ? 2 : 1) * source->runs, /* one passes another on the same worker */
             .length = variant->length,
         };
         const enum leat_status status = variant->backend->plan_build(copy->model, &options, &copy->plans[bucket]);

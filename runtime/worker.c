@@ -15,7 +15,15 @@
 
 enum { SPINS_PER_CLOCK = 32 };
 
-/* What the thread alone needs; the arrays are first touched by it. */
+/* Of one batch; the arrays are first touched by the thread. */
+struct batch {
+    struct leat_segment segments[LEAT_BATCH_QUERIES];
+    uint16_t sizes[LEAT_BATCH_QUERIES][LEAT_SIZES_MAX]; /* of each query's answer, where outputs vary */
+    struct leat_work_cell queries[LEAT_BATCH_QUERIES]; /* private copies of the batch's cells */
+    uint64_t paused_ns; /* so far */
+};
+
+/* What the thread alone needs. */
 struct leat_worker_run {
     struct leat_worker *worker;
     struct leat_team *team;
@@ -25,9 +33,8 @@ struct leat_worker_run {
     uint64_t opened; /* sessions ever opened, when it looked last */
     uint64_t spin_budget_ns; /* adaptive */
     uint64_t team_spin_ns;   /* what the team was told last */
-    struct leat_segment segments[LEAT_BATCH_QUERIES];
-    uint16_t sizes[LEAT_BATCH_QUERIES][LEAT_SIZES_MAX]; /* of each query's answer, where outputs vary */
-    struct leat_work_cell queries[LEAT_BATCH_QUERIES]; /* private copies of the batch's cells */
+    bool yielding;           /* inside `yields` */
+    struct batch batch, yields; /* yields: the one that gives way */
 };
 
 /* ---- One batch -------------------------------------------------------------------------------- */
@@ -71,13 +78,13 @@ is_of_dead_run(const struct leat_worker_run *run, const struct leat_work_cell *q
 
 /* Drops what is too late or whose client is gone; returns how many queries are left to run. */
 static uint32_t
-drop_unwanted(struct leat_worker_run *run, uint32_t count, uint64_t now_ns)
+drop_unwanted(struct leat_worker_run *run, struct batch *batch, uint32_t count, uint64_t now_ns)
 {
     struct leat_shared_tables *tables = run->worker->options.tables;
     uint32_t kept = 0;
 
     for (uint32_t i = 0; i < count; i++) {
-        const struct leat_work_cell *query = &run->queries[i];
+        const struct leat_work_cell *query = &batch->queries[i];
         struct leat_daemon_session *session =
             atomic_load_explicit(&tables->sessions[query->session], memory_order_relaxed);
         if (LEAT_UNLIKELY(atomic_load_explicit(&session->dead, memory_order_relaxed))) {
@@ -91,7 +98,7 @@ drop_unwanted(struct leat_worker_run *run, uint32_t count, uint64_t now_ns)
             continue;
         }
         if (kept != i) {
-            run->queries[kept] = *query;
+            batch->queries[kept] = *query;
         }
         kept++;
     }
@@ -126,19 +133,19 @@ clear_workspace(const struct leat_work_cell *query, const struct leat_variant *v
 }
 
 static uint32_t
-fill_segments(struct leat_worker_run *run, const struct leat_variant *variant, uint32_t count)
+fill_segments(struct leat_worker_run *run, struct batch *batch, const struct leat_variant *variant, uint32_t count)
 {
     struct leat_shared_tables *tables = run->worker->options.tables;
     uint32_t items = 0;
 
     for (uint32_t i = 0; i < count; i++) {
-        const struct leat_work_cell *query = &run->queries[i];
+        const struct leat_work_cell *query = &batch->queries[i];
         const struct leat_daemon_session *session =
             atomic_load_explicit(&tables->sessions[query->session], memory_order_relaxed);
-        struct leat_segment *segment = &run->segments[i];
+        struct leat_segment *segment = &batch->segments[i];
         segment->items = query->items_less_1 + 1u;
         segment->length = query->length;
-        segment->sizes = variant->size_count > 0 ? run->sizes[i] : NULL;
+        segment->sizes = variant->size_count > 0 ? batch->sizes[i] : NULL;
         if (LEAT_UNLIKELY(query->session == LEAT_PIPELINE_SESSION)) {
             place_tensors(run, query, session->arena, variant->tensor_count, segment->tensors);
             if (variant->backend == &leat_backend_synthetic) {
@@ -157,16 +164,16 @@ fill_segments(struct leat_worker_run *run, const struct leat_variant *variant, u
 
 /* Rings each client of the batch once, when its queries stand together. Of stages' queries the report tells. */
 static void
-ring_clients(struct leat_worker_run *run, uint32_t count)
+ring_clients(struct leat_worker_run *run, const struct batch *batch, uint32_t count)
 {
     struct leat_shared_tables *tables = run->worker->options.tables;
     for (uint32_t i = 0; i < count; i++) {
-        if ((i + 1 < count && run->queries[i + 1].session == run->queries[i].session) ||
-            run->queries[i].session == LEAT_PIPELINE_SESSION) {
+        if ((i + 1 < count && batch->queries[i + 1].session == batch->queries[i].session) ||
+            batch->queries[i].session == LEAT_PIPELINE_SESSION) {
             continue;
         }
         leat_daemon_session_ring(
-            atomic_load_explicit(&tables->sessions[run->queries[i].session], memory_order_relaxed));
+            atomic_load_explicit(&tables->sessions[batch->queries[i].session], memory_order_relaxed));
     }
 }
 
@@ -203,17 +210,18 @@ plan_for(const struct leat_worker_run *run, const struct leat_variant *variant, 
 
 /* To query i of the batch. */
 static void
-respond_to(struct leat_worker_run *run, uint32_t i, const struct leat_variant *variant, enum leat_status status,
-           uint32_t batch_items, uint64_t start_ns, uint64_t end_ns)
+respond_to(struct leat_worker_run *run, const struct batch *batch, uint32_t i, const struct leat_variant *variant,
+           enum leat_status status, uint32_t batch_items, uint64_t start_ns, uint64_t end_ns)
 {
-    const struct leat_work_cell *query = &run->queries[i];
+    const struct leat_work_cell *query = &batch->queries[i];
+    /* Pauses count as waiting. */
     struct leat_wire_response response = response_to(query, status == LEAT_OK ? LEAT_OUTCOME_OK : LEAT_OUTCOME_FAILED,
-                                                     start_ns, end_ns, run->worker->options.index);
+                                                     start_ns + batch->paused_ns, end_ns, run->worker->options.index);
     response.reason = status == LEAT_OK ? LEAT_REASON_NONE : reason_of(status);
     response.batch_items = batch_items;
     response.accuracy_ppm = variant->accuracy_ppm;
     if (LEAT_UNLIKELY(variant->size_count > 0) && status == LEAT_OK) {
-        memcpy(response.sizes, run->sizes[i], run->segments[i].items * variant->size_count * sizeof(response.sizes[0]));
+        memcpy(response.sizes, batch->sizes[i], batch->segments[i].items * variant->size_count * sizeof(response.sizes[0]));
     }
     respond(run, query, &response);
 }
@@ -223,16 +231,16 @@ respond_to(struct leat_worker_run *run, uint32_t i, const struct leat_variant *v
  * query gets its own run, so that nobody can spoil a stranger's answer. Returns how many failed.
  */
 static uint32_t
-run_one_by_one(struct leat_worker_run *run, const struct leat_variant *variant, uint32_t count, uint64_t start_ns,
-               void *scratch)
+run_one_by_one(struct leat_worker_run *run, const struct batch *batch, const struct leat_variant *variant, uint32_t count,
+               uint64_t start_ns, void *scratch)
 {
     uint32_t failed = 0;
 
     for (uint32_t i = 0; i < count; i++) {
-        const uint32_t items = run->segments[i].items;
+        const uint32_t items = batch->segments[i].items;
         const enum leat_status status =
-            variant->backend->plan_run(plan_for(run, variant, items), &run->segments[i], 1, scratch, run->team);
-        respond_to(run, i, variant, status, items, start_ns,
+            variant->backend->plan_run(plan_for(run, variant, items), &batch->segments[i], 1, scratch, run->team);
+        respond_to(run, batch, i, variant, status, items, start_ns,
                    leat_clock_now(&run->worker->options.tables->clock));
         failed += status != LEAT_OK;
     }
@@ -261,38 +269,127 @@ take_shape(struct leat_worker_run *run)
     return shape;
 }
 
+/* A block of scratch: what it replaces, which a running batch may still use, and so many bytes twice behind itself. */
+struct scratch_header {
+    _Alignas(LEAT_CACHE_LINE) struct scratch_header *older;
+    size_t bytes;
+};
+
+/* The second half is for what gives way: where nothing does, no page of it exists. */
+static void *
+scratch_for(const struct leat_worker_run *run, const struct batch *batch)
+{
+    unsigned char *scratch = atomic_load_explicit(&run->worker->scratch, memory_order_acquire); /* G1 */
+    const struct scratch_header *header = (void *)scratch;
+
+    return batch == &run->yields && scratch != NULL ? scratch + (header - 1)->bytes : scratch;
+}
+
+static bool
+work_ready(const struct leat_worker_run *run)
+{
+    const struct leat_work_cell *cell = &run->worker->work[run->work_position & (LEAT_WORKER_QUEUE - 1)];
+    return atomic_load_explicit(&cell->sequence, memory_order_acquire) == run->work_position + 1; /* W1 */
+}
+
+/* Copies the next batch out of the ring, which must have one; returns its number of queries. */
+static uint32_t
+take_batch(struct leat_worker_run *run, struct batch **ret_batch)
+{
+    const struct leat_work_cell *cells = run->worker->work, *first = &cells[run->work_position & (LEAT_WORKER_QUEUE - 1)];
+    const uint32_t count = first->queries_less_1 + 1u;
+    struct batch *batch = first->gives_way ? &run->yields : &run->batch;
+
+    LEAT_ASSERT(!run->yielding || batch != &run->yields);
+    for (uint32_t i = 0; i < count; i++) {
+        memcpy(&batch->queries[i], &cells[(run->work_position + i) & (LEAT_WORKER_QUEUE - 1)], sizeof(batch->queries[i]));
+    }
+    run->work_position += count;
+    *ret_batch = batch;
+    return count;
+}
+
+static void run_next(struct leat_worker_run *run);
+
+/* Something has come behind what gives way, and may pass it: in its shape alone, whose plan is under way. */
+static bool
+may_pass(const struct leat_worker_run *run)
+{
+    return work_ready(run) && run->yields.paused_ns < LEAT_WORKER_PAUSES_NS &&
+           (atomic_load_explicit(&run->worker->shape, memory_order_relaxed) & ~LEAT_WORKER_PARKED) == run->shape;
+}
+
+/* Between two steps of what gives way: runs what has come since. */
 static void
-run_batch(struct leat_worker_run *run, uint32_t count)
+give_way(void *context)
+{
+    struct leat_worker_run *run = context;
+    struct leat_worker *worker = run->worker;
+    const struct leat_clock *clock = &worker->options.tables->clock;
+
+    if (LEAT_LIKELY(!may_pass(run))) {
+        return;
+    }
+    leat_team_set_yield(run->team, NULL, NULL);
+    const uint64_t begin_ns = leat_clock_now(clock), before_ns = run->yields.paused_ns;
+    do {
+        run_next(run);
+        run->yields.paused_ns = before_ns + leat_clock_now(clock) - begin_ns;
+    } while (may_pass(run));
+    atomic_store_explicit(&worker->statistics.pauses,
+                          atomic_load_explicit(&worker->statistics.pauses, memory_order_relaxed) + 1, memory_order_relaxed);
+    leat_team_set_yield(run->team, give_way, run);
+}
+
+/* A worker without a thread has no team, and nobody who could hand it anything meanwhile. */
+static void
+set_yielding(struct leat_worker_run *run, const struct batch *batch, bool yielding)
+{
+    if (batch == &run->yields && run->team != NULL) {
+        run->yielding = yielding;
+        leat_team_set_yield(run->team, yielding ? give_way : NULL, run);
+    }
+}
+
+static void
+run_batch(struct leat_worker_run *run, struct batch *batch, uint32_t count)
 {
     struct leat_worker *worker = run->worker;
     struct leat_shared_tables *tables = worker->options.tables;
     const uint64_t start_ns = leat_clock_now(&tables->clock);
-    struct leat_done_cell report = {.start_ns = start_ns, .queries = count, .shape = take_shape(run)};
+    struct leat_done_cell report = {.start_ns = start_ns,
+                                    .queries = count,
+                                    .shape = run->yielding ? leat_worker_unpack_shape(run->shape) : take_shape(run),
+                                    .gave_way = batch == &run->yields};
 
-    const uint32_t kept = drop_unwanted(run, count, start_ns);
+    batch->paused_ns = 0;
+    const uint32_t kept = drop_unwanted(run, batch, count, start_ns);
     report.expired = count - kept;
     if (kept > 0) {
         const struct leat_variant *variant =
-            atomic_load_explicit(&tables->variants[run->queries[0].variant], memory_order_relaxed);
-        const uint32_t items = fill_segments(run, variant, kept);
-        void *scratch = atomic_load_explicit(&worker->scratch, memory_order_acquire); /* G1 */
+            atomic_load_explicit(&tables->variants[batch->queries[0].variant], memory_order_relaxed);
+        const uint32_t items = fill_segments(run, batch, variant, kept);
+        void *scratch = scratch_for(run, batch);
         const struct leat_plan *plan = plan_for(run, variant, items);
-        const enum leat_status status = variant->backend->plan_run(plan, run->segments, kept, scratch, run->team);
-        const uint64_t end_ns = leat_clock_now(&tables->clock);
+        set_yielding(run, batch, true);
+        const enum leat_status status = variant->backend->plan_run(plan, batch->segments, kept, scratch, run->team);
+        const uint64_t end_ns = leat_clock_now(&tables->clock), paused_ns = batch->paused_ns;
 
         if (LEAT_UNLIKELY(status == LEAT_ERR_SHAPE && kept > 1)) {
-            report.failed = run_one_by_one(run, variant, kept, start_ns, scratch);
+            report.failed = run_one_by_one(run, batch, variant, kept, start_ns, scratch);
         } else {
             report.tells_all = kept == count && status == LEAT_OK && variant->size_count == 0;
             for (uint32_t i = 0; i < kept; i++) {
-                if (!report.tells_all || run->queries[i].session != LEAT_PIPELINE_SESSION) {
-                    respond_to(run, i, variant, status, items, start_ns, end_ns);
+                if (!report.tells_all || batch->queries[i].session != LEAT_PIPELINE_SESSION) {
+                    respond_to(run, batch, i, variant, status, items, start_ns, end_ns);
                 }
             }
             report.failed = status != LEAT_OK ? kept : 0;
         }
-        ring_clients(run, kept);
-        report.exec_ns = end_ns - start_ns;
+        set_yielding(run, batch, false);
+        ring_clients(run, batch, kept);
+        report.exec_ns = end_ns - start_ns - paused_ns;
+        report.paused_ns = paused_ns;
         report.items = items;
         atomic_store_explicit(&worker->statistics.busy_ns,
                               atomic_load_explicit(&worker->statistics.busy_ns, memory_order_relaxed) +
@@ -305,29 +402,15 @@ run_batch(struct leat_worker_run *run, uint32_t count)
     report_done(run, &report);
 }
 
+static void
+run_next(struct leat_worker_run *run)
+{
+    struct batch *batch;
+    const uint32_t count = take_batch(run, &batch);
+    run_batch(run, batch, count);
+}
+
 /* ---- The thread ------------------------------------------------------------------------------- */
-
-static bool
-work_ready(const struct leat_worker_run *run)
-{
-    const struct leat_work_cell *cell = &run->worker->work[run->work_position & (LEAT_WORKER_QUEUE - 1)];
-    return atomic_load_explicit(&cell->sequence, memory_order_acquire) == run->work_position + 1; /* W1 */
-}
-
-/* Copies the next batch out of the ring, which must have one; returns its number of queries. */
-static uint32_t
-take_batch(struct leat_worker_run *run)
-{
-    const struct leat_work_cell *cells = run->worker->work;
-    const uint32_t count = cells[run->work_position & (LEAT_WORKER_QUEUE - 1)].queries_less_1 + 1u;
-
-    for (uint32_t i = 0; i < count; i++) {
-        memcpy(&run->queries[i], &cells[(run->work_position + i) & (LEAT_WORKER_QUEUE - 1)],
-               sizeof(run->queries[i]));
-    }
-    run->work_position += count;
-    return count;
-}
 
 bool
 leat_worker_step(struct leat_worker *worker)
@@ -337,7 +420,7 @@ leat_worker_step(struct leat_worker *worker)
     if (!work_ready(run)) {
         return false;
     }
-    run_batch(run, take_batch(run));
+    run_next(run);
     return true;
 }
 
@@ -528,6 +611,7 @@ leat_worker_create(const struct leat_worker_options *options, struct leat_worker
     memset(worker->done, 0, LEAT_WORKER_BATCHES * sizeof(worker->done[0]));
     worker->run->worker = worker;
     worker->run->team = NULL;
+    worker->run->yielding = false;
     worker->run->shape =
         pack_shape((struct leat_team_shape){.cores = (uint16_t)options->core_count, .worker_class = (uint16_t)options->worker_class});
     atomic_init(&worker->shape, worker->run->shape);
@@ -592,11 +676,6 @@ leat_worker_threads(struct leat_worker *worker, pid_t *threads)
     return count;
 }
 
-/* A larger scratch block links to the one it replaces, which a running batch may still use. */
-struct scratch_header {
-    _Alignas(LEAT_CACHE_LINE) struct scratch_header *older;
-};
-
 enum leat_status
 leat_worker_reserve(struct leat_worker *worker, size_t bytes)
 {
@@ -605,13 +684,14 @@ leat_worker_reserve(struct leat_worker *worker, size_t bytes)
     }
     const size_t grown = leat_round_up(bytes > 2 * worker->scratch_bytes ? bytes : 2 * worker->scratch_bytes, 4096);
     leat_memory_enter_node(worker->options.node);
-    struct scratch_header *header = aligned_alloc(LEAT_CACHE_LINE, sizeof(*header) + grown);
+    struct scratch_header *header = aligned_alloc(LEAT_CACHE_LINE, sizeof(*header) + 2 * grown);
     leat_memory_leave_node();
     if (header == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %zu bytes of scratch", grown);
     }
     memset(header + 1, 0, grown); /* the pages exist before the first batch needs them */
     void *old = atomic_load_explicit(&worker->scratch, memory_order_relaxed);
+    header->bytes = grown;
     header->older = old != NULL ? (struct scratch_header *)old - 1 : NULL;
     atomic_store_explicit(&worker->scratch, header + 1, memory_order_release); /* G0 */
     worker->scratch_bytes = grown;
@@ -682,7 +762,8 @@ leat_worker_reshape(struct leat_worker *worker, struct leat_team_shape shape)
     while (reported < outstanding && is_reported(worker, reported)) {
         reported++;
     }
-    return reported < outstanding ? reported + 1 : outstanding;
+    const uint32_t awaited = reported + 1 + worker->dispatcher.yielding; /* what gives way, and one that passed it */
+    return awaited < outstanding ? awaited : outstanding;
 }
 
 bool
@@ -697,6 +778,8 @@ leat_worker_submit(struct leat_worker *worker, uint32_t queries)
     worker->dispatcher.work_position += queries;
     worker->dispatcher.queries += queries;
     worker->dispatcher.batches++;
+    LEAT_ASSERT(!first->gives_way || worker->dispatcher.batches == 1);
+    worker->dispatcher.yielding = worker->dispatcher.yielding || first->gives_way;
     const bool slept = leat_bell_ring(&worker->bell) != LEAT_BELL_AWAKE;
     if (LEAT_UNLIKELY(slept)) {
         leat_bell_futex_wake(&worker->bell, false);
@@ -721,5 +804,6 @@ leat_worker_poll_done(struct leat_worker *worker, struct leat_done_cell *ret_don
     worker->dispatcher.done_position++;
     worker->dispatcher.queries -= ret_done->queries;
     worker->dispatcher.batches--;
+    worker->dispatcher.yielding = worker->dispatcher.yielding && !ret_done->gave_way;
     return true;
 }

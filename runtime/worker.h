@@ -7,6 +7,11 @@
  *
  * Threads    [D] dispatcher only.  [W] the worker's leader only.  [C] control, before start and after stop.
  * Ownership  A query belongs to the worker from submit until the done cell of its batch is popped.
+ * Pauses     A batch may give way: between the steps of its plan the worker runs what has come behind it, to its end, and
+ *            then goes on with it. So it is reported behind others that were submitted later. There is one at a time; it needs
+ *            an idle worker, a backend that yields, and no query of a stage, whose answers are taken in order. It keeps to the
+ *            shape that it began in: once the worker is told of another, or it was paused for LEAT_WORKER_PAUSES_NS in all,
+ *            nothing passes it any more, so whoever waits for its end waits for a bounded time.
  * Hot path   No allocation, lock or system call on either side, except waking a sleeper.
  * Ordering   W0 dispatcher stores the first cell's sequence, release -> W1 worker loads it, acquire: all cells
  *               of the batch are whole (those after the first were written before W0).
@@ -33,6 +38,7 @@
 #define LEAT_WORKER_QUEUE   1024u /* work cells; a power of two */
 #define LEAT_WORKER_BATCHES 64u   /* done cells; a power of two; more batches are never outstanding */
 #define LEAT_BATCH_QUERIES  256u  /* queries in one batch */
+#define LEAT_WORKER_PAUSES_NS UINT64_C(1000000000)
 _Static_assert(LEAT_BATCH_QUERIES - 1 <= UINT8_MAX && LEAT_SCHED_VARIANTS_MAX - 1 <= UINT8_MAX, "both fit into a work cell");
 
 struct leat_work_cell {
@@ -42,7 +48,8 @@ struct leat_work_cell {
     uint32_t units[LEAT_TENSORS_MAX];
     uint32_t ticket_low;
     uint16_t items_less_1;
-    uint16_t session;
+    uint16_t session : 15;
+    uint16_t gives_way : 1;       /* the batch; meaningful in its first cell */
     uint16_t slot;
     uint16_t variant;             /* in the daemon's table */
     uint16_t length;              /* of its sequences; 0: the model has none */
@@ -59,7 +66,8 @@ struct leat_team_shape {
 struct leat_done_cell {
     _Atomic uint64_t sequence; /* W: worker D0  R: dispatcher D1 */
     uint64_t start_ns;
-    uint64_t exec_ns;
+    uint64_t exec_ns;   /* without pauses */
+    uint64_t paused_ns; /* since it started */
     uint32_t queries; /* all of the batch, in work ring order */
     uint32_t expired; /* of them, not run because too late or of a dead session */
     uint32_t items;   /* that were run */
@@ -67,7 +75,8 @@ struct leat_done_cell {
     struct leat_team_shape shape; /* of the team that ran it */
     /* All of it ran well, and answers tell no sizes: what they could say is said here, and stages' queries have none. */
     bool tells_all;
-    unsigned char pad[19];
+    bool gave_way; /* it is the one that gives way, which others may have passed */
+    unsigned char pad[10];
 };
 _Static_assert(sizeof(struct leat_done_cell) == LEAT_CACHE_LINE, "one report is one line");
 
@@ -129,6 +138,7 @@ struct leat_worker {
         uint64_t done_position;
         uint32_t queries; /* outstanding */
         uint32_t batches; /* outstanding */
+        bool yielding;    /* one of them gives way */
         uint64_t free_at_ns;
     } dispatcher;
 
@@ -138,6 +148,7 @@ struct leat_worker {
         _Alignas(LEAT_ISOLATE) _Atomic uint64_t batches;
         _Atomic uint64_t busy_ns;
         _Atomic uint64_t parks;
+        _Atomic uint64_t pauses; /* of what gave way */
     } statistics;
 };
 
@@ -182,7 +193,7 @@ uint32_t leat_worker_threads(struct leat_worker *worker, pid_t *threads);
 /*
  * [D] For the batches that it begins from now on. What it has begun goes on as it is. Without cores it is parked: it
  * runs what it was handed before in the shape that it had, and no thread of it spins from then on. Returns how many
- * batches, the next ones to be reported, may run in a shape of before: once these are, none does.
+ * batches, the next ones to be reported, are to be awaited: once these are, none runs in a shape of before.
  */
 uint32_t leat_worker_reshape(struct leat_worker *worker, struct leat_team_shape shape);
 
@@ -201,7 +212,10 @@ leat_worker_cell(struct leat_worker *worker, uint32_t i)
     return &worker->work[(worker->dispatcher.work_position + i) & (LEAT_WORKER_QUEUE - 1)];
 }
 
-/* [D] Publishes the `queries` cells filled above as one batch and wakes the worker if it sleeps; whether it did. */
+/*
+ * [D] Publishes the `queries` cells filled above as one batch and wakes the worker if it sleeps; whether it did. One that
+ * gives way, with nothing outstanding alone.
+ */
 bool leat_worker_submit(struct leat_worker *worker, uint32_t queries);
 
 /* [D] Copies the next report out; false when there is none. */

@@ -520,6 +520,7 @@ const struct leat_backend leat_backend_cpu = {
     .abi = LEAT_BACKEND_ABI,
     .name = "cpu",
     .takes_lengths = true,
+    .yields = true,
     .precisions = cpu_precisions,
     .model_load = cpu_model_load,
     .model_destroy = cpu_model_destroy,

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "kernels/cpu/cxx_heap.h"
+#include "kernels/cpu/openmp.h"
 #include "kernels/cpu/program.h"
 #include "kernels/graph_build.h"
 #include "kernels/team.h"
@@ -303,10 +305,24 @@ cpu_run_step(struct cpu_run *run, uint32_t s, struct leat_team *team)
     return step->kernel(&call);
 }
 
+/* Another run may take place on this thread: it is to find the thread as a run finds it. */
+static void
+give_way(const struct cpu_run *run, struct leat_team *team)
+{
+    leat_cxx_heap_leave();
+    leat_openmp_leave();
+    leat_team_yield(team);
+    leat_openmp_enter(team, run->program->threads);
+    leat_cxx_heap_enter();
+}
+
 enum leat_status
 cpu_run_execute(struct cpu_run *run, struct leat_team *team)
 {
     for (uint32_t s = 0; s < run->program->step_count; s++) {
+        if (LEAT_UNLIKELY(leat_team_yields(team))) {
+            give_way(run, team);
+        }
         const enum leat_status status = cpu_run_step(run, s, team);
         if (LEAT_UNLIKELY(status != LEAT_OK)) {
             return status;

@@ -425,6 +425,87 @@ test_resizes(const struct network *network, struct leat_model *model)
     leat_backend_cpu.plan_destroy(plan);
 }
 
+/* ---- A run that is paused --------------------------------------------------------------------------- */
+
+/* What comes in between: other runs of the plan, on the same team. */
+struct passing {
+    const struct network *network;
+    const struct leat_plan *plan;
+    struct leat_team *team;
+    void *scratch;
+    unsigned char *const *outputs;
+    uint64_t random;
+    uint32_t yields, passed, one_in;
+};
+
+static void
+pass(void *context)
+{
+    struct passing *passing = context;
+    const uint32_t items = 1 + (uint32_t)(leat_test_random(&passing->random) % ITEMS);
+
+    passing->yields++;
+    if (leat_test_random(&passing->random) % passing->one_in == 0) {
+        leat_team_set_yield(passing->team, NULL, NULL);
+        EXPECT(run(&leat_backend_cpu, passing->plan, passing->network, &items, 1, passing->scratch, passing->team,
+                   passing->outputs) == LEAT_OK);
+        compare(passing->network, items, passing->outputs);
+        leat_team_set_yield(passing->team, pass, passing);
+        passing->passed++;
+    }
+}
+
+/* Between any steps, and between all of them: nothing of it shows in the answer, and nothing is allocated or locked. */
+static void
+test_pauses(const struct network *network, struct leat_model *model, struct leat_team *team)
+{
+    static const uint32_t team_sizes[] = {TEAM};
+    const struct leat_plan_options options = {.items = ITEMS, .team_sizes = team_sizes, .team_size_count = 1, .runs = 2};
+    const uint32_t whole = ITEMS;
+    unsigned char *expected[LEAT_TENSORS_MAX] = {NULL}, *paused[LEAT_TENSORS_MAX] = {NULL};
+    unsigned char *others[LEAT_TENSORS_MAX] = {NULL};
+    struct leat_plan *plan;
+
+    EXPECT(leat_backend_cpu.yields && leat_backend_cpu.plan_build(model, &options, &plan) == LEAT_OK);
+    const size_t bytes = leat_backend_cpu.plan_scratch_bytes(plan);
+    void *scratch = aligned(bytes);
+    make_outputs(network, expected);
+    make_outputs(network, paused);
+    make_outputs(network, others);
+    EXPECT(run(&leat_backend_cpu, plan, network, &whole, 1, scratch, team, expected) == LEAT_OK);
+    struct passing passing = {.network = network,
+                              .plan = plan,
+                              .team = team,
+                              .scratch = aligned(bytes),
+                              .outputs = others,
+                              .random = leat_test_seed,
+                              .one_in = 1};
+    for (uint32_t round = 0; round < 4; round++) {
+        const uint32_t yields = passing.yields, passed = passing.passed;
+#ifdef COUNT_ALLOCATIONS
+        const size_t before = allocations, locks_before = locks;
+#endif
+        leat_team_set_yield(team, pass, &passing);
+        EXPECT(run(&leat_backend_cpu, plan, network, &whole, 1, scratch, team, paused) == LEAT_OK);
+        leat_team_set_yield(team, NULL, NULL);
+#ifdef COUNT_ALLOCATIONS
+        EXPECT(round == 0 || (allocations == before && locks == locks_before));
+#endif
+        EXPECT(passing.yields > yields && (round > 0 || passing.passed - passed == passing.yields - yields));
+        passing.one_in = 3;
+        for (uint32_t t = network->source.input_count; t < tensors_of(network); t++) {
+            EXPECT(memcmp(paused[t], expected[t], ITEMS * network->infos[t].item_bytes) == 0);
+        }
+    }
+    EXPECT(run(&leat_backend_cpu, plan, network, &whole, 1, scratch, team, paused) == LEAT_OK); /* nobody asks any more */
+    free(passing.scratch);
+    free(scratch);
+    free_outputs(network, expected);
+    free_outputs(network, paused);
+    free_outputs(network, others);
+    leat_backend_cpu.plan_destroy(plan);
+}
+
 /* ---- Several workers, one plan ---------------------------------------------------------------------- */
 
 struct worker {
@@ -709,6 +790,7 @@ test_network(struct network *network, struct leat_team *team)
         EXPECT(leat_backend_cpu.model_load(&network->source, &model) == LEAT_OK);
         test_plans(network, model, team);
         test_resizes(network, model);
+        test_pauses(network, model, team);
         test_workers(network, model);
         EXPECT(leat_backend_cpu.plan_build(model, &options, &plan) == LEAT_OK);
         void *scratch = aligned(leat_backend_cpu.plan_scratch_bytes(plan));

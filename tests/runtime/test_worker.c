@@ -4,7 +4,9 @@
  *          long as a batch may use it. Each batch runs on a team of the shape that the worker was told of before it,
  *          and says so. A parked worker ends what it was handed before in the shape that it had, and all its threads
  *          sleep then, however long they may spin. A worker that was told of a shape says by how many reports no batch
- *          runs in another any more, and none does (H0). What a synthetic model leaves of a stage's outputs shows
+ *          runs in another any more, and none does (H0). A batch that gives way is passed between two steps by those
+ *          behind it, on the same team with other scratch, until the worker is told of a shape or it was paused for long
+ *          enough; no time of theirs is its own. What a synthetic model leaves of a stage's outputs shows
  *          nothing of an earlier query.
  * Method   This thread is dispatcher and control. A batch is held inside the backend with another behind it; then
  *          the scratch grows, with nothing else between the two threads that would order it: the batch behind, submitted
@@ -60,15 +62,22 @@ static struct leat_variant variant = {
     .name = "scratch", .index = 1, .backend = &backend, .copies = &copy, .copy_count = 1, .items_max = 1};
 
 static void
-submit(struct leat_worker *worker)
+submit_items(struct leat_worker *worker, uint32_t items)
 {
     struct leat_work_cell *cell = leat_worker_cell(worker, 0);
     cell->deadline_ns = LEAT_NO_DEADLINE;
-    cell->items_less_1 = 0;
+    cell->items_less_1 = (uint16_t)(items - 1);
+    cell->gives_way = items > 1;
     cell->session = 0;
     cell->slot = 0;
     cell->variant = variant.index;
     (void)leat_worker_submit(worker, 1);
+}
+
+static void
+submit(struct leat_worker *worker)
+{
+    submit_items(worker, 1);
 }
 
 /* Threads of this process that have the name and do not sleep. */
@@ -130,6 +139,47 @@ park(struct leat_worker *worker, bool busy)
 }
 
 /* Nothing but a report, and perhaps some work before it. */
+/* A batch of two items gives way: it goes on for as many steps as it is to, all of them with scratch that is its own. */
+static _Atomic uint32_t steps_taken, steps_allowed; /* relaxed on purpose */
+static uint64_t others_take_ns;
+static void *own_scratch;
+
+static enum leat_status
+run_yielding(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
+             struct leat_team *team)
+{
+    const uint64_t begin_ns = leat_clock_now(&tables.clock);
+    const uint32_t size = leat_team_size(team), class = leat_team_class(team);
+
+    (void)plan;
+    (void)count;
+    if (segments[0].items == 1) {
+        EXPECT(scratch != own_scratch && !leat_team_yields(team));
+        memset(scratch, 1, SMALLEST);
+        while (leat_clock_now(&tables.clock) - begin_ns < others_take_ns) {
+            leat_spin_pause();
+        }
+        return LEAT_OK;
+    }
+    EXPECT(leat_team_yields(team));
+    own_scratch = scratch;
+    memset(scratch, 2, SMALLEST);
+    do {
+        leat_team_yield(team);
+        EXPECT(leat_team_size(team) == size && leat_team_class(team) == class);
+        const uint32_t taken = 1 + atomic_fetch_add_explicit(&steps_taken, 1, memory_order_relaxed);
+        if (taken % 64 == 0) {
+            (void)sched_yield();
+        }
+    } while (atomic_load_explicit(&steps_taken, memory_order_relaxed) <
+             atomic_load_explicit(&steps_allowed, memory_order_relaxed));
+    own_scratch = NULL;
+    for (uint32_t b = 0; b < SMALLEST; b++) {
+        EXPECT(((unsigned char *)scratch)[b] == 2);
+    }
+    return LEAT_OK;
+}
+
 static enum leat_status
 run_short(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
           struct leat_team *team)
@@ -154,9 +204,105 @@ await_report(struct leat_worker *worker)
     return done;
 }
 
+static const struct leat_backend yielding_backend = {
+    .abi = LEAT_BACKEND_ABI, .name = "yielding", .yields = true, .plan_run = run_yielding};
+static const struct leat_variant yielding_variant = {
+    .name = "yielding", .index = 1, .backend = &yielding_backend, .copies = &copy, .copy_count = 1, .items_max = 2};
+
+static void
+await_steps(uint32_t more)
+{
+    const uint32_t taken = atomic_load_explicit(&steps_taken, memory_order_relaxed);
+
+    while (atomic_load_explicit(&steps_taken, memory_order_relaxed) - taken < more) {
+        (void)sched_yield();
+    }
+}
+
+/* The batch ends, and the one that it kept waiting begins in this shape. */
+static void
+end_yielding(struct leat_worker *worker, struct leat_team_shape shape)
+{
+    submit(worker);
+    await_steps(1000);
+    EXPECT(!leat_worker_done_ready(worker)); /* it is not passed any more */
+    atomic_store_explicit(&steps_allowed, 0, memory_order_relaxed);
+    EXPECT(await_report(worker).gave_way);
+    const struct leat_done_cell last = await_report(worker);
+    EXPECT(!last.gave_way && last.shape.cores == shape.cores && last.paused_ns == 0);
+    EXPECT(worker->dispatcher.batches == 0);
+}
+
+static void
+begin_yielding(struct leat_worker *worker)
+{
+    atomic_store_explicit(&steps_allowed, UINT32_MAX, memory_order_relaxed);
+    submit_items(worker, 2);
+    await_steps(1);
+}
+
+static void
+test_yielding(void)
+{
+    static struct leat_bell dispatcher_bell; /* nobody sleeps at it */
+    const struct leat_worker_options options = {.core_count = 1,
+                                                .cores_max = CORES_MAX,
+                                                .tables = &tables,
+                                                .dispatcher_bell = &dispatcher_bell,
+                                                .dispatcher_event = -1};
+    const struct leat_team_shape one = {.cores = 1}, two = {.cores = 2, .worker_class = 3};
+    const struct leat_clock clock = tables.clock;
+    struct leat_worker *worker;
+
+    atomic_store_explicit(&tables.variants[1], (struct leat_variant *)(uintptr_t)&yielding_variant, memory_order_relaxed);
+    EXPECT(leat_worker_create(&options, &worker) == LEAT_OK && leat_worker_start(worker) == LEAT_OK);
+    EXPECT(leat_worker_reserve(worker, SMALLEST) == LEAT_OK);
+    begin_yielding(worker);
+    uint64_t others_ns = 0, busy_ns = 0;
+    for (uint32_t n = 0; n < 100; n++) {
+        submit(worker);
+        const struct leat_done_cell done = await_report(worker);
+        EXPECT(!done.gave_way && done.paused_ns == 0 && worker->dispatcher.batches == 1);
+        others_ns += done.exec_ns;
+    }
+    atomic_store_explicit(&steps_allowed, 0, memory_order_relaxed);
+    const struct leat_done_cell first = await_report(worker);
+    EXPECT(first.gave_way && first.paused_ns >= others_ns && worker->dispatcher.batches == 0);
+    EXPECT(first.start_ns + first.exec_ns + first.paused_ns <= leat_clock_now(&tables.clock));
+    busy_ns = atomic_load_explicit(&worker->statistics.busy_ns, memory_order_relaxed);
+    EXPECT(busy_ns == first.exec_ns + others_ns); /* the report came behind it */
+    const uint64_t pauses = atomic_load_explicit(&worker->statistics.pauses, memory_order_relaxed);
+    EXPECT(pauses >= 1 && pauses <= 100);
+
+    /* Told of a shape. */
+    begin_yielding(worker);
+    submit(worker);
+    EXPECT(!await_report(worker).gave_way);
+    EXPECT(leat_worker_reshape(worker, two) == 1);
+    end_yielding(worker, two);
+    EXPECT(leat_worker_reshape(worker, one) == 0);
+
+    leat_worker_stop(worker);
+    leat_worker_destroy(worker);
+
+    /* Paused for long enough, by a clock that may be fast. */
+    tables.clock.mult = UINT32_MAX;
+    EXPECT(leat_worker_create(&options, &worker) == LEAT_OK && leat_worker_start(worker) == LEAT_OK);
+    EXPECT(leat_worker_reserve(worker, SMALLEST) == LEAT_OK);
+    others_take_ns = LEAT_WORKER_PAUSES_NS;
+    begin_yielding(worker);
+    submit(worker);
+    EXPECT(!await_report(worker).gave_way);
+    others_take_ns = 0;
+    end_yielding(worker, one);
+    leat_worker_stop(worker);
+    leat_worker_destroy(worker);
+    tables.clock = clock;
+}
+
 /* Batches of next to no time end while the worker is told of shapes, sooner or later: two are under way, one or none. */
 static void
-test_last_of_a_shape(void)
+test_last_of_a_shape(bool yielding)
 {
     static struct leat_bell dispatcher_bell; /* nobody sleeps at it */
     static const struct leat_backend short_backend = {.abi = LEAT_BACKEND_ABI, .name = "short", .plan_run = run_short};
@@ -164,22 +310,29 @@ test_last_of_a_shape(void)
         .name = "short", .index = 1, .backend = &short_backend, .copies = &copy, .copy_count = 1, .items_max = 1};
     const struct leat_worker_options options = {
         .core_count = 1, .cores_max = 1, .tables = &tables, .dispatcher_bell = &dispatcher_bell, .dispatcher_event = -1};
-    uint64_t random = leat_test_seed, waited[3] = {0};
+    const struct leat_variant *tried = yielding ? &yielding_variant : &short_variant;
+    uint64_t random = leat_test_seed, waited[4] = {0};
     struct leat_worker *worker;
 
-    atomic_store_explicit(&tables.variants[1], (struct leat_variant *)(uintptr_t)&short_variant, memory_order_relaxed);
+    atomic_store_explicit(&tables.variants[1], (struct leat_variant *)(uintptr_t)tried, memory_order_relaxed);
     atomic_store_explicit(&tables.spin_ns, UINT64_C(1000000), memory_order_relaxed);
     EXPECT(leat_worker_create(&options, &worker) == LEAT_OK && leat_worker_start(worker) == LEAT_OK);
+    EXPECT(leat_worker_reserve(worker, SMALLEST) == LEAT_OK);
     for (uint32_t turn = 0; turn < TURNS; turn++) {
         const struct leat_team_shape told = {.cores = 1, .worker_class = (uint16_t)(1 + turn % 2)};
-        while (worker->dispatcher.batches < 2) {
+        if (yielding) {
+            atomic_store_explicit(&steps_taken, 0, memory_order_relaxed);
+            atomic_store_explicit(&steps_allowed, (uint32_t)(leat_test_random(&random) % 32), memory_order_relaxed);
+            submit_items(worker, 2);
+        }
+        while (worker->dispatcher.batches < 2u + yielding) {
             submit(worker);
         }
         for (uint64_t pauses = leat_test_random(&random) % 32; pauses > 0; pauses--) {
             leat_spin_pause();
         }
         const uint32_t waits = leat_worker_reshape(worker, told);
-        EXPECT(waits >= 1 && waits <= 2);
+        EXPECT(waits >= 1 && waits <= 2u + yielding);
         waited[waits]++;
         for (uint32_t reports = 0; reports < waits; reports++) {
             (void)await_report(worker);
@@ -190,7 +343,7 @@ test_last_of_a_shape(void)
         }
         EXPECT(leat_worker_reshape(worker, told) == 0);
     }
-    EXPECT(waited[1] > 0 && waited[2] > 0);
+    EXPECT(waited[2] > 0 && waited[yielding ? 3 : 1] > 0);
     atomic_store_explicit(&tables.spin_ns, 0, memory_order_relaxed);
     leat_worker_stop(worker);
     leat_worker_destroy(worker);
@@ -279,7 +432,9 @@ main(void)
     test_workspaces_are_cleared();
     EXPECT(leat_daemon_session_create(&session_options, &session, note) == LEAT_OK);
     atomic_store_explicit(&tables.sessions[0], session, memory_order_relaxed);
-    test_last_of_a_shape();
+    test_last_of_a_shape(false);
+    test_last_of_a_shape(true);
+    test_yielding();
     atomic_store_explicit(&tables.variants[variant.index], &variant, memory_order_relaxed);
     const struct leat_worker_options options = {
         .core_count = 1, .cores_max = CORES_MAX, .tables = &tables, .dispatcher_bell = &dispatcher_bell, .dispatcher_event = -1};

@@ -2,6 +2,7 @@
 #include "tests/system/box.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
@@ -37,6 +38,20 @@ static struct box *the_box; /* the backend's functions have no context of their 
 
 /* ---- The backend ------------------------------------------------------------------------------ */
 
+static void
+hold(struct leat_team *team)
+{
+    if (!the_box->options.yields) {
+        while (sem_wait(&the_box->release) != 0) {
+        }
+        return;
+    }
+    while (sem_trywait(&the_box->release) != 0) {
+        leat_team_yield(team);
+        (void)sched_yield();
+    }
+}
+
 static enum leat_status
 run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
     struct leat_team *team)
@@ -56,8 +71,9 @@ run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
         const unsigned char first = in[0];
         if (first == BOX_HOLD) {
             (void)atomic_fetch_add_explicit(&the_box->held, 1, memory_order_release);
-            while (sem_wait(&the_box->release) != 0) {
-            }
+            hold(team);
+        } else if (the_box->options.yields) {
+            leat_team_yield(team);
         }
         if (first == BOX_REFUSE) {
             return LEAT_ERR_SHAPE;
@@ -154,7 +170,7 @@ set_up_backend(struct box *box)
     const struct box_options *o = &box->options;
     struct leat_target *target = &box->app.target;
 
-    box->backend = (struct leat_backend){.abi = LEAT_BACKEND_ABI, .name = "box", .plan_run = run};
+    box->backend = (struct leat_backend){.abi = LEAT_BACKEND_ABI, .name = "box", .yields = o->yields, .plan_run = run};
     box->variant = (struct leat_variant){
         .name = "box", .index = 1, .backend = &box->backend, .items_max = o->items_max, .tensor_count = 2,
         .copies = &box->copy, .copy_count = 1};

@@ -4,7 +4,8 @@
  *
  * The backend's model has one input and one output of `item_bytes`. Its answer is the input with every byte
  * inverted, so a wrong, torn or mixed-up answer shows. The first byte of an item can also steer it:
- * BOX_HOLD makes the worker wait until box_release(), BOX_REFUSE makes the batch fail.
+ * BOX_HOLD makes the worker wait until box_release(), BOX_REFUSE makes the batch fail. Where the backend yields, it does so
+ * for as long as it is held, and once before each query.
  */
 #ifndef LEAT_TESTS_BOX_H
 #define LEAT_TESTS_BOX_H
@@ -34,6 +35,7 @@ struct box_options {
     uint64_t predicted_ns; /* what the profile says of any batch; 0: 1 */
     uint64_t last_worker_ns; /* the last worker is of a class of its own, with this profile; 0: it is not */
     bool serve_late;
+    bool yields; /* the backend */
     const struct leat_router *router; /* NULL: fcfs */
     const struct leat_selector *selector; /* NULL: fixed */
     const struct leat_policy *policy;     /* which that follows, of variants in their order; or NULL */

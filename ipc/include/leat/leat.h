@@ -143,7 +143,7 @@ struct leat_completion {
     uint64_t ticket;       /* as returned by leat_submit */
     uint32_t outcome;      /* enum leat_outcome */
     uint32_t reason;       /* enum leat_reason */
-    uint64_t queue_ns;     /* from submission to the start of execution, or to the refusal; LOST: 0 */
+    uint64_t queue_ns;     /* to the start of execution or the refusal, and in pauses of what is offline; LOST: 0 */
     uint64_t exec_ns;      /* execution of the whole batch; refused: what the closest variant would take, or 0; LOST: 0 */
     uint64_t total_ns;     /* from submission to the answer being written; LOST: to the loss being noticed */
     uint32_t batch_items;  /* items in the batch that it ran in */

@@ -14,6 +14,9 @@
  *            plan_run may be called at the same time by as many workers as the plan was built for, each
  *            with its own scratch and team. A backend starts no threads of its own that are busy between runs: workers
  *            have cores to themselves.
+ * Pauses     A backend that says `yields` calls team_yield between the steps of a run, on the thread that called plan_run and
+ *            with no member of the team at work. There the worker may run something more urgent, of the same plan too, with
+ *            the same team and other scratch, and then goes on. Who does not yield is not paused.
  * Sequences  A model may have one dimension beside the batch that says how long a sequence is, and a query may use only its
  *            first `length` positions. Tensors in a segment have the signature's shape whatever the length is. What an input
  *            has behind the length is not read and counts as zeros, in an output it is written as zeros: so an answer depends
@@ -42,7 +45,7 @@ extern "C" {
 #endif
 
 /* Changes with everything below: a library that was built for another number is not loaded. */
-#define LEAT_BACKEND_ABI 11u
+#define LEAT_BACKEND_ABI 12u
 
 struct leat_graph; /* private to leat */
 struct leat_model; /* a backend's own */
@@ -127,6 +130,7 @@ struct leat_backend {
     uint32_t abi; /* LEAT_BACKEND_ABI */
     const char *name;
     bool takes_lengths;  /* it runs models with sequences */
+    bool yields;         /* plan_run calls team_yield between its steps, each a small part of it */
     bool times_by_class; /* how long a run takes depends on the team's class, not on its size alone */
     uint32_t (*precisions)(void); /* LEAT_PRECISION_BIT of those that pay on this machine; NULL: f32 alone */
 
@@ -187,6 +191,8 @@ struct leat_backend_host {
     void (*team_run)(struct leat_team *team, void (*body)(void *context, uint32_t member, uint32_t size), void *context);
     /* Inside a body: waits until members 0..members-1 have all called it; the others must not. */
     void (*team_barrier)(struct leat_team *team, uint32_t members);
+    /* Between two steps of plan_run: runs what is more urgent, if there is anything. The team is the same afterwards. */
+    void (*team_yield)(struct leat_team *team);
 
     /*
      * For backends that compute on contiguous batches: collects tensor `t` of all segments into `to`, and repeats the last
