@@ -779,9 +779,9 @@ may_start(struct leat_offline *offline)
         leat_offline_gauge_sample(gauge, offline->daemon, now_ns);
         offline->sampled_ns = now_ns;
     }
-    const enum hold hold = !gauge->known || gauge->utilisation_ppm > offline->utilisation_ppm ? HOLD_UTILISATION
-                           : gauge->slow                                                     ? HOLD_LATENCY
-                                                                                             : HOLD_NONE;
+    /* Of what comes at random some second is above by chance; and once a load has ended, what it was is no matter. */
+    const bool above = gauge->utilisation_ppm > offline->utilisation_ppm && gauge->lasting_ppm > offline->utilisation_ppm;
+    const enum hold hold = !gauge->known || above ? HOLD_UTILISATION : gauge->slow ? HOLD_LATENCY : HOLD_NONE;
     lock(offline);
     offline->hold = hold;
     offline->utilisation_seen_ppm = gauge->utilisation_ppm;

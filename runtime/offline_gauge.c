@@ -45,6 +45,18 @@ look_at(struct leat_offline_gauge *gauge, const struct leat_application *app, co
                                   is_slow(app, owners));
 }
 
+/* Over the last samples, as many as there are. */
+static uint32_t
+utilisation_over(const struct leat_offline_gauge *gauge, uint32_t samples)
+{
+    const uint32_t room = LEAT_OFFLINE_LASTING + 1, back = samples < gauge->count - 1 ? samples : gauge->count - 1;
+    const uint32_t oldest = (gauge->newest + room - back) % room;
+    const uint64_t busy_ns = gauge->busy_ns - gauge->samples[oldest].busy_ns;
+    const uint64_t awake_ns = gauge->awake_ns - gauge->samples[oldest].awake_ns;
+
+    return (uint32_t)(busy_ns / 1000 * 1000000 / (awake_ns / 1000 + 1));
+}
+
 void
 leat_offline_gauge_sample(struct leat_offline_gauge *gauge, struct leat_daemon *daemon, uint64_t now_ns)
 {
@@ -59,7 +71,7 @@ leat_offline_gauge_sample(struct leat_offline_gauge *gauge, struct leat_daemon *
         }
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
-    const uint32_t room = LEAT_OFFLINE_SAMPLES + 1;
+    const uint32_t room = LEAT_OFFLINE_LASTING + 1;
     const uint64_t before_ns = gauge->count > 0 ? gauge->samples[gauge->newest].at_ns : now_ns;
     gauge->awake_ns += (now_ns - before_ns) * leat_daemon_count_awake(daemon);
     gauge->newest = (gauge->newest + 1) % room;
@@ -67,12 +79,9 @@ leat_offline_gauge_sample(struct leat_offline_gauge *gauge, struct leat_daemon *
     gauge->samples[gauge->newest].at_ns = now_ns;
     gauge->samples[gauge->newest].busy_ns = gauge->busy_ns;
     gauge->samples[gauge->newest].awake_ns = gauge->awake_ns;
-    const uint32_t oldest = (gauge->newest + room + 1 - gauge->count) % room;
-    const uint64_t span_ns = now_ns - gauge->samples[oldest].at_ns;
-    const uint64_t busy_ns = gauge->busy_ns - gauge->samples[oldest].busy_ns;
-    const uint64_t awake_ns = gauge->awake_ns - gauge->samples[oldest].awake_ns;
-    gauge->known = span_ns > 0;
-    gauge->utilisation_ppm = gauge->known ? (uint32_t)(busy_ns / 1000 * 1000000 / (awake_ns / 1000 + 1)) : 0;
+    gauge->known = gauge->count > 1;
+    gauge->utilisation_ppm = utilisation_over(gauge, LEAT_OFFLINE_SAMPLES);
+    gauge->lasting_ppm = utilisation_over(gauge, LEAT_OFFLINE_LASTING);
 }
 
 void

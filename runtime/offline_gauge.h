@@ -16,13 +16,14 @@ struct leat_daemon;
 
 #define LEAT_OFFLINE_SAMPLE_NS  UINT64_C(100000000)
 #define LEAT_OFFLINE_SAMPLES    10u                    /* that utilisation is of */
+#define LEAT_OFFLINE_LASTING    100u                   /* the same, for longer */
 #define LEAT_OFFLINE_RECENT_NS  UINT64_C(10000000000) /* an application that was asked so long ago is not any more */
 
 /* All zeroes at first. */
 struct leat_offline_gauge {
     struct {
         uint64_t at_ns, busy_ns, awake_ns;
-    } samples[LEAT_OFFLINE_SAMPLES + 1]; /* a ring */
+    } samples[LEAT_OFFLINE_LASTING + 1]; /* a ring */
     uint32_t count, newest;
     struct {
         uint64_t generation, busy_ns, changed_ns;
@@ -31,6 +32,7 @@ struct leat_offline_gauge {
     uint64_t busy_ns;          /* sum of what was added to counters since the beginning */
     uint64_t awake_ns;         /* time of all workers that were not parked while it looked */
     uint32_t utilisation_ppm;  /* of the time of workers that are not parked, over the samples */
+    uint32_t lasting_ppm;      /* over the longer time, or so long as there are any */
     bool known;                /* there are two samples */
     bool slow;                 /* an instance that answers online queries is overloaded or interfered */
 };

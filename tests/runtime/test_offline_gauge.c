@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Utilisation is the share of the workers' time that applications' online queries took over the last second, whatever
- *          was before and whoever comes, goes or is replaced; instances out of order count while somebody asks for them.
+ * Goal     Utilisation is the share of the workers' time that applications' online queries took over the last second, and
+ *          over the last ten, whatever was before and whoever comes, goes or is replaced; instances out of order count while
+ *          somebody asks for them.
  * Method   Applications made by hand, on a clock that the test has; a second sum beside the gauge's.
  */
 #include "runtime/daemon_private.h"
@@ -52,26 +53,37 @@ is_about(uint32_t ppm)
     return gauge.utilisation_ppm <= ppm && gauge.utilisation_ppm + 10 >= ppm;
 }
 
+/* Of samples 0..last, the first of which came a sample after another, over `samples` of them. */
+static bool
+is_share_of(uint32_t ppm, const uint64_t *history, uint32_t last, uint32_t samples)
+{
+    const uint32_t count = last + 2 < samples ? last + 2 : samples;
+    uint64_t sum = 0;
+
+    for (uint32_t back = 0; back < samples && back <= last; back++) {
+        sum += history[last - back];
+    }
+    const uint64_t share_ppm = sum / 1000 * 1000000 / (count * LEAT_OFFLINE_SAMPLE_NS / 1000 * WORKERS);
+    return ppm <= share_ppm && ppm + 10 >= share_ppm;
+}
+
 static void
 test_utilisation(void)
 {
-    uint64_t random = leat_test_seed, history[64], sum;
+    static uint64_t history[3 * LEAT_OFFLINE_LASTING];
+    uint64_t random = leat_test_seed;
 
     work(0, 123456789); /* before anybody looked */
     sample();
     EXPECT(!gauge.known);
     sample();
     EXPECT(gauge.known && gauge.utilisation_ppm == 0);
-    for (uint32_t s = 0; s < 64; s++) {
+    for (uint32_t s = 0; s < LEAT_COUNT_OF(history); s++) {
         history[s] = leat_test_random(&random) % LEAT_OFFLINE_SAMPLE_NS;
         work(leat_test_random(&random) % APPS, history[s]);
         sample();
-        sum = 0;
-        for (uint32_t back = 0; back < LEAT_OFFLINE_SAMPLES && back <= s; back++) {
-            sum += history[s - back];
-        }
-        const uint64_t span_ns = (s + 2 < LEAT_OFFLINE_SAMPLES ? s + 2 : LEAT_OFFLINE_SAMPLES) * LEAT_OFFLINE_SAMPLE_NS;
-        EXPECT(is_about((uint32_t)(sum / 1000 * 1000000 / (span_ns / 1000 * WORKERS))));
+        EXPECT(is_share_of(gauge.utilisation_ppm, history, s, LEAT_OFFLINE_SAMPLES));
+        EXPECT(is_share_of(gauge.lasting_ppm, history, s, LEAT_OFFLINE_LASTING));
     }
     /* Somebody else under the number begins where its counters are; one that goes takes nothing back. */
     take_away(1);

@@ -318,7 +318,7 @@ test_last_of_a_shape(bool yielding)
     atomic_store_explicit(&tables.spin_ns, UINT64_C(1000000), memory_order_relaxed);
     EXPECT(leat_worker_create(&options, &worker) == LEAT_OK && leat_worker_start(worker) == LEAT_OK);
     EXPECT(leat_worker_reserve(worker, SMALLEST) == LEAT_OK);
-    for (uint32_t turn = 0; turn < TURNS; turn++) {
+    for (uint32_t turn = 0; turn < (yielding ? TURNS / 10 : TURNS); turn++) {
         const struct leat_team_shape told = {.cores = 1, .worker_class = (uint16_t)(1 + turn % 2)};
         if (yielding) {
             atomic_store_explicit(&steps_taken, 0, memory_order_relaxed);
