@@ -737,10 +737,13 @@ cpu_whole(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t *md, u
     }
     struct cpu_tensor *tensor = &b->program->tensors[*ret_tensor];
     if (b->whole[value] == CPU_NONE) {
-        (void)cpu_whole_type(&b->graph->values[value], &tensor->scale);
+        const struct cpu_stored stored = cpu_stored_as(b, value);
+        tensor->scale = stored.scale;
+        tensor->zero = stored.zero;
         b->whole[value] = *ret_tensor;
     } else {
         tensor->scale = b->program->tensors[from].scale;
+        tensor->zero = b->program->tensors[from].zero;
     }
     return cpu_add_reorder(b, from, *ret_tensor);
 }
@@ -923,6 +926,15 @@ make_attributes(struct cpu_builder *b, bool fused, dnnl_primitive_attr_t *ret)
     return LEAT_OK;
 }
 
+static enum leat_status
+set_zero(struct cpu_builder *b, dnnl_primitive_attr_t attributes, int argument, int32_t zero)
+{
+    return zero == 0
+               ? LEAT_OK
+               : CPU_TRY(b, "attributes",
+                         dnnl_primitive_attr_set_zero_points(attributes, argument, 1, 0, &zero));
+}
+
 /* An input, and a result, item by item. LEAT_AGAIN: copied and converted at once it is there as soon. */
 static enum leat_status
 gather(struct cpu_builder *b, uint32_t from, uint32_t to, struct cpu_arg args[2])
@@ -935,9 +947,11 @@ enum leat_status
 cpu_add_reorder(struct cpu_builder *b, uint32_t from, uint32_t to)
 {
     const float factor = b->program->tensors[from].scale / b->program->tensors[to].scale;
+    const int32_t zeros[2] = {b->program->tensors[from].zero, b->program->tensors[to].zero};
+    const bool same = factor == 1 && zeros[0] == zeros[1]; /* numbers only move */
     struct cpu_arg args[2] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
     dnnl_engine_t engine = cpu_model_engine(b->model);
-    dnnl_primitive_attr_t attributes;
+    dnnl_primitive_attr_t attributes = NULL;
     dnnl_primitive_desc_t pd;
 
     enum leat_status status = gather(b, from, to, args);
@@ -952,12 +966,17 @@ cpu_add_reorder(struct cpu_builder *b, uint32_t from, uint32_t to)
     if (status == LEAT_OK && factor != 1) {
         status = set_factors(b, attributes, &(struct factors){&factor, 1, 0});
     }
-    if (status != LEAT_OK) {
-        return status;
+    if (status == LEAT_OK && !same) {
+        status = set_zero(b, attributes, DNNL_ARG_FROM, zeros[0]);
     }
-    status = CPU_TRY(b, "layout conversion",
-                     dnnl_reorder_primitive_desc_create(&pd, &b->program->tensors[args[0].tensor].md, engine,
-                                                        &b->program->tensors[args[1].tensor].md, engine, attributes));
+    if (status == LEAT_OK && !same) {
+        status = set_zero(b, attributes, DNNL_ARG_TO, zeros[1]);
+    }
+    if (status == LEAT_OK) {
+        status = CPU_TRY(b, "layout conversion",
+                         dnnl_reorder_primitive_desc_create(&pd, &b->program->tensors[args[0].tensor].md, engine,
+                                                            &b->program->tensors[args[1].tensor].md, engine, attributes));
+    }
     (void)dnnl_primitive_attr_destroy(attributes);
     if (status == LEAT_OK) {
         status = cpu_add_primitive(b, pd, args, 2);
@@ -1256,9 +1275,11 @@ build(struct cpu_builder *b)
     program->plain = malloc(values * sizeof(*program->plain));
     b->whole = malloc(values * sizeof(*b->whole));
     b->wants_whole = calloc(values, sizeof(*b->wants_whole));
+    b->shifted = calloc(values, sizeof(*b->shifted));
     b->quantised = calloc((size_t)b->graph->node_count + 1, sizeof(*b->quantised));
-    if (b->best == NULL || b->uses == NULL || b->waiting == NULL || b->aliased == NULL || program->plain == NULL || b->whole == NULL ||
-        b->wants_whole == NULL || b->quantised == NULL) {
+    if (b->best == NULL || b->uses == NULL || b->waiting == NULL || b->aliased == NULL ||
+        program->plain == NULL || b->whole == NULL || b->wants_whole == NULL ||
+        b->shifted == NULL || b->quantised == NULL) {
         return no_memory();
     }
     memset(b->whole, 0xff, values * sizeof(*b->whole)); /* CPU_NONE */
@@ -1333,6 +1354,7 @@ build_program(struct leat_model *model, const struct leat_graph *graph, uint32_t
     free(b.aliased);
     free(b.whole);
     free(b.wants_whole);
+    free(b.shifted);
     free(b.quantised);
     if (status != LEAT_OK) {
         cpu_program_destroy(program);

@@ -102,8 +102,8 @@ whole_image_of(const struct leat_node *node, const struct leat_value *source, co
                                                     : CPU_WHOLE_F32,
     };
 
-    image.conv.least /= result->scale;
-    image.conv.most /= result->scale;
+    image.conv.least = image.conv.least / result->scale + (float)result->zero;
+    image.conv.most = image.conv.most / result->scale + (float)result->zero;
     if (image.result != CPU_WHOLE_F32) {
         image.conv.least = fmaxf(image.conv.least, image.result == CPU_WHOLE_U8 ? 0 : INT8_MIN);
         image.conv.most = fminf(image.conv.most, image.result == CPU_WHOLE_U8 ? UINT8_MAX : INT8_MAX);
@@ -522,7 +522,8 @@ cpu_lower_own_conv(struct cpu_builder *b, const struct cpu_conv *conv)
 
 /* What sums are multiplied by, and the bias, in units of the result. LEAT_AGAIN where floats are too coarse for that. */
 static enum leat_status
-whole_image_sums(struct cpu_builder *b, const struct cpu_whole_image *image, float result_scale, struct cpu_arg args[WHOLE_ARGS])
+whole_image_sums(struct cpu_builder *b, const struct cpu_whole_image *image,
+                 const struct cpu_tensor *result, struct cpu_arg args[WHOLE_ARGS])
 {
     const struct leat_value *weights = leat_node_input(b->graph, b->node, 1), *bias = leat_node_input(b->graph, b->node, 2);
     const size_t channels = (size_t)image->conv.outputs;
@@ -537,8 +538,12 @@ whole_image_sums(struct cpu_builder *b, const struct cpu_whole_image *image, flo
     if (status == LEAT_OK) {
         bool good = true;
         for (size_t c = 0; c < channels; c++) {
-            numbers[c] = 1 / (image->pixels_in_one * cpu_whole_image_factor(&image->conv, elements.data, (int64_t)c) * result_scale);
-            numbers[channels + c] = bias != NULL ? ((const float *)bias->data)[c] / result_scale : 0;
+            numbers[c] = 1 / (image->pixels_in_one *
+                              cpu_whole_image_factor(&image->conv, elements.data, (int64_t)c) *
+                              result->scale);
+            numbers[channels + c] =
+                (bias != NULL ? ((const float *)bias->data)[c] / result->scale : 0) +
+                (float)result->zero;
             good = good && isnormal(numbers[c]) && isfinite(numbers[channels + c]);
         }
         leat_elements_close(&elements);
@@ -573,10 +578,13 @@ cpu_lower_whole_image(struct cpu_builder *b, const struct leat_window *w)
     result.md = cpu_strided_md(d, strides, 4);
     const bool whole = b->wants_whole[node->outputs[0]];
     if (whole) {
-        result.md.data_type = cpu_whole_type(leat_node_output(b->graph, node, 0), &result.scale);
+        const struct cpu_stored stored = cpu_stored_as(b, node->outputs[0]);
+        result.md.data_type = stored.type;
+        result.scale = stored.scale;
+        result.zero = stored.zero;
     }
     const struct cpu_whole_image image = whole_image_of(node, leat_node_input(b->graph, node, 0), &result, window);
-    enum leat_status status = whole_image_sums(b, &image, result.scale, args);
+    enum leat_status status = whole_image_sums(b, &image, &result, args);
     if (status == LEAT_OK) {
         status = cpu_by_item(b, b->best[node->inputs[0]], &args[SOURCE].tensor);
     }
@@ -587,6 +595,7 @@ cpu_lower_whole_image(struct cpu_builder *b, const struct leat_window *w)
     }
     if (status == LEAT_OK) {
         b->program->tensors[args[RESULT].tensor].scale = result.scale;
+        b->program->tensors[args[RESULT].tensor].zero = result.zero;
         status = cpu_constant_packed(b, node->inputs[1], pack_whole_image, cpu_whole_image_weights_bytes(&image.conv),
                                      &args[WEIGHTS].tensor);
     }

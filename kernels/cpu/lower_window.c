@@ -108,13 +108,18 @@ lower_quantised(struct cpu_builder *b, const struct geometry *geometry, const dn
 {
     const struct leat_value *bias = leat_node_input(b->graph, b->node, 2), *y = leat_node_output(b->graph, b->node, 0);
     const bool grouped = leat_node_int(b->node, "group", 1) != 1;
+    bool padded = false;
 
     if (!b->quantised[b->node - b->graph->nodes] || (bias != NULL && bias->data == NULL)) {
         return LEAT_AGAIN;
     }
     LEAT_ASSERT(bias == NULL || leat_value_in_place(bias));
+    for (uint32_t i = 0; i < LEAT_WINDOW_RANK; i++) {
+        padded = padded || geometry->pad_begin[i] != 0 || geometry->pad_end[i] != 0;
+    }
     return cpu_lower_quantised(b, &(struct cpu_quantised){
                                       .channels = y->dims[1],
+                                      .padded = padded,
                                       .weights_mask = grouped ? 3 : 1,
                                       .weights_as = *weights_as,
                                       .bias = bias != NULL ? bias->data : NULL,
@@ -253,6 +258,7 @@ add_with_result(struct cpu_builder *b, const_dnnl_op_desc_t operation, struct cp
         return status;
     }
     b->program->tensors[args[1].tensor].scale = b->program->tensors[args[0].tensor].scale;
+    b->program->tensors[args[1].tensor].zero = b->program->tensors[args[0].tensor].zero;
     return cpu_add_primitive(b, pd, args, 2);
 }
 

@@ -48,7 +48,8 @@ struct cpu_tensor {
     uint32_t buffer;            /* CPU_NONE for a constant */
     bool by_item;               /* what a step gets is the list of its items' addresses; each is as md says */
     uint32_t list;              /* if it is by item */
-    float scale;                /* an element is so many times what is stored: 1 unless that is a whole number */
+    float scale;                /* an element is so many times what is stored, less `zero`: 1 unless that is a whole number */
+    int32_t zero;               /* what 0 is stored as */
     struct cpu_constant *constant; /* NULL for a computed tensor */
 };
 
@@ -136,6 +137,7 @@ struct cpu_builder {
     /* All CPU_NONE and false unless the model is quantised: */
     uint32_t *whole;  /* [value_count] the tensor of 8-bit whole numbers, or CPU_NONE */
     bool *wants_whole; /* [value_count] somebody reads it as such */
+    bool *shifted;     /* [value_count] they are u8 about another number than 0 */
     bool *quantised;   /* [node_count] multiplies whole numbers */
 };
 
@@ -259,8 +261,14 @@ LEAT_MUST_CHECK enum leat_status cpu_destination(struct cpu_builder *b, const dn
 void cpu_plan_quantised(struct cpu_builder *b);
 /* It has one whose steps are numbers that floats divide by. */
 bool cpu_has_range(const struct leat_value *value);
-/* How a value with a range is stored: u8 where nothing is negative, else s8 about 0; an element is `scale` times that. */
-dnnl_data_type_t cpu_whole_type(const struct leat_value *value, float *ret_scale);
+/* How a value with a range is stored: an element is (what is stored - zero) times scale. */
+struct cpu_stored {
+    dnnl_data_type_t type;
+    float scale;
+    int32_t zero;
+};
+/* u8 where nothing is negative or the value is shifted, else s8 about 0. */
+struct cpu_stored cpu_stored_as(const struct cpu_builder *b, uint32_t value);
 
 /*
  * Weights are stored as -most..most: fewer than 8 bits where the processor would cap sums of their products; 0: what multiplies
@@ -274,6 +282,7 @@ struct cpu_quantised {
     int weights_mask;              /* the axes of seen_as that count channels */
     dnnl_memory_desc_t weights_as; /* how the payload is read, channels first */
     const float *bias;             /* [channels]; NULL: none */
+    bool padded;                   /* it multiplies zeros that the source does not have */
     /* Writes the descriptor of the operation for these types; weights and bias are as `weights` and `bias` say. */
     enum leat_status (*describe)(struct cpu_builder *b, const void *context, dnnl_data_type_t source,
                                  const dnnl_memory_desc_t *weights, const dnnl_memory_desc_t *bias,

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Convolutions and products in 8-bit whole numbers, as in Jacob et al., "Quantization and Training of Neural Networks for
- * Efficient Integer-Arithmetic-Only Inference", CVPR 2018, section 2, with zero points of 0: oneDNN adds products up in 32 bits,
- * then makes floats of the sums for bias, addend and activation, and rounds those.
+ * Efficient Integer-Arithmetic-Only Inference", CVPR 2018, section 2: oneDNN adds products up in 32 bits, then makes floats
+ * of the sums for bias, addend and activation, and rounds those.
  *
  * Steps      One for each tensor of activations, from its range; one for each output channel of weights.
+ * Zeros      Stored as 0, but for activations whose range reaches much further to one side of 0 than to the other, as
+ *            behind SiLU, and that are no addend: of numbers about 0 nearly half would stand for nothing. What that adds
+ *            to sums goes into the bias; where zeros are padded, it is less at the edges, and oneDNN subtracts it.
  * Overflow   Processors without VNNI add two products of u8 and s8 in 16 bits, and cap them. There weights have 7 bits: two times
  *            255 * 64 fit. Products of s8 stay in floats there: oneDNN's negate -128 in 8 bits.
  * First, last  What has no product before it, or none behind it, has more than 8 bits: few multiplications, which decide much. A first
@@ -34,15 +37,19 @@ cpu_has_range(const struct leat_value *value)
     return fmaxf(-value->least, value->most) >= 1e-30f;
 }
 
-dnnl_data_type_t
-cpu_whole_type(const struct leat_value *value, float *ret_scale)
+struct cpu_stored
+cpu_stored_as(const struct cpu_builder *b, uint32_t value)
 {
-    const float most = fmaxf(-value->least, value->most);
-    const bool is_signed = value->least < 0;
+    const struct leat_value *v = &b->graph->values[value];
+    const float most = fmaxf(-v->least, v->most);
 
-    LEAT_ASSERT(cpu_has_range(value));
-    *ret_scale = most / (float)(is_signed ? S8_MOST : U8_MOST);
-    return is_signed ? dnnl_s8 : dnnl_u8;
+    LEAT_ASSERT(cpu_has_range(v));
+    if (b->shifted[value]) {
+        const float scale = v->most / U8_MOST - v->least / U8_MOST; /* most - least may be beyond floats */
+        return (struct cpu_stored){dnnl_u8, scale, (int32_t)lrintf(-v->least / scale)};
+    }
+    return v->least < 0 ? (struct cpu_stored){dnnl_s8, most / S8_MOST, 0}
+                        : (struct cpu_stored){dnnl_u8, most / U8_MOST, 0};
 }
 
 /* With constant weights. */
@@ -124,6 +131,39 @@ ask_reader(struct cpu_builder *b, uint32_t n)
     }
 }
 
+/* Steps of the range as it is are finer by an eighth, and more, than those of one about 0. */
+static bool
+is_lopsided(const struct leat_value *value)
+{
+    const double furthest = fmax(-(double)value->least, (double)value->most);
+    const double about_zero = furthest / S8_MOST,
+                 as_it_is = ((double)value->most - (double)value->least) / U8_MOST;
+
+    return value->least < 0 && as_it_is <= 7.0 / 8 * about_zero;
+}
+
+/* Behind ask_reader(). Addends and their sums stay about 0, for which oneDNN has kernels, and so does what windows read. */
+static void
+choose_shifted(struct cpu_builder *b)
+{
+    const struct leat_graph *graph = b->graph;
+
+    for (uint32_t v = 0; v < graph->value_count; v++) {
+        b->shifted[v] = cpu_weights_most(true, dnnl_u8) == S8_MOST && b->wants_whole[v] &&
+                        is_lopsided(&graph->values[v]);
+    }
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        const struct leat_node *node = &graph->nodes[n];
+        if (node->fused_add != LEAT_VALUE_NONE) {
+            b->shifted[node->fused_add] = false;
+            b->shifted[node->outputs[0]] = false;
+        }
+        if (node->op->kind == LEAT_OP_MAX_POOL) {
+            b->shifted[node->inputs[0]] = false;
+        }
+    }
+}
+
 void
 cpu_plan_quantised(struct cpu_builder *b)
 {
@@ -154,18 +194,19 @@ cpu_plan_quantised(struct cpu_builder *b)
         }
         ask_reader(b, n);
     }
+    choose_shifted(b);
 }
 
 /* ---- Lowering --------------------------------------------------------------------------------------- */
 
 /* How the operation's numbers stand to those of the graph. */
 struct steps {
-    dnnl_data_type_t source, result, addend;
-    float source_scale, result_scale, addend_scale; /* an element is so many times what is stored */
-    bool apart;                                     /* the activation is a step of its own */
-    float *weights;                                 /* [channels] what a weight is multiplied by */
-    float *sums;                                    /* [channels] what a sum is multiplied by */
-    float *bias;                                    /* [channels] in units of the sums */
+    struct cpu_stored source, result, addend;
+    bool apart; /* the activation is a step of its own */
+    bool has_bias;
+    float *weights; /* [channels] what a weight is multiplied by */
+    float *sums;    /* [channels] what a sum is multiplied by */
+    float *bias;    /* [channels] in units of the sums */
 };
 
 float
@@ -180,15 +221,14 @@ cpu_weights_most(bool convolution, dnnl_data_type_t source)
 }
 
 /* Of a value that is stored in whole numbers already, or will be. */
-static dnnl_data_type_t
-stored_as(const struct cpu_builder *b, uint32_t value, float *ret_scale)
+static struct cpu_stored
+stored_as(const struct cpu_builder *b, uint32_t value)
 {
     if (b->whole[value] != CPU_NONE) {
         const struct cpu_tensor *tensor = &b->program->tensors[b->whole[value]];
-        *ret_scale = tensor->scale;
-        return tensor->md.data_type;
+        return (struct cpu_stored){tensor->md.data_type, tensor->scale, tensor->zero};
     }
-    return cpu_whole_type(&b->graph->values[value], ret_scale);
+    return cpu_stored_as(b, value);
 }
 
 /* The greatest weight of channel c; the payload lies channels first or last. */
@@ -205,6 +245,21 @@ most_of_channel(const float *data, size_t count, int64_t channels, int64_t c, bo
     return most;
 }
 
+/* What the weights of channel c add up to as they are stored, each times `factor`. */
+static double
+sum_of_channel(const float *data, size_t count, int64_t channels, int64_t c, bool last,
+               float factor)
+{
+    const size_t each = count / (size_t)channels;
+    double sum = 0;
+
+    for (size_t i = 0; i < each; i++) {
+        const float weight = data[last ? i * (size_t)channels + (size_t)c : (size_t)c * each + i];
+        sum += (double)nearbyintf(weight * factor);
+    }
+    return sum;
+}
+
 static enum leat_status
 find_steps(struct cpu_builder *b, const struct cpu_quantised *q, bool whole, struct steps *steps)
 {
@@ -215,22 +270,22 @@ find_steps(struct cpu_builder *b, const struct cpu_quantised *q, bool whole, str
                       q->weights_as.format_desc.blocking.strides[0] == 1 &&
                       q->weights_as.dims[1] != 1;
 
-    steps->source = stored_as(b, node->inputs[0], &steps->source_scale);
-    const float most = cpu_weights_most(q->source_as.ndims == 0, steps->source);
+    steps->source = stored_as(b, node->inputs[0]);
+    steps->has_bias = q->bias != NULL || (steps->source.zero != 0 && !q->padded);
+    const float most = cpu_weights_most(q->source_as.ndims == 0, steps->source.type);
     if (most == 0) {
         return LEAT_AGAIN;
     }
-    steps->result = dnnl_f32;
-    steps->result_scale = steps->addend_scale = 1;
+    steps->result = (struct cpu_stored){dnnl_f32, 1, 0};
     if (whole && b->wants_whole[y] &&
         (node->fused_add == LEAT_VALUE_NONE || b->wants_whole[node->fused_add])) {
-        steps->result = cpu_whole_type(&b->graph->values[y], &steps->result_scale);
+        steps->result = cpu_stored_as(b, y);
     }
     steps->addend = steps->result;
-    if (node->fused_add != LEAT_VALUE_NONE && steps->result != dnnl_f32) {
-        steps->addend = stored_as(b, node->fused_add, &steps->addend_scale);
+    if (node->fused_add != LEAT_VALUE_NONE && steps->result.type != dnnl_f32) {
+        steps->addend = stored_as(b, node->fused_add);
     }
-    steps->apart = steps->result == dnnl_f32 && cpu_activates_apart(b);
+    steps->apart = steps->result.type == dnnl_f32 && cpu_activates_apart(b);
     steps->weights = calloc(3 * (size_t)q->channels, sizeof(float));
     if (steps->weights == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
@@ -243,14 +298,19 @@ find_steps(struct cpu_builder *b, const struct cpu_quantised *q, bool whole, str
     }
     steps->sums = steps->weights + q->channels;
     steps->bias = steps->sums + q->channels;
+    const size_t count = leat_value_elements(weights);
     for (int64_t c = 0; c < q->channels; c++) {
-        const float furthest =
-            most_of_channel(elements.data, leat_value_elements(weights), q->channels, c, last);
+        const float furthest = most_of_channel(elements.data, count, q->channels, c, last);
         const float step =
             furthest > 0 && furthest / most > 0 && isfinite(furthest) ? furthest / most : 1;
         steps->weights[c] = 1 / step;
-        steps->sums[c] = steps->source_scale * step;
+        steps->sums[c] = steps->source.scale * step;
         steps->bias[c] = q->bias != NULL ? q->bias[c] / steps->sums[c] : 0;
+        if (steps->source.zero != 0 && !q->padded) {
+            const double sum =
+                sum_of_channel(elements.data, count, q->channels, c, last, steps->weights[c]);
+            steps->bias[c] = (float)((double)steps->bias[c] - steps->source.zero * sum);
+        }
         if (!isfinite(steps->weights[c]) || !isfinite(steps->bias[c]) ||
             !(steps->sums[c] > 0 && isfinite(steps->sums[c]))) {
             leat_elements_close(&elements);
@@ -267,22 +327,27 @@ static enum leat_status
 append_fused(struct cpu_builder *b, const struct steps *steps, bool linear, dnnl_post_ops_t post)
 {
     const struct leat_node *node = b->node;
-    const float unit = linear ? steps->result_scale : 1;
+    const float unit = linear ? steps->result.scale : 1;
     enum leat_status status = LEAT_OK;
 
     if (node->fused_add != LEAT_VALUE_NONE) {
         const dnnl_data_type_t type =
-            steps->addend == steps->result ? dnnl_data_type_undef : steps->addend;
+            steps->addend.type == steps->result.type ? dnnl_data_type_undef : steps->addend.type;
         status = CPU_TRY(b, "fused sum",
-                         dnnl_post_ops_append_sum_v2(post, steps->addend_scale / unit, type));
+                         dnnl_post_ops_append_sum_v2(post, steps->addend.scale / unit, type));
     }
     if (status == LEAT_OK && node->fused_activation != LEAT_ACTIVATION_NONE && !steps->apart) {
         const struct cpu_function f = cpu_activation_of(node);
         const bool clips = f.algorithm == dnnl_eltwise_clip;
         status = CPU_TRY(b, "fused activation",
-                         dnnl_post_ops_append_eltwise(post, unit / steps->result_scale, f.algorithm,
+                         dnnl_post_ops_append_eltwise(post, unit / steps->result.scale, f.algorithm,
                                                       clips ? f.alpha / unit : f.alpha,
                                                       clips ? f.beta / unit : f.beta));
+    }
+    if (status == LEAT_OK && steps->result.zero != 0) {
+        const dnnl_status_t appended = dnnl_post_ops_append_eltwise(post, 1, dnnl_eltwise_linear, 1,
+                                                                    (float)steps->result.zero);
+        status = CPU_TRY(b, "zero point of the result", appended);
     }
     return status;
 }
@@ -298,7 +363,7 @@ describe(struct cpu_builder *b, const struct cpu_quantised *q, struct steps *ste
     dnnl_post_ops_t post = NULL;
 
     for (int64_t c = 0; c < q->channels && linear; c++) {
-        steps->sums[c] /= steps->result_scale;
+        steps->sums[c] /= steps->result.scale;
     }
     enum leat_status status = CPU_TRY(b, "attributes", dnnl_primitive_attr_create(&attributes));
     if (status == LEAT_OK) {
@@ -313,6 +378,11 @@ describe(struct cpu_builder *b, const struct cpu_quantised *q, struct steps *ste
     }
     if (status == LEAT_OK) {
         status = CPU_TRY(b, "attributes", dnnl_post_ops_create(&post));
+    }
+    if (status == LEAT_OK && q->padded && steps->source.zero != 0) {
+        status = CPU_TRY(b, "attributes",
+                         dnnl_primitive_attr_set_zero_points(attributes, DNNL_ARG_SRC, 1, 0,
+                                                             &steps->source.zero));
     }
     if (status == LEAT_OK) {
         status = append_fused(b, steps, linear, post);
@@ -337,12 +407,12 @@ destination(struct cpu_builder *b, const struct steps *steps, const dnnl_memory_
     dnnl_memory_desc_t addend_md = *md;
     uint32_t from, filled;
 
-    if (steps->result == dnnl_f32) {
+    if (steps->result.type == dnnl_f32) {
         return cpu_destination(b, md, ret_tensor);
     }
     enum leat_status status = LEAT_OK;
     if (addend != LEAT_VALUE_NONE) {
-        addend_md.data_type = steps->addend;
+        addend_md.data_type = steps->addend.type;
         status = cpu_whole(b, addend, &addend_md, &from);
     }
     if (status != LEAT_OK) {
@@ -355,13 +425,14 @@ destination(struct cpu_builder *b, const struct steps *steps, const dnnl_memory_
         if (status == LEAT_OK && addend != LEAT_VALUE_NONE) {
             status = cpu_view(b, *ret_tensor, &addend_md, &filled);
             if (status == LEAT_OK) {
-                b->program->tensors[filled].scale = steps->addend_scale;
+                b->program->tensors[filled].scale = steps->addend.scale;
                 status = cpu_add_reorder(b, from, filled);
             }
         }
     }
     if (status == LEAT_OK) {
-        b->program->tensors[*ret_tensor].scale = steps->result_scale;
+        b->program->tensors[*ret_tensor].scale = steps->result.scale;
+        b->program->tensors[*ret_tensor].zero = steps->result.zero;
     }
     return status;
 }
@@ -382,8 +453,8 @@ add_steps(struct cpu_builder *b, const struct cpu_quantised *q, const struct ste
         {DNNL_ARG_SRC, 0}, {DNNL_ARG_WEIGHTS, 0}, {DNNL_ARG_DST, 0}, {DNNL_ARG_BIAS, 0}};
     uint32_t output = CPU_NONE;
 
-    source.data_type = steps->source;
-    result.data_type = steps->result;
+    source.data_type = steps->source.type;
+    result.data_type = steps->result.type;
     enum leat_status status = cpu_whole(b, node->inputs[0], &source, &args[0].tensor);
     if (status == LEAT_OK && viewed) {
         const dnnl_memory_desc_t seen = cpu_query_md(pd, dnnl_query_src_md);
@@ -393,7 +464,7 @@ add_steps(struct cpu_builder *b, const struct cpu_quantised *q, const struct ste
         status = cpu_constant_scaled(b, node->inputs[1], &q->weights_as, &wanted, steps->weights,
                                      (size_t)q->channels, q->weights_mask, &args[1].tensor);
     }
-    if (status == LEAT_OK && q->bias != NULL) {
+    if (status == LEAT_OK && steps->has_bias) {
         status = cpu_private_vector(b, steps->bias, (size_t)q->channels, &args[3].tensor);
     }
     if (status == LEAT_OK) {
@@ -408,11 +479,11 @@ add_steps(struct cpu_builder *b, const struct cpu_quantised *q, const struct ste
         (void)dnnl_primitive_desc_destroy(pd);
         return status;
     }
-    status = cpu_add_primitive(b, pd, args, q->bias != NULL ? 4 : 3);
+    status = cpu_add_primitive(b, pd, args, steps->has_bias ? 4 : 3);
     if (status == LEAT_OK && steps->apart) {
         status = cpu_add_activation(b, args[2].tensor);
     }
-    if (status == LEAT_OK && steps->result != dnnl_f32) {
+    if (status == LEAT_OK && steps->result.type != dnnl_f32) {
         cpu_set_whole(b, output);
     } else if (status == LEAT_OK) {
         cpu_set_output(b, 0, output);
@@ -438,8 +509,8 @@ lower(struct cpu_builder *b, const struct cpu_quantised *q, bool whole)
     if (status != LEAT_OK) {
         return status;
     }
-    status = q->describe(b, q->context, steps.source, &weights, q->bias != NULL ? &bias_md : NULL,
-                         steps.result, &op);
+    status = q->describe(b, q->context, steps.source.type, &weights,
+                         steps.has_bias ? &bias_md : NULL, steps.result.type, &op);
     if (status == LEAT_OK) {
         status = describe(b, q, &steps, &op, &pd);
     }

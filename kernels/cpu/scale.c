@@ -71,7 +71,9 @@ scale_all(const struct cpu_call *call, const struct cpu_portion *portion, const 
     const size_t channels = call->step->inner, end = (size_t)portion->last_vector * CPU_LANES;
     const size_t last = end < channels ? end : channels;
     const size_t x_bytes = bytes_of(x_type), y_bytes = bytes_of(y_type);
-    const __m512 unit = _mm512_set1_ps(1 / call->program->tensors[call->step->args[2].tensor].scale);
+    const struct cpu_tensor *result = &call->program->tensors[call->step->args[2].tensor];
+    const __m512 unit = _mm512_set1_ps(1 / result->scale),
+                 zero = _mm512_set1_ps((float)result->zero);
     const unsigned char *x = call->pointers[0];
     const float *factors = call->pointers[1];
     unsigned char *y = call->pointers[2];
@@ -84,7 +86,7 @@ scale_all(const struct cpu_call *call, const struct cpu_portion *portion, const 
         for (; c + CPU_LANES <= last; c += CPU_LANES) {
             __m512 product = _mm512_mul_ps(load(from + c * x_bytes, x_type), _mm512_loadu_ps(by + c));
             if (y_type == dnnl_s8 || y_type == dnnl_u8) {
-                product = _mm512_mul_ps(product, unit);
+                product = _mm512_fmadd_ps(product, unit, zero);
             }
             store(to + c * y_bytes, y_type, product);
         }
@@ -93,7 +95,7 @@ scale_all(const struct cpu_call *call, const struct cpu_portion *portion, const 
             const __mmask16 there = (__mmask16)((1u << (last - c)) - 1);
             memcpy(some, from + c * x_bytes, (last - c) * x_bytes);
             const __m512 product = _mm512_mul_ps(load(some, x_type), _mm512_maskz_loadu_ps(there, by + c));
-            store(some, y_type, _mm512_mul_ps(product, unit));
+            store(some, y_type, _mm512_fmadd_ps(product, unit, zero));
             memcpy(to + c * y_bytes, some, (last - c) * y_bytes);
         }
     }
@@ -148,7 +150,7 @@ cpu_lower_scale(struct cpu_builder *b, uint32_t value, uint32_t factors)
     const bool whole = b->wants_whole[b->node->outputs[0]];
     struct cpu_arg args[3] = {{0, 0}};
     struct cpu_step *step;
-    float unit = 1;
+    struct cpu_stored stored = {.scale = 1};
 
     if (x->rank != 4 || by->rank != 4 || by->dims[0] != x->dims[0] || by->dims[1] != x->dims[1] || by->dims[2] != 1 ||
         by->dims[3] != 1 || !__builtin_cpu_supports("avx512f")) {
@@ -164,7 +166,8 @@ cpu_lower_scale(struct cpu_builder *b, uint32_t value, uint32_t factors)
         return LEAT_AGAIN;
     }
     if (whole) {
-        md.data_type = cpu_whole_type(&b->graph->values[b->node->outputs[0]], &unit);
+        stored = cpu_stored_as(b, b->node->outputs[0]);
+        md.data_type = stored.type;
     }
     status = cpu_plain(b, factors, &args[1].tensor);
     if (status == LEAT_OK) {
@@ -173,7 +176,8 @@ cpu_lower_scale(struct cpu_builder *b, uint32_t value, uint32_t factors)
                      : cpu_new_tensor(b, &md, dnnl_memory_desc_get_size(&md), &args[2].tensor);
     }
     if (status == LEAT_OK) {
-        b->program->tensors[args[2].tensor].scale = unit;
+        b->program->tensors[args[2].tensor].scale = stored.scale;
+        b->program->tensors[args[2].tensor].zero = stored.zero;
         status = cpu_add_kernel(b, scale, args, 3, &step);
     }
     if (status == LEAT_OK) {
