@@ -270,6 +270,12 @@ leat_calibration_run(struct leat_calibration *calibration, const void *const *in
     const enum leat_status status = cpu_run_execute(calibration->run, NULL);
     leat_cxx_heap_leave();
     leat_openmp_leave();
+    for (uint32_t i = 0; i < program->graph->input_count && status == LEAT_OK; i++) {
+        struct histogram *histogram = calibration->observer.by_value[program->graph->inputs[i]];
+        if (histogram != NULL) { /* no step makes it */
+            count(histogram, inputs[i], leat_value_elements(&program->graph->values[program->graph->inputs[i]]));
+        }
+    }
     if (status == LEAT_OK) {
         find_ranges(calibration);
     }

@@ -465,11 +465,11 @@ compare_floats(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of what the first node makes, which is the input. */
+/* Of the input, and so of what the first node makes, which is the same. */
 static struct leat_range
 calibrate(const struct leat_graph *graph, const float *data, bool backwards)
 {
-    struct leat_range range = {.name = NULL};
+    struct leat_range range = {.name = NULL}, first = {.name = NULL};
     struct leat_calibration *calibration;
 
     EXPECT(leat_calibration_create(graph, BATCH, &calibration) == LEAT_OK);
@@ -480,9 +480,11 @@ calibrate(const struct leat_graph *graph, const float *data, bool backwards)
     }
     for (uint32_t i = 0; i < leat_calibration_count(calibration); i++) {
         const struct leat_range one = leat_calibration_range(calibration, i);
-        range = strcmp(one.name, "first") == 0 ? one : range;
+        range = strcmp(one.name, "x") == 0 ? one : range;
+        first = strcmp(one.name, "first") == 0 ? one : first;
     }
-    EXPECT(range.name != NULL);
+    EXPECT(range.name != NULL && first.name != NULL);
+    EXPECT(range.least == first.least && range.most == first.most);
     range.name = NULL; /* it goes with the calibration */
     leat_calibration_destroy(calibration);
     return range;
