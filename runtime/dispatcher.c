@@ -510,9 +510,8 @@ static struct leat_route_input route_input(struct leat_dispatcher *dispatcher, c
                                            enum leat_rank rank);
 static void probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t place);
 
-/* Once, where it was asked for. */
-static void
-tell_jump(struct leat_dispatcher *dispatcher, struct leat_application *app)
+void
+leat_dispatcher_tell_jump(struct leat_dispatcher *dispatcher, struct leat_application *app)
 {
     const struct leat_event event = {.kind = LEAT_EVENT_JUMP};
 
@@ -526,7 +525,7 @@ void
 leat_dispatcher_turn_away(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t items)
 {
     app->turned_away_items += items;
-    tell_jump(dispatcher, app); /* what is refused never waits */
+    leat_dispatcher_tell_jump(dispatcher, app); /* what is refused never waits */
 }
 
 static void
@@ -540,7 +539,7 @@ enter(struct leat_dispatcher *dispatcher, struct leat_application *app, struct l
     waiting->look_at_ns = 0;
     leat_waiting_push(waiting, entry, query);
     if (LEAT_UNLIKELY(app->jump_items > 0 && app->waiting[LEAT_RANK_ONLINE].items >= app->jump_items)) {
-        tell_jump(dispatcher, app);
+        leat_dispatcher_tell_jump(dispatcher, app);
     }
 }
 
@@ -601,7 +600,7 @@ refuse_late(struct leat_dispatcher *dispatcher, struct leat_application *app, co
     const struct stage_query *stage = stage_of(dispatcher, entry);
 
     if (LEAT_UNLIKELY(stage != NULL && stage->aims)) {
-        tell_jump(dispatcher, app);
+        leat_dispatcher_tell_jump(dispatcher, app);
     } else {
         leat_dispatcher_turn_away(dispatcher, app, entry->items_less_1 + 1);
     }
@@ -1749,7 +1748,7 @@ evaluate_application(struct leat_dispatcher *dispatcher, struct leat_application
         const bool asked = leat_worker_set_has(&app->serving[LEAT_RANK_ONLINE].set, *worker);
         if (leat_instances_evaluate(&app->instances, *worker, &dispatcher->records[*worker].shared,
                                     asked ? &demand : &nothing)) {
-            tell_jump(dispatcher, app);
+            leat_dispatcher_tell_jump(dispatcher, app);
         }
     }
     for (uint32_t v = 0; v < app->instances.variant_count; v++) {

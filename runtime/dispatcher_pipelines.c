@@ -675,6 +675,15 @@ has_room(const struct leat_application *app, const struct leat_pipeline_run *run
     return first || leat_waiting_count(&app->waiting[rank]) + app->queued[rank] < app->waiting_max;
 }
 
+/* What waits for room is in nobody's list: who scales the application hears of it here. */
+static void
+tell_held(struct leat_dispatcher *dispatcher, const struct leat_pipeline_run *run, uint32_t s)
+{
+    if (!run->offline) {
+        leat_dispatcher_tell_jump(dispatcher, application_of(dispatcher, &run->pipeline->stages[s]));
+    }
+}
+
 enum made {
     MADE,
     MADE_LATER, /* no slot is free, or the application's list or the central queue is full */
@@ -777,6 +786,7 @@ make_query(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, ui
     };
     if (LEAT_UNLIKELY(!has_slot(pipelines, run->offline) || !has_room(application_of(dispatcher, stage), run) ||
                       !push_query(dispatcher, &query, pipelines->free_query))) {
+        tell_held(dispatcher, run, s);
         return MADE_LATER;
     }
     take_query(dispatcher, &query);
@@ -803,6 +813,7 @@ make_again(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
         }
         if (!has_room(application_of(dispatcher, &run->pipeline->stages[s]), run) ||
             !push_query(dispatcher, &queries[q], q)) {
+            tell_held(dispatcher, run, s);
             return MADE_LATER;
         }
         queries[q].again = false;

@@ -184,6 +184,9 @@ void leat_dispatcher_finish(struct leat_dispatcher *dispatcher, const struct lea
  */
 void leat_dispatcher_turn_away(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t items);
 
+/* More waits, or is to, than whoever asked for it expected. Told once, where it was asked for. */
+void leat_dispatcher_tell_jump(struct leat_dispatcher *dispatcher, struct leat_application *app);
+
 /* A query that waits is to leave the application's list, or not to enter it. */
 void leat_dispatcher_take_back(struct leat_dispatcher *dispatcher, struct leat_waiting_slot *slot);
 

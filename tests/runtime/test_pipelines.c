@@ -666,9 +666,11 @@ test_wide_stage(void)
     for (uint32_t offline = 0; offline < 2; offline++) {
         pipeline_steps_start(&options);
         pipeline_steps.found = 8;
+        pipeline_steps.apps[1].jump_items = 1000; /* more than there is room for: what has none yet is a jump, where it is load */
         ask(0, &(struct pipeline_steps_ask){.items = 4, .offline = offline > 0});
         pipeline_steps_settle();
         EXPECT(is_ok(0) && pipeline_steps.queries[0].ran[1] == 32);
+        EXPECT(pipeline_steps.jumps == (offline == 0));
         pipeline_steps_stop();
     }
     options.latency_ns = 20 * MS; /* then it expires there */
