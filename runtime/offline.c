@@ -494,8 +494,9 @@ leat_offline_cancel(struct leat_offline *offline, uint64_t id, json_t **ret_job)
         job->trouble[0] = '\0';
         const bool runs = offline->running == job; /* then its end does the rest */
         struct leat_offline_folders folders = job->folders;
-        job->folders.input.fd = runs ? folders.input.fd : -1;
-        job->folders.output.fd = runs ? folders.output.fd : -1;
+        if (!runs) { /* who runs it reads them without the lock */
+            job->folders.input.fd = job->folders.output.fd = -1;
+        }
         *ret_job = describe(offline, job);
         LEAT_MUST(pthread_cond_signal(&offline->wake) == 0);
         unlock(offline);
