@@ -55,6 +55,7 @@ struct leat_variant {
     uint32_t accuracy_ppm;
     uint64_t item_bytes[LEAT_TENSORS_MAX];
     uint32_t dtypes[LEAT_TENSORS_MAX];
+    int64_t index_ends[LEAT_TENSORS_MAX]; /* of inputs, see leat_graph_index_ends() */
     uint32_t tensor_count, input_count; /* inputs come first */
     uint32_t size_count; /* that an answer tells of each item; times items_max at most LEAT_SIZES_MAX */
     bool one_by_one;     /* a batch is run item by item */

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "kernels/cpu/calibrate.h"
 #include "kernels/graph.h"
+#include "kernels/index_ends.h"
 #include "kernels/sequence.h"
 #include "runtime/memory.h"
 
@@ -524,6 +525,15 @@ read_options(const struct leat_variant_source *source, struct leat_variant *vari
     return status;
 }
 
+/* What runs that nobody asked for, those that measure and warm up, take for indices. */
+static enum leat_status
+find_tables(struct leat_variant *variant, const struct graphs *graphs)
+{
+    const struct leat_graph *graph =
+        graphs->sequence != NULL ? graphs->sequence->graphs[graphs->sequence->length_count - 1] : graphs->graph;
+    return graph != NULL ? leat_graph_index_ends(graph, variant->index_ends) : LEAT_OK;
+}
+
 /* Imports the file again for each copy: what a backend uses as it is, like large tables, must lie on the node too. */
 static enum leat_status
 load_model(const struct leat_variant_source *source, struct leat_variant *variant, struct leat_variant_copy *copy,
@@ -538,6 +548,9 @@ load_model(const struct leat_variant_source *source, struct leat_variant *varian
     }
     for (uint32_t l = 0; graphs.sequence != NULL && l < graphs.sequence->length_count && status == LEAT_OK; l++) {
         status = set_ranges(variant, graphs.sequence->graphs[l]);
+    }
+    if (status == LEAT_OK) {
+        status = find_tables(variant, &graphs);
     }
     if (status == LEAT_OK) {
         status = give(source, variant, &given);
@@ -603,6 +616,7 @@ load_copy(const struct leat_variant_source *source, struct leat_variant *variant
         shorter->items_bound = variant->items_bound;
         memcpy(shorter->item_bytes, variant->item_bytes, sizeof(shorter->item_bytes));
         memcpy(shorter->dtypes, variant->dtypes, sizeof(shorter->dtypes));
+        memcpy(shorter->index_ends, variant->index_ends, sizeof(shorter->index_ends));
         shorter->copies[c].model = copy->model;
         status = build_plans(source, shorter, &shorter->copies[c], loaded);
         status = status == LEAT_OK ? status : leat_err_prefix(status, "length %u", shorter->length);

@@ -106,16 +106,18 @@ uint32_t leat_variant_plan_items(const struct leat_variant *variant, uint32_t bu
 
 /*
  * Adds the points of a team of so many cores. Where the backend knows the times by itself, of every size that profiles have a
- * knot for; else each plan is run on zeros, or on ones where the model refuses zeros: LEAT_ERR_SHAPE where it refuses both. All plans take turns, so that a machine that stalls for a moment spoils a few
- * runs of each instead of all of one; a plan whose first run took less than a tenth of a second is run five times at least.
- * See leat_measured_summarise for what becomes of runs that were held up.
+ * knot for; else each plan is run on indices that are drawn anew each time from all rows of the model's tables, with zeros
+ * beside them; where the model refuses that, on zeros, and where it refuses those, on ones: LEAT_ERR_SHAPE where it refuses
+ * all. All plans take turns, so that a machine that stalls for a moment spoils a few runs of each instead of all of one; a
+ * plan whose first run took less than a tenth of a second is run five times at least. See leat_measured_summarise for what
+ * becomes of runs that were held up.
  */
 LEAT_MUST_CHECK enum leat_status leat_variant_measure(const struct leat_variant *variant, uint32_t worker_class,
                                                       const char *class_name, uint32_t cores,
                                                       struct leat_measured *measured);
 
 /*
- * Runs plans of the copies from `first_copy` on once, on zeros, smallest first, until that took 20 ms: what a first run finds cold,
+ * Runs plans of the copies from `first_copy` on once, on the same inputs, smallest first, until that took 20 ms: what a first run finds cold,
  * pages of code and of tables, is warm then. Nothing is run where the backend knows the times by itself.
  */
 LEAT_MUST_CHECK enum leat_status leat_variant_warm(const struct leat_variant *variant, uint32_t first_copy,
@@ -138,7 +140,7 @@ struct leat_timed_plan {
 };
 
 /*
- * Runs [count] >= 1 plans on zeros, in turns, by a team of so many cores, which are among their sizes, until five times in a row
+ * Runs [count] >= 1 plans on such inputs, in turns, by a team of so many cores, which are among their sizes, until five times in a row
  * no least time falls by a hundredth, or a plan was run for half a second. The variants have one backend and one signature.
  */
 LEAT_MUST_CHECK enum leat_status leat_variant_time_plans(struct leat_timed_plan *plans, uint32_t count, uint32_t worker_class,

@@ -30,12 +30,20 @@ struct cell {
     uint64_t spent_ns;
 };
 
-/* What a run needs, for the largest batch. Zeros, unless the model refuses them; then ones. */
+/* What inputs are; where the model refuses it, the next. */
+enum filling {
+    DRAWN, /* indices from whole tables, anew for each run, for those of one are in the caches in the next; zeros beside them */
+    ZEROS,
+    ONES,
+};
+
+/* What a run needs, for the largest batch. */
 struct payload {
     void *scratch;
     unsigned char *tensors[LEAT_TENSORS_MAX];
     uint32_t items;
-    bool ones;
+    enum filling filling;
+    uint64_t drawn; /* indices so far */
 };
 
 uint32_t
@@ -72,6 +80,17 @@ most_scratch_bytes(const struct leat_variant *variant)
     return most;
 }
 
+static bool
+has_indices(const struct leat_variant *variant)
+{
+    for (uint32_t t = 0; t < variant->input_count; t++) {
+        if (variant->index_ends[t] > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static enum leat_status
 make_payload(const struct leat_variant *variant, size_t scratch_bytes, uint32_t items, struct payload *ret_payload)
 {
@@ -92,8 +111,49 @@ make_payload(const struct leat_variant *variant, size_t scratch_bytes, uint32_t 
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to measure a batch of %u", items);
     }
     payload.items = items;
+    payload.filling = has_indices(variant) ? DRAWN : ZEROS;
     *ret_payload = payload;
     return LEAT_OK;
+}
+
+static size_t
+elements_of(const struct leat_variant *variant, uint32_t t, uint32_t items)
+{
+    return (size_t)(variant->item_bytes[t] * items) / leat_dtype_bytes(variant->dtypes[t]);
+}
+
+/* Number n is a hash of n: all runs of a payload are the same in each life of a model. */
+static int64_t
+draw_below(int64_t end, uint64_t n)
+{
+    uint64_t x = n * UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (int64_t)((x >> 32) % (uint64_t)end);
+}
+
+static void
+draw_indices(const struct leat_variant *variant, uint32_t items, struct payload *payload)
+{
+    for (uint32_t t = 0; t < variant->input_count; t++) {
+        const int64_t end = variant->index_ends[t];
+        for (size_t i = 0; end > 0 && i < elements_of(variant, t, items); i++) {
+            const int64_t index = draw_below(end, payload->drawn++);
+            if (variant->dtypes[t] == LEAT_DTYPE_I32) {
+                ((int32_t *)(void *)payload->tensors[t])[i] = (int32_t)index;
+            } else {
+                ((int64_t *)(void *)payload->tensors[t])[i] = index;
+            }
+        }
+    }
+}
+
+static void
+fill_with_zeros(const struct leat_variant *variant, struct payload *payload)
+{
+    for (uint32_t t = 0; t < variant->tensor_count; t++) {
+        memset(payload->tensors[t], 0, (size_t)(variant->item_bytes[t] * payload->items));
+    }
 }
 
 static void
@@ -105,8 +165,7 @@ fill_with_ones(const struct leat_variant *variant, struct payload *payload)
     static const uint64_t whole = 1; /* little endian */
 
     for (uint32_t t = 0; t < variant->tensor_count; t++) {
-        const size_t bytes = leat_dtype_bytes(variant->dtypes[t]);
-        const size_t elements = (size_t)(variant->item_bytes[t] * payload->items) / bytes;
+        const size_t bytes = leat_dtype_bytes(variant->dtypes[t]), elements = elements_of(variant, t, payload->items);
         const void *one = &whole;
         switch (variant->dtypes[t]) {
         case LEAT_DTYPE_F32: one = &f32; break;
@@ -119,7 +178,17 @@ fill_with_ones(const struct leat_variant *variant, struct payload *payload)
             memcpy(payload->tensors[t] + i * bytes, one, bytes);
         }
     }
-    payload->ones = true;
+}
+
+static void
+fill_otherwise(const struct leat_variant *variant, struct payload *payload)
+{
+    payload->filling++;
+    if (payload->filling == ZEROS) {
+        fill_with_zeros(variant, payload);
+    } else {
+        fill_with_ones(variant, payload);
+    }
 }
 
 /* What fails takes another time than what is done: it is not counted. */
@@ -136,12 +205,15 @@ run_once(const struct leat_variant *variant, const struct leat_plan *plan, uint3
     }
     do {
         if (status != LEAT_OK) {
-            fill_with_ones(variant, payload);
+            fill_otherwise(variant, payload);
+        }
+        if (payload->filling == DRAWN) {
+            draw_indices(variant, items, payload);
         }
         start_ns = leat_monotonic_ns();
         status = variant->backend->plan_run(plan, &segment, 1, payload->scratch, team);
         took_ns = leat_monotonic_ns() - start_ns;
-    } while (status == LEAT_ERR_SHAPE && !payload->ones);
+    } while (status == LEAT_ERR_SHAPE && payload->filling != ONES);
     if (status != LEAT_OK) {
         return leat_err_prefix(status, status == LEAT_ERR_SHAPE ? "batch of %u, of zeros and of ones" : "batch of %u", items);
     }

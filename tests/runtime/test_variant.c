@@ -2,8 +2,9 @@
 /*
  * Goal     A variant has one copy per node, each in that node's memory and each giving the same answers; profiles
  *          are measured per worker class, with percentiles that a stall of the machine does not spoil, and not where they
- *          are known of such a machine, or the backend knows them; the largest batch is chosen by what batches take; what
- *          cannot be loaded says which model and why.
+ *          are known of such a machine, or the backend knows them; what is run to measure or to warm up looks up rows of whole
+ *          tables, other ones each time; the largest batch is chosen by what batches take; what cannot be loaded says which
+ *          model and why.
  * Method   A network of leat-zoo on the cpu backend for two nodes (the second need not exist) and three classes.
  */
 #include <stdlib.h>
@@ -431,6 +432,87 @@ test_refused_payload(void)
     EXPECT(measure_picky(true) == LEAT_ERR_SHAPE && strstr(leat_error_text(), "of zeros and of ones") != NULL);
 }
 
+/* What a backend was given, by number of run: the first index, and how many rows of the table were named so far. */
+enum { SPIED_RUNS = 128, ROWS_MAX = 1024 };
+static struct {
+    struct leat_backend backend;
+    int64_t end, refused; /* at least: no run is what it should be with such an index */
+    uint32_t runs, rows;
+    bool named[ROWS_MAX];
+    int64_t firsts[SPIED_RUNS];
+} spied;
+
+static enum leat_status
+spy(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch, struct leat_team *team)
+{
+    const int64_t *indices = segments[0].tensors[0];
+
+    (void)plan;
+    (void)scratch;
+    (void)team;
+    EXPECT(count == 1);
+    for (uint32_t i = 0; i < segments[0].items; i++) {
+        EXPECT(indices[i] >= 0 && indices[i] < spied.end);
+        if (indices[i] >= spied.refused) {
+            return LEAT_ERR_SHAPE;
+        }
+        spied.rows += !spied.named[indices[i]];
+        spied.named[indices[i]] = true;
+    }
+    if (spied.runs < SPIED_RUNS) {
+        spied.firsts[spied.runs++] = indices[0];
+    }
+    return LEAT_OK;
+}
+
+static void
+spy_on(struct leat_variant *variant, int64_t refused)
+{
+    memset(&spied, 0, sizeof(spied));
+    spied.backend = leat_backend_cpu;
+    spied.backend.plan_run = spy;
+    spied.end = variant->index_ends[0];
+    spied.refused = refused;
+    variant->backend = &spied.backend;
+}
+
+/* Of a query's own kind, so that what is found of tables is what queries will find; where the model refuses that, of row 0. */
+static void
+test_indices(void)
+{
+    struct leat_measured measured = {0};
+    struct leat_loaded_variant loaded;
+    size_t size;
+    void *file;
+
+    EXPECT(zoo_write(zoo_find("ncf"), ZOO_SIZE_TEST, leat_test_seed, &file, &size) == LEAT_OK);
+    const struct leat_variant_source source = {
+        .name = "ncf", .backend = "cpu", .onnx = file, .onnx_bytes = size, .items_max = 4};
+    EXPECT(leat_variant_load(&source, &loaded) == LEAT_OK);
+    struct leat_variant shadow = *loaded.variant;
+    EXPECT(shadow.dtypes[0] == LEAT_DTYPE_I64 && shadow.index_ends[0] > 8 && shadow.index_ends[0] <= ROWS_MAX);
+
+    spy_on(&shadow, INT64_MAX);
+    EXPECT(leat_variant_measure(&shadow, 0, "", 1, &measured) == LEAT_OK);
+    EXPECT(spied.runs == SPIED_RUNS && spied.rows > spied.end / 2);
+    uint32_t same = 0;
+    for (uint32_t r = 1; r < SPIED_RUNS; r++) {
+        same += spied.firsts[r] == spied.firsts[r - 1];
+    }
+    EXPECT(same < SPIED_RUNS / 4);
+    spy_on(&shadow, INT64_MAX);
+    EXPECT(leat_variant_warm(&shadow, 0, 0, 1) == LEAT_OK && spied.runs == 3 && spied.rows > 1);
+
+    spy_on(&shadow, 1);
+    EXPECT(leat_variant_measure(&shadow, 0, "", 1, &measured) == LEAT_OK && spied.runs > 0 && spied.rows == 1);
+    spy_on(&shadow, 0);
+    EXPECT(leat_variant_measure(&shadow, 0, "", 1, &measured) == LEAT_ERR_SHAPE && spied.runs == 0);
+    leat_measured_free(&measured);
+    leat_variant_destroy(loaded.variant);
+    leat_measured_free(&loaded.measured);
+    free(file);
+}
+
 int
 main(void)
 {
@@ -450,6 +532,7 @@ main(void)
     test_teams(file, size);
     test_refusals(file, size);
     test_refused_payload();
+    test_indices();
     free(file);
     return 0;
 }
