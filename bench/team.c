@@ -11,14 +11,14 @@
 
 static const char measures[] =
     "Measures   What a worker's team of two threads costs: a fork-join of nothing, one after another and after a pause\n"
-    "           of 1 ms; ResNet-50 in f32, one image, on two cores; the CPU that a process takes while nothing is asked\n"
-    "           of it.\n"
+    "           of 1 ms; ResNet-50 in f32 on two cores, one image, eight, and eight while another thread burns the second\n"
+    "           core; the CPU that a process takes while nothing is asked of it.\n"
     "Beside it  The same engine on libgomp's threads, pinned alike, with OMP_WAIT_POLICY active and passive.\n"
     "Method     Each window is a process of its own, the three in turns. A figure is the median of the windows.\n"
     "           --window-ms is how long ResNet-50 runs in each.\n"
     "Not        Several workers at once, and more threads than cores: libgomp has a pool for each thread that forks.";
 
-enum { FORK, FORK_P99, WOKEN, RESNET, IDLE, FIGURES };
+enum { FORK, FORK_P99, WOKEN, RESNET, EIGHT, SHARED, IDLE, FIGURES };
 
 static const struct figure {
     const char *subject, *metric, *unit;
@@ -28,6 +28,8 @@ static const struct figure {
     [FORK_P99] = {"fork-join", "p99", "us", 1e3},
     [WOKEN] = {"fork-join after 1 ms", "p50", "us", 1e3},
     [RESNET] = {"resnet50, 1 items, 2 cores", "p50", "ms", 1e6},
+    [EIGHT] = {"resnet50, 8 items, 2 cores", "p50", "ms", 1e6},
+    [SHARED] = {"resnet50, 8 items, 2 cores, one burned", "p50", "ms", 1e6},
     [IDLE] = {"idle", "CPU", "% of a core", 1},
 };
 

@@ -3,8 +3,12 @@
  * What bench_team measures, in a process of its own: with leat's team, or with that of team_gomp.c.
  *
  * team_process CPU CPU WINDOW_NS full|test: prints ns of a fork-join, median and 99th percentile; of one after a pause; of a
- * run of ResNet-50; and the share of a core, in percent, that the process takes while nothing is asked of it.
+ * run of ResNet-50 of one item; of one of eight, alone and while a thread of its own burns the second CPU; and the share of a
+ * core, in percent, that the process takes while nothing is asked of it.
  */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +22,15 @@
 #include "kernels/team.h"
 #include "tools/zoo/zoo.h"
 
-enum { FORKS = 20000, WARM = 1000, PAUSED = 200, PAUSE_NS = 1000000, IDLE_NS = 300000000, RUNS_MAX = 2000 };
+enum {
+    FORKS = 20000,
+    WARM = 1000,
+    PAUSED = 200,
+    PAUSE_NS = 1000000,
+    IDLE_NS = 300000000,
+    RUNS_MAX = 2000,
+    ITEMS = 8
+};
 
 static uint64_t samples_ns[FORKS];
 
@@ -86,14 +98,32 @@ zeros(size_t bytes)
     return block;
 }
 
+struct burner {
+    pthread_t thread;
+    int cpu;
+    _Atomic bool stop; /* W: whoever started it, relaxed */
+};
+
+static void *
+burn(void *context)
+{
+    struct burner *burner = context;
+
+    bench_pin(&burner->cpu, 1);
+    while (!atomic_load_explicit(&burner->stop, memory_order_relaxed)) {
+    }
+    return NULL;
+}
+
 static uint64_t
-run_resnet(struct leat_team *team, enum zoo_size size, uint64_t window_ns)
+run_resnet(struct leat_team *team, enum zoo_size size, uint32_t items, uint64_t window_ns)
 {
     static const uint32_t two = 2;
-    const struct leat_plan_options options = {.items = 1, .team_sizes = &two, .team_size_count = 1};
+    const struct leat_plan_options options = {
+        .items = items, .team_sizes = &two, .team_size_count = 1};
     struct leat_tensor_info infos[LEAT_TENSORS_MAX];
     struct leat_model_source source = {.infos = infos};
-    struct leat_segment segment = {.items = 1};
+    struct leat_segment segment = {.items = items};
     struct leat_graph *graph;
     struct leat_model *model;
     struct leat_plan *plan;
@@ -113,7 +143,7 @@ run_resnet(struct leat_team *team, enum zoo_size size, uint64_t window_ns)
     LEAT_MUST(leat_backend_cpu.plan_build(model, &options, &plan) == LEAT_OK);
     void *scratch = zeros(leat_backend_cpu.plan_scratch_bytes(plan));
     for (uint32_t t = 0; t < source.input_count + source.output_count; t++) {
-        segment.tensors[t] = zeros(infos[t].item_bytes);
+        segment.tensors[t] = zeros(items * infos[t].item_bytes);
     }
     LEAT_MUST(leat_backend_cpu.plan_run(plan, &segment, 1, scratch, team) == LEAT_OK);
     while (runs < RUNS_MAX && (runs < 3 || spent_ns < window_ns)) {
@@ -146,9 +176,16 @@ main(int argc, char **argv)
     (void)fork_join(team, WARM, 0);
     const struct bench_latency joined = fork_join(team, FORKS, 0);
     const struct bench_latency woken = fork_join(team, PAUSED, PAUSE_NS);
-    const uint64_t resnet_ns = run_resnet(team, size, window_ns);
-    (void)printf("%.0f %.0f %.0f %.0f %.4f\n", (double)joined.p50, (double)joined.p99, (double)woken.p50, (double)resnet_ns,
-                 idle_percent());
+    const uint64_t one_ns = run_resnet(team, size, 1, window_ns),
+                   eight_ns = run_resnet(team, size, ITEMS, window_ns);
+    const double idle = idle_percent();
+    struct burner burner = {.cpu = (int)cpus[1]};
+    LEAT_MUST(pthread_create(&burner.thread, NULL, burn, &burner) == 0);
+    const uint64_t shared_ns = run_resnet(team, size, ITEMS, window_ns);
+    atomic_store_explicit(&burner.stop, true, memory_order_relaxed);
+    LEAT_MUST(pthread_join(burner.thread, NULL) == 0);
+    (void)printf("%.0f %.0f %.0f %.0f %.0f %.0f %.4f\n", (double)joined.p50, (double)joined.p99,
+                 (double)woken.p50, (double)one_ns, (double)eight_ns, (double)shared_ns, idle);
     leat_team_destroy(team);
     return 0;
 }

@@ -44,13 +44,22 @@ struct member {
     _Atomic uint32_t thread_id; /* W: the member's thread, once, relaxed  R: any; 0: it does not run yet */
     _Atomic uint32_t cpu;       /* W: whoever moves the member, relaxed  R: any; UINT32_MAX: it is not pinned */
     _Alignas(LEAT_ISOLATE) _Atomic uint64_t done; /* W: helper, T2: the generation it has run */
+    /*
+     * What is left of its share: the first part and, in the upper half, the one behind the last. W: leader between runs, then
+     * members, all relaxed: the word only says whose a part is, and run() orders what its body reads and writes.
+     */
+    _Alignas(LEAT_ISOLATE) _Atomic uint64_t share;
 };
+
+#define SHARE_FIRST UINT64_C(1)
+#define SHARE_END   (UINT64_C(1) << 32)
 
 struct leat_team {
     _Alignas(LEAT_ISOLATE) _Atomic uint64_t generation; /* W: leader, T0 */
     void (*body)(void *context, uint32_t member, uint32_t size);
     void *context;
     bool stop;
+    uint32_t sharers;      /* members that have shares. W: leader between runs  R: members */
     _Atomic uint32_t size; /* W: leader between runs, relaxed  R: members */
     uint32_t started; /* helpers that exist */
     _Atomic uint64_t spin_ns;   /* W: leader, relaxed */
@@ -338,6 +347,36 @@ leat_team_run(struct leat_team *team, void (*body)(void *context, uint32_t membe
         const struct wait wait = {.word = &team->members[i].done, .value = generation, .until_equal = true};
         (void)await(team, 0, wait, &team->leader_asleep);
     }
+}
+
+void
+leat_team_divide(struct leat_team *team, uint32_t members, uint32_t parts)
+{
+    LEAT_ASSERT(members >= 1 && members <= leat_team_size(team));
+    team->sharers = members;
+    for (uint64_t m = 0; m < members; m++) {
+        const uint64_t first = m * parts / members, end = (m + 1) * parts / members;
+        atomic_store_explicit(&team->members[m].share, first * SHARE_FIRST + end * SHARE_END,
+                              memory_order_relaxed);
+    }
+}
+
+bool
+leat_team_take(struct leat_team *team, uint32_t member, uint32_t *ret_part)
+{
+    for (uint32_t i = 0; member < team->sharers && i < team->sharers; i++) {
+        _Atomic uint64_t *share = &team->members[(member + i) % team->sharers].share;
+        uint64_t left = atomic_load_explicit(share, memory_order_relaxed);
+        while ((uint32_t)left < (uint32_t)(left / SHARE_END)) {
+            const uint64_t rest = i == 0 ? left + SHARE_FIRST : left - SHARE_END;
+            if (atomic_compare_exchange_weak_explicit(share, &left, rest, memory_order_relaxed,
+                                                      memory_order_relaxed)) {
+                *ret_part = i == 0 ? (uint32_t)left : (uint32_t)(rest / SHARE_END);
+                return true;
+            }
+        }
+    }
+    return false;
 }
 
 void

@@ -3,11 +3,11 @@
  * kernels/team.h - the pinned threads of one worker: the calling leader plus helpers.
  *
  * Role     Runs one function on every member, fork-join. The leader is the worker's own thread.
- * Threads  create, run, resize, set_spin, set_yield, yield and destroy on the leader's thread only, pin on any. The function
+ * Threads  create, run, divide, resize, set_spin, set_yield, yield and destroy on the leader's thread only, pin on any. The function
  *          runs on all members; it must not call run() on the same team.
  * Size     Between two runs it can become any up to size_max: members 0..size-1 run, the others sleep, whatever spin_ns is.
  * Pauses   Between two runs of the leader's, whoever set_yield() named may use the team for something else.
- * Hot path run() neither allocates nor locks. Whoever waits spins for spin_ns, then parks: helpers
+ * Hot path run() and take() neither allocates nor locks. Whoever waits spins for spin_ns, then parks: helpers
  *          between runs, the leader for the last helper. An idle team burns nothing.
  */
 #ifndef LEAT_KERNELS_TEAM_H
@@ -49,6 +49,16 @@ pid_t leat_team_thread(struct leat_team *team, uint32_t member);
 /* Calls body(context, member, size) on every member and returns when all are done. */
 void leat_team_run(struct leat_team *team, void (*body)(void *context, uint32_t member, uint32_t size),
                    void *context);
+/*
+ * Before a run whose body takes parts: members 0..members-1 have equal shares of parts 0..parts-1, in order. For what a slow
+ * member may not hold up: a core whose hyperthread or whose time somebody else uses too.
+ */
+void leat_team_divide(struct leat_team *team, uint32_t members, uint32_t parts);
+/*
+ * Inside such a body: the next part of the member's own share, then the last one of another's. False: all are taken. Whoever
+ * takes a part, it is taken once.
+ */
+bool leat_team_take(struct leat_team *team, uint32_t member, uint32_t *ret_part);
 /*
  * Inside a body: waits until members 0..members-1 have all called it, each with the same number. The
  * others must not call it.

@@ -10,6 +10,8 @@
 #include "kernels/op.h"
 #include "kernels/sequence.h"
 
+/* Of a convolution: for each thread, and of all threads, where more would make blocks that are too small. */
+enum { THREAD_PARTS_MAX = 4, PARTS_MAX = 16 };
 enum { GATHERED_LEAST = 16 << 10 }; /* bytes of an item: what is less is copied before a primitive has begun */
 
 /* ---- Small things ------------------------------------------------------------------------------------ */
@@ -822,6 +824,27 @@ add_step(struct cpu_builder *b, const struct cpu_step *step, const struct cpu_ar
     return LEAT_OK;
 }
 
+/* In how many parts for each thread. */
+static uint32_t
+parts_of(const struct cpu_builder *b)
+{
+    const uint32_t threads = b->program->threads, most = PARTS_MAX / threads;
+    return threads == 1 || most < 1 ? 1 : most < THREAD_PARTS_MAX ? most : THREAD_PARTS_MAX;
+}
+
+/* Generated convolutions: their threads do not wait for each other, and what one computes depends on its number alone. */
+static bool
+runs_in_parts(const_dnnl_primitive_desc_t pd)
+{
+    dnnl_primitive_kind_t kind = dnnl_undefined_primitive;
+    const char *kernel = "";
+
+    return dnnl_primitive_desc_query(pd, dnnl_query_primitive_kind, 0, &kind) == dnnl_success &&
+           kind == dnnl_convolution &&
+           dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &kernel) == dnnl_success &&
+           strncmp(kernel, "jit", 3) == 0;
+}
+
 enum leat_status
 cpu_add_primitive(struct cpu_builder *b, dnnl_primitive_desc_t pd, const struct cpu_arg *args, uint32_t arg_count)
 {
@@ -831,7 +854,10 @@ cpu_add_primitive(struct cpu_builder *b, dnnl_primitive_desc_t pd, const struct 
 
     enum leat_status status = all == NULL ? no_memory() : cpu_model_take(b->model, b->program, PRIMITIVE_BYTES);
     if (status == LEAT_OK) {
+        step.parts = runs_in_parts(pd) ? parts_of(b) : 1;
+        leat_openmp_divide(step.parts);
         status = CPU_TRY(b, "kernel", dnnl_primitive_create(&step.primitive, pd));
+        leat_openmp_divide(1);
     }
     if (status == LEAT_OK) {
         memcpy(all, args, arg_count * sizeof(*all));
@@ -987,6 +1013,25 @@ cpu_add_reorder(struct cpu_builder *b, uint32_t from, uint32_t to)
     return status;
 }
 
+/* For as many threads as run it. */
+static dnnl_status_t
+describe(const struct cpu_builder *b, const_dnnl_op_desc_t op,
+         const_dnnl_primitive_attr_t attributes, dnnl_primitive_desc_t *ret_pd)
+{
+    const bool convolves =
+        *(const dnnl_primitive_kind_t *)op == dnnl_convolution; /* with which all of them begin */
+    dnnl_engine_t engine = cpu_model_engine(b->model);
+
+    leat_openmp_divide(convolves ? parts_of(b) : 1);
+    dnnl_status_t described = dnnl_primitive_desc_create(ret_pd, op, attributes, engine, NULL);
+    leat_openmp_divide(1);
+    if (convolves && described == dnnl_success && !runs_in_parts(*ret_pd)) {
+        (void)dnnl_primitive_desc_destroy(*ret_pd);
+        described = dnnl_primitive_desc_create(ret_pd, op, attributes, engine, NULL);
+    }
+    return described;
+}
+
 enum leat_status
 cpu_describe(struct cpu_builder *b, const_dnnl_op_desc_t op, bool fused, dnnl_primitive_desc_t *ret_pd)
 {
@@ -996,8 +1041,7 @@ cpu_describe(struct cpu_builder *b, const_dnnl_op_desc_t op, bool fused, dnnl_pr
     if (status != LEAT_OK) {
         return status;
     }
-    const dnnl_status_t described =
-        dnnl_primitive_desc_create(ret_pd, op, attributes, cpu_model_engine(b->model), NULL);
+    const dnnl_status_t described = describe(b, op, attributes, ret_pd);
     (void)dnnl_primitive_attr_destroy(attributes);
     return described == dnnl_unimplemented ? LEAT_AGAIN : CPU_TRY(b, "operation", described);
 }
@@ -1014,7 +1058,7 @@ enum leat_status
 cpu_describe_as(struct cpu_builder *b, const_dnnl_op_desc_t op, const_dnnl_primitive_attr_t attributes,
                 dnnl_primitive_desc_t *ret_pd)
 {
-    const dnnl_status_t described = dnnl_primitive_desc_create(ret_pd, op, attributes, cpu_model_engine(b->model), NULL);
+    const dnnl_status_t described = describe(b, op, attributes, ret_pd);
 
     if (described == dnnl_success && cpu_is_plain_loops(*ret_pd)) {
         (void)dnnl_primitive_desc_destroy(*ret_pd);

@@ -22,8 +22,10 @@ ENTRY void omp_set_num_threads(int threads);
 struct place {
     struct leat_team *team; /* for the next region; NULL inside one */
     uint32_t threads;       /* what the next region gets; 0: one */
+    uint32_t parts_less_one;       /* for each of these threads, one less */
     struct leat_team *region_team; /* of the region that it is in */
-    uint32_t member, members;      /* in that region; members is 0 outside */
+    uint32_t member, members; /* in that region, or a part and how many; members is 0 outside */
+    bool is_part;
     uint64_t regions;
 };
 
@@ -33,7 +35,8 @@ struct region {
     void (*function)(void *);
     void *data;
     struct leat_team *team;
-    uint32_t members;
+    uint32_t members; /* or parts */
+    bool in_parts;
 };
 
 static void
@@ -42,7 +45,7 @@ run_member(void *context, uint32_t member, uint32_t size)
     const struct region *region = context;
 
     (void)size;
-    if (member >= region->members) {
+    if (!region->in_parts && member >= region->members) {
         return;
     }
     const struct place before = here;
@@ -50,25 +53,42 @@ run_member(void *context, uint32_t member, uint32_t size)
     here.region_team = region->team;
     here.member = member;
     here.members = region->members;
+    here.is_part = region->in_parts;
     if (member > 0) { /* the leader is inside already, for the whole run */
         leat_cxx_heap_enter();
-        region->function(region->data);
-        leat_cxx_heap_leave();
+    }
+    if (region->in_parts) {
+        while (leat_team_take(region->team, member, &here.member)) {
+            region->function(region->data);
+        }
     } else {
         region->function(region->data);
     }
+    if (member > 0) {
+        leat_cxx_heap_leave();
+    }
     here = before;
+}
+
+/* How many threads a region has at most. */
+static uint32_t
+threads_most(void)
+{
+    return here.threads > 1 ? here.threads * (here.parts_less_one + 1) : 1;
 }
 
 void
 GOMP_parallel(void (*function)(void *), void *data, unsigned threads, unsigned flags)
 {
     struct region region = {.function = function, .data = data, .team = here.team, .members = 1};
-    const uint32_t most = leat_team_size(here.team) < here.threads ? leat_team_size(here.team) : here.threads;
 
     (void)flags; /* binding hints: the team is pinned already */
-    if (here.team != NULL && here.members == 0 && most > 1) {
-        region.members = threads == 0 || threads > most ? most : threads;
+    if (here.team != NULL && here.members == 0) {
+        region.members = threads == 0 || threads > threads_most() ? threads_most() : threads;
+        region.in_parts = region.members > here.threads;
+    }
+    if (region.in_parts) {
+        leat_team_divide(region.team, here.threads, region.members);
     }
     if (region.members > 1) {
         leat_team_run(region.team, run_member, &region);
@@ -82,6 +102,7 @@ GOMP_parallel(void (*function)(void *), void *data, unsigned threads, unsigned f
 void
 GOMP_barrier(void)
 {
+    LEAT_ASSERT(!here.is_part);
     if (here.members > 1) {
         leat_team_barrier(here.region_team, here.members);
     }
@@ -102,7 +123,7 @@ omp_get_num_threads(void)
 int
 omp_get_max_threads(void)
 {
-    return here.members == 0 && here.threads > 1 ? (int)here.threads : 1;
+    return here.members == 0 ? (int)threads_most() : 1;
 }
 
 int
@@ -133,6 +154,13 @@ leat_openmp_leave(void)
     LEAT_ASSERT(here.members == 0 && here.threads != 0);
     here.team = NULL;
     here.threads = 0;
+}
+
+void
+leat_openmp_divide(uint32_t parts)
+{
+    LEAT_ASSERT(here.members == 0 && parts >= 1);
+    here.parts_less_one = parts - 1;
 }
 
 uint32_t

@@ -26,6 +26,13 @@ void leat_openmp_enter(struct leat_team *team, uint32_t threads);
 void leat_openmp_leave(void);
 
 /*
+ * From here to the next call, regions have up to `parts` threads for each member, which are parts that members take as
+ * they get to them (leat_team_take), and the answer to "how many threads" is as many. 1, as it is at first: a member is a
+ * thread. A function that waits for the others (a barrier) must not run in parts: they do not run at the same time.
+ */
+void leat_openmp_divide(uint32_t parts);
+
+/*
  * Without a team: the answer to "how many threads" while kernels are made for a team elsewhere; regions
  * still run alone. Returns what it was before, 0 for nothing.
  */

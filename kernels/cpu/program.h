@@ -86,7 +86,8 @@ struct cpu_call {
 
 struct cpu_step {
     const struct leat_node *node; /* NULL for a conversion between layouts */
-    dnnl_primitive_t primitive;   /* or: */
+    dnnl_primitive_t primitive;   /* which runs in so many parts for each thread; or: */
+    uint32_t parts;
     enum leat_status (*kernel)(const struct cpu_call *call);
     bool each; /* args 0 and 1 are by item, and the primitive is for one: it runs for each */
     struct cpu_arg *args;

@@ -290,9 +290,11 @@ cpu_run_step(struct cpu_run *run, uint32_t s, struct leat_team *team)
         return run_each(run, step);
     }
     if (step->primitive != NULL) {
-        return cpu_check(step->node, "run",
-                         dnnl_primitive_execute(step->primitive, run->stream, (int)step->arg_count,
-                                                run->args + step->first_arg));
+        leat_openmp_divide(step->parts);
+        const dnnl_status_t ran = dnnl_primitive_execute(
+            step->primitive, run->stream, (int)step->arg_count, run->args + step->first_arg);
+        leat_openmp_divide(1);
+        return cpu_check(step->node, "run", ran);
     }
     const struct cpu_call call = {
         .program = run->program,

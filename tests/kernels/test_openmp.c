@@ -3,7 +3,8 @@
  * Goal     oneDNN's parallel regions run on the worker's team, and on nothing else: libgomp starts no thread.
  * Method   A convolution large enough to be split is made for three threads and run on a team of three: the
  *          count of regions must rise, the process must have exactly the team's threads, and the result must
- *          equal that of one thread. Regions and barriers called directly, as a compiler would emit them.
+ *          equal that of one thread; so must it in parts, of which a team runs several for each member. Regions and
+ *          barriers called directly, as a compiler would emit them.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -17,7 +18,7 @@
 #include "kernels/team.h"
 #include "tests/leat_test.h"
 
-enum { TEAM = 3, CHANNELS = 64, SIDE = 28, ELEMENTS = CHANNELS * SIDE * SIDE };
+enum { TEAM = 3, PARTS = 4, CHANNELS = 64, SIDE = 28, ELEMENTS = CHANNELS * SIDE * SIDE };
 
 extern void GOMP_parallel(void (*function)(void *), void *data, unsigned threads, unsigned flags);
 extern void GOMP_barrier(void);
@@ -117,12 +118,52 @@ test_regions(struct leat_team *team)
     EXPECT(leat_openmp_pretend(0) == TEAM && omp_get_max_threads() == 1);
 }
 
+struct parts {
+    int count, seen[PARTS * TEAM];
+    uint32_t nested[PARTS * TEAM];
+};
+
+static void
+look_at_part(void *context)
+{
+    struct parts *parts = context;
+    const int me = omp_get_thread_num();
+
+    EXPECT(me < parts->count && omp_get_num_threads() == parts->count &&
+           omp_in_parallel() == (parts->count > 1));
+    parts->seen[me]++;
+    GOMP_parallel(nested, &parts->nested[me], 0, 0);
+    EXPECT(omp_get_thread_num() == me && omp_get_num_threads() == parts->count);
+}
+
+/* As many threads as there are parts, by their numbers; fewer where fewer are asked for. */
+static void
+test_parts(struct leat_team *team)
+{
+    for (uint32_t threads = 1; threads <= TEAM; threads++) {
+        const int most = threads == 1 ? 1 : (int)threads * PARTS;
+        for (int asked = 0; asked <= most + 1; asked++) {
+            struct parts parts = {.count = asked == 0 || asked > most ? most : asked};
+            leat_openmp_enter(team, threads);
+            leat_openmp_divide(PARTS);
+            EXPECT(omp_get_max_threads() == most);
+            GOMP_parallel(look_at_part, &parts, (unsigned)asked, 0);
+            leat_openmp_divide(1);
+            EXPECT(omp_get_max_threads() == (int)threads);
+            leat_openmp_leave();
+            for (int p = 0; p < PARTS * TEAM; p++) {
+                EXPECT(parts.seen[p] == (p < parts.count) && parts.nested[p] == (p < parts.count));
+            }
+        }
+    }
+}
+
 static float x[ELEMENTS], w[CHANNELS * CHANNELS * 9], y[2][ELEMENTS];
 
 #define MUST(call) EXPECT((call) == dnnl_success)
 
 static void
-convolve(struct leat_team *team, uint32_t threads, float *out)
+convolve(struct leat_team *team, uint32_t threads, uint32_t parts, float *out)
 {
     const dnnl_dims_t x_dims = {1, CHANNELS, SIDE, SIDE}, w_dims = {CHANNELS, CHANNELS, 3, 3}, ones = {1, 1}, none = {0, 0};
     dnnl_memory_desc_t x_md, w_md;
@@ -140,8 +181,10 @@ convolve(struct leat_team *team, uint32_t threads, float *out)
     MUST(dnnl_dilated_convolution_forward_desc_init(&conv, dnnl_forward_inference, dnnl_convolution_direct, &x_md, &w_md,
                                                     NULL, &x_md, ones, none, ones, ones));
     (void)leat_openmp_pretend(threads);
+    leat_openmp_divide(parts);
     MUST(dnnl_primitive_desc_create(&pd, &conv, NULL, engine, NULL));
     MUST(dnnl_primitive_create(&primitive, pd));
+    leat_openmp_divide(1);
     (void)leat_openmp_pretend(0);
     MUST(dnnl_memory_create(&memories[0], &x_md, engine, x));
     MUST(dnnl_memory_create(&memories[1], &w_md, engine, w));
@@ -149,6 +192,7 @@ convolve(struct leat_team *team, uint32_t threads, float *out)
     const dnnl_exec_arg_t args[3] = {
         {DNNL_ARG_SRC, memories[0]}, {DNNL_ARG_WEIGHTS, memories[1]}, {DNNL_ARG_DST, memories[2]}};
     leat_openmp_enter(team, threads);
+    leat_openmp_divide(parts);
     leat_cxx_heap_enter();
     const uint64_t before = leat_openmp_regions();
     for (int i = 0; i < 10; i++) {
@@ -156,6 +200,7 @@ convolve(struct leat_team *team, uint32_t threads, float *out)
     }
     EXPECT((leat_openmp_regions() > before) == (threads > 1));
     leat_cxx_heap_leave();
+    leat_openmp_divide(1);
     leat_openmp_leave();
     for (int i = 0; i < 3; i++) {
         MUST(dnnl_memory_destroy(memories[i]));
@@ -177,9 +222,12 @@ test_library_runs_on_the_team(struct leat_team *team, unsigned threads_before)
     for (size_t i = 0; i < LEAT_COUNT_OF(w); i++) {
         w[i] = (float)(leat_test_random(&random) % 5) - 2.0f;
     }
-    convolve(NULL, 1, y[0]);
-    convolve(team, TEAM, y[1]);
-    EXPECT(memcmp(y[0], y[1], sizeof(y[0])) == 0);
+    convolve(NULL, 1, 1, y[0]);
+    for (uint32_t parts = 1; parts <= PARTS; parts++) {
+        memset(y[1], 0xff, sizeof(y[1]));
+        convolve(team, TEAM, parts, y[1]);
+        EXPECT(memcmp(y[0], y[1], sizeof(y[0])) == 0);
+    }
     EXPECT(thread_count() == threads_before);
 }
 
@@ -194,6 +242,7 @@ main(void)
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
     EXPECT(thread_count() == alone + TEAM - 1);
     test_regions(team);
+    test_parts(team);
     test_library_runs_on_the_team(team, alone + TEAM - 1);
     leat_team_destroy(team);
     return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     A run reaches every member once, its writes are visible afterwards, no wake-up is lost whatever
- *          the pauses between runs, a barrier holds everyone back, an idle team takes no CPU time, and a team that
+ *          the pauses between runs, a barrier holds everyone back, each part of a divided run is taken once, an idle team takes no CPU time, and a team that
  *          changes its size runs those who are in it and nobody else.
  * Method   Random team sizes, spin budgets and pauses; plain (not atomic) data on purpose, so that the
  *          thread sanitizer and the comparison both see a missing order. Each case runs under an alarm: a
@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -20,7 +21,15 @@
 #include "kernels/team.h"
 #include "tests/leat_test.h"
 
-enum { SIZE_MAX_TESTED = 9, WORDS = 16, ROUNDS = 400, BARRIERS = 5, WAKE_UPS = 50000, TIME_LIMIT_S = 120 };
+enum {
+    SIZE_MAX_TESTED = 9,
+    WORDS = 16,
+    ROUNDS = 400,
+    BARRIERS = 5,
+    WAKE_UPS = 50000,
+    PARTS_MAX = 40,
+    TIME_LIMIT_S = 120
+};
 
 struct work {
     uint64_t input;                                /* W: leader before the run */
@@ -147,6 +156,73 @@ test_no_wake_up_is_lost(void)
         stagger(random, 0, 1);
     }
     leat_team_destroy(team);
+}
+
+struct shares {
+    struct leat_team *team;
+    uint32_t members, parts;
+    uint32_t takers[PARTS_MAX];      /* W: who takes the part, plain: twice would be a race */
+    uint32_t count[SIZE_MAX_TESTED]; /* of parts, each member its own */
+    uint32_t order[SIZE_MAX_TESTED][PARTS_MAX];
+    _Atomic uint32_t taken; /* by all */
+    uint32_t
+        waits; /* that member keeps its first part until all others are taken; members: nobody */
+};
+
+static void
+take_all(void *context, uint32_t member, uint32_t size)
+{
+    struct shares *shares = context;
+    uint32_t part;
+
+    (void)size;
+    while (leat_team_take(shares->team, member, &part)) {
+        EXPECT(part < shares->parts && member < shares->members && shares->takers[part] == 0);
+        shares->takers[part] = member + 1;
+        shares->order[member][shares->count[member]++] = part;
+        (void)atomic_fetch_add_explicit(&shares->taken, 1, memory_order_relaxed);
+        while (member == shares->waits &&
+               atomic_load_explicit(&shares->taken, memory_order_relaxed) < shares->parts) {
+            (void)sched_yield();
+        }
+    }
+}
+
+/* Each part goes to one member, to its own first and in order; what a slow one leaves, the others take from its end. */
+static void
+test_parts(void)
+{
+    uint64_t random = leat_test_seed;
+
+    for (uint32_t size = 1; size <= SIZE_MAX_TESTED; size++) {
+        struct leat_team *team;
+        EXPECT(leat_team_create(&(struct leat_team_options){.size = size, .spin_ns = 20000},
+                                &team) == LEAT_OK);
+        for (uint32_t round = 0; round < ROUNDS / size; round++) {
+            struct shares s = {.team = team,
+                               .members = 1 + (uint32_t)(leat_test_random(&random) % size)};
+            s.parts = (uint32_t)(leat_test_random(&random) % (PARTS_MAX + 1));
+            s.waits = s.members > 1 ? (uint32_t)(leat_test_random(&random) % (s.members + 1))
+                                    : 1; /* not for itself */
+            leat_team_divide(team, s.members, s.parts);
+            leat_team_run(team, take_all, &s);
+            EXPECT(atomic_load_explicit(&s.taken, memory_order_relaxed) == s.parts);
+            for (uint32_t m = 0; m < s.members; m++) {
+                const uint32_t first = m * s.parts / s.members, end = (m + 1) * s.parts / s.members;
+                uint32_t own = 0;
+                for (uint32_t i = 0; i < s.count[m]; i++) {
+                    EXPECT(s.takers[s.order[m][i]] == m + 1);
+                    if (s.order[m][i] >= first && s.order[m][i] < end) {
+                        EXPECT(own == i && s.order[m][i] == first + i);
+                        own++;
+                    }
+                }
+                EXPECT(m != s.waits || s.count[m] <= 1); /* its first, or all were gone */
+            }
+            EXPECT(!leat_team_take(team, 0, &s.parts));
+        }
+        leat_team_destroy(team);
+    }
 }
 
 static uint64_t
@@ -377,6 +453,7 @@ main(void)
     test_no_team();
     test_random_teams();
     test_no_wake_up_is_lost();
+    test_parts();
     test_idle_team_burns_nothing();
     test_members_stay_on_their_cpus();
     test_spin_can_be_changed();
