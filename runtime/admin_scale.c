@@ -97,15 +97,15 @@ describe_held(struct leat_daemon *daemon, uint32_t worker)
     leat_daemon_held(daemon, worker, &held);
     const char *group = leat_cpusets_path(daemon->options.cpusets, worker);
     json_t *object = describe_serving(daemon, held.cpu_count, held.application);
-    json_t *more = json_pack("{s:I, s:o, s:o, s:I, s:I, s:s, s:I, s:I, s:I, s:s, s:s?, s:o?, s:s}", "worker", (json_int_t)worker,
-                             "sizes", describe_sizes(daemon, worker), "cpus",
+    json_t *more = json_pack("{s:I, s:o, s:o, s:I, s:I, s:s, s:I, s:I, s:I, s:s, s:s?, s:o?, s:s, s:o}", "worker",
+                             (json_int_t)worker, "sizes", describe_sizes(daemon, worker), "cpus",
                              daemon->options.pin ? numbers(held.cpus, held.cpu_count) : json_array(), "node",
                              (json_int_t)daemon->options.workers[worker].node, "class", (json_int_t)held.shape.worker_class,
                              "class_name", daemon->classes[held.shape.worker_class].name, "since_ns",
                              (json_int_t)(leat_monotonic_ns() - held.since_ns), "resizes", (json_int_t)held.resizes,
                              "moves", (json_int_t)held.moves, "stays", leat_relief_keeper_stays(daemon, worker), "group",
                              group[0] != '\0' ? group : NULL, "pending", describe_pending(daemon, &held), "trouble",
-                             held.trouble);
+                             held.trouble, "gone_cpus", numbers(held.gone, held.gone_count));
     (void)json_object_update(object, more);
     json_decref(more);
     return object;
@@ -114,7 +114,7 @@ describe_held(struct leat_daemon *daemon, uint32_t worker)
 json_t *
 leat_admin_scale_show(struct leat_daemon *daemon)
 {
-    uint32_t cpus[LEAT_CPU_MAX];
+    uint32_t cpus[LEAT_CPU_MAX], gone[LEAT_CPU_MAX];
     json_t *workers = json_array(), *nodes = json_array();
 
     for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
@@ -126,8 +126,10 @@ leat_admin_scale_show(struct leat_daemon *daemon)
                              (json_int_t)leat_daemon_free_cores(daemon, daemon->nodes[n])));
     }
     const uint32_t count = leat_daemon_free_cpus(daemon, cpus);
-    return json_pack("{s:o, s:o, s:o, s:o, s:s, s:s}", "scaling", leat_scale_keeper_describe(daemon), "workers", workers,
-                     "nodes", nodes, "free_cpus", numbers(cpus, count), "held_by", held_by(daemon), "held_why",
+    const uint32_t gone_count = leat_daemon_gone_cpus(daemon, gone);
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:I, s:s, s:s}", "scaling", leat_scale_keeper_describe(daemon), "workers",
+                     workers, "nodes", nodes, "free_cpus", numbers(cpus, count), "gone_cpus", numbers(gone, gone_count),
+                     "repinned", (json_int_t)leat_daemon_repinned(daemon), "held_by", held_by(daemon), "held_why",
                      leat_cpusets_reason(daemon->options.cpusets));
 }
 

@@ -10,6 +10,7 @@ struct core {
     uint32_t pool;  /* UINT32_MAX: nobody's */
     uint32_t users; /* threads of leat that run on it */
     bool left;      /* a worker was moved away from it, and nobody has had it since */
+    bool gone;      /* threads cannot run there now */
 };
 
 struct holding {
@@ -92,9 +93,16 @@ enter(struct leat_cores *cores, const struct leat_topology *topology, const stru
     holding->node = place->node;
     for (uint32_t i = 0; i < place->cpu_count; i++) {
         holding->places[i] = place_of(cores, topology, place->cpus[i]);
-        cores->all[holding->places[i]].users++;
+        struct core *core = &cores->all[holding->places[i]];
+        core->cpu = core->users++ == 0 ? place->cpus[i] : core->cpu; /* another one of it may have been listed */
     }
     return LEAT_OK;
+}
+
+static bool
+is_free(const struct core *core)
+{
+    return core->users == 0 && !core->gone;
 }
 
 /* How far a core is from another: those that share its L3 come first. */
@@ -161,6 +169,7 @@ leat_cores_create(const struct leat_topology *topology, const struct leat_placem
     }
     list_cores(cores, topology);
     cores->dispatcher = place_of(cores, topology, placement->dispatcher_cpu);
+    cores->all[cores->dispatcher].cpu = placement->dispatcher_cpu;
     cores->all[cores->dispatcher].users++;
     while (cores->worker_count < placement->worker_count && status == LEAT_OK) {
         const uint32_t w = cores->worker_count++;
@@ -216,7 +225,7 @@ leat_cores_free(const struct leat_cores *cores, uint32_t node)
     uint32_t count = 0;
 
     for (uint32_t c = 0; c < cores->count; c++) {
-        count += cores->all[c].users == 0 && cores->all[c].node == node;
+        count += is_free(&cores->all[c]) && cores->all[c].node == node;
     }
     return count < most ? count : most;
 }
@@ -241,7 +250,7 @@ leat_cores_free_of(const struct leat_cores *cores, uint32_t pool)
     uint32_t count = 0;
 
     for (uint32_t c = 0; c < cores->count; c++) {
-        count += cores->all[c].users == 0 && cores->all[c].pool == pool;
+        count += is_free(&cores->all[c]) && cores->all[c].pool == pool;
     }
     return count < most ? count : most;
 }
@@ -253,7 +262,7 @@ leat_cores_free_pools(const struct leat_cores *cores)
     uint32_t count = 0;
 
     for (uint32_t c = 0; c < cores->count; c++) {
-        count += cores->all[c].users == 0 && cores->all[c].pool != UINT32_MAX;
+        count += is_free(&cores->all[c]) && cores->all[c].pool != UINT32_MAX;
     }
     return count < most ? count : most;
 }
@@ -264,7 +273,7 @@ leat_cores_free_cpus(const struct leat_cores *cores, uint32_t *cpus)
     uint32_t count = 0;
 
     for (uint32_t c = 0; c < cores->count; c++) {
-        if (cores->all[c].users == 0) {
+        if (is_free(&cores->all[c])) {
             cpus[count++] = cores->all[c].cpu;
         }
     }
@@ -293,7 +302,7 @@ leat_cores_give(struct leat_cores *cores, uint32_t worker, uint32_t *ret_cpu)
     uint32_t nearest = UINT32_MAX; /* to the first place, which stays what it was where it has no core */
 
     for (uint32_t c = 0; c < cores->count && used(cores) < cores->limit; c++) {
-        if (cores->all[c].users == 0 && cores->all[c].pool == holding->pool &&
+        if (is_free(&cores->all[c]) && cores->all[c].pool == holding->pool &&
             (nearest == UINT32_MAX || distance(cores, c, holding->places[0]) <
                                           distance(cores, nearest, holding->places[0]))) {
             nearest = c;
@@ -346,7 +355,7 @@ leat_cores_choose_others(const struct leat_cores *cores, uint32_t worker, uint32
         uint64_t next = UINT64_MAX;
         for (uint32_t c = 0; c < cores->count; c++) {
             const uint64_t order = order_of(cores, holding, c);
-            if (cores->all[c].users == 0 && cores->all[c].pool == holding->pool && order < next &&
+            if (is_free(&cores->all[c]) && cores->all[c].pool == holding->pool && order < next &&
                 (i == 0 || order > last)) {
                 next = order;
             }
@@ -402,6 +411,129 @@ leat_cores_swap(struct leat_cores *cores, uint32_t worker, uint32_t other)
         b->places[i] = place;
     }
     a->placed = b->placed = 0;
+}
+
+/* ---- Cores that are gone ---------------------------------------------------------------------------- */
+
+bool
+leat_cores_note_present(struct leat_cores *cores, const bool *present)
+{
+    bool changed = false;
+
+    for (uint32_t c = 0; c < cores->count; c++) {
+        const bool gone = !present[cores->all[c].cpu];
+        changed = changed || gone != cores->all[c].gone;
+        cores->all[c].gone = gone;
+    }
+    return changed;
+}
+
+uint32_t
+leat_cores_gone(const struct leat_cores *cores, uint32_t *cpus)
+{
+    uint32_t count = 0;
+
+    for (uint32_t c = 0; c < cores->count; c++) {
+        if (cores->all[c].gone) {
+            cpus[count++] = cores->all[c].cpu;
+        }
+    }
+    return count;
+}
+
+uint32_t
+leat_cores_gone_of(const struct leat_cores *cores, uint32_t pool)
+{
+    uint32_t count = 0;
+
+    for (uint32_t c = 0; c < cores->count; c++) {
+        count += cores->all[c].gone && cores->all[c].pool == pool && c != cores->dispatcher;
+    }
+    return count;
+}
+
+static uint32_t
+list_of(const struct leat_cores *cores, uint32_t worker, bool gone, uint32_t *cpus)
+{
+    LEAT_ASSERT(worker < cores->worker_count);
+    const struct holding *holding = &cores->workers[worker];
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < holding->count; i++) {
+        if (cores->all[holding->places[i]].gone == gone) {
+            cpus[count++] = holding->cpus[i];
+        }
+    }
+    return count;
+}
+
+uint32_t
+leat_cores_present_of(const struct leat_cores *cores, uint32_t worker, uint32_t *cpus)
+{
+    return list_of(cores, worker, false, cpus);
+}
+
+uint32_t
+leat_cores_gone_from(const struct leat_cores *cores, uint32_t worker, uint32_t *cpus)
+{
+    return list_of(cores, worker, true, cpus);
+}
+
+/* UINT32_MAX: none is free. */
+static uint32_t
+find_nearest(const struct leat_cores *cores, const struct holding *holding)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (uint32_t c = 0; c < cores->count; c++) {
+        const uint64_t order = order_of(cores, holding, c);
+        if (is_free(&cores->all[c]) && cores->all[c].pool == holding->pool && order < least) {
+            least = order;
+        }
+    }
+    return (uint32_t)(least & UINT32_MAX);
+}
+
+static void
+exchange(struct holding *holding, uint32_t i, uint32_t j)
+{
+    const uint32_t cpu = holding->cpus[i], place = holding->places[i];
+
+    holding->cpus[i] = holding->cpus[j];
+    holding->places[i] = holding->places[j];
+    holding->cpus[j] = cpu;
+    holding->places[j] = place;
+}
+
+bool
+leat_cores_replace_gone(struct leat_cores *cores, uint32_t worker, bool others)
+{
+    LEAT_ASSERT(worker < cores->worker_count);
+    struct holding *holding = &cores->workers[worker];
+    uint32_t present = 0;
+    bool changed = false;
+
+    if (leat_cores_shared(cores, worker)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < holding->count; i++) {
+        struct core *core = &cores->all[holding->places[i]];
+        const uint32_t place = core->gone && others ? find_nearest(cores, holding) : UINT32_MAX;
+        if (place != UINT32_MAX) {
+            core->users = 0;
+            cores->all[place].users = 1;
+            cores->all[place].left = false;
+            holding->places[i] = place;
+            holding->cpus[i] = cores->all[place].cpu;
+            changed = true;
+        }
+        if (!cores->all[holding->places[i]].gone) {
+            changed = changed || present < i;
+            exchange(holding, present++, i);
+        }
+    }
+    holding->placed = changed ? 0 : holding->placed;
+    return changed;
 }
 
 void

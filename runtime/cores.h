@@ -9,6 +9,8 @@
  * Pools      What the workers of one class on one node have, and can be given, is a pool. A core that no worker was placed
  *            on is of the pool of the nearest one that was, of its own kind if there is any; on a node without workers it
  *            is nobody's.
+ * Gone       A core whose CPU threads cannot run on now, since it is offline or was taken from the daemon's group, is given
+ *            to nobody. Who has it keeps it until it is replaced, or given back.
  * Units      A core is named by the one CPU of it that a thread of leat runs on (runtime/topology.h).
  * Ownership  A copy of what it needs; topology and placement may go after create.
  * Threads    None of its own and no lock: one caller at a time. Pure: it pins nobody.
@@ -54,6 +56,21 @@ LEAT_MUST_CHECK enum leat_status leat_cores_choose_others(const struct leat_core
 void leat_cores_move(struct leat_cores *cores, uint32_t worker, const uint32_t *cpus);
 /* Each has what the other had: as many of one pool, that nobody else has. */
 void leat_cores_swap(struct leat_cores *cores, uint32_t worker, uint32_t other);
+
+/* Which CPUs threads can run on, [LEAT_CPU_MAX]; at first on all. True where that is another of some core than it was. */
+bool leat_cores_note_present(struct leat_cores *cores, const bool *present);
+/* CPUs of cores that are gone, whoever has them; `cpus` has room for LEAT_CPU_MAX. */
+uint32_t leat_cores_gone(const struct leat_cores *cores, uint32_t *cpus);
+/* How many are, of those of a pool that workers can have or have. */
+uint32_t leat_cores_gone_of(const struct leat_cores *cores, uint32_t pool);
+/* What the worker has and is not gone, and what is; `cpus` has room for as many as it has. */
+uint32_t leat_cores_present_of(const struct leat_cores *cores, uint32_t worker, uint32_t *cpus);
+uint32_t leat_cores_gone_from(const struct leat_cores *cores, uint32_t worker, uint32_t *cpus);
+/*
+ * Instead of what it has and is gone it has the nearest that are free, as far as there are any and it may have `others`;
+ * the rest comes last, to be given back first. True where that changed anything; never where it shares its cores.
+ */
+bool leat_cores_replace_gone(struct leat_cores *cores, uint32_t worker, bool others);
 
 /* Asserts that each core has as many users as there are who say so, and that what was given is no other's. */
 void leat_cores_check(const struct leat_cores *cores);

@@ -14,8 +14,9 @@
  *            while another disables. One set of groups a process.
  * Threads    One caller at a time, any thread. set writes a line of text and waits for the kernel: some ten
  *            microseconds, but it can be milliseconds.
- * Kernel     Before Linux 6.2 a thread's own affinity is forgotten whenever its group's CPUs change. So they are pinned
- *            anew each time; between the two a thread may run on any CPU of its worker.
+ * Kernel     Before Linux 6.2 a thread's own affinity is forgotten whenever CPUs of its group change. So they are pinned
+ *            anew each time; between the two a thread may run on any CPU of its worker. Where those of a group above
+ *            change, or a CPU goes offline, runtime/daemon_cpus.c finds it.
  * Failure    Texts name the file. LEAT_ERR_UNSUPPORTED where the machine or the configuration does not allow it.
  */
 #ifndef LEAT_RUNTIME_CPUSET_H

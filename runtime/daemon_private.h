@@ -105,6 +105,8 @@ struct leat_daemon_scale {
     bool due;   /* a target is another, or a worker has let go, since the last step */
     bool ended; /* nobody reads the dispatcher's events any more */
     uint64_t arrangements;             /* so far */
+    uint64_t repinned;                 /* threads so far that were not held to their CPUs any more */
+    bool repins_failed;                /* at the last look: that is told once */
     struct leat_dedication dedication; /* under way, or the last one */
     struct leat_daemon_size_state {
         struct {
@@ -123,6 +125,11 @@ struct leat_daemon_scale {
         uint64_t resizes, moves;      /* so far */
         struct leat_resize told[2];   /* `last` of them last; both answered where nothing is under way */
         uint32_t last;
+        struct {
+            uint64_t number;      /* of the arrangement that it was given for cores that are gone; 0: none */
+            uint16_t cores;       /* that it was to have before, */
+            uint16_t application; /* and to serve */
+        } lost;
         enum leat_status failed; /* why what was arranged last is not done; LEAT_OK where nothing failed */
         char trouble[160];
     } workers[LEAT_SCHED_WORKERS_MAX];
@@ -266,9 +273,17 @@ void leat_daemon_wake_sizes(struct leat_daemon *daemon);
 LEAT_MUST_CHECK enum leat_status leat_daemon_move(struct leat_daemon *daemon, uint32_t worker, uint32_t other);
 bool leat_daemon_shares_cores(struct leat_daemon *daemon, uint32_t worker);
 
+/*
+ * The scale's mutex held, released while another takes steps or moves a worker: from begin to end nobody else does, though
+ * the mutex be released. False: the daemon shuts down, and nothing was begun.
+ */
+bool leat_daemon_begin_moves(struct leat_daemon *daemon);
+void leat_daemon_end_moves(struct leat_daemon *daemon);
+
 /* What a worker has now, and is to have. */
 struct leat_daemon_held {
     uint32_t cpus[LEAT_TEAM_MAX], cpu_count; /* with what it is giving back */
+    uint32_t gone[LEAT_TEAM_MAX], gone_count; /* of them: its threads share what is left, or run where they can */
     struct leat_team_shape shape; /* of the batches that it begins; without cores: it is parked, and of its last class */
     uint16_t application;         /* that it serves, as in an arrangement; LEAT_ARRANGED_FOR_NOBODY where it is parked */
     bool pending;                 /* it is not as it was arranged yet: */
@@ -289,12 +304,28 @@ uint32_t leat_daemon_count_awake(struct leat_daemon *daemon);
 bool leat_daemon_class_of(const struct leat_daemon *daemon, uint32_t worker, uint32_t cores, uint16_t *ret_class);
 /* CPUs of cores that nobody has, with room for LEAT_CPU_MAX. */
 uint32_t leat_daemon_free_cpus(struct leat_daemon *daemon, uint32_t *cpus);
+/* CPUs of cores that are gone (runtime/cores.h), whoever has them, with room for LEAT_CPU_MAX. */
+uint32_t leat_daemon_gone_cpus(struct leat_daemon *daemon, uint32_t *cpus);
+/* How many are gone of each pool; zeroes beyond the last pool. */
+void leat_daemon_gone_pools(struct leat_daemon *daemon, uint32_t ret_gone[LEAT_SCHED_WORKERS_MAX]);
+/* Threads so far that were not held to their CPUs any more, and are again. */
+uint64_t leat_daemon_repinned(struct leat_daemon *daemon);
 /* Cores of the node that can be promised: those that no worker is to have. */
 uint32_t leat_daemon_free_cores(struct leat_daemon *daemon, uint32_t node);
 /* Whose cores the worker can have (runtime/cores.h), from 0; without an owner of cores, its node's. */
 uint32_t leat_daemon_pool(const struct leat_daemon *daemon, uint32_t worker);
 /* Cores of each that can be promised, all of them together too. Returns how many pools there are. */
 uint32_t leat_daemon_free_pools(struct leat_daemon *daemon, uint32_t ret_free[LEAT_SCHED_WORKERS_MAX]);
+
+/* ---- runtime/daemon_cpus.c ---------------------------------------------------------------------- */
+
+/*
+ * Once a second on one thread, which is held to no CPU of its own, no mutex held. Threads that are not on the CPUs any more
+ * that they were pinned to are pinned anew: before Linux 6.2 the kernel forgets that whenever CPUs of a group above change.
+ * Where CPUs are gone, workers get others that are free, or else fewer, as long as these are gone; the dispatcher runs
+ * wherever it can then. Each change is logged.
+ */
+void leat_daemon_look_at_cpus(struct leat_daemon *daemon);
 
 /* ---- runtime/daemon_pipelines.c ----------------------------------------------------------------- */
 

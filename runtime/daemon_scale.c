@@ -99,6 +99,7 @@ leat_daemon_release_workers(struct leat_daemon *daemon, uint16_t application)
         state->owner = state->owner == application ? LEAT_WORKER_FOR_ALL : state->owner;
         state->target.application =
             state->target.application == application ? LEAT_WORKER_FOR_ALL : state->target.application;
+        state->lost.application = state->lost.application == application ? LEAT_WORKER_FOR_ALL : state->lost.application;
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
 }
@@ -148,6 +149,20 @@ count_held(const struct leat_daemon *daemon, uint32_t worker)
     return held_by(daemon, worker, &cpus);
 }
 
+/* What it has and others can have once it gives it back; less than 0: what it is to have more. What is gone goes first. */
+static int64_t
+count_to_give(const struct leat_daemon *daemon, uint32_t worker)
+{
+    const int64_t held = count_held(daemon, worker), target = daemon->scale.workers[worker].target.cores;
+    uint32_t cpus[LEAT_TEAM_MAX];
+
+    if (held <= target || daemon->options.cores == NULL) {
+        return held - target;
+    }
+    const int64_t present = leat_cores_present_of(daemon->options.cores, worker, cpus);
+    return present > target ? present - target : 0;
+}
+
 #define ALL_POOLS UINT32_MAX
 
 /* What workers of the pool have more than they are to have; less than 0 where it is less. */
@@ -158,7 +173,7 @@ count_to_come(const struct leat_daemon *daemon, uint32_t pool)
 
     for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
         if (pool == ALL_POOLS || leat_daemon_pool(daemon, w) == pool) {
-            more += (int64_t)count_held(daemon, w) - daemon->scale.workers[w].target.cores;
+            more += count_to_give(daemon, w);
         }
     }
     return more;
@@ -183,6 +198,9 @@ leat_daemon_held(struct leat_daemon *daemon, uint32_t worker, struct leat_daemon
         .resizes = state->resizes,
         .moves = state->moves};
     memcpy(ret_held->cpus, cpus, ret_held->cpu_count * sizeof(cpus[0]));
+    if (daemon->options.cores != NULL) {
+        ret_held->gone_count = leat_cores_gone_from(daemon->options.cores, worker, ret_held->gone);
+    }
     if (state->failed != LEAT_OK) {
         memcpy(ret_held->trouble, state->trouble, sizeof(ret_held->trouble));
     }
@@ -245,13 +263,48 @@ leat_daemon_free_cpus(struct leat_daemon *daemon, uint32_t *cpus)
 }
 
 uint32_t
+leat_daemon_gone_cpus(struct leat_daemon *daemon, uint32_t *cpus)
+{
+    uint32_t count = 0;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    if (daemon->options.cores != NULL) {
+        count = leat_cores_gone(daemon->options.cores, cpus);
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+    return count;
+}
+
+void
+leat_daemon_gone_pools(struct leat_daemon *daemon, uint32_t ret_gone[LEAT_SCHED_WORKERS_MAX])
+{
+    const struct leat_cores *cores = daemon->options.cores;
+
+    memset(ret_gone, 0, LEAT_SCHED_WORKERS_MAX * sizeof(ret_gone[0]));
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    for (uint32_t p = 0; cores != NULL && p < leat_cores_pool_count(cores); p++) {
+        ret_gone[p] = leat_cores_gone_of(cores, p);
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+}
+
+uint64_t
+leat_daemon_repinned(struct leat_daemon *daemon)
+{
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    const uint64_t repinned = daemon->scale.repinned;
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+    return repinned;
+}
+
+uint32_t
 leat_daemon_free_cores(struct leat_daemon *daemon, uint32_t node)
 {
     LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
     int64_t left = daemon->options.cores != NULL ? leat_cores_free(daemon->options.cores, node) : 0;
     for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
         if (daemon->options.workers[w].node == node) {
-            left += (int64_t)count_held(daemon, w) - daemon->scale.workers[w].target.cores;
+            left += count_to_give(daemon, w);
         }
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
@@ -499,22 +552,34 @@ tell(struct leat_daemon *daemon, uint32_t worker, uint16_t cores)
     leat_dispatcher_command(daemon->dispatcher, &command);
 }
 
+/* Of what it has. */
+static uint32_t
+list_present(const struct leat_daemon *daemon, uint32_t worker, uint32_t cpus[LEAT_TEAM_MAX])
+{
+    const uint32_t *held;
+
+    if (daemon->options.cores != NULL) {
+        return leat_cores_present_of(daemon->options.cores, worker, cpus);
+    }
+    const uint32_t count = held_by(daemon, worker, &held);
+    memcpy(cpus, held, count * sizeof(cpus[0]));
+    return count;
+}
+
 /*
- * Its group's CPUs, where it has a group, are those that the worker has by now. One that has none sleeps in its group as it
- * is. The kernel may take its time: meanwhile the mutex is released.
+ * Its group's CPUs, where it has a group, are those that the worker has by now and are there. One that has none sleeps in
+ * its group as it is. The kernel may take its time: meanwhile the mutex is released.
  */
 static enum leat_status
 regroup(struct leat_daemon *daemon, uint32_t worker)
 {
     uint32_t cpus[LEAT_TEAM_MAX];
-    const uint32_t *held;
-    const uint32_t count = held_by(daemon, worker, &held);
     enum leat_status status = LEAT_OK;
 
-    LEAT_ASSERT(daemon->scale.busy && count <= LEAT_TEAM_MAX);
+    LEAT_ASSERT(daemon->scale.busy && count_held(daemon, worker) <= LEAT_TEAM_MAX);
     daemon->scale.workers[worker].regroups = false;
+    const uint32_t count = list_present(daemon, worker, cpus);
     if (count > 0) {
-        memcpy(cpus, held, count * sizeof(cpus[0]));
         LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
         status = leat_cpusets_set(daemon->options.cpusets, worker, cpus, count);
         LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
@@ -721,6 +786,30 @@ take_steps(struct leat_daemon *daemon)
     leat_daemon_wake_sizes(daemon); /* somebody may wait for what is in force now */
 }
 
+bool
+leat_daemon_begin_moves(struct leat_daemon *daemon)
+{
+    struct leat_daemon_scale *scale = &daemon->scale;
+
+    while (scale->busy && !scale->ended) {
+        LEAT_MUST(pthread_cond_wait(&scale->changed, &scale->mutex) == 0);
+    }
+    if (scale->ended) {
+        return false;
+    }
+    scale->busy = true;
+    return true;
+}
+
+void
+leat_daemon_end_moves(struct leat_daemon *daemon)
+{
+    check(daemon);
+    daemon->scale.busy = false;
+    LEAT_MUST(pthread_cond_broadcast(&daemon->scale.changed) == 0);
+    take_steps(daemon); /* that others left to it */
+}
+
 void
 leat_daemon_take_steps(struct leat_daemon *daemon)
 {
@@ -883,11 +972,13 @@ swap_with(struct leat_daemon *daemon, uint32_t worker, uint32_t other)
 {
     struct leat_cores *cores = daemon->options.cores;
     const uint32_t *own, *others;
+    uint32_t present[LEAT_TEAM_MAX];
     const uint32_t count = leat_cores_of(cores, worker, &own);
 
     if (worker == other || leat_cores_of(cores, other, &others) != count ||
         leat_cores_pool(cores, worker) != leat_cores_pool(cores, other) ||
-        leat_cores_shared(cores, worker) || leat_cores_shared(cores, other)) {
+        leat_cores_shared(cores, worker) || leat_cores_shared(cores, other) ||
+        leat_cores_present_of(cores, worker, present) < count || leat_cores_present_of(cores, other, present) < count) {
         return LEAT_FAIL(LEAT_ERR_BUSY, "workers %u and %u cannot have each other's cores", worker, other);
     }
     enum leat_status status = settle_or_return(daemon, worker, others, own, count);
@@ -915,22 +1006,17 @@ leat_daemon_move(struct leat_daemon *daemon, uint32_t worker, uint32_t other)
                          "threads of this daemon are not pinned: they run where the kernel has them run");
     }
     LEAT_MUST(pthread_mutex_lock(&scale->mutex) == 0);
-    while (scale->busy && !scale->ended) {
-        LEAT_MUST(pthread_cond_wait(&scale->changed, &scale->mutex) == 0);
-    }
     enum leat_status status = LEAT_OK;
-    if (scale->ended) {
+    if (!leat_daemon_begin_moves(daemon)) {
         status = LEAT_FAIL(LEAT_ERR_BUSY, "the daemon is shutting down");
-    } else if (leat_cores_of(daemon->options.cores, worker, &cpus) == 0) {
-        status = LEAT_FAIL(LEAT_ERR_BUSY, "worker %u is parked", worker);
     } else {
-        scale->busy = true;
-        status = other == LEAT_TO_FREE_CORES ? move_to_free(daemon, worker) : swap_with(daemon, worker, other);
+        if (leat_cores_of(daemon->options.cores, worker, &cpus) == 0) {
+            status = LEAT_FAIL(LEAT_ERR_BUSY, "worker %u is parked", worker);
+        } else {
+            status = other == LEAT_TO_FREE_CORES ? move_to_free(daemon, worker) : swap_with(daemon, worker, other);
+        }
         scale->workers[worker].moves += status == LEAT_OK;
-        check(daemon);
-        scale->busy = false;
-        LEAT_MUST(pthread_cond_broadcast(&scale->changed) == 0);
-        take_steps(daemon); /* that others left to it */
+        leat_daemon_end_moves(daemon);
     }
     LEAT_MUST(pthread_mutex_unlock(&scale->mutex) == 0);
     return status;

@@ -2217,6 +2217,26 @@ leat_dispatcher_start(struct leat_dispatcher *dispatcher)
     return LEAT_OK;
 }
 
+enum leat_status
+leat_dispatcher_hold(struct leat_dispatcher *dispatcher, const uint32_t *cpus, uint32_t count, bool *ret_changed)
+{
+    cpu_set_t wanted, now;
+
+    LEAT_ASSERT(dispatcher->running && count > 0);
+    *ret_changed = false;
+    CPU_ZERO(&wanted);
+    for (uint32_t i = 0; i < count; i++) {
+        CPU_SET((size_t)cpus[i], &wanted);
+    }
+    if (dispatcher->options.cpu < 0 ||
+        (pthread_getaffinity_np(dispatcher->thread, sizeof(now), &now) == 0 && CPU_EQUAL(&wanted, &now))) {
+        return LEAT_OK;
+    }
+    const int error = pthread_setaffinity_np(dispatcher->thread, sizeof(wanted), &wanted);
+    *ret_changed = error == 0;
+    return error == 0 ? LEAT_OK : LEAT_FAIL(LEAT_ERR_SYS, "cannot pin the dispatcher: %s", strerror(error));
+}
+
 void
 leat_dispatcher_stop(struct leat_dispatcher *dispatcher)
 {

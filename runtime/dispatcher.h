@@ -192,6 +192,13 @@ void leat_dispatcher_check(const struct leat_dispatcher *dispatcher);
 /* [C] Hands a command over, in order. Waits while the ring is full. */
 void leat_dispatcher_command(struct leat_dispatcher *dispatcher, const struct leat_command *command);
 
+/*
+ * [C] Holds its thread, which runs, to these CPUs and no others; says whether it was not. Nothing where it is pinned to
+ * none.
+ */
+LEAT_MUST_CHECK enum leat_status leat_dispatcher_hold(struct leat_dispatcher *dispatcher, const uint32_t *cpus,
+                                                      uint32_t count, bool *ret_changed);
+
 /* [C] one thread: the next event, false when there is none. The descriptor becomes readable with one. */
 bool leat_dispatcher_poll_event(struct leat_dispatcher *dispatcher, struct leat_event *ret_event);
 int leat_dispatcher_control_fd(const struct leat_dispatcher *dispatcher);

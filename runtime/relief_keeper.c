@@ -128,6 +128,9 @@ keeper_main(void *argument)
             continue;
         }
         next_ns = leat_monotonic_ns() + LEAT_INSTANCE_INTERVAL_NS;
+        LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+        leat_daemon_look_at_cpus(daemon);
+        LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
         relieve(daemon);
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);

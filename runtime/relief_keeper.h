@@ -4,7 +4,8 @@
  *
  * Role     A thread looks once a second at the states of instances and at who begins its batches late, and moves one worker at
  *          the most, by affinity and while it runs. Whether cores follow the load makes no difference: what disturbs a worker
- *          does not either.
+ *          does not either. Before that it looks which CPUs are gone and whether threads are on theirs
+ *          (runtime/daemon_cpus.c).
  * Stays    Who shares its cores, or is not pinned; and, where cores do not follow the load, who has CPUs that the
  *          configuration lists: somebody chose these, and may have others in mind for the rest.
  * Mutex    The daemon's is held while it looks, not while it moves.

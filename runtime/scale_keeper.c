@@ -88,6 +88,22 @@ describe_stages(const struct leat_daemon *daemon)
     }
 }
 
+/* All cores but those that are gone. */
+static struct leat_joint_box
+box_present(struct leat_daemon *daemon)
+{
+    const struct leat_scale_keeper *keeper = daemon->scaling;
+    struct leat_joint_box box = keeper->box;
+    uint32_t gone[LEAT_SCHED_WORKERS_MAX];
+
+    leat_daemon_gone_pools(daemon, gone);
+    for (uint32_t p = 0; p < LEAT_SCHED_WORKERS_MAX; p++) {
+        uint32_t *cores = &box.classes[keeper->pool_class[p]].cores;
+        *cores -= gone[p] < *cores ? gone[p] : *cores;
+    }
+    return box;
+}
+
 /* Mutex held, released meanwhile: it may take some milliseconds. What others see changes once it is held again. */
 static void
 solve(struct leat_daemon *daemon, const struct leat_scaler_options *options)
@@ -106,6 +122,7 @@ solve(struct leat_daemon *daemon, const struct leat_scaler_options *options)
     if (count == 0) {
         return;
     }
+    const struct leat_joint_box box = box_present(daemon);
     if (count != keeper->decided_count ||
         memcmp(of, keeper->decided_of, count * sizeof(of[0])) != 0) {
         memcpy(keeper->decided_of, of, count * sizeof(of[0]));
@@ -113,7 +130,7 @@ solve(struct leat_daemon *daemon, const struct leat_scaler_options *options)
         keeper->state = (struct leat_scaler_state){0}; /* it is about others */
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
-    leat_scaler_decide(options, &keeper->box, &keeper->state, served, count, keeper->memory);
+    leat_scaler_decide(options, &box, &keeper->state, served, count, keeper->memory);
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     for (uint32_t i = 0; i < count; i++) {
         keeper->applications[of[i]].scaler = keeper->decided[i];

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <hwloc.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -322,4 +323,19 @@ leat_topology_destroy(struct leat_topology *topology)
         free(topology->cpus);
         free(topology);
     }
+}
+
+bool
+leat_topology_present(bool present[LEAT_CPU_MAX])
+{
+    cpu_set_t sets[LEAT_CPU_MAX / CPU_SETSIZE];
+
+    memset(sets, 0, sizeof(sets));
+    if (sched_getaffinity(0, sizeof(sets), sets) != 0) {
+        return false;
+    }
+    for (uint32_t cpu = 0; cpu < LEAT_CPU_MAX; cpu++) {
+        present[cpu] = CPU_ISSET_S(cpu, sizeof(sets), sets);
+    }
+    return true;
 }

@@ -67,6 +67,12 @@ LEAT_MUST_CHECK enum leat_status leat_topology_discover(const struct leat_topolo
                                                         struct leat_topology **ret_topology);
 void leat_topology_destroy(struct leat_topology *topology); /* accepts NULL */
 
+/*
+ * Which CPUs the calling thread may run on now: online, of its group, and by its affinity. False where the kernel does not
+ * say, as where it numbers more than LEAT_CPU_MAX.
+ */
+bool leat_topology_present(bool present[LEAT_CPU_MAX]);
+
 /* One entry of the configuration's `workers`. */
 struct leat_worker_group {
     uint32_t count;     /* LEAT_AUTO: as many as there are cores for */

@@ -147,6 +147,72 @@ test_moved(void)
     destroy(&machine);
 }
 
+/* Those that are gone are nobody's to get, and who has some gets others, or has them last; they may come back. */
+static void
+test_gone(void)
+{
+    static const struct leat_worker_group groups[] = {{.count = 1, .cores = 3, .cpus = "4,5,6"},
+                                                      {.count = 1, .cores = 2, .cpus = "7,3"}};
+    static const struct leat_worker_group shared[] = {{.count = 3, .cores = 2}};
+    bool present[LEAT_CPU_MAX];
+    uint32_t cpus[LEAT_CPU_MAX], cpu;
+    const uint32_t *own;
+    struct machine machine;
+
+    memset(present, true, sizeof(present));
+    make(&machine, "numa:2 l3:2 core:4 pu:1", "0-15", groups, 2);
+    const uint32_t pool = leat_cores_pool(machine.cores, 0);
+    EXPECT(machine.placement->dispatcher_cpu == 0 && leat_cores_free_of(machine.cores, pool) == 2);
+    EXPECT(!leat_cores_note_present(machine.cores, present) && !leat_cores_replace_gone(machine.cores, 0, true));
+
+    present[2] = present[5] = present[9] = false;
+    EXPECT(leat_cores_note_present(machine.cores, present) && !leat_cores_note_present(machine.cores, present));
+    EXPECT(leat_cores_gone(machine.cores, cpus) == 3 && cpus[0] == 2 && cpus[1] == 5 && cpus[2] == 9);
+    EXPECT(leat_cores_gone_of(machine.cores, pool) == 2 && leat_cores_free(machine.cores, 1) == 7);
+    EXPECT(leat_cores_free_of(machine.cores, pool) == 1 && leat_cores_free(machine.cores, 0) == 1);
+    EXPECT(leat_cores_free_pools(machine.cores) == 1);
+    EXPECT(leat_cores_free_cpus(machine.cores, cpus) == 8 && cpus[0] == 1 && cpus[1] == 8 && cpus[2] == 10);
+    EXPECT(leat_cores_present_of(machine.cores, 0, cpus) == 2 && cpus[0] == 4 && cpus[1] == 6);
+    EXPECT(leat_cores_gone_from(machine.cores, 0, cpus) == 1 && cpus[0] == 5);
+    EXPECT(!leat_cores_replace_gone(machine.cores, 1, true)); /* has none that is gone */
+    EXPECT(leat_cores_replace_gone(machine.cores, 0, false) && !leat_cores_replace_gone(machine.cores, 0, false));
+    EXPECT(leat_cores_of(machine.cores, 0, &own) == 3 && own[0] == 4 && own[1] == 6 && own[2] == 5);
+    EXPECT(leat_cores_replace_gone(machine.cores, 0, true) && !leat_cores_replace_gone(machine.cores, 0, true));
+    leat_cores_check(machine.cores);
+    EXPECT(leat_cores_of(machine.cores, 0, &own) == 3 && own[0] == 4 && own[1] == 6 && own[2] == 1);
+    EXPECT(leat_cores_free_of(machine.cores, pool) == 0 && leat_cores_give(machine.cores, 1, &cpu) == LEAT_ERR_BUSY);
+
+    present[4] = present[7] = false; /* leaders, with none left to replace them */
+    EXPECT(leat_cores_note_present(machine.cores, present));
+    EXPECT(leat_cores_replace_gone(machine.cores, 0, true) && leat_cores_replace_gone(machine.cores, 1, true));
+    leat_cores_check(machine.cores);
+    EXPECT(leat_cores_of(machine.cores, 0, &own) == 3 && own[0] == 6 && own[1] == 1 && own[2] == 4);
+    EXPECT(leat_cores_of(machine.cores, 1, &own) == 2 && own[0] == 3 && own[1] == 7);
+    EXPECT(leat_cores_choose_others(machine.cores, 1, cpus) == LEAT_ERR_BUSY);
+    EXPECT(leat_cores_take_back(machine.cores, 0) == 4 && leat_cores_free_of(machine.cores, pool) == 0);
+    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_ERR_BUSY && !leat_cores_replace_gone(machine.cores, 1, true));
+
+    present[5] = true; /* that serves the one that still waits */
+    EXPECT(leat_cores_note_present(machine.cores, present) && leat_cores_replace_gone(machine.cores, 1, true));
+    EXPECT(leat_cores_of(machine.cores, 1, &own) == 2 && own[0] == 3 && own[1] == 5);
+    EXPECT(leat_cores_gone_of(machine.cores, pool) == 3);
+    memset(present, true, sizeof(present));
+    EXPECT(leat_cores_note_present(machine.cores, present) && leat_cores_gone(machine.cores, cpus) == 0);
+    EXPECT(leat_cores_free_of(machine.cores, pool) == 3 && leat_cores_give(machine.cores, 0, &cpu) == LEAT_OK && cpu == 7);
+    leat_cores_check(machine.cores);
+    destroy(&machine);
+
+    make(&machine, "numa:1 core:3 pu:1", "0-2", shared, 1); /* who shares stays */
+    memset(present, false, sizeof(present));
+    EXPECT(leat_cores_note_present(machine.cores, present) && leat_cores_free(machine.cores, 0) == 0);
+    for (uint32_t w = 0; w < 3; w++) {
+        EXPECT(!leat_cores_shared(machine.cores, w) || !leat_cores_replace_gone(machine.cores, w, true));
+    }
+    EXPECT(leat_cores_shared(machine.cores, 0));
+    leat_cores_check(machine.cores);
+    destroy(&machine);
+}
+
 /* Of a core's two CPUs one is given; the other one is nobody's, and a listed sibling takes its core. */
 static void
 test_siblings(void)
@@ -286,6 +352,7 @@ struct model {
     uint32_t worker_count, placed[WORKERS_MAX];
     uint32_t held[WORKERS_MAX][LEAT_CPU_MAX], held_count[WORKERS_MAX];
     uint32_t home[WORKERS_MAX]; /* its leader's CPU, or the last one */
+    bool present[LEAT_CPU_MAX];
 };
 
 static uint32_t
@@ -313,7 +380,7 @@ count_cores(const struct machine *machine, const struct model *model, uint32_t n
         if (cpu->thread == 0) {
             const uint32_t users = users_of(machine, model, cpu->core);
             *ret_used += users > 0 && cpu->core != dispatcher;
-            *ret_free += users == 0 && cpu->node == node;
+            *ret_free += users == 0 && cpu->node == node && model->present[cpu->cpu];
         }
     }
 }
@@ -332,11 +399,12 @@ give(const struct machine *machine, struct model *model, uint32_t worker, uint32
         return;
     }
     const struct leat_topology_cpu *given = cpu_of(machine, cpu);
-    EXPECT(possible && given->node == leader->node && given->thread == 0);
+    EXPECT(possible && given->node == leader->node && given->thread == 0 && model->present[cpu]);
     EXPECT(users_of(machine, model, given->core) == 0);
     for (uint32_t i = 0; i < machine->topology->cpu_count && given->l3 != leader->l3; i++) { /* there is none in its L3 */
         const struct leat_topology_cpu *other = &machine->topology->cpus[i];
-        EXPECT(other->l3 != leader->l3 || users_of(machine, model, other->core) > 0);
+        EXPECT(other->l3 != leader->l3 || other->thread > 0 || !model->present[other->cpu] ||
+               users_of(machine, model, other->core) > 0);
     }
     model->home[worker] = model->held_count[worker] == 0 ? cpu : model->home[worker];
     model->held[worker][model->held_count[worker]++] = cpu;
@@ -392,6 +460,43 @@ swap(const struct machine *machine, struct model *model, uint32_t worker, uint32
     model->home[other] = model->held[other][0];
 }
 
+/* One goes or comes back; who has some that are gone gets others while there are any, and has the rest last. */
+static void
+go_and_come(const struct machine *machine, struct model *model, uint32_t worker, uint64_t *random)
+{
+    const uint32_t any = machine->topology->cpus[leat_test_random(random) % machine->topology->cpu_count].cpu;
+    const uint32_t node = cpu_of(machine, model->home[worker])->node, count = model->held_count[worker];
+    uint32_t used, left, present = 0, gone = 0;
+    const uint32_t *now;
+
+    model->present[any] = !model->present[any];
+    (void)leat_cores_note_present(machine->cores, model->present);
+    for (uint32_t i = 0; i < count; i++) { /* a core is named by the CPU that was chosen of it */
+        present += model->present[model->held[worker][i]];
+    }
+    count_cores(machine, model, node, &used, &left);
+    const bool shared = is_shared(machine, model, worker);
+    const uint32_t wanted = shared ? present : present + left < count ? present + left : count;
+    (void)leat_cores_replace_gone(machine->cores, worker, true);
+    EXPECT(leat_cores_of(machine->cores, worker, &now) == count);
+    for (uint32_t i = 0; i < count; i++) {
+        const bool is_present = model->present[now[i]];
+        bool had = false;
+        for (uint32_t before = 0; before < count; before++) {
+            had = had || model->held[worker][before] == now[i];
+        }
+        EXPECT(shared || (i < wanted) == is_present);
+        EXPECT(had || (is_present && users_of(machine, model, cpu_of(machine, now[i])->core) == 0));
+        EXPECT(cpu_of(machine, now[i])->node == node);
+        gone += !is_present;
+    }
+    EXPECT(gone == count - wanted);
+    if (count > 0) {
+        memcpy(model->held[worker], now, count * sizeof(now[0]));
+        model->home[worker] = now[0];
+    }
+}
+
 static void
 one_machine(uint64_t *random)
 {
@@ -411,6 +516,7 @@ one_machine(uint64_t *random)
     }
     make(&machine, synthetic, all, groups, count);
     memset(&model, 0, sizeof(model));
+    memset(model.present, true, sizeof(model.present));
     model.worker_count = machine.placement->worker_count;
     for (uint32_t w = 0; w < model.worker_count; w++) {
         model.held_count[w] = machine.placement->workers[w].cpu_count;
@@ -428,6 +534,8 @@ one_machine(uint64_t *random)
             move(&machine, &model, worker);
         } else if (choice == 1) {
             swap(&machine, &model, worker, (uint32_t)(leat_test_random(random) % model.worker_count));
+        } else if (choice == 2) {
+            go_and_come(&machine, &model, worker, random);
         } else if (choice % 2 == 0) {
             give(&machine, &model, worker, limit);
         } else if (model.held_count[worker] > 0) {
@@ -450,6 +558,7 @@ main(void)
     test_order();
     test_parked();
     test_moved();
+    test_gone();
     test_siblings();
     test_shared();
     test_quota();

@@ -6,7 +6,9 @@
  *          before an earlier one for another. No core is ever under two batches, or taken from under one, and after
  *          thousands of random arrangements, of which what the model refuses is refused, each worker has exactly what
  *          was arranged for it last. Who was to have cores that do not come, as others have them too, keeps what it has
- *          and says why. The daemon stops at any moment of this, and each core is somebody's or free then.
+ *          and says why. Where CPUs go, whoever had them has others or fewer, and what it had again once they are there
+ *          again; who can have no others runs on. The daemon stops at any moment of this, and each core is somebody's or
+ *          free then.
  * Method   The daemon's own parts in this process, on a machine that is made up, and once on this one, with threads pinned.
  *          Batches of the synthetic backend sleep: here until they are let go, or for a random time. Each claims its team's
  *          cores for as long as it runs, and pinned members must be where the table has them.
@@ -41,6 +43,8 @@ static const char *const names[APPS] = {"first", "second"};
 /* ---- Batches ------------------------------------------------------------------------------------------- */
 
 static struct leat_daemon *the_daemon;
+static bool absent[LEAT_CPU_MAX]; /* CPUs of the machine that is made up; whoever looks at them is told here */
+static _Atomic bool moving;       /* workers may move while they are in a batch; relaxed: nobody is in one as it changes */
 static bool pinned, at_random; /* how long batches take: else until their worker is let go, or no time */
 static pid_t threads[WORKERS_MAX][LEAT_TEAM_MAX];
 static _Atomic uint32_t
@@ -110,9 +114,10 @@ __wrap_clock_nanosleep(clockid_t clock, int flags, const struct timespec *until,
     if (sscanf(name, "leat-worker-%u", &worker) != 1) {
         return __real_clock_nanosleep(clock, flags, until, left);
     }
+    const bool moves = atomic_load_explicit(&moving, memory_order_relaxed);
     leat_daemon_held(the_daemon, worker, &before);
     EXPECT(team_size >= 1 && team_size <= before.cpu_count);
-    for (uint32_t m = 0; m < team_size; m++) {
+    for (uint32_t m = 0; m < team_size && !moves; m++) {
         EXPECT(atomic_exchange_explicit(&claims[before.cpus[m]], worker + 1, memory_order_relaxed) == 0);
         if (pinned) {
             expect_pinned(worker, m, before.cpus[m]);
@@ -125,7 +130,7 @@ __wrap_clock_nanosleep(clockid_t clock, int flags, const struct timespec *until,
     }
     leat_daemon_held(the_daemon, worker, &after);
     EXPECT(team_size <= after.cpu_count);
-    for (uint32_t m = 0; m < team_size; m++) {
+    for (uint32_t m = 0; m < team_size && !moves; m++) {
         EXPECT(after.cpus[m] == before.cpus[m]);
         EXPECT(atomic_exchange_explicit(&claims[before.cpus[m]], 0, memory_order_relaxed) == worker + 1);
     }
@@ -144,6 +149,17 @@ __wrap_leat_relief_look(struct leat_relief_worker *workers, uint32_t count, cons
     (void)free_cores;
     (void)ret_move;
     return false;
+}
+
+bool __real_leat_topology_present(bool *present);
+bool __wrap_leat_topology_present(bool *present);
+bool
+__wrap_leat_topology_present(bool *present)
+{
+    for (uint32_t cpu = 0; cpu < LEAT_CPU_MAX && !pinned; cpu++) {
+        present[cpu] = !absent[cpu];
+    }
+    return !pinned || __real_leat_topology_present(present);
 }
 
 static void
@@ -653,6 +669,184 @@ test_cores_that_do_not_come(void)
     end(&box);
 }
 
+/* ---- CPUs that go and come back -------------------------------------------------------------------------- */
+
+static void
+take_away(const uint32_t *cpus, uint32_t count)
+{
+    for (uint32_t c = 0; c < count; c++) {
+        absent[cpus[c]] = true;
+    }
+    leat_daemon_look_at_cpus(the_daemon);
+}
+
+static void
+bring_back(void)
+{
+    memset(absent, 0, sizeof(absent));
+    leat_daemon_look_at_cpus(the_daemon);
+}
+
+/* That nothing is pending of any. */
+static void
+await_all(uint32_t workers)
+{
+    for (uint32_t w = 0; w < workers; w++) {
+        while (see(w).pending) {
+            (void)sched_yield();
+        }
+    }
+}
+
+/* As `leat scale show` has it. */
+static void
+expect_gone(struct leat_session *control, uint32_t all, uint32_t worker, uint32_t of_it)
+{
+    json_t *shown = request(control, "{\"op\":\"scale-show\"}");
+
+    EXPECT(json_array_size(json_object_get(shown, "gone_cpus")) == all);
+    const json_t *one = json_array_get(json_object_get(shown, "workers"), worker);
+    EXPECT(json_array_size(json_object_get(one, "gone_cpus")) == of_it);
+    EXPECT(see(worker).gone_count == of_it);
+    json_decref(shown);
+}
+
+static void
+test_gone(void)
+{
+    static struct load one, others;
+    struct leat_daemon_held held;
+    uint32_t cpus[LEAT_CPU_MAX], count;
+    struct box box;
+
+    start(&box, WORKERS_MAX, 4, false);
+    struct leat_session *control = open_session(&box);
+    expect_gone(control, 0, 1, 0);
+
+    held = see(1); /* it gets another */
+    take_away(held.cpus, 1);
+    EXPECT(see(1).cpu_count == 1 && see(1).cpus[0] != held.cpus[0] && see(1).moves == 1 && !see(1).pending);
+    expect_gone(control, 1, 1, 0);
+    EXPECT(leat_daemon_free_cores(the_daemon, 0) == 2);
+
+    await(1, arrange(1, 1, box.ids[1])); /* one that gets none is parked, and again as it was */
+    count = leat_daemon_free_cpus(the_daemon, cpus);
+    cpus[count++] = see(1).cpus[0];
+    take_away(cpus, count);
+    await_all(WORKERS_MAX);
+    EXPECT(see(1).cpu_count == 0 && see(1).application == LEAT_ARRANGED_FOR_NOBODY && see(2).cpu_count == 1);
+    EXPECT(leat_daemon_free_cores(the_daemon, 0) == 0 && leat_daemon_free_cpus(the_daemon, cpus) == 0);
+    const struct leat_daemon_arrangement too_much = {.worker = 1, .cores = 1, .application = LEAT_ARRANGED_AS_BEFORE};
+    EXPECT(leat_daemon_arrange(the_daemon, &too_much, 1, NULL) == LEAT_ERR_BUSY);
+    expect_gone(control, count + 1, 1, 0);
+    bring_back();
+    await_all(WORKERS_MAX);
+    EXPECT(see(1).cpu_count == 1 && see(1).application == box.ids[1] && leat_daemon_free_cores(the_daemon, 0) == 3);
+
+    atomic_store_explicit(&moving, true, memory_order_relaxed);
+    hold_first(&box, &one); /* one in a batch lets go of what is gone when that ends; what it was told meanwhile stands */
+    held = see(0);
+    take_away(held.cpus, 2);
+    EXPECT(see(0).pending && see(0).in_batch && see(0).target.cores == 2 && see(0).cpu_count == 4);
+    EXPECT(leat_daemon_free_cores(the_daemon, 0) == 0);
+    expect_gone(control, 2, 0, 2);
+    hold(0, false);
+    await_all(WORKERS_MAX);
+    (void)take(&one);
+    EXPECT(see(0).cpu_count == 2 && see(0).cpus[0] == held.cpus[2] && see(0).cpus[1] == held.cpus[3]);
+    EXPECT(leat_daemon_free_cores(the_daemon, 0) == 0);
+    bring_back();
+    await_all(WORKERS_MAX);
+    EXPECT(see(0).cpu_count == 4 && see(0).application == box.ids[0] && leat_daemon_free_cores(the_daemon, 0) == 0);
+    held = see(0);
+    take_away(&held.cpus[3], 1);
+    await_all(WORKERS_MAX);
+    EXPECT(see(0).cpu_count == 2);
+    await(0, arrange(0, 1, LEAT_ARRANGED_AS_BEFORE));
+    bring_back();
+    await_all(WORKERS_MAX);
+    EXPECT(see(0).cpu_count == 1 && leat_daemon_free_cores(the_daemon, 0) == 3);
+
+    for (uint32_t w = 0; w < WORKERS_MAX; w++) { /* all go: the last one runs on */
+        await(w, arrange(w, 1, LEAT_ARRANGED_FOR_ALL));
+    }
+    begin_load(&others, &box, APPS);
+    for (uint32_t cpu = 0; cpu < 10; cpu++) {
+        cpus[cpu] = cpu;
+    }
+    take_away(cpus, 10);
+    await_all(WORKERS_MAX);
+    count = 0;
+    for (uint32_t w = 0; w < WORKERS_MAX; w++) {
+        count += see(w).cpu_count;
+    }
+    EXPECT(count == 1 && see(WORKERS_MAX - 1).cpu_count == 1);
+    expect_gone(control, 10, WORKERS_MAX - 1, 1);
+    for (uint32_t q = 0; q < QUERIES; q++) {
+        ask(&one, q);
+        EXPECT(take(&one) == q);
+    }
+    bring_back();
+    await_all(WORKERS_MAX);
+    EXPECT(see(0).cpu_count == 1 && leat_daemon_free_cores(the_daemon, 0) == 3);
+    end_load(&others);
+    atomic_store_explicit(&moving, false, memory_order_relaxed);
+    leat_close(one.session);
+    leat_close(control);
+    leat_daemon_stop(box.daemon);
+    end(&box);
+}
+
+/* While others arrange as they like: what is refused changes nothing, and in the end all is somebody's or free. */
+static void
+test_gone_at_random(uint64_t *random)
+{
+    static struct load load;
+    struct box box;
+    uint64_t parked = 0;
+
+    at_random = true;
+    atomic_store_explicit(&moving, true, memory_order_relaxed);
+    start(&box, WORKERS_MAX, 4, false);
+    begin_load(&load, &box, APPS);
+    for (uint32_t turn = 0; turn < ARRANGEMENTS / 10; turn++) {
+        const uint32_t worker = (uint32_t)(leat_test_random(random) % WORKERS_MAX);
+        const struct leat_daemon_arrangement any = {.worker = worker,
+                                                    .cores = (uint16_t)(leat_test_random(random) % 3),
+                                                    .application = LEAT_ARRANGED_AS_BEFORE};
+        const enum leat_status status = leat_daemon_arrange(the_daemon, &any, 1, NULL);
+        EXPECT(status == LEAT_OK || status == LEAT_ERR_BUSY || status == LEAT_ERR_INVALID);
+        for (uint32_t times = (uint32_t)(leat_test_random(random) % 3); times > 0; times--) {
+            bool *cpu = &absent[leat_test_random(random) % 10];
+            *cpu = !*cpu;
+        }
+        leat_daemon_look_at_cpus(the_daemon);
+        if (turn % 16 == 0) {
+            uint32_t awake = 0;
+            await_all(WORKERS_MAX);
+            for (uint32_t w = 0; w < WORKERS_MAX; w++) {
+                awake += see(w).cpu_count > 0;
+            }
+            parked += WORKERS_MAX - awake;
+            EXPECT(awake > 0);
+        }
+    }
+    EXPECT(parked > 0);
+    bring_back();
+    await_all(WORKERS_MAX);
+    uint32_t cores = leat_daemon_free_cores(the_daemon, 0);
+    for (uint32_t w = 0; w < WORKERS_MAX; w++) {
+        EXPECT(see(w).cpu_count == see(w).target.cores && see(w).gone_count == 0);
+        cores += see(w).cpu_count;
+    }
+    EXPECT(cores == box.core_count);
+    end_load(&load);
+    leat_daemon_stop(box.daemon);
+    end(&box);
+    at_random = false;
+    atomic_store_explicit(&moving, false, memory_order_relaxed);
+}
+
 /* While a worker has not let go, one waits for its cores, and somebody for an answer. */
 static void
 test_stop(void)
@@ -869,6 +1063,8 @@ main(void)
     test_others_go_on();
     test_other_mind();
     test_cores_that_do_not_come();
+    test_gone();
+    test_gone_at_random(&random);
     test_stop();
     test_random(WORKERS_MAX, 4, &random);
     test_ends(&random);

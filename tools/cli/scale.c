@@ -90,6 +90,31 @@ print_pending(const json_t *worker)
     }
 }
 
+/* CPUs that are not there any more, who still has some of them, and threads that had to be put back on theirs. */
+static void
+print_gone(const json_t *reply)
+{
+    const json_t *worker;
+    char cpus[256];
+    size_t i;
+
+    if (json_array_size(json_object_get(reply, "gone_cpus")) > 0) {
+        (void)printf("gone CPUs: %s; they are offline, or not the daemon's any more\n",
+                     list_of(reply, "gone_cpus", cpus, sizeof(cpus)));
+    }
+    json_array_foreach(json_object_get(reply, "workers"), i, worker)
+    {
+        if (json_array_size(json_object_get(worker, "gone_cpus")) > 0) {
+            (void)printf("worker %lld has gone CPUs: %s; no others are free, and its threads share what is left\n",
+                         number_of(worker, "worker"), list_of(worker, "gone_cpus", cpus, sizeof(cpus)));
+        }
+    }
+    if (number_of(reply, "repinned") > 0) {
+        (void)printf("%lld times a thread was not held to its CPU any more, and was put back\n",
+                     number_of(reply, "repinned"));
+    }
+}
+
 /* Who is not moved though something disturbs it where it is; one line for neighbours with one reason. */
 static void
 print_staying(const json_t *workers)
@@ -135,6 +160,7 @@ print_workers(const json_t *reply)
     const char *why = text_of(reply, "held_why");
     (void)printf("free CPUs: %s; threads are held by %s%s%s\n", list_of(reply, "free_cpus", cpus, sizeof(cpus)),
                  text_of(reply, "held_by"), why[0] != '\0' ? ": " : "", why);
+    print_gone(reply);
 }
 
 static void
