@@ -21,6 +21,7 @@ enum instance_state { ABSENT, STARTING, READY, LEAVING /* at the end of its batc
 struct instance {
     enum instance_state state;
     uint32_t cores;
+    uint64_t ready_in; /* the last decision before it was ready, counted */
     uint64_t due_ns;  /* of its start, or of its batch's end: events at other times are of what was there before */
     uint32_t running; /* items of its batch; 0: idle */
     uint32_t batch[LEAT_SCALE_BATCH_MAX];
@@ -32,6 +33,7 @@ struct stage {
     uint32_t cores, batch;     /* of each that is ready */
     uint32_t cores_ordered;
     uint64_t cores_at_ns;      /* when they are in force */
+    uint64_t ordered_in;       /* the decision that ordered them, counted */
     uint32_t *queue;           /* queries, once for each item; each passes once. Some were dropped elsewhere */
     uint32_t head, tail;
     uint32_t waiting;          /* items of those that were not */
@@ -92,16 +94,20 @@ struct run {
 
 /* ---- Time and what is held ----------------------------------------------------------------------- */
 
+/* Of instances that are there, and of those of them that stay: the others end their last batch. */
 static uint32_t
-cores_held(const struct run *run)
+cores_held(const struct run *run, uint32_t *ret_staying)
 {
     uint32_t cores = 0;
+
+    *ret_staying = 0;
     for (uint32_t l = 0; l < run->options->pipeline_count; l++) {
         const struct line *line = &run->lines[l];
         for (uint32_t s = 0; s < line->pipeline->stage_count; s++) {
             for (uint32_t i = 0; i < line->stages[s].used; i++) {
                 const struct instance *instance = &line->stages[s].instances[i];
                 cores += instance->state != ABSENT ? instance->cores : 0;
+                *ret_staying += instance->state != ABSENT && instance->state != LEAVING ? instance->cores : 0;
             }
         }
     }
@@ -113,8 +119,12 @@ static void
 account(struct run *run)
 {
     struct stages_result *result = run->result;
-    const double cores = cores_held(run);
+    uint32_t staying;
+    const double cores = cores_held(run, &staying);
 
+    if (run->held_since_ns < run->now_ns && staying > result->cores_most) {
+        result->cores_most = staying;
+    }
     for (uint64_t from_ns = run->held_since_ns; from_ns < run->now_ns;) {
         const uint64_t second = from_ns / SECOND_NS;
         const uint64_t end_ns = (second + 1) * SECOND_NS < run->now_ns ? (second + 1) * SECOND_NS : run->now_ns;
@@ -318,14 +328,28 @@ end_stage(struct line *line, uint32_t s, uint32_t query)
 
 /* ---- Orders ---------------------------------------------------------------------------------------- */
 
+/* Whether one that is ready has others than were ordered, and no order is under way. */
+static bool
+has_other_cores(const struct line *line, uint32_t s)
+{
+    const struct stage *stage = &line->stages[s];
+    bool others = false;
+
+    for (uint32_t i = 0; i < stage->used && stage->cores_at_ns <= line->run->now_ns; i++) {
+        others = others || (stage->instances[i].state == READY && stage->instances[i].cores != stage->cores_ordered);
+    }
+    return others;
+}
+
 static void
 order_cores(struct line *line, uint32_t s, uint32_t cores)
 {
     struct stage *stage = &line->stages[s];
 
-    if (cores != stage->cores_ordered) {
+    if (cores != stage->cores_ordered || has_other_cores(line, s)) {
         stage->cores_ordered = cores;
         stage->cores_at_ns = line->run->now_ns + line->run->options->resize_ns;
+        stage->ordered_in = line->run->result->decisions;
         push_of(line, stage->cores_at_ns, EVENT_CORES + s);
         line->run->result->resizes++;
     }
@@ -655,7 +679,9 @@ happen_to_instance(struct line *line, uint32_t s, struct instance *instance)
     }
     if (instance->state == STARTING) {
         instance->state = READY;
-        instance->cores = line->stages[s].cores;
+        instance->ready_in = line->run->result->decisions;
+        /* What leat ordered is of those that were ready then: this one has what it started with until the next decision. */
+        instance->cores = line->run->options->scaler == STAGES_LEAT ? instance->cores : line->stages[s].cores;
     } else if (instance->running > 0) {
         for (uint32_t i = 0; i < instance->running; i++) {
             const uint32_t query = instance->batch[i];
@@ -665,7 +691,6 @@ happen_to_instance(struct line *line, uint32_t s, struct instance *instance)
         }
         instance->running = 0;
         instance->state = instance->state == LEAVING ? ABSENT : instance->state;
-        instance->cores = line->stages[s].cores;
     }
 }
 
@@ -678,7 +703,8 @@ happen(struct line *line, uint32_t what)
             stage->cores = stage->cores_ordered;
             for (uint32_t i = 0; i < stage->used; i++) {
                 struct instance *instance = &stage->instances[i];
-                instance->cores = instance->state == READY ? stage->cores : instance->cores;
+                const bool meant = line->run->options->scaler != STAGES_LEAT || instance->ready_in < stage->ordered_in;
+                instance->cores = instance->state == READY && meant ? stage->cores : instance->cores;
             }
         }
     } else {

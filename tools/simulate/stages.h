@@ -92,6 +92,7 @@ struct stages_result {
     uint64_t queries, in_time, late, dropped, left;
     struct stages_share shares[STAGES_PIPELINES_MAX]; /* of each pipeline */
     double core_s;                  /* held, from the first to the last arrival's second */
+    uint32_t cores_most; /* held at one time, but for those of instances that were given back and end their batch */
     uint64_t decisions, resizes, starts;
     uint64_t p50_ns, p99_ns;        /* of what was answered */
     struct simulate_second *seconds; /* [second_count] */
