@@ -142,7 +142,7 @@ is_lopsided(const struct leat_value *value)
     return value->least < 0 && as_it_is <= 7.0 / 8 * about_zero;
 }
 
-/* Behind ask_reader(). Addends and their sums stay about 0, for which oneDNN has kernels, and so does what windows read. */
+/* Behind ask_reader(). Addends and their sums stay about 0, for which oneDNN has kernels, and what windows pass on, too. */
 static void
 choose_shifted(struct cpu_builder *b)
 {
@@ -158,7 +158,7 @@ choose_shifted(struct cpu_builder *b)
             b->shifted[node->fused_add] = false;
             b->shifted[node->outputs[0]] = false;
         }
-        if (node->op->kind == LEAT_OP_MAX_POOL) {
+        if (node->op->kind == LEAT_OP_MAX_POOL || node->op->kind == LEAT_OP_GLOBAL_MAX_POOL) {
             b->shifted[node->inputs[0]] = false;
         }
     }
@@ -285,6 +285,7 @@ find_steps(struct cpu_builder *b, const struct cpu_quantised *q, bool whole, str
     if (node->fused_add != LEAT_VALUE_NONE && steps->result.type != dnnl_f32) {
         steps->addend = stored_as(b, node->fused_add);
     }
+    LEAT_ASSERT(steps->addend.zero == 0 || node->fused_add == LEAT_VALUE_NONE); /* nobody takes it off again */
     steps->apart = steps->result.type == dnnl_f32 && cpu_activates_apart(b);
     steps->weights = calloc(3 * (size_t)q->channels, sizeof(float));
     if (steps->weights == NULL) {

@@ -661,6 +661,79 @@ test_first(void)
     free(weights);
 }
 
+/*
+ * The greatest of whole planes, which is an input and the addend of one convolution: y = 2 max x, and z = x beside it. Without
+ * `beside`, nobody reads the greatest once they are added, and the sum may lie in their memory.
+ */
+static struct leat_graph *
+make_global_pool(const struct layer *l)
+{
+    struct leat_graph *graph = NULL;
+    struct builder b;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, l->inputs, l->image, l->image));
+    add_identity(&b, l, l->inputs, "first_weights", "x", "first");
+    add_identity(&b, l, l->inputs, "side_weights", "first", "side");
+    add_identity(&b, l, l->inputs, "end_weights", "side", "z");
+    (void)builder_node(&b, "GlobalMaxPool", "first", "greatest");
+    add_identity(&b, l, l->inputs, "pooled_weights", "greatest", "again");
+    (void)builder_node(&b, "Add", "again greatest", "sum");
+    add_identity(&b, l, l->inputs, "middle_weights", "sum", "middle");
+    add_identity(&b, l, l->inputs, "last_weights", "middle", "y");
+    builder_output(&b, "y");
+    builder_output(&b, "z");
+    if (l->beside) {
+        add_identity(&b, l, l->inputs, "late_weights", "greatest", "late");
+        (void)builder_node(&b, "Add", "late middle", "w");
+        builder_output(&b, "w");
+    }
+    EXPECT(builder_import(&b, &graph) == LEAT_OK);
+    EXPECT(leat_graph_optimise(graph, ~UINT64_C(0)) == LEAT_OK);
+    builder_fini(&b);
+    return graph;
+}
+
+static void
+test_global_pool(void)
+{
+    const struct layer l = {.items = random_of(1, 3),
+                            .inputs = random_of(1, CHANNELS_MAX),
+                            .image = random_of(2, IMAGE_MAX),
+                            .beside = random_of(0, 1) == 0};
+    const size_t pixels = (size_t)(l.image * l.image), planes = (size_t)(l.items * l.inputs);
+    const double step = 90.0 / 127; /* about 0, however the range lies */
+    float *x = floats(planes * pixels), *y = floats(planes), *z = floats(planes * pixels), *w = floats(planes);
+    const struct leat_segment segment = {.items = (uint32_t)l.items, .tensors = {x, y, z, w}};
+    struct leat_graph *graph = make_global_pool(&l);
+
+    for (size_t plane = 0; plane < planes; plane++) {
+        const int64_t most = random_of(-30, 90); /* some are negative throughout */
+        for (size_t i = 0; i < pixels; i++) {
+            x[plane * pixels + i] = (float)random_of(-30, most);
+        }
+    }
+    set_range(graph, "first", -30, 90, true);
+    set_range(graph, "greatest", -30, 90, true);
+    set_range(graph, "sum", -60, 180, true);
+    run_in(LEAT_PRECISION_INT8, graph, &segment);
+    for (size_t plane = 0; plane < planes; plane++) {
+        double most = -30;
+        for (size_t i = plane * pixels; i < (plane + 1) * pixels; i++) {
+            most = fmax(most, (double)x[i]);
+            EXPECT(fabs((double)z[i] - (double)x[i]) <= 0.51 * step);
+        }
+        /* Rounded as an input, as an addend and as a sum, whose steps are twice as wide. */
+        EXPECT(fabs((double)y[plane] - 2 * most) <= 4 * 0.51 * step);
+        EXPECT(!l.beside || fabs((double)w[plane] - 3 * most) <= 5 * 0.51 * step);
+    }
+    leat_graph_destroy(graph);
+    free(x);
+    free(y);
+    free(z);
+    free(w);
+}
+
 static void
 test_factors(void)
 {
@@ -685,6 +758,9 @@ main(void)
     }
     test_layers();
     test_factors();
+    for (int round = 0; round < ROUNDS / 10; round++) {
+        test_global_pool();
+    }
     for (int round = 0; round < ROUNDS / 10 && may_shift(); round++) {
         test_first();
     }
