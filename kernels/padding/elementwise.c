@@ -7,6 +7,8 @@
 
 #define OPERANDS_MAX 8u /* beyond it nothing is evaluated */
 
+static const struct padding_offset minus_one = {-1, -1};
+
 /* ---- Evaluation --------------------------------------------------------------------------------------- */
 
 static bool
@@ -232,6 +234,33 @@ is_constant(const struct operands *all, uint32_t i)
     return operand(all, i)->constant;
 }
 
+/* No score is in it. */
+static bool
+is_pure(const struct padding_state *state)
+{
+    return state->constant || state->known;
+}
+
+/* Given by attributes or as inputs, or not at all; false when one is not a constant number. */
+static bool
+clip_bounds(const struct operands *all, double *ret_least, double *ret_most)
+{
+    double bounds[3] = {0};
+
+    bounds[1] = (double)leat_node_float(all->node, "min", -INFINITY);
+    bounds[2] = (double)leat_node_float(all->node, "max", INFINITY);
+    for (uint32_t i = 1; i < LEAT_COUNT_OF(bounds); i++) {
+        const struct padding_state *bound = padding_input(all->p, all->node, i);
+        if (bound != NULL && !is_number(bound)) {
+            return false;
+        }
+        bounds[i] = bound != NULL ? bound->off : bounds[i];
+    }
+    *ret_least = bounds[1];
+    *ret_most = bounds[2];
+    return !isnan(bounds[1]) && !isnan(bounds[2]);
+}
+
 /* A constant that is nowhere zero. */
 static bool
 divides(const struct operands *all, uint32_t i)
@@ -297,16 +326,15 @@ margin_of(const struct padding_state *x)
 static void
 add_mask(const struct operands *all, struct padding_state *out)
 {
+    struct padding_offset offset = {0, 0};
     uint32_t masked = 0;
-    double more = 0; /* than the scores */
 
     for (uint32_t i = 0; i < all->count; i++) {
         const struct padding_state *x = operand(all, i);
         const double margin = x->masked != 0 ? x->margin : margin_of(x);
         const bool subtracted = all->node->op->kind == LEAT_OP_SUB && i == 1;
         if (margin == 0 && !x->of_masks) {
-            const double own = is_number(x) ? x->off : x->constant ? NAN : x->level;
-            more += subtracted ? -own : own;
+            offset = padding_offset_sum(offset, subtracted ? padding_offset_product(x->offset, minus_one) : x->offset);
             continue;
         }
         if (margin == 0 || masked++ > 0 || subtracted) {
@@ -315,10 +343,12 @@ add_mask(const struct operands *all, struct padding_state *out)
         }
         out->masked = x->masked != 0 ? x->masked << shift_of(all, i) : UINT32_C(1) << (x->mask_axis + shift_of(all, i));
         out->margin = margin;
-        out->level = x->masked != 0 ? x->level : x->on;
+        offset = padding_offset_sum(offset, x->masked != 0 ? x->offset : padding_offset_of(x->on, x->on));
         out->masks = x->masked != 0 ? x->masks : UINT32_C(1) << x->mask;
     }
-    out->level += more;
+    if (masked > 0) {
+        out->offset = offset;
+    }
 }
 
 static void
@@ -328,9 +358,6 @@ scale_mask(const struct operands *all, struct padding_state *out)
     const uint32_t scores = !divides && is_number(all->a) ? 1 : 0;
     const struct padding_state *x = operand(all, scores), *factor = operand(all, 1 - scores);
 
-    if (is_number(factor)) {
-        out->level = divides ? x->level / factor->off : x->level * factor->off;
-    }
     if (x->masked != 0 && is_number(factor) && factor->off > 0 && factor->off - factor->off == 0) {
         out->masked = x->masked << shift_of(all, scores);
         out->margin = divides ? x->margin / factor->off : x->margin * factor->off;
@@ -347,10 +374,9 @@ limit_mask(const struct operands *all, struct padding_state *out)
     }
     const uint32_t scores = is_number(all->a) ? 1 : 0;
     const struct padding_state *x = operand(all, scores), *limit = operand(all, 1 - scores);
-    if (x->masked != 0 && !x->lost && is_number(limit) && x->level - limit->off >= LEAT_PADDING_MARGIN) {
+    if (x->masked != 0 && is_number(limit) && x->offset.least - limit->off >= LEAT_PADDING_MARGIN) {
         out->masked = x->masked << shift_of(all, scores);
-        out->margin = fmin(x->margin, x->level - limit->off);
-        out->level = x->level;
+        out->margin = fmin(x->margin, x->offset.least - limit->off);
         out->masks = x->masks;
     }
 }
@@ -369,37 +395,79 @@ choose(const struct operands *all, struct padding_state *out)
         return;
     }
     out->zero |= tail->off == 0 ? bit : 0;
-    const double margin = (isnan(counted->level) ? 0 : counted->level) - tail->off;
-    if (margin >= LEAT_PADDING_MARGIN && tail->off <= -LEAT_PADDING_MARGIN && counted->finite && counted->masked == 0 &&
-        !counted->lost) {
+    const double margin = tail->off == -INFINITY ? INFINITY : counted->offset.least - tail->off;
+    if (margin >= LEAT_PADDING_MARGIN && tail->off <= -LEAT_PADDING_MARGIN && counted->finite && counted->masked == 0) {
         out->masked = bit;
         out->margin = margin;
-        out->level = counted->level;
+        out->offset = counted->offset;
         out->masks = UINT32_C(1) << condition->mask;
         out->finite = true;
     }
 }
 
-/* Its result is not as far from a score as its state says: of scores that are not where they were, it makes something else. */
-static bool
-loses_level(const struct operands *all, const struct padding_state *out)
+/* Of the greater of two scores one is no less than the other: the greater of their offsets is its own. */
+static struct padding_offset
+meet(enum leat_op_kind kind, struct padding_offset a, struct padding_offset b)
 {
-    const enum leat_op_kind kind = all->node->op->kind;
-    const bool scales = (kind == LEAT_OP_MUL && (is_number(all->a) || is_number(all->b))) || (kind == LEAT_OP_DIV && is_number(all->b));
-    const bool follows = kind == LEAT_OP_ADD || kind == LEAT_OP_SUB || kind == LEAT_OP_IDENTITY || kind == LEAT_OP_DROPOUT ||
-                         kind == LEAT_OP_CAST || scales || out->masked != 0;
-
-    for (uint32_t i = 0; i < all->count; i++) {
-        const struct padding_state *x = operand(all, i);
-        const double far = is_number(x) ? x->off : x->level;
-        const bool least = kind == LEAT_OP_MAX || (kind == LEAT_OP_CLIP && i == 1);
-        const bool most = kind == LEAT_OP_MIN || (kind == LEAT_OP_CLIP && i == 2);
-        const bool far_off = is_number(x) ? (least ? far : most ? -far : fabs(far)) >= LEAT_PADDING_USUAL : far != 0 && !isnan(far);
-        if (x->lost || (!follows && far_off)) {
-            return true;
-        }
+    switch (kind) {
+    case LEAT_OP_MAX:
+        return padding_offset_of(fmax(a.least, b.least), fmax(a.most, b.most));
+    case LEAT_OP_MIN:
+        return padding_offset_of(fmin(a.least, b.least), fmin(a.most, b.most));
+    default:
+        return padding_offset_sum(a, b);
     }
-    return false;
+}
+
+/* Of what is masked add_mask() and choose() know better. What is not here makes something else of scores. */
+static struct padding_offset
+follow_offset(const struct operands *all, const struct leat_value *output)
+{
+    const struct padding_state *a = all->a, *b = all->b;
+    const enum leat_op_kind kind = all->node->op->kind;
+    const bool is_float = output->dtype == LEAT_DTYPE_F32 || output->dtype == LEAT_DTYPE_F64;
+    const bool wide = is_float || output->dtype == LEAT_DTYPE_I32 || output->dtype == LEAT_DTYPE_I64;
+    struct padding_offset offset = a->offset;
+    double least, most;
+
+    if (!wide) {
+        return output->dtype == LEAT_DTYPE_BOOL ? padding_offset_of(0, 1) : padding_offset_lost();
+    }
+    switch (kind) {
+    case LEAT_OP_IDENTITY:
+    case LEAT_OP_DROPOUT:
+    case LEAT_OP_CAST:
+    case LEAT_OP_CAST_LIKE:
+        return a->offset;
+    case LEAT_OP_NEG:
+        return padding_offset_product(a->offset, minus_one);
+    case LEAT_OP_SUB:
+        return padding_offset_sum(a->offset, padding_offset_product(b->offset, minus_one));
+    case LEAT_OP_MUL:
+        return is_pure(a) || is_pure(b) ? padding_offset_product(a->offset, b->offset) : padding_offset_lost();
+    case LEAT_OP_DIV:
+        return is_pure(b) && (b->offset.least > 0 || b->offset.most < 0)
+                   ? padding_offset_product(a->offset, padding_offset_of(1 / b->offset.most, 1 / b->offset.least))
+                   : padding_offset_lost();
+    case LEAT_OP_CLIP:
+        if (!clip_bounds(all, &least, &most)) {
+            return padding_offset_lost();
+        }
+        return meet(LEAT_OP_MIN, meet(LEAT_OP_MAX, offset, padding_offset_of(least, least)), padding_offset_of(most, most));
+    case LEAT_OP_WHERE:
+        return padding_offset_hull(b->offset, operand(all, 2)->offset);
+    case LEAT_OP_ADD:
+    case LEAT_OP_SUM:
+    case LEAT_OP_MEAN:
+    case LEAT_OP_MAX:
+    case LEAT_OP_MIN:
+        for (uint32_t i = 1; i < all->count; i++) {
+            offset = meet(kind, offset, operand(all, i)->offset);
+        }
+        return kind == LEAT_OP_MEAN ? padding_offset_of(offset.least / all->count, offset.most / all->count) : offset;
+    default:
+        return padding_offset_lost();
+    }
 }
 
 /* Whether what the node does with masks is in its result's state. */
@@ -478,6 +546,7 @@ sign_of(const struct operands *all)
     const enum padding_sign less = b == NULL || a->sign < b->sign ? a->sign : b->sign;
     const enum padding_sign more = b == NULL || a->sign > b->sign ? a->sign : b->sign;
     const bool same = all->count == 2 && all->node->inputs[0] == all->node->inputs[1];
+    double lower, upper;
 
     switch (all->node->op->kind) {
     case LEAT_OP_ADD:
@@ -490,7 +559,12 @@ sign_of(const struct operands *all)
     case LEAT_OP_MAX:
         return all->count <= 2 ? more : PADDING_ANY;
     case LEAT_OP_CLIP:
-        return b != NULL && is_number(b) && b->off > 0 ? PADDING_POSITIVE : a->sign;
+        if (!clip_bounds(all, &lower, &upper)) {
+            return PADDING_ANY;
+        }
+        return lower > 0 && upper > 0 ? PADDING_POSITIVE
+               : upper > 0            ? a->sign
+                                      : PADDING_ANY;
     case LEAT_OP_ABS:
     case LEAT_OP_RELU:
         return a->sign != PADDING_ANY ? a->sign : PADDING_NOT_NEGATIVE;
@@ -511,6 +585,7 @@ static bool
 stays_finite(const struct operands *all)
 {
     const struct padding_state *a = all->a, *b = all->b;
+    double lower, upper;
 
     switch (all->node->op->kind) {
     case LEAT_OP_DIV:
@@ -523,6 +598,8 @@ stays_finite(const struct operands *all)
     case LEAT_OP_POW:
         return a->sign == PADDING_POSITIVE ||
                (is_number(b) && b->off >= 0 && (a->sign != PADDING_ANY || b->off - floor(b->off) == 0));
+    case LEAT_OP_CLIP:
+        return clip_bounds(all, &lower, &upper) && lower < INFINITY && upper > -INFINITY;
     case LEAT_OP_ACOS:
     case LEAT_OP_ACOSH:
     case LEAT_OP_ASIN:
@@ -610,10 +687,12 @@ padding_elementwise(struct padding *p, const struct leat_node *node)
     }
     out->zero = zeros(&all) & out->axes;
     out->sign = sign_of(&all);
+    out->offset = follow_offset(&all, output);
     bound(&all, output, out);
     follow_mask(&all, output, out);
     if (out->known) {
         out->finite = out->off - out->off == 0 && out->on - out->on == 0;
+        out->offset = padding_offset_of(fmin(out->off, out->on), fmax(out->off, out->on));
     } else {
         switch (node->op->kind) {
         case LEAT_OP_ADD:
@@ -635,7 +714,6 @@ padding_elementwise(struct padding *p, const struct leat_node *node)
         case LEAT_OP_CAST:
             out->masked = all.a->masked;
             out->margin = all.a->margin;
-            out->level = all.a->level;
             out->masks = all.a->masks;
             break;
         default:
@@ -650,7 +728,6 @@ padding_elementwise(struct padding *p, const struct leat_node *node)
         out->masked = 0;
         out->finite = true;
     }
-    out->lost = loses_level(&all, out);
     mind_masks(p, &all, output, out);
     return LEAT_OK;
 }

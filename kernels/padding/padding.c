@@ -9,6 +9,7 @@
 #include "kernels/graph_build.h"
 
 #define UNIFORM_ELEMENTS_MAX ((size_t)1 << 20) /* constants that are looked through */
+#define OFFSET_ELEMENTS_MAX  ((size_t)1 << 18) /* and those that are added to scores */
 
 const struct padding_state *
 padding_input(const struct padding *p, const struct leat_node *node, uint32_t i)
@@ -22,6 +23,45 @@ padding_use_as_numbers(struct padding *p, const struct padding_state *state)
     if (state->known && state->mask != LEAT_VALUE_NONE) {
         p->used_as_numbers |= UINT32_C(1) << state->mask;
     }
+}
+
+/* ---- How far from scores ----------------------------------------------------------------------------- */
+
+struct padding_offset
+padding_offset_lost(void)
+{
+    return (struct padding_offset){-INFINITY, INFINITY};
+}
+
+struct padding_offset
+padding_offset_of(double least, double most)
+{
+    return least <= most ? (struct padding_offset){least, most} : padding_offset_lost();
+}
+
+struct padding_offset
+padding_offset_sum(struct padding_offset a, struct padding_offset b)
+{
+    return padding_offset_of(a.least + b.least, a.most + b.most);
+}
+
+struct padding_offset
+padding_offset_product(struct padding_offset a, struct padding_offset b)
+{
+    const double x[4] = {a.least * b.least, a.least * b.most, a.most * b.least, a.most * b.most};
+
+    for (uint32_t i = 0; i < LEAT_COUNT_OF(x); i++) {
+        if (isnan(x[i])) {
+            return padding_offset_lost();
+        }
+    }
+    return padding_offset_of(fmin(fmin(x[0], x[1]), fmin(x[2], x[3])), fmax(fmax(x[0], x[1]), fmax(x[2], x[3])));
+}
+
+struct padding_offset
+padding_offset_hull(struct padding_offset a, struct padding_offset b)
+{
+    return padding_offset_of(fmin(a.least, b.least), fmax(a.most, b.most));
 }
 
 /* ---- Which axes count positions ---------------------------------------------------------------------- */
@@ -158,6 +198,26 @@ look_through(const struct leat_value *value, struct padding_state *state)
     state->uneven = state->masked == 0 && !(most - least < LEAT_PADDING_MARGIN);
 }
 
+/* The constant's own elements. */
+static struct padding_offset
+offset_of_constant(const struct leat_value *value)
+{
+    const size_t elements = leat_value_elements(value);
+    double x, least = INFINITY, most = -INFINITY;
+
+    if (elements > OFFSET_ELEMENTS_MAX) {
+        return padding_offset_lost();
+    }
+    for (size_t i = 0; i < elements; i++) {
+        if (!padding_element(value, i, &x) || isnan(x)) {
+            return padding_offset_lost();
+        }
+        least = fmin(least, x);
+        most = fmax(most, x);
+    }
+    return padding_offset_of(least, most);
+}
+
 /* The last axis, where of the axis before it only positions that are not later count, as in a causal mask. */
 static void
 find_causal(const struct leat_value *value, struct padding_state *state)
@@ -165,7 +225,8 @@ find_causal(const struct leat_value *value, struct padding_state *state)
     const uint32_t both = value->rank >= 2 ? 3u << (value->rank - 2) : 0;
     const size_t elements = leat_value_elements(value);
     const float *data = value->data;
-    float margin = INFINITY, level = 0;
+    float margin = INFINITY;
+    double least = INFINITY, most = -INFINITY;
 
     if (value->dtype != LEAT_DTYPE_F32 || !leat_value_in_place(value) || both == 0 || (state->axes & both) != both) {
         return;
@@ -174,7 +235,8 @@ find_causal(const struct leat_value *value, struct padding_state *state)
     for (size_t row = 0; row < elements / length; row++) {
         const float *scores = data + row * length;
         const size_t query = row % length;
-        level = row == 0 || scores[query] == level ? scores[query] : NAN;
+        least = fmin(least, (double)scores[query]);
+        most = fmax(most, (double)scores[query]);
         for (size_t key = query + 1; key < length; key++) {
             const float less = scores[query] - scores[key];
             margin = less < margin || less != less ? less : margin;
@@ -183,7 +245,7 @@ find_causal(const struct leat_value *value, struct padding_state *state)
     if (margin >= (float)LEAT_PADDING_MARGIN && state->axes == both) {
         state->masked = UINT32_C(1) << (value->rank - 1);
         state->margin = (double)margin;
-        state->level = (double)level;
+        state->offset = padding_offset_of(least, most);
     }
 }
 
@@ -210,6 +272,7 @@ describe_constant(const struct padding *p, uint32_t v, struct padding_state *sta
                       : state->known && state->off >= 0 ? PADDING_NOT_NEGATIVE
                                                         : PADDING_ANY;
     }
+    state->offset = state->known ? padding_offset_of(state->off, state->off) : offset_of_constant(value);
     if (!state->varies) {
         find_causal(value, state);
     }
@@ -325,6 +388,7 @@ describe_inputs(struct padding *p)
             if (state->axes == UINT32_C(1) << d && leat_value_elements(value) == (size_t)value->dims[d]) {
                 state->known = true;
                 state->on = 1;
+                state->offset = padding_offset_of(0, 1);
                 state->of_masks = true;
                 state->mask = i;
                 state->mask_axis = d;
@@ -364,23 +428,72 @@ carry_masks(struct padding *p, const struct leat_node *node)
     }
 }
 
-/* Where scores are that lie elsewhere: elementwise.c follows them, and what moves them keeps that; products and others make new ones. */
-static void
-carry_levels(struct padding *p, const struct leat_node *node)
+/* What C or the shift of a normalisation adds to what is new. */
+static struct padding_offset
+added(const struct padding *p, const struct leat_node *node, float factor)
 {
-    const enum leat_op_kind kind = node->op->kind;
-    const bool rounds = kind == LEAT_OP_QUANTIZE_LINEAR || kind == LEAT_OP_DEQUANTIZE_LINEAR;
-    const bool takes = kind == LEAT_OP_CONCAT || kind == LEAT_OP_GATHER || kind == LEAT_OP_CUM_SUM || rounds;
-    bool lost = false;
+    const struct padding_state *by = padding_input(p, node, 2);
+    const struct padding_offset none = {0, 0}, times = {(double)factor, (double)factor};
 
-    for (uint32_t i = 0; i < (kind == LEAT_OP_CONCAT ? node->input_count : 1); i++) {
-        const struct padding_state *in = padding_input(p, node, i);
-        lost = lost || (in != NULL && (in->lost || (in->level != 0 && !isnan(in->level))));
+    return by != NULL ? padding_offset_product(by->offset, times) : none;
+}
+
+/* Others have seen to elementwise operators, to those of 8 bits and to what moves elements; what is not here is not followed. */
+static void
+carry_offsets(const struct padding *p, const struct leat_node *node)
+{
+    struct padding_offset offset = {0, 0};
+    double point;
+
+    switch (node->op->kind) {
+    case LEAT_OP_SOFTMAX:
+    case LEAT_OP_MATMUL_INTEGER:
+        break;
+    case LEAT_OP_MATMUL:
+        offset = added(p, node, 1);
+        break;
+    case LEAT_OP_GEMM:
+        offset = added(p, node, leat_node_float(node, "beta", 1));
+        break;
+    case LEAT_OP_LAYER_NORMALIZATION:
+        offset = added(p, node, 1);
+        break;
+    case LEAT_OP_QLINEAR_MATMUL:
+        if (!padding_zero_point(p, node, 7, &point)) {
+            return;
+        }
+        offset = padding_offset_of(point, point);
+        break;
+    case LEAT_OP_CONCAT:
+        offset = padding_input(p, node, 0)->offset;
+        for (uint32_t i = 1; i < node->input_count; i++) {
+            offset = padding_offset_hull(offset, padding_input(p, node, i)->offset);
+        }
+        break;
+    case LEAT_OP_GATHER:
+    case LEAT_OP_REDUCE_MAX:
+    case LEAT_OP_REDUCE_MEAN:
+    case LEAT_OP_REDUCE_MIN:
+        offset = padding_input(p, node, 0)->offset;
+        break;
+    default:
+        return;
     }
-    for (uint32_t o = 0; o < node->output_count && (takes || padding_is_reduction(kind)); o++) {
-        if (node->outputs[o] != LEAT_VALUE_NONE) {
-            struct padding_state *out = &p->states[node->outputs[o]];
-            out->lost = out->masked == 0 && lost;
+    p->states[node->outputs[0]].offset = offset;
+}
+
+/* Of a value that was masked one element alone is followed. */
+static void
+lose_offsets(const struct padding *p, const struct leat_node *node)
+{
+    bool masked = false;
+
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        masked = masked || (padding_input(p, node, i) != NULL && padding_input(p, node, i)->masked != 0);
+    }
+    for (uint32_t o = 0; o < node->output_count && masked && node->op->kind != LEAT_OP_SOFTMAX; o++) {
+        if (node->outputs[o] != LEAT_VALUE_NONE && p->states[node->outputs[o]].masked == 0) {
+            p->states[node->outputs[o]].offset = padding_offset_lost();
         }
     }
 }
@@ -399,6 +512,7 @@ carry_constants(struct padding *p, const struct leat_node *node)
         if (node->outputs[o] != LEAT_VALUE_NONE) {
             struct padding_state *out = &p->states[node->outputs[o]];
             out->constant = true;
+            out->offset = out->known ? out->offset : padding_offset_lost();
             out->uneven = out->uneven || (out->axes != 0 && !out->known && !out->even);
         }
     }
@@ -412,7 +526,7 @@ check_node(struct padding *p, const struct leat_node *node)
         if (v == LEAT_VALUE_NONE) {
             continue;
         }
-        p->states[v] = (struct padding_state){.finite = true, .mask = LEAT_VALUE_NONE};
+        p->states[v] = (struct padding_state){.finite = true, .offset = padding_offset_lost(), .mask = LEAT_VALUE_NONE};
         if (!find_axes(p, v, &p->states[v].axes)) {
             return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
                                   "a size of its result depends on the length of the sequence, but is another one");
@@ -421,8 +535,9 @@ check_node(struct padding *p, const struct leat_node *node)
     const enum leat_status status = padding_apply(p, node);
     if (!padding_is_elementwise(node->op->kind)) {
         carry_masks(p, node);
-        carry_levels(p, node);
+        carry_offsets(p, node);
     }
+    lose_offsets(p, node);
     carry_constants(p, node);
     for (uint32_t o = 0; o < node->output_count; o++) {
         if (node->outputs[o] != LEAT_VALUE_NONE && p->states[node->outputs[o]].axes == 0) {

@@ -29,6 +29,14 @@ enum padding_sign {
     PADDING_POSITIVE,
 };
 
+/*
+ * An element is a score, less than LEAT_PADDING_USUAL from 0, plus a number from `least` to `most`; infinite where that is not
+ * followed. Inputs are scores, products, softmax and normalisations make new ones; constants and masks are numbers alone.
+ */
+struct padding_offset {
+    double least, most;
+};
+
 /* The tail along axis d: elements whose index d is n or more, while those of all other axes of the sequence are less. */
 struct padding_state {
     uint32_t axes;   /* bit d: axis d counts positions */
@@ -37,9 +45,8 @@ struct padding_state {
     double rest;
     uint32_t masked; /* bit d: the tail along d is `margin` less than some element below n of the same row */
     double margin;
-    double level;    /* and that element this far from its score; no number where a constant with several is in it */
-    bool lost;       /* how far that is is not followed */
     uint32_t masks;  /* bit i: `masked` because of input i */
+    struct padding_offset offset; /* of that element, or where nothing is masked, of all */
     bool of_masks;   /* made of masks and constants alone */
     bool constant;   /* made of constants alone */
     bool even;       /* and less than LEAT_PADDING_MARGIN apart, as far as that is followed */
@@ -93,6 +100,12 @@ void padding_rest(struct padding_state *out, uint32_t axes, double zero);
 bool padding_zero_point(const struct padding *p, const struct leat_node *node, uint32_t input, double *ret);
 /* Constant, finite and positive, so that 0 stays 0. */
 bool padding_scales_hold(const struct padding *p, const struct leat_node *node, uint32_t input);
+
+struct padding_offset padding_offset_lost(void); /* not followed */
+struct padding_offset padding_offset_of(double least, double most); /* nor where one is no number */
+struct padding_offset padding_offset_sum(struct padding_offset a, struct padding_offset b);
+struct padding_offset padding_offset_product(struct padding_offset a, struct padding_offset b);
+struct padding_offset padding_offset_hull(struct padding_offset a, struct padding_offset b); /* one or the other */
 
 /* Nothing larger or smaller can come out of these. */
 void padding_set_bounds(struct padding_state *state, double least, double most);

@@ -7,6 +7,7 @@
  */
 #include <math.h>
 
+#include "base/align.h"
 #include "kernels/padding/padding.h"
 
 /* What all elements go through; numbers that are constant. */
@@ -104,15 +105,37 @@ convert_known(const struct scale *scale, const struct padding_state *in, struct 
 static void
 convert_masked(const struct scale *scale, const struct padding_state *in, struct padding_state *out)
 {
-    const double level = convert(scale, in->level), margin = level - convert(scale, in->level - in->margin);
     const double rounding = scale->quantises ? 2 : 0; /* half a step for each score, with its mask and without */
+    const double ends[2] = {in->offset.least, in->offset.most};
+    double margin = INFINITY; /* it is cut off where the tail is below all numbers, or what counts above them */
 
-    if (margin > rounding && !in->lost) { /* not where the level is unknown */
+    for (uint32_t i = 0; i < LEAT_COUNT_OF(ends); i++) {
+        const double left = convert(scale, ends[i]) - convert(scale, ends[i] - in->margin);
+        margin = isnan(left) ? 0 : fmin(margin, left);
+    }
+    if (margin > rounding) {
         out->masked = in->masked;
-        out->level = level;
         out->margin = margin - rounding;
         out->masks = in->masks;
     }
+}
+
+/* Nothing is beyond the least and the greatest number; floats of other steps than these have been are not followed. */
+static struct padding_offset
+convert_offset(const struct padding *p, const struct leat_node *node, const struct scale *scale, bool one_scale,
+               struct padding_offset in)
+{
+    double zero;
+    const bool holds = padding_zero_point(p, node, 2, &zero) && padding_scales_hold(p, node, 1);
+    const double rest = scale->quantises ? 0 : zero; /* what becomes the zero point or 0 by any scale */
+
+    if (one_scale) {
+        return padding_offset_of(convert(scale, in.least), convert(scale, in.most));
+    }
+    if (holds && in.least == rest && in.most == rest) {
+        return scale->quantises ? padding_offset_of(zero, zero) : padding_offset_of(0, 0);
+    }
+    return scale->quantises ? padding_offset_of(scale->least, scale->most) : padding_offset_lost();
 }
 
 /* Constants of 8 bits that become floats: no two of them are as far apart as a mask would be. */
@@ -152,6 +175,7 @@ padding_convert(struct padding *p, const struct leat_node *node)
     } else if (padding_zero_point(p, node, 2, &point) && padding_scales_hold(p, node, 1)) {
         padding_rest(out, in->zero, point);
     }
+    out->offset = convert_offset(p, node, &scale, one_scale, in->offset);
     if (in->known && one_scale) {
         convert_known(&scale, in, out);
     } else {

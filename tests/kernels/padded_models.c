@@ -1211,6 +1211,394 @@ small_numbers_added(struct builder *b)
     undone_by_numbers(b, 0.0078125f, "masked floats");
 }
 
+/* ---- Scores elsewhere, before they are cut off --------------------------------------------------------- */
+
+/* A model that is built with how much scores are lowered: 1500 is below the limit, 100 is not. */
+#define PAIR(name) \
+    static void name##_far(struct builder *b) \
+    { \
+        name(b, 1500); \
+    } \
+    static void name##_near(struct builder *b) \
+    { \
+        name(b, 100); \
+    }
+
+#define ROWS_OF_PAIR(text, name) {"far: " text, name##_far, "'weights'", USUAL}, {"near: " text, name##_near, NULL, USUAL}
+
+/* Two heads of `from`, with another number added to each: f32 heads[N][2][M][M]. */
+static void
+two_heads(struct builder *b, const char *from, float first_more, float second_more)
+{
+    const float more[2] = {first_more, second_more};
+
+    builder_ints(b, node(b, "Unsqueeze", from, "one_head"), "axes", &one, 1);
+    builder_constant(b, "more", 1, more, DIMS(2, 1, 1));
+    node(b, "Add", "one_head more", "heads");
+}
+
+static void
+one_of_them(struct builder *b, const char *from, float lowest)
+{
+    char inputs[64];
+
+    builder_constant(b, "head", 7, &zero, NULL, 0);
+    (void)snprintf(inputs, sizeof(inputs), "%s head", from);
+    builder_int(b, node(b, "Gather", inputs, "chosen"), "axis", 1);
+    exclude_and_cut_off(b, "chosen", lowest);
+}
+
+static void
+clipped_by_attribute(struct builder *b, float lowered)
+{
+    b->opset.version = 10;
+    scores(b);
+    builder_float(b, node(b, "Clip", "scores", "less"), "max", -lowered);
+    exclude_and_cut_off(b, "less", -1400);
+}
+
+static void
+clipped_above_alone(struct builder *b, float lowered)
+{
+    scores(b);
+    scalar(b, "most", -lowered);
+    node(b, "Clip", "scores - most", "less");
+    exclude_and_cut_off(b, "less", -1400);
+}
+
+static void
+heads_gathered(struct builder *b, float lowered)
+{
+    scores(b);
+    two_heads(b, "scores", -lowered, -lowered - 50);
+    one_of_them(b, "heads", -1400);
+}
+
+static void
+heads_negated(struct builder *b, float lowered)
+{
+    scores(b);
+    two_heads(b, "scores", lowered, lowered + 50);
+    node(b, "Neg", "heads", "negative");
+    one_of_them(b, "negative", -1400);
+}
+
+static void
+heads_reduced(struct builder *b, float lowered)
+{
+    scores(b);
+    two_heads(b, "scores", -lowered, -lowered - 50);
+    Onnx__NodeProto *most = node(b, "ReduceMax", "heads", "most");
+    builder_ints(b, most, "axes", &one, 1);
+    builder_int(b, most, "keepdims", 0);
+    exclude_and_cut_off(b, "most", -1400);
+}
+
+static void
+heads_joined(struct builder *b, float lowered)
+{
+    scores(b);
+    two_heads(b, "scores", -lowered, -lowered - 50);
+    builder_int(b, node(b, "Concat", "heads heads", "four"), "axis", 1);
+    one_of_them(b, "four", -1400);
+}
+
+static void
+heads_rounded(struct builder *b, float lowered)
+{
+    scores(b);
+    two_heads(b, "scores", -lowered, -lowered - 50);
+    there_and_back(b, "heads", "numbers", 40, 200);
+    one_of_them(b, "numbers", -1400);
+}
+
+/* Numbers of two heads, `both`, and scores for them: f32 one_head[N][1][M][M]. */
+static void
+two_numbers(struct builder *b, float lowered)
+{
+    const float both[2] = {-lowered, -lowered - 50};
+
+    scores(b);
+    builder_constant(b, "both", 1, both, DIMS(2, 1, 1));
+    builder_ints(b, node(b, "Unsqueeze", "scores", "one_head"), "axes", &one, 1);
+}
+
+static void
+heads_limited(struct builder *b, float lowered)
+{
+    two_numbers(b, lowered);
+    node(b, "Min", "one_head both", "heads");
+    one_of_them(b, "heads", -1400);
+}
+
+static void
+heads_summed(struct builder *b, float lowered)
+{
+    two_numbers(b, lowered);
+    node(b, "Sum", "one_head both", "heads");
+    one_of_them(b, "heads", -1400);
+}
+
+static void
+heads_averaged(struct builder *b, float lowered)
+{
+    two_numbers(b, 2 * lowered);
+    node(b, "Mean", "one_head both", "heads");
+    one_of_them(b, "heads", -1400);
+}
+
+static void
+summed_twice(struct builder *b, float lowered)
+{
+    scores(b);
+    scalar(b, "half", -lowered / 2);
+    node(b, "Sum", "scores half half", "less");
+    exclude_and_cut_off(b, "less", -1400);
+}
+
+static void
+heads_before_choice(struct builder *b, float lowered)
+{
+    scores(b);
+    two_heads(b, "scores", -lowered, -lowered - 50);
+    builder_constant(b, "head", 7, &zero, NULL, 0);
+    builder_int(b, node(b, "Gather", "heads head", "chosen"), "axis", 1);
+    scalar(b, "excluded", -1400);
+    builder_int(b, node(b, "Cast", "keys", "counts"), "to", 9);
+    node(b, "Where", "counts chosen excluded", "masked");
+    attend(b, "masked");
+}
+
+/* One number of f32 `from`[N][M][4] for each key. */
+static void
+one_for_each_key(struct builder *b, const char *from)
+{
+    char inputs[64];
+
+    builder_constant(b, "feature", 7, &zero, NULL, 0);
+    (void)snprintf(inputs, sizeof(inputs), "%s feature", from);
+    builder_int(b, node(b, "Gather", inputs, "by_key"), "axis", 2);
+    builder_ints(b, node(b, "Unsqueeze", "by_key", "all_keys"), "axes", &one, 1);
+    exclude_and_cut_off(b, "all_keys", -1400);
+}
+
+static void
+product_with_bias(struct builder *b, float lowered)
+{
+    const float bias[4] = {-lowered, 0, 1, -2};
+
+    scores(b);
+    whole(b, "flat", (const int64_t[]){-1, 4}, 2);
+    node(b, "Reshape", "x flat", "matrix");
+    builder_constant(b, "c", 1, bias, DIMS(4));
+    node(b, "Gemm", "matrix w c", "product");
+    node(b, "Shape", "x", "shape");
+    node(b, "Reshape", "product shape", "lines");
+    one_for_each_key(b, "lines");
+}
+
+/* Axes are inputs there. */
+static void
+normalised_with_shift(struct builder *b, float lowered)
+{
+    const float shift[4] = {-lowered, 0, 1, -2}, excluded = -10000, lowest = -1400;
+
+    b->opset.version = 17;
+    whole(b, "axis", &one, 1);
+    builder_constant(b, "feature", 7, &zero, NULL, 0);
+    builder_constant(b, "gain", 1, wide, DIMS(4));
+    builder_constant(b, "shift", 1, shift, DIMS(4));
+    node(b, "LayerNormalization", "x gain shift", "normal");
+    builder_int(b, node(b, "Gather", "normal feature", "by_key"), "axis", 2);
+    builder_int(b, node(b, "Cast", "mask", "keys"), "to", 1);
+    scalar(b, "one", 1);
+    scalar(b, "excluded", excluded);
+    scalar(b, "lowest", lowest);
+    node(b, "Sub", "one keys", "inverse");
+    node(b, "Mul", "inverse excluded", "bias");
+    node(b, "Add", "by_key bias", "masked");
+    node(b, "Max", "masked lowest", "limited");
+    builder_int(b, node(b, "Softmax", "limited", "weights"), "axis", 1);
+    node(b, "Unsqueeze", "weights axis", "row");
+    node(b, "MatMul", "row x", "y");
+}
+
+static void
+limited_and_multiplied(struct builder *b, float lowered)
+{
+    scores(b);
+    scalar(b, "most", -lowered / 2);
+    scalar(b, "twice", 2);
+    node(b, "Min", "scores most", "less");
+    node(b, "Mul", "less twice", "more");
+    exclude_and_cut_off(b, "more", -1400);
+}
+
+/* By another zero point. */
+static void
+shifted_by_numbers(struct builder *b, float lowered)
+{
+    scores(b);
+    there_and_back(b, "scores", "numbers", 20, 150);
+    scale_of(b, "other", 20, (uint8_t)(150 + lowered / 20));
+    node(b, "DequantizeLinear", "numbers_q other_s other_z", "less");
+    exclude_and_cut_off(b, "less", -1400);
+}
+
+/* f32 lowered[N][4], which has no positions. */
+static void
+lowered_features(struct builder *b, float lowered)
+{
+    scores(b);
+    builder_constant(b, "index", 7, &zero, NULL, 0);
+    builder_int(b, node(b, "Gather", "x index", "features"), "axis", 1);
+    scalar(b, "much", lowered);
+    node(b, "Sub", "features much", "lowered");
+}
+
+/* f32 `from`[N][1][?]. */
+static void
+add_feature(struct builder *b, const char *from)
+{
+    char inputs[64];
+
+    (void)snprintf(inputs, sizeof(inputs), "%s index", from);
+    builder_int(b, node(b, "Gather", inputs, "feature"), "axis", 2);
+    builder_ints(b, node(b, "Unsqueeze", "feature", "everywhere"), "axes", &two, 1);
+    node(b, "Add", "scores everywhere", "less");
+    exclude_and_cut_off(b, "less", -1400);
+}
+
+static void
+features_taken(struct builder *b, float lowered)
+{
+    lowered_features(b, lowered);
+    builder_ints(b, node(b, "Unsqueeze", "lowered", "row_of_them"), "axes", &one, 1);
+    add_feature(b, "row_of_them");
+}
+
+static void
+features_pooled(struct builder *b)
+{
+    lowered_features(b, 1500);
+    builder_ints(b, node(b, "Unsqueeze", "lowered", "row_of_them"), "axes", &one, 1);
+    builder_ints(b, node(b, "MaxPool", "row_of_them", "pooled"), "kernel_shape", &two, 1);
+    add_feature(b, "pooled");
+}
+
+static void
+features_padded(struct builder *b)
+{
+    lowered_features(b, 0);
+    whole(b, "pads", (const int64_t[]){0, 0, 1, 0, 0, 0}, 6);
+    scalar(b, "fill", -1500);
+    builder_ints(b, node(b, "Unsqueeze", "lowered", "row_of_them"), "axes", &one, 1);
+    node(b, "Pad", "row_of_them pads fill", "padded");
+    add_feature(b, "padded");
+}
+
+static void
+heads_turned(struct builder *b, const char *op)
+{
+    scores(b);
+    two_heads(b, "scores", 1500, 1600);
+    node(b, op, "heads", "size");
+    node(b, "Neg", "size", "negative");
+    one_of_them(b, "negative", -1400);
+}
+
+static void
+heads_by_relu(struct builder *b)
+{
+    heads_turned(b, "Relu");
+}
+
+static void
+heads_by_abs(struct builder *b)
+{
+    heads_turned(b, "Abs");
+}
+
+/* What a mask says of the first position alone. */
+static void
+lowered_by_first_of_mask(struct builder *b)
+{
+    scores(b);
+    scalar(b, "much", -1500);
+    node(b, "Mul", "keys much", "penalties");
+    builder_constant(b, "index", 7, &zero, NULL, 0);
+    builder_int(b, node(b, "Gather", "penalties index", "penalty"), "axis", 2);
+    builder_ints(b, node(b, "Unsqueeze", "penalty", "everywhere"), "axes", &two, 1);
+    node(b, "Add", "scores everywhere", "less");
+    exclude_and_cut_off(b, "less", -1400);
+}
+
+/* Scores that are nowhere followed: only an infinite number is below all of them. */
+static void
+chosen_of_unknown(struct builder *b, float excluded)
+{
+    scores(b);
+    node(b, "Mul", "scores scores", "squares");
+    node(b, "Neg", "squares", "negative");
+    scalar(b, "excluded", excluded);
+    builder_int(b, node(b, "Cast", "keys", "counts"), "to", 9);
+    node(b, "Where", "counts negative excluded", "masked");
+    attend(b, "masked");
+}
+
+static void
+infinite_choice_of_unknown(struct builder *b)
+{
+    chosen_of_unknown(b, -INFINITY);
+}
+
+static void
+choice_of_unknown(struct builder *b)
+{
+    chosen_of_unknown(b, -10000);
+}
+
+/* Both bounds are far off, or the upper one is below the lower one. */
+static void
+clipped_far_off(struct builder *b)
+{
+    scores(b);
+    scalar(b, "least", -10000);
+    scalar(b, "most", 10000);
+    node(b, "Clip", "scores least most", "same");
+    exclude_and_cut_off(b, "same", -1400);
+}
+
+static void
+root_of_clipped(struct builder *b)
+{
+    excluded_is_zero(b);
+    scalar(b, "least", 1);
+    scalar(b, "most", -5);
+    node(b, "Clip", "x least most", "negative");
+    node(b, "Sqrt", "negative", "root");
+    node(b, "Mul", "root counts", "kept");
+    builder_ints(b, node(b, "ReduceSum", "kept", "y"), "axes", &one, 1);
+}
+
+PAIR(clipped_by_attribute)
+PAIR(clipped_above_alone)
+PAIR(heads_gathered)
+PAIR(heads_negated)
+PAIR(heads_reduced)
+PAIR(heads_joined)
+PAIR(heads_rounded)
+PAIR(heads_limited)
+PAIR(heads_summed)
+PAIR(heads_averaged)
+PAIR(summed_twice)
+PAIR(heads_before_choice)
+PAIR(product_with_bias)
+PAIR(normalised_with_shift)
+PAIR(limited_and_multiplied)
+PAIR(shifted_by_numbers)
+PAIR(features_taken)
+
 #define USUAL {3, 5, 8}
 
 const struct padded_model padded_models[] = {
@@ -1316,5 +1704,31 @@ const struct padded_model padded_models[] = {
     {"undone by large numbers", undone_by_large_numbers, "'weights'", USUAL},
     {"undone by product of numbers", undone_by_product_of_numbers, "'weights'", USUAL},
     {"small numbers added", small_numbers_added, NULL, USUAL},
+    ROWS_OF_PAIR("clipped by an attribute", clipped_by_attribute),
+    ROWS_OF_PAIR("clipped above alone", clipped_above_alone),
+    ROWS_OF_PAIR("heads gathered", heads_gathered),
+    ROWS_OF_PAIR("heads negated", heads_negated),
+    ROWS_OF_PAIR("heads reduced", heads_reduced),
+    ROWS_OF_PAIR("heads joined", heads_joined),
+    ROWS_OF_PAIR("heads rounded", heads_rounded),
+    ROWS_OF_PAIR("heads limited", heads_limited),
+    ROWS_OF_PAIR("heads summed", heads_summed),
+    ROWS_OF_PAIR("heads averaged", heads_averaged),
+    ROWS_OF_PAIR("summed twice", summed_twice),
+    ROWS_OF_PAIR("heads before a choice", heads_before_choice),
+    ROWS_OF_PAIR("product with a bias", product_with_bias),
+    ROWS_OF_PAIR("normalised with a shift", normalised_with_shift),
+    ROWS_OF_PAIR("limited and multiplied", limited_and_multiplied),
+    ROWS_OF_PAIR("shifted by numbers", shifted_by_numbers),
+    ROWS_OF_PAIR("features taken", features_taken),
+    {"features pooled", features_pooled, "'weights'", USUAL},
+    {"features padded", features_padded, "'weights'", USUAL},
+    {"heads by relu", heads_by_relu, "'weights'", USUAL},
+    {"heads by abs", heads_by_abs, "'weights'", USUAL},
+    {"lowered by the first of a mask", lowered_by_first_of_mask, "'weights'", USUAL},
+    {"infinite choice of unknown scores", infinite_choice_of_unknown, NULL, USUAL},
+    {"choice of unknown scores", choice_of_unknown, "'weights'", USUAL},
+    {"clipped far off", clipped_far_off, NULL, USUAL},
+    {"root of what is clipped", root_of_clipped, "'y'", USUAL},
 };
 const size_t padded_model_count = LEAT_COUNT_OF(padded_models);
