@@ -873,12 +873,11 @@ test_networks(struct leat_team *team)
 
 /*
  * The first of a network in 8 bits: an image, and two that pass on what it makes, of which the second is in floats. Its activation
- * is Relu, Clip at `clip` or NULL; its result is s8 or, signed or not, u8.
+ * is Relu, Clip at `clip` or NULL. No value has a range.
  */
 static struct leat_graph *
-image_graph(const struct network *n, const float *weights, bool is_signed, float range, float clip)
+image_graph(const struct network *n, const float *weights, float clip)
 {
-    const char *made = n->activation != NULL ? "active" : "first";
     float identity[16 * 16] = {0};
     struct leat_graph *graph = NULL;
     struct builder b;
@@ -897,7 +896,7 @@ image_graph(const struct network *n, const float *weights, bool is_signed, float
     (void)builder_constant(&b, "zero", 1, (const float[]){0}, NULL, 0);
     (void)builder_constant(&b, "clip", 1, &clip, NULL, 0);
     if (n->activation != NULL) {
-        (void)builder_node(&b, n->activation, strcmp(n->activation, "Clip") == 0 ? "first zero clip" : "first", made);
+        (void)builder_node(&b, n->activation, strcmp(n->activation, "Clip") == 0 ? "first zero clip" : "first", "active");
     }
     (void)builder_node(&b, "Conv", n->activation != NULL ? "active ones" : "first ones", "second");
     (void)builder_node(&b, "Conv", "second more_ones", "y");
@@ -905,12 +904,31 @@ image_graph(const struct network *n, const float *weights, bool is_signed, float
     EXPECT(builder_import(&b, &graph) == LEAT_OK);
     EXPECT(leat_graph_optimise(graph, ~UINT64_C(0)) == LEAT_OK);
     builder_fini(&b);
-    EXPECT(leat_graph_set_range(graph, &(struct leat_range){"x", -1, 1}));
-    EXPECT(leat_graph_set_range(graph, &(struct leat_range){made, is_signed ? -range : 0, range}));
     return graph;
 }
 
-/* Its first layer is right to what 16 bits leave, not 8: half a step of its result. */
+/* Steps of our own that make whole numbers of images. */
+static uint32_t
+whole_convolutions(struct leat_model *model, const struct leat_graph *graph, uint32_t items)
+{
+    struct cpu_program *program;
+    uint32_t count = 0;
+
+    EXPECT(cpu_program_build(model, graph, items, 1, &program) == LEAT_OK);
+    for (uint32_t s = 0; s < program->step_count; s++) {
+        const struct cpu_step *step = &program->steps[s];
+        bool whole = false;
+        for (uint32_t a = 0; a < step->arg_count; a++) {
+            const dnnl_data_type_t type = program->tensors[step->args[a].tensor].md.data_type;
+            whole = whole || type == dnnl_u8 || type == dnnl_s8;
+        }
+        count += whole && step->primitive == NULL && step->node != NULL && step->node->op->kind == LEAT_OP_CONV;
+    }
+    cpu_program_destroy(program);
+    return count;
+}
+
+/* Its first layer, whose result is s8 or, signed or not, u8, is right to what 16 bits leave, not 8: half a step of its result. */
 static void
 test_first_image(const struct network *n, bool is_signed, float range, uint32_t items, struct leat_team *team)
 {
@@ -922,14 +940,17 @@ test_first_image(const struct network *n, bool is_signed, float range, uint32_t 
     const size_t results = items * 16 * (size_t)(out * out), weight_count = (size_t)(16 * n->inputs * taps);
     float *x = guarded_random(sources), *pixels = guarded(sources), *weights = guarded_random(weight_count), *y = guarded(results);
     const float clip = 0.6f * range;
-    struct leat_graph *graph = image_graph(n, weights, is_signed, range, clip);
+    const char *made = n->activation != NULL ? "active" : "first";
+    struct leat_graph *graph = image_graph(n, weights, clip);
     struct leat_tensor_info infos[LEAT_TENSORS_MAX];
     struct leat_model_source source = {.graph = graph, .infos = infos, .precision = LEAT_PRECISION_INT8};
     struct leat_model *model;
 
+    EXPECT(leat_graph_set_range(graph, &(struct leat_range){"x", -1, 1}));
+    EXPECT(leat_graph_set_range(graph, &(struct leat_range){made, is_signed ? -range : 0, range}));
     EXPECT(leat_graph_signature(graph, infos, &source.input_count, &source.output_count) == LEAT_OK);
     EXPECT(leat_backend_cpu.model_load(&source, &model) == LEAT_OK);
-    EXPECT(!cpu_whole_image_runs_here() || own_convolutions(model, graph, items, 1) >= 1);
+    EXPECT(whole_convolutions(model, graph, items) == (cpu_whole_image_runs_here() ? 1 : 0));
     leat_backend_cpu.model_destroy(model);
     for (size_t i = 0; i < sources; i++) {
         pixels[i] = x[(i / inputs / plane * inputs + i % inputs) * plane + i / inputs % plane];
@@ -965,6 +986,35 @@ test_first_images(struct leat_team *team)
                                   .pad = between(0, kernel / 2), .activation = activations[between(0, 3)]};
         test_first_image(&n, n.activation == NULL && between(0, 1) != 0, (float)between(1, 40), (uint32_t)between(1, ITEMS), team);
     }
+}
+
+/* All ranges that it needs are found: those of its image, which no step makes, too. */
+static void
+test_first_image_calibrated(void)
+{
+    const struct network n = {.inputs = 3, .image = 16, .kernel = 3, .stride = 2, .pad = 1, .activation = "Relu"};
+    const size_t sources = ITEMS * 3 * 16 * 16, weight_count = 16 * 3 * 3 * 3;
+    float *x = guarded_random(sources), *weights = guarded_random(weight_count);
+    struct leat_graph *graph = image_graph(&n, weights, 0);
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    struct leat_model_source source = {.graph = graph, .infos = infos, .precision = LEAT_PRECISION_INT8};
+    struct leat_calibration *calibration;
+    struct leat_model *model;
+
+    EXPECT(leat_calibration_create(graph, ITEMS, &calibration) == LEAT_OK);
+    EXPECT(leat_calibration_run(calibration, (const void *const[]){x}) == LEAT_OK);
+    for (uint32_t i = 0; i < leat_calibration_count(calibration); i++) {
+        const struct leat_range range = leat_calibration_range(calibration, i);
+        (void)leat_graph_set_range(graph, &range); /* some are the program's own */
+    }
+    leat_calibration_destroy(calibration);
+    EXPECT(leat_graph_signature(graph, infos, &source.input_count, &source.output_count) == LEAT_OK);
+    EXPECT(leat_backend_cpu.model_load(&source, &model) == LEAT_OK);
+    EXPECT(whole_convolutions(model, graph, ITEMS) == 1);
+    leat_backend_cpu.model_destroy(model);
+    leat_graph_destroy(graph);
+    release(x, sources);
+    release(weights, weight_count);
 }
 
 /* More members than rows and vectors of channels, which leaves some of them without work, whatever the step. */
@@ -1121,6 +1171,9 @@ main(void)
     test_networks(team);
     if ((leat_backend_precisions(&leat_backend_cpu) & LEAT_PRECISION_BIT(LEAT_PRECISION_INT8)) != 0) {
         test_first_images(team);
+        if (cpu_whole_image_runs_here()) {
+            test_first_image_calibrated();
+        }
     }
     test_many_members();
     test_bottlenecks(team);
