@@ -12,6 +12,7 @@
  *          While there is an offline job, workers that nobody has are awake, and run it, though it be of an application that is
  *          scaled; what another owns does not. Online queries of that application beside its job are all answered in time, and
  *          when their load asks for cores, workers that run the job give theirs.
+ *          CPUs that are gone are nobody's: what is decided fits those that are left, until they are there again.
  *          A worker that is to have fewer cores and does not end its batch keeps them, and nobody else waits for it:
  *          others get cores and give them back, by new decisions, until it has ended.
  * Method   The daemon's own parts in this process, on a machine that is made up, so threads are not pinned. Synthetic
@@ -610,6 +611,75 @@ test_mode(enum leat_scaling_mode mode, uint32_t workers, uint32_t cores_max, uin
     stop(&box);
 }
 
+/* ---- CPUs that go ------------------------------------------------------------------------------------------ */
+
+static uint32_t cpus_left = CORES; /* of the machine that is made up: the others are gone */
+
+bool __wrap_leat_topology_present(bool *present);
+bool
+__wrap_leat_topology_present(bool *present)
+{
+    for (uint32_t cpu = 0; cpu < LEAT_CPU_MAX; cpu++) {
+        present[cpu] = cpu < cpus_left;
+    }
+    return true;
+}
+
+/* Cores of all workers; with `fits`, they and what is free are all that is left, and all is as it was decided. */
+static uint32_t
+count_present(const struct box *box, struct leat_session *control, bool *ret_fits, uint64_t *ret_decisions)
+{
+    leat_daemon_look_at_cpus(box->daemon);
+    json_t *shown = request(control, "{\"op\":\"scale-show\"}");
+    const json_t *scaling = json_object_get(shown, "scaling"), *worker;
+    uint32_t cores = 0, gone = 0;
+    size_t i;
+
+    json_array_foreach(json_object_get(shown, "workers"), i, worker)
+    {
+        cores += (uint32_t)number(worker, "cores");
+        gone += (uint32_t)json_array_size(json_object_get(worker, "gone_cpus"));
+    }
+    EXPECT(json_array_size(json_object_get(shown, "gone_cpus")) == CORES - cpus_left);
+    *ret_fits = gone == 0 && cores + json_array_size(json_object_get(shown, "free_cpus")) == cpus_left - 1 &&
+                json_string_value(json_object_get(scaling, "trouble"))[0] == '\0';
+    *ret_decisions = number(scaling, "decisions");
+    json_decref(shown);
+    return cores;
+}
+
+static void
+test_gone(void)
+{
+    static struct load load;
+    struct box box = {0};
+    uint64_t decisions, until;
+    bool fits;
+
+    start(&box, LEAT_SCALING_LEAT, 8, 4, LEAT_SCALING_DELAY_AUTO, names, APPS);
+    struct leat_session *control = open_session(&box);
+    begin_load(&load, &box, names, 0);
+    set_rates(&load, 4 * HIGH_QPS, CALM_QPS);
+    await(control, 0, 6, 1);
+    cpus_left = 4; /* one of them is the dispatcher's */
+    (void)count_present(&box, control, &fits, &until);
+    do {
+        (void)count_present(&box, control, &fits, &decisions);
+        EXPECT(decisions < until + 200);
+    } while (!fits);
+    until = decisions + 8;
+    while (decisions < until) {
+        const uint32_t cores = count_present(&box, control, &fits, &decisions);
+        EXPECT(fits && cores <= cpus_left - 1);
+    }
+    cpus_left = CORES;
+    (void)count_present(&box, control, &fits, &decisions);
+    await(control, 0, 6, 1);
+    end_load(&load);
+    leat_close(control);
+    stop(&box);
+}
+
 /* Workers of a class have no more cores than there are of it, though both classes are of one node. */
 static uint64_t
 check_classes(struct leat_session *control)
@@ -1171,6 +1241,7 @@ main(void)
     test_mode(LEAT_SCALING_LEAT, 8, 4, LEAT_SCALING_DELAY_AUTO);
     test_mode(LEAT_SCALING_HORIZONTAL, 8, 1, 50000000);
     test_mode(LEAT_SCALING_VERTICAL, 2, 4, LEAT_SCALING_DELAY_AUTO);
+    test_gone();
     test_two_classes();
     test_pipeline();
     test_late(LEAT_SCALING_LEAT);
