@@ -5,7 +5,8 @@
  *          outputs lie over inputs, changes no other query's answer. What reads items where queries have them needs no
  *          copy; what else reads an input does.
  * Method   A network for each way to read an input, in the cpu backend, alone and with a team: all ways to cut a batch,
- *          every tensor of every query in a block of its own for the address sanitizer, against the items as one query.
+ *          every tensor of every query in a block of its own, against the items as one query. Inputs end at a page that nobody
+ *          may touch, whatever their channels and width: what lies behind a client's last item may not be there at all.
  *          Another process writes random bits to one query's inputs, as clients can, until it and the runs are through.
  */
 #include <math.h>
@@ -26,16 +27,22 @@
 #include "tests/kernels/model_builder.h"
 #include "tests/leat_test.h"
 
-enum { F32 = 1, I64 = 7, SIDE = 72, CHANNELS = 3, OUT = 16, ITEMS = 5, TEAM = 3, RUNS = LEAT_TEST_ROUNDS(50) };
+enum { F32 = 1, I64 = 7, CHANNELS_MAX = 17, OUT = 16, ITEMS = 5, TEAM = 3, RUNS = LEAT_TEST_ROUNDS(50) };
 
-static float weights[OUT * CHANNELS * 7 * 7];
+/* Heights are multiples of 16: so items end at multiples of 64 bytes, as blocks of clients do that have no room behind them. */
+static const struct shape {
+    int64_t channels, height, width;
+} shapes[] = {{3, 64, 72}, {1, 80, 73}, {2, 48, 67}, {3, 48, 71}, {4, 64, 43}, {5, 48, 45}, {16, 16, 37}, {CHANNELS_MAX, 32, 45}};
+static struct shape image;
+
+static float weights[OUT * CHANNELS_MAX * 7 * 7];
 
 /* ---- Networks --------------------------------------------------------------------------------------- */
 
 static void
 add_conv(struct builder *b, const char *x, const char *y, int64_t kernel)
 {
-    (void)builder_constant(b, y[0] == 'y' ? "w" : "v", F32, weights, DIMS(OUT, CHANNELS, kernel, kernel));
+    (void)builder_constant(b, y[0] == 'y' ? "w" : "v", F32, weights, DIMS(OUT, image.channels, kernel, kernel));
     char inputs[16];
     (void)snprintf(inputs, sizeof(inputs), "%s %s", x, y[0] == 'y' ? "w" : "v");
     Onnx__NodeProto *node = builder_node(b, "Conv", inputs, y);
@@ -46,7 +53,7 @@ add_conv(struct builder *b, const char *x, const char *y, int64_t kernel)
 static void
 build_wide_window(struct builder *b)
 {
-    (void)builder_input(b, "x", F32, DIMS(-1, CHANNELS, SIDE, SIDE));
+    (void)builder_input(b, "x", F32, DIMS(-1, image.channels, image.height, image.width));
     add_conv(b, "x", "y", 7);
     builder_output(b, "y");
 }
@@ -54,7 +61,7 @@ build_wide_window(struct builder *b)
 static void
 build_window(struct builder *b)
 {
-    (void)builder_input(b, "x", F32, DIMS(-1, CHANNELS, SIDE, SIDE));
+    (void)builder_input(b, "x", F32, DIMS(-1, image.channels, image.height, image.width));
     add_conv(b, "x", "y", 3);
     builder_output(b, "y");
 }
@@ -62,7 +69,7 @@ build_window(struct builder *b)
 static void
 build_small_window(struct builder *b)
 {
-    (void)builder_input(b, "x", F32, DIMS(-1, CHANNELS, 8, 8));
+    (void)builder_input(b, "x", F32, DIMS(-1, image.channels, 8, 8));
     add_conv(b, "x", "y", 3);
     builder_output(b, "y");
 }
@@ -76,7 +83,7 @@ build_whole_image(struct builder *b)
     for (int c = 0; c < OUT; c++) {
         ones[c * (OUT + 1)] = 1;
     }
-    (void)builder_input(b, "x", F32, DIMS(-1, CHANNELS, SIDE, SIDE));
+    (void)builder_input(b, "x", F32, DIMS(-1, image.channels, image.height, image.width));
     add_conv(b, "x", "first", 3);
     (void)builder_constant(b, "ones", F32, ones, DIMS(OUT, OUT, 1, 1));
     (void)builder_constant(b, "others", F32, ones, DIMS(OUT, OUT, 1, 1));
@@ -88,7 +95,7 @@ build_whole_image(struct builder *b)
 static void
 build_turned(struct builder *b)
 {
-    (void)builder_input(b, "x", F32, DIMS(-1, SIDE, SIDE, CHANNELS));
+    (void)builder_input(b, "x", F32, DIMS(-1, image.height, image.width, image.channels));
     (void)builder_ints(b, builder_node(b, "Transpose", "x", "y"), "perm", DIMS(0, 3, 1, 2));
     builder_output(b, "y");
 }
@@ -96,7 +103,7 @@ build_turned(struct builder *b)
 static void
 build_small_turned(struct builder *b)
 {
-    (void)builder_input(b, "x", F32, DIMS(-1, 8, 8, CHANNELS));
+    (void)builder_input(b, "x", F32, DIMS(-1, 8, 8, image.channels));
     (void)builder_ints(b, builder_node(b, "Transpose", "x", "y"), "perm", DIMS(0, 3, 1, 2));
     builder_output(b, "y");
 }
@@ -104,8 +111,8 @@ build_small_turned(struct builder *b)
 static void
 build_flat(struct builder *b)
 {
-    (void)builder_input(b, "x", F32, DIMS(-1, CHANNELS * SIDE * SIDE));
-    (void)builder_constant(b, "dims", I64, (const int64_t[]){-1, CHANNELS, SIDE, SIDE}, DIMS(4));
+    (void)builder_input(b, "x", F32, DIMS(-1, image.channels * image.height * image.width));
+    (void)builder_constant(b, "dims", I64, (const int64_t[]){-1, image.channels, image.height, image.width}, DIMS(4));
     (void)builder_node(b, "Reshape", "x dims", "image");
     add_conv(b, "image", "y", 3);
     builder_output(b, "y");
@@ -115,9 +122,9 @@ build_flat(struct builder *b)
 static void
 build_frames(struct builder *b)
 {
-    (void)builder_input(b, "x", F32, DIMS(-1, 4, CHANNELS, SIDE, SIDE));
-    (void)builder_constant(b, "dims", I64, (const int64_t[]){-1, CHANNELS, SIDE, SIDE}, DIMS(4));
-    (void)builder_constant(b, "back", I64, (const int64_t[]){-1, 4, OUT, SIDE / 2, SIDE / 2}, DIMS(5));
+    (void)builder_input(b, "x", F32, DIMS(-1, 4, image.channels, image.height, image.width));
+    (void)builder_constant(b, "dims", I64, (const int64_t[]){-1, image.channels, image.height, image.width}, DIMS(4));
+    (void)builder_constant(b, "back", I64, (const int64_t[]){-1, 4, OUT, (image.height + 1) / 2, (image.width + 1) / 2}, DIMS(5));
     (void)builder_node(b, "Reshape", "x dims", "images");
     add_conv(b, "images", "frames", 3);
     (void)builder_node(b, "Reshape", "frames back", "y");
@@ -127,7 +134,7 @@ build_frames(struct builder *b)
 static void
 build_rounded(struct builder *b)
 {
-    (void)builder_input(b, "x", F32, DIMS(-1, CHANNELS, SIDE, SIDE));
+    (void)builder_input(b, "x", F32, DIMS(-1, image.channels, image.height, image.width));
     (void)builder_constant(b, "scale", F32, (const float[]){1.0f / 128}, NULL, 0);
     (void)builder_constant(b, "zero", 2, (const uint8_t[]){128}, NULL, 0);
     (void)builder_node(b, "QuantizeLinear", "x scale zero", "whole");
@@ -139,7 +146,7 @@ build_rounded(struct builder *b)
 static void
 build_two(struct builder *b)
 {
-    (void)builder_input(b, "x", F32, DIMS(-1, CHANNELS, SIDE, SIDE));
+    (void)builder_input(b, "x", F32, DIMS(-1, image.channels, image.height, image.width));
     (void)builder_ints(b, builder_node(b, "Transpose", "x", "z"), "perm", DIMS(0, 2, 3, 1));
     add_conv(b, "x", "y", 3);
     builder_output(b, "y");
@@ -150,7 +157,7 @@ build_two(struct builder *b)
 static void
 build_both(struct builder *b)
 {
-    (void)builder_input(b, "x", F32, DIMS(-1, CHANNELS, SIDE, SIDE));
+    (void)builder_input(b, "x", F32, DIMS(-1, image.channels, image.height, image.width));
     add_conv(b, "x", "y", 3);
     (void)builder_node(b, "Neg", "x", "z");
     builder_output(b, "y");
@@ -161,7 +168,7 @@ build_both(struct builder *b)
 static void
 build_late(struct builder *b)
 {
-    (void)builder_input(b, "x", F32, DIMS(-1, CHANNELS, SIDE, SIDE));
+    (void)builder_input(b, "x", F32, DIMS(-1, image.channels, image.height, image.width));
     (void)builder_node(b, "Neg", "x", "t");
     (void)builder_node(b, "Exp", "t", "u");
     (void)builder_node(b, "Sqrt", "u", "z");
@@ -173,7 +180,7 @@ build_late(struct builder *b)
 static void
 build_passed_on(struct builder *b)
 {
-    (void)builder_input(b, "x", F32, DIMS(-1, CHANNELS, SIDE, SIDE));
+    (void)builder_input(b, "x", F32, DIMS(-1, image.channels, image.height, image.width));
     add_conv(b, "x", "y", 3);
     (void)builder_node(b, "Identity", "x", "z");
     builder_output(b, "y");
@@ -184,7 +191,7 @@ build_passed_on(struct builder *b)
 static void
 build_looked_up(struct builder *b)
 {
-    (void)builder_input(b, "x", F32, DIMS(-1, SIDE, SIDE, CHANNELS));
+    (void)builder_input(b, "x", F32, DIMS(-1, image.height, image.width, image.channels));
     (void)builder_input(b, "i", I64, DIMS(-1, 4096));
     (void)builder_constant(b, "table", F32, weights, DIMS(8, 2));
     (void)builder_ints(b, builder_node(b, "Transpose", "x", "y"), "perm", DIMS(0, 3, 1, 2));
@@ -197,7 +204,7 @@ build_looked_up(struct builder *b)
 static void
 build_scaled(struct builder *b)
 {
-    (void)builder_input(b, "x", F32, DIMS(-1, CHANNELS, SIDE, SIDE));
+    (void)builder_input(b, "x", F32, DIMS(-1, image.channels, image.height, image.width));
     (void)builder_node(b, "Softmax", "x", "y");
     builder_output(b, "y");
 }
@@ -205,7 +212,7 @@ build_scaled(struct builder *b)
 static const struct {
     const char *name;
     void (*build)(struct builder *b);
-    uint32_t copied; /* bit i: input i is, with AVX-512 */
+    uint32_t copied; /* bit i: input i is, with AVX-512 and the first shape */
     bool int8;
 } networks[] = {
     {"wide window", build_wide_window, 0, false}, {"window", build_window, 0, false},
@@ -307,6 +314,27 @@ stop(struct served *s)
     leat_graph_destroy(s->graph);
 }
 
+enum { WALL_BYTES = 4096 };
+
+/* Ends where nothing may be touched. */
+static void *
+before_a_wall(size_t bytes)
+{
+    const size_t span = (size_t)leat_round_up(bytes, WALL_BYTES);
+    unsigned char *pages = mmap(NULL, span + WALL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    EXPECT(pages != MAP_FAILED && bytes % 64 == 0);
+    EXPECT(mprotect(pages + span, WALL_BYTES, PROT_NONE) == 0);
+    return pages + span - bytes;
+}
+
+static void
+tear_down(const void *block, size_t bytes)
+{
+    const size_t span = (size_t)leat_round_up(bytes, WALL_BYTES);
+    EXPECT(munmap((unsigned char *)(uintptr_t)block + bytes - span, span + WALL_BYTES) == 0);
+}
+
 /* Items from `first` on, in blocks of their own. */
 static struct leat_segment
 query_of(const struct served *s, uint32_t first, uint32_t items)
@@ -315,7 +343,7 @@ query_of(const struct served *s, uint32_t first, uint32_t items)
 
     for (uint32_t t = 0; t < tensors_of(s); t++) {
         const size_t bytes = s->infos[t].item_bytes;
-        void *block = aligned(items * bytes);
+        void *block = t < s->source.input_count ? before_a_wall(items * bytes) : aligned(items * bytes);
         if (t < s->source.input_count) {
             memcpy(block, s->batch[t] + first * bytes, items * bytes);
         } else {
@@ -330,7 +358,11 @@ static void
 free_query(const struct served *s, const struct leat_segment *query)
 {
     for (uint32_t t = 0; t < tensors_of(s); t++) {
-        free((void *)(uintptr_t)query->tensors[t]);
+        if (t < s->source.input_count) {
+            tear_down(query->tensors[t], query->items * s->infos[t].item_bytes);
+        } else {
+            free((void *)(uintptr_t)query->tensors[t]);
+        }
     }
 }
 
@@ -489,11 +521,35 @@ test_overlap(const struct served *s)
     free(arena);
 }
 
+/* With everything, or whole batches alone. */
+static void
+test_network(size_t network, bool everything, struct leat_team *team)
+{
+    struct served served;
+
+    serve(network, team, &served);
+    if (everything) { /* which inputs are copied depends on their channels, too */
+        test_copies(&served, network);
+    }
+    for (uint32_t items = everything ? 1 : ITEMS; items <= ITEMS; items++) {
+        for (uint32_t cuts = 0; cuts < 1U << (items - 1); cuts++) {
+            test_cut(&served, items, cuts);
+        }
+    }
+    if (everything && served.infos[served.source.input_count - 1].dtype == LEAT_DTYPE_F32) { /* any number of which is one */
+        test_writer(&served, 1);
+        test_writer(&served, 2);
+    }
+    if (everything) {
+        test_overlap(&served);
+    }
+    stop(&served);
+}
+
 int
 main(void)
 {
     struct leat_team *team;
-    struct served served;
     uint64_t random;
 
     leat_test_init();
@@ -503,21 +559,12 @@ main(void)
     }
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
     const bool has_int8 = (leat_backend_precisions(&leat_backend_cpu) & LEAT_PRECISION_BIT(LEAT_PRECISION_INT8)) != 0;
-    for (size_t n = 0; n < LEAT_COUNT_OF(networks); n++) {
-        for (int with_team = 0; with_team < 2 && (has_int8 || !networks[n].int8); with_team++) {
-            serve(n, with_team != 0 ? team : NULL, &served);
-            test_copies(&served, n);
-            for (uint32_t items = 1; items <= ITEMS; items++) {
-                for (uint32_t cuts = 0; cuts < 1U << (items - 1); cuts++) {
-                    test_cut(&served, items, cuts);
-                }
+    for (size_t i = 0; i < LEAT_COUNT_OF(shapes); i++) {
+        image = shapes[i];
+        for (size_t n = 0; n < LEAT_COUNT_OF(networks); n++) {
+            for (int with_team = 0; with_team < 2 && (has_int8 || !networks[n].int8); with_team++) {
+                test_network(n, i == 0, with_team != 0 ? team : NULL);
             }
-            if (served.infos[served.source.input_count - 1].dtype == LEAT_DTYPE_F32) { /* any number of which is one */
-                test_writer(&served, 1);
-                test_writer(&served, 2);
-            }
-            test_overlap(&served);
-            stop(&served);
         }
     }
     leat_team_destroy(team);
