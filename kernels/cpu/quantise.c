@@ -4,6 +4,7 @@
  * Efficient Integer-Arithmetic-Only Inference", CVPR 2018, section 2: oneDNN adds products up in 32 bits, then makes floats
  * of the sums for bias, addend and activation, and rounds those.
  *
+ * Sums       Of 32 bits: what could add up to more, whatever it reads, stays in floats.
  * Steps      One for each tensor of activations, from its range; one for each output channel of weights.
  * Zeros      Stored as 0, but for activations whose range reaches much further to one side of 0 than to the other, as
  *            behind SiLU, and that are no addend: of numbers about 0 nearly half would stand for nothing. What that adds
@@ -245,18 +246,21 @@ most_of_channel(const float *data, size_t count, int64_t channels, int64_t c, bo
     return most;
 }
 
-/* What the weights of channel c add up to as they are stored, each times `factor`. */
+/* What the weights of channel c add up to as they are stored, each times `factor`, and what their magnitudes do. */
 static double
 sum_of_channel(const float *data, size_t count, int64_t channels, int64_t c, bool last,
-               float factor)
+               float factor, double *ret_size)
 {
     const size_t each = count / (size_t)channels;
-    double sum = 0;
+    double sum = 0, size = 0;
 
     for (size_t i = 0; i < each; i++) {
         const float weight = data[last ? i * (size_t)channels + (size_t)c : (size_t)c * each + i];
-        sum += (double)nearbyintf(weight * factor);
+        const double stored = (double)nearbyintf(weight * factor);
+        sum += stored;
+        size += fabs(stored);
     }
+    *ret_size = size;
     return sum;
 }
 
@@ -300,6 +304,7 @@ find_steps(struct cpu_builder *b, const struct cpu_quantised *q, bool whole, str
     steps->sums = steps->weights + q->channels;
     steps->bias = steps->sums + q->channels;
     const size_t count = leat_value_elements(weights);
+    const bool is_long = (double)(count / (size_t)q->channels) * U8_MOST * S8_MOST > INT32_MAX;
     for (int64_t c = 0; c < q->channels; c++) {
         const float furthest = most_of_channel(elements.data, count, q->channels, c, last);
         const float step =
@@ -307,16 +312,19 @@ find_steps(struct cpu_builder *b, const struct cpu_quantised *q, bool whole, str
         steps->weights[c] = 1 / step;
         steps->sums[c] = steps->source.scale * step;
         steps->bias[c] = q->bias != NULL ? q->bias[c] / steps->sums[c] : 0;
-        if (steps->source.zero != 0 && !q->padded) {
-            const double sum =
-                sum_of_channel(elements.data, count, q->channels, c, last, steps->weights[c]);
+        const bool shifts = steps->source.zero != 0 && !q->padded;
+        double sum = 0, size = 0;
+        if (shifts || is_long) {
+            sum = sum_of_channel(elements.data, count, q->channels, c, last, steps->weights[c], &size);
+        }
+        if (shifts) {
             steps->bias[c] = (float)((double)steps->bias[c] - steps->source.zero * sum);
         }
-        if (!isfinite(steps->weights[c]) || !isfinite(steps->bias[c]) ||
+        if (size * U8_MOST > INT32_MAX || !isfinite(steps->weights[c]) || !isfinite(steps->bias[c]) ||
             !(steps->sums[c] > 0 && isfinite(steps->sums[c]))) {
             leat_elements_close(&elements);
             free(steps->weights);
-            return LEAT_AGAIN; /* too small for the arithmetic of floats */
+            return LEAT_AGAIN; /* too small for the arithmetic of floats, or too many for that of 32 bits */
         }
     }
     leat_elements_close(&elements);

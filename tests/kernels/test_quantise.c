@@ -734,6 +734,46 @@ test_global_pool(void)
     free(w);
 }
 
+/* More products of the greatest numbers than 32 bits can add up. */
+static void
+test_long_sums(void)
+{
+    enum { INPUTS = 8, SIDE = 112, INNER = INPUTS * SIDE * SIDE, OUTPUTS = 16 };
+    const struct layer convolution = {.items = 1}, product = {.product = true};
+    float *x = floats(INNER), *weights = floats((size_t)INNER * OUTPUTS), y[OUTPUTS];
+    const struct leat_segment segment = {.items = 1, .tensors = {x, y}};
+    struct leat_graph *graph = NULL;
+    struct builder b;
+
+    for (size_t i = 0; i < INNER; i++) {
+        x[i] = 1;
+    }
+    for (size_t i = 0; i < (size_t)INNER * OUTPUTS; i++) { /* some are negative throughout */
+        weights[i] = i % OUTPUTS < OUTPUTS / 2 ? 0.125f : -0.125f;
+    }
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, INPUTS, SIDE, SIDE));
+    add_identity(&b, &convolution, INPUTS, "first_weights", "x", "first");
+    (void)builder_node(&b, "Flatten", "first", "flat");
+    (void)builder_constant(&b, "weights", 1, weights, DIMS(INNER, OUTPUTS));
+    (void)builder_node(&b, "Gemm", "flat weights", "main");
+    add_identity(&b, &product, OUTPUTS, "last_weights", "main", "y");
+    builder_output(&b, "y");
+    EXPECT(builder_import(&b, &graph) == LEAT_OK);
+    EXPECT(leat_graph_optimise(graph, ~UINT64_C(0)) == LEAT_OK);
+    builder_fini(&b);
+    set_range(graph, "first", 0, 1, true);
+    set_range(graph, "flat", 0, 1, true);
+    run_in(LEAT_PRECISION_INT8, graph, &segment);
+    for (size_t i = 0; i < OUTPUTS; i++) {
+        const float wanted = (i < OUTPUTS / 2 ? 0.125f : -0.125f) * INNER;
+        EXPECT(fabsf(y[i] - wanted) <= 1e-3f * fabsf(wanted));
+    }
+    leat_graph_destroy(graph);
+    free(x);
+    free(weights);
+}
+
 static void
 test_factors(void)
 {
@@ -758,6 +798,7 @@ main(void)
     }
     test_layers();
     test_factors();
+    test_long_sums();
     for (int round = 0; round < ROUNDS / 10; round++) {
         test_global_pool();
     }
