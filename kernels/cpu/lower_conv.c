@@ -421,17 +421,17 @@ suits_image(const struct cpu_builder *b, const struct cpu_direct *conv, dnnl_mem
     return cpu_same_bytes(&b->program->tensors[source].md, ret_source);
 }
 
-/* Of the model's inputs, in a network of 8-bit whole numbers; bf16 with AMX is as fast. */
+/* Of the model's inputs, in a network of 8-bit whole numbers. */
 static bool
 suits_whole_image(const struct cpu_builder *b, const struct leat_window *w)
 {
     const struct leat_node *node = b->node;
     const struct leat_value *x = leat_node_input(b->graph, node, 0), *weights = leat_node_input(b->graph, node, 1);
     const struct leat_value *bias = leat_node_input(b->graph, node, 2), *y = leat_node_output(b->graph, node, 0);
-    const uint32_t amx = dnnl_cpu_isa_avx512_core_amx, source = b->best[node->inputs[0]];
+    const uint32_t source = b->best[node->inputs[0]];
     const dnnl_memory_desc_t planes = cpu_value_md(x);
 
-    return cpu_model_is_quantised(b->model) && cpu_whole_image_runs_here() && (dnnl_get_effective_cpu_isa() & amx) != amx &&
+    return cpu_model_is_quantised(b->model) && cpu_whole_image_runs_here() &&
            w->rank == 2 && w->dilation[LEAT_WINDOW_RANK - 2] == 1 && w->dilation[LEAT_WINDOW_RANK - 1] == 1 &&
            w->kernel[LEAT_WINDOW_RANK - 2] <= CPU_IMAGE_WINDOW_MAX && w->kernel[LEAT_WINDOW_RANK - 1] <= CPU_WHOLE_ACROSS_MAX &&
            leat_node_int(node, "group", 1) == 1 && x->dims[1] <= CPU_IMAGE_INPUTS_MAX && y->dims[1] % CPU_LANES == 0 && !y->bounded &&

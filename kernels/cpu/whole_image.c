@@ -19,8 +19,10 @@ enum { PAIR = 2 }; /* neighbouring pixels that one instruction multiplies */
 bool
 cpu_whole_image_runs_here(void)
 {
-    const uint32_t vnni = dnnl_cpu_isa_avx512_core_vnni;
-    return (dnnl_get_effective_cpu_isa() & vnni) == vnni;
+    const uint32_t vnni = dnnl_cpu_isa_avx512_core_vnni, amx = dnnl_cpu_isa_avx512_core_amx;
+    const uint32_t here = dnnl_get_effective_cpu_isa();
+
+    return (here & vnni) == vnni && (here & amx) != amx;
 }
 
 static int64_t

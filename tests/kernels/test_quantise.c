@@ -16,6 +16,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/calibrate.h"
 #include "kernels/cpu/program.h"
+#include "kernels/cpu/whole_image.h"
 #include "tests/kernels/model_builder.h"
 #include "tests/leat_test.h"
 
@@ -802,7 +803,7 @@ main(void)
     for (int round = 0; round < ROUNDS / 10; round++) {
         test_global_pool();
     }
-    for (int round = 0; round < ROUNDS / 10 && may_shift(); round++) {
+    for (int round = 0; round < ROUNDS / 10 && cpu_whole_image_runs_here(); round++) {
         test_first();
     }
     test_calibration();
