@@ -313,10 +313,10 @@ leat_graph_set_range(struct leat_graph *graph, const struct leat_range *range)
 }
 
 static bool
-is_output(const struct leat_graph *graph, uint32_t value)
+is_one_of(const uint32_t *values, uint32_t count, uint32_t value)
 {
-    for (uint32_t o = 0; o < graph->output_count; o++) {
-        if (graph->outputs[o] == value) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (values[i] == value) {
             return true;
         }
     }
@@ -334,7 +334,8 @@ leat_graph_is_quantised(const struct leat_graph *graph)
         case LEAT_OP_CONV_INTEGER:
         case LEAT_OP_MATMUL_INTEGER: return true;
         case LEAT_OP_QUANTIZE_LINEAR:
-            if (!is_output(graph, node->outputs[0])) {
+            if (!is_one_of(graph->inputs, graph->input_count, node->inputs[0]) &&
+                !is_one_of(graph->outputs, graph->output_count, node->outputs[0])) {
                 return true;
             }
             break;

@@ -32,7 +32,7 @@ LEAT_MUST_CHECK enum leat_status leat_calibration_create(const struct leat_graph
                                                          struct leat_calibration **ret_calibration);
 void leat_calibration_destroy(struct leat_calibration *calibration); /* accepts NULL */
 
-/* An optimised graph that multiplies numbers of 8 bits, or rounds something to 8 bits that is no output, as its file says. */
+/* An optimised graph that multiplies numbers of 8 bits, or rounds to 8 bits what is no input, for no output, as its file says. */
 bool leat_graph_is_quantised(const struct leat_graph *graph);
 
 /* One batch; `inputs` as the graph has them, densely packed. */

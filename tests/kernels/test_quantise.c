@@ -534,6 +534,51 @@ test_calibration(void)
     free(weights);
 }
 
+/* Two products, and behind `place`, one of "x", "first" and "y", 8 bits and back. */
+static bool
+is_quantised_at(const char *place)
+{
+    const struct layer l = {.product = true, .inputs = 3};
+    const bool at_x = strcmp(place, "x") == 0, at_first = strcmp(place, "first") == 0, at_y = strcmp(place, "y") == 0;
+    struct leat_graph *graph = NULL;
+    struct builder b;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, l.inputs));
+    (void)builder_constant(&b, "step", 1, (const float[]){0.25f}, NULL, 0);
+    (void)builder_constant(&b, "zero", 2, (const uint8_t[]){100}, NULL, 0);
+    if (at_x) {
+        (void)builder_node(&b, "QuantizeLinear", "x step zero", "whole");
+        (void)builder_node(&b, "DequantizeLinear", "whole step zero", "x_again");
+    }
+    add_identity(&b, &l, l.inputs, "first_weights", at_x ? "x_again" : "x", "first");
+    if (at_first) {
+        (void)builder_node(&b, "QuantizeLinear", "first step zero", "whole");
+        (void)builder_node(&b, "DequantizeLinear", "whole step zero", "first_again");
+    }
+    add_identity(&b, &l, l.inputs, "last_weights", at_first ? "first_again" : "first", "y");
+    if (at_y) {
+        (void)builder_node(&b, "QuantizeLinear", "y step zero", "whole");
+    }
+    builder_output(&b, at_y ? "whole" : "y");
+    EXPECT(builder_import(&b, &graph) == LEAT_OK);
+    EXPECT(leat_graph_optimise(graph, ~UINT64_C(0)) == LEAT_OK);
+    builder_fini(&b);
+    const bool quantised = leat_graph_is_quantised(graph);
+    leat_graph_destroy(graph);
+    return quantised;
+}
+
+/* Inputs and outputs in 8 bits are how a model is asked: what it multiplies can be quantised. */
+static void
+test_quantised_files(void)
+{
+    EXPECT(!is_quantised_at("nowhere"));
+    EXPECT(!is_quantised_at("x"));
+    EXPECT(is_quantised_at("first"));
+    EXPECT(!is_quantised_at("y"));
+}
+
 /* ---- Factors of channels ---------------------------------------------------------------------------- */
 
 /*
@@ -807,5 +852,6 @@ main(void)
         test_first();
     }
     test_calibration();
+    test_quantised_files();
     return 0;
 }
