@@ -68,6 +68,17 @@ function(leat_test name)
   endif()
 endfunction()
 
+# leat_test_seconds(<name> <seconds>...)   of the tests of a folder that take longest, about how long each takes. ctest -j
+# starts with those, so that none is alone at the end. A build may be without some of them.
+function(leat_test_seconds)
+  while(ARGN)
+    list(POP_FRONT ARGN name seconds)
+    if(TEST ${name})
+      set_tests_properties(${name} PROPERTIES COST ${seconds})
+    endif()
+  endwhile()
+endfunction()
+
 # A fuzz target is libFuzzer under clang, and a corpus replay test under every compiler.
 function(leat_fuzz name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "CORPUS" "SOURCES;DEPENDS")
