@@ -886,9 +886,22 @@ leat_dispatcher_note_room(struct leat_dispatcher *dispatcher, uint32_t worker_in
 {
     const struct leat_sched_worker *worker = &dispatcher->sched_workers[worker_index];
 
-    leat_worker_set_put(&dispatcher->idle, worker_index, worker->outstanding == 0 && worker->depth > 0);
-    leat_worker_set_put(&dispatcher->room, worker_index, worker->outstanding < worker->depth);
+    const bool ends = dispatcher->records[worker_index].yielding.ends;
+
+    leat_worker_set_put(&dispatcher->idle, worker_index, worker->outstanding == 0 && worker->depth > 0 && !ends);
+    leat_worker_set_put(&dispatcher->room, worker_index, worker->outstanding < worker->depth && !ends);
     dispatcher->changes++;
+}
+
+void
+leat_dispatcher_end_yielding(struct leat_dispatcher *dispatcher, uint32_t worker_index)
+{
+    struct worker_record *record = &dispatcher->records[worker_index];
+
+    if (leat_worker_set_has(&dispatcher->yielding, worker_index) && !record->yielding.ends) {
+        record->yielding.ends = true;
+        leat_dispatcher_note_room(dispatcher, worker_index);
+    }
 }
 
 /* The worker has one batch more, or one less. */
@@ -1057,6 +1070,7 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
     batch->slept = leat_worker_submit(worker, selection.queries);
     if (LEAT_UNLIKELY(gives_way)) {
         record->queries_head += selection.queries;
+        record->yielding.passed_ns = 0;
         note_yielding(dispatcher, worker_index, true);
     } else {
         record->batch_tail++;
@@ -1304,6 +1318,18 @@ idle_classes(const struct leat_dispatcher *dispatcher, const struct leat_serving
     return classes;
 }
 
+/* It has what is to end before anything else: as busy as can be until that is predicted. */
+static void
+show_ending(const struct leat_dispatcher *dispatcher, const struct worker_record *record, struct leat_sched_worker *worker)
+{
+    const struct batch_record *batch = &record->yielding.batch;
+    const uint64_t ends_ns = batch->handed_ns + record->yielding.passed_ns + batch->predicted_ns;
+    const uint64_t overrun_ns = dispatcher->now_ns + 1 + batch->predicted_ns / OVERRUN_SHARE;
+
+    worker->free_at_ns = (ends_ns > dispatcher->now_ns ? ends_ns : overrun_ns) + record->behind_ns;
+    worker->outstanding = worker->depth;
+}
+
 /*
  * What its router is shown of workers: those that serve it, without depth where something of an earlier rank waits for
  * them, or where a batch would have to give way though another worker of the class is idle.
@@ -1324,6 +1350,9 @@ show_workers(struct leat_dispatcher *dispatcher, const struct leat_application *
     for (uint32_t i = 0; i < serving->count; i++) {
         const uint32_t w = serving->at[i];
         dispatcher->shown[i] = dispatcher->sched_workers[w];
+        if (dispatcher->records[w].yielding.ends) {
+            show_ending(dispatcher, &dispatcher->records[w], &dispatcher->shown[i]);
+        }
         if (leat_worker_set_has(&dispatcher->spoken_for, w) ||
             (leat_worker_set_has(&dispatcher->yielding, w) && (classes >> dispatcher->shown[i].worker_class & 1) != 0)) {
             dispatcher->shown[i].depth = 0;
@@ -1641,7 +1670,7 @@ learn_all(struct leat_dispatcher *dispatcher)
 static void
 take_yielding(struct leat_dispatcher *dispatcher, uint32_t worker_index, const struct leat_done_cell *done)
 {
-    const struct worker_record *record = &dispatcher->records[worker_index];
+    struct worker_record *record = &dispatcher->records[worker_index];
 
     LEAT_ASSERT(leat_worker_set_has(&dispatcher->yielding, worker_index));
     for (uint32_t i = 0; i < done->queries; i++) {
@@ -1650,6 +1679,20 @@ take_yielding(struct leat_dispatcher *dispatcher, uint32_t worker_index, const s
         session->dispatcher.in_flight--;
     }
     note_yielding(dispatcher, worker_index, false);
+    record->yielding.ends = false;
+    leat_dispatcher_note_room(dispatcher, worker_index);
+}
+
+/* Of a batch that passed one that gives way, which that is not to do for ever. */
+static void
+note_passed(struct leat_dispatcher *dispatcher, uint32_t worker_index, uint64_t exec_ns)
+{
+    struct worker_record *record = &dispatcher->records[worker_index];
+
+    record->yielding.passed_ns += exec_ns;
+    if (record->yielding.passed_ns >= LEAT_DISPATCHER_PAUSES_NS) {
+        leat_dispatcher_end_yielding(dispatcher, worker_index);
+    }
 }
 
 /* Of the worker's oldest batch; returns how many of its queries are of stages. */
@@ -1699,6 +1742,9 @@ take_report(struct leat_dispatcher *dispatcher, uint32_t worker_index, struct le
         LEAT_ASSERT(app->running_batches > 0);
         app->running_batches--;
         of_stages = take_oldest(dispatcher, worker_index, done);
+        if (LEAT_UNLIKELY(leat_worker_set_has(&dispatcher->yielding, worker_index))) {
+            note_passed(dispatcher, worker_index, done->exec_ns);
+        }
     }
     if (LEAT_UNLIKELY(record->resize != NULL) && --record->resize->batches == 0) {
         take_last_of_shape(dispatcher, worker_index, done);
@@ -2087,8 +2133,10 @@ leat_dispatcher_check(const struct leat_dispatcher *dispatcher)
         LEAT_ASSERT(record->resize == NULL ||
                     (record->resize->batches > 0 && record->resize->batches <= worker->dispatcher.batches));
         const uint32_t depth = dispatcher->sched_workers[w].depth;
-        LEAT_ASSERT(leat_worker_set_has(&dispatcher->idle, w) == (outstanding == 0 && depth > 0));
-        LEAT_ASSERT(leat_worker_set_has(&dispatcher->room, w) == (outstanding < depth));
+        const bool ends = record->yielding.ends;
+        LEAT_ASSERT(!ends || yielding);
+        LEAT_ASSERT(leat_worker_set_has(&dispatcher->idle, w) == (outstanding == 0 && depth > 0 && !ends));
+        LEAT_ASSERT(leat_worker_set_has(&dispatcher->room, w) == (outstanding < depth && !ends));
         LEAT_ASSERT(record->owner >= LEAT_APPLICATIONS_MAX || dispatcher->applications[record->owner] != NULL);
     }
 }

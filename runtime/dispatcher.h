@@ -24,6 +24,7 @@
 struct leat_dispatcher;
 
 #define LEAT_DISPATCHER_DESCRIPTORS 3u /* that it has open */
+#define LEAT_DISPATCHER_PAUSES_NS   UINT64_C(1000000000) /* what gives way does so for this long, and is then let end */
 
 struct leat_dispatcher_options {
     struct leat_shared_tables *tables;

@@ -332,6 +332,7 @@ resize_worker(struct leat_dispatcher *dispatcher, struct leat_resize *resize)
     resize->batches = leat_worker_reshape(dispatcher->options.workers[resize->worker], resize->shape);
     record->class = sched->worker_class = resize->shape.worker_class;
     sched->depth = resize->shape.cores > 0 ? dispatcher->options.worker_depth : 0;
+    leat_dispatcher_end_yielding(dispatcher, resize->worker); /* which keeps to the shape that it began in */
     leat_dispatcher_note_room(dispatcher, resize->worker);
     leat_dispatcher_predict_again(dispatcher, resize->worker);
     serve_anew(dispatcher);

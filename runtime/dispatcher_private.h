@@ -54,6 +54,8 @@ struct worker_record {
     struct {
         struct batch_record batch;
         uint16_t sessions[LEAT_BATCH_QUERIES];
+        uint64_t passed_ns; /* that what has passed it took */
+        bool ends;          /* nothing is to pass it any more: the worker has no room until it has ended */
     } yielding;
     uint64_t ends_ns;    /* when the oldest outstanding batch is predicted to end */
     uint64_t behind_ns;  /* and how long those behind it will take */
@@ -117,7 +119,7 @@ struct leat_dispatcher {
     struct leat_sched_worker shown[LEAT_SCHED_WORKERS_MAX]; /* those that serve an application, where these are not all */
     uint32_t class_count;
     struct leat_worker_set idle_wanted; /* that serve applications with waiting queries which go to idle workers only */
-    struct leat_worker_set idle, room;  /* without a batch, but one that gives way; with fewer than they may have */
+    struct leat_worker_set idle, room;  /* without a batch, but one that gives way still; with fewer than they may have */
     struct leat_worker_set yielding;    /* with a batch that gives way */
     struct leat_worker_set spoken_for;  /* by what goes before the rank that is decided for */
     struct leat_serving rest;           /* whoever has no workers of its own */
@@ -203,8 +205,11 @@ void leat_dispatcher_deal(const struct leat_dispatcher *dispatcher, struct leat_
 /* Predictions for what waits in the worker's ring, of the class that it has become. */
 void leat_dispatcher_predict_again(struct leat_dispatcher *dispatcher, uint32_t worker_index);
 
-/* Whether it is idle and has room, when its batches or its depth have changed. */
+/* Whether it is idle and has room, when its batches or its depth have changed, or what gives way is to end. */
 void leat_dispatcher_note_room(struct leat_dispatcher *dispatcher, uint32_t worker_index);
+
+/* The worker has nothing more that may pass what gives way there, if anything does: somebody waits for its end. */
+void leat_dispatcher_end_yielding(struct leat_dispatcher *dispatcher, uint32_t worker_index);
 
 /* The worker's change of shape, which is over or replaced: says so. */
 void leat_dispatcher_end_resize(struct leat_dispatcher *dispatcher, uint32_t worker_index, uint64_t effect_ns);

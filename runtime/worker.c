@@ -315,7 +315,7 @@ static void run_next(struct leat_worker_run *run);
 static bool
 may_pass(const struct leat_worker_run *run)
 {
-    return work_ready(run) && run->yields.paused_ns < LEAT_WORKER_PAUSES_NS &&
+    return work_ready(run) &&
            (atomic_load_explicit(&run->worker->shape, memory_order_relaxed) & ~LEAT_WORKER_PARKED) == run->shape;
 }
 

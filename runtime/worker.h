@@ -10,8 +10,8 @@
  * Pauses     A batch may give way: between the steps of its plan the worker runs what has come behind it, to its end, and
  *            then goes on with it. So it is reported behind others that were submitted later. There is one at a time; it needs
  *            an idle worker, a backend that yields, and no query of a stage, whose answers are taken in order. It keeps to the
- *            shape that it began in: once the worker is told of another, or it was paused for LEAT_WORKER_PAUSES_NS in all,
- *            nothing passes it any more, so whoever waits for its end waits for a bounded time.
+ *            shape that it began in: once the worker is told of another, nothing passes it any more. Else whatever was handed
+ *            over does: that it ends in bounded time is the dispatcher's to see to.
  * Hot path   No allocation, lock or system call on either side, except waking a sleeper.
  * Ordering   W0 dispatcher stores the first cell's sequence, release -> W1 worker loads it, acquire: all cells
  *               of the batch are whole (those after the first were written before W0).
@@ -38,7 +38,6 @@
 #define LEAT_WORKER_QUEUE   1024u /* work cells; a power of two */
 #define LEAT_WORKER_BATCHES 64u   /* done cells; a power of two; more batches are never outstanding */
 #define LEAT_BATCH_QUERIES  256u  /* queries in one batch */
-#define LEAT_WORKER_PAUSES_NS UINT64_C(1000000000)
 _Static_assert(LEAT_BATCH_QUERIES - 1 <= UINT8_MAX && LEAT_SCHED_VARIANTS_MAX - 1 <= UINT8_MAX, "both fit into a work cell");
 
 struct leat_work_cell {

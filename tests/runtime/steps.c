@@ -64,7 +64,7 @@ run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
     return LEAT_OK;
 }
 
-static const struct leat_backend backend = {.abi = LEAT_BACKEND_ABI, .name = "steps", .plan_run = run};
+static struct leat_backend backend = {.abi = LEAT_BACKEND_ABI, .name = "steps", .plan_run = run};
 static struct leat_variant_copy copies[STEPS_VARIANTS_MAX];
 static struct leat_variant variants[STEPS_VARIANTS_MAX];
 
@@ -193,6 +193,7 @@ steps_start(const struct steps_options *given)
     }
     NEED(options.variant_count <= STEPS_VARIANTS_MAX);
     options.variant_count = options.length_count > 0 ? options.length_count : options.variant_count > 0 ? options.variant_count : 1;
+    backend.yields = options.yields;
     make_variants();
     const struct leat_dispatcher_options dispatcher_options = {.tables = &steps.tables,
                                                                .workers = steps.workers,

@@ -30,6 +30,7 @@ struct steps_options {
     bool all_alike; /* decisions are as for the longest */
     /* What the profiles say at first, by class: latency_ns + items * per_item_ns. */
     uint64_t latency_ns[LEAT_WORKER_CLASSES_MAX], per_item_ns[LEAT_WORKER_CLASSES_MAX];
+    bool yields; /* the backend, though nothing passes anything here: batches run in the order in which they were handed over */
     /* Decisions take their time; rounds happen when the caller says. Batches fail, so that nothing is learnt of them. */
     bool real_clock;
 };

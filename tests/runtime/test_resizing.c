@@ -4,7 +4,7 @@
  *          in, and says that a resize is over when no batch of a former shape can run any more and not before, which is
  *          once the one that may have begun is reported; what a later one replaces it says so of at once, and the later
  *          one lasts as long as batches of either former shape may run; a cap on costs holds for the classes that
- *          workers have then; nothing is lost, whatever the order.
+ *          workers have then; nothing is lost, whatever the order. What gives way is let end by then: no other batch goes there.
  * Method   Steps on a clock that stands still. That a batch had begun before the worker saw its new shape is made by telling it the
  *          former one again for that batch.
  */
@@ -27,6 +27,7 @@ start(const struct leat_router *router, const struct leat_selector *selector)
                                           .router = router,
                                           .selector = selector,
                                           .drop_late = true,
+                                          .yields = true,
                                           .per_item_ns = {3000000, 1000000}};
     steps_start(&options);
 }
@@ -221,6 +222,43 @@ test_caps_follow(void)
     steps_stop();
 }
 
+/* Its shape is gone: nothing passes it any more, so what comes waits for the other worker, however idle this one was. */
+static void
+test_what_gives_way_ends(const struct leat_router *router)
+{
+    enum { QUERIES = 20 };
+    const struct leat_worker *first;
+    struct leat_resize resize;
+    uint32_t passed = 0;
+
+    start(router, &leat_selector_single);
+    steps_submit_offline(0, 1);
+    steps_round(1);
+    const uint16_t w = steps.workers[0]->dispatcher.batches == 0;
+    first = steps.workers[w];
+    EXPECT(first->dispatcher.yielding && leat_worker_set_has(&steps.dispatcher->idle, w));
+    tell(&resize, w, fast);
+    EXPECT(ended() == NULL && !leat_worker_set_has(&steps.dispatcher->idle, w));
+    for (uint32_t q = 1; q <= QUERIES; q++) {
+        steps_submit(q, 1, 0);
+        steps_round(1000001);
+        leat_dispatcher_check(steps.dispatcher);
+        passed += q % 4 == 0 && steps_run(1u - w);
+        EXPECT(first->dispatcher.batches == 1);
+    }
+    EXPECT(passed > 0 && steps_run(w));
+    steps_round(1);
+    leat_dispatcher_check(steps.dispatcher);
+    EXPECT(ended() == &resize && outcome_of(0) == LEAT_OUTCOME_OK && first->dispatcher.batches > 0);
+    while (steps_run(0) || steps_run(1)) {
+        steps_round(1);
+    }
+    for (uint32_t q = 1; q <= QUERIES; q++) {
+        EXPECT(outcome_of(q) == LEAT_OUTCOME_OK);
+    }
+    steps_stop();
+}
+
 static void
 test_random(const struct leat_router *router, uint64_t *random)
 {
@@ -287,6 +325,7 @@ main(void)
     test_parked_and_woken();
     test_caps_follow();
     for (size_t r = 0; leat_router_at(r) != NULL; r++) {
+        test_what_gives_way_ends(leat_router_at(r));
         test_random(leat_router_at(r), &random);
     }
     return 0;

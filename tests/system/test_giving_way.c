@@ -2,7 +2,7 @@
 /*
  * Goal     An offline batch that is under way keeps nobody waiting: between two of its steps its worker answers whatever
  *          online queries come, and goes on with it afterwards. No second offline batch begins meanwhile. An idle worker comes
- *          first. Each query ends in one completion, with its own answer, whenever its batch was paused, refused or its client
+ *          first. Once it has waited for a second, or its application is exchanged, it is let end. Each query ends in one completion, with its own answer, whenever its batch was paused, refused or its client
  *          left; no time counts twice, and a pause is no part of the time that a batch took.
  * Method   Through a daemon in this process, whose backend is held by the test and yields meanwhile; then many queries of
  *          both kinds at random.
@@ -155,6 +155,61 @@ test_idle_first(void)
     box_stop(box);
 }
 
+static _Atomic bool others_are_long; /* relaxed on purpose */
+
+static void
+take_long(void)
+{
+    const uint64_t begin_ns = leat_monotonic_ns();
+
+    while (atomic_load_explicit(&others_are_long, memory_order_relaxed) && leat_monotonic_ns() - begin_ns < LEAT_DISPATCHER_PAUSES_NS) {
+        leat_spin_pause();
+    }
+}
+
+/* What comes after that waits for its end. */
+static void
+await_waiting(struct box *box, struct box_client *client)
+{
+    struct leat_completion done;
+
+    box_fill(client, &client->query, 2);
+    EXPECT(leat_submit(client->session, &client->query, NULL) == LEAT_OK);
+    while (atomic_load_explicit(&box_application(box)->counters.waiting, memory_order_relaxed) == 0) {
+        EXPECT(leat_poll(client->session, &done, 1) == 0); /* nobody has answered it */
+        (void)sched_yield();
+    }
+}
+
+static void
+test_not_for_ever(void)
+{
+    const struct box_options options = {.socket_path = socket_path, .yields = true, .on_worker = take_long};
+    struct box *box = box_start(&options);
+    struct box_client offline, online;
+
+    box_connect(&offline, socket_path, SLOTS);
+    box_connect(&online, socket_path, SLOTS);
+    hold_offline(box, &offline);
+    (void)ask(&online, 0);
+    atomic_store_explicit(&others_are_long, true, memory_order_relaxed);
+    (void)ask(&online, 1);
+    await_ended(box, 2);
+    atomic_store_explicit(&others_are_long, false, memory_order_relaxed);
+    await_waiting(box, &online);
+    box_release(box);
+    const struct leat_completion done = next_completion(&offline);
+    EXPECT(done.outcome == LEAT_OUTCOME_OK && done.queue_ns >= LEAT_DISPATCHER_PAUSES_NS);
+    EXPECT(next_completion(&online).outcome == LEAT_OUTCOME_OK && box_check(&online, &online.query, 2));
+    hold_offline(box, &offline); /* the next gives way as the first did */
+    (void)ask(&online, 3);
+    box_release(box);
+    EXPECT(next_completion(&offline).outcome == LEAT_OUTCOME_OK);
+    box_disconnect(&offline);
+    box_disconnect(&online);
+    box_stop(box);
+}
+
 /* Its memory stays until its batch has ended, which others pass all the same. */
 static void
 test_client_leaves(void)
@@ -265,6 +320,7 @@ main(void)
     (void)snprintf(socket_path, sizeof(socket_path), "/tmp/leat-test-giving-way-%d.sock", (int)getpid());
     test_online_passes();
     test_idle_first();
+    test_not_for_ever();
     test_client_leaves();
     test_random();
     return 0;
