@@ -66,12 +66,24 @@ find_tightest(struct leat_dispatcher *dispatcher)
     }
 }
 
+/* It goes once nothing of it runs: what gives way is not to wait for others meanwhile. */
+static void
+hurry(struct leat_dispatcher *dispatcher, const struct leat_application *app)
+{
+    dispatcher->removing_count++;
+    for (uint32_t w = 0; w < dispatcher->options.worker_count; w++) {
+        if (dispatcher->records[w].yielding.batch.application == app->id) {
+            leat_dispatcher_end_yielding(dispatcher, w);
+        }
+    }
+}
+
 static void
 remove_application(struct leat_dispatcher *dispatcher, struct leat_application *app)
 {
     app->removing = true;
     find_tightest(dispatcher);
-    dispatcher->removing_count++;
+    hurry(dispatcher, app);
     for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
         leat_waiting_filter(&app->waiting[rank], refuse, dispatcher);
     }
@@ -371,7 +383,7 @@ leat_dispatcher_obey(struct leat_dispatcher *dispatcher, const struct leat_comma
         break;
     case LEAT_COMMAND_REPLACE_APPLICATION:
         dispatcher->applications[command->application->id]->successor = command->application;
-        dispatcher->removing_count++;
+        hurry(dispatcher, command->application); /* it has the other's id */
         break;
     case LEAT_COMMAND_COPY_PROFILES:
         copy_profiles(dispatcher, command->profiles);

@@ -4,7 +4,8 @@
  *          in, and says that a resize is over when no batch of a former shape can run any more and not before, which is
  *          once the one that may have begun is reported; what a later one replaces it says so of at once, and the later
  *          one lasts as long as batches of either former shape may run; a cap on costs holds for the classes that
- *          workers have then; nothing is lost, whatever the order. What gives way is let end by then: no other batch goes there.
+ *          workers have then; nothing is lost, whatever the order. What gives way is let end by then, and once its application is
+ *          to go: no other batch goes there.
  * Method   Steps on a clock that stands still. That a batch had begun before the worker saw its new shape is made by telling it the
  *          former one again for that batch.
  */
@@ -18,7 +19,7 @@ static const uint16_t classes[WORKERS] = {0, 1};
 static const struct leat_team_shape slow = {.cores = 1, .worker_class = 0}, fast = {.cores = 4, .worker_class = 1};
 
 static void
-start(const struct leat_router *router, const struct leat_selector *selector)
+start_beside(uint32_t others, const struct leat_router *router, const struct leat_selector *selector)
 {
     const struct steps_options options = {.worker_count = WORKERS,
                                           .classes = classes,
@@ -26,10 +27,17 @@ start(const struct leat_router *router, const struct leat_selector *selector)
                                           .sessions = 1,
                                           .router = router,
                                           .selector = selector,
+                                          .other_count = others,
                                           .drop_late = true,
                                           .yields = true,
                                           .per_item_ns = {3000000, 1000000}};
     steps_start(&options);
+}
+
+static void
+start(const struct leat_router *router, const struct leat_selector *selector)
+{
+    start_beside(0, router, selector);
 }
 
 static void
@@ -259,6 +267,39 @@ test_what_gives_way_ends(const struct leat_router *router)
     steps_stop();
 }
 
+/* Queries of another application are not to keep it. */
+static void
+test_what_goes_is_let_end(void)
+{
+    struct leat_event event;
+
+    start_beside(1, &leat_router_fcfs, &leat_selector_single);
+    steps_submit_to(1, 0, 1, UINT32_MAX);
+    steps_round(1);
+    const uint32_t w = steps.workers[0]->dispatcher.batches == 0;
+    EXPECT(steps.workers[w]->dispatcher.yielding && leat_worker_set_has(&steps.dispatcher->idle, w));
+    leat_dispatcher_command(steps.dispatcher, &(struct leat_command){.kind = LEAT_COMMAND_REMOVE_APPLICATION,
+                                                                     .application = &steps.others[0]});
+    steps_round(1);
+    leat_dispatcher_check(steps.dispatcher);
+    EXPECT(!leat_dispatcher_poll_event(steps.dispatcher, &event));
+    for (uint32_t q = 1; q <= 3; q++) {
+        steps_submit(q, 1, 0);
+        steps_round(1);
+        EXPECT(steps.workers[w]->dispatcher.batches == 1);
+    }
+    EXPECT(steps_run(w));
+    steps_round(1);
+    EXPECT(leat_dispatcher_poll_event(steps.dispatcher, &event) && event.kind == LEAT_EVENT_APPLICATION_GONE);
+    while (steps_run(0) || steps_run(1)) {
+        steps_round(1);
+    }
+    for (uint32_t q = 0; q <= 3; q++) {
+        EXPECT(outcome_of(q) == LEAT_OUTCOME_OK);
+    }
+    steps_stop();
+}
+
 static void
 test_random(const struct leat_router *router, uint64_t *random)
 {
@@ -324,6 +365,7 @@ main(void)
     }
     test_parked_and_woken();
     test_caps_follow();
+    test_what_goes_is_let_end();
     for (size_t r = 0; leat_router_at(r) != NULL; r++) {
         test_what_gives_way_ends(leat_router_at(r));
         test_random(leat_router_at(r), &random);

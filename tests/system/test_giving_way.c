@@ -2,7 +2,7 @@
 /*
  * Goal     An offline batch that is under way keeps nobody waiting: between two of its steps its worker answers whatever
  *          online queries come, and goes on with it afterwards. No second offline batch begins meanwhile. An idle worker comes
- *          first. Once it has waited for a second, or its application is exchanged, it is let end. Each query ends in one completion, with its own answer, whenever its batch was paused, refused or its client
+ *          first. Once it has waited for a second it is let end. Each query ends in one completion, with its own answer, whenever its batch was paused, refused or its client
  *          left; no time counts twice, and a pause is no part of the time that a batch took.
  * Method   Through a daemon in this process, whose backend is held by the test and yields meanwhile; then many queries of
  *          both kinds at random.
