@@ -10,6 +10,7 @@ note_look(struct leat_relief_worker *worker)
     worker->seen_ns = worker->busy_ns;
     worker->rest -= worker->rest > 0;
     worker->since += worker->since < UINT32_MAX;
+    worker->retry = worker->disturbed ? worker->retry : 0;
 }
 
 static bool
@@ -76,11 +77,16 @@ leat_relief_look(struct leat_relief_worker *workers, uint32_t count, const uint3
 void
 leat_relief_note(struct leat_relief_worker *workers, const struct leat_relief_move *move, bool moved)
 {
+    struct leat_relief_worker *worker = &workers[move->worker];
+
     if (!moved) {
-        workers[move->worker].rest = LEAT_RELIEF_RETRY;
+        const uint32_t longer = worker->retry > 0 ? 2 * worker->retry : LEAT_RELIEF_RETRY;
+        worker->retry = longer < LEAT_RELIEF_REST ? longer : LEAT_RELIEF_REST;
+        worker->rest = worker->retry;
         return;
     }
-    rest(&workers[move->worker]);
+    worker->retry = 0;
+    rest(worker);
     if (move->other != UINT32_MAX) {
         rest(&workers[move->other]);
     }

@@ -9,7 +9,8 @@
  *          then disturbs nobody, or somebody less.
  * Rest     A verdict takes a while, and cores may all be as bad: who was moved stays for LEAT_RELIEF_REST looks, and for
  *          twice as many as the last time, up to LEAT_RELIEF_REST_MAX, when it has to move again within twice as many. Who
- *          could not be moved has no rest for it, and is tried again at the look after the next: others come between.
+ *          could not be moved has no rest for it, and is tried again LEAT_RELIEF_RETRY looks later, and after twice as many
+ *          each time that it fails again, up to LEAT_RELIEF_REST: others come between, however many there are that fail.
  * Units    Looks; time that workers ran in nanoseconds.
  * Threads  None of its own. Pure: it moves nobody.
  */
@@ -35,6 +36,7 @@ struct leat_relief_worker {
     uint32_t rest;  /* looks before it may move again */
     uint32_t last;  /* looks that it was to stay for, when it was moved last; 0: it never was */
     uint32_t since; /* looks since then */
+    uint32_t retry; /* looks that it was to wait for when its last move failed; 0: that did not, or it was not disturbed since */
 };
 
 struct leat_relief_move {

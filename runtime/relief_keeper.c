@@ -14,8 +14,7 @@ struct leat_relief_keeper {
     pthread_t thread;
     pthread_cond_t turn; /* with the daemon's mutex, as `stop` */
     bool started, stop;
-    struct leat_relief_worker workers[LEAT_SCHED_WORKERS_MAX]; /* the thread's, as what follows */
-    bool failed[LEAT_SCHED_WORKERS_MAX]; /* could not be moved the last time: that is tried again, and told once */
+    struct leat_relief_worker workers[LEAT_SCHED_WORKERS_MAX]; /* the thread's */
 };
 
 const char *
@@ -103,10 +102,9 @@ relieve(struct leat_daemon *daemon)
     leat_relief_note(daemon->relief->workers, &move, status == LEAT_OK);
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     if (status == LEAT_OK) {
-        daemon->relief->failed[move.worker] = false;
         tell(daemon, &move, &before, names[move.worker]);
-    } else if (!daemon->relief->stop && !daemon->server_done && !daemon->relief->failed[move.worker]) {
-        daemon->relief->failed[move.worker] = true;
+    } else if (!daemon->relief->stop && !daemon->server_done && 
+               daemon->relief->workers[move.worker].retry == LEAT_RELIEF_RETRY) { /* the first in a row */
         leat_log(LEAT_LOG_WARNING, "worker %u is disturbed, and stays where it is: %s", move.worker, leat_error_text());
     }
 }

@@ -2,7 +2,8 @@
 /*
  * Goal     A disturbed worker moves to free cores, or changes places with one that runs little, one worker at a look; who shares cores,
  *          is parked or has just been moved stays, longer each time it did not help; who could not be moved is tried again
- *          soon; nobody moves who is not disturbed, but as the other of two.
+ *          soon, and then less and less often, so that all have their turn; nobody moves who is not disturbed, but as the
+ *          other of two.
  * Method   Examples, then random worlds against the rules.
  */
 #include "runtime/relief.h"
@@ -94,25 +95,48 @@ test_rest(void)
     EXPECT(move_one(1, free_cores, &move) && workers[0].rest == LEAT_RELIEF_REST);
 }
 
-/* A move that fails costs neither the one nor the other a rest, and is no reason to rest longer later; others come between. */
+/* A move that fails costs neither the one nor the other a rest, and is no reason to rest longer later; it is tried less and less often. */
 static void
 test_failed_move(void)
 {
     const uint32_t free_cores[POOLS] = {1, 0}, none[POOLS] = {0};
     struct leat_relief_move move;
 
-    begin(2);
-    workers[0].disturbed = workers[1].disturbed = true;
-    workers[0].busy_ns = 10;
-    for (uint32_t tries = 0; tries < 4; tries++) {
-        workers[0].busy_ns += 20;
-        EXPECT(leat_relief_look(workers, 2, free_cores, &move) && move.worker == 0);
-        leat_relief_note(workers, &move, false);
-        workers[0].busy_ns += 20;
-        EXPECT(leat_relief_look(workers, 2, free_cores, &move) && move.worker == 1);
+    /* Whoever runs most comes first, and all have their turn before it comes for the third time. */
+    begin(WORKERS);
+    uint32_t tried[WORKERS] = {0};
+    while (tried[WORKERS - 1] == 0) {
+        for (uint32_t w = 0; w < WORKERS; w++) {
+            workers[w].disturbed = true;
+            workers[w].busy_ns += 100 - w;
+        }
+        EXPECT(leat_relief_look(workers, WORKERS, free_cores, &move));
+        EXPECT(tried[move.worker]++ < 3);
         leat_relief_note(workers, &move, false);
     }
-    EXPECT(move_one(2, free_cores, &move) && move.worker == 0 && workers[0].rest == LEAT_RELIEF_REST);
+    for (uint32_t retry = workers[0].retry; retry < LEAT_RELIEF_REST; retry = workers[0].retry) {
+        workers[0].busy_ns += 1000;
+        if (leat_relief_look(workers, 1, free_cores, &move)) {
+            leat_relief_note(workers, &move, false);
+            EXPECT(workers[0].retry == 2 * retry && workers[0].rest == 2 * retry);
+        }
+    }
+    for (uint32_t look = 1; look < LEAT_RELIEF_REST; look++) {
+        EXPECT(!leat_relief_look(workers, 1, free_cores, &move));
+    }
+    EXPECT(leat_relief_look(workers, 1, free_cores, &move));
+    leat_relief_note(workers, &move, false);
+    EXPECT(workers[0].rest == LEAT_RELIEF_REST); /* and no longer */
+    workers[0].disturbed = false;
+    for (uint32_t look = 0; look < LEAT_RELIEF_REST; look++) {
+        EXPECT(!leat_relief_look(workers, 1, free_cores, &move));
+    }
+    workers[0].disturbed = true; /* by something else, it may be */
+    EXPECT(leat_relief_look(workers, 1, free_cores, &move));
+    leat_relief_note(workers, &move, false);
+    EXPECT(workers[0].rest == LEAT_RELIEF_RETRY && workers[0].last == 0);
+    EXPECT(!leat_relief_look(workers, 1, free_cores, &move));
+    EXPECT(move_one(1, free_cores, &move) && workers[0].rest == LEAT_RELIEF_REST && workers[0].retry == 0);
 
     begin(2);
     workers[0].disturbed = true;
