@@ -22,6 +22,9 @@
 #include "runtime/scale_keeper.h"
 
 #define TICK_NS UINT64_C(500000000)
+#define WARM_RUN_NS_MAX  UINT64_C(1000000)   /* that a query of another model may wait while one is loaded */
+#define WARM_PATIENCE_NS UINT64_C(200000000) /* with all workers together */
+#define WARM_LEAST_NS    UINT64_C(2000000)   /* with each */
 
 /* ---- Tables ----------------------------------------------------------------------------------- */
 
@@ -278,12 +281,33 @@ leat_daemon_validate_model(const struct leat_daemon *daemon, const struct leat_v
     return status == LEAT_OK ? LEAT_OK : leat_err_prefix(status, "model '%s'", model->name);
 }
 
+/*
+ * What a query would find cold of it on each worker. Whoever serves others all the time has no time for it, and is not
+ * waited for much longer.
+ */
+static void
+warm_workers(struct leat_daemon *daemon, const struct leat_daemon_model *model)
+{
+    const uint64_t until_ns = leat_monotonic_ns() + WARM_PATIENCE_NS;
+
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        struct leat_worker *worker = daemon->workers[w];
+        const uint64_t now_ns = leat_monotonic_ns();
+        const uint64_t patience_ns = until_ns > now_ns + WARM_LEAST_NS ? until_ns - now_ns : WARM_LEAST_NS;
+        if (leat_profile_predict(&model->profiles[worker->options.worker_class], 1) <= WARM_RUN_NS_MAX &&
+            leat_variant_warm_worker(model->variant, worker, patience_ns) != LEAT_OK) {
+            leat_log(LEAT_LOG_DEBUG, "model '%s': worker %u was too busy to be warmed up", model->name, w);
+        }
+    }
+}
+
 enum leat_status
 leat_daemon_enter_model(struct leat_daemon *daemon, struct leat_daemon_model *model)
 {
     enum leat_status status = reserve_scratch(daemon, model->scratch_bytes);
 
     if (status == LEAT_OK) {
+        warm_workers(daemon, model);
         LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
         status = enter_model(daemon, model);
         LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);

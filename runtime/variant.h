@@ -124,6 +124,14 @@ LEAT_MUST_CHECK enum leat_status leat_variant_warm(const struct leat_variant *va
                                                    uint32_t worker_class, uint32_t cores);
 
 /*
+ * Runs the smallest plan on a worker that runs and has scratch for it, once, or with some draws of indices: on its core,
+ * whose own caches and pages of heap no other thread fills. LEAT_AGAIN: it had batches to run for patience_ns.
+ */
+struct leat_worker;
+LEAT_MUST_CHECK enum leat_status leat_variant_warm_worker(const struct leat_variant *variant, struct leat_worker *worker,
+                                                          uint64_t patience_ns);
+
+/*
  * Adds what all batches take on a team of so many cores that no class of workers has, under the class "N cores"; with plans of its
  * own, for a plan knows the sizes of the teams that run it. LEAT_ERR_INVALID where the backend's times do not go by cores.
  */

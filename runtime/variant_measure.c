@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "kernels/team.h"
 #include "runtime/variant.h"
+#include "runtime/worker.h"
 
 #define MS UINT64_C(1000000)
 
@@ -21,6 +22,7 @@ enum {
     TIMED_PASSES = 40,  /* at most */
     TEAM_SPIN_NS = 50000,
     WARM_MS = 20, /* what is cold in a longer run is little beside it */
+    WARM_DRAWS = 8, /* of indices, on a worker: what one draw names is a small part of large tables */
 };
 
 /* The runs of one plan. */
@@ -191,18 +193,26 @@ fill_otherwise(const struct leat_variant *variant, struct payload *payload)
     }
 }
 
+static struct leat_segment
+segment_of(const struct leat_variant *variant, const struct payload *payload, uint32_t items)
+{
+    struct leat_segment segment = {.items = items, .length = variant->length};
+
+    for (uint32_t t = 0; t < variant->tensor_count; t++) {
+        segment.tensors[t] = payload->tensors[t];
+    }
+    return segment;
+}
+
 /* What fails takes another time than what is done: it is not counted. */
 static enum leat_status
 run_once(const struct leat_variant *variant, const struct leat_plan *plan, uint32_t items, struct payload *payload,
          struct leat_team *team, struct cell *cell)
 {
-    struct leat_segment segment = {.items = items, .length = variant->length};
+    const struct leat_segment segment = segment_of(variant, payload, items);
     enum leat_status status = LEAT_OK;
     uint64_t start_ns, took_ns;
 
-    for (uint32_t t = 0; t < variant->tensor_count; t++) {
-        segment.tensors[t] = payload->tensors[t];
-    }
     do {
         if (status != LEAT_OK) {
             fill_otherwise(variant, payload);
@@ -336,16 +346,22 @@ leat_variant_measure(const struct leat_variant *variant, uint32_t worker_class, 
     return status;
 }
 
+static bool
+knows_times(const struct leat_variant *variant, uint32_t worker_class)
+{
+    struct leat_plan_times times;
+    return variant->backend->plan_times != NULL &&
+           variant->backend->plan_times(variant->copies[0].plans[0], worker_class, 1, &times);
+}
+
 enum leat_status
 leat_variant_warm(const struct leat_variant *variant, uint32_t first_copy, uint32_t worker_class, uint32_t cores)
 {
     const struct leat_team_options options = {.size = cores, .spin_ns = TEAM_SPIN_NS, .worker_class = worker_class};
     struct leat_team *team = NULL;
-    struct leat_plan_times times;
     struct payload payload;
 
-    if (first_copy >= variant->copy_count ||
-        (variant->backend->plan_times != NULL && variant->backend->plan_times(variant->copies[0].plans[0], worker_class, 1, &times))) {
+    if (first_copy >= variant->copy_count || knows_times(variant, worker_class)) {
         return LEAT_OK;
     }
     enum leat_status status = make_payload(variant, most_scratch_bytes(variant), variant->items_max, &payload);
@@ -365,6 +381,28 @@ leat_variant_warm(const struct leat_variant *variant, uint32_t first_copy, uint3
         status = status == LEAT_ERR_SHAPE ? LEAT_OK : status; /* it is warm all the same */
     }
     leat_team_destroy(team);
+    free_payload(&payload);
+    return status;
+}
+
+enum leat_status
+leat_variant_warm_worker(const struct leat_variant *variant, struct leat_worker *worker, uint64_t patience_ns)
+{
+    const struct leat_plan *plan = variant->copies[worker->options.copy].plans[0];
+    struct payload payload;
+
+    if (knows_times(variant, worker->options.worker_class)) {
+        return LEAT_OK;
+    }
+    enum leat_status status = make_payload(variant, 0, 1, &payload);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const struct leat_segment segment = segment_of(variant, &payload, 1);
+    for (uint32_t draw = 0; draw < (payload.filling == DRAWN ? WARM_DRAWS : 1u) && status == LEAT_OK; draw++) {
+        draw_indices(variant, 1, &payload);
+        status = leat_worker_warm(worker, variant->backend, plan, &segment, patience_ns);
+    }
     free_payload(&payload);
     return status;
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/worker.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/slice.h"
@@ -15,7 +17,7 @@
 
 enum { SPINS_PER_CLOCK = 32 };
 
-/* Of one batch; the arrays are first touched by the thread. */
+/* Of one batch; first touched by the thread. */
 struct batch {
     struct leat_segment segments[LEAT_BATCH_QUERIES];
     uint16_t sizes[LEAT_BATCH_QUERIES][LEAT_SIZES_MAX]; /* of each query's answer, where outputs vary */
@@ -410,6 +412,62 @@ run_next(struct leat_worker_run *run)
     run_batch(run, batch, count);
 }
 
+/* ---- Errands ---------------------------------------------------------------------------------- */
+
+/* On control's stack: it waits until the worker has not taken it, or is done with it. */
+struct leat_worker_errand {
+    const struct leat_backend *backend;
+    const struct leat_plan *plan;
+    const struct leat_segment *segment;
+    bool done;
+    pthread_cond_t changed;
+};
+
+static bool
+is_parked(const struct leat_worker *worker)
+{
+    return (atomic_load_explicit(&worker->shape, memory_order_relaxed) & LEAT_WORKER_PARKED) != 0;
+}
+
+static bool
+errand_waits(const struct leat_worker *worker)
+{
+    return LEAT_UNLIKELY(atomic_load_explicit(&worker->errand_waits, memory_order_relaxed));
+}
+
+/* The caller holds the mutex. */
+static void
+set_errand(struct leat_worker *worker, struct leat_worker_errand *errand)
+{
+    worker->errand = errand;
+    atomic_store_explicit(&worker->errand_waits, errand != NULL, memory_order_relaxed);
+}
+
+/* As a batch runs; what it answers, and whether it could, is nobody's business. */
+static void
+run_errand(struct leat_worker_run *run)
+{
+    struct leat_worker *worker = run->worker;
+
+    LEAT_MUST(pthread_mutex_lock(&worker->errand_mutex) == 0);
+    struct leat_worker_errand *errand = worker->errand; /* NULL: control did not wait any longer */
+    set_errand(worker, NULL);
+    LEAT_MUST(pthread_mutex_unlock(&worker->errand_mutex) == 0);
+    if (errand == NULL) {
+        return;
+    }
+    if (!is_parked(worker)) {
+        (void)take_shape(run);
+        const enum leat_status ignored =
+            errand->backend->plan_run(errand->plan, errand->segment, 1, scratch_for(run, &run->batch), run->team);
+        (void)ignored;
+    }
+    LEAT_MUST(pthread_mutex_lock(&worker->errand_mutex) == 0);
+    errand->done = true;
+    LEAT_MUST(pthread_cond_signal(&errand->changed) == 0);
+    LEAT_MUST(pthread_mutex_unlock(&worker->errand_mutex) == 0);
+}
+
 /* ---- The thread ------------------------------------------------------------------------------- */
 
 bool
@@ -454,7 +512,7 @@ park(struct leat_worker_run *run)
     const struct leat_clock *clock = &worker->options.tables->clock;
 
     leat_bell_announce(&worker->bell, LEAT_BELL_FUTEX);
-    if (work_ready(run) || atomic_load_explicit(&worker->stop, memory_order_relaxed)) {
+    if (work_ready(run) || errand_waits(worker) || atomic_load_explicit(&worker->stop, memory_order_relaxed)) {
         leat_bell_withdraw(&worker->bell);
         return;
     }
@@ -471,12 +529,6 @@ park(struct leat_worker_run *run)
     } else {
         run->spin_budget_ns /= 2;
     }
-}
-
-static bool
-is_parked(const struct leat_worker *worker)
-{
-    return (atomic_load_explicit(&worker->shape, memory_order_relaxed) & LEAT_WORKER_PARKED) != 0;
 }
 
 /* The helpers spin under the ceiling that the leader finds, and not at all while the worker is parked. */
@@ -505,6 +557,10 @@ await_work(struct leat_worker_run *run)
         if (work_ready(run)) {
             return true;
         }
+        if (errand_waits(worker)) {
+            run_errand(run);
+            continue;
+        }
         if (atomic_load_explicit(&worker->stop, memory_order_acquire)) { /* Z1 */
             return false;
         }
@@ -520,7 +576,8 @@ await_work(struct leat_worker_run *run)
                     leat_spin_pause();
                 }
             } while (leat_clock_now(&tables->clock) - begin_ns < leat_spin_budget(tables, run->spin_budget_ns) &&
-                     !is_parked(worker) && !atomic_load_explicit(&worker->stop, memory_order_relaxed));
+                     !is_parked(worker) && !errand_waits(worker) &&
+                     !atomic_load_explicit(&worker->stop, memory_order_relaxed));
         }
         park(run);
     }
@@ -568,6 +625,8 @@ worker_main(void *argument)
     (void)pthread_setname_np(pthread_self(), name);
     leat_slice_shorten();
     leat_memory_enter_node(options->node); /* for what libraries allocate in a run; helpers do the same */
+    memset(&run->batch, 0, sizeof(run->batch)); /* the pages exist before the first batch needs them */
+    memset(&run->yields, 0, sizeof(run->yields));
     const enum leat_status status = leat_team_create(&team_options, &run->team);
     announce_start(report, status); /* `report` is the starter's: not to be touched from here on */
     if (status != LEAT_OK) {
@@ -599,6 +658,7 @@ leat_worker_create(const struct leat_worker_options *options, struct leat_worker
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a worker");
     }
     memset(worker, 0, sizeof(*worker));
+    LEAT_MUST(pthread_mutex_init(&worker->errand_mutex, NULL) == 0);
     worker->options = *options;
     worker->work = work;
     worker->done = done;
@@ -698,6 +758,48 @@ leat_worker_reserve(struct leat_worker *worker, size_t bytes)
     return LEAT_OK;
 }
 
+static void
+wake(struct leat_worker *worker)
+{
+    if (leat_bell_ring(&worker->bell) != LEAT_BELL_AWAKE) {
+        leat_bell_futex_wake(&worker->bell, false);
+    }
+}
+
+enum leat_status
+leat_worker_warm(struct leat_worker *worker, const struct leat_backend *backend, const struct leat_plan *plan,
+                 const struct leat_segment *segment, uint64_t patience_ns)
+{
+    struct leat_worker_errand errand = {.backend = backend, .plan = plan, .segment = segment};
+    const uint64_t until_ns = leat_monotonic_ns() + patience_ns;
+    const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000), .tv_nsec = (long)(until_ns % 1000000000)};
+    pthread_condattr_t attributes;
+    int waited = 0;
+
+    LEAT_ASSERT(worker->running);
+    LEAT_MUST(pthread_condattr_init(&attributes) == 0 && pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
+    LEAT_MUST(pthread_cond_init(&errand.changed, &attributes) == 0 && pthread_condattr_destroy(&attributes) == 0);
+    LEAT_MUST(pthread_mutex_lock(&worker->errand_mutex) == 0);
+    const bool mine = worker->errand == NULL;
+    if (mine) {
+        set_errand(worker, &errand);
+        wake(worker);
+    }
+    while (mine && worker->errand == &errand && waited != ETIMEDOUT) {
+        waited = pthread_cond_timedwait(&errand.changed, &worker->errand_mutex, &until);
+    }
+    const bool taken = mine && worker->errand != &errand;
+    if (mine && !taken) {
+        set_errand(worker, NULL);
+    }
+    while (taken && !errand.done) { /* for as long as a batch takes */
+        LEAT_MUST(pthread_cond_wait(&errand.changed, &worker->errand_mutex) == 0);
+    }
+    LEAT_MUST(pthread_mutex_unlock(&worker->errand_mutex) == 0);
+    LEAT_MUST(pthread_cond_destroy(&errand.changed) == 0);
+    return taken ? LEAT_OK : LEAT_AGAIN;
+}
+
 void
 leat_worker_stop(struct leat_worker *worker)
 {
@@ -705,9 +807,7 @@ leat_worker_stop(struct leat_worker *worker)
         return;
     }
     atomic_store_explicit(&worker->stop, true, memory_order_release); /* Z0; the bell wakes who sleeps */
-    if (leat_bell_ring(&worker->bell) != LEAT_BELL_AWAKE) {
-        leat_bell_futex_wake(&worker->bell, false);
-    }
+    wake(worker);
     LEAT_MUST(pthread_join(worker->thread, NULL) == 0);
     worker->running = false;
 }
@@ -726,6 +826,7 @@ leat_worker_destroy(struct leat_worker *worker)
         free(header);
         header = older;
     }
+    LEAT_MUST(pthread_mutex_destroy(&worker->errand_mutex) == 0);
     free(worker->work);
     free(worker->done);
     free(worker->run);

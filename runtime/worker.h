@@ -6,6 +6,9 @@
  *                 <-- done ring (one cell a batch) ---
  *
  * Threads    [D] dispatcher only.  [W] the worker's leader only.  [C] control, before start and after stop.
+ * Errands    Between two batches, when no third waits, control may have the worker run something on its own core, with its
+ *            own team, scratch and heap: what a first query would find cold is warm then. A mutex orders all of it; a worker
+ *            without an errand does not touch that.
  * Ownership  A query belongs to the worker from submit until the done cell of its batch is popped.
  * Pauses     A batch may give way: between the steps of its plan the worker runs what has come behind it, to its end, and
  *            then goes on with it. So it is reported behind others that were submitted later. There is one at a time; it needs
@@ -117,6 +120,9 @@ struct leat_worker {
     _Atomic bool stop;           /* W: control, once */
     void *_Atomic scratch;       /* W: control (grows), G0  R: worker at the start of a batch, G1 */
     size_t scratch_bytes;        /* control's */
+    pthread_mutex_t errand_mutex; /* of what follows, and of errands; held for a moment */
+    struct leat_worker_errand *errand; /* W: control, and the worker as it takes it; NULL: none waits */
+    _Atomic bool errand_waits;   /* the same, for who does not hold the mutex. W: whoever holds it, relaxed */
     struct leat_worker_options options;
     pthread_t thread;
     bool running;
@@ -174,6 +180,15 @@ LEAT_MUST_CHECK enum leat_status leat_worker_create(const struct leat_worker_opt
 LEAT_MUST_CHECK enum leat_status leat_worker_start(struct leat_worker *worker);
 /* [C] Makes sure that a batch needing `bytes` of scratch can run. Old scratch is kept until destroy. */
 LEAT_MUST_CHECK enum leat_status leat_worker_reserve(struct leat_worker *worker, size_t bytes);
+/*
+ * [C] Has a worker that runs find the plan warm: it runs it once on this segment, as soon as it has no batch to run, in the
+ * shape that it has; a parked one does not. What comes meanwhile waits for that run, and the caller for its end. LEAT_AGAIN,
+ * and it was not run: for patience_ns there was always a batch, or the worker has another errand. Whether the run itself
+ * went well does not matter. Scratch was reserved for it.
+ */
+LEAT_MUST_CHECK enum leat_status leat_worker_warm(struct leat_worker *worker, const struct leat_backend *backend,
+                                                  const struct leat_plan *plan, const struct leat_segment *segment,
+                                                  uint64_t patience_ns);
 /*
  * [W] Runs the next batch if there is one. The thread's loop is made of it; where none was started, the caller is the
  * worker, without a team, so that a test can drive it step by step.

@@ -6,7 +6,8 @@
  *          sleep then, however long they may spin. A worker that was told of a shape says by how many reports no batch
  *          runs in another any more, and none does (H0). A batch that gives way is passed between two steps by those
  *          behind it, on the same team with other scratch, until the worker is told of a shape or it was paused for long
- *          enough; no time of theirs is its own. What a synthetic model leaves of a stage's outputs shows
+ *          enough; no time of theirs is its own. An errand is run when nothing else is to be, as a batch would be, or not at
+ *          all. What a synthetic model leaves of a stage's outputs shows
  *          nothing of an earlier query.
  * Method   This thread is dispatcher and control. A batch is held inside the backend with another behind it; then
  *          the scratch grows, with nothing else between the two threads that would order it: the batch behind, submitted
@@ -282,6 +283,112 @@ test_yielding(void)
     leat_worker_destroy(worker);
 }
 
+/* ---- Errands ---------------------------------------------------------------------------------------- */
+
+static _Atomic uint32_t held, let_go, errands; /* batches and errands; relaxed on purpose */
+static void *held_scratch, *errand_scratch;
+
+static enum leat_status
+run_held(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
+         struct leat_team *team)
+{
+    (void)plan;
+    (void)segments;
+    (void)count;
+    (void)team;
+    held_scratch = scratch;
+    const uint32_t batch = atomic_fetch_add_explicit(&held, 1, memory_order_relaxed);
+    while (atomic_load_explicit(&let_go, memory_order_relaxed) <= batch) {
+        (void)sched_yield();
+    }
+    return LEAT_OK;
+}
+
+/* Fails, which is nobody's business. */
+static enum leat_status
+run_warm(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
+         struct leat_team *team)
+{
+    (void)plan;
+    EXPECT(count == 1 && segments[0].items == 7 && leat_team_size(team) == 2 && leat_team_class(team) == 3);
+    EXPECT(atomic_load_explicit(&held, memory_order_relaxed) == atomic_load_explicit(&let_go, memory_order_relaxed));
+    errand_scratch = scratch;
+    (void)atomic_fetch_add_explicit(&errands, 1, memory_order_relaxed);
+    return LEAT_ERR_SHAPE;
+}
+
+static enum leat_status
+send(struct leat_worker *worker, uint64_t patience_ns)
+{
+    static const struct leat_backend warm_backend = {.abi = LEAT_BACKEND_ABI, .name = "warm", .plan_run = run_warm};
+    const struct leat_segment segment = {.items = 7};
+    return leat_worker_warm(worker, &warm_backend, NULL, &segment, patience_ns);
+}
+
+static void
+hold(struct leat_worker *worker)
+{
+    const uint32_t before = atomic_load_explicit(&held, memory_order_relaxed);
+
+    submit(worker);
+    while (atomic_load_explicit(&held, memory_order_relaxed) == before) {
+        (void)sched_yield();
+    }
+}
+
+/* Once an errand waits behind what is held. */
+static void *
+let_go_later(void *argument)
+{
+    struct leat_worker *worker = argument;
+
+    while (!atomic_load_explicit(&worker->errand_waits, memory_order_relaxed)) {
+        (void)sched_yield();
+    }
+    EXPECT(send(worker, 0) == LEAT_AGAIN); /* one at a time */
+    (void)atomic_fetch_add_explicit(&let_go, 1, memory_order_relaxed);
+    return NULL;
+}
+
+/* A worker that sleeps or spins does one; a busy one when it is through, if it is waited for so long; a parked one none. */
+static void
+test_errands(uint64_t spin_ns)
+{
+    static struct leat_bell dispatcher_bell; /* nobody sleeps at it */
+    static const struct leat_backend held_backend = {.abi = LEAT_BACKEND_ABI, .name = "held", .plan_run = run_held};
+    static const struct leat_variant held_variant = {
+        .name = "held", .index = 1, .backend = &held_backend, .copies = &copy, .copy_count = 1, .items_max = 1};
+    const struct leat_worker_options options = {
+        .core_count = 1, .cores_max = 2, .tables = &tables, .dispatcher_bell = &dispatcher_bell, .dispatcher_event = -1};
+    const uint64_t for_ever_ns = UINT64_C(1) << 60, before_ns = atomic_load_explicit(&tables.spin_ns, memory_order_relaxed);
+    const struct leat_team_shape two = {.cores = 2, .worker_class = 3}, parked = {.cores = 0, .worker_class = 3};
+    const uint32_t first = atomic_load_explicit(&errands, memory_order_relaxed);
+    struct leat_worker *worker;
+    pthread_t thread;
+
+    atomic_store_explicit(&tables.spin_ns, spin_ns, memory_order_relaxed);
+    atomic_store_explicit(&tables.variants[1], (struct leat_variant *)(uintptr_t)&held_variant, memory_order_relaxed);
+    EXPECT(leat_worker_create(&options, &worker) == LEAT_OK && leat_worker_start(worker) == LEAT_OK);
+    EXPECT(leat_worker_reserve(worker, SMALLEST) == LEAT_OK && leat_worker_reshape(worker, two) == 0);
+    for (uint32_t n = 1; n <= 100; n++) {
+        EXPECT(send(worker, for_ever_ns) == LEAT_OK && atomic_load_explicit(&errands, memory_order_relaxed) == first + n);
+    }
+
+    hold(worker);
+    EXPECT(send(worker, 0) == LEAT_AGAIN && send(worker, 1000000) == LEAT_AGAIN);
+    EXPECT(pthread_create(&thread, NULL, let_go_later, worker) == 0);
+    EXPECT(send(worker, for_ever_ns) == LEAT_OK && atomic_load_explicit(&errands, memory_order_relaxed) == first + 101);
+    EXPECT(pthread_join(thread, NULL) == 0);
+    (void)await_report(worker);
+    EXPECT(errand_scratch == held_scratch);
+
+    EXPECT(leat_worker_reshape(worker, parked) == 0);
+    EXPECT(send(worker, for_ever_ns) == LEAT_OK && atomic_load_explicit(&errands, memory_order_relaxed) == first + 101);
+    leat_worker_stop(worker);
+    leat_worker_destroy(worker);
+    atomic_store_explicit(&tables.spin_ns, before_ns, memory_order_relaxed);
+}
+
 /* Batches of next to no time end while the worker is told of shapes, sooner or later: two are under way, one or none. */
 static void
 test_last_of_a_shape(bool yielding)
@@ -414,6 +521,8 @@ main(void)
     test_workspaces_are_cleared();
     EXPECT(leat_daemon_session_create(&session_options, &session, note) == LEAT_OK);
     atomic_store_explicit(&tables.sessions[0], session, memory_order_relaxed);
+    test_errands(0);
+    test_errands(UINT64_MAX / 2);
     test_last_of_a_shape(false);
     test_last_of_a_shape(true);
     test_yielding();

@@ -271,7 +271,9 @@ test_files_of_requests_are_bounded(void)
     for (uint32_t a = 0; a < room; a++) {
         finish(&with_files[a], "error"); /* there is nobody */
     }
-    EXPECT(atomic_load_explicit(&daemon.daemon->admin_descriptors, memory_order_relaxed) == 0);
+    while (atomic_load_explicit(&daemon.daemon->admin_descriptors, memory_order_relaxed) > 0) {
+        EXPECT(sched_yield() == 0); /* they are given back behind the answer */
+    }
     stop(&daemon, 0);
 }
 
