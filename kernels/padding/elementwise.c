@@ -322,11 +322,20 @@ margin_of(const struct padding_state *x)
                : 0;
 }
 
+/* How much more is added to some positions than to others, as far as that is followed. */
+static double
+spread_of(const struct padding_state *x)
+{
+    const double spread = x->offset.most - x->offset.least;
+    return x->axes != 0 && isfinite(spread) ? spread : 0;
+}
+
 /* Scores plus one mask. Of two, one could undo what the other does, or no position could count for both. */
 static void
 add_mask(const struct operands *all, struct padding_state *out)
 {
     struct padding_offset offset = {0, 0};
+    double spread = 0;
     uint32_t masked = 0;
 
     for (uint32_t i = 0; i < all->count; i++) {
@@ -335,6 +344,7 @@ add_mask(const struct operands *all, struct padding_state *out)
         const bool subtracted = all->node->op->kind == LEAT_OP_SUB && i == 1;
         if (margin == 0 && !x->of_masks) {
             offset = padding_offset_sum(offset, subtracted ? padding_offset_product(x->offset, minus_one) : x->offset);
+            spread += spread_of(x);
             continue;
         }
         if (margin == 0 || masked++ > 0 || subtracted) {
@@ -348,6 +358,7 @@ add_mask(const struct operands *all, struct padding_state *out)
     }
     if (masked > 0) {
         out->offset = offset;
+        out->margin -= spread;
     }
 }
 

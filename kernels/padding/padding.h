@@ -44,7 +44,7 @@ struct padding_state {
     uint32_t resting; /* of 8-bit numbers; bit d: the tail along d is the zero point `rest` */
     double rest;
     uint32_t masked; /* bit d: the tail along d is `margin` less than some element below n of the same row */
-    double margin;
+    double margin;   /* what the graph adds to some positions alone is off it */
     uint32_t masks;  /* bit i: `masked` because of input i */
     struct padding_offset offset; /* of that element, or where nothing is masked, of all */
     bool of_masks;   /* made of masks and constants alone */

@@ -172,6 +172,15 @@ two_masks(struct builder *b)
     attend(b, "twice");
 }
 
+/* Constants that are folded from the length. */
+static void
+length_of_ids(struct builder *b)
+{
+    whole(b, "ends", &one, 1);
+    node(b, "Shape", "ids", "shape");
+    builder_int(b, node(b, "Gather", "shape ends", "length"), "axis", 0);
+}
+
 static void
 causal(struct builder *b)
 {
@@ -190,6 +199,50 @@ causal(struct builder *b)
     node(b, "Mul", "later_float excluded", "bias");
     node(b, "Add", "scores bias", "masked");
     attend(b, "masked");
+}
+
+/* Positions later than the query's alone keep their scores: of the last one that counts, none. */
+static void
+later_ones_chosen(struct builder *b)
+{
+    causal(b);
+    scalar(b, "lowered", -10000);
+    node(b, "Where", "later scores lowered", "chosen");
+    scalar(b, "one", 1);
+    node(b, "Sub", "one keys", "inverse");
+    node(b, "Mul", "inverse lowered", "penalties");
+    node(b, "Add", "chosen penalties", "lower");
+    builder_int(b, node(b, "Softmax", "lower", "shares"), "axis", 2);
+    node(b, "MatMul", "shares x", "z");
+    b->graph.output[0]->name = b->graph.node[b->graph.n_node - 1]->output[0];
+}
+
+/* What is added to later positions comes near to the mask only in all. */
+static void
+raised_twice(struct builder *b, float raised)
+{
+    const float eight[8] = {0, 0, 0, 0, raised, raised, raised, raised};
+
+    length_of_ids(b);
+    whole(b, "from", &zero, 1);
+    builder_constant(b, "eight", 1, eight, DIMS(8));
+    node(b, "Slice", "eight from length", "later");
+    add_mask(b, -2000);
+    node(b, "Add", "masked later", "higher");
+    node(b, "Add", "higher later", "highest");
+    attend(b, "highest");
+}
+
+static void
+raised_twice_too_far(struct builder *b)
+{
+    raised_twice(b, 900);
+}
+
+static void
+raised_twice_a_little(struct builder *b)
+{
+    raised_twice(b, 100);
 }
 
 static void
@@ -483,15 +536,6 @@ in_order(struct builder *b)
     builder_int(b, node(b, "Hardmax", "x", "highest"), "axis", 2);
     builder_int(b, node(b, "ArgMax", "highest", "which"), "axis", 2);
     builder_int(b, node(b, "Cast", "which", "y"), "to", 1);
-}
-
-/* Constants that are folded from the length. */
-static void
-length_of_ids(struct builder *b)
-{
-    whole(b, "ends", &one, 1);
-    node(b, "Shape", "ids", "shape");
-    builder_int(b, node(b, "Gather", "shape ends", "length"), "axis", 0);
 }
 
 static void
@@ -1730,5 +1774,8 @@ const struct padded_model padded_models[] = {
     {"choice of unknown scores", choice_of_unknown, "'weights'", USUAL},
     {"clipped far off", clipped_far_off, NULL, USUAL},
     {"root of what is clipped", root_of_clipped, "'y'", USUAL},
+    {"later ones chosen", later_ones_chosen, "'shares'", USUAL},
+    {"raised twice, too far", raised_twice_too_far, "'weights'", USUAL},
+    {"raised twice, a little", raised_twice_a_little, NULL, USUAL},
 };
 const size_t padded_model_count = LEAT_COUNT_OF(padded_models);
