@@ -32,6 +32,8 @@ static const char measures[] =
     "           LEAT_BENCH_PYTHON names the Python that has the package onnxruntime, else it is /usr/bin/python3.\n"
     "           Indices into tables are drawn anew before each run, the first one too, theirs the same as ours: a service\n"
     "           meets other rows in each query, and those of one input would soon all be in the caches.\n"
+    "           A plan for one item is warmed up as the daemon does it, on zeros and indices that are drawn elsewhere, up to\n"
+    "           eight times where a run takes a millisecond at most; that is part of loading. Theirs is not.\n"
     "           First runs are also told beside runs that follow a pause of 20 ms: their core did something else meanwhile,\n"
     "           too, and its caches are not as full of the model as in runs that follow one another.\n"
     "           Beside the spread: in how many of our runs the core was theirs alone, and the spread of those, where they are\n"
@@ -46,6 +48,8 @@ static const char measures[] =
 
 enum { RUNS_MAX = 2000, RUNS_LEAST = 500, SYMBOLS_MAX = 4, TURNS = 200, GATHERED = 8, QUIET_PART = 20, QUIET_LEAST = 200 };
 enum { PAUSES = 25, PAUSES_LEAST = 3, PAUSE_NS = 20000000 };
+enum { WARM_DRAWS = 8, WARM_RUN_NS = 1000000 }; /* the daemon's */
+#define WARM_FIRST (UINT64_C(1) << 32) /* index that is drawn to warm up; those of measured runs are from 0 on */
 static const uint64_t longest_ns = 30000000000; /* that runs enough for a p99 may take */
 
 /* What else is measured of a network, once. */
@@ -172,32 +176,6 @@ run(struct subject *s, struct leat_team *team)
     return leat_monotonic_ns() - start_ns;
 }
 
-/* From the file to a plan for teams of 1..threads. */
-static void
-load(const struct network *network, uint32_t items, uint32_t threads, struct subject *s, struct life *ret_life)
-{
-    const struct leat_plan_options options = {.items = items, .team_sizes = &threads, .team_size_count = 1};
-    const uint64_t start_ns = leat_monotonic_ns();
-
-    *s = (struct subject){.segment = {.items = items}};
-    import_file(network, s);
-    const uint64_t imported_ns = leat_monotonic_ns();
-    LEAT_MUST(leat_graph_optimise(s->graph, UINT64_MAX) == LEAT_OK);
-    const uint64_t passed_ns = leat_monotonic_ns();
-    LEAT_MUST(leat_backend_cpu.model_load(&s->source, &s->model) == LEAT_OK);
-    leat_graph_destroy(s->graph);
-    const uint64_t loaded_ns = leat_monotonic_ns();
-    LEAT_MUST(leat_backend_cpu.plan_build(s->model, &options, &s->plan) == LEAT_OK);
-    s->scratch = allocate(leat_backend_cpu.plan_scratch_bytes(s->plan)); /* as a worker gets it */
-    make_tensors(s);
-    /* On zeros, as the daemon does with its smallest plans. */
-    ret_life->zeros_ns = items == 1 ? (double)run(s, NULL) : 0;
-    ret_life->load_ns = (double)(leat_monotonic_ns() - start_ns);
-    ret_life->import_ns = (double)(imported_ns - start_ns);
-    ret_life->passes_ns = (double)(passed_ns - imported_ns);
-    ret_life->model_ns = (double)(loaded_ns - passed_ns);
-}
-
 static size_t
 elements(const struct subject *s, uint32_t t)
 {
@@ -216,6 +194,50 @@ draw(const struct network *network, struct subject *s)
             ((int64_t *)s->tensors[t])[i] = (int64_t)((x >> 32) % (uint64_t)network->ends[t]);
         }
     }
+}
+
+/*
+ * As the daemon does with its smallest plan: on zeros, and indices from whole tables, some times over where there are any and a
+ * run is short. They are other ones than in the runs that are measured.
+ */
+static uint64_t
+warm_up(const struct network *network, struct subject *s)
+{
+    uint64_t took_ns = 0, run_ns = 0;
+
+    s->drawn = WARM_FIRST;
+    for (uint32_t n = 0; n < WARM_DRAWS && run_ns <= WARM_RUN_NS && (n == 0 || s->drawn > WARM_FIRST); n++) {
+        draw(network, s);
+        run_ns = run(s, NULL);
+        took_ns += run_ns;
+    }
+    s->drawn = 0;
+    return took_ns;
+}
+
+/* From the file to a plan for teams of 1..threads. */
+static void
+load(const struct network *network, uint32_t items, uint32_t threads, struct subject *s, struct life *ret_life)
+{
+    const struct leat_plan_options options = {.items = items, .team_sizes = &threads, .team_size_count = 1};
+    const uint64_t start_ns = leat_monotonic_ns();
+
+    *s = (struct subject){.segment = {.items = items}};
+    import_file(network, s);
+    const uint64_t imported_ns = leat_monotonic_ns();
+    LEAT_MUST(leat_graph_optimise(s->graph, UINT64_MAX) == LEAT_OK);
+    const uint64_t passed_ns = leat_monotonic_ns();
+    LEAT_MUST(leat_backend_cpu.model_load(&s->source, &s->model) == LEAT_OK);
+    leat_graph_destroy(s->graph);
+    const uint64_t loaded_ns = leat_monotonic_ns();
+    LEAT_MUST(leat_backend_cpu.plan_build(s->model, &options, &s->plan) == LEAT_OK);
+    s->scratch = allocate(leat_backend_cpu.plan_scratch_bytes(s->plan)); /* as a worker gets it */
+    make_tensors(s);
+    ret_life->zeros_ns = items == 1 ? (double)warm_up(network, s) : 0;
+    ret_life->load_ns = (double)(leat_monotonic_ns() - start_ns);
+    ret_life->import_ns = (double)(imported_ns - start_ns);
+    ret_life->passes_ns = (double)(passed_ns - imported_ns);
+    ret_life->model_ns = (double)(loaded_ns - passed_ns);
 }
 
 static void
@@ -491,7 +513,7 @@ static const struct figure {
     {spread, "p99/p50", "x", true, true, 1.1},    {memory_mib, "memory", "MiB", true, false, 1},
     {import_ms, "of load: import", "ms", false, false, 0}, {passes_ms, "of load: passes", "ms", false, false, 0},
     {model_ms, "of load: model", "ms", false, false, 0},   {plan_ms, "of load: plan", "ms", false, false, 0},
-    {zeros_ms, "of load: run on zeros", "ms", false, false, 0},
+    {zeros_ms, "of load: warm-up", "ms", false, false, 0},
 };
 
 static void
