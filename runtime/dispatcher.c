@@ -1587,11 +1587,12 @@ end_batch(struct leat_dispatcher *dispatcher, struct leat_application *app, uint
 {
     struct worker_record *record = &dispatcher->records[worker_index];
     const bool whole = done->queries > done->expired && done->failed == 0;
+    const uint64_t waited_ns = batch->arrived_ns + done->paused_ns; /* it may have ended behind the time of this round */
     const struct leat_instance_batch ended = {
         .run_ns = done->exec_ns,
         .profiled_ns =
             whole ? leat_profile_mean(&app->instances.measured[batch->variant][done->shape.worker_class], done->items) : 0,
-        .response_ns = dispatcher->now_ns - batch->arrived_ns - done->paused_ns,
+        .response_ns = dispatcher->now_ns > waited_ns ? dispatcher->now_ns - waited_ns : 0,
         .items = done->items,
     };
     leat_instance_end(&leat_instances_of(&app->instances, worker_index)[batch->variant], &record->shared,
