@@ -780,8 +780,7 @@ may_start(struct leat_offline *offline)
         leat_offline_gauge_sample(gauge, offline->daemon, now_ns);
         offline->sampled_ns = now_ns;
     }
-    /* Of what comes at random some second is above by chance; and once a load has ended, what it was is no matter. */
-    const bool above = gauge->utilisation_ppm > offline->utilisation_ppm && gauge->lasting_ppm > offline->utilisation_ppm;
+    const bool above = leat_offline_gauge_is_above(gauge, offline->utilisation_ppm);
     const enum hold hold = !gauge->known || above ? HOLD_UTILISATION : gauge->slow ? HOLD_LATENCY : HOLD_NONE;
     lock(offline);
     offline->hold = hold;

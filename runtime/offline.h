@@ -6,7 +6,7 @@
  *          at a time, one job after the other in the order in which they came; a job that has to wait lets the next one run.
  * Source   F. Romero et al., "INFaaS: Automated Model-less Inference Serving", ATC 2021, section 4: offline queries are held
  *          while utilisation is above 40 % or latency above its profile. Utilisation here is the share of the workers' time that
- *          online queries took, over the last second and over the last ten: both are above while a job is held. Latency is
+ *          online queries took: while a job is held that is above over the last ten seconds, and above half as much over the last one. Latency is
  *          judged by the states of instances (sched/instance.h) of the applications that were asked in the last ten, where
  *          they answer online queries. Whoever is held takes back what waits.
  * Durable  A job is in the registry before it is acknowledged; which items are done the output folder says

@@ -45,12 +45,17 @@ look_at(struct leat_offline_gauge *gauge, const struct leat_application *app, co
                                   is_slow(app, owners));
 }
 
-/* Over the last samples, as many as there are. */
+/* Over so long, however often it looked, or as far as samples go back. */
 static uint32_t
-utilisation_over(const struct leat_offline_gauge *gauge, uint32_t samples)
+utilisation_over(const struct leat_offline_gauge *gauge, uint64_t window_ns)
 {
-    const uint32_t room = LEAT_OFFLINE_LASTING + 1, back = samples < gauge->count - 1 ? samples : gauge->count - 1;
-    const uint32_t oldest = (gauge->newest + room - back) % room;
+    const uint32_t room = LEAT_OFFLINE_LASTING + 1;
+    const uint64_t now_ns = gauge->samples[gauge->newest].at_ns;
+    uint32_t oldest = gauge->newest;
+
+    for (uint32_t back = 1; back < gauge->count && now_ns - gauge->samples[oldest].at_ns < window_ns; back++) {
+        oldest = (gauge->newest + room - back) % room;
+    }
     const uint64_t busy_ns = gauge->busy_ns - gauge->samples[oldest].busy_ns;
     const uint64_t awake_ns = gauge->awake_ns - gauge->samples[oldest].awake_ns;
 
@@ -80,8 +85,14 @@ leat_offline_gauge_sample(struct leat_offline_gauge *gauge, struct leat_daemon *
     gauge->samples[gauge->newest].busy_ns = gauge->busy_ns;
     gauge->samples[gauge->newest].awake_ns = gauge->awake_ns;
     gauge->known = gauge->count > 1;
-    gauge->utilisation_ppm = utilisation_over(gauge, LEAT_OFFLINE_SAMPLES);
-    gauge->lasting_ppm = utilisation_over(gauge, LEAT_OFFLINE_LASTING);
+    gauge->utilisation_ppm = utilisation_over(gauge, LEAT_OFFLINE_SAMPLES * LEAT_OFFLINE_SAMPLE_NS);
+    gauge->lasting_ppm = utilisation_over(gauge, LEAT_OFFLINE_LASTING * LEAT_OFFLINE_SAMPLE_NS);
+}
+
+bool
+leat_offline_gauge_is_above(const struct leat_offline_gauge *gauge, uint32_t limit_ppm)
+{
+    return gauge->lasting_ppm > limit_ppm && gauge->utilisation_ppm > limit_ppm / 2;
 }
 
 void

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     Utilisation is the share of the workers' time that applications' online queries took over the last second, and
- *          over the last ten, whatever was before and whoever comes, goes or is replaced; instances out of order count while
+ *          over the last ten, however seldom somebody looks, whatever was before and whoever comes, goes or is replaced; instances out of order count while
  *          somebody asks for them.
  * Method   Applications made by hand, on a clock that the test has; a second sum beside the gauge's.
  */
@@ -130,6 +130,35 @@ test_parked(void)
     EXPECT(is_about(1000000 / (LEAT_OFFLINE_SAMPLES - 1 + WORKERS)));
 }
 
+/* A second is one however seldom somebody looks; and what is above the limit. */
+static void
+test_seldom_and_above(void)
+{
+    leat_offline_gauge_restart(&gauge);
+    for (uint32_t s = 0; s < 30; s++) {
+        now_ns += 4 * LEAT_OFFLINE_SAMPLE_NS;
+        sample(); /* half a second later */
+    }
+    work(0, WORKERS * LEAT_OFFLINE_SAMPLE_NS);
+    for (uint32_t s = 0; s < 21; s++) {
+        EXPECT(is_about(s == 0 || s > 2 ? 0 : 100000));
+        EXPECT(gauge.lasting_ppm <= 10000 && (s > 0 && s <= 20 ? gauge.lasting_ppm >= 9990 : gauge.lasting_ppm == 0));
+        now_ns += 4 * LEAT_OFFLINE_SAMPLE_NS;
+        sample();
+    }
+    EXPECT(gauge.lasting_ppm == 0);
+
+    static const struct {
+        uint32_t second_ppm, lasting_ppm;
+        bool above;
+    } cases[] = {{0, 0, false},           {1000000, 400000, false}, {1000000, 400001, true}, {200001, 400001, true},
+                 {200000, 400001, false}, {0, 1000000, false},      {450000, 450000, true},  {1000000, 0, false}};
+    for (size_t c = 0; c < LEAT_COUNT_OF(cases); c++) {
+        const struct leat_offline_gauge seen = {.utilisation_ppm = cases[c].second_ppm, .lasting_ppm = cases[c].lasting_ppm};
+        EXPECT(leat_offline_gauge_is_above(&seen, 400000) == cases[c].above);
+    }
+}
+
 static void
 set_state(uint32_t id, uint32_t place, enum leat_instance_state state)
 {
@@ -214,6 +243,7 @@ main(void)
     }
     test_utilisation();
     test_parked();
+    test_seldom_and_above();
     test_states();
     test_own();
     for (uint32_t id = 0; id < APPS; id++) {
