@@ -151,9 +151,11 @@ keep(const struct leat_offline *offline, const struct leat_registry_job *kept)
 static const char *
 state_text(const struct leat_offline *offline, const struct job *job)
 {
-    return job->kept.state == LEAT_REGISTRY_JOB_DONE        ? "done"
+    const bool runs = offline->running == job; /* until it has let go of its folders */
+
+    return job->kept.state == LEAT_REGISTRY_JOB_DONE && !runs ? "done"
            : job->kept.state == LEAT_REGISTRY_JOB_CANCELLED ? "cancelled"
-           : offline->running != job                        ? "waiting"
+           : !runs                                          ? "waiting"
            : offline->hold != HOLD_NONE                     ? "held"
                                                             : "running";
 }
@@ -405,9 +407,11 @@ leat_offline_resume(struct leat_offline *offline, const struct leat_registry_job
         status = take_folders(offline, &kept, input_fd, output_fd, &folders);
     }
     if (status == LEAT_OK) {
+        const bool other = folders.output.device != kept.output_device || folders.output.inode != kept.output_inode;
         note_folders(&folders, &kept);
         kept.state = LEAT_REGISTRY_JOB_ACTIVE;
-        status = keep(offline, &kept);
+        status = other ? leat_offline_check_names(&folders) : LEAT_OK; /* in its own it has files */
+        status = status == LEAT_OK ? keep(offline, &kept) : status;
         if (status != LEAT_OK) {
             leat_offline_folder_close(&folders.input);
             leat_offline_folder_close(&folders.output);
@@ -493,8 +497,9 @@ leat_offline_cancel(struct leat_offline *offline, uint64_t id, json_t **ret_job)
         lock(offline);
         job->trouble[0] = '\0';
         const bool runs = offline->running == job; /* then its end does the rest */
-        struct leat_offline_folders folders = job->folders;
-        if (!runs) { /* who runs it reads them without the lock */
+        struct leat_offline_folders folders = {.input = {.fd = -1}, .output = {.fd = -1}};
+        if (!runs) { /* else they are the thread's, which opens them without the lock */
+            folders = job->folders;
             job->folders.input.fd = job->folders.output.fd = -1;
         }
         *ret_job = describe(offline, job);

@@ -53,7 +53,7 @@ void leat_offline_folder_close(struct leat_offline_folder *folder); /* what is n
 /* Until it is closed it is nobody else's for answers. LEAT_ERR_BUSY. */
 LEAT_MUST_CHECK enum leat_status leat_offline_folder_lock(const struct leat_offline_folder *folder);
 
-/* Before a new job has its folders: LEAT_ERR_EXISTS where there is something that has the name of what it would make. */
+/* Before a job has an output folder that is new to it: LEAT_ERR_EXISTS where there is something that has the name of what it would make. */
 LEAT_MUST_CHECK enum leat_status leat_offline_check_names(const struct leat_offline_folders *folders);
 
 /* Can answers be written there? Makes a file, and removes it. */

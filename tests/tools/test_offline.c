@@ -308,6 +308,17 @@ test_cancel_resume_and_restart(void)
     EXPECT(run("show", id, "--wait", NULL) == 1);
     expect_text("state", "cancelled");
     EXPECT(!is_answered(output, count - 1));
+
+    /* Another folder may have what has the name of what it would make there. */
+    char report[64];
+    EXPECT(mkdir(path_of("resumed-out"), 0700) == 0);
+    (void)snprintf(report, sizeof(report), "/resumed-out/leat-offline-%llu.failed.jsonl", (unsigned long long)id);
+    fake_root_write(&leatd.root, report, "of another job");
+    EXPECT(run("resume", id, "--output", path_of("resumed-out")) == 3);
+    expect_refusal(3, "of another job with the number");
+    EXPECT(unlink(path_of(report + 1)) == 0 && run("show", id, NULL, NULL) == 0);
+    expect_text("state", "cancelled");
+
     EXPECT(run("resume", id, NULL, NULL) == 0);
     while (!is_answered(output, count / 2)) {
     }
