@@ -22,6 +22,10 @@ if(LEAT_SANITIZE)
   # For folders that compute: what a sanitizer adds costs several times as much where nothing is optimised.
   set(LEAT_SANITIZED_OPTIMISE $<$<CONFIG:Debug>:-O1>)
 endif()
+option(LEAT_ALL_ROUNDS "Tests take all of their random rounds with a sanitizer, too" OFF)
+if(LEAT_ALL_ROUNDS)
+  target_compile_definitions(leat_flags INTERFACE LEAT_ALL_ROUNDS)
+endif()
 if(LEAT_SANITIZE MATCHES "thread")
   # GCC 12 inlines fixed-size memcpy behind TSan's back, and with it a racy ring passes.
   # TSan does not model fences either: ipc/doorbell.h uses seq_cst accesses instead of them.

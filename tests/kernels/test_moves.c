@@ -15,7 +15,7 @@
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
 
-enum { ROUNDS = 60, TEAM = 2 };
+enum { ROUNDS = LEAT_TEST_ROUNDS(60), TEAM = 2 };
 
 static uint64_t random_state;
 

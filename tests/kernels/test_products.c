@@ -15,7 +15,7 @@
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
 
-enum { ROUNDS = 80, LARGE_ROUNDS = 24, TEAM = 2 };
+enum { ROUNDS = LEAT_TEST_ROUNDS(80), LARGE_ROUNDS = LEAT_TEST_ROUNDS(24), TEAM = 2 };
 
 static uint64_t random_state;
 static struct builder b;

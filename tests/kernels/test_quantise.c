@@ -20,7 +20,7 @@
 #include "tests/kernels/model_builder.h"
 #include "tests/leat_test.h"
 
-enum { ROUNDS = 300, CHANNELS_MAX = 48, IMAGE_MAX = 9 };
+enum { ROUNDS = LEAT_TEST_ROUNDS(300), CHANNELS_MAX = 48, IMAGE_MAX = 9 };
 
 struct layer {
     bool product;    /* else a convolution */

@@ -14,7 +14,7 @@
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
 
-enum { ROUNDS = 150, LARGE_ROUNDS = 6, TEAM = 3, OUTPUTS = 3 };
+enum { ROUNDS = LEAT_TEST_ROUNDS(150), LARGE_ROUNDS = 6, TEAM = 3, OUTPUTS = 3 };
 
 static uint64_t random_state;
 

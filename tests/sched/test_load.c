@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-enum { WORLDS = 300, CALLS = 3000, BUCKETS = LEAT_LOAD_BUCKETS };
+enum { WORLDS = LEAT_TEST_ROUNDS(300), CALLS = 3000, BUCKETS = LEAT_LOAD_BUCKETS };
 
 static uint64_t random_state;
 

@@ -9,7 +9,7 @@
 #include "sched/lap.h"
 #include "tests/sched/route_worlds.h"
 
-enum { ROUNDS = 60000, LARGE_ROUNDS = 100 };
+enum { ROUNDS = LEAT_TEST_ROUNDS(60000), LARGE_ROUNDS = 100 };
 #define IMPOSSIBLE (INT64_MAX / 4)
 
 static void *state;

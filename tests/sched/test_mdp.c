@@ -416,7 +416,7 @@ dense_row(struct leat_mdp *mdp, uint32_t n, uint32_t bin, struct leat_mdp_action
 static void
 test_transitions(void)
 {
-    enum { PROBLEMS = 150 };
+    enum { PROBLEMS = LEAT_TEST_ROUNDS(150) };
     static double expected[SMALL_TARGETS], row[SMALL_TARGETS];
     for (uint32_t i = 0; i < PROBLEMS; i++) {
         struct leat_mdp_action actions[SMALL_VARIANTS * SMALL_QUEUE + 2];
@@ -637,7 +637,7 @@ check_value(const struct dense *dense, const struct leat_mdp_action *policy, con
 static void
 test_paper_small(void)
 {
-    enum { PROBLEMS = 120 };
+    enum { PROBLEMS = LEAT_TEST_ROUNDS(120) };
     for (uint32_t i = 0; i < PROBLEMS; i++) {
         struct small small;
         struct dense dense;
@@ -655,7 +655,7 @@ test_paper_small(void)
     }
 }
 
-/* The paper's text task; without the optimiser a smaller one. */
+/* The paper's text task; a smaller one without the optimiser or with a sanitizer. */
 static void
 test_paper_text(void)
 {
@@ -663,7 +663,7 @@ test_paper_text(void)
     struct dense dense;
     ramsis_read("text", &task);
     struct leat_mdp_problem problem = ramsis_problem(&task, 1200);
-#ifndef __OPTIMIZE__
+#if !defined(__OPTIMIZE__) || LEAT_TEST_SHARE > 1
     problem.queue_max = 10;
     problem.slack_bins = 25;
     problem.worker_count = 10;
@@ -728,7 +728,7 @@ next_policy(const struct dense *dense, uint32_t *choice)
 static void
 test_gain_small(void)
 {
-    enum { PROBLEMS = 60, POLICIES_MAX = 3000 };
+    enum { PROBLEMS = LEAT_TEST_ROUNDS(60), POLICIES_MAX = 3000 };
     uint32_t tried = 0;
     while (tried < PROBLEMS) {
         struct small small;

@@ -10,7 +10,7 @@
 
 #include "base/align.h"
 
-enum { WORKERS = 6, QUERIES = 12, VARIANTS = 3, ROUNDS = 100000 };
+enum { WORKERS = 6, QUERIES = 12, VARIANTS = 3, ROUNDS = LEAT_TEST_ROUNDS(100000) };
 
 static uint64_t random_state;
 

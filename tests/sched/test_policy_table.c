@@ -13,7 +13,7 @@
 #include "sched/policy_table.h"
 #include "tests/leat_test.h"
 
-enum { BLOCK_BYTES = 4 << 20, ROUNDS = 300, LOOKUPS = 400, QUERIES = 24, SELECTIONS = 60000 };
+enum { BLOCK_BYTES = 4 << 20, ROUNDS = 300, LOOKUPS = 400, QUERIES = 24, SELECTIONS = LEAT_TEST_ROUNDS(60000) };
 
 static uint64_t random_state;
 static _Alignas(64) uint8_t block[BLOCK_BYTES], copy[BLOCK_BYTES];

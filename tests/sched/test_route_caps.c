@@ -12,7 +12,7 @@
 #include "sched/route_caps.h"
 #include "tests/leat_test.h"
 
-enum { CLASSES = 3, WORKERS = 6, QUERIES = 40, ROUNDS = 2000 };
+enum { CLASSES = 3, WORKERS = 6, QUERIES = 40, ROUNDS = LEAT_TEST_ROUNDS(2000) };
 
 static uint64_t random_state;
 static struct leat_route_view view;

@@ -7,7 +7,7 @@
 #include "sched/threshold.h"
 #include "tests/sched/route_worlds.h"
 
-enum { ROUNDS = 60000, ROUTERS_MAX = 16 };
+enum { ROUNDS = LEAT_TEST_ROUNDS(60000), ROUTERS_MAX = 16 };
 
 static uint64_t
 wait_ns(const struct world *world, uint32_t w)

@@ -237,7 +237,7 @@ test_against_all_choices(void)
 {
     uint32_t whole = 0, partial = 0, none = 0;
 
-    for (uint32_t round = 0; round < 600; round++) {
+    for (uint32_t round = 0; round < LEAT_TEST_ROUNDS(600); round++) {
         struct leat_joint_box box = {.class_count = 1 + below(round % 4 == 0 ? 3 : 2)};
         struct leat_joint_application applications[APPLICATIONS_MAX];
         struct leat_joint_answer answers[APPLICATIONS_MAX];
@@ -277,7 +277,7 @@ test_against_all_choices(void)
                said == worth.price);
     }
     (void)printf("%u applications carried, %u in part, %u not\n", whole, partial, none);
-    EXPECT(whole > 100 && partial > 100 && none > 50);
+    EXPECT(whole > LEAT_TEST_ROUNDS(100) && partial > LEAT_TEST_ROUNDS(100) && none > LEAT_TEST_ROUNDS(50));
 }
 
 /* The objective itself is in time, one nanosecond less is not. */

@@ -16,7 +16,7 @@
 #include "sched/policy_table.h"
 #include "sched/select.h"
 
-enum { QUERIES = 12, VARIANTS = 4, CLASSES = 2, ITEMS = 24, ROUNDS = 40000, SITUATIONS = 4 };
+enum { QUERIES = 12, VARIANTS = 4, CLASSES = 2, ITEMS = 24, ROUNDS = LEAT_TEST_ROUNDS(40000), SITUATIONS = 4 };
 
 static uint64_t random_state;
 static uint32_t predictions; /* asked for */

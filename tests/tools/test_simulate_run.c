@@ -97,7 +97,7 @@ test_one_class(void)
     static uint64_t responses_ns[QUERIES_MAX];
     uint32_t compared[3] = {0};
 
-    for (int round = 0; round < 400; round++) {
+    for (int round = 0; round < LEAT_TEST_ROUNDS(400); round++) {
         const int kind = round % 3;
         struct simulate_table table = random_table(1, kind == AT_WORKERS ? 1 : 1 + (uint32_t)below(20), 0.9, 1);
         struct simulate_workload workload =
@@ -117,7 +117,8 @@ test_one_class(void)
         }
         free_case(&table, &workload);
     }
-    EXPECT(compared[CENTRAL] > 100 && compared[AT_WORKERS] > 60 && compared[IN_TURN] > 60);
+    EXPECT(compared[CENTRAL] > LEAT_TEST_ROUNDS(100) && compared[AT_WORKERS] > LEAT_TEST_ROUNDS(40) &&
+           compared[IN_TURN] > LEAT_TEST_ROUNDS(40));
 }
 
 /* ---- All routers: a second simulator ----------------------------------------------------------- */
@@ -439,7 +440,7 @@ test_all_routers(void)
     const struct leat_router *router;
 
     for (size_t r = 0; (router = leat_router_at(r)) != NULL; r++) {
-        for (int round = 0; round < 40; round++) {
+        for (int round = 0; round < LEAT_TEST_ROUNDS(40); round++) {
             struct simulate_table table;
             struct simulate_workload workload;
             struct simulate_options options = random_case(&table, &workload, 300);
@@ -516,7 +517,7 @@ test_stop_early(void)
 {
     uint32_t stopped = 0, total = 0;
 
-    for (int round = 0; round < 120; round++) {
+    for (int round = 0; round < LEAT_TEST_ROUNDS(120); round++) {
         struct simulate_table table;
         struct simulate_workload workload;
         struct simulate_options options = random_case(&table, &workload, round % 10 == 0 ? 3000 : 600);

@@ -265,7 +265,7 @@ test_oracle(void)
 {
     uint32_t zeros = 0;
 
-    for (int round = 0; round < 1500; round++) {
+    for (int round = 0; round < LEAT_TEST_ROUNDS(1500); round++) {
         struct simulate_table table = random_table(1 + (uint32_t)below(4), 2, 0.2, below(2) == 0 ? 1 : 500000);
         struct simulate_workload workload = random_workload(&table, 1 + (uint32_t)below(40), ARRIVALS_CONSTANT);
         const struct leat_pool_mix mix = random_mix(table.class_count, 3);
@@ -276,7 +276,7 @@ test_oracle(void)
         zeros += qps == 0;
         free_case(&table, &workload);
     }
-    EXPECT(zeros > 50 && zeros < 750);
+    EXPECT(zeros > LEAT_TEST_ROUNDS(1500) / 30 && zeros < LEAT_TEST_ROUNDS(1500) / 2);
 }
 
 static void

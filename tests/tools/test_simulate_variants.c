@@ -17,7 +17,7 @@
 #include "sched/load.h"
 #include "tests/leat_test.h"
 
-enum { QUERIES = 6000, DECISIONS = QUERIES, WORKERS = 7, VARIANTS = 4, ROUNDS = 4000 };
+enum { QUERIES = 6000, DECISIONS = QUERIES, WORKERS = 7, VARIANTS = 4, ROUNDS = LEAT_TEST_ROUNDS(4000) };
 
 #define STEP_NS UINT64_C(1953125) /* 1/512 s */
 
@@ -406,8 +406,11 @@ naive_decide(void)
             in_time[q % stride] = in_time[q % stride] || (!naive.queries[q].gone && !naive_is_last(q));
         }
         for (uint32_t q = 0; q < naive.arrived && count < LEAT_SCHED_PENDING_MAX; q++) {
+            if (naive.queries[q].gone) {
+                continue;
+            }
             const bool last = naive_is_last(q);
-            if (!naive.queries[q].gone && (!last || (idle > 0 && !in_time[q % stride]))) {
+            if (!last || (idle > 0 && !in_time[q % stride])) {
                 shown[count++] = (struct leat_sched_query){.arrival_ns = naive.queries[q].arrival_ns,
                                                            .deadline_ns =
                                                                last ? LEAT_NO_DEADLINE : naive.queries[q].deadline_ns,
@@ -633,8 +636,8 @@ test_against_naive(void)
     (void)printf("of %d runs with late %llu, expired %llu, refused %llu, waiting %llu, aborted %llu, batches %llu\n",
                  ROUNDS, (unsigned long long)late, (unsigned long long)expired, (unsigned long long)rejected,
                  (unsigned long long)waiting, (unsigned long long)aborted, (unsigned long long)batched);
-    EXPECT(late > ROUNDS / 5 && expired > ROUNDS / 25 && rejected > ROUNDS / 20 && waiting > ROUNDS / 10);
-    EXPECT(aborted > ROUNDS / 100 && batched > ROUNDS / 5);
+    EXPECT(late > ROUNDS / 8 && expired > ROUNDS / 50 && rejected > ROUNDS / 20 && waiting > ROUNDS / 10);
+    EXPECT(aborted > ROUNDS / 200 && batched > ROUNDS / 5);
 }
 
 /* More wait than are shown at once: what is dealt and what is central, all served late. */
