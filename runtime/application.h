@@ -169,6 +169,8 @@ struct leat_application {
     uint64_t jump_items; /* of those: as many waiting are LEAT_EVENT_JUMP; 0: none are */
     uint64_t queries_seen;      /* of the load, at the last evaluation */
     uint32_t asked_lately;      /* evaluations to go until it was not */
+    /* Of an offline batch its longest step's, by the variant that was decided on, lately; 0: none gave way yet. */
+    uint16_t step_permille[LEAT_SCHED_VARIANTS_MAX];
     struct leat_reserve reserve;
     _Atomic uint64_t reserve_ns; /* as it is kept. W: dispatcher  R: control, relaxed */
     struct leat_application_counters counters;

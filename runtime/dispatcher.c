@@ -26,7 +26,9 @@ enum {
     LOOK_AGAIN_NS = 1000000, /* what a router leaves for later though a worker has room is shown to it again */
     BESIDE_SHARE = 8,        /* a batch that is not online is to take at most this part of the tightest objective; an offline
                                 one, of the briefest query, too */
-    YIELDING_SHARE = 2,      /* the same, of one that gives way, whose longest step is about a tenth of it */
+    YIELDING_SHARE = 2,      /* the same, of one that gives way in short steps */
+    SHORT_PERMILLE = 125,    /* of a batch: a step that takes no more is short */
+    STEPS_KEPT = 4,          /* what a batch says of steps counts for this part */
     ASKED_LATELY = 10,       /* evaluations without an online query, after which an application is not being asked */
     OVERRUN_SHARE = 16,      /* a batch beyond its prediction is taken to go on for this part of it */
     NOBODY = UINT32_MAX, /* no variant */
@@ -989,6 +991,21 @@ may_yield(const struct leat_dispatcher *dispatcher, const struct leat_applicatio
     return true;
 }
 
+/* Whoever comes waits for a step at the worst. How long these are is known once batches have ended. */
+static bool
+has_short_steps(const struct leat_application *app, uint32_t variant)
+{
+    return app->step_permille[variant] > 0 && app->step_permille[variant] <= SHORT_PERMILLE;
+}
+
+static void
+learn_steps(struct leat_application *app, uint32_t variant, uint32_t step_permille)
+{
+    const uint32_t kept = app->step_permille[variant], seen = step_permille > 0 ? step_permille : 1;
+
+    app->step_permille[variant] = (uint16_t)(kept == 0 ? seen : ((STEPS_KEPT - 1) * kept + seen) / STEPS_KEPT);
+}
+
 /* The batch is the worker's, and no other is to be counted on before it. */
 static void
 note_yielding(struct leat_dispatcher *dispatcher, uint32_t worker_index, bool yielding)
@@ -1024,6 +1041,7 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
     const bool at_once = worker->dispatcher.batches == 0;
     const struct leat_query_entry *entries = &waiting->entries[waiting->head];
     const uint16_t *at = offer->at + selection.skip;
+    const uint32_t decided = selection.variant;
     uint32_t items = 0, length = 0;
 
     for (uint32_t i = 0; i < selection.queries; i++) {
@@ -1060,6 +1078,7 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
         .ready_ns = at_once ? leat_clock_now(&dispatcher->options.tables->clock) : 0,
         .application = app->id,
         .variant = (uint8_t)selection.variant,
+        .decided = (uint8_t)decided,
         .online = waiting == &app->waiting[LEAT_RANK_ONLINE],
         .class = record->class,
         .items = items,
@@ -1272,7 +1291,8 @@ carry_out(struct leat_dispatcher *dispatcher, struct leat_application *app, enum
         const uint64_t bound_ns = rank == LEAT_RANK_OFFLINE && dispatcher->briefest_ns < dispatcher->tightest_ns
                                       ? dispatcher->briefest_ns
                                       : dispatcher->tightest_ns;
-        selection.queries = leat_batch_within(&select, selection, bound_ns / (gives_way ? YIELDING_SHARE : BESIDE_SHARE));
+        const bool gives_way_soon = gives_way && has_short_steps(app, selection.variant);
+        selection.queries = leat_batch_within(&select, selection, bound_ns / (gives_way_soon ? YIELDING_SHARE : BESIDE_SHARE));
     }
     hand_over(dispatcher, app, list, &offer, worker_index, selection, gives_way);
     const bool alone = selection.queries == 1 && selection.skip == 0;
@@ -1652,6 +1672,9 @@ learn(struct leat_dispatcher *dispatcher, const struct lesson *lesson)
                      done->exec_ns);
     if (ran > 0 && done->failed == 0) {
         leat_profile_learn(&app->profiles[batch->variant][class], done->items, done->exec_ns);
+    }
+    if (LEAT_UNLIKELY(done->gave_way) && ran > 0 && done->failed == 0) {
+        learn_steps(app, batch->decided, done->step_permille);
     }
     if (LEAT_LIKELY(app->instances.all != NULL)) {
         end_batch(dispatcher, app, lesson->worker, batch, done);

@@ -96,6 +96,7 @@ pass_profiles_on(const struct leat_application *app, struct leat_application *su
     for (uint32_t v = 0; v < successor->variant_count + successor->shorter_count; v++) {
         for (uint32_t own = 0; own < app->variant_count + app->shorter_count && (successor->fresh >> v & 1) == 0; own++) {
             if (app->variants[own] == successor->variants[v]) {
+                successor->step_permille[v] = app->step_permille[own];
                 if (app->instances.all != NULL) {
                     leat_instances_pass_on(&app->instances, own, &successor->instances, v);
                 }

@@ -28,6 +28,7 @@ struct batch_record {
     uint64_t ready_ns;     /* by the clock, when a worker that had none could begin; 0: it had others */
     uint16_t application;
     uint8_t variant; /* within the application */
+    uint8_t decided; /* the same, or that of longer sequences which it is a part of */
     bool probe, online;
     bool slept; /* the worker, then */
     uint16_t class; /* of the worker, for predicted_ns */

@@ -36,6 +36,9 @@ struct leat_worker_run {
     uint64_t spin_budget_ns; /* adaptive */
     uint64_t team_spin_ns;   /* what the team was told last */
     bool yielding;           /* inside `yields` */
+    struct {
+        uint64_t began_ns, longest_ns;
+    } step; /* of the one that gives way: the one that it is at, and of those before */
     struct batch batch, yields; /* yields: the one that gives way */
 };
 
@@ -321,6 +324,21 @@ may_pass(const struct leat_worker_run *run)
            (atomic_load_explicit(&run->worker->shape, memory_order_relaxed) & ~LEAT_WORKER_PARKED) == run->shape;
 }
 
+static void
+end_step(struct leat_worker_run *run, uint64_t now_ns)
+{
+    const uint64_t took_ns = now_ns - run->step.began_ns;
+
+    run->step.longest_ns = took_ns > run->step.longest_ns ? took_ns : run->step.longest_ns;
+    run->step.began_ns = now_ns;
+}
+
+static uint16_t
+longest_step_permille(const struct leat_worker_run *run, uint64_t exec_ns)
+{
+    return (uint16_t)(run->step.longest_ns < exec_ns ? run->step.longest_ns * 1000 / exec_ns : 1000);
+}
+
 /* Between two steps of what gives way: runs what has come since. */
 static void
 give_way(void *context)
@@ -329,15 +347,17 @@ give_way(void *context)
     struct leat_worker *worker = run->worker;
     const struct leat_clock *clock = &worker->options.tables->clock;
 
+    const uint64_t begin_ns = leat_clock_now(clock), before_ns = run->yields.paused_ns;
+    end_step(run, begin_ns);
     if (LEAT_LIKELY(!may_pass(run))) {
         return;
     }
     leat_team_set_yield(run->team, NULL, NULL);
-    const uint64_t begin_ns = leat_clock_now(clock), before_ns = run->yields.paused_ns;
     do {
         run_next(run);
         run->yields.paused_ns = before_ns + leat_clock_now(clock) - begin_ns;
     } while (may_pass(run));
+    run->step.began_ns = begin_ns + run->yields.paused_ns - before_ns;
     atomic_store_explicit(&worker->statistics.pauses,
                           atomic_load_explicit(&worker->statistics.pauses, memory_order_relaxed) + 1, memory_order_relaxed);
     leat_team_set_yield(run->team, give_way, run);
@@ -373,6 +393,10 @@ run_batch(struct leat_worker_run *run, struct batch *batch, uint32_t count)
         const uint32_t items = fill_segments(run, batch, variant, kept);
         void *scratch = scratch_for(run, batch);
         const struct leat_plan *plan = plan_for(run, variant, items);
+        if (report.gave_way) {
+            run->step.began_ns = start_ns;
+            run->step.longest_ns = 0;
+        }
         set_yielding(run, batch, true);
         const enum leat_status status = variant->backend->plan_run(plan, batch->segments, kept, scratch, run->team);
         const uint64_t end_ns = leat_clock_now(&tables->clock), paused_ns = batch->paused_ns;
@@ -392,6 +416,10 @@ run_batch(struct leat_worker_run *run, struct batch *batch, uint32_t count)
         ring_clients(run, batch, kept);
         report.exec_ns = end_ns - start_ns - paused_ns;
         report.paused_ns = paused_ns;
+        if (report.gave_way) {
+            end_step(run, end_ns);
+            report.step_permille = longest_step_permille(run, report.exec_ns);
+        }
         report.items = items;
         atomic_store_explicit(&worker->statistics.busy_ns,
                               atomic_load_explicit(&worker->statistics.busy_ns, memory_order_relaxed) +

@@ -78,7 +78,8 @@ struct leat_done_cell {
     /* All of it ran well, and answers tell no sizes: what they could say is said here, and stages' queries have none. */
     bool tells_all;
     bool gave_way; /* it is the one that gives way, which others may have passed */
-    unsigned char pad[10];
+    uint16_t step_permille; /* of exec_ns its longest step took, where it gave way: so long did whoever came wait at the most */
+    unsigned char pad[8];
 };
 _Static_assert(sizeof(struct leat_done_cell) == LEAT_CACHE_LINE, "one report is one line");
 

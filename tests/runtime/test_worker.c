@@ -389,6 +389,61 @@ test_errands(uint64_t spin_ns)
     atomic_store_explicit(&tables.spin_ns, before_ns, memory_order_relaxed);
 }
 
+/* Steps of 10, 60 and 30 ns, and others that take 1000 and come between: by a clock that stands still else. */
+static _Atomic bool passed; /* relaxed on purpose */
+
+static enum leat_status
+run_steps(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch, struct leat_team *team)
+{
+    static const uint64_t steps_ns[] = {10, 60, 30};
+
+    (void)plan;
+    (void)count;
+    (void)scratch;
+    if (segments[0].items == 1) {
+        tables.clock.base_ns += 1000;
+        atomic_store_explicit(&passed, true, memory_order_relaxed);
+        return LEAT_OK;
+    }
+    for (size_t s = 0; s < LEAT_COUNT_OF(steps_ns); s++) {
+        tables.clock.base_ns += steps_ns[s];
+        do {
+            leat_team_yield(team);
+            (void)sched_yield();
+        } while (!atomic_load_explicit(&passed, memory_order_relaxed));
+    }
+    return LEAT_OK;
+}
+
+static void
+test_longest_step(void)
+{
+    static const struct leat_backend backend_of_steps = {
+        .abi = LEAT_BACKEND_ABI, .name = "steps", .yields = true, .plan_run = run_steps};
+    static const struct leat_variant variant_of_steps = {
+        .name = "steps", .index = 1, .backend = &backend_of_steps, .copies = &copy, .copy_count = 1, .items_max = 2};
+    static struct leat_bell dispatcher_bell; /* nobody sleeps at it */
+    const struct leat_worker_options options = {
+        .core_count = 1, .cores_max = 1, .tables = &tables, .dispatcher_bell = &dispatcher_bell, .dispatcher_event = -1};
+    const struct leat_clock clock = tables.clock;
+    struct leat_worker *worker;
+
+    if (clock.kind != LEAT_CLOCK_TSC) {
+        return; /* it cannot stand still */
+    }
+    tables.clock.mult = 0;
+    atomic_store_explicit(&tables.variants[1], (struct leat_variant *)(uintptr_t)&variant_of_steps, memory_order_relaxed);
+    EXPECT(leat_worker_create(&options, &worker) == LEAT_OK && leat_worker_start(worker) == LEAT_OK);
+    submit_items(worker, 2);
+    submit(worker);
+    EXPECT(await_report(worker).step_permille == 0);
+    const struct leat_done_cell done = await_report(worker);
+    EXPECT(done.gave_way && done.exec_ns == 100 && done.paused_ns == 1000 && done.step_permille == 600);
+    leat_worker_stop(worker);
+    leat_worker_destroy(worker);
+    tables.clock = clock;
+}
+
 /* Batches of next to no time end while the worker is told of shapes, sooner or later: two are under way, one or none. */
 static void
 test_last_of_a_shape(bool yielding)
@@ -526,6 +581,7 @@ main(void)
     test_last_of_a_shape(false);
     test_last_of_a_shape(true);
     test_yielding();
+    test_longest_step();
     atomic_store_explicit(&tables.variants[variant.index], &variant, memory_order_relaxed);
     const struct leat_worker_options options = {
         .core_count = 1, .cores_max = CORES_MAX, .tables = &tables, .dispatcher_bell = &dispatcher_bell, .dispatcher_event = -1};
