@@ -400,13 +400,18 @@ cpu_lower_layer_norm(struct cpu_builder *b)
     for (uint32_t i = 1; i < 2 + (uint32_t)shifted && status == LEAT_OK; i++) {
         status = cpu_plain(b, node->inputs[i], &args[i].tensor);
     }
+    const uint32_t dst = shifted ? 3 : 2;
+    args[dst].id = DNNL_ARG_DST;
+    if (status == LEAT_OK && cpu_layer_norm_runs_here()) {
+        status = cpu_new_tensor(b, &md, dnnl_memory_desc_get_size(&md), &args[dst].tensor);
+        status = status == LEAT_OK ? cpu_add_layer_norm(b, args, dst + 1, (size_t)dims[0], (size_t)width) : status;
+        return status == LEAT_OK ? set_viewed_output(b, args[dst].tensor) : status;
+    }
     if (status == LEAT_OK) {
         status = CPU_TRY(b, "layer normalisation",
                          dnnl_layer_normalization_forward_desc_init(&norm, dnnl_forward_inference, &md, NULL,
                                                                     leat_node_float(node, "epsilon", 1e-5f), flags));
     }
-    const uint32_t dst = shifted ? 3 : 2;
-    args[dst].id = DNNL_ARG_DST;
     if (status == LEAT_OK) {
         status = add_and_set(b, &norm, args, dst, dst + 1, &md);
     }

@@ -346,6 +346,10 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_broadcast(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_where(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_softmax(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_layer_norm(struct cpu_builder *b);
+/* Its step of our own, with AVX-512: args are x, the scale, the shift if there is one, and y; rows of `width` floats, at least one. */
+bool cpu_layer_norm_runs_here(void);
+LEAT_MUST_CHECK enum leat_status cpu_add_layer_norm(struct cpu_builder *b, const struct cpu_arg *args, uint32_t arg_count,
+                                                    size_t rows, size_t width);
 LEAT_MUST_CHECK enum leat_status cpu_lower_reduce(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_sum(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_greatest(struct cpu_builder *b);
@@ -361,7 +365,7 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_scale_tensor(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_dynamic_quantise(struct cpu_builder *b);
 /*
  * The node, a QLinearConv or QLinearMatMul, can be computed in whole numbers here: weights are constants in s8 about
- * 0, scales are constants, and the processor caps no sums of their products.
+ * 0, scales are constants, the processor caps no sums of their products, and none leaves 32 bits.
  */
 bool cpu_multiplies_whole(const struct leat_graph *graph, const struct leat_node *node);
 /* Such a one. */
