@@ -297,6 +297,28 @@ unit_of(const struct leat_graph *graph, const struct leat_node *node, size_t cha
     return (float)unit;
 }
 
+/* Sums of products of any 8-bit source stay within 32 bits. Weights that lie in a file are not read for that. */
+static bool
+sums_fit(const struct leat_value *w, bool channels_last)
+{
+    const size_t count = leat_value_elements(w), channels = (size_t)w->dims[channels_last ? 1 : 0];
+    const int64_t most = INT32_MAX / UINT8_MAX; /* of the sum of all |w| of a channel */
+    const int8_t *weights = w->data;
+
+    if (count == 0 || (int64_t)(count / channels) <= most / -INT8_MIN) {
+        return true;
+    }
+    bool fit = leat_value_in_place(w);
+    for (size_t c = 0; c < channels && fit; c++) {
+        int64_t sum = 0;
+        for (size_t i = 0; i < count / channels; i++) {
+            sum += abs(weights[channels_last ? i * channels + c : c * (count / channels) + i]);
+        }
+        fit = sum <= most;
+    }
+    return fit;
+}
+
 bool
 cpu_multiplies_whole(const struct leat_graph *graph, const struct leat_node *node)
 {
@@ -322,6 +344,9 @@ cpu_multiplies_whole(const struct leat_graph *graph, const struct leat_node *nod
         if (((const int8_t *)zeros->data)[i] != 0) {
             return false;
         }
+    }
+    if (!sums_fit(w, !conv && leat_node_int(node, "transB", 0) == 0)) {
+        return false;
     }
     const float zero = (float)constant_scale(graph, node, Y_SCALE, Y_ZERO).zero;
     for (size_t c = 0; c < leat_value_elements(scales); c++) {

@@ -9,7 +9,7 @@
 #include "kernels/graph_build.h"
 
 #define UNIFORM_ELEMENTS_MAX ((size_t)1 << 20) /* constants that are looked through */
-#define OFFSET_ELEMENTS_MAX  ((size_t)1 << 18) /* and those that are added to scores */
+#define OFFSET_ELEMENTS_MAX  ((size_t)1 << 18) /* and those without positions that are added to scores */
 
 const struct padding_state *
 padding_input(const struct padding *p, const struct leat_node *node, uint32_t i)
@@ -198,14 +198,14 @@ look_through(const struct leat_value *value, struct padding_state *state)
     state->uneven = state->masked == 0 && !(most - least < LEAT_PADDING_MARGIN);
 }
 
-/* The constant's own elements. */
+/* The constant's own elements; of all that have positions, as what they add to scores comes off the margins of masks. */
 static struct padding_offset
-offset_of_constant(const struct leat_value *value)
+offset_of_constant(const struct leat_value *value, bool has_positions)
 {
     const size_t elements = leat_value_elements(value);
     double x, least = INFINITY, most = -INFINITY;
 
-    if (elements > OFFSET_ELEMENTS_MAX) {
+    if (elements > OFFSET_ELEMENTS_MAX && !has_positions) {
         return padding_offset_lost();
     }
     for (size_t i = 0; i < elements; i++) {
@@ -272,7 +272,7 @@ describe_constant(const struct padding *p, uint32_t v, struct padding_state *sta
                       : state->known && state->off >= 0 ? PADDING_NOT_NEGATIVE
                                                         : PADDING_ANY;
     }
-    state->offset = state->known ? padding_offset_of(state->off, state->off) : offset_of_constant(value);
+    state->offset = state->known ? padding_offset_of(state->off, state->off) : offset_of_constant(value, state->axes != 0);
     if (!state->varies) {
         find_causal(value, state);
     }

@@ -3,8 +3,10 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/align.h"
+#include "tests/leat_test.h"
 
 static const float wide[16] = {0.5f, -1, 0.25f, 2, 1, 0.75f, -0.5f, 1, -2, 1, 0.5f, 0.25f, 1, -1, 1, 0.5f};
 static const int64_t zero = 0, one = 1, two = 2, minus_one = -1, hundreds = 1000, all_but_last[2] = {0, -1};
@@ -243,6 +245,31 @@ static void
 raised_twice_a_little(struct builder *b)
 {
     raised_twice(b, 100);
+}
+
+/* As a table of relative positions with a row for each of many heads: 2^18 elements and more. */
+static void
+raised_by_a_large_table(struct builder *b)
+{
+    enum { HEADS = (1 << 15) + 1 };
+    float *table = calloc(HEADS, 8 * sizeof(*table));
+
+    EXPECT(table != NULL);
+    for (size_t i = 4; i < 8; i++) {
+        table[i] = 900;
+    }
+    length_of_ids(b);
+    whole(b, "from", &zero, 1);
+    whole(b, "last_axis", &two, 1);
+    builder_constant(b, "table", 1, table, DIMS(HEADS, 1, 8));
+    free(table);
+    node(b, "Slice", "table from length last_axis", "later");
+    add_mask(b, -1500);
+    builder_ints(b, node(b, "Unsqueeze", "masked", "one_head"), "axes", &one, 1);
+    node(b, "Add", "one_head later", "higher");
+    builder_int(b, node(b, "Softmax", "higher", "weights"), "axis", 3);
+    builder_ints(b, node(b, "Unsqueeze", "x", "of_one_head"), "axes", &one, 1);
+    node(b, "MatMul", "weights of_one_head", "y");
 }
 
 static void
@@ -1777,5 +1804,6 @@ const struct padded_model padded_models[] = {
     {"later ones chosen", later_ones_chosen, "'shares'", USUAL},
     {"raised twice, too far", raised_twice_too_far, "'weights'", USUAL},
     {"raised twice, a little", raised_twice_a_little, NULL, USUAL},
+    {"raised by a large table", raised_by_a_large_table, "'weights'", USUAL},
 };
 const size_t padded_model_count = LEAT_COUNT_OF(padded_models);

@@ -1149,6 +1149,44 @@ test_choice(const struct network *n, uint32_t items, uint32_t threads, bool expe
     leat_graph_destroy(graph);
 }
 
+/* oneDNN's generated convolutions run in four parts for each thread of several; in how many steps? */
+static uint32_t
+steps_in_parts(struct leat_model *model, const struct leat_graph *graph, uint32_t threads)
+{
+    struct cpu_program *program;
+    uint32_t count = 0;
+
+    EXPECT(cpu_program_build(model, graph, ITEMS, threads, &program) == LEAT_OK);
+    for (uint32_t s = 0; s < program->step_count; s++) {
+        EXPECT(program->steps[s].parts <= 1 || program->steps[s].parts == 4);
+        count += program->steps[s].parts == 4;
+    }
+    cpu_program_destroy(program);
+    return count;
+}
+
+static void
+test_parts(struct leat_team *team)
+{
+    const struct network in_groups = {128, 128, 14, 3, 1, 1, 32, true, false, "Relu", false};
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    struct leat_graph *graph = network_graph(&in_groups);
+    struct leat_model_source source = {.graph = graph, .infos = infos};
+    struct leat_model *model;
+
+    EXPECT(leat_graph_signature(graph, infos, &source.input_count, &source.output_count) == LEAT_OK);
+    compare_backends(&source, ITEMS, team);
+    EXPECT(leat_backend_cpu.model_load(&source, &model) == LEAT_OK);
+    EXPECT(steps_in_parts(model, graph, 1) == 0);
+    if (cpu_whole_image_runs_here()) {
+        EXPECT(steps_in_parts(model, graph, 2) == 1 && steps_in_parts(model, graph, 4) == 1);
+    } else {
+        (void)printf("skipped: convolutions in parts: what oneDNN generates is known of processors with VNNI and no AMX\n");
+    }
+    leat_backend_cpu.model_destroy(model);
+    leat_graph_destroy(graph);
+}
+
 int
 main(void)
 {
@@ -1169,11 +1207,14 @@ main(void)
     }
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
     test_networks(team);
-    if (cpu_whole_image_runs_here()) { /* else it is in floats, which may be bf16 */
+    if (cpu_whole_image_runs_here()) {
         test_first_images(team);
         test_first_image_calibrated();
+    } else {
+        (void)printf("skipped: first images in whole numbers: this processor has no VNNI, or has AMX and takes bf16\n");
     }
     test_many_members();
+    test_parts(team);
     test_bottlenecks(team);
     const struct network window = {64, 64, 14, 3, 1, 1, 1, true, true, "Relu", false};
     test_choice(&window, 8, 1, true);

@@ -9,6 +9,7 @@
  *          Then random convolutions, products, sums and moves in QDQ form, the reference backend on the file's graph beside
  *          the cpu backend on what passes make of it, which has to be of 8 bits: single ones with scales of any size,
  *          chains with powers of two and even zero points. Once more as processors do it that cap sums of 8-bit products.
+ *          A product whose sums are beyond 32 bits, and one as long whose sums are not.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -512,6 +513,38 @@ test_product(struct leat_team *team)
     expect_network(add_qdq("y", scale, some_zero()), scale, 1, team, input);
 }
 
+/* Sums of 255 times `weight` in the first column, of 255 in the second: those of 127 are beyond 32 bits. */
+static void
+test_long_product(struct leat_team *team, int8_t weight)
+{
+    enum { INNER = 70000 };
+    const float unit = 1, step = 255.0f * INNER * (float)weight / 200;
+    const uint8_t no_shift = 0;
+    uint8_t *x = random_bytes(INNER);
+    int8_t *w = random_bytes((size_t)2 * INNER);
+
+    memset(x, UINT8_MAX, INNER);
+    for (size_t k = 0; k < INNER; k++) {
+        w[2 * k] = weight;
+        w[2 * k + 1] = 1;
+    }
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_U8, DIMS(1, INNER));
+    (void)builder_constant(&b, "unit", ONNX_F32, &unit, NULL, 0);
+    (void)builder_constant(&b, "step", ONNX_F32, &step, NULL, 0);
+    (void)builder_constant(&b, "u8", ONNX_U8, &no_shift, NULL, 0);
+    (void)builder_constant(&b, "s8", ONNX_I8, &no_shift, NULL, 0);
+    (void)builder_constant(&b, "w", ONNX_I8, w, DIMS(INNER, 2));
+    (void)builder_node(&b, "QLinearMatMul", "x unit u8 w unit s8 step u8", "y");
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    expect_same(graph, team, (const void *const[]){x});
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+    free(x);
+    free(w);
+}
+
 /* Something that keeps the numbers of `last`, whose names end in `layer`. */
 static const char *
 add_move(const char *last, int layer, int64_t *channels, int64_t *image, float scale)
@@ -669,6 +702,8 @@ main(void)
         test_layouts(team);
         test_dynamic(team);
     }
+    test_long_product(team, 1);
+    test_long_product(team, 127);
     for (int round = 0; round < NETWORKS; round++) {
         test_conv(team);
         test_product(team);

@@ -848,6 +848,9 @@ main(void)
     for (int round = 0; round < ROUNDS / 10; round++) {
         test_global_pool();
     }
+    if (!cpu_whole_image_runs_here()) {
+        (void)printf("skipped: a first layer in whole numbers: this processor has no VNNI, or has AMX and takes bf16\n");
+    }
     for (int round = 0; round < ROUNDS / 10 && cpu_whole_image_runs_here(); round++) {
         test_first();
     }
