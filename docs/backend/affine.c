@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A backend outside leat's tree: y = scale * x + offset, element by element. Its model files are one line of text,
- * "affine WIDTH SCALE OFFSET": x and y are f32[items][WIDTH]. A worker's team shares the elements of each query.
+ * "affine WIDTH SCALE OFFSET": x and y are f32[items][WIDTH]. A worker's team shares the elements of each query; between
+ * two queries of a batch the worker may do something more urgent.
  */
 #include <leat/backend.h>
 #include <stdio.h>
@@ -105,35 +106,33 @@ scratch_bytes(const struct leat_plan *plan)
     return 0;
 }
 
-struct batch {
+struct step {
     const struct leat_model *model;
-    const struct leat_segment *segments;
-    uint32_t count;
+    const struct leat_segment *segment;
 };
 
 static void
 compute_part(void *context, uint32_t member, uint32_t size)
 {
-    const struct batch *batch = context;
+    const struct step *step = context;
+    const size_t elements = (size_t)step->segment->items * step->model->width;
+    const float *x = step->segment->tensors[0];
+    float *y = (float *)(uintptr_t)step->segment->tensors[1]; /* outputs are ours to write */
 
-    for (uint32_t s = 0; s < batch->count; s++) {
-        const struct leat_segment *segment = &batch->segments[s];
-        const size_t elements = (size_t)segment->items * batch->model->width;
-        const float *x = segment->tensors[0];
-        float *y = (float *)(uintptr_t)segment->tensors[1]; /* outputs are ours to write */
-        for (size_t i = elements * member / size; i < elements * (member + 1) / size; i++) {
-            y[i] = batch->model->scale * x[i] + batch->model->offset;
-        }
+    for (size_t i = elements * member / size; i < elements * (member + 1) / size; i++) {
+        y[i] = step->model->scale * x[i] + step->model->offset;
     }
 }
 
 static enum leat_status
 run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch, struct leat_team *team)
 {
-    struct batch batch = {plan->model, segments, count};
-
     (void)scratch;
-    leat->team_run(team, compute_part, &batch);
+    for (uint32_t s = 0; s < count; s++) {
+        struct step step = {plan->model, &segments[s]};
+        if (s > 0) leat->team_yield(team);
+        leat->team_run(team, compute_part, &step);
+    }
     return LEAT_OK;
 }
 
@@ -148,6 +147,7 @@ static const struct leat_backend affine = {
     .plan_destroy = unbuild,
     .plan_scratch_bytes = scratch_bytes,
     .plan_run = run,
+    .yields = true,
 };
 
 static enum leat_status

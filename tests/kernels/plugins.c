@@ -67,6 +67,7 @@ run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
     (void)count;
     (void)scratch;
     leat->team_run(team, count_one, counts);
+    leat->team_yield(team);
     return leat->team_size(team) == 1 && leat->team_class(team) == 0 && counts[0] == 1
                ? leat->fail(LEAT_ERR_BUSY, "the host was asked %d times", 3)
                : LEAT_OK;

@@ -11,6 +11,7 @@
 
 #include "base/align.h"
 #include "kernels/backend.h"
+#include "kernels/team.h"
 #include "tests/runtime/fake_root.h"
 
 static const char *folder;
@@ -108,8 +109,17 @@ test_who_may_write(void)
 }
 
 static void
+count_one(void *context)
+{
+    ++*(uint32_t *)context;
+}
+
+static void
 test_loading(void)
 {
+    const struct leat_team_options options = {.size = 1};
+    struct leat_team *team;
+    uint32_t yields = 0;
     char names[256];
     struct leat_plan *plan = NULL;
 
@@ -119,6 +129,10 @@ test_loading(void)
     EXPECT(leat_backend_precisions(backend) == LEAT_PRECISION_BIT(LEAT_PRECISION_F32));
     EXPECT(backend->plan_run(plan, NULL, 0, NULL, NULL) == LEAT_ERR_BUSY);
     EXPECT(strcmp(leat_error_text(), "the host was asked 3 times") == 0);
+    EXPECT(leat_team_create(&options, &team) == LEAT_OK);
+    leat_team_set_yield(team, count_one, &yields);
+    EXPECT(backend->plan_run(plan, NULL, 0, NULL, team) == LEAT_ERR_BUSY && yields == 1);
+    leat_team_destroy(team);
     expect(LEAT_ERR_EXISTS, "there is a backend 'mine'", "mine", path_of("good"), "");
     expect(LEAT_ERR_EXISTS, "loaded already, as backend 'mine'", "other", path_of("good"), "");
     EXPECT(strcmp(leat_backend_names(names, sizeof(names)), "cpu, reference, synthetic, mine") == 0);
