@@ -35,6 +35,7 @@ struct job {
     uint32_t in_flight;
     bool asks;          /* it runs, and has got as far as its items */
     bool needs_folders; /* that nobody but the owner can show us */
+    bool leaving;       /* cancelled: somebody clears its output folder, and no lock is held meanwhile */
     char trouble[256];  /* why it does not run; "" */
 };
 
@@ -241,7 +242,7 @@ find_sharing(struct leat_offline *offline, const struct leat_offline_folder *out
     lock(offline);
     for (uint32_t j = 0; j < offline->job_count; j++) {
         const struct job *job = offline->jobs[j];
-        if ((job->kept.state == LEAT_REGISTRY_JOB_ACTIVE || job == offline->running) && job->kept.id != id &&
+        if ((job->kept.state == LEAT_REGISTRY_JOB_ACTIVE || job == offline->running || job->leaving) && job->kept.id != id &&
             job->kept.output_device == output->device && job->kept.output_inode == output->inode) {
             sharing = job->kept.id;
         }
@@ -377,7 +378,7 @@ check_resume(const struct leat_offline *offline, const struct job *job, const st
         return LEAT_FAIL(LEAT_ERR_ACCESS, "offline job %llu is of user %u, who alone can resume it", (unsigned long long)order->id,
                          job->kept.owner_uid);
     }
-    if (offline->running == job || (!ended && job->folders.input.fd >= 0)) {
+    if (offline->running == job || job->leaving || (!ended && job->folders.input.fd >= 0)) {
         return LEAT_FAIL(LEAT_ERR_BUSY, "offline job %llu %s", (unsigned long long)order->id,
                          ended ? "is just ending: try again" : "has its folders, and goes on by itself");
     }
@@ -468,23 +469,46 @@ open_output(const struct leat_registry_job *kept, struct leat_offline_folder *ou
     return status == LEAT_OK ? leat_offline_folder_lock(output) : status;
 }
 
-/* What a run that died left in the output folder of a job that will not run, if that is there still. Closes the folders. */
-static enum leat_status
-leave_folders(const struct leat_registry_job *kept, struct leat_offline_folders *folders)
+/*
+ * What a run left in the output folder of a job that will not run goes, if the folder is there still; closes the folders. No lock
+ * is held, for a path may lead to a file system that does not answer: the job is running or leaving, and so nobody else's.
+ */
+static void
+leave_folders(const struct leat_registry_job *kept, struct leat_offline_folders *folders, enum leat_log_level level)
 {
     const enum leat_status status = folders->output.fd >= 0 ? LEAT_OK : open_output(kept, &folders->output);
 
     if (status == LEAT_OK) {
         leat_offline_clear(folders);
+    } else {
+        leat_log(level, "offline job %llu is cancelled, and what it had not finished may lie in %s: %s",
+                 (unsigned long long)kept->id, kept->output, leat_error_text());
     }
     leat_offline_folder_close(&folders->input);
     leat_offline_folder_close(&folders->output);
-    return status;
+}
+
+/* Of a job that was marked as leaving. */
+static void
+leave(struct leat_offline *offline, const struct leat_registry_job *kept, struct leat_offline_folders *folders,
+      enum leat_log_level level)
+{
+    leave_folders(kept, folders, level);
+    lock(offline);
+    struct job *job = find_job(offline, kept->id);
+    if (job != NULL) { /* it may have given way to newer ones */
+        job->leaving = false;
+    }
+    unlock(offline);
 }
 
 enum leat_status
 leat_offline_cancel(struct leat_offline *offline, uint64_t id, json_t **ret_job)
 {
+    struct leat_offline_folders folders;
+    struct leat_registry_job kept;
+    bool runs = true;
+
     LEAT_MUST(pthread_mutex_lock(&offline->changing) == 0);
     lock(offline);
     struct job *job = find_job(offline, id);
@@ -496,21 +520,21 @@ leat_offline_cancel(struct leat_offline *offline, uint64_t id, json_t **ret_job)
     if (status == LEAT_OK) {
         lock(offline);
         job->trouble[0] = '\0';
-        const bool runs = offline->running == job; /* then its end does the rest */
-        struct leat_offline_folders folders = {.input = {.fd = -1}, .output = {.fd = -1}};
-        if (!runs) { /* else they are the thread's, which opens them without the lock */
+        runs = offline->running == job; /* then its end does the rest */
+        if (!runs) {                    /* else they are the thread's, which opens them without the lock */
+            kept = job->kept;
             folders = job->folders;
             job->folders.input.fd = job->folders.output.fd = -1;
+            job->leaving = true;
         }
         *ret_job = describe(offline, job);
         LEAT_MUST(pthread_cond_signal(&offline->wake) == 0);
         unlock(offline);
-        if (!runs && leave_folders(&job->kept, &folders) != LEAT_OK) {
-            leat_log(LEAT_LOG_WARNING, "offline job %llu is cancelled, and what it had not finished may lie in %s: %s",
-                     (unsigned long long)id, job->kept.output, leat_error_text());
-        }
     }
     LEAT_MUST(pthread_mutex_unlock(&offline->changing) == 0);
+    if (!runs) {
+        leave(offline, &kept, &folders, LEAT_LOG_WARNING);
+    }
     return status;
 }
 
@@ -947,10 +971,16 @@ attend(struct leat_offline *offline, struct job *job)
     }
     free(run);
     lock(offline);
+    if (job->kept.state == LEAT_REGISTRY_JOB_CANCELLED && job->folders.output.fd < 0) { /* meanwhile, and they did not open */
+        unlock(offline);
+        leave_folders(&job->kept, &job->folders, LEAT_LOG_WARNING);
+        lock(offline);
+    }
     offline->running = NULL;
     offline->hold = HOLD_NONE;
     job->in_flight = 0;
-    if (status != LEAT_OK && !offline->stop && !leat_daemon_is_stopping(offline->daemon)) {
+    if (status != LEAT_OK && job->kept.state == LEAT_REGISTRY_JOB_ACTIVE && !offline->stop &&
+        !leat_daemon_is_stopping(offline->daemon)) {
         if (strcmp(job->trouble, leat_error_text()) != 0) {
             leat_log(LEAT_LOG_WARNING, "offline job %llu waits: %s", (unsigned long long)job->kept.id, leat_error_text());
         }
@@ -1019,24 +1049,25 @@ leave_cancelled(struct leat_offline *offline)
 
     for (bool more = true; more;) {
         struct leat_registry_job kept;
-        LEAT_MUST(pthread_mutex_lock(&offline->changing) == 0); /* so that it is not resumed meanwhile */
+        LEAT_MUST(pthread_mutex_lock(&offline->changing) == 0); /* so that it is not being resumed */
         lock(offline);
         more = false;
         for (uint32_t j = 0; j < offline->job_count && !more && !offline->stop; j++) { /* by id */
-            if (offline->jobs[j]->kept.id > id && offline->jobs[j]->kept.state == LEAT_REGISTRY_JOB_CANCELLED) {
-                kept = offline->jobs[j]->kept;
+            struct job *job = offline->jobs[j];
+            if (job->kept.id > id && job->kept.state == LEAT_REGISTRY_JOB_CANCELLED && !job->leaving) {
+                kept = job->kept;
+                job->leaving = true;
                 more = true;
             }
         }
         unlock(offline);
+        LEAT_MUST(pthread_mutex_unlock(&offline->changing) == 0);
         if (more) {
             struct leat_offline_folders folders = {
                 .input = {.fd = -1}, .output = {.fd = -1}, .owner = kept.owner_uid, .job = kept.id};
-            const enum leat_status status = leave_folders(&kept, &folders);
-            (void)status; /* another daemon may have the folder by now */
+            leave(offline, &kept, &folders, LEAT_LOG_INFO); /* of all that ever were cancelled */
             id = kept.id;
         }
-        LEAT_MUST(pthread_mutex_unlock(&offline->changing) == 0);
     }
 }
 
