@@ -283,6 +283,17 @@ fastest_for(const struct leat_dispatcher *dispatcher, const struct leat_applicat
     return NOBODY;
 }
 
+/* When it is predicted to be free that has what is to end before anything else. */
+static uint64_t
+ending_ns(const struct leat_dispatcher *dispatcher, const struct worker_record *record)
+{
+    const struct batch_record *batch = &record->yielding.batch;
+    const uint64_t ends_ns = batch->handed_ns + record->yielding.passed_ns + batch->predicted_ns;
+    const uint64_t overrun_ns = dispatcher->now_ns + 1 + batch->predicted_ns / OVERRUN_SHARE;
+
+    return (ends_ns > dispatcher->now_ns ? ends_ns : overrun_ns) + record->behind_ns;
+}
+
 /*
  * Could any worker that serves it have a query that arrives now done in this variant by its deadline, after the backlog? Whose sequences are taken
  * to be of their mean length.
@@ -303,8 +314,11 @@ is_in_time_after(const struct leat_dispatcher *dispatcher, const struct leat_app
     memset(free_ns, 0xff, sizeof(free_ns));
     for (uint32_t i = 0; i < serving->count; i++) {
         const struct leat_sched_worker *worker = &dispatcher->sched_workers[serving->at[i]];
-        const uint64_t at_ns =
-            worker->outstanding > 0 && worker->free_at_ns > dispatcher->now_ns ? worker->free_at_ns : dispatcher->now_ns;
+        const struct worker_record *record = &dispatcher->records[serving->at[i]];
+        const uint64_t known_ns = LEAT_UNLIKELY(record->yielding.ends) ? ending_ns(dispatcher, record)
+                                  : worker->outstanding > 0            ? worker->free_at_ns
+                                                                       : 0;
+        const uint64_t at_ns = known_ns > dispatcher->now_ns ? known_ns : dispatcher->now_ns;
         if (at_ns < free_ns[worker->worker_class]) {
             free_ns[worker->worker_class] = at_ns;
         }
@@ -1338,18 +1352,6 @@ idle_classes(const struct leat_dispatcher *dispatcher, const struct leat_serving
     return classes;
 }
 
-/* It has what is to end before anything else: as busy as can be until that is predicted. */
-static void
-show_ending(const struct leat_dispatcher *dispatcher, const struct worker_record *record, struct leat_sched_worker *worker)
-{
-    const struct batch_record *batch = &record->yielding.batch;
-    const uint64_t ends_ns = batch->handed_ns + record->yielding.passed_ns + batch->predicted_ns;
-    const uint64_t overrun_ns = dispatcher->now_ns + 1 + batch->predicted_ns / OVERRUN_SHARE;
-
-    worker->free_at_ns = (ends_ns > dispatcher->now_ns ? ends_ns : overrun_ns) + record->behind_ns;
-    worker->outstanding = worker->depth;
-}
-
 /*
  * What its router is shown of workers: those that serve it, without depth where something of an earlier rank waits for
  * them, or where a batch would have to give way though another worker of the class is idle.
@@ -1371,7 +1373,8 @@ show_workers(struct leat_dispatcher *dispatcher, const struct leat_application *
         const uint32_t w = serving->at[i];
         dispatcher->shown[i] = dispatcher->sched_workers[w];
         if (dispatcher->records[w].yielding.ends) {
-            show_ending(dispatcher, &dispatcher->records[w], &dispatcher->shown[i]);
+            dispatcher->shown[i].free_at_ns = ending_ns(dispatcher, &dispatcher->records[w]);
+            dispatcher->shown[i].outstanding = dispatcher->shown[i].depth; /* as busy as can be */
         }
         if (leat_worker_set_has(&dispatcher->spoken_for, w) ||
             (leat_worker_set_has(&dispatcher->yielding, w) && (classes >> dispatcher->shown[i].worker_class & 1) != 0)) {

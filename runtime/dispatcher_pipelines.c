@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs of pipelines: which stage begins when, with what, and what their answers come to. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@ struct stage_progress {
     uint32_t items;            /* that no query was made of yet */
     uint32_t outstanding;      /* queries */
     uint32_t accuracy_ppm;     /* the least of its answers */
+    uint32_t floor_ppm;        /* that they reach, once it has begun */
     uint16_t at_item, at; /* where it repeats, the next query begins at the at-th of what item at_item of the run has */
     uint16_t sizes[LEAT_SIZES_MAX]; /* where it does not repeat, as its answer has them */
 };
@@ -256,11 +258,11 @@ response_of(const struct leat_dispatcher *dispatcher, const struct leat_pipeline
     response.queue_ns = end_ns > 0 ? start_ns - run->submit_ns : response.total_ns;
     response.exec_ns = end_ns > 0 ? end_ns - start_ns : 0;
     if (run->outcome == LEAT_OUTCOME_OK) {
-        uint64_t accuracy_ppm = 1000000;
+        double accuracy = 1;
         for (uint32_t s = 0; s < pipeline->stage_count; s++) {
-            accuracy_ppm = accuracy_ppm * run->stages[s].accuracy_ppm / 1000000;
+            accuracy *= run->stages[s].accuracy_ppm / 1e6;
         }
-        response.accuracy_ppm = (uint32_t)accuracy_ppm;
+        response.accuracy_ppm = (uint32_t)(accuracy * 1e6 + 0.5);
         for (uint32_t i = 0; i < run->items * pipeline->size_count; i++) {
             const uint32_t item = i / pipeline->size_count, size = i % pipeline->size_count, s = pipeline->size_of[size];
             response.sizes[i] = run->stages[s].sizes[item * pipeline->stages[s].size_count + pipeline->size_at[size]];
@@ -479,12 +481,53 @@ largest_query(const struct leat_pipeline_run *run, uint32_t s)
     return !is_repeating(stage) || items < stage->each_items ? items : stage->each_items;
 }
 
+static uint32_t
+best_accuracy(const struct leat_application *app)
+{
+    uint32_t best_ppm = 0;
+
+    for (uint32_t v = 0; v < app->variant_count; v++) {
+        const struct leat_sched_variant *variant = &app->sched_variants[v];
+        best_ppm = variant->ready && variant->accuracy_ppm > best_ppm ? variant->accuracy_ppm : best_ppm;
+    }
+    return best_ppm;
+}
+
+/*
+ * What a stage is to reach so that the product of all does: as little as those leave that have ended, by what they had, those that
+ * have begun, by what they reach, and all others at their best.
+ */
+static uint32_t
+floor_of(const struct leat_dispatcher *dispatcher, const struct leat_pipeline_run *run, uint32_t s)
+{
+    const struct leat_pipeline *pipeline = run->pipeline;
+    double others = 1;
+
+    if (LEAT_LIKELY(run->accuracy_floor_ppm == 0)) {
+        return 0;
+    }
+    if ((run->begun >> s & 1) != 0) {
+        return run->stages[s].floor_ppm;
+    }
+    for (uint32_t o = 0; o < pipeline->stage_count; o++) {
+        const struct stage_progress *progress = &run->stages[o];
+        if (o != s) {
+            others *= ((run->ended >> o & 1) != 0   ? progress->accuracy_ppm
+                       : (run->begun >> o & 1) != 0 ? progress->floor_ppm
+                                                    : best_accuracy(application_of(dispatcher, &pipeline->stages[o]))) /
+                      1e6;
+        }
+    }
+    const double floor_ppm = ceil(run->accuracy_floor_ppm / others - 1e-6); /* which is what dividing loses, at the most */
+    return floor_ppm < FLOOR_MAX_PPM ? (uint32_t)floor_ppm : FLOOR_MAX_PPM;
+}
+
 static struct leat_sched_query
 query_of(const struct leat_dispatcher *dispatcher, const struct leat_pipeline_run *run, uint32_t s)
 {
     const struct leat_application *app = application_of(dispatcher, &run->pipeline->stages[s]);
     return (struct leat_sched_query){.items = largest_query(run, s),
-                                     .accuracy_floor_ppm = run->accuracy_floor_ppm,
+                                     .accuracy_floor_ppm = floor_of(dispatcher, run, s),
                                      .length = (uint16_t)app->target.length_max};
 }
 
@@ -590,6 +633,7 @@ begin_stage(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, u
     if (LEAT_UNLIKELY(run->cap_nano != UINT64_MAX)) {
         give_share(run, s);
     }
+    progress->floor_ppm = floor_of(dispatcher, run, s);
     run->begun |= UINT32_C(1) << s;
     progress->ready_ns = run->submit_ns;
     for (uint32_t left = stage->after; left != 0; left &= left - 1) {
@@ -730,7 +774,7 @@ push_query(struct leat_dispatcher *dispatcher, const struct stage_query *query, 
         .submit_ns = run->stages[query->stage].ready_ns,
         .deadline_ns = before(query->aims ? run->aim_ns : run->end_ns, run->stages[query->stage].behind_ns),
         .items_less_1 = (uint16_t)(query->items - 1),
-        .accuracy_floor_ppm = run->accuracy_floor_ppm & FLOOR_MAX_PPM,
+        .accuracy_floor_ppm = run->stages[query->stage].floor_ppm & FLOOR_MAX_PPM,
         .cost_cap = query->cap_code & LEAT_WIRE_COST_MAX,
         .offline = run->offline,
         .ticket_low = run->session,
@@ -1055,8 +1099,10 @@ suits_first_stage(const struct leat_dispatcher *dispatcher, const struct leat_pi
                   const struct leat_wire_request *request)
 {
     const struct leat_application *app = application_of(dispatcher, &pipeline->stages[0]);
+    const struct leat_pipeline_run run = {.pipeline = (struct leat_pipeline *)(uintptr_t)pipeline,
+                                          .accuracy_floor_ppm = request->accuracy_floor_ppm};
     const struct leat_sched_query query = {.items = request->items,
-                                           .accuracy_floor_ppm = request->accuracy_floor_ppm,
+                                           .accuracy_floor_ppm = floor_of(dispatcher, &run, 0),
                                            .length = (uint16_t)app->target.length_max};
     const uint32_t nano = request->cost_cap != 0 ? least_nano(app, &query) : 0;
 

@@ -2,7 +2,7 @@
 /*
  * Goal     Whatever a DAG looks like and whatever happens to its runs, every query ends exactly once, with an answer that is
  *          right or a reason that is true; every stage runs at most once, after its sources, and not when it is too late for
- *          it; and nothing is left of it.
+ *          it; an accuracy floor is reached, and refused only where no choice of variants does; and nothing is left of it.
  * Method   Random DAGs, random tables that are as small as they may be, and random steps: submit, cancel, close, fail, remove,
  *          move on. The oracle is in tests/runtime/pipeline_steps.h. LEAT_SEED replays.
  */
@@ -15,7 +15,7 @@ enum { WORLDS = 400, MOVES = 300, OUTPUTS_MAX = 4 };
 #define OBJECTIVE_NS UINT64_C(40000000)
 
 static uint64_t random_state;
-static uint32_t outcomes[8], reasons[16], empty, chunked;
+static uint32_t outcomes[8], reasons[16], empty, chunked, reached;
 
 static uint32_t
 below(uint32_t bound)
@@ -92,7 +92,7 @@ submit(const struct pipeline_steps_options *options)
     struct pipeline_steps_query *query = &pipeline_steps.queries[number];
     const struct pipeline_steps_ask ask = {.items = 1 + below(PIPELINE_STEPS_ITEMS),
                                            .latency_us = one_in(4) ? 1 + below(60000) : 0,
-                                           .accuracy_floor_ppm = one_in(16) ? below(1000000) : 0,
+                                           .accuracy_floor_ppm = one_in(16) ? 400000 + below(600000) : 0,
                                            .cost_cap_nano = one_in(8) ? 1 + below(20000) : 0,
                                            .offline = one_in(8)};
 
@@ -105,6 +105,18 @@ submit(const struct pipeline_steps_options *options)
     pipeline_steps_submit(number, &ask);
 }
 
+/* Of an answer whose stages all run their best variants. */
+static uint32_t
+best_accuracy(const struct pipeline_steps_options *options)
+{
+    double best = 1e6;
+    for (uint32_t s = 0; s < options->stage_count; s++) {
+        const struct pipeline_steps_stage *stage = &options->stages[s];
+        best *= (stage->slow_accuracy_ppm > stage->accuracy_ppm ? stage->slow_accuracy_ppm : stage->accuracy_ppm) / 1e6;
+    }
+    return (uint32_t)(best + 0.5);
+}
+
 static void
 count_answers(const struct pipeline_steps_options *options)
 {
@@ -115,6 +127,11 @@ count_answers(const struct pipeline_steps_options *options)
         }
         outcomes[query->answer.outcome]++;
         reasons[query->answer.reason]++;
+        if (query->answer.outcome == LEAT_OUTCOME_OK) {
+            EXPECT(query->answer.accuracy_ppm >= query->ask.accuracy_floor_ppm);
+            reached += query->ask.accuracy_floor_ppm > 0;
+        }
+        EXPECT(query->answer.reason != LEAT_REASON_ACCURACY || best_accuracy(options) < query->ask.accuracy_floor_ppm);
         for (uint32_t s = 0; s < options->stage_count && query->answer.outcome == LEAT_OUTCOME_OK; s++) {
             empty += query->due[s] == 0;
             chunked += options->stages[s].each != PIPELINE_STEPS_NONE && query->due[s] > options->each_items;
@@ -176,7 +193,7 @@ main(void)
     }
     EXPECT(reasons[LEAT_REASON_DEADLINE] > 0 && reasons[LEAT_REASON_QUEUE_FULL] > 0 && reasons[LEAT_REASON_COST] > 0);
     EXPECT(reasons[LEAT_REASON_ACCURACY] > 0 && reasons[LEAT_REASON_PRICE] > 0 && reasons[LEAT_REASON_PAYLOAD] > 0);
-    EXPECT(reasons[LEAT_REASON_DEVICE] > 0 && reasons[LEAT_REASON_TARGET] == 0 && empty > 0 && chunked > 0);
+    EXPECT(reasons[LEAT_REASON_DEVICE] > 0 && reasons[LEAT_REASON_TARGET] == 0 && empty > 0 && chunked > 0 && reached > 0);
     (void)printf(
         "%u ok, %u rejected, %u expired, %u cancelled, %u failed; %u stages without items, %u in several queries\n",
         outcomes[1], outcomes[2], outcomes[3], outcomes[4], outcomes[5], empty, chunked);

@@ -267,6 +267,34 @@ test_what_gives_way_ends(const struct leat_router *router)
     steps_stop();
 }
 
+/* A query that the fast worker alone has done in time is given up once that has to end first what gave way before. */
+static void
+test_admission_behind_what_ends(bool ends)
+{
+    struct leat_resize resize;
+
+    start(&leat_router_fcfs, &leat_selector_single);
+    steps_submit_offline(0, 1);
+    steps_submit_offline(1, 1);
+    steps_round(1);
+    EXPECT(steps.workers[0]->dispatcher.yielding && steps.workers[1]->dispatcher.yielding);
+    if (ends) {
+        tell(&resize, 1, fast);
+    }
+    steps_submit(2, 1, 1500);
+    steps_round(1);
+    EXPECT(steps.workers[1]->dispatcher.batches == (ends ? 1 : 2));
+    if (ends) { /* at once */
+        EXPECT(outcome_of(2) == LEAT_OUTCOME_REJECTED);
+    }
+    while (steps_run(1) || steps_run(0)) {
+        steps_round(1);
+    }
+    EXPECT(ends ? ended() == &resize : outcome_of(2) == LEAT_OUTCOME_OK);
+    EXPECT(outcome_of(0) == LEAT_OUTCOME_OK && outcome_of(1) == LEAT_OUTCOME_OK);
+    steps_stop();
+}
+
 /* Queries of another application are not to keep it. */
 static void
 test_what_goes_is_let_end(void)
@@ -399,6 +427,8 @@ main(void)
     test_parked_and_woken();
     test_caps_follow();
     test_what_goes_is_let_end();
+    test_admission_behind_what_ends(false);
+    test_admission_behind_what_ends(true);
     test_steps_bound_batches();
     for (size_t r = 0; leat_router_at(r) != NULL; r++) {
         test_what_gives_way_ends(leat_router_at(r));

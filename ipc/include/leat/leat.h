@@ -112,7 +112,7 @@ struct leat_query {
     uint32_t items;  /* 1..items_max */
     uint32_t flags;
     uint64_t latency_ns;         /* objective, from now; 0: the application's own. At most 2^32 us */
-    uint32_t accuracy_floor_ppm; /* 0: any. 950000 is 95 %. Of a pipeline: each stage reaches it */
+    uint32_t accuracy_floor_ppm; /* 0: any. 950000 is 95 %. Of a pipeline: the product of its stages' */
     /*
      * What an answer may cost, in billionths of what prices are in; kept to 3 %, never exceeded. 0: any. The cost of an answer is
      * the time that its items take by themselves, as measured when the model was loaded, at the worker's price. Workers of a
