@@ -29,6 +29,7 @@ struct leat_cores {
     uint32_t dispatcher; /* its core's place */
     uint32_t limit;      /* cores that the workers may use in all */
     uint32_t pool_count;
+    uint32_t *most; /* [pool_count] of a pool that workers have or could have at first */
 };
 
 /* The place of the core that the CPU belongs to. */
@@ -184,6 +185,19 @@ leat_cores_create(const struct leat_topology *topology, const struct leat_placem
         cores->all[c].pool = find_pool(cores, c);
     }
     cores->limit = placement->worker_cores > used(cores) ? placement->worker_cores : used(cores);
+    cores->most = calloc(cores->pool_count, sizeof(*cores->most));
+    if (cores->most == NULL) {
+        leat_cores_destroy(cores);
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the cores of workers");
+    }
+    for (uint32_t p = 0; p < cores->pool_count; p++) {
+        cores->most[p] = leat_cores_free_of(cores, p);
+    }
+    for (uint32_t c = 0; c < cores->count; c++) {
+        if (cores->all[c].users > 0 && c != cores->dispatcher && cores->all[c].pool != UINT32_MAX) {
+            cores->most[cores->all[c].pool]++;
+        }
+    }
     *ret_cores = cores;
     return LEAT_OK;
 }
@@ -199,6 +213,7 @@ leat_cores_destroy(struct leat_cores *cores)
         free(cores->workers[w].places);
     }
     free(cores->workers);
+    free(cores->most);
     free(cores->all);
     free(cores);
 }
@@ -444,12 +459,13 @@ leat_cores_gone(const struct leat_cores *cores, uint32_t *cpus)
 uint32_t
 leat_cores_gone_of(const struct leat_cores *cores, uint32_t pool)
 {
-    uint32_t count = 0;
+    LEAT_ASSERT(pool < cores->pool_count);
+    uint32_t present = 0;
 
     for (uint32_t c = 0; c < cores->count; c++) {
-        count += cores->all[c].gone && cores->all[c].pool == pool && c != cores->dispatcher;
+        present += !cores->all[c].gone && cores->all[c].pool == pool && c != cores->dispatcher;
     }
-    return count;
+    return cores->most[pool] > present ? cores->most[pool] - present : 0;
 }
 
 static uint32_t

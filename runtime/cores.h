@@ -61,7 +61,7 @@ void leat_cores_swap(struct leat_cores *cores, uint32_t worker, uint32_t other);
 bool leat_cores_note_present(struct leat_cores *cores, const bool *present);
 /* CPUs of cores that are gone, whoever has them; `cpus` has room for LEAT_CPU_MAX. */
 uint32_t leat_cores_gone(const struct leat_cores *cores, uint32_t *cpus);
-/* How many are, of those of a pool that workers can have or have. */
+/* By how many workers can have fewer of a pool for that: those beyond a CPU quota are not missed. */
 uint32_t leat_cores_gone_of(const struct leat_cores *cores, uint32_t pool);
 /* What the worker has and is not gone, and what is; `cpus` has room for as many as it has. */
 uint32_t leat_cores_present_of(const struct leat_cores *cores, uint32_t worker, uint32_t *cpus);

@@ -111,7 +111,11 @@ wants_other(const struct leat_daemon *daemon, uint32_t worker,
     const uint32_t gone = leat_cores_gone_from(cores, worker, cpus);
     const uint32_t present = leat_cores_present_of(cores, worker, cpus);
     *ret_wanted = (struct leat_daemon_arrangement){
-        .worker = worker, .cores = state->target.cores, .application = LEAT_ARRANGED_AS_BEFORE};
+        .worker = worker,
+        .cores = state->target.cores,
+        .application = LEAT_ARRANGED_AS_BEFORE,
+        .guarded = true,
+        .number = state->target.number};
     if (gone > 0 && present < state->target.cores && !leat_cores_shared(cores, worker)) {
         ret_wanted->cores = most_of(daemon, worker, present, state->target.cores);
     } else if (gone == 0 && as_lost && daemon->scaling == NULL &&
@@ -123,7 +127,10 @@ wants_other(const struct leat_daemon *daemon, uint32_t worker,
     return ret_wanted->cores != state->target.cores;
 }
 
-/* Mutex not held. What it was to have before it lost any is kept for as long as nothing else is arranged for it. */
+/*
+ * Mutex not held. What it was to have before it lost any is kept for as long as nothing else is arranged for it; who arranged
+ * something else since the look is right.
+ */
 static void
 arrange_other(struct leat_daemon *daemon, const struct leat_daemon_arrangement *wanted, bool tells)
 {
@@ -133,7 +140,11 @@ arrange_other(struct leat_daemon *daemon, const struct leat_daemon_arrangement *
     LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
     const uint16_t before = state->target.cores, application = state->target.application;
     const bool again = state->lost.number != 0 && state->target.number == state->lost.number;
+    const bool stale = state->target.number != wanted->number;
     LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+    if (stale) {
+        return;
+    }
     const enum leat_status status = leat_daemon_arrange(daemon, wanted, 1, &number);
     if (status != LEAT_OK && tells) {
         leat_log(LEAT_LOG_WARNING, "worker %u runs wherever it can: %s", wanted->worker,

@@ -227,6 +227,8 @@ struct leat_daemon_arrangement {
     uint32_t worker;
     uint16_t cores;       /* 0: it is parked, and runs nothing, whatever `application` says; or LEAT_ARRANGED_AS_BEFORE */
     uint16_t application; /* id; or one of the above */
+    bool guarded;         /* refused as busy where its last arrangement is not, any more, */
+    uint64_t number;      /* this one; 0: none so far */
 };
 
 /*

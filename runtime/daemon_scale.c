@@ -848,6 +848,9 @@ set_targets(struct leat_daemon *daemon, const struct leat_daemon_arrangement *wo
     enum leat_status status = check_workers(daemon, workers, count);
     for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
         wanted[i] = fill_in(daemon, &workers[i]);
+        if (workers[i].guarded && daemon->scale.workers[workers[i].worker].target.number != workers[i].number) {
+            status = LEAT_FAIL(LEAT_ERR_BUSY, "worker %u was given something else to be meanwhile", workers[i].worker);
+        }
     }
     status = status == LEAT_OK ? check_sizes(daemon, wanted, count) : status;
     status = status == LEAT_OK ? check_owners(daemon, wanted, count) : status;

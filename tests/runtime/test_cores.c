@@ -272,6 +272,15 @@ test_quota(void)
     EXPECT(leat_cores_free(machine.cores, 0) == 0 && leat_cores_give(machine.cores, 0, &cpu) == LEAT_ERR_BUSY);
     leat_cores_check(machine.cores);
     EXPECT(leat_cores_take_back(machine.cores, 0) == cpu && leat_cores_free(machine.cores, 0) == 1);
+
+    bool present[LEAT_CPU_MAX];
+    const uint32_t pool = leat_cores_pool(machine.cores, 0);
+    memset(present, true, sizeof(present));
+    for (uint32_t gone = 1; gone <= 5; gone++) { /* one is the dispatcher's: of five, three are not missed */
+        present[6 - gone] = false;
+        EXPECT(leat_cores_note_present(machine.cores, present));
+        EXPECT(leat_cores_gone_of(machine.cores, pool) == (gone > 3 ? gone - 3 : 0));
+    }
     destroy(&machine);
     fake_root_fini(&root);
 }

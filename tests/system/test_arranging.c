@@ -565,8 +565,8 @@ test_others_go_on(void)
 
     for (uint32_t turn = 0; turn < 100; turn++) { /* who has nothing to do with it changes as it would */
         const uint16_t more = turn % 2 == 0 ? 2 : 1, application = turn % 2 == 0 ? box.ids[1] : LEAT_ARRANGED_FOR_ALL;
-        const struct leat_daemon_arrangement both[] = {{2, more, application},
-                                                       {3, (uint16_t)(2 - more), LEAT_ARRANGED_FOR_ALL}};
+        const struct leat_daemon_arrangement both[] = {{.worker = 2, .cores = more, .application = application},
+                                                       {.worker = 3, .cores = (uint16_t)(2 - more), .application = LEAT_ARRANGED_FOR_ALL}};
         uint64_t number;
         EXPECT(leat_daemon_arrange(the_daemon, both, 2, &number) == LEAT_OK);
         await(2, number);
@@ -580,6 +580,12 @@ test_others_go_on(void)
     await(3, arrange(3, 0, LEAT_ARRANGED_FOR_ALL));
     await(1, fewer);
     EXPECT(see(1).cpu_count == 2 && outcome(0, shrinks) == LEAT_AGAIN);
+    struct leat_daemon_arrangement guarded = {
+        .worker = 1, .cores = 1, .application = LEAT_ARRANGED_AS_BEFORE, .guarded = true, .number = waits};
+    EXPECT(leat_daemon_arrange(the_daemon, &guarded, 1, NULL) == LEAT_ERR_BUSY && see(1).cpu_count == 2 && !see(1).pending);
+    guarded.cores = 2;
+    guarded.number = fewer;
+    EXPECT(leat_daemon_arrange(the_daemon, &guarded, 1, NULL) == LEAT_OK && outcome(1, fewer) == LEAT_ERR_BUSY);
     const uint64_t wakes = arrange(3, 1, LEAT_ARRANGED_AS_BEFORE);
     EXPECT(outcome(3, wakes) == LEAT_AGAIN && see(3).application == LEAT_ARRANGED_FOR_NOBODY);
     const struct leat_daemon_arrangement too_much = {.worker = 0, .cores = 4, .application = LEAT_ARRANGED_AS_BEFORE};
@@ -650,7 +656,9 @@ static void
 test_cores_that_do_not_come(void)
 {
     const struct leat_daemon_arrangement three[] = {
-        {0, 1, LEAT_ARRANGED_AS_BEFORE}, {1, 4, LEAT_ARRANGED_AS_BEFORE}, {2, 1, LEAT_ARRANGED_AS_BEFORE}};
+        {.worker = 0, .cores = 1, .application = LEAT_ARRANGED_AS_BEFORE},
+        {.worker = 1, .cores = 4, .application = LEAT_ARRANGED_AS_BEFORE},
+        {.worker = 2, .cores = 1, .application = LEAT_ARRANGED_AS_BEFORE}};
     uint64_t number;
     struct box box;
 

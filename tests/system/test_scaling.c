@@ -625,12 +625,48 @@ __wrap_leat_topology_present(bool *present)
     return true;
 }
 
+/* How often workers were resized; UINT64_MAX while one is to be. */
+static uint64_t
+count_resizes(const json_t *shown)
+{
+    const json_t *worker;
+    uint64_t resizes = 0;
+    size_t i;
+
+    json_array_foreach(json_object_get(shown, "workers"), i, worker)
+    {
+        if (json_is_object(json_object_get(worker, "pending"))) {
+            return UINT64_MAX;
+        }
+        resizes += number(worker, "resizes");
+    }
+    return resizes;
+}
+
+/* What is shown of a moment in which no core changes hands: workers are asked one after the other, then what is free. */
+static json_t *
+show_at_rest(struct leat_session *control)
+{
+    json_t *shown = request(control, "{\"op\":\"scale-show\"}");
+
+    for (;;) {
+        json_t *next = request(control, "{\"op\":\"scale-show\"}");
+        const uint64_t resizes = count_resizes(shown);
+        if (resizes != UINT64_MAX && count_resizes(next) == resizes) {
+            json_decref(next);
+            return shown;
+        }
+        json_decref(shown);
+        shown = next;
+    }
+}
+
 /* Cores of all workers; with `fits`, they and what is free are all that is left, and all is as it was decided. */
 static uint32_t
 count_present(const struct box *box, struct leat_session *control, bool *ret_fits, uint64_t *ret_decisions)
 {
     leat_daemon_look_at_cpus(box->daemon);
-    json_t *shown = request(control, "{\"op\":\"scale-show\"}");
+    json_t *shown = show_at_rest(control);
     const json_t *scaling = json_object_get(shown, "scaling"), *worker;
     uint32_t cores = 0, gone = 0;
     size_t i;
