@@ -323,6 +323,7 @@ struct peer {
     FILE *to, *from;
     pid_t child;
     char version[32]; /* "-": missing */
+    char loaded[64];  /* what rows call it, by what it loaded last */
 };
 
 static void
@@ -418,7 +419,7 @@ static void
 load_peer(struct peer *peer, const struct subject *s, const char *folder, uint32_t size, const int *cpus)
 {
     const enum leat_precision precision = s->source.precision;
-    char inputs[64], outputs[64], answer[8];
+    char inputs[64], outputs[64], answer[16];
 
     (void)snprintf(inputs, sizeof(inputs), "%s/inputs", folder);
     (void)snprintf(outputs, sizeof(outputs), "%s/outputs", folder);
@@ -429,7 +430,9 @@ load_peer(struct peer *peer, const struct subject *s, const char *folder, uint32
         (void)fprintf(peer->to, " %d", cpus[m]);
     }
     send_lengths(peer, s);
-    LEAT_MUST(fscanf(peer->from, "%7s", answer) == 1 && strcmp(answer, "ok") == 0);
+    LEAT_MUST(fscanf(peer->from, "%15s", answer) == 1);
+    (void)snprintf(peer->loaded, sizeof(peer->loaded), "ONNX Runtime%s%s", precision == LEAT_PRECISION_INT8 ? " in int8, " : "",
+                   precision == LEAT_PRECISION_INT8 ? answer : "");
     FILE *file = fopen(outputs, "rb");
     LEAT_ASSERT(file != NULL);
     for (uint32_t t = s->source.input_count; t < s->source.input_count + s->source.output_count; t++) {
@@ -509,7 +512,7 @@ measure(const struct bench_options *options, const struct leat_clock *clock, str
     struct bench_row row = {.subject = subject, .metric = "rate", .unit = "items/s", .windows = options->windows,
                             .value = s->items * 1e9 / bench_median(ours, options->windows)};
     if (peer != NULL) {
-        row.peer = s->source.precision == LEAT_PRECISION_INT8 ? "ONNX Runtime in int8" : "ONNX Runtime";
+        row.peer = peer->loaded;
         row.peer_version = peer->version;
         row.ratio = bench_median(ratios, options->windows);
         row.target = s->form != NULL ? 1 : target_of(network, s->source.precision);

@@ -36,13 +36,14 @@ static const char measures[] =
     "           eight times where a run takes a millisecond at most; that is part of loading. Theirs is not.\n"
     "           First runs are also told beside runs that follow a pause of 20 ms: their core did something else meanwhile,\n"
     "           too, and its caches are not as full of the model as in runs that follow one another.\n"
-    "           Beside the spread: in how many of our runs the core was theirs alone, and the spread of those, where they are\n"
-    "           200 at least. Before and after each the core multiplies in its registers, for 0.3 ms; a run counts where both\n"
-    "           took at most a twentieth longer than the fastest of its life, so that nobody had the hyperthread beside it.\n"
+    "           Beside the spread: in how many of our runs the core was theirs alone, and the spread of those of all lives,\n"
+    "           where they are 200 at least. Before and after each the core multiplies in its registers, for 0.3 ms; a run\n"
+    "           counts where both took at most a twentieth longer than the fastest of its life, so that nobody had the\n"
+    "           hyperthread beside it.\n"
     "Method     Each life is a process of its own, theirs and ours in turns; files are in the page cache. --windows is how\n"
     "           many, --window-ms how long each goes on running; --networks chooses among them, by commas. A figure is\n"
     "           the median of the lives; of the overhead, of windows, the fastest runs of each compared. p99 is of at\n"
-    "           least 500 runs of a life, however long the window, where these take at most 30 s by the first one; a life\n"
+    "           least 500 runs of a life, however long the window, where these take at most 45 s by the first one; a life\n"
     "           of fewer has none. Theirs has as many runs as ours. It is 2000 at the most, and 200 resizes.\n"
     "           With three windows networks take 4 minutes at the most each, all together 10.";
 
@@ -50,7 +51,7 @@ enum { RUNS_MAX = 2000, RUNS_LEAST = 500, SYMBOLS_MAX = 4, TURNS = 200, GATHERED
 enum { PAUSES = 25, PAUSES_LEAST = 3, PAUSE_NS = 20000000 };
 enum { WARM_DRAWS = 8, WARM_RUN_NS = 1000000 }; /* the daemon's */
 #define WARM_FIRST (UINT64_C(1) << 32) /* index that is drawn to warm up; those of measured runs are from 0 on */
-static const uint64_t longest_ns = 30000000000; /* that runs enough for a p99 may take */
+static const uint64_t longest_ns = 45000000000; /* that runs enough for a p99 may take */
 
 /* What else is measured of a network, once. */
 enum { OVERHEAD = 1, RESIZE = 2, GATHER = 4 };
@@ -84,7 +85,7 @@ struct life {
     uint32_t runs, pauses; /* the peer gets these */
     double paused_ns; /* the median of runs after a pause */
     double quiet;     /* share of the runs that follow one another before and after which the core was as fast as it was at best */
-    double quiet_spread; /* p99/p50 of those; 0: they are too few. Ours alone, as quiet */
+    uint32_t quiet_runs; /* of those; ours alone, as quiet */
     double peak_bytes, empty_bytes; /* resident at most; of a process without a model */
     double import_ns, passes_ns, model_ns, zeros_ns; /* of load_ns, the rest is the plan; ours alone */
 };
@@ -203,12 +204,13 @@ draw(const struct network *network, struct subject *s)
 static uint64_t
 warm_up(const struct network *network, struct subject *s)
 {
-    uint64_t took_ns = 0, run_ns = 0;
+    uint64_t took_ns = 0, least_ns = UINT64_MAX;
 
     s->drawn = WARM_FIRST;
-    for (uint32_t n = 0; n < WARM_DRAWS && run_ns <= WARM_RUN_NS && (n == 0 || s->drawn > WARM_FIRST); n++) {
+    for (uint32_t n = 0; n < WARM_DRAWS && (n < 2 || least_ns <= WARM_RUN_NS) && (n == 0 || s->drawn > WARM_FIRST); n++) {
         draw(network, s);
-        run_ns = run(s, NULL);
+        const uint64_t run_ns = run(s, NULL);
+        least_ns = run_ns < least_ns ? run_ns : least_ns; /* the first is cold */
         took_ns += run_ns;
     }
     s->drawn = 0;
@@ -311,9 +313,8 @@ choose_runs(const struct bench_options *options, struct life *life)
 
 /* Takes the runs during which nobody had a part of the core, as far as what was multiplied just before and after tells. */
 static void
-note_quiet(const uint64_t *runs_ns, const uint64_t *multiplied_ns, struct life *life)
+note_quiet(const uint64_t *runs_ns, const uint64_t *multiplied_ns, struct life *life, uint64_t *ret_quiet_ns)
 {
-    static uint64_t quiet_ns[RUNS_MAX];
     uint64_t least_ns = multiplied_ns[0];
     uint32_t count = 0;
 
@@ -323,18 +324,16 @@ note_quiet(const uint64_t *runs_ns, const uint64_t *multiplied_ns, struct life *
     const uint64_t most_ns = least_ns + least_ns / QUIET_PART;
     for (uint32_t r = 0; r < life->runs; r++) {
         if (multiplied_ns[r] <= most_ns && multiplied_ns[r + 1] <= most_ns) {
-            quiet_ns[count++] = runs_ns[r];
+            ret_quiet_ns[count++] = runs_ns[r];
         }
     }
     life->quiet = (double)count / life->runs;
-    if (count >= QUIET_LEAST) {
-        const struct bench_latency latency = bench_order(quiet_ns, count);
-        life->quiet_spread = (double)latency.p99 / (double)latency.p50;
-    }
+    life->quiet_runs = count;
 }
 
 static void
-live(const struct bench_options *options, const struct network *network, uint32_t items, struct life *ret_life)
+live(const struct bench_options *options, const struct network *network, uint32_t items, struct life *ret_life,
+     uint64_t *ret_quiet_ns)
 {
     static uint64_t runs_ns[RUNS_MAX], multiplied_ns[RUNS_MAX + 1];
     struct subject subject;
@@ -352,7 +351,7 @@ live(const struct bench_options *options, const struct network *network, uint32_
         runs_ns[r] = run(&subject, NULL);
         multiplied_ns[r + 1] = bench_multiply();
     }
-    note_quiet(runs_ns, multiplied_ns, ret_life);
+    note_quiet(runs_ns, multiplied_ns, ret_life, ret_quiet_ns);
     const struct bench_latency latency = bench_order(runs_ns, ret_life->runs);
     ret_life->p50_ns = (double)latency.p50;
     ret_life->p99_ns = (double)latency.p99;
@@ -367,20 +366,36 @@ live(const struct bench_options *options, const struct network *network, uint32_
 }
 
 static void
-our_life(const struct bench_options *options, const struct network *network, uint32_t items, struct life *ret_life)
+read_whole(int fd, void *to, size_t bytes)
 {
+    for (size_t got = 0; got < bytes;) {
+        const ssize_t more = read(fd, (char *)to + got, bytes - got);
+        LEAT_ASSERT(more > 0);
+        got += (size_t)more;
+    }
+}
+
+/* Its quiet runs go behind those of lives before. */
+static void
+our_life(const struct bench_options *options, const struct network *network, uint32_t items, struct life *ret_life,
+         uint64_t *ret_quiet_ns)
+{
+    static uint64_t quiet_ns[RUNS_MAX];
     int ends[2];
 
     LEAT_MUST(pipe(ends) == 0);
     const pid_t child = bench_fork();
     if (child == 0) {
         struct life life = {0};
-        live(options, network, items, &life);
+        live(options, network, items, &life, quiet_ns);
+        const size_t bytes = life.quiet_runs * sizeof(quiet_ns[0]); /* a pipe takes as many at once */
         LEAT_MUST(write(ends[1], &life, sizeof(life)) == (ssize_t)sizeof(life));
+        LEAT_MUST(write(ends[1], quiet_ns, bytes) == (ssize_t)bytes);
         _exit(0);
     }
     (void)close(ends[1]);
-    LEAT_MUST(read(ends[0], ret_life, sizeof(*ret_life)) == (ssize_t)sizeof(*ret_life));
+    read_whole(ends[0], ret_life, sizeof(*ret_life));
+    read_whole(ends[0], ret_quiet_ns, ret_life->quiet_runs * sizeof(*ret_quiet_ns));
     (void)close(ends[0]);
     bench_reap(child);
 }
@@ -547,39 +562,40 @@ print_figure(const struct bench_options *options, const struct figure *figure, c
     }
 }
 
-/* In how many of our runs the core was ours alone, and how far those spread. */
+/* In how many of our runs the core was ours alone, and how far those of all lives spread. */
 static void
-print_quiet(const struct bench_options *options, const char *subject, const struct life *ours)
+print_quiet(const struct bench_options *options, const char *subject, const struct life *ours, uint64_t *quiet_ns, uint32_t count)
 {
-    static double shares[BENCH_WINDOWS_MAX], spreads[BENCH_WINDOWS_MAX];
+    static double shares[BENCH_WINDOWS_MAX];
     double worst = 100;
-    uint32_t enough = 0;
 
     for (uint32_t w = 0; w < options->windows; w++) {
         shares[w] = 100 * ours[w].quiet;
         worst = fmin(worst, shares[w]);
-        if (ours[w].quiet_spread > 0) {
-            spreads[enough++] = ours[w].quiet_spread;
-        }
     }
     bench_print(options, &(struct bench_row){.subject = subject, .metric = "quiet", .unit = "%", .windows = options->windows,
                                              .value = bench_median(shares, options->windows), .worst = worst});
-    if (enough > 0) {
-        bench_print(options, &(struct bench_row){.subject = subject, .metric = "p99/p50, quiet", .unit = "x",
-                                                 .windows = enough, .value = bench_median(spreads, enough),
-                                                 .goal = BENCH_AT_MOST, .target = 1.1});
+    if (count < QUIET_LEAST) {
+        bench_note(options, "%s: %u quiet runs are too few for a p99", subject, count);
+        return;
     }
+    const struct bench_latency latency = bench_order(quiet_ns, count);
+    bench_print(options, &(struct bench_row){.subject = subject, .metric = "p99/p50, quiet", .unit = "x", .windows = count,
+                                             .value = (double)latency.p99 / (double)latency.p50, .goal = BENCH_AT_MOST,
+                                             .target = 1.1});
 }
 
 static void
 measure_lives(const struct bench_options *options, const struct network *network, uint32_t items, struct peer *peer)
 {
     static struct life ours[BENCH_WINDOWS_MAX], theirs[BENCH_WINDOWS_MAX];
-    uint32_t least_runs = RUNS_MAX;
+    static uint64_t quiet_ns[BENCH_WINDOWS_MAX * RUNS_MAX];
+    uint32_t least_runs = RUNS_MAX, quiet_runs = 0;
     char subject[96];
 
     for (uint32_t w = 0; w < options->windows; w++) {
-        our_life(options, network, items, &ours[w]);
+        our_life(options, network, items, &ours[w], &quiet_ns[quiet_runs]);
+        quiet_runs += ours[w].quiet_runs;
         if (peer->there) {
             their_life(options, network, items, &ours[w], peer, &theirs[w]);
         }
@@ -593,7 +609,11 @@ measure_lives(const struct bench_options *options, const struct network *network
             print_figure(options, &figures[f], subject, ours, theirs, peer);
         }
     }
-    print_quiet(options, subject, ours);
+    if (least_runs < RUNS_LEAST) {
+        bench_note(options, "%s: of %u runs a p99 says nothing; %u would take more than %u s", subject, least_runs, RUNS_LEAST,
+                   (unsigned)(longest_ns / 1000000000));
+    }
+    print_quiet(options, subject, ours, quiet_ns, quiet_runs);
 }
 
 /* ---- A plan beside the sum of its steps ---------------------------------------------------------- */
