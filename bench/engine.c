@@ -9,6 +9,7 @@
 
 #include "base/align.h"
 #include "base/clock.h"
+#include "base/large.h"
 #include "bench/support.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/calibrate.h"
@@ -141,7 +142,10 @@ plan(struct subject *s, uint32_t items, uint32_t size, const int *cpus)
     LEAT_MUST(leat_backend_cpu.plan_build(s->model, &options, &s->plan) == LEAT_OK);
     LEAT_MUST(leat_team_create(&(struct leat_team_options){.cpus = members, .size = size, .spin_ns = 50000}, &s->team) ==
               LEAT_OK);
-    s->scratch = allocate(leat_backend_cpu.plan_scratch_bytes(s->plan));
+    const size_t scratch_bytes = leat_backend_cpu.plan_scratch_bytes(s->plan);
+    s->scratch = leat_large_alloc(scratch_bytes); /* as a worker gets it */
+    LEAT_ASSERT(s->scratch != NULL);
+    memset(s->scratch, 0, scratch_bytes);
     for (uint32_t t = 0; t < s->source.input_count + s->source.output_count; t++) {
         s->tensors[t] = allocate(items * s->infos[t].item_bytes);
         if (t < s->source.input_count) {

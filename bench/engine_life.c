@@ -11,6 +11,7 @@
 
 #include "base/align.h"
 #include "base/clock.h"
+#include "base/large.h"
 #include "bench/support.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/inspect.h"
@@ -233,7 +234,10 @@ load(const struct network *network, uint32_t items, uint32_t threads, struct sub
     leat_graph_destroy(s->graph);
     const uint64_t loaded_ns = leat_monotonic_ns();
     LEAT_MUST(leat_backend_cpu.plan_build(s->model, &options, &s->plan) == LEAT_OK);
-    s->scratch = allocate(leat_backend_cpu.plan_scratch_bytes(s->plan)); /* as a worker gets it */
+    const size_t scratch_bytes = leat_backend_cpu.plan_scratch_bytes(s->plan);
+    s->scratch = leat_large_alloc(scratch_bytes); /* as a worker gets it */
+    LEAT_ASSERT(s->scratch != NULL);
+    memset(s->scratch, 0, scratch_bytes);
     make_tensors(s);
     ret_life->zeros_ns = items == 1 ? (double)warm_up(network, s) : 0;
     ret_life->load_ns = (double)(leat_monotonic_ns() - start_ns);

@@ -6,6 +6,7 @@
 
 #include "base/align.h"
 #include "base/clock.h"
+#include "base/large.h"
 #include "bench/support.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/calibrate.h"
@@ -105,7 +106,10 @@ plan(struct network *network, enum leat_precision precision, struct subject *s)
     network->source.precision = precision;
     LEAT_MUST(leat_backend_cpu.model_load(&network->source, &s->model) == LEAT_OK);
     LEAT_MUST(leat_backend_cpu.plan_build(s->model, &options, &s->plan) == LEAT_OK);
-    s->scratch = allocate(leat_backend_cpu.plan_scratch_bytes(s->plan));
+    const size_t scratch_bytes = leat_backend_cpu.plan_scratch_bytes(s->plan);
+    s->scratch = leat_large_alloc(scratch_bytes); /* as a worker gets it */
+    LEAT_ASSERT(s->scratch != NULL);
+    memset(s->scratch, 0, scratch_bytes);
 }
 
 static void

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/align.h"
+#include "base/large.h"
 #include "kernels/mapping.h"
 #include "kernels/op.h"
 
@@ -42,23 +43,6 @@ struct leat_graph_arena {
     struct account own;
     struct account *account; /* own, or that of the outermost graph around */
 };
-
-enum { HUGE_PAGE = 2 << 20 };
-
-void *
-leat_large_alloc(size_t bytes)
-{
-    const bool huge = bytes >= HUGE_PAGE;
-    void *block;
-
-    if (posix_memalign(&block, huge ? HUGE_PAGE : PAYLOAD_ALIGN, bytes > 0 ? bytes : 1) != 0) {
-        return NULL;
-    }
-    if (huge) { /* where the kernel does not, all is slower, no more */
-        (void)madvise(block, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
-    }
-    return block;
-}
 
 /* Lies PAYLOAD_ALIGN bytes before the elements that leat_value.data points at. */
 struct payload {
@@ -429,26 +413,31 @@ read_mapped(const struct leat_value *value, void *to)
 }
 
 enum leat_status
-leat_value_open(const struct leat_value *value, struct leat_elements *ret)
+leat_elements_open(struct leat_elements *elements, const struct leat_value *value)
 {
-    enum leat_status status = LEAT_OK;
+    const size_t bytes = (size_t)leat_round_up(value->data_bytes, PAYLOAD_ALIGN);
 
-    *ret = (struct leat_elements){.data = value->data};
-    if (!leat_value_in_place(value)) {
-        ret->data = ret->copy = leat_large_alloc((size_t)leat_round_up(value->data_bytes, PAYLOAD_ALIGN));
-        status = ret->copy != NULL ? read_mapped(value, ret->copy)
-                                   : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a tensor of %zu bytes", value->data_bytes);
+    elements->data = value->data;
+    if (leat_value_in_place(value)) {
+        return LEAT_OK;
     }
-    if (status != LEAT_OK) {
-        free(ret->copy);
+    if (bytes > elements->copy_bytes) {
+        leat_elements_fini(elements);
+        elements->copy = leat_large_alloc(bytes);
+        if (elements->copy == NULL) {
+            return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a tensor of %zu bytes", value->data_bytes);
+        }
+        elements->copy_bytes = bytes;
     }
-    return status;
+    elements->data = elements->copy;
+    return read_mapped(value, elements->copy);
 }
 
 void
-leat_elements_close(const struct leat_elements *elements)
+leat_elements_fini(struct leat_elements *elements)
 {
     free(elements->copy);
+    *elements = (struct leat_elements){0};
 }
 
 /* The graph has this constant no more. What was made of it while pages were gone stays wrong. */

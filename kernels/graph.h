@@ -51,7 +51,7 @@ struct leat_value {
     bool bounded; /* the dims are upper bounds: tensor contents decide, or decided about an input */
     uint32_t open; /* bit d: its own node finds out in a run what dims[d] is */
     float least, most; /* least <= 0 <= most: of its elements, as calibration saw them; both 0: not known */
-    const void *data; /* constant payload, densely packed; NULL when computed. Not leat_value_in_place(): see leat_value_open() */
+    const void *data; /* constant payload, densely packed; NULL when computed. Not leat_value_in_place(): see leat_elements_open() */
     size_t data_bytes;
     struct leat_mapping *mapping; /* that data lies in; NULL when it is memory of its own */
 };
@@ -166,8 +166,8 @@ void leat_onnx_close_files(struct leat_onnx_file *files, uint32_t count);
 /*
  * The same of a model whose weights may lie in other files. Those of floats that take LEAT_MAPPED_BYTES_MIN or more are mapped
  * (kernels/mapping.h) where they are aligned to 64 bytes in their file, or nobody minds that they are not: what multiplies by
- * weights (MatMul, Gemm) keeps them in a layout of its own, and look-ups read a table element by element. Everything else is
- * copied. In a model's own file, where that is mapped, large weights of MatMul and Gemm stay where they are, aligned or not.
+ * weights (Conv, MatMul, Gemm) keeps them in a layout of its own, and look-ups read a table element by element. Everything else is
+ * copied. In a model's own file, where that is mapped, large weights of Conv, MatMul and Gemm stay, aligned or not.
  */
 struct leat_onnx_source {
     const void *bytes;
@@ -265,14 +265,18 @@ extern const size_t leat_pass_count;
 /* Runs every pass whose bit is set in `mask` (bit i is leat_passes[i]); ~0 for all. */
 LEAT_MUST_CHECK enum leat_status leat_graph_optimise(struct leat_graph *graph, uint64_t mask);
 
-/* A constant's elements, 64-byte aligned: they are read where they lie, or were read from their file for the time being. */
+/*
+ * A constant's elements, 64-byte aligned: they are read where they lie, or were read from their file for the time being, into
+ * memory that those opened one after the other share. All zero at first.
+ */
 struct leat_elements {
-    const void *data;
+    const void *data; /* of the one opened last */
     void *copy;
+    size_t copy_bytes; /* that have room there */
 };
-/* LEAT_ERR_PROTO when the file is not as it was. On success leat_elements_close() ends it. */
-LEAT_MUST_CHECK enum leat_status leat_value_open(const struct leat_value *value, struct leat_elements *ret);
-void leat_elements_close(const struct leat_elements *elements);
+/* LEAT_ERR_PROTO when the file is not as it was. Whatever becomes of it, leat_elements_fini() frees the memory. */
+LEAT_MUST_CHECK enum leat_status leat_elements_open(struct leat_elements *elements, const struct leat_value *value);
+void leat_elements_fini(struct leat_elements *elements);
 /* A constant whose data is 64-byte aligned: elements may be read there. What is not lies in a file. */
 bool leat_value_in_place(const struct leat_value *value);
 /* A constant whose data is aligned as its elements are: one by one, they may be read there. Otherwise only bytes may. */

@@ -49,12 +49,6 @@ LEAT_MUST_CHECK enum leat_status leat_graph_make_constant(struct leat_graph *gra
 LEAT_MUST_CHECK enum leat_status leat_graph_copy_constant(struct leat_graph *graph, uint32_t index, const void *data,
                                                           bool mapped);
 
-/*
- * Memory for free(), 64-byte aligned, not zeroed; NULL when there is none. From 2 MiB on it asks for huge pages: it is there sooner,
- * and a look-up in a random row of a large table takes two thirds of the time. What is behind the last whole one does not.
- */
-void *leat_large_alloc(size_t bytes);
-
 /* The elements of a constant that no other graph shares, for a pass to change where no other node reads it; else NULL. */
 void *leat_graph_own_constant(const struct leat_graph *graph, uint32_t index);
 

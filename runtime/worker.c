@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/large.h"
 #include "base/slice.h"
 #include "kernels/team.h"
 #include "runtime/memory.h"
@@ -280,7 +281,7 @@ struct scratch_header {
     size_t bytes;
 };
 
-/* The second half is for what gives way: where nothing does, no page of it exists. */
+/* The second half is for what gives way: where nothing does, hardly a page of it exists. */
 static void *
 scratch_for(const struct leat_worker_run *run, const struct batch *batch)
 {
@@ -772,7 +773,7 @@ leat_worker_reserve(struct leat_worker *worker, size_t bytes)
     }
     const size_t grown = leat_round_up(bytes > 2 * worker->scratch_bytes ? bytes : 2 * worker->scratch_bytes, 4096);
     leat_memory_enter_node(worker->options.node);
-    struct scratch_header *header = aligned_alloc(LEAT_CACHE_LINE, sizeof(*header) + 2 * grown);
+    struct scratch_header *header = leat_large_alloc(sizeof(*header) + 2 * grown);
     leat_memory_leave_node();
     if (header == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %zu bytes of scratch", grown);

@@ -24,48 +24,6 @@ cpu_attention_scratch_bytes(const struct cpu_attention *a)
     return (size_t)(padded(a->keys) * (a->depth + CPU_ROWS) + a->keys * padded(a->width)) * sizeof(float);
 }
 
-/* The first `count` of a vector. */
-static __mmask16
-lanes(int64_t count)
-{
-    return (__mmask16)(count >= CPU_LANES ? 0xffffu : count <= 0 ? 0u : (1u << count) - 1);
-}
-
-/* Rows become columns. */
-CPU_INLINE void
-transpose(__m512 x[CPU_LANES])
-{
-    __m512 y[CPU_LANES];
-
-#pragma GCC unroll 8
-    for (int i = 0; i < CPU_LANES; i += 2) {
-        y[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
-        y[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < CPU_LANES; i += 4) {
-        for (int half = 0; half < 2; half++) {
-            const __m512d low = _mm512_castps_pd(y[i + half]), high = _mm512_castps_pd(y[i + half + 2]);
-            x[i + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
-            x[i + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
-        }
-    }
-    /* x[4 g + c] has columns c, c + 4, c + 8 and c + 12 of rows 4 g to 4 g + 3. */
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; c++) {
-        const __m512 a = _mm512_shuffle_f32x4(x[c], x[4 + c], 0x88), b = _mm512_shuffle_f32x4(x[c], x[4 + c], 0xdd);
-        const __m512 d = _mm512_shuffle_f32x4(x[8 + c], x[12 + c], 0x88), e = _mm512_shuffle_f32x4(x[8 + c], x[12 + c], 0xdd);
-        y[c] = _mm512_shuffle_f32x4(a, d, 0x88);
-        y[4 + c] = _mm512_shuffle_f32x4(b, e, 0x88);
-        y[8 + c] = _mm512_shuffle_f32x4(a, d, 0xdd);
-        y[12 + c] = _mm512_shuffle_f32x4(b, e, 0xdd);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < CPU_LANES; i++) {
-        x[i] = y[i];
-    }
-}
-
 /* `from` is the first key of the head; behind the last one there are zeros. */
 CPU_AVX512 static void
 pack_keys(const struct cpu_attention *a, const float *from, float *to)
@@ -77,10 +35,10 @@ pack_keys(const struct cpu_attention *a, const float *from, float *to)
         for (int64_t d = 0; d < a->depth; d += CPU_LANES) {
             __m512 x[CPU_LANES];
             for (int64_t r = 0; r < CPU_LANES; r++) {
-                x[r] = j + r < a->keys ? _mm512_maskz_loadu_ps(lanes(a->depth - d), from + (j + r) * stride + d)
+                x[r] = j + r < a->keys ? _mm512_maskz_loadu_ps(cpu_lanes(a->depth - d), from + (j + r) * stride + d)
                                        : _mm512_setzero_ps();
             }
-            transpose(x);
+            cpu_transpose(x);
             for (int64_t c = 0; c < CPU_LANES && d + c < a->depth; c++) {
                 _mm512_store_ps(panel + (d + c) * CPU_PANEL, x[c]);
             }
@@ -96,7 +54,7 @@ pack_values(const struct cpu_attention *a, const float *from, float *to)
     for (int64_t p = 0; p < a->width; p += CPU_PANEL) {
         for (int64_t j = 0; j < a->keys; j++, to += CPU_PANEL) {
             for (int64_t v = 0; v < CPU_PANEL; v += CPU_LANES) {
-                const __mmask16 there = lanes(a->width - p - v);
+                const __mmask16 there = cpu_lanes(a->width - p - v);
                 _mm512_store_ps(to + v, _mm512_maskz_loadu_ps(there, from + j * stride + (there != 0 ? p + v : 0)));
             }
         }
@@ -110,13 +68,13 @@ weigh(float *scores, int64_t keys)
     __m512 most = cpu_all(-__builtin_inff()), sum = _mm512_setzero_ps();
 
     for (int64_t j = 0; j < keys; j += CPU_LANES) { /* NaN comes first: it is passed over, and shows in the sum */
-        const __mmask16 there = lanes(keys - j);
+        const __mmask16 there = cpu_lanes(keys - j);
         most = _mm512_mask_max_ps(most, there, _mm512_load_ps(scores + j), most);
     }
     const __m512 largest = cpu_all((double)_mm512_reduce_max_ps(most));
     for (int64_t j = 0; j < keys; j += CPU_LANES) {
         const __m512 x = _mm512_sub_ps(_mm512_load_ps(scores + j), largest);
-        const __mmask16 some = _mm512_cmp_ps_mask(x, cpu_all(-CPU_EXPONENT_MAX), _CMP_NLT_UQ) & lanes(keys - j);
+        const __mmask16 some = _mm512_cmp_ps_mask(x, cpu_all(-CPU_EXPONENT_MAX), _CMP_NLT_UQ) & cpu_lanes(keys - j);
         const __m512 weight = _mm512_maskz_mov_ps(some, cpu_exponential(x));
         _mm512_store_ps(scores + j, weight);
         sum = _mm512_add_ps(sum, weight);
@@ -151,7 +109,7 @@ attend_rows(const struct cpu_attention *a, const struct panels *panels, const fl
 #pragma GCC unroll 4
             for (int v = 0; v < CPU_VECTORS; v++) {
                 const int64_t j = p + v * CPU_LANES;
-                const __mmask16 there = mask != NULL ? lanes(a->keys - j) : 0;
+                const __mmask16 there = mask != NULL ? cpu_lanes(a->keys - j) : 0;
                 const __m512 added =
                     there != 0 ? _mm512_maskz_loadu_ps(there, mask + r * a->mask_strides[2] + j) : _mm512_setzero_ps();
                 _mm512_store_ps(panels->scores + r * stride + j, _mm512_fmadd_ps(sums[r][v], scale, added));
@@ -177,7 +135,7 @@ attend_rows(const struct cpu_attention *a, const struct panels *panels, const fl
             for (int v = 0; v < CPU_VECTORS; v++) {
                 const int64_t d = p + v * CPU_LANES;
                 if (d < a->width) {
-                    _mm512_mask_storeu_ps(result + r * a->heads * a->width + d, lanes(a->width - d),
+                    _mm512_mask_storeu_ps(result + r * a->heads * a->width + d, cpu_lanes(a->width - d),
                                           _mm512_mul_ps(sums[r][v], share));
                 }
             }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "base/large.h"
 #include "kernels/cpu/openmp.h"
 #include "kernels/cpu/program.h"
 #include "kernels/graph_build.h"
@@ -431,11 +432,13 @@ make_constant(struct cpu_builder *b, bool shared, const void *source, size_t byt
 }
 
 enum leat_status
-cpu_open_constant(struct cpu_builder *b, const struct leat_value *value, struct leat_elements *ret)
+cpu_open_constant(struct cpu_builder *b, const struct leat_value *value, const void **ret_data)
 {
-    const enum leat_status status =
-        leat_value_in_place(value) ? LEAT_OK : cpu_model_may_take(b->model, value->data_bytes);
-    return status == LEAT_OK ? leat_value_open(value, ret) : status;
+    enum leat_status status = leat_value_in_place(value) ? LEAT_OK : cpu_model_may_take(b->model, value->data_bytes);
+
+    status = status == LEAT_OK ? leat_elements_open(&b->opened, value) : status;
+    *ret_data = b->opened.data;
+    return status;
 }
 
 /* The constant over `v` as it is: where it lies, or in the one copy of it that is among the constants. */
@@ -444,20 +447,19 @@ make_constant_of(struct cpu_builder *b, struct cpu_constants *constants, bool sh
                  const dnnl_memory_desc_t *seen_as, const dnnl_memory_desc_t *md, const struct factors *factors,
                  struct cpu_constant **ret)
 {
-    struct leat_elements elements = {.data = NULL};
+    const void *data = NULL;
     bool stays = leat_value_in_place(v);
     enum leat_status status = cpu_constants_make_room(constants);
 
     for (const struct cpu_constant *c = cpu_constants_first(constants, v->data); c != NULL && !stays; c = c->next) {
         stays = c->source == v->data && c->owned != NULL && c->pack == NULL && cpu_same_bytes(&c->seen_as, &c->md);
-        elements.data = stays ? c->owned : NULL;
+        data = stays ? c->owned : NULL;
     }
-    if (status == LEAT_OK && elements.data == NULL) {
-        status = cpu_open_constant(b, v, &elements);
+    if (status == LEAT_OK && data == NULL) {
+        status = cpu_open_constant(b, v, &data);
     }
     if (status == LEAT_OK) {
-        status = make_constant(b, shared, elements.data, v->data_bytes, seen_as, md, factors, stays, ret);
-        leat_elements_close(&elements);
+        status = make_constant(b, shared, data, v->data_bytes, seen_as, md, factors, stays, ret);
     }
     if (status == LEAT_OK) {
         (*ret)->source = v->data;
@@ -514,7 +516,6 @@ static enum leat_status
 pack_constant(struct cpu_builder *b, bool shared, const struct leat_value *v, cpu_pack pack, size_t bytes, struct cpu_constant **ret)
 {
     struct leat_value seen = *v;
-    struct leat_elements elements;
 
     enum leat_status status = cpu_model_take(b->model, shared ? NULL : b->program, bytes);
     if (status != LEAT_OK) {
@@ -522,7 +523,7 @@ pack_constant(struct cpu_builder *b, bool shared, const struct leat_value *v, cp
     }
     void *packed = leat_large_alloc((size_t)leat_round_up(bytes, CPU_ALIGN));
     struct cpu_constant *constant = calloc(1, sizeof(*constant));
-    status = packed != NULL && constant != NULL ? cpu_open_constant(b, v, &elements) : no_memory();
+    status = packed != NULL && constant != NULL ? cpu_open_constant(b, v, &seen.data) : no_memory();
     if (status != LEAT_OK) {
         if (shared) {
             cpu_model_give_back(b->model, bytes);
@@ -531,9 +532,7 @@ pack_constant(struct cpu_builder *b, bool shared, const struct leat_value *v, cp
         free(constant);
         return status;
     }
-    seen.data = elements.data;
     pack(&seen, packed);
-    leat_elements_close(&elements);
     *constant = (struct cpu_constant){.source = v->data, .pack = pack, .data = packed, .owned = packed, .bytes = bytes};
     *ret = constant;
     return LEAT_OK;
@@ -1400,6 +1399,7 @@ build_program(struct leat_model *model, const struct leat_graph *graph, uint32_t
     free(b.wants_whole);
     free(b.shifted);
     free(b.quantised);
+    leat_elements_fini(&b.opened);
     if (status != LEAT_OK) {
         cpu_program_destroy(program);
         return status;

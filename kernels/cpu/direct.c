@@ -16,7 +16,6 @@ enum {
     BLOCK_ROWS = 16 * CPU_ROWS,
     /* Of a 1x1 convolution with more channels, so many at a time, for blocks of enough rows. */
     SLICE_CHANNELS = 8 * CPU_CHANNELS,
-    PACKED_INPUTS = 16,
     /* Groups of fewer rows than CPU_ROWS are faster than that cache: channels of which a panel's part stays in the first-level one. */
     FEW_ROWS = 6 * CPU_ROWS,
     FEW_CHANNELS = CPU_CHANNELS / 2,
@@ -40,29 +39,30 @@ cpu_direct_weights_bytes(const struct cpu_direct *conv)
     return (size_t)(panels_of(conv) * taps_of(conv) * conv->inputs * CPU_PANEL) * sizeof(float);
 }
 
-/* [panels][taps][inputs][CPU_PANEL], with zeros behind the last output. */
-void
+/* [panels][taps][inputs][CPU_PANEL], with zeros behind the last output. Nothing of it is read soon: lines go past the caches. */
+CPU_AVX512 void
 cpu_direct_pack(const struct cpu_direct *conv, const float *weights, float *ret_packed)
 {
-    const int64_t taps = taps_of(conv), inputs = conv->inputs;
+    const int64_t taps = taps_of(conv), inputs = conv->inputs, length = inputs * taps;
 
-    if (conv->outputs % CPU_PANEL != 0) {
-        memset(ret_packed, 0, cpu_direct_weights_bytes(conv));
-    }
-    /* A few inputs of all outputs of a panel: so much of the result stays in the cache while it is written. */
-    for (int64_t panel = 0; panel < panels_of(conv); panel++) {
-        for (int64_t begin = 0; begin < inputs; begin += PACKED_INPUTS) {
-            const int64_t end = begin + PACKED_INPUTS < inputs ? begin + PACKED_INPUTS : inputs;
-            for (int64_t o = panel * CPU_PANEL; o < (panel + 1) * CPU_PANEL && o < conv->outputs; o++) {
-                for (int64_t i = begin; i < end; i++) {
-                    for (int64_t t = 0; t < taps; t++) {
-                        ret_packed[((panel * taps + t) * inputs + i) * CPU_PANEL + o % CPU_PANEL] =
-                            weights[(o * inputs + i) * taps + t];
-                    }
-                }
+    for (int64_t o = 0; o < panels_of(conv) * CPU_PANEL; o += CPU_LANES) {
+        float *panel = ret_packed + o / CPU_PANEL * length * CPU_PANEL + o % CPU_PANEL;
+        int64_t input = 0, tap = 0;
+        for (int64_t begin = 0; begin < length; begin += CPU_LANES) {
+            __m512 x[CPU_LANES];
+            for (int64_t r = 0; r < CPU_LANES; r++) {
+                const float *row = weights + (o + r) * length + begin;
+                x[r] = o + r < conv->outputs ? _mm512_maskz_loadu_ps(cpu_lanes(length - begin), row) : _mm512_setzero_ps();
+            }
+            cpu_transpose(x);
+            for (int64_t c = 0; c < CPU_LANES && begin + c < length; c++) {
+                _mm512_stream_ps(panel + (tap * inputs + input) * CPU_PANEL, x[c]);
+                tap = tap + 1 < taps ? tap + 1 : 0;
+                input += tap == 0;
             }
         }
     }
+    _mm_sfence(); /* before anybody is told where they are */
 }
 
 void

@@ -527,7 +527,7 @@ whole_image_sums(struct cpu_builder *b, const struct cpu_whole_image *image,
 {
     const struct leat_value *weights = leat_node_input(b->graph, b->node, 1), *bias = leat_node_input(b->graph, b->node, 2);
     const size_t channels = (size_t)image->conv.outputs;
-    struct leat_elements elements;
+    const void *elements;
     float *numbers = calloc(2 * channels, sizeof(*numbers));
 
     LEAT_ASSERT(bias == NULL || leat_value_in_place(bias));
@@ -539,14 +539,13 @@ whole_image_sums(struct cpu_builder *b, const struct cpu_whole_image *image,
         bool good = true;
         for (size_t c = 0; c < channels; c++) {
             numbers[c] = 1 / (image->pixels_in_one *
-                              cpu_whole_image_factor(&image->conv, elements.data, (int64_t)c) *
+                              cpu_whole_image_factor(&image->conv, elements, (int64_t)c) *
                               result->scale);
             numbers[channels + c] =
                 (bias != NULL ? ((const float *)bias->data)[c] / result->scale : 0) +
                 (float)result->zero;
             good = good && isnormal(numbers[c]) && isfinite(numbers[channels + c]);
         }
-        leat_elements_close(&elements);
         status = good ? LEAT_OK : LEAT_AGAIN;
     }
     if (status == LEAT_OK) {

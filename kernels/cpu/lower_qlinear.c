@@ -384,7 +384,7 @@ find_units(struct cpu_builder *b, const struct cpu_qlinear *q, float **ret)
     const bool last = q->weights_as.ndims == 2 &&
                       q->weights_as.format_desc.blocking.strides[0] == 1 &&
                       q->weights_as.dims[1] != 1;
-    struct leat_elements elements = {.data = NULL};
+    const void *elements = NULL;
     float *units = malloc(2 * channels * sizeof(*units));
 
     enum leat_status status =
@@ -398,14 +398,11 @@ find_units(struct cpu_builder *b, const struct cpu_qlinear *q, float **ret)
     }
     for (size_t c = 0; c < channels; c++) {
         const int64_t sum =
-            source != 0 ? sum_of_channel(elements.data, count, channels, c, last) : 0;
+            source != 0 ? sum_of_channel(elements, count, channels, c, last) : 0;
         const int32_t given = bias != NULL ? ((const int32_t *)bias->data)[c] : 0;
         units[c] = unit_of(b->graph, node, c);
         units[channels + c] = (float)((double)given - (double)source * (double)sum +
                                       (double)result / (double)units[c]);
-    }
-    if (source != 0) {
-        leat_elements_close(&elements);
     }
     *ret = units;
     return LEAT_OK;

@@ -55,4 +55,46 @@ cpu_product(const float *const rows[CPU_ROWS], int64_t channels, const float *pa
     }
 }
 
+/* The first `count` of a vector. */
+static inline __mmask16
+cpu_lanes(int64_t count)
+{
+    return (__mmask16)(count >= CPU_LANES ? 0xffffu : count <= 0 ? 0u : (1u << count) - 1);
+}
+
+/* Rows become columns. */
+CPU_INLINE void
+cpu_transpose(__m512 x[CPU_LANES])
+{
+    __m512 y[CPU_LANES];
+
+#pragma GCC unroll 8
+    for (int i = 0; i < CPU_LANES; i += 2) {
+        y[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+        y[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < CPU_LANES; i += 4) {
+        for (int half = 0; half < 2; half++) {
+            const __m512d low = _mm512_castps_pd(y[i + half]), high = _mm512_castps_pd(y[i + half + 2]);
+            x[i + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
+            x[i + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
+        }
+    }
+    /* x[4 g + c] has columns c, c + 4, c + 8 and c + 12 of rows 4 g to 4 g + 3. */
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        const __m512 a = _mm512_shuffle_f32x4(x[c], x[4 + c], 0x88), b = _mm512_shuffle_f32x4(x[c], x[4 + c], 0xdd);
+        const __m512 d = _mm512_shuffle_f32x4(x[8 + c], x[12 + c], 0x88), e = _mm512_shuffle_f32x4(x[8 + c], x[12 + c], 0xdd);
+        y[c] = _mm512_shuffle_f32x4(a, d, 0x88);
+        y[4 + c] = _mm512_shuffle_f32x4(b, e, 0x88);
+        y[8 + c] = _mm512_shuffle_f32x4(a, d, 0xdd);
+        y[12 + c] = _mm512_shuffle_f32x4(b, e, 0xdd);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < CPU_LANES; i++) {
+        x[i] = y[i];
+    }
+}
+
 #endif /* LEAT_KERNELS_CPU_PRODUCT_H */

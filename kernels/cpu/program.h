@@ -140,6 +140,7 @@ struct cpu_builder {
     bool *wants_whole; /* [value_count] somebody reads it as such */
     bool *shifted;     /* [value_count] they are u8 about another number than 0 */
     bool *quantised;   /* [node_count] multiplies whole numbers */
+    struct leat_elements opened; /* cpu_open_constant() */
 };
 
 LEAT_MUST_CHECK enum leat_status cpu_program_build(struct leat_model *model, const struct leat_graph *graph,
@@ -182,11 +183,11 @@ LEAT_MUST_CHECK enum leat_status cpu_table(struct cpu_builder *b, uint32_t value
 LEAT_MUST_CHECK enum leat_status cpu_constant_packed(struct cpu_builder *b, uint32_t value, cpu_pack pack,
                                                      size_t bytes, uint32_t *ret_tensor);
 /*
- * leat_value_open(), where the model's limit leaves room for it. For weights of products and tables, which alone stay where they
- * lie in a file (kernels/onnx/import.c); every other constant is leat_value_in_place().
+ * Its elements, until the next one is opened, where the model's limit leaves room for a copy. For weights of convolutions and of
+ * products and tables, which alone stay where they lie in a file (kernels/onnx/import.c); every other constant is
+ * leat_value_in_place().
  */
-LEAT_MUST_CHECK enum leat_status cpu_open_constant(struct cpu_builder *b, const struct leat_value *value,
-                                                   struct leat_elements *ret);
+LEAT_MUST_CHECK enum leat_status cpu_open_constant(struct cpu_builder *b, const struct leat_value *value, const void **ret_data);
 /* `count` floats that the lowering computed; copied. */
 LEAT_MUST_CHECK enum leat_status cpu_private_vector(struct cpu_builder *b, const float *data, size_t count,
                                                     uint32_t *ret_tensor);

@@ -295,7 +295,7 @@ find_steps(struct cpu_builder *b, const struct cpu_quantised *q, bool whole, str
     if (steps->weights == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
     }
-    struct leat_elements elements;
+    const void *elements;
     const enum leat_status opened = cpu_open_constant(b, weights, &elements);
     if (opened != LEAT_OK) {
         free(steps->weights);
@@ -306,7 +306,7 @@ find_steps(struct cpu_builder *b, const struct cpu_quantised *q, bool whole, str
     const size_t count = leat_value_elements(weights);
     const bool is_long = (double)(count / (size_t)q->channels) * U8_MOST * S8_MOST > INT32_MAX;
     for (int64_t c = 0; c < q->channels; c++) {
-        const float furthest = most_of_channel(elements.data, count, q->channels, c, last);
+        const float furthest = most_of_channel(elements, count, q->channels, c, last);
         const float step =
             furthest > 0 && furthest / most > 0 && isfinite(furthest) ? furthest / most : 1;
         steps->weights[c] = 1 / step;
@@ -315,19 +315,17 @@ find_steps(struct cpu_builder *b, const struct cpu_quantised *q, bool whole, str
         const bool shifts = steps->source.zero != 0 && !q->padded;
         double sum = 0, size = 0;
         if (shifts || is_long) {
-            sum = sum_of_channel(elements.data, count, q->channels, c, last, steps->weights[c], &size);
+            sum = sum_of_channel(elements, count, q->channels, c, last, steps->weights[c], &size);
         }
         if (shifts) {
             steps->bias[c] = (float)((double)steps->bias[c] - steps->source.zero * sum);
         }
         if (size * U8_MOST > INT32_MAX || !isfinite(steps->weights[c]) || !isfinite(steps->bias[c]) ||
             !(steps->sums[c] > 0 && isfinite(steps->sums[c]))) {
-            leat_elements_close(&elements);
             free(steps->weights);
             return LEAT_AGAIN; /* too small for the arithmetic of floats, or too many for that of 32 bits */
         }
     }
-    leat_elements_close(&elements);
     return LEAT_OK;
 }
 

@@ -792,14 +792,15 @@ has_graphs(const Onnx__GraphProto *proto)
 }
 
 /*
- * Weights of products stay where they lie: they are packed for the kernels. So do tables of look-ups in other files, if their
- * elements are aligned: a row is read element by element. In the model's own file they do not, wherever they lie, for tables get
- * huge pages.
+ * Weights of convolutions and products stay where they lie: they are packed for the kernels. So do tables of look-ups in other
+ * files, if their elements are aligned: a row is read element by element. In the model's own file they do not, wherever they
+ * lie, for tables get huge pages.
  */
 static bool
 may_stay(const struct leat_node *node, uint32_t input, const struct leat_value *value, const struct leat_mapping *own)
 {
     switch (node->op->kind) {
+    case LEAT_OP_CONV:
     case LEAT_OP_GEMM:
     case LEAT_OP_MATMUL:
         return input == 1;

@@ -47,10 +47,13 @@ fold(struct leat_graph *graph, const struct leat_pass_index *index, struct leat_
     const uint32_t w = conv->inputs[1];
     const uint32_t b = conv->input_count > 2 ? conv->inputs[2] : LEAT_VALUE_NONE;
     uint32_t new_w = w, new_b;
-    float *weights = index->uses[w] == 1 ? leat_graph_own_constant(graph, w) : NULL, *bias;
+    float *weights = NULL, *bias;
 
-    enum leat_status status =
-        weights != NULL ? LEAT_OK : new_constant(graph, graph->values[w].name, w, &new_w, &weights);
+    enum leat_status status = leat_graph_settle_constant(graph, w); /* one that lay in a file is the graph's own then */
+    if (status == LEAT_OK) {
+        weights = index->uses[w] == 1 ? leat_graph_own_constant(graph, w) : NULL;
+        status = weights != NULL ? LEAT_OK : new_constant(graph, graph->values[w].name, w, &new_w, &weights);
+    }
     if (status == LEAT_OK) {
         status = new_constant(graph, graph->values[norm->inputs[2]].name, norm->inputs[2], &new_b,
                               &bias);
