@@ -264,6 +264,8 @@ extern const size_t leat_pass_count;
 
 /* Runs every pass whose bit is set in `mask` (bit i is leat_passes[i]); ~0 for all. */
 LEAT_MUST_CHECK enum leat_status leat_graph_optimise(struct leat_graph *graph, uint64_t mask);
+/* A mask for the above: all but those in `names`, with commas between them. LEAT_ERR_INVALID lists the names that there are. */
+LEAT_MUST_CHECK enum leat_status leat_passes_without(const char *names, uint64_t *ret_mask);
 
 /*
  * A constant's elements, 64-byte aligned: they are read where they lie, or were read from their file for the time being, into

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
 #include "base/align.h"
 #include "kernels/passes/passes.h"
 
@@ -44,5 +47,47 @@ leat_graph_optimise(struct leat_graph *graph, uint64_t mask)
             return leat_err_prefix(status, "pass %s", leat_passes[i].name);
         }
     }
+    return LEAT_OK;
+}
+
+/* leat_pass_count where there is none. */
+static size_t
+find_pass(const char *name, size_t length)
+{
+    for (size_t p = 0; p < leat_pass_count; p++) {
+        if (strlen(leat_passes[p].name) == length && memcmp(leat_passes[p].name, name, length) == 0) {
+            return p;
+        }
+    }
+    return leat_pass_count;
+}
+
+static enum leat_status
+refuse_name(const char *name, size_t length)
+{
+    char known[512] = "";
+    size_t used = 0;
+
+    for (size_t p = 0; p < leat_pass_count && used < sizeof(known); p++) {
+        used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", p > 0 ? ", " : "", leat_passes[p].name);
+    }
+    return LEAT_FAIL(LEAT_ERR_INVALID, "there is no pass '%.*s'; there are %s", (int)(length < 64 ? length : 64), name,
+                     known);
+}
+
+enum leat_status
+leat_passes_without(const char *names, uint64_t *ret_mask)
+{
+    uint64_t mask = UINT64_MAX;
+
+    for (const char *name = names; name != NULL;) {
+        const size_t length = strcspn(name, ","), pass = find_pass(name, length);
+        if (pass == leat_pass_count) {
+            return refuse_name(name, length);
+        }
+        mask &= ~(UINT64_C(1) << pass);
+        name = name[length] != '\0' ? name + length + 1 : NULL;
+    }
+    *ret_mask = mask;
     return LEAT_OK;
 }

@@ -54,6 +54,42 @@ def check_model(path, *arguments):
     return seen
 
 
+def check_without(lenet, seen):
+    """Each pass by itself and all of them can be left out; what they do is then not done, and the rest is."""
+    listed = json.loads(run("model", "inspect", "--passes", "--json"))["passes"]
+    names = [one["pass"] for one in listed]
+    lines = run("model", "inspect", "--passes").splitlines()
+    assert [line.split()[0] for line in lines] == names == [step["pass"] for step in seen["passes"]]
+    assert seen["without"] == []
+    assert all(one["does"] and line.endswith(one["does"]) for one, line in zip(listed, lines))
+    for name in names:
+        less = inspect(lenet, "--runs", "1", "--without", name)
+        assert less["without"] == [name]
+        assert [step["pass"] for step in less["passes"]] == [one for one in names if one != name]
+        assert name not in {node.get("gone_by") for node in less["before"]["nodes"]}
+        assert less["after"]["flop"] == seen["after"]["flop"]
+    less = inspect(lenet, "--runs", "3", "--without", "fuse-activation", "--svg", "less.svg")
+    check_graph(less["before"], {node["name"] for node in less["after"]["nodes"]})
+    check_graph(less["after"], None)
+    assert "Conv+Relu" not in {node["op"] for node in less["after"]["nodes"]}
+    assert len(less["after"]["nodes"]) > len(seen["after"]["nodes"])
+    check_picture("less.svg", less)
+    with open("less.svg") as file:
+        assert "after the passes, without fuse-activation" in file.read()
+    none = inspect(lenet, "--runs", "1", "--without", ",".join(names))
+    assert none["passes"] == [] and none["without"] == names
+    shown = [[(node["name"], node["op"]) for node in none[when]["nodes"]] for when in ("before", "after")]
+    assert shown[0] == shown[1], shown
+    table = run("model", "inspect", lenet, "--runs", "1", "--without", "fuse-activation,fuse-add")
+    assert "without fuse-activation: " in table and "without fuse-add: " in table
+    for wrong in ("fuse", "", "fuse-add,", "fuse-add,none"):
+        run("model", "inspect", lenet, "--without", wrong, code=2, says="there is no pass '")
+        run("model", "inspect", lenet, "--without", wrong, code=2, says=", ".join(names))
+    run("model", "inspect", "--passes", lenet, code=2, says="--passes takes no file or name")
+    run("model", "list", "--without", "fuse-add", code=2, says="--without")
+    run("model", "remove", "nobody", "--passes", code=2, says="--passes")
+
+
 def check_picture(path, seen):
     svg = "{http://www.w3.org/2000/svg}"
     root = tree.parse(path).getroot()
@@ -76,6 +112,7 @@ def check_files():
     for node in seen["before"]["nodes"] + seen["after"]["nodes"]:
         assert node["name"] in table, node
     assert "gone by fuse-activation" in table and "after: " in table and "GFLOP/s" in table
+    check_without(lenet, seen)
     check_model(write("resnet50"), "--items", "2", "--cores", str(min(2, len(os.sched_getaffinity(0)))))
     twice = check_model(lenet, "--items", "8")
     assert twice["after"]["flop"] == 8 * seen["after"]["flop"] and twice["items"] == 8

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_model [-b BACKEND] [-p PRECISION] [-c COUNT] [-l NAME=N:LENGTH,LENGTH...] FILE.onnx ITEMS [NAME=N]...: one batch
- * through a backend, or cpu.
+ * run_model [-b BACKEND] [-p PRECISION] [-c COUNT] [-l NAME=N:LENGTH,LENGTH...] [-w PASS,PASS...] FILE.onnx ITEMS
+ * [NAME=N]...: one batch through a backend, or cpu, without those passes.
  *
  * With -l, tensors have room for the last of the lengths, and sequences N positions; it runs at all lengths that hold them.
  * Standard input has the inputs of COUNT items that ranges of values come from, for int8, and then those of the batch, one
@@ -181,17 +181,17 @@ read_lengths(char *text, struct lengths *ret)
 
 /* What backends load of the graph; *ret_sequence stays NULL where there are no lengths. */
 static enum leat_status
-describe(struct leat_graph *graph, const struct lengths *lengths, struct leat_tensor_info *infos,
+describe(struct leat_graph *graph, const struct lengths *lengths, uint64_t passes, struct leat_tensor_info *infos,
          struct leat_model_source *source, struct leat_sequence **ret_sequence)
 {
     if (lengths->name == NULL) {
         source->graph = graph;
         const enum leat_status status = sign(source, infos);
-        return status == LEAT_OK ? leat_graph_optimise(graph, UINT64_MAX) : status;
+        return status == LEAT_OK ? leat_graph_optimise(graph, passes) : status;
     }
     enum leat_status status = leat_sequence_create(graph, lengths->name, lengths->lengths, lengths->count, ret_sequence);
     if (status == LEAT_OK) {
-        status = leat_sequence_optimise(*ret_sequence, UINT64_MAX);
+        status = leat_sequence_optimise(*ret_sequence, passes);
         leat_sequence_describe(*ret_sequence, source);
     }
     return status;
@@ -208,14 +208,16 @@ main(int argc, char **argv)
     struct leat_graph *graph = NULL;
     struct lengths lengths = {.name = NULL};
     uint32_t count = 0, calibrated = 0;
+    uint64_t passes = UINT64_MAX;
     int option;
 
-    while ((option = getopt(argc, argv, "b:p:c:l:")) != -1) {
+    while ((option = getopt(argc, argv, "b:p:c:l:w:")) != -1) {
         switch (option) {
         case 'b': backend = leat_backend_find(optarg); break;
         case 'p': EXPECT(leat_precision_find(optarg, &source.precision)); break;
         case 'c': calibrated = (uint32_t)strtoul(optarg, NULL, 10); break;
         case 'l': read_lengths(optarg, &lengths); break;
+        case 'w': EXPECT(leat_passes_without(optarg, &passes) == LEAT_OK); break;
         default: EXPECT(!"an option that there is");
         }
     }
@@ -236,7 +238,7 @@ main(int argc, char **argv)
         status = leat_graph_bind(graph, values, count);
     }
     if (status == LEAT_OK) {
-        status = describe(graph, &lengths, infos, &source, &sequence);
+        status = describe(graph, &lengths, passes, infos, &source, &sequence);
     }
     if (status != LEAT_OK) {
         (void)fprintf(stderr, "%s\n", leat_error_text());

@@ -66,8 +66,9 @@ run_passes(struct inspected *inspected)
 
     LEAT_ASSERT(leat_pass_count <= LEAT_COUNT_OF(inspected->passes));
     for (size_t p = 0; p < leat_pass_count && status == LEAT_OK; p++) {
-        status = leat_graph_optimise(inspected->after.source, UINT64_C(1) << p);
-        if (status == LEAT_OK) {
+        const uint64_t mask = inspected->order->passes & UINT64_C(1) << p;
+        status = leat_graph_optimise(inspected->after.source, mask);
+        if (status == LEAT_OK && mask != 0) {
             inspected->passes[inspected->pass_count++] =
                 (struct inspected_pass){.name = leat_passes[p].name, .node_count = inspected->after.source->node_count};
             status = note_gone(&inspected->before, inspected->after.source, leat_passes[p].name);

@@ -15,7 +15,8 @@ enum { INSPECT_CORES_MAX = 64, INSPECT_RUNS_MAX = 101 };
 /* What the command line says of it. */
 struct inspect_flags {
     const char *socket_path, *svg, *precision; /* precision NULL: not said */
-    bool json;
+    const char *without; /* names of passes; NULL: none */
+    bool json, passes; /* passes: they are listed, nothing is run */
     uint64_t items, runs; /* runs is 0: not said */
     uint32_t cores;
     const json_t *dims; /* values of free dimensions by their names; {}: not said */
@@ -31,6 +32,7 @@ struct inspect_order {
     uint32_t items, cores;
     uint32_t runs; /* 0: as many as fit into some seconds */
     enum leat_precision precision;
+    uint64_t passes; /* that are run: a mask, as leat_graph_optimise() */
     const struct leat_onnx_file *files; /* of data beside it */
     uint32_t file_count;
     const json_t *ranges; /* of values, as the daemon calibrated it; NULL: none */
@@ -70,7 +72,7 @@ struct inspected {
     uint32_t runs;
     uint32_t file_nodes;
     bool one_by_one; /* the daemon runs it for one item at a time */
-    struct inspected_pass passes[64];
+    struct inspected_pass passes[64]; /* those that were run */
     uint32_t pass_count;
     struct leat_inspection_numbers numbers;
     struct inspected_graph before, after;
@@ -82,6 +84,7 @@ void inspect_free(struct inspected *inspected);
 
 void inspect_print(const struct inspected *inspected, FILE *out);
 void inspect_print_json(const struct inspected *inspected);
+void inspect_list_passes(bool json); /* a line each, in the order in which they run */
 void inspect_plot(const void *of, FILE *out); /* of a struct inspected; SVG, as tools/simulate/plot.h */
 
 /* Time of all nodes and what is no node's; FLOP of all nodes. */

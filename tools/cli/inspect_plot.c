@@ -203,6 +203,24 @@ put_legend(FILE *out)
     put_text(out, x + 15, 55, "", "of which layouts");
 }
 
+/* What is above the second column. */
+static const char *
+without_text(uint64_t passes, char *text, size_t bytes)
+{
+    const char *name = "";
+    uint32_t count = 0;
+
+    for (size_t p = 0; p < leat_pass_count; p++) {
+        if ((passes >> p & 1) == 0) {
+            name = leat_passes[p].name;
+            count++;
+        }
+    }
+    (void)(count > 1 ? snprintf(text, bytes, "after the passes, without %u of them", count)
+                     : snprintf(text, bytes, "after the passes%s%s", count == 1 ? ", without " : "", name));
+    return text;
+}
+
 void
 inspect_plot(const void *of, FILE *out)
 {
@@ -237,6 +255,6 @@ inspect_plot(const void *of, FILE *out)
     put_column(&column, "before the passes");
     column.graph = &inspected->after;
     column.x += columns + BETWEEN - MARGIN;
-    put_column(&column, "after the passes");
+    put_column(&column, without_text(order->passes, text, sizeof(text)));
     (void)fputs("</svg>\n", out);
 }

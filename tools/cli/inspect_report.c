@@ -99,6 +99,11 @@ inspect_print(const struct inspected *inspected, FILE *out)
     if (inspected->one_by_one) {
         (void)fprintf(out, "run for one item at a time: items of a batch may meet, or sizes depend on what is in them\n");
     }
+    for (size_t p = 0; p < leat_pass_count; p++) {
+        if ((order->passes >> p & 1) == 0) {
+            (void)fprintf(out, "without %s: %s\n", leat_passes[p].name, leat_passes[p].doc);
+        }
+    }
     (void)fprintf(out, "passes: %u nodes in the file", inspected->file_nodes);
     for (uint32_t p = 0; p < inspected->pass_count; p++) {
         if (inspected->passes[p].node_count != count) {
@@ -192,19 +197,43 @@ void
 inspect_print_json(const struct inspected *inspected)
 {
     const struct inspect_order *order = inspected->order;
-    json_t *passes = json_array(), *cpus = json_array();
+    json_t *passes = json_array(), *without = json_array(), *cpus = json_array();
 
     for (uint32_t p = 0; p < inspected->pass_count; p++) {
         (void)json_array_append_new(passes, json_pack("{s:s, s:i}", "pass", inspected->passes[p].name, "nodes",
                                                       (int)inspected->passes[p].node_count));
     }
+    for (size_t p = 0; p < leat_pass_count; p++) {
+        if ((order->passes >> p & 1) == 0) {
+            (void)json_array_append_new(without, json_string(leat_passes[p].name));
+        }
+    }
     for (uint32_t c = 0; c < order->cores; c++) {
         (void)json_array_append_new(cpus, json_integer(inspected->cpus[c]));
     }
-    print_json(json_pack("{s:s, s:i, s:b, s:s, s:o, s:i, s:i, s:o, s:o, s:o, s:o}", "model", order->name, "items",
+    print_json(json_pack("{s:s, s:i, s:b, s:s, s:o, s:i, s:i, s:o, s:o, s:o, s:o, s:o}", "model", order->name, "items",
                          (int)order->items,
                          "one_by_one", (int)inspected->one_by_one,
                          "precision", leat_precision_text(order->precision), "cpus", cpus, "runs", (int)inspected->runs,
-                         "nodes_in_file", (int)inspected->file_nodes, "passes", passes, "before", graph_json(&inspected->before),
+                         "nodes_in_file", (int)inspected->file_nodes, "passes", passes, "without", without, "before",
+                         graph_json(&inspected->before),
                          "after", graph_json(&inspected->after), "numbers", numbers_json(&inspected->numbers)));
+}
+
+void
+inspect_list_passes(bool json)
+{
+    json_t *passes = json_array();
+
+    for (size_t p = 0; p < leat_pass_count; p++) {
+        if (!json) {
+            (void)printf("%-18s %s\n", leat_passes[p].name, leat_passes[p].doc);
+        }
+        (void)json_array_append_new(
+            passes, json_pack("{s:s, s:s}", "pass", leat_passes[p].name, "does", leat_passes[p].doc));
+    }
+    if (json) {
+        print_json(json_pack("{s:O}", "passes", passes));
+    }
+    json_decref(passes);
 }

@@ -29,6 +29,8 @@ print_model_help(void)
         "       leat model show NAME\n"
         "       leat model profile NAME [--cores N,...]\n"
         "       leat model inspect FILE.onnx|NAME [--items N] [--dim NAME=N|items]... [--cores N] [--precision P] [--runs N] [--svg FILE]\n"
+        "                          [--without PASS,...]\n"
+        "       leat model inspect --passes\n"
         "       leat model remove NAME\n\n"
         "Adds a model to the daemon, which copies it, loads it, measures it and keeps it over restarts; lists\n"
         "what is loaded; shows what one takes, by cores and batch; measures one again, for instance because the machine\n"
@@ -56,13 +58,16 @@ print_model_help(void)
         "                   each but the batch, which queries choose; one may be NAME=N,N,...: lengths that plans are made\n"
         "                   for, where queries say how long their sequences are; tensors are as for the last, the longest.\n"
         "                   NAME=items: this one, not the first, counts items, as in [length, batch, ...]; for queries\n"
-        "                   they still come first\n"
+        "                   they still come first\n");
+    (void)printf(
         "  --accuracy F     accuracy it stands for, 0 to 1, reported with its answers, whatever a validation says\n"
         "  --cores N,...    to measure on teams of so many cores too, beside those that workers have; measured again whenever\n"
         "                   the model is, until --cores says otherwise\n"
         "  --items N        of inspect: items of the batch (default 1)\n"
         "  --runs N         of inspect: medians of so many (default as many as two seconds hold, 5 to 101)\n"
         "  --svg FILE       of inspect: a picture\n"
+        "  --without P,...  of inspect: leave out these passes, and show what the others make of the graph\n"
+        "  --passes         of inspect: list the passes, and what each does\n"
         "  --synthetic J    no file: occupy a worker for a profiled time, for example\n"
         "                   '{\"latency_ns\":5000000,\"per_item_ns\":1000000}'; input and output are 64 bytes, or\n"
         "                   as given by --input-bytes N and --output-bytes N\n"
@@ -168,7 +173,8 @@ parse_model_options(int argc, char **argv, struct model_options *options)
         {"max-loss", required_argument, NULL, 'l'},   {"precision", required_argument, NULL, 'p'},
         {"cores", required_argument, NULL, 'c'},      {"dim", required_argument, NULL, 'd'},
         {"items", required_argument, NULL, 'i'},      {"runs", required_argument, NULL, 'r'},
-        {"svg", required_argument, NULL, 'g'},
+        {"svg", required_argument, NULL, 'g'},        {"without", required_argument, NULL, 'w'},
+        {"passes", no_argument, NULL, 'P'},
         {NULL, 0, NULL, 0},
     };
     int option;
@@ -195,6 +201,8 @@ parse_model_options(int argc, char **argv, struct model_options *options)
         case 'i': good = parse_u64(optarg, 1, LEAT_ITEMS_MAX, &options->inspect.items); break;
         case 'r': good = parse_u64(optarg, 1, INSPECT_RUNS_MAX, &options->inspect.runs); break;
         case 'g': options->inspect.svg = optarg; break;
+        case 'w': options->inspect.without = optarg; break;
+        case 'P': options->inspect.passes = true; break;
         case 'I': good = parse_bytes(optarg, &options->input_bytes); break;
         case 'O': good = parse_bytes(optarg, &options->output_bytes); break;
         case 'a': good = parse_double(optarg, 0, 1, &options->accuracy); break;
@@ -883,6 +891,9 @@ verb_model(int argc, char **argv)
         return usage_error("model", "add, list, show, profile, inspect or remove?");
     }
     const char *what = argv[optind++];
+    if ((options.inspect.without != NULL || options.inspect.passes) && strcmp(what, "inspect") != 0) {
+        return usage_error("model", "--without and --passes are for inspect");
+    }
     if (strcmp(what, "add") == 0) {
         return optind < argc ? model_add(argc - optind, argv + optind, &options)
                              : usage_error("model", "add needs a name");

@@ -163,14 +163,25 @@ model_inspect(int argc, char **argv, const struct inspect_flags *flags)
 {
     struct inspect_order order = {.items = (uint32_t)flags->items,
                                   .cores = flags->cores,
-                                  .runs = (uint32_t)flags->runs};
+                                  .runs = (uint32_t)flags->runs,
+                                  .passes = UINT64_MAX};
     struct found found = {.fd = -1, .precision = LEAT_PRECISION_F32};
     enum leat_precision precision = LEAT_PRECISION_F32;
     struct stat info;
     int exit_code = EXIT_FAILED;
 
+    if (flags->passes && argc > 0) {
+        return usage_error("model", "--passes takes no file or name");
+    }
+    if (flags->passes) {
+        inspect_list_passes(flags->json);
+        return EXIT_DONE;
+    }
     if (argc != 1) {
         return usage_error("model", "inspect needs one file or name");
+    }
+    if (flags->without != NULL && leat_passes_without(flags->without, &order.passes) != LEAT_OK) {
+        return usage_error("model", "--without: %s", leat_error_text());
     }
     if (flags->precision != NULL && !leat_precision_find(flags->precision, &precision)) {
         return usage_error("model", "there is no precision '%s'", flags->precision);

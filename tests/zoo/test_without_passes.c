@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     No pass is needed: with any of them left out, and with all of them, every network of leat-zoo gives the answers
+ *          that it gives with all passes. None is there for nothing either.
+ * Method   Test sizes at nominal lengths, bound before the passes, as the daemon does, and behind them; weights and inputs
+ *          by the seed. The reference backend on what the other passes make of a network is as near to itself on what all
+ *          make as one pass may be, the cpu backend as near to that as it may be on whole networks. A pass that changes
+ *          nothing among all others changes nothing by being left out, and is not tried.
+ *          No network here is quantised: for the passes that are for these, tests/kernels/test_passes.c and test_qlinear.c
+ *          see to the same.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "kernels/backend.h"
+#include "kernels/graph_build.h"
+#include "tests/leat_test.h"
+#include "tests/zoo_lengths.h"
+#include "tools/zoo/zoo.h"
+
+enum { ITEMS = 3, PASSES_MAX = 64 };
+
+struct network {
+    const struct zoo_model *model;
+    void *file;
+    size_t file_bytes;
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    uint32_t input_count, tensor_count;
+    bool one_by_one, has_lengths;
+    int64_t ends[LEAT_TENSORS_MAX]; /* of indices */
+    void *inputs[LEAT_TENSORS_MAX]; /* ITEMS items */
+};
+
+/* What a backend gives for all items. */
+struct answer {
+    void *outputs[LEAT_TENSORS_MAX]; /* by tensor; inputs are NULL */
+    uint16_t *sizes;                 /* of what varies */
+    size_t size_count;
+};
+
+static void *
+aligned(size_t bytes)
+{
+    void *block = aligned_alloc(64, (size_t)leat_round_up(bytes + 1, 64));
+    EXPECT(block != NULL);
+    return block;
+}
+
+/* ---- Networks ----------------------------------------------------------------------------------- */
+
+static void
+note_ends(const struct zoo_model *model, const struct onnx_summary *summary, void *context)
+{
+    struct network *network = context;
+    (void)model;
+
+    for (uint32_t t = 0; t < summary->input_count; t++) {
+        network->ends[t] = summary->inputs[t].end;
+    }
+}
+
+static struct leat_graph *
+import(const struct network *network)
+{
+    struct leat_graph *graph = NULL;
+
+    EXPECT(leat_onnx_import(network->file, network->file_bytes, &graph) == LEAT_OK);
+    return graph;
+}
+
+static void
+bind(const struct network *network, struct leat_graph *graph)
+{
+    EXPECT(zoo_lengths(network->model, ZOO_SIZE_TEST, graph) == LEAT_OK);
+}
+
+/* Indices below their end, or f32 in [-1, 1). */
+static void
+make_inputs(struct network *network)
+{
+    uint64_t random = leat_test_seed;
+
+    for (uint32_t t = 0; t < network->input_count; t++) {
+        const struct leat_tensor_info *info = &network->infos[t];
+        network->inputs[t] = aligned(ITEMS * info->item_bytes);
+        for (size_t i = 0; i < ITEMS * info->item_bytes / leat_dtype_bytes(info->dtype); i++) {
+            const uint64_t bits = leat_test_random(&random);
+            if (info->dtype == LEAT_DTYPE_I64) {
+                ((int64_t *)network->inputs[t])[i] = (int64_t)(bits % (uint64_t)network->ends[t]);
+            } else {
+                ((float *)network->inputs[t])[i] = (float)(bits % 2000) / 1000.0f - 1.0f;
+            }
+        }
+    }
+}
+
+static void
+make_network(const struct zoo_model *model, struct network *network)
+{
+    uint32_t output_count;
+
+    *network = (struct network){.model = model};
+    EXPECT(zoo_write(model, ZOO_SIZE_TEST, leat_test_seed, &network->file, &network->file_bytes) == LEAT_OK);
+    EXPECT(zoo_describe(model, ZOO_SIZE_TEST, note_ends, network) == LEAT_OK);
+    struct leat_graph *graph = import(network);
+    network->has_lengths = graph->symbol_count > 0;
+    bind(network, graph);
+    enum leat_status status = leat_graph_signature(graph, network->infos, &network->input_count, &output_count);
+    if (status == LEAT_ERR_UNSUPPORTED) { /* as the daemon does */
+        network->one_by_one = true;
+        status = leat_graph_signature_of_one(graph, network->infos, &network->input_count, &output_count);
+    }
+    EXPECT(status == LEAT_OK);
+    network->tensor_count = network->input_count + output_count;
+    leat_graph_destroy(graph);
+    make_inputs(network);
+}
+
+static void
+destroy_network(struct network *network)
+{
+    for (uint32_t t = 0; t < network->input_count; t++) {
+        free(network->inputs[t]);
+    }
+    free(network->file);
+}
+
+/* ---- Passes ------------------------------------------------------------------------------------- */
+
+/* Those that change the graph, each behind all that come before it; its lengths are open, or bound. */
+static uint64_t
+find_busy(const struct network *network, bool open)
+{
+    struct leat_graph *graph = import(network);
+    uint64_t busy = 0;
+
+    if (!open) {
+        bind(network, graph);
+    }
+    for (size_t p = 0; p < leat_pass_count; p++) {
+        bool changed = false;
+        EXPECT(leat_passes[p].run(graph, &changed) == LEAT_OK);
+        if (changed) {
+            EXPECT(leat_graph_infer(graph) == LEAT_OK);
+            busy |= UINT64_C(1) << p;
+        }
+    }
+    leat_graph_destroy(graph);
+    return busy;
+}
+
+static void
+answer(const struct leat_backend *backend, const struct network *network, bool open, uint64_t passes, struct answer *answer)
+{
+    struct leat_graph *graph = import(network);
+    const struct leat_model_source source = {.graph = graph,
+                                             .infos = network->infos,
+                                             .input_count = network->input_count,
+                                             .output_count = network->tensor_count - network->input_count,
+                                             .one_by_one = network->one_by_one};
+    struct leat_segment segment = {.items = ITEMS};
+    struct leat_model *model;
+    struct leat_plan *plan;
+
+    if (!open) {
+        bind(network, graph);
+    }
+    EXPECT(leat_graph_optimise(graph, passes) == LEAT_OK && leat_graph_check(graph) == LEAT_OK);
+    if (open) {
+        bind(network, graph);
+    }
+    EXPECT(backend->model_load(&source, &model) == LEAT_OK);
+    EXPECT(backend->plan_build(model, &(struct leat_plan_options){.items = ITEMS}, &plan) == LEAT_OK);
+    *answer = (struct answer){.size_count = ITEMS * (size_t)leat_signature_sizes(network->infos, network->tensor_count)};
+    answer->sizes = calloc(answer->size_count + 1, sizeof(*answer->sizes));
+    EXPECT(answer->sizes != NULL);
+    segment.sizes = answer->sizes;
+    for (uint32_t t = 0; t < network->tensor_count; t++) {
+        if (t >= network->input_count) {
+            answer->outputs[t] = aligned(ITEMS * network->infos[t].item_bytes);
+            memset(answer->outputs[t], 0x5a, ITEMS * network->infos[t].item_bytes);
+        }
+        segment.tensors[t] = t < network->input_count ? network->inputs[t] : answer->outputs[t];
+    }
+    void *scratch = aligned(backend->plan_scratch_bytes(plan));
+    EXPECT(backend->plan_run(plan, &segment, 1, scratch, NULL) == LEAT_OK);
+    free(scratch);
+    backend->plan_destroy(plan);
+    backend->model_destroy(model);
+    leat_graph_destroy(graph);
+}
+
+static void
+forget(const struct network *network, struct answer *answer)
+{
+    for (uint32_t t = network->input_count; t < network->tensor_count; t++) {
+        free(answer->outputs[t]);
+    }
+    free(answer->sizes);
+}
+
+/* Within 1e-4 + near |expected|; of what varies as many as are expected. */
+static void
+compare(const struct network *network, const struct answer *expected, const struct answer *answer, float near,
+        const char *what)
+{
+    EXPECT(memcmp(answer->sizes, expected->sizes, answer->size_count * sizeof(*answer->sizes)) == 0);
+    for (uint32_t t = network->input_count; t < network->tensor_count; t++) {
+        const float *want = expected->outputs[t], *have = answer->outputs[t];
+        EXPECT(network->infos[t].dtype == LEAT_DTYPE_F32);
+        for (size_t i = 0; i < ITEMS * network->infos[t].item_bytes / sizeof(float); i++) {
+            if (!(fabsf(have[i] - want[i]) <= 1e-4f + near * fabsf(want[i]))) {
+                (void)fprintf(stderr, "%s %s: element %zu of %s is %g, not %g\n", network->model->name, what, i,
+                              network->infos[t].name, (double)have[i], (double)want[i]);
+                EXPECT(!"the answer with all passes");
+            }
+        }
+    }
+}
+
+/* What both backends answer without these passes. */
+static void
+test_passes(const struct network *network, const struct answer *expected, bool open, uint64_t passes, const char *without)
+{
+    struct answer got;
+    char what[128];
+
+    for (int cpu = 0; cpu < 2; cpu++) {
+        const struct leat_backend *backend = cpu ? &leat_backend_cpu : &leat_backend_reference;
+        (void)snprintf(what, sizeof(what), "without %s%s, on %s", without, open ? ", lengths open" : "", backend->name);
+        answer(backend, network, open, passes, &got);
+        compare(network, expected, &got, cpu ? 1e-3f : 1e-4f, what);
+        forget(network, &got);
+    }
+}
+
+/* Which passes had something to do. */
+static uint64_t
+test_network(const struct zoo_model *model)
+{
+    struct network network;
+    struct answer expected;
+    uint64_t all = 0;
+
+    make_network(model, &network);
+    answer(&leat_backend_reference, &network, false, UINT64_MAX, &expected);
+    for (int open = 0; open <= (int)network.has_lengths; open++) {
+        const uint64_t busy = find_busy(&network, open);
+        for (size_t p = 0; p < leat_pass_count; p++) {
+            if ((busy >> p & 1) != 0) {
+                test_passes(&network, &expected, open, ~(UINT64_C(1) << p), leat_passes[p].name);
+            }
+        }
+        all |= busy;
+    }
+    test_passes(&network, &expected, false, 0, "all passes");
+    forget(&network, &expected);
+    destroy_network(&network);
+    return all;
+}
+
+/* ---- Names -------------------------------------------------------------------------------------- */
+
+static void
+test_names(void)
+{
+    uint64_t mask = 5;
+    char names[1024] = "";
+    size_t used = 0;
+
+    for (size_t p = 0; p < leat_pass_count; p++) {
+        EXPECT(leat_passes[p].doc[0] != '\0');
+        EXPECT(leat_passes_without(leat_passes[p].name, &mask) == LEAT_OK && mask == ~(UINT64_C(1) << p));
+        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", p > 0 ? "," : "", leat_passes[p].name);
+    }
+    EXPECT(leat_passes_without(names, &mask) == LEAT_OK && mask == ~(UINT64_MAX >> (64 - leat_pass_count)));
+    EXPECT(leat_passes_without("fuse-add,fuse-add", &mask) == LEAT_OK && __builtin_popcountll(~mask) == 1);
+    mask = 5;
+    static const char *const wrong[] = {"",          "fuse",     "fuse-adder", "fuse-add,",
+                                        ",fuse-add", "Fuse-add", "fuse-add ",  "fuse-add,,fuse-gelu"};
+    for (size_t i = 0; i < LEAT_COUNT_OF(wrong); i++) {
+        EXPECT(leat_passes_without(wrong[i], &mask) == LEAT_ERR_INVALID && mask == 5);
+        for (size_t p = 0; p < leat_pass_count; p++) {
+            EXPECT(strstr(leat_error_text(), leat_passes[p].name) != NULL);
+        }
+    }
+}
+
+/* No network here is. */
+static bool
+is_for_quantised(const char *pass)
+{
+    return strstr(pass, "quantised") != NULL;
+}
+
+int
+main(void)
+{
+    uint32_t found[PASSES_MAX] = {0};
+
+    leat_test_init();
+    (void)fprintf(stderr, "seed %llu\n", (unsigned long long)leat_test_seed);
+    EXPECT(leat_pass_count <= PASSES_MAX);
+    test_names();
+    for (size_t m = 0; m < zoo_model_count; m++) {
+        const uint64_t busy = test_network(&zoo_models[m]);
+        for (size_t p = 0; p < leat_pass_count; p++) {
+            found[p] += busy >> p & 1;
+        }
+    }
+    for (size_t p = 0; p < leat_pass_count; p++) {
+        (void)fprintf(stderr, "%s: found work in %u of %zu networks\n", leat_passes[p].name, found[p], zoo_model_count);
+        EXPECT((found[p] == 0) == is_for_quantised(leat_passes[p].name));
+    }
+    return 0;
+}
