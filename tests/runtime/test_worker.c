@@ -459,7 +459,7 @@ test_last_of_a_shape(bool yielding)
     struct leat_worker *worker;
 
     atomic_store_explicit(&tables.variants[1], (struct leat_variant *)(uintptr_t)tried, memory_order_relaxed);
-    atomic_store_explicit(&tables.spin_ns, UINT64_C(1000000), memory_order_relaxed);
+    atomic_store_explicit(&tables.spin_ns, UINT64_C(20000), memory_order_relaxed);
     EXPECT(leat_worker_create(&options, &worker) == LEAT_OK && leat_worker_start(worker) == LEAT_OK);
     EXPECT(leat_worker_reserve(worker, SMALLEST) == LEAT_OK);
     /* Until each has come: which do depends on how many CPUs the two threads have. */
