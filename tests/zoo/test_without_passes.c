@@ -4,8 +4,9 @@
  *          that it gives with all passes. None is there for nothing either.
  * Method   Test sizes at nominal lengths, bound before the passes, as the daemon does, and behind them; weights and inputs
  *          by the seed. The reference backend on what the other passes make of a network is as near to itself on what all
- *          make as one pass may be, the cpu backend as near to that as it may be on whole networks. A pass that changes
- *          nothing among all others changes nothing by being left out, and is not tried.
+ *          make as one pass may be, the cpu backend as near to that as it may be on whole networks; and four times as far
+ *          as the network's own answers move when its inputs do by 2^-22, for some of those with random weights amplify
+ *          any rounding. A pass that changes nothing among all others changes nothing by being left out, and is not tried.
  *          No network here is quantised: for the passes that are for these, tests/kernels/test_passes.c and test_qlinear.c
  *          see to the same.
  */
@@ -31,6 +32,7 @@ struct network {
     bool one_by_one, has_lengths;
     int64_t ends[LEAT_TENSORS_MAX]; /* of indices */
     void *inputs[LEAT_TENSORS_MAX]; /* ITEMS items */
+    float slack[LEAT_TENSORS_MAX];  /* of outputs: what rounding may come to */
 };
 
 /* What a backend gives for all items. */
@@ -201,7 +203,46 @@ forget(const struct network *network, struct answer *answer)
     free(answer->sizes);
 }
 
-/* Within 1e-4 + near |expected|; of what varies as many as are expected. */
+/*
+ * How far answers are from `expected` when the inputs are moved by 2^-22, up and down in turn. False where that is 5 % of the
+ * largest, or another number of boxes: nothing can be said of such answers.
+ */
+static bool
+set_slack(struct network *network, const struct answer *expected)
+{
+    struct network shaken = *network;
+    struct answer moved;
+    bool steady = true;
+
+    make_inputs(&shaken);
+    for (uint32_t t = 0; t < network->input_count; t++) {
+        float *data = shaken.inputs[t];
+        const size_t count = shaken.infos[t].dtype == LEAT_DTYPE_F32 ? ITEMS * shaken.infos[t].item_bytes / sizeof(*data) : 0;
+        for (size_t i = 0; i < count; i++) {
+            data[i] *= i % 2 == 0 ? 1 + 0x1p-22f : 1 - 0x1p-22f;
+        }
+    }
+    answer(&leat_backend_reference, &shaken, false, UINT64_MAX, &moved);
+    for (uint32_t t = network->input_count; t < network->tensor_count; t++) {
+        const float *want = expected->outputs[t], *have = moved.outputs[t];
+        float largest = 0, furthest = 0;
+        EXPECT(network->infos[t].dtype == LEAT_DTYPE_F32);
+        for (size_t i = 0; i < ITEMS * network->infos[t].item_bytes / sizeof(float); i++) {
+            largest = fmaxf(largest, fabsf(want[i]));
+            furthest = fmaxf(furthest, fabsf(have[i] - want[i]));
+        }
+        network->slack[t] = 4 * furthest;
+        steady = steady && furthest <= 0.05f * largest;
+    }
+    steady = steady && memcmp(moved.sizes, expected->sizes, moved.size_count * sizeof(*moved.sizes)) == 0;
+    forget(network, &moved);
+    for (uint32_t t = 0; t < network->input_count; t++) {
+        free(shaken.inputs[t]);
+    }
+    return steady;
+}
+
+/* Within 1e-4 + near |expected| and the slack; of what varies as many as are expected. */
 static void
 compare(const struct network *network, const struct answer *expected, const struct answer *answer, float near,
         const char *what)
@@ -209,9 +250,8 @@ compare(const struct network *network, const struct answer *expected, const stru
     EXPECT(memcmp(answer->sizes, expected->sizes, answer->size_count * sizeof(*answer->sizes)) == 0);
     for (uint32_t t = network->input_count; t < network->tensor_count; t++) {
         const float *want = expected->outputs[t], *have = answer->outputs[t];
-        EXPECT(network->infos[t].dtype == LEAT_DTYPE_F32);
         for (size_t i = 0; i < ITEMS * network->infos[t].item_bytes / sizeof(float); i++) {
-            if (!(fabsf(have[i] - want[i]) <= 1e-4f + near * fabsf(want[i]))) {
+            if (!(fabsf(have[i] - want[i]) <= 1e-4f + near * fabsf(want[i]) + network->slack[t])) {
                 (void)fprintf(stderr, "%s %s: element %zu of %s is %g, not %g\n", network->model->name, what, i,
                               network->infos[t].name, (double)have[i], (double)want[i]);
                 EXPECT(!"the answer with all passes");
@@ -236,7 +276,7 @@ test_passes(const struct network *network, const struct answer *expected, bool o
     }
 }
 
-/* Which passes had something to do. */
+/* Which passes had something to do; 0 where nothing can be said of the answers. */
 static uint64_t
 test_network(const struct zoo_model *model)
 {
@@ -246,7 +286,8 @@ test_network(const struct zoo_model *model)
 
     make_network(model, &network);
     answer(&leat_backend_reference, &network, false, UINT64_MAX, &expected);
-    for (int open = 0; open <= (int)network.has_lengths; open++) {
+    const bool steady = set_slack(&network, &expected);
+    for (int open = 0; open <= (int)network.has_lengths && steady; open++) {
         const uint64_t busy = find_busy(&network, open);
         for (size_t p = 0; p < leat_pass_count; p++) {
             if ((busy >> p & 1) != 0) {
@@ -255,7 +296,11 @@ test_network(const struct zoo_model *model)
         }
         all |= busy;
     }
-    test_passes(&network, &expected, false, 0, "all passes");
+    if (steady) {
+        test_passes(&network, &expected, false, 0, "all passes");
+    } else {
+        (void)fprintf(stderr, "%s: its answers jump when its inputs move by 2^-22\n", model->name);
+    }
     forget(&network, &expected);
     destroy_network(&network);
     return all;
@@ -298,7 +343,7 @@ is_for_quantised(const char *pass)
 int
 main(void)
 {
-    uint32_t found[PASSES_MAX] = {0};
+    uint32_t found[PASSES_MAX] = {0}, jumpy = 0;
 
     leat_test_init();
     (void)fprintf(stderr, "seed %llu\n", (unsigned long long)leat_test_seed);
@@ -306,10 +351,12 @@ main(void)
     test_names();
     for (size_t m = 0; m < zoo_model_count; m++) {
         const uint64_t busy = test_network(&zoo_models[m]);
+        jumpy += busy == 0;
         for (size_t p = 0; p < leat_pass_count; p++) {
             found[p] += busy >> p & 1;
         }
     }
+    EXPECT(jumpy <= 3); /* detectors that suppress boxes, once in many seeds */
     for (size_t p = 0; p < leat_pass_count; p++) {
         (void)fprintf(stderr, "%s: found work in %u of %zu networks\n", leat_passes[p].name, found[p], zoo_model_count);
         EXPECT((found[p] == 0) == is_for_quantised(leat_passes[p].name));
