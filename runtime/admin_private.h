@@ -50,7 +50,7 @@ struct leat_admin_order {
     bool items_auto; /* its items_max is chosen */
     bool variants;   /* one in each precision that its backend has here, not one as its options say */
     uint32_t max_loss_ppm; /* of accuracy, by another precision than the file's */
-    const struct leat_validation_set *set;         /* NULL: their accuracies are as the source says; there is no int8 */
+    const struct leat_validation_set *set;         /* NULL: accuracy is as the source says; f32 may leave it open */
     struct leat_registry_application *application; /* they join it; NULL: none */
 };
 

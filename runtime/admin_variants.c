@@ -48,6 +48,16 @@ precision_of(const struct leat_admin_order *order)
     return precision;
 }
 
+static bool
+brings_ranges(const struct leat_admin_order *order)
+{
+    json_t *options = order->source.options_json != NULL ? json_loads(order->source.options_json, 0, NULL) : NULL;
+    const bool brings = json_object_get(options, "ranges") != NULL;
+
+    json_decref(options);
+    return brings;
+}
+
 /*
  * The order's options, with the precision where it is not the file's, with why the largest batch is what it is, and with what
  * calibration found, where that is needed.
@@ -291,6 +301,26 @@ enter(struct leat_daemon *daemon, const struct leat_admin_order *order, struct m
     return status;
 }
 
+/*
+ * What another precision than the file's costs is measured, or somebody answers for it: nothing is served whose accuracy is
+ * anyone's guess. Precisions that the backend does not have, and int8 without ranges, are refused with these reasons where
+ * they are loaded.
+ */
+static enum leat_status
+check_measured(const struct leat_admin_order *order, const struct leat_backend *backend, enum leat_precision ordered)
+{
+    const uint32_t had = backend != NULL ? leat_backend_precisions(backend) : 0;
+
+    if (order->variants || order->set != NULL || order->source.accuracy_ppm > 0 || ordered == LEAT_PRECISION_F32 ||
+        (had & LEAT_PRECISION_BIT(ordered)) == 0 || (ordered == LEAT_PRECISION_INT8 && !brings_ranges(order))) {
+        return LEAT_OK;
+    }
+    return LEAT_FAIL(LEAT_ERR_INVALID,
+                     "model '%s': %s is measured on a validation set, and there is none; give it one, or say by 'accuracy' "
+                     "what share of its answers is right",
+                     order->source.name, leat_precision_text(ordered));
+}
+
 enum leat_status
 leat_admin_add_variants(struct leat_daemon *daemon, const struct leat_admin_order *order, json_t *names, json_t *left_out)
 {
@@ -301,14 +331,15 @@ leat_admin_add_variants(struct leat_daemon *daemon, const struct leat_admin_orde
     struct made made[LEAT_PRECISION_COUNT] = {{.model = NULL}};
     struct made *kept[LEAT_PRECISION_COUNT];
     uint32_t precisions = order->variants && backend != NULL ? leat_backend_precisions(backend) : first, chosen = 0, count = 0;
-    enum leat_status status = LEAT_OK;
+    enum leat_status status = check_measured(order, backend, ordered);
     json_t *ranges = NULL;
 
     LEAT_ASSERT((precisions & first) != 0);
     if (backend != NULL && backend->model_describe != NULL) {
         precisions &= ~int8; /* there is no graph to calibrate */
     }
-    if (order->set != NULL && ((precisions & int8) != 0 || (!order->variants && ordered == LEAT_PRECISION_INT8))) {
+    if (status == LEAT_OK && order->set != NULL &&
+        ((precisions & int8) != 0 || (!order->variants && ordered == LEAT_PRECISION_INT8))) {
         status = leat_daemon_calibrate(daemon, &order->source, order->set, &ranges);
         if (status == LEAT_OK && ranges == NULL) {
             status = refuse_int8(order, left_out);

@@ -4,12 +4,14 @@
  *          says why one is left out; all or nothing, over a restart too. The largest batch is chosen, by the objective of
  *          the application, and says why. A model is measured on teams of other sizes than workers have when that is asked
  *          for, again whenever it is, and no profile of a worker goes by them.
- *          int8 is calibrated once and refused where it loses too much.
+ *          int8 is calibrated once and refused where it loses too much; no precision but the file's is served unmeasured.
  * Method   leatd and leat as processes; argv[1] is the folder of the trained classifiers. What depends on how fast the second
  *          precision is, in a leatd whose backends say so.
  */
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include "base/align.h"
 #include "kernels/backend.h"
@@ -115,16 +117,51 @@ test_variants(void)
     json_decref(answer);
 }
 
+/* How accurate 'narrow' is, and who says so. */
+static void
+expect_accuracy(const char *from, uint64_t least_ppm, uint64_t most_ppm)
+{
+    LEAT(0, "accuracy_from", "model", "show", "narrow", "--json");
+    json_t *model = printed();
+    const uint64_t ppm = leatd_number(model, "accuracy_ppm");
+    EXPECT(strcmp(text_of(model, "precision"), "bf16") == 0 && strcmp(text_of(model, "accuracy_from"), from) == 0);
+    EXPECT(ppm >= least_ppm && ppm <= most_ppm);
+    json_decref(model);
+}
+
+/* bf16 is not served unless it is measured, or somebody says how accurate it is. */
+static void
+expect_measured(const char *backend)
+{
+    static const char unmeasured[] = "bf16 is measured on a validation set, and there is none";
+
+    LEAT(3, unmeasured, "model", "add", "narrow", file_of("digits-lenet"), "--precision", "bf16", "--backend", backend);
+    LEAT(3, "'accuracy'", "model", "add", "narrow", file_of("digits-lenet"), "--precision", "bf16", "--backend", backend,
+         "--accuracy", "0");
+    LEAT(3, "there is no model 'narrow'", "model", "show", "narrow");
+    LEAT(0, "stands for 91.00 %", "model", "add", "narrow", file_of("digits-lenet"), "--precision", "bf16", "--backend",
+         backend, "--accuracy", "0.91");
+    expect_accuracy("given", 910000, 910000);
+    LEAT(0, "bf16", "model", "list");
+    LEAT(0, "removed narrow", "model", "remove", "narrow");
+    LEAT(0, "of 1200 right", "model", "add", "narrow", file_of("digits-lenet"), "--precision", "bf16", "--backend", backend,
+         "--validation", set);
+    expect_accuracy("measured", 924167, 944167); /* f32 has 934167 */
+    LEAT(0, "removed narrow", "model", "remove", "narrow");
+    LEAT(0, "added narrow", "model", "add", "narrow", file_of("digits-lenet"), "--precision", "f32", "--backend", backend);
+    LEAT(0, "removed narrow", "model", "remove", "narrow");
+}
+
 /* A precision by itself, and what is not had. */
 static void
 test_one_precision(void)
 {
     const bool has_bf16 = (leat_backend_precisions(&leat_backend_cpu) & LEAT_PRECISION_BIT(LEAT_PRECISION_BF16)) != 0;
 
-    LEAT(has_bf16 ? 0 : 3, "bf16", "model", "add", "narrow", file_of("digits-lenet"), "--precision", "bf16");
     if (has_bf16) {
-        LEAT(0, "bf16", "model", "list");
-        LEAT(0, "removed narrow", "model", "remove", "narrow");
+        expect_measured("cpu");
+    } else {
+        LEAT(3, "does not have bf16", "model", "add", "narrow", file_of("digits-lenet"), "--precision", "bf16");
     }
     LEAT(3, "there is no precision 'f8'", "model", "add", "narrow", file_of("digits-lenet"), "--precision", "f8");
     LEAT(3, "backend 'reference' does not have bf16", "model", "add", "narrow", file_of("digits-lenet"), "--precision", "bf16",
@@ -169,6 +206,30 @@ weights_in(const char *precision)
     return bytes;
 }
 
+/* Ranges that a client has from somewhere, with a model of its own: calibrated, but not measured. */
+static void
+test_ranges_of_others(void)
+{
+    static const char request[] = "{\"op\":\"model-add\",\"name\":\"whole\",\"backend\":\"cpu\",\"accuracy\":%s,"
+                                  "\"options\":{\"precision\":\"int8\",\"ranges\":{\"x\":[-1,1]}}}";
+    const int fd = open(file_of("digits-resnet"), O_RDONLY | O_CLOEXEC);
+    struct leat_session *session = leatd_open_session(&leatd, 1, 4096);
+    char text[512], *reply = NULL;
+
+    EXPECT(fd >= 0);
+    (void)snprintf(text, sizeof(text), request, "0");
+    EXPECT(leat_admin(session, text, fd, &reply) == LEAT_OK);
+    EXPECT(strstr(reply, "int8 is measured on a validation set, and there is none") != NULL);
+    leat_admin_free(reply);
+    LEAT(3, "there is no model 'whole'", "model", "show", "whole");
+    (void)snprintf(text, sizeof(text), request, "0.9");
+    EXPECT(leat_admin(session, text, fd, &reply) == LEAT_OK && strstr(reply, "error") == NULL);
+    leat_admin_free(reply);
+    EXPECT(close(fd) == 0);
+    leat_close(session);
+    LEAT(0, "removed whole", "model", "remove", "whole");
+}
+
 static void
 test_int8(void)
 {
@@ -180,6 +241,9 @@ test_int8(void)
         return;
     }
     LEAT(3, "int8 is calibrated on a validation set", "model", "add", "whole", file_of("digits-resnet"), "--precision", "int8");
+    LEAT(3, "int8 is calibrated on a validation set", "model", "add", "whole", file_of("digits-resnet"), "--precision",
+         "int8", "--accuracy", "0.9");
+    test_ranges_of_others();
     LEAT(0, "in int8", "model", "add", "whole", file_of("digits-resnet"), "--precision", "int8", "--validation", set);
     LEAT(0, "int8", "model", "show", "whole");
     LEAT(0, "precision", "model", "show", "whole", "--json");
@@ -270,6 +334,7 @@ test_given_times(void)
     LEAT(0, "left out one-bf16: on no class of workers is it faster", "model", "add", "one", file_of("digits-linear"),
          "--backend", "quicker", "--variants", "--items-max", "1", "--validation", set);
     test_all_or_nothing();
+    expect_measured("quicker");
     leatd_end(&leatd, SIGTERM);
     leatd_fini(&leatd);
 }
