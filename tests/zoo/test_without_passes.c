@@ -353,7 +353,7 @@ main(void)
         const uint64_t busy = test_network(&zoo_models[m]);
         jumpy += busy == 0;
         for (size_t p = 0; p < leat_pass_count; p++) {
-            found[p] += busy >> p & 1;
+            found[p] += (uint32_t)(busy >> p & 1);
         }
     }
     EXPECT(jumpy <= 3); /* detectors that suppress boxes, once in many seeds */
