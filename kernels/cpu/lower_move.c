@@ -77,6 +77,62 @@ concat_plain(struct cpu_builder *b, struct cpu_arg *args, size_t outer)
     return status;
 }
 
+/* That takes a reorder for each input, and allocates in each run. */
+static bool
+copies_apart(const_dnnl_primitive_desc_t pd)
+{
+    const char *kernel = "";
+    return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &kernel) == dnnl_success &&
+           strncmp(kernel, "ref", 3) == 0;
+}
+
+/* The part of `all` that has `length` of the axis, from `begin` on. False where blocks of `all` would be cut. */
+static bool
+part_md(const dnnl_memory_desc_t *all, int axis, int64_t begin, int64_t length, dnnl_memory_desc_t *ret_md)
+{
+    dnnl_dims_t dims, offsets = {0};
+
+    memcpy(dims, all->dims, sizeof(dims));
+    dims[axis] = length;
+    offsets[axis] = begin;
+    return dnnl_memory_desc_init_submemory(ret_md, all, dims, offsets) == dnnl_success;
+}
+
+/* Inputs in layouts that differ: each is reordered into its part of a result in layout `as`, or a plain one. */
+static enum leat_status
+concat_apart(struct cpu_builder *b, const struct cpu_arg *args, int axis, const dnnl_memory_desc_t *as)
+{
+    const uint32_t count = b->node->input_count;
+    const dnnl_memory_desc_t plain = cpu_value_md(leat_node_output(b->graph, b->node, 0));
+    dnnl_memory_desc_t all = *as, part;
+    uint32_t output, view;
+    int64_t begin = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const int64_t length = leat_node_input(b->graph, b->node, i)->dims[axis];
+        if (!part_md(&all, axis, begin, length, &part)) {
+            all = plain;
+            all.data_type = as->data_type;
+        }
+        begin += length;
+    }
+    enum leat_status status = cpu_new_tensor(b, &all, dnnl_memory_desc_get_size(&all), &output);
+    begin = 0;
+    for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
+        const int64_t length = leat_node_input(b->graph, b->node, i)->dims[axis];
+        LEAT_MUST(part_md(&all, axis, begin, length, &part));
+        status = cpu_view(b, output, &part, &view);
+        if (status == LEAT_OK) {
+            status = cpu_add_reorder(b, args[i].tensor, view);
+        }
+        begin += length;
+    }
+    if (status == LEAT_OK) {
+        cpu_set_output(b, 0, output);
+    }
+    return status;
+}
+
 /* Feature maps: each in the layout that it has. */
 static enum leat_status
 concat_primitive(struct cpu_builder *b, struct cpu_arg *args, int axis)
@@ -112,16 +168,17 @@ concat_primitive(struct cpu_builder *b, struct cpu_arg *args, int axis)
                                                                      cpu_model_engine(b->model));
         status = made == dnnl_unimplemented ? LEAT_AGAIN : CPU_TRY(b, "concatenation", made);
     }
-    if (status == LEAT_OK && all_plain && cpu_is_plain_loops(pd)) {
-        (void)dnnl_primitive_desc_destroy(pd);
-        status = LEAT_AGAIN;
-    }
     (void)dnnl_primitive_attr_destroy(attributes);
     free(mds);
     if (status != LEAT_OK) {
         return status;
     }
     const dnnl_memory_desc_t dst = cpu_query_md(pd, dnnl_query_dst_md);
+    const bool plain_loops = cpu_is_plain_loops(pd);
+    if (plain_loops && (all_plain || copies_apart(pd))) {
+        (void)dnnl_primitive_desc_destroy(pd);
+        return all_plain ? LEAT_AGAIN : concat_apart(b, args, axis, &dst);
+    }
     args[count].id = DNNL_ARG_DST;
     status = cpu_new_tensor(b, &dst, dnnl_memory_desc_get_size(&dst), &args[count].tensor);
     if (status != LEAT_OK) {

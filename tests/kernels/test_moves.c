@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Look-ups, sums of looked-up rows, ranges of tensors, and what repeats, permutes or surrounds elements or spreads
- *          operands over each other give the reference backend's answers on the cpu backend, alone and split between the
- *          members of a team, and an index out of range fails the batch wherever it stands.
+ * Goal     Look-ups, sums of looked-up rows, ranges of tensors, and what repeats, permutes or surrounds elements, spreads
+ *          operands over each other or puts feature maps in several layouts together give the reference backend's answers
+ *          on the cpu backend, alone and split between the members of a team, and an index out of range fails the batch
+ *          wherever it stands.
  * Method   Random shapes and indices, small ones and such that every member gets its part; elements of one, four and eight
  *          bytes; hostile indices at random places of both halves. Sums may differ in rounding, everything else in no bit.
  */
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "kernels/cpu/inspect.h"
 #include "kernels/op.h"
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
@@ -340,10 +342,91 @@ test_split(struct leat_team *team)
     builder_fini(&b);
 }
 
+/* Whole numbers, of which a convolution of a few channels makes sums that are exact. */
+static float *
+whole_numbers(size_t count)
+{
+    float *data = floats(count);
+    for (size_t i = 0; i < count; i++) {
+        data[i] = (float)between(-3, 3);
+    }
+    return data;
+}
+
+/* oneDNN's convolutions, of which it has others for other processors. */
+static bool
+likes_channels_last(void)
+{
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx512f");
+#else
+    return false;
+#endif
+}
+
+/* How many steps of Concat nodes there are; none is a kernel of oneDNN's that allocates in each run. */
+static uint32_t
+count_concat_steps(const struct leat_graph *graph)
+{
+    struct leat_inspection *inspection = NULL;
+    uint32_t count = 0;
+
+    EXPECT(leat_inspection_create(graph, LEAT_PRECISION_F32, 1, TEAM, &inspection) == LEAT_OK);
+    const struct leat_graph *shown = leat_inspection_graph(inspection);
+    for (uint32_t s = 0; s < leat_inspection_step_count(inspection); s++) {
+        struct leat_inspection_step step;
+        leat_inspection_step(inspection, s, &step);
+        if (step.node != LEAT_VALUE_NONE && shown->nodes[step.node].op->kind == LEAT_OP_CONCAT) {
+            EXPECT(strcmp(step.kernel, "ref:any") != 0);
+            count++;
+        }
+    }
+    leat_inspection_destroy(inspection);
+    return count;
+}
+
+/* Along any axis: of a convolution, in the layout that it likes, of an input, which is plain, and of what is turned. */
+static uint32_t
+test_concat_layouts(struct leat_team *team)
+{
+    static const char *const orders[] = {"c z", "z c", "c t", "t c", "c z t", "t c z", "z t c", "c z c", "z c t c"};
+    const int64_t axis = between(1, 3), inputs = between(1, 8);
+    const int64_t outputs = between(0, 1) != 0 ? 16 * between(1, 4) : between(1, 40);
+    const int64_t x_dims[4] = {between(1, 4), inputs, between(1, 20), between(1, 20)};
+    int64_t z_dims[4] = {x_dims[0], outputs, x_dims[2], x_dims[3]};
+    struct builder b;
+
+    z_dims[axis] = between(0, 1) != 0 ? 16 * between(1, 3) : between(1, 40);
+    const size_t count = (size_t)(z_dims[0] * z_dims[1] * z_dims[2] * z_dims[3]);
+    float *weights = whole_numbers((size_t)(outputs * inputs));
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, x_dims, 4);
+    (void)builder_input(&b, "z", ONNX_F32, z_dims, 4);
+    (void)builder_input(&b, "u", ONNX_F32, DIMS(z_dims[1], z_dims[0], z_dims[2], z_dims[3]));
+    (void)builder_constant(&b, "weights", ONNX_F32, weights, DIMS(outputs, inputs, 1, 1));
+    (void)builder_node(&b, "Conv", "x weights", "c");
+    (void)builder_ints(&b, builder_node(&b, "Transpose", "u", "t"), "perm", DIMS(1, 0, 2, 3));
+    (void)builder_int(&b, builder_node(&b, "Concat", orders[between(0, 8)], "y"), "axis", axis);
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    float *x = whole_numbers((size_t)(x_dims[0] * x_dims[1] * x_dims[2] * x_dims[3]));
+    float *z = whole_numbers(count), *u = whole_numbers(count);
+    expect_same(graph, graph, team, (const void *const[]){x, z, u}, 0, false);
+    const uint32_t steps = count_concat_steps(graph);
+    free(weights);
+    free(x);
+    free(z);
+    free(u);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+    return steps;
+}
+
 int
 main(void)
 {
     struct leat_team *team;
+    bool apart = false;
 
     leat_test_init();
     random_state = leat_test_seed;
@@ -351,6 +434,7 @@ main(void)
     for (int round = 0; round < ROUNDS; round++) {
         test_slice(team);
         test_split(team);
+        apart = test_concat_layouts(team) > 1 || apart;
         test_copy(team);
         test_copy(team);
         test_copy(team);
@@ -360,6 +444,7 @@ main(void)
         test_look_up(team, true);
         test_look_up(team, false);
     }
+    EXPECT(apart || !likes_channels_last()); /* inputs in layouts that differ were put together */
     leat_team_destroy(team);
     return 0;
 }
