@@ -109,6 +109,9 @@ add_inner_product(struct cpu_builder *b, const struct cpu_product *p)
     if (status == LEAT_AGAIN) {
         status = cpu_lower_own_product(b, p);
     }
+    if (status == LEAT_AGAIN) {
+        status = cpu_lower_column(b, p);
+    }
 #endif
     if (status != LEAT_AGAIN) {
         return status;

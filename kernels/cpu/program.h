@@ -324,6 +324,8 @@ struct cpu_product {
 };
 /* On the same kernel. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product);
+/* Of one column, on a kernel for that, with AVX-512. */
+LEAT_MUST_CHECK enum leat_status cpu_lower_column(struct cpu_builder *b, const struct cpu_product *product);
 /* A mean over all pixels, channels last. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_mean(struct cpu_builder *b);
 /* A product with one factor for each channel of each item. */

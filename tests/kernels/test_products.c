@@ -3,14 +3,15 @@
  * Goal     What passes make of matrix products, and of what stands before and behind them in transformers, gives on the
  *          cpu backend what the reference backend makes of the model as it was.
  * Method   Random shapes of x w + bias + side, with constant or computed w, an activation of one node or of many, and
- *          the layer norm of it; passes on and off, alone and with a team. Small weights, and such as no cache holds, which are
- *          multiplied by another kernel.
+ *          the layer norm of it; passes on and off, alone and with a team. Small weights, such as no cache holds, and those
+ *          of one column: the latter two are multiplied by other kernels.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/align.h"
+#include "kernels/cpu/inspect.h"
 #include "kernels/op.h"
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
@@ -115,19 +116,46 @@ expect_same(const struct leat_graph *fused, const struct leat_graph *plain, stru
     free(have);
 }
 
+/* With AVX-512 all products with one column are multiplied by a kernel of ours: oneDNN's lock a mutex in each run. */
 static void
-test_product(struct leat_team *team, bool large)
+expect_own_kernel(const struct leat_graph *graph)
 {
-    static const char *const activations[] = {"", "Relu", "Sigmoid", "Tanh", "Swish", "Gelu"};
-    const int64_t heads = between(1, 3), rows = between(1, large ? 100 : 40), inner = large ? between(130, 2300) : between(1, 40);
-    const int64_t columns = large ? 16 * ((128 << 10) / inner / 16 + between(1, 4)) : between(2, 70);
-    const bool computed = !large && between(0, 2) == 0, matrices = !computed && between(0, 2) == 0;
-    const bool transposed = large && matrices;
-    const bool bias = between(0, 1) != 0, side = between(0, 1) != 0, norm = between(0, 2) == 0;
-    const char *activation = activations[between(0, 5)], *last = "p";
+    struct leat_inspection *inspection = NULL;
+    bool has_avx512 = false;
+
+#if defined(__x86_64__)
+    has_avx512 = __builtin_cpu_supports("avx512f");
+#endif
+    EXPECT(leat_inspection_create(graph, LEAT_PRECISION_F32, 1, TEAM, &inspection) == LEAT_OK);
+    const struct leat_graph *shown = leat_inspection_graph(inspection);
+    for (uint32_t s = 0; s < leat_inspection_step_count(inspection); s++) {
+        struct leat_inspection_step step;
+        leat_inspection_step(inspection, s, &step);
+        const enum leat_op_kind kind = shown->nodes[step.node].op->kind;
+        const bool multiplies = !step.converts && (kind == LEAT_OP_MATMUL || kind == LEAT_OP_GEMM);
+        EXPECT(!has_avx512 || !multiplies || strcmp(step.kernel, "leat") == 0);
+    }
+    leat_inspection_destroy(inspection);
+}
+
+enum weights { SMALL, LARGE, COLUMN };
+
+static void
+test_product(struct leat_team *team, enum weights weights)
+{
+    static const char *const activations[] = {"",     "Relu",      "Sigmoid",   "Tanh", "Swish",
+                                              "Gelu", "LeakyRelu", "HardSwish", "Clip"};
+    const bool large = weights == LARGE, column = weights == COLUMN;
+    const int64_t heads = between(1, 3), rows = between(1, weights != SMALL ? 100 : 40);
+    const int64_t inner = large ? between(130, 2300) : between(1, column && between(0, 1) != 0 ? 700 : 40);
+    const int64_t columns = large ? 16 * ((128 << 10) / inner / 16 + between(1, 4)) : column ? 1 : between(2, 70);
+    const bool computed = weights == SMALL && between(0, 2) == 0, matrices = !computed && between(0, 2) == 0;
+    const bool transposed = weights != SMALL && matrices;
+    const bool bias = between(0, 1) != 0, side = between(0, 1) != 0, norm = !column && between(0, 2) == 0;
+    const char *activation = activations[between(0, 8)], *last = "p";
     char list[32];
 
-    builder_init(&b, 13);
+    builder_init(&b, 14);
     const int64_t x_dims[3] = {heads, rows, inner}, y_dims[3] = {heads, rows, columns};
     const size_t first = matrices ? 1 : 0; /* dimension of x and y; then heads are left out */
     (void)builder_input(&b, "x", ONNX_F32, x_dims + first, 3 - first);
@@ -160,6 +188,12 @@ test_product(struct leat_team *team, bool large)
         (void)builder_node(&b, "Sigmoid", last, "gate");
         (void)builder_node(&b, "Mul", list, "y");
         last = "y";
+    } else if (strcmp(activation, "Clip") == 0) {
+        scalar("low", -0.5f);
+        scalar("high", 0.75f);
+        (void)snprintf(list, sizeof(list), "%s low high", last);
+        (void)builder_node(&b, "Clip", list, "y");
+        last = "y";
     } else if (activation[0] != '\0') {
         (void)builder_node(&b, activation, last, "y");
         last = "y";
@@ -179,6 +213,9 @@ test_product(struct leat_team *team, bool large)
     float *addend = floats((size_t)(heads * rows * columns));
     const void *const with_w[3] = {x, w, addend}, *const without[2] = {x, addend};
     expect_same(fused, plain, team, computed ? with_w : without);
+    if (column) {
+        expect_own_kernel(fused);
+    }
     free(x);
     free(w);
     free(addend);
@@ -259,10 +296,11 @@ main(void)
     random_state = leat_test_seed;
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
     for (int round = 0; round < ROUNDS; round++) {
-        test_product(team, false);
+        test_product(team, SMALL);
+        test_product(team, COLUMN);
     }
     for (int round = 0; round < LARGE_ROUNDS; round++) {
-        test_product(team, true);
+        test_product(team, LARGE);
     }
     for (int round = 0; round < ROUNDS; round++) {
         test_attention(team);
