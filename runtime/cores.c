@@ -9,6 +9,7 @@ struct core {
     uint32_t cpu, node, l3, core, kind;
     uint32_t pool;  /* UINT32_MAX: nobody's */
     uint32_t users; /* threads of leat that run on it */
+    uint32_t home;  /* the only worker that was placed on it; UINT32_MAX: there is none */
     bool left;      /* a worker was moved away from it, and nobody has had it since */
     bool gone;      /* threads cannot run there now */
 };
@@ -73,6 +74,7 @@ list_cores(struct leat_cores *cores, const struct leat_topology *topology)
                                                        .node = cpu->node,
                                                        .l3 = cpu->l3,
                                                        .core = cpu->core,
+                                                       .home = UINT32_MAX,
                                                        .kind = cpu->kind};
         }
     }
@@ -95,7 +97,8 @@ enter(struct leat_cores *cores, const struct leat_topology *topology, const stru
     for (uint32_t i = 0; i < place->cpu_count; i++) {
         holding->places[i] = place_of(cores, topology, place->cpus[i]);
         struct core *core = &cores->all[holding->places[i]];
-        core->cpu = core->users++ == 0 ? place->cpus[i] : core->cpu; /* another one of it may have been listed */
+        core->cpu = core->users == 0 ? place->cpus[i] : core->cpu; /* another one of it may have been listed */
+        core->home = core->users++ == 0 ? (uint32_t)(holding - cores->workers) : UINT32_MAX;
     }
     return LEAT_OK;
 }
@@ -295,6 +298,18 @@ leat_cores_free_cpus(const struct leat_cores *cores, uint32_t *cpus)
     return count;
 }
 
+uint32_t
+leat_cores_free_home(const struct leat_cores *cores, uint32_t worker)
+{
+    uint32_t count = 0;
+
+    LEAT_ASSERT(worker < cores->worker_count);
+    for (uint32_t c = 0; c < cores->count; c++) {
+        count += is_free(&cores->all[c]) && cores->all[c].home == worker;
+    }
+    return count;
+}
+
 bool
 leat_cores_shared(const struct leat_cores *cores, uint32_t worker)
 {
@@ -310,17 +325,18 @@ leat_cores_shared(const struct leat_cores *cores, uint32_t worker)
 }
 
 enum leat_status
-leat_cores_give(struct leat_cores *cores, uint32_t worker, uint32_t *ret_cpu)
+leat_cores_give(struct leat_cores *cores, uint32_t worker, bool home_first, uint32_t *ret_cpu)
 {
     LEAT_ASSERT(worker < cores->worker_count);
     struct holding *holding = &cores->workers[worker];
-    uint32_t nearest = UINT32_MAX; /* to the first place, which stays what it was where it has no core */
+    uint32_t nearest = UINT32_MAX, least = UINT32_MAX; /* to the first place, which stays what it was where it has no core */
 
     for (uint32_t c = 0; c < cores->count && used(cores) < cores->limit; c++) {
-        if (is_free(&cores->all[c]) && cores->all[c].pool == holding->pool &&
-            (nearest == UINT32_MAX || distance(cores, c, holding->places[0]) <
-                                          distance(cores, nearest, holding->places[0]))) {
+        const bool home = home_first && cores->all[c].home == worker; /* nearer than any other */
+        const uint32_t far = distance(cores, c, holding->places[0]) + (home ? 0 : 2 * cores->count);
+        if (is_free(&cores->all[c]) && cores->all[c].pool == holding->pool && far < least) {
             nearest = c;
+            least = far;
         }
     }
     if (nearest == UINT32_MAX) {

@@ -35,6 +35,8 @@ uint32_t leat_cores_free_cpus(const struct leat_cores *cores, uint32_t *cpus);
 /* The same of a pool, and of all of them together: each may be less than it seems for the quota's sake. */
 uint32_t leat_cores_free_of(const struct leat_cores *cores, uint32_t pool);
 uint32_t leat_cores_free_pools(const struct leat_cores *cores);
+/* Cores that the worker alone was placed on, and that nobody has. */
+uint32_t leat_cores_free_home(const struct leat_cores *cores, uint32_t worker);
 uint32_t leat_cores_node(const struct leat_cores *cores, uint32_t worker);
 uint32_t leat_cores_pool(const struct leat_cores *cores, uint32_t worker);
 uint32_t leat_cores_pool_count(const struct leat_cores *cores); /* no more than workers */
@@ -42,8 +44,8 @@ uint32_t leat_cores_pool_count(const struct leat_cores *cores); /* no more than 
 /* Has another thread of leat, or another pool, one of its cores too? The configuration said so then. */
 bool leat_cores_shared(const struct leat_cores *cores, uint32_t worker);
 
-/* Gives it one more. LEAT_ERR_BUSY where none of its pool is free. */
-LEAT_MUST_CHECK enum leat_status leat_cores_give(struct leat_cores *cores, uint32_t worker, uint32_t *ret_cpu);
+/* Gives it one more; `home_first`: one that it alone was placed on, if any is free. LEAT_ERR_BUSY where none of its pool is free. */
+LEAT_MUST_CHECK enum leat_status leat_cores_give(struct leat_cores *cores, uint32_t worker, bool home_first, uint32_t *ret_cpu);
 /* The one that it got last is nobody's. Returns its CPU. */
 uint32_t leat_cores_take_back(struct leat_cores *cores, uint32_t worker);
 

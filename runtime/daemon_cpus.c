@@ -98,6 +98,16 @@ most_of(const struct leat_daemon *daemon, uint32_t worker, uint32_t count, uint1
     return count == 0 ? 0 : held;
 }
 
+/* Mutex held. Cores that it can have again: who has CPUs that the configuration lists has no others for them. */
+static uint32_t
+free_again(const struct leat_daemon *daemon, uint32_t worker)
+{
+    const uint32_t free_of = leat_cores_free_of(daemon->options.cores, leat_daemon_pool(daemon, worker));
+    const uint32_t home = leat_cores_free_home(daemon->options.cores, worker);
+
+    return daemon->options.workers[worker].listed && home < free_of ? home : free_of;
+}
+
 /* Mutex held. Whether the worker is to have another number of cores, for some are gone or there again. */
 static bool
 wants_other(const struct leat_daemon *daemon, uint32_t worker,
@@ -118,9 +128,7 @@ wants_other(const struct leat_daemon *daemon, uint32_t worker,
         .number = state->target.number};
     if (gone > 0 && present < state->target.cores && !leat_cores_shared(cores, worker)) {
         ret_wanted->cores = most_of(daemon, worker, present, state->target.cores);
-    } else if (gone == 0 && as_lost && daemon->scaling == NULL &&
-               leat_cores_free_of(cores, leat_daemon_pool(daemon, worker)) + present >=
-                   state->lost.cores) {
+    } else if (gone == 0 && as_lost && daemon->scaling == NULL && free_again(daemon, worker) + present >= state->lost.cores) {
         ret_wanted->cores = state->lost.cores;
         ret_wanted->application = state->lost.application;
     }

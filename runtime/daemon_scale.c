@@ -598,7 +598,7 @@ give(struct leat_daemon *daemon, uint32_t worker, uint32_t cores)
 
     while (have < cores && status == LEAT_OK) {
         uint32_t cpu;
-        status = leat_cores_give(daemon->options.cores, worker, &cpu);
+        status = leat_cores_give(daemon->options.cores, worker, daemon->options.workers[worker].listed, &cpu);
         have += status == LEAT_OK;
     }
     if (status == LEAT_OK) {

@@ -72,14 +72,14 @@ test_order(void)
     EXPECT(machine.placement->dispatcher_cpu == 0);
     EXPECT(leat_cores_free(machine.cores, 0) == 4 && leat_cores_free(machine.cores, 1) == 8);
     for (uint32_t i = 0; i < LEAT_COUNT_OF(expected); i++) {
-        EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_OK && cpu == expected[i]);
+        EXPECT(leat_cores_give(machine.cores, 0, false, &cpu) == LEAT_OK && cpu == expected[i]);
         leat_cores_check(machine.cores);
     }
     EXPECT(leat_cores_of(machine.cores, 0, &cpus) == 6 && cpus[0] == 4 && cpus[1] == 5 && cpus[2] == 7 && cpus[5] == 1);
-    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_ERR_BUSY && strstr(leat_error_text(), "node 0") != NULL);
-    EXPECT(leat_cores_give(machine.cores, 1, &cpu) == LEAT_ERR_BUSY);
+    EXPECT(leat_cores_give(machine.cores, 0, false, &cpu) == LEAT_ERR_BUSY && strstr(leat_error_text(), "node 0") != NULL);
+    EXPECT(leat_cores_give(machine.cores, 1, false, &cpu) == LEAT_ERR_BUSY);
     EXPECT(leat_cores_take_back(machine.cores, 0) == 1 && leat_cores_take_back(machine.cores, 0) == 2);
-    EXPECT(leat_cores_give(machine.cores, 1, &cpu) == LEAT_OK && cpu == 2); /* the nearer of 1 and 2 */
+    EXPECT(leat_cores_give(machine.cores, 1, false, &cpu) == LEAT_OK && cpu == 2); /* the nearer of 1 and 2 */
     leat_cores_check(machine.cores);
     destroy(&machine);
 }
@@ -97,12 +97,12 @@ test_parked(void)
     EXPECT(leat_cores_take_back(machine.cores, 0) == 5 && leat_cores_take_back(machine.cores, 0) == 4);
     EXPECT(leat_cores_of(machine.cores, 0, &cpus) == 0 && leat_cores_free(machine.cores, 0) == 6);
     leat_cores_check(machine.cores);
-    EXPECT(leat_cores_give(machine.cores, 1, &cpu) == LEAT_OK && cpu == 5);
-    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_OK && cpu == 4);
+    EXPECT(leat_cores_give(machine.cores, 1, false, &cpu) == LEAT_OK && cpu == 5);
+    EXPECT(leat_cores_give(machine.cores, 0, false, &cpu) == LEAT_OK && cpu == 4);
     EXPECT(leat_cores_take_back(machine.cores, 0) == 4);
-    EXPECT(leat_cores_give(machine.cores, 1, &cpu) == LEAT_OK && cpu == 7);
-    EXPECT(leat_cores_give(machine.cores, 1, &cpu) == LEAT_OK && cpu == 4);
-    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_OK && cpu == 3);
+    EXPECT(leat_cores_give(machine.cores, 1, false, &cpu) == LEAT_OK && cpu == 7);
+    EXPECT(leat_cores_give(machine.cores, 1, false, &cpu) == LEAT_OK && cpu == 4);
+    EXPECT(leat_cores_give(machine.cores, 0, false, &cpu) == LEAT_OK && cpu == 3);
     EXPECT(!leat_cores_shared(machine.cores, 0) && !leat_cores_shared(machine.cores, 1));
     leat_cores_check(machine.cores);
     destroy(&machine);
@@ -129,8 +129,8 @@ test_moved(void)
     EXPECT(leat_cores_of(machine.cores, 0, &own) == 2 && own[0] == 6 && own[1] == 7);
     EXPECT(leat_cores_of(machine.cores, 1, &own) == 2 && own[0] == 3 && own[1] == 2);
     EXPECT(leat_cores_choose_others(machine.cores, 0, cpus) == LEAT_OK && cpus[0] == 1 && cpus[1] == 5); /* 5 is nearer */
-    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_OK && cpu == 5); /* it had been left */
-    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_OK && cpu == 4);
+    EXPECT(leat_cores_give(machine.cores, 0, false, &cpu) == LEAT_OK && cpu == 5); /* it had been left */
+    EXPECT(leat_cores_give(machine.cores, 0, false, &cpu) == LEAT_OK && cpu == 4);
     EXPECT(leat_cores_choose_others(machine.cores, 0, cpus) == LEAT_ERR_BUSY && leat_cores_choose_others(machine.cores, 1, cpus) == LEAT_ERR_BUSY);
     EXPECT(leat_cores_take_back(machine.cores, 0) == 4 && leat_cores_choose_others(machine.cores, 1, cpus) == LEAT_OK);
     EXPECT(cpus[0] == 1 && cpus[1] == 4);
@@ -154,6 +154,7 @@ test_gone(void)
     static const struct leat_worker_group groups[] = {{.count = 1, .cores = 3, .cpus = "4,5,6"},
                                                       {.count = 1, .cores = 2, .cpus = "7,3"}};
     static const struct leat_worker_group shared[] = {{.count = 3, .cores = 2}};
+    static const struct leat_worker_group far[] = {{.count = 1, .cores = 2, .cpus = "4,1"}};
     bool present[LEAT_CPU_MAX];
     uint32_t cpus[LEAT_CPU_MAX], cpu;
     const uint32_t *own;
@@ -180,7 +181,7 @@ test_gone(void)
     EXPECT(leat_cores_replace_gone(machine.cores, 0, true) && !leat_cores_replace_gone(machine.cores, 0, true));
     leat_cores_check(machine.cores);
     EXPECT(leat_cores_of(machine.cores, 0, &own) == 3 && own[0] == 4 && own[1] == 6 && own[2] == 1);
-    EXPECT(leat_cores_free_of(machine.cores, pool) == 0 && leat_cores_give(machine.cores, 1, &cpu) == LEAT_ERR_BUSY);
+    EXPECT(leat_cores_free_of(machine.cores, pool) == 0 && leat_cores_give(machine.cores, 1, false, &cpu) == LEAT_ERR_BUSY);
 
     present[4] = present[7] = false; /* leaders, with none left to replace them */
     EXPECT(leat_cores_note_present(machine.cores, present));
@@ -190,7 +191,7 @@ test_gone(void)
     EXPECT(leat_cores_of(machine.cores, 1, &own) == 2 && own[0] == 3 && own[1] == 7);
     EXPECT(leat_cores_choose_others(machine.cores, 1, cpus) == LEAT_ERR_BUSY);
     EXPECT(leat_cores_take_back(machine.cores, 0) == 4 && leat_cores_free_of(machine.cores, pool) == 0);
-    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_ERR_BUSY && !leat_cores_replace_gone(machine.cores, 1, true));
+    EXPECT(leat_cores_give(machine.cores, 0, false, &cpu) == LEAT_ERR_BUSY && !leat_cores_replace_gone(machine.cores, 1, true));
 
     present[5] = true; /* that serves the one that still waits */
     EXPECT(leat_cores_note_present(machine.cores, present) && leat_cores_replace_gone(machine.cores, 1, true));
@@ -198,8 +199,17 @@ test_gone(void)
     EXPECT(leat_cores_gone_of(machine.cores, pool) == 3);
     memset(present, true, sizeof(present));
     EXPECT(leat_cores_note_present(machine.cores, present) && leat_cores_gone(machine.cores, cpus) == 0);
-    EXPECT(leat_cores_free_of(machine.cores, pool) == 3 && leat_cores_give(machine.cores, 0, &cpu) == LEAT_OK && cpu == 7);
+    EXPECT(leat_cores_free_of(machine.cores, pool) == 3 && leat_cores_give(machine.cores, 0, false, &cpu) == LEAT_OK && cpu == 7);
+    EXPECT(leat_cores_free_home(machine.cores, 0) == 1 && leat_cores_free_home(machine.cores, 1) == 0); /* 4: the other has 5 */
+    EXPECT(leat_cores_give(machine.cores, 0, true, &cpu) == LEAT_OK && cpu == 4 && leat_cores_free_home(machine.cores, 0) == 0);
+    EXPECT(leat_cores_give(machine.cores, 0, true, &cpu) == LEAT_OK && cpu == 2); /* there is nothing else */
     leat_cores_check(machine.cores);
+    destroy(&machine);
+
+    make(&machine, "numa:2 l3:2 core:4 pu:1", "0-15", far, 1);
+    EXPECT(leat_cores_take_back(machine.cores, 0) == 1 && leat_cores_free_home(machine.cores, 0) == 1);
+    EXPECT(leat_cores_give(machine.cores, 0, false, &cpu) == LEAT_OK && cpu == 5 && leat_cores_take_back(machine.cores, 0) == 5);
+    EXPECT(leat_cores_give(machine.cores, 0, true, &cpu) == LEAT_OK && cpu == 1 && leat_cores_free_home(machine.cores, 0) == 0);
     destroy(&machine);
 
     make(&machine, "numa:1 core:3 pu:1", "0-2", shared, 1); /* who shares stays */
@@ -224,9 +234,9 @@ test_siblings(void)
     make(&machine, "numa:1 core:4 pu:2", "0-7", groups, 1);
     EXPECT(machine.placement->dispatcher_cpu == 0);
     EXPECT(leat_cores_free(machine.cores, 0) == 2);
-    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_OK && cpu == 4);
-    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_OK && cpu == 6);
-    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_ERR_BUSY);
+    EXPECT(leat_cores_give(machine.cores, 0, false, &cpu) == LEAT_OK && cpu == 4);
+    EXPECT(leat_cores_give(machine.cores, 0, false, &cpu) == LEAT_OK && cpu == 6);
+    EXPECT(leat_cores_give(machine.cores, 0, false, &cpu) == LEAT_ERR_BUSY);
     destroy(&machine);
 }
 
@@ -245,7 +255,7 @@ test_shared(void)
     (void)leat_cores_take_back(machine.cores, 0);
     leat_cores_check(machine.cores);
     EXPECT(leat_cores_free(machine.cores, 0) == 0); /* another has it still */
-    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_ERR_BUSY);
+    EXPECT(leat_cores_give(machine.cores, 0, false, &cpu) == LEAT_ERR_BUSY);
     (void)leat_cores_take_back(machine.cores, 1);
     (void)leat_cores_take_back(machine.cores, 2);
     leat_cores_check(machine.cores);
@@ -268,8 +278,8 @@ test_quota(void)
     const struct leat_topology_source source = {.root = root.path, .synthetic = "core:6 pu:1", .affinity = "0-5"};
     make_from(&machine, &source, groups, 1);
     EXPECT(machine.topology->usable_cpus == 3 && leat_cores_free(machine.cores, 0) == 1);
-    EXPECT(leat_cores_give(machine.cores, 0, &cpu) == LEAT_OK);
-    EXPECT(leat_cores_free(machine.cores, 0) == 0 && leat_cores_give(machine.cores, 0, &cpu) == LEAT_ERR_BUSY);
+    EXPECT(leat_cores_give(machine.cores, 0, false, &cpu) == LEAT_OK);
+    EXPECT(leat_cores_free(machine.cores, 0) == 0 && leat_cores_give(machine.cores, 0, false, &cpu) == LEAT_ERR_BUSY);
     leat_cores_check(machine.cores);
     EXPECT(leat_cores_take_back(machine.cores, 0) == cpu && leat_cores_free(machine.cores, 0) == 1);
 
@@ -297,14 +307,14 @@ expect_pool(const struct machine *machine, uint32_t worker, uint32_t first, uint
     EXPECT(leat_cores_choose_others(machine->cores, worker, others) == LEAT_OK &&
            others[0] >= first && others[0] <= last);
     for (uint32_t i = 0; i < count; i++) {
-        EXPECT(leat_cores_give(machine->cores, worker, &cpu) == LEAT_OK && cpu >= first &&
+        EXPECT(leat_cores_give(machine->cores, worker, false, &cpu) == LEAT_OK && cpu >= first &&
                cpu <= last);
         seen |= 1u << cpu;
         leat_cores_check(machine->cores);
     }
     EXPECT((uint32_t)__builtin_popcount(seen) == count &&
            leat_cores_free_of(machine->cores, pool) == 0);
-    EXPECT(leat_cores_give(machine->cores, worker, &cpu) == LEAT_ERR_BUSY &&
+    EXPECT(leat_cores_give(machine->cores, worker, false, &cpu) == LEAT_ERR_BUSY &&
            strstr(leat_error_text(), "class") != NULL);
     for (uint32_t i = 0; i < count; i++) {
         (void)leat_cores_take_back(machine->cores, worker);
@@ -403,7 +413,7 @@ give(const struct machine *machine, struct model *model, uint32_t worker, uint32
     count_cores(machine, model, leader->node, &used, &left);
     const bool possible = left > 0 && used < limit;
     EXPECT(leat_cores_free(machine->cores, leader->node) == (left < limit - used ? left : limit - used));
-    if (leat_cores_give(machine->cores, worker, &cpu) != LEAT_OK) {
+    if (leat_cores_give(machine->cores, worker, false, &cpu) != LEAT_OK) {
         EXPECT(!possible);
         return;
     }

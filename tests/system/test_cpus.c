@@ -3,7 +3,7 @@
  * Goal     Threads of leatd that the kernel does not hold to their CPUs any more are held to them again. CPUs that go are
  *          noticed and told: no thread is held to one, a worker has another, or none as long as it is gone while others
  *          serve, and the dispatcher runs wherever it can; queries are answered all the while. Once the CPU is there again,
- *          all is as it was.
+ *          all is as it was. Who has a CPU that the configuration lists gets no other.
  * Method   leatd as a process. Pins are taken from its threads as an administrator would, and a CPU from the one thread
  *          that looks, whose own affinity says which there are. With LEAT_TEST_CPUS=offline a CPU goes offline too, and
  *          with LEAT_TEST_CPUS=all it is also taken from the group above the daemon's: on a machine of the test's own.
@@ -22,6 +22,10 @@ enum { WORKERS_MAX = 2, THREADS_MAX = 64 };
 
 static const char config[] = "limits: {sessions: 4, sessions_per_user: 4}\n"
                              "workers: [{count: %u, cores: 1, cores_max: 2}]\n"
+                             "models: [{name: net, path: %s/net.onnx, items_max: 1}]\n";
+
+static const char config_listed[] = "limits: {sessions: 4, sessions_per_user: 4}\n"
+                             "workers: [{cores: 1, cpus: '%u'}, {cores: 1, cpus: '%u'}]\n"
                              "models: [{name: net, path: %s/net.onnx, items_max: 1}]\n";
 
 static struct leatd leatd;
@@ -329,10 +333,50 @@ test_lost(void)
     await_as_at_start(&start, first_of(&own));
 }
 
+/* Until the thread that looks has put the dispatcher back in its place, twice: it has looked at everything meanwhile. */
+static void
+await_looks(uint32_t dispatcher)
+{
+    for (uint32_t looks = 0; looks < 2; looks++) {
+        const uint64_t before = look().repinned;
+        struct seen now;
+        EXPECT(sched_setaffinity(find_thread("leat-dispatch").tid, sizeof(allowed), &allowed) == 0);
+        do {
+            (void)sched_yield();
+            now = look();
+        } while (now.repinned == before || !all_held(&now, dispatcher));
+    }
+}
+
+/* A CPU that is not listed is free all the while, and nobody gets it. */
+static void
+test_listed_gone(uint32_t cpu)
+{
+    const cpu_set_t own = find_thread("leat-dispatch").cpus;
+    const uint32_t dispatcher = first_of(&own);
+    const struct seen start = look();
+    struct seen now;
+
+    EXPECT(start.free_cores > 0 && start.workers[1].cpu == cpu && all_held(&start, dispatcher));
+    by_affinity(cpu, false);
+    do {
+        (void)sched_yield();
+        now = look();
+    } while (now.gone != 1 || now.workers[1].cores > 0 || now.workers[1].pending);
+    await_looks(dispatcher);
+    now = look();
+    EXPECT(now.workers[1].cores == 0 && !now.workers[1].pending && now.free_cores == start.free_cores);
+    expect_served();
+    by_affinity(cpu, true);
+    await_as_at_start(&start, dispatcher);
+    EXPECT(look().workers[1].cpu == cpu);
+    expect_served();
+}
+
 int
 main(void)
 {
-    char yaml[sizeof(config) + 200], path[200];
+    char yaml[sizeof(config) + sizeof(config_listed) + 200], path[200];
     const char *more = getenv("LEAT_TEST_CPUS");
     size_t file_bytes;
     void *file;
@@ -367,6 +411,23 @@ main(void)
     leat_close(client);
     leat_close(control);
     leatd_end(&leatd, SIGTERM);
+    if (leatd_cpus() >= 4) {
+        uint32_t cpus[3], count = 0;
+        for (uint32_t c = 0; c < CPU_SETSIZE && count < 3; c++) {
+            if (CPU_ISSET(c, &allowed)) {
+                cpus[count++] = c;
+            }
+        }
+        (void)snprintf(yaml, sizeof(yaml), config_listed, cpus[1], cpus[2], leatd.root.path);
+        leatd_start(&leatd, yaml);
+        connect();
+        test_listed_gone(cpus[2]);
+        leat_close(client);
+        leat_close(control);
+        leatd_end(&leatd, SIGTERM);
+    } else {
+        (void)printf("skipped: CPUs that are listed: there are fewer than four cores\n");
+    }
     leatd_fini(&leatd);
     return 0;
 }
