@@ -16,6 +16,7 @@
 #include <dirent.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "kernels/team.h"
 #include "runtime/pipeline.h"
@@ -24,9 +25,9 @@
 
 enum { GROWTHS = 6, SMALLEST = 4096, CORES_MAX = 4, PARKINGS = 20, BATCHES = 2 * GROWTHS + 4 * PARKINGS };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { TURNS = 20000 };
+enum { TURNS = 20000, SWITCHES = 10000 };
 #else
-enum { TURNS = 300000 };
+enum { TURNS = 300000, SWITCHES = 20000 };
 #endif
 
 static struct leat_shared_tables tables;
@@ -444,7 +445,21 @@ test_longest_step(void)
     tables.clock = clock;
 }
 
-/* Batches of next to no time end while the worker is told of shapes, sooner or later: two are under way, one or none. */
+/* How often a thread of this process has left its CPU to another, or to nobody. */
+static uint64_t
+count_switches(void)
+{
+    struct rusage usage;
+
+    EXPECT(getrusage(RUSAGE_SELF, &usage) == 0);
+    return (uint64_t)usage.ru_nvcsw + (uint64_t)usage.ru_nivcsw;
+}
+
+/*
+ * Batches of next to no time end while the worker is told of shapes, sooner or later: two are under way, one or none. What
+ * is told and what ends meet where the two threads run at once. Where they have to take turns with each other, or with
+ * others, they seldom do, and each turn takes the longer: SWITCHES of them are enough there.
+ */
 static void
 test_last_of_a_shape(bool yielding)
 {
@@ -457,6 +472,7 @@ test_last_of_a_shape(bool yielding)
     const struct leat_variant *tried = yielding ? &yielding_variant : &short_variant;
     uint64_t random = leat_test_seed, waited[4] = {0};
     struct leat_worker *worker;
+    bool enough = false;
 
     atomic_store_explicit(&tables.variants[1], (struct leat_variant *)(uintptr_t)tried, memory_order_relaxed);
     atomic_store_explicit(&tables.spin_ns, UINT64_C(20000), memory_order_relaxed);
@@ -464,7 +480,8 @@ test_last_of_a_shape(bool yielding)
     EXPECT(leat_worker_reserve(worker, SMALLEST) == LEAT_OK);
     /* Until each has come: which do depends on how many CPUs the two threads have. */
     const uint32_t turns = yielding ? TURNS / 10 : TURNS, most = 2u + yielding, other = yielding ? 2 : 1;
-    for (uint32_t turn = 0; turn < turns || waited[most] == 0 || waited[other] == 0; turn++) {
+    const uint64_t switches = count_switches();
+    for (uint32_t turn = 0; (turn < turns && !enough) || waited[most] == 0 || waited[other] == 0; turn++) {
         const struct leat_team_shape told = {.cores = 1, .worker_class = (uint16_t)(1 + turn % 2)};
         if (yielding) {
             atomic_store_explicit(&steps_taken, 0, memory_order_relaxed);
@@ -491,6 +508,7 @@ test_last_of_a_shape(bool yielding)
             EXPECT(await_report(worker).shape.worker_class == told.worker_class);
         }
         EXPECT(leat_worker_reshape(worker, told) == 0);
+        enough = enough || (turn % 64 == 0 && count_switches() - switches >= SWITCHES);
     }
     atomic_store_explicit(&tables.spin_ns, 0, memory_order_relaxed);
     leat_worker_stop(worker);
