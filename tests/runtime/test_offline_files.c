@@ -234,6 +234,36 @@ answer(const char *name, uint32_t items)
     return status;
 }
 
+/* Somebody else answers between the two outputs of ours. */
+static void
+answer_meanwhile(unsigned step)
+{
+    char path[512];
+
+    (void)step;
+    path_of("out", "m.1.npy", path);
+    if (access(path, F_OK) == 0) {
+        path_of("out", "m.0.npy", path);
+        put_file(path, "THEIRS");
+        leat_registry_step_hook = NULL;
+    }
+}
+
+static void
+test_answered_meanwhile(void)
+{
+    char path[512];
+    struct stat info;
+
+    start();
+    fill(1);
+    leat_registry_step_hook = answer_meanwhile;
+    EXPECT(answer("m.npy", 2) == LEAT_OK && leat_registry_step_hook == NULL);
+    path_of("out", "m.0.npy", path);
+    EXPECT(stat(path, &info) == 0 && info.st_size == 6 && count_entries("out") == 2);
+    stop();
+}
+
 static void
 test_answers(void)
 {
@@ -429,6 +459,7 @@ main(void)
     test_items();
     test_answers();
     test_death_at_every_step();
+    test_answered_meanwhile(); /* behind what counts steps from the first */
     test_owners();
     return 0;
 }

@@ -319,6 +319,10 @@ test_each(void)
     EXPECT(lies(d->tensors[0], LEAT_PIPELINE_CLIENT, 1) && lies(d->tensors[1], LEAT_PIPELINE_CLIENT, 2));
     EXPECT(lies(d->tensors[2], LEAT_PIPELINE_CLIENT, 3) && c->tensors[0].place == LEAT_PIPELINE_WORKSPACE);
     free(p);
+    /* It repeats for each of the same stage where that is described behind it. */
+    p = make_good(OF(EACH("classify") "," DETECT, "\"labels\":\"c.prob\""));
+    EXPECT(strcmp(p->stages[1].name, "c") == 0 && p->stages[1].each_stage == 0 && p->stages[1].each_max == 16);
+    free(p);
     /* Many items a query where each lies on a multiple of 64, and one for each where they are few. */
     p = make_good("{\"items_max\":2,\"stages\":[{\"application\":\"find\",\"inputs\":{\"x\":\"input.x\"}},{\"name\":\"c\","
                   "\"application\":"

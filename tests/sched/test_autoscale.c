@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Aims are those of the paper's program where all answers can be listed, fit into the box and are cheapest where nothing is
+ * Goal     Loads are remembered as long as they should be; aims are those of the paper's program where all answers can be listed, fit into the box and are cheapest where nothing is
  *          scarce; the paper's example comes out; orders keep the load carried, fit, wait as long as a load takes and come to rest.
  * Method   Brute force on small random worlds; the tables 2 and 3 of the paper; random worlds and loads over time in which orders are
  *          carried out, checked at each decision.
@@ -37,6 +37,57 @@ test_batches(void)
         const uint64_t mqps = leat_autoscale_capacity_mqps(&variant, objective_ns);
         EXPECT(mqps == (best > 0 ? best * UINT64_C(1000000000000) / (variant.batch_ns + best * variant.item_ns) : 0));
     }
+}
+
+/* The highest of at least the hold's time, and of no more than twice that and what two periods are. */
+static void
+test_memory(void)
+{
+    enum { PERIODS = 200 };
+    uint32_t loads[PERIODS], forgotten = 0;
+
+    for (uint32_t round = 0; round < 50; round++) {
+        const uint32_t hold = 1 + below(10);
+        struct leat_autoscale_memory memory = {0};
+        for (uint32_t now = 0; now < PERIODS; now++) {
+            uint32_t least = 0, most = 0;
+            loads[now] = below(5) == 0 ? below(1000) : 0;
+            for (uint32_t ago = 0; ago <= now && ago < 2 * (hold + 1); ago++) {
+                const uint32_t load = loads[now - ago];
+                least = ago < hold && load > least ? load : least;
+                most = load > most ? load : most;
+            }
+            const double qps = leat_autoscale_remember(&memory, loads[now], 1000, 1000 * hold);
+            EXPECT(qps >= least && qps <= most);
+            forgotten += qps < most;
+        }
+    }
+    EXPECT(forgotten > 100);
+}
+
+/* What leaves has its room until it is gone; where nothing can be cheaper, nothing has to make room. */
+static void
+test_room(void)
+{
+    const struct leat_autoscale_variant variant = {
+        .item_ns = 100000000, .load_ns = 1, .price = 1000, .batch_max = 1, .uses = {1}};
+    struct leat_autoscale_box box = {.resource_count = 1, .totals = {3}};
+    struct leat_autoscale_application application = {.variants = &variant,
+                                                     .variant_count = 1,
+                                                     .objective_ns = 1000000000,
+                                                     .load_qps = 100,
+                                                     .shed_price = 1000,
+                                                     .ready = {1},
+                                                     .leaving = {2},
+                                                     .aim = {2}};
+
+    EXPECT(leat_autoscale_fits(&box, &application, 1, false) && !leat_autoscale_fits(&box, &application, 1, true));
+    application.leaving[0] = 1;
+    EXPECT(leat_autoscale_fits(&box, &application, 1, true));
+    application.leaving[0] = 0;
+    box.totals[0] = 1;
+    leat_autoscale_aim_least(&ours, &box, &application, 1);
+    EXPECT(application.aim[0] == 1 && !application.makes_room);
 }
 
 /* ---- Tables 2 and 3 of the paper ------------------------------------------------------------------------ */
@@ -357,6 +408,8 @@ main(void)
     leat_test_init();
     random_state = leat_test_seed;
     test_batches();
+    test_memory();
+    test_room();
     test_the_papers_example();
     test_the_heuristic();
     test_brute_force();
