@@ -3,12 +3,14 @@
  * Goal     `leat offline`: every item of a folder is answered once and right, or told of in the report, also if the daemon is
  *          killed at any step that changes the disk, or at any moment with tens of items under way, drained or started with
  *          other folders in place, or if the application goes and comes; what was cancelled can go on; while online queries
- *          keep the workers busy, nothing starts; a pipeline answers a job beside online queries, and refuses neither. What a
- *          killed daemon left is gone once its job is cancelled, though that never runs, and no other file is. An output folder
- *          is one job's at a time, of all daemons.
+ *          keep the workers busy, or take longer than their profile says, nothing starts; a pipeline answers a job beside
+ *          online queries, and refuses neither. What a killed daemon left is gone once its job is cancelled, though that never
+ *          runs, and no other file is. An output folder is one job's at a time, of all daemons.
  * Method   leatd with models that copy their input, and a leatd that kills itself at a step, each step in turn. Kills at any
  *          moment come after a number of answers and of looks at the job that are drawn from the seed. An answer that was seen
- *          after a kill is the same file at the end: who had answered twice would have made another.
+ *          after a kill is the same file at the end: who had answered twice would have made another. Batches that last longer
+ *          than their profile says have a size of which it has no knot, between two that are quicker; one at a time they are a
+ *          quarter of what four workers could do at most, whatever else the machine does.
  */
 #include <dirent.h>
 #include <sched.h>
@@ -536,6 +538,8 @@ counter_of(struct leat_session *session, const char *application, const char *ke
 /* Online queries, some always under way, from a thread of their own. */
 struct load {
     pthread_t thread;
+    const char *application;
+    uint32_t items, under_way; /* of a query; of queries */
     _Atomic uint32_t answered;
     _Atomic bool stop;
 };
@@ -543,27 +547,27 @@ struct load {
 static void *
 keep_busy(void *argument)
 {
-    enum { UNDER_WAY = 8 };
     struct load *load = argument;
     struct leat_session *session = leatd_open_session(&leatd, 16, 65536);
     struct leat_query query = LEAT_QUERY_INIT;
-    struct leat_completion done[UNDER_WAY];
+    struct leat_completion done[16];
     struct leat_target target;
     size_t count;
 
-    EXPECT(leat_find(session, "online", &target) == LEAT_OK);
+    EXPECT(leat_find(session, load->application, &target) == LEAT_OK);
     query.target = target.id;
+    query.items = load->items;
     for (uint32_t t = 0; t < 2; t++) {
-        EXPECT(leat_tensor_alloc(session, ITEM_BYTES, &query.tensors[t]) == LEAT_OK);
+        EXPECT(leat_tensor_alloc(session, load->items * ITEM_BYTES, &query.tensors[t]) == LEAT_OK);
     }
     for (;;) { /* all of them may be answered at once */
-        while (!load->stop && leat_in_flight(session) < UNDER_WAY) {
+        while (!load->stop && leat_in_flight(session) < load->under_way) {
             EXPECT(leat_submit(session, &query, NULL) == LEAT_OK);
         }
         if (leat_in_flight(session) == 0) {
             break;
         }
-        EXPECT(leat_wait(session, done, UNDER_WAY, UINT64_MAX, &count) == LEAT_OK);
+        EXPECT(leat_wait(session, done, load->under_way, UINT64_MAX, &count) == LEAT_OK);
         for (size_t d = 0; d < count; d++) {
             EXPECT(done[d].outcome == LEAT_OUTCOME_OK);
         }
@@ -586,7 +590,7 @@ static void
 test_throttling(void)
 {
     enum { COUNT = 8 };
-    struct load load = {0};
+    struct load load = {.application = "online", .items = 1, .under_way = 8};
     char text[64];
     bool held = false;
 
@@ -615,6 +619,69 @@ test_throttling(void)
     EXPECT(run("show", id, "--wait", NULL) == 0);
     expect_answers("held-out", COUNT, 0);
     leat_close(session);
+}
+
+/* The job is held by latency: it has nothing under way, and items to do; false: it is done. */
+static bool
+is_held_by_latency(struct leat_session *session, uint64_t id, uint64_t *ret_answered)
+{
+    char text[64];
+
+    (void)snprintf(text, sizeof(text), "{\"op\":\"offline-show\",\"id\":%llu}", (unsigned long long)id);
+    for (bool done = false; !done;) {
+        json_t *job = leatd_request(session, text);
+        const bool held = strcmp(json_string_value(json_object_get(job, "held_by")), "latency") == 0 &&
+                          leatd_number(job, "in_flight") == 0;
+        done = strcmp(json_string_value(json_object_get(job, "state")), "done") == 0;
+        *ret_answered = leatd_number(job, "answered");
+        json_decref(job);
+        if (held && !done) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void
+test_latency(void)
+{
+    enum { COUNT = 8, SLOW_ITEMS = 17, TRIES = 20, ANSWERS = 60 };
+    static const char yaml[] = "workers: [{count: 4}]\n";
+    static const char add[] = "{\"op\":\"model-add\",\"name\":\"uneven\",\"backend\":\"synthetic\",\"items_max\":18,"
+                              "\"input_bytes\":16,\"output_bytes\":16,\"options\":{\"points\":["
+                              "{\"items\":16,\"latency_ns\":2000000},{\"items\":17,\"latency_ns\":20000000},"
+                              "{\"items\":18,\"latency_ns\":2000000}]}}";
+    struct load load = {.application = "uneven", .items = SLOW_ITEMS, .under_way = 1};
+    char output[32];
+    uint64_t id = 0, answered = 0, later;
+    uint32_t job = 0;
+    bool held = false;
+
+    leatd_start(&leatd, yaml);
+    struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
+    json_t *answer = leatd_request(session, add);
+    EXPECT(json_object_get(answer, "error") == NULL);
+    json_decref(answer);
+    put_items("disturbed", 0, COUNT);
+    EXPECT(pthread_create(&load.thread, NULL, keep_busy, &load) == 0);
+    while (!held) { /* a verdict takes some batches, and the gauge two looks at them: until then a job is done at once */
+        EXPECT(job < TRIES);
+        await_answers(&load, ANSWERS);
+        (void)snprintf(output, sizeof(output), "disturbed-%u-out", job++);
+        EXPECT(submit("copy", "disturbed", output) == 0);
+        id = printed_id();
+        held = is_held_by_latency(session, id, &answered);
+    }
+    EXPECT(answered < COUNT);
+    await_answers(&load, ANSWERS);
+    EXPECT(is_held_by_latency(session, id, &later) && later == answered);
+    load.stop = true;
+    EXPECT(pthread_join(load.thread, NULL) == 0);
+    json_decref(leatd_request(session, "{\"op\":\"model-remove\",\"name\":\"uneven\"}")); /* it would count for 10 s yet */
+    EXPECT(run("show", id, "--wait", NULL) == 0);
+    expect_answers(output, COUNT, 0);
+    leat_close(session);
+    leatd_end(&leatd, SIGTERM);
 }
 
 /* The model `copy` twice, one after the other. */
@@ -848,6 +915,7 @@ main(void)
     test_throttling();
     test_pipeline();
     leatd_end(&leatd, SIGTERM);
+    test_latency();
     test_death_at_every_step();
     test_kills_at_any_moment();
     leatd_fini(&leatd);
