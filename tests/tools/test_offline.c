@@ -3,14 +3,15 @@
  * Goal     `leat offline`: every item of a folder is answered once and right, or told of in the report, also if the daemon is
  *          killed at any step that changes the disk, or at any moment with tens of items under way, drained or started with
  *          other folders in place, or if the application goes and comes; what was cancelled can go on; while online queries
- *          keep the workers busy, or take longer than their profile says, nothing starts; a pipeline answers a job beside
- *          online queries, and refuses neither. What a killed daemon left is gone once its job is cancelled, though that never
- *          runs, and no other file is. An output folder is one job's at a time, of all daemons.
- * Method   leatd with models that copy their input, and a leatd that kills itself at a step, each step in turn. Kills at any
- *          moment come after a number of answers and of looks at the job that are drawn from the seed. An answer that was seen
- *          after a kill is the same file at the end: who had answered twice would have made another. Batches that last longer
- *          than their profile says have a size of which it has no knot, between two that are quicker; one at a time they are a
- *          quarter of what four workers could do at most, whatever else the machine does.
+ *          keep the workers busy, or take longer than their profile says, nothing starts; a pipeline answers a job
+ *          beside online queries, and refuses neither. What a killed daemon left is gone once its job is cancelled,
+ *          though that never runs, and no other file is. An output folder is one job's at a time, of all daemons.
+ * Method   leatd with models that copy their input, and a leatd that kills itself at a step, each step in turn. Kills
+ *          at any moment come after a number of answers and of looks at the job that are drawn from the seed. An answer
+ *          that was seen after a kill is the same file at the end: who had answered twice would have made another.
+ *          Batches that last longer than their profile says have a size of which it has no knot, between two that are
+ *          quicker; one at a time they are a quarter of what four workers could do at most, whatever else the machine
+ *          does.
  */
 #include <dirent.h>
 #include <sched.h>
