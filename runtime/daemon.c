@@ -298,6 +298,7 @@ warm_workers(struct leat_daemon *daemon, const struct leat_daemon_model *model)
             leat_variant_warm_worker(model->variant, worker, patience_ns) != LEAT_OK) {
             leat_log(LEAT_LOG_DEBUG, "model '%s': worker %u was too busy to be warmed up", model->name, w);
         }
+        leat_daemon_errand_ended(daemon, w);
     }
 }
 

@@ -216,6 +216,8 @@ void leat_daemon_scale_end(struct leat_daemon *daemon); /* nobody reads the disp
 /* What the server calls; the context is the daemon. */
 void leat_daemon_resized(void *context, struct leat_resize *resize);
 void leat_daemon_dedicated(void *context, struct leat_dedication *dedication);
+/* No mutex held: whoever had it run errands says that they are over, for cores may wait for that. */
+void leat_daemon_errand_ended(struct leat_daemon *daemon, uint32_t worker);
 /* The application has gone, and its id may be another's: its workers are for all. */
 void leat_daemon_release_workers(struct leat_daemon *daemon, uint16_t application);
 

@@ -77,6 +77,18 @@ leat_daemon_resized(void *context, struct leat_resize *resize)
 }
 
 void
+leat_daemon_errand_ended(struct leat_daemon *daemon, uint32_t worker)
+{
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    const bool awaited = daemon->scale.workers[worker].under_way;
+    daemon->scale.due = daemon->scale.due || awaited;
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+    if (awaited) {
+        leat_daemon_wake_sizes(daemon);
+    }
+}
+
+void
 leat_daemon_dedicated(void *context, struct leat_dedication *dedication)
 {
     struct leat_daemon *daemon = context;
@@ -504,14 +516,17 @@ give_up(struct leat_daemon *daemon, uint32_t worker, enum leat_status status)
     }
 }
 
-/* What it was told last is in force, and no batch runs in a shape before: what that had more goes back. */
+/*
+ * What it was told last is in force, and no batch runs in a shape before, and no errand: what that had more goes back. Who
+ * waits for the errand calls leat_daemon_errand_ended.
+ */
 static void
 settle(struct leat_daemon *daemon, uint32_t worker)
 {
     struct leat_daemon_size_state *state = &daemon->scale.workers[worker];
     const struct leat_resize *resize = &state->told[state->last];
 
-    if (!state->under_way || !resize->answered) {
+    if (!state->under_way || !resize->answered || leat_worker_on_errand(daemon->workers[worker])) {
         return;
     }
     LEAT_ASSERT(!resize->replaced && state->told[1 - state->last].answered);

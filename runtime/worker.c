@@ -481,6 +481,7 @@ run_errand(struct leat_worker_run *run)
     LEAT_MUST(pthread_mutex_lock(&worker->errand_mutex) == 0);
     struct leat_worker_errand *errand = worker->errand; /* NULL: control did not wait any longer */
     set_errand(worker, NULL);
+    worker->on_errand = errand != NULL; /* before it looks at its shape: see leat_worker_on_errand */
     LEAT_MUST(pthread_mutex_unlock(&worker->errand_mutex) == 0);
     if (errand == NULL) {
         return;
@@ -493,6 +494,7 @@ run_errand(struct leat_worker_run *run)
     }
     LEAT_MUST(pthread_mutex_lock(&worker->errand_mutex) == 0);
     errand->done = true;
+    worker->on_errand = false;
     LEAT_MUST(pthread_cond_signal(&errand->changed) == 0);
     LEAT_MUST(pthread_mutex_unlock(&worker->errand_mutex) == 0);
 }
@@ -827,6 +829,15 @@ leat_worker_warm(struct leat_worker *worker, const struct leat_backend *backend,
     LEAT_MUST(pthread_mutex_unlock(&worker->errand_mutex) == 0);
     LEAT_MUST(pthread_cond_destroy(&errand.changed) == 0);
     return taken ? LEAT_OK : LEAT_AGAIN;
+}
+
+bool
+leat_worker_on_errand(struct leat_worker *worker)
+{
+    LEAT_MUST(pthread_mutex_lock(&worker->errand_mutex) == 0);
+    const bool on_errand = worker->on_errand;
+    LEAT_MUST(pthread_mutex_unlock(&worker->errand_mutex) == 0);
+    return on_errand;
 }
 
 void

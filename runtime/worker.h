@@ -123,6 +123,7 @@ struct leat_worker {
     size_t scratch_bytes;        /* control's */
     pthread_mutex_t errand_mutex; /* of what follows, and of errands; held for a moment */
     struct leat_worker_errand *errand; /* W: control, and the worker as it takes it; NULL: none waits */
+    bool on_errand;              /* it has taken one and is not through. W: the worker */
     _Atomic bool errand_waits;   /* the same, for who does not hold the mutex. W: whoever holds it, relaxed */
     struct leat_worker_options options;
     pthread_t thread;
@@ -190,6 +191,11 @@ LEAT_MUST_CHECK enum leat_status leat_worker_reserve(struct leat_worker *worker,
 LEAT_MUST_CHECK enum leat_status leat_worker_warm(struct leat_worker *worker, const struct leat_backend *backend,
                                                   const struct leat_plan *plan, const struct leat_segment *segment,
                                                   uint64_t patience_ns);
+/*
+ * [C] Whether it runs an errand, of which the dispatcher knows nothing: so it may be on cores that it had before it was told
+ * of a shape, though no batch is. One that begins later is in the shape that the dispatcher set before the caller learned it.
+ */
+bool leat_worker_on_errand(struct leat_worker *worker);
 /*
  * [W] Runs the next batch if there is one. The thread's loop is made of it; where none was started, the caller is the
  * worker, without a team, so that a test can drive it step by step.

@@ -677,6 +677,71 @@ test_cores_that_do_not_come(void)
     end(&box);
 }
 
+/* ---- Errands --------------------------------------------------------------------------------------------- */
+
+/* As a batch of the synthetic backend: until it is let go, on cores that nobody else is on. */
+static enum leat_status
+run_errand(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
+           struct leat_team *team)
+{
+    (void)plan;
+    (void)segments;
+    (void)count;
+    (void)scratch;
+    (void)team;
+    return __wrap_clock_nanosleep(CLOCK_MONOTONIC, 0, NULL, NULL) == 0 ? LEAT_OK : LEAT_ERR_SYS;
+}
+
+static void *
+send_errand(void *argument)
+{
+    static const struct leat_backend backend = {.abi = LEAT_BACKEND_ABI, .name = "errand", .plan_run = run_errand};
+    static const struct leat_segment segment = {.items = 1};
+
+    (void)argument;
+    EXPECT(leat_worker_warm(the_daemon->workers[0], &backend, NULL, &segment, UINT64_C(1) << 60) == LEAT_OK);
+    leat_daemon_errand_ended(the_daemon, 0);
+    return NULL;
+}
+
+/* The dispatcher knows nothing of an errand: cores that it runs on are nobody else's until it is over. */
+static void
+test_errands(void)
+{
+    static struct load others;
+    pthread_t thread;
+    struct box box;
+
+    start(&box, WORKERS_MAX, 4, false);
+    for (uint32_t times = 0; times < 3; times++) {
+        const uint16_t fewer = times == 1 ? 0 : 1; /* also where it is parked */
+        await(0, arrange(0, 4, LEAT_ARRANGED_FOR_ALL));
+        EXPECT(leat_daemon_free_cores(the_daemon, 0) == 0);
+        hold(0, true);
+        EXPECT(pthread_create(&thread, NULL, send_errand, NULL) == 0);
+        await_inside(0);
+
+        const uint16_t more = times == 2 ? 2 : 4;
+        const uint64_t shrinks = arrange(0, fewer, LEAT_ARRANGED_AS_BEFORE);
+        const uint64_t grows = arrange(1, more, LEAT_ARRANGED_AS_BEFORE);
+        await(2, arrange(2, 1, LEAT_ARRANGED_FOR_NOBODY)); /* the dispatcher has answered: it works one by one */
+        await(2, arrange(2, 1, LEAT_ARRANGED_FOR_ALL));
+        EXPECT(outcome(0, shrinks) == LEAT_AGAIN && outcome(1, grows) == LEAT_AGAIN);
+        EXPECT(see(0).cpu_count == 4 && see(1).cpu_count == 1);
+        const uint64_t last = times == 2 ? arrange(0, 2, LEAT_ARRANGED_AS_BEFORE) : shrinks; /* told of another meanwhile */
+        hold(0, false);
+        EXPECT(pthread_join(thread, NULL) == 0);
+        await(0, last);
+        await(1, grows);
+        EXPECT(see(0).cpu_count == (times == 2 ? 2 : fewer) && see(1).cpu_count == more);
+        begin_load(&others, &box, APPS);
+        end_load(&others);
+        await(1, arrange(1, 1, LEAT_ARRANGED_AS_BEFORE));
+    }
+    leat_daemon_stop(box.daemon);
+    end(&box);
+}
+
 /* ---- CPUs that go and come back -------------------------------------------------------------------------- */
 
 static void
@@ -1071,6 +1136,7 @@ main(void)
     test_others_go_on();
     test_other_mind();
     test_cores_that_do_not_come();
+    test_errands();
     test_gone();
     test_gone_at_random(&random);
     test_stop();
