@@ -24,7 +24,7 @@
 #define TICK_NS UINT64_C(500000000)
 #define WARM_RUN_NS_MAX  UINT64_C(1000000)   /* that a query of another model may wait while one is loaded */
 #define WARM_PATIENCE_NS UINT64_C(200000000) /* with all workers together */
-#define WARM_LEAST_NS    UINT64_C(2000000)   /* with each */
+#define WARM_LEAST_NS    UINT64_C(2000000)   /* with each, for all its runs */
 
 /* ---- Tables ----------------------------------------------------------------------------------- */
 
@@ -281,24 +281,44 @@ leat_daemon_validate_model(const struct leat_daemon *daemon, const struct leat_v
     return status == LEAT_OK ? LEAT_OK : leat_err_prefix(status, "model '%s'", model->name);
 }
 
-/*
- * What a query would find cold of it on each worker. Whoever serves others all the time has no time for it, and is not
- * waited for much longer.
- */
+/* What a query would find cold of it on the worker, where that is soon done in the shape that it has now. */
+static void
+warm_worker(struct leat_daemon *daemon, const struct leat_daemon_model *model, uint32_t w, uint64_t until_ns)
+{
+    struct leat_daemon_held held;
+    uint32_t runs;
+
+    leat_daemon_held(daemon, w, &held);
+    if (held.shape.cores == 0) {
+        leat_log(LEAT_LOG_DEBUG, "model '%s': worker %u is not warmed up, for it is parked", model->name, w);
+        return;
+    }
+    const uint64_t run_ns = leat_profile_predict(&model->profiles[held.shape.worker_class], 1);
+    if (run_ns > WARM_RUN_NS_MAX) {
+        leat_log(LEAT_LOG_DEBUG, "model '%s': worker %u is not warmed up, for others would wait for %.3f ms on %u cores",
+                 model->name, w, (double)run_ns / 1e6, held.shape.cores);
+        return;
+    }
+    const enum leat_status status =
+        leat_variant_warm_worker(model->variant, daemon->workers[w], held.shape.worker_class, until_ns, &runs);
+    if (status == LEAT_AGAIN) {
+        leat_log(LEAT_LOG_DEBUG, "model '%s': worker %u had time for %u runs that warm it up, and no more", model->name, w,
+                 runs);
+    } else if (status != LEAT_OK) {
+        leat_log(LEAT_LOG_WARNING, "model '%s': worker %u is not warmed up: %s", model->name, w, leat_error_text());
+    }
+    leat_daemon_errand_ended(daemon, w);
+}
+
+/* Whoever serves others all the time has no time for it, and is not waited for much longer. */
 static void
 warm_workers(struct leat_daemon *daemon, const struct leat_daemon_model *model)
 {
     const uint64_t until_ns = leat_monotonic_ns() + WARM_PATIENCE_NS;
 
     for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
-        struct leat_worker *worker = daemon->workers[w];
-        const uint64_t now_ns = leat_monotonic_ns();
-        const uint64_t patience_ns = until_ns > now_ns + WARM_LEAST_NS ? until_ns - now_ns : WARM_LEAST_NS;
-        if (leat_profile_predict(&model->profiles[worker->options.worker_class], 1) <= WARM_RUN_NS_MAX &&
-            leat_variant_warm_worker(model->variant, worker, patience_ns) != LEAT_OK) {
-            leat_log(LEAT_LOG_DEBUG, "model '%s': worker %u was too busy to be warmed up", model->name, w);
-        }
-        leat_daemon_errand_ended(daemon, w);
+        const uint64_t least_ns = leat_monotonic_ns() + WARM_LEAST_NS;
+        warm_worker(daemon, model, w, until_ns > least_ns ? until_ns : least_ns);
     }
 }
 

@@ -6,6 +6,7 @@
 #include "base/align.h"
 #include "base/clock.h"
 #include "kernels/team.h"
+#include "runtime/log.h"
 #include "runtime/variant.h"
 #include "runtime/worker.h"
 
@@ -182,9 +183,14 @@ fill_with_ones(const struct leat_variant *variant, struct payload *payload)
     }
 }
 
+/* The model has refused what it was given, and said why. */
 static void
 fill_otherwise(const struct leat_variant *variant, struct payload *payload)
 {
+    static const char *const names[] = {[DRAWN] = "drawn indices", [ZEROS] = "zeros", [ONES] = "ones"};
+
+    leat_log(LEAT_LOG_INFO, "model '%s' is tried on %s, for it refuses %s: %s", variant->name, names[payload->filling + 1],
+             names[payload->filling], leat_error_text());
     payload->filling++;
     if (payload->filling == ZEROS) {
         fill_with_zeros(variant, payload);
@@ -386,12 +392,14 @@ leat_variant_warm(const struct leat_variant *variant, uint32_t first_copy, uint3
 }
 
 enum leat_status
-leat_variant_warm_worker(const struct leat_variant *variant, struct leat_worker *worker, uint64_t patience_ns)
+leat_variant_warm_worker(const struct leat_variant *variant, struct leat_worker *worker, uint32_t worker_class,
+                         uint64_t until_ns, uint32_t *ret_runs)
 {
     const struct leat_plan *plan = variant->copies[worker->options.copy].plans[0];
     struct payload payload;
 
-    if (knows_times(variant, worker->options.worker_class)) {
+    *ret_runs = 0;
+    if (knows_times(variant, worker_class)) {
         return LEAT_OK;
     }
     enum leat_status status = make_payload(variant, 0, 1, &payload);
@@ -399,9 +407,17 @@ leat_variant_warm_worker(const struct leat_variant *variant, struct leat_worker 
         return status;
     }
     const struct leat_segment segment = segment_of(variant, &payload, 1);
-    for (uint32_t draw = 0; draw < (payload.filling == DRAWN ? WARM_DRAWS : 1u) && status == LEAT_OK; draw++) {
-        draw_indices(variant, 1, &payload);
-        status = leat_worker_warm(worker, variant->backend, plan, &segment, patience_ns);
+    while (*ret_runs < (payload.filling == DRAWN ? WARM_DRAWS : 1u) && status == LEAT_OK) {
+        if (payload.filling == DRAWN) {
+            draw_indices(variant, 1, &payload);
+        }
+        status = leat_monotonic_ns() < until_ns ? leat_worker_warm(worker, variant->backend, plan, &segment, until_ns)
+                                                : LEAT_AGAIN;
+        *ret_runs += status == LEAT_OK;
+        if (status == LEAT_ERR_SHAPE && payload.filling != ONES) {
+            fill_otherwise(variant, &payload);
+            status = LEAT_OK;
+        }
     }
     free_payload(&payload);
     return status;

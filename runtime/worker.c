@@ -449,6 +449,8 @@ struct leat_worker_errand {
     const struct leat_plan *plan;
     const struct leat_segment *segment;
     bool done;
+    enum leat_status status; /* of the run, and why */
+    char text[160];
     pthread_cond_t changed;
 };
 
@@ -472,7 +474,7 @@ set_errand(struct leat_worker *worker, struct leat_worker_errand *errand)
     atomic_store_explicit(&worker->errand_waits, errand != NULL, memory_order_relaxed);
 }
 
-/* As a batch runs; what it answers, and whether it could, is nobody's business. */
+/* As a batch runs; what it answers is nobody's business. */
 static void
 run_errand(struct leat_worker_run *run)
 {
@@ -488,9 +490,11 @@ run_errand(struct leat_worker_run *run)
     }
     if (!is_parked(worker)) {
         (void)take_shape(run);
-        const enum leat_status ignored =
+        errand->status =
             errand->backend->plan_run(errand->plan, errand->segment, 1, scratch_for(run, &run->batch), run->team);
-        (void)ignored;
+    }
+    if (errand->status != LEAT_OK) {
+        (void)snprintf(errand->text, sizeof(errand->text), "%s", leat_error_text());
     }
     LEAT_MUST(pthread_mutex_lock(&worker->errand_mutex) == 0);
     errand->done = true;
@@ -799,10 +803,9 @@ wake(struct leat_worker *worker)
 
 enum leat_status
 leat_worker_warm(struct leat_worker *worker, const struct leat_backend *backend, const struct leat_plan *plan,
-                 const struct leat_segment *segment, uint64_t patience_ns)
+                 const struct leat_segment *segment, uint64_t until_ns)
 {
     struct leat_worker_errand errand = {.backend = backend, .plan = plan, .segment = segment};
-    const uint64_t until_ns = leat_monotonic_ns() + patience_ns;
     const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000), .tv_nsec = (long)(until_ns % 1000000000)};
     pthread_condattr_t attributes;
     int waited = 0;
@@ -828,7 +831,10 @@ leat_worker_warm(struct leat_worker *worker, const struct leat_backend *backend,
     }
     LEAT_MUST(pthread_mutex_unlock(&worker->errand_mutex) == 0);
     LEAT_MUST(pthread_cond_destroy(&errand.changed) == 0);
-    return taken ? LEAT_OK : LEAT_AGAIN;
+    if (!taken) {
+        return LEAT_AGAIN;
+    }
+    return errand.status == LEAT_OK ? LEAT_OK : LEAT_FAIL(errand.status, "%s", errand.text);
 }
 
 bool

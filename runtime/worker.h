@@ -185,15 +185,15 @@ LEAT_MUST_CHECK enum leat_status leat_worker_reserve(struct leat_worker *worker,
 /*
  * [C] Has a worker that runs find the plan warm: it runs it once on this segment, as soon as it has no batch to run, in the
  * shape that it has; a parked one does not. What comes meanwhile waits for that run, and the caller for its end. LEAT_AGAIN,
- * and it was not run: for patience_ns there was always a batch, or the worker has another errand. Whether the run itself
- * went well does not matter. Scratch was reserved for it.
+ * and it was not run: until until_ns, monotonic, there was always a batch, or the worker has another errand. Else what the
+ * run came to. Scratch was reserved for it.
  */
 LEAT_MUST_CHECK enum leat_status leat_worker_warm(struct leat_worker *worker, const struct leat_backend *backend,
                                                   const struct leat_plan *plan, const struct leat_segment *segment,
-                                                  uint64_t patience_ns);
+                                                  uint64_t until_ns);
 /*
- * [C] Whether it runs an errand, of which the dispatcher knows nothing: so it may be on cores that it had before it was told
- * of a shape, though no batch is. One that begins later is in the shape that the dispatcher set before the caller learned it.
+ * [C] Whether it runs an errand, of which the dispatcher knows nothing: so it may be on cores that it had before it was
+ * told of a shape, though no batch is. One that begins later is in the shape that was set before the caller learned of it.
  */
 bool leat_worker_on_errand(struct leat_worker *worker);
 /*

@@ -7,12 +7,17 @@
  *          model and why.
  * Method   A network of leat-zoo on the cpu backend for two nodes (the second need not exist) and three classes.
  */
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/align.h"
+#include "base/clock.h"
 #include "kernels/cpu/openmp.h"
+#include "runtime/log.h"
 #include "runtime/variant.h"
+#include "runtime/worker.h"
 #include "tests/kernels/model_builder.h"
 #include "tests/leat_test.h"
 #include "tools/zoo/zoo.h"
@@ -438,9 +443,25 @@ static struct {
     struct leat_backend backend;
     int64_t end, refused; /* at least: no run is what it should be with such an index */
     uint32_t runs, rows;
+    uint64_t ends_ns; /* no run ends before */
     bool named[ROWS_MAX];
     int64_t firsts[SPIED_RUNS];
 } spied;
+
+/* The last line of the log. */
+static char logged[512];
+
+void __wrap_leat_log(enum leat_log_level level, const char *format, ...);
+void
+__wrap_leat_log(enum leat_log_level level, const char *format, ...)
+{
+    va_list args;
+
+    (void)level;
+    va_start(args, format);
+    (void)vsnprintf(logged, sizeof(logged), format, args);
+    va_end(args);
+}
 
 static enum leat_status
 spy(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch, struct leat_team *team)
@@ -454,13 +475,15 @@ spy(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
     for (uint32_t i = 0; i < segments[0].items; i++) {
         EXPECT(indices[i] >= 0 && indices[i] < spied.end);
         if (indices[i] >= spied.refused) {
-            return LEAT_ERR_SHAPE;
+            return LEAT_FAIL(LEAT_ERR_SHAPE, "row %lld", (long long)indices[i]);
         }
         spied.rows += !spied.named[indices[i]];
         spied.named[indices[i]] = true;
     }
     if (spied.runs < SPIED_RUNS) {
         spied.firsts[spied.runs++] = indices[0];
+    }
+    while (leat_monotonic_ns() < spied.ends_ns) {
     }
     return LEAT_OK;
 }
@@ -474,6 +497,43 @@ spy_on(struct leat_variant *variant, int64_t refused)
     spied.end = variant->index_ends[0];
     spied.refused = refused;
     variant->backend = &spied.backend;
+}
+
+/* On a worker: other rows in each run, and all begin in time; what the model refuses is told, and something else tried. */
+static void
+test_warm_worker(struct leat_variant *shadow)
+{
+    static struct leat_bell dispatcher_bell; /* nobody sleeps at it */
+    static struct leat_shared_tables tables;
+    const struct leat_worker_options options = {
+        .core_count = 1, .tables = &tables, .dispatcher_bell = &dispatcher_bell, .dispatcher_event = -1};
+    const uint64_t for_ever_ns = UINT64_C(1) << 60;
+    struct leat_worker *worker;
+    uint32_t runs;
+
+    leat_clock_init(&tables.clock);
+    EXPECT(leat_worker_create(&options, &worker) == LEAT_OK && leat_worker_start(worker) == LEAT_OK);
+    EXPECT(leat_worker_reserve(worker, 4096) == LEAT_OK);
+
+    spy_on(shadow, INT64_MAX);
+    EXPECT(leat_variant_warm_worker(shadow, worker, 0, for_ever_ns, &runs) == LEAT_OK);
+    EXPECT(runs == 8 && spied.runs == 8 && spied.rows > 4 && logged[0] == '\0');
+    spy_on(shadow, INT64_MAX); /* the first takes all the time */
+    spied.ends_ns = leat_monotonic_ns() + 500000000;
+    EXPECT(leat_variant_warm_worker(shadow, worker, 0, spied.ends_ns, &runs) == LEAT_AGAIN);
+    EXPECT(runs == spied.runs && runs <= 1);
+    EXPECT(leat_variant_warm_worker(shadow, worker, 0, 0, &runs) == LEAT_AGAIN && runs == 0);
+
+    spy_on(shadow, 1);
+    EXPECT(leat_variant_warm_worker(shadow, worker, 0, for_ever_ns, &runs) == LEAT_OK);
+    EXPECT(runs == 1 && spied.runs == 1 && spied.rows == 1);
+    EXPECT(strstr(logged, "is tried on zeros, for it refuses drawn indices: row ") != NULL);
+    spy_on(shadow, 0);
+    EXPECT(leat_variant_warm_worker(shadow, worker, 0, for_ever_ns, &runs) == LEAT_ERR_SHAPE && runs == 0);
+    EXPECT(strcmp(leat_error_text(), "row 1") == 0);
+    EXPECT(strstr(logged, "is tried on ones, for it refuses zeros: row 0") != NULL);
+    leat_worker_stop(worker);
+    leat_worker_destroy(worker);
 }
 
 /* Of a query's own kind, so that what is found of tables is what queries will find; where the model refuses that, of row 0. */
@@ -507,6 +567,8 @@ test_indices(void)
     EXPECT(leat_variant_measure(&shadow, 0, "", 1, &measured) == LEAT_OK && spied.runs > 0 && spied.rows == 1);
     spy_on(&shadow, 0);
     EXPECT(leat_variant_measure(&shadow, 0, "", 1, &measured) == LEAT_ERR_SHAPE && spied.runs == 0);
+    logged[0] = '\0';
+    test_warm_worker(&shadow);
     leat_measured_free(&measured);
     leat_variant_destroy(loaded.variant);
     leat_measured_free(&loaded.measured);

@@ -305,7 +305,7 @@ run_held(const struct leat_plan *plan, const struct leat_segment *segments, uint
     return LEAT_OK;
 }
 
-/* Fails, which is nobody's business. */
+/* Fails, and control is told why. */
 static enum leat_status
 run_warm(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
          struct leat_team *team)
@@ -315,15 +315,15 @@ run_warm(const struct leat_plan *plan, const struct leat_segment *segments, uint
     EXPECT(atomic_load_explicit(&held, memory_order_relaxed) == atomic_load_explicit(&let_go, memory_order_relaxed));
     errand_scratch = scratch;
     (void)atomic_fetch_add_explicit(&errands, 1, memory_order_relaxed);
-    return LEAT_ERR_SHAPE;
+    return LEAT_FAIL(LEAT_ERR_SHAPE, "run %u", atomic_load_explicit(&errands, memory_order_relaxed));
 }
 
 static enum leat_status
-send(struct leat_worker *worker, uint64_t patience_ns)
+send(struct leat_worker *worker, uint64_t until_ns)
 {
     static const struct leat_backend warm_backend = {.abi = LEAT_BACKEND_ABI, .name = "warm", .plan_run = run_warm};
     const struct leat_segment segment = {.items = 7};
-    return leat_worker_warm(worker, &warm_backend, NULL, &segment, patience_ns);
+    return leat_worker_warm(worker, &warm_backend, NULL, &segment, until_ns);
 }
 
 static void
@@ -366,19 +366,24 @@ test_errands(uint64_t spin_ns)
     const uint32_t first = atomic_load_explicit(&errands, memory_order_relaxed);
     struct leat_worker *worker;
     pthread_t thread;
+    char text[32];
 
     atomic_store_explicit(&tables.spin_ns, spin_ns, memory_order_relaxed);
     atomic_store_explicit(&tables.variants[1], (struct leat_variant *)(uintptr_t)&held_variant, memory_order_relaxed);
     EXPECT(leat_worker_create(&options, &worker) == LEAT_OK && leat_worker_start(worker) == LEAT_OK);
     EXPECT(leat_worker_reserve(worker, SMALLEST) == LEAT_OK && leat_worker_reshape(worker, two) == 0);
     for (uint32_t n = 1; n <= 100; n++) {
-        EXPECT(send(worker, for_ever_ns) == LEAT_OK && atomic_load_explicit(&errands, memory_order_relaxed) == first + n);
+        EXPECT(send(worker, for_ever_ns) == LEAT_ERR_SHAPE);
+        EXPECT(atomic_load_explicit(&errands, memory_order_relaxed) == first + n);
+        (void)snprintf(text, sizeof(text), "run %u", first + n);
+        EXPECT(strcmp(leat_error_text(), text) == 0 && !leat_worker_on_errand(worker));
     }
 
     hold(worker);
-    EXPECT(send(worker, 0) == LEAT_AGAIN && send(worker, 1000000) == LEAT_AGAIN);
+    EXPECT(send(worker, 0) == LEAT_AGAIN && send(worker, leat_monotonic_ns() + 1000000) == LEAT_AGAIN);
     EXPECT(pthread_create(&thread, NULL, let_go_later, worker) == 0);
-    EXPECT(send(worker, for_ever_ns) == LEAT_OK && atomic_load_explicit(&errands, memory_order_relaxed) == first + 101);
+    EXPECT(send(worker, for_ever_ns) == LEAT_ERR_SHAPE);
+    EXPECT(atomic_load_explicit(&errands, memory_order_relaxed) == first + 101);
     EXPECT(pthread_join(thread, NULL) == 0);
     (void)await_report(worker);
     EXPECT(errand_scratch == held_scratch);

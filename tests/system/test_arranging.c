@@ -151,6 +151,21 @@ __wrap_leat_relief_look(struct leat_relief_worker *workers, uint32_t count, cons
     return false;
 }
 
+/* Who is warmed up, by number of the worker: the class that it is thought to have. */
+static _Atomic uint32_t warmed, warmed_as[WORKERS_MAX];
+enum leat_status __real_leat_variant_warm_worker(const struct leat_variant *variant, struct leat_worker *worker,
+                                                 uint32_t worker_class, uint64_t until_ns, uint32_t *ret_runs);
+enum leat_status __wrap_leat_variant_warm_worker(const struct leat_variant *variant, struct leat_worker *worker,
+                                                 uint32_t worker_class, uint64_t until_ns, uint32_t *ret_runs);
+enum leat_status
+__wrap_leat_variant_warm_worker(const struct leat_variant *variant, struct leat_worker *worker, uint32_t worker_class,
+                                uint64_t until_ns, uint32_t *ret_runs)
+{
+    (void)atomic_fetch_or_explicit(&warmed, UINT32_C(1) << worker->options.index, memory_order_relaxed);
+    atomic_store_explicit(&warmed_as[worker->options.index], worker_class, memory_order_relaxed);
+    return __real_leat_variant_warm_worker(variant, worker, worker_class, until_ns, ret_runs);
+}
+
 bool __real_leat_topology_present(bool *present);
 bool __wrap_leat_topology_present(bool *present);
 bool
@@ -198,7 +213,7 @@ struct box {
 };
 
 static void
-load_model(struct leat_daemon *daemon, const char *name)
+load_model(struct leat_daemon *daemon, const char *name, const char *options_json)
 {
     static const struct leat_tensor_info infos[2] = {
         {.name = "x", .dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {-1, 64}, .item_bytes = 64},
@@ -206,7 +221,7 @@ load_model(struct leat_daemon *daemon, const char *name)
     };
     const struct leat_variant_source source = {.name = name,
                                                .backend = "synthetic",
-                                               .options_json = "{\"latency_ns\": 100000, \"parallel_per_item_ns\": 100000}",
+                                               .options_json = options_json,
                                                .items_max = 4,
                                                .infos = infos,
                                                .input_count = 1,
@@ -260,7 +275,7 @@ serve(void *argument)
     EXPECT(leat_daemon_create(&options, &box->daemon) == LEAT_OK);
     the_daemon = box->daemon;
     for (uint32_t a = 0; a < APPS; a++) {
-        load_model(box->daemon, names[a]);
+        load_model(box->daemon, names[a], "{\"latency_ns\": 100000, \"parallel_per_item_ns\": 100000}");
     }
     for (uint32_t w = 0; w < options.worker_count; w++) {
         (void)leat_worker_threads(box->daemon->workers[w], threads[w]);
@@ -742,6 +757,32 @@ test_errands(void)
     end(&box);
 }
 
+/* By what one item takes on the cores that a worker has now, whatever it started with; one that is parked has none. */
+static void
+test_warming(void)
+{
+    static const char long_alone[] = "{\"latency_ns\": 1000, \"parallel_per_item_ns\": 2000000}";
+    struct box box;
+
+    atomic_store_explicit(&warmed, 0, memory_order_relaxed);
+    start(&box, 4, 4, false);
+    EXPECT(atomic_load_explicit(&warmed, memory_order_relaxed) == 0xf);
+    await(0, arrange(0, 4, LEAT_ARRANGED_AS_BEFORE));
+    await(1, arrange(1, 0, LEAT_ARRANGED_AS_BEFORE));
+    atomic_store_explicit(&warmed, 0, memory_order_relaxed);
+    load_model(the_daemon, "third", long_alone);
+    EXPECT(atomic_load_explicit(&warmed, memory_order_relaxed) == 1);
+    EXPECT(atomic_load_explicit(&warmed_as[0], memory_order_relaxed) == see(0).shape.worker_class);
+    await(0, arrange(0, 1, LEAT_ARRANGED_AS_BEFORE));
+    atomic_store_explicit(&warmed, 0, memory_order_relaxed);
+    load_model(the_daemon, "fourth", long_alone);
+    EXPECT(atomic_load_explicit(&warmed, memory_order_relaxed) == 0);
+    load_model(the_daemon, "fifth", "{\"latency_ns\": 1000}");
+    EXPECT(atomic_load_explicit(&warmed, memory_order_relaxed) == (0xf & ~2u));
+    leat_daemon_stop(box.daemon);
+    end(&box);
+}
+
 /* ---- CPUs that go and come back -------------------------------------------------------------------------- */
 
 static void
@@ -1137,6 +1178,7 @@ main(void)
     test_other_mind();
     test_cores_that_do_not_come();
     test_errands();
+    test_warming();
     test_gone();
     test_gone_at_random(&random);
     test_stop();
