@@ -536,6 +536,8 @@ counter_of(struct leat_session *session, const char *application, const char *ke
     return value;
 }
 
+enum { UNDER_WAY_MAX = 64 };
+
 /* Online queries, some always under way, from a thread of their own. */
 struct load {
     pthread_t thread;
@@ -549,9 +551,9 @@ static void *
 keep_busy(void *argument)
 {
     struct load *load = argument;
-    struct leat_session *session = leatd_open_session(&leatd, 16, 65536);
+    struct leat_session *session = leatd_open_session(&leatd, UNDER_WAY_MAX, 65536);
     struct leat_query query = LEAT_QUERY_INIT;
-    struct leat_completion done[16];
+    struct leat_completion done[UNDER_WAY_MAX];
     struct leat_target target;
     size_t count;
 
@@ -591,7 +593,8 @@ static void
 test_throttling(void)
 {
     enum { COUNT = 8 };
-    struct load load = {.application = "online", .items = 1, .under_way = 8};
+    /* Of 0.3 s together: so long may whoever asks, and answers, have no CPU, and the worker is at work all the same. */
+    struct load load = {.application = "online", .items = 1, .under_way = UNDER_WAY_MAX};
     char text[64];
     bool held = false;
 
