@@ -281,7 +281,7 @@ leat_daemon_validate_model(const struct leat_daemon *daemon, const struct leat_v
     return status == LEAT_OK ? LEAT_OK : leat_err_prefix(status, "model '%s'", model->name);
 }
 
-/* What a query would find cold of it on the worker, where that is soon done in the shape that it has now. */
+/* What queries would find cold of it on the worker, in batches that are soon done in the shape that it has now. */
 static void
 warm_worker(struct leat_daemon *daemon, const struct leat_daemon_model *model, uint32_t w, uint64_t until_ns)
 {
@@ -293,14 +293,19 @@ warm_worker(struct leat_daemon *daemon, const struct leat_daemon_model *model, u
         leat_log(LEAT_LOG_DEBUG, "model '%s': worker %u is not warmed up, for it is parked", model->name, w);
         return;
     }
-    const uint64_t run_ns = leat_profile_predict(&model->profiles[held.shape.worker_class], 1);
+    const struct leat_profile *profile = &model->profiles[held.shape.worker_class];
+    const uint64_t run_ns = leat_profile_predict(profile, 1);
     if (run_ns > WARM_RUN_NS_MAX) {
         leat_log(LEAT_LOG_DEBUG, "model '%s': worker %u is not warmed up, for others would wait for %.3f ms on %u cores",
                  model->name, w, (double)run_ns / 1e6, held.shape.cores);
         return;
     }
+    uint32_t items = model->variant->items_max;
+    while (leat_profile_predict(profile, items) > WARM_RUN_NS_MAX) {
+        items /= 2;
+    }
     const enum leat_status status =
-        leat_variant_warm_worker(model->variant, daemon->workers[w], held.shape.worker_class, until_ns, &runs);
+        leat_variant_warm_worker(model->variant, daemon->workers[w], held.shape.worker_class, items, until_ns, &runs);
     if (status == LEAT_AGAIN) {
         leat_log(LEAT_LOG_DEBUG, "model '%s': worker %u had time for %u runs that warm it up, and no more", model->name, w,
                  runs);

@@ -124,14 +124,15 @@ LEAT_MUST_CHECK enum leat_status leat_variant_warm(const struct leat_variant *va
                                                    uint32_t worker_class, uint32_t cores);
 
 /*
- * Runs the smallest plan on a worker that runs and has scratch for it, once, or with some draws of indices: on its core,
- * whose own caches and pages of heap no other thread fills. All of it begins before until_ns, monotonic. LEAT_AGAIN: there
- * were to be more runs, but it had batches to run until then, or the runs took as long; else why the last one failed.
- * ret_runs, always: how many there were, without those that the model refused.
+ * Runs the plans for up to so many items on a worker that runs and has scratch for them, each once, or with some draws of
+ * indices: on its core, whose own caches and pages of heap no other thread fills. All of it begins before until_ns,
+ * monotonic. LEAT_AGAIN: there were to be more runs, but it had batches to run until then, or the runs took as long; else
+ * why the last one failed. ret_runs, always: how many there were, without those that the model refused.
  */
 struct leat_worker;
 LEAT_MUST_CHECK enum leat_status leat_variant_warm_worker(const struct leat_variant *variant, struct leat_worker *worker,
-                                                          uint32_t worker_class, uint64_t until_ns, uint32_t *ret_runs);
+                                                          uint32_t worker_class, uint32_t items, uint64_t until_ns,
+                                                          uint32_t *ret_runs);
 
 /*
  * Adds what all batches take on a team of so many cores that no class of workers has, under the class "N cores"; with plans of its

@@ -23,7 +23,8 @@ enum {
     TIMED_PASSES = 40,  /* at most */
     TEAM_SPIN_NS = 50000,
     WARM_MS = 20, /* what is cold in a longer run is little beside it */
-    WARM_DRAWS = 8, /* of indices, on a worker: what one draw names is a small part of large tables */
+    WARM_DRAWS = 32, /* of an item's indices, on a worker: what one draw names is a small part of large tables */
+    WARM_LEAST = 8,  /* draws of a batch's */
 };
 
 /* The runs of one plan. */
@@ -391,33 +392,51 @@ leat_variant_warm(const struct leat_variant *variant, uint32_t first_copy, uint3
     return status;
 }
 
+/* One plan, as often as its payload asks for. */
+static enum leat_status
+warm_plan(const struct leat_variant *variant, struct leat_worker *worker, uint32_t bucket, uint64_t until_ns,
+          struct payload *payload, uint32_t *runs)
+{
+    const struct leat_plan *plan = variant->copies[worker->options.copy].plans[bucket];
+    const uint32_t items = leat_variant_plan_items(variant, bucket);
+    const struct leat_segment segment = segment_of(variant, payload, items);
+    const uint32_t draws = WARM_DRAWS / items > WARM_LEAST ? WARM_DRAWS / items : WARM_LEAST;
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t done = 0; done < (payload->filling == DRAWN ? draws : 1u) && status == LEAT_OK;) {
+        if (payload->filling == DRAWN) {
+            draw_indices(variant, items, payload);
+        }
+        status = leat_monotonic_ns() < until_ns ? leat_worker_warm(worker, variant->backend, plan, &segment, until_ns)
+                                                : LEAT_AGAIN;
+        done += status == LEAT_OK;
+        *runs += status == LEAT_OK;
+        if (status == LEAT_ERR_SHAPE && payload->filling != ONES) {
+            fill_otherwise(variant, payload);
+            status = LEAT_OK;
+        }
+    }
+    return status;
+}
+
 enum leat_status
-leat_variant_warm_worker(const struct leat_variant *variant, struct leat_worker *worker, uint32_t worker_class,
+leat_variant_warm_worker(const struct leat_variant *variant, struct leat_worker *worker, uint32_t worker_class, uint32_t items,
                          uint64_t until_ns, uint32_t *ret_runs)
 {
-    const struct leat_plan *plan = variant->copies[worker->options.copy].plans[0];
     struct payload payload;
 
     *ret_runs = 0;
     if (knows_times(variant, worker_class)) {
         return LEAT_OK;
     }
-    enum leat_status status = make_payload(variant, 0, 1, &payload);
+    enum leat_status status = make_payload(variant, 0, items, &payload);
     if (status != LEAT_OK) {
         return status;
     }
-    const struct leat_segment segment = segment_of(variant, &payload, 1);
-    while (*ret_runs < (payload.filling == DRAWN ? WARM_DRAWS : 1u) && status == LEAT_OK) {
-        if (payload.filling == DRAWN) {
-            draw_indices(variant, 1, &payload);
-        }
-        status = leat_monotonic_ns() < until_ns ? leat_worker_warm(worker, variant->backend, plan, &segment, until_ns)
-                                                : LEAT_AGAIN;
-        *ret_runs += status == LEAT_OK;
-        if (status == LEAT_ERR_SHAPE && payload.filling != ONES) {
-            fill_otherwise(variant, &payload);
-            status = LEAT_OK;
-        }
+    for (uint32_t bucket = 0; bucket <= leat_variant_top_plan(variant) && leat_variant_plan_items(variant, bucket) <= items &&
+                              status == LEAT_OK;
+         bucket++) {
+        status = warm_plan(variant, worker, bucket, until_ns, &payload, ret_runs);
     }
     free_payload(&payload);
     return status;

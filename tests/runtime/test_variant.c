@@ -438,11 +438,11 @@ test_refused_payload(void)
 }
 
 /* What a backend was given, by number of run: the first index, and how many rows of the table were named so far. */
-enum { SPIED_RUNS = 128, ROWS_MAX = 1024 };
+enum { SPIED_RUNS = 128, ROWS_MAX = 1024, ITEMS_MOST = 4 };
 static struct {
     struct leat_backend backend;
     int64_t end, refused; /* at least: no run is what it should be with such an index */
-    uint32_t runs, rows;
+    uint32_t runs, rows, of_items[ITEMS_MOST + 1]; /* runs, all and of so many items */
     uint64_t ends_ns; /* no run ends before */
     bool named[ROWS_MAX];
     int64_t firsts[SPIED_RUNS];
@@ -480,6 +480,8 @@ spy(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
         spied.rows += !spied.named[indices[i]];
         spied.named[indices[i]] = true;
     }
+    EXPECT(segments[0].items <= ITEMS_MOST);
+    spied.of_items[segments[0].items]++;
     if (spied.runs < SPIED_RUNS) {
         spied.firsts[spied.runs++] = indices[0];
     }
@@ -516,20 +518,26 @@ test_warm_worker(struct leat_variant *shadow)
     EXPECT(leat_worker_reserve(worker, 4096) == LEAT_OK);
 
     spy_on(shadow, INT64_MAX);
-    EXPECT(leat_variant_warm_worker(shadow, worker, 0, for_ever_ns, &runs) == LEAT_OK);
-    EXPECT(runs == 8 && spied.runs == 8 && spied.rows > 4 && logged[0] == '\0');
+    EXPECT(leat_variant_warm_worker(shadow, worker, 0, 1, for_ever_ns, &runs) == LEAT_OK);
+    EXPECT(runs == 32 && spied.runs == 32 && spied.rows > 4 && logged[0] == '\0');
+    for (uint32_t items = 2; items <= ITEMS_MOST; items++) { /* plans are for 1, 2 and 4 */
+        spy_on(shadow, INT64_MAX);
+        EXPECT(leat_variant_warm_worker(shadow, worker, 0, items, for_ever_ns, &runs) == LEAT_OK && runs == spied.runs);
+        EXPECT(spied.of_items[1] == 32 && spied.of_items[2] == 16 && spied.of_items[3] == 0);
+        EXPECT(spied.of_items[4] == (items == 4 ? 8 : 0) && logged[0] == '\0');
+    }
     spy_on(shadow, INT64_MAX); /* the first takes all the time */
     spied.ends_ns = leat_monotonic_ns() + 500000000;
-    EXPECT(leat_variant_warm_worker(shadow, worker, 0, spied.ends_ns, &runs) == LEAT_AGAIN);
+    EXPECT(leat_variant_warm_worker(shadow, worker, 0, 1, spied.ends_ns, &runs) == LEAT_AGAIN);
     EXPECT(runs == spied.runs && runs <= 1);
-    EXPECT(leat_variant_warm_worker(shadow, worker, 0, 0, &runs) == LEAT_AGAIN && runs == 0);
+    EXPECT(leat_variant_warm_worker(shadow, worker, 0, 1, 0, &runs) == LEAT_AGAIN && runs == 0);
 
     spy_on(shadow, 1);
-    EXPECT(leat_variant_warm_worker(shadow, worker, 0, for_ever_ns, &runs) == LEAT_OK);
+    EXPECT(leat_variant_warm_worker(shadow, worker, 0, 1, for_ever_ns, &runs) == LEAT_OK);
     EXPECT(runs == 1 && spied.runs == 1 && spied.rows == 1);
     EXPECT(strstr(logged, "is tried on zeros, for it refuses drawn indices: row ") != NULL);
     spy_on(shadow, 0);
-    EXPECT(leat_variant_warm_worker(shadow, worker, 0, for_ever_ns, &runs) == LEAT_ERR_SHAPE && runs == 0);
+    EXPECT(leat_variant_warm_worker(shadow, worker, 0, 1, for_ever_ns, &runs) == LEAT_ERR_SHAPE && runs == 0);
     EXPECT(strcmp(leat_error_text(), "row 1") == 0);
     EXPECT(strstr(logged, "is tried on ones, for it refuses zeros: row 0") != NULL);
     leat_worker_stop(worker);
@@ -547,7 +555,7 @@ test_indices(void)
 
     EXPECT(zoo_write(zoo_find("ncf"), ZOO_SIZE_TEST, leat_test_seed, &file, &size) == LEAT_OK);
     const struct leat_variant_source source = {
-        .name = "ncf", .backend = "cpu", .onnx = file, .onnx_bytes = size, .items_max = 4};
+        .name = "ncf", .backend = "cpu", .onnx = file, .onnx_bytes = size, .items_max = ITEMS_MOST};
     EXPECT(leat_variant_load(&source, &loaded) == LEAT_OK);
     struct leat_variant shadow = *loaded.variant;
     EXPECT(shadow.dtypes[0] == LEAT_DTYPE_I64 && shadow.index_ends[0] > 8 && shadow.index_ends[0] <= ROWS_MAX);

@@ -154,16 +154,18 @@ __wrap_leat_relief_look(struct leat_relief_worker *workers, uint32_t count, cons
 /* Who is warmed up, by number of the worker: the class that it is thought to have. */
 static _Atomic uint32_t warmed, warmed_as[WORKERS_MAX];
 enum leat_status __real_leat_variant_warm_worker(const struct leat_variant *variant, struct leat_worker *worker,
-                                                 uint32_t worker_class, uint64_t until_ns, uint32_t *ret_runs);
+                                                 uint32_t worker_class, uint32_t items, uint64_t until_ns,
+                                                 uint32_t *ret_runs);
 enum leat_status __wrap_leat_variant_warm_worker(const struct leat_variant *variant, struct leat_worker *worker,
-                                                 uint32_t worker_class, uint64_t until_ns, uint32_t *ret_runs);
+                                                 uint32_t worker_class, uint32_t items, uint64_t until_ns,
+                                                 uint32_t *ret_runs);
 enum leat_status
 __wrap_leat_variant_warm_worker(const struct leat_variant *variant, struct leat_worker *worker, uint32_t worker_class,
-                                uint64_t until_ns, uint32_t *ret_runs)
+                                uint32_t items, uint64_t until_ns, uint32_t *ret_runs)
 {
     (void)atomic_fetch_or_explicit(&warmed, UINT32_C(1) << worker->options.index, memory_order_relaxed);
     atomic_store_explicit(&warmed_as[worker->options.index], worker_class, memory_order_relaxed);
-    return __real_leat_variant_warm_worker(variant, worker, worker_class, until_ns, ret_runs);
+    return __real_leat_variant_warm_worker(variant, worker, worker_class, items, until_ns, ret_runs);
 }
 
 bool __real_leat_topology_present(bool *present);
