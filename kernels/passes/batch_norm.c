@@ -41,6 +41,7 @@ new_constant(struct leat_graph *graph, const char *name, uint32_t like, uint32_t
     return status;
 }
 
+/* LEAT_AGAIN: others read the weights too, and another copy of them would be too much. */
 static enum leat_status
 fold(struct leat_graph *graph, const struct leat_pass_index *index, struct leat_node *conv, const struct leat_node *norm)
 {
@@ -49,10 +50,17 @@ fold(struct leat_graph *graph, const struct leat_pass_index *index, struct leat_
     uint32_t new_w = w, new_b;
     float *weights = NULL, *bias;
 
-    enum leat_status status = leat_graph_settle_constant(graph, w); /* one that lay in a file is the graph's own then */
+    const bool alone = index->uses[w] == 1;
+    enum leat_status status = alone && graph->values[w].mapping != NULL
+                                  ? leat_graph_unmap_constant(graph, w) /* the graph's own from now on */
+                                  : leat_graph_settle_constant(graph, w);
     if (status == LEAT_OK) {
-        weights = index->uses[w] == 1 ? leat_graph_own_constant(graph, w) : NULL;
-        status = weights != NULL ? LEAT_OK : new_constant(graph, graph->values[w].name, w, &new_w, &weights);
+        weights = alone ? leat_graph_own_constant(graph, w) : NULL;
+    }
+    if (status == LEAT_OK && weights == NULL) {
+        status = leat_graph_may_fold(graph, graph->values[w].data_bytes)
+                     ? new_constant(graph, graph->values[w].name, w, &new_w, &weights)
+                     : LEAT_AGAIN;
     }
     if (status == LEAT_OK) {
         status = new_constant(graph, graph->values[norm->inputs[2]].name, norm->inputs[2], &new_b,
@@ -97,8 +105,7 @@ LEAT_PASS_FUNCTION(fold_batch_norm)
             continue;
         }
         struct leat_node *conv = leat_pass_sole_producer(graph, &index, norm->inputs[0]);
-        if (conv == NULL || !can_fold(graph, conv, norm) ||
-            !leat_graph_may_fold(graph, leat_node_input(graph, conv, 1)->data_bytes)) {
+        if (conv == NULL || !can_fold(graph, conv, norm)) {
             continue;
         }
         status = fold(graph, &index, conv, norm);
@@ -106,6 +113,7 @@ LEAT_PASS_FUNCTION(fold_batch_norm)
             leat_pass_take_output(&index, graph, conv, norm);
             changed = true;
         }
+        status = status == LEAT_AGAIN ? LEAT_OK : status;
     }
     leat_pass_index_destroy(&index);
     leat_graph_sweep_nodes(graph);
