@@ -689,19 +689,21 @@ measure_lives(const struct bench_options *options, const struct network *network
 /* ---- A plan beside the sum of its steps ---------------------------------------------------------- */
 
 struct marks {
-    uint32_t looks; /* at the clock, between two steps */
+    uint32_t steps;
     uint64_t first_ns, last_ns;
 };
 
+/* Looks at the clock before the first step and after the last: between them, looks would be a part of what is measured. */
 static void
 mark(void *context, uint32_t count)
 {
     struct marks *marks = context;
 
-    for (uint32_t i = 0; i < marks->looks; i++) {
+    if (count == 0) {
+        marks->first_ns = leat_monotonic_ns();
+    } else if (count == marks->steps) {
         marks->last_ns = leat_monotonic_ns();
     }
-    marks->first_ns = count == 0 ? marks->last_ns : marks->first_ns;
 }
 
 /* Other work on the machine makes runs slower, and none faster. */
@@ -712,15 +714,12 @@ least(uint64_t *samples_ns, uint32_t count)
     return (double)samples_ns[0];
 }
 
-/*
- * In percent. Looks at the clock between steps are taken off, for what they take there: steps are also timed with twice as many,
- * and what that adds is what the first ones took.
- */
+/* In percent. */
 static void
 measure_overhead(const struct bench_options *options, const struct network *network)
 {
     static double overheads[BENCH_WINDOWS_MAX];
-    static uint64_t plans_ns[RUNS_MAX], steps_ns[2][RUNS_MAX];
+    static uint64_t plans_ns[RUNS_MAX], steps_ns[RUNS_MAX];
     struct subject subject = {.graph = NULL};
     struct leat_inspection *inspection;
     struct life ignored = {0};
@@ -734,21 +733,17 @@ measure_overhead(const struct bench_options *options, const struct network *netw
     leat_graph_destroy(subject.graph);
     load(network, 1, 1, &subject, &ignored);
     fill(network, &subject);
-    const double looks = leat_inspection_step_count(inspection);
+    marks.steps = leat_inspection_step_count(inspection);
     const double trial_ns = (double)(run(&subject, NULL) + run(&subject, NULL));
     const double wanted = (double)options->window_ns / trial_ns;
     const uint32_t runs = wanted > RUNS_MAX ? RUNS_MAX : wanted < 1 ? 1 : (uint32_t)wanted;
     for (uint32_t w = 0; w < options->windows; w++) {
         for (uint32_t r = 0; r < runs; r++) { /* in turns, so that neighbours meet both, and caches are as full */
-            for (uint32_t twice = 0; twice < 2; twice++) {
-                marks.looks = 1 + twice;
-                LEAT_MUST(leat_inspection_run(inspection, (const void *const *)subject.tensors, NULL, mark, &marks) == LEAT_OK);
-                steps_ns[twice][r] = marks.last_ns - marks.first_ns;
-                plans_ns[r] = run(&subject, NULL);
-            }
+            LEAT_MUST(leat_inspection_run(inspection, (const void *const *)subject.tensors, NULL, mark, &marks) == LEAT_OK);
+            steps_ns[r] = marks.last_ns - marks.first_ns;
+            plans_ns[r] = run(&subject, NULL);
         }
-        const double once_ns = least(steps_ns[0], runs), looks_ns = least(steps_ns[1], runs) - once_ns;
-        overheads[w] = 100 * ((least(plans_ns, runs) - looks_ns / looks) / (once_ns - looks_ns) - 1);
+        overheads[w] = 100 * (least(plans_ns, runs) / least(steps_ns, runs) - 1);
     }
     (void)snprintf(text, sizeof(text), "%s, 1 items", network->model->name);
     bench_print(options, &(struct bench_row){.subject = text, .metric = "overhead", .unit = "%", .windows = options->windows,
