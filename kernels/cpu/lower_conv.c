@@ -36,6 +36,8 @@ enum {
     WINDOW_WEIGHTS_BYTES = 2 << 20,
     TAPS_MAX = 64, /* pixels of a window: the table of them grows with it */
     IMAGE_TERMS_MAX = 32, /* of a result, in convolutions of planes: with more, converting them first costs little */
+    WIDENED_LEAST = 256, /* columns of a product for which those that fill up a vector are little beside */
+    CLOSED_UP_LEAST = 16 << 10, /* bytes for each member of a team */
     EXPAND_INPUTS_MAX = 512, /* of an expansion: a panel of its weights stays in the second-level cache */
 };
 
@@ -623,24 +625,87 @@ pixels_md(int64_t rows, int64_t channels)
     return cpu_strided_md(dims, strides, 4);
 }
 
+/* args: from, to. Rows of `inner` bytes that are `outer` bytes apart become dense. */
+static void
+close_up_part(const struct cpu_call *call, size_t begin, size_t end)
+{
+    const struct cpu_step *step = call->step;
+    const unsigned char *from = call->pointers[0];
+    unsigned char *to = call->pointers[1];
+
+    for (size_t row = begin; row < end; row++) {
+        memcpy(to + row * step->inner, from + row * step->outer, step->inner);
+    }
+}
+
+static enum leat_status
+close_up(const struct cpu_call *call)
+{
+    cpu_share(call, close_up_part, call->step->count, CLOSED_UP_LEAST / call->step->inner + 1);
+    return LEAT_OK;
+}
+
+/* The kernel makes whole vectors of columns: from a tensor that has them to one that has `columns`. */
+static enum leat_status
+add_close_up(struct cpu_builder *b, const struct cpu_product *product, int64_t wide, uint32_t from, uint32_t to)
+{
+    struct cpu_arg args[2] = {{0, from}, {0, to}};
+    struct cpu_step *step;
+
+    const enum leat_status status = cpu_add_kernel(b, close_up, args, 2, &step);
+    if (status == LEAT_OK) {
+        step->count = (size_t)product->rows;
+        step->outer = (size_t)wide * sizeof(float);
+        step->inner = (size_t)product->columns * sizeof(float);
+    }
+    return status;
+}
+
+/* The bias, with zeros behind it. LEAT_AGAIN where it is no constant. */
+static enum leat_status
+widen_bias(struct cpu_builder *b, const struct cpu_product *product, int64_t wide, uint32_t *ret_tensor)
+{
+    const struct cpu_constant *constant = b->program->tensors[product->bias].constant;
+
+    if (constant == NULL) {
+        return LEAT_AGAIN;
+    }
+    float *bias = calloc((size_t)wide, sizeof(*bias));
+    if (bias == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+    }
+    memcpy(bias, constant->data, (size_t)product->columns * sizeof(*bias));
+    const enum leat_status status = cpu_private_vector(b, bias, (size_t)wide, ret_tensor);
+    free(bias);
+    return status;
+}
+
 enum leat_status
 cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product)
 {
     const struct leat_node *node = b->node;
+    const int64_t wide = (int64_t)leat_round_up((uint64_t)product->columns, CPU_LANES); /* with columns that nobody asked for */
     const dnnl_memory_desc_t none = {.ndims = 0}, value_md = cpu_value_md(leat_node_output(b->graph, node, 0));
-    const dnnl_memory_desc_t source = pixels_md(product->rows, product->inner), result = pixels_md(product->rows, product->columns);
+    const dnnl_memory_desc_t source = pixels_md(product->rows, product->inner), result = pixels_md(product->rows, wide);
     const int64_t window[6] = {1, 1, 1, 1, 0, 0};
     const struct cpu_direct parameters = direct_of(node, source.dims, result.dims, window);
     struct cpu_arg args[ARGS] = {[BIAS] = {0, product->bias}};
     struct cpu_step *step;
     uint32_t plain, output;
 
-    if (cpu_model_type(b->model) != dnnl_f32 || !cpu_winograd_runs_here() || product->columns % CPU_LANES != 0 ||
+    if (cpu_model_type(b->model) != dnnl_f32 || !cpu_winograd_runs_here() || product->columns == 1 ||
         cpu_direct_weights_bytes(&parameters) <= POINT_WEIGHTS_BYTES ||
+        (product->columns != wide && (parameters.add || product->columns < WIDENED_LEAST)) ||
         (node->fused_activation > LEAT_ACTIVATION_CLIP && !cpu_activation_runs_here(node->fused_activation))) {
         return LEAT_AGAIN;
     }
-    enum leat_status status = cpu_plain(b, node->inputs[0], &plain);
+    enum leat_status status = LEAT_OK;
+    if (product->has_bias && product->columns != wide) {
+        status = widen_bias(b, product, wide, &args[BIAS].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_plain(b, node->inputs[0], &plain);
+    }
     if (status == LEAT_OK) {
         status = cpu_view(b, plain, &source, &args[SOURCE].tensor);
     }
@@ -648,7 +713,9 @@ cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product)
         status = cpu_destination(b, &value_md, &output);
     }
     if (status == LEAT_OK) {
-        status = cpu_view(b, output, &result, &args[RESULT].tensor);
+        status = product->columns == wide
+                     ? cpu_view(b, output, &result, &args[RESULT].tensor)
+                     : cpu_new_tensor(b, &result, dnnl_memory_desc_get_size(&result), &args[RESULT].tensor);
     }
     if (status == LEAT_OK) {
         status = cpu_constant_packed(b, node->inputs[1], product->transposed ? pack_rows : pack_columns,
@@ -662,6 +729,9 @@ cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product)
     }
     if (status == LEAT_OK) {
         memcpy(step->dims, window, sizeof(window));
+        status = product->columns == wide ? LEAT_OK : add_close_up(b, product, wide, args[RESULT].tensor, output);
+    }
+    if (status == LEAT_OK) {
         cpu_set_output(b, 0, output);
     }
     return status;
