@@ -152,10 +152,10 @@ keep(const struct leat_offline *offline, const struct leat_registry_job *kept)
 static const char *
 state_text(const struct leat_offline *offline, const struct job *job)
 {
-    const bool runs = offline->running == job; /* until it has let go of its folders */
+    const bool runs = offline->running == job || job->leaving; /* until it has let go of its folders */
 
     return job->kept.state == LEAT_REGISTRY_JOB_DONE && !runs ? "done"
-           : job->kept.state == LEAT_REGISTRY_JOB_CANCELLED ? "cancelled"
+           : job->kept.state == LEAT_REGISTRY_JOB_CANCELLED ? runs ? "ending" : "cancelled"
            : !runs                                          ? "waiting"
            : offline->hold != HOLD_NONE                     ? "held"
                                                             : "running";

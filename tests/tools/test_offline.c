@@ -297,7 +297,19 @@ cancel(uint64_t id)
     return run("cancel", id, NULL, NULL) == 0;
 }
 
-/* Cancelled, it stays so; resumed, it goes on; drained and started again, it goes on by itself. */
+/* Of the files that a job has while it runs none is there. */
+static void
+expect_no_own_files(const char *output)
+{
+    DIR *folder = opendir(path_of(output));
+    EXPECT(folder != NULL);
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        EXPECT(strncmp(entry->d_name, ".leat-offline-", strlen(".leat-offline-")) != 0);
+    }
+    EXPECT(closedir(folder) == 0);
+}
+
+/* Cancelled, it lets go of its folders and stays so; resumed, it goes on; drained and started again, it goes on by itself. */
 static void
 test_cancel_resume_and_restart(void)
 {
@@ -306,6 +318,9 @@ test_cancel_resume_and_restart(void)
 
     add_model("slow", 10000000);
     const uint32_t count = interrupt_job("cancelled", cancel, input, output, &id);
+    EXPECT(run("show", id, "--wait", NULL) == 1);
+    expect_text("state", "cancelled");
+    expect_no_own_files(output);
     leatd_end(&leatd, SIGTERM);
     leatd_start(&leatd, one_worker);
     EXPECT(run("show", id, "--wait", NULL) == 1);
