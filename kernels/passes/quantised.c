@@ -516,23 +516,13 @@ variable_of(const struct leat_graph *graph, const struct leat_node *node)
     return variable;
 }
 
-/* What the node makes of a vector of constants instead of its operand `from`. */
+/* What the node makes of vectors of constants; LEAT_VALUE_NONE where that is not to be had. */
 static enum leat_status
-apply_to_all(struct fusion *f, const struct leat_node *node, uint32_t from, uint32_t vector,
-             uint32_t dtype, uint32_t *ret)
+fold_vector(struct fusion *f, struct leat_node node, uint32_t dtype, uint32_t *ret)
 {
     static const int64_t dims[1] = {NUMBERS};
-    uint32_t inputs[3] = {LEAT_VALUE_NONE, LEAT_VALUE_NONE, LEAT_VALUE_NONE};
-    struct leat_node copy = *node;
     bool folded = false;
 
-    if (node->input_count > LEAT_COUNT_OF(inputs)) {
-        *ret = LEAT_VALUE_NONE;
-        return LEAT_OK;
-    }
-    for (uint32_t i = 0; i < node->input_count; i++) {
-        inputs[i] = node->inputs[i] == from ? vector : node->inputs[i];
-    }
     enum leat_status status = leat_graph_add_value(f->graph, "table", dtype, 1, dims, ret);
     if (status == LEAT_OK && f->graph->value_count > f->room) {
         void **longer = realloc(f->data, 2 * (size_t)f->graph->value_count * sizeof(*longer));
@@ -543,13 +533,31 @@ apply_to_all(struct fusion *f, const struct leat_node *node, uint32_t from, uint
         f->data = longer;
         f->room = 2 * f->graph->value_count;
     }
-    copy.inputs = inputs;
-    copy.outputs = ret;
+    node.outputs = ret;
     if (status == LEAT_OK) {
-        status = leat_graph_fold_node(f->graph, &copy, f->data, &folded);
+        status = leat_graph_fold_node(f->graph, &node, f->data, &folded);
     }
     *ret = folded ? *ret : LEAT_VALUE_NONE;
     return status;
+}
+
+/* What the node makes of a vector of constants instead of its operand `from`. */
+static enum leat_status
+apply_to_all(struct fusion *f, const struct leat_node *node, uint32_t from, uint32_t vector,
+             uint32_t dtype, uint32_t *ret)
+{
+    uint32_t inputs[3] = {LEAT_VALUE_NONE, LEAT_VALUE_NONE, LEAT_VALUE_NONE};
+    struct leat_node copy = *node;
+
+    if (node->input_count > LEAT_COUNT_OF(inputs)) {
+        *ret = LEAT_VALUE_NONE;
+        return LEAT_OK;
+    }
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        inputs[i] = node->inputs[i] == from ? vector : node->inputs[i];
+    }
+    copy.inputs = inputs;
+    return fold_vector(f, copy, dtype, ret);
 }
 
 static enum leat_status
@@ -613,6 +621,56 @@ fuse_functions(struct fusion *f, struct leat_node *last)
     return replace(f, last, &named, leat_op_fused(LEAT_OP_QLINEAR_LOOKUP), inputs, 2);
 }
 
+/* The numbers that a table makes these of, and the table; or themselves, and all that they can be. */
+static enum leat_status
+find_table(struct fusion *f, uint32_t q, uint32_t *ret_from, uint32_t *ret_table)
+{
+    const struct leat_node *node =
+        leat_pass_producer(f->graph, &f->index, q, LEAT_OP_QLINEAR_LOOKUP);
+
+    if (node != NULL) {
+        *ret_from = node->inputs[0];
+        *ret_table = node->inputs[1];
+        return LEAT_OK;
+    }
+    *ret_from = q;
+    return add_numbers(f, f->graph->values[q].dtype, ret_table);
+}
+
+/* A sum or product of two functions of the same numbers, such as x sigmoid(x), is one function of them. */
+static enum leat_status
+fuse_both(struct fusion *f, struct leat_node *last, const struct leat_node *node,
+          const struct numbers *y)
+{
+    uint32_t from_a, from_b, table_a, table_b, table;
+    struct numbers a, b;
+
+    if (!find_numbers(f, node->inputs[0], &a) || !find_numbers(f, node->inputs[1], &b)) {
+        return LEAT_OK;
+    }
+    enum leat_status status = find_table(f, a.q, &from_a, &table_a);
+    if (status == LEAT_OK) {
+        status = find_table(f, b.q, &from_b, &table_b);
+    }
+    if (status != LEAT_OK || from_a != from_b || f->graph->values[from_a].data != NULL) {
+        return status;
+    }
+    uint32_t operands[8] = {table_a, a.scale, a.zero, table_b, b.scale, b.zero, y->scale, y->zero};
+    struct leat_node both = *node;
+    both.op = leat_op_fused(node->op->kind == LEAT_OP_ADD ? LEAT_OP_QLINEAR_ADD : LEAT_OP_QLINEAR_MUL);
+    both.attribute_count = 0;
+    both.inputs = operands;
+    both.input_count = LEAT_COUNT_OF(operands);
+    status = fold_vector(f, both, f->graph->values[last->outputs[0]].dtype, &table);
+    if (status != LEAT_OK || table == LEAT_VALUE_NONE) {
+        return status;
+    }
+    const uint32_t inputs[2] = {from_a, table};
+    struct leat_node named = *node;
+    named.attribute_count = 0;
+    return replace(f, last, &named, leat_op_fused(LEAT_OP_QLINEAR_LOOKUP), inputs, 2);
+}
+
 /* Floats of numbers become these numbers again: who reads them reads the former. */
 static bool
 drop(struct fusion *f, struct leat_node *last, const struct numbers *y)
@@ -640,6 +698,9 @@ static enum leat_status
 fuse_with(struct fusion *f, struct leat_node *last, const struct leat_node *node,
           const struct numbers *y)
 {
+    const struct leat_op *op = last->op;
+    enum leat_status status;
+
     switch (node->op->kind) {
     case LEAT_OP_CONV:
     case LEAT_OP_GEMM:
@@ -647,7 +708,8 @@ fuse_with(struct fusion *f, struct leat_node *last, const struct leat_node *node
         return fuse_product(f, last, node, y);
     case LEAT_OP_ADD:
     case LEAT_OP_MUL:
-        return fuse_sum(f, last, node, y);
+        status = fuse_both(f, last, node, y);
+        return status == LEAT_OK && last->op == op ? fuse_sum(f, last, node, y) : status;
     case LEAT_OP_CONCAT:
     case LEAT_OP_FLATTEN:
     case LEAT_OP_GATHER:

@@ -929,18 +929,26 @@ test_quantised(void)
     builder_output(&b, "y");
     expect_nodes(fuse, 5);
 
-    builder_init(&b, 13); /* functions of one number, and such of two */
-    (void)builder_input(&b, "x", 1, DIMS(-1, 3));
-    const float half = 0.5f;
-    (void)builder_constant(&b, "half", 1, &half, NULL, 0);
-    add_qdq("x", ONNX_U8, 1.0f / 64, 100, "first");
-    (void)builder_node(&b, "Mul", "half first", "halved");
-    (void)builder_node(&b, "Tanh", "halved", "active");
-    add_qdq("active", ONNX_U8, 1.0f / 64, 100, "second");
-    (void)builder_node(&b, "Mul", "first second", "product");
-    add_qdq("product", ONNX_U8, 1.0f / 64, 100, "y");
-    builder_output(&b, "y");
-    expect_nodes(fuse, 4);
+    for (int other = 0; other < 2; other++) { /* functions of one number, and such of two, which may be the same */
+        builder_init(&b, 13);
+        (void)builder_input(&b, "x", 1, DIMS(-1, 3));
+        (void)builder_input(&b, "z", 1, DIMS(-1, 3));
+        const float half = 0.5f;
+        (void)builder_constant(&b, "half", 1, &half, NULL, 0);
+        add_qdq("x", ONNX_U8, 1.0f / 64, 100, "first");
+        add_qdq("z", ONNX_U8, 1.0f / 64, 100, "third");
+        (void)builder_node(&b, "Mul", "half first", "halved");
+        (void)builder_node(&b, "Tanh", "halved", "active");
+        add_qdq("active", ONNX_U8, 1.0f / 64, 100, "second");
+        (void)builder_node(&b, "Mul", other != 0 ? "third second" : "first second", "product");
+        add_qdq("product", ONNX_U8, 1.0f / 64, 100, "y");
+        builder_output(&b, "y");
+        builder_output(&b, "third");
+        graph = optimised(fuse | pass_bit("remove-dead-code"));
+        /* Two of x and z as numbers and two as floats; a table, and the product of its numbers and others or another table. */
+        EXPECT(graph->node_count == (other != 0 ? 6 : 5));
+        leat_graph_destroy(graph);
+    }
 
     start_quantised(ONNX_U8, 0, false); /* other numbers behind a move than before it */
     add_qdq("c", ONNX_U8, 1.0f / 8, 100, "first");

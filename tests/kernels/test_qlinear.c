@@ -593,9 +593,9 @@ test_long_product(struct leat_team *team, int8_t weight)
     free(w);
 }
 
-/* Something that keeps the numbers of `last`, whose names end in `layer`. */
+/* Something that keeps the numbers of `last`, whose names end in `layer`. Of some, passes find that all stay where they are. */
 static const char *
-add_move(const char *last, int layer, int64_t *channels, int64_t *image, float scale)
+add_move(const char *last, int layer, int64_t *channels, int64_t *image, float scale, bool *ret_stays)
 {
     const int zero = net.zero;
     Onnx__NodeProto *node;
@@ -604,7 +604,9 @@ add_move(const char *last, int layer, int64_t *channels, int64_t *image, float s
 
     EXPECT(*channels <= (int64_t)LEAT_COUNT_OF(order));
     (void)snprintf(name, sizeof(name), "move%d", layer);
-    switch (between(0, 4)) {
+    const int64_t form = between(0, 4);
+    *ret_stays = form == 3;
+    switch (form) {
     case 4: /* channels backwards */
         (void)snprintf(list, sizeof(list), "order%d", layer);
         for (int64_t c = 0; c < *channels; c++) {
@@ -655,27 +657,33 @@ test_chain(struct leat_team *team)
         (void)snprintf(name, sizeof(name), "conv%d", layer);
         last = add_conv(last, name, channels, channels, between(0, 1) == 0 ? 1 : channels, &image,
                         &scale);
+        const char *before = last;
+        const int64_t channels_before = channels;
+        bool stays = true;
         if (between(0, 1) == 0 && layer < 2) {
-            last = add_move(last, layer, &channels, &image, scale);
+            last = add_move(last, layer, &channels, &image, scale, &stays);
         }
         if (between(0, 1) == 0) {
+            before = channels == channels_before && !stays ? before : last;
             (void)snprintf(name, sizeof(name), "sum%d", layer);
-            (void)snprintf(list, sizeof(list), "%s %s", last, last);
+            (void)snprintf(list, sizeof(list), "%s %s", before, last);
             (void)builder_node(&b, "Add", list, name);
             scale *= 2;
+            net.sums += before != last;
+            net.functions += before == last; /* of one number */
             last = add_qdq(name, scale, some_zero());
-            net.sums++;
         }
     }
     expect_network(last, scale, whole ? 0 : 1, team, 1.0f / 128);
 }
 
-/* Two tensors of any scale, or one and a constant vector, element by element. */
+/* Two tensors of any scale, one and a constant vector, or one and a function of it, element by element. */
 static void
 test_sum(struct leat_team *team, bool product)
 {
     const int64_t rows = between(1, 40), columns = between(1, 300);
-    const bool vector = between(0, 1) == 0;
+    const enum { VECTOR, OTHER, ITSELF, FUNCTION } with = (int)between(0, 3);
+    const char *second = "floats", *names[2];
     char list[64];
 
     start_network(false);
@@ -690,9 +698,28 @@ test_sum(struct leat_team *team, bool product)
     (void)builder_constant(&b, "v_scale", ONNX_F32, &scale_y, NULL, 0);
     (void)builder_node(&b, "DequantizeLinear", "v v_scale v_zero", "floats");
     const char *first = add_qdq("x", scale_x, some_zero());
-    (void)snprintf(list, sizeof(list), vector ? "floats %s" : "%s %s", first, first);
+    if (with == OTHER) { /* the columns backwards */
+        int64_t order[300];
+        for (int64_t c = 0; c < columns; c++) {
+            order[c] = columns - 1 - c;
+        }
+        (void)builder_constant(&b, "order", ONNX_I64, order, DIMS(columns));
+        (void)snprintf(list, sizeof(list), "%s order", first);
+        (void)builder_int(&b, builder_node(&b, "Gather", list, "other"), "axis", 1);
+        second = add_qdq("other", scale_x, net.zero);
+    } else if (with == FUNCTION) {
+        (void)builder_node(&b, "Tanh", first, "function");
+        second = add_qdq("function", scale_y, some_zero());
+    } else if (with == ITSELF) {
+        second = first;
+    }
+    names[0] = first;
+    names[1] = second;
+    const int64_t swapped = between(0, 1);
+    (void)snprintf(list, sizeof(list), "%s %s", names[swapped], names[1 - swapped]);
     (void)builder_node(&b, product ? "Mul" : "Add", list, "y");
-    net.sums++;
+    net.sums += with == VECTOR || with == OTHER;
+    net.functions += with == ITSELF || with == FUNCTION;
     expect_network(add_qdq("y", scale, some_zero()), scale, 0, team, scale_x / 2);
     free(numbers);
 }
