@@ -270,6 +270,23 @@ item_md(const dnnl_memory_desc_t *all, dnnl_memory_desc_t *ret_md)
            dnnl_memory_desc_get_size(all) == (size_t)all->dims[0] * dnnl_memory_desc_get_size(ret_md);
 }
 
+/* An input as it is, of a type that oneDNN does not have; LEAT_AGAIN: it is none. */
+static enum leat_status
+untyped_by_item(struct cpu_builder *b, uint32_t tensor, uint32_t *ret_tensor)
+{
+    struct cpu_program *program = b->program;
+    struct cpu_tensor item = program->tensors[tensor];
+    const uint32_t input = input_of(b, &item);
+
+    if (input == CPU_NONE || item.by_item || item.bytes != program->lists[input].count * program->lists[input].item_bytes) {
+        return LEAT_AGAIN;
+    }
+    item.bytes = program->lists[input].item_bytes;
+    item.by_item = true;
+    item.list = input;
+    return add_tensor(program, &item, ret_tensor);
+}
+
 enum leat_status
 cpu_by_item(struct cpu_builder *b, uint32_t tensor, uint32_t *ret_tensor)
 {
@@ -277,6 +294,9 @@ cpu_by_item(struct cpu_builder *b, uint32_t tensor, uint32_t *ret_tensor)
     struct cpu_tensor item = program->tensors[tensor];
     enum leat_status status = LEAT_OK;
 
+    if (item.md.ndims == 0) {
+        return untyped_by_item(b, tensor, ret_tensor);
+    }
     if (item.constant != NULL || item.by_item || !item_md(&program->tensors[tensor].md, &item.md)) {
         return LEAT_AGAIN;
     }
@@ -297,7 +317,7 @@ cpu_gathers(const struct cpu_builder *b, uint32_t tensor)
     const struct cpu_tensor *of = &b->program->tensors[tensor];
     const uint32_t input = input_of(b, of);
 
-    return input != CPU_NONE && of->md.ndims > 0 && of->md.dims[0] == (int64_t)b->program->lists[input].count &&
+    return input != CPU_NONE && (of->md.ndims == 0 || of->md.dims[0] == (int64_t)b->program->lists[input].count) &&
            b->program->lists[input].item_bytes >= GATHERED_LEAST;
 }
 

@@ -11,7 +11,8 @@ enum {
     AHEAD = 12,             /* rows that are asked for before they are read: tables do not fit into the caches */
     BAG_COLUMNS = 32,       /* whose sums stay in registers */
     AHEAD_BYTES = 512,      /* of each */
-    SHARED_LEAST = 16 << 10 /* bytes for each member of a team */
+    SHARED_LEAST = 16 << 10, /* bytes for each member of a team */
+    READERS_MAX = 256       /* of an input, each of which is compared with all */
 };
 
 /* ---- Indices ---------------------------------------------------------------------------------------- */
@@ -209,21 +210,26 @@ cpu_lower_embedding_bag(struct cpu_builder *b)
 
 /* ---- Slice ------------------------------------------------------------------------------------------ */
 
-/* args: input, output. Rows of `inner` bytes; dims count them, strides say where they lie in the input, in bytes. */
+/*
+ * args: input, output. Rows of `inner` bytes; dims count them, strides say where they lie in the input, in bytes. Where that is by
+ * item, the first dim counts these.
+ */
 static void
 slice_part(const struct cpu_call *call, size_t begin, size_t end)
 {
     const struct cpu_step *step = call->step;
-    const unsigned char *in = call->pointers[0];
+    const bool by_item = call->program->tensors[step->args[0].tensor].by_item;
+    const unsigned char *const *items = call->pointers[0];
     unsigned char *out = call->pointers[1];
 
     for (size_t row = begin; row < end; row++) {
         ptrdiff_t offset = (ptrdiff_t)step->outer;
         size_t rest = row;
-        for (uint32_t d = step->rank; d-- > 0;) {
+        for (uint32_t d = step->rank; d-- > (by_item ? 1 : 0);) {
             offset += (ptrdiff_t)(rest % (size_t)step->dims[d]) * step->strides[d];
             rest /= (size_t)step->dims[d];
         }
+        const unsigned char *in = by_item ? items[rest] : call->pointers[0];
         memcpy(out + row * step->inner, in + offset, step->inner);
     }
 }
@@ -233,6 +239,61 @@ slice(const struct cpu_call *call)
 {
     cpu_share(call, slice_part, call->step->count, SHARED_LEAST / call->step->inner + 1);
     return LEAT_OK;
+}
+
+/* Of which axis but the first it takes a part alone, one element after the other; 0: it does something else. */
+static uint32_t
+axis_of(const struct leat_value *x, const struct leat_slice *range)
+{
+    uint32_t axis = 0, cut = 0;
+
+    for (uint32_t d = 0; d < x->rank; d++) {
+        if (range->start[d] != 0 || range->step[d] != 1 || range->count[d] != x->dims[d]) {
+            axis = range->step[d] == 1 ? d : 0;
+            cut++;
+        }
+    }
+    return cut == 1 ? axis : 0;
+}
+
+/* The node takes a part of the value along the axis, and no element that another one's range has. */
+static bool
+slices_beside(const struct cpu_builder *b, const struct leat_node *node, uint32_t value, uint32_t axis, const struct leat_slice *range)
+{
+    struct leat_slice own;
+    bool known = false;
+
+    return node->op->kind == LEAT_OP_SLICE && node->inputs[0] == value && leat_slice_of(b->graph, node, &own, &known) == LEAT_OK &&
+           known && axis_of(&b->graph->values[value], &own) == axis &&
+           (node == b->node || own.start[axis] >= range->start[axis] + range->count[axis] ||
+            range->start[axis] >= own.start[axis] + own.count[axis]);
+}
+
+/*
+ * Parts of a large input that are read once, where queries have them: what is behind them sees the same numbers in all of its
+ * steps, though a client may change them. So everybody who reads the input slices it, along one axis, and no two read the same.
+ */
+static bool
+slices_apart(const struct cpu_builder *b, const struct leat_slice *range)
+{
+    const struct leat_graph *graph = b->graph;
+    const uint32_t value = b->node->inputs[0], axis = axis_of(&graph->values[value], range);
+    uint32_t readers = 0;
+    bool apart = axis != 0;
+
+    for (uint32_t o = 0; o < graph->output_count; o++) {
+        apart = apart && graph->outputs[o] != value;
+    }
+    for (uint32_t n = 0; n < graph->node_count && apart; n++) {
+        const struct leat_node *node = &graph->nodes[n];
+        uint32_t reads = node->fused_add == value;
+        for (uint32_t i = 0; i < node->input_count; i++) {
+            reads += node->inputs[i] == value;
+        }
+        readers += reads;
+        apart = reads == 0 || (reads == 1 && readers <= READERS_MAX && slices_beside(b, node, value, axis, range));
+    }
+    return apart;
 }
 
 enum leat_status
@@ -253,6 +314,11 @@ cpu_lower_slice(struct cpu_builder *b)
         return LEAT_AGAIN;
     }
     status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
+    if (status == LEAT_OK && cpu_gathers(b, args[0].tensor) && slices_apart(b, &range)) {
+        status = cpu_by_item(b, args[0].tensor, &args[0].tensor);
+        status = status == LEAT_AGAIN ? LEAT_OK : status;
+    }
+    const bool by_item = status == LEAT_OK && b->program->tensors[args[0].tensor].by_item;
     if (status == LEAT_OK) {
         status = cpu_plain_output(b, 0, &args[1].tensor);
     }
@@ -270,7 +336,7 @@ cpu_lower_slice(struct cpu_builder *b)
         step->outer += (size_t)(range.start[d] * stride[d]);
     }
     /* Neighbours that follow each other in both are copied at once. */
-    while (step->rank > 0) {
+    while (step->rank > (by_item ? 1 : 0)) {
         const uint32_t d = step->rank - 1;
         if (range.step[d] != 1) {
             break;

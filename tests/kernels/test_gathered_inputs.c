@@ -209,6 +209,69 @@ build_scaled(struct builder *b)
     builder_output(b, "y");
 }
 
+/* Columns from..to of x, which has indices, and what they name. */
+static void
+add_look_up(struct builder *b, const char *y, int64_t from, int64_t to)
+{
+    char ends[2][16], names[64], slice[16];
+
+    (void)snprintf(ends[0], sizeof(ends[0]), "%s_from", y);
+    (void)snprintf(ends[1], sizeof(ends[1]), "%s_to", y);
+    (void)builder_constant(b, ends[0], I64, &from, DIMS(1));
+    (void)builder_constant(b, ends[1], I64, &to, DIMS(1));
+    (void)snprintf(names, sizeof(names), "x %s %s last", ends[0], ends[1]);
+    (void)snprintf(slice, sizeof(slice), "%s_slice", y);
+    (void)builder_node(b, "Slice", names, slice);
+    (void)snprintf(names, sizeof(names), "table %s", slice);
+    (void)builder_node(b, "Gather", names, y);
+    builder_output(b, y);
+}
+
+enum { COLUMNS = 3000 };
+
+static void
+start_look_ups(struct builder *b, bool rows)
+{
+    (void)builder_input(b, "x", I64, (const int64_t[]){-1, rows ? 2 : COLUMNS, COLUMNS}, rows ? 3 : 2);
+    (void)builder_constant(b, "table", F32, weights, DIMS(8, 2));
+    (void)builder_constant(b, "last", I64, (const int64_t[]){-1}, DIMS(1));
+}
+
+static void
+build_columns(struct builder *b)
+{
+    start_look_ups(b, false);
+    add_look_up(b, "y", 1000, COLUMNS);
+    add_look_up(b, "z", 0, 1000);
+}
+
+static void
+build_columns_of_rows(struct builder *b)
+{
+    start_look_ups(b, true);
+    add_look_up(b, "y", 0, 7);
+    add_look_up(b, "z", 1000, 2000);
+}
+
+/* The last element of one is the first of the other: a client could make them different ones. */
+static void
+build_columns_twice(struct builder *b)
+{
+    start_look_ups(b, false);
+    add_look_up(b, "y", 0, 1001);
+    add_look_up(b, "z", 1000, COLUMNS);
+}
+
+/* Somebody else reads it too. */
+static void
+build_columns_and_all(struct builder *b)
+{
+    start_look_ups(b, false);
+    add_look_up(b, "y", 0, 1000);
+    (void)builder_node(b, "Gather", "table x", "z");
+    builder_output(b, "z");
+}
+
 static const struct {
     const char *name;
     void (*build)(struct builder *b);
@@ -222,7 +285,9 @@ static const struct {
     {"rounded", build_rounded, 0, false},         {"two", build_two, 0, false},
     {"both", build_both, 1, false},               {"late", build_late, 1, false},
     {"passed on", build_passed_on, 1, false},     {"looked up", build_looked_up, 2, false},
-    {"scaled", build_scaled, 1, false},
+    {"scaled", build_scaled, 1, false},           {"columns", build_columns, 0, false},
+    {"columns of rows", build_columns_of_rows, 0, false}, {"columns twice", build_columns_twice, 1, false},
+    {"columns and all", build_columns_and_all, 1, false},
 };
 
 /* ---- Plans ------------------------------------------------------------------------------------------ */
