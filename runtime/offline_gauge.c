@@ -24,7 +24,7 @@ is_slow(const struct leat_application *app, const uint16_t *owners)
     return false;
 }
 
-/* An application that took another's place counts on from its counters. */
+/* An application that took another's place counts on from its counters; whoever asked for it may have done so just now. */
 static void
 look_at(struct leat_offline_gauge *gauge, const struct leat_application *app, const uint16_t *owners, uint64_t now_ns)
 {
@@ -36,7 +36,7 @@ look_at(struct leat_offline_gauge *gauge, const struct leat_application *app, co
     gauge->busy_ns += grew ? busy_ns - before_ns : 0;
     gauge->applications[app->id].generation = app->generation;
     gauge->applications[app->id].busy_ns = busy_ns;
-    if (grew) {
+    if (grew || (!same && busy_ns > 0)) {
         gauge->applications[app->id].changed_ns = now_ns;
         gauge->applications[app->id].asked = true;
     }

@@ -223,6 +223,23 @@ test_states(void)
         set_state(2, 2 * WORKERS - 1, LEAT_INSTANCE_ACTIVE);
         sample();
         EXPECT(!gauge.slow);
+        /* Seen for the first time, it may have been asked just now; or never. */
+        for (uint64_t busy_ns = 0; busy_ns < 2; busy_ns++) {
+            now_ns += LEAT_OFFLINE_RECENT_NS; /* the one before was asked long ago */
+            take_away(2);
+            add(2);
+            set_state(2, 2 * WORKERS - 1, (enum leat_instance_state)state);
+            work(2, busy_ns);
+            sample();
+            EXPECT(gauge.slow == (busy_ns > 0));
+            for (uint32_t s = 1; s * LEAT_OFFLINE_SAMPLE_NS < LEAT_OFFLINE_RECENT_NS; s++) {
+                sample();
+                EXPECT(gauge.slow == (busy_ns > 0));
+            }
+            sample();
+            EXPECT(!gauge.slow);
+        }
+        set_state(2, 2 * WORKERS - 1, LEAT_INSTANCE_ACTIVE);
     }
 }
 
