@@ -12,7 +12,7 @@ enum {
     BAG_COLUMNS = 32,       /* whose sums stay in registers */
     AHEAD_BYTES = 512,      /* of each */
     SHARED_LEAST = 16 << 10, /* bytes for each member of a team */
-    READERS_MAX = 256       /* of an input, each of which is compared with all */
+    SLICES_MAX = 256        /* of an input, each of which is compared with all */
 };
 
 /* ---- Indices ---------------------------------------------------------------------------------------- */
@@ -256,42 +256,37 @@ axis_of(const struct leat_value *x, const struct leat_slice *range)
     return cut == 1 ? axis : 0;
 }
 
-/* The node takes a part of the value along the axis, and no element that another one's range has. */
+/* The node, which slices the same value, does so along the same axis, and no element that it takes is in the range. */
 static bool
-slices_beside(const struct cpu_builder *b, const struct leat_node *node, uint32_t value, uint32_t axis, const struct leat_slice *range)
+slices_beside(const struct cpu_builder *b, const struct leat_node *node, uint32_t axis, const struct leat_slice *range)
 {
     struct leat_slice own;
     bool known = false;
 
-    return node->op->kind == LEAT_OP_SLICE && node->inputs[0] == value && leat_slice_of(b->graph, node, &own, &known) == LEAT_OK &&
-           known && axis_of(&b->graph->values[value], &own) == axis &&
-           (node == b->node || own.start[axis] >= range->start[axis] + range->count[axis] ||
+    return leat_slice_of(b->graph, node, &own, &known) == LEAT_OK && known &&
+           axis_of(leat_node_input(b->graph, node, 0), &own) == axis &&
+           (own.start[axis] >= range->start[axis] + range->count[axis] ||
             range->start[axis] >= own.start[axis] + own.count[axis]);
 }
 
 /*
  * Parts of a large input that are read once, where queries have them: what is behind them sees the same numbers in all of its
- * steps, though a client may change them. So everybody who reads the input slices it, along one axis, and no two read the same.
+ * steps, though a client may change them. So no two that slice it read the same. Who else reads it takes what it reads as
+ * numbers alone, or has it copied for all.
  */
 static bool
 slices_apart(const struct cpu_builder *b, const struct leat_slice *range)
 {
     const struct leat_graph *graph = b->graph;
     const uint32_t value = b->node->inputs[0], axis = axis_of(&graph->values[value], range);
-    uint32_t readers = 0;
+    uint32_t slices = 0;
     bool apart = axis != 0;
 
-    for (uint32_t o = 0; o < graph->output_count; o++) {
-        apart = apart && graph->outputs[o] != value;
-    }
     for (uint32_t n = 0; n < graph->node_count && apart; n++) {
         const struct leat_node *node = &graph->nodes[n];
-        uint32_t reads = node->fused_add == value;
-        for (uint32_t i = 0; i < node->input_count; i++) {
-            reads += node->inputs[i] == value;
+        if (node != b->node && node->op->kind == LEAT_OP_SLICE && node->inputs[0] == value) {
+            apart = slices++ < SLICES_MAX && slices_beside(b, node, axis, range);
         }
-        readers += reads;
-        apart = reads == 0 || (reads == 1 && readers <= READERS_MAX && slices_beside(b, node, value, axis, range));
     }
     return apart;
 }
