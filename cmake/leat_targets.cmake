@@ -19,8 +19,6 @@ set(LEAT_SANITIZE "" CACHE STRING "Comma list for -fsanitize, for example addres
 if(LEAT_SANITIZE)
   target_compile_options(leat_flags INTERFACE -fsanitize=${LEAT_SANITIZE} -fno-sanitize-recover=all)
   target_link_options(leat_flags INTERFACE -fsanitize=${LEAT_SANITIZE})
-  # For folders that compute: what a sanitizer adds costs several times as much where nothing is optimised.
-  set(LEAT_SANITIZED_OPTIMISE $<$<CONFIG:Debug>:-O1>)
 endif()
 option(LEAT_ALL_ROUNDS "Tests take all of their random rounds with a sanitizer, too" OFF)
 if(LEAT_ALL_ROUNDS)

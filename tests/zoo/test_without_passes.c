@@ -7,6 +7,7 @@
  *          make as one pass may be, the cpu backend as near to that as it may be on whole networks; and four times as far
  *          as the network's own answers move when its inputs do by 2^-22, for some of those with random weights amplify
  *          any rounding. A pass that changes nothing among all others changes nothing by being left out, and is not tried.
+ *          With a sanitizer each is left out of a fifth of the networks that it has work in, the first of them always.
  *          No network here is quantised: for the passes that are for these, tests/kernels/test_passes.c and test_qlinear.c
  *          see to the same.
  */
@@ -276,9 +277,9 @@ test_passes(const struct network *network, const struct answer *expected, bool o
     }
 }
 
-/* Which passes had something to do; 0 where nothing can be said of the answers. */
+/* Which passes had something to do; 0 where nothing can be said of the answers. In so many networks they had before: `found`. */
 static uint64_t
-test_network(const struct zoo_model *model)
+test_network(const struct zoo_model *model, const uint32_t found[])
 {
     struct network network;
     struct answer expected;
@@ -290,7 +291,7 @@ test_network(const struct zoo_model *model)
     for (int open = 0; open <= (int)network.has_lengths && steady; open++) {
         const uint64_t busy = find_busy(&network, open);
         for (size_t p = 0; p < leat_pass_count; p++) {
-            if ((busy >> p & 1) != 0) {
+            if ((busy >> p & 1) != 0 && found[p] % LEAT_TEST_SHARE == 0) {
                 test_passes(&network, &expected, open, ~(UINT64_C(1) << p), leat_passes[p].name);
             }
         }
@@ -350,7 +351,7 @@ main(void)
     EXPECT(leat_pass_count <= PASSES_MAX);
     test_names();
     for (size_t m = 0; m < zoo_model_count; m++) {
-        const uint64_t busy = test_network(&zoo_models[m]);
+        const uint64_t busy = test_network(&zoo_models[m], found);
         jumpy += busy == 0;
         for (size_t p = 0; p < leat_pass_count; p++) {
             found[p] += (uint32_t)(busy >> p & 1);
