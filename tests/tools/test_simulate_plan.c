@@ -208,7 +208,7 @@ test_against_all(void)
     uint32_t pools = 0, exact = 0, mixes = 0, raced = 0;
     double worst = 1;
 
-    while (pools < 8) {
+    while (pools < LEAT_TEST_ROUNDS(8)) {
         if (make_pool(&pool, 2 + (uint32_t)below(2), pools % 2 == 0)) {
             struct simulate_plan_options options = options_of(&pool, router_in_turn(pools));
             struct simulate_plan plan, again;
@@ -237,7 +237,7 @@ test_against_all(void)
     }
     printf("%u of %u plans are the best of all, the worst has %.4f of its rate; %u of %u mixes were raced\n", exact, pools,
            worst, raced, mixes);
-    EXPECT(exact > pools / 2 && raced < mixes);
+    EXPECT(LEAT_TEST_SHARE > 1 || (exact > pools / 2 && raced < mixes)); /* of few nothing can be said */
 }
 
 static _Atomic bool stop;
