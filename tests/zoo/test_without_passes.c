@@ -277,7 +277,7 @@ test_passes(const struct network *network, const struct answer *expected, bool o
     }
 }
 
-/* Which passes had something to do; 0 where nothing can be said of the answers. They had before in `found` networks each. */
+/* Which passes had something to do; 0 where nothing can be said of the answers. They had in `found` networks before. */
 static uint64_t
 test_network(const struct zoo_model *model, const uint32_t found[])
 {
