@@ -12,13 +12,15 @@
 #include "kernels/mapping.h"
 #include "kernels/op.h"
 
-#define CHUNK_BYTES     ((size_t)64 << 10)
+#define CHUNK_BYTES_MIN ((size_t)4 << 10) /* of most graphs in nodes: a file may have very many of them */
+#define CHUNK_BYTES_MAX ((size_t)64 << 10)
 #define ARENA_BYTES_MAX ((size_t)1 << 30) /* structure only; payloads are not in the arena */
 #define ARENA_ALIGN     16u
 #define PAYLOAD_ALIGN   64u
 #define COPY_BYTES      ((size_t)1 << 20)
 #define COPY_GIVEN_BACK ((size_t)64 << 10) /* less is not worth the call */
 #define FOLD_BYTES_FREE (UINT64_C(16) << 20)
+#define STRUCTURE_BYTES_FREE (UINT64_C(4) << 20) /* hundreds of nodes: small next to what a backend makes of them */
 
 struct chunk {
     struct chunk *next;
@@ -30,7 +32,8 @@ struct chunk {
 struct account {
     /* Bytes ever made constant, and those of them that folding made: against a hostile doubling chain. */
     uint64_t constant_bytes, folded_bytes;
-    uint64_t memory_bytes_max; /* of constant_bytes; 0: anything */
+    uint64_t structure_bytes;  /* of all arenas: names, values, nodes. Those of copied graphs are not in it */
+    uint64_t memory_bytes_max; /* of constant_bytes and counted_structure() together; 0: anything */
     bool damaged;              /* a constant in a damaged mapping was here, and may have been read */
 };
 
@@ -109,6 +112,31 @@ payload_release(const struct leat_value *value)
     }
 }
 
+/* What of the structure counts against the limit. */
+static uint64_t
+counted_structure(const struct account *account)
+{
+    return account->structure_bytes > STRUCTURE_BYTES_FREE ? account->structure_bytes - STRUCTURE_BYTES_FREE : 0;
+}
+
+static bool
+is_within_limit(const struct account *account)
+{
+    const uint64_t counted = counted_structure(account), most = account->memory_bytes_max;
+    return most == 0 || counted == 0 || (counted <= most && account->constant_bytes <= most - counted);
+}
+
+/* Chunks double: most graphs in nodes are small. */
+static size_t
+chunk_bytes(const struct leat_graph_arena *arena, size_t need)
+{
+    const size_t usual = arena->bytes < CHUNK_BYTES_MIN   ? CHUNK_BYTES_MIN
+                         : arena->bytes > CHUNK_BYTES_MAX ? CHUNK_BYTES_MAX
+                                                          : arena->bytes;
+    return need > usual ? need : usual;
+}
+
+/* NULL, and nothing is charged: no memory, or a limit. */
 static void *
 arena_alloc(struct leat_graph_arena *arena, size_t bytes)
 {
@@ -116,12 +144,18 @@ arena_alloc(struct leat_graph_arena *arena, size_t bytes)
     struct chunk *chunk = arena->chunks;
 
     if (chunk == NULL || chunk->size - chunk->used < need) {
-        const size_t size = need > CHUNK_BYTES ? need : CHUNK_BYTES;
+        const size_t size = chunk_bytes(arena, need);
         if (size > ARENA_BYTES_MAX - arena->bytes) {
+            return NULL;
+        }
+        arena->account->structure_bytes += size;
+        if (!is_within_limit(arena->account)) {
+            arena->account->structure_bytes -= size;
             return NULL;
         }
         chunk = calloc(1, sizeof(*chunk) + size);
         if (chunk == NULL) {
+            arena->account->structure_bytes -= size;
             return NULL;
         }
         chunk->size = size;
@@ -143,8 +177,11 @@ leat_graph_alloc(struct leat_graph *graph, size_t count, size_t size)
         result = arena_alloc(graph->arena, bytes == 0 ? 1 : (size_t)bytes);
     }
     if (result == NULL) {
-        (void)LEAT_FAIL(LEAT_ERR_NOMEM, "graph '%.64s' needs more than the %zu bytes of its arena",
-                        graph->name, ARENA_BYTES_MAX);
+        const struct account *account = graph->arena->account;
+        (void)LEAT_FAIL(LEAT_ERR_NOMEM,
+                        "names and nodes of graph '%.64s' need more memory than there is, %zu bytes for one graph, or "
+                        "with the constants more than the model's limit, %llu (0: none)",
+                        graph->name, ARENA_BYTES_MAX, (unsigned long long)account->memory_bytes_max);
     }
     return result;
 }
@@ -198,13 +235,13 @@ leat_graph_create(const char *name, int64_t opset, struct leat_graph **ret_graph
     if (arena == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a graph");
     }
+    arena->account = &arena->own;
     struct leat_graph *graph = arena_alloc(arena, sizeof(*graph));
     if (graph == NULL) {
         free(arena);
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a graph");
     }
     graph->arena = arena;
-    arena->account = &arena->own;
     graph->opset = opset;
     graph->trips_max = LEAT_TRIPS_MAX;
     graph->name = "";
@@ -228,6 +265,7 @@ leat_graph_create_inner(struct leat_graph *around, const char *name, struct leat
     }
     graph->trips_max = around->trips_max;
     graph->arena->account = around->arena->account;
+    graph->arena->account->structure_bytes += graph->arena->bytes;
     graph->arena->next_inner = around->arena->inner;
     around->arena->inner = graph;
     *ret_graph = graph;
@@ -315,9 +353,10 @@ make_constant(struct leat_graph *graph, uint32_t index, bool zeroed, void **ret_
     const size_t bytes = leat_value_bytes(value);
     struct account *account = graph->arena->account;
     const uint64_t most = account->memory_bytes_max;
-    if (most > 0 && account->constant_bytes + bytes > most) {
+    const uint64_t taken = account->constant_bytes + counted_structure(account) + bytes;
+    if (most > 0 && taken > most) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "with '%.64s' the model's constants take %llu bytes, its limit is %llu", value->name,
-                         (unsigned long long)(account->constant_bytes + bytes), (unsigned long long)most);
+                         (unsigned long long)taken, (unsigned long long)most);
     }
     void *data = payload_create(bytes, zeroed);
     if (data == NULL) {
@@ -819,7 +858,9 @@ leat_graph_copy(const struct leat_graph *graph, struct leat_graph **ret_graph)
     if (status != LEAT_OK) {
         return status;
     }
+    const uint64_t own_bytes = copy->arena->account->structure_bytes;
     *copy->arena->account = *graph->arena->account;
+    copy->arena->account->structure_bytes = own_bytes;
     status = copy_contents(graph, copy);
     if (status != LEAT_OK) {
         leat_graph_destroy(copy);

@@ -84,7 +84,7 @@ leat_onnx_open_files(const void *bytes, size_t byte_count, int folder_fd, struct
     struct list list = {.files = ret_files, .folder_fd = folder_fd};
     ProtobufCMessage *message = NULL;
 
-    enum leat_status status = leat_onnx_unpack(&onnx__model_proto__descriptor, bytes, byte_count, &message);
+    enum leat_status status = leat_onnx_unpack(&onnx__model_proto__descriptor, bytes, byte_count, 0, &message);
     if (status == LEAT_ERR_NOMEM) {
         return status;
     }

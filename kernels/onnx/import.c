@@ -13,10 +13,23 @@
 #include "kernels/onnx/importer.h"
 #include "kernels/op.h"
 
+/* A constant of a type that graphs do not have is none of them: nobody may read it, and dead code does not matter. */
+static bool
+set_aside(struct entry *entry, const Onnx__TensorProto *tensor)
+{
+    const bool foreign = tensor->has_data_type && tensor->data_type != ONNX__TENSOR_PROTO__DATA_TYPE__UNDEFINED &&
+                         leat_dtype_from_onnx(tensor->data_type) == LEAT_DTYPE_NONE;
+    entry->foreign_type = foreign ? tensor->data_type : 0;
+    return foreign;
+}
+
 static enum leat_status
 add_initialisers(struct importer *importer)
 {
     for (size_t i = 0; i < importer->proto->n_initializer; i++) {
+        if (set_aside(&importer->entries[i], importer->proto->initializer[i])) {
+            continue;
+        }
         const char *name = leat_graph_text(importer->graph, importer->entries[i].name);
         if (name == NULL) {
             return LEAT_ERR_NOMEM;
@@ -414,7 +427,14 @@ add_constant(struct importer *importer, const Onnx__NodeProto *proto, struct ent
     }
     const Onnx__AttributeProto *attribute = proto->attribute[0];
     const char *kind = leat_onnx_text(attribute->name);
+    if (strcmp(kind, "value_string") == 0 || strcmp(kind, "value_strings") == 0) {
+        output->foreign_type = ONNX__TENSOR_PROTO__DATA_TYPE__STRING;
+        return LEAT_OK;
+    }
     if (strcmp(kind, "value") == 0 && attribute->t != NULL) {
+        if (set_aside(output, attribute->t)) {
+            return LEAT_OK;
+        }
         return leat_onnx_tensor(graph, importer->files, name, attribute->t, &output->value);
     }
     const int64_t count[1] = {
@@ -467,6 +487,11 @@ resolve(struct importer *importer, const char *name, uint32_t *ret)
     const struct entry *entry = leat_onnx_find(importer, name);
     uint32_t outer = LEAT_VALUE_NONE;
 
+    if (entry != NULL && entry->foreign_type != 0) {
+        char type[32];
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "'%.64s' is a constant of the ONNX type %s, which is not supported", name,
+                         leat_onnx_type_text(entry->foreign_type, type));
+    }
     if (entry != NULL) {
         *ret = entry->value;
         return entry->value != LEAT_VALUE_NONE
@@ -890,7 +915,8 @@ leat_onnx_import_from(const struct leat_onnx_source *source, struct leat_graph *
     ProtobufCMessage *message = NULL;
 
     enum leat_status status =
-        leat_onnx_unpack(&onnx__model_proto__descriptor, source->bytes, source->byte_count, &message);
+        leat_onnx_unpack(&onnx__model_proto__descriptor, source->bytes, source->byte_count, source->memory_bytes_max,
+                         &message);
     if (status == LEAT_OK && source->mapping != NULL) {
         leat_mapping_give_back(source->mapping); /* the system maps more than what was read */
     }

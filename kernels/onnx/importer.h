@@ -21,6 +21,8 @@ struct entry {
     enum source source;
     uint32_t node;  /* of SOURCE_NODE */
     uint32_t value; /* in the graph */
+    /* A constant of a type that the graph does not have, such as strings: an error of who reads it. 0: it has it */
+    int32_t foreign_type;
 };
 
 /* A value of the graph around that is read inside. */

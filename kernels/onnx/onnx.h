@@ -24,13 +24,14 @@ LEAT_MUST_CHECK enum leat_status leat_onnx_scan(const ProtobufCMessageDescriptor
                                                 const void *bytes, size_t byte_count);
 
 /*
- * Fails for a message that a bounded amount of memory cannot hold; see leat_onnx_free(). Raw data of a tensor from
+ * Fails for a message that a bounded amount of memory cannot hold, LEAT_ERR_LIMIT: what the file's size lets expect, and a
+ * model's limit, `memory_bytes_max`, 0 without one, but 16 MiB in any case. See leat_onnx_free(). Raw data of a tensor from
  * LEAT_ONNX_IN_PLACE_MIN bytes on stay in `bytes`, which have to outlive the message: leat_onnx_raw() finds them. Fields that
  * the descriptors do not have are gone.
  */
 #define LEAT_ONNX_IN_PLACE_MIN 4096u
 LEAT_MUST_CHECK enum leat_status leat_onnx_unpack(const ProtobufCMessageDescriptor *descriptor,
-                                                  const void *bytes, size_t byte_count,
+                                                  const void *bytes, size_t byte_count, uint64_t memory_bytes_max,
                                                   ProtobufCMessage **ret_message);
 void leat_onnx_free(ProtobufCMessage *message);
 
@@ -39,6 +40,9 @@ void leat_onnx_free(ProtobufCMessage *message);
 #define LEAT_ONNX_FIELD_LENGTH UINT64_C(50002)
 /* False where the tensor has no raw data. It is a part of a message that leat_onnx_unpack() made. */
 bool leat_onnx_raw(const Onnx__TensorProto *tensor, ProtobufCBinaryData *ret_raw);
+
+/* The ONNX type, for error texts; room has 32 bytes. */
+const char *leat_onnx_type_text(int64_t type, char *room);
 
 /* Files beside the model that tensors lie in: each is mapped once. */
 struct leat_onnx_files {

@@ -222,28 +222,37 @@ leat_onnx_scan(const ProtobufCMessageDescriptor *descriptor, const void *bytes, 
     return byte_count == 0 ? LEAT_OK : scan_message(descriptor, cursor, 1, NULL);
 }
 
+#define MESSAGE_BYTES_FREE  ((size_t)256 << 20)
+#define MESSAGE_BYTES_LEAST ((size_t)16 << 20) /* under any limit; it is gone once the graph is there */
+
 /* What protobuf-c may still take. Its structures are up to a hundred times their bytes on the wire. */
+struct budget {
+    size_t left;
+    bool spent; /* it asked for more */
+};
+
 static void *
-budget_alloc(void *budget, size_t size)
+budget_alloc(void *context, size_t size)
 {
-    size_t *left = budget;
-    if (size > *left) {
+    struct budget *budget = context;
+    if (size > budget->left) {
+        budget->spent = true;
         return NULL;
     }
-    *left -= size;
+    budget->left -= size;
     return malloc(size);
 }
 
 static void
-budget_free(void *budget, void *pointer)
+budget_free(void *context, void *pointer)
 {
-    (void)budget; /* what was given back is not reused: the budget bounds the sum, not the peak */
+    (void)context; /* what was given back is not reused: the budget bounds the sum, not the peak */
     free(pointer);
 }
 
 enum leat_status
 leat_onnx_unpack(const ProtobufCMessageDescriptor *descriptor, const void *bytes, size_t byte_count,
-                 ProtobufCMessage **ret_message)
+                 uint64_t memory_bytes_max, ProtobufCMessage **ret_message)
 {
     if (byte_count > LEAT_ONNX_BYTES_MAX) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "%zu bytes are more than a protobuf message can have",
@@ -256,12 +265,21 @@ leat_onnx_unpack(const ProtobufCMessageDescriptor *descriptor, const void *bytes
         free(thin.bytes);
         return status != LEAT_OK ? status : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to read a file of %zu bytes", byte_count);
     }
-    size_t budget = ((size_t)256 << 20) + 10 * byte_count;
+    struct budget budget = {.left = MESSAGE_BYTES_FREE + 10 * byte_count};
+    if (memory_bytes_max > 0 && memory_bytes_max < budget.left) {
+        budget.left = memory_bytes_max > MESSAGE_BYTES_LEAST ? (size_t)memory_bytes_max : MESSAGE_BYTES_LEAST;
+    }
+    const size_t given = budget.left;
     ProtobufCAllocator allocator = {
         .alloc = budget_alloc, .free = budget_free, .allocator_data = &budget};
     ProtobufCMessage *message =
         protobuf_c_message_unpack(descriptor, &allocator, thin.count, thin.bytes);
     free(thin.bytes);
+    if (message == NULL && budget.spent) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT,
+                         "the file's %zu bytes describe more than its memory may be: a %s of more than %zu bytes", byte_count,
+                         descriptor->short_name, given);
+    }
     if (message == NULL) {
         return LEAT_FAIL(LEAT_ERR_PROTO, "not an ONNX file: it does not parse as a %s",
                          descriptor->short_name);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* TensorProto: where its elements lie, and that there are exactly as many as its shape says. */
+#include <stdio.h>
+
 #include "base/align.h"
 #include "kernels/onnx/onnx.h"
 #include "kernels/op.h"
@@ -102,6 +104,17 @@ copy_typed(const Onnx__TensorProto *tensor, uint32_t dtype, size_t count, void *
     }
 }
 
+const char *
+leat_onnx_type_text(int64_t type, char *room)
+{
+    const ProtobufCEnumValue *known =
+        type >= 0 && type <= INT32_MAX
+            ? protobuf_c_enum_descriptor_get_value(&onnx__tensor_proto__data_type__descriptor, (int)type)
+            : NULL;
+    (void)snprintf(room, 32, known != NULL ? "%s (%lld)" : "%.0s%lld", known != NULL ? known->name : "", (long long)type);
+    return room;
+}
+
 enum leat_status
 leat_onnx_tensor(struct leat_graph *graph, struct leat_onnx_files *files, const char *name,
                  const Onnx__TensorProto *tensor, uint32_t *ret_index)
@@ -111,11 +124,11 @@ leat_onnx_tensor(struct leat_graph *graph, struct leat_onnx_files *files, const 
     uint64_t elements = 0;
     uint32_t index = 0;
     void *data = NULL;
+    char type[32];
 
     if (dtype == LEAT_DTYPE_NONE) {
-        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
-                         "tensor '%.64s' has the ONNX type %d, which is not supported", name,
-                         tensor->has_data_type ? (int)tensor->data_type : 0);
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "tensor '%.64s' has the ONNX type %s, which is not supported", name,
+                         leat_onnx_type_text(tensor->has_data_type ? tensor->data_type : 0, type));
     }
     if (tensor->segment != NULL) {
         return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "tensor '%.64s' is split into segments", name);

@@ -91,7 +91,7 @@ load_tensors(const char *set, const char *stem, struct tensors *ret)
         if (bytes == NULL) {
             return LEAT_OK;
         }
-        status = leat_onnx_unpack(&onnx__tensor_proto__descriptor, bytes, size, &message);
+        status = leat_onnx_unpack(&onnx__tensor_proto__descriptor, bytes, size, 0, &message);
         if (status == LEAT_OK) {
             status =
                 leat_onnx_tensor(ret->holder, NULL, "tensor", (const Onnx__TensorProto *)(void *)message,
@@ -436,7 +436,7 @@ run_case(const char *suite, const char *name)
         return true; /* real models: only their data is packaged */
     }
     ProtobufCMessage *message = NULL;
-    EXPECT(leat_onnx_unpack(&onnx__model_proto__descriptor, bytes, size, &message) == LEAT_OK);
+    EXPECT(leat_onnx_unpack(&onnx__model_proto__descriptor, bytes, size, 0, &message) == LEAT_OK);
     enum leat_status status = leat_onnx_import(bytes, size, &graph);
     free(bytes);
     for (int set = 0; status == LEAT_OK && good; set++) {

@@ -2,7 +2,8 @@
 /*
  * Goal     The limit of a graph's memory holds for all that the cpu backend makes of it: weights in other layouts, kernels,
  *          constants of a batch, a run's scratch, and what counts elements while a model is calibrated. A plan that is gone
- *          gives back what it took. What is in graphs inside nodes counts like everything else.
+ *          gives back what it took. What is in graphs inside nodes counts like everything else, and so do names, nodes and
+ *          values of a file that has very many of them, and the message that they come in.
  * Method   The least limit with which something works, by bisection: it is what was made, or more, and one byte less is
  *          LEAT_ERR_LIMIT.
  */
@@ -251,6 +252,86 @@ test_branches_of_batch(void)
     leat_graph_destroy(graph);
 }
 
+enum { HOLLOW = 32, NAME_BYTES = 1 << 20, NAMES = 40 };
+
+static void
+add_conditions(struct builder *b, int count, struct builder *branch)
+{
+    char output[16];
+
+    for (int k = 0; k < count; k++) {
+        (void)snprintf(output, sizeof(output), "i%d", k);
+        Onnx__NodeProto *node = builder_node(b, "If", "c", output);
+        builder_graph(b, node, "then_branch", branch);
+        builder_graph(b, node, "else_branch", branch);
+    }
+}
+
+/* y = x beside `hollow` conditions whose branches have as many again, about nothing, and `names` nodes of long names. */
+static enum leat_status
+import_structure(int hollow, int names, uint64_t memory_bytes_max, struct leat_graph **ret_graph)
+{
+    struct leat_onnx_source source = {.folder_fd = -1, .memory_bytes_max = memory_bytes_max};
+    struct builder b, branch, leaf;
+    char output[16];
+
+    builder_init(&b, 13);
+    builder_init(&branch, 13);
+    builder_init(&leaf, 13);
+    (void)builder_node(&leaf, "Identity", "x", "inside");
+    builder_output(&leaf, "inside");
+    add_conditions(&branch, hollow, &leaf);
+    (void)builder_node(&branch, "Identity", "x", "inside");
+    builder_output(&branch, "inside");
+    (void)builder_input(&b, "c", ONNX_BOOL, DIMS(1));
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(1, 1));
+    (void)builder_node(&b, "Identity", "x", "y");
+    add_conditions(&b, hollow, &branch);
+    for (int k = 0; k < names; k++) {
+        (void)snprintf(output, sizeof(output), "n%d", k);
+        Onnx__NodeProto *node = builder_node(&b, "Identity", "x", output);
+        node->name = memset(builder_alloc(&b, NAME_BYTES), 'n', NAME_BYTES - 1);
+    }
+    builder_output(&b, "y");
+    source.bytes = builder_pack(&b, &source.byte_count);
+    const enum leat_status status = leat_onnx_import_from(&source, ret_graph);
+    builder_fini(&leaf);
+    builder_fini(&branch);
+    builder_fini(&b);
+    return status;
+}
+
+static void
+test_structure(void)
+{
+    struct leat_graph *graph = NULL;
+
+    /* Each of 4160 branches takes some KiB. */
+    EXPECT(import_structure(HOLLOW, 0, 0, &graph) == LEAT_OK);
+    leat_graph_destroy(graph);
+    graph = NULL;
+    EXPECT(import_structure(HOLLOW, 0, 16 << 20, &graph) == LEAT_ERR_NOMEM && graph == NULL);
+    EXPECT(strstr(leat_error_text(), "more than the model's limit, 16777216") != NULL);
+    EXPECT(import_structure(HOLLOW, 0, UINT64_C(256) << 20, &graph) == LEAT_OK);
+    leat_graph_destroy(graph);
+    graph = NULL;
+    /* 40 MiB of names: in a message that is too large, in a graph that is. */
+    EXPECT(import_structure(0, NAMES, NAME_BYTES * (NAMES - 2), &graph) == LEAT_ERR_LIMIT && graph == NULL);
+    EXPECT(strstr(leat_error_text(), "a ModelProto of more than 39845888 bytes") != NULL);
+    EXPECT(import_structure(0, NAMES, NAME_BYTES * (NAMES + 4), &graph) == LEAT_OK);
+    /* A copy is not charged for what it is a copy of. */
+    for (int i = 0; i < 4; i++) {
+        struct leat_graph *copy = NULL;
+        EXPECT(leat_graph_copy(graph, &copy) == LEAT_OK);
+        leat_graph_destroy(graph);
+        graph = copy;
+    }
+    leat_graph_limit_memory(graph, NAME_BYTES * (NAMES / 2));
+    struct leat_graph *copy = NULL;
+    EXPECT(leat_graph_copy(graph, &copy) == LEAT_ERR_NOMEM && copy == NULL);
+    leat_graph_destroy(graph);
+}
+
 int
 main(void)
 {
@@ -267,5 +348,6 @@ main(void)
     test_branches(OUTSIDE, BRANCH_BYTES + sizeof(int64_t) + sizeof(float));
     test_branches(MADE, BRANCHES * (BRANCH_BYTES + sizeof(int64_t)));
     test_branches_of_batch();
+    test_structure();
     return 0;
 }

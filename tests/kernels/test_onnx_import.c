@@ -104,6 +104,53 @@ test_operators(void)
     expect_refused(&builder, LEAT_ERR_PROTO, "no graph");
 }
 
+/* Constants of types that graphs do not have are errors of who reads them, and of nobody else. */
+static void
+test_foreign_constants(void)
+{
+    struct leat_graph *graph = NULL;
+    struct builder builder;
+    Onnx__NodeProto *node;
+
+    (void)good_model(&builder);
+    builder_constant(&builder, "words", 1, NULL, DIMS(1))->data_type = ONNX__TENSOR_PROTO__DATA_TYPE__STRING;
+    builder_constant(&builder, "waves", 1, NULL, DIMS(1))->data_type = ONNX__TENSOR_PROTO__DATA_TYPE__COMPLEX64;
+    node = builder_node(&builder, "Constant", "", "texts");
+    (void)builder_strings(&builder, node, "value_strings", "a b");
+    EXPECT(builder_import(&builder, &graph) == LEAT_OK);
+    for (uint32_t v = 0; v < graph->value_count; v++) {
+        EXPECT(strcmp(graph->values[v].name, "words") != 0 && strcmp(graph->values[v].name, "waves") != 0);
+        EXPECT(strcmp(graph->values[v].name, "texts") != 0);
+    }
+    leat_graph_destroy(graph);
+    builder_fini(&builder);
+
+    (void)good_model(&builder);
+    builder_constant(&builder, "words", 1, NULL, DIMS(1))->data_type = ONNX__TENSOR_PROTO__DATA_TYPE__STRING;
+    builder_node(&builder, "Identity", "words", "again")->name = strcpy(builder_alloc(&builder, 8), "echo");
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED,
+                   "node 'echo' (operator Identity): 'words' is a constant of the ONNX type STRING (8), which is not "
+                   "supported");
+
+    (void)good_model(&builder);
+    builder_constant(&builder, "waves", 1, NULL, DIMS(1))->data_type = ONNX__TENSOR_PROTO__DATA_TYPE__COMPLEX128;
+    builder_output(&builder, "waves");
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "'waves' is a constant of the ONNX type COMPLEX128 (15)");
+
+    (void)good_model(&builder);
+    node = builder_node(&builder, "Constant", "", "texts");
+    (void)builder_strings(&builder, node, "value_strings", "a b");
+    (void)builder_node(&builder, "Shape", "texts", "counts");
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED,
+                   "node 'counts' (operator Shape): 'texts' is a constant of the ONNX type STRING");
+
+    (void)good_model(&builder);
+    builder_constant(&builder, "odd", 1, NULL, DIMS(1))->data_type = 4242;
+    (void)builder_node(&builder, "Identity", "odd", "again");
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED,
+                   "node 'again' (operator Identity): 'odd' is a constant of the ONNX type 4242,");
+}
+
 static void
 test_names(void)
 {
@@ -235,7 +282,8 @@ test_tensors(void)
 
     (void)good_model(&builder);
     builder.initialisers[0]->data_type = 8;
-    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "tensor 'w' has the ONNX type 8");
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED,
+                   "node 'conv3' (operator Conv): 'w' is a constant of the ONNX type STRING (8)");
 
     (void)good_model(&builder);
     builder.initialisers[0]->has_data_location = 1;
@@ -401,15 +449,15 @@ test_raw_data(void)
     ProtobufCMessage *message;
     ProtobufCBinaryData raw;
 
-    EXPECT(leat_onnx_unpack(tensor, large, sizeof(large), &message) == LEAT_OK);
+    EXPECT(leat_onnx_unpack(tensor, large, sizeof(large), 0, &message) == LEAT_OK);
     EXPECT(leat_onnx_raw((const Onnx__TensorProto *)(const void *)message, &raw) && raw.data == large + 3 && raw.len == LARGE);
     leat_onnx_free(message);
-    EXPECT(leat_onnx_unpack(tensor, twice, sizeof(twice), &message) == LEAT_ERR_PROTO);
+    EXPECT(leat_onnx_unpack(tensor, twice, sizeof(twice), 0, &message) == LEAT_ERR_PROTO);
     EXPECT(strstr(leat_error_text(), "is there twice") != NULL);
-    EXPECT(leat_onnx_unpack(tensor, twice, sizeof(twice) / 2, &message) == LEAT_OK);
+    EXPECT(leat_onnx_unpack(tensor, twice, sizeof(twice) / 2, 0, &message) == LEAT_OK);
     EXPECT(leat_onnx_raw((const Onnx__TensorProto *)(const void *)message, &raw) && raw.data[0] == 'a' && raw.len == 1);
     leat_onnx_free(message);
-    EXPECT(leat_onnx_unpack(tensor, forged, sizeof(forged), &message) == LEAT_OK);
+    EXPECT(leat_onnx_unpack(tensor, forged, sizeof(forged), 0, &message) == LEAT_OK);
     EXPECT(message->n_unknown_fields == 0);
     EXPECT(!leat_onnx_raw((const Onnx__TensorProto *)(const void *)message, &raw));
     leat_onnx_free(message);
@@ -493,6 +541,7 @@ main(void)
     leat_test_init();
     test_good_model();
     test_operators();
+    test_foreign_constants();
     test_names();
     test_arity();
     test_attributes();
