@@ -500,8 +500,11 @@ remove_model(struct leat_daemon *daemon, const char *name)
 {
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     const struct leat_daemon_model *model = leat_daemon_find_model(daemon, name);
-    const bool persistent = model != NULL && model->persistent;
+    const bool there = model != NULL, persistent = there && model->persistent;
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    if (!there) {
+        return leat_daemon_remove_failed(daemon, name);
+    }
     enum leat_status status = leat_daemon_unload_model(daemon, name);
     if (status == LEAT_OK && persistent) {
         status = leat_daemon_keep(daemon,

@@ -33,21 +33,6 @@ name_variant(const struct leat_admin_order *order, enum leat_precision precision
                            leat_precision_text(precision));
 }
 
-/* The options' precision, where they say one that there is. */
-static enum leat_precision
-precision_of(const struct leat_admin_order *order)
-{
-    json_t *options = order->source.options_json != NULL ? json_loads(order->source.options_json, 0, NULL) : NULL;
-    const char *text = json_string_value(json_object_get(options, "precision"));
-    enum leat_precision precision = LEAT_PRECISION_F32;
-
-    if (order->source.onnx == NULL || text == NULL || !leat_precision_find(text, &precision)) {
-        precision = LEAT_PRECISION_F32; /* what else they say is complained of when it is loaded */
-    }
-    json_decref(options);
-    return precision;
-}
-
 static bool
 brings_ranges(const struct leat_admin_order *order)
 {
@@ -71,7 +56,7 @@ write_options(const struct leat_admin_order *order, enum leat_precision precisio
     if (order->variants) {
         (void)json_object_set_new(options, "precision", json_string(leat_precision_text(precision)));
     }
-    if (ranges != NULL && (order->variants ? precision : precision_of(order)) == LEAT_PRECISION_INT8) {
+    if (ranges != NULL && (order->variants ? precision : leat_variant_precision(&order->source)) == LEAT_PRECISION_INT8) {
         (void)json_object_set(options, "ranges", ranges);
     }
     if (bound != LEAT_BATCH_GIVEN) {
@@ -249,7 +234,7 @@ make_ordered(struct leat_daemon *daemon, const struct leat_admin_order *order, s
     struct made exact = {.model = NULL};
     enum leat_status status;
 
-    if (order->set == NULL || precision_of(order) == LEAT_PRECISION_F32) {
+    if (order->set == NULL || leat_variant_precision(&order->source) == LEAT_PRECISION_F32) {
         return make(daemon, order, NULL, made);
     }
     status = make_exact(daemon, order, made, &exact);
@@ -327,7 +312,7 @@ leat_admin_add_variants(struct leat_daemon *daemon, const struct leat_admin_orde
     const struct leat_backend *backend = leat_backend_find(order->source.backend);
     const uint32_t first = LEAT_PRECISION_BIT(LEAT_PRECISION_F32);
     const uint32_t int8 = LEAT_PRECISION_BIT(LEAT_PRECISION_INT8);
-    const enum leat_precision ordered = precision_of(order);
+    const enum leat_precision ordered = leat_variant_precision(&order->source);
     struct made made[LEAT_PRECISION_COUNT] = {{.model = NULL}};
     struct made *kept[LEAT_PRECISION_COUNT];
     uint32_t precisions = order->variants && backend != NULL ? leat_backend_precisions(backend) : first, chosen = 0, count = 0;

@@ -352,8 +352,15 @@ enum leat_status
 leat_daemon_load_model(struct leat_daemon *daemon, const struct leat_variant_source *source,
                        const struct leat_registry_validation *validation, bool persistent)
 {
+    const enum leat_precision precision = leat_variant_precision(source);
     struct leat_daemon_model *model;
 
+    if (precision != LEAT_PRECISION_F32 && source->accuracy_ppm == 0 && validation == NULL) {
+        return LEAT_FAIL(LEAT_ERR_INVALID,
+                         "how accurate it is in %s was never measured; remove it, and add it again with a validation set or "
+                         "an accuracy",
+                         leat_precision_text(precision));
+    }
     enum leat_status status = leat_daemon_prepare_model(daemon, source, &model);
     if (status != LEAT_OK) {
         return status;
@@ -518,6 +525,55 @@ leat_daemon_note_failure(struct leat_daemon *daemon, bool application, const cha
         daemon->failure_count++;
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+}
+
+/* Mutex held. */
+static uint32_t
+find_failed_model(const struct leat_daemon *daemon, const char *name)
+{
+    uint32_t f = 0;
+
+    while (f < daemon->failure_count && (daemon->failures[f].application || strcmp(daemon->failures[f].name, name) != 0)) {
+        f++;
+    }
+    return f;
+}
+
+/* Mutex held. */
+static enum leat_status
+is_listed_nowhere(struct leat_daemon *daemon, const char *name)
+{
+    for (uint32_t d = 0; d < daemon->definition_count; d++) {
+        const struct leat_registry_application *application = &daemon->definitions[d]->application;
+        for (uint32_t m = 0; m < application->model_count; m++) {
+            if (strcmp(application->models[m], name) == 0) {
+                return LEAT_FAIL(LEAT_ERR_BUSY, "application '%s' has model '%s' in its list", application->name, name);
+            }
+        }
+    }
+    return leat_daemon_pipelines_allow(daemon, name, NULL);
+}
+
+enum leat_status
+leat_daemon_remove_failed(struct leat_daemon *daemon, const char *name)
+{
+    const struct leat_daemon_change change = {.removed_models = &name, .removed_model_count = 1};
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    enum leat_status status = find_failed_model(daemon, name) < daemon->failure_count
+                                  ? is_listed_nowhere(daemon, name)
+                                  : LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no model '%s'", name);
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    status = status == LEAT_OK ? leat_daemon_keep(daemon, &change) : status;
+    if (status != LEAT_OK) {
+        return status;
+    }
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    /* Only this thread removes: it is still there. */
+    daemon->failures[find_failed_model(daemon, name)] = daemon->failures[daemon->failure_count - 1];
+    daemon->failure_count--;
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return LEAT_OK;
 }
 
 /* ---- The admin threads ------------------------------------------------------------------------ */

@@ -124,7 +124,8 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_create(const struct leat_daemon_opt
 
 /*
  * Before run: loads a model and makes it callable by its own name. Slow. `validation`: NULL, or what is known. `persistent`: the
- * store has it, so removing it removes it there too, and what had to be measured is kept there.
+ * store has it, so removing it removes it there too, and what had to be measured is kept there. Another precision than
+ * f32 is refused where neither a validation nor the source's accuracy tells what it costs.
  */
 LEAT_MUST_CHECK enum leat_status leat_daemon_load_model(struct leat_daemon *daemon,
                                                         const struct leat_variant_source *source,

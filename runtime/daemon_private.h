@@ -425,6 +425,9 @@ void leat_daemon_profiles_copied(void *context, struct leat_profile_copy *copy);
 LEAT_MUST_CHECK enum leat_status leat_daemon_copy_profiles(struct leat_daemon *daemon, const struct leat_application *app,
                                                            uint32_t variant, struct leat_profile_copy *copy);
 
+/* What is kept but did not load is kept no more: NOT_FOUND where there is no such, BUSY while an application lists it. */
+LEAT_MUST_CHECK enum leat_status leat_daemon_remove_failed(struct leat_daemon *daemon, const char *name);
+
 /*
  * On the thread that loads models, in this order: loads and profiles one that nobody can call yet; measures its accuracy by
  * a labelled set, which is then its own unless the source gave one; makes it callable, or frees it where that fails.

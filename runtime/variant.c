@@ -498,6 +498,20 @@ set_ranges(const struct leat_variant *variant, struct leat_graph *graph)
     return LEAT_OK;
 }
 
+enum leat_precision
+leat_variant_precision(const struct leat_variant_source *source)
+{
+    json_t *options = source->options_json != NULL ? json_loads(source->options_json, 0, NULL) : NULL;
+    const char *text = json_string_value(json_object_get(options, "precision"));
+    enum leat_precision precision = LEAT_PRECISION_F32;
+
+    if (source->onnx == NULL || text == NULL || !leat_precision_find(text, &precision)) {
+        precision = LEAT_PRECISION_F32;
+    }
+    json_decref(options);
+    return precision;
+}
+
 /* What the options say of a model from a file. */
 static enum leat_status
 read_options(const struct leat_variant_source *source, struct leat_variant *variant)

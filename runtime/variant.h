@@ -68,6 +68,9 @@ struct leat_loaded_variant {
 /* Why there is no int8 of some files. */
 #define LEAT_VARIANT_QUANTISED "its file is quantised, and runs as it says: there is no int8 of it"
 
+/* As its options say; f32 where they say nothing sensible, which loading complains of, and of what has no file. */
+enum leat_precision leat_variant_precision(const struct leat_variant_source *source);
+
 /* On failure nothing is held and the error text names the model and the cause. */
 LEAT_MUST_CHECK enum leat_status leat_variant_load(const struct leat_variant_source *source,
                                                    struct leat_loaded_variant *ret_loaded);

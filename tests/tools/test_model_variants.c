@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>
+#include <sqlite3.h>
 #include <unistd.h>
 
 #include "base/align.h"
@@ -129,7 +130,22 @@ expect_accuracy(const char *from, uint64_t least_ppm, uint64_t most_ppm)
     json_decref(model);
 }
 
-/* bf16 is not served unless it is measured, or somebody says how accurate it is. */
+/* As a registry of an earlier version could have it. */
+static void
+restart_forgetting(const char *sql)
+{
+    char path[512];
+    sqlite3 *db;
+
+    leatd_end(&leatd, SIGTERM);
+    (void)snprintf(path, sizeof(path), "%s/state/registry.db", leatd.root.path);
+    EXPECT(sqlite3_open(path, &db) == SQLITE_OK);
+    EXPECT(sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK);
+    EXPECT(sqlite3_close(db) == SQLITE_OK);
+    leatd_start(&leatd, "");
+}
+
+/* bf16 is not served unless it is measured, or somebody says how accurate it is, over a restart too. */
 static void
 expect_measured(const char *backend)
 {
@@ -143,10 +159,24 @@ expect_measured(const char *backend)
          backend, "--accuracy", "0.91");
     expect_accuracy("given", 910000, 910000);
     LEAT(0, "bf16", "model", "list");
+    restart_forgetting("");
+    expect_accuracy("given", 910000, 910000);
+    LEAT(0, "", "app", "add", "listing", "--models", "narrow");
+    restart_forgetting("UPDATE models SET accuracy_ppm = 0 WHERE name = 'narrow'");
+    EXPECT(leatd_logged(&leatd, "kept model 'narrow' is not served: how accurate it is in bf16 was never measured"));
+    LEAT(0, "was never measured; remove it, and add it again", "model", "list");
+    LEAT(3, "there is no application or model 'narrow'", "run", "narrow");
+    LEAT(3, "application 'listing' has model 'narrow' in its list", "model", "remove", "narrow");
+    LEAT(0, "removed listing", "app", "remove", "listing");
     LEAT(0, "removed narrow", "model", "remove", "narrow");
     LEAT(0, "of 1200 right", "model", "add", "narrow", file_of("digits-lenet"), "--precision", "bf16", "--backend", backend,
          "--validation", set);
     expect_accuracy("measured", 924167, 944167); /* f32 has 934167 */
+    restart_forgetting("UPDATE models SET accuracy_ppm = 0 WHERE name = 'narrow'"); /* the validation is known */
+    LEAT(0, "narrow", "run", "narrow", "--items", "1", "--json");
+    restart_forgetting("DELETE FROM validations WHERE model = 'narrow'");
+    LEAT(0, "was never measured; remove it", "model", "list");
+    LEAT(3, "already", "model", "add", "narrow", file_of("digits-lenet"), "--precision", "f32", "--backend", backend);
     LEAT(0, "removed narrow", "model", "remove", "narrow");
     LEAT(0, "added narrow", "model", "add", "narrow", file_of("digits-lenet"), "--precision", "f32", "--backend", backend);
     LEAT(0, "removed narrow", "model", "remove", "narrow");
