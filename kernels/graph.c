@@ -307,7 +307,7 @@ leat_graph_destroy(struct leat_graph *graph)
 static void *
 grow(struct leat_graph *graph, const void *array, uint32_t count, size_t size, uint32_t *capacity)
 {
-    const uint32_t wanted = *capacity == 0 ? 64 : *capacity * 2;
+    const uint32_t wanted = *capacity == 0 ? 8 : *capacity * 2; /* most graphs in nodes are small */
     void *larger = leat_graph_alloc(graph, wanted, size);
     if (larger != NULL) {
         if (count > 0) {

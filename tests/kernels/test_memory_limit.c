@@ -310,8 +310,8 @@ test_structure(void)
     EXPECT(import_structure(HOLLOW, 0, 0, &graph) == LEAT_OK);
     leat_graph_destroy(graph);
     graph = NULL;
-    EXPECT(import_structure(HOLLOW, 0, 16 << 20, &graph) == LEAT_ERR_NOMEM && graph == NULL);
-    EXPECT(strstr(leat_error_text(), "more than the model's limit, 16777216") != NULL);
+    EXPECT(import_structure(HOLLOW, 0, 8 << 20, &graph) == LEAT_ERR_NOMEM && graph == NULL);
+    EXPECT(strstr(leat_error_text(), "more than the model's limit, 8388608") != NULL);
     EXPECT(import_structure(HOLLOW, 0, UINT64_C(256) << 20, &graph) == LEAT_OK);
     leat_graph_destroy(graph);
     graph = NULL;
