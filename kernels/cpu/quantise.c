@@ -329,6 +329,18 @@ find_steps(struct cpu_builder *b, const struct cpu_quantised *q, bool whole, str
     return LEAT_OK;
 }
 
+/* The result's numbers end where the activation's do: what saturates needs no rectifier, nor bounds beyond its range. */
+static bool
+saturates(const struct leat_node *node, const struct cpu_stored *result)
+{
+    if (result->type != dnnl_u8 || result->zero != 0) {
+        return false;
+    }
+    return node->fused_activation == LEAT_ACTIVATION_RELU ||
+           (node->fused_activation == LEAT_ACTIVATION_CLIP && node->clip_min <= 0 &&
+            node->clip_max >= (U8_MOST - 0.5f) * result->scale);
+}
+
 /* What is fused onto the node: in units of the result, where the activation allows that. */
 static enum leat_status
 append_fused(struct cpu_builder *b, const struct steps *steps, bool linear, dnnl_post_ops_t post)
@@ -343,7 +355,8 @@ append_fused(struct cpu_builder *b, const struct steps *steps, bool linear, dnnl
         status = CPU_TRY(b, "fused sum",
                          dnnl_post_ops_append_sum_v2(post, steps->addend.scale / unit, type));
     }
-    if (status == LEAT_OK && node->fused_activation != LEAT_ACTIVATION_NONE && !steps->apart) {
+    if (status == LEAT_OK && node->fused_activation != LEAT_ACTIVATION_NONE && !steps->apart &&
+        !saturates(node, &steps->result)) {
         const struct cpu_function f = cpu_activation_of(node);
         const bool clips = f.algorithm == dnnl_eltwise_clip;
         status = CPU_TRY(b, "fused activation",
