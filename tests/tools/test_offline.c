@@ -551,7 +551,7 @@ counter_of(struct leat_session *session, const char *application, const char *ke
     return value;
 }
 
-enum { UNDER_WAY_MAX = 64 };
+enum { UNDER_WAY_MAX = 16 };
 
 /* Online queries, some always under way, from a thread of their own. */
 struct load {
@@ -608,22 +608,22 @@ static void
 test_throttling(void)
 {
     enum { COUNT = 8 };
-    /* Of 0.3 s together: so long may whoever asks, and answers, have no CPU, and the worker is at work all the same. */
-    struct load load = {.application = "online", .items = 1, .under_way = UNDER_WAY_MAX};
+    /* Long ones, a second of them: whoever asks, decides or answers may have no CPU for a while, and the worker is at work all the same. */
+    struct load load = {.application = "online", .items = ITEMS_MAX, .under_way = 12};
     char text[64];
     bool held = false;
 
-    add_model("online", 5000000);
+    add_model("online", 50000000);
     put_items("held", 0, COUNT);
     EXPECT(pthread_create(&load.thread, NULL, keep_busy, &load) == 0);
     struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
-    await_answers(&load, 50);
+    await_answers(&load, 5);
     const uint64_t before = counter_of(session, "copy", "accepted");
     EXPECT(submit("copy", "held", "held-out") == 0);
     const uint64_t id = printed_id();
     (void)snprintf(text, sizeof(text), "{\"op\":\"offline-show\",\"id\":%llu}", (unsigned long long)id);
     for (uint32_t look = 0; look < 20 || !held; look++) {
-        await_answers(&load, 20); /* a tenth of a second: so often is it decided anew */
+        await_answers(&load, 2); /* a tenth of a second: so often is it decided anew */
         json_t *job = leatd_request(session, text);
         EXPECT(leatd_number(job, "answered") == 0 && leatd_number(job, "in_flight") == 0);
         held = held || (strcmp(json_string_value(json_object_get(job, "held_by")), "utilisation") == 0 &&
