@@ -105,6 +105,28 @@ print_log(const struct leatd *leatd)
     }
 }
 
+/* The one that was started last, by whom, until it is known to have ended. */
+static const struct leatd *started;
+static pid_t starter;
+
+/* A test that ends before its leatd does has failed: what the daemon said, and whether it ended first. */
+static void
+tell_of_started(void)
+{
+    siginfo_t end = {0};
+
+    if (started == NULL || starter != getpid()) {
+        return;
+    }
+    if (waitid(P_PID, (id_t)started->pid, &end, WEXITED | WNOHANG | WNOWAIT) != 0 || end.si_pid == 0) {
+        (void)fprintf(stderr, "leatd is there, and said:\n");
+    } else {
+        (void)fprintf(stderr, "leatd has ended, %s %d, and said:\n", end.si_code == CLD_EXITED ? "exit code" : "signal",
+                      end.si_status);
+    }
+    print_log(started);
+}
+
 void
 leatd_start(struct leatd *leatd, const char *yaml)
 {
@@ -123,6 +145,9 @@ leatd_start(struct leatd *leatd, const char *yaml)
     }
     leatd->pidfd = (int)syscall(SYS_pidfd_open, leatd->pid, 0);
     EXPECT(leatd->pidfd >= 0);
+    EXPECT(starter == parent || atexit(tell_of_started) == 0);
+    started = leatd;
+    starter = parent;
     listen_for_notices(leatd);
     leatd_await_notice(leatd, "READY=1");
 }
@@ -153,6 +178,7 @@ leatd_await_end(struct leatd *leatd)
     int ended = -1;
 
     EXPECT(waitpid(leatd->pid, &ended, 0) == leatd->pid);
+    started = started == leatd ? NULL : started;
     if (!WIFEXITED(ended)) {
         print_log(leatd);
         EXPECT(!"leatd ends by itself");
@@ -198,6 +224,7 @@ leatd_end(struct leatd *leatd, int signal_number)
 
     leatd_signal(leatd, signal_number);
     EXPECT(waitpid(leatd->pid, &ended, 0) == leatd->pid);
+    started = started == leatd ? NULL : started;
     const bool in_order = WIFEXITED(ended) ? WEXITSTATUS(ended) == 0 : WTERMSIG(ended) == SIGKILL;
     if (in_order == (signal_number == SIGBUS)) {
         print_log(leatd);
