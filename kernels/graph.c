@@ -45,6 +45,7 @@ struct leat_graph_arena {
     uint32_t value_capacity, node_capacity;
     struct account own;
     struct account *account; /* own, or that of the outermost graph around */
+    enum leat_status shortage; /* why arena_alloc() last gave NULL */
 };
 
 /* Lies PAYLOAD_ALIGN bytes before the elements that leat_value.data points at. */
@@ -136,7 +137,14 @@ chunk_bytes(const struct leat_graph_arena *arena, size_t need)
     return need > usual ? need : usual;
 }
 
-/* NULL, and nothing is charged: no memory, or a limit. */
+static void *
+run_short(struct leat_graph_arena *arena, enum leat_status why)
+{
+    arena->shortage = why;
+    return NULL;
+}
+
+/* NULL, and nothing is charged: no memory, or a limit; arena->shortage says which. */
 static void *
 arena_alloc(struct leat_graph_arena *arena, size_t bytes)
 {
@@ -146,17 +154,17 @@ arena_alloc(struct leat_graph_arena *arena, size_t bytes)
     if (chunk == NULL || chunk->size - chunk->used < need) {
         const size_t size = chunk_bytes(arena, need);
         if (size > ARENA_BYTES_MAX - arena->bytes) {
-            return NULL;
+            return run_short(arena, LEAT_ERR_LIMIT);
         }
         arena->account->structure_bytes += size;
         if (!is_within_limit(arena->account)) {
             arena->account->structure_bytes -= size;
-            return NULL;
+            return run_short(arena, LEAT_ERR_LIMIT);
         }
         chunk = calloc(1, sizeof(*chunk) + size);
         if (chunk == NULL) {
             arena->account->structure_bytes -= size;
-            return NULL;
+            return run_short(arena, LEAT_ERR_NOMEM);
         }
         chunk->size = size;
         chunk->next = arena->chunks;
@@ -171,19 +179,28 @@ arena_alloc(struct leat_graph_arena *arena, size_t bytes)
 void *
 leat_graph_alloc(struct leat_graph *graph, size_t count, size_t size)
 {
+    struct leat_graph_arena *arena = graph->arena;
     uint64_t bytes;
-    void *result = NULL;
-    if (leat_mul_u64(count, size, &bytes) && bytes <= ARENA_BYTES_MAX) {
-        result = arena_alloc(graph->arena, bytes == 0 ? 1 : (size_t)bytes);
-    }
-    if (result == NULL) {
-        const struct account *account = graph->arena->account;
-        (void)LEAT_FAIL(LEAT_ERR_NOMEM,
-                        "names and nodes of graph '%.64s' need more memory than there is, %zu bytes for one graph, or "
-                        "with the constants more than the model's limit, %llu (0: none)",
-                        graph->name, ARENA_BYTES_MAX, (unsigned long long)account->memory_bytes_max);
+
+    void *result = leat_mul_u64(count, size, &bytes) && bytes <= ARENA_BYTES_MAX
+                       ? arena_alloc(arena, bytes == 0 ? 1 : (size_t)bytes)
+                       : run_short(arena, LEAT_ERR_LIMIT);
+    if (result == NULL && arena->shortage == LEAT_ERR_NOMEM) {
+        (void)LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for names and nodes of graph '%.64s'", graph->name);
+    } else if (result == NULL) {
+        (void)LEAT_FAIL(LEAT_ERR_LIMIT,
+                        "names and nodes of graph '%.64s' take more than %zu bytes, or with the constants more than the "
+                        "model's limit, %llu (0: none)",
+                        graph->name, ARENA_BYTES_MAX, (unsigned long long)arena->account->memory_bytes_max);
     }
     return result;
+}
+
+enum leat_status
+leat_graph_shortage(const struct leat_graph *graph)
+{
+    LEAT_ASSERT(graph->arena->shortage != LEAT_OK);
+    return graph->arena->shortage;
 }
 
 /* Bytes of the UTF-8 sequence at `text`, 0 when it is not one (overlong forms and surrogates are not). */
@@ -247,8 +264,9 @@ leat_graph_create(const char *name, int64_t opset, struct leat_graph **ret_graph
     graph->name = "";
     graph->name = leat_graph_text(graph, name);
     if (graph->name == NULL) {
+        const enum leat_status status = leat_graph_shortage(graph);
         leat_graph_destroy(graph);
-        return LEAT_ERR_NOMEM;
+        return status;
     }
     *ret_graph = graph;
     return LEAT_OK;
@@ -331,7 +349,7 @@ leat_graph_add_value(struct leat_graph *graph, const char *name, uint32_t dtype,
         struct leat_value *values = grow(graph, graph->values, graph->value_count, sizeof(*values),
                                          &graph->arena->value_capacity);
         if (values == NULL) {
-            return LEAT_ERR_NOMEM;
+            return leat_graph_shortage(graph);
         }
         graph->values = values;
     }
@@ -653,7 +671,7 @@ leat_graph_put_node(struct leat_graph *graph, const struct leat_node *node)
         struct leat_node *nodes = grow(graph, graph->nodes, graph->node_count, sizeof(*nodes),
                                        &graph->arena->node_capacity);
         if (nodes == NULL) {
-            return LEAT_ERR_NOMEM;
+            return leat_graph_shortage(graph);
         }
         graph->nodes = nodes;
     }
@@ -691,7 +709,7 @@ leat_graph_add_node(struct leat_graph *graph, const struct leat_op *op, const ch
         .fused_add = LEAT_VALUE_NONE,
     };
     if (node.inputs == NULL || node.outputs == NULL || node.attributes == NULL) {
-        return LEAT_ERR_NOMEM;
+        return leat_graph_shortage(graph);
     }
     const enum leat_status status = leat_op_check(&node);
     return status == LEAT_OK ? leat_graph_put_node(graph, &node) : status;
@@ -703,7 +721,7 @@ set_list(struct leat_graph *graph, const uint32_t *from, uint32_t count, uint32_
 {
     uint32_t *list = copy_array(graph, from, count, sizeof(*from));
     if (list == NULL) {
-        return LEAT_ERR_NOMEM;
+        return leat_graph_shortage(graph);
     }
     *ret_list = list;
     *ret_count = count;
@@ -758,9 +776,12 @@ copy_attribute(struct leat_graph *copy, const struct leat_attribute *from,
         }
         to->strings = strings;
     } else if (from->kind == LEAT_ATTRIBUTE_GRAPH) {
-        complete = copy_inner(copy, from, to) == LEAT_OK;
+        const enum leat_status status = copy_inner(copy, from, to);
+        if (status != LEAT_OK) {
+            return status;
+        }
     }
-    return complete && to->name != NULL ? LEAT_OK : LEAT_ERR_NOMEM;
+    return complete && to->name != NULL ? LEAT_OK : leat_graph_shortage(copy);
 }
 
 enum leat_status
@@ -768,7 +789,7 @@ leat_graph_copy_attributes(struct leat_graph *graph, const struct leat_node *fro
                            struct leat_attribute **ret_attributes)
 {
     struct leat_attribute *attributes = leat_graph_alloc(graph, from->attribute_count, sizeof(*attributes));
-    enum leat_status status = attributes == NULL ? LEAT_ERR_NOMEM : LEAT_OK;
+    enum leat_status status = attributes == NULL ? leat_graph_shortage(graph) : LEAT_OK;
 
     for (uint32_t a = 0; a < from->attribute_count && status == LEAT_OK; a++) {
         status = copy_attribute(graph, &from->attributes[a], &attributes[a]);
@@ -786,9 +807,10 @@ copy_node(struct leat_graph *copy, const struct leat_node *from)
     const char *name = leat_graph_text(copy, from->name);
     struct leat_attribute *attributes;
 
-    enum leat_status status = leat_graph_copy_attributes(copy, from, NULL, &attributes);
-    if (status != LEAT_OK || name == NULL) {
-        return LEAT_ERR_NOMEM;
+    enum leat_status status =
+        name == NULL ? leat_graph_shortage(copy) : leat_graph_copy_attributes(copy, from, NULL, &attributes);
+    if (status != LEAT_OK) {
+        return status;
     }
     status =
         leat_graph_add_node(copy, from->op, name, from->inputs, from->input_count, from->outputs,
@@ -813,7 +835,7 @@ copy_contents(const struct leat_graph *graph, struct leat_graph *copy)
         const struct leat_value *from = &graph->values[i];
         const char *name = leat_graph_text(copy, from->name);
         uint32_t index;
-        status = name == NULL ? LEAT_ERR_NOMEM
+        status = name == NULL ? leat_graph_shortage(copy)
                               : leat_graph_add_value(copy, name, from->dtype, from->rank,
                                                      from->dims, &index);
         if (status == LEAT_OK) {
@@ -841,7 +863,7 @@ copy_contents(const struct leat_graph *graph, struct leat_graph *copy)
     for (uint32_t s = 0; s < graph->symbol_count && status == LEAT_OK; s++) {
         copy->symbols[s] =
             graph->symbols[s] == NULL ? NULL : leat_graph_text(copy, graph->symbols[s]);
-        status = copy->symbols[s] == NULL && graph->symbols[s] != NULL ? LEAT_ERR_NOMEM : LEAT_OK;
+        status = copy->symbols[s] == NULL && graph->symbols[s] != NULL ? leat_graph_shortage(copy) : LEAT_OK;
     }
     copy->symbol_count = graph->symbol_count;
     copy->items = graph->items;

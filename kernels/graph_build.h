@@ -27,6 +27,9 @@ const struct leat_graph *leat_graph_inner(const struct leat_graph *graph, const 
 /* count * size zeroed bytes, 16-byte aligned; NULL, with the error recorded, when there are none. */
 void *leat_graph_alloc(struct leat_graph *graph, size_t count, size_t size);
 
+/* Why that, or leat_graph_text(), last gave NULL: LEAT_ERR_LIMIT, of a graph or of the model, or LEAT_ERR_NOMEM. */
+LEAT_MUST_CHECK enum leat_status leat_graph_shortage(const struct leat_graph *graph);
+
 /* A copy in valid UTF-8: control characters and stray bytes become '?', for terminals, logs and JSON. */
 const char *leat_graph_text(struct leat_graph *graph, const char *text);
 

@@ -53,7 +53,7 @@ add_moved(struct leat_graph *graph, uint32_t value, uint32_t from, uint32_t to, 
     (void)snprintf(text, sizeof(text), "%.96s, as in the file", lain.name);
     const char *name = leat_graph_text(graph, text);
     if (name == NULL) {
-        return LEAT_ERR_NOMEM;
+        return leat_graph_shortage(graph);
     }
     const enum leat_status status = leat_graph_add_value(graph, lain.name, lain.dtype, lain.rank, dims, ret_moved);
     if (status == LEAT_OK) {
@@ -70,7 +70,7 @@ add_transpose(struct leat_graph *graph, uint32_t x, uint32_t y, uint32_t from, u
     int64_t *perm = leat_graph_alloc(graph, rank, sizeof(*perm));
 
     if (perm == NULL) {
-        return LEAT_ERR_NOMEM;
+        return leat_graph_shortage(graph);
     }
     for (uint32_t d = 0, next = 0; d < rank; d++) {
         next += next == from;

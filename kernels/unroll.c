@@ -97,8 +97,9 @@ copy_node(struct unroller *u, const struct leat_node *from)
     uint32_t *outputs = leat_graph_alloc(graph, from->output_count, sizeof(*outputs));
     struct leat_attribute *attributes;
 
-    enum leat_status status =
-        inputs == NULL || outputs == NULL ? LEAT_ERR_NOMEM : leat_graph_copy_attributes(graph, from, u->map, &attributes);
+    enum leat_status status = inputs == NULL || outputs == NULL
+                                  ? leat_graph_shortage(graph)
+                                  : leat_graph_copy_attributes(graph, from, u->map, &attributes);
     for (uint32_t i = 0; i < from->input_count && status == LEAT_OK; i++) {
         inputs[i] = from->inputs[i] == LEAT_VALUE_NONE ? LEAT_VALUE_NONE : u->map[from->inputs[i]];
     }
@@ -147,7 +148,7 @@ add_axis(struct unroller *u, uint32_t axis, uint32_t *value)
     uint32_t inputs[2] = {*value, LEAT_VALUE_NONE};
 
     if (axes == NULL) {
-        return LEAT_ERR_NOMEM;
+        return leat_graph_shortage(u->graph);
     }
     *axes = axis;
     const struct leat_attribute attribute = {.name = "axes", .kind = LEAT_ATTRIBUTE_INTS, .count = 1, .ints = axes};

@@ -23,24 +23,69 @@ set_aside(struct entry *entry, const Onnx__TensorProto *tensor)
     return foreign;
 }
 
+/* The node reads that value, or a graph inside it does. */
+static bool
+reads(const Onnx__NodeProto *node, const char *name)
+{
+    bool found = false;
+
+    for (size_t i = 0; i < node->n_input && !found; i++) {
+        found = strcmp(leat_onnx_text(node->input[i]), name) == 0;
+    }
+    for (size_t a = 0; a < node->n_attribute && !found; a++) {
+        const Onnx__GraphProto *graph = node->attribute[a]->g;
+        for (size_t n = 0; graph != NULL && n < graph->n_node && !found; n++) {
+            found = reads(graph->node[n], name);
+        }
+    }
+    return found;
+}
+
+/* A tensor tells little about where in a model something is wrong: the first node that reads it does. */
+static enum leat_status
+name_reader(const struct importer *importer, const char *name, enum leat_status status)
+{
+    for (size_t n = 0; n < importer->proto->n_node; n++) {
+        const Onnx__NodeProto *node = importer->proto->node[n];
+        if (reads(node, name)) {
+            return leat_err_prefix(status, "node '%.64s' (operator %.64s) reads '%.64s'", leat_onnx_node_name(node),
+                                   leat_onnx_text(node->op_type), name);
+        }
+    }
+    return status;
+}
+
+static enum leat_status
+add_initialiser(struct importer *importer, struct entry *entry, const Onnx__TensorProto *tensor,
+                const Onnx__SparseTensorProto *sparse)
+{
+    if (tensor != NULL && set_aside(entry, tensor)) {
+        return LEAT_OK;
+    }
+    const char *name = leat_graph_text(importer->graph, entry->name);
+    if (name == NULL) {
+        return leat_graph_shortage(importer->graph);
+    }
+    const enum leat_status status =
+        sparse != NULL ? leat_onnx_sparse(importer->graph, name, sparse, &entry->value)
+                       : leat_onnx_tensor(importer->graph, importer->files, name, tensor, &entry->value);
+    return status == LEAT_OK ? LEAT_OK : name_reader(importer, entry->name, status);
+}
+
 static enum leat_status
 add_initialisers(struct importer *importer)
 {
-    for (size_t i = 0; i < importer->proto->n_initializer; i++) {
-        if (set_aside(&importer->entries[i], importer->proto->initializer[i])) {
-            continue;
-        }
-        const char *name = leat_graph_text(importer->graph, importer->entries[i].name);
-        if (name == NULL) {
-            return LEAT_ERR_NOMEM;
-        }
-        const enum leat_status status = leat_onnx_tensor(
-            importer->graph, importer->files, name, importer->proto->initializer[i], &importer->entries[i].value);
-        if (status != LEAT_OK) {
-            return status;
-        }
+    const Onnx__GraphProto *proto = importer->proto;
+    struct entry *sparse = importer->entries + proto->n_initializer;
+    enum leat_status status = LEAT_OK;
+
+    for (size_t i = 0; i < proto->n_initializer && status == LEAT_OK; i++) {
+        status = add_initialiser(importer, &importer->entries[i], proto->initializer[i], NULL);
     }
-    return LEAT_OK;
+    for (size_t i = 0; i < proto->n_sparse_initializer && status == LEAT_OK; i++) {
+        status = add_initialiser(importer, &sparse[i], proto->sparse_initializer[i]->values, proto->sparse_initializer[i]);
+    }
+    return status;
 }
 
 /* NULL when the dimension has a number; else its name, perhaps "". */
@@ -68,7 +113,7 @@ find_symbol(const struct importer *importer, const char *given, const char *inpu
     (void)snprintf(number, sizeof(number), "%.64s.%zu", input, axis);
     const char *name = leat_graph_text(graph, given[0] != '\0' ? given : number);
     if (name == NULL) {
-        return LEAT_ERR_NOMEM;
+        return leat_graph_shortage(graph);
     }
     if (strcmp(graph->batch_named ? name : given, importer->batch) == 0 && importer->batch[0] != '\0') {
         *ret_dim = LEAT_DIM_BATCH;
@@ -145,7 +190,7 @@ add_input(struct importer *importer, struct entry *entry, const Onnx__TypeProto 
         return status;
     }
     const char *name = leat_graph_text(importer->graph, entry->name);
-    return name == NULL ? LEAT_ERR_NOMEM
+    return name == NULL ? leat_graph_shortage(importer->graph)
                         : leat_graph_add_value(importer->graph, name, dtype, (uint32_t)shape->n_dim,
                                                dims, &entry->value);
 }
@@ -154,7 +199,7 @@ add_input(struct importer *importer, struct entry *entry, const Onnx__TypeProto 
 static const char *
 find_batch(const struct importer *importer)
 {
-    const struct entry *entries = importer->entries + importer->proto->n_initializer;
+    const struct entry *entries = leat_onnx_input_entries(importer);
 
     for (size_t i = 0; i < importer->proto->n_input; i++) {
         const Onnx__TypeProto *type = importer->proto->input[i]->type;
@@ -175,7 +220,7 @@ static enum leat_status
 add_inner_input(struct importer *importer, struct entry *entry)
 {
     const char *name = leat_graph_text(importer->graph, entry->name);
-    return name == NULL ? LEAT_ERR_NOMEM
+    return name == NULL ? leat_graph_shortage(importer->graph)
                         : leat_graph_add_value(importer->graph, name, LEAT_DTYPE_F32, 0, NULL, &entry->value);
 }
 
@@ -194,13 +239,13 @@ has_batch(const struct leat_graph *graph)
 static enum leat_status
 add_inputs(struct importer *importer)
 {
-    struct entry *entries = importer->entries + importer->proto->n_initializer;
+    struct entry *entries = leat_onnx_input_entries(importer);
     const uint32_t count = (uint32_t)importer->proto->n_input;
     uint32_t *inputs = leat_graph_alloc(importer->graph, count, sizeof(*inputs));
     uint32_t kept = 0;
 
     if (inputs == NULL) {
-        return LEAT_ERR_NOMEM;
+        return leat_graph_shortage(importer->graph);
     }
     const char *named = importer->parent == NULL && importer->files != NULL ? importer->files->source->batch : NULL;
     importer->graph->batch_named = named != NULL;
@@ -309,13 +354,13 @@ copy_bytes(struct leat_graph *graph, const ProtobufCBinaryData *bytes, const cha
     }
     copy = leat_graph_alloc(graph, bytes->len + 1, 1);
     if (copy == NULL) {
-        return LEAT_ERR_NOMEM;
+        return leat_graph_shortage(graph);
     }
     if (bytes->len > 0) {
         memcpy(copy, bytes->data, bytes->len);
     }
     *ret = leat_graph_text(graph, copy);
-    return *ret != NULL ? LEAT_OK : LEAT_ERR_NOMEM;
+    return *ret != NULL ? LEAT_OK : leat_graph_shortage(graph);
 }
 
 static enum leat_status
@@ -328,7 +373,7 @@ copy_numbers(struct leat_graph *graph, const void *from, size_t count, size_t si
     }
     void *copy = leat_graph_alloc(graph, count, size);
     if (copy == NULL) {
-        return LEAT_ERR_NOMEM;
+        return leat_graph_shortage(graph);
     }
     if (count > 0) {
         memcpy(copy, from, count * size);
@@ -350,7 +395,7 @@ copy_strings(struct leat_graph *graph, const Onnx__AttributeProto *proto,
     }
     const char **strings = leat_graph_alloc(graph, proto->n_strings, sizeof(*strings));
     if (strings == NULL) {
-        return LEAT_ERR_NOMEM;
+        return leat_graph_shortage(graph);
     }
     for (size_t i = 0; i < proto->n_strings && status == LEAT_OK; i++) {
         status = copy_bytes(graph, &proto->strings[i], &strings[i]);
@@ -373,7 +418,7 @@ read_attribute(struct importer *importer, const struct leat_op *op, const Onnx__
 
     *ret = (struct leat_attribute){.name = leat_graph_text(graph, leat_onnx_text(proto->name))};
     if (ret->name == NULL) {
-        return LEAT_ERR_NOMEM;
+        return leat_graph_shortage(graph);
     }
     if (leat_onnx_text(proto->ref_attr_name)[0] != '\0' || !attribute_kind(proto, op, &ret->kind)) {
         return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "its type is not supported");
@@ -420,7 +465,7 @@ add_constant(struct importer *importer, const Onnx__NodeProto *proto, struct ent
     struct leat_graph *graph = importer->graph;
     const char *name = leat_graph_text(graph, output->name);
     if (name == NULL) {
-        return LEAT_ERR_NOMEM;
+        return leat_graph_shortage(graph);
     }
     if (proto->n_attribute != 1 || proto->n_input != 0 || proto->n_output != 1) {
         return LEAT_FAIL(LEAT_ERR_PROTO, "it needs exactly one attribute, one output and no input");
@@ -436,6 +481,12 @@ add_constant(struct importer *importer, const Onnx__NodeProto *proto, struct ent
             return LEAT_OK;
         }
         return leat_onnx_tensor(graph, importer->files, name, attribute->t, &output->value);
+    }
+    if (strcmp(kind, "sparse_value") == 0 && attribute->sparse_tensor != NULL) {
+        const Onnx__TensorProto *values = attribute->sparse_tensor->values;
+        return values != NULL && set_aside(output, values)
+                   ? LEAT_OK
+                   : leat_onnx_sparse(graph, name, attribute->sparse_tensor, &output->value);
     }
     const int64_t count[1] = {
         (int64_t)(strcmp(kind, "value_ints") == 0 ? attribute->n_ints : attribute->n_floats)};
@@ -467,7 +518,7 @@ read_attributes(struct importer *importer, const Onnx__NodeProto *proto, const s
     }
     *ret = leat_graph_alloc(importer->graph, proto->n_attribute, sizeof(**ret));
     if (*ret == NULL) {
-        return LEAT_ERR_NOMEM;
+        return leat_graph_shortage(importer->graph);
     }
     for (size_t a = 0; a < proto->n_attribute; a++) {
         const enum leat_status status =
@@ -513,7 +564,7 @@ resolve(struct importer *importer, const char *name, uint32_t *ret)
     }
     const char *copy = status == LEAT_OK ? leat_graph_text(importer->graph, name) : NULL;
     if (status == LEAT_OK) {
-        status = copy == NULL ? LEAT_ERR_NOMEM
+        status = copy == NULL ? leat_graph_shortage(importer->graph)
                               : leat_graph_add_value(importer->graph, copy, LEAT_DTYPE_F32, 0, NULL, ret);
     }
     if (status == LEAT_OK) {
@@ -553,7 +604,7 @@ resolve_names(struct importer *importer, const Onnx__NodeProto *proto)
         struct entry *entry = leat_onnx_find(importer, name);
         const char *copy = leat_graph_text(importer->graph, name);
         const enum leat_status status =
-            copy == NULL ? LEAT_ERR_NOMEM
+            copy == NULL ? leat_graph_shortage(importer->graph)
                          : leat_graph_add_value(importer->graph, copy, LEAT_DTYPE_F32, 0, NULL,
                                                 &entry->value);
         if (status != LEAT_OK) {
@@ -604,7 +655,7 @@ append_captures(struct importer *importer, const struct leat_attribute *attribut
     }
     longer = leat_graph_alloc(importer->graph, (size_t)*input_count + total, sizeof(*longer));
     if (longer == NULL) {
-        return LEAT_ERR_NOMEM;
+        return leat_graph_shortage(importer->graph);
     }
     memcpy(longer, *inputs, *input_count * sizeof(*longer));
     for (uint32_t a = 0; a < attribute_count; a++) {
@@ -650,12 +701,11 @@ static enum leat_status
 add_node(struct importer *importer, const Onnx__NodeProto *proto)
 {
     const char *output = proto->n_output > 0 ? leat_onnx_text(proto->output[0]) : "";
-    const char *given = leat_onnx_text(proto->name);
-    const char *name = leat_graph_text(importer->graph, given[0] != '\0' ? given : output);
+    const char *name = leat_graph_text(importer->graph, leat_onnx_node_name(proto));
     const struct leat_op *op;
 
     if (name == NULL) {
-        return LEAT_ERR_NOMEM;
+        return leat_graph_shortage(importer->graph);
     }
     const enum leat_status status = find_operator(importer, proto, name, &op);
     if (status != LEAT_OK) {
@@ -682,7 +732,7 @@ add_outputs(struct importer *importer)
     }
     uint32_t *outputs = leat_graph_alloc(importer->graph, count, sizeof(*outputs));
     if (outputs == NULL) {
-        return LEAT_ERR_NOMEM;
+        return leat_graph_shortage(importer->graph);
     }
     for (uint32_t o = 0; o < count; o++) {
         const char *name = leat_onnx_text(importer->proto->output[o]->name);
@@ -700,14 +750,8 @@ add_outputs(struct importer *importer)
 static enum leat_status
 import_graph(struct importer *importer)
 {
-    enum leat_status status = LEAT_OK;
+    enum leat_status status = leat_onnx_names_init(importer);
 
-    if (importer->proto->n_sparse_initializer > 0) {
-        status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "sparse initialisers are not supported");
-    }
-    if (status == LEAT_OK) {
-        status = leat_onnx_names_init(importer);
-    }
     if (status == LEAT_OK) {
         status = add_initialisers(importer);
     }
@@ -738,7 +782,7 @@ end_inner_graph(struct importer *inner, struct leat_attribute *ret)
     uint32_t *captured = leat_graph_alloc(outer, count, sizeof(*captured));
 
     if (inputs == NULL || captured == NULL) {
-        return LEAT_ERR_NOMEM;
+        return leat_graph_shortage(inputs == NULL ? graph : outer);
     }
     memcpy(inputs, graph->inputs, declared * sizeof(*inputs));
     for (uint32_t c = 0; c < count; c++) {

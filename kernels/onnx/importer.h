@@ -36,7 +36,7 @@ struct importer {
     struct leat_graph *graph;
     struct leat_onnx_files *files;
     const Onnx__GraphProto *proto;
-    struct entry *entries; /* initialisers, inputs, node outputs: in the file's order */
+    struct entry *entries; /* initialisers, sparse ones, inputs, node outputs: in the file's order */
     struct entry **sorted; /* by name, initialisers before inputs of the same name */
     uint32_t entry_count;
     uint32_t *order; /* node indices of the file, producers first */
@@ -52,6 +52,21 @@ static inline const char *
 leat_onnx_text(const char *text)
 {
     return text != NULL ? text : "";
+}
+
+/* As errors have it: what has no name is called like its first output. */
+static inline const char *
+leat_onnx_node_name(const Onnx__NodeProto *node)
+{
+    const char *name = leat_onnx_text(node->name);
+    return name[0] != '\0' || node->n_output == 0 ? name : leat_onnx_text(node->output[0]);
+}
+
+/* Those of its inputs, in order. */
+static inline struct entry *
+leat_onnx_input_entries(const struct importer *importer)
+{
+    return importer->entries + importer->proto->n_initializer + importer->proto->n_sparse_initializer;
 }
 
 /* Fills in entries and order. What it allocates goes with leat_onnx_names_fini(), in any case. */

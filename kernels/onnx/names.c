@@ -36,7 +36,7 @@ static enum leat_status
 count_definitions(struct importer *importer, size_t *ret_list)
 {
     const Onnx__GraphProto *proto = importer->proto;
-    uint64_t total = (uint64_t)proto->n_initializer + proto->n_input;
+    uint64_t total = (uint64_t)proto->n_initializer + proto->n_sparse_initializer + proto->n_input;
 
     if (proto->n_node > LEAT_GRAPH_NODES_MAX) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "%zu nodes, the limit is %u", proto->n_node,
@@ -46,8 +46,8 @@ count_definitions(struct importer *importer, size_t *ret_list)
     for (size_t n = 0; n < proto->n_node; n++) {
         const Onnx__NodeProto *node = proto->node[n];
         if (node->n_input > LEAT_NODE_ARITY_MAX || node->n_output > LEAT_NODE_ARITY_MAX) {
-            return LEAT_FAIL(LEAT_ERR_LIMIT, "node '%.64s' has more than %u inputs or outputs",
-                             leat_onnx_text(node->name), LEAT_NODE_ARITY_MAX);
+            return LEAT_FAIL(LEAT_ERR_LIMIT, "node '%.64s' (operator %.64s) has more than %u inputs or outputs",
+                             leat_onnx_node_name(node), leat_onnx_text(node->op_type), LEAT_NODE_ARITY_MAX);
         }
         total += node->n_output;
         *ret_list =
@@ -100,6 +100,10 @@ collect_names(struct importer *importer)
     for (size_t i = 0; i < proto->n_initializer; i++) {
         define(importer, proto->initializer[i]->name, SOURCE_INITIALISER, 0);
     }
+    for (size_t i = 0; i < proto->n_sparse_initializer; i++) {
+        const Onnx__TensorProto *values = proto->sparse_initializer[i]->values;
+        define(importer, values != NULL ? values->name : NULL, SOURCE_INITIALISER, 0);
+    }
     for (size_t i = 0; i < proto->n_input; i++) {
         define(importer, proto->input[i]->name, SOURCE_INPUT, 0);
     }
@@ -119,10 +123,14 @@ collect_names(struct importer *importer)
     for (uint32_t i = 1; i < importer->entry_count; i++) {
         const struct entry *a = importer->sorted[i - 1], *b = importer->sorted[i];
         /* An initialiser may also be listed as an input: it is then the input's default. */
-        if (strcmp(a->name, b->name) == 0 &&
-            !(a->source == SOURCE_INITIALISER && b->source == SOURCE_INPUT)) {
+        if (strcmp(a->name, b->name) != 0 || (a->source == SOURCE_INITIALISER && b->source == SOURCE_INPUT)) {
+            continue;
+        }
+        if (b->source != SOURCE_NODE) {
             return LEAT_FAIL(LEAT_ERR_PROTO, "value '%.64s' is defined twice", a->name);
         }
+        return LEAT_FAIL(LEAT_ERR_PROTO, "node '%.64s' (operator %.64s): value '%.64s' is defined twice",
+                         leat_onnx_node_name(proto->node[b->node]), leat_onnx_text(proto->node[b->node]->op_type), b->name);
     }
     return LEAT_OK;
 }
@@ -157,7 +165,7 @@ add_read(struct sorter *sorter, uint32_t n, const char *name, bool inside)
     if (name[0] != '\0' && entry == NULL && !inside && !is_defined_around(sorter->importer, name)) {
         const Onnx__NodeProto *node = sorter->importer->proto->node[n];
         return LEAT_FAIL(LEAT_ERR_PROTO, "node '%.64s' (operator %.64s) reads '%.64s', which nothing defines",
-                         leat_onnx_text(node->name), leat_onnx_text(node->op_type), name);
+                         leat_onnx_node_name(node), leat_onnx_text(node->op_type), name);
     }
     if (entry == NULL || entry->source != SOURCE_NODE || (inside && entry->node == n)) {
         return LEAT_OK;
@@ -240,7 +248,7 @@ place_nodes(struct sorter *sorter, uint32_t count)
         n++;
     }
     return LEAT_FAIL(LEAT_ERR_PROTO, "node '%.64s' (operator %.64s) is part of or behind a cycle",
-                     leat_onnx_text(sorter->importer->proto->node[n]->name),
+                     leat_onnx_node_name(sorter->importer->proto->node[n]),
                      leat_onnx_text(sorter->importer->proto->node[n]->op_type));
 }
 

@@ -63,6 +63,32 @@ LEAT_MUST_CHECK enum leat_status leat_onnx_tensor(struct leat_graph *graph, stru
                                                   const char *name, const Onnx__TensorProto *tensor,
                                                   uint32_t *ret_index);
 
+/* The product of dims, which may be anything, as a tensor of that type can have it. `name` is for error texts, as below. */
+LEAT_MUST_CHECK enum leat_status leat_onnx_shape(const char *name, size_t rank, const int64_t *dims, uint32_t dtype,
+                                                 uint64_t *ret_elements);
+
+/* Its data are not in the message: in another file, or in several parts. */
+bool leat_onnx_is_elsewhere(const Onnx__TensorProto *tensor);
+
+/* Where a tensor that has its data itself has them: raw, or in the field of its type. */
+struct leat_onnx_elements {
+    const Onnx__TensorProto *tensor;
+    uint32_t dtype;
+    size_t count;
+    bool is_raw;
+    const unsigned char *raw;
+    size_t raw_bytes;
+};
+/* LEAT_ERR_PROTO unless there are exactly `count` of them. */
+LEAT_MUST_CHECK enum leat_status leat_onnx_find_elements(const char *name, const Onnx__TensorProto *tensor, uint32_t dtype,
+                                                         uint64_t count, struct leat_onnx_elements *ret);
+/* `to` has room for them, densely packed. */
+void leat_onnx_copy_elements(const struct leat_onnx_elements *elements, void *to);
+
+/* A SparseTensorProto as a constant with all its elements; `name` is in the arena. */
+LEAT_MUST_CHECK enum leat_status leat_onnx_sparse(struct leat_graph *graph, const char *name,
+                                                  const Onnx__SparseTensorProto *sparse, uint32_t *ret_index);
+
 /* Where a tensor whose data lie elsewhere has them, in the message. */
 struct leat_onnx_place {
     const char *location;

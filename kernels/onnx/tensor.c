@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* TensorProto: where its elements lie, and that there are exactly as many as its shape says. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/align.h"
 #include "kernels/onnx/onnx.h"
@@ -17,19 +18,22 @@ is_external(const Onnx__TensorProto *tensor)
            tensor->n_external_data > 0;
 }
 
-/* The shape, with the product of its dims checked. */
-static enum leat_status
-read_shape(const char *name, const Onnx__TensorProto *tensor, uint32_t dtype,
-           uint64_t *ret_elements)
+bool
+leat_onnx_is_elsewhere(const Onnx__TensorProto *tensor)
+{
+    return is_external(tensor) || tensor->segment != NULL;
+}
+
+enum leat_status
+leat_onnx_shape(const char *name, size_t rank, const int64_t *dims, uint32_t dtype, uint64_t *ret_elements)
 {
     uint64_t elements = 1, bound = leat_dtype_bytes(dtype);
 
-    if (tensor->n_dims > LEAT_RANK_MAX) {
-        return LEAT_FAIL(LEAT_ERR_LIMIT, "tensor '%.64s' has rank %zu, the limit is %d", name,
-                         tensor->n_dims, LEAT_RANK_MAX);
+    if (rank > LEAT_RANK_MAX) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "tensor '%.64s' has rank %zu, the limit is %d", name, rank, LEAT_RANK_MAX);
     }
-    for (size_t d = 0; d < tensor->n_dims; d++) {
-        const int64_t dim = tensor->dims[d];
+    for (size_t d = 0; d < rank; d++) {
+        const int64_t dim = dims[d];
         if (dim < 0 || dim > LEAT_DIM_MAX ||
             (dim > 0 &&
              (!leat_mul_u64(bound, (uint64_t)dim, &bound) || bound > LEAT_VALUE_BYTES_MAX))) {
@@ -115,13 +119,46 @@ leat_onnx_type_text(int64_t type, char *room)
     return room;
 }
 
+/* Compare before allocating: a few bytes of file must not ask for gigabytes. */
+enum leat_status
+leat_onnx_find_elements(const char *name, const Onnx__TensorProto *tensor, uint32_t dtype, uint64_t count,
+                        struct leat_onnx_elements *ret)
+{
+    const size_t size = leat_dtype_bytes(dtype), typed = typed_count(tensor, dtype);
+    ProtobufCBinaryData bytes;
+    const bool has_raw = leat_onnx_raw(tensor, &bytes), raw = has_raw && (bytes.len > 0 || typed == 0);
+
+    if (raw ? bytes.len != count * size || typed > 0 : typed != count) {
+        return LEAT_FAIL(LEAT_ERR_PROTO, "tensor '%.64s' has %zu %s, its shape needs %llu elements of %zu bytes", name,
+                         raw ? bytes.len : typed, raw ? "raw bytes" : "elements", (unsigned long long)count, size);
+    }
+    *ret = (struct leat_onnx_elements){.tensor = tensor,
+                                       .dtype = dtype,
+                                       .count = (size_t)count,
+                                       .is_raw = raw,
+                                       .raw = raw ? bytes.data : NULL,
+                                       .raw_bytes = raw ? bytes.len : 0};
+    return LEAT_OK;
+}
+
+void
+leat_onnx_copy_elements(const struct leat_onnx_elements *elements, void *to)
+{
+    if (!elements->is_raw) {
+        copy_typed(elements->tensor, elements->dtype, elements->count, to);
+    } else if (elements->raw_bytes > 0) {
+        memcpy(to, elements->raw, elements->raw_bytes);
+    }
+}
+
 enum leat_status
 leat_onnx_tensor(struct leat_graph *graph, struct leat_onnx_files *files, const char *name,
                  const Onnx__TensorProto *tensor, uint32_t *ret_index)
 {
     const uint32_t dtype =
         tensor->has_data_type ? leat_dtype_from_onnx(tensor->data_type) : LEAT_DTYPE_NONE;
-    uint64_t elements = 0;
+    struct leat_onnx_elements elements;
+    uint64_t count = 0;
     uint32_t index = 0;
     void *data = NULL;
     char type[32];
@@ -133,7 +170,7 @@ leat_onnx_tensor(struct leat_graph *graph, struct leat_onnx_files *files, const 
     if (tensor->segment != NULL) {
         return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "tensor '%.64s' is split into segments", name);
     }
-    enum leat_status status = read_shape(name, tensor, dtype, &elements);
+    enum leat_status status = leat_onnx_shape(name, tensor->n_dims, tensor->dims, dtype, &count);
     if (status != LEAT_OK) {
         return status;
     }
@@ -141,25 +178,19 @@ leat_onnx_tensor(struct leat_graph *graph, struct leat_onnx_files *files, const 
         status = leat_graph_add_value(graph, name, dtype, (uint32_t)tensor->n_dims, tensor->dims, ret_index);
         return status == LEAT_OK ? leat_onnx_external(graph, files, tensor, *ret_index) : status;
     }
-    /* Compare before allocating: a few bytes of file must not ask for gigabytes. */
-    const size_t size = leat_dtype_bytes(dtype), typed = typed_count(tensor, dtype);
-    ProtobufCBinaryData bytes;
-    const bool has_raw = leat_onnx_raw(tensor, &bytes), raw = has_raw && (bytes.len > 0 || typed == 0);
-    if (raw ? bytes.len != elements * size || typed > 0 : typed != elements) {
-        return LEAT_FAIL(LEAT_ERR_PROTO,
-                         "tensor '%.64s' has %zu %s, its shape needs %llu elements of %zu bytes",
-                         name, raw ? bytes.len : typed, raw ? "raw bytes" : "elements",
-                         (unsigned long long)elements, size);
+    status = leat_onnx_find_elements(name, tensor, dtype, count, &elements);
+    if (status != LEAT_OK) {
+        return status;
     }
-    status =
-        leat_graph_add_value(graph, name, dtype, (uint32_t)tensor->n_dims, tensor->dims, &index);
+    status = leat_graph_add_value(graph, name, dtype, (uint32_t)tensor->n_dims, tensor->dims, &index);
     /* A short tensor may lie in a message that was copied. */
-    const bool mapped = raw && files != NULL && files->source->mapping != NULL && bytes.len >= LEAT_ONNX_IN_PLACE_MIN;
-    if (status == LEAT_OK && mapped && dtype == LEAT_DTYPE_F32 && bytes.len >= files->in_place_min) {
+    const bool mapped =
+        elements.is_raw && files != NULL && files->source->mapping != NULL && elements.raw_bytes >= LEAT_ONNX_IN_PLACE_MIN;
+    if (status == LEAT_OK && mapped && dtype == LEAT_DTYPE_F32 && elements.raw_bytes >= files->in_place_min) {
         leat_graph_map_constant(graph, index, files->source->mapping,
-                                (size_t)(bytes.data - (const unsigned char *)files->source->bytes));
-    } else if (status == LEAT_OK && raw) {
-        status = leat_graph_copy_constant(graph, index, bytes.data, mapped);
+                                (size_t)(elements.raw - (const unsigned char *)files->source->bytes));
+    } else if (status == LEAT_OK && elements.is_raw) {
+        status = leat_graph_copy_constant(graph, index, elements.raw, mapped);
     } else if (status == LEAT_OK) {
         status = leat_graph_make_constant(graph, index, &data);
     }
@@ -167,7 +198,7 @@ leat_onnx_tensor(struct leat_graph *graph, struct leat_onnx_files *files, const 
         return status;
     }
     if (data != NULL) {
-        copy_typed(tensor, dtype, (size_t)elements, data);
+        leat_onnx_copy_elements(&elements, data);
     }
     *ret_index = index;
     return LEAT_OK;

@@ -71,7 +71,7 @@ leat_pass_set_input(struct leat_graph *graph, struct leat_node *node, uint32_t i
     if (i >= node->input_count) {
         uint32_t *longer = leat_graph_alloc(graph, (size_t)i + 1, sizeof(*longer));
         if (longer == NULL) {
-            return LEAT_ERR_NOMEM;
+            return leat_graph_shortage(graph);
         }
         for (uint32_t k = 0; k <= i; k++) {
             longer[k] = k < node->input_count ? node->inputs[k] : LEAT_VALUE_NONE;
@@ -155,7 +155,7 @@ leat_pass_replace(struct leat_graph *graph, struct leat_pass_index *index, struc
 
     LEAT_ASSERT(op != NULL && old.output_count == 1);
     if (new_inputs == NULL || new_attributes == NULL) {
-        return LEAT_ERR_NOMEM;
+        return leat_graph_shortage(graph);
     }
     for (uint32_t i = 0; i < input_count; i++) {
         new_inputs[i] = inputs[i];

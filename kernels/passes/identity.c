@@ -156,7 +156,7 @@ merge_transposes(struct leat_graph *graph, struct leat_pass_index *index, struct
     const uint32_t rank = leat_node_input(graph, node, 0)->rank, x = first->inputs[0];
     int64_t *perm = leat_graph_alloc(graph, rank, sizeof(*perm));
     if (perm == NULL) {
-        return LEAT_ERR_NOMEM;
+        return leat_graph_shortage(graph);
     }
     leat_transpose_perm(first, rank, inner);
     leat_transpose_perm(node, rank, outer);

@@ -418,7 +418,7 @@ test_refused(void)
 
     build_fibonacci(&b, &body, NULL);
     body.nodes[2]->input[1] = (char *)(uintptr_t) "nowhere";
-    expect_refused(&b, &body, LEAT_ERR_PROTO, "node '' (operator Add) reads 'nowhere', which nothing defines");
+    expect_refused(&b, &body, LEAT_ERR_PROTO, "node 'next' (operator Add) reads 'nowhere', which nothing defines");
 
     build_fibonacci(&b, &body, NULL);
     body.graph.n_output = 2;

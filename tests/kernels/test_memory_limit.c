@@ -310,7 +310,7 @@ test_structure(void)
     EXPECT(import_structure(HOLLOW, 0, 0, &graph) == LEAT_OK);
     leat_graph_destroy(graph);
     graph = NULL;
-    EXPECT(import_structure(HOLLOW, 0, 8 << 20, &graph) == LEAT_ERR_NOMEM && graph == NULL);
+    EXPECT(import_structure(HOLLOW, 0, 8 << 20, &graph) == LEAT_ERR_LIMIT && graph == NULL);
     EXPECT(strstr(leat_error_text(), "more than the model's limit, 8388608") != NULL);
     EXPECT(import_structure(HOLLOW, 0, UINT64_C(256) << 20, &graph) == LEAT_OK);
     leat_graph_destroy(graph);
@@ -328,7 +328,7 @@ test_structure(void)
     }
     leat_graph_limit_memory(graph, NAME_BYTES * (NAMES / 2));
     struct leat_graph *copy = NULL;
-    EXPECT(leat_graph_copy(graph, &copy) == LEAT_ERR_NOMEM && copy == NULL);
+    EXPECT(leat_graph_copy(graph, &copy) == LEAT_ERR_LIMIT && copy == NULL);
     leat_graph_destroy(graph);
 }
 

@@ -295,6 +295,206 @@ test_tensors(void)
     expect_refused(&builder, LEAT_ERR_LIMIT, "tensor 'nine' has rank 9, the limit is 8");
 }
 
+/* w is [4][3]: 7 at 1, 8 at 5, 9 at 11. */
+struct sparse {
+    Onnx__SparseTensorProto proto;
+    int64_t dims[2], numbers[3], pairs[6];
+    float values[3];
+};
+
+/* Lists of elements in fields of their types, or as raw data. */
+static void
+add_sparse(struct builder *builder, struct sparse *sparse, bool pairs, bool raw)
+{
+    static Onnx__SparseTensorProto *list[1];
+    Onnx__TensorProto *values = builder_tensor(builder, "w", 1, raw ? sparse->values : NULL, DIMS(3));
+    Onnx__TensorProto *indices = pairs ? builder_tensor(builder, "", 7, raw ? sparse->pairs : NULL, DIMS(3, 2))
+                                       : builder_tensor(builder, "", 7, raw ? sparse->numbers : NULL, DIMS(3));
+    if (!raw) {
+        values->has_raw_data = indices->has_raw_data = 0;
+        values->n_float_data = 3;
+        values->float_data = sparse->values;
+        indices->n_int64_data = pairs ? 6 : 3;
+        indices->int64_data = pairs ? sparse->pairs : sparse->numbers;
+    }
+    sparse->proto = (Onnx__SparseTensorProto)ONNX__SPARSE_TENSOR_PROTO__INIT;
+    sparse->proto.values = values;
+    sparse->proto.indices = indices;
+    sparse->proto.n_dims = 2;
+    sparse->proto.dims = sparse->dims;
+    list[0] = &sparse->proto;
+    builder->graph.n_sparse_initializer = 1;
+    builder->graph.sparse_initializer = list;
+}
+
+static void
+start_sparse(struct builder *builder, struct sparse *sparse, bool pairs, bool raw)
+{
+    *sparse = (struct sparse){
+        .dims = {4, 3}, .numbers = {1, 5, 11}, .pairs = {0, 1, 1, 2, 3, 2}, .values = {7, 8, 9}};
+    builder_init(builder, 13);
+    (void)builder_input(builder, "x", 1, DIMS(-1, 4));
+    add_sparse(builder, sparse, pairs, raw);
+    builder_node(builder, "MatMul", "x w", "y")->name = strcpy(builder_alloc(builder, 8), "dense");
+    builder_output(builder, "y");
+}
+
+static void
+expect_spread(struct builder *builder)
+{
+    static const float wanted[12] = {0, 7, 0, 0, 0, 8, 0, 0, 0, 0, 0, 9};
+    struct leat_graph *graph = NULL;
+
+    EXPECT(builder_import(builder, &graph) == LEAT_OK && leat_graph_check(graph) == LEAT_OK);
+    const struct leat_value *w = leat_node_input(graph, &graph->nodes[0], 1);
+    EXPECT(strcmp(w->name, "w") == 0 && w->dtype == LEAT_DTYPE_F32 && w->rank == 2 && w->dims[0] == 4 && w->dims[1] == 3);
+    EXPECT(w->data_bytes == sizeof(wanted) && memcmp(w->data, wanted, sizeof(wanted)) == 0);
+    leat_graph_destroy(graph);
+    builder_fini(builder);
+}
+
+static void
+expect_sparse_limit(struct builder *builder, uint64_t memory_bytes_max, const char *text)
+{
+    struct leat_onnx_source source = {.folder_fd = -1, .memory_bytes_max = memory_bytes_max};
+    struct leat_graph *graph = NULL;
+
+    source.bytes = builder_pack(builder, &source.byte_count);
+    EXPECT(leat_onnx_import_from(&source, &graph) == LEAT_ERR_LIMIT && graph == NULL);
+    EXPECT(strstr(leat_error_text(), text) != NULL);
+    builder_fini(builder);
+}
+
+/* Initialisers and constants of which the file has only what is not 0. */
+static void
+test_sparse(void)
+{
+    struct sparse sparse;
+    struct builder builder;
+
+    for (int form = 0; form < 4; form++) {
+        start_sparse(&builder, &sparse, (form & 1) != 0, (form & 2) != 0);
+        expect_spread(&builder);
+
+        start_sparse(&builder, &sparse, (form & 1) != 0, (form & 2) != 0);
+        builder.graph.n_sparse_initializer = 0;
+        builder.graph.n_node = 0;
+        Onnx__NodeProto *node = builder_node(&builder, "Constant", "", "w");
+        Onnx__AttributeProto *attribute = builder_float(&builder, node, "sparse_value", 0);
+        attribute->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__SPARSE_TENSOR;
+        attribute->sparse_tensor = &sparse.proto;
+        (void)builder_node(&builder, "MatMul", "x w", "y");
+        expect_spread(&builder);
+    }
+    start_sparse(&builder, &sparse, false, true);
+    builder.graph.sparse_initializer[0]->values->n_dims = 0;
+    expect_refused(&builder, LEAT_ERR_PROTO,
+                   "node 'dense' (operator MatMul) reads 'w': sparse tensor 'w'");
+
+    start_sparse(&builder, &sparse, false, false);
+    sparse.proto.indices = NULL;
+    expect_refused(&builder, LEAT_ERR_PROTO, "sparse tensor 'w' has no list of indices");
+
+    start_sparse(&builder, &sparse, false, false);
+    sparse.proto.values = NULL;
+    expect_refused(&builder, LEAT_ERR_PROTO, "has no name");
+
+    start_sparse(&builder, &sparse, true, false);
+    sparse.proto.n_dims = 1;
+    expect_refused(&builder, LEAT_ERR_PROTO, "one for each of 1 dimensions");
+
+    start_sparse(&builder, &sparse, false, false);
+    sparse.proto.indices->n_int64_data = 2;
+    expect_refused(&builder, LEAT_ERR_PROTO, "tensor 'w' has 2 elements, its shape needs 3");
+
+    start_sparse(&builder, &sparse, false, false);
+    sparse.numbers[2] = 12;
+    expect_refused(&builder, LEAT_ERR_PROTO, "sparse tensor 'w': index 2 is out of range, or not behind the one before");
+
+    start_sparse(&builder, &sparse, false, false);
+    sparse.numbers[0] = -1;
+    expect_refused(&builder, LEAT_ERR_PROTO, "index 0 is out of range");
+
+    start_sparse(&builder, &sparse, false, false);
+    sparse.numbers[1] = 1;
+    expect_refused(&builder, LEAT_ERR_PROTO, "index 1 is out of range, or not behind");
+
+    start_sparse(&builder, &sparse, true, false);
+    sparse.pairs[1] = 3; /* would be element 3 */
+    expect_refused(&builder, LEAT_ERR_PROTO, "index 0 is out of range");
+
+    start_sparse(&builder, &sparse, false, false);
+    sparse.proto.values->data_type = ONNX__TENSOR_PROTO__DATA_TYPE__COMPLEX64;
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED,
+                   "node 'dense' (operator MatMul): 'w' is a constant of the ONNX type COMPLEX64");
+
+    start_sparse(&builder, &sparse, false, false);
+    sparse.proto.values->has_data_location = 1;
+    sparse.proto.values->data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "the values of sparse tensor 'w' lie in another file");
+
+    start_sparse(&builder, &sparse, false, false);
+    sparse.dims[1] = 1 << 24; /* 256 MiB, of a hundred bytes of file */
+    expect_sparse_limit(&builder, 0, "sparse tensor 'w' would take 268435456 bytes, many times what the file has");
+
+    start_sparse(&builder, &sparse, false, false);
+    sparse.dims[1] = 1 << 24;
+    expect_sparse_limit(&builder, 1 << 20, "the model's constants take 268435456 bytes, its limit is 1048576");
+}
+
+/* What is wrong with a tensor is said with the node that reads it, whichever graph that is in. */
+static void
+test_readers(void)
+{
+    struct builder builder, inner;
+    Onnx__NodeProto *node;
+
+    (void)good_model(&builder);
+    builder.initialisers[0]->raw_data.len -= 4;
+    expect_refused(&builder, LEAT_ERR_PROTO,
+                   "node 'conv3' (operator Conv) reads 'w': tensor 'w' has 428");
+
+    (void)good_model(&builder);
+    (void)builder_constant(&builder, "nine", 1, NULL, DIMS(1, 1, 1, 1, 1, 1, 1, 1, 1));
+    (void)builder_node(&builder, "Relu", "nine", "z");
+    expect_refused(&builder, LEAT_ERR_LIMIT,
+                   "node 'z' (operator Relu) reads 'nine': tensor 'nine' has rank 9");
+
+    for (int inside = 0; inside < 2; inside++) { /* a graph inside reads a tensor of the one around, or one of its own */
+        (void)good_model(&builder);
+        (void)builder_input(&builder, "b", ONNX__TENSOR_PROTO__DATA_TYPE__BOOL, DIMS(1));
+        builder_init(&inner, 13);
+        (void)builder_constant(inside ? &inner : &builder, "nine", 1, NULL, DIMS(1, 1, 1, 1, 1, 1, 1, 1, 1));
+        (void)builder_node(&inner, "Relu", "nine", "z");
+        builder_output(&inner, "z");
+        node = builder_node(&builder, "If", "b", "either");
+        builder_graph(&builder, node, "then_branch", &inner);
+        builder_graph(&builder, node, "else_branch", &inner);
+        expect_refused(&builder, LEAT_ERR_LIMIT,
+                       inside ? "node 'either' (operator If): attribute 'then_branch': node 'z' (operator Relu) reads "
+                                "'nine': tensor 'nine' has rank 9"
+                              : "node 'either' (operator If) reads 'nine': tensor 'nine' has rank 9");
+        builder_fini(&inner);
+    }
+
+    (void)good_model(&builder);
+    node = builder_node(&builder, "ConstantOfShape", "c", "z");
+    Onnx__AttributeProto *attribute = builder_float(&builder, node, "value", 0);
+    attribute->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR;
+    attribute->t = builder_tensor(&builder, "v", 1, NULL, DIMS(1));
+    attribute->t->raw_data.len = 3;
+    expect_refused(&builder, LEAT_ERR_PROTO,
+                   "node 'z' (operator ConstantOfShape): attribute 'value': tensor 'value' has 3 raw bytes");
+
+    (void)good_model(&builder);
+    builder.initialisers[0]->data_type = 8;
+    builder_output(&builder, "w");
+    builder.graph.n_node = 0;
+    builder.graph.output[0] = builder.graph.output[1];
+    builder.graph.n_output = 1;
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "'w' is a constant of the ONNX type STRING");
+}
+
 static void
 test_inputs(void)
 {
@@ -546,6 +746,8 @@ main(void)
     test_arity();
     test_attributes();
     test_tensors();
+    test_sparse();
+    test_readers();
     test_inputs();
     test_shapes_that_do_not_fit();
     test_unsorted_nodes();
