@@ -18,6 +18,17 @@ struct leat_inspection {
     size_t live_bytes;
 };
 
+static enum leat_status
+check_memory(const struct leat_inspection *inspection, uint64_t most)
+{
+    const uint64_t weights = leat_backend_cpu.model_bytes(inspection->model), run = inspection->program->scratch_bytes;
+
+    return weights <= most && run <= most - weights
+               ? LEAT_OK
+               : LEAT_FAIL(LEAT_ERR_LIMIT, "its weights take %llu bytes and a run %llu; the model's limit is %llu",
+                           (unsigned long long)weights, (unsigned long long)run, (unsigned long long)most);
+}
+
 enum leat_status
 leat_inspection_create(const struct leat_graph *graph, enum leat_precision precision, uint32_t items, uint32_t threads,
                        struct leat_inspection **ret_inspection)
@@ -41,6 +52,9 @@ leat_inspection_create(const struct leat_graph *graph, enum leat_precision preci
     enum leat_status status = leat_backend_cpu.model_load(&source, &inspection->model);
     if (status == LEAT_OK) {
         status = cpu_program_build(inspection->model, cpu_model_graph(inspection->model), items, threads, &inspection->program);
+    }
+    if (status == LEAT_OK) {
+        status = check_memory(inspection, leat_graph_memory_max(graph));
     }
     if (status == LEAT_OK) {
         status = cpu_live_bytes(inspection->program->buffers, inspection->program->buffer_count, &inspection->live_bytes);

@@ -23,7 +23,8 @@ struct leat_inspection_step {
 
 /*
  * Of a graph without free dimensions but the batch, before or after passes, for so many items and threads, in a precision that the
- * backend has. LEAT_ERR_LIMIT where it has more than LEAT_TENSORS_MAX inputs and outputs.
+ * backend has. LEAT_ERR_LIMIT where it has more than LEAT_TENSORS_MAX inputs and outputs, or takes more than the graph may, with
+ * its weights and what a run needs.
  */
 LEAT_MUST_CHECK enum leat_status leat_inspection_create(const struct leat_graph *graph, enum leat_precision precision,
                                                         uint32_t items, uint32_t threads,

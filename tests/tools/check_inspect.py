@@ -130,6 +130,14 @@ def check_files():
     run("model", "inspect", "./none.onnx", code=1, says="none.onnx")
     run("model", "inspect", "/dev/null", code=1, says="no regular file")
     run("model", "inspect", code=2, says="one file or name")
+    least = 2 * seen["before"]["bound_bytes"] + seen["before"]["model_bytes"]
+    for memory in (1, 1000, seen["before"]["model_bytes"], seen["before"]["model_bytes"] + 1):
+        run("model", "inspect", lenet, "--runs", "1", "--memory", str(memory), code=3, says="limit")
+    check_model(lenet, "--memory", f"{least + (16 << 20)}B")
+    check_model(lenet, "--memory", "64MiB")
+    for wrong in ("0", "much"):
+        run("model", "inspect", lenet, "--memory", wrong, code=2, says="--memory")
+    run("model", "list", "--memory", "1GiB", code=2, says="--memory")
     run("model", "inspect", "nobody", "--socket", "none.sock", code=1, says="no daemon")
     with open("text.onnx", "w") as file:
         file.write("no model")
@@ -144,7 +152,8 @@ def check_files():
 def check_daemon(lenet, seen, shorter):
     os.environ["LEAT_SOCKET"] = os.path.abspath("leat.sock")
     with open("leat.yaml", "w") as file:
-        file.write(f"models: [{{name: configured, path: {os.path.abspath(lenet)}}}]\nworkers: [{{count: 1}}]\n")
+        file.write(f"models: [{{name: configured, path: {os.path.abspath(lenet)}}}]\nworkers: [{{count: 1}}]\n"
+                   "limits: {model_memory: 16MiB}\n")
     daemon = subprocess.Popen([leatd, "--config", "leat.yaml", "--socket", os.environ["LEAT_SOCKET"], "--state-dir", "state"],
                               stderr=subprocess.DEVNULL)
     try:
@@ -156,6 +165,9 @@ def check_daemon(lenet, seen, shorter):
         for when in ("before", "after"):
             shown = [[(node["name"], node["op"], node["flop"]) for node in one[when]["nodes"]] for one in (kept, seen)]
             assert shown[0] == shown[1], shown
+        large = ("model", "inspect", "kept", "--items", "4096", "--runs", "1")
+        run(*large, code=3, says="limit")
+        run(*large, "--memory", "4GiB")
         assert check_model("text")["after"]["flop"] == shorter
         assert check_model("text", "--dim", "sequence=16")["after"]["flop"] > shorter
         run("model", "inspect", "configured", code=3, says="where the configuration says")

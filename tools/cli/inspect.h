@@ -11,6 +11,7 @@
 #include "kernels/graph.h"
 
 enum { INSPECT_CORES_MAX = 64, INSPECT_RUNS_MAX = 101 };
+#define INSPECT_MEMORY_BYTES (UINT64_C(32) << 30) /* what limits.model_memory is where nothing is said */
 
 /* What the command line says of it. */
 struct inspect_flags {
@@ -20,6 +21,7 @@ struct inspect_flags {
     uint64_t items, runs; /* runs is 0: not said */
     uint32_t cores;
     const json_t *dims; /* values of free dimensions by their names; {}: not said */
+    uint64_t memory; /* bytes that the model may take; 0: not said */
 };
 
 /* FILE.onnx or NAME; an exit code. */
@@ -39,6 +41,7 @@ struct inspect_order {
     struct leat_dim_value dims[LEAT_GRAPH_SYMBOLS_MAX]; /* of free dimensions */
     const char *batch; /* which of them counts items; NULL: the first of each input */
     uint32_t dim_count;
+    uint64_t memory_bytes_max; /* of each of its two graphs, as leat_onnx_source */
 };
 
 struct inspected_node {

@@ -138,6 +138,17 @@ read_dims(const struct inspect_flags *flags, const struct found *found, struct i
     return true;
 }
 
+/* What the command line says, else the daemon, whose limit may be none. */
+static uint64_t
+memory_of(const struct inspect_flags *flags, const struct found *found)
+{
+    const json_t *memory = json_object_get(found->reply, "memory");
+
+    return flags->memory > 0       ? flags->memory
+           : memory != NULL        ? (uint64_t)json_integer_value(memory)
+                                   : INSPECT_MEMORY_BYTES;
+}
+
 static int
 show(const struct inspect_order *order, const struct inspect_flags *flags)
 {
@@ -211,6 +222,7 @@ model_inspect(int argc, char **argv, const struct inspect_flags *flags)
         order.file_count = found.file_count;
         order.precision = flags->precision != NULL ? precision : found.precision;
         order.ranges = json_object_get(found.reply, "ranges");
+        order.memory_bytes_max = memory_of(flags, &found);
         if (order.precision == LEAT_PRECISION_INT8 && order.ranges == NULL) {
             exit_code = report_status("model", argv[0],
                                       LEAT_FAIL(LEAT_ERR_INVALID, "int8 is for a model that the daemon has calibrated"));
