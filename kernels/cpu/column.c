@@ -159,7 +159,7 @@ cpu_lower_column(struct cpu_builder *b, const struct cpu_product *product)
     struct cpu_arg args[ARGS] = {[BIAS] = {0, product->bias}};
     struct cpu_step *step;
 
-    if (product->columns != 1 || cpu_model_type(b->model) != dnnl_f32 || !__builtin_cpu_supports("avx512f")) {
+    if (product->columns != 1 || !__builtin_cpu_supports("avx512f")) {
         return LEAT_AGAIN;
     }
     enum leat_status status = cpu_plain(b, node->inputs[0], &args[X].tensor);

@@ -693,7 +693,7 @@ cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product)
     struct cpu_step *step;
     uint32_t plain, output;
 
-    if (cpu_model_type(b->model) != dnnl_f32 || !cpu_winograd_runs_here() || product->columns == 1 ||
+    if (!cpu_winograd_runs_here() || product->columns == 1 ||
         cpu_direct_weights_bytes(&parameters) <= POINT_WEIGHTS_BYTES ||
         (product->columns != wide && (parameters.add || product->columns < WIDENED_LEAST)) ||
         (node->fused_activation > LEAT_ACTIVATION_CLIP && !cpu_activation_runs_here(node->fused_activation))) {

@@ -10,6 +10,8 @@
 #include "kernels/cpu/program.h"
 #include "kernels/op.h"
 
+enum { NARROWED_LEAST = 1 << 16 }; /* weights */
+
 /* [rows][columns] over memory with these strides. */
 static dnnl_memory_desc_t
 matrix_md(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride)
@@ -86,6 +88,16 @@ cpu_lower_qlinear_matmul(struct cpu_builder *b)
                                                       .result_as = views.result});
 }
 
+/* Of a product in floats: beside numbers of 8 bits those of bf16 are exact, and many weights take half the time. */
+static dnnl_data_type_t
+float_type(const struct cpu_builder *b, const struct cpu_product *p)
+{
+    const uint32_t bf16 = dnnl_cpu_isa_avx512_core_bf16;
+    const bool narrow = cpu_model_is_quantised(b->model) && p->inner * p->columns >= NARROWED_LEAST;
+
+    return narrow && (dnnl_get_effective_cpu_isa() & bf16) == bf16 ? dnnl_bf16 : cpu_model_type(b->model);
+}
+
 /* Constant weights: x is read plain as [rows][inner], y made plain. */
 static enum leat_status
 add_inner_product(struct cpu_builder *b, const struct cpu_product *p)
@@ -93,7 +105,7 @@ add_inner_product(struct cpu_builder *b, const struct cpu_product *p)
     const struct leat_node *node = b->node;
     const dnnl_memory_desc_t x = matrix_md(p->rows, p->inner, p->inner, 1);
     const dnnl_memory_desc_t dst = matrix_md(p->rows, p->columns, p->columns, 1);
-    const dnnl_data_type_t type = cpu_model_type(b->model);
+    const dnnl_data_type_t type = float_type(b, p);
     const int64_t w_dims[2] = {p->columns, p->inner};
     const dnnl_memory_desc_t seen_as = p->transposed ? matrix_md(p->columns, p->inner, p->inner, 1)
                                                      : matrix_md(p->columns, p->inner, 1, p->columns);
@@ -106,10 +118,10 @@ add_inner_product(struct cpu_builder *b, const struct cpu_product *p)
 
     enum leat_status status = lower_quantised(b, p, &seen_as);
 #if defined(__x86_64__)
-    if (status == LEAT_AGAIN) {
+    if (status == LEAT_AGAIN && type == dnnl_f32) {
         status = cpu_lower_own_product(b, p);
     }
-    if (status == LEAT_AGAIN) {
+    if (status == LEAT_AGAIN && type == dnnl_f32) {
         status = cpu_lower_column(b, p);
     }
 #endif

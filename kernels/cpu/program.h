@@ -322,9 +322,9 @@ struct cpu_product {
     bool has_bias;
     uint32_t bias; /* tensor of `columns` elements */
 };
-/* On the same kernel. */
+/* On the same kernel, in f32. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product);
-/* Of one column, on a kernel for that, with AVX-512. */
+/* Of one column, on a kernel for that, with AVX-512, in f32. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_column(struct cpu_builder *b, const struct cpu_product *product);
 /* A mean over all pixels, channels last. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_mean(struct cpu_builder *b);
@@ -413,7 +413,7 @@ dnnl_engine_t cpu_model_engine(const struct leat_model *model);
 const struct leat_graph *cpu_model_graph(const struct leat_model *model);
 /* Of the operands of convolutions and of products with constant weights: f32 or bf16. Sums are f32. */
 dnnl_data_type_t cpu_model_type(const struct leat_model *model);
-/* What has a range is multiplied in whole numbers; the rest in cpu_model_type(). */
+/* What has a range is multiplied in whole numbers; the rest in cpu_model_type(), but large products in bf16 where that is fast. */
 bool cpu_model_is_quantised(const struct leat_model *model);
 /* Items of the input lie in a segment as in a plan. */
 bool cpu_model_takes_items(const struct leat_model *model, uint32_t input);

@@ -12,7 +12,8 @@
  * Overflow   Processors without VNNI add two products of u8 and s8 in 16 bits, and cap them. There weights have 7 bits: two times
  *            255 * 64 fit. Products of s8 stay in floats there: oneDNN's negate -128 in 8 bits.
  * First, last  What has no product before it, or none behind it, has more than 8 bits: few multiplications, which decide much. A first
- *            convolution has 13 and 10 at least where there is VNNI (whole_image.h), all else floats.
+ *            convolution has 13 and 10 at least where there is VNNI (whole_image.h), all else floats: products of many
+ *            weights bf16, where the processor multiplies that (lower_linear.c).
  */
 #include <math.h>
 #include <stdlib.h>

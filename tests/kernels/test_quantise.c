@@ -15,6 +15,7 @@
 #include "base/align.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/calibrate.h"
+#include "kernels/cpu/inspect.h"
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/whole_image.h"
 #include "tests/kernels/model_builder.h"
@@ -820,6 +821,78 @@ test_long_sums(void)
     free(weights);
 }
 
+/* How many steps of a program have kernels with `part` in their names. */
+static uint32_t
+count_kernels(const struct leat_graph *graph, const char *part)
+{
+    struct leat_inspection *inspection;
+    uint32_t count = 0;
+
+    EXPECT(leat_inspection_create(graph, LEAT_PRECISION_INT8, 2, 1, &inspection) == LEAT_OK);
+    for (uint32_t s = 0; s < leat_inspection_step_count(inspection); s++) {
+        struct leat_inspection_step step;
+        leat_inspection_step(inspection, s, &step);
+        count += strstr(step.kernel, part) != NULL;
+    }
+    leat_inspection_destroy(inspection);
+    return count;
+}
+
+/* y = (x a) c, one `middle` between them in whole numbers; numbers are such that every way to multiply them is exact. */
+static void
+test_large_products(void)
+{
+    enum { SIZE = 256, ITEMS = 2 };
+    const bool narrows = (leat_backend_precisions(&leat_backend_cpu) & LEAT_PRECISION_BIT(LEAT_PRECISION_BF16)) != 0;
+    float *a = floats(SIZE * SIZE), *c = floats(SIZE * SIZE), x[ITEMS * SIZE], y[ITEMS * SIZE];
+    const struct layer product = {.product = true};
+    const struct leat_segment segment = {.items = ITEMS, .tensors = {x, y}};
+    struct leat_graph *graph = NULL;
+    struct builder b;
+
+    for (size_t i = 0; i < SIZE * SIZE; i++) {
+        a[i] = (float)random_of(-1, 1);
+        c[i] = (float)random_of(-1, 1);
+    }
+    for (size_t i = 0; i < ITEMS * SIZE; i++) {
+        x[i] = (float)random_of(-4, 4);
+    }
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, SIZE));
+    (void)builder_constant(&b, "a", 1, a, DIMS(SIZE, SIZE));
+    (void)builder_constant(&b, "c", 1, c, DIMS(SIZE, SIZE));
+    (void)builder_node(&b, "MatMul", "x a", "first");
+    add_identity(&b, &product, SIZE, "middle_weights", "first", "middle");
+    (void)builder_node(&b, "MatMul", "middle c", "y");
+    builder_output(&b, "y");
+    EXPECT(builder_import(&b, &graph) == LEAT_OK);
+    EXPECT(leat_graph_optimise(graph, ~UINT64_C(0)) == LEAT_OK);
+    builder_fini(&b);
+    set_range(graph, "first", -127, 127, true);
+    EXPECT(count_kernels(graph, "bf16") == (narrows ? 2 : 0));
+    run_in(LEAT_PRECISION_INT8, graph, &segment);
+    for (size_t item = 0; item < ITEMS; item++) {
+        double between[SIZE];
+        for (size_t o = 0; o < SIZE; o++) {
+            between[o] = 0;
+            for (size_t i = 0; i < SIZE; i++) {
+                between[o] += (double)x[item * SIZE + i] * (double)a[i * SIZE + o];
+            }
+            between[o] = cut(between[o], -127, 127);
+        }
+        for (size_t o = 0; o < SIZE; o++) {
+            double sum = 0;
+            for (size_t i = 0; i < SIZE; i++) {
+                sum += between[i] * (double)c[i * SIZE + o];
+            }
+            EXPECT((double)y[item * SIZE + o] == sum);
+        }
+    }
+    leat_graph_destroy(graph);
+    free(a);
+    free(c);
+}
+
 static void
 test_factors(void)
 {
@@ -845,6 +918,7 @@ main(void)
     test_layers();
     test_factors();
     test_long_sums();
+    test_large_products();
     for (int round = 0; round < ROUNDS / 10; round++) {
         test_global_pool();
     }
