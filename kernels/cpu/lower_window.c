@@ -41,6 +41,81 @@ grouped_dims(const struct leat_value *weights, int64_t groups, int64_t dims[LEAT
     return weights->rank + 1;
 }
 
+/*
+ * Depthwise along one axis. oneDNN has a kernel for that along two only, and else its gemm, which locks: it gets another axis, of
+ * one element, in front.
+ */
+static bool
+is_line(const struct cpu_builder *b, const struct leat_window *window)
+{
+    const int64_t groups = leat_node_int(b->node, "group", 1);
+    return window->rank == 1 && groups > 1 && groups == leat_node_input(b->graph, b->node, 0)->dims[1] &&
+           groups == leat_node_output(b->graph, b->node, 0)->dims[1];
+}
+
+static void
+give_height(struct geometry *geometry)
+{
+    int64_t *const all[5] = {geometry->kernel, geometry->stride, geometry->dilation, geometry->pad_begin, geometry->pad_end};
+
+    for (size_t i = 0; i < 5; i++) {
+        all[i][1] = all[i][0];
+        all[i][0] = i < 2; /* a kernel and a stride of 1 */
+    }
+}
+
+/* `rank` dims of the value, the last but one of them 1 where that axis is not the value's. */
+static dnnl_memory_desc_t
+any_with_height(const int64_t *dims, uint32_t rank, bool line, dnnl_data_type_t type)
+{
+    int64_t longer[LEAT_RANK_MAX + 2];
+
+    if (!line) {
+        return cpu_any_md(dims, rank, type);
+    }
+    memcpy(longer, dims, (rank - 1) * sizeof(*longer));
+    longer[rank - 1] = 1;
+    longer[rank] = dims[rank - 1];
+    return cpu_any_md(longer, rank + 1, type);
+}
+
+/* The same bytes without the axis before the last. */
+static dnnl_memory_desc_t
+without_height(const dnnl_memory_desc_t *md)
+{
+    const int last = md->ndims - 1;
+    dnnl_memory_desc_t less = *md;
+
+    LEAT_ASSERT(md->format_kind == dnnl_blocked && md->dims[last - 1] == 1 && md->padded_dims[last - 1] == 1);
+    for (int i = 0; i < md->format_desc.blocking.inner_nblks; i++) {
+        LEAT_ASSERT(md->format_desc.blocking.inner_idxs[i] < last - 1);
+    }
+    less.ndims = last;
+    less.dims[last - 1] = md->dims[last];
+    less.padded_dims[last - 1] = md->padded_dims[last];
+    less.padded_offsets[last - 1] = md->padded_offsets[last];
+    less.format_desc.blocking.strides[last - 1] = md->format_desc.blocking.strides[last];
+    return less;
+}
+
+/* The node's operand in that layout, and the tensor that its result goes to. */
+static enum leat_status
+conv_tensors(struct cpu_builder *b, bool line, const dnnl_memory_desc_t *src, const dnnl_memory_desc_t *dst,
+             uint32_t *ret_source, uint32_t *ret_result, uint32_t *ret_output)
+{
+    const dnnl_memory_desc_t src_md = line ? without_height(src) : *src, dst_md = line ? without_height(dst) : *dst;
+
+    enum leat_status status = cpu_in_layout(b, b->node->inputs[0], &src_md, ret_source);
+    if (status == LEAT_OK) {
+        status = cpu_destination(b, &dst_md, ret_output);
+    }
+    *ret_result = *ret_output;
+    if (status == LEAT_OK && line) {
+        status = cpu_view(b, *ret_source, src, ret_source);
+    }
+    return status == LEAT_OK && line ? cpu_view(b, *ret_output, dst, ret_result) : status;
+}
+
 static bool
 has_elements(const struct leat_graph *graph, const struct leat_node *node)
 {
@@ -138,17 +213,44 @@ float_type(const struct cpu_builder *b)
     return narrow && (dnnl_get_effective_cpu_isa() & amx) == amx ? dnnl_bf16 : cpu_model_type(b->model);
 }
 
+/* In floats; with weights of those dims. */
+static enum leat_status
+describe_floats(struct cpu_builder *b, const struct leat_window *window, bool line, dnnl_memory_desc_t *ret_seen_as,
+                dnnl_primitive_desc_t *ret_pd)
+{
+    const struct leat_value *x = leat_node_input(b->graph, b->node, 0), *w = leat_node_input(b->graph, b->node, 1);
+    const struct leat_value *bias = leat_node_input(b->graph, b->node, 2), *y = leat_node_output(b->graph, b->node, 0);
+    const dnnl_data_type_t type = float_type(b);
+    int64_t w_dims[LEAT_RANK_MAX + 2];
+    struct geometry geometry;
+
+    geometry_of(window, &geometry);
+    uint32_t w_rank = grouped_dims(w, leat_node_int(b->node, "group", 1), w_dims);
+    if (line) {
+        give_height(&geometry);
+        w_dims[w_rank] = w_dims[w_rank - 1];
+        w_dims[w_rank++ - 1] = 1;
+    }
+    const dnnl_memory_desc_t any_w = cpu_any_md(w_dims, w_rank, type);
+    const dnnl_memory_desc_t any_x = any_with_height(x->dims, x->rank, line, type);
+    const dnnl_memory_desc_t any_y = any_with_height(y->dims, y->rank, line, type);
+    const dnnl_memory_desc_t bias_md = bias != NULL ? cpu_value_md(bias) : (dnnl_memory_desc_t){.ndims = 0};
+    *ret_seen_as = cpu_plain_md(w_dims, w_rank);
+    return describe_conv(b, &geometry, &any_x, &any_w, bias != NULL ? &bias_md : NULL, &any_y, ret_pd);
+}
+
 enum leat_status
 cpu_lower_conv(struct cpu_builder *b)
 {
     const struct leat_node *node = b->node;
-    const struct leat_value *x = leat_node_input(b->graph, node, 0), *w = leat_node_input(b->graph, node, 1);
-    const struct leat_value *bias = leat_node_input(b->graph, node, 2), *y = leat_node_output(b->graph, node, 0);
+    const struct leat_value *w = leat_node_input(b->graph, node, 1), *bias = leat_node_input(b->graph, node, 2);
     int64_t w_dims[LEAT_RANK_MAX + 1];
     struct leat_window window;
     struct geometry geometry;
+    dnnl_memory_desc_t seen_as;
     dnnl_primitive_desc_t pd;
     struct cpu_arg args[4] = {{DNNL_ARG_SRC, 0}, {DNNL_ARG_WEIGHTS, 0}, {DNNL_ARG_DST, 0}, {DNNL_ARG_BIAS, 0}};
+    uint32_t output;
 
     if (!has_elements(b->graph, node)) {
         return LEAT_AGAIN;
@@ -159,10 +261,7 @@ cpu_lower_conv(struct cpu_builder *b)
     }
     geometry_of(&window, &geometry);
     const uint32_t w_rank = grouped_dims(w, leat_node_int(node, "group", 1), w_dims);
-    const dnnl_data_type_t type = float_type(b);
-    const dnnl_memory_desc_t seen_as = cpu_plain_md(w_dims, w_rank), any_w = cpu_any_md(w_dims, w_rank, type);
-    const dnnl_memory_desc_t any_x = cpu_any_md(x->dims, x->rank, type), any_y = cpu_any_md(y->dims, y->rank, type);
-    const dnnl_memory_desc_t bias_md = bias != NULL ? cpu_value_md(bias) : (dnnl_memory_desc_t){.ndims = 0};
+    seen_as = cpu_plain_md(w_dims, w_rank);
     status = lower_quantised(b, &geometry, &seen_as);
 #if defined(__x86_64__)
     if (status == LEAT_AGAIN) {
@@ -172,7 +271,8 @@ cpu_lower_conv(struct cpu_builder *b)
     if (status != LEAT_AGAIN) {
         return status;
     }
-    status = describe_conv(b, &geometry, &any_x, &any_w, bias != NULL ? &bias_md : NULL, &any_y, &pd);
+    const bool line = is_line(b, &window);
+    status = describe_floats(b, &window, line, &seen_as, &pd);
     if (status != LEAT_OK) {
         return status;
     }
@@ -187,15 +287,12 @@ cpu_lower_conv(struct cpu_builder *b)
         (void)dnnl_primitive_desc_destroy(pd);
         return status;
     }
-    status = cpu_in_layout(b, node->inputs[0], &src, &args[0].tensor);
-    if (status == LEAT_OK) {
-        status = weights_tensor(b, node->inputs[1], &seen_as, &weights, &args[1].tensor);
-    }
+    status = weights_tensor(b, node->inputs[1], &seen_as, &weights, &args[1].tensor);
     if (status == LEAT_OK && bias != NULL) {
         status = cpu_plain(b, node->inputs[2], &args[3].tensor);
     }
     if (status == LEAT_OK) {
-        status = cpu_destination(b, &dst, &args[2].tensor);
+        status = conv_tensors(b, line, &src, &dst, &args[0].tensor, &args[2].tensor, &output);
     }
     if (status != LEAT_OK) {
         (void)dnnl_primitive_desc_destroy(pd);
@@ -206,7 +303,7 @@ cpu_lower_conv(struct cpu_builder *b)
         status = cpu_add_activation(b, args[2].tensor);
     }
     if (status == LEAT_OK) {
-        cpu_set_output(b, 0, args[2].tensor);
+        cpu_set_output(b, 0, output);
     }
     return status;
 }

@@ -20,6 +20,7 @@
 #include "kernels/cpu/direct.h"
 #include "kernels/cpu/expand.h"
 #include "kernels/cpu/image.h"
+#include "kernels/cpu/inspect.h"
 #include "kernels/cpu/logarithm.h"
 #include "kernels/cpu/calibrate.h"
 #include "kernels/cpu/program.h"
@@ -716,6 +717,7 @@ struct network {
     bool bias, add;
     const char *activation; /* operator, Swish for one of two, or NULL */
     bool excite; /* times the sigmoid of the mean over its plane */
+    int64_t line; /* its dilation, of images that have one axis; 0: they have two */
 };
 
 static void
@@ -725,10 +727,17 @@ add_conv(struct builder *b, const struct network *n, const char *weights, const 
     float *data = guarded_random((size_t)count);
     Onnx__NodeProto *node = builder_node(b, "Conv", inputs, output);
 
-    (void)builder_constant(b, weights, 1, data, DIMS(n->outputs, n->inputs / n->groups, n->kernel, n->kernel));
+    if (n->line > 0) {
+        (void)builder_constant(b, weights, 1, data, DIMS(n->outputs, n->inputs / n->groups, n->kernel));
+        (void)builder_ints(b, node, "strides", DIMS(n->stride));
+        (void)builder_ints(b, node, "pads", DIMS(n->pad, n->pad));
+        (void)builder_ints(b, node, "dilations", DIMS(n->line));
+    } else {
+        (void)builder_constant(b, weights, 1, data, DIMS(n->outputs, n->inputs / n->groups, n->kernel, n->kernel));
+        (void)builder_ints(b, node, "strides", DIMS(n->stride, n->stride));
+        (void)builder_ints(b, node, "pads", DIMS(n->pad, n->pad, n->pad, n->pad));
+    }
     release(data, (size_t)count);
-    (void)builder_ints(b, node, "strides", DIMS(n->stride, n->stride));
-    (void)builder_ints(b, node, "pads", DIMS(n->pad, n->pad, n->pad, n->pad));
     (void)builder_int(b, node, "group", n->groups);
 }
 
@@ -740,7 +749,11 @@ network_graph(const struct network *n)
     struct builder b;
 
     builder_init(&b, 13);
-    (void)builder_input(&b, "x", 1, DIMS(-1, n->inputs, n->image, n->image));
+    if (n->line > 0) {
+        (void)builder_input(&b, "x", 1, DIMS(-1, n->inputs, n->image));
+    } else {
+        (void)builder_input(&b, "x", 1, DIMS(-1, n->inputs, n->image, n->image));
+    }
     (void)builder_constant(&b, "bias", 1, bias, DIMS(n->outputs));
     release(bias, (size_t)n->outputs);
     if (n->add) {
@@ -868,6 +881,41 @@ test_networks(struct leat_team *team)
                                        .activation = activations[between(0, 5)],
                                        .excite = between(0, 2) == 0},
                      ITEMS, team);
+    }
+}
+
+/* Each channel by itself along one axis, as in conformers: none is left to a gemm, which locks, where there are kernels. */
+static void
+test_lines(struct leat_team *team)
+{
+    static const char *const activations[] = {NULL, "Relu", "Sigmoid", "Swish"};
+
+    for (int round = 0; round < NETWORK_ROUNDS; round++) {
+        const int64_t channels = between(2, 70), kernel = between(1, 33), line = between(0, 3) == 0 ? between(2, 3) : 1;
+        const struct network n = {.inputs = channels,
+                                  .outputs = channels,
+                                  .image = (kernel - 1) * line + between(1, 40),
+                                  .kernel = kernel,
+                                  .stride = between(1, 3),
+                                  .pad = between(0, kernel / 2),
+                                  .groups = channels,
+                                  .bias = between(0, 1) != 0,
+                                  .add = between(0, 1) != 0,
+                                  .activation = activations[between(0, 3)],
+                                  .excite = between(0, 2) == 0,
+                                  .line = line};
+        struct leat_graph *graph = network_graph(&n);
+        struct leat_inspection *inspection = NULL;
+        struct leat_inspection_step step;
+
+        test_network(&n, ITEMS, team);
+        EXPECT(leat_inspection_create(graph, LEAT_PRECISION_F32, ITEMS, 1, &inspection) == LEAT_OK);
+        for (uint32_t s = 0; s < leat_inspection_step_count(inspection) && cpu_winograd_runs_here(); s++) {
+            leat_inspection_step(inspection, s, &step);
+            EXPECT(line > 1 || strstr(step.kernel, "gemm") == NULL);
+        }
+        leat_inspection_destroy(inspection);
+        leat_graph_destroy(graph);
     }
 }
 
@@ -1168,7 +1216,7 @@ steps_in_parts(struct leat_model *model, const struct leat_graph *graph, uint32_
 static void
 test_parts(struct leat_team *team)
 {
-    const struct network in_groups = {128, 128, 14, 3, 1, 1, 32, true, false, "Relu", false};
+    const struct network in_groups = {128, 128, 14, 3, 1, 1, 32, true, false, "Relu", false, 0};
     struct leat_tensor_info infos[LEAT_TENSORS_MAX];
     struct leat_graph *graph = network_graph(&in_groups);
     struct leat_model_source source = {.graph = graph, .infos = infos};
@@ -1207,6 +1255,7 @@ main(void)
     }
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
     test_networks(team);
+    test_lines(team);
     if (cpu_whole_image_runs_here()) {
         test_first_images(team);
         test_first_image_calibrated();
@@ -1216,25 +1265,25 @@ main(void)
     test_many_members();
     test_parts(team);
     test_bottlenecks(team);
-    const struct network window = {64, 64, 14, 3, 1, 1, 1, true, true, "Relu", false};
+    const struct network window = {64, 64, 14, 3, 1, 1, 1, true, true, "Relu", false, 0};
     test_choice(&window, 8, 1, true);
     test_choice(&window, 8, 2, true);
     test_choice(&window, 1, 16, false);
-    const struct network point = {64, 128, 7, 1, 2, 0, 1, true, true, "Relu", false};
+    const struct network point = {64, 128, 7, 1, 2, 0, 1, true, true, "Relu", false, 0};
     test_choice(&point, 1, 2, true);
-    const struct network narrow = {48, 32, 7, 1, 1, 0, 1, true, false, "Relu", false};
+    const struct network narrow = {48, 32, 7, 1, 1, 0, 1, true, false, "Relu", false, 0};
     test_choice(&narrow, 1, 1, false);
-    const struct network heavy = {256, 256, 7, 3, 2, 1, 1, true, false, NULL, false};
+    const struct network heavy = {256, 256, 7, 3, 2, 1, 1, true, false, NULL, false, 0};
     test_choice(&heavy, 1, 1, true);
-    const struct network swish = {48, 32, 7, 1, 1, 0, 1, true, false, "Swish", true}; /* oneDNN's takes longer */
+    const struct network swish = {48, 32, 7, 1, 1, 0, 1, true, false, "Swish", true, 0}; /* oneDNN's takes longer */
     test_choice(&swish, 1, 1, true);
-    const struct network channels = {32, 32, 7, 3, 1, 1, 32, true, false, "Swish", false};
+    const struct network channels = {32, 32, 7, 3, 1, 1, 32, true, false, "Swish", false, 0};
     test_choice(&channels, 1, 1, true);
-    const struct network clamped = {32, 32, 7, 3, 1, 1, 32, true, false, "Relu", false};
+    const struct network clamped = {32, 32, 7, 3, 1, 1, 32, true, false, "Relu", false, 0};
     test_choice(&clamped, 1, 1, false);
-    const struct network photo = {3, 32, 15, 3, 2, 1, 1, true, false, "Relu", false};
+    const struct network photo = {3, 32, 15, 3, 2, 1, 1, true, false, "Relu", false, 0};
     test_choice(&photo, 1, 2, true);
-    const struct network large = {3, 32, 15, 5, 2, 2, 1, true, false, "Relu", false};
+    const struct network large = {3, 32, 15, 5, 2, 2, 1, true, false, "Relu", false, 0};
     test_choice(&large, 1, 2, false);
     leat_team_destroy(team);
     return 0;

@@ -371,7 +371,7 @@ has_avx512(void)
 #endif
 }
 
-/* A convolution on oneDNN's gemm; without AVX-512, products too. */
+/* A convolution by groups on oneDNN's gemm, but none by channels; without AVX-512, products too. */
 static bool
 may_allocate(const struct network *network, uint32_t items, uint32_t threads)
 {
@@ -384,8 +384,10 @@ may_allocate(const struct network *network, uint32_t items, uint32_t threads)
     for (uint32_t s = 0; s < leat_inspection_step_count(inspection) && !may; s++) {
         leat_inspection_step(inspection, s, &step);
         const bool gemm = strncmp(step.kernel, "x64:gemm", 8) == 0 || strncmp(step.kernel, "gemm", 4) == 0;
-        const bool convolves = step.node != LEAT_VALUE_NONE && shown->nodes[step.node].op->kind == LEAT_OP_CONV;
-        may = gemm && (convolves || !has_avx512());
+        const struct leat_node *node = step.node != LEAT_VALUE_NONE ? &shown->nodes[step.node] : NULL;
+        const bool by_groups = node != NULL && node->op->kind == LEAT_OP_CONV && leat_node_input(shown, node, 1)->dims[1] > 1 &&
+                               leat_node_int(node, "group", 1) > 1;
+        may = gemm && (by_groups || !has_avx512());
     }
     leat_inspection_destroy(inspection);
     return may;
