@@ -180,9 +180,9 @@ add_input(struct importer *importer, struct entry *entry, const Onnx__TypeProto 
     }
     const uint32_t dtype = leat_dtype_from_onnx(type->tensor_type->elem_type);
     if (dtype == LEAT_DTYPE_NONE) {
-        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
-                         "input '%.64s' has the ONNX type %d, which is not supported", entry->name,
-                         (int)type->tensor_type->elem_type);
+        char text[32];
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "input '%.64s' has the ONNX type %s, which is not supported", entry->name,
+                         leat_onnx_type_text(type->tensor_type->elem_type, text));
     }
     const Onnx__TensorShapeProto *shape = type->tensor_type->shape;
     const enum leat_status status = read_input_shape(importer, entry->name, shape, dtype, dims);
@@ -685,6 +685,9 @@ add_ordinary(struct importer *importer, const Onnx__NodeProto *proto, const stru
     if (status == LEAT_OK) {
         status = append_captures(importer, attributes, (uint32_t)proto->n_attribute, &inputs, &input_count);
     }
+    if (status == LEAT_OK && importer->parent == NULL && inputs == importer->lists) { /* without graphs inside */
+        status = leat_onnx_widen_inputs(importer, op, inputs, input_count);
+    }
     if (status != LEAT_OK) {
         return leat_err_prefix(status, "node '%.64s' (operator %s)", name, op->name);
     }
@@ -694,7 +697,11 @@ add_ordinary(struct importer *importer, const Onnx__NodeProto *proto, const stru
         return status; /* an inner graph is inferred with the node that it is part of */
     }
     leat_graph_absorb(&graph->nodes[graph->node_count - 1], graph);
-    return infer_last(importer);
+    status = infer_last(importer);
+    if (status == LEAT_OK && importer->halves != NULL) {
+        leat_onnx_note_widened(importer, op, inputs, input_count, importer->lists + proto->n_input, (uint32_t)proto->n_output);
+    }
+    return status;
 }
 
 static enum leat_status
@@ -739,7 +746,10 @@ add_outputs(struct importer *importer)
         if (leat_onnx_find(importer, name) == NULL && importer->parent == NULL) {
             return LEAT_FAIL(LEAT_ERR_PROTO, "output '%.64s' is never computed", name);
         }
-        const enum leat_status status = resolve(importer, name, &outputs[o]);
+        enum leat_status status = resolve(importer, name, &outputs[o]);
+        if (status == LEAT_OK && importer->halves != NULL) {
+            status = leat_onnx_narrow_output(importer, importer->proto->output[o], &outputs[o]);
+        }
         if (status != LEAT_OK) {
             return status;
         }
@@ -769,6 +779,7 @@ importer_fini(struct importer *importer)
 {
     leat_onnx_names_fini(importer);
     free(importer->data);
+    free(importer->halves);
     free(importer->captures);
 }
 

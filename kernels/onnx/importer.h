@@ -31,6 +31,13 @@ struct capture {
     uint32_t outer, inner; /* values */
 };
 
+/* Of a value whose floats have 16 bits, or had them in the file. */
+struct half {
+    bool has_wide;
+    uint8_t in_file; /* the file's type of a value that is f32 here; LEAT_DTYPE_NONE: as it is */
+    uint32_t wide;   /* its f32 */
+};
+
 struct importer {
     struct importer *parent; /* of the graph around; NULL for the outermost */
     struct leat_graph *graph;
@@ -44,6 +51,7 @@ struct importer {
     const char *batch; /* what the file calls the batch; "": nothing */
     void **data;     /* of leat_graph_fold_from(); NULL until it is needed */
     uint32_t folded; /* nodes of the graph that are as far folded as they can be */
+    struct half *halves; /* [LEAT_GRAPH_VALUES_MAX]; NULL until one is needed. Not of an inner graph */
     struct capture *captures; /* [LEAT_ONNX_CAPTURES_MAX], of an inner graph */
     uint32_t capture_count;
 };
@@ -72,6 +80,16 @@ leat_onnx_input_entries(const struct importer *importer)
 /* Fills in entries and order. What it allocates goes with leat_onnx_names_fini(), in any case. */
 LEAT_MUST_CHECK enum leat_status leat_onnx_names_init(struct importer *importer);
 void leat_onnx_names_fini(struct importer *importer);
+
+/* Floats of 16 bits among a node's inputs become f32 where the operator does not have them, or others of its inputs are. */
+LEAT_MUST_CHECK enum leat_status leat_onnx_widen_inputs(struct importer *importer, const struct leat_op *op,
+                                                        uint32_t *inputs, uint32_t count);
+/* A node, the types of whose outputs are known, may have made f32 of them. */
+void leat_onnx_note_widened(struct importer *importer, const struct leat_op *op, const uint32_t *inputs,
+                            uint32_t input_count, const uint32_t *outputs, uint32_t output_count);
+/* An output becomes what the file has. */
+LEAT_MUST_CHECK enum leat_status leat_onnx_narrow_output(struct importer *importer, const Onnx__ValueInfoProto *declared,
+                                                         uint32_t *value);
 
 /* NULL when this graph does not define it. */
 struct entry *leat_onnx_find(const struct importer *importer, const char *name);

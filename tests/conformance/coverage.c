@@ -271,7 +271,9 @@ coverage_write(FILE *page, const char *const *elsewhere)
                   "stands for tests of our own alone (`tests/kernels/test_operators.c`).\n\n"
                   "Files of opsets %d to %d are read, up to the last one here of each operator: later ones changed it. "
                   "The suite is of\n"
-                  "opset 17 and before; forms of later ones have tests of our own (`tests/zoo/test_newer_opsets.c`).\n\n"
+                  "opset 17 and before; forms of later ones have tests of our own (`tests/zoo/test_newer_opsets.c`).\n"
+                  "Operators without f16 and bf16 compute such tensors in f32, their results and all behind them too "
+                  "(`kernels/onnx/halves.c`).\n\n"
                   "| operator | opsets | types | cases | what it does |\n|---|---|---|---|---|\n",
                   counts.inference_cases, counts.inference_covered, LEAT_OPSET_MIN, LEAT_OPSET_MAX);
     for (size_t first = 0, end; first < leat_op_count; first = end) {
