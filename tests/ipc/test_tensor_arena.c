@@ -98,11 +98,38 @@ test_wrong_gives_are_refused(void)
     leat_tensor_arena_destroy(arena);
 }
 
+/* Where a piece began that has grown together with what lies before or behind it nothing begins any more. */
+static void
+test_pieces_within_others_are_refused(void)
+{
+    static const uint32_t orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    struct leat_tensor_arena *arena;
+
+    for (size_t o = 0; o < sizeof(orders) / sizeof(orders[0]); o++) {
+        uint32_t pieces[3];
+        EXPECT(leat_tensor_arena_create(30, &arena) == LEAT_OK);
+        for (uint32_t p = 0; p < 3; p++) {
+            pieces[p] = leat_tensor_arena_take(arena, 10);
+        }
+        for (uint32_t p = 0; p < 3; p++) {
+            EXPECT(leat_tensor_arena_give(arena, pieces[orders[o][p]]));
+        }
+        EXPECT(leat_tensor_arena_take(arena, 30) == 0);
+        for (uint32_t unit = 1; unit < 30; unit++) {
+            EXPECT(!leat_tensor_arena_give(arena, unit));
+        }
+        EXPECT(leat_tensor_arena_free_units(arena) == 0 && leat_tensor_arena_give(arena, 0));
+        EXPECT(leat_tensor_arena_longest(arena) == 30);
+        leat_tensor_arena_destroy(arena);
+    }
+}
+
 int
 main(void)
 {
     leat_test_init();
     test_random_against_bitmap();
     test_wrong_gives_are_refused();
+    test_pieces_within_others_are_refused();
     return 0;
 }
