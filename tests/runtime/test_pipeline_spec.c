@@ -168,6 +168,10 @@ static const struct {
                                        "\"box\":\"detect.boxes\",\"prob\":\"m.y\"}}",
         "\"y\":\"c.y\""),
      LEAT_ERR_SHAPE, "reads m.y, which is f32[N,16], and the stage repeats for each of 'crops'"},
+    {OF(DETECT "," EACH("classify") ",{\"name\":\"d\",\"application\":\"boxes2\",\"each\":\"detect.scores\",\"inputs\":{"
+                                    "\"box\":\"detect.boxes\",\"prob\":\"c.prob\"}}",
+        "\"y\":\"d.y\""),
+     LEAT_ERR_SHAPE, "reads c.prob, which is f32[N,0..16,10], and the stage repeats for each of 'scores'"},
     /* Too much. */
     {OF(MAP("a", "input.a") "," MAP("b", "input.b") "," MAP("c", "input.c"), "\"a\":\"a.y\",\"b\":\"b.y\",\"c\":\"c.y\""),
      LEAT_ERR_LIMIT, "3 inputs and 3 outputs, and 'stage_ns': a query has 6 tensors at most"},

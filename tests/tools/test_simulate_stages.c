@@ -3,7 +3,8 @@
  * Goal     The simulator of scaled stages waits as queueing theory says, loses no query, accounts for cores and delays, and repeats
  *          itself; on the paper's trace leat violates a tenth of what FA2 and Sponge do, at no more cores than Themis. Stages
  *          that fan out, join and repeat take what can be worked out by hand; a graph that is a chain does what the chain does;
- *          several pipelines share one box and its cores, and where nobody scales do not know of each other.
+ *          several pipelines share one box and its cores, and where nobody scales do not know of each other. Instances and
+ *          cores that the paper's scalers order are held, there and given back when the model says.
  * Method   Erlang's distribution of waits before one server with constant times; runs of all scalers on a machine's delays
  *          that are 0, long and in between; the trace of the paper's experiments (tests/sched/data/themis); graphs of constant
  *          times, and random ones.
@@ -269,6 +270,128 @@ test_items(void)
     EXPECT(fabs((double)serve_at(&graph, times_s, COUNT, 0).in_time / COUNT - 1 / 9.0) < 0.05);
 }
 
+/* ---- Scaling, by hand -------------------------------------------------------------------------------- */
+
+/* Cores that were held in a second: sums of parts of it. */
+static bool
+held(const struct stages_result *result, uint32_t second, double cores)
+{
+    return fabs(result->seconds[second].used - cores) < 1e-6;
+}
+
+/* Of one stage that scales; the caller frees the seconds. */
+static struct stages_result
+scale_at(const struct hand_stage *stage, enum stages_scaler scaler, const double *times_s, size_t count,
+         const struct stages_options *more)
+{
+    struct stages_pipeline pipeline = graph_of(stage, 1, 10000);
+    struct stages_options options = *more;
+    struct stages_result result;
+
+    pipeline.table.stages[0].latency = (struct leat_scale_latency){.alpha_ms = stage->each_ms, .zeta_ms = stage->zeta_ms};
+    pipeline.table.stages[0].cores_max = scaler == STAGES_SPONGE ? 8 : 1;
+    pipeline.arrivals = (struct arrivals){.kind = ARRIVALS_FILE, .times_s = times_s, .time_count = count};
+    options.pipelines = &pipeline;
+    options.pipeline_count = 1;
+    options.scaler = scaler;
+    options.duration_ns = 30 * SECOND_NS;
+    options.leat_period_ns = SECOND_NS / 10;
+    options.box_cores = 8;
+    options.leat = (struct leat_scaler_options)LEAT_SCALER_OPTIONS_INIT;
+    EXPECT(stages_simulate(&options, &result) == LEAT_OK);
+    check_sums(&options, &result);
+    return result;
+}
+
+/* Whole batches of four: the first of five waits for the fourth, the fifth for ever. */
+static void
+test_whole_batches(void)
+{
+    static const double five[] = {1, 1.01, 1.02, 1.03, 1.04};
+    static const struct hand_stage stage = {10, 0, 4, 0, {0}};
+    struct stages_result result =
+        scale_at(&stage, STAGES_NONE, five, 5, &(struct stages_options){.whole_batches = true});
+
+    EXPECT(result.in_time == 4 && result.left == 1);
+    EXPECT((result.p99_ns + 500) / 1000 == 30000); /* the third shortest of 10, 20, 30 and 40 ms */
+    stages_result_free(&result);
+    result = scale_at(&stage, STAGES_NONE, five, 5, &(struct stages_options){0});
+    EXPECT(result.in_time == 5 && result.left == 0);
+    stages_result_free(&result);
+}
+
+/*
+ * Four a second for ten seconds, 0.9 s each: FA2 orders four instances at 1. At 11 it wants two, at 12 one. Instances hold
+ * their cores from the order on, and until their batch ends; those that are idle go first.
+ */
+static void
+test_instances_by_hand(void)
+{
+    static const struct hand_stage stage = {900, 0, 1, 0, {0}};
+    double times_s[42];
+
+    for (uint32_t q = 0; q < 40; q++) {
+        times_s[q] = 0.05 + 0.25 * q;
+    }
+    times_s[40] = 10.9;
+    times_s[41] = 25; /* as long as it is awaited they are decided about */
+    /* All are busy at 11, and two end their batches. */
+    struct stages_result result =
+        scale_at(&stage, STAGES_FA2, times_s, 42, &(struct stages_options){.start_ns = 5 * SECOND_NS});
+    EXPECT(result.starts == 3 && held(&result, 0, 1) && held(&result, 1, 4) && held(&result, 10, 4));
+    EXPECT(result.seconds[11].used > 2.5 && result.seconds[11].used < 3.8);
+    EXPECT(result.seconds[12].used < 2 && held(&result, 20, 1));
+    EXPECT(result.p99_ns > 6 * SECOND_NS); /* of four a second one was served in 0.9, to 6 */
+    stages_result_free(&result);
+    /* One is busy at 11, and it stays. */
+    result = scale_at(&stage, STAGES_FA2, times_s, 42, &(struct stages_options){0});
+    EXPECT(result.starts == 3 && held(&result, 1, 4) && held(&result, 10, 4) && held(&result, 11, 2));
+    EXPECT(held(&result, 12, 1));
+    EXPECT(result.p99_ns < 3 * SECOND_NS);
+    stages_result_free(&result);
+    /* Three decisions in a row say so before anything goes. */
+    result = scale_at(&stage, STAGES_FA2, times_s, 42, &(struct stages_options){.settle_decisions = 3});
+    EXPECT(held(&result, 13, 4) && held(&result, 14, 1));
+    stages_result_free(&result);
+}
+
+/* What is ordered at 1 for 6 is given back before, and ordered again at 4 and 5: it is not there at 6. */
+static void
+test_orders_taken_back(void)
+{
+    static const struct hand_stage stage = {900, 0, 1, 0, {0}};
+    double times_s[12];
+
+    for (uint32_t q = 0; q < 12; q++) {
+        times_s[q] = (q < 4 ? 0.05 : 2.05) + 0.25 * q;
+    }
+    struct stages_result result =
+        scale_at(&stage, STAGES_FA2, times_s, 12, &(struct stages_options){.start_ns = 5 * SECOND_NS});
+    EXPECT(result.starts == 6 && held(&result, 1, 4) && held(&result, 3, 1) && held(&result, 5, 4));
+    EXPECT(result.p99_ns > UINT64_C(4500000000)); /* the tenth, of 4.3, is served at 9 */
+    stages_result_free(&result);
+}
+
+/* 4 and 12 queries a second by turns, 0.4 core-seconds each: Sponge orders cores at 1, more at 2, and has those at 3.5. */
+static void
+test_cores_by_hand(void)
+{
+    static const struct hand_stage stage = {0, 400, 1, 0, {0}};
+    double times_s[8 * 16 + 1];
+
+    for (uint32_t q = 0; q < 8 * 16; q++) {
+        times_s[q] = 2 * (q / 16) + (q % 16 < 4 ? 0.05 + 0.2 * (q % 16) : 1.02 + 0.08 * (q % 16 - 4));
+    }
+    times_s[8 * 16] = 28;
+    struct stages_result result =
+        scale_at(&stage, STAGES_SPONGE, times_s, 8 * 16 + 1, &(struct stages_options){.resize_ns = 3 * SECOND_NS / 2});
+    EXPECT(result.starts == 0 && result.resizes >= 2 && result.cores_most >= 4);
+    EXPECT(held(&result, 1, 1) && held(&result, 2, 1));
+    EXPECT(held(&result, 3, (1 + result.cores_most) / 2.0) && held(&result, 4, result.cores_most));
+    EXPECT(result.seconds[27].used < result.cores_most && result.in_time == result.queries); /* and gives them back */
+    stages_result_free(&result);
+}
+
 /* ---- Graphs, at random ------------------------------------------------------------------------------- */
 
 static void
@@ -464,6 +587,10 @@ main(int argc, char **argv)
     test_nothing_is_lost();
     test_graphs_by_hand();
     test_items();
+    test_whole_batches();
+    test_instances_by_hand();
+    test_orders_taken_back();
+    test_cores_by_hand();
     test_chains();
     test_graphs_at_random();
     test_sharing();
