@@ -1150,6 +1150,8 @@ lower_as_kind(struct cpu_builder *b)
         return cpu_lower_binary(b);
     case LEAT_OP_WHERE:
         return cpu_lower_where(b);
+    case LEAT_OP_CAST:
+        return cpu_lower_cast(b);
     case LEAT_OP_LOG_SOFTMAX:
     case LEAT_OP_SOFTMAX:
         return cpu_lower_softmax(b);

@@ -5,6 +5,7 @@
 
 #include "base/align.h"
 #include "kernels/cpu/activation.h"
+#include "kernels/cpu/half.h"
 #include "kernels/cpu/logarithm.h"
 #include "kernels/cpu/program.h"
 #include "kernels/op.h"
@@ -188,6 +189,61 @@ lower_logarithm(struct cpu_builder *b)
     }
     if (status == LEAT_OK) {
         status = cpu_add_kernel(b, take_logarithms, args, 2, &step);
+    }
+    if (status == LEAT_OK) {
+        step->count = leat_value_elements(leat_node_output(b->graph, b->node, 0));
+    }
+    return status;
+}
+
+/* ---- Floats of 16 bits --------------------------------------------------------------------------------- */
+
+static void
+widen_part(const struct cpu_call *call, size_t begin, size_t end)
+{
+    const uint32_t dtype = leat_node_input(call->program->graph, call->step->node, 0)->dtype;
+    cpu_widen(dtype, (const uint16_t *)call->pointers[0] + begin, (float *)call->pointers[1] + begin, end - begin);
+}
+
+static void
+narrow_part(const struct cpu_call *call, size_t begin, size_t end)
+{
+    cpu_narrow((const float *)call->pointers[0] + begin, (uint16_t *)call->pointers[1] + begin, end - begin);
+}
+
+/* args: the operand and the result, of `count` elements. */
+static enum leat_status
+widen(const struct cpu_call *call)
+{
+    cpu_share(call, widen_part, call->step->count, SHARED_LEAST);
+    return LEAT_OK;
+}
+
+static enum leat_status
+narrow(const struct cpu_call *call)
+{
+    cpu_share(call, narrow_part, call->step->count, SHARED_LEAST);
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_lower_cast(struct cpu_builder *b)
+{
+    const uint32_t from = leat_node_input(b->graph, b->node, 0)->dtype, to = leat_node_output(b->graph, b->node, 0)->dtype;
+    const bool widens = (from == LEAT_DTYPE_F16 || from == LEAT_DTYPE_BF16) && to == LEAT_DTYPE_F32;
+    const bool narrows = from == LEAT_DTYPE_F32 && to == LEAT_DTYPE_F16 && cpu_narrow_runs_here();
+    struct cpu_arg args[2] = {{0, 0}, {0, 0}};
+    struct cpu_step *step;
+
+    if (!widens && !narrows) {
+        return LEAT_AGAIN;
+    }
+    enum leat_status status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
+    if (status == LEAT_OK) {
+        status = cpu_plain_output(b, 0, &args[1].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_add_kernel(b, widens ? widen : narrow, args, 2, &step);
     }
     if (status == LEAT_OK) {
         step->count = leat_value_elements(leat_node_output(b->graph, b->node, 0));

@@ -343,6 +343,8 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_attention(struct cpu_builder *b);
 /* RNN, GRU and LSTM with constant weights. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_recurrent(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_unary(struct cpu_builder *b);
+/* Between floats of 16 and of 32 bits. */
+LEAT_MUST_CHECK enum leat_status cpu_lower_cast(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_binary(struct cpu_builder *b);
 /* Add, Sub, Mul or Div of floats on a kernel of our own, whatever is spread. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_broadcast(struct cpu_builder *b);

@@ -6,8 +6,8 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "kernels/half.h"
 #include "kernels/infer/infer.h"
 #include "kernels/onnx/importer.h"
 #include "kernels/op.h"
@@ -19,22 +19,6 @@ static uint32_t
 type_in_file(const struct importer *importer, uint32_t value)
 {
     return importer->halves != NULL && value != LEAT_VALUE_NONE ? importer->halves[value].in_file : LEAT_DTYPE_NONE;
-}
-
-static float
-widened(uint32_t dtype, uint16_t bits)
-{
-    const uint32_t sign = (uint32_t)(bits & 0x8000) << 16, exponent = bits >> 10 & 31, fraction = bits & 1023;
-    uint32_t wide = sign | (exponent == 31 ? UINT32_C(0x7f800000) : (exponent + 112) << 23) | fraction << 13;
-    float result;
-
-    if (dtype == LEAT_DTYPE_BF16) {
-        wide = (uint32_t)bits << 16;
-    } else if (exponent == 0) { /* below the normal numbers, 2^-24 apart */
-        return (sign != 0 ? -1.0f : 1.0f) * (float)fraction * 0x1p-24f;
-    }
-    memcpy(&result, &wide, sizeof(result));
-    return result;
 }
 
 static enum leat_status
@@ -50,7 +34,7 @@ widen_constant(struct leat_graph *graph, uint32_t value, uint32_t wide)
     const uint16_t *from = elements.data;
     const size_t count = leat_value_elements(&graph->values[wide]);
     for (size_t i = 0; i < count && status == LEAT_OK; i++) {
-        ((float *)data)[i] = widened(graph->values[value].dtype, from[i]);
+        ((float *)data)[i] = leat_half_widen(graph->values[value].dtype, from[i]);
     }
     leat_elements_fini(&elements);
     return status;

@@ -17,6 +17,7 @@
 #include "kernels/cpu/calibrate.h"
 #include "kernels/graph_build.h"
 #include "kernels/op.h"
+#include "kernels/reference/element.h"
 #include "kernels/reference/reference.h"
 #include "kernels/team.h"
 #include "tests/fuzz/onnx_mutate.h"
@@ -27,6 +28,7 @@
 #define FLOP_MAX         UINT64_C(2000000)    /* and so would these */
 #define TRIPS_MAX        64u
 #define ITEMS            3u
+#define HALF_END         65536.0 /* beyond the largest f16 */
 #define NOISE            0x1p-20
 #define NOISE_RUNS       16u /* what lies on an edge, as a tie does, stays on its side in every other run */
 #define NOISE_FACTOR     32 /* rounding of all steps against one perturbation of each */
@@ -328,14 +330,21 @@ run_disturbed(const struct trial *t, double noise, uint64_t seed, unsigned char 
 static double
 element(uint32_t dtype, const unsigned char *data, size_t i)
 {
-    return dtype == LEAT_DTYPE_F32 ? (double)((const float *)(const void *)data)[i]
-                                   : ((const double *)(const void *)data)[i];
+    const double x = leat_element_real(dtype, data, i);
+    return dtype == LEAT_DTYPE_F16 ? fmax(fmin(x, HALF_END), -HALF_END) : x; /* its largest number is as near to its infinity */
 }
 
 static bool
 is_float(uint32_t dtype)
 {
-    return dtype == LEAT_DTYPE_F32 || dtype == LEAT_DTYPE_F64;
+    return dtype == LEAT_DTYPE_F32 || dtype == LEAT_DTYPE_F64 || dtype == LEAT_DTYPE_F16 || dtype == LEAT_DTYPE_BF16;
+}
+
+/* Sums that differ little may be rounded to neighbours. */
+static double
+step_of(uint32_t dtype)
+{
+    return dtype == LEAT_DTYPE_F16 ? 0x1p-10 : dtype == LEAT_DTYPE_BF16 ? 0x1p-7 : 0;
 }
 
 /* The first element of output `o` that is further apart than that beyond the tolerance, or SIZE_MAX. */
@@ -355,7 +364,7 @@ first_apart(const struct trial *t, uint32_t o, const unsigned char *expected,
             continue;
         }
         const double a = element(dtype, expected, i), b = element(dtype, got, i);
-        if (a != b && !(isnan(a) && isnan(b)) && !(fabs(a - b) <= 1e-4 + 1e-3 * fabs(a) + beyond)) {
+        if (a != b && !(isnan(a) && isnan(b)) && !(fabs(a - b) <= 1e-4 + (1e-3 + step_of(dtype)) * fabs(a) + beyond)) {
             return i;
         }
     }

@@ -49,6 +49,53 @@ test_all_numbers(int kind)
     leat_graph_destroy(graph);
 }
 
+/* Both ways, in whole vectors and in what is left, as the reference functions have it; any NaN is one. */
+static void
+test_conversions(int kind)
+{
+    enum { FLOATS = 5003 };
+    static uint16_t data[ALL], y[FLOATS], expected_y[FLOATS];
+    static float wide[ALL], expected[ALL], floats[FLOATS];
+    const struct leat_backend *const backends[] = {&leat_backend_reference, &leat_backend_cpu};
+    uint64_t random = leat_test_seed + 2;
+    struct loaded loaded;
+    struct builder b;
+
+    for (uint32_t i = 0; i < ALL; i++) {
+        data[i] = (uint16_t)i;
+    }
+    for (size_t i = 0; i < FLOATS; i++) {
+        const uint32_t bits = (uint32_t)leat_test_random(&random);
+        memcpy(&floats[i], &bits, sizeof(bits));
+        if (i % 2 != 0) { /* halfway between two, and around the ends */
+            leat_element_set_real(LEAT_DTYPE_F32, floats, i, ldexp((double)(bits % 4096) + 0.5, (int)(bits >> 12) % 42 - 36));
+        }
+    }
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", types[kind], DIMS(1, ALL - 7));
+    (void)builder_input(&b, "f", ONNX_F32, DIMS(1, FLOATS));
+    (void)builder_int(&b, builder_node(&b, "Cast", "x", "wide"), "to", ONNX_F32);
+    (void)builder_int(&b, builder_node(&b, "Cast", "f", "y"), "to", types[kind]);
+    builder_output(&b, "wide");
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    builder_fini(&b);
+    for (size_t k = 0; k < LEAT_COUNT_OF(backends); k++) {
+        load(backends[k], graph, &loaded);
+        EXPECT(run(&loaded, (const void *[]){data + 7, floats},
+                   (void *[]){k == 0 ? expected : wide, k == 0 ? expected_y : y}) == LEAT_OK);
+        unload(&loaded);
+    }
+    for (size_t i = 0; i < ALL - 7; i++) {
+        EXPECT(isnan(expected[i]) ? isnan(wide[i]) : memcmp(&wide[i], &expected[i], sizeof(wide[i])) == 0);
+    }
+    for (size_t i = 0; i < FLOATS; i++) {
+        EXPECT(isnan(floats[i]) ? isnan(leat_element_real(dtypes[kind], y, i)) : y[i] == expected_y[i]);
+    }
+    EXPECT(count_plain_loops(graph, LEAT_OP_CAST) <= 1);
+    leat_graph_destroy(graph);
+}
+
 /* ---- A network ------------------------------------------------------------------------------------- */
 
 /* Random numbers of that type; in f32, the same ones. */
@@ -232,6 +279,7 @@ main(void)
     leat_test_init();
     for (int kind = 0; kind < 2; kind++) {
         test_all_numbers(kind);
+        test_conversions(kind);
         test_network(kind);
     }
     test_types();
