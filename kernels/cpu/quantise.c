@@ -20,8 +20,10 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "kernels/cpu/points.h"
 #include "kernels/cpu/program.h"
 #include "kernels/op.h"
+#include "kernels/team.h"
 
 enum {
     U8_MOST = 255,
@@ -512,6 +514,170 @@ add_steps(struct cpu_builder *b, const struct cpu_quantised *q, const struct ste
     return status;
 }
 
+#if defined(__x86_64__)
+/* ---- 1x1 convolutions on a kernel of our own ------------------------------------------------------------ */
+
+enum { LANES = 16 }; /* outputs that one instruction makes */
+enum { SOURCE, RESULT, WEIGHTS, STARTS, SUMS, BIAS, ADDEND, POINTS_ARGS }; /* args of a step; the last where something is added */
+
+/* As it was lowered, and again when it runs; dims are of source and result, strides the window's. */
+static struct cpu_points
+points_of(const int64_t *source, const int64_t *result, const int64_t *strides)
+{
+    return (struct cpu_points){
+        .items = result[0], .inputs = source[1], .outputs = result[1],
+        .height = source[2], .width = source[3], .out_height = result[2], .out_width = result[3],
+        .stride_down = strides[0], .stride_across = strides[1],
+    };
+}
+
+static dnnl_memory_desc_t
+channels_last_md(const int64_t *d, dnnl_data_type_t type)
+{
+    const int64_t strides[4] = {d[1] * d[2] * d[3], 1, d[1] * d[3], d[1]};
+    dnnl_memory_desc_t md = cpu_strided_md(d, strides, 4);
+
+    md.data_type = type;
+    return md;
+}
+
+struct points_work {
+    const struct cpu_call *call;
+    struct cpu_points points;
+};
+
+static void
+run_points_member(void *context, uint32_t member, uint32_t size)
+{
+    const struct points_work *work = context;
+    const uint32_t members = work->call->program->threads;
+    void *const *p = work->call->pointers;
+
+    (void)size;
+    if (member < members) {
+        cpu_points_run(&work->points, p[SOURCE], p[WEIGHTS], p[STARTS], p[SUMS], p[BIAS],
+                       work->call->step->arg_count > ADDEND ? p[ADDEND] : NULL, p[RESULT], member, members);
+    }
+}
+
+static enum leat_status
+run_points(const struct cpu_call *call)
+{
+    const struct cpu_tensor *tensors = call->program->tensors;
+    const struct cpu_arg *args = call->step->args;
+    const struct cpu_tensor *source = &tensors[args[SOURCE].tensor], *result = &tensors[args[RESULT].tensor];
+    struct points_work work = {call, points_of(source->md.dims, result->md.dims, call->step->strides)};
+
+    work.points.source_signed = source->md.data_type == dnnl_s8;
+    work.points.result_signed = result->md.data_type == dnnl_s8;
+    if (call->step->arg_count > ADDEND) {
+        const struct cpu_tensor *addend = &tensors[args[ADDEND].tensor];
+        work.points.addend_signed = addend->md.data_type == dnnl_s8;
+        work.points.addend_scale = addend->scale / result->scale;
+    }
+    if (call->program->threads > 1) {
+        leat_team_run(call->team, run_points_member, &work);
+    } else {
+        run_points_member(&work, 0, 1);
+    }
+    return LEAT_OK;
+}
+
+/* What they add up to is no more than fits 32 bits, in units of the result. */
+static bool
+are_small(const struct cpu_quantised *q, const struct steps *steps)
+{
+    bool small = U8_MOST * steps->addend.scale / steps->result.scale <= CPU_POINTS_BIAS;
+
+    for (int64_t c = 0; c < q->channels && small; c++) {
+        const float sums = steps->sums[c] / steps->result.scale;
+        const float bias = (steps->has_bias ? steps->bias[c] * sums : 0) + (float)steps->result.zero;
+        small = sums <= CPU_POINTS_SUM && fabsf(bias) <= CPU_POINTS_BIAS;
+    }
+    return small;
+}
+
+static bool
+suits_points(const struct cpu_builder *b, const struct cpu_quantised *q, const struct steps *steps)
+{
+    const struct leat_node *node = b->node;
+    const struct leat_value *x = leat_node_input(b->graph, node, 0);
+
+    return q->point_strides != NULL && cpu_points_run_here() && steps->result.type != dnnl_f32 && x->rank == 4 &&
+           x->dims[1] % CPU_POINTS_INPUTS == 0 && q->channels % LANES == 0 &&
+           (node->fused_activation == LEAT_ACTIVATION_NONE || saturates(node, &steps->result)) && are_small(q, steps);
+}
+
+/* What sums begin with, are multiplied by, and what is added, in units of the result. */
+static enum leat_status
+add_points_vectors(struct cpu_builder *b, const struct cpu_points *points, const struct steps *steps, struct cpu_arg *args)
+{
+    const size_t channels = (size_t)points->outputs;
+    float *numbers = calloc(3 * channels, sizeof(*numbers));
+    int32_t *starts = (int32_t *)(void *)numbers;
+
+    if (numbers == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+    }
+    cpu_points_starts(points, b->program->tensors[args[WEIGHTS].tensor].constant->data, starts);
+    for (size_t c = 0; c < channels; c++) {
+        numbers[channels + c] = steps->sums[c] / steps->result.scale;
+        numbers[2 * channels + c] =
+            (steps->has_bias ? steps->bias[c] * numbers[channels + c] : 0) + (float)steps->result.zero;
+    }
+    enum leat_status status = LEAT_OK;
+    for (uint32_t i = 0; i < 3 && status == LEAT_OK; i++) {
+        status = cpu_private_vector(b, numbers + i * channels, channels, &args[STARTS + i].tensor);
+    }
+    free(numbers);
+    return status;
+}
+
+/* The result lies in the addend's memory where that is free. */
+static enum leat_status
+add_points(struct cpu_builder *b, const struct cpu_quantised *q, const struct steps *steps)
+{
+    const struct leat_node *node = b->node;
+    const struct leat_value *x = leat_node_input(b->graph, node, 0), *y = leat_node_output(b->graph, node, 0);
+    const dnnl_memory_desc_t weights = cpu_points_weights_md(q->channels, x->dims[1]);
+    const bool adds = node->fused_add != LEAT_VALUE_NONE;
+    dnnl_memory_desc_t source = channels_last_md(x->dims, steps->source.type);
+    dnnl_memory_desc_t result = channels_last_md(y->dims, steps->result.type);
+    dnnl_memory_desc_t addend = channels_last_md(y->dims, steps->addend.type);
+    struct cpu_points points = points_of(x->dims, y->dims, q->point_strides);
+    struct cpu_arg args[POINTS_ARGS] = {{0, 0}};
+    struct cpu_step *step;
+
+    points.source_signed = steps->source.type == dnnl_s8;
+    enum leat_status status = cpu_whole(b, node->inputs[0], &source, &args[SOURCE].tensor);
+    if (status == LEAT_OK) {
+        status = cpu_constant_scaled(b, node->inputs[1], &q->weights_as, &weights, steps->weights, (size_t)q->channels,
+                                     q->weights_mask, &args[WEIGHTS].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = add_points_vectors(b, &points, steps, args);
+    }
+    if (status == LEAT_OK && adds) {
+        status = cpu_whole(b, node->fused_add, &addend, &args[ADDEND].tensor);
+    }
+    if (status == LEAT_OK && adds && cpu_may_overwrite(b, node->fused_add, args[ADDEND].tensor)) {
+        status = cpu_view(b, args[ADDEND].tensor, &result, &args[RESULT].tensor);
+    } else if (status == LEAT_OK) {
+        status = cpu_new_tensor(b, &result, dnnl_memory_desc_get_size(&result), &args[RESULT].tensor);
+    }
+    if (status == LEAT_OK) {
+        b->program->tensors[args[RESULT].tensor].scale = steps->result.scale;
+        b->program->tensors[args[RESULT].tensor].zero = steps->result.zero;
+        status = cpu_add_kernel(b, run_points, args, adds ? POINTS_ARGS : ADDEND, &step);
+    }
+    if (status == LEAT_OK) {
+        memcpy(step->strides, q->point_strides, 2 * sizeof(*q->point_strides));
+        cpu_set_whole(b, args[RESULT].tensor);
+    }
+    return status;
+}
+#endif
+
 /* Its result in whole numbers where that is asked for, or else in floats. */
 static enum leat_status
 lower(struct cpu_builder *b, const struct cpu_quantised *q, bool whole)
@@ -530,6 +696,13 @@ lower(struct cpu_builder *b, const struct cpu_quantised *q, bool whole)
     if (status != LEAT_OK) {
         return status;
     }
+#if defined(__x86_64__)
+    if (suits_points(b, q, &steps)) {
+        status = add_points(b, q, &steps);
+        free(steps.weights);
+        return status;
+    }
+#endif
     status = q->describe(b, q->context, steps.source.type, &weights,
                          steps.has_bias ? &bias_md : NULL, steps.result.type, &op);
     if (status == LEAT_OK) {

@@ -16,6 +16,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/calibrate.h"
 #include "kernels/cpu/inspect.h"
+#include "kernels/cpu/points.h"
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/whole_image.h"
 #include "tests/kernels/model_builder.h"
@@ -439,8 +440,12 @@ test_layers(void)
             l.stride = l.add ? 1 : random_of(1, 2);
             l.pool = l.whole && random_of(0, 3) == 0 && out_image(&l) >= 2;
         }
+        if (random_of(0, 1) == 0) { /* as our own kernel of 1x1 convolutions needs them */
+            l.inputs = (int64_t)leat_round_up((uint64_t)l.inputs, CPU_POINTS_INPUTS);
+            l.outputs = 16 * random_of(1, 6); /* more than a panel */
+        }
         if (l.add) {
-            l.outputs = l.inputs;
+            l.inputs = l.outputs;
         }
         if (!l.product && l.inputs == l.outputs && random_of(0, 1) == 0) {
             l.groups = l.inputs; /* depthwise */
@@ -893,6 +898,43 @@ test_large_products(void)
     free(c);
 }
 
+/*
+ * Of four 1x1 convolutions the second has whole numbers before and behind it, and is ours; but not where its result's range is
+ * so small that sums are too many steps of it for 32 bits: they are capped all the same.
+ */
+static void
+test_own_kernel(float middle_most)
+{
+    const struct layer l = {.inputs = 16, .image = 4};
+    const bool ours = cpu_points_run_here() && middle_most == 1;
+    float x[16 * 4 * 4], y[16 * 4 * 4];
+    const struct leat_segment segment = {.items = 1, .tensors = {x, y}};
+    struct leat_graph *graph = NULL;
+    struct builder b;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, l.inputs, l.image, l.image));
+    add_identity(&b, &l, l.inputs, "first_weights", "x", "first");
+    add_identity(&b, &l, l.inputs, "middle_weights", "first", "middle");
+    add_identity(&b, &l, l.inputs, "next_weights", "middle", "next");
+    add_identity(&b, &l, l.inputs, "last_weights", "next", "y");
+    builder_output(&b, "y");
+    EXPECT(builder_import(&b, &graph) == LEAT_OK);
+    EXPECT(leat_graph_optimise(graph, ~UINT64_C(0)) == LEAT_OK);
+    builder_fini(&b);
+    set_range(graph, "first", -1, 1, true);
+    set_range(graph, "middle", -middle_most, middle_most, true);
+    EXPECT(count_kernels(graph, "leat") == ours);
+    for (size_t i = 0; i < LEAT_COUNT_OF(x); i++) {
+        x[i] = (float)random_of(0, 1);
+    }
+    run_in(LEAT_PRECISION_INT8, graph, &segment);
+    for (size_t i = 0; i < LEAT_COUNT_OF(x); i++) {
+        EXPECT(fabsf(y[i] - x[i] * middle_most) <= 1e-4f * middle_most);
+    }
+    leat_graph_destroy(graph);
+}
+
 static void
 test_factors(void)
 {
@@ -919,6 +961,8 @@ main(void)
     test_factors();
     test_long_sums();
     test_large_products();
+    test_own_kernel(1);
+    test_own_kernel(1e-9f);
     for (int round = 0; round < ROUNDS / 10; round++) {
         test_global_pool();
     }
