@@ -23,7 +23,7 @@ enum {
     TIMED_PASSES = 40,  /* at most */
     TEAM_SPIN_NS = 50000,
     WARM_MS = 20, /* what is cold in a longer run is little beside it */
-    WARM_DRAWS = 32, /* of an item's indices, on a worker: what one draw names is a small part of large tables */
+    WARM_DRAWS = 256, /* of an item's indices, on a worker: what one draw names is a small part of large tables */
     WARM_LEAST = 8,  /* draws of a batch's */
 };
 

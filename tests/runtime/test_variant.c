@@ -438,7 +438,7 @@ test_refused_payload(void)
 }
 
 /* What a backend was given, by number of run: the first index, and how many rows of the table were named so far. */
-enum { SPIED_RUNS = 128, ROWS_MAX = 1024, ITEMS_MOST = 4 };
+enum { SPIED_RUNS = 512, ROWS_MAX = 1024, ITEMS_MOST = 4 };
 static struct {
     struct leat_backend backend;
     int64_t end, refused; /* at least: no run is what it should be with such an index */
@@ -519,12 +519,12 @@ test_warm_worker(struct leat_variant *shadow)
 
     spy_on(shadow, INT64_MAX);
     EXPECT(leat_variant_warm_worker(shadow, worker, 0, 1, for_ever_ns, &runs) == LEAT_OK);
-    EXPECT(runs == 32 && spied.runs == 32 && spied.rows > 4 && logged[0] == '\0');
+    EXPECT(runs == 256 && spied.runs == 256 && spied.rows > 4 && logged[0] == '\0');
     for (uint32_t items = 2; items <= ITEMS_MOST; items++) { /* plans are for 1, 2 and 4 */
         spy_on(shadow, INT64_MAX);
         EXPECT(leat_variant_warm_worker(shadow, worker, 0, items, for_ever_ns, &runs) == LEAT_OK && runs == spied.runs);
-        EXPECT(spied.of_items[1] == 32 && spied.of_items[2] == 16 && spied.of_items[3] == 0);
-        EXPECT(spied.of_items[4] == (items == 4 ? 8 : 0) && logged[0] == '\0');
+        EXPECT(spied.of_items[1] == 256 && spied.of_items[2] == 128 && spied.of_items[3] == 0);
+        EXPECT(spied.of_items[4] == (items == 4 ? 64 : 0) && logged[0] == '\0');
     }
     spy_on(shadow, INT64_MAX); /* the first takes all the time */
     spied.ends_ns = leat_monotonic_ns() + 500000000;
