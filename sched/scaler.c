@@ -200,11 +200,33 @@ any_rises(const struct leat_scaler_decision *decision)
     return false;
 }
 
-/* What there is keeps its place, but for one that is given back. */
+/* Has the class fewer cores than what there is of it takes at the least? They can go, as CPUs do. */
+static bool
+any_missing(const struct leat_scaler_decision *decision, const struct leat_joint_box *box, uint32_t worker_class)
+{
+    uint64_t least = 0;
+
+    for (uint32_t a = 0; a < decision->count; a++) {
+        const struct leat_scaler_application *application = decision->applications[a];
+        for (uint32_t s = 0; s < application->joint.stage_count; s++) {
+            const struct leat_scaler_stage *stage = &application->stages[s];
+            const uint64_t begun = stage->ready + stage->starting;
+            least += stage->worker_class == worker_class ? begun * application->joint.stages[s].cores_min : 0;
+        }
+    }
+    return least > box->classes[worker_class].cores;
+}
+
+/* What there is keeps its place, but for one that is given back; where cores are missing, for all that the answer has no use for. */
 static void
-keep_instances(struct leat_scaler_decision *decision, struct left *left)
+keep_instances(struct leat_scaler_decision *decision, const struct leat_joint_box *box, struct left *left)
 {
     const bool between = decision->options->between, rises = any_rises(decision);
+    bool missing[LEAT_JOINT_CLASSES_MAX] = {false};
+
+    for (uint32_t k = 0; k < box->class_count; k++) {
+        missing[k] = any_missing(decision, box, k);
+    }
 
     for (uint32_t a = 0; a < decision->count; a++) {
         struct leat_scaler_application *application = decision->applications[a];
@@ -214,11 +236,12 @@ keep_instances(struct leat_scaler_decision *decision, struct left *left)
             const struct leat_scaler_stage *stage = &application->stages[s];
             const uint32_t begun = stage->ready + stage->starting;
             struct leat_scaler_order *order = &application->orders[s];
-            const uint32_t given_back = stage->ready > 0 && choice->instances < stage->ready ? stage->ready - 1 : choice->instances;
+            const bool short_of = begun > 0 && missing[stage->worker_class];
+            const bool fewer_serve = stage->ready > 0 && choice->instances < stage->ready;
+            const uint32_t given_back = fewer_serve && !short_of ? stage->ready - 1 : choice->instances;
             application->spared[s] =
                 choice->instances < begun ? application->spared[s] + !between : 0;
-            const bool stays =
-                between || (!rises && application->spared[s] < decision->options->settle);
+            const bool stays = !short_of && (between || (!rises && application->spared[s] < decision->options->settle));
             const uint32_t fewer = stays && given_back < begun ? begun : given_back;
             const uint32_t kept = stage->instances_min < stage->ready ? stage->instances_min : stage->ready;
             order->worker_class = begun > 0 ? stage->worker_class : choice->worker_class;
@@ -320,7 +343,7 @@ order_instances(struct leat_scaler_decision *decision, const struct leat_joint_b
         left.cores[k] = box->classes[k].cores;
         left.workers[k] = decision->options->workers[k] > 0 ? decision->options->workers[k] : box->classes[k].cores;
     }
-    keep_instances(decision, &left);
+    keep_instances(decision, box, &left);
     add_instances(decision, box, &left);
 }
 

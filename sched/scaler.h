@@ -11,6 +11,8 @@
  *           are ordered at once, and given back, one in a decision, once that highest rate has been forgotten and fewer would have
  *           sufficed for some decisions in a row, or where others need them. So a load that
  *           stays high ends up on more instances of fewer cores, which is where Amdahl's law makes them cheap.
+ *           Where a class has fewer cores than the least of what there is takes, as cores can go, all that the answer has no
+ *           use for goes at once, whatever else holds: one in a decision would leave some application without any.
  * Ties      None is given back where what there is carries as much for the same price, or a sixteenth less: one instance of two
  *           cores and two of one would take turns as rates and times of batches waver. That takes one solution more in a
  *           decision that would give some back, unless somebody has its least before all else.

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Loads are remembered as long as they should be; aims are those of the paper's program where all answers can be listed, fit into the box and are cheapest where nothing is
- *          scarce; the paper's example comes out; orders keep the load carried, fit, wait as long as a load takes and come to rest.
+ * Goal     Loads are remembered as long as they should be, and capacity exceeds them by what is to be kept in hand; aims are those
+ *          of the paper's program where all answers can be listed, fit into the box and are cheapest where nothing is scarce; the
+ *          paper's example comes out; orders keep the load carried, fit, wait as long as a load takes and come to rest.
  * Method   Brute force on small random worlds; the tables 2 and 3 of the paper; random worlds and loads over time in which orders are
  *          carried out, checked at each decision.
  */
 #include <string.h>
 
 #include "sched/autoscale.h"
+#include "sched/scale_joint.h"
 #include "tests/leat_test.h"
 #include "tests/sched/autoscale_world.h"
 
@@ -63,6 +65,31 @@ test_memory(void)
         }
     }
     EXPECT(forgotten > 100);
+}
+
+/* Capacity is to exceed the load by the headroom, or by what may come in an objective, whichever is more; and nobody is left without. */
+static void
+test_demand(void)
+{
+    const struct leat_autoscale_variant variant = {.item_ns = 200000000, .load_ns = 1, .price = 1000, .batch_max = 1};
+    const struct leat_autoscale_box box = {0};
+    struct leat_autoscale_application application = {
+        .variants = &variant, .variant_count = 1, .objective_ns = 300000000, .shed_price = 1000};
+    const uint32_t only[] = {0};
+
+    EXPECT(leat_autoscale_demand_mqps(&paper, &application) == 1);
+    for (uint32_t qps = 1; qps <= 1000; qps++) {
+        const double spread_qps = leat_joint_demand(qps, application.objective_ns, 1);
+        application.load_qps = qps;
+        EXPECT(leat_autoscale_demand_mqps(&paper, &application) == 1050 * qps);
+        EXPECT(leat_autoscale_demand_mqps(&ours, &application) ==
+               (uint64_t)(1000 * (spread_qps > 1.05 * qps ? spread_qps : 1.05 * qps) + 0.5));
+    }
+    application.load_qps = 10; /* two carry it, three with what is kept in hand */
+    leat_autoscale_aim_replicate(&(struct leat_autoscale_options){1, 0, 0}, &box, &application, 1, only);
+    EXPECT(application.aim[0] == 2);
+    leat_autoscale_aim_paper(&paper, &box, &application, 1);
+    EXPECT(application.aim[0] == 3);
 }
 
 /* What leaves has its room until it is gone; where nothing can be cheaper, nothing has to make room. */
@@ -409,6 +436,7 @@ main(void)
     random_state = leat_test_seed;
     test_batches();
     test_memory();
+    test_demand();
     test_room();
     test_the_papers_example();
     test_the_heuristic();
