@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -39,9 +40,10 @@ static const char measures[] =
     "           First runs are also told beside runs that follow a pause of 20 ms: their core did something else meanwhile,\n"
     "           too, and its caches are not as full of the model as in runs that follow one another.\n"
     "           The spread on an idle core is that of a plan's steps: between them the core multiplies in its registers, for\n"
-    "           10 us, which is not counted in. A run is one on an idle core where all that was multiplied in it took at most\n"
-    "           a twentieth longer than in the run where it took the least: so nobody had the hyperthread beside it for long\n"
-    "           anywhere in it, which is as near as a guest can see. Of fewer than 200 such runs a p99 is not told.\n"
+    "           10 us, which is not counted in. A run is one on an idle core where the kernel gave it to nobody else, and all\n"
+    "           that was multiplied in it took at most a twentieth longer than in the run where it took the least: so nobody\n"
+    "           had the hyperthread beside it for long anywhere in it, which is as near as a guest can see; who has the caches\n"
+    "           and memory it does not see. Of fewer than 200 such runs a p99 is not told.\n"
     "           Just before each load another process has had a GiB and ended: a host gives memory that a guest had free for\n"
     "           a while page by page, and neither side is measured by that.\n"
     "Method     Each life is a process of its own, theirs and ours in turns; files are in the page cache. --windows is how\n"
@@ -674,11 +676,22 @@ probe(void *context, uint32_t count)
     *took_ns += bench_multiply(PROBE_STEPS);
 }
 
+/* How often the kernel has given the core to somebody else. */
+static uint64_t
+preemptions(void)
+{
+    struct rusage usage;
+
+    LEAT_MUST(getrusage(RUSAGE_SELF, &usage) == 0);
+    return (uint64_t)usage.ru_nivcsw;
+}
+
 /* In how many runs the core was idle but for them, and how far these spread. */
 static void
 measure_idle(const struct bench_options *options, const struct network *network)
 {
     static uint64_t runs_ns[BENCH_WINDOWS_MAX * RUNS_LEAST], probes_ns[BENCH_WINDOWS_MAX * RUNS_LEAST];
+    static bool shared[BENCH_WINDOWS_MAX * RUNS_LEAST]; /* others had the core meanwhile */
     const uint32_t runs = options->smoke ? 3 : options->windows * RUNS_LEAST;
     struct subject subject = {.graph = NULL};
     struct leat_inspection *inspection;
@@ -693,13 +706,15 @@ measure_idle(const struct bench_options *options, const struct network *network)
     fill(network, &subject);
     for (uint32_t r = 0; r < runs; r++) {
         const uint64_t start_ns = leat_monotonic_ns();
+        const uint64_t preempted = preemptions();
         probes_ns[r] = 0;
         LEAT_MUST(leat_inspection_run(inspection, (const void *const *)subject.tensors, NULL, probe, &probes_ns[r]) == LEAT_OK);
         runs_ns[r] = leat_monotonic_ns() - start_ns - probes_ns[r];
         least_ns = probes_ns[r] < least_ns ? probes_ns[r] : least_ns;
+        shared[r] = preemptions() != preempted;
     }
     for (uint32_t r = 0; r < runs; r++) {
-        if (probes_ns[r] <= least_ns + least_ns / IDLE_PART) {
+        if (probes_ns[r] <= least_ns + least_ns / IDLE_PART && !shared[r]) {
             runs_ns[idle++] = runs_ns[r];
         }
     }
