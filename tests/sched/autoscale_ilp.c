@@ -59,8 +59,8 @@ static void
 add_resource(glp_prob *program, const struct leat_autoscale_box *box, const struct leat_autoscale_application *applications,
              uint32_t count, bool beside, uint32_t r)
 {
-    static int columns[1 + 2 * LEAT_AUTOSCALE_VARIANTS_MAX * LEAT_AUTOSCALE_APPLICATIONS_MAX];
-    static double values[1 + 2 * LEAT_AUTOSCALE_VARIANTS_MAX * LEAT_AUTOSCALE_APPLICATIONS_MAX];
+    static _Thread_local int columns[1 + 2 * LEAT_AUTOSCALE_VARIANTS_MAX * LEAT_AUTOSCALE_APPLICATIONS_MAX];
+    static _Thread_local double values[1 + 2 * LEAT_AUTOSCALE_VARIANTS_MAX * LEAT_AUTOSCALE_APPLICATIONS_MAX];
     const int row = glp_add_rows(program, 1);
     double units = box->totals[r];
     int entries = 0;

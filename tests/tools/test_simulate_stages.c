@@ -158,7 +158,7 @@ graph_of(const struct hand_stage *stages, uint32_t count, uint32_t objective_ms)
     return pipeline;
 }
 
-/* One instance each, of one core; nothing is dropped. */
+/* One instance each, of one core; what is so many objectives old is dropped, nothing where that is 0. */
 static struct stages_result
 serve_at(const struct stages_pipeline *graph, const double *times_s, size_t count, double drop_multiple)
 {
@@ -240,6 +240,9 @@ test_graphs_by_hand(void)
     graph = graph_of(dropping, 3, 50);
     const struct stages_result result = serve_at(&graph, both, 2, 1);
     EXPECT(result.dropped == 1 && result.late == 1 && result.in_time == 0);
+    /* It is 110 ms old then: more than 2.1 objectives, and less than 2.3. */
+    EXPECT(serve_at(&graph, both, 2, 2.1).dropped == 1);
+    EXPECT(serve_at(&graph, both, 2, 2.3).dropped == 0 && serve_at(&graph, both, 2, 2.3).late == 2);
 }
 
 /* Numbers of items are all as frequent, and the same for stages that repeat for the same things. */
