@@ -14,6 +14,7 @@
 #include "runtime/policy_make.h"
 #include "runtime/registry.h"
 #include "runtime/synthetic_times.h"
+#include "sched/scale_joint.h"
 
 /* Every error's text begins with the setting's path, which leat_config_place finds in the file. */
 
@@ -172,6 +173,55 @@ check_scaling(const struct leat_config *config)
     return LEAT_OK;
 }
 
+/* By their names, of those that have workers. */
+static uint32_t
+count_classes(const struct leat_placement *placement)
+{
+    uint32_t count = 0;
+
+    for (uint32_t w = 0; w < placement->worker_count; w++) {
+        const char *name = placement->classes[placement->workers[w].worker_class].name;
+        uint32_t before = 0;
+        while (before < w && strcmp(placement->classes[placement->workers[before].worker_class].name, name) != 0) {
+            before++;
+        }
+        count += before == w;
+    }
+    return count;
+}
+
+/* What the scaler cannot decide about, or would have nothing to decide about. */
+static enum leat_status
+check_scaled_workers(const struct leat_config *config, const struct leat_placement *placement)
+{
+    const uint32_t class_count = count_classes(placement);
+    bool resizes = false;
+
+    if (config->scaling.mode == LEAT_SCALING_OFF) {
+        return LEAT_OK;
+    }
+    if (class_count > LEAT_JOINT_CLASSES_MAX) {
+        return LEAT_FAIL(LEAT_ERR_CONFIG,
+                         "scaling.mode: %s knows up to %u classes of workers, and there are %u: list fewer under workers",
+                         leat_scaling_modes[config->scaling.mode], LEAT_JOINT_CLASSES_MAX, class_count);
+    }
+    for (uint32_t w = 0; w < placement->worker_count; w++) {
+        const struct leat_worker_place *place = &placement->workers[w];
+        if (place->cpu_count > LEAT_SCALE_CORES_MAX) {
+            return LEAT_FAIL(LEAT_ERR_CONFIG,
+                             "scaling.mode: %s knows workers of up to %u cores, and worker %u has %u: give it fewer under "
+                             "workers",
+                             leat_scaling_modes[config->scaling.mode], LEAT_SCALE_CORES_MAX, w, place->cpu_count);
+        }
+        resizes = resizes || place->cores_max > place->cpu_count;
+    }
+    return resizes || config->scaling.mode != LEAT_SCALING_VERTICAL
+               ? LEAT_OK
+               : LEAT_FAIL(LEAT_ERR_CONFIG,
+                           "scaling.mode: vertical changes the cores of workers, and none can have more than it begins with: "
+                           "set cores_max under workers");
+}
+
 /* Each class that has workers needs times, up to the model's largest batch. */
 static enum leat_status
 check_tables(const struct leat_config_model *model, uint32_t number, const json_t *tables,
@@ -269,6 +319,9 @@ leat_config_check(const struct leat_config *config, const struct leat_topology *
     struct leat_placement *placement = NULL;
     if (status == LEAT_OK) {
         status = leat_placement_make(topology, &request, &placement);
+    }
+    if (status == LEAT_OK) {
+        status = check_scaled_workers(config, placement);
     }
     if (status == LEAT_OK) {
         status = check_classes(config, placement);

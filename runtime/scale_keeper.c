@@ -532,7 +532,9 @@ survey(struct leat_daemon *daemon)
     }
     return few && cells <= UINT64_C(1) << 20
                ? LEAT_OK
-               : LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "scaling cannot decide about as many classes of so many cores");
+               : LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
+                           "scaling cannot decide about %u classes of so many cores: list fewer, or set scaling.mode to off",
+                           keeper->class_count);
 }
 
 enum leat_status

@@ -482,6 +482,50 @@ test_what_the_file_does_not_show(void)
     fake_root_fini(&root);
 }
 
+/* What the scaler would refuse, or could do nothing with, is told with its place, and before anything starts. */
+static void
+test_scaled_workers(void)
+{
+#define SCALED(mode, workers) "scaling: {mode: " mode ", applications: [{name: a}]}\nworkers: [" workers "]\n"
+    static const struct {
+        const char *yaml, *part; /* NULL: it is good */
+    } cases[] = {
+        {SCALED("vertical", "{count: 2}"), "vertical changes the cores of workers, and none can have more than it begins"},
+        {SCALED("vertical", "{count: 2}, {count: 1, cores_max: 2}"), NULL},
+        {SCALED("leat", "{count: 2}"), NULL},
+        {SCALED("horizontal", "{count: 2}"), NULL},
+        {SCALED("leat", "{count: 1, cores: 33}"), "knows workers of up to 32 cores, and worker 0 has 33"},
+        {SCALED("off", "{count: 1, cores: 33}"), NULL},
+        {SCALED("leat", "{count: 1, cores: 32, cores_max: 40}"), NULL},
+        {SCALED("leat", "{class: a, count: 2}, {class: b, count: 1}, {class: c, count: 1}, {class: d, count: 1}, "
+                        "{class: a, count: 1}"),
+         NULL},
+        {SCALED("leat", "{class: a, count: 1}, {class: b, count: 1}, {class: c, count: 1}, {class: d, count: 1}, "
+                        "{class: e, count: 1}"),
+         "knows up to 4 classes of workers, and there are 5"},
+    };
+#undef SCALED
+    const struct leat_topology_source source = {.synthetic = "core:64 pu:1", .root = "/nowhere", .affinity = "0-63"};
+    struct leat_topology *topology;
+
+    EXPECT(leat_topology_discover(&source, &topology) == LEAT_OK);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct leat_placement *placement = NULL;
+        struct leat_config *config = parse(cases[i].yaml);
+        const enum leat_status status = leat_config_check(config, topology, &placement);
+        if (cases[i].part == NULL) {
+            EXPECT(status == LEAT_OK && placement != NULL);
+        } else {
+            EXPECT(status == LEAT_ERR_CONFIG && placement == NULL);
+            EXPECT(strstr(leat_error_text(), ":1:17: scaling.mode: ") != NULL);
+            EXPECT(strstr(leat_error_text(), cases[i].part) != NULL);
+        }
+        leat_placement_destroy(placement);
+        leat_config_free(config);
+    }
+    leat_topology_destroy(topology);
+}
+
 static void
 test_files(void)
 {
@@ -523,6 +567,7 @@ main(int argc, char **argv)
     test_mistakes_are_named_with_their_place();
     test_memory_of_sessions();
     test_what_the_file_does_not_show();
+    test_scaled_workers();
     test_files();
     return 0;
 }
